@@ -1,0 +1,99 @@
+// The three roles an attention can have, and what they are built from.
+//
+//   AttentionCore   q, k, v -> o, between projections it does not own (most papers)
+//   SequenceMixer   x -> x, owns its projections or routing
+//   LayerBlock      x -> x, owns norms, residuals and feed-forward too
+//
+// Axis letters: b batch, h heads, n length, d head width, m model width.
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/types.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "kernels/dropout/dropout.h"
+#include "tensor/init.h"
+#include "tensor/sequence_mask.h"
+
+namespace xformer::attention {
+
+// Forward pass, matrix products and convolutions only, 1 multiply-add = 2 FLOPs.
+struct Cost {
+  double flops_executed = 0;   // what the code does
+  double flops_pattern = 0;    // the least the attention pattern asks for
+  double peak_elements = 0;    // dominant term saved for the backward pass
+
+  Cost& operator+=(const Cost& other);
+};
+
+struct Shape {
+  int64_t batch = 1, heads = 1, query_len = 0, key_len = 0, head_dim = 0;
+};
+
+// Tensors that travel from layer to layer within a forward pass (Luna's packed sequence) or from segment to
+// segment (Transformer-XL's memory). Keys are the mixer's own ("luna/packed", "layer3/memory").
+using Carry = std::map<std::string, at::Tensor>;
+
+// Parameters and buffers that several layers or scales use together (Linformer's E, Performer's features).
+// Owned by the model, which saves each once.
+class SharedObjects : public torch::nn::Module {
+ public:
+  at::Tensor parameter(const std::string& key, const std::function<at::Tensor()>& make);
+  at::Tensor buffer(const std::string& key, const std::function<at::Tensor()>& make);
+};
+
+// What a variant may know when it is built.
+struct BuildContext {
+  int64_t model_dim = 64;
+  int64_t heads = 2;
+  int64_t head_dim = 32;
+  int64_t max_len = 0;            // longest sequence the model takes, in tokens of this core (pooled ones under mrs-)
+  int64_t grid = 0;               // width of the image when tokens are its pixels, else 0
+  int64_t layer = 0;
+  int64_t pinned_tokens = 0;      // leading tokens that are no part of the sequence (CLS, prefix)
+  bool causal = false;
+  double dropout = 0;             // of attention weights
+  bool bias = true;               // of the projections
+  std::string init_scheme = "mlpen";   // attention-core 0.9: mlpen or glra
+  std::shared_ptr<kernels::DropoutStream> dropout_stream;
+  std::shared_ptr<SharedObjects> shared;
+  std::string scope;              // of shared keys: "" or "scale2/" under mrs-, so that scales do not collide
+  InitStream init{0};
+
+  // A shared parameter or buffer under this context's scope.
+  [[nodiscard]] at::Tensor shared_parameter(const std::string& key, const std::function<at::Tensor()>& make) const;
+  [[nodiscard]] at::Tensor shared_buffer(const std::string& key, const std::function<at::Tensor()>& make) const;
+  [[nodiscard]] kernels::Dropout make_dropout() const { return {dropout, dropout_stream}; }
+};
+
+class AttentionCore : public torch::nn::Module {
+ public:
+  // q [b,h,n,d], k and v [b,h,n,d] -> [b,h,n,d]. Rows of padded queries may hold anything; the mixer zeroes them.
+  virtual at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask, Carry& carry) = 0;
+  [[nodiscard]] virtual Cost cost(const Shape& shape) const = 0;
+  // Which implementation runs ("explicit", or the fused operator's backend), for records.
+  [[nodiscard]] virtual std::string backend() const { return "explicit"; }
+  // A loss the attention asks for (span penalties); undefined for none. Read after forward.
+  virtual at::Tensor extra_loss() { return {}; }
+  // Called once after every optimiser step (clamps, centroids, redraws); `step` counts from 1.
+  virtual void after_step(int64_t step) { (void)step; }
+};
+
+class SequenceMixer : public torch::nn::Module {
+ public:
+  // x [b,n,m] -> [b,n,m].
+  virtual at::Tensor forward(const at::Tensor& x, const SequenceMask& mask, Carry& carry) = 0;
+  [[nodiscard]] virtual Cost cost(int64_t batch, int64_t length) const = 0;
+  [[nodiscard]] virtual std::string backend() const { return "explicit"; }
+  virtual at::Tensor extra_loss() { return {}; }
+  virtual void after_step(int64_t step) { (void)step; }
+};
+
+// As SequenceMixer, but replaces the whole layer.
+class LayerBlock : public SequenceMixer {};
+
+}  // namespace xformer::attention

@@ -1,0 +1,86 @@
+// What an attention says about itself: names, paper, options, cost class, limits, how to build it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "attention/core.h"
+#include "core/registry.h"
+#include "core/schema.h"
+
+namespace xformer::attention {
+
+// Growth of time with the length n.
+enum class Complexity { kLinear, kLinearithmic, kRootN, kQuadratic };   // n, n log n, n sqrt n, n^2
+[[nodiscard]] std::string complexity_name(Complexity complexity);
+
+// Only what callers can act on.
+struct Traits {
+  bool causal_ok = false;               // honours SequenceMask::causal
+  bool cross_ok = false;                // queries and keys of different lengths
+  bool appended_padding_exact = false;  // padding more changes no valid output (property P2)
+  bool stochastic = false;              // draws numbers even without dropout
+  bool fixed_length = false;            // parameters tied to max_len
+};
+
+struct Descriptor {
+  std::string name;                      // kebab-case
+  std::vector<std::string> aliases;
+  std::string title;                     // as the paper calls it
+  std::string paper;                     // authors, title, year
+  std::string method_class;              // FP LP LR KR RC M, as the surveys sort them; "full" for exact attention
+  std::string summary;                   // one sentence
+  Complexity complexity = Complexity::kQuadratic;
+  Traits traits;
+  std::vector<OptionInfo> options;       // keys without the prefix "attention."
+  std::optional<Json> dense_limit;       // options under which it equals softmax; none when there are none
+  // Tokens that the family puts in front and pins (etc, bigbird-etc).
+  std::function<int64_t(const Json& options)> prefix_tokens = [](const Json&) { return int64_t{0}; };
+
+  // Exactly one of the three is set. Options are complete and valid.
+  std::function<std::shared_ptr<AttentionCore>(const Json& options, const BuildContext&)> build_core;
+  std::function<std::shared_ptr<SequenceMixer>(const Json& options, const BuildContext&)> build_mixer;
+  std::function<std::shared_ptr<LayerBlock>(const Json& options, const BuildContext&)> build_block;
+};
+
+using CoreFactory = std::function<std::shared_ptr<AttentionCore>(const BuildContext&)>;
+
+// A name in front of a name: `mrs-linformer` is the decorator `mrs` around the core `linformer`.
+struct Decorator {
+  std::string name;                      // prefix without its hyphen
+  std::vector<std::string> aliases;
+  std::string title, paper, summary;
+  std::vector<OptionInfo> options;
+  // Refuses a base or context it cannot wrap, with the reason (UserError).
+  std::function<std::shared_ptr<AttentionCore>(const Json& options, const BuildContext&, const CoreFactory& base)> decorate;
+  // Checks options against heads before anything is built: UserError that shows both numbers.
+  std::function<void(const Json& options, int64_t heads)> check;
+};
+
+[[nodiscard]] const Registry<Descriptor>& all_variants();
+[[nodiscard]] const Registry<Decorator>& all_decorators();
+
+// A resolved attention name.
+struct Resolved {
+  const Descriptor* base = nullptr;
+  const Decorator* decorator = nullptr;   // nullptr without one
+  std::string name;                       // canonical: "mrs-linformer"
+
+  [[nodiscard]] std::vector<OptionInfo> options() const;   // the base's and the decorator's
+  [[nodiscard]] Traits traits() const;
+};
+
+// Exact names win; otherwise a decorator's prefix is split off. UserError with the nearest name otherwise.
+[[nodiscard]] Resolved resolve(const std::string& name);
+// Every name that resolves, `mrs-` forms included, sorted.
+[[nodiscard]] std::vector<std::string> all_names();
+
+// Checks that need heads and causality but no tensors: causal refused with the reason where not supported.
+void check_buildable(const Resolved& attention, const Json& options, int64_t heads, bool causal);
+// Builds the sequence mixer (cores get their projections around them). Not for blocks.
+[[nodiscard]] std::shared_ptr<SequenceMixer> build_mixer(const Resolved& attention, const Json& options, const BuildContext& context);
+// Builds the bare core; UserError for a name that owns its projections.
+[[nodiscard]] std::shared_ptr<AttentionCore> build_core(const Resolved& attention, const Json& options, const BuildContext& context);
+
+}  // namespace xformer::attention

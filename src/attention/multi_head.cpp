@@ -1,0 +1,91 @@
+#include "attention/multi_head.h"
+
+#include <ATen/autocast_mode.h>
+
+#include <cmath>
+
+namespace xformer::attention {
+
+Cost& Cost::operator+=(const Cost& other) {
+  flops_executed += other.flops_executed;
+  flops_pattern += other.flops_pattern;
+  peak_elements += other.peak_elements;
+  return *this;
+}
+
+at::Tensor SharedObjects::parameter(const std::string& key, const std::function<at::Tensor()>& make) {
+  std::string name = key;
+  for (char& letter : name)
+    if (letter == '.' || letter == '/') letter = '_';
+  if (const at::Tensor* known = named_parameters(false).find(name)) return *known;
+  return register_parameter(name, make());
+}
+
+at::Tensor SharedObjects::buffer(const std::string& key, const std::function<at::Tensor()>& make) {
+  std::string name = key;
+  for (char& letter : name)
+    if (letter == '.' || letter == '/') letter = '_';
+  if (const at::Tensor* known = named_buffers(false).find(name)) return *known;
+  return register_buffer(name, make());
+}
+
+at::Tensor BuildContext::shared_parameter(const std::string& key, const std::function<at::Tensor()>& make) const {
+  return shared->parameter(scope + key, make);
+}
+
+at::Tensor BuildContext::shared_buffer(const std::string& key, const std::function<at::Tensor()>& make) const {
+  return shared->buffer(scope + key, make);
+}
+
+Linear::Linear(int64_t in, int64_t out, bool with_bias, const std::string& scheme, const InitStream& init) {
+  const double bound = scheme == "glra" ? std::sqrt(6.0 / static_cast<double>(in + out)) : 1 / std::sqrt(static_cast<double>(in));
+  weight = register_parameter("weight", init.uniform("weight", {out, in}, -bound, bound));
+  if (!with_bias) return;
+  bias = register_parameter("bias", scheme == "glra" ? at::zeros({out}) : init.uniform("bias", {out}, -bound, bound));
+}
+
+MultiHeadMixer::MultiHeadMixer(const BuildContext& context, std::shared_ptr<AttentionCore> core)
+    : model_dim_(context.model_dim), heads_(context.heads), head_dim_(context.head_dim) {
+  const int64_t inner = heads_ * head_dim_;
+  const auto linear = [&](const char* name, int64_t in, int64_t out) {
+    return register_module(name, std::make_shared<Linear>(in, out, context.bias, context.init_scheme, context.init.child(name)));
+  };
+  query_ = linear("query", model_dim_, inner);
+  key_ = linear("key", model_dim_, inner);
+  value_ = linear("value", model_dim_, inner);
+  out_ = linear("out", inner, model_dim_);
+  core_ = register_module("core", std::move(core));
+}
+
+at::Tensor MultiHeadMixer::forward(const at::Tensor& x, const SequenceMask& mask, Carry& carry) {
+  const int64_t batch = x.size(0), length = x.size(1);
+  const auto split = [&](const at::Tensor& rows) {  // [b, n, h d] -> [b, h, n, d]
+    return rows.view({batch, length, heads_, head_dim_}).transpose(1, 2);
+  };
+  at::Tensor q = split(query_->forward(x)), k = split(key_->forward(x)), v = split(value_->forward(x));
+  at::Tensor mixed;
+  {
+    // The core computes in float32 at least, also under autocast (attention-core 0.7).
+    const auto device = x.device().type();
+    const bool autocast = at::autocast::is_autocast_enabled(device);
+    const at::ScalarType type = q.scalar_type();
+    const bool low = type == at::kBFloat16 || type == at::kHalf;
+    at::autocast::set_autocast_enabled(device, false);
+    if (low) q = q.to(at::kFloat), k = k.to(at::kFloat), v = v.to(at::kFloat);
+    mixed = core_->forward(q, k, v, mask, carry);
+    // Rows of padded queries are zero from here on, whatever the core left in them (attention-core 0.4).
+    if (!mask.all_valid()) mixed = mixed.masked_fill(mask.key_valid.logical_not().unsqueeze(1).unsqueeze(-1), 0);
+    at::autocast::set_autocast_enabled(device, autocast);
+  }
+  return out_->forward(mixed.transpose(1, 2).reshape({batch, length, heads_ * head_dim_}));
+}
+
+Cost MultiHeadMixer::cost(int64_t batch, int64_t length) const {
+  Cost result = core_->cost({batch, heads_, length, length, head_dim_});
+  const double projections = 8.0 * static_cast<double>(batch * length * model_dim_ * heads_ * head_dim_);
+  result.flops_executed += projections;
+  result.flops_pattern += projections;
+  return result;
+}
+
+}  // namespace xformer::attention

@@ -1,0 +1,33 @@
+// Multi-head attention around any core: q, k, v and output projections (Vaswani et al. 2017, section 3.2.2).
+#pragma once
+
+#include "attention/core.h"
+
+namespace xformer::attention {
+
+// A linear map initialised by attention-core 0.9: "mlpen" LibTorch's default U(+-1/sqrt(fan_in)) for weight and
+// bias, "glra" Xavier uniform weight and zero bias.
+class Linear : public torch::nn::Module {
+ public:
+  Linear(int64_t in, int64_t out, bool bias, const std::string& scheme, const InitStream& init);
+  [[nodiscard]] at::Tensor forward(const at::Tensor& x) const { return at::linear(x, weight, bias); }
+  at::Tensor weight;   // [out, in]
+  at::Tensor bias;     // [out] or undefined
+};
+
+class MultiHeadMixer : public SequenceMixer {
+ public:
+  MultiHeadMixer(const BuildContext& context, std::shared_ptr<AttentionCore> core);
+  at::Tensor forward(const at::Tensor& x, const SequenceMask& mask, Carry& carry) override;
+  [[nodiscard]] Cost cost(int64_t batch, int64_t length) const override;
+  [[nodiscard]] std::string backend() const override { return core_->backend(); }
+  at::Tensor extra_loss() override { return core_->extra_loss(); }
+  void after_step(int64_t step) override { core_->after_step(step); }
+
+ private:
+  int64_t model_dim_, heads_, head_dim_;
+  std::shared_ptr<AttentionCore> core_;
+  std::shared_ptr<Linear> query_, key_, value_, out_;
+};
+
+}  // namespace xformer::attention

@@ -1,0 +1,121 @@
+// Collects the families of variants/ and decorators/ and resolves names.
+#include "attention/descriptor.h"
+#include "attention/multi_head.h"
+
+#define XFORMER_DESCRIBE_TYPE std::vector<xformer::attention::Descriptor>
+#include "attention/variants.inc"
+#define XFORMER_DESCRIBE_TYPE std::vector<xformer::attention::Decorator>
+#include "attention/decorators.inc"
+
+namespace xformer::attention {
+
+namespace {
+
+template <class Entry, class ForEach>
+std::vector<Entry> collect(const ForEach& for_each) {
+  std::vector<Entry> result;
+  for_each([&](std::vector<Entry> family) { result.insert(result.end(), family.begin(), family.end()); });
+  return result;
+}
+
+}  // namespace
+
+std::string complexity_name(Complexity complexity) {
+  switch (complexity) {
+    case Complexity::kLinear: return "n";
+    case Complexity::kLinearithmic: return "n log n";
+    case Complexity::kRootN: return "n sqrt n";
+    case Complexity::kQuadratic: return "n^2";
+  }
+  return "?";
+}
+
+const Registry<Descriptor>& all_variants() {
+  static const Registry<Descriptor> kVariants(
+      "attention", collect<Descriptor>([](const auto& append) { variants::for_each_family(append); }));
+  return kVariants;
+}
+
+const Registry<Decorator>& all_decorators() {
+  static const Registry<Decorator> kDecorators(
+      "decorator", collect<Decorator>([](const auto& append) { decorators::for_each_family(append); }));
+  return kDecorators;
+}
+
+std::vector<OptionInfo> Resolved::options() const {
+  std::vector<OptionInfo> result = base->options;
+  if (decorator != nullptr) result.insert(result.end(), decorator->options.begin(), decorator->options.end());
+  return result;
+}
+
+Traits Resolved::traits() const {
+  Traits result = base->traits;
+  // A group's mean holds later tokens, so a pooled core can never be causal.
+  if (decorator != nullptr) result.causal_ok = result.cross_ok = false;
+  return result;
+}
+
+Resolved resolve(const std::string& name) {
+  const std::string wanted = canonical_name(name);
+  if (const Descriptor* exact = all_variants().find(wanted)) return {exact, nullptr, exact->name};
+  for (const Decorator& decorator : all_decorators().all()) {
+    const std::string prefix = decorator.name + "-";
+    if (!wanted.starts_with(prefix)) continue;
+    const std::string rest = wanted.substr(prefix.size());
+    XF_CHECK(!rest.starts_with(prefix), UserError, "'{}': the decorator '{}' applies once", name, decorator.name);
+    const Descriptor* base = all_variants().find(rest);
+    if (base == nullptr) break;
+    XF_CHECK(base->build_core != nullptr, UserError,
+             "'{}' cannot be built: {} owns its projections, and {} works between projections, around an attention core",
+             name, base->name, decorator.name);
+    return {base, &decorator, prefix + base->name};
+  }
+  throw UserError(unknown_name_message("attention", name, all_names()));
+}
+
+std::vector<std::string> all_names() {
+  std::vector<std::string> result = all_variants().names();
+  for (const Decorator& decorator : all_decorators().all())
+    for (const Descriptor& base : all_variants().all())
+      if (base.build_core) result.push_back(decorator.name + "-" + base.name);
+  std::sort(result.begin(), result.end());
+  return result;
+}
+
+namespace {
+
+// The part of `options` that `infos` declare.
+Json only(const Json& options, const std::vector<OptionInfo>& infos) {
+  Json result = Json::object();
+  for (const OptionInfo& info : infos)
+    if (const auto found = options.find(info.name); found != options.end()) result[info.name] = *found;
+  return result;
+}
+
+}  // namespace
+
+void check_buildable(const Resolved& attention, const Json& options, int64_t heads, bool causal) {
+  if (attention.decorator != nullptr) attention.decorator->check(only(options, attention.decorator->options), heads);
+  XF_CHECK(!causal || attention.traits().causal_ok, UserError, "{} has no causal form{}", attention.name,
+           attention.decorator != nullptr ? ": the mean of a group of tokens holds later ones" : "");
+}
+
+std::shared_ptr<AttentionCore> build_core(const Resolved& attention, const Json& options, const BuildContext& context) {
+  check_buildable(attention, options, context.heads, context.causal);
+  XF_CHECK(attention.base->build_core != nullptr, UserError, "{} owns its projections; it has no bare core", attention.name);
+  const Json own = only(options, attention.base->options);
+  if (attention.decorator == nullptr) return attention.base->build_core(own, context);
+  const CoreFactory base = [&](const BuildContext& inner) { return attention.base->build_core(own, inner); };
+  return attention.decorator->decorate(only(options, attention.decorator->options), context, base);
+}
+
+std::shared_ptr<SequenceMixer> build_mixer(const Resolved& attention, const Json& options, const BuildContext& context) {
+  if (attention.base->build_mixer) {
+    check_buildable(attention, options, context.heads, context.causal);
+    return attention.base->build_mixer(only(options, attention.base->options), context);
+  }
+  XF_ASSERT(!attention.base->build_block, "{} is a whole layer; build it as a block", attention.name);
+  return std::make_shared<MultiHeadMixer>(context, build_core(attention, options, context));
+}
+
+}  // namespace xformer::attention

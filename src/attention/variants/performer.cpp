@@ -1,0 +1,171 @@
+// Performer: Choromanski et al., "Rethinking Attention with Performers", ICLR 2021, positive orthogonal features
+// (lemma 1 and section 2.4) of the softmax kernel:
+//   phi(x) = exp(omega x' - |x'|^2 / 2 - c) + 1e-4,   x' = x / d^(1/4),   omega [m, d]
+//   o_i = phi(q_i)^T S / phi(q_i)^T z,   S = sum_j phi(k_j) v_j^T,   z = sum_j phi(k_j)   over valid keys
+// The factor m^(-1/2) of the paper cancels and is left out. The stabiliser c is the largest omega x': over the
+// features of a row for queries, over features and valid keys of a head for keys; in the causal form over the keys up to
+// the row, so that row i equals the bidirectional form on the first i + 1 tokens.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "attention/descriptor.h"
+#include "attention/shared/kernel_sums.h"
+
+namespace xformer::attention::variants::performer {
+
+constexpr double kFloor = 1e-4;       // added to every feature
+constexpr double kLowest = -1e30;     // stands for "no valid key yet"
+
+struct Options {
+  int64_t features = 256;
+  int64_t redraw = 0;
+  bool double_scale = false;
+};
+
+// Rows of stacked orthogonal d x d blocks, each with the length of a fresh Gaussian row: [features, d].
+// Gram and Schmidt with positive factors, run twice, makes a block uniform among rotations, which LAPACK's QR with its
+// own signs would not be; and it gives the same bits everywhere.
+at::Tensor orthogonal_features(Stream numbers, int64_t features, int64_t d) {
+  at::Tensor result = at::empty({features, d}, at::kDouble);
+  double* rows = result.data_ptr<double>();
+  const auto dot = [d](const double* a, const double* b) {
+    double sum = 0;
+    for (int64_t i = 0; i < d; ++i) sum += a[i] * b[i];
+    return sum;
+  };
+  for (int64_t r = 0; r < features; ++r) {
+    double* row = rows + r * d;
+    for (int64_t i = 0; i < d; ++i) row[i] = next_normal(numbers);
+    for (int pass = 0; pass < 2; ++pass)
+      for (int64_t other = r / d * d; other < r; ++other) {
+        const double* unit = rows + other * d;
+        const double share = dot(row, unit);
+        for (int64_t i = 0; i < d; ++i) row[i] -= share * unit[i];
+      }
+    const double length = std::sqrt(dot(row, row));
+    for (int64_t i = 0; i < d; ++i) row[i] /= length;
+  }
+  for (int64_t r = 0; r < features; ++r) {
+    double square = 0;
+    for (int64_t i = 0; i < d; ++i) {
+      const double number = next_normal(numbers);
+      square += number * number;
+    }
+    for (int64_t i = 0; i < d; ++i) rows[r * d + i] *= std::sqrt(square);
+  }
+  return result.to(at::kFloat);
+}
+
+class PerformerCore : public AttentionCore {
+ public:
+  PerformerCore(const Options& options, const BuildContext& context)
+      : options_(options), causal_(context.causal), head_dim_(context.head_dim), init_(context.init) {
+    // One per layer, shared by all scales of mrs-: hence the plain key, without the context's scope.
+    omega_ = context.shared->buffer(fmt::format("performer/layer{}/omega", context.layer), [&] {
+      owner_ = true;
+      return draw("omega");
+    });
+  }
+
+  at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
+                     Carry&) override {
+    const int64_t d = v.size(-1);
+    // exp(q k / sqrt(d)) needs d^(-1/4) on both; mlpen's code scaled twice, which gives exp(q k / d).
+    const double scale = std::pow(static_cast<double>(q.size(-1)), options_.double_scale ? -0.5 : -0.25);
+    const at::Tensor omega = omega_.to(q.scalar_type());
+    const Projected query = project(q * scale, omega), key = project(mask.all_valid() ? k * scale : masked(k * scale, mask), omega);
+    const at::Tensor values = values_and_count(v, mask);  // [b,h,n,d+1], zero rows for padded keys
+
+    const at::Tensor phi_q = at::exp(query.scores - (query.half_square + query.largest)) + kFloor;  // [b,h,n,m]
+    at::Tensor largest = key.largest, sums;
+    at::Tensor padded;  // [b,1,n,1]
+    if (!mask.all_valid()) {
+      padded = mask.key_valid.logical_not().unsqueeze(1).unsqueeze(-1);
+      largest = largest.masked_fill(padded, kLowest);
+    }
+    largest = mask.causal ? std::get<0>(at::cummax(largest, 2)) : largest.amax(2, /*keepdim=*/true);
+    at::Tensor shift = key.half_square + largest;  // [b,h,n,1]
+    // A padded key is a zero vector here; without a shift its features are 1, and its values are zero.
+    if (padded.defined()) shift = shift.masked_fill(padded, 0);
+    const at::Tensor peaks = at::exp(key.scores - shift);  // phi(k) = peaks + floor; the floor is summed apart
+    if (mask.causal) {
+      sums = causal_kernel_sums(phi_q, peaks, values, largest) +
+             kFloor * phi_q.sum(-1, /*keepdim=*/true) * values.cumsum(2);
+    } else {
+      const at::Tensor table = at::matmul(peaks.transpose(-1, -2), values) + kFloor * values.sum(2, /*keepdim=*/true);
+      sums = at::matmul(phi_q, table);
+    }
+    const at::Tensor denominator = sums.narrow(-1, d, 1);  // zero only where there is no valid key at all
+    return sums.narrow(-1, 0, d) / denominator.masked_fill(denominator == 0, 1);
+  }
+
+  [[nodiscard]] Cost cost(const Shape& shape) const override {
+    const double z = static_cast<double>(shape.batch * shape.heads), m = static_cast<double>(options_.features);
+    const double rows = static_cast<double>(shape.query_len + shape.key_len), d = static_cast<double>(shape.head_dim);
+    const double features = 2 * z * rows * d * m;
+    return {features + kernel_sums_flops(shape, options_.features, shape.head_dim + 1, causal_),
+            features + kernel_sums_flops(shape, options_.features, shape.head_dim + 1, false), z * rows * m};
+  }
+
+  void after_step(int64_t step) override {
+    if (options_.redraw == 0 || !owner_ || step % options_.redraw != 0) return;
+    omega_.copy_(draw(fmt::format("omega/step{}", step)));
+  }
+
+ private:
+  struct Projected {
+    at::Tensor scores;        // omega x' [b,h,n,m]
+    at::Tensor half_square;   // |x'|^2 / 2 [b,h,n,1]
+    at::Tensor largest;       // largest score of the row [b,h,n,1]
+  };
+
+  static at::Tensor masked(const at::Tensor& x, const SequenceMask& mask) { return x * mask.as_factor(x.scalar_type()); }
+
+  static Projected project(const at::Tensor& x, const at::Tensor& omega) {
+    const at::Tensor scores = at::matmul(x, omega.t());
+    // The floor makes the output depend on c, so c has a gradient. Repeating the winner's product keeps that gradient
+    // off the [n, m] scores.
+    const at::Tensor winner = omega.index_select(0, scores.detach().argmax(-1).flatten()).view(x.sizes());
+    return {scores, x.square().sum(-1, /*keepdim=*/true) / 2, (winner * x).sum(-1, /*keepdim=*/true)};
+  }
+
+  [[nodiscard]] at::Tensor draw(const std::string& name) const {
+    return orthogonal_features(init_.stream(name), options_.features, head_dim_);
+  }
+
+  Options options_;
+  bool causal_, owner_ = false;   // the owner redraws what the scales share
+  int64_t head_dim_;
+  InitStream init_;
+  at::Tensor omega_;              // [m, d]
+};
+
+const Schema<Options>& schema() {
+  static const Schema<Options> kSchema =
+      Schema<Options>()
+          .add(&Options::features, "features", "number of random features (m)", at_least(1))
+          .add(&Options::redraw, "redraw", "training steps between new random features; 0 keeps the first", at_least(0))
+          .add(&Options::double_scale, "double_scale",
+               "scale queries and keys twice, as the mlpen code does: approximates softmax(q k / d), not q k / sqrt(d)");
+  return kSchema;
+}
+
+std::vector<Descriptor> describe() {
+  Descriptor result;
+  result.name = "performer";
+  result.title = "Performer (FAVOR+)";
+  result.paper = "Choromanski, Likhosherstov, Dohan, Song, Gane, Sarlos, Hawkins, Davis, Mohiuddin, Kaiser, Belanger, "
+                 "Colwell, Weller: Rethinking Attention with Performers, 2021";
+  result.method_class = "KR";
+  result.summary = "Estimates the softmax kernel by positive orthogonal random features, then sums keys and values once.";
+  result.complexity = Complexity::kLinear;
+  result.traits = {.causal_ok = true, .cross_ok = true, .appended_padding_exact = true};
+  result.options = schema().options();
+  result.build_core = [](const Json& options, const BuildContext& context) {
+    return std::make_shared<PerformerCore>(schema().read(options), context);
+  };
+  return {result};
+}
+
+}  // namespace xformer::attention::variants::performer

@@ -1,0 +1,135 @@
+// Softmax attention: Vaswani et al., "Attention Is All You Need", NeurIPS 2017, equation 1:
+//   O = softmax(Q K^T / sqrt(d)) V over valid keys (and, if causal, not later ones).
+// Two names: `softmax` forms the [n, n] weights, as the published comparisons do; `softmax-fused` calls LibTorch's
+// scaled_dot_product_attention, whose memory is linear in n.
+#include <ATen/Context.h>
+#include <ATen/SDPBackend.h>
+
+#include <cmath>
+#include <mutex>
+
+#include "attention/descriptor.h"
+#include "core/random.h"
+
+namespace xformer::attention::variants::softmax {
+
+struct Options {};
+
+// FLOPs of scores and mixing over all pairs, or over those a causal row reads: its own key and the earlier ones.
+double pair_flops(const Shape& shape, bool causal) {
+  const double z = static_cast<double>(shape.batch * shape.heads), d = static_cast<double>(shape.head_dim);
+  const double n = static_cast<double>(shape.query_len), keys = static_cast<double>(shape.key_len);
+  return 4 * z * d * (causal ? n * keys - n * (n - 1) / 2 : n * keys);
+}
+
+class ExplicitCore : public AttentionCore {
+ public:
+  explicit ExplicitCore(const BuildContext& context) : causal_(context.causal), dropout_(context.make_dropout()) {}
+
+  at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
+                     Carry&) override {
+    const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
+    const at::Tensor weights = masked_softmax(at::matmul(q * scale, k.transpose(-1, -2)), mask);  // [b,h,n,n]
+    return at::matmul(dropout_(weights, is_training()), v);
+  }
+
+  // Weights and the dropout's output are kept for the backward pass.
+  [[nodiscard]] Cost cost(const Shape& shape) const override {
+    const double pairs = static_cast<double>(shape.batch * shape.heads * shape.query_len * shape.key_len);
+    return {pair_flops(shape, false), pair_flops(shape, causal_), 2 * pairs};
+  }
+
+ private:
+  bool causal_;
+  kernels::Dropout dropout_;
+};
+
+class FusedCore : public AttentionCore {
+ public:
+  explicit FusedCore(const BuildContext& context) : causal_(context.causal), dropout_(context.make_dropout()) {}
+
+  at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
+                     Carry&) override {
+    XF_ASSERT(!mask.causal || q.size(2) == k.size(2), "causal needs as many keys ({}) as queries ({})", k.size(2), q.size(2));
+    const double p = is_training() ? dropout_.p() : 0;
+    if (p > 0) reseed(q.device());
+    if (mask.all_valid()) return attend(q, k, v, {}, p, mask.causal);
+
+    at::Tensor allowed = mask.key_valid.unsqueeze(1).unsqueeze(1);  // [b,1,1,n]
+    // The operator takes a mask or causality, not both: then, and only then, a boolean [b,1,n,n].
+    if (mask.causal) allowed = allowed.logical_and(at::ones({q.size(2), k.size(2)}, allowed.options()).tril());
+    // What the operator makes of a row without any key depends on its backend: let such a row see all keys and
+    // fill it with zero, which also stops its gradient.
+    const at::Tensor empty = allowed.any(-1, /*keepdim=*/true).logical_not();  // [b,1,1 or n,1]
+    return attend(q, k, v, allowed.logical_or(empty), p, false).masked_fill(empty, 0);
+  }
+
+  // Of the flash form, which skips later keys and keeps queries, keys, values, output and one log-sum per row.
+  [[nodiscard]] Cost cost(const Shape& shape) const override {
+    const double z = static_cast<double>(shape.batch * shape.heads), d = static_cast<double>(shape.head_dim);
+    const double n = static_cast<double>(shape.query_len), keys = static_cast<double>(shape.key_len);
+    const double flops = pair_flops(shape, causal_);
+    return {flops, flops, z * (2 * d * (n + keys) + n)};
+  }
+
+  [[nodiscard]] std::string backend() const override {
+    return dropout_.p() > 0 ? ran_ + ", dropout by LibTorch's generator reseeded each step" : ran_;
+  }
+
+ private:
+  at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const std::optional<at::Tensor>& allowed,
+                    double p, bool causal) {
+    switch (static_cast<at::SDPBackend>(at::_fused_sdp_choice(q, k, v, allowed, p, causal))) {
+      case at::SDPBackend::math: ran_ = "sdpa-math"; break;
+      case at::SDPBackend::flash_attention: ran_ = "sdpa-flash"; break;
+      case at::SDPBackend::efficient_attention: ran_ = "sdpa-efficient"; break;
+      case at::SDPBackend::cudnn_attention: ran_ = "sdpa-cudnn"; break;
+      default: ran_ = "sdpa"; break;
+    }
+    return at::scaled_dot_product_attention(q, k, v, allowed, p, causal);
+  }
+
+  // The fused operator draws its dropout from LibTorch's own generator. A seed that is a function of (seed, step,
+  // first row, site) makes the draws those of an uninterrupted run. Reads three numbers back from the device.
+  void reseed(const at::Device& device) const {
+    const at::Tensor state = dropout_.stream()->state.to(at::kCPU);
+    const int64_t* values = state.data_ptr<int64_t>();
+    const PhiloxBlock block = philox(static_cast<uint64_t>(values[0]), static_cast<uint64_t>(values[1]),
+                                     static_cast<uint64_t>(values[2]) << 24 ^ static_cast<uint64_t>(dropout_.site()));
+    at::Generator generator = at::globalContext().defaultGenerator(device);
+    const std::lock_guard<std::mutex> lock(generator.mutex());
+    generator.set_current_seed(uint64_t{block[1]} << 32 | block[0]);
+  }
+
+  bool causal_;
+  kernels::Dropout dropout_;
+  std::string ran_ = "sdpa";
+};
+
+const Schema<Options>& schema() {
+  static const Schema<Options> kSchema;
+  return kSchema;
+}
+
+std::vector<Descriptor> describe() {
+  Descriptor exact;
+  exact.name = "softmax";
+  exact.title = "Scaled dot-product attention";
+  exact.paper = "Vaswani, Shazeer, Parmar, Uszkoreit, Jones, Gomez, Kaiser, Polosukhin: Attention Is All You Need, 2017";
+  exact.method_class = "full";
+  exact.summary = "Every token attends to every valid token; the [n, n] weights are formed, as in published comparisons.";
+  exact.complexity = Complexity::kQuadratic;
+  exact.traits = {.causal_ok = true, .cross_ok = true, .appended_padding_exact = true};
+  exact.options = schema().options();
+  exact.dense_limit = Json::object();
+  exact.build_core = [](const Json&, const BuildContext& context) { return std::make_shared<ExplicitCore>(context); };
+
+  Descriptor fused = exact;
+  fused.name = "softmax-fused";
+  fused.title = "Scaled dot-product attention, fused";
+  fused.summary = "The same function by LibTorch's fused operator, whose memory is linear in the length.";
+  fused.build_core = [](const Json&, const BuildContext& context) { return std::make_shared<FusedCore>(context); };
+  return {exact, fused};
+}
+
+}  // namespace xformer::attention::variants::softmax

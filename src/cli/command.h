@@ -1,0 +1,26 @@
+// One verb of the program.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <functional>
+#include <string>
+
+namespace xformer::cli {
+
+// Adds a subcommand to the program and returns what runs when it was chosen.
+using CommandSetup = std::function<int()> (*)(CLI::App& program);
+
+std::function<int()> add_train(CLI::App& program);
+std::function<int()> add_eval(CLI::App& program);
+std::function<int()> add_list(CLI::App& program);
+std::function<int()> add_describe(CLI::App& program);
+std::function<int()> add_data(CLI::App& program);
+std::function<int()> add_selftest(CLI::App& program);
+std::function<int()> add_completion(CLI::App& program);
+
+// The words of the command line as recorded: values of --data, --out, --record-to and --config are replaced by <data>,
+// <out>, <record> and <config>, so that a record holds no path of a machine. Set once by run().
+[[nodiscard]] const std::string& recorded_command();
+
+}  // namespace xformer::cli

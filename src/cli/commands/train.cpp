@@ -1,0 +1,140 @@
+// `xformer train`: from words to a record.
+#include <fmt/format.h>
+
+#include "cli/command.h"
+#include "cli/plan_arguments.h"
+#include "cli/signals.h"
+#include "cli/train_view.h"
+#include "core/code_version.h"
+#include "core/text.h"
+#include "tensor/device.h"
+
+namespace xformer::cli {
+
+namespace {
+
+struct TrainArguments {
+  PlanArguments plan;
+  DataArguments data;
+  ComputeArguments compute;
+  std::string out, record_to, resume = "auto", dump_config;
+  int64_t stop_after = 0, checkpoint_every = 0;
+  bool dry_run = false;
+};
+
+Path run_folder(const TrainArguments& arguments, const RunPlan& plan) {
+  if (!arguments.out.empty()) return arguments.out;
+  std::string model = plan.model;
+  std::replace(model.begin(), model.end(), '/', '-');
+  return Path("runs") / plan.task / model / plan.hash() / std::to_string(plan.seed);
+}
+
+// A .json path is the file; anything else a folder under which records have their places.
+Path record_place(const std::string& to, const RunPlan& plan) {
+  if (Path(to).extension() == ".json") return to;
+  std::string model = plan.model;
+  std::replace(model.begin(), model.end(), '/', '-');
+  return Path(to) / plan.task / model / plan.hash() / std::to_string(plan.seed) / "record.json";
+}
+
+// Committed results must come from committed code.
+void check_results_folder(const Path& place, bool dirty) {
+  const Path absolute = std::filesystem::absolute(place).lexically_normal();
+  const bool in_results = std::find(absolute.begin(), absolute.end(), Path("results")) != absolute.end();
+  XF_CHECK(!in_results || !dirty, UserError,
+           "--record-to {}: this program was built from modified sources, and results/ takes records of committed code only; "
+           "commit, run scripts/setup, and train again", place.string());
+}
+
+void print_dry_run(const RunPlan& plan, const Path& folder, const data::DataLocation& location) {
+  const auto model = training::build_model(plan);
+  const int64_t length = training::padded_len(plan);
+  const attention::Cost cost = model->cost(1, length);
+  fmt::print("model      {} ({})\ntask       {} (protocol {})\nseed       {}\nplan       {}\nparameters {}\n"
+             "forward    {:.4g} GFLOP per example at length {}\nsteps      {}\ndata       {}\nrun        {}\n",
+             plan.model, plan.family, plan.task, plan.protocol, plan.seed, plan.hash(),
+             format_count(static_cast<uint64_t>(models::parameter_count(*model))), cost.flops_executed / 1e9, length,
+             plan.options.values["training.steps"].get<int64_t>(), location.folder.empty() ? "generated" : location.folder.string(), folder.string());
+}
+
+int train(const TrainArguments& arguments) {
+  const RunPlan plan = training::resolve_plan(arguments.plan.request());
+  arguments.compute.check();
+  const training::Resume resume = training::parse_resume(arguments.resume);
+  if (!arguments.dump_config.empty()) {
+    XF_CHECK(arguments.dump_config == "full" || arguments.dump_config == "minimal", UserError, "--dump-config: expected full or minimal, got '{}'",
+             arguments.dump_config);
+    fmt::print("{}\n", (arguments.dump_config == "full" ? plan.to_json() : plan.to_minimal_json()).dump(2));
+    return 0;
+  }
+  const Path folder = run_folder(arguments, plan);
+  const data::DataLocation location = arguments.data.location(plan.task);
+  check_generator_options(plan, location);
+  if (arguments.dry_run) {
+    print_dry_run(plan, folder, location);
+    return 0;
+  }
+  if (!arguments.record_to.empty()) check_results_folder(record_place(arguments.record_to, plan), code_version().dirty);
+
+  training::RunOptions options;
+  options.out = folder;
+  options.data = location;
+  options.device = find_device(arguments.compute.device);
+  options.deterministic = arguments.compute.deterministic == "on";
+  options.kernels = arguments.compute.kernels;
+  options.stop_after = arguments.stop_after;
+  options.checkpoint_every = arguments.checkpoint_every;
+  options.resume = resume;
+  options.command = recorded_command();
+  options.stop_requested = stop_signal_came;
+  configure_compute({arguments.compute.threads, options.deterministic});
+  const bool was_finished = [&] {
+    const Path record = folder / "record.json";
+    return std::filesystem::exists(record) && training::read_json_file(record).value("status", "") == "completed";
+  }();
+  catch_stop_signals();
+  Json record;
+  {
+    TrainView view(folder);
+    record = training::train(plan, options, view);
+  }
+  if (was_finished) fmt::print("{} is finished already: nothing to do\n", folder.string());
+  if (!arguments.record_to.empty() && record["status"] == "completed") {
+    const Path place = record_place(arguments.record_to, plan);
+    check_results_folder(place, record["software"].value("dirty", true));
+    std::filesystem::create_directories(place.parent_path());
+    write_file_atomically(place, record.dump(2) + "\n");
+    fmt::print("recorded in {}\n", place.string());
+  }
+  if (record["status"] == "completed") {
+    fmt::print("test accuracy {:.4f} (chance {:.4f}), {:.1f} examples/s, peak memory {}\n", record["accuracy"].get<double>(),
+               record["chance"].get<double>(), record["examples_per_s"].get<double>(), format_bytes(record["peak_process_bytes"].get<uint64_t>()));
+  } else {
+    fmt::print("{}\n", record.value("message", ""));
+  }
+  fmt::print("record {}\n", (folder / "record.json").string());
+  return 0;
+}
+
+}  // namespace
+
+std::function<int()> add_train(CLI::App& program) {
+  const auto arguments = std::make_shared<TrainArguments>();
+  CLI::App& command = *program.add_subcommand("train", "train a model on a task, to a record");
+  arguments->plan.add_to(command);
+  arguments->data.add_to(command);
+  command.add_option("--out", arguments->out, "the run's directory; default: under runs/")->type_name("DIR");
+  command.add_option("--record-to", arguments->record_to, "also put the record of the finished run there: a .json file, or a folder of records")
+      ->type_name("PATH");
+  command.add_option("--stop-after", arguments->stop_after, "end early at this step under the unchanged plan, to be gone on with")
+      ->check(CLI::PositiveNumber);
+  command.add_option("--checkpoint-every", arguments->checkpoint_every, "steps between checkpoints; default: at every dev evaluation")
+      ->check(CLI::PositiveNumber);
+  command.add_option("--resume", arguments->resume, "auto: go on if there is something; never; must")->capture_default_str();
+  arguments->compute.add_to(command);
+  command.add_flag("--dry-run", arguments->dry_run, "say what would be done, with the model's size and cost, and stop");
+  command.add_option("--dump-config", arguments->dump_config, "print a file for --config that reproduces this: full or minimal");
+  return [arguments] { return train(*arguments); };
+}
+
+}  // namespace xformer::cli

@@ -1,0 +1,140 @@
+#include "cli/plan_arguments.h"
+
+#include <cstdlib>
+
+#include "core/names.h"
+#include "kernels/policy.h"
+#include "training/run_directory.h"
+
+namespace xformer::cli {
+
+namespace {
+
+// The names a configuration file may hold beside dotted option keys.
+const std::vector<std::string> kFileNames{"task", "model", "protocol", "seed", "extends"};
+
+// A file and everything it extends as one object; the nearer file wins.
+Json read_config(const Path& path, int depth = 0) {
+  XF_CHECK(depth < 16, UserError, "{}: files extend each other in a circle", path.string());
+  const Json own = training::read_json_file(path);
+  XF_CHECK(own.is_object(), UserError, "{}: expected one JSON object of option keys, got {}", path.string(), own.type_name());
+  Json result = Json::object();
+  if (own.contains("extends")) {
+    XF_CHECK(own["extends"].is_string(), UserError, "{}: extends: expected the path of another file", path.string());
+    result = read_config(path.parent_path() / own["extends"].get<std::string>(), depth + 1);
+  }
+  for (const auto& [key, value] : own.items()) {
+    if (key == "extends") continue;
+    if (key.find('.') == std::string::npos && std::find(kFileNames.begin(), kFileNames.end(), key) == kFileNames.end())
+      throw UserError(fmt::format("{}: {}; option keys are dotted, like training.batch", path.string(), unknown_name_message("key", key, kFileNames)));
+    result[key] = value;
+  }
+  return result;
+}
+
+}  // namespace
+
+void PlanArguments::add_to(CLI::App& command) {
+  command.add_option("--model", model, "[family/]attention, e.g. mrs-linformer (`xformer list`)")->group("What");
+  command.add_option("--task", task, "e.g. listops (`xformer list tasks`)")->group("What");
+  command.add_option("--protocol", protocol, "named set of data rules, sizes and settings; default: the task's first")->group("What");
+  seed_option = command.add_option("--seed", seed, "seed of weights, order and dropout")->capture_default_str()->check(CLI::NonNegativeNumber)->group("What");
+  command.add_option("--steps", steps, "length of the whole schedule; its warm-up is scaled with it")->check(CLI::PositiveNumber)->group("Plan");
+  command.add_option("--batch", batch, "examples per step (training.batch)")->check(CLI::PositiveNumber)->group("Plan");
+  command.add_option("--micro-batch", micro_batch, "examples at once, accumulated to the batch (training.micro_batch)")->check(CLI::PositiveNumber)->group("Plan");
+  command.add_option("--length", length, "cut byte text to this many bytes")->check(CLI::PositiveNumber)->group("Plan");
+  command.add_option("--precision", precision, "fp32 or bf16 (training.precision)")->group("Plan");
+  command.add_option("--eval-every", eval_every, "steps between dev evaluations (training.eval_every)")->check(CLI::PositiveNumber)->group("Plan");
+  command.add_option("--set", settings, "any option of the plan, key=value; again for more (`xformer describe NAME`)")
+      ->type_name("KEY=VALUE")->allow_extra_args(true)->group("Plan");
+  command.add_option("--config", config, "JSON file of names and option keys; may extend another file")->type_name("FILE")->group("Plan");
+}
+
+ValueLayer settings_layer(const std::vector<std::string>& settings) {
+  ValueLayer layer{"--set", Json::object()};
+  for (const std::string& setting : settings) {
+    const size_t equals = setting.find('=');
+    XF_CHECK(equals != std::string::npos && equals > 0, UserError, "--set: expected key=value, got '{}'", setting);
+    layer.values[setting.substr(0, equals)] = setting.substr(equals + 1);
+  }
+  return layer;
+}
+
+training::PlanRequest PlanArguments::request() const {
+  training::PlanRequest request;
+  request.task = task;
+  request.model = model;
+  request.protocol = protocol;
+  request.seed = seed;
+  request.steps = steps;
+  request.length = length;
+  if (!config.empty()) {
+    ValueLayer file{"file " + Path(config).filename().string(), Json::object()};
+    for (const auto& [key, value] : read_config(config).items()) {
+      if (key.find('.') != std::string::npos) file.values[key] = value;
+      else if (key == "seed") {
+        XF_CHECK(value.is_number_unsigned(), UserError, "{}: seed: expected a whole number from 0, got {}", config, value.dump());
+        if (seed_option->count() == 0) request.seed = value;
+      } else {
+        XF_CHECK(value.is_string(), UserError, "{}: {}: expected a name, got {}", config, key, value.dump());
+        std::string& name = key == "task" ? request.task : key == "model" ? request.model : request.protocol;
+        if (name.empty()) name = value;
+      }
+    }
+    request.layers.push_back(file);
+  }
+  XF_CHECK(!request.model.empty(), UserError, "--model is missing, e.g. --model mrs-linformer (`xformer list` shows the names)");
+  XF_CHECK(!request.task.empty(), UserError, "--task is missing, e.g. --task listops (`xformer list tasks` shows the names)");
+  const auto option = [&](const char* flag, const char* key, const Json& value) {
+    request.layers.push_back({flag, {{key, value}}});
+  };
+  if (batch > 0) option("--batch", "training.batch", batch);
+  if (micro_batch > 0) option("--micro-batch", "training.micro_batch", micro_batch);
+  if (!precision.empty()) option("--precision", "training.precision", precision);
+  if (eval_every > 0) option("--eval-every", "training.eval_every", eval_every);
+  if (!settings.empty()) request.layers.push_back(settings_layer(settings));
+  return request;
+}
+
+void DataArguments::add_to(CLI::App& command) {
+  command.add_option("--data", folder, "folder of the dataset's files; default: $XFORMER_DATA/<dataset>, else generated where the task can be")
+      ->type_name("DIR");
+}
+
+data::DataLocation DataArguments::location(const std::string& dataset) const {
+  data::DataLocation location;
+  const char* root = std::getenv("XFORMER_DATA");
+  if (!folder.empty()) {
+    XF_CHECK(std::filesystem::is_directory(folder), DataError, "--data: {} is not a directory", folder);
+    location.folder = folder;
+  } else if (root != nullptr && *root != '\0' && std::filesystem::is_directory(Path(root) / dataset)) {
+    location.folder = Path(root) / dataset;
+  }
+  return location;
+}
+
+void ComputeArguments::add_to(CLI::App& command) {
+  command.add_option("--device", device, "auto, cpu or cuda")->capture_default_str();
+  command.add_option("--threads", threads, "threads that compute; default: one per processor")->check(CLI::PositiveNumber);
+  command.add_option("--kernels", kernels, "auto, reference (plain operators), check (both, compared)")->capture_default_str();
+  command.add_option("--deterministic", deterministic, "on, or off for speed; recorded")->capture_default_str();
+}
+
+void ComputeArguments::check() const {
+  static_cast<void>(kernels::parse_policy(kernels));
+  XF_CHECK(deterministic == "on" || deterministic == "off", UserError, "--deterministic: expected on or off, got '{}'", deterministic);
+  const std::vector<std::string> devices{"auto", "cpu", "cuda"};
+  XF_CHECK(std::find(devices.begin(), devices.end(), canonical_name(device)) != devices.end(), UserError, "--device: {}",
+           unknown_name_message("device", device, devices));
+}
+
+void check_generator_options(const RunPlan& plan, const data::DataLocation& location) {
+  if (location.folder.empty()) return;
+  for (const std::string& name : data::datasets().get(plan.task).generator_options) {
+    const std::string& origin = plan.options.origins.at("data." + name);
+    XF_CHECK(origin == "default" || origin.starts_with("protocol ") || origin == "stored plan", UserError,
+             "data.{} (from {}) is a setting of the generator, but the data is read from {}", name, origin, location.folder.string());
+  }
+}
+
+}  // namespace xformer::cli

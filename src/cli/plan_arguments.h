@@ -1,0 +1,43 @@
+// Options that several verbs share, and how they become a plan request and a data location.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "training/options.h"
+
+namespace xformer::cli {
+
+struct PlanArguments {
+  std::string task, model, protocol, config;
+  std::vector<std::string> settings;       // --set key=value
+  int64_t seed = 0, steps = 0, batch = 0, micro_batch = 0, length = 0, eval_every = 0;
+  std::string precision;
+  CLI::Option* seed_option = nullptr;
+
+  void add_to(CLI::App& command);
+  // Reads --config (and what it extends) and puts every layer in its order: file < options < --set.
+  [[nodiscard]] training::PlanRequest request() const;
+};
+
+struct DataArguments {
+  std::string folder;
+  void add_to(CLI::App& command);
+  // --data, else $XFORMER_DATA/<dataset> when that exists. UserError for a --data that is no directory.
+  [[nodiscard]] data::DataLocation location(const std::string& dataset) const;
+};
+
+struct ComputeArguments {
+  std::string device = "auto", kernels = "auto", deterministic = "on";
+  int64_t threads = 0;
+  void add_to(CLI::App& command);
+  // Checks the words; touches no device.
+  void check() const;
+};
+
+// "key=value" split at the first '='; UserError otherwise.
+[[nodiscard]] ValueLayer settings_layer(const std::vector<std::string>& settings);
+
+// The data options of a plan that only a generator reads must not be set beside --data.
+void check_generator_options(const RunPlan& plan, const data::DataLocation& location);
+
+}  // namespace xformer::cli

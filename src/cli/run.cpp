@@ -1,0 +1,112 @@
+#include "cli/run.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <map>
+
+#include "cli/command.h"
+#include "core/code_version.h"
+#include "core/error.h"
+#include "core/names.h"
+#include "tensor/memory.h"
+
+namespace xformer::cli {
+
+namespace {
+
+std::string& command_words() {
+  static std::string words;
+  return words;
+}
+
+std::string words_without_paths(int argc, char** argv) {
+  const std::map<std::string, std::string> replaced{{"--data", "<data>"}, {"--out", "<out>"}, {"--record-to", "<record>"}, {"--config", "<config>"}};
+  std::string result = "xformer";
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const size_t equals = word.find('=');
+    const auto known = replaced.find(word.substr(0, equals));
+    if (known == replaced.end()) {
+      const bool plain = word.find_first_of(" \t\"'$*?[]{}()|&;<>\\") == std::string::npos && !word.empty();
+      result += plain ? " " + word : " '" + word + "'";
+    } else {
+      result += " " + known->first + " " + known->second;
+      if (equals == std::string::npos) ++i;
+    }
+  }
+  return result;
+}
+
+// The option or verb nearest to a word that nobody expected.
+std::string parse_error_message(const CLI::App& program, const CLI::ParseError& error) {
+  const CLI::App* chosen = &program;
+  while (!chosen->get_subcommands().empty()) chosen = chosen->get_subcommands().front();
+  std::string text = error.what();
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+    const std::vector<std::string> extras = program.remaining(true);
+    std::vector<std::string> known;
+    for (const CLI::Option* option : chosen->get_options())
+      for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+    for (const CLI::App* verb : chosen->get_subcommands({})) known.push_back(verb->get_name());
+    if (!extras.empty()) {
+      const std::string word = extras.front().substr(0, extras.front().find('='));
+      text = unknown_name_message(word.starts_with('-') ? "option" : "command", word, known);
+    }
+  }
+  std::string name = chosen->get_name();
+  for (const CLI::App* parent = chosen->get_parent(); parent != nullptr; parent = parent->get_parent()) name = parent->get_name() + " " + name;
+  return fmt::format("{}\nsee `{} --help`", text, name);
+}
+
+void print_error(const std::string& text) { fmt::print(stderr, "xformer: {}\n", text); }
+
+}  // namespace
+
+const std::string& recorded_command() { return command_words(); }
+
+int run(int argc, char** argv) {
+  install_caching_allocator();
+  command_words() = words_without_paths(argc, argv);
+  CLI::App program("Trains, measures and compares efficient-attention Transformers.", "xformer");
+  const CodeVersion& code = code_version();
+  program.set_version_flag("--version", fmt::format("xformer {} ({}{}, {}, {})", code.version, code.commit.substr(0, 12),
+                                                    code.dirty ? ", modified" : "", code.compiler, code.build));
+  program.require_subcommand(0, 1);
+  program.footer("Exit codes: 0 done, 2 wrong name, option or value, 3 data missing or damaged, 4 out of memory, disk or device,\n"
+                 "5 training diverged, 6 interrupted after saving, 70 a bug in xformer.");
+  // Every verb in the order of the help text.
+  constexpr CommandSetup kCommands[] = {add_train, add_eval, add_list, add_describe, add_data, add_selftest, add_completion};
+  std::vector<std::function<int()>> actions;
+  try {
+    for (const CommandSetup setup : kCommands) actions.push_back(setup(program));
+    try {
+      program.parse(argc, argv);
+    } catch (const CLI::Success& success) {  // --help, --version
+      return program.exit(success);
+    } catch (const CLI::ParseError& error) {
+      print_error(parse_error_message(program, error));
+      return static_cast<int>(ExitCode::kUser);
+    }
+    const auto verbs = program.get_subcommands({});
+    for (size_t i = 0; i < verbs.size(); ++i)
+      if (verbs[i]->parsed()) return actions[i]();
+    fmt::print("{}", program.help());
+    return static_cast<int>(ExitCode::kDone);
+  } catch (const InternalError& error) {
+    print_error(fmt::format("{}\nThis is a bug in xformer {} ({}). Please report it with the command and the run's log.jsonl.", error.what(),
+                            code.version, code.commit));
+    return static_cast<int>(error.code());
+  } catch (const Error& error) {
+    print_error(error.what());
+    return static_cast<int>(error.code());
+  } catch (const std::bad_alloc&) {
+    print_error("out of memory");
+    return static_cast<int>(ExitCode::kResource);
+  } catch (const std::exception& error) {
+    print_error(fmt::format("{}\nThis is a bug in xformer {} ({}). Please report it with the command.", error.what(), code.version, code.commit));
+    return static_cast<int>(ExitCode::kInternal);
+  }
+}
+
+}  // namespace xformer::cli

@@ -1,0 +1,203 @@
+#include "core/files.h"
+
+#include <fcntl.h>
+#include <pwd.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "core/error.h"
+#include "core/file_operations.h"
+
+namespace xformer {
+namespace {
+
+namespace ops = file_operations;
+
+constexpr size_t kWriteBuffer = size_t{1} << 20;
+
+// Closes at the end of a scope, whatever happens.
+struct Descriptor {
+  int value = -1;
+  explicit Descriptor(int descriptor) : value(descriptor) {}
+  ~Descriptor() { close_now(); }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int close_now() {
+    const int closing = std::exchange(value, -1);
+    return closing < 0 || ::close(closing) == 0 ? 0 : errno;
+  }
+};
+
+// A file that cannot be read is bad input, unless it is only forbidden.
+[[noreturn]] void fail_reading(const Path& path, int error) {
+  const std::string message = fmt::format("cannot read {}: {}", path.string(), std::strerror(error));
+  if (error == EACCES || error == EPERM || error == ENOMEM || error == EMFILE || error == ENFILE)
+    throw ResourceError(message);
+  throw DataError(message);
+}
+
+int open_for_reading(const Path& path, struct stat& status) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) fail_reading(path, errno);
+  Descriptor guard(descriptor);
+  if (::fstat(descriptor, &status) != 0) fail_reading(path, errno);
+  XF_CHECK(!S_ISDIR(status.st_mode), DataError, "cannot read {}: expected a file, found a folder", path.string());
+  guard.value = -1;
+  return descriptor;
+}
+
+// Removes the temporary file unless the rename has made it the real one.
+struct TemporaryFile {
+  Path path;
+  bool kept = false;
+  ~TemporaryFile() {
+    if (!kept) ::unlink(path.c_str());
+  }
+};
+
+}  // namespace
+
+std::string read_file(const Path& path) {
+  struct stat status {};
+  const Descriptor descriptor(open_for_reading(path, status));
+  std::string content;
+  content.reserve(static_cast<size_t>(status.st_size));
+  char buffer[1 << 16];
+  while (true) {  // until the end, not until st_size: pipes and /proc report 0
+    const ssize_t count = ::read(descriptor.value, buffer, sizeof buffer);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail_reading(path, errno);
+    if (count == 0) return content;
+    content.append(buffer, static_cast<size_t>(count));
+  }
+}
+
+void write_file_atomically(const Path& path, std::string_view content) {
+  write_file_atomically(path, [content](const ByteSink& sink) { sink(content); });
+}
+
+void write_file_atomically(const Path& path, const std::function<void(const ByteSink&)>& produce) {
+  ops::remove_abandoned(path);  // what a killed process left of its attempt at this file
+  TemporaryFile temporary{ops::temporary_name(path)};
+  Descriptor descriptor(::open(temporary.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (descriptor.value < 0) {
+    temporary.kept = true;  // not ours to remove
+    ops::fail("write", path, errno);
+  }
+  std::string buffer;
+  const auto flush = [&](std::string_view bytes) {
+    if (const int error = ops::write_all(descriptor.value, bytes); error != 0) ops::fail("write", path, error);
+  };
+  produce([&](std::string_view bytes) {
+    if (buffer.size() + bytes.size() > kWriteBuffer) {
+      flush(buffer);
+      buffer.clear();
+      if (bytes.size() > kWriteBuffer) return flush(bytes);
+    }
+    buffer.append(bytes);
+  });
+  flush(buffer);
+  // A failed sync may have dropped the pages already: trying again would report a success that is none.
+  if (const int error = ops::sync(descriptor.value); error != 0) ops::fail("write", path, error);
+  if (const int error = descriptor.close_now(); error != 0) ops::fail("write", path, error);
+  if (const int error = ops::rename(temporary.path, path); error != 0) ops::fail("replace", path, error);
+  temporary.kept = true;
+  if (const int error = ops::sync_folder(path.parent_path()); error != 0) ops::fail("sync the folder of", path, error);
+}
+
+AppendFile::AppendFile(const Path& path) : path_(path) {
+  descriptor_ = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) ops::fail("write", path, errno);
+}
+
+AppendFile::~AppendFile() { ::close(descriptor_); }
+
+void AppendFile::write(std::string_view bytes) {
+  const uint64_t before = size();
+  if (const int error = ops::write_all(descriptor_, bytes); error != 0) {
+    // Half a line would be read back as damage: take it off again as far as the system lets us.
+    [[maybe_unused]] const int ignored = ::ftruncate(descriptor_, static_cast<off_t>(before));
+    ops::fail("write", path_, error);
+  }
+}
+
+void AppendFile::sync() {
+  if (const int error = ops::sync(descriptor_); error != 0) ops::fail("write", path_, error);
+}
+
+uint64_t AppendFile::size() const {
+  struct stat status {};
+  if (::fstat(descriptor_, &status) != 0) ops::fail("ask for the size of", path_, errno);
+  return static_cast<uint64_t>(status.st_size);
+}
+
+void AppendFile::truncate(uint64_t size) {
+  if (::ftruncate(descriptor_, static_cast<off_t>(size)) != 0) ops::fail("shorten", path_, errno);
+}
+
+std::optional<FileLock> FileLock::try_lock(const Path& path) {
+  Descriptor descriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (descriptor.value < 0) ops::fail("lock", path, errno);
+  // flock, not fcntl: it also excludes a second descriptor of the same process, and closing an
+  // unrelated descriptor of the file does not lose it.
+  while (::flock(descriptor.value, LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) return std::nullopt;
+    if (errno != EINTR) ops::fail("lock", path, errno);
+  }
+  return FileLock(std::exchange(descriptor.value, -1));
+}
+
+FileLock FileLock::wait(const Path& path) {
+  Descriptor descriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (descriptor.value < 0) ops::fail("lock", path, errno);
+  while (::flock(descriptor.value, LOCK_EX) != 0)
+    if (errno != EINTR) ops::fail("lock", path, errno);
+  return FileLock(std::exchange(descriptor.value, -1));
+}
+
+FileLock::FileLock(FileLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+FileLock::~FileLock() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+MappedFile::MappedFile(const Path& path) {
+  struct stat status {};
+  const Descriptor descriptor(open_for_reading(path, status));
+  size_ = static_cast<size_t>(status.st_size);
+  if (size_ == 0) return;
+  void* address = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, descriptor.value, 0);
+  if (address == MAP_FAILED) fail_reading(path, errno);
+  data_ = static_cast<const std::byte*>(address);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+Path cache_folder() {
+  const auto variable = [](const char* name) -> std::string {
+    const char* value = std::getenv(name);
+    return value == nullptr ? "" : value;
+  };
+  if (const std::string own = variable("XFORMER_CACHE"); !own.empty()) return std::filesystem::absolute(own);
+  // The standard says that a relative XDG_CACHE_HOME is to be ignored.
+  if (const Path shared = variable("XDG_CACHE_HOME"); shared.is_absolute()) return shared / "xformer";
+  if (const std::string home = variable("HOME"); !home.empty()) return Path(home) / ".cache" / "xformer";
+  const passwd* user = ::getpwuid(::getuid());
+  XF_CHECK(user != nullptr && user->pw_dir != nullptr, UserError,
+           "no folder for the cache: neither XFORMER_CACHE nor XDG_CACHE_HOME nor HOME is set");
+  return Path(user->pw_dir) / ".cache" / "xformer";
+}
+
+}  // namespace xformer

@@ -1,0 +1,24 @@
+// User-facing names: kebab-case, `_` and `-` compare equal, near misses get the nearest valid name.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace xformer {
+
+// "MRA2_s" -> "mra2-s".
+[[nodiscard]] std::string canonical_name(std::string_view name);
+
+// Number of insertions, deletions, substitutions and swaps of neighbours between two words.
+[[nodiscard]] size_t edit_distance(std::string_view left, std::string_view right);
+
+// The candidate nearest to `name`, or "" when none is near enough to be meant. A candidate that
+// merely extends the last word ("projected_length" for "projected_len") counts as near.
+[[nodiscard]] std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
+
+// "unknown attention 'linfomer'; did you mean 'linformer'?", or with no near name the list of all.
+[[nodiscard]] std::string unknown_name_message(std::string_view kind, std::string_view name,
+                                               const std::vector<std::string>& candidates);
+
+}  // namespace xformer

@@ -1,0 +1,83 @@
+#include "core/run_plan.h"
+
+#include "core/hash.h"
+#include "core/names.h"
+
+namespace xformer {
+
+ResolvedOptions resolve_options(const std::vector<OptionGroup>& groups, const std::vector<ValueLayer>& layers) {
+  ResolvedOptions result;
+  std::vector<std::string> keys;
+  std::map<std::string, const OptionInfo*> by_key;
+  for (const OptionGroup& group : groups) {
+    for (const OptionInfo& option : group.options) {
+      const std::string key = group.prefix + "." + option.name;
+      XF_ASSERT(by_key.emplace(key, &option).second, "two components declare the option {}", key);
+      keys.push_back(key);
+      result.values[key] = option.fallback;
+      result.origins[key] = "default";
+    }
+  }
+  for (const ValueLayer& layer : layers) {
+    for (const auto& [key, value] : layer.values.items()) {
+      const auto option = by_key.find(key);
+      if (option == by_key.end()) {
+        // The group's owner tells why a key that exists elsewhere is not known here.
+        std::string owner;
+        for (const OptionGroup& group : groups)
+          if (key.starts_with(group.prefix + ".")) owner = fmt::format(" of {}", group.owner);
+        throw UserError(fmt::format("{} (from {})", unknown_name_message("option" + owner, key, keys), layer.origin));
+      }
+      try {
+        result.values[key] = option->second->normalise(value);
+      } catch (const UserError& error) {
+        throw UserError(fmt::format("{} (from {}): {}", key, layer.origin, error.what()));
+      }
+      result.origins[key] = layer.origin;
+    }
+  }
+  return result;
+}
+
+Json RunPlan::group(const std::string& prefix) const {
+  Json result = Json::object();
+  for (const auto& [key, value] : options.values.items())
+    if (key.starts_with(prefix + ".")) result[key.substr(prefix.size() + 1)] = value;
+  return result;
+}
+
+Json RunPlan::to_json() const {
+  Json result{{"task", task}, {"model", model}, {"protocol", protocol}, {"seed", seed}};
+  for (const auto& [key, value] : options.values.items()) result[key] = value;
+  return result;
+}
+
+Json RunPlan::to_minimal_json() const {
+  Json result{{"task", task}, {"model", model}, {"protocol", protocol}, {"seed", seed}};
+  for (const auto& [key, value] : options.values.items()) {
+    const std::string& origin = options.origins.at(key);
+    if (origin != "default" && !origin.starts_with("protocol ")) result[key] = value;
+  }
+  return result;
+}
+
+std::string RunPlan::hash() const {
+  Json hashed = to_json();
+  hashed.erase("seed");
+  // Sorted keys: the order of declaration is no part of a plan.
+  return sha256(nlohmann::json::parse(hashed.dump()).dump()).substr(0, 16);
+}
+
+std::vector<std::string> plan_differences(const Json& before, const Json& now) {
+  std::vector<std::string> result;
+  for (const auto& [key, value] : now.items()) {
+    const auto old = before.find(key);
+    if (old == before.end()) result.push_back(fmt::format("{}: (absent) -> {}", key, value.dump()));
+    else if (*old != value) result.push_back(fmt::format("{}: {} -> {}", key, old->dump(), value.dump()));
+  }
+  for (const auto& [key, value] : before.items())
+    if (!now.contains(key)) result.push_back(fmt::format("{}: {} -> (absent)", key, value.dump()));
+  return result;
+}
+
+}  // namespace xformer

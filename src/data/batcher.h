@@ -1,0 +1,70 @@
+// Which examples make up batch number i: pure functions of (seed, epoch, index), so that a resumed run
+// continues with the very next batch and nothing but two numbers is stored.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "data/source.h"
+
+namespace xformer::data {
+
+struct BatchRows {
+  std::vector<int64_t> rows;   // indices into the split; fewer than the batch size in a partial batch
+  int64_t padded_len = 0;      // every sequence is cut or padded to this, constant per length bucket
+};
+
+struct OrderOptions {
+  int64_t batch = 32;
+  int64_t padded_len = 0;      // of the longest bucket
+  int64_t buckets = 1;         // length buckets of equal example counts; their padded lengths are multiples of 64
+  uint64_t seed = 0;
+  bool shuffle = true;
+};
+
+// The batches of one split. With shuffle: a fresh permutation per epoch, within each bucket, and then the
+// order of batches of all buckets mixed. Every example appears exactly once per epoch.
+class BatchOrder {
+ public:
+  BatchOrder(const DataSource& source, Split split, const OrderOptions& options);
+  [[nodiscard]] int64_t batches_per_epoch() const;
+  [[nodiscard]] BatchRows batch(int64_t epoch, int64_t index) const;  // remembers the last epoch's permutation; not thread-safe
+  [[nodiscard]] const std::vector<int64_t>& bucket_lengths() const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+// A batch in host memory. Shape is always [batch, padded_len]; rows beyond `filled` are empty: token 0,
+// not valid, label 0, and they count in no loss, gradient, metric or rate.
+struct HostBatch {
+  int64_t batch = 0, padded_len = 0, filled = 0;
+  std::vector<int64_t> tokens;      // [batch, padded_len], 0 is padding
+  std::vector<uint8_t> key_valid;   // [batch, padded_len], 1 for a real token (id > 0)
+  std::vector<uint8_t> row_valid;   // [batch]
+  std::vector<int64_t> labels;      // [batch]
+  std::vector<int64_t> indices;     // [batch], -1 in empty rows
+};
+
+void fill_batch(const DataSource& source, Split split, const BatchRows& rows, int64_t batch, HostBatch& into);
+
+// Fills batches ahead of the consumer in a background thread: batch numbers first, first+1, ... counted over
+// all epochs, `last` excluded. Two buffers; no allocation once both have their size. An exception of the
+// thread is thrown by next().
+class Prefetcher {
+ public:
+  Prefetcher(const DataSource& source, Split split, const OrderOptions& options, int64_t first, int64_t last);
+  ~Prefetcher();
+  Prefetcher(const Prefetcher&) = delete;
+  Prefetcher& operator=(const Prefetcher&) = delete;
+  // The next batch, valid until the following call.
+  [[nodiscard]] const HostBatch& next();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace xformer::data

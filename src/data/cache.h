@@ -1,0 +1,43 @@
+// The packed form of a dataset: made once, mapped ever after, and shared by all processes of the machine.
+//
+//   <cache>/<dataset>/<key>/manifest.json        what it is: version, key, DataInfo
+//                           train.bin ...        magic, version | tokens | offsets | labels | counts
+//
+// The key is a hash of all that decides the content (options, or path, size and time of the files), so that
+// raw data is never read again to find out that nothing has changed. The folder appears by one rename: it is
+// whole or not there. A build that fails or is killed leaves nothing that a later one would take for data.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "core/progress.h"
+#include "data/source.h"
+
+namespace xformer::data {
+
+inline constexpr int64_t kCacheVersion = 1;  // of the layout on disk
+
+struct CacheRequest {
+  Path cache;            // the user's cache folder
+  std::string dataset;
+  Json key;              // all that decides the content
+  int64_t classes = 0;   // labels are below this
+};
+
+using AddExample = std::function<void(Split split, std::span<const uint8_t> tokens, int64_t label)>;
+// Calls `add` for every example and sets the origin, dropped and details of the info; the rest is counted.
+using BuildCache = std::function<void(const AddExample& add, DataInfo& info)>;
+
+// Maps the cache of the request; makes it first, under a lock, when it is not there. A process that finds
+// another one at work waits for it, calling `progress`, which may throw to give up.
+// Damage and another version are DataErrors, a full disk and missing rights ResourceErrors.
+[[nodiscard]] std::unique_ptr<DataSource> open_cached(const CacheRequest& request, const BuildCache& build,
+                                                      const ProgressCallback& progress);
+
+// Where the request's cache lies.
+[[nodiscard]] Path cache_entry(const CacheRequest& request);
+
+}  // namespace xformer::data

@@ -1,0 +1,14 @@
+// All datasets by name, from data/adapters/*.cpp.
+#pragma once
+
+#include "core/registry.h"
+#include "data/source.h"
+
+namespace xformer::data {
+
+[[nodiscard]] const Registry<DatasetDescriptor>& datasets();
+
+// The protocol by name ("" is the dataset's first); UserError with the nearest name otherwise.
+[[nodiscard]] const Protocol& find_protocol(const DatasetDescriptor& dataset, const std::string& name);
+
+}  // namespace xformer::data

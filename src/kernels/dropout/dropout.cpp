@@ -1,0 +1,101 @@
+// The operator xformer::dropout(Tensor x, float p, Tensor state, int site) -> Tensor and the layer that uses
+// it.
+#include "kernels/dropout/dropout.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include <utility>
+
+#include "core/error.h"
+#include "core/random.h"
+#include "kernels/dropout/cpu.h"
+#include "kernels/dropout/numbers.h"
+#include "kernels/policy.h"
+
+namespace xformer::kernels {
+
+namespace {
+
+using DropoutSignature = at::Tensor(const at::Tensor&, double, const at::Tensor&, int64_t);
+
+const c10::TypedOperatorHandle<DropoutSignature>& dropout_operator() {
+  static const auto handle =
+      c10::Dispatcher::singleton().findSchemaOrThrow("xformer::dropout", "").typed<DropoutSignature>();
+  return handle;
+}
+
+// The gradient of y = m * x is m * dy: the same operator at the same place. Saving `state` as a variable
+// makes LibTorch refuse a backward pass after the next step's numbers were written into it.
+struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, c10::DispatchKeySet below, const at::Tensor& x,
+                            double p, const at::Tensor& state, int64_t site) {
+    context->save_for_backward({state});
+    context->saved_data["p"] = p;
+    context->saved_data["site"] = site;
+    at::AutoDispatchBelowADInplaceOrView guard;
+    return dropout_operator().redispatch(below, x, p, state, site);
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    const at::Tensor state = context->get_saved_variables()[0];
+    const double p = context->saved_data["p"].toDouble();
+    const int64_t site = context->saved_data["site"].toInt();
+    return {at::Tensor(), dropout(gradients[0], p, state, site), at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+at::Tensor dropout_autograd(c10::DispatchKeySet keys, const at::Tensor& x, double p, const at::Tensor& state,
+                            int64_t site) {
+  return DropoutFunction::apply(keys & c10::after_autograd_keyset, x, p, state, site);
+}
+
+void check_p(double p) { XF_CHECK(p >= 0 && p < 1, UserError, "a dropout probability is in [0, 1), not {}", p); }
+
+}  // namespace
+
+TORCH_LIBRARY_FRAGMENT(xformer, library) {
+  library.def("dropout(Tensor x, float p, Tensor state, int site) -> Tensor");
+}
+TORCH_LIBRARY_IMPL(xformer, CPU, library) { library.impl("dropout", dropout_cpu); }
+TORCH_LIBRARY_IMPL(xformer, Autograd, library) { library.impl("dropout", dropout_autograd); }
+
+DropoutStream::DropoutStream(uint64_t seed)
+    : state(at::tensor({static_cast<int64_t>(derive_seed(seed, "dropout")), int64_t{0}, int64_t{0}}, at::kLong)) {}
+
+void DropoutStream::set_step(int64_t step, int64_t first_row) {
+  XF_ASSERT(step >= 0 && step < kMostSteps && first_row >= 0, "step {}, first row {}", step, first_row);
+  state.narrow(0, 1, 2).copy_(at::tensor({step, first_row}, at::kLong));
+}
+
+at::Tensor dropout(const at::Tensor& x, double p, const at::Tensor& state, int64_t site) {
+  check_p(p);
+  XF_ASSERT(site >= 0 && site < kMostSites && x.dim() >= 1, "site {}, {} dimensions", site, x.dim());
+  if (dropout_threshold(p) == 0) return x;
+  if (policy() == Policy::kReference) return dropout_reference(x, p, state, site);
+  const at::Tensor result = dropout_operator().call(x, p, state, site);
+  if (policy() == Policy::kCheck) {
+    const at::Tensor meant = dropout_reference(x.detach(), p, state, site), got = result.detach();
+    const at::Tensor same = (got == meant).logical_or(got.isnan().logical_and(meant.isnan()));
+    XF_CHECK(same.all().item<bool>(), InternalError,
+             "xformer::dropout on {} differs from its reference in {} of {} elements", x.device().str(),
+             same.logical_not().sum().item<int64_t>(), x.numel());
+  }
+  return result;
+}
+
+Dropout::Dropout(double p, std::shared_ptr<DropoutStream> stream) : p_(p), stream_(std::move(stream)) {
+  check_p(p);
+  XF_ASSERT(stream_ != nullptr, "dropout without a stream");
+  site_ = stream_->sites++;
+}
+
+at::Tensor Dropout::operator()(const at::Tensor& x, bool training) const {
+  if (!training || p_ == 0) return x;
+  return dropout(x, p_, stream_->state, site_);
+}
+
+}  // namespace xformer::kernels

@@ -1,0 +1,48 @@
+// Dropout as a pure function of (seed, step, site, element): nothing is stored for the backward pass, a resumed
+// run needs no generator state, and every device drops the same elements.
+//
+// Element e of a call belongs to Philox 4x32-10 block e / 8 under key (seed, purpose "dropout"), counter
+// (e / 8, step and site); it takes 16 of the 128 bits, so p counts in steps of 1/65536 and the survivors are scaled by
+// the inverse of the share really kept. Elements are numbered over the whole batch: row r of a micro-batch
+// that starts at row f is row f + r.
+#pragma once
+
+#include <torch/types.h>
+
+#include <memory>
+
+namespace xformer::kernels {
+
+// Shared by all dropout sites of a model. The tensor is written between steps, never inside one, so that a
+// captured step sees it advance.
+struct DropoutStream {
+  at::Tensor state;     // int64 [3] on the model's device: key, step, first row of the micro-batch
+  int64_t sites = 0;    // handed out so far
+
+  explicit DropoutStream(uint64_t seed);
+  void set_step(int64_t step, int64_t first_row = 0);
+};
+
+// x times 0 or 1/(1-p). x is [rows, ...], contiguous after a copy if need be; differentiable.
+[[nodiscard]] at::Tensor dropout(const at::Tensor& x, double p, const at::Tensor& state, int64_t site);
+
+// The same composed of plain tensor operations: the meaning that the kernels are tested against.
+[[nodiscard]] at::Tensor dropout_reference(const at::Tensor& x, double p, const at::Tensor& state, int64_t site);
+
+// One place in a model where dropout happens.
+class Dropout {
+ public:
+  Dropout() = default;
+  Dropout(double p, std::shared_ptr<DropoutStream> stream);
+  [[nodiscard]] at::Tensor operator()(const at::Tensor& x, bool training) const;
+  [[nodiscard]] double p() const { return p_; }
+  [[nodiscard]] int64_t site() const { return site_; }
+  [[nodiscard]] const std::shared_ptr<DropoutStream>& stream() const { return stream_; }
+
+ private:
+  double p_ = 0;
+  int64_t site_ = 0;
+  std::shared_ptr<DropoutStream> stream_;
+};
+
+}  // namespace xformer::kernels

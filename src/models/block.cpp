@@ -1,0 +1,61 @@
+#include "models/block.h"
+
+#include <ATen/Functions.h>
+
+namespace xformer::models {
+
+LayerNorm::LayerNorm(int64_t dim, double epsilon) : dim_(dim), epsilon_(epsilon) {
+  weight_ = register_parameter("weight", at::ones({dim}));
+  bias_ = register_parameter("bias", at::zeros({dim}));
+}
+
+at::Tensor LayerNorm::forward(const at::Tensor& x) const {
+  return at::layer_norm(x, {dim_}, weight_, bias_, epsilon_, /*cudnn_enable=*/false);
+}
+
+FeedForward::FeedForward(const BlockOptions& options, const std::shared_ptr<kernels::DropoutStream>& stream, const InitStream& init)
+    : dim_(options.dim), ff_dim_(options.ff_dim), tanh_(options.activation == "gelu_tanh"), dropout_(options.dropout, stream) {
+  const auto linear = [&](const char* name, int64_t in, int64_t out) {
+    auto map = std::make_shared<attention::Linear>(in, out, true, options.init, init.child(name));
+    if (options.init == "glra") {  // flax's MlpBlock: bias N(0, 1e-6)
+      const at::NoGradGuard no_grad;
+      map->bias.copy_(init.child(name).normal("bias", {out}, 1e-6));
+    }
+    return register_module(name, map);
+  };
+  in_ = linear("in", dim_, ff_dim_);
+  out_ = linear("out", ff_dim_, dim_);
+}
+
+at::Tensor FeedForward::forward(const at::Tensor& x) const {
+  const at::Tensor hidden = at::gelu(in_->forward(x), tanh_ ? "tanh" : "none");
+  return out_->forward(dropout_(hidden, is_training()));
+}
+
+attention::Cost FeedForward::cost(int64_t batch, int64_t length) const {
+  const double flops = 4.0 * static_cast<double>(batch * length * dim_ * ff_dim_);
+  return {flops, flops, static_cast<double>(2 * batch * length * ff_dim_)};
+}
+
+PreNormBlock::PreNormBlock(const BlockOptions& options, std::shared_ptr<attention::SequenceMixer> mixer,
+                           const std::shared_ptr<kernels::DropoutStream>& stream, const InitStream& init)
+    : mixer_dropout_(options.dropout, stream) {
+  mixer_norm_ = register_module("mixer_norm", std::make_shared<LayerNorm>(options.dim, options.norm_epsilon));
+  mixer_ = register_module("mixer", std::move(mixer));
+  ff_norm_ = register_module("ff_norm", std::make_shared<LayerNorm>(options.dim, options.norm_epsilon));
+  ff_ = register_module("ff", std::make_shared<FeedForward>(options, stream, init.child("ff")));
+  ff_dropout_ = kernels::Dropout(options.dropout, stream);
+}
+
+at::Tensor PreNormBlock::forward(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry) {
+  const at::Tensor mixed = x + mixer_dropout_(mixer_->forward(mixer_norm_->forward(x), mask, carry), is_training());
+  return mixed + ff_dropout_(ff_->forward(ff_norm_->forward(mixed)), is_training());
+}
+
+attention::Cost PreNormBlock::cost(int64_t batch, int64_t length) const {
+  attention::Cost result = mixer_->cost(batch, length);
+  result += ff_->cost(batch, length);
+  return result;
+}
+
+}  // namespace xformer::models

@@ -1,0 +1,62 @@
+// The pre-norm Transformer block around any sequence mixer (attention-core 0.10), and its LayerNorm.
+#pragma once
+
+#include "attention/multi_head.h"
+#include "core/schema.h"
+
+namespace xformer::models {
+
+// What the blocks of a family share.
+struct BlockOptions {
+  int64_t dim = 64;
+  int64_t ff_dim = 128;
+  double dropout = 0.1;
+  double norm_epsilon = 1e-5;
+  std::string activation = "gelu";     // gelu (exact) or gelu_tanh
+  std::string init = "mlpen";          // attention-core 0.9
+};
+
+class LayerNorm : public torch::nn::Module {
+ public:
+  LayerNorm(int64_t dim, double epsilon);
+  [[nodiscard]] at::Tensor forward(const at::Tensor& x) const;
+
+ private:
+  int64_t dim_;
+  double epsilon_;
+  at::Tensor weight_, bias_;
+};
+
+// Two linear maps with an activation between them: W2 drop(act(W1 x)).
+class FeedForward : public torch::nn::Module {
+ public:
+  FeedForward(const BlockOptions& options, const std::shared_ptr<kernels::DropoutStream>& stream, const InitStream& init);
+  [[nodiscard]] at::Tensor forward(const at::Tensor& x) const;
+  [[nodiscard]] attention::Cost cost(int64_t batch, int64_t length) const;
+
+ private:
+  int64_t dim_, ff_dim_;
+  bool tanh_;
+  std::shared_ptr<attention::Linear> in_, out_;
+  kernels::Dropout dropout_;
+};
+
+// x += drop(mixer(LN(x))); x += drop(ff(LN(x))).
+class PreNormBlock : public attention::LayerBlock {
+ public:
+  PreNormBlock(const BlockOptions& options, std::shared_ptr<attention::SequenceMixer> mixer,
+               const std::shared_ptr<kernels::DropoutStream>& stream, const InitStream& init);
+  at::Tensor forward(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry) override;
+  [[nodiscard]] attention::Cost cost(int64_t batch, int64_t length) const override;
+  [[nodiscard]] std::string backend() const override { return mixer_->backend(); }
+  at::Tensor extra_loss() override { return mixer_->extra_loss(); }
+  void after_step(int64_t step) override { mixer_->after_step(step); }
+
+ private:
+  std::shared_ptr<LayerNorm> mixer_norm_, ff_norm_;
+  std::shared_ptr<attention::SequenceMixer> mixer_;
+  std::shared_ptr<FeedForward> ff_;
+  kernels::Dropout mixer_dropout_, ff_dropout_;
+};
+
+}  // namespace xformer::models

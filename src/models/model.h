@@ -1,0 +1,70 @@
+// A whole network from a task's input to its output, and how one is built by family name.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include "attention/descriptor.h"
+
+namespace xformer::models {
+
+struct InputSpec {
+  int64_t max_tokens = 0;     // longest sequence of the data (N_max)
+  int64_t vocabulary = 0;     // ids in use, padding included
+};
+
+struct OutputSpec {
+  int64_t classes = 0;
+};
+
+// A batch as a model sees it.
+struct ModelInput {
+  at::Tensor tokens;      // [b, n] int64, 0 is padding
+  at::Tensor key_valid;   // [b, n] bool
+};
+
+class Model : public torch::nn::Module {
+ public:
+  // [b, classes] logits in float32 at least.
+  virtual at::Tensor forward(const ModelInput& input) = 0;
+  // Sum of what the attentions ask for; undefined when none does.
+  virtual at::Tensor extra_loss() = 0;
+  virtual void after_step(int64_t step) = 0;
+  [[nodiscard]] virtual attention::Cost cost(int64_t batch, int64_t length) const = 0;
+  [[nodiscard]] virtual std::string backend() const = 0;
+
+  [[nodiscard]] const std::shared_ptr<kernels::DropoutStream>& dropout_stream() const { return dropout_stream_; }
+
+ protected:
+  std::shared_ptr<kernels::DropoutStream> dropout_stream_;
+};
+
+struct ModelRequest {
+  InputSpec input;
+  OutputSpec output;
+  attention::Resolved attention;
+  Json attention_options = Json::object();
+  Json model_options = Json::object();
+  uint64_t seed = 0;
+};
+
+struct FamilyDescriptor {
+  std::string name;
+  std::vector<std::string> aliases;
+  std::string title, summary;
+  std::vector<OptionInfo> options;    // keys without the prefix "model."
+  // Length that every batch is padded to (N_pad) for data of at most max_tokens.
+  std::function<int64_t(const Json& options, int64_t max_tokens)> padded_len;
+  // Cross-option checks before anything is built: UserError.
+  std::function<void(const ModelRequest&)> check;
+  std::function<std::shared_ptr<Model>(const ModelRequest&)> build;
+};
+
+[[nodiscard]] const Registry<FamilyDescriptor>& all_families();
+
+// Names and tensors of everything trained, each shared tensor once, in a fixed order.
+[[nodiscard]] std::vector<std::pair<std::string, at::Tensor>> trainable(const Model& model);
+// Trained tensors and buffers: what a weights file holds.
+[[nodiscard]] std::vector<std::pair<std::string, at::Tensor>> state(const Model& model);
+[[nodiscard]] int64_t parameter_count(const Model& model);
+
+}  // namespace xformer::models

@@ -1,0 +1,31 @@
+// TensorBoard event files, written by hand: TFRecord frames around Event protobufs with scalar summaries.
+//
+// Format: uint64 length, masked CRC-32C of it, payload, masked CRC-32C of the payload; the first event
+// carries file_version "brain.Event:2" (TensorFlow's record_writer and event.proto).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "core/files.h"
+
+namespace xformer::reporting {
+
+class EventFile {
+ public:
+  // Opens a new events.out.tfevents.* file in `folder`. `start_step` > 0 says that steps at or above it
+  // in earlier files of the folder are void (SessionLog START), as after a resume.
+  EventFile(const Path& folder, int64_t start_step);
+  ~EventFile();
+  EventFile(const EventFile&) = delete;
+  EventFile& operator=(const EventFile&) = delete;
+  void scalar(std::string_view tag, double value, int64_t step);
+  void flush();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace xformer::reporting

@@ -1,0 +1,63 @@
+#include "tensor/sequence_mask.h"
+
+#include <ATen/Functions.h>
+
+#include "core/error.h"
+
+namespace xformer {
+
+at::Tensor SequenceMask::as_factor(at::ScalarType type) const {
+  XF_ASSERT(key_valid.defined(), "a mask without key_valid has no factor");
+  return key_valid.to(type).unsqueeze(1).unsqueeze(-1);
+}
+
+int64_t pooled_len(int64_t n, int64_t scale, int64_t pinned) { return pinned + (n - pinned + scale - 1) / scale; }
+
+SequenceMask SequenceMask::pooled(int64_t scale, int64_t pinned) const {
+  if (scale == 1 || all_valid()) return *this;
+  const int64_t n = key_valid.size(1), groups = pooled_len(n, scale, pinned) - pinned;
+  const at::Tensor rest = at::constant_pad_nd(key_valid.narrow(1, pinned, n - pinned), {0, groups * scale - (n - pinned)});
+  const at::Tensor any = rest.view({-1, groups, scale}).any(2);
+  return {pinned == 0 ? any : at::cat({key_valid.narrow(1, 0, pinned), any}, 1), causal};
+}
+
+at::Tensor pool_tokens(const at::Tensor& x, const SequenceMask& mask, int64_t scale, int64_t pinned) {
+  if (scale == 1) return x;
+  const int64_t n = x.size(2), groups = pooled_len(n, scale, pinned) - pinned, missing = groups * scale - (n - pinned);
+  const at::Tensor valid = mask.all_valid() ? at::ones({1, 1, n, 1}, x.options()) : mask.as_factor(x.scalar_type());
+  const auto grouped = [&](const at::Tensor& rows) {  // [.., n - pinned, d] -> sums [.., groups, d]
+    const at::Tensor padded = at::constant_pad_nd(rows.narrow(2, pinned, n - pinned), {0, 0, 0, missing});
+    return padded.unflatten(2, {groups, scale}).sum(3);
+  };
+  const at::Tensor masked = mask.all_valid() ? x : x * valid;
+  const at::Tensor mean = grouped(masked) / grouped(valid).clamp_min(1);
+  return pinned == 0 ? mean : at::cat({masked.narrow(2, 0, pinned), mean}, 2);
+}
+
+at::Tensor repeat_tokens(const at::Tensor& x, int64_t n, int64_t scale, int64_t pinned) {
+  if (scale == 1) return x;
+  const int64_t groups = x.size(2) - pinned;
+  auto shape = x.sizes().vec();
+  shape[2] = groups;
+  shape.insert(shape.begin() + 3, scale);
+  const at::Tensor repeated = x.narrow(2, pinned, groups).unsqueeze(3).expand(shape).flatten(2, 3).narrow(2, 0, n - pinned);
+  return pinned == 0 ? repeated : at::cat({x.narrow(2, 0, pinned), repeated}, 2);
+}
+
+at::Tensor masked_softmax(const at::Tensor& scores, const SequenceMask& mask) {
+  const int64_t queries = scores.size(-2), keys = scores.size(-1);
+  at::Tensor forbidden;  // broadcast to [b, h, q, k]
+  if (!mask.all_valid()) forbidden = mask.key_valid.logical_not().unsqueeze(1).unsqueeze(1);
+  if (mask.causal) {
+    // Query i of the last `queries` positions may see keys up to its own position.
+    const at::Tensor later = at::ones({queries, keys}, scores.options().dtype(at::kBool)).triu(keys - queries + 1);
+    forbidden = forbidden.defined() ? forbidden.logical_or(later) : later;
+  }
+  if (!forbidden.defined()) return at::softmax(scores, -1);
+  // The lowest finite number instead of -inf: a row without a key stays finite, and the second fill makes
+  // both its values and its gradient zero. Forbidden weights are exactly zero, not merely small.
+  const double lowest = scores.scalar_type() == at::kDouble ? -1e300 : -1e30;
+  return at::softmax(scores.masked_fill(forbidden, lowest), -1).masked_fill(forbidden, 0);
+}
+
+}  // namespace xformer

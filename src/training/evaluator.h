@@ -1,0 +1,38 @@
+// Accuracy of a model over a split: one exact pass, remainder included, or the counts of mlpen's code (lra-recipe 7.1).
+#pragma once
+
+#include <functional>
+
+#include "training/step.h"
+
+namespace xformer::training {
+
+struct Evaluation {
+  double loss = 0, accuracy = 0;   // means over examples
+  int64_t examples = 0;
+  double seconds = 0;
+};
+
+struct Prediction {
+  int64_t index = 0, label = 0, prediction = 0;
+  std::vector<float> scores;       // logits, by class
+};
+
+struct EvaluationRequest {
+  data::Split split = data::Split::kDev;
+  int64_t batch = 32, padded_len = 0;
+  std::string precision = "fp32";
+  // Parity: only this many shuffled full batches of an endless dev loader, number `call` of them; 0: one exact pass.
+  int64_t parity_batches = 0, call = 0;
+  uint64_t seed = 0;
+  bool drop_remainder = false;
+  std::vector<Prediction>* predictions = nullptr;
+  std::function<bool()> stop_requested;                     // polled between batches
+  std::function<void(int64_t done, int64_t total)> progress;
+};
+
+// nullopt when a stop was requested on the way.
+[[nodiscard]] std::optional<Evaluation> evaluate(models::Model& model, const data::DataSource& source, at::Device device,
+                                                 const EvaluationRequest& request);
+
+}  // namespace xformer::training

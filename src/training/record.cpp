@@ -1,0 +1,97 @@
+#include "training/record.h"
+
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+
+#include "tensor/device.h"
+#include "tensor/memory.h"
+
+namespace xformer::training {
+
+namespace {
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
+  return text;
+}
+
+Json data_json(const data::DataInfo& info) {
+  Json sizes = Json::object(), dropped = Json::array();
+  for (const data::Split split : data::kAllSplits) sizes[data::split_name(split)] = info.sizes[static_cast<size_t>(split)];
+  for (const data::Dropped& item : info.dropped)
+    dropped.push_back({{"split", data::split_name(item.split)}, {"reason", item.reason}, {"count", item.count}});
+  return {{"sha256", info.sha256}, {"origin", info.origin}, {"sizes", sizes}, {"dropped", dropped}, {"details", info.details}};
+}
+
+Json evaluation_json(const Evaluation& evaluation) {
+  // Standard error over examples, of this one model: no substitute for the spread over seeds.
+  const double p = evaluation.accuracy, n = static_cast<double>(evaluation.examples);
+  return {{"accuracy", p}, {"loss", evaluation.loss}, {"examples", evaluation.examples}, {"accuracy_stderr", std::sqrt(p * (1 - p) / n)}};
+}
+
+}  // namespace
+
+double quantile(std::vector<double> values, double p) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const double place = p * static_cast<double>(values.size() - 1);
+  const size_t low = static_cast<size_t>(place), high = std::min(low + 1, values.size() - 1);
+  return values[low] + (values[high] - values[low]) * (place - static_cast<double>(low));
+}
+
+Json make_record(const RunPlan& plan, const RunOptions& options, const RunFacts& facts) {
+  Json record{{"schema_version", kRecordSchema},
+              {"status", facts.status},
+              {"task", plan.task},
+              {"model", plan.model},
+              {"family", plan.family},
+              {"attention", plan.attention},
+              {"protocol", plan.protocol},
+              {"seed", plan.seed},
+              {"plan_hash", plan.hash()}};
+  if (!facts.message.empty()) record["message"] = facts.message;
+  record["accuracy"] = facts.test ? Json(facts.test->accuracy) : Json();
+  record["chance"] = facts.test ? Json(facts.chance) : Json();
+  record["parameters"] = facts.parameters;
+  record["flops_per_example"] = facts.flops_forward;
+  record["flops"] = {{"forward_per_example", facts.flops_forward}, {"training_per_example", 3 * facts.flops_forward},
+                     {"length", facts.padded_len}, {"counts", "matrix products, multiply-add = 2, formula of the model; backward = 2 x forward"}};
+  const auto rate = [&](double p) {
+    const double seconds = quantile(facts.step_seconds, p);
+    return seconds > 0 ? facts.examples_per_step / seconds : 0.0;
+  };
+  record["examples_per_s"] = rate(0.5);
+  record["speed"] = {{"examples_per_s", {{"p10", rate(0.9)}, {"median", rate(0.5)}, {"p90", rate(0.1)}}},
+                     {"step_ms", {{"p10", 1e3 * quantile(facts.step_seconds, 0.1)}, {"median", 1e3 * quantile(facts.step_seconds, 0.5)},
+                                  {"p90", 1e3 * quantile(facts.step_seconds, 0.9)}}},
+                     {"timed_steps", facts.step_seconds.size()},
+                     {"page_faults_per_step", facts.page_faults_per_step}};
+  record["train_seconds"] = facts.train_seconds;
+  record["evaluation_seconds"] = facts.evaluation_seconds;
+  record["peak_device_bytes"] = host_memory().peak_bytes;
+  record["peak_process_bytes"] = peak_process_bytes();
+  record["backend"] = facts.backend;
+  record["kernels"] = options.kernels;
+  record["deterministic"] = options.deterministic;
+  record["steps"] = {{"done", facts.steps_done}, {"planned", facts.steps_planned}};
+  record["selection"] = {{"rule", plan.options.values.value("training.selection", "")}, {"split", "dev"},
+                         {"best", facts.state.value("best", Json())}};
+  record["dev"] = facts.state.value("dev_points", Json::array());
+  record["test"] = facts.test ? evaluation_json(*facts.test) : Json();
+  record["skipped_steps"] = facts.state.value("skipped_steps", 0);
+  record["resumed_at"] = facts.state.value("resumed_at", Json::array());
+  record["data"] = facts.data ? data_json(*facts.data) : Json();
+  record["seeds"] = {{"run", plan.seed}, {"derived", {"init", "order", "dropout"}}};
+  record["software"] = software_facts();
+  record["hardware"] = hardware_facts(options.device);
+  record["command"] = options.command;
+  record["date"] = utc_now();
+  record["plan"] = plan.to_json();
+  record["origins"] = plan.options.origins;
+  return record;
+}
+
+}  // namespace xformer::training

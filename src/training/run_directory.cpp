@@ -1,0 +1,124 @@
+#include "training/run_directory.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "core/error.h"
+#include "core/names.h"
+#include "core/run_plan.h"
+
+namespace xformer::training {
+
+namespace {
+
+constexpr int64_t kCheckpointFormat = 1;
+
+// Step numbers of checkpoints/step-*.safetensors, newest first.
+std::vector<int64_t> checkpoint_steps(const Path& folder) {
+  std::vector<int64_t> steps;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "checkpoints", ignored)) {
+    const std::string stem = entry.path().stem().string();
+    int64_t step = 0;
+    if (entry.path().extension() != ".safetensors" || !stem.starts_with("step-")) continue;
+    const auto [end, error] = std::from_chars(stem.data() + 5, stem.data() + stem.size(), step);
+    if (error == std::errc() && end == stem.data() + stem.size()) steps.push_back(step);
+  }
+  std::sort(steps.rbegin(), steps.rend());
+  return steps;
+}
+
+Path checkpoint_path(const Path& folder, int64_t step) {
+  return folder / "checkpoints" / fmt::format("step-{:08}.safetensors", step);
+}
+
+Checkpoint read_checkpoint(const Path& path) {
+  TensorFile file = read_tensor_file(path);
+  const auto text = file.metadata.find("state");
+  XF_CHECK(text != file.metadata.end() && file.metadata.contains("content_sha256"), DataError, "{}: not a checkpoint: its header has no state",
+           path.string());
+  Checkpoint result;
+  result.state = Json::parse(text->second, nullptr, /*allow_exceptions=*/false);
+  XF_CHECK(result.state.is_object() && result.state.contains("step"), DataError, "{}: the state in its header is damaged", path.string());
+  const int64_t format = result.state.value("format", int64_t{0});
+  XF_CHECK(format == kCheckpointFormat, DataError, "{}: written in checkpoint format {}, this program reads {}", path.string(), format,
+           kCheckpointFormat);
+  result.step = result.state["step"];
+  result.tensors = std::move(file.tensors);
+  return result;
+}
+
+}  // namespace
+
+Resume parse_resume(const std::string& name) {
+  if (name == "auto") return Resume::kAuto;
+  if (name == "never") return Resume::kNever;
+  if (name == "must") return Resume::kMust;
+  throw UserError(unknown_name_message("value of --resume", name, {"auto", "never", "must"}));
+}
+
+Json read_json_file(const Path& path) {
+  try {
+    return Json::parse(read_file(path));
+  } catch (const nlohmann::json::parse_error& error) {
+    throw DataError(fmt::format("{}: not valid JSON: {}", path.string(), error.what()));
+  }
+}
+
+Json read_plan(const Path& run_folder) {
+  XF_CHECK(std::filesystem::exists(run_folder / "plan.json"), UserError, "{} is no run directory: it has no plan.json", run_folder.string());
+  return read_json_file(run_folder / "plan.json");
+}
+
+RunDirectory::RunDirectory(Path folder, const Json& plan, Resume resume, const std::function<void(const std::string&)>& warn)
+    : folder_(std::move(folder)), warn_(warn) {
+  std::error_code error;
+  const bool existed = std::filesystem::exists(folder_ / "plan.json");
+  XF_CHECK(existed || resume != Resume::kMust, UserError, "--resume must: {} holds no run to go on with", folder_.string());
+  std::filesystem::create_directories(folder_ / "checkpoints", error);
+  XF_CHECK(!error, ResourceError, "{}: cannot make the run directory: {}", folder_.string(), error.message());
+  if (auto lock = FileLock::try_lock(folder_ / "lock")) lock_.emplace(std::move(*lock));
+  XF_CHECK(lock_.has_value(), UserError, "{}: another process is running in this directory; give another --out, or wait for it",
+           folder_.string());
+  if (existed) {
+    const auto differences = plan_differences(read_plan(folder_), plan);
+    XF_CHECK(differences.empty(), UserError, "{} holds a run of another plan; give another --out. What differs:\n  {}", folder_.string(),
+             fmt::join(differences, "\n  "));
+    XF_CHECK(resume != Resume::kNever, UserError, "--resume never: {} already holds a run of this plan; give another --out or remove it",
+             folder_.string());
+    if (std::filesystem::exists(record_path())) {
+      Json record = read_json_file(record_path());
+      if (record.value("status", "") == "completed") finished_ = std::move(record);
+    }
+  } else {
+    write_file_atomically(folder_ / "plan.json", plan.dump(2) + "\n");
+  }
+  log_.emplace(folder_ / "log.jsonl");
+}
+
+std::optional<Checkpoint> newest_checkpoint(const Path& run_folder, const std::function<void(const std::string&)>& warn) {
+  for (const int64_t step : checkpoint_steps(run_folder)) {
+    try {
+      return read_checkpoint(checkpoint_path(run_folder, step));
+    } catch (const DataError& damaged) {
+      warn(fmt::format("{}; falling back to the checkpoint before it", damaged.what()));
+    }
+  }
+  return std::nullopt;
+}
+
+void RunDirectory::save_checkpoint(int64_t step, const NamedTensors& tensors, Json state) {
+  sync_log();
+  state["format"] = kCheckpointFormat;
+  state["step"] = step;
+  state["log_bytes"] = log_bytes();
+  const Path path = checkpoint_path(folder_, step);
+  write_tensor_file(path, tensors, {{"state", state.dump()}});
+  static_cast<void>(read_checkpoint(path));  // throws before anything older is removed
+  const std::vector<int64_t> steps = checkpoint_steps(folder_);
+  for (size_t i = 2; i < steps.size(); ++i) std::filesystem::remove(checkpoint_path(folder_, steps[i]));
+}
+
+void RunDirectory::log(const Json& entry) { log_->write(entry.dump() + "\n"); }
+
+}  // namespace xformer::training

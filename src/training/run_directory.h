@@ -1,0 +1,63 @@
+// The folder of one run: who may use it, what it holds, what survives a crash.
+//
+//   plan.json  log.jsonl  events.out.tfevents.*  checkpoints/step-*.safetensors  model.safetensors
+//   predictions.csv  record.json  lock
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "core/files.h"
+#include "core/json.h"
+#include "tensor/tensor_file.h"
+
+namespace xformer::training {
+
+enum class Resume { kAuto, kNever, kMust };
+[[nodiscard]] Resume parse_resume(const std::string& name);
+
+// A moment of a run that can be gone on from.
+struct Checkpoint {
+  int64_t step = 0;
+  Json state = Json::object();                   // counters, dev points, plan, data hash, bytes of the log
+  std::map<std::string, at::Tensor> tensors;     // "model.*", "best.*", "optimizer.*", "meter"
+};
+
+// The newest whole checkpoint of a run that this process need not own.
+[[nodiscard]] std::optional<Checkpoint> newest_checkpoint(const Path& run_folder, const std::function<void(const std::string&)>& warn);
+
+class RunDirectory {
+ public:
+  // Makes the folder, or takes the existing one: locks it (UserError when another process has it), refuses one of
+  // another plan with the differences (UserError), writes plan.json. `warn` hears of damaged checkpoints.
+  RunDirectory(Path folder, const Json& plan, Resume resume, const std::function<void(const std::string&)>& warn);
+
+  [[nodiscard]] const Path& folder() const { return folder_; }
+  [[nodiscard]] Path record_path() const { return folder_ / "record.json"; }
+  // The record of a finished run, if there is one.
+  [[nodiscard]] const std::optional<Json>& finished_record() const { return finished_; }
+  // The newest checkpoint that is whole; damaged ones are passed over with a warning.
+  [[nodiscard]] std::optional<Checkpoint> latest_checkpoint() const { return newest_checkpoint(folder_, warn_); }
+  // Written, read back and compared before older ones but the previous are removed.
+  void save_checkpoint(int64_t step, const NamedTensors& tensors, Json state);
+
+  // One line of log.jsonl.
+  void log(const Json& entry);
+  [[nodiscard]] uint64_t log_bytes() const { return log_->size(); }
+  void sync_log() { log_->sync(); }
+  void truncate_log(uint64_t size) { log_->truncate(size); }
+
+ private:
+  Path folder_;
+  std::function<void(const std::string&)> warn_;
+  std::optional<FileLock> lock_;
+  std::optional<AppendFile> log_;
+  std::optional<Json> finished_;
+};
+
+// plan.json of an existing run; UserError when the folder holds none.
+[[nodiscard]] Json read_plan(const Path& run_folder);
+// A JSON file that people may have touched: DataError naming file and place.
+[[nodiscard]] Json read_json_file(const Path& path);
+
+}  // namespace xformer::training

@@ -1,0 +1,385 @@
+#include "training/trainer.h"
+
+#include <ATen/Functions.h>
+#include <c10/util/Exception.h>
+
+#include <chrono>
+#include <fstream>
+
+#include "kernels/policy.h"
+#include "tensor/memory.h"
+#include "training/record.h"
+
+namespace xformer::training {
+
+namespace {
+
+constexpr size_t kWarmupSteps = 3;   // of a process, left out of the speeds
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// The whole of one call of train(): everything between an open run directory and its record.
+class Run {
+ public:
+  Run(const RunPlan& plan, const RunOptions& options, Observer& observer, RunDirectory& directory)
+      : plan_(plan),
+        options_(options),
+        observer_(observer),
+        directory_(directory),
+        training_(training_schema().read(plan.group("training"))),
+        evaluation_(eval_schema().read(plan.group("eval"))) {
+    state_["best"] = Json();
+    state_["dev_points"] = Json::array();
+    state_["resumed_at"] = Json::array();
+  }
+
+  // Runs to an ending; `facts()` is right whatever is thrown.
+  void run() {
+    open_data();
+    build();
+    go_on();
+    while (step_ < last_step_) {
+      const bool due = step_ > 0 && step_ % training_.eval_every == 0;
+      if (due && !evaluate_dev()) return interrupted();
+      if (out_of_patience()) break;
+      if (options_.stop_requested()) return interrupted();
+      if (options_.stop_after > 0 && step_ >= options_.stop_after) return end_early();
+      train_one();
+      if (step_ % checkpoint_every() == 0 && step_ < last_step_ && step_ % training_.eval_every != 0) save();
+    }
+    if (!evaluate_dev()) return interrupted();
+    if (saved_step_ != step_) save();
+    if (!test()) return interrupted();
+    facts_.status = "completed";
+  }
+
+  RunFacts& facts() {
+    facts_.steps_done = step_;
+    facts_.state = state_;
+    facts_.page_faults_per_step = quantile(page_faults_, 0.5);
+    return facts_;
+  }
+
+ private:
+  [[nodiscard]] int64_t checkpoint_every() const {
+    return options_.checkpoint_every > 0 ? options_.checkpoint_every : training_.eval_every;
+  }
+
+  void open_data() {
+    const data::DatasetDescriptor& dataset = data::datasets().get(plan_.task);
+    source_ = dataset.open(plan_.group("data"), options_.data, observer_.data_progress());
+    facts_.data = source_->info();
+    const int64_t duplicates = facts_.data->details.value("duplicates_across_splits", int64_t{0});
+    if (duplicates > 0)
+      observer_.on_message(fmt::format("warning: {} examples occur in more than one split; `xformer data check` names them", duplicates));
+    order_ = {training_.batch, padded_len(plan_), training_.buckets, derive_seed(static_cast<uint64_t>(plan_.seed), "order"), true};
+    last_step_ = training_.steps;
+    if (training_.epochs > 0)
+      last_step_ = training_.epochs * data::BatchOrder(*source_, data::Split::kTrain, order_).batches_per_epoch();
+    facts_.steps_planned = last_step_;
+    facts_.padded_len = order_.padded_len;
+  }
+
+  void build() {
+    model_ = build_model(plan_);
+    model_->to(options_.device);
+    step_runner_ = std::make_unique<TrainStep>(*model_, training_, options_.device);
+    schedule_ = {training_.schedule, training_.learning_rate, training_.warmup, last_step_, training_.beta1, training_.cycle_beta1};
+    facts_.parameters = models::parameter_count(*model_);
+    facts_.flops_forward = model_->cost(1, order_.padded_len).flops_executed;
+    facts_.backend = model_->backend();
+    facts_.examples_per_step = static_cast<double>(training_.batch);
+  }
+
+  // Takes up the newest whole checkpoint, or starts at step 0.
+  void go_on() {
+    const std::optional<Checkpoint> checkpoint = directory_.latest_checkpoint();
+    const bool begun = directory_.log_bytes() > 0;
+    if (checkpoint) {
+      const std::string before = checkpoint->state.value("data_sha256", "");
+      XF_CHECK(before == facts_.data->sha256, DataError,
+               "{}: this run was begun with data of SHA-256 {}, but the data found now has {}; give the same --data, or another --out",
+               directory_.folder().string(), before, facts_.data->sha256);
+      restore(*checkpoint);
+    }
+    directory_.truncate_log(checkpoint ? checkpoint->state.value("log_bytes", uint64_t{0}) : 0);
+    if (begun) {
+      state_["resumed_at"].push_back(step_);
+      directory_.log({{"event", "resumed"}, {"step", step_}});
+      observer_.on_message(fmt::format("resumed at step {} of {}", step_, last_step_));
+    } else {
+      directory_.log({{"event", "start"}, {"plan", plan_.hash()}, {"seed", plan_.seed}, {"data_sha256", facts_.data->sha256}});
+    }
+    saved_step_ = checkpoint ? step_ : -1;
+    observer_.on_start(plan_, facts_.parameters, facts_.flops_forward, step_, last_step_);
+    interval_faults_ = page_faults();
+    reset_host_peak();
+  }
+
+  void restore(const Checkpoint& checkpoint) {
+    const at::NoGradGuard no_grad;
+    const auto copy = [&](const std::string& prefix, const NamedTensors& into) {
+      for (const auto& [name, tensor] : into) {
+        const auto found = checkpoint.tensors.find(prefix + name);
+        XF_CHECK(found != checkpoint.tensors.end() && found->second.sizes() == tensor.sizes(), DataError,
+                 "checkpoint of step {}: tensor {}{} is missing or has another shape", checkpoint.step, prefix, name);
+        at::Tensor(tensor).copy_(found->second);
+      }
+    };
+    copy("model.", models::state(*model_));
+    copy("optimizer.", step_runner_->optimizer().state());
+    copy("", {{"meter", step_runner_->meter()}});
+    for (const auto& [name, tensor] : checkpoint.tensors)
+      if (name.starts_with("best.")) best_.emplace_back(name.substr(5), tensor);
+    step_ = checkpoint.step;
+    state_ = checkpoint.state;
+    facts_.train_seconds = state_.value("train_seconds", 0.0);
+    facts_.evaluation_seconds = state_.value("evaluation_seconds", 0.0);
+    evaluated_step_ = state_.value("evaluated_step", int64_t{-1});
+  }
+
+  void save() {
+    NamedTensors tensors;
+    for (const auto& [name, tensor] : models::state(*model_)) tensors.emplace_back("model." + name, tensor);
+    for (const auto& [name, tensor] : best_) tensors.emplace_back("best." + name, tensor);
+    for (const auto& [name, tensor] : step_runner_->optimizer().state()) tensors.emplace_back("optimizer." + name, tensor);
+    tensors.emplace_back("meter", step_runner_->meter());
+    state_["evaluated_step"] = evaluated_step_;
+    state_["data_sha256"] = facts_.data->sha256;
+    state_["train_seconds"] = facts_.train_seconds;
+    state_["evaluation_seconds"] = facts_.evaluation_seconds;
+    directory_.save_checkpoint(step_, tensors, state_);
+    saved_step_ = step_;
+  }
+
+  void train_one() {
+    if (!batches_) batches_ = std::make_unique<data::Prefetcher>(*source_, data::Split::kTrain, order_, step_, last_step_);
+    const auto start = std::chrono::steady_clock::now();
+    const data::HostBatch& batch = batches_->next();
+    step_runner_->run(batch, step_, schedule_at(schedule_, step_));
+    ++step_;
+    const double seconds = seconds_since(start);
+    facts_.train_seconds += seconds;
+    interval_seconds_ += seconds;
+    ++interval_steps_;
+    if (++steps_of_process_ > kWarmupSteps) facts_.step_seconds.push_back(seconds);
+    observer_.on_step(step_, last_step_);
+    if (step_ % training_.log_every == 0 || step_ == last_step_) report();
+  }
+
+  void report() {
+    const StepSums sums = step_runner_->read_and_reset();
+    const int64_t faults = page_faults();
+    const double steps = static_cast<double>(interval_steps_);
+    TrainPoint point;
+    point.step = step_;
+    point.steps = last_step_;
+    point.loss = sums.rows > 0 ? sums.loss / sums.rows : 0;
+    point.accuracy = sums.rows > 0 ? sums.correct / sums.rows : 0;
+    point.learning_rate = schedule_at(schedule_, step_ - 1).learning_rate;
+    point.gradient_norm = sums.gradient_norm;
+    point.examples_per_s = static_cast<double>(training_.batch) * steps / interval_seconds_;
+    point.live_bytes = host_memory().live_bytes;
+    point.peak_bytes = host_memory().peak_bytes;
+    point.page_faults_per_step = static_cast<double>(faults - interval_faults_) / steps;
+    if (steps_of_process_ > kWarmupSteps + static_cast<size_t>(interval_steps_)) page_faults_.push_back(point.page_faults_per_step);
+    directory_.log({{"event", "train"},
+                    {"step", step_},
+                    {"loss", point.loss},
+                    {"accuracy", point.accuracy},
+                    {"learning_rate", point.learning_rate},
+                    {"gradient_norm", point.gradient_norm},
+                    {"skipped_steps", sums.skipped},
+                    {"examples_per_s", point.examples_per_s},
+                    {"memory_peak_bytes", point.peak_bytes},
+                    {"page_faults_per_step", point.page_faults_per_step}});
+    observer_.on_train(point);
+    interval_seconds_ = 0;
+    interval_steps_ = 0;
+    interval_faults_ = faults;
+    state_["skipped_steps"] = sums.skipped;
+    if (sums.skipped_in_a_row > training_.max_skips)
+      throw Diverged(fmt::format("the gradient was not finite for {} steps in a row up to step {} (training.max_skips is {}); the last "
+                                 "checkpoint is of step {}", sums.skipped_in_a_row, step_, training_.max_skips, saved_step_));
+  }
+
+  // False when a stop was requested on the way.
+  bool evaluate_dev() {
+    if (evaluated_step_ == step_) return true;
+    EvaluationRequest request = evaluation_request(data::Split::kDev);
+    if (evaluation_.parity) {
+      const int64_t full = std::max<int64_t>(1, source_->size(data::Split::kDev) / request.batch);
+      request.parity_batches = evaluation_.dev_batches > 0 ? evaluation_.dev_batches : full;
+      request.call = static_cast<int64_t>(state_["dev_points"].size());
+      request.seed = derive_seed(static_cast<uint64_t>(plan_.seed), "dev order");
+    }
+    const auto dev = evaluate(*model_, *source_, options_.device, request);
+    if (!dev) return false;
+    facts_.evaluation_seconds += dev->seconds;
+    const bool best = state_["best"].is_null() || dev->accuracy > state_["best"]["accuracy"].get<double>();
+    Json point{{"step", step_}, {"accuracy", dev->accuracy}, {"loss", dev->loss}, {"examples", dev->examples}};
+    state_["dev_points"].push_back(point);
+    if (best) {
+      state_["best"] = point;
+      if (training_.selection == "best_dev") {
+        best_.clear();
+        for (const auto& [name, tensor] : models::state(*model_)) best_.emplace_back(name, tensor.detach().clone());
+      }
+    }
+    point["best"] = best;
+    Json entry{{"event", "dev"}};
+    entry.update(point);
+    directory_.log(entry);
+    observer_.on_dev(step_, *dev, best);
+    evaluated_step_ = step_;
+    interval_faults_ = page_faults();
+    save();
+    return true;
+  }
+
+  [[nodiscard]] bool out_of_patience() const {
+    if (training_.patience == 0 || state_["best"].is_null()) return false;
+    int64_t since = 0;
+    for (const Json& point : state_["dev_points"]) since += point["step"] > state_["best"]["step"];
+    return since >= training_.patience;
+  }
+
+  EvaluationRequest evaluation_request(data::Split split) {
+    EvaluationRequest request;
+    request.split = split;
+    request.batch = evaluation_.batch > 0 ? evaluation_.batch : training_.batch;
+    request.padded_len = order_.padded_len;
+    request.precision = training_.precision;
+    request.stop_requested = options_.stop_requested;
+    request.progress = [this, what = data::split_name(split)](int64_t done, int64_t total) { observer_.on_evaluating(what, done, total); };
+    return request;
+  }
+
+  bool test() {
+    const at::NoGradGuard no_grad;
+    if (training_.selection == "best_dev") {
+      const std::map<std::string, at::Tensor> best(best_.begin(), best_.end());
+      for (const auto& [name, tensor] : models::state(*model_)) at::Tensor(tensor).copy_(best.at(name));
+    }
+    std::vector<Prediction> predictions;
+    EvaluationRequest request = evaluation_request(data::Split::kTest);
+    request.drop_remainder = evaluation_.parity;
+    request.predictions = &predictions;
+    const auto result = evaluate(*model_, *source_, options_.device, request);
+    if (!result) return false;
+    facts_.evaluation_seconds += result->seconds;
+    facts_.test = *result;
+    std::map<int64_t, double> labels;
+    for (const Prediction& prediction : predictions) facts_.chance = std::max(facts_.chance, ++labels[prediction.label]);
+    facts_.chance /= static_cast<double>(predictions.size());
+    write_predictions(predictions);
+    write_tensor_file(directory_.folder() / "model.safetensors", models::state(*model_),
+                      {{"plan", plan_.to_json().dump()}, {"step", state_["best"].is_null() ? "" : state_["best"]["step"].dump()}});
+    directory_.log({{"event", "test"}, {"step", step_}, {"accuracy", result->accuracy}, {"loss", result->loss}, {"examples", result->examples}});
+    directory_.log({{"event", "finished"}, {"step", step_}});
+    observer_.on_test(*result);
+    return true;
+  }
+
+  void write_predictions(const std::vector<Prediction>& predictions) {
+    write_file_atomically(directory_.folder() / "predictions.csv", [&](const ByteSink& sink) {
+      std::string header = "index,label,prediction";
+      for (size_t i = 0; i < predictions.front().scores.size(); ++i) header += fmt::format(",score_{}", i);
+      sink(header + "\n");
+      for (const Prediction& row : predictions)
+        sink(fmt::format("{},{},{},{:.6g}\n", row.index, row.label, row.prediction, fmt::join(row.scores, ",")));
+    });
+  }
+
+  void interrupted() {
+    if (saved_step_ != step_) save();
+    directory_.sync_log();
+    facts_.status = "interrupted";
+    facts_.message = fmt::format("stopped by a signal at step {}; the same command goes on", step_);
+  }
+
+  void end_early() {
+    if (saved_step_ != step_) save();
+    directory_.sync_log();
+    facts_.status = "stopped";
+    facts_.message = fmt::format("--stop-after {} reached at step {}; the same command without it goes on", options_.stop_after, step_);
+  }
+
+  const RunPlan& plan_;
+  const RunOptions& options_;
+  Observer& observer_;
+  RunDirectory& directory_;
+  TrainingOptions training_;
+  EvalOptions evaluation_;
+  std::unique_ptr<data::DataSource> source_;
+  data::OrderOptions order_;
+  std::shared_ptr<models::Model> model_;
+  std::unique_ptr<TrainStep> step_runner_;
+  ScheduleOptions schedule_;
+  std::unique_ptr<data::Prefetcher> batches_;
+  NamedTensors best_;
+  RunFacts facts_;
+  Json state_ = Json::object();
+  int64_t step_ = 0, last_step_ = 0, saved_step_ = -1, evaluated_step_ = -1;
+  size_t steps_of_process_ = 0;
+  double interval_seconds_ = 0;
+  int64_t interval_steps_ = 0, interval_faults_ = 0;
+  std::vector<double> page_faults_;
+};
+
+// LibTorch's exceptions in the project's kinds.
+[[noreturn]] void rethrow_translated() {
+  try {
+    throw;
+  } catch (const Error&) {
+    throw;
+  } catch (const c10::OutOfMemoryError& error) {
+    throw ResourceError(fmt::format("out of memory: {}", error.what_without_backtrace()));
+  } catch (const std::bad_alloc&) {
+    throw ResourceError("out of memory on the host; a smaller --micro-batch needs less");
+  } catch (const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    if (text.find("DefaultCPUAllocator") != std::string::npos || text.find("out of memory") != std::string::npos)
+      throw ResourceError(fmt::format("out of memory: {}; a smaller --micro-batch needs less", text));
+    throw InternalError(fmt::format("LibTorch: {}", text));
+  }
+}
+
+}  // namespace
+
+Json train(const RunPlan& plan, const RunOptions& options, Observer& observer) {
+  kernels::set_policy(kernels::parse_policy(options.kernels));
+  RunDirectory directory(options.out, plan.to_json(), options.resume, [&](const std::string& text) { observer.on_message("warning: " + text); });
+  if (directory.finished_record()) return *directory.finished_record();
+  Run run(plan, options, observer, directory);
+  const auto write_record = [&] {
+    Json record = make_record(plan, options, run.facts());
+    write_file_atomically(directory.record_path(), record.dump(2) + "\n");
+    return record;
+  };
+  try {
+    try {
+      run.run();
+    } catch (...) {
+      rethrow_translated();
+    }
+  } catch (const Error& error) {
+    run.facts().message = error.what();
+    run.facts().status = error.code() == ExitCode::kDiverged ? "diverged"
+                         : std::string(error.what()).starts_with("out of memory") ? "out-of-memory" : "failed";
+    try {
+      write_record();
+    } catch (const Error& second) {
+      // The first failure is the one to tell (a full disk refuses the record too).
+      observer.on_message(fmt::format("warning: no record could be written: {}", second.what()));
+    }
+    throw;
+  }
+  Json record = write_record();
+  if (run.facts().status == "interrupted") throw Interrupted(run.facts().message);
+  return record;
+}
+
+}  // namespace xformer::training

@@ -1,0 +1,109 @@
+// softmax and softmax-fused (attention-core 2).
+#include "attention/support.h"
+
+namespace xformer::attention::softmax_test {
+
+using namespace support;
+
+const std::vector<std::string> kNames = {"softmax", "softmax-fused"};
+
+TEST_CASE("softmax equals equation 1 in loops, for ragged lengths and length 1") {
+  for (const std::string& name : kNames)
+    for (const bool causal : {false, true})
+      for (const std::vector<int64_t>& lengths : {std::vector<int64_t>{48, 31}, {1, 48}}) {
+        INFO(name << " causal " << causal);
+        const SequenceMask mask = length_mask(lengths, 48, causal);
+        const Inputs in = random_inputs(2, 2, 48, 5);
+        const BuiltCore core = make_core(name, {}, {.causal = causal});
+        CHECK(max_difference(valid_rows(core(in.q, in.k, in.v, mask), mask), valid_rows(dense_softmax(in, mask), mask)) < 1e-10);
+        const Inputs one = random_inputs(2, 2, 1, 5);
+        CHECK(max_difference(core(one.q, one.k, one.v, {{}, causal}), one.v) < 1e-12);
+        CHECK(max_difference(core(in.q, in.k, in.v, {{}, causal}), dense_softmax(in, {{}, causal})) < 1e-10);
+      }
+}
+
+TEST_CASE("softmax golden number") {
+  // Scores 0 and ln 3 give weights 1/4 and 3/4: 1/4 * 0 + 3/4 * 4 = 3.
+  for (const std::string& name : kNames) {
+    const BuiltCore core = make_core(name, {}, {.heads = 1, .head_dim = 1});
+    CHECK(core(column({1, 1}), column({0, std::log(3.0)}), column({0, 4}))[0][0][0][0].item<double>() == Approx(3));
+  }
+}
+
+TEST_CASE("softmax takes queries and keys of different lengths") {
+  for (const std::string& name : kNames) {
+    const Inputs long_ones = random_inputs(2, 2, 9, 5), short_ones = random_inputs(2, 2, 4, 5, "other");
+    const Inputs in{short_ones.q, long_ones.k, long_ones.v};
+    const SequenceMask mask = length_mask({9, 6}, 9);
+    CHECK(max_difference(make_core(name)(in.q, in.k, in.v, mask), dense_softmax(in, mask)) < 1e-10);
+  }
+}
+
+TEST_CASE("softmax output lies between the smallest and the largest valid value") {
+  for (const std::string& name : kNames) {
+    const Inputs in = random_inputs(1, 2, 20, 5);
+    const at::Tensor out = make_core(name)(in.q, in.k, in.v, length_mask({13}, 20));
+    const at::Tensor valid = in.v.narrow(2, 0, 13);
+    CHECK((out <= valid.amax(2, true)).all().item<bool>());
+    CHECK((out >= valid.amin(2, true)).all().item<bool>());
+  }
+}
+
+TEST_CASE("softmax ignores a constant vector added to all keys") {
+  for (const std::string& name : kNames) {
+    const Inputs in = random_inputs(1, 2, 20, 5);
+    const BuiltCore core = make_core(name);
+    const at::Tensor moved = in.k + random_tensor("shift", {1, 1, 1, 5});
+    CHECK(max_difference(core(in.q, in.k, in.v), core(in.q, moved, in.v)) < 1e-12);
+  }
+}
+
+TEST_CASE("softmax rows that see no key are zero, with zero gradient, also before the first valid key of a causal row") {
+  for (const std::string& name : kNames) {
+    Inputs in = random_inputs(1, 1, 6, 5);
+    SequenceMask mask{at::tensor({0, 0, 1, 1, 0, 1}).view({1, 6}) > 0, true};
+    for (at::Tensor* x : {&in.q, &in.k, &in.v}) x->requires_grad_(true);
+    const at::Tensor out = make_core(name, {}, {.heads = 1, .causal = true})(in.q, in.k, in.v, mask);
+    CHECK(out.narrow(2, 0, 2).abs().max().item<double>() == 0);
+    out.sum().backward();
+    CHECK(in.q.grad().narrow(2, 0, 2).abs().max().item<double>() == 0);
+    CHECK(in.v.grad().narrow(2, 0, 2).abs().max().item<double>() == 0);
+    CHECK(in.k.grad().isfinite().all().item<bool>());
+  }
+}
+
+TEST_CASE("softmax-fused names the backend that ran") {
+  const Inputs in = random_inputs(2, 2, 8, 5);
+  const BuiltCore plain = make_core("softmax-fused");
+  (void)plain(in.q, in.k, in.v);
+  CHECK(plain.module->backend().substr(0, 5) == "sdpa-");
+  CHECK(make_core("softmax").module->backend() == "explicit");
+  const BuiltCore dropping = make_core("softmax-fused", {}, {.dropout = 0.5});
+  dropping.module->train();
+  (void)dropping(in.q, in.k, in.v);
+  CHECK(dropping.module->backend() == "sdpa-math, dropout by LibTorch's generator reseeded each step");
+}
+
+TEST_CASE("softmax dropout depends on seed, step and layer, and on nothing that ran before") {
+  for (const std::string& name : kNames) {
+    INFO(name);
+    const Inputs in = random_inputs(2, 2, 8, 5);
+    const auto run = [&](uint64_t seed, int64_t step, int64_t calls_before, int64_t other_sites) {
+      const Resolved attention = resolve(name);
+      BuildContext context = make_context({.dropout = 0.5, .seed = seed});
+      for (int64_t i = 0; i < other_sites; ++i) (void)context.make_dropout();
+      const auto core = build_core(attention, Json::object(), context);
+      Carry carry;
+      for (int64_t i = 0; i < calls_before; ++i) (void)core->forward(in.q, in.k, in.v, {}, carry);
+      context.dropout_stream->set_step(step);
+      return core->forward(in.q, in.k, in.v, {}, carry);
+    };
+    const at::Tensor first = run(1, 5, 0, 0);
+    CHECK(at::equal(first, run(1, 5, 3, 0)));
+    CHECK_FALSE(at::equal(first, run(1, 6, 0, 0)));
+    CHECK_FALSE(at::equal(first, run(2, 5, 0, 0)));
+    CHECK_FALSE(at::equal(first, run(1, 5, 0, 1)));
+  }
+}
+
+}  // namespace xformer::attention::softmax_test

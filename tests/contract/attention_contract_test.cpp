@@ -1,0 +1,404 @@
+// What every attention promises (architecture 10; attention-core 0.5, 0.14 and 10), over all names of the registry.
+// The claims of attention-core 1 stand in the table below, per name, and are not read from the variants' own traits.
+#include <algorithm>
+#include <set>
+
+#include "attention/support.h"
+#include "tensor/op_counter.h"
+
+namespace xformer::attention::contract_test {
+
+using namespace support;
+
+enum class Constant { kNo, kExact, kNearly };   // V = c gives c; nearly: a small constant stands in the denominator
+
+struct Claims {
+  bool appended_padding;   // P2
+  Constant constant_v;
+  bool permutation;        // permuting tokens permutes outputs
+  bool causal;
+  Complexity complexity;
+  bool fixed_length;       // parameters tied to the longest length
+  // Parameters whose gradient is zero because the function does not depend on them.
+  std::vector<std::string> without_gradient;
+};
+
+// Softmax is blind to what all keys have in common.
+const std::vector<std::string> kKeyBias = {"key.bias"};
+constexpr auto kLinear = Complexity::kLinear;
+constexpr auto kQuadratic = Complexity::kQuadratic;
+
+const std::map<std::string, Claims> kClaims = {
+    {"softmax", {true, Constant::kExact, true, true, kQuadratic, false, kKeyBias}},
+    {"softmax-fused", {true, Constant::kExact, true, true, kQuadratic, false, kKeyBias}},
+    {"linformer", {true, Constant::kNo, false, false, kLinear, true, {}}},
+    {"linear", {true, Constant::kNearly, true, true, kLinear, false, {}}},
+    {"performer", {true, Constant::kExact, true, true, kLinear, false, {}}},
+    {"mrs-softmax", {true, Constant::kExact, false, false, kQuadratic, false, kKeyBias}},
+    {"mrs-softmax-fused", {true, Constant::kExact, false, false, kQuadratic, false, kKeyBias}},
+    {"mrs-linformer", {true, Constant::kNo, false, false, kLinear, true, {}}},
+    {"mrs-linear", {true, Constant::kNearly, false, false, kLinear, false, {}}},
+    {"mrs-performer", {true, Constant::kExact, false, false, kLinear, false, {}}},
+};
+
+// Small sizes for all; a name takes the keys it has.
+const Json kSmall = {{"features", 12}, {"projected_len", 4}, {"scales", {1, 3}}};
+
+void for_each_name(const std::function<void(const std::string&, const Claims&)>& check) {
+  for (const std::string& name : all_names()) {
+    INFO(name);
+    REQUIRE(kClaims.count(name) == 1);   // a new attention states its claims here
+    check(name, kClaims.at(name));
+  }
+}
+
+bool has_core(const std::string& name) { return resolve(name).base->build_core != nullptr; }
+
+at::Tensor tokens(int64_t b, int64_t n, int64_t m = 10, const std::string& name = "x") { return random_tensor(name, {b, n, m}); }
+
+TEST_CASE("every claim of the table belongs to a name, and traits agree with it") {
+  for (const auto& [name, claims] : kClaims) {
+    INFO(name);
+    const auto names = all_names();
+    CHECK(std::find(names.begin(), names.end(), name) != names.end());
+    const Resolved attention = resolve(name);
+    CHECK(attention.name == name);
+    CHECK(attention.traits().appended_padding_exact == claims.appended_padding);
+    CHECK(attention.traits().causal_ok == claims.causal);
+    CHECK(attention.traits().fixed_length == claims.fixed_length);
+    CHECK(attention.base->complexity == claims.complexity);
+    CHECK_FALSE(attention.base->title.empty());
+    CHECK_FALSE(attention.base->paper.empty());
+    CHECK_FALSE(attention.base->summary.empty());
+    const std::set<std::string> classes = {"full", "FP", "LP", "LR", "KR", "RC", "M"};
+    CHECK(classes.count(attention.base->method_class) == 1);
+  }
+}
+
+TEST_CASE("output has the shape of the input at any length, also with one valid token") {
+  for_each_name([](const std::string& name, const Claims&) {
+    const BuiltMixer mixer = make_mixer(name, kSmall, {.max_len = 315});
+    for (const int64_t n : {1, 2, 7, 29, 93, 144, 315}) {
+      const at::Tensor x = tokens(2, n);
+      const at::Tensor out = mixer(x, length_mask({n, 1}, n));
+      REQUIRE(out.sizes() == x.sizes());
+      CHECK(out.isfinite().all().item<bool>());
+      CHECK(mixer(x).isfinite().all().item<bool>());
+    }
+  });
+}
+
+TEST_CASE("padding never leaks: content at padded positions changes no valid output bit") {
+  for_each_name([](const std::string& name, const Claims& claims) {
+    for (const bool causal : {false, true}) {
+      if (causal && !claims.causal) continue;
+      for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
+        const BuiltMixer mixer = make_mixer(name, kSmall, {.causal = causal, .type = type});
+        const SequenceMask mask = length_mask({48, 31}, 48, causal);
+        const at::Tensor x = tokens(2, 48).to(type), padded = mask.key_valid.logical_not().unsqueeze(-1);
+        const at::Tensor out = valid_rows(mixer(x, mask), mask);
+        CHECK(at::equal(out, valid_rows(mixer(x.masked_fill(padded, 1e6), mask), mask)));
+        const at::Tensor noise = at::where(padded, tokens(2, 48, 10, "noise").to(type) * 30, x);
+        CHECK(at::equal(out, valid_rows(mixer(noise, mask), mask)));
+      }
+    }
+  });
+}
+
+TEST_CASE("appended padding changes no valid output where that is claimed") {
+  for_each_name([](const std::string& name, const Claims& claims) {
+    for (const bool causal : {false, true}) {
+      if (causal && !claims.causal) continue;
+      const BuiltMixer mixer = make_mixer(name, kSmall, {.max_len = 70, .causal = causal});
+      const at::Tensor x = tokens(2, 48), longer = at::cat({x, tokens(2, 17, 10, "appended")}, 1);
+      const SequenceMask mask = length_mask({48, 31}, 48, causal);
+      const at::Tensor out = valid_rows(mixer(x, mask), mask);
+      const double change =
+          max_difference(out, valid_rows(mixer(longer, length_mask({48, 31}, 65, causal)).narrow(1, 0, 48), mask));
+      if (claims.appended_padding) CHECK(change < 1e-10);
+      else CHECK(change > 1e-6);
+      // A mask that is all true says the same as none.
+      CHECK(max_difference(mixer(x, {{}, causal}), mixer(x, length_mask({48, 48}, 48, causal))) < 1e-12);
+    }
+  });
+}
+
+TEST_CASE("batch mates do not matter") {
+  for_each_name([](const std::string& name, const Claims&) {
+    const BuiltMixer mixer = make_mixer(name, kSmall);
+    const at::Tensor x = tokens(2, 48), other = at::cat({x.narrow(0, 0, 1), tokens(1, 48, 10, "mate") * 5}, 0);
+    const at::Tensor out = mixer(x, length_mask({31, 48}, 48))[0].narrow(0, 0, 31);
+    CHECK(at::equal(out, mixer(other, length_mask({31, 20}, 48))[0].narrow(0, 0, 31)));
+  });
+}
+
+TEST_CASE("a batch equals its samples and heads one at a time") {
+  for_each_name([](const std::string& name, const Claims&) {
+    const BuiltMixer mixer = make_mixer(name, kSmall);
+    const at::Tensor x = tokens(3, 29);
+    const SequenceMask mask = length_mask({29, 12, 5}, 29);
+    const at::Tensor out = valid_rows(mixer(x, mask), mask);
+    for (int64_t b = 0; b < 3; ++b) {
+      const SequenceMask one{mask.key_valid.narrow(0, b, 1)};
+      CHECK(max_difference(valid_rows(mixer(x.narrow(0, b, 1), one), one)[0], out[b]) < 1e-10);
+    }
+  });
+}
+
+TEST_CASE("the future is invisible to causal attention, and causality is refused where it has no form") {
+  for_each_name([](const std::string& name, const Claims& claims) {
+    if (!claims.causal) {
+      CHECK_THROWS_AS(make_mixer(name, kSmall, {.causal = true}), UserError);
+      return;
+    }
+    const BuiltMixer mixer = make_mixer(name, kSmall, {.max_len = 150, .causal = true});
+    const int64_t n = 150;
+    const at::Tensor x = tokens(1, n);
+    const at::Tensor out = mixer(x, {{}, true});
+    for (const int64_t seen : {1, 63, 64, 100}) {
+      const at::Tensor changed = at::cat({x.narrow(1, 0, seen), tokens(1, n - seen, 10, "future") * 9}, 1);
+      CHECK(max_difference(mixer(changed, {{}, true}).narrow(1, 0, seen), out.narrow(1, 0, seen)) < 1e-12);
+      // The last row of a prefix is what the bidirectional form gives it (attention-core 3.12 for the performer).
+      const BuiltMixer both = make_mixer(name, kSmall, {.max_len = 150});
+      CHECK(max_difference(both(x.narrow(1, 0, seen))[0][seen - 1], out[0][seen - 1]) < 1e-10);
+    }
+  });
+}
+
+TEST_CASE("a constant value comes out as it is where that is claimed") {
+  for_each_name([](const std::string& name, const Claims& claims) {
+    if (!has_core(name)) return;
+    const BuiltCore core = make_core(name, kSmall);
+    const Inputs in = random_inputs(2, 2, 48, 5);
+    const SequenceMask mask = length_mask({48, 31}, 48);
+    const at::Tensor constant = random_tensor("constant", {1, 2, 1, 5}).expand({2, 2, 48, 5});
+    const double change = max_difference(valid_rows(core(in.q, in.k, constant, mask), mask), valid_rows(constant, mask));
+    if (claims.constant_v == Constant::kExact) CHECK(change < 1e-10);
+    if (claims.constant_v == Constant::kNearly) CHECK(change < 1e-6);
+    if (claims.constant_v == Constant::kNo) CHECK(change > 1e-3);
+  });
+}
+
+TEST_CASE("permuting valid tokens permutes outputs where that is claimed, and only there") {
+  for_each_name([](const std::string& name, const Claims& claims) {
+    const BuiltMixer mixer = make_mixer(name, kSmall);
+    const at::Tensor x = tokens(1, 20);
+    const SequenceMask mask = length_mask({12}, 20);
+    const at::Tensor order =
+        at::cat({at::tensor({5, 3, 11, 0, 8, 1, 10, 2, 7, 4, 9, 6}, at::kLong), at::arange(12, 20, at::kLong)});
+    const double change = max_difference(valid_rows(mixer(x.index_select(1, order), mask), mask),
+                                         valid_rows(mixer(x, mask), mask).index_select(1, order));
+    if (claims.permutation) CHECK(change < 1e-10);
+    else CHECK(change > 1e-4);
+  });
+}
+
+TEST_CASE("every parameter gets a gradient") {
+  for_each_name([](const std::string& name, const Claims& claims) {
+    const BuiltMixer mixer = make_mixer(name, kSmall);
+    const SequenceMask mask = length_mask({48, 31}, 48);
+    const at::Tensor out = valid_rows(mixer(tokens(2, 48), mask), mask);
+    (out * random_tensor("weights", {2, 48, 10})).sum().backward();
+    for (const auto& [key, parameter] : mixer.parameters()) {
+      INFO(key);
+      REQUIRE(parameter.grad().defined());
+      const double largest = parameter.grad().abs().max().item<double>();
+      const auto& blind = claims.without_gradient;
+      if (std::find(blind.begin(), blind.end(), key) != blind.end()) CHECK(largest < 1e-10);
+      else CHECK(largest > 1e-6);
+    }
+  });
+}
+
+// Derivative of f along random directions by central differences against the gradient, for each tensor.
+void check_gradients(const std::function<at::Tensor()>& f, const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
+  for (const auto& [key, tensor] : tensors) tensor.mutable_grad() = at::Tensor();
+  f().backward();
+  for (const auto& [key, tensor] : tensors)
+    for (int direction = 0; direction < 3; ++direction) {
+      INFO(key << " direction " << direction);
+      const at::NoGradGuard no_grad;
+      const at::Tensor step = random_tensor("direction" + std::to_string(direction), tensor.sizes());
+      const at::Tensor original = tensor.data().clone();
+      const double h = 1e-6;
+      tensor.data().copy_(original + h * step);
+      const double above = f().item<double>();
+      tensor.data().copy_(original - h * step);
+      const double below = f().item<double>();
+      tensor.data().copy_(original);
+      const double expected = (above - below) / (2 * h), got = (tensor.grad() * step).sum().item<double>();
+      // Differences of numbers near 10 in steps of 1e-6 are good to some 1e-9.
+      CHECK(std::abs(got - expected) < 1e-6 * std::max(std::abs(expected), 1e-2));
+    }
+}
+
+TEST_CASE("gradients agree with finite differences in double precision") {
+  for_each_name([](const std::string& name, const Claims& claims) {
+    for (const bool causal : {false, true}) {
+      if (causal && !claims.causal) continue;
+      INFO("causal " << causal);
+      const BuiltMixer mixer = make_mixer(name, kSmall, {.head_dim = 3, .max_len = 12, .causal = causal});
+      const SequenceMask mask = length_mask({12, 7}, 12, causal);
+      const at::Tensor x = tokens(2, 12, 6).requires_grad_(true), weights = random_tensor("weights", {2, 12, 6});
+      auto tensors = mixer.parameters();
+      tensors.emplace_back("x", x);
+      check_gradients([&] { return (valid_rows(mixer(x, mask), mask) * weights).sum(); }, tensors);
+    }
+  });
+}
+
+TEST_CASE("a sample of one valid token and one of none give no NaN, forward or backward") {
+  for_each_name([](const std::string& name, const Claims& claims) {
+    for (const bool causal : {false, true}) {
+      if (causal && !claims.causal) continue;
+      for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
+        const BuiltMixer mixer = make_mixer(name, kSmall, {.causal = causal, .type = type});
+        const SequenceMask mask = length_mask({1, 0, 20}, 20, causal);
+        const at::Tensor x = (tokens(3, 20) * 4).to(type).requires_grad_(true);
+        const at::Tensor out = mixer(x, mask);
+        CHECK(out.isfinite().all().item<bool>());
+        out.square().sum().backward();
+        CHECK(x.grad().isfinite().all().item<bool>());
+        CHECK(x.grad()[1].abs().max().item<double>() == 0);
+        for (const auto& [key, parameter] : mixer.parameters()) {
+          INFO(key);
+          CHECK(parameter.grad().isfinite().all().item<bool>());
+        }
+        if (!has_core(name)) continue;
+        // The core itself gives zero for the sample without a token, and passes no gradient.
+        const BuiltCore core = make_core(name, kSmall, {.causal = causal, .type = type});
+        Inputs in = random_inputs(3, 2, 20, 5);
+        for (at::Tensor* part : {&in.q, &in.k, &in.v}) *part = part->to(type).requires_grad_(true);
+        const at::Tensor mixed = core(in.q, in.k, in.v, mask);
+        CHECK(mixed[1].abs().max().item<double>() == 0);
+        mixed[1].sum().backward();
+        for (const at::Tensor& part : {in.q, in.k, in.v}) CHECK(part.grad().abs().max().item<double>() == 0);
+      }
+    }
+  });
+}
+
+TEST_CASE("the same seed gives the same bits, in values and gradients; another seed others") {
+  for_each_name([](const std::string& name, const Claims&) {
+    const auto run = [&](uint64_t seed, double dropout) {
+      const BuiltMixer mixer = make_mixer(name, kSmall, {.dropout = dropout, .seed = seed});
+      mixer.module->train();
+      const at::Tensor out = mixer(tokens(2, 48), length_mask({48, 31}, 48));
+      out.square().sum().backward();
+      return std::pair{out.detach(), mixer.parameters()[0].second.grad().clone()};
+    };
+    for (const double dropout : {0.0, 0.3}) {
+      const auto first = run(3, dropout), second = run(3, dropout), other = run(4, dropout);
+      CHECK(at::equal(first.first, second.first));
+      CHECK(at::equal(first.second, second.second));
+      CHECK_FALSE(at::equal(first.first, other.first));
+    }
+  });
+}
+
+TEST_CASE("dropout runs in training only") {
+  for_each_name([](const std::string& name, const Claims&) {
+    const BuiltMixer with = make_mixer(name, kSmall, {.dropout = 0.5}), without = make_mixer(name, kSmall);
+    CHECK(at::equal(with(tokens(2, 48)), without(tokens(2, 48))));
+  });
+}
+
+TEST_CASE("parameters and buffers copied to another instance give the same outputs, and names are unique") {
+  for_each_name([](const std::string& name, const Claims&) {
+    const BuiltMixer saved = make_mixer(name, kSmall, {.seed = 3}), loaded = make_mixer(name, kSmall, {.seed = 4});
+    const at::Tensor x = tokens(2, 48);
+    CHECK_FALSE(at::equal(saved(x), loaded(x)));
+    std::map<std::string, at::Tensor> file;
+    for (const auto& [key, value] : saved.state()) CHECK(file.emplace(key, value.data()).second);
+    for (const auto& [key, value] : loaded.state()) {
+      REQUIRE(file.count(key) == 1);
+      value.data().copy_(file.at(key));
+      file.erase(key);
+    }
+    CHECK(file.empty());
+    CHECK(at::equal(saved(x), loaded(x)));
+  });
+}
+
+TEST_CASE("the dense limit equals softmax") {
+  int limits = 0;
+  for_each_name([&](const std::string& name, const Claims&) {
+    const Resolved attention = resolve(name);
+    if (!attention.base->dense_limit || !has_core(name)) return;
+    ++limits;
+    Json options = *attention.base->dense_limit;
+    if (attention.decorator != nullptr) options["scales"] = {1};
+    const Inputs in = random_inputs(2, 2, 48, 5);
+    const SequenceMask mask = length_mask({48, 31}, 48);
+    const at::Tensor out = make_core(name, options)(in.q, in.k, in.v, mask);
+    CHECK(max_difference(valid_rows(out, mask), valid_rows(dense_softmax(in, mask), mask)) < 1e-10);
+  });
+  CHECK(limits > 0);
+}
+
+int64_t counted_flops(const std::function<void()>& work) {
+  const OpCounter counter;
+  work();
+  return counter.counts().flops;
+}
+
+TEST_CASE("counted FLOPs equal cost") {
+  for_each_name([](const std::string& name, const Claims& claims) {
+    for (const bool causal : {false, true}) {
+      if (causal && !claims.causal) continue;
+      for (const int64_t n : {1, 48, 77, 130}) {
+        INFO("causal " << causal << " n " << n);
+        const Setup setup{.max_len = 130, .causal = causal};
+        const BuiltMixer mixer = make_mixer(name, kSmall, setup);
+        const at::Tensor x = tokens(3, n);
+        // Causal without padding: with a mask the fused operator cannot skip later keys.
+        const SequenceMask mask = causal ? SequenceMask{{}, true} : length_mask({n, 1, (n + 1) / 2}, n);
+        const Cost cost = mixer.module->cost(3, n);
+        CHECK(static_cast<double>(counted_flops([&] { (void)mixer(x, mask); })) == cost.flops_executed);
+        CHECK(cost.flops_pattern <= cost.flops_executed);
+        CHECK(cost.peak_elements > 0);
+      }
+    }
+  });
+}
+
+TEST_CASE("twice the length costs what the complexity says") {
+  for_each_name([](const std::string& name, const Claims& claims) {
+    if (!has_core(name)) return;
+    const BuiltCore core = make_core(name, kSmall, {.max_len = 480});
+    const auto flops = [&](int64_t n) {
+      const Inputs in = random_inputs(1, 2, n, 5);
+      return static_cast<double>(counted_flops([&] { (void)core(in.q, in.k, in.v); }));
+    };
+    const double expected = claims.complexity == kQuadratic ? 4 : 2;
+    CHECK(flops(480) / flops(240) == Approx(expected).epsilon(0.05));
+  });
+}
+
+TEST_CASE("an option key has one meaning over all attentions, and none belongs to a decorator and a base") {
+  std::map<std::string, const OptionInfo*> known;
+  std::set<std::string> of_bases;
+  const auto check = [&](const std::string& owner, const std::vector<OptionInfo>& options) {
+    std::set<std::string> own;
+    for (const OptionInfo& info : options) {
+      INFO(owner << " " << info.name);
+      CHECK(own.insert(info.name).second);
+      CHECK_FALSE(info.help.empty());
+      CHECK(info.normalise(info.fallback) == info.fallback);   // a default keeps its own rule
+      const auto [found, fresh] = known.emplace(info.name, &info);
+      if (fresh) continue;
+      CHECK(found->second->type == info.type);
+      CHECK(found->second->help == info.help);
+    }
+  };
+  for (const Descriptor& variant : all_variants().all()) {
+    check(variant.name, variant.options);
+    for (const OptionInfo& info : variant.options) of_bases.insert(info.name);
+  }
+  for (const Decorator& decorator : all_decorators().all()) {
+    check(decorator.name, decorator.options);
+    for (const OptionInfo& info : decorator.options) CHECK(of_bases.count(info.name) == 0);
+  }
+}
+
+}  // namespace xformer::attention::contract_test

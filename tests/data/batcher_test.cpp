@@ -1,0 +1,189 @@
+// The order of examples, the filling of batches and the thread that runs ahead.
+#include <catch2/catch.hpp>
+#include <map>
+#include <set>
+
+#include "core/error.h"
+#include "data/batcher.h"
+#include "fake_source.h"
+#include "scratch.h"
+
+namespace xformer::batcher_test {
+
+using namespace data;
+using Catch::Matchers::Contains;
+
+std::vector<int64_t> lengths_for(int64_t count) {
+  std::vector<int64_t> lengths;
+  for (int64_t i = 0; i < count; ++i) lengths.push_back(1 + i * 97 % 300);
+  return lengths;
+}
+
+OrderOptions options_for(int64_t batch, int64_t buckets, bool shuffle = true) {
+  OrderOptions options;
+  options.batch = batch;
+  options.padded_len = 300;
+  options.buckets = buckets;
+  options.shuffle = shuffle;
+  options.seed = 5;
+  return options;
+}
+
+TEST_CASE("an epoch has every example once, whatever the batch and the buckets") {
+  const int64_t count = GENERATE(1, 7, 96, 100), buckets = GENERATE(1, 2, 3, 7);
+  const fake::Source source(lengths_for(count));
+  const BatchOrder order(source, Split::kTrain, options_for(8, buckets));
+  for (int64_t epoch = 0; epoch < 3; ++epoch) {
+    std::multiset<int64_t> seen;
+    for (int64_t i = 0; i < order.batches_per_epoch(); ++i) {
+      const BatchRows batch = order.batch(epoch, i);
+      CHECK((batch.rows.size() >= 1 && batch.rows.size() <= 8));
+      for (const int64_t row : batch.rows) seen.insert(row);
+    }
+    CHECK(seen.size() == static_cast<size_t>(count));
+    CHECK(std::set<int64_t>(seen.begin(), seen.end()).size() == static_cast<size_t>(count));
+    CHECK(*seen.rbegin() == count - 1);
+  }
+}
+
+TEST_CASE("a batch is a function of seed, epoch and index, in whatever order it is asked for") {
+  const fake::Source source(lengths_for(100));
+  const int64_t buckets = GENERATE(1, 3);
+  const BatchOrder one(source, Split::kTrain, options_for(8, buckets)), two(source, Split::kTrain, options_for(8, buckets));
+  std::vector<std::vector<int64_t>> batches;
+  for (int64_t epoch = 0; epoch < 4; ++epoch)
+    for (int64_t i = 0; i < one.batches_per_epoch(); ++i) batches.push_back(one.batch(epoch, i).rows);
+  bool same = true;
+  for (size_t i = batches.size(); i-- > 0;) {
+    const auto place = static_cast<int64_t>(i);
+    same = same && two.batch(place / two.batches_per_epoch(), place % two.batches_per_epoch()).rows == batches[i];
+  }
+  CHECK(same);
+  OrderOptions other = options_for(8, buckets);
+  other.seed = 6;
+  const BatchOrder reseeded(source, Split::kTrain, other);
+  CHECK(reseeded.batch(0, 0).rows != one.batch(0, 0).rows);
+  CHECK(one.batch(0, 0).rows != one.batch(1, 0).rows);
+}
+
+TEST_CASE("without shuffling one bucket keeps the order of the split") {
+  const fake::Source source(lengths_for(10));
+  const BatchOrder order(source, Split::kTrain, options_for(4, 1, false));
+  CHECK(order.batches_per_epoch() == 3);
+  CHECK(order.batch(0, 0).rows == std::vector<int64_t>{0, 1, 2, 3});
+  CHECK(order.batch(7, 2).rows == std::vector<int64_t>{8, 9});
+}
+
+TEST_CASE("buckets are of equal counts, padded to multiples of 64 and hold their sequences") {
+  const std::vector<int64_t> lengths = lengths_for(99);
+  const fake::Source source(lengths);
+  const BatchOrder order(source, Split::kTrain, options_for(8, 3));
+  const std::vector<int64_t>& padded = order.bucket_lengths();
+  REQUIRE(padded.size() == 3);
+  CHECK((padded[0] % 64 == 0 && padded[1] % 64 == 0 && padded[2] == 300));
+  CHECK((padded[0] < padded[1] && padded[1] < padded[2]));
+  std::map<int64_t, int64_t> examples;
+  bool mixed = false;
+  for (int64_t i = 0; i < order.batches_per_epoch(); ++i) {
+    const BatchRows batch = order.batch(0, i);
+    mixed = mixed || (i > 0 && batch.padded_len < order.batch(0, i - 1).padded_len);
+    for (const int64_t row : batch.rows) CHECK(lengths[static_cast<size_t>(row)] <= batch.padded_len);
+    examples[batch.padded_len] += static_cast<int64_t>(batch.rows.size());
+  }
+  CHECK(examples == std::map<int64_t, int64_t>{{padded[0], 33}, {padded[1], 33}, {padded[2], 33}});
+  CHECK(mixed);
+}
+
+TEST_CASE("a shuffle of one bucket favours no place") {
+  const fake::Source source(std::vector<int64_t>(8, 1));
+  const BatchOrder order(source, Split::kTrain, options_for(8, 1));
+  std::array<int, 8> first{};
+  for (int64_t epoch = 0; epoch < 8000; ++epoch) ++first[static_cast<size_t>(order.batch(epoch, 0).rows[0])];
+  for (const int count : first) CHECK(count == Approx(1000).margin(150));
+}
+
+TEST_CASE("an empty split has no batches") {
+  const fake::Source source({});
+  const BatchOrder order(source, Split::kTrain, options_for(4, 2));
+  CHECK(order.batches_per_epoch() == 0);
+  CHECK_THROWS_AS(order.batch(0, 0), InternalError);
+}
+
+TEST_CASE("a batch is padded with zeros, cut to its length and its empty rows say so") {
+  const fake::Source source({3, 20, 1});
+  HostBatch batch;
+  fill_batch(source, Split::kTrain, {{1, 0}, 5}, 4, batch);
+  CHECK((batch.batch == 4 && batch.padded_len == 5 && batch.filled == 2));
+  CHECK(batch.tokens == std::vector<int64_t>{1, 2, 3, 4, 5, 1, 2, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
+  CHECK(batch.key_valid == std::vector<uint8_t>{1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
+  CHECK(batch.row_valid == std::vector<uint8_t>{1, 1, 0, 0});
+  CHECK(batch.labels == std::vector<int64_t>{1, 0, 0, 0});
+  CHECK(batch.indices == std::vector<int64_t>{1, 0, -1, -1});
+  const int64_t* place = batch.tokens.data();
+  fill_batch(source, Split::kTrain, {{2}, 5}, 4, batch);
+  CHECK(batch.tokens.data() == place);  // no allocation the second time
+  CHECK(batch.tokens == std::vector<int64_t>{1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
+  CHECK(batch.indices == std::vector<int64_t>{2, -1, -1, -1});
+  CHECK_THROWS_AS(fill_batch(source, Split::kTrain, {{0, 1, 2}, 5}, 2, batch), InternalError);
+}
+
+TEST_CASE("33 examples in batches of 32 count 33") {
+  const fake::Source source(lengths_for(33));
+  const BatchOrder order(source, Split::kTrain, options_for(32, 1, false));
+  int64_t counted = 0;
+  HostBatch batch;
+  for (int64_t i = 0; i < order.batches_per_epoch(); ++i) {
+    fill_batch(source, Split::kTrain, order.batch(0, i), 32, batch);
+    for (const uint8_t valid : batch.row_valid) counted += valid;
+  }
+  CHECK(counted == 33);
+}
+
+TEST_CASE("the prefetcher hands out the very batches of the order, from any first one") {
+  const fake::Source source(lengths_for(50));
+  const OrderOptions options = options_for(8, GENERATE(1, 3));
+  const BatchOrder order(source, Split::kTrain, options);
+  const int64_t first = GENERATE(0, 5, 13), per_epoch = order.batches_per_epoch();
+  Prefetcher prefetcher(source, Split::kTrain, options, first, first + 40);
+  std::set<const HostBatch*> buffers;
+  HostBatch expected;
+  for (int64_t number = first; number < first + 40; ++number) {
+    const HostBatch& batch = prefetcher.next();
+    fill_batch(source, Split::kTrain, order.batch(number / per_epoch, number % per_epoch), options.batch, expected);
+    REQUIRE(batch.indices == expected.indices);
+    REQUIRE(batch.tokens == expected.tokens);
+    REQUIRE(batch.padded_len == expected.padded_len);
+    buffers.insert(&batch);
+  }
+  CHECK(buffers.size() == 2);
+  CHECK_THROWS_AS(prefetcher.next(), InternalError);
+}
+
+TEST_CASE("a prefetcher may end before its last batch, or have none") {
+  const fake::Source source(lengths_for(50));
+  {
+    Prefetcher prefetcher(source, Split::kTrain, options_for(8, 1), 0, 1'000'000);
+    CHECK(prefetcher.next().filled == 8);
+  }
+  Prefetcher none(source, Split::kTrain, options_for(8, 1), 3, 3);
+  CHECK_THROWS_AS(none.next(), InternalError);
+}
+
+TEST_CASE("an exception of the thread is thrown by next, after the batches made before it") {
+  fake::Source source(std::vector<int64_t>(10, 4));
+  source.fails_at = 5;
+  Prefetcher prefetcher(source, Split::kTrain, options_for(2, 1, false), 0, 5);
+  CHECK(prefetcher.next().indices[0] == 0);
+  CHECK(prefetcher.next().indices[0] == 2);
+  CHECK_THAT(scratch::message_of<DataError>([&] { (void)prefetcher.next(); }), Contains("cannot be read"));
+  CHECK_THROWS_AS(prefetcher.next(), DataError);
+}
+
+TEST_CASE("splits are known by name, and val is dev") {
+  for (const Split split : kAllSplits) CHECK(parse_split(split_name(split)) == split);
+  CHECK(parse_split("val") == Split::kDev);
+  CHECK(parse_split("Validation") == Split::kDev);
+  CHECK_THAT(scratch::message_of<UserError>([] { (void)parse_split("tset"); }), Contains("did you mean 'test'?"));
+}
+
+}  // namespace xformer::batcher_test
