@@ -59,8 +59,7 @@ class Order {
 
   void sort_by_length(const DataSource& source, Split split) {
     std::vector<size_t> lengths(rows_.size());
-    for (size_t i = 0; i < rows_.size(); ++i)
-      lengths[i] = source.read(split, static_cast<int64_t>(i)).tokens.size();
+    for (size_t i = 0; i < rows_.size(); ++i) lengths[i] = source.read(split, static_cast<int64_t>(i)).tokens.size();
     std::stable_sort(rows_.begin(), rows_.end(), [&lengths](int64_t left, int64_t right) {
       return lengths[static_cast<size_t>(left)] < lengths[static_cast<size_t>(right)];
     });
@@ -75,8 +74,7 @@ class Order {
 
   template <class T>
   static void permute(T* begin, int64_t count, Stream& stream) {
-    for (int64_t i = count - 1; i > 0; --i)
-      std::swap(begin[i], begin[stream.next_below(static_cast<uint64_t>(i) + 1)]);
+    for (int64_t i = count - 1; i > 0; --i) std::swap(begin[i], begin[stream.next_below(static_cast<uint64_t>(i) + 1)]);
   }
 
   // A pure function of (seed, epoch): it starts from the unshuffled order every time.

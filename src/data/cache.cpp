@@ -38,7 +38,10 @@ Json info_to_json(const DataInfo& info) {
   Json dropped = Json::array();
   for (const Dropped& item : info.dropped)
     dropped.push_back({{"split", split_name(item.split)}, {"reason", item.reason}, {"count", item.count}});
-  return {{"sha256", info.sha256}, {"origin", info.origin}, {"sizes", info.sizes}, {"dropped", dropped},
+  return {{"sha256", info.sha256},
+          {"origin", info.origin},
+          {"sizes", info.sizes},
+          {"dropped", dropped},
           {"details", info.details}};
 }
 
@@ -124,16 +127,16 @@ void build_entry(const CacheRequest& request, const Path& entry, const BuildCach
 }
 
 std::unique_ptr<DataSource> map_entry(const CacheRequest& request, const Path& entry) {
-  const std::string advice =
-      fmt::format("remove the folder {} (the data is then packed anew) or set XFORMER_CACHE to another folder",
-                  entry.string());
+  const std::string advice = fmt::format(
+      "remove the folder {} (the data is then packed anew) or set XFORMER_CACHE to another folder", entry.string());
   const Json manifest = Json::parse(read_file(entry / kManifest), nullptr, /*allow_exceptions=*/false);
   XF_CHECK(manifest.is_object() && manifest.contains("version") && manifest["version"].is_number_integer(), DataError,
            "{} is damaged: expected a JSON object with a version; {}", (entry / kManifest).string(), advice);
   const auto version = manifest["version"].get<int64_t>();
-  XF_CHECK(version == kCacheVersion, DataError,
-           "the cache {} was made by another version of xformer: its layout has version {}, this program expects {}; {}",
-           entry.string(), version, kCacheVersion, advice);
+  XF_CHECK(
+      version == kCacheVersion, DataError,
+      "the cache {} was made by another version of xformer: its layout has version {}, this program expects {}; {}",
+      entry.string(), version, kCacheVersion, advice);
   try {
     XF_CHECK(manifest.at("key") == request.key, DataError, "{} is the cache of other settings: {}",
              (entry / kManifest).string(), manifest.at("key").dump());

@@ -21,10 +21,10 @@ namespace xformer::data {
 inline constexpr int64_t kCacheVersion = 1;  // of the layout on disk
 
 struct CacheRequest {
-  Path cache;            // the user's cache folder
+  Path cache;  // the user's cache folder
   std::string dataset;
-  Json key;              // all that decides the content
-  int64_t classes = 0;   // labels are below this
+  Json key;             // all that decides the content
+  int64_t classes = 0;  // labels are below this
 };
 
 using AddExample = std::function<void(Split split, std::span<const uint8_t> tokens, int64_t label)>;

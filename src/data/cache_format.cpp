@@ -104,7 +104,8 @@ SplitMap::SplitMap(const Path& path, int64_t version, int64_t classes) : file_(p
   std::memcpy(&header, bytes.data(), sizeof header);
   XF_CHECK(std::memcmp(header.magic, kMagic, sizeof kMagic) == 0, DataError,
            "{} is damaged: it does not start as a packed split does", name);
-  XF_CHECK(header.version == version, DataError, "{} has layout version {}, expected {}", name, header.version, version);
+  XF_CHECK(header.version == version, DataError, "{} has layout version {}, expected {}", name, header.version,
+           version);
   Trailer trailer{};
   std::memcpy(&trailer, bytes.data() + bytes.size() - sizeof trailer, sizeof trailer);
   XF_CHECK(std::memcmp(trailer.magic, kMagic, sizeof kMagic) == 0, DataError,

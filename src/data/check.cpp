@@ -51,16 +51,18 @@ Json summary(const SplitFacts& facts) {
   if (lengths.empty()) return result;
   std::sort(lengths.begin(), lengths.end());
   const size_t middle = lengths.size() / 2;
-  const double median = lengths.size() % 2 == 1
-                            ? static_cast<double>(lengths[middle])
-                            : static_cast<double>(lengths[middle - 1] + lengths[middle]) / 2;
+  const double median = lengths.size() % 2 == 1 ? static_cast<double>(lengths[middle])
+                                                : static_cast<double>(lengths[middle - 1] + lengths[middle]) / 2;
   const double sum = static_cast<double>(std::accumulate(lengths.begin(), lengths.end(), int64_t{0}));
-  result["length"] = {{"min", lengths.front()}, {"median", median},
-                      {"mean", sum / static_cast<double>(lengths.size())}, {"max", lengths.back()}};
+  result["length"] = {{"min", lengths.front()},
+                      {"median", median},
+                      {"mean", sum / static_cast<double>(lengths.size())},
+                      {"max", lengths.back()}};
   return result;
 }
 
-void read_files(const ListOpsFiles& files, Facts& facts, DuplicateFinder& duplicates, const ProgressCallback& progress) {
+void read_files(const ListOpsFiles& files, Facts& facts, DuplicateFinder& duplicates,
+                const ProgressCallback& progress) {
   const uint64_t total = files.bytes();
   uint64_t done = 0;
   for (const Split split : kAllSplits) {
@@ -103,8 +105,8 @@ void judge_files(const ListOpsFiles& files, const Facts& facts, CheckReport& rep
       report.add(claim, CheckOutcome::kNote, "no file: training needs all three splits, eval and data check do not");
       continue;
     }
-    const std::string count = fmt::format("{}: {} rows", names[static_cast<size_t>(split)],
-                                          format_count(split_facts->lengths.size()));
+    const std::string count =
+        fmt::format("{}: {} rows", names[static_cast<size_t>(split)], format_count(split_facts->lengths.size()));
     report.add(claim, failed_if(!split_facts->unreadable.empty()),
                split_facts->unreadable.empty() ? count : split_facts->unreadable);
   }
@@ -149,8 +151,10 @@ void CheckReport::add(std::string check, CheckOutcome outcome, std::string detai
 Json CheckReport::json() const {
   Json checks = Json::array();
   for (const CheckItem& item : items)
-    checks.push_back({{"check", item.check}, {"passed", item.outcome != CheckOutcome::kFailed},
-                      {"note", item.outcome == CheckOutcome::kNote}, {"detail", item.detail}});
+    checks.push_back({{"check", item.check},
+                      {"passed", item.outcome != CheckOutcome::kFailed},
+                      {"note", item.outcome == CheckOutcome::kNote},
+                      {"detail", item.detail}});
   return {{"passed", passed}, {"checks", checks}, {"splits", splits}};
 }
 

@@ -10,20 +10,20 @@ namespace xformer::data {
 
 enum class CheckOutcome {
   kPassed,
-  kNote,    // worth knowing, and no fault: other sizes than the published ones
+  kNote,  // worth knowing, and no fault: other sizes than the published ones
   kFailed,
 };
 
 struct CheckItem {
-  std::string check;    // a claim: "every label is the value of its expression"
+  std::string check;  // a claim: "every label is the value of its expression"
   CheckOutcome outcome = CheckOutcome::kPassed;
-  std::string detail;   // the numbers, or the first offender with file and line
+  std::string detail;  // the numbers, or the first offender with file and line
 };
 
 struct CheckReport {
-  bool passed = true;                // no item failed
+  bool passed = true;  // no item failed
   std::vector<CheckItem> items;
-  Json splits = Json::object();      // per split: count, labels, lengths
+  Json splits = Json::object();  // per split: count, labels, lengths
 
   void add(std::string check, CheckOutcome outcome, std::string detail);
   // {"passed": ..., "checks": [{"check", "passed", "note", "detail"}], "splits": {...}}

@@ -18,8 +18,8 @@ namespace {
 namespace listops = readers::listops;
 
 constexpr double kOperatorShare = 0.25;
-constexpr int64_t kMostAttempts = 1'000'000;   // the defaults need 12 on average
-constexpr int64_t kChunkTokens = 32'000'000;   // bounds the memory of one round of the threads
+constexpr int64_t kMostAttempts = 1'000'000;  // the defaults need 12 on average
+constexpr int64_t kChunkTokens = 32'000'000;  // bounds the memory of one round of the threads
 constexpr int64_t kMostThreads = 64;
 
 }  // namespace
@@ -43,11 +43,11 @@ const Schema<ListOpsOptions>& listops_schema() {
 
 bool draw_listops_tree(Stream& stream, const ListOpsOptions& options, std::vector<uint8_t>& tokens) {
   struct Open {
-    size_t position;        // where its operator will stand
-    int64_t missing;        // arguments still to come
+    size_t position;  // where its operator will stand
+    int64_t missing;  // arguments still to come
   };
-  std::vector<Open> open;   // a stack of our own: the depth is an option
-  int64_t missing = 0;      // over all of `open`
+  std::vector<Open> open;  // a stack of our own: the depth is an option
+  int64_t missing = 0;     // over all of `open`
   tokens.clear();
   while (true) {
     const auto depth = static_cast<int64_t>(open.size()) + 1;
@@ -85,9 +85,10 @@ struct ListOpsGenerator::Candidate {
 };
 
 ListOpsGenerator::ListOpsGenerator(const ListOpsOptions& options, int64_t threads) : options_(options) {
-  XF_CHECK(options.min_length + 1 < options.max_length, UserError,
-           "data.min_length {} and data.max_length {} leave no length between them: expected at least {} for the latter",
-           options.min_length, options.max_length, options.min_length + 2);
+  XF_CHECK(
+      options.min_length + 1 < options.max_length, UserError,
+      "data.min_length {} and data.max_length {} leave no length between them: expected at least {} for the latter",
+      options.min_length, options.max_length, options.min_length + 2);
   const auto machine = static_cast<int64_t>(std::thread::hardware_concurrency());
   threads_ = std::clamp<int64_t>(threads > 0 ? threads : machine, 1, kMostThreads);
 }

@@ -7,9 +7,12 @@ namespace xformer::data {
 
 std::string split_name(Split split) {
   switch (split) {
-    case Split::kTrain: return "train";
-    case Split::kDev: return "dev";
-    case Split::kTest: return "test";
+    case Split::kTrain:
+      return "train";
+    case Split::kDev:
+      return "dev";
+    case Split::kTest:
+      return "test";
   }
   throw InternalError("a split without a name");
 }

@@ -62,9 +62,7 @@ class LineReader::ByteSource {
   }
 
  private:
-  bool starts_with_magic() const {
-    return available_ >= 2 && input_[first_] == 0x1f && input_[first_ + 1] == 0x8b;
-  }
+  bool starts_with_magic() const { return available_ >= 2 && input_[first_] == 0x1f && input_[first_ + 1] == 0x8b; }
 
   bool read_more() {
     if (available_ > 0 && first_ > 0) std::memmove(input_.data(), input_.data() + first_, available_);
@@ -85,8 +83,8 @@ class LineReader::ByteSource {
     size_t made = 0;
     while (made == 0 && !finished_) {
       if (available_ == 0 && !read_more())
-        throw DataError(fmt::format("{} is cut off: its gzip stream has no end; copy or download it again",
-                                    path_.string()));
+        throw DataError(
+            fmt::format("{} is cut off: its gzip stream has no end; copy or download it again", path_.string()));
       stream_.next_in = input_.data() + first_;
       stream_.avail_in = static_cast<uInt>(available_);
       stream_.next_out = reinterpret_cast<Bytef*>(bytes.data() + before);

@@ -27,7 +27,7 @@ class LineReader {
   [[nodiscard]] bool next(std::string_view& line);
   [[nodiscard]] int64_t line_number() const { return line_number_; }  // of the last line, counted from 1
   [[nodiscard]] const Path& path() const { return path_; }
-  [[nodiscard]] std::string where() const;  // "folder/basic_train.tsv:17"
+  [[nodiscard]] std::string where() const;    // "folder/basic_train.tsv:17"
   [[nodiscard]] uint64_t bytes_read() const;  // of the file as it lies there, compressed or not
 
  private:
@@ -35,9 +35,9 @@ class LineReader {
   Path path_;
   size_t longest_line_;
   std::unique_ptr<ByteSource> source_;
-  std::string buffer_;    // bytes of the file not yet handed out start at begin_
+  std::string buffer_;  // bytes of the file not yet handed out start at begin_
   size_t begin_ = 0;
-  size_t searched_ = 0;   // no line end lies in front of this place
+  size_t searched_ = 0;  // no line end lies in front of this place
   bool ended_ = false;
   int64_t line_number_ = 0;
 };

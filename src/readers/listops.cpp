@@ -36,8 +36,10 @@ uint8_t id_of(std::string_view symbol) {
 
 int64_t apply(uint8_t operation, std::span<uint8_t> values) {
   switch (operation) {
-    case kMin: return *std::min_element(values.begin(), values.end());
-    case kMax: return *std::max_element(values.begin(), values.end());
+    case kMin:
+      return *std::min_element(values.begin(), values.end());
+    case kMax:
+      return *std::max_element(values.begin(), values.end());
     case kSm: {
       int64_t sum = 0;
       for (const uint8_t value : values) sum += value;
@@ -124,7 +126,8 @@ int64_t evaluate(std::span<const uint8_t> ids) {
 RowReader::RowReader(const Path& path, Layout layout) : lines_(path), layout_(layout) {
   if (layout_ != Layout::kLra) return;
   std::string_view line;
-  XF_CHECK(lines_.next(line), DataError, "{} is empty: expected the header {} and rows", path.string(), quoted(kHeader));
+  XF_CHECK(lines_.next(line), DataError, "{} is empty: expected the header {} and rows", path.string(),
+           quoted(kHeader));
   XF_CHECK(line == kHeader, DataError, "{}: expected the header {}, found {}", where(), quoted(kHeader), quoted(line));
 }
 

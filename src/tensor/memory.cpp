@@ -23,6 +23,7 @@ constexpr size_t kAlignment = 64;                // bytes: a cache line, the wid
 constexpr size_t kMappedSize = size_t{1} << 20;  // from here on blocks are mapped from the kernel
 constexpr size_t kHugePage = size_t{1} << 21;    // of x86-64 and most others
 constexpr size_t kHugeSize = 4 * kHugePage;      // from here on blocks ask for huge pages
+constexpr size_t kLargest = size_t{1} << 56;     // more bytes than any address space has
 constexpr uint8_t kPriority = 100;               // above LibTorch's own (0)
 
 // The capacity for a request: multiples of 64 bytes up to 1 KiB, then eight sizes for each doubling, so that
@@ -97,8 +98,14 @@ class CachingAllocator final : public c10::Allocator {
 
   static void give_back(void* data);
 
+  [[noreturn]] void refuse(size_t bytes) const {
+    C10_THROW_ERROR(OutOfMemoryError, c10::str("out of host memory: ", bytes, " bytes asked for, ", use_.live_bytes,
+                                               " in use by tensors"));
+  }
+
   void* take(size_t bytes) {
     const std::lock_guard lock(mutex_);
+    if (bytes > kLargest) refuse(bytes);
     const size_t capacity = class_size(bytes);
     std::vector<void*>& free_blocks = free_[capacity];
     void* data = nullptr;
@@ -108,8 +115,7 @@ class CachingAllocator final : public c10::Allocator {
         release_locked();
         data = take_from_system(capacity);
       }
-      TORCH_CHECK_WITH(OutOfMemoryError, data != nullptr, "out of host memory: ", bytes, " bytes asked for, ",
-                       use_.live_bytes, " in use by tensors");
+      if (data == nullptr) refuse(bytes);
       blocks_[data].capacity = capacity;
       use_.reserved_bytes += static_cast<int64_t>(capacity);
       ++use_.system_requests;

@@ -17,7 +17,7 @@ SequenceMask SequenceMask::pooled(int64_t scale, int64_t pinned) const {
   if (scale == 1 || all_valid()) return *this;
   const int64_t n = key_valid.size(1), groups = pooled_len(n, scale, pinned) - pinned;
   const at::Tensor rest = at::constant_pad_nd(key_valid.narrow(1, pinned, n - pinned), {0, groups * scale - (n - pinned)});
-  const at::Tensor any = rest.view({-1, groups, scale}).any(2);
+  const at::Tensor any = rest.view({rest.size(0), groups, scale}).any(2);
   return {pinned == 0 ? any : at::cat({key_valid.narrow(1, 0, pinned), any}, 1), causal};
 }
 

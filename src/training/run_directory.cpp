@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "core/error.h"
+#include "core/hash.h"
 #include "core/names.h"
 #include "core/run_plan.h"
 
@@ -32,11 +33,22 @@ Path checkpoint_path(const Path& folder, int64_t step) {
   return folder / "checkpoints" / fmt::format("step-{:08}.safetensors", step);
 }
 
+// Of what the header says: the hash in a tensor file is of the content behind it.
+std::string header_sha256(const std::string& state, const std::map<std::string, at::Tensor>& tensors) {
+  std::string text = state;
+  for (const auto& [name, tensor] : tensors)
+    text += fmt::format("\n{} {} {}", name, at::toString(tensor.scalar_type()), fmt::join(tensor.sizes().vec(), ","));
+  return sha256(text);
+}
+
 Checkpoint read_checkpoint(const Path& path) {
   TensorFile file = read_tensor_file(path);
   const auto text = file.metadata.find("state");
   XF_CHECK(text != file.metadata.end() && file.metadata.contains("content_sha256"), DataError, "{}: not a checkpoint: its header has no state",
            path.string());
+  const auto hash = file.metadata.find("header_sha256");
+  XF_CHECK(hash != file.metadata.end() && hash->second == header_sha256(text->second, file.tensors), DataError,
+           "{}: damaged: its header is not what was written", path.string());
   Checkpoint result;
   result.state = Json::parse(text->second, nullptr, /*allow_exceptions=*/false);
   XF_CHECK(result.state.is_object() && result.state.contains("step"), DataError, "{}: the state in its header is damaged", path.string());
@@ -46,6 +58,17 @@ Checkpoint read_checkpoint(const Path& path) {
   result.step = result.state["step"];
   result.tensors = std::move(file.tensors);
   return result;
+}
+
+// What a killed run left half written, under the names of core/files: the lock says that nobody is writing now.
+void remove_unfinished(const Path& folder) {
+  std::error_code ignored;
+  std::vector<Path> found;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with('.') && name.find(".tmp-") != std::string::npos) found.push_back(entry.path());
+  }
+  for (const Path& path : found) std::filesystem::remove(path, ignored);
 }
 
 }  // namespace
@@ -93,6 +116,7 @@ RunDirectory::RunDirectory(Path folder, const Json& plan, Resume resume, const s
   } else {
     write_file_atomically(folder_ / "plan.json", plan.dump(2) + "\n");
   }
+  for (const Path& place : {folder_, folder_ / "checkpoints"}) remove_unfinished(place);
   log_.emplace(folder_ / "log.jsonl");
 }
 
@@ -113,10 +137,14 @@ void RunDirectory::save_checkpoint(int64_t step, const NamedTensors& tensors, Js
   state["step"] = step;
   state["log_bytes"] = log_bytes();
   const Path path = checkpoint_path(folder_, step);
-  write_tensor_file(path, tensors, {{"state", state.dump()}});
+  const std::string text = state.dump();
+  write_tensor_file(path, tensors, {{"state", text}, {"header_sha256", header_sha256(text, {tensors.begin(), tensors.end()})}});
   static_cast<void>(read_checkpoint(path));  // throws before anything older is removed
   const std::vector<int64_t> steps = checkpoint_steps(folder_);
-  for (size_t i = 2; i < steps.size(); ++i) std::filesystem::remove(checkpoint_path(folder_, steps[i]));
+  // Newer ones are damaged, or the run would have gone on from them; they must not count as the previous one.
+  int older = 0;
+  for (const int64_t other : steps)
+    if (other > step || (other < step && ++older > 1)) std::filesystem::remove(checkpoint_path(folder_, other));
 }
 
 void RunDirectory::log(const Json& entry) { log_->write(entry.dump() + "\n"); }

@@ -105,12 +105,12 @@ class Run {
       restore(*checkpoint);
     }
     directory_.truncate_log(checkpoint ? checkpoint->state.value("log_bytes", uint64_t{0}) : 0);
+    if (!checkpoint)
+      directory_.log({{"event", "start"}, {"plan", plan_.hash()}, {"seed", plan_.seed}, {"data_sha256", facts_.data->sha256}});
     if (begun) {
       state_["resumed_at"].push_back(step_);
       directory_.log({{"event", "resumed"}, {"step", step_}});
       observer_.on_message(fmt::format("resumed at step {} of {}", step_, last_step_));
-    } else {
-      directory_.log({{"event", "start"}, {"plan", plan_.hash()}, {"seed", plan_.seed}, {"data_sha256", facts_.data->sha256}});
     }
     saved_step_ = checkpoint ? step_ : -1;
     observer_.on_start(plan_, facts_.parameters, facts_.flops_forward, step_, last_step_);
@@ -344,6 +344,10 @@ class Run {
     if (text.find("DefaultCPUAllocator") != std::string::npos || text.find("out of memory") != std::string::npos)
       throw ResourceError(fmt::format("out of memory: {}; a smaller --micro-batch needs less", text));
     throw InternalError(fmt::format("LibTorch: {}", text));
+  } catch (const std::filesystem::filesystem_error& error) {
+    throw ResourceError(error.what());
+  } catch (const std::exception& error) {
+    throw InternalError(error.what());
   }
 }
 

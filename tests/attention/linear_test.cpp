@@ -5,7 +5,7 @@ namespace xformer::attention::linear_test {
 
 using namespace support;
 
-double phi(double x) { return x > 0 ? x + 1 : std::exp(x); }   // elu + 1
+double phi(double x) { return x > 0 ? x + 1 : std::exp(x); }  // elu + 1
 
 // The n x n kernel matrix in loops.
 at::Tensor reference(const Inputs& in, const SequenceMask& mask, bool by_sum = true) {
@@ -70,7 +70,8 @@ TEST_CASE("linear golden numbers") {
   CHECK(out[0][0][1][0].item<double>() == Approx(9 / (3 + 1e-6 * std::exp(1.0))).epsilon(1e-12));
   // phi(1) = 2: (2 * 1 * 1 + 2 * 2 * 4) / sqrt(2) = 18 / sqrt(2).
   const BuiltCore plain = make_core("linear", {{"norm", "sqrt_n"}}, {.heads = 1, .head_dim = 1});
-  CHECK(plain(column({1, 1}), column({0, 1}), column({1, 4}))[0][0][0][0].item<double>() == Approx(18 / std::sqrt(2.0)));
+  CHECK(plain(column({1, 1}), column({0, 1}), column({1, 4}))[0][0][0][0].item<double>() ==
+        Approx(18 / std::sqrt(2.0)));
 }
 
 }  // namespace xformer::attention::linear_test

@@ -33,7 +33,8 @@ TEST_CASE("linformer equals its equation in loops for every way of sharing") {
     for (const std::vector<int64_t>& lengths : {std::vector<int64_t>{12, 7}, {1, 12}}) {
       INFO(sharing);
       const BuiltCore core = make_core("linformer", {{"projected_len", 4}, {"sharing", sharing}}, {.max_len = 15});
-      const bool all_layers = sharing == "mlpen" || sharing == "layerwise", two = sharing == "headwise" || sharing == "none";
+      const bool all_layers = sharing == "mlpen" || sharing == "layerwise",
+                 two = sharing == "headwise" || sharing == "none";
       const at::Tensor e = parameter(core, all_layers ? "shared.linformer_e" : "e"), f = two ? parameter(core, "f") : e;
       CHECK(e.size(0) == (sharing == "mlpen" || sharing == "none" ? 2 : 1));
       const SequenceMask mask = length_mask(lengths, 12);
@@ -90,8 +91,9 @@ TEST_CASE("linformer is not blind to a shift, as softmax is") {
 }
 
 TEST_CASE("linformer starts with variance 1/k") {
-  const at::Tensor e = make_core("linformer", {{"projected_len", 32}}, {.max_len = 512}).shared->parameters()[0].detach();
-  CHECK(e.var().item<double>() == Approx(1.0 / 32).epsilon(0.03));   // 32768 numbers: 3 deviations are 2.3 %
+  const at::Tensor e =
+      make_core("linformer", {{"projected_len", 32}}, {.max_len = 512}).shared->parameters()[0].detach();
+  CHECK(e.var().item<double>() == Approx(1.0 / 32).epsilon(0.03));  // 32768 numbers: 3 deviations are 2.3 %
 }
 
 TEST_CASE("linformer refuses what is longer than it was built for") {

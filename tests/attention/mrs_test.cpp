@@ -20,7 +20,8 @@ at::Tensor pooled(const at::Tensor& x, const SequenceMask& mask, int64_t s, int6
   at::Tensor result = at::zeros({x.size(0), x.size(1), groups, x.size(3)}, at::kDouble);
   for (int64_t b = 0; b < x.size(0); ++b)
     for (int64_t g = 0; g < groups; ++g) {
-      const int64_t first = g < pinned ? g : pinned + (g - pinned) * s, last = g < pinned ? g + 1 : std::min(n, first + s);
+      const int64_t first = g < pinned ? g : pinned + (g - pinned) * s,
+                    last = g < pinned ? g + 1 : std::min(n, first + s);
       double count = 0;
       for (int64_t t = first; t < last; ++t)
         if (mask.all_valid() || mask.key_valid[b][t].item<bool>()) {
@@ -47,12 +48,13 @@ TEST_CASE("mrs with scales of one equals its base in every bit") {
     INFO(base);
     const Inputs in = random_inputs(2, 2, 48, 5);
     const SequenceMask mask = length_mask({48, 31}, 48);
-    CHECK(at::equal(make_core("mrs-" + base, {{"scales", {1}}})(in.q, in.k, in.v, mask), make_core(base)(in.q, in.k, in.v, mask)));
+    CHECK(at::equal(make_core("mrs-" + base, {{"scales", {1}}})(in.q, in.k, in.v, mask),
+                    make_core(base)(in.q, in.k, in.v, mask)));
   }
 }
 
 TEST_CASE("mrs-softmax equals softmax on pooled tokens in loops, for ragged lengths and length 1") {
-  const std::vector<int64_t> scales = {1, 2, 5, 2};   // groups that are no run and no even spacing are covered below
+  const std::vector<int64_t> scales = {1, 2, 5, 2};  // groups that are no run and no even spacing are covered below
   for (const std::vector<int64_t>& lengths : {std::vector<int64_t>{48, 31}, {1, 47}, {48, 48}}) {
     const Inputs in = random_inputs(2, 4, 48, 5);
     const SequenceMask mask = length_mask(lengths, 48);
@@ -60,8 +62,9 @@ TEST_CASE("mrs-softmax equals softmax on pooled tokens in loops, for ragged leng
     for (int64_t h = 0; h < 4; ++h) {
       const int64_t s = scales[static_cast<size_t>(h)];
       const auto pool = [&](const at::Tensor& x) { return pooled(x.narrow(1, h, 1), mask, s); };
-      const at::Tensor wanted =
-          dense_softmax({pool(in.q), pool(in.k), pool(in.v)}, pooled_mask(mask, s)).repeat_interleave(s, 2).narrow(2, 0, 48);
+      const at::Tensor wanted = dense_softmax({pool(in.q), pool(in.k), pool(in.v)}, pooled_mask(mask, s))
+                                    .repeat_interleave(s, 2)
+                                    .narrow(2, 0, 48);
       CHECK(max_difference(valid_rows(out.narrow(1, h, 1), mask), valid_rows(wanted, mask)) < 1e-10);
     }
   }
@@ -75,7 +78,8 @@ TEST_CASE("mrs repeats its list over the heads and puts heads back where they we
     return make_core("mrs-softmax", {{"scales", scales}}, {.heads = 6})(in.q, in.k, in.v);
   };
   const at::Tensor by_scale[] = {run({1}), run({2}), run({3})};
-  for (const std::vector<int64_t>& scales : {std::vector<int64_t>{1, 2}, {1, 2, 3}, {3, 1, 2}, {1, 1, 2, 1, 3, 2}, {2, 1, 1, 2, 1, 3}}) {
+  for (const std::vector<int64_t>& scales :
+       {std::vector<int64_t>{1, 2}, {1, 2, 3}, {3, 1, 2}, {1, 1, 2, 1, 3, 2}, {2, 1, 1, 2, 1, 3}}) {
     const at::Tensor out = run(scales);
     for (int64_t h = 0; h < 6; ++h) {
       const int64_t s = scales[static_cast<size_t>(h) % scales.size()];
@@ -108,7 +112,8 @@ TEST_CASE("mrs keeps a constant value and gives the tokens of a group the same o
     const at::Tensor constant = random_tensor("constant", {1, 2, 1, 5}).expand({2, 2, 47, 5});
     CHECK(max_difference(valid_rows(core(in.q, in.k, constant, mask), mask), valid_rows(constant, mask)) < 1e-10);
     const at::Tensor out = core(in.q, in.k, in.v, mask);
-    for (int64_t i = 0; i < 47; ++i) CHECK(at::equal(out.select(1, 1).select(1, i), out.select(1, 1).select(1, i / 4 * 4)));
+    for (int64_t i = 0; i < 47; ++i)
+      CHECK(at::equal(out.select(1, 1).select(1, i), out.select(1, 1).select(1, i / 4 * 4)));
   }
 }
 
@@ -125,18 +130,26 @@ TEST_CASE("mrs leaves pinned tokens alone: groups of their own, not repeated") {
   const Inputs in = random_inputs(2, 2, 12, 5);
   const at::Tensor out = make_core("mrs-softmax", {{"scales", {3}}}, {.pinned = 1})(in.q, in.k, in.v);
   const auto pool = [&](const at::Tensor& x) { return pooled(x, {}, 3, 1); };
-  const at::Tensor groups = dense_softmax({pool(in.q), pool(in.k), pool(in.v)});   // [2,2,1 + 4,5]
+  const at::Tensor groups = dense_softmax({pool(in.q), pool(in.k), pool(in.v)});  // [2,2,1 + 4,5]
   REQUIRE(groups.size(2) == 5);
   for (int64_t i = 0; i < 12; ++i)
     CHECK(max_difference(out.select(2, i), groups.select(2, i == 0 ? 0 : 1 + (i - 1) / 3)) < 1e-10);
 }
 
 TEST_CASE("mrs-linformer has a projection per scale, of the pooled length") {
-  const BuiltCore core = make_core("mrs-linformer", {{"scales", {1, 2, 2, 8}}, {"projected_len", 16}}, {.heads = 4, .max_len = 45});
+  const BuiltCore core =
+      make_core("mrs-linformer", {{"scales", {1, 2, 2, 8}}, {"projected_len", 16}}, {.heads = 4, .max_len = 45});
   std::vector<std::vector<int64_t>> shapes;
   for (const at::Tensor& e : core.shared->parameters()) shapes.push_back(e.sizes().vec());
   std::sort(shapes.begin(), shapes.end());
   CHECK(shapes == std::vector<std::vector<int64_t>>{{1, 6, 6}, {1, 16, 45}, {2, 16, 23}});
+}
+
+TEST_CASE("mrs-linformer counts pinned tokens as groups of their own") {
+  const BuiltCore core = make_core("mrs-linformer", {{"scales", {2}}}, {.max_len = 46, .pinned = 1});
+  CHECK(core.shared->parameters()[0].sizes() == at::IntArrayRef({2, 24, 24}));  // 1 + ceil(45 / 2)
+  const Inputs in = random_inputs(1, 2, 46, 5);
+  CHECK(core(in.q, in.k, in.v).sizes() == in.q.sizes());
 }
 
 TEST_CASE("mrs parameters have names of their own") {

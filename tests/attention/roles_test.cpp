@@ -14,7 +14,8 @@ class DoubleCore : public AttentionCore {
     gain_ = context.shared_parameter("double/gain", [&] { return at::ones({context.head_dim}); });
     table_ = context.shared_buffer("double/table", [] { return at::zeros({1}); });
   }
-  at::Tensor forward(const at::Tensor&, const at::Tensor&, const at::Tensor& v, const SequenceMask&, Carry& carry) override {
+  at::Tensor forward(const at::Tensor&, const at::Tensor&, const at::Tensor& v, const SequenceMask&,
+                     Carry& carry) override {
     // v plus the mean of what earlier layers left.
     const auto found = carry.find(key_);
     const at::Tensor before = found == carry.end() ? at::zeros_like(v) : found->second;
@@ -58,9 +59,12 @@ Descriptor described(const std::string& name) {
   Descriptor result;
   result.name = name;
   result.prefix_tokens = [](const Json& options) { return options.value("global_tokens", int64_t{0}); };
-  if (name == "double-core") result.build_core = [](const Json&, const BuildContext& c) { return std::make_shared<DoubleCore>(c); };
-  if (name == "double-mixer") result.build_mixer = [](const Json&, const BuildContext& c) { return std::make_shared<DoubleMixer>(c); };
-  if (name == "double-block") result.build_block = [](const Json&, const BuildContext&) { return std::make_shared<DoubleBlock>(); };
+  if (name == "double-core")
+    result.build_core = [](const Json&, const BuildContext& c) { return std::make_shared<DoubleCore>(c); };
+  if (name == "double-mixer")
+    result.build_mixer = [](const Json&, const BuildContext& c) { return std::make_shared<DoubleMixer>(c); };
+  if (name == "double-block")
+    result.build_block = [](const Json&, const BuildContext&) { return std::make_shared<DoubleBlock>(); };
   return result;
 }
 
@@ -68,7 +72,8 @@ TEST_CASE("a core gets projections around it, a mixer and a block bring their ow
   const BuildContext context = make_context({});
   const at::Tensor x = random_tensor("roles", {2, 7, 10}).to(at::kFloat);
   Carry carry;
-  const Descriptor core = described("double-core"), mixer = described("double-mixer"), block = described("double-block");
+  const Descriptor core = described("double-core"), mixer = described("double-mixer"),
+                   block = described("double-block");
 
   const auto around = build_mixer({&core, nullptr, core.name}, Json::object(), context);
   CHECK(around->named_parameters().contains("query.weight"));
@@ -125,7 +130,8 @@ TEST_CASE("a loss and an action after a step pass through the projections and th
   CHECK(context.shared->buffers()[0].item<double>() == 3);
 
   const BuildContext scaled = make_context({});
-  const auto decorated = build_mixer({&core, all_decorators().find("mrs"), "mrs-double-core"}, {{"scales", {1, 2}}}, scaled);
+  const auto decorated =
+      build_mixer({&core, all_decorators().find("mrs"), "mrs-double-core"}, {{"scales", {1, 2}}}, scaled);
   CHECK(decorated->extra_loss().item<double>() == 10);
   decorated->after_step(4);
   REQUIRE(scaled.shared->buffers().size() == 2);

@@ -15,7 +15,8 @@ TEST_CASE("softmax equals equation 1 in loops, for ragged lengths and length 1")
         const SequenceMask mask = length_mask(lengths, 48, causal);
         const Inputs in = random_inputs(2, 2, 48, 5);
         const BuiltCore core = make_core(name, {}, {.causal = causal});
-        CHECK(max_difference(valid_rows(core(in.q, in.k, in.v, mask), mask), valid_rows(dense_softmax(in, mask), mask)) < 1e-10);
+        CHECK(max_difference(valid_rows(core(in.q, in.k, in.v, mask), mask),
+                             valid_rows(dense_softmax(in, mask), mask)) < 1e-10);
         const Inputs one = random_inputs(2, 2, 1, 5);
         CHECK(max_difference(core(one.q, one.k, one.v, {{}, causal}), one.v) < 1e-12);
         CHECK(max_difference(core(in.q, in.k, in.v, {{}, causal}), dense_softmax(in, {{}, causal})) < 1e-10);
@@ -58,7 +59,8 @@ TEST_CASE("softmax ignores a constant vector added to all keys") {
   }
 }
 
-TEST_CASE("softmax rows that see no key are zero, with zero gradient, also before the first valid key of a causal row") {
+TEST_CASE(
+    "softmax rows that see no key are zero, with zero gradient, also before the first valid key of a causal row") {
   for (const std::string& name : kNames) {
     Inputs in = random_inputs(1, 1, 6, 5);
     SequenceMask mask{at::tensor({0, 0, 1, 1, 0, 1}).view({1, 6}) > 0, true};

@@ -16,7 +16,7 @@ struct Setup {
   double dropout = 0;
   uint64_t seed = 1;
   at::ScalarType type = at::kDouble;
-  std::shared_ptr<SharedObjects> shared = nullptr;   // of an earlier layer
+  std::shared_ptr<SharedObjects> shared = nullptr;  // of an earlier layer
 };
 
 inline BuildContext make_context(const Setup& setup) {
@@ -64,7 +64,8 @@ struct Built {
 };
 
 struct BuiltCore : Built<AttentionCore> {
-  at::Tensor operator()(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask = {}) const {
+  at::Tensor operator()(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                        const SequenceMask& mask = {}) const {
     Carry carry;
     return module->forward(q, k, v, mask, carry);
   }
@@ -103,11 +104,12 @@ inline at::Tensor random_tensor(const std::string& name, at::IntArrayRef shape) 
 }
 
 struct Inputs {
-  at::Tensor q, k, v;   // [b,h,n,d]
+  at::Tensor q, k, v;  // [b,h,n,d]
 };
 
 inline Inputs random_inputs(int64_t b, int64_t h, int64_t n, int64_t d, const std::string& name = "t1") {
-  return {random_tensor(name + "q", {b, h, n, d}), random_tensor(name + "k", {b, h, n, d}), random_tensor(name + "v", {b, h, n, d})};
+  return {random_tensor(name + "q", {b, h, n, d}), random_tensor(name + "k", {b, h, n, d}),
+          random_tensor(name + "v", {b, h, n, d})};
 }
 
 // The first lengths[i] tokens of sample i are valid.
@@ -115,7 +117,8 @@ inline SequenceMask length_mask(const std::vector<int64_t>& lengths, int64_t n, 
   SequenceMask mask;
   mask.causal = causal;
   mask.key_valid = at::zeros({static_cast<int64_t>(lengths.size()), n}, at::kBool);
-  for (size_t b = 0; b < lengths.size(); ++b) mask.key_valid[static_cast<int64_t>(b)].narrow(0, 0, lengths[b]).fill_(true);
+  for (size_t b = 0; b < lengths.size(); ++b)
+    mask.key_valid[static_cast<int64_t>(b)].narrow(0, 0, lengths[b]).fill_(true);
   return mask;
 }
 
@@ -137,7 +140,8 @@ inline at::Tensor valid_rows(const at::Tensor& x, const SequenceMask& mask) {
 using Weight = std::function<double(int64_t, int64_t, int64_t, int64_t)>;
 
 // o_i = sum_j w_ij v_j / (sum_j w_ij + epsilon) over valid keys, in loops; zero without a key.
-inline at::Tensor dense_attention(const at::Tensor& v, const SequenceMask& mask, int64_t queries, const Weight& weight, double epsilon = 0) {
+inline at::Tensor dense_attention(const at::Tensor& v, const SequenceMask& mask, int64_t queries, const Weight& weight,
+                                  double epsilon = 0) {
   const int64_t b = v.size(0), h = v.size(1), n = v.size(2), d = v.size(3);
   const at::Tensor result = at::zeros({b, h, queries, d}, at::kDouble);
   auto out = result.accessor<double, 4>();

@@ -1,79 +1,9 @@
 // What every attention promises (architecture 10; attention-core 0.5, 0.14 and 10), over all names of the registry.
-// The claims of attention-core 1 stand in the table below, per name, and are not read from the variants' own traits.
 #include <algorithm>
-#include <set>
 
-#include "attention/support.h"
-#include "tensor/op_counter.h"
+#include "contract/claims.h"
 
-namespace xformer::attention::contract_test {
-
-using namespace support;
-
-enum class Constant { kNo, kExact, kNearly };   // V = c gives c; nearly: a small constant stands in the denominator
-
-struct Claims {
-  bool appended_padding;   // P2
-  Constant constant_v;
-  bool permutation;        // permuting tokens permutes outputs
-  bool causal;
-  Complexity complexity;
-  bool fixed_length;       // parameters tied to the longest length
-  // Parameters whose gradient is zero because the function does not depend on them.
-  std::vector<std::string> without_gradient;
-};
-
-// Softmax is blind to what all keys have in common.
-const std::vector<std::string> kKeyBias = {"key.bias"};
-constexpr auto kLinear = Complexity::kLinear;
-constexpr auto kQuadratic = Complexity::kQuadratic;
-
-const std::map<std::string, Claims> kClaims = {
-    {"softmax", {true, Constant::kExact, true, true, kQuadratic, false, kKeyBias}},
-    {"softmax-fused", {true, Constant::kExact, true, true, kQuadratic, false, kKeyBias}},
-    {"linformer", {true, Constant::kNo, false, false, kLinear, true, {}}},
-    {"linear", {true, Constant::kNearly, true, true, kLinear, false, {}}},
-    {"performer", {true, Constant::kExact, true, true, kLinear, false, {}}},
-    {"mrs-softmax", {true, Constant::kExact, false, false, kQuadratic, false, kKeyBias}},
-    {"mrs-softmax-fused", {true, Constant::kExact, false, false, kQuadratic, false, kKeyBias}},
-    {"mrs-linformer", {true, Constant::kNo, false, false, kLinear, true, {}}},
-    {"mrs-linear", {true, Constant::kNearly, false, false, kLinear, false, {}}},
-    {"mrs-performer", {true, Constant::kExact, false, false, kLinear, false, {}}},
-};
-
-// Small sizes for all; a name takes the keys it has.
-const Json kSmall = {{"features", 12}, {"projected_len", 4}, {"scales", {1, 3}}};
-
-void for_each_name(const std::function<void(const std::string&, const Claims&)>& check) {
-  for (const std::string& name : all_names()) {
-    INFO(name);
-    REQUIRE(kClaims.count(name) == 1);   // a new attention states its claims here
-    check(name, kClaims.at(name));
-  }
-}
-
-bool has_core(const std::string& name) { return resolve(name).base->build_core != nullptr; }
-
-at::Tensor tokens(int64_t b, int64_t n, int64_t m = 10, const std::string& name = "x") { return random_tensor(name, {b, n, m}); }
-
-TEST_CASE("every claim of the table belongs to a name, and traits agree with it") {
-  for (const auto& [name, claims] : kClaims) {
-    INFO(name);
-    const auto names = all_names();
-    CHECK(std::find(names.begin(), names.end(), name) != names.end());
-    const Resolved attention = resolve(name);
-    CHECK(attention.name == name);
-    CHECK(attention.traits().appended_padding_exact == claims.appended_padding);
-    CHECK(attention.traits().causal_ok == claims.causal);
-    CHECK(attention.traits().fixed_length == claims.fixed_length);
-    CHECK(attention.base->complexity == claims.complexity);
-    CHECK_FALSE(attention.base->title.empty());
-    CHECK_FALSE(attention.base->paper.empty());
-    CHECK_FALSE(attention.base->summary.empty());
-    const std::set<std::string> classes = {"full", "FP", "LP", "LR", "KR", "RC", "M"};
-    CHECK(classes.count(attention.base->method_class) == 1);
-  }
-}
+namespace xformer::attention::contract {
 
 TEST_CASE("output has the shape of the input at any length, also with one valid token") {
   for_each_name([](const std::string& name, const Claims&) {
@@ -172,7 +102,8 @@ TEST_CASE("a constant value comes out as it is where that is claimed") {
     const Inputs in = random_inputs(2, 2, 48, 5);
     const SequenceMask mask = length_mask({48, 31}, 48);
     const at::Tensor constant = random_tensor("constant", {1, 2, 1, 5}).expand({2, 2, 48, 5});
-    const double change = max_difference(valid_rows(core(in.q, in.k, constant, mask), mask), valid_rows(constant, mask));
+    const double change =
+        max_difference(valid_rows(core(in.q, in.k, constant, mask), mask), valid_rows(constant, mask));
     if (claims.constant_v == Constant::kExact) CHECK(change < 1e-10);
     if (claims.constant_v == Constant::kNearly) CHECK(change < 1e-6);
     if (claims.constant_v == Constant::kNo) CHECK(change > 1e-3);
@@ -211,7 +142,8 @@ TEST_CASE("every parameter gets a gradient") {
 }
 
 // Derivative of f along random directions by central differences against the gradient, for each tensor.
-void check_gradients(const std::function<at::Tensor()>& f, const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
+void check_gradients(const std::function<at::Tensor()>& f,
+                     const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
   for (const auto& [key, tensor] : tensors) tensor.mutable_grad() = at::Tensor();
   f().backward();
   for (const auto& [key, tensor] : tensors)
@@ -336,69 +268,4 @@ TEST_CASE("the dense limit equals softmax") {
   CHECK(limits > 0);
 }
 
-int64_t counted_flops(const std::function<void()>& work) {
-  const OpCounter counter;
-  work();
-  return counter.counts().flops;
-}
-
-TEST_CASE("counted FLOPs equal cost") {
-  for_each_name([](const std::string& name, const Claims& claims) {
-    for (const bool causal : {false, true}) {
-      if (causal && !claims.causal) continue;
-      for (const int64_t n : {1, 48, 77, 130}) {
-        INFO("causal " << causal << " n " << n);
-        const Setup setup{.max_len = 130, .causal = causal};
-        const BuiltMixer mixer = make_mixer(name, kSmall, setup);
-        const at::Tensor x = tokens(3, n);
-        // Causal without padding: with a mask the fused operator cannot skip later keys.
-        const SequenceMask mask = causal ? SequenceMask{{}, true} : length_mask({n, 1, (n + 1) / 2}, n);
-        const Cost cost = mixer.module->cost(3, n);
-        CHECK(static_cast<double>(counted_flops([&] { (void)mixer(x, mask); })) == cost.flops_executed);
-        CHECK(cost.flops_pattern <= cost.flops_executed);
-        CHECK(cost.peak_elements > 0);
-      }
-    }
-  });
-}
-
-TEST_CASE("twice the length costs what the complexity says") {
-  for_each_name([](const std::string& name, const Claims& claims) {
-    if (!has_core(name)) return;
-    const BuiltCore core = make_core(name, kSmall, {.max_len = 480});
-    const auto flops = [&](int64_t n) {
-      const Inputs in = random_inputs(1, 2, n, 5);
-      return static_cast<double>(counted_flops([&] { (void)core(in.q, in.k, in.v); }));
-    };
-    const double expected = claims.complexity == kQuadratic ? 4 : 2;
-    CHECK(flops(480) / flops(240) == Approx(expected).epsilon(0.05));
-  });
-}
-
-TEST_CASE("an option key has one meaning over all attentions, and none belongs to a decorator and a base") {
-  std::map<std::string, const OptionInfo*> known;
-  std::set<std::string> of_bases;
-  const auto check = [&](const std::string& owner, const std::vector<OptionInfo>& options) {
-    std::set<std::string> own;
-    for (const OptionInfo& info : options) {
-      INFO(owner << " " << info.name);
-      CHECK(own.insert(info.name).second);
-      CHECK_FALSE(info.help.empty());
-      CHECK(info.normalise(info.fallback) == info.fallback);   // a default keeps its own rule
-      const auto [found, fresh] = known.emplace(info.name, &info);
-      if (fresh) continue;
-      CHECK(found->second->type == info.type);
-      CHECK(found->second->help == info.help);
-    }
-  };
-  for (const Descriptor& variant : all_variants().all()) {
-    check(variant.name, variant.options);
-    for (const OptionInfo& info : variant.options) of_bases.insert(info.name);
-  }
-  for (const Decorator& decorator : all_decorators().all()) {
-    check(decorator.name, decorator.options);
-    for (const OptionInfo& info : decorator.options) CHECK(of_bases.count(info.name) == 0);
-  }
-}
-
-}  // namespace xformer::attention::contract_test
+}  // namespace xformer::attention::contract

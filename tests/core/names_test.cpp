@@ -34,7 +34,8 @@ TEST_CASE("a far word has no nearest name and lists all") {
   CHECK(nearest_name("x", {}).empty());
   CHECK(unknown_name_message("model", "banana", {"linformer", "softmax"}) ==
         "unknown model 'banana'; known: linformer, softmax");
-  CHECK_THAT(unknown_name_message("model", "linfomer", {"linformer", "softmax"}), Contains("did you mean 'linformer'?"));
+  CHECK_THAT(unknown_name_message("model", "linfomer", {"linformer", "softmax"}),
+             Contains("did you mean 'linformer'?"));
 }
 
 }  // namespace xformer::names_test

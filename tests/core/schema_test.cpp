@@ -17,13 +17,12 @@ struct Sample {
 };
 
 const Schema<Sample>& schema() {
-  static const Schema<Sample> kSchema =
-      Schema<Sample>()
-          .add(&Sample::flag, "flag", "a flag")
-          .add(&Sample::count, "count", "a count", at_least(1))
-          .add(&Sample::rate, "rate", "a rate", fraction_below_one())
-          .add(&Sample::kind, "kind", "a kind", one_of({"round-robin", "random"}))
-          .add(&Sample::sizes, "sizes", "sizes", each_at_least(1));
+  static const Schema<Sample> kSchema = Schema<Sample>()
+                                            .add(&Sample::flag, "flag", "a flag")
+                                            .add(&Sample::count, "count", "a count", at_least(1))
+                                            .add(&Sample::rate, "rate", "a rate", fraction_below_one())
+                                            .add(&Sample::kind, "kind", "a kind", one_of({"round-robin", "random"}))
+                                            .add(&Sample::sizes, "sizes", "sizes", each_at_least(1));
   return kSchema;
 }
 
@@ -39,8 +38,8 @@ TEST_CASE("absent options keep the defaults of the struct, and writing gives wha
 }
 
 TEST_CASE("the words of a command line become values of the option's type") {
-  const Sample sample = schema().read(
-      {{"flag", "yes"}, {"count", "1e3"}, {"rate", "+.125"}, {"kind", "Round_Robin"}, {"sizes", "4,5"}});
+  const Sample sample =
+      schema().read({{"flag", "yes"}, {"count", "1e3"}, {"rate", "+.125"}, {"kind", "Round_Robin"}, {"sizes", "4,5"}});
   CHECK(sample.flag);
   CHECK(sample.count == 1000);
   CHECK(sample.rate == 0.125);

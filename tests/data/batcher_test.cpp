@@ -49,7 +49,8 @@ TEST_CASE("an epoch has every example once, whatever the batch and the buckets")
 TEST_CASE("a batch is a function of seed, epoch and index, in whatever order it is asked for") {
   const fake::Source source(lengths_for(100));
   const int64_t buckets = GENERATE(1, 3);
-  const BatchOrder one(source, Split::kTrain, options_for(8, buckets)), two(source, Split::kTrain, options_for(8, buckets));
+  const BatchOrder one(source, Split::kTrain, options_for(8, buckets)),
+      two(source, Split::kTrain, options_for(8, buckets));
   std::vector<std::vector<int64_t>> batches;
   for (int64_t epoch = 0; epoch < 4; ++epoch)
     for (int64_t i = 0; i < one.batches_per_epoch(); ++i) batches.push_back(one.batch(epoch, i).rows);

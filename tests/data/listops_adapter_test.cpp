@@ -62,14 +62,28 @@ TEST_CASE("protocols differ exactly as the recipe says") {
   };
   CHECK(differences(1) == Json{{"training.steps", 15000}});
   CHECK(differences(3) == Json{{"model.pooling", "mean_valid"}});
-  CHECK(differences(2) == Json{{"training.learning_rate", 0.05}, {"training.schedule", "rsqrt"}, {"training.beta2", 0.98},
-                               {"training.epsilon", 1e-9}, {"training.weight_decay", 0.1}, {"training.cycle_beta1", false},
-                               {"training.selection", "last"}, {"model.dim", 512}, {"model.heads", 8},
-                               {"model.head_dim", 64}, {"model.layers", 4}, {"model.ff_dim", 1024},
-                               {"model.positions", "sinusoidal"}, {"model.pooling", "cls_vector"},
-                               {"model.classifier_dim", 1024}, {"model.vocabulary_rows", 17}, {"model.norm_epsilon", 1e-6},
-                               {"model.activation", "gelu_tanh"}, {"model.init", "glra"}, {"model.attention_bias", false},
-                               {"model.mask_output", false}, {"model.length_rule", "exact"}});
+  CHECK(differences(2) == Json{{"training.learning_rate", 0.05},
+                               {"training.schedule", "rsqrt"},
+                               {"training.beta2", 0.98},
+                               {"training.epsilon", 1e-9},
+                               {"training.weight_decay", 0.1},
+                               {"training.cycle_beta1", false},
+                               {"training.selection", "last"},
+                               {"model.dim", 512},
+                               {"model.heads", 8},
+                               {"model.head_dim", 64},
+                               {"model.layers", 4},
+                               {"model.ff_dim", 1024},
+                               {"model.positions", "sinusoidal"},
+                               {"model.pooling", "cls_vector"},
+                               {"model.classifier_dim", 1024},
+                               {"model.vocabulary_rows", 17},
+                               {"model.norm_epsilon", 1e-6},
+                               {"model.activation", "gelu_tanh"},
+                               {"model.init", "glra"},
+                               {"model.attention_bias", false},
+                               {"model.mask_output", false},
+                               {"model.length_rule", "exact"}});
   const Json& mlpen = protocols[0].values;
   CHECK((mlpen["training.steps"] == 5000 && mlpen["training.batch"] == 32 && mlpen["training.learning_rate"] == 1e-4 &&
          mlpen["training.warmup"] == 1000 && mlpen["training.eval_every"] == 50));
@@ -86,8 +100,8 @@ TEST_CASE("without a folder the generator makes the data, once") {
   CHECK(source->info().details["generator"]["generator_seed"] == 0);
   CHECK(source->info().details["vocabulary_sha256"] == readers::listops::vocabulary_sha256());
   std::vector<std::string> told;
-  const auto again = descriptor().open(
-      kSmall, location({}, cache.path()), [&](std::string_view what, uint64_t, uint64_t) { told.emplace_back(what); });
+  const auto again = descriptor().open(kSmall, location({}, cache.path()),
+                                       [&](std::string_view what, uint64_t, uint64_t) { told.emplace_back(what); });
   CHECK(told.empty());
   CHECK(again->info().sha256 == source->info().sha256);
   Json other = kSmall;
@@ -165,9 +179,9 @@ TEST_CASE("a folder without a split is refused with what was looked for and what
   const Folder folder, cache;
   listops_text::put_splits(folder.path());
   std::filesystem::remove(folder / "basic_val.tsv");
-  CHECK_THAT(refusal(folder.path(), cache.path()),
-             Contains("no dev split in " + folder.path().string()) && Contains("basic_val.tsv, basic_val.tsv.gz") &&
-                 Contains("found basic_test.tsv, basic_train.tsv"));
+  CHECK_THAT(refusal(folder.path(), cache.path()), Contains("no dev split in " + folder.path().string()) &&
+                                                       Contains("basic_val.tsv, basic_val.tsv.gz") &&
+                                                       Contains("found basic_test.tsv, basic_train.tsv"));
   const auto partial = open(folder.path(), cache.path(), Json::object(), false);
   CHECK((partial->size(Split::kTrain) == 3 && partial->size(Split::kDev) == 0 && partial->size(Split::kTest) == 2));
 }
@@ -194,15 +208,16 @@ TEST_CASE("every kind of bad file is one DataError with file and line, and leave
     const char* where;
     const char* said;
   };
-  const auto bad = GENERATE(
-      Case{"", "basic_val.tsv", "is empty"}, Case{"Quelle\tZiel\n1\t1\n", "basic_val.tsv:1:", "expected the header"},
-      Case{"Source\tTarget\n1\t1\n2\t12\n", "basic_val.tsv:3:", "label from 0 to 9"},
-      Case{"Source\tTarget\n[MIX 1 2 ]\t2\n", "basic_val.tsv:2:", "'[MIX'"},
-      Case{"\x1f\x8b\x08", "basic_val.tsv", "cut off"});
+  const auto bad = GENERATE(Case{"", "basic_val.tsv", "is empty"},
+                            Case{"Quelle\tZiel\n1\t1\n", "basic_val.tsv:1:", "expected the header"},
+                            Case{"Source\tTarget\n1\t1\n2\t12\n", "basic_val.tsv:3:", "label from 0 to 9"},
+                            Case{"Source\tTarget\n[MIX 1 2 ]\t2\n", "basic_val.tsv:2:", "'[MIX'"},
+                            Case{"\x1f\x8b\x08", "basic_val.tsv", "cut off"});
   const Folder folder, cache;
   listops_text::put_splits(folder.path());
   scratch::put(folder / "basic_val.tsv", bad.content);
-  CHECK_THAT(refusal(folder.path(), cache.path()), Contains((folder.path() / bad.where).string()) && Contains(bad.said));
+  CHECK_THAT(refusal(folder.path(), cache.path()),
+             Contains((folder.path() / bad.where).string()) && Contains(bad.said));
   CHECK(scratch::names_in(cache.path() / "listops") == std::vector<std::string>{".lock"});
 }
 

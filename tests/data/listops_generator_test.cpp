@@ -23,11 +23,12 @@ struct Example {
 
 std::vector<Example> examples_of(const ListOpsOptions& options, int64_t threads = 0) {
   std::vector<Example> result;
-  ListOpsGenerator(options, threads).generate(
-      [&](Split split, std::span<const uint8_t> tokens, int64_t label) {
-        result.push_back({split, {tokens.begin(), tokens.end()}, label});
-      },
-      {});
+  ListOpsGenerator(options, threads)
+      .generate(
+          [&](Split split, std::span<const uint8_t> tokens, int64_t label) {
+            result.push_back({split, {tokens.begin(), tokens.end()}, label});
+          },
+          {});
   return result;
 }
 

@@ -93,7 +93,8 @@ TEST_CASE("a damaged gzip file is a DataError that names it") {
 TEST_CASE("a line at the limit is read and one above it refused with file and line") {
   const scratch::Folder folder;
   const std::string longest(100, 'x');
-  CHECK(lines_of(scratch::put(folder / "fits", "a\n" + longest + "\r\n" + longest), 100) == Lines{"a", longest, longest});
+  CHECK(lines_of(scratch::put(folder / "fits", "a\n" + longest + "\r\n" + longest), 100) ==
+        Lines{"a", longest, longest});
   for (const char* end : {"", "\n", "\r\n"}) {
     const Path path = scratch::put(folder / "long", "a\n" + longest + "x" + end);
     CHECK_THAT(refusal(path, 100), Contains(path.string() + ":2:") && Contains("at most 100 B") && Contains("'xxx"));

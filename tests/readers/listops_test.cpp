@@ -32,8 +32,7 @@ std::string refusal(const Path& path, Layout layout = Layout::kLra) {
 }
 
 TEST_CASE("the table of ids is the recipe's") {
-  CHECK(ids_of("0 1 2 3 4 5 6 7 8 9 [MIN [MAX [MED [SM ]") ==
-        Ids{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15});
+  CHECK(ids_of("0 1 2 3 4 5 6 7 8 9 [MIN [MAX [MED [SM ]") == Ids{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15});
   // A change of the table makes every trained model useless: it must be meant.
   CHECK(vocabulary_sha256() == "680a026d5f72191e2b24c89297b2cc489a26db432f154d7f00bddd51a74f8b26");
 }
@@ -62,7 +61,7 @@ TEST_CASE("operators take their values") {
   CHECK(value_of("[SM 4 2 9 ]") == 5);
   CHECK(value_of("[SM 5 5 ]") == 0);
   CHECK(value_of("[MED 9 1 4 ]") == 4);
-  CHECK(value_of("[MED 1 4 ]") == 2);       // the integer part of 2.5
+  CHECK(value_of("[MED 1 4 ]") == 2);  // the integer part of 2.5
   CHECK(value_of("[MED 8 1 9 2 ]") == 5);
   CHECK(value_of("[SM [SM 9 9 ] [SM 9 9 ] 1 ]") == 7);
 }
@@ -90,7 +89,8 @@ TEST_CASE("an unknown symbol is refused with its place and the nearest symbol") 
   const auto message = [](std::string_view text) {
     return scratch::message_of<DataError>([&] { (void)ids_of(text); });
   };
-  CHECK_THAT(message("[MEDIAN 1 2 ]"), Contains("here:1:") && Contains("'[MEDIAN'") && Contains("did you mean '[MED'?"));
+  CHECK_THAT(message("[MEDIAN 1 2 ]"),
+             Contains("here:1:") && Contains("'[MEDIAN'") && Contains("did you mean '[MED'?"));
   CHECK_THAT(message("[max 1 2 ]"), Contains("did you mean '[MAX'?"));
   CHECK_THAT(message("[MAX 1 12 ]"), Contains("found '12'"));
   CHECK_THAT(message("[MAX 1 \xff ]"), Contains("found '\\xff'"));
@@ -133,8 +133,8 @@ TEST_CASE("an empty file and a file without rows are refused by name") {
 TEST_CASE("a wrong header is shown beside the right one") {
   const scratch::Folder folder;
   const Path path = scratch::put(folder / "a.tsv", "Target\tSource\n3\t3\n");
-  CHECK_THAT(refusal(path), Contains(path.string() + ":1:") && Contains("'Source\\tTarget'") &&
-                                Contains("found 'Target\\tSource'"));
+  CHECK_THAT(refusal(path),
+             Contains(path.string() + ":1:") && Contains("'Source\\tTarget'") && Contains("found 'Target\\tSource'"));
 }
 
 TEST_CASE("bad rows are refused with file and line") {

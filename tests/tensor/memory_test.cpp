@@ -4,6 +4,7 @@
 #include <ATen/Functions.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
+#include <torch/types.h>
 
 #include <catch2/catch.hpp>
 #include <thread>

@@ -1,6 +1,6 @@
-// Multiresolution-head attention (MrsFormer): head h works on the sequence pooled by its scale s_h. Means of s consecutive
-// tokens of q, k and v go through the base attention, whose output rows are repeated s times (supplement, B:
-// H^{s,s'} = up(down A . down V)). Pooling after the projection equals pooling before it: a masked mean commutes
+// Multiresolution-head attention (MrsFormer): head h works on the sequence pooled by its scale s_h. Means of s
+// consecutive tokens of q, k and v go through the base attention, whose output rows are repeated s times (supplement,
+// B: H^{s,s'} = up(down A . down V)). Pooling after the projection equals pooling before it: a masked mean commutes
 // with an affine map. Heads of one scale form one core; any core can be the base.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -76,7 +76,8 @@ class MrsCore : public AttentionCore {
     std::vector<at::Tensor> rows(static_cast<size_t>(heads_));  // [b,1,n,d] per head
     for (const Group& group : groups_) {
       const auto pooled = [&](const at::Tensor& x) { return pool_tokens(group.take(x), mask, group.scale, pinned_); };
-      const at::Tensor mixed = group.core->forward(pooled(q), pooled(k), pooled(v), mask.pooled(group.scale, pinned_), carry);
+      const at::Tensor mixed =
+          group.core->forward(pooled(q), pooled(k), pooled(v), mask.pooled(group.scale, pinned_), carry);
       const at::Tensor repeated = repeat_tokens(mixed, n, group.scale, pinned_);
       if (groups_.size() == 1) return repeated;
       for (size_t i = 0; i < group.heads.size(); ++i)
@@ -104,7 +105,8 @@ class MrsCore : public AttentionCore {
   at::Tensor extra_loss() override {
     at::Tensor result;
     for (const Group& group : groups_)
-      if (const at::Tensor loss = group.core->extra_loss(); loss.defined()) result = result.defined() ? result + loss : loss;
+      if (const at::Tensor loss = group.core->extra_loss(); loss.defined())
+        result = result.defined() ? result + loss : loss;
     return result;
   }
 
@@ -114,13 +116,13 @@ class MrsCore : public AttentionCore {
 
  private:
   int64_t heads_, pinned_;
-  std::vector<Group> groups_;   // by rising scale
+  std::vector<Group> groups_;  // by rising scale
 };
 
 const Schema<Options>& schema() {
   static const Schema<Options> kSchema = Schema<Options>().add(
-      &Options::scales, "scales", "tokens per group, for each head; as many as heads, or a number that divides them (s)",
-      each_at_least(1));
+      &Options::scales, "scales",
+      "tokens per group, for each head; as many as heads, or a number that divides them (s)", each_at_least(1));
   return kSchema;
 }
 

@@ -32,7 +32,8 @@ at::Tensor sums_before(const at::Tensor& totals, const at::Tensor& ends) {
 }  // namespace
 
 at::Tensor values_and_count(const at::Tensor& v, const SequenceMask& mask) {
-  if (mask.all_valid()) return at::cat({v, at::ones({1}, v.options()).expand({v.size(0), v.size(1), v.size(2), 1})}, -1);
+  if (mask.all_valid())
+    return at::cat({v, at::ones({1}, v.options()).expand({v.size(0), v.size(1), v.size(2), 1})}, -1);
   const at::Tensor valid = mask.as_factor(v.scalar_type());
   return at::cat({v * valid, valid.expand({-1, v.size(1), -1, -1})}, -1);
 }
@@ -54,14 +55,13 @@ at::Tensor causal_kernel_sums(const at::Tensor& phi_q, const at::Tensor& phi_k, 
   // The last scale is repeated over the missing rows, which keeps every exponent at or below zero.
   at::Tensor s = log_scale;
   if (missing > 0) s = at::cat({s, s.narrow(2, n - 1, 1).expand({-1, -1, missing, -1})}, 2);
-  s = s.unflatten(2, {chunks, chunk});                     // [b,h,g,c,1]
-  const at::Tensor ends = s.narrow(3, chunk - 1, 1);       // [b,h,g,1,1]
+  s = s.unflatten(2, {chunks, chunk});                // [b,h,g,c,1]
+  const at::Tensor ends = s.narrow(3, chunk - 1, 1);  // [b,h,g,1,1]
   const at::Tensor later = at::ones({chunk, chunk}, s.options().dtype(at::kBool)).triu(1);
-  within = within * at::exp((s.transpose(-1, -2) - s).masked_fill(later, -1e30));   // exactly 0 where later
+  within = within * at::exp((s.transpose(-1, -2) - s).masked_fill(later, -1e30));      // exactly 0 where later
   const at::Tensor totals = at::matmul((k * at::exp(s - ends)).transpose(-1, -2), x);  // [b,h,g,m,e]
   // Chunk 0 has nothing before it: any finite scale does.
-  const at::Tensor previous = at::cat({s.narrow(2, 0, 1).narrow(3, 0, 1).detach(),
-                                       ends.narrow(2, 0, chunks - 1)}, 2);
+  const at::Tensor previous = at::cat({s.narrow(2, 0, 1).narrow(3, 0, 1).detach(), ends.narrow(2, 0, chunks - 1)}, 2);
   const at::Tensor from_before = at::matmul(q, sums_before(totals, ends)) * at::exp(previous - s);
   return (from_before + at::matmul(within, x)).flatten(2, 3).narrow(2, 0, n);
 }

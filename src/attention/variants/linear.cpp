@@ -9,7 +9,7 @@
 
 namespace xformer::attention::variants::linear {
 
-constexpr double kEpsilon = 1e-6;   // of the denominator
+constexpr double kEpsilon = 1e-6;  // of the denominator
 
 struct Options {
   std::string norm = "sum";
@@ -56,8 +56,9 @@ std::vector<Descriptor> describe() {
   Descriptor result;
   result.name = "linear";
   result.title = "Linear Transformer";
-  result.paper = "Katharopoulos, Vyas, Pappas, Fleuret: Transformers are RNNs: Fast Autoregressive Transformers with "
-                 "Linear Attention, 2020";
+  result.paper =
+      "Katharopoulos, Vyas, Pappas, Fleuret: Transformers are RNNs: Fast Autoregressive Transformers with "
+      "Linear Attention, 2020";
   result.method_class = "KR";
   result.summary = "Replaces exp(q k) by a product of features elu + 1, so that keys and values are summed once.";
   result.complexity = Complexity::kLinear;

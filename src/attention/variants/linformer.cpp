@@ -16,12 +16,15 @@ struct Options {
 class LinformerCore : public AttentionCore {
  public:
   LinformerCore(const Options& options, const BuildContext& context)
-      : max_len_(context.max_len), rows_(std::min(options.projected_len, context.max_len)), dropout_(context.make_dropout()) {
+      : max_len_(context.max_len),
+        rows_(std::min(options.projected_len, context.max_len)),
+        dropout_(context.make_dropout()) {
     XF_ASSERT(max_len_ > 0, "linformer needs the longest length when it is built");
     const bool per_head = options.sharing == "mlpen" || options.sharing == "none";
     const bool all_layers = options.sharing == "mlpen" || options.sharing == "layerwise";
     const auto draw = [&](const std::string& name) {  // N(0, 1/k): rows keep lengths, as Johnson and Lindenstrauss
-      return context.init.normal(name, {per_head ? context.heads : 1, rows_, max_len_}, 1 / std::sqrt(static_cast<double>(rows_)));
+      return context.init.normal(name, {per_head ? context.heads : 1, rows_, max_len_},
+                                 1 / std::sqrt(static_cast<double>(rows_)));
     };
     // What all layers share belongs to the model; the rest to this layer.
     if (all_layers) e_ = context.shared_parameter("linformer/e", [&] { return draw("e"); });
@@ -32,7 +35,8 @@ class LinformerCore : public AttentionCore {
   at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
                      Carry&) override {
     const int64_t d = q.size(-1);
-    XF_CHECK(k.size(2) <= max_len_, UserError, "linformer was built for at most {} tokens, got {}", max_len_, k.size(2));
+    XF_CHECK(k.size(2) <= max_len_, UserError, "linformer was built for at most {} tokens, got {}", max_len_,
+             k.size(2));
     const auto valid = [&](const at::Tensor& x) { return mask.all_valid() ? x : x * mask.as_factor(x.scalar_type()); };
     at::Tensor short_k, short_v;  // [b,h,k,d]
     if (f_.defined()) {
@@ -69,17 +73,18 @@ class LinformerCore : public AttentionCore {
 
   int64_t max_len_, rows_;
   kernels::Dropout dropout_;
-  at::Tensor e_, f_;   // [h or 1, k, N_max]; f_ undefined when it is e_
+  at::Tensor e_, f_;  // [h or 1, k, N_max]; f_ undefined when it is e_
 };
 
 const Schema<Options>& schema() {
   static const Schema<Options> kSchema =
       Schema<Options>()
-          .add(&Options::projected_len, "projected_len", "length that keys and values are brought to (k); at most the sequence's",
-               at_least(1))
+          .add(&Options::projected_len, "projected_len",
+               "length that keys and values are brought to (k); at most the sequence's", at_least(1))
           .add(&Options::sharing, "sharing",
                "who shares the projections: mlpen (one per head for all layers, keys and values), layerwise (one for "
-               "everything), kv (one per layer), headwise (per layer: one for keys, one for values), none (and per head)",
+               "everything), kv (one per layer), headwise (per layer: one for keys, one for values), none (and per "
+               "head)",
                one_of({"mlpen", "layerwise", "kv", "headwise", "none"}));
   return kSchema;
 }

@@ -3,8 +3,8 @@
 //   phi(x) = exp(omega x' - |x'|^2 / 2 - c) + 1e-4,   x' = x / d^(1/4),   omega [m, d]
 //   o_i = phi(q_i)^T S / phi(q_i)^T z,   S = sum_j phi(k_j) v_j^T,   z = sum_j phi(k_j)   over valid keys
 // The factor m^(-1/2) of the paper cancels and is left out. The stabiliser c is the largest omega x': over the
-// features of a row for queries, over features and valid keys of a head for keys; in the causal form over the keys up to
-// the row, so that row i equals the bidirectional form on the first i + 1 tokens.
+// features of a row for queries, over features and valid keys of a head for keys; in the causal form over the keys up
+// to the row, so that row i equals the bidirectional form on the first i + 1 tokens.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -14,8 +14,8 @@
 
 namespace xformer::attention::variants::performer {
 
-constexpr double kFloor = 1e-4;       // added to every feature
-constexpr double kLowest = -1e30;     // stands for "no valid key yet"
+constexpr double kFloor = 1e-4;    // added to every feature
+constexpr double kLowest = -1e30;  // stands for "no valid key yet"
 
 struct Options {
   int64_t features = 256;
@@ -74,7 +74,8 @@ class PerformerCore : public AttentionCore {
     // exp(q k / sqrt(d)) needs d^(-1/4) on both; mlpen's code scaled twice, which gives exp(q k / d).
     const double scale = std::pow(static_cast<double>(q.size(-1)), options_.double_scale ? -0.5 : -0.25);
     const at::Tensor omega = omega_.to(q.scalar_type());
-    const Projected query = project(q * scale, omega), key = project(mask.all_valid() ? k * scale : masked(k * scale, mask), omega);
+    const Projected query = project(q * scale, omega),
+                    key = project(mask.all_valid() ? k * scale : masked(k * scale, mask), omega);
     const at::Tensor values = values_and_count(v, mask);  // [b,h,n,d+1], zero rows for padded keys
 
     const at::Tensor phi_q = at::exp(query.scores - (query.half_square + query.largest)) + kFloor;  // [b,h,n,m]
@@ -115,12 +116,14 @@ class PerformerCore : public AttentionCore {
 
  private:
   struct Projected {
-    at::Tensor scores;        // omega x' [b,h,n,m]
-    at::Tensor half_square;   // |x'|^2 / 2 [b,h,n,1]
-    at::Tensor largest;       // largest score of the row [b,h,n,1]
+    at::Tensor scores;       // omega x' [b,h,n,m]
+    at::Tensor half_square;  // |x'|^2 / 2 [b,h,n,1]
+    at::Tensor largest;      // largest score of the row [b,h,n,1]
   };
 
-  static at::Tensor masked(const at::Tensor& x, const SequenceMask& mask) { return x * mask.as_factor(x.scalar_type()); }
+  static at::Tensor masked(const at::Tensor& x, const SequenceMask& mask) {
+    return x * mask.as_factor(x.scalar_type());
+  }
 
   static Projected project(const at::Tensor& x, const at::Tensor& omega) {
     const at::Tensor scores = at::matmul(x, omega.t());
@@ -135,10 +138,10 @@ class PerformerCore : public AttentionCore {
   }
 
   Options options_;
-  bool causal_, owner_ = false;   // the owner redraws what the scales share
+  bool causal_, owner_ = false;  // the owner redraws what the scales share
   int64_t head_dim_;
   InitStream init_;
-  at::Tensor omega_;              // [m, d]
+  at::Tensor omega_;  // [m, d]
 };
 
 const Schema<Options>& schema() {
@@ -146,8 +149,9 @@ const Schema<Options>& schema() {
       Schema<Options>()
           .add(&Options::features, "features", "number of random features (m)", at_least(1))
           .add(&Options::redraw, "redraw", "training steps between new random features; 0 keeps the first", at_least(0))
-          .add(&Options::double_scale, "double_scale",
-               "scale queries and keys twice, as the mlpen code does: approximates softmax(q k / d), not q k / sqrt(d)");
+          .add(
+              &Options::double_scale, "double_scale",
+              "scale queries and keys twice, as the mlpen code does: approximates softmax(q k / d), not q k / sqrt(d)");
   return kSchema;
 }
 
@@ -155,10 +159,12 @@ std::vector<Descriptor> describe() {
   Descriptor result;
   result.name = "performer";
   result.title = "Performer (FAVOR+)";
-  result.paper = "Choromanski, Likhosherstov, Dohan, Song, Gane, Sarlos, Hawkins, Davis, Mohiuddin, Kaiser, Belanger, "
-                 "Colwell, Weller: Rethinking Attention with Performers, 2021";
+  result.paper =
+      "Choromanski, Likhosherstov, Dohan, Song, Gane, Sarlos, Hawkins, Davis, Mohiuddin, Kaiser, Belanger, "
+      "Colwell, Weller: Rethinking Attention with Performers, 2021";
   result.method_class = "KR";
-  result.summary = "Estimates the softmax kernel by positive orthogonal random features, then sums keys and values once.";
+  result.summary =
+      "Estimates the softmax kernel by positive orthogonal random features, then sums keys and values once.";
   result.complexity = Complexity::kLinear;
   result.traits = {.causal_ok = true, .cross_ok = true, .appended_padding_exact = true};
   result.options = schema().options();

@@ -50,7 +50,8 @@ class FusedCore : public AttentionCore {
 
   at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
                      Carry&) override {
-    XF_ASSERT(!mask.causal || q.size(2) == k.size(2), "causal needs as many keys ({}) as queries ({})", k.size(2), q.size(2));
+    XF_ASSERT(!mask.causal || q.size(2) == k.size(2), "causal needs as many keys ({}) as queries ({})", k.size(2),
+              q.size(2));
     const double p = is_training() ? dropout_.p() : 0;
     if (p > 0) reseed(q.device());
     if (mask.all_valid()) return attend(q, k, v, {}, p, mask.causal);
@@ -77,14 +78,24 @@ class FusedCore : public AttentionCore {
   }
 
  private:
-  at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const std::optional<at::Tensor>& allowed,
-                    double p, bool causal) {
+  at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                    const std::optional<at::Tensor>& allowed, double p, bool causal) {
     switch (static_cast<at::SDPBackend>(at::_fused_sdp_choice(q, k, v, allowed, p, causal))) {
-      case at::SDPBackend::math: ran_ = "sdpa-math"; break;
-      case at::SDPBackend::flash_attention: ran_ = "sdpa-flash"; break;
-      case at::SDPBackend::efficient_attention: ran_ = "sdpa-efficient"; break;
-      case at::SDPBackend::cudnn_attention: ran_ = "sdpa-cudnn"; break;
-      default: ran_ = "sdpa"; break;
+      case at::SDPBackend::math:
+        ran_ = "sdpa-math";
+        break;
+      case at::SDPBackend::flash_attention:
+        ran_ = "sdpa-flash";
+        break;
+      case at::SDPBackend::efficient_attention:
+        ran_ = "sdpa-efficient";
+        break;
+      case at::SDPBackend::cudnn_attention:
+        ran_ = "sdpa-cudnn";
+        break;
+      default:
+        ran_ = "sdpa";
+        break;
     }
     return at::scaled_dot_product_attention(q, k, v, allowed, p, causal);
   }
@@ -115,9 +126,11 @@ std::vector<Descriptor> describe() {
   Descriptor exact;
   exact.name = "softmax";
   exact.title = "Scaled dot-product attention";
-  exact.paper = "Vaswani, Shazeer, Parmar, Uszkoreit, Jones, Gomez, Kaiser, Polosukhin: Attention Is All You Need, 2017";
+  exact.paper =
+      "Vaswani, Shazeer, Parmar, Uszkoreit, Jones, Gomez, Kaiser, Polosukhin: Attention Is All You Need, 2017";
   exact.method_class = "full";
-  exact.summary = "Every token attends to every valid token; the [n, n] weights are formed, as in published comparisons.";
+  exact.summary =
+      "Every token attends to every valid token; the [n, n] weights are formed, as in published comparisons.";
   exact.complexity = Complexity::kQuadratic;
   exact.traits = {.causal_ok = true, .cross_ok = true, .appended_padding_exact = true};
   exact.options = schema().options();

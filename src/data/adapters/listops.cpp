@@ -94,11 +94,15 @@ Json with(Json values, const char* key, const Json& value) {
 
 std::vector<Protocol> protocols() {
   return {
-      {"mlpen", "the PyTorch lineage (Nystromformer, MRA-2, MrsFormer): 2 layers of 64, 5,000 steps, best dev", mlpen_values()},
-      {"mlpen-15k", "mlpen with the 15,000 steps of MrsFormer's Table 9", with(mlpen_values(), "training.steps", 15000)},
-      {"glra", "the official JAX lineage: 4 layers of 512, class vector, inverse square root rate, last step", glra_values()},
+      {"mlpen", "the PyTorch lineage (Nystromformer, MRA-2, MrsFormer): 2 layers of 64, 5,000 steps, best dev",
+       mlpen_values()},
+      {"mlpen-15k", "mlpen with the 15,000 steps of MrsFormer's Table 9",
+       with(mlpen_values(), "training.steps", 15000)},
+      {"glra", "the official JAX lineage: 4 layers of 512, class vector, inverse square root rate, last step",
+       glra_values()},
       {"clean",
-       "mlpen with the mean over valid tokens only; its other two corrections (black pixels, dev = test) do not touch ListOps",
+       "mlpen with the mean over valid tokens only; its other two corrections (black pixels, dev = test) do not touch "
+       "ListOps",
        with(mlpen_values(), "model.pooling", "mean_valid")},
   };
 }
@@ -112,8 +116,8 @@ std::unique_ptr<DataSource> open_generated(const ListOpsOptions& options, const 
   const Json key{{"adapter", kAdapterVersion}, {"generator", settings}};
   const auto build = [&](const AddExample& add, DataInfo& info) {
     info.origin = "generated";
-    info.details = {{"vocabulary_sha256", format::vocabulary_sha256()}, {"generator", settings},
-                    {"duplicates_across_splits", 0}};
+    info.details = {
+        {"vocabulary_sha256", format::vocabulary_sha256()}, {"generator", settings}, {"duplicates_across_splits", 0}};
     generator.generate(add, progress);
   };
   return open_cached({location.cache, "listops", key, format::kClasses}, build, progress);
@@ -198,8 +202,9 @@ std::vector<DatasetDescriptor> describe() {
   listops.name = "listops";
   listops.aliases = {"lra-listops"};
   listops.title = "ListOps: the value of a nested expression";
-  listops.paper = "Nangia and Bowman, ListOps: A Diagnostic Dataset for Latent Tree Learning, 2018; lengths of Tay et al., "
-                  "Long Range Arena, 2021";
+  listops.paper =
+      "Nangia and Bowman, ListOps: A Diagnostic Dataset for Latent Tree Learning, 2018; lengths of Tay et al., "
+      "Long Range Arena, 2021";
   listops.protocols = protocols();
   listops.options = listops_schema().options();
   for (const OptionInfo& option : listops.options)

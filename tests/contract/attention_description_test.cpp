@@ -1,0 +1,94 @@
+// What every attention says about itself: traits, option keys, cost and growth, against what it does.
+#include <algorithm>
+#include <set>
+
+#include "contract/claims.h"
+#include "tensor/op_counter.h"
+
+namespace xformer::attention::contract {
+
+TEST_CASE("every claim of the table belongs to a name, and traits agree with it") {
+  for (const auto& [name, claims] : kClaims) {
+    INFO(name);
+    const auto names = all_names();
+    CHECK(std::find(names.begin(), names.end(), name) != names.end());
+    const Resolved attention = resolve(name);
+    CHECK(attention.name == name);
+    CHECK(attention.traits().appended_padding_exact == claims.appended_padding);
+    CHECK(attention.traits().causal_ok == claims.causal);
+    CHECK(attention.traits().fixed_length == claims.fixed_length);
+    CHECK(attention.base->complexity == claims.complexity);
+    CHECK_FALSE(attention.base->title.empty());
+    CHECK_FALSE(attention.base->paper.empty());
+    CHECK_FALSE(attention.base->summary.empty());
+    const std::set<std::string> classes = {"full", "FP", "LP", "LR", "KR", "RC", "M"};
+    CHECK(classes.count(attention.base->method_class) == 1);
+  }
+}
+
+int64_t counted_flops(const std::function<void()>& work) {
+  const OpCounter counter;
+  work();
+  return counter.counts().flops;
+}
+
+TEST_CASE("counted FLOPs equal cost") {
+  for_each_name([](const std::string& name, const Claims& claims) {
+    for (const bool causal : {false, true}) {
+      if (causal && !claims.causal) continue;
+      for (const int64_t n : {1, 48, 77, 130}) {
+        INFO("causal " << causal << " n " << n);
+        const Setup setup{.max_len = 130, .causal = causal};
+        const BuiltMixer mixer = make_mixer(name, kSmall, setup);
+        const at::Tensor x = tokens(3, n);
+        // Causal without padding: with a mask the fused operator cannot skip later keys.
+        const SequenceMask mask = causal ? SequenceMask{{}, true} : length_mask({n, 1, (n + 1) / 2}, n);
+        const Cost cost = mixer.module->cost(3, n);
+        CHECK(static_cast<double>(counted_flops([&] { (void)mixer(x, mask); })) == cost.flops_executed);
+        CHECK(cost.flops_pattern <= cost.flops_executed);
+        CHECK(cost.peak_elements > 0);
+      }
+    }
+  });
+}
+
+TEST_CASE("twice the length costs what the complexity says") {
+  for_each_name([](const std::string& name, const Claims& claims) {
+    if (!has_core(name)) return;
+    const BuiltCore core = make_core(name, kSmall, {.max_len = 480});
+    const auto flops = [&](int64_t n) {
+      const Inputs in = random_inputs(1, 2, n, 5);
+      return static_cast<double>(counted_flops([&] { (void)core(in.q, in.k, in.v); }));
+    };
+    const double expected = claims.complexity == kQuadratic ? 4 : 2;
+    CHECK(flops(480) / flops(240) == Approx(expected).epsilon(0.05));
+  });
+}
+
+TEST_CASE("an option key has one meaning over all attentions, and none belongs to a decorator and a base") {
+  std::map<std::string, const OptionInfo*> known;
+  std::set<std::string> of_bases;
+  const auto check = [&](const std::string& owner, const std::vector<OptionInfo>& options) {
+    std::set<std::string> own;
+    for (const OptionInfo& info : options) {
+      INFO(owner << " " << info.name);
+      CHECK(own.insert(info.name).second);
+      CHECK_FALSE(info.help.empty());
+      CHECK(info.normalise(info.fallback) == info.fallback);  // a default keeps its own rule
+      const auto [found, fresh] = known.emplace(info.name, &info);
+      if (fresh) continue;
+      CHECK(found->second->type == info.type);
+      CHECK(found->second->help == info.help);
+    }
+  };
+  for (const Descriptor& variant : all_variants().all()) {
+    check(variant.name, variant.options);
+    for (const OptionInfo& info : variant.options) of_bases.insert(info.name);
+  }
+  for (const Decorator& decorator : all_decorators().all()) {
+    check(decorator.name, decorator.options);
+    for (const OptionInfo& info : decorator.options) CHECK(of_bases.count(info.name) == 0);
+  }
+}
+
+}  // namespace xformer::attention::contract

@@ -1,0 +1,228 @@
+// What the tests of the whole program share: starting it, reading its run directories, the tiny settings.
+#pragma once
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <csignal>
+#include <map>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/hash.h"
+#include "core/json.h"
+#include "readers/safetensors.h"
+#include "scratch.h"
+
+namespace xformer::program_test {
+
+using Words = std::vector<std::string>;
+using Environment = std::map<std::string, std::string>;  // an empty value takes the variable away
+
+inline Words words(const std::string& text) {
+  std::istringstream stream(text);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+
+inline Words operator+(Words left, const Words& right) {
+  left.insert(left.end(), right.begin(), right.end());
+  return left;
+}
+inline Words operator+(Words left, const std::string& right) { return std::move(left) + words(right); }
+
+inline std::string program_path() {
+  const char* path = std::getenv("XFORMER_PROGRAM");
+  if (path == nullptr || *path == '\0') throw std::runtime_error("XFORMER_PROGRAM must name the program under test");
+  return path;
+}
+
+inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+// A running program; its output goes to files beside it. Killed and awaited at the end of the scope.
+class Process {
+ public:
+  Process(const Words& command, const Path& folder, const Environment& environment)
+      : out_(folder / "stdout"), err_(folder / "stderr") {
+    const int out = ::open(out_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    const int err = ::open(err_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    std::vector<char*> arguments;
+    for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
+    arguments.push_back(nullptr);
+    id_ = ::fork();
+    if (id_ == 0) {
+      for (const auto& [name, value] : environment)
+        value.empty() ? ::unsetenv(name.c_str()) : ::setenv(name.c_str(), value.c_str(), 1);
+      const int input = ::open("/dev/null", O_RDONLY);
+      if (::chdir(folder.c_str()) != 0 || ::dup2(input, 0) < 0 || ::dup2(out, 1) < 0 || ::dup2(err, 2) < 0) _exit(126);
+      ::execvp(arguments[0], arguments.data());
+      _exit(127);
+    }
+    ::close(out);
+    ::close(err);
+    if (id_ < 0) throw std::runtime_error("no new process");
+  }
+  ~Process() {
+    if (!ended()) {
+      send(SIGKILL);
+      wait();
+    }
+  }
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+
+  [[nodiscard]] std::string out() const { return scratch::get(out_); }
+  [[nodiscard]] std::string err() const { return scratch::get(err_); }
+
+  void send(int signal) const {
+    if (!reaped_) ::kill(id_, signal);
+  }
+  bool ended() {
+    if (!reaped_ && ::waitpid(id_, &status_, WNOHANG) == id_) reaped_ = true;
+    return reaped_;
+  }
+  // The exit code, or minus the signal that ended it.
+  int wait() {
+    while (!reaped_) {
+      if (::waitpid(id_, &status_, 0) == id_) reaped_ = true;
+      else if (errno != EINTR) throw std::runtime_error("no such process");
+    }
+    return WIFEXITED(status_) ? WEXITSTATUS(status_) : -WTERMSIG(status_);
+  }
+  // True once stderr holds the text, false when the program ends without it.
+  bool says(const std::string& text) {
+    while (true) {
+      const bool over = ended();
+      if (contains(err(), text)) return true;
+      if (over) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  }
+
+ private:
+  Path out_, err_;
+  pid_t id_ = -1;
+  int status_ = 0;
+  bool reaped_ = false;
+};
+
+struct Outcome {
+  int code = 0;
+  std::string out, err;
+};
+
+// A folder with a cache of its own, in which the program is run.
+class Place {
+ public:
+  Place() {
+    environment_ = {{"XFORMER_CACHE", folder_ / "cache"}, {"XFORMER_DATA", ""}, {"NO_COLOR", ""},
+                    // Two threads on a busy machine must not spin for each other.
+                    {"OMP_WAIT_POLICY", "PASSIVE"}};
+  }
+  [[nodiscard]] Path operator/(const std::string& name) const { return folder_ / name; }
+  [[nodiscard]] const Path& path() const { return folder_.path(); }
+  [[nodiscard]] const Environment& environment() const { return environment_; }
+
+  [[nodiscard]] Outcome run(const Words& arguments, const Environment& more = {}) const {
+    return command(Words{program_path()} + arguments, more);
+  }
+  [[nodiscard]] Outcome command(const Words& command, const Environment& more = {}) const {
+    Environment environment = environment_;
+    for (const auto& [name, value] : more) environment[name] = value;
+    Process process(command, folder_.path(), environment);
+    const int code = process.wait();
+    return {code, process.out(), process.err()};
+  }
+
+ private:
+  scratch::Folder folder_;
+  Environment environment_;
+};
+
+// A model and data small enough for runs of about a second.
+inline Words tiny(const std::string& model, const std::string& more = "") {
+  return words("train --task listops --model " + model +
+               " --set model.dim=16 --set model.head_dim=8 --set model.ff_dim=16 --set model.classifier_dim=16"
+               " --set data.min_length=10 --set data.max_length=60 --set data.train_examples=256"
+               " --set data.dev_examples=32 --set data.test_examples=32 --set training.log_every=3"
+               " --batch 8 --eval-every 10 --seed 3 " + (contains(more, "--threads") ? "" : "--threads 1 ") + more);
+}
+
+inline Json json_file(const Path& path) { return Json::parse(scratch::get(path)); }
+
+// "name type shape sha256" of every tensor.
+inline std::vector<std::string> tensors_of(const Path& path) {
+  const MappedFile file(path);
+  const auto header = readers::parse_safetensors(file.bytes(), path.string());
+  const auto data = file.bytes().subspan(header.data_offset);
+  std::vector<std::string> result;
+  for (const readers::TensorEntry& entry : header.tensors) {
+    const auto bytes = data.subspan(entry.begin, entry.end - entry.begin);
+    result.push_back(fmt::format("{} {} [{}] {}", entry.name, entry.type, fmt::join(entry.shape, ","),
+                                 sha256({reinterpret_cast<const char*>(bytes.data()), bytes.size()})));
+  }
+  return result;
+}
+
+// The lines of log.jsonl without those that say where the run was resumed, and without times and memory.
+inline std::vector<std::string> metrics_of(const Path& run) {
+  std::vector<std::string> result;
+  std::istringstream log(scratch::get(run / "log.jsonl"));
+  for (std::string line; std::getline(log, line);) {
+    Json entry = Json::parse(line);
+    if (entry["event"] == "resumed") continue;
+    for (const char* key : {"examples_per_s", "memory_peak_bytes", "page_faults_per_step"}) entry.erase(key);
+    result.push_back(entry.dump());
+  }
+  return result;
+}
+
+// Steps at which the log says that the run went on.
+inline std::vector<int64_t> resumed_steps(const Path& run) {
+  std::vector<int64_t> result;
+  std::istringstream log(scratch::get(run / "log.jsonl"));
+  for (std::string line; std::getline(log, line);) {
+    const Json entry = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (entry.is_object() && entry["event"] == "resumed") result.push_back(entry["step"]);
+  }
+  return result;
+}
+
+inline std::vector<std::string> checkpoints_of(const Path& run) {
+  std::vector<std::string> names;
+  for (const std::string& name : scratch::names_in(run / "checkpoints"))
+    if (!name.starts_with('.')) names.push_back(name);
+  return names;
+}
+
+inline Json state_of(const Path& checkpoint) {
+  const MappedFile file(checkpoint);
+  Json state = Json::parse(readers::parse_safetensors(file.bytes(), checkpoint.string()).metadata.at("state"));
+  for (const char* key : {"train_seconds", "evaluation_seconds", "resumed_at", "log_bytes"}) state.erase(key);
+  return state;
+}
+
+// Two finished runs of one plan ended in the same bits: weights, optimiser, metrics, predictions.
+inline void check_same_end(const Path& run, const Path& reference) {
+  INFO(run);
+  CHECK(tensors_of(run / "model.safetensors") == tensors_of(reference / "model.safetensors"));
+  REQUIRE(!checkpoints_of(run).empty());
+  const std::string last = checkpoints_of(reference).back();
+  REQUIRE(checkpoints_of(run).back() == last);
+  CHECK(tensors_of(run / "checkpoints" / last) == tensors_of(reference / "checkpoints" / last));
+  CHECK(state_of(run / "checkpoints" / last) == state_of(reference / "checkpoints" / last));
+  CHECK(metrics_of(run) == metrics_of(reference));
+  CHECK(scratch::get(run / "predictions.csv") == scratch::get(reference / "predictions.csv"));
+  const Json record = json_file(run / "record.json"), expected = json_file(reference / "record.json");
+  for (const char* key : {"status", "accuracy", "dev", "test", "selection", "steps", "data", "plan_hash"}) {
+    INFO(key);
+    CHECK(record[key] == expected[key]);
+  }
+}
+
+}  // namespace xformer::program_test
