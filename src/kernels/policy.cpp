@@ -1,3 +1,4 @@
+// The process-wide choice of implementations.
 #include "kernels/policy.h"
 
 #include <atomic>

@@ -1,3 +1,4 @@
+// The observer of operator calls and the FLOPs that each multiplying operator stands for.
 #include "tensor/op_counter.h"
 
 #include <ATen/core/Tensor.h>

@@ -117,6 +117,7 @@ RunDirectory::RunDirectory(Path folder, const Json& plan, Resume resume, const s
     write_file_atomically(folder_ / "plan.json", plan.dump(2) + "\n");
   }
   for (const Path& place : {folder_, folder_ / "checkpoints"}) remove_unfinished(place);
+  remove_unfinished_files();
   log_.emplace(folder_ / "log.jsonl");
 }
 
@@ -129,6 +130,18 @@ std::optional<Checkpoint> newest_checkpoint(const Path& run_folder, const std::f
     }
   }
   return std::nullopt;
+}
+
+void RunDirectory::remove_unfinished_files() const {
+  // This process holds the lock, so whoever began these files was killed.
+  for (const Path& folder : {folder_, folder_ / "checkpoints"}) {
+    std::vector<Path> unfinished;
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      const std::string name = entry.path().filename().string();
+      if (name.starts_with('.') && name.find(".tmp-") != std::string::npos) unfinished.push_back(entry.path());
+    }
+    for (const Path& path : unfinished) std::filesystem::remove(path);
+  }
 }
 
 void RunDirectory::save_checkpoint(int64_t step, const NamedTensors& tensors, Json state) {

@@ -48,6 +48,8 @@ class RunDirectory {
   void truncate_log(uint64_t size) { log_->truncate(size); }
 
  private:
+  void remove_unfinished_files() const;
+
   Path folder_;
   std::function<void(const std::string&)> warn_;
   std::optional<FileLock> lock_;

@@ -1,3 +1,4 @@
+// Dropout on the CPU: Philox and the selection in one pass over blocks that stay in the cache.
 #include "kernels/dropout/cpu.h"
 
 #include <ATen/Dispatch.h>
