@@ -1,5 +1,6 @@
 #include "cli/plan_arguments.h"
 
+#include <charconv>
 #include <cstdlib>
 
 #include "core/names.h"
@@ -34,17 +35,27 @@ Json read_config(const Path& path, int depth = 0) {
 
 }  // namespace
 
+CLI::Validator whole_number(int64_t least) {
+  return {[least](std::string& text) -> std::string {
+            int64_t value = 0;
+            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+            const bool whole = error == std::errc() && end == text.data() + text.size();
+            return whole && value >= least ? "" : fmt::format("expected a whole number from {}, got '{}'", least, text);
+          },
+          ""};
+}
+
 void PlanArguments::add_to(CLI::App& command) {
   command.add_option("--model", model, "[family/]attention, e.g. mrs-linformer (`xformer list`)")->group("What");
   command.add_option("--task", task, "e.g. listops (`xformer list tasks`)")->group("What");
   command.add_option("--protocol", protocol, "named set of data rules, sizes and settings; default: the task's first")->group("What");
-  seed_option = command.add_option("--seed", seed, "seed of weights, order and dropout")->capture_default_str()->check(CLI::NonNegativeNumber)->group("What");
-  command.add_option("--steps", steps, "length of the whole schedule; its warm-up is scaled with it")->check(CLI::PositiveNumber)->group("Plan");
-  command.add_option("--batch", batch, "examples per step (training.batch)")->check(CLI::PositiveNumber)->group("Plan");
-  command.add_option("--micro-batch", micro_batch, "examples at once, accumulated to the batch (training.micro_batch)")->check(CLI::PositiveNumber)->group("Plan");
-  command.add_option("--length", length, "cut byte text to this many bytes")->check(CLI::PositiveNumber)->group("Plan");
+  seed_option = command.add_option("--seed", seed, "seed of weights, order and dropout")->capture_default_str()->check(whole_number(0))->group("What");
+  command.add_option("--steps", steps, "length of the whole schedule; its warm-up is scaled with it")->check(whole_number(1))->group("Plan");
+  command.add_option("--batch", batch, "examples per step (training.batch)")->check(whole_number(1))->group("Plan");
+  command.add_option("--micro-batch", micro_batch, "examples at once, accumulated to the batch (training.micro_batch)")->check(whole_number(1))->group("Plan");
+  command.add_option("--length", length, "cut byte text to this many bytes")->check(whole_number(1))->group("Plan");
   command.add_option("--precision", precision, "fp32 or bf16 (training.precision)")->group("Plan");
-  command.add_option("--eval-every", eval_every, "steps between dev evaluations (training.eval_every)")->check(CLI::PositiveNumber)->group("Plan");
+  command.add_option("--eval-every", eval_every, "steps between dev evaluations (training.eval_every)")->check(whole_number(1))->group("Plan");
   command.add_option("--set", settings, "any option of the plan, key=value; again for more (`xformer describe NAME`)")
       ->type_name("KEY=VALUE")->allow_extra_args(true)->group("Plan");
   command.add_option("--config", config, "JSON file of names and option keys; may extend another file")->type_name("FILE")->group("Plan");
@@ -70,7 +81,8 @@ training::PlanRequest PlanArguments::request() const {
   request.length = length;
   if (!config.empty()) {
     ValueLayer file{"file " + Path(config).filename().string(), Json::object()};
-    for (const auto& [key, value] : read_config(config).items()) {
+    const Json given = read_config(config);
+    for (const auto& [key, value] : given.items()) {
       if (key.find('.') != std::string::npos) file.values[key] = value;
       else if (key == "seed") {
         XF_CHECK(value.is_number_unsigned(), UserError, "{}: seed: expected a whole number from 0, got {}", config, value.dump());
@@ -115,7 +127,7 @@ data::DataLocation DataArguments::location(const std::string& dataset) const {
 
 void ComputeArguments::add_to(CLI::App& command) {
   command.add_option("--device", device, "auto, cpu or cuda")->capture_default_str();
-  command.add_option("--threads", threads, "threads that compute; default: one per processor")->check(CLI::PositiveNumber);
+  command.add_option("--threads", threads, "threads that compute; default: one per processor")->check(whole_number(1));
   command.add_option("--kernels", kernels, "auto, reference (plain operators), check (both, compared)")->capture_default_str();
   command.add_option("--deterministic", deterministic, "on, or off for speed; recorded")->capture_default_str();
 }
@@ -130,8 +142,13 @@ void ComputeArguments::check() const {
 
 void check_generator_options(const RunPlan& plan, const data::DataLocation& location) {
   if (location.folder.empty()) return;
-  for (const std::string& name : data::datasets().get(plan.task).generator_options) {
+  const data::DatasetDescriptor& dataset = data::datasets().get(plan.task);
+  for (const std::string& name : dataset.generator_options) {
     const std::string& origin = plan.options.origins.at("data." + name);
+    const auto option = std::find_if(dataset.options.begin(), dataset.options.end(), [&](const OptionInfo& info) { return info.name == name; });
+    // A file made by --dump-config=full names every value.
+    const bool untouched = option != dataset.options.end() && plan.options.values.at("data." + name) == option->fallback;
+    if (untouched && origin.starts_with("file ")) continue;
     XF_CHECK(origin == "default" || origin.starts_with("protocol ") || origin == "stored plan", UserError,
              "data.{} (from {}) is a setting of the generator, but the data is read from {}", name, origin, location.folder.string());
   }

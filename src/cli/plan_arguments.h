@@ -34,6 +34,9 @@ struct ComputeArguments {
   void check() const;
 };
 
+// For options that count something; the message names the bound and what came.
+[[nodiscard]] CLI::Validator whole_number(int64_t least);
+
 // "key=value" split at the first '='; UserError otherwise.
 [[nodiscard]] ValueLayer settings_layer(const std::vector<std::string>& settings);
 

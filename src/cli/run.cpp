@@ -43,7 +43,8 @@ std::string parse_error_message(const CLI::App& program, const CLI::ParseError& 
   const CLI::App* chosen = &program;
   while (!chosen->get_subcommands().empty()) chosen = chosen->get_subcommands().front();
   std::string text = error.what();
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+  // A verb that is missing may be there, misspelt.
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr || dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
     const std::vector<std::string> extras = program.remaining(true);
     std::vector<std::string> known;
     for (const CLI::Option* option : chosen->get_options())

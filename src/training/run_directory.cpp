@@ -60,17 +60,6 @@ Checkpoint read_checkpoint(const Path& path) {
   return result;
 }
 
-// What a killed run left half written, under the names of core/files: the lock says that nobody is writing now.
-void remove_unfinished(const Path& folder) {
-  std::error_code ignored;
-  std::vector<Path> found;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with('.') && name.find(".tmp-") != std::string::npos) found.push_back(entry.path());
-  }
-  for (const Path& path : found) std::filesystem::remove(path, ignored);
-}
-
 }  // namespace
 
 Resume parse_resume(const std::string& name) {
@@ -116,7 +105,6 @@ RunDirectory::RunDirectory(Path folder, const Json& plan, Resume resume, const s
   } else {
     write_file_atomically(folder_ / "plan.json", plan.dump(2) + "\n");
   }
-  for (const Path& place : {folder_, folder_ / "checkpoints"}) remove_unfinished(place);
   remove_unfinished_files();
   log_.emplace(folder_ / "log.jsonl");
 }

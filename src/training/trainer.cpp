@@ -58,6 +58,7 @@ class Run {
   RunFacts& facts() {
     facts_.steps_done = step_;
     facts_.state = state_;
+    if (model_) facts_.backend = model_->backend();  // what ran: a fused operator chooses with its inputs
     facts_.page_faults_per_step = quantile(page_faults_, 0.5);
     return facts_;
   }
@@ -89,7 +90,6 @@ class Run {
     schedule_ = {training_.schedule, training_.learning_rate, training_.warmup, last_step_, training_.beta1, training_.cycle_beta1};
     facts_.parameters = models::parameter_count(*model_);
     facts_.flops_forward = model_->cost(1, order_.padded_len).flops_executed;
-    facts_.backend = model_->backend();
     facts_.examples_per_step = static_cast<double>(training_.batch);
   }
 
@@ -131,8 +131,9 @@ class Run {
     copy("model.", models::state(*model_));
     copy("optimizer.", step_runner_->optimizer().state());
     copy("", {{"meter", step_runner_->meter()}});
-    for (const auto& [name, tensor] : checkpoint.tensors)
-      if (name.starts_with("best.")) best_.emplace_back(name.substr(5), tensor);
+    // In the model's order, so that the next checkpoint has the bytes it would have had.
+    for (const auto& [name, tensor] : models::state(*model_))
+      if (const auto best = checkpoint.tensors.find("best." + name); best != checkpoint.tensors.end()) best_.emplace_back(name, best->second);
     step_ = checkpoint.step;
     state_ = checkpoint.state;
     facts_.train_seconds = state_.value("train_seconds", 0.0);
@@ -201,8 +202,9 @@ class Run {
     interval_faults_ = faults;
     state_["skipped_steps"] = sums.skipped;
     if (sums.skipped_in_a_row > training_.max_skips)
-      throw Diverged(fmt::format("the gradient was not finite for {} steps in a row up to step {} (training.max_skips is {}); the last "
-                                 "checkpoint is of step {}", sums.skipped_in_a_row, step_, training_.max_skips, saved_step_));
+      throw Diverged(fmt::format("the gradient was not finite for {} steps in a row up to step {} (training.max_skips is {}); {}",
+                                 sums.skipped_in_a_row, step_, training_.max_skips,
+                                 saved_step_ < 0 ? "there is no checkpoint yet" : fmt::format("the last checkpoint is of step {}", saved_step_)));
   }
 
   // False when a stop was requested on the way.

@@ -83,7 +83,7 @@ TEST_CASE("softmax-fused names the backend that ran") {
   const BuiltCore dropping = make_core("softmax-fused", {}, {.dropout = 0.5});
   dropping.module->train();
   (void)dropping(in.q, in.k, in.v);
-  CHECK(dropping.module->backend() == "sdpa-math, dropout by LibTorch's generator reseeded each step");
+  CHECK(dropping.module->backend() == "sdpa-math in training (dropout by LibTorch's generator, reseeded each step)");
 }
 
 TEST_CASE("softmax dropout depends on seed, step and layer, and on nothing that ran before") {

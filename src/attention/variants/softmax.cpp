@@ -74,29 +74,30 @@ class FusedCore : public AttentionCore {
   }
 
   [[nodiscard]] std::string backend() const override {
-    return dropout_.p() > 0 ? ran_ + ", dropout by LibTorch's generator reseeded each step" : ran_;
+    std::string text;
+    if (!in_training_.empty()) {
+      text = in_training_ + " in training";
+      if (dropout_.p() > 0) text += " (dropout by LibTorch's generator, reseeded each step)";
+    }
+    if (!in_evaluation_.empty()) text += (text.empty() ? "" : ", ") + in_evaluation_ + " in evaluation";
+    return text;
   }
 
  private:
+  static std::string backend_name(at::SDPBackend backend) {
+    switch (backend) {
+      case at::SDPBackend::math: return "sdpa-math";
+      case at::SDPBackend::flash_attention: return "sdpa-flash";
+      case at::SDPBackend::efficient_attention: return "sdpa-efficient";
+      case at::SDPBackend::cudnn_attention: return "sdpa-cudnn";
+      default: return "sdpa";
+    }
+  }
+
   at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                     const std::optional<at::Tensor>& allowed, double p, bool causal) {
-    switch (static_cast<at::SDPBackend>(at::_fused_sdp_choice(q, k, v, allowed, p, causal))) {
-      case at::SDPBackend::math:
-        ran_ = "sdpa-math";
-        break;
-      case at::SDPBackend::flash_attention:
-        ran_ = "sdpa-flash";
-        break;
-      case at::SDPBackend::efficient_attention:
-        ran_ = "sdpa-efficient";
-        break;
-      case at::SDPBackend::cudnn_attention:
-        ran_ = "sdpa-cudnn";
-        break;
-      default:
-        ran_ = "sdpa";
-        break;
-    }
+    (is_training() ? in_training_ : in_evaluation_) =
+        backend_name(static_cast<at::SDPBackend>(at::_fused_sdp_choice(q, k, v, allowed, p, causal)));
     return at::scaled_dot_product_attention(q, k, v, allowed, p, causal);
   }
 
@@ -114,7 +115,7 @@ class FusedCore : public AttentionCore {
 
   bool causal_;
   kernels::Dropout dropout_;
-  std::string ran_ = "sdpa";
+  std::string in_training_, in_evaluation_;  // the backends that ran last
 };
 
 const Schema<Options>& schema() {

@@ -81,8 +81,8 @@ std::function<int()> add_data(CLI::App& program) {
   checking->add_flag("--json", check_arguments->json, "print JSON");
   const auto [showing, show_arguments] = add("show", "examples as a person would look at them");
   showing->add_option("--split", show_arguments->split, "train, dev or test")->capture_default_str();
-  showing->add_option("--index", show_arguments->index, "the first example, from 0")->check(CLI::NonNegativeNumber);
-  showing->add_option("--count", show_arguments->count, "how many")->check(CLI::PositiveNumber)->capture_default_str();
+  showing->add_option("--index", show_arguments->index, "the first example, from 0")->check(whole_number(0));
+  showing->add_option("--count", show_arguments->count, "how many")->check(whole_number(1))->capture_default_str();
   return [checking = checking, check_arguments = check_arguments, show_arguments = show_arguments] {
     return checking->parsed() ? check(*check_arguments) : show(*show_arguments);
   };

@@ -95,7 +95,7 @@ std::function<int()> add_eval(CLI::App& program) {
   command.add_option("RUN_DIR", arguments->run, "directory of the run")->required();
   command.add_option("--split", arguments->split, "train, dev or test")->capture_default_str();
   arguments->data.add_to(command);
-  command.add_option("--batch", arguments->batch, "examples per batch; default: as in training")->check(CLI::PositiveNumber);
+  command.add_option("--batch", arguments->batch, "examples per batch; default: as in training")->check(whole_number(1));
   arguments->compute.add_to(command);
   command.add_flag("--json", arguments->json, "print JSON");
   return [arguments] { return evaluate_run(*arguments); };

@@ -102,7 +102,9 @@ int train(const TrainArguments& arguments) {
   if (!arguments.record_to.empty() && record["status"] == "completed") {
     const Path place = record_place(arguments.record_to, plan);
     check_results_folder(place, record["software"].value("dirty", true));
-    std::filesystem::create_directories(place.parent_path());
+    std::error_code error;
+    if (place.has_parent_path()) std::filesystem::create_directories(place.parent_path(), error);
+    XF_CHECK(!error, ResourceError, "--record-to {}: cannot make its folder: {}", place.string(), error.message());
     write_file_atomically(place, record.dump(2) + "\n");
     fmt::print("recorded in {}\n", place.string());
   }
@@ -127,9 +129,9 @@ std::function<int()> add_train(CLI::App& program) {
   command.add_option("--record-to", arguments->record_to, "also put the record of the finished run there: a .json file, or a folder of records")
       ->type_name("PATH");
   command.add_option("--stop-after", arguments->stop_after, "end early at this step under the unchanged plan, to be gone on with")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1));
   command.add_option("--checkpoint-every", arguments->checkpoint_every, "steps between checkpoints; default: at every dev evaluation")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1));
   command.add_option("--resume", arguments->resume, "auto: go on if there is something; never; must")->capture_default_str();
   arguments->compute.add_to(command);
   command.add_flag("--dry-run", arguments->dry_run, "say what would be done, with the model's size and cost, and stop");

@@ -1,0 +1,142 @@
+// The training step: micro-batches, partial batches, precision, skipped steps, memory.
+#include "training/step.h"
+
+#include <ATen/Functions.h>
+
+#include <catch2/catch.hpp>
+
+#include "tensor/memory.h"
+
+namespace xformer::training {
+
+namespace {
+
+models::ModelRequest small(const std::string& name, double dropout) {
+  models::ModelRequest request;
+  request.input = {16, 10};
+  request.output = {4};
+  request.attention = attention::resolve(name);
+  for (const OptionInfo& option : request.attention.options()) request.attention_options[option.name] = option.fallback;
+  for (const OptionInfo& option : models::all_families().get("encoder").options) request.model_options[option.name] = option.fallback;
+  request.model_options.update({{"dim", 16}, {"head_dim", 8}, {"ff_dim", 32}, {"classifier_dim", 16}, {"dropout", dropout}, {"attention_dropout", dropout}});
+  request.seed = 2;
+  return request;
+}
+
+// `filled` rows of pseudo-random ids in a batch of `size`.
+data::HostBatch batch_of(int64_t size, int64_t filled) {
+  data::HostBatch batch;
+  batch.batch = size;
+  batch.padded_len = 16;
+  batch.filled = filled;
+  Stream numbers(9);
+  for (int64_t row = 0; row < size; ++row) {
+    const int64_t length = row < filled ? 4 + static_cast<int64_t>(numbers.next_below(13)) : 0;
+    for (int64_t i = 0; i < 16; ++i) {
+      batch.tokens.push_back(i < length ? 1 + static_cast<int64_t>(numbers.next_below(9)) : 0);
+      batch.key_valid.push_back(i < length);
+    }
+    batch.row_valid.push_back(row < filled);
+    batch.labels.push_back(row < filled ? row % 4 : 0);
+    batch.indices.push_back(row < filled ? row : -1);
+  }
+  return batch;
+}
+
+struct Outcome {
+  StepSums sums;
+  std::vector<at::Tensor> weights;
+};
+
+Outcome run_steps(const data::HostBatch& batch, TrainingOptions options, double dropout, int64_t steps, const std::string& name = "mrs-softmax") {
+  const auto model = models::all_families().get("encoder").build(small(name, dropout));
+  options.batch = batch.batch;
+  TrainStep step(*model, options, at::kCPU);
+  for (int64_t i = 0; i < steps; ++i) step.run(batch, i, {1e-3, 0.9});
+  Outcome outcome{step.read_and_reset(), {}};
+  for (const auto& [key, tensor] : models::trainable(*model)) outcome.weights.push_back(tensor.detach().clone());
+  return outcome;
+}
+
+double largest_difference(const Outcome& a, const Outcome& b) {
+  double result = 0;
+  for (size_t i = 0; i < a.weights.size(); ++i) result = std::max(result, (a.weights[i] - b.weights[i]).abs().max().item<double>());
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("micro-batches drop the same elements and give the whole batch's update but for rounding") {
+  const data::HostBatch batch = batch_of(8, 8);
+  const Outcome whole = run_steps(batch, {}, 0.3, 3);
+  for (const int64_t at_once : {1, 3, 4}) {  // 3 leaves a shorter last micro-batch
+    TrainingOptions options;
+    options.micro_batch = at_once;
+    const Outcome parts = run_steps(batch, options, 0.3, 3);
+    CHECK(parts.sums.loss == Approx(whole.sums.loss).epsilon(1e-5));
+    CHECK(parts.sums.correct == whole.sums.correct);
+    CHECK(largest_difference(parts, whole) < 2e-4);  // AdamW's first steps turn rounding into at most a share of the rate
+  }
+}
+
+TEST_CASE("a partial batch trains like a batch of only its rows") {
+  const Outcome partial = run_steps(batch_of(8, 5), {}, 0.3, 2), exact = run_steps(batch_of(5, 5), {}, 0.3, 2);
+  CHECK(partial.sums.rows == 10);
+  CHECK(partial.sums.loss == Approx(exact.sums.loss).epsilon(1e-5));
+  CHECK(largest_difference(partial, exact) < 2e-4);
+}
+
+TEST_CASE("bf16 stays near fp32 for three steps, for every attention") {
+  for (const std::string& name : attention::all_names()) {
+    TrainingOptions options;
+    options.precision = "bf16";
+    const Outcome low = run_steps(batch_of(8, 8), options, 0, 3, name), full = run_steps(batch_of(8, 8), {}, 0, 3, name);
+    INFO(name);
+    CHECK(low.sums.loss == Approx(full.sums.loss).epsilon(0.02));
+    CHECK(low.sums.loss != full.sums.loss);
+  }
+}
+
+TEST_CASE("a step whose gradient is not finite is skipped, counted, and leaves the weights") {
+  const auto model = models::all_families().get("encoder").build(small("softmax", 0));
+  TrainingOptions options;
+  options.batch = 4;
+  TrainStep step(*model, options, at::kCPU);
+  const at::Tensor poisoned = models::trainable(*model).front().second;
+  step.run(batch_of(4, 4), 0, {1e-3, 0.9});
+  const at::Tensor kept = poisoned.detach().clone();
+  {
+    const at::NoGradGuard no_grad;
+    poisoned.fill_(std::numeric_limits<float>::infinity());
+  }
+  step.run(batch_of(4, 4), 1, {1e-3, 0.9});
+  step.run(batch_of(4, 4), 2, {1e-3, 0.9});
+  StepSums sums = step.read_and_reset();
+  CHECK(sums.skipped == 2);
+  CHECK(sums.skipped_in_a_row == 2);
+  CHECK(sums.rows == 4);  // only the first step counts
+  {
+    const at::NoGradGuard no_grad;
+    poisoned.copy_(kept);
+  }
+  step.run(batch_of(4, 4), 3, {1e-3, 0.9});
+  sums = step.read_and_reset();
+  CHECK(sums.skipped == 2);
+  CHECK(sums.skipped_in_a_row == 0);
+  CHECK(std::isfinite(sums.loss));
+}
+
+TEST_CASE("a warm step asks the system for no memory") {
+  install_caching_allocator();
+  const auto model = models::all_families().get("encoder").build(small("mrs-linformer", 0.1));
+  TrainingOptions options;
+  options.batch = 8;
+  TrainStep step(*model, options, at::kCPU);
+  const data::HostBatch batch = batch_of(8, 8);
+  for (int64_t i = 0; i < 3; ++i) step.run(batch, i, {1e-3, 0.9});
+  const int64_t before = host_memory().system_requests;
+  for (int64_t i = 3; i < 8; ++i) step.run(batch, i, {1e-3, 0.9});
+  CHECK(host_memory().system_requests == before);
+}
+
+}  // namespace xformer::training

@@ -1,0 +1,204 @@
+// Whole runs in a temporary folder: steps, epochs, patience, selection, checkpoints, refusals, records.
+#include "training/trainer.h"
+
+#include <catch2/catch.hpp>
+#include <fstream>
+
+#include "scratch.h"
+
+namespace xformer::training {
+
+namespace {
+
+Json settings(const Json& more) {
+  Json values{{"data.min_length", 5}, {"data.max_length", 30}, {"data.train_examples", 44}, {"data.dev_examples", 12}, {"data.test_examples", 13},
+              {"model.dim", 16}, {"model.head_dim", 8}, {"model.ff_dim", 16}, {"model.classifier_dim", 16}, {"training.batch", 8},
+              {"training.steps", 12}, {"training.warmup", 2}, {"training.eval_every", 4}, {"training.log_every", 3}};
+  values.update(more);
+  return values;
+}
+
+RunPlan plan_with(const Json& more = Json::object()) {
+  PlanRequest request;
+  request.task = "listops";
+  request.model = "linear";
+  request.layers.push_back({"test", settings(more)});
+  return resolve_plan(request);
+}
+
+// Stops after a number of questions, as a signal would.
+struct Setting {
+  scratch::Folder scratch;
+  Observer silent;
+  RunOptions options(const std::string& name) {
+    RunOptions result;
+    result.out = scratch.path() / name;
+    result.data.cache = scratch / "cache";
+    return result;
+  }
+  Json run(const RunPlan& plan, const RunOptions& options) { return train(plan, options, silent); }
+  std::string content_hash(const std::string& name) {
+    return read_tensor_file(scratch.path() / name / "model.safetensors").metadata.at("content_sha256");
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a run ends in a record, predictions, weights and a log") {
+  Setting setting;
+  const Json record = setting.run(plan_with(), setting.options("a"));
+  CHECK(record["status"] == "completed");
+  CHECK(record["steps"]["done"] == 12);
+  CHECK(record["dev"].size() == 3);
+  CHECK(record["test"]["examples"] == 13);   // the remainder counts
+  CHECK(record["data"]["sizes"]["train"] == 44);
+  CHECK(record["flops_per_example"].get<double>() > 0);
+  CHECK(record["peak_device_bytes"].get<int64_t>() >= 0);
+  std::ifstream predictions(setting.scratch.path() / "a" / "predictions.csv");
+  int lines = 0;
+  for (std::string line; std::getline(predictions, line);) ++lines;
+  CHECK(lines == 1 + 13);
+  CHECK(std::filesystem::exists(setting.scratch.path() / "a" / "log.jsonl"));
+}
+
+TEST_CASE("epochs count passes, partial batches included") {
+  Setting setting;
+  const Json record = setting.run(plan_with({{"training.epochs", 2}}), setting.options("a"));
+  CHECK(record["steps"]["planned"] == 2 * 6);  // 44 examples are five batches of 8 and one of 4
+  CHECK(record["status"] == "completed");
+}
+
+TEST_CASE("patience ends a run whose dev accuracy stands still") {
+  Setting setting;
+  const Json record = setting.run(plan_with({{"training.steps", 400}, {"training.eval_every", 2}, {"training.patience", 2}, {"training.learning_rate", 1e-12}}),
+                                  setting.options("a"));
+  CHECK(record["steps"]["done"] == 2 + 2 * 2);
+  CHECK(record["status"] == "completed");
+  CHECK(record["selection"]["best"]["step"] == 2);  // the first of equals
+}
+
+TEST_CASE("stopped anywhere and gone on with, a run ends in the same bits") {
+  Setting setting;
+  const RunPlan plan = plan_with();
+  static_cast<void>(setting.run(plan, setting.options("whole")));
+  RunOptions parts = setting.options("parts");
+  for (const int64_t stop : {1, 5, 6, 11}) {
+    parts.stop_after = stop;
+    CHECK(setting.run(plan, parts)["status"] == "stopped");
+  }
+  parts.stop_after = 0;
+  const Json record = setting.run(plan, parts);
+  CHECK(record["status"] == "completed");
+  CHECK(record["resumed_at"] == Json({1, 5, 6, 11}));
+  CHECK(setting.content_hash("parts") == setting.content_hash("whole"));
+}
+
+TEST_CASE("a stop during an evaluation saves, and the evaluation is made up for") {
+  Setting setting;
+  const RunPlan plan = plan_with();
+  static_cast<void>(setting.run(plan, setting.options("whole")));
+  RunOptions options = setting.options("parts");
+  int runs = 0;
+  for (int patience = 1;; ++patience) {
+    int asked = 0;
+    options.stop_requested = [&] { return ++asked > patience; };
+    ++runs;
+    try {
+      const Json record = setting.run(plan, options);
+      CHECK(record["dev"].size() == 3);
+      break;
+    } catch (const Interrupted& stopped) {
+      CHECK(std::string(stopped.what()).find("goes on") != std::string::npos);
+      CHECK(read_json_file(options.out / "record.json")["status"] == "interrupted");
+    }
+  }
+  CHECK(runs > 3);
+  CHECK(setting.content_hash("parts") == setting.content_hash("whole"));
+}
+
+TEST_CASE("a finished run is not run again") {
+  Setting setting;
+  const Json first = setting.run(plan_with(), setting.options("a")), second = setting.run(plan_with(), setting.options("a"));
+  CHECK(first == second);
+}
+
+TEST_CASE("a run directory of another plan is refused with the difference") {
+  Setting setting;
+  static_cast<void>(setting.run(plan_with(), setting.options("a")));
+  CHECK_THROWS_WITH(setting.run(plan_with({{"model.ff_dim", 24}}), setting.options("a")), Catch::Contains("model.ff_dim: 16 -> 24"));
+}
+
+TEST_CASE("a run is not gone on with on other data") {
+  Setting setting;
+  RunOptions options = setting.options("a");
+  options.stop_after = 5;
+  static_cast<void>(setting.run(plan_with(), options));
+  // The same plan, with files in place of the generator.
+  const Path sample = setting.scratch.path() / "files";
+  std::filesystem::create_directories(sample);
+  for (const char* split : {"train", "val", "test"}) {
+    std::ofstream file(sample / (std::string("basic_") + split + ".tsv"));
+    file << "Source\tTarget\n( ( ( [MAX 4 ) " << split[1] % 7 << " ) ] )\t" << std::max(4, split[1] % 7) << "\n";
+  }
+  options.data.folder = sample;
+  options.stop_after = 0;
+  CHECK_THROWS_AS(setting.run(plan_with(), options), DataError);
+}
+
+TEST_CASE("a damaged checkpoint falls back to the one before it, and loses nothing else") {
+  Setting setting;
+  const RunPlan plan = plan_with();
+  static_cast<void>(setting.run(plan, setting.options("whole")));
+  RunOptions options = setting.options("a");
+  options.stop_after = 10;
+  static_cast<void>(setting.run(plan, options));
+  const Path newest = options.out / "checkpoints" / "step-00000010.safetensors";
+  REQUIRE(std::filesystem::exists(newest));
+  std::filesystem::resize_file(newest, std::filesystem::file_size(newest) - 5);
+  struct Listener : Observer {
+    std::string heard;
+    void on_message(const std::string& line) override { heard += line + "\n"; }
+  } listener;
+  options.stop_after = 0;
+  const Json record = train(plan, options, listener);
+  CHECK(listener.heard.find("step-00000010.safetensors") != std::string::npos);
+  CHECK(listener.heard.find("resumed at step 8") != std::string::npos);
+  CHECK(record["status"] == "completed");
+  CHECK(setting.content_hash("a") == setting.content_hash("whole"));
+}
+
+TEST_CASE("a disk that is full at any write of a checkpoint is one error, and the run goes on afterwards") {
+  Setting setting;
+  const RunPlan plan = plan_with();
+  static_cast<void>(setting.run(plan, setting.options("whole")));
+  RunOptions options = setting.options("a");
+  int64_t refused = 0;
+  for (int64_t k = 4; k < 60; k += 7) {
+    int64_t seen = 0;
+    xformer::testing::file_fault = [&](std::string_view, int64_t) { return ++seen >= k ? ENOSPC : 0; };
+    try {
+      const Json record = setting.run(plan, options);
+      if (record["status"] == "completed") break;
+    } catch (const ResourceError& error) {
+      CHECK(std::string(error.what()).find("No space left") != std::string::npos);
+      ++refused;
+    }
+    xformer::testing::file_fault = nullptr;
+  }
+  xformer::testing::file_fault = nullptr;
+  CHECK(refused > 0);
+  CHECK(setting.run(plan, options)["status"] == "completed");
+  CHECK(setting.content_hash("a") == setting.content_hash("whole"));
+}
+
+TEST_CASE("a run that diverges says so and keeps its checkpoint") {
+  Setting setting;
+  RunOptions options = setting.options("a");
+  const RunPlan plan = plan_with({{"training.learning_rate", 1e30}, {"training.schedule", "constant"}, {"training.max_skips", 1}, {"training.steps", 60},
+                                  {"training.warmup", 0}, {"training.log_every", 1}, {"training.eval_every", 1}});
+  CHECK_THROWS_AS(setting.run(plan, options), Diverged);
+  CHECK(read_json_file(options.out / "record.json")["status"] == "diverged");
+  CHECK(newest_checkpoint(options.out, [](const std::string&) {}).has_value());
+}
+
+}  // namespace xformer::training
