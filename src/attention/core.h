@@ -23,9 +23,9 @@ namespace xformer::attention {
 
 // Forward pass, matrix products and convolutions only, 1 multiply-add = 2 FLOPs.
 struct Cost {
-  double flops_executed = 0;   // what the code does
-  double flops_pattern = 0;    // the least the attention pattern asks for
-  double peak_elements = 0;    // dominant term saved for the backward pass
+  double flops_executed = 0;  // what the code does
+  double flops_pattern = 0;   // the least the attention pattern asks for
+  double peak_elements = 0;   // dominant term saved for the backward pass
 
   Cost& operator+=(const Cost& other);
 };
@@ -51,17 +51,17 @@ struct BuildContext {
   int64_t model_dim = 64;
   int64_t heads = 2;
   int64_t head_dim = 32;
-  int64_t max_len = 0;            // longest sequence the model takes, in tokens of this core (pooled ones under mrs-)
-  int64_t grid = 0;               // width of the image when tokens are its pixels, else 0
+  int64_t max_len = 0;  // longest sequence the model takes, in tokens of this core (pooled ones under mrs-)
+  int64_t grid = 0;     // width of the image when tokens are its pixels, else 0
   int64_t layer = 0;
-  int64_t pinned_tokens = 0;      // leading tokens that are no part of the sequence (CLS, prefix)
+  int64_t pinned_tokens = 0;  // leading tokens that are no part of the sequence (CLS, prefix)
   bool causal = false;
-  double dropout = 0;             // of attention weights
-  bool bias = true;               // of the projections
-  std::string init_scheme = "mlpen";   // attention-core 0.9: mlpen or glra
+  double dropout = 0;                 // of attention weights
+  bool bias = true;                   // of the projections
+  std::string init_scheme = "mlpen";  // attention-core 0.9: mlpen or glra
   std::shared_ptr<kernels::DropoutStream> dropout_stream;
   std::shared_ptr<SharedObjects> shared;
-  std::string scope;              // of shared keys: "" or "scale2/" under mrs-, so that scales do not collide
+  std::string scope;  // of shared keys: "" or "scale2/" under mrs-, so that scales do not collide
   InitStream init{0};
 
   // A shared parameter or buffer under this context's scope.
@@ -73,7 +73,8 @@ struct BuildContext {
 class AttentionCore : public torch::nn::Module {
  public:
   // q [b,h,n,d], k and v [b,h,n,d] -> [b,h,n,d]. Rows of padded queries may hold anything; the mixer zeroes them.
-  virtual at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask, Carry& carry) = 0;
+  virtual at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
+                             Carry& carry) = 0;
   [[nodiscard]] virtual Cost cost(const Shape& shape) const = 0;
   // Which implementation runs ("explicit", or the fused operator's backend), for records.
   [[nodiscard]] virtual std::string backend() const { return "explicit"; }

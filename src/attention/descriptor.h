@@ -12,7 +12,7 @@
 namespace xformer::attention {
 
 // Growth of time with the length n.
-enum class Complexity { kLinear, kLinearithmic, kRootN, kQuadratic };   // n, n log n, n sqrt n, n^2
+enum class Complexity { kLinear, kLinearithmic, kRootN, kQuadratic };  // n, n log n, n sqrt n, n^2
 [[nodiscard]] std::string complexity_name(Complexity complexity);
 
 // Only what callers can act on.
@@ -25,16 +25,16 @@ struct Traits {
 };
 
 struct Descriptor {
-  std::string name;                      // kebab-case
+  std::string name;  // kebab-case
   std::vector<std::string> aliases;
-  std::string title;                     // as the paper calls it
-  std::string paper;                     // authors, title, year
-  std::string method_class;              // FP LP LR KR RC M, as the surveys sort them; "full" for exact attention
-  std::string summary;                   // one sentence
+  std::string title;         // as the paper calls it
+  std::string paper;         // authors, title, year
+  std::string method_class;  // FP LP LR KR RC M, as the surveys sort them; "full" for exact attention
+  std::string summary;       // one sentence
   Complexity complexity = Complexity::kQuadratic;
   Traits traits;
-  std::vector<OptionInfo> options;       // keys without the prefix "attention."
-  std::optional<Json> dense_limit;       // options under which it equals softmax; none when there are none
+  std::vector<OptionInfo> options;  // keys without the prefix "attention."
+  std::optional<Json> dense_limit;  // options under which it equals softmax; none when there are none
   // Tokens that the family puts in front and pins (etc, bigbird-etc).
   std::function<int64_t(const Json& options)> prefix_tokens = [](const Json&) { return int64_t{0}; };
 
@@ -48,12 +48,13 @@ using CoreFactory = std::function<std::shared_ptr<AttentionCore>(const BuildCont
 
 // A name in front of a name: `mrs-linformer` is the decorator `mrs` around the core `linformer`.
 struct Decorator {
-  std::string name;                      // prefix without its hyphen
+  std::string name;  // prefix without its hyphen
   std::vector<std::string> aliases;
   std::string title, paper, summary;
   std::vector<OptionInfo> options;
   // Refuses a base or context it cannot wrap, with the reason (UserError).
-  std::function<std::shared_ptr<AttentionCore>(const Json& options, const BuildContext&, const CoreFactory& base)> decorate;
+  std::function<std::shared_ptr<AttentionCore>(const Json& options, const BuildContext&, const CoreFactory& base)>
+      decorate;
   // Checks options against heads before anything is built: UserError that shows both numbers.
   std::function<void(const Json& options, int64_t heads)> check;
 };
@@ -64,10 +65,10 @@ struct Decorator {
 // A resolved attention name.
 struct Resolved {
   const Descriptor* base = nullptr;
-  const Decorator* decorator = nullptr;   // nullptr without one
-  std::string name;                       // canonical: "mrs-linformer"
+  const Decorator* decorator = nullptr;  // nullptr without one
+  std::string name;                      // canonical: "mrs-linformer"
 
-  [[nodiscard]] std::vector<OptionInfo> options() const;   // the base's and the decorator's
+  [[nodiscard]] std::vector<OptionInfo> options() const;  // the base's and the decorator's
   [[nodiscard]] Traits traits() const;
 };
 
@@ -79,8 +80,10 @@ struct Resolved {
 // Checks that need heads and causality but no tensors: causal refused with the reason where not supported.
 void check_buildable(const Resolved& attention, const Json& options, int64_t heads, bool causal);
 // Builds the sequence mixer (cores get their projections around them). Not for blocks.
-[[nodiscard]] std::shared_ptr<SequenceMixer> build_mixer(const Resolved& attention, const Json& options, const BuildContext& context);
+[[nodiscard]] std::shared_ptr<SequenceMixer> build_mixer(const Resolved& attention, const Json& options,
+                                                         const BuildContext& context);
 // Builds the bare core; UserError for a name that owns its projections.
-[[nodiscard]] std::shared_ptr<AttentionCore> build_core(const Resolved& attention, const Json& options, const BuildContext& context);
+[[nodiscard]] std::shared_ptr<AttentionCore> build_core(const Resolved& attention, const Json& options,
+                                                        const BuildContext& context);
 
 }  // namespace xformer::attention

@@ -38,7 +38,8 @@ at::Tensor BuildContext::shared_buffer(const std::string& key, const std::functi
 }
 
 Linear::Linear(int64_t in, int64_t out, bool with_bias, const std::string& scheme, const InitStream& init) {
-  const double bound = scheme == "glra" ? std::sqrt(6.0 / static_cast<double>(in + out)) : 1 / std::sqrt(static_cast<double>(in));
+  const double bound =
+      scheme == "glra" ? std::sqrt(6.0 / static_cast<double>(in + out)) : 1 / std::sqrt(static_cast<double>(in));
   weight = register_parameter("weight", init.uniform("weight", {out, in}, -bound, bound));
   if (!with_bias) return;
   bias = register_parameter("bias", scheme == "glra" ? at::zeros({out}) : init.uniform("bias", {out}, -bound, bound));
@@ -48,7 +49,8 @@ MultiHeadMixer::MultiHeadMixer(const BuildContext& context, std::shared_ptr<Atte
     : model_dim_(context.model_dim), heads_(context.heads), head_dim_(context.head_dim) {
   const int64_t inner = heads_ * head_dim_;
   const auto linear = [&](const char* name, int64_t in, int64_t out) {
-    return register_module(name, std::make_shared<Linear>(in, out, context.bias, context.init_scheme, context.init.child(name)));
+    return register_module(
+        name, std::make_shared<Linear>(in, out, context.bias, context.init_scheme, context.init.child(name)));
   };
   query_ = linear("query", model_dim_, inner);
   key_ = linear("key", model_dim_, inner);

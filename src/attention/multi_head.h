@@ -11,8 +11,8 @@ class Linear : public torch::nn::Module {
  public:
   Linear(int64_t in, int64_t out, bool bias, const std::string& scheme, const InitStream& init);
   [[nodiscard]] at::Tensor forward(const at::Tensor& x) const { return at::linear(x, weight, bias); }
-  at::Tensor weight;   // [out, in]
-  at::Tensor bias;     // [out] or undefined
+  at::Tensor weight;  // [out, in]
+  at::Tensor bias;    // [out] or undefined
 };
 
 class MultiHeadMixer : public SequenceMixer {

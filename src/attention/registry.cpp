@@ -22,10 +22,14 @@ std::vector<Entry> collect(const ForEach& for_each) {
 
 std::string complexity_name(Complexity complexity) {
   switch (complexity) {
-    case Complexity::kLinear: return "n";
-    case Complexity::kLinearithmic: return "n log n";
-    case Complexity::kRootN: return "n sqrt n";
-    case Complexity::kQuadratic: return "n^2";
+    case Complexity::kLinear:
+      return "n";
+    case Complexity::kLinearithmic:
+      return "n log n";
+    case Complexity::kRootN:
+      return "n sqrt n";
+    case Complexity::kQuadratic:
+      return "n^2";
   }
   return "?";
 }
@@ -65,9 +69,10 @@ Resolved resolve(const std::string& name) {
     XF_CHECK(!rest.starts_with(prefix), UserError, "'{}': the decorator '{}' applies once", name, decorator.name);
     const Descriptor* base = all_variants().find(rest);
     if (base == nullptr) break;
-    XF_CHECK(base->build_core != nullptr, UserError,
-             "'{}' cannot be built: {} owns its projections, and {} works between projections, around an attention core",
-             name, base->name, decorator.name);
+    XF_CHECK(
+        base->build_core != nullptr, UserError,
+        "'{}' cannot be built: {} owns its projections, and {} works between projections, around an attention core",
+        name, base->name, decorator.name);
     return {base, &decorator, prefix + base->name};
   }
   throw UserError(unknown_name_message("attention", name, all_names()));
@@ -102,14 +107,16 @@ void check_buildable(const Resolved& attention, const Json& options, int64_t hea
 
 std::shared_ptr<AttentionCore> build_core(const Resolved& attention, const Json& options, const BuildContext& context) {
   check_buildable(attention, options, context.heads, context.causal);
-  XF_CHECK(attention.base->build_core != nullptr, UserError, "{} owns its projections; it has no bare core", attention.name);
+  XF_CHECK(attention.base->build_core != nullptr, UserError, "{} owns its projections; it has no bare core",
+           attention.name);
   const Json own = only(options, attention.base->options);
   if (attention.decorator == nullptr) return attention.base->build_core(own, context);
   const CoreFactory base = [&](const BuildContext& inner) { return attention.base->build_core(own, inner); };
   return attention.decorator->decorate(only(options, attention.decorator->options), context, base);
 }
 
-std::shared_ptr<SequenceMixer> build_mixer(const Resolved& attention, const Json& options, const BuildContext& context) {
+std::shared_ptr<SequenceMixer> build_mixer(const Resolved& attention, const Json& options,
+                                           const BuildContext& context) {
   if (attention.base->build_mixer) {
     check_buildable(attention, options, context.heads, context.causal);
     return attention.base->build_mixer(only(options, attention.base->options), context);

@@ -15,18 +15,23 @@ Json attention_json(const attention::Resolved& attention) {
     result["base"] = base.name;
   }
   result["aliases"] = attention.decorator == nullptr ? Json(base.aliases) : Json::array();
-  result["summary"] = attention.decorator == nullptr ? base.summary : attention.decorator->summary + " Inside: " + base.summary;
+  result["summary"] =
+      attention.decorator == nullptr ? base.summary : attention.decorator->summary + " Inside: " + base.summary;
   result["class"] = base.method_class;
   result["complexity"] = attention::complexity_name(base.complexity);
   result["role"] = base.build_core ? "core" : base.build_mixer ? "mixer" : "block";
-  result["traits"] = {{"causal_ok", traits.causal_ok}, {"cross_ok", traits.cross_ok}, {"appended_padding_exact", traits.appended_padding_exact},
-                      {"stochastic", traits.stochastic}, {"fixed_length", traits.fixed_length}};
+  result["traits"] = {{"causal_ok", traits.causal_ok},
+                      {"cross_ok", traits.cross_ok},
+                      {"appended_padding_exact", traits.appended_padding_exact},
+                      {"stochastic", traits.stochastic},
+                      {"fixed_length", traits.fixed_length}};
   result["options"] = reporting::options_json(attention.options(), "attention.");
   return result;
 }
 
 Json model_json(const models::FamilyDescriptor& family) {
-  return {{"name", family.name},   {"kind", "model"}, {"aliases", family.aliases}, {"title", family.title},
+  return {{"name", family.name},       {"kind", "model"},
+          {"aliases", family.aliases}, {"title", family.title},
           {"summary", family.summary}, {"options", reporting::options_json(family.options, "model.")}};
 }
 
@@ -34,9 +39,17 @@ Json task_json(const data::DatasetDescriptor& task) {
   Json protocols = Json::array();
   for (const data::Protocol& protocol : task.protocols)
     protocols.push_back({{"name", protocol.name}, {"summary", protocol.summary}, {"values", protocol.values}});
-  return {{"name", task.name},       {"kind", "task"},           {"aliases", task.aliases},   {"title", task.title},
-          {"paper", task.paper},     {"predicts", task.kind},    {"classes", task.classes},   {"vocabulary", task.vocabulary},
-          {"family", task.default_family}, {"protocols", protocols}, {"options", reporting::options_json(task.options, "data.")}};
+  return {{"name", task.name},
+          {"kind", "task"},
+          {"aliases", task.aliases},
+          {"title", task.title},
+          {"paper", task.paper},
+          {"predicts", task.kind},
+          {"classes", task.classes},
+          {"vocabulary", task.vocabulary},
+          {"family", task.default_family},
+          {"protocols", protocols},
+          {"options", reporting::options_json(task.options, "data.")}};
 }
 
 Json attentions_json() {

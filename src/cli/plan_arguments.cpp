@@ -18,7 +18,8 @@ const std::vector<std::string> kFileNames{"task", "model", "protocol", "seed", "
 Json read_config(const Path& path, int depth = 0) {
   XF_CHECK(depth < 16, UserError, "{}: files extend each other in a circle", path.string());
   const Json own = training::read_json_file(path);
-  XF_CHECK(own.is_object(), UserError, "{}: expected one JSON object of option keys, got {}", path.string(), own.type_name());
+  XF_CHECK(own.is_object(), UserError, "{}: expected one JSON object of option keys, got {}", path.string(),
+           own.type_name());
   Json result = Json::object();
   if (own.contains("extends")) {
     XF_CHECK(own["extends"].is_string(), UserError, "{}: extends: expected the path of another file", path.string());
@@ -27,7 +28,8 @@ Json read_config(const Path& path, int depth = 0) {
   for (const auto& [key, value] : own.items()) {
     if (key == "extends") continue;
     if (key.find('.') == std::string::npos && std::find(kFileNames.begin(), kFileNames.end(), key) == kFileNames.end())
-      throw UserError(fmt::format("{}: {}; option keys are dotted, like training.batch", path.string(), unknown_name_message("key", key, kFileNames)));
+      throw UserError(fmt::format("{}: {}; option keys are dotted, like training.batch", path.string(),
+                                  unknown_name_message("key", key, kFileNames)));
     result[key] = value;
   }
   return result;
@@ -48,17 +50,31 @@ CLI::Validator whole_number(int64_t least) {
 void PlanArguments::add_to(CLI::App& command) {
   command.add_option("--model", model, "[family/]attention, e.g. mrs-linformer (`xformer list`)")->group("What");
   command.add_option("--task", task, "e.g. listops (`xformer list tasks`)")->group("What");
-  command.add_option("--protocol", protocol, "named set of data rules, sizes and settings; default: the task's first")->group("What");
-  seed_option = command.add_option("--seed", seed, "seed of weights, order and dropout")->capture_default_str()->check(whole_number(0))->group("What");
-  command.add_option("--steps", steps, "length of the whole schedule; its warm-up is scaled with it")->check(whole_number(1))->group("Plan");
+  command.add_option("--protocol", protocol, "named set of data rules, sizes and settings; default: the task's first")
+      ->group("What");
+  seed_option = command.add_option("--seed", seed, "seed of weights, order and dropout")
+                    ->capture_default_str()
+                    ->check(whole_number(0))
+                    ->group("What");
+  command.add_option("--steps", steps, "length of the whole schedule; its warm-up is scaled with it")
+      ->check(whole_number(1))
+      ->group("Plan");
   command.add_option("--batch", batch, "examples per step (training.batch)")->check(whole_number(1))->group("Plan");
-  command.add_option("--micro-batch", micro_batch, "examples at once, accumulated to the batch (training.micro_batch)")->check(whole_number(1))->group("Plan");
+  command.add_option("--micro-batch", micro_batch, "examples at once, accumulated to the batch (training.micro_batch)")
+      ->check(whole_number(1))
+      ->group("Plan");
   command.add_option("--length", length, "cut byte text to this many bytes")->check(whole_number(1))->group("Plan");
   command.add_option("--precision", precision, "fp32 or bf16 (training.precision)")->group("Plan");
-  command.add_option("--eval-every", eval_every, "steps between dev evaluations (training.eval_every)")->check(whole_number(1))->group("Plan");
+  command.add_option("--eval-every", eval_every, "steps between dev evaluations (training.eval_every)")
+      ->check(whole_number(1))
+      ->group("Plan");
   command.add_option("--set", settings, "any option of the plan, key=value; again for more (`xformer describe NAME`)")
-      ->type_name("KEY=VALUE")->allow_extra_args(true)->group("Plan");
-  command.add_option("--config", config, "JSON file of names and option keys; may extend another file")->type_name("FILE")->group("Plan");
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(true)
+      ->group("Plan");
+  command.add_option("--config", config, "JSON file of names and option keys; may extend another file")
+      ->type_name("FILE")
+      ->group("Plan");
 }
 
 ValueLayer settings_layer(const std::vector<std::string>& settings) {
@@ -85,7 +101,8 @@ training::PlanRequest PlanArguments::request() const {
     for (const auto& [key, value] : given.items()) {
       if (key.find('.') != std::string::npos) file.values[key] = value;
       else if (key == "seed") {
-        XF_CHECK(value.is_number_unsigned(), UserError, "{}: seed: expected a whole number from 0, got {}", config, value.dump());
+        XF_CHECK(value.is_number_unsigned(), UserError, "{}: seed: expected a whole number from 0, got {}", config,
+                 value.dump());
         if (seed_option->count() == 0) request.seed = value;
       } else {
         XF_CHECK(value.is_string(), UserError, "{}: {}: expected a name, got {}", config, key, value.dump());
@@ -95,8 +112,10 @@ training::PlanRequest PlanArguments::request() const {
     }
     request.layers.push_back(file);
   }
-  XF_CHECK(!request.model.empty(), UserError, "--model is missing, e.g. --model mrs-linformer (`xformer list` shows the names)");
-  XF_CHECK(!request.task.empty(), UserError, "--task is missing, e.g. --task listops (`xformer list tasks` shows the names)");
+  XF_CHECK(!request.model.empty(), UserError,
+           "--model is missing, e.g. --model mrs-linformer (`xformer list` shows the names)");
+  XF_CHECK(!request.task.empty(), UserError,
+           "--task is missing, e.g. --task listops (`xformer list tasks` shows the names)");
   const auto option = [&](const char* flag, const char* key, const Json& value) {
     request.layers.push_back({flag, {{key, value}}});
   };
@@ -109,7 +128,10 @@ training::PlanRequest PlanArguments::request() const {
 }
 
 void DataArguments::add_to(CLI::App& command) {
-  command.add_option("--data", folder, "folder of the dataset's files; default: $XFORMER_DATA/<dataset>, else generated where the task can be")
+  command
+      .add_option(
+          "--data", folder,
+          "folder of the dataset's files; default: $XFORMER_DATA/<dataset>, else generated where the task can be")
       ->type_name("DIR");
 }
 
@@ -128,16 +150,18 @@ data::DataLocation DataArguments::location(const std::string& dataset) const {
 void ComputeArguments::add_to(CLI::App& command) {
   command.add_option("--device", device, "auto, cpu or cuda")->capture_default_str();
   command.add_option("--threads", threads, "threads that compute; default: one per processor")->check(whole_number(1));
-  command.add_option("--kernels", kernels, "auto, reference (plain operators), check (both, compared)")->capture_default_str();
+  command.add_option("--kernels", kernels, "auto, reference (plain operators), check (both, compared)")
+      ->capture_default_str();
   command.add_option("--deterministic", deterministic, "on, or off for speed; recorded")->capture_default_str();
 }
 
 void ComputeArguments::check() const {
   static_cast<void>(kernels::parse_policy(kernels));
-  XF_CHECK(deterministic == "on" || deterministic == "off", UserError, "--deterministic: expected on or off, got '{}'", deterministic);
+  XF_CHECK(deterministic == "on" || deterministic == "off", UserError, "--deterministic: expected on or off, got '{}'",
+           deterministic);
   const std::vector<std::string> devices{"auto", "cpu", "cuda"};
-  XF_CHECK(std::find(devices.begin(), devices.end(), canonical_name(device)) != devices.end(), UserError, "--device: {}",
-           unknown_name_message("device", device, devices));
+  XF_CHECK(std::find(devices.begin(), devices.end(), canonical_name(device)) != devices.end(), UserError,
+           "--device: {}", unknown_name_message("device", device, devices));
 }
 
 void check_generator_options(const RunPlan& plan, const data::DataLocation& location) {
@@ -145,12 +169,15 @@ void check_generator_options(const RunPlan& plan, const data::DataLocation& loca
   const data::DatasetDescriptor& dataset = data::datasets().get(plan.task);
   for (const std::string& name : dataset.generator_options) {
     const std::string& origin = plan.options.origins.at("data." + name);
-    const auto option = std::find_if(dataset.options.begin(), dataset.options.end(), [&](const OptionInfo& info) { return info.name == name; });
+    const auto option = std::find_if(dataset.options.begin(), dataset.options.end(),
+                                     [&](const OptionInfo& info) { return info.name == name; });
     // A file made by --dump-config=full names every value.
-    const bool untouched = option != dataset.options.end() && plan.options.values.at("data." + name) == option->fallback;
+    const bool untouched =
+        option != dataset.options.end() && plan.options.values.at("data." + name) == option->fallback;
     if (untouched && origin.starts_with("file ")) continue;
     XF_CHECK(origin == "default" || origin.starts_with("protocol ") || origin == "stored plan", UserError,
-             "data.{} (from {}) is a setting of the generator, but the data is read from {}", name, origin, location.folder.string());
+             "data.{} (from {}) is a setting of the generator, but the data is read from {}", name, origin,
+             location.folder.string());
   }
 }
 

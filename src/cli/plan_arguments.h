@@ -9,7 +9,7 @@ namespace xformer::cli {
 
 struct PlanArguments {
   std::string task, model, protocol, config;
-  std::vector<std::string> settings;       // --set key=value
+  std::vector<std::string> settings;  // --set key=value
   int64_t seed = 0, steps = 0, batch = 0, micro_batch = 0, length = 0, eval_every = 0;
   std::string precision;
   CLI::Option* seed_option = nullptr;

@@ -21,7 +21,8 @@ std::string& command_words() {
 }
 
 std::string words_without_paths(int argc, char** argv) {
-  const std::map<std::string, std::string> replaced{{"--data", "<data>"}, {"--out", "<out>"}, {"--record-to", "<record>"}, {"--config", "<config>"}};
+  const std::map<std::string, std::string> replaced{
+      {"--data", "<data>"}, {"--out", "<out>"}, {"--record-to", "<record>"}, {"--config", "<config>"}};
   std::string result = "xformer";
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
@@ -44,7 +45,8 @@ std::string parse_error_message(const CLI::App& program, const CLI::ParseError& 
   while (!chosen->get_subcommands().empty()) chosen = chosen->get_subcommands().front();
   std::string text = error.what();
   // A verb that is missing may be there, misspelt.
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr || dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr ||
+      dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
     const std::vector<std::string> extras = program.remaining(true);
     std::vector<std::string> known;
     for (const CLI::Option* option : chosen->get_options())
@@ -56,7 +58,8 @@ std::string parse_error_message(const CLI::App& program, const CLI::ParseError& 
     }
   }
   std::string name = chosen->get_name();
-  for (const CLI::App* parent = chosen->get_parent(); parent != nullptr; parent = parent->get_parent()) name = parent->get_name() + " " + name;
+  for (const CLI::App* parent = chosen->get_parent(); parent != nullptr; parent = parent->get_parent())
+    name = parent->get_name() + " " + name;
   return fmt::format("{}\nsee `{} --help`", text, name);
 }
 
@@ -71,13 +74,16 @@ int run(int argc, char** argv) {
   command_words() = words_without_paths(argc, argv);
   CLI::App program("Trains, measures and compares efficient-attention Transformers.", "xformer");
   const CodeVersion& code = code_version();
-  program.set_version_flag("--version", fmt::format("xformer {} ({}{}, {}, {})", code.version, code.commit.substr(0, 12),
-                                                    code.dirty ? ", modified" : "", code.compiler, code.build));
+  program.set_version_flag("--version",
+                           fmt::format("xformer {} ({}{}, {}, {})", code.version, code.commit.substr(0, 12),
+                                       code.dirty ? ", modified" : "", code.compiler, code.build));
   program.require_subcommand(0, 1);
-  program.footer("Exit codes: 0 done, 2 wrong name, option or value, 3 data missing or damaged, 4 out of memory, disk or device,\n"
-                 "5 training diverged, 6 interrupted after saving, 70 a bug in xformer.");
+  program.footer(
+      "Exit codes: 0 done, 2 wrong name, option or value, 3 data missing or damaged, 4 out of memory, disk or device,\n"
+      "5 training diverged, 6 interrupted after saving, 70 a bug in xformer.");
   // Every verb in the order of the help text.
-  constexpr CommandSetup kCommands[] = {add_train, add_eval, add_list, add_describe, add_data, add_selftest, add_completion};
+  constexpr CommandSetup kCommands[] = {add_train, add_eval,     add_list,      add_describe,
+                                        add_data,  add_selftest, add_completion};
   std::vector<std::function<int()>> actions;
   try {
     for (const CommandSetup setup : kCommands) actions.push_back(setup(program));
@@ -95,8 +101,9 @@ int run(int argc, char** argv) {
     fmt::print("{}", program.help());
     return static_cast<int>(ExitCode::kDone);
   } catch (const InternalError& error) {
-    print_error(fmt::format("{}\nThis is a bug in xformer {} ({}). Please report it with the command and the run's log.jsonl.", error.what(),
-                            code.version, code.commit));
+    print_error(
+        fmt::format("{}\nThis is a bug in xformer {} ({}). Please report it with the command and the run's log.jsonl.",
+                    error.what(), code.version, code.commit));
     return static_cast<int>(error.code());
   } catch (const Error& error) {
     print_error(error.what());
@@ -105,7 +112,8 @@ int run(int argc, char** argv) {
     print_error("out of memory");
     return static_cast<int>(ExitCode::kResource);
   } catch (const std::exception& error) {
-    print_error(fmt::format("{}\nThis is a bug in xformer {} ({}). Please report it with the command.", error.what(), code.version, code.commit));
+    print_error(fmt::format("{}\nThis is a bug in xformer {} ({}). Please report it with the command.", error.what(),
+                            code.version, code.commit));
     return static_cast<int>(ExitCode::kInternal);
   }
 }

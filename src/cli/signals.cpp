@@ -1,7 +1,7 @@
 #include "cli/signals.h"
 
-#include <csignal>
 #include <unistd.h>
+#include <csignal>
 
 #include "core/error.h"
 

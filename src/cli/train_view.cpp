@@ -14,18 +14,20 @@ struct TrainView::State {
 
   Path folder;
   ProgressLine line{terminal_options(STDERR_FILENO)};
-  std::unique_ptr<reporting::EventFile> events;   // once the run has begun
+  std::unique_ptr<reporting::EventFile> events;  // once the run has begun
   Eta eta;
   training::TrainPoint last;
   bool any_point = false;
 
-  static double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+  static double now() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  }
 
   void show(int64_t step, int64_t steps, bool force) {
     std::string text = fmt::format("step {}/{}", format_count(step), format_count(steps));
     if (any_point)
-      text += fmt::format("  loss {:.4f}  accuracy {:.3f}  {:.1f} examples/s  {}", last.loss, last.accuracy, last.examples_per_s,
-                          format_bytes(last.peak_bytes));
+      text += fmt::format("  loss {:.4f}  accuracy {:.3f}  {:.1f} examples/s  {}", last.loss, last.accuracy,
+                          last.examples_per_s, format_bytes(last.peak_bytes));
     if (eta.seconds_left() >= 0) text += fmt::format("  {} left", format_duration(eta.seconds_left()));
     line.update(text, static_cast<double>(step) / static_cast<double>(std::max<int64_t>(steps, 1)), force);
   }
@@ -38,8 +40,9 @@ void TrainView::on_message(const std::string& line) { state_->line.print(line); 
 
 void TrainView::on_start(const RunPlan& plan, int64_t parameters, double flops, int64_t first_step, int64_t steps) {
   state_->events = std::make_unique<reporting::EventFile>(state_->folder, first_step > 0 ? first_step + 1 : 0);
-  state_->line.print(fmt::format("{} on {} ({}), seed {}: {} parameters, {:.3g} GFLOP per example forward, step {} of {}", plan.model, plan.task,
-                                 plan.protocol, plan.seed, format_count(static_cast<uint64_t>(parameters)), flops / 1e9, first_step, steps));
+  state_->line.print(fmt::format(
+      "{} on {} ({}), seed {}: {} parameters, {:.3g} GFLOP per example forward, step {} of {}", plan.model, plan.task,
+      plan.protocol, plan.seed, format_count(static_cast<uint64_t>(parameters)), flops / 1e9, first_step, steps));
 }
 
 void TrainView::on_step(int64_t step, int64_t steps) {
@@ -62,19 +65,22 @@ void TrainView::on_train(const training::TrainPoint& point) {
 }
 
 void TrainView::on_evaluating(const std::string& what, int64_t done, int64_t total) {
-  state_->line.update(fmt::format("evaluating {}  {}/{} batches", what, done, total), static_cast<double>(done) / static_cast<double>(total));
+  state_->line.update(fmt::format("evaluating {}  {}/{} batches", what, done, total),
+                      static_cast<double>(done) / static_cast<double>(total));
 }
 
 void TrainView::on_dev(int64_t step, const training::Evaluation& dev, bool best) {
   state_->events->scalar("dev/accuracy", dev.accuracy, step);
   state_->events->scalar("dev/loss", dev.loss, step);
   state_->events->flush();
-  state_->line.print(fmt::format("step {}: dev accuracy {:.4f}, loss {:.4f} over {} examples in {}{}", format_count(step), dev.accuracy, dev.loss,
-                                 format_count(dev.examples), format_duration(dev.seconds), best ? ", best so far" : ""));
+  state_->line.print(fmt::format("step {}: dev accuracy {:.4f}, loss {:.4f} over {} examples in {}{}",
+                                 format_count(step), dev.accuracy, dev.loss, format_count(dev.examples),
+                                 format_duration(dev.seconds), best ? ", best so far" : ""));
 }
 
 void TrainView::on_test(const training::Evaluation& test) {
-  state_->line.print(fmt::format("test accuracy {:.4f}, loss {:.4f} over {} examples", test.accuracy, test.loss, format_count(test.examples)));
+  state_->line.print(fmt::format("test accuracy {:.4f}, loss {:.4f} over {} examples", test.accuracy, test.loss,
+                                 format_count(test.examples)));
 }
 
 ProgressCallback TrainView::data_progress() { return progress_callback(state_->line); }

@@ -54,9 +54,9 @@ using InternalError = ErrorOf<ExitCode::kInternal>;
   } while (false)
 
 // XF_ASSERT(condition, "..."): for bugs; stays on in every build, because NDEBUG is always defined.
-#define XF_ASSERT(condition, ...)                                                               \
-  do {                                                                                          \
-    if (!(condition))                                                                           \
-      throw ::xformer::InternalError(::fmt::format("{}:{}: {} does not hold: {}", __FILE__,     \
-                                                   __LINE__, #condition, ::fmt::format(__VA_ARGS__))); \
+#define XF_ASSERT(condition, ...)                                                                                    \
+  do {                                                                                                               \
+    if (!(condition))                                                                                                \
+      throw ::xformer::InternalError(                                                                                \
+          ::fmt::format("{}:{}: {} does not hold: {}", __FILE__, __LINE__, #condition, ::fmt::format(__VA_ARGS__))); \
   } while (false)

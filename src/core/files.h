@@ -35,7 +35,7 @@ class AppendFile {
   void write(std::string_view bytes);
   void sync();
   [[nodiscard]] uint64_t size() const;
-  void truncate(uint64_t size);   // cuts off what a killed run wrote after its last checkpoint
+  void truncate(uint64_t size);  // cuts off what a killed run wrote after its last checkpoint
 
  private:
   Path path_;

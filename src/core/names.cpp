@@ -23,8 +23,10 @@ size_t edit_distance(std::string_view left, std::string_view right) {
     current[0] = row;
     for (size_t column = 1; column <= right.size(); ++column) {
       const bool same = left[row - 1] == right[column - 1];
-      current[column] = std::min({previous[column] + 1, current[column - 1] + 1, previous[column - 1] + (same ? 0 : 1)});
-      const bool swapped = row > 1 && column > 1 && left[row - 1] == right[column - 2] && left[row - 2] == right[column - 1];
+      current[column] =
+          std::min({previous[column] + 1, current[column - 1] + 1, previous[column - 1] + (same ? 0 : 1)});
+      const bool swapped =
+          row > 1 && column > 1 && left[row - 1] == right[column - 2] && left[row - 2] == right[column - 1];
       if (swapped) current[column] = std::min(current[column], before[column - 2] + 1);
     }
     std::swap(before, previous);
@@ -51,7 +53,8 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
   return best_distance <= allowed ? best : std::string();
 }
 
-std::string unknown_name_message(std::string_view kind, std::string_view name, const std::vector<std::string>& candidates) {
+std::string unknown_name_message(std::string_view kind, std::string_view name,
+                                 const std::vector<std::string>& candidates) {
   const std::string near = nearest_name(name, candidates);
   if (!near.empty()) return fmt::format("unknown {} '{}'; did you mean '{}'?", kind, name, near);
   return fmt::format("unknown {} '{}'; known: {}", kind, name, fmt::join(candidates, ", "));

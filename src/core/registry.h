@@ -17,7 +17,8 @@ class Registry {
  public:
   // `kind` is the word used in messages ("attention"). A name given twice is an InternalError.
   Registry(std::string kind, std::vector<Descriptor> entries) : kind_(std::move(kind)), entries_(std::move(entries)) {
-    std::sort(entries_.begin(), entries_.end(), [](const Descriptor& a, const Descriptor& b) { return a.name < b.name; });
+    std::sort(entries_.begin(), entries_.end(),
+              [](const Descriptor& a, const Descriptor& b) { return a.name < b.name; });
     std::vector<std::string> seen;
     for (const Descriptor& entry : entries_) {
       seen.push_back(entry.name);

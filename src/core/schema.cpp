@@ -17,37 +17,49 @@ Rule above(double low) {
 
 Rule between(double low, double high) {
   return {fmt::format("from {} to {}", low, high),
-          [low, high](const Json& value) { return value.get<double>() >= low && value.get<double>() <= high; }, {}};
+          [low, high](const Json& value) { return value.get<double>() >= low && value.get<double>() <= high; },
+          {}};
 }
 
 Rule fraction_below_one() {
-  return {"at least 0 and below 1", [](const Json& value) { return value.get<double>() >= 0 && value.get<double>() < 1; }, {}};
+  return {"at least 0 and below 1",
+          [](const Json& value) { return value.get<double>() >= 0 && value.get<double>() < 1; },
+          {}};
 }
 
 Rule one_of(std::vector<std::string> choices) {
   const std::string text = fmt::format("one of {}", fmt::join(choices, ", "));
-  return {text, [choices](const Json& value) {
+  return {text,
+          [choices](const Json& value) {
             for (const std::string& choice : choices)
               if (value.get<std::string>() == choice) return true;
             return false;
-          }, choices};
+          },
+          choices};
 }
 
 Rule each_at_least(double low) {
-  return {fmt::format("a list, each at least {}", low), [low](const Json& value) {
+  return {fmt::format("a list, each at least {}", low),
+          [low](const Json& value) {
             for (const Json& element : value)
               if (element.get<double>() < low) return false;
             return !value.empty();
-          }, {}};
+          },
+          {}};
 }
 
 std::string type_name(OptionType type) {
   switch (type) {
-    case OptionType::kBool: return "true or false";
-    case OptionType::kInteger: return "an integer";
-    case OptionType::kReal: return "a number";
-    case OptionType::kText: return "text";
-    case OptionType::kIntegerList: return "a list of integers";
+    case OptionType::kBool:
+      return "true or false";
+    case OptionType::kInteger:
+      return "an integer";
+    case OptionType::kReal:
+      return "a number";
+    case OptionType::kText:
+      return "text";
+    case OptionType::kIntegerList:
+      return "a list of integers";
   }
   return "?";
 }
@@ -75,7 +87,8 @@ Json text_to_type(const std::string& text, OptionType type) {
     case OptionType::kReal:
       if (double value = 0; parse_number(text, value)) return value;
       break;
-    case OptionType::kText: return text;
+    case OptionType::kText:
+      return text;
     case OptionType::kIntegerList: {
       const bool bracketed = text.starts_with('[');
       const Json list = Json::parse(bracketed ? text : "[" + text + "]", nullptr, /*allow_exceptions=*/false);
@@ -88,10 +101,14 @@ Json text_to_type(const std::string& text, OptionType type) {
 
 bool has_type(const Json& value, OptionType type) {
   switch (type) {
-    case OptionType::kBool: return value.is_boolean();
-    case OptionType::kInteger: return value.is_number_integer();
-    case OptionType::kReal: return value.is_number() && std::isfinite(value.get<double>());
-    case OptionType::kText: return value.is_string();
+    case OptionType::kBool:
+      return value.is_boolean();
+    case OptionType::kInteger:
+      return value.is_number_integer();
+    case OptionType::kReal:
+      return value.is_number() && std::isfinite(value.get<double>());
+    case OptionType::kText:
+      return value.is_string();
     case OptionType::kIntegerList:
       if (!value.is_array()) return false;
       for (const Json& element : value)
@@ -119,7 +136,8 @@ Json OptionInfo::normalise(const Json& value) const {
     throw UserError(fmt::format("expected {}, got '{}'{}", rule.text, result.get<std::string>(),
                                 near.empty() ? "" : fmt::format("; did you mean '{}'?", near)));
   }
-  XF_CHECK(!rule.holds || rule.holds(result), UserError, "expected {} {}, got {}", type_name(type), rule.text, result.dump());
+  XF_CHECK(!rule.holds || rule.holds(result), UserError, "expected {} {}, got {}", type_name(type), rule.text,
+           result.dump());
   return result;
 }
 

@@ -30,19 +30,19 @@ struct Rule {
 
 [[nodiscard]] Rule at_least(double low);
 [[nodiscard]] Rule above(double low);
-[[nodiscard]] Rule between(double low, double high);        // both ends allowed
-[[nodiscard]] Rule fraction_below_one();                    // 0 <= x < 1
+[[nodiscard]] Rule between(double low, double high);  // both ends allowed
+[[nodiscard]] Rule fraction_below_one();              // 0 <= x < 1
 [[nodiscard]] Rule one_of(std::vector<std::string> choices);
-[[nodiscard]] Rule each_at_least(double low);               // every element of a list, which is not empty
+[[nodiscard]] Rule each_at_least(double low);  // every element of a list, which is not empty
 
 enum class OptionType { kBool, kInteger, kReal, kText, kIntegerList };
 
 // What the command line and the documentation need to know of one option, whatever its struct.
 struct OptionInfo {
-  std::string name;   // snake_case, with the group's prefix once it is part of an OptionGroup
+  std::string name;  // snake_case, with the group's prefix once it is part of an OptionGroup
   OptionType type = OptionType::kText;
   std::string help;
-  Json fallback;      // the default
+  Json fallback;  // the default
   Rule rule;
 
   // Brings a JSON value (or the text of a command line) to the option's type and checks its range.
@@ -60,7 +60,8 @@ constexpr OptionType option_type() {
   else if constexpr (std::is_same_v<T, double>) return OptionType::kReal;
   else if constexpr (std::is_same_v<T, std::string>) return OptionType::kText;
   else {
-    static_assert(std::is_same_v<T, std::vector<int64_t>>, "option fields are bool, int64_t, double, string or a list of int64_t");
+    static_assert(std::is_same_v<T, std::vector<int64_t>>,
+                  "option fields are bool, int64_t, double, string or a list of int64_t");
     return OptionType::kIntegerList;
   }
 }
@@ -71,7 +72,8 @@ class Schema {
  public:
   template <class T>
   Schema& add(T Options::*field, std::string name, std::string help, Rule rule = {}) {
-    OptionInfo info{std::move(name), detail::option_type<T>(), std::move(help), Json(Options{}.*field), std::move(rule)};
+    OptionInfo info{std::move(name), detail::option_type<T>(), std::move(help), Json(Options{}.*field),
+                    std::move(rule)};
     fields_.push_back({[field](const Json& value, Options& into) { into.*field = value.get<T>(); },
                        [field](const Options& from) { return Json(from.*field); }});
     infos_.push_back(std::move(info));

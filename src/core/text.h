@@ -10,9 +10,10 @@ namespace xformer {
 
 [[nodiscard]] std::vector<std::string_view> split(std::string_view text, char separator);
 [[nodiscard]] std::string_view trim(std::string_view text);
-[[nodiscard]] std::string format_bytes(uint64_t bytes);        // 1500 -> "1.5 KB" (powers of 1,000, as disks and papers count)
-[[nodiscard]] std::string format_duration(double seconds);     // 3725 -> "1h02m"
-[[nodiscard]] std::string format_count(uint64_t value);        // 96000 -> "96,000"
+[[nodiscard]] std::string format_bytes(
+    uint64_t bytes);  // 1500 -> "1.5 KB" (powers of 1,000, as disks and papers count)
+[[nodiscard]] std::string format_duration(double seconds);  // 3725 -> "1h02m"
+[[nodiscard]] std::string format_count(uint64_t value);     // 96000 -> "96,000"
 // A clipped, printable form of bytes that came from a file, for messages.
 [[nodiscard]] std::string quoted(std::string_view bytes, size_t limit = 40);
 

@@ -11,14 +11,14 @@
 namespace xformer::data {
 
 struct BatchRows {
-  std::vector<int64_t> rows;   // indices into the split; fewer than the batch size in a partial batch
-  int64_t padded_len = 0;      // every sequence is cut or padded to this, constant per length bucket
+  std::vector<int64_t> rows;  // indices into the split; fewer than the batch size in a partial batch
+  int64_t padded_len = 0;     // every sequence is cut or padded to this, constant per length bucket
 };
 
 struct OrderOptions {
   int64_t batch = 32;
-  int64_t padded_len = 0;      // of the longest bucket
-  int64_t buckets = 1;         // length buckets of equal example counts; their padded lengths are multiples of 64
+  int64_t padded_len = 0;  // of the longest bucket
+  int64_t buckets = 1;     // length buckets of equal example counts; their padded lengths are multiples of 64
   uint64_t seed = 0;
   bool shuffle = true;
 };
@@ -29,7 +29,8 @@ class BatchOrder {
  public:
   BatchOrder(const DataSource& source, Split split, const OrderOptions& options);
   [[nodiscard]] int64_t batches_per_epoch() const;
-  [[nodiscard]] BatchRows batch(int64_t epoch, int64_t index) const;  // remembers the last epoch's permutation; not thread-safe
+  [[nodiscard]] BatchRows batch(int64_t epoch,
+                                int64_t index) const;  // remembers the last epoch's permutation; not thread-safe
   [[nodiscard]] const std::vector<int64_t>& bucket_lengths() const;
 
  private:
@@ -41,11 +42,11 @@ class BatchOrder {
 // not valid, label 0, and they count in no loss, gradient, metric or rate.
 struct HostBatch {
   int64_t batch = 0, padded_len = 0, filled = 0;
-  std::vector<int64_t> tokens;      // [batch, padded_len], 0 is padding
-  std::vector<uint8_t> key_valid;   // [batch, padded_len], 1 for a real token (id > 0)
-  std::vector<uint8_t> row_valid;   // [batch]
-  std::vector<int64_t> labels;      // [batch]
-  std::vector<int64_t> indices;     // [batch], -1 in empty rows
+  std::vector<int64_t> tokens;     // [batch, padded_len], 0 is padding
+  std::vector<uint8_t> key_valid;  // [batch, padded_len], 1 for a real token (id > 0)
+  std::vector<uint8_t> row_valid;  // [batch]
+  std::vector<int64_t> labels;     // [batch]
+  std::vector<int64_t> indices;    // [batch], -1 in empty rows
 };
 
 void fill_batch(const DataSource& source, Split split, const BatchRows& rows, int64_t batch, HostBatch& into);

@@ -8,9 +8,8 @@ namespace xformer::data {
 const Registry<DatasetDescriptor>& datasets() {
   static const Registry<DatasetDescriptor> kDatasets("task", [] {
     std::vector<DatasetDescriptor> result;
-    adapters::for_each_family([&](std::vector<DatasetDescriptor> family) {
-      result.insert(result.end(), family.begin(), family.end());
-    });
+    adapters::for_each_family(
+        [&](std::vector<DatasetDescriptor> family) { result.insert(result.end(), family.begin(), family.end()); });
     return result;
   }());
   return kDatasets;

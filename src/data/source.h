@@ -19,8 +19,8 @@ namespace xformer::data {
 
 enum class Split { kTrain = 0, kDev = 1, kTest = 2 };
 inline constexpr std::array<Split, 3> kAllSplits{Split::kTrain, Split::kDev, Split::kTest};
-[[nodiscard]] std::string split_name(Split split);               // "train", "dev", "test"
-[[nodiscard]] Split parse_split(const std::string& name);        // UserError with the nearest name; "val" is dev
+[[nodiscard]] std::string split_name(Split split);         // "train", "dev", "test"
+[[nodiscard]] Split parse_split(const std::string& name);  // UserError with the nearest name; "val" is dev
 
 // One sequence of token ids (0 is padding and never occurs inside) and its class.
 struct TokenExample {
@@ -36,11 +36,11 @@ struct Dropped {
 
 // What a record states about the data of a run.
 struct DataInfo {
-  std::string sha256;                        // of the packed content: equal content, equal hash, wherever it lies
-  std::string origin;                        // "generated" or "files"
-  std::array<int64_t, 3> sizes{};            // by Split; 0 when the split is absent
+  std::string sha256;              // of the packed content: equal content, equal hash, wherever it lies
+  std::string origin;              // "generated" or "files"
+  std::array<int64_t, 3> sizes{};  // by Split; 0 when the split is absent
   std::vector<Dropped> dropped;
-  Json details = Json::object();             // adapter's own facts: raw file hashes, generator settings, vocabulary hash
+  Json details = Json::object();  // adapter's own facts: raw file hashes, generator settings, vocabulary hash
 };
 
 class DataSource {
@@ -53,7 +53,7 @@ class DataSource {
 
 // Where a dataset is looked for and kept.
 struct DataLocation {
-  Path folder;                  // --data, or $XFORMER_DATA/<dataset>; empty: the dataset's generator, if it has one
+  Path folder;  // --data, or $XFORMER_DATA/<dataset>; empty: the dataset's generator, if it has one
   Path cache = cache_folder();
   bool require_all_splits = true;  // training needs train, dev and test; eval and data check take what there is
 };
@@ -72,14 +72,14 @@ struct DatasetDescriptor {
   std::string name;
   std::vector<std::string> aliases;
   std::string title, paper;
-  std::string kind = "classification";        // tasks/kinds/<kind>.cpp
+  std::string kind = "classification";  // tasks/kinds/<kind>.cpp
   std::string default_family = "encoder";
-  std::vector<Protocol> protocols;            // the first is the default
-  std::vector<OptionInfo> options;            // without the prefix "data."
-  std::vector<std::string> generator_options; // those of `options` that only the generator reads: refused with --data
+  std::vector<Protocol> protocols;             // the first is the default
+  std::vector<OptionInfo> options;             // without the prefix "data."
+  std::vector<std::string> generator_options;  // those of `options` that only the generator reads: refused with --data
   int64_t classes = 0;
-  int64_t vocabulary = 0;                     // ids in use, padding included
-  bool accepts_length = false;                // --length: byte text only
+  int64_t vocabulary = 0;       // ids in use, padding included
+  bool accepts_length = false;  // --length: byte text only
   // The longest sequence a model must take, under these data options: N_max (before any padding to N_pad).
   std::function<int64_t(const Json& options)> max_tokens;
   // Opens (making or packing into the cache on first use) the data under these options.

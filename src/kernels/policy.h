@@ -6,9 +6,9 @@
 namespace xformer::kernels {
 
 enum class Policy {
-  kAuto,        // the fastest for the device
-  kReference,   // the plain composition of tensor operations
-  kCheck,       // both; a difference beyond the type's tolerance is an InternalError naming the operator
+  kAuto,       // the fastest for the device
+  kReference,  // the plain composition of tensor operations
+  kCheck,      // both; a difference beyond the type's tolerance is an InternalError naming the operator
 };
 
 [[nodiscard]] Policy parse_policy(const std::string& name);

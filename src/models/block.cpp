@@ -13,8 +13,12 @@ at::Tensor LayerNorm::forward(const at::Tensor& x) const {
   return at::layer_norm(x, {dim_}, weight_, bias_, epsilon_, /*cudnn_enable=*/false);
 }
 
-FeedForward::FeedForward(const BlockOptions& options, const std::shared_ptr<kernels::DropoutStream>& stream, const InitStream& init)
-    : dim_(options.dim), ff_dim_(options.ff_dim), tanh_(options.activation == "gelu_tanh"), dropout_(options.dropout, stream) {
+FeedForward::FeedForward(const BlockOptions& options, const std::shared_ptr<kernels::DropoutStream>& stream,
+                         const InitStream& init)
+    : dim_(options.dim),
+      ff_dim_(options.ff_dim),
+      tanh_(options.activation == "gelu_tanh"),
+      dropout_(options.dropout, stream) {
   const auto linear = [&](const char* name, int64_t in, int64_t out) {
     auto map = std::make_shared<attention::Linear>(in, out, true, options.init, init.child(name));
     if (options.init == "glra") {  // flax's MlpBlock: bias N(0, 1e-6)

@@ -12,8 +12,8 @@ struct BlockOptions {
   int64_t ff_dim = 128;
   double dropout = 0.1;
   double norm_epsilon = 1e-5;
-  std::string activation = "gelu";     // gelu (exact) or gelu_tanh
-  std::string init = "mlpen";          // attention-core 0.9
+  std::string activation = "gelu";  // gelu (exact) or gelu_tanh
+  std::string init = "mlpen";       // attention-core 0.9
 };
 
 class LayerNorm : public torch::nn::Module {
@@ -30,7 +30,8 @@ class LayerNorm : public torch::nn::Module {
 // Two linear maps with an activation between them: W2 drop(act(W1 x)).
 class FeedForward : public torch::nn::Module {
  public:
-  FeedForward(const BlockOptions& options, const std::shared_ptr<kernels::DropoutStream>& stream, const InitStream& init);
+  FeedForward(const BlockOptions& options, const std::shared_ptr<kernels::DropoutStream>& stream,
+              const InitStream& init);
   [[nodiscard]] at::Tensor forward(const at::Tensor& x) const;
   [[nodiscard]] attention::Cost cost(int64_t batch, int64_t length) const;
 

@@ -8,8 +8,8 @@
 namespace xformer::models {
 
 struct InputSpec {
-  int64_t max_tokens = 0;     // longest sequence of the data (N_max)
-  int64_t vocabulary = 0;     // ids in use, padding included
+  int64_t max_tokens = 0;  // longest sequence of the data (N_max)
+  int64_t vocabulary = 0;  // ids in use, padding included
 };
 
 struct OutputSpec {
@@ -18,8 +18,8 @@ struct OutputSpec {
 
 // A batch as a model sees it.
 struct ModelInput {
-  at::Tensor tokens;      // [b, n] int64, 0 is padding
-  at::Tensor key_valid;   // [b, n] bool
+  at::Tensor tokens;     // [b, n] int64, 0 is padding
+  at::Tensor key_valid;  // [b, n] bool
 };
 
 class Model : public torch::nn::Module {
@@ -51,7 +51,7 @@ struct FamilyDescriptor {
   std::string name;
   std::vector<std::string> aliases;
   std::string title, summary;
-  std::vector<OptionInfo> options;    // keys without the prefix "model."
+  std::vector<OptionInfo> options;  // keys without the prefix "model."
   // Length that every batch is padded to (N_pad) for data of at most max_tokens.
   std::function<int64_t(const Json& options, int64_t max_tokens)> padded_len;
   // Cross-option checks before anything is built: UserError.

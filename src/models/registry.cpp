@@ -9,9 +9,8 @@ namespace xformer::models {
 const Registry<FamilyDescriptor>& all_families() {
   static const Registry<FamilyDescriptor> kFamilies("model family", [] {
     std::vector<FamilyDescriptor> result;
-    families::for_each_family([&](std::vector<FamilyDescriptor> family) {
-      result.insert(result.end(), family.begin(), family.end());
-    });
+    families::for_each_family(
+        [&](std::vector<FamilyDescriptor> family) { result.insert(result.end(), family.begin(), family.end()); });
     return result;
   }());
   return kFamilies;

@@ -15,8 +15,8 @@ class DeviceBatch {
   void load(const data::HostBatch& batch, int64_t first, int64_t rows);
 
   [[nodiscard]] models::ModelInput input() const { return {tokens_, key_valid_}; }
-  [[nodiscard]] const at::Tensor& labels() const { return labels_; }         // [b] int64
-  [[nodiscard]] const at::Tensor& row_valid() const { return row_valid_; }   // [b] float32
+  [[nodiscard]] const at::Tensor& labels() const { return labels_; }        // [b] int64
+  [[nodiscard]] const at::Tensor& row_valid() const { return row_valid_; }  // [b] float32
 
  private:
   at::Device device_;
@@ -25,8 +25,8 @@ class DeviceBatch {
 
 // Sums over the valid rows of a batch; scalars on the device.
 struct Sums {
-  at::Tensor loss;      // of the rows' cross entropies, differentiable
-  at::Tensor correct;   // rows whose highest score is the label (ties: lowest class)
+  at::Tensor loss;     // of the rows' cross entropies, differentiable
+  at::Tensor correct;  // rows whose highest score is the label (ties: lowest class)
 };
 
 [[nodiscard]] Sums classify(const at::Tensor& logits, const DeviceBatch& batch);

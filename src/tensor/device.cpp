@@ -47,7 +47,7 @@ void configure_compute(const ComputeOptions& options) {
 
 Json software_facts() {
   const CodeVersion& code = code_version();
-  return {{"xformer", code.version}, {"commit", code.commit},     {"dirty", code.dirty},
+  return {{"xformer", code.version},   {"commit", code.commit},     {"dirty", code.dirty},
           {"libtorch", TORCH_VERSION}, {"compiler", code.compiler}, {"build", code.build}};
 }
 

@@ -13,7 +13,7 @@ namespace xformer {
 [[nodiscard]] at::Device find_device(const std::string& name);
 
 struct ComputeOptions {
-  int64_t threads = 0;          // 0: one per processor this process may use
+  int64_t threads = 0;  // 0: one per processor this process may use
   bool deterministic = true;
 };
 // Sets LibTorch's threads and determinism for the process.

@@ -1,7 +1,7 @@
 // Host memory for tensors: freed blocks are kept and reused, and every byte is counted.
 //
-// Why: at LRA's sizes a step on the CPU otherwise spends most of its time in page faults, because large blocks go back to
-// the system after every use and come back as fresh, zeroed pages.
+// Why: at LRA's sizes a step on the CPU otherwise spends most of its time in page faults, because large blocks go back
+// to the system after every use and come back as fresh, zeroed pages.
 #pragma once
 
 #include <cstdint>

@@ -7,8 +7,8 @@
 namespace xformer {
 
 struct OpCounts {
-  int64_t flops = 0;      // matmul and convolution terms only (attention-core 0.12)
-  int64_t calls = 0;      // operator calls, all kinds
+  int64_t flops = 0;  // matmul and convolution terms only (attention-core 0.12)
+  int64_t calls = 0;  // operator calls, all kinds
 };
 
 // Counts the operators of the calling thread while it lives (RecordFunction observer on mm, bmm, addmm, baddbmm, ...).

@@ -16,7 +16,8 @@ int64_t pooled_len(int64_t n, int64_t scale, int64_t pinned) { return pinned + (
 SequenceMask SequenceMask::pooled(int64_t scale, int64_t pinned) const {
   if (scale == 1 || all_valid()) return *this;
   const int64_t n = key_valid.size(1), groups = pooled_len(n, scale, pinned) - pinned;
-  const at::Tensor rest = at::constant_pad_nd(key_valid.narrow(1, pinned, n - pinned), {0, groups * scale - (n - pinned)});
+  const at::Tensor rest =
+      at::constant_pad_nd(key_valid.narrow(1, pinned, n - pinned), {0, groups * scale - (n - pinned)});
   const at::Tensor any = rest.view({rest.size(0), groups, scale}).any(2);
   return {pinned == 0 ? any : at::cat({key_valid.narrow(1, 0, pinned), any}, 1), causal};
 }
@@ -40,7 +41,8 @@ at::Tensor repeat_tokens(const at::Tensor& x, int64_t n, int64_t scale, int64_t 
   auto shape = x.sizes().vec();
   shape[2] = groups;
   shape.insert(shape.begin() + 3, scale);
-  const at::Tensor repeated = x.narrow(2, pinned, groups).unsqueeze(3).expand(shape).flatten(2, 3).narrow(2, 0, n - pinned);
+  const at::Tensor repeated =
+      x.narrow(2, pinned, groups).unsqueeze(3).expand(shape).flatten(2, 3).narrow(2, 0, n - pinned);
   return pinned == 0 ? repeated : at::cat({x.narrow(2, 0, pinned), repeated}, 2);
 }
 

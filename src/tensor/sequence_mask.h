@@ -8,7 +8,7 @@ namespace xformer {
 // Pooled sequences: `pinned` leading tokens (CLS, prefix) stay groups of their own, the others form groups
 // of `scale` consecutive tokens, the last one ragged.
 struct SequenceMask {
-  at::Tensor key_valid;   // [b, n] bool, or undefined when every token is valid
+  at::Tensor key_valid;  // [b, n] bool, or undefined when every token is valid
   bool causal = false;
 
   [[nodiscard]] bool all_valid() const { return !key_valid.defined(); }

@@ -46,7 +46,8 @@ void write_tensor_file(const Path& path, const NamedTensors& tensors, std::map<s
   for (const auto& [name, tensor] : tensors) {
     contents.push_back(tensor.detach().cpu().contiguous());
     const at::Tensor& content = contents.back();
-    header.tensors.push_back({name, type_name(content.scalar_type()), content.sizes().vec(), offset, offset + content.nbytes()});
+    header.tensors.push_back(
+        {name, type_name(content.scalar_type()), content.sizes().vec(), offset, offset + content.nbytes()});
     offset += content.nbytes();
     hash.update(bytes_of(content));
   }
@@ -65,8 +66,8 @@ TensorFile read_tensor_file(const Path& path) {
   const auto expected = header.metadata.find("content_sha256");
   if (expected != header.metadata.end()) {
     const std::string found = sha256({reinterpret_cast<const char*>(data.data()), data.size()});
-    XF_CHECK(found == expected->second, DataError, "{}: damaged: its content has SHA-256 {}, its header says {}", path.string(), found,
-             expected->second);
+    XF_CHECK(found == expected->second, DataError, "{}: damaged: its content has SHA-256 {}, its header says {}",
+             path.string(), found, expected->second);
   }
   TensorFile result;
   result.metadata = header.metadata;

@@ -15,7 +15,7 @@ using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
 struct TensorFile {
   std::map<std::string, std::string> metadata;
-  std::map<std::string, at::Tensor> tensors;   // on the CPU, owning their memory
+  std::map<std::string, at::Tensor> tensors;  // on the CPU, owning their memory
 };
 
 // Adds "content_sha256" (of the data section) to the metadata. ResourceError when the disk refuses; the old file stays.

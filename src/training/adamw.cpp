@@ -4,7 +4,8 @@
 
 namespace xformer::training {
 
-AdamW::AdamW(NamedTensors parameters, const AdamWOptions& options) : parameters_(std::move(parameters)), options_(options) {
+AdamW::AdamW(NamedTensors parameters, const AdamWOptions& options)
+    : parameters_(std::move(parameters)), options_(options) {
   const at::NoGradGuard no_grad;
   const auto scalar = at::TensorOptions(at::kFloat).device(parameters_.front().second.device());
   step_ = at::zeros({}, scalar);

@@ -12,7 +12,7 @@ namespace xformer::training {
 
 struct AdamWOptions {
   double beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
-  double clip_norm = 0;   // 0: no clipping
+  double clip_norm = 0;  // 0: no clipping
 };
 
 class AdamW {

@@ -43,7 +43,8 @@ std::optional<Evaluation> evaluate(models::Model& model, const data::DataSource&
       const int64_t classes = scores.size(1);
       for (int64_t row = 0; row < host.filled; ++row) {
         const float* begin = scores.const_data_ptr<float>() + row * classes;
-        request.predictions->push_back({host.indices[row], host.labels[row], best.const_data_ptr<int64_t>()[row], {begin, begin + classes}});
+        request.predictions->push_back(
+            {host.indices[row], host.labels[row], best.const_data_ptr<int64_t>()[row], {begin, begin + classes}});
       }
     }
     if (request.progress) request.progress(number - first + 1, last - first);

@@ -8,14 +8,14 @@
 namespace xformer::training {
 
 struct Evaluation {
-  double loss = 0, accuracy = 0;   // means over examples
+  double loss = 0, accuracy = 0;  // means over examples
   int64_t examples = 0;
   double seconds = 0;
 };
 
 struct Prediction {
   int64_t index = 0, label = 0, prediction = 0;
-  std::vector<float> scores;       // logits, by class
+  std::vector<float> scores;  // logits, by class
 };
 
 struct EvaluationRequest {
@@ -27,12 +27,12 @@ struct EvaluationRequest {
   uint64_t seed = 0;
   bool drop_remainder = false;
   std::vector<Prediction>* predictions = nullptr;
-  std::function<bool()> stop_requested;                     // polled between batches
+  std::function<bool()> stop_requested;  // polled between batches
   std::function<void(int64_t done, int64_t total)> progress;
 };
 
 // nullopt when a stop was requested on the way.
-[[nodiscard]] std::optional<Evaluation> evaluate(models::Model& model, const data::DataSource& source, at::Device device,
-                                                 const EvaluationRequest& request);
+[[nodiscard]] std::optional<Evaluation> evaluate(models::Model& model, const data::DataSource& source,
+                                                 at::Device device, const EvaluationRequest& request);
 
 }  // namespace xformer::training

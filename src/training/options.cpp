@@ -8,37 +8,46 @@ namespace xformer::training {
 
 const Schema<TrainingOptions>& training_schema() {
   using O = TrainingOptions;
-  static const Schema<O> kSchema = Schema<O>()
-      .add(&O::steps, "steps", "optimiser steps of the whole schedule", at_least(1))
-      .add(&O::epochs, "epochs", "passes over the training data; 0: count steps instead", at_least(0))
-      .add(&O::batch, "batch", "examples per optimiser step", at_least(1))
-      .add(&O::micro_batch, "micro_batch", "examples at once, accumulated to the batch; 0: the whole batch", at_least(0))
-      .add(&O::buckets, "buckets", "length buckets that batches are drawn from, each padded to its own length", between(1, 64))
-      .add(&O::learning_rate, "learning_rate", "peak or base rate of the schedule", above(0))
-      .add(&O::schedule, "schedule", "learning rate over time", one_of(schedule_names()))
-      .add(&O::warmup, "warmup", "steps of rising rate", at_least(0))
-      .add(&O::optimizer, "optimizer", "optimiser", one_of({"adamw"}))
-      .add(&O::beta1, "beta1", "decay of the first moment, where it is not cycled", fraction_below_one())
-      .add(&O::beta2, "beta2", "decay of the second moment", fraction_below_one())
-      .add(&O::epsilon, "epsilon", "added to the root of the second moment", above(0))
-      .add(&O::weight_decay, "weight_decay", "decoupled decay of every parameter", at_least(0))
-      .add(&O::cycle_beta1, "cycle_beta1", "onecycle_linear: beta1 runs 0.95 -> 0.85 -> 0.95 against the rate")
-      .add(&O::clip_norm, "clip_norm", "gradients are scaled down to this norm; 0: never", at_least(0))
-      .add(&O::precision, "precision", "arithmetic outside the attention core, which stays in fp32", one_of({"fp32", "bf16"}))
-      .add(&O::selection, "selection", "weights that are tested: of the strictly best dev accuracy, or the last", one_of({"best_dev", "last"}))
-      .add(&O::eval_every, "eval_every", "steps between dev evaluations", at_least(1))
-      .add(&O::patience, "patience", "dev evaluations without a new best before training ends; 0: never", at_least(0))
-      .add(&O::log_every, "log_every", "steps between lines of the metric log", at_least(1))
-      .add(&O::max_skips, "max_skips", "steps in a row with a gradient that is not finite before the run is called diverged", at_least(0));
+  static const Schema<O> kSchema =
+      Schema<O>()
+          .add(&O::steps, "steps", "optimiser steps of the whole schedule", at_least(1))
+          .add(&O::epochs, "epochs", "passes over the training data; 0: count steps instead", at_least(0))
+          .add(&O::batch, "batch", "examples per optimiser step", at_least(1))
+          .add(&O::micro_batch, "micro_batch", "examples at once, accumulated to the batch; 0: the whole batch",
+               at_least(0))
+          .add(&O::buckets, "buckets", "length buckets that batches are drawn from, each padded to its own length",
+               between(1, 64))
+          .add(&O::learning_rate, "learning_rate", "peak or base rate of the schedule", above(0))
+          .add(&O::schedule, "schedule", "learning rate over time", one_of(schedule_names()))
+          .add(&O::warmup, "warmup", "steps of rising rate", at_least(0))
+          .add(&O::optimizer, "optimizer", "optimiser", one_of({"adamw"}))
+          .add(&O::beta1, "beta1", "decay of the first moment, where it is not cycled", fraction_below_one())
+          .add(&O::beta2, "beta2", "decay of the second moment", fraction_below_one())
+          .add(&O::epsilon, "epsilon", "added to the root of the second moment", above(0))
+          .add(&O::weight_decay, "weight_decay", "decoupled decay of every parameter", at_least(0))
+          .add(&O::cycle_beta1, "cycle_beta1", "onecycle_linear: beta1 runs 0.95 -> 0.85 -> 0.95 against the rate")
+          .add(&O::clip_norm, "clip_norm", "gradients are scaled down to this norm; 0: never", at_least(0))
+          .add(&O::precision, "precision", "arithmetic outside the attention core, which stays in fp32",
+               one_of({"fp32", "bf16"}))
+          .add(&O::selection, "selection", "weights that are tested: of the strictly best dev accuracy, or the last",
+               one_of({"best_dev", "last"}))
+          .add(&O::eval_every, "eval_every", "steps between dev evaluations", at_least(1))
+          .add(&O::patience, "patience", "dev evaluations without a new best before training ends; 0: never",
+               at_least(0))
+          .add(&O::log_every, "log_every", "steps between lines of the metric log", at_least(1))
+          .add(&O::max_skips, "max_skips",
+               "steps in a row with a gradient that is not finite before the run is called diverged", at_least(0));
   return kSchema;
 }
 
 const Schema<EvalOptions>& eval_schema() {
   using O = EvalOptions;
-  static const Schema<O> kSchema = Schema<O>()
-      .add(&O::parity, "parity", "as mlpen's code: dev sees only dev_batches shuffled batches, test drops its last partial batch")
-      .add(&O::dev_batches, "dev_batches", "batches per dev evaluation under parity; 0: all full ones", at_least(0))
-      .add(&O::batch, "batch", "examples per evaluation batch; 0: as in training", at_least(0));
+  static const Schema<O> kSchema =
+      Schema<O>()
+          .add(&O::parity, "parity",
+               "as mlpen's code: dev sees only dev_batches shuffled batches, test drops its last partial batch")
+          .add(&O::dev_batches, "dev_batches", "batches per dev evaluation under parity; 0: all full ones", at_least(0))
+          .add(&O::batch, "batch", "examples per evaluation batch; 0: as in training", at_least(0));
   return kSchema;
 }
 
@@ -81,10 +90,10 @@ RunPlan named_plan(const PlanParts& parts, int64_t seed) {
 
 void check_combinations(const RunPlan& plan, const PlanParts& parts) {
   const TrainingOptions training = training_schema().read(plan.group("training"));
-  XF_CHECK(training.micro_batch <= training.batch, UserError, "training.micro_batch: expected at most the batch of {}, got {}",
-           training.batch, training.micro_batch);
-  XF_CHECK(training.warmup <= training.steps || training.epochs > 0, UserError, "training.warmup: expected at most training.steps = {}, got {}",
-           training.steps, training.warmup);
+  XF_CHECK(training.micro_batch <= training.batch, UserError,
+           "training.micro_batch: expected at most the batch of {}, got {}", training.batch, training.micro_batch);
+  XF_CHECK(training.warmup <= training.steps || training.epochs > 0, UserError,
+           "training.warmup: expected at most training.steps = {}, got {}", training.steps, training.warmup);
   parts.family->check(model_request(plan));
 }
 
@@ -93,7 +102,8 @@ void check_combinations(const RunPlan& plan, const PlanParts& parts) {
 RunPlan resolve_plan(const PlanRequest& request) {
   const PlanParts parts = find_parts(request.task, request.model, request.protocol);
   XF_CHECK(request.length == 0 || parts.dataset->accepts_length, UserError,
-           "--length cuts byte text; {} has none. Its sizes are set with --set data.min_length=... and --set data.max_length=...",
+           "--length cuts byte text; {} has none. Its sizes are set with --set data.min_length=... and --set "
+           "data.max_length=...",
            parts.dataset->name);
   RunPlan plan = named_plan(parts, request.seed);
   const auto groups = option_groups(parts);

@@ -35,11 +35,11 @@ struct EvalOptions {
 
 // What the user asked for, as words.
 struct PlanRequest {
-  std::string task, model, protocol;         // protocol "": the task's default
+  std::string task, model, protocol;  // protocol "": the task's default
   int64_t seed = 0;
-  std::vector<ValueLayer> layers;            // experiment files and command line, weakest first
-  int64_t steps = 0;                         // --steps N: also scales the warm-up; 0: not given
-  int64_t length = 0;                        // --length N; 0: not given
+  std::vector<ValueLayer> layers;  // experiment files and command line, weakest first
+  int64_t steps = 0;               // --steps N: also scales the warm-up; 0: not given
+  int64_t length = 0;              // --length N; 0: not given
 };
 
 // Everything a plan's names stand for.

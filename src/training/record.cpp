@@ -20,16 +20,24 @@ std::string utc_now() {
 
 Json data_json(const data::DataInfo& info) {
   Json sizes = Json::object(), dropped = Json::array();
-  for (const data::Split split : data::kAllSplits) sizes[data::split_name(split)] = info.sizes[static_cast<size_t>(split)];
+  for (const data::Split split : data::kAllSplits)
+    sizes[data::split_name(split)] = info.sizes[static_cast<size_t>(split)];
   for (const data::Dropped& item : info.dropped)
     dropped.push_back({{"split", data::split_name(item.split)}, {"reason", item.reason}, {"count", item.count}});
-  return {{"sha256", info.sha256}, {"origin", info.origin}, {"sizes", sizes}, {"dropped", dropped}, {"details", info.details}};
+  return {{"sha256", info.sha256},
+          {"origin", info.origin},
+          {"sizes", sizes},
+          {"dropped", dropped},
+          {"details", info.details}};
 }
 
 Json evaluation_json(const Evaluation& evaluation) {
   // Standard error over examples, of this one model: no substitute for the spread over seeds.
   const double p = evaluation.accuracy, n = static_cast<double>(evaluation.examples);
-  return {{"accuracy", p}, {"loss", evaluation.loss}, {"examples", evaluation.examples}, {"accuracy_stderr", std::sqrt(p * (1 - p) / n)}};
+  return {{"accuracy", p},
+          {"loss", evaluation.loss},
+          {"examples", evaluation.examples},
+          {"accuracy_stderr", std::sqrt(p * (1 - p) / n)}};
 }
 
 }  // namespace
@@ -40,6 +48,16 @@ double quantile(std::vector<double> values, double p) {
   const double place = p * static_cast<double>(values.size() - 1);
   const size_t low = static_cast<size_t>(place), high = std::min(low + 1, values.size() - 1);
   return values[low] + (values[high] - values[low]) * (place - static_cast<double>(low));
+}
+
+void write_predictions(const Path& path, const std::vector<Prediction>& predictions) {
+  write_file_atomically(path, [&](const ByteSink& sink) {
+    std::string header = "index,label,prediction";
+    for (size_t i = 0; i < predictions.front().scores.size(); ++i) header += fmt::format(",score_{}", i);
+    sink(header + "\n");
+    for (const Prediction& row : predictions)
+      sink(fmt::format("{},{},{},{:.6g}\n", row.index, row.label, row.prediction, fmt::join(row.scores, ",")));
+  });
 }
 
 Json make_record(const RunPlan& plan, const RunOptions& options, const RunFacts& facts) {
@@ -57,16 +75,20 @@ Json make_record(const RunPlan& plan, const RunOptions& options, const RunFacts&
   record["chance"] = facts.test ? Json(facts.chance) : Json();
   record["parameters"] = facts.parameters;
   record["flops_per_example"] = facts.flops_forward;
-  record["flops"] = {{"forward_per_example", facts.flops_forward}, {"training_per_example", 3 * facts.flops_forward},
-                     {"length", facts.padded_len}, {"counts", "matrix products, multiply-add = 2, formula of the model; backward = 2 x forward"}};
+  record["flops"] = {{"forward_per_example", facts.flops_forward},
+                     {"training_per_example", 3 * facts.flops_forward},
+                     {"length", facts.padded_len},
+                     {"counts", "matrix products, multiply-add = 2, formula of the model; backward = 2 x forward"}};
   const auto rate = [&](double p) {
     const double seconds = quantile(facts.step_seconds, p);
     return seconds > 0 ? facts.examples_per_step / seconds : 0.0;
   };
   record["examples_per_s"] = rate(0.5);
   record["speed"] = {{"examples_per_s", {{"p10", rate(0.9)}, {"median", rate(0.5)}, {"p90", rate(0.1)}}},
-                     {"step_ms", {{"p10", 1e3 * quantile(facts.step_seconds, 0.1)}, {"median", 1e3 * quantile(facts.step_seconds, 0.5)},
-                                  {"p90", 1e3 * quantile(facts.step_seconds, 0.9)}}},
+                     {"step_ms",
+                      {{"p10", 1e3 * quantile(facts.step_seconds, 0.1)},
+                       {"median", 1e3 * quantile(facts.step_seconds, 0.5)},
+                       {"p90", 1e3 * quantile(facts.step_seconds, 0.9)}}},
                      {"timed_steps", facts.step_seconds.size()},
                      {"page_faults_per_step", facts.page_faults_per_step}};
   record["train_seconds"] = facts.train_seconds;
@@ -77,7 +99,8 @@ Json make_record(const RunPlan& plan, const RunOptions& options, const RunFacts&
   record["kernels"] = options.kernels;
   record["deterministic"] = options.deterministic;
   record["steps"] = {{"done", facts.steps_done}, {"planned", facts.steps_planned}};
-  record["selection"] = {{"rule", plan.options.values.value("training.selection", "")}, {"split", "dev"},
+  record["selection"] = {{"rule", plan.options.values.value("training.selection", "")},
+                         {"split", "dev"},
                          {"best", facts.state.value("best", Json())}};
   record["dev"] = facts.state.value("dev_points", Json::array());
   record["test"] = facts.test ? evaluation_json(*facts.test) : Json();

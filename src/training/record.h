@@ -9,25 +9,28 @@ inline constexpr int64_t kRecordSchema = 1;
 
 // What the trainer knows at an ending; fields that were never reached stay at their defaults.
 struct RunFacts {
-  std::string status;              // completed, stopped, interrupted, diverged, out-of-memory, failed
-  std::string message;             // of the failure
+  std::string status;   // completed, stopped, interrupted, diverged, out-of-memory, failed
+  std::string message;  // of the failure
   std::optional<data::DataInfo> data;
   int64_t parameters = 0;
-  double flops_forward = 0;        // per example, at the padded length
+  double flops_forward = 0;  // per example, at the padded length
   int64_t padded_len = 0;
   std::string backend;
   int64_t steps_done = 0, steps_planned = 0;
-  std::vector<double> step_seconds;       // of this process, warm-up excluded
+  std::vector<double> step_seconds;  // of this process, warm-up excluded
   double examples_per_step = 0;
   double train_seconds = 0, evaluation_seconds = 0;
-  double page_faults_per_step = 0;        // median over the log's intervals of this process
-  Json state = Json::object();            // dev points, best, skipped steps, resumptions
+  double page_faults_per_step = 0;  // median over the log's intervals of this process
+  Json state = Json::object();      // dev points, best, skipped steps, resumptions
   std::optional<Evaluation> test;
-  double chance = 0;                      // share of the most frequent class in the test split
+  double chance = 0;  // share of the most frequent class in the test split
 };
 
 // p in [0, 1] of the sorted values, linearly interpolated; 0 for none.
 [[nodiscard]] double quantile(std::vector<double> values, double p);
+
+// CSV: index, label, prediction and one score (logit) per class. There is at least one prediction.
+void write_predictions(const Path& path, const std::vector<Prediction>& predictions);
 
 [[nodiscard]] Json make_record(const RunPlan& plan, const RunOptions& options, const RunFacts& facts);
 

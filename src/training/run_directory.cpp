@@ -44,17 +44,18 @@ std::string header_sha256(const std::string& state, const std::map<std::string, 
 Checkpoint read_checkpoint(const Path& path) {
   TensorFile file = read_tensor_file(path);
   const auto text = file.metadata.find("state");
-  XF_CHECK(text != file.metadata.end() && file.metadata.contains("content_sha256"), DataError, "{}: not a checkpoint: its header has no state",
-           path.string());
+  XF_CHECK(text != file.metadata.end() && file.metadata.contains("content_sha256"), DataError,
+           "{}: not a checkpoint: its header has no state", path.string());
   const auto hash = file.metadata.find("header_sha256");
   XF_CHECK(hash != file.metadata.end() && hash->second == header_sha256(text->second, file.tensors), DataError,
            "{}: damaged: its header is not what was written", path.string());
   Checkpoint result;
   result.state = Json::parse(text->second, nullptr, /*allow_exceptions=*/false);
-  XF_CHECK(result.state.is_object() && result.state.contains("step"), DataError, "{}: the state in its header is damaged", path.string());
+  XF_CHECK(result.state.is_object() && result.state.contains("step"), DataError,
+           "{}: the state in its header is damaged", path.string());
   const int64_t format = result.state.value("format", int64_t{0});
-  XF_CHECK(format == kCheckpointFormat, DataError, "{}: written in checkpoint format {}, this program reads {}", path.string(), format,
-           kCheckpointFormat);
+  XF_CHECK(format == kCheckpointFormat, DataError, "{}: written in checkpoint format {}, this program reads {}",
+           path.string(), format, kCheckpointFormat);
   result.step = result.state["step"];
   result.tensors = std::move(file.tensors);
   return result;
@@ -78,26 +79,29 @@ Json read_json_file(const Path& path) {
 }
 
 Json read_plan(const Path& run_folder) {
-  XF_CHECK(std::filesystem::exists(run_folder / "plan.json"), UserError, "{} is no run directory: it has no plan.json", run_folder.string());
+  XF_CHECK(std::filesystem::exists(run_folder / "plan.json"), UserError, "{} is no run directory: it has no plan.json",
+           run_folder.string());
   return read_json_file(run_folder / "plan.json");
 }
 
-RunDirectory::RunDirectory(Path folder, const Json& plan, Resume resume, const std::function<void(const std::string&)>& warn)
+RunDirectory::RunDirectory(Path folder, const Json& plan, Resume resume,
+                           const std::function<void(const std::string&)>& warn)
     : folder_(std::move(folder)), warn_(warn) {
   std::error_code error;
   const bool existed = std::filesystem::exists(folder_ / "plan.json");
-  XF_CHECK(existed || resume != Resume::kMust, UserError, "--resume must: {} holds no run to go on with", folder_.string());
+  XF_CHECK(existed || resume != Resume::kMust, UserError, "--resume must: {} holds no run to go on with",
+           folder_.string());
   std::filesystem::create_directories(folder_ / "checkpoints", error);
   XF_CHECK(!error, ResourceError, "{}: cannot make the run directory: {}", folder_.string(), error.message());
   if (auto lock = FileLock::try_lock(folder_ / "lock")) lock_.emplace(std::move(*lock));
-  XF_CHECK(lock_.has_value(), UserError, "{}: another process is running in this directory; give another --out, or wait for it",
-           folder_.string());
+  XF_CHECK(lock_.has_value(), UserError,
+           "{}: another process is running in this directory; give another --out, or wait for it", folder_.string());
   if (existed) {
     const auto differences = plan_differences(read_plan(folder_), plan);
-    XF_CHECK(differences.empty(), UserError, "{} holds a run of another plan; give another --out. What differs:\n  {}", folder_.string(),
-             fmt::join(differences, "\n  "));
-    XF_CHECK(resume != Resume::kNever, UserError, "--resume never: {} already holds a run of this plan; give another --out or remove it",
-             folder_.string());
+    XF_CHECK(differences.empty(), UserError, "{} holds a run of another plan; give another --out. What differs:\n  {}",
+             folder_.string(), fmt::join(differences, "\n  "));
+    XF_CHECK(resume != Resume::kNever, UserError,
+             "--resume never: {} already holds a run of this plan; give another --out or remove it", folder_.string());
     if (std::filesystem::exists(record_path())) {
       Json record = read_json_file(record_path());
       if (record.value("status", "") == "completed") finished_ = std::move(record);
@@ -109,7 +113,8 @@ RunDirectory::RunDirectory(Path folder, const Json& plan, Resume resume, const s
   log_.emplace(folder_ / "log.jsonl");
 }
 
-std::optional<Checkpoint> newest_checkpoint(const Path& run_folder, const std::function<void(const std::string&)>& warn) {
+std::optional<Checkpoint> newest_checkpoint(const Path& run_folder,
+                                            const std::function<void(const std::string&)>& warn) {
   for (const int64_t step : checkpoint_steps(run_folder)) {
     try {
       return read_checkpoint(checkpoint_path(run_folder, step));
@@ -139,7 +144,8 @@ void RunDirectory::save_checkpoint(int64_t step, const NamedTensors& tensors, Js
   state["log_bytes"] = log_bytes();
   const Path path = checkpoint_path(folder_, step);
   const std::string text = state.dump();
-  write_tensor_file(path, tensors, {{"state", text}, {"header_sha256", header_sha256(text, {tensors.begin(), tensors.end()})}});
+  write_tensor_file(path, tensors,
+                    {{"state", text}, {"header_sha256", header_sha256(text, {tensors.begin(), tensors.end()})}});
   static_cast<void>(read_checkpoint(path));  // throws before anything older is removed
   const std::vector<int64_t> steps = checkpoint_steps(folder_);
   // Newer ones are damaged, or the run would have gone on from them; they must not count as the previous one.

@@ -19,12 +19,13 @@ enum class Resume { kAuto, kNever, kMust };
 // A moment of a run that can be gone on from.
 struct Checkpoint {
   int64_t step = 0;
-  Json state = Json::object();                   // counters, dev points, plan, data hash, bytes of the log
-  std::map<std::string, at::Tensor> tensors;     // "model.*", "best.*", "optimizer.*", "meter"
+  Json state = Json::object();                // counters, dev points, plan, data hash, bytes of the log
+  std::map<std::string, at::Tensor> tensors;  // "model.*", "best.*", "optimizer.*", "meter"
 };
 
 // The newest whole checkpoint of a run that this process need not own.
-[[nodiscard]] std::optional<Checkpoint> newest_checkpoint(const Path& run_folder, const std::function<void(const std::string&)>& warn);
+[[nodiscard]] std::optional<Checkpoint> newest_checkpoint(const Path& run_folder,
+                                                          const std::function<void(const std::string&)>& warn);
 
 class RunDirectory {
  public:

@@ -45,7 +45,8 @@ ScheduleValues schedule_at(const ScheduleOptions& options, int64_t step) {
     const double turn = past - std::floor(past);
     return {options.learning_rate * ramp * 0.5 * (1 + std::cos(std::numbers::pi * turn)), options.beta1};
   }
-  if (options.name == "constant") return {options.learning_rate * (options.warmup > 0 ? std::min(1.0, (t + 1) / warmup) : 1.0), options.beta1};
+  if (options.name == "constant")
+    return {options.learning_rate * (options.warmup > 0 ? std::min(1.0, (t + 1) / warmup) : 1.0), options.beta1};
   throw InternalError("unknown schedule " + options.name);
 }
 

@@ -8,12 +8,12 @@
 namespace xformer::training {
 
 struct ScheduleOptions {
-  std::string name = "constant";   // one of schedule_names()
-  double learning_rate = 1e-3;     // peak (onecycle_linear), base (rsqrt, cosine) or the rate (constant)
-  int64_t warmup = 0;              // steps
-  int64_t steps = 1;               // of the whole schedule
-  double beta1 = 0.9;              // where it is not cycled
-  bool cycle_beta1 = false;        // onecycle_linear: 0.95 -> 0.85 at the peak -> 0.95
+  std::string name = "constant";  // one of schedule_names()
+  double learning_rate = 1e-3;    // peak (onecycle_linear), base (rsqrt, cosine) or the rate (constant)
+  int64_t warmup = 0;             // steps
+  int64_t steps = 1;              // of the whole schedule
+  double beta1 = 0.9;             // where it is not cycled
+  bool cycle_beta1 = false;       // onecycle_linear: 0.95 -> 0.85 at the peak -> 0.95
 };
 
 struct ScheduleValues {

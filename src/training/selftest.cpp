@@ -46,7 +46,12 @@ models::ModelRequest tiny_model(const std::string& name) {
   const models::FamilyDescriptor& family = models::all_families().get("encoder");
   request.model_options = Json::object();
   for (const OptionInfo& option : family.options) request.model_options[option.name] = option.fallback;
-  request.model_options.update({{"dim", 32}, {"head_dim", 16}, {"ff_dim", 32}, {"classifier_dim", 32}, {"dropout", 0.05}, {"attention_dropout", 0.05}});
+  request.model_options.update({{"dim", 32},
+                                {"head_dim", 16},
+                                {"ff_dim", 32},
+                                {"classifier_dim", 32},
+                                {"dropout", 0.05},
+                                {"attention_dropout", 0.05}});
   request.seed = 11;
   return request;
 }
@@ -79,19 +84,23 @@ bool SelftestReport::passed() const {
 
 SelftestReport run_selftest() {
   SelftestReport report;
-  const auto claim = [&](std::string text, bool passed, std::string detail) { report.items.push_back({std::move(text), passed, std::move(detail)}); };
+  const auto claim = [&](std::string text, bool passed, std::string detail) {
+    report.items.push_back({std::move(text), passed, std::move(detail)});
+  };
 
   const at::Tensor x = at::ones({16, 1000});
   kernels::DropoutStream stream(5);
   stream.set_step(3);
   claim("the dropout kernel drops what its definition drops",
-        kernels::dropout(x, 0.1, stream.state, 2).equal(kernels::dropout_reference(x, 0.1, stream.state, 2)), "16,000 elements");
+        kernels::dropout(x, 0.1, stream.state, 2).equal(kernels::dropout_reference(x, 0.1, stream.state, 2)),
+        "16,000 elements");
 
   std::string text;
   for (const std::string& name : attention::all_names()) {
     const std::vector<double> first = losses_of(name, 120), second = losses_of(name, 120);
     const bool learns = first.back() < 0.8 * first.front();
-    claim(name + " learns, twice the same way", learns && first == second, fmt::format("loss {:.3f} -> {:.3f}", first.front(), first.back()));
+    claim(name + " learns, twice the same way", learns && first == second,
+          fmt::format("loss {:.3f} -> {:.3f}", first.front(), first.back()));
     for (const double loss : first) text += fmt::format("{:.4e} ", loss);
   }
   report.fingerprint = sha256(text).substr(0, 16);

@@ -5,7 +5,8 @@
 
 namespace xformer::training {
 
-PrecisionScope::PrecisionScope(const std::string& precision, at::Device device) : device_(device.type()), active_(precision == "bf16") {
+PrecisionScope::PrecisionScope(const std::string& precision, at::Device device)
+    : device_(device.type()), active_(precision == "bf16") {
   if (!active_) return;
   before_ = at::autocast::is_autocast_enabled(device_);
   at::autocast::set_autocast_dtype(device_, at::kBFloat16);
@@ -67,7 +68,11 @@ void TrainStep::run(const data::HostBatch& batch, int64_t step, const ScheduleVa
 StepSums TrainStep::read_and_reset() {
   const at::Tensor host = meter_.cpu();
   const double* sums = host.const_data_ptr<double>();
-  StepSums result{sums[0], sums[1], sums[2], optimizer_.gradient_norm().item<double>(), static_cast<int64_t>(sums[3]),
+  StepSums result{sums[0],
+                  sums[1],
+                  sums[2],
+                  optimizer_.gradient_norm().item<double>(),
+                  static_cast<int64_t>(sums[3]),
                   static_cast<int64_t>(sums[4])};
   meter_.narrow(0, 0, 3).zero_();
   return result;

@@ -25,8 +25,8 @@ class PrecisionScope {
 // Sums since the last reading.
 struct StepSums {
   double loss = 0, correct = 0, rows = 0;
-  double gradient_norm = 0;      // of the last step
-  int64_t skipped = 0;           // steps without update since the start of the run
+  double gradient_norm = 0;  // of the last step
+  int64_t skipped = 0;       // steps without update since the start of the run
   int64_t skipped_in_a_row = 0;
 };
 
@@ -47,7 +47,7 @@ class TrainStep {
   at::Device device_;
   AdamW optimizer_;
   tasks::DeviceBatch batch_;
-  at::Tensor meter_;   // float64 [5]
+  at::Tensor meter_;  // float64 [5]
 };
 
 }  // namespace xformer::training

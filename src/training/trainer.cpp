@@ -1,20 +1,19 @@
 #include "training/trainer.h"
 
 #include <ATen/Functions.h>
-#include <c10/util/Exception.h>
 
 #include <chrono>
-#include <fstream>
 
 #include "kernels/policy.h"
 #include "tensor/memory.h"
+#include "tensor/torch_errors.h"
 #include "training/record.h"
 
 namespace xformer::training {
 
 namespace {
 
-constexpr size_t kWarmupSteps = 3;   // of a process, left out of the speeds
+constexpr size_t kWarmupSteps = 3;  // of a process, left out of the speeds
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -70,12 +69,20 @@ class Run {
 
   void open_data() {
     const data::DatasetDescriptor& dataset = data::datasets().get(plan_.task);
-    source_ = dataset.open(plan_.group("data"), options_.data, observer_.data_progress());
+    const ProgressCallback show = observer_.data_progress();
+    source_ =
+        dataset.open(plan_.group("data"), options_.data, [&](std::string_view what, uint64_t done, uint64_t total) {
+          show(what, done, total);
+          if (options_.stop_requested())
+            throw Interrupted("stopped by a signal while the data was made ready; the same command goes on");
+        });
     facts_.data = source_->info();
     const int64_t duplicates = facts_.data->details.value("duplicates_across_splits", int64_t{0});
     if (duplicates > 0)
-      observer_.on_message(fmt::format("warning: {} examples occur in more than one split; `xformer data check` names them", duplicates));
-    order_ = {training_.batch, padded_len(plan_), training_.buckets, derive_seed(static_cast<uint64_t>(plan_.seed), "order"), true};
+      observer_.on_message(fmt::format(
+          "warning: {} examples occur in more than one split; `xformer data check` names them", duplicates));
+    order_ = {training_.batch, padded_len(plan_), training_.buckets,
+              derive_seed(static_cast<uint64_t>(plan_.seed), "order"), true};
     last_step_ = training_.steps;
     if (training_.epochs > 0)
       last_step_ = training_.epochs * data::BatchOrder(*source_, data::Split::kTrain, order_).batches_per_epoch();
@@ -87,7 +94,8 @@ class Run {
     model_ = build_model(plan_);
     model_->to(options_.device);
     step_runner_ = std::make_unique<TrainStep>(*model_, training_, options_.device);
-    schedule_ = {training_.schedule, training_.learning_rate, training_.warmup, last_step_, training_.beta1, training_.cycle_beta1};
+    schedule_ = {training_.schedule, training_.learning_rate, training_.warmup,
+                 last_step_,         training_.beta1,         training_.cycle_beta1};
     facts_.parameters = models::parameter_count(*model_);
     facts_.flops_forward = model_->cost(1, order_.padded_len).flops_executed;
     facts_.examples_per_step = static_cast<double>(training_.batch);
@@ -100,13 +108,15 @@ class Run {
     if (checkpoint) {
       const std::string before = checkpoint->state.value("data_sha256", "");
       XF_CHECK(before == facts_.data->sha256, DataError,
-               "{}: this run was begun with data of SHA-256 {}, but the data found now has {}; give the same --data, or another --out",
+               "{}: this run was begun with data of SHA-256 {}, but the data found now has {}; give the same --data, "
+               "or another --out",
                directory_.folder().string(), before, facts_.data->sha256);
       restore(*checkpoint);
     }
     directory_.truncate_log(checkpoint ? checkpoint->state.value("log_bytes", uint64_t{0}) : 0);
     if (!checkpoint)
-      directory_.log({{"event", "start"}, {"plan", plan_.hash()}, {"seed", plan_.seed}, {"data_sha256", facts_.data->sha256}});
+      directory_.log(
+          {{"event", "start"}, {"plan", plan_.hash()}, {"seed", plan_.seed}, {"data_sha256", facts_.data->sha256}});
     if (begun) {
       state_["resumed_at"].push_back(step_);
       directory_.log({{"event", "resumed"}, {"step", step_}});
@@ -133,7 +143,8 @@ class Run {
     copy("", {{"meter", step_runner_->meter()}});
     // In the model's order, so that the next checkpoint has the bytes it would have had.
     for (const auto& [name, tensor] : models::state(*model_))
-      if (const auto best = checkpoint.tensors.find("best." + name); best != checkpoint.tensors.end()) best_.emplace_back(name, best->second);
+      if (const auto best = checkpoint.tensors.find("best." + name); best != checkpoint.tensors.end())
+        best_.emplace_back(name, best->second);
     step_ = checkpoint.step;
     state_ = checkpoint.state;
     facts_.train_seconds = state_.value("train_seconds", 0.0);
@@ -145,7 +156,8 @@ class Run {
     NamedTensors tensors;
     for (const auto& [name, tensor] : models::state(*model_)) tensors.emplace_back("model." + name, tensor);
     for (const auto& [name, tensor] : best_) tensors.emplace_back("best." + name, tensor);
-    for (const auto& [name, tensor] : step_runner_->optimizer().state()) tensors.emplace_back("optimizer." + name, tensor);
+    for (const auto& [name, tensor] : step_runner_->optimizer().state())
+      tensors.emplace_back("optimizer." + name, tensor);
     tensors.emplace_back("meter", step_runner_->meter());
     state_["evaluated_step"] = evaluated_step_;
     state_["data_sha256"] = facts_.data->sha256;
@@ -156,7 +168,8 @@ class Run {
   }
 
   void train_one() {
-    if (!batches_) batches_ = std::make_unique<data::Prefetcher>(*source_, data::Split::kTrain, order_, step_, last_step_);
+    if (!batches_)
+      batches_ = std::make_unique<data::Prefetcher>(*source_, data::Split::kTrain, order_, step_, last_step_);
     const auto start = std::chrono::steady_clock::now();
     const data::HostBatch& batch = batches_->next();
     step_runner_->run(batch, step_, schedule_at(schedule_, step_));
@@ -185,7 +198,8 @@ class Run {
     point.live_bytes = host_memory().live_bytes;
     point.peak_bytes = host_memory().peak_bytes;
     point.page_faults_per_step = static_cast<double>(faults - interval_faults_) / steps;
-    if (steps_of_process_ > kWarmupSteps + static_cast<size_t>(interval_steps_)) page_faults_.push_back(point.page_faults_per_step);
+    if (steps_of_process_ > kWarmupSteps + static_cast<size_t>(interval_steps_))
+      page_faults_.push_back(point.page_faults_per_step);
     directory_.log({{"event", "train"},
                     {"step", step_},
                     {"loss", point.loss},
@@ -202,9 +216,11 @@ class Run {
     interval_faults_ = faults;
     state_["skipped_steps"] = sums.skipped;
     if (sums.skipped_in_a_row > training_.max_skips)
-      throw Diverged(fmt::format("the gradient was not finite for {} steps in a row up to step {} (training.max_skips is {}); {}",
-                                 sums.skipped_in_a_row, step_, training_.max_skips,
-                                 saved_step_ < 0 ? "there is no checkpoint yet" : fmt::format("the last checkpoint is of step {}", saved_step_)));
+      throw Diverged(
+          fmt::format("the gradient was not finite for {} steps in a row up to step {} (training.max_skips is {}); {}",
+                      sums.skipped_in_a_row, step_, training_.max_skips,
+                      saved_step_ < 0 ? "there is no checkpoint yet"
+                                      : fmt::format("the last checkpoint is of step {}", saved_step_)));
   }
 
   // False when a stop was requested on the way.
@@ -255,7 +271,9 @@ class Run {
     request.padded_len = order_.padded_len;
     request.precision = training_.precision;
     request.stop_requested = options_.stop_requested;
-    request.progress = [this, what = data::split_name(split)](int64_t done, int64_t total) { observer_.on_evaluating(what, done, total); };
+    request.progress = [this, what = data::split_name(split)](int64_t done, int64_t total) {
+      observer_.on_evaluating(what, done, total);
+    };
     return request;
   }
 
@@ -274,25 +292,21 @@ class Run {
     facts_.evaluation_seconds += result->seconds;
     facts_.test = *result;
     std::map<int64_t, double> labels;
-    for (const Prediction& prediction : predictions) facts_.chance = std::max(facts_.chance, ++labels[prediction.label]);
+    for (const Prediction& prediction : predictions)
+      facts_.chance = std::max(facts_.chance, ++labels[prediction.label]);
     facts_.chance /= static_cast<double>(predictions.size());
-    write_predictions(predictions);
-    write_tensor_file(directory_.folder() / "model.safetensors", models::state(*model_),
-                      {{"plan", plan_.to_json().dump()}, {"step", state_["best"].is_null() ? "" : state_["best"]["step"].dump()}});
-    directory_.log({{"event", "test"}, {"step", step_}, {"accuracy", result->accuracy}, {"loss", result->loss}, {"examples", result->examples}});
+    write_predictions(directory_.folder() / "predictions.csv", predictions);
+    write_tensor_file(
+        directory_.folder() / "model.safetensors", models::state(*model_),
+        {{"plan", plan_.to_json().dump()}, {"step", state_["best"].is_null() ? "" : state_["best"]["step"].dump()}});
+    directory_.log({{"event", "test"},
+                    {"step", step_},
+                    {"accuracy", result->accuracy},
+                    {"loss", result->loss},
+                    {"examples", result->examples}});
     directory_.log({{"event", "finished"}, {"step", step_}});
     observer_.on_test(*result);
     return true;
-  }
-
-  void write_predictions(const std::vector<Prediction>& predictions) {
-    write_file_atomically(directory_.folder() / "predictions.csv", [&](const ByteSink& sink) {
-      std::string header = "index,label,prediction";
-      for (size_t i = 0; i < predictions.front().scores.size(); ++i) header += fmt::format(",score_{}", i);
-      sink(header + "\n");
-      for (const Prediction& row : predictions)
-        sink(fmt::format("{},{},{},{:.6g}\n", row.index, row.label, row.prediction, fmt::join(row.scores, ",")));
-    });
   }
 
   void interrupted() {
@@ -306,7 +320,8 @@ class Run {
     if (saved_step_ != step_) save();
     directory_.sync_log();
     facts_.status = "stopped";
-    facts_.message = fmt::format("--stop-after {} reached at step {}; the same command without it goes on", options_.stop_after, step_);
+    facts_.message = fmt::format("--stop-after {} reached at step {}; the same command without it goes on",
+                                 options_.stop_after, step_);
   }
 
   const RunPlan& plan_;
@@ -331,33 +346,12 @@ class Run {
   std::vector<double> page_faults_;
 };
 
-// LibTorch's exceptions in the project's kinds.
-[[noreturn]] void rethrow_translated() {
-  try {
-    throw;
-  } catch (const Error&) {
-    throw;
-  } catch (const c10::OutOfMemoryError& error) {
-    throw ResourceError(fmt::format("out of memory: {}", error.what_without_backtrace()));
-  } catch (const std::bad_alloc&) {
-    throw ResourceError("out of memory on the host; a smaller --micro-batch needs less");
-  } catch (const c10::Error& error) {
-    const std::string text = error.what_without_backtrace();
-    if (text.find("DefaultCPUAllocator") != std::string::npos || text.find("out of memory") != std::string::npos)
-      throw ResourceError(fmt::format("out of memory: {}; a smaller --micro-batch needs less", text));
-    throw InternalError(fmt::format("LibTorch: {}", text));
-  } catch (const std::filesystem::filesystem_error& error) {
-    throw ResourceError(error.what());
-  } catch (const std::exception& error) {
-    throw InternalError(error.what());
-  }
-}
-
 }  // namespace
 
 Json train(const RunPlan& plan, const RunOptions& options, Observer& observer) {
   kernels::set_policy(kernels::parse_policy(options.kernels));
-  RunDirectory directory(options.out, plan.to_json(), options.resume, [&](const std::string& text) { observer.on_message("warning: " + text); });
+  RunDirectory directory(options.out, plan.to_json(), options.resume,
+                         [&](const std::string& text) { observer.on_message("warning: " + text); });
   if (directory.finished_record()) return *directory.finished_record();
   Run run(plan, options, observer, directory);
   const auto write_record = [&] {
@@ -373,8 +367,10 @@ Json train(const RunPlan& plan, const RunOptions& options, Observer& observer) {
     }
   } catch (const Error& error) {
     run.facts().message = error.what();
-    run.facts().status = error.code() == ExitCode::kDiverged ? "diverged"
-                         : std::string(error.what()).starts_with("out of memory") ? "out-of-memory" : "failed";
+    run.facts().status = error.code() == ExitCode::kDiverged                      ? "diverged"
+                         : error.code() == ExitCode::kInterrupted                 ? "interrupted"
+                         : std::string(error.what()).starts_with("out of memory") ? "out-of-memory"
+                                                                                  : "failed";
     try {
       write_record();
     } catch (const Error& second) {

@@ -8,7 +8,7 @@ namespace xformer::training {
 
 // Where and how a plan is run; nothing here changes what is computed but device, threads and determinism.
 struct RunOptions {
-  Path out;                      // the run's directory
+  Path out;  // the run's directory
   data::DataLocation data;
   at::Device device = at::kCPU;
   bool deterministic = true;
@@ -16,8 +16,8 @@ struct RunOptions {
   int64_t stop_after = 0;        // end early at this step under the unchanged plan; 0: never
   int64_t checkpoint_every = 0;  // 0: at every dev evaluation
   Resume resume = Resume::kAuto;
-  std::string command;           // as recorded: paths replaced by <data> and <out>
-  std::function<bool()> stop_requested = [] { return false; };   // a signal came
+  std::string command;                                          // as recorded: paths replaced by <data> and <out>
+  std::function<bool()> stop_requested = [] { return false; };  // a signal came
 };
 
 struct TrainPoint {
@@ -31,20 +31,25 @@ struct TrainPoint {
 class Observer {
  public:
   virtual ~Observer() = default;
-  virtual void on_message(const std::string& line) { (void)line; }             // worth keeping on the screen
+  virtual void on_message(const std::string& line) { (void)line; }  // worth keeping on the screen
   virtual void on_start(const RunPlan& plan, int64_t parameters, double flops, int64_t first_step, int64_t steps) {
     (void)plan, (void)parameters, (void)flops, (void)first_step, (void)steps;
   }
   virtual void on_step(int64_t step, int64_t steps) { (void)step, (void)steps; }
   virtual void on_train(const TrainPoint& point) { (void)point; }
-  virtual void on_evaluating(const std::string& what, int64_t done, int64_t total) { (void)what, (void)done, (void)total; }
+  virtual void on_evaluating(const std::string& what, int64_t done, int64_t total) {
+    (void)what, (void)done, (void)total;
+  }
   virtual void on_dev(int64_t step, const Evaluation& dev, bool best) { (void)step, (void)dev, (void)best; }
   virtual void on_test(const Evaluation& test) { (void)test; }
-  virtual ProgressCallback data_progress() { return [](std::string_view, uint64_t, uint64_t) {}; }
+  virtual ProgressCallback data_progress() {
+    return [](std::string_view, uint64_t, uint64_t) {};
+  }
 };
 
-// Runs until the plan is done, `stop_after` is reached or a stop is requested (Interrupted is thrown after saving). Returns
-// the record, which also lies in <out>/record.json, as it does after every failure. A finished run is not run again.
+// Runs until the plan is done, `stop_after` is reached or a stop is requested (Interrupted is thrown after saving).
+// Returns the record, which also lies in <out>/record.json, as it does after every failure. A finished run is not run
+// again.
 Json train(const RunPlan& plan, const RunOptions& options, Observer& observer);
 
 }  // namespace xformer::training

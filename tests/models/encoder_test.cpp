@@ -10,13 +10,15 @@ namespace xformer::models {
 
 namespace {
 
-ModelRequest small(const std::string& attention_name, const Json& model_options = Json::object(), const Json& attention_options = Json::object()) {
+ModelRequest small(const std::string& attention_name, const Json& model_options = Json::object(),
+                   const Json& attention_options = Json::object()) {
   ModelRequest request;
   request.input = {13, 16};
   request.output = {10};
   request.attention = attention::resolve(attention_name);
   for (const OptionInfo& option : request.attention.options()) request.attention_options[option.name] = option.fallback;
-  for (const OptionInfo& option : all_families().get("encoder").options) request.model_options[option.name] = option.fallback;
+  for (const OptionInfo& option : all_families().get("encoder").options)
+    request.model_options[option.name] = option.fallback;
   request.model_options.update({{"dim", 16}, {"head_dim", 8}, {"ff_dim", 32}, {"classifier_dim", 24}});
   request.model_options.update(model_options);
   request.attention_options.update(attention_options);
@@ -61,7 +63,9 @@ class TracingMixer : public attention::SequenceMixer {
 
 class BlockOfOnes : public attention::LayerBlock {
  public:
-  at::Tensor forward(const at::Tensor& x, const SequenceMask&, attention::Carry&) override { return at::ones_like(x) + 0 * x; }
+  at::Tensor forward(const at::Tensor& x, const SequenceMask&, attention::Carry&) override {
+    return at::ones_like(x) + 0 * x;
+  }
   [[nodiscard]] attention::Cost cost(int64_t, int64_t) const override { return {}; }
 };
 
@@ -96,7 +100,8 @@ TEST_CASE("what stands at padded positions changes nothing") {
 TEST_CASE("every trained tensor gets a gradient, in both lineages") {
   for (const std::string& name : attention::all_names()) {
     for (const char* init : {"mlpen", "glra"}) {
-      const auto model = build(small(name, {{"init", init}, {"dropout", 0.0}, {"attention_dropout", 0.0}, {"positions", "learned"}}));
+      const auto model =
+          build(small(name, {{"init", init}, {"dropout", 0.0}, {"attention_dropout", 0.0}, {"positions", "learned"}}));
       model->train();
       at::cross_entropy_loss(model->forward(ragged()), at::tensor({1, 2, 3}, at::kLong)).backward();
       for (const auto& [key, tensor] : trainable(*model)) {
@@ -130,7 +135,8 @@ TEST_CASE("a parameter shared by layers is listed, trained and counted once") {
 }
 
 TEST_CASE("parameters of the mlpen softmax model at LRA size are those of the recipe") {
-  ModelRequest request = small("softmax", {{"dim", 64}, {"head_dim", 32}, {"ff_dim", 128}, {"classifier_dim", 128}, {"vocabulary_rows", 32}});
+  ModelRequest request = small(
+      "softmax", {{"dim", 64}, {"head_dim", 32}, {"ff_dim", 128}, {"classifier_dim", 128}, {"vocabulary_rows", 32}});
   request.input = {2000, 16};
   const auto model = build(request);
   // 32 x 64 ids, 2,048 x 64 positions; per layer 16,640 attention (attention-core 7), 16,576 feed-forward, 256 norms;

@@ -187,6 +187,24 @@ TEST_CASE("killed runs end in the bits of one that never was", "[kill]") {
   CHECK(all.stops >= 1);
 }
 
+TEST_CASE("a run killed before its first checkpoint begins again, with a whole log", "[kill]") {
+  const Place place;
+  const Words command = tiny("linear", "--steps 60 --set training.eval_every=60 --set training.log_every=1");
+  REQUIRE(place.command(Words{program_path()} + command + "--out reference").code == 0);
+  {
+    Process process(Words{program_path()} + command + "--out run", place.path(), place.environment());
+    while (!process.ended() && !contains(scratch::get(place / "run" / "log.jsonl"), "\"train\"")) {
+    }
+    process.send(SIGKILL);
+    REQUIRE(process.wait() == -SIGKILL);
+  }
+  REQUIRE(checkpoints_of(place / "run").empty());
+  const Outcome rest = place.command(Words{program_path()} + command + "--out run");
+  REQUIRE(rest.code == 0);
+  CHECK(resumed_steps(place / "run") == std::vector<int64_t>{0});
+  check_same_end(place / "run", place / "reference");
+}
+
 TEST_CASE("SIGTERM and SIGINT save, say so with code 6, and the same command goes on", "[kill]") {
   const Place place;
   const Words command = tiny("mrs-linformer", "--set attention.projected_len=8 --steps 40 --checkpoint-every 7");

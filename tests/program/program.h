@@ -200,29 +200,54 @@ inline std::vector<std::string> checkpoints_of(const Path& run) {
   return names;
 }
 
-inline Json state_of(const Path& checkpoint) {
+// The state in a checkpoint's header, without times and places; keys sorted.
+inline nlohmann::json state_of(const Path& checkpoint) {
   const MappedFile file(checkpoint);
-  Json state = Json::parse(readers::parse_safetensors(file.bytes(), checkpoint.string()).metadata.at("state"));
+  auto state = nlohmann::json::parse(readers::parse_safetensors(file.bytes(), checkpoint.string()).metadata.at("state"));
   for (const char* key : {"train_seconds", "evaluation_seconds", "resumed_at", "log_bytes"}) state.erase(key);
   return state;
+}
+
+// The first few lines that only one of two lists has in their place; "" when they are equal.
+inline std::string difference(const std::vector<std::string>& left, const std::vector<std::string>& right) {
+  std::string result;
+  int shown = 0;
+  for (size_t i = 0; i < std::max(left.size(), right.size()) && shown < 4; ++i) {
+    const std::string a = i < left.size() ? left[i] : "(nothing)", b = i < right.size() ? right[i] : "(nothing)";
+    if (a != b) result += fmt::format("{}: {}\n  but {}\n", i, a, b), ++shown;
+  }
+  return result;
 }
 
 // Two finished runs of one plan ended in the same bits: weights, optimiser, metrics, predictions.
 inline void check_same_end(const Path& run, const Path& reference) {
   INFO(run);
-  CHECK(tensors_of(run / "model.safetensors") == tensors_of(reference / "model.safetensors"));
+  CHECK(difference(tensors_of(run / "model.safetensors"), tensors_of(reference / "model.safetensors")) == "");
   REQUIRE(!checkpoints_of(run).empty());
   const std::string last = checkpoints_of(reference).back();
   REQUIRE(checkpoints_of(run).back() == last);
-  CHECK(tensors_of(run / "checkpoints" / last) == tensors_of(reference / "checkpoints" / last));
+  CHECK(difference(tensors_of(run / "checkpoints" / last), tensors_of(reference / "checkpoints" / last)) == "");
   CHECK(state_of(run / "checkpoints" / last) == state_of(reference / "checkpoints" / last));
-  CHECK(metrics_of(run) == metrics_of(reference));
-  CHECK(scratch::get(run / "predictions.csv") == scratch::get(reference / "predictions.csv"));
+  CHECK(difference(metrics_of(run), metrics_of(reference)) == "");
+  CHECK((scratch::get(run / "predictions.csv") == scratch::get(reference / "predictions.csv")));
   const Json record = json_file(run / "record.json"), expected = json_file(reference / "record.json");
   for (const char* key : {"status", "accuracy", "dev", "test", "selection", "steps", "data", "plan_hash"}) {
     INFO(key);
     CHECK(record[key] == expected[key]);
   }
+}
+
+// One command and what it must answer, on whichever stream.
+inline void check_case(const Place& place, const std::string& arguments, int code, const Words& parts) {
+  const Outcome outcome = place.run(words(arguments));
+  INFO("xformer " << arguments << "\nstdout: " << outcome.out << "\nstderr: " << outcome.err);
+  CHECK(outcome.code == code);
+  for (const std::string& part : parts) {
+    INFO("expected: " << part);
+    CHECK((contains(outcome.out, part) || contains(outcome.err, part)));
+  }
+  if (code != 0) CHECK(outcome.out.empty());  // errors go to stderr
+  CHECK_FALSE(contains(outcome.err, "bug in xformer"));
 }
 
 }  // namespace xformer::program_test

@@ -77,5 +77,14 @@ check 'the options that README shows exist' \
        done
      done)"
 
+# What README says of the committed run is what its record says.
+record=$(find results/runs/readme -name record.json)
+number() { sed -nE "s/^  \"$1\": ([0-9.e+-]+),?$/\1/p" "$record"; }
+check 'README gives the accuracy and chance of the committed record' \
+  "$(for key in accuracy chance; do
+       value=$(printf '%.4f' "$(number $key)"); grep -q "$value" README.md || echo "$key $value is not in README.md"
+     done)"
+check 'the committed record is of clean code' "$(grep -L '"dirty": false' "$record")"
+
 printf '%d passed, %d failed\n' "$passed" "$failed"
 [[ $failed -eq 0 ]]

@@ -90,7 +90,8 @@ TEST_CASE("protocols differ exactly as the recipe says") {
 
 TEST_CASE("near misses are answered with the nearest right name") {
   CHECK(message_of(request("mrs-linfomer")).find("did you mean 'mrs-linformer'?") != std::string::npos);
-  CHECK(message_of(with("attention.projected_length", 4)).find("did you mean 'attention.projected_len'?") != std::string::npos);
+  CHECK(message_of(with("attention.projected_length", 4)).find("did you mean 'attention.projected_len'?") !=
+        std::string::npos);
   CHECK(message_of(with("training.schedule", "onecycle")).find("did you mean 'onecycle_linear'?") != std::string::npos);
   PlanRequest protocol = request();
   protocol.protocol = "mlpen-15";

@@ -17,8 +17,14 @@ models::ModelRequest small(const std::string& name, double dropout) {
   request.output = {4};
   request.attention = attention::resolve(name);
   for (const OptionInfo& option : request.attention.options()) request.attention_options[option.name] = option.fallback;
-  for (const OptionInfo& option : models::all_families().get("encoder").options) request.model_options[option.name] = option.fallback;
-  request.model_options.update({{"dim", 16}, {"head_dim", 8}, {"ff_dim", 32}, {"classifier_dim", 16}, {"dropout", dropout}, {"attention_dropout", dropout}});
+  for (const OptionInfo& option : models::all_families().get("encoder").options)
+    request.model_options[option.name] = option.fallback;
+  request.model_options.update({{"dim", 16},
+                                {"head_dim", 8},
+                                {"ff_dim", 32},
+                                {"classifier_dim", 16},
+                                {"dropout", dropout},
+                                {"attention_dropout", dropout}});
   request.seed = 2;
   return request;
 }
@@ -48,7 +54,8 @@ struct Outcome {
   std::vector<at::Tensor> weights;
 };
 
-Outcome run_steps(const data::HostBatch& batch, TrainingOptions options, double dropout, int64_t steps, const std::string& name = "mrs-softmax") {
+Outcome run_steps(const data::HostBatch& batch, TrainingOptions options, double dropout, int64_t steps,
+                  const std::string& name = "mrs-softmax") {
   const auto model = models::all_families().get("encoder").build(small(name, dropout));
   options.batch = batch.batch;
   TrainStep step(*model, options, at::kCPU);
@@ -60,7 +67,8 @@ Outcome run_steps(const data::HostBatch& batch, TrainingOptions options, double 
 
 double largest_difference(const Outcome& a, const Outcome& b) {
   double result = 0;
-  for (size_t i = 0; i < a.weights.size(); ++i) result = std::max(result, (a.weights[i] - b.weights[i]).abs().max().item<double>());
+  for (size_t i = 0; i < a.weights.size(); ++i)
+    result = std::max(result, (a.weights[i] - b.weights[i]).abs().max().item<double>());
   return result;
 }
 
@@ -75,7 +83,8 @@ TEST_CASE("micro-batches drop the same elements and give the whole batch's updat
     const Outcome parts = run_steps(batch, options, 0.3, 3);
     CHECK(parts.sums.loss == Approx(whole.sums.loss).epsilon(1e-5));
     CHECK(parts.sums.correct == whole.sums.correct);
-    CHECK(largest_difference(parts, whole) < 2e-4);  // AdamW's first steps turn rounding into at most a share of the rate
+    CHECK(largest_difference(parts, whole) <
+          2e-4);  // AdamW's first steps turn rounding into at most a share of the rate
   }
 }
 
@@ -90,7 +99,8 @@ TEST_CASE("bf16 stays near fp32 for three steps, for every attention") {
   for (const std::string& name : attention::all_names()) {
     TrainingOptions options;
     options.precision = "bf16";
-    const Outcome low = run_steps(batch_of(8, 8), options, 0, 3, name), full = run_steps(batch_of(8, 8), {}, 0, 3, name);
+    const Outcome low = run_steps(batch_of(8, 8), options, 0, 3, name),
+                  full = run_steps(batch_of(8, 8), {}, 0, 3, name);
     INFO(name);
     CHECK(low.sums.loss == Approx(full.sums.loss).epsilon(0.02));
     CHECK(low.sums.loss != full.sums.loss);

@@ -11,9 +11,11 @@ namespace xformer::training {
 namespace {
 
 Json settings(const Json& more) {
-  Json values{{"data.min_length", 5}, {"data.max_length", 30}, {"data.train_examples", 44}, {"data.dev_examples", 12}, {"data.test_examples", 13},
-              {"model.dim", 16}, {"model.head_dim", 8}, {"model.ff_dim", 16}, {"model.classifier_dim", 16}, {"training.batch", 8},
-              {"training.steps", 12}, {"training.warmup", 2}, {"training.eval_every", 4}, {"training.log_every", 3}};
+  Json values{{"data.min_length", 5},     {"data.max_length", 30},    {"data.train_examples", 44},
+              {"data.dev_examples", 12},  {"data.test_examples", 13}, {"model.dim", 16},
+              {"model.head_dim", 8},      {"model.ff_dim", 16},       {"model.classifier_dim", 16},
+              {"training.batch", 8},      {"training.steps", 12},     {"training.warmup", 2},
+              {"training.eval_every", 4}, {"training.log_every", 3}};
   values.update(more);
   return values;
 }
@@ -50,7 +52,7 @@ TEST_CASE("a run ends in a record, predictions, weights and a log") {
   CHECK(record["status"] == "completed");
   CHECK(record["steps"]["done"] == 12);
   CHECK(record["dev"].size() == 3);
-  CHECK(record["test"]["examples"] == 13);   // the remainder counts
+  CHECK(record["test"]["examples"] == 13);  // the remainder counts
   CHECK(record["data"]["sizes"]["train"] == 44);
   CHECK(record["flops_per_example"].get<double>() > 0);
   CHECK(record["peak_device_bytes"].get<int64_t>() >= 0);
@@ -70,7 +72,10 @@ TEST_CASE("epochs count passes, partial batches included") {
 
 TEST_CASE("patience ends a run whose dev accuracy stands still") {
   Setting setting;
-  const Json record = setting.run(plan_with({{"training.steps", 400}, {"training.eval_every", 2}, {"training.patience", 2}, {"training.learning_rate", 1e-12}}),
+  const Json record = setting.run(plan_with({{"training.steps", 400},
+                                             {"training.eval_every", 2},
+                                             {"training.patience", 2},
+                                             {"training.learning_rate", 1e-12}}),
                                   setting.options("a"));
   CHECK(record["steps"]["done"] == 2 + 2 * 2);
   CHECK(record["status"] == "completed");
@@ -118,14 +123,16 @@ TEST_CASE("a stop during an evaluation saves, and the evaluation is made up for"
 
 TEST_CASE("a finished run is not run again") {
   Setting setting;
-  const Json first = setting.run(plan_with(), setting.options("a")), second = setting.run(plan_with(), setting.options("a"));
+  const Json first = setting.run(plan_with(), setting.options("a")),
+             second = setting.run(plan_with(), setting.options("a"));
   CHECK(first == second);
 }
 
 TEST_CASE("a run directory of another plan is refused with the difference") {
   Setting setting;
   static_cast<void>(setting.run(plan_with(), setting.options("a")));
-  CHECK_THROWS_WITH(setting.run(plan_with({{"model.ff_dim", 24}}), setting.options("a")), Catch::Contains("model.ff_dim: 16 -> 24"));
+  CHECK_THROWS_WITH(setting.run(plan_with({{"model.ff_dim", 24}}), setting.options("a")),
+                    Catch::Contains("model.ff_dim: 16 -> 24"));
 }
 
 TEST_CASE("a run is not gone on with on other data") {
@@ -194,8 +201,13 @@ TEST_CASE("a disk that is full at any write of a checkpoint is one error, and th
 TEST_CASE("a run that diverges says so and keeps its checkpoint") {
   Setting setting;
   RunOptions options = setting.options("a");
-  const RunPlan plan = plan_with({{"training.learning_rate", 1e30}, {"training.schedule", "constant"}, {"training.max_skips", 1}, {"training.steps", 60},
-                                  {"training.warmup", 0}, {"training.log_every", 1}, {"training.eval_every", 1}});
+  const RunPlan plan = plan_with({{"training.learning_rate", 1e30},
+                                  {"training.schedule", "constant"},
+                                  {"training.max_skips", 1},
+                                  {"training.steps", 60},
+                                  {"training.warmup", 0},
+                                  {"training.log_every", 1},
+                                  {"training.eval_every", 1}});
   CHECK_THROWS_AS(setting.run(plan, options), Diverged);
   CHECK(read_json_file(options.out / "record.json")["status"] == "diverged");
   CHECK(newest_checkpoint(options.out, [](const std::string&) {}).has_value());

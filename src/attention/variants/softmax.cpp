@@ -86,11 +86,16 @@ class FusedCore : public AttentionCore {
  private:
   static std::string backend_name(at::SDPBackend backend) {
     switch (backend) {
-      case at::SDPBackend::math: return "sdpa-math";
-      case at::SDPBackend::flash_attention: return "sdpa-flash";
-      case at::SDPBackend::efficient_attention: return "sdpa-efficient";
-      case at::SDPBackend::cudnn_attention: return "sdpa-cudnn";
-      default: return "sdpa";
+      case at::SDPBackend::math:
+        return "sdpa-math";
+      case at::SDPBackend::flash_attention:
+        return "sdpa-flash";
+      case at::SDPBackend::efficient_attention:
+        return "sdpa-efficient";
+      case at::SDPBackend::cudnn_attention:
+        return "sdpa-cudnn";
+      default:
+        return "sdpa";
     }
   }
 

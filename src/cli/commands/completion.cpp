@@ -26,10 +26,20 @@ CompletionWords words() {
     list.erase(std::unique(list.begin(), list.end()), list.end());
     return list;
   };
-  return {{"--model", attentions}, {"--task", tasks}, {"--protocol", unique(protocols)}, {"--set", unique(keys)}, {"NAME", unique(names)},
-          {"--precision", {"fp32", "bf16"}}, {"--device", {"auto", "cpu", "cuda"}}, {"--resume", {"auto", "never", "must"}},
-          {"--kernels", {"auto", "reference", "check"}}, {"--deterministic", {"on", "off"}}, {"--split", {"train", "dev", "test"}},
-          {"--dump-config", {"full", "minimal"}}, {"WHAT", {"all", "attentions", "models", "tasks"}}, {"SHELL", {"bash", "zsh", "fish"}}};
+  return {{"--model", attentions},
+          {"--task", tasks},
+          {"--protocol", unique(protocols)},
+          {"--set", unique(keys)},
+          {"NAME", unique(names)},
+          {"--precision", {"fp32", "bf16"}},
+          {"--device", {"auto", "cpu", "cuda"}},
+          {"--resume", {"auto", "never", "must"}},
+          {"--kernels", {"auto", "reference", "check"}},
+          {"--deterministic", {"on", "off"}},
+          {"--split", {"train", "dev", "test"}},
+          {"--dump-config", {"full", "minimal"}},
+          {"WHAT", {"all", "attentions", "models", "tasks"}},
+          {"SHELL", {"bash", "zsh", "fish"}}};
 }
 
 }  // namespace

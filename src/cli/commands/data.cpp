@@ -34,13 +34,16 @@ int check(const DataCommandArguments& arguments) {
   data::DataLocation location = arguments.data.location(dataset.name);
   location.require_all_splits = false;
   ProgressLine line(terminal_options(STDERR_FILENO));
-  const data::CheckReport report = dataset.check(data_options(dataset, arguments.settings), location, progress_callback(line));
+  const data::CheckReport report =
+      dataset.check(data_options(dataset, arguments.settings), location, progress_callback(line));
   line.finish();
   if (arguments.json) {
     fmt::print("{}\n", report.json().dump(2));
   } else {
     for (const data::CheckItem& item : report.items) {
-      const char* word = item.outcome == data::CheckOutcome::kPassed ? "ok  " : item.outcome == data::CheckOutcome::kNote ? "note" : "FAIL";
+      const char* word = item.outcome == data::CheckOutcome::kPassed ? "ok  "
+                         : item.outcome == data::CheckOutcome::kNote ? "note"
+                                                                     : "FAIL";
       fmt::print("{}  {}{}{}\n", word, item.check, item.detail.empty() ? "" : ": ", item.detail);
     }
     for (const auto& [split, facts] : report.splits.items()) fmt::print("{:<5} {}\n", split, facts.dump());
@@ -58,7 +61,8 @@ int show(const DataCommandArguments& arguments) {
   line.finish();
   const int64_t size = source->size(split);
   XF_CHECK(size > 0, DataError, "{} has no {} split here", dataset.name, data::split_name(split));
-  XF_CHECK(arguments.index < size, UserError, "--index: the {} split has examples 0 to {}, got {}", data::split_name(split), size - 1, arguments.index);
+  XF_CHECK(arguments.index < size, UserError, "--index: the {} split has examples 0 to {}, got {}",
+           data::split_name(split), size - 1, arguments.index);
   for (int64_t i = arguments.index; i < std::min(size, arguments.index + arguments.count); ++i)
     fmt::print("{} {} of {}\n{}\n", data::split_name(split), i, size, dataset.show(source->read(split, i)));
   return 0;
@@ -74,7 +78,9 @@ std::function<int()> add_data(CLI::App& program) {
     CLI::App& own = *command.add_subcommand(verb, help);
     own.add_option("NAME", arguments->name, "task, e.g. listops")->required();
     arguments->data.add_to(own);
-    own.add_option("--set", arguments->settings, "data options, data.key=value; again for more")->type_name("KEY=VALUE")->allow_extra_args(true);
+    own.add_option("--set", arguments->settings, "data options, data.key=value; again for more")
+        ->type_name("KEY=VALUE")
+        ->allow_extra_args(true);
     return std::pair{&own, arguments};
   };
   const auto [checking, check_arguments] = add("check", "read everything and say what is right, odd or wrong");

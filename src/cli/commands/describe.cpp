@@ -25,7 +25,8 @@ struct Section {
 
 std::vector<std::string> describable_names() {
   std::vector<std::string> names = attention::all_names();
-  for (const auto& list : {models::all_families().names(), data::datasets().names(), std::vector<std::string>{"training", "eval"}})
+  for (const auto& list :
+       {models::all_families().names(), data::datasets().names(), std::vector<std::string>{"training", "eval"}})
     names.insert(names.end(), list.begin(), list.end());
   return names;
 }
@@ -35,9 +36,13 @@ Section find(const std::string& name) {
   if (const auto* family = models::all_families().find(name)) return {model_json(*family), "model.", family->options};
   const std::string wanted = canonical_name(name);
   if (wanted == "training" || wanted == "eval") {
-    const auto& options = wanted == "training" ? training::training_schema().options() : training::eval_schema().options();
-    return {Json{{"name", wanted}, {"kind", "options"}, {"title", wanted == "training" ? "Training" : "Evaluation"},
-                 {"options", reporting::options_json(options, wanted + ".")}}, wanted + ".", options};
+    const auto& options =
+        wanted == "training" ? training::training_schema().options() : training::eval_schema().options();
+    return {Json{{"name", wanted},
+                 {"kind", "options"},
+                 {"title", wanted == "training" ? "Training" : "Evaluation"},
+                 {"options", reporting::options_json(options, wanted + ".")}},
+            wanted + ".", options};
   }
   const std::vector<std::string> names = describable_names();
   try {
@@ -68,10 +73,12 @@ void print(const Section& section, bool markdown) {
   if (facts.contains("protocols")) {
     fmt::print("\n{}protocols (the first is the default)\n", markdown ? "### " : "");
     for (const Json& protocol : facts["protocols"]) {
-      fmt::print("{}{}: {}\n", markdown ? "- " : "  ", protocol["name"].get<std::string>(), protocol["summary"].get<std::string>());
+      fmt::print("{}{}: {}\n", markdown ? "- " : "  ", protocol["name"].get<std::string>(),
+                 protocol["summary"].get<std::string>());
       if (markdown) continue;
       std::vector<std::string> values;
-      for (const auto& [key, value] : protocol["values"].items()) values.push_back(key + "=" + (value.is_string() ? value.get<std::string>() : value.dump()));
+      for (const auto& [key, value] : protocol["values"].items())
+        values.push_back(key + "=" + (value.is_string() ? value.get<std::string>() : value.dump()));
       fmt::print("      {}\n", fmt::join(values, " "));
     }
   }
@@ -79,7 +86,8 @@ void print(const Section& section, bool markdown) {
   const TerminalOptions terminal = terminal_options(STDOUT_FILENO);
   fmt::print("\n{}options{}\n", markdown ? "### " : "", markdown ? "\n" : "");
   fmt::print("{}", markdown ? reporting::options_table_markdown(section.options, section.prefix)
-                            : reporting::options_table_text(section.options, section.prefix, terminal.is_terminal ? terminal.width : 110));
+                            : reporting::options_table_text(section.options, section.prefix,
+                                                            terminal.is_terminal ? terminal.width : 110));
 }
 
 int describe(const DescribeArguments& arguments) {
@@ -93,7 +101,8 @@ int describe(const DescribeArguments& arguments) {
 
 std::function<int()> add_describe(CLI::App& program) {
   const auto arguments = std::make_shared<DescribeArguments>();
-  CLI::App& command = *program.add_subcommand("describe", "one attention, model family, task, `training` or `eval`, with its options");
+  CLI::App& command =
+      *program.add_subcommand("describe", "one attention, model family, task, `training` or `eval`, with its options");
   command.add_option("NAME", arguments->name, "a name from `xformer list`")->required();
   command.add_flag("--json", arguments->json, "print JSON");
   command.add_flag("--markdown", arguments->markdown, "print Markdown");

@@ -32,8 +32,10 @@ void load_weights(models::Model& model, const Path& run, const std::function<voi
     weights = read_tensor_file(run / source).tensors;
   } else {
     const auto checkpoint = training::newest_checkpoint(run, say);
-    XF_CHECK(checkpoint.has_value(), UserError, "{} holds neither model.safetensors nor a whole checkpoint yet", run.string());
-    const bool best = std::any_of(checkpoint->tensors.begin(), checkpoint->tensors.end(), [](const auto& entry) { return entry.first.starts_with("best."); });
+    XF_CHECK(checkpoint.has_value(), UserError, "{} holds neither model.safetensors nor a whole checkpoint yet",
+             run.string());
+    const bool best = std::any_of(checkpoint->tensors.begin(), checkpoint->tensors.end(),
+                                  [](const auto& entry) { return entry.first.starts_with("best."); });
     const std::string prefix = best ? "best." : "model.";
     source = fmt::format("checkpoint of step {}", checkpoint->step);
     for (const auto& [name, tensor] : checkpoint->tensors)
@@ -42,8 +44,8 @@ void load_weights(models::Model& model, const Path& run, const std::function<voi
   }
   for (const auto& [name, tensor] : models::state(model)) {
     const auto found = weights.find(name);
-    XF_CHECK(found != weights.end() && found->second.sizes() == tensor.sizes(), DataError, "{}: {}: tensor {} is missing or has another shape",
-             run.string(), source, name);
+    XF_CHECK(found != weights.end() && found->second.sizes() == tensor.sizes(), DataError,
+             "{}: {}: tensor {} is missing or has another shape", run.string(), source, name);
     at::Tensor(tensor).copy_(found->second);
   }
 }
@@ -59,8 +61,8 @@ int evaluate_run(const EvalArguments& arguments) {
   catch_stop_signals();
   ProgressLine line(terminal_options(STDERR_FILENO));
   const auto source = data::datasets().get(plan.task).open(plan.group("data"), location, progress_callback(line));
-  XF_CHECK(source->size(split) > 0, DataError, "{}: the data has no {} split", location.folder.empty() ? plan.task : location.folder.string(),
-           data::split_name(split));
+  XF_CHECK(source->size(split) > 0, DataError, "{}: the data has no {} split",
+           location.folder.empty() ? plan.task : location.folder.string(), data::split_name(split));
   const auto model = training::build_model(plan);
   load_weights(*model, arguments.run, [&](const std::string& text) { line.print(text); });
   model->to(device);
@@ -72,17 +74,23 @@ int evaluate_run(const EvalArguments& arguments) {
   request.precision = options.precision;
   request.stop_requested = stop_signal_came;
   request.progress = [&](int64_t done, int64_t total) {
-    line.update(fmt::format("evaluating {}  {}/{} batches", data::split_name(split), done, total), static_cast<double>(done) / static_cast<double>(total));
+    line.update(fmt::format("evaluating {}  {}/{} batches", data::split_name(split), done, total),
+                static_cast<double>(done) / static_cast<double>(total));
   };
   const auto result = training::evaluate(*model, *source, device, request);
   line.finish();
   if (!result) throw Interrupted("stopped by a signal; nothing was saved, nothing was lost");
   if (arguments.json) {
-    fmt::print("{}\n", Json{{"run", arguments.run}, {"split", data::split_name(split)}, {"accuracy", result->accuracy}, {"loss", result->loss},
-                            {"examples", result->examples}, {"data", {{"sha256", source->info().sha256}}}}.dump(2));
+    fmt::print("{}\n", Json{{"run", arguments.run},
+                            {"split", data::split_name(split)},
+                            {"accuracy", result->accuracy},
+                            {"loss", result->loss},
+                            {"examples", result->examples},
+                            {"data", {{"sha256", source->info().sha256}}}}
+                           .dump(2));
   } else {
-    fmt::print("{} {} accuracy {:.4f}, loss {:.4f} over {} examples\n", plan.model, data::split_name(split), result->accuracy, result->loss,
-               format_count(static_cast<uint64_t>(result->examples)));
+    fmt::print("{} {} accuracy {:.4f}, loss {:.4f} over {} examples\n", plan.model, data::split_name(split),
+               result->accuracy, result->loss, format_count(static_cast<uint64_t>(result->examples)));
   }
   return 0;
 }
@@ -95,7 +103,8 @@ std::function<int()> add_eval(CLI::App& program) {
   command.add_option("RUN_DIR", arguments->run, "directory of the run")->required();
   command.add_option("--split", arguments->split, "train, dev or test")->capture_default_str();
   arguments->data.add_to(command);
-  command.add_option("--batch", arguments->batch, "examples per batch; default: as in training")->check(whole_number(1));
+  command.add_option("--batch", arguments->batch, "examples per batch; default: as in training")
+      ->check(whole_number(1));
   arguments->compute.add_to(command);
   command.add_flag("--json", arguments->json, "print JSON");
   return [arguments] { return evaluate_run(*arguments); };

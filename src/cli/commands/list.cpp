@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include "cli/command.h"
-#include "core/names.h"
 #include "cli/describe.h"
+#include "core/names.h"
 #include "data/registry.h"
 
 namespace xformer::cli {
@@ -16,9 +16,14 @@ struct ListArguments {
 };
 
 // Rows of cells as aligned text or as a Markdown table.
-void print_table(const std::vector<std::string>& head, const std::vector<std::vector<std::string>>& rows, bool markdown) {
+void print_table(const std::vector<std::string>& head, const std::vector<std::vector<std::string>>& rows,
+                 bool markdown) {
   if (markdown) {
-    fmt::print("| {} |\n|{}\n", fmt::join(head, " | "), [&] { std::string line; for (size_t i = 0; i < head.size(); ++i) line += " --- |"; return line; }());
+    fmt::print("| {} |\n|{}\n", fmt::join(head, " | "), [&] {
+      std::string line;
+      for (size_t i = 0; i < head.size(); ++i) line += " --- |";
+      return line;
+    }());
     for (const auto& row : rows) fmt::print("| {} |\n", fmt::join(row, " | "));
     return;
   }
@@ -41,7 +46,8 @@ void print_attentions(bool markdown) {
   std::vector<std::vector<std::string>> rows;
   for (const attention::Descriptor& variant : attention::all_variants().all()) {
     const std::string name = markdown ? "`" + variant.name + "`" : variant.name;
-    const std::string mrs = variant.build_core ? (markdown ? "`mrs-" + variant.name + "`" : "mrs-" + variant.name) : "no";
+    const std::string mrs =
+        variant.build_core ? (markdown ? "`mrs-" + variant.name + "`" : "mrs-" + variant.name) : "no";
     rows.push_back({name, variant.title, variant.method_class, attention::complexity_name(variant.complexity),
                     variant.traits.causal_ok ? "yes" : "no", mrs, variant.paper});
   }
@@ -50,7 +56,8 @@ void print_attentions(bool markdown) {
 
 void print_models(bool markdown) {
   std::vector<std::vector<std::string>> rows;
-  for (const models::FamilyDescriptor& family : models::all_families().all()) rows.push_back({markdown ? "`" + family.name + "`" : family.name, family.title, family.summary});
+  for (const models::FamilyDescriptor& family : models::all_families().all())
+    rows.push_back({markdown ? "`" + family.name + "`" : family.name, family.title, family.summary});
   print_table({"family", "title", "what it is"}, rows, markdown);
 }
 
@@ -59,7 +66,9 @@ void print_tasks(bool markdown) {
   for (const data::DatasetDescriptor& task : data::datasets().all()) {
     std::vector<std::string> protocols;
     for (const data::Protocol& protocol : task.protocols) protocols.push_back(protocol.name);
-    rows.push_back({markdown ? "`" + task.name + "`" : task.name, task.title, fmt::format("{} of {}", task.kind, task.classes), fmt::format("{}", fmt::join(protocols, ", ")), task.paper});
+    rows.push_back({markdown ? "`" + task.name + "`" : task.name, task.title,
+                    fmt::format("{} of {}", task.kind, task.classes), fmt::format("{}", fmt::join(protocols, ", ")),
+                    task.paper});
   }
   print_table({"task", "title", "kind", "protocols (first is the default)", "paper"}, rows, markdown);
 }
@@ -67,10 +76,17 @@ void print_tasks(bool markdown) {
 int list(const ListArguments& arguments) {
   const std::vector<std::string> kinds{"all", "attentions", "models", "tasks"};
   const std::string what = canonical_name(arguments.what);
-  XF_CHECK(std::find(kinds.begin(), kinds.end(), what) != kinds.end(), UserError, "{}", unknown_name_message("list", what, kinds));
+  XF_CHECK(std::find(kinds.begin(), kinds.end(), what) != kinds.end(), UserError, "{}",
+           unknown_name_message("list", what, kinds));
   if (arguments.json) {
-    if (what == "all") fmt::print("{}\n", Json{{"attentions", attentions_json()}, {"models", models_json()}, {"tasks", tasks_json()}}.dump(2));
-    else fmt::print("{}\n", (what == "attentions" ? attentions_json() : what == "models" ? models_json() : tasks_json()).dump(2));
+    if (what == "all")
+      fmt::print("{}\n",
+                 Json{{"attentions", attentions_json()}, {"models", models_json()}, {"tasks", tasks_json()}}.dump(2));
+    else
+      fmt::print("{}\n", (what == "attentions" ? attentions_json()
+                          : what == "models"   ? models_json()
+                                               : tasks_json())
+                             .dump(2));
     return 0;
   }
   const bool all = what == "all";

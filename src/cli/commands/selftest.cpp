@@ -13,7 +13,8 @@ std::function<int()> add_selftest(CLI::App& program) {
   return [] {
     configure_compute({});
     const training::SelftestReport report = training::run_selftest();
-    for (const training::SelftestItem& item : report.items) fmt::print("{}  {} ({})\n", item.passed ? "ok  " : "FAIL", item.claim, item.detail);
+    for (const training::SelftestItem& item : report.items)
+      fmt::print("{}  {} ({})\n", item.passed ? "ok  " : "FAIL", item.claim, item.detail);
     fmt::print("fingerprint {}\n", report.fingerprint);
     return static_cast<int>(report.passed() ? ExitCode::kDone : ExitCode::kInternal);
   };

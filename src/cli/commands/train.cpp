@@ -42,19 +42,23 @@ void check_results_folder(const Path& place, bool dirty) {
   const Path absolute = std::filesystem::absolute(place).lexically_normal();
   const bool in_results = std::find(absolute.begin(), absolute.end(), Path("results")) != absolute.end();
   XF_CHECK(!in_results || !dirty, UserError,
-           "--record-to {}: this program was built from modified sources, and results/ takes records of committed code only; "
-           "commit, run scripts/setup, and train again", place.string());
+           "--record-to {}: this program was built from modified sources, and results/ takes records of committed code "
+           "only; "
+           "commit, run scripts/setup, and train again",
+           place.string());
 }
 
 void print_dry_run(const RunPlan& plan, const Path& folder, const data::DataLocation& location) {
   const auto model = training::build_model(plan);
   const int64_t length = training::padded_len(plan);
   const attention::Cost cost = model->cost(1, length);
-  fmt::print("model      {} ({})\ntask       {} (protocol {})\nseed       {}\nplan       {}\nparameters {}\n"
-             "forward    {:.4g} GFLOP per example at length {}\nsteps      {}\ndata       {}\nrun        {}\n",
-             plan.model, plan.family, plan.task, plan.protocol, plan.seed, plan.hash(),
-             format_count(static_cast<uint64_t>(models::parameter_count(*model))), cost.flops_executed / 1e9, length,
-             plan.options.values["training.steps"].get<int64_t>(), location.folder.empty() ? "generated" : location.folder.string(), folder.string());
+  fmt::print(
+      "model      {} ({})\ntask       {} (protocol {})\nseed       {}\nplan       {}\nparameters {}\n"
+      "forward    {:.4g} GFLOP per example at length {}\nsteps      {}\ndata       {}\nrun        {}\n",
+      plan.model, plan.family, plan.task, plan.protocol, plan.seed, plan.hash(),
+      format_count(static_cast<uint64_t>(models::parameter_count(*model))), cost.flops_executed / 1e9, length,
+      plan.options.values["training.steps"].get<int64_t>(),
+      location.folder.empty() ? "generated" : location.folder.string(), folder.string());
 }
 
 int train(const TrainArguments& arguments) {
@@ -62,8 +66,8 @@ int train(const TrainArguments& arguments) {
   arguments.compute.check();
   const training::Resume resume = training::parse_resume(arguments.resume);
   if (!arguments.dump_config.empty()) {
-    XF_CHECK(arguments.dump_config == "full" || arguments.dump_config == "minimal", UserError, "--dump-config: expected full or minimal, got '{}'",
-             arguments.dump_config);
+    XF_CHECK(arguments.dump_config == "full" || arguments.dump_config == "minimal", UserError,
+             "--dump-config: expected full or minimal, got '{}'", arguments.dump_config);
     fmt::print("{}\n", (arguments.dump_config == "full" ? plan.to_json() : plan.to_minimal_json()).dump(2));
     return 0;
   }
@@ -109,8 +113,9 @@ int train(const TrainArguments& arguments) {
     fmt::print("recorded in {}\n", place.string());
   }
   if (record["status"] == "completed") {
-    fmt::print("test accuracy {:.4f} (chance {:.4f}), {:.1f} examples/s, peak memory {}\n", record["accuracy"].get<double>(),
-               record["chance"].get<double>(), record["examples_per_s"].get<double>(), format_bytes(record["peak_process_bytes"].get<uint64_t>()));
+    fmt::print("test accuracy {:.4f} (chance {:.4f}), {:.1f} examples/s, peak memory {}\n",
+               record["accuracy"].get<double>(), record["chance"].get<double>(), record["examples_per_s"].get<double>(),
+               format_bytes(record["peak_process_bytes"].get<uint64_t>()));
   } else {
     fmt::print("{}\n", record.value("message", ""));
   }
@@ -126,16 +131,24 @@ std::function<int()> add_train(CLI::App& program) {
   arguments->plan.add_to(command);
   arguments->data.add_to(command);
   command.add_option("--out", arguments->out, "the run's directory; default: under runs/")->type_name("DIR");
-  command.add_option("--record-to", arguments->record_to, "also put the record of the finished run there: a .json file, or a folder of records")
+  command
+      .add_option("--record-to", arguments->record_to,
+                  "also put the record of the finished run there: a .json file, or a folder of records")
       ->type_name("PATH");
-  command.add_option("--stop-after", arguments->stop_after, "end early at this step under the unchanged plan, to be gone on with")
+  command
+      .add_option("--stop-after", arguments->stop_after,
+                  "end early at this step under the unchanged plan, to be gone on with")
       ->check(whole_number(1));
-  command.add_option("--checkpoint-every", arguments->checkpoint_every, "steps between checkpoints; default: at every dev evaluation")
+  command
+      .add_option("--checkpoint-every", arguments->checkpoint_every,
+                  "steps between checkpoints; default: at every dev evaluation")
       ->check(whole_number(1));
-  command.add_option("--resume", arguments->resume, "auto: go on if there is something; never; must")->capture_default_str();
+  command.add_option("--resume", arguments->resume, "auto: go on if there is something; never; must")
+      ->capture_default_str();
   arguments->compute.add_to(command);
   command.add_flag("--dry-run", arguments->dry_run, "say what would be done, with the model's size and cost, and stop");
-  command.add_option("--dump-config", arguments->dump_config, "print a file for --config that reproduces this: full or minimal");
+  command.add_option("--dump-config", arguments->dump_config,
+                     "print a file for --config that reproduces this: full or minimal");
   return [arguments] { return train(*arguments); };
 }
 

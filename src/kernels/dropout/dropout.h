@@ -16,8 +16,8 @@ namespace xformer::kernels {
 // Shared by all dropout sites of a model. The tensor is written between steps, never inside one, so that a
 // captured step sees it advance.
 struct DropoutStream {
-  at::Tensor state;     // int64 [3] on the model's device: key, step, first row of the micro-batch
-  int64_t sites = 0;    // handed out so far
+  at::Tensor state;   // int64 [3] on the model's device: key, step, first row of the micro-batch
+  int64_t sites = 0;  // handed out so far
 
   explicit DropoutStream(uint64_t seed);
   void set_step(int64_t step, int64_t first_row = 0);

@@ -26,28 +26,35 @@ struct Options {
 };
 
 const Schema<Options>& schema() {
-  static const Schema<Options> kSchema = Schema<Options>()
-      .add(&Options::dim, "dim", "model width m, also of the embeddings", at_least(1))
-      .add(&Options::heads, "heads", "attention heads", at_least(1))
-      .add(&Options::head_dim, "head_dim", "width of one head", at_least(1))
-      .add(&Options::layers, "layers", "blocks", at_least(1))
-      .add(&Options::ff_dim, "ff_dim", "hidden width of the feed-forward part", at_least(1))
-      .add(&Options::dropout, "dropout", "dropout of embeddings, residual branches and feed-forward", fraction_below_one())
-      .add(&Options::attention_dropout, "attention_dropout", "dropout of attention weights, where they exist", fraction_below_one())
-      .add(&Options::positions, "positions", "position embedding", one_of({"learned", "sinusoidal", "none"}))
-      .add(&Options::pooling, "pooling",
-           "mean_padded: sum over all positions / N_pad; mean_valid: over real tokens; cls_token: a reserved id in front "
-           "(last position dropped); cls_vector: a learned vector in front",
-           one_of({"mean_padded", "mean_valid", "cls_token", "cls_vector"}))
-      .add(&Options::classifier_dim, "classifier_dim", "hidden width of the classification head", at_least(1))
-      .add(&Options::vocabulary_rows, "vocabulary_rows", "rows of the token table; 0: as many as the task has ids", at_least(0))
-      .add(&Options::norm_epsilon, "norm_epsilon", "epsilon of layer norm", above(0))
-      .add(&Options::activation, "activation", "of the feed-forward part", one_of({"gelu", "gelu_tanh"}))
-      .add(&Options::init, "init", "initial values: mlpen (LibTorch's defaults) or glra (Xavier, LeCun)", one_of({"mlpen", "glra"}))
-      .add(&Options::attention_bias, "attention_bias", "biases of the q, k, v and output maps")
-      .add(&Options::mask_output, "mask_output", "zero padded positions before pooling")
-      .add(&Options::length_rule, "length_rule", "pad batches to the next power of two of the longest sequence, or exactly to it",
-           one_of({"power_of_two", "exact"}));
+  static const Schema<Options> kSchema =
+      Schema<Options>()
+          .add(&Options::dim, "dim", "model width m, also of the embeddings", at_least(1))
+          .add(&Options::heads, "heads", "attention heads", at_least(1))
+          .add(&Options::head_dim, "head_dim", "width of one head", at_least(1))
+          .add(&Options::layers, "layers", "blocks", at_least(1))
+          .add(&Options::ff_dim, "ff_dim", "hidden width of the feed-forward part", at_least(1))
+          .add(&Options::dropout, "dropout", "dropout of embeddings, residual branches and feed-forward",
+               fraction_below_one())
+          .add(&Options::attention_dropout, "attention_dropout", "dropout of attention weights, where they exist",
+               fraction_below_one())
+          .add(&Options::positions, "positions", "position embedding", one_of({"learned", "sinusoidal", "none"}))
+          .add(&Options::pooling, "pooling",
+               "mean_padded: sum over all positions / N_pad; mean_valid: over real tokens; cls_token: a reserved id in "
+               "front "
+               "(last position dropped); cls_vector: a learned vector in front",
+               one_of({"mean_padded", "mean_valid", "cls_token", "cls_vector"}))
+          .add(&Options::classifier_dim, "classifier_dim", "hidden width of the classification head", at_least(1))
+          .add(&Options::vocabulary_rows, "vocabulary_rows", "rows of the token table; 0: as many as the task has ids",
+               at_least(0))
+          .add(&Options::norm_epsilon, "norm_epsilon", "epsilon of layer norm", above(0))
+          .add(&Options::activation, "activation", "of the feed-forward part", one_of({"gelu", "gelu_tanh"}))
+          .add(&Options::init, "init", "initial values: mlpen (LibTorch's defaults) or glra (Xavier, LeCun)",
+               one_of({"mlpen", "glra"}))
+          .add(&Options::attention_bias, "attention_bias", "biases of the q, k, v and output maps")
+          .add(&Options::mask_output, "mask_output", "zero padded positions before pooling")
+          .add(&Options::length_rule, "length_rule",
+               "pad batches to the next power of two of the longest sequence, or exactly to it",
+               one_of({"power_of_two", "exact"}));
   return kSchema;
 }
 
@@ -76,7 +83,8 @@ class Encoder : public Model {
  public:
   Encoder(const Options& options, const ModelRequest& request)
       : options_(options),
-        rows_(options.vocabulary_rows > 0 ? options.vocabulary_rows : request.input.vocabulary + (options.pooling == "cls_token")),
+        rows_(options.vocabulary_rows > 0 ? options.vocabulary_rows
+                                          : request.input.vocabulary + (options.pooling == "cls_token")),
         prefix_len_(request.attention.base->prefix_tokens(request.attention_options)),
         cls_vector_(options.pooling == "cls_vector") {
     const InitStream init(request.seed);
@@ -85,13 +93,17 @@ class Encoder : public Model {
     const bool glra = options.init == "glra";
     const int64_t length = padded_len(options, request.input.max_tokens) + (cls_vector_ ? 1 : 0);
     tokens_ = register_parameter("tokens", init.normal("tokens", {rows_, options.dim}, glra ? 1.0 : 0.02));
-    if (options.positions == "learned") positions_ = register_parameter("positions", init.normal("positions", {length, options.dim}, 0.02));
-    if (options.positions == "sinusoidal") positions_ = register_buffer("positions", sinusoidal_positions(length, options.dim));
+    if (options.positions == "learned")
+      positions_ = register_parameter("positions", init.normal("positions", {length, options.dim}, 0.02));
+    if (options.positions == "sinusoidal")
+      positions_ = register_buffer("positions", sinusoidal_positions(length, options.dim));
     if (cls_vector_) cls_ = register_parameter("cls", at::zeros({1, 1, options.dim}));
-    if (prefix_len_ > 0) prefix_ = register_parameter("prefix", init.normal("prefix", {1, prefix_len_, options.dim}, 0.02));
+    if (prefix_len_ > 0)
+      prefix_ = register_parameter("prefix", init.normal("prefix", {1, prefix_len_, options.dim}, 0.02));
     embedding_dropout_ = kernels::Dropout(options.dropout, dropout_stream_);
 
-    const BlockOptions block{options.dim, options.ff_dim, options.dropout, options.norm_epsilon, options.activation, options.init};
+    const BlockOptions block{options.dim,          options.ff_dim,     options.dropout,
+                             options.norm_epsilon, options.activation, options.init};
     attention::BuildContext context;
     context.model_dim = options.dim;
     context.heads = options.heads;
@@ -112,13 +124,16 @@ class Encoder : public Model {
         built = request.attention.base->build_block(request.attention_options, context);
       } else {
         built = std::make_shared<PreNormBlock>(
-            block, attention::build_mixer(request.attention, request.attention_options, context), dropout_stream_, init.child(name));
+            block, attention::build_mixer(request.attention, request.attention_options, context), dropout_stream_,
+            init.child(name));
       }
       layers_.push_back(register_module(name, built));
     }
     norm_ = register_module("norm", std::make_shared<LayerNorm>(options.dim, options.norm_epsilon));
-    hidden_ = register_module("classifier_in", classifier_map(options.dim, options.classifier_dim, init.child("classifier_in")));
-    output_ = register_module("classifier_out", classifier_map(options.classifier_dim, request.output.classes, init.child("classifier_out")));
+    hidden_ = register_module("classifier_in",
+                              classifier_map(options.dim, options.classifier_dim, init.child("classifier_in")));
+    output_ = register_module(
+        "classifier_out", classifier_map(options.classifier_dim, request.output.classes, init.child("classifier_out")));
   }
 
   at::Tensor forward(const ModelInput& input) override {
@@ -145,7 +160,8 @@ class Encoder : public Model {
     for (const auto& layer : layers_) x = layer->forward(x, mask, carry);
     x = norm_->forward(x);
     if (options_.mask_output) x = x * valid.unsqueeze(-1).to(x.scalar_type());
-    return output_->forward(at::relu(hidden_->forward(pooled(x, valid)))).to(at::promote_types(tokens_.scalar_type(), at::kFloat));
+    return output_->forward(at::relu(hidden_->forward(pooled(x, valid))))
+        .to(at::promote_types(tokens_.scalar_type(), at::kFloat));
   }
 
   at::Tensor extra_loss() override {
@@ -175,7 +191,8 @@ class Encoder : public Model {
   [[nodiscard]] std::string backend() const override { return layers_.front()->backend(); }
 
  private:
-  [[nodiscard]] std::shared_ptr<attention::Linear> classifier_map(int64_t in, int64_t out, const InitStream& init) const {
+  [[nodiscard]] std::shared_ptr<attention::Linear> classifier_map(int64_t in, int64_t out,
+                                                                  const InitStream& init) const {
     auto map = std::make_shared<attention::Linear>(in, out, true, options_.init, init);
     if (options_.init == "glra") {  // flax Dense: LeCun normal, zero bias
       const at::NoGradGuard no_grad;
@@ -209,7 +226,8 @@ void check(const ModelRequest& request) {
   const Options options = schema().read(request.model_options);
   const int64_t needed = request.input.vocabulary + (options.pooling == "cls_token" ? 1 : 0);
   XF_CHECK(options.vocabulary_rows == 0 || options.vocabulary_rows >= needed, UserError,
-           "model.vocabulary_rows: the task has {} ids, expected at least as many rows, got {}", needed, options.vocabulary_rows);
+           "model.vocabulary_rows: the task has {} ids, expected at least as many rows, got {}", needed,
+           options.vocabulary_rows);
   XF_CHECK(options.positions != "sinusoidal" || options.dim % 2 == 0, UserError,
            "model.dim: sinusoidal positions need an even width, got {}", options.dim);
   attention::check_buildable(request.attention, request.attention_options, options.heads, /*causal=*/false);
@@ -221,9 +239,13 @@ std::vector<FamilyDescriptor> describe() {
   encoder.title = "Transformer encoder";
   encoder.summary = "Token embedding, blocks of attention and feed-forward, pooling, two-layer classification head.";
   encoder.options = schema().options();
-  encoder.padded_len = [](const Json& options, int64_t max_tokens) { return padded_len(schema().read(options), max_tokens); };
+  encoder.padded_len = [](const Json& options, int64_t max_tokens) {
+    return padded_len(schema().read(options), max_tokens);
+  };
   encoder.check = check;
-  encoder.build = [](const ModelRequest& request) { return std::make_shared<Encoder>(schema().read(request.model_options), request); };
+  encoder.build = [](const ModelRequest& request) {
+    return std::make_shared<Encoder>(schema().read(request.model_options), request);
+  };
   return {encoder};
 }
 

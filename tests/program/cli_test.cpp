@@ -1,0 +1,210 @@
+// The command line as its user meets it: what each command says and with which exit code, over names, options and data.
+#include "program.h"
+
+namespace xformer::program_test {
+namespace {
+
+using scratch::put;
+
+TEST_CASE("wrong words are answered with the nearest right one", "[cli]") {
+  const Place place;
+  std::filesystem::create_directory(place / "empty");
+  put(place / "file", "x");
+  put(place / "wrong-key.json", R"({"task": "listops", "training.bach": 3})");
+  put(place / "wrong-name.json", R"({"modle": "linear"})");
+  put(place / "wrong-type.json", R"({"training.batch": "many"})");
+  put(place / "broken.json", "{\"model\": ");
+  put(place / "circle.json", R"({"extends": "circle.json"})");
+  const std::string train = "train --task listops --model ";
+  const struct {
+    std::string arguments;
+    int code;
+    Words parts;
+  } cases[] = {
+      {train + "mrs-linfomer", 2, {"'mrs-linfomer'", "did you mean 'mrs-linformer'?"}},
+      {train + "lineer", 2, {"'linear'?"}},
+      {train + "encodr/linear", 2, {"'encoder'?"}},
+      {"train --task listop --model linear", 2, {"'listop'", "'listops'?"}},
+      {train + "linear --protocol mlpen15k", 2, {"'mlpen-15k'?"}},
+      {train + "mrs-linformer --set attention.projected_length=4", 2, {"attention.projected_length", "'attention.projected_len'?", "--set"}},
+      {train + "linear --set training.bach=4", 2, {"'training.batch'?"}},
+      {train + "linear --set training.batch", 2, {"expected", "=value", "training.batch"}},
+      {train + "linear --set =4", 2, {"expected"}},
+      {train + "linear --set training.batch=abc", 2, {"training.batch", "an integer", "abc"}},
+      {train + "linear --set training.batch=1.5", 2, {"training.batch", "an integer"}},
+      {train + "linear --set training.batch=0", 2, {"training.batch", "at least 1", "0"}},
+      {train + "linear --set training.beta2=1", 2, {"training.beta2", "below 1"}},
+      {train + "linear --set training.learning_rate=nan", 2, {"training.learning_rate", "a number"}},
+      {train + "linear --set training.cycle_beta1=perhaps", 2, {"true or false"}},
+      {train + "linear --set training.schedule=rsqr", 2, {"'rsqrt'?"}},
+      {train + "mrs-linear --set attention.scales=1,2,3", 2, {"scales", "2 heads"}},
+      {train + "linear --set data.min_length=70 --set data.max_length=60", 2, {"length"}},
+      {train + "linear --step 3", 2, {"'--step'", "'--steps'?", "--help"}},
+      {train + "linear --steps 0", 2, {"--steps", "from 1", "'0'"}},
+      {train + "linear --steps many", 2, {"--steps", "whole number", "'many'"}},
+      {train + "linear --seed -1", 2, {"--seed", "from 0"}},
+      {train + "linear --micro-batch 64", 2, {"micro_batch", "at most", "32"}},
+      {train + "linear --length 100", 2, {"--length", "data.max_length"}},
+      {train + "linear --precision fp8", 2, {"fp8", "fp32, bf16"}},
+      {train + "linear --precision bf61", 2, {"'bf16'?"}},
+      {train + "linear --device gpu", 2, {"'gpu'", "cpu"}},
+      {train + "linear --kernels chek", 2, {"'check'?"}},
+      {train + "linear --deterministic maybe", 2, {"on or off"}},
+      {train + "linear --dump-config=ful", 2, {"full or minimal"}},
+      {train + "linear --resume mus", 2, {"'must'?"}},
+      {train + "linear --resume must --out nothing", 2, {"--resume must", "nothing"}},
+      {train + "linear --data nowhere", 3, {"nowhere", "not a directory"}},
+      {train + "linear --data file", 3, {"file", "not a directory"}},
+      {train + "linear --data empty", 3, {"basic_train.tsv", "basic.train.tsv", "empty"}},
+      {train + "linear --data empty --set data.min_length=5", 2, {"data.min_length", "generator"}},
+      {train + "linear --config nofile.json", 3, {"nofile.json"}},
+      {train + "linear --config wrong-key.json", 2, {"'training.batch'?", "wrong-key.json"}},
+      {train + "linear --config wrong-name.json", 2, {"'model'?", "wrong-name.json"}},
+      {train + "linear --config wrong-type.json", 2, {"training.batch", "wrong-type.json", "an integer"}},
+      {train + "linear --config broken.json", 3, {"broken.json", "JSON"}},
+      {train + "linear --config circle.json", 2, {"circle"}},
+      {train + "linear --out file/run", 4, {"file/run"}},
+      {"train --task listops", 2, {"--model"}},
+      {"train --model linear", 2, {"--task"}},
+      {"trian", 2, {"'train'?", "--help"}},
+      {"data chek listops", 2, {"'check'?"}},
+      {"data check listop", 2, {"'listops'?"}},
+      {"data check listops --data empty", 3, {"basic_train.tsv", "test_d20s.tsv"}},
+      {"describe linfomer", 2, {"'linformer'?"}},
+      {"describe lisops", 2, {"'listops'?"}},
+      {"list tasts", 2, {"'tasks'?"}},
+      {"eval nothing", 2, {"nothing", "plan.json"}},
+      {"eval nothing --split tset", 2, {"'test'?"}},
+      {"completion zhs", 2, {"'zsh'?"}},
+  };
+  for (const auto& entry : cases) check_case(place, entry.arguments, entry.code, entry.parts);
+  // Only a machine without CUDA can show that it is missed.
+  if (!std::filesystem::exists("/dev/nvidiactl")) check_case(place, train + "linear --device cuda", 4, {"cuda"});
+}
+
+TEST_CASE("what there is, for people and for programs", "[cli]") {
+  const Place place;
+  const auto parse = [&](const std::string& arguments) {
+    const Outcome outcome = place.run(words(arguments));
+    INFO("xformer " << arguments << "\n" << outcome.err);
+    CHECK(outcome.code == 0);
+    CHECK(outcome.err.empty());
+    return Json::parse(outcome.out);
+  };
+  const Json attentions = parse("list attentions --json");
+  REQUIRE(attentions.is_array());
+  std::vector<std::string> names;
+  for (const Json& attention : attentions) {
+    names.push_back(attention.at("name"));
+    for (const char* key : {"title", "paper", "class", "complexity", "traits", "options"}) CHECK(attention.contains(key));
+  }
+  for (const char* name : {"softmax", "softmax-fused", "linformer", "linear", "performer"})
+    for (const std::string prefix : {"", "mrs-"}) CHECK(std::count(names.begin(), names.end(), prefix + name) == 1);
+  for (const char* what : {"models", "tasks"}) {
+    const Json list = parse(fmt::format("list {} --json", what));
+    REQUIRE((list.is_array() && !list.empty()));
+    for (const Json& entry : list) CHECK(entry.contains("name"));
+  }
+  for (const char* name : {"mrs-linformer", "listops", "encoder", "training", "eval"}) {
+    const Json described = parse(fmt::format("describe {} --json", name));
+    CHECK(described.at("name") == name);
+    CHECK_FALSE(described.at("options").empty());
+    check_case(place, fmt::format("describe {}", name), 0, {name, "options"});
+  }
+  check_case(place, "list", 0, {"mrs-linformer", "listops", "mlpen"});
+  check_case(place, "--help", 0, {"train", "Exit codes"});
+  check_case(place, "--version", 0, {"xformer"});
+  check_case(place, "train --help", 0,
+             {"--model", "--task", "--protocol", "--data", "--out", "--record-to", "--seed", "--steps", "--stop-after", "--batch", "--micro-batch",
+              "--length", "--precision", "--device", "--threads", "--checkpoint-every", "--eval-every", "--resume", "--kernels",
+              "--deterministic", "--set", "--config", "--dry-run", "--dump-config"});
+  for (const char* shell : {"bash", "zsh", "fish"}) check_case(place, fmt::format("completion {}", shell), 0, {"mrs-linformer"});
+  put(place / "completion.bash", place.run(words("completion bash")).out);
+  CHECK(place.command({"bash", "-n", "completion.bash"}).code == 0);
+}
+
+std::string plan_line(const Outcome& outcome) {
+  std::istringstream lines(outcome.out);
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("plan ")) return line;
+  return "no plan in: " + outcome.out + outcome.err;
+}
+
+TEST_CASE("a dumped configuration gives the same plan", "[cli]") {
+  const Place place;
+  const Words command = tiny("mrs-linformer", "--set attention.projected_len=8 --set attention.scales=1,4 --steps 20");
+  const Outcome dry = place.run(command + "--dry-run");
+  REQUIRE(dry.code == 0);
+  CHECK_FALSE(std::filesystem::exists(place / "runs"));
+  for (const std::string kind : {"full", "minimal"}) {
+    const Outcome dumped = place.run(command + Words{"--dump-config=" + kind});
+    REQUIRE(dumped.code == 0);
+    put(place / (kind + ".json"), dumped.out);
+    CHECK(plan_line(place.run(words("train --dry-run --config " + kind + ".json"))) == plan_line(dry));
+  }
+  CHECK(Json::parse(scratch::get(place / "minimal.json")).size() < Json::parse(scratch::get(place / "full.json")).size());
+  // The command line is nearer than the file, and a file nearer than the one it extends.
+  put(place / "nearer.json", R"({"extends": "minimal.json", "training.batch": 4})");
+  const Json batch = Json::parse(place.run(words("train --dump-config=full --config nearer.json")).out)["training.batch"];
+  CHECK(batch == 4);
+  CHECK(Json::parse(place.run(words("train --dump-config=full --config nearer.json --batch 2")).out)["training.batch"] == 2);
+  // A full dump names the generator's settings too; with files they must not stand in the way while they are the defaults.
+  const std::string sample = std::string(XFORMER_SOURCE) + "/datasets/listops/sample";
+  put(place / "files.json", place.run(words("train --model linear --task listops --dump-config=full")).out);
+  CHECK(place.run(Words{"train", "--dry-run", "--config", "files.json", "--data", sample}).code == 0);
+}
+
+TEST_CASE("data from files, named on the command line or by XFORMER_DATA", "[cli]") {
+  const Place place;
+  const std::string sample = std::string(XFORMER_SOURCE) + "/datasets/listops/sample";
+  CHECK(place.run(Words{"data", "check", "listops", "--data", sample}).code == 0);
+  CHECK(Json::parse(place.run(Words{"data", "check", "listops", "--json", "--data", sample}).out).is_object());
+  const Outcome shown = place.run(Words{"data", "show", "listops", "--split", "val", "--count", "2", "--data", sample});
+  CHECK(shown.code == 0);
+  CHECK(contains(shown.out, "dev 0 of 5"));
+  CHECK(contains(shown.out, "label 8, evaluates to 8"));
+  check_case(place, "data show listops --index 5 --split dev --data " + sample, 2, {"--index", "0 to 4"});
+  const Words command = words("train --task listops --model linear --set model.dim=16 --set model.head_dim=8 --batch 4 --steps 4 --threads 1");
+  REQUIRE(place.run(command + Words{"--set", "data.max_length=64", "--out", "named", "--data", sample}).code == 0);
+  std::filesystem::create_directory(place / "data");
+  std::filesystem::create_directory_symlink(sample, place / "data" / "listops");
+  REQUIRE(place.run(command + Words{"--set", "data.max_length=64", "--out", "found"}, {{"XFORMER_DATA", place / "data"}}).code == 0);
+  const Json named = json_file(place / "named" / "record.json"), found = json_file(place / "found" / "record.json");
+  CHECK(named["data"]["origin"] == "files");
+  CHECK(named["data"]["sha256"] == found["data"]["sha256"]);
+  CHECK(named["accuracy"] == found["accuracy"]);
+  // A label outside 0 to 9 is named with its file and line.
+  std::filesystem::copy(sample, place / "bad", std::filesystem::copy_options::recursive);
+  std::string rows = scratch::get(place / "bad" / "basic_val.tsv");
+  put(place / "bad" / "basic_val.tsv", rows + "( [MAX 1 ) ]\t11\n");
+  check_case(place, "train --task listops --model linear --out bad-run --data bad", 3, {"basic_val.tsv", "11"});
+}
+
+TEST_CASE("real ListOps files", "[data]") {
+  const auto folder = scratch::real_data("listops");
+  if (!folder) {
+    WARN("skipped: XFORMER_TEST_DATA names no folder with listops");
+    SUCCEED();
+    return;
+  }
+  const Path real = std::filesystem::absolute(*folder);
+  const Place place;
+  const Outcome checked = place.run(Words{"data", "check", "listops", "--data", (real / "lra_script_output").string()});
+  INFO(checked.out << checked.err);
+  CHECK(checked.code == 0);
+  CHECK(place.run(Words{"data", "check", "listops", "--data", real.string()}).code == 0);  // test_d20s.tsv: a test split only
+  REQUIRE(place.run(tiny("linear", "--steps 4 --out run")).code == 0);
+  const Outcome evaluated = place.run(Words{"eval", "run", "--json", "--threads", "1", "--data", real.string()});
+  INFO(evaluated.err);
+  REQUIRE(evaluated.code == 0);
+  CHECK(Json::parse(evaluated.out)["examples"] == 10000);
+  const Outcome missing = place.run(Words{"eval", "run", "--split", "dev", "--threads", "1", "--data", real.string()});
+  CHECK(missing.code == 3);
+  CHECK(contains(missing.err, "no dev split"));
+  const Outcome refused = place.run(Words{"train", "--task", "listops", "--model", "linear", "--data", real.string()});
+  CHECK(refused.code == 3);
+  CHECK(contains(refused.err, "basic_train.tsv"));
+}
+
+}  // namespace
+}  // namespace xformer::program_test
