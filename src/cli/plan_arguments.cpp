@@ -165,8 +165,8 @@ void ComputeArguments::check() const {
 }
 
 void check_generator_options(const RunPlan& plan, const data::DataLocation& location) {
-  if (location.folder.empty()) return;
   const data::DatasetDescriptor& dataset = data::datasets().get(plan.task);
+  if (location.folder.empty()) return dataset.check_generator(plan.group("data"));
   for (const std::string& name : dataset.generator_options) {
     const std::string& origin = plan.options.origins.at("data." + name);
     const auto option = std::find_if(dataset.options.begin(), dataset.options.end(),

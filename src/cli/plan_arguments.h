@@ -40,7 +40,7 @@ struct ComputeArguments {
 // "key=value" split at the first '='; UserError otherwise.
 [[nodiscard]] ValueLayer settings_layer(const std::vector<std::string>& settings);
 
-// The data options of a plan that only a generator reads must not be set beside --data.
+// What only a generator reads must make sense to it, and must not be set beside --data.
 void check_generator_options(const RunPlan& plan, const data::DataLocation& location);
 
 }  // namespace xformer::cli

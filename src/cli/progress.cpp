@@ -166,6 +166,8 @@ void ProgressLine::print(std::string_view line) {
   bytes += line;
   bytes += '\n';
   if (redraw) bytes += state_->drawn();
+  // In a pipe a line that stays supersedes the state held back: it is not told after the fact.
+  if (!state_->options.is_terminal) state_->last_plain = state_->text;
   state_->write(bytes);
 }
 

@@ -82,6 +82,8 @@ struct DatasetDescriptor {
   bool accepts_length = false;  // --length: byte text only
   // The longest sequence a model must take, under these data options: N_max (before any padding to N_pad).
   std::function<int64_t(const Json& options)> max_tokens;
+  // Refuses settings that the generator cannot meet, before anything is written (UserError).
+  std::function<void(const Json& options)> check_generator = [](const Json&) {};
   // Opens (making or packing into the cache on first use) the data under these options.
   std::function<std::unique_ptr<DataSource>(const Json& options, const DataLocation&, const ProgressCallback&)> open;
   // Reads everything and says what is right, odd or wrong (data/check.h).

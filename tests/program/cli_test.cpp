@@ -26,7 +26,9 @@ TEST_CASE("wrong words are answered with the nearest right one", "[cli]") {
       {train + "encodr/linear", 2, {"'encoder'?"}},
       {"train --task listop --model linear", 2, {"'listop'", "'listops'?"}},
       {train + "linear --protocol mlpen15k", 2, {"'mlpen-15k'?"}},
-      {train + "mrs-linformer --set attention.projected_length=4", 2, {"attention.projected_length", "'attention.projected_len'?", "--set"}},
+      {train + "mrs-linformer --set attention.projected_length=4",
+       2,
+       {"attention.projected_length", "'attention.projected_len'?", "--set"}},
       {train + "linear --set training.bach=4", 2, {"'training.batch'?"}},
       {train + "linear --set training.batch", 2, {"expected", "=value", "training.batch"}},
       {train + "linear --set =4", 2, {"expected"}},
@@ -96,7 +98,8 @@ TEST_CASE("what there is, for people and for programs", "[cli]") {
   std::vector<std::string> names;
   for (const Json& attention : attentions) {
     names.push_back(attention.at("name"));
-    for (const char* key : {"title", "paper", "class", "complexity", "traits", "options"}) CHECK(attention.contains(key));
+    for (const char* key : {"title", "paper", "class", "complexity", "traits", "options"})
+      CHECK(attention.contains(key));
   }
   for (const char* name : {"softmax", "softmax-fused", "linformer", "linear", "performer"})
     for (const std::string prefix : {"", "mrs-"}) CHECK(std::count(names.begin(), names.end(), prefix + name) == 1);
@@ -114,11 +117,14 @@ TEST_CASE("what there is, for people and for programs", "[cli]") {
   check_case(place, "list", 0, {"mrs-linformer", "listops", "mlpen"});
   check_case(place, "--help", 0, {"train", "Exit codes"});
   check_case(place, "--version", 0, {"xformer"});
-  check_case(place, "train --help", 0,
-             {"--model", "--task", "--protocol", "--data", "--out", "--record-to", "--seed", "--steps", "--stop-after", "--batch", "--micro-batch",
-              "--length", "--precision", "--device", "--threads", "--checkpoint-every", "--eval-every", "--resume", "--kernels",
-              "--deterministic", "--set", "--config", "--dry-run", "--dump-config"});
-  for (const char* shell : {"bash", "zsh", "fish"}) check_case(place, fmt::format("completion {}", shell), 0, {"mrs-linformer"});
+  check_case(place, "train --help", 0, {"--model",      "--task",      "--protocol",    "--data",
+                                        "--out",        "--record-to", "--seed",        "--steps",
+                                        "--stop-after", "--batch",     "--micro-batch", "--length",
+                                        "--precision",  "--device",    "--threads",     "--checkpoint-every",
+                                        "--eval-every", "--resume",    "--kernels",     "--deterministic",
+                                        "--set",        "--config",    "--dry-run",     "--dump-config"});
+  for (const char* shell : {"bash", "zsh", "fish"})
+    check_case(place, fmt::format("completion {}", shell), 0, {"mrs-linformer"});
   put(place / "completion.bash", place.run(words("completion bash")).out);
   CHECK(place.command({"bash", "-n", "completion.bash"}).code == 0);
 }
@@ -142,13 +148,17 @@ TEST_CASE("a dumped configuration gives the same plan", "[cli]") {
     put(place / (kind + ".json"), dumped.out);
     CHECK(plan_line(place.run(words("train --dry-run --config " + kind + ".json"))) == plan_line(dry));
   }
-  CHECK(Json::parse(scratch::get(place / "minimal.json")).size() < Json::parse(scratch::get(place / "full.json")).size());
+  CHECK(Json::parse(scratch::get(place / "minimal.json")).size() <
+        Json::parse(scratch::get(place / "full.json")).size());
   // The command line is nearer than the file, and a file nearer than the one it extends.
   put(place / "nearer.json", R"({"extends": "minimal.json", "training.batch": 4})");
-  const Json batch = Json::parse(place.run(words("train --dump-config=full --config nearer.json")).out)["training.batch"];
+  const Json batch =
+      Json::parse(place.run(words("train --dump-config=full --config nearer.json")).out)["training.batch"];
   CHECK(batch == 4);
-  CHECK(Json::parse(place.run(words("train --dump-config=full --config nearer.json --batch 2")).out)["training.batch"] == 2);
-  // A full dump names the generator's settings too; with files they must not stand in the way while they are the defaults.
+  CHECK(Json::parse(
+            place.run(words("train --dump-config=full --config nearer.json --batch 2")).out)["training.batch"] == 2);
+  // A full dump names the generator's settings too; with files they must not stand in the way while they are the
+  // defaults.
   const std::string sample = std::string(XFORMER_SOURCE) + "/datasets/listops/sample";
   put(place / "files.json", place.run(words("train --model linear --task listops --dump-config=full")).out);
   CHECK(place.run(Words{"train", "--dry-run", "--config", "files.json", "--data", sample}).code == 0);
@@ -164,11 +174,14 @@ TEST_CASE("data from files, named on the command line or by XFORMER_DATA", "[cli
   CHECK(contains(shown.out, "dev 0 of 5"));
   CHECK(contains(shown.out, "label 8, evaluates to 8"));
   check_case(place, "data show listops --index 5 --split dev --data " + sample, 2, {"--index", "0 to 4"});
-  const Words command = words("train --task listops --model linear --set model.dim=16 --set model.head_dim=8 --batch 4 --steps 4 --threads 1");
+  const Words command = words(
+      "train --task listops --model linear --set model.dim=16 --set model.head_dim=8 --batch 4 --steps 4 --threads 1");
   REQUIRE(place.run(command + Words{"--set", "data.max_length=64", "--out", "named", "--data", sample}).code == 0);
   std::filesystem::create_directory(place / "data");
   std::filesystem::create_directory_symlink(sample, place / "data" / "listops");
-  REQUIRE(place.run(command + Words{"--set", "data.max_length=64", "--out", "found"}, {{"XFORMER_DATA", place / "data"}}).code == 0);
+  REQUIRE(
+      place.run(command + Words{"--set", "data.max_length=64", "--out", "found"}, {{"XFORMER_DATA", place / "data"}})
+          .code == 0);
   const Json named = json_file(place / "named" / "record.json"), found = json_file(place / "found" / "record.json");
   CHECK(named["data"]["origin"] == "files");
   CHECK(named["data"]["sha256"] == found["data"]["sha256"]);
@@ -192,7 +205,8 @@ TEST_CASE("real ListOps files", "[data]") {
   const Outcome checked = place.run(Words{"data", "check", "listops", "--data", (real / "lra_script_output").string()});
   INFO(checked.out << checked.err);
   CHECK(checked.code == 0);
-  CHECK(place.run(Words{"data", "check", "listops", "--data", real.string()}).code == 0);  // test_d20s.tsv: a test split only
+  CHECK(place.run(Words{"data", "check", "listops", "--data", real.string()}).code ==
+        0);  // test_d20s.tsv: a test split only
   REQUIRE(place.run(tiny("linear", "--steps 4 --out run")).code == 0);
   const Outcome evaluated = place.run(Words{"eval", "run", "--json", "--threads", "1", "--data", real.string()});
   INFO(evaluated.err);

@@ -69,7 +69,8 @@ class Killer {
     const Path run = fresh(std::to_string(counts_.runs++));
     while (true) {
       INFO(plan_.name << ", kill point " << counts_.kills + 1 << ", run " << run);
-      const bool restart = std::filesystem::exists(run / "log.jsonl") && std::filesystem::file_size(run / "log.jsonl") > 0;
+      const bool restart =
+          std::filesystem::exists(run / "log.jsonl") && std::filesystem::file_size(run / "log.jsonl") > 0;
       const bool enough = counts_.kills >= plan_.kills;
       Process process = begin(run);
       if (restart) ++counts_.restarts;
@@ -85,9 +86,13 @@ class Killer {
 
   // Kills or stops the process; true when it was at its end before that.
   bool strike(Process& process, const Path& run) {
-    const bool restart = std::filesystem::exists(run / "log.jsonl") && std::filesystem::file_size(run / "log.jsonl") > 0;
+    const bool restart =
+        std::filesystem::exists(run / "log.jsonl") && std::filesystem::file_size(run / "log.jsonl") > 0;
     const uint64_t kind = draw(10);
-    const Kill kill = kind < 4 ? Kill::kDuringCheckpoint : kind < 8 ? Kill::kWhileTraining : kind < 9 ? Kill::kAnyTime : Kill::kStopSignal;
+    const Kill kill = kind < 4   ? Kill::kDuringCheckpoint
+                      : kind < 8 ? Kill::kWhileTraining
+                      : kind < 9 ? Kill::kAnyTime
+                                 : Kill::kStopSignal;
     if (kill == Kill::kAnyTime) {
       sleep_below(startup_ms_ + training_ms_);
       return !end_with(process, SIGKILL);
@@ -167,17 +172,24 @@ TEST_CASE("killed runs end in the bits of one that never was", "[kill]") {
   const Place place;
   const std::string dropout = " --set model.dropout=0.1 --set model.attention_dropout=0.2 ";
   const std::vector<Plan> plans{
-      {"mrs-linformer", tiny("mrs-linformer", "--set attention.projected_len=8 --steps 60 --checkpoint-every 3" + dropout), 28},
-      {"performer", tiny("performer", "--set attention.features=16 --set attention.redraw=7 --set training.buckets=3 "
-                                      "--micro-batch 3 --steps 40 --checkpoint-every 2 --set training.patience=3" + dropout), 14},
-      {"softmax-fused", tiny("softmax-fused", "--steps 30 --checkpoint-every 1 --threads 2 --set training.selection=last" + dropout), 12},
+      {"mrs-linformer",
+       tiny("mrs-linformer", "--set attention.projected_len=8 --steps 60 --checkpoint-every 3" + dropout), 28},
+      {"performer",
+       tiny("performer",
+            "--set attention.features=16 --set attention.redraw=7 --set training.buckets=3 "
+            "--micro-batch 3 --steps 40 --checkpoint-every 2 --set training.patience=3" +
+                dropout),
+       14},
+      {"softmax-fused",
+       tiny("softmax-fused", "--steps 30 --checkpoint-every 1 --threads 2 --set training.selection=last" + dropout),
+       12},
   };
   Counts all;
   for (const Plan& plan : plans) {
     const Counts counts = Killer(place, plan).run();
-    std::cout << plan.name << ": " << counts.kills << " kill points in " << counts.runs << " runs, " << counts.in_checkpoint
-              << " of them while a checkpoint was written; " << counts.stops << " stops by signal, " << counts.restarts
-              << " restarts" << std::endl;
+    std::cout << plan.name << ": " << counts.kills << " kill points in " << counts.runs << " runs, "
+              << counts.in_checkpoint << " of them while a checkpoint was written; " << counts.stops
+              << " stops by signal, " << counts.restarts << " restarts" << std::endl;
     all += counts;
   }
   std::cout << "kill points: " << all.kills << ", of them while a checkpoint was written: " << all.in_checkpoint
@@ -208,7 +220,9 @@ TEST_CASE("a run killed before its first checkpoint begins again, with a whole l
 TEST_CASE("SIGTERM and SIGINT save, say so with code 6, and the same command goes on", "[kill]") {
   const Place place;
   const Words command = tiny("mrs-linformer", "--set attention.projected_len=8 --steps 40 --checkpoint-every 7");
-  const auto run = [&](const std::string& name) { return Words{program_path()} + command + Words{"--out", (place / name).string()}; };
+  const auto run = [&](const std::string& name) {
+    return Words{program_path()} + command + Words{"--out", (place / name).string()};
+  };
   REQUIRE(place.command(run("reference")).code == 0);
   for (const int signal : {SIGTERM, SIGINT}) {
     const std::string name = signal == SIGTERM ? "terminated" : "interrupted";

@@ -120,7 +120,9 @@ struct Outcome {
 class Place {
  public:
   Place() {
-    environment_ = {{"XFORMER_CACHE", folder_ / "cache"}, {"XFORMER_DATA", ""}, {"NO_COLOR", ""},
+    environment_ = {{"XFORMER_CACHE", folder_ / "cache"},
+                    {"XFORMER_DATA", ""},
+                    {"NO_COLOR", ""},
                     // Two threads on a busy machine must not spin for each other.
                     {"OMP_WAIT_POLICY", "PASSIVE"}};
   }
@@ -150,7 +152,8 @@ inline Words tiny(const std::string& model, const std::string& more = "") {
                " --set model.dim=16 --set model.head_dim=8 --set model.ff_dim=16 --set model.classifier_dim=16"
                " --set data.min_length=10 --set data.max_length=60 --set data.train_examples=256"
                " --set data.dev_examples=32 --set data.test_examples=32 --set training.log_every=3"
-               " --batch 8 --eval-every 10 --seed 3 " + (contains(more, "--threads") ? "" : "--threads 1 ") + more);
+               " --batch 8 --eval-every 10 --seed 3 " +
+               (contains(more, "--threads") ? "" : "--threads 1 ") + more);
 }
 
 inline Json json_file(const Path& path) { return Json::parse(scratch::get(path)); }
@@ -203,7 +206,8 @@ inline std::vector<std::string> checkpoints_of(const Path& run) {
 // The state in a checkpoint's header, without times and places; keys sorted.
 inline nlohmann::json state_of(const Path& checkpoint) {
   const MappedFile file(checkpoint);
-  auto state = nlohmann::json::parse(readers::parse_safetensors(file.bytes(), checkpoint.string()).metadata.at("state"));
+  auto state =
+      nlohmann::json::parse(readers::parse_safetensors(file.bytes(), checkpoint.string()).metadata.at("state"));
   for (const char* key : {"train_seconds", "evaluation_seconds", "resumed_at", "log_bytes"}) state.erase(key);
   return state;
 }

@@ -18,10 +18,30 @@ TEST_CASE("a run leaves a record, and is not run twice", "[cli]") {
   CHECK_FALSE(contains(first.err, "\x1b"));  // a pipe gets no escape codes, and no redrawn lines
   CHECK_FALSE(contains(first.err, "\r"));
   const Json record = json_file(place / "run" / "record.json");
-  for (const char* key : {"/schema_version", "/status", "/seed", "/protocol", "/parameters", "/flops_per_example", "/examples_per_s",
-                          "/peak_device_bytes", "/peak_process_bytes", "/accuracy", "/chance", "/data/sha256", "/data/sizes/train",
-                          "/data/dropped", "/software/libtorch", "/software/commit", "/software/dirty", "/hardware", "/plan/training.batch",
-                          "/origins/training.batch", "/dev/0/accuracy", "/selection/rule", "/test/accuracy", "/train_seconds"}) {
+  for (const char* key : {"/schema_version",
+                          "/status",
+                          "/seed",
+                          "/protocol",
+                          "/parameters",
+                          "/flops_per_example",
+                          "/examples_per_s",
+                          "/peak_device_bytes",
+                          "/peak_process_bytes",
+                          "/accuracy",
+                          "/chance",
+                          "/data/sha256",
+                          "/data/sizes/train",
+                          "/data/dropped",
+                          "/software/libtorch",
+                          "/software/commit",
+                          "/software/dirty",
+                          "/hardware",
+                          "/plan/training.batch",
+                          "/origins/training.batch",
+                          "/dev/0/accuracy",
+                          "/selection/rule",
+                          "/test/accuracy",
+                          "/train_seconds"}) {
     INFO(key);
     const Json::json_pointer pointer(key);
     REQUIRE(record.contains(pointer));
@@ -81,7 +101,8 @@ std::string on_terminal(const Place& place, const Words& arguments, const Enviro
     Environment environment = place.environment();
     environment["TERM"] = "xterm";
     for (const auto& [name, value] : more) environment[name] = value;
-    for (const auto& [name, value] : environment) value.empty() ? ::unsetenv(name.c_str()) : ::setenv(name.c_str(), value.c_str(), 1);
+    for (const auto& [name, value] : environment)
+      value.empty() ? ::unsetenv(name.c_str()) : ::setenv(name.c_str(), value.c_str(), 1);
     const Words command = Words{program_path()} + arguments;
     std::vector<char*> pointers;
     for (const std::string& word : command) pointers.push_back(const_cast<char*>(word.c_str()));
@@ -92,7 +113,8 @@ std::string on_terminal(const Place& place, const Words& arguments, const Enviro
   REQUIRE(id > 0);
   std::string shown;
   char buffer[4096];
-  for (ssize_t count = 0; (count = ::read(terminal, buffer, sizeof buffer)) > 0;) shown.append(buffer, static_cast<size_t>(count));
+  for (ssize_t count = 0; (count = ::read(terminal, buffer, sizeof buffer)) > 0;)
+    shown.append(buffer, static_cast<size_t>(count));
   ::close(terminal);
   int status = 0;
   REQUIRE(::waitpid(id, &status, 0) == id);
@@ -131,7 +153,8 @@ TEST_CASE("one process at a time in a run directory", "[cli]") {
 
 TEST_CASE("a signal while the data is made ends the run at once", "[cli]") {
   const Place place;
-  Process process(Words{program_path()} + words("train --task listops --model linear --out run --threads 1"), place.path(), place.environment());
+  Process process(Words{program_path()} + words("train --task listops --model linear --out run --threads 1"),
+                  place.path(), place.environment());
   REQUIRE(process.says("making ListOps"));  // the full size takes minutes
   process.send(SIGTERM);
   CHECK(process.wait() == 6);
@@ -158,7 +181,8 @@ TEST_CASE("--stop-after and the rest are the whole", "[cli]") {
 
 TEST_CASE("micro-batches add up to the batch", "[cli]") {
   const Place place;
-  const Words command = tiny("mrs-linear", "--set model.dropout=0.1 --set model.attention_dropout=0.1 --set training.log_every=1 --steps 10");
+  const Words command = tiny(
+      "mrs-linear", "--set model.dropout=0.1 --set model.attention_dropout=0.1 --set training.log_every=1 --steps 10");
   REQUIRE(place.run(command + "--out whole").code == 0);
   REQUIRE(place.run(command + "--out parts --micro-batch 3").code == 0);
   const std::vector<std::string> whole = metrics_of(place / "whole"), parts = metrics_of(place / "parts");
@@ -220,14 +244,16 @@ TEST_CASE("a damaged checkpoint is passed over, and nothing is lost but time", "
   std::filesystem::copy(place / "begun", place / "run", std::filesystem::copy_options::recursive);
   for (const std::string& name : checkpoints) damage(place / "run" / "checkpoints" / name, -20, false);
   REQUIRE(place.run(command + "--out run --stop-after 6").code == 0);
-  CHECK(checkpoints_of(place / "run") == std::vector<std::string>{"step-00000004.safetensors", "step-00000006.safetensors"});
+  CHECK(checkpoints_of(place / "run") ==
+        std::vector<std::string>{"step-00000004.safetensors", "step-00000006.safetensors"});
   REQUIRE(place.run(command + "--out run").code == 0);
   check_same_end(place / "run", place / "whole");
 }
 
 TEST_CASE("a run that diverges says so", "[cli]") {
   const Place place;
-  const Outcome outcome = place.run(tiny("linear", "--set training.learning_rate=1e30 --set training.max_skips=2 --steps 30 --out run"));
+  const Outcome outcome =
+      place.run(tiny("linear", "--set training.learning_rate=1e30 --set training.max_skips=2 --steps 30 --out run"));
   INFO(outcome.err);
   CHECK(outcome.code == 5);
   CHECK(contains(outcome.err, "not finite"));

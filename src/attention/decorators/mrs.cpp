@@ -20,8 +20,9 @@ struct Options {
 std::vector<int64_t> scale_of_heads(const std::vector<int64_t>& scales, int64_t heads) {
   const auto given = static_cast<int64_t>(scales.size());
   XF_CHECK(given > 0 && heads % given == 0, UserError,
-           "expected as many scales as heads, or a number that divides them; got {} scales [{}] for {} heads", given,
-           fmt::join(scales, ","), heads);
+           "attention.scales: expected as many scales as heads, or a number that divides them; got {} scales [{}] for "
+           "{} heads",
+           given, fmt::join(scales, ","), heads);
   std::vector<int64_t> result;
   for (int64_t h = 0; h < heads; ++h) result.push_back(scales[static_cast<size_t>(h % given)]);
   return result;

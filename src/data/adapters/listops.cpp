@@ -212,6 +212,7 @@ std::vector<DatasetDescriptor> describe() {
   listops.classes = format::kClasses;
   listops.vocabulary = format::kVocabulary;
   listops.max_tokens = [](const Json& options) { return read_options(options).max_length; };
+  listops.check_generator = [](const Json& options) { static_cast<void>(ListOpsGenerator(read_options(options))); };
   listops.open = open;
   listops.check = check_listops;
   listops.show = show;
