@@ -1,5 +1,7 @@
 #include "cli/train_view.h"
 
+#include <spdlog/logger.h>
+#include <spdlog/sinks/basic_file_sink.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -18,6 +20,25 @@ struct TrainView::State {
   Eta eta;
   training::TrainPoint last;
   bool any_point = false;
+  std::unique_ptr<spdlog::logger> diary;  // run.log: what stays on the screen, with times
+
+  // A line that stays: on the screen, and in run.log once the run's folder exists. Not being able to write the
+  // diary is no reason to stop a run.
+  void keep(const std::string& text) {
+    line.print(text);
+    try {
+      if (!diary && std::filesystem::is_directory(folder)) {
+        auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>((folder / "run.log").string());
+        diary = std::make_unique<spdlog::logger>("run", std::move(sink));
+        diary->set_pattern("%Y-%m-%dT%H:%M:%S%z %v");
+        diary->flush_on(spdlog::level::info);
+        diary->set_error_handler([](const std::string&) {});
+      }
+      if (diary) diary->info(text);
+    } catch (const spdlog::spdlog_ex&) {
+      diary.reset();
+    }
+  }
 
   static double now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -36,13 +57,13 @@ struct TrainView::State {
 TrainView::TrainView(Path run_folder) : state_(std::make_unique<State>(std::move(run_folder))) {}
 TrainView::~TrainView() = default;
 
-void TrainView::on_message(const std::string& line) { state_->line.print(line); }
+void TrainView::on_message(const std::string& line) { state_->keep(line); }
 
 void TrainView::on_start(const RunPlan& plan, int64_t parameters, double flops, int64_t first_step, int64_t steps) {
   state_->events = std::make_unique<reporting::EventFile>(state_->folder, first_step > 0 ? first_step + 1 : 0);
-  state_->line.print(fmt::format(
-      "{} on {} ({}), seed {}: {} parameters, {:.3g} GFLOP per example forward, step {} of {}", plan.model, plan.task,
-      plan.protocol, plan.seed, format_count(static_cast<uint64_t>(parameters)), flops / 1e9, first_step, steps));
+  state_->keep(fmt::format("{} on {} ({}), seed {}: {} parameters, {:.3g} GFLOP per example forward, step {} of {}",
+                           plan.model, plan.task, plan.protocol, plan.seed,
+                           format_count(static_cast<uint64_t>(parameters)), flops / 1e9, first_step, steps));
 }
 
 void TrainView::on_step(int64_t step, int64_t steps) {
@@ -73,14 +94,14 @@ void TrainView::on_dev(int64_t step, const training::Evaluation& dev, bool best)
   state_->events->scalar("dev/accuracy", dev.accuracy, step);
   state_->events->scalar("dev/loss", dev.loss, step);
   state_->events->flush();
-  state_->line.print(fmt::format("step {}: dev accuracy {:.4f}, loss {:.4f} over {} examples in {}{}",
-                                 format_count(step), dev.accuracy, dev.loss, format_count(dev.examples),
-                                 format_duration(dev.seconds), best ? ", best so far" : ""));
+  state_->keep(fmt::format("step {}: dev accuracy {:.4f}, loss {:.4f} over {} examples in {}{}", format_count(step),
+                           dev.accuracy, dev.loss, format_count(dev.examples), format_duration(dev.seconds),
+                           best ? ", best so far" : ""));
 }
 
 void TrainView::on_test(const training::Evaluation& test) {
-  state_->line.print(fmt::format("test accuracy {:.4f}, loss {:.4f} over {} examples", test.accuracy, test.loss,
-                                 format_count(test.examples)));
+  state_->keep(fmt::format("test accuracy {:.4f}, loss {:.4f} over {} examples", test.accuracy, test.loss,
+                           format_count(test.examples)));
 }
 
 ProgressCallback TrainView::data_progress() { return progress_callback(state_->line); }

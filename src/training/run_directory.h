@@ -1,7 +1,7 @@
 // The folder of one run: who may use it, what it holds, what survives a crash.
 //
 //   plan.json  log.jsonl  events.out.tfevents.*  checkpoints/step-*.safetensors  model.safetensors
-//   predictions.csv  record.json  lock
+//   predictions.csv  record.json  run.log  lock
 #pragma once
 
 #include <functional>
