@@ -171,6 +171,12 @@ void ProgressLine::print(std::string_view line) {
   state_->write(bytes);
 }
 
+void ProgressLine::clear() {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->active && state_->options.is_terminal) state_->write(kEraseLine);
+  state_->active = false;
+}
+
 void ProgressLine::finish() {
   const std::lock_guard lock(state_->mutex);
   state_->finish();

@@ -33,6 +33,8 @@ class ProgressLine {
   // A line that stays (a message, an evaluation); the progress line is redrawn after it.
   void print(std::string_view line);
   void finish();
+  // Takes the line away: what it told is over.
+  void clear();
 
  private:
   struct State;

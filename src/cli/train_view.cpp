@@ -100,6 +100,7 @@ void TrainView::on_dev(int64_t step, const training::Evaluation& dev, bool best)
 }
 
 void TrainView::on_test(const training::Evaluation& test) {
+  state_->line.clear();
   state_->keep(fmt::format("test accuracy {:.4f}, loss {:.4f} over {} examples", test.accuracy, test.loss,
                            format_count(test.examples)));
 }

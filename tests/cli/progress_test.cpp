@@ -209,6 +209,24 @@ TEST_CASE("a message stays above the progress line") {
   CHECK(screen.lines[2] == "[==========          ] step 1");
 }
 
+TEST_CASE("a line that was taken away leaves nothing, on a terminal or in a pipe") {
+  const Terminal terminal(80);
+  const Pipe pipe;
+  {
+    ProgressLine shown({true, false, 80, 10}, terminal.in), held_back(pipe_options(1000), pipe.in);
+    for (ProgressLine* line : {&shown, &held_back}) {
+      line->update("evaluating test  1/2 batches", 0.5);
+      line->update("evaluating test  2/2 batches", 1);
+      line->clear();
+      line->print("test accuracy 0.4");
+    }
+  }
+  const Screen screen = play(terminal.text());
+  CHECK(screen.lines[0] == "test accuracy 0.4");
+  for (size_t i = 1; i < screen.lines.size(); ++i) CHECK(screen.lines[i].empty());
+  CHECK(pipe.text() == "evaluating test  1/2 batches\ntest accuracy 0.4\n");
+}
+
 TEST_CASE("a window that was resized is respected by the next redraw") {
   const Terminal terminal(60);
   ProgressLine line({true, false, 60, 10}, terminal.in);
