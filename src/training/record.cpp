@@ -101,6 +101,7 @@ Json make_record(const RunPlan& plan, const RunOptions& options, const RunFacts&
   record["steps"] = {{"done", facts.steps_done}, {"planned", facts.steps_planned}};
   record["selection"] = {{"rule", plan.options.values.value("training.selection", "")},
                          {"split", "dev"},
+                         {"step", facts.selected_step},
                          {"best", facts.state.value("best", Json())}};
   record["dev"] = facts.state.value("dev_points", Json::array());
   record["test"] = facts.test ? evaluation_json(*facts.test) : Json();

@@ -23,7 +23,8 @@ struct RunFacts {
   double page_faults_per_step = 0;  // median over the log's intervals of this process
   Json state = Json::object();      // dev points, best, skipped steps, resumptions
   std::optional<Evaluation> test;
-  double chance = 0;  // share of the most frequent class in the test split
+  Json selected_step;  // whose weights were tested; null before the test
+  double chance = 0;   // share of the most frequent class in the test split
 };
 
 // p in [0, 1] of the sorted values, linearly interpolated; 0 for none.

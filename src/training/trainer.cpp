@@ -283,6 +283,7 @@ class Run {
       const std::map<std::string, at::Tensor> best(best_.begin(), best_.end());
       for (const auto& [name, tensor] : models::state(*model_)) at::Tensor(tensor).copy_(best.at(name));
     }
+    facts_.selected_step = training_.selection == "best_dev" ? state_["best"]["step"] : Json(step_);
     std::vector<Prediction> predictions;
     EvaluationRequest request = evaluation_request(data::Split::kTest);
     request.drop_remainder = evaluation_.parity;
@@ -296,9 +297,8 @@ class Run {
       facts_.chance = std::max(facts_.chance, ++labels[prediction.label]);
     facts_.chance /= static_cast<double>(predictions.size());
     write_predictions(directory_.folder() / "predictions.csv", predictions);
-    write_tensor_file(
-        directory_.folder() / "model.safetensors", models::state(*model_),
-        {{"plan", plan_.to_json().dump()}, {"step", state_["best"].is_null() ? "" : state_["best"]["step"].dump()}});
+    write_tensor_file(directory_.folder() / "model.safetensors", models::state(*model_),
+                      {{"plan", plan_.to_json().dump()}, {"step", facts_.selected_step.dump()}});
     directory_.log({{"event", "test"},
                     {"step", step_},
                     {"accuracy", result->accuracy},

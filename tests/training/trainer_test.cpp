@@ -63,6 +63,16 @@ TEST_CASE("a run ends in a record, predictions, weights and a log") {
   CHECK(std::filesystem::exists(setting.scratch.path() / "a" / "log.jsonl"));
 }
 
+TEST_CASE("the weights that are tested are the last or those of the best dev accuracy, and their step is named") {
+  for (const char* rule : {"last", "best_dev"}) {
+    Setting setting;
+    const Json record = setting.run(plan_with({{"training.selection", rule}}), setting.options("a"));
+    const Json expected = std::string(rule) == "last" ? Json(12) : record["selection"]["best"]["step"];
+    CHECK(record["selection"]["step"] == expected);
+    CHECK(read_tensor_file(setting.scratch.path() / "a" / "model.safetensors").metadata.at("step") == expected.dump());
+  }
+}
+
 TEST_CASE("epochs count passes, partial batches included") {
   Setting setting;
   const Json record = setting.run(plan_with({{"training.epochs", 2}}), setting.options("a"));
