@@ -70,6 +70,12 @@ struct BuildContext {
   [[nodiscard]] kernels::Dropout make_dropout() const { return {dropout, dropout_stream}; }
 };
 
+// What a parameter or buffer is, for those who bring their own values. The name is that under which it is registered,
+// without scopes ("linformer_e", not "shared.scale2_linformer_e").
+struct TensorMeaning {
+  std::string name, meaning;
+};
+
 class AttentionCore : public torch::nn::Module {
  public:
   // q [b,h,n,d], k and v [b,h,n,d] -> [b,h,n,d]. Rows of padded queries may hold anything; the mixer zeroes them.

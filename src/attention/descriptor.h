@@ -33,8 +33,9 @@ struct Descriptor {
   std::string summary;       // one sentence
   Complexity complexity = Complexity::kQuadratic;
   Traits traits;
-  std::vector<OptionInfo> options;  // keys without the prefix "attention."
-  std::optional<Json> dense_limit;  // options under which it equals softmax; none when there are none
+  std::vector<OptionInfo> options;     // keys without the prefix "attention."
+  std::vector<TensorMeaning> tensors;  // every parameter and buffer that some options make
+  std::optional<Json> dense_limit;     // options under which it equals softmax; none when there are none
   // Tokens that the family puts in front and pins (etc, bigbird-etc).
   std::function<int64_t(const Json& options)> prefix_tokens = [](const Json&) { return int64_t{0}; };
 
@@ -71,6 +72,10 @@ struct Resolved {
   [[nodiscard]] std::vector<OptionInfo> options() const;  // the base's and the decorator's
   [[nodiscard]] Traits traits() const;
 };
+
+// What a parameter or buffer of a core or mixer is, by its name there ("core.scale2.e"; in SharedObjects
+// "scale2_linformer_e"); "" when nobody says.
+[[nodiscard]] std::string tensor_meaning(const Resolved& attention, const std::string& name);
 
 // Exact names win; otherwise a decorator's prefix is split off. UserError with the nearest name otherwise.
 [[nodiscard]] Resolved resolve(const std::string& name);

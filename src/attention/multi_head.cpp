@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "tensor/probe.h"
+
 namespace xformer::attention {
 
 Cost& Cost::operator+=(const Cost& other) {
@@ -45,6 +47,19 @@ Linear::Linear(int64_t in, int64_t out, bool with_bias, const std::string& schem
   bias = register_parameter("bias", scheme == "glra" ? at::zeros({out}) : init.uniform("bias", {out}, -bound, bound));
 }
 
+const std::vector<TensorMeaning>& projection_meanings() {
+  static const std::vector<TensorMeaning> kMeanings{
+      {"query.weight", "W of q = x W^T + bias [h d, m]; head i has rows i d to (i+1) d"},
+      {"query.bias", "of q [h d]"},
+      {"key.weight", "W of k = x W^T + bias [h d, m]"},
+      {"key.bias", "of k [h d]"},
+      {"value.weight", "W of v = x W^T + bias [h d, m]"},
+      {"value.bias", "of v [h d]"},
+      {"out.weight", "W of output = (heads side by side) W^T + bias [m, h d]"},
+      {"out.bias", "of output [m]"}};
+  return kMeanings;
+}
+
 MultiHeadMixer::MultiHeadMixer(const BuildContext& context, std::shared_ptr<AttentionCore> core)
     : model_dim_(context.model_dim), heads_(context.heads), head_dim_(context.head_dim) {
   const int64_t inner = heads_ * head_dim_;
@@ -74,11 +89,13 @@ at::Tensor MultiHeadMixer::forward(const at::Tensor& x, const SequenceMask& mask
     const bool low = type == at::kBFloat16 || type == at::kHalf;
     at::autocast::set_autocast_enabled(device, false);
     if (low) q = q.to(at::kFloat), k = k.to(at::kFloat), v = v.to(at::kFloat);
+    probe("q", q), probe("k", k), probe("v", v);
     mixed = core_->forward(q, k, v, mask, carry);
     // Rows of padded queries are zero from here on, whatever the core left in them (attention-core 0.4).
     if (!mask.all_valid()) mixed = mixed.masked_fill(mask.key_valid.logical_not().unsqueeze(1).unsqueeze(-1), 0);
     at::autocast::set_autocast_enabled(device, autocast);
   }
+  probe("mixed", mixed);
   return out_->forward(mixed.transpose(1, 2).reshape({batch, length, heads_ * head_dim_}));
 }
 

@@ -15,6 +15,9 @@ class Linear : public torch::nn::Module {
   at::Tensor bias;    // [out] or undefined
 };
 
+// Of the tensors that the mixer puts around a core.
+[[nodiscard]] const std::vector<TensorMeaning>& projection_meanings();
+
 class MultiHeadMixer : public SequenceMixer {
  public:
   MultiHeadMixer(const BuildContext& context, std::shared_ptr<AttentionCore> core);

@@ -1,4 +1,6 @@
 // Collects the families of variants/ and decorators/ and resolves names.
+#include <regex>
+
 #include "attention/descriptor.h"
 #include "attention/multi_head.h"
 
@@ -57,6 +59,17 @@ Traits Resolved::traits() const {
   // A group's mean holds later tokens, so a pooled core can never be causal.
   if (decorator != nullptr) result.causal_ok = result.cross_ok = false;
   return result;
+}
+
+std::string tensor_meaning(const Resolved& attention, const std::string& name) {
+  // Scales and layers stand in front of a key of SharedObjects or within it ("performer_layer0_omega").
+  static const std::regex kScope("(scale|layer)[0-9]+_");
+  const std::string plain = std::regex_replace(name, kScope, "");
+  std::vector<TensorMeaning> known = attention.base->tensors;
+  if (attention.base->build_core) known.insert(known.end(), projection_meanings().begin(), projection_meanings().end());
+  for (const TensorMeaning& tensor : known)
+    if (plain == tensor.name || plain.ends_with("." + tensor.name)) return tensor.meaning;
+  return "";
 }
 
 Resolved resolve(const std::string& name) {

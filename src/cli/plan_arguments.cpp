@@ -5,7 +5,10 @@
 
 #include "core/names.h"
 #include "kernels/policy.h"
+#include "tensor/device.h"
+#include "training/replay.h"
 #include "training/run_directory.h"
+#include "training/weights.h"
 
 namespace xformer::cli {
 
@@ -64,7 +67,7 @@ void PlanArguments::add_to(CLI::App& command) {
       ->check(whole_number(1))
       ->group("Plan");
   command.add_option("--length", length, "cut byte text to this many bytes")->check(whole_number(1))->group("Plan");
-  command.add_option("--precision", precision, "fp32 or bf16 (training.precision)")->group("Plan");
+  command.add_option("--precision", precision, "fp32, tf32, bf16 or fp16 (training.precision)")->group("Plan");
   command.add_option("--eval-every", eval_every, "steps between dev evaluations (training.eval_every)")
       ->check(whole_number(1))
       ->group("Plan");
@@ -72,6 +75,17 @@ void PlanArguments::add_to(CLI::App& command) {
       ->type_name("KEY=VALUE")
       ->allow_extra_args(true)
       ->group("Plan");
+  command
+      .add_option(
+          "--init-from", init_from,
+          "begin with these weights, where name and shape match: a weights file, a checkpoint or a run's directory")
+      ->type_name("FILE")
+      ->group("Plan");
+  const auto patterns = [&](const char* name, std::vector<std::string>& into, const char* help) {
+    command.add_option(name, into, help)->type_name("PATTERN")->delimiter(',')->group("Plan");
+  };
+  patterns("--freeze", freeze, "do not train the parameters of these names; * is any text (training.freeze)");
+  patterns("--reinit", reinit, "leave these tensors at their initial values under --init-from (training.reinit)");
   command.add_option("--config", config, "JSON file of names and option keys; may extend another file")
       ->type_name("FILE")
       ->group("Plan");
@@ -123,6 +137,13 @@ training::PlanRequest PlanArguments::request() const {
   if (micro_batch > 0) option("--micro-batch", "training.micro_batch", micro_batch);
   if (!precision.empty()) option("--precision", "training.precision", precision);
   if (eval_every > 0) option("--eval-every", "training.eval_every", eval_every);
+  if (!freeze.empty()) option("--freeze", "training.freeze", fmt::format("{}", fmt::join(freeze, ",")));
+  if (!reinit.empty()) option("--reinit", "training.reinit", fmt::format("{}", fmt::join(reinit, ",")));
+  // A hash that a file asks for stays: the weights must be those.
+  const bool hash_is_given =
+      !request.layers.empty() && request.layers.front().values.value("training.init_sha256", Json("")) != "";
+  if (!init_from.empty() && !hash_is_given)
+    option("--init-from", "training.init_sha256", training::read_weights(init_from, [](const std::string&) {}).sha256);
   if (!settings.empty()) request.layers.push_back(settings_layer(settings));
   return request;
 }
@@ -147,21 +168,31 @@ data::DataLocation DataArguments::location(const std::string& dataset) const {
   return location;
 }
 
-void ComputeArguments::add_to(CLI::App& command) {
-  command.add_option("--device", device, "auto, cpu or cuda")->capture_default_str();
+void ComputeArguments::add_to(CLI::App& command, bool batches) {
+  command.add_option("--device", device, "auto (CUDA where there is some), cpu, cuda or cuda:N")->capture_default_str();
   command.add_option("--threads", threads, "threads that compute; default: one per processor")->check(whole_number(1));
   command.add_option("--kernels", kernels, "auto, reference (plain operators), check (both, compared)")
       ->capture_default_str();
   command.add_option("--deterministic", deterministic, "on, or off for speed; recorded")->capture_default_str();
+  if (!batches) return;
+  command
+      .add_option("--cuda-graph", cuda_graph, "capture steps in CUDA graphs: auto (where it can be), on (or fail), off")
+      ->capture_default_str();
 }
 
 void ComputeArguments::check() const {
   static_cast<void>(kernels::parse_policy(kernels));
   XF_CHECK(deterministic == "on" || deterministic == "off", UserError, "--deterministic: expected on or off, got '{}'",
            deterministic);
-  const std::vector<std::string> devices{"auto", "cpu", "cuda"};
-  XF_CHECK(std::find(devices.begin(), devices.end(), canonical_name(device)) != devices.end(), UserError,
-           "--device: {}", unknown_name_message("device", device, devices));
+  check_device_name(device);
+  training::check_cuda_graph_word(cuda_graph);
+}
+
+at::Device ComputeArguments::start() const {
+  configure_compute({threads, deterministic == "on"});
+  const FoundDevice found = find_device(device);
+  if (!found.note.empty()) fmt::print(stderr, "xformer: {}\n", found.note);
+  return found.device;
 }
 
 void check_generator_options(const RunPlan& plan, const data::DataLocation& location) {

@@ -8,8 +8,9 @@
 namespace xformer::cli {
 
 struct PlanArguments {
-  std::string task, model, protocol, config;
-  std::vector<std::string> settings;  // --set key=value
+  std::string task, model, protocol, config, init_from;
+  std::vector<std::string> settings;        // --set key=value
+  std::vector<std::string> freeze, reinit;  // patterns
   int64_t seed = 0, steps = 0, batch = 0, micro_batch = 0, length = 0, eval_every = 0;
   std::string precision;
   CLI::Option* seed_option = nullptr;
@@ -27,11 +28,14 @@ struct DataArguments {
 };
 
 struct ComputeArguments {
-  std::string device = "auto", kernels = "auto", deterministic = "on";
+  std::string device = "auto", kernels = "auto", deterministic = "on", cuda_graph = "auto";
   int64_t threads = 0;
-  void add_to(CLI::App& command);
+  // `batches`: many of one shape are computed, which a CUDA graph can serve.
+  void add_to(CLI::App& command, bool batches = true);
   // Checks the words; touches no device.
   void check() const;
+  // Sets threads and determinism and takes the device, as the words say; a note about it goes to stderr.
+  [[nodiscard]] at::Device start() const;
 };
 
 // For options that count something; the message names the bound and what came.

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "core/error.h"
+
 namespace xformer {
 
 std::string canonical_name(std::string_view name) {
@@ -58,6 +60,52 @@ std::string unknown_name_message(std::string_view kind, std::string_view name,
   const std::string near = nearest_name(name, candidates);
   if (!near.empty()) return fmt::format("unknown {} '{}'; did you mean '{}'?", kind, name, near);
   return fmt::format("unknown {} '{}'; known: {}", kind, name, fmt::join(candidates, ", "));
+}
+
+bool matches_pattern(std::string_view pattern, std::string_view name) {
+  // Greedy, going back only to the last star: its text grows by one character and the rest is tried again.
+  size_t p = 0, n = 0, star = std::string_view::npos, resume = 0;
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      resume = n;
+    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
+      ++p, ++n;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      n = ++resume;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', p) == std::string_view::npos;
+}
+
+std::vector<std::string> matching_names(std::string_view option, std::string_view kind,
+                                        const std::vector<std::string>& patterns,
+                                        const std::vector<std::string>& names) {
+  std::vector<bool> taken(names.size());
+  for (const std::string& pattern : patterns) {
+    bool found = false;
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (!matches_pattern(pattern, names[i])) continue;
+      found = taken[i] = true;
+    }
+    if (found) continue;
+    const std::string near = nearest_name(pattern, names);
+    throw UserError(fmt::format("{}: '{}' fits the name of no {}; {}", option, pattern, kind,
+                                near.empty() ? "there are " + first_names(names) : "did you mean '" + near + "'?"));
+  }
+  std::vector<std::string> result;
+  for (size_t i = 0; i < names.size(); ++i)
+    if (taken[i]) result.push_back(names[i]);
+  return result;
+}
+
+std::string first_names(const std::vector<std::string>& names, size_t shown) {
+  if (names.size() <= shown + 1) return fmt::format("{}", fmt::join(names, ", "));  // "1 more" is no shorter
+  return fmt::format("{} and {} more", fmt::join(names.begin(), names.begin() + static_cast<int64_t>(shown), ", "),
+                     names.size() - shown);
 }
 
 }  // namespace xformer

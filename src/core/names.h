@@ -21,4 +21,16 @@ namespace xformer {
 [[nodiscard]] std::string unknown_name_message(std::string_view kind, std::string_view name,
                                                const std::vector<std::string>& candidates);
 
+// Whether a pattern fits the whole name: '*' stands for any text, dots and nothing included, '?' for one character.
+[[nodiscard]] bool matches_pattern(std::string_view pattern, std::string_view name);
+
+// The names that any of the patterns fits, each once, in their order. A pattern that fits none is a UserError that says
+// what the patterns are for ("--freeze", "a parameter") and which names there are.
+[[nodiscard]] std::vector<std::string> matching_names(std::string_view option, std::string_view kind,
+                                                      const std::vector<std::string>& patterns,
+                                                      const std::vector<std::string>& names);
+
+// "a, b, c and 12 more".
+[[nodiscard]] std::string first_names(const std::vector<std::string>& names, size_t shown = 6);
+
 }  // namespace xformer

@@ -24,9 +24,15 @@ ResolvedOptions resolve_options(const std::vector<OptionGroup>& groups, const st
       if (option == by_key.end()) {
         // The group's owner tells why a key that exists elsewhere is not known here.
         std::string owner;
+        std::vector<std::string> own;
         for (const OptionGroup& group : groups)
-          if (key.starts_with(group.prefix + ".")) owner = fmt::format(" of {}", group.owner);
-        throw UserError(fmt::format("{} (from {})", unknown_name_message("option" + owner, key, keys), layer.origin));
+          if (key.starts_with(group.prefix + ".")) {
+            owner = fmt::format(" of {}", group.owner);
+            for (const OptionInfo& option : group.options) own.push_back(group.prefix + "." + option.name);
+          }
+        const bool listed = nearest_name(key, keys).empty() && !own.empty();
+        throw UserError(fmt::format("{} (from {})", unknown_name_message("option" + owner, key, listed ? own : keys),
+                                    layer.origin));
       }
       try {
         result.values[key] = option->second->normalise(value);

@@ -2,6 +2,8 @@
 
 #include <ATen/Functions.h>
 
+#include "tensor/probe.h"
+
 namespace xformer::models {
 
 LayerNorm::LayerNorm(int64_t dim, double epsilon) : dim_(dim), epsilon_(epsilon) {
@@ -52,8 +54,10 @@ PreNormBlock::PreNormBlock(const BlockOptions& options, std::shared_ptr<attentio
 }
 
 at::Tensor PreNormBlock::forward(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry) {
-  const at::Tensor mixed = x + mixer_dropout_(mixer_->forward(mixer_norm_->forward(x), mask, carry), is_training());
-  return mixed + ff_dropout_(ff_->forward(ff_norm_->forward(mixed)), is_training());
+  const auto mixer = [&] { return mixer_->forward(mixer_norm_->forward(x), mask, carry); };
+  const at::Tensor mixed = x + mixer_dropout_(probed("mixer", mixer), is_training());
+  const auto ff = [&] { return ff_->forward(ff_norm_->forward(mixed)); };
+  return mixed + ff_dropout_(probed("ff", ff), is_training());
 }
 
 attention::Cost PreNormBlock::cost(int64_t batch, int64_t length) const {

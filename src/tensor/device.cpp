@@ -2,16 +2,20 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <dlfcn.h>
 #include <sched.h>
 #include <sys/sysinfo.h>
 #include <sys/utsname.h>
 #include <torch/version.h>
 
+#include <charconv>
+#include <cstdlib>
 #include <fstream>
 
 #include "core/code_version.h"
 #include "core/error.h"
 #include "core/names.h"
+#include "tensor/cuda_backend.h"
 
 namespace xformer {
 
@@ -29,13 +33,54 @@ std::string processor_name() {
   return "unknown";
 }
 
+// "cuda:N" -> N, "cuda" -> 0; nullopt for another word.
+std::optional<int> cuda_index(const std::string& name) {
+  if (name == "cuda") return 0;
+  int index = 0;
+  if (!name.starts_with("cuda:")) return std::nullopt;
+  const auto [end, error] = std::from_chars(name.data() + 5, name.data() + name.size(), index);
+  if (error != std::errc() || end != name.data() + name.size() || index < 0) return std::nullopt;
+  return index;
+}
+
+// The driver's library is what a machine with a GPU has and others lack.
+bool has_driver() {
+  void* const library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  if (library != nullptr) dlclose(library);
+  return library != nullptr;
+}
+
+at::Device activated_cuda(int index) {
+  CudaBackend& backend = cuda_backend();
+  const std::string reason = backend.no_device_reason();
+  XF_CHECK(reason.empty(), ResourceError, "CUDA: there is no usable device: {}; train with --device cpu", reason);
+  XF_CHECK(index<backend.device_count(), ResourceError, "CUDA: there is no device cuda:{}; this machine has cuda:0{}",
+                 index, backend.device_count()> 1
+               ? fmt::format(" to cuda:{}", backend.device_count() - 1)
+               : "");
+  backend.activate(index);
+  return {at::kCUDA, static_cast<at::DeviceIndex>(index)};
+}
+
 }  // namespace
 
-at::Device find_device(const std::string& name) {
+void check_device_name(const std::string& name) {
   const std::string wanted = canonical_name(name);
-  if (wanted == "cpu" || wanted == "auto") return at::kCPU;
-  XF_CHECK(wanted == "cuda", UserError, "--device: expected auto, cpu or cuda, got '{}'", name);
-  throw ResourceError("--device cuda: this build has no CUDA part; train with --device cpu");
+  const std::vector<std::string> names{"auto", "cpu", "cuda", "cuda:0"};
+  XF_CHECK(wanted == "auto" || wanted == "cpu" || cuda_index(wanted), UserError, "--device: {}",
+           unknown_name_message("device", name, names));
+}
+
+FoundDevice find_device(const std::string& name) {
+  check_device_name(name);
+  const std::string wanted = canonical_name(name);
+  if (const auto index = cuda_index(wanted)) return {activated_cuda(*index), ""};
+  if (wanted == "cpu" || !has_driver()) return {};
+  try {
+    return {activated_cuda(0), ""};
+  } catch (const ResourceError& error) {
+    return {at::kCPU, fmt::format("computing on the CPU; this machine has an NVIDIA driver, but {}", error.what())};
+  }
 }
 
 void configure_compute(const ComputeOptions& options) {
@@ -43,6 +88,31 @@ void configure_compute(const ComputeOptions& options) {
   at::globalContext().setDeterministicAlgorithms(options.deterministic, /*warn_only=*/false);
   // Filling fresh memory with NaN, on by default in deterministic mode, would cost a pass over every tensor.
   at::globalContext().setDeterministicFillUninitializedMemory(false);
+  // cuBLAS keeps its order of summation only with a workspace of fixed size, and reads this when it starts.
+  if (options.deterministic) setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+  at::globalContext().setBenchmarkCuDNN(!options.deterministic);
+}
+
+MemoryUse device_memory(const at::Device& device) {
+  return device.is_cuda() ? cuda_backend().memory(device.index()) : host_memory();
+}
+
+void reset_device_peak(const at::Device& device) {
+  if (device.is_cuda()) cuda_backend().reset_peak(device.index());
+  else reset_host_peak();
+}
+
+void release_device_memory(const at::Device& device) {
+  if (device.is_cuda()) cuda_backend().release_cached(device.index());
+  else release_cached_memory();
+}
+
+void synchronize(const at::Device& device) {
+  if (device.is_cuda()) cuda_backend().synchronize(device.index());
+}
+
+std::optional<double> device_energy(const at::Device& device) {
+  return device.is_cuda() ? cuda_backend().energy(device.index()) : std::nullopt;
 }
 
 Json software_facts() {
@@ -56,13 +126,15 @@ Json hardware_facts(const at::Device& device) {
   uname(&system);
   struct sysinfo memory {};
   sysinfo(&memory);
-  return {{"device", device.str()},
-          {"processor", processor_name()},
-          {"processors", usable_processors()},
-          {"threads", at::get_num_threads()},
-          {"memory_bytes", static_cast<uint64_t>(memory.totalram) * memory.mem_unit},
-          {"system", std::string(system.sysname) + " " + system.release},
-          {"cpu_capability", at::get_cpu_capability()}};
+  Json facts{{"device", device.str()},
+             {"processor", processor_name()},
+             {"processors", usable_processors()},
+             {"threads", at::get_num_threads()},
+             {"memory_bytes", static_cast<uint64_t>(memory.totalram) * memory.mem_unit},
+             {"system", std::string(system.sysname) + " " + system.release},
+             {"cpu_capability", at::get_cpu_capability()}};
+  if (device.is_cuda()) facts["gpu"] = cuda_backend().facts(device.index());
+  return facts;
 }
 
 }  // namespace xformer

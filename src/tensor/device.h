@@ -3,21 +3,40 @@
 
 #include <torch/types.h>
 
+#include <optional>
 #include <string>
 
 #include "core/json.h"
+#include "tensor/memory.h"
 
 namespace xformer {
 
-// "auto", "cpu" or "cuda". ResourceError that says what is missing when a CUDA device was asked for and cannot be had.
-[[nodiscard]] at::Device find_device(const std::string& name);
+struct FoundDevice {
+  at::Device device = at::kCPU;
+  std::string note;  // why `auto` passed over a GPU that seems to be there; "" mostly
+};
+
+// The words "auto", "cpu", "cuda" and "cuda:N"; UserError otherwise. Touches no device.
+void check_device_name(const std::string& name);
+// The device, made the calling thread's. `auto` takes the first CUDA device where there is one, else the CPU.
+// ResourceError that says what is missing when a CUDA device was asked for and cannot be had.
+[[nodiscard]] FoundDevice find_device(const std::string& name);
 
 struct ComputeOptions {
   int64_t threads = 0;  // 0: one per processor this process may use
   bool deterministic = true;
 };
-// Sets LibTorch's threads and determinism for the process.
+// Sets LibTorch's threads and determinism for the process. Call before the first operator runs on a device.
 void configure_compute(const ComputeOptions& options);
+
+// Tensor memory of the device: the counting allocator's on the CPU, LibTorch's caching allocator's on CUDA.
+[[nodiscard]] MemoryUse device_memory(const at::Device& device);
+void reset_device_peak(const at::Device& device);
+void release_device_memory(const at::Device& device);
+// Waits until the device has done what was asked of it; nothing to wait for on the CPU.
+void synchronize(const at::Device& device);
+// Joules the device has used since some fixed moment; nullopt where no counter tells.
+[[nodiscard]] std::optional<double> device_energy(const at::Device& device);
 
 // {"libtorch": "2.11.0", "compiler": ..., "xformer": ..., "commit": ..., "dirty": false} and the machine's facts.
 [[nodiscard]] Json software_facts();

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -18,7 +19,7 @@ namespace xformer {
 
 // Outside the unnamed namespace because OpCounter::State holds it.
 struct OpTotals {
-  std::atomic<int64_t> flops{0}, calls{0};
+  std::atomic<int64_t> flops{0}, calls{0}, reads{0};
 };
 
 namespace {
@@ -120,6 +121,14 @@ const Rule* find_rule(std::string_view name) {
   return found == kRules.end() ? nullptr : &found->second;
 }
 
+// Operators whose result, or its size, must be known before the next launch.
+bool reads_back(std::string_view name) {
+  static const std::unordered_set<std::string_view> kReaders = {
+      "aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select",      "aten::_unique2", "aten::unique_dim",
+      "aten::is_nonzero",          "aten::equal",   "aten::unique_consecutive", "aten::bincount", "aten::allclose"};
+  return kReaders.contains(name);
+}
+
 // LibTorch's callbacks are plain functions, so each counter that lives has a slot with a function of its own.
 // Callbacks follow the work to the autograd engine's threads (CUDA), where a thread-local pointer to the
 // counter would be lost.
@@ -144,6 +153,7 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& call) {
   OpTotals* const totals = slots[kSlot].load();
   if (totals == nullptr) return nullptr;
   ++totals->calls;
+  if (reads_back(name)) ++totals->reads;
   const Rule* const rule = find_rule(name);
   if (rule == nullptr || inside_counted[kSlot]) return nullptr;
   totals->flops += rule->flops(call.inputs(), rule->argument);
@@ -182,6 +192,8 @@ OpCounter::~OpCounter() {
   slots[state_->slot].store(nullptr);
 }
 
-OpCounts OpCounter::counts() const { return {state_->totals.flops.load(), state_->totals.calls.load()}; }
+OpCounts OpCounter::counts() const {
+  return {state_->totals.flops.load(), state_->totals.calls.load(), state_->totals.reads.load()};
+}
 
 }  // namespace xformer

@@ -1,4 +1,4 @@
-// Counts what really ran: matrix-product FLOPs (1 multiply-add = 2), operator calls.
+// Counts what really ran: matrix-product FLOPs (1 multiply-add = 2), operator calls, values read back.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@ namespace xformer {
 struct OpCounts {
   int64_t flops = 0;  // matmul and convolution terms only (attention-core 0.12)
   int64_t calls = 0;  // operator calls, all kinds
+  int64_t reads = 0;  // of them those that bring a value or a size back to the host, which no captured step may
 };
 
 // Counts the operators of the calling thread while it lives (RecordFunction observer on mm, bmm, addmm, baddbmm, ...).

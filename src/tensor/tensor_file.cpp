@@ -20,16 +20,18 @@ constexpr TypeName kTypes[] = {{at::kFloat, "F32"}, {at::kDouble, "F64"}, {at::k
                                {at::kLong, "I64"},  {at::kInt, "I32"},    {at::kShort, "I16"},     {at::kChar, "I8"},
                                {at::kByte, "U8"},   {at::kBool, "BOOL"}};
 
-std::string type_name(at::ScalarType type) {
-  for (const TypeName& entry : kTypes)
-    if (entry.type == type) return entry.name;
-  throw InternalError(fmt::format("tensors of type {} have no safetensors name", at::toString(type)));
-}
-
 at::ScalarType type_of(const std::string& name, const Path& path) {
   for (const TypeName& entry : kTypes)
     if (name == entry.name) return entry.type;
   throw DataError(fmt::format("{}: tensors of type {} are not read here", path.string(), name));
+}
+
+// An empty tensor may have sizes whose strides LibTorch cannot count.
+bool has_strides(const std::vector<int64_t>& shape) {
+  int64_t stride = 1;
+  return std::none_of(shape.begin(), shape.end(), [&](int64_t size) {
+    return __builtin_mul_overflow(stride, std::max<int64_t>(size, 1), &stride);
+  });
 }
 
 std::string_view bytes_of(const at::Tensor& tensor) {
@@ -37,6 +39,12 @@ std::string_view bytes_of(const at::Tensor& tensor) {
 }
 
 }  // namespace
+
+std::string safetensors_type(at::ScalarType type) {
+  for (const TypeName& entry : kTypes)
+    if (entry.type == type) return entry.name;
+  throw InternalError(fmt::format("tensors of type {} have no safetensors name", at::toString(type)));
+}
 
 void write_tensor_file(const Path& path, const NamedTensors& tensors, std::map<std::string, std::string> metadata) {
   readers::SafetensorsHeader header;
@@ -47,7 +55,7 @@ void write_tensor_file(const Path& path, const NamedTensors& tensors, std::map<s
     contents.push_back(tensor.detach().cpu().contiguous());
     const at::Tensor& content = contents.back();
     header.tensors.push_back(
-        {name, type_name(content.scalar_type()), content.sizes().vec(), offset, offset + content.nbytes()});
+        {name, safetensors_type(content.scalar_type()), content.sizes().vec(), offset, offset + content.nbytes()});
     offset += content.nbytes();
     hash.update(bytes_of(content));
   }
@@ -72,6 +80,8 @@ TensorFile read_tensor_file(const Path& path) {
   TensorFile result;
   result.metadata = header.metadata;
   for (const readers::TensorEntry& entry : header.tensors) {
+    XF_CHECK(has_strides(entry.shape), DataError, "{}: tensor {} of shape [{}] is too large in its empty axes",
+             path.string(), entry.name, fmt::join(entry.shape, ", "));
     at::Tensor tensor = at::empty(entry.shape, type_of(entry.type, path));
     std::copy_n(data.data() + entry.begin, entry.end - entry.begin, static_cast<std::byte*>(tensor.mutable_data_ptr()));
     result.tensors.emplace(entry.name, tensor);

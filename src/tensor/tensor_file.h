@@ -18,6 +18,9 @@ struct TensorFile {
   std::map<std::string, at::Tensor> tensors;  // on the CPU, owning their memory
 };
 
+// "F32", "BF16", "I64", ...
+[[nodiscard]] std::string safetensors_type(at::ScalarType type);
+
 // Adds "content_sha256" (of the data section) to the metadata. ResourceError when the disk refuses; the old file stays.
 void write_tensor_file(const Path& path, const NamedTensors& tensors, std::map<std::string, std::string> metadata);
 

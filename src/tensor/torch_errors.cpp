@@ -16,7 +16,8 @@ void rethrow_translated() {
   } catch (const Error&) {
     throw;
   } catch (const c10::OutOfMemoryError& error) {
-    throw ResourceError(fmt::format("out of memory: {}", error.what_without_backtrace()));
+    throw ResourceError(
+        fmt::format("out of memory: {}; a smaller --micro-batch needs less", error.what_without_backtrace()));
   } catch (const std::bad_alloc&) {
     throw ResourceError("out of memory on the host; a smaller --micro-batch needs less");
   } catch (const c10::Error& error) {

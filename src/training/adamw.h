@@ -1,41 +1,51 @@
-// AdamW (Loshchilov and Hutter 2019) over LibTorch's fused operator, with gradient clipping and the skip of steps whose
-// gradient is not finite, all without reading a value back to the host.
+// The optimiser: AdamW (kernels/adamw) over all parameters at once, with gradient clipping, dynamic loss scaling and
+// the skip of steps whose gradient is not finite, all without reading a value back to the host.
 //
-//   g *= min(1, clip / (|g| + 1e-6));  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
-//   x -= lr (m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + wd x)
+//   g *= 1 / scale;  g *= min(1, clip / (|g| + 1e-6));  then AdamW's update
 #pragma once
 
+#include "kernels/adamw/adamw.h"
 #include "tensor/tensor_file.h"
-#include "training/schedule.h"
 
 namespace xformer::training {
 
 struct AdamWOptions {
-  double beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
+  kernels::AdamWConstants constants;
   double clip_norm = 0;  // 0: no clipping
+  // fp16: the loss is multiplied by a scale that halves when a gradient overflows and doubles after 2,000 good steps
+  // (lra-recipe 6.2).
+  bool loss_scaling = false;
 };
 
 class AdamW {
  public:
-  // Names are those of the model; the state is saved under them.
+  // Names are those of the model; the state is saved under them. Moves the parameters' values and gradients into flat
+  // buffers of their type and device: one for all values, one for all gradients. Call after the model has its device.
   AdamW(NamedTensors parameters, const AdamWOptions& options);
 
   void zero_gradients();
-  // One update with the gradients accumulated so far. A gradient that is not finite leaves everything as it is.
-  void step(const ScheduleValues& values);
+  // One update with the gradients accumulated so far; learning rate and beta1 are float64 scalars on the device. A
+  // gradient that is not finite leaves everything but the loss scale as it is.
+  void step(const at::Tensor& learning_rate, const at::Tensor& beta1);
 
-  // Device scalars, read when the log is written: norm of the last gradient, 1 if the last step was skipped.
+  // The factor for the loss before backward, float32 []; undefined without loss scaling.
+  [[nodiscard]] const at::Tensor& loss_scale() const { return scale_; }
+
+  // Device scalars, float64, read when the log is written: norm of the last gradient, 1 if the last step was skipped.
   [[nodiscard]] const at::Tensor& gradient_norm() const { return norm_; }
-  [[nodiscard]] const at::Tensor& skipped() const { return found_inf_; }
+  [[nodiscard]] const at::Tensor& skipped() const { return skipped_; }
 
-  // "exp_avg.<name>", "exp_avg_sq.<name>", "step": the tensors themselves, to save or to copy into.
+  // "step", "exp_avg.<name>", "exp_avg_sq.<name>", with loss scaling "loss_scale" and "loss_scale_good_steps": the
+  // tensors themselves, to save or to copy into.
   [[nodiscard]] NamedTensors state() const;
 
  private:
   NamedTensors parameters_;
   AdamWOptions options_;
-  std::vector<at::Tensor> values_, gradients_, first_, second_, steps_;
-  at::Tensor step_, learning_rate_, norm_, found_inf_;
+  at::Tensor values_, gradients_, first_, second_;      // flat
+  std::vector<at::Tensor> first_views_, second_views_;  // by parameter
+  at::Tensor step_, norm_, skipped_;
+  at::Tensor scale_, good_steps_;
 };
 
 }  // namespace xformer::training

@@ -6,8 +6,36 @@
 
 namespace xformer::training {
 
-std::optional<Evaluation> evaluate(models::Model& model, const data::DataSource& source, at::Device device,
-                                   const EvaluationRequest& request) {
+Evaluator::Evaluator(models::Model& model, at::Device device, Recorder recorder)
+    : model_(model), device_(device), recorder_(std::move(recorder)) {}
+
+Evaluator::Forward& Evaluator::forward_for(const EvaluationRequest& request) {
+  std::unique_ptr<Forward>& entry = forwards_[{request.batch, request.padded_len}];
+  if (!entry) {
+    const auto sum = [&] { return at::zeros({}, at::TensorOptions(at::kDouble).device(device_)); };
+    entry.reset(new Forward{{device_, request.batch, request.padded_len}, {}, sum(), sum(), nullptr});
+    const auto work = [this, &forward = *entry, precision = request.precision] {
+      at::Tensor logits;
+      {
+        const PrecisionScope scope(precision, device_);
+        logits = model_.forward(forward.batch.all().input());
+      }
+      // Into a place of its own: what a recording allocates itself is the next one's too.
+      if (!forward.logits.defined()) forward.logits = at::empty_like(logits);
+      forward.logits.copy_(logits);
+      const tasks::Sums sums = tasks::classify(logits, forward.batch.all());
+      forward.loss.add_(sums.loss);
+      forward.correct.add_(sums.correct);
+    };
+    entry->replay =
+        std::make_unique<Replay>(fmt::format("evaluation of length {}", request.padded_len), work, recorder_);
+  }
+  entry->loss.zero_();
+  entry->correct.zero_();
+  return *entry;
+}
+
+std::optional<Evaluation> Evaluator::run(const data::DataSource& source, const EvaluationRequest& request) {
   const at::NoGradGuard no_grad;
   const auto start = std::chrono::steady_clock::now();
   const int64_t size = source.size(request.split), batch = request.batch;
@@ -19,27 +47,19 @@ std::optional<Evaluation> evaluate(models::Model& model, const data::DataSource&
     first = request.call * request.parity_batches;
     last = first + request.parity_batches;
   }
-  model.eval();
-  tasks::DeviceBatch on_device(device);
-  const auto options = at::TensorOptions(at::kDouble).device(device);
-  at::Tensor loss = at::zeros({}, options), correct = at::zeros({}, options);
+  set_float_products(request.precision, device_);
+  model_.eval();
+  Forward& forward = forward_for(request);
   int64_t examples = 0;
   data::Prefetcher batches(source, request.split, order, first, last);
   for (int64_t number = first; number < last; ++number) {
     if (request.stop_requested && request.stop_requested()) return std::nullopt;
     const data::HostBatch& host = batches.next();
-    on_device.load(host, 0, host.batch);
-    at::Tensor logits;
-    {
-      const PrecisionScope precision(request.precision, device);
-      logits = model.forward(on_device.input());
-    }
-    const tasks::Sums sums = tasks::classify(logits, on_device);
-    loss.add_(sums.loss);
-    correct.add_(sums.correct);
+    forward.batch.load(host);
+    forward.replay->run();
     examples += host.filled;
     if (request.predictions != nullptr) {
-      const at::Tensor scores = logits.cpu().contiguous(), best = scores.argmax(-1);
+      const at::Tensor scores = forward.logits.to(at::kCPU, at::kFloat).contiguous(), best = scores.argmax(-1);
       const int64_t classes = scores.size(1);
       for (int64_t row = 0; row < host.filled; ++row) {
         const float* begin = scores.const_data_ptr<float>() + row * classes;
@@ -50,8 +70,9 @@ std::optional<Evaluation> evaluate(models::Model& model, const data::DataSource&
     if (request.progress) request.progress(number - first + 1, last - first);
   }
   const double count = static_cast<double>(examples);
+  const double loss = forward.loss.item<double>(), correct = forward.correct.item<double>();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  return Evaluation{loss.item<double>() / count, correct.item<double>() / count, examples, seconds.count()};
+  return Evaluation{loss / count, correct / count, examples, seconds.count()};
 }
 
 }  // namespace xformer::training

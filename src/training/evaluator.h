@@ -31,8 +31,28 @@ struct EvaluationRequest {
   std::function<void(int64_t done, int64_t total)> progress;
 };
 
-// nullopt when a stop was requested on the way.
-[[nodiscard]] std::optional<Evaluation> evaluate(models::Model& model, const data::DataSource& source,
-                                                 at::Device device, const EvaluationRequest& request);
+// A model's evaluations. What a batch needs is captured on a CUDA device once for each shape and kept from one
+// evaluation to the next, so weights must change in place.
+class Evaluator {
+ public:
+  Evaluator(models::Model& model, at::Device device, Recorder recorder = {});
+  // nullopt when a stop was requested on the way.
+  [[nodiscard]] std::optional<Evaluation> run(const data::DataSource& source, const EvaluationRequest& request);
+
+ private:
+  // Of one shape.
+  struct Forward {
+    tasks::DeviceBatch batch;
+    at::Tensor logits;         // of the last batch
+    at::Tensor loss, correct;  // sums, float64 []
+    std::unique_ptr<Replay> replay;
+  };
+  Forward& forward_for(const EvaluationRequest& request);
+
+  models::Model& model_;
+  at::Device device_;
+  Recorder recorder_;
+  std::map<std::pair<int64_t, int64_t>, std::unique_ptr<Forward>> forwards_;  // by batch and length
+};
 
 }  // namespace xformer::training

@@ -27,8 +27,10 @@ const Schema<TrainingOptions>& training_schema() {
           .add(&O::weight_decay, "weight_decay", "decoupled decay of every parameter", at_least(0))
           .add(&O::cycle_beta1, "cycle_beta1", "onecycle_linear: beta1 runs 0.95 -> 0.85 -> 0.95 against the rate")
           .add(&O::clip_norm, "clip_norm", "gradients are scaled down to this norm; 0: never", at_least(0))
-          .add(&O::precision, "precision", "arithmetic outside the attention core, which stays in fp32",
-               one_of({"fp32", "bf16"}))
+          .add(&O::precision, "precision",
+               "arithmetic outside the attention core, which stays in fp32; fp16 with dynamic loss scaling; tf32: fp32 "
+               "whose products are TF32, everywhere, on CUDA",
+               one_of({"fp32", "tf32", "bf16", "fp16"}))
           .add(&O::selection, "selection", "weights that are tested: of the strictly best dev accuracy, or the last",
                one_of({"best_dev", "last"}))
           .add(&O::eval_every, "eval_every", "steps between dev evaluations", at_least(1))
@@ -36,7 +38,11 @@ const Schema<TrainingOptions>& training_schema() {
                at_least(0))
           .add(&O::log_every, "log_every", "steps between lines of the metric log", at_least(1))
           .add(&O::max_skips, "max_skips",
-               "steps in a row with a gradient that is not finite before the run is called diverged", at_least(0));
+               "steps in a row with a gradient that is not finite before the run is called diverged", at_least(0))
+          .add(&O::init_sha256, "init_sha256", "hash of the weights that training begins with; set by --init-from")
+          .add(&O::freeze, "freeze", "parameters that are not trained: patterns of names, separated by commas")
+          .add(&O::reinit, "reinit",
+               "tensors that keep their initial values under --init-from: patterns of names, separated by commas");
   return kSchema;
 }
 
@@ -94,6 +100,14 @@ void check_combinations(const RunPlan& plan, const PlanParts& parts) {
            "training.micro_batch: expected at most the batch of {}, got {}", training.batch, training.micro_batch);
   XF_CHECK(training.warmup <= training.steps || training.epochs > 0, UserError,
            "training.warmup: expected at most training.steps = {}, got {}", training.steps, training.warmup);
+  const bool hash = training.init_sha256.size() == 64 &&
+                    training.init_sha256.find_first_not_of("0123456789abcdef") == std::string::npos;
+  XF_CHECK(hash || training.init_sha256.empty(), UserError,
+           "training.init_sha256: expected 64 hexadecimal digits, got '{}'; --init-from FILE sets it",
+           training.init_sha256);
+  XF_CHECK(training.reinit.empty() || hash, UserError,
+           "training.reinit: there is nothing to keep '{}' from, the plan begins with no weights (--init-from FILE)",
+           training.reinit);
   parts.family->check(model_request(plan));
 }
 

@@ -93,11 +93,15 @@ Json make_record(const RunPlan& plan, const RunOptions& options, const RunFacts&
                      {"page_faults_per_step", facts.page_faults_per_step}};
   record["train_seconds"] = facts.train_seconds;
   record["evaluation_seconds"] = facts.evaluation_seconds;
-  record["peak_device_bytes"] = host_memory().peak_bytes;
+  record["peak_device_bytes"] = device_memory(options.device).peak_bytes;
+  record["reserved_device_bytes"] = device_memory(options.device).reserved_bytes;
   record["peak_process_bytes"] = peak_process_bytes();
   record["backend"] = facts.backend;
   record["kernels"] = options.kernels;
+  record["cuda_graph"] = {{"asked", options.cuda_graph}, {"captured_steps", facts.recorded_steps}};
+  record["energy"] = facts.energy_joules ? Json{{"joules", *facts.energy_joules}, {"source", "NVML"}} : Json();
   record["deterministic"] = options.deterministic;
+  record["init_from"] = facts.state.value("init_from", Json());
   record["steps"] = {{"done", facts.steps_done}, {"planned", facts.steps_planned}};
   record["selection"] = {{"rule", plan.options.values.value("training.selection", "")},
                          {"split", "dev"},

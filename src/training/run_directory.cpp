@@ -41,8 +41,13 @@ std::string header_sha256(const std::string& state, const std::map<std::string, 
   return sha256(text);
 }
 
-Checkpoint read_checkpoint(const Path& path) {
-  TensorFile file = read_tensor_file(path);
+Checkpoint read_checkpoint(const Path& path) { return as_checkpoint(read_tensor_file(path), path); }
+
+}  // namespace
+
+bool is_checkpoint(const TensorFile& file) { return file.metadata.contains("header_sha256"); }
+
+Checkpoint as_checkpoint(TensorFile file, const Path& path) {
   const auto text = file.metadata.find("state");
   XF_CHECK(text != file.metadata.end() && file.metadata.contains("content_sha256"), DataError,
            "{}: not a checkpoint: its header has no state", path.string());
@@ -60,8 +65,6 @@ Checkpoint read_checkpoint(const Path& path) {
   result.tensors = std::move(file.tensors);
   return result;
 }
-
-}  // namespace
 
 Resume parse_resume(const std::string& name) {
   if (name == "auto") return Resume::kAuto;

@@ -23,6 +23,10 @@ struct Checkpoint {
   std::map<std::string, at::Tensor> tensors;  // "model.*", "best.*", "optimizer.*", "meter"
 };
 
+// Whether a tensor file says that it is one; and what it holds, DataError when it is damaged.
+[[nodiscard]] bool is_checkpoint(const TensorFile& file);
+[[nodiscard]] Checkpoint as_checkpoint(TensorFile file, const Path& path);
+
 // The newest whole checkpoint of a run that this process need not own.
 [[nodiscard]] std::optional<Checkpoint> newest_checkpoint(const Path& run_folder,
                                                           const std::function<void(const std::string&)>& warn);

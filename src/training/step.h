@@ -1,15 +1,20 @@
 // One training step: forward, backward, clipping, update. Shapes are fixed, buffers stay in place, and nothing is read
-// back to the host; sums are read when the log is written.
+// back to the host, so that on a CUDA device the whole step is captured once for each length and replayed; sums are
+// read when the log is written.
 #pragma once
+
+#include <map>
 
 #include "data/batcher.h"
 #include "tasks/classification.h"
 #include "training/adamw.h"
 #include "training/options.h"
+#include "training/replay.h"
+#include "training/schedule.h"
 
 namespace xformer::training {
 
-// bf16: matrix products outside the attention core run in bfloat16 while this lives (autocast).
+// bf16, fp16: matrix products outside the attention core run in that type while this lives (autocast).
 class PrecisionScope {
  public:
   PrecisionScope(const std::string& precision, at::Device device);
@@ -22,6 +27,9 @@ class PrecisionScope {
   bool active_, before_ = false;
 };
 
+// tf32 or not, for all float32 products of the process; PrecisionScope does the rest. UserError for tf32 without CUDA.
+void set_float_products(const std::string& precision, const at::Device& device);
+
 // Sums since the last reading.
 struct StepSums {
   double loss = 0, correct = 0, rows = 0;
@@ -32,22 +40,34 @@ struct StepSums {
 
 class TrainStep {
  public:
-  TrainStep(models::Model& model, const TrainingOptions& options, at::Device device);
-  // `step` counts from 0.
+  // The model is on the device already.
+  TrainStep(models::Model& model, const TrainingOptions& options, at::Device device, Recorder recorder = {});
+  // `step` counts from 0. On a CUDA device it returns before the step is done.
   void run(const data::HostBatch& batch, int64_t step, const ScheduleValues& values);
   [[nodiscard]] StepSums read_and_reset();
 
   [[nodiscard]] const AdamW& optimizer() const { return optimizer_; }
   // Device sums, saved with a checkpoint: loss, correct, rows, skipped, skipped in a row.
   [[nodiscard]] const at::Tensor& meter() const { return meter_; }
+  // How many of the lengths seen so far are captured.
+  [[nodiscard]] int64_t recorded() const;
 
  private:
+  // Everything between the batch's arrival and the next one, from tensors only.
+  void work(const tasks::DeviceBatch& batch);
+
+  struct Bucket {
+    tasks::DeviceBatch batch;
+    Replay replay;
+  };
   models::Model& model_;
   TrainingOptions options_;
   at::Device device_;
+  Recorder recorder_;
   AdamW optimizer_;
-  tasks::DeviceBatch batch_;
-  at::Tensor meter_;  // float64 [5]
+  at::Tensor learning_rate_, beta1_;                    // float64 []
+  at::Tensor meter_;                                    // float64 [5]
+  std::map<int64_t, std::unique_ptr<Bucket>> buckets_;  // by padded length
 };
 
 }  // namespace xformer::training

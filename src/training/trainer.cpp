@@ -5,15 +5,15 @@
 #include <chrono>
 
 #include "kernels/policy.h"
-#include "tensor/memory.h"
+#include "tensor/device.h"
 #include "tensor/torch_errors.h"
 #include "training/record.h"
+#include "training/step_clock.h"
+#include "training/weights.h"
 
 namespace xformer::training {
 
 namespace {
-
-constexpr size_t kWarmupSteps = 3;  // of a process, left out of the speeds
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -28,7 +28,8 @@ class Run {
         observer_(observer),
         directory_(directory),
         training_(training_schema().read(plan.group("training"))),
-        evaluation_(eval_schema().read(plan.group("eval"))) {
+        evaluation_(eval_schema().read(plan.group("eval"))),
+        clock_(options.device.is_cuda()) {
     state_["best"] = Json();
     state_["dev_points"] = Json::array();
     state_["resumed_at"] = Json::array();
@@ -58,7 +59,11 @@ class Run {
     facts_.steps_done = step_;
     facts_.state = state_;
     if (model_) facts_.backend = model_->backend();  // what ran: a fused operator chooses with its inputs
-    facts_.page_faults_per_step = quantile(page_faults_, 0.5);
+    facts_.step_seconds = clock_.samples();
+    facts_.page_faults_per_step = quantile(clock_.page_faults_per_step(), 0.5);
+    if (const auto now = energy_before_ ? device_energy(options_.device) : std::nullopt)
+      facts_.energy_joules = *now - *energy_before_;
+    facts_.recorded_steps = step_runner_ ? step_runner_->recorded() : 0;
     return facts_;
   }
 
@@ -92,8 +97,13 @@ class Run {
 
   void build() {
     model_ = build_model(plan_);
+    const auto say = [this](const std::string& line) { observer_.on_message(line); };
+    if (Json init = prepare_model(*model_, plan_, options_.init_from, directory_.folder(), say); !init.is_null())
+      state_["init_from"] = std::move(init);
     model_->to(options_.device);
-    step_runner_ = std::make_unique<TrainStep>(*model_, training_, options_.device);
+    const Recorder recorder = make_recorder(options_.cuda_graph, options_.device, say);
+    step_runner_ = std::make_unique<TrainStep>(*model_, training_, options_.device, recorder);
+    evaluator_ = std::make_unique<Evaluator>(*model_, options_.device, recorder);
     schedule_ = {training_.schedule, training_.learning_rate, training_.warmup,
                  last_step_,         training_.beta1,         training_.cycle_beta1};
     facts_.parameters = models::parameter_count(*model_);
@@ -124,8 +134,9 @@ class Run {
     }
     saved_step_ = checkpoint ? step_ : -1;
     observer_.on_start(plan_, facts_.parameters, facts_.flops_forward, step_, last_step_);
-    interval_faults_ = page_faults();
-    reset_host_peak();
+    clock_.forget_faults();
+    reset_device_peak(options_.device);
+    energy_before_ = device_energy(options_.device);
   }
 
   void restore(const Checkpoint& checkpoint) {
@@ -176,17 +187,18 @@ class Run {
     ++step_;
     const double seconds = seconds_since(start);
     facts_.train_seconds += seconds;
-    interval_seconds_ += seconds;
-    ++interval_steps_;
-    if (++steps_of_process_ > kWarmupSteps) facts_.step_seconds.push_back(seconds);
+    clock_.step(seconds);
     observer_.on_step(step_, last_step_);
     if (step_ % training_.log_every == 0 || step_ == last_step_) report();
   }
 
   void report() {
-    const StepSums sums = step_runner_->read_and_reset();
-    const int64_t faults = page_faults();
-    const double steps = static_cast<double>(interval_steps_);
+    const auto start = std::chrono::steady_clock::now();
+    const StepSums sums = step_runner_->read_and_reset();  // waits for the device
+    const double waited = seconds_since(start);
+    facts_.train_seconds += waited;
+    const StepInterval interval = clock_.close(waited);
+    const MemoryUse memory = device_memory(options_.device);
     TrainPoint point;
     point.step = step_;
     point.steps = last_step_;
@@ -194,12 +206,10 @@ class Run {
     point.accuracy = sums.rows > 0 ? sums.correct / sums.rows : 0;
     point.learning_rate = schedule_at(schedule_, step_ - 1).learning_rate;
     point.gradient_norm = sums.gradient_norm;
-    point.examples_per_s = static_cast<double>(training_.batch) * steps / interval_seconds_;
-    point.live_bytes = host_memory().live_bytes;
-    point.peak_bytes = host_memory().peak_bytes;
-    point.page_faults_per_step = static_cast<double>(faults - interval_faults_) / steps;
-    if (steps_of_process_ > kWarmupSteps + static_cast<size_t>(interval_steps_))
-      page_faults_.push_back(point.page_faults_per_step);
+    point.examples_per_s = static_cast<double>(training_.batch * interval.steps) / interval.seconds;
+    point.live_bytes = memory.live_bytes;
+    point.peak_bytes = memory.peak_bytes;
+    point.page_faults_per_step = interval.page_faults_per_step;
     directory_.log({{"event", "train"},
                     {"step", step_},
                     {"loss", point.loss},
@@ -211,9 +221,6 @@ class Run {
                     {"memory_peak_bytes", point.peak_bytes},
                     {"page_faults_per_step", point.page_faults_per_step}});
     observer_.on_train(point);
-    interval_seconds_ = 0;
-    interval_steps_ = 0;
-    interval_faults_ = faults;
     state_["skipped_steps"] = sums.skipped;
     if (sums.skipped_in_a_row > training_.max_skips)
       throw Diverged(
@@ -233,7 +240,7 @@ class Run {
       request.call = static_cast<int64_t>(state_["dev_points"].size());
       request.seed = derive_seed(static_cast<uint64_t>(plan_.seed), "dev order");
     }
-    const auto dev = evaluate(*model_, *source_, options_.device, request);
+    const auto dev = evaluator_->run(*source_, request);
     if (!dev) return false;
     facts_.evaluation_seconds += dev->seconds;
     const bool best = state_["best"].is_null() || dev->accuracy > state_["best"]["accuracy"].get<double>();
@@ -252,7 +259,7 @@ class Run {
     directory_.log(entry);
     observer_.on_dev(step_, *dev, best);
     evaluated_step_ = step_;
-    interval_faults_ = page_faults();
+    clock_.forget_faults();
     save();
     return true;
   }
@@ -288,7 +295,7 @@ class Run {
     EvaluationRequest request = evaluation_request(data::Split::kTest);
     request.drop_remainder = evaluation_.parity;
     request.predictions = &predictions;
-    const auto result = evaluate(*model_, *source_, options_.device, request);
+    const auto result = evaluator_->run(*source_, request);
     if (!result) return false;
     facts_.evaluation_seconds += result->seconds;
     facts_.test = *result;
@@ -334,21 +341,23 @@ class Run {
   data::OrderOptions order_;
   std::shared_ptr<models::Model> model_;
   std::unique_ptr<TrainStep> step_runner_;
+  std::unique_ptr<Evaluator> evaluator_;
   ScheduleOptions schedule_;
   std::unique_ptr<data::Prefetcher> batches_;
   NamedTensors best_;
   RunFacts facts_;
   Json state_ = Json::object();
   int64_t step_ = 0, last_step_ = 0, saved_step_ = -1, evaluated_step_ = -1;
-  size_t steps_of_process_ = 0;
-  double interval_seconds_ = 0;
-  int64_t interval_steps_ = 0, interval_faults_ = 0;
-  std::vector<double> page_faults_;
+  StepClock clock_;
+  std::optional<double> energy_before_;
 };
 
 }  // namespace
 
 Json train(const RunPlan& plan, const RunOptions& options, Observer& observer) {
+  // What the device cannot do is said before anything is written.
+  set_float_products(plan.options.values["training.precision"], options.device);
+  static_cast<void>(make_recorder(options.cuda_graph, options.device, {}));
   kernels::set_policy(kernels::parse_policy(options.kernels));
   RunDirectory directory(options.out, plan.to_json(), options.resume,
                          [&](const std::string& text) { observer.on_message("warning: " + text); });

@@ -8,13 +8,15 @@ namespace xformer::training {
 
 // Where and how a plan is run; nothing here changes what is computed but device, threads and determinism.
 struct RunOptions {
-  Path out;  // the run's directory
+  Path out;        // the run's directory
+  Path init_from;  // the weights whose hash the plan names; may be empty when it names none or there is a checkpoint
   data::DataLocation data;
   at::Device device = at::kCPU;
   bool deterministic = true;
   std::string kernels = "auto";
-  int64_t stop_after = 0;        // end early at this step under the unchanged plan; 0: never
-  int64_t checkpoint_every = 0;  // 0: at every dev evaluation
+  std::string cuda_graph = "auto";  // auto, on, off: whether steps are captured in CUDA graphs
+  int64_t stop_after = 0;           // end early at this step under the unchanged plan; 0: never
+  int64_t checkpoint_every = 0;     // 0: at every dev evaluation
   Resume resume = Resume::kAuto;
   std::string command;                                          // as recorded: paths replaced by <data> and <out>
   std::function<bool()> stop_requested = [] { return false; };  // a signal came

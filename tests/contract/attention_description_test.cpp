@@ -4,6 +4,7 @@
 
 #include "contract/claims.h"
 #include "tensor/op_counter.h"
+#include "tensor/probe.h"
 
 namespace xformer::attention::contract {
 
@@ -24,6 +25,52 @@ TEST_CASE("every claim of the table belongs to a name, and traits agree with it"
     const std::set<std::string> classes = {"full", "FP", "LP", "LR", "KR", "RC", "M"};
     CHECK(classes.count(attention.base->method_class) == 1);
   }
+}
+
+// kSmall, and kSmall with each choice that an option offers.
+std::vector<Json> option_sets(const Resolved& attention) {
+  std::vector<Json> sets{kSmall};
+  for (const OptionInfo& info : attention.options())
+    for (const std::string& choice : info.rule.choices) {
+      sets.push_back(kSmall);
+      sets.back()[info.name] = choice;
+    }
+  return sets;
+}
+
+TEST_CASE("every parameter and buffer has a meaning, and every meaning a tensor") {
+  std::map<std::string, std::set<std::string>> used;  // by base
+  for_each_name([&](const std::string& name, const Claims&) {
+    const Resolved attention = resolve(name);
+    for (const Json& options : option_sets(attention))
+      for (const auto& [key, tensor] : make_mixer(name, options).state()) {
+        INFO(key);
+        const std::string meaning = tensor_meaning(attention, key);
+        CHECK_FALSE(meaning.empty());
+        used[attention.base->name].insert(meaning);
+      }
+    CHECK(tensor_meaning(attention, "core.no_such_tensor").empty());
+  });
+  for (const Descriptor& variant : all_variants().all())
+    for (const TensorMeaning& tensor : variant.tensors) {
+      INFO(variant.name << " " << tensor.name);
+      CHECK(used[variant.name].count(tensor.meaning) == 1);
+    }
+}
+
+TEST_CASE("what an attention reports has one name each and is the same with and without a listener") {
+  for_each_name([](const std::string& name, const Claims&) {
+    const BuiltMixer mixer = make_mixer(name, kSmall);
+    const at::Tensor x = tokens(2, 48);
+    const SequenceMask mask = length_mask({48, 31}, 48);
+    const at::Tensor alone = mixer(x, mask);
+    const ProbeRecorder recorder([](const std::string&) { return true; });
+    CHECK(mixer(x, mask).equal(alone));
+    std::set<std::string> names(recorder.seen().begin(), recorder.seen().end());
+    for (const char* expected : {"q", "k", "v", "mixed"}) CHECK(names.count(expected) == 1);
+    CHECK(recorder.kept().size() == names.size());
+    for (const auto& [key, tensor] : recorder.kept()) CHECK(tensor.isfinite().all().item<bool>());
+  });
 }
 
 int64_t counted_flops(const std::function<void()>& work) {

@@ -38,4 +38,62 @@ TEST_CASE("a far word has no nearest name and lists all") {
              Contains("did you mean 'linformer'?"));
 }
 
+TEST_CASE("in a pattern a star is any text, dots and nothing included, and a question mark one character") {
+  const struct {
+    const char *pattern, *name;
+    bool fits;
+  } cases[] = {
+      {"", "", true},
+      {"", "a", false},
+      {"*", "", true},
+      {"*", "layer0.ff", true},
+      {"a", "a", true},
+      {"a", "ab", false},
+      {"b", "ab", false},
+      {"?", "a", true},
+      {"?", "", false},
+      {"?", "ab", false},
+      {"a?c", "a.c", true},
+      {"*c", "abc", true},
+      {"a*", "a", true},
+      {"a*c", "abcbc", true},
+      {"a*c", "abcb", false},
+      {"*b*b*", "abab", true},
+      {"*b*b*", "aba", false},
+      {"a*?", "a", false},
+      {"a*?", "ab", true},
+      {"**", "x", true},
+      {"*.weight", "layer0.ff.in.weight", true},
+      {"layer?.*", "layer10.ff", false},
+      {"*aab", "aaaab", true},
+      {"a.c", "abc", false},
+      {"[ab]", "a", false},
+      {"A", "a", false},
+  };
+  for (const auto& [pattern, name, fits] : cases) {
+    INFO(pattern << " on " << name);
+    CHECK(matches_pattern(pattern, name) == fits);
+  }
+  // Stars that all could be anywhere must not cost time that grows with their number's power.
+  CHECK_FALSE(matches_pattern("*a*a*a*a*a*a*a*a*a*a*a*a*b", std::string(5000, 'a')));
+}
+
+TEST_CASE("patterns pick names in their order, each once, and one that fits none is answered") {
+  const std::vector<std::string> names{"tokens", "layer0.weight", "layer0.bias", "layer1.weight"};
+  const auto picked = [&](const std::vector<std::string>& patterns) {
+    return matching_names("--freeze", "parameter", patterns, names);
+  };
+  CHECK(picked({}).empty());
+  CHECK(picked({"*.weight", "layer0.*", "tokens"}) == names);
+  CHECK(picked({"*.weight", "layer0.*"}) == std::vector<std::string>{"layer0.weight", "layer0.bias", "layer1.weight"});
+  CHECK_THROWS_WITH(picked({"*", "tokns"}), "--freeze: 'tokns' fits the name of no parameter; did you mean 'tokens'?");
+  CHECK_THROWS_WITH(picked({"classifier_*"}), Contains("there are tokens, layer0.weight, layer0.bias, layer1.weight"));
+}
+
+TEST_CASE("a long list of names is cut, but not for one more") {
+  CHECK(first_names({}).empty());
+  CHECK(first_names({"a", "b", "c"}, 2) == "a, b, c");
+  CHECK(first_names({"a", "b", "c", "d"}, 2) == "a, b and 2 more");
+}
+
 }  // namespace xformer::names_test

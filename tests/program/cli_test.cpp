@@ -47,7 +47,7 @@ TEST_CASE("wrong words are answered with the nearest right one", "[cli]") {
       {train + "linear --seed -1", 2, {"--seed", "from 0"}},
       {train + "linear --micro-batch 64", 2, {"micro_batch", "at most", "32"}},
       {train + "linear --length 100", 2, {"--length", "data.max_length"}},
-      {train + "linear --precision fp8", 2, {"fp8", "fp32, bf16"}},
+      {train + "linear --precision fp8", 2, {"fp8", "fp32, tf32, bf16, fp16"}},
       {train + "linear --precision bf61", 2, {"'bf16'?"}},
       {train + "linear --device gpu", 2, {"'gpu'", "cpu"}},
       {train + "linear --kernels chek", 2, {"'check'?"}},

@@ -29,6 +29,7 @@ declare -A may=(
   [models]='attention kernels tensor core'
   [tasks]='models attention data readers tensor kernels core'
   [training]='tasks models attention data readers tensor kernels core'
+  [cuda]='tensor core'
   [cli]='training tasks models attention data readers reporting tensor kernels core'
 )
 

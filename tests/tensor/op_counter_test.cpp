@@ -128,4 +128,18 @@ TEST_CASE("counters nest and end") {
       InternalError);
 }
 
+TEST_CASE("values and sizes brought back to the host are counted") {
+  const at::Tensor x = at::arange(6, at::kFloat);
+  const auto reads = [](const std::function<void()>& action) {
+    const OpCounter counter;
+    action();
+    return counter.counts().reads;
+  };
+  CHECK(reads([&] { static_cast<void>(x.sum().item<float>()); }) == 1);
+  CHECK(reads([&] { static_cast<void>(x.masked_select(x > 2)); }) >= 1);
+  CHECK(reads([&] { static_cast<void>(x.nonzero()); }) == 1);
+  CHECK(reads([&] { static_cast<void>(x.equal(x)); }) == 1);
+  CHECK(reads([&] { static_cast<void>((x * 2).softmax(0).argmax().add(1)); }) == 0);
+}
+
 }  // namespace xformer::op_counter_test

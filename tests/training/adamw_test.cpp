@@ -1,6 +1,8 @@
 // AdamW against its equations in double precision.
 #include "training/adamw.h"
 
+#include "training/schedule.h"
+
 #include <ATen/Functions.h>
 
 #include <catch2/catch.hpp>
@@ -24,55 +26,103 @@ struct Reference {
     for (size_t i = 0; i < x.size(); ++i) {
       const double g = gradient[i] * scale;
       m[i] = values.beta1 * m[i] + (1 - values.beta1) * g;
-      v[i] = options.beta2 * v[i] + (1 - options.beta2) * g * g;
-      const double first = m[i] / (1 - std::pow(values.beta1, t)), second = v[i] / (1 - std::pow(options.beta2, t));
-      x[i] -= values.learning_rate * (first / (std::sqrt(second) + options.epsilon) + options.weight_decay * x[i]);
+      v[i] = options.constants.beta2 * v[i] + (1 - options.constants.beta2) * g * g;
+      const double first = m[i] / (1 - std::pow(values.beta1, t)),
+                   second = v[i] / (1 - std::pow(options.constants.beta2, t));
+      x[i] -= values.learning_rate *
+              (first / (std::sqrt(second) + options.constants.epsilon) + options.constants.weight_decay * x[i]);
     }
   }
 };
 
+at::Tensor number(double value) { return at::scalar_tensor(value, at::kDouble); }
+
+void step(AdamW& optimizer, double learning_rate = 0.1, double beta1 = 0.9) {
+  optimizer.step(number(learning_rate), number(beta1));
+}
+
+// Two parameters, of 7 and of 2 x 3 elements, as one reference of 13.
 void compare(const AdamWOptions& options) {
-  at::Tensor parameter = at::linspace(-1, 1, 7, at::kDouble).requires_grad_();
-  Reference reference{{}, std::vector<double>(7), std::vector<double>(7)};
-  for (int i = 0; i < 7; ++i) reference.x.push_back(parameter[i].item<double>());
-  AdamW optimizer({{"x", parameter}}, options);
-  for (int step = 0; step < 20; ++step) {
+  at::Tensor first = at::linspace(-1, 1, 7, at::kDouble).requires_grad_();
+  at::Tensor second = at::linspace(3, 2, 6, at::kDouble).view({2, 3}).requires_grad_();
+  Reference reference{{}, std::vector<double>(13), std::vector<double>(13)};
+  const auto values = [&](int i) { return i < 7 ? first[i].item<double>() : second.flatten()[i - 7].item<double>(); };
+  for (int i = 0; i < 13; ++i) reference.x.push_back(values(i));
+  AdamW optimizer({{"first", first}, {"second", second}}, options);
+  for (int t = 0; t < 20; ++t) {
     optimizer.zero_gradients();
     std::vector<double> gradient;
-    for (int i = 0; i < 7; ++i) gradient.push_back(std::sin(step + 3.0 * i));
-    parameter.mutable_grad().copy_(at::tensor(gradient, at::kDouble));
-    const ScheduleValues values{0.01 + 0.001 * step, 0.95 - 0.005 * step};  // both cycle, as onecycle_linear does
-    optimizer.step(values);
-    reference.step(gradient, values, options);
+    for (int i = 0; i < 13; ++i) gradient.push_back(std::sin(t + 3.0 * i));
+    // Accumulated as backward does it, into what lies there.
+    const at::Tensor all = at::tensor(gradient, at::kDouble);
+    const at::Tensor factor = options.loss_scaling ? optimizer.loss_scale().to(at::kDouble) : number(1);
+    first.mutable_grad().add_(all.narrow(0, 0, 7) * factor);
+    second.mutable_grad().add_(all.narrow(0, 7, 6).view({2, 3}) * factor);
+    const ScheduleValues now{0.01 + 0.001 * t, 0.95 - 0.005 * t};  // both cycle, as onecycle_linear does
+    step(optimizer, now.learning_rate, now.beta1);
+    reference.step(gradient, now, options);
   }
-  for (int i = 0; i < 7; ++i) CHECK(parameter[i].item<double>() == Approx(reference.x[i]).epsilon(1e-6));
+  for (int i = 0; i < 13; ++i) CHECK(values(i) == Approx(reference.x[static_cast<size_t>(i)]).epsilon(1e-12));
 }
 
 }  // namespace
 
-TEST_CASE("AdamW follows its equations while rate and beta1 change") { compare({0.999, 1e-6, 0, 0}); }
-TEST_CASE("AdamW decays every parameter by rate times weight decay") { compare({0.98, 1e-9, 0.1, 0}); }
-TEST_CASE("AdamW clips the norm of the whole gradient") { compare({0.999, 1e-8, 0, 0.5}); }
+TEST_CASE("AdamW follows its equations while rate and beta1 change") { compare({{0.999, 1e-6, 0}}); }
+TEST_CASE("AdamW decays every parameter by rate times weight decay") { compare({{0.98, 1e-9, 0.1}}); }
+TEST_CASE("AdamW clips the norm of the whole gradient") { compare({{0.999, 1e-8, 0}, 0.5}); }
+TEST_CASE("the loss scale leaves no trace in the update") { compare({{0.999, 1e-8, 0}, 0.5, true}); }
+
+TEST_CASE("parameters keep their values, shapes and names in the flat buffers") {
+  at::Tensor first = at::arange(5, at::kFloat).requires_grad_(), second = at::full({2, 2}, 7.f).requires_grad_();
+  const AdamW optimizer({{"a", first}, {"b", second}}, {});
+  CHECK(first.detach().equal(at::arange(5, at::kFloat)));
+  CHECK(second.detach().equal(at::full({2, 2}, 7.f)));
+  CHECK(first.requires_grad());
+  CHECK(second.grad().sizes() == second.sizes());
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : optimizer.state()) names.push_back(name);
+  CHECK(names == std::vector<std::string>{"step", "exp_avg.a", "exp_avg_sq.a", "exp_avg.b", "exp_avg_sq.b"});
+}
 
 TEST_CASE("a gradient that is not finite changes nothing and is counted") {
   at::Tensor parameter = at::ones({3}).requires_grad_();
   AdamW optimizer({{"x", parameter}}, {});
   parameter.mutable_grad().fill_(1);
-  optimizer.step({0.1, 0.9});
+  step(optimizer);
   const at::Tensor before = parameter.detach().clone();
   std::vector<at::Tensor> state;
   for (const auto& [name, tensor] : optimizer.state()) state.push_back(tensor.clone());
   parameter.mutable_grad()[1] = std::numeric_limits<float>::quiet_NaN();
-  optimizer.step({0.1, 0.9});
-  CHECK(optimizer.skipped().item<float>() == 1);
+  step(optimizer);
+  CHECK(optimizer.skipped().item<double>() == 1);
   CHECK(parameter.detach().equal(before));
   const NamedTensors now = optimizer.state();
   for (size_t i = 0; i < now.size(); ++i) CHECK(now[i].second.equal(state[i]));
   optimizer.zero_gradients();
   parameter.mutable_grad().fill_(1);
-  optimizer.step({0.1, 0.9});
-  CHECK(optimizer.skipped().item<float>() == 0);
+  step(optimizer);
+  CHECK(optimizer.skipped().item<double>() == 0);
   CHECK_FALSE(parameter.detach().equal(before));
+}
+
+TEST_CASE("the loss scale halves when a gradient overflows and doubles after 2,000 good steps") {
+  at::Tensor parameter = at::ones({3}).requires_grad_();
+  AdamWOptions options;
+  options.loss_scaling = true;
+  AdamW optimizer({{"x", parameter}}, options);
+  const auto scale = [&] { return optimizer.loss_scale().item<float>(); };
+  CHECK(scale() == 65536);
+  parameter.mutable_grad()[0] = std::numeric_limits<float>::infinity();
+  step(optimizer);
+  step(optimizer);
+  CHECK(scale() == 16384);
+  CHECK(parameter.detach().equal(at::ones({3})));
+  parameter.mutable_grad().fill_(1);
+  for (int i = 0; i < 1999; ++i) step(optimizer, 0);
+  CHECK(scale() == 16384);
+  step(optimizer, 0);
+  CHECK(scale() == 32768);
+  CHECK(optimizer.gradient_norm().item<double>() == Approx(std::sqrt(3.0) / 16384));
 }
 
 }  // namespace xformer::training

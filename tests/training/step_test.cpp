@@ -95,16 +95,17 @@ TEST_CASE("a partial batch trains like a batch of only its rows") {
   CHECK(largest_difference(partial, exact) < 2e-4);
 }
 
-TEST_CASE("bf16 stays near fp32 for three steps, for every attention") {
-  for (const std::string& name : attention::all_names()) {
-    TrainingOptions options;
-    options.precision = "bf16";
-    const Outcome low = run_steps(batch_of(8, 8), options, 0, 3, name),
-                  full = run_steps(batch_of(8, 8), {}, 0, 3, name);
-    INFO(name);
-    CHECK(low.sums.loss == Approx(full.sums.loss).epsilon(0.02));
-    CHECK(low.sums.loss != full.sums.loss);
-  }
+TEST_CASE("bf16 and fp16 stay near fp32 for three steps, for every attention") {
+  for (const std::string& name : attention::all_names())
+    for (const char* precision : {"bf16", "fp16"}) {
+      TrainingOptions options;
+      options.precision = precision;
+      const Outcome low = run_steps(batch_of(8, 8), options, 0, 3, name),
+                    full = run_steps(batch_of(8, 8), {}, 0, 3, name);
+      INFO(name);
+      CHECK(low.sums.loss == Approx(full.sums.loss).epsilon(0.02));
+      CHECK(low.sums.loss != full.sums.loss);
+    }
 }
 
 TEST_CASE("a step whose gradient is not finite is skipped, counted, and leaves the weights") {

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "attention/descriptor.h"
+#include "tensor/probe.h"
 
 namespace xformer::attention::decorators::mrs {
 
@@ -77,8 +78,11 @@ class MrsCore : public AttentionCore {
     std::vector<at::Tensor> rows(static_cast<size_t>(heads_));  // [b,1,n,d] per head
     for (const Group& group : groups_) {
       const auto pooled = [&](const at::Tensor& x) { return pool_tokens(group.take(x), mask, group.scale, pinned_); };
-      const at::Tensor mixed =
-          group.core->forward(pooled(q), pooled(k), pooled(v), mask.pooled(group.scale, pinned_), carry);
+      const ProbeScope scope("scale", group.scale);
+      const at::Tensor short_q = pooled(q), short_k = pooled(k), short_v = pooled(v);
+      probe("q", short_q), probe("k", short_k), probe("v", short_v);
+      const at::Tensor mixed = group.core->forward(short_q, short_k, short_v, mask.pooled(group.scale, pinned_), carry);
+      probe("mixed", mixed);
       const at::Tensor repeated = repeat_tokens(mixed, n, group.scale, pinned_);
       if (groups_.size() == 1) return repeated;
       for (size_t i = 0; i < group.heads.size(); ++i)

@@ -6,6 +6,7 @@
 
 #include "attention/descriptor.h"
 #include "attention/shared/kernel_sums.h"
+#include "tensor/probe.h"
 
 namespace xformer::attention::variants::linear {
 
@@ -27,10 +28,13 @@ class LinearCore : public AttentionCore {
     if (by_sum_) values = values_and_count(v, mask);
     else values = mask.all_valid() ? v : v * mask.as_factor(v.scalar_type());
     const at::Tensor phi_q = at::elu(q) + 1, phi_k = at::elu(k) + 1;
+    probe("phi_q", phi_q), probe("phi_k", phi_k);
     const at::Tensor sums = mask.causal ? causal_kernel_sums(phi_q, phi_k, values)
                                         : at::matmul(phi_q, at::matmul(phi_k.transpose(-1, -2), values));
     if (!by_sum_) return sums / std::sqrt(static_cast<double>(k.size(2)));
-    return sums.narrow(-1, 0, d) / (sums.narrow(-1, d, 1) + kEpsilon);
+    const at::Tensor denominator = sums.narrow(-1, d, 1) + kEpsilon;  // [b,h,n,1]
+    probe("denominator", denominator);
+    return sums.narrow(-1, 0, d) / denominator;
   }
 
   [[nodiscard]] Cost cost(const Shape& shape) const override {

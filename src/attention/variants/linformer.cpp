@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "attention/descriptor.h"
+#include "tensor/probe.h"
 
 namespace xformer::attention::variants::linformer {
 
@@ -49,6 +50,7 @@ class LinformerCore : public AttentionCore {
     }
     const double scale = 1 / std::sqrt(static_cast<double>(d));
     const at::Tensor weights = at::softmax(at::matmul(q * scale, short_k.transpose(-1, -2)), -1);  // [b,h,n,k]
+    probe("short_k", short_k), probe("short_v", short_v), probe("weights", weights);
     return at::matmul(dropout_(weights, is_training()), short_v);
   }
 
@@ -99,6 +101,9 @@ std::vector<Descriptor> describe() {
   result.complexity = Complexity::kLinear;
   result.traits = {.cross_ok = true, .appended_padding_exact = true, .fixed_length = true};
   result.options = schema().options();
+  result.tensors = {{"linformer_e", "E, and F too: mixtures over the sequence, of all layers [heads or 1, k, N_max]"},
+                    {"e", "E, and F where there is no f: mixtures over the sequence [heads or 1, k, N_max]"},
+                    {"f", "F: mixtures over the sequence, of values [heads or 1, k, N_max]"}};
   result.build_core = [](const Json& options, const BuildContext& context) {
     return std::make_shared<LinformerCore>(schema().read(options), context);
   };

@@ -11,6 +11,7 @@
 
 #include "attention/descriptor.h"
 #include "attention/shared/kernel_sums.h"
+#include "tensor/probe.h"
 
 namespace xformer::attention::variants::performer {
 
@@ -90,6 +91,7 @@ class PerformerCore : public AttentionCore {
     // A padded key is a zero vector here; without a shift its features are 1, and its values are zero.
     if (padded.defined()) shift = shift.masked_fill(padded, 0);
     const at::Tensor peaks = at::exp(key.scores - shift);  // phi(k) = peaks + floor; the floor is summed apart
+    probe("phi_q", phi_q), probe("phi_k_peaks", peaks);
     if (mask.causal) {
       sums = causal_kernel_sums(phi_q, peaks, values, largest) +
              kFloor * phi_q.sum(-1, /*keepdim=*/true) * values.cumsum(2);
@@ -98,6 +100,7 @@ class PerformerCore : public AttentionCore {
       sums = at::matmul(phi_q, table);
     }
     const at::Tensor denominator = sums.narrow(-1, d, 1);  // zero only where there is no valid key at all
+    probe("denominator", denominator);
     return sums.narrow(-1, 0, d) / denominator.masked_fill(denominator == 0, 1);
   }
 
@@ -168,6 +171,7 @@ std::vector<Descriptor> describe() {
   result.complexity = Complexity::kLinear;
   result.traits = {.causal_ok = true, .cross_ok = true, .appended_padding_exact = true};
   result.options = schema().options();
+  result.tensors = {{"performer_omega", "omega: one random feature a row, the same for all heads [m, d]"}};
   result.build_core = [](const Json& options, const BuildContext& context) {
     return std::make_shared<PerformerCore>(schema().read(options), context);
   };

@@ -1,15 +1,14 @@
 // Softmax attention: Vaswani et al., "Attention Is All You Need", NeurIPS 2017, equation 1:
 //   O = softmax(Q K^T / sqrt(d)) V over valid keys (and, if causal, not later ones).
 // Two names: `softmax` forms the [n, n] weights, as the published comparisons do; `softmax-fused` calls LibTorch's
-// scaled_dot_product_attention, whose memory is linear in n.
-#include <ATen/Context.h>
+// scaled_dot_product_attention, whose memory is linear in n. Its dropout comes from LibTorch's own generator, which is seeded
+// afresh for every step (DropoutStream::set_step).
 #include <ATen/SDPBackend.h>
 
 #include <cmath>
-#include <mutex>
 
 #include "attention/descriptor.h"
-#include "core/random.h"
+#include "tensor/probe.h"
 
 namespace xformer::attention::variants::softmax {
 
@@ -30,6 +29,7 @@ class ExplicitCore : public AttentionCore {
                      Carry&) override {
     const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
     const at::Tensor weights = masked_softmax(at::matmul(q * scale, k.transpose(-1, -2)), mask);  // [b,h,n,n]
+    probe("weights", weights);
     return at::matmul(dropout_(weights, is_training()), v);
   }
 
@@ -53,7 +53,6 @@ class FusedCore : public AttentionCore {
     XF_ASSERT(!mask.causal || q.size(2) == k.size(2), "causal needs as many keys ({}) as queries ({})", k.size(2),
               q.size(2));
     const double p = is_training() ? dropout_.p() : 0;
-    if (p > 0) reseed(q.device());
     if (mask.all_valid()) return attend(q, k, v, {}, p, mask.causal);
 
     at::Tensor allowed = mask.key_valid.unsqueeze(1).unsqueeze(1);  // [b,1,1,n]
@@ -104,18 +103,6 @@ class FusedCore : public AttentionCore {
     (is_training() ? in_training_ : in_evaluation_) =
         backend_name(static_cast<at::SDPBackend>(at::_fused_sdp_choice(q, k, v, allowed, p, causal)));
     return at::scaled_dot_product_attention(q, k, v, allowed, p, causal);
-  }
-
-  // The fused operator draws its dropout from LibTorch's own generator. A seed that is a function of (seed, step,
-  // first row, site) makes the draws those of an uninterrupted run. Reads three numbers back from the device.
-  void reseed(const at::Device& device) const {
-    const at::Tensor state = dropout_.stream()->state.to(at::kCPU);
-    const int64_t* values = state.data_ptr<int64_t>();
-    const PhiloxBlock block = philox(static_cast<uint64_t>(values[0]), static_cast<uint64_t>(values[1]),
-                                     static_cast<uint64_t>(values[2]) << 24 ^ static_cast<uint64_t>(dropout_.site()));
-    at::Generator generator = at::globalContext().defaultGenerator(device);
-    const std::lock_guard<std::mutex> lock(generator.mutex());
-    generator.set_current_seed(uint64_t{block[1]} << 32 | block[0]);
   }
 
   bool causal_;

@@ -27,6 +27,10 @@ CompletionWords words() {
     return list;
   };
   return {{"--model", attentions},
+          {"--models", attentions},
+          {"--mode", {"train", "inference"}},
+          {"--core", attentions},
+          {"--mixer", attentions},
           {"--task", tasks},
           {"--protocol", unique(protocols)},
           {"--set", unique(keys)},
@@ -36,6 +40,7 @@ CompletionWords words() {
           {"--resume", {"auto", "never", "must"}},
           {"--kernels", {"auto", "reference", "check"}},
           {"--deterministic", {"on", "off"}},
+          {"--cuda-graph", {"auto", "on", "off"}},
           {"--split", {"train", "dev", "test"}},
           {"--dump-config", {"full", "minimal"}},
           {"WHAT", {"all", "attentions", "models", "tasks"}},

@@ -6,9 +6,11 @@
 #include "cli/progress.h"
 #include "cli/signals.h"
 #include "core/text.h"
+#include "kernels/policy.h"
 #include "tensor/device.h"
 #include "training/evaluator.h"
 #include "training/run_directory.h"
+#include "training/weights.h"
 
 namespace xformer::cli {
 
@@ -22,49 +24,22 @@ struct EvalArguments {
   bool json = false;
 };
 
-// The selected weights of a finished run, or the best so far of one that is not.
-void load_weights(models::Model& model, const Path& run, const std::function<void(const std::string&)>& say) {
-  const at::NoGradGuard no_grad;
-  std::map<std::string, at::Tensor> weights;
-  std::string source;
-  if (std::filesystem::exists(run / "model.safetensors")) {
-    source = "model.safetensors";
-    weights = read_tensor_file(run / source).tensors;
-  } else {
-    const auto checkpoint = training::newest_checkpoint(run, say);
-    XF_CHECK(checkpoint.has_value(), UserError, "{} holds neither model.safetensors nor a whole checkpoint yet",
-             run.string());
-    const bool best = std::any_of(checkpoint->tensors.begin(), checkpoint->tensors.end(),
-                                  [](const auto& entry) { return entry.first.starts_with("best."); });
-    const std::string prefix = best ? "best." : "model.";
-    source = fmt::format("checkpoint of step {}", checkpoint->step);
-    for (const auto& [name, tensor] : checkpoint->tensors)
-      if (name.starts_with(prefix)) weights.emplace(name.substr(prefix.size()), tensor);
-    say(fmt::format("the run is not finished: weights are the {} of its {}", best ? "best" : "last", source));
-  }
-  for (const auto& [name, tensor] : models::state(model)) {
-    const auto found = weights.find(name);
-    XF_CHECK(found != weights.end() && found->second.sizes() == tensor.sizes(), DataError,
-             "{}: {}: tensor {} is missing or has another shape", run.string(), source, name);
-    at::Tensor(tensor).copy_(found->second);
-  }
-}
-
 int evaluate_run(const EvalArguments& arguments) {
   arguments.compute.check();
   const data::Split split = data::parse_split(arguments.split);
   const RunPlan plan = training::stored_plan(training::read_plan(arguments.run));
   data::DataLocation location = arguments.data.location(plan.task);
   location.require_all_splits = false;
-  const at::Device device = find_device(arguments.compute.device);
-  configure_compute({arguments.compute.threads, arguments.compute.deterministic == "on"});
+  const at::Device device = arguments.compute.start();
+  kernels::set_policy(kernels::parse_policy(arguments.compute.kernels));
   catch_stop_signals();
   ProgressLine line(terminal_options(STDERR_FILENO));
   const auto source = data::datasets().get(plan.task).open(plan.group("data"), location, progress_callback(line));
   XF_CHECK(source->size(split) > 0, DataError, "{}: the data has no {} split",
            location.folder.empty() ? plan.task : location.folder.string(), data::split_name(split));
   const auto model = training::build_model(plan);
-  load_weights(*model, arguments.run, [&](const std::string& text) { line.print(text); });
+  training::load_weights(*model,
+                         training::read_weights(arguments.run, [&](const std::string& text) { line.print(text); }));
   model->to(device);
   const auto options = training::training_schema().read(plan.group("training"));
   training::EvaluationRequest request;
@@ -77,7 +52,9 @@ int evaluate_run(const EvalArguments& arguments) {
     line.update(fmt::format("evaluating {}  {}/{} batches", data::split_name(split), done, total),
                 static_cast<double>(done) / static_cast<double>(total));
   };
-  const auto result = training::evaluate(*model, *source, device, request);
+  const auto recorder =
+      training::make_recorder(arguments.compute.cuda_graph, device, [&](const std::string& text) { line.print(text); });
+  const auto result = training::Evaluator(*model, device, recorder).run(*source, request);
   line.finish();
   if (!result) throw Interrupted("stopped by a signal; nothing was saved, nothing was lost");
   if (arguments.json) {

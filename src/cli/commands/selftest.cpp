@@ -2,22 +2,53 @@
 #include <fmt/format.h>
 
 #include "cli/command.h"
+#include "cli/plan_arguments.h"
 #include "core/error.h"
-#include "tensor/device.h"
+#include "core/names.h"
 #include "training/selftest.h"
 
 namespace xformer::cli {
 
-std::function<int()> add_selftest(CLI::App& program) {
-  program.add_subcommand("selftest", "train tiny models for some seconds; prints a fingerprint of the training");
-  return [] {
-    configure_compute({});
-    const training::SelftestReport report = training::run_selftest();
+namespace {
+
+struct SelftestArguments {
+  std::vector<std::string> parts{"learning"};
+  ComputeArguments compute;
+};
+
+int selftest(const SelftestArguments& arguments) {
+  const auto& known = training::selftest_parts();
+  for (const std::string& part : arguments.parts)
+    XF_CHECK(std::find(known.begin(), known.end(), part) != known.end(), UserError, "--part: {}",
+             unknown_name_message("part", part, known));
+  arguments.compute.check();
+  const at::Device device = arguments.compute.start();
+  bool passed = true;
+  for (const std::string& part : arguments.parts) {
+    const training::SelftestReport report = training::run_selftest(part, device);
     for (const training::SelftestItem& item : report.items)
       fmt::print("{}  {} ({})\n", item.passed ? "ok  " : "FAIL", item.claim, item.detail);
-    fmt::print("fingerprint {}\n", report.fingerprint);
-    return static_cast<int>(report.passed() ? ExitCode::kDone : ExitCode::kInternal);
-  };
+    if (!report.fingerprint.empty()) fmt::print("fingerprint {}\n", report.fingerprint);
+    passed = passed && report.passed();
+  }
+  return static_cast<int>(passed ? ExitCode::kDone : ExitCode::kInternal);
+}
+
+}  // namespace
+
+std::function<int()> add_selftest(CLI::App& program) {
+  const auto arguments = std::make_shared<SelftestArguments>();
+  CLI::App& command =
+      *program.add_subcommand("selftest", "checks that this build computes what it should on this machine");
+  command
+      .add_option(
+          "--part", arguments->parts,
+          "learning (tiny models, with a fingerprint of the training), contract (every attention against double "
+          "precision), captured (recorded steps against plain ones)")
+      ->delimiter(',')
+      ->capture_default_str();
+  arguments->compute.add_to(command, /*batches=*/false);
+  return [arguments] { return selftest(*arguments); };
 }
 
 }  // namespace xformer::cli

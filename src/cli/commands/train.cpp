@@ -8,6 +8,7 @@
 #include "core/code_version.h"
 #include "core/text.h"
 #include "tensor/device.h"
+#include "training/weights.h"
 
 namespace xformer::cli {
 
@@ -48,8 +49,9 @@ void check_results_folder(const Path& place, bool dirty) {
            place.string());
 }
 
-void print_dry_run(const RunPlan& plan, const Path& folder, const data::DataLocation& location) {
+void print_dry_run(const RunPlan& plan, const Path& folder, const data::DataLocation& location, const Path& init_from) {
   const auto model = training::build_model(plan);
+  training::prepare_model(*model, plan, init_from, folder, [](const std::string& line) { fmt::print("{}\n", line); });
   const int64_t length = training::padded_len(plan);
   const attention::Cost cost = model->cost(1, length);
   fmt::print(
@@ -75,23 +77,25 @@ int train(const TrainArguments& arguments) {
   const data::DataLocation location = arguments.data.location(plan.task);
   check_generator_options(plan, location);
   if (arguments.dry_run) {
-    print_dry_run(plan, folder, location);
+    print_dry_run(plan, folder, location, arguments.plan.init_from);
     return 0;
   }
   if (!arguments.record_to.empty()) check_results_folder(record_place(arguments.record_to, plan), code_version().dirty);
 
+  training::check_preparation(plan, arguments.plan.init_from, folder);
   training::RunOptions options;
   options.out = folder;
+  options.init_from = arguments.plan.init_from;
   options.data = location;
-  options.device = find_device(arguments.compute.device);
   options.deterministic = arguments.compute.deterministic == "on";
   options.kernels = arguments.compute.kernels;
+  options.cuda_graph = arguments.compute.cuda_graph;
   options.stop_after = arguments.stop_after;
   options.checkpoint_every = arguments.checkpoint_every;
   options.resume = resume;
   options.command = recorded_command();
   options.stop_requested = stop_signal_came;
-  configure_compute({arguments.compute.threads, options.deterministic});
+  options.device = arguments.compute.start();
   const bool was_finished = [&] {
     const Path record = folder / "record.json";
     return std::filesystem::exists(record) && training::read_json_file(record).value("status", "") == "completed";

@@ -2,11 +2,13 @@
 // it.
 #include "kernels/dropout/dropout.h"
 
+#include <ATen/Context.h>
 #include <ATen/Functions.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
+#include <mutex>
 #include <utility>
 
 #include "core/error.h"
@@ -64,11 +66,27 @@ TORCH_LIBRARY_IMPL(xformer, CPU, library) { library.impl("dropout", dropout_cpu)
 TORCH_LIBRARY_IMPL(xformer, Autograd, library) { library.impl("dropout", dropout_autograd); }
 
 DropoutStream::DropoutStream(uint64_t seed)
-    : state(at::tensor({static_cast<int64_t>(derive_seed(seed, "dropout")), int64_t{0}, int64_t{0}}, at::kLong)) {}
+    : state(at::tensor({static_cast<int64_t>(derive_seed(seed, "dropout")), int64_t{0}, int64_t{0}}, at::kLong)),
+      key_(derive_seed(seed, "dropout")) {
+  set_step(0);
+}
+
+void DropoutStream::to(const at::Device& device) { state = state.to(device); }
 
 void DropoutStream::set_step(int64_t step, int64_t first_row) {
-  XF_ASSERT(step >= 0 && step < kMostSteps && first_row >= 0, "step {}, first row {}", step, first_row);
-  state.narrow(0, 1, 2).copy_(at::tensor({step, first_row}, at::kLong));
+  XF_ASSERT(step >= 0 && step < kMostSteps, "step {}", step);
+  // Filled by the device itself: a copy from the host would wait for it.
+  state.select(0, 1).fill_(step);
+  set_first_row(first_row);
+  const PhiloxBlock block = philox(key_, static_cast<uint64_t>(step), 0);
+  at::Generator generator = at::globalContext().defaultGenerator(state.device());
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  generator.set_current_seed(uint64_t{block[1]} << 32 | block[0]);
+}
+
+void DropoutStream::set_first_row(int64_t first_row) {
+  XF_ASSERT(first_row >= 0, "first row {}", first_row);
+  state.select(0, 2).fill_(first_row);
 }
 
 at::Tensor dropout(const at::Tensor& x, double p, const at::Tensor& state, int64_t site) {

@@ -13,14 +13,20 @@
 
 namespace xformer::kernels {
 
-// Shared by all dropout sites of a model. The tensor is written between steps, never inside one, so that a
-// captured step sees it advance.
+// Shared by all dropout sites of a model. A step's number is written before the step and a micro-batch's first row
+// inside it, by launches that a captured step repeats.
 struct DropoutStream {
   at::Tensor state;   // int64 [3] on the model's device: key, step, first row of the micro-batch
   int64_t sites = 0;  // handed out so far
 
   explicit DropoutStream(uint64_t seed);
+  void to(const at::Device& device);
+  // Also seeds LibTorch's own generator of the device from (key, step), for operators that draw by themselves.
   void set_step(int64_t step, int64_t first_row = 0);
+  void set_first_row(int64_t first_row);
+
+ private:
+  uint64_t key_;
 };
 
 // x times 0 or 1/(1-p). x is [rows, ...], contiguous after a copy if need be; differentiable.

@@ -11,6 +11,7 @@
 
 #include "models/block.h"
 #include "models/model.h"
+#include "tensor/probe.h"
 
 namespace xformer::models::families::encoder {
 
@@ -157,11 +158,18 @@ class Encoder : public Model {
     x = embedding_dropout_(x, is_training());
     const SequenceMask mask{valid, false};
     attention::Carry carry;
-    for (const auto& layer : layers_) x = layer->forward(x, mask, carry);
+    probe("embedding", x);
+    for (size_t i = 0; i < layers_.size(); ++i)
+      x = probed("layer" + std::to_string(i), [&] { return layers_[i]->forward(x, mask, carry); });
     x = norm_->forward(x);
+    probe("norm", x);
     if (options_.mask_output) x = x * valid.unsqueeze(-1).to(x.scalar_type());
-    return output_->forward(at::relu(hidden_->forward(pooled(x, valid))))
-        .to(at::promote_types(tokens_.scalar_type(), at::kFloat));
+    const at::Tensor summary = pooled(x, valid);  // [b,m]
+    probe("pooled", summary);
+    const at::Tensor logits =
+        output_->forward(at::relu(hidden_->forward(summary))).to(at::promote_types(tokens_.scalar_type(), at::kFloat));
+    probe("logits", logits);
+    return logits;
   }
 
   at::Tensor extra_loss() override {

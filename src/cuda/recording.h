@@ -1,0 +1,10 @@
+// CUDA graphs behind the interface of tensor/cuda_backend.h.
+#pragma once
+
+#include "tensor/cuda_backend.h"
+
+namespace xformer::cuda {
+
+[[nodiscard]] std::unique_ptr<Recording> record(const std::function<void()>& work);
+
+}  // namespace xformer::cuda

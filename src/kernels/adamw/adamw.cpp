@@ -1,0 +1,100 @@
+#include "kernels/adamw/adamw.h"
+
+#include <ATen/Dispatch.h>
+#include <ATen/Functions.h>
+#include <ATen/Parallel.h>
+
+#include <cmath>
+
+#include "core/error.h"
+#include "kernels/policy.h"
+
+namespace xformer::kernels {
+
+namespace {
+
+constexpr int64_t kGrain = 16384;  // elements; fewer are not worth another thread
+
+// Factors that all elements share, in double until they meet the elements.
+struct Factors {
+  double gradient, first_keep, first_add, second_keep, second_add, decay, rate, second_root, epsilon;
+};
+
+// No branch and no call, so that the compiler vectorises it (sqrt included: -fno-math-errno for this function).
+template <class Value>
+__attribute__((optimize("O3", "no-math-errno"))) void update(const Factors& f, const Value* gradient, Value* x,
+                                                             Value* m, Value* v, int64_t count) {
+  const Value factor = static_cast<Value>(f.gradient), b1 = static_cast<Value>(f.first_keep);
+  const Value a1 = static_cast<Value>(f.first_add), b2 = static_cast<Value>(f.second_keep);
+  const Value a2 = static_cast<Value>(f.second_add), decay = static_cast<Value>(f.decay);
+  const Value rate = static_cast<Value>(f.rate), root = static_cast<Value>(f.second_root);
+  const Value epsilon = static_cast<Value>(f.epsilon);
+  for (int64_t i = 0; i < count; ++i) {
+    const Value g = gradient[i] * factor;
+    m[i] = b1 * m[i] + a1 * g;
+    v[i] = b2 * v[i] + a2 * g * g;
+    x[i] = decay * x[i] - rate * m[i] / (std::sqrt(v[i]) * root + epsilon);
+  }
+}
+
+void adamw_cpu(const at::Tensor& x, const at::Tensor& gradient, const at::Tensor& m, const at::Tensor& v,
+               const AdamWControls& controls, const AdamWConstants& constants) {
+  const auto number = [](const at::Tensor& scalar) { return *scalar.const_data_ptr<double>(); };
+  if (number(controls.skip) != 0) return;
+  const double rate = number(controls.learning_rate), b1 = number(controls.beta1), t = number(controls.step);
+  const double b2 = constants.beta2;
+  const Factors factors{number(controls.factor),
+                        b1,
+                        1 - b1,
+                        b2,
+                        1 - b2,
+                        1 - rate * constants.weight_decay,
+                        rate / (1 - std::pow(b1, t)),
+                        1 / std::sqrt(1 - std::pow(b2, t)),
+                        constants.epsilon};
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "adamw", [&] {
+    const scalar_t* from = gradient.const_data_ptr<scalar_t>();
+    scalar_t *into = x.mutable_data_ptr<scalar_t>(), *first = m.mutable_data_ptr<scalar_t>(),
+             *second = v.mutable_data_ptr<scalar_t>();
+    at::parallel_for(0, x.numel(), kGrain, [&](int64_t begin, int64_t end) {
+      update(factors, from + begin, into + begin, first + begin, second + begin, end - begin);
+    });
+  });
+}
+
+}  // namespace
+
+void adamw_reference(const at::Tensor& x, const at::Tensor& gradient, const at::Tensor& m, const at::Tensor& v,
+                     const AdamWControls& controls, const AdamWConstants& constants) {
+  const at::Tensor& b1 = controls.beta1;
+  const at::Tensor skip = controls.skip != 0;
+  const double b2 = constants.beta2;
+  const at::Tensor g = gradient * controls.factor;
+  // A selection, not a product: a skipped gradient may hold anything.
+  m.copy_(at::where(skip, m, m * b1 + g * (1 - b1)));
+  v.copy_(at::where(skip, v, v * b2 + g.square() * (1 - b2)));
+  const at::Tensor first_share = 1 - at::pow(b1, controls.step);
+  const at::Tensor second_share = 1 - at::pow(at::full({}, b2, controls.step.options()), controls.step);
+  const at::Tensor denominator = v.sqrt() * second_share.rsqrt() + constants.epsilon;
+  const at::Tensor moved = x * (1 - controls.learning_rate * constants.weight_decay) -
+                           m / denominator * (controls.learning_rate / first_share);
+  x.copy_(at::where(skip, x, moved));
+}
+
+void adamw(const at::Tensor& x, const at::Tensor& gradient, const at::Tensor& m, const at::Tensor& v,
+           const AdamWControls& controls, const AdamWConstants& constants) {
+  const at::NoGradGuard no_grad;
+  for (const at::Tensor& buffer : {x, gradient, m, v})
+    XF_ASSERT(buffer.is_contiguous() && buffer.numel() == x.numel() && buffer.scalar_type() == x.scalar_type(),
+              "adamw takes contiguous buffers of one size and type");
+  if (!x.is_cpu() || policy() == Policy::kReference) return adamw_reference(x, gradient, m, v, controls, constants);
+  if (policy() == Policy::kAuto) return adamw_cpu(x, gradient, m, v, controls, constants);
+
+  const at::Tensor meant = x.clone(), first = m.clone(), second = v.clone();
+  adamw_reference(meant, gradient, first, second, controls, constants);
+  adamw_cpu(x, gradient, m, v, controls, constants);
+  XF_CHECK(at::allclose(x, meant, 1e-4, 1e-7), InternalError, "adamw on the CPU differs from its reference by up to {}",
+           (x - meant).abs().max().item<double>());
+}
+
+}  // namespace xformer::kernels

@@ -1,0 +1,33 @@
+// One update of AdamW (Loshchilov and Hutter 2019) in one pass over flat buffers, every number that changes from step
+// to step being a tensor, so that a captured step sees it change:
+//
+//   g' = factor g;   m = b1 m + (1 - b1) g';   v = b2 v + (1 - b2) g'^2
+//   x = (1 - lr wd) x - lr m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps)
+#pragma once
+
+#include <torch/types.h>
+
+namespace xformer::kernels {
+
+// Float64 scalars ([]) on the buffers' device.
+struct AdamWControls {
+  at::Tensor learning_rate, beta1;
+  at::Tensor factor;  // of the gradient: clipping, inverse loss scale
+  at::Tensor step;    // t, counted from 1, this update included
+  at::Tensor skip;    // not 0: leave everything as it is, whatever the gradient holds
+};
+
+struct AdamWConstants {
+  double beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
+};
+
+// x, gradient, m, v: contiguous, of one shape and floating type; x, m and v are changed in place.
+void adamw(const at::Tensor& x, const at::Tensor& gradient, const at::Tensor& m, const at::Tensor& v,
+           const AdamWControls& controls, const AdamWConstants& constants);
+
+// The same from plain tensor operations: the meaning that the CPU's kernel is tested against, and what other devices
+// run.
+void adamw_reference(const at::Tensor& x, const at::Tensor& gradient, const at::Tensor& m, const at::Tensor& v,
+                     const AdamWControls& controls, const AdamWConstants& constants);
+
+}  // namespace xformer::kernels

@@ -1,0 +1,59 @@
+#include "training/replay.h"
+
+#include <c10/util/Exception.h>
+
+#include "core/error.h"
+#include "core/names.h"
+
+namespace xformer::training {
+
+void check_cuda_graph_word(const std::string& word) {
+  XF_CHECK(word == "auto" || word == "on" || word == "off", UserError,
+           "--cuda-graph: expected auto, on or off, got '{}'", word);
+}
+
+Recorder make_recorder(const std::string& word, const at::Device& device, std::function<void(const std::string&)> say) {
+  check_cuda_graph_word(word);
+  XF_CHECK(word != "on" || device.is_cuda(), UserError,
+           "--cuda-graph on: graphs are captured on CUDA devices, not on {}", device.str());
+  Recorder recorder;
+  if (word == "off" || !device.is_cuda()) return recorder;
+  recorder.record = [](const std::function<void()>& work) { return cuda_backend().record(work); };
+  recorder.required = word == "on";
+  recorder.say = std::move(say);
+  return recorder;
+}
+
+Recorder host_recorder() {
+  struct Call : Recording {
+    explicit Call(std::function<void()> call) : call_(std::move(call)) {}
+    void replay() override { call_(); }
+    std::function<void()> call_;
+  };
+  Recorder recorder;
+  recorder.record = [](const std::function<void()>& work) { return std::make_unique<Call>(work); };
+  return recorder;
+}
+
+Replay::Replay(std::string name, std::function<void()> work, Recorder recorder)
+    : name_(std::move(name)), work_(std::move(work)), recorder_(std::move(recorder)) {}
+
+void Replay::run() {
+  if (!recording_ && recorder_.record && plain_runs_ >= kPlainRuns) {
+    try {
+      recording_ = recorder_.record(work_);
+    } catch (const c10::OutOfMemoryError&) {
+      throw;  // plain steps would hardly fit either, and the remedy is another
+    } catch (const c10::Error& error) {
+      const std::string reason = error.what_without_backtrace();
+      XF_CHECK(!recorder_.required, ResourceError, "--cuda-graph on: the {} cannot be captured: {}", name_, reason);
+      recorder_.say("the " + name_ + " is not captured in a CUDA graph and runs plainly: " + reason);
+      recorder_.record = nullptr;
+    }
+  }
+  if (recording_) return recording_->replay();
+  ++plain_runs_;
+  work_();
+}
+
+}  // namespace xformer::training

@@ -1,0 +1,47 @@
+// Work that is the same at every step but for what stands in its tensors: run plainly at first, then recorded once and
+// replayed (a CUDA graph), or run plainly for ever where nothing records.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "tensor/cuda_backend.h"
+
+namespace xformer::training {
+
+// How work is recorded on a device, and what happens when it cannot be.
+struct Recorder {
+  std::function<std::unique_ptr<Recording>(const std::function<void()>& work)> record;  // none: never recorded
+  bool required = false;  // a failure is an error, not a reason to go on plainly
+  std::function<void(const std::string& line)> say = [](const std::string&) {};  // hears the reason
+};
+
+// The word of --cuda-graph, "auto", "on" or "off", for a device. UserError for another word, or for "on" without CUDA.
+[[nodiscard]] Recorder make_recorder(const std::string& word, const at::Device& device,
+                                     std::function<void(const std::string&)> say);
+void check_cuda_graph_word(const std::string& word);
+// Records by keeping the call and replays by making it: what a CPU can show of recorded work, namely that it depends on
+// nothing but what stands in its tensors.
+[[nodiscard]] Recorder host_recorder();
+
+class Replay {
+ public:
+  // `name` is how messages call the work ("training step of length 2048").
+  Replay(std::string name, std::function<void()> work, Recorder recorder);
+  // `work` once: plainly in the first kPlainRuns calls, in which libraries set themselves up, and wherever nothing
+  // records.
+  void run();
+  [[nodiscard]] bool recorded() const { return recording_ != nullptr; }
+
+  static constexpr int kPlainRuns = 3;
+
+ private:
+  std::string name_;
+  std::function<void()> work_;
+  Recorder recorder_;
+  std::unique_ptr<Recording> recording_;
+  int plain_runs_ = 0;
+};
+
+}  // namespace xformer::training

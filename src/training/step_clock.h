@@ -1,0 +1,63 @@
+// How fast training is: seconds per step since the last line of the log, and all the samples of the process for its
+// record.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "tensor/memory.h"
+
+namespace xformer::training {
+
+// What happened since the last line of the log.
+struct StepInterval {
+  int64_t steps = 0;
+  double seconds = 0;
+  double page_faults_per_step = 0;
+};
+
+class StepClock {
+ public:
+  // A device that works on its own (CUDA) makes the time of one call meaningless: there a sample is the mean of an
+  // interval, which ends when the host has waited for the device.
+  explicit StepClock(bool asynchronous) : asynchronous_(asynchronous) {}
+
+  void step(double seconds) {
+    ++interval_.steps;
+    interval_.seconds += seconds;
+    if (++steps_ > kWarmupSteps && !asynchronous_) seconds_.push_back(seconds);
+  }
+
+  // `waited`: seconds from the last step until the device was done.
+  StepInterval close(double waited) {
+    StepInterval result = interval_;
+    result.seconds += waited;
+    result.page_faults_per_step =
+        static_cast<double>(page_faults() - faults_) / static_cast<double>(std::max<int64_t>(1, result.steps));
+    const bool warm = steps_ - result.steps >= kWarmupSteps;  // the whole interval
+    if (warm) page_faults_.push_back(result.page_faults_per_step);
+    if (warm && asynchronous_) seconds_.push_back(result.seconds / static_cast<double>(result.steps));
+    interval_ = {};
+    forget_faults();
+    return result;
+  }
+
+  // Page faults of anything but steps (an evaluation) do not count.
+  void forget_faults() { faults_ = page_faults(); }
+
+  // Seconds per step, warm-up left out.
+  [[nodiscard]] const std::vector<double>& samples() const { return seconds_; }
+  [[nodiscard]] const std::vector<double>& page_faults_per_step() const { return page_faults_; }
+
+ private:
+  // Libraries set themselves up in these, and a captured step is captured after them.
+  static constexpr int64_t kWarmupSteps = 4;
+
+  bool asynchronous_;
+  int64_t steps_ = 0, faults_ = 0;
+  StepInterval interval_;
+  std::vector<double> seconds_, page_faults_;
+};
+
+}  // namespace xformer::training

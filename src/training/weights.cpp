@@ -1,0 +1,209 @@
+#include "training/weights.h"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/hash.h"
+#include "core/names.h"
+#include "core/text.h"
+#include "training/options.h"
+#include "training/run_directory.h"
+
+namespace xformer::training {
+
+namespace {
+
+using Names = std::vector<std::string>;
+
+// The selected weights of a checkpoint: the best so far, else the last.
+Weights weights_of(const Checkpoint& checkpoint, const std::string& file) {
+  const auto best = checkpoint.tensors.lower_bound("best.");
+  const bool has_best = best != checkpoint.tensors.end() && best->first.starts_with("best.");
+  const std::string prefix = has_best ? "best." : "model.";
+  Weights result;
+  result.source =
+      fmt::format("{} ({} weights, checkpoint of step {})", file, has_best ? "best" : "last", checkpoint.step);
+  result.metadata = {{"step", std::to_string(checkpoint.step)}};
+  for (const auto& [name, tensor] : checkpoint.tensors)
+    if (name.starts_with(prefix)) result.tensors.emplace(name.substr(prefix.size()), tensor);
+  return result;
+}
+
+Weights weights_in_file(const Path& path) {
+  TensorFile file = read_tensor_file(path);
+  if (is_checkpoint(file)) return weights_of(as_checkpoint(std::move(file), path), path.string());
+  return {std::move(file.tensors), path.string(), std::move(file.metadata), ""};
+}
+
+Weights weights_in_run(const Path& run, const Say& say) {
+  if (std::filesystem::exists(run / "model.safetensors")) return weights_in_file(run / "model.safetensors");
+  const auto checkpoint = newest_checkpoint(run, say);
+  XF_CHECK(checkpoint.has_value(), UserError, "{} holds neither model.safetensors nor a whole checkpoint yet",
+           run.string());
+  Weights result = weights_of(*checkpoint, run.string());
+  say(fmt::format("the run is not finished: its weights are {}", result.source));
+  return result;
+}
+
+// Why a tensor of the file cannot be put into one of the model; "" when it can.
+std::string misfit(const at::Tensor& model, const at::Tensor& file) {
+  if (model.sizes() != file.sizes())
+    return fmt::format("[{}] in the model, [{}] in the file", fmt::join(model.sizes().vec(), ", "),
+                       fmt::join(file.sizes().vec(), ", "));
+  const at::ScalarType wanted = model.scalar_type(), found = file.scalar_type();
+  if (wanted == found || (at::isFloatingType(wanted) && at::isFloatingType(found))) return "";
+  return fmt::format("type {} in the model, {} in the file", at::toString(wanted), at::toString(found));
+}
+
+// How the tensors of a model, but those to be left alone, stand to those of a file.
+struct Comparison {
+  std::vector<std::pair<at::Tensor, at::Tensor>> pairs;  // into, from
+  Names taken, missing, different, unused;
+};
+
+Comparison compare(const models::Model& model, const Weights& weights, const Names& left_alone = {}) {
+  Comparison result;
+  std::map<std::string, at::Tensor> rest = weights.tensors;
+  for (const auto& [name, tensor] : models::state(model)) {
+    const auto found = rest.extract(name);
+    if (std::find(left_alone.begin(), left_alone.end(), name) != left_alone.end()) continue;
+    if (found.empty()) {
+      result.missing.push_back(name);
+    } else if (const std::string reason = misfit(tensor, found.mapped()); !reason.empty()) {
+      result.different.push_back(fmt::format("{} ({})", name, reason));
+    } else {
+      result.taken.push_back(name);
+      result.pairs.emplace_back(tensor, found.mapped());
+    }
+  }
+  for (const auto& [name, tensor] : rest) result.unused.push_back(name);
+  return result;
+}
+
+void copy_pairs(const Comparison& comparison) {
+  const at::NoGradGuard no_grad;
+  for (const auto& [into, from] : comparison.pairs) at::Tensor(into).copy_(from);
+}
+
+Names patterns_of(const std::string& text) {
+  Names result;
+  for (const std::string_view pattern : split(text, ','))
+    if (!trim(pattern).empty()) result.emplace_back(trim(pattern));
+  return result;
+}
+
+template <class NamedTensors>
+Names names_of(const NamedTensors& tensors) {
+  Names result;
+  for (const auto& [name, tensor] : tensors) result.push_back(name);
+  return result;
+}
+
+// Frozen parameters in words, "" when the plan freezes none.
+std::string freeze(models::Model& model, const TrainingOptions& options) {
+  const auto parameters = models::trainable(model);
+  const Names names = matching_names("training.freeze", "parameter", patterns_of(options.freeze), names_of(parameters));
+  if (names.empty()) return "";
+  XF_CHECK(names.size() < parameters.size(), UserError,
+           "training.freeze: '{}' leaves no parameter to train; the model has {}", options.freeze,
+           first_names(names_of(parameters)));
+  uint64_t numbers = 0;
+  for (const auto& [name, tensor] : parameters) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) continue;
+    at::Tensor(tensor).set_requires_grad(false);
+    numbers += static_cast<uint64_t>(tensor.numel());
+  }
+  return fmt::format("frozen: {} of {} tensors ({} parameters)", names.size(), parameters.size(),
+                     format_count(numbers));
+}
+
+Weights weights_of_plan(const RunPlan& plan, const TrainingOptions& options, const Path& init_from, const Say& say) {
+  XF_CHECK(
+      !init_from.empty(), UserError,
+      "the plan (training.init_sha256, from {}) begins with weights of SHA-256 {}: name their file with --init-from",
+      plan.options.origins.at("training.init_sha256"), options.init_sha256);
+  Weights weights = read_weights(init_from, say);
+  XF_CHECK(weights.sha256 == options.init_sha256, DataError,
+           "--init-from {}: its weights have SHA-256 {}, but the plan (training.init_sha256, from {}) begins with {}",
+           weights.source, weights.sha256, plan.options.origins.at("training.init_sha256"), options.init_sha256);
+  return weights;
+}
+
+std::string file_name(const Path& path) { return (path.has_filename() ? path : path.parent_path()).filename(); }
+
+}  // namespace
+
+std::string weights_sha256(const std::map<std::string, at::Tensor>& tensors) {
+  Sha256 hash;
+  for (const auto& [name, tensor] : tensors) {
+    const at::Tensor content = tensor.detach().cpu().contiguous();
+    hash.update(fmt::format("{} {} {}\n", name, safetensors_type(content.scalar_type()),
+                            fmt::join(content.sizes().vec(), ",")));
+    hash.update({static_cast<const char*>(content.const_data_ptr()), content.nbytes()});
+  }
+  return hash.hex();
+}
+
+Weights read_weights(const Path& path, const Say& say) {
+  Weights result = std::filesystem::is_directory(path) ? weights_in_run(path, say) : weights_in_file(path);
+  result.sha256 = weights_sha256(result.tensors);
+  return result;
+}
+
+void load_weights(models::Model& model, const Weights& weights) {
+  const Comparison comparison = compare(model, weights);
+  std::string problem;
+  if (!comparison.missing.empty()) problem += "\n  missing: " + first_names(comparison.missing);
+  if (!comparison.different.empty()) problem += "\n  not as expected: " + first_names(comparison.different);
+  XF_CHECK(problem.empty(), DataError, "{}: not the weights of this model{}", weights.source, problem);
+  copy_pairs(comparison);
+}
+
+Json prepare_model(models::Model& model, const RunPlan& plan, const Path& init_from, const Path& run_folder,
+                   const Say& say) {
+  const TrainingOptions options = training_schema().read(plan.group("training"));
+  XF_CHECK(init_from.empty() || !options.init_sha256.empty(), UserError,
+           "--init-from {}: the plan (training.init_sha256, from {}) begins with no weights", init_from.string(),
+           plan.options.origins.at("training.init_sha256"));
+  const Names reinit =
+      matching_names("training.reinit", "tensor", patterns_of(options.reinit), names_of(models::state(model)));
+  Json entry;
+  std::string line;
+  // What is gone on with has its weights already.
+  if (!options.init_sha256.empty() && !newest_checkpoint(run_folder, [](const std::string&) {})) {
+    const Weights weights = weights_of_plan(plan, options, init_from, say);
+    Comparison comparison = compare(model, weights, reinit);
+    XF_CHECK(comparison.different.empty(), UserError,
+             "--init-from {}: {} of its tensors do not fit the model; --reinit PATTERN leaves them at their initial "
+             "values:\n  {}",
+             weights.source, comparison.different.size(), fmt::join(comparison.different, "\n  "));
+    XF_CHECK(!comparison.taken.empty(), UserError,
+             "--init-from {}: nothing of it would be taken; it has {}; the model has {}", weights.source,
+             first_names(names_of(weights.tensors)), first_names(names_of(models::state(model))));
+    copy_pairs(comparison);
+    Names fresh = comparison.missing;
+    fresh.insert(fresh.end(), reinit.begin(), reinit.end());
+    line = fmt::format("init-from {}: {} of {} tensors taken", weights.source, comparison.taken.size(),
+                       comparison.taken.size() + fresh.size());
+    if (!fresh.empty()) line += "; fresh: " + first_names(fresh, 20);
+    if (!comparison.unused.empty()) line += "; unused in the file: " + first_names(comparison.unused, 20);
+    entry = {{"file", file_name(init_from)},
+             {"sha256", weights.sha256},
+             {"taken", comparison.taken.size()},
+             {"fresh", fresh.size()},
+             {"unused", comparison.unused.size()}};
+  }
+  if (const std::string frozen = freeze(model, options); !frozen.empty()) line += (line.empty() ? "" : "; ") + frozen;
+  if (!line.empty()) say(line);
+  return entry;
+}
+
+void check_preparation(const RunPlan& plan, const Path& init_from, const Path& run_folder) {
+  const TrainingOptions options = training_schema().read(plan.group("training"));
+  if (init_from.empty() && options.init_sha256.empty() && options.freeze.empty()) return;
+  static_cast<void>(prepare_model(*build_model(plan), plan, init_from, run_folder, [](const std::string&) {}));
+}
+
+}  // namespace xformer::training

@@ -1,0 +1,66 @@
+// Names of devices, and what a machine says that lacks one.
+#include "tensor/device.h"
+
+#include <catch2/catch.hpp>
+
+#include "core/error.h"
+#include "scratch.h"
+#include "tensor/cuda_backend.h"
+
+namespace xformer {
+
+TEST_CASE("device names: auto, cpu, cuda, cuda:N") {
+  for (const char* name : {"auto", "cpu", "CPU", "cuda", "cuda:0", "cuda:7"}) CHECK_NOTHROW(check_device_name(name));
+  for (const char* name : {"gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:1x", ""})
+    CHECK_THROWS_AS(check_device_name(name), UserError);
+  CHECK(scratch::message_of<UserError>([] { check_device_name("cdua"); }).find("did you mean 'cuda'") !=
+        std::string::npos);
+  CHECK(find_device("cpu").device.is_cpu());
+}
+
+// In this order: a plugin that opens stays open for the process.
+TEST_CASE("CUDA is refused with what is missing and how to get it, and used when nothing is") {
+  const auto message = [] { return scratch::message_of<ResourceError>([] { (void)find_device("cuda"); }); };
+  const auto holds = [](const std::string& text, const std::string& part) {
+    INFO(text);
+    CHECK(text.find(part) != std::string::npos);
+  };
+  {
+    const scratch::Variable plugin("XFORMER_CUDA_PLUGIN", "/nowhere/libxformer_cuda.so");
+    holds(message(), "/nowhere/libxformer_cuda.so");
+    holds(message(), "scripts/setup --cuda");
+  }
+  const scratch::Folder folder;
+  {
+    const scratch::Variable plugin("XFORMER_CUDA_PLUGIN", scratch::put(folder / "text.so", "no library").c_str());
+    holds(message(), "cannot be loaded");
+  }
+  const scratch::Variable plugin("XFORMER_CUDA_PLUGIN", XFORMER_FAKE_PLUGIN);
+  {
+    const scratch::Variable id("FAKE_ID", "xformer 0.0 other with LibTorch 1.13");
+    holds(message(), "was built for xformer 0.0 other with LibTorch 1.13");
+    holds(message(), cuda_build_id());
+  }
+  const scratch::Variable id("FAKE_ID", cuda_build_id().c_str());
+  {
+    const scratch::Variable reason("FAKE_NO_DEVICE", "no CUDA-capable device is detected");
+    holds(message(), "no CUDA-capable device is detected; train with --device cpu");
+  }
+  const at::Device second = find_device("cuda:1").device;
+  CHECK(second.str() == "cuda:1");
+  holds(scratch::message_of<ResourceError>([] { (void)find_device("cuda:2"); }), "cuda:0 to cuda:1");
+  CHECK(device_memory(second).live_bytes == 101);
+  CHECK(device_energy(second) == 8.0);
+  CHECK(hardware_facts(second)["gpu"]["name"] == "fake");
+}
+
+TEST_CASE("on the CPU, device memory is the counting allocator's and there is no energy counter") {
+  CHECK(device_memory(at::kCPU).live_bytes == host_memory().live_bytes);
+  CHECK_FALSE(device_energy(at::kCPU).has_value());
+  CHECK_NOTHROW(synchronize(at::kCPU));
+  CHECK(hardware_facts(at::kCPU)["device"] == "cpu");
+  CHECK_FALSE(hardware_facts(at::kCPU).contains("gpu"));
+  CHECK(cuda_build_id().find("LibTorch 2.") != std::string::npos);
+}
+
+}  // namespace xformer

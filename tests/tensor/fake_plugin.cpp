@@ -1,0 +1,41 @@
+// A plugin that has no CUDA behind it: it says of itself and of its devices what the environment tells it to say.
+#include <cstdlib>
+
+#include "tensor/cuda_backend.h"
+
+namespace {
+
+std::string environment(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+class FakeBackend : public xformer::CudaBackend {
+ public:
+  [[nodiscard]] std::string no_device_reason() const override { return environment("FAKE_NO_DEVICE"); }
+  [[nodiscard]] int device_count() const override { return 2; }
+  void activate(int) override {}
+  void synchronize(int) override {}
+  [[nodiscard]] std::unique_ptr<xformer::Recording> record(const std::function<void()>&) override { return nullptr; }
+  [[nodiscard]] xformer::MemoryUse memory(int index) const override { return {.live_bytes = 100 + index}; }
+  void reset_peak(int) override {}
+  void release_cached(int) override {}
+  [[nodiscard]] xformer::Json facts(int) const override { return {{"name", "fake"}}; }
+  [[nodiscard]] std::optional<double> energy(int index) override { return 7.0 + index; }
+};
+
+}  // namespace
+
+extern "C" {
+
+const char* xformer_cuda_build_id() {
+  static std::string id;
+  id = environment("FAKE_ID");
+  return id.c_str();
+}
+
+xformer::CudaBackend* xformer_cuda_backend() {
+  static FakeBackend backend;
+  return &backend;
+}
+}

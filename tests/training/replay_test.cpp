@@ -1,0 +1,164 @@
+// Recorded work: when it is recorded, what a failure does, and that a training step is work of that kind.
+#include "training/replay.h"
+
+#include <ATen/Functions.h>
+#include <c10/util/Exception.h>
+
+#include <catch2/catch.hpp>
+
+#include "core/error.h"
+#include "scratch.h"
+#include "tensor/op_counter.h"
+#include "training/evaluator.h"
+#include "training/tiny.h"
+
+namespace xformer::training {
+
+namespace {
+
+Recorder failing(bool required, std::vector<std::string>& said) {
+  Recorder recorder;
+  recorder.record = [](const std::function<void()>&) -> std::unique_ptr<Recording> {
+    TORCH_CHECK(false, "operation not permitted when stream is capturing");
+  };
+  recorder.required = required;
+  recorder.say = [&said](const std::string& line) { said.push_back(line); };
+  return recorder;
+}
+
+// Batch `number` of the tiny task, of 8 rows; the last ones are missing from odd numbers.
+data::HostBatch batch_of(int64_t number, int64_t length = 16) {
+  data::BatchRows rows{{}, length};
+  for (int64_t row = 0; row < (number % 2 == 0 ? 8 : 5); ++row) rows.rows.push_back(number * 8 + row);
+  data::HostBatch batch;
+  data::fill_batch(MarkTask(), data::Split::kTrain, rows, 8, batch);
+  return batch;
+}
+
+}  // namespace
+
+TEST_CASE("work runs plainly at first, is recorded once, and replayed from then on") {
+  int calls = 0, records = 0, replays = 0;
+  Recorder recorder;
+  recorder.record = [&](const std::function<void()>& work) {
+    ++records;
+    work();  // as a capture calls it, without effect
+    struct Counted : Recording {
+      explicit Counted(int& count) : count_(count) {}
+      void replay() override { ++count_; }
+      int& count_;
+    };
+    return std::make_unique<Counted>(replays);
+  };
+  Replay replay(
+      "work", [&] { ++calls; }, recorder);
+  for (int i = 0; i < 3; ++i) {
+    replay.run();
+    CHECK_FALSE(replay.recorded());
+  }
+  CHECK(calls == 3);
+  for (int i = 0; i < 4; ++i) replay.run();
+  CHECK(replay.recorded());
+  CHECK(records == 1);
+  CHECK(calls == 4);
+  CHECK(replays == 4);
+}
+
+TEST_CASE(
+    "work that cannot be recorded runs plainly, with the reason said once; where recording is required it is an "
+    "error") {
+  std::vector<std::string> said;
+  int calls = 0;
+  Replay replay(
+      "training step of length 7", [&] { ++calls; }, failing(false, said));
+  for (int i = 0; i < 6; ++i) replay.run();
+  CHECK(calls == 6);
+  REQUIRE(said.size() == 1);
+  CHECK(said[0].find("training step of length 7") != std::string::npos);
+  CHECK(said[0].find("not permitted when stream is capturing") != std::string::npos);
+
+  Replay strict(
+      "training step of length 7", [&] { ++calls; }, failing(true, said));
+  for (int i = 0; i < 3; ++i) strict.run();
+  const std::string message = scratch::message_of<ResourceError>([&] { strict.run(); });
+  CHECK(message.find("--cuda-graph on") != std::string::npos);
+}
+
+TEST_CASE("running out of memory while recording is not a reason to go on plainly") {
+  Recorder recorder;
+  recorder.record = [](const std::function<void()>&) -> std::unique_ptr<Recording> {
+    TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory");
+  };
+  Replay replay(
+      "work", [] {}, recorder);
+  for (int i = 0; i < 3; ++i) replay.run();
+  CHECK_THROWS_AS(replay.run(), c10::OutOfMemoryError);
+}
+
+TEST_CASE("--cuda-graph: words, and what a CPU makes of them") {
+  CHECK_THROWS_AS(make_recorder("yes", at::kCPU, {}), UserError);
+  CHECK_THROWS_AS(make_recorder("on", at::kCPU, {}), UserError);
+  CHECK_FALSE(make_recorder("auto", at::kCPU, {}).record);
+  CHECK_FALSE(make_recorder("off", at::Device("cuda:0"), {}).record);
+  CHECK(make_recorder("auto", at::Device("cuda:0"), {}).record);
+  CHECK(make_recorder("on", at::Device("cuda:0"), {}).required);
+}
+
+TEST_CASE("nothing in a training step or an evaluation batch reads a value back, for every attention and precision") {
+  for (const std::string& name : attention::all_names())
+    for (const char* precision : {"fp32", "bf16", "fp16"}) {
+      INFO(name << " " << precision);
+      const auto model = build_tiny_model(name);
+      TrainingOptions options;
+      options.batch = 8;
+      options.micro_batch = 4;
+      options.clip_norm = 1;
+      options.precision = precision;
+      // The counted call is the recorded work alone.
+      int64_t counted = 0, reads = 0;
+      Recorder recorder;
+      recorder.record = [&](const std::function<void()>& work) {
+        const OpCounter counter;
+        work();
+        ++counted;
+        reads += counter.counts().reads;
+        return host_recorder().record(work);
+      };
+      TrainStep step(*model, options, at::kCPU, recorder);
+      for (int64_t i = 0; i < 4; ++i) step.run(batch_of(0), i, {1e-3, 0.9});
+      EvaluationRequest request;
+      request.batch = 64;
+      request.padded_len = 16;
+      request.precision = precision;
+      CHECK(Evaluator(*model, at::kCPU, recorder).run(MarkTask(), request)->examples == 512);
+      CHECK(counted == 2);
+      CHECK(reads == 0);
+    }
+}
+
+TEST_CASE("evaluations of changed weights through one evaluator equal fresh ones, recorded or not") {
+  const auto model = build_tiny_model("mrs-linformer");
+  Evaluator kept(*model, at::kCPU, host_recorder());
+  TrainingOptions options;
+  options.batch = 8;
+  TrainStep step(*model, options, at::kCPU);
+  for (const int64_t batch : {100, 64}) {  // the first leaves a partial batch
+    EvaluationRequest request;
+    request.batch = batch;
+    request.padded_len = 16;
+    for (int64_t round = 0; round < 3; ++round) {
+      std::vector<Prediction> ours, fresh;
+      request.predictions = &ours;
+      const auto first = kept.run(MarkTask(), request);
+      request.predictions = &fresh;
+      const auto second = Evaluator(*model, at::kCPU).run(MarkTask(), request);
+      CHECK(first->loss == second->loss);
+      CHECK(first->accuracy == second->accuracy);
+      REQUIRE(ours.size() == 512);
+      for (size_t i = 0; i < ours.size(); ++i) CHECK(ours[i].scores == fresh[i].scores);
+      step.run(batch_of(round), round, {1e-2, 0.9});
+    }
+  }
+}
+
+}  // namespace xformer::training
