@@ -21,11 +21,14 @@ std::string& command_words() {
 }
 
 std::string words_without_paths(int argc, char** argv) {
-  const std::map<std::string, std::string> replaced{{"--data", "<data>"},
+  std::map<std::string, std::string> replaced{{"--data", "<data>"},
                                               {"--out", "<out>"},
                                               {"--record-to", "<record>"},
                                               {"--config", "<config>"},
                                               {"--init-from", "<weights>"}};
+  // Elsewhere these two are flags.
+  if (argc > 1 && std::string_view(argv[1]) == "bench")
+    replaced.insert({{"--json", "<json>"}, {"--markdown", "<markdown>"}});
   std::string result = "xformer";
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
@@ -85,7 +88,7 @@ int run(int argc, char** argv) {
       "Exit codes: 0 done, 2 wrong name, option or value, 3 data missing or damaged, 4 out of memory, disk or device,\n"
       "5 training diverged, 6 interrupted after saving, 70 a bug in xformer.");
   // Every verb in the order of the help text.
-  constexpr CommandSetup kCommands[] = {add_train,    add_eval, add_forward,  add_list,
+  constexpr CommandSetup kCommands[] = {add_train,    add_eval, add_forward,  add_bench,     add_list,
                                         add_describe, add_data, add_selftest, add_completion};
   std::vector<std::function<int()>> actions;
   try {

@@ -15,7 +15,7 @@ volatile std::sig_atomic_t stop_signal = 0;
 void on_signal(int signal) {
   if (stop_signal != 0 && signal == SIGINT) _exit(static_cast<int>(ExitCode::kInterrupted));
   stop_signal = signal;
-  constexpr char kMessage[] = "\nstopping after this step; the state is saved (Ctrl-C again: stop now)\n";
+  constexpr char kMessage[] = "\nstopping after this step (Ctrl-C again: stop now)\n";
   static_cast<void>(!write(STDERR_FILENO, kMessage, sizeof kMessage - 1));
 }
 

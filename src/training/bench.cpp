@@ -1,0 +1,380 @@
+#include "training/bench.h"
+
+#include <ATen/Functions.h>
+#include <fmt/chrono.h>
+#include <fmt/ranges.h>
+
+#include <chrono>
+
+#include "core/names.h"
+#include "core/random.h"
+#include "core/text.h"
+#include "kernels/policy.h"
+#include "tensor/device.h"
+#include "tensor/op_counter.h"
+#include "tensor/torch_errors.h"
+#include "training/record.h"
+#include "training/step.h"
+
+namespace xformer::training {
+
+namespace {
+
+// Lengths are exact here, whatever the family would pad real data to. --set may still ask for its own rule.
+ValueLayer exact_lengths(const PlanParts& parts) {
+  ValueLayer layer{"bench", Json::object()};
+  for (const OptionInfo& option : parts.family->options)
+    if (option.name == "length_rule") layer.values["model.length_rule"] = "exact";
+  return layer;
+}
+
+bool has_option(const PlanParts& parts, const std::string& key) {
+  const std::vector<OptionInfo> options = parts.attention.options();
+  return std::any_of(options.begin(), options.end(),
+                     [&](const OptionInfo& option) { return "attention." + option.name == key; });
+}
+
+// The layers without what belongs to the attention of another model. A key that none has stays, to be refused.
+std::vector<ValueLayer> layers_for(const PlanParts& parts, const std::vector<PlanParts>& all,
+                                   const std::vector<ValueLayer>& layers) {
+  std::vector<ValueLayer> result;
+  for (const ValueLayer& layer : layers) {
+    result.push_back({layer.origin, Json::object()});
+    for (const auto& [key, value] : layer.values.items()) {
+      const bool another_has_it = key.starts_with("attention.") &&
+                                  std::any_of(all.begin(), all.end(), [&, &name = key](const PlanParts& other) {
+                                    return has_option(other, name);
+                                  });
+      if (!another_has_it || has_option(parts, key)) result.back().values[key] = value;
+    }
+  }
+  return result;
+}
+
+data::HostBatch random_batch(const BenchCase& wanted) {
+  data::HostBatch batch;
+  batch.batch = batch.filled = wanted.batch;
+  batch.padded_len = wanted.length;
+  Stream numbers(1);
+  const auto below = [&](int64_t bound) {
+    return static_cast<int64_t>(numbers.next_below(static_cast<uint64_t>(bound)));
+  };
+  for (int64_t i = 0; i < wanted.batch * wanted.length; ++i)
+    batch.tokens.push_back(1 + below(wanted.request.input.vocabulary - 1));
+  batch.key_valid.assign(batch.tokens.size(), 1);
+  for (int64_t row = 0; row < wanted.batch; ++row) {
+    batch.row_valid.push_back(1);
+    batch.labels.push_back(below(wanted.request.output.classes));
+    batch.indices.push_back(row);
+  }
+  return batch;
+}
+
+// A model that takes steps.
+class Subject {
+ public:
+  Subject(const BenchCase& wanted, bool trains, const BenchRun& run, const Recorder& recorder)
+      : device_(run.device),
+        options_(training_schema().read(wanted.plan.group("training"))),
+        host_(random_batch(wanted)) {
+    model_ = models::all_families().get(wanted.plan.family).build(wanted.request);
+    model_->to(device_);
+    if (trains) {
+      training_ = std::make_unique<TrainStep>(*model_, options_, device_, recorder);
+      return;
+    }
+    set_float_products(options_.precision, device_);
+    model_->eval();
+    batch_ = std::make_unique<tasks::DeviceBatch>(device_, wanted.batch, wanted.length);
+    const auto forward = [this] {
+      const PrecisionScope precision(options_.precision, device_);
+      static_cast<void>(model_->forward(batch_->all().input()));
+    };
+    inference_ = std::make_unique<Replay>(fmt::format("forward pass of length {}", wanted.length), forward, recorder);
+  }
+
+  // Milliseconds from the batch in host memory until the device is done.
+  double step() {
+    const auto start = std::chrono::steady_clock::now();
+    if (training_) {
+      training_->run(host_, steps_++, {options_.learning_rate, options_.beta1});
+    } else {
+      const at::NoGradGuard no_grad;
+      batch_->load(host_);
+      inference_->run();
+    }
+    synchronize(device_);
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  }
+
+  [[nodiscard]] const models::Model& model() const { return *model_; }
+  [[nodiscard]] bool captured() const { return training_ ? training_->recorded() > 0 : inference_->recorded(); }
+
+ private:
+  at::Device device_;
+  TrainingOptions options_;
+  data::HostBatch host_;
+  std::shared_ptr<models::Model> model_;
+  std::unique_ptr<TrainStep> training_;
+  std::unique_ptr<tasks::DeviceBatch> batch_;
+  std::unique_ptr<Replay> inference_;
+  int64_t steps_ = 0;
+};
+
+class Bench {
+ public:
+  Bench(const BenchOptions& options, const std::vector<BenchCase>& cases, const BenchRun& run)
+      : options_(options), cases_(cases), run_(run), trains_(options.mode == "train") {
+    recorder_ = make_recorder(run.cuda_graph, run.device, run.say);
+    // The second step is counted; where steps are captured, that happens after the plain ones.
+    warmup_ = std::max<int64_t>(options.warmup, recorder_.record ? Replay::kPlainRuns + 1 : 2);
+    const int64_t passes = options.interleave ? 2 : 1;
+    total_ = static_cast<int64_t>(cases.size()) * (passes * warmup_ + options.steps);
+  }
+
+  Json rows() {
+    for (const BenchCase& one : cases_) rows_.push_back(first_row(one));
+    const size_t group = options_.interleave ? options_.models.size() : 1;
+    for (size_t first = 0; first < cases_.size(); first += group) {
+      if (options_.interleave) {
+        for (size_t i = first; i < first + group; ++i) {
+          release_device_memory(run_.device);
+          static_cast<void>(measured(i));
+        }
+      }
+      time_together(first, group);
+    }
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      const Json &mine = rows_[i], &base = rows_[i - i % options_.models.size()];
+      if (mine["status"] == "ok" && base["status"] == "ok")
+        rows_[i]["speed_against_first"] =
+            base["step_ms"]["median"].get<double>() / mine["step_ms"]["median"].get<double>();
+    }
+    return rows_;
+  }
+
+ private:
+  Json first_row(const BenchCase& one) const {
+    return {{"model", one.plan.model}, {"length", one.length},
+            {"batch", one.batch},      {"plan_hash", one.plan.hash()},
+            {"status", "ok"},          {"message", ""},
+            {"step_ms", nullptr},      {"examples_per_s", nullptr},
+            {"tokens_per_s", nullptr}, {"speed_against_first", nullptr},
+            {"peak_bytes", nullptr},   {"parameters", nullptr},
+            {"flops", nullptr},        {"operator_calls", nullptr},
+            {"backend", nullptr},      {"captured", nullptr},
+            {"warmup_steps", warmup_}, {"timed_steps", 0}};
+  }
+
+  // False when memory ran out in an action of row i; the row says so from then on.
+  template <class Action>
+  bool in_memory(size_t i, const Action& action) {
+    try {
+      try {
+        action();
+        return true;
+      } catch (...) {
+        rethrow_translated();
+      }
+    } catch (const ResourceError& error) {
+      if (!std::string_view(error.what()).starts_with("out of memory")) throw;
+      rows_[i]["status"] = "out-of-memory";
+      rows_[i]["message"] = error.what();
+    }
+    return false;
+  }
+
+  double step(size_t i, Subject& subject, const char* what) {
+    if (run_.stop_requested()) throw Interrupted("stopped by a signal; a bench that is not whole is not written");
+    const BenchCase& one = cases_[i];
+    run_.progress(fmt::format("{}  length {}  batch {}  {}", one.plan.model, one.length, one.batch, what),
+                  static_cast<double>(done_++) / static_cast<double>(total_));
+    return subject.step();
+  }
+
+  // Builds the model of row i, takes the warm-up steps and notes its sizes. None where memory ran out.
+  std::unique_ptr<Subject> measured(size_t i) {
+    Json& row = rows_[i];
+    std::unique_ptr<Subject> subject;
+    const int64_t live_before = device_memory(run_.device).live_bytes;
+    reset_device_peak(run_.device);
+    const bool fits = in_memory(i, [&] {
+      subject = std::make_unique<Subject>(cases_[i], trains_, run_, recorder_);
+      const double forward = subject->model().cost(cases_[i].batch, cases_[i].length).flops_executed;
+      row["parameters"] = models::parameter_count(subject->model());
+      row["flops"] = {{"forward_formula", forward}, {"step_formula", trains_ ? 3 * forward : forward}};
+      step(i, *subject, "warm-up");
+      {
+        const OpCounter counter;
+        step(i, *subject, "warm-up");
+        row["flops"]["step_counted"] = counter.counts().flops;
+        row["operator_calls"] = counter.counts().calls;
+      }
+      for (int64_t warm = 2; warm < warmup_; ++warm) step(i, *subject, "warm-up");
+      row["backend"] = subject->model().backend();
+      row["captured"] = subject->captured();
+    });
+    if (!fits) return nullptr;
+    row["peak_bytes"] = device_memory(run_.device).peak_bytes - live_before;
+    return subject;
+  }
+
+  // Rows first .. first + count - 1: all alive, a step of each in turn.
+  void time_together(size_t first, size_t count) {
+    release_device_memory(run_.device);
+    std::vector<std::unique_ptr<Subject>> subjects(count);
+    std::vector<std::vector<double>> times(count);
+    for (size_t i = 0; i < count; ++i) {
+      if (rows_[first + i]["status"] != "ok") continue;
+      const Json alone = rows_[first + i]["peak_bytes"];
+      subjects[i] = measured(first + i);
+      // Beside others a model's peak is not its own.
+      if (options_.interleave) rows_[first + i]["peak_bytes"] = alone;
+    }
+    for (int64_t turn = 0; turn < options_.steps; ++turn) {
+      for (size_t i = 0; i < count; ++i) {
+        if (!subjects[i]) continue;
+        const bool fits = in_memory(first + i, [&] { times[i].push_back(step(first + i, *subjects[i], "timed")); });
+        if (!fits) subjects[i].reset();
+      }
+    }
+    for (size_t i = 0; i < count; ++i)
+      if (subjects[i]) note_times(first + i, times[i]);
+  }
+
+  void note_times(size_t i, const std::vector<double>& times) {
+    Json& row = rows_[i];
+    const double median = quantile(times, 0.5), examples = 1e3 * static_cast<double>(cases_[i].batch) / median;
+    row["step_ms"] = {{"median", median}, {"p10", quantile(times, 0.1)}, {"p90", quantile(times, 0.9)}};
+    row["examples_per_s"] = examples;
+    row["tokens_per_s"] = examples * static_cast<double>(cases_[i].length);
+    row["timed_steps"] = times.size();
+  }
+
+  const BenchOptions& options_;
+  const std::vector<BenchCase>& cases_;
+  const BenchRun& run_;
+  const bool trains_;
+  Recorder recorder_;
+  Json rows_ = Json::array();
+  int64_t warmup_ = 0, done_ = 0, total_ = 0;
+};
+
+std::string cell(const Json& value, double unit, const char* form) {
+  return value.is_null() ? "-" : fmt::format(fmt::runtime(form), value.get<double>() / unit);
+}
+
+}  // namespace
+
+std::vector<BenchCase> bench_cases(const BenchOptions& options) {
+  XF_CHECK(!options.models.empty() && !options.models.front().empty(), UserError,
+           "--models: expected one name at least, e.g. softmax,linformer (`xformer list` shows them)");
+  XF_CHECK(options.mode == "train" || options.mode == "inference", UserError, "--mode: {}",
+           unknown_name_message("mode", options.mode, {"train", "inference"}));
+  for (const auto& [name, values] : {std::pair{"--lengths", options.lengths}, std::pair{"--batch", options.batches}}) {
+    XF_CHECK(!values.empty(), UserError, "{}: expected one number at least", name);
+    for (const int64_t value : values)
+      XF_CHECK(value >= 1, UserError, "{}: expected whole numbers from 1, got {}", name, value);
+  }
+  XF_CHECK(options.steps >= 1 && options.warmup >= 0, UserError, "--steps counts from 1 and --warmup from 0");
+  std::vector<PlanParts> parts;
+  for (const std::string& model : options.models) parts.push_back(find_parts(options.task, model, options.protocol));
+  std::vector<BenchCase> cases;
+  for (const int64_t length : options.lengths) {
+    for (const int64_t batch : options.batches) {
+      for (size_t i = 0; i < parts.size(); ++i) {
+        PlanRequest request;
+        request.task = options.task;
+        request.model = options.models[i];
+        request.protocol = options.protocol;
+        request.layers = {exact_lengths(parts[i]), {"--batch", {{"training.batch", batch}}}};
+        for (const ValueLayer& layer : layers_for(parts[i], parts, options.layers)) request.layers.push_back(layer);
+        BenchCase one{resolve_plan(request), {}, length, batch};
+        XF_CHECK(one.plan.options.values["training.batch"] == batch, UserError,
+                 "training.batch: the batch of a bench is set with --batch");
+        one.request = model_request(one.plan);
+        one.request.input.max_tokens = length;
+        const int64_t padded = parts[i].family->padded_len(one.request.model_options, length);
+        XF_CHECK(padded == length, UserError, "--lengths {}: {} would pad it to {}", length, one.plan.model, padded);
+        parts[i].family->check(one.request);
+        cases.push_back(std::move(one));
+      }
+    }
+  }
+  return cases;
+}
+
+Json run_bench(const BenchOptions& options, const std::vector<BenchCase>& cases, const BenchRun& run) {
+  kernels::set_policy(kernels::parse_policy(run.kernels));
+  const Json rows = Bench(options, cases, run).rows();
+  const RunPlan& plan = cases.front().plan;
+  const Json hardware = hardware_facts(run.device);
+  return {{"schema_version", kBenchSchema},
+          {"command", run.command},
+          {"conditions",
+           {{"task", plan.task},
+            {"protocol", plan.protocol},
+            {"mode", options.mode},
+            {"device", run.device.str()},
+            {"threads", hardware["threads"]},
+            {"precision", plan.options.values["training.precision"]},
+            {"deterministic", run.deterministic},
+            {"kernels", run.kernels},
+            {"cuda_graph", run.cuda_graph},
+            {"interleaved", options.interleave},
+            {"warmup", options.warmup},
+            {"steps", options.steps},
+            {"dropout", options.mode == "train"},
+            {"input", "random tokens, every position valid"}}},
+          {"software", software_facts()},
+          {"hardware", hardware},
+          {"date", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
+          {"rows", rows}};
+}
+
+std::string bench_markdown(const Json& report) {
+  std::string text =
+      "| model | length | batch | step ms | p10 | p90 | examples/s | tokens/s | speed against the first model | peak "
+      "memory "
+      "| parameters | GFLOP by formula | GFLOP counted | operator calls | backend |\n"
+      "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n";
+  std::string notes;
+  for (const Json& row : report["rows"]) {
+    const bool timed = !row["step_ms"].is_null(), counted = !row["operator_calls"].is_null();
+    const auto time = [&](const char* key) { return timed ? cell(row["step_ms"][key], 1, "{:.3f}") : "-"; };
+    const auto flops = [&](const char* key) { return counted ? cell(row["flops"][key], 1e9, "{:.4g}") : "-"; };
+    std::string backend = row["backend"].is_null() ? "-" : row["backend"].get<std::string>();
+    if (row["captured"] == true) backend += ", captured";
+    text += fmt::format("| `{}` | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
+                        row["model"].get<std::string>(), row["length"].get<int64_t>(), row["batch"].get<int64_t>(),
+                        row["status"] == "ok" ? time("median") : "out of memory", time("p10"), time("p90"),
+                        cell(row["examples_per_s"], 1, "{:.1f}"), cell(row["tokens_per_s"], 1, "{:.0f}"),
+                        cell(row["speed_against_first"], 1, "{:.2f}"),
+                        row["peak_bytes"].is_null() ? "-" : format_bytes(row["peak_bytes"].get<uint64_t>()),
+                        cell(row["parameters"], 1, "{:.0f}"), flops("step_formula"), flops("step_counted"),
+                        cell(row["operator_calls"], 1, "{:.0f}"), backend);
+    if (row["status"] != "ok")
+      notes +=
+          fmt::format("\n`{}` at length {}, batch {}: {}\n", row["model"].get<std::string>(),
+                      row["length"].get<int64_t>(), row["batch"].get<int64_t>(), row["message"].get<std::string>());
+  }
+  const Json &on = report["conditions"], &software = report["software"], &hardware = report["hardware"];
+  const std::string machine =
+      hardware.contains("gpu") ? hardware["gpu"].value("name", "GPU") : hardware["processor"].get<std::string>();
+  const auto word = [&](const char* key) { return on[key].get<std::string>(); };
+  const auto yes = [&](const char* key) { return on[key].get<bool>() ? "on" : "off"; };
+  return text + notes +
+         fmt::format(
+             "\nConditions: {} of {} ({}), {}; {} on {}, {} threads, {}, deterministic {}, kernels {}, CUDA graphs {}, "
+             "dropout {}; {} timed steps after {} of warm-up at least, {}; xformer {} ({}{}), LibTorch {}; {}\n",
+             on["mode"] == "train" ? "training steps" : "forward passes", word("task"), word("protocol"), word("input"),
+             word("device"), machine, on["threads"].get<int64_t>(), word("precision"), yes("deterministic"),
+             word("kernels"), word("cuda_graph"), yes("dropout"), on["steps"].get<int64_t>(),
+             on["warmup"].get<int64_t>(),
+             on["interleaved"].get<bool>() ? "models in turns" : "one model after the other",
+             software["xformer"].get<std::string>(), software["commit"].get<std::string>().substr(0, 12),
+             software["dirty"].get<bool>() ? ", modified" : "", software["libtorch"].get<std::string>(),
+             report["date"].get<std::string>());
+}
+
+}  // namespace xformer::training

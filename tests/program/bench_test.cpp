@@ -1,0 +1,67 @@
+// `xformer bench` as its user meets it: the table, the files, what is refused, and stopping.
+#include "program.h"
+
+namespace xformer::program_test {
+namespace {
+
+const std::string kSmall =
+    "bench --device cpu --threads 1 --batch 2 --set model.dim=16 model.head_dim=8 model.ff_dim=16 ";
+
+TEST_CASE("bench prints a table and writes the same report", "[cli]") {
+  const Place place;
+  const Outcome outcome = place.run(words(
+      kSmall +
+      "--steps 2 --models softmax,mrs-linear --lengths 32,48 --interleave --json report.json --markdown table.md"));
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  CHECK(outcome.out == scratch::get(place / "table.md"));
+  CHECK(contains(outcome.out, "| `mrs-linear` | 48 | 2 |"));
+  CHECK(contains(outcome.err, "warm-up"));  // progress goes to stderr
+  const Json report = json_file(place / "report.json");
+  CHECK(report["rows"].size() == 4);
+  CHECK(report["conditions"]["threads"] == 1);
+  CHECK(report["rows"][0]["peak_bytes"].get<int64_t>() > 0);
+  CHECK(contains(report["command"], "--json <json> --markdown <markdown>"));
+  CHECK_FALSE(std::filesystem::exists(place / "cache"));  // no data set was made
+}
+
+TEST_CASE("bench answers wrong words", "[cli]") {
+  const Place place;
+  const struct {
+    std::string arguments;
+    int code;
+    Words parts;
+  } cases[] = {
+      {"bench", 2, {"--models", "required"}},
+      {"bench --models linear", 2, {"--lengths", "required"}},
+      {"bench --lengths 32 --models linear,linfomer", 2, {"'linfomer'", "did you mean 'linformer'?"}},
+      {"bench --models linear --lengths 32,0", 2, {"--lengths", "from 1", "'0'"}},
+      {"bench --models linear --lengths 32 --batch many", 2, {"--batch", "'many'"}},
+      {"bench --models linear --lengths 32 --mode trian", 2, {"--mode", "'train'?"}},
+      {"bench --models linear --lengths 32 --set model.dmi=3", 2, {"'model.dim'?"}},
+      {"bench --models linear --lengths 32 --set attention.projected_len=3", 2, {"attention.projected_len", "linear"}},
+      {"bench --models linear --lengths 32 --precision fp8", 2, {"training.precision", "fp8"}},
+      {"bench --models linear --lengths 32 --device gpu", 2, {"'gpu'"}},
+      {"bench --models linear --lengths 32 --device cpu --cuda-graph on", 2, {"--cuda-graph on"}},
+      {"bench --models linear --lengths 32 --json nowhere/report.json", 2, {"--json", "nowhere"}},
+  };
+  for (const auto& entry : cases) check_case(place, entry.arguments, entry.code, entry.parts);
+  const Outcome empty = place.run({"bench", "--lengths", "32", "--models", ""});
+  CHECK(empty.code == 2);
+  CHECK(contains(empty.err, "--models"));
+}
+
+TEST_CASE("a bench that is stopped writes nothing", "[cli]") {
+  const Place place;
+  Process process(
+      Words{program_path()} + words(kSmall + "--steps 1000000 --models linear --lengths 32 --json report.json"),
+      place.path(), place.environment());
+  REQUIRE(process.says("warm-up"));
+  process.send(SIGINT);
+  CHECK(process.wait() == 6);
+  CHECK(process.out().empty());
+  CHECK_FALSE(std::filesystem::exists(place / "report.json"));
+}
+
+}  // namespace
+}  // namespace xformer::program_test
