@@ -50,12 +50,22 @@ class Order {
     const Slice& slice = batches_[order_.empty() ? static_cast<size_t>(index) : order_[static_cast<size_t>(index)]];
     into.padded_len = slice.padded_len;
     into.rows.assign(rows_.begin() + slice.begin, rows_.begin() + slice.end);
+    into.shifts.clear();
+    if (options_.cyclic_shift > 0)
+      for (const int64_t row : into.rows) into.shifts.push_back(shift_of(epoch, row));
   }
 
  private:
   struct Slice {
     int64_t begin, end, padded_len;  // places in rows_
   };
+
+  // A pure function of (seed, epoch, example), whatever batch it is in.
+  [[nodiscard]] int64_t shift_of(int64_t epoch, int64_t row) const {
+    Stream stream(derive_seed(options_.seed, "cyclic_shift"),
+                  static_cast<uint64_t>(epoch) << 40 | static_cast<uint64_t>(row));
+    return static_cast<int64_t>(stream.next_below(static_cast<uint64_t>(options_.cyclic_shift)));
+  }
 
   void sort_by_length(const DataSource& source, Split split) {
     std::vector<size_t> lengths(rows_.size());
@@ -118,6 +128,21 @@ BatchRows BatchOrder::batch(int64_t epoch, int64_t index) const {
 
 const std::vector<int64_t>& BatchOrder::bucket_lengths() const { return state_->order.lengths(); }
 
+const Schema<BatchingOptions>& batching_schema() {
+  static const Schema<BatchingOptions> kSchema =
+      Schema<BatchingOptions>().add(&BatchingOptions::cyclic_shift, "cyclic_shift",
+                                    "roll every training sequence by a number of places drawn from 0 to this less one; "
+                                    "0: never (conv-linformer's stride)",
+                                    at_least(0));
+  return kSchema;
+}
+
+Json without_batching(const Json& data_options) {
+  Json result = data_options;
+  for (const OptionInfo& option : batching_schema().options()) result.erase(option.name);
+  return result;
+}
+
 void fill_batch(const DataSource& source, Split split, const BatchRows& rows, int64_t batch, HostBatch& into) {
   const auto filled = static_cast<int64_t>(rows.rows.size());
   XF_ASSERT(filled <= batch && rows.padded_len >= 1, "{} rows of length {} do not fit a batch of {}", filled,
@@ -137,9 +162,12 @@ void fill_batch(const DataSource& source, Split split, const BatchRows& rows, in
     const size_t length = std::min(example.tokens.size(), static_cast<size_t>(rows.padded_len));
     int64_t* tokens = into.tokens.data() + row * rows.padded_len;
     uint8_t* valid = into.key_valid.data() + row * rows.padded_len;
-    for (size_t place = 0; place < length; ++place) {
-      tokens[place] = example.tokens[place];
-      valid[place] = example.tokens[place] > 0 ? 1 : 0;
+    size_t place =
+        length == 0 || rows.shifts.empty() ? 0 : static_cast<size_t>(rows.shifts[static_cast<size_t>(row)]) % length;
+    for (size_t i = 0; i < length; ++i) {
+      tokens[place] = example.tokens[i];
+      valid[place] = example.tokens[i] > 0 ? 1 : 0;
+      if (++place == length) place = 0;
     }
     into.row_valid[static_cast<size_t>(row)] = 1;
     into.labels[static_cast<size_t>(row)] = example.label;

@@ -6,13 +6,23 @@
 #include <memory>
 #include <vector>
 
+#include "core/schema.h"
 #include "data/source.h"
 
 namespace xformer::data {
 
+// Options of the group "data." that every dataset has: what happens to examples on their way into training batches.
+struct BatchingOptions {
+  int64_t cyclic_shift = 0;
+};
+[[nodiscard]] const Schema<BatchingOptions>& batching_schema();
+// A dataset's own options, without those.
+[[nodiscard]] Json without_batching(const Json& data_options);
+
 struct BatchRows {
-  std::vector<int64_t> rows;  // indices into the split; fewer than the batch size in a partial batch
-  int64_t padded_len = 0;     // every sequence is cut or padded to this, constant per length bucket
+  std::vector<int64_t> rows;         // indices into the split; fewer than the batch size in a partial batch
+  int64_t padded_len = 0;            // every sequence is cut or padded to this, constant per length bucket
+  std::vector<int64_t> shifts = {};  // by row: its tokens begin this many places later, cyclically; none: no shifts
 };
 
 struct OrderOptions {
@@ -21,6 +31,8 @@ struct OrderOptions {
   int64_t buckets = 1;     // length buckets of equal example counts; their padded lengths are multiples of 64
   uint64_t seed = 0;
   bool shuffle = true;
+  int64_t cyclic_shift =
+      0;  // sequences are rolled by a number from 0 to this less one, drawn for each epoch and example
 };
 
 // The batches of one split. With shuffle: a fresh permutation per epoch, within each bucket, and then the

@@ -86,8 +86,12 @@ class Run {
     if (duplicates > 0)
       observer_.on_message(fmt::format(
           "warning: {} examples occur in more than one split; `xformer data check` names them", duplicates));
-    order_ = {training_.batch, padded_len(plan_), training_.buckets,
-              derive_seed(static_cast<uint64_t>(plan_.seed), "order"), true};
+    order_ = {training_.batch,
+              padded_len(plan_),
+              training_.buckets,
+              derive_seed(static_cast<uint64_t>(plan_.seed), "order"),
+              true,
+              plan_.options.values["data.cyclic_shift"]};
     last_step_ = training_.steps;
     if (training_.epochs > 0)
       last_step_ = training_.epochs * data::BatchOrder(*source_, data::Split::kTrain, order_).batches_per_epoch();

@@ -110,6 +110,37 @@ TEST_CASE("an empty split has no batches") {
   CHECK_THROWS_AS(order.batch(0, 0), InternalError);
 }
 
+TEST_CASE("cyclic shifts roll what is kept of a sequence, by places drawn for each epoch and example") {
+  const fake::Source source({3, 20, 1, 9, 9, 9, 9, 9});
+  HostBatch batch;
+  fill_batch(source, Split::kTrain, {{1, 0, 2}, 5, {2, 4, 7}}, 3, batch);
+  // Five tokens kept of twenty, rolled by two; three, rolled by four; one.
+  CHECK(batch.tokens == std::vector<int64_t>{4, 5, 1, 2, 3, 3, 1, 2, 0, 0, 1, 0, 0, 0, 0});
+  CHECK(batch.key_valid == std::vector<uint8_t>{1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 1, 0, 0, 0, 0});
+
+  OrderOptions options = options_for(4, 1);
+  CHECK(BatchOrder(source, Split::kTrain, options).batch(0, 0).shifts.empty());
+  options.cyclic_shift = 3;
+  const BatchOrder order(source, Split::kTrain, options);
+  options.batch = 8;
+  const BatchOrder whole(source, Split::kTrain, options);
+  std::array<int, 3> seen{};
+  int differs = 0;
+  for (int64_t epoch = 0; epoch < 300; ++epoch) {
+    std::map<int64_t, int64_t> by_example;
+    const BatchRows all = whole.batch(epoch, 0);
+    for (size_t i = 0; i < 8; ++i) by_example[all.rows[i]] = all.shifts[i];
+    const BatchRows half = order.batch(epoch, 1);
+    for (size_t i = 0; i < 4; ++i) {
+      CHECK(half.shifts[i] == by_example[half.rows[i]]);
+      ++seen[static_cast<size_t>(half.shifts[i])];
+    }
+    differs += by_example[0] != by_example[1];
+  }
+  for (const int count : seen) CHECK(count == Approx(400).margin(90));
+  CHECK(differs > 100);
+}
+
 TEST_CASE("a batch is padded with zeros, cut to its length and its empty rows say so") {
   const fake::Source source({3, 20, 1});
   HostBatch batch;

@@ -45,7 +45,7 @@ TEST_CASE("the descriptor states classes, vocabulary, length and what only the g
   CHECK(listops.max_tokens({{"max_length", 600}}) == 600);
   CHECK(listops.generator_options == std::vector<std::string>{"min_length", "max_depth", "max_args", "train_examples",
                                                               "dev_examples", "test_examples", "generator_seed"});
-  CHECK(listops.options.size() == 8);
+  CHECK(listops.options.size() == 9);
 }
 
 TEST_CASE("protocols differ exactly as the recipe says") {

@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/hash.h"
+#include "data/batcher.h"
 #include "data/cache.h"
 #include "data/check.h"
 #include "data/duplicates.h"
@@ -107,7 +108,7 @@ std::vector<Protocol> protocols() {
   };
 }
 
-ListOpsOptions read_options(const Json& options) { return listops_schema().read(options); }
+ListOpsOptions read_options(const Json& options) { return listops_schema().read(without_batching(options)); }
 
 std::unique_ptr<DataSource> open_generated(const ListOpsOptions& options, const DataLocation& location,
                                            const ProgressCallback& progress) {
@@ -209,6 +210,7 @@ std::vector<DatasetDescriptor> describe() {
   listops.options = listops_schema().options();
   for (const OptionInfo& option : listops.options)
     if (option.name != "max_length") listops.generator_options.push_back(option.name);
+  for (const OptionInfo& option : batching_schema().options()) listops.options.push_back(option);
   listops.classes = format::kClasses;
   listops.vocabulary = format::kVocabulary;
   listops.max_tokens = [](const Json& options) { return read_options(options).max_length; };
