@@ -2,6 +2,8 @@
 
 #include <ATen/Functions.h>
 
+#include <algorithm>
+
 #include "tensor/probe.h"
 
 namespace xformer::models {
@@ -19,6 +21,7 @@ FeedForward::FeedForward(const BlockOptions& options, const std::shared_ptr<kern
                          const InitStream& init)
     : dim_(options.dim),
       ff_dim_(options.ff_dim),
+      chunk_(options.ff_chunk),
       tanh_(options.activation == "gelu_tanh"),
       dropout_(options.dropout, stream) {
   const auto linear = [&](const char* name, int64_t in, int64_t out) {
@@ -34,8 +37,27 @@ FeedForward::FeedForward(const BlockOptions& options, const std::shared_ptr<kern
 }
 
 at::Tensor FeedForward::forward(const at::Tensor& x) const {
-  const at::Tensor hidden = at::gelu(in_->forward(x), tanh_ ? "tanh" : "none");
-  return out_->forward(dropout_(hidden, is_training()));
+  const int64_t batch = x.size(0), length = x.size(1);
+  if (chunk_ == 0 || chunk_ >= length) {
+    const at::Tensor hidden = at::gelu(in_->forward(x), tanh_ ? "tanh" : "none");
+    return out_->forward(dropout_(hidden, is_training()));
+  }
+  const at::Tensor rows = x.reshape({batch * length, dim_});
+  std::vector<at::Tensor> parts;
+  for (int64_t first = 0; first < rows.size(0); first += chunk_ * batch)
+    parts.push_back(chunk(rows.narrow(0, first, std::min(chunk_ * batch, rows.size(0) - first)), first, length));
+  return at::cat(parts, 0).view(x.sizes());
+}
+
+at::Tensor FeedForward::chunk(const at::Tensor& rows, int64_t first, int64_t length) const {
+  at::Tensor hidden = at::gelu(in_->forward(rows), tanh_ ? "tanh" : "none");
+  if (is_training() && dropout_.p() > 0) {
+    // The stream's first row counts sequences; here rows are positions.
+    const at::Tensor state = dropout_.stream()->state.clone();
+    state.select(0, 2).mul_(length).add_(first);
+    hidden = kernels::dropout(hidden, dropout_.p(), state, dropout_.site());
+  }
+  return out_->forward(hidden);
 }
 
 attention::Cost FeedForward::cost(int64_t batch, int64_t length) const {
@@ -53,11 +75,19 @@ PreNormBlock::PreNormBlock(const BlockOptions& options, std::shared_ptr<attentio
   ff_dropout_ = kernels::Dropout(options.dropout, stream);
 }
 
-at::Tensor PreNormBlock::forward(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry) {
+at::Tensor PreNormBlock::mixed(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry) {
   const auto mixer = [&] { return mixer_->forward(mixer_norm_->forward(x), mask, carry); };
-  const at::Tensor mixed = x + mixer_dropout_(probed("mixer", mixer), is_training());
-  const auto ff = [&] { return ff_->forward(ff_norm_->forward(mixed)); };
-  return mixed + ff_dropout_(probed("ff", ff), is_training());
+  return mixer_dropout_(probed("mixer", mixer), is_training());
+}
+
+at::Tensor PreNormBlock::fed(const at::Tensor& x) {
+  const auto ff = [&] { return ff_->forward(ff_norm_->forward(x)); };
+  return ff_dropout_(probed("ff", ff), is_training());
+}
+
+at::Tensor PreNormBlock::forward(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry) {
+  const at::Tensor half = x + mixed(x, mask, carry);
+  return half + fed(half);
 }
 
 attention::Cost PreNormBlock::cost(int64_t batch, int64_t length) const {

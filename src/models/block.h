@@ -14,6 +14,7 @@ struct BlockOptions {
   double norm_epsilon = 1e-5;
   std::string activation = "gelu";  // gelu (exact) or gelu_tanh
   std::string init = "mlpen";       // attention-core 0.9
+  int64_t ff_chunk = 0;             // positions that the feed-forward part takes at once; 0: all
 };
 
 class LayerNorm : public torch::nn::Module {
@@ -27,16 +28,20 @@ class LayerNorm : public torch::nn::Module {
   at::Tensor weight_, bias_;
 };
 
-// Two linear maps with an activation between them: W2 drop(act(W1 x)).
+// Two linear maps with an activation between them: W2 drop(act(W1 x)). In chunks (Kitaev et al. 2020, section 3) it is
+// the same function, bit for bit but for the products' rounding: dropout numbers its elements over the whole.
 class FeedForward : public torch::nn::Module {
  public:
   FeedForward(const BlockOptions& options, const std::shared_ptr<kernels::DropoutStream>& stream,
               const InitStream& init);
-  [[nodiscard]] at::Tensor forward(const at::Tensor& x) const;
+  [[nodiscard]] at::Tensor forward(const at::Tensor& x) const;  // [b,n,m] -> [b,n,m]
   [[nodiscard]] attention::Cost cost(int64_t batch, int64_t length) const;
 
  private:
-  int64_t dim_, ff_dim_;
+  // Rows [r,m] that begin at row `first` of the batch's [b n, m].
+  [[nodiscard]] at::Tensor chunk(const at::Tensor& rows, int64_t first, int64_t length) const;
+
+  int64_t dim_, ff_dim_, chunk_;
   bool tanh_;
   std::shared_ptr<attention::Linear> in_, out_;
   kernels::Dropout dropout_;
@@ -48,6 +53,9 @@ class PreNormBlock : public attention::LayerBlock {
   PreNormBlock(const BlockOptions& options, std::shared_ptr<attention::SequenceMixer> mixer,
                const std::shared_ptr<kernels::DropoutStream>& stream, const InitStream& init);
   at::Tensor forward(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry) override;
+  // The branches: drop(mixer(LN(x))) and drop(ff(LN(x))).
+  [[nodiscard]] at::Tensor mixed(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry);
+  [[nodiscard]] at::Tensor fed(const at::Tensor& x);
   [[nodiscard]] attention::Cost cost(int64_t batch, int64_t length) const override;
   [[nodiscard]] std::string backend() const override { return mixer_->backend(); }
   at::Tensor extra_loss() override { return mixer_->extra_loss(); }

@@ -11,6 +11,7 @@
 
 #include "models/block.h"
 #include "models/model.h"
+#include "models/reversible.h"
 #include "tensor/probe.h"
 
 namespace xformer::models::families::encoder {
@@ -24,6 +25,8 @@ struct Options {
   std::string activation = "gelu", init = "mlpen";
   bool attention_bias = true, mask_output = true;
   std::string length_rule = "power_of_two";
+  bool reversible = false;
+  int64_t ff_chunk = 0;
 };
 
 const Schema<Options>& schema() {
@@ -55,7 +58,13 @@ const Schema<Options>& schema() {
           .add(&Options::mask_output, "mask_output", "zero padded positions before pooling")
           .add(&Options::length_rule, "length_rule",
                "pad batches to the next power of two of the longest sequence, or exactly to it",
-               one_of({"power_of_two", "exact"}));
+               one_of({"power_of_two", "exact"}))
+          .add(
+              &Options::reversible, "reversible",
+              "reversible residuals: layers are computed again in the backward pass instead of kept (another function: "
+              "two streams, their mean at the end)")
+          .add(&Options::ff_chunk, "ff_chunk", "positions that the feed-forward part takes at once; 0: all",
+               at_least(0));
   return kSchema;
 }
 
@@ -103,8 +112,8 @@ class Encoder : public Model {
       prefix_ = register_parameter("prefix", init.normal("prefix", {1, prefix_len_, options.dim}, 0.02));
     embedding_dropout_ = kernels::Dropout(options.dropout, dropout_stream_);
 
-    const BlockOptions block{options.dim,          options.ff_dim,     options.dropout,
-                             options.norm_epsilon, options.activation, options.init};
+    const BlockOptions block{options.dim,        options.ff_dim, options.dropout, options.norm_epsilon,
+                             options.activation, options.init,   options.ff_chunk};
     attention::BuildContext context;
     context.model_dim = options.dim;
     context.heads = options.heads;
@@ -124,9 +133,10 @@ class Encoder : public Model {
       if (request.attention.base->build_block) {
         built = request.attention.base->build_block(request.attention_options, context);
       } else {
-        built = std::make_shared<PreNormBlock>(
-            block, attention::build_mixer(request.attention, request.attention_options, context), dropout_stream_,
-            init.child(name));
+        const auto mixer = attention::build_mixer(request.attention, request.attention_options, context);
+        const auto pre_norm = std::make_shared<PreNormBlock>(block, mixer, dropout_stream_, init.child(name));
+        if (options.reversible) reversible_.push_back(pre_norm);
+        built = pre_norm;
       }
       layers_.push_back(register_module(name, built));
     }
@@ -159,8 +169,10 @@ class Encoder : public Model {
     const SequenceMask mask{valid, false};
     attention::Carry carry;
     probe("embedding", x);
-    for (size_t i = 0; i < layers_.size(); ++i)
-      x = probed("layer" + std::to_string(i), [&] { return layers_[i]->forward(x, mask, carry); });
+    if (options_.reversible) x = run_reversible(reversible_, reversible_parameters(), x, mask);
+    else
+      for (size_t i = 0; i < layers_.size(); ++i)
+        x = probed("layer" + std::to_string(i), [&] { return layers_[i]->forward(x, mask, carry); });
     x = norm_->forward(x);
     probe("norm", x);
     if (options_.mask_output) x = x * valid.unsqueeze(-1).to(x.scalar_type());
@@ -219,6 +231,15 @@ class Encoder : public Model {
     return (own * factor).sum(1) / factor.sum(1).clamp_min(1);
   }
 
+  // Of the layers, with what they share.
+  [[nodiscard]] std::vector<at::Tensor> reversible_parameters() const {
+    std::vector<at::Tensor> result = shared_->parameters();
+    for (const auto& layer : layers_)
+      for (const at::Tensor& parameter : layer->parameters()) result.push_back(parameter);
+    std::erase_if(result, [](const at::Tensor& parameter) { return !parameter.requires_grad(); });
+    return result;
+  }
+
   Options options_;
   int64_t rows_, prefix_len_;
   bool cls_vector_;
@@ -226,6 +247,7 @@ class Encoder : public Model {
   at::Tensor tokens_, positions_, cls_, prefix_;
   kernels::Dropout embedding_dropout_;
   std::vector<std::shared_ptr<attention::LayerBlock>> layers_;
+  std::vector<std::shared_ptr<PreNormBlock>> reversible_;  // the same layers, when they are run that way
   std::shared_ptr<LayerNorm> norm_;
   std::shared_ptr<attention::Linear> hidden_, output_;
 };
@@ -238,6 +260,8 @@ void check(const ModelRequest& request) {
            options.vocabulary_rows);
   XF_CHECK(options.positions != "sinusoidal" || options.dim % 2 == 0, UserError,
            "model.dim: sinusoidal positions need an even width, got {}", options.dim);
+  XF_CHECK(!options.reversible || !request.attention.base->build_block, UserError,
+           "model.reversible: {} is a whole layer with residuals of its own", request.attention.name);
   attention::check_buildable(request.attention, request.attention_options, options.heads, /*causal=*/false);
 }
 
