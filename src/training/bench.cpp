@@ -70,6 +70,20 @@ data::HostBatch random_batch(const BenchCase& wanted) {
   return batch;
 }
 
+// Places in options.models of what is compared with. UserError for a name that is not measured.
+std::vector<size_t> baselines(const BenchOptions& options) {
+  if (options.against.empty()) return {0};
+  std::vector<size_t> result;
+  for (const std::string& name : options.against) {
+    const auto same = [&](const std::string& model) { return canonical_name(model) == canonical_name(name); };
+    const auto found = std::find_if(options.models.begin(), options.models.end(), same);
+    XF_CHECK(found != options.models.end(), UserError, "--against: {}",
+             unknown_name_message("model of --models", name, options.models));
+    result.push_back(static_cast<size_t>(found - options.models.begin()));
+  }
+  return result;
+}
+
 // A model that takes steps.
 class Subject {
  public:
@@ -144,22 +158,32 @@ class Bench {
       }
       time_together(first, group);
     }
-    for (size_t i = 0; i < rows_.size(); ++i) {
-      const Json &mine = rows_[i], &base = rows_[i - i % options_.models.size()];
-      if (mine["status"] == "ok" && base["status"] == "ok")
-        rows_[i]["speed_against_first"] =
-            base["step_ms"]["median"].get<double>() / mine["step_ms"]["median"].get<double>();
-    }
+    for (size_t i = 0; i < rows_.size(); ++i) compare(i);
     return rows_;
   }
 
  private:
+  // Row i with those of the same length and batch that the options name.
+  void compare(size_t i) {
+    const Json& mine = rows_[i];
+    const size_t group = i - i % options_.models.size();
+    for (const size_t place : baselines(options_)) {
+      const Json& base = rows_[group + place];
+      Json& ratios = rows_[i]["against"][base["model"].get<std::string>()];
+      ratios = nullptr;
+      if (mine["status"] != "ok" || base["status"] != "ok") continue;
+      const auto ratio = [](const Json& over, const Json& under) { return over.get<double>() / under.get<double>(); };
+      ratios = {{"speed", ratio(base["step_ms"]["median"], mine["step_ms"]["median"])},
+                {"memory", ratio(mine["peak_bytes"], base["peak_bytes"])}};
+    }
+  }
+
   Json first_row(const BenchCase& one) const {
     return {{"model", one.plan.model}, {"length", one.length},
             {"batch", one.batch},      {"plan_hash", one.plan.hash()},
             {"status", "ok"},          {"message", ""},
             {"step_ms", nullptr},      {"examples_per_s", nullptr},
-            {"tokens_per_s", nullptr}, {"speed_against_first", nullptr},
+            {"tokens_per_s", nullptr}, {"against", Json::object()},
             {"peak_bytes", nullptr},   {"parameters", nullptr},
             {"flops", nullptr},        {"operator_calls", nullptr},
             {"backend", nullptr},      {"captured", nullptr},
@@ -260,10 +284,6 @@ class Bench {
   int64_t warmup_ = 0, done_ = 0, total_ = 0;
 };
 
-std::string cell(const Json& value, double unit, const char* form) {
-  return value.is_null() ? "-" : fmt::format(fmt::runtime(form), value.get<double>() / unit);
-}
-
 }  // namespace
 
 std::vector<BenchCase> bench_cases(const BenchOptions& options) {
@@ -277,6 +297,7 @@ std::vector<BenchCase> bench_cases(const BenchOptions& options) {
       XF_CHECK(value >= 1, UserError, "{}: expected whole numbers from 1, got {}", name, value);
   }
   XF_CHECK(options.steps >= 1 && options.warmup >= 0, UserError, "--steps counts from 1 and --warmup from 0");
+  static_cast<void>(baselines(options));
   std::vector<PlanParts> parts;
   for (const std::string& model : options.models) parts.push_back(find_parts(options.task, model, options.protocol));
   std::vector<BenchCase> cases;
@@ -330,51 +351,6 @@ Json run_bench(const BenchOptions& options, const std::vector<BenchCase>& cases,
           {"hardware", hardware},
           {"date", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
           {"rows", rows}};
-}
-
-std::string bench_markdown(const Json& report) {
-  std::string text =
-      "| model | length | batch | step ms | p10 | p90 | examples/s | tokens/s | speed against the first model | peak "
-      "memory "
-      "| parameters | GFLOP by formula | GFLOP counted | operator calls | backend |\n"
-      "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n";
-  std::string notes;
-  for (const Json& row : report["rows"]) {
-    const bool timed = !row["step_ms"].is_null(), counted = !row["operator_calls"].is_null();
-    const auto time = [&](const char* key) { return timed ? cell(row["step_ms"][key], 1, "{:.3f}") : "-"; };
-    const auto flops = [&](const char* key) { return counted ? cell(row["flops"][key], 1e9, "{:.4g}") : "-"; };
-    std::string backend = row["backend"].is_null() ? "-" : row["backend"].get<std::string>();
-    if (row["captured"] == true) backend += ", captured";
-    text += fmt::format("| `{}` | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
-                        row["model"].get<std::string>(), row["length"].get<int64_t>(), row["batch"].get<int64_t>(),
-                        row["status"] == "ok" ? time("median") : "out of memory", time("p10"), time("p90"),
-                        cell(row["examples_per_s"], 1, "{:.1f}"), cell(row["tokens_per_s"], 1, "{:.0f}"),
-                        cell(row["speed_against_first"], 1, "{:.2f}"),
-                        row["peak_bytes"].is_null() ? "-" : format_bytes(row["peak_bytes"].get<uint64_t>()),
-                        cell(row["parameters"], 1, "{:.0f}"), flops("step_formula"), flops("step_counted"),
-                        cell(row["operator_calls"], 1, "{:.0f}"), backend);
-    if (row["status"] != "ok")
-      notes +=
-          fmt::format("\n`{}` at length {}, batch {}: {}\n", row["model"].get<std::string>(),
-                      row["length"].get<int64_t>(), row["batch"].get<int64_t>(), row["message"].get<std::string>());
-  }
-  const Json &on = report["conditions"], &software = report["software"], &hardware = report["hardware"];
-  const std::string machine =
-      hardware.contains("gpu") ? hardware["gpu"].value("name", "GPU") : hardware["processor"].get<std::string>();
-  const auto word = [&](const char* key) { return on[key].get<std::string>(); };
-  const auto yes = [&](const char* key) { return on[key].get<bool>() ? "on" : "off"; };
-  return text + notes +
-         fmt::format(
-             "\nConditions: {} of {} ({}), {}; {} on {}, {} threads, {}, deterministic {}, kernels {}, CUDA graphs {}, "
-             "dropout {}; {} timed steps after {} of warm-up at least, {}; xformer {} ({}{}), LibTorch {}; {}\n",
-             on["mode"] == "train" ? "training steps" : "forward passes", word("task"), word("protocol"), word("input"),
-             word("device"), machine, on["threads"].get<int64_t>(), word("precision"), yes("deterministic"),
-             word("kernels"), word("cuda_graph"), yes("dropout"), on["steps"].get<int64_t>(),
-             on["warmup"].get<int64_t>(),
-             on["interleaved"].get<bool>() ? "models in turns" : "one model after the other",
-             software["xformer"].get<std::string>(), software["commit"].get<std::string>().substr(0, 12),
-             software["dirty"].get<bool>() ? ", modified" : "", software["libtorch"].get<std::string>(),
-             report["date"].get<std::string>());
 }
 
 }  // namespace xformer::training

@@ -10,6 +10,7 @@ inline constexpr int64_t kBenchSchema = 1;
 
 struct BenchOptions {
   std::vector<std::string> models;
+  std::vector<std::string> against;  // those of the models that every row is compared with; none: the first
   std::vector<int64_t> lengths, batches;
   std::string mode = "train";  // or "inference"
   int64_t steps = 20;          // timed

@@ -33,6 +33,7 @@ BenchOptions small_bench(std::vector<std::string> models, std::vector<int64_t> l
 }
 
 Json report_of(const BenchOptions& options, const BenchRun& run = {}) {
+  install_caching_allocator();  // as the program does: it counts memory
   return run_bench(options, bench_cases(options), run);
 }
 
@@ -87,10 +88,26 @@ TEST_CASE("a bench has a row for every length, batch and model, in this order") 
                                            "24 1 linear", "24 3 softmax", "24 3 linear"});
   for (size_t i = 0; i < 8; i += 2) {
     const Json &first = report["rows"][i], &second = report["rows"][i + 1];
-    CHECK(first["speed_against_first"] == 1.0);
-    CHECK(second["speed_against_first"].get<double>() ==
+    CHECK(first["against"]["softmax"] == Json{{"speed", 1.0}, {"memory", 1.0}});
+    const Json& ratios = second["against"]["softmax"];
+    CHECK(ratios["speed"].get<double>() ==
           Approx(first["step_ms"]["median"].get<double>() / second["step_ms"]["median"].get<double>()));
+    CHECK(ratios["memory"].get<double>() ==
+          Approx(second["peak_bytes"].get<double>() / first["peak_bytes"].get<double>()));
   }
+}
+
+TEST_CASE("rows are compared with the models that --against names") {
+  BenchOptions options = small_bench({"linear", "softmax", "softmax-fused"}, {16});
+  options.steps = 1;
+  options.against = {"softmax", "softmax_fused"};
+  const Json report = report_of(options);
+  for (const Json& row : report["rows"]) CHECK(row["against"].size() == 2);
+  CHECK(report["rows"][1]["against"]["softmax"]["speed"] == 1.0);
+  CHECK(report["rows"][2]["against"]["softmax-fused"]["memory"] == 1.0);
+  CHECK(contains(bench_markdown(report), "| speed / `softmax` | memory / `softmax` | speed / `softmax-fused` |"));
+  options.against = {"softmx"};
+  CHECK(contains(scratch::message_of<UserError>([&] { (void)bench_cases(options); }), "did you mean 'softmax'"));
 }
 
 TEST_CASE("what softmax counts is what its formula says") {
@@ -166,7 +183,7 @@ TEST_CASE("a row that runs out of memory says so and the bench goes on") {
   CHECK(rows[0]["step_ms"].is_null());
   CHECK(rows[1]["status"] == "ok");
   CHECK(rows[1]["timed_steps"] == 1);
-  CHECK(rows[1]["speed_against_first"].is_null());
+  CHECK(rows[1]["against"]["softmax"].is_null());
   const std::string table = bench_markdown(report);
   CHECK(contains(table, "| out of memory |"));
   CHECK(contains(table, "`softmax` at length 262144, batch 1: out of memory"));
@@ -178,7 +195,7 @@ TEST_CASE("the table has a line for every row and ends with the conditions") {
   std::vector<std::string> lines;
   for (std::string line; std::getline(text, line);) lines.push_back(line);
   REQUIRE(lines.size() == 6);
-  for (size_t i = 0; i < 4; ++i) CHECK(std::count(lines[i].begin(), lines[i].end(), '|') == 16);
+  for (size_t i = 0; i < 4; ++i) CHECK(std::count(lines[i].begin(), lines[i].end(), '|') == 17);
   CHECK(lines[2].starts_with("| `softmax` | 16 | 2 |"));
   CHECK(lines[3].starts_with("| `linear` | 16 | 2 |"));
   CHECK(lines[4].empty());

@@ -70,9 +70,11 @@ std::function<int()> add_bench(CLI::App& program) {
   training::BenchOptions& options = arguments->options;
   CLI::App& command =
       *program.add_subcommand("bench", "compares models in speed, memory and operations, on random tokens");
-  command.add_option("--models", options.models, "[family/]attention, separated by commas; the first is compared with")
-      ->delimiter(',')
-      ->required();
+  command.add_option("--models", options.models, "[family/]attention, separated by commas")->delimiter(',')->required();
+  command
+      .add_option("--against", options.against,
+                  "models that every row is compared with, separated by commas; default: the first")
+      ->delimiter(',');
   const auto numbers = [&](const char* name, std::vector<int64_t>& into, const char* help) {
     return command.add_option(name, into, help)->delimiter(',')->check(whole_number(1));
   };
