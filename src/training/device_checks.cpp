@@ -131,6 +131,8 @@ std::vector<SelftestItem> check_recorded_steps(const at::Device& device, const R
   std::vector<SelftestItem> items;
   for (const std::string& name : attention::all_names())
     for (const char* precision : {"fp32", "bf16", "fp16"}) {
+      // A CPU takes its time over half precision, and there it is the frame that counts.
+      if (device.is_cpu() && std::string_view(precision) != "fp32" && name != "softmax") continue;
       TrainingOptions options;
       options.batch = 8;
       options.micro_batch = 3;

@@ -16,8 +16,9 @@ namespace xformer::training {
 // float64 on the CPU, on ragged lengths. The detail is the largest difference over the largest value.
 [[nodiscard]] std::vector<SelftestItem> check_against_double(const at::Device& device);
 
-// For every name, in fp32, bf16 and fp16, with dropout, two lengths, micro-batches and a skipped step: losses of every
-// step and final weights of recorded steps equal those of plain ones in every bit, and nothing falls back.
+// For every name, in fp32, bf16 and fp16 (on a CPU softmax alone in the last two), with dropout, two lengths,
+// micro-batches and a skipped step: losses of every step and final weights of recorded steps equal those of plain ones
+// in every bit, and nothing falls back.
 [[nodiscard]] std::vector<SelftestItem> check_recorded_steps(const at::Device& device, const Recorder& recorder);
 
 }  // namespace xformer::training
