@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "data/batcher.h"
 #include "data/duplicates.h"
 #include "data/listops_files.h"
 #include "data/listops_generator.h"
@@ -159,7 +160,7 @@ Json CheckReport::json() const {
 }
 
 CheckReport check_listops(const Json& options, const DataLocation& location, const ProgressCallback& progress) {
-  const ListOpsOptions settings = listops_schema().read(options);
+  const ListOpsOptions settings = listops_schema().read(without_batching(options));
   CheckReport report;
   Facts facts;
   if (location.folder.empty()) {
