@@ -22,6 +22,8 @@ struct Traits {
   bool appended_padding_exact = false;  // padding more changes no valid output (property P2)
   bool stochastic = false;              // draws numbers even without dropout
   bool fixed_length = false;            // parameters tied to max_len
+  bool carries = false;                 // hands a state from layer to layer (Carry)
+  bool library_dropout = false;         // drops by LibTorch's generator: what is computed again is another draw
 };
 
 struct Descriptor {
@@ -39,10 +41,12 @@ struct Descriptor {
   // Tokens that the family puts in front and pins (etc, bigbird-etc).
   std::function<int64_t(const Json& options)> prefix_tokens = [](const Json&) { return int64_t{0}; };
 
-  // Exactly one of the three is set. Options are complete and valid.
+  // One of the three is set, or a core for decorators and a mixer for the plain name. Options are complete and valid.
   std::function<std::shared_ptr<AttentionCore>(const Json& options, const BuildContext&)> build_core;
   std::function<std::shared_ptr<SequenceMixer>(const Json& options, const BuildContext&)> build_mixer;
   std::function<std::shared_ptr<LayerBlock>(const Json& options, const BuildContext&)> build_block;
+  // Checks options before anything is built: UserError with the reason. `heads` is 0 when a decorator deals them out.
+  std::function<void(const Json& options, int64_t heads)> check = [](const Json&, int64_t) {};
 };
 
 using CoreFactory = std::function<std::shared_ptr<AttentionCore>(const BuildContext&)>;
@@ -72,6 +76,9 @@ struct Resolved {
   [[nodiscard]] std::vector<OptionInfo> options() const;  // the base's and the decorator's
   [[nodiscard]] Traits traits() const;
 };
+
+// Tokens that the family puts in front, under the options of the base and its decorator.
+[[nodiscard]] int64_t prefix_tokens(const Resolved& attention, const Json& options);
 
 // What a parameter or buffer of a core or mixer is, by its name there ("core.scale2.e"; in SharedObjects
 // "scale2_linformer_e"); "" when nobody says.

@@ -1,9 +1,8 @@
 #include "attention/multi_head.h"
 
-#include <ATen/autocast_mode.h>
-
 #include <cmath>
 
+#include "attention/shared/full_precision.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention {
@@ -82,18 +81,12 @@ at::Tensor MultiHeadMixer::forward(const at::Tensor& x, const SequenceMask& mask
   at::Tensor q = split(query_->forward(x)), k = split(key_->forward(x)), v = split(value_->forward(x));
   at::Tensor mixed;
   {
-    // The core computes in float32 at least, also under autocast (attention-core 0.7).
-    const auto device = x.device().type();
-    const bool autocast = at::autocast::is_autocast_enabled(device);
-    const at::ScalarType type = q.scalar_type();
-    const bool low = type == at::kBFloat16 || type == at::kHalf;
-    at::autocast::set_autocast_enabled(device, false);
-    if (low) q = q.to(at::kFloat), k = k.to(at::kFloat), v = v.to(at::kFloat);
+    const FullPrecision full(x.device().type());
+    q = full(q), k = full(k), v = full(v);
     probe("q", q), probe("k", k), probe("v", v);
     mixed = core_->forward(q, k, v, mask, carry);
     // Rows of padded queries are zero from here on, whatever the core left in them (attention-core 0.4).
     if (!mask.all_valid()) mixed = mixed.masked_fill(mask.key_valid.logical_not().unsqueeze(1).unsqueeze(-1), 0);
-    at::autocast::set_autocast_enabled(device, autocast);
   }
   probe("mixed", mixed);
   return out_->forward(mixed.transpose(1, 2).reshape({batch, length, heads_ * head_dim_}));

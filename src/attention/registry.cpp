@@ -112,8 +112,13 @@ Json only(const Json& options, const std::vector<OptionInfo>& infos) {
 
 }  // namespace
 
+int64_t prefix_tokens(const Resolved& attention, const Json& options) {
+  return attention.base->prefix_tokens(only(options, attention.base->options));
+}
+
 void check_buildable(const Resolved& attention, const Json& options, int64_t heads, bool causal) {
   if (attention.decorator != nullptr) attention.decorator->check(only(options, attention.decorator->options), heads);
+  attention.base->check(only(options, attention.base->options), attention.decorator != nullptr ? 0 : heads);
   XF_CHECK(!causal || attention.traits().causal_ok, UserError, "{} has no causal form{}", attention.name,
            attention.decorator != nullptr ? ": the mean of a group of tokens holds later ones" : "");
 }
@@ -130,7 +135,8 @@ std::shared_ptr<AttentionCore> build_core(const Resolved& attention, const Json&
 
 std::shared_ptr<SequenceMixer> build_mixer(const Resolved& attention, const Json& options,
                                            const BuildContext& context) {
-  if (attention.base->build_mixer) {
+  // A name that has a core too may build its mixer around it, but decorators take the core.
+  if (attention.base->build_mixer && attention.decorator == nullptr) {
     check_buildable(attention, options, context.heads, context.causal);
     return attention.base->build_mixer(only(options, attention.base->options), context);
   }

@@ -24,7 +24,9 @@ Json attention_json(const attention::Resolved& attention) {
                       {"cross_ok", traits.cross_ok},
                       {"appended_padding_exact", traits.appended_padding_exact},
                       {"stochastic", traits.stochastic},
-                      {"fixed_length", traits.fixed_length}};
+                      {"fixed_length", traits.fixed_length},
+                      {"carries", traits.carries},
+                      {"library_dropout", traits.library_dropout}};
   result["options"] = reporting::options_json(attention.options(), "attention.");
   return result;
 }

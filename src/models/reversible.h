@@ -14,7 +14,7 @@ namespace xformer::models {
 
 // x [b,n,m] -> [b,n,m]. Dropout is a function of (step, site, element), so that what is computed again is what was
 // computed before. `parameters`: all that the blocks use, what they share included. The blocks' mixers have no Carry
-// (UserError) and no extra loss.
+// and no extra loss.
 [[nodiscard]] at::Tensor run_reversible(const std::vector<std::shared_ptr<PreNormBlock>>& blocks,
                                         const std::vector<at::Tensor>& parameters, const at::Tensor& x,
                                         const SequenceMask& mask);

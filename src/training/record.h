@@ -20,10 +20,10 @@ struct RunFacts {
   std::vector<double> step_seconds;  // of this process, warm-up excluded
   double examples_per_step = 0;
   double train_seconds = 0, evaluation_seconds = 0;
-  double page_faults_per_step = 0;  // median over the log's intervals of this process
-  int64_t recorded_steps = 0;       // lengths whose step was captured in a CUDA graph
+  double page_faults_per_step = 0;      // median over the log's intervals of this process
+  int64_t recorded_steps = 0;           // lengths whose step was captured in a CUDA graph
   std::optional<double> energy_joules;  // of the device in this process, from the first step on, evaluations included
-  Json state = Json::object();      // dev points, best, skipped steps, resumptions
+  Json state = Json::object();          // dev points, best, skipped steps, resumptions
   std::optional<Evaluation> test;
   Json selected_step;  // whose weights were tested; null before the test
   double chance = 0;   // share of the most frequent class in the test split

@@ -196,4 +196,68 @@ TEST_CASE("performer draws one set of features per layer, shared by the scales o
   CHECK(at::equal(layer0.shared->buffers()[0], omega_of(plain)));
 }
 
+// sum_f phi_f(q_i) phi_f(k_j), phi = relu(omega x / d^(1/4)) + 1e-3; without omega relu(x) + 1e-3.
+at::Tensor relu_reference(const Inputs& in, const SequenceMask& mask, const at::Tensor& omega) {
+  const auto phi = [&](const at::Tensor& x, int64_t f) {  // of one row
+    double sum = omega.defined() ? 0 : x[f].item<double>();
+    for (int64_t c = 0; omega.defined() && c < x.size(0); ++c)
+      sum += omega[f][c].item<double>() * x[c].item<double>() / std::pow(x.size(0), 0.25);
+    return std::max(sum, 0.0) + 1e-3;
+  };
+  return dense_attention(in.v, mask, in.q.size(2), [&](int64_t b, int64_t h, int64_t i, int64_t j) {
+    double sum = 0;
+    for (int64_t f = 0; f < (omega.defined() ? omega : in.q[0][0]).size(omega.defined() ? 0 : 1); ++f)
+      sum += phi(in.q[b][h][i], f) * phi(in.k[b][h][j], f);
+    return sum;
+  });
+}
+
+TEST_CASE("performer-relu equals its features in loops, with and without projection, for ragged lengths and length 1") {
+  for (const std::string kernel : {"relu", "relu-identity"})
+    for (const bool causal : {false, true})
+      for (const std::vector<int64_t>& lengths : {std::vector<int64_t>{11, 6}, {1, 0}}) {
+        INFO(kernel << " causal " << causal);
+        const SequenceMask mask = length_mask(lengths, 11, causal);
+        const Inputs in = random_inputs(2, 2, 11, 5), one = random_inputs(2, 2, 1, 5);
+        const BuiltCore core = make_core("performer-relu", {{"kernel", kernel}, {"features", 7}}, {.causal = causal});
+        const at::Tensor omega = kernel == "relu" ? omega_of(core) : at::Tensor();
+        CHECK(core.state().size() == (kernel == "relu" ? 1 : 0));
+        CHECK(max_difference(core(in.q, in.k, in.v, mask), relu_reference(in, mask, omega)) < 1e-10);
+        CHECK(max_difference(core(one.q, one.k, one.v, {{}, causal}), one.v) < 1e-10);
+      }
+}
+
+TEST_CASE("performer-relu golden numbers") {
+  // Features 1e-3 and 2 + 1e-3 of keys -1 and 2: values 0 and 1 weigh 0.001 and 2.001 of 2.002.
+  const BuiltCore plain = make_core("performer-relu", {{"kernel", "relu_identity"}}, {.heads = 1, .head_dim = 1});
+  CHECK(plain(column({3, -1}), column({-1, 2}), column({0, 1}))[0][0][0][0].item<double>() == Approx(2.001 / 2.002));
+  // omega = -1 turns that round: 1.001 and 0.001.
+  const BuiltCore projected = make_core("performer-relu", {{"features", 1}}, {.heads = 1, .head_dim = 1});
+  omega_of(projected).fill_(-1);
+  CHECK(projected(column({3, -1}), column({-1, 2}), column({0, 1}))[0][0][0][0].item<double>() ==
+        Approx(0.001 / 1.002));
+}
+
+TEST_CASE("performer-relu without projection is linear with the features swapped") {
+  // For x >= 0, elu(x) + 1 = x + 1 = relu(x + 0.999) + 0.001: only linear's epsilon is left between them.
+  Inputs in = random_inputs(2, 2, 48, 5);
+  in.q = in.q.abs(), in.k = in.k.abs();
+  const SequenceMask mask = length_mask({48, 31}, 48);
+  const BuiltCore swapped = make_core("performer-relu", {{"kernel", "relu-identity"}});
+  CHECK(max_difference(swapped(in.q + 0.999, in.k + 0.999, in.v, mask), make_core("linear")(in.q, in.k, in.v, mask)) <
+        1e-8);
+}
+
+TEST_CASE("performer-relu redraws its features as performer does, and has no parameters of its own") {
+  const BuiltCore relu = make_core("performer-relu", {{"features", 10}, {"redraw", 1}}),
+                  softmax = make_core("performer", {{"features", 10}, {"redraw", 1}});
+  CHECK(at::equal(omega_of(relu), omega_of(softmax)));
+  const at::Tensor first = omega_of(relu).clone();
+  relu.module->after_step(1);
+  softmax.module->after_step(1);
+  CHECK_FALSE(at::equal(omega_of(relu), first));
+  CHECK(at::equal(omega_of(relu), omega_of(softmax)));
+  CHECK(make_core("performer-relu", {{"kernel", "relu-identity"}, {"redraw", 1}}).state().empty());
+}
+
 }  // namespace xformer::attention::performer_test

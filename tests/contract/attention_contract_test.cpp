@@ -88,6 +88,7 @@ TEST_CASE("the future is invisible to causal attention, and causality is refused
     for (const int64_t seen : {1, 63, 64, 100}) {
       const at::Tensor changed = at::cat({x.narrow(1, 0, seen), tokens(1, n - seen, 10, "future") * 9}, 1);
       CHECK(max_difference(mixer(changed, {{}, true}).narrow(1, 0, seen), out.narrow(1, 0, seen)) < 1e-12);
+      if (!claims.prefix_rows) continue;
       // The last row of a prefix is what the bidirectional form gives it (attention-core 3.12 for the performer).
       const BuiltMixer both = make_mixer(name, kSmall, {.max_len = 150});
       CHECK(max_difference(both(x.narrow(1, 0, seen))[0][seen - 1], out[0][seen - 1]) < 1e-10);

@@ -107,7 +107,11 @@ TEST_CASE("every trained tensor gets a gradient, in both lineages") {
       for (const auto& [key, tensor] : trainable(*model)) {
         INFO(name << " " << init << " " << key);
         CHECK(tensor.grad().defined());
-        CHECK(tensor.grad().abs().sum().item<float>() > 0);
+        // `none` reads neither queries nor keys; one block of a sinkhorn has nothing to sort.
+        const bool blind = name.ends_with("none")
+                               ? key.find("query") != std::string::npos || key.find("key") != std::string::npos
+                               : key.find(".sort_") != std::string::npos;
+        if (!blind) CHECK(tensor.grad().abs().sum().item<float>() > 0);
       }
     }
   }

@@ -44,6 +44,7 @@ TensorMap with_state(TensorMap inputs, const State& state) {
 TEST_CASE("forward of a core is the core itself, in the inputs' type, and its gradients are autograd's") {
   for (const std::string& name : attention::all_names())
     for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
+      if (!attention::resolve(name).base->build_core) continue;
       INFO(name << " " << at::toString(type));
       const support::BuiltCore core = support::make_core(name, kSmall, {.max_len = kLength, .type = type});
       TensorMap inputs = with_state(core_inputs(), core.state());
@@ -79,7 +80,7 @@ TEST_CASE("forward of a mixer is the mixer itself, with gradients of x and proje
     output.sum().backward();
     CHECK(find(result, "output").equal(output));
     CHECK(find(result, "grad.x").equal(leaf.grad()));
-    CHECK(find(result, "grad.query.weight").sizes() == at::IntArrayRef({10, 10}));
+    CHECK(find(result, "grad.value.weight").sizes() == at::IntArrayRef({10, 10}));
     for (const auto& [key, parameter] : mixer.parameters()) CHECK(find(result, "grad." + key).equal(parameter.grad()));
   }
 }

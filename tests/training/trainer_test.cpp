@@ -20,10 +20,10 @@ Json settings(const Json& more) {
   return values;
 }
 
-RunPlan plan_with(const Json& more = Json::object()) {
+RunPlan plan_with(const Json& more = Json::object(), const std::string& model = "linear") {
   PlanRequest request;
   request.task = "listops";
-  request.model = "linear";
+  request.model = model;
   request.layers.push_back({"test", settings(more)});
   return resolve_plan(request);
 }
@@ -108,6 +108,22 @@ TEST_CASE("stopped anywhere and gone on with, a run ends in the same bits") {
     CHECK(record["status"] == "completed");
     CHECK(record["resumed_at"] == Json({1, 5, 6, 11}));
     CHECK(setting.content_hash("parts") == setting.content_hash("whole"));
+  }
+}
+
+TEST_CASE("every attention goes on from step 12 in the same bits, dropout on") {
+  Setting setting;
+  for (const std::string& name : attention::all_names()) {
+    INFO(name);
+    const RunPlan plan =
+        plan_with({{"training.steps", 15}, {"model.dropout", 0.1}, {"model.attention_dropout", 0.1}}, name);
+    static_cast<void>(setting.run(plan, setting.options("whole-" + name)));
+    RunOptions parts = setting.options("parts-" + name);
+    parts.stop_after = 12;
+    CHECK(setting.run(plan, parts)["status"] == "stopped");
+    parts.stop_after = 0;
+    CHECK(setting.run(plan, parts)["status"] == "completed");
+    CHECK(setting.content_hash("parts-" + name) == setting.content_hash("whole-" + name));
   }
 }
 

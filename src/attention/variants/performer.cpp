@@ -5,6 +5,8 @@
 // The factor m^(-1/2) of the paper cancels and is left out. The stabiliser c is the largest omega x': over the
 // features of a row for queries, over features and valid keys of a head for keys; in the causal form over the keys up
 // to the row, so that row i equals the bidirectional form on the first i + 1 tokens.
+// `performer-relu` is the paper's generalized attention (section 2.2, performer-ReLU of section 4) with features
+//   phi(x) = relu(omega x') + 1e-3,   or relu(x) + 1e-3 with neither projection nor scale (relu-identity, m = d)
 #include <fmt/format.h>
 
 #include <cmath>
@@ -15,13 +17,20 @@
 
 namespace xformer::attention::variants::performer {
 
-constexpr double kFloor = 1e-4;    // added to every feature
+constexpr double kFloor = 1e-4;  // added to every feature
+constexpr double kReluFloor = 1e-3;
 constexpr double kLowest = -1e30;  // stands for "no valid key yet"
 
 struct Options {
   int64_t features = 256;
   int64_t redraw = 0;
   bool double_scale = false;
+};
+
+struct ReluOptions {
+  std::string kernel = "relu";
+  int64_t features = 256;
+  int64_t redraw = 0;
 };
 
 // Rows of stacked orthogonal d x d blocks, each with the length of a fresh Gaussian row: [features, d].
@@ -58,23 +67,63 @@ at::Tensor orthogonal_features(Stream numbers, int64_t features, int64_t d) {
   return result.to(at::kFloat);
 }
 
-class PerformerCore : public AttentionCore {
+// omega of a layer: one for all scales of mrs-, redrawn by the core that made it.
+class Features {
  public:
-  PerformerCore(const Options& options, const BuildContext& context)
-      : options_(options), causal_(context.causal), head_dim_(context.head_dim), init_(context.init) {
-    // One per layer, shared by all scales of mrs-: hence the plain key, without the context's scope.
-    omega_ = context.shared->buffer(fmt::format("performer/layer{}/omega", context.layer), [&] {
+  Features() = default;
+  Features(int64_t features, int64_t redraw, const BuildContext& context)
+      : redraw_(redraw), features_(features), head_dim_(context.head_dim), init_(context.init) {
+    // The plain key, without the context's scope, is what the scales share.
+    omega = context.shared->buffer(fmt::format("performer/layer{}/omega", context.layer), [&] {
       owner_ = true;
       return draw("omega");
     });
   }
 
+  void after_step(int64_t step) {
+    if (redraw_ == 0 || !owner_ || step % redraw_ != 0) return;
+    omega.copy_(draw(fmt::format("omega/step{}", step)));
+  }
+
+  at::Tensor omega;  // [m,d]
+
+ private:
+  [[nodiscard]] at::Tensor draw(const std::string& name) const {
+    return orthogonal_features(init_.stream(name), features_, head_dim_);
+  }
+
+  bool owner_ = false;
+  int64_t redraw_ = 0, features_ = 0, head_dim_ = 0;
+  InitStream init_{0};
+};
+
+// Projecting queries and keys to m features, and the sums of kernel attention.
+Cost kernel_cost(const Shape& shape, int64_t features, bool projected, bool causal) {
+  const double z = static_cast<double>(shape.batch * shape.heads), m = static_cast<double>(features);
+  const double rows = static_cast<double>(shape.query_len + shape.key_len), d = static_cast<double>(shape.head_dim);
+  const double projection = projected ? 2 * z * rows * d * m : 0;
+  return {projection + kernel_sums_flops(shape, features, shape.head_dim + 1, causal),
+          projection + kernel_sums_flops(shape, features, shape.head_dim + 1, false), z * rows * m};
+}
+
+// [b,h,n,d+1] -> [b,h,n,d]. Every feature is positive: the denominator is zero only where there is no valid key at all.
+at::Tensor divided(const at::Tensor& sums) {
+  const int64_t d = sums.size(-1) - 1;
+  const at::Tensor denominator = sums.narrow(-1, d, 1);
+  probe("denominator", denominator);
+  return sums.narrow(-1, 0, d) / denominator.masked_fill(denominator == 0, 1);
+}
+
+class PerformerCore : public AttentionCore {
+ public:
+  PerformerCore(const Options& options, const BuildContext& context)
+      : options_(options), causal_(context.causal), features_(options.features, options.redraw, context) {}
+
   at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
                      Carry&) override {
-    const int64_t d = v.size(-1);
     // exp(q k / sqrt(d)) needs d^(-1/4) on both; mlpen's code scaled twice, which gives exp(q k / d).
     const double scale = std::pow(static_cast<double>(q.size(-1)), options_.double_scale ? -0.5 : -0.25);
-    const at::Tensor omega = omega_.to(q.scalar_type());
+    const at::Tensor omega = features_.omega.to(q.scalar_type());
     const Projected query = project(q * scale, omega),
                     key = project(mask.all_valid() ? k * scale : masked(k * scale, mask), omega);
     const at::Tensor values = values_and_count(v, mask);  // [b,h,n,d+1], zero rows for padded keys
@@ -99,23 +148,14 @@ class PerformerCore : public AttentionCore {
       const at::Tensor table = at::matmul(peaks.transpose(-1, -2), values) + kFloor * values.sum(2, /*keepdim=*/true);
       sums = at::matmul(phi_q, table);
     }
-    const at::Tensor denominator = sums.narrow(-1, d, 1);  // zero only where there is no valid key at all
-    probe("denominator", denominator);
-    return sums.narrow(-1, 0, d) / denominator.masked_fill(denominator == 0, 1);
+    return divided(sums);
   }
 
   [[nodiscard]] Cost cost(const Shape& shape) const override {
-    const double z = static_cast<double>(shape.batch * shape.heads), m = static_cast<double>(options_.features);
-    const double rows = static_cast<double>(shape.query_len + shape.key_len), d = static_cast<double>(shape.head_dim);
-    const double features = 2 * z * rows * d * m;
-    return {features + kernel_sums_flops(shape, options_.features, shape.head_dim + 1, causal_),
-            features + kernel_sums_flops(shape, options_.features, shape.head_dim + 1, false), z * rows * m};
+    return kernel_cost(shape, options_.features, /*projected=*/true, causal_);
   }
 
-  void after_step(int64_t step) override {
-    if (options_.redraw == 0 || !owner_ || step % options_.redraw != 0) return;
-    omega_.copy_(draw(fmt::format("omega/step{}", step)));
-  }
+  void after_step(int64_t step) override { features_.after_step(step); }
 
  private:
   struct Projected {
@@ -136,25 +176,70 @@ class PerformerCore : public AttentionCore {
     return {scores, x.square().sum(-1, /*keepdim=*/true) / 2, (winner * x).sum(-1, /*keepdim=*/true)};
   }
 
-  [[nodiscard]] at::Tensor draw(const std::string& name) const {
-    return orthogonal_features(init_.stream(name), options_.features, head_dim_);
+  Options options_;
+  bool causal_;
+  Features features_;
+};
+
+class ReluCore : public AttentionCore {
+ public:
+  ReluCore(const ReluOptions& options, const BuildContext& context)
+      : projected_(options.kernel == "relu"), causal_(context.causal), size_(context.head_dim) {
+    if (!projected_) return;
+    size_ = options.features;
+    features_ = Features(options.features, options.redraw, context);
   }
 
-  Options options_;
-  bool causal_, owner_ = false;  // the owner redraws what the scales share
-  int64_t head_dim_;
-  InitStream init_;
-  at::Tensor omega_;  // [m, d]
+  at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
+                     Carry&) override {
+    const at::Tensor phi_q = phi(q), phi_k = phi(k);      // [b,h,n,m]
+    const at::Tensor values = values_and_count(v, mask);  // [b,h,n,d+1], zero rows for padded keys
+    probe("phi_q", phi_q), probe("phi_k", phi_k);
+    return divided(mask.causal ? causal_kernel_sums(phi_q, phi_k, values)
+                               : at::matmul(phi_q, at::matmul(phi_k.transpose(-1, -2), values)));
+  }
+
+  [[nodiscard]] Cost cost(const Shape& shape) const override {
+    Cost result = kernel_cost(shape, size_, projected_, causal_);
+    result.peak_elements *= 2;  // ReLU keeps its output, the product phi
+    return result;
+  }
+
+  void after_step(int64_t step) override { features_.after_step(step); }
+
+ private:
+  [[nodiscard]] at::Tensor phi(const at::Tensor& x) const {
+    if (!projected_) return at::relu(x) + kReluFloor;
+    const double scale = std::pow(static_cast<double>(x.size(-1)), -0.25);
+    return at::relu(at::matmul(x * scale, features_.omega.to(x.scalar_type()).t())) + kReluFloor;
+  }
+
+  bool projected_, causal_;
+  int64_t size_;  // m
+  Features features_;
 };
+
+constexpr const char* kFeaturesHelp = "number of random features (m)";
+constexpr const char* kRedrawHelp = "training steps between new random features; 0 keeps the first";
 
 const Schema<Options>& schema() {
   static const Schema<Options> kSchema =
       Schema<Options>()
-          .add(&Options::features, "features", "number of random features (m)", at_least(1))
-          .add(&Options::redraw, "redraw", "training steps between new random features; 0 keeps the first", at_least(0))
+          .add(&Options::features, "features", kFeaturesHelp, at_least(1))
+          .add(&Options::redraw, "redraw", kRedrawHelp, at_least(0))
           .add(
               &Options::double_scale, "double_scale",
               "scale queries and keys twice, as the mlpen code does: approximates softmax(q k / d), not q k / sqrt(d)");
+  return kSchema;
+}
+
+const Schema<ReluOptions>& relu_schema() {
+  static const Schema<ReluOptions> kSchema =
+      Schema<ReluOptions>()
+          .add(&ReluOptions::kernel, "kernel", "what weighs keys: features of queries and keys (phi), or softmax",
+               one_of({"relu", "relu-identity"}))
+          .add(&ReluOptions::features, "features", kFeaturesHelp, at_least(1))
+          .add(&ReluOptions::redraw, "redraw", kRedrawHelp, at_least(0));
   return kSchema;
 }
 
@@ -175,7 +260,16 @@ std::vector<Descriptor> describe() {
   result.build_core = [](const Json& options, const BuildContext& context) {
     return std::make_shared<PerformerCore>(schema().read(options), context);
   };
-  return {result};
+
+  Descriptor relu = result;
+  relu.name = "performer-relu";
+  relu.title = "Performer (generalized attention, ReLU)";
+  relu.summary = "Random features passed through ReLU, or ReLU alone, in place of the softmax kernel.";
+  relu.options = relu_schema().options();
+  relu.build_core = [](const Json& options, const BuildContext& context) {
+    return std::make_shared<ReluCore>(relu_schema().read(options), context);
+  };
+  return {result, relu};
 }
 
 }  // namespace xformer::attention::variants::performer

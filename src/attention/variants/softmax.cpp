@@ -1,8 +1,8 @@
 // Softmax attention: Vaswani et al., "Attention Is All You Need", NeurIPS 2017, equation 1:
 //   O = softmax(Q K^T / sqrt(d)) V over valid keys (and, if causal, not later ones).
 // Two names: `softmax` forms the [n, n] weights, as the published comparisons do; `softmax-fused` calls LibTorch's
-// scaled_dot_product_attention, whose memory is linear in n. Its dropout comes from LibTorch's own generator, which is seeded
-// afresh for every step (DropoutStream::set_step).
+// scaled_dot_product_attention, whose memory is linear in n. Its dropout comes from LibTorch's own generator, which is
+// seeded afresh for every step (DropoutStream::set_step).
 #include <ATen/SDPBackend.h>
 
 #include <cmath>
@@ -134,6 +134,7 @@ std::vector<Descriptor> describe() {
   fused.name = "softmax-fused";
   fused.title = "Scaled dot-product attention, fused";
   fused.summary = "The same function by LibTorch's fused operator, whose memory is linear in the length.";
+  fused.traits.library_dropout = true;
   fused.build_core = [](const Json&, const BuildContext& context) { return std::make_shared<FusedCore>(context); };
   return {exact, fused};
 }

@@ -95,7 +95,7 @@ class Encoder : public Model {
       : options_(options),
         rows_(options.vocabulary_rows > 0 ? options.vocabulary_rows
                                           : request.input.vocabulary + (options.pooling == "cls_token")),
-        prefix_len_(request.attention.base->prefix_tokens(request.attention_options)),
+        prefix_len_(attention::prefix_tokens(request.attention, request.attention_options)),
         cls_vector_(options.pooling == "cls_vector") {
     const InitStream init(request.seed);
     dropout_stream_ = std::make_shared<kernels::DropoutStream>(request.seed);
@@ -262,6 +262,15 @@ void check(const ModelRequest& request) {
            "model.dim: sinusoidal positions need an even width, got {}", options.dim);
   XF_CHECK(!options.reversible || !request.attention.base->build_block, UserError,
            "model.reversible: {} is a whole layer with residuals of its own", request.attention.name);
+  const attention::Traits traits = request.attention.traits();
+  XF_CHECK(!options.reversible || !traits.carries, UserError,
+           "model.reversible: {} hands a state from layer to layer, which cannot be computed backwards",
+           request.attention.name);
+  XF_CHECK(
+      !options.reversible || !traits.library_dropout || options.attention_dropout == 0, UserError,
+      "model.reversible: {} drops weights by LibTorch's generator, which would drop others when layers are computed "
+      "again; set model.attention_dropout=0 or take softmax",
+      request.attention.name);
   attention::check_buildable(request.attention, request.attention_options, options.heads, /*causal=*/false);
 }
 

@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""One Markdown table from the records of experiments/attention-core/learn.
+
+    learning_table.py results/runs/attention-learning > results/tables/attention-learning.md
+
+A pass over the 64 examples is four steps, and so is a line of the log: its loss is the mean over all of them. The entropy
+of their labels is what the best constant answer reaches; a name has learned when its last loss is at least 5% below.
+"""
+
+import json
+import math
+import pathlib
+import sys
+
+REPORTED_ONLY = {"none", "mrs-none"}  # no token sees another: nothing is claimed of it
+
+
+def table_of(folder):
+    data = json.loads((folder / "data.json").read_text())
+    counts = data["splits"]["train"]["labels"]
+    entropy = -sum(count / sum(counts) * math.log(count / sum(counts)) for count in counts if count)
+    rows, failed, commits, steps = [], [], set(), set()
+    for path in sorted(folder.glob("listops/*/*/0/record.json")):
+        record = json.loads(path.read_text())
+        lines = [json.loads(line) for line in (path.parent / "log.jsonl").read_text().splitlines()]
+        losses = [line["loss"] for line in lines if line["event"] == "train"]
+        learned = losses[-1] <= 0.95 * entropy
+        name = record["model"]
+        if not learned and name not in REPORTED_ONLY:
+            failed.append(name)
+        commits.add(record["software"]["commit"][:12] + (", modified" if record["software"]["dirty"] else ""))
+        steps.add(record["steps"]["done"])
+        verdict = "reported only" if name in REPORTED_ONLY else "yes" if learned else "no"
+        rows.append(
+            f"| `{name}` | {losses[0]:.3f} | {losses[-1]:.3f} | {verdict} | {record['examples_per_s']:.1f} | "
+            f"{record['peak_device_bytes'] / 1e6:.0f} | {record['flops']['training_per_example'] / 1e6:.1f} | "
+            f"{record['parameters']:,} |"
+        )
+    if not rows:
+        sys.exit(f"no records under {folder}")
+    print("# Every attention trained on 64 ListOps examples\n")
+    print(
+        f"Made by `experiments/attention-core/learn`: lengths 512 to 600 in batches of 16 padded to 1,024, dropout off, AdamW "
+        f"at a constant 1e-3, {', '.join(map(str, sorted(steps)))} steps for all. A loss is the mean over one pass of the 64 "
+        f"examples. Entropy of their labels: {entropy:.3f}; learned means at most {0.95 * entropy:.3f}. Speed is the median "
+        f"of a machine shared with other work, memory what tensors took at most. Code: {'; '.join(sorted(commits))}.\n"
+    )
+    print("| model | first loss | last loss | learned | examples/s | peak MB | MFLOP per example and step | parameters |")
+    print("| --- | ---: | ---: | --- | ---: | ---: | ---: | ---: |")
+    print("\n".join(rows))
+    if failed:
+        print(f"\nNot learned at this budget: {', '.join(failed)}.")
+
+
+table_of(pathlib.Path(sys.argv[1]))

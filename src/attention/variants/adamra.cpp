@@ -1,0 +1,361 @@
+// AdaMRA: "Adaptive Multi-Resolution Attention with Linear Complexity", equations 1 and 6 to 9. Heads are resolutions:
+// head h attends to segments of l_h tokens, and a router sends every token to one head.
+//   Q, K, V = X W^Q, X W^K, X W^V                       K~^h, V~^h: segments of l_h tokens, compressed
+//   P_i = softmax(Q_i W),   h(i) = argmax_h P_ih        lowest index of equal ones; no bias
+//   q = Q W^Q_hs,  k = K~^h W^K_hs,  v = V~^h W^V_hs    sub-heads s = 1 .. S of width d / S; no bias
+//   o_i = phi(q_i)^T sum_t phi(k_t) v_t^T / (phi(q_i)^T sum_t phi(k_t) + eps)   phi = relu, over segments with tokens
+//   Y_i = (o_i of all sub-heads of h(i), side by side) W^O
+// argmax passes no gradient to W: by default o_i is times P / stop(P), which is 1, so the values are those of the paper
+// and the router learns. With one set of sub-head maps (proj = shared) they are slices of Q, K~ and V~.
+// All heads work on all tokens, with features that are zero outside the head of the token: sizes never depend on
+// where the router sends them, and one product sums over the heads.
+#include <ATen/autocast_mode.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "attention/descriptor.h"
+#include "attention/multi_head.h"
+#include "attention/shared/kernel_sums.h"
+#include "tensor/probe.h"
+
+namespace xformer::attention::variants::adamra {
+
+constexpr double kEpsilon = 1e-6;  // of the denominator
+constexpr double kLowest = -1e30;  // score of what is not there
+constexpr int kRounds = 3;         // of k-means
+
+struct Options {
+  std::vector<int64_t> rates = {2, 8, 32};
+  int64_t sub_heads = 2;
+  std::string kernel = "relu";
+  std::string router_gradient = "straight-through";
+  std::string proj = "per-head";
+  std::string compress = "mean";
+};
+
+class AdaMraMixer : public SequenceMixer {
+ public:
+  AdaMraMixer(const Options& options, bool random, const BuildContext& context)
+      : options_(options),
+        random_(random),
+        model_dim_(context.model_dim),
+        dim_(context.heads * context.head_dim),
+        heads_(static_cast<int64_t>(options.rates.size())),
+        sub_dim_(dim_ / options.sub_heads) {
+    XF_CHECK(dim_ % options.sub_heads == 0, UserError,
+             "attention.sub_heads: expected a number that divides the width {}, got {}", dim_, options.sub_heads);
+    const auto linear = [&](const char* name, int64_t in, int64_t out, bool bias) {
+      return register_module(name,
+                             std::make_shared<Linear>(in, out, bias, context.init_scheme, context.init.child(name)));
+    };
+    query_ = linear("query", model_dim_, dim_, context.bias);
+    key_ = linear("key", model_dim_, dim_, context.bias);
+    value_ = linear("value", model_dim_, dim_, context.bias);
+    out_ = linear("out", dim_, model_dim_, context.bias);
+    if (options.proj == "per-head") {
+      const double d = static_cast<double>(dim_);
+      const double bound = context.init_scheme == "glra" ? std::sqrt(3 / d) : 1 / std::sqrt(d);
+      const auto maps = [&](const char* name) {
+        return register_parameter(name, context.init.uniform(name, {heads_, dim_, dim_}, -bound, bound));
+      };
+      head_query_ = maps("head_query");
+      head_key_ = maps("head_key");
+      head_value_ = maps("head_value");
+    }
+    if (options.compress == "projection" || options.compress == "convolution") {
+      // Both start as the mean.
+      std::vector<at::Tensor> filters;
+      for (const int64_t rate : options.rates)
+        filters.push_back(
+            at::full({2, rate, options.compress == "projection" ? 1 : dim_}, 1.0 / static_cast<double>(rate)));
+      filters_ = register_parameter("filters", at::cat(filters, 1));
+    }
+    if (options.kernel == "softmax") dropout_ = context.make_dropout();
+    if (!random) {
+      router_ = linear("router", dim_, heads_, false);
+      return;
+    }
+    // A key that also survives as a float: buffers take the type of their module.
+    const auto key = static_cast<double>(context.init.stream("routes").next_below(uint64_t{1} << 24));
+    fixed_routes_ = register_buffer("fixed_routes", at::tensor({key, 0.0, 0.0}, at::kDouble));
+    for (int64_t h = 0; h + 1 < heads_; ++h)
+      draws_.emplace_back(1 - 1 / static_cast<double>(heads_ - h), context.dropout_stream);
+  }
+
+  at::Tensor forward(const at::Tensor& x, const SequenceMask& mask, Carry&) override {
+    at::Tensor q = query_->forward(x), k = key_->forward(x), v = value_->forward(x);  // [b,n,d]
+    at::Tensor mixed;
+    {
+      // In float32 at least, also under autocast (attention-core 0.7).
+      const auto device = x.device().type();
+      const bool autocast = at::autocast::is_autocast_enabled(device);
+      const at::ScalarType type = q.scalar_type();
+      const bool low = type == at::kBFloat16 || type == at::kHalf;
+      at::autocast::set_autocast_enabled(device, false);
+      if (low) q = q.to(at::kFloat), k = k.to(at::kFloat), v = v.to(at::kFloat);
+      probe("q", q), probe("k", k), probe("v", v);
+      mixed = mix(q, k, v, mask);
+      // Padded queries are routed nowhere.
+      if (!mask.all_valid()) mixed = mixed.masked_fill(mask.key_valid.logical_not().unsqueeze(-1), 0);
+      at::autocast::set_autocast_enabled(device, autocast);
+    }
+    probe("mixed", mixed);
+    return out_->forward(mixed);
+  }
+
+  // The pattern's least sends every token to its own head only.
+  [[nodiscard]] Cost cost(int64_t batch, int64_t length) const override {
+    const double b = static_cast<double>(batch), n = static_cast<double>(length), d = static_cast<double>(dim_);
+    const double h = static_cast<double>(heads_), width = static_cast<double>(sub_dim_);
+    double segments = 0, fewest = n;
+    for (const int64_t rate : options_.rates) {
+      const auto own = static_cast<double>(pooled_len(length, rate));
+      segments += own;
+      fewest = std::min(fewest, own);
+    }
+    double flops = 8 * b * n * static_cast<double>(model_dim_) * d, pattern = 0, kept = 3 * b * n * d * h;
+    if (!random_) flops += 2 * b * n * d * h;
+    if (options_.compress == "kmeans") flops += 2 * b * n * segments * d * (2 * kRounds + 1);
+    if (options_.proj == "per-head") flops += 4 * b * segments * d * d;
+    pattern = flops;
+    if (options_.proj == "per-head") flops += 2 * b * n * d * d * h, pattern += 2 * b * n * d * d;
+    if (options_.kernel == "softmax") {
+      flops += 4 * b * n * segments * d, pattern += 4 * b * n * fewest * d;
+      kept += 2 * b * static_cast<double>(options_.sub_heads) * n * segments;
+    } else {
+      const double table = 2 * b * d * (width + 1);
+      flops += table * (segments + n * h), pattern += table * (segments + n);
+    }
+    return {flops, pattern, kept};
+  }
+
+ private:
+  struct Routes {
+    at::Tensor chosen;  // [b or 1,n,H] bool, one of each row
+    at::Tensor gate;    // [b,n,1] factor of the token's output, or undefined
+  };
+
+  struct Segments {
+    at::Tensor keys, values;  // [b,S,m,d/S]
+    SequenceMask mask;
+  };
+
+  Routes route(const at::Tensor& q) {
+    if (random_) return {random_routes(q), {}};
+    const at::Tensor p = at::softmax(router_->forward(q), -1);  // [b,n,H]
+    const at::Tensor chosen = at::arange(heads_, q.options().dtype(at::kLong)) == p.detach().argmax(-1, true);
+    if (options_.router_gradient == "none") return {chosen, {}};
+    const at::Tensor gate = (p * chosen).sum(-1, /*keepdim=*/true);
+    return {chosen, options_.router_gradient == "gate" ? gate : gate / gate.detach()};
+  }
+
+  // A head drawn for each token, afresh in each training step; in evaluation one and the same for each position. What
+  // the heads before left over, head h takes with probability 1 / (H - h).
+  at::Tensor random_routes(const at::Tensor& q) {
+    const at::Tensor ones = at::ones({is_training() ? q.size(0) : 1, q.size(1)}, q.options().dtype(at::kFloat));
+    const at::Tensor fixed = fixed_routes_.to(at::kLong);
+    at::Tensor left = ones > 0;
+    std::vector<at::Tensor> taken;
+    for (const kernels::Dropout& draw : draws_) {
+      const at::Tensor wants =
+          (is_training() ? draw(ones, true) : kernels::dropout(ones, draw.p(), fixed, draw.site())) > 0;
+      taken.push_back(left.logical_and(wants));
+      left = left.logical_and(wants.logical_not());
+    }
+    taken.push_back(left);
+    return at::stack(taken, -1);
+  }
+
+  // [b,n,d] -> [b,S,n,d/S].
+  [[nodiscard]] at::Tensor split(const at::Tensor& x) const {
+    return x.unflatten(-1, {options_.sub_heads, sub_dim_}).transpose(1, 2);
+  }
+
+  // both [b,2,n,d]: keys and values -> [b,2,m,d] of head h, and which segments hold a token.
+  std::pair<at::Tensor, SequenceMask> compress(const at::Tensor& both, const SequenceMask& mask, int64_t h) const {
+    const int64_t rate = options_.rates[static_cast<size_t>(h)], n = both.size(2);
+    const SequenceMask pooled = mask.pooled(rate);
+    if (!filters_.defined()) {
+      const at::Tensor means = pool_tokens(both, mask, rate);
+      return options_.compress == "mean" ? std::pair{means, pooled} : cluster(both, means, mask, pooled);
+    }
+    const int64_t first = std::accumulate(options_.rates.begin(), options_.rates.begin() + h, int64_t{0});
+    const int64_t segments = pooled_len(n, rate);
+    const at::Tensor rows = mask.all_valid() ? both : both * mask.as_factor(both.scalar_type());
+    const at::Tensor grouped = at::constant_pad_nd(rows, {0, 0, 0, segments * rate - n}).unflatten(2, {segments, rate});
+    return {(grouped * filters_.narrow(1, first, rate).unsqueeze(1)).sum(3), pooled};
+  }
+
+  // k-means of the keys from the means of segments; values follow their keys. A cluster that lost its tokens stays
+  // where it is until the end, and then holds nothing.
+  static std::pair<at::Tensor, SequenceMask> cluster(const at::Tensor& both, const at::Tensor& means,
+                                                     const SequenceMask& mask, const SequenceMask& pooled) {
+    const at::Tensor rows = mask.all_valid() ? both : both * mask.as_factor(both.scalar_type());
+    const at::Tensor keys = rows.detach().select(1, 0),
+                     index = at::arange(means.size(2), keys.options().dtype(at::kLong));
+    at::Tensor centres = means.detach().select(1, 0), members, count;  // [b,m,d], [b,m,n], [b,m,1]
+    for (int round = 0; round < kRounds; ++round) {
+      if (round > 0) centres = at::where(count > 0, at::matmul(members, keys) / count.clamp_min(1), centres);
+      at::Tensor nearness = at::matmul(keys, centres.transpose(1, 2)) - centres.square().sum(-1).unsqueeze(1) / 2;
+      if (!pooled.all_valid()) nearness = nearness.masked_fill(pooled.key_valid.logical_not().unsqueeze(1), kLowest);
+      members = (nearness.argmax(-1, /*keepdim=*/true) == index).to(keys.scalar_type()).transpose(1, 2);
+      if (!mask.all_valid()) members = members * mask.key_valid.unsqueeze(1);
+      count = members.sum(-1, /*keepdim=*/true);
+    }
+    return {at::matmul(members.unsqueeze(1), rows) / count.clamp_min(1).unsqueeze(1), {count.squeeze(-1) > 0}};
+  }
+
+  Segments segments_of(const at::Tensor& both, const SequenceMask& mask, int64_t h) const {
+    const auto [short_both, short_mask] = compress(both, mask, h);
+    at::Tensor k = short_both.select(1, 0), v = short_both.select(1, 1);
+    if (head_key_.defined()) k = at::linear(k, head_key_[h]), v = at::linear(v, head_value_[h]);
+    return {split(k), split(v), short_mask};
+  }
+
+  at::Tensor mix(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask) {
+    const int64_t b = q.size(0), n = q.size(1);
+    const Routes routes = route(q);
+    if (probe_recorder != nullptr) {  // tokens of each sample that went to each head
+      const at::Tensor sent = routes.chosen.expand({b, n, heads_});
+      probe("routing", (mask.all_valid() ? sent : sent.logical_and(mask.key_valid.unsqueeze(-1))).sum(1));
+    }
+    at::Tensor queries;  // [b,n,S,H or 1,d/S]
+    if (head_query_.defined()) {
+      const at::Tensor maps =
+          head_query_.unflatten(1, {options_.sub_heads, sub_dim_}).transpose(0, 1).reshape({dim_ * heads_, dim_});
+      queries = at::linear(q, maps).view({b, n, options_.sub_heads, heads_, sub_dim_});
+    } else {
+      queries = q.view({b, n, options_.sub_heads, 1, sub_dim_});
+    }
+    const at::Tensor own = routes.chosen.view({-1, n, 1, heads_, 1}), both = at::stack({k, v}, 1);
+    std::vector<Segments> segments;
+    for (int64_t h = 0; h < heads_; ++h) segments.push_back(segments_of(both, mask, h));
+
+    at::Tensor mixed = options_.kernel == "softmax" ? softmax_mix(queries, own, segments)
+                                                    : kernel_mix(queries, own, segments);  // [b,S,n,d/S]
+    mixed = mixed.transpose(1, 2).reshape({b, n, dim_});
+    return routes.gate.defined() ? mixed * routes.gate : mixed;
+  }
+
+  at::Tensor kernel_mix(const at::Tensor& queries, const at::Tensor& own, const std::vector<Segments>& segments) const {
+    const auto phi = [&](const at::Tensor& x) { return options_.kernel == "relu" ? at::relu(x) : at::elu(x) + 1; };
+    std::vector<at::Tensor> tables;  // per head [b,S,d/S,d/S+1]
+    for (const Segments& part : segments)
+      tables.push_back(at::matmul(phi(part.keys).transpose(-1, -2), values_and_count(part.values, part.mask)));
+    const at::Tensor features = (phi(queries) * own).flatten(3).transpose(1, 2);  // [b,S,n,H d/S]
+    const at::Tensor sums = at::matmul(features, at::cat(tables, 2));             // [b,S,n,d/S+1]
+    const at::Tensor denominator = sums.narrow(-1, sub_dim_, 1) + kEpsilon;
+    probe("denominator", denominator);
+    return sums.narrow(-1, 0, sub_dim_) / denominator;
+  }
+
+  at::Tensor softmax_mix(const at::Tensor& queries, const at::Tensor& own,
+                         const std::vector<Segments>& segments) const {
+    std::vector<at::Tensor> keys, values, allowed;
+    for (size_t h = 0; h < segments.size(); ++h) {
+      const Segments& part = segments[h];
+      keys.push_back(part.keys);
+      values.push_back(part.values);
+      const at::Tensor mine = own.squeeze(2).select(2, static_cast<int64_t>(h));  // [b,n,1]
+      allowed.push_back(part.mask.all_valid() ? mine.expand({-1, -1, part.keys.size(2)})
+                                              : mine.logical_and(part.mask.key_valid.unsqueeze(1)));
+    }
+    const at::Tensor forbidden = at::cat(allowed, -1).logical_not().unsqueeze(1);  // [b,1,n,sum m]
+    const at::Tensor q = (queries * own).sum(3).transpose(1, 2) * (1 / std::sqrt(static_cast<double>(sub_dim_)));
+    const at::Tensor scores = at::matmul(q, at::cat(keys, 2).transpose(-1, -2)).masked_fill(forbidden, kLowest);
+    const at::Tensor weights = at::softmax(scores, -1).masked_fill(forbidden, 0);
+    probe("weights", weights);
+    return at::matmul(dropout_(weights, is_training()), at::cat(values, 2));
+  }
+
+  Options options_;
+  bool random_;
+  int64_t model_dim_, dim_, heads_, sub_dim_;
+  std::shared_ptr<Linear> query_, key_, value_, out_, router_;
+  at::Tensor head_query_, head_key_, head_value_;  // [H,d,d]; undefined when shared
+  at::Tensor filters_;                             // [2, sum l, 1 or d]; undefined for mean and kmeans
+  at::Tensor fixed_routes_;                        // [3]: a stream's state
+  std::vector<kernels::Dropout> draws_;            // H - 1
+  kernels::Dropout dropout_;
+};
+
+const Schema<Options>& schema() {
+  static const Schema<Options> kSchema =
+      Schema<Options>()
+          .add(&Options::rates, "rates", "tokens per segment, for each resolution (1/c)", each_at_least(1))
+          .add(&Options::sub_heads, "sub_heads", "heads within a resolution (S)", at_least(1))
+          .add(&Options::kernel, "kernel", "what weighs keys: features of queries and keys (phi), or softmax",
+               one_of({"relu", "elu", "softmax"}))
+          .add(&Options::router_gradient, "router_gradient",
+               "how the router learns: straight-through (outputs times P / stop(P)), gate (times P), none",
+               one_of({"straight-through", "gate", "none"}))
+          .add(&Options::proj, "proj",
+               "maps of the sub-heads: per-head (for each resolution), shared (none of their own)",
+               one_of({"per-head", "shared"}))
+          .add(&Options::compress, "compress",
+               "how a segment becomes one token: mean, projection (learned weights of its places), convolution (and of "
+               "its channels), kmeans (clusters in place of segments; time n^2)",
+               one_of({"mean", "projection", "convolution", "kmeans"}));
+  return kSchema;
+}
+
+// The name without the options that it decides.
+Descriptor ablation(Descriptor base, const std::string& name, const std::string& title, const std::string& summary,
+                    const std::string& decided) {
+  base.name = name;
+  base.title = title;
+  base.summary = summary;
+  std::erase_if(base.options, [&](const OptionInfo& option) { return option.name == decided; });
+  return base;
+}
+
+std::vector<Descriptor> describe() {
+  Descriptor base;
+  base.name = "adamra";
+  base.title = "AdaMRA";
+  base.paper = "Adaptive Multi-Resolution Attention with Linear Complexity, 2021";
+  base.method_class = "M";
+  base.summary =
+      "A router sends each token to one of several resolutions, whose keys and values are means of segments.";
+  base.complexity = Complexity::kLinear;
+  base.traits = {.appended_padding_exact = true};
+  base.options = schema().options();
+  base.tensors = projection_meanings();
+  const std::vector<TensorMeaning> maps{
+      {"head_query",
+       "W^Q of the sub-heads of each resolution: q = Q W^T [H, d, d]; sub-head s has rows s d/S to (s+1) d/S"},
+      {"head_key", "W^K of the sub-heads: k = K~ W^T [H, d, d]"},
+      {"head_value", "W^V of the sub-heads: v = V~ W^T [H, d, d]"},
+      {"filters",
+       "weights of a segment's places, for keys and for values; resolutions one behind the other [2, sum l, 1 or d]"}};
+  base.tensors.insert(base.tensors.end(), maps.begin(), maps.end());
+  const auto build = [](const std::string& kernel, bool random) {
+    return [=](const Json& json, const BuildContext& context) {
+      Options options = schema().read(json);
+      if (!kernel.empty()) options.kernel = kernel;
+      return std::make_shared<AdaMraMixer>(options, random, context);
+    };
+  };
+
+  Descriptor routed = base;
+  routed.tensors.push_back({"router.weight", "W of P = softmax(Q W^T) [H, d]"});
+  routed.build_mixer = build("", false);
+
+  Descriptor elu = ablation(routed, "adamra-elu", "AdaMRA, elu kernel", "AdaMRA with elu + 1 for relu.", "kernel");
+  elu.build_mixer = build("elu", false);
+
+  Descriptor softmax = ablation(routed, "adamra-softmax", "AdaMRA, softmax",
+                                "AdaMRA with softmax over the segments of a token's resolution.", "kernel");
+  softmax.complexity = Complexity::kQuadratic;
+  softmax.build_mixer = build("softmax", false);
+
+  Descriptor random = ablation(base, "adamra-rand", "AdaMRA, random routing",
+                               "AdaMRA whose tokens go to resolutions drawn at random.", "router_gradient");
+  random.traits.stochastic = true;
+  random.tensors.push_back({"fixed_routes", "key of the draws that route tokens in evaluation, and two zeros [3]"});
+  random.build_mixer = build("", true);
+  return {routed, random, softmax, elu};
+}
+
+}  // namespace xformer::attention::variants::adamra

@@ -1,0 +1,249 @@
+// BigBird: Zaheer, Guruganesh, Dubey, Ainslie, Alberti, Ontanon, Pham, Ravula, Wang, Yang, Ahmed, "Big Bird:
+// Transformers for Longer Sequences", NeurIPS 2020, section 2 and appendix D: softmax attention (equation 1) over a
+// graph of blocks of b tokens. Global tokens see and are seen by all; of the other blocks, counted 0 to t - 1, block x
+// sees
+//   x - 1, x, x + 1 and R_x: r of the blocks not named so far, drawn evenly per layer and head and kept.
+// `bigbird-itc`: the first and the last block are global. `bigbird-etc`: g tokens of their own are, put in front by the
+// model; tokens pinned there (CLS) count among them.
+// Edge: clip (block 0 has no left neighbour), as in the authors' code; wrap (its left neighbour is block t - 1), as
+// pictured in "Effective transformers", where only the first block is global.
+// Fewer than 3 + r blocks that are not global have no such graph: then it is softmax over everything, as backend()
+// says.
+#include <algorithm>
+#include <cmath>
+
+#include "attention/descriptor.h"
+#include "attention/shared/global_window.h"
+#include "attention/shared/windows.h"
+#include "tensor/probe.h"
+
+namespace xformer::attention::variants::bigbird {
+
+struct ItcOptions {
+  int64_t block = 32, random_blocks = 2;
+  std::string edge = "clip";
+};
+
+struct EtcOptions {
+  int64_t block = 32, random_blocks = 0, global_tokens = 64;
+  std::string edge = "clip";
+};
+
+// What of n tokens is global, and the blocks of the others.
+struct Layout {
+  int64_t front = 0, back = 0;     // global tokens at both ends
+  int64_t middle = 0, blocks = 0;  // the tokens between, and their blocks, the last one ragged
+  [[nodiscard]] int64_t global() const { return front + back; }
+};
+
+// For each head and each of `blocks` blocks an order of all blocks: [h, t, t]. The first r of those that are not yet
+// linked are its random ones, however many blocks there are.
+at::Tensor draw_ranks(Stream numbers, int64_t heads, int64_t blocks) {
+  at::Tensor ranks = at::empty({heads, blocks, blocks}, at::kInt);
+  int32_t* row = ranks.data_ptr<int32_t>();
+  for (int64_t i = 0; i < heads * blocks; ++i, row += blocks)
+    for (int64_t y = 0; y < blocks; ++y) {  // Fisher and Yates, inside out
+      const auto other = static_cast<int64_t>(numbers.next_below(static_cast<uint64_t>(y) + 1));
+      row[y] = row[other];
+      row[other] = static_cast<int32_t>(y);
+    }
+  return ranks;
+}
+
+class BigBirdCore : public AttentionCore {
+ public:
+  // global_tokens -1: blocks are global.
+  BigBirdCore(int64_t block, int64_t random_blocks, int64_t global_tokens, bool wrap, const BuildContext& context)
+      : block_(block),
+        random_(random_blocks),
+        global_tokens_(global_tokens < 0 ? -1 : std::max(global_tokens, context.pinned_tokens)),
+        wrap_(wrap),
+        max_len_(context.max_len),
+        dropout_(context.make_dropout()),
+        global_dropout_(context.make_dropout()) {
+    XF_ASSERT(max_len_ > 0, "bigbird needs the longest length when it is built");
+    const Layout longest = layout(max_len_);
+    if (random_ > 0 && has_graph(longest))
+      ranks_ = register_buffer("ranks", draw_ranks(context.init.stream("ranks"), context.heads, longest.blocks));
+  }
+
+  at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
+                     Carry&) override {
+    const int64_t n = q.size(2);
+    XF_ASSERT(!mask.causal && k.size(2) == n, "bigbird attends within one bidirectional sequence");
+    XF_CHECK(random_ == 0 || n <= max_len_, UserError, "bigbird was built for at most {} tokens, got {}", max_len_, n);
+    const Layout parts = layout(n);
+    whole_ = !has_graph(parts);
+    if (whole_) return full_attention(q, k, v, mask, dropout_);
+
+    const auto middle = [&](const at::Tensor& x) { return x.narrow(2, parts.front, parts.middle); };
+    const auto global = [&](const at::Tensor& x) {  // [b,h,f,d]
+      const at::Tensor front = x.narrow(2, 0, parts.front);
+      return parts.back == 0 ? front : at::cat({front, x.narrow(2, n - parts.back, parts.back)}, 2);
+    };
+    const at::Tensor valid = mask.all_valid() ? at::ones({1, n}, q.options().dtype(at::kBool)) : mask.key_valid;
+    const at::Tensor middle_valid = mask.all_valid() ? at::Tensor() : valid.narrow(1, parts.front, parts.middle);
+    const ExtraKeys extra =
+        extra_keys(parts, at::cat({k, v}, -1), valid.unsqueeze(1).unsqueeze(-1), middle, global, k.size(-1));
+    const at::Tensor local =
+        window_attention(middle(q), middle(k), middle(v), middle_valid, windows(parts), dropout_, is_training(), extra);
+    if (parts.global() == 0) return local;
+    const ProbeScope scope("global");
+    const at::Tensor rows = full_attention(global(q), k, v, mask, global_dropout_);
+    return at::cat({rows.narrow(2, 0, parts.front), local, rows.narrow(2, parts.front, parts.back)}, 2);
+  }
+
+  [[nodiscard]] Cost cost(const Shape& shape) const override {
+    const double z = static_cast<double>(shape.batch * shape.heads), n = static_cast<double>(shape.query_len);
+    const double flops = 4 * z * static_cast<double>(shape.head_dim);
+    const Layout parts = layout(shape.query_len);
+    if (!has_graph(parts)) return {flops * n * n, flops * n * n, 2 * z * n * n};
+    const auto g = static_cast<double>(parts.global());
+    const Windows window = windows(parts);
+    const double executed =
+        g * n + window.executed_pairs() +
+        static_cast<double>(parts.blocks * block_) * (g + static_cast<double>(extra_blocks() * block_));
+    // A ragged block among the random and wrapped ones counts whole.
+    const double pattern = g * n + window.pattern_pairs() +
+                           static_cast<double>(parts.middle) * (g + static_cast<double>(extra_blocks() * block_));
+    return {flops * executed, flops * pattern, 2 * z * executed};
+  }
+
+  [[nodiscard]] std::string backend() const override { return whole_ ? "explicit, softmax over all" : "explicit"; }
+
+ private:
+  [[nodiscard]] Layout layout(int64_t n) const {
+    Layout result;
+    if (global_tokens_ >= 0) {
+      result.front = std::min(global_tokens_, n);
+    } else {
+      result.front = std::min(block_, n);
+      const int64_t rest = n - result.front;
+      if (!wrap_ && rest > 0) result.back = (rest - 1) % block_ + 1;
+    }
+    result.middle = n - result.global();
+    result.blocks = (result.middle + block_ - 1) / block_;
+    return result;
+  }
+
+  [[nodiscard]] bool has_graph(const Layout& parts) const { return parts.blocks >= 3 + random_; }
+  // Blocks that come as extra keys: random ones, and both neighbours where they wrap.
+  [[nodiscard]] int64_t extra_blocks() const { return random_ + (wrap_ ? 2 : 0); }
+  [[nodiscard]] Windows windows(const Layout& parts) const {
+    return wrap_ ? Windows::own_block(parts.middle, block_, false)
+                 : Windows::neighbour_blocks(parts.middle, block_, false);
+  }
+
+  at::Tensor full_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
+                            const kernels::Dropout& dropout) const {
+    const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
+    const at::Tensor weights = masked_softmax(at::matmul(q * scale, k.transpose(-1, -2)), mask);
+    probe("weights", weights);
+    return at::matmul(dropout(weights, is_training()), v);
+  }
+
+  // Keys and values [b,h,n,2d] and validity [b or 1,1,n,1] of what a block sees beside its neighbours: the global
+  // tokens, then, for each block, blocks from elsewhere.
+  [[nodiscard]] ExtraKeys extra_keys(const Layout& parts, const at::Tensor& kv, const at::Tensor& valid,
+                                     const std::function<at::Tensor(const at::Tensor&)>& middle,
+                                     const std::function<at::Tensor(const at::Tensor&)>& global, int64_t d) const {
+    const auto result = [&](const at::Tensor& both, const at::Tensor& allowed) {
+      return ExtraKeys{both.narrow(-1, 0, d), both.narrow(-1, d, both.size(-1) - d), allowed};
+    };
+    if (extra_blocks() == 0) return result(global(kv), global(valid).transpose(-1, -2).unsqueeze(2).unsqueeze(2));
+    const int64_t heads = kv.size(1), t = parts.blocks, missing = t * block_ - parts.middle;
+    at::Tensor chosen;  // [h t r], counting through all heads
+    if (random_ > 0) {
+      const auto numbers = kv.options().dtype(at::kLong);
+      const at::Tensor index = at::arange(t, numbers), distance = (index - index.unsqueeze(1)).abs();
+      const at::Tensor linked = wrap_ ? distance.le(1).logical_or(distance.ge(t - 1)) : distance.le(1);  // [t,t]
+      const at::Tensor ranks = ranks_.narrow(1, 0, t).narrow(2, 0, t).masked_fill(linked, -1);
+      chosen = std::get<1>(ranks.topk(random_, -1)) + at::arange(heads, numbers).view({heads, 1, 1}) * t;
+      chosen = chosen.flatten();
+    }
+    // [b,h,n,c] -> [b,h,1,t,g,c]
+    const auto gathered = [&](const at::Tensor& x) {
+      const int64_t batch = x.size(0), width = x.size(-1);
+      const at::Tensor blocks = at::constant_pad_nd(middle(x), {0, 0, 0, missing}).unflatten(2, {t, block_});
+      std::vector<at::Tensor> pieces;
+      if (parts.global() > 0) pieces.push_back(global(x).unsqueeze(2).expand({-1, -1, t, -1, -1}));
+      if (wrap_) pieces.insert(pieces.end(), {blocks.roll(1, 2), blocks.roll(-1, 2)});
+      if (random_ > 0)
+        pieces.push_back(blocks.reshape({batch, heads * t, block_ * width})
+                             .index_select(1, chosen)
+                             .view({batch, heads, t, random_ * block_, width}));
+      return at::cat(pieces, 3).unsqueeze(2);
+    };
+    return result(gathered(kv), gathered(valid.expand({-1, heads, -1, -1})).transpose(-1, -2));
+  }
+
+  int64_t block_, random_, global_tokens_;
+  bool wrap_;
+  int64_t max_len_;
+  kernels::Dropout dropout_, global_dropout_;
+  at::Tensor ranks_;  // [h, T, T]
+  bool whole_ = false;
+};
+
+template <class Options>
+Schema<Options> common_schema() {
+  return Schema<Options>()
+      .add(&Options::block, "block", "tokens per block (b)", at_least(1))
+      .add(&Options::random_blocks, "random_blocks", "random blocks that each block sees (r)", at_least(0))
+      .add(&Options::edge, "edge",
+           "neighbours of the first and the last block: clip (those that exist), wrap (each other, and only the first "
+           "block is global)",
+           one_of({"clip", "wrap"}));
+}
+
+const Schema<ItcOptions>& itc_schema() {
+  static const Schema<ItcOptions> kSchema = common_schema<ItcOptions>();
+  return kSchema;
+}
+
+const Schema<EtcOptions>& etc_schema() {
+  static const Schema<EtcOptions> kSchema =
+      common_schema<EtcOptions>().add(&EtcOptions::global_tokens, "global_tokens", kGlobalTokensHelp, at_least(0));
+  return kSchema;
+}
+
+std::vector<Descriptor> describe() {
+  Descriptor itc;
+  itc.name = "bigbird-itc";
+  itc.aliases = {"bigbird"};
+  itc.title = "BigBird, internal global blocks";
+  itc.paper =
+      "Zaheer, Guruganesh, Dubey, Ainslie, Alberti, Ontanon, Pham, Ravula, Wang, Yang, Ahmed: Big Bird: Transformers "
+      "for "
+      "Longer Sequences, 2020";
+  itc.method_class = "FP";
+  itc.summary =
+      "Each block of tokens sees its neighbours, a few random blocks and the first and last block, which see all.";
+  itc.complexity = Complexity::kLinear;
+  itc.traits = {.fixed_length = true};
+  itc.options = itc_schema().options();
+  itc.tensors = {{"ranks",
+                  "for each head and block, an order of all blocks: the highest unlinked ones are its random "
+                  "blocks [h, T, T]"}};
+  itc.dense_limit = Json{{"block", 1 << 30}};
+  itc.build_core = [](const Json& json, const BuildContext& context) {
+    const ItcOptions options = itc_schema().read(json);
+    return std::make_shared<BigBirdCore>(options.block, options.random_blocks, -1, options.edge == "wrap", context);
+  };
+
+  Descriptor etc = itc;
+  etc.name = "bigbird-etc";
+  etc.aliases.clear();
+  etc.title = "BigBird, external global tokens";
+  etc.summary = "Each block of tokens sees its neighbours, a few random blocks and tokens put in front, which see all.";
+  etc.options = etc_schema().options();
+  etc.prefix_tokens = [](const Json& options) { return etc_schema().read(options).global_tokens; };
+  etc.build_core = [](const Json& json, const BuildContext& context) {
+    const EtcOptions options = etc_schema().read(json);
+    return std::make_shared<BigBirdCore>(options.block, options.random_blocks, options.global_tokens,
+                                         options.edge == "wrap", context);
+  };
+  return {itc, etc};
+}
+
+}  // namespace xformer::attention::variants::bigbird

@@ -1,0 +1,44 @@
+// No attention: o_i = v_i. The sanity floor of the mlpen code (attention-core 3.19): what it reaches, and the time it
+// takes, belong to the rest of the model.
+#include "attention/descriptor.h"
+
+namespace xformer::attention::variants::none {
+
+struct Options {};
+
+class NoneCore : public AttentionCore {
+ public:
+  at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
+                     Carry&) override {
+    // Empty slices give q and k a gradient of zero, so that a training step holds the whole frame around a core.
+    const at::Tensor out = at::cat({v, q.narrow(2, 0, 0), k.narrow(2, 0, 0)}, 2);
+    return mask.all_valid() ? out : out.masked_fill(mask.key_valid.logical_not().unsqueeze(1).unsqueeze(-1), 0);
+  }
+
+  [[nodiscard]] Cost cost(const Shape& shape) const override {
+    return {0, 0, static_cast<double>(shape.batch * shape.heads * shape.query_len * shape.head_dim)};
+  }
+};
+
+const Schema<Options>& schema() {
+  static const Schema<Options> kSchema;
+  return kSchema;
+}
+
+std::vector<Descriptor> describe() {
+  Descriptor result;
+  result.name = "none";
+  result.title = "No attention";
+  result.paper =
+      "Xiong, Zeng, Chakraborty, Tan, Fung, Li, Singh: Nystromformer: A Nystrom-Based Algorithm for Approximating "
+      "Self-Attention, 2021 (its Long Range Arena code)";
+  result.method_class = "FP";
+  result.summary = "Every token keeps its own value: the floor that any attention has to beat.";
+  result.complexity = Complexity::kLinear;
+  result.traits = {.causal_ok = true, .appended_padding_exact = true};
+  result.options = schema().options();
+  result.build_core = [](const Json&, const BuildContext&) { return std::make_shared<NoneCore>(); };
+  return {result};
+}
+
+}  // namespace xformer::attention::variants::none

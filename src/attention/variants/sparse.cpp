@@ -1,0 +1,341 @@
+// Sparse Transformer: Child, Gray, Radford, Sutskever, "Generating Long Sequences with Sparse Transformers", 2019,
+// section 4.3, with stride l. Row i sees, in one softmax,
+//   sparse-fixed    {j: floor(j / l) = floor(i / l)} and the summary {j: j mod l >= l - c}
+//   sparse-strided  {j: |i - j| < l} and {j: (i - j) mod l = 0}
+// and, if causal, of these only j <= i. Both sets are merged in every head; with head_split the first half of the heads
+// (rounded up) takes the first set and the others the second. The window is l wide as in the public codes, not l + 1.
+// Tokens pinned in front (CLS) stand outside the pattern: they see and are seen by all (if causal, by later ones), as
+// in the Long Range Arena's code, which summary_first follows too: it adds the first column of each block to the
+// summary. A row without any key, as causal rows before the first summary of a split head, gives zero.
+#include <algorithm>
+#include <cmath>
+
+#include "attention/descriptor.h"
+#include "attention/shared/windows.h"
+#include "tensor/probe.h"
+
+namespace xformer::attention::variants::sparse {
+
+struct StridedOptions {
+  int64_t stride = 50;
+  bool head_split = false;
+};
+
+struct FixedOptions {
+  int64_t stride = 50, summary = 10;
+  bool summary_first = false, head_split = false;
+};
+
+// What both patterns share: pinned tokens, heads split or not, and the sum of costs. Below, m is the length without
+// pinned tokens, t its blocks of l tokens, p the pinned tokens.
+class SparseCore : public AttentionCore {
+ public:
+  SparseCore(int64_t stride, bool head_split, const BuildContext& context)
+      : stride_(stride),
+        causal_(context.causal),
+        dropout_(context.make_dropout()),
+        other_dropout_(context.make_dropout()),
+        pinned_dropout_(context.make_dropout()),
+        head_split_(head_split),
+        pinned_(context.pinned_tokens) {
+    XF_CHECK(!head_split || context.heads > 1, UserError,
+             "attention.head_split: one set of keys for some heads and one for the others needs two heads, got {}",
+             context.heads);
+  }
+
+  at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
+                     Carry&) override {
+    const int64_t n = q.size(2), p = std::min(pinned_, n);
+    XF_ASSERT(mask.causal == causal_ && k.size(2) == n, "sparse attends within one sequence, causal {}", causal_);
+    const at::Tensor pinned_rows = p > 0 ? pinned(p, q, k, v, mask) : at::Tensor();
+    if (p == n) return pinned_rows;
+    Input in;
+    in.valid = mask.all_valid() ? at::Tensor() : mask.key_valid.narrow(1, p, n - p);
+    if (p > 0) {
+      in.pinned = {k.narrow(2, 0, p), v.narrow(2, 0, p), {}};
+      if (!mask.all_valid()) in.pinned.allowed = mask.key_valid.narrow(1, 0, p).view({-1, 1, 1, 1, 1, p});
+    }
+    const int64_t heads = q.size(1), first = head_split_ ? (heads + 1) / 2 : heads;
+    const auto half = [&](int64_t from, int64_t count) {
+      Input part = in;
+      const auto take = [&](const at::Tensor& x) { return x.narrow(1, from, count); };
+      part.q = take(q).narrow(2, p, n - p), part.k = take(k).narrow(2, p, n - p), part.v = take(v).narrow(2, p, n - p);
+      if (p > 0) part.pinned.k = take(part.pinned.k), part.pinned.v = take(part.pinned.v);
+      return part;
+    };
+    at::Tensor result;
+    if (head_split_) {
+      at::Tensor near, far;
+      {
+        const ProbeScope scope("near");
+        near = attend(half(0, first), true, false);
+      }
+      {
+        const ProbeScope scope("far");
+        far = attend(half(first, heads - first), false, true);
+      }
+      result = at::cat({near, far}, 1);
+    } else {
+      result = attend(half(0, heads), true, true);
+    }
+    return p > 0 ? at::cat({pinned_rows, result}, 2) : result;
+  }
+
+  [[nodiscard]] Cost cost(const Shape& shape) const override {
+    const int64_t n = shape.query_len, p = std::min(pinned_, n), m = n - p, heads = shape.heads;
+    Pairs sum;  // over heads
+    const double rows = static_cast<double>(p) * static_cast<double>(causal_ ? p : n);
+    const double rows_pattern = causal_ ? static_cast<double>(p * (p + 1) / 2) : rows;
+    const auto add = [&](int64_t count, bool near, bool far) {
+      const Pairs pairs = m > 0 ? this->pairs(m, p, near, far) : Pairs{};
+      sum.executed += static_cast<double>(count) * (pairs.executed + rows);
+      sum.pattern += static_cast<double>(count) * (pairs.pattern + static_cast<double>(m * p) + rows_pattern);
+    };
+    if (head_split_) add((heads + 1) / 2, true, false), add(heads / 2, false, true);
+    else add(heads, true, true);
+    const double each = static_cast<double>(shape.batch), flops = 4 * each * static_cast<double>(shape.head_dim);
+    return {flops * sum.executed, flops * sum.pattern, 2 * each * sum.executed};
+  }
+
+ protected:
+  struct Input {
+    at::Tensor q, k, v, valid;  // [b,h,m,d], [b,m] or undefined
+    ExtraKeys pinned;
+  };
+  struct Pairs {
+    double executed = 0, pattern = 0;
+  };
+  // Rows over the first set of keys, the second or both, and over the pinned keys.
+  [[nodiscard]] virtual at::Tensor attend(const Input& in, bool near, bool far) const = 0;
+  // Pairs of one head; in `pattern` without the pinned ones.
+  [[nodiscard]] virtual Pairs pairs(int64_t m, int64_t p, bool near, bool far) const = 0;
+
+  [[nodiscard]] int64_t blocks(int64_t m) const { return (m + stride_ - 1) / stride_; }
+
+  // softmax over allowed keys only, with the log of each row's sum.
+  struct Weights {
+    at::Tensor weights, log_sum;
+  };
+  static Weights softmax_over(const at::Tensor& scores, const at::Tensor& allowed) {
+    const at::Tensor forbidden = allowed.logical_not();
+    const at::Tensor filled = scores.masked_fill(forbidden, scores.scalar_type() == at::kDouble ? -1e300 : -1e30);
+    return {at::softmax(filled, -1).masked_fill(forbidden, 0), at::logsumexp(filled, -1, /*keepdim=*/true)};
+  }
+
+  int64_t stride_;
+  bool causal_;
+  kernels::Dropout dropout_, other_dropout_, pinned_dropout_;
+
+ private:
+  // The first p rows see all keys; if causal, those up to themselves.
+  [[nodiscard]] at::Tensor pinned(int64_t p, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                  const SequenceMask& mask) const {
+    const int64_t keys = causal_ ? p : k.size(2);
+    const SequenceMask seen{mask.all_valid() ? at::Tensor() : mask.key_valid.narrow(1, 0, keys), causal_};
+    const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
+    const at::Tensor weights =
+        masked_softmax(at::matmul(q.narrow(2, 0, p) * scale, k.narrow(2, 0, keys).transpose(-1, -2)), seen);
+    return at::matmul(pinned_dropout_(weights, is_training()), v.narrow(2, 0, keys));
+  }
+
+  bool head_split_;
+  int64_t pinned_;
+};
+
+class StridedCore : public SparseCore {
+ public:
+  StridedCore(const StridedOptions& options, const BuildContext& context)
+      : SparseCore(options.stride, options.head_split, context) {}
+
+ private:
+  [[nodiscard]] Windows window(int64_t m) const { return Windows::sliding(m, stride_ - 1, causal_ ? 0 : stride_ - 1); }
+  [[nodiscard]] Windows residues(int64_t m) const { return Windows::own_block(m, blocks(m), causal_, stride_); }
+
+  [[nodiscard]] at::Tensor attend(const Input& in, bool near, bool far) const override {
+    const int64_t m = in.q.size(2);
+    const Windows residues = this->residues(m);
+    if (!near) return window_attention(in.q, in.k, in.v, in.valid, residues, other_dropout_, is_training(), in.pinned);
+    if (!far || residues.block == 1)  // then a residue is the row itself
+      return window_attention(in.q, in.k, in.v, in.valid, window(m), dropout_, is_training(), in.pinned);
+    at::Tensor near_sum;
+    const at::Tensor near_out =
+        window_attention(in.q, in.k, in.v, in.valid, window(m), dropout_, is_training(), in.pinned, &near_sum);
+
+    // The window has the row's own token: the residue leaves it out.
+    const int64_t t = residues.block;
+    at::Tensor allowed = at::eye(t, in.q.options()).eq(0);
+    if (const at::Tensor known = residues.allowed(in.valid, in.q); known.defined())
+      allowed = allowed.logical_and(known);
+    const double scale = 1 / std::sqrt(static_cast<double>(in.q.size(-1)));
+    const at::Tensor scores =
+        at::matmul(residues.rows(in.q * scale), residues.rows(in.k).transpose(-1, -2));  // [b,h,l,1,t,t]
+    const Weights far_part = softmax_over(scores, allowed);
+    probe("residue_weights", far_part.weights);
+    const at::Tensor far_out =
+        residues.join(at::matmul(other_dropout_(far_part.weights, is_training()), residues.rows(in.v)));
+    // Two partial softmaxes become one by their shares exp(log_sum) of the whole.
+    const at::Tensor share = at::sigmoid(near_sum - residues.join(far_part.log_sum));
+    return far_out + share * (near_out - far_out);
+  }
+
+  [[nodiscard]] Pairs pairs(int64_t m, int64_t p, bool near, bool far) const override {
+    Pairs result;
+    const auto add = [&](const Windows& windows, bool with_pinned, int64_t less) {
+      result.executed += windows.executed_pairs();
+      if (with_pinned) result.executed += static_cast<double>(windows.dilation * windows.blocks * windows.block * p);
+      result.pattern += windows.pattern_pairs() - static_cast<double>(less);
+    };
+    if (near) add(window(m), true, 0);
+    if (far && (!near || blocks(m) > 1)) add(residues(m), !near, near ? m : 0);
+    return result;
+  }
+};
+
+class FixedCore : public SparseCore {
+ public:
+  FixedCore(const FixedOptions& options, const BuildContext& context)
+      : SparseCore(options.stride, options.head_split, context),
+        summary_(options.summary),
+        first_too_(options.summary_first && options.summary < options.stride) {
+    XF_CHECK(options.summary <= options.stride, UserError,
+             "attention.summary: expected at most attention.stride = {}, got {}", options.stride, options.summary);
+  }
+
+ private:
+  [[nodiscard]] int64_t columns() const { return summary_ + (first_too_ ? 1 : 0); }  // per block
+  [[nodiscard]] Windows own(int64_t m) const { return Windows::own_block(m, stride_, causal_); }
+
+  [[nodiscard]] at::Tensor attend(const Input& in, bool near, bool far) const override {
+    const int64_t m = in.q.size(2), t = blocks(m);
+    const bool training = is_training();
+    if (!far || (near && t == 1))
+      return window_attention(in.q, in.k, in.v, in.valid, own(m), dropout_, training, in.pinned);
+
+    // The summary columns of all blocks: [b,h,m,d] -> [b,h,t c,d].
+    const auto summary = [&](const at::Tensor& x) {
+      const at::Tensor blocks = at::constant_pad_nd(x, {0, 0, 0, t * stride_ - m}).unflatten(2, {t, stride_});
+      const at::Tensor last = blocks.narrow(3, stride_ - summary_, summary_);
+      return (first_too_ ? at::cat({blocks.narrow(3, 0, 1), last}, 3) : last).flatten(2, 3);
+    };
+    const auto numbers = in.q.options().dtype(at::kLong);
+    const at::Tensor valid = in.valid.defined() ? in.valid : at::ones({1, m}, numbers.dtype(at::kBool));
+    at::Tensor allowed = summary(valid.unsqueeze(1).unsqueeze(-1)).transpose(-1, -2);  // [b or 1,1,1,g]
+    at::Tensor k = summary(in.k), v = summary(in.v);
+    if (near) {  // the own block has its summary already
+      const at::Tensor block = at::arange(t, numbers).unsqueeze(1).expand({t, columns()}).flatten();
+      const at::Tensor row = at::arange(t, numbers).unsqueeze(1);
+      const at::Tensor elsewhere = causal_ ? block.lt(row) : block.ne(row);             // [t,g]
+      allowed = allowed.unsqueeze(2).unsqueeze(3).logical_and(elsewhere.unsqueeze(1));  // [b or 1,1,1,t,1,g]
+    } else if (causal_) {
+      const at::Tensor place = summary(at::arange(m, numbers).view({1, 1, m, 1})).flatten();
+      allowed = allowed.logical_and(place.le(at::arange(m, numbers).unsqueeze(1)));  // [b or 1,1,m,g]
+    }
+    if (in.pinned.k.defined()) {
+      k = at::cat({in.pinned.k, k}, 2), v = at::cat({in.pinned.v, v}, 2);
+      const int64_t p = in.pinned.k.size(2);
+      at::Tensor seen = in.pinned.allowed;  // [b,1,1,1,1,p]
+      if (!seen.defined()) seen = at::ones({1, 1, 1, 1, 1, p}, allowed.options());
+      auto shape = allowed.sizes().vec();
+      shape.back() = p;
+      allowed = at::cat({(near ? seen : seen.flatten(0, 2)).expand(shape), allowed}, -1);
+    }
+    const at::Tensor q = in.q / std::sqrt(static_cast<double>(in.q.size(-1)));
+    if (near) return merged(q, in, k, v, allowed);
+    const Weights part = softmax_over(at::matmul(q, k.transpose(-1, -2)), allowed);
+    probe("weights", part.weights);
+    return at::matmul(other_dropout_(part.weights, training), v);
+  }
+
+  // One softmax over the own block and the keys k [b,h,g,d] that all blocks share: as keys of window_attention these
+  // would be copied once per block.
+  [[nodiscard]] at::Tensor merged(const at::Tensor& q, const Input& in, const at::Tensor& k, const at::Tensor& v,
+                                  const at::Tensor& allowed) const {
+    const Windows own = this->own(in.q.size(2));
+    const int64_t g = k.size(2);
+    const auto by_block = [&](const at::Tensor& x) { return x.unflatten(2, {1, own.blocks, own.block}); };
+    const at::Tensor rows = own.rows(q);  // [b,h,1,t,l,d]
+    at::Tensor far = by_block(at::matmul(rows.flatten(2, 4), k.transpose(-1, -2)));
+    at::Tensor near = at::matmul(rows, own.rows(in.k).transpose(-1, -2));
+    const double lowest = q.scalar_type() == at::kDouble ? -1e300 : -1e30;  // as in masked_softmax
+    far = far.masked_fill(allowed.logical_not(), lowest);
+    at::Tensor some = allowed.any(-1, /*keepdim=*/true);  // rows with a key
+    if (const at::Tensor known = own.allowed(in.valid, q); known.defined()) {
+      near = near.masked_fill(known.logical_not(), lowest);
+      some = some.logical_or(known.any(-1, /*keepdim=*/true));
+    }
+    const at::Tensor weights = at::softmax(at::cat({far, near}, -1), -1);  // [b,h,1,t,l,g+l]
+    probe("weights", weights);
+    const at::Tensor kept = dropout_(weights, is_training());
+    at::Tensor out = at::matmul(kept.narrow(-1, g, own.block), own.rows(in.v));
+    out = out + by_block(at::matmul(kept.narrow(-1, 0, g).flatten(2, 4), v));
+    return own.join(in.valid.defined() ? out.masked_fill(some.logical_not(), 0) : out);
+  }
+
+  [[nodiscard]] Pairs pairs(int64_t m, int64_t p, bool near, bool far) const override {
+    Pairs result;
+    const Windows own = this->own(m);
+    const int64_t t = blocks(m), rows = near ? own.blocks * own.block : m;
+    const bool summaries = far && (!near || t > 1);
+    if (near) result = {own.executed_pairs(), own.pattern_pairs()};
+    result.executed += static_cast<double>(rows * (p + (summaries ? t * columns() : 0)));
+    if (!summaries) return result;
+    for (int64_t j = 0; j < m; ++j) {  // rows that see column j as a summary
+      if (j % stride_ < stride_ - summary_ && !(first_too_ && j % stride_ == 0)) continue;
+      const int64_t first = j / stride_ * stride_, last = std::min(first + stride_, m);  // the block of j
+      if (near) result.pattern += static_cast<double>(causal_ ? m - last : m - (last - first));
+      else result.pattern += static_cast<double>(causal_ ? m - j : m);
+    }
+    return result;
+  }
+
+  int64_t summary_;
+  bool first_too_;
+};
+
+template <class Options>
+Schema<Options> common_schema() {
+  return Schema<Options>()
+      .add(&Options::stride, "stride", "tokens per block or between two keys of the far set (l)", at_least(1))
+      .add(&Options::head_split, "head_split", "near keys for the first half of the heads, far keys for the others");
+}
+
+const Schema<StridedOptions>& strided_schema() {
+  static const Schema<StridedOptions> kSchema = common_schema<StridedOptions>();
+  return kSchema;
+}
+
+const Schema<FixedOptions>& fixed_schema() {
+  static const Schema<FixedOptions> kSchema =
+      common_schema<FixedOptions>()
+          .add(&FixedOptions::summary, "summary", "last tokens of each block that all see (c)", at_least(1))
+          .add(&FixedOptions::summary_first, "summary_first", "the first token of each block is seen by all, too");
+  return kSchema;
+}
+
+std::vector<Descriptor> describe() {
+  Descriptor fixed;
+  fixed.name = "sparse-fixed";
+  fixed.title = "Sparse Transformer, fixed";
+  fixed.paper = "Child, Gray, Radford, Sutskever: Generating Long Sequences with Sparse Transformers, 2019";
+  fixed.method_class = "FP";
+  fixed.summary = "Each token sees its block and the last tokens of all blocks; n sqrt n with blocks of sqrt n tokens.";
+  fixed.complexity = Complexity::kRootN;
+  fixed.traits = {.causal_ok = true, .appended_padding_exact = true};
+  fixed.options = fixed_schema().options();
+  fixed.dense_limit = Json{{"stride", 1 << 30}};
+  fixed.build_core = [](const Json& options, const BuildContext& context) {
+    return std::make_shared<FixedCore>(fixed_schema().read(options), context);
+  };
+
+  Descriptor strided = fixed;
+  strided.name = "sparse-strided";
+  strided.title = "Sparse Transformer, strided";
+  strided.summary = "Each token sees a window and every l-th token from itself; n sqrt n with l of sqrt n tokens.";
+  strided.options = strided_schema().options();
+  strided.build_core = [](const Json& options, const BuildContext& context) {
+    return std::make_shared<StridedCore>(strided_schema().read(options), context);
+  };
+  return {fixed, strided};
+}
+
+}  // namespace xformer::attention::variants::sparse
