@@ -1,7 +1,6 @@
 #include "training/bench.h"
 
 #include <ATen/Functions.h>
-#include <fmt/chrono.h>
 #include <fmt/ranges.h>
 
 #include <chrono>
@@ -349,7 +348,7 @@ Json run_bench(const BenchOptions& options, const std::vector<BenchCase>& cases,
             {"input", "random tokens, every position valid"}}},
           {"software", software_facts()},
           {"hardware", hardware},
-          {"date", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
+          {"date", utc_now()},
           {"rows", rows}};
 }
 

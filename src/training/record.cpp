@@ -11,13 +11,6 @@ namespace xformer::training {
 
 namespace {
 
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
-  return text;
-}
-
 Json data_json(const data::DataInfo& info) {
   Json sizes = Json::object(), dropped = Json::array();
   for (const data::Split split : data::kAllSplits)
@@ -41,6 +34,13 @@ Json evaluation_json(const Evaluation& evaluation) {
 }
 
 }  // namespace
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
+  return text;
+}
 
 double quantile(std::vector<double> values, double p) {
   if (values.empty()) return 0;

@@ -29,6 +29,9 @@ struct RunFacts {
   double chance = 0;   // share of the most frequent class in the test split
 };
 
+// "2026-11-21T07:16:30Z"
+[[nodiscard]] std::string utc_now();
+
 // p in [0, 1] of the sorted values, linearly interpolated; 0 for none.
 [[nodiscard]] double quantile(std::vector<double> values, double p);
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "contract/claims.h"
+#include "tensor/op_counter.h"
 
 namespace xformer::attention::contract {
 
@@ -14,6 +15,27 @@ TEST_CASE("output has the shape of the input at any length, also with one valid 
       REQUIRE(out.sizes() == x.sizes());
       CHECK(out.isfinite().all().item<bool>());
       CHECK(mixer(x).isfinite().all().item<bool>());
+    }
+  });
+}
+
+TEST_CASE("a training pass of any length reads nothing back, stays finite, and gives padding no gradient") {
+  for_each_name([](const std::string& name, const Claims&) {
+    const BuiltMixer mixer = make_mixer(name, kSmall, {.max_len = 1751, .dropout = 0.1, .type = at::kFloat});
+    mixer.module->train();
+    for (const int64_t n : {1, 2, 7, 29, 93, 144, 315, 405, 1024, 1751}) {
+      const at::Tensor x = tokens(2, n).to(at::kFloat).requires_grad_(true);
+      const SequenceMask mask = length_mask({n, 1}, n);
+      at::Tensor out;
+      {
+        const OpCounter counter;
+        out = mixer(x, mask);
+        out.square().sum().backward();
+        CHECK(counter.counts().reads == 0);
+      }
+      CHECK(out.isfinite().all().item<bool>());
+      CHECK(x.grad().isfinite().all().item<bool>());
+      CHECK(x.grad()[1].narrow(0, 1, n - 1).abs().sum().item<double>() == 0);
     }
   });
 }

@@ -9,20 +9,7 @@ check_script=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)/scripts/g
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 unset XFORMER_CACHE
-passed=0 failed=0
-
-check() { # CLAIM COMMAND...
-  local claim=$1
-  shift
-  if "$@"; then
-    passed=$((passed + 1))
-  else
-    failed=$((failed + 1))
-    printf 'FAILED: %s\n  (%s)\n  code %s\n%s\n' "$claim" "$*" "$code" "$text"
-  fi
-}
-equal() { [[ $1 == "$2" ]]; }
-contains() { [[ $1 == *"$2"* ]]; }
+. "$(dirname -- "${BASH_SOURCE[0]}")/checks.sh"
 matches() { grep -qE -- "$2" <<<"$1"; }
 # Runs the script; leaves $code and $text.
 gpu_check() {

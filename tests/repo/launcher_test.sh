@@ -7,21 +7,7 @@ repo=$(cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../.." && pw
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 unset XFORMER_LIBTORCH XFORMER_NO_STALE_WARNING
-passed=0 failed=0
-
-check() { # CLAIM COMMAND...
-  local claim=$1
-  shift
-  if "$@"; then
-    passed=$((passed + 1))
-  else
-    failed=$((failed + 1))
-    printf 'FAILED: %s\n  (%s)\n' "$claim" "$*"
-    printf '  code %s\n  stdout: %s\n  stderr: %s\n' "${code:-}" "${out:-}" "${err:-}"
-  fi
-}
-equal() { [[ $1 == "$2" ]]; }
-contains() { [[ $1 == *"$2"* ]]; }
+. "$(dirname -- "${BASH_SOURCE[0]}")/checks.sh"
 lacks() { [[ $1 != *"$2"* ]]; }
 absent() { [[ ! -e $1 ]]; }
 

@@ -8,20 +8,7 @@ repo=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
 libtorch=$(sed -n 's/^XFORMER_LIBTORCH:PATH=//p' "$build/CMakeCache.txt")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-passed=0 failed=0
-
-check() { # CLAIM COMMAND...
-  local claim=$1
-  shift
-  if "$@"; then
-    passed=$((passed + 1))
-  else
-    failed=$((failed + 1))
-    printf 'FAILED: %s\n  (%s)\n  code %s\n%s\n' "$claim" "$*" "$code" "$text"
-  fi
-}
-equal() { [[ $1 == "$2" ]]; }
-contains() { [[ $1 == *"$2"* ]]; }
+. "$(dirname -- "${BASH_SOURCE[0]}")/checks.sh"
 at_most() { (($1 <= $2)); }
 # Runs a command with nothing of this environment; leaves $code and $text.
 bare() {
