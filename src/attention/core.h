@@ -25,7 +25,7 @@ namespace xformer::attention {
 struct Cost {
   double flops_executed = 0;  // what the code does
   double flops_pattern = 0;   // the least the attention pattern asks for
-  double peak_elements = 0;   // dominant term saved for the backward pass
+  double peak_elements = 0;   // dominant term saved for the backward pass (by the CPU's kernels, where there are some)
 
   Cost& operator+=(const Cost& other);
 };
@@ -84,6 +84,8 @@ class AttentionCore : public torch::nn::Module {
   [[nodiscard]] virtual Cost cost(const Shape& shape) const = 0;
   // Which implementation runs ("explicit", or the fused operator's backend), for records.
   [[nodiscard]] virtual std::string backend() const { return "explicit"; }
+  // Whether rows of padded queries come out of forward as zero, so that the mixer need not see to it.
+  [[nodiscard]] virtual bool zeroes_padding() const { return false; }
   // A loss the attention asks for (span penalties); undefined for none. Read after forward.
   virtual at::Tensor extra_loss() { return {}; }
   // Called once after every optimiser step (clamps, centroids, redraws); `step` counts from 1.

@@ -78,7 +78,8 @@ at::Tensor MultiHeadMixer::forward(const at::Tensor& x, const SequenceMask& mask
   const auto split = [&](const at::Tensor& rows) {  // [b, n, h d] -> [b, h, n, d]
     return rows.view({batch, length, heads_, head_dim_}).transpose(1, 2);
   };
-  at::Tensor q = split(query_->forward(x)), k = split(key_->forward(x)), v = split(value_->forward(x));
+  const std::vector<at::Tensor> parts = kernels::linear(x, {query_->map(), key_->map(), value_->map()});
+  at::Tensor q = split(parts[0]), k = split(parts[1]), v = split(parts[2]);
   at::Tensor mixed;
   {
     const FullPrecision full(x.device().type());
@@ -86,7 +87,8 @@ at::Tensor MultiHeadMixer::forward(const at::Tensor& x, const SequenceMask& mask
     probe("q", q), probe("k", k), probe("v", v);
     mixed = core_->forward(q, k, v, mask, carry);
     // Rows of padded queries are zero from here on, whatever the core left in them (attention-core 0.4).
-    if (!mask.all_valid()) mixed = mixed.masked_fill(mask.key_valid.logical_not().unsqueeze(1).unsqueeze(-1), 0);
+    if (!mask.all_valid() && !core_->zeroes_padding())
+      mixed = mixed.masked_fill(mask.key_valid.logical_not().unsqueeze(1).unsqueeze(-1), 0);
   }
   probe("mixed", mixed);
   return out_->forward(mixed.transpose(1, 2).reshape({batch, length, heads_ * head_dim_}));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attention/core.h"
+#include "kernels/linear/linear.h"
 
 namespace xformer::attention {
 
@@ -10,7 +11,8 @@ namespace xformer::attention {
 class Linear : public torch::nn::Module {
  public:
   Linear(int64_t in, int64_t out, bool bias, const std::string& scheme, const InitStream& init);
-  [[nodiscard]] at::Tensor forward(const at::Tensor& x) const { return at::linear(x, weight, bias); }
+  [[nodiscard]] at::Tensor forward(const at::Tensor& x) const { return kernels::linear(x, map()); }
+  [[nodiscard]] kernels::LinearMap map() const { return {weight, bias}; }
   at::Tensor weight;  // [out, in]
   at::Tensor bias;    // [out] or undefined
 };

@@ -4,17 +4,13 @@
 
 #include <algorithm>
 
+#include "kernels/gelu_dropout/gelu_dropout.h"
 #include "tensor/probe.h"
 
 namespace xformer::models {
 
-LayerNorm::LayerNorm(int64_t dim, double epsilon) : dim_(dim), epsilon_(epsilon) {
-  weight_ = register_parameter("weight", at::ones({dim}));
-  bias_ = register_parameter("bias", at::zeros({dim}));
-}
-
-at::Tensor LayerNorm::forward(const at::Tensor& x) const {
-  return at::layer_norm(x, {dim_}, weight_, bias_, epsilon_, /*cudnn_enable=*/false);
+LayerNorm::LayerNorm(int64_t dim, double epsilon) {
+  weights_ = {register_parameter("weight", at::ones({dim})), register_parameter("bias", at::zeros({dim})), epsilon};
 }
 
 FeedForward::FeedForward(const BlockOptions& options, const std::shared_ptr<kernels::DropoutStream>& stream,
@@ -38,26 +34,23 @@ FeedForward::FeedForward(const BlockOptions& options, const std::shared_ptr<kern
 
 at::Tensor FeedForward::forward(const at::Tensor& x) const {
   const int64_t batch = x.size(0), length = x.size(1);
-  if (chunk_ == 0 || chunk_ >= length) {
-    const at::Tensor hidden = at::gelu(in_->forward(x), tanh_ ? "tanh" : "none");
-    return out_->forward(dropout_(hidden, is_training()));
-  }
-  const at::Tensor rows = x.reshape({batch * length, dim_});
+  kernels::DropoutPlace drop(dropout_, is_training());
+  if (chunk_ == 0 || chunk_ >= length) return map(x, drop);
+  const at::Tensor rows = x.reshape({batch * length, dim_}), state = drop.state;
   std::vector<at::Tensor> parts;
-  for (int64_t first = 0; first < rows.size(0); first += chunk_ * batch)
-    parts.push_back(chunk(rows.narrow(0, first, std::min(chunk_ * batch, rows.size(0) - first)), first, length));
+  for (int64_t first = 0; first < rows.size(0); first += chunk_ * batch) {
+    if (drop.p > 0) {
+      // The stream's first row counts sequences; here rows are positions.
+      drop.state = state.clone();
+      drop.state.select(0, 2).mul_(length).add_(first);
+    }
+    parts.push_back(map(rows.narrow(0, first, std::min(chunk_ * batch, rows.size(0) - first)), drop));
+  }
   return at::cat(parts, 0).view(x.sizes());
 }
 
-at::Tensor FeedForward::chunk(const at::Tensor& rows, int64_t first, int64_t length) const {
-  at::Tensor hidden = at::gelu(in_->forward(rows), tanh_ ? "tanh" : "none");
-  if (is_training() && dropout_.p() > 0) {
-    // The stream's first row counts sequences; here rows are positions.
-    const at::Tensor state = dropout_.stream()->state.clone();
-    state.select(0, 2).mul_(length).add_(first);
-    hidden = kernels::dropout(hidden, dropout_.p(), state, dropout_.site());
-  }
-  return out_->forward(hidden);
+at::Tensor FeedForward::map(const at::Tensor& x, const kernels::DropoutPlace& drop) const {
+  return out_->forward(kernels::gelu_dropout(in_->forward(x), tanh_, drop));
 }
 
 attention::Cost FeedForward::cost(int64_t batch, int64_t length) const {
@@ -86,8 +79,12 @@ at::Tensor PreNormBlock::fed(const at::Tensor& x) {
 }
 
 at::Tensor PreNormBlock::forward(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry) {
-  const at::Tensor half = x + mixed(x, mask, carry);
-  return half + fed(half);
+  const bool training = is_training();
+  const kernels::ResidualNorm entry = mixer_norm_->behind(x, {}, {});
+  const at::Tensor mixed = probed("mixer", [&] { return mixer_->forward(entry.normed, mask, carry); });
+  const kernels::ResidualNorm half = ff_norm_->behind(entry.sum, mixed, {mixer_dropout_, training});
+  const at::Tensor fed = probed("ff", [&] { return ff_->forward(half.normed); });
+  return kernels::residual(half.sum, fed, {ff_dropout_, training});
 }
 
 attention::Cost PreNormBlock::cost(int64_t batch, int64_t length) const {

@@ -3,6 +3,7 @@
 
 #include "attention/multi_head.h"
 #include "core/schema.h"
+#include "kernels/residual_norm/residual_norm.h"
 
 namespace xformer::models {
 
@@ -20,12 +21,15 @@ struct BlockOptions {
 class LayerNorm : public torch::nn::Module {
  public:
   LayerNorm(int64_t dim, double epsilon);
-  [[nodiscard]] at::Tensor forward(const at::Tensor& x) const;
+  [[nodiscard]] at::Tensor forward(const at::Tensor& x) const { return behind(x, {}, {}).normed; }
+  // x + drop(branch), or x itself for an undefined branch, and its norm.
+  [[nodiscard]] kernels::ResidualNorm behind(const at::Tensor& x, const at::Tensor& branch,
+                                             const kernels::DropoutPlace& drop) const {
+    return kernels::residual_norm(x, branch, drop, weights_);
+  }
 
  private:
-  int64_t dim_;
-  double epsilon_;
-  at::Tensor weight_, bias_;
+  kernels::NormWeights weights_;
 };
 
 // Two linear maps with an activation between them: W2 drop(act(W1 x)). In chunks (Kitaev et al. 2020, section 3) it is
@@ -38,8 +42,7 @@ class FeedForward : public torch::nn::Module {
   [[nodiscard]] attention::Cost cost(int64_t batch, int64_t length) const;
 
  private:
-  // Rows [r,m] that begin at row `first` of the batch's [b n, m].
-  [[nodiscard]] at::Tensor chunk(const at::Tensor& rows, int64_t first, int64_t length) const;
+  [[nodiscard]] at::Tensor map(const at::Tensor& x, const kernels::DropoutPlace& drop) const;
 
   int64_t dim_, ff_dim_, chunk_;
   bool tanh_;

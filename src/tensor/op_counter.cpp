@@ -169,6 +169,11 @@ constexpr auto kStarts = starts_of(std::make_index_sequence<kSlots>());
 
 }  // namespace
 
+void add_executed_flops(int64_t flops) {
+  for (const auto& slot : slots)
+    if (OpTotals* const totals = slot.load(std::memory_order_relaxed)) totals->flops += flops;
+}
+
 struct OpCounter::State {
   OpTotals totals;
   size_t slot = 0;

@@ -12,6 +12,9 @@ struct OpCounts {
   int64_t reads = 0;  // of them those that bring a value or a size back to the host, which no captured step may
 };
 
+// For operators of our own: what their tiles multiplied. Counted by every counter that lives, from any thread.
+void add_executed_flops(int64_t flops);
+
 // Counts the operators of the calling thread while it lives (RecordFunction observer on mm, bmm, addmm, baddbmm, ...).
 class OpCounter {
  public:

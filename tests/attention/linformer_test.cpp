@@ -38,7 +38,8 @@ TEST_CASE("linformer equals its equation in loops for every way of sharing") {
       const at::Tensor e = parameter(core, all_layers ? "shared.linformer_e" : "e"), f = two ? parameter(core, "f") : e;
       CHECK(e.size(0) == (sharing == "mlpen" || sharing == "none" ? 2 : 1));
       const SequenceMask mask = length_mask(lengths, 12);
-      CHECK(max_difference(core(in.q, in.k, in.v, mask), reference(in, mask, e, f)) < 1e-10);
+      CHECK(max_difference(valid_rows(core(in.q, in.k, in.v, mask), mask),
+                           valid_rows(reference(in, mask, e, f), mask)) < 1e-10);
       const Inputs one = random_inputs(2, 2, 1, 5);
       CHECK(max_difference(core(one.q, one.k, one.v), reference(one, {}, e, f)) < 1e-10);
     }

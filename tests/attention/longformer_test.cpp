@@ -1,6 +1,7 @@
 // longformer (attention-core 3.3).
 #include <ATen/autocast_mode.h>
 
+#include "attention/shared/windows.h"
 #include "attention/support.h"
 #include "tensor/op_counter.h"
 #include "tensor/probe.h"
@@ -14,7 +15,7 @@ bool sees(int64_t i, int64_t j, int64_t g, int64_t w, int64_t dilation) {
   return i < g || j < g || (std::abs(i - j) <= w * dilation && (i - j) % dilation == 0);
 }
 
-// In loops; head h has dilation[h]. Global rows use `rows`, which is `in` when maps are tied.
+// In loops, rows of padding zero; head h has dilation[h]. Global rows use `rows`, which is `in` when maps are tied.
 at::Tensor reference(const Inputs& in, const Inputs& rows, const SequenceMask& mask, int64_t g, int64_t w,
                      const std::vector<int64_t>& dilation) {
   const double scale = 1 / std::sqrt(static_cast<double>(in.q.size(-1)));
@@ -29,9 +30,10 @@ at::Tensor reference(const Inputs& in, const Inputs& rows, const SequenceMask& m
     };
   };
   const int64_t first = std::min(g, n);
-  return at::cat({dense_attention(rows.v, mask, n, weight(true)).narrow(2, 0, first),
-                  dense_attention(in.v, mask, n, weight(false)).narrow(2, first, n - first)},
-                 2);
+  const at::Tensor all = at::cat({dense_attention(rows.v, mask, n, weight(true)).narrow(2, 0, first),
+                                  dense_attention(in.v, mask, n, weight(false)).narrow(2, first, n - first)},
+                                 2);
+  return valid_rows(all, mask);
 }
 
 Json sizes(int64_t g, int64_t w, const std::vector<int64_t>& dilation = {1}, bool tied = true) {
@@ -84,7 +86,7 @@ TEST_CASE("longformer equals softmax with a full window or with all tokens globa
     const auto run = [&](const std::string& name, const Json& options) {
       return make_core(name, options, {.causal = causal})(in.q, in.k, in.v, mask);
     };
-    const at::Tensor all = dense_softmax(in, mask);
+    const at::Tensor all = valid_rows(dense_softmax(in, mask), mask);
     CHECK(max_difference(run("longformer", sizes(0, n - 1)), all) < 1e-10);
     CHECK(max_difference(run("longformer", sizes(3, n - 1)), all) < 1e-10);
     CHECK(max_difference(run("longformer", sizes(n, 0)), all) < 1e-10);
@@ -136,7 +138,7 @@ TEST_CASE("longformer's pairs have the closed forms of the specification, and pr
     }
 }
 
-TEST_CASE("longformer keeps weights of the size that its cost says") {
+TEST_CASE("longformer's weights are those of its windows and global rows; its cost keeps none") {
   const int64_t n = 1024;
   const Inputs in = random_inputs(1, 2, n, 5);
   const BuiltCore core = make_core("longformer", sizes(3, 32, {1, 2}));
@@ -144,8 +146,14 @@ TEST_CASE("longformer keeps weights of the size that its cost says") {
   (void)core(in.q, in.k, in.v);
   double elements = 0;
   for (const auto& [name, tensor] : recorder.kept()) elements += static_cast<double>(tensor.numel());
-  CHECK(recorder.seen() == std::vector<std::string>{"global_weights", "dilation1.weights", "dilation2.weights"});
-  CHECK(core.module->cost({1, 2, n, n, 5}).peak_elements == 2 * elements);
+  CHECK(recorder.seen() == std::vector<std::string>{"global.weights", "dilation1.weights", "dilation2.weights"});
+  double expected = 2 * 3 * n;
+  for (const int64_t dilation : {1, 2}) {
+    const Windows windows = Windows::sliding(n - 3, 32, 32, dilation);
+    expected += windows.explicit_pairs() + static_cast<double>(dilation * windows.blocks * windows.block * 3);
+  }
+  CHECK(elements == expected);
+  CHECK(core.module->cost({1, 2, n, n, 5}).peak_elements == 2 * n * (4 * 5 + 1));
   CHECK(elements < 0.2 * 2 * n * n);
 }
 
@@ -232,7 +240,7 @@ TEST_CASE("longformer with maps of its own equals its definition in loops") {
         const Inputs rows =
             g == 0 ? local : Inputs{project("global_query"), project("global_key"), project("global_value")};
         for (const SequenceMask& mask : {SequenceMask{{}, causal}, length_mask({n, (n + 1) / 2}, n, causal)}) {
-          const at::Tensor mixed = valid_rows(reference(local, rows, mask, g, 4, {1, 3}), mask);
+          const at::Tensor mixed = reference(local, rows, mask, g, 4, {1, 3});
           const at::Tensor expected = at::linear(mixed.transpose(1, 2).reshape({2, n, 10}),
                                                  parameter(mixer, "out.weight"), parameter(mixer, "out.bias"));
           CHECK(max_difference(mixer(x, mask), expected) < 1e-10);

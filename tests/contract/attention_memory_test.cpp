@@ -7,11 +7,8 @@ namespace xformer::attention::contract {
 namespace {
 
 BuiltMixer training_mixer(const std::string& name, int64_t heads, int64_t head_dim, int64_t n) {
-  // LibTorch's fused operator has no dropout on a CPU: with it, it forms the weights.
-  const double dropout = name.ends_with("softmax-fused") ? 0 : 0.1;
-  BuiltMixer mixer =
-      make_mixer(name, Json::object(),
-                 {.heads = heads, .head_dim = head_dim, .max_len = n, .dropout = dropout, .type = at::kFloat});
+  BuiltMixer mixer = make_mixer(
+      name, Json::object(), {.heads = heads, .head_dim = head_dim, .max_len = n, .dropout = 0.1, .type = at::kFloat});
   mixer.module->train();
   return mixer;
 }

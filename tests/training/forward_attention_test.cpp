@@ -39,6 +39,12 @@ TensorMap with_state(TensorMap inputs, const State& state) {
   return inputs;
 }
 
+// forward runs the references, which have tensors to look at; the module alone runs the fused kernels.
+bool close(const at::Tensor& got, const at::Tensor& meant) {
+  const double tolerance = meant.scalar_type() == at::kDouble ? 1e-10 : 1e-4;
+  return (got - meant).abs().max().item<double>() <= tolerance * std::max(1.0, meant.abs().max().item<double>());
+}
+
 }  // namespace
 
 TEST_CASE("forward of a core is the core itself, in the inputs' type, and its gradients are autograd's") {
@@ -59,10 +65,11 @@ TEST_CASE("forward of a core is the core itself, in the inputs' type, and its gr
       const at::Tensor output = core(leaves[0], leaves[1], leaves[2], {mask_of()});
       (output * inputs[kGradOutput]).sum().backward();
       CHECK(find(result, "output").scalar_type() == type);
-      CHECK(find(result, "output").equal(output));
+      CHECK(close(find(result, "output"), output));
       for (size_t i = 0; i < 3; ++i)
-        CHECK(find(result, "grad." + std::string(i == 0 ? "q" : i == 1 ? "k" : "v")).equal(leaves[i].grad()));
-      for (const auto& [key, parameter] : core.parameters()) CHECK(find(result, "grad." + key).equal(parameter.grad()));
+        CHECK(close(find(result, "grad." + std::string(i == 0 ? "q" : i == 1 ? "k" : "v")), leaves[i].grad()));
+      for (const auto& [key, parameter] : core.parameters())
+        CHECK(close(find(result, "grad." + key), parameter.grad()));
       CHECK_FALSE(inputs["q"].requires_grad());  // the caller's tensors stay as they were
     }
 }
@@ -78,10 +85,10 @@ TEST_CASE("forward of a mixer is the mixer itself, with gradients of x and proje
     const at::Tensor leaf = x.clone().set_requires_grad(true);
     const at::Tensor output = mixer(leaf, {mask_of()});
     output.sum().backward();
-    CHECK(find(result, "output").equal(output));
-    CHECK(find(result, "grad.x").equal(leaf.grad()));
+    CHECK(close(find(result, "output"), output));
+    CHECK(close(find(result, "grad.x"), leaf.grad()));
     CHECK(find(result, "grad.value.weight").sizes() == at::IntArrayRef({10, 10}));
-    for (const auto& [key, parameter] : mixer.parameters()) CHECK(find(result, "grad." + key).equal(parameter.grad()));
+    for (const auto& [key, parameter] : mixer.parameters()) CHECK(close(find(result, "grad." + key), parameter.grad()));
   }
 }
 
@@ -208,9 +215,7 @@ TEST_CASE("inputs that do not fit are refused by name, with what was expected an
          request.options["scales"] = {1, 2, 4};
        },
        {"attention.scales", "3 scales", "2 heads"}},
-      {"softmax-fused",
-       [](auto&, auto& request) { request.view.captures = {"*"}; },
-       {"--capture", "nothing has a name"}},
+      {"none", [](auto&, auto& request) { request.view.captures = {"*"}; }, {"--capture", "nothing has a name"}},
       {"softmax",
        [](auto& in, auto& request) {
          request.mixer = true;

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "attention/descriptor.h"
+#include "kernels/pooling/pooling.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::decorators::mrs {
@@ -29,29 +30,10 @@ std::vector<int64_t> scale_of_heads(const std::vector<int64_t>& scales, int64_t 
   return result;
 }
 
-// The heads of one scale, in rising order.
-struct Group {
-  int64_t scale = 1;
-  std::vector<int64_t> heads;
-  std::shared_ptr<AttentionCore> core;
-
-  // [b,H,n,d] -> [b,h,n,d]; a view where the heads are evenly spaced.
-  [[nodiscard]] at::Tensor take(const at::Tensor& x) const {
-    const int64_t first = heads.front(), stride = heads.size() > 1 ? heads[1] - first : 1;
-    for (size_t i = 1; i < heads.size(); ++i)
-      if (heads[i] - heads[i - 1] != stride) {
-        std::vector<at::Tensor> parts;
-        for (const int64_t head : heads) parts.push_back(x.narrow(1, head, 1));
-        return at::cat(parts, 1);
-      }
-    return x.slice(1, first, heads.back() + 1, stride);
-  }
-};
-
 class MrsCore : public AttentionCore {
  public:
   MrsCore(const Options& options, const BuildContext& context, const CoreFactory& base)
-      : heads_(context.heads), pinned_(context.pinned_tokens) {
+      : pinned_(context.pinned_tokens) {
     XF_CHECK(!context.causal, UserError, "mrs has no causal form: the mean of a group of tokens holds later ones");
     std::map<int64_t, std::vector<int64_t>> by_scale;
     const std::vector<int64_t> scales = scale_of_heads(options.scales, context.heads);
@@ -67,7 +49,8 @@ class MrsCore : public AttentionCore {
         inner.init = context.init.child(name);
         inner.grid = 0;
       }
-      groups_.push_back({scale, heads, register_module(name, base(inner))});
+      groups_.push_back({scale, heads});
+      cores_.push_back(register_module(name, base(inner)));
     }
   }
 
@@ -75,53 +58,50 @@ class MrsCore : public AttentionCore {
                      Carry& carry) override {
     const int64_t n = q.size(2);
     XF_ASSERT(!mask.causal && k.size(2) == n, "mrs pools one bidirectional sequence");
-    std::vector<at::Tensor> rows(static_cast<size_t>(heads_));  // [b,1,n,d] per head
-    for (const Group& group : groups_) {
-      const auto pooled = [&](const at::Tensor& x) { return pool_tokens(group.take(x), mask, group.scale, pinned_); };
-      const ProbeScope scope("scale", group.scale);
-      const at::Tensor short_q = pooled(q), short_k = pooled(k), short_v = pooled(v);
-      probe("q", short_q), probe("k", short_k), probe("v", short_v);
-      const at::Tensor mixed = group.core->forward(short_q, short_k, short_v, mask.pooled(group.scale, pinned_), carry);
-      probe("mixed", mixed);
-      const at::Tensor repeated = repeat_tokens(mixed, n, group.scale, pinned_);
-      if (groups_.size() == 1) return repeated;
-      for (size_t i = 0; i < group.heads.size(); ++i)
-        rows[static_cast<size_t>(group.heads[i])] = repeated.narrow(1, static_cast<int64_t>(i), 1);
+    const auto pooled = [&](const at::Tensor& x) { return kernels::pool_heads(x, mask, groups_, pinned_); };
+    const std::vector<at::Tensor> short_q = pooled(q), short_k = pooled(k), short_v = pooled(v);
+    std::vector<at::Tensor> mixed;  // [b, heads, pooled, d] of each group
+    for (size_t i = 0; i < groups_.size(); ++i) {
+      const ProbeScope scope("scale", groups_[i].scale);
+      probe("q", short_q[i]), probe("k", short_k[i]), probe("v", short_v[i]);
+      mixed.push_back(
+          cores_[i]->forward(short_q[i], short_k[i], short_v[i], mask.pooled(groups_[i].scale, pinned_), carry));
+      probe("mixed", mixed.back());
     }
-    return at::cat(rows, 1);
+    return kernels::repeat_heads(mixed, n, groups_, pinned_);
   }
 
   // Pooling and repeating hold no matrix products.
   [[nodiscard]] Cost cost(const Shape& shape) const override {
     Cost result;
-    for (const Group& group : groups_) {
-      const int64_t n = pooled_len(shape.query_len, group.scale, pinned_);
-      result += group.core->cost({shape.batch, static_cast<int64_t>(group.heads.size()), n, n, shape.head_dim});
+    for (size_t i = 0; i < groups_.size(); ++i) {
+      const int64_t n = pooled_len(shape.query_len, groups_[i].scale, pinned_);
+      result += cores_[i]->cost({shape.batch, static_cast<int64_t>(groups_[i].heads.size()), n, n, shape.head_dim});
     }
     return result;
   }
 
   [[nodiscard]] std::string backend() const override {
     std::set<std::string> names;
-    for (const Group& group : groups_) names.insert(group.core->backend());
+    for (const auto& core : cores_) names.insert(core->backend());
     return fmt::format("{}", fmt::join(names, "; "));
   }
 
   at::Tensor extra_loss() override {
     at::Tensor result;
-    for (const Group& group : groups_)
-      if (const at::Tensor loss = group.core->extra_loss(); loss.defined())
-        result = result.defined() ? result + loss : loss;
+    for (const auto& core : cores_)
+      if (const at::Tensor loss = core->extra_loss(); loss.defined()) result = result.defined() ? result + loss : loss;
     return result;
   }
 
   void after_step(int64_t step) override {
-    for (const Group& group : groups_) group.core->after_step(step);
+    for (const auto& core : cores_) core->after_step(step);
   }
 
  private:
-  int64_t heads_, pinned_;
-  std::vector<Group> groups_;  // by rising scale
+  int64_t pinned_;
+  std::vector<kernels::HeadGroup> groups_;  // by rising scale
+  std::vector<std::shared_ptr<AttentionCore>> cores_;
 };
 
 const Schema<Options>& schema() {

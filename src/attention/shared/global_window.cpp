@@ -6,9 +6,17 @@
 #include <map>
 
 #include "attention/shared/windows.h"
+#include "kernels/attention/attention.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention {
+
+at::Tensor join_rows(const std::vector<at::Tensor>& parts) {
+  if (parts.size() == 1) return parts.front();
+  std::vector<at::Tensor> rows;
+  for (const at::Tensor& part : parts) rows.push_back(part.transpose(1, 2));
+  return at::cat(rows, 1).transpose(1, 2);
+}
 
 GlobalWindow::GlobalWindow(int64_t global_tokens, int64_t window, const std::vector<int64_t>& dilation_of_heads,
                            const BuildContext& context)
@@ -26,12 +34,17 @@ at::Tensor GlobalWindow::forward(const Projected& local, const Projected& rows, 
   if (g > 0) {
     // Causal global rows see each other only, as all that comes before them is global.
     const int64_t seen = mask.causal ? g : n;
-    const SequenceMask keys{mask.all_valid() ? mask.key_valid : mask.key_valid.narrow(1, 0, seen), mask.causal};
-    const double scale = 1 / std::sqrt(static_cast<double>(rows.q.size(-1)));
-    const at::Tensor weights = masked_softmax(
-        at::matmul(rows.q.narrow(2, 0, g) * scale, rows.k.narrow(2, 0, seen).transpose(-1, -2)), keys);  // [b,h,g,n]
-    probe("global_weights", weights);
-    parts.push_back(at::matmul(dropout_(weights, training), rows.v.narrow(2, 0, seen)));
+    const auto valid = [&](int64_t tokens) {
+      return mask.all_valid() ? at::Tensor() : mask.key_valid.narrow(1, 0, tokens);
+    };
+    kernels::AttentionOptions options;
+    options.scale = 1 / std::sqrt(static_cast<double>(rows.q.size(-1)));
+    options.mask = {valid(seen), mask.causal};
+    options.query_valid = valid(g);
+    options.drop(dropout_, training);
+    const ProbeScope scope("global");
+    parts.push_back(
+        kernels::attention(rows.q.narrow(2, 0, g), rows.k.narrow(2, 0, seen), rows.v.narrow(2, 0, seen), options));
   }
   if (others > 0) {
     const at::Tensor valid = mask.all_valid() ? mask.key_valid : mask.key_valid.narrow(1, g, others);
@@ -59,27 +72,27 @@ at::Tensor GlobalWindow::forward(const Projected& local, const Projected& rows, 
         for (size_t i = 0; i < group.heads.size(); ++i)
           by_head[static_cast<size_t>(group.heads[i])] = out.narrow(1, static_cast<int64_t>(i), 1);
     }
-    parts.push_back(at::cat(by_head, 1));
+    parts.push_back(groups_.size() == 1 ? by_head.front() : at::cat(by_head, 1));
   }
-  return at::cat(parts, 2);
+  return join_rows(parts);
 }
 
 Cost GlobalWindow::cost(const Shape& shape) const {
   const int64_t n = shape.query_len, g = global_rows(n), others = n - g;
   const double globals = static_cast<double>(g);
   // Of all heads: global rows, then rows with a window.
-  double executed = static_cast<double>(shape.heads) * globals * static_cast<double>(causal_ ? g : n);
-  double pattern = causal_ ? static_cast<double>(shape.heads) * globals * (globals + 1) / 2 : executed;
+  const double heads_of_all = static_cast<double>(shape.heads), seen = static_cast<double>(causal_ ? g : n);
+  double executed = heads_of_all * static_cast<double>(kernels::attention_pairs(g, causal_ ? g : n, causal_));
+  double pattern = heads_of_all * globals * (causal_ ? (globals + 1) / 2 : seen);
   if (others > 0)
     for (const Group& group : groups_) {
       const Windows windows = Windows::sliding(others, window_, causal_ ? 0 : window_, group.dilation);
-      const double rows = static_cast<double>(windows.dilation * windows.blocks * windows.block);
       const double heads = static_cast<double>(group.heads.size());
-      executed += heads * (windows.executed_pairs() + rows * globals);
+      executed += heads * (windows.executed_pairs() + static_cast<double>(others) * globals);
       pattern += heads * (windows.pattern_pairs() + static_cast<double>(others) * globals);
     }
   const double b = static_cast<double>(shape.batch), d = static_cast<double>(shape.head_dim);
-  return {4 * b * d * executed, 4 * b * d * pattern, 2 * b * executed};
+  return {4 * b * d * executed, 4 * b * d * pattern, kept_of_windows(b * heads_of_all, static_cast<double>(n), d)};
 }
 
 }  // namespace xformer::attention

@@ -11,6 +11,9 @@ namespace xformer::attention {
 // The option `global_tokens`.
 inline constexpr const char* kGlobalTokensHelp = "leading tokens that see all and are seen by all (g)";
 
+// One after the other along the length [b,h,n,d], in memory as an output projection wants it: [b,n,h,d].
+[[nodiscard]] at::Tensor join_rows(const std::vector<at::Tensor>& parts);
+
 class GlobalWindow {
  public:
   // Row i >= g sees i + o delta for |o| <= window, delta the dilation of its head; causal: o <= 0, and global rows see
@@ -21,7 +24,8 @@ class GlobalWindow {
   struct Projected {
     at::Tensor q, k, v;  // [b,h,n,d]
   };
-  // `rows` is what global rows use: its q need only hold the first global_rows(n) tokens.
+  // `rows` is what global rows use: its q need only hold the first global_rows(n) tokens. Rows of padded queries are
+  // zero.
   [[nodiscard]] at::Tensor forward(const Projected& local, const Projected& rows, const SequenceMask& mask,
                                    bool training) const;
   [[nodiscard]] Cost cost(const Shape& shape) const;

@@ -1,26 +1,23 @@
-// Sums of kernel attention, sum_j <phi(q_i), phi(k_j)> values_j, in time and memory linear in the length
-// (Katharopoulos et al. 2020, equations 4 to 12). Axis letters: m features, e columns of values.
+// Kernel attention as attentions use it: kernels/feature_attention, and what it costs.
 #pragma once
 
-#include <torch/types.h>
-
 #include "attention/core.h"
-#include "tensor/sequence_mask.h"
+#include "kernels/feature_attention/feature_attention.h"
+#include "kernels/feature_attention/sums.h"
 
 namespace xformer::attention {
 
-// [v, 1]: values with a column that counts, so that one product gives numerator and denominator. Rows of padded
-// keys are zero, which takes them out of both. [b,h,n,d] -> [b,h,n,d+1]
-[[nodiscard]] at::Tensor values_and_count(const at::Tensor& v, const SequenceMask& mask);
+using kernels::causal_kernel_sums;
+using kernels::values_and_count;
 
-// Row i sums over j <= i. phi_q and phi_k [b,h,n,m], values [b,h,n,e] -> [b,h,n,e].
-// With log_scale s [b,h,n,1], which must not decrease along n, term j of row i is times exp(s_j - s_i) <= 1: features
-// whose own scale is exp(-s_j) are brought to the scale of the row that reads them.
-// Chunks of 64 rows: products within a chunk, sums of whole chunks before it; no [n,n] and no [n,m,e].
-[[nodiscard]] at::Tensor causal_kernel_sums(const at::Tensor& phi_q, const at::Tensor& phi_k, const at::Tensor& values,
-                                            const at::Tensor& log_scale = {});
+// The operator under the mask that a core gets; rows of padded queries come out as zero.
+[[nodiscard]] at::Tensor feature_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                           const SequenceMask& mask, kernels::FeatureAttentionOptions options);
 
-// FLOPs of phi(Q) (phi(K)^T values), and what the causal form above executes.
+// FLOPs of phi(Q) (phi(K)^T values), and what the causal form executes.
 [[nodiscard]] double kernel_sums_flops(const Shape& shape, int64_t features, int64_t columns, bool causal);
+// Elements kept for the backward pass: of the bidirectional form the sums of keys and the output with its denominators,
+// of the causal one all features.
+[[nodiscard]] double feature_attention_kept(const Shape& shape, int64_t features, bool causal);
 
 }  // namespace xformer::attention

@@ -15,6 +15,7 @@
 #include "attention/descriptor.h"
 #include "attention/shared/global_window.h"
 #include "attention/shared/windows.h"
+#include "kernels/attention/attention.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::bigbird {
@@ -74,7 +75,7 @@ class BigBirdCore : public AttentionCore {
     XF_CHECK(random_ == 0 || n <= max_len_, UserError, "bigbird was built for at most {} tokens, got {}", max_len_, n);
     const Layout parts = layout(n);
     whole_ = !has_graph(parts);
-    if (whole_) return full_attention(q, k, v, mask, dropout_);
+    if (whole_) return full_attention(q, k, v, mask, mask.key_valid, dropout_);
 
     const auto middle = [&](const at::Tensor& x) { return x.narrow(2, parts.front, parts.middle); };
     const auto global = [&](const at::Tensor& x) {  // [b,h,f,d]
@@ -89,26 +90,29 @@ class BigBirdCore : public AttentionCore {
         window_attention(middle(q), middle(k), middle(v), middle_valid, windows(parts), dropout_, is_training(), extra);
     if (parts.global() == 0) return local;
     const ProbeScope scope("global");
-    const at::Tensor rows = full_attention(global(q), k, v, mask, global_dropout_);
-    return at::cat({rows.narrow(2, 0, parts.front), local, rows.narrow(2, parts.front, parts.back)}, 2);
+    at::Tensor global_valid;
+    if (!mask.all_valid()) global_valid = global(valid.unsqueeze(1).unsqueeze(-1)).flatten(1);
+    const at::Tensor rows = full_attention(global(q), k, v, mask, global_valid, global_dropout_);
+    return join_rows({rows.narrow(2, 0, parts.front), local, rows.narrow(2, parts.front, parts.back)});
   }
 
   [[nodiscard]] Cost cost(const Shape& shape) const override {
     const double z = static_cast<double>(shape.batch * shape.heads), n = static_cast<double>(shape.query_len);
-    const double flops = 4 * z * static_cast<double>(shape.head_dim);
+    const double d = static_cast<double>(shape.head_dim), flops = 4 * z * d, kept = kept_of_windows(z, n, d);
     const Layout parts = layout(shape.query_len);
-    if (!has_graph(parts)) return {flops * n * n, flops * n * n, 2 * z * n * n};
+    if (!has_graph(parts)) return {flops * n * n, flops * n * n, kept};
     const auto g = static_cast<double>(parts.global());
     const Windows window = windows(parts);
-    const double executed =
-        g * n + window.executed_pairs() +
-        static_cast<double>(parts.blocks * block_) * (g + static_cast<double>(extra_blocks() * block_));
+    const double others = g + static_cast<double>(extra_blocks() * block_);  // extra keys of each row
+    const double executed = g * n + window.executed_pairs() + static_cast<double>(parts.middle) * others;
+    // Keys and values of blocks from elsewhere are copied for each block.
+    const double copies = extra_blocks() > 0 ? 2 * d * static_cast<double>(parts.blocks) * others : 0;
     // A ragged block among the random and wrapped ones counts whole.
-    const double pattern = g * n + window.pattern_pairs() +
-                           static_cast<double>(parts.middle) * (g + static_cast<double>(extra_blocks() * block_));
-    return {flops * executed, flops * pattern, 2 * z * executed};
+    const double pattern = g * n + window.pattern_pairs() + static_cast<double>(parts.middle) * others;
+    return {flops * executed, flops * pattern, kept + z * copies};
   }
 
+  [[nodiscard]] bool zeroes_padding() const override { return true; }
   [[nodiscard]] std::string backend() const override { return whole_ ? "explicit, softmax over all" : "explicit"; }
 
  private:
@@ -135,11 +139,13 @@ class BigBirdCore : public AttentionCore {
   }
 
   at::Tensor full_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
-                            const kernels::Dropout& dropout) const {
-    const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
-    const at::Tensor weights = masked_softmax(at::matmul(q * scale, k.transpose(-1, -2)), mask);
-    probe("weights", weights);
-    return at::matmul(dropout(weights, is_training()), v);
+                            const at::Tensor& query_valid, const kernels::Dropout& dropout) const {
+    kernels::AttentionOptions options;
+    options.scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
+    options.mask = mask;
+    options.query_valid = query_valid;
+    options.drop(dropout, is_training());
+    return kernels::attention(q, k, v, options);
   }
 
   // Keys and values [b,h,n,2d] and validity [b or 1,1,n,1] of what a block sees beside its neighbours: the global

@@ -96,7 +96,7 @@ class FmmCore : public AttentionCore {
     Cost result;
     if (has_near_) {
       const Windows near = windows(shape.query_len, causal_);
-      result += {4 * z * d * near.executed_pairs(), 4 * z * d * near.pattern_pairs(), 2 * z * near.executed_pairs()};
+      result += {4 * z * d * near.executed_pairs(), 4 * z * d * near.pattern_pairs(), kept_of_windows(z, n, d)};
     }
     const int64_t columns = shape.head_dim + (options_.norm == "sum" ? 1 : 0);
     for (size_t i = 0; has_far_ && i < kernels_.size(); ++i)

@@ -6,7 +6,6 @@
 
 #include "attention/descriptor.h"
 #include "attention/shared/kernel_sums.h"
-#include "tensor/probe.h"
 
 namespace xformer::attention::variants::linear {
 
@@ -23,25 +22,19 @@ class LinearCore : public AttentionCore {
 
   at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
                      Carry&) override {
-    const int64_t d = v.size(-1);
-    at::Tensor values;  // padded rows are zero, so phi(k) needs no mask of its own
-    if (by_sum_) values = values_and_count(v, mask);
-    else values = mask.all_valid() ? v : v * mask.as_factor(v.scalar_type());
-    const at::Tensor phi_q = at::elu(q) + 1, phi_k = at::elu(k) + 1;
-    probe("phi_q", phi_q), probe("phi_k", phi_k);
-    const at::Tensor sums = mask.causal ? causal_kernel_sums(phi_q, phi_k, values)
-                                        : at::matmul(phi_q, at::matmul(phi_k.transpose(-1, -2), values));
-    if (!by_sum_) return sums / std::sqrt(static_cast<double>(k.size(2)));
-    const at::Tensor denominator = sums.narrow(-1, d, 1) + kEpsilon;  // [b,h,n,1]
-    probe("denominator", denominator);
-    return sums.narrow(-1, 0, d) / denominator;
+    kernels::FeatureAttentionOptions options;
+    options.map = kernels::FeatureMap::kElu;
+    if (by_sum_) options.epsilon = kEpsilon;
+    else options.divisor = std::sqrt(static_cast<double>(k.size(2)));
+    return feature_attention(q, k, v, mask, options);
   }
+
+  [[nodiscard]] bool zeroes_padding() const override { return true; }
 
   [[nodiscard]] Cost cost(const Shape& shape) const override {
     const int64_t d = shape.head_dim, columns = by_sum_ ? d + 1 : d;
-    const double z = static_cast<double>(shape.batch * shape.heads);
     return {kernel_sums_flops(shape, d, columns, causal_), kernel_sums_flops(shape, d, columns, false),
-            z * static_cast<double>(d) * static_cast<double>(2 * shape.query_len + 3 * shape.key_len + d)};
+            feature_attention_kept(shape, d, causal_)};
   }
 
  private:

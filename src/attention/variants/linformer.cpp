@@ -5,6 +5,8 @@
 #include <cmath>
 
 #include "attention/descriptor.h"
+#include "kernels/attention/attention.h"
+#include "kernels/token_projection/token_projection.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::linformer {
@@ -38,41 +40,36 @@ class LinformerCore : public AttentionCore {
     const int64_t d = q.size(-1);
     XF_CHECK(k.size(2) <= max_len_, UserError, "linformer was built for at most {} tokens, got {}", max_len_,
              k.size(2));
-    const auto valid = [&](const at::Tensor& x) { return mask.all_valid() ? x : x * mask.as_factor(x.scalar_type()); };
     at::Tensor short_k, short_v;  // [b,h,k,d]
     if (f_.defined()) {
-      short_k = project(e_, valid(k));
-      short_v = project(f_, valid(v));
+      short_k = kernels::project_tokens(e_, k, {}, mask);
+      short_v = kernels::project_tokens(f_, v, {}, mask);
     } else {
-      const at::Tensor both = project(e_, valid(at::cat({k, v}, -1)));
+      const at::Tensor both = kernels::project_tokens(e_, k, v, mask);
       short_k = both.narrow(-1, 0, d);
-      short_v = both.narrow(-1, d, v.size(-1));
+      short_v = both.narrow(-1, d, d);
     }
-    const double scale = 1 / std::sqrt(static_cast<double>(d));
-    const at::Tensor weights = at::softmax(at::matmul(q * scale, short_k.transpose(-1, -2)), -1);  // [b,h,n,k]
-    probe("short_k", short_k), probe("short_v", short_v), probe("weights", weights);
-    return at::matmul(dropout_(weights, is_training()), short_v);
+    probe("short_k", short_k), probe("short_v", short_v);
+    kernels::AttentionOptions options;
+    options.scale = 1 / std::sqrt(static_cast<double>(d));
+    if (q.size(2) == k.size(2)) options.query_valid = mask.key_valid;
+    options.drop(dropout_, is_training());
+    return kernels::attention(q, short_k, short_v, options);
   }
 
-  // 4 Z n k d for E K and F V, 4 Z n k d for scores and mixing.
+  [[nodiscard]] bool zeroes_padding() const override { return true; }
+
+  // 4 Z n k d for E K and F V, 4 Z n k d for scores and mixing. Kept are q, k, v, their mixtures, the output and a
+  // log-sum for each row.
   [[nodiscard]] Cost cost(const Shape& shape) const override {
     const double z = static_cast<double>(shape.batch * shape.heads), k = static_cast<double>(rows_);
     const double d = static_cast<double>(shape.head_dim), queries = static_cast<double>(shape.query_len);
     const double flops = 4 * z * k * d * (queries + static_cast<double>(shape.key_len));
-    return {flops, flops, 2 * z * k * (queries + d)};
+    const double keys = static_cast<double>(shape.key_len);
+    return {flops, flops, z * (2 * d * (queries + keys + k) + queries)};
   }
 
  private:
-  // projection [h or 1, k, N_max], x [b,h,n,c] -> [b,h,k,c]. The batch goes into the columns of one product per
-  // head: a batched product would copy the projection once per sample.
-  static at::Tensor project(const at::Tensor& projection, const at::Tensor& x) {
-    const int64_t b = x.size(0), h = x.size(1), n = x.size(2), c = x.size(3), k = projection.size(1);
-    const at::Tensor used = projection.narrow(2, 0, n);
-    if (projection.size(0) == 1)
-      return at::mm(used[0], x.permute({2, 0, 1, 3}).reshape({n, b * h * c})).view({k, b, h, c}).permute({1, 2, 0, 3});
-    return at::bmm(used, x.permute({1, 2, 0, 3}).reshape({h, n, b * c})).view({h, k, b, c}).permute({2, 0, 1, 3});
-  }
-
   int64_t max_len_, rows_;
   kernels::Dropout dropout_;
   at::Tensor e_, f_;  // [h or 1, k, N_max]; f_ undefined when it is e_

@@ -33,9 +33,11 @@ class LocalCore : public AttentionCore {
   [[nodiscard]] Cost cost(const Shape& shape) const override {
     const Windows windows = windows_(shape.query_len, causal_);
     const double z = static_cast<double>(shape.batch * shape.heads), d = static_cast<double>(shape.head_dim);
-    const double pairs = windows.executed_pairs();
-    return {4 * z * d * pairs, 4 * z * d * windows.pattern_pairs(), 2 * z * pairs};
+    return {4 * z * d * windows.executed_pairs(), 4 * z * d * windows.pattern_pairs(),
+            kept_of_windows(z, static_cast<double>(shape.query_len), d)};
   }
+
+  [[nodiscard]] bool zeroes_padding() const override { return true; }
 
  private:
   bool causal_;

@@ -59,6 +59,7 @@ class TiedCore : public AttentionCore {
   }
 
   [[nodiscard]] Cost cost(const Shape& shape) const override { return attention_.cost(shape); }
+  [[nodiscard]] bool zeroes_padding() const override { return true; }
 
  private:
   GlobalWindow attention_;
@@ -104,7 +105,6 @@ class UntiedMixer : public SequenceMixer {
       probe("q", local.q), probe("k", local.k), probe("v", local.v);
       if (g > 0) probe("global_q", rows.q), probe("global_k", rows.k), probe("global_v", rows.v);
       mixed = attention_.forward(local, rows, mask, is_training());
-      if (!mask.all_valid()) mixed = mixed.masked_fill(mask.key_valid.logical_not().unsqueeze(1).unsqueeze(-1), 0);
     }
     probe("mixed", mixed);
     return out_->forward(mixed.transpose(1, 2).reshape({x.size(0), n, heads_ * head_dim_}));

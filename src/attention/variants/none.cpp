@@ -15,6 +15,8 @@ class NoneCore : public AttentionCore {
     return mask.all_valid() ? out : out.masked_fill(mask.key_valid.logical_not().unsqueeze(1).unsqueeze(-1), 0);
   }
 
+  [[nodiscard]] bool zeroes_padding() const override { return true; }
+
   [[nodiscard]] Cost cost(const Shape& shape) const override {
     return {0, 0, static_cast<double>(shape.batch * shape.heads * shape.query_len * shape.head_dim)};
   }

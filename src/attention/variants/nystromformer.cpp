@@ -6,12 +6,16 @@
 // Masks: means are over valid tokens; a segment without one is no landmark. Norms are of each matrix by itself (the
 // published code takes the largest of the batch); |F2|_inf is 1, since rows of F2 sum to 1.
 // Dropout acts on F1 and F3, whose columns and rows are tokens; F2 is inverted as it is.
-// The convolution is a product of blocks of rows with a band of the kernel: LibTorch's own ends the process for some
-// strides on a CPU (pytorch issue 195394), and this one has the precision of all products here.
+// FLOPs of the convolution are those of its sums; where there is no kernel of ours it multiplies a band (up to 1.9
+// times).
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "attention/descriptor.h"
+#include "kernels/attention/attention.h"
+#include "kernels/pooling/pooling.h"
+#include "kernels/token_convolution/token_convolution.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::nystromformer {
@@ -37,10 +41,8 @@ class NystromCore : public AttentionCore {
 
   at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
                      Carry&) override {
-    const double scale = std::pow(static_cast<double>(q.size(-1)), -0.25);
-    const at::Tensor mixed = attend(q * scale, k * scale, v, mask);
-    if (!conv_.defined()) return mixed;
-    return mixed + convolve(mask.all_valid() ? v : v * mask.as_factor(v.scalar_type()));
+    const at::Tensor mixed = attend(q, k, v, mask);
+    return conv_.defined() ? kernels::convolve_tokens(mixed, v, conv_.view({conv_.size(0), -1}), mask) : mixed;
   }
 
   // Four products of n, m and d, two of m, m and d, four of m, m and m an iteration; 2 Z n d for each place of the
@@ -53,9 +55,9 @@ class NystromCore : public AttentionCore {
     const double flops = z * (exact ? 4 * n * n * d : 8 * n * m * d + 4 * m * m * d + 8 * steps * m * m * m);
     Cost result{flops, flops, z * (exact ? 2 * n * n : 4 * n * m + 12 * m * m)};
     if (!conv_.defined()) return result;
-    const Blocks blocks = blocks_of(shape.query_len);
-    result.flops_executed += 2 * z * d * static_cast<double>(blocks.count * blocks.rows * blocks.columns);
-    result.flops_pattern += 2 * z * d * n * static_cast<double>(options_.conv_kernel);
+    const double sums = 2 * z * d * n * static_cast<double>(options_.conv_kernel);
+    result.flops_executed += sums;
+    result.flops_pattern += sums;
     return result;
   }
 
@@ -63,48 +65,37 @@ class NystromCore : public AttentionCore {
   [[nodiscard]] int64_t segment_of(int64_t n) const { return pooled_len(n, std::min(options_.landmarks, n)); }
   [[nodiscard]] int64_t landmarks_of(int64_t n) const { return pooled_len(n, segment_of(n)); }
 
-  // Blocks of rows of the convolution, and the tokens that each reads.
-  struct Blocks {
-    int64_t count, rows, columns;
-  };
-  [[nodiscard]] Blocks blocks_of(int64_t n) const {
-    const int64_t count = (n + 31) / 32, rows = (n + count - 1) / count;
-    return {count, rows, rows + options_.conv_kernel - 1};
-  }
-
-  // [b,h,n,d] -> [b,h,n,d]: each row is the middle of its window, with zeros outside the sequence.
-  [[nodiscard]] at::Tensor convolve(const at::Tensor& v) const {
-    const int64_t b = v.size(0), h = v.size(1), n = v.size(2), d = v.size(3), half = options_.conv_kernel / 2;
-    const auto [count, rows, columns] = blocks_of(n);
-    // Row r of the band is the kernel moved by r: lines one longer than the band's, read in lines of the band's length.
-    const at::Tensor line = at::constant_pad_nd(conv_.view({h, 1, options_.conv_kernel}), {0, rows});
-    const at::Tensor band = line.expand({h, rows, columns + 1}).flatten(1).narrow(1, 0, rows * columns);
-    const at::Tensor tokens = at::constant_pad_nd(v, {0, 0, half, count * rows - n + half}).unfold(2, columns, rows);
-    const at::Tensor windows = tokens.permute({1, 4, 0, 2, 3}).reshape({h, columns, b * count * d});
-    const at::Tensor mixed = at::bmm(band.view({h, rows, columns}), windows).view({h, rows, b, count, d});
-    return mixed.permute({2, 0, 3, 1, 4}).flatten(2, 3).narrow(2, 0, n);
-  }
-
-  // q and k are scaled by d^(-1/4).
   [[nodiscard]] at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                   const SequenceMask& mask) const {
+    const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
     const int64_t segment = segment_of(q.size(2));
-    if (segment == 1) {
-      const at::Tensor weights = masked_softmax(at::matmul(q, k.transpose(-1, -2)), mask);  // [b,h,n,n]
-      probe("weights", weights);
-      return at::matmul(dropout_rows_(weights, is_training()), v);
-    }
-    const SequenceMask landmarks = mask.pooled(segment);
-    const at::Tensor short_q = pool_tokens(q, mask, segment), short_k = pool_tokens(k, mask, segment);  // [b,h,m,d]
-    const at::Tensor f1 = masked_softmax(at::matmul(q, short_k.transpose(-1, -2)), landmarks);          // [b,h,n,m]
-    const at::Tensor f3 = masked_softmax(at::matmul(short_q, k.transpose(-1, -2)), mask);               // [b,h,m,n]
-    at::Tensor f2 = masked_softmax(at::matmul(short_q, short_k.transpose(-1, -2)), landmarks);          // [b,h,m,m]
-    // Zero rows and columns stay zero in the inverse, which takes such rows out of f3.
-    if (!landmarks.all_valid()) f2 = f2 * landmarks.as_factor(f2.scalar_type());
+    kernels::AttentionOptions rows;  // of F1, and of softmax itself where every token is a landmark
+    rows.scale = scale;
+    rows.mask = mask.pooled(segment);
+    if (q.size(2) == k.size(2)) rows.query_valid = mask.key_valid;
+    rows.drop(dropout_rows_, is_training());
+    if (segment == 1) return kernels::attention(q, k, v, rows);
+
+    std::vector<int64_t> heads(static_cast<size_t>(q.size(1)));
+    std::iota(heads.begin(), heads.end(), 0);
+    const auto pooled = [&](const at::Tensor& x) { return kernels::pool_heads(x, mask, {{segment, heads}}).front(); };
+    const at::Tensor short_q = pooled(q), short_k = pooled(k);                                          // [b,h,m,d]
+    at::Tensor f2 = masked_softmax(at::matmul(short_q * scale, short_k.transpose(-1, -2)), rows.mask);  // [b,h,m,m]
+    // Zero rows and columns stay zero in the inverse, which takes such rows out of F3.
+    if (!rows.mask.all_valid()) f2 = f2 * rows.mask.as_factor(f2.scalar_type());
     const at::Tensor inverse = pseudo_inverse(f2.flatten(0, 1)).view(f2.sizes());
-    probe("f1", f1), probe("f2", f2), probe("f3", f3), probe("inverse", inverse);
-    const at::Tensor short_v = at::matmul(dropout_columns_(f3, is_training()), v);  // [b,h,m,d]
-    return at::matmul(dropout_rows_(f1, is_training()), at::matmul(inverse, short_v));
+    probe("f2", f2), probe("inverse", inverse);
+
+    kernels::AttentionOptions columns;  // of F3
+    columns.scale = scale;
+    columns.mask = mask;
+    columns.drop(dropout_columns_, is_training());
+    const auto named = [](const char* name, const auto& work) {
+      const ProbeScope scope(name);
+      return work();
+    };
+    const at::Tensor short_v = named("f3", [&] { return kernels::attention(short_q, k, v, columns); });  // [b,h,m,d]
+    return named("f1", [&] { return kernels::attention(q, short_k, at::matmul(inverse, short_v), rows); });
   }
 
   // [z,m,m] -> [z,m,m]; a matrix of zeros gives zeros.

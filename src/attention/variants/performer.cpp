@@ -13,13 +13,11 @@
 
 #include "attention/descriptor.h"
 #include "attention/shared/kernel_sums.h"
-#include "tensor/probe.h"
 
 namespace xformer::attention::variants::performer {
 
 constexpr double kFloor = 1e-4;  // added to every feature
 constexpr double kReluFloor = 1e-3;
-constexpr double kLowest = -1e30;  // stands for "no valid key yet"
 
 struct Options {
   int64_t features = 256;
@@ -103,15 +101,8 @@ Cost kernel_cost(const Shape& shape, int64_t features, bool projected, bool caus
   const double rows = static_cast<double>(shape.query_len + shape.key_len), d = static_cast<double>(shape.head_dim);
   const double projection = projected ? 2 * z * rows * d * m : 0;
   return {projection + kernel_sums_flops(shape, features, shape.head_dim + 1, causal),
-          projection + kernel_sums_flops(shape, features, shape.head_dim + 1, false), z * rows * m};
-}
-
-// [b,h,n,d+1] -> [b,h,n,d]. Every feature is positive: the denominator is zero only where there is no valid key at all.
-at::Tensor divided(const at::Tensor& sums) {
-  const int64_t d = sums.size(-1) - 1;
-  const at::Tensor denominator = sums.narrow(-1, d, 1);
-  probe("denominator", denominator);
-  return sums.narrow(-1, 0, d) / denominator.masked_fill(denominator == 0, 1);
+          projection + kernel_sums_flops(shape, features, shape.head_dim + 1, false),
+          feature_attention_kept(shape, features, causal)};
 }
 
 class PerformerCore : public AttentionCore {
@@ -121,35 +112,16 @@ class PerformerCore : public AttentionCore {
 
   at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
                      Carry&) override {
+    kernels::FeatureAttentionOptions options;
+    options.map = kernels::FeatureMap::kSoftmax;
+    options.omega = features_.omega.to(q.scalar_type());
     // exp(q k / sqrt(d)) needs d^(-1/4) on both; mlpen's code scaled twice, which gives exp(q k / d).
-    const double scale = std::pow(static_cast<double>(q.size(-1)), options_.double_scale ? -0.5 : -0.25);
-    const at::Tensor omega = features_.omega.to(q.scalar_type());
-    const Projected query = project(q * scale, omega),
-                    key = project(mask.all_valid() ? k * scale : masked(k * scale, mask), omega);
-    const at::Tensor values = values_and_count(v, mask);  // [b,h,n,d+1], zero rows for padded keys
-
-    const at::Tensor phi_q = at::exp(query.scores - (query.half_square + query.largest)) + kFloor;  // [b,h,n,m]
-    at::Tensor largest = key.largest, sums;
-    at::Tensor padded;  // [b,1,n,1]
-    if (!mask.all_valid()) {
-      padded = mask.key_valid.logical_not().unsqueeze(1).unsqueeze(-1);
-      largest = largest.masked_fill(padded, kLowest);
-    }
-    largest = mask.causal ? std::get<0>(at::cummax(largest, 2)) : largest.amax(2, /*keepdim=*/true);
-    at::Tensor shift = key.half_square + largest;  // [b,h,n,1]
-    // A padded key is a zero vector here; without a shift its features are 1, and its values are zero.
-    if (padded.defined()) shift = shift.masked_fill(padded, 0);
-    const at::Tensor peaks = at::exp(key.scores - shift);  // phi(k) = peaks + floor; the floor is summed apart
-    probe("phi_q", phi_q), probe("phi_k_peaks", peaks);
-    if (mask.causal) {
-      sums = causal_kernel_sums(phi_q, peaks, values, largest) +
-             kFloor * phi_q.sum(-1, /*keepdim=*/true) * values.cumsum(2);
-    } else {
-      const at::Tensor table = at::matmul(peaks.transpose(-1, -2), values) + kFloor * values.sum(2, /*keepdim=*/true);
-      sums = at::matmul(phi_q, table);
-    }
-    return divided(sums);
+    options.scale = std::pow(static_cast<double>(q.size(-1)), options_.double_scale ? -0.5 : -0.25);
+    options.floor = kFloor;
+    return feature_attention(q, k, v, mask, options);
   }
+
+  [[nodiscard]] bool zeroes_padding() const override { return true; }
 
   [[nodiscard]] Cost cost(const Shape& shape) const override {
     return kernel_cost(shape, options_.features, /*projected=*/true, causal_);
@@ -158,24 +130,6 @@ class PerformerCore : public AttentionCore {
   void after_step(int64_t step) override { features_.after_step(step); }
 
  private:
-  struct Projected {
-    at::Tensor scores;       // omega x' [b,h,n,m]
-    at::Tensor half_square;  // |x'|^2 / 2 [b,h,n,1]
-    at::Tensor largest;      // largest score of the row [b,h,n,1]
-  };
-
-  static at::Tensor masked(const at::Tensor& x, const SequenceMask& mask) {
-    return x * mask.as_factor(x.scalar_type());
-  }
-
-  static Projected project(const at::Tensor& x, const at::Tensor& omega) {
-    const at::Tensor scores = at::matmul(x, omega.t());
-    // The floor makes the output depend on c, so c has a gradient. Repeating the winner's product keeps that gradient
-    // off the [n, m] scores.
-    const at::Tensor winner = omega.index_select(0, scores.detach().argmax(-1).flatten()).view(x.sizes());
-    return {scores, x.square().sum(-1, /*keepdim=*/true) / 2, (winner * x).sum(-1, /*keepdim=*/true)};
-  }
-
   Options options_;
   bool causal_;
   Features features_;
@@ -192,28 +146,27 @@ class ReluCore : public AttentionCore {
 
   at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
                      Carry&) override {
-    const at::Tensor phi_q = phi(q), phi_k = phi(k);      // [b,h,n,m]
-    const at::Tensor values = values_and_count(v, mask);  // [b,h,n,d+1], zero rows for padded keys
-    probe("phi_q", phi_q), probe("phi_k", phi_k);
-    return divided(mask.causal ? causal_kernel_sums(phi_q, phi_k, values)
-                               : at::matmul(phi_q, at::matmul(phi_k.transpose(-1, -2), values)));
+    kernels::FeatureAttentionOptions options;
+    options.map = kernels::FeatureMap::kRelu;
+    options.floor = kReluFloor;
+    if (projected_) {
+      options.omega = features_.omega.to(q.scalar_type());
+      options.scale = std::pow(static_cast<double>(q.size(-1)), -0.25);
+    }
+    return feature_attention(q, k, v, mask, options);
   }
+
+  [[nodiscard]] bool zeroes_padding() const override { return true; }
 
   [[nodiscard]] Cost cost(const Shape& shape) const override {
     Cost result = kernel_cost(shape, size_, projected_, causal_);
-    result.peak_elements *= 2;  // ReLU keeps its output, the product phi
+    if (causal_) result.peak_elements *= 2;  // ReLU keeps its output, the product phi
     return result;
   }
 
   void after_step(int64_t step) override { features_.after_step(step); }
 
  private:
-  [[nodiscard]] at::Tensor phi(const at::Tensor& x) const {
-    if (!projected_) return at::relu(x) + kReluFloor;
-    const double scale = std::pow(static_cast<double>(x.size(-1)), -0.25);
-    return at::relu(at::matmul(x * scale, features_.omega.to(x.scalar_type()).t())) + kReluFloor;
-  }
-
   bool projected_, causal_;
   int64_t size_;  // m
   Features features_;

@@ -92,7 +92,7 @@ class SinkhornCore : public AttentionCore {
     const double n = static_cast<double>(shape.query_len), c = static_cast<double>(windows.block);
     const double t = static_cast<double>(windows.blocks), width = options_.sort_net == "linear-qk" ? 2 * d : d;
     const double sorted = static_cast<double>(rows(windows.blocks));
-    double executed = windows.executed_pairs() + t * c * c, pattern = windows.pattern_pairs() + n * c;
+    double executed = windows.executed_pairs() + n * c, pattern = windows.pattern_pairs() + n * c;
     if (options_.sort_cut > 0) executed = pattern = n * c * sorted;
     double sorting = 2 * t * (t * width + sorted * c * (2 * d + 1));  // S; K~, V~ and the mass of slots
     double least = 2 * t * (t * width + sorted * c * 2 * d);

@@ -1,13 +1,14 @@
 // Softmax attention: Vaswani et al., "Attention Is All You Need", NeurIPS 2017, equation 1:
 //   O = softmax(Q K^T / sqrt(d)) V over valid keys (and, if causal, not later ones).
-// Two names: `softmax` forms the [n, n] weights, as the published comparisons do; `softmax-fused` calls LibTorch's
-// scaled_dot_product_attention, whose memory is linear in n. Its dropout comes from LibTorch's own generator, which is
-// seeded afresh for every step (DropoutStream::set_step).
+// Two names: `softmax` forms the [n, n] weights, as the published comparisons do; the memory of `softmax-fused` is
+// linear in n. On the CPU it is our operator (kernels/attention), elsewhere LibTorch's scaled_dot_product_attention,
+// whose dropout comes from LibTorch's own generator, seeded afresh for every step (DropoutStream::set_step).
 #include <ATen/SDPBackend.h>
 
 #include <cmath>
 
 #include "attention/descriptor.h"
+#include "kernels/attention/attention.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::softmax {
@@ -52,6 +53,10 @@ class FusedCore : public AttentionCore {
                      Carry&) override {
     XF_ASSERT(!mask.causal || q.size(2) == k.size(2), "causal needs as many keys ({}) as queries ({})", k.size(2),
               q.size(2));
+    if (q.is_cpu()) {
+      (is_training() ? in_training_ : in_evaluation_) = "fused-cpu";
+      return kernels::attention(q, k, v, own_options(q, k, mask));
+    }
     const double p = is_training() ? dropout_.p() : 0;
     if (mask.all_valid()) return attend(q, k, v, {}, p, mask.causal);
 
@@ -61,28 +66,43 @@ class FusedCore : public AttentionCore {
     // What the operator makes of a row without any key depends on its backend: let such a row see all keys and
     // fill it with zero, which also stops its gradient.
     const at::Tensor empty = allowed.any(-1, /*keepdim=*/true).logical_not();  // [b,1,1 or n,1]
-    return attend(q, k, v, allowed.logical_or(empty), p, false).masked_fill(empty, 0);
+    at::Tensor zero = empty;
+    if (q.size(2) == k.size(2)) zero = zero.logical_or(mask.key_valid.logical_not().unsqueeze(1).unsqueeze(-1));
+    return attend(q, k, v, allowed.logical_or(empty), p, false).masked_fill(zero, 0);
   }
 
-  // Of the flash form, which skips later keys and keeps queries, keys, values, output and one log-sum per row.
+  // Keeps queries, keys, values, output and one log-sum per row. What runs when causal is the CPU's count of tiles.
   [[nodiscard]] Cost cost(const Shape& shape) const override {
     const double z = static_cast<double>(shape.batch * shape.heads), d = static_cast<double>(shape.head_dim);
     const double n = static_cast<double>(shape.query_len), keys = static_cast<double>(shape.key_len);
-    const double flops = pair_flops(shape, causal_);
-    return {flops, flops, z * (2 * d * (n + keys) + n)};
+    const double pairs = static_cast<double>(kernels::attention_pairs(shape.query_len, shape.key_len, causal_));
+    return {4 * z * d * pairs, pair_flops(shape, causal_), z * (2 * d * (n + keys) + n)};
   }
+
+  [[nodiscard]] bool zeroes_padding() const override { return true; }
 
   [[nodiscard]] std::string backend() const override {
     std::string text;
     if (!in_training_.empty()) {
       text = in_training_ + " in training";
-      if (dropout_.p() > 0) text += " (dropout by LibTorch's generator, reseeded each step)";
+      if (dropout_.p() > 0 && in_training_.starts_with("sdpa"))
+        text += " (dropout by LibTorch's generator, reseeded each step)";
     }
     if (!in_evaluation_.empty()) text += (text.empty() ? "" : ", ") + in_evaluation_ + " in evaluation";
     return text;
   }
 
  private:
+  [[nodiscard]] kernels::AttentionOptions own_options(const at::Tensor& q, const at::Tensor& k,
+                                                      const SequenceMask& mask) const {
+    kernels::AttentionOptions options;
+    options.scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
+    options.mask = mask;
+    if (q.size(2) == k.size(2)) options.query_valid = mask.key_valid;
+    options.drop(dropout_, is_training());
+    return options;
+  }
+
   static std::string backend_name(at::SDPBackend backend) {
     switch (backend) {
       case at::SDPBackend::math:
@@ -133,8 +153,8 @@ std::vector<Descriptor> describe() {
   Descriptor fused = exact;
   fused.name = "softmax-fused";
   fused.title = "Scaled dot-product attention, fused";
-  fused.summary = "The same function by LibTorch's fused operator, whose memory is linear in the length.";
-  fused.traits.library_dropout = true;
+  fused.summary = "The same function without the weights in memory, which is linear in the length.";
+  fused.traits.library_dropout = true;  // on CUDA devices
   fused.build_core = [](const Json&, const BuildContext& context) { return std::make_shared<FusedCore>(context); };
   return {exact, fused};
 }

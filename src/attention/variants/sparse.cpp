@@ -180,13 +180,17 @@ class StridedCore : public SparseCore {
 
   [[nodiscard]] Pairs pairs(int64_t m, int64_t p, bool near, bool far) const override {
     Pairs result;
-    const auto add = [&](const Windows& windows, bool with_pinned, int64_t less) {
-      result.executed += windows.executed_pairs();
-      if (with_pinned) result.executed += static_cast<double>(windows.dilation * windows.blocks * windows.block * p);
-      result.pattern += windows.pattern_pairs() - static_cast<double>(less);
+    const bool both = near && far && blocks(m) > 1;
+    const auto add = [&](const Windows& windows) {
+      result.executed += windows.executed_pairs() + static_cast<double>(m * p);
+      result.pattern += windows.pattern_pairs();
     };
-    if (near) add(window(m), true, 0);
-    if (far && (!near || blocks(m) > 1)) add(residues(m), !near, near ? m : 0);
+    if (near) add(window(m));
+    else add(residues(m));
+    if (both) {
+      result.executed += residues(m).explicit_pairs();
+      result.pattern += residues(m).pattern_pairs() - static_cast<double>(m);
+    }
     return result;
   }
 };
@@ -274,9 +278,10 @@ class FixedCore : public SparseCore {
   [[nodiscard]] Pairs pairs(int64_t m, int64_t p, bool near, bool far) const override {
     Pairs result;
     const Windows own = this->own(m);
-    const int64_t t = blocks(m), rows = near ? own.blocks * own.block : m;
+    const int64_t t = blocks(m);
     const bool summaries = far && (!near || t > 1);
-    if (near) result = {own.executed_pairs(), own.pattern_pairs()};
+    const int64_t rows = near && summaries ? own.blocks * own.block : m;
+    if (near) result = {summaries ? own.explicit_pairs() : own.executed_pairs(), own.pattern_pairs()};
     result.executed += static_cast<double>(rows * (p + (summaries ? t * columns() : 0)));
     if (!summaries) return result;
     for (int64_t j = 0; j < m; ++j) {  // rows that see column j as a summary

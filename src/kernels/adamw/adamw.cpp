@@ -3,6 +3,7 @@
 #include <ATen/Dispatch.h>
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
+#include <ATen/record_function.h>
 
 #include <cmath>
 
@@ -83,6 +84,7 @@ void adamw_reference(const at::Tensor& x, const at::Tensor& gradient, const at::
 
 void adamw(const at::Tensor& x, const at::Tensor& gradient, const at::Tensor& m, const at::Tensor& v,
            const AdamWControls& controls, const AdamWConstants& constants) {
+  RECORD_FUNCTION("xformer::adamw", (std::vector<c10::IValue>{x, gradient, m, v}));
   const at::NoGradGuard no_grad;
   for (const at::Tensor& buffer : {x, gradient, m, v})
     XF_ASSERT(buffer.is_contiguous() && buffer.numel() == x.numel() && buffer.scalar_type() == x.scalar_type(),

@@ -11,15 +11,8 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "kernels/cpu/vectorised.h"
 #include "kernels/dropout/numbers.h"
-
-// The loops are left to the compiler to vectorise, once for each instruction set; the loader picks. Other
-// compilers and processors get the plain version.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define XFORMER_VECTORISED __attribute__((target_clones("arch=x86-64-v4", "avx2", "default"), optimize("O3")))
-#else
-#define XFORMER_VECTORISED
-#endif
 
 namespace xformer::kernels {
 
@@ -157,5 +150,3 @@ at::Tensor dropout_cpu(const at::Tensor& x, double p, const at::Tensor& state, i
 }
 
 }  // namespace xformer::kernels
-
-#undef XFORMER_VECTORISED

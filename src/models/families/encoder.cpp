@@ -9,6 +9,7 @@
 #include <bit>
 #include <cmath>
 
+#include "kernels/embedding/embedding.h"
 #include "models/block.h"
 #include "models/model.h"
 #include "models/reversible.h"
@@ -154,18 +155,24 @@ class Encoder : public Model {
       ids = at::cat({at::full({batch, 1}, rows_ - 1, ids.options()), ids.narrow(1, 0, ids.size(1) - 1)}, 1);
       valid = at::cat({at::ones({batch, 1}, valid.options()), valid.narrow(1, 0, valid.size(1) - 1)}, 1);
     }
-    at::Tensor x = at::embedding(tokens_, ids);
-    if (cls_vector_) {
-      x = at::cat({cls_.expand({batch, 1, options_.dim}), x}, 1);
-      // The CLS position's validity copies the first token's.
-      valid = at::cat({valid.narrow(1, 0, 1), valid}, 1);
+    const kernels::DropoutPlace drop(embedding_dropout_, is_training());
+    at::Tensor x;
+    if (!cls_vector_ && prefix_len_ == 0) {
+      x = kernels::embedding(tokens_, ids, positions_, drop);
+    } else {
+      x = kernels::embedding(tokens_, ids, {}, {});
+      if (cls_vector_) {
+        x = at::cat({cls_.expand({batch, 1, options_.dim}), x}, 1);
+        // The CLS position's validity copies the first token's.
+        valid = at::cat({valid.narrow(1, 0, 1), valid}, 1);
+      }
+      if (positions_.defined()) x = x + positions_.narrow(0, 0, x.size(1));
+      if (prefix_len_ > 0) {
+        x = at::cat({prefix_.expand({batch, prefix_len_, options_.dim}), x}, 1);
+        valid = at::cat({at::ones({batch, prefix_len_}, valid.options()), valid}, 1);
+      }
+      x = drop(x);
     }
-    if (positions_.defined()) x = x + positions_.narrow(0, 0, x.size(1));
-    if (prefix_len_ > 0) {
-      x = at::cat({prefix_.expand({batch, prefix_len_, options_.dim}), x}, 1);
-      valid = at::cat({at::ones({batch, prefix_len_}, valid.options()), valid}, 1);
-    }
-    x = embedding_dropout_(x, is_training());
     const SequenceMask mask{valid, false};
     attention::Carry carry;
     probe("embedding", x);

@@ -1,0 +1,328 @@
+// Attention on the CPU: blocks of queries against blocks of keys that stay in the second-level cache.
+#include "kernels/attention/cpu.h"
+
+#include <ATen/Dispatch.h>
+#include <ATen/Functions.h>
+
+#include <limits>
+#include <vector>
+
+#include "core/error.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/heads.h"
+#include "kernels/cpu/units.h"
+#include "kernels/cpu/valid_rows.h"
+#include "kernels/dropout/cpu.h"
+#include "kernels/dropout/numbers.h"
+
+namespace xformer::kernels {
+
+namespace {
+
+// A tile of scores is 64 KiB of floats, its draws half of that; two tiles, keys and values fit into 512 KiB.
+constexpr int64_t kTile = 64 * 256, kKeyBlock = 256, kMostRows = 256;
+
+// Queries of a tile: more where there are few keys.
+int64_t query_block(int64_t keys) { return std::min(kMostRows, kTile / std::clamp<int64_t>(keys, 1, kKeyBlock)); }
+
+struct Sizes {
+  int64_t b, h, n, m, d, e;
+};
+
+// Which keys and queries count.
+class Allowed {
+ public:
+  Allowed(const AttentionOptions& options, const Sizes& sizes)
+      : causal_(options.mask.causal), keys_(options.mask.key_valid, sizes.m), queries_(options.query_valid, sizes.n) {}
+
+  // One behind the last key that any row of the sample may see; the same of queries that count.
+  [[nodiscard]] int64_t key_end(int64_t b) const { return keys_.end(b); }
+  [[nodiscard]] int64_t query_end(int64_t b) const { return queries_.end(b); }
+  [[nodiscard]] bool query(int64_t b, int64_t i) const { return queries_.at(b, i); }
+  // One behind the last key that rows below `row_end` may see.
+  [[nodiscard]] int64_t key_end(int64_t b, int64_t row_end) const {
+    return causal_ ? std::min(key_end(b), row_end) : key_end(b);
+  }
+
+  // Scores of keys first .. first + count - 1, for rows row .. row + rows - 1, become -infinity where not allowed.
+  template <class Value>
+  void exclude(Value* scores, int64_t b, int64_t row, int64_t rows, int64_t first, int64_t count) const {
+    constexpr Value kNever = -std::numeric_limits<Value>::infinity();
+    if (!keys_.all(b, first, first + count)) {
+      const bool* const valid = keys_.flags(b) + first;
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t j = 0; j < count; ++j)
+          if (!valid[j]) scores[r * count + j] = kNever;
+    }
+    if (!causal_ || first + count <= row + 1) return;
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t j = std::max<int64_t>(0, row + r + 1 - first); j < count; ++j) scores[r * count + j] = kNever;
+  }
+
+ private:
+  bool causal_;
+  ValidRows keys_, queries_;
+};
+
+// The draws of a tile of weights, which lie in memory as if all [b,h,n,m] of them did.
+class TileDraws {
+ public:
+  TileDraws(const AttentionOptions& options, const Sizes& sizes)
+      : threshold_(dropout_threshold(options.dropout)), h_(sizes.h), n_(sizes.n), m_(sizes.m) {
+    if (threshold_ == 0) return;
+    XF_ASSERT(options.state.device().is_cpu() && options.state.is_contiguous(), "dropout's state is in host memory");
+    const int64_t* numbers = options.state.const_data_ptr<int64_t>();
+    key_ = static_cast<uint64_t>(numbers[0]);
+    high_ = dropout_counter_high(numbers[1], options.site);
+    first_row_ = numbers[2];
+  }
+
+  [[nodiscard]] bool any() const { return threshold_ > 0; }
+  [[nodiscard]] uint32_t threshold() const { return threshold_; }
+  [[nodiscard]] double keep() const { return dropout_scale(threshold_); }
+
+  // Draws of rows `row` .. and keys `first` ..; afterwards row r's stand at rows()[r].
+  void draw(int64_t b, int64_t h, int64_t row, int64_t rows, int64_t first, int64_t count,
+            std::vector<uint16_t>& memory, std::vector<const uint16_t*>& starts) const {
+    if (!any()) {
+      std::fill(starts.begin(), starts.end(), nullptr);
+      return;
+    }
+    const int64_t line = (count + 2 * kElementsPerBlock) / kElementsPerBlock * kElementsPerBlock;
+    const bool whole = count == m_;  // rows follow each other without a gap
+    for (int64_t r = 0; r < rows; r += whole ? rows : 1) {
+      const int64_t element = (((first_row_ + b) * h_ + h) * n_ + row + r) * m_ + first;
+      const int64_t skip = element % kElementsPerBlock, wanted = whole ? rows * count : count;
+      uint16_t* const into = memory.data() + r * line;
+      draw_blocks(key_, high_, static_cast<uint64_t>(element / kElementsPerBlock),
+                  (skip + wanted + kElementsPerBlock - 1) / kElementsPerBlock, into);
+      if (whole)
+        for (int64_t i = 0; i < rows; ++i) starts[static_cast<size_t>(i)] = into + skip + i * count;
+      else starts[static_cast<size_t>(r)] = into + skip;
+    }
+  }
+
+ private:
+  uint32_t threshold_;
+  int64_t h_, n_, m_, first_row_ = 0;
+  uint64_t key_ = 0, high_ = 0;
+};
+
+// What a worker computes in: no more than its shapes need, for small calls are many.
+template <class Value>
+struct Scratch {
+  Scratch(int64_t n, int64_t m, bool backward, bool drops)
+      : tile(static_cast<size_t>(std::min(query_block(m), n) * std::min(kKeyBlock, m))),
+        block(static_cast<size_t>(std::min(query_block(m), n))),
+        scores(tile),
+        gradient(backward ? tile : 0),
+        draws(drops ? tile + block * 2 * kElementsPerBlock : 0),
+        rows(block, nullptr),
+        largest(block),
+        sum(block) {}
+
+  size_t tile, block;
+  std::vector<Value> scores, gradient;
+  std::vector<uint16_t> draws;
+  std::vector<const uint16_t*> rows;
+  std::vector<Value> largest, sum, out;
+};
+
+Sizes sizes_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  XF_ASSERT(q.dim() == 4 && k.dim() == 4 && v.dim() == 4 && k.size(2) == v.size(2) && q.size(3) == k.size(3),
+            "attention takes [b,h,n,d], [b,h,m,d] and [b,h,m,e]");
+  return {q.size(0), q.size(1), q.size(2), k.size(2), q.size(3), v.size(3)};
+}
+
+// Rows first .. first + rows - 1 of one head: their output and log-sums.
+template <class Value>
+void forward_block(const Sizes& sizes, const AttentionOptions& options, const Allowed& allowed, const TileDraws& draws,
+                   int64_t b, int64_t h, int64_t first, const Heads<const Value>& q, const Heads<const Value>& k,
+                   const Heads<const Value>& v, const Heads<Value>& out, Value* log_sum, Scratch<Value>& scratch) {
+  constexpr Value kNone = -std::numeric_limits<Value>::infinity();
+  const int64_t rows = std::min(query_block(sizes.m), sizes.n - first), e = sizes.e;
+  const int64_t end = allowed.query_end(b) > first ? allowed.key_end(b, first + rows) : 0;
+  scratch.out.resize(static_cast<size_t>(rows * e));
+  std::fill(scratch.largest.begin(), scratch.largest.end(), kNone);
+  std::fill(scratch.sum.begin(), scratch.sum.end(), Value(0));
+  if (end == 0) std::fill(scratch.out.begin(), scratch.out.end(), Value(0));
+  for (int64_t key = 0; key < end; key += kKeyBlock) {
+    const int64_t count = std::min(kKeyBlock, end - key);
+    Value* const scores = scratch.scores.data();
+    gemm(rows, count, sizes.d, static_cast<Value>(options.scale), {q.at(b, h, first), q.stride},
+         {k.at(b, h, key), k.stride, true}, Value(0), scores, count);
+    allowed.exclude(scores, b, first, rows, key, count);
+    draws.draw(b, h, first, rows, key, count, scratch.draws, scratch.rows);
+    for (int64_t r = 0; r < rows; ++r) {
+      const auto i = static_cast<size_t>(r);
+      const Value before = scratch.largest[i], now = row_largest(scores + r * count, count, before);
+      const Value shift = now == kNone ? Value(0) : now;
+      const Value sum = row_weights(scores + r * count, count, shift, scratch.rows[i], draws.threshold(),
+                                    static_cast<Value>(draws.keep()));
+      if (key > 0 && now > before) {
+        const Value factor = std::exp(before - now);
+        scratch.sum[i] *= factor;
+        for (int64_t c = 0; c < e; ++c) scratch.out[static_cast<size_t>(r * e + c)] *= factor;
+      }
+      scratch.sum[i] += sum;
+      scratch.largest[i] = now;
+    }
+    gemm(rows, e, count, Value(1), {scores, count}, {v.at(b, h, key), v.stride}, Value(key > 0), scratch.out.data(), e);
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    const Value sum = scratch.sum[static_cast<size_t>(r)];
+    const bool counts = sum > 0 && allowed.query(b, first + r);
+    const Value factor = counts ? 1 / sum : Value(0);
+    Value* const row = out.at(b, h, first + r);
+    const Value* const from = scratch.out.data() + r * e;
+    // A selection, so that what is not wanted may hold anything.
+    for (int64_t c = 0; c < e; ++c) row[c] = counts ? from[c] * factor : Value(0);
+    // NaN input must come out as NaN: a sum that is neither positive nor zero.
+    if (sum != sum && allowed.query(b, first + r))
+      for (int64_t c = 0; c < e; ++c) row[c] = sum;
+    log_sum[first + r] = counts ? scratch.largest[static_cast<size_t>(r)] + std::log(sum) : -kNone;
+  }
+}
+
+// Keys key .. key + count - 1 of one head against all rows: gradients of these keys and values, and their share of dq.
+template <class Value>
+void backward_keys(const Sizes& sizes, const AttentionOptions& options, const Allowed& allowed, const TileDraws& draws,
+                   int64_t b, int64_t h, int64_t key, int64_t count, bool adds_to_q, const Heads<const Value>& gradient,
+                   const Heads<const Value>& q, const Heads<const Value>& k, const Heads<const Value>& v,
+                   const Heads<Value>& dq, const Heads<Value>& dk, const Heads<Value>& dv, const Value* log_sum,
+                   const Value* delta, Scratch<Value>& scratch) {
+  const auto scale = static_cast<Value>(options.scale);
+  const int64_t d = sizes.d, e = sizes.e, end = allowed.query_end(b), block = query_block(sizes.m);
+  // Causal rows before the first key of the block see none of it.
+  const int64_t begin = options.mask.causal ? key / block * block : 0;
+  if (begin >= end) {
+    for (int64_t j = 0; j < count; ++j) {
+      std::fill_n(dk.at(b, h, key + j), d, Value(0));
+      std::fill_n(dv.at(b, h, key + j), e, Value(0));
+    }
+  }
+  Value *const scores = scratch.scores.data(), *const slope = scratch.gradient.data();
+  for (int64_t first = begin; first < end; first += block) {
+    const int64_t rows = std::min(block, end - first);
+    const Value more = first > begin ? Value(1) : Value(0);
+    gemm(rows, count, d, scale, {q.at(b, h, first), q.stride}, {k.at(b, h, key), k.stride, true}, Value(0), scores,
+         count);
+    gemm(rows, count, e, Value(1), {gradient.at(b, h, first), gradient.stride}, {v.at(b, h, key), v.stride, true},
+         Value(0), slope, count);
+    allowed.exclude(scores, b, first, rows, key, count);
+    draws.draw(b, h, first, rows, key, count, scratch.draws, scratch.rows);
+    for (int64_t r = 0; r < rows; ++r) {
+      if (log_sum[first + r] == std::numeric_limits<Value>::infinity()) {  // a row without weights
+        std::fill_n(scores + r * count, count, Value(0));
+        std::fill_n(slope + r * count, count, Value(0));
+        continue;
+      }
+      row_gradients(scores + r * count, slope + r * count, count, log_sum[first + r], delta[first + r],
+                    scratch.rows[static_cast<size_t>(r)], draws.threshold(), static_cast<Value>(draws.keep()));
+    }
+    gemm(count, e, rows, Value(1), {scores, count, true}, {gradient.at(b, h, first), gradient.stride}, more,
+         dv.at(b, h, key), dv.stride);
+    gemm(count, d, rows, scale, {slope, count, true}, {q.at(b, h, first), q.stride}, more, dk.at(b, h, key), dk.stride);
+    gemm(rows, d, count, scale, {slope, count}, {k.at(b, h, key), k.stride}, Value(adds_to_q), dq.at(b, h, first),
+         dq.stride);
+  }
+}
+
+}  // namespace
+
+int64_t attention_pairs(int64_t n, int64_t m, bool causal) {
+  if (!causal) return n * m;
+  int64_t pairs = 0;
+  const int64_t block = query_block(m);
+  for (int64_t first = 0; first < n; first += block) {
+    const int64_t rows = std::min(block, n - first);
+    pairs += rows * std::min(m, first + rows);
+  }
+  return pairs;
+}
+
+AttentionForward attention_forward_cpu(const at::Tensor& q_in, const at::Tensor& k_in, const at::Tensor& v_in,
+                                       const AttentionOptions& options) {
+  const at::Tensor q = with_rows(q_in), k = with_rows(k_in), v = with_rows(v_in);
+  const Sizes sizes = sizes_of(q, k, v);
+  const Allowed allowed(options, sizes);
+  const TileDraws draws(options, sizes);
+  AttentionForward result{new_heads(q, sizes.n, sizes.e), at::empty({sizes.b, sizes.h, sizes.n}, q.options())};
+  const int64_t block = query_block(sizes.m), blocks = (sizes.n + block - 1) / block,
+                units = sizes.b * sizes.h * blocks;
+  AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "attention", [&] {
+    std::vector<Scratch<scalar_t>> scratch(static_cast<size_t>(workers_for(units)),
+                                           Scratch<scalar_t>(sizes.n, sizes.m, false, draws.any()));
+    const auto queries = reading<scalar_t>(q), keys = reading<scalar_t>(k), values = reading<scalar_t>(v);
+    const auto out = writing<scalar_t>(result.out);
+    auto* const log_sums = result.log_sum.mutable_data_ptr<scalar_t>();
+    for_units(units, std::min(block, sizes.n) * sizes.m * (sizes.d + sizes.e), [&](int64_t unit, int64_t worker) {
+      const int64_t z = unit / blocks;
+      forward_block<scalar_t>(sizes, options, allowed, draws, z / sizes.h, z % sizes.h, unit % blocks * block, queries,
+                              keys, values, out, log_sums + z * sizes.n, scratch[static_cast<size_t>(worker)]);
+    });
+  });
+  return result;
+}
+
+AttentionGradients attention_backward_cpu(const at::Tensor& gradient_in, const at::Tensor& q_in, const at::Tensor& k_in,
+                                          const at::Tensor& v_in, const AttentionForward& forward,
+                                          const AttentionOptions& options) {
+  const at::Tensor q = with_rows(q_in), k = with_rows(k_in), v = with_rows(v_in), gradient = with_rows(gradient_in);
+  const Sizes sizes = sizes_of(q, k, v);
+  const Allowed allowed(options, sizes);
+  const TileDraws draws(options, sizes);
+  AttentionGradients result{new_heads(q, sizes.n, sizes.d), new_heads(k, sizes.m, sizes.d),
+                            new_heads(v, sizes.m, sizes.e)};
+  // Where samples and heads are fewer than threads, their keys are dealt out in parts that each make a dq of their own.
+  const int64_t block = query_block(sizes.m), heads = sizes.b * sizes.h,
+                key_blocks = (sizes.m + kKeyBlock - 1) / kKeyBlock;
+  const int64_t parts = std::clamp<int64_t>((at::get_num_threads() + heads - 1) / std::max<int64_t>(heads, 1), 1,
+                                            std::max<int64_t>(key_blocks, 1));
+  const int64_t part_len = (key_blocks + parts - 1) / parts * kKeyBlock;
+  std::vector<at::Tensor> shares{result.q};
+  for (int64_t part = 1; part < parts; ++part) shares.push_back(new_heads(q, sizes.n, sizes.d));
+  AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "attention_backward", [&] {
+    std::vector<Scratch<scalar_t>> scratch(static_cast<size_t>(workers_for(heads * parts)),
+                                           Scratch<scalar_t>(sizes.n, sizes.m, true, draws.any()));
+    const auto queries = reading<scalar_t>(q), keys = reading<scalar_t>(k), values = reading<scalar_t>(v);
+    const auto slopes = reading<scalar_t>(gradient), outs = reading<scalar_t>(forward.out);
+    const auto dk = writing<scalar_t>(result.k), dv = writing<scalar_t>(result.v);
+    const auto* const log_sums = forward.log_sum.const_data_ptr<scalar_t>();
+    for_units(heads * parts, sizes.n * sizes.m * (sizes.d + sizes.e) / parts, [&](int64_t unit, int64_t worker) {
+      Scratch<scalar_t>& mine = scratch[static_cast<size_t>(worker)];
+      const int64_t z = unit / parts, part = unit % parts, b = z / sizes.h, h = z % sizes.h;
+      const auto dq = writing<scalar_t>(shares[static_cast<size_t>(part)]);
+      const int64_t key_end = allowed.key_end(b), last = std::min(sizes.m, (part + 1) * part_len);
+      // delta = sum of out * gradient over a row: what softmax's gradient takes off.
+      mine.out.resize(static_cast<size_t>(sizes.n));
+      for (int64_t i = 0; i < sizes.n; ++i) {
+        const scalar_t *a = slopes.at(b, h, i), *c = outs.at(b, h, i);
+        scalar_t sum = 0;
+        for (int64_t j = 0; j < sizes.e; ++j) sum += a[j] * c[j];
+        mine.out[static_cast<size_t>(i)] = sum;
+      }
+      // Rows that no block below writes: without queries or keys, and before the first key block of a causal part.
+      const int64_t first_key = part * part_len;
+      const bool none = first_key >= std::min(last, key_end);
+      const int64_t written_from = none ? sizes.n : options.mask.causal ? first_key / block * block : 0;
+      const int64_t written_to = std::max(written_from, none ? sizes.n : allowed.query_end(b));
+      for (int64_t i = 0; i < sizes.n; ++i)
+        if (i < written_from || i >= written_to) std::fill_n(dq.at(b, h, i), sizes.d, scalar_t(0));
+      for (int64_t key = first_key; key < last; key += kKeyBlock) {
+        const int64_t count = std::min(kKeyBlock, std::min(last, key_end) - key);
+        if (count > 0)
+          backward_keys<scalar_t>(sizes, options, allowed, draws, b, h, key, count, key > first_key, slopes, queries,
+                                  keys, values, dq, dk, dv, log_sums + z * sizes.n, mine.out.data(), mine);
+        for (int64_t j = key + std::max<int64_t>(count, 0); j < std::min(key + kKeyBlock, last); ++j) {
+          std::fill_n(dk.at(b, h, j), sizes.d, scalar_t(0));
+          std::fill_n(dv.at(b, h, j), sizes.e, scalar_t(0));
+        }
+      }
+    });
+    for (int64_t part = 1; part < parts; ++part) result.q.add_(shares[static_cast<size_t>(part)]);
+  });
+  return result;
+}
+
+}  // namespace xformer::kernels

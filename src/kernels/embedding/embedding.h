@@ -1,0 +1,17 @@
+// Token and position embedding with dropout in one pass: drop(tokens[id] + positions[i]).
+#pragma once
+
+#include "kernels/dropout/place.h"
+
+namespace xformer::kernels {
+
+// tokens [v,m], ids [b,n] of 0 .. v - 1 (else an IndexError, as at::embedding's), positions [at least n, m] or
+// undefined
+// -> [b,n,m].
+[[nodiscard]] at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& ids, const at::Tensor& positions,
+                                   const DropoutPlace& drop);
+// The definition.
+[[nodiscard]] at::Tensor embedding_reference(const at::Tensor& tokens, const at::Tensor& ids,
+                                             const at::Tensor& positions, const DropoutPlace& drop);
+
+}  // namespace xformer::kernels

@@ -1,0 +1,150 @@
+// The backward pass: gradients of queries and of the table, then of keys and values. Features are made again.
+#include <ATen/Dispatch.h>
+#include <ATen/Functions.h>
+
+#include "kernels/cpu/units.h"
+#include "kernels/feature_attention/pass.h"
+
+namespace xformer::kernels {
+
+namespace {
+
+template <class Value>
+void clear_rows(const Heads<Value>& x, int64_t b, int64_t h, int64_t first, int64_t end, int64_t width) {
+  for (int64_t i = first; i < end; ++i) std::fill_n(x.at(b, h, i), width, Value(0));
+}
+
+// From the gradient of y in scratch.gradient to that of rows x. kSoftmax: scratch.sums has its sum over each row.
+template <class Value>
+void through_scores(const FeaturePass<Value>& pass, const Value* x, int64_t stride, int64_t rows, Value* into,
+                    int64_t into_stride, FeatureScratch<Value>& scratch) {
+  const auto scale = static_cast<Value>(pass.options.scale);
+  const Value* const gradient = scratch.gradient.data();
+  if (pass.omega == nullptr)
+    for (int64_t r = 0; r < rows; ++r) std::copy_n(gradient + r * pass.d, pass.d, into + r * into_stride);
+  else gemm(rows, pass.d, pass.f, scale, {gradient, pass.f}, {pass.omega, pass.d}, Value(0), into, into_stride);
+  // Of |x'|^2 / 2.
+  if (pass.softmax) add_rows(into, into_stride, x, stride, rows, pass.d, scratch.sums.data(), -scale * scale);
+}
+
+// Of one part of a head's queries: their gradients, and their share d_table of that of the table.
+template <class Value>
+void queries_back(const FeaturePass<Value>& pass, int64_t z, int64_t part, const Heads<const Value>& gradient,
+                  const Heads<const Value>& out, const Value* table, const Value* denominator, const Heads<Value>& dq,
+                  Value* d_table, FeatureScratch<Value>& scratch) {
+  const int64_t b = z / pass.h, h = z % pass.h, f = pass.f, e = pass.e;
+  const int64_t last = std::min((part + 1) * kPartRows, pass.n);
+  const int64_t end = pass.valid_keys.end(b) == 0 ? 0 : std::min(last, pass.valid_queries.end(b));
+  Value *const tile = scratch.tile.data(), *const slope = scratch.gradient.data(),
+               *const numerator = scratch.numerator.data(), *const d_sum = scratch.dots.data();
+  std::fill_n(d_table, (e + 1) * f, Value(0));
+  for (int64_t first = part * kPartRows; first < end; first += pass.tile_rows) {
+    const int64_t rows = std::min(pass.tile_rows, end - first);
+    const bool* const valid = pass.flags(pass.valid_queries, b, first, rows);
+    const Value* const x = pass.queries.at(b, h, first);
+    gradients_of_quotient(gradient.at(b, h, first), gradient.stride, out.at(b, h, first), out.stride, rows, e,
+                          denominator + first, valid, numerator, d_sum);
+    if (!pass.by_sum) std::fill_n(d_sum, rows, Value(0));
+    pass.scores(x, pass.queries.stride, rows, scratch);
+    for (int64_t r = 0; pass.softmax && r < rows; ++r) {
+      const auto i = static_cast<size_t>(r);
+      scratch.shift[i] += scratch.largest[i];
+      scratch.winners[i] = pass.winner_of(tile + r * f, scratch.largest[i]);
+    }
+    gemm(rows, f, e, Value(1), {numerator, e}, {table, f}, Value(0), slope, f);
+    gradients_of_features(pass.options.map, tile, slope, rows, f, scratch.shift.data(), valid, pass.floor(),
+                          table + e * f, d_sum, d_table + e * f, scratch.sums.data());
+    for (int64_t r = 0; pass.softmax && r < rows; ++r) {
+      const auto i = static_cast<size_t>(r);
+      if (scratch.winners[i] >= 0) slope[r * f + scratch.winners[i]] -= scratch.sums[i];
+    }
+    pass.count_sums(2 * rows);
+    gemm(e, f, rows, Value(1), {numerator, e, true}, {tile, f}, Value(1), d_table, f);
+    through_scores(pass, x, pass.queries.stride, rows, dq.at(b, h, first), dq.stride, scratch);
+  }
+  clear_rows(dq, b, h, std::max(part * kPartRows, end), last, pass.d);
+}
+
+// Of one part of a head's keys and values. Returns (kSoftmax) the sum of the gradient of y, which c takes.
+template <class Value>
+double keys_back(const FeaturePass<Value>& pass, int64_t z, int64_t part, const Value* d_table, Value largest,
+                 const Heads<Value>& dk, const Heads<Value>& dv, FeatureScratch<Value>& scratch) {
+  const int64_t b = z / pass.h, h = z % pass.h, f = pass.f, e = pass.e;
+  const int64_t last = std::min((part + 1) * kPartRows, pass.m);
+  const int64_t end = pass.valid_queries.end(b) == 0 ? 0 : std::min(last, pass.valid_keys.end(b));
+  Value *const tile = scratch.tile.data(), *const slope = scratch.gradient.data();
+  double sum = 0;
+  for (int64_t first = part * kPartRows; first < end; first += pass.tile_rows) {
+    const int64_t rows = std::min(pass.tile_rows, end - first);
+    const Value* const x = pass.keys.at(b, h, first);
+    pass.scores(x, pass.keys.stride, rows, scratch);
+    for (int64_t r = 0; pass.softmax && r < rows; ++r) scratch.shift[static_cast<size_t>(r)] += largest;
+    gemm(rows, f, e, Value(1), {pass.values.at(b, h, first), pass.values.stride}, {d_table, f}, Value(0), slope, f);
+    gradients_of_features(pass.options.map, tile, slope, rows, f, scratch.shift.data(),
+                          pass.flags(pass.valid_keys, b, first, rows), pass.floor(), d_table + e * f,
+                          static_cast<const Value*>(nullptr), static_cast<Value*>(nullptr), scratch.sums.data());
+    pass.count_sums(rows);
+    gemm(rows, e, f, Value(1), {tile, f}, {d_table, f, true}, Value(0), dv.at(b, h, first), dv.stride);
+    through_scores(pass, x, pass.keys.stride, rows, dk.at(b, h, first), dk.stride, scratch);
+    for (int64_t r = 0; pass.softmax && r < rows; ++r) sum += static_cast<double>(scratch.sums[static_cast<size_t>(r)]);
+  }
+  clear_rows(dk, b, h, std::max(part * kPartRows, end), last, pass.d);
+  clear_rows(dv, b, h, std::max(part * kPartRows, end), last, e);
+  return sum;
+}
+
+}  // namespace
+
+FeatureAttentionGradients feature_attention_backward_cpu(const at::Tensor& gradient_in, const at::Tensor& q_in,
+                                                         const at::Tensor& k_in, const at::Tensor& v_in,
+                                                         const FeatureAttentionForward& forward,
+                                                         const FeatureAttentionOptions& options) {
+  const at::Tensor q = with_rows(q_in), k = with_rows(k_in), v = with_rows(v_in), gradient = with_rows(gradient_in);
+  FeatureAttentionGradients result;
+  AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "feature_attention_backward", [&] {
+    const FeaturePass<scalar_t> pass(q, k, v, options);
+    const int64_t heads = pass.b * pass.h, size = (pass.e + 1) * pass.f;
+    result = {new_heads(q, pass.n, pass.d), new_heads(k, pass.m, pass.d), new_heads(v, pass.m, pass.e)};
+    const auto slopes = reading<scalar_t>(gradient), outs = reading<scalar_t>(forward.out);
+    const auto dq = writing<scalar_t>(result.q), dk = writing<scalar_t>(result.k), dv = writing<scalar_t>(result.v);
+    const auto* const tables = forward.table.const_data_ptr<scalar_t>();
+    const auto* const denominators = forward.denominator.const_data_ptr<scalar_t>();
+    const auto* const largest = forward.largest.const_data_ptr<scalar_t>();
+    auto scratch = pass.scratch_for(workers_for(heads * std::max(pass.query_parts, pass.key_parts)));
+
+    const at::Tensor d_tables = at::empty({heads, pass.query_parts, size}, q.options());
+    auto* const shares = d_tables.mutable_data_ptr<scalar_t>();
+    for_units(heads * pass.query_parts, pass.n * pass.f * (pass.d + pass.e) / pass.query_parts,
+              [&](int64_t unit, int64_t worker) {
+                const int64_t z = unit / pass.query_parts;
+                queries_back(pass, z, unit % pass.query_parts, slopes, outs, tables + z * size,
+                             denominators + z * pass.n, dq, shares + unit * size, scratch[static_cast<size_t>(worker)]);
+              });
+    for_units(heads, pass.query_parts * size, [&](int64_t z, int64_t) {  // into the first part's
+      scalar_t* const sum = shares + z * pass.query_parts * size;
+      for (int64_t part = 1; part < pass.query_parts; ++part)
+        for (int64_t i = 0; i < size; ++i) sum[i] += sum[part * size + i];
+    });
+    std::vector<double> to_largest(static_cast<size_t>(heads * pass.key_parts));
+    for_units(heads * pass.key_parts, pass.m * pass.f * (pass.d + pass.e) / pass.key_parts,
+              [&](int64_t unit, int64_t worker) {
+                const int64_t z = unit / pass.key_parts;
+                to_largest[static_cast<size_t>(unit)] =
+                    keys_back(pass, z, unit % pass.key_parts, shares + z * pass.query_parts * size,
+                              pass.softmax ? largest[z] : scalar_t(0), dk, dv, scratch[static_cast<size_t>(worker)]);
+              });
+    for (int64_t z = 0; pass.softmax && z < heads; ++z) {
+      const int64_t* const winner = forward.winner.const_data_ptr<int64_t>() + 2 * z;
+      if (winner[0] < 0) continue;
+      double sum = 0;
+      for (int64_t part = 0; part < pass.key_parts; ++part)
+        sum += to_largest[static_cast<size_t>(z * pass.key_parts + part)];
+      const auto factor = static_cast<scalar_t>(-sum * options.scale);
+      add_rows(dk.at(z / pass.h, z % pass.h, winner[0]), pass.d, pass.omega + winner[1] * pass.d, pass.d, 1, pass.d,
+               &factor, scalar_t(1));
+    }
+  });
+  return result;
+}
+
+}  // namespace xformer::kernels

@@ -1,0 +1,43 @@
+// Kernel attention by features, in time and memory linear in the length (Katharopoulos et al. 2020, equations 4 to 7):
+//   out_i = phi(q_i)^T S / (phi(q_i)^T z + epsilon),   S = sum_j phi(k_j) v_j^T,   z = sum_j phi(k_j)
+// over valid keys j (causal: j <= i). The bidirectional CPU kernel makes features a tile of rows at a time: no tensor
+// [n,f] of them exists, and the backward pass makes them again from q, k and S. Padding behind the last valid key or
+// query is skipped, not computed.
+#pragma once
+
+#include <torch/types.h>
+
+#include "tensor/sequence_mask.h"
+
+namespace xformer::kernels {
+
+enum class FeatureMap {
+  kElu,      // elu(y) + 1
+  kRelu,     // relu(y) + floor
+  kSoftmax,  // exp(y - |x'|^2 / 2 - c) + floor, with c the largest y: of a row for queries, of all valid keys for keys
+};           // (causal: of the valid keys up to the row)
+
+// y = omega x', x' = scale x.
+struct FeatureAttentionOptions {
+  FeatureMap map = FeatureMap::kElu;
+  at::Tensor omega;  // [f,d], one feature a row, without a gradient; undefined: y = x, and there are f = d features
+  double scale = 1;  // read with omega only
+  double floor = 0;
+  double epsilon = 0;
+  double divisor = 0;  // where positive, outputs are divided by it and not by the row's sum
+  SequenceMask mask;   // of the keys
+  at::Tensor
+      query_valid;  // [b,n] bool: other rows of the output are zero, without a gradient; undefined: all are valid
+};
+
+// q [b,h,n,d], k [b,h,m,d], v [b,h,m,e] -> [b,h,n,e]; zero without a valid key. Strides are free; the result's memory
+// is [b,n,h,e], as an output projection wants it. The causal form is the reference.
+[[nodiscard]] at::Tensor feature_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                           const FeatureAttentionOptions& options);
+
+// The definition, with [b,h,n,f] features. Reports "phi_q", "phi_k" (kSoftmax: "phi_k_peaks", without the floor) and
+// the "denominator".
+[[nodiscard]] at::Tensor feature_attention_reference(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                                     const FeatureAttentionOptions& options);
+
+}  // namespace xformer::kernels

@@ -1,0 +1,196 @@
+// The forward pass: the table of a head's keys and values, then its queries against that.
+#include <ATen/Dispatch.h>
+#include <ATen/Functions.h>
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/units.h"
+#include "kernels/feature_attention/pass.h"
+
+namespace xformer::kernels {
+
+namespace {
+
+// Where the largest y of keys is reached. Which key wins is decided by a product that comes out the same for equal
+// keys wherever they stand, so that of equal ones the first does.
+struct KeyWinner {
+  double score = 0;
+  int64_t key = -1, feature = -1;
+
+  void offer(double other_score, int64_t other_key, int64_t other_feature) {
+    if (key < 0 || other_score > score) *this = {other_score, other_key, other_feature};
+  }
+};
+
+// Sums of one part of the keys of a head. kSoftmax: without the floor, relative to its own largest y.
+template <class Value>
+struct PartSums {
+  Value* table = nullptr;     // [e+1,f]
+  std::vector<Value> values;  // kSoftmax: sum of valid rows of v [e]
+  Value largest = -std::numeric_limits<Value>::infinity();
+  KeyWinner winner;
+};
+
+template <class Value>
+void find_winner(const FeaturePass<Value>& pass, const Value* x, int64_t first, int64_t rows, const bool* valid,
+                 const FeatureScratch<Value>& scratch, PartSums<Value>& sums) {
+  // Products of equal keys may differ in their last bits between places in a tile.
+  const Value near = sums.largest - std::abs(sums.largest) * static_cast<Value>(1e-5);
+  for (int64_t r = 0; r < rows; ++r) {
+    const Value largest = scratch.largest[static_cast<size_t>(r)];
+    if ((valid != nullptr && !valid[r]) || !(largest >= near)) continue;
+    const int64_t feature = pass.winner_of(scratch.tile.data() + r * pass.f, largest);
+    const Value *const row = x + r * pass.keys.stride, *const direction = pass.omega + feature * pass.d;
+    double score = 0;
+    for (int64_t i = 0; i < pass.d; ++i) score += static_cast<double>(row[i]) * static_cast<double>(direction[i]);
+    sums.winner.offer(score, first + r, feature);
+  }
+}
+
+template <class Value>
+void sum_keys(const FeaturePass<Value>& pass, int64_t z, int64_t part, FeatureScratch<Value>& scratch,
+              PartSums<Value>& sums) {
+  const int64_t b = z / pass.h, h = z % pass.h, f = pass.f, e = pass.e;
+  const int64_t end = std::min((part + 1) * kPartRows, pass.valid_keys.end(b));
+  Value *const table = sums.table, *const tile = scratch.tile.data();
+  std::fill_n(table, (e + 1) * f, Value(0));
+  if (pass.softmax) sums.values.assign(static_cast<size_t>(e), Value(0));
+  for (int64_t first = part * kPartRows; first < end; first += pass.tile_rows) {
+    const int64_t rows = std::min(pass.tile_rows, end - first);
+    const bool* const valid = pass.flags(pass.valid_keys, b, first, rows);
+    const Value *const x = pass.keys.at(b, h, first), *const v = pass.values.at(b, h, first);
+    pass.scores(x, pass.keys.stride, rows, scratch);
+    if (pass.softmax) {
+      const Value before = sums.largest;
+      for (int64_t r = 0; r < rows; ++r)
+        if (valid == nullptr || valid[r]) {
+          sums.largest = std::max(sums.largest, scratch.largest[static_cast<size_t>(r)]);
+          scratch.sums[static_cast<size_t>(r)] = 1;
+        } else {
+          scratch.sums[static_cast<size_t>(r)] = 0;
+        }
+      find_winner(pass, x, first, rows, valid, scratch, sums);
+      if (sums.largest > before && first > part * kPartRows) {
+        const Value factor = std::exp(before - sums.largest);
+        for (int64_t i = 0; i < (e + 1) * f; ++i) table[i] *= factor;
+      }
+      for (int64_t r = 0; r < rows; ++r) scratch.shift[static_cast<size_t>(r)] += sums.largest;
+      add_rows(sums.values.data(), 0, v, pass.values.stride, rows, e, scratch.sums.data(), Value(1));
+    }
+    features_of_keys(pass.options.map, tile, rows, f, scratch.shift.data(), valid,
+                     pass.softmax ? Value(0) : pass.floor(), table + e * f);
+    pass.count_sums(rows);
+    gemm(e, f, rows, Value(1), {v, pass.values.stride, true}, {tile, f}, Value(1), table, f);
+  }
+}
+
+// The table of a head from its parts; the first one's may lie where the table does.
+template <class Value>
+void join_parts(const FeaturePass<Value>& pass, int64_t z, const PartSums<Value>* parts, Value* table, Value* largest,
+                int64_t* winner) {
+  constexpr Value kNone = -std::numeric_limits<Value>::infinity();
+  const int64_t f = pass.f, e = pass.e;
+  Value top = kNone;
+  KeyWinner best;
+  for (int64_t part = 0; pass.softmax && part < pass.key_parts; ++part) {
+    top = std::max(top, parts[part].largest);
+    const KeyWinner& one = parts[part].winner;
+    if (one.key >= 0) best.offer(one.score, one.key, one.feature);
+  }
+  for (int64_t part = 0; part < pass.key_parts; ++part) {
+    const Value factor = parts[part].largest == top ? Value(1) : std::exp(parts[part].largest - top);
+    const Value* const from = parts[part].table;
+    for (int64_t i = 0; i < (e + 1) * f; ++i) table[i] = (part == 0 ? Value(0) : table[i]) + factor * from[i];
+  }
+  if (!pass.softmax) return;
+  const ValidRows& valid = pass.valid_keys;
+  const int64_t b = z / pass.h;
+  const auto count =
+      static_cast<Value>(valid.defined() ? std::count(valid.flags(b), valid.flags(b) + pass.m, true) : pass.m);
+  for (int64_t c = 0; c <= e; ++c) {
+    Value sum = c == e ? count : Value(0);
+    for (int64_t part = 0; c < e && part < pass.key_parts; ++part) sum += parts[part].values[static_cast<size_t>(c)];
+    for (int64_t i = 0; i < f; ++i) table[c * f + i] += pass.floor() * sum;
+  }
+  *largest = top;
+  winner[0] = best.key;
+  winner[1] = best.feature;
+}
+
+template <class Value>
+void answer_queries(const FeaturePass<Value>& pass, int64_t z, int64_t part, const Value* table,
+                    const Heads<Value>& out, Value* denominator, FeatureScratch<Value>& scratch) {
+  const int64_t b = z / pass.h, h = z % pass.h, f = pass.f, e = pass.e;
+  const int64_t last = std::min((part + 1) * kPartRows, pass.n);
+  const int64_t end = pass.valid_keys.end(b) == 0 ? 0 : std::min(last, pass.valid_queries.end(b));
+  Value* const tile = scratch.tile.data();
+  for (int64_t first = part * kPartRows; first < end; first += pass.tile_rows) {
+    const int64_t rows = std::min(pass.tile_rows, end - first);
+    pass.scores(pass.queries.at(b, h, first), pass.queries.stride, rows, scratch);
+    for (int64_t r = 0; pass.softmax && r < rows; ++r)
+      scratch.shift[static_cast<size_t>(r)] += scratch.largest[static_cast<size_t>(r)];
+    features_of_queries(pass.options.map, tile, rows, f, scratch.shift.data(), pass.floor(), table + e * f,
+                        scratch.dots.data());
+    pass.count_sums(rows);
+    for (int64_t r = 0; r < rows; ++r) {
+      const Value sum = scratch.dots[static_cast<size_t>(r)] + static_cast<Value>(pass.options.epsilon);
+      denominator[first + r] = !pass.by_sum ? static_cast<Value>(pass.options.divisor) : sum == 0 ? Value(1) : sum;
+    }
+    gemm(rows, e, f, Value(1), {tile, f}, {table, f, true}, Value(0), out.at(b, h, first), out.stride);
+    divide_rows(out.at(b, h, first), out.stride, rows, e, denominator + first,
+                pass.flags(pass.valid_queries, b, first, rows));
+  }
+  for (int64_t i = std::max(part * kPartRows, end); i < last; ++i) {
+    std::fill_n(out.at(b, h, i), e, Value(0));
+    denominator[i] = 1;
+  }
+}
+
+}  // namespace
+
+FeatureAttentionForward feature_attention_forward_cpu(const at::Tensor& q_in, const at::Tensor& k_in,
+                                                      const at::Tensor& v_in, const FeatureAttentionOptions& options) {
+  const at::Tensor q = with_rows(q_in), k = with_rows(k_in), v = with_rows(v_in);
+  FeatureAttentionForward result;
+  AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "feature_attention", [&] {
+    const FeaturePass<scalar_t> pass(q, k, v, options);
+    const int64_t heads = pass.b * pass.h, size = (pass.e + 1) * pass.f;
+    result.out = new_heads(q, pass.n, pass.e);
+    result.table = at::empty({heads, pass.e + 1, pass.f}, q.options());
+    result.denominator = at::empty({heads, pass.n}, q.options());
+    result.largest = at::empty({pass.softmax ? heads : 0}, q.options());
+    result.winner = at::empty({pass.softmax ? heads : 0, 2}, q.options().dtype(at::kLong));
+    auto* const tables = result.table.mutable_data_ptr<scalar_t>();
+    auto* const largest = result.largest.mutable_data_ptr<scalar_t>();
+    auto* const winners = result.winner.mutable_data_ptr<int64_t>();
+    const auto out = writing<scalar_t>(result.out);
+    auto* const denominators = result.denominator.mutable_data_ptr<scalar_t>();
+    auto scratch = pass.scratch_for(workers_for(heads * std::max(pass.query_parts, pass.key_parts)));
+
+    at::Tensor later;  // sums of all parts but each head's first
+    if (pass.key_parts > 1) later = at::empty({heads, pass.key_parts - 1, size}, q.options());
+    std::vector<PartSums<scalar_t>> parts(static_cast<size_t>(heads * pass.key_parts));
+    for_units(heads * pass.key_parts, pass.m * pass.f * (pass.d + pass.e) / pass.key_parts,
+              [&](int64_t unit, int64_t worker) {
+                const int64_t z = unit / pass.key_parts, part = unit % pass.key_parts;
+                PartSums<scalar_t>& sums = parts[static_cast<size_t>(unit)];
+                sums.table = part == 0
+                                 ? tables + z * size
+                                 : later.mutable_data_ptr<scalar_t>() + (z * (pass.key_parts - 1) + part - 1) * size;
+                sum_keys(pass, z, part, scratch[static_cast<size_t>(worker)], sums);
+              });
+    for_units(heads, pass.key_parts * size, [&](int64_t z, int64_t) {
+      join_parts(pass, z, parts.data() + z * pass.key_parts, tables + z * size, largest + z, winners + 2 * z);
+    });
+    for_units(heads * pass.query_parts, pass.n * pass.f * (pass.d + pass.e) / pass.query_parts,
+              [&](int64_t unit, int64_t worker) {
+                const int64_t z = unit / pass.query_parts;
+                answer_queries(pass, z, unit % pass.query_parts, tables + z * size, out, denominators + z * pass.n,
+                               scratch[static_cast<size_t>(worker)]);
+              });
+  });
+  return result;
+}
+
+}  // namespace xformer::kernels

@@ -1,0 +1,121 @@
+// What both passes of feature attention share: sizes, tiles, and how a tile of rows becomes scores y.
+#pragma once
+
+#include <vector>
+
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/heads.h"
+#include "kernels/cpu/valid_rows.h"
+#include "kernels/feature_attention/cpu.h"
+#include "kernels/feature_attention/tiles.h"
+#include "tensor/op_counter.h"
+
+namespace xformer::kernels {
+
+// Sums over a sequence are made a part at a time and added in the order of parts, so that the result does not depend on
+// the threads; a part's rows go through in tiles. Two tiles of 128 KiB of floats, S and omega fit into the second-level
+// cache.
+constexpr int64_t kPartRows = 1024, kTileElements = 32768, kLeastTileRows = 16, kMostTileRows = 256;
+
+// What a worker computes in.
+template <class Value>
+struct FeatureScratch {
+  explicit FeatureScratch(int64_t rows, int64_t f, int64_t e)
+      : tile(static_cast<size_t>(rows * f)),
+        gradient(tile.size()),
+        numerator(static_cast<size_t>(rows * e)),
+        largest(static_cast<size_t>(rows)),
+        shift(largest.size()),
+        sums(largest.size()),
+        dots(largest.size()),
+        winners(largest.size()) {}
+
+  std::vector<Value> tile, gradient;              // [rows,f]
+  std::vector<Value> numerator;                   // [rows,e]
+  std::vector<Value> largest, shift, sums, dots;  // [rows]
+  std::vector<int64_t> winners;
+};
+
+template <class Value>
+struct FeaturePass {
+  FeaturePass(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const FeatureAttentionOptions& choice)
+      : options(choice),
+        b(q.size(0)),
+        h(q.size(1)),
+        n(q.size(2)),
+        m(k.size(2)),
+        d(q.size(3)),
+        e(v.size(3)),
+        f(choice.omega.defined() ? choice.omega.size(0) : d),
+        tile_rows(std::clamp(kTileElements / std::max<int64_t>(f, 1), kLeastTileRows, kMostTileRows)),
+        query_parts(parts_of(n)),
+        key_parts(parts_of(m)),
+        by_sum(choice.divisor <= 0),
+        softmax(choice.map == FeatureMap::kSoftmax),
+        q_rows(q),
+        k_rows(k),
+        v_rows(v),
+        omega_rows(choice.omega),
+        queries(reading<Value>(q_rows)),
+        keys(reading<Value>(k_rows)),
+        values(reading<Value>(v_rows)),
+        valid_keys(choice.mask.key_valid, m),
+        valid_queries(choice.query_valid, n) {
+    if (omega_rows.defined()) omega_rows = omega_rows.contiguous();
+    omega = omega_rows.defined() ? omega_rows.const_data_ptr<Value>() : nullptr;
+  }
+
+  [[nodiscard]] static int64_t parts_of(int64_t length) {
+    return std::max<int64_t>(1, (length + kPartRows - 1) / kPartRows);
+  }
+  [[nodiscard]] std::vector<FeatureScratch<Value>> scratch_for(int64_t workers) const {
+    return std::vector<FeatureScratch<Value>>(static_cast<size_t>(workers), FeatureScratch<Value>(tile_rows, f, e));
+  }
+
+  // y of rows x into the tile, and into `largest` each row's largest where the map needs it.
+  void scores(const Value* x, int64_t stride, int64_t rows, FeatureScratch<Value>& scratch) const {
+    Value* const tile = scratch.tile.data();
+    if (omega != nullptr)
+      gemm(rows, f, d, static_cast<Value>(options.scale), {x, stride}, {omega, d, true}, Value(0), tile, f);
+    else
+      for (int64_t r = 0; r < rows; ++r) std::copy_n(x + r * stride, d, tile + r * d);
+    if (!softmax) return;
+    largest_of_rows(tile, rows, f, scratch.largest.data());
+    // |x'|^2 / 2
+    squares_of_rows(x, stride, rows, d, static_cast<Value>(options.scale * options.scale / 2), scratch.shift.data());
+  }
+
+  // The first feature of a row that reaches the row's largest; -1 where that is NaN.
+  [[nodiscard]] int64_t winner_of(const Value* row, Value largest) const {
+    constexpr int64_t kStep = 16;
+    for (int64_t first = 0; first < f; first += kStep) {
+      const int64_t end = std::min(first + kStep, f);
+      int reached = 0;
+      for (int64_t i = first; i < end; ++i) reached += row[i] == largest;
+      if (reached > 0) return std::find(row + first, row + end, largest) - row;
+    }
+    return -1;
+  }
+
+  // Flags of a tile's rows; nullptr where all of them count.
+  [[nodiscard]] static const bool* flags(const ValidRows& valid, int64_t b, int64_t first, int64_t rows) {
+    return valid.all(b, first, first + rows) ? nullptr : valid.flags(b) + first;
+  }
+
+  // Products of a vector with a tile, which are no call of gemm's: sums of features, and features times those.
+  void count_sums(int64_t rows) const {
+    if (by_sum) add_executed_flops(2 * rows * f);
+  }
+
+  [[nodiscard]] Value floor() const { return static_cast<Value>(options.floor); }
+
+  const FeatureAttentionOptions& options;
+  int64_t b, h, n, m, d, e, f, tile_rows, query_parts, key_parts;
+  bool by_sum, softmax;
+  at::Tensor q_rows, k_rows, v_rows, omega_rows;
+  Heads<const Value> queries, keys, values;
+  const Value* omega = nullptr;
+  ValidRows valid_keys, valid_queries;
+};
+
+}  // namespace xformer::kernels

@@ -1,0 +1,261 @@
+#include "kernels/feature_attention/tiles.h"
+
+#include "kernels/cpu/vector_math.h"
+#include "kernels/cpu/vectorised.h"
+
+namespace xformer::kernels {
+
+namespace {
+
+// Sums side by side, because a compiler may not reorder one; then halves upon halves.
+constexpr int64_t kLanes = 16, kLargestLanes = 32;
+
+template <class Value>
+[[gnu::always_inline]] inline Value sum_of_lanes(Value* lanes) {
+  for (int64_t half = kLanes / 2; half > 0; half /= 2)
+    for (int64_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+  return lanes[0];
+}
+
+template <class Value>
+[[gnu::always_inline]] inline Value dot_of(const Value* a, const Value* b, int64_t count) {
+  Value lanes[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    for (int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] += a[i + lane] * b[i + lane];
+  Value rest = 0;
+  for (; i < count; ++i) rest += a[i] * b[i];
+  return rest + sum_of_lanes(lanes);
+}
+
+template <class Value>
+[[gnu::always_inline]] inline Value sum_of(const Value* x, int64_t count) {
+  Value lanes[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    for (int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] += x[i + lane];
+  Value rest = 0;
+  for (; i < count; ++i) rest += x[i];
+  return rest + sum_of_lanes(lanes);
+}
+
+template <class Value>
+[[gnu::always_inline]] inline Value larger(Value a, Value b) {
+  return a > b ? a : b;
+}
+
+template <class Value>
+[[gnu::always_inline]] inline Value largest_of(const Value* x, int64_t count) {
+  Value lanes[kLargestLanes], result = x[0];
+  for (int64_t lane = 0; lane < kLargestLanes; ++lane) lanes[lane] = result;
+  int64_t i = 0;
+  for (; i + kLargestLanes <= count; i += kLargestLanes)
+    for (int64_t lane = 0; lane < kLargestLanes; ++lane) lanes[lane] = larger(lanes[lane], x[i + lane]);
+  for (; i < count; ++i) result = larger(result, x[i]);
+  for (int64_t half = kLargestLanes / 2; half > 0; half /= 2)
+    for (int64_t lane = 0; lane < half; ++lane) lanes[lane] = larger(lanes[lane], lanes[lane + half]);
+  return larger(result, lanes[0]);
+}
+
+// y -> features. NaN stays NaN.
+template <class Value>
+[[gnu::always_inline]] inline void map_row(FeatureMap map, Value* row, int64_t f, const Value* shift, Value floor) {
+  if (map == FeatureMap::kSoftmax) {
+    const Value by = *shift;
+    for (int64_t i = 0; i < f; ++i) row[i] = exp_of(row[i] - by) + floor;
+  } else if (map == FeatureMap::kElu) {
+    for (int64_t i = 0; i < f; ++i) row[i] = (row[i] > 0 ? row[i] + 1 : exp_of(row[i])) + floor;
+  } else {
+    for (int64_t i = 0; i < f; ++i) row[i] = (row[i] < 0 ? Value(0) : row[i]) + floor;
+  }
+}
+
+// y -> features, and slope, that of the features but for times sums -> that of y.
+template <class Value>
+[[gnu::always_inline]] inline void map_row_gradient(FeatureMap map, Value* __restrict row, Value* __restrict slope,
+                                                    int64_t f, const Value* shift, Value floor,
+                                                    const Value* __restrict sums, Value times) {
+  if (map == FeatureMap::kSoftmax) {
+    const Value by = *shift;
+    for (int64_t i = 0; i < f; ++i) {
+      const Value peak = exp_of(row[i] - by);
+      slope[i] = (slope[i] + times * sums[i]) * peak;
+      row[i] = peak + floor;
+    }
+  } else if (map == FeatureMap::kElu) {
+    for (int64_t i = 0; i < f; ++i) {
+      const Value y = row[i], low = exp_of(y), whole = slope[i] + times * sums[i];
+      slope[i] = y > 0 ? whole : whole * low;
+      row[i] = (y > 0 ? y + 1 : low) + floor;
+    }
+  } else {
+    for (int64_t i = 0; i < f; ++i) {
+      const Value y = row[i], whole = slope[i] + times * sums[i];
+      slope[i] = y > 0 ? whole : Value(0);
+      row[i] = (y < 0 ? Value(0) : y) + floor;
+    }
+  }
+}
+
+template <class Value>
+[[gnu::always_inline]] inline void clear(Value* x, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) x[i] = 0;
+}
+
+template <class Value>
+[[gnu::always_inline]] inline void add(Value* __restrict sums, const Value* __restrict x, int64_t count, Value times) {
+  for (int64_t i = 0; i < count; ++i) sums[i] += times * x[i];
+}
+
+template <class Value>
+[[gnu::always_inline]] inline void key_features(FeatureMap map, Value* tile, int64_t rows, int64_t f,
+                                                const Value* shift, const bool* valid, Value floor, Value* sums) {
+  for (int64_t r = 0; r < rows; ++r) {
+    if (valid != nullptr && !valid[r]) {
+      clear(tile + r * f, f);
+      continue;
+    }
+    map_row(map, tile + r * f, f, shift + r, floor);
+    add(sums, tile + r * f, f, Value(1));
+  }
+}
+
+template <class Value>
+[[gnu::always_inline]] inline void query_features(FeatureMap map, Value* tile, int64_t rows, int64_t f,
+                                                  const Value* shift, Value floor, const Value* sums, Value* dots) {
+  for (int64_t r = 0; r < rows; ++r) {
+    map_row(map, tile + r * f, f, shift + r, floor);
+    dots[r] = dot_of(tile + r * f, sums, f);
+  }
+}
+
+template <class Value>
+[[gnu::always_inline]] inline void feature_gradients(FeatureMap map, Value* tile, Value* gradient, int64_t rows,
+                                                     int64_t f, const Value* shift, const bool* valid, Value floor,
+                                                     const Value* sums, const Value* factor, Value* d_sums,
+                                                     Value* row_sums) {
+  for (int64_t r = 0; r < rows; ++r) {
+    Value *const row = tile + r * f, *const slope = gradient + r * f;
+    row_sums[r] = 0;
+    if (valid != nullptr && !valid[r]) {
+      clear(row, f);
+      clear(slope, f);
+      continue;
+    }
+    const Value times = factor == nullptr ? Value(1) : factor[r];
+    map_row_gradient(map, row, slope, f, shift + r, floor, sums, times);
+    if (d_sums != nullptr) add(d_sums, row, f, times);
+    if (map == FeatureMap::kSoftmax) row_sums[r] = sum_of(slope, f);
+  }
+}
+
+template <class Value>
+[[gnu::always_inline]] inline void quotient_gradients(const Value* gradient, int64_t gradient_stride, const Value* out,
+                                                      int64_t out_stride, int64_t rows, int64_t width,
+                                                      const Value* divisor, const bool* valid, Value* numerator,
+                                                      Value* sum) {
+  for (int64_t r = 0; r < rows; ++r) {
+    Value* const into = numerator + r * width;
+    clear(into, width);
+    sum[r] = 0;
+    if (valid != nullptr && !valid[r]) continue;
+    add(into, gradient + r * gradient_stride, width, 1 / divisor[r]);
+    sum[r] = -dot_of(into, out + r * out_stride, width);
+  }
+}
+
+template <class Value>
+[[gnu::always_inline]] inline void quotients(Value* x, int64_t stride, int64_t rows, int64_t width,
+                                             const Value* divisor, const bool* valid) {
+  for (int64_t r = 0; r < rows; ++r) {
+    Value* const row = x + r * stride;
+    const Value factor = 1 / divisor[r];
+    if (valid != nullptr && !valid[r]) clear(row, width);
+    else
+      for (int64_t i = 0; i < width; ++i) row[i] *= factor;
+  }
+}
+
+}  // namespace
+
+XFORMER_VECTORISED
+void largest_of_rows(const float* tile, int64_t rows, int64_t f, float* largest) {
+  for (int64_t r = 0; r < rows; ++r) largest[r] = largest_of(tile + r * f, f);
+}
+void largest_of_rows(const double* tile, int64_t rows, int64_t f, double* largest) {
+  for (int64_t r = 0; r < rows; ++r) largest[r] = largest_of(tile + r * f, f);
+}
+
+XFORMER_VECTORISED
+void features_of_keys(FeatureMap map, float* tile, int64_t rows, int64_t f, const float* shift, const bool* valid,
+                      float floor, float* sums) {
+  key_features(map, tile, rows, f, shift, valid, floor, sums);
+}
+void features_of_keys(FeatureMap map, double* tile, int64_t rows, int64_t f, const double* shift, const bool* valid,
+                      double floor, double* sums) {
+  key_features(map, tile, rows, f, shift, valid, floor, sums);
+}
+
+XFORMER_VECTORISED
+void features_of_queries(FeatureMap map, float* tile, int64_t rows, int64_t f, const float* shift, float floor,
+                         const float* sums, float* dots) {
+  query_features(map, tile, rows, f, shift, floor, sums, dots);
+}
+void features_of_queries(FeatureMap map, double* tile, int64_t rows, int64_t f, const double* shift, double floor,
+                         const double* sums, double* dots) {
+  query_features(map, tile, rows, f, shift, floor, sums, dots);
+}
+
+XFORMER_VECTORISED
+void gradients_of_features(FeatureMap map, float* tile, float* gradient, int64_t rows, int64_t f, const float* shift,
+                           const bool* valid, float floor, const float* sums, const float* factor, float* d_sums,
+                           float* row_sums) {
+  feature_gradients(map, tile, gradient, rows, f, shift, valid, floor, sums, factor, d_sums, row_sums);
+}
+void gradients_of_features(FeatureMap map, double* tile, double* gradient, int64_t rows, int64_t f, const double* shift,
+                           const bool* valid, double floor, const double* sums, const double* factor, double* d_sums,
+                           double* row_sums) {
+  feature_gradients(map, tile, gradient, rows, f, shift, valid, floor, sums, factor, d_sums, row_sums);
+}
+
+XFORMER_VECTORISED
+void squares_of_rows(const float* x, int64_t stride, int64_t rows, int64_t width, float factor, float* out) {
+  for (int64_t r = 0; r < rows; ++r) out[r] = factor * dot_of(x + r * stride, x + r * stride, width);
+}
+void squares_of_rows(const double* x, int64_t stride, int64_t rows, int64_t width, double factor, double* out) {
+  for (int64_t r = 0; r < rows; ++r) out[r] = factor * dot_of(x + r * stride, x + r * stride, width);
+}
+
+XFORMER_VECTORISED
+void add_rows(float* y, int64_t y_stride, const float* x, int64_t x_stride, int64_t rows, int64_t width,
+              const float* factor, float scale) {
+  for (int64_t r = 0; r < rows; ++r)
+    if (factor[r] != 0) add(y + r * y_stride, x + r * x_stride, width, factor[r] * scale);
+}
+void add_rows(double* y, int64_t y_stride, const double* x, int64_t x_stride, int64_t rows, int64_t width,
+              const double* factor, double scale) {
+  for (int64_t r = 0; r < rows; ++r)
+    if (factor[r] != 0) add(y + r * y_stride, x + r * x_stride, width, factor[r] * scale);
+}
+
+XFORMER_VECTORISED
+void divide_rows(float* x, int64_t stride, int64_t rows, int64_t width, const float* divisor, const bool* valid) {
+  quotients(x, stride, rows, width, divisor, valid);
+}
+void divide_rows(double* x, int64_t stride, int64_t rows, int64_t width, const double* divisor, const bool* valid) {
+  quotients(x, stride, rows, width, divisor, valid);
+}
+
+XFORMER_VECTORISED
+void gradients_of_quotient(const float* gradient, int64_t gradient_stride, const float* out, int64_t out_stride,
+                           int64_t rows, int64_t width, const float* divisor, const bool* valid, float* numerator,
+                           float* sum) {
+  quotient_gradients(gradient, gradient_stride, out, out_stride, rows, width, divisor, valid, numerator, sum);
+}
+void gradients_of_quotient(const double* gradient, int64_t gradient_stride, const double* out, int64_t out_stride,
+                           int64_t rows, int64_t width, const double* divisor, const bool* valid, double* numerator,
+                           double* sum) {
+  quotient_gradients(gradient, gradient_stride, out, out_stride, rows, width, divisor, valid, numerator, sum);
+}
+
+}  // namespace xformer::kernels

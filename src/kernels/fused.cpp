@@ -1,0 +1,81 @@
+#include "kernels/fused.h"
+
+#include <ATen/Functions.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "core/error.h"
+#include "kernels/policy.h"
+#include "tensor/probe.h"
+
+namespace xformer::kernels {
+
+namespace {
+
+void compare(const char* name, const char* what, size_t place, const at::Tensor& got, const at::Tensor& meant,
+             double tolerance) {
+  if (meant.numel() == 0) return;
+  const double allowed = got.scalar_type() == at::kDouble ? 1e-9 : tolerance;
+  const double largest = meant.abs().max().item<double>(), difference = (got - meant).abs().max().item<double>();
+  // Not `difference > ...`: a NaN on one side must fail. Both may be NaN where the input is.
+  const bool both_lost = !got.isfinite().all().item<bool>() && !meant.isfinite().all().item<bool>();
+  XF_CHECK(both_lost || difference <= allowed * std::max(largest, 1e-3), InternalError,
+           "{} differs from its reference in {} {} by {} where the largest element is {}", name, what, place,
+           difference, largest);
+}
+
+}  // namespace
+
+bool runs_fused(std::initializer_list<at::Tensor> tensors) {
+  return probe_recorder == nullptr && runs_fused_heard(tensors);
+}
+
+bool runs_fused_heard(std::initializer_list<at::Tensor> tensors) {
+  if (policy() == Policy::kReference) return false;
+  at::ScalarType type = at::kByte;
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.defined()) continue;
+    if (!tensor.is_cpu() || (tensor.scalar_type() != at::kFloat && tensor.scalar_type() != at::kDouble)) return false;
+    if (type != at::kByte && tensor.scalar_type() != type) return false;
+    type = tensor.scalar_type();
+  }
+  return true;
+}
+
+void check_forward(const char* name, const variable_list& got, const std::function<variable_list()>& reference,
+                   double tolerance) {
+  if (policy() != Policy::kCheck) return;
+  const at::NoGradGuard no_grad;
+  const variable_list meant = reference();
+  XF_ASSERT(meant.size() == got.size(), "{} has {} outputs, its reference {}", name, got.size(), meant.size());
+  for (size_t i = 0; i < got.size(); ++i) compare(name, "output", i, got[i].detach(), meant[i], tolerance);
+}
+
+void check_backward(const char* name, const variable_list& inputs, const variable_list& gradients,
+                    const variable_list& got,
+                    const std::function<variable_list(const variable_list& inputs)>& reference, double tolerance) {
+  if (policy() != Policy::kCheck) return;
+  const at::AutoGradMode with_grad(true);
+  variable_list leaves = inputs, wanted;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].defined()) continue;
+    leaves[i] = inputs[i].detach();
+    if (got[i].defined()) wanted.push_back(leaves[i].requires_grad_(true));
+  }
+  const variable_list outputs = reference(leaves);
+  variable_list sources, heads;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!gradients[i].defined()) continue;
+    sources.push_back(outputs[i]);
+    heads.push_back(gradients[i]);
+  }
+  const variable_list meant = torch::autograd::grad(sources, wanted, heads, {}, false, /*allow_unused=*/true);
+  size_t next = 0;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].defined() || !got[i].defined()) continue;
+    const at::Tensor one = meant[next].defined() ? meant[next] : at::zeros_like(got[i]);
+    compare(name, "gradient", i, got[i], one, tolerance);
+    ++next;
+  }
+}
+
+}  // namespace xformer::kernels

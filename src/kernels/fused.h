@@ -1,0 +1,37 @@
+// What all fused operators share: when they run, and how --kernels=check holds them against their reference.
+//
+// A fused operator is three things: `x_reference`, composed of plain tensor operations, which defines its meaning and
+// its gradient on any device and in any type; a CPU kernel for float and double with a backward pass of its own; and
+// the public function `x`, which takes the kernel where it can.
+#pragma once
+
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/types.h>
+
+#include <functional>
+#include <initializer_list>
+
+namespace xformer::kernels {
+
+using torch::autograd::variable_list;
+
+// Whether the CPU kernel may run: not --kernels=reference, nobody looks at tensors inside (tensor/probe.h), and all
+// defined tensors lie in host memory as one of float and double.
+[[nodiscard]] bool runs_fused(std::initializer_list<at::Tensor> tensors);
+// The same for operators inside which there is nothing to look at: the same bits whether somebody listens or not.
+[[nodiscard]] bool runs_fused_heard(std::initializer_list<at::Tensor> tensors);
+
+// Under --kernels=check: InternalError unless `got` is what `reference` makes of the same arguments, within `tolerance`
+// of float (of the largest element) and 1e-9 of double.
+void check_forward(const char* name, const variable_list& got, const std::function<variable_list()>& reference,
+                   double tolerance = 1e-4);
+
+// The same for a backward pass: `inputs` are the operator's tensors, `got` their gradients (undefined: none is asked
+// for), `gradients` those of the outputs; the reference is called with inputs that require gradients where got is
+// defined.
+void check_backward(const char* name, const variable_list& inputs, const variable_list& gradients,
+                    const variable_list& got,
+                    const std::function<variable_list(const variable_list& inputs)>& reference,
+                    double tolerance = 1e-3);
+
+}  // namespace xformer::kernels

@@ -1,0 +1,125 @@
+// Linear maps on the CPU.
+#include "kernels/linear/cpu.h"
+
+#include <ATen/Dispatch.h>
+#include <ATen/Functions.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/units.h"
+
+namespace xformer::kernels {
+
+namespace {
+
+constexpr int64_t kBlockElements = int64_t{1} << 16;  // of a block's rows of input and results: half of a small L2
+// Each part of the rows sums the gradients of weights and biases in a table of its own, added in order afterwards; as
+// many parts as these elements hold tables for.
+constexpr int64_t kMostParts = 32, kTableElements = int64_t{1} << 20;
+
+struct Blocks {
+  int64_t rows, block_rows, count;
+
+  Blocks(const at::Tensor& x, const std::vector<LinearMap>& maps) : rows(x.numel() / x.size(-1)) {
+    int64_t width = x.size(-1);
+    for (const LinearMap& map : maps) width += map.weight.size(0);
+    block_rows = std::clamp<int64_t>(kBlockElements / width / 64 * 64, 64, 1024);
+    count = (rows + block_rows - 1) / block_rows;
+  }
+};
+
+std::vector<LinearMap> contiguous(const std::vector<LinearMap>& maps) {
+  std::vector<LinearMap> result;
+  for (const LinearMap& map : maps)
+    result.push_back({map.weight.contiguous(), map.bias.defined() ? map.bias.contiguous() : map.bias});
+  return result;
+}
+
+}  // namespace
+
+std::vector<at::Tensor> linear_forward_cpu(const at::Tensor& x_in, const std::vector<LinearMap>& maps_in) {
+  const at::Tensor x = x_in.contiguous();
+  const std::vector<LinearMap> maps = contiguous(maps_in);
+  const int64_t in = x.size(-1);
+  std::vector<int64_t> shape = x.sizes().vec();
+  std::vector<at::Tensor> results;
+  for (const LinearMap& map : maps) {
+    XF_ASSERT(map.weight.dim() == 2 && map.weight.size(1) == in, "a linear map of {} for rows of {}",
+              map.weight.size(1), in);
+    shape.back() = map.weight.size(0);
+    results.push_back(at::empty(shape, x.options()));
+  }
+  const Blocks blocks(x, maps);
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "linear", [&] {
+    for_units(blocks.count, blocks.block_rows * in * maps[0].weight.size(0), [&](int64_t block, int64_t /*worker*/) {
+      const int64_t row = block * blocks.block_rows, rows = std::min(blocks.block_rows, blocks.rows - row);
+      for (size_t i = 0; i < maps.size(); ++i) {
+        const int64_t out = maps[i].weight.size(0);
+        scalar_t* const into = results[i].mutable_data_ptr<scalar_t>() + row * out;
+        if (maps[i].bias.defined())
+          for (int64_t r = 0; r < rows; ++r) std::copy_n(maps[i].bias.const_data_ptr<scalar_t>(), out, into + r * out);
+        gemm(rows, out, in, scalar_t(1), {x.const_data_ptr<scalar_t>() + row * in, in},
+             {maps[i].weight.const_data_ptr<scalar_t>(), in, true}, scalar_t(maps[i].bias.defined()), into, out);
+      }
+    });
+  });
+  return results;
+}
+
+LinearGradients linear_backward_cpu(const std::vector<at::Tensor>& gradients_in, const at::Tensor& x_in,
+                                    const std::vector<LinearMap>& all_maps, bool x_wanted) {
+  const at::Tensor x = x_in.contiguous();
+  const int64_t in = x.size(-1);
+  std::vector<at::Tensor> gradients;
+  std::vector<LinearMap> maps;
+  std::vector<size_t> places;   // of `maps` in all_maps
+  std::vector<int64_t> starts;  // of each map's weight and bias in a table
+  int64_t table = 0;
+  for (size_t i = 0; i < all_maps.size(); ++i) {
+    if (!gradients_in[i].defined()) continue;
+    gradients.push_back(gradients_in[i].contiguous());
+    maps.push_back({all_maps[i].weight.contiguous(), all_maps[i].bias});
+    places.push_back(i);
+    starts.push_back(table);
+    table += all_maps[i].weight.numel() + all_maps[i].weight.size(0);
+  }
+  XF_ASSERT(!maps.empty(), "no gradient of any map");
+  const Blocks blocks(x, maps);
+  const int64_t wanted_parts = std::clamp<int64_t>(kTableElements / table, 1, kMostParts);
+  const int64_t part_blocks = (blocks.count + wanted_parts - 1) / wanted_parts;
+  const int64_t parts = (blocks.count + part_blocks - 1) / part_blocks;
+  const at::Tensor tables = at::zeros({parts, table}, x.options());
+  LinearGradients result;
+  result.maps.resize(all_maps.size());
+  if (x_wanted) result.x = at::empty_like(x);
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "linear_backward", [&] {
+    for_units(parts, part_blocks * blocks.block_rows * table, [&](int64_t part, int64_t /*worker*/) {
+      scalar_t* const own = tables.mutable_data_ptr<scalar_t>() + part * table;
+      for (int64_t block = part * part_blocks; block < std::min(blocks.count, (part + 1) * part_blocks); ++block) {
+        const int64_t row = block * blocks.block_rows, rows = std::min(blocks.block_rows, blocks.rows - row);
+        const scalar_t* const inputs = x.const_data_ptr<scalar_t>() + row * in;
+        for (size_t i = 0; i < maps.size(); ++i) {
+          const int64_t out = maps[i].weight.size(0);
+          const scalar_t* const slopes = gradients[i].const_data_ptr<scalar_t>() + row * out;
+          if (x_wanted)
+            gemm(rows, in, out, scalar_t(1), {slopes, out}, {maps[i].weight.const_data_ptr<scalar_t>(), in},
+                 scalar_t(i > 0), result.x.mutable_data_ptr<scalar_t>() + row * in, in);
+          gemm(out, in, rows, scalar_t(1), {slopes, out, true}, {inputs, in}, scalar_t(1), own + starts[i], in);
+          if (maps[i].bias.defined()) add_rows(slopes, rows, out, own + starts[i] + out * in);
+        }
+      }
+    });
+  });
+  const at::Tensor sums = parts == 1 ? tables.select(0, 0) : tables.sum(0);
+  for (size_t i = 0; i < maps.size(); ++i) {
+    const int64_t out = maps[i].weight.size(0);
+    LinearMap& into = result.maps[places[i]];
+    into.weight = sums.narrow(0, starts[i], out * in).view({out, in});
+    if (maps[i].bias.defined()) into.bias = sums.narrow(0, starts[i] + out * in, out);
+  }
+  return result;
+}
+
+}  // namespace xformer::kernels

@@ -1,0 +1,23 @@
+// The CPU's two passes of linear.h, for float and double.
+#pragma once
+
+#include "kernels/linear/linear.h"
+
+namespace xformer::kernels {
+
+[[nodiscard]] std::vector<at::Tensor> linear_forward_cpu(const at::Tensor& x, const std::vector<LinearMap>& maps);
+
+struct LinearGradients {
+  at::Tensor x;                 // undefined if not wanted
+  std::vector<LinearMap> maps;  // undefined for maps without a gradient
+};
+
+// One gradient for each map, undefined where its result was not used; at least one is defined.
+[[nodiscard]] LinearGradients linear_backward_cpu(const std::vector<at::Tensor>& gradients, const at::Tensor& x,
+                                                  const std::vector<LinearMap>& maps, bool x_wanted);
+
+// sums [width] += the rows' sum.
+void add_rows(const float* rows, int64_t count, int64_t width, float* sums);
+void add_rows(const double* rows, int64_t count, int64_t width, double* sums);
+
+}  // namespace xformer::kernels

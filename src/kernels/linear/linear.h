@@ -1,0 +1,22 @@
+// Linear maps of many rows by small weights, in blocks of rows that stay in the cache: the bias lies in the block
+// before the product is added to it, and the backward pass takes a block's gradients of input, weight and bias while it
+// is there. Several maps of one input (queries, keys and values) read it once.
+#pragma once
+
+#include <torch/types.h>
+
+#include <vector>
+
+namespace xformer::kernels {
+
+struct LinearMap {
+  at::Tensor weight;  // [out, in]
+  at::Tensor bias;    // [out] or undefined
+};
+
+// x [.., in] -> x weight^T + bias [.., out], contiguous. As at::linear, also under autocast.
+[[nodiscard]] at::Tensor linear(const at::Tensor& x, const LinearMap& map);
+// One result for each map; all of them have a bias or none. One that is not used has no gradient, as if on its own.
+[[nodiscard]] std::vector<at::Tensor> linear(const at::Tensor& x, const std::vector<LinearMap>& maps);
+
+}  // namespace xformer::kernels

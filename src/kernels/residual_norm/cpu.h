@@ -1,0 +1,62 @@
+// The CPU's two passes of residual_norm.h, for float and double.
+#pragma once
+
+#include "kernels/residual_norm/residual_norm.h"
+
+namespace xformer::kernels {
+
+struct ResidualNormForward {
+  at::Tensor sum, normed;  // as x; the sum is x itself without a branch
+  at::Tensor mean, rstd;   // [rows]
+};
+
+// Without norm weights only the sum is made.
+[[nodiscard]] ResidualNormForward residual_norm_forward_cpu(const at::Tensor& x, const at::Tensor& branch,
+                                                            const DropoutPlace& drop, const NormWeights& norm);
+
+struct ResidualNormGradients {
+  at::Tensor x, branch, weight, bias;  // branch: undefined if there was none
+};
+
+// sum_gradient may be undefined.
+[[nodiscard]] ResidualNormGradients residual_norm_backward_cpu(const at::Tensor& sum_gradient,
+                                                               const at::Tensor& normed_gradient,
+                                                               const ResidualNormForward& forward, bool has_branch,
+                                                               const DropoutPlace& drop, const at::Tensor& weight);
+
+// Some rows. `draws`: 16 bits an element, or nullptr without dropout.
+struct DropRule {
+  const uint16_t* draws;
+  uint32_t threshold;
+  double keep;
+};
+
+// sum = x + drop(branch).
+void residual_rows(const float* x, const float* branch, const DropRule& drop, int64_t count, float* sum);
+void residual_rows(const double* x, const double* branch, const DropRule& drop, int64_t count, double* sum);
+
+template <class Value>
+struct NormForwardRows {
+  int64_t rows, width;
+  const Value *sum, *weight, *bias;
+  Value epsilon;
+  Value *normed, *mean, *rstd;
+};
+void norm_rows(const NormForwardRows<float>& block);
+void norm_rows(const NormForwardRows<double>& block);
+
+// Adds to weight_gradient and bias_gradient [width].
+template <class Value>
+struct NormBackwardRows {
+  int64_t rows, width;
+  const Value *sum, *mean, *rstd, *weight, *normed_gradient, *sum_gradient;  // the last may be nullptr
+  Value *x_gradient, *weight_gradient, *bias_gradient;
+};
+void norm_gradient_rows(const NormBackwardRows<float>& block);
+void norm_gradient_rows(const NormBackwardRows<double>& block);
+
+// out = drop(in).
+void drop_rows(const float* in, const DropRule& drop, int64_t count, float* out);
+void drop_rows(const double* in, const DropRule& drop, int64_t count, double* out);
+
+}  // namespace xformer::kernels

@@ -1,0 +1,30 @@
+// A residual connection and the layer norm behind it (Ba, Kiros, Hinton, "Layer normalization", 2016), in one pass:
+//   sum = x + drop(branch),   normed = (sum - mean) / sqrt(variance + epsilon) * weight + bias
+// over the last dimension. Kept for the backward pass are the sum, which lives anyway, and two numbers a row.
+#pragma once
+
+#include "kernels/dropout/place.h"
+
+namespace xformer::kernels {
+
+struct NormWeights {
+  at::Tensor weight, bias;  // [m]
+  double epsilon = 1e-5;
+};
+
+struct ResidualNorm {
+  at::Tensor sum, normed;
+};
+
+// x [.., m]; branch of the same shape, or undefined: then the sum is x. A caller that goes on with `sum` in x's place
+// gets both gradients added in the same pass.
+[[nodiscard]] ResidualNorm residual_norm(const at::Tensor& x, const at::Tensor& branch, const DropoutPlace& drop,
+                                         const NormWeights& norm);
+// The definition.
+[[nodiscard]] ResidualNorm residual_norm_reference(const at::Tensor& x, const at::Tensor& branch,
+                                                   const DropoutPlace& drop, const NormWeights& norm);
+
+// x + drop(branch) alone.
+[[nodiscard]] at::Tensor residual(const at::Tensor& x, const at::Tensor& branch, const DropoutPlace& drop);
+
+}  // namespace xformer::kernels

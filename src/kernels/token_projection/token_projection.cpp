@@ -1,0 +1,196 @@
+#include "kernels/token_projection/token_projection.h"
+
+#include <ATen/Dispatch.h>
+#include <ATen/record_function.h>
+
+#include <vector>
+
+#include "core/error.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/heads.h"
+#include "kernels/cpu/units.h"
+#include "kernels/cpu/valid_rows.h"
+#include "kernels/fused.h"
+
+namespace xformer::kernels {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+
+constexpr int64_t kSlab = 256;  // columns of the projection's gradient that stay in the cache over all samples
+
+struct ProjectionSizes {
+  int64_t b, h, n, width;        // width of a result's row: d, or 2 d with y
+  int64_t rows, columns, heads;  // of the projection
+};
+
+ProjectionSizes sizes_of(const at::Tensor& projection, const at::Tensor& x, const at::Tensor& y) {
+  return {x.size(0),          x.size(1),          x.size(2),         x.size(3) * (y.defined() ? 2 : 1),
+          projection.size(1), projection.size(2), projection.size(0)};
+}
+
+// The tokens of one sample and head as one or two matrices with d columns each, or one with 2 d where y's rows lie
+// behind x's; zero where the mask has holes.
+template <class Value>
+class Tokens {
+ public:
+  Tokens(const at::Tensor& x, const at::Tensor& y, const ValidRows& valid)
+      : x_(reading<Value>(x)), y_(), valid_(valid), d_(x.size(3)), width_(d_) {
+    if (!y.defined()) return;
+    y_ = reading<Value>(y);
+    joined_ = y_.data == x_.data + d_ && y.strides() == x.strides();
+    width_ = 2 * d_;
+  }
+
+  struct Part {
+    const Value* data;
+    int64_t stride, first, width;  // columns first .. first + width - 1 of the result
+  };
+  [[nodiscard]] std::vector<Part> parts(int64_t b, int64_t h, int64_t end, std::vector<Value>& scratch) const {
+    if (!valid_.all(b, 0, end)) {
+      scratch.assign(static_cast<size_t>(end * width_), Value(0));
+      for (int64_t i = 0; i < end; ++i) {
+        if (!valid_.at(b, i)) continue;
+        std::copy_n(x_.at(b, h, i), d_, scratch.data() + i * width_);
+        if (width_ > d_) std::copy_n(y_.at(b, h, i), d_, scratch.data() + i * width_ + d_);
+      }
+      return {{scratch.data(), width_, 0, width_}};
+    }
+    if (joined_ || width_ == d_) return {{x_.at(b, h), x_.stride, 0, width_}};
+    return {{x_.at(b, h), x_.stride, 0, d_}, {y_.at(b, h), y_.stride, d_, d_}};
+  }
+
+ private:
+  Heads<const Value> x_, y_;
+  const ValidRows& valid_;
+  int64_t d_, width_;
+  bool joined_ = false;
+};
+
+at::Tensor project_forward(const at::Tensor& projection, const at::Tensor& x, const at::Tensor& y,
+                           const at::Tensor& key_valid) {
+  const ProjectionSizes s = sizes_of(projection, x, y);
+  const ValidRows valid(key_valid, s.n);
+  at::Tensor result = at::empty({s.b, s.h, s.rows, s.width}, x.options());
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "project_tokens", [&] {
+    const Tokens<scalar_t> tokens(x, y, valid);
+    const scalar_t* const table = projection.const_data_ptr<scalar_t>();
+    scalar_t* const out = result.mutable_data_ptr<scalar_t>();
+    std::vector<std::vector<scalar_t>> scratch(static_cast<size_t>(workers_for(s.b * s.h)));
+    // Heads outside, so that the workers read the same table at the same time.
+    for_units(s.b * s.h, s.rows * s.n * s.width, [&](int64_t unit, int64_t worker) {
+      const int64_t h = unit / s.b, b = unit % s.b, end = valid.end(b);
+      const Operand<scalar_t> mixing{table + (s.heads == 1 ? 0 : h) * s.rows * s.columns, s.columns};
+      scalar_t* const into = out + (b * s.h + h) * s.rows * s.width;
+      if (end == 0) std::fill_n(into, s.rows * s.width, scalar_t(0));
+      else
+        for (const auto& part : tokens.parts(b, h, end, scratch[static_cast<size_t>(worker)]))
+          gemm(s.rows, part.width, end, scalar_t(1), mixing, {part.data, part.stride}, scalar_t(0), into + part.first,
+               s.width);
+    });
+  });
+  return result;
+}
+
+struct ProjectionGradients {
+  at::Tensor projection, x, y;
+};
+
+ProjectionGradients project_backward(const at::Tensor& gradient, const at::Tensor& projection, const at::Tensor& x,
+                                     const at::Tensor& y, const at::Tensor& key_valid) {
+  const ProjectionSizes s = sizes_of(projection, x, y);
+  const ValidRows valid(key_valid, s.n);
+  const at::Tensor both = at::empty({s.b, s.n, s.h, s.width}, x.options()).transpose(1, 2);  // of x and y
+  const at::Tensor table_gradient = at::empty_like(projection);
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "project_tokens_backward", [&] {
+    const scalar_t* const table = projection.const_data_ptr<scalar_t>();
+    const scalar_t* const slopes = gradient.const_data_ptr<scalar_t>();
+    const Heads<scalar_t> tokens_gradient = writing<scalar_t>(both);
+    for_units(s.b * s.h, s.rows * s.n * s.width, [&](int64_t unit, int64_t) {
+      const int64_t h = unit / s.b, b = unit % s.b, end = valid.end(b);
+      const scalar_t* const mixing = table + (s.heads == 1 ? 0 : h) * s.rows * s.columns;
+      gemm(end, s.width, s.rows, scalar_t(1), {mixing, s.columns, true},
+           {slopes + (b * s.h + h) * s.rows * s.width, s.width}, scalar_t(0), tokens_gradient.at(b, h),
+           tokens_gradient.stride);
+      for (int64_t i = 0; i < s.n; ++i)
+        if (i >= end || !valid.at(b, i)) std::fill_n(tokens_gradient.at(b, h, i), s.width, scalar_t(0));
+    });
+
+    // A slab of columns of one head's projection, over all samples (and heads, where they share it) in order.
+    const Tokens<scalar_t> tokens(x, y, valid);
+    scalar_t* const into = table_gradient.mutable_data_ptr<scalar_t>();
+    const int64_t slabs = (s.columns + kSlab - 1) / kSlab;
+    std::vector<std::vector<scalar_t>> scratch(static_cast<size_t>(workers_for(s.heads * slabs)));
+    for_units(s.heads * slabs, s.rows * std::min(kSlab, s.n) * s.width * s.b, [&](int64_t unit, int64_t worker) {
+      const int64_t first = unit % slabs * kSlab, width = std::min(kSlab, s.columns - first);
+      const int64_t from_head = s.heads == 1 ? 0 : unit / slabs, to_head = s.heads == 1 ? s.h : from_head + 1;
+      scalar_t* const slab = into + unit / slabs * s.rows * s.columns + first;
+      for (int64_t r = 0; r < s.rows; ++r) std::fill_n(slab + r * s.columns, width, scalar_t(0));
+      for (int64_t h = from_head; h < to_head; ++h) {
+        for (int64_t b = 0; b < s.b; ++b) {
+          const int64_t end = valid.end(b), seen = std::min(first + width, end) - first;
+          if (seen <= 0) continue;
+          const scalar_t* const slope = slopes + (b * s.h + h) * s.rows * s.width;
+          for (const auto& part : tokens.parts(b, h, end, scratch[static_cast<size_t>(worker)]))
+            gemm(s.rows, seen, part.width, scalar_t(1), {slope + part.first, s.width},
+                 {part.data + first * part.stride, part.stride, true}, scalar_t(1), slab, s.columns);
+        }
+      }
+    });
+  });
+  const int64_t d = x.size(3);
+  return {table_gradient, both.narrow(3, 0, d), y.defined() ? both.narrow(3, d, d) : at::Tensor()};
+}
+
+struct ProjectTokens : torch::autograd::Function<ProjectTokens> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& projection, const at::Tensor& x,
+                            const std::optional<at::Tensor>& y, const SequenceMask& mask) {
+    RECORD_FUNCTION("xformer::project_tokens", (std::vector<c10::IValue>{projection, x, y}));
+    const at::Tensor table = projection.contiguous(), tokens = with_rows(x), others = y ? with_rows(*y) : at::Tensor();
+    context->save_for_backward({table, tokens, others, mask.key_valid});
+    return project_forward(table, tokens, others, mask.key_valid);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    RECORD_FUNCTION("xformer::project_tokens_backward", (std::vector<c10::IValue>{gradients[0]}));
+    const variable_list saved = context->get_saved_variables();
+    const auto [table, x, y] = project_backward(gradients[0].contiguous(), saved[0], saved[1], saved[2], saved[3]);
+    check_backward("xformer::project_tokens", {saved[0], saved[1], saved[2]}, gradients, {table, x, y},
+                   [&](const variable_list& inputs) {
+                     return variable_list{project_tokens_reference(inputs[0], inputs[1], inputs[2], {saved[3], false})};
+                   });
+    return {table, x, y, at::Tensor()};
+  }
+};
+
+}  // namespace
+
+at::Tensor project_tokens_reference(const at::Tensor& projection, const at::Tensor& x, const at::Tensor& y,
+                                    const SequenceMask& mask) {
+  const at::Tensor both = y.defined() ? at::cat({x, y}, -1) : x,
+                   tokens = mask.all_valid() ? both : both * mask.as_factor(x.scalar_type());
+  const int64_t b = x.size(0), h = x.size(1), n = x.size(2), c = both.size(3), rows = projection.size(1);
+  const at::Tensor used = projection.narrow(2, 0, n);
+  // The batch goes into the columns of one product per head: a batched product would copy the projection for each
+  // sample.
+  if (projection.size(0) == 1)
+    return at::mm(used[0], tokens.permute({2, 0, 1, 3}).reshape({n, b * h * c}))
+        .view({rows, b, h, c})
+        .permute({1, 2, 0, 3});
+  return at::bmm(used, tokens.permute({1, 2, 0, 3}).reshape({h, n, b * c})).view({h, rows, b, c}).permute({2, 0, 1, 3});
+}
+
+at::Tensor project_tokens(const at::Tensor& projection, const at::Tensor& x, const at::Tensor& y,
+                          const SequenceMask& mask) {
+  XF_ASSERT((!y.defined() || x.sizes() == y.sizes()) && x.size(2) <= projection.size(2) &&
+                (projection.size(0) == 1 || projection.size(0) == x.size(1)),
+            "project_tokens takes [h or 1, r, N] and [b,h,n,d] with n <= N");
+  if (!runs_fused({projection, x, y})) return project_tokens_reference(projection, x, y, mask);
+  const at::Tensor result = ProjectTokens::apply(projection, x, y.defined() ? std::optional(y) : std::nullopt, mask);
+  check_forward("xformer::project_tokens", {result},
+                [&] { return variable_list{project_tokens_reference(projection, x, y, mask)}; });
+  return result;
+}
+
+}  // namespace xformer::kernels

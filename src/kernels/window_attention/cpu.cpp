@@ -1,0 +1,229 @@
+// Attention over windows on the CPU: for each block of rows one tile of weights, which stays in the cache.
+#include "kernels/window_attention/cpu.h"
+
+#include <ATen/Dispatch.h>
+#include <ATen/Functions.h>
+
+#include "kernels/attention/cpu.h"
+#include "kernels/cpu/units.h"
+#include "kernels/window_attention/pass.h"
+
+namespace xformer::kernels {
+
+namespace {
+
+// Scores that a row does not see, before column `from` and behind column `to`.
+template <class Value>
+void forbid(Value* scores, int64_t from, int64_t to, int64_t end) {
+  constexpr Value kNever = -std::numeric_limits<Value>::infinity();
+  std::fill(scores, scores + from, kNever);
+  std::fill(scores + to, scores + end, kNever);
+}
+
+// Weights of a tile from its scores, not yet divided by their sums, and the sums and log-sums.
+template <class Value>
+void weigh(const WindowPass& pass, const Tile& tile, WindowScratch<Value>& scratch, Value* sums, Value* log_sums) {
+  const int64_t g = pass.g, line = pass.line(tile);
+  const uint16_t* const draws = pass.draw(tile, scratch.draws);
+  const uint32_t threshold = pass.draws.threshold();
+  const auto keep = static_cast<Value>(pass.draws.keep());
+  for (int64_t r = 0; r < tile.rows; ++r) {
+    Value* const scores = scratch.scores.data() + r * line;
+    if (!pass.counts(tile, r)) {
+      std::fill_n(scores, line, Value(0));
+      sums[r] = 0;
+      continue;
+    }
+    const auto [from, to, begin, end] = pass.seen(tile, r);
+    forbid(scores + g, from, to, end - g);
+    const RowSum<Value> row = weigh_row(scores + begin, end - begin,
+                                        draws == nullptr ? draws : draws + r * pass.width + begin, threshold, keep);
+    std::fill(scores, scores + begin, Value(0));
+    std::fill(scores + end, scores + line, Value(0));
+    sums[r] = row.sum;
+    log_sums[r] = row.shift + std::log(row.sum);
+  }
+}
+
+// The place of each of a tile's rows in [b,h,n].
+int64_t place(const WindowPass& pass, const Tile& tile, int64_t row) {
+  return (tile.b * pass.h + tile.h) * pass.n + tile.residue + (tile.first + row) * pass.windows.dilation;
+}
+
+// Gradients of a tile's scores and its weights after dropout, in place of the scores' gradient and the scores.
+template <class Value>
+void slopes(const WindowPass& pass, const Tile& tile, const Residue<const Value>& out,
+            const Residue<const Value>& gradient, const Value* log_sum, const Value* log_sum_gradient, Value lowest,
+            WindowScratch<Value>& scratch) {
+  const int64_t g = pass.g, line = pass.line(tile);
+  const uint16_t* const draws = pass.draw(tile, scratch.draws);
+  const uint32_t threshold = pass.draws.threshold();
+  const auto keep = static_cast<Value>(pass.draws.keep());
+  for (int64_t r = 0; r < tile.rows; ++r) {
+    Value *const scores = scratch.scores.data() + r * line, *const slope = scratch.gradient.data() + r * line;
+    const Value sum = log_sum[place(pass, tile, r)];
+    if (sum == lowest) {
+      std::fill_n(scores, line, Value(0));
+      std::fill_n(slope, line, Value(0));
+      continue;
+    }
+    // What softmax's gradient takes off: the row's sum of out * gradient.
+    Value delta = dot_row(out.row(tile.first + r), gradient.row(tile.first + r), pass.e);
+    if (log_sum_gradient != nullptr) delta -= log_sum_gradient[place(pass, tile, r)];
+    const auto [from, to, begin, end] = pass.seen(tile, r);
+    forbid(scores + g, from, to, end - g);
+    row_gradients(scores + begin, slope + begin, end - begin, sum, delta,
+                  draws == nullptr ? draws : draws + r * pass.width + begin, threshold, keep);
+    for (Value* const row : {scores, slope}) {
+      std::fill(row, row + begin, Value(0));
+      std::fill(row + end, row + line, Value(0));
+    }
+  }
+}
+
+template <class Value>
+void zero_rows(const Heads<Value>& heads, int64_t b, int64_t h, int64_t from, int64_t to, int64_t width) {
+  for (int64_t i = from; i < to; ++i) std::fill_n(heads.at(b, h, i), width, Value(0));
+}
+
+}  // namespace
+
+WindowAttentionForward window_attention_forward_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                                    const ExtraKeys& extra, const WindowAttentionOptions& options) {
+  const WindowPass pass(q, k, v, extra, options);
+  const Windows& windows = pass.windows;
+  WindowAttentionForward result{new_heads(q, pass.n, pass.e), at::empty({pass.b, pass.h, pass.n, 1}, q.options())};
+  const int64_t units = pass.b * pass.h * windows.dilation * windows.blocks;
+  AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "window_attention", [&] {
+    std::vector<WindowScratch<scalar_t>> scratch(static_cast<size_t>(workers_for(units)));
+    const auto queries = with_stride(reading<scalar_t>(pass.q), pass.d);
+    const auto keys = with_stride(reading<scalar_t>(pass.k), pass.d);
+    const auto values = with_stride(reading<scalar_t>(pass.v), pass.e);
+    const auto out = with_stride(writing<scalar_t>(result.out), pass.e);
+    const auto extra_data = [](const at::Tensor& x) { return x.defined() ? x.const_data_ptr<scalar_t>() : nullptr; };
+    const auto extra_keys = WindowPass::extra_rows(pass.extra_k, extra_data(pass.extra_k));
+    const auto extra_values = WindowPass::extra_rows(pass.extra_v, extra_data(pass.extra_v));
+    auto* const log_sums = result.log_sum.mutable_data_ptr<scalar_t>();
+    const auto lowest = static_cast<scalar_t>(lowest_log_sum(q.scalar_type()));
+    for_units(units, windows.block * (windows.columns_per_block() + pass.g) * (pass.d + pass.e),
+              [&](int64_t unit, int64_t worker) {
+                WindowScratch<scalar_t>& mine = scratch[static_cast<size_t>(worker)];
+                const int64_t block = unit % windows.blocks, z = unit / windows.blocks, residue = z % windows.dilation;
+                const int64_t b = z / windows.dilation / pass.h, h = z / windows.dilation % pass.h;
+                pass.for_tiles(b, h, residue, block, [&](const Tile& tile) {
+                  const auto rows = pass.residue(out, tile);
+                  const auto from = pass.residue(values, tile);
+                  const int64_t line = pass.line(tile);
+                  pass.score(tile, pass.residue(queries, tile), pass.residue(keys, tile), extra_keys, mine);
+                  mine.gradient.resize(std::max(mine.gradient.size(), static_cast<size_t>(2 * tile.rows)));
+                  scalar_t *const sums = mine.gradient.data(), *const logs = sums + tile.rows;
+                  weigh(pass, tile, mine, sums, logs);
+                  const scalar_t* const weights = mine.scores.data();
+                  if (pass.g > 0)
+                    gemm(tile.rows, pass.e, pass.g, scalar_t(1), {weights, line},
+                         {extra_values.at(tile), extra_values.stride}, scalar_t(0), rows.row(tile.first), rows.stride);
+                  gemm(tile.rows, pass.e, tile.columns, scalar_t(1), {weights + pass.g, line},
+                       {from.row(tile.column), from.stride}, scalar_t(pass.g > 0), rows.row(tile.first), rows.stride);
+                  for (int64_t r = 0; r < tile.rows; ++r) {
+                    scalar_t* const row = rows.row(tile.first + r);
+                    // A selection, so that rows that are not wanted may hold anything; NaN stays NaN.
+                    const scalar_t factor = 1 / sums[r];
+                    for (int64_t c = 0; c < pass.e; ++c) row[c] = sums[r] == 0 ? scalar_t(0) : row[c] * factor;
+                    log_sums[place(pass, tile, r)] = sums[r] == 0 ? lowest : logs[r];
+                  }
+                });
+                // Padding behind the last valid token.
+                const int64_t last = std::min(windows.tokens(residue, pass.n), (block + 1) * windows.block);
+                for (int64_t i = std::max(windows.tokens(residue, pass.valid.end(b)), block * windows.block); i < last;
+                     ++i) {
+                  const int64_t token = residue + i * windows.dilation;
+                  std::fill_n(out.at(b, h, token), pass.e, scalar_t(0));
+                  log_sums[(b * pass.h + h) * pass.n + token] = lowest;
+                }
+              });
+  });
+  return result;
+}
+
+WindowAttentionGradients window_attention_backward_cpu(const at::Tensor& out_gradient,
+                                                       const at::Tensor& log_sum_gradient, const at::Tensor& q,
+                                                       const at::Tensor& k, const at::Tensor& v, const ExtraKeys& extra,
+                                                       const WindowAttentionForward& forward,
+                                                       const WindowAttentionOptions& options) {
+  const WindowPass pass(q, k, v, extra, options);
+  const Windows& windows = pass.windows;
+  const at::Tensor gradient = blas_rows(out_gradient.defined() ? out_gradient : at::zeros_like(forward.out));
+  const at::Tensor log_slopes = log_sum_gradient.defined() ? log_sum_gradient.contiguous() : at::Tensor();
+  WindowAttentionGradients result{
+      new_heads(q, pass.n, pass.d), new_heads(q, pass.n, pass.d), new_heads(q, pass.n, pass.e), {}, {}};
+  if (pass.g > 0) {
+    result.extra_k = at::zeros(extra.k.sizes(), q.options());
+    result.extra_v = at::zeros(extra.v.sizes(), q.options());
+  }
+  AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "window_attention_backward", [&] {
+    std::vector<WindowScratch<scalar_t>> scratch(static_cast<size_t>(workers_for(pass.b * pass.h)));
+    const auto queries = with_stride(reading<scalar_t>(pass.q), pass.d);
+    const auto keys = with_stride(reading<scalar_t>(pass.k), pass.d);
+    const auto values = with_stride(reading<scalar_t>(pass.v), pass.e);
+    const auto outs = reading<scalar_t>(forward.out);
+    const auto given = with_stride(reading<scalar_t>(gradient), pass.e);
+    const auto dq = with_stride(writing<scalar_t>(result.q), pass.d),
+               dk = with_stride(writing<scalar_t>(result.k), pass.d),
+               dv = with_stride(writing<scalar_t>(result.v), pass.e);
+    const auto data = [](const at::Tensor& x) { return x.defined() ? x.const_data_ptr<scalar_t>() : nullptr; };
+    const auto mutable_data = [](const at::Tensor& x) {
+      return x.defined() ? x.mutable_data_ptr<scalar_t>() : nullptr;
+    };
+    const auto extra_keys = WindowPass::extra_rows(pass.extra_k, data(pass.extra_k));
+    const auto extra_values = WindowPass::extra_rows(pass.extra_v, data(pass.extra_v));
+    const auto extra_dk = WindowPass::extra_rows(result.extra_k, mutable_data(result.extra_k));
+    const auto extra_dv = WindowPass::extra_rows(result.extra_v, mutable_data(result.extra_v));
+    const auto* const log_sums = forward.log_sum.const_data_ptr<scalar_t>();
+    const auto* const log_gradients = data(log_slopes);
+    const auto lowest = static_cast<scalar_t>(lowest_log_sum(q.scalar_type()));
+    const auto scale = static_cast<scalar_t>(pass.scale);
+    // Windows overlap: a head's key gradients are added up by one thread, block after block.
+    for_units(pass.b * pass.h, pass.n * (windows.columns_per_block() + pass.g) * (pass.d + pass.e),
+              [&](int64_t unit, int64_t worker) {
+                WindowScratch<scalar_t>& mine = scratch[static_cast<size_t>(worker)];
+                const int64_t b = unit / pass.h, h = unit % pass.h;
+                zero_rows(dk, b, h, 0, pass.n, pass.d);
+                zero_rows(dv, b, h, 0, pass.n, pass.e);
+                zero_rows(dq, b, h, pass.valid.end(b), pass.n, pass.d);
+                const auto add = [&](const Tile& tile) {
+                  const int64_t g = pass.g, rows = tile.rows, columns = tile.columns, line = pass.line(tile);
+                  const auto slope = pass.residue(given, tile);
+                  const auto query = pass.residue(queries, tile), key = pass.residue(keys, tile),
+                             value = pass.residue(values, tile);
+                  const auto to_q = pass.residue(dq, tile), to_k = pass.residue(dk, tile),
+                             to_v = pass.residue(dv, tile);
+                  pass.score(tile, query, key, extra_keys, mine);
+                  mine.gradient.resize(std::max(mine.gradient.size(), static_cast<size_t>(rows * line)));
+                  scalar_t *const weights = mine.scores.data(), *const steps = mine.gradient.data();
+                  pass.products(tile, scalar_t(1), slope, value, extra_values, pass.e, steps);
+                  slopes(pass, tile, pass.residue(outs, tile), slope, log_sums, log_gradients, lowest, mine);
+                  const Operand<scalar_t> q_rows{query.row(tile.first), query.stride},
+                      o_rows{slope.row(tile.first), slope.stride};
+                  if (g > 0) {
+                    gemm(g, pass.e, rows, scalar_t(1), {weights, line, true}, o_rows, scalar_t(1), extra_dv.at(tile),
+                         extra_dv.stride);
+                    gemm(g, pass.d, rows, scale, {steps, line, true}, q_rows, scalar_t(1), extra_dk.at(tile),
+                         extra_dk.stride);
+                    gemm(rows, pass.d, g, scale, {steps, line}, {extra_keys.at(tile), extra_keys.stride}, scalar_t(0),
+                         to_q.row(tile.first), to_q.stride);
+                  }
+                  gemm(columns, pass.e, rows, scalar_t(1), {weights + g, line, true}, o_rows, scalar_t(1),
+                       to_v.row(tile.column), to_v.stride);
+                  gemm(columns, pass.d, rows, scale, {steps + g, line, true}, q_rows, scalar_t(1),
+                       to_k.row(tile.column), to_k.stride);
+                  gemm(rows, pass.d, columns, scale, {steps + g, line}, {key.row(tile.column), key.stride},
+                       scalar_t(g > 0), to_q.row(tile.first), to_q.stride);
+                };
+                for (int64_t residue = 0; residue < windows.dilation; ++residue)
+                  for (int64_t block = 0; block < windows.blocks; ++block) pass.for_tiles(b, h, residue, block, add);
+              });
+  });
+  return result;
+}
+
+}  // namespace xformer::kernels

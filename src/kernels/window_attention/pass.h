@@ -1,0 +1,205 @@
+// What both passes of attention over windows on the CPU share: tiles of weights, rows of one block against the columns
+// that it reads, and their scores.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "core/error.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/heads.h"
+#include "kernels/cpu/valid_rows.h"
+#include "kernels/window_attention/rows.h"
+#include "kernels/window_attention/window_attention.h"
+
+namespace xformer::kernels {
+
+// Two tiles of floats with their draws fit into the second-level cache, unless columns are so many that less than
+// kFewestRows would remain.
+constexpr int64_t kWindowTile = 64 * 256, kFewestRows = 32;
+
+struct Tile {
+  int64_t b, h, residue, block;
+  int64_t first, rows;      // of the residue's tokens
+  int64_t column, columns;  // the same of keys
+};
+
+// Rows of a residue: [b,h,n,d] by steps of the dilation.
+template <class Value>
+struct Residue {
+  Value* data;
+  int64_t stride;
+  [[nodiscard]] Value* row(int64_t i) const { return data + i * stride; }
+};
+
+// Extra keys [b,h,r,t,g,d]; the strides of r and t are 0 where blocks share them.
+template <class Value>
+struct ExtraRows {
+  Value* data = nullptr;
+  int64_t b = 0, h = 0, r = 0, t = 0, stride = 0;
+  [[nodiscard]] Value* at(const Tile& tile) const {
+    return data + tile.b * b + tile.h * h + tile.residue * r + tile.block * t;
+  }
+};
+
+// As BLAS reads them: neighbours in memory, no row upon another.
+[[nodiscard]] inline at::Tensor blas_rows(const at::Tensor& x) {
+  if (!x.defined()) return x;
+  const bool fits = (x.size(-1) <= 1 || x.stride(-1) == 1) && (x.size(-2) <= 1 || x.stride(-2) >= x.size(-1));
+  return fits ? x : x.contiguous();
+}
+
+// What a worker computes in.
+template <class Value>
+struct WindowScratch {
+  std::vector<Value> scores, gradient;
+  std::vector<uint16_t> draws;
+  std::vector<char> open;
+};
+
+class WindowPass {
+ public:
+  WindowPass(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const ExtraKeys& extra,
+             const WindowAttentionOptions& options)
+      : q(blas_rows(q)),
+        k(blas_rows(k)),
+        v(blas_rows(v)),
+        extra_k(blas_rows(extra.k)),
+        extra_v(blas_rows(extra.v)),
+        b(q.size(0)),
+        h(q.size(1)),
+        n(q.size(2)),
+        d(q.size(3)),
+        e(v.size(3)),
+        g(extra.k.defined() ? extra.k.size(-2) : 0),
+        width(g + options.windows.columns_per_block()),
+        windows(options.windows),
+        valid(options.valid, n),
+        scale(1 / std::sqrt(static_cast<double>(d))),
+        draws(options.dropout,
+              at::empty({1}, at::kByte).expand({b, h, windows.dilation, windows.blocks, windows.block, width})) {
+    XF_ASSERT(k.size(3) == d && v.size(2) == n && (g == 0 || (extra.k.size(-1) == d && extra.v.size(-1) == e)),
+              "attention over windows takes q and k [b,h,n,d], v [b,h,n,e] and extra keys of the same widths");
+    if (g > 0 && extra.allowed.defined())
+      extra_allowed_ = extra.allowed.contiguous().expand({b, h, windows.dilation, windows.blocks, windows.block, g});
+  }
+
+  const at::Tensor q, k, v, extra_k, extra_v;
+  const int64_t b, h, n, d, e, g, width;
+  const Windows windows;
+  const ValidRows valid;
+  const double scale;
+  const ElementDraws draws;
+
+  // Of one head and residue.
+  template <class Value>
+  [[nodiscard]] Residue<Value> residue(const Heads<Value>& heads, const Tile& tile) const {
+    return {heads.at(tile.b, tile.h, tile.residue), heads.stride * windows.dilation};
+  }
+
+  template <class Value>
+  [[nodiscard]] static ExtraRows<Value> extra_rows(const at::Tensor& x, Value* data) {
+    if (!x.defined()) return {};
+    const int64_t stride = std::max(x.stride(-2), x.size(-1));
+    if (x.dim() == 4) return {data, x.stride(0), x.stride(1), 0, 0, stride};
+    return {data, x.stride(0), x.stride(1), x.stride(2), x.stride(3), stride};
+  }
+
+  // work(tile) for the rows of one block, without the padding behind the last valid token.
+  template <class Work>
+  void for_tiles(int64_t sample, int64_t head, int64_t residue, int64_t block, const Work& work) const {
+    const int64_t end = windows.tokens(residue, valid.end(sample)), begin = block * windows.block;
+    const int64_t height = std::max(kFewestRows, kWindowTile / width), last = std::min(end, begin + windows.block);
+    const int64_t column = std::max<int64_t>(0, begin - windows.before);
+    const int64_t columns = std::min(end, begin + windows.block + windows.after) - column;
+    for (int64_t first = begin; first < last; first += height)
+      work(Tile{sample, head, residue, block, first, std::min(height, last - first), column, columns});
+  }
+
+  [[nodiscard]] bool counts(const Tile& tile, int64_t row) const {
+    return valid.at(tile.b, tile.residue + (tile.first + row) * windows.dilation);
+  }
+
+  // The columns of the tile that a row sees, and the steps of its line that hold them and the extra keys.
+  struct Range {
+    int64_t from, to, begin, end;
+  };
+  [[nodiscard]] Range seen(const Tile& tile, int64_t row) const {
+    const int64_t token = tile.first + row;
+    const int64_t from = std::max<int64_t>(0, token - windows.back - tile.column);
+    const int64_t to = std::min(tile.columns, token + windows.ahead + 1 - tile.column);
+    return {from, to, g > 0 ? 0 : from / kRowStep * kRowStep, (g + to + kRowStep - 1) / kRowStep * kRowStep};
+  }
+
+  // Elements of a tile's row in memory: extra keys, columns, and what fills up to whole steps of the vector loops.
+  [[nodiscard]] int64_t line(const Tile& tile) const { return (g + tile.columns + kRowStep - 1) / kRowStep * kRowStep; }
+
+  // Draws of the tile's rows, `width` apart, each as its line of scores; nullptr without dropout.
+  const uint16_t* draw(const Tile& tile, std::vector<uint16_t>& memory) const {
+    const int64_t block = ((tile.b * h + tile.h) * windows.dilation + tile.residue) * windows.blocks + tile.block;
+    const int64_t row = (block - tile.block) * windows.block + tile.first;
+    const uint16_t* const drawn = draws.draw(row * width, tile.rows * width + kRowStep, memory);
+    const int64_t cut = tile.column - (tile.block * windows.block - windows.before);  // columns before the sequence
+    if (drawn == nullptr || cut == 0) return drawn;
+    uint16_t* const first = memory.data() + (drawn - memory.data());
+    for (int64_t r = 0; r < tile.rows; ++r)
+      std::copy_backward(first + r * width, first + r * width + g, first + r * width + cut + g);
+    return drawn + cut;
+  }
+
+  // scale q k^T of a tile [rows, line], extra keys first; -infinity where a key may not be seen for another
+  // reason than its distance.
+  template <class Value>
+  void score(const Tile& tile, const Residue<const Value>& queries, const Residue<const Value>& keys,
+             const ExtraRows<const Value>& extra, WindowScratch<Value>& scratch) const {
+    const int64_t line = this->line(tile);
+    scratch.scores.resize(std::max(scratch.scores.size(), static_cast<size_t>(tile.rows * line)));
+    Value* const scores = scratch.scores.data();
+    products(tile, static_cast<Value>(scale), queries, keys, extra, d, scores);
+    constexpr Value kNever = -std::numeric_limits<Value>::infinity();
+    if (extra_allowed_.defined()) {
+      const auto stride = extra_allowed_.strides();
+      const bool* const open = extra_allowed_.const_data_ptr<bool>() + tile.b * stride[0] + tile.h * stride[1] +
+                               tile.residue * stride[2] + tile.block * stride[3];
+      for (int64_t r = 0; r < tile.rows; ++r) {
+        const bool* const row = open + (tile.first - tile.block * windows.block + r) * stride[4];
+        for (int64_t j = 0; j < g; ++j)
+          if (!row[j * stride[5]]) scores[r * line + j] = kNever;
+      }
+    }
+    if (!valid.defined()) return;
+    const bool* const flags = valid.flags(tile.b) + tile.residue;
+    scratch.open.resize(static_cast<size_t>(tile.columns));
+    for (int64_t j = 0; j < tile.columns; ++j)
+      scratch.open[static_cast<size_t>(j)] = flags[(tile.column + j) * windows.dilation];
+    if (std::find(scratch.open.begin(), scratch.open.end(), 0) == scratch.open.end()) return;
+    for (int64_t r = 0; r < tile.rows; ++r)
+      for (int64_t j = 0; j < tile.columns; ++j)
+        if (scratch.open[static_cast<size_t>(j)] == 0) scores[r * line + g + j] = kNever;
+  }
+
+  // out [rows, line] = factor left [rows, inner] right^T, for extra keys and columns.
+  template <class Value>
+  void products(const Tile& tile, Value factor, const Residue<const Value>& left, const Residue<const Value>& right,
+                const ExtraRows<const Value>& extra, int64_t inner, Value* out) const {
+    const int64_t line = this->line(tile);
+    const Operand<Value> rows{left.row(tile.first), left.stride};
+    if (g > 0) gemm(tile.rows, g, inner, factor, rows, {extra.at(tile), extra.stride, true}, Value(0), out, line);
+    gemm(tile.rows, tile.columns, inner, factor, rows, {right.row(tile.column), right.stride, true}, Value(0), out + g,
+         line);
+  }
+
+ private:
+  at::Tensor extra_allowed_;  // [b,h,r,t,c,g]
+};
+
+// Heads whose stride BLAS takes even where there is but one row.
+template <class Value>
+[[nodiscard]] Heads<Value> with_stride(Heads<Value> heads, int64_t width) {
+  heads.stride = std::max(heads.stride, width);
+  return heads;
+}
+
+}  // namespace xformer::kernels

@@ -1,0 +1,70 @@
+// Attention over windows from plain tensor operations: the meaning of the operator and of its gradient.
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "kernels/window_attention/window_attention.h"
+#include "tensor/probe.h"
+
+namespace xformer::kernels {
+
+namespace {
+
+// Which of a row's g + w keys count: broadcasts to [b,h,r,t,c,g+w]; undefined: all.
+at::Tensor allowed_keys(const ExtraKeys& extra, const WindowAttentionOptions& options, const at::Tensor& like) {
+  const at::Tensor allowed = options.windows.allowed(options.valid, like);
+  if (!extra.k.defined() || (!allowed.defined() && !extra.allowed.defined())) return allowed;
+  const auto type = like.options().dtype(at::kBool);
+  const int64_t g = extra.k.size(-2), w = options.windows.columns_per_block();
+  const at::Tensor left = extra.allowed.defined() ? extra.allowed : at::ones({1, 1, 1, 1, 1, g}, type);
+  const at::Tensor right = allowed.defined() ? allowed : at::ones({1, 1, 1, 1, 1, w}, type);
+  std::vector<int64_t> shape;
+  for (int64_t dim = 0; dim < 5; ++dim) shape.push_back(std::max(left.size(dim), right.size(dim)));
+  const auto spread = [&](const at::Tensor& x, int64_t size) {
+    auto full = shape;
+    full.push_back(size);
+    return x.expand(full);
+  };
+  return at::cat({spread(left, g), spread(right, w)}, -1);
+}
+
+}  // namespace
+
+at::Tensor window_attention_reference(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                      const ExtraKeys& extra, const WindowAttentionOptions& options,
+                                      at::Tensor* log_sum) {
+  const Windows& windows = options.windows;
+  const auto with_extra = [&](const at::Tensor& x, const at::Tensor& more) {  // [b,h,r,t,g+w,d]
+    const at::Tensor columns = windows.columns(x);
+    if (!more.defined()) return columns;
+    auto shape = columns.sizes().vec();
+    shape[4] = more.size(-2);
+    return at::cat({(more.dim() == 4 ? more.unsqueeze(2).unsqueeze(2) : more).expand(shape), columns}, 4);
+  };
+  const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
+  at::Tensor scores = at::matmul(windows.rows(q * scale), with_extra(k, extra.k).transpose(-1, -2));  // [b,h,r,t,c,g+w]
+  const at::Tensor allowed = allowed_keys(extra, options, q);
+  const double lowest = lowest_log_sum(scores.scalar_type());
+  if (allowed.defined()) {
+    // Where a weight is zero, softmax passes no gradient: the fill needs none of its own, and saves a pass over the
+    // scores.
+    const at::NoGradGuard no_grad;
+    scores.masked_fill_(allowed.logical_not(), lowest);
+  }
+  const at::Tensor weights = at::softmax(scores, -1);
+  probe("weights", weights);
+  at::Tensor out = windows.join(at::matmul(options.dropout(weights), with_extra(v, extra.v)));
+  if (log_sum != nullptr) *log_sum = windows.join(at::logsumexp(scores, -1, /*keepdim=*/true));
+  // Without padding every row sees itself. A row without any key has even weights here: zero, and no gradient.
+  if (options.valid.defined()) {
+    const at::Tensor any = allowed.any(-1, /*keepdim=*/true).expand({-1, -1, -1, -1, windows.block, 1});
+    const at::Tensor zero = windows.join(any).logical_and(options.valid.unsqueeze(1).unsqueeze(-1)).logical_not();
+    out = out.masked_fill(zero, 0);
+    if (log_sum != nullptr) *log_sum = log_sum->masked_fill(zero, lowest);
+  }
+  return out;
+}
+
+}  // namespace xformer::kernels

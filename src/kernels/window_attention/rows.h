@@ -1,0 +1,27 @@
+// Rows of a tile of weights over windows: as those of kernels/attention/cpu.h, but short ones, whose length is a
+// multiple of kRowStep, so that no rest is left for loops that do not vectorise.
+#pragma once
+
+#include <cstdint>
+
+namespace xformer::kernels {
+
+constexpr int64_t kRowStep = 32;  // g++ unrolls shorter loops before it vectorises them
+
+// What a row of scores became: its largest number and the sum of exp(score - shift), before dropout. `shift` is the
+// largest number, or 0 where all are -infinity.
+template <class Value>
+struct RowSum {
+  Value shift, sum;
+};
+
+// scores -> drop(exp(score - shift)). `draws`: 16 bits an element, or nullptr without dropout; an element whose draw is
+// below `threshold` is dropped, the others are multiplied by `keep`.
+RowSum<float> weigh_row(float* scores, int64_t count, const uint16_t* draws, uint32_t threshold, float keep);
+RowSum<double> weigh_row(double* scores, int64_t count, const uint16_t* draws, uint32_t threshold, double keep);
+
+// Sum of a[i] b[i]; any count.
+float dot_row(const float* a, const float* b, int64_t count);
+double dot_row(const double* a, const double* b, int64_t count);
+
+}  // namespace xformer::kernels

@@ -1,0 +1,42 @@
+// Softmax attention over sliding windows and blocks in products of small dense blocks: time and memory n w, nothing of
+// size [n, n]. Algorithms 9.1 (blocked window), 9.2 (dilation) and 9.3 (keys that all rows see) of attention-core.
+//   P = softmax(q k^T / sqrt(d)) over each row's window and the extra keys,   out = drop(P) v
+// On the CPU keys and values are read where they lie and the weights are not kept: one number a row is, the log of its
+// sum, from which the backward pass makes them again. Padding behind the last valid token is skipped.
+#pragma once
+
+#include "kernels/dropout/place.h"
+#include "kernels/window_attention/windows.h"
+
+namespace xformer::kernels {
+
+// Keys on top of the columns, in the same softmax. They must not be among a row's columns: each key counts once.
+struct ExtraKeys {
+  at::Tensor k, v;     // [b,h,g,d], the same for all rows, or [b,h,r,t,g,d], for each block; undefined: none
+  at::Tensor allowed;  // bool, broadcasts to [b,h,r,t,c,g]; undefined: every row sees all of them
+};
+
+struct WindowAttentionOptions {
+  Windows windows;
+  at::Tensor valid;  // [b,n] bool, of keys and of rows; undefined: all are
+  // Element e of the weights [b,h,r,t,c,g+w], extra keys first, is dropped as kernels::dropout would drop it.
+  DropoutPlace dropout;
+};
+
+// q, k [b,h,n,d], v [b,h,n,e] -> [b,h,n,e]. Rows that are not valid or see no key are zero, with zero gradient. Strides
+// are free; the CPU's result lies in memory as [b,n,h,e], as an output projection wants it.
+// With log_sum it also gives the log of each row's sum of exp(scores) [b,h,n,1], by which several partial softmaxes
+// combine; rows that are zero have a very low, finite one. FLOPs on the CPU: 4 d (executed_pairs + n g) for each head.
+[[nodiscard]] at::Tensor window_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                          const ExtraKeys& extra, const WindowAttentionOptions& options,
+                                          at::Tensor* log_sum = nullptr);
+
+// The definition, with weights [b,h,r,t,c,g+w]; reports them as probe("weights").
+[[nodiscard]] at::Tensor window_attention_reference(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                                    const ExtraKeys& extra, const WindowAttentionOptions& options,
+                                                    at::Tensor* log_sum = nullptr);
+
+// The log-sum of a row without a key: the lowest finite number that softmax is filled with (masked_softmax).
+[[nodiscard]] constexpr double lowest_log_sum(at::ScalarType type) { return type == at::kDouble ? -1e300 : -1e30; }
+
+}  // namespace xformer::kernels

@@ -1,0 +1,329 @@
+// Fused feature attention against its definition with all features: outputs and gradients, over maps, shapes and masks.
+#include "kernels/feature_attention/feature_attention.h"
+
+#include <ATen/Parallel.h>
+
+#include "core/error.h"
+#include "core/random.h"
+#include "fused_support.h"
+#include "kernels/policy.h"
+#include "tensor/memory.h"
+#include "tensor/op_counter.h"
+#include "tensor/probe.h"
+
+namespace xformer::kernels {
+
+namespace {
+
+// The feature maps that attentions use.
+enum class Form { kElu, kEluPlain, kRelu, kReluIdentity, kSoftmax };
+constexpr Form kForms[] = {Form::kElu, Form::kEluPlain, Form::kRelu, Form::kReluIdentity, Form::kSoftmax};
+
+struct FeatureCase {
+  int64_t b, h, n, m, d, e, f;
+  bool masked = false, holes = false;
+};
+
+FeatureAttentionOptions options_of(Form form, int64_t d, int64_t f, at::ScalarType type) {
+  FeatureAttentionOptions options;
+  options.map = form == Form::kSoftmax                               ? FeatureMap::kSoftmax
+                : form == Form::kRelu || form == Form::kReluIdentity ? FeatureMap::kRelu
+                                                                     : FeatureMap::kElu;
+  if (form == Form::kElu) options.epsilon = 1e-6;
+  if (form == Form::kEluPlain) options.divisor = 7;
+  if (options.map == FeatureMap::kRelu) options.floor = 1e-3;
+  if (form == Form::kSoftmax) options.floor = 1e-4;
+  if (form == Form::kRelu || form == Form::kSoftmax) {
+    options.omega = random_tensor("omega", {f, d}, type);
+    options.scale = std::pow(static_cast<double>(d), -0.25);
+  }
+  return options;
+}
+
+at::Tensor random_mask(Stream& numbers, int64_t rows, int64_t length, bool holes) {
+  at::Tensor mask = at::zeros({rows, length}, at::kBool);
+  for (int64_t row = 0; row < rows; ++row) {
+    // Row 0 keeps everything, the last of several loses all.
+    auto valid = static_cast<int64_t>(numbers.next_below(static_cast<uint64_t>(length + 1)));
+    if (row == 0) valid = length;
+    else if (row == rows - 1) valid = 0;
+    for (int64_t i = 0; i < valid; ++i) mask[row][i] = !holes || row == 0 || numbers.next_below(4) > 0;
+  }
+  return mask;
+}
+
+FeatureAttentionOptions options_of(Form form, const FeatureCase& one, at::ScalarType type) {
+  FeatureAttentionOptions options = options_of(form, one.d, one.f, type);
+  Stream numbers(static_cast<uint64_t>(one.n * 1000 + one.m));
+  if (one.masked) {
+    options.mask.key_valid = random_mask(numbers, one.b, one.m, one.holes);
+    options.query_valid = one.n == one.m ? options.mask.key_valid : random_mask(numbers, one.b, one.n, one.holes);
+  }
+  return options;
+}
+
+Tensors inputs_of(const FeatureCase& one, at::ScalarType type) {
+  return {random_tensor("q", {one.b, one.h, one.n, one.d}, type),
+          random_tensor("k", {one.b, one.h, one.m, one.d}, type),
+          random_tensor("v", {one.b, one.h, one.m, one.e}, type)};
+}
+
+Operator fused(const FeatureAttentionOptions& options) {
+  return [options](const Tensors& x) { return Tensors{feature_attention(x[0], x[1], x[2], options)}; };
+}
+
+Operator reference(const FeatureAttentionOptions& options) {
+  return [options](const Tensors& x) { return Tensors{feature_attention_reference(x[0], x[1], x[2], options)}; };
+}
+
+double difference_of(Form form, const FeatureCase& one) {
+  const FeatureAttentionOptions options = options_of(form, one, at::kDouble);
+  return worst_difference(fused(options), reference(options), inputs_of(one, at::kDouble));
+}
+
+// In float no result may be further from the definition in double than ten times what the definition itself is in float
+// (gradients that cancel, as those of a single key, are all error).
+bool is_near_in_float(const FeatureAttentionOptions& options, const Tensors& inputs) {
+  const auto converted = [&](at::ScalarType type) {
+    FeatureAttentionOptions copy = options;
+    if (copy.omega.defined()) copy.omega = options.omega.to(at::kFloat).to(type);
+    Tensors result;
+    for (const at::Tensor& input : inputs) result.push_back(input.to(at::kFloat).to(type));
+    return std::make_pair(copy, result);
+  };
+  const auto [single, single_inputs] = converted(at::kFloat);
+  const auto [exact, exact_inputs] = converted(at::kDouble);
+  const Tensors got = run_with_gradients(fused(single), single_inputs),
+                usual = run_with_gradients(reference(single), single_inputs),
+                meant = run_with_gradients(reference(exact), exact_inputs);
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double error = difference(got[i].to(at::kDouble), meant[i]);
+    CAPTURE(i, error);
+    if (!(error <= 2e-5 + 10 * difference(usual[i].to(at::kDouble), meant[i]))) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("fused feature attention equals its definition, with gradients, for any map, shape and mask") {
+  const std::vector<FeatureCase> cases = {
+      {1, 1, 1, 1, 1, 1, 1},
+      {2, 2, 1, 1, 4, 4, 3},
+      {2, 2, 7, 7, 4, 4, 12},
+      {3, 2, 65, 257, 8, 5, 20, true},
+      {3, 3, 301, 301, 5, 8, 33, true, true},
+      {2, 2, 513, 30, 8, 8, 16, true, true},
+      {3, 1, 1024, 2500, 4, 4, 40, true},
+      {3, 2, 2050, 1025, 4, 3, 7, true, true},
+      {1, 2, 300, 300, 8, 8, 256},
+      {1, 1, 40, 40, 4, 4, 5000},
+  };
+  for (const Form form : kForms)
+    for (const FeatureCase& one : cases) {
+      CAPTURE(static_cast<int>(form), one.n, one.m, one.f, one.masked, one.holes);
+      CHECK(difference_of(form, one) < 1e-11);
+      CHECK(is_near_in_float(options_of(form, one, at::kDouble), inputs_of(one, at::kDouble)));
+    }
+}
+
+TEST_CASE("fused feature attention over random shapes") {
+  Stream numbers(98);
+  const auto below = [&](uint64_t bound) { return static_cast<int64_t>(numbers.next_below(bound)); };
+  for (int turn = 0; turn < 40; ++turn) {
+    const Form form = kForms[below(5)];
+    FeatureCase one{1 + below(3),  1 + below(3),  1 + below(400), 2 + below(600),
+                    2 + below(20), 1 + below(20), 2 + below(90)};
+    if (below(2) == 0) one.m = one.n;
+    one.masked = below(2) == 0;
+    one.holes = below(2) == 0;
+    CAPTURE(static_cast<int>(form), one.b, one.h, one.n, one.m, one.d, one.e, one.f, one.masked, one.holes);
+    CHECK(difference_of(form, one) < 1e-11);
+  }
+}
+
+TEST_CASE("fused feature attention without samples, heads or tokens is empty") {
+  for (const Form form : kForms) {
+    CHECK(difference_of(form, {0, 2, 5, 5, 4, 4, 6}) == 0);
+    const FeatureAttentionOptions options = options_of(form, 4, 6, at::kFloat);
+    const at::Tensor x = random_tensor("x", {2, 2, 0, 4}, at::kFloat).requires_grad_(true);
+    const at::Tensor out = feature_attention(x, x, x, options);
+    CHECK(out.sizes() == x.sizes());
+    CHECK_NOTHROW(out.sum().backward());
+  }
+}
+
+TEST_CASE("fused feature attention: keys whose scores climb far beyond exp's range, and fall again") {
+  // Every tile brings a new maximum, and rescales what was summed before; then none does.
+  const FeatureAttentionOptions options = options_of(Form::kSoftmax, 6, 24, at::kDouble);
+  const FeatureCase one{1, 1, 2500, 2500, 6, 4, 24};
+  for (const bool falls : {false, true}) {
+    Tensors inputs = inputs_of(one, at::kDouble);
+    at::Tensor slope = at::linspace(0.1, 40, one.m, at::kDouble);
+    if (falls) slope = slope.flip(0);
+    inputs[1] = inputs[1] * slope.view({1, 1, one.m, 1});
+    CHECK(worst_difference(fused(options), reference(options), inputs) < 1e-11);
+  }
+}
+
+TEST_CASE("fused feature attention gives the gradient of the largest score to the first of equal keys") {
+  // The winner stands four times, in several tiles and parts; in one sample its first place is a hole. A zero row ties
+  // all features.
+  FeatureAttentionOptions options = options_of(Form::kSoftmax, 8, 32, at::kDouble);
+  options.mask.key_valid = at::ones({2, 2100}, at::kBool);
+  options.mask.key_valid[1][13] = false;
+  Tensors inputs = inputs_of({2, 2, 2100, 2100, 8, 8, 32}, at::kDouble);
+  for (const int64_t place : {13, 700, 1300, 2090}) {
+    inputs[1].select(2, place).copy_(options.omega[5] * 3);
+    inputs[2].select(2, place).fill_(1);
+  }
+  inputs[0].select(2, 4).zero_();
+  inputs[1].select(2, 4).zero_();
+  CHECK(worst_difference(fused(options), reference(options), inputs) < 1e-11);
+  CHECK(is_near_in_float(options, inputs));
+  // Equal keys with equal values have equal gradients, but for the winner's share.
+  const at::Tensor dk = run_with_gradients(fused(options), inputs)[2];
+  const auto differ = [&](int64_t sample, int64_t a, int64_t b) {
+    return difference(dk[sample].select(1, a), dk[sample].select(1, b));
+  };
+  CHECK(differ(0, 13, 700) > 1e-3);
+  CHECK(differ(0, 700, 2090) < 1e-12);
+  CHECK(differ(1, 700, 2090) > 1e-3);
+  CHECK(differ(1, 1300, 2090) < 1e-12);
+}
+
+TEST_CASE("fused feature attention takes views as they lie, and lays its result out for an output projection") {
+  const at::Tensor packed = random_tensor("packed", {2, 40, 3, 3, 8});  // [b, n, h, 3, d]
+  const auto part = [&](int64_t which) { return packed.select(3, which).transpose(1, 2); };
+  const at::Tensor odd = random_tensor("odd", {2, 3, 8, 40}).transpose(2, 3);
+  const at::Tensor same_row = odd.narrow(2, 0, 1).expand({2, 3, 9, 8});
+  for (const Form form : kForms) {
+    const FeatureAttentionOptions options = options_of(form, 8, 16, at::kDouble);
+    const at::Tensor got = feature_attention(part(0), part(1), part(2), options);
+    CHECK(difference(got, feature_attention_reference(part(0), part(1), part(2), options)) < 1e-13);
+    CHECK(got.transpose(1, 2).is_contiguous());
+    CHECK(worst_difference(fused(options), reference(options), {odd, odd, odd}) < 1e-12);
+    CHECK(worst_difference(fused(options), reference(options), {odd, same_row, same_row}) < 1e-9);
+  }
+}
+
+TEST_CASE("fused feature attention gives the same bits with any number of threads") {
+  const int before = at::get_num_threads();
+  for (const Form form : kForms)
+    for (const FeatureCase& one :
+         {FeatureCase{1, 1, 3000, 3000, 8, 8, 40, true, true}, {3, 3, 130, 130, 8, 8, 40, true}}) {
+      const FeatureAttentionOptions options = options_of(form, one, at::kFloat);
+      at::set_num_threads(1);
+      const Tensors alone = run_with_gradients(fused(options), inputs_of(one, at::kFloat));
+      for (const int threads : {2, 5}) {
+        at::set_num_threads(threads);
+        const Tensors got = run_with_gradients(fused(options), inputs_of(one, at::kFloat));
+        for (size_t i = 0; i < got.size(); ++i) CHECK(at::equal(got[i], alone[i]));
+      }
+    }
+  at::set_num_threads(before);
+}
+
+TEST_CASE("fused feature attention keeps no features: its memory is that of a few activations") {
+  install_caching_allocator();
+  const FeatureAttentionOptions options = options_of(Form::kSoftmax, 16, 256, at::kFloat);
+  const auto peak = [&](int64_t n) {
+    at::Tensor x = random_tensor("x", {1, 2, n, 16}, at::kFloat).requires_grad_(true);
+    reset_host_peak();
+    const int64_t before = host_memory().live_bytes;
+    feature_attention(x, x, x, options).sum().backward();
+    return host_memory().peak_bytes - before;
+  };
+  const int64_t shorter = peak(4096), longer = peak(16384);
+  CHECK(longer <= 5 * shorter);
+  CHECK(longer < 2 * 16384 * 256 * static_cast<int64_t>(sizeof(float)));  // one tensor of features
+}
+
+TEST_CASE("fused feature attention: nothing comes out of NaN but NaN, and nothing of padding") {
+  for (const Form form : kForms) {
+    FeatureAttentionOptions options = options_of(form, 4, 9, at::kFloat);
+    at::Tensor q = random_tensor("q", {1, 1, 5, 4}, at::kFloat), k = random_tensor("k", {1, 1, 300, 4}, at::kFloat);
+    at::Tensor v = k.clone();
+    q[0][0][2][1] = NAN;
+    const at::Tensor rows = feature_attention(q, k, v, options).isnan().any(-1).view({5});
+    CHECK(rows.sum().item<int64_t>() == 1);
+    CHECK(rows[2].item<bool>());
+    q[0][0][2][1] = 0;
+    k[0][0][77][3] = NAN;
+    CHECK(feature_attention(q, k, v, options).isnan().all().item<bool>());
+    k[0][0][77][3] = 0;
+    // Behind the last valid key anything may stand.
+    const at::Tensor short_k = k.narrow(2, 0, 200), short_v = v.narrow(2, 0, 200);
+    const at::Tensor meant = feature_attention_reference(q, short_k, short_v, options);
+    k.narrow(2, 200, 100).fill_(NAN);
+    v.narrow(2, 200, 100).fill_(NAN);
+    options.mask.key_valid = at::arange(300).lt(200).unsqueeze(0);
+    CHECK(difference(feature_attention(q, k, v, options), meant) < 1e-5);
+  }
+}
+
+TEST_CASE("fused feature attention: rows of padded queries are zero and get no gradient") {
+  for (const Form form : kForms) {
+    const FeatureCase one{3, 2, 90, 90, 4, 4, 12, true, true};
+    const FeatureAttentionOptions options = options_of(form, one, at::kDouble);
+    const Tensors got = run_with_gradients(fused(options), inputs_of(one, at::kDouble));
+    const at::Tensor padded = options.query_valid.logical_not().unsqueeze(1).unsqueeze(-1);
+    for (const at::Tensor& each : got) CHECK(each.masked_select(padded).abs().sum().item<double>() == 0);
+    CHECK(got[0][0].abs().min().item<double>() > 0);
+  }
+}
+
+TEST_CASE("fused feature attention counts what it multiplied, as its definition does, and skips padding") {
+  const at::Tensor x = random_tensor("x", {1, 2, 600, 8}, at::kFloat);
+  const auto flops = [&](const auto& run) {
+    const OpCounter counter;
+    static_cast<void>(run());
+    return counter.counts().flops;
+  };
+  for (const Form form : kForms) {
+    FeatureAttentionOptions options = options_of(form, 8, 24, at::kFloat);
+    const int64_t f = options.omega.defined() ? 24 : 8, columns = options.divisor > 0 ? 8 : 9;
+    const int64_t row = 2 * 2 * 2 * f * (columns + (options.omega.defined() ? 8 : 0));  // keys and queries of two heads
+    const int64_t all = flops([&] { return feature_attention(x, x, x, options); });
+    CHECK(all == 600 * row);
+    CHECK(all == flops([&] { return feature_attention_reference(x, x, x, options); }));
+    options.mask.key_valid = options.query_valid = at::arange(600).lt(150).unsqueeze(0);
+    CHECK(flops([&] { return feature_attention(x, x, x, options); }) == 150 * row);
+  }
+}
+
+TEST_CASE("--kernels=check holds fused feature attention against its definition, --kernels=reference runs that") {
+  const at::Tensor x = random_tensor("x", {1, 2, 30, 8}, at::kFloat).requires_grad_(true);
+  for (const Form form : kForms) {
+    FeatureAttentionOptions options = options_of(form, 8, 24, at::kFloat);
+    set_policy(Policy::kCheck);
+    CHECK_NOTHROW(feature_attention(x, x, x, options).sum().backward());
+    set_policy(Policy::kReference);
+    const at::Tensor out = feature_attention(x, x, x, options);
+    set_policy(Policy::kAuto);
+    CHECK(at::equal(out, feature_attention_reference(x, x, x, options)));
+    // A listener hears the features, whose product with z is the denominator.
+    const ProbeRecorder recorder([](const std::string&) { return true; });
+    CHECK(at::equal(feature_attention(x, x, x, options), out));
+    CHECK(recorder.seen().size() == (form == Form::kEluPlain ? 2 : 3));
+  }
+}
+
+TEST_CASE("feature attention is composed of tensor operations where it is causal") {
+  const at::Tensor x = random_tensor("x", {2, 2, 70, 8}, at::kFloat);
+  for (const Form form : kForms) {
+    FeatureAttentionOptions options = options_of(form, 8, 24, at::kFloat);
+    options.mask.causal = true;
+    options.mask.key_valid = options.query_valid = at::arange(70).lt(at::tensor({70, 33}).unsqueeze(1));
+    const at::Tensor out = feature_attention(x, x, x, options);
+    CHECK(at::equal(out, feature_attention_reference(x, x, x, options)));
+    CHECK(out[1].narrow(1, 33, 37).abs().sum().item<double>() == 0);
+    // The last row of a prefix is what the bidirectional form gives it.
+    options.mask = {};
+    options.query_valid = at::Tensor();
+    const at::Tensor prefix = x.narrow(2, 0, 33);
+    CHECK(difference(out.select(2, 32), feature_attention(prefix, prefix, prefix, options).select(2, 32)) < 1e-5);
+  }
+}
+
+}  // namespace xformer::kernels

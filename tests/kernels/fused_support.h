@@ -1,0 +1,56 @@
+// Holds a fused operator against its reference: outputs and all gradients, for random gradients of the outputs.
+#pragma once
+
+#include <ATen/Functions.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <functional>
+#include <vector>
+
+#include "tensor/init.h"
+
+namespace xformer::kernels {
+
+using Tensors = std::vector<at::Tensor>;
+using Operator = std::function<Tensors(const Tensors& inputs)>;
+
+inline at::Tensor random_tensor(const std::string& name, at::IntArrayRef shape, at::ScalarType type = at::kDouble) {
+  return InitStream(17).normal(name, shape, 1).to(type);
+}
+
+// Largest difference of any element over the largest element, or infinity where one side is not finite.
+inline double difference(const at::Tensor& got, const at::Tensor& meant) {
+  REQUIRE(got.sizes() == meant.sizes());
+  if (meant.numel() == 0) return 0;
+  if (!got.isfinite().all().item<bool>()) return INFINITY;
+  return (got - meant).abs().max().item<double>() / std::max(1e-3, meant.abs().max().item<double>());
+}
+
+// Outputs, then gradients of the inputs that have one (floating types).
+inline Tensors run_with_gradients(const Operator& run, const Tensors& inputs) {
+  Tensors leaves, wanted;
+  for (const at::Tensor& input : inputs) {
+    leaves.push_back(input.defined() ? input.detach() : input);
+    if (input.defined() && input.is_floating_point()) wanted.push_back(leaves.back().requires_grad_(true));
+  }
+  Tensors result = run(leaves), gradients;
+  for (size_t i = 0; i < result.size(); ++i)
+    gradients.push_back(random_tensor("gradient" + std::to_string(i), result[i].sizes(), result[i].scalar_type()));
+  const Tensors found = torch::autograd::grad(result, wanted, gradients, {}, false, /*allow_unused=*/true);
+  for (at::Tensor& output : result) output = output.detach();
+  for (size_t i = 0; i < found.size(); ++i) result.push_back(found[i].defined() ? found[i] : at::zeros_like(wanted[i]));
+  return result;
+}
+
+// The largest difference over outputs and gradients.
+inline double worst_difference(const Operator& fused, const Operator& reference, const Tensors& inputs) {
+  const Tensors got = run_with_gradients(fused, inputs), meant = run_with_gradients(reference, inputs);
+  REQUIRE(got.size() == meant.size());
+  double worst = 0;
+  for (size_t i = 0; i < got.size(); ++i) worst = std::max(worst, difference(got[i], meant[i]));
+  return worst;
+}
+
+}  // namespace xformer::kernels

@@ -1,0 +1,123 @@
+// Operators along the sequence (projection, convolution, pooling) against their references.
+#include "core/random.h"
+#include "fused_support.h"
+#include "kernels/pooling/pooling.h"
+#include "kernels/token_convolution/token_convolution.h"
+#include "kernels/token_projection/token_projection.h"
+
+namespace xformer::kernels {
+
+namespace {
+
+// Sample 0 whole, the others prefixes, or with holes; the last may be empty.
+SequenceMask mask_of(int64_t b, int64_t n, bool holes) {
+  Stream numbers(static_cast<uint64_t>(7 * b + n));
+  at::Tensor valid = at::zeros({b, n}, at::kBool);
+  for (int64_t row = 0; row < b; ++row) {
+    const auto length = row == 0 ? n : static_cast<int64_t>(numbers.next_below(static_cast<uint64_t>(n + 1)));
+    for (int64_t i = 0; i < length; ++i) valid[row][i] = !holes || row == 0 || numbers.next_below(4) > 0;
+  }
+  return {valid, false};
+}
+
+// [b,h,n,2,d] packed, of which x and y are views with neighbouring rows.
+at::Tensor packed(int64_t b, int64_t h, int64_t n, int64_t d, at::ScalarType type) {
+  return random_tensor("packed", {b, n, h, 2, d}, type);
+}
+
+}  // namespace
+
+TEST_CASE("project_tokens equals its reference, with gradients") {
+  for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
+    for (const auto& [b, h, n, longest, d, rows, heads] :
+         std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t>>{
+             {1, 1, 1, 1, 1, 1, 1}, {3, 2, 29, 40, 5, 7, 2}, {4, 3, 300, 300, 8, 16, 1}, {2, 2, 513, 600, 4, 9, 2}}) {
+      for (const int kind : {0, 1, 2}) {
+        const SequenceMask mask = kind == 0 ? SequenceMask{} : mask_of(b, n, kind == 2);
+        CAPTURE(b, h, n, kind);
+        const auto with = [&, mask](auto* operation, bool views) {
+          return [=](const Tensors& x) {
+            if (!views) return Tensors{operation(x[0], x[1], x[2], mask)};
+            return Tensors{operation(x[0], x[1].select(3, 0).transpose(1, 2), x[1].select(3, 1).transpose(1, 2), mask)};
+          };
+        };
+        const at::Tensor table = random_tensor("table", {heads, rows, longest}, type);
+        const Tensors apart{table, random_tensor("x", {b, h, n, d}, type), random_tensor("y", {b, h, n, d}, type)};
+        const double tolerance = type == at::kDouble ? 1e-12 : 2e-5;
+        CHECK(worst_difference(with(&project_tokens, false), with(&project_tokens_reference, false), apart) <
+              tolerance);
+        CHECK(worst_difference(with(&project_tokens, true), with(&project_tokens_reference, true),
+                               {table, packed(b, h, n, d, type)}) < tolerance);
+        const auto alone = [&, mask](auto* operation) {
+          return [=](const Tensors& x) { return Tensors{operation(x[0], x[1], at::Tensor(), mask)}; };
+        };
+        CHECK(worst_difference(alone(&project_tokens), alone(&project_tokens_reference), {table, apart[1]}) <
+              tolerance);
+      }
+    }
+  }
+}
+
+TEST_CASE("convolve_tokens equals its reference, with gradients") {
+  for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
+    for (const auto& [b, h, n, d, taps] : std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t>>{
+             {1, 1, 1, 1, 1}, {2, 2, 7, 3, 35}, {3, 2, 130, 32, 35}, {2, 1, 64, 40, 5}}) {
+      for (const int kind : {0, 1, 2}) {
+        const SequenceMask mask = kind == 0 ? SequenceMask{} : mask_of(b, n, kind == 2);
+        CAPTURE(b, h, n, taps, kind);
+        const auto with = [&, mask](auto* operation) {
+          return [=](const Tensors& x) { return Tensors{operation(x[0], x[1], x[2], mask)}; };
+        };
+        CHECK(worst_difference(with(&convolve_tokens), with(&convolve_tokens_reference),
+                               {random_tensor("base", {b, h, n, d}, type), random_tensor("x", {b, h, n, d}, type),
+                                random_tensor("w", {h, taps}, type)}) < (type == at::kDouble ? 1e-12 : 2e-5));
+      }
+    }
+  }
+}
+
+TEST_CASE("convolve_tokens is the sum that its header states") {
+  const at::Tensor x = random_tensor("x", {1, 2, 9, 3}), w = random_tensor("w", {2, 5}), base = at::ones_like(x);
+  const at::Tensor got = convolve_tokens(base, x, w, {});
+  for (int64_t h = 0; h < 2; ++h)
+    for (int64_t i = 0; i < 9; ++i) {
+      at::Tensor sum = at::ones({3}, at::kDouble);
+      for (int64_t t = 0; t < 5; ++t)
+        if (i + t - 2 >= 0 && i + t - 2 < 9) sum = sum + w[h][t] * x[0][h][i + t - 2];
+      CHECK(difference(got[0][h][i], sum) < 1e-14);
+    }
+}
+
+TEST_CASE("pool_heads and repeat_heads equal their references, with gradients") {
+  const std::vector<std::vector<HeadGroup>> plans{
+      {{2, {0, 1}}}, {{1, {0}}, {2, {1}}}, {{1, {1, 3}}, {3, {0}}, {5, {2}}}, {{2, {0, 1, 3}}, {4, {2}}}};
+  for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
+    for (const auto& groups : plans) {
+      for (const int64_t n : {1, 2, 7, 30}) {
+        for (const int kind : {0, 1, 2}) {
+          for (const int64_t pinned : {0, 1}) {
+            int64_t h = 0;
+            for (const HeadGroup& group : groups) h += static_cast<int64_t>(group.heads.size());
+            const SequenceMask mask = kind == 0 ? SequenceMask{} : mask_of(3, n, kind == 2);
+            const double tolerance = type == at::kDouble ? 1e-13 : 1e-5;
+            CAPTURE(n, h, kind, pinned);
+            CHECK(worst_difference([&](const Tensors& x) { return pool_heads(x[0], mask, groups, pinned); },
+                                   [&](const Tensors& x) { return pool_heads_reference(x[0], mask, groups, pinned); },
+                                   {random_tensor("x", {3, h, n, 5}, type)}) < tolerance);
+            Tensors pooled;
+            for (const HeadGroup& group : groups)
+              pooled.push_back(random_tensor(
+                  "pooled" + std::to_string(pooled.size()),
+                  {3, static_cast<int64_t>(group.heads.size()), pooled_len(n, group.scale, pinned), 5}, type));
+            CHECK(worst_difference(
+                      [&](const Tensors& x) { return Tensors{repeat_heads(x, n, groups, pinned)}; },
+                      [&](const Tensors& x) { return Tensors{repeat_heads_reference(x, n, groups, pinned)}; },
+                      pooled) < tolerance);
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace xformer::kernels
