@@ -1,15 +1,13 @@
 #include "training/bench.h"
 
 #include <ATen/Functions.h>
-#include <fmt/ranges.h>
 
 #include <chrono>
 
-#include "core/names.h"
-#include "core/random.h"
 #include "core/text.h"
 #include "kernels/policy.h"
 #include "tensor/device.h"
+#include "tensor/memory.h"
 #include "tensor/op_counter.h"
 #include "tensor/torch_errors.h"
 #include "training/record.h"
@@ -19,77 +17,13 @@ namespace xformer::training {
 
 namespace {
 
-// Lengths are exact here, whatever the family would pad real data to. --set may still ask for its own rule.
-ValueLayer exact_lengths(const PlanParts& parts) {
-  ValueLayer layer{"bench", Json::object()};
-  for (const OptionInfo& option : parts.family->options)
-    if (option.name == "length_rule") layer.values["model.length_rule"] = "exact";
-  return layer;
-}
-
-bool has_option(const PlanParts& parts, const std::string& key) {
-  const std::vector<OptionInfo> options = parts.attention.options();
-  return std::any_of(options.begin(), options.end(),
-                     [&](const OptionInfo& option) { return "attention." + option.name == key; });
-}
-
-// The layers without what belongs to the attention of another model. A key that none has stays, to be refused.
-std::vector<ValueLayer> layers_for(const PlanParts& parts, const std::vector<PlanParts>& all,
-                                   const std::vector<ValueLayer>& layers) {
-  std::vector<ValueLayer> result;
-  for (const ValueLayer& layer : layers) {
-    result.push_back({layer.origin, Json::object()});
-    for (const auto& [key, value] : layer.values.items()) {
-      const bool another_has_it = key.starts_with("attention.") &&
-                                  std::any_of(all.begin(), all.end(), [&, &name = key](const PlanParts& other) {
-                                    return has_option(other, name);
-                                  });
-      if (!another_has_it || has_option(parts, key)) result.back().values[key] = value;
-    }
-  }
-  return result;
-}
-
-data::HostBatch random_batch(const BenchCase& wanted) {
-  data::HostBatch batch;
-  batch.batch = batch.filled = wanted.batch;
-  batch.padded_len = wanted.length;
-  Stream numbers(1);
-  const auto below = [&](int64_t bound) {
-    return static_cast<int64_t>(numbers.next_below(static_cast<uint64_t>(bound)));
-  };
-  for (int64_t i = 0; i < wanted.batch * wanted.length; ++i)
-    batch.tokens.push_back(1 + below(wanted.request.input.vocabulary - 1));
-  batch.key_valid.assign(batch.tokens.size(), 1);
-  for (int64_t row = 0; row < wanted.batch; ++row) {
-    batch.row_valid.push_back(1);
-    batch.labels.push_back(below(wanted.request.output.classes));
-    batch.indices.push_back(row);
-  }
-  return batch;
-}
-
-// Places in options.models of what is compared with. UserError for a name that is not measured.
-std::vector<size_t> baselines(const BenchOptions& options) {
-  if (options.against.empty()) return {0};
-  std::vector<size_t> result;
-  for (const std::string& name : options.against) {
-    const auto same = [&](const std::string& model) { return canonical_name(model) == canonical_name(name); };
-    const auto found = std::find_if(options.models.begin(), options.models.end(), same);
-    XF_CHECK(found != options.models.end(), UserError, "--against: {}",
-             unknown_name_message("model of --models", name, options.models));
-    result.push_back(static_cast<size_t>(found - options.models.begin()));
-  }
-  return result;
-}
-
 // A model that takes steps.
 class Subject {
  public:
   Subject(const BenchCase& wanted, bool trains, const BenchRun& run, const Recorder& recorder)
       : device_(run.device),
         options_(training_schema().read(wanted.plan.group("training"))),
-        host_(random_batch(wanted)) {
+        host_(bench_batch(wanted)) {
     model_ = models::all_families().get(wanted.plan.family).build(wanted.request);
     model_->to(device_);
     if (trains) {
@@ -166,11 +100,11 @@ class Bench {
   void compare(size_t i) {
     const Json& mine = rows_[i];
     const size_t group = i - i % options_.models.size();
-    for (const size_t place : baselines(options_)) {
+    for (const size_t place : bench_baselines(options_)) {
       const Json& base = rows_[group + place];
       Json& ratios = rows_[i]["against"][base["model"].get<std::string>()];
       ratios = nullptr;
-      if (mine["status"] != "ok" || base["status"] != "ok") continue;
+      if (mine["step_ms"].is_null() || base["step_ms"].is_null()) continue;
       const auto ratio = [](const Json& over, const Json& under) { return over.get<double>() / under.get<double>(); };
       ratios = {{"speed", ratio(base["step_ms"]["median"], mine["step_ms"]["median"])},
                 {"memory", ratio(mine["peak_bytes"], base["peak_bytes"])}};
@@ -178,15 +112,26 @@ class Bench {
   }
 
   Json first_row(const BenchCase& one) const {
-    return {{"model", one.plan.model}, {"length", one.length},
-            {"batch", one.batch},      {"plan_hash", one.plan.hash()},
-            {"status", "ok"},          {"message", ""},
-            {"step_ms", nullptr},      {"examples_per_s", nullptr},
-            {"tokens_per_s", nullptr}, {"against", Json::object()},
-            {"peak_bytes", nullptr},   {"parameters", nullptr},
-            {"flops", nullptr},        {"operator_calls", nullptr},
-            {"backend", nullptr},      {"captured", nullptr},
-            {"warmup_steps", warmup_}, {"timed_steps", 0}};
+    return {{"model", one.plan.model},
+            {"length", one.length},
+            {"batch", one.batch},
+            {"plan_hash", one.plan.hash()},
+            {"valid_lengths", one.valid_lengths.empty() ? Json() : Json(one.valid_lengths)},
+            {"status", "ok"},
+            {"message", ""},
+            {"step_ms", nullptr},
+            {"examples_per_s", nullptr},
+            {"tokens_per_s", nullptr},
+            {"against", Json::object()},
+            {"peak_bytes", nullptr},
+            {"peak_process_bytes", nullptr},
+            {"parameters", nullptr},
+            {"flops", nullptr},
+            {"operator_calls", nullptr},
+            {"backend", nullptr},
+            {"captured", nullptr},
+            {"warmup_steps", warmup_},
+            {"timed_steps", 0}};
   }
 
   // False when memory ran out in an action of row i; the row says so from then on.
@@ -207,8 +152,12 @@ class Bench {
     return false;
   }
 
-  double step(size_t i, Subject& subject, const char* what) {
+  void check_stop() const {
     if (run_.stop_requested()) throw Interrupted("stopped by a signal; a bench that is not whole is not written");
+  }
+
+  double step(size_t i, Subject& subject, const char* what) {
+    check_stop();
     const BenchCase& one = cases_[i];
     run_.progress(fmt::format("{}  length {}  batch {}  {}", one.plan.model, one.length, one.batch, what),
                   static_cast<double>(done_++) / static_cast<double>(total_));
@@ -254,24 +203,29 @@ class Bench {
       // Beside others a model's peak is not its own.
       if (options_.interleave) rows_[first + i]["peak_bytes"] = alone;
     }
-    for (int64_t turn = 0; turn < options_.steps; ++turn) {
+    if (subjects.front()) run_.ready(rows_[first]);
+    for (int64_t turn = 0; turn < options_.steps && run_.turn(); ++turn) {
       for (size_t i = 0; i < count; ++i) {
         if (!subjects[i]) continue;
         const bool fits = in_memory(first + i, [&] { times[i].push_back(step(first + i, *subjects[i], "timed")); });
-        if (!fits) subjects[i].reset();
+        if (fits) run_.timed(cases_[first + i].plan.model, times[i].back());
+        else subjects[i].reset();
       }
     }
+    check_stop();
     for (size_t i = 0; i < count; ++i)
       if (subjects[i]) note_times(first + i, times[i]);
   }
 
   void note_times(size_t i, const std::vector<double>& times) {
     Json& row = rows_[i];
+    row["peak_process_bytes"] = peak_process_bytes();
+    row["timed_steps"] = times.size();
+    if (times.empty()) return;
     const double median = quantile(times, 0.5), examples = 1e3 * static_cast<double>(cases_[i].batch) / median;
     row["step_ms"] = {{"median", median}, {"p10", quantile(times, 0.1)}, {"p90", quantile(times, 0.9)}};
     row["examples_per_s"] = examples;
     row["tokens_per_s"] = examples * static_cast<double>(cases_[i].length);
-    row["timed_steps"] = times.size();
   }
 
   const BenchOptions& options_;
@@ -284,45 +238,6 @@ class Bench {
 };
 
 }  // namespace
-
-std::vector<BenchCase> bench_cases(const BenchOptions& options) {
-  XF_CHECK(!options.models.empty() && !options.models.front().empty(), UserError,
-           "--models: expected one name at least, e.g. softmax,linformer (`xformer list` shows them)");
-  XF_CHECK(options.mode == "train" || options.mode == "inference", UserError, "--mode: {}",
-           unknown_name_message("mode", options.mode, {"train", "inference"}));
-  for (const auto& [name, values] : {std::pair{"--lengths", options.lengths}, std::pair{"--batch", options.batches}}) {
-    XF_CHECK(!values.empty(), UserError, "{}: expected one number at least", name);
-    for (const int64_t value : values)
-      XF_CHECK(value >= 1, UserError, "{}: expected whole numbers from 1, got {}", name, value);
-  }
-  XF_CHECK(options.steps >= 1 && options.warmup >= 0, UserError, "--steps counts from 1 and --warmup from 0");
-  static_cast<void>(baselines(options));
-  std::vector<PlanParts> parts;
-  for (const std::string& model : options.models) parts.push_back(find_parts(options.task, model, options.protocol));
-  std::vector<BenchCase> cases;
-  for (const int64_t length : options.lengths) {
-    for (const int64_t batch : options.batches) {
-      for (size_t i = 0; i < parts.size(); ++i) {
-        PlanRequest request;
-        request.task = options.task;
-        request.model = options.models[i];
-        request.protocol = options.protocol;
-        request.layers = {exact_lengths(parts[i]), {"--batch", {{"training.batch", batch}}}};
-        for (const ValueLayer& layer : layers_for(parts[i], parts, options.layers)) request.layers.push_back(layer);
-        BenchCase one{resolve_plan(request), {}, length, batch};
-        XF_CHECK(one.plan.options.values["training.batch"] == batch, UserError,
-                 "training.batch: the batch of a bench is set with --batch");
-        one.request = model_request(one.plan);
-        one.request.input.max_tokens = length;
-        const int64_t padded = parts[i].family->padded_len(one.request.model_options, length);
-        XF_CHECK(padded == length, UserError, "--lengths {}: {} would pad it to {}", length, one.plan.model, padded);
-        parts[i].family->check(one.request);
-        cases.push_back(std::move(one));
-      }
-    }
-  }
-  return cases;
-}
 
 Json run_bench(const BenchOptions& options, const std::vector<BenchCase>& cases, const BenchRun& run) {
   kernels::set_policy(kernels::parse_policy(run.kernels));
@@ -342,10 +257,13 @@ Json run_bench(const BenchOptions& options, const std::vector<BenchCase>& cases,
             {"kernels", run.kernels},
             {"cuda_graph", run.cuda_graph},
             {"interleaved", options.interleave},
+            {"paced", options.paced},
             {"warmup", options.warmup},
             {"steps", options.steps},
             {"dropout", options.mode == "train"},
-            {"input", "random tokens, every position valid"}}},
+            {"input", cases.front().valid_lengths.empty()
+                          ? "random tokens, every position valid"
+                          : "random tokens, as many valid as in the first training examples"}}},
           {"software", software_facts()},
           {"hardware", hardware},
           {"date", utc_now()},

@@ -1,7 +1,8 @@
 // Speed and size of models at given lengths: the very step that training takes, or the forward pass that evaluation
-// takes, on random tokens of which every position is valid. No data set is read.
+// takes, on random tokens. Every position is valid, unless the lengths of real examples say otherwise.
 #pragma once
 
+#include "data/batcher.h"
 #include "training/options.h"
 
 namespace xformer::training {
@@ -18,6 +19,7 @@ struct BenchOptions {
   // All models of one length and batch are alive and take turns step by step, so that what else the machine does falls
   // on all of them. Sizes are then measured before, each model alone.
   bool interleave = false;
+  bool paced = false;  // timed steps wait for BenchRun::turn; one model, length and batch
   std::string task = "listops", protocol;
   std::vector<ValueLayer> layers;  // over the protocol's; an attention option goes to those models that have it
 };
@@ -27,6 +29,7 @@ struct BenchCase {
   RunPlan plan;
   models::ModelRequest request;  // at the wanted length
   int64_t length = 0, batch = 0;
+  std::vector<int64_t> valid_lengths;  // of each row; none: every position is valid
 };
 
 // Where and how, and who listens.
@@ -38,10 +41,23 @@ struct BenchRun {
   std::function<bool()> stop_requested = [] { return false; };  // asked between steps
   std::function<void(const std::string& text, double fraction)> progress = [](auto&&...) {};
   std::function<void(const std::string& line)> say = [](const std::string&) {};
+  // Asked before a timed step; false: there is none. With paced it waits for whoever sets the pace, who is told by
+  // `ready`, after warm-up, and by `timed`, after each step.
+  std::function<bool()> turn = [] { return true; };
+  std::function<void(const Json& row)> ready = [](const Json&) {};
+  std::function<void(const std::string& model, double milliseconds)> timed = [](auto&&...) {};
 };
 
 // By length, then batch, then model. UserError for any wrong name, key, value or combination.
 [[nodiscard]] std::vector<BenchCase> bench_cases(const BenchOptions& options);
+// Places in options.models of what is compared with. UserError for a name that is not measured.
+[[nodiscard]] std::vector<size_t> bench_baselines(const BenchOptions& options);
+// Row i of every batch gets the length of training example i, cut at the batch's. Opens the task's data, making it
+// where it has to be made. DataError where there are fewer examples than rows.
+void take_valid_lengths(std::vector<BenchCase>& cases, const data::DataLocation& location,
+                        const ProgressCallback& progress);
+// Random tokens and labels, the same at every call; zeros beyond the valid lengths.
+[[nodiscard]] data::HostBatch bench_batch(const BenchCase& wanted);
 
 // The report (docs/bench.md). A row that ran out of memory says so and the others go on. Interrupted when a stop was
 // requested.

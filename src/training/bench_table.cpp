@@ -59,7 +59,9 @@ std::string bench_markdown(const Json& report) {
              word("device"), machine, on["threads"].get<int64_t>(), word("precision"), yes("deterministic"),
              word("kernels"), word("cuda_graph"), yes("dropout"), on["steps"].get<int64_t>(),
              on["warmup"].get<int64_t>(),
-             on["interleaved"].get<bool>() ? "models in turns" : "one model after the other",
+             on["interleaved"].get<bool>() ? "models in turns"
+             : on["paced"].get<bool>() ? fmt::format("paced, {} taken", report["rows"][0]["timed_steps"].get<int64_t>())
+                                       : "one model after the other",
              software["xformer"].get<std::string>(), software["commit"].get<std::string>().substr(0, 12),
              software["dirty"].get<bool>() ? ", modified" : "", software["libtorch"].get<std::string>(),
              report["date"].get<std::string>());

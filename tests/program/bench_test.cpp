@@ -43,12 +43,54 @@ TEST_CASE("bench answers wrong words", "[cli]") {
       {"bench --models linear --lengths 32 --precision fp8", 2, {"training.precision", "fp8"}},
       {"bench --models linear --lengths 32 --device gpu", 2, {"'gpu'"}},
       {"bench --models linear --lengths 32 --device cpu --cuda-graph on", 2, {"--cuda-graph on"}},
+      {"bench --models linear,softmax --lengths 32 --paced", 2, {"--paced", "one model"}},
+      {"bench --models linear --lengths 32 --data .", 2, {"--data", "--valid-from-data"}},
+      {"bench --models linear --lengths 32 --data nowhere --valid-from-data", 3, {"--data", "nowhere"}},
       {"bench --models linear --lengths 32 --json nowhere/report.json", 2, {"--json", "nowhere"}},
   };
   for (const auto& entry : cases) check_case(place, entry.arguments, entry.code, entry.parts);
   const Outcome empty = place.run({"bench", "--lengths", "32", "--models", ""});
   CHECK(empty.code == 2);
   CHECK(contains(empty.err, "--models"));
+}
+
+TEST_CASE("a paced bench answers every line with a step", "[cli]") {
+  const Place place;
+  const Words bench = words(kSmall + "--models linear --lengths 32 --paced --valid-from-data --json report.json " +
+                            "--set data.min_length=10 data.max_length=60 data.train_examples=8 data.dev_examples=2 " +
+                            "data.test_examples=2");
+  const Outcome outcome = place.command(Words{"sh", "-c", R"(printf '\n\n\n' | "$0" "$@")", program_path()} + bench);
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  std::istringstream lines(outcome.out);
+  std::string line;
+  REQUIRE(std::getline(lines, line));
+  const Json ready = Json::parse(line);
+  CHECK(ready["event"] == "ready");
+  CHECK(ready["row"]["valid_lengths"].size() == 2);
+  for (int i = 0; i < 3; ++i) {
+    REQUIRE(std::getline(lines, line));
+    const Json step = Json::parse(line);
+    CHECK(step["event"] == "step");
+    CHECK(step["model"] == "linear");
+    CHECK(step["ms"].get<double>() > 0);
+  }
+  REQUIRE(std::getline(lines, line));
+  CHECK(line.starts_with("| model |"));
+  const Json row = json_file(place / "report.json")["rows"][0];
+  CHECK(row["timed_steps"] == 3);
+  CHECK(row["valid_lengths"] == ready["row"]["valid_lengths"]);
+}
+
+TEST_CASE("a paced bench that waits for a line can be stopped", "[cli]") {
+  const Place place;
+  // Open for reading and writing, the pipe never ends.
+  const std::string script = R"(mkfifo lines; exec 3<>lines; exec "$0" "$@" <&3)";
+  Process process(Words{"sh", "-c", script, program_path()} + words(kSmall + "--models linear --lengths 32 --paced"),
+                  place.path(), place.environment());
+  REQUIRE(process.says("warm-up"));
+  process.send(SIGTERM);
+  CHECK(process.wait() == 6);
 }
 
 TEST_CASE("a bench that is stopped writes nothing", "[cli]") {

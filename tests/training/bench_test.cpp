@@ -189,6 +189,81 @@ TEST_CASE("a row that runs out of memory says so and the bench goes on") {
   CHECK(contains(table, "`softmax` at length 262144, batch 1: out of memory"));
 }
 
+TEST_CASE("a paced bench takes a step when it is asked to") {
+  BenchOptions options = small_bench({"linear"}, {16});
+  options.paced = true;
+  options.steps = 3;
+  const int64_t asked = GENERATE(0, 2, 5);
+  std::vector<std::string> events;
+  int64_t turns = 0;
+  BenchRun run;
+  run.ready = [&](const Json& row) {
+    CHECK(row["parameters"].get<int64_t>() > 0);
+    CHECK(row["peak_bytes"].get<int64_t>() > 0);
+    events.push_back("ready");
+  };
+  run.turn = [&] { return turns++ < asked; };
+  run.timed = [&](const std::string& model, double milliseconds) {
+    CHECK(milliseconds > 0);
+    events.push_back(model);
+  };
+  const Json report = report_of(options, run), row = report["rows"][0];
+  const int64_t taken = std::min<int64_t>(asked, 3);  // --steps is the most
+  std::vector<std::string> expected(static_cast<size_t>(taken) + 1, "linear");
+  expected[0] = "ready";
+  CHECK(events == expected);
+  CHECK(report["conditions"]["paced"] == true);
+  CHECK(row["status"] == "ok");
+  CHECK(row["timed_steps"] == taken);
+  CHECK(row["step_ms"].is_null() == (taken == 0));
+  CHECK(row["peak_process_bytes"].get<int64_t>() > row["peak_bytes"].get<int64_t>());
+  CHECK(contains(bench_markdown(report), fmt::format("paced, {} taken", taken)));
+}
+
+TEST_CASE("a bench can have the valid lengths of the first training examples") {
+  BenchOptions options = small_bench({"linear", "softmax"}, {24, 48});
+  options.batches = {2, 5};
+  options.layers.push_back({"--set",
+                            {{"data.min_length", 10},
+                             {"data.max_length", 60},
+                             {"data.train_examples", 5},
+                             {"data.dev_examples", 2},
+                             {"data.test_examples", 2}}});
+  std::vector<BenchCase> cases = bench_cases(options);
+  for (const BenchCase& one : cases) CHECK(one.valid_lengths.empty());
+  const scratch::Folder folder;
+  data::DataLocation location;
+  location.cache = folder / "cache";
+  const auto nothing = [](auto&&...) {};
+  take_valid_lengths(cases, location, nothing);
+  const auto source = data::datasets().get("listops").open(cases[0].plan.group("data"), location, nothing);
+  bool padded = false;
+  for (const BenchCase& one : cases) {
+    const data::HostBatch batch = bench_batch(one);
+    REQUIRE(one.valid_lengths.size() == static_cast<size_t>(one.batch));
+    REQUIRE(batch.tokens.size() == static_cast<size_t>(one.batch * one.length));
+    for (int64_t row = 0; row < one.batch; ++row) {
+      const auto tokens = static_cast<int64_t>(source->read(data::Split::kTrain, row).tokens.size());
+      CHECK(one.valid_lengths[static_cast<size_t>(row)] == std::min(tokens, one.length));
+      for (int64_t i = 0; i < one.length; ++i) {
+        const auto place = static_cast<size_t>(row * one.length + i);
+        const bool valid = i < tokens;
+        padded = padded || !valid;
+        CHECK((batch.key_valid[place] == 1) == valid);
+        CHECK((batch.tokens[place] > 0) == valid);
+      }
+    }
+  }
+  CHECK(padded);
+  const Json report = run_bench(options, cases, BenchRun{});
+  for (size_t i = 0; i < cases.size(); ++i) CHECK(report["rows"][i]["valid_lengths"] == Json(cases[i].valid_lengths));
+  CHECK(contains(report["conditions"]["input"], "training examples"));
+  options.batches = {6};
+  cases = bench_cases(options);
+  CHECK(contains(scratch::message_of<DataError>([&] { take_valid_lengths(cases, location, nothing); }),
+                 "a batch of 6 needs as many training examples, listops has 5"));
+}
+
 TEST_CASE("the table has a line for every row and ends with the conditions") {
   const Json report = report_of(small_bench({"softmax", "linear"}, {16}));
   std::istringstream text(bench_markdown(report));
@@ -231,6 +306,11 @@ TEST_CASE("a bench checks every word before it builds a model") {
   CHECK(contains(with([](auto& o) { o.mode = "trian"; }), "did you mean 'train'?"));
   CHECK(contains(with([](auto& o) { o.task = "lisops"; }), "did you mean 'listops'?"));
   CHECK(contains(with([](auto& o) { o.protocol = "mlpn"; }), "did you mean 'mlpen'?"));
+  CHECK(contains(with([](auto& o) {
+                   o.paced = true;
+                   o.lengths = {16, 32};
+                 }),
+                 "--paced takes one model"));
   const auto set = [&](const char* key, const Json& value) {
     return with([&](auto& o) { o.layers.push_back({"--set", {{key, value}}}); });
   };

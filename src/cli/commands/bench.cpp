@@ -1,6 +1,11 @@
 // `xformer bench`: models side by side, in time and memory.
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
 
 #include "cli/command.h"
 #include "cli/plan_arguments.h"
@@ -17,8 +22,39 @@ struct BenchArguments {
   training::BenchOptions options;
   std::string precision, json, markdown;
   std::vector<std::string> settings;
+  bool valid_from_data = false;
+  DataArguments data;
   ComputeArguments compute;
 };
+
+// Lines of standard input, as they come.
+class PaceLines {
+ public:
+  // Waits for the next one; false at the end of input and once a stop signal came.
+  bool next() {
+    while (lines_ == 0) {
+      if (stop_signal_came()) return false;
+      pollfd input{STDIN_FILENO, POLLIN, 0};
+      constexpr int kMilliseconds = 100;  // how long a stop signal may go unseen
+      if (::poll(&input, 1, kMilliseconds) <= 0) continue;
+      char buffer[4096];
+      const ssize_t count = ::read(STDIN_FILENO, buffer, sizeof buffer);
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) return false;
+      lines_ += std::count(buffer, buffer + count, '\n');
+    }
+    --lines_;
+    return true;
+  }
+
+ private:
+  int64_t lines_ = 0;  // read and not yet used
+};
+
+void answer(const Json& line) {
+  fmt::print("{}\n", line.dump());
+  std::fflush(stdout);
+}
 
 // A table that cannot be written is known before hours of work.
 void check_place(const char* option, const std::string& file) {
@@ -35,10 +71,17 @@ int bench(const BenchArguments& arguments) {
   if (!arguments.precision.empty())
     options.layers.push_back({"--precision", {{"training.precision", arguments.precision}}});
   if (!arguments.settings.empty()) options.layers.push_back(settings_layer(arguments.settings));
-  const std::vector<training::BenchCase> cases = training::bench_cases(options);
+  std::vector<training::BenchCase> cases = training::bench_cases(options);
   arguments.compute.check();
   check_place("--json", arguments.json);
   check_place("--markdown", arguments.markdown);
+  data::DataLocation location;
+  if (arguments.valid_from_data) {
+    location = arguments.data.location(cases.front().plan.task);
+    check_generator_options(cases.front().plan, location);
+  }
+  XF_CHECK(arguments.valid_from_data || arguments.data.folder.empty(), UserError,
+           "--data: a bench reads no data without --valid-from-data");
 
   training::BenchRun run;
   run.device = arguments.compute.start();
@@ -53,6 +96,15 @@ int bench(const BenchArguments& arguments) {
     ProgressLine line(terminal_options(STDERR_FILENO));
     run.progress = [&](const std::string& text, double fraction) { line.update(text, fraction); };
     run.say = [&](const std::string& text) { line.print(text); };
+    if (arguments.valid_from_data) training::take_valid_lengths(cases, location, progress_callback(line));
+    PaceLines lines;
+    if (options.paced) {
+      run.turn = [&] { return lines.next(); };
+      run.ready = [](const Json& row) { answer({{"event", "ready"}, {"row", row}}); };
+      run.timed = [](const std::string& model, double milliseconds) {
+        answer({{"event", "step"}, {"model", model}, {"ms", milliseconds}});
+      };
+    }
     report = training::run_bench(options, cases, run);
     line.clear();
   }
@@ -88,6 +140,11 @@ std::function<int()> add_bench(CLI::App& program) {
       ->capture_default_str()
       ->check(whole_number(0));
   command.add_flag("--interleave", options.interleave, "all models of a length and batch take turns step by step");
+  command.add_flag("--paced", options.paced,
+                   "a timed step for every line on standard input, answered by a line of JSON; for one model");
+  command.add_flag("--valid-from-data", arguments->valid_from_data,
+                   "as many valid tokens as the task's first training examples have, instead of all");
+  arguments->data.add_to(command);
   command.add_option("--task", options.task, "whose vocabulary, classes and protocols")->capture_default_str();
   command.add_option("--protocol", options.protocol, "whose sizes; default: the task's first");
   command.add_option("--precision", arguments->precision, "fp32, tf32, bf16 or fp16 (training.precision)");

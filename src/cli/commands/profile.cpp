@@ -1,0 +1,93 @@
+// `xformer profile`: where a step goes.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "cli/command.h"
+#include "cli/plan_arguments.h"
+#include "cli/progress.h"
+#include "cli/signals.h"
+#include "core/files.h"
+#include "core/names.h"
+#include "training/profile.h"
+
+namespace xformer::cli {
+
+namespace {
+
+struct ProfileArguments {
+  training::ProfileOptions options;
+  std::string precision, out;
+  std::vector<std::string> settings;
+  bool json = false;
+  ComputeArguments compute;
+};
+
+int profile(const ProfileArguments& arguments) {
+  training::ProfileOptions options = arguments.options;
+  if (!arguments.precision.empty())
+    options.layers.push_back({"--precision", {{"training.precision", arguments.precision}}});
+  if (!arguments.settings.empty()) options.layers.push_back(settings_layer(arguments.settings));
+  const training::BenchCase one = training::profile_case(options);
+  arguments.compute.check();
+  if (const std::string device = canonical_name(arguments.compute.device); device != "auto")
+    training::check_profile_device(at::Device(device));
+  if (!arguments.out.empty()) {
+    const Path folder = Path(arguments.out).parent_path();
+    XF_CHECK(folder.empty() || std::filesystem::is_directory(folder), UserError, "--out {}: there is no folder {}",
+             arguments.out, folder.string());
+    XF_CHECK(!std::filesystem::is_directory(arguments.out), UserError,
+             "--out {}: expected a file's name, this is a folder", arguments.out);
+  }
+
+  training::BenchRun run;
+  run.device = arguments.compute.start();
+  run.deterministic = arguments.compute.deterministic == "on";
+  run.kernels = arguments.compute.kernels;
+  run.command = recorded_command();
+  run.stop_requested = stop_signal_came;
+  catch_stop_signals();
+  Json report;
+  {
+    ProgressLine line(terminal_options(STDERR_FILENO));
+    run.progress = [&](const std::string& text, double fraction) { line.update(text, fraction); };
+    report = training::run_profile(options, one, run);
+    line.clear();
+  }
+  const std::string text = arguments.json ? report.dump(2) + "\n" : training::profile_markdown(report);
+  if (!arguments.out.empty()) write_file_atomically(arguments.out, text);
+  fmt::print("{}", text);
+  return 0;
+}
+
+}  // namespace
+
+std::function<int()> add_profile(CLI::App& program) {
+  const auto arguments = std::make_shared<ProfileArguments>();
+  training::ProfileOptions& options = arguments->options;
+  CLI::App& command =
+      *program.add_subcommand("profile", "shows where a step's time goes, operator by operator, on random tokens");
+  command.add_option("--model", options.model, "[family/]attention, e.g. softmax-fused")->required();
+  command.add_option("--task", options.task, "whose vocabulary, classes and protocols")->capture_default_str();
+  command.add_option("--protocol", options.protocol, "whose sizes; default: the task's first");
+  command.add_option("--length", options.length, "tokens per sequence; default: the plan's")->check(whole_number(1));
+  command.add_option("--batch", options.batch, "examples per step; default: the plan's")->check(whole_number(1));
+  command.add_option("--mode", options.mode, "train (whole steps) or inference (forward passes)")
+      ->capture_default_str();
+  command.add_option("--steps", options.steps, "timed steps, and as many with every operator timed")
+      ->capture_default_str()
+      ->check(whole_number(1));
+  command.add_option("--warmup", options.warmup, "steps before, not timed; 1 at least")
+      ->capture_default_str()
+      ->check(whole_number(0));
+  command.add_option("--precision", arguments->precision, "fp32 or bf16 (training.precision)");
+  command.add_option("--set", arguments->settings, "any option of the plan, key=value; again for more")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(true);
+  command.add_flag("--json", arguments->json, "print the whole report as JSON (docs/profile.md)");
+  command.add_option("--out", arguments->out, "also write there what is printed")->type_name("FILE");
+  arguments->compute.device = "cpu";
+  arguments->compute.add_to(command, /*batches=*/false);
+  return [arguments] { return profile(*arguments); };
+}
+
+}  // namespace xformer::cli

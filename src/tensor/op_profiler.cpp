@@ -1,0 +1,260 @@
+// The observer of operator calls, as a stack: what an operator took is told to the one that called it.
+#include "tensor/op_profiler.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/record_function.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "core/error.h"
+#include "tensor/op_counter.h"
+
+namespace xformer {
+
+// These three are outside the unnamed namespace because OpProfiler::State holds them.
+
+// An argument or result: what it is and how many different bytes it shows.
+struct OpOperand {
+  const void *tensor = nullptr, *storage = nullptr;
+  int64_t bytes = 0;
+};
+
+struct OpTraffic {
+  int64_t read = 0, written = 0, allocated = 0;
+};
+
+// A call that has begun and not yet ended.
+struct OpCall : at::ObserverContext {
+  OpCall* outer = nullptr;
+  std::vector<OpOperand> inputs;
+  std::optional<Product> product;
+  bool announced = false;  // by RECORD_FUNCTION without operands
+  bool opaque = false;
+  double seconds_inside = 0;
+  OpTraffic inside;
+  int64_t flops_before = 0, flops_inside = 0;
+  std::chrono::steady_clock::time_point start;
+};
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Inputs = c10::ArrayRef<const c10::IValue>;
+
+OpOperand operand(const at::Tensor& tensor) {
+  int64_t elements = 1;
+  // An expanded dimension shows the same bytes again.
+  for (int64_t dim = 0; dim < tensor.dim(); ++dim)
+    if (tensor.stride(dim) != 0 || tensor.size(dim) == 0) elements *= tensor.size(dim);
+  return {tensor.unsafeGetTensorImpl(), tensor.storage().unsafeGetStorageImpl(),
+          elements * static_cast<int64_t>(tensor.element_size())};
+}
+
+std::vector<OpOperand> operands(Inputs values) {
+  std::vector<OpOperand> result;
+  const auto add = [&](const at::Tensor& tensor) {
+    if (tensor.defined() && tensor.has_storage()) result.push_back(operand(tensor));
+  };
+  for (const c10::IValue& value : values) {
+    if (value.isTensor()) add(value.toTensor());
+    else if (value.isList())
+      for (const c10::IValue& element : value.toListRef())
+        if (element.isTensor()) add(element.toTensor());
+  }
+  return result;
+}
+
+// Where the left factor stands among the arguments of an operator that is one product.
+std::optional<size_t> left_factor(std::string_view name) {
+  static const std::unordered_map<std::string_view, size_t> kProducts = {
+      {"aten::mm", 0},     {"aten::bmm", 0},     {"aten::addmm", 1},    {"aten::_addmm_activation", 1},
+      {"aten::addmm_", 1}, {"aten::baddbmm", 1}, {"aten::baddbmm_", 1},
+  };
+  const auto found = kProducts.find(name);
+  return found == kProducts.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::optional<Product> product(std::string_view name, Inputs inputs) {
+  const std::optional<size_t> first = left_factor(name);
+  if (!first) return std::nullopt;
+  const at::Tensor &left = inputs[*first].toTensor(), &right = inputs[*first + 1].toTensor();
+  const auto transposed = [](const at::Tensor& matrix) { return matrix.stride(-1) != 1 && matrix.stride(-2) == 1; };
+  return Product{left.dim() == 3 ? left.size(0) : 1,
+                 left.size(-2),
+                 left.size(-1),
+                 right.size(-1),
+                 transposed(left),
+                 transposed(right),
+                 left.scalar_type()};
+}
+
+bool is_one_of_several(std::string_view name) {
+  return name == "aten::convolution" || name == "aten::convolution_backward";
+}
+
+bool allocates(std::string_view name) {
+  static const std::unordered_set<std::string_view> kNames = {"aten::empty", "aten::empty_like", "aten::empty_strided",
+                                                              "aten::new_empty", "aten::new_empty_strided"};
+  return kNames.contains(name);
+}
+
+// In place, but only what the tensor says about its bytes changes.
+bool changes_the_view(std::string_view name) {
+  static const std::unordered_set<std::string_view> kNames = {"aten::transpose_", "aten::t_",         "aten::squeeze_",
+                                                              "aten::unsqueeze_", "aten::resize_",    "aten::set_",
+                                                              "aten::detach_",    "aten::as_strided_"};
+  return kNames.contains(name);
+}
+
+// In place, without a look at what was there.
+bool overwrites(std::string_view name) {
+  static const std::unordered_set<std::string_view> kNames = {
+      "aten::copy_",    "aten::fill_",   "aten::zero_",      "aten::bernoulli_",  "aten::normal_",
+      "aten::uniform_", "aten::random_", "aten::geometric_", "aten::exponential_"};
+  return kNames.contains(name);
+}
+
+// Arguments that only lend their shape.
+bool reads_nothing(std::string_view name) { return name.ends_with("_like") || name.starts_with("aten::new_"); }
+
+// The traffic of a call by its arguments and results, whoever inside caused it.
+OpTraffic traffic(std::string_view name, std::string_view overload, const std::vector<OpOperand>& inputs,
+                  const std::vector<OpOperand>& outputs) {
+  OpTraffic result;
+  if (changes_the_view(name)) return result;
+  const bool into_given = overload.find("out") != std::string_view::npos, in_place = name.ends_with('_');
+  std::unordered_set<const void*> targets;
+  for (const OpOperand& output : outputs) {
+    const bool given = std::any_of(inputs.begin(), inputs.end(), [&](auto& it) { return it.tensor == output.tensor; });
+    const bool shares =
+        std::any_of(inputs.begin(), inputs.end(), [&](auto& it) { return it.storage == output.storage; });
+    if (given ? !into_given && !in_place : shares) continue;  // the argument itself, or a view of it
+    result.written += output.bytes;
+    if (given && (into_given || overwrites(name))) targets.insert(output.tensor);
+  }
+  if (allocates(name)) return {0, 0, result.written};
+  if (result.written == 0 || reads_nothing(name)) return result;
+  for (const OpOperand& input : inputs) result.read += input.bytes;
+  // A target stands once among the arguments without being read; if it is there twice, it is an operand as well.
+  for (const OpOperand& input : inputs)
+    if (targets.erase(input.tensor) > 0) result.read -= input.bytes;
+  return result;
+}
+
+thread_local OpProfiler::State* active = nullptr;
+
+}  // namespace
+
+struct OpProfiler::State {
+  OpProfile profile;
+  OpCall* innermost = nullptr;
+  at::CallbackHandle handle = 0;
+  std::optional<OpCounter> counter;
+
+  std::unique_ptr<OpCall> begin(const at::RecordFunction& function) {
+    const std::string_view name = function.name();
+    if (!name.starts_with("aten::") && !name.starts_with("xformer::")) return nullptr;
+    if (innermost != nullptr && innermost->opaque) return nullptr;
+    auto call = std::make_unique<OpCall>();
+    call->outer = innermost;
+    call->inputs = operands(function.inputs());
+    call->product = product(name, function.inputs());
+    call->announced = name.starts_with("xformer::") && function.inputs().empty();
+    call->opaque = is_one_of_several(name);
+    call->flops_before = counter->counts().flops;
+    innermost = call.get();
+    call->start = Clock::now();
+    return call;
+  }
+
+  void end(const at::RecordFunction& function, const OpCall& call) {
+    const double seconds = std::chrono::duration<double>(Clock::now() - call.start).count();
+    const std::string_view name = function.name();
+    const int64_t flops = counter->counts().flops - call.flops_before;
+    const std::vector<c10::IValue>& results = function.outputs();
+    OpTraffic moved =
+        traffic(name, function.overload_name(), call.inputs, operands(Inputs(results.data(), results.size())));
+    if (name.starts_with("xformer::") && results.empty()) {
+      moved.written = call.inside.allocated;
+      for (const OpOperand& input : call.inputs) moved.read += input.bytes;
+    }
+    OpFigures own{1, seconds - call.seconds_inside};
+    // What a product's helpers copy is theirs; the product goes through its operands all the same.
+    const OpTraffic counted = call.product ? OpTraffic() : call.inside;
+    own.read_bytes = std::max<int64_t>(0, moved.read - counted.read);
+    own.written_bytes = std::max<int64_t>(0, moved.written - counted.written);
+    own.flops = flops - call.flops_inside;
+    OpFigures& sum = profile.operators[std::string(name)];
+    if (sum.calls == 0) read_tags(function, sum);
+    sum.reads_known = sum.reads_known && !call.announced;
+    add(own, sum);
+    if (call.product) add(own, profile.products[*call.product]);
+    innermost = call.outer;
+    if (call.outer == nullptr) return;
+    call.outer->seconds_inside += seconds;
+    call.outer->flops_inside += flops;
+    call.outer->inside.read += call.inside.read + own.read_bytes;
+    call.outer->inside.written += call.inside.written + own.written_bytes;
+    call.outer->inside.allocated += std::max(call.inside.allocated, moved.allocated);
+  }
+
+  static void add(const OpFigures& own, OpFigures& sum) {
+    sum.calls += own.calls;
+    sum.seconds += own.seconds;
+    sum.read_bytes += own.read_bytes;
+    sum.written_bytes += own.written_bytes;
+    sum.flops += own.flops;
+  }
+
+  static void read_tags(const at::RecordFunction& function, OpFigures& sum) {
+    const auto name = function.operator_name();
+    const auto found = name ? c10::Dispatcher::singleton().findOp(*name) : std::nullopt;
+    if (!found) return;
+    sum.pointwise = found->hasTag(at::Tag::pointwise);
+    sum.reduces = found->hasTag(at::Tag::reduction);
+  }
+};
+
+namespace {
+
+std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function) {
+  return active == nullptr ? nullptr : active->begin(function);
+}
+
+void on_end(const at::RecordFunction& function, at::ObserverContext* context) {
+  if (context != nullptr && active != nullptr) active->end(function, *static_cast<const OpCall*>(context));
+}
+
+}  // namespace
+
+double OpProfile::seconds() const {
+  double result = 0;
+  for (const auto& [name, figures] : operators) result += figures.seconds;
+  return result;
+}
+
+OpProfiler::OpProfiler() : state_(std::make_unique<State>()) {
+  XF_ASSERT(active == nullptr, "two operator profilers at once on one thread");
+  active = state_.get();
+  at::RecordFunctionCallback callback(on_start, on_end);
+  callback.needsInputs(true).needsOutputs(true).scopes({at::RecordScope::FUNCTION});
+  // Before the counter's, so that the FLOPs at the start of a call are those before it.
+  state_->handle = at::addThreadLocalCallback(callback);
+  state_->counter.emplace();
+}
+
+OpProfiler::~OpProfiler() {
+  state_->counter.reset();
+  at::removeCallback(state_->handle);
+  active = nullptr;
+}
+
+const OpProfile& OpProfiler::profile() const { return state_->profile; }
+
+}  // namespace xformer

@@ -1,0 +1,55 @@
+// Where the time goes: for every operator that the calling thread runs, its own time (without the operators that it
+// calls), the bytes of its tensors and the FLOPs of OpCounter. For the CPU, where an operator is done when it returns.
+#pragma once
+
+#include <torch/types.h>
+
+#include <compare>
+#include <map>
+#include <memory>
+#include <string>
+
+namespace xformer {
+
+struct OpFigures {
+  int64_t calls = 0;
+  double seconds = 0;
+  // What the operators inside did not move already. Views and operators without a tensor result move nothing. Operators
+  // of our own that announce themselves without operands have no known reads; they write what they allocate.
+  int64_t read_bytes = 0, written_bytes = 0;
+  bool reads_known = true;
+  int64_t flops = 0;
+  bool pointwise = false, reduces = false;  // by LibTorch's tags
+};
+
+// A product of LibTorch's: [batch, rows, inner] x [batch, inner, columns]; which operands lie transposed in memory.
+struct Product {
+  int64_t batch = 1, rows = 0, inner = 0, columns = 0;
+  bool left_transposed = false, right_transposed = false;
+  at::ScalarType type = at::kFloat;
+  auto operator<=>(const Product&) const = default;
+};
+
+struct OpProfile {
+  std::map<std::string, OpFigures> operators;  // by full name, "aten::add"
+  std::map<Product, OpFigures> products;       // those of the operators that are one product; bytes are not told
+  [[nodiscard]] double seconds() const;        // in operators
+};
+
+// Times the operators of the calling thread while it lives; one at a time. Operators that LibTorch makes of several,
+// around a single piece of work (convolution), are shown as one.
+class OpProfiler {
+ public:
+  OpProfiler();
+  ~OpProfiler();
+  OpProfiler(const OpProfiler&) = delete;
+  OpProfiler& operator=(const OpProfiler&) = delete;
+  [[nodiscard]] const OpProfile& profile() const;
+
+  struct State;
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace xformer

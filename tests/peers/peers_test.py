@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""The PyTorch models of the comparison compute what the program computes: same weights, tokens and mask give the same
+logits, loss and gradients; in float64, and without gradients in float32 (PyTorch's float32 gradient of a convolution's
+weights is a few per cent off on some processors).
+
+    peers_test.py PROGRAM
+
+Exit codes: 0 as expected, 1 not, 77 PyTorch is missing (skipped; scripts/setup --peers).
+"""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+try:
+    import torch
+    from safetensors.torch import load_file, save_file
+except ImportError as missing:
+    print(f"skipped: {missing}; scripts/setup --peers installs what is needed")
+    sys.exit(77)
+
+import models
+
+LENGTH = 256
+RAGGED, ALL_VALID = [LENGTH, 200, 31], [LENGTH] * 3
+# The peers of performer and nystromformer treat padding as code of the field does, not as the papers' formulas have it.
+CASES = [("softmax", "softmax", RAGGED), ("sdpa", "softmax", RAGGED), ("linformer", "linformer", RAGGED),
+         ("linear", "linear", RAGGED), ("none", "none", RAGGED), ("performer", "performer", ALL_VALID),
+         ("nystromformer", "nystromformer", ALL_VALID)]
+TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-4}  # of the largest value
+
+
+def forward(program, model, words, tensors, folder):
+    given, made = folder / "in.safetensors", folder / "out.safetensors"
+    save_file(tensors, given)
+    command = [program, "forward", "--model", model, "--task", "listops", *words, "--set", f"data.max_length={LENGTH}",
+               "data.min_length=10", "--input", given, "--output", made]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": ""})
+    if done.returncode:
+        sys.exit(f"{' '.join(map(str, command))}\n{done.stderr}")
+    return load_file(made)
+
+
+def peer(attention, weights, lengths):
+    model = models.Encoder(attention, models.Sizes(LENGTH, 0, 0, min(lengths) == LENGTH)).to(weights["tokens"].dtype)
+    model.load_state_dict(weights, strict=True)
+    return model
+
+
+def difference(ours, theirs):
+    return ((ours - theirs).abs().max() / ours.abs().max().clamp(min=1e-30)).item()
+
+
+def compare(program, attention, model, lengths, type_, folder):
+    """{what: largest difference}"""
+    mask = torch.arange(LENGTH) < torch.tensor(lengths)[:, None]
+    batch = {"tokens": torch.randint(1, 16, (3, LENGTH)) * mask, "mask": mask, "labels": torch.tensor([3, 9, 0])}
+    drawn = forward(program, model, ["--seed", "5"], batch, folder)
+    # Queries and keys large enough for attention to be far from uniform.
+    weights = {key: ((4 if ".query." in key or ".key." in key else 1) * value).to(type_)
+               for key, value in drawn.items() if key not in ("logits", "loss")}
+    save_file(weights, folder / "weights.safetensors")
+    ours = forward(program, model, ["--weights", folder / "weights.safetensors", "--grad"], batch, folder)
+    net = peer(attention, weights, lengths)
+    logits = net(batch["tokens"], mask.to(type_))
+    loss = torch.nn.functional.cross_entropy(logits, batch["labels"])
+    loss.backward()
+    found = {"logits": difference(ours["logits"], logits), "loss": difference(ours["loss"], loss)}
+    # Performer's code cuts the gradient through the features' maximum, which the program keeps.
+    if type_ == torch.float64 and attention != "performer":
+        for key, parameter in net.named_parameters():
+            # Softmax does not see what is added to all keys: that gradient is rounding.
+            if key.endswith(".key.bias") and model in ("softmax", "nystromformer"):
+                continue
+            theirs = parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)
+            found[f"gradient of {key}"] = difference(ours[f"grad.{key}"], theirs)
+    if attention == "softmax":  # that the comparison can tell attentions apart
+        other = difference(ours["logits"], peer("linear", weights, lengths)(batch["tokens"], mask.to(type_)))
+        found["softmax beside linear, whose difference must be large"] = 0 if other > 100 * TOLERANCES[type_] else 1
+    return found
+
+
+def main():
+    program = pathlib.Path(sys.argv[1]).resolve()
+    torch.manual_seed(7)
+    failures = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for attention, model, lengths in CASES:
+            for type_, tolerance in TOLERANCES.items():
+                found = compare(program, attention, model, lengths, type_, pathlib.Path(folder))
+                worst = max(found, key=found.get)
+                good = found[worst] <= tolerance
+                failures += not good
+                print(f"{attention:14} {str(type_):14} {len(found):3} compared, largest difference {found[worst]:.1e} "
+                      f"({worst})  {'ok' if good else 'FAILED'}")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

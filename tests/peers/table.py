@@ -1,0 +1,139 @@
+"""The results of scripts/compare-pytorch as Markdown tables; nothing in them is written by hand."""
+
+KINDS = {"eager": "eager", "caching": "eager under a caching allocator", "compile": "torch.compile",
+         "sdpa": "scaled_dot_product_attention, no attention dropout", "products": "its matrix products alone"}
+RATIOS = ["eager", "caching", "compile", "sdpa"]
+
+
+def summary(times):
+    """Median, 10th and 90th percentile, linear between the sorted values, and all of them."""
+    ordered = sorted(times)
+
+    def at(p):
+        place = p * (len(ordered) - 1)
+        low = int(place)
+        return ordered[low] + (place - low) * (ordered[min(low + 1, len(ordered) - 1)] - ordered[low])
+
+    return {"median": at(0.5), "p10": at(0.1), "p90": at(0.9), "all": times}
+
+
+def floor(row):
+    """(GFLOP/s of its products alone, seconds of a step at that rate, ours over it in the same rounds), or None."""
+    products = row["kinds"]["products"]
+    counted = row["ours"]["flops"]["step_counted"]
+    if products["status"] != "ok" or not counted:
+        return None
+    flops = min(products["step_flops"], counted)
+    rate = products["product_flops"] / products["ms"]["median"] / 1e6
+    least = flops / 1e9 / rate
+    return rate, least, products["ours_ms"]["median"] / 1e3 / least
+
+
+def measured(row, kind):
+    entry = row["kinds"].get(kind)
+    return entry if entry and entry["status"] == "ok" else None
+
+
+def number(value, form="{:.2f}"):
+    return "-" if value is None else form.format(value)
+
+
+def seconds(summary):
+    return f"{summary['median'] / 1e3:.3f} ({summary['p10'] / 1e3:.3f} to {summary['p90'] / 1e3:.3f})"
+
+
+def megabytes(value):
+    return "-" if value is None else f"{value / 1e6:,.0f}"
+
+
+def lines_of(head, rows):
+    yield "| " + " | ".join(head) + " |"
+    yield "| " + " | ".join("---" if i < 2 else "---:" for i in range(len(head))) + " |"
+    for row in rows:
+        yield "| " + " | ".join(row) + " |"
+    yield ""
+
+
+def ratios(row):
+    ours = row["ours"]
+    cells = [f"`{row['model']}`", place(row), number(ours["step_ms"]["median"] / 1e3, "{:.3f}")]
+    cells += [number((measured(row, kind) or {}).get("ratio")) for kind in RATIOS]
+    eager, least = measured(row, "eager"), floor(row)
+    cells.append(number(least[2] if least else None))
+    cells.append(number(least[2] * eager["ratio"] if least and eager else None))
+    cells.append(megabytes(ours["peak_process_bytes"]))
+    cells += [megabytes((measured(row, kind) or {}).get("peak_bytes")) for kind in RATIOS]
+    return cells
+
+
+def place(row):
+    return f"{row['shape']}, {row['length']:,} x {row['batch']}"
+
+
+def details(row):
+    for kind, words in KINDS.items():
+        entry = row["kinds"].get(kind)
+        if entry is None:
+            continue
+        begin = [f"`{row['model']}`", place(row), words]
+        if entry["status"] != "ok":
+            yield begin + [entry["message"].replace("|", "/"), "-", "-", "-", "-"]
+            continue
+        spread = entry["ratio_of_rounds"]
+        yield begin + [seconds(entry["ms"]), seconds(entry["ours_ms"]),
+                       f"{entry['ratio']:.2f} ({spread['p10']:.2f} to {spread['p90']:.2f})", str(entry["rounds"]),
+                       f"{entry['setup_seconds']:.0f}"]
+
+
+def floors(row):
+    least, products = floor(row), row["kinds"]["products"]
+    counted = row["ours"]["flops"]["step_counted"]
+    theirs = products.get("parameters")
+    parameters = str(row["ours"]["parameters"])
+    return [f"`{row['model']}`", place(row), number(counted / 1e9 if counted else None, "{:.3g}"),
+            number(products["step_flops"] / 1e9 if products["status"] == "ok" else None, "{:.3g}"),
+            number(least and least[0], "{:.1f}"), number(least and least[1], "{:.3f}"),
+            parameters if theirs in (None, row["ours"]["parameters"]) else f"{parameters} / {theirs}"]
+
+
+def facts(results):
+    for i, run in enumerate(results["runs"]):
+        rows = [row for row in results["rows"] if row["run"] == i]
+        if not rows:
+            continue
+        software = sorted({f"xformer {row['software']['xformer']} ({row['software']['commit'][:12]}"
+                           f"{', modified' if row['software']['dirty'] else ''})" for row in rows})
+        yield (f"`{run['command']}`, {run['date']}: {', '.join(sorted({row['shape'] for row in rows}))}. {run['processor']}, "
+               f"{run['processors']} processors, {run['memory_bytes'] / 1e9:.0f} GB, {run['threads']} threads. "
+               f"{'; '.join(software)}; PyTorch {run['torch']}, transformers {run['transformers']}, Python {run['python']}, "
+               f"{run['compiler']}. At most {run['rounds']} rounds of a pair, fewer where they took {run['seconds']:.0f} s.")
+        yield ""
+        yield "What the machine does at best in that run, by single operators of PyTorch:"
+        yield ""
+        yield from lines_of(["operator", "unit", "rate"], [
+            [*name.rsplit(", ", 1), number(rate, "{:.3g}")] for name, rate in run["ceilings"].items()])
+
+
+def markdown(results):
+    rows = results["rows"]
+    lines = [
+        "# xformer beside PyTorch: one training step on a CPU", "",
+        "Forward, backward, AdamW and schedule of the encoder of protocol `mlpen` (two layers of width 64, two heads), fp32, "
+        "dropout 0.1, on random numbers below ListOps' vocabulary; `listops-lengths`: as many of them valid as in the first "
+        "ListOps examples. Ours and one process of PyTorch take a step each in turn. A ratio is PyTorch's median over ours in "
+        "the same rounds: above 1 ours is faster. Memory is the most that the process had, Python and libraries included. "
+        "`sdpa` and ours beside it have no dropout of attention weights; the models are `tests/peers/models.py`.", ""]
+    lines += lines_of(["model", "shape", "ours, s"] + [f"{kind} / ours" for kind in RATIOS] +
+                      ["ours / floor", "eager / floor", "ours, MB"] + [f"{kind}, MB" for kind in RATIOS],
+                      [ratios(row) for row in rows])
+    lines += ["## The arithmetic floor", "",
+              "Floor: the smaller count of a step's FLOPs over the rate of the model's own matrix products alone, each into "
+              "kept memory, in turns with ours; eager over it by its ratio to ours.", ""]
+    lines += lines_of(["model", "shape", "GFLOP, ours", "GFLOP, PyTorch", "products, GFLOP/s", "floor, s", "parameters"],
+                      [floors(row) for row in rows])
+    lines += ["## Every pair", "", "Medians with their 10th and 90th percentiles, in seconds.", ""]
+    lines += lines_of(["model", "shape", "PyTorch", "PyTorch, s", "ours, s", "ratio", "rounds", "set-up, s"],
+                      [cells for row in rows for cells in details(row)])
+    lines += ["## Conditions", ""]
+    lines += facts(results)
+    return "\n".join(lines).rstrip("\n") + "\n"
