@@ -9,7 +9,6 @@
 #include <optional>
 
 #include "core/names.h"
-#include "core/random.h"
 #include "kernels/policy.h"
 #include "tensor/device.h"
 #include "tensor/memory.h"
@@ -22,30 +21,11 @@ namespace xformer::training {
 
 namespace {
 
-data::HostBatch random_batch(const BenchCase& one) {
-  data::HostBatch batch;
-  batch.batch = batch.filled = one.batch;
-  batch.padded_len = one.length;
-  Stream numbers(1);
-  const auto below = [&](int64_t bound) {
-    return static_cast<int64_t>(numbers.next_below(static_cast<uint64_t>(bound)));
-  };
-  for (int64_t i = 0; i < one.batch * one.length; ++i)
-    batch.tokens.push_back(1 + below(one.request.input.vocabulary - 1));
-  batch.key_valid.assign(batch.tokens.size(), 1);
-  batch.row_valid.assign(static_cast<size_t>(one.batch), 1);
-  for (int64_t row = 0; row < one.batch; ++row) {
-    batch.labels.push_back(below(one.request.output.classes));
-    batch.indices.push_back(row);
-  }
-  return batch;
-}
-
 // A model that takes steps, as bench's does.
 class Subject {
  public:
   Subject(const BenchCase& one, bool trains)
-      : options_(training_schema().read(one.plan.group("training"))), host_(random_batch(one)) {
+      : options_(training_schema().read(one.plan.group("training"))), host_(bench_batch(one)) {
     model_ = models::all_families().get(one.plan.family).build(one.request);
     if (trains) {
       training_.emplace(*model_, options_, at::kCPU);
