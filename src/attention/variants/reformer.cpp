@@ -8,47 +8,23 @@
 // as in the authors' code. A key found several times counts several times, unless dup_correct divides its weight by
 // how often it is found (appendix A). Up to c tokens: plain attention, without hashing. No causal form: where a chunk
 // ends depends on later tokens, so hiding them by position would still let them through.
-#include <torch/csrc/autograd/custom_function.h>
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <numeric>
-#include <set>
 
 #include "attention/descriptor.h"
 #include "attention/multi_head.h"
 #include "attention/shared/full_precision.h"
+#include "kernels/hashed_attention/hashed_attention.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::reformer {
-
-using torch::autograd::variable_list;
-
-constexpr double kEpsilon = 1e-6;  // of the mean square of a key
-constexpr double kSelf = -1e5;     // logit of a token with itself
-constexpr double kLowest = -1e30;  // stands for the largest logit where there is none
 
 struct Options {
   int64_t rounds = 2;
   int64_t chunk = 64;
   bool dup_correct = false;
-};
-
-// Rows of x [rows, d] in the order of index [slots]; row i stands in the slots inverse[.., i] ([copies, rows]) and, if
-// at all, in others without a gradient. So the gradient is gathered as well, and nothing is scattered.
-struct TakeRows : torch::autograd::Function<TakeRows> {
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& index,
-                            const at::Tensor& inverse) {
-    context->save_for_backward({inverse});
-    return x.index_select(0, index);
-  }
-
-  static variable_list backward(torch::autograd::AutogradContext* context, const variable_list& gradients) {
-    const at::Tensor inverse = context->get_saved_variables()[0], gradient = gradients[0];
-    const at::Tensor taken = gradient.index_select(0, inverse.flatten());
-    return {taken.view({inverse.size(0), inverse.size(1), gradient.size(1)}).sum(0), at::Tensor(), at::Tensor()};
-  }
 };
 
 class ReformerMixer : public SequenceMixer {
@@ -80,20 +56,23 @@ class ReformerMixer : public SequenceMixer {
     const int64_t b = x.size(0), n = x.size(1);
     XF_CHECK(n <= max_len_, UserError, "reformer was built for at most {} tokens, got {}", max_len_, n);
     XF_ASSERT(!mask.causal, "reformer has no causal form");
-    const at::Tensor projected_q = query_->forward(x), projected_v = value_->forward(x);
-    at::Tensor mixed;  // [b,n,h,d]
+    const std::vector<at::Tensor> projected = kernels::linear(x, {query_->map(), value_->map()});
+    at::Tensor mixed;  // [b,h,n,d]
     {
       const FullPrecision full(x.device().type());
-      const at::Tensor q = full(projected_q).view({b, n, heads_, head_dim_});
-      const at::Tensor v = full(projected_v).view({b, n, heads_, head_dim_});
-      const at::Tensor k =
-          q * ((q.square().mean(-1, /*keepdim=*/true) + kEpsilon) * static_cast<double>(head_dim_)).rsqrt();
-      probe("q", q.transpose(1, 2)), probe("k", k.transpose(1, 2)), probe("v", v.transpose(1, 2));
-      mixed = n <= options_.chunk ? attend_all(q, k, v, mask) : attend_hashed(q, k, v, mask);
-      if (!mask.all_valid()) mixed = mixed.masked_fill(mask.key_valid.logical_not().unsqueeze(-1).unsqueeze(-1), 0);
+      const auto heads = [&](const at::Tensor& y) { return full(y).view({b, n, heads_, head_dim_}).transpose(1, 2); };
+      const at::Tensor q = heads(projected[0]), v = heads(projected[1]);
+      probe("q", q), probe("v", v);
+      const kernels::HashedAttentionOptions options{options_.chunk,
+                                                    options_.dup_correct,
+                                                    mask.all_valid() ? at::Tensor() : mask.key_valid,
+                                                    {dropout_, is_training()}};
+      const at::Tensor buckets = hash(q.detach(), options);
+      if (buckets.defined()) probe("buckets", buckets);
+      mixed = kernels::hashed_attention(q, v, buckets, options);
     }
-    probe("mixed", mixed.transpose(1, 2));
-    return out_->forward(mixed.reshape({b, n, heads_ * head_dim_}));
+    probe("mixed", mixed);
+    return out_->forward(mixed.transpose(1, 2).reshape({b, n, heads_ * head_dim_}));
   }
 
   // Z n d r columns for hashing, 4 Z d for each pair. The pattern has no rows behind the last token.
@@ -103,20 +82,16 @@ class ReformerMixer : public SequenceMixer {
     const double projections = 6 * z * n * d * static_cast<double>(model_dim_);
     if (length <= options_.chunk) {
       const double flops = projections + 4 * z * n * n * d;
-      return {flops, flops, 2 * z * n * n};
+      return {flops, flops, z * n * (3 * d + 2)};
     }
-    const double r = static_cast<double>(options_.rounds), slots = static_cast<double>(slots_of(length));
+    const double r = static_cast<double>(options_.rounds);
+    const auto slots = static_cast<double>(kernels::hashed_slots(length, options_.chunk));
     const double found = projections + 2 * z * n * d * r * static_cast<double>(columns_of(bucket_factors(length)));
-    return {found + 8 * z * r * slots * c * d, found + 8 * z * r * n * c * d, 4 * z * r * slots * c};
+    const double lists = options_.dup_correct ? 4 * r * slots * c : 3 * r * slots;
+    return {found + 8 * z * r * slots * c * d, found + 8 * z * r * n * c * d, z * (n * (3 * d + 2) + lists)};
   }
 
  private:
-  struct Attended {
-    at::Tensor rows, log_sum;  // [.., c, d] and [.., c, 1]
-  };
-
-  [[nodiscard]] int64_t slots_of(int64_t n) const { return (n + options_.chunk - 1) / options_.chunk * options_.chunk; }
-
   // Their product is the number of buckets, 2^floor(log2(2 n / c)): two factors where one would need too many columns.
   [[nodiscard]] std::vector<int64_t> bucket_factors(int64_t n) const {
     const int bits = std::bit_width(static_cast<uint64_t>(2 * n / options_.chunk)) - 1;
@@ -130,126 +105,15 @@ class ReformerMixer : public SequenceMixer {
     return std::accumulate(factors.begin(), factors.end(), int64_t{0}) / 2;
   }
 
-  // Equal numbers keep their order.
-  static at::Tensor sorting_order(const at::Tensor& x) {
-    return std::get<1>(at::sort(x, /*stable=*/std::optional<bool>(true), -1, /*descending=*/false));
-  }
-
-  // q [b,n,h,d] -> bucket of each token [b,h,r,slots]; padded tokens and the slots behind them have one of their own.
-  [[nodiscard]] at::Tensor hash(const at::Tensor& q, const SequenceMask& mask) const {
-    const int64_t b = q.size(0), n = q.size(1), r = options_.rounds;
+  // q [b,h,n,d] -> bucket of each token [b,h,r,slots]; undefined where no hashing is needed.
+  [[nodiscard]] at::Tensor hash(const at::Tensor& q, const kernels::HashedAttentionOptions& options) const {
+    const int64_t b = q.size(0), n = q.size(2);
+    if (n <= options_.chunk) return {};
     const std::vector<int64_t> factors = bucket_factors(n);
     const int64_t columns = columns_of(factors);
     const at::Tensor rotations = rotations_.to(q.scalar_type()).narrow(3, 0, columns).reshape({heads_, head_dim_, -1});
-    const at::Tensor turned =
-        at::bmm(q.reshape({b * n, heads_, head_dim_}).transpose(0, 1), rotations).view({heads_, b, n, r, columns});
-    at::Tensor bucket;  // [h,b,n,r,1]
-    int64_t first = 0, buckets = 1;
-    for (const int64_t factor : factors) {
-      const at::Tensor part = turned.narrow(-1, first, factor / 2), winner = part.abs().argmax(-1, /*keepdim=*/true);
-      const at::Tensor digit = winner + (part.gather(-1, winner) < 0) * (factor / 2);
-      bucket = bucket.defined() ? bucket + buckets * digit : digit;
-      first += factor / 2;
-      buckets *= factor;
-    }
-    bucket = bucket.squeeze(-1).permute({1, 0, 3, 2});  // [b,h,r,n]
-    if (!mask.all_valid()) bucket = bucket.masked_fill(mask.key_valid.logical_not().unsqueeze(1).unsqueeze(1), buckets);
-    return at::constant_pad_nd(bucket, {0, slots_of(n) - n}, buckets).contiguous();
-  }
-
-  // q [.., c, d], k and v [.., w, d]. `self` [.., c, w]: a token with itself; `hidden` [.., 1, w]: keys that are none;
-  // `repeats` [.., c, w]: how often a key is found. The last two may be undefined.
-  [[nodiscard]] Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& self,
-                                const at::Tensor& hidden, const at::Tensor& repeats) const {
-    // Logits at first. In place, because nothing else is as large.
-    at::Tensor weights = at::matmul(q, k.transpose(-1, -2));
-    if (repeats.defined()) weights.sub_(repeats.to(q.scalar_type()).log());
-    weights.masked_fill_(self, kSelf);
-    if (hidden.defined()) weights.masked_fill_(hidden, -INFINITY);
-    const at::Tensor largest = weights.detach().amax(-1, /*keepdim=*/true).clamp_min(kLowest);
-    weights.sub_(largest).exp_();
-    at::Tensor sum = weights.sum(-1, /*keepdim=*/true);  // zero only where all keys are hidden
-    sum = sum.masked_fill(sum == 0, 1);
-    probe("weights", weights), probe("weights_sum", sum);
-    return {at::matmul(dropout_(weights, is_training()), v) / sum, largest + sum.log()};
-  }
-
-  // q, k, v [b,n,h,d] -> [b,n,h,d].
-  [[nodiscard]] at::Tensor attend_all(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                      const SequenceMask& mask) const {
-    const at::Tensor self = at::eye(q.size(1), q.options().dtype(at::kBool));
-    at::Tensor hidden;
-    if (!mask.all_valid()) hidden = mask.key_valid.logical_not().unsqueeze(1).unsqueeze(1);
-    return attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), self, hidden, {}).rows.transpose(1, 2);
-  }
-
-  [[nodiscard]] at::Tensor attend_hashed(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                         const SequenceMask& mask) const {
-    const int64_t b = q.size(0), n = q.size(1), h = heads_, d = head_dim_, r = options_.rounds, c = options_.chunk;
-    const int64_t slots = slots_of(n), chunks = r * slots / c;
-    const auto count = [&](int64_t to) { return at::arange(to, q.options().dtype(at::kLong)); };
-    const at::Tensor sample = count(b).view({b, 1, 1, 1}), head = count(h).view({h, 1, 1}),
-                     round = count(r).view({r, 1});
-
-    const at::Tensor bucket = hash(q.detach(), mask);
-    const at::Tensor order = sorting_order(bucket);                 // token of a slot [b,h,r,slots]
-    const at::Tensor place = sorting_order(order) + round * slots;  // of a token in its list
-    const at::Tensor tokens = order.view({b, h, chunks, c});
-    const at::Tensor seen = at::cat({tokens.roll(1, 2), tokens}, -1);  // [b,h,chunks,2c]
-    probe("buckets", bucket), probe("tokens", tokens);
-
-    // x [b,n,h,d] by the tokens of all slots -> [b,h,chunks,w,d]. Slots behind the last token get it again; they are
-    // hidden as keys and cut off as queries. `where` [copies,b,h,r,slots]: the rows that hold a token.
-    const auto take = [&](const at::Tensor& x, const at::Tensor& which, const at::Tensor& where) {
-      const at::Tensor index = (which.clamp_max(n - 1) + sample * n) * h + head;
-      const at::Tensor inverse = where.narrow(-1, 0, n).permute({0, 3, 1, 4, 2}).reshape({-1, b * n * h});
-      return TakeRows::apply(x.reshape({b * n * h, d}), index.flatten(), inverse).view({b, h, chunks, -1, d});
-    };
-    const at::Tensor list = sample * h + head, chunk = place.div(c, "floor"), offset = place - chunk * c;
-    const at::Tensor as_query = place + list * (r * slots);  // row of a token as a query, by round [b,h,r,slots]
-    // As a key it stands in the second half of its own chunk's list and in the first half of the next one's.
-    const at::Tensor as_key =
-        at::stack({chunk * (2 * c) + c, (chunk + 1).remainder(chunks) * (2 * c)}) + (offset + list * (chunks * 2 * c));
-
-    at::Tensor hidden;  // [b,h,chunks,1,2c]
-    if (!mask.all_valid() || slots > n) {
-      const at::Tensor valid = mask.all_valid() ? at::ones({b, n}, q.options().dtype(at::kBool)) : mask.key_valid;
-      const at::Tensor padded = at::constant_pad_nd(valid, {0, slots - n}).flatten();
-      hidden = padded.index_select(0, (seen + sample * slots).flatten()).view(seen.sizes()).logical_not().unsqueeze(-2);
-    }
-    const Attended found = attend(take(q, tokens, as_query.unsqueeze(0)), take(k, seen, as_key), take(v, seen, as_key),
-                                  tokens.unsqueeze(-1) == seen.unsqueeze(-2), hidden,
-                                  options_.dup_correct ? count_repeats(chunk, tokens, seen) : at::Tensor());
-
-    const at::Tensor there = as_query.permute({2, 0, 3, 1}).flatten();
-    const at::Tensor back = (((round * b + sample) * slots + order) * h + head).view({1, -1});
-    const auto restore = [&](const at::Tensor& x) {  // [b,h,chunks,c,e] -> [r,b,n,h,e]
-      const int64_t e = x.size(-1);
-      return TakeRows::apply(x.reshape({-1, e}), there, back).view({r, b, slots, h, e}).narrow(2, 0, n);
-    };
-    const at::Tensor rows = restore(found.rows), log_sum = restore(found.log_sum);
-    probe("log_sum", log_sum);
-    return (rows * at::softmax(log_sum, 0)).sum(0);
-  }
-
-  // How often the lists of a query, of all its rounds, hold a key: [b,h,chunks,c,2c]. `chunk` [b,h,r,slots]: of a
-  // token. A list reaches into its own round and into the one before.
-  [[nodiscard]] at::Tensor count_repeats(const at::Tensor& chunk, const at::Tensor& tokens,
-                                         const at::Tensor& seen) const {
-    const int64_t r = chunk.size(2), chunks = tokens.size(2);
-    std::vector<at::Tensor> of_query, of_key;  // chunk of the same token in each round
-    for (int64_t i = 0; i < r; ++i) {
-      const at::Tensor here = chunk.select(2, i).to(at::kInt);
-      of_query.push_back(here.gather(-1, tokens.flatten(2)).view(tokens.sizes()).unsqueeze(-1));
-      of_key.push_back(here.gather(-1, seen.flatten(2)).view(seen.sizes()).unsqueeze(-2));
-    }
-    at::Tensor result = at::zeros({1}, tokens.options().dtype(at::kInt));
-    for (int64_t i = 0; i < r; ++i)
-      for (const int64_t j : std::set<int64_t>{i, (i + r - 1) % r}) {
-        const at::Tensor back = of_query[static_cast<size_t>(i)] - of_key[static_cast<size_t>(j)];
-        result = result + (back == 0).logical_or_(back == 1).logical_or_(back == 1 - chunks);
-      }
-    return result;
+    const at::Tensor turned = at::bmm(q.transpose(0, 1).reshape({heads_, b * n, head_dim_}), rotations);
+    return kernels::hash_buckets(turned.view({heads_, b, n, options_.rounds, columns}), factors, options);
   }
 
   Options options_;

@@ -1,0 +1,263 @@
+// Hashed attention on the CPU, a head of a sample at a time: its tokens are laid out in the order of their buckets, so
+// that a chunk's queries and keys are neighbours and its logits one small product.
+#include "kernels/hashed_attention/cpu.h"
+
+#include <ATen/Dispatch.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "kernels/attention/cpu.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/units.h"
+#include "kernels/hashed_attention/pass.h"
+
+namespace xformer::kernels {
+
+namespace {
+
+// rows [count, width] = those of the tokens; zero where there is none.
+template <class Value>
+void gather(const Value* from, int64_t stride, int64_t width, const int32_t* tokens, int64_t count,
+            std::vector<Value>& rows) {
+  rows.resize(static_cast<size_t>(count * width));
+  for (int64_t i = 0; i < count; ++i) {
+    Value* const row = rows.data() + i * width;
+    if (tokens[i] < 0) std::fill_n(row, width, Value(0));
+    else std::copy_n(from + tokens[i] * stride, width, row);
+  }
+}
+
+template <class Value>
+void scatter_add(const std::vector<Value>& rows, int64_t width, const int32_t* tokens, int64_t count,
+                 std::vector<Value>& into) {
+  for (int64_t i = 0; i < count; ++i) {
+    if (tokens[i] < 0) continue;
+    const Value* const row = rows.data() + i * width;
+    Value* const place = into.data() + tokens[i] * width;
+    for (int64_t j = 0; j < width; ++j) place[j] += row[j];
+  }
+}
+
+template <class Value>
+void measure(const HashedPass& pass, const Heads<const Value>& q, int64_t unit, std::vector<Value>& length) {
+  length.resize(static_cast<size_t>(pass.n));
+  const auto floor = static_cast<Value>(kKeyEpsilon * static_cast<double>(pass.d));
+  for (int64_t i = 0; i < pass.n; ++i) {
+    const Value* const row = q.at(unit / pass.h, unit % pass.h, i);
+    length[static_cast<size_t>(i)] = 1 / std::sqrt(dot_row(row, row, pass.d) + floor);
+  }
+}
+
+// Queries, keys and values of a round in its slots.
+template <class Value>
+void sort_rows(const HashedPass& pass, const Heads<const Value>& q, const Heads<const Value>& v, int64_t unit,
+               int64_t round, Scratch<Value>& mine) {
+  Sorted<Value>& sorted = mine.sorted;
+  pass.place(unit, round, sorted.tokens);
+  const int64_t count = pass.before + pass.slots;
+  const int32_t* const tokens = sorted.tokens.data();
+  gather(q.at(unit / pass.h, unit % pass.h), q.stride, pass.d, tokens, count, sorted.q);
+  gather(v.at(unit / pass.h, unit % pass.h), v.stride, pass.e, tokens, count, sorted.v);
+  sorted.k.resize(sorted.q.size());
+  for (int64_t i = 0; i < count; ++i) {
+    const Value factor = tokens[i] < 0 ? Value(0) : mine.length[static_cast<size_t>(tokens[i])];
+    for (int64_t j = i * pass.d; j < (i + 1) * pass.d; ++j)
+      sorted.k[static_cast<size_t>(j)] = sorted.q[static_cast<size_t>(j)] * factor;
+  }
+}
+
+template <class Value>
+void score(const HashedPass& pass, int64_t chunk, const HashedPass::Window& window, Scratch<Value>& mine) {
+  mine.scores.resize(static_cast<size_t>(pass.c * pass.line));
+  const int64_t key = chunk * pass.c + window.first, query = chunk * pass.c + pass.before;
+  gemm(pass.c, window.columns, pass.d, Value(1), {mine.sorted.q.data() + query * pass.d, pass.d},
+       {mine.sorted.k.data() + key * pass.d, pass.d, true}, Value(0), mine.scores.data(), pass.line);
+  pass.mask(mine.sorted.tokens, chunk, window, mine.scores.data());
+}
+
+// One round into the running sums of every token: out = sum of exp(logit - shift) v, undivided.
+template <class Value>
+void add_round(const HashedPass& pass, int64_t unit, int64_t round, Scratch<Value>& mine) {
+  const auto keep = static_cast<Value>(pass.draws.keep());
+  const int64_t e = pass.e;
+  mine.rows.resize(static_cast<size_t>(pass.c * e));
+  for (int64_t chunk = 0; chunk < pass.slots / pass.c; ++chunk) {
+    const HashedPass::Window window = pass.window(mine.sorted.tokens, chunk);
+    if (window.columns == 0) continue;
+    score(pass, chunk, window, mine);
+    const int32_t* const queries = mine.sorted.tokens.data() + chunk * pass.c + pass.before;
+    const uint16_t* const drawn = pass.draw(unit, round, chunk, mine.draws);
+    mine.steps.resize(static_cast<size_t>(2 * pass.c));
+    for (int64_t r = 0; r < pass.c; ++r) {
+      if (queries[r] < 0) continue;
+      const uint16_t* const of_row = drawn == nullptr ? nullptr : drawn + r * (pass.before + pass.c) + window.first;
+      const RowSum<Value> found =
+          weigh_row(mine.scores.data() + r * pass.line, pass.line, of_row, pass.draws.threshold(), keep);
+      mine.steps[static_cast<size_t>(2 * r)] = found.shift;
+      mine.steps[static_cast<size_t>(2 * r + 1)] = found.sum;
+    }
+    gemm(pass.c, e, window.columns, Value(1), {mine.scores.data(), pass.line},
+         {mine.sorted.v.data() + (chunk * pass.c + window.first) * e, e}, Value(0), mine.rows.data(), e);
+    for (int64_t r = 0; r < pass.c; ++r) {
+      if (queries[r] < 0) continue;
+      const auto token = static_cast<size_t>(queries[r]);
+      const Value shift = mine.steps[static_cast<size_t>(2 * r)], sum = mine.steps[static_cast<size_t>(2 * r + 1)];
+      const Value* const row = mine.rows.data() + r * e;
+      Value* const into = mine.out.data() + queries[r] * e;
+      if (mine.sum[token] == 0) {
+        mine.shift[token] = shift, mine.sum[token] = sum;
+        std::copy_n(row, e, into);
+        continue;
+      }
+      const Value highest = std::max(shift, mine.shift[token]);
+      const Value old = std::exp(mine.shift[token] - highest), now = std::exp(shift - highest);
+      mine.shift[token] = highest, mine.sum[token] = mine.sum[token] * old + sum * now;
+      for (int64_t j = 0; j < e; ++j) into[j] = into[j] * old + row[j] * now;
+    }
+  }
+}
+
+// The gradients of one round, added to those of every token.
+template <class Value>
+void add_round_gradients(const HashedPass& pass, int64_t unit, int64_t round, const std::vector<Value>& delta,
+                         Scratch<Value>& mine) {
+  const auto keep = static_cast<Value>(pass.draws.keep());
+  const int64_t c = pass.c, d = pass.d, e = pass.e, line = pass.line, count = pass.before + pass.slots;
+  Sorted<Value>& sorted = mine.sorted;
+  sorted.q_gradient.assign(static_cast<size_t>(count * d), Value(0));
+  sorted.k_gradient.assign(static_cast<size_t>(count * d), Value(0));
+  sorted.v_gradient.assign(static_cast<size_t>(count * e), Value(0));
+  mine.steps.resize(static_cast<size_t>(c * line));
+  for (int64_t chunk = 0; chunk < pass.slots / c; ++chunk) {
+    const HashedPass::Window window = pass.window(sorted.tokens, chunk);
+    if (window.columns == 0) continue;
+    const int64_t key = chunk * c + window.first, query = chunk * c + pass.before;
+    const int32_t *const queries = sorted.tokens.data() + query, *const keys = sorted.tokens.data() + key;
+    score(pass, chunk, window, mine);
+    Value *const weights = mine.scores.data(), *const steps = mine.steps.data();
+    const Value* const slope = sorted.slope.data() + query * e;
+    gemm(c, window.columns, e, Value(1), {slope, e}, {sorted.v.data() + key * e, e, true}, Value(0), steps, line);
+    const uint16_t* const drawn = pass.draw(unit, round, chunk, mine.draws);
+    for (int64_t r = 0; r < c; ++r) {
+      Value *const row = weights + r * line, *const step = steps + r * line;
+      if (queries[r] < 0) {
+        std::fill_n(row, window.columns, Value(0));
+        std::fill_n(step, window.columns, Value(0));
+        continue;
+      }
+      const auto token = static_cast<size_t>(queries[r]);
+      Value shift = mine.shift[token];
+      const bool alone = shift == static_cast<Value>(kSelfLogit);
+      // Beside a logit of -1e5 the log of a sum would be lost in rounding.
+      if (alone) {
+        shift = 0;
+        pass.for_self(queries, keys, chunk, window, r, [&](int64_t j) { row[j] = Value(0); });
+      }
+      const uint16_t* const of_row = drawn == nullptr ? nullptr : drawn + r * (pass.before + c) + window.first;
+      row_gradients(row, step, window.columns, shift + std::log(mine.sum[token]), delta[token], of_row,
+                    pass.draws.threshold(), keep);
+      pass.for_self(queries, keys, chunk, window, r, [&](int64_t j) { step[j] = Value(0); });
+    }
+    gemm(window.columns, e, c, Value(1), {weights, line, true}, {slope, e}, Value(1),
+         sorted.v_gradient.data() + key * e, e);
+    gemm(window.columns, d, c, Value(1), {steps, line, true}, {sorted.q.data() + query * d, d}, Value(1),
+         sorted.k_gradient.data() + key * d, d);
+    gemm(c, d, window.columns, Value(1), {steps, line}, {sorted.k.data() + key * d, d}, Value(0),
+         sorted.q_gradient.data() + query * d, d);
+  }
+  const int32_t* const tokens = sorted.tokens.data();
+  scatter_add(sorted.q_gradient, d, tokens, count, mine.q_gradient);
+  scatter_add(sorted.k_gradient, d, tokens, count, mine.k_gradient);
+  scatter_add(sorted.v_gradient, e, tokens, count, mine.v_gradient);
+}
+
+}  // namespace
+
+HashedAttentionForward hashed_attention_forward_cpu(const at::Tensor& q, const at::Tensor& v, const at::Tensor& buckets,
+                                                    const HashedAttentionOptions& options) {
+  HashedAttentionForward result{new_heads(q, q.size(2), v.size(3)), {}, {}, {}};
+  if (buckets.defined()) result.order = sorted_tokens(buckets);
+  const HashedPass pass(q, v, result.order, options);
+  result.shift = at::empty({pass.b, pass.h, pass.n}, q.options());
+  result.sum = at::empty_like(result.shift);
+  AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "hashed_attention", [&] {
+    std::vector<Scratch<scalar_t>> scratch(static_cast<size_t>(workers_for(pass.b * pass.h)));
+    const auto queries = reading<scalar_t>(pass.q), values = reading<scalar_t>(pass.v);
+    const auto out = writing<scalar_t>(result.out);
+    for_units(pass.b * pass.h, pass.rounds * pass.slots * pass.line * pass.d, [&](int64_t unit, int64_t worker) {
+      Scratch<scalar_t>& mine = scratch[static_cast<size_t>(worker)];
+      mine.shift.assign(static_cast<size_t>(pass.n), scalar_t(0));
+      mine.sum.assign(static_cast<size_t>(pass.n), scalar_t(0));
+      mine.out.assign(static_cast<size_t>(pass.n * pass.e), scalar_t(0));
+      measure(pass, queries, unit, mine.length);
+      for (int64_t round = 0; round < pass.rounds; ++round) {
+        sort_rows(pass, queries, values, unit, round, mine);
+        add_round(pass, unit, round, mine);
+      }
+      for (int64_t i = 0; i < pass.n; ++i) {
+        const scalar_t sum = mine.sum[static_cast<size_t>(i)], factor = sum == 0 ? scalar_t(0) : 1 / sum;
+        scalar_t* const row = out.at(unit / pass.h, unit % pass.h, i);
+        for (int64_t j = 0; j < pass.e; ++j) row[j] = mine.out[static_cast<size_t>(i * pass.e + j)] * factor;
+      }
+      std::copy(mine.shift.begin(), mine.shift.end(), result.shift.mutable_data_ptr<scalar_t>() + unit * pass.n);
+      std::copy(mine.sum.begin(), mine.sum.end(), result.sum.mutable_data_ptr<scalar_t>() + unit * pass.n);
+    });
+  });
+  return result;
+}
+
+HashedAttentionGradients hashed_attention_backward_cpu(const at::Tensor& gradient_in, const at::Tensor& q,
+                                                       const at::Tensor& v, const HashedAttentionForward& forward,
+                                                       const HashedAttentionOptions& options) {
+  const HashedPass pass(q, v, forward.order, options);
+  const at::Tensor gradient = with_rows(gradient_in);
+  HashedAttentionGradients result{new_heads(q, pass.n, pass.d), new_heads(q, pass.n, pass.e)};
+  AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "hashed_attention_backward", [&] {
+    const auto workers = static_cast<size_t>(workers_for(pass.b * pass.h));
+    std::vector<Scratch<scalar_t>> scratch(workers);
+    std::vector<std::vector<scalar_t>> deltas(workers, std::vector<scalar_t>(static_cast<size_t>(pass.n)));
+    const auto queries = reading<scalar_t>(pass.q), values = reading<scalar_t>(pass.v);
+    const auto outs = reading<scalar_t>(forward.out), slopes = reading<scalar_t>(gradient);
+    const auto q_out = writing<scalar_t>(result.q), v_out = writing<scalar_t>(result.v);
+    for_units(pass.b * pass.h, pass.rounds * pass.slots * pass.line * pass.d, [&](int64_t unit, int64_t worker) {
+      Scratch<scalar_t>& mine = scratch[static_cast<size_t>(worker)];
+      std::vector<scalar_t>& delta = deltas[static_cast<size_t>(worker)];
+      const int64_t sample = unit / pass.h, head = unit % pass.h, n = pass.n, d = pass.d, e = pass.e;
+      const auto rows_of = [&](const at::Tensor& x) { return x.const_data_ptr<scalar_t>() + unit * n; };
+      mine.shift.assign(rows_of(forward.shift), rows_of(forward.shift) + n);
+      mine.sum.assign(rows_of(forward.sum), rows_of(forward.sum) + n);
+      mine.q_gradient.assign(static_cast<size_t>(n * d), scalar_t(0));
+      mine.k_gradient.assign(static_cast<size_t>(n * d), scalar_t(0));
+      mine.v_gradient.assign(static_cast<size_t>(n * e), scalar_t(0));
+      measure(pass, queries, unit, mine.length);
+      for (int64_t i = 0; i < n; ++i)
+        delta[static_cast<size_t>(i)] = dot_row(outs.at(sample, head, i), slopes.at(sample, head, i), e);
+      for (int64_t round = 0; round < pass.rounds; ++round) {
+        sort_rows(pass, queries, values, unit, round, mine);
+        gather(slopes.at(sample, head), slopes.stride, e, mine.sorted.tokens.data(), pass.before + pass.slots,
+               mine.sorted.slope);
+        add_round_gradients(pass, unit, round, delta, mine);
+      }
+      for (int64_t i = 0; i < n; ++i) {
+        std::copy_n(mine.v_gradient.data() + i * e, e, v_out.at(sample, head, i));
+        if (!pass.valid.at(sample, i)) {  // whatever lies there, also NaN
+          std::fill_n(q_out.at(sample, head, i), d, scalar_t(0));
+          continue;
+        }
+        // k = q / |q|: its gradient without the part along k, divided by |q|.
+        const scalar_t* const k_gradient = mine.k_gradient.data() + i * d;
+        const scalar_t* const query = queries.at(sample, head, i);
+        const scalar_t factor = mine.length[static_cast<size_t>(i)];
+        const scalar_t along = dot_row(query, k_gradient, d) * factor * factor;
+        scalar_t* const row = q_out.at(sample, head, i);
+        for (int64_t j = 0; j < d; ++j)
+          row[j] = mine.q_gradient[static_cast<size_t>(i * d + j)] + factor * (k_gradient[j] - query[j] * along);
+      }
+    });
+  });
+  return result;
+}
+
+}  // namespace xformer::kernels
