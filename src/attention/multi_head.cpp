@@ -43,7 +43,8 @@ Linear::Linear(int64_t in, int64_t out, bool with_bias, const std::string& schem
       scheme == "glra" ? std::sqrt(6.0 / static_cast<double>(in + out)) : 1 / std::sqrt(static_cast<double>(in));
   weight = register_parameter("weight", init.uniform("weight", {out, in}, -bound, bound));
   if (!with_bias) return;
-  bias = register_parameter("bias", scheme == "glra" ? at::zeros({out}) : init.uniform("bias", {out}, -bound, bound));
+  const bool zero = scheme == "glra" || scheme == "ft";
+  bias = register_parameter("bias", zero ? at::zeros({out}) : init.uniform("bias", {out}, -bound, bound));
 }
 
 const std::vector<TensorMeaning>& projection_meanings() {

@@ -22,6 +22,9 @@ std::function<int()> add_data(CLI::App& program);
 std::function<int()> add_selftest(CLI::App& program);
 std::function<int()> add_completion(CLI::App& program);
 
+// What `xformer describe NAME` prints.
+int describe_name(const std::string& name);
+
 // The words of the command line as recorded: values of --data, --out, --record-to and --config are replaced by <data>,
 // <out>, <record> and <config>, so that a record holds no path of a machine. Set once by run().
 [[nodiscard]] const std::string& recorded_command();

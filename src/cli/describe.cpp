@@ -38,7 +38,9 @@ Json model_json(const models::FamilyDescriptor& family) {
 }
 
 Json task_json(const data::DatasetDescriptor& task) {
-  Json protocols = Json::array();
+  Json protocols = Json::array(), defaults = Json::object();
+  for (const OptionInfo& option : task.options) defaults[option.name] = option.fallback;
+  const data::DataShape shape = task.shape(defaults);
   for (const data::Protocol& protocol : task.protocols)
     protocols.push_back({{"name", protocol.name}, {"summary", protocol.summary}, {"values", protocol.values}});
   return {{"name", task.name},
@@ -46,9 +48,9 @@ Json task_json(const data::DatasetDescriptor& task) {
           {"aliases", task.aliases},
           {"title", task.title},
           {"paper", task.paper},
-          {"predicts", task.kind},
-          {"classes", task.classes},
-          {"vocabulary", task.vocabulary},
+          {"predicts", task.member ? "what its files say" : data::target_text(shape)},
+          {"classes", shape.classes},
+          {"vocabulary", shape.vocabulary},
           {"family", task.default_family},
           {"protocols", protocols},
           {"options", reporting::options_json(task.options, "data.")}};

@@ -66,7 +66,9 @@ void PlanArguments::add_to(CLI::App& command) {
   command.add_option("--micro-batch", micro_batch, "examples at once, accumulated to the batch (training.micro_batch)")
       ->check(whole_number(1))
       ->group("Plan");
-  command.add_option("--length", length, "cut byte text to this many bytes")->check(whole_number(1))->group("Plan");
+  command.add_option("--length", length, "bytes that text is cut to, places of a generated sequence (data.length)")
+      ->check(whole_number(1))
+      ->group("Plan");
   command.add_option("--precision", precision, "fp32, tf32, bf16 or fp16 (training.precision)")->group("Plan");
   command.add_option("--eval-every", eval_every, "steps between dev evaluations (training.eval_every)")
       ->check(whole_number(1))
@@ -150,9 +152,9 @@ training::PlanRequest PlanArguments::request() const {
 
 void DataArguments::add_to(CLI::App& command) {
   command
-      .add_option(
-          "--data", folder,
-          "folder of the dataset's files; default: $XFORMER_DATA/<dataset>, else generated where the task can be")
+      .add_option("--data", folder,
+                  "folder of the dataset's files, or an archive of them; default: $XFORMER_DATA/<dataset>, else "
+                  "generated where the task can be")
       ->type_name("DIR");
 }
 
@@ -160,7 +162,7 @@ data::DataLocation DataArguments::location(const std::string& dataset) const {
   data::DataLocation location;
   const char* root = std::getenv("XFORMER_DATA");
   if (!folder.empty()) {
-    XF_CHECK(std::filesystem::is_directory(folder), DataError, "--data: {} is not a directory", folder);
+    XF_CHECK(std::filesystem::exists(folder), DataError, "--data: there is no file or folder {}", folder);
     location.folder = folder;
   } else if (root != nullptr && *root != '\0' && std::filesystem::is_directory(Path(root) / dataset)) {
     location.folder = Path(root) / dataset;
@@ -196,7 +198,7 @@ at::Device ComputeArguments::start() const {
 }
 
 void check_generator_options(const RunPlan& plan, const data::DataLocation& location) {
-  const data::DatasetDescriptor& dataset = data::datasets().get(plan.task);
+  const data::DatasetDescriptor& dataset = data::find_dataset(plan.task);
   if (location.folder.empty()) return dataset.check_generator(plan.group("data"));
   for (const std::string& name : dataset.generator_options) {
     const std::string& origin = plan.options.origins.at("data." + name);

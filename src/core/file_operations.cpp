@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <utility>
 
 #include "core/error.h"
 
@@ -98,6 +99,25 @@ void remove_abandoned(const Path& path) noexcept {
   } catch (...) {
     // Tidying must not fail the save that it precedes.
   }
+}
+
+TemporaryFolder::TemporaryFolder(Path path) : path_(std::move(path)) {
+  std::error_code error;
+  if (!std::filesystem::create_directory(path_, error)) fail("make the folder", path_, error.value());
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  if (!kept_) std::filesystem::remove_all(path_, ignored);
+}
+
+void TemporaryFolder::rename_to(const Path& target) {
+  if (const int error = sync_folder(path_); error != 0) fail("write", path_, error);
+  if (const int error = file_operations::rename(path_, target); error != 0) fail("make the folder", target, error);
+  kept_ = true;
+  // Whether the rename survives a power cut is unknown; report it, and leave what is complete.
+  if (const int error = sync_folder(target.parent_path()); error != 0)
+    fail("sync the folder", target.parent_path(), error);
 }
 
 }  // namespace xformer::file_operations

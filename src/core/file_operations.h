@@ -1,5 +1,6 @@
-// The three system calls a save depends on, each asking testing::file_fault first. For code that writes
-// files of its own kind (files.cpp, data/cache.cpp); everything else uses write_file_atomically.
+// The three system calls a save depends on, each asking testing::file_fault first, and a folder that appears
+// whole. For code that writes files of its own kind (files.cpp, data/cache.cpp, readers/archive.cpp); everything
+// else uses write_file_atomically.
 #pragma once
 
 #include <string>
@@ -24,5 +25,20 @@ namespace xformer::file_operations {
 
 // Removes temporary files and folders beside `path` whose process is gone. Best effort, never throws.
 void remove_abandoned(const Path& path) noexcept;
+
+// A folder that exists only until it is renamed to its real name.
+class TemporaryFolder {
+ public:
+  explicit TemporaryFolder(Path path);  // makes it
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  [[nodiscard]] const Path& path() const { return path_; }
+  void rename_to(const Path& target);
+
+ private:
+  Path path_;
+  bool kept_ = false;
+};
 
 }  // namespace xformer::file_operations

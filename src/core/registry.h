@@ -35,7 +35,7 @@ class Registry {
   [[nodiscard]] const Descriptor* find(std::string_view name) const {
     const std::string wanted = canonical_name(name);
     for (const Descriptor& entry : entries_) {
-      if (entry.name == wanted) return &entry;
+      if (canonical_name(entry.name) == wanted) return &entry;
       for (const std::string& alias : entry.aliases)
         if (alias == wanted) return &entry;
     }

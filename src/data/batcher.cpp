@@ -15,6 +15,10 @@ namespace {
 
 constexpr int64_t kLengthStep = 64;
 
+int64_t length_of(const DataSource& source, Split split, int64_t index) {
+  return example_length(source.read(split, index), source.info().shape);
+}
+
 // The order itself; BatchOrder and Prefetcher both use it, the latter without allocating.
 class Order {
  public:
@@ -68,8 +72,8 @@ class Order {
   }
 
   void sort_by_length(const DataSource& source, Split split) {
-    std::vector<size_t> lengths(rows_.size());
-    for (size_t i = 0; i < rows_.size(); ++i) lengths[i] = source.read(split, static_cast<int64_t>(i)).tokens.size();
+    std::vector<int64_t> lengths(rows_.size());
+    for (size_t i = 0; i < rows_.size(); ++i) lengths[i] = length_of(source, split, static_cast<int64_t>(i));
     std::stable_sort(rows_.begin(), rows_.end(), [&lengths](int64_t left, int64_t right) {
       return lengths[static_cast<size_t>(left)] < lengths[static_cast<size_t>(right)];
     });
@@ -77,7 +81,7 @@ class Order {
 
   // Of the bucket that ends in front of `last`: its longest sequence, rounded up.
   [[nodiscard]] int64_t bucket_length(const DataSource& source, Split split, int64_t last) const {
-    const auto longest = static_cast<int64_t>(source.read(split, rows_[static_cast<size_t>(last - 1)]).tokens.size());
+    const int64_t longest = length_of(source, split, rows_[static_cast<size_t>(last - 1)]);
     const int64_t rounded = (std::max<int64_t>(longest, 1) + kLengthStep - 1) / kLengthStep * kLengthStep;
     return std::min(rounded, options_.padded_len);
   }
@@ -130,10 +134,12 @@ const std::vector<int64_t>& BatchOrder::bucket_lengths() const { return state_->
 
 const Schema<BatchingOptions>& batching_schema() {
   static const Schema<BatchingOptions> kSchema =
-      Schema<BatchingOptions>().add(&BatchingOptions::cyclic_shift, "cyclic_shift",
-                                    "roll every training sequence by a number of places drawn from 0 to this less one; "
-                                    "0: never (conv-linformer's stride)",
-                                    at_least(0));
+      Schema<BatchingOptions>()
+          .add(&BatchingOptions::shuffle, "shuffle", "a fresh order of the training examples in every epoch")
+          .add(&BatchingOptions::cyclic_shift, "cyclic_shift",
+               "roll every training sequence by a number of places drawn from 0 to this less one; 0: never "
+               "(conv-linformer's stride)",
+               at_least(0));
   return kSchema;
 }
 
@@ -143,6 +149,34 @@ Json without_batching(const Json& data_options) {
   return result;
 }
 
+namespace {
+
+// Both fill one sequence: cut to the padded length and to the shape's longest, and rolled so that it begins `shift`
+// places later.
+void place_ids(std::span<const uint8_t> ids, const DataShape& shape, int64_t padded, int64_t shift, int64_t* tokens,
+               uint8_t* valid) {
+  const int64_t length = std::min({static_cast<int64_t>(ids.size()), padded, shape.max_len});
+  int64_t place = length == 0 ? 0 : shift % length;
+  for (int64_t i = 0; i < length; ++i) {
+    tokens[place] = ids[static_cast<size_t>(i)] + shape.id_offset;
+    valid[place] = tokens[place] > 0 || !shape.zero_is_padding ? 1 : 0;
+    if (++place == length) place = 0;
+  }
+}
+
+void place_values(std::span<const float> values, int64_t width, int64_t padded, int64_t shift, float* into,
+                  uint8_t* valid) {
+  const auto length = std::min(static_cast<int64_t>(values.size()) / width, padded);
+  int64_t place = length == 0 ? 0 : shift % length;
+  for (int64_t i = 0; i < length; ++i) {
+    std::copy_n(values.begin() + i * width, width, into + place * width);
+    valid[place] = 1;
+    if (++place == length) place = 0;
+  }
+}
+
+}  // namespace
+
 void fill_batch(const DataSource& source, Split split, const BatchRows& rows, int64_t batch, HostBatch& into) {
   const auto filled = static_cast<int64_t>(rows.rows.size());
   XF_ASSERT(filled <= batch && rows.padded_len >= 1, "{} rows of length {} do not fit a batch of {}", filled,
@@ -150,28 +184,32 @@ void fill_batch(const DataSource& source, Split split, const BatchRows& rows, in
   into.batch = batch;
   into.padded_len = rows.padded_len;
   into.filled = filled;
-  const size_t places = static_cast<size_t>(batch * rows.padded_len);
-  into.tokens.assign(places, 0);
-  into.key_valid.assign(places, 0);
+  const DataShape& shape = source.info().shape;
+  const int64_t padded = rows.padded_len, sequences = shape.sequences;
+  into.tokens.assign(static_cast<size_t>(shape.vocabulary > 0 ? batch * sequences * padded : 0), 0);
+  into.values.assign(static_cast<size_t>(shape.vocabulary > 0 ? 0 : batch * padded * shape.width), 0);
+  into.key_valid.assign(static_cast<size_t>(batch * sequences * padded), 0);
   into.row_valid.assign(static_cast<size_t>(batch), 0);
   into.labels.assign(static_cast<size_t>(batch), 0);
+  into.targets.assign(static_cast<size_t>(batch), 0);
   into.indices.assign(static_cast<size_t>(batch), -1);
   for (int64_t row = 0; row < filled; ++row) {
-    const int64_t index = rows.rows[static_cast<size_t>(row)];
-    const TokenExample example = source.read(split, index);
-    const size_t length = std::min(example.tokens.size(), static_cast<size_t>(rows.padded_len));
-    int64_t* tokens = into.tokens.data() + row * rows.padded_len;
-    uint8_t* valid = into.key_valid.data() + row * rows.padded_len;
-    size_t place =
-        length == 0 || rows.shifts.empty() ? 0 : static_cast<size_t>(rows.shifts[static_cast<size_t>(row)]) % length;
-    for (size_t i = 0; i < length; ++i) {
-      tokens[place] = example.tokens[i];
-      valid[place] = example.tokens[i] > 0 ? 1 : 0;
-      if (++place == length) place = 0;
+    const auto at = static_cast<size_t>(row);
+    const int64_t shift = rows.shifts.empty() ? 0 : rows.shifts[at];
+    const Example example = source.read(split, rows.rows[at]);
+    for (int64_t i = 0; i < sequences; ++i) {
+      uint8_t* const valid = into.key_valid.data() + (row * sequences + i) * padded;
+      if (shape.vocabulary > 0)
+        place_ids(example.ids[static_cast<size_t>(i)], shape, padded, shift,
+                  into.tokens.data() + (row * sequences + i) * padded, valid);
+      else
+        place_values(example.values, shape.width, padded, shift, into.values.data() + row * padded * shape.width,
+                     valid);
     }
-    into.row_valid[static_cast<size_t>(row)] = 1;
-    into.labels[static_cast<size_t>(row)] = example.label;
-    into.indices[static_cast<size_t>(row)] = index;
+    into.row_valid[at] = 1;
+    into.labels[at] = example.label;
+    into.targets[at] = example.target;
+    into.indices[at] = rows.rows[at];
   }
 }
 

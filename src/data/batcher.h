@@ -13,6 +13,7 @@ namespace xformer::data {
 
 // Options of the group "data." that every dataset has: what happens to examples on their way into training batches.
 struct BatchingOptions {
+  bool shuffle = true;
   int64_t cyclic_shift = 0;
 };
 [[nodiscard]] const Schema<BatchingOptions>& batching_schema();
@@ -50,14 +51,16 @@ class BatchOrder {
   std::shared_ptr<State> state_;
 };
 
-// A batch in host memory. Shape is always [batch, padded_len]; rows beyond `filled` are empty: token 0,
-// not valid, label 0, and they count in no loss, gradient, metric or rate.
+// A batch in host memory. Its shape never depends on what is in it; rows beyond `filled` are empty: token 0, not valid,
+// label 0, and they count in no loss, gradient, metric or rate.
 struct HostBatch {
   int64_t batch = 0, padded_len = 0, filled = 0;
-  std::vector<int64_t> tokens;     // [batch, padded_len], 0 is padding
-  std::vector<uint8_t> key_valid;  // [batch, padded_len], 1 for a real token (id > 0)
+  std::vector<int64_t> tokens;     // [batch, sequences, padded_len], 0 is padding; empty without a vocabulary
+  std::vector<float> values;       // [batch, padded_len, width], 0 behind the end; empty with a vocabulary
+  std::vector<uint8_t> key_valid;  // [batch, sequences, padded_len], 1 for a real place
   std::vector<uint8_t> row_valid;  // [batch]
   std::vector<int64_t> labels;     // [batch]
+  std::vector<float> targets;      // [batch]
   std::vector<int64_t> indices;    // [batch], -1 in empty rows
 };
 

@@ -16,6 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using cache_format::SplitMap;
 using cache_format::SplitWriter;
+using file_operations::TemporaryFolder;
 
 constexpr auto kPollInterval = std::chrono::milliseconds(50);
 constexpr const char* kManifest = "manifest.json";
@@ -24,15 +25,53 @@ class PackedSource : public DataSource {
  public:
   PackedSource(DataInfo info, std::vector<SplitMap> splits) : info_(std::move(info)), splits_(std::move(splits)) {}
   int64_t size(Split split) const override { return splits_[static_cast<size_t>(split)].count(); }
-  TokenExample read(Split split, int64_t index) const override {
-    return splits_[static_cast<size_t>(split)].read(index);
-  }
+  Example read(Split split, int64_t index) const override { return splits_[static_cast<size_t>(split)].read(index); }
   const DataInfo& info() const override { return info_; }
 
  private:
   DataInfo info_;
   std::vector<SplitMap> splits_;
 };
+
+Json shape_to_json(const DataShape& shape) {
+  return {{"max_len", shape.max_len},       {"vocabulary", shape.vocabulary},
+          {"id_offset", shape.id_offset},   {"zero_is_padding", shape.zero_is_padding},
+          {"sequences", shape.sequences},   {"width", shape.width},
+          {"categories", shape.categories}, {"target", static_cast<int>(shape.target)},
+          {"classes", shape.classes},       {"target_scale", shape.target_scale},
+          {"tolerance", shape.tolerance}};
+}
+
+DataShape shape_from_json(const Json& json) {
+  DataShape shape;
+  json.at("max_len").get_to(shape.max_len);
+  json.at("vocabulary").get_to(shape.vocabulary);
+  json.at("id_offset").get_to(shape.id_offset);
+  json.at("zero_is_padding").get_to(shape.zero_is_padding);
+  json.at("sequences").get_to(shape.sequences);
+  json.at("width").get_to(shape.width);
+  json.at("categories").get_to(shape.categories);
+  shape.target = static_cast<Target>(json.at("target").get<int>());
+  json.at("classes").get_to(shape.classes);
+  json.at("target_scale").get_to(shape.target_scale);
+  json.at("tolerance").get_to(shape.tolerance);
+  const bool one_kind = shape.vocabulary > 0 ? shape.width == 0 : shape.width > 0;
+  const bool known = shape.target >= Target::kClass && shape.target <= Target::kNumber;
+  XF_CHECK(one_kind && known && (shape.sequences == 1 || shape.sequences == 2), DataError, "its shape is {}",
+           json.dump());
+  return shape;
+}
+
+// What a builder adds must be what it said of its examples: a bug otherwise, not a fault of the data.
+void check_example(const Example& example, const DataShape& shape) {
+  XF_ASSERT(shape.vocabulary > 0 || (shape.width > 0 && shape.sequences == 1), "examples without a shape");
+  XF_ASSERT(shape.target == Target::kNumber || (example.label >= 0 && example.label < shape.classes),
+            "label {} of {} classes", example.label, shape.classes);
+  XF_ASSERT(shape.vocabulary > 0 || example.values.size() % static_cast<size_t>(shape.width) == 0,
+            "{} numbers in places of {}", example.values.size(), shape.width);
+  XF_ASSERT(example_length(example, shape) <= shape.max_len, "{} places where the longest example has {}",
+            example_length(example, shape), shape.max_len);
+}
 
 Json info_to_json(const DataInfo& info) {
   Json dropped = Json::array();
@@ -42,6 +81,7 @@ Json info_to_json(const DataInfo& info) {
           {"origin", info.origin},
           {"sizes", info.sizes},
           {"dropped", dropped},
+          {"shape", shape_to_json(info.shape)},
           {"details", info.details}};
 }
 
@@ -50,6 +90,7 @@ DataInfo info_from_json(const Json& json) {
   info.sha256 = json.at("sha256").get<std::string>();
   info.origin = json.at("origin").get<std::string>();
   info.sizes = json.at("sizes").get<std::array<int64_t, 3>>();
+  info.shape = shape_from_json(json.at("shape"));
   info.details = json.at("details");
   for (const Json& item : json.at("dropped"))
     info.dropped.push_back({parse_split(item.at("split").get<std::string>()), item.at("reason").get<std::string>(),
@@ -58,36 +99,6 @@ DataInfo info_from_json(const Json& json) {
 }
 
 std::string split_file(Split split) { return split_name(split) + ".bin"; }
-
-// A folder that exists only until it is renamed to its real name.
-class TemporaryFolder {
- public:
-  explicit TemporaryFolder(Path path) : path_(std::move(path)) {
-    std::error_code error;
-    if (!fs::create_directory(path_, error)) file_operations::fail("make the folder", path_, error.value());
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    if (!kept_) fs::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  [[nodiscard]] const Path& path() const { return path_; }
-  void rename_to(const Path& target) {
-    if (const int error = file_operations::sync_folder(path_); error != 0) file_operations::fail("write", path_, error);
-    if (const int error = file_operations::rename(path_, target); error != 0)
-      file_operations::fail("make the folder", target, error);
-    kept_ = true;
-    if (const int error = file_operations::sync_folder(target.parent_path()); error != 0) {
-      // Whether the rename survives a power cut is unknown; report it, and leave what is complete.
-      file_operations::fail("sync the folder", target.parent_path(), error);
-    }
-  }
-
- private:
-  Path path_;
-  bool kept_ = false;
-};
 
 // Under the lock every temporary folder belongs to a builder that died.
 void remove_abandoned_folders(const Path& dataset_folder) {
@@ -103,25 +114,31 @@ void build_entry(const CacheRequest& request, const Path& entry, const BuildCach
   DataInfo info;
   {
     std::vector<std::unique_ptr<SplitWriter>> writers;
-    for (const Split split : kAllSplits)
-      writers.push_back(std::make_unique<SplitWriter>(temporary.path() / split_file(split)));
+    const auto writer = [&](Split split) -> SplitWriter& {
+      if (writers.empty())
+        for (const Split one : kAllSplits)
+          writers.push_back(std::make_unique<SplitWriter>(temporary.path() / split_file(one), info.shape));
+      return *writers[static_cast<size_t>(split)];
+    };
     build(
-        [&](Split split, std::span<const uint8_t> tokens, int64_t label) {
-          XF_ASSERT(label >= 0 && label < request.classes, "label {} of {} classes", label, request.classes);
-          writers[static_cast<size_t>(split)]->add(tokens, label);
+        [&](Split split, const Example& example) {
+          check_example(example, info.shape);
+          writer(split).add(example);
         },
         info);
     std::string content;
     for (const Split split : kAllSplits) {
-      SplitWriter& writer = *writers[static_cast<size_t>(split)];
-      writer.finish();
-      info.sizes[static_cast<size_t>(split)] = writer.count();
-      content += fmt::format("{} {} {}\n", split_name(split), writer.count(), writer.content_hash());
+      writer(split).finish();
+      info.sizes[static_cast<size_t>(split)] = writer(split).count();
+      content += fmt::format("{} {} {}\n", split_name(split), writer(split).count(), writer(split).content_hash());
     }
     info.sha256 = sha256(content);
   }
-  const Json manifest{{"format", "xformer packed tokens"}, {"version", kCacheVersion}, {"dataset", request.dataset},
-                      {"classes", request.classes},        {"key", request.key},       {"info", info_to_json(info)}};
+  const Json manifest{{"format", "xformer packed examples"},
+                      {"version", kCacheVersion},
+                      {"dataset", request.dataset},
+                      {"key", request.key},
+                      {"info", info_to_json(info)}};
   write_file_atomically(temporary.path() / kManifest, manifest.dump(2) + "\n");
   temporary.rename_to(entry);
 }
@@ -144,11 +161,12 @@ std::unique_ptr<DataSource> map_entry(const CacheRequest& request, const Path& e
     std::vector<SplitMap> splits;
     for (const Split split : kAllSplits) {
       const Path path = entry / split_file(split);
-      splits.emplace_back(path, kCacheVersion, request.classes);
+      splits.emplace_back(path, kCacheVersion, info.shape);
       const int64_t expected = info.sizes[static_cast<size_t>(split)];
       XF_CHECK(splits.back().count() == expected, DataError, "{} is damaged: expected {} examples, found {}",
                path.string(), expected, splits.back().count());
     }
+    if (request.adjust) request.adjust(info.shape);
     return std::make_unique<PackedSource>(std::move(info), std::move(splits));
   } catch (const DataError& error) {
     throw DataError(fmt::format("{}; {}", error.what(), advice));

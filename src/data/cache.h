@@ -1,7 +1,7 @@
 // The packed form of a dataset: made once, mapped ever after, and shared by all processes of the machine.
 //
 //   <cache>/<dataset>/<key>/manifest.json        what it is: version, key, DataInfo
-//                           train.bin ...        magic, version | tokens | offsets | labels | counts
+//                           train.bin ...        magic, version | elements | offsets | targets | counts
 //
 // The key is a hash of all that decides the content (options, or path, size and time of the files), so that
 // raw data is never read again to find out that nothing has changed. The folder appears by one rename: it is
@@ -18,17 +18,18 @@
 
 namespace xformer::data {
 
-inline constexpr int64_t kCacheVersion = 1;  // of the layout on disk
+inline constexpr int64_t kCacheVersion = 2;  // of the layout on disk
 
 struct CacheRequest {
   Path cache;  // the user's cache folder
   std::string dataset;
-  Json key;             // all that decides the content
-  int64_t classes = 0;  // labels are below this
+  Json key;  // all that decides the content
+  // Of the shape what options decide that leave the content as it is; may be empty.
+  std::function<void(DataShape& shape)> adjust = {};
 };
 
-using AddExample = std::function<void(Split split, std::span<const uint8_t> tokens, int64_t label)>;
-// Calls `add` for every example and sets the origin, dropped and details of the info; the rest is counted.
+using AddExample = std::function<void(Split split, const Example& example)>;
+// Sets the info's shape, then calls `add` for every example; sets origin, dropped and details too, the rest is counted.
 using BuildCache = std::function<void(const AddExample& add, DataInfo& info)>;
 
 // Maps the cache of the request; makes it first, under a lock, when it is not there. A process that finds

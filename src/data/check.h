@@ -30,6 +30,13 @@ struct CheckReport {
   [[nodiscard]] Json json() const;
 };
 
+// Per split: count, labels or mean target, shortest, median, mean and longest length.
+[[nodiscard]] Json split_facts(const DataSource& source, Split split);
+void describe_splits(const DataSource& source, CheckReport& report);
+
+// A note where the splits have other sizes than the published ones.
+void compare_sizes(const DataSource& source, const std::array<int64_t, 3>& published, CheckReport& report);
+
 // ListOps in the location's folder, read line by line past the cache; without a folder, what the generator
 // makes under the options. A folder without any ListOps file is a DataError, a bad row a failed check.
 [[nodiscard]] CheckReport check_listops(const Json& options, const DataLocation& location,

@@ -1,17 +1,15 @@
 #include "data/listops_files.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "core/error.h"
+#include "data/what_is_there.h"
 
 namespace xformer::data {
 namespace {
 
 namespace fs = std::filesystem;
 using readers::listops::Layout;
-
-constexpr size_t kMostNames = 8;
 
 std::vector<std::string> names_of(Split split) {
   const std::string part = split == Split::kDev ? "val" : split_name(split);
@@ -25,17 +23,6 @@ std::optional<Path> first_of(const Path& folder, const std::vector<std::string>&
   for (const std::string& name : names)
     if (fs::exists(folder / name)) return folder / name;
   return std::nullopt;
-}
-
-std::string what_is_there(const Path& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder))
-    names.push_back(entry.path().filename().string() + (entry.is_directory() ? "/" : ""));
-  if (names.empty()) return "the folder is empty";
-  std::sort(names.begin(), names.end());
-  const size_t more = names.size() > kMostNames ? names.size() - kMostNames : 0;
-  names.resize(names.size() - more);
-  return fmt::format("found {}{}", fmt::join(names, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
 ListOpsFiles find(const Path& folder, bool require_all_splits) {

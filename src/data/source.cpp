@@ -1,5 +1,7 @@
 #include "data/source.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "core/names.h"
 
@@ -23,6 +25,30 @@ Split parse_split(const std::string& name) {
   for (const Split split : kAllSplits)
     if (split_name(split) == wanted) return split;
   throw UserError(unknown_name_message("split", name, {"train", "dev", "test"}));
+}
+
+int64_t example_length(const Example& example, const DataShape& shape) {
+  if (shape.vocabulary == 0) return static_cast<int64_t>(example.values.size()) / shape.width;
+  return static_cast<int64_t>(std::max(example.ids[0].size(), example.ids[1].size()));
+}
+
+void require_folder(const std::string& dataset, const std::string& expected, const DataLocation& location) {
+  XF_CHECK(!location.folder.empty(), DataError,
+           "{} needs its files: --data DIR (or $XFORMER_DATA/{}) with {}; `xformer describe {}` says where they come "
+           "from",
+           dataset, dataset, expected, dataset);
+}
+
+std::string target_text(const DataShape& shape) {
+  switch (shape.target) {
+    case Target::kClass:
+      return fmt::format("class, 1 of {}", shape.classes);
+    case Target::kBinary:
+      return "class, 1 of 2";
+    case Target::kNumber:
+      return "number";
+  }
+  throw InternalError("a target without a text");
 }
 
 }  // namespace xformer::data

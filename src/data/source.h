@@ -22,11 +22,41 @@ inline constexpr std::array<Split, 3> kAllSplits{Split::kTrain, Split::kDev, Spl
 [[nodiscard]] std::string split_name(Split split);         // "train", "dev", "test"
 [[nodiscard]] Split parse_split(const std::string& name);  // UserError with the nearest name; "val" is dev
 
-// One sequence of token ids (0 is padding and never occurs inside) and its class.
-struct TokenExample {
-  std::span<const uint8_t> tokens;
-  int64_t label = 0;
+enum class Target {
+  kClass,   // one of `classes`
+  kBinary,  // one of two classes by one logit
+  kNumber,
 };
+
+// What a model and a task must know of every example of a dataset.
+struct DataShape {
+  int64_t max_len = 0;          // the longest sequence, before any padding (N_max)
+  int64_t vocabulary = 0;       // ids in use, padding included; 0: places hold numbers instead
+  int64_t id_offset = 0;        // the id of a stored byte 0
+  bool zero_is_padding = true;  // a place with id 0 is no token, wherever it stands
+  int64_t sequences = 1;        // of ids in an example: 2 for pairs of documents
+  int64_t width = 0;            // numbers at each place
+  std::vector<int64_t> categories =
+      {};  // of a table's row: the sizes of the columns of codes, which are its last places
+  Target target = Target::kClass;
+  int64_t classes = 0;
+  double target_scale = 1;  // kNumber: what one unit of the stored target is in the data's own unit
+  double tolerance = 0;  // kNumber: a prediction this close to the target counts as right; 0: accuracy has no meaning
+
+  bool operator==(const DataShape&) const = default;
+};
+
+[[nodiscard]] std::string target_text(const DataShape& shape);  // "class, 1 of 10", "number"
+
+// One example: one or two sequences of ids, or a series of numbers; and its class, or its number.
+struct Example {
+  std::array<std::span<const uint8_t>, 2> ids = {};  // stored bytes; the second of pairs only
+  std::span<const float> values = {};                // [length, width]
+  int64_t label = 0;
+  float target = 0;
+};
+// Of its longest sequence.
+[[nodiscard]] int64_t example_length(const Example& example, const DataShape& shape);
 
 struct Dropped {
   Split split;
@@ -40,6 +70,7 @@ struct DataInfo {
   std::string origin;              // "generated" or "files"
   std::array<int64_t, 3> sizes{};  // by Split; 0 when the split is absent
   std::vector<Dropped> dropped;
+  DataShape shape;
   Json details = Json::object();  // adapter's own facts: raw file hashes, generator settings, vocabulary hash
 };
 
@@ -47,7 +78,8 @@ class DataSource {
  public:
   virtual ~DataSource() = default;
   [[nodiscard]] virtual int64_t size(Split split) const = 0;
-  [[nodiscard]] virtual TokenExample read(Split split, int64_t index) const = 0;  // thread-safe, no allocation
+  // Thread-safe; valid until the same thread reads again.
+  [[nodiscard]] virtual Example read(Split split, int64_t index) const = 0;
   [[nodiscard]] virtual const DataInfo& info() const = 0;
 };
 
@@ -57,6 +89,9 @@ struct DataLocation {
   Path cache = cache_folder();
   bool require_all_splits = true;  // training needs train, dev and test; eval and data check take what there is
 };
+
+// DataError where neither --data nor $XFORMER_DATA says where the files are; `expected` names them.
+void require_folder(const std::string& dataset, const std::string& expected, const DataLocation& location);
 
 // One named, complete set of data rules, sizes and training settings; keys are plan keys ("training.steps").
 struct Protocol {
@@ -72,16 +107,19 @@ struct DatasetDescriptor {
   std::string name;
   std::vector<std::string> aliases;
   std::string title, paper;
-  std::string kind = "classification";  // tasks/kinds/<kind>.cpp
   std::string default_family = "encoder";
   std::vector<Protocol> protocols;             // the first is the default
   std::vector<OptionInfo> options;             // without the prefix "data."
   std::vector<std::string> generator_options;  // those of `options` that only the generator reads: refused with --data
-  int64_t classes = 0;
-  int64_t vocabulary = 0;       // ids in use, padding included
-  bool accepts_length = false;  // --length: byte text only
-  // The longest sequence a model must take, under these data options: N_max (before any padding to N_pad).
-  std::function<int64_t(const Json& options)> max_tokens;
+  bool accepts_length = false;                 // --length sets data.length
+  bool generated = false;                      // needs no files
+  // Under these data options. Of a set whose files must be read to know it, a likely one: what the data really has is
+  // in its DataInfo.
+  std::function<DataShape(const Json& options)> shape;
+  // Of an entry that stands for any number of sets, `uea/<name>`: the descriptor of one.
+  std::function<DatasetDescriptor(const std::string& name)> member = {};
+  // Refuses options that no data can meet, when the plan is made (UserError).
+  std::function<void(const Json& options)> check_options = [](const Json&) {};
   // Refuses settings that the generator cannot meet, before anything is written (UserError).
   std::function<void(const Json& options)> check_generator = [](const Json&) {};
   // Opens (making or packing into the cache on first use) the data under these options.
@@ -89,7 +127,7 @@ struct DatasetDescriptor {
   // Reads everything and says what is right, odd or wrong (data/check.h).
   std::function<CheckReport(const Json& options, const DataLocation&, const ProgressCallback&)> check;
   // An example as a person would look at it.
-  std::function<std::string(const TokenExample&)> show;
+  std::function<std::string(const Example&, const DataInfo&)> show;
 };
 
 }  // namespace xformer::data

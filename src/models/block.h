@@ -1,4 +1,4 @@
-// The pre-norm Transformer block around any sequence mixer (attention-core 0.10), and its LayerNorm.
+// The Transformer blocks around any sequence mixer (attention-core 0.10), and their LayerNorm.
 #pragma once
 
 #include "attention/multi_head.h"
@@ -59,6 +59,24 @@ class PreNormBlock : public attention::LayerBlock {
   // The branches: drop(mixer(LN(x))) and drop(ff(LN(x))).
   [[nodiscard]] at::Tensor mixed(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry);
   [[nodiscard]] at::Tensor fed(const at::Tensor& x);
+  [[nodiscard]] attention::Cost cost(int64_t batch, int64_t length) const override;
+  [[nodiscard]] std::string backend() const override { return mixer_->backend(); }
+  at::Tensor extra_loss() override { return mixer_->extra_loss(); }
+  void after_step(int64_t step) override { mixer_->after_step(step); }
+
+ private:
+  std::shared_ptr<LayerNorm> mixer_norm_, ff_norm_;
+  std::shared_ptr<attention::SequenceMixer> mixer_;
+  std::shared_ptr<FeedForward> ff_;
+  kernels::Dropout mixer_dropout_, ff_dropout_;
+};
+
+// x = LN(x + drop(mixer(x))); x = LN(x + drop(ff(x))) (Vaswani et al. 2017, section 3.1).
+class PostNormBlock : public attention::LayerBlock {
+ public:
+  PostNormBlock(const BlockOptions& options, std::shared_ptr<attention::SequenceMixer> mixer,
+                const std::shared_ptr<kernels::DropoutStream>& stream, const InitStream& init);
+  at::Tensor forward(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry) override;
   [[nodiscard]] attention::Cost cost(int64_t batch, int64_t length) const override;
   [[nodiscard]] std::string backend() const override { return mixer_->backend(); }
   at::Tensor extra_loss() override { return mixer_->extra_loss(); }

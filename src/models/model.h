@@ -8,29 +8,34 @@
 namespace xformer::models {
 
 struct InputSpec {
-  int64_t max_tokens = 0;  // longest sequence of the data (N_max)
-  int64_t vocabulary = 0;  // ids in use, padding included
-};
-
-struct OutputSpec {
-  int64_t classes = 0;
+  int64_t max_tokens = 0;                // longest sequence of the data (N_max)
+  int64_t vocabulary = 0;                // ids in use, padding included; 0: places hold numbers
+  int64_t sequences = 1;                 // in one example
+  int64_t width = 0;                     // numbers at each place
+  std::vector<int64_t> categories = {};  // sizes of the columns of codes, the last places of a table's row
 };
 
 // A batch as a model sees it.
 struct ModelInput {
-  at::Tensor tokens;     // [b, n] int64, 0 is padding
-  at::Tensor key_valid;  // [b, n] bool
+  at::Tensor tokens;       // [b, n] int64, 0 is padding; [b, 2, n] for pairs; undefined where places hold numbers
+  at::Tensor key_valid;    // as the tokens, bool
+  at::Tensor values = {};  // [b, n, width] float
 };
 
 class Model : public torch::nn::Module {
  public:
-  // [b, classes] logits in float32 at least.
+  // [b, outputs] in float32 at least.
   virtual at::Tensor forward(const ModelInput& input) = 0;
   // Sum of what the attentions ask for; undefined when none does.
   virtual at::Tensor extra_loss() = 0;
   virtual void after_step(int64_t step) = 0;
   [[nodiscard]] virtual attention::Cost cost(int64_t batch, int64_t length) const = 0;
   [[nodiscard]] virtual std::string backend() const = 0;
+  // Whether weight decay touches a parameter.
+  [[nodiscard]] virtual bool decays(const std::string& name) const {
+    (void)name;
+    return true;
+  }
 
   [[nodiscard]] const std::shared_ptr<kernels::DropoutStream>& dropout_stream() const { return dropout_stream_; }
 
@@ -40,7 +45,7 @@ class Model : public torch::nn::Module {
 
 struct ModelRequest {
   InputSpec input;
-  OutputSpec output;
+  int64_t outputs = 0;  // columns: logits of classes, or one number
   attention::Resolved attention;
   Json attention_options = Json::object();
   Json model_options = Json::object();
@@ -52,6 +57,7 @@ struct FamilyDescriptor {
   std::vector<std::string> aliases;
   std::string title, summary;
   std::vector<OptionInfo> options;  // keys without the prefix "model."
+  bool takes_attention = true;      // false: the family's name is the whole model's
   // Length that every batch is padded to (N_pad) for data of at most max_tokens.
   std::function<int64_t(const Json& options, int64_t max_tokens)> padded_len;
   // Cross-option checks before anything is built: UserError.

@@ -2,6 +2,8 @@
 
 #include <ATen/Functions.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 
 namespace xformer::training {
@@ -14,15 +16,18 @@ constexpr int64_t kAlignment = 64;  // elements: every parameter begins where ve
 
 }  // namespace
 
-AdamW::AdamW(NamedTensors parameters, const AdamWOptions& options)
+AdamW::AdamW(NamedTensors parameters, const AdamWOptions& options,
+             const std::function<bool(const std::string& name)>& decays)
     : parameters_(std::move(parameters)), options_(options) {
   const at::NoGradGuard no_grad;
   const at::TensorOptions type = parameters_.front().second.options();
+  std::stable_partition(parameters_.begin(), parameters_.end(), [&](const auto& entry) { return decays(entry.first); });
   int64_t size = 0;
   for (const auto& [name, parameter] : parameters_) {
     XF_ASSERT(parameter.scalar_type() == c10::typeMetaToScalarType(type.dtype()) && parameter.device() == type.device(),
               "parameter {} has another type or device than the first", name);
     size += (parameter.numel() + kAlignment - 1) / kAlignment * kAlignment;
+    if (decays(name)) decayed_ = size;
   }
   values_ = at::zeros({size}, type);  // the gaps stay zero, in values, gradients and moments
   gradients_ = at::zeros_like(values_);
@@ -64,8 +69,16 @@ void AdamW::step(const at::Tensor& learning_rate, const at::Tensor& beta1) {
   skipped_.copy_(at::isfinite(norm_).logical_not());
   if (options_.clip_norm > 0) factor.mul_((options_.clip_norm / (norm_ + 1e-6)).clamp_max(1));
   step_.add_(1 - skipped_);
-  kernels::adamw(values_, gradients_, first_, second_, {learning_rate, beta1, factor, step_, skipped_},
-                 options_.constants);
+  const auto update = [&](int64_t begin, int64_t count, double decay) {
+    const auto part = [&](const at::Tensor& flat) { return flat.narrow(0, begin, count); };
+    kernels::AdamWConstants constants = options_.constants;
+    constants.weight_decay = decay;
+    if (count > 0)
+      kernels::adamw(part(values_), part(gradients_), part(first_), part(second_),
+                     {learning_rate, beta1, factor, step_, skipped_}, constants);
+  };
+  update(0, decayed_, options_.constants.weight_decay);
+  update(decayed_, values_.numel() - decayed_, 0);
   if (options_.loss_scaling)
     at::_amp_update_scale_(scale_, good_steps_, skipped_.to(at::kFloat), kGrowth, kBackoff, kGrowthInterval);
 }

@@ -1,8 +1,11 @@
-// The optimiser: AdamW (kernels/adamw) over all parameters at once, with gradient clipping, dynamic loss scaling and
-// the skip of steps whose gradient is not finite, all without reading a value back to the host.
+// The optimiser: AdamW, plain or rectified (kernels/adamw), over all parameters at once, with gradient clipping,
+// dynamic loss scaling and the skip of steps whose gradient is not finite, all without reading a value back to the
+// host.
 //
 //   g *= 1 / scale;  g *= min(1, clip / (|g| + 1e-6));  then AdamW's update
 #pragma once
+
+#include <functional>
 
 #include "kernels/adamw/adamw.h"
 #include "tensor/tensor_file.h"
@@ -21,7 +24,10 @@ class AdamW {
  public:
   // Names are those of the model; the state is saved under them. Moves the parameters' values and gradients into flat
   // buffers of their type and device: one for all values, one for all gradients. Call after the model has its device.
-  AdamW(NamedTensors parameters, const AdamWOptions& options);
+  // `decays`: whether weight decay touches a parameter.
+  AdamW(
+      NamedTensors parameters, const AdamWOptions& options,
+      const std::function<bool(const std::string& name)>& decays = [](const std::string&) { return true; });
 
   void zero_gradients();
   // One update with the gradients accumulated so far; learning rate and beta1 are float64 scalars on the device. A
@@ -42,7 +48,8 @@ class AdamW {
  private:
   NamedTensors parameters_;
   AdamWOptions options_;
-  at::Tensor values_, gradients_, first_, second_;      // flat
+  at::Tensor values_, gradients_, first_, second_;      // flat: what decays, then the rest
+  int64_t decayed_ = 0;                                 // elements of the former
   std::vector<at::Tensor> first_views_, second_views_;  // by parameter
   at::Tensor step_, norm_, skipped_;
   at::Tensor scale_, good_steps_;

@@ -27,15 +27,15 @@ class Subject {
     model_ = models::all_families().get(wanted.plan.family).build(wanted.request);
     model_->to(device_);
     if (trains) {
-      training_ = std::make_unique<TrainStep>(*model_, options_, device_, recorder);
+      training_ = std::make_unique<TrainStep>(*model_, wanted.shape, options_, device_, recorder);
       return;
     }
     set_float_products(options_.precision, device_);
     model_->eval();
-    batch_ = std::make_unique<tasks::DeviceBatch>(device_, wanted.batch, wanted.length);
+    batch_ = std::make_unique<tasks::DeviceBatch>(device_, wanted.batch, wanted.length, wanted.shape);
     const auto forward = [this] {
       const PrecisionScope precision(options_.precision, device_);
-      static_cast<void>(model_->forward(batch_->all().input()));
+      static_cast<void>(model_->forward(batch_->all().inputs));
     };
     inference_ = std::make_unique<Replay>(fmt::format("forward pass of length {}", wanted.length), forward, recorder);
   }

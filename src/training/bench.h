@@ -27,7 +27,8 @@ struct BenchOptions {
 // One row to be: everything named and checked, nothing built.
 struct BenchCase {
   RunPlan plan;
-  models::ModelRequest request;  // at the wanted length
+  data::DataShape shape;         // at the wanted length
+  models::ModelRequest request;  // for that
   int64_t length = 0, batch = 0;
   std::vector<int64_t> valid_lengths;  // of each row; none: every position is valid
 };

@@ -83,11 +83,12 @@ std::vector<BenchCase> bench_cases(const BenchOptions& options) {
         request.protocol = options.protocol;
         request.layers = {exact_lengths(parts[i]), {"--batch", {{"training.batch", batch}}}};
         for (const ValueLayer& layer : layers_for(parts[i], parts, options.layers)) request.layers.push_back(layer);
-        BenchCase one{resolve_plan(request), {}, length, batch, {}};
+        BenchCase one{resolve_plan(request), {}, {}, length, batch, {}};
         XF_CHECK(one.plan.options.values["training.batch"] == batch, UserError,
                  "training.batch: the batch of a bench is set with --batch");
-        one.request = model_request(one.plan);
-        one.request.input.max_tokens = length;
+        one.shape = planned_shape(one.plan);
+        one.shape.max_len = length;
+        one.request = model_request(one.plan, one.shape);
         const int64_t padded = parts[i].family->padded_len(one.request.model_options, length);
         XF_CHECK(padded == length, UserError, "--lengths {}: {} would pad it to {}", length, one.plan.model, padded);
         parts[i].family->check(one.request);
@@ -101,21 +102,25 @@ std::vector<BenchCase> bench_cases(const BenchOptions& options) {
 void take_valid_lengths(std::vector<BenchCase>& cases, const data::DataLocation& location,
                         const ProgressCallback& progress) {
   const RunPlan& plan = cases.front().plan;  // task and data options are the same in all
-  const auto source = data::datasets().get(plan.task).open(plan.group("data"), location, progress);
+  const auto source = data::find_dataset(plan.task).open(plan.group("data"), location, progress);
   const int64_t examples = source->size(data::Split::kTrain);
+  const data::DataShape& found = source->info().shape;
+  XF_CHECK(found.vocabulary > 0 && found.sequences == 1, UserError,
+           "--valid-from-data: {} has no single sequences of tokens", plan.task);
   for (BenchCase& one : cases) {
     XF_CHECK(one.batch <= examples, DataError,
              "--valid-from-data: a batch of {} needs as many training examples, {} has {}", one.batch, plan.task,
              examples);
     one.valid_lengths.clear();
     for (int64_t row = 0; row < one.batch; ++row) {
-      const auto tokens = static_cast<int64_t>(source->read(data::Split::kTrain, row).tokens.size());
-      one.valid_lengths.push_back(std::min(tokens, one.length));
+      const data::Example example = source->read(data::Split::kTrain, row);
+      one.valid_lengths.push_back(std::min(data::example_length(example, found), one.length));
     }
   }
 }
 
 data::HostBatch bench_batch(const BenchCase& wanted) {
+  const data::DataShape& shape = wanted.shape;
   data::HostBatch batch;
   batch.batch = batch.filled = wanted.batch;
   batch.padded_len = wanted.length;
@@ -123,9 +128,12 @@ data::HostBatch bench_batch(const BenchCase& wanted) {
   const auto below = [&](int64_t bound) {
     return static_cast<int64_t>(numbers.next_below(static_cast<uint64_t>(bound)));
   };
-  for (int64_t i = 0; i < wanted.batch * wanted.length; ++i)
-    batch.tokens.push_back(1 + below(wanted.request.input.vocabulary - 1));
-  batch.key_valid.assign(batch.tokens.size(), 1);
+  const int64_t places = wanted.batch * shape.sequences * wanted.length;
+  if (shape.vocabulary > 0)
+    for (int64_t i = 0; i < places; ++i) batch.tokens.push_back(1 + below(shape.vocabulary - 1));
+  else
+    for (int64_t i = 0; i < places * shape.width; ++i) batch.values.push_back(static_cast<float>(below(1000)) / 1000);
+  batch.key_valid.assign(static_cast<size_t>(places), 1);
   for (size_t row = 0; row < wanted.valid_lengths.size(); ++row) {
     const auto begin = static_cast<int64_t>(row) * wanted.length + wanted.valid_lengths[row];
     const int64_t padding = wanted.length - wanted.valid_lengths[row];
@@ -134,7 +142,8 @@ data::HostBatch bench_batch(const BenchCase& wanted) {
   }
   for (int64_t row = 0; row < wanted.batch; ++row) {
     batch.row_valid.push_back(1);
-    batch.labels.push_back(below(wanted.request.output.classes));
+    batch.labels.push_back(shape.target == data::Target::kNumber ? 0 : below(shape.classes));
+    batch.targets.push_back(0.5F);
     batch.indices.push_back(row);
   }
   return batch;

@@ -66,8 +66,8 @@ Trained train_tiny(const std::string& name, const TrainingOptions& options, cons
                    const Recorder& recorder) {
   const auto model = build_tiny_model(name);
   model->to(device);
-  TrainStep step(*model, options, device, recorder);
   const MarkTask source;
+  TrainStep step(*model, source.info().shape, options, device, recorder);
   Trained result;
   // Lengths take turns, as buckets do; the last batch of a length is partial.
   std::vector<data::HostBatch> batches(4);

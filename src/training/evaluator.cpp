@@ -9,21 +9,21 @@ namespace xformer::training {
 Evaluator::Evaluator(models::Model& model, at::Device device, Recorder recorder)
     : model_(model), device_(device), recorder_(std::move(recorder)) {}
 
-Evaluator::Forward& Evaluator::forward_for(const EvaluationRequest& request) {
+Evaluator::Forward& Evaluator::forward_for(const EvaluationRequest& request, const data::DataShape& shape) {
   std::unique_ptr<Forward>& entry = forwards_[{request.batch, request.padded_len}];
   if (!entry) {
     const auto sum = [&] { return at::zeros({}, at::TensorOptions(at::kDouble).device(device_)); };
-    entry.reset(new Forward{{device_, request.batch, request.padded_len}, {}, sum(), sum(), nullptr});
-    const auto work = [this, &forward = *entry, precision = request.precision] {
+    entry.reset(new Forward{{device_, request.batch, request.padded_len, shape}, {}, sum(), sum(), nullptr});
+    const auto work = [this, &forward = *entry, precision = request.precision, shape] {
       at::Tensor logits;
       {
         const PrecisionScope scope(precision, device_);
-        logits = model_.forward(forward.batch.all().input());
+        logits = model_.forward(forward.batch.all().inputs);
       }
       // Into a place of its own: what a recording allocates itself is the next one's too.
       if (!forward.logits.defined()) forward.logits = at::empty_like(logits);
       forward.logits.copy_(logits);
-      const tasks::Sums sums = tasks::classify(logits, forward.batch.all());
+      const tasks::Sums sums = tasks::judge(logits, forward.batch.all(), shape);
       forward.loss.add_(sums.loss);
       forward.correct.add_(sums.correct);
     };
@@ -34,6 +34,27 @@ Evaluator::Forward& Evaluator::forward_for(const EvaluationRequest& request) {
   entry->correct.zero_();
   return *entry;
 }
+
+namespace {
+
+void add_predictions(const at::Tensor& outputs, const data::HostBatch& host, const data::DataShape& shape,
+                     std::vector<Prediction>& into) {
+  const at::Tensor scores = outputs.to(at::kCPU, at::kFloat).contiguous();
+  const at::Tensor best =
+      shape.target == data::Target::kClass ? scores.argmax(-1) : scores.squeeze(-1).gt(0).to(at::kLong);
+  const int64_t columns = scores.size(1);
+  for (int64_t row = 0; row < host.filled; ++row) {
+    const auto at = static_cast<size_t>(row);
+    const float* const begin = scores.const_data_ptr<float>() + row * columns;
+    into.push_back({host.indices[at],
+                    host.labels[at],
+                    best.const_data_ptr<int64_t>()[row],
+                    host.targets[at],
+                    {begin, begin + columns}});
+  }
+}
+
+}  // namespace
 
 std::optional<Evaluation> Evaluator::run(const data::DataSource& source, const EvaluationRequest& request) {
   const at::NoGradGuard no_grad;
@@ -49,7 +70,8 @@ std::optional<Evaluation> Evaluator::run(const data::DataSource& source, const E
   }
   set_float_products(request.precision, device_);
   model_.eval();
-  Forward& forward = forward_for(request);
+  const data::DataShape& shape = source.info().shape;
+  Forward& forward = forward_for(request, shape);
   int64_t examples = 0;
   data::Prefetcher batches(source, request.split, order, first, last);
   for (int64_t number = first; number < last; ++number) {
@@ -58,21 +80,13 @@ std::optional<Evaluation> Evaluator::run(const data::DataSource& source, const E
     forward.batch.load(host);
     forward.replay->run();
     examples += host.filled;
-    if (request.predictions != nullptr) {
-      const at::Tensor scores = forward.logits.to(at::kCPU, at::kFloat).contiguous(), best = scores.argmax(-1);
-      const int64_t classes = scores.size(1);
-      for (int64_t row = 0; row < host.filled; ++row) {
-        const float* begin = scores.const_data_ptr<float>() + row * classes;
-        request.predictions->push_back(
-            {host.indices[row], host.labels[row], best.const_data_ptr<int64_t>()[row], {begin, begin + classes}});
-      }
-    }
+    if (request.predictions != nullptr) add_predictions(forward.logits, host, shape, *request.predictions);
     if (request.progress) request.progress(number - first + 1, last - first);
   }
   const double count = static_cast<double>(examples);
   const double loss = forward.loss.item<double>(), correct = forward.correct.item<double>();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  return Evaluation{loss / count, correct / count, examples, seconds.count()};
+  return Evaluation{loss / count, tasks::metric_of(shape, loss / count, correct / count), examples, seconds.count()};
 }
 
 }  // namespace xformer::training

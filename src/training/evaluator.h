@@ -1,4 +1,5 @@
-// Accuracy of a model over a split: one exact pass, remainder included, or the counts of mlpen's code (lra-recipe 7.1).
+// How well a model does over a split: one exact pass, remainder included, or the counts of mlpen's code
+// (lra-recipe 7.1).
 #pragma once
 
 #include <functional>
@@ -8,14 +9,16 @@
 namespace xformer::training {
 
 struct Evaluation {
-  double loss = 0, accuracy = 0;  // means over examples
+  double loss = 0;  // mean over examples
+  tasks::Metric metric;
   int64_t examples = 0;
   double seconds = 0;
 };
 
 struct Prediction {
-  int64_t index = 0, label = 0, prediction = 0;
-  std::vector<float> scores;  // logits, by class
+  int64_t index = 0, label = 0, prediction = 0;  // of a class
+  float target = 0;                              // where it is a number
+  std::vector<float> scores;                     // the model's outputs: logits by class, one logit, or the number
 };
 
 struct EvaluationRequest {
@@ -47,7 +50,7 @@ class Evaluator {
     at::Tensor loss, correct;  // sums, float64 []
     std::unique_ptr<Replay> replay;
   };
-  Forward& forward_for(const EvaluationRequest& request);
+  Forward& forward_for(const EvaluationRequest& request, const data::DataShape& shape);
 
   models::Model& model_;
   at::Device device_;

@@ -5,17 +5,24 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "tasks/objective.h"
 #include "training/options.h"
 
 namespace xformer::training {
 
 namespace {
 
-std::vector<ExpectedTensor> expected_tensors(int64_t batch, int64_t length, int64_t classes) {
-  return {{"tokens", {batch, length}, kWholeTypes, "ids [b,n]"},
-          {"mask", {batch, length}, {at::kBool}, "true where a token is valid; absent: everywhere", false},
-          {"labels", {batch}, kWholeTypes, "classes [b]", false},
-          {kGradOutput, {batch, classes}, kRealTypes, "what --grad starts with [b,classes]", false}};
+// The tensor that holds the examples, and the others that may come with it.
+std::vector<ExpectedTensor> expected_tensors(const data::DataShape& shape, int64_t batch, int64_t length) {
+  std::vector<int64_t> places{batch, length};
+  if (shape.sequences > 1) places.insert(places.begin() + 1, shape.sequences);
+  const bool ids = shape.vocabulary > 0;
+  return {
+      ids ? ExpectedTensor{"tokens", places, kWholeTypes, shape.sequences > 1 ? "ids [b,2,n]" : "ids [b,n]"}
+          : ExpectedTensor{"values", {batch, length, shape.width}, kRealTypes, "numbers [b,n,width]"},
+      {"mask", places, {at::kBool}, "true where a place is valid; absent: everywhere", false},
+      {"labels", {batch}, kWholeTypes, "classes [b]", false},
+      {kGradOutput, {batch, tasks::output_columns(shape)}, kRealTypes, "what --grad starts with [b,outputs]", false}};
 }
 
 // Ids and labels index tables: one that is too large must not reach them.
@@ -39,30 +46,41 @@ struct ModelBatch {
 
 // Checks everything, on the host, before anything goes to the device.
 ModelBatch make_batch(const ModelForward& request, const TensorMap& inputs, ForwardResult& result) {
-  const models::ModelRequest model = model_request(request.plan);
-  const auto found = inputs.find("tokens");
-  const bool rows = found != inputs.end() && found->second.dim() == 2 && found->second.numel() > 0;
+  const data::DataShape shape = planned_shape(request.plan);
+  const bool ids = shape.vocabulary > 0;
+  const char* const name = ids ? "tokens" : "values";
+  const auto found = inputs.find(name);
+  const int64_t dims = ids ? 1 + shape.sequences : 3;
+  const bool rows = found != inputs.end() && found->second.dim() == dims && found->second.numel() > 0;
   const int64_t batch = rows ? found->second.size(0) : 1, longest = padded_len(request.plan);
-  const int64_t length = rows ? found->second.size(1) : longest;
-  check_inputs(inputs, expected_tensors(batch, length, model.output.classes), request.view, "");
-  XF_CHECK(length <= longest, UserError, "--input: tokens: the model takes at most {} tokens, found {}", longest,
+  const int64_t length = rows ? found->second.size(ids ? -1 : 1) : longest;
+  check_inputs(inputs, expected_tensors(shape, batch, length), request.view, "");
+  XF_CHECK(length <= longest, UserError, "--input: {}: the model takes at most {} places, found {}", name, longest,
            length);
+  XF_CHECK(!inputs.contains("labels") || shape.target == data::Target::kClass, UserError,
+           "--input: labels: {} has no classes to score", request.plan.task);
   XF_CHECK(!inputs.contains(kGradOutput) || !inputs.contains("labels"), UserError,
            "--input: expected labels or {}, not both: gradients are of the loss, or of a weighted sum of logits",
            kGradOutput);
-  const at::Tensor tokens = found->second.to(at::kLong);
-  check_range("tokens", tokens, model.input.vocabulary);
   ModelBatch made;
-  made.input.tokens = tokens.to(request.device);
+  if (ids) {
+    const at::Tensor tokens = found->second.to(at::kLong);
+    check_range(name, tokens, shape.vocabulary);
+    made.input.tokens = tokens.to(request.device);
+  } else {
+    made.input.values = found->second.to(request.device, at::kFloat);
+  }
   if (const auto mask = inputs.find("mask"); mask != inputs.end()) {
     made.input.key_valid = mask->second.to(request.device);
   } else {
-    made.input.key_valid = at::ones(tokens.sizes(), at::TensorOptions(at::kBool).device(request.device));
-    if ((tokens == 0).any().item<bool>())
+    const at::IntArrayRef places = found->second.sizes();
+    made.input.key_valid =
+        at::ones(ids ? places : places.slice(0, 2), at::TensorOptions(at::kBool).device(request.device));
+    if (ids && shape.zero_is_padding && (found->second == 0).any().item<bool>())
       result.notes.emplace_back("tokens hold 0, the id of padding, and there is no mask: all of them count as valid");
   }
   if (const auto labels = inputs.find("labels"); labels != inputs.end()) {
-    check_range("labels", labels->second, model.output.classes);
+    check_range("labels", labels->second, shape.classes);
     made.labels = labels->second.to(request.device, at::kLong);
   }
   if (const auto grad = inputs.find(kGradOutput); grad != inputs.end())

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "tasks/objective.h"
 #include "training/schedule.h"
 
 namespace xformer::training {
@@ -20,7 +21,9 @@ const Schema<TrainingOptions>& training_schema() {
           .add(&O::learning_rate, "learning_rate", "peak or base rate of the schedule", above(0))
           .add(&O::schedule, "schedule", "learning rate over time", one_of(schedule_names()))
           .add(&O::warmup, "warmup", "steps of rising rate", at_least(0))
-          .add(&O::optimizer, "optimizer", "optimiser", one_of({"adamw"}))
+          .add(&O::optimizer, "optimizer",
+               "adamw, or radam: the same with a rectified step; Adam is either without weight decay",
+               one_of({"adamw", "radam"}))
           .add(&O::beta1, "beta1", "decay of the first moment, where it is not cycled", fraction_below_one())
           .add(&O::beta2, "beta2", "decay of the second moment", fraction_below_one())
           .add(&O::epsilon, "epsilon", "added to the root of the second moment", above(0))
@@ -34,6 +37,8 @@ const Schema<TrainingOptions>& training_schema() {
           .add(&O::selection, "selection", "weights that are tested: of the strictly best dev accuracy, or the last",
                one_of({"best_dev", "last"}))
           .add(&O::eval_every, "eval_every", "steps between dev evaluations", at_least(1))
+          .add(&O::eval_epochs, "eval_epochs", "passes over the training data between dev evaluations; 0: eval_every",
+               at_least(0))
           .add(&O::patience, "patience", "dev evaluations without a new best before training ends; 0: never",
                at_least(0))
           .add(&O::log_every, "log_every", "steps between lines of the metric log", at_least(1))
@@ -59,7 +64,7 @@ const Schema<EvalOptions>& eval_schema() {
 
 PlanParts find_parts(const std::string& task, const std::string& model, const std::string& protocol) {
   PlanParts parts;
-  parts.dataset = &data::datasets().get(task);
+  parts.dataset = &data::find_dataset(task);
   parts.protocol = &data::find_protocol(*parts.dataset, protocol);
   const size_t slash = model.find('/');
   std::string family = slash == std::string::npos ? parts.dataset->default_family : model.substr(0, slash);
@@ -67,9 +72,16 @@ PlanParts find_parts(const std::string& task, const std::string& model, const st
   if (slash == std::string::npos && models::all_families().find(model) != nullptr) {
     family = model;  // a family alone takes softmax
     attention = "softmax";
+  } else if (slash == std::string::npos && model.starts_with("mrs-") &&
+             models::all_families().find(model.substr(4)) != nullptr) {
+    family = model.substr(4);  // mrs-ft, as its paper calls the family with multi-resolution heads
+    attention = "mrs-softmax";
   }
   parts.family = &models::all_families().get(family);
-  parts.attention = attention::resolve(attention);
+  XF_CHECK(parts.family->takes_attention || slash == std::string::npos || attention == "none", UserError,
+           "--model {}: the family {} has no attention to choose; say {}", model, parts.family->name,
+           parts.family->name);
+  parts.attention = attention::resolve(parts.family->takes_attention ? attention : "none");
   return parts;
 }
 
@@ -83,13 +95,29 @@ std::vector<OptionGroup> option_groups(const PlanParts& parts) {
 
 namespace {
 
+// " Its lengths are data.min_length and data.max_length.", or "" where there are none.
+std::string length_options(const data::DatasetDescriptor& dataset) {
+  std::vector<std::string> names;
+  for (const OptionInfo& option : dataset.options)
+    if (option.name.ends_with("length")) names.push_back("data." + option.name);
+  return names.empty() ? "" : fmt::format(" Its lengths are {}.", fmt::join(names, " and "));
+}
+
+bool has_key(const std::vector<OptionGroup>& groups, const std::string& key) {
+  for (const OptionGroup& group : groups)
+    for (const OptionInfo& option : group.options)
+      if (group.prefix + "." + option.name == key) return true;
+  return false;
+}
+
 RunPlan named_plan(const PlanParts& parts, int64_t seed) {
   RunPlan plan;
   plan.task = parts.dataset->name;
   plan.protocol = parts.protocol->name;
   plan.family = parts.family->name;
   plan.attention = parts.attention.name;
-  plan.model = plan.family == parts.dataset->default_family ? plan.attention : plan.family + "/" + plan.attention;
+  if (!parts.family->takes_attention) plan.model = plan.family;
+  else plan.model = plan.family == parts.dataset->default_family ? plan.attention : plan.family + "/" + plan.attention;
   plan.seed = seed;
   return plan;
 }
@@ -98,7 +126,8 @@ void check_combinations(const RunPlan& plan, const PlanParts& parts) {
   const TrainingOptions training = training_schema().read(plan.group("training"));
   XF_CHECK(training.micro_batch <= training.batch, UserError,
            "training.micro_batch: expected at most the batch of {}, got {}", training.batch, training.micro_batch);
-  XF_CHECK(training.warmup <= training.steps || training.epochs > 0, UserError,
+  // rsqrt rises and falls by itself: the official Retrieval ends inside its warm-up.
+  XF_CHECK(training.warmup <= training.steps || training.epochs > 0 || training.schedule == "rsqrt", UserError,
            "training.warmup: expected at most training.steps = {}, got {}", training.steps, training.warmup);
   const bool hash = training.init_sha256.size() == 64 &&
                     training.init_sha256.find_first_not_of("0123456789abcdef") == std::string::npos;
@@ -108,6 +137,7 @@ void check_combinations(const RunPlan& plan, const PlanParts& parts) {
   XF_CHECK(training.reinit.empty() || hash, UserError,
            "training.reinit: there is nothing to keep '{}' from, the plan begins with no weights (--init-from FILE)",
            training.reinit);
+  parts.dataset->check_options(plan.group("data"));
   parts.family->check(model_request(plan));
 }
 
@@ -115,18 +145,25 @@ void check_combinations(const RunPlan& plan, const PlanParts& parts) {
 
 RunPlan resolve_plan(const PlanRequest& request) {
   const PlanParts parts = find_parts(request.task, request.model, request.protocol);
-  XF_CHECK(request.length == 0 || parts.dataset->accepts_length, UserError,
-           "--length cuts byte text; {} has none. Its sizes are set with --set data.min_length=... and --set "
-           "data.max_length=...",
-           parts.dataset->name);
+  XF_CHECK(
+      request.length == 0 || parts.dataset->accepts_length, UserError,
+      "--length sets the length of byte text and of generated sequences; {} has none to choose.{} (`xformer describe "
+      "{}` shows all options)",
+      parts.dataset->name, length_options(*parts.dataset), parts.dataset->name);
   RunPlan plan = named_plan(parts, request.seed);
   const auto groups = option_groups(parts);
-  std::vector<ValueLayer> layers{{"protocol " + parts.protocol->name, parts.protocol->values}};
+  // A protocol speaks of its task's own family, and of mrs- forms: another model takes what concerns it.
+  ValueLayer protocol{"protocol " + parts.protocol->name, Json::object()};
+  for (const auto& [key, value] : parts.protocol->values.items())
+    if (!(key.starts_with("model.") || key.starts_with("attention.")) || has_key(groups, key))
+      protocol.values[key] = value;
+  std::vector<ValueLayer> layers{protocol};
   layers.insert(layers.end(), request.layers.begin(), request.layers.end());
+  if (request.length > 0) layers.push_back({"--length", {{"data.length", request.length}}});
   plan.options = resolve_options(groups, layers);
   if (request.steps > 0) {
     // The schedule is shortened or stretched as a whole: its warm-up keeps its share, unless it was set itself.
-    ValueLayer steps{"--steps", {{"training.steps", request.steps}}};
+    ValueLayer steps{"--steps", {{"training.steps", request.steps}, {"training.epochs", 0}}};
     const double before = plan.options.values["training.steps"].get<double>();
     const double warmup = plan.options.values["training.warmup"].get<double>();
     const std::string origin = plan.options.origins["training.warmup"];
@@ -151,12 +188,13 @@ RunPlan stored_plan(const Json& plan) {
   return result;
 }
 
-models::ModelRequest model_request(const RunPlan& plan) {
+data::DataShape planned_shape(const RunPlan& plan) { return data::find_dataset(plan.task).shape(plan.group("data")); }
+
+models::ModelRequest model_request(const RunPlan& plan, const data::DataShape& shape) {
   const PlanParts parts = find_parts(plan.task, plan.family + "/" + plan.attention, plan.protocol);
   models::ModelRequest request;
-  const Json data_options = plan.group("data");
-  request.input = {parts.dataset->max_tokens(data_options), parts.dataset->vocabulary};
-  request.output = {parts.dataset->classes};
+  request.input = {shape.max_len, shape.vocabulary, shape.sequences, shape.width, shape.categories};
+  request.outputs = tasks::output_columns(shape);
   request.attention = parts.attention;
   request.attention_options = plan.group("attention");
   request.model_options = plan.group("model");
@@ -164,14 +202,19 @@ models::ModelRequest model_request(const RunPlan& plan) {
   return request;
 }
 
-std::shared_ptr<models::Model> build_model(const RunPlan& plan) {
-  const models::ModelRequest request = model_request(plan);
-  return models::all_families().get(plan.family).build(request);
+std::shared_ptr<models::Model> build_model(const RunPlan& plan, const data::DataShape& shape) {
+  const models::ModelRequest request = model_request(plan, shape);
+  const models::FamilyDescriptor& family = models::all_families().get(plan.family);
+  family.check(request);  // against what the data really is
+  return family.build(request);
 }
 
-int64_t padded_len(const RunPlan& plan) {
-  const models::ModelRequest request = model_request(plan);
-  return models::all_families().get(plan.family).padded_len(request.model_options, request.input.max_tokens);
+int64_t padded_len(const RunPlan& plan, const data::DataShape& shape) {
+  return models::all_families().get(plan.family).padded_len(plan.group("model"), shape.max_len);
 }
+
+models::ModelRequest model_request(const RunPlan& plan) { return model_request(plan, planned_shape(plan)); }
+std::shared_ptr<models::Model> build_model(const RunPlan& plan) { return build_model(plan, planned_shape(plan)); }
+int64_t padded_len(const RunPlan& plan) { return padded_len(plan, planned_shape(plan)); }
 
 }  // namespace xformer::training

@@ -22,7 +22,7 @@ struct TrainingOptions {
   bool cycle_beta1 = false;
   double clip_norm = 0;
   std::string precision = "fp32", selection = "best_dev";
-  int64_t eval_every = 50, patience = 0, log_every = 10, max_skips = 20;
+  int64_t eval_every = 50, eval_epochs = 0, patience = 0, log_every = 10, max_skips = 20;
   std::string init_sha256, freeze, reinit;
 };
 [[nodiscard]] const Schema<TrainingOptions>& training_schema();
@@ -60,6 +60,13 @@ struct PlanParts {
 // Groups of options that these parts have, for help and validation.
 [[nodiscard]] std::vector<OptionGroup> option_groups(const PlanParts& parts);
 
+// What the plan's data looks like, as far as it is known without its files.
+[[nodiscard]] data::DataShape planned_shape(const RunPlan& plan);
+
+// For the data as it is found; without a shape, as planned.
+[[nodiscard]] models::ModelRequest model_request(const RunPlan& plan, const data::DataShape& shape);
+[[nodiscard]] std::shared_ptr<models::Model> build_model(const RunPlan& plan, const data::DataShape& shape);
+[[nodiscard]] int64_t padded_len(const RunPlan& plan, const data::DataShape& shape);
 [[nodiscard]] models::ModelRequest model_request(const RunPlan& plan);
 [[nodiscard]] std::shared_ptr<models::Model> build_model(const RunPlan& plan);
 [[nodiscard]] int64_t padded_len(const RunPlan& plan);

@@ -28,12 +28,12 @@ class Subject {
       : options_(training_schema().read(one.plan.group("training"))), host_(bench_batch(one)) {
     model_ = models::all_families().get(one.plan.family).build(one.request);
     if (trains) {
-      training_.emplace(*model_, options_, at::kCPU);
+      training_.emplace(*model_, one.shape, options_, at::kCPU);
       return;
     }
     set_float_products(options_.precision, at::kCPU);
     model_->eval();
-    batch_.emplace(at::kCPU, one.batch, one.length);
+    batch_.emplace(at::kCPU, one.batch, one.length, one.shape);
   }
 
   void step() {
@@ -41,7 +41,7 @@ class Subject {
     const at::NoGradGuard no_grad;
     batch_->load(host_);
     const PrecisionScope precision(options_.precision, at::kCPU);
-    static_cast<void>(model_->forward(batch_->all().input()));
+    static_cast<void>(model_->forward(batch_->all().inputs));
   }
 
   [[nodiscard]] const models::Model& model() const { return *model_; }
@@ -271,8 +271,9 @@ BenchCase profile_case(const ProfileOptions& options) {
   one.plan = resolve_plan(request);
   one.length = options.length > 0 ? options.length : padded_len(one.plan);
   one.batch = one.plan.options.values["training.batch"].get<int64_t>();
-  one.request = model_request(one.plan);
-  one.request.input.max_tokens = one.length;
+  one.shape = planned_shape(one.plan);
+  one.shape.max_len = one.length;
+  one.request = model_request(one.plan, one.shape);
   const int64_t padded = parts.family->padded_len(one.request.model_options, one.length);
   XF_CHECK(padded == one.length, UserError, "--length {}: {} would pad it to {}", one.length, one.plan.model, padded);
   parts.family->check(one.request);

@@ -22,8 +22,8 @@ std::vector<double> losses_of(const std::string& name, int64_t steps, const at::
   TrainingOptions options;
   options.batch = 32;
   options.learning_rate = 5e-3;
-  TrainStep step(*model, options, device);
   const MarkTask source;
+  TrainStep step(*model, source.info().shape, options, device);
   data::Prefetcher batches(source, data::Split::kTrain, {options.batch, 16, 1, 3, true}, 0, steps);
   std::vector<double> result;
   for (int64_t i = 0; i < steps; ++i) {

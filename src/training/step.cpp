@@ -32,14 +32,18 @@ void set_float_products(const std::string& precision, const at::Device& device) 
   at::globalContext().setAllowTF32CuDNN(tf32);
 }
 
-TrainStep::TrainStep(models::Model& model, const TrainingOptions& options, at::Device device, Recorder recorder)
+TrainStep::TrainStep(models::Model& model, const data::DataShape& shape, const TrainingOptions& options,
+                     at::Device device, Recorder recorder)
     : model_(model),
+      shape_(shape),
       options_(options),
       device_(device),
       recorder_(std::move(recorder)),
-      optimizer_(
-          models::trainable(model),
-          {{options.beta2, options.epsilon, options.weight_decay}, options.clip_norm, options.precision == "fp16"}),
+      optimizer_(models::trainable(model),
+                 {{options.beta2, options.epsilon, options.weight_decay, options.optimizer == "radam"},
+                  options.clip_norm,
+                  options.precision == "fp16"},
+                 [&](const std::string& name) { return model.decays(name); }),
       learning_rate_(at::zeros({}, at::TensorOptions(at::kDouble).device(device))),
       beta1_(at::zeros_like(learning_rate_)),
       meter_(at::zeros({5}, learning_rate_.options())) {
@@ -50,7 +54,7 @@ TrainStep::TrainStep(models::Model& model, const TrainingOptions& options, at::D
 void TrainStep::run(const data::HostBatch& batch, int64_t step, const ScheduleValues& values) {
   std::unique_ptr<Bucket>& bucket = buckets_[batch.padded_len];
   if (!bucket) {
-    bucket.reset(new Bucket{{device_, batch.batch, batch.padded_len},
+    bucket.reset(new Bucket{{device_, batch.batch, batch.padded_len, shape_},
                             {fmt::format("training step of length {}", batch.padded_len),
                              [this, length = batch.padded_len] { work(buckets_.at(length)->batch); }, recorder_}});
   }
@@ -69,13 +73,13 @@ void TrainStep::work(const tasks::DeviceBatch& batch) {
   const int64_t at_once = options_.micro_batch > 0 ? options_.micro_batch : batch.size();
   at::Tensor loss = at::zeros({}, meter_.options()), correct = at::zeros({}, meter_.options());
   for (int64_t first = 0; first < batch.size(); first += at_once) {
-    model_.dropout_stream()->set_first_row(first);
+    model_.dropout_stream()->set_first_row(first * shape_.sequences);
     const tasks::BatchView rows = batch.rows(first, std::min(at_once, batch.size() - first));
     tasks::Sums sums;
     at::Tensor objective;
     {
       const PrecisionScope precision(options_.precision, device_);
-      sums = tasks::classify(model_.forward(rows.input()), rows);
+      sums = tasks::judge(model_.forward(rows.inputs), rows, shape_);
       // The mean is over the rows of the whole batch, whichever micro-batch they are in.
       const at::Tensor inverse_rows = batch.filled().reciprocal().to(sums.loss.scalar_type());
       objective = sums.loss * inverse_rows;

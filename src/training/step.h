@@ -6,7 +6,7 @@
 #include <map>
 
 #include "data/batcher.h"
-#include "tasks/classification.h"
+#include "tasks/objective.h"
 #include "training/adamw.h"
 #include "training/options.h"
 #include "training/replay.h"
@@ -41,7 +41,8 @@ struct StepSums {
 class TrainStep {
  public:
   // The model is on the device already.
-  TrainStep(models::Model& model, const TrainingOptions& options, at::Device device, Recorder recorder = {});
+  TrainStep(models::Model& model, const data::DataShape& shape, const TrainingOptions& options, at::Device device,
+            Recorder recorder = {});
   // `step` counts from 0. On a CUDA device it returns before the step is done.
   void run(const data::HostBatch& batch, int64_t step, const ScheduleValues& values);
   [[nodiscard]] StepSums read_and_reset();
@@ -61,6 +62,7 @@ class TrainStep {
     Replay replay;
   };
   models::Model& model_;
+  data::DataShape shape_;
   TrainingOptions options_;
   at::Device device_;
   Recorder recorder_;

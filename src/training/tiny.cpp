@@ -13,6 +13,7 @@ constexpr int64_t kFirstMark = 5;
 }  // namespace
 
 MarkTask::MarkTask() {
+  info_.shape = {.max_len = 16, .vocabulary = 10, .classes = 4};
   Stream numbers(7);
   for (int64_t i = 0; i < 512; ++i) {
     std::vector<uint8_t> tokens(12 + numbers.next_below(5));
@@ -22,9 +23,9 @@ MarkTask::MarkTask() {
   }
 }
 
-data::TokenExample MarkTask::read(data::Split, int64_t index) const {
+data::Example MarkTask::read(data::Split, int64_t index) const {
   const auto& tokens = examples_[static_cast<size_t>(index)];
-  return {tokens, *std::max_element(tokens.begin(), tokens.end()) - kFirstMark};
+  return {{tokens}, {}, *std::max_element(tokens.begin(), tokens.end()) - kFirstMark};
 }
 
 Json defaults_of(const std::vector<OptionInfo>& options) {
@@ -37,7 +38,7 @@ std::shared_ptr<models::Model> build_tiny_model(const std::string& attention) {
   const models::FamilyDescriptor& family = models::all_families().get("encoder");
   models::ModelRequest request;
   request.input = {16, 10};
-  request.output = {4};
+  request.outputs = 4;
   request.attention = attention::resolve(attention);
   request.attention_options = defaults_of(request.attention.options());
   request.model_options = defaults_of(family.options);

@@ -11,7 +11,7 @@ class MarkTask : public data::DataSource {
  public:
   MarkTask();
   [[nodiscard]] int64_t size(data::Split) const override { return static_cast<int64_t>(examples_.size()); }
-  [[nodiscard]] data::TokenExample read(data::Split, int64_t index) const override;
+  [[nodiscard]] data::Example read(data::Split, int64_t index) const override;
   [[nodiscard]] const data::DataInfo& info() const override { return info_; }
 
  private:

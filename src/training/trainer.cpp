@@ -73,7 +73,7 @@ class Run {
   }
 
   void open_data() {
-    const data::DatasetDescriptor& dataset = data::datasets().get(plan_.task);
+    const data::DatasetDescriptor& dataset = data::find_dataset(plan_.task);
     const ProgressCallback show = observer_.data_progress();
     source_ =
         dataset.open(plan_.group("data"), options_.data, [&](std::string_view what, uint64_t done, uint64_t total) {
@@ -87,26 +87,29 @@ class Run {
       observer_.on_message(fmt::format(
           "warning: {} examples occur in more than one split; `xformer data check` names them", duplicates));
     order_ = {training_.batch,
-              padded_len(plan_),
+              padded_len(plan_, source_->info().shape),
               training_.buckets,
               derive_seed(static_cast<uint64_t>(plan_.seed), "order"),
-              true,
+              plan_.options.values["data.shuffle"],
               plan_.options.values["data.cyclic_shift"]};
     last_step_ = training_.steps;
-    if (training_.epochs > 0)
-      last_step_ = training_.epochs * data::BatchOrder(*source_, data::Split::kTrain, order_).batches_per_epoch();
+    if (training_.epochs > 0 || training_.eval_epochs > 0) {
+      const int64_t epoch = data::BatchOrder(*source_, data::Split::kTrain, order_).batches_per_epoch();
+      if (training_.epochs > 0) last_step_ = training_.epochs * epoch;
+      if (training_.eval_epochs > 0) training_.eval_every = training_.eval_epochs * epoch;
+    }
     facts_.steps_planned = last_step_;
     facts_.padded_len = order_.padded_len;
   }
 
   void build() {
-    model_ = build_model(plan_);
+    model_ = build_model(plan_, source_->info().shape);
     const auto say = [this](const std::string& line) { observer_.on_message(line); };
     if (Json init = prepare_model(*model_, plan_, options_.init_from, directory_.folder(), say); !init.is_null())
       state_["init_from"] = std::move(init);
     model_->to(options_.device);
     const Recorder recorder = make_recorder(options_.cuda_graph, options_.device, say);
-    step_runner_ = std::make_unique<TrainStep>(*model_, training_, options_.device, recorder);
+    step_runner_ = std::make_unique<TrainStep>(*model_, source_->info().shape, training_, options_.device, recorder);
     evaluator_ = std::make_unique<Evaluator>(*model_, options_.device, recorder);
     schedule_ = {training_.schedule, training_.learning_rate, training_.warmup,
                  last_step_,         training_.beta1,         training_.cycle_beta1};
@@ -206,8 +209,9 @@ class Run {
     TrainPoint point;
     point.step = step_;
     point.steps = last_step_;
-    point.loss = sums.rows > 0 ? sums.loss / sums.rows : 0;
-    point.accuracy = sums.rows > 0 ? sums.correct / sums.rows : 0;
+    const double rows = std::max(sums.rows, 1.0);
+    point.loss = sums.loss / rows;
+    point.metric = tasks::metric_of(source_->info().shape, point.loss, sums.correct / rows);
     point.learning_rate = schedule_at(schedule_, step_ - 1).learning_rate;
     point.gradient_norm = sums.gradient_norm;
     point.examples_per_s = static_cast<double>(training_.batch * interval.steps) / interval.seconds;
@@ -217,7 +221,7 @@ class Run {
     directory_.log({{"event", "train"},
                     {"step", step_},
                     {"loss", point.loss},
-                    {"accuracy", point.accuracy},
+                    {point.metric.name, point.metric.value},
                     {"learning_rate", point.learning_rate},
                     {"gradient_norm", point.gradient_norm},
                     {"skipped_steps", sums.skipped},
@@ -247,8 +251,9 @@ class Run {
     const auto dev = evaluator_->run(*source_, request);
     if (!dev) return false;
     facts_.evaluation_seconds += dev->seconds;
-    const bool best = state_["best"].is_null() || dev->accuracy > state_["best"]["accuracy"].get<double>();
-    Json point{{"step", step_}, {"accuracy", dev->accuracy}, {"loss", dev->loss}, {"examples", dev->examples}};
+    const tasks::Metric& metric = dev->metric;
+    const bool best = state_["best"].is_null() || metric.better_than(state_["best"][metric.name].get<double>());
+    Json point{{"step", step_}, {metric.name, metric.value}, {"loss", dev->loss}, {"examples", dev->examples}};
     state_["dev_points"].push_back(point);
     if (best) {
       state_["best"] = point;
@@ -303,16 +308,14 @@ class Run {
     if (!result) return false;
     facts_.evaluation_seconds += result->seconds;
     facts_.test = *result;
-    std::map<int64_t, double> labels;
-    for (const Prediction& prediction : predictions)
-      facts_.chance = std::max(facts_.chance, ++labels[prediction.label]);
-    facts_.chance /= static_cast<double>(predictions.size());
-    write_predictions(directory_.folder() / "predictions.csv", predictions);
+    const data::DataShape& shape = source_->info().shape;
+    facts_.chance = constant_answer(shape, predictions);
+    write_predictions(directory_.folder() / "predictions.csv", shape, predictions);
     write_tensor_file(directory_.folder() / "model.safetensors", models::state(*model_),
                       {{"plan", plan_.to_json().dump()}, {"step", facts_.selected_step.dump()}});
     directory_.log({{"event", "test"},
                     {"step", step_},
-                    {"accuracy", result->accuracy},
+                    {result->metric.name, result->metric.value},
                     {"loss", result->loss},
                     {"examples", result->examples}});
     directory_.log({{"event", "finished"}, {"step", step_}});
@@ -380,10 +383,7 @@ Json train(const RunPlan& plan, const RunOptions& options, Observer& observer) {
     }
   } catch (const Error& error) {
     run.facts().message = error.what();
-    run.facts().status = error.code() == ExitCode::kDiverged                      ? "diverged"
-                         : error.code() == ExitCode::kInterrupted                 ? "interrupted"
-                         : std::string(error.what()).starts_with("out of memory") ? "out-of-memory"
-                                                                                  : "failed";
+    run.facts().status = status_of(error);
     try {
       write_record();
     } catch (const Error& second) {

@@ -19,16 +19,17 @@ using Catch::Matchers::Contains;
 using scratch::Folder;
 
 CacheRequest request_in(const Path& cache, int64_t variant = 0) {
-  return {cache, "sample", Json{{"adapter", 1}, {"variant", variant}}, 10};
+  return {cache, "sample", Json{{"adapter", 1}, {"variant", variant}}};
 }
 
 // Three train examples (one empty), one dev example, no test example.
 void build_sample(const AddExample& add, DataInfo& info) {
   const std::vector<uint8_t> tokens{1, 2, 3, 4, 5};
-  add(Split::kTrain, tokens, 9);
-  add(Split::kTrain, {}, 0);
-  add(Split::kDev, std::span(tokens).first(1), 3);
-  add(Split::kTrain, std::span(tokens).last(2), 7);
+  info.shape = {.max_len = 5, .vocabulary = 16, .classes = 10};
+  add(Split::kTrain, {{tokens}, {}, 9});
+  add(Split::kTrain, {{}, {}, 0});
+  add(Split::kDev, {{std::span(tokens).first(1)}, {}, 3});
+  add(Split::kTrain, {{std::span(tokens).last(2)}, {}, 7});
   info.origin = "files";
   info.details = {{"colour", "blue"}};
   info.dropped = {{Split::kDev, "unreadable", 2}};
@@ -41,8 +42,8 @@ void check_sample(const DataSource& source) {
   CHECK(source.size(Split::kDev) == 1);
   CHECK(source.size(Split::kTest) == 0);
   const auto tokens = [&](Split split, int64_t index) {
-    const TokenExample example = source.read(split, index);
-    return std::vector<uint8_t>(example.tokens.begin(), example.tokens.end());
+    const std::span<const uint8_t> ids = source.read(split, index).ids[0];
+    return std::vector<uint8_t>(ids.begin(), ids.end());
   };
   CHECK(tokens(Split::kTrain, 0) == std::vector<uint8_t>{1, 2, 3, 4, 5});
   CHECK(tokens(Split::kTrain, 1).empty());
@@ -93,11 +94,11 @@ TEST_CASE("the content hash depends on the content alone") {
   CHECK(open_cached(request_in(folder / "b", 1), build_sample, {})->info().sha256 == hash);
   const auto other = [](const AddExample& add, DataInfo& info) {
     build_sample(add, info);
-    add(Split::kTest, {}, 0);
+    add(Split::kTest, {{}, {}, 0});
   };
   CHECK(open_cached(request_in(folder / "c"), other, {})->info().sha256 != hash);
   const auto relabelled = [](const AddExample& add, DataInfo& info) {
-    build_sample([&](Split split, std::span<const uint8_t> tokens, int64_t) { add(split, tokens, 1); }, info);
+    build_sample([&](Split split, const Example& example) { add(split, {example.ids, {}, 1}); }, info);
   };
   CHECK(open_cached(request_in(folder / "d"), relabelled, {})->info().sha256 != hash);
 }
@@ -106,14 +107,16 @@ TEST_CASE("large splits go through in pieces and come back whole") {
   const Folder folder;
   std::vector<uint8_t> tokens(100'000);
   for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint8_t>(i * 7 % 251);
-  const auto build = [&](const AddExample& add, DataInfo&) {
-    for (size_t i = 0; i < 50; ++i) add(Split::kTrain, std::span(tokens).subspan(i), static_cast<int64_t>(i % 10));
+  const auto build = [&](const AddExample& add, DataInfo& info) {
+    info.shape = {.max_len = 100'000, .vocabulary = 256, .classes = 10};
+    for (size_t i = 0; i < 50; ++i)
+      add(Split::kTrain, {{std::span(tokens).subspan(i)}, {}, static_cast<int64_t>(i % 10)});
   };
   const auto source = open_cached(request_in(folder.path()), build, {});
   int64_t wrong = 0;
   for (size_t i = 0; i < 50; ++i) {
-    const TokenExample example = source->read(Split::kTrain, static_cast<int64_t>(i));
-    wrong += std::equal(example.tokens.begin(), example.tokens.end(), tokens.begin() + static_cast<int64_t>(i),
+    const Example example = source->read(Split::kTrain, static_cast<int64_t>(i));
+    wrong += std::equal(example.ids[0].begin(), example.ids[0].end(), tokens.begin() + static_cast<int64_t>(i),
                         tokens.end()) &&
                      example.label == static_cast<int64_t>(i % 10)
                  ? 0
@@ -248,7 +251,7 @@ TEST_CASE("a cache of another version is refused with folder, both versions and 
   open_sample(folder.path());
   const Path entry = cache_entry(request_in(folder.path()));
   Json manifest = Json::parse(scratch::get(entry / "manifest.json"));
-  manifest["version"] = kCacheVersion + 41;
+  manifest["version"] = 42;
   scratch::put(entry / "manifest.json", manifest.dump());
   CHECK_THAT(damage(folder.path()), Contains(entry.string()) && Contains("version 42") &&
                                         Contains(fmt::format("expects {}", kCacheVersion)) &&

@@ -1,6 +1,7 @@
 // A source of examples in memory, for tests of what uses one.
 #pragma once
 
+#include <algorithm>
 #include <numeric>
 #include <vector>
 
@@ -13,6 +14,8 @@ namespace xformer::fake {
 class Source : public data::DataSource {
  public:
   explicit Source(const std::vector<int64_t>& lengths) {
+    info_.shape = {.max_len = 1, .vocabulary = 16, .classes = 10};
+    for (const int64_t length : lengths) info_.shape.max_len = std::max(info_.shape.max_len, length);
     for (size_t i = 0; i < lengths.size(); ++i) {
       std::vector<uint8_t>& tokens = tokens_.emplace_back(static_cast<size_t>(lengths[i]));
       for (size_t place = 0; place < tokens.size(); ++place) tokens[place] = static_cast<uint8_t>(1 + place % 15);
@@ -21,9 +24,9 @@ class Source : public data::DataSource {
   int64_t size(data::Split split) const override {
     return split == data::Split::kTrain ? static_cast<int64_t>(tokens_.size()) : 0;
   }
-  data::TokenExample read(data::Split, int64_t index) const override {
+  data::Example read(data::Split, int64_t index) const override {
     if (index == fails_at) throw DataError("the example cannot be read");
-    return {tokens_.at(static_cast<size_t>(index)), index % 10};
+    return {{tokens_.at(static_cast<size_t>(index))}, {}, index % 10};
   }
   const data::DataInfo& info() const override { return info_; }
 

@@ -40,12 +40,13 @@ const Json kSmall{{"train_examples", 20}, {"dev_examples", 4}, {"test_examples",
 TEST_CASE("the descriptor states classes, vocabulary, length and what only the generator reads") {
   const DatasetDescriptor listops = descriptor();
   CHECK(listops.name == "listops");
-  CHECK((listops.classes == 10 && listops.vocabulary == 16 && !listops.accepts_length));
-  CHECK(listops.max_tokens(Json::object()) == 2000);
-  CHECK(listops.max_tokens({{"max_length", 600}}) == 600);
+  const DataShape shape = listops.shape(Json::object());
+  CHECK((shape.classes == 10 && shape.vocabulary == 16 && !listops.accepts_length));
+  CHECK(shape.max_len == 2000);
+  CHECK(listops.shape({{"max_length", 600}}).max_len == 600);
   CHECK(listops.generator_options == std::vector<std::string>{"min_length", "max_depth", "max_args", "train_examples",
                                                               "dev_examples", "test_examples", "generator_seed"});
-  CHECK(listops.options.size() == 9);
+  CHECK(listops.options.size() == 10);
 }
 
 TEST_CASE("protocols differ exactly as the recipe says") {
@@ -151,16 +152,17 @@ TEST_CASE("expressions of files are cut on the right at max_length, which is cou
   const Folder folder, cache;
   listops_text::put_splits(folder.path());
   const auto source = open(folder.path(), cache.path(), {{"max_length", 4}});
-  CHECK(source->read(Split::kTrain, 1).tokens.size() == 4);
+  CHECK(source->read(Split::kTrain, 1).ids[0].size() == 4);
   CHECK(source->info().details["cut_to_max_length"] == 1);
-  CHECK_THAT(descriptor().show(source->read(Split::kTrain, 1)),
+  CHECK_THAT(descriptor().show(source->read(Split::kTrain, 1), source->info()),
              Contains("[MAX 4 [MIN 2") && Contains("cannot be evaluated"));
 }
 
 TEST_CASE("an example is shown with its length, label and value") {
   const Folder folder, cache;
   listops_text::put_splits(folder.path());
-  CHECK(descriptor().show(open(folder.path(), cache.path())->read(Split::kTrain, 1)) ==
+  const auto source = open(folder.path(), cache.path());
+  CHECK(descriptor().show(source->read(Split::kTrain, 1), source->info()) ==
         "[MAX 4 [MIN 2 3 ] ]\nlength 7, label 4, evaluates to 4");
 }
 
@@ -248,7 +250,7 @@ TEST_CASE("the sample of the repository opens as it is described in its manifest
     CHECK(sha256_of_file(dataset / file.at("path").get<std::string>()) == file.at("sha256"));
   }
   CHECK(manifest.at("name") == descriptor().name);
-  CHECK(manifest.at("classes") == descriptor().classes);
+  CHECK(manifest.at("classes") == descriptor().shape(Json::object()).classes);
   CHECK(manifest.at("vocabulary_sha256") == readers::listops::vocabulary_sha256());
 }
 

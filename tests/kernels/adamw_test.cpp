@@ -32,21 +32,23 @@ struct Buffers {
 }  // namespace
 
 TEST_CASE("the CPU kernel of AdamW equals its definition, for any size and type") {
-  const AdamWConstants constants{0.98, 1e-7, 0.05};
-  for (const at::ScalarType type : {at::kFloat, at::kDouble})
-    for (const int64_t size : {1, 7, 64, 1000, 100003}) {
-      Buffers ours(size, type), meant(size, type);
-      const double tolerance = type == at::kDouble ? 1e-14 : 2e-6;
-      for (int t = 1; t <= 5; ++t) {
-        const AdamWControls controls{number(0.01 * t), number(0.95 - 0.01 * t), number(1.0 / t), number(t), number(0)};
-        adamw(ours.x, ours.gradient, ours.m, ours.v, controls, constants);
-        adamw_reference(meant.x, meant.gradient, meant.m, meant.v, controls, constants);
+  for (const bool rectified : {false, true})
+    for (const at::ScalarType type : {at::kFloat, at::kDouble})
+      for (const int64_t size : {1, 7, 64, 1000, 100003}) {
+        const AdamWConstants constants{0.98, 1e-7, 0.05, rectified};
+        Buffers ours(size, type), meant(size, type);
+        const double tolerance = type == at::kDouble ? 1e-14 : 2e-6;
+        for (int t = 1; t <= 12; ++t) {
+          const AdamWControls controls{number(0.01 * t), number(0.95 - 0.01 * t), number(1.0 / t), number(t),
+                                       number(0)};
+          adamw(ours.x, ours.gradient, ours.m, ours.v, controls, constants);
+          adamw_reference(meant.x, meant.gradient, meant.m, meant.v, controls, constants);
+        }
+        CHECK(at::allclose(ours.x, meant.x, tolerance, tolerance));
+        CHECK(at::allclose(ours.m, meant.m, tolerance, tolerance));
+        CHECK(at::allclose(ours.v, meant.v, tolerance, tolerance));
+        CHECK_FALSE(at::allclose(ours.x, Buffers(size, type).x, 1e-3, 1e-3));
       }
-      CHECK(at::allclose(ours.x, meant.x, tolerance, tolerance));
-      CHECK(at::allclose(ours.m, meant.m, tolerance, tolerance));
-      CHECK(at::allclose(ours.v, meant.v, tolerance, tolerance));
-      CHECK_FALSE(at::allclose(ours.x, Buffers(size, type).x, 1e-3, 1e-3));
-    }
 }
 
 TEST_CASE("a skipped update of AdamW leaves everything, whatever the gradient holds, in kernel and definition") {

@@ -14,7 +14,7 @@ ModelRequest small(const std::string& attention_name, const Json& model_options 
                    const Json& attention_options = Json::object()) {
   ModelRequest request;
   request.input = {13, 16};
-  request.output = {10};
+  request.outputs = 10;
   request.attention = attention::resolve(attention_name);
   for (const OptionInfo& option : request.attention.options()) request.attention_options[option.name] = option.fallback;
   for (const OptionInfo& option : all_families().get("encoder").options)

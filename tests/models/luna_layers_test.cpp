@@ -15,7 +15,7 @@ TEST_CASE("two encoder layers hand luna's P on: each adds what it packs to what 
     INFO(name);
     ModelRequest request;
     request.input = {16, 13};
-    request.output = {10};
+    request.outputs = 10;
     request.attention = attention::resolve(name);
     for (const OptionInfo& option : request.attention.options())
       request.attention_options[option.name] = option.fallback;

@@ -16,7 +16,7 @@ namespace {
 std::shared_ptr<Model> build(const std::string& attention, const Json& options, int64_t layers = 3) {
   ModelRequest request;
   request.input = {64, 16};
-  request.output = {4};
+  request.outputs = 4;
   request.attention = attention::resolve(attention);
   request.attention_options = Json::object();
   for (const OptionInfo& option : request.attention.options()) request.attention_options[option.name] = option.fallback;

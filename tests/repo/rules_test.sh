@@ -59,7 +59,7 @@ check 'every attention family has its test' \
      done)"
 check 'every dataset has its folder under datasets/' \
   "$(for file in src/data/adapters/*.cpp; do
-       name=$(basename "$file" .cpp); [[ -f datasets/$name/manifest.json && -f datasets/$name/README.md ]] || echo "$file"
+       name=$(basename "$file" .cpp | tr _ -); [[ -f datasets/$name/manifest.json && -f datasets/$name/README.md ]] || echo "$file"
      done)"
 
 # The tables of README between the markers are what the program prints.

@@ -1,5 +1,5 @@
-// Loss and accuracy over the valid rows of a batch.
-#include "tasks/classification.h"
+// Batches on the device; loss and what is right over their valid rows.
+#include "tasks/objective.h"
 
 #include <ATen/Functions.h>
 
@@ -13,6 +13,8 @@ namespace xformer::tasks {
 
 namespace {
 
+const data::DataShape kIds{.max_len = 4, .vocabulary = 6, .classes = 3};
+
 // Two full rows and one empty row of length 4.
 data::HostBatch partial() {
   data::HostBatch batch;
@@ -23,6 +25,7 @@ data::HostBatch partial() {
   batch.key_valid = {1, 1, 1, 0, 1, 1, 0, 0, 0, 0, 0, 0};
   batch.row_valid = {1, 1, 0};
   batch.labels = {2, 0, 0};
+  batch.targets = {0.5f, -1, 0};
   batch.indices = {7, 3, -1};
   return batch;
 }
@@ -30,10 +33,10 @@ data::HostBatch partial() {
 }  // namespace
 
 TEST_CASE("empty rows count in no loss, accuracy or gradient") {
-  DeviceBatch batch(at::kCPU, 3, 4);
+  DeviceBatch batch(at::kCPU, 3, 4, kIds);
   batch.load(partial());
   at::Tensor logits = at::tensor({0.f, 0.f, 1.f, 0.f, 2.f, 0.f, 9.f, 9.f, 9.f}).view({3, 3}).requires_grad_();
-  const Sums sums = classify(logits, batch.all());
+  const Sums sums = judge(logits, batch.all(), kIds);
   const double first = -1 + std::log(2 + std::exp(1.0)), second = std::log(2 + std::exp(2.0));
   CHECK(sums.loss.item<float>() == Approx(first + second));
   CHECK(sums.correct.item<int64_t>() == 1);
@@ -43,25 +46,76 @@ TEST_CASE("empty rows count in no loss, accuracy or gradient") {
 }
 
 TEST_CASE("an empty row with scores that are not numbers still counts in nothing") {
-  DeviceBatch batch(at::kCPU, 3, 4);
+  DeviceBatch batch(at::kCPU, 3, 4, kIds);
   batch.load(partial());
   at::Tensor logits = at::zeros({3, 3});
   logits[2].fill_(std::numeric_limits<float>::quiet_NaN());
-  CHECK(classify(logits, batch.all()).loss.item<float>() == Approx(2 * std::log(3.0)));
+  CHECK(judge(logits, batch.all(), kIds).loss.item<float>() == Approx(2 * std::log(3.0)));
+}
+
+TEST_CASE("one logit, and a number, are judged by their own loss, over valid rows only") {
+  data::DataShape shape = kIds;
+  shape.target = data::Target::kBinary;
+  shape.classes = 2;
+  DeviceBatch batch(at::kCPU, 3, 4, shape);
+  data::HostBatch host = partial();
+  host.labels = {1, 0, 0};
+  batch.load(host);
+  const at::Tensor logits = at::tensor({2.f, 0.5f, NAN}).view({3, 1});
+  const Sums binary = judge(logits, batch.all(), shape);
+  CHECK(binary.loss.item<float>() == Approx(std::log1p(std::exp(-2.0)) + std::log1p(std::exp(0.5))));
+  CHECK(binary.correct.item<int64_t>() == 1);
+  shape.target = data::Target::kNumber;
+  shape.tolerance = 1.6;
+  const Sums number = judge(logits, batch.all(), shape);
+  CHECK(number.loss.item<float>() == Approx(1.5 * 1.5 + 1.5 * 1.5));
+  CHECK(number.correct.item<int64_t>() == 2);
+  shape.tolerance = 1.4;
+  CHECK(judge(logits, batch.all(), shape).correct.item<int64_t>() == 0);
+  CHECK_THROWS_AS(judge(logits.expand({3, 2}), batch.all(), shape), InternalError);
+}
+
+TEST_CASE("numbers without a tolerance are measured by RMSE in their own unit, everything else by accuracy") {
+  data::DataShape shape = kIds;
+  CHECK(metric_of(shape, 4, 0.25).value == 0.25);
+  CHECK(metric_of(shape, 4, 0.25).better_than(0.2));
+  shape.target = data::Target::kNumber;
+  shape.target_scale = 3;
+  const Metric rmse = metric_of(shape, 4, 0);
+  CHECK((rmse.name == "rmse" && rmse.value == 6 && rmse.better_than(7) && !rmse.better_than(5)));
+  shape.tolerance = 0.1;
+  CHECK(metric_of(shape, 4, 0.25).name == "accuracy");
+}
+
+TEST_CASE("pairs and numbers have buffers of their own shape") {
+  data::DataShape pairs = kIds;
+  pairs.sequences = 2;
+  const DeviceBatch two(at::kCPU, 3, 4, pairs);
+  CHECK(two.all().inputs.tokens.sizes() == at::IntArrayRef({3, 2, 4}));
+  CHECK(two.all().inputs.key_valid.sizes() == at::IntArrayRef({3, 2, 4}));
+  DeviceBatch series(at::kCPU, 3, 2, {.max_len = 2, .width = 3, .classes = 3});
+  data::HostBatch host = partial();
+  host.padded_len = 2;
+  host.tokens.clear();
+  host.key_valid = {1, 1, 1, 0, 0, 0};
+  for (int i = 0; i < 18; ++i) host.values.push_back(static_cast<float>(i));
+  series.load(host);
+  CHECK(series.rows(1, 1).inputs.values[0][1][2].item<float>() == 11);
+  CHECK_FALSE(series.all().inputs.tokens.defined());
 }
 
 TEST_CASE("a batch keeps its buffers, and micro-batches are views of them") {
-  DeviceBatch batch(at::kCPU, 3, 4);
+  DeviceBatch batch(at::kCPU, 3, 4, kIds);
   const BatchView all = batch.all(), part = batch.rows(1, 2);
-  const void* before = all.tokens.const_data_ptr();
+  const void* before = all.inputs.tokens.const_data_ptr();
   batch.load(partial());
-  CHECK(batch.all().tokens.const_data_ptr() == before);
+  CHECK(batch.all().inputs.tokens.const_data_ptr() == before);
   CHECK(all.labels[0].item<int64_t>() == 2);
   CHECK(batch.filled().item<double>() == 2);
-  CHECK(part.tokens.sizes() == at::IntArrayRef({2, 4}));
-  CHECK(part.tokens[0][1].item<int64_t>() == 5);  // what was loaded after the view was made
-  CHECK(part.key_valid[0][1].item<bool>());
-  CHECK_FALSE(part.key_valid[0][2].item<bool>());
+  CHECK(part.inputs.tokens.sizes() == at::IntArrayRef({2, 4}));
+  CHECK(part.inputs.tokens[0][1].item<int64_t>() == 5);  // what was loaded after the view was made
+  CHECK(part.inputs.key_valid[0][1].item<bool>());
+  CHECK_FALSE(part.inputs.key_valid[0][2].item<bool>());
   CHECK(part.row_valid[1].item<float>() == 0);
   data::HostBatch other = partial();
   other.padded_len = 2;

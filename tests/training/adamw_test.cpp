@@ -69,6 +69,58 @@ void compare(const AdamWOptions& options) {
 
 TEST_CASE("AdamW follows its equations while rate and beta1 change") { compare({{0.999, 1e-6, 0}}); }
 TEST_CASE("AdamW decays every parameter by rate times weight decay") { compare({{0.98, 1e-9, 0.1}}); }
+
+// Five steps without the adaptive part at beta2 0.999, then with it: the authors' own loop, in double.
+TEST_CASE("RAdam follows its authors' loop, before and after the variance is tractable") {
+  at::Tensor x = at::linspace(-1, 1, 5, at::kDouble).requires_grad_();
+  std::vector<double> meant, m(5), v(5);
+  for (int i = 0; i < 5; ++i) meant.push_back(x[i].item<double>());
+  AdamW optimizer({{"x", x}}, {{0.999, 1e-8, 0.01, /*rectified=*/true}});
+  const double b1 = 0.9, b2 = 0.999, rate = 0.02, longest = 2 / (1 - b2) - 1;
+  int adaptive = 0;
+  for (int t = 1; t <= 10; ++t) {
+    optimizer.zero_gradients();
+    std::vector<double> gradient;
+    for (int i = 0; i < 5; ++i) gradient.push_back(std::cos(t + 2.0 * i));
+    x.mutable_grad().add_(at::tensor(gradient, at::kDouble));
+    step(optimizer, rate, b1);
+    const double power = std::pow(b2, t), length = longest - 2 * t * power / (1 - power);
+    for (size_t i = 0; i < 5; ++i) {
+      m[i] = b1 * m[i] + (1 - b1) * gradient[i];
+      v[i] = b2 * v[i] + (1 - b2) * gradient[i] * gradient[i];
+      meant[i] -= 0.01 * rate * meant[i];
+      if (length >= 5) {
+        const double size =
+            std::sqrt((1 - power) * (length - 4) / (longest - 4) * (length - 2) / length * longest / (longest - 2)) /
+            (1 - std::pow(b1, t));
+        meant[i] -= size * rate * m[i] / (std::sqrt(v[i]) + 1e-8);
+      } else {
+        meant[i] -= rate / (1 - std::pow(b1, t)) * m[i];
+      }
+    }
+    adaptive += length >= 5 ? 1 : 0;
+  }
+  CHECK(adaptive == 5);
+  for (int i = 0; i < 5; ++i) CHECK(x[i].item<double>() == Approx(meant[static_cast<size_t>(i)]).epsilon(1e-12));
+}
+
+TEST_CASE("parameters that do not decay are updated as if there were no weight decay") {
+  const auto updated = [](double decay, const std::function<bool(const std::string&)>& decays) {
+    at::Tensor a = at::ones({3}, at::kDouble).requires_grad_(), b = at::full({2}, 2.0, at::kDouble).requires_grad_();
+    AdamW optimizer({{"a", a}, {"b", b}}, {{0.999, 1e-8, decay}}, decays);
+    optimizer.zero_gradients();
+    a.mutable_grad().fill_(0.5);
+    b.mutable_grad().fill_(0.25);
+    step(optimizer);
+    return std::pair{a.detach().clone(), b.detach().clone()};
+  };
+  const auto all = [](const std::string&) { return true; };
+  const auto [a, b] = updated(0.3, [](const std::string& name) { return name == "b"; });
+  CHECK(a.equal(updated(0, all).first));
+  CHECK(b.equal(updated(0.3, all).second));
+  CHECK_FALSE(b.equal(updated(0, all).second));
+}
+
 TEST_CASE("AdamW clips the norm of the whole gradient") { compare({{0.999, 1e-8, 0}, 0.5}); }
 TEST_CASE("the loss scale leaves no trace in the update") { compare({{0.999, 1e-8, 0}, 0.5, true}); }
 

@@ -236,14 +236,14 @@ TEST_CASE("a bench can have the valid lengths of the first training examples") {
   location.cache = folder / "cache";
   const auto nothing = [](auto&&...) {};
   take_valid_lengths(cases, location, nothing);
-  const auto source = data::datasets().get("listops").open(cases[0].plan.group("data"), location, nothing);
+  const auto source = data::find_dataset("listops").open(cases[0].plan.group("data"), location, nothing);
   bool padded = false;
   for (const BenchCase& one : cases) {
     const data::HostBatch batch = bench_batch(one);
     REQUIRE(one.valid_lengths.size() == static_cast<size_t>(one.batch));
     REQUIRE(batch.tokens.size() == static_cast<size_t>(one.batch * one.length));
     for (int64_t row = 0; row < one.batch; ++row) {
-      const auto tokens = static_cast<int64_t>(source->read(data::Split::kTrain, row).tokens.size());
+      const auto tokens = static_cast<int64_t>(source->read(data::Split::kTrain, row).ids[0].size());
       CHECK(one.valid_lengths[static_cast<size_t>(row)] == std::min(tokens, one.length));
       for (int64_t i = 0; i < one.length; ++i) {
         const auto place = static_cast<size_t>(row * one.length + i);

@@ -56,7 +56,7 @@ TEST_CASE("a run's model on its test split gives the scores of predictions.csv")
   Observer silent;
   (void)train(plan, options, silent);
 
-  const auto source = data::datasets().get("listops").open(plan.group("data"), options.data, {});
+  const auto source = data::find_dataset("listops").open(plan.group("data"), options.data, {});
   const int64_t count = source->size(data::Split::kTest), length = padded_len(plan);
   data::BatchRows rows{{}, length};
   for (int64_t row = 0; row < count; ++row) rows.rows.push_back(row);

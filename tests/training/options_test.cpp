@@ -109,7 +109,7 @@ TEST_CASE("wrong types, ranges and combinations say key, origin and what was exp
   CHECK(message_of(with("model.vocabulary_rows", 3)).find("model.vocabulary_rows") == 0);
   PlanRequest length = request();
   length.length = 100;
-  CHECK(message_of(length).find("data.max_length") != std::string::npos);
+  CHECK(message_of(length).find("xformer describe listops") != std::string::npos);
 }
 
 TEST_CASE("--steps scales the warm-up with the schedule, unless it was set itself") {

@@ -11,10 +11,12 @@ namespace xformer::training {
 
 namespace {
 
+const data::DataShape kShape{.max_len = 16, .vocabulary = 10, .classes = 4};
+
 models::ModelRequest small(const std::string& name, double dropout) {
   models::ModelRequest request;
   request.input = {16, 10};
-  request.output = {4};
+  request.outputs = 4;
   request.attention = attention::resolve(name);
   for (const OptionInfo& option : request.attention.options()) request.attention_options[option.name] = option.fallback;
   for (const OptionInfo& option : models::all_families().get("encoder").options)
@@ -44,6 +46,7 @@ data::HostBatch batch_of(int64_t size, int64_t filled) {
     }
     batch.row_valid.push_back(row < filled);
     batch.labels.push_back(row < filled ? row % 4 : 0);
+    batch.targets.push_back(0);
     batch.indices.push_back(row < filled ? row : -1);
   }
   return batch;
@@ -58,7 +61,7 @@ Outcome run_steps(const data::HostBatch& batch, TrainingOptions options, double 
                   const std::string& name = "mrs-softmax") {
   const auto model = models::all_families().get("encoder").build(small(name, dropout));
   options.batch = batch.batch;
-  TrainStep step(*model, options, at::kCPU);
+  TrainStep step(*model, kShape, options, at::kCPU);
   for (int64_t i = 0; i < steps; ++i) step.run(batch, i, {1e-3, 0.9});
   Outcome outcome{step.read_and_reset(), {}};
   for (const auto& [key, tensor] : models::trainable(*model)) outcome.weights.push_back(tensor.detach().clone());
@@ -112,7 +115,7 @@ TEST_CASE("a step whose gradient is not finite is skipped, counted, and leaves t
   const auto model = models::all_families().get("encoder").build(small("softmax", 0));
   TrainingOptions options;
   options.batch = 4;
-  TrainStep step(*model, options, at::kCPU);
+  TrainStep step(*model, kShape, options, at::kCPU);
   const at::Tensor poisoned = models::trainable(*model).front().second;
   step.run(batch_of(4, 4), 0, {1e-3, 0.9});
   const at::Tensor kept = poisoned.detach().clone();
@@ -142,7 +145,7 @@ TEST_CASE("a warm step asks the system for no memory") {
   const auto model = models::all_families().get("encoder").build(small("mrs-linformer", 0.1));
   TrainingOptions options;
   options.batch = 8;
-  TrainStep step(*model, options, at::kCPU);
+  TrainStep step(*model, kShape, options, at::kCPU);
   const data::HostBatch batch = batch_of(8, 8);
   for (int64_t i = 0; i < 3; ++i) step.run(batch, i, {1e-3, 0.9});
   const int64_t before = host_memory().system_requests;

@@ -11,7 +11,10 @@ namespace xformer::cli {
 namespace {
 
 CompletionWords words() {
-  const std::vector<std::string> attentions = attention::all_names(), tasks = data::datasets().names();
+  const std::vector<std::string> attentions = attention::all_names();
+  std::vector<std::string> tasks = data::datasets().names();
+  // "uea/<name>" stands for any name.
+  std::erase_if(tasks, [](const std::string& name) { return name.ends_with("<name>"); });
   std::vector<std::string> names = attentions, protocols, keys;
   for (const auto& list : {models::all_families().names(), tasks, std::vector<std::string>{"training", "eval"}})
     names.insert(names.end(), list.begin(), list.end());

@@ -1,11 +1,14 @@
-// `xformer data check|show`: a dataset before anything is trained on it.
+// `xformer data list|describe|make|check|stats|show`: datasets before anything is trained on them.
 #include <fmt/format.h>
 #include <unistd.h>
+
+#include <cstdlib>
 
 #include "cli/command.h"
 #include "cli/plan_arguments.h"
 #include "cli/progress.h"
 #include "core/names.h"
+#include "core/text.h"
 #include "data/check.h"
 
 namespace xformer::cli {
@@ -29,8 +32,80 @@ Json data_options(const data::DatasetDescriptor& dataset, const std::vector<std:
   return result;
 }
 
+struct Opened {
+  const data::DatasetDescriptor& dataset;
+  std::unique_ptr<data::DataSource> source;
+};
+
+// Makes or packs the data where it is not in the cache.
+Opened open(const DataCommandArguments& arguments) {
+  const data::DatasetDescriptor& dataset = data::find_dataset(arguments.name);
+  const Json options = data_options(dataset, arguments.settings);
+  dataset.check_options(options);
+  data::DataLocation location = arguments.data.location(dataset.name);
+  location.require_all_splits = false;
+  if (location.folder.empty()) dataset.check_generator(options);
+  ProgressLine line(terminal_options(STDERR_FILENO));
+  auto source = dataset.open(options, location, progress_callback(line));
+  line.finish();
+  return {dataset, std::move(source)};
+}
+
+int list() {
+  const char* root = std::getenv("XFORMER_DATA");
+  for (const data::DatasetDescriptor& dataset : data::datasets().all()) {
+    const bool here = root != nullptr && *root != '\0' && std::filesystem::exists(Path(root) / dataset.name);
+    fmt::print("{:<26}{:<9}{}\n", dataset.name, here ? "files" : dataset.generated ? "made" : "-", dataset.title);
+  }
+  fmt::print("\nfiles: $XFORMER_DATA holds a folder of the name; made: generated without files; -: needs --data\n");
+  return 0;
+}
+
+int make(const DataCommandArguments& arguments) {
+  const Opened opened = open(arguments);
+  const data::DataInfo& info = opened.source->info();
+  const data::DataShape& shape = info.shape;
+  fmt::print("{}: {} from {}\n", opened.dataset.name, data::target_text(shape), info.origin);
+  for (const data::Split split : data::kAllSplits)
+    fmt::print("  {:<6}{} examples\n", data::split_name(split),
+               format_count(static_cast<uint64_t>(opened.source->size(split))));
+  fmt::print(
+      "  longest {} places{}\n  sha256 {}\n", format_count(static_cast<uint64_t>(shape.max_len)),
+      shape.vocabulary > 0 ? fmt::format(" of {} ids", shape.vocabulary) : fmt::format(" of {} numbers", shape.width),
+      info.sha256);
+  for (const data::Dropped& item : info.dropped)
+    fmt::print("  dropped from {}: {} ({})\n", data::split_name(item.split), item.count, item.reason);
+  return 0;
+}
+
+int stats(const DataCommandArguments& arguments) {
+  const Opened opened = open(arguments);
+  Json result = Json::object();
+  for (const data::Split split : data::kAllSplits)
+    result[data::split_name(split)] = data::split_facts(*opened.source, split);
+  if (arguments.json) {
+    fmt::print("{}\n", result.dump(2));
+    return 0;
+  }
+  for (const auto& [split, facts] : result.items()) {
+    fmt::print("{}: {} examples\n", split, format_count(facts["examples"].get<uint64_t>()));
+    if (!facts.contains("length")) continue;
+    const Json& length = facts["length"];
+    fmt::print("  length {} to {}, median {}, mean {:.1f}; {} longer than the model reads\n", length["min"].dump(),
+               length["max"].dump(), length["median"].dump(), length["mean"].get<double>(),
+               length["longer_than_the_model_reads"].dump());
+    if (facts.contains("mean_target")) fmt::print("  mean target {:.4f}\n", facts["mean_target"].get<double>());
+    if (!facts.contains("labels")) continue;
+    const double all = facts["examples"].get<double>();
+    for (const auto& [label, count] : facts["labels"].items())
+      fmt::print("  class {:<6}{:>9}  {:5.1f} %\n", label, format_count(count.get<uint64_t>()),
+                 100 * count.get<double>() / all);
+  }
+  return 0;
+}
+
 int check(const DataCommandArguments& arguments) {
-  const data::DatasetDescriptor& dataset = data::datasets().get(arguments.name);
+  const data::DatasetDescriptor& dataset = data::find_dataset(arguments.name);
   data::DataLocation location = arguments.data.location(dataset.name);
   location.require_all_splits = false;
   ProgressLine line(terminal_options(STDERR_FILENO));
@@ -52,45 +127,57 @@ int check(const DataCommandArguments& arguments) {
 }
 
 int show(const DataCommandArguments& arguments) {
-  const data::DatasetDescriptor& dataset = data::datasets().get(arguments.name);
   const data::Split split = data::parse_split(arguments.split);
-  data::DataLocation location = arguments.data.location(dataset.name);
-  location.require_all_splits = false;
-  ProgressLine line(terminal_options(STDERR_FILENO));
-  const auto source = dataset.open(data_options(dataset, arguments.settings), location, progress_callback(line));
-  line.finish();
+  const Opened opened = open(arguments);
+  const auto& [dataset, source] = opened;
   const int64_t size = source->size(split);
   XF_CHECK(size > 0, DataError, "{} has no {} split here", dataset.name, data::split_name(split));
   XF_CHECK(arguments.index < size, UserError, "--index: the {} split has examples 0 to {}, got {}",
            data::split_name(split), size - 1, arguments.index);
   for (int64_t i = arguments.index; i < std::min(size, arguments.index + arguments.count); ++i)
-    fmt::print("{} {} of {}\n{}\n", data::split_name(split), i, size, dataset.show(source->read(split, i)));
+    fmt::print("{} {} of {}\n{}\n", data::split_name(split), i, size,
+               dataset.show(source->read(split, i), source->info()));
   return 0;
 }
 
 }  // namespace
 
 std::function<int()> add_data(CLI::App& program) {
-  CLI::App& command = *program.add_subcommand("data", "look at a dataset: check, show");
+  CLI::App& command = *program.add_subcommand("data", "datasets: list, describe, make, check, stats, show");
   command.require_subcommand(1);
-  const auto add = [&](const char* verb, const char* help) {
+  CLI::App* const listing = command.add_subcommand("list", "what there is, and what needs files");
+  std::vector<std::pair<CLI::App*, std::function<int()>>> verbs{{listing, list}};
+  const auto add = [&](const char* verb, const char* help, int (*run)(const DataCommandArguments&)) {
     const auto arguments = std::make_shared<DataCommandArguments>();
     CLI::App& own = *command.add_subcommand(verb, help);
-    own.add_option("NAME", arguments->name, "task, e.g. listops")->required();
+    own.add_option("NAME", arguments->name, "task, e.g. listops (`xformer data list`)")->required();
     arguments->data.add_to(own);
     own.add_option("--set", arguments->settings, "data options, data.key=value; again for more")
         ->type_name("KEY=VALUE")
         ->allow_extra_args(true);
+    verbs.emplace_back(&own, [arguments, run] { return run(*arguments); });
     return std::pair{&own, arguments};
   };
-  const auto [checking, check_arguments] = add("check", "read everything and say what is right, odd or wrong");
+  const auto describing = std::make_shared<std::string>();
+  CLI::App& description = *command.add_subcommand("describe", "what a dataset is, its protocols and options");
+  description.add_option("NAME", *describing, "task, e.g. listops (`xformer data list`)")->required();
+  verbs.emplace_back(&description, [describing] {
+    static_cast<void>(data::find_dataset(*describing));
+    return describe_name(*describing);
+  });
+  add("make", "make or pack it into the cache, and say what is in it", make);
+  const auto [checking, check_arguments] = add("check", "read everything and say what is right, odd or wrong", check);
   checking->add_flag("--json", check_arguments->json, "print JSON");
-  const auto [showing, show_arguments] = add("show", "examples as a person would look at them");
+  const auto [counting, stats_arguments] = add("stats", "sizes, classes and lengths of the splits", stats);
+  counting->add_flag("--json", stats_arguments->json, "print JSON");
+  const auto [showing, show_arguments] = add("show", "examples as a person would look at them", show);
   showing->add_option("--split", show_arguments->split, "train, dev or test")->capture_default_str();
   showing->add_option("--index", show_arguments->index, "the first example, from 0")->check(whole_number(0));
   showing->add_option("--count", show_arguments->count, "how many")->check(whole_number(1))->capture_default_str();
-  return [checking = checking, check_arguments = check_arguments, show_arguments = show_arguments] {
-    return checking->parsed() ? check(*check_arguments) : show(*show_arguments);
+  return [verbs] {
+    for (const auto& [verb, run] : verbs)
+      if (verb->parsed()) return run();
+    return 0;
   };
 }
 

@@ -33,6 +33,10 @@ std::vector<std::string> describable_names() {
 
 Section find(const std::string& name) {
   if (const auto* task = data::datasets().find(name)) return {task_json(*task), "data.", task->options};
+  if (name.find('/') != std::string::npos) {
+    const data::DatasetDescriptor& member = data::find_dataset(name);
+    return {task_json(member), "data.", member.options};
+  }
   if (const auto* family = models::all_families().find(name)) return {model_json(*family), "model.", family->options};
   const std::string wanted = canonical_name(name);
   if (wanted == "training" || wanted == "eval") {
@@ -98,6 +102,11 @@ int describe(const DescribeArguments& arguments) {
 }
 
 }  // namespace
+
+int describe_name(const std::string& name) {
+  print(find(name), /*markdown=*/false);
+  return 0;
+}
 
 std::function<int()> add_describe(CLI::App& program) {
   const auto arguments = std::make_shared<DescribeArguments>();

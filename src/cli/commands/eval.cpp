@@ -1,4 +1,4 @@
-// `xformer eval RUN_DIR`: accuracy of a trained run on a split, from its own or from other data.
+// `xformer eval RUN_DIR`: accuracy or error of a trained run on a split, from its own or from other data.
 #include <unistd.h>
 
 #include "cli/command.h"
@@ -34,10 +34,10 @@ int evaluate_run(const EvalArguments& arguments) {
   kernels::set_policy(kernels::parse_policy(arguments.compute.kernels));
   catch_stop_signals();
   ProgressLine line(terminal_options(STDERR_FILENO));
-  const auto source = data::datasets().get(plan.task).open(plan.group("data"), location, progress_callback(line));
+  const auto source = data::find_dataset(plan.task).open(plan.group("data"), location, progress_callback(line));
   XF_CHECK(source->size(split) > 0, DataError, "{}: the data has no {} split",
            location.folder.empty() ? plan.task : location.folder.string(), data::split_name(split));
-  const auto model = training::build_model(plan);
+  const auto model = training::build_model(plan, source->info().shape);
   training::load_weights(*model,
                          training::read_weights(arguments.run, [&](const std::string& text) { line.print(text); }));
   model->to(device);
@@ -45,7 +45,7 @@ int evaluate_run(const EvalArguments& arguments) {
   training::EvaluationRequest request;
   request.split = split;
   request.batch = arguments.batch > 0 ? arguments.batch : options.batch;
-  request.padded_len = training::padded_len(plan);
+  request.padded_len = training::padded_len(plan, source->info().shape);
   request.precision = options.precision;
   request.stop_requested = stop_signal_came;
   request.progress = [&](int64_t done, int64_t total) {
@@ -60,14 +60,15 @@ int evaluate_run(const EvalArguments& arguments) {
   if (arguments.json) {
     fmt::print("{}\n", Json{{"run", arguments.run},
                             {"split", data::split_name(split)},
-                            {"accuracy", result->accuracy},
+                            {result->metric.name, result->metric.value},
                             {"loss", result->loss},
                             {"examples", result->examples},
                             {"data", {{"sha256", source->info().sha256}}}}
                            .dump(2));
   } else {
-    fmt::print("{} {} accuracy {:.4f}, loss {:.4f} over {} examples\n", plan.model, data::split_name(split),
-               result->accuracy, result->loss, format_count(static_cast<uint64_t>(result->examples)));
+    fmt::print("{} {} {} {:.4f}, loss {:.4f} over {} examples\n", plan.model, data::split_name(split),
+               result->metric.name, result->metric.value, result->loss,
+               format_count(static_cast<uint64_t>(result->examples)));
   }
   return 0;
 }
@@ -76,7 +77,7 @@ int evaluate_run(const EvalArguments& arguments) {
 
 std::function<int()> add_eval(CLI::App& program) {
   const auto arguments = std::make_shared<EvalArguments>();
-  CLI::App& command = *program.add_subcommand("eval", "accuracy of a trained run on a split");
+  CLI::App& command = *program.add_subcommand("eval", "accuracy or error of a trained run on a split");
   command.add_option("RUN_DIR", arguments->run, "directory of the run")->required();
   command.add_option("--split", arguments->split, "train, dev or test")->capture_default_str();
   arguments->data.add_to(command);

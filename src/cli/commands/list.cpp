@@ -67,10 +67,10 @@ void print_tasks(bool markdown) {
     std::vector<std::string> protocols;
     for (const data::Protocol& protocol : task.protocols) protocols.push_back(protocol.name);
     rows.push_back({markdown ? "`" + task.name + "`" : task.name, task.title,
-                    fmt::format("{} of {}", task.kind, task.classes), fmt::format("{}", fmt::join(protocols, ", ")),
+                    task_json(task)["predicts"].get<std::string>(), fmt::format("{}", fmt::join(protocols, ", ")),
                     task.paper});
   }
-  print_table({"task", "title", "kind", "protocols (first is the default)", "paper"}, rows, markdown);
+  print_table({"task", "title", "predicts", "protocols (first is the default)", "paper"}, rows, markdown);
 }
 
 int list(const ListArguments& arguments) {

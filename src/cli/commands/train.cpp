@@ -50,6 +50,7 @@ void check_results_folder(const Path& place, bool dirty) {
 }
 
 void print_dry_run(const RunPlan& plan, const Path& folder, const data::DataLocation& location, const Path& init_from) {
+  // The data is not opened: of sets that only their files describe, a likely shape is shown.
   const auto model = training::build_model(plan);
   training::prepare_model(*model, plan, init_from, folder, [](const std::string& line) { fmt::print("{}\n", line); });
   const int64_t length = training::padded_len(plan);
@@ -117,8 +118,9 @@ int train(const TrainArguments& arguments) {
     fmt::print("recorded in {}\n", place.string());
   }
   if (record["status"] == "completed") {
-    fmt::print("test accuracy {:.4f} (chance {:.4f}), {:.1f} examples/s, peak memory {}\n",
-               record["accuracy"].get<double>(), record["chance"].get<double>(), record["examples_per_s"].get<double>(),
+    const char* const metric = record["accuracy"].is_null() ? "rmse" : "accuracy";
+    fmt::print("test {} {:.4f} (constant answer {:.4f}), {:.1f} examples/s, peak memory {}\n", metric,
+               record[metric].get<double>(), record["chance"].get<double>(), record["examples_per_s"].get<double>(),
                format_bytes(record["peak_process_bytes"].get<uint64_t>()));
   } else {
     fmt::print("{}\n", record.value("message", ""));

@@ -11,6 +11,7 @@
 #include "data/duplicates.h"
 #include "data/listops_files.h"
 #include "data/listops_generator.h"
+#include "data/lra_protocols.h"
 #include "readers/listops.h"
 
 namespace xformer::data::adapters::listops {
@@ -20,95 +21,32 @@ namespace format = readers::listops;
 
 constexpr int64_t kAdapterVersion = 1;  // part of the cache's key: raise it when the content made here changes
 
-// The settings of Nystromformer, MRA and MrsFormer: one small model for every task of the arena.
-Json mlpen_values() {
-  return {
-      {"training.steps", 5000},
-      {"training.batch", 32},
-      {"training.learning_rate", 1e-4},
-      {"training.warmup", 1000},
-      {"training.schedule", "onecycle_linear"},
-      {"training.optimizer", "adamw"},
-      {"training.beta1", 0.9},  // cycled between 0.95 and 0.85 by the schedule
-      {"training.beta2", 0.999},
-      {"training.epsilon", 1e-6},
-      {"training.weight_decay", 0.0},
-      {"training.cycle_beta1", true},
-      {"training.selection", "best_dev"},
-      {"training.eval_every", 50},
-      {"eval.parity", false},
-      {"eval.dev_batches", 62},  // of each dev evaluation when eval.parity is set
-      {"model.dim", 64},
-      {"model.heads", 2},
-      {"model.head_dim", 32},
-      {"model.layers", 2},
-      {"model.ff_dim", 128},
-      {"model.dropout", 0.1},
-      {"model.attention_dropout", 0.1},
-      {"model.positions", "learned"},
-      {"model.pooling", "mean_padded"},
-      {"model.classifier_dim", 128},
-      {"model.vocabulary_rows", 32},
-      {"model.norm_epsilon", 1e-5},
-      {"model.activation", "gelu"},
-      {"model.init", "mlpen"},
-      {"model.attention_bias", true},
-      {"model.mask_output", true},
-      {"model.length_rule", "power_of_two"},
-  };
-}
-
-// The official JAX code, without its faults.
-Json glra_values() {
-  Json values = mlpen_values();
-  values.update({
-      {"training.learning_rate", 0.05},
-      {"training.schedule", "rsqrt"},
-      {"training.beta2", 0.98},
-      {"training.epsilon", 1e-9},
-      {"training.weight_decay", 0.1},
-      {"training.cycle_beta1", false},
-      {"training.selection", "last"},
-      {"model.dim", 512},
-      {"model.heads", 8},
-      {"model.head_dim", 64},
-      {"model.layers", 4},
-      {"model.ff_dim", 1024},
-      {"model.positions", "sinusoidal"},
-      {"model.pooling", "cls_vector"},
-      {"model.classifier_dim", 1024},
-      {"model.vocabulary_rows", 17},
-      {"model.norm_epsilon", 1e-6},
-      {"model.activation", "gelu_tanh"},
-      {"model.init", "glra"},
-      {"model.attention_bias", false},
-      {"model.mask_output", false},
-      {"model.length_rule", "exact"},
-  });
-  return values;
-}
-
-Json with(Json values, const char* key, const Json& value) {
-  values[key] = value;
-  return values;
-}
-
 std::vector<Protocol> protocols() {
+  const LraTraining training{32, 5000, 1000, 50, 62};
+  constexpr int64_t kRows = 32;
   return {
       {"mlpen", "the PyTorch lineage (Nystromformer, MRA-2, MrsFormer): 2 layers of 64, 5,000 steps, best dev",
-       mlpen_values()},
+       mlpen_values(training, kRows)},
       {"mlpen-15k", "mlpen with the 15,000 steps of MrsFormer's Table 9",
-       with(mlpen_values(), "training.steps", 15000)},
+       with_values(mlpen_values(training, kRows), {{"training.steps", 15000}})},
       {"glra", "the official JAX lineage: 4 layers of 512, class vector, inverse square root rate, last step",
-       glra_values()},
+       glra_values(training, {}, 17)},
       {"clean",
        "mlpen with the mean over valid tokens only; its other two corrections (black pixels, dev = test) do not touch "
        "ListOps",
-       with(mlpen_values(), "model.pooling", "mean_valid")},
+       clean_values(training, kRows)},
   };
 }
 
 ListOpsOptions read_options(const Json& options) { return listops_schema().read(without_batching(options)); }
+
+DataShape shape_of(const ListOpsOptions& options) {
+  DataShape shape;
+  shape.max_len = options.max_length;
+  shape.vocabulary = format::kVocabulary;
+  shape.classes = format::kClasses;
+  return shape;
+}
 
 std::unique_ptr<DataSource> open_generated(const ListOpsOptions& options, const DataLocation& location,
                                            const ProgressCallback& progress) {
@@ -119,9 +57,14 @@ std::unique_ptr<DataSource> open_generated(const ListOpsOptions& options, const 
     info.origin = "generated";
     info.details = {
         {"vocabulary_sha256", format::vocabulary_sha256()}, {"generator", settings}, {"duplicates_across_splits", 0}};
-    generator.generate(add, progress);
+    info.shape = shape_of(options);
+    generator.generate(
+        [&](Split split, std::span<const uint8_t> ids, int64_t label) {
+          add(split, {{ids}, {}, label});
+        },
+        progress);
   };
-  return open_cached({location.cache, "listops", key, format::kClasses}, build, progress);
+  return open_cached({location.cache, "listops", key}, build, progress);
 }
 
 // Path, size and time of each file stand for its content: reading it again would take longer than using it.
@@ -139,9 +82,10 @@ Json identity(const ListOpsFiles& files) {
   return result;
 }
 
-void pack_files(const ListOpsFiles& files, int64_t max_length, const AddExample& add, DataInfo& info,
+void pack_files(const ListOpsFiles& files, const ListOpsOptions& options, const AddExample& add, DataInfo& info,
                 const ProgressCallback& progress) {
   info.origin = "files";
+  info.shape = shape_of(options);
   info.details["vocabulary_sha256"] = format::vocabulary_sha256();
   info.details["layout"] = files.layout == format::Layout::kLra ? "lra" : "original";
   DuplicateFinder duplicates(files.names());
@@ -154,9 +98,9 @@ void pack_files(const ListOpsFiles& files, int64_t max_length, const AddExample&
     format::RowReader rows(*path, files.layout);
     for (format::Row row; rows.next(row);) {
       duplicates.see(split, rows.line_number(), row.tokens);
-      const size_t kept = std::min(row.tokens.size(), static_cast<size_t>(max_length));
+      const size_t kept = std::min(row.tokens.size(), static_cast<size_t>(options.max_length));
       cut += kept < row.tokens.size() ? 1 : 0;
-      add(split, std::span(row.tokens).first(kept), row.label);
+      add(split, {{std::span(row.tokens).first(kept)}, {}, row.label});
       if (progress && rows.line_number() % 256 == 0) progress("packing ListOps", done + rows.bytes_read(), total);
     }
     done += rows.bytes_read();
@@ -173,10 +117,8 @@ std::unique_ptr<DataSource> open_files(const ListOpsOptions& options, const Data
                                        const ProgressCallback& progress) {
   const ListOpsFiles files = find_listops_files(location.folder, location.require_all_splits);
   const Json key{{"adapter", kAdapterVersion}, {"max_length", options.max_length}, {"files", identity(files)}};
-  const auto build = [&](const AddExample& add, DataInfo& info) {
-    pack_files(files, options.max_length, add, info, progress);
-  };
-  return open_cached({location.cache, "listops", key, format::kClasses}, build, progress);
+  const auto build = [&](const AddExample& add, DataInfo& info) { pack_files(files, options, add, info, progress); };
+  return open_cached({location.cache, "listops", key}, build, progress);
 }
 
 std::unique_ptr<DataSource> open(const Json& options, const DataLocation& location, const ProgressCallback& progress) {
@@ -185,15 +127,15 @@ std::unique_ptr<DataSource> open(const Json& options, const DataLocation& locati
                                  : open_files(settings, location, progress);
 }
 
-std::string show(const TokenExample& example) {
+std::string show(const Example& example, const DataInfo&) {
+  const std::span<const uint8_t> tokens = example.ids[0];
   std::string value;
   try {
-    value = fmt::format("evaluates to {}", format::evaluate(example.tokens));
+    value = fmt::format("evaluates to {}", format::evaluate(tokens));
   } catch (const DataError& error) {  // cut by max_length, or a faulty file: both are worth looking at
     value = fmt::format("cannot be evaluated: {}", error.what());
   }
-  return fmt::format("{}\nlength {}, label {}, {}", format::decode(example.tokens), example.tokens.size(),
-                     example.label, value);
+  return fmt::format("{}\nlength {}, label {}, {}", format::decode(tokens), tokens.size(), example.label, value);
 }
 
 }  // namespace
@@ -211,9 +153,8 @@ std::vector<DatasetDescriptor> describe() {
   for (const OptionInfo& option : listops.options)
     if (option.name != "max_length") listops.generator_options.push_back(option.name);
   for (const OptionInfo& option : batching_schema().options()) listops.options.push_back(option);
-  listops.classes = format::kClasses;
-  listops.vocabulary = format::kVocabulary;
-  listops.max_tokens = [](const Json& options) { return read_options(options).max_length; };
+  listops.generated = true;
+  listops.shape = [](const Json& options) { return shape_of(read_options(options)); };
   listops.check_generator = [](const Json& options) { static_cast<void>(ListOpsGenerator(read_options(options))); };
   listops.open = open;
   listops.check = check_listops;

@@ -21,6 +21,20 @@ struct Factors {
   double gradient, first_keep, first_add, second_keep, second_add, decay, rate, second_root, epsilon;
 };
 
+// x -= rate m / (sqrt(v) second_root + epsilon)
+struct Divisor {
+  double rate, second_root, epsilon;
+};
+
+Divisor divisor_of(const AdamWConstants& constants, double rate, double first_share, double t) {
+  const double b2 = constants.beta2, power = std::pow(b2, t);
+  if (!constants.rectified) return {rate / first_share, 1 / std::sqrt(1 - power), constants.epsilon};
+  const double longest = 2 / (1 - b2) - 1, length = longest - 2 * t * power / (1 - power);
+  if (length < 5) return {rate / first_share, 0, 1};
+  const double variance = (length - 4) / (longest - 4) * (length - 2) / length * longest / (longest - 2);
+  return {rate * std::sqrt((1 - power) * variance) / first_share, 1, constants.epsilon};
+}
+
 // No branch and no call, so that the compiler vectorises it (sqrt included: -fno-math-errno for this function).
 template <class Value>
 __attribute__((optimize("O3", "no-math-errno"))) void update(const Factors& f, const Value* gradient, Value* x,
@@ -44,15 +58,16 @@ void adamw_cpu(const at::Tensor& x, const at::Tensor& gradient, const at::Tensor
   if (number(controls.skip) != 0) return;
   const double rate = number(controls.learning_rate), b1 = number(controls.beta1), t = number(controls.step);
   const double b2 = constants.beta2;
+  const Divisor divisor = divisor_of(constants, rate, 1 - std::pow(b1, t), t);
   const Factors factors{number(controls.factor),
                         b1,
                         1 - b1,
                         b2,
                         1 - b2,
                         1 - rate * constants.weight_decay,
-                        rate / (1 - std::pow(b1, t)),
-                        1 / std::sqrt(1 - std::pow(b2, t)),
-                        constants.epsilon};
+                        divisor.rate,
+                        divisor.second_root,
+                        divisor.epsilon};
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "adamw", [&] {
     const scalar_t* from = gradient.const_data_ptr<scalar_t>();
     scalar_t *into = x.mutable_data_ptr<scalar_t>(), *first = m.mutable_data_ptr<scalar_t>(),
@@ -76,9 +91,18 @@ void adamw_reference(const at::Tensor& x, const at::Tensor& gradient, const at::
   v.copy_(at::where(skip, v, v * b2 + g.square() * (1 - b2)));
   const at::Tensor first_share = 1 - at::pow(b1, controls.step);
   const at::Tensor second_share = 1 - at::pow(at::full({}, b2, controls.step.options()), controls.step);
-  const at::Tensor denominator = v.sqrt() * second_share.rsqrt() + constants.epsilon;
-  const at::Tensor moved = x * (1 - controls.learning_rate * constants.weight_decay) -
-                           m / denominator * (controls.learning_rate / first_share);
+  at::Tensor step;
+  if (constants.rectified) {
+    const double longest = 2 / (1 - b2) - 1;
+    const at::Tensor length = longest - 2 * controls.step * (1 - second_share) / second_share;
+    const at::Tensor root =
+        (second_share * (length - 4) / (longest - 4) * (length - 2) / length * (longest / (longest - 2))).sqrt();
+    step = at::where(length >= 5, m / (v.sqrt() + constants.epsilon) * root, m);
+  } else {
+    step = m / (v.sqrt() * second_share.rsqrt() + constants.epsilon);
+  }
+  const at::Tensor moved =
+      x * (1 - controls.learning_rate * constants.weight_decay) - step * (controls.learning_rate / first_share);
   x.copy_(at::where(skip, x, moved));
 }
 

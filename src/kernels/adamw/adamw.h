@@ -3,6 +3,13 @@
 //
 //   g' = factor g;   m = b1 m + (1 - b1) g';   v = b2 v + (1 - b2) g'^2
 //   x = (1 - lr wd) x - lr m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps)
+//
+// Rectified (Liu et al., "On the Variance of the Adaptive Learning Rate and Beyond", 2020, as their code has it), with
+// p = 2 / (1 - b2) - 1 and q = p - 2 t b2^t / (1 - b2^t):
+//
+//   q >= 5:  x = (1 - lr wd) x - lr r m / (1 - b1^t) / (sqrt(v) + eps),
+//            r = sqrt((1 - b2^t) (q - 4) / (p - 4) (q - 2) / q p / (p - 2))
+//   else:    x = (1 - lr wd) x - lr m / (1 - b1^t)
 #pragma once
 
 #include <torch/types.h>
@@ -19,6 +26,7 @@ struct AdamWControls {
 
 struct AdamWConstants {
   double beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
+  bool rectified = false;
 };
 
 // x, gradient, m, v: contiguous, of one shape and floating type; x, m and v are changed in place.

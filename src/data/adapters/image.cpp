@@ -1,0 +1,138 @@
+// CIFAR-10 in grey, pixel by pixel (Long Range Arena "Image", lra-recipe 3.4): 1,024 grey levels, row by row, each
+// level its own id; the class is one of ten.
+#include "core/error.h"
+#include "data/batcher.h"
+#include "data/cache.h"
+#include "data/check.h"
+#include "data/cifar_files.h"
+#include "data/lra_protocols.h"
+#include "data/packed_files.h"
+
+namespace xformer::data::adapters::image {
+namespace {
+
+constexpr int64_t kAdapterVersion = 1;  // part of the cache's key: raise it when the content made here changes
+constexpr int64_t kPixels = 1024, kSide = 32;
+constexpr std::array<const char*, 10> kClasses{"airplane", "automobile", "bird",  "cat",  "deer",
+                                               "dog",      "frog",       "horse", "ship", "truck"};
+
+struct Options {
+  bool mask_zero_pixels = true;
+  int64_t split_seed = 0;
+};
+
+const Schema<Options>& schema() {
+  static const Schema<Options> kSchema =
+      Schema<Options>()
+          .add(&Options::mask_zero_pixels, "mask_zero_pixels",
+               "black pixels count as padding, as in both published code bases, whose mask is id > 0")
+          .add(&Options::split_seed, "split_seed",
+               "seed of the split of the training images, a tenth for dev, apart from the run's seed", at_least(0));
+  return kSchema;
+}
+
+Options read_options(const Json& options) { return schema().read(without_batching(options)); }
+
+DataShape shape_of(const Options& options) {
+  DataShape shape;
+  shape.max_len = kPixels;
+  shape.vocabulary = 256;
+  shape.zero_is_padding = options.mask_zero_pixels;
+  shape.classes = 10;
+  return shape;
+}
+
+void pack(const CifarFiles& files, const Options& options, const AddExample& add, DataInfo& info,
+          const ProgressCallback& progress) {
+  std::vector<uint8_t> train;
+  std::vector<int64_t> labels;
+  info.shape = shape_of({});
+  info.origin = "files";
+  const std::vector<std::string> notes = read_cifar(
+      files,
+      [&](Split split, int64_t label, std::span<const uint8_t, kPixels> grey) {
+        if (split == Split::kTest) return add(Split::kTest, {{grey}, {}, label});
+        train.insert(train.end(), grey.begin(), grey.end());
+        labels.push_back(label);
+      },
+      progress);
+  const auto count = static_cast<int64_t>(labels.size());
+  const std::vector<int64_t> order = seeded_order(count, static_cast<uint64_t>(options.split_seed), "image/split");
+  for (int64_t i = 0; i < count; ++i) {
+    const auto place = static_cast<size_t>(order[static_cast<size_t>(i)]);
+    add(i < count / 10 ? Split::kDev : Split::kTrain,
+        {{std::span(train).subspan(place * kPixels, kPixels)}, {}, labels[place]});
+  }
+  info.details["files"] = file_facts(files.paths());
+  if (!notes.empty()) info.details["notes"] = notes;
+}
+
+std::unique_ptr<DataSource> open(const Json& given, const DataLocation& location, const ProgressCallback& progress) {
+  const Options options = read_options(given);
+  require_folder("image", "cifar-10-batches-bin, cifar-10-batches-py or the publisher's tar.gz of either", location);
+  const CifarFiles files = find_cifar_files(location.folder);
+  const Json key{
+      {"adapter", kAdapterVersion}, {"split_seed", options.split_seed}, {"files", file_identity(files.paths())}};
+  const auto build = [&](const AddExample& add, DataInfo& info) { pack(files, options, add, info, progress); };
+  const auto masked = [&](DataShape& shape) { shape.zero_is_padding = options.mask_zero_pixels; };
+  return open_cached({location.cache, "image", key, masked}, build, progress);
+}
+
+CheckReport check(const Json& given, const DataLocation& location, const ProgressCallback& progress) {
+  const auto source = open(given, location, progress);
+  CheckReport report;
+  compare_sizes(*source, {45'000, 5'000, 10'000}, report);
+  for (const Json& note : source->info().details.value("notes", Json::array()))
+    report.add("every batch is whole", CheckOutcome::kNote, note.get<std::string>());
+  describe_splits(*source, report);
+  return report;
+}
+
+// Sixteen rows of 32 letters: two rows of pixels share one.
+std::string show(const Example& example, const DataInfo&) {
+  constexpr std::string_view kShades = " .:-=+*#%@";
+  std::string picture;
+  for (int64_t row = 0; row < kSide; row += 2) {
+    for (int64_t column = 0; column < kSide; ++column) {
+      const auto pixel = [&](int64_t r) { return int{example.ids[0][static_cast<size_t>(r * kSide + column)]}; };
+      picture += kShades[static_cast<size_t>((pixel(row) + pixel(row + 1)) / 2 * 10 / 256)];
+    }
+    picture += '\n';
+  }
+  return fmt::format("{}label {} ({})", picture, example.label, kClasses.at(static_cast<size_t>(example.label)));
+}
+
+std::vector<Protocol> protocols() {
+  const LraTraining training{256, 35000, 175, 175, 20};
+  constexpr int64_t kRows = 512;
+  return {{"mlpen", "the PyTorch lineage: 2 layers of 64, 35,000 steps of 256, best dev, black pixels as padding",
+           mlpen_values(training, kRows)},
+          {"glra", "the official JAX lineage: one layer of 32, class vector, cosine, last step",
+           with_values(
+               glra_values({256, 35000, 175, 175, 0}, {32, 1, 32, 1, 64, "learned", "cls_vector", 0.3, 0.2}, 256),
+               {{"training.learning_rate", 5e-4}, {"training.schedule", "cosine"}, {"training.weight_decay", 0.0}})},
+          {"clean", "mlpen with black pixels as pixels and the mean over all of them",
+           with_values(clean_values(training, kRows), {{"data.mask_zero_pixels", false}})}};
+}
+
+}  // namespace
+
+std::vector<DatasetDescriptor> describe() {
+  DatasetDescriptor image;
+  image.name = "image";
+  image.aliases = {"lra-image", "cifar10"};
+  image.title = "Image: CIFAR-10 in grey, pixel by pixel";
+  image.paper =
+      "Krizhevsky, Learning multiple layers of features from tiny images, 2009; as in Tay et al., Long Range Arena, "
+      "2021";
+  image.protocols = protocols();
+  image.options = schema().options();
+  for (const OptionInfo& option : batching_schema().options()) image.options.push_back(option);
+  image.shape = [](const Json& options) { return shape_of(read_options(options)); };
+  image.open = open;
+  image.check = check;
+  image.show = show;
+  return {image};
+}
+
+}  // namespace xformer::data::adapters::image

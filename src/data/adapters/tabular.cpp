@@ -1,0 +1,230 @@
+// Tables: the eleven sets of the FT-Transformer and MrsFormer papers (tasks-more 6), and any other, `tabular/<name>`,
+// by a schema. A row is its numbers, normalised by the training rows, and the codes of its categories.
+#include <array>
+
+#include "core/error.h"
+#include "core/names.h"
+#include "data/batcher.h"
+#include "data/cache.h"
+#include "data/check.h"
+#include "data/packed_files.h"
+#include "data/table_csv.h"
+#include "data/table_files.h"
+#include "data/table_preprocess.h"
+
+namespace xformer::data::adapters::tabular {
+namespace {
+
+constexpr int64_t kAdapterVersion = 1;  // part of the cache's key: raise it when the content made here changes
+
+// What is known of a set without its files, and how it is trained.
+struct Known {
+  const char* name;
+  std::array<int64_t, 3> sizes;  // train, dev, test
+  int64_t numbers;
+  std::vector<int64_t> categories;
+  int64_t classes;  // 0: a number
+  const char* normalisation;
+  int64_t batch;
+};
+
+const std::vector<Known>& known_sets() {
+  static const std::vector<Known> kSets{
+      {"california-housing", {13209, 3303, 4128}, 8, {}, 0, "quantile", 256},
+      {"adult", {26048, 6513, 16281}, 6, {9, 16, 7, 15, 6, 5, 2, 42}, 2, "quantile", 256},
+      {"helena", {41724, 10432, 13040}, 27, {}, 100, "standard", 512},
+      {"jannis", {53588, 13398, 16747}, 54, {}, 4, "quantile", 512},
+      {"higgs-small", {62752, 15688, 19610}, 28, {}, 2, "quantile", 512},
+      {"aloi", {69120, 17280, 21600}, 128, {}, 1000, "standard", 512},
+      {"epsilon", {320000, 80000, 100000}, 2000, {}, 2, "none", 1024},
+      {"year", {370972, 92743, 51630}, 90, {}, 0, "quantile", 1024},
+      {"covertype", {371847, 92962, 116203}, 54, {}, 7, "quantile", 1024},
+      {"yahoo", {473134, 71083, 165660}, 699, {}, 0, "quantile", 1024},
+      {"microsoft", {723412, 235259, 241521}, 136, {}, 0, "quantile", 1024},
+  };
+  return kSets;
+}
+
+struct Options {
+  std::string normalisation = "quantile", schema;
+  int64_t split_seed = 0;
+};
+
+const Schema<Options>& schema() {
+  static const Schema<Options> kSchema =
+      Schema<Options>()
+          .add(&Options::normalisation, "normalisation", "of numbers, fitted on the training rows",
+               one_of({"quantile", "standard", "none"}))
+          .add(&Options::schema, "schema",
+               "columns of CSV files: target=NAME [categorical=A,B] [ignore=C] [kind=regression|classification] "
+               "[header=yes|no] [delimiter=comma|tab|semicolon]; without it the folder holds arrays or the publisher's "
+               "own files")
+          .add(&Options::split_seed, "split_seed",
+               "seed of splits that the files do not make, and of the quantiles' noise; apart from the run's seed",
+               at_least(0));
+  return kSchema;
+}
+
+Options read_options(const Json& options) { return schema().read(without_batching(options)); }
+
+DataShape shape_of(int64_t numbers, const std::vector<int64_t>& categories, int64_t classes) {
+  DataShape shape;
+  shape.max_len = numbers + static_cast<int64_t>(categories.size());
+  shape.width = 1;
+  shape.categories = categories;
+  shape.classes = classes;
+  shape.target = classes == 0 ? Target::kNumber : classes == 2 ? Target::kBinary : Target::kClass;
+  return shape;
+}
+
+void pack(const Table& table, const Options& options, const AddExample& add, DataInfo& info,
+          const ProgressCallback& progress) {
+  const TableMaps maps =
+      fit_table(table, parse_normalisation(options.normalisation), static_cast<uint64_t>(options.split_seed));
+  const std::vector<int64_t> sizes = category_sizes(maps, table);
+  info.shape = shape_of(static_cast<int64_t>(table.numeric_names.size()), sizes,
+                        table.kind == TableKind::kRegression ? 0 : static_cast<int64_t>(maps.classes.size()));
+  info.shape.target_scale = maps.target_std;
+  info.origin = "files";
+  info.details = {{"files", file_facts(table.files)},
+                  {"kind", table_kind_name(table.kind)},
+                  {"split", table.own_split ? "own" : "published"},
+                  {"numeric_columns", table.numeric_names},
+                  {"categorical_columns", table.categorical_names},
+                  {"classes", maps.classes}};
+  if (table.kind == TableKind::kRegression)
+    info.details["target"] = {{"mean", maps.target_mean}, {"std", maps.target_std}};
+  std::vector<float> values(static_cast<size_t>(info.shape.max_len));
+  uint64_t total = 0, done = 0;
+  for (const Split split : kAllSplits) total += static_cast<uint64_t>(table.part(split).rows);
+  for (const Split split : kAllSplits) {
+    const TablePart& part = table.part(split);
+    for (int64_t row = 0; row < part.rows; ++row, ++done) {
+      encode_row(maps, part, row, values);
+      Example example{{}, values};
+      if (table.kind == TableKind::kRegression)
+        example.target = static_cast<float>(standard_target(maps, part.targets[static_cast<size_t>(row)]));
+      else example.label = class_id(maps, part.labels[static_cast<size_t>(row)]);
+      add(split, example);
+      if (progress && done % 4096 == 0) progress("packing rows", done, total);
+    }
+    const std::vector<int64_t> unseen = count_unseen(maps, part);
+    for (size_t i = 0; i < unseen.size(); ++i)
+      if (unseen[i] > 0) info.details["unseen_categories"][split_name(split)][table.categorical_names[i]] = unseen[i];
+  }
+}
+
+std::unique_ptr<DataSource> open(const std::string& name, const Json& given, const DataLocation& location,
+                                 const ProgressCallback& progress) {
+  const Options options = read_options(given);
+  require_folder("tabular/" + name,
+                 "N_train.npy, y_train.npy, ... and info.json, the publisher's own files, or CSV files with "
+                 "data.schema",
+                 location);
+  XF_CHECK(std::filesystem::is_directory(location.folder), DataError, "--data: expected a folder, found the file {}",
+           location.folder.string());
+  // The whole folder stands for the files in it: which of them are read depends on which are there.
+  Json key = schema().write(options);
+  key.update({{"adapter", kAdapterVersion}, {"files", file_identity({location.folder})}});
+  const auto build = [&](const AddExample& add, DataInfo& info) {
+    const Table table = read_table(name, location.folder, options.schema, static_cast<uint64_t>(options.split_seed));
+    pack(table, options, add, info, progress);
+  };
+  return open_cached({location.cache, "tabular/" + canonical_name(name), key}, build, progress);
+}
+
+CheckReport check(const Known& known, const std::string& name, const Json& given, const DataLocation& location,
+                  const ProgressCallback& progress) {
+  const auto source = open(name, given, location, progress);
+  const DataInfo& info = source->info();
+  CheckReport report;
+  if (known.sizes[0] > 0) compare_sizes(*source, known.sizes, report);
+  report.add("the split is the published one",
+             info.details["split"] == "own" ? CheckOutcome::kNote : CheckOutcome::kPassed,
+             info.details["split"] == "own" ? "drawn by data.split_seed: not comparable to the third decimal"
+                                            : "given by the files");
+  if (const Json unseen = info.details.value("unseen_categories", Json()); !unseen.is_null())
+    report.add("every category occurs in train", CheckOutcome::kNote, unseen.dump());
+  describe_splits(*source, report);
+  return report;
+}
+
+std::string show(const Example& example, const DataInfo& info) {
+  std::string text;
+  size_t i = 0;
+  for (const Json& column : info.details["numeric_columns"])
+    text += fmt::format("{:<24} {:.4f}\n", column.get<std::string>(), example.values[i++]);
+  for (const Json& column : info.details["categorical_columns"])
+    text += fmt::format("{:<24} code {}\n", column.get<std::string>(), example.values[i++]);
+  if (info.shape.target == Target::kNumber) return fmt::format("{}target {:.4f} (standardised)", text, example.target);
+  return fmt::format("{}label {} ({})", text, example.label,
+                     info.details["classes"][static_cast<size_t>(example.label)].get<std::string>());
+}
+
+Json settings(const Known& known) {
+  return {
+      {"data.normalisation", known.normalisation},
+      {"training.epochs", 1000},  // patience ends it long before
+      {"training.eval_epochs", 1},
+      {"training.patience", 16},
+      {"training.batch", known.batch},
+      {"training.learning_rate", 1e-4},
+      {"training.schedule", "constant"},
+      {"training.optimizer", "adamw"},
+      {"training.weight_decay", 1e-5},
+      {"training.selection", "best_dev"},
+      {"eval.batch", 1024},
+      {"attention.scales", {1, 1, 2, 2, 4, 4, 8, 8}},
+      {"model.dim", 192},
+      {"model.heads", 8},
+      {"model.layers", 3},
+      {"model.ff_dim", 255},
+      {"model.attention_dropout", 0.2},
+      {"model.ff_dropout", 0.1},
+      {"model.residual_dropout", 0.0},
+  };
+}
+
+DatasetDescriptor descriptor(const Known& known, const std::string& name) {
+  DatasetDescriptor tabular;
+  tabular.name = "tabular/" + name;
+  tabular.title = "table: " + name;
+  tabular.paper = "Gorishniy et al., Revisiting Deep Learning Models for Tabular Data, 2021";
+  tabular.default_family = "ft-transformer";
+  tabular.protocols = {{"rtdl",
+                        "FT-Transformer's defaults: 3 blocks of 192, AdamW, stops after 16 epochs without a new "
+                        "best on dev",
+                        settings(known)}};
+  tabular.options = schema().options();
+  for (const OptionInfo& option : batching_schema().options()) tabular.options.push_back(option);
+  const DataShape shape = shape_of(known.numbers, known.categories, known.classes);
+  tabular.shape = [shape](const Json&) { return shape; };
+  tabular.check_options = [](const Json& options) {
+    if (const Options given = read_options(options); !given.schema.empty())
+      static_cast<void>(parse_csv_schema(given.schema));
+  };
+  tabular.open = [name](const Json& options, const DataLocation& location, const ProgressCallback& progress) {
+    return open(name, options, location, progress);
+  };
+  tabular.check = [known, name](const Json& options, const DataLocation& location, const ProgressCallback& progress) {
+    return check(known, name, options, location, progress);
+  };
+  tabular.show = show;
+  return tabular;
+}
+
+}  // namespace
+
+std::vector<DatasetDescriptor> describe() {
+  std::vector<DatasetDescriptor> result;
+  for (const Known& known : known_sets()) result.push_back(descriptor(known, known.name));
+  // Any other table: its files and data.schema say what it is.
+  const Known other{"<name>", {0, 0, 0}, 8, {}, 2, "quantile", 256};
+  DatasetDescriptor any = descriptor(other, "<name>");
+  any.title = "table: any other, by data.schema or as arrays";
+  any.member = [other](const std::string& name) { return descriptor(other, name); };
+  result.push_back(any);
+  return result;
+}
+
+}  // namespace xformer::data::adapters::tabular

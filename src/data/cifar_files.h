@@ -1,0 +1,40 @@
+// Where CIFAR-10 lies and its images in order: the batches of the binary or the Python version, in a folder or in
+// the publisher's tar.gz, which is streamed.
+//
+// Looked for are, in this order, data_batch_1.bin to 5, test_batch.bin; data_batch_1 to 5, test_batch; both in the
+// folder itself, in cifar-10-batches-bin/ and cifar-10-batches-py/ below it; a cifar-10-*.tar.gz in it.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/files.h"
+#include "core/progress.h"
+#include "data/source.h"
+#include "readers/cifar.h"
+
+namespace xformer::data {
+
+struct CifarFiles {
+  static constexpr int64_t kBatches = 6, kImagesPerBatch = 10'000;
+
+  std::vector<Path> batches;  // in order, the test batch last; empty when `archive` is set
+  Path archive;               // a tar.gz, or empty
+  [[nodiscard]] std::vector<Path> paths() const { return archive.empty() ? batches : std::vector<Path>{archive}; }
+};
+
+// `place` is a folder or an archive. None of the files, or not all batches, is a DataError that says what is missing
+// and what is there.
+[[nodiscard]] CifarFiles find_cifar_files(const Path& place);
+
+// `grey` is row-major. The training images come first, in the order of their batches.
+using AddGreyImage =
+    std::function<void(Split split, int64_t label, std::span<const uint8_t, readers::cifar::kPixels> grey)>;
+
+// Reads all of it. Returns a sentence for each batch that does not hold 10,000 images, which is accepted.
+std::vector<std::string> read_cifar(const CifarFiles& files, const AddGreyImage& add, const ProgressCallback& progress);
+
+}  // namespace xformer::data

@@ -1,0 +1,55 @@
+// What there is to say of any dataset's splits: sizes, labels, lengths.
+#include <algorithm>
+#include <map>
+
+#include "data/check.h"
+
+namespace xformer::data {
+
+Json split_facts(const DataSource& source, Split split) {
+  const DataShape& shape = source.info().shape;
+  const int64_t count = source.size(split);
+  std::map<int64_t, int64_t> labels;
+  std::vector<int64_t> lengths;
+  double targets = 0, sum = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const Example example = source.read(split, i);
+    ++labels[example.label];
+    targets += example.target;
+    lengths.push_back(example_length(example, shape));
+    sum += static_cast<double>(lengths.back());
+  }
+  Json result{{"examples", count}};
+  if (count == 0) return result;
+  const auto n = static_cast<double>(count);
+  if (shape.target == Target::kNumber) result["mean_target"] = targets / n;
+  else
+    for (const auto& [label, times] : labels) result["labels"][std::to_string(label)] = times;
+  std::sort(lengths.begin(), lengths.end());
+  result["length"] = {{"min", lengths.front()},
+                      {"median", lengths[lengths.size() / 2]},
+                      {"mean", sum / n},
+                      {"max", lengths.back()},
+                      {"longer_than_the_model_reads", std::count_if(lengths.begin(), lengths.end(),
+                                                                    [&](int64_t one) { return one > shape.max_len; })}};
+  return result;
+}
+
+void describe_splits(const DataSource& source, CheckReport& report) {
+  for (const Split split : kAllSplits)
+    if (source.size(split) > 0) report.splits[split_name(split)] = split_facts(source, split);
+}
+
+void compare_sizes(const DataSource& source, const std::array<int64_t, 3>& published, CheckReport& report) {
+  std::vector<std::string> differences, sizes;
+  for (const Split split : kAllSplits) {
+    const int64_t meant = published[static_cast<size_t>(split)];
+    sizes.push_back(fmt::format("{} {}", split_name(split), meant));
+    if (source.size(split) != meant)
+      differences.push_back(fmt::format("{} has {}, published are {}", split_name(split), source.size(split), meant));
+  }
+  report.add("the sizes are the published ones", differences.empty() ? CheckOutcome::kPassed : CheckOutcome::kNote,
+             fmt::format("{}", fmt::join(differences.empty() ? sizes : differences, "; ")));
+}
+
+}  // namespace xformer::data

@@ -1,0 +1,22 @@
+// What Paramixer's two synthetic tasks share: two marked positions, settings, the check of what the generator makes.
+#pragma once
+
+#include <functional>
+
+#include "core/random.h"
+#include "data/check.h"
+
+namespace xformer::data {
+
+// Two different positions below `length`, ascending; every pair is as likely as any other.
+[[nodiscard]] std::array<int64_t, 2> two_positions(Stream& numbers, int64_t length);
+
+// Adam at 1e-3, batches of 40 in their order, gradients clipped to 1; a post-norm layer of width 32 with one head and a
+// linear map of all positions (wiedersehne/Paramixer, synthetic baselines; positions as its Table 1).
+[[nodiscard]] Json synthetic_values(int64_t epochs);
+
+// Reads everything; `fault` says what is wrong with an example, "" for nothing.
+void check_generated(const DataSource& source, CheckReport& report, const ProgressCallback& progress,
+                     const std::function<std::string(const Example&)>& fault);
+
+}  // namespace xformer::data

@@ -1,0 +1,87 @@
+// Options of the families built on EncoderBody, and which go together.
+#include <bit>
+
+#include "models/encoder_body.h"
+
+namespace xformer::models {
+
+const Schema<EncoderOptions>& encoder_schema() {
+  using Options = EncoderOptions;
+  static const Schema<Options> kSchema =
+      Schema<Options>()
+          .add(&Options::dim, "dim", "model width m, also of the embeddings", at_least(1))
+          .add(&Options::heads, "heads", "attention heads", at_least(1))
+          .add(&Options::head_dim, "head_dim", "width of one head", at_least(1))
+          .add(&Options::layers, "layers", "blocks", at_least(1))
+          .add(&Options::ff_dim, "ff_dim", "hidden width of the feed-forward part", at_least(1))
+          .add(&Options::dropout, "dropout", "dropout of embeddings, residual branches and feed-forward",
+               fraction_below_one())
+          .add(&Options::attention_dropout, "attention_dropout", "dropout of attention weights, where they exist",
+               fraction_below_one())
+          .add(&Options::positions, "positions", "position embedding", one_of({"learned", "sinusoidal", "none"}))
+          .add(&Options::pooling, "pooling",
+               "mean_padded: sum over all positions / N_pad; mean_valid: over real tokens; cls_token: a reserved id in "
+               "front (last position dropped); cls_vector: a learned vector in front; flatten: all positions side by "
+               "side, into a single linear map",
+               one_of({"mean_padded", "mean_valid", "cls_token", "cls_vector", "flatten"}))
+          .add(&Options::classifier_dim, "classifier_dim", "hidden width of the classification head", at_least(1))
+          .add(&Options::vocabulary_rows, "vocabulary_rows", "rows of the token table; 0: as many as the task has ids",
+               at_least(0))
+          .add(&Options::norm_epsilon, "norm_epsilon", "epsilon of layer norm", above(0))
+          .add(&Options::norm, "norm",
+               "pre: each part of a layer takes the norm of its input; post: norm of the sum behind it",
+               one_of({"pre", "post"}))
+          .add(&Options::activation, "activation", "of the feed-forward part", one_of({"gelu", "gelu_tanh"}))
+          .add(&Options::init, "init",
+               "initial values: mlpen (LibTorch's defaults), glra (Xavier, LeCun) or mvts (mlpen with uniform "
+               "positions)",
+               one_of({"mlpen", "glra", "mvts"}))
+          .add(&Options::attention_bias, "attention_bias", "biases of the q, k, v and output maps")
+          .add(&Options::mask_output, "mask_output", "zero padded positions before pooling")
+          .add(&Options::scale_input, "scale_input", "multiply the embedding by the root of its width")
+          .add(&Options::activate_output, "activate_output", "GELU and dropout behind the final norm")
+          .add(&Options::length_rule, "length_rule",
+               "pad batches to the next power of two of the longest sequence, or exactly to it",
+               one_of({"power_of_two", "exact"}))
+          .add(&Options::reversible, "reversible",
+               "reversible residuals: layers are computed again in the backward pass instead of kept (another "
+               "function: two streams, their mean at the end)")
+          .add(&Options::ff_chunk, "ff_chunk", "positions that the feed-forward part takes at once; 0: all",
+               at_least(0));
+  return kSchema;
+}
+
+int64_t encoder_padded_len(const EncoderOptions& options, int64_t max_tokens) {
+  if (options.length_rule == "exact") return max_tokens;
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(max_tokens)));
+}
+
+void check_encoder(const EncoderOptions& options, const ModelRequest& request) {
+  const int64_t vocabulary = request.input.vocabulary, needed = vocabulary + (options.pooling == "cls_token" ? 1 : 0);
+  XF_CHECK(options.vocabulary_rows == 0 || options.vocabulary_rows >= needed, UserError,
+           "model.vocabulary_rows: the task has {} ids, expected at least as many rows, got {}", needed,
+           options.vocabulary_rows);
+  XF_CHECK(vocabulary > 0 || options.pooling != "cls_token", UserError,
+           "model.pooling: cls_token is an id, and the task's places hold numbers; cls_vector puts a learned vector in "
+           "front");
+  XF_CHECK(options.positions != "sinusoidal" || options.dim % 2 == 0, UserError,
+           "model.dim: sinusoidal positions need an even width, got {}", options.dim);
+  const std::string& name = request.attention.name;
+  const bool block = static_cast<bool>(request.attention.base->build_block);
+  XF_CHECK(!block || options.norm == "pre", UserError,
+           "model.norm: {} is a whole layer with norms of its own; expected pre, got post", name);
+  XF_CHECK(!options.reversible || !block, UserError, "model.reversible: {} is a whole layer with residuals of its own",
+           name);
+  XF_CHECK(!options.reversible || options.norm == "pre", UserError, "model.reversible needs model.norm=pre");
+  const attention::Traits traits = request.attention.traits();
+  XF_CHECK(!options.reversible || !traits.carries, UserError,
+           "model.reversible: {} hands a state from layer to layer, which cannot be computed backwards", name);
+  XF_CHECK(
+      !options.reversible || !traits.library_dropout || options.attention_dropout == 0, UserError,
+      "model.reversible: {} drops weights by LibTorch's generator, which would drop others when layers are computed "
+      "again; set model.attention_dropout=0 or take softmax",
+      name);
+  attention::check_buildable(request.attention, request.attention_options, options.heads, /*causal=*/false);
+}
+
+}  // namespace xformer::models

@@ -1,0 +1,88 @@
+// Two documents, one encoder (lra-recipe 5.2, 5.4): both are summarised by the same weights, and a head compares the
+// summaries a and b.
+//
+//   nli     [a, b, a*b, a-b] -> Linear, ReLU, Linear                      (mlpen/Nystromformer SCHeadDual)
+//   concat  [a, b] -> Linear, ReLU, Linear of half the width, ReLU, Linear
+//                                            (google-research/long-range-arena TransformerDualEncoder, without NLI)
+#include <ATen/Functions.h>
+
+#include "models/encoder_body.h"
+
+namespace xformer::models::families::dual_encoder {
+
+struct Options {
+  std::string interaction = "nli";
+  int64_t head_layers = 2;
+};
+
+const Schema<Options>& schema() {
+  static const Schema<Options> kSchema =
+      Schema<Options>()
+          .add(&Options::interaction, "interaction",
+               "what the head sees of the summaries a and b: nli: [a, b, a*b, a-b]; concat: [a, b]",
+               one_of({"nli", "concat"}))
+          .add(&Options::head_layers, "head_layers",
+               "linear maps of the head: 2, or 3 with one of half classifier_dim in between", between(2, 3));
+  return kSchema;
+}
+
+std::pair<EncoderOptions, Options> read(const Json& all) {
+  Json own = Json::object(), body = all;
+  for (const OptionInfo& option : schema().options()) {
+    if (!all.contains(option.name)) continue;
+    own[option.name] = all[option.name];
+    body.erase(option.name);
+  }
+  return {encoder_schema().read(body), schema().read(own)};
+}
+
+class DualEncoder : public EncoderBody {
+ public:
+  DualEncoder(const EncoderOptions& options, const Options& own, const ModelRequest& request)
+      : EncoderBody(options, request), nli_(own.interaction == "nli") {
+    std::vector<int64_t> widths{(nli_ ? 4 : 2) * summary_dim(), options.classifier_dim, request.outputs};
+    if (own.head_layers == 3) widths.insert(widths.begin() + 2, std::max<int64_t>(1, options.classifier_dim / 2));
+    add_classifier(widths, InitStream(request.seed));
+  }
+
+  at::Tensor forward(const ModelInput& input) override {
+    // Both documents of a pair are neighbours in one batch of sequences.
+    const at::Tensor both = summary(input.tokens.flatten(0, 1), {}, input.key_valid.flatten(0, 1));
+    const at::Tensor pairs = both.view({input.tokens.size(0), 2, -1}), a = pairs.select(1, 0), b = pairs.select(1, 1);
+    return classified(nli_ ? at::cat({a, b, a * b, a - b}, 1) : at::cat({a, b}, 1));
+  }
+
+  [[nodiscard]] attention::Cost cost(int64_t batch, int64_t length) const override {
+    attention::Cost result = body_cost(2 * batch, length);
+    result += classifier_cost(batch);
+    return result;
+  }
+
+ private:
+  bool nli_;
+};
+
+std::vector<FamilyDescriptor> describe() {
+  FamilyDescriptor dual;
+  dual.name = "dual-encoder";
+  dual.title = "dual encoder";
+  dual.summary = "One Transformer encoder for both documents of a pair; a head compares their summaries.";
+  dual.options = encoder_schema().options();
+  for (const OptionInfo& option : schema().options()) dual.options.push_back(option);
+  dual.padded_len = [](const Json& options, int64_t max_tokens) {
+    return encoder_padded_len(read(options).first, max_tokens);
+  };
+  dual.check = [](const ModelRequest& request) {
+    check_encoder(read(request.model_options).first, request);
+    XF_CHECK(request.input.sequences == 2, UserError,
+             "the dual-encoder family takes pairs of sequences, the task's examples have {}; take encoder/{}",
+             request.input.sequences, request.attention.name);
+  };
+  dual.build = [](const ModelRequest& request) {
+    const auto [options, own] = read(request.model_options);
+    return std::make_shared<DualEncoder>(options, own, request);
+  };
+  return {dual};
+}
+
+}  // namespace xformer::models::families::dual_encoder

@@ -1,0 +1,53 @@
+#include "tasks/objective.h"
+
+#include <ATen/Functions.h>
+
+#include <cmath>
+
+#include "core/error.h"
+
+namespace xformer::tasks {
+
+namespace {
+
+struct Judged {
+  at::Tensor loss, right;  // by row
+};
+
+Judged judge_rows(const at::Tensor& outputs, const BatchView& batch, const data::DataShape& shape) {
+  const at::Tensor given = outputs.detach();
+  if (shape.target == data::Target::kClass)
+    return {at::cross_entropy_loss(outputs, batch.labels, {}, at::Reduction::None), given.argmax(-1).eq(batch.labels)};
+  const at::Tensor number = outputs.squeeze(-1);
+  if (shape.target == data::Target::kBinary) {
+    const at::Tensor label = batch.labels.to(outputs.scalar_type());
+    return {at::binary_cross_entropy_with_logits(number, label, {}, {}, at::Reduction::None),
+            given.squeeze(-1).gt(0).eq(batch.labels)};
+  }
+  const at::Tensor target = batch.targets.to(outputs.scalar_type());
+  return {(number - target).square(), (given.squeeze(-1) - target).abs().lt(shape.tolerance)};
+}
+
+}  // namespace
+
+int64_t output_columns(const data::DataShape& shape) {
+  return shape.target == data::Target::kClass ? shape.classes : 1;
+}
+
+Sums judge(const at::Tensor& outputs, const BatchView& batch, const data::DataShape& shape) {
+  XF_ASSERT(outputs.dim() == 2 && outputs.size(1) == output_columns(shape), "{} outputs where the task needs {}",
+            outputs.size(1), output_columns(shape));
+  const Judged rows = judge_rows(outputs, batch, shape);
+  // where, not a product: an empty row's loss must not count even if it is not finite.
+  const at::Tensor valid = batch.row_valid > 0;
+  const at::Tensor loss = at::where(valid, rows.loss, at::zeros({}, rows.loss.options())).sum();
+  return {loss, rows.right.logical_and(valid).sum()};
+}
+
+Metric metric_of(const data::DataShape& shape, double loss, double right) {
+  if (shape.target == data::Target::kNumber && shape.tolerance == 0)
+    return {"rmse", std::sqrt(loss) * shape.target_scale, false};
+  return {"accuracy", right, true};
+}
+
+}  // namespace xformer::tasks

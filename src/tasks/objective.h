@@ -1,0 +1,32 @@
+// What a task asks of a model's outputs: their loss, and what counts as right.
+#pragma once
+
+#include "tasks/batch.h"
+
+namespace xformer::tasks {
+
+// Columns of the outputs that a target needs: a score for each class, one logit, or one number.
+[[nodiscard]] int64_t output_columns(const data::DataShape& shape);
+
+// Sums over the valid rows; scalars on the device.
+struct Sums {
+  at::Tensor loss;  // differentiable; kClass: cross entropies, kBinary: the same of one logit, kNumber: squared errors
+  at::Tensor correct;  // rows that are right
+};
+
+// outputs [b, output_columns]. Right is: the highest score is the label's (ties: the lowest class); the logit is above
+// zero where the label is 1; the number is nearer to the target than the shape's tolerance.
+[[nodiscard]] Sums judge(const at::Tensor& outputs, const BatchView& batch, const data::DataShape& shape);
+
+// What a model is judged and selected by.
+struct Metric {
+  std::string name = "accuracy";  // or "rmse", in the data's own unit
+  double value = 0;
+  bool higher_is_better = true;
+  [[nodiscard]] bool better_than(double other) const { return higher_is_better ? value > other : value < other; }
+};
+// From means over examples of the loss and of what is right. RMSE of numbers whose shape has no tolerance, else
+// accuracy.
+[[nodiscard]] Metric metric_of(const data::DataShape& shape, double loss, double right);
+
+}  // namespace xformer::tasks

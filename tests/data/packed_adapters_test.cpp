@@ -1,0 +1,264 @@
+// The adapters of datasets in files: text, retrieval, image, uea and tabular, on files of our own and on genuine ones.
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <numeric>
+
+#include "core/error.h"
+#include "core/hash.h"
+#include "data/batcher.h"
+#include "data/cache.h"
+#include "data/check.h"
+#include "data/registry.h"
+#include "scratch.h"
+
+namespace xformer::packed_adapters_test {
+
+using namespace data;
+using Catch::Matchers::Contains;
+using scratch::Folder;
+
+namespace {
+
+Json options_of(const std::string& task, const Json& given = Json::object()) {
+  Json options = Json::object();
+  for (const OptionInfo& option : find_dataset(task).options) options[option.name] = option.fallback;
+  options.update(given);
+  return options;
+}
+
+struct Place {
+  Folder folder, cache;
+  [[nodiscard]] DataLocation location() const {
+    DataLocation result;
+    result.folder = folder.path();
+    result.cache = cache.path();
+    return result;
+  }
+  [[nodiscard]] std::unique_ptr<DataSource> open(const std::string& task, const Json& given = Json::object()) const {
+    return find_dataset(task).open(options_of(task, given), location(), {});
+  }
+  // Nothing but locks and folders lies in the cache.
+  [[nodiscard]] bool cache_is_empty() const {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(cache.path()))
+      if (entry.is_regular_file() && entry.path().filename() != ".lock") return false;
+    return true;
+  }
+};
+
+void make_reviews(const Path& folder, int64_t each) {
+  for (const char* split : {"train", "test"})
+    for (const char* label : {"neg", "pos"}) {
+      const Path place = folder / "aclImdb" / split / label;
+      std::filesystem::create_directories(place);
+      for (int64_t i = 0; i < each; ++i)
+        scratch::put(place / fmt::format("{}_{}.txt", i, label[0] == 'n' ? 2 : 9),
+                     fmt::format("{} {} {}", split, label, std::string(static_cast<size_t>(i), 'x')));
+    }
+}
+
+// Genuine files, or nullopt where they are not.
+std::optional<Path> genuine(const std::string& name) {
+  const char* root = std::getenv("XFORMER_TEST_DATA");
+  if (root == nullptr) {
+    WARN("skipped: XFORMER_TEST_DATA is not set");
+    return std::nullopt;
+  }
+  return Path(root) / name;
+}
+
+}  // namespace
+
+TEST_CASE("text: bytes from 1 up, labels from folders, dev by rule, one cache for all lengths") {
+  const Place place;
+  make_reviews(place.folder.path(), 20);
+  const auto source = place.open("text", {{"length", 12}});
+  CHECK((source->size(Split::kTrain) == 40 && source->size(Split::kTest) == 40 && source->size(Split::kDev) == 40));
+  CHECK(source->info().shape.max_len == 12);
+  HostBatch batch;
+  fill_batch(*source, Split::kTest, {{0, 19}, 16}, 2, batch);
+  CHECK(batch.tokens[0] == 't' + 1);
+  CHECK(std::accumulate(batch.key_valid.begin(), batch.key_valid.end(), 0) == 9 + 12);  // "test neg ", cut to 12
+  CHECK(batch.labels == std::vector<int64_t>{0, 0});
+  const auto longer = place.open("text", {{"length", 4000}});
+  CHECK(longer->info().sha256 == source->info().sha256);
+  CHECK(longer->info().shape.max_len == 4000);
+  const auto held = place.open("text", {{"dev", "holdout"}});
+  CHECK((held->size(Split::kTrain) == 36 && held->size(Split::kDev) == 4));
+  CHECK(held->info().sha256 != source->info().sha256);
+  CHECK_THAT(find_dataset("text").show(source->read(Split::kTest, 30), source->info()), Contains("positive"));
+  const CheckReport report = find_dataset("text").check(options_of("text"), place.location(), {});
+  CHECK(report.passed);
+  CHECK_THAT(report.json().dump(), Contains("published are 25000"));
+}
+
+TEST_CASE("text: a missing class folder and no folder at all are one error, and leave no cache") {
+  const Place place;
+  make_reviews(place.folder.path(), 3);
+  std::filesystem::remove_all(place.folder / "aclImdb/train/pos");
+  CHECK_THROWS_WITH(place.open("text"), Contains("pos"));
+  CHECK(place.cache_is_empty());
+  DataLocation nowhere;
+  CHECK_THROWS_WITH(find_dataset("text").open(options_of("text"), nowhere, {}),
+                    Contains("--data DIR") && Contains("aclImdb"));
+}
+
+TEST_CASE("retrieval: pairs of cut documents, both valid on their own") {
+  const Place place;
+  for (const char* part : {"train", "eval", "test"})
+    scratch::put(place.folder / fmt::format("new_aan_pairs.{}.tsv", part),
+                 "1.0\ta\tb\tfirst document\tsecond\n0.0\tc\td\tx\tyz\n");
+  const auto source = place.open("retrieval", {{"length", 6}});
+  CHECK(source->size(Split::kDev) == 2);
+  HostBatch batch;
+  fill_batch(*source, Split::kTrain, {{0, 1}, 8}, 3, batch);
+  REQUIRE(batch.tokens.size() == 3 * 2 * 8);
+  CHECK(batch.tokens[0] == 'f' + 1);
+  CHECK(batch.tokens[8] == 's' + 1);
+  CHECK(std::accumulate(batch.key_valid.begin(), batch.key_valid.end(), 0) == 6 + 6 + 1 + 2);
+  CHECK(batch.labels == std::vector<int64_t>{1, 0, 0});
+  std::filesystem::remove(place.folder / "new_aan_pairs.eval.tsv");
+  CHECK_THROWS_WITH(place.open("retrieval"), Contains("new_aan_pairs.eval.tsv") && Contains("found"));
+  scratch::put(place.folder / "new_aan_pairs.eval.tsv", "0.5\ta\tb\tx\ty\n");
+  CHECK_THROWS_WITH(place.open("retrieval"), Contains("new_aan_pairs.eval.tsv:1"));
+}
+
+TEST_CASE("image: grey levels as ids, black as padding or not, from one cache") {
+  const Place place;
+  std::string batch;
+  for (int i = 0; i < 10; ++i)
+    batch += std::string(1, static_cast<char>(i)) + std::string(3072, static_cast<char>(i * 20));
+  for (const char* name :
+       {"data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"})
+    scratch::put(place.folder / (std::string(name) + ".bin"), batch);
+  const auto source = place.open("image"), clean = place.open("image", {{"mask_zero_pixels", false}});
+  CHECK((source->size(Split::kTrain) == 45 && source->size(Split::kDev) == 5 && source->size(Split::kTest) == 10));
+  CHECK(source->info().sha256 == clean->info().sha256);
+  HostBatch masked, all;
+  fill_batch(*source, Split::kTest, {{0, 1}, 1024}, 2, masked);
+  fill_batch(*clean, Split::kTest, {{0, 1}, 1024}, 2, all);
+  CHECK(std::accumulate(masked.key_valid.begin(), masked.key_valid.end(), 0) == 1024);
+  CHECK(std::accumulate(all.key_valid.begin(), all.key_valid.end(), 0) == 2048);
+  CHECK(masked.tokens[1024] == 20);
+  CHECK_THAT(find_dataset("image").show(source->read(Split::kTest, 8), source->info()), Contains("ship"));
+  scratch::put(place.folder / "test_batch.bin", batch + "x");
+  CHECK_THROWS_WITH(place.open("image"), Contains("3,073") || Contains("3073"));
+}
+
+namespace {
+
+void put_series(const Path& folder, const std::string& name, const std::string& train, const std::string& test,
+                const std::string& labels = "b a") {
+  const std::string header = fmt::format(
+      "@problemName {}\n@timeStamps false\n@missing false\n@univariate false\n@dimensions 2\n@equalLength false\n"
+      "@classLabel true {}\n@data\n",
+      name, labels);
+  scratch::put(folder / (name + "_TRAIN.ts"), header + train);
+  scratch::put(folder / (name + "_TEST.ts"), header + test);
+}
+
+}  // namespace
+
+TEST_CASE("uea: standardised by train, labels in the header's order, one length, protocols' dev") {
+  const Place place;
+  std::filesystem::create_directories(place.folder / "Tiny");
+  put_series(place.folder / "Tiny", "Tiny", "1,3:5,5:b\n5,7:5,5:a\n1,3:5,5:b\n5,7:5,5:a\n", "4,4,4:6,6,6:a\n");
+  const auto source = place.open("uea/Tiny");
+  CHECK((source->size(Split::kTrain) == 4 && source->size(Split::kDev) == 1 && source->size(Split::kTest) == 1));
+  const DataShape& shape = source->info().shape;
+  CHECK((shape.max_len == 3 && shape.width == 2 && shape.classes == 2 && shape.vocabulary == 0));
+  CHECK(source->read(Split::kTrain, 0).label == 0);
+  CHECK(source->read(Split::kTest, 0).label == 1);
+  const double deviation = std::sqrt(40.0 / 7);  // of 1 3 5 7 1 3 5 7 around 4
+  CHECK(source->read(Split::kTrain, 1).values[2] == Approx(3 / deviation));
+  CHECK(source->read(Split::kTest, 0).values[0] == 0);
+  HostBatch batch;
+  fill_batch(*source, Split::kTrain, {{1}, 3}, 2, batch);
+  CHECK(batch.key_valid == std::vector<uint8_t>{1, 1, 0, 0, 0, 0});
+  CHECK(batch.values[2] == Approx(3 / deviation));
+  const auto held = place.open("uea/Tiny", {{"dev", "holdout"}});
+  CHECK((held->size(Split::kTrain) == 2 && held->size(Split::kDev) == 2));
+  CHECK(find_dataset("uea/Tiny").check(options_of("uea/Tiny"), place.location(), {}).passed);
+  CHECK_THAT(find_dataset("uea/Tiny").show(source->read(Split::kTest, 0), source->info()), Contains("label 1 (a)"));
+}
+
+TEST_CASE("uea: headers that contradict rows, and sets that are not there") {
+  const Place place;
+  put_series(place.folder.path(), "Tiny", "1,3:5,5:b\n1,2:3,4:c\n", "4,4:6,6:a\n");
+  CHECK_THROWS_WITH(place.open("uea/Tiny"), Contains("Tiny_TRAIN.ts:10"));
+  CHECK(place.cache_is_empty());
+  CHECK_THROWS_WITH(place.open("uea/Other"), Contains("Other_TRAIN"));
+  put_series(place.folder.path(), "Same", "1,3:5,5:b\n1,2:3,4:b\n", "4,4:6,6:a\n");
+  CHECK_THROWS_WITH(place.open("uea/Same"), Contains("Same_TRAIN.ts") && Contains("one class"));
+}
+
+TEST_CASE("tabular: numbers, codes and targets of a CSV by its schema") {
+  const Place place;
+  scratch::put(place.folder / "train.csv", "size,colour,price\n1,red,10\n2,blue,20\n3,red,30\n4,red,60\n");
+  scratch::put(place.folder / "val.csv", "size,colour,price\n1,red,10\n");
+  scratch::put(place.folder / "test.csv", "size,colour,price\n2,green,20\n");
+  const Json options{{"schema", "target=price categorical=colour kind=regression"}, {"normalisation", "standard"}};
+  const auto source = place.open("tabular/houses", options);
+  const DataShape& shape = source->info().shape;
+  CHECK((shape.max_len == 2 && shape.width == 1 && shape.target == Target::kNumber));
+  CHECK(shape.categories == std::vector<int64_t>{3});  // blue, red, and what train lacks
+  const double mean = 30, deviation = std::sqrt((400.0 + 100 + 0 + 900) / 4);
+  CHECK(shape.target_scale == Approx(deviation));
+  CHECK(source->read(Split::kTrain, 3).target == Approx((60 - mean) / deviation));
+  CHECK(source->read(Split::kTrain, 3).values[0] == Approx(1.5 / std::sqrt(1.25)));
+  CHECK(source->read(Split::kTrain, 0).values[1] == 1);
+  CHECK(source->read(Split::kTest, 0).values[1] == 2);
+  CHECK(source->info().details["unseen_categories"]["test"]["colour"] == 1);
+  scratch::put(place.folder / "test.csv", "size,colour,price\nbig,green,20\n");
+  CHECK_THROWS_WITH(place.open("tabular/houses", options), Contains("test.csv:2") && Contains("size"));
+  CHECK_THROWS_AS(find_dataset("tabular/houses").check_options(options_of("tabular/houses", {{"schema", "trget=x"}})),
+                  UserError);
+}
+
+TEST_CASE("the samples of the repository open, and are the files that their manifests name") {
+  const Path datasets = Path(__FILE__).parent_path() / "../../datasets";
+  const Folder cache;
+  const std::vector<std::pair<std::string, Json>> tasks{
+      {"text", Json::object()},
+      {"retrieval", Json::object()},
+      {"image", Json::object()},
+      {"uea/Waves", Json::object()},
+      {"tabular/rents", {{"schema", "target=rent categorical=heating kind=regression"}}}};
+  for (const auto& [task, options] : tasks) {
+    CAPTURE(task);
+    const std::string dataset = task.substr(0, task.find('/'));
+    const Json manifest = Json::parse(scratch::get(datasets / dataset / "manifest.json"));
+    CHECK(manifest.at("name") == dataset);
+    for (const Json& file : manifest.at("sample"))
+      CHECK(sha256_of_file(datasets / dataset / file.at("path").get<std::string>()) == file.at("sha256"));
+    DataLocation location;
+    location.folder = datasets / dataset / "sample";
+    if (dataset == "tabular") location.folder /= "rents";
+    location.cache = cache.path();
+    const auto source = find_dataset(task).open(options_of(task, options), location, {});
+    for (const Split split : kAllSplits) CHECK(source->size(split) > 0);
+  }
+}
+
+TEST_CASE("genuine sets come through their adapters with the published counts") {
+  const auto uea = genuine("uea"), tabular = genuine("tabular");
+  if (!uea) return;
+  const Folder cache;
+  const auto open = [&](const std::string& task, const Path& folder) {
+    DataLocation location;
+    location.folder = folder;
+    location.cache = cache.path();
+    const CheckReport report = find_dataset(task).check(options_of(task), location, {});
+    CAPTURE(task, report.json().dump(1));
+    CHECK(report.passed);
+    for (const CheckItem& item : report.items) CHECK(item.outcome == CheckOutcome::kPassed);
+    return find_dataset(task).open(options_of(task), location, {});
+  };
+  CHECK(open("uea/JapaneseVowels", *uea)->info().shape.max_len == 29);
+  CHECK(open("uea/Handwriting", *uea / "Handwriting")->size(Split::kTest) == 850);
+  const auto houses = open("tabular/california-housing", *tabular / "california_housing");
+  CHECK(houses->info().shape.target_scale == Approx(1.15).epsilon(0.02));
+  CHECK(open("tabular/adult", *tabular / "adult")->info().shape.categories ==
+        find_dataset("tabular/adult").shape(options_of("tabular/adult")).categories);
+}
+
+}  // namespace xformer::packed_adapters_test
