@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "kernels/gelu_dropout/gelu_dropout.h"
+#include "kernels/feed_forward/feed_forward.h"
 #include "tensor/probe.h"
 
 namespace xformer::models {
@@ -50,7 +50,7 @@ at::Tensor FeedForward::forward(const at::Tensor& x) const {
 }
 
 at::Tensor FeedForward::map(const at::Tensor& x, const kernels::DropoutPlace& drop) const {
-  return out_->forward(kernels::gelu_dropout(in_->forward(x), tanh_, drop));
+  return kernels::feed_forward(x, in_->map(), out_->map(), tanh_, drop);
 }
 
 attention::Cost FeedForward::cost(int64_t batch, int64_t length) const {

@@ -23,4 +23,8 @@ void gelu_run(const GeluRun<double>& run, const double* x, double* out);
 void gelu_gradient_run(const GeluRun<float>& run, const float* x, const float* gradient, float* x_gradient);
 void gelu_gradient_run(const GeluRun<double>& run, const double* x, const double* gradient, double* x_gradient);
 
+// Both at once: out = drop(gelu(x)), gradient -> drop(gradient) gelu'(x), in place.
+void gelu_both_run(const GeluRun<float>& run, const float* x, float* out, float* gradient);
+void gelu_both_run(const GeluRun<double>& run, const double* x, double* out, double* gradient);
+
 }  // namespace xformer::kernels

@@ -66,6 +66,33 @@ template <bool kTanh, class Value>
   }
 }
 
+template <bool kTanh, class Value>
+[[gnu::always_inline]] inline void both_of(const GeluRun<Value>& run, const Value* __restrict x, Value* __restrict out,
+                                           Value* __restrict gradient) {
+  const int64_t count = run.count;
+  for (int64_t i = 0; i < count; ++i) {
+    Value share, slope;
+    if constexpr (kTanh) {
+      share = logistic_share(x[i], slope);
+    } else {
+      const NormalAt<Value> normal = normal_at(x[i]);
+      share = normal.share;
+      slope = normal.density;
+    }
+    out[i] = x[i] * share;
+    gradient[i] *= share + x[i] * slope;
+  }
+  if (run.draws == nullptr) return;
+  const uint16_t* __restrict draws = run.draws;
+  const uint32_t threshold = run.threshold;
+  const Value keep = run.keep;
+  for (int64_t i = 0; i < count; ++i) {
+    const Value kept = out[i] * keep, kept_gradient = gradient[i] * keep;
+    out[i] = draws[i] < threshold ? Value(0) : kept;
+    gradient[i] = draws[i] < threshold ? Value(0) : kept_gradient;
+  }
+}
+
 }  // namespace
 
 XFORMER_VECTORISED
@@ -86,6 +113,16 @@ void gelu_gradient_run(const GeluRun<float>& run, const float* x, const float* g
 void gelu_gradient_run(const GeluRun<double>& run, const double* x, const double* gradient, double* x_gradient) {
   if (run.tanh) backward_of<true>(run, x, gradient, x_gradient);
   else backward_of<false>(run, x, gradient, x_gradient);
+}
+
+XFORMER_VECTORISED
+void gelu_both_run(const GeluRun<float>& run, const float* x, float* out, float* gradient) {
+  if (run.tanh) both_of<true>(run, x, out, gradient);
+  else both_of<false>(run, x, out, gradient);
+}
+void gelu_both_run(const GeluRun<double>& run, const double* x, double* out, double* gradient) {
+  if (run.tanh) both_of<true>(run, x, out, gradient);
+  else both_of<false>(run, x, out, gradient);
 }
 
 }  // namespace xformer::kernels

@@ -8,27 +8,19 @@
 
 #include "core/error.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/row_parts.h"
 #include "kernels/cpu/units.h"
 
 namespace xformer::kernels {
 
 namespace {
 
-constexpr int64_t kBlockElements = int64_t{1} << 16;  // of a block's rows of input and results: half of a small L2
-// Each part of the rows sums the gradients of weights and biases in a table of its own, added in order afterwards; as
-// many parts as these elements hold tables for.
-constexpr int64_t kMostParts = 32, kTableElements = int64_t{1} << 20;
-
-struct Blocks {
-  int64_t rows, block_rows, count;
-
-  Blocks(const at::Tensor& x, const std::vector<LinearMap>& maps) : rows(x.numel() / x.size(-1)) {
-    int64_t width = x.size(-1);
-    for (const LinearMap& map : maps) width += map.weight.size(0);
-    block_rows = std::clamp<int64_t>(kBlockElements / width / 64 * 64, 64, 1024);
-    count = (rows + block_rows - 1) / block_rows;
-  }
-};
+// Elements of a row of input and results.
+int64_t row_width(const at::Tensor& x, const std::vector<LinearMap>& maps) {
+  int64_t width = x.size(-1);
+  for (const LinearMap& map : maps) width += map.weight.size(0);
+  return width;
+}
 
 std::vector<LinearMap> contiguous(const std::vector<LinearMap>& maps) {
   std::vector<LinearMap> result;
@@ -51,9 +43,9 @@ std::vector<at::Tensor> linear_forward_cpu(const at::Tensor& x_in, const std::ve
     shape.back() = map.weight.size(0);
     results.push_back(at::empty(shape, x.options()));
   }
-  const Blocks blocks(x, maps);
+  const RowParts blocks(x.numel() / in, row_width(x, maps));
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "linear", [&] {
-    for_units(blocks.count, blocks.block_rows * in * maps[0].weight.size(0), [&](int64_t block, int64_t /*worker*/) {
+    for_units(blocks.blocks, blocks.block_rows * in * maps[0].weight.size(0), [&](int64_t block, int64_t /*worker*/) {
       const int64_t row = block * blocks.block_rows, rows = std::min(blocks.block_rows, blocks.rows - row);
       for (size_t i = 0; i < maps.size(); ++i) {
         const int64_t out = maps[i].weight.size(0);
@@ -86,19 +78,15 @@ LinearGradients linear_backward_cpu(const std::vector<at::Tensor>& gradients_in,
     table += all_maps[i].weight.numel() + all_maps[i].weight.size(0);
   }
   XF_ASSERT(!maps.empty(), "no gradient of any map");
-  const Blocks blocks(x, maps);
-  const int64_t wanted_parts = std::clamp<int64_t>(kTableElements / table, 1, kMostParts);
-  const int64_t part_blocks = (blocks.count + wanted_parts - 1) / wanted_parts;
-  const int64_t parts = (blocks.count + part_blocks - 1) / part_blocks;
-  const at::Tensor tables = at::zeros({parts, table}, x.options());
+  const RowParts blocks(x.numel() / in, row_width(x, maps), table);
+  const at::Tensor tables = at::zeros({blocks.parts, table}, x.options());
   LinearGradients result;
   result.maps.resize(all_maps.size());
   if (x_wanted) result.x = at::empty_like(x);
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "linear_backward", [&] {
-    for_units(parts, part_blocks * blocks.block_rows * table, [&](int64_t part, int64_t /*worker*/) {
+    for_units(blocks.parts, blocks.part_blocks * blocks.block_rows * table, [&](int64_t part, int64_t /*worker*/) {
       scalar_t* const own = tables.mutable_data_ptr<scalar_t>() + part * table;
-      for (int64_t block = part * part_blocks; block < std::min(blocks.count, (part + 1) * part_blocks); ++block) {
-        const int64_t row = block * blocks.block_rows, rows = std::min(blocks.block_rows, blocks.rows - row);
+      blocks.for_blocks(part, [&](int64_t row, int64_t rows) {
         const scalar_t* const inputs = x.const_data_ptr<scalar_t>() + row * in;
         for (size_t i = 0; i < maps.size(); ++i) {
           const int64_t out = maps[i].weight.size(0);
@@ -109,10 +97,10 @@ LinearGradients linear_backward_cpu(const std::vector<at::Tensor>& gradients_in,
           gemm(out, in, rows, scalar_t(1), {slopes, out, true}, {inputs, in}, scalar_t(1), own + starts[i], in);
           if (maps[i].bias.defined()) add_rows(slopes, rows, out, own + starts[i] + out * in);
         }
-      }
+      });
     });
   });
-  const at::Tensor sums = parts == 1 ? tables.select(0, 0) : tables.sum(0);
+  const at::Tensor sums = blocks.parts == 1 ? tables.select(0, 0) : tables.sum(0);
   for (size_t i = 0; i < maps.size(); ++i) {
     const int64_t out = maps[i].weight.size(0);
     LinearMap& into = result.maps[places[i]];
