@@ -107,14 +107,15 @@ struct DatasetDescriptor {
   std::string name;
   std::vector<std::string> aliases;
   std::string title, paper;
+  std::string source;  // where its files come from
   std::string default_family = "encoder";
   std::vector<Protocol> protocols;             // the first is the default
   std::vector<OptionInfo> options;             // without the prefix "data."
   std::vector<std::string> generator_options;  // those of `options` that only the generator reads: refused with --data
   bool accepts_length = false;                 // --length sets data.length
   bool generated = false;                      // needs no files
-  // Under these data options. Of a set whose files must be read to know it, a likely one: what the data really has is
-  // in its DataInfo.
+  bool shape_is_likely = false;                // only the files say what the shape is: DataInfo has it, `shape` a guess
+  // Under these data options.
   std::function<DataShape(const Json& options)> shape;
   // Of an entry that stands for any number of sets, `uea/<name>`: the descriptor of one.
   std::function<DatasetDescriptor(const std::string& name)> member = {};

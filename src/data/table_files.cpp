@@ -9,6 +9,7 @@
 #include "core/names.h"
 #include "core/text.h"
 #include "data/table_csv.h"
+#include "data/what_is_there.h"
 #include "readers/line_reader.h"
 #include "readers/npy.h"
 
@@ -133,14 +134,6 @@ Path must_find(const Path& folder, const std::string& name) {
   const auto path = find_table_file(folder, name);
   XF_CHECK(path.has_value(), DataError, "{}: expected {} or {}.gz, found neither", folder.string(), name, name);
   return *path;
-}
-
-std::string what_is_there(const Path& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder))
-    names.push_back(entry.path().filename().string() + (entry.is_directory() ? "/" : ""));
-  std::sort(names.begin(), names.end());
-  return names.empty() ? "the folder is empty" : "found " + first_names(names, 8);
 }
 
 }  // namespace

@@ -116,17 +116,18 @@ Json make_record(const RunPlan& plan, const RunOptions& options, const RunFacts&
                      {"length", facts.padded_len},
                      {"counts", "matrix products, multiply-add = 2, formula of the model; backward = 2 x forward"}};
   const auto rate = [&](double p) {
-    const double seconds = quantile(facts.step_seconds, p);
+    const double seconds = quantile(facts.times.seconds, p);
     return seconds > 0 ? facts.examples_per_step / seconds : 0.0;
   };
   record["examples_per_s"] = rate(0.5);
   record["speed"] = {{"examples_per_s", {{"p10", rate(0.9)}, {"median", rate(0.5)}, {"p90", rate(0.1)}}},
                      {"step_ms",
-                      {{"p10", 1e3 * quantile(facts.step_seconds, 0.1)},
-                       {"median", 1e3 * quantile(facts.step_seconds, 0.5)},
-                       {"p90", 1e3 * quantile(facts.step_seconds, 0.9)}}},
-                     {"timed_steps", facts.step_seconds.size()},
-                     {"page_faults_per_step", facts.page_faults_per_step}};
+                      {{"p10", 1e3 * quantile(facts.times.seconds, 0.1)},
+                       {"median", 1e3 * quantile(facts.times.seconds, 0.5)},
+                       {"p90", 1e3 * quantile(facts.times.seconds, 0.9)}}},
+                     {"timed_steps", facts.times.seconds.size()},
+                     {"page_faults_per_step", quantile(facts.times.page_faults_per_step, 0.5)},
+                     {"input_share", facts.times.input_share}};
   record["train_seconds"] = facts.train_seconds;
   record["evaluation_seconds"] = facts.evaluation_seconds;
   record["peak_device_bytes"] = device_memory(options.device).peak_bytes;

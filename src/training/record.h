@@ -1,6 +1,7 @@
 // record.json: what a run was and what came of it, complete in itself. Schema in docs/record.md.
 #pragma once
 
+#include "training/step_clock.h"
 #include "training/trainer.h"
 
 namespace xformer::training {
@@ -17,10 +18,9 @@ struct RunFacts {
   int64_t padded_len = 0;
   std::string backend;
   int64_t steps_done = 0, steps_planned = 0;
-  std::vector<double> step_seconds;  // of this process, warm-up excluded
+  StepTimes times;  // of this process
   double examples_per_step = 0;
   double train_seconds = 0, evaluation_seconds = 0;
-  double page_faults_per_step = 0;      // median over the log's intervals of this process
   int64_t recorded_steps = 0;           // lengths whose step was captured in a CUDA graph
   std::optional<double> energy_joules;  // of the device in this process, from the first step on, evaluations included
   Json state = Json::object();          // dev points, best, skipped steps, resumptions

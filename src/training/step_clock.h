@@ -17,16 +17,27 @@ struct StepInterval {
   double page_faults_per_step = 0;
 };
 
+// All of a process, warm-up left out.
+struct StepTimes {
+  std::vector<double> seconds;               // of a step
+  std::vector<double> page_faults_per_step;  // of the log's intervals
+  double input_share = 0;                    // of the time of all steps: waiting for the next batch
+};
+
 class StepClock {
  public:
   // A device that works on its own (CUDA) makes the time of one call meaningless: there a sample is the mean of an
   // interval, which ends when the host has waited for the device.
   explicit StepClock(bool asynchronous) : asynchronous_(asynchronous) {}
 
-  void step(double seconds) {
+  // `input`: seconds of it until the batch was there.
+  void step(double seconds, double input) {
     ++interval_.steps;
     interval_.seconds += seconds;
-    if (++steps_ > kWarmupSteps && !asynchronous_) seconds_.push_back(seconds);
+    if (++steps_ <= kWarmupSteps) return;
+    if (!asynchronous_) times_.seconds.push_back(seconds);
+    input_seconds_ += input;
+    all_seconds_ += seconds;
   }
 
   // `waited`: seconds from the last step until the device was done.
@@ -36,8 +47,9 @@ class StepClock {
     result.page_faults_per_step =
         static_cast<double>(page_faults() - faults_) / static_cast<double>(std::max<int64_t>(1, result.steps));
     const bool warm = steps_ - result.steps >= kWarmupSteps;  // the whole interval
-    if (warm) page_faults_.push_back(result.page_faults_per_step);
-    if (warm && asynchronous_) seconds_.push_back(result.seconds / static_cast<double>(result.steps));
+    if (warm) times_.page_faults_per_step.push_back(result.page_faults_per_step);
+    if (warm && asynchronous_) times_.seconds.push_back(result.seconds / static_cast<double>(result.steps));
+    if (steps_ > kWarmupSteps) all_seconds_ += waited;
     interval_ = {};
     forget_faults();
     return result;
@@ -46,9 +58,11 @@ class StepClock {
   // Page faults of anything but steps (an evaluation) do not count.
   void forget_faults() { faults_ = page_faults(); }
 
-  // Seconds per step, warm-up left out.
-  [[nodiscard]] const std::vector<double>& samples() const { return seconds_; }
-  [[nodiscard]] const std::vector<double>& page_faults_per_step() const { return page_faults_; }
+  [[nodiscard]] StepTimes times() const {
+    StepTimes result = times_;
+    result.input_share = all_seconds_ > 0 ? input_seconds_ / all_seconds_ : 0;
+    return result;
+  }
 
  private:
   // Libraries set themselves up in these, and a captured step is captured after them.
@@ -57,7 +71,8 @@ class StepClock {
   bool asynchronous_;
   int64_t steps_ = 0, faults_ = 0;
   StepInterval interval_;
-  std::vector<double> seconds_, page_faults_;
+  StepTimes times_;
+  double input_seconds_ = 0, all_seconds_ = 0;
 };
 
 }  // namespace xformer::training

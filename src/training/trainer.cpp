@@ -59,8 +59,7 @@ class Run {
     facts_.steps_done = step_;
     facts_.state = state_;
     if (model_) facts_.backend = model_->backend();  // what ran: a fused operator chooses with its inputs
-    facts_.step_seconds = clock_.samples();
-    facts_.page_faults_per_step = quantile(clock_.page_faults_per_step(), 0.5);
+    facts_.times = clock_.times();
     if (const auto now = energy_before_ ? device_energy(options_.device) : std::nullopt)
       facts_.energy_joules = *now - *energy_before_;
     facts_.recorded_steps = step_runner_ ? step_runner_->recorded() : 0;
@@ -190,11 +189,12 @@ class Run {
       batches_ = std::make_unique<data::Prefetcher>(*source_, data::Split::kTrain, order_, step_, last_step_);
     const auto start = std::chrono::steady_clock::now();
     const data::HostBatch& batch = batches_->next();
+    const double waited = seconds_since(start);
     step_runner_->run(batch, step_, schedule_at(schedule_, step_));
     ++step_;
     const double seconds = seconds_since(start);
     facts_.train_seconds += seconds;
-    clock_.step(seconds);
+    clock_.step(seconds, waited);
     observer_.on_step(step_, last_step_);
     if (step_ % training_.log_every == 0 || step_ == last_step_) report();
   }

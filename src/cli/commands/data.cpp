@@ -55,7 +55,7 @@ int list() {
   const char* root = std::getenv("XFORMER_DATA");
   for (const data::DatasetDescriptor& dataset : data::datasets().all()) {
     const bool here = root != nullptr && *root != '\0' && std::filesystem::exists(Path(root) / dataset.name);
-    fmt::print("{:<26}{:<9}{}\n", dataset.name, here ? "files" : dataset.generated ? "made" : "-", dataset.title);
+    fmt::print("{:<28}{:<7}{}\n", dataset.name, here ? "files" : dataset.generated ? "made" : "-", dataset.title);
   }
   fmt::print("\nfiles: $XFORMER_DATA holds a folder of the name; made: generated without files; -: needs --data\n");
   return 0;
@@ -87,6 +87,7 @@ int stats(const DataCommandArguments& arguments) {
     fmt::print("{}\n", result.dump(2));
     return 0;
   }
+  const Json names = opened.source->info().details.value("classes", Json::array());
   for (const auto& [split, facts] : result.items()) {
     fmt::print("{}: {} examples\n", split, format_count(facts["examples"].get<uint64_t>()));
     if (!facts.contains("length")) continue;
@@ -97,9 +98,11 @@ int stats(const DataCommandArguments& arguments) {
     if (facts.contains("mean_target")) fmt::print("  mean target {:.4f}\n", facts["mean_target"].get<double>());
     if (!facts.contains("labels")) continue;
     const double all = facts["examples"].get<double>();
-    for (const auto& [label, count] : facts["labels"].items())
-      fmt::print("  class {:<6}{:>9}  {:5.1f} %\n", label, format_count(count.get<uint64_t>()),
-                 100 * count.get<double>() / all);
+    for (const auto& [label, count] : facts["labels"].items()) {
+      const auto place = static_cast<size_t>(std::stoul(label));
+      fmt::print("  class {:<6}{:>9}  {:5.1f} %  {}\n", label, format_count(count.get<uint64_t>()),
+                 100 * count.get<double>() / all, place < names.size() ? names[place].get<std::string>() : "");
+    }
   }
   return 0;
 }

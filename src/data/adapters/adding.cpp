@@ -90,6 +90,7 @@ std::vector<DatasetDescriptor> describe() {
   adding.name = "adding";
   adding.title = "adding problem: the sum of two marked numbers";
   adding.paper = "Hochreiter and Schmidhuber 1997, as in Yu et al., Paramixer, 2022";
+  adding.source = "generated";
   adding.protocols = {
       {"paramixer", "one post-norm layer of width 32, one head, 50 epochs of 100,000 examples", values()}};
   adding.options = schema().options();

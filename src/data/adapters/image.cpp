@@ -125,6 +125,7 @@ std::vector<DatasetDescriptor> describe() {
   image.paper =
       "Krizhevsky, Learning multiple layers of features from tiny images, 2009; as in Tay et al., Long Range Arena, "
       "2021";
+  image.source = "the binary or Python version from https://www.cs.toronto.edu/~kriz/cifar.html, as it is or unpacked";
   image.protocols = protocols();
   image.options = schema().options();
   for (const OptionInfo& option : batching_schema().options()) image.options.push_back(option);

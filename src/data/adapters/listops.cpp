@@ -148,6 +148,7 @@ std::vector<DatasetDescriptor> describe() {
   listops.paper =
       "Nangia and Bowman, ListOps: A Diagnostic Dataset for Latent Tree Learning, 2018; lengths of Tay et al., "
       "Long Range Arena, 2021";
+  listops.source = "generated; or the TSV files of the Long Range Arena's release";
   listops.protocols = protocols();
   listops.options = listops_schema().options();
   for (const OptionInfo& option : listops.options)

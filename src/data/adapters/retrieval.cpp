@@ -201,6 +201,8 @@ std::vector<DatasetDescriptor> describe() {
   retrieval.aliases = {"lra-retrieval", "aan"};
   retrieval.title = "Retrieval: does one paper cite the other, byte by byte";
   retrieval.paper = "Radev et al., The ACL Anthology Network corpus, 2013; as in Tay et al., Long Range Arena, 2021";
+  retrieval.source =
+      "new_aan_pairs.{train,eval,test}.tsv of https://storage.googleapis.com/long-range-arena/lra_release.gz";
   retrieval.default_family = "dual-encoder";
   retrieval.protocols = {
       {"mlpen", "the PyTorch lineage: 2 layers of 64, [a, b, a*b, a-b], 30,000 steps, best dev",
@@ -221,6 +223,7 @@ std::vector<DatasetDescriptor> describe() {
   DatasetDescriptor synth = retrieval;
   synth.name = "aan-synth";
   synth.aliases = {};
+  synth.source = "generated";
   synth.generated = true;
   synth.title = "generated pairs of documents that share rare words, or do not: no LRA data";
   synth.paper = "this project's own";

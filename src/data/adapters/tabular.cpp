@@ -190,6 +190,9 @@ DatasetDescriptor descriptor(const Known& known, const std::string& name) {
   tabular.name = "tabular/" + name;
   tabular.title = "table: " + name;
   tabular.paper = "Gorishniy et al., Revisiting Deep Learning Models for Tabular Data, 2021";
+  tabular.source =
+      "arrays of https://github.com/yandex-research/rtdl-revisiting-models, the publisher's own files, or CSV";
+  tabular.shape_is_likely = known.sizes[0] == 0;
   tabular.default_family = "ft-transformer";
   tabular.protocols = {{"rtdl",
                         "FT-Transformer's defaults: 3 blocks of 192, AdamW, stops after 16 epochs without a new "

@@ -161,6 +161,7 @@ std::vector<DatasetDescriptor> describe() {
   text.title = "Text: sentiment of film reviews, byte by byte";
   text.paper =
       "Maas et al., Learning Word Vectors for Sentiment Analysis, 2011; as in Tay et al., Long Range Arena, 2021";
+  text.source = "aclImdb_v1.tar.gz from https://ai.stanford.edu/~amaas/data/sentiment/, as it is or unpacked";
   text.protocols = protocols();
   text.options = schema().options();
   for (const OptionInfo& option : batching_schema().options()) text.options.push_back(option);

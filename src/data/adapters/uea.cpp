@@ -227,6 +227,8 @@ DatasetDescriptor descriptor(const Known& known, const std::string& name) {
   uea.name = "uea/" + name;
   uea.title = "time series of the UEA archive: " + name;
   uea.paper = "Bagnall et al., The UEA multivariate time series classification archive, 2018";
+  uea.source = "https://www.timeseriesclassification.com: " + name + ".zip, as it is or unpacked";
+  uea.shape_is_likely = known.train == 0;
   Json clean = settings(known);
   clean["data.dev"] = "holdout";
   uea.protocols = {
