@@ -76,10 +76,14 @@ SeriesFiles find(const Path& folder, const std::string& name, bool require_both)
   for (const bool train : {true, false}) {
     if ((train ? files.train : files.test) || (any && !require_both)) continue;
     const std::string stem = fmt::format("{}_{}", files.name, train ? "TRAIN" : "TEST");
-    throw DataError(fmt::format("no {} file of {} in {}: expected {}{}{}; {}", train ? "training" : "test", name,
+    std::vector<std::string> folders;
+    for (const Entry& entry : entries_of(place))
+      if (entry.is_folder) folders.push_back(entry.name);
+    const std::string meant = any ? "" : nearest_name(name, folders);
+    throw DataError(fmt::format("no {} file of {} in {}: expected {}{}{}; {}{}", train ? "training" : "test", name,
                                 place.string(), stem, fmt::join(kEndings, ", " + stem),
                                 any || place != folder ? "" : fmt::format(", here or in a folder {}", name),
-                                what_is_there(place)));
+                                what_is_there(place), meant.empty() ? "" : fmt::format("; did you mean '{}'?", meant)));
   }
   return files;
 }

@@ -58,8 +58,8 @@ attention::Cost FeedForward::cost(int64_t batch, int64_t length) const {
   return {flops, flops, static_cast<double>(2 * batch * length * ff_dim_)};
 }
 
-PreNormBlock::PreNormBlock(const BlockOptions& options, std::shared_ptr<attention::SequenceMixer> mixer,
-                           const std::shared_ptr<kernels::DropoutStream>& stream, const InitStream& init)
+ResidualBlock::ResidualBlock(const BlockOptions& options, std::shared_ptr<attention::SequenceMixer> mixer,
+                             const std::shared_ptr<kernels::DropoutStream>& stream, const InitStream& init)
     : mixer_dropout_(options.dropout, stream) {
   mixer_norm_ = register_module("mixer_norm", std::make_shared<LayerNorm>(options.dim, options.norm_epsilon));
   mixer_ = register_module("mixer", std::move(mixer));
@@ -87,20 +87,10 @@ at::Tensor PreNormBlock::forward(const at::Tensor& x, const SequenceMask& mask, 
   return kernels::residual(half.sum, fed, {ff_dropout_, training});
 }
 
-attention::Cost PreNormBlock::cost(int64_t batch, int64_t length) const {
+attention::Cost ResidualBlock::cost(int64_t batch, int64_t length) const {
   attention::Cost result = mixer_->cost(batch, length);
   result += ff_->cost(batch, length);
   return result;
-}
-
-PostNormBlock::PostNormBlock(const BlockOptions& options, std::shared_ptr<attention::SequenceMixer> mixer,
-                             const std::shared_ptr<kernels::DropoutStream>& stream, const InitStream& init)
-    : mixer_dropout_(options.dropout, stream) {
-  mixer_ = register_module("mixer", std::move(mixer));
-  mixer_norm_ = register_module("mixer_norm", std::make_shared<LayerNorm>(options.dim, options.norm_epsilon));
-  ff_ = register_module("ff", std::make_shared<FeedForward>(options, stream, init.child("ff")));
-  ff_norm_ = register_module("ff_norm", std::make_shared<LayerNorm>(options.dim, options.norm_epsilon));
-  ff_dropout_ = kernels::Dropout(options.dropout, stream);
 }
 
 at::Tensor PostNormBlock::forward(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry) {
@@ -109,12 +99,6 @@ at::Tensor PostNormBlock::forward(const at::Tensor& x, const SequenceMask& mask,
   const at::Tensor half = mixer_norm_->behind(x, mixed, {mixer_dropout_, training}).normed;
   const at::Tensor fed = probed("ff", [&] { return ff_->forward(half); });
   return ff_norm_->behind(half, fed, {ff_dropout_, training}).normed;
-}
-
-attention::Cost PostNormBlock::cost(int64_t batch, int64_t length) const {
-  attention::Cost result = mixer_->cost(batch, length);
-  result += ff_->cost(batch, length);
-  return result;
 }
 
 }  // namespace xformer::models

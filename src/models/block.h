@@ -50,43 +50,38 @@ class FeedForward : public torch::nn::Module {
   kernels::Dropout dropout_;
 };
 
-// x += drop(mixer(LN(x))); x += drop(ff(LN(x))).
-class PreNormBlock : public attention::LayerBlock {
+// A mixer and a feed-forward part, each with a residual connection, a norm and dropout of its branch.
+class ResidualBlock : public attention::LayerBlock {
  public:
-  PreNormBlock(const BlockOptions& options, std::shared_ptr<attention::SequenceMixer> mixer,
-               const std::shared_ptr<kernels::DropoutStream>& stream, const InitStream& init);
-  at::Tensor forward(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry) override;
-  // The branches: drop(mixer(LN(x))) and drop(ff(LN(x))).
-  [[nodiscard]] at::Tensor mixed(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry);
-  [[nodiscard]] at::Tensor fed(const at::Tensor& x);
+  ResidualBlock(const BlockOptions& options, std::shared_ptr<attention::SequenceMixer> mixer,
+                const std::shared_ptr<kernels::DropoutStream>& stream, const InitStream& init);
   [[nodiscard]] attention::Cost cost(int64_t batch, int64_t length) const override;
   [[nodiscard]] std::string backend() const override { return mixer_->backend(); }
   at::Tensor extra_loss() override { return mixer_->extra_loss(); }
   void after_step(int64_t step) override { mixer_->after_step(step); }
 
- private:
+ protected:
   std::shared_ptr<LayerNorm> mixer_norm_, ff_norm_;
   std::shared_ptr<attention::SequenceMixer> mixer_;
   std::shared_ptr<FeedForward> ff_;
   kernels::Dropout mixer_dropout_, ff_dropout_;
 };
 
-// x = LN(x + drop(mixer(x))); x = LN(x + drop(ff(x))) (Vaswani et al. 2017, section 3.1).
-class PostNormBlock : public attention::LayerBlock {
+// x += drop(mixer(LN(x))); x += drop(ff(LN(x))).
+class PreNormBlock : public ResidualBlock {
  public:
-  PostNormBlock(const BlockOptions& options, std::shared_ptr<attention::SequenceMixer> mixer,
-                const std::shared_ptr<kernels::DropoutStream>& stream, const InitStream& init);
+  using ResidualBlock::ResidualBlock;
   at::Tensor forward(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry) override;
-  [[nodiscard]] attention::Cost cost(int64_t batch, int64_t length) const override;
-  [[nodiscard]] std::string backend() const override { return mixer_->backend(); }
-  at::Tensor extra_loss() override { return mixer_->extra_loss(); }
-  void after_step(int64_t step) override { mixer_->after_step(step); }
+  // The branches: drop(mixer(LN(x))) and drop(ff(LN(x))).
+  [[nodiscard]] at::Tensor mixed(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry);
+  [[nodiscard]] at::Tensor fed(const at::Tensor& x);
+};
 
- private:
-  std::shared_ptr<LayerNorm> mixer_norm_, ff_norm_;
-  std::shared_ptr<attention::SequenceMixer> mixer_;
-  std::shared_ptr<FeedForward> ff_;
-  kernels::Dropout mixer_dropout_, ff_dropout_;
+// x = LN(x + drop(mixer(x))); x = LN(x + drop(ff(x))) (Vaswani et al. 2017, section 3.1).
+class PostNormBlock : public ResidualBlock {
+ public:
+  using ResidualBlock::ResidualBlock;
+  at::Tensor forward(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry) override;
 };
 
 }  // namespace xformer::models

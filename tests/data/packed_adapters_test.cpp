@@ -187,6 +187,8 @@ TEST_CASE("uea: headers that contradict rows, and sets that are not there") {
   CHECK_THROWS_WITH(place.open("uea/Tiny"), Contains("Tiny_TRAIN.ts:10"));
   CHECK(place.cache_is_empty());
   CHECK_THROWS_WITH(place.open("uea/Other"), Contains("Other_TRAIN"));
+  std::filesystem::create_directories(place.folder / "JapaneseVowels");
+  CHECK_THROWS_WITH(place.open("uea/JapanesVowels"), Contains("did you mean 'JapaneseVowels'?"));
   put_series(place.folder.path(), "Same", "1,3:5,5:b\n1,2:3,4:b\n", "4,4:6,6:a\n");
   CHECK_THROWS_WITH(place.open("uea/Same"), Contains("Same_TRAIN.ts") && Contains("one class"));
 }

@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/plan_arguments.h"
 #include "cli/progress.h"
+#include "cli/signals.h"
 #include "core/names.h"
 #include "core/text.h"
 #include "data/check.h"
@@ -32,6 +33,16 @@ Json data_options(const data::DatasetDescriptor& dataset, const std::vector<std:
   return result;
 }
 
+// Shows progress, and ends the work when a signal came: what was begun in the cache goes with it.
+ProgressCallback interruptible(ProgressLine& line) {
+  catch_stop_signals();
+  return [show = progress_callback(line)](std::string_view what, uint64_t done, uint64_t total) {
+    show(what, done, total);
+    if (stop_signal_came())
+      throw Interrupted("stopped by a signal; nothing is left behind, the same command begins anew");
+  };
+}
+
 struct Opened {
   const data::DatasetDescriptor& dataset;
   std::unique_ptr<data::DataSource> source;
@@ -46,7 +57,7 @@ Opened open(const DataCommandArguments& arguments) {
   location.require_all_splits = false;
   if (location.folder.empty()) dataset.check_generator(options);
   ProgressLine line(terminal_options(STDERR_FILENO));
-  auto source = dataset.open(options, location, progress_callback(line));
+  auto source = dataset.open(options, location, interruptible(line));
   line.finish();
   return {dataset, std::move(source)};
 }
@@ -113,7 +124,7 @@ int check(const DataCommandArguments& arguments) {
   location.require_all_splits = false;
   ProgressLine line(terminal_options(STDERR_FILENO));
   const data::CheckReport report =
-      dataset.check(data_options(dataset, arguments.settings), location, progress_callback(line));
+      dataset.check(data_options(dataset, arguments.settings), location, interruptible(line));
   line.finish();
   if (arguments.json) {
     fmt::print("{}\n", report.json().dump(2));

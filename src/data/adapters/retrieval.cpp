@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "data/batcher.h"
+#include "data/byte_text.h"
 #include "data/cache.h"
 #include "data/check.h"
 #include "data/generated_source.h"
@@ -32,16 +33,6 @@ const Schema<Options>& schema() {
 
 Options read_options(const Json& options) { return schema().read(without_batching(options)); }
 
-DataShape shape_of(int64_t length) {
-  DataShape shape;
-  shape.max_len = length;
-  shape.vocabulary = 257;
-  shape.id_offset = 1;
-  shape.sequences = 2;
-  shape.classes = 2;
-  return shape;
-}
-
 std::array<Path, 3> find_files(const DataLocation& location) {
   std::array<Path, 3> result;
   for (const Split split : kAllSplits) {
@@ -62,13 +53,9 @@ std::array<Path, 3> find_files(const DataLocation& location) {
   return result;
 }
 
-std::span<const uint8_t> bytes_of(std::string_view text) {
-  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
-}
-
 void pack(const std::array<Path, 3>& files, const Options& options, const AddExample& add, DataInfo& info,
           const ProgressCallback& progress) {
-  info.shape = shape_of(options.length);
+  info.shape = byte_text_shape(options.length, 2);
   info.origin = "files";
   uint64_t total = 0, done = 0;
   for (const Path& file : files)
@@ -115,8 +102,7 @@ std::string show(const Example& example, const DataInfo& info) {
   std::string text;
   for (const std::span<const uint8_t> bytes : example.ids)
     text += fmt::format("{}\n--- {} bytes\n",
-                        std::string_view(reinterpret_cast<const char*>(bytes.data()),
-                                         std::min(bytes.size(), static_cast<size_t>(info.shape.max_len))),
+                        text_of(bytes.first(std::min(bytes.size(), static_cast<size_t>(info.shape.max_len)))),
                         bytes.size());
   return text + fmt::format("label {}", example.label);
 }
@@ -166,7 +152,7 @@ std::unique_ptr<DataSource> open_synth(const Json& given, const DataLocation& lo
                              1,
                              synth_schema().write(options),
                              seed,
-                             shape_of(options.length),
+                             byte_text_shape(options.length, 2),
                              {options.train_examples, options.dev_examples, options.test_examples},
                              {}};
   examples.make = [options, seed](Stream& numbers, ExampleBuffers& into) {
@@ -215,7 +201,7 @@ std::vector<DatasetDescriptor> describe() {
   retrieval.options = schema().options();
   for (const OptionInfo& option : batching_schema().options()) retrieval.options.push_back(option);
   retrieval.accepts_length = true;
-  retrieval.shape = [](const Json& options) { return shape_of(read_options(options).length); };
+  retrieval.shape = [](const Json& options) { return byte_text_shape(read_options(options).length, 2); };
   retrieval.open = open;
   retrieval.check = check;
   retrieval.show = show;
@@ -229,7 +215,7 @@ std::vector<DatasetDescriptor> describe() {
   synth.paper = "this project's own";
   synth.options = synth_schema().options();
   for (const OptionInfo& option : batching_schema().options()) synth.options.push_back(option);
-  synth.shape = [](const Json& options) { return shape_of(read_synth(options).length); };
+  synth.shape = [](const Json& options) { return byte_text_shape(read_synth(options).length, 2); };
   synth.open = open_synth;
   synth.check = check_synth;
   return {retrieval, synth};

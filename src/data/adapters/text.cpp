@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "data/batcher.h"
+#include "data/byte_text.h"
 #include "data/cache.h"
 #include "data/check.h"
 #include "data/duplicates.h"
@@ -37,19 +38,6 @@ const Schema<Options>& schema() {
 
 Options read_options(const Json& options) { return schema().read(without_batching(options)); }
 
-DataShape shape_of(int64_t length) {
-  DataShape shape;
-  shape.max_len = length;
-  shape.vocabulary = 257;
-  shape.id_offset = 1;
-  shape.classes = 2;
-  return shape;
-}
-
-std::span<const uint8_t> bytes_of(std::string_view text) {
-  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
-}
-
 std::vector<Path> places_of(const ImdbFiles& files) {
   if (!files.archive.empty()) return {files.archive};
   return {files.folder / "train" / "neg", files.folder / "train" / "pos", files.folder / "test" / "neg",
@@ -64,15 +52,15 @@ struct Review {
 void pack(const ImdbFiles& files, const Options& options, const AddExample& add, DataInfo& info,
           const ProgressCallback& progress) {
   std::array<std::vector<Review>, 3> reviews;
+  int64_t longest = 0;
   read_imdb(
       files,
       [&](const ImdbReview& review) {
         reviews[static_cast<size_t>(review.split)].push_back({std::string(review.text), review.label});
-        info.shape.max_len = std::max(info.shape.max_len, static_cast<int64_t>(review.text.size()));
+        longest = std::max(longest, static_cast<int64_t>(review.text.size()));
       },
       progress);
-  const int64_t longest = info.shape.max_len;
-  info.shape = shape_of(longest);
+  info.shape = byte_text_shape(longest, 1);
   info.origin = "files";
   info.details["files"] = file_facts(places_of(files));
   info.details["dev"] = options.dev;
@@ -135,8 +123,7 @@ CheckReport check(const Json& given, const DataLocation& location, const Progres
 std::string show(const Example& example, const DataInfo& info) {
   const std::span<const uint8_t> bytes = example.ids[0];
   const size_t kept = std::min(bytes.size(), static_cast<size_t>(info.shape.max_len));
-  return fmt::format("{}\n{} bytes{}, label {} ({})",
-                     std::string_view(reinterpret_cast<const char*>(bytes.data()), kept), bytes.size(),
+  return fmt::format("{}\n{} bytes{}, label {} ({})", text_of(bytes.first(kept)), bytes.size(),
                      kept < bytes.size() ? fmt::format(", cut to {}", kept) : "", example.label,
                      example.label == 1 ? "positive" : "negative");
 }
@@ -166,7 +153,7 @@ std::vector<DatasetDescriptor> describe() {
   text.options = schema().options();
   for (const OptionInfo& option : batching_schema().options()) text.options.push_back(option);
   text.accepts_length = true;
-  text.shape = [](const Json& options) { return shape_of(read_options(options).length); };
+  text.shape = [](const Json& options) { return byte_text_shape(read_options(options).length, 1); };
   text.open = open;
   text.check = check;
   text.show = show;

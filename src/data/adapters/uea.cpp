@@ -170,9 +170,9 @@ std::unique_ptr<DataSource> open(const std::string& name, const Json& given, con
   return open_cached({location.cache, "uea/" + canonical_name(name), key}, build, progress);
 }
 
-CheckReport check(const Known& known, const Json& given, const DataLocation& location,
+CheckReport check(const Known& known, const std::string& name, const Json& given, const DataLocation& location,
                   const ProgressCallback& progress) {
-  const auto source = open(known.name, given, location, progress);
+  const auto source = open(name, given, location, progress);
   const DataInfo& info = source->info();
   CheckReport report;
   if (known.train > 0) {
@@ -247,9 +247,7 @@ DatasetDescriptor descriptor(const Known& known, const std::string& name) {
     return open(name, options, location, progress);
   };
   uea.check = [known, name](const Json& options, const DataLocation& location, const ProgressCallback& progress) {
-    Known own = known;
-    own.name = name.c_str();
-    return check(own, options, location, progress);
+    return check(known, name, options, location, progress);
   };
   uea.show = show;
   return uea;
