@@ -10,6 +10,7 @@
 
 #include <functional>
 #include <initializer_list>
+#include <optional>
 
 namespace xformer::kernels {
 
@@ -20,6 +21,24 @@ using torch::autograd::variable_list;
 [[nodiscard]] bool runs_fused(std::initializer_list<at::Tensor> tensors);
 // The same for operators inside which there is nothing to look at: the same bits whether somebody listens or not.
 [[nodiscard]] bool runs_fused_heard(std::initializer_list<at::Tensor> tensors);
+
+// What an operator reads, for RECORD_FUNCTION: every defined tensor of those given, alone or in lists. Only asked for
+// while somebody profiles.
+inline void add_operands(std::vector<c10::IValue>& all, const at::Tensor& given) {
+  if (given.defined()) all.emplace_back(given);
+}
+inline void add_operands(std::vector<c10::IValue>& all, const std::optional<at::Tensor>& given) {
+  if (given) add_operands(all, *given);
+}
+inline void add_operands(std::vector<c10::IValue>& all, at::TensorList given) {
+  for (const at::Tensor& tensor : given) add_operands(all, tensor);
+}
+template <class... Given>
+[[nodiscard]] std::vector<c10::IValue> operands(const Given&... given) {
+  std::vector<c10::IValue> all;
+  (add_operands(all, given), ...);
+  return all;
+}
 
 // Under --kernels=check: InternalError unless `got` is what `reference` makes of the same arguments, within `tolerance`
 // of float (of the largest element) and 1e-9 of double.

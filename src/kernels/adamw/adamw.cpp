@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "kernels/fused.h"
 #include "kernels/policy.h"
 
 namespace xformer::kernels {
@@ -108,7 +109,7 @@ void adamw_reference(const at::Tensor& x, const at::Tensor& gradient, const at::
 
 void adamw(const at::Tensor& x, const at::Tensor& gradient, const at::Tensor& m, const at::Tensor& v,
            const AdamWControls& controls, const AdamWConstants& constants) {
-  RECORD_FUNCTION("xformer::adamw", (std::vector<c10::IValue>{x, gradient, m, v}));
+  RECORD_FUNCTION("xformer::adamw", operands(x, gradient, m, v));
   const at::NoGradGuard no_grad;
   for (const at::Tensor& buffer : {x, gradient, m, v})
     XF_ASSERT(buffer.is_contiguous() && buffer.numel() == x.numel() && buffer.scalar_type() == x.scalar_type(),

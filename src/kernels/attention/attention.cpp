@@ -17,7 +17,7 @@ using torch::autograd::AutogradContext;
 struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const AttentionOptions& options) {
-    RECORD_FUNCTION("xformer::attention", (std::vector<c10::IValue>{q, k, v}));
+    RECORD_FUNCTION("xformer::attention", operands(q, k, v));
     const AttentionForward result = attention_forward_cpu(q, k, v, options);
     context->save_for_backward(
         {q, k, v, result.out, result.log_sum, options.mask.key_valid, options.query_valid, options.state});
@@ -30,8 +30,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
-    RECORD_FUNCTION("xformer::attention_backward",
-                    (std::vector<c10::IValue>{gradients[0], saved[0], saved[1], saved[2], saved[3]}));
+    RECORD_FUNCTION("xformer::attention_backward", operands(gradients[0], saved[0], saved[1], saved[2], saved[3]));
     const AttentionOptions options{context->saved_data["scale"].toDouble(),
                                    {saved[5], context->saved_data["causal"].toBool()},
                                    saved[6],

@@ -15,7 +15,7 @@ using torch::autograd::AutogradContext;
 struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& tokens, const at::Tensor& ids,
                             const std::optional<at::Tensor>& maybe_positions, const DropoutPlace& drop) {
-    RECORD_FUNCTION("xformer::embedding", c10::ArrayRef<const c10::IValue>());
+    RECORD_FUNCTION("xformer::embedding", operands(ids, maybe_positions));
     const at::Tensor positions = maybe_positions.value_or(at::Tensor());
     context->save_for_backward({tokens, ids, positions, drop.state});
     context->saved_data["p"] = drop.p;
@@ -24,7 +24,7 @@ struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    RECORD_FUNCTION("xformer::embedding_backward", c10::ArrayRef<const c10::IValue>());
+    RECORD_FUNCTION("xformer::embedding_backward", operands(gradients, context->get_saved_variables()));
     const variable_list saved = context->get_saved_variables();
     const DropoutPlace drop(context->saved_data["p"].toDouble(), saved[3], context->saved_data["site"].toInt());
     const int64_t position_rows = saved[2].defined() ? saved[2].size(0) : 0;

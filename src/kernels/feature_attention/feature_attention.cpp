@@ -16,7 +16,7 @@ using torch::autograd::AutogradContext;
 struct FeatureAttentionFunction : torch::autograd::Function<FeatureAttentionFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const FeatureAttentionOptions& options) {
-    RECORD_FUNCTION("xformer::feature_attention", c10::ArrayRef<const c10::IValue>());
+    RECORD_FUNCTION("xformer::feature_attention", operands(q, k, v, options.omega));
     const FeatureAttentionForward result = feature_attention_forward_cpu(q, k, v, options);
     context->save_for_backward({q, k, v, options.omega, options.mask.key_valid, options.query_valid, result.out,
                                 result.table, result.denominator, result.largest, result.winner});
@@ -29,7 +29,7 @@ struct FeatureAttentionFunction : torch::autograd::Function<FeatureAttentionFunc
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    RECORD_FUNCTION("xformer::feature_attention_backward", c10::ArrayRef<const c10::IValue>());
+    RECORD_FUNCTION("xformer::feature_attention_backward", operands(gradients, context->get_saved_variables()));
     const variable_list saved = context->get_saved_variables();
     const FeatureAttentionOptions options{static_cast<FeatureMap>(context->saved_data["map"].toInt()),
                                           saved[3],

@@ -21,7 +21,7 @@ struct FeedForwardFunction : torch::autograd::Function<FeedForwardFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& in_weight,
                             const at::Tensor& in_bias, const at::Tensor& out_weight, const at::Tensor& out_bias,
                             bool tanh, const DropoutPlace& drop) {
-    RECORD_FUNCTION("xformer::feed_forward", (std::vector<c10::IValue>{x, in_weight, out_weight}));
+    RECORD_FUNCTION("xformer::feed_forward", operands(x, in_weight, out_weight));
     const FeedForwardForward result =
         feed_forward_forward_cpu(x, {in_weight, in_bias}, {out_weight, out_bias}, tanh, drop);
     context->save_for_backward({x, in_weight, in_bias, out_weight, out_bias, result.z, drop.state});
@@ -33,7 +33,7 @@ struct FeedForwardFunction : torch::autograd::Function<FeedForwardFunction> {
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
-    RECORD_FUNCTION("xformer::feed_forward_backward", (std::vector<c10::IValue>{gradients[0], saved[0], saved[5]}));
+    RECORD_FUNCTION("xformer::feed_forward_backward", operands(gradients[0], saved[0], saved[5]));
     const bool tanh = context->saved_data["tanh"].toBool();
     const DropoutPlace drop(context->saved_data["p"].toDouble(), saved[6], context->saved_data["site"].toInt());
     const FeedForwardGradients found =

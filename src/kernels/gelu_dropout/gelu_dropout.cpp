@@ -14,7 +14,7 @@ using torch::autograd::AutogradContext;
 
 struct GeluDropoutFunction : torch::autograd::Function<GeluDropoutFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, bool tanh, const DropoutPlace& drop) {
-    RECORD_FUNCTION("xformer::gelu_dropout", c10::ArrayRef<const c10::IValue>());
+    RECORD_FUNCTION("xformer::gelu_dropout", operands(x));
     context->save_for_backward({x, drop.state});
     context->saved_data["tanh"] = tanh;
     context->saved_data["p"] = drop.p;
@@ -23,7 +23,7 @@ struct GeluDropoutFunction : torch::autograd::Function<GeluDropoutFunction> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    RECORD_FUNCTION("xformer::gelu_dropout_backward", c10::ArrayRef<const c10::IValue>());
+    RECORD_FUNCTION("xformer::gelu_dropout_backward", operands(gradients, context->get_saved_variables()));
     const variable_list saved = context->get_saved_variables();
     const bool tanh = context->saved_data["tanh"].toBool();
     const DropoutPlace drop(context->saved_data["p"].toDouble(), saved[1], context->saved_data["site"].toInt());

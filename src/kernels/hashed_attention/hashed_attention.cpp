@@ -21,7 +21,7 @@ struct Call {
 struct HashedAttentionFunction : torch::autograd::Function<HashedAttentionFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& v, const Call& call) {
     const auto& [buckets, options] = call;
-    RECORD_FUNCTION("xformer::hashed_attention", std::vector<c10::IValue>({q, v}));
+    RECORD_FUNCTION("xformer::hashed_attention", operands(q, v));
     const HashedAttentionForward result = hashed_attention_forward_cpu(q, v, buckets, options);
     context->save_for_backward(
         {q, v, result.out, result.order, result.shift, result.sum, options.valid, options.dropout.state, buckets});
@@ -33,7 +33,7 @@ struct HashedAttentionFunction : torch::autograd::Function<HashedAttentionFuncti
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
-    RECORD_FUNCTION("xformer::hashed_attention_backward", std::vector<c10::IValue>({gradients[0], saved[0], saved[1]}));
+    RECORD_FUNCTION("xformer::hashed_attention_backward", operands(gradients[0], saved[0], saved[1]));
     const HashedAttentionOptions options{
         context->saved_data["chunk"].toInt(),
         false,

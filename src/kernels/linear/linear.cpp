@@ -34,7 +34,7 @@ variable_list reference(const at::Tensor& x, const std::vector<LinearMap>& maps)
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static variable_list forward(AutogradContext* context, const at::Tensor& x, at::TensorList weights,
                                at::TensorList biases) {
-    RECORD_FUNCTION("xformer::linear", c10::ArrayRef<const c10::IValue>());
+    RECORD_FUNCTION("xformer::linear", operands(x, weights, biases));
     context->set_materialize_grads(false);
     variable_list saved{x};
     saved.insert(saved.end(), weights.begin(), weights.end());
@@ -45,7 +45,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    RECORD_FUNCTION("xformer::linear_backward", c10::ArrayRef<const c10::IValue>());
+    RECORD_FUNCTION("xformer::linear_backward", operands(gradients, context->get_saved_variables()));
     const variable_list saved = context->get_saved_variables();
     const auto count = static_cast<size_t>(context->saved_data["maps"].toInt());
     variable_list result(saved.size());

@@ -139,7 +139,7 @@ at::Tensor scatter_rows(const std::vector<at::Tensor>& pooled, const at::Tensor&
 struct PoolHeads : torch::autograd::Function<PoolHeads> {
   static variable_list forward(AutogradContext* context, const at::Tensor& x, const SequenceMask& mask,
                                const std::vector<HeadGroup>* groups, int64_t pinned) {
-    RECORD_FUNCTION("xformer::pool_heads", (std::vector<c10::IValue>{x}));
+    RECORD_FUNCTION("xformer::pool_heads", operands(x));
     remember(context, *groups);
     context->save_for_backward({mask.key_valid});
     context->saved_data["n"] = x.size(2);
@@ -148,7 +148,7 @@ struct PoolHeads : torch::autograd::Function<PoolHeads> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    RECORD_FUNCTION("xformer::pool_heads_backward", (std::vector<c10::IValue>(gradients.begin(), gradients.end())));
+    RECORD_FUNCTION("xformer::pool_heads_backward", operands(gradients));
     const std::vector<HeadGroup> groups = recall(context);
     const int64_t n = context->saved_data["n"].toInt(), pinned = context->saved_data["pinned"].toInt();
     const at::Tensor key_valid = context->get_saved_variables()[0];
@@ -187,14 +187,14 @@ struct PoolHeads : torch::autograd::Function<PoolHeads> {
 struct RepeatHeads : torch::autograd::Function<RepeatHeads> {
   static at::Tensor forward(AutogradContext* context, at::TensorList pooled, int64_t n,
                             const std::vector<HeadGroup>* groups, int64_t pinned) {
-    RECORD_FUNCTION("xformer::repeat_heads", (std::vector<c10::IValue>(pooled.begin(), pooled.end())));
+    RECORD_FUNCTION("xformer::repeat_heads", operands(pooled));
     PoolHeads::remember(context, *groups);
     context->saved_data["pinned"] = pinned;
     return scatter_rows(with_rows_all(pooled.vec()), {}, n, *groups, pinned, false);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    RECORD_FUNCTION("xformer::repeat_heads_backward", (std::vector<c10::IValue>{gradients[0]}));
+    RECORD_FUNCTION("xformer::repeat_heads_backward", operands(gradients[0]));
     const std::vector<HeadGroup> groups = PoolHeads::recall(context);
     const int64_t pinned = context->saved_data["pinned"].toInt(), n = gradients[0].size(2);
     variable_list result = gather_rows(with_rows(gradients[0]), {}, groups, pinned, false);

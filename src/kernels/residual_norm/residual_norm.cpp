@@ -25,7 +25,7 @@ struct ResidualNormFunction : torch::autograd::Function<ResidualNormFunction> {
   static variable_list forward(AutogradContext* context, const at::Tensor& x,
                                const std::optional<at::Tensor>& maybe_branch, const at::Tensor& weight,
                                const at::Tensor& bias, double epsilon, const DropoutPlace& drop) {
-    RECORD_FUNCTION("xformer::residual_norm", c10::ArrayRef<const c10::IValue>());
+    RECORD_FUNCTION("xformer::residual_norm", operands(x, maybe_branch, weight, bias));
     const at::Tensor branch = maybe_branch.value_or(at::Tensor());
     const ResidualNormForward result = residual_norm_forward_cpu(x, branch, drop, {weight, bias, epsilon});
     context->set_materialize_grads(false);
@@ -37,7 +37,7 @@ struct ResidualNormFunction : torch::autograd::Function<ResidualNormFunction> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    RECORD_FUNCTION("xformer::residual_norm_backward", c10::ArrayRef<const c10::IValue>());
+    RECORD_FUNCTION("xformer::residual_norm_backward", operands(gradients, context->get_saved_variables()));
     const variable_list saved = context->get_saved_variables();
     const at::Tensor &sum = saved[0], &weight = saved[3], &bias = saved[4];
     const DropoutPlace drop = kept_drop(context, saved[5]);
@@ -60,7 +60,7 @@ struct ResidualNormFunction : torch::autograd::Function<ResidualNormFunction> {
 struct ResidualFunction : torch::autograd::Function<ResidualFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& branch,
                             const DropoutPlace& drop) {
-    RECORD_FUNCTION("xformer::residual", c10::ArrayRef<const c10::IValue>());
+    RECORD_FUNCTION("xformer::residual", operands(x, branch));
     context->save_for_backward({drop.state});
     keep_drop(context, drop);
     return residual_norm_forward_cpu(x, branch, drop, {}).sum;

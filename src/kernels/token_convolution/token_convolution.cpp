@@ -90,14 +90,14 @@ ConvolutionGradients convolve_backward(const at::Tensor& gradient, const at::Ten
 struct ConvolveTokens : torch::autograd::Function<ConvolveTokens> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& base, const at::Tensor& x, const at::Tensor& w,
                             const SequenceMask& mask) {
-    RECORD_FUNCTION("xformer::convolve_tokens", (std::vector<c10::IValue>{base, x, w}));
+    RECORD_FUNCTION("xformer::convolve_tokens", operands(base, x, w));
     const at::Tensor tokens = with_rows(x), kernel = w.contiguous();
     context->save_for_backward({tokens, kernel, mask.key_valid});
     return convolve_forward(with_rows(base), tokens, kernel, mask.key_valid);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    RECORD_FUNCTION("xformer::convolve_tokens_backward", (std::vector<c10::IValue>{gradients[0]}));
+    RECORD_FUNCTION("xformer::convolve_tokens_backward", operands(gradients[0]));
     const variable_list saved = context->get_saved_variables();
     const auto [x, w] = convolve_backward(with_rows(gradients[0]), saved[0], saved[1], saved[2]);
     check_backward("xformer::convolve_tokens", {saved[0], saved[1]}, gradients, {x, w},

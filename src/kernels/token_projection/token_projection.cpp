@@ -146,14 +146,14 @@ ProjectionGradients project_backward(const at::Tensor& gradient, const at::Tenso
 struct ProjectTokens : torch::autograd::Function<ProjectTokens> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& projection, const at::Tensor& x,
                             const std::optional<at::Tensor>& y, const SequenceMask& mask) {
-    RECORD_FUNCTION("xformer::project_tokens", (std::vector<c10::IValue>{projection, x, y}));
+    RECORD_FUNCTION("xformer::project_tokens", operands(projection, x, y));
     const at::Tensor table = projection.contiguous(), tokens = with_rows(x), others = y ? with_rows(*y) : at::Tensor();
     context->save_for_backward({table, tokens, others, mask.key_valid});
     return project_forward(table, tokens, others, mask.key_valid);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    RECORD_FUNCTION("xformer::project_tokens_backward", (std::vector<c10::IValue>{gradients[0]}));
+    RECORD_FUNCTION("xformer::project_tokens_backward", operands(gradients[0]));
     const variable_list saved = context->get_saved_variables();
     const auto [table, x, y] = project_backward(gradients[0].contiguous(), saved[0], saved[1], saved[2], saved[3]);
     check_backward("xformer::project_tokens", {saved[0], saved[1], saved[2]}, gradients, {table, x, y},

@@ -28,7 +28,7 @@ ExtraKeys extra_of(at::TensorList keys_and_values, const at::Tensor& allowed) {
 struct WindowAttentionFunction : torch::autograd::Function<WindowAttentionFunction> {
   static variable_list forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                at::TensorList extra, const Call& call) {
-    RECORD_FUNCTION("xformer::window_attention", c10::ArrayRef<const c10::IValue>());
+    RECORD_FUNCTION("xformer::window_attention", operands(q, k, v, extra));
     const auto& [windows, valid, dropout] = call.options;
     const WindowAttentionForward result =
         window_attention_forward_cpu(q, k, v, extra_of(extra, call.extra_allowed), call.options);
@@ -45,7 +45,7 @@ struct WindowAttentionFunction : torch::autograd::Function<WindowAttentionFuncti
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    RECORD_FUNCTION("xformer::window_attention_backward", c10::ArrayRef<const c10::IValue>());
+    RECORD_FUNCTION("xformer::window_attention_backward", operands(gradients, context->get_saved_variables()));
     const variable_list saved = context->get_saved_variables();
     const variable_list inputs(saved.begin() + 5, saved.end());
     if (!gradients[0].defined() && !gradients[1].defined()) return variable_list(inputs.size() + 1);
