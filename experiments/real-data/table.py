@@ -31,12 +31,15 @@ def number(value, unit):
 
 
 def main():
-    groups = collections.OrderedDict()
+    groups, inputs = collections.OrderedDict(), collections.defaultdict(list)
     for path in sorted(pathlib.Path(sys.argv[1]).glob("*.json")):
         record = json.loads(path.read_text())
         plan = record["plan"]
         key = (record["task"], record["model"], plan.get("data.length"), plan.get("model.interaction"))
-        groups.setdefault(key, []).append((path.stem, record))
+        if "input_share" in record["speed"]:
+            inputs[key].append(record)
+        if not path.stem.startswith("input-"):
+            groups.setdefault(key, []).append((path.stem, record))
     print("# Real files and generated tasks on a CPU\n")
     print("Accuracy or RMSE on test of the weights that were selected; the interval is Wilson's, over examples, of the best dev "
           "accuracy; several seeds: mean and sample standard deviation.\n")
@@ -73,7 +76,15 @@ def main():
         print(f"| {shown} | `{model}` | {text} | {number(PUBLISHED.get((task, model)), unit)} | {dev} | "
               f"{number(first['chance'] if rmse else 100 * first['chance'], unit)} | {len(records)} | "
               f"{first['steps']['done']:,} | {'; '.join(differs) or '-'} |")
-    commits = sorted({record["software"]["commit"][:12] for rows in groups.values() for _, record in rows})
+    print("\n## Waiting for input\n\nThe share of all training steps' time that went into making the next batch from the cache, in memory "
+          "or generated.\n\n| task | model | batch | step, ms | input |\n| --- | --- | ---: | ---: | ---: |")
+    for (task, model, length, _), records in sorted(inputs.items(), key=str):
+        first = records[0]
+        print(f"| {task}{f', {length:,}' if length else ''} | `{model}` | {first['plan']['training.batch']} | "
+              f"{statistics.median(r['speed']['step_ms']['median'] for r in records):,.1f} | "
+              f"{100 * max(r['speed']['input_share'] for r in records):.2f} % |")
+    records = [record for rows in groups.values() for _, record in rows] + [record for rows in inputs.values() for record in rows]
+    commits = sorted({record["software"]["commit"][:12] for record in records})
     print(f"\nRecords: `{sys.argv[1]}`, made by `experiments/real-data/run DATA` of {', '.join(commits)}.")
 
 

@@ -1,4 +1,4 @@
-// SHA-256 (OpenSSL's libcrypto) of bytes and files, as lower-case hex.
+// SHA-256 of bytes and files (OpenSSL's libcrypto), and MD5 where a publisher states no other, as lower-case hex.
 #pragma once
 
 #include <memory>
@@ -25,5 +25,6 @@ class Sha256 {
 
 [[nodiscard]] std::string sha256(std::string_view bytes);
 [[nodiscard]] std::string sha256_of_file(const Path& path);
+[[nodiscard]] std::string md5_of_file(const Path& path);
 
 }  // namespace xformer

@@ -187,7 +187,9 @@ FileLock lock_dataset(const Path& path, const ProgressCallback& progress) {
 }  // namespace
 
 Path cache_entry(const CacheRequest& request) {
-  return request.cache / request.dataset / sha256(request.key.dump()).substr(0, 16);
+  // A layout that this program does not know lies elsewhere: it packs the data anew beside it.
+  const std::string name = fmt::format("{} {}", kCacheVersion, request.key.dump());
+  return request.cache / request.dataset / sha256(name).substr(0, 16);
 }
 
 std::unique_ptr<DataSource> open_cached(const CacheRequest& request, const BuildCache& build,

@@ -2,13 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <exception>
-#include <mutex>
-#include <system_error>
-#include <thread>
 
 #include "core/error.h"
+#include "core/parallel.h"
 #include "data/duplicates.h"
 #include "readers/listops.h"
 
@@ -20,7 +16,6 @@ namespace listops = readers::listops;
 constexpr double kOperatorShare = 0.25;
 constexpr int64_t kMostAttempts = 1'000'000;  // the defaults need 12 on average
 constexpr int64_t kChunkTokens = 32'000'000;  // bounds the memory of one round of the threads
-constexpr int64_t kMostThreads = 64;
 
 }  // namespace
 
@@ -84,13 +79,12 @@ struct ListOpsGenerator::Candidate {
   int64_t label = 0;
 };
 
-ListOpsGenerator::ListOpsGenerator(const ListOpsOptions& options, int64_t threads) : options_(options) {
+ListOpsGenerator::ListOpsGenerator(const ListOpsOptions& options, int64_t threads)
+    : options_(options), threads_(threads) {
   XF_CHECK(
       options.min_length + 1 < options.max_length, UserError,
       "data.min_length {} and data.max_length {} leave no length between them: expected at least {} for the latter",
       options.min_length, options.max_length, options.min_length + 2);
-  const auto machine = static_cast<int64_t>(std::thread::hardware_concurrency());
-  threads_ = std::clamp<int64_t>(threads > 0 ? threads : machine, 1, kMostThreads);
 }
 
 void ListOpsGenerator::draw_until_kept(Candidate& candidate) const {
@@ -106,31 +100,6 @@ void ListOpsGenerator::draw_until_kept(Candidate& candidate) const {
       "{} draws gave no new expression with a length between data.min_length {} and data.max_length {} (data.max_depth "
       "{}, data.max_args {}): widen the lengths or ask for fewer examples",
       kMostAttempts, options_.min_length, options_.max_length, options_.max_depth, options_.max_args));
-}
-
-// Draws every candidate of the chunk, in all threads; the calling thread is one of them.
-void ListOpsGenerator::fill(std::vector<Candidate>& chunk) const {
-  std::atomic<size_t> next{0};
-  std::mutex mutex;
-  std::exception_ptr failure;
-  const auto work = [&] {
-    try {
-      for (size_t i = next++; i < chunk.size(); i = next++) draw_until_kept(chunk[i]);
-    } catch (...) {
-      next = chunk.size();
-      const std::lock_guard lock(mutex);
-      if (!failure) failure = std::current_exception();
-    }
-  };
-  std::vector<std::thread> helpers;
-  try {
-    for (int64_t i = 1; i < threads_; ++i) helpers.emplace_back(work);
-  } catch (const std::system_error&) {
-    // The machine allows no more threads: those there are do the work.
-  }
-  work();
-  for (std::thread& helper : helpers) helper.join();
-  if (failure) std::rethrow_exception(failure);
 }
 
 void ListOpsGenerator::generate(const Accept& accept, const ProgressCallback& progress) const {
@@ -150,7 +119,7 @@ void ListOpsGenerator::generate(const Accept& accept, const ProgressCallback& pr
       chunk[i].stream = Stream(key, static_cast<uint64_t>(first) + i);
       chunk[i].attempts = 0;
     }
-    fill(chunk);
+    for_each_piece(chunk.size(), threads_, [&](size_t i) { draw_until_kept(chunk[i]); });
     for (Candidate& candidate : chunk) {
       // In order of the index, so that which of two equal trees is drawn anew does not depend on the threads.
       while (!known.insert(candidate.key).second) draw_until_kept(candidate);

@@ -50,7 +50,6 @@ class ListOpsGenerator {
  private:
   struct Candidate;
   void draw_until_kept(Candidate& candidate) const;
-  void fill(std::vector<Candidate>& chunk) const;
 
   ListOpsOptions options_;
   int64_t threads_;

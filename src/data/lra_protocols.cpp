@@ -71,6 +71,36 @@ Json clean_values(const LraTraining& training, int64_t vocabulary_rows) {
   return with_values(mlpen_values(training, vocabulary_rows), {{"model.pooling", "mean_valid"}});
 }
 
+Protocol combiner_protocol(Json glra) {
+  return {"combiner", "the settings of glra, for the numbers of Combiner's Table 4, which differ from LRA's",
+          std::move(glra)};
+}
+
+Json paramixer_values(const ParamixerTraining& training) {
+  return {
+      {"training.epochs", training.epochs},
+      {"training.eval_epochs", 1},
+      {"training.batch", training.batch},
+      {"training.learning_rate", training.learning_rate},
+      {"training.schedule", "constant"},
+      {"training.optimizer", "adamw"},
+      {"training.weight_decay", 0.0},
+      {"training.selection", "best_dev"},
+      {"model.dim", 32},
+      {"model.heads", 1},
+      {"model.head_dim", 32},
+      {"model.layers", 1},
+      {"model.ff_dim", 32},
+      {"model.dropout", training.dropout},
+      {"model.attention_dropout", 0.0},
+      {"model.positions", "learned"},
+      {"model.pooling", "flatten"},
+      {"model.classifier_dim", 0},
+      {"model.norm", "post"},
+      {"model.length_rule", "exact"},
+  };
+}
+
 Json with_values(Json values, const Json& more) {
   values.update(more);
   return values;

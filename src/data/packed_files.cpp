@@ -71,6 +71,21 @@ Json file_facts(const std::vector<Path>& places) {
   return result;
 }
 
+std::vector<Path> release_folders(const Path& folder) {
+  std::vector<Path> unpacked;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (entry.is_directory() && entry.path().filename().string().starts_with("lra_release"))
+      unpacked.push_back(entry.path());
+  std::sort(unpacked.begin(), unpacked.end());
+  std::vector<Path> result{folder};
+  for (const Path& place : unpacked) {
+    result.push_back(place);
+    result.push_back(place / "lra_release");
+    result.push_back(place / "lra_release" / "lra_release");
+  }
+  return result;
+}
+
 std::vector<int64_t> seeded_order(int64_t count, uint64_t seed, const std::string& purpose) {
   std::vector<int64_t> order(static_cast<size_t>(count));
   std::iota(order.begin(), order.end(), int64_t{0});

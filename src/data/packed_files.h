@@ -15,6 +15,10 @@ namespace xformer::data {
 // contents.
 [[nodiscard]] Json file_facts(const std::vector<Path>& places);
 
+// Where the folders of the Long Range Arena's release may be: `folder` itself, then what it holds whose name begins
+// with lra_release, and lra_release/ once and twice below that, as its archive has it.
+[[nodiscard]] std::vector<Path> release_folders(const Path& folder);
+
 // The places of `count` examples in a seeded order: splits are cut from it.
 [[nodiscard]] std::vector<int64_t> seeded_order(int64_t count, uint64_t seed, const std::string& purpose);
 

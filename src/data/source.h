@@ -14,6 +14,7 @@
 #include "core/json.h"
 #include "core/progress.h"
 #include "core/schema.h"
+#include "readers/png.h"
 
 namespace xformer::data {
 
@@ -129,6 +130,8 @@ struct DatasetDescriptor {
   std::function<CheckReport(const Json& options, const DataLocation&, const ProgressCallback&)> check;
   // An example as a person would look at it.
   std::function<std::string(const Example&, const DataInfo&)> show;
+  // Of a task of images: the example as one.
+  std::function<readers::Image(const Example&)> picture = {};
 };
 
 }  // namespace xformer::data

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "data/check.h"
+#include "data/duplicates.h"
 
 namespace xformer::data {
 
@@ -38,6 +39,37 @@ Json split_facts(const DataSource& source, Split split) {
 void describe_splits(const DataSource& source, CheckReport& report) {
   for (const Split split : kAllSplits)
     if (source.size(split) > 0) report.splits[split_name(split)] = split_facts(source, split);
+}
+
+void check_duplicates(const DataSource& source, CheckReport& report) {
+  DuplicateFinder duplicates({"train", "dev", "test"});
+  std::vector<uint8_t> input;
+  const auto append = [&](const void* first, size_t bytes) {
+    // The size in front, so that no two pairs of sequences have the same bytes.
+    const auto size = std::to_string(bytes);
+    input.insert(input.end(), size.begin(), size.end());
+    input.push_back(0);
+    const auto* data = static_cast<const uint8_t*>(first);
+    input.insert(input.end(), data, data + bytes);
+  };
+  for (const Split split : kAllSplits) {
+    if (split == Split::kDev && source.info().details.value("dev", "") == "test") continue;
+    for (int64_t i = 0; i < source.size(split); ++i) {
+      const Example example = source.read(split, i);
+      input.clear();
+      for (const std::span<const uint8_t> ids : example.ids) append(ids.data(), ids.size());
+      append(example.values.data(), example.values.size_bytes());
+      duplicates.see(split, i, input);
+    }
+  }
+  const auto say = [&](const char* check, int64_t count, const std::string& first) {
+    report.add(check, count == 0 ? CheckOutcome::kPassed : CheckOutcome::kNote,
+               count == 0 ? "none does" : fmt::format("{} do; the first: {}", count, first));
+  };
+  say("no input occurs in two splits", duplicates.across(), duplicates.first_across());
+  int64_t within = 0;
+  for (const Split split : kAllSplits) within += duplicates.within(split);
+  say("no input occurs twice in one split", within, duplicates.first_within());
 }
 
 void compare_sizes(const DataSource& source, const std::array<int64_t, 3>& published, CheckReport& report) {

@@ -18,10 +18,11 @@ constexpr int64_t kPart = 5;  // one row of so many goes to test, and of the res
 void check_numbers(const Table& table, const TablePart& part) {
   const size_t columns = table.numeric_names.size();
   std::vector<bool> any(columns);
-  for (size_t i = 0; i < part.numbers.size(); ++i) {
-    XF_CHECK(!std::isinf(part.numbers[i]), DataError, "{}: expected a number in column {}, found an infinite one",
+  for (size_t i = 0; i < part.number_count(); ++i) {
+    const double number = part.number(i);
+    XF_CHECK(!std::isinf(number), DataError, "{}: expected a number in column {}, found an infinite one",
              part.where(static_cast<int64_t>(i / columns)), xformer::quoted(table.numeric_names[i % columns]));
-    if (!std::isnan(part.numbers[i])) any[i % columns] = true;
+    if (!std::isnan(number)) any[i % columns] = true;
   }
   if (&part != &table.part(Split::kTrain)) return;  // elsewhere the mean of train stands in
   for (size_t column = 0; column < columns; ++column)
@@ -76,7 +77,7 @@ void check_table(const Table& table) {
   for (const TablePart& part : table.parts) {
     XF_CHECK(part.rows > 0, DataError, "{}: expected rows, found none", part.source);
     const auto rows = static_cast<size_t>(part.rows);
-    XF_ASSERT(part.numbers.size() == rows * numeric && part.categories.size() == rows * categorical &&
+    XF_ASSERT(part.number_count() == rows * numeric && part.categories.size() == rows * categorical &&
                   (table.kind == TableKind::kRegression ? part.targets.size() : part.labels.size()) == rows &&
                   part.places.size() == rows,
               "{} is a table of {} rows", part.source, rows);
@@ -128,6 +129,7 @@ std::pair<std::vector<int64_t>, std::vector<int64_t>> take_fifth(const std::vect
 }
 
 TablePart select_rows(const TablePart& part, const std::vector<int64_t>& rows) {
+  XF_ASSERT(part.number_file == nullptr, "{} has its split already", part.source);
   TablePart result;
   result.rows = static_cast<int64_t>(rows.size());
   result.source = part.source;

@@ -4,12 +4,14 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/files.h"
 #include "data/source.h"
+#include "readers/npy.h"
 
 namespace xformer::data {
 
@@ -18,14 +20,17 @@ enum class TableKind { kBinary, kMulticlass, kRegression };
 
 struct TablePart {
   int64_t rows = 0;
-  std::vector<double> numbers;          // [rows, numeric columns]; NaN where missing
+  std::vector<double> numbers;          // [rows, numeric columns]; NaN where missing; empty where they are in a file
   std::vector<std::string> categories;  // [rows, categorical columns]
   std::vector<std::string> labels;      // [rows] of classes, else empty
   std::vector<double> targets;          // [rows] of a regression, else empty
   std::string source;                   // the file, for messages
   std::string unit = "record";          // what `places` counts from 1: lines of a text file, records of arrays
   std::vector<int64_t> places;          // [rows]
+  std::shared_ptr<const readers::npy::NumberFile> number_file = nullptr;
 
+  [[nodiscard]] size_t number_count() const { return number_file ? number_file->size() : numbers.size(); }
+  [[nodiscard]] double number(size_t i) const { return number_file ? (*number_file)[i] : numbers[i]; }
   [[nodiscard]] std::string where(int64_t row) const;  // "a/train.csv, line 17"
 };
 

@@ -62,8 +62,7 @@ std::vector<std::string> texts_of(npy::Array array, const Path& path) {
 }
 
 std::vector<double> numbers_of(npy::Array array, const Path& path) {
-  XF_CHECK(!array.is_text(), DataError, "{}: expected numbers, found text ({}){}", path.string(), array.type,
-           path.filename().string().starts_with("N_") ? "; categories belong in C_*.npy" : "");
+  XF_CHECK(!array.is_text(), DataError, "{}: expected numbers, found text ({})", path.string(), array.type);
   return std::get<npy::Numbers>(std::move(array.values));
 }
 
@@ -167,16 +166,25 @@ Table read_rtdl_table(const Path& folder) {
       XF_CHECK(expected == fs::exists(path), DataError, "{}: {}_train.npy {}, but {} {}", folder.string(), what,
                expected ? "exists" : "is missing", path.filename().string(), expected ? "is missing" : "exists");
       if (!expected) continue;
-      npy::Array array = read(path);
-      XF_CHECK(array.rows() == part.rows, DataError, "{} has {} rows, but {} has {}", path.string(), array.rows(),
-               path_of("y").filename().string(), part.rows);
-      auto& names = numeric ? table.numeric_names : table.categorical_names;
-      if (split == Split::kTrain)
-        for (int64_t i = 1; i <= array.columns(); ++i) names.push_back(fmt::format("{}{}", what, i));
-      XF_CHECK(array.columns() == static_cast<int64_t>(names.size()), DataError,
-               "{} has {} columns, but {}_train.npy has {}", path.string(), array.columns(), what, names.size());
-      if (numeric) part.numbers = numbers_of(std::move(array), path);
-      else part.categories = texts_of(std::move(array), path);
+      const auto fits = [&](int64_t rows, int64_t columns) {
+        XF_CHECK(rows == part.rows, DataError, "{} has {} rows, but {} has {}", path.string(), rows,
+                 path_of("y").filename().string(), part.rows);
+        auto& names = numeric ? table.numeric_names : table.categorical_names;
+        if (split == Split::kTrain)
+          for (int64_t i = 1; i <= columns; ++i) names.push_back(fmt::format("{}{}", what, i));
+        XF_CHECK(columns == static_cast<int64_t>(names.size()), DataError, "{} has {} columns, but {}_train.npy has {}",
+                 path.string(), columns, what, names.size());
+      };
+      if (numeric) {
+        table.files.push_back(path);
+        // The bulk of a table (Epsilon has 8 GB of numbers) stays in its file.
+        part.number_file = std::make_shared<const npy::NumberFile>(path);
+        fits(part.number_file->rows(), part.number_file->columns());
+      } else {
+        npy::Array array = read(path);
+        fits(array.rows(), array.columns());
+        part.categories = texts_of(std::move(array), path);
+      }
     }
   }
   check_table(table);

@@ -167,11 +167,15 @@ TableMaps fit_table(const Table& table, Normalisation normalisation, uint64_t se
   const size_t numeric = table.numeric_names.size(), categorical = table.categorical_names.size();
   const auto rows = static_cast<size_t>(train.rows);
   TableMaps maps;
-  for (size_t column = 0; column < numeric; ++column) {
-    std::vector<double> values(rows);
-    for (size_t row = 0; row < rows; ++row) values[row] = train.numbers[row * numeric + column];
-    maps.numeric.push_back(
-        fit_numeric(std::move(values), normalisation, Stream(derive_seed(seed, "table/noise"), column)));
+  // Some columns at a time, so that a file larger than memory is read in few passes.
+  constexpr size_t kColumnsAtOnce = 64;
+  for (size_t first = 0; first < numeric; first += kColumnsAtOnce) {
+    std::vector<std::vector<double>> columns(std::min(kColumnsAtOnce, numeric - first), std::vector<double>(rows));
+    for (size_t row = 0; row < rows; ++row)
+      for (size_t i = 0; i < columns.size(); ++i) columns[i][row] = train.number(row * numeric + first + i);
+    for (size_t i = 0; i < columns.size(); ++i)
+      maps.numeric.push_back(
+          fit_numeric(std::move(columns[i]), normalisation, Stream(derive_seed(seed, "table/noise"), first + i)));
   }
   for (size_t column = 0; column < categorical; ++column) {
     std::set<std::string> distinct;
@@ -196,7 +200,7 @@ TableMaps fit_table(const Table& table, Normalisation normalisation, uint64_t se
 void encode_row(const TableMaps& maps, const TablePart& part, int64_t row, std::span<float> values) {
   const size_t numeric = maps.numeric.size(), categorical = maps.categories.size(), at = static_cast<size_t>(row);
   XF_ASSERT(values.size() == numeric + categorical, "{} places for {} columns", values.size(), numeric + categorical);
-  for (size_t i = 0; i < numeric; ++i) values[i] = static_cast<float>(maps.numeric[i](part.numbers[at * numeric + i]));
+  for (size_t i = 0; i < numeric; ++i) values[i] = static_cast<float>(maps.numeric[i](part.number(at * numeric + i)));
   for (size_t i = 0; i < categorical; ++i)
     values[numeric + i] = static_cast<float>(code_of(maps.categories[i], part.categories[at * categorical + i]));
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "data/lra_protocols.h"
 
 namespace xformer::data {
 
@@ -14,29 +15,7 @@ std::array<int64_t, 2> two_positions(Stream& numbers, int64_t length) {
 }
 
 Json synthetic_values(int64_t epochs) {
-  return {
-      {"data.shuffle", false},
-      {"training.epochs", epochs},
-      {"training.eval_epochs", 1},
-      {"training.batch", 40},
-      {"training.learning_rate", 1e-3},
-      {"training.schedule", "constant"},
-      {"training.optimizer", "adamw"},
-      {"training.weight_decay", 0.0},
-      {"training.clip_norm", 1.0},
-      {"training.selection", "best_dev"},
-      {"model.dim", 32},
-      {"model.heads", 1},
-      {"model.head_dim", 32},
-      {"model.layers", 1},
-      {"model.ff_dim", 32},
-      {"model.dropout", 0.0},
-      {"model.attention_dropout", 0.0},
-      {"model.positions", "learned"},
-      {"model.pooling", "flatten"},
-      {"model.norm", "post"},
-      {"model.length_rule", "exact"},
-  };
+  return with_values(paramixer_values({.epochs = epochs}), {{"data.shuffle", false}, {"training.clip_norm", 1.0}});
 }
 
 void check_generated(const DataSource& source, CheckReport& report, const ProgressCallback& progress,

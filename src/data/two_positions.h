@@ -11,8 +11,7 @@ namespace xformer::data {
 // Two different positions below `length`, ascending; every pair is as likely as any other.
 [[nodiscard]] std::array<int64_t, 2> two_positions(Stream& numbers, int64_t length);
 
-// Adam at 1e-3, batches of 40 in their order, gradients clipped to 1; a post-norm layer of width 32 with one head and a
-// linear map of all positions (wiedersehne/Paramixer, synthetic baselines; positions as its Table 1).
+// Paramixer's with batches of 40 in their order, gradients clipped to 1 (wiedersehne/Paramixer, synthetic baselines).
 [[nodiscard]] Json synthetic_values(int64_t epochs);
 
 // Reads everything; `fault` says what is wrong with an example, "" for nothing.

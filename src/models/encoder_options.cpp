@@ -24,7 +24,8 @@ const Schema<EncoderOptions>& encoder_schema() {
                "front (last position dropped); cls_vector: a learned vector in front; flatten: all positions side by "
                "side, into a single linear map",
                one_of({"mean_padded", "mean_valid", "cls_token", "cls_vector", "flatten"}))
-          .add(&Options::classifier_dim, "classifier_dim", "hidden width of the classification head", at_least(1))
+          .add(&Options::classifier_dim, "classifier_dim",
+               "hidden width of the classification head; 0: none, one linear map", at_least(0))
           .add(&Options::vocabulary_rows, "vocabulary_rows", "rows of the token table; 0: as many as the task has ids",
                at_least(0))
           .add(&Options::norm_epsilon, "norm_epsilon", "epsilon of layer norm", above(0))

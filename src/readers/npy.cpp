@@ -252,9 +252,14 @@ std::vector<Element> elements_of(const std::byte* data, const Header& header, si
   return result;
 }
 
-}  // namespace
+// Where a file's elements lie, and what they are.
+struct Layout {
+  Header header;
+  Type type;
+  const std::byte* data = nullptr;
+};
 
-Array parse(std::span<const std::byte> file, const std::string& origin) {
+Layout layout_of(std::span<const std::byte> file, const std::string& origin) {
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
   XF_CHECK(text.starts_with(kMagic), DataError, "{}: a .npy file begins with {}, this one with {}", origin,
            quoted(kMagic), quoted(text.substr(0, kMagic.size())));
@@ -272,7 +277,7 @@ Array parse(std::span<const std::byte> file, const std::string& origin) {
            kMaxHeaderBytes);
   if (length > file.size() - begin) throw cut("header");
 
-  const Header header = HeaderParser(text.substr(begin, length), origin).parse();
+  Header header = HeaderParser(text.substr(begin, length), origin).parse();
   const Type type = parse_type(header.type, origin);
   XF_CHECK(header.shape.size() == 1 || header.shape.size() == 2, DataError,
            "{}: expected an array of one or two dimensions, found shape ({})", origin, fmt::join(header.shape, ", "));
@@ -284,22 +289,58 @@ Array parse(std::span<const std::byte> file, const std::string& origin) {
   XF_CHECK(available == expected, DataError, "{}: shape ({}) of {} needs {} bytes of elements, {} are there", origin,
            fmt::join(header.shape, ", "), header.type, expected, available);
 
-  const std::byte* data = file.data() + begin + length;
+  return {std::move(header), type, file.data() + begin + length};
+}
+
+}  // namespace
+
+Array parse(std::span<const std::byte> file, const std::string& origin) {
+  const auto [header, type, data] = layout_of(file, origin);
   Array array{header.type, header.shape, {}};
   if (type.kind == 'U')
-    array.values = elements_of<std::string>(data, header, type.bytes, [&](const std::byte* bytes, uint64_t element) {
-      return text_at(bytes, type, origin, element);
-    });
+    array.values = elements_of<std::string>(
+        data, header, type.bytes,
+        [&, &type = type](const std::byte* bytes, uint64_t element) { return text_at(bytes, type, origin, element); });
   else
-    array.values = elements_of<double>(data, header, type.bytes, [&](const std::byte* bytes, uint64_t element) {
-      return number_at(bytes, type, origin, element);
-    });
+    array.values =
+        elements_of<double>(data, header, type.bytes, [&, &type = type](const std::byte* bytes, uint64_t element) {
+          return number_at(bytes, type, origin, element);
+        });
   return array;
 }
 
 Array read(const Path& path) {
   const MappedFile file(path);
   return parse(file.bytes(), path.string());
+}
+
+struct NumberFile::Opened {
+  MappedFile file;
+  std::string origin;
+  Layout layout;
+  uint64_t rows = 0, columns = 1;
+
+  explicit Opened(const Path& path) : file(path), origin(path.string()), layout(layout_of(file.bytes(), origin)) {
+    rows = static_cast<uint64_t>(layout.header.shape[0]);
+    if (layout.header.shape.size() == 2) columns = static_cast<uint64_t>(layout.header.shape[1]);
+  }
+};
+
+NumberFile::NumberFile(const Path& path) : opened_(std::make_unique<const Opened>(path)) {
+  const Layout& layout = opened_->layout;
+  XF_CHECK(layout.type.kind != 'U', DataError, "{}: expected numbers, found text ({})", opened_->origin,
+           layout.header.type);
+}
+
+NumberFile::~NumberFile() = default;
+
+int64_t NumberFile::rows() const { return static_cast<int64_t>(opened_->rows); }
+int64_t NumberFile::columns() const { return static_cast<int64_t>(opened_->columns); }
+
+double NumberFile::operator[](size_t i) const {
+  const auto& [file, origin, layout, rows, columns] = *opened_;
+  const uint64_t element = layout.header.fortran_order ? i % columns * rows + i / columns : i;
+  return number_at(layout.data + element * layout.type.bytes, layout.type, origin, element);
 }
 
 }  // namespace xformer::readers::npy

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <variant>
@@ -32,5 +33,24 @@ struct Array {
 // `origin` is the file's name for messages.
 [[nodiscard]] Array parse(std::span<const std::byte> file, const std::string& origin);
 [[nodiscard]] Array read(const Path& path);
+
+// An array of numbers that stays in its file: for tables that are larger than memory. Elements row by row.
+class NumberFile {
+ public:
+  explicit NumberFile(const Path& path);
+  ~NumberFile();
+  NumberFile(const NumberFile&) = delete;
+  NumberFile& operator=(const NumberFile&) = delete;
+
+  [[nodiscard]] int64_t rows() const;
+  [[nodiscard]] int64_t columns() const;
+  [[nodiscard]] size_t size() const { return static_cast<size_t>(rows() * columns()); }
+  // What `read` gives at this place, and as it refuses it.
+  [[nodiscard]] double operator[](size_t i) const;
+
+ private:
+  struct Opened;
+  std::unique_ptr<const Opened> opened_;
+};
 
 }  // namespace xformer::readers::npy

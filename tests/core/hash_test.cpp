@@ -14,6 +14,12 @@ TEST_CASE("sha256 gives the published digests") {
   CHECK(sha256(std::string(1'000'000, 'a')) == "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
+TEST_CASE("md5 of a file is as RFC 1321 gives it") {
+  const scratch::Folder folder;
+  CHECK(md5_of_file(scratch::put(folder / "empty", "")) == "d41d8cd98f00b204e9800998ecf8427e");
+  CHECK(md5_of_file(scratch::put(folder / "abc", "abc")) == "900150983cd24fb0d6963f7d28e17f72");
+}
+
 TEST_CASE("sha256 of pieces and of a file is that of the whole") {
   Sha256 hash;
   hash.update("a");

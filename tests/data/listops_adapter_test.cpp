@@ -51,7 +51,7 @@ TEST_CASE("the descriptor states classes, vocabulary, length and what only the g
 
 TEST_CASE("protocols differ exactly as the recipe says") {
   const std::vector<Protocol> protocols = descriptor().protocols;
-  REQUIRE(protocols.size() == 4);
+  REQUIRE(protocols.size() == 6);
   CHECK((protocols[0].name == "mlpen" && protocols[1].name == "mlpen-15k" && protocols[2].name == "glra" &&
          protocols[3].name == "clean"));
   const auto differences = [&](size_t other) {
@@ -85,6 +85,12 @@ TEST_CASE("protocols differ exactly as the recipe says") {
                                {"model.attention_bias", false},
                                {"model.mask_output", false},
                                {"model.length_rule", "exact"}});
+  CHECK((protocols[4].name == "paramixer" && protocols[5].name == "combiner"));
+  CHECK(protocols[5].values == protocols[2].values);
+  const Json& paramixer = protocols[4].values;  // its supplement, Table 1
+  CHECK((paramixer["training.batch"] == 48 && paramixer["training.learning_rate"] == 1e-3 &&
+         paramixer["model.dim"] == 32 && paramixer["model.pooling"] == "flatten" &&
+         paramixer["model.positions"] == "learned"));
   const Json& mlpen = protocols[0].values;
   CHECK((mlpen["training.steps"] == 5000 && mlpen["training.batch"] == 32 && mlpen["training.learning_rate"] == 1e-4 &&
          mlpen["training.warmup"] == 1000 && mlpen["training.eval_every"] == 50));

@@ -91,6 +91,52 @@ TEST_CASE("text: bytes from 1 up, labels from folders, dev by rule, one cache fo
   CHECK_THAT(report.json().dump(), Contains("published are 25000"));
 }
 
+TEST_CASE("text: characters of Python's repr, as its print has them") {
+  const Place place;
+  make_reviews(place.folder.path(), 3);
+  // What python3 -c 'print(str(open(FILE, "rb").read()))' prints of the same bytes.
+  const std::vector<std::pair<std::string, std::string>> printed{{"plain ~", R"(b'plain ~')"},
+                                                                 {"it's", R"(b"it's")"},
+                                                                 {"it's \"so\"", R"(b'it\'s "so"')"},
+                                                                 {"a\\b\t\r\n", R"(b'a\\b\t\r\n')"},
+                                                                 {"\xc3\xa9\x01\x7f", R"(b'\xc3\xa9\x01\x7f')"}};
+  for (size_t i = 0; i < printed.size(); ++i)
+    scratch::put(place.folder / fmt::format("aclImdb/test/neg/{}_2.txt", i), printed[i].first);
+  const auto source = place.open("text", {{"characters", "repr"}, {"length", 50}});
+  CHECK(source->info().shape.vocabulary == 96);
+  std::vector<std::string> shown;
+  for (int64_t i = 0; i < source->size(Split::kTest); ++i)
+    shown.push_back(find_dataset("text").show(source->read(Split::kTest, i), source->info()));
+  for (const auto& [raw, meant] : printed) {
+    CAPTURE(meant);
+    CHECK(std::count_if(shown.begin(), shown.end(), [&](const std::string& one) {
+            return one.starts_with(fmt::format("{}\n{} bytes, label 0", meant, meant.size()));
+          }) == 1);
+  }
+  HostBatch batch;
+  fill_batch(*source, Split::kTest, {{0, 1}, 64}, 2, batch);
+  CHECK((batch.tokens[0] == 'b' - ' ' + 1 && *std::max_element(batch.tokens.begin(), batch.tokens.end()) < 96));
+  CHECK(place.open("text")->info().sha256 != source->info().sha256);
+}
+
+TEST_CASE("check names inputs that occur twice, in two splits or in one, and leaves out a dev split that is test") {
+  const Place place;
+  make_reviews(place.folder.path(), 3);
+  const auto notes = [&] {
+    std::vector<std::string> result;
+    for (const CheckItem& item : find_dataset("text").check(options_of("text"), place.location(), {}).items)
+      if (item.check.starts_with("no input")) result.push_back(item.detail);
+    return result;
+  };
+  CHECK(notes() == std::vector<std::string>{"none does", "none does"});
+  scratch::put(place.folder / "aclImdb/test/neg/0_2.txt", scratch::get(place.folder / "aclImdb/train/neg/0_2.txt"));
+  scratch::put(place.folder / "aclImdb/test/pos/1_9.txt", scratch::get(place.folder / "aclImdb/test/pos/0_9.txt"));
+  const std::vector<std::string> found = notes();
+  REQUIRE(found.size() == 2);
+  CHECK_THAT(found[0], Contains("1 do") && Contains("test:") && Contains("train:"));
+  CHECK_THAT(found[1], Contains("1 do") && Contains("test:"));
+}
+
 TEST_CASE("text: a missing class folder and no folder at all are one error, and leave no cache") {
   const Place place;
   make_reviews(place.folder.path(), 3);
@@ -224,10 +270,11 @@ TEST_CASE("the samples of the repository open, and are the files that their mani
       {"retrieval", Json::object()},
       {"image", Json::object()},
       {"uea/Waves", Json::object()},
+      {"pathfinder32", Json::object()},
       {"tabular/rents", {{"schema", "target=rent categorical=heating kind=regression"}}}};
   for (const auto& [task, options] : tasks) {
     CAPTURE(task);
-    const std::string dataset = task.substr(0, task.find('/'));
+    const std::string dataset = task == "pathfinder32" ? "pathfinder" : task.substr(0, task.find('/'));
     const Json manifest = Json::parse(scratch::get(datasets / dataset / "manifest.json"));
     CHECK(manifest.at("name") == dataset);
     for (const Json& file : manifest.at("sample"))
@@ -256,7 +303,8 @@ TEST_CASE("genuine sets come through their adapters with the published counts") 
     const CheckReport report = find_dataset(task).check(options_of(task), location, {});
     CAPTURE(task, report.json().dump(1));
     CHECK(report.passed);
-    for (const CheckItem& item : report.items) CHECK(item.outcome == CheckOutcome::kPassed);
+    for (const CheckItem& item : report.items)  // a table may say the same of two people
+      CHECK((item.outcome == CheckOutcome::kPassed || item.check.starts_with("no input occurs")));
     return find_dataset(task).open(options_of(task), location, {});
   };
   CHECK(open("uea/JapaneseVowels", *uea)->info().shape.max_len == 29);

@@ -42,6 +42,16 @@ std::map<std::string, std::string> arrays() {
           {"y_test.npy", bytes({0, 1})}};
 }
 
+namespace {
+
+std::vector<double> numbers_of(const TablePart& part) {
+  std::vector<double> result;
+  for (size_t i = 0; i < part.number_count(); ++i) result.push_back(part.number(i));
+  return result;
+}
+
+}  // namespace
+
 TEST_CASE("the arrays of the rtdl layout are read as they are, in the folder or in ft_layout") {
   const bool nested = GENERATE(false, true);
   Files files;
@@ -51,10 +61,10 @@ TEST_CASE("the arrays of the rtdl layout are read as they are, in the folder or 
   CHECK(table.numeric_names == Names{"N1", "N2"});
   CHECK(table.categorical_names == Names{"C1"});
   const TablePart& train = table.part(Split::kTrain);
-  CHECK((train.rows == 3 && train.numbers[2] == 3 && std::isnan(train.numbers[3])));
+  CHECK((train.rows == 3 && train.number(2) == 3 && std::isnan(train.number(3))));
   CHECK(train.categories == Names{"b", "a", "b"});
   CHECK(train.labels == Names{"0", "1", "1"});
-  CHECK(table.part(Split::kTest).numbers == std::vector<double>{9, 10, 11, 12});
+  CHECK(numbers_of(table.part(Split::kTest)) == std::vector<double>{9, 10, 11, 12});
   CHECK_THAT(table.part(Split::kTest).where(1), Contains("*_test.npy, record 2"));
   CHECK((table.files.size() == 10 && !table.own_split));
 }
@@ -70,7 +80,7 @@ TEST_CASE("numbers or categories may be absent, and classes may be text or numbe
   }
   files["info.json"] = R"({"name": "x", "task_type": "multiclass", "num_classes": 2})";
   const Table table = Files(files).read();
-  CHECK((table.numeric_names.empty() && table.part(Split::kTrain).numbers.empty()));
+  CHECK((table.numeric_names.empty() && table.part(Split::kTrain).number_count() == 0));
   CHECK(table.part(Split::kTrain).labels == Names{"n", "y", "y"});
   auto numbers = arrays();
   for (const char* name : {"C_train.npy", "C_val.npy", "C_test.npy"}) numbers.erase(name);
@@ -110,7 +120,7 @@ TEST_CASE("arrays that do not fit each other are refused by name") {
              Contains("*_val.npy, record 1: expected a number in column 'N2', found an infinite one"));
   CHECK_THAT(refusal("N_train.npy", floats({1, NAN, 2, NAN, 3, NAN}, "(3, 2)")), Contains("column 'N2' has no value"));
   CHECK_THAT(refusal("N_train.npy", npy_file::file("<U1", "(3, 1)", npy_file::characters({U"a", U"b", U"c"}, 1))),
-             Contains("N_train.npy: expected numbers, found text (<U1); categories belong in C_*.npy"));
+             Contains("N_train.npy: expected numbers, found text (<U1)"));
   CHECK_THAT(refusal("C_train.npy", npy_file::file("|O", "(3, 1)", "pickle")), Contains("C_train.npy: dtype '|O'"));
   CHECK_THAT(refusal("y_train.npy", floats({0, 1, 0, 1, 0, 1}, "(3, 2)")), Contains("one column of targets, found 2"));
   CHECK_THAT(refusal("y_train.npy", floats({0, NAN, 1}, "(3,)")),
@@ -252,8 +262,8 @@ TEST_CASE("genuine California: the derived features are those of the published a
     const auto indices = readers::npy::read(*folder / "california_housing/ft_layout" / ("idx_" + name + ".npy"));
     const TablePart& part = published.part(split);
     for (size_t row = 0; row < part.places.size(); ++row) {
-      std::vector<double> values(part.numbers.begin() + static_cast<int64_t>(row * 8),
-                                 part.numbers.begin() + static_cast<int64_t>(row * 8 + 8));
+      std::vector<double> values;
+      for (size_t i = 0; i < 8; ++i) values.push_back(part.number(row * 8 + i));
       values.push_back(part.targets[row]);
       different += values == by_row[static_cast<int64_t>(std::get<readers::npy::Numbers>(indices.values)[row])] ? 0 : 1;
     }

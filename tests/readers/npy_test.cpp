@@ -25,7 +25,17 @@ Array parse(const std::string& bytes) {
   return readers::npy::parse(std::as_bytes(std::span(bytes.data(), bytes.size())), "a.npy");
 }
 
-Numbers numbers(const std::string& bytes) { return std::get<Numbers>(parse(bytes).values); }
+// As read whole; left in the file they must be the same.
+Numbers numbers(const std::string& bytes) {
+  const Array array = parse(bytes);
+  const Numbers& result = std::get<Numbers>(array.values);
+  const scratch::Folder folder;
+  const readers::npy::NumberFile left(scratch::put(folder / "a.npy", bytes));
+  CHECK((left.rows() == array.rows() && left.columns() == array.columns() && left.size() == result.size()));
+  for (size_t i = 0; i < result.size(); ++i)
+    CHECK((left[i] == result[i] || (std::isnan(left[i]) && std::isnan(result[i]))));
+  return result;
+}
 Texts texts(const std::string& bytes) { return std::get<Texts>(parse(bytes).values); }
 
 void refuses(const std::string& bytes, const std::string& words) {
@@ -149,6 +159,19 @@ TEST_CASE("a wrong beginning and an unknown version are refused") {
   refuses("", "begins with '\\x93NUMPY'");
   refuses("PK\3\4 a zip", "this one with 'PK");
   refuses(file("<f4", "(0,)", "", false, '\4'), "found 4.0");
+}
+
+TEST_CASE("numbers left in their file are refused as when they are read, text at once") {
+  const scratch::Folder folder;
+  const auto open = [&](const std::string& bytes) {
+    return readers::npy::NumberFile(scratch::put(folder / "a.npy", bytes));
+  };
+  CHECK_THROWS_WITH(open(file("<U1", "(1,)", characters({U"a"}, 1))), Contains("expected numbers, found text (<U1)"));
+  CHECK_THROWS_WITH(open("abc"), Contains("a .npy file begins with"));
+  const readers::npy::NumberFile large(
+      scratch::put(folder / "b.npy", file("<u8", "(2,)", elements<uint64_t>({1, ~uint64_t{0}}))));
+  CHECK(large[0] == 1);
+  CHECK_THROWS_WITH(large[1], Contains("2^53") && Contains("element 2"));
 }
 
 TEST_CASE("elements that are no value of their type are refused with their number") {

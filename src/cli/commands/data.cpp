@@ -1,4 +1,4 @@
-// `xformer data list|describe|make|check|stats|show`: datasets before anything is trained on them.
+// `xformer data list|describe|fetch|make|check|stats|show`: datasets before anything is trained on them.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -10,7 +10,8 @@
 #include "cli/signals.h"
 #include "core/names.h"
 #include "core/text.h"
-#include "data/check.h"
+#include "data/fetch.h"
+#include "training/learnability.h"
 
 namespace xformer::cli {
 
@@ -19,9 +20,12 @@ namespace {
 struct DataCommandArguments {
   std::string name, split = "train";
   int64_t index = 0, count = 1;
+  std::string pictures, into, certificates;
+  std::vector<std::string> mirrors;
+  int64_t stall_seconds = 30;
   DataArguments data;
   std::vector<std::string> settings;
-  bool json = false;
+  bool json = false, learnable = false;
 };
 
 // The data options of a dataset: its defaults and --set data.*.
@@ -118,13 +122,35 @@ int stats(const DataCommandArguments& arguments) {
   return 0;
 }
 
+// A small network trained on part of the data. What it does not learn may still be learnable: nothing is refused.
+void check_learnable(const data::DatasetDescriptor& dataset, const data::DataSource& source, ProgressLine& line,
+                     data::CheckReport& report) {
+  constexpr double kLearnt = 0.8;
+  training::LearnabilityOptions options;
+  options.stop_requested = stop_signal_came;
+  options.progress = [show = progress_callback(line)](int64_t step, int64_t steps) {
+    show("training a small CNN", static_cast<uint64_t>(step), static_cast<uint64_t>(steps));
+  };
+  const training::Learnability result = training::learnability(dataset, source, options);
+  const bool learnt = result.dev_accuracy >= kLearnt;
+  report.add("a small CNN learns it", learnt ? data::CheckOutcome::kPassed : data::CheckOutcome::kNote,
+             fmt::format("{}{:.2f}% of {} dev images after {} epochs of {} images",
+                         learnt ? "" : "not shown learnable at this budget: ", 100 * result.dev_accuracy,
+                         result.dev_examples, result.epochs, result.images));
+}
+
 int check(const DataCommandArguments& arguments) {
   const data::DatasetDescriptor& dataset = data::find_dataset(arguments.name);
+  XF_CHECK(!arguments.learnable || dataset.picture, UserError, "--learnable: the examples of {} are no images",
+           dataset.name);
   data::DataLocation location = arguments.data.location(dataset.name);
   location.require_all_splits = false;
   ProgressLine line(terminal_options(STDERR_FILENO));
-  const data::CheckReport report =
-      dataset.check(data_options(dataset, arguments.settings), location, interruptible(line));
+  data::CheckReport report = dataset.check(data_options(dataset, arguments.settings), location, interruptible(line));
+  data::check_known_files(dataset.name, location.folder, report);
+  if (arguments.learnable)
+    check_learnable(dataset, *dataset.open(data_options(dataset, arguments.settings), location, interruptible(line)),
+                    line, report);
   line.finish();
   if (arguments.json) {
     fmt::print("{}\n", report.json().dump(2));
@@ -140,6 +166,32 @@ int check(const DataCommandArguments& arguments) {
   return static_cast<int>(report.passed ? ExitCode::kDone : ExitCode::kData);
 }
 
+int fetch(const DataCommandArguments& arguments) {
+  const data::DatasetDescriptor& dataset = data::find_dataset(arguments.name);
+  const char* root = std::getenv("XFORMER_DATA");
+  XF_CHECK(!arguments.into.empty() || (root != nullptr && *root != '\0'), UserError,
+           "say where to with --into FOLDER, or set XFORMER_DATA: it would then be $XFORMER_DATA/{}", dataset.name);
+  const Path folder = arguments.into.empty() ? Path(root) / dataset.name : Path(arguments.into);
+  ProgressLine line(terminal_options(STDERR_FILENO));
+  catch_stop_signals();
+  readers::DownloadOptions options;
+  options.progress = progress_callback(line);
+  options.stop_requested = stop_signal_came;
+  options.stall_seconds = arguments.stall_seconds;
+  options.certificates = arguments.certificates;
+  const std::vector<data::FetchedFile> files = data::fetch(dataset.name, folder, arguments.mirrors, options);
+  line.finish();
+  for (const data::FetchedFile& file : files) {
+    fmt::print("{}  {}{}\n  sha256 {}{}\n", file.downloaded.path.string(),
+               format_bytes(std::filesystem::file_size(file.downloaded.path)),
+               file.downloaded.was_there ? ", was there already" : "", file.downloaded.sha256,
+               file.hash_known ? ", as known" : ", not known before: fixed in fetched.json");
+    if (!file.unpacked.empty()) fmt::print("  unpacked into {}\n", file.unpacked.string());
+  }
+  fmt::print("use it with --data {}\n", folder.string());
+  return 0;
+}
+
 int show(const DataCommandArguments& arguments) {
   const data::Split split = data::parse_split(arguments.split);
   const Opened opened = open(arguments);
@@ -148,16 +200,28 @@ int show(const DataCommandArguments& arguments) {
   XF_CHECK(size > 0, DataError, "{} has no {} split here", dataset.name, data::split_name(split));
   XF_CHECK(arguments.index < size, UserError, "--index: the {} split has examples 0 to {}, got {}",
            data::split_name(split), size - 1, arguments.index);
-  for (int64_t i = arguments.index; i < std::min(size, arguments.index + arguments.count); ++i)
+  const Path folder = arguments.pictures;
+  if (!folder.empty()) {
+    XF_CHECK(dataset.picture, UserError, "--png: the examples of {} are no images", dataset.name);
+    std::filesystem::create_directories(folder);
+  }
+  for (int64_t i = arguments.index; i < std::min(size, arguments.index + arguments.count); ++i) {
+    if (!folder.empty()) {
+      const Path file = folder / fmt::format("{}-{}-{}.png", dataset.name, data::split_name(split), i);
+      write_file_atomically(file, readers::encode_png(dataset.picture(source->read(split, i))));
+      fmt::print("{}\n", file.string());
+      continue;
+    }
     fmt::print("{} {} of {}\n{}\n", data::split_name(split), i, size,
                dataset.show(source->read(split, i), source->info()));
+  }
   return 0;
 }
 
 }  // namespace
 
 std::function<int()> add_data(CLI::App& program) {
-  CLI::App& command = *program.add_subcommand("data", "datasets: list, describe, make, check, stats, show");
+  CLI::App& command = *program.add_subcommand("data", "datasets: list, describe, fetch, make, check, stats, show");
   command.require_subcommand(1);
   CLI::App* const listing = command.add_subcommand("list", "what there is, and what needs files");
   std::vector<std::pair<CLI::App*, std::function<int()>>> verbs{{listing, list}};
@@ -182,12 +246,28 @@ std::function<int()> add_data(CLI::App& program) {
   add("make", "make or pack it into the cache, and say what is in it", make);
   const auto [checking, check_arguments] = add("check", "read everything and say what is right, odd or wrong", check);
   checking->add_flag("--json", check_arguments->json, "print JSON");
+  checking->add_flag("--learnable", check_arguments->learnable,
+                     "of a task of images: also train a small CNN on 20,000 of them for five epochs (minutes)");
+  const auto [fetching, fetch_arguments] =
+      add("fetch", "its files from their publisher, checked and gone on with", fetch);
+  fetching->add_option("--into", fetch_arguments->into, "folder; default: $XFORMER_DATA/NAME")->type_name("FOLDER");
+  fetching->add_option("--mirror", fetch_arguments->mirrors, "take the files from this address instead; again for more")
+      ->type_name("URL")
+      ->allow_extra_args(false);
+  fetching->add_option("--stall", fetch_arguments->stall_seconds, "seconds without a byte that end an attempt")
+      ->check(whole_number(1))
+      ->capture_default_str();
+  fetching
+      ->add_option("--certificates", fetch_arguments->certificates, "authorities to trust, PEM; default: the system's")
+      ->type_name("FILE");
   const auto [counting, stats_arguments] = add("stats", "sizes, classes and lengths of the splits", stats);
   counting->add_flag("--json", stats_arguments->json, "print JSON");
   const auto [showing, show_arguments] = add("show", "examples as a person would look at them", show);
   showing->add_option("--split", show_arguments->split, "train, dev or test")->capture_default_str();
   showing->add_option("--index", show_arguments->index, "the first example, from 0")->check(whole_number(0));
   showing->add_option("--count", show_arguments->count, "how many")->check(whole_number(1))->capture_default_str();
+  showing->add_option("--png", show_arguments->pictures, "of a task of images: write PNGs into this folder instead")
+      ->type_name("FOLDER");
   return [verbs] {
     for (const auto& [verb, run] : verbs)
       if (verb->parsed()) return run();

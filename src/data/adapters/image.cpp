@@ -5,6 +5,7 @@
 #include "data/cache.h"
 #include "data/check.h"
 #include "data/cifar_files.h"
+#include "data/grey_images.h"
 #include "data/lra_protocols.h"
 #include "data/packed_files.h"
 
@@ -12,7 +13,7 @@ namespace xformer::data::adapters::image {
 namespace {
 
 constexpr int64_t kAdapterVersion = 1;  // part of the cache's key: raise it when the content made here changes
-constexpr int64_t kPixels = 1024, kSide = 32;
+constexpr int64_t kPixels = 1024;
 constexpr std::array<const char*, 10> kClasses{"airplane", "automobile", "bird",  "cat",  "deer",
                                                "dog",      "frog",       "horse", "ship", "truck"};
 
@@ -84,22 +85,20 @@ CheckReport check(const Json& given, const DataLocation& location, const Progres
   compare_sizes(*source, {45'000, 5'000, 10'000}, report);
   for (const Json& note : source->info().details.value("notes", Json::array()))
     report.add("every batch is whole", CheckOutcome::kNote, note.get<std::string>());
+  check_duplicates(*source, report);
   describe_splits(*source, report);
   return report;
 }
 
-// Sixteen rows of 32 letters: two rows of pixels share one.
 std::string show(const Example& example, const DataInfo&) {
-  constexpr std::string_view kShades = " .:-=+*#%@";
-  std::string picture;
-  for (int64_t row = 0; row < kSide; row += 2) {
-    for (int64_t column = 0; column < kSide; ++column) {
-      const auto pixel = [&](int64_t r) { return int{example.ids[0][static_cast<size_t>(r * kSide + column)]}; };
-      picture += kShades[static_cast<size_t>((pixel(row) + pixel(row + 1)) / 2 * 10 / 256)];
-    }
-    picture += '\n';
-  }
-  return fmt::format("{}label {} ({})", picture, example.label, kClasses.at(static_cast<size_t>(example.label)));
+  return fmt::format("{}label {} ({})", drawn_in_letters(example.ids[0]), example.label,
+                     kClasses.at(static_cast<size_t>(example.label)));
+}
+
+Json glra() {
+  return with_values(
+      glra_values({256, 35000, 175, 175, 0}, {32, 1, 32, 1, 64, "learned", "cls_vector", 0.3, 0.2}, 256),
+      {{"training.learning_rate", 5e-4}, {"training.schedule", "cosine"}, {"training.weight_decay", 0.0}});
 }
 
 std::vector<Protocol> protocols() {
@@ -107,12 +106,12 @@ std::vector<Protocol> protocols() {
   constexpr int64_t kRows = 512;
   return {{"mlpen", "the PyTorch lineage: 2 layers of 64, 35,000 steps of 256, best dev, black pixels as padding",
            mlpen_values(training, kRows)},
-          {"glra", "the official JAX lineage: one layer of 32, class vector, cosine, last step",
-           with_values(
-               glra_values({256, 35000, 175, 175, 0}, {32, 1, 32, 1, 64, "learned", "cls_vector", 0.3, 0.2}, 256),
-               {{"training.learning_rate", 5e-4}, {"training.schedule", "cosine"}, {"training.weight_decay", 0.0}})},
+          {"glra", "the official JAX lineage: one layer of 32, class vector, cosine, last step", glra()},
           {"clean", "mlpen with black pixels as pixels and the mean over all of them",
-           with_values(clean_values(training, kRows), {{"data.mask_zero_pixels", false}})}};
+           with_values(clean_values(training, kRows), {{"data.mask_zero_pixels", false}})},
+          {"paramixer", "one post-norm layer of width 32, one head, a linear map of all pixels, 150 epochs",
+           with_values(paramixer_values({.batch = 64, .dropout = 0.2}), {{"data.mask_zero_pixels", false}})},
+          combiner_protocol(glra())};
 }
 
 }  // namespace
@@ -133,6 +132,7 @@ std::vector<DatasetDescriptor> describe() {
   image.open = open;
   image.check = check;
   image.show = show;
+  image.picture = [](const Example& example) { return grey_image(example.ids[0]); };
   return {image};
 }
 

@@ -35,6 +35,9 @@ std::vector<Protocol> protocols() {
        "mlpen with the mean over valid tokens only; its other two corrections (black pixels, dev = test) do not touch "
        "ListOps",
        clean_values(training, kRows)},
+      {"paramixer", "one post-norm layer of width 32, one head, a linear map of all positions, 150 epochs",
+       paramixer_values({.batch = 48})},
+      combiner_protocol(glra_values(training, {}, 17)),
   };
 }
 

@@ -38,11 +38,12 @@ std::array<Path, 3> find_files(const DataLocation& location) {
   for (const Split split : kAllSplits) {
     const std::string part = split == Split::kDev ? "eval" : split_name(split);
     Path& place = result[static_cast<size_t>(split)];
-    for (const Path& folder : {location.folder, location.folder / "tsv_data"})
-      for (const char* ending : {".tsv", ".tsv.gz"})
-        if (const Path file = folder / ("new_aan_pairs." + part + ending);
-            place.empty() && std::filesystem::exists(file))
-          place = file;
+    for (const Path& release : release_folders(location.folder))
+      for (const Path& folder : {release, release / "tsv_data"})
+        for (const char* ending : {".tsv", ".tsv.gz"})
+          if (const Path file = folder / ("new_aan_pairs." + part + ending);
+              place.empty() && std::filesystem::exists(file))
+            place = file;
     XF_CHECK(!place.empty() || !location.require_all_splits, DataError,
              "no {} split in {}: expected new_aan_pairs.{}.tsv (or .tsv.gz); {}", split_name(split),
              location.folder.string(), part, what_is_there(location.folder));
@@ -94,6 +95,7 @@ CheckReport check(const Json& given, const DataLocation& location, const Progres
   const auto source = open(given, location, progress);
   CheckReport report;
   compare_sizes(*source, kPublished, report);
+  check_duplicates(*source, report);
   describe_splits(*source, report);
   return report;
 }
@@ -173,6 +175,7 @@ std::unique_ptr<DataSource> open_synth(const Json& given, const DataLocation& lo
 CheckReport check_synth(const Json& given, const DataLocation& location, const ProgressCallback& progress) {
   const auto source = open_synth(given, location, progress);
   CheckReport report;
+  check_duplicates(*source, report);
   describe_splits(*source, report);
   return report;
 }
@@ -182,6 +185,8 @@ CheckReport check_synth(const Json& given, const DataLocation& location, const P
 std::vector<DatasetDescriptor> describe() {
   const LraTraining training{32, 30000, 800, 300, 565};
   constexpr int64_t kRows = 512;
+  const Json glra = with_values(glra_values({32, 5000, 8000, 100, 0}, {128, 4, 32, 4, 512}, 257),
+                                {{"model.interaction", "concat"}, {"model.head_layers", 3}});
   DatasetDescriptor retrieval;
   retrieval.name = "retrieval";
   retrieval.aliases = {"lra-retrieval", "aan"};
@@ -193,11 +198,10 @@ std::vector<DatasetDescriptor> describe() {
   retrieval.protocols = {
       {"mlpen", "the PyTorch lineage: 2 layers of 64, [a, b, a*b, a-b], 30,000 steps, best dev",
        with_values(mlpen_values(training, kRows), {{"model.interaction", "nli"}, {"model.head_layers", 2}})},
-      {"glra", "the official JAX lineage: 4 layers of 128, class vector, [a, b], 5,000 steps inside its warm-up",
-       with_values(glra_values({32, 5000, 8000, 100, 0}, {128, 4, 32, 4, 512}, 257),
-                   {{"model.interaction", "concat"}, {"model.head_layers", 3}})},
+      {"glra", "the official JAX lineage: 4 layers of 128, class vector, [a, b], 5,000 steps inside its warm-up", glra},
       {"clean", "mlpen with the mean over valid bytes only",
-       with_values(clean_values(training, kRows), {{"model.interaction", "nli"}, {"model.head_layers", 2}})}};
+       with_values(clean_values(training, kRows), {{"model.interaction", "nli"}, {"model.head_layers", 2}})},
+      combiner_protocol(glra)};
   retrieval.options = schema().options();
   for (const OptionInfo& option : batching_schema().options()) retrieval.options.push_back(option);
   retrieval.accepts_length = true;

@@ -145,6 +145,7 @@ CheckReport check(const Known& known, const std::string& name, const Json& given
                                             : "given by the files");
   if (const Json unseen = info.details.value("unseen_categories", Json()); !unseen.is_null())
     report.add("every category occurs in train", CheckOutcome::kNote, unseen.dump());
+  check_duplicates(*source, report);
   describe_splits(*source, report);
   return report;
 }

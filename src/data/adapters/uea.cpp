@@ -188,6 +188,7 @@ CheckReport check(const Known& known, const std::string& name, const Json& given
   for (const char* fact : {"values_filled_in", "empty_variables", "subsampled_variables", "constant_variables"})
     if (const int64_t count = info.details[fact]; count > 0)
       report.add(std::string(fact), CheckOutcome::kNote, std::to_string(count));
+  check_duplicates(*source, report);
   describe_splits(*source, report);
   return report;
 }

@@ -74,6 +74,8 @@ std::vector<FamilyDescriptor> describe() {
   };
   dual.check = [](const ModelRequest& request) {
     check_encoder(read(request.model_options).first, request);
+    XF_CHECK(request.model_options.at("classifier_dim") != 0, UserError,
+             "model.classifier_dim: the head of a dual-encoder has a hidden layer, expected at least 1, got 0");
     XF_CHECK(request.input.sequences == 2, UserError,
              "the dual-encoder family takes pairs of sequences, the task's examples have {}; take encoder/{}",
              request.input.sequences, request.attention.name);

@@ -8,7 +8,7 @@ class Encoder : public EncoderBody {
  public:
   Encoder(const EncoderOptions& options, const ModelRequest& request) : EncoderBody(options, request) {
     std::vector<int64_t> widths{summary_dim(), options.classifier_dim, request.outputs};
-    if (options.pooling == "flatten") widths.erase(widths.begin() + 1);
+    if (options.pooling == "flatten" || options.classifier_dim == 0) widths.erase(widths.begin() + 1);
     add_classifier(widths, InitStream(request.seed));
   }
 

@@ -1,0 +1,25 @@
+// What the project knows of the files that a dataset is made of: datasets/<name>/manifest.json, compiled in.
+//
+//   "files": [{"name", "bytes", "sha256", "md5"}]   null or left out where neither the publisher says it nor a file of
+//   that
+//                                                   name was ever held; what more there is, data/fetch.h tells
+#pragma once
+
+#include <vector>
+
+#include "data/check.h"
+
+namespace xformer::data {
+
+// Of `task`: the one of that name ("uea" for "uea/<any>") or with it among its "tasks"; an empty object where there is
+// none.
+[[nodiscard]] const Json& manifest_of(const std::string& task);
+
+// Compares the files in `folder`, or the file that it is, with the hashes that the manifest states. One that differs
+// was changed, cut or is another version: a failed check that names it.
+void check_known_files(const std::string& task, const Path& folder, CheckReport& report);
+
+// The manifests' texts (cmake/DatasetManifests.cmake).
+[[nodiscard]] const std::vector<const char*>& manifest_texts();
+
+}  // namespace xformer::data

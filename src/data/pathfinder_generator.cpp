@@ -1,0 +1,254 @@
+#include "data/pathfinder_generator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "core/error.h"
+
+namespace xformer::data {
+namespace {
+
+constexpr double kPi = 3.14159265358979323846;
+constexpr int64_t kPaddleTries = 3, kDistractorTries = 5, kMostRestarts = 100'000;
+constexpr float kMostOverlap = 1.8F;    // of a paddle's mask on what is taken: less than twice
+constexpr double kLeastWeight = 1e-4;   // of all ways on together
+constexpr double kLeastFree = 0.01;     // of all pixels, for one more distractor
+constexpr float kTaken = 0.3F;          // a mask above it takes the pixel
+constexpr float kWhole = 254.5F / 255;  // a mask that is 1 in 8 bits
+
+double degrees(Stream& numbers) { return (static_cast<double>(numbers.next_below(360)) - 180) * kPi / 180; }
+
+double angle_between(double one, double other) {
+  const double difference = std::fmod(std::abs(one - other), 2 * kPi);
+  return std::min(difference, 2 * kPi - difference);
+}
+
+struct Curve {
+  Raster image;
+  Place tail, head, pivot;  // a curve goes on around its pivot
+  double direction = 0;
+  Segment last;  // not yet part of what is taken, so that neighbours may touch
+  Place last_at;
+};
+
+class Painter {
+ public:
+  Painter(const PathfinderSettings& settings, Stream& numbers)
+      : settings_(settings),
+        numbers_(numbers),
+        margin_(settings.margins[numbers.next_below(settings.margins.size())]),
+        shape_{settings.paddle_length, settings.thickness, margin_},
+        gap_(disc(static_cast<double>(margin_))) {}
+
+  PathfinderImage paint(int64_t label) {
+    std::optional<std::array<Curve, 2>> curves;
+    Raster taken(settings_.side);
+    for (int64_t i = 0; !curves; ++i) {
+      XF_ASSERT(i < kMostRestarts, "{} attempts gave no pair of curves", i);
+      taken = Raster(settings_.side);
+      add_frame(taken, settings_.border);
+      curves = draw_pair(taken);
+    }
+    Raster image = (*curves)[0].image;
+    image.raise((*curves)[1].image);
+    for (const Curve& curve : *curves) taken.raise(curve.last.mask, curve.last_at);
+    for (int64_t i = 0; i < settings_.distractors; ++i)
+      if (numbers_.next_unit() < settings_.distractor_share && !add_distractor(image, taken)) break;
+    PathfinderImage result;
+    result.label = label;
+    for (size_t i = 0; i < 2; ++i) result.ends[i] = {(*curves)[i].tail, (*curves)[i].head};
+    const auto origin = static_cast<int>(numbers_.next_below(2));
+    result.marked_curves = {origin, label == 1 ? origin : 1 - origin};
+    result.markers = {(*curves)[static_cast<size_t>(result.marked_curves[0])].tail,
+                      (*curves)[static_cast<size_t>(result.marked_curves[1])].head};
+    for (const Place marker : result.markers) image.raise(drawn_disc(settings_.side, marker, settings_.marker_radius));
+    const auto [least, most] = std::minmax_element(image.values().begin(), image.values().end());
+    for (const float value : image.values())
+      result.pixels.push_back(static_cast<uint8_t>(std::lround(255 * (value - *least) / (*most - *least))));
+    return result;
+  }
+
+ private:
+  // Taken: so many pixels on every side.
+  void add_frame(Raster& taken, int64_t border) const {
+    const int64_t last = settings_.side - 1 - border;
+    for (Place at{}; at.row < settings_.side; ++at.row)
+      for (at.column = 0; at.column < settings_.side; ++at.column)
+        if (at.row < border || at.column < border || at.row > last || at.column > last) taken[at] = 1;
+  }
+
+  float contrast(bool target) const {
+    return static_cast<float>(settings_.snake_contrast * (target ? settings_.paddle_contrast : 1));
+  }
+
+  // The first paddle of a curve; nullopt where an end lies outside.
+  std::optional<Curve> begun(Place tail, double direction, bool target) const {
+    const Place head = moved(tail, direction, static_cast<double>(settings_.paddle_length));
+    Raster image(settings_.side);
+    if (!image.contains(tail) || !image.contains(head)) return std::nullopt;
+    Segment segment = draw_segment(shape_, direction);
+    image.raise(segment.line, tail, contrast(target));
+    const Place pivot = moved(head, direction + kPi, static_cast<double>(settings_.paddle_length + margin_));
+    if (!image.contains(pivot)) return std::nullopt;
+    return Curve{std::move(image), tail, head, pivot, direction, std::move(segment), tail};
+  }
+
+  // Where a segment may begin: its footprint, the pixels that its mask covers whole, lies on nothing that is taken. As
+  // published the footprint is looked for one pixel further down and to the right.
+  std::vector<Place> free_places(const Raster& taken, const Raster& mask) const {
+    std::vector<Place> footprint;
+    const int64_t middle = mask.side() / 2, reach = settings_.paddle_length + margin_;
+    for (Place at{}; at.row < mask.side(); ++at.row)
+      for (at.column = 0; at.column < mask.side(); ++at.column) {
+        const Place offset{at.row - middle + 1, at.column - middle + 1};
+        if (mask[at] >= kWhole && std::abs(offset.row) <= reach && std::abs(offset.column) <= reach)
+          footprint.push_back(offset);
+      }
+    std::vector<Place> places;
+    for (Place at{}; at.row < settings_.side; ++at.row)
+      for (at.column = 0; at.column < settings_.side; ++at.column)
+        if (std::none_of(footprint.begin(), footprint.end(), [&](Place offset) {
+              const Place under{at.row + offset.row, at.column + offset.column};
+              return taken.contains(under) && taken[under] > kTaken;
+            }))
+          places.push_back(at);
+    return places;
+  }
+
+  // Step 2 and 3 of the recipe; nullopt where a curve found no way on. `taken` is spoilt then.
+  std::optional<std::array<Curve, 2>> draw_pair(Raster& taken) {
+    const double direction = degrees(numbers_);
+    Raster framed = taken;
+    add_frame(framed, 2 * settings_.seed_distance);
+    const std::vector<Place> places = free_places(framed, draw_segment(shape_, direction).mask);
+    if (places.empty()) return std::nullopt;
+    auto first = begun(places[numbers_.next_below(places.size())], direction, true);
+    if (!first) return std::nullopt;
+    const double away = degrees(numbers_);
+    const auto distance = static_cast<double>(settings_.seed_distance);
+    const Place tail{std::lround(static_cast<double>(first->tail.row) + distance * std::sin(away)),
+                     std::lround(static_cast<double>(first->tail.column) + distance * std::cos(away))};
+    auto second = begun(tail, degrees(numbers_), true);
+    if (!second) return std::nullopt;
+    for (int64_t i = 1; i < settings_.contour_length; ++i)
+      for (Curve* curve : {&*first, &*second})
+        if (!grow(*curve, taken, true)) return std::nullopt;
+    return std::array{std::move(*first), std::move(*second)};
+  }
+
+  // One paddle more.
+  bool grow(Curve& curve, Raster& taken, bool target) {
+    const Place pivot = moved(curve.pivot, curve.direction, static_cast<double>(settings_.paddle_length + 2 * margin_));
+    std::vector<Place> places;
+    std::vector<double> directions, sums;
+    double sum = 0;
+    const double radius = static_cast<double>(settings_.paddle_length + margin_);
+    for (int64_t i = 0; static_cast<double>(i) < 2 * kPi * radius; ++i) {
+      const double angle = static_cast<double>(i) / radius;
+      const Place at{static_cast<int64_t>(static_cast<double>(pivot.row) + radius * std::sin(angle)),
+                     static_cast<int64_t>(static_cast<double>(pivot.column) + radius * std::cos(angle))};
+      const auto same = [&](Place other) { return other.row == at.row && other.column == at.column; };
+      if (!taken.contains(at) || std::any_of(places.begin(), places.end(), same)) continue;
+      const double direction =
+          std::atan2(static_cast<double>(at.row - pivot.row), static_cast<double>(at.column - pivot.column));
+      const double turn = std::min(settings_.continuity * angle_between(direction, curve.direction), kPi / 2);
+      float near = 0;
+      for (const Place offset : gap_)
+        if (const Place under{at.row + offset.row, at.column + offset.column}; taken.contains(under))
+          near = std::max(near, taken[under]);
+      sum += (1 - static_cast<double>(near)) * std::cos(turn) * std::cos(turn);
+      places.push_back(at);
+      directions.push_back(direction);
+      sums.push_back(sum);
+    }
+    if (sum < kLeastWeight) return false;
+    for (int64_t i = 0; i < kPaddleTries; ++i) {
+      const double drawn = numbers_.next_unit() * sum;
+      const auto chosen = std::min(
+          static_cast<size_t>(std::upper_bound(sums.begin(), sums.end(), drawn) - sums.begin()), sums.size() - 1);
+      Segment segment = draw_segment(shape_, directions[chosen] + kPi);  // from its end back towards the pivot
+      if (most_overlap(taken, segment.mask, places[chosen]) >= kMostOverlap) continue;
+      curve.image.raise(segment.line, places[chosen], contrast(target));
+      taken.raise(curve.last.mask, curve.last_at);
+      curve.last = std::move(segment);
+      curve.last_at = curve.head = places[chosen];
+      curve.pivot = pivot;
+      curve.direction = directions[chosen];
+      return true;
+    }
+    return false;
+  }
+
+  static float most_overlap(const Raster& taken, const Raster& mask, Place centre) {
+    const int64_t reach = mask.side() / 2;
+    float most = 0;
+    for (Place at{}; at.row < mask.side(); ++at.row)
+      for (at.column = 0; at.column < mask.side(); ++at.column)
+        if (const Place under{centre.row + at.row - reach, centre.column + at.column - reach}; taken.contains(under))
+          most = std::max(most, taken[under] + mask[at]);
+    return most;
+  }
+
+  // False where there is no room for any more. One that finds no way in its tries is left out.
+  bool add_distractor(Raster& image, Raster& taken) {
+    for (int64_t i = 0; i < kDistractorTries; ++i) {
+      const auto free =
+          std::count_if(taken.values().begin(), taken.values().end(), [](float at) { return at <= kTaken; });
+      if (static_cast<double>(free) < kLeastFree * static_cast<double>(taken.values().size())) return false;
+      const double direction = degrees(numbers_);
+      Raster framed = taken;
+      add_frame(framed, 1);
+      const std::vector<Place> places = free_places(framed, draw_segment(shape_, direction).mask);
+      if (places.empty()) continue;
+      auto curve = begun(places[numbers_.next_below(places.size())], direction, false);
+      if (!curve) continue;
+      Raster tried = taken;
+      bool whole = true;
+      for (int64_t j = 1; j < settings_.distractor_length && whole; ++j) whole = grow(*curve, tried, false);
+      if (!whole) continue;
+      tried.raise(curve->last.mask, curve->last_at);
+      taken = std::move(tried);
+      image.raise(curve->image);
+      return true;
+    }
+    return true;
+  }
+
+  const PathfinderSettings& settings_;
+  Stream& numbers_;
+  int64_t margin_;
+  SegmentShape shape_;
+  std::vector<Place> gap_;
+};
+
+}  // namespace
+
+PathfinderSettings pathfinder_settings(int64_t side, int64_t contour_length) {
+  XF_ASSERT(side == 32 || side == 128, "images of 32 or 128 pixels, not {}", side);
+  PathfinderSettings settings;
+  settings.contour_length = contour_length;
+  settings.distractor_length = contour_length / 3;
+  settings.distractors = (60 + contour_length - 1) / contour_length;  // 20 over a third of the contour, rounded up
+  settings.distractor_share = contour_length == 6 ? 0.304 : contour_length == 9 ? 0.254 : 0.166;
+  if (side == 32) return settings;
+  settings.distractor_share = 1;
+  settings.side = 128;
+  settings.margins = {2, 3};
+  settings.paddle_length = 5;
+  settings.thickness = 1.5;
+  settings.marker_radius = 3;
+  settings.seed_distance = 20;
+  settings.continuity = 1.8;
+  settings.distractors = 35 / settings.distractor_length;
+  settings.snake_contrast = 0.9;
+  settings.paddle_contrast = 1;
+  return settings;
+}
+
+PathfinderImage draw_pathfinder(const PathfinderSettings& settings, Stream& numbers) {
+  const auto label = static_cast<int64_t>(numbers.next_below(2));
+  return Painter(settings, numbers).paint(label);
+}
+
+}  // namespace xformer::data

@@ -1,0 +1,72 @@
+// What the project knows of a dataset's files: manifests compiled in, and files compared with them.
+#include "data/manifests.h"
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+
+#include "scratch.h"
+
+namespace xformer::manifests_test {
+
+using namespace data;
+using Catch::Matchers::Contains;
+
+TEST_CASE("every dataset of the repository has its manifest in the program, without what is said of its sample") {
+  const Path datasets = Path(__FILE__).parent_path() / "../../datasets";
+  int64_t count = 0;
+  for (const auto& folder : std::filesystem::directory_iterator(datasets)) {
+    const std::string name = folder.path().filename();
+    CAPTURE(name);
+    Json written = Json::parse(scratch::get(folder.path() / "manifest.json"));
+    written.erase("sample");
+    const auto unordered = [](const Json& json) { return nlohmann::json::parse(json.dump()); };
+    CHECK(unordered(manifest_of(name)) == unordered(written));
+    CHECK(written.at("files").is_array());
+    ++count;
+  }
+  CHECK(count == static_cast<int64_t>(manifest_texts().size()));
+  CHECK(manifest_of("uea/Handwriting").at("name") == "uea");
+  CHECK(manifest_of("no-such-task").empty());
+}
+
+TEST_CASE("a file that is not the one whose hash is known fails the check, which names it") {
+  const auto checked = [](const std::string& task, const Path& folder) {
+    CheckReport report;
+    check_known_files(task, folder, report);
+    return report;
+  };
+  const scratch::Folder folder;
+  CHECK(checked("tabular/adult", folder.path()).items.empty());  // nothing is known of what is there
+  scratch::put(folder / "adult.data", "39, State-gov\n");
+  const CheckReport cut = checked("tabular/adult", folder.path());
+  CHECK_FALSE(cut.passed);
+  REQUIRE(cut.items.size() == 1);
+  CHECK_THAT(cut.items[0].detail, Contains("adult.data has 14 bytes, expected 3974305"));
+  scratch::put(folder / "adult.data", std::string(3974305, 'x'));
+  CHECK_THAT(
+      checked("tabular/adult", folder.path()).items.at(0).detail,
+      Contains("sha256") && Contains("expected 5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d"));
+  scratch::put(folder / "cifar-10-binary.tar.gz", "abc");  // the archive itself may be --data
+  CHECK_THAT(checked("image", folder / "cifar-10-binary.tar.gz").items.at(0).detail,
+             Contains("md5 900150983cd24fb0d6963f7d28e17f72, expected c32a1d4ab5d03f1284b67883e8d87530"));
+}
+
+TEST_CASE("genuine files are the ones that are known") {
+  const char* root = std::getenv("XFORMER_TEST_DATA");
+  if (root == nullptr) {
+    WARN("skipped: XFORMER_TEST_DATA is not set");
+    SUCCEED("skipped");
+    return;
+  }
+  const scratch::Folder folder;  // kept compressed there
+  for (const char* name : {"adult.data", "adult.test"})
+    REQUIRE(std::system(fmt::format("gzip -dc '{}/tabular/adult/{}.gz' > '{}'", root, name, (folder / name).string())
+                            .c_str()) == 0);
+  CheckReport report;
+  check_known_files("tabular/adult", folder.path(), report);
+  REQUIRE(report.items.size() == 1);
+  CHECK(report.items[0].detail == "adult.data; adult.test");
+  CHECK(report.passed);
+}
+
+}  // namespace xformer::manifests_test

@@ -1,0 +1,289 @@
+#!/usr/bin/env python3
+"""fetch_test.py XFORMER: `xformer data fetch` against servers on loopback that do what servers do."""
+
+import hashlib
+import http.server
+import io
+import json
+import pathlib
+import shutil
+import signal
+import ssl
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+import time
+import unittest
+
+XFORMER = sys.argv.pop(1)
+CONTENT = bytes(range(256)) * 2000
+ARCHIVE = "aclImdb_v1.tar.gz"  # of the task text: its hash is not known beforehand
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """What `server.act` says is done; every request is noted."""
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        self.server.seen.append((self.path, self.headers.get("Range"), self.headers.get("If-Range")))
+        try:
+            self.server.act(self)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+
+    def answer(self, body, status=200, headers=(), stop_after=None, length=True):
+        self.send_response(status)
+        for name, value in headers:
+            self.send_header(name, value)
+        if length:
+            self.send_header("Content-Length", str(len(body)))
+        else:
+            self.send_header("Connection", "close")
+            self.close_connection = True
+        self.end_headers()
+        self.wfile.write(body if stop_after is None else body[:stop_after])
+        if stop_after is not None:
+            self.close_connection = True
+
+    def ranged(self, body, tag, cut=None):
+        """A server that goes on where it is asked to, if its version is the one that was begun."""
+        begin = self.headers.get("Range", "")
+        if begin.startswith("bytes=") and self.headers.get("If-Range") == tag:
+            first = int(begin[6:].split("-")[0])
+            self.answer(body[first:], 206, [("ETag", tag), ("Content-Range", f"bytes {first}-{len(body) - 1}/{len(body)}")])
+        else:
+            self.answer(body, 200, [("ETag", tag)], stop_after=cut)
+
+
+class Fetch(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp())
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads, self.server.seen, self.release = True, [], threading.Event()
+        self.server.act = lambda request: request.answer(CONTENT)
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        self.address = f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def tearDown(self):
+        self.release.set()
+        self.server.shutdown()
+        self.server.server_close()
+        shutil.rmtree(self.folder)
+
+    def command(self, task="text", *more, address=None, stall=1):
+        return [XFORMER, "data", "fetch", task, "--into", str(self.folder / "data"), "--mirror", address or self.address,
+                "--stall", str(stall), *more]
+
+    def fetch(self, task="text", *more, address=None, code=0):
+        done = subprocess.run(self.command(task, *more, address=address), capture_output=True, text=True, timeout=200)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done.stdout if code == 0 else done.stderr
+
+    def names(self):
+        folder = self.folder / "data"
+        return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+    def content(self, name=ARCHIVE):
+        return (self.folder / "data" / name).read_bytes()
+
+    def test_a_file_comes_whole_and_its_hash_is_fixed(self):
+        out = self.fetch()
+        self.assertEqual(self.content(), CONTENT)
+        self.assertEqual(self.names(), [ARCHIVE, "fetched.json"])
+        digest = hashlib.sha256(CONTENT).hexdigest()
+        self.assertIn(digest, out)
+        self.assertEqual(json.loads((self.folder / "data" / "fetched.json").read_text()), {ARCHIVE: digest})
+        self.assertIn("was there already", self.fetch())
+        self.assertEqual(len(self.server.seen), 1)
+        # Another content under the same name is not what was fetched first.
+        (self.folder / "data" / ARCHIVE).unlink()
+        self.server.act = lambda request: request.answer(CONTENT[::-1])
+        message = self.fetch(code=3)
+        self.assertIn(digest, message)
+        self.assertEqual([name for name in self.names() if not name.endswith(".lock")], ["fetched.json"])
+        (self.folder / "data" / ARCHIVE).write_bytes(b"changed")
+        self.assertIn("remove it", self.fetch(code=3))
+
+    def test_a_wrong_hash_is_refused_and_leaves_nothing(self):
+        message = self.fetch("image", code=3)
+        self.assertIn("c32a1d4ab5d03f1284b67883e8d87530", message)
+        self.assertIn(hashlib.md5(CONTENT).hexdigest(), message)
+        self.assertEqual([name for name in self.names() if not name.endswith(".lock")], [])
+
+    def test_a_cut_connection_is_gone_on_with(self):
+        self.server.act = lambda request: request.ranged(CONTENT, '"one"', cut=len(CONTENT) // 3)
+        self.fetch()
+        self.assertEqual(self.content(), CONTENT)
+        self.assertEqual([seen[1] for seen in self.server.seen], [None, f"bytes={len(CONTENT) // 3}-"])
+        self.assertEqual(self.server.seen[1][2], '"one"')
+
+    def test_a_later_call_goes_on_and_another_version_begins_anew(self):
+        for tag, second in (('"one"', CONTENT), ('"two"', CONTENT[::-1])):
+            with self.subTest(tag):
+                self.server.seen.clear()
+
+                def cut_once(request, tag=tag, second=second):
+                    if len(self.server.seen) == 1:
+                        request.answer(CONTENT, 200, [("ETag", '"one"')], stop_after=1000)
+                    elif len(self.server.seen) <= 5:
+                        request.answer(b"", 503)
+                    else:
+                        request.ranged(second, tag)
+                self.server.act = cut_once
+                self.assertIn("503", self.fetch(code=4))
+                self.assertIn(ARCHIVE + ".part", self.names())
+                self.fetch()
+                self.assertEqual(self.content(), second)
+                self.assertEqual(self.server.seen[-1][1:], ("bytes=1000-", '"one"'))
+                shutil.rmtree(self.folder / "data")
+
+    def test_a_server_without_ranges_sends_all_again(self):
+        def act(request):
+            request.answer(CONTENT, 200, [("ETag", '"one"')], stop_after=5000 if len(self.server.seen) == 1 else None)
+        self.server.act = act
+        self.fetch()
+        self.assertEqual(self.content(), CONTENT)
+
+    def test_an_answer_without_length_is_taken(self):
+        self.server.act = lambda request: request.answer(CONTENT, length=False)
+        self.fetch()
+        self.assertEqual(self.content(), CONTENT)
+
+    def test_what_is_not_there_and_who_does_not_answer(self):
+        self.server.act = lambda request: request.answer(b"gone", 404)
+        message = self.fetch(code=4)
+        self.assertIn("answers 404", message)
+        self.assertIn("by hand", message)
+        self.assertEqual(len(self.server.seen), 1)
+        closed = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+        address = f"http://127.0.0.1:{closed.server_address[1]}"
+        closed.server_close()
+        message = self.fetch(address=address, code=4)
+        self.assertIn(f"put it into {self.folder / 'data'}", message)
+        self.assertIn(ARCHIVE, message)
+
+    def test_the_second_mirror_helps(self):
+        other = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        other.seen, other.act = [], lambda request: request.answer(b"", 404)
+        threading.Thread(target=other.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        try:
+            self.fetch("text", "--mirror", self.address, address=f"http://127.0.0.1:{other.server_address[1]}")
+        finally:
+            other.shutdown()
+            other.server_close()
+        self.assertEqual((len(other.seen), self.content()), (1, CONTENT))
+
+    def test_a_server_that_stalls_is_left(self):
+        def stall(request):
+            request.send_response(200)
+            request.send_header("Content-Length", "1000000")
+            request.end_headers()
+            request.wfile.write(b"x" * 100)
+            request.wfile.flush()
+            self.release.wait(180)
+        self.server.act = stall
+        started = time.monotonic()
+        self.assertIn("no byte came", self.fetch(code=4))
+        self.assertLess(time.monotonic() - started, 150)
+
+    def test_redirections_are_followed_but_not_for_ever(self):
+        def once(request):
+            if request.path == "/there":
+                request.answer(CONTENT)
+            else:
+                request.answer(b"", 302, [("Location", "/there")])
+        self.server.act = once
+        self.fetch()
+        self.assertEqual(self.content(), CONTENT)
+        (self.folder / "data" / ARCHIVE).unlink()
+        self.server.act = lambda request: request.answer(b"", 302, [("Location", request.path)])
+        self.assertIn("redirections", self.fetch(code=4))
+        self.server.act = lambda request: request.answer(b"", 302, [("Location", "file:///etc/passwd")])
+        self.fetch(code=4)
+        self.assertNotIn(ARCHIVE, self.names())
+
+    def test_a_signal_leaves_what_came(self):
+        def slow(request):
+            if request.headers.get("Range"):
+                return request.ranged(CONTENT, '"one"')
+            request.send_response(200)
+            request.send_header("Content-Length", str(len(CONTENT)))
+            request.send_header("ETag", '"one"')
+            request.end_headers()
+            request.wfile.write(CONTENT[:200000])
+            request.wfile.flush()
+            self.release.wait(30)
+        self.server.act = slow
+        running = subprocess.Popen(self.command(stall=25), stderr=subprocess.PIPE, text=True)
+        part = self.folder / "data" / (ARCHIVE + ".part")
+        for _ in range(600):
+            if part.exists() and running.poll() is None:
+                break
+            time.sleep(0.05)
+        time.sleep(0.3)
+        running.send_signal(signal.SIGINT)
+        _, message = running.communicate(timeout=30)
+        self.assertEqual(running.returncode, 6, message)
+        self.fetch()
+        self.assertEqual(self.content(), CONTENT)
+        self.assertIsNotNone(self.server.seen[-1][1])
+
+    def test_a_certificate_that_nobody_vouches_for_is_refused(self):
+        if shutil.which("openssl") is None:
+            self.skipTest("openssl makes the certificate")
+        certificate = self.folder / "certificate.pem"
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+                        "-addext", "subjectAltName=DNS:localhost", "-keyout", certificate, "-out",
+                        self.folder / "public.pem"], check=True, capture_output=True)
+        certificate.write_bytes(certificate.read_bytes() + (self.folder / "public.pem").read_bytes())
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+        address = f"https://localhost:{self.server.server_address[1]}"
+        self.assertIn("certificate", self.fetch(address=address, code=4))
+        self.assertEqual(self.server.seen, [])
+        self.fetch("text", "--certificates", str(self.folder / "public.pem"), address=address)
+        self.assertEqual(self.content(), CONTENT)
+
+    def archive(self, members):
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+            for name, data in members.items():
+                info = tarfile.TarInfo(name)
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+        return packed.getvalue()
+
+    def test_an_archive_is_unpacked_and_used(self):
+        rows = b"1.0\ta\tb\tfirst document\tsecond\n0.0\tc\td\tx\tyz\n"
+        inner = {f"lra_release/tsv_data/new_aan_pairs.{part}.tsv": rows for part in ("train", "eval", "test")}
+        body = self.archive({**inner, "lra_release/listops-1000/basic_train.tsv": b"not asked for"})
+        self.server.act = lambda request: request.answer(body)
+        self.assertIn("unpacked into", self.fetch("retrieval"))
+        self.assertFalse((self.folder / "data" / "lra_release" / "lra_release" / "listops-1000").exists())
+        done = subprocess.run([XFORMER, "data", "make", "retrieval", "--data", str(self.folder / "data")],
+                              capture_output=True, text=True, timeout=60,
+                              env={"XFORMER_CACHE": str(self.folder / "cache"), "PATH": "/usr/bin:/bin"})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("2 examples", done.stdout)
+
+    def test_an_archive_that_leads_out_is_refused(self):
+        body = self.archive({"lra_release/tsv_data/../../../out": b"x"})
+        self.server.act = lambda request: request.answer(body)
+        self.assertIn("..", self.fetch("retrieval", code=3))
+        self.assertFalse((self.folder / "data" / "lra_release").exists())
+        self.assertFalse((self.folder / "out").exists())
+
+    def test_a_task_without_addresses_says_where_its_files_are(self):
+        done = subprocess.run([XFORMER, "data", "fetch", "tabular/helena", "--into", str(self.folder)],
+                              capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("no address", done.stderr)
+
+
+unittest.main()
