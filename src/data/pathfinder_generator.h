@@ -23,10 +23,6 @@ struct PathfinderSettings {
   int64_t seed_distance = 7;    // between the first ends of the two
   double continuity = 1;        // how much a curve keeps its direction
   int64_t distractor_length = 4, distractors = 5;
-  // Of the distractors only this share is tried: of those that the Arena's settings ask for, the images that the
-  // original script made at 32 pixels show 3.0, 1.8 and 0.8 with curves of 6, 9 and 14 paddles (200 images each). Why
-  // the others found no place there is not known.
-  double distractor_share = 1;
   double snake_contrast = 2, paddle_contrast = 0.75;
 };
 
