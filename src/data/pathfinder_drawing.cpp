@@ -1,8 +1,10 @@
 #include "data/pathfinder_drawing.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
+#include <map>
 
 #include "core/error.h"
 
@@ -66,6 +68,16 @@ std::vector<Taps> taps_of(int64_t fine, int64_t coarse) {
     result.push_back(std::move(taps));
   }
   return result;
+}
+
+int64_t reach_of(const SegmentShape& shape) {
+  return shape.length + static_cast<int64_t>(std::ceil(shape.thickness)) + shape.margin;
+}
+
+// In the middle of the fine grid. Places are rounded up, so it matters from where they are counted.
+Place start_of(const SegmentShape& shape) {
+  const int64_t middle = reach_of(shape) * shape.antialias;
+  return {middle, middle};
 }
 
 }  // namespace
@@ -135,13 +147,24 @@ Raster drawn_disc(int64_t side, Place centre, double radius) {
   return reduced(fine, side);
 }
 
+const Segment& segment_toward(const SegmentShape& shape, double direction) {
+  static thread_local std::map<std::array<double, 6>, Segment> known;
+  const Place start = start_of(shape);
+  const Place end = moved(start, direction, static_cast<double>(shape.length * shape.antialias));
+  const std::array<double, 6> key{static_cast<double>(shape.length), shape.thickness,
+                                  static_cast<double>(shape.margin), static_cast<double>(shape.antialias),
+                                  static_cast<double>(end.row),      static_cast<double>(end.column)};
+  const auto found = known.find(key);
+  return found != known.end() ? found->second : known.emplace(key, draw_segment(shape, direction)).first->second;
+}
+
 Segment draw_segment(const SegmentShape& shape, double direction) {
   const auto width = static_cast<int64_t>(std::lround(shape.thickness * static_cast<double>(shape.antialias)));
   XF_ASSERT(static_cast<double>(width) == shape.thickness * static_cast<double>(shape.antialias) && width > 0,
             "a thickness of {} is whole on a grid {} times finer", shape.thickness, shape.antialias);
-  const int64_t reach = shape.length + static_cast<int64_t>(std::ceil(shape.thickness)) + shape.margin;
+  const int64_t reach = reach_of(shape);
   Raster line(2 * reach * shape.antialias + 1);
-  const Place start{reach * shape.antialias, reach * shape.antialias};
+  const Place start = start_of(shape);
   const Place end = moved(start, direction, static_cast<double>(shape.length * shape.antialias));
   if (width == 1) thin_line(line, start, end);
   else wide_line(line, start, end, static_cast<double>(width));

@@ -59,5 +59,7 @@ struct Segment {
   Raster line, mask;
 };
 [[nodiscard]] Segment draw_segment(const SegmentShape& shape, double direction);
+// The same, drawn once in this thread for all directions that end in the same fine pixel: there are but few.
+[[nodiscard]] const Segment& segment_toward(const SegmentShape& shape, double direction);
 
 }  // namespace xformer::data

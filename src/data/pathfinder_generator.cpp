@@ -28,7 +28,7 @@ struct Curve {
   Raster image;
   Place tail, head, pivot;  // a curve goes on around its pivot
   double direction = 0;
-  Segment last;  // not yet part of what is taken, so that neighbours may touch
+  const Segment* last = nullptr;  // not yet part of what is taken, so that neighbours may touch
   Place last_at;
 };
 
@@ -52,7 +52,7 @@ class Painter {
     }
     Raster image = (*curves)[0].image;
     image.raise((*curves)[1].image);
-    for (const Curve& curve : *curves) taken.raise(curve.last.mask, curve.last_at);
+    for (const Curve& curve : *curves) taken.raise(curve.last->mask, curve.last_at);
     for (int64_t i = 0; i < settings_.distractors && add_distractor(image, taken); ++i) {
     }
     PathfinderImage result;
@@ -87,11 +87,11 @@ class Painter {
     const Place head = moved(tail, direction, static_cast<double>(settings_.paddle_length));
     Raster image(settings_.side);
     if (!image.contains(tail) || !image.contains(head)) return std::nullopt;
-    Segment segment = draw_segment(shape_, direction);
+    const Segment& segment = segment_toward(shape_, direction);
     image.raise(segment.line, tail, contrast(target));
     const Place pivot = moved(head, direction + kPi, static_cast<double>(settings_.paddle_length + margin_));
     if (!image.contains(pivot)) return std::nullopt;
-    return Curve{std::move(image), tail, head, pivot, direction, std::move(segment), tail};
+    return Curve{std::move(image), tail, head, pivot, direction, &segment, tail};
   }
 
   // Where a segment may begin: its footprint, the pixels that its mask covers whole, lies on nothing that is taken. As
@@ -130,7 +130,7 @@ class Painter {
     const double direction = degrees(numbers_);
     Raster framed = taken;
     add_frame(framed, 2 * settings_.seed_distance);
-    const std::vector<Place> places = free_places(framed, draw_segment(shape_, direction).mask);
+    const std::vector<Place> places = free_places(framed, segment_toward(shape_, direction).mask);
     if (places.empty()) return std::nullopt;
     auto first = begun(places[numbers_.next_below(places.size())], direction, true);
     if (!first) return std::nullopt;
@@ -176,11 +176,11 @@ class Painter {
       const double drawn = numbers_.next_unit() * sum;
       const auto chosen = std::min(
           static_cast<size_t>(std::upper_bound(sums.begin(), sums.end(), drawn) - sums.begin()), sums.size() - 1);
-      Segment segment = draw_segment(shape_, directions[chosen] + kPi);  // from its end back towards the pivot
+      const Segment& segment = segment_toward(shape_, directions[chosen] + kPi);  // from its end back towards the pivot
       if (most_overlap(taken, segment.mask, places[chosen]) >= kMostOverlap) continue;
       curve.image.raise(segment.line, places[chosen], contrast(target));
-      taken.raise(curve.last.mask, curve.last_at);
-      curve.last = std::move(segment);
+      taken.raise(curve.last->mask, curve.last_at);
+      curve.last = &segment;
       curve.last_at = curve.head = places[chosen];
       curve.pivot = pivot;
       curve.direction = directions[chosen];
@@ -208,7 +208,7 @@ class Painter {
       const double direction = degrees(numbers_);
       Raster framed = taken;
       add_frame(framed, 1);
-      const std::vector<Place> places = free_places(framed, draw_segment(shape_, direction).mask);
+      const std::vector<Place> places = free_places(framed, segment_toward(shape_, direction).mask);
       if (places.empty()) continue;
       auto curve = begun(places[numbers_.next_below(places.size())], direction, false);
       if (!curve) continue;
@@ -216,7 +216,7 @@ class Painter {
       bool whole = true;
       for (int64_t j = 1; j < settings_.distractor_length && whole; ++j) whole = grow(*curve, tried, false);
       if (!whole) continue;
-      tried.raise(curve->last.mask, curve->last_at);
+      tried.raise(curve->last->mask, curve->last_at);
       taken = std::move(tried);
       image.raise(curve->image);
       return true;
