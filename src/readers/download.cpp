@@ -1,6 +1,7 @@
 #include "readers/download.h"
 
 #include <curl/curl.h>
+#include <dlfcn.h>
 
 #include <algorithm>
 #include <array>
@@ -22,6 +23,46 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kConnectSeconds = 20;
 constexpr auto kPause = std::chrono::milliseconds(200);  // before an attempt after the first
+
+// libcurl, loaded when something is fetched: with all that it needs it is larger than the program, which does the rest
+// without it.
+struct Library {
+  decltype(&curl_global_init) global_init = nullptr;
+  decltype(&curl_easy_init) easy_init = nullptr;
+  decltype(&curl_easy_cleanup) easy_cleanup = nullptr;
+  decltype(&curl_easy_reset) easy_reset = nullptr;
+  decltype(&curl_easy_setopt) easy_setopt = nullptr;
+  decltype(&curl_easy_perform) easy_perform = nullptr;
+  decltype(&curl_easy_getinfo) easy_getinfo = nullptr;
+  decltype(&curl_easy_strerror) easy_strerror = nullptr;
+  decltype(&curl_slist_append) slist_append = nullptr;
+  decltype(&curl_slist_free_all) slist_free_all = nullptr;
+
+  Library() {
+    void* const handle = ::dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL);
+    XF_CHECK(handle != nullptr, ResourceError,
+             "fetching needs libcurl.so.4 (Debian's libcurl4), which cannot be loaded: {}", ::dlerror());
+    const auto find = [handle](auto& function, const char* name) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(handle, name));
+      XF_CHECK(function != nullptr, ResourceError, "libcurl.so.4 has no {}", name);
+    };
+    find(global_init, "curl_global_init");
+    find(easy_init, "curl_easy_init");
+    find(easy_cleanup, "curl_easy_cleanup");
+    find(easy_reset, "curl_easy_reset");
+    find(easy_setopt, "curl_easy_setopt");
+    find(easy_perform, "curl_easy_perform");
+    find(easy_getinfo, "curl_easy_getinfo");
+    find(easy_strerror, "curl_easy_strerror");
+    find(slist_append, "curl_slist_append");
+    find(slist_free_all, "curl_slist_free_all");
+    XF_ASSERT(global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK, "libcurl does not start");
+  }
+};
+const Library& libcurl() {
+  static const Library kLibrary;
+  return kLibrary;
+}
 
 std::string hash_of(const RemoteFile& file, const Path& path) {
   if (file.sha256.empty() && !file.md5.empty()) return md5_of_file(path);
@@ -48,11 +89,11 @@ struct Outcome {
 class Transfer {
  public:
   Transfer(const RemoteFile& file, const Path& part, const DownloadOptions& options)
-      : file_(file), part_(part), tag_(part.string() + ".tag"), options_(options), curl_(curl_easy_init()) {
+      : file_(file), part_(part), tag_(part.string() + ".tag"), options_(options), curl_(libcurl().easy_init()) {
     XF_ASSERT(curl_ != nullptr, "libcurl gave no handle");
   }
   ~Transfer() {
-    curl_easy_cleanup(curl_);
+    libcurl().easy_cleanup(curl_);
     if (out_ != nullptr) std::fclose(out_);
   }
   Transfer(const Transfer&) = delete;
@@ -65,9 +106,9 @@ class Transfer {
     new_tag_.clear();
     write_error_ = 0;
     stopped_ = false;
-    curl_easy_reset(curl_);
+    libcurl().easy_reset(curl_);
     const auto set = [this](CURLoption option, auto value) {
-      XF_ASSERT(curl_easy_setopt(curl_, option, value) == CURLE_OK, "libcurl refuses option {}",
+      XF_ASSERT(libcurl().easy_setopt(curl_, option, value) == CURLE_OK, "libcurl refuses option {}",
                 static_cast<int>(option));
     };
     set(CURLOPT_URL, url.c_str());
@@ -95,14 +136,14 @@ class Transfer {
     curl_slist* headers = nullptr;
     std::string range;
     if (begin_at_ > 0) {
-      headers = curl_slist_append(nullptr, fmt::format("If-Range: {}", read_file(tag_)).c_str());
+      headers = libcurl().slist_append(nullptr, fmt::format("If-Range: {}", read_file(tag_)).c_str());
       set(CURLOPT_HTTPHEADER, headers);
       // Not CURLOPT_RESUME_FROM, which refuses a server that begins anew.
       range = fmt::format("{}-", begin_at_);
       set(CURLOPT_RANGE, range.c_str());
     }
-    const CURLcode code = curl_easy_perform(curl_);
-    curl_slist_free_all(headers);
+    const CURLcode code = libcurl().easy_perform(curl_);
+    libcurl().slist_free_all(headers);
     if (out_ != nullptr && std::fclose(std::exchange(out_, nullptr)) != 0 && write_error_ == 0) write_error_ = errno;
     if (write_error_ != 0) file_operations::fail("write", part_, write_error_);
     if (stopped_)
@@ -116,8 +157,8 @@ class Transfer {
   Outcome outcome_of(CURLcode code, const char* message) {
     if (code == CURLE_OK) return {true, false, ""};
     long status = 0;
-    curl_easy_getinfo(curl_, CURLINFO_RESPONSE_CODE, &status);
-    const std::string text = *message != '\0' ? message : curl_easy_strerror(code);
+    libcurl().easy_getinfo(curl_, CURLINFO_RESPONSE_CODE, &status);
+    const std::string text = *message != '\0' ? message : libcurl().easy_strerror(code);
     switch (code) {
       case CURLE_HTTP_RETURNED_ERROR:
         // The part is as long as the file, or longer: it is not one of this version.
@@ -148,7 +189,7 @@ class Transfer {
   // Where the body begins it is known whether the server goes on or begins anew.
   bool begin_body() {
     long status = 0;
-    curl_easy_getinfo(curl_, CURLINFO_RESPONSE_CODE, &status);
+    libcurl().easy_getinfo(curl_, CURLINFO_RESPONSE_CODE, &status);
     const bool goes_on = begin_at_ > 0 && status == 206;
     if (!goes_on) begin_at_ = 0;
     out_ = std::fopen(part_.c_str(), goes_on ? "ab" : "wb");
@@ -216,8 +257,6 @@ class Transfer {
 }  // namespace
 
 Downloaded download(const RemoteFile& file, const Path& folder, const DownloadOptions& options) {
-  static const CURLcode kStarted = curl_global_init(CURL_GLOBAL_DEFAULT);
-  XF_ASSERT(kStarted == CURLE_OK, "libcurl does not start");
   fs::create_directories(folder);
   const Path target = folder / file.name, part = folder / (file.name + ".part");
   const Path lock_file = folder / ("." + file.name + ".lock");

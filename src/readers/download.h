@@ -1,4 +1,4 @@
-// One file over HTTP or HTTPS, through libcurl: begun anew or gone on with after an interruption, and never in place
+// One file over HTTP or HTTPS, through libcurl, which is loaded for it: begun anew or gone on with after an interruption, and never in place
 // under its name before its size and hash are right.
 //
 // While it comes it is <name>.part, with what names its version on the server in <name>.part.tag; the next call goes on
