@@ -42,15 +42,12 @@ std::vector<FetchedFile> fetch(const std::string& task, const Path& folder, cons
   std::vector<FetchedFile> result;
   for (const Json& file : manifest_of(dataset.name).value("files", Json::array())) {
     if (!file.contains("urls") || file.value("set", set) != set) continue;
-    readers::RemoteFile remote;
+    readers::RemoteFile remote{expected_file(file), {}, {}};
     remote.name = with_set(file.at("name"), set);
     for (const std::string& mirror : mirrors)
       remote.urls.push_back(mirror + (mirror.ends_with('/') ? "" : "/") + remote.name);
     if (mirrors.empty())
       for (const Json& url : file.at("urls")) remote.urls.push_back(with_set(url, set));
-    if (file.value("bytes", Json()).is_number()) remote.bytes = file.at("bytes").get<uint64_t>();
-    if (file.value("sha256", Json()).is_string()) remote.sha256 = file.at("sha256");
-    if (file.value("md5", Json()).is_string()) remote.md5 = file.at("md5");
     FetchedFile fetched;
     fetched.hash_known = !remote.sha256.empty() || !remote.md5.empty();
     Json first = first_hashes(folder);

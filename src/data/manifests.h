@@ -8,12 +8,16 @@
 #include <vector>
 
 #include "data/check.h"
+#include "readers/download.h"
 
 namespace xformer::data {
 
 // Of `task`: the one of that name ("uea" for "uea/<any>") or with it among its "tasks"; an empty object where there is
 // none.
 [[nodiscard]] const Json& manifest_of(const std::string& task);
+
+// Size and hashes of one entry of "files", as far as they are stated.
+[[nodiscard]] readers::ExpectedFile expected_file(const Json& file);
 
 // Compares the files in `folder`, or the file that it is, with the hashes that the manifest states. One that differs
 // was changed, cut or is another version: a failed check that names it.

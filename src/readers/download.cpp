@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdio>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include "core/error.h"
@@ -64,21 +65,6 @@ const Library& libcurl() {
   return kLibrary;
 }
 
-std::string hash_of(const RemoteFile& file, const Path& path) {
-  if (file.sha256.empty() && !file.md5.empty()) return md5_of_file(path);
-  return sha256_of_file(path);
-}
-
-// "" where the file is the one that is meant.
-std::string difference(const RemoteFile& file, const Path& path) {
-  const uint64_t size = fs::file_size(path);
-  if (file.bytes && size != *file.bytes) return fmt::format("it has {} bytes, expected {}", size, *file.bytes);
-  const std::string meant = file.sha256.empty() ? file.md5 : file.sha256;
-  if (meant.empty()) return "";
-  const std::string found = hash_of(file, path);
-  return found == meant ? "" : fmt::format("its hash is {}, expected {}", found, meant);
-}
-
 // What one attempt ended with.
 struct Outcome {
   bool done = false;
@@ -101,8 +87,6 @@ class Transfer {
 
   Outcome attempt(const std::string& url) {
     begin_at_ = tag_known() && fs::exists(part_) ? fs::file_size(part_) : 0;
-    arrived_ = 0;
-    began_body_ = false;
     new_tag_.clear();
     write_error_ = 0;
     stopped_ = false;
@@ -200,20 +184,18 @@ class Transfer {
     std::error_code ignored;
     if (new_tag_.empty()) fs::remove(tag_, ignored);
     else write_file_atomically(tag_, new_tag_);
-    began_body_ = true;
     return true;
   }
 
   static size_t on_body(char* bytes, size_t, size_t count, void* self_pointer) {
     auto& self = *static_cast<Transfer*>(self_pointer);
-    if (!self.began_body_ && !self.begin_body()) return 0;
+    if (self.out_ == nullptr && !self.begin_body()) return 0;
     size_t written = std::fwrite(bytes, 1, count, self.out_);
     if (const int fault = testing::file_fault ? testing::file_fault("write", 0) : 0) {
       errno = fault;
       written = 0;
     }
     if (written != count) self.write_error_ = errno;
-    self.arrived_ += written;
     return written;
   }
 
@@ -248,13 +230,25 @@ class Transfer {
   const DownloadOptions& options_;
   CURL* curl_;
   std::FILE* out_ = nullptr;
-  uint64_t begin_at_ = 0, arrived_ = 0;
-  bool began_body_ = false, stopped_ = false;
+  uint64_t begin_at_ = 0;
+  bool stopped_ = false;
   std::string new_tag_;
   int write_error_ = 0;
 };
 
 }  // namespace
+
+std::string difference(const ExpectedFile& meant, const Path& path) {
+  const uint64_t size = fs::file_size(path);
+  if (meant.bytes && size != *meant.bytes) return fmt::format("has {} bytes, expected {}", size, *meant.bytes);
+  for (const auto& [name, stated, hash] :
+       {std::tuple{"sha256", &meant.sha256, &sha256_of_file}, {"md5", &meant.md5, &md5_of_file}}) {
+    if (stated->empty()) continue;
+    if (const std::string found = hash(path); found != *stated)
+      return fmt::format("has {} {}, expected {}", name, found, *stated);
+  }
+  return "";
+}
 
 Downloaded download(const RemoteFile& file, const Path& folder, const DownloadOptions& options) {
   fs::create_directories(folder);
@@ -263,7 +257,7 @@ Downloaded download(const RemoteFile& file, const Path& folder, const DownloadOp
   const FileLock lock = FileLock::wait(lock_file);  // two calls at once fetch it once
   if (fs::exists(target)) {
     const std::string wrong = difference(file, target);
-    XF_CHECK(wrong.empty(), DataError, "{} is there, but {}; remove it to have it fetched anew", target.string(),
+    XF_CHECK(wrong.empty(), DataError, "{} is there, but it {}; remove it to have it fetched anew", target.string(),
              wrong);
     return {target, sha256_of_file(target), true};
   }
@@ -286,7 +280,7 @@ Downloaded download(const RemoteFile& file, const Path& folder, const DownloadOp
     if (!fs::exists(part)) write_file_atomically(part, "");
     if (const std::string wrong = difference(file, part); !wrong.empty()) {
       fs::remove(part, ignored);
-      reasons.push_back(fmt::format("{}: what came is not {}: {}", url, file.name, wrong));
+      reasons.push_back(fmt::format("{}: what came is not {}: it {}", url, file.name, wrong));
       if (&url == &file.urls.back()) throw DataError(fmt::format("{}", fmt::join(reasons, "; ")));
       continue;
     }

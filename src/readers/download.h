@@ -1,5 +1,5 @@
-// One file over HTTP or HTTPS, through libcurl, which is loaded for it: begun anew or gone on with after an interruption, and never in place
-// under its name before its size and hash are right.
+// One file over HTTP or HTTPS, through libcurl, which is loaded for it: begun anew or gone on with after an
+// interruption, and never in place under its name before its size and hash are right.
 //
 // While it comes it is <name>.part, with what names its version on the server in <name>.part.tag; the next call goes on
 // from there if the server still has that version. Errors: what the network or a server refuses is a ResourceError that
@@ -17,11 +17,17 @@
 
 namespace xformer::readers {
 
-struct RemoteFile {
+// What is known of a file's content; empty: it is not.
+struct ExpectedFile {
+  std::optional<uint64_t> bytes;
+  std::string sha256, md5;
+};
+// "has 14 bytes, expected 3974305"; "" where nothing that is known differs.
+[[nodiscard]] std::string difference(const ExpectedFile& meant, const Path& path);
+
+struct RemoteFile : ExpectedFile {
   std::string name;
   std::vector<std::string> urls;  // the first that answers is taken
-  std::optional<uint64_t> bytes;
-  std::string sha256, md5;  // as far as they are known
 };
 
 struct DownloadOptions {

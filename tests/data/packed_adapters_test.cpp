@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/hash.h"
+#include "data/adapter_place.h"
 #include "data/batcher.h"
 #include "data/cache.h"
 #include "data/check.h"
@@ -14,36 +15,12 @@
 namespace xformer::packed_adapters_test {
 
 using namespace data;
+using adapter_place::options_of;
+using adapter_place::Place;
 using Catch::Matchers::Contains;
 using scratch::Folder;
 
 namespace {
-
-Json options_of(const std::string& task, const Json& given = Json::object()) {
-  Json options = Json::object();
-  for (const OptionInfo& option : find_dataset(task).options) options[option.name] = option.fallback;
-  options.update(given);
-  return options;
-}
-
-struct Place {
-  Folder folder, cache;
-  [[nodiscard]] DataLocation location() const {
-    DataLocation result;
-    result.folder = folder.path();
-    result.cache = cache.path();
-    return result;
-  }
-  [[nodiscard]] std::unique_ptr<DataSource> open(const std::string& task, const Json& given = Json::object()) const {
-    return find_dataset(task).open(options_of(task, given), location(), {});
-  }
-  // Nothing but locks and folders lies in the cache.
-  [[nodiscard]] bool cache_is_empty() const {
-    for (const auto& entry : std::filesystem::recursive_directory_iterator(cache.path()))
-      if (entry.is_regular_file() && entry.path().filename() != ".lock") return false;
-    return true;
-  }
-};
 
 void make_reviews(const Path& folder, int64_t each) {
   for (const char* split : {"train", "test"})

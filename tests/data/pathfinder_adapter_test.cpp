@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "data/adapter_place.h"
 #include "data/batcher.h"
 #include "data/cache.h"
 #include "data/check.h"
@@ -16,17 +17,12 @@
 namespace xformer::pathfinder_adapter_test {
 
 using namespace data;
+using adapter_place::options_of;
+using adapter_place::Place;
 using Catch::Matchers::Contains;
 using scratch::Folder;
 
 namespace {
-
-Json options_of(const std::string& task, const Json& given = Json::object()) {
-  Json options = Json::object();
-  for (const OptionInfo& option : find_dataset(task).options) options[option.name] = option.fallback;
-  options.update(given);
-  return options;
-}
 
 // `files` metadata files of `each` images of 32 x 32; the first pixel of an image says which it is.
 void make_set(const Path& set, int64_t files, int64_t each) {
@@ -45,24 +41,12 @@ void make_set(const Path& set, int64_t files, int64_t each) {
   }
 }
 
-struct Place {
-  Folder folder, cache;
-  [[nodiscard]] DataLocation location() const {
-    DataLocation result;
-    result.folder = folder.path();
-    result.cache = cache.path();
-    return result;
-  }
-  [[nodiscard]] std::unique_ptr<DataSource> open(const std::string& task, const Json& given = Json::object()) const {
-    return find_dataset(task).open(options_of(task, given), location(), {});
-  }
-  [[nodiscard]] std::string refusal(const std::string& task, const Json& given = Json::object()) const {
-    const std::string message = scratch::message_of<DataError>([&] { (void)open(task, given); });
-    for (const auto& entry : std::filesystem::recursive_directory_iterator(cache.path()))
-      CHECK((!entry.is_regular_file() || entry.path().filename() == ".lock"));  // nothing is left behind
-    return message;
-  }
-};
+// Why it is refused; nothing is left behind.
+std::string refusal(const Place& place, const std::string& task, const Json& given = Json::object()) {
+  const std::string message = scratch::message_of<DataError>([&] { (void)place.open(task, given); });
+  CHECK(place.cache_is_empty());
+  return message;
+}
 
 // The first pixels of a split, which say which images are in it.
 std::set<int> ids_of(const DataSource& source, Split split) {
@@ -121,7 +105,7 @@ TEST_CASE("pathfinder32-mixed: three sets, by the files' numbers where data.spli
   CHECK((seeded->size(Split::kTest) == 12 && seeded->size(Split::kTrain) == 102));
   const Place small;
   make_set(small.folder / "pathfinder32/curv_contour_length_14", 3, 2);
-  CHECK_THAT(small.refusal("pathfinder32", {{"split", "files"}}),
+  CHECK_THAT(refusal(small, "pathfinder32", {{"split", "files"}}),
              Contains("twenty metadata files") && Contains("has 3"));
 }
 
@@ -143,12 +127,12 @@ TEST_CASE("an image without bytes is left out and counted, one that is missing o
   make_set(faulty.folder / "curv_contour_length_14", 1, 3);
   const Path second = faulty.folder / "curv_contour_length_14/imgs/0/sample_1.png";
   std::filesystem::remove(second);
-  CHECK_THAT(faulty.refusal("pathfinder32"), Contains("0.npy:2") && Contains("sample_1.png is missing"));
+  CHECK_THAT(refusal(faulty, "pathfinder32"), Contains("0.npy:2") && Contains("sample_1.png is missing"));
   scratch::put(second, readers::encode_png({16, 32, 1, std::vector<uint8_t>(512, 1)}));
-  CHECK_THAT(faulty.refusal("pathfinder32"),
+  CHECK_THAT(refusal(faulty, "pathfinder32"),
              Contains("sample_1.png") && Contains("expected 32 x 32 pixels, found 16 x 32"));
   scratch::put(second, "no image");
-  CHECK_THAT(faulty.refusal("pathfinder32"), Contains("sample_1.png") && Contains("expected a PNG image"));
+  CHECK_THAT(refusal(faulty, "pathfinder32"), Contains("sample_1.png") && Contains("expected a PNG image"));
 }
 
 TEST_CASE("metadata that is not as distributed is refused with line and field") {

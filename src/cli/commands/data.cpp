@@ -194,17 +194,16 @@ int fetch(const DataCommandArguments& arguments) {
 
 int show(const DataCommandArguments& arguments) {
   const data::Split split = data::parse_split(arguments.split);
+  const Path folder = arguments.pictures;
+  XF_CHECK(folder.empty() || data::find_dataset(arguments.name).picture, UserError,
+           "--png: the examples of {} are no images", arguments.name);
   const Opened opened = open(arguments);
   const auto& [dataset, source] = opened;
   const int64_t size = source->size(split);
   XF_CHECK(size > 0, DataError, "{} has no {} split here", dataset.name, data::split_name(split));
   XF_CHECK(arguments.index < size, UserError, "--index: the {} split has examples 0 to {}, got {}",
            data::split_name(split), size - 1, arguments.index);
-  const Path folder = arguments.pictures;
-  if (!folder.empty()) {
-    XF_CHECK(dataset.picture, UserError, "--png: the examples of {} are no images", dataset.name);
-    std::filesystem::create_directories(folder);
-  }
+  if (!folder.empty()) std::filesystem::create_directories(folder);
   for (int64_t i = arguments.index; i < std::min(size, arguments.index + arguments.count); ++i) {
     if (!folder.empty()) {
       const Path file = folder / fmt::format("{}-{}-{}.png", dataset.name, data::split_name(split), i);
