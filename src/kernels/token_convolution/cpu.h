@@ -11,8 +11,9 @@ void convolve_row(const float* x, int64_t stride, int64_t columns, const float* 
                   float* out);
 void convolve_row(const double* x, int64_t stride, int64_t columns, const double* w, int64_t taps, const double* base,
                   double* out);
-// sums[t] += slope . x[t * stride ..] over the columns, for t < taps.
-void correlate_row(const float* slope, const float* x, int64_t stride, int64_t columns, int64_t taps, float* sums);
-void correlate_row(const double* slope, const double* x, int64_t stride, int64_t columns, int64_t taps, double* sums);
+// sums[t] += sum over i < rows of slope row i . x row i + t, for t < taps; rows lie `columns` apart, x has taps - 1
+// more.
+void correlate_rows(const float* slope, const float* x, int64_t rows, int64_t columns, int64_t taps, float* sums);
+void correlate_rows(const double* slope, const double* x, int64_t rows, int64_t columns, int64_t taps, double* sums);
 
 }  // namespace xformer::kernels

@@ -3,6 +3,7 @@
 #include <ATen/Dispatch.h>
 #include <ATen/record_function.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "core/error.h"
@@ -28,6 +29,9 @@ void padded_tokens(const Heads<const Value>& x, const ValidRows& valid, int64_t 
     if (valid.at(b, i)) std::copy_n(x.at(b, h, i), d, into.data() + (i + half) * d);
 }
 
+// Rows beyond these see no valid token.
+int64_t near(const ValidRows& valid, int64_t b, int64_t n, int64_t half) { return std::min(n, valid.end(b) + half); }
+
 at::Tensor convolve_forward(const at::Tensor& base, const at::Tensor& x, const at::Tensor& w,
                             const at::Tensor& key_valid) {
   const int64_t heads = x.size(1), n = x.size(2), d = x.size(3), taps = w.size(1);
@@ -43,8 +47,10 @@ at::Tensor convolve_forward(const at::Tensor& base, const at::Tensor& x, const a
       const int64_t b = unit / heads, h = unit % heads;
       std::vector<scalar_t>& padded = scratch[static_cast<size_t>(worker)];
       padded_tokens(tokens, valid, b, h, n, d, taps / 2, padded);
-      for (int64_t i = 0; i < n; ++i)
+      const int64_t rows = near(valid, b, n, taps / 2);
+      for (int64_t i = 0; i < rows; ++i)
         convolve_row(padded.data() + i * d, d, d, kernel + h * taps, taps, bases.at(b, h, i), out.at(b, h, i));
+      for (int64_t i = rows; i < n; ++i) std::copy_n(bases.at(b, h, i), d, out.at(b, h, i));
     });
   });
   add_executed_flops(2 * units * n * d * taps);
@@ -78,8 +84,8 @@ ConvolutionGradients convolve_backward(const at::Tensor& gradient, const at::Ten
       for (int64_t i = 0; i < n; ++i) {
         if (valid.at(b, i)) convolve_row(slope.data() + i * d, d, d, kernel + h * taps, taps, nullptr, out.at(b, h, i));
         else std::fill_n(out.at(b, h, i), d, scalar_t(0));
-        correlate_row(slope.data() + (i + half) * d, padded.data() + i * d, d, d, taps, share + unit * taps);
       }
+      correlate_rows(slope.data() + half * d, padded.data(), near(valid, b, n, half), d, taps, share + unit * taps);
     });
   });
   add_executed_flops(4 * units * n * d * taps);
