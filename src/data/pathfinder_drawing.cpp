@@ -7,6 +7,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "data/resample.h"
 
 namespace xformer::data {
 namespace {
@@ -37,37 +38,6 @@ void wide_line(Raster& raster, Place from, Place to, double width) {
       const double along = (row * rows + column * columns) / length, across = (row * columns - column * rows) / length;
       if (std::abs(across) <= width / 2 && along >= -0.5 && along <= length + 0.5) raster[at] = 1;
     }
-}
-
-double lanczos(double x) {
-  if (x == 0) return 1;
-  if (std::abs(x) >= 3) return 0;
-  const double y = kPi * x;
-  return 3 * std::sin(y) * std::sin(y / 3) / (y * y);
-}
-
-// The weights of the fine pixels for each coarse one.
-struct Taps {
-  int64_t first = 0;
-  std::vector<double> weights;
-};
-std::vector<Taps> taps_of(int64_t fine, int64_t coarse) {
-  const double scale = static_cast<double>(fine) / static_cast<double>(coarse), reach = 3 * scale;
-  std::vector<Taps> result;
-  for (int64_t i = 0; i < coarse; ++i) {
-    const double centre = (static_cast<double>(i) + 0.5) * scale;
-    const auto first = std::max<int64_t>(0, static_cast<int64_t>(centre - reach + 0.5));
-    const auto end = std::min(fine, static_cast<int64_t>(centre + reach + 0.5));
-    Taps taps{first, {}};
-    double sum = 0;
-    for (int64_t at = first; at < end; ++at) {
-      taps.weights.push_back(lanczos((static_cast<double>(at) + 0.5 - centre) / scale));
-      sum += taps.weights.back();
-    }
-    for (double& weight : taps.weights) weight /= sum;
-    result.push_back(std::move(taps));
-  }
-  return result;
 }
 
 int64_t reach_of(const SegmentShape& shape) {
@@ -113,7 +83,8 @@ void Raster::raise(const Raster& other) {
 }
 
 Raster reduced(const Raster& fine, int64_t side) {
-  const std::vector<Taps> taps = taps_of(fine.side(), side);
+  const std::vector<Taps> taps =
+      resampling_taps(Filter::kLanczos, fine.side(), 0, static_cast<double>(fine.side()), side);
   const auto within = [](double value) { return static_cast<float>(std::clamp(value, 0.0, 1.0)); };
   std::vector<float> narrow(static_cast<size_t>(fine.side() * side));
   for (int64_t row = 0; row < fine.side(); ++row)

@@ -1,0 +1,31 @@
+// Images made larger or smaller by a filter as wide as the reduction asks for (Pillow's Image.resize).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "readers/png.h"
+
+namespace xformer::data {
+
+enum class Filter {
+  kBicubic,  // Keys 1981, a = -1/2; reaches two pixels
+  kLanczos,  // a sinc windowed by one of three lobes; reaches three
+};
+
+// What one pixel of the result is made of: weights, which sum to 1, of the pixels from `first` on.
+struct Taps {
+  int64_t first = 0;
+  std::vector<double> weights;
+};
+// For `count` pixels from the stretch [begin, end) of `source` ones; what lies outside has no weight.
+[[nodiscard]] std::vector<Taps> resampling_taps(Filter filter, int64_t source, double begin, double end, int64_t count);
+
+struct Box {
+  int64_t top = 0, left = 0, height = 0, width = 0;
+};
+// The box of the image as height x width pixels, rounded to whole levels between the two directions, as Pillow does.
+[[nodiscard]] readers::Image resized(const readers::Image& image, const Box& box, int64_t height, int64_t width,
+                                     Filter filter = Filter::kBicubic);
+
+}  // namespace xformer::data
