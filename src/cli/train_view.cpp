@@ -90,19 +90,28 @@ void TrainView::on_evaluating(const std::string& what, int64_t done, int64_t tot
                       static_cast<double>(done) / static_cast<double>(total));
 }
 
+namespace {
+
+std::string top5_text(const training::Evaluation& evaluation) {
+  return evaluation.top5 ? fmt::format(" (top 5 {:.4f})", *evaluation.top5) : "";
+}
+
+}  // namespace
+
 void TrainView::on_dev(int64_t step, const training::Evaluation& dev, bool best) {
   state_->events->scalar("dev/" + dev.metric.name, dev.metric.value, step);
   state_->events->scalar("dev/loss", dev.loss, step);
   state_->events->flush();
-  state_->keep(fmt::format("step {}: dev {} {:.4f}, loss {:.4f} over {} examples in {}{}", format_count(step),
-                           dev.metric.name, dev.metric.value, dev.loss, format_count(dev.examples),
+  if (dev.top5) state_->events->scalar("dev/top5_accuracy", *dev.top5, step);
+  state_->keep(fmt::format("step {}: dev {} {:.4f}{}, loss {:.4f} over {} examples in {}{}", format_count(step),
+                           dev.metric.name, dev.metric.value, top5_text(dev), dev.loss, format_count(dev.examples),
                            format_duration(dev.seconds), best ? ", best so far" : ""));
 }
 
 void TrainView::on_test(const training::Evaluation& test) {
   state_->line.clear();
-  state_->keep(fmt::format("test {} {:.4f}, loss {:.4f} over {} examples", test.metric.name, test.metric.value,
-                           test.loss, format_count(test.examples)));
+  state_->keep(fmt::format("test {} {:.4f}{}, loss {:.4f} over {} examples", test.metric.name, test.metric.value,
+                           top5_text(test), test.loss, format_count(test.examples)));
 }
 
 ProgressCallback TrainView::data_progress() { return progress_callback(state_->line); }

@@ -8,12 +8,14 @@
 #include <thread>
 
 #include "core/error.h"
+#include "core/parallel.h"
 #include "core/random.h"
 
 namespace xformer::data {
 namespace {
 
 constexpr int64_t kLengthStep = 64;
+constexpr int64_t kRepeatedUnit = 256;
 
 int64_t length_of(const DataSource& source, Split split, int64_t index) {
   return example_length(source.read(split, index), source.info().shape);
@@ -26,6 +28,7 @@ class Order {
     XF_ASSERT(options.batch >= 1 && options.padded_len >= 1 && options.buckets >= 1,
               "batch {}, padded length {} and {} buckets are all at least 1", options.batch, options.padded_len,
               options.buckets);
+    XF_ASSERT(options.repeats == 1 || options.buckets == 1, "examples are repeated in one bucket");
     const int64_t count = source.size(split);
     rows_.resize(static_cast<size_t>(count));
     std::iota(rows_.begin(), rows_.end(), int64_t{0});
@@ -37,11 +40,13 @@ class Order {
       const int64_t length = longest ? options.padded_len : bucket_length(source, split, last);
       lengths_.push_back(length);
       bounds_.push_back(first);
-      for (int64_t begin = first; begin < last; begin += options.batch)
-        batches_.push_back({begin, std::min(begin + options.batch, last), length});
+      const int64_t end = options.repeats > 1 && count >= kRepeatedUnit ? count / kRepeatedUnit * kRepeatedUnit : last;
+      for (int64_t begin = first; begin < end; begin += options.batch)
+        batches_.push_back({begin, std::min(begin + options.batch, end), length});
     }
     bounds_.push_back(count);
     unshuffled_ = rows_;
+    if (!options.shuffle) repeat();
   }
 
   [[nodiscard]] int64_t batches() const { return static_cast<int64_t>(batches_.size()); }
@@ -57,6 +62,16 @@ class Order {
     into.shifts.clear();
     if (options_.cyclic_shift > 0)
       for (const int64_t row : into.rows) into.shifts.push_back(shift_of(epoch, row));
+    into.row_numbers.clear();
+    into.batch_numbers.reset();
+    if (!options_.augment) return;
+    const uint64_t key = derive_seed(options_.seed, "augment"), high = static_cast<uint64_t>(epoch) << 40;
+    for (int64_t place = slice.begin; place < slice.end; ++place) {
+      const int64_t row = rows_[static_cast<size_t>(place)];
+      into.row_numbers.emplace_back(key,
+                                    high | static_cast<uint64_t>(row * options_.repeats + place % options_.repeats));
+    }
+    into.batch_numbers.emplace(derive_seed(options_.seed, "mix"), high | static_cast<uint64_t>(index));
   }
 
  private:
@@ -91,12 +106,20 @@ class Order {
     for (int64_t i = count - 1; i > 0; --i) std::swap(begin[i], begin[stream.next_below(static_cast<uint64_t>(i) + 1)]);
   }
 
+  // Each row so often in a row, cut to as many as there were.
+  void repeat() {
+    if (options_.repeats == 1) return;
+    const std::vector<int64_t> once = rows_;
+    for (size_t i = 0; i < rows_.size(); ++i) rows_[i] = once[i / static_cast<size_t>(options_.repeats)];
+  }
+
   // A pure function of (seed, epoch): it starts from the unshuffled order every time.
   void shuffle(int64_t epoch) {
     Stream stream(derive_seed(options_.seed, "order"), static_cast<uint64_t>(epoch));
     rows_ = unshuffled_;
     for (size_t bucket = 0; bucket + 1 < bounds_.size(); ++bucket)
       permute(rows_.data() + bounds_[bucket], bounds_[bucket + 1] - bounds_[bucket], stream);
+    repeat();
     if (lengths_.size() > 1) {  // one bucket keeps its partial batch last
       order_.resize(batches_.size());
       std::iota(order_.begin(), order_.end(), size_t{0});
@@ -139,7 +162,11 @@ const Schema<BatchingOptions>& batching_schema() {
           .add(&BatchingOptions::cyclic_shift, "cyclic_shift",
                "roll every training sequence by a number of places drawn from 0 to this less one; 0: never "
                "(conv-linformer's stride)",
-               at_least(0));
+               at_least(0))
+          .add(&BatchingOptions::repeats, "repeats",
+               "times that a training example comes in a row, each augmented anew; an epoch keeps its size and sees "
+               "fewer examples",
+               between(1, 16));
   return kSchema;
 }
 
@@ -193,10 +220,14 @@ void fill_batch(const DataSource& source, Split split, const BatchRows& rows, in
   into.labels.assign(static_cast<size_t>(batch), 0);
   into.targets.assign(static_cast<size_t>(batch), 0);
   into.indices.assign(static_cast<size_t>(batch), -1);
-  for (int64_t row = 0; row < filled; ++row) {
-    const auto at = static_cast<size_t>(row);
+  into.second_labels.assign(static_cast<size_t>(shape.mixed ? batch : 0), 0);
+  into.shares.assign(static_cast<size_t>(shape.mixed ? batch : 0), 1.0F);
+  const auto fill_row = [&](size_t at) {
+    const auto row = static_cast<int64_t>(at);
     const int64_t shift = rows.shifts.empty() ? 0 : rows.shifts[at];
-    const Example example = source.read(split, rows.rows[at]);
+    Stream numbers = rows.row_numbers.empty() ? Stream(0) : rows.row_numbers[at];
+    const Example example =
+        rows.row_numbers.empty() ? source.read(split, rows.rows[at]) : source.augmented(split, rows.rows[at], numbers);
     for (int64_t i = 0; i < sequences; ++i) {
       uint8_t* const valid = into.key_valid.data() + (row * sequences + i) * padded;
       if (shape.vocabulary > 0)
@@ -210,6 +241,11 @@ void fill_batch(const DataSource& source, Split split, const BatchRows& rows, in
     into.labels[at] = example.label;
     into.targets[at] = example.target;
     into.indices[at] = rows.rows[at];
+  };
+  for_each_piece(rows.rows.size(), source.slow() ? 0 : 1, fill_row);
+  if (rows.batch_numbers) {
+    Stream numbers = *rows.batch_numbers;
+    source.mix(into, numbers);
   }
 }
 

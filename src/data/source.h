@@ -13,6 +13,7 @@
 #include "core/files.h"
 #include "core/json.h"
 #include "core/progress.h"
+#include "core/random.h"
 #include "core/schema.h"
 #include "readers/png.h"
 
@@ -43,6 +44,8 @@ struct DataShape {
   int64_t classes = 0;
   double target_scale = 1;  // kNumber: what one unit of the stored target is in the data's own unit
   double tolerance = 0;  // kNumber: a prediction this close to the target counts as right; 0: accuracy has no meaning
+  bool top5 = false;     // kClass: also counted is whether the label is among the five highest scores
+  bool mixed = false;    // a training example may be a mixture of two with their labels
 
   bool operator==(const DataShape&) const = default;
 };
@@ -75,6 +78,8 @@ struct DataInfo {
   Json details = Json::object();  // adapter's own facts: raw file hashes, generator settings, vocabulary hash
 };
 
+struct HostBatch;
+
 class DataSource {
  public:
   virtual ~DataSource() = default;
@@ -82,6 +87,15 @@ class DataSource {
   // Thread-safe; valid until the same thread reads again.
   [[nodiscard]] virtual Example read(Split split, int64_t index) const = 0;
   [[nodiscard]] virtual const DataInfo& info() const = 0;
+  // Whether reading is so much work that a batch's examples are worth several threads.
+  [[nodiscard]] virtual bool slow() const { return false; }
+  // Augmentation: the example as `numbers` decide, which are the training seed's for this epoch and example; and then a
+  // batch's examples with each other, as those of the batch decide.
+  [[nodiscard]] virtual Example augmented(Split split, int64_t index, Stream& numbers) const {
+    (void)numbers;
+    return read(split, index);
+  }
+  virtual void mix(HostBatch& batch, Stream& numbers) const { (void)batch, (void)numbers; }
 };
 
 // Where a dataset is looked for and kept.
@@ -131,7 +145,7 @@ struct DatasetDescriptor {
   // An example as a person would look at it.
   std::function<std::string(const Example&, const DataInfo&)> show;
   // Of a task of images: the example as one.
-  std::function<readers::Image(const Example&)> picture = {};
+  std::function<readers::Image(const Example&, const DataInfo&)> picture = {};
 };
 
 }  // namespace xformer::data

@@ -17,6 +17,10 @@ DeviceBatch::DeviceBatch(at::Device device, int64_t rows, int64_t padded_len, co
   all_.labels = at::zeros({rows}, options.dtype(at::kLong));
   all_.targets = at::zeros({rows}, options.dtype(at::kFloat));
   all_.row_valid = at::zeros({rows}, options.dtype(at::kFloat));
+  if (shape.mixed) {
+    all_.second_labels = at::zeros({rows}, options.dtype(at::kLong));
+    all_.shares = at::ones({rows}, options.dtype(at::kFloat));
+  }
   filled_ = at::ones({}, options.dtype(at::kDouble));
 }
 
@@ -25,7 +29,8 @@ void DeviceBatch::load(const data::HostBatch& batch) {
     return static_cast<int64_t>(values.size()) == (into.defined() ? into.numel() : 0);
   };
   XF_ASSERT(batch.batch == size() && batch.padded_len == padded_len_ && fits(batch.tokens, all_.inputs.tokens) &&
-                fits(batch.values, all_.inputs.values) && fits(batch.key_valid, all_.inputs.key_valid),
+                fits(batch.values, all_.inputs.values) && fits(batch.key_valid, all_.inputs.key_valid) &&
+                fits(batch.shares, all_.shares),
             "a batch of [{}, {}] in buffers of [{}, {}]", batch.batch, batch.padded_len, size(), padded_len_);
   const auto view = [](const auto& values, const at::Tensor& like, at::ScalarType type) {
     return at::from_blob(const_cast<void*>(static_cast<const void*>(values.data())), like.sizes(), type);
@@ -39,6 +44,10 @@ void DeviceBatch::load(const data::HostBatch& batch) {
     copies.push_back({view(batch.tokens, tokens, at::kLong), tokens});
   if (const at::Tensor& values = all_.inputs.values; values.defined())
     copies.push_back({view(batch.values, values, at::kFloat), values});
+  if (all_.shares.defined()) {
+    copies.push_back({view(batch.second_labels, all_.second_labels, at::kLong), all_.second_labels});
+    copies.push_back({view(batch.shares, all_.shares, at::kFloat), all_.shares});
+  }
   upload_(copies);
   filled_.fill_(static_cast<double>(std::max<int64_t>(batch.filled, 1)));
 }
@@ -50,7 +59,9 @@ BatchView DeviceBatch::rows(int64_t first, int64_t rows) const {
   return {{part(all_.inputs.tokens), part(all_.inputs.key_valid), part(all_.inputs.values)},
           part(all_.labels),
           part(all_.targets),
-          part(all_.row_valid)};
+          part(all_.row_valid),
+          part(all_.second_labels),
+          part(all_.shares)};
 }
 
 }  // namespace xformer::tasks

@@ -13,6 +13,9 @@ struct BatchView {
   at::Tensor labels;     // [b] int64
   at::Tensor targets;    // [b] float32
   at::Tensor row_valid;  // [b] float32
+  // Of data whose training examples may be mixtures: [b] int64, and the first label's share [b] float32; else
+  // undefined.
+  at::Tensor second_labels = {}, shares = {};
 };
 
 // A whole batch in device memory, of one shape. The buffers keep their place from the first to the last batch, so that

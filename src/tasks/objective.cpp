@@ -14,10 +14,19 @@ struct Judged {
   at::Tensor loss, right;  // by row
 };
 
-Judged judge_rows(const at::Tensor& outputs, const BatchView& batch, const data::DataShape& shape) {
+// By row, against the labels with their shares.
+at::Tensor cross_entropies(const at::Tensor& outputs, const BatchView& batch, double smoothing) {
+  const auto against = [&](const at::Tensor& labels) {
+    return at::cross_entropy_loss(outputs, labels, {}, at::Reduction::None, -100, smoothing);
+  };
+  if (!batch.shares.defined()) return against(batch.labels);
+  return batch.shares * against(batch.labels) + (1 - batch.shares) * against(batch.second_labels);
+}
+
+Judged judge_rows(const at::Tensor& outputs, const BatchView& batch, const data::DataShape& shape, double smoothing) {
   const at::Tensor given = outputs.detach();
   if (shape.target == data::Target::kClass)
-    return {at::cross_entropy_loss(outputs, batch.labels, {}, at::Reduction::None), given.argmax(-1).eq(batch.labels)};
+    return {cross_entropies(outputs, batch, smoothing), given.argmax(-1).eq(batch.labels)};
   const at::Tensor number = outputs.squeeze(-1);
   if (shape.target == data::Target::kBinary) {
     const at::Tensor label = batch.labels.to(outputs.scalar_type());
@@ -34,14 +43,19 @@ int64_t output_columns(const data::DataShape& shape) {
   return shape.target == data::Target::kClass ? shape.classes : 1;
 }
 
-Sums judge(const at::Tensor& outputs, const BatchView& batch, const data::DataShape& shape) {
+Sums judge(const at::Tensor& outputs, const BatchView& batch, const data::DataShape& shape, double smoothing) {
   XF_ASSERT(outputs.dim() == 2 && outputs.size(1) == output_columns(shape), "{} outputs where the task needs {}",
             outputs.size(1), output_columns(shape));
-  const Judged rows = judge_rows(outputs, batch, shape);
+  const Judged rows = judge_rows(outputs, batch, shape, smoothing);
   // where, not a product: an empty row's loss must not count even if it is not finite.
   const at::Tensor valid = batch.row_valid > 0;
   const at::Tensor loss = at::where(valid, rows.loss, at::zeros({}, rows.loss.options())).sum();
-  return {loss, rows.right.logical_and(valid).sum()};
+  at::Tensor top5;
+  if (shape.top5) {
+    const at::Tensor own = outputs.detach().gather(1, batch.labels.unsqueeze(1));
+    top5 = outputs.detach().gt(own).sum(1).lt(5).logical_and(valid).sum();
+  }
+  return {loss, rows.right.logical_and(valid).sum(), top5};
 }
 
 Metric metric_of(const data::DataShape& shape, double loss, double right) {

@@ -12,11 +12,15 @@ namespace xformer::tasks {
 struct Sums {
   at::Tensor loss;  // differentiable; kClass: cross entropies, kBinary: the same of one logit, kNumber: squared errors
   at::Tensor correct;  // rows that are right
+  at::Tensor top5;     // where the shape asks for it: rows whose label has one of the five highest scores
 };
 
 // outputs [b, output_columns]. Right is: the highest score is the label's (ties: the lowest class); the logit is above
-// zero where the label is 1; the number is nearer to the target than the shape's tolerance.
-[[nodiscard]] Sums judge(const at::Tensor& outputs, const BatchView& batch, const data::DataShape& shape);
+// zero where the label is 1; the number is nearer to the target than the shape's tolerance. Cross entropies of classes
+// are against (1 - smoothing) of the labels, each with its share, and smoothing / classes of every class (Szegedy et
+// al. 2016, section 7).
+[[nodiscard]] Sums judge(const at::Tensor& outputs, const BatchView& batch, const data::DataShape& shape,
+                         double smoothing = 0);
 
 // What a model is judged and selected by.
 struct Metric {

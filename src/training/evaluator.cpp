@@ -13,7 +13,7 @@ Evaluator::Forward& Evaluator::forward_for(const EvaluationRequest& request, con
   std::unique_ptr<Forward>& entry = forwards_[{request.batch, request.padded_len}];
   if (!entry) {
     const auto sum = [&] { return at::zeros({}, at::TensorOptions(at::kDouble).device(device_)); };
-    entry.reset(new Forward{{device_, request.batch, request.padded_len, shape}, {}, sum(), sum(), nullptr});
+    entry.reset(new Forward{{device_, request.batch, request.padded_len, shape}, {}, sum(), sum(), sum(), nullptr});
     const auto work = [this, &forward = *entry, precision = request.precision, shape] {
       at::Tensor logits;
       {
@@ -26,12 +26,14 @@ Evaluator::Forward& Evaluator::forward_for(const EvaluationRequest& request, con
       const tasks::Sums sums = tasks::judge(logits, forward.batch.all(), shape);
       forward.loss.add_(sums.loss);
       forward.correct.add_(sums.correct);
+      if (sums.top5.defined()) forward.top5.add_(sums.top5);
     };
     entry->replay =
         std::make_unique<Replay>(fmt::format("evaluation of length {}", request.padded_len), work, recorder_);
   }
   entry->loss.zero_();
   entry->correct.zero_();
+  entry->top5.zero_();
   return *entry;
 }
 
@@ -86,7 +88,10 @@ std::optional<Evaluation> Evaluator::run(const data::DataSource& source, const E
   const double count = static_cast<double>(examples);
   const double loss = forward.loss.item<double>(), correct = forward.correct.item<double>();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  return Evaluation{loss / count, tasks::metric_of(shape, loss / count, correct / count), examples, seconds.count()};
+  Evaluation result{
+      loss / count, tasks::metric_of(shape, loss / count, correct / count), {}, examples, seconds.count()};
+  if (shape.top5) result.top5 = forward.top5.item<double>() / count;
+  return result;
 }
 
 }  // namespace xformer::training

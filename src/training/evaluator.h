@@ -11,6 +11,7 @@ namespace xformer::training {
 struct Evaluation {
   double loss = 0;  // mean over examples
   tasks::Metric metric;
+  std::optional<double> top5;  // where the data asks for it: the share whose label is among the five highest
   int64_t examples = 0;
   double seconds = 0;
 };
@@ -46,8 +47,8 @@ class Evaluator {
   // Of one shape.
   struct Forward {
     tasks::DeviceBatch batch;
-    at::Tensor logits;         // of the last batch
-    at::Tensor loss, correct;  // sums, float64 []
+    at::Tensor logits;               // of the last batch
+    at::Tensor loss, correct, top5;  // sums, float64 []
     std::unique_ptr<Replay> replay;
   };
   Forward& forward_for(const EvaluationRequest& request, const data::DataShape& shape);

@@ -21,6 +21,8 @@ const Schema<TrainingOptions>& training_schema() {
           .add(&O::learning_rate, "learning_rate", "peak or base rate of the schedule", above(0))
           .add(&O::schedule, "schedule", "learning rate over time", one_of(schedule_names()))
           .add(&O::warmup, "warmup", "steps of rising rate", at_least(0))
+          .add(&O::warmup_epochs, "warmup_epochs", "passes over the training data of rising rate; 0: warmup",
+               at_least(0))
           .add(&O::optimizer, "optimizer",
                "adamw, or radam: the same with a rectified step; Adam is either without weight decay",
                one_of({"adamw", "radam"}))
@@ -30,6 +32,8 @@ const Schema<TrainingOptions>& training_schema() {
           .add(&O::weight_decay, "weight_decay", "decoupled decay of every parameter", at_least(0))
           .add(&O::cycle_beta1, "cycle_beta1", "onecycle_linear: beta1 runs 0.95 -> 0.85 -> 0.95 against the rate")
           .add(&O::clip_norm, "clip_norm", "gradients are scaled down to this norm; 0: never", at_least(0))
+          .add(&O::label_smoothing, "label_smoothing",
+               "of classes in training: this share of the target is spread over all classes", fraction_below_one())
           .add(&O::precision, "precision",
                "arithmetic outside the attention core, which stays in fp32; fp16 with dynamic loss scaling; tf32: fp32 "
                "whose products are TF32, everywhere, on CUDA",
@@ -129,6 +133,13 @@ void check_combinations(const RunPlan& plan, const PlanParts& parts) {
   // rsqrt rises and falls by itself: the official Retrieval ends inside its warm-up.
   XF_CHECK(training.warmup <= training.steps || training.epochs > 0 || training.schedule == "rsqrt", UserError,
            "training.warmup: expected at most training.steps = {}, got {}", training.steps, training.warmup);
+  XF_CHECK(training.warmup_epochs <= training.epochs, UserError,
+           "training.warmup_epochs: expected at most training.epochs = {}, got {}", training.epochs,
+           training.warmup_epochs);
+  const int64_t repeats = plan.options.values["data.repeats"];
+  XF_CHECK(repeats == 1 || training.buckets == 1, UserError,
+           "data.repeats: repeated examples come in one order of all lengths; expected training.buckets=1, got {}",
+           training.buckets);
   const bool hash = training.init_sha256.size() == 64 &&
                     training.init_sha256.find_first_not_of("0123456789abcdef") == std::string::npos;
   XF_CHECK(hash || training.init_sha256.empty(), UserError,
@@ -169,6 +180,12 @@ RunPlan resolve_plan(const PlanRequest& request) {
     const std::string origin = plan.options.origins["training.warmup"];
     if (warmup > 0 && (origin == "default" || origin.starts_with("protocol ")))
       steps.values["training.warmup"] = std::llround(warmup * static_cast<double>(request.steps) / before);
+    const auto number = [&](const char* key) { return plan.options.values[key].get<double>(); };
+    if (const double epochs = number("training.epochs"), rising = number("training.warmup_epochs");
+        rising > 0 && rising <= epochs) {
+      steps.values["training.warmup"] = std::llround(static_cast<double>(request.steps) * rising / epochs);
+      steps.values["training.warmup_epochs"] = 0;
+    }
     layers.push_back(steps);
     plan.options = resolve_options(groups, layers);
   }

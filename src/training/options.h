@@ -16,11 +16,11 @@ struct TrainingOptions {
   int64_t steps = 5000, epochs = 0, batch = 32, micro_batch = 0, buckets = 1;
   double learning_rate = 1e-4;
   std::string schedule = "onecycle_linear";
-  int64_t warmup = 0;
+  int64_t warmup = 0, warmup_epochs = 0;
   std::string optimizer = "adamw";
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
   bool cycle_beta1 = false;
-  double clip_norm = 0;
+  double clip_norm = 0, label_smoothing = 0;
   std::string precision = "fp32", selection = "best_dev";
   int64_t eval_every = 50, eval_epochs = 0, patience = 0, log_every = 10, max_skips = 20;
   std::string init_sha256, freeze, reinit;

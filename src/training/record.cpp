@@ -31,6 +31,7 @@ Json evaluation_json(const Evaluation& evaluation) {
   // Standard error over examples, of this one model: no substitute for the spread over seeds.
   const double p = evaluation.metric.value, n = static_cast<double>(evaluation.examples);
   if (evaluation.metric.name == "accuracy") result["accuracy_stderr"] = std::sqrt(p * (1 - p) / n);
+  if (evaluation.top5) result["top5_accuracy"] = *evaluation.top5;
   return result;
 }
 

@@ -24,10 +24,23 @@ ScheduleValues onecycle_linear(const ScheduleOptions& options, double t) {
   return {between(peak, end, share), between(0.85, 0.95, share)};
 }
 
+// DeiT's (timm's CosineLRScheduler as its main.py sets it): a straight line from 1e-6 over the epochs of the warm-up,
+// of which no part is left out of the turn that follows, from the rate down to 1e-5.
+double cosine_epochs(const ScheduleOptions& options, int64_t step) {
+  constexpr double kFirst = 1e-6, kLast = 1e-5;
+  const auto in_epochs = [&](int64_t steps) {
+    return static_cast<double>(steps) / static_cast<double>(options.steps_per_epoch);
+  };
+  const auto epoch = static_cast<double>(step / options.steps_per_epoch);
+  const double warmup = in_epochs(options.warmup), epochs = in_epochs(options.steps);
+  if (epoch < warmup) return kFirst + (options.learning_rate - kFirst) * epoch / warmup;
+  return kLast + (options.learning_rate - kLast) * 0.5 * (1 + std::cos(std::numbers::pi * epoch / epochs));
+}
+
 }  // namespace
 
 const std::vector<std::string>& schedule_names() {
-  static const std::vector<std::string> kNames{"constant", "onecycle_linear", "rsqrt", "cosine"};
+  static const std::vector<std::string> kNames{"constant", "onecycle_linear", "rsqrt", "cosine", "cosine_epochs"};
   return kNames;
 }
 
@@ -45,6 +58,7 @@ ScheduleValues schedule_at(const ScheduleOptions& options, int64_t step) {
     const double turn = past - std::floor(past);
     return {options.learning_rate * ramp * 0.5 * (1 + std::cos(std::numbers::pi * turn)), options.beta1};
   }
+  if (options.name == "cosine_epochs") return {cosine_epochs(options, step), options.beta1};
   if (options.name == "constant")
     return {options.learning_rate * (options.warmup > 0 ? std::min(1.0, (t + 1) / warmup) : 1.0), options.beta1};
   throw InternalError("unknown schedule " + options.name);

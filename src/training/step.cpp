@@ -79,7 +79,7 @@ void TrainStep::work(const tasks::DeviceBatch& batch) {
     at::Tensor objective;
     {
       const PrecisionScope precision(options_.precision, device_);
-      sums = tasks::judge(model_.forward(rows.inputs), rows, shape_);
+      sums = tasks::judge(model_.forward(rows.inputs), rows, shape_, options_.label_smoothing);
       // The mean is over the rows of the whole batch, whichever micro-batch they are in.
       const at::Tensor inverse_rows = batch.filled().reciprocal().to(sums.loss.scalar_type());
       objective = sums.loss * inverse_rows;

@@ -30,9 +30,7 @@ class Run {
         training_(training_schema().read(plan.group("training"))),
         evaluation_(eval_schema().read(plan.group("eval"))),
         clock_(options.device.is_cuda()) {
-    state_["best"] = Json();
-    state_["dev_points"] = Json::array();
-    state_["resumed_at"] = Json::array();
+    state_ = {{"best", nullptr}, {"dev_points", Json::array()}, {"resumed_at", Json::array()}};
   }
 
   // Runs to an ending; `facts()` is right whatever is thrown.
@@ -90,13 +88,14 @@ class Run {
               training_.buckets,
               derive_seed(static_cast<uint64_t>(plan_.seed), "order"),
               plan_.options.values["data.shuffle"],
-              plan_.options.values["data.cyclic_shift"]};
+              plan_.options.values["data.cyclic_shift"],
+              plan_.options.values["data.repeats"],
+              /*augment=*/true};
     last_step_ = training_.steps;
-    if (training_.epochs > 0 || training_.eval_epochs > 0) {
-      const int64_t epoch = data::BatchOrder(*source_, data::Split::kTrain, order_).batches_per_epoch();
-      if (training_.epochs > 0) last_step_ = training_.epochs * epoch;
-      if (training_.eval_epochs > 0) training_.eval_every = training_.eval_epochs * epoch;
-    }
+    steps_per_epoch_ = data::BatchOrder(*source_, data::Split::kTrain, order_).batches_per_epoch();
+    if (training_.epochs > 0) last_step_ = training_.epochs * steps_per_epoch_;
+    if (training_.eval_epochs > 0) training_.eval_every = training_.eval_epochs * steps_per_epoch_;
+    if (training_.warmup_epochs > 0) training_.warmup = training_.warmup_epochs * steps_per_epoch_;
     facts_.steps_planned = last_step_;
     facts_.padded_len = order_.padded_len;
   }
@@ -110,8 +109,8 @@ class Run {
     const Recorder recorder = make_recorder(options_.cuda_graph, options_.device, say);
     step_runner_ = std::make_unique<TrainStep>(*model_, source_->info().shape, training_, options_.device, recorder);
     evaluator_ = std::make_unique<Evaluator>(*model_, options_.device, recorder);
-    schedule_ = {training_.schedule, training_.learning_rate, training_.warmup,
-                 last_step_,         training_.beta1,         training_.cycle_beta1};
+    schedule_ = {training_.schedule, training_.learning_rate, training_.warmup, last_step_,
+                 training_.beta1,    training_.cycle_beta1,   steps_per_epoch_};
     facts_.parameters = models::parameter_count(*model_);
     facts_.flops_forward = model_->cost(1, order_.padded_len).flops_executed;
     facts_.examples_per_step = static_cast<double>(training_.batch);
@@ -254,6 +253,7 @@ class Run {
     const tasks::Metric& metric = dev->metric;
     const bool best = state_["best"].is_null() || metric.better_than(state_["best"][metric.name].get<double>());
     Json point{{"step", step_}, {metric.name, metric.value}, {"loss", dev->loss}, {"examples", dev->examples}};
+    if (dev->top5) point["top5_accuracy"] = *dev->top5;
     state_["dev_points"].push_back(point);
     if (best) {
       state_["best"] = point;
@@ -354,7 +354,7 @@ class Run {
   NamedTensors best_;
   RunFacts facts_;
   Json state_ = Json::object();
-  int64_t step_ = 0, last_step_ = 0, saved_step_ = -1, evaluated_step_ = -1;
+  int64_t steps_per_epoch_ = 1, step_ = 0, last_step_ = 0, saved_step_ = -1, evaluated_step_ = -1;
   StepClock clock_;
   std::optional<double> energy_before_;
 };

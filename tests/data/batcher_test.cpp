@@ -1,4 +1,5 @@
 // The order of examples, the filling of batches and the thread that runs ahead.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
 #include <set>
@@ -73,6 +74,31 @@ TEST_CASE("without shuffling one bucket keeps the order of the split") {
   CHECK(order.batches_per_epoch() == 3);
   CHECK(order.batch(0, 0).rows == std::vector<int64_t>{0, 1, 2, 3});
   CHECK(order.batch(7, 2).rows == std::vector<int64_t>{8, 9});
+}
+
+TEST_CASE("repeated examples come in a row, each with numbers of its own, and an epoch keeps its size") {
+  const fake::Source source(lengths_for(600));
+  OrderOptions options = options_for(50, 1);
+  options.repeats = 3;
+  options.augment = true;
+  const BatchOrder order(source, Split::kTrain, options);
+  CHECK(order.batches_per_epoch() == 11);  // 512 of 600: two times 256
+  std::map<int64_t, int64_t> times;
+  std::set<uint64_t> numbers;
+  for (int64_t i = 0; i < 11; ++i) {
+    BatchRows batch = order.batch(4, i);
+    REQUIRE(batch.row_numbers.size() == batch.rows.size());
+    for (size_t row = 0; row < batch.rows.size(); ++row) {
+      ++times[batch.rows[row]];
+      numbers.insert(batch.row_numbers[row].next_u64());
+    }
+  }
+  CHECK((times.size() == 171 && numbers.size() == 512));
+  CHECK(std::count_if(times.begin(), times.end(), [](const auto& one) { return one.second != 3; }) == 1);
+  const BatchRows batch = order.batch(4, 0);
+  CHECK((batch.rows[0] == batch.rows[2] && batch.rows[2] != batch.rows[3]));
+  options.augment = false;
+  CHECK(BatchOrder(source, Split::kTrain, options).batch(4, 0).row_numbers.empty());
 }
 
 TEST_CASE("buckets are of equal counts, padded to multiples of 64 and hold their sequences") {

@@ -75,6 +75,32 @@ TEST_CASE("one logit, and a number, are judged by their own loss, over valid row
   CHECK_THROWS_AS(judge(logits.expand({3, 2}), batch.all(), shape), InternalError);
 }
 
+TEST_CASE("smoothed and mixed labels are one soft target, and the five highest scores are counted") {
+  data::DataShape shape{.max_len = 4, .vocabulary = 6, .classes = 7, .top5 = true, .mixed = true};
+  DeviceBatch batch(at::kCPU, 3, 4, shape);
+  data::HostBatch host = partial();
+  host.second_labels = {5, 0, 0};
+  host.shares = {0.7f, 1, 1};
+  batch.load(host);
+  const at::Tensor logits = at::arange(21, at::kFloat).view({3, 7}).sin();
+  const Sums sums = judge(logits, batch.all(), shape, 0.1);
+  at::Tensor target = at::full({3, 7}, 0.1 / 7);
+  target[0][2] += 0.9 * 0.7;
+  target[0][5] += 0.9 * 0.3;
+  target[1][0] += 0.9;
+  CHECK(target[0].sum().item<double>() == Approx(1));
+  const double expected = -(target * logits.log_softmax(-1)).slice(0, 0, 2).sum().item<double>();
+  CHECK(sums.loss.item<double>() == Approx(expected).epsilon(1e-6));
+  CHECK(judge(logits, batch.all(), shape).loss.item<double>() != Approx(expected).epsilon(1e-3));
+  int64_t within = 0;
+  for (const int64_t row : {0, 1}) {
+    const auto own = logits[row][host.labels[static_cast<size_t>(row)]].item<float>();
+    within += (logits[row] > own).sum().item<int64_t>() < 5 ? 1 : 0;
+  }
+  CHECK(sums.top5.item<int64_t>() == within);
+  CHECK_FALSE(judge(at::zeros({3, 3}), DeviceBatch(at::kCPU, 3, 4, kIds).all(), kIds).top5.defined());
+}
+
 TEST_CASE("numbers without a tolerance are measured by RMSE in their own unit, everything else by accuracy") {
   data::DataShape shape = kIds;
   CHECK(metric_of(shape, 4, 0.25).value == 0.25);

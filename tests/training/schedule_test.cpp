@@ -62,4 +62,17 @@ TEST_CASE("cosine ramps up, then turns half a circle") {
   CHECK(schedule_at(options, 1099).learning_rate == Approx(0).margin(1e-8));
 }
 
+TEST_CASE("cosine_epochs rises over DeiT's five epochs and falls from its fifth to its three hundredth, by epochs") {
+  ScheduleOptions options{"cosine_epochs", 1e-3, 5 * 1251, 300 * 1251, 0.9, false, 1251};
+  const auto at_epoch = [&](int64_t epoch) { return schedule_at(options, epoch * 1251).learning_rate; };
+  CHECK(at_epoch(0) == Approx(1e-6).epsilon(1e-12));
+  CHECK(at_epoch(4) == Approx(1e-6 + 0.8 * (1e-3 - 1e-6)).epsilon(1e-12));
+  const double pi = std::acos(-1.0);
+  CHECK(at_epoch(5) == Approx(1e-5 + 0.5 * (1e-3 - 1e-5) * (1 + std::cos(pi * 5 / 300))).epsilon(1e-12));
+  CHECK(at_epoch(150) == Approx(0.5 * (1e-3 + 1e-5)).epsilon(1e-12));
+  CHECK(at_epoch(299) == Approx(1e-5 + 0.5 * (1e-3 - 1e-5) * (1 + std::cos(pi * 299 / 300))).epsilon(1e-12));
+  CHECK(schedule_at(options, 151 * 1251 - 1).learning_rate == at_epoch(150));
+  CHECK(schedule_at(options, 151 * 1251).learning_rate < at_epoch(150));
+}
+
 }  // namespace xformer::training

@@ -58,13 +58,11 @@ int evaluate_run(const EvalArguments& arguments) {
   line.finish();
   if (!result) throw Interrupted("stopped by a signal; nothing was saved, nothing was lost");
   if (arguments.json) {
-    fmt::print("{}\n", Json{{"run", arguments.run},
-                            {"split", data::split_name(split)},
-                            {result->metric.name, result->metric.value},
-                            {"loss", result->loss},
-                            {"examples", result->examples},
-                            {"data", {{"sha256", source->info().sha256}}}}
-                           .dump(2));
+    Json answer{
+        {"run", arguments.run}, {"split", data::split_name(split)}, {result->metric.name, result->metric.value},
+        {"loss", result->loss}, {"examples", result->examples},     {"data", {{"sha256", source->info().sha256}}}};
+    if (result->top5) answer["top5_accuracy"] = *result->top5;
+    fmt::print("{}\n", answer.dump(2));
   } else {
     fmt::print("{} {} {} {:.4f}, loss {:.4f} over {} examples\n", plan.model, data::split_name(split),
                result->metric.name, result->metric.value, result->loss,
