@@ -58,7 +58,7 @@ struct BuildContext {
   bool causal = false;
   double dropout = 0;                 // of attention weights
   bool bias = true;                   // of the projections
-  std::string init_scheme = "mlpen";  // of linear maps (multi_head.h): mlpen, glra, mvts or ft
+  std::string init_scheme = "mlpen";  // of linear maps (multi_head.h): mlpen, glra, mvts, ft or vit
   std::shared_ptr<kernels::DropoutStream> dropout_stream;
   std::shared_ptr<SharedObjects> shared;
   std::string scope;  // of shared keys: "" or "scale2/" under mrs-, so that scales do not collide

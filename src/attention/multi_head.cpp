@@ -41,9 +41,10 @@ at::Tensor BuildContext::shared_buffer(const std::string& key, const std::functi
 Linear::Linear(int64_t in, int64_t out, bool with_bias, const std::string& scheme, const InitStream& init) {
   const double bound =
       scheme == "glra" ? std::sqrt(6.0 / static_cast<double>(in + out)) : 1 / std::sqrt(static_cast<double>(in));
-  weight = register_parameter("weight", init.uniform("weight", {out, in}, -bound, bound));
+  weight = register_parameter("weight", scheme == "vit" ? init.normal("weight", {out, in}, 0.02)
+                                                        : init.uniform("weight", {out, in}, -bound, bound));
   if (!with_bias) return;
-  const bool zero = scheme == "glra" || scheme == "ft";
+  const bool zero = scheme == "glra" || scheme == "ft" || scheme == "vit";
   bias = register_parameter("bias", zero ? at::zeros({out}) : init.uniform("bias", {out}, -bound, bound));
 }
 

@@ -7,7 +7,8 @@
 namespace xformer::attention {
 
 // A linear map initialised by attention-core 0.9: "mlpen" (and "mvts") LibTorch's default U(+-1/sqrt(fan_in)) for
-// weight and bias, "ft" the same with zero bias, "glra" Xavier uniform weight and zero bias.
+// weight and bias, "ft" the same with zero bias, "glra" Xavier uniform weight and zero bias, "vit" N(0, 0.02)
+// (timm, whose cut at 2 is a hundred deviations off) and zero bias.
 class Linear : public torch::nn::Module {
  public:
   Linear(int64_t in, int64_t out, bool bias, const std::string& scheme, const InitStream& init);

@@ -40,6 +40,9 @@ void compare_sizes(const DataSource& source, const std::array<int64_t, 3>& publi
 // A note where an input occurs in two splits, or more than once in one; a dev split that is the test split is left out.
 void check_duplicates(const DataSource& source, CheckReport& report);
 
+class DuplicateFinder;
+void report_duplicates(const DuplicateFinder& duplicates, CheckReport& report);
+
 // ListOps in the location's folder, read line by line past the cache; without a folder, what the generator
 // makes under the options. A folder without any ListOps file is a DataError, a bad row a failed check.
 [[nodiscard]] CheckReport check_listops(const Json& options, const DataLocation& location,

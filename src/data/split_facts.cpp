@@ -62,6 +62,10 @@ void check_duplicates(const DataSource& source, CheckReport& report) {
       duplicates.see(split, i, input);
     }
   }
+  report_duplicates(duplicates, report);
+}
+
+void report_duplicates(const DuplicateFinder& duplicates, CheckReport& report) {
   const auto say = [&](const char* check, int64_t count, const std::string& first) {
     report.add(check, count == 0 ? CheckOutcome::kPassed : CheckOutcome::kNote,
                count == 0 ? "none does" : fmt::format("{} do; the first: {}", count, first));

@@ -66,6 +66,15 @@ ResidualBlock::ResidualBlock(const BlockOptions& options, std::shared_ptr<attent
   ff_norm_ = register_module("ff_norm", std::make_shared<LayerNorm>(options.dim, options.norm_epsilon));
   ff_ = register_module("ff", std::make_shared<FeedForward>(options, stream, init.child("ff")));
   ff_dropout_ = kernels::Dropout(options.dropout, stream);
+  if (options.stochastic_depth > 0) {
+    mixer_path_ = kernels::Dropout(options.stochastic_depth, stream);
+    ff_path_ = kernels::Dropout(options.stochastic_depth, stream);
+  }
+}
+
+at::Tensor ResidualBlock::on_path(const kernels::Dropout& path, const at::Tensor& branch) const {
+  if (path.p() == 0 || !is_training()) return branch;
+  return branch * path(at::ones({branch.size(0), 1, 1}, branch.options()), /*training=*/true);
 }
 
 at::Tensor PreNormBlock::mixed(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry) {
@@ -81,9 +90,10 @@ at::Tensor PreNormBlock::fed(const at::Tensor& x) {
 at::Tensor PreNormBlock::forward(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry) {
   const bool training = is_training();
   const kernels::ResidualNorm entry = mixer_norm_->behind(x, {}, {});
-  const at::Tensor mixed = probed("mixer", [&] { return mixer_->forward(entry.normed, mask, carry); });
+  const auto mixer = [&] { return mixer_->forward(entry.normed, mask, carry); };
+  const at::Tensor mixed = on_path(mixer_path_, probed("mixer", mixer));
   const kernels::ResidualNorm half = ff_norm_->behind(entry.sum, mixed, {mixer_dropout_, training});
-  const at::Tensor fed = probed("ff", [&] { return ff_->forward(half.normed); });
+  const at::Tensor fed = on_path(ff_path_, probed("ff", [&] { return ff_->forward(half.normed); }));
   return kernels::residual(half.sum, fed, {ff_dropout_, training});
 }
 
@@ -95,9 +105,9 @@ attention::Cost ResidualBlock::cost(int64_t batch, int64_t length) const {
 
 at::Tensor PostNormBlock::forward(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry) {
   const bool training = is_training();
-  const at::Tensor mixed = probed("mixer", [&] { return mixer_->forward(x, mask, carry); });
+  const at::Tensor mixed = on_path(mixer_path_, probed("mixer", [&] { return mixer_->forward(x, mask, carry); }));
   const at::Tensor half = mixer_norm_->behind(x, mixed, {mixer_dropout_, training}).normed;
-  const at::Tensor fed = probed("ff", [&] { return ff_->forward(half); });
+  const at::Tensor fed = on_path(ff_path_, probed("ff", [&] { return ff_->forward(half); }));
   return ff_norm_->behind(half, fed, {ff_dropout_, training}).normed;
 }
 

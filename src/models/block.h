@@ -16,6 +16,7 @@ struct BlockOptions {
   std::string activation = "gelu";  // gelu (exact) or gelu_tanh
   std::string init = "mlpen";       // attention-core 0.9
   int64_t ff_chunk = 0;             // positions that the feed-forward part takes at once; 0: all
+  double stochastic_depth = 0;      // each branch is left out for this share of the examples (Huang et al. 2016)
 };
 
 class LayerNorm : public torch::nn::Module {
@@ -64,7 +65,10 @@ class ResidualBlock : public attention::LayerBlock {
   std::shared_ptr<LayerNorm> mixer_norm_, ff_norm_;
   std::shared_ptr<attention::SequenceMixer> mixer_;
   std::shared_ptr<FeedForward> ff_;
-  kernels::Dropout mixer_dropout_, ff_dropout_;
+  // The branch [b,n,m] where it is not left out, in training scaled by the inverse of the share that is not.
+  [[nodiscard]] at::Tensor on_path(const kernels::Dropout& path, const at::Tensor& branch) const;
+
+  kernels::Dropout mixer_dropout_, ff_dropout_, mixer_path_, ff_path_;
 };
 
 // x += drop(mixer(LN(x))); x += drop(ff(LN(x))).

@@ -50,22 +50,26 @@ void EncoderBody::add_embedding(const InputSpec& input, const InitStream& init) 
   if (input.vocabulary > 0) {
     tokens_ = register_parameter("tokens", init.normal("tokens", {rows_, dim}, options_.init == "glra" ? 1.0 : 0.02));
   } else {
-    input_ = register_module(
-        "input", std::make_shared<attention::Linear>(input.width, dim, true, options_.init, init.child("input")));
+    // timm leaves its patch embedding, a convolution, as LibTorch makes it.
+    const std::string scheme = options_.init == "vit" ? "mlpen" : options_.init;
+    input_ = register_module("input",
+                             std::make_shared<attention::Linear>(input.width, dim, true, scheme, init.child("input")));
   }
   if (options_.positions == "learned")
     positions_ =
         register_parameter("positions", options_.init == "mvts" ? init.uniform("positions", {length, dim}, -0.02, 0.02)
                                                                 : init.normal("positions", {length, dim}, 0.02));
   if (options_.positions == "sinusoidal") positions_ = register_buffer("positions", sinusoidal_positions(length, dim));
-  if (cls_vector_) cls_ = register_parameter("cls", at::zeros({1, 1, dim}));
+  if (cls_vector_)
+    cls_ = register_parameter("cls",
+                              options_.init == "vit" ? init.normal("cls", {1, 1, dim}, 0.02) : at::zeros({1, 1, dim}));
   if (prefix_len_ > 0) prefix_ = register_parameter("prefix", init.normal("prefix", {1, prefix_len_, dim}, 0.02));
   embedding_dropout_ = kernels::Dropout(options_.dropout, dropout_stream_);
 }
 
 void EncoderBody::add_layers(const ModelRequest& request, const InitStream& init) {
-  const BlockOptions block{options_.dim,        options_.ff_dim, options_.dropout, options_.norm_epsilon,
-                           options_.activation, options_.init,   options_.ff_chunk};
+  BlockOptions block{options_.dim,        options_.ff_dim, options_.dropout, options_.norm_epsilon,
+                     options_.activation, options_.init,   options_.ff_chunk};
   attention::BuildContext context;
   context.model_dim = options_.dim;
   context.heads = options_.heads;
@@ -81,6 +85,9 @@ void EncoderBody::add_layers(const ModelRequest& request, const InitStream& init
     const std::string name = "layer" + std::to_string(layer);
     context.layer = layer;
     context.init = init.child(name).child("mixer");
+    if (layer > 0)
+      block.stochastic_depth =
+          options_.stochastic_depth * static_cast<double>(layer) / static_cast<double>(options_.layers - 1);
     std::shared_ptr<attention::LayerBlock> built;
     if (request.attention.base->build_block) {
       built = request.attention.base->build_block(request.attention_options, context);

@@ -26,6 +26,7 @@ struct EncoderOptions {
   std::string length_rule = "power_of_two";
   bool reversible = false;
   int64_t ff_chunk = 0;
+  double stochastic_depth = 0;  // of the last layer, rising evenly from 0 in the first
 };
 [[nodiscard]] const Schema<EncoderOptions>& encoder_schema();
 

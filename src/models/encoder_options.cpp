@@ -34,9 +34,9 @@ const Schema<EncoderOptions>& encoder_schema() {
                one_of({"pre", "post"}))
           .add(&Options::activation, "activation", "of the feed-forward part", one_of({"gelu", "gelu_tanh"}))
           .add(&Options::init, "init",
-               "initial values: mlpen (LibTorch's defaults), glra (Xavier, LeCun) or mvts (mlpen with uniform "
-               "positions)",
-               one_of({"mlpen", "glra", "mvts"}))
+               "initial values: mlpen (LibTorch's defaults), glra (Xavier, LeCun), mvts (mlpen with uniform positions) "
+               "or vit (N(0, 0.02), no biases)",
+               one_of({"mlpen", "glra", "mvts", "vit"}))
           .add(&Options::attention_bias, "attention_bias", "biases of the q, k, v and output maps")
           .add(&Options::mask_output, "mask_output", "zero padded positions before pooling")
           .add(&Options::scale_input, "scale_input", "multiply the embedding by the root of its width")
@@ -74,6 +74,8 @@ void check_encoder(const EncoderOptions& options, const ModelRequest& request) {
   XF_CHECK(!options.reversible || !block, UserError, "model.reversible: {} is a whole layer with residuals of its own",
            name);
   XF_CHECK(!options.reversible || options.norm == "pre", UserError, "model.reversible needs model.norm=pre");
+  XF_CHECK(options.stochastic_depth == 0 || !block, UserError,
+           "model.stochastic_depth: {} is a whole layer with residuals of its own; set 0", name);
   const attention::Traits traits = request.attention.traits();
   XF_CHECK(!options.reversible || !traits.carries, UserError,
            "model.reversible: {} hands a state from layer to layer, which cannot be computed backwards", name);

@@ -172,7 +172,7 @@ TEST_CASE("without a folder the images are drawn, the same whatever asks for the
     seeded["generator_seed"] = 1;
     CHECK(open(cache.path(), seeded)->info().sha256 != source->info().sha256);
     const DatasetDescriptor& dataset = find_dataset(task);
-    CHECK(dataset.picture(source->read(Split::kTrain, 0)).width == side);
+    CHECK(dataset.picture(source->read(Split::kTrain, 0), source->info()).width == side);
     CHECK_THAT(dataset.show(source->read(Split::kTrain, 0), source->info()), Contains("label"));
   }
 }

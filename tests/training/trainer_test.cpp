@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <fstream>
 
+#include "image_tree.h"
 #include "scratch.h"
 
 namespace xformer::training {
@@ -125,6 +126,37 @@ TEST_CASE("every attention goes on from step 12 in the same bits, dropout on") {
     CHECK(setting.run(plan, parts)["status"] == "completed");
     CHECK(setting.content_hash("parts-" + name) == setting.content_hash("whole-" + name));
   }
+}
+
+TEST_CASE("augmented and mixed images go on in the same bits") {
+  Setting setting;
+  image_tree::make(setting.scratch / "tree", {"a", "b", "c"}, 7, 2);
+  PlanRequest request;
+  request.task = "image-folder";
+  request.model = "mrs-deit";
+  request.protocol = "small";
+  request.layers.push_back({"test",
+                            {{"data.side", 16},
+                             {"data.repeats", 2},
+                             {"model.dim", 16},
+                             {"model.layers", 2},
+                             {"model.head_dim", 4},
+                             {"model.ff_dim", 16},
+                             {"training.batch", 6},
+                             {"training.epochs", 3},
+                             {"training.warmup_epochs", 1}}});
+  const RunPlan plan = resolve_plan(request);
+  RunOptions whole = setting.options("whole"), parts = setting.options("parts");
+  whole.data.folder = parts.data.folder = setting.scratch / "tree";
+  const Json record = setting.run(plan, whole);
+  CHECK((record["status"] == "completed" && record["steps"]["done"] == 12));
+  for (const int64_t stop : {1, 5, 6}) {
+    parts.stop_after = stop;
+    CHECK(setting.run(plan, parts)["status"] == "stopped");
+  }
+  parts.stop_after = 0;
+  CHECK(setting.run(plan, parts)["status"] == "completed");
+  CHECK(setting.content_hash("parts") == setting.content_hash("whole"));
 }
 
 TEST_CASE("a stop during an evaluation saves, and the evaluation is made up for") {

@@ -25,7 +25,7 @@ struct DataCommandArguments {
   int64_t stall_seconds = 30;
   DataArguments data;
   std::vector<std::string> settings;
-  bool json = false, learnable = false;
+  bool json = false, learnable = false, augmented = false;
 };
 
 // The data options of a dataset: its defaults and --set data.*.
@@ -205,14 +205,15 @@ int show(const DataCommandArguments& arguments) {
            data::split_name(split), size - 1, arguments.index);
   if (!folder.empty()) std::filesystem::create_directories(folder);
   for (int64_t i = arguments.index; i < std::min(size, arguments.index + arguments.count); ++i) {
+    Stream numbers(0, static_cast<uint64_t>(i));
+    const data::Example example = arguments.augmented ? source->augmented(split, i, numbers) : source->read(split, i);
     if (!folder.empty()) {
       const Path file = folder / fmt::format("{}-{}-{}.png", dataset.name, data::split_name(split), i);
-      write_file_atomically(file, readers::encode_png(dataset.picture(source->read(split, i))));
+      write_file_atomically(file, readers::encode_png(dataset.picture(example, source->info())));
       fmt::print("{}\n", file.string());
       continue;
     }
-    fmt::print("{} {} of {}\n{}\n", data::split_name(split), i, size,
-               dataset.show(source->read(split, i), source->info()));
+    fmt::print("{} {} of {}\n{}\n", data::split_name(split), i, size, dataset.show(example, source->info()));
   }
   return 0;
 }
@@ -267,6 +268,8 @@ std::function<int()> add_data(CLI::App& program) {
   showing->add_option("--count", show_arguments->count, "how many")->check(whole_number(1))->capture_default_str();
   showing->add_option("--png", show_arguments->pictures, "of a task of images: write PNGs into this folder instead")
       ->type_name("FOLDER");
+  showing->add_flag("--augmented", show_arguments->augmented,
+                    "of a task whose training augments: as training may see them");
   return [verbs] {
     for (const auto& [verb, run] : verbs)
       if (verb->parsed()) return run();

@@ -132,7 +132,7 @@ std::vector<DatasetDescriptor> describe() {
   image.open = open;
   image.check = check;
   image.show = show;
-  image.picture = [](const Example& example) { return grey_image(example.ids[0]); };
+  image.picture = [](const Example& example, const DataInfo&) { return grey_image(example.ids[0]); };
   return {image};
 }
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/parallel.h"
 #include "data/batcher.h"
 #include "data/cache.h"
 #include "data/check.h"
@@ -14,6 +13,7 @@
 #include "data/grey_images.h"
 #include "data/lra_protocols.h"
 #include "data/packed_files.h"
+#include "data/parallel_packing.h"
 #include "data/pathfinder_files.h"
 #include "data/pathfinder_generator.h"
 
@@ -21,7 +21,6 @@ namespace xformer::data::adapters::pathfinder {
 namespace {
 
 constexpr int64_t kAdapterVersion = 1;  // part of the cache's key: raise it when the content made here changes
-constexpr size_t kAtOnce = 512;         // images between two writes to the cache
 constexpr int64_t kFilesOfASplit = 10;  // metadata files of test and of dev under split=files
 
 struct Task {
@@ -73,24 +72,6 @@ DataShape shape_of(const Task& task, const Options& options) {
   return shape;
 }
 
-struct Drawn {
-  Split split = Split::kTrain;
-  std::vector<uint8_t> pixels;
-  int64_t label = 0;
-};
-
-// Makes `total` examples, in order but in all threads, a limited number of them in memory.
-void add_in_order(int64_t total, const std::function<Drawn(int64_t index)>& make, const AddExample& add,
-                  const char* what, const ProgressCallback& progress) {
-  std::vector<Drawn> chunk;
-  for (int64_t first = 0; first < total; first += static_cast<int64_t>(chunk.size())) {
-    chunk.resize(static_cast<size_t>(std::min(static_cast<int64_t>(kAtOnce), total - first)));
-    for_each_piece(chunk.size(), 0, [&](size_t i) { chunk[i] = make(first + static_cast<int64_t>(i)); });
-    for (const Drawn& drawn : chunk) add(drawn.split, {{drawn.pixels}, {}, drawn.label});
-    if (progress) progress(what, static_cast<uint64_t>(first) + chunk.size(), static_cast<uint64_t>(total));
-  }
-}
-
 std::unique_ptr<DataSource> open_generated(const Task& task, const Options& options, const DataLocation& location,
                                            const ProgressCallback& progress) {
   const Json settings{{"side", task.side},
@@ -108,11 +89,11 @@ std::unique_ptr<DataSource> open_generated(const Task& task, const Options& opti
     for (const int64_t contour : task.contours) sets.push_back(pathfinder_settings(task.side, contour));
     const uint64_t seed = derive_seed(static_cast<uint64_t>(options.generator_seed), "pathfinder/" + task.name);
     const int64_t dev = options.train_examples, test = dev + options.dev_examples;
-    const auto make = [&](int64_t index) {
+    const auto make = [&](int64_t index) -> std::optional<MadeExample> {
       Stream numbers(seed, static_cast<uint64_t>(index));
       PathfinderImage image = draw_pathfinder(sets[static_cast<size_t>(index) % sets.size()], numbers);
       const Split split = index < dev ? Split::kTrain : index < test ? Split::kDev : Split::kTest;
-      return Drawn{split, std::move(image.pixels), image.label};
+      return MadeExample{split, std::move(image.pixels), image.label};
     };
     add_in_order(test + options.test_examples, make, add, "drawing Pathfinder", progress);
   };
@@ -180,9 +161,9 @@ std::unique_ptr<DataSource> open_files(const Task& task, const Options& options,
       info.dropped.push_back({Split::kTrain, "the image's file is empty (counted over all splits)", empty});
     for (size_t i = 0; i < sets.size(); ++i)
       info.details["files"][names[i]] = file_facts({sets[i].folder / "metadata"}).front();
-    const auto make = [&](int64_t index) {
+    const auto make = [&](int64_t index) -> std::optional<MadeExample> {
       const auto& [split, entry] = entries[static_cast<size_t>(index)];
-      return Drawn{split, read_pathfinder_image(entry.image, task.side), entry.label};
+      return MadeExample{split, read_pathfinder_image(entry.image, task.side), entry.label};
     };
     add_in_order(static_cast<int64_t>(entries.size()), make, add, "packing Pathfinder", progress);
   };
@@ -291,7 +272,7 @@ std::vector<DatasetDescriptor> describe() {
       return check(task, options, location, progress);
     };
     descriptor.show = show;
-    descriptor.picture = [](const Example& example) { return grey_image(example.ids[0]); };
+    descriptor.picture = [](const Example& example, const DataInfo&) { return grey_image(example.ids[0]); };
     result.push_back(std::move(descriptor));
   }
   return result;

@@ -1,0 +1,32 @@
+// Images in folders by class, as ImageNet is unpacked: <root>/train/<class>/*.JPEG and <root>/val/<class>/*.JPEG; a
+// class's number is its place in the sorted names.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/files.h"
+#include "core/json.h"
+
+namespace xformer::data {
+
+struct ImageFile {
+  std::string path;  // below the root
+  int64_t label = 0;
+};
+
+struct ImageTree {
+  Path root;
+  std::vector<std::string> classes;
+  std::vector<ImageFile> train, val;  // sorted by class, then name
+  std::vector<std::string> without_val;
+  int64_t other_files = 0;  // whose names do not end in .jpeg, .jpg or .png
+  Json identity;            // the classes' folders with their times, for a cache's key
+};
+
+// `folder`, or the only one of the folders in it and in these that does, holds train/ and val/ (or validation/).
+// DataErrors: a folder is missing, a class of val that train lacks, a class of train without images, fewer than two
+// classes.
+[[nodiscard]] ImageTree find_image_tree(const Path& folder);
+
+}  // namespace xformer::data
