@@ -1,7 +1,10 @@
 #include "data/pathfinder_generator.h"
 
 #include <algorithm>
+#include <array>
+#include <bitset>
 #include <cmath>
+#include <map>
 #include <optional>
 
 #include "core/error.h"
@@ -10,12 +13,38 @@ namespace xformer::data {
 namespace {
 
 constexpr double kPi = 3.14159265358979323846;
+constexpr int64_t kMostSide = 128;
 constexpr int64_t kPaddleTries = 3, kDistractorTries = 5, kMostRestarts = 100'000;
 constexpr float kMostOverlap = 1.8F;    // of a paddle's mask on what is taken: less than twice
 constexpr double kLeastWeight = 1e-4;   // of all ways on together
 constexpr double kLeastFree = 0.01;     // of all pixels, for one more distractor
 constexpr float kTaken = 0.3F;          // a mask above it takes the pixel
 constexpr float kWhole = 254.5F / 255;  // a mask that is 1 in 8 bits
+
+using Row = std::bitset<kMostSide>;
+
+// The pixels that a segment's mask covers whole, around the place where it begins; none where the search for such a
+// place is bound to fail. As published they are looked for one pixel further down and to the right, and where at a
+// corner of the image all of them would lie outside, the search finds no place at all (there OpenCV's dilation gives
+// the least number, which the script takes for a mistake). Of all directions one in twelve remains at 32 pixels, so
+// most distractors are never drawn, and curves begin in few directions.
+std::vector<Place> footprint_of(const Raster& mask, int64_t reach, int64_t side) {
+  std::vector<Place> footprint;
+  const int64_t middle = mask.side() / 2, last = side - 1;
+  for (Place at{}; at.row < mask.side(); ++at.row)
+    for (at.column = 0; at.column < mask.side(); ++at.column) {
+      const Place offset{at.row - middle + 1, at.column - middle + 1};
+      if (mask[at] >= kWhole && std::abs(offset.row) <= reach && std::abs(offset.column) <= reach)
+        footprint.push_back(offset);
+    }
+  for (const Place corner : {Place{0, 0}, Place{0, last}, Place{last, 0}, Place{last, last}})
+    if (std::none_of(footprint.begin(), footprint.end(), [&](Place offset) {
+          const Place at{corner.row + offset.row, corner.column + offset.column};
+          return at.row >= 0 && at.column >= 0 && at.row < side && at.column < side;
+        }))
+      return {};
+  return footprint;
+}
 
 double degrees(Stream& numbers) { return (static_cast<double>(numbers.next_below(360)) - 180) * kPi / 180; }
 
@@ -43,11 +72,11 @@ class Painter {
 
   PathfinderImage paint(int64_t label) {
     std::optional<std::array<Curve, 2>> curves;
-    Raster taken(settings_.side);
+    Raster empty(settings_.side), taken = empty;
+    add_frame(empty, settings_.border);
     for (int64_t i = 0; !curves; ++i) {
       XF_ASSERT(i < kMostRestarts, "{} attempts gave no pair of curves", i);
-      taken = Raster(settings_.side);
-      add_frame(taken, settings_.border);
+      taken = empty;
       curves = draw_pair(taken);
     }
     Raster image = (*curves)[0].image;
@@ -72,10 +101,22 @@ class Painter {
  private:
   // Taken: so many pixels on every side.
   void add_frame(Raster& taken, int64_t border) const {
-    const int64_t last = settings_.side - 1 - border;
-    for (Place at{}; at.row < settings_.side; ++at.row)
-      for (at.column = 0; at.column < settings_.side; ++at.column)
-        if (at.row < border || at.column < border || at.row > last || at.column > last) taken[at] = 1;
+    const int64_t side = settings_.side;
+    for (int64_t row = 0; row < side; ++row) {
+      const bool whole = row < border || row >= side - border;
+      const int64_t left = whole ? side : border, right = whole ? side : std::max(border, side - border);
+      for (int64_t column = 0; column < left; ++column) taken[{row, column}] = 1;
+      for (int64_t column = right; column < side; ++column) taken[{row, column}] = 1;
+    }
+  }
+
+  // Of a segment that begins in this direction, looked for once in this thread.
+  [[nodiscard]] const std::vector<Place>& footprint_toward(double direction) const {
+    static thread_local std::map<std::pair<const Segment*, int64_t>, std::vector<Place>> known;
+    const Segment& segment = segment_toward(shape_, direction);
+    const auto [entry, added] = known.try_emplace({&segment, settings_.side});
+    if (added) entry->second = footprint_of(segment.mask, settings_.paddle_length + margin_, settings_.side);
+    return entry->second;
   }
 
   float contrast(bool target) const {
@@ -94,43 +135,38 @@ class Painter {
     return Curve{std::move(image), tail, head, pivot, direction, &segment, tail};
   }
 
-  // Where a segment may begin: its footprint, the pixels that its mask covers whole, lies on nothing that is taken. As
-  // published the footprint is looked for one pixel further down and to the right.
-  std::vector<Place> free_places(const Raster& taken, const Raster& mask) const {
-    std::vector<Place> footprint;
-    const int64_t middle = mask.side() / 2, reach = settings_.paddle_length + margin_;
-    for (Place at{}; at.row < mask.side(); ++at.row)
-      for (at.column = 0; at.column < mask.side(); ++at.column) {
-        const Place offset{at.row - middle + 1, at.column - middle + 1};
-        if (mask[at] >= kWhole && std::abs(offset.row) <= reach && std::abs(offset.column) <= reach)
-          footprint.push_back(offset);
+  // Where a segment may begin: its footprint lies on nothing that is taken.
+  std::vector<Place> free_places(const Raster& taken, const std::vector<Place>& footprint) const {
+    const int64_t side = settings_.side;
+    std::array<Row, kMostSide> is_taken, blocked;
+    for (Place at{}; at.row < side; ++at.row)
+      for (at.column = 0; at.column < side; ++at.column)
+        if (taken[at] > kTaken) is_taken[static_cast<size_t>(at.row)].set(static_cast<size_t>(at.column));
+    for (const Place offset : footprint)
+      for (int64_t row = std::max<int64_t>(0, -offset.row); row < std::min(side, side - offset.row); ++row) {
+        const Row& under = is_taken[static_cast<size_t>(row + offset.row)];
+        const auto columns = static_cast<size_t>(std::abs(offset.column));
+        blocked[static_cast<size_t>(row)] |= offset.column >= 0 ? under >> columns : under << columns;
       }
-    // As published: where at a corner of the image the whole footprint would lie outside, the search finds no place at
-    // all (there OpenCV's dilation gives the least number, which the script takes for a mistake). Of all directions one
-    // in twelve remains at 32 pixels, so most distractors are never drawn, and curves begin in few directions.
     std::vector<Place> places;
-    const int64_t last = settings_.side - 1;
-    for (const Place corner : {Place{0, 0}, Place{0, last}, Place{last, 0}, Place{last, last}})
-      if (std::none_of(footprint.begin(), footprint.end(), [&](Place offset) {
-            return taken.contains({corner.row + offset.row, corner.column + offset.column});
-          }))
-        return places;
-    for (Place at{}; at.row < settings_.side; ++at.row)
-      for (at.column = 0; at.column < settings_.side; ++at.column)
-        if (std::none_of(footprint.begin(), footprint.end(), [&](Place offset) {
-              const Place under{at.row + offset.row, at.column + offset.column};
-              return taken.contains(under) && taken[under] > kTaken;
-            }))
-          places.push_back(at);
+    for (Place at{}; at.row < side; ++at.row)
+      for (at.column = 0; at.column < side; ++at.column)
+        if (!blocked[static_cast<size_t>(at.row)][static_cast<size_t>(at.column)]) places.push_back(at);
     return places;
   }
 
   // Step 2 and 3 of the recipe; nullopt where a curve found no way on. `taken` is spoilt then.
   std::optional<std::array<Curve, 2>> draw_pair(Raster& taken) {
     const double direction = degrees(numbers_);
-    Raster framed = taken;
-    add_frame(framed, 2 * settings_.seed_distance);
-    const std::vector<Place> places = free_places(framed, segment_toward(shape_, direction).mask);
+    const std::vector<Place>& footprint = footprint_toward(direction);
+    if (footprint.empty()) return std::nullopt;
+    const auto [known, added] = beginnings_.try_emplace(&footprint);
+    if (added) {  // nothing but the frame is taken yet, at every attempt
+      Raster framed = taken;
+      add_frame(framed, 2 * settings_.seed_distance);
+      known->second = free_places(framed, footprint);
+    }
+    const std::vector<Place>& places = known->second;
     if (places.empty()) return std::nullopt;
     auto first = begun(places[numbers_.next_below(places.size())], direction, true);
     if (!first) return std::nullopt;
@@ -206,9 +242,11 @@ class Painter {
           std::count_if(taken.values().begin(), taken.values().end(), [](float at) { return at <= kTaken; });
       if (static_cast<double>(free) < kLeastFree * static_cast<double>(taken.values().size())) return false;
       const double direction = degrees(numbers_);
+      const std::vector<Place>& footprint = footprint_toward(direction);
+      if (footprint.empty()) continue;
       Raster framed = taken;
       add_frame(framed, 1);
-      const std::vector<Place> places = free_places(framed, segment_toward(shape_, direction).mask);
+      const std::vector<Place> places = free_places(framed, footprint);
       if (places.empty()) continue;
       auto curve = begun(places[numbers_.next_below(places.size())], direction, false);
       if (!curve) continue;
@@ -229,6 +267,7 @@ class Painter {
   int64_t margin_;
   SegmentShape shape_;
   std::vector<Place> gap_;
+  std::map<const std::vector<Place>*, std::vector<Place>> beginnings_;  // where a pair may begin, by footprint
 };
 
 }  // namespace
