@@ -145,6 +145,9 @@ data::HostBatch bench_batch(const BenchCase& wanted) {
     batch.labels.push_back(shape.target == data::Target::kNumber ? 0 : below(shape.classes));
     batch.targets.push_back(0.5F);
     batch.indices.push_back(row);
+    if (!shape.mixed) continue;
+    batch.second_labels.push_back(below(shape.classes));
+    batch.shares.push_back(0.5F);
   }
   return batch;
 }

@@ -11,6 +11,7 @@
 
 #include "core/text.h"
 #include "scratch.h"
+#include "tasks/batch.h"
 #include "tensor/memory.h"
 
 namespace xformer::training {
@@ -94,6 +95,21 @@ TEST_CASE("a bench has a row for every length, batch and model, in this order") 
           Approx(first["step_ms"]["median"].get<double>() / second["step_ms"]["median"].get<double>()));
     CHECK(ratios["memory"].get<double>() ==
           Approx(second["peak_bytes"].get<double>() / first["peak_bytes"].get<double>()));
+  }
+}
+
+TEST_CASE("a batch of random places has every task's shape") {
+  for (const data::DatasetDescriptor& dataset : data::datasets().all()) {
+    if (dataset.name.find('<') != std::string::npos) continue;
+    CAPTURE(dataset.name);
+    Json options = Json::object();
+    for (const OptionInfo& option : dataset.options) options[option.name] = option.fallback;
+    BenchCase wanted;
+    wanted.shape = dataset.shape(options);
+    wanted.batch = 2;
+    wanted.length = 3;
+    tasks::DeviceBatch batch(at::kCPU, 2, 3, wanted.shape);
+    CHECK_NOTHROW(batch.load(bench_batch(wanted)));
   }
 }
 
