@@ -1,10 +1,46 @@
-// libFuzzer target: any bytes either are walked as an archive or give an xformer::Error; nothing is written. Every path
-// that is handed out is relative, normal and new, and the limits hold.
+// libFuzzer target: any bytes either are walked as an archive or give an xformer::Error. Every path that is handed out
+// is relative, normal and new, and the limits hold. Inputs of some sizes are also unpacked, in memory where the system
+// has such a folder: what appears is files and folders, and after an error nothing.
+#include <filesystem>
 #include <set>
 
 #include "core/error.h"
 #include "memory_file.h"
 #include "readers/archive.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// Of this process; removed when it ends.
+struct Scratch {
+  fs::path path = (fs::exists("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path()) /
+                  ("xformer-fuzz-" + std::to_string(::getpid()));
+  Scratch() { fs::create_directories(path); }
+  ~Scratch() {
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  }
+};
+
+void unpack_once(const std::string& archive, const xformer::readers::UnpackLimits& limits) {
+  static const Scratch scratch;
+  const fs::path folder = scratch.path / "unpacked";
+  bool whole = true;
+  try {
+    xformer::readers::unpack(archive, folder, limits, {}, {});
+  } catch (const xformer::Error&) {
+    whole = false;
+  }
+  if (fs::exists(folder) != whole) std::abort();
+  if (whole)
+    for (const auto& entry : fs::recursive_directory_iterator(folder))
+      if (entry.is_symlink() || !(entry.is_regular_file() || entry.is_directory())) std::abort();
+  fs::remove_all(folder);
+  if (!fs::is_empty(scratch.path)) std::abort();
+}
+
+}  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace xformer::readers;
@@ -25,5 +61,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     });
   } catch (const xformer::Error&) {
   }
+  if (size % 16 == 0) unpack_once(file.path(), limits);
   return 0;
 }
