@@ -8,6 +8,7 @@ import sys
 import time
 
 record, command = pathlib.Path(sys.argv[1]), sys.argv[2:]
+program = subprocess.run([command[0], "--version"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 start = time.monotonic()
 done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
 seconds = time.monotonic() - start
@@ -16,6 +17,6 @@ if done.returncode != 0:
 used = resource.getrusage(resource.RUSAGE_CHILDREN)
 record.write_text(json.dumps({
     "command": " ".join(["xformer", *command[1:]]),
-    "program": subprocess.run([command[0], "--version"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip(),
+    "program": program,
     "seconds": seconds, "processor_seconds": used.ru_utime + used.ru_stime, "peak_process_bytes": 1024 * used.ru_maxrss,
     "answer": json.loads(done.stdout)}, indent=2) + "\n")
