@@ -13,6 +13,7 @@
 #include "core/names.h"
 #include "readers/csv.h"
 #include "reporting/smat.h"
+#include "reporting/statistics.h"
 
 namespace xformer::cli {
 namespace {
@@ -154,11 +155,9 @@ std::vector<double> spreads(const Collected& collected, SmatRounding rounding, s
   seeds = totals.size();
   std::vector<double> result;
   for (size_t i = 0; i < collected.models.size(); ++i) {
-    double sum = 0, squares = 0;
-    for (const auto& row : totals) sum += row[i];
-    const double mean = sum / static_cast<double>(seeds);
-    for (const auto& row : totals) squares += (row[i] - mean) * (row[i] - mean);
-    result.push_back(seeds < 2 ? NAN : std::sqrt(squares / static_cast<double>(seeds - 1)));
+    std::vector<double> own;
+    for (const auto& row : totals) own.push_back(row[i]);
+    result.push_back(reporting::sample_deviation(own));
   }
   return result;
 }

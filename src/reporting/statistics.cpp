@@ -1,0 +1,126 @@
+#include "reporting/statistics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+#include <numeric>
+
+#include "core/error.h"
+
+namespace xformer::reporting {
+namespace {
+
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+std::vector<double> differences(std::span<const double> one, std::span<const double> other) {
+  XF_ASSERT(one.size() == other.size(), "{} and {} values are no pairs", one.size(), other.size());
+  std::vector<double> result;
+  for (size_t i = 0; i < one.size(); ++i) result.push_back(one[i] - other[i]);
+  return result;
+}
+
+// Twice the rank of each value by size, so that shared ranks are whole numbers.
+std::vector<int64_t> doubled_ranks(const std::vector<double>& values) {
+  std::vector<size_t> order(values.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  const auto size = [&](size_t i) { return std::abs(values[i]); };
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return size(a) < size(b); });
+  std::vector<int64_t> ranks(values.size());
+  for (size_t first = 0, last = 0; first < order.size(); first = last) {
+    while (last < order.size() && size(order[last]) == size(order[first])) ++last;
+    for (size_t i = first; i < last; ++i) ranks[order[i]] = static_cast<int64_t>(first + 1 + last);
+  }
+  return ranks;
+}
+
+}  // namespace
+
+double mean(std::span<const double> values) {
+  if (values.empty()) return kNone;
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+double sample_deviation(std::span<const double> values) {
+  if (values.size() < 2) return kNone;
+  const double middle = mean(values);
+  double squares = 0;
+  for (const double value : values) squares += (value - middle) * (value - middle);
+  return std::sqrt(squares / static_cast<double>(values.size() - 1));
+}
+
+// Abramowitz and Stegun 26.7.3 and 26.7.4: finite sums, as the degrees are whole.
+double student_two_sided(double t, int64_t degrees) {
+  XF_ASSERT(degrees >= 1, "{} degrees of freedom", degrees);
+  if (std::isinf(t)) return 0;
+  const double n = static_cast<double>(degrees), angle = std::atan(std::abs(t) / std::sqrt(n));
+  const double cosine = std::cos(angle), sine = std::sin(angle), square = cosine * cosine;
+  const bool odd = degrees % 2 == 1;
+  double term = odd ? cosine : 1, sum = degrees == 1 ? 0 : term;
+  for (int64_t k = odd ? 3 : 2; k < degrees - (odd ? 0 : 1); k += 2) {
+    term *= square * static_cast<double>(k - 1) / static_cast<double>(k);
+    sum += term;
+  }
+  const double within = odd ? 2 / std::numbers::pi * (angle + sine * sum) : sine * sum;
+  return std::clamp(1 - within, 0.0, 1.0);
+}
+
+PairedT paired_t(std::span<const double> one, std::span<const double> other) {
+  const std::vector<double> all = differences(one, other);
+  PairedT result;
+  result.degrees = static_cast<int64_t>(all.size()) - 1;
+  if (result.degrees < 1) return {kNone, result.degrees, kNone};
+  const double middle = mean(all), error = sample_deviation(all) / std::sqrt(static_cast<double>(all.size()));
+  if (middle == 0) return {0, result.degrees, 1};
+  result.t = middle / error;  // infinite where all differ by the same
+  result.p = student_two_sided(result.t, result.degrees);
+  return result;
+}
+
+SignedRanks wilcoxon(std::span<const double> one, std::span<const double> other) {
+  std::vector<double> all = differences(one, other);
+  std::erase(all, 0.0);
+  SignedRanks result;
+  result.pairs = static_cast<int64_t>(all.size());
+  if (all.empty()) return {0, 0, 1, 1};
+  const std::vector<int64_t> ranks = doubled_ranks(all);
+  const int64_t total = std::accumulate(ranks.begin(), ranks.end(), int64_t{0});
+  int64_t positive = 0;
+  for (size_t i = 0; i < all.size(); ++i) positive += all[i] > 0 ? ranks[i] : 0;
+  // share[s]: of all choices of signs, those whose positive ranks sum to s.
+  std::vector<double> share(static_cast<size_t>(total + 1), 0);
+  share[0] = 1;
+  for (const int64_t rank : ranks)
+    for (int64_t sum = total; sum >= 0; --sum) {
+      double& here = share[static_cast<size_t>(sum)];
+      here = (here + (sum >= rank ? share[static_cast<size_t>(sum - rank)] : 0)) / 2;
+    }
+  const auto end = share.begin() + std::min(positive, total - positive) + 1;
+  result.positive = static_cast<double>(positive) / 2;
+  result.p = std::min(1.0, 2 * std::accumulate(share.begin(), end, 0.0));
+  result.least_p = std::min(1.0, std::ldexp(2, -static_cast<int>(all.size())));
+  return result;
+}
+
+std::vector<double> holm(std::span<const double> p) {
+  std::vector<size_t> order(p.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return p[a] < p[b]; });
+  std::vector<double> result(p.size());
+  double most = 0;
+  for (size_t i = 0; i < order.size(); ++i) {
+    most = std::max(most, std::min(1.0, static_cast<double>(p.size() - i) * p[order[i]]));
+    result[order[i]] = most;
+  }
+  return result;
+}
+
+Interval wilson(double share, int64_t count) {
+  constexpr double z = 1.959963984540054;
+  const auto n = static_cast<double>(count);
+  const double centre = (share + z * z / (2 * n)) / (1 + z * z / n);
+  const double half = z * std::sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n);
+  return {centre - half, centre + half};
+}
+
+}  // namespace xformer::reporting
