@@ -78,6 +78,11 @@ TEST_CASE("wrong words are answered with the nearest right one", "[cli]") {
       {"eval nothing", 2, {"nothing", "plan.json"}},
       {"eval nothing --split tset", 2, {"'test'?"}},
       {"completion zhs", 2, {"'zsh'?"}},
+      {"report nothing", 3, {"nothing", "no such file"}},
+      {"report empty", 3, {"empty", "no record"}},
+      {"report broken.json", 3, {"broken.json", "record"}},
+      {"report empty --format latx", 2, {"'latex'?"}},
+      {"report empty --published wrong-key.json", 3, {"wrong-key.json", "source"}},
   };
   for (const auto& entry : cases) check_case(place, entry.arguments, entry.code, entry.parts);
   // Only a machine without CUDA can show that it is missed.

@@ -11,6 +11,7 @@ using scratch::put;
 std::string record(const std::string& model, int64_t seed, double speed, double bytes, double accuracy,
                    const std::string& task = "text") {
   return Json{{"schema_version", 1},
+              {"status", "completed"},
               {"task", task},
               {"model", model},
               {"seed", seed},
@@ -70,7 +71,7 @@ TEST_CASE("what SMAT cannot be made of is said", "[cli]") {
   refuses({"smat", at("a.json"), at("a.json")}, 2, "twice");
   refuses({"smat", at("text.csv")}, 3, "expected a number, got 'fast'");
   refuses({"smat", at("less.csv")}, 3, "examples_per_s is missing");
-  refuses({"smat", at("none.csv")}, 3, "no such file");
+  refuses({"smat", at("none.csv")}, 3, "No such file");
   refuses({"smat", at("a.json"), "--rounding", "term"}, 2, "'terms'?");
 }
 

@@ -9,9 +9,9 @@
 #include "cli/table.h"
 #include "core/error.h"
 #include "core/files.h"
-#include "core/json.h"
 #include "core/names.h"
 #include "readers/csv.h"
+#include "reporting/run_records.h"
 #include "reporting/smat.h"
 #include "reporting/statistics.h"
 
@@ -82,41 +82,23 @@ double number(const std::map<std::string, std::string>& row, const std::string& 
   return readers::parse_number(row.at(name)).value();
 }
 
-// False for JSON that is no record of a run.
-bool add_record(const Path& path, Collected& into) {
-  const Json record = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-  if (!record.is_object() || !record.contains("schema_version") || !record.contains("model")) return false;
-  const auto have = [&](const char* key) { return record.contains(key) && record[key].is_number(); };
-  XF_CHECK(have("accuracy") && have("examples_per_s") && have("peak_device_bytes") && record.contains("task"),
-           DataError, "{}: a record without accuracy, speed or memory: its run is {}", path.string(),
-           record.value("status", "not known"));
-  const std::string task = record["task"];
-  XF_CHECK(into.task.empty() || into.task == task, UserError, "smat: {} is a record of {}, those before it of {}",
-           path.string(), task, into.task);
-  into.task = task;
-  into.what.insert("records of " + task);
-  SmatInput& model = into.add(record["model"], record.value("seed", int64_t{0}));
-  model.examples_per_s = record["examples_per_s"];
-  model.peak_memory = record["peak_device_bytes"].get<double>() / 1e6;
-  model.accuracy = 100 * record["accuracy"].get<double>();
-  return true;
+void add_record(const reporting::RunRecord& record, Collected& into) {
+  XF_CHECK(record.score && !record.rmse && record.examples_per_s > 0, DataError,
+           "{}: a record without accuracy or speed; its run is {}", record.path.string(), record.status);
+  XF_CHECK(into.task.empty() || into.task == record.task, UserError,
+           "smat: {} is a record of {}, those before it of {}", record.path.string(), record.task, into.task);
+  into.task = record.task;
+  into.what.insert("records of " + record.task);
+  into.add(record.model, record.seed) = {record.model, record.examples_per_s, record.peak_device_bytes / 1e6,
+                                         100 * *record.score};
 }
 
 Collected collect(const std::vector<std::string>& inputs) {
   Collected result;
   for (const std::string& input : inputs) {
     const Path path = input;
-    XF_CHECK(std::filesystem::exists(path), DataError, "{}: no such file or folder", input);
-    if (std::filesystem::is_directory(path)) {
-      std::vector<Path> files;
-      for (const auto& entry : std::filesystem::recursive_directory_iterator(path))
-        if (entry.path().extension() == ".json") files.push_back(entry.path());
-      std::sort(files.begin(), files.end());
-      const auto count =
-          std::count_if(files.begin(), files.end(), [&](const Path& file) { return add_record(file, result); });
-      XF_CHECK(count > 0, DataError, "{}: no record of a run in it", input);
-    } else if (path.extension() == ".json") {
-      XF_CHECK(add_record(path, result), DataError, "{}: no record of a run", input);
+    if (path.extension() != ".csv") {
+      for (const reporting::RunRecord& record : reporting::read_run_records({input})) add_record(record, result);
     } else {
       result.what.insert(path.filename().string());
       for (const auto& row : read_table(path, {"model", "examples_per_s", "peak_memory_mb", "accuracy"}))

@@ -1,0 +1,49 @@
+// `xformer report`: records of runs as a table of models and tasks.
+#include <fmt/format.h>
+
+#include "cli/command.h"
+#include "core/error.h"
+#include "core/names.h"
+#include "reporting/result_table.h"
+
+namespace xformer::cli {
+namespace {
+
+struct ReportArguments {
+  std::vector<std::string> records;
+  std::string format = "markdown", published, out;
+};
+
+int report(const ReportArguments& arguments) {
+  const std::vector<std::string> formats{"markdown", "latex", "csv", "json"};
+  XF_CHECK(std::find(formats.begin(), formats.end(), arguments.format) != formats.end(), UserError, "--format: {}",
+           unknown_name_message("format", arguments.format, formats));
+  std::vector<reporting::PublishedValue> published;
+  if (!arguments.published.empty()) published = reporting::read_published(arguments.published);
+  const std::vector<reporting::RunRecord> records = reporting::read_run_records(arguments.records);
+  const reporting::ResultTable table = reporting::result_table(records, published);
+  const std::string text = arguments.format == "markdown" ? as_markdown(table)
+                           : arguments.format == "latex"  ? as_latex(table)
+                           : arguments.format == "csv"    ? as_csv(table)
+                                                          : as_json(table).dump(2) + "\n";
+  if (arguments.out.empty()) fmt::print("{}", text);
+  else write_file_atomically(arguments.out, text);
+  return 0;
+}
+
+}  // namespace
+
+std::function<int()> add_report(CLI::App& program) {
+  const auto arguments = std::make_shared<ReportArguments>();
+  CLI::App& command = *program.add_subcommand("report", "records of runs as a table of models and tasks");
+  command.add_option("RECORDS", arguments->records, "records, or folders of them")->required();
+  command.add_option("--format", arguments->format, "markdown, latex (booktabs), csv or json")->capture_default_str();
+  command
+      .add_option("--published", arguments->published,
+                  "published values to stand beside: JSON, [{\"task\", \"model\", \"value\", \"source\"}, ...]")
+      ->type_name("FILE");
+  command.add_option("--out", arguments->out, "write here instead of printing")->type_name("FILE");
+  return [arguments] { return report(*arguments); };
+}
+
+}  // namespace xformer::cli

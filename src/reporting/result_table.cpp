@@ -1,0 +1,200 @@
+#include "reporting/result_table.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "core/error.h"
+
+namespace xformer::reporting {
+namespace {
+
+constexpr double kSignificant = 0.05, kOtherSize = 0.1;
+
+double shown_score(const RunRecord& run) { return run.rmse ? *run.score : 100 * *run.score; }
+
+// Plan keys that these records do not all agree on, of those that all have: older programs knew fewer options.
+std::vector<std::string> differing_keys(const std::vector<const RunRecord*>& records, bool of_data) {
+  std::vector<std::string> result;
+  for (const auto& [key, value] : records.front()->plan.items()) {
+    if (key.find('.') == std::string::npos || key.starts_with("data.") != of_data) continue;
+    const std::string name = key;
+    const Json first = value;
+    const bool all =
+        std::all_of(records.begin(), records.end(), [&](const RunRecord* one) { return one->plan.contains(name); });
+    const bool same = std::all_of(records.begin(), records.end(),
+                                  [&](const RunRecord* one) { return one->plan.value(name, first) == first; });
+    if (all && !same) result.push_back(name);
+  }
+  return result;
+}
+
+std::string with_values(const std::string& name, const RunRecord& record, const std::vector<std::string>& keys) {
+  std::string label = name;
+  for (const std::string& key : keys)
+    label += fmt::format(", {}={}", key.substr(key.find('.') + 1),
+                         record.plan[key].is_string() ? record.plan[key].get<std::string>() : record.plan[key].dump());
+  return label;
+}
+
+bool escaped_chance(const RunRecord& run) {
+  if (!run.chance) return false;
+  if (run.rmse) return *run.score < *run.chance;
+  return wilson(*run.score, std::max<int64_t>(run.examples, 1)).low > *run.chance;
+}
+
+std::vector<double> scores_of(const ResultCell& cell) {
+  std::vector<double> result;
+  for (const RunRecord* run : cell.runs) result.push_back(shown_score(*run));
+  return result;
+}
+
+// Over the seeds that both have.
+double paired_p(const ResultCell& one, const ResultCell& other) {
+  std::vector<double> left, right;
+  for (const RunRecord* run : one.runs)
+    for (const RunRecord* same : other.runs)
+      if (run->seed == same->seed) {
+        left.push_back(shown_score(*run));
+        right.push_back(shown_score(*same));
+      }
+  return paired_t(left, right).p;
+}
+
+void mark_best(ResultTable& table, size_t column) {
+  const bool rmse = table.columns[column].rmse;
+  std::vector<size_t> there;
+  for (size_t row = 0; row < table.rows.size(); ++row)
+    if (!table.cells[row][column].runs.empty()) there.push_back(row);
+  if (there.size() < 2) return;
+  const auto value = [&](size_t row) { return table.cells[row][column].mean; };
+  const size_t best = *std::min_element(
+      there.begin(), there.end(), [&](size_t a, size_t b) { return rmse ? value(a) < value(b) : value(a) > value(b); });
+  ResultCell& winner = table.cells[best][column];
+  winner.best = true;
+  std::vector<double> p;
+  for (const size_t row : there)
+    if (row != best) p.push_back(paired_p(winner, table.cells[row][column]));
+  if (std::any_of(p.begin(), p.end(), [](double one) { return std::isnan(one); })) return;  // too few common seeds
+  const std::vector<double> adjusted = holm(p);
+  winner.supported = std::all_of(adjusted.begin(), adjusted.end(), [](double one) { return one < kSignificant; });
+}
+
+void warn_of_sizes(ResultTable& table, size_t column) {
+  std::map<int64_t, std::string> sizes;
+  for (size_t row = 0; row < table.rows.size(); ++row)
+    for (const RunRecord* run : table.cells[row][column].runs) sizes.emplace(run->parameters, table.rows[row].label);
+  if (sizes.empty()) return;
+  const auto& [least, small] = *sizes.begin();
+  const auto& [most, large] = *sizes.rbegin();
+  if (static_cast<double>(most) > (1 + kOtherSize) * static_cast<double>(least))
+    table.warnings.push_back(fmt::format("{}: models differ in size: {} has {} parameters, {} {}",
+                                         table.columns[column].label, small, least, large, most));
+}
+
+void compare_models(ResultTable& table) {
+  std::vector<double> p;
+  for (size_t one = 0; one < table.rows.size(); ++one)
+    for (size_t other = one + 1; other < table.rows.size(); ++other) {
+      std::vector<double> left, right;
+      for (size_t column = 0; column < table.columns.size(); ++column) {
+        const ResultCell &a = table.cells[one][column], &b = table.cells[other][column];
+        if (a.runs.empty() || b.runs.empty()) continue;
+        const double sign = table.columns[column].rmse ? -1 : 1;  // larger is better
+        left.push_back(sign * a.mean);
+        right.push_back(sign * b.mean);
+      }
+      if (left.size() < kLeastColumns) continue;
+      table.comparisons.push_back({one, other, wilcoxon(left, right), 0});
+      p.push_back(table.comparisons.back().test.p);
+    }
+  const std::vector<double> adjusted = holm(p);
+  for (size_t i = 0; i < adjusted.size(); ++i) table.comparisons[i].adjusted_p = adjusted[i];
+}
+
+size_t place_of(const std::string& label, std::vector<std::string>& labels) {
+  const auto found = std::find(labels.begin(), labels.end(), label);
+  if (found != labels.end()) return static_cast<size_t>(found - labels.begin());
+  labels.push_back(label);
+  return labels.size() - 1;
+}
+
+}  // namespace
+
+std::vector<PublishedValue> read_published(const Path& path) {
+  const Json json = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  const std::string expected = "expected [{\"task\", \"model\", \"value\", \"source\"}, ...]";
+  XF_CHECK(json.is_array(), DataError, "{}: {}", path.string(), expected);
+  std::vector<PublishedValue> result;
+  for (size_t i = 0; i < json.size(); ++i) {
+    const Json& one = json[i];
+    const auto text = [&](const char* key) { return one.contains(key) && one[key].is_string(); };
+    XF_CHECK(one.is_object() && text("task") && text("model") && text("source") && one.contains("value") &&
+                 one["value"].is_number(),
+             DataError, "{}: entry {}: {}", path.string(), i, expected);
+    result.push_back({one["task"], one["model"], one["source"], one["value"]});
+  }
+  return result;
+}
+
+ResultTable result_table(const std::vector<RunRecord>& records, const std::vector<PublishedValue>& published) {
+  std::map<std::string, std::vector<const RunRecord*>> by_task;
+  std::map<std::pair<std::string, std::string>, std::vector<const RunRecord*>> by_model;
+  std::vector<std::string> columns, rows;
+  struct Found {
+    size_t row, column;
+    const RunRecord* record;
+  };
+  for (const RunRecord& record : records) by_task[record.task].push_back(&record);
+  std::map<const RunRecord*, std::string> column_of;
+  for (const RunRecord& record : records) {
+    const auto& same = by_task[record.task];
+    const bool protocols =
+        std::any_of(same.begin(), same.end(), [&](const RunRecord* one) { return one->protocol != record.protocol; });
+    column_of[&record] = with_values(protocols ? record.task + " (" + record.protocol + ")" : record.task, record,
+                                     differing_keys(same, /*of_data=*/true));
+    by_model[{column_of[&record], record.model}].push_back(&record);
+  }
+  ResultTable table;
+  std::vector<Found> found;
+  for (const RunRecord& record : records) {
+    const auto& same = by_model[{column_of[&record], record.model}];
+    const std::string row = with_values(record.model, record, differing_keys(same, /*of_data=*/false));
+    const size_t column = place_of(column_of[&record], columns);
+    found.push_back({place_of(row, rows), column, &record});
+    if (column == table.columns.size()) table.columns.push_back({columns.back(), false});
+    if (record.score) table.columns[column].rmse = record.rmse;
+  }
+  for (const std::string& row : rows) table.rows.push_back({row});
+  table.cells.assign(rows.size(), std::vector<ResultCell>(columns.size()));
+  for (const auto& [row, column, record] : found) {
+    ResultCell& cell = table.cells[row][column];
+    for (const RunRecord* other : cell.runs)
+      XF_CHECK(other->seed != record->seed, UserError, "seed {} of {} on {} is there twice: {} and {}", record->seed,
+               rows[row], columns[column], other->path.string(), record->path.string());
+    (record->score && record->status == "completed" ? cell.runs : cell.failed).push_back(record);
+    for (const PublishedValue& value : published)
+      if (value.task == record->task && value.model == record->model) cell.published = value;
+  }
+  for (auto& row : table.cells)
+    for (ResultCell& cell : row) {
+      std::sort(cell.runs.begin(), cell.runs.end(),
+                [](const RunRecord* a, const RunRecord* b) { return a->seed < b->seed; });
+      const std::vector<double> scores = scores_of(cell);
+      cell.mean = mean(scores);
+      cell.deviation = sample_deviation(scores);
+      cell.escaped =
+          std::count_if(cell.runs.begin(), cell.runs.end(), [](const RunRecord* run) { return escaped_chance(*run); });
+    }
+  for (size_t column = 0; column < columns.size(); ++column) {
+    mark_best(table, column);
+    warn_of_sizes(table, column);
+  }
+  compare_models(table);
+  return table;
+}
+
+}  // namespace xformer::reporting

@@ -1,0 +1,64 @@
+// Records as a table of models and tasks: what runs over seeds gave, what is published, and which differences tests
+// support.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reporting/run_records.h"
+#include "reporting/statistics.h"
+
+namespace xformer::reporting {
+
+struct PublishedValue {
+  std::string task, model, source;
+  double value = 0;  // accuracy in %, or RMSE
+};
+// JSON: [{"task", "model", "value", "source"}, ...].
+[[nodiscard]] std::vector<PublishedValue> read_published(const Path& path);
+
+// Scores are accuracies in %, or RMSE.
+struct ResultCell {
+  std::vector<const RunRecord*> runs, failed;  // that reached their test, by seed; and the others
+  double mean = 0, deviation = 0;              // NaN: no run; fewer than two
+  int64_t escaped = 0;                         // runs whose 95 % interval lies beyond the constant answer
+  std::optional<PublishedValue> published;
+  bool best = false;       // of its column
+  bool supported = false;  // a paired t test over seeds, adjusted by Holm, tells it from every other model there
+};
+
+struct ResultColumn {
+  std::string label;
+  bool rmse = false;
+};
+struct ResultRow {
+  std::string label;
+};
+// Over the columns that both models have, at least kLeastColumns: Wilcoxon's signed ranks of their means.
+struct ModelComparison {
+  size_t one = 0, other = 0;  // rows
+  SignedRanks test;
+  double adjusted_p = 0;  // Holm, over all pairs
+};
+inline constexpr size_t kLeastColumns = 6;
+
+struct ResultTable {
+  std::vector<ResultColumn> columns;
+  std::vector<ResultRow> rows;
+  std::vector<std::vector<ResultCell>> cells;  // by row and column
+  std::vector<ModelComparison> comparisons;
+  std::vector<std::string> warnings;
+};
+
+// A column is a task under its data options, a row a model under its own, named by what differs. Records outlive the
+// table. A seed that occurs twice in a cell is a UserError with both files.
+[[nodiscard]] ResultTable result_table(const std::vector<RunRecord>& records,
+                                       const std::vector<PublishedValue>& published);
+
+[[nodiscard]] std::string as_markdown(const ResultTable& table);
+[[nodiscard]] std::string as_latex(const ResultTable& table);  // booktabs
+[[nodiscard]] std::string as_csv(const ResultTable& table);    // a line for each cell
+[[nodiscard]] Json as_json(const ResultTable& table);          // with the records behind every cell
+
+}  // namespace xformer::reporting

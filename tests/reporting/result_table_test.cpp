@@ -1,0 +1,165 @@
+// Records as tables: what is averaged, marked, warned of and missing, and the formats.
+#include "reporting/result_table.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "core/error.h"
+#include "scratch.h"
+
+namespace xformer::reporting::result_table_test {
+
+using Catch::Matchers::Contains;
+
+namespace {
+
+RunRecord run(const std::string& model, const std::string& task, int64_t seed, double score) {
+  RunRecord record;
+  record.path = fmt::format("{}-{}-{}.json", model, task, seed);
+  record.task = task;
+  record.model = model;
+  record.protocol = "p";
+  record.status = "completed";
+  record.seed = seed;
+  record.score = score;
+  record.chance = 0.5;
+  record.examples = 1000;
+  record.parameters = 100;
+  record.commit = "0123456789abcdef";
+  record.data_sha256 = "fedcba9876543210";
+  record.command = "xformer train";
+  return record;
+}
+
+const ResultCell& cell(const ResultTable& table, const std::string& row, const std::string& column) {
+  for (size_t i = 0; i < table.rows.size(); ++i)
+    for (size_t j = 0; j < table.columns.size(); ++j)
+      if (table.rows[i].label == row && table.columns[j].label == column) return table.cells[i][j];
+  FAIL("no cell " << row << ", " << column);
+  throw std::logic_error("no cell");
+}
+
+}  // namespace
+
+TEST_CASE("a cell is the mean and the deviation over its seeds, and tells how many escaped chance") {
+  const std::vector<RunRecord> records{run("a", "t", 0, 0.5), run("a", "t", 1, 0.6), run("a", "t", 2, 0.7)};
+  const ResultTable table = result_table(records, {});
+  const ResultCell& only = cell(table, "a", "t");
+  CHECK((only.mean == Approx(60) && only.deviation == Approx(10) && only.escaped == 2 && only.runs.size() == 3));
+  CHECK_THAT(as_markdown(table), Contains("| `a` | 60.00 ± 10.00 (3), 2 of 3 above chance |"));
+}
+
+TEST_CASE("what did not end well is named and never averaged over, what is not there too") {
+  std::vector<RunRecord> records{run("a", "t", 0, 0.7), run("a", "t", 1, 0), run("b", "t", 0, 0),
+                                 run("a", "u", 0, 0.8)};
+  for (const size_t i : {size_t{1}, size_t{2}}) records[i].score.reset();
+  records[1].status = "diverged";
+  records[2].status = "out-of-memory";
+  const ResultTable table = result_table(records, {});
+  CHECK(cell(table, "a", "t").mean == Approx(70));
+  const std::string text = as_markdown(table);
+  CHECK_THAT(text, Contains("70.00 (1), diverged"));
+  CHECK_THAT(text, Contains("| `b` | out-of-memory | no record |"));
+  CHECK(as_json(table)["cells"][3]["missing"] == "no record");
+}
+
+TEST_CASE("the best is marked only where a test supports it") {
+  std::vector<RunRecord> records;
+  for (const int64_t seed : {0, 1, 2, 3}) {
+    const double noise = 0.01 * static_cast<double>(seed);
+    records.push_back(run("a", "clear", seed, 0.8 + noise));
+    records.push_back(run("b", "clear", seed, 0.6 + noise + (seed == 0 ? 0.002 : 0)));
+    records.push_back(run("a", "close", seed, 0.80 + 3 * noise));
+    records.push_back(run("b", "close", seed, 0.81 + (seed % 2 == 0 ? noise : -noise)));
+  }
+  records.push_back(run("a", "single", 0, 0.9));
+  records.push_back(run("b", "single", 0, 0.6));
+  const ResultTable table = result_table(records, {});
+  CHECK((cell(table, "a", "clear").best && cell(table, "a", "clear").supported));
+  CHECK((cell(table, "a", "close").best && !cell(table, "a", "close").supported));
+  CHECK((cell(table, "a", "single").best && !cell(table, "a", "single").supported));
+  CHECK_FALSE(cell(table, "b", "clear").best);
+  CHECK_THAT(as_markdown(table), Contains("**81.50"));
+  CHECK_THAT(as_latex(table), Contains("\\textbf{81.50 $\\pm$ 1.29 (4)}") && Contains("\\toprule"));
+}
+
+TEST_CASE("of errors the smallest is best") {
+  std::vector<RunRecord> records{run("a", "t", 0, 0.4), run("b", "t", 0, 0.3)};
+  for (RunRecord& record : records) record.rmse = true;
+  const ResultTable table = result_table(records, {});
+  CHECK((cell(table, "b", "t").best && cell(table, "b", "t").mean == 0.3 && cell(table, "b", "t").escaped == 1));
+  CHECK_THAT(as_markdown(table), Contains("t, RMSE") && Contains("0.3000 (1)"));
+}
+
+TEST_CASE("columns and rows are named by the options that differ") {
+  std::vector<RunRecord> records{run("a", "t", 0, 0.6), run("a", "t", 0, 0.7), run("a", "t", 0, 0.8)};
+  records[0].plan = {{"data.length", 128}, {"model.dim", 8}, {"task", "t"}};
+  records[1].plan = {{"data.length", 512}, {"model.dim", 8}, {"task", "t"}, {"data.new", 1}};
+  records[2].plan = {{"data.length", 512}, {"model.dim", 16}, {"task", "t"}};
+  const ResultTable table = result_table(records, {});
+  CHECK(cell(table, "a", "t, length=128").mean == Approx(60));
+  CHECK(cell(table, "a, dim=8", "t, length=512").mean == Approx(70));
+  CHECK(cell(table, "a, dim=16", "t, length=512").mean == Approx(80));
+  records[2].plan["model.dim"] = 8;
+  CHECK_THROWS_AS(result_table(records, {}), UserError);  // the same seed of the same plan twice
+}
+
+TEST_CASE("published values stand beside ours with the difference") {
+  const std::vector<RunRecord> records{run("a", "t", 0, 0.6), run("b", "t", 0, 0.5)};
+  const ResultTable table = result_table(records, {{"t", "a", "a paper, Table 1", 62.5}});
+  const std::string text = as_markdown(table);
+  CHECK_THAT(text, Contains("62.50 (-2.50)") && Contains("published: a paper, Table 1"));
+  CHECK(as_json(table)["cells"][0]["difference"].get<double>() == Approx(-2.5));
+  const scratch::Folder folder;
+  scratch::put(folder / "p.json", R"([{"task": "t", "model": "a", "value": 1.5, "source": "s"}])");
+  CHECK(read_published(folder / "p.json").front().value == 1.5);
+  scratch::put(folder / "q.json", R"([{"task": "t", "model": "a", "value": "1.5", "source": "s"}])");
+  CHECK_THROWS_AS(read_published(folder / "q.json"), DataError);
+}
+
+TEST_CASE("models of other sizes are warned of") {
+  std::vector<RunRecord> records{run("a", "t", 0, 0.6), run("b", "t", 0, 0.5)};
+  records[1].parameters = 109;
+  CHECK(result_table(records, {}).warnings.empty());
+  records[1].parameters = 112;
+  const ResultTable table = result_table(records, {});
+  REQUIRE(table.warnings.size() == 1);
+  CHECK_THAT(table.warnings[0], Contains("a has 100 parameters, b 112"));
+}
+
+TEST_CASE("models are compared over six tasks and more") {
+  std::vector<RunRecord> records;
+  for (int i = 0; i < 6; ++i)
+    for (const char* model : {"a", "b"})
+      records.push_back(run(model, "t" + std::to_string(i), 0, model[0] == 'a' ? 0.7 + 0.01 * i : 0.6));
+  const ResultTable table = result_table(records, {});
+  REQUIRE(table.comparisons.size() == 1);
+  CHECK(table.comparisons[0].test.p == Approx(2.0 / 64));
+  CHECK_THAT(as_markdown(table), Contains("the least possible is 0.0312"));
+  records.resize(10);
+  CHECK(result_table(records, {}).comparisons.empty());
+}
+
+TEST_CASE("CSV has a line for every cell, quoted where it must be") {
+  std::vector<RunRecord> records{run("a", "t", 0, 0.6), run("a", "t", 0, 0.6)};
+  records[0].plan = {{"data.length", 1}};
+  records[1].plan = {{"data.length", 2}};
+  const std::string text = as_csv(result_table(records, {}));
+  CHECK_THAT(text, Contains("a,\"t, length=1\",%,60,,1,1,0,0,,,,,a-t-0.json\n"));
+}
+
+TEST_CASE("records are read from files and folders, other JSON is passed over") {
+  const scratch::Folder folder;
+  const Json json{{"schema_version", 1}, {"status", "completed"},     {"task", "t"},   {"model", "a"},
+                  {"accuracy", 0.75},    {"test", {{"examples", 4}}}, {"chance", 0.5}, {"plan", {{"model.dim", 8}}}};
+  scratch::put(folder / "a.json", json.dump());
+  scratch::put(folder / "b.json", "{\"name\": 1}");
+  scratch::put(folder / "c.json", "no JSON");
+  const auto records = read_run_records({folder.path().string()});
+  REQUIRE(records.size() == 1);
+  CHECK((records[0].score == 0.75 && records[0].examples == 4 && records[0].plan["model.dim"] == 8));
+  CHECK_THROWS_AS(read_run_records({(folder / "b.json").string()}), DataError);
+  CHECK_THROWS_AS(read_run_records({(folder / "none").string()}), DataError);
+}
+
+}  // namespace xformer::reporting::result_table_test
