@@ -18,6 +18,7 @@ std::function<int()> add_bench(CLI::App& program);
 std::function<int()> add_profile(CLI::App& program);
 std::function<int()> add_report(CLI::App& program);
 std::function<int()> add_smat(CLI::App& program);
+std::function<int()> add_plot(CLI::App& program);
 std::function<int()> add_list(CLI::App& program);
 std::function<int()> add_describe(CLI::App& program);
 std::function<int()> add_data(CLI::App& program);

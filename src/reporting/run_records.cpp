@@ -39,6 +39,11 @@ std::optional<RunRecord> record_of(const Path& path) {
   result.score = result.rmse ? number(json, "rmse") : number(json, "accuracy");
   result.chance = number(json, "chance");
   result.examples = static_cast<int64_t>(number(test, "examples").value_or(0));
+  if (json.contains("dev") && json["dev"].is_array())
+    for (const Json& point : json["dev"])
+      if (const auto step = number(point, "step"), score = number(point, result.rmse ? "rmse" : "accuracy");
+          step && score)
+        result.dev.push_back({static_cast<int64_t>(*step), *score});
   result.parameters = static_cast<int64_t>(number(json, "parameters").value_or(0));
   result.examples_per_s = number(json, "examples_per_s").value_or(0);
   result.peak_device_bytes = number(json, "peak_device_bytes").value_or(0);

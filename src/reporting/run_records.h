@@ -10,6 +10,11 @@
 
 namespace xformer::reporting {
 
+struct DevPoint {
+  int64_t step = 0;
+  double score = 0;
+};
+
 struct RunRecord {
   Path path;
   std::string task, model, protocol, status;
@@ -19,6 +24,7 @@ struct RunRecord {
   std::optional<double> score, chance;  // chance: the constant answer's
   bool rmse = false;
   int64_t examples = 0;  // of the test
+  std::vector<DevPoint> dev;
   int64_t parameters = 0;
   double examples_per_s = 0, peak_device_bytes = 0;
   std::string commit, data_sha256, command;

@@ -2,16 +2,13 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <map>
-#include <set>
 
 #include "cli/command.h"
+#include "cli/measurements.h"
 #include "cli/table.h"
 #include "core/error.h"
-#include "core/files.h"
+#include "core/json.h"
 #include "core/names.h"
-#include "readers/csv.h"
-#include "reporting/run_records.h"
 #include "reporting/smat.h"
 #include "reporting/statistics.h"
 
@@ -28,103 +25,8 @@ struct SmatArguments {
   bool json = false, markdown = false;
 };
 
-// What was measured of one model, by seed; a table has one row and no seeds.
-struct Measured {
-  std::string model;
-  std::map<int64_t, SmatInput> seeds;
-
-  [[nodiscard]] SmatInput mean() const {
-    SmatInput sum{model};
-    for (const auto& [seed, one] : seeds) {
-      sum.examples_per_s += one.examples_per_s;
-      sum.peak_memory += one.peak_memory;
-      sum.accuracy += one.accuracy;
-    }
-    const auto count = static_cast<double>(seeds.size());
-    return {model, sum.examples_per_s / count, sum.peak_memory / count, sum.accuracy / count};
-  }
-};
-
-struct Collected {
-  std::vector<Measured> models;
-  std::string task;            // of records
-  std::set<std::string> what;  // where the numbers are from
-
-  SmatInput& add(const std::string& model, int64_t seed) {
-    auto found = std::find_if(models.begin(), models.end(), [&](const Measured& one) { return one.model == model; });
-    if (found == models.end()) found = models.insert(models.end(), {model, {}});
-    const auto [place, added] = found->seeds.try_emplace(seed, SmatInput{model});
-    XF_CHECK(added, UserError, "smat: {} with seed {} is there twice", model, seed);
-    return place->second;
-  }
-};
-
-// Columns by name; every wanted one must be there.
-std::vector<std::map<std::string, std::string>> read_table(const Path& path, const std::vector<std::string>& wanted) {
-  readers::CsvFormat format;
-  format.header = true;
-  readers::CsvReader rows(path, format);
-  std::vector<std::map<std::string, std::string>> result;
-  for (std::vector<std::string_view> fields; rows.next(fields);) {
-    std::map<std::string, std::string>& row = result.emplace_back();
-    for (size_t i = 0; i < fields.size(); ++i) row[rows.header()[i]] = fields[i];
-    for (const std::string& name : wanted) {
-      XF_CHECK(row.contains(name), DataError, "{}: expected the columns {}; {} is missing", path.string(),
-               fmt::join(wanted, ", "), name);
-      XF_CHECK(name == "model" || readers::parse_number(row[name]), DataError, "{}: {}: expected a number, got '{}'",
-               rows.where(), name, row[name]);
-    }
-  }
-  return result;
-}
-
-double number(const std::map<std::string, std::string>& row, const std::string& name) {
-  return readers::parse_number(row.at(name)).value();
-}
-
-void add_record(const reporting::RunRecord& record, Collected& into) {
-  XF_CHECK(record.score && !record.rmse && record.examples_per_s > 0, DataError,
-           "{}: a record without accuracy or speed; its run is {}", record.path.string(), record.status);
-  XF_CHECK(into.task.empty() || into.task == record.task, UserError,
-           "smat: {} is a record of {}, those before it of {}", record.path.string(), record.task, into.task);
-  into.task = record.task;
-  into.what.insert("records of " + record.task);
-  into.add(record.model, record.seed) = {record.model, record.examples_per_s, record.peak_device_bytes / 1e6,
-                                         100 * *record.score};
-}
-
-Collected collect(const std::vector<std::string>& inputs) {
-  Collected result;
-  for (const std::string& input : inputs) {
-    const Path path = input;
-    if (path.extension() != ".csv") {
-      for (const reporting::RunRecord& record : reporting::read_run_records({input})) add_record(record, result);
-    } else {
-      result.what.insert(path.filename().string());
-      for (const auto& row : read_table(path, {"model", "examples_per_s", "peak_memory_mb", "accuracy"}))
-        result.add(row.at("model"), 0) = {row.at("model"), number(row, "examples_per_s"), number(row, "peak_memory_mb"),
-                                          number(row, "accuracy")};
-    }
-  }
-  return result;
-}
-
-void take_accuracies(const Path& path, Collected& into) {
-  std::map<std::string, double> accuracies;
-  for (const auto& row : read_table(path, {"model", "accuracy"})) accuracies[row.at("model")] = number(row, "accuracy");
-  for (Measured& model : into.models) {
-    std::vector<std::string> names;
-    for (const auto& [name, value] : accuracies) names.push_back(name);
-    const auto found = accuracies.find(model.model);
-    XF_CHECK(found != accuracies.end(), UserError, "--accuracy {}: {}", path.string(),
-             unknown_name_message("model", model.model, names));
-    for (auto& [seed, one] : model.seeds) one.accuracy = found->second;
-  }
-  into.what.insert("accuracy from " + path.filename().string());
-}
-
 // The sample standard deviation of a model's score over the seeds that every model has; NaN for fewer than two.
-std::vector<double> spreads(const Collected& collected, SmatRounding rounding, size_t& seeds) {
+std::vector<double> spreads(const Measurements& collected, SmatRounding rounding, size_t& seeds) {
   std::vector<std::vector<double>> totals;
   for (const auto& [seed, first] : collected.models.front().seeds) {
     std::vector<SmatInput> inputs;
@@ -149,7 +51,7 @@ int smat(const SmatArguments& arguments) {
   XF_CHECK(std::find(modes.begin(), modes.end(), arguments.rounding) != modes.end(), UserError, "--rounding: {}",
            unknown_name_message("rounding", arguments.rounding, modes));
   const SmatRounding rounding = arguments.rounding == "terms" ? SmatRounding::kTerms : SmatRounding::kExact;
-  Collected collected = collect(arguments.inputs);
+  Measurements collected = read_measurements(arguments.inputs);
   if (!arguments.accuracy.empty()) take_accuracies(arguments.accuracy, collected);
   std::vector<SmatInput> means;
   std::vector<std::string> names;
@@ -174,7 +76,7 @@ int smat(const SmatArguments& arguments) {
            {"seeds", collected.models[i].seeds.size()}});
     fmt::print("{}\n", Json{{"rounding", arguments.rounding},
                             {"models", names},
-                            {"sources", collected.what},
+                            {"sources", collected.sources},
                             {"seeds_of_all", seeds},
                             {"rows", rows}}
                            .dump(2));
@@ -192,7 +94,7 @@ int smat(const SmatArguments& arguments) {
   fmt::print(
       "\nSMAT of these {} models, which it has no meaning without; {}; {}{}.\n", names.size(),
       rounding == SmatRounding::kTerms ? "terms rounded to two decimals before they are added" : "nothing rounded",
-      fmt::join(collected.what, ", "),
+      fmt::join(collected.sources, ", "),
       seeds > 1 ? fmt::format("; sample standard deviation over the {} seeds that all have", seeds) : "");
   return 0;
 }

@@ -1,0 +1,48 @@
+// Plots as SVG: lines with bands, or discs, over linear or logarithmic axes; black on white, in colours that the
+// colour-blind tell apart (Okabe and Ito 2008) and with marks and dashes that printing in grey leaves.
+#pragma once
+
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace xformer::reporting {
+
+struct PlotPoint {
+  double x = 0, y = 0;
+  // Of a band around the line, where both are there.
+  double low = std::numeric_limits<double>::quiet_NaN(), high = std::numeric_limits<double>::quiet_NaN();
+  double weight = 0;  // of a disc: its area is in proportion
+};
+
+struct PlotSeries {
+  std::string name;
+  std::vector<PlotPoint> points;
+};
+
+struct PlotAxis {
+  std::string label;  // with its unit: "step time, ms"
+  bool logarithmic = false;
+  std::vector<double> ticks = {};  // none: round numbers
+};
+
+struct Plot {
+  std::string title;
+  PlotAxis x, y;
+  std::vector<PlotSeries> series;
+  bool discs = false;  // of each point, named beside it; else lines with marks and a legend
+  std::string note;    // below: conditions, what a band is
+};
+
+// Points that are not finite, or not positive on a logarithmic axis, are left out. A plot without any point is a
+// UserError.
+[[nodiscard]] std::string as_svg(const Plot& plot);
+
+// The slope of log y over log x by least squares: the exponent of growth. NaN of fewer than two points.
+[[nodiscard]] double growth_exponent(const std::vector<PlotPoint>& points);
+
+// Round numbers from low to high, some five of them: 1, 2 or 5 times a power of ten apart.
+[[nodiscard]] std::vector<double> round_ticks(double low, double high);
+
+}  // namespace xformer::reporting
