@@ -72,7 +72,7 @@ done
 # Every `xformer ...` line in README's code blocks parses: --help of its verb knows its options.
 check 'the options that README shows exist' \
   "$(grep -oE '^\./xformer [a-z]+ [^|#]*' README.md | while read -r _ verb rest; do
-       help=$("$program" "$verb" --help 2>&1; [[ $verb != data ]] || "$program" data "${rest%% *}" --help 2>&1)
+       help=$("$program" "$verb" --help 2>&1; [[ ! $verb =~ ^(data|plot)$ ]] || "$program" "$verb" "${rest%% *}" --help 2>&1)
        grep -oE -- '--[a-z-]+' <<<"$rest" | while read -r option; do
          grep -q -- "$option" <<<"$help" || echo "xformer $verb has no $option"
        done
