@@ -2,7 +2,6 @@
 // counts, and `image-folder`, any such tree. What is packed is the list of images that decode; a batch decodes them
 // anew.
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <mutex>
