@@ -27,25 +27,6 @@ std::optional<double> difference(const ResultCell& cell) {
   return cell.mean - cell.published->value;
 }
 
-// "30.39 ± 2.06 (3)", with how many escaped chance where not all did, and what did not end well.
-std::string cell_text(const ResultCell& cell, bool rmse, const char* plus_minus) {
-  if (cell.runs.empty()) return missing_reason(cell);
-  std::string text = value_text(cell.mean, rmse);
-  if (!std::isnan(cell.deviation)) text += plus_minus + value_text(cell.deviation, rmse);
-  text += fmt::format(" ({})", cell.runs.size());
-  const auto runs = static_cast<int64_t>(cell.runs.size());
-  if (cell.escaped < runs) text += fmt::format(", {} of {} above chance", cell.escaped, runs);
-  if (!cell.failed.empty()) text += ", " + missing_reason(cell);
-  return text;
-}
-
-std::string published_text(const ResultCell& cell, bool rmse) {
-  if (!cell.published) return "";
-  const std::string value = value_text(cell.published->value, rmse);
-  const std::optional<double> apart = difference(cell);
-  return apart ? fmt::format("{} ({:+.{}f})", value, *apart, rmse ? 4 : 2) : value;
-}
-
 bool any_published(const ResultTable& table, size_t column) {
   return std::any_of(table.cells.begin(), table.cells.end(),
                      [&](const auto& row) { return row[column].published.has_value(); });
@@ -54,12 +35,6 @@ bool any_published(const ResultTable& table, size_t column) {
 const std::string& unit(const ResultColumn& column) {
   static const std::string kRmse = "RMSE", kAccuracy = "%";
   return column.rmse ? kRmse : kAccuracy;
-}
-
-std::string comparison_text(const ResultTable& table, const ModelComparison& one) {
-  return fmt::format("{} and {}: p = {:.4f}, {:.4f} by Holm, over {} tasks that differ (the least possible is {:.4f})",
-                     table.rows[one.one].label, table.rows[one.other].label, one.test.p, one.adjusted_p, one.test.pairs,
-                     one.test.least_p);
 }
 
 // What the runs of a cell have in common, each different value once.
@@ -91,12 +66,39 @@ std::string csv_field(const std::string& text) {
   return result + "\"";
 }
 
-constexpr const char* kLegend =
-    "Mean ± sample standard deviation over seeds (how many). Bold: the best of its column where a paired t test over "
-    "common seeds, adjusted by Holm, tells it from every other model there (p < 0.05). Above chance: the 95 % interval "
-    "of a run's accuracy lies above the constant answer's.";
-
 }  // namespace
+
+std::string cell_text(const ResultCell& cell, bool rmse, const char* plus_minus) {
+  if (cell.runs.empty()) return missing_reason(cell);
+  std::string text = value_text(cell.mean, rmse);
+  if (!std::isnan(cell.deviation)) text += plus_minus + value_text(cell.deviation, rmse);
+  text += fmt::format(" ({})", cell.runs.size());
+  const auto runs = static_cast<int64_t>(cell.runs.size());
+  if (cell.escaped < runs) text += fmt::format(", {} of {} above chance", cell.escaped, runs);
+  if (!cell.failed.empty()) text += ", " + missing_reason(cell);
+  return text;
+}
+
+std::string published_text(const ResultCell& cell, bool rmse) {
+  if (!cell.published) return "";
+  const std::string value = value_text(cell.published->value, rmse);
+  const std::optional<double> apart = difference(cell);
+  return apart ? fmt::format("{} ({:+.{}f})", value, *apart, rmse ? 4 : 2) : value;
+}
+
+std::string comparison_text(const ResultTable& table, const ModelComparison& one) {
+  return fmt::format("{} and {}: p = {:.4f}, {:.4f} by Holm, over {} tasks that differ (the least possible is {:.4f})",
+                     table.rows[one.one].label, table.rows[one.other].label, one.test.p, one.adjusted_p, one.test.pairs,
+                     one.test.least_p);
+}
+
+std::string legend() {
+  return "Mean ± sample standard deviation over seeds (how many). Bold: the best of its column where a paired t test "
+         "over "
+         "common seeds, adjusted by Holm, tells it from every other model there (p < 0.05). Above chance: the 95 % "
+         "interval "
+         "of a run's accuracy lies above the constant answer's.";
+}
 
 std::string as_markdown(const ResultTable& table) {
   std::string text = "| model |", line = "| --- |";
@@ -118,7 +120,7 @@ std::string as_markdown(const ResultTable& table) {
     }
     text += "\n";
   }
-  text += fmt::format("\n{}\n", kLegend);
+  text += fmt::format("\n{}\n", legend());
   for (const std::string& warning : table.warnings) text += "\nWarning: " + warning + ".\n";
   if (!table.comparisons.empty()) text += "\nWilcoxon's signed ranks over tasks:\n\n";
   for (const ModelComparison& one : table.comparisons) text += "- " + comparison_text(table, one) + "\n";

@@ -56,8 +56,15 @@ struct ResultTable {
 [[nodiscard]] ResultTable result_table(const std::vector<RunRecord>& records,
                                        const std::vector<PublishedValue>& published);
 
+// What the formats share: "30.39 ± 2.06 (3)", or why there is no number; "32.00 (-1.61)", or nothing.
+[[nodiscard]] std::string cell_text(const ResultCell& cell, bool rmse, const char* plus_minus = " ± ");
+[[nodiscard]] std::string published_text(const ResultCell& cell, bool rmse);
+[[nodiscard]] std::string comparison_text(const ResultTable& table, const ModelComparison& one);
+[[nodiscard]] std::string legend();
+
 [[nodiscard]] std::string as_markdown(const ResultTable& table);
 [[nodiscard]] std::string as_latex(const ResultTable& table);  // booktabs
+[[nodiscard]] std::string as_html(const ResultTable& table);   // a page, with a section for every run
 [[nodiscard]] std::string as_csv(const ResultTable& table);    // a line for each cell
 [[nodiscard]] Json as_json(const ResultTable& table);          // with the records behind every cell
 

@@ -18,18 +18,6 @@ constexpr std::array<const char*, 8> kColours{"#0072B2", "#D55E00", "#009E73", "
                                               "#56B4E9", "#E69F00", "#000000", "#8B6914"};
 constexpr std::array<const char*, 3> kDashes{"none", "7 3", "2 3"};  // another one for each round of colours
 
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (const char letter : text) {
-    if (letter == '&') result += "&amp;";
-    else if (letter == '<') result += "&lt;";
-    else if (letter == '>') result += "&gt;";
-    else if (letter == '"') result += "&quot;";
-    else result += letter;
-  }
-  return result;
-}
-
 // 16384 -> "16,384", 2000000 -> "2M", 0.5 -> "0.5".
 std::string tick_text(double value) {
   if (std::abs(value) >= 1e6) return fmt::format("{:g}M", value / 1e6);
@@ -95,7 +83,7 @@ std::string mark(size_t series, double x, double y, const char* colour) {
 std::string text_at(double x, double y, const std::string& anchor, const std::string& text, int size = 13,
                     const std::string& more = "") {
   return fmt::format("<text x='{:.1f}' y='{:.1f}' font-size='{}' text-anchor='{}'{}>{}</text>\n", x, y, size, anchor,
-                     more, escaped(text));
+                     more, escaped_xml(text));
 }
 
 double radius_of(const PlotPoint& point, double heaviest) {
@@ -149,6 +137,18 @@ std::string named(const std::vector<Disc>& discs, double end) {
 
 }  // namespace
 
+std::string escaped_xml(const std::string& text) {
+  std::string result;
+  for (const char letter : text) {
+    if (letter == '&') result += "&amp;";
+    else if (letter == '<') result += "&lt;";
+    else if (letter == '>') result += "&gt;";
+    else if (letter == '"') result += "&quot;";
+    else result += letter;
+  }
+  return result;
+}
+
 std::vector<double> round_ticks(double low, double high) {
   if (!(high > low)) return {low};
   const double rough = (high - low) / 5, power = std::pow(10, std::floor(std::log10(rough)));
@@ -192,7 +192,7 @@ std::string as_svg(const Plot& plot) {
       "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {} {}' width='{}' height='{}' font-family='Helvetica, "
       "Arial, "
       "sans-serif' fill='#000'>\n<title>{}</title>\n<rect width='{}' height='{}' fill='#fff'/>\n",
-      kWidth, kHeight, kWidth, kHeight, escaped(plot.title), kWidth, kHeight);
+      kWidth, kHeight, kWidth, kHeight, escaped_xml(plot.title), kWidth, kHeight);
   svg += text_at(kLeft, 24, "start", plot.title, 16, " font-weight='bold'");
   for (const double tick : x.ticks()) {
     svg += fmt::format("<line x1='{0:.1f}' x2='{0:.1f}' y1='{1}' y2='{2}' stroke='#ddd'/>\n", x(tick), kTop,

@@ -39,6 +39,9 @@ struct Plot {
 // UserError.
 [[nodiscard]] std::string as_svg(const Plot& plot);
 
+// For the text and the attributes of SVG and HTML.
+[[nodiscard]] std::string escaped_xml(const std::string& text);
+
 // The slope of log y over log x by least squares: the exponent of growth. NaN of fewer than two points.
 [[nodiscard]] double growth_exponent(const std::vector<PlotPoint>& points);
 

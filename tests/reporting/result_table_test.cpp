@@ -148,6 +148,26 @@ TEST_CASE("CSV has a line for every cell, quoted where it must be") {
   CHECK_THAT(text, Contains("a,\"t, length=1\",%,60,,1,1,0,0,,,,,a-t-0.json\n"));
 }
 
+TEST_CASE("the page holds all runs, its links lead into it, and nothing comes from elsewhere") {
+  std::vector<RunRecord> records{run("a<b", "t", 0, 0.6), run("a<b", "t", 1, 0.7), run("c", "u", 0, 0.6)};
+  records[0].dev = {{1, 0.5}, {2, 0.6}};
+  records[2].score.reset();
+  records[2].status = "diverged";
+  const std::string page = as_html(result_table(records, {{"t", "a<b", "a \"paper\"", 65}}));
+  CHECK_THAT(page, Contains("a&lt;b") && !Contains("a<b"));
+  CHECK_THAT(page, Contains("65.00 ± 7.07 (2)") && Contains("published 65.00 (+0.00)") && Contains("diverged"));
+  CHECK_THAT(page, Contains("&quot;paper&quot;") && Contains("<svg") && Contains("data-value=\"65\""));
+  size_t links = 0;
+  for (size_t at = page.find("href=\"#"); at != std::string::npos; at = page.find("href=\"#", at + 1), ++links) {
+    const std::string name = page.substr(at + 7, page.find('"', at + 7) - at - 7);
+    CHECK(page.find("id=\"" + name + "\"") != std::string::npos);
+  }
+  CHECK(links == 3);
+  // Nothing is fetched: the only address is the name of SVG's vocabulary.
+  for (size_t at = page.find("http"); at != std::string::npos; at = page.find("http", at + 1))
+    CHECK(page.compare(at, 26, "http://www.w3.org/2000/svg") == 0);
+}
+
 TEST_CASE("records are read from files and folders, other JSON is passed over") {
   const scratch::Folder folder;
   const Json json{{"schema_version", 1}, {"status", "completed"},     {"task", "t"},   {"model", "a"},

@@ -15,7 +15,7 @@ struct ReportArguments {
 };
 
 int report(const ReportArguments& arguments) {
-  const std::vector<std::string> formats{"markdown", "latex", "csv", "json"};
+  const std::vector<std::string> formats{"markdown", "latex", "csv", "html", "json"};
   XF_CHECK(std::find(formats.begin(), formats.end(), arguments.format) != formats.end(), UserError, "--format: {}",
            unknown_name_message("format", arguments.format, formats));
   std::vector<reporting::PublishedValue> published;
@@ -25,6 +25,7 @@ int report(const ReportArguments& arguments) {
   const std::string text = arguments.format == "markdown" ? as_markdown(table)
                            : arguments.format == "latex"  ? as_latex(table)
                            : arguments.format == "csv"    ? as_csv(table)
+                           : arguments.format == "html"   ? as_html(table)
                                                           : as_json(table).dump(2) + "\n";
   if (arguments.out.empty()) fmt::print("{}", text);
   else write_file_atomically(arguments.out, text);
@@ -37,7 +38,8 @@ std::function<int()> add_report(CLI::App& program) {
   const auto arguments = std::make_shared<ReportArguments>();
   CLI::App& command = *program.add_subcommand("report", "records of runs as a table of models and tasks");
   command.add_option("RECORDS", arguments->records, "records, or folders of them")->required();
-  command.add_option("--format", arguments->format, "markdown, latex (booktabs), csv or json")->capture_default_str();
+  command.add_option("--format", arguments->format, "markdown, latex (booktabs), csv, html (a page) or json")
+      ->capture_default_str();
   command
       .add_option("--published", arguments->published,
                   "published values to stand beside: JSON, [{\"task\", \"model\", \"value\", \"source\"}, ...]")
