@@ -92,6 +92,17 @@ TEST_CASE("images that do not decode are left out and counted, up to the limit")
   CHECK(strict.cache_is_empty());
 }
 
+TEST_CASE("a split of which nothing decodes is refused, and leaves no cache") {
+  for (const char* split : {"train", "val"}) {
+    Place place;
+    image_tree::make(place.folder.path(), {"a", "b"}, 1, 1);
+    for (const char* name : {"a", "b"}) scratch::put(place.folder.path() / split / name / "0.png", "no image");
+    CHECK_THAT(scratch::message_of<DataError>([&] { (void)open(place); }),
+               Contains("none of the 2 images") && Contains("a/0.png"));
+    CHECK(place.cache_is_empty());
+  }
+}
+
 TEST_CASE("a tree that is none is refused with what is wrong") {
   const auto refuses = [](const Place& place, const std::string& words) {
     CHECK_THAT(scratch::message_of<DataError>([&] { (void)open(place); }), Contains(words));

@@ -107,6 +107,12 @@ void pack(const ImageTree& tree, const Options& options, const AddExample& add, 
   };
   add_in_order(static_cast<int64_t>(jobs.size()), make, add_each, "decoding every image once", progress);
   std::sort(undecodable.begin(), undecodable.end());
+  for (const Split split : {Split::kTrain, Split::kTest}) {
+    const auto found = std::count_if(jobs.begin(), jobs.end(), [split](const Job& job) { return job.split == split; });
+    XF_CHECK(found > left_out[static_cast<size_t>(split)], DataError,
+             "{}: none of the {} images of {} decodes; the first: {}", tree.root.string(), found, split_name(split),
+             undecodable.empty() ? "there is none" : undecodable.front());
+  }
   for (const Split split : kAllSplits)
     if (const int64_t count = left_out[static_cast<size_t>(split)]; count > 0)
       info.dropped.push_back({split, "the file does not decode as an image", count});
