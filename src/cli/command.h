@@ -12,6 +12,8 @@ namespace xformer::cli {
 using CommandSetup = std::function<int()> (*)(CLI::App& program);
 
 std::function<int()> add_train(CLI::App& program);
+std::function<int()> add_sweep(CLI::App& program);
+std::function<int()> add_validate(CLI::App& program);
 std::function<int()> add_eval(CLI::App& program);
 std::function<int()> add_forward(CLI::App& program);
 std::function<int()> add_bench(CLI::App& program);

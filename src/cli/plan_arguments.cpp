@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cstdlib>
 
+#include "core/json_file.h"
 #include "core/names.h"
 #include "kernels/policy.h"
 #include "tensor/device.h"
@@ -17,24 +18,12 @@ namespace {
 // The names a configuration file may hold beside dotted option keys.
 const std::vector<std::string> kFileNames{"task", "model", "protocol", "seed", "extends"};
 
-// A file and everything it extends as one object; the nearer file wins.
-Json read_config(const Path& path, int depth = 0) {
-  XF_CHECK(depth < 16, UserError, "{}: files extend each other in a circle", path.string());
-  const Json own = training::read_json_file(path);
-  XF_CHECK(own.is_object(), UserError, "{}: expected one JSON object of option keys, got {}", path.string(),
-           own.type_name());
-  Json result = Json::object();
-  if (own.contains("extends")) {
-    XF_CHECK(own["extends"].is_string(), UserError, "{}: extends: expected the path of another file", path.string());
-    result = read_config(path.parent_path() / own["extends"].get<std::string>(), depth + 1);
-  }
-  for (const auto& [key, value] : own.items()) {
-    if (key == "extends") continue;
+Json read_config(const Path& path) {
+  Json result = read_extended_json(path);
+  for (const auto& [key, value] : result.items())
     if (key.find('.') == std::string::npos && std::find(kFileNames.begin(), kFileNames.end(), key) == kFileNames.end())
       throw UserError(fmt::format("{}: {}; option keys are dotted, like training.batch", path.string(),
                                   unknown_name_message("key", key, kFileNames)));
-    result[key] = value;
-  }
   return result;
 }
 
@@ -188,6 +177,20 @@ void ComputeArguments::check() const {
            deterministic);
   check_device_name(device);
   training::check_cuda_graph_word(cuda_graph);
+}
+
+std::vector<std::string> ComputeArguments::words() const {
+  const ComputeArguments usual;
+  std::vector<std::string> result;
+  const auto word = [&](const char* name, const std::string& value, const std::string& otherwise) {
+    if (value != otherwise) result.insert(result.end(), {name, value});
+  };
+  word("--device", device, usual.device);
+  word("--kernels", kernels, usual.kernels);
+  word("--deterministic", deterministic, usual.deterministic);
+  word("--cuda-graph", cuda_graph, usual.cuda_graph);
+  word("--threads", std::to_string(threads), std::to_string(usual.threads));
+  return result;
 }
 
 at::Device ComputeArguments::start() const {

@@ -32,6 +32,8 @@ struct ComputeArguments {
   int64_t threads = 0;
   // `batches`: many of one shape are computed, which a CUDA graph can serve.
   void add_to(CLI::App& command, bool batches = true);
+  // The words again, of those that were given.
+  [[nodiscard]] std::vector<std::string> words() const;
   // Checks the words; touches no device.
   void check() const;
   // Sets threads and determinism and takes the device, as the words say; a note about it goes to stderr.

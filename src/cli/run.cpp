@@ -9,6 +9,7 @@
 #include "core/code_version.h"
 #include "core/error.h"
 #include "core/names.h"
+#include "core/text.h"
 #include "tensor/memory.h"
 
 namespace xformer::cli {
@@ -35,8 +36,7 @@ std::string words_without_paths(int argc, char** argv) {
     const size_t equals = word.find('=');
     const auto known = replaced.find(word.substr(0, equals));
     if (known == replaced.end()) {
-      const bool plain = word.find_first_of(" \t\"'$*?[]{}()|&;<>\\") == std::string::npos && !word.empty();
-      result += plain ? " " + word : " '" + word + "'";
+      result += " " + shell_word(word);
     } else {
       result += " " + known->first + " " + known->second;
       if (equals == std::string::npos) ++i;
@@ -85,12 +85,13 @@ int run(int argc, char** argv) {
                                        code.dirty ? ", modified" : "", code.compiler, code.build));
   program.require_subcommand(0, 1);
   program.footer(
-      "Exit codes: 0 done, 2 wrong name, option or value, 3 data missing or damaged, 4 out of memory, disk or device,\n"
+      "Exit codes: 0 done, 1 cells of a sweep were given up, 2 wrong name, option or value, 3 data missing or damaged, "
+      "4 out of memory, disk or device,\n"
       "5 training diverged, 6 interrupted after saving, 70 a bug in xformer.");
   // Every verb in the order of the help text.
-  constexpr CommandSetup kCommands[] = {add_train,  add_eval,     add_forward,   add_bench, add_profile,
-                                        add_report, add_smat,     add_plot,      add_list,  add_describe,
-                                        add_data,   add_selftest, add_completion};
+  constexpr CommandSetup kCommands[] = {add_train, add_sweep,    add_validate, add_eval,     add_forward,
+                                        add_bench, add_profile,  add_report,   add_smat,     add_plot,
+                                        add_list,  add_describe, add_data,     add_selftest, add_completion};
   std::vector<std::function<int()>> actions;
   try {
     for (const CommandSetup setup : kCommands) actions.push_back(setup(program));

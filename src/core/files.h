@@ -51,6 +51,8 @@ class FileLock {
   FileLock(FileLock&& other) noexcept;
   FileLock& operator=(FileLock&&) = delete;
   ~FileLock();
+  // For a child process that is to hold the lock as well.
+  [[nodiscard]] int descriptor() const { return descriptor_; }
 
  private:
   explicit FileLock(int descriptor) : descriptor_(descriptor) {}

@@ -67,4 +67,11 @@ std::string quoted(std::string_view bytes, size_t limit) {
   return result;
 }
 
+std::string shell_word(const std::string& word) {
+  if (!word.empty() && word.find_first_of(" \t\n\"'$`*?[]{}()|&;<>\\#~!") == std::string::npos) return word;
+  std::string result = "'";
+  for (const char letter : word) result += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
+  return result + "'";
+}
+
 }  // namespace xformer

@@ -14,6 +14,8 @@ namespace xformer {
     uint64_t bytes);  // 1500 -> "1.5 KB" (powers of 1,000, as disks and papers count)
 [[nodiscard]] std::string format_duration(double seconds);  // 3725 -> "1h02m"
 [[nodiscard]] std::string format_count(uint64_t value);     // 96000 -> "96,000"
+// As a word of a POSIX shell's command line: in quotes where it needs them.
+[[nodiscard]] std::string shell_word(const std::string& word);
 // A clipped, printable form of bytes that came from a file, for messages.
 [[nodiscard]] std::string quoted(std::string_view bytes, size_t limit = 40);
 

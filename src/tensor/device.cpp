@@ -19,12 +19,12 @@
 
 namespace xformer {
 
-namespace {
-
 int64_t usable_processors() {
   cpu_set_t set;
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
+
+namespace {
 
 std::string processor_name() {
   std::ifstream file("/proc/cpuinfo");

@@ -11,6 +11,9 @@
 
 namespace xformer {
 
+// That this process may run on.
+[[nodiscard]] int64_t usable_processors();
+
 struct FoundDevice {
   at::Device device = at::kCPU;
   std::string note;  // why `auto` passed over a GPU that seems to be there; "" mostly

@@ -73,14 +73,6 @@ Resume parse_resume(const std::string& name) {
   throw UserError(unknown_name_message("value of --resume", name, {"auto", "never", "must"}));
 }
 
-Json read_json_file(const Path& path) {
-  try {
-    return Json::parse(read_file(path));
-  } catch (const nlohmann::json::parse_error& error) {
-    throw DataError(fmt::format("{}: not valid JSON: {}", path.string(), error.what()));
-  }
-}
-
 Json read_plan(const Path& run_folder) {
   XF_CHECK(std::filesystem::exists(run_folder / "plan.json"), UserError, "{} is no run directory: it has no plan.json",
            run_folder.string());

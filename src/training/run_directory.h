@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "core/files.h"
-#include "core/json.h"
+#include "core/json_file.h"
 #include "tensor/tensor_file.h"
 
 namespace xformer::training {
@@ -64,7 +64,5 @@ class RunDirectory {
 
 // plan.json of an existing run; UserError when the folder holds none.
 [[nodiscard]] Json read_plan(const Path& run_folder);
-// A JSON file that people may have touched: DataError naming file and place.
-[[nodiscard]] Json read_json_file(const Path& path);
 
 }  // namespace xformer::training

@@ -51,4 +51,12 @@ TEST_CASE("quoted bytes are clipped and printable") {
   CHECK(quoted(std::string(100, 'x'), 3) == "'xxx...'");
 }
 
+TEST_CASE("a shell takes a word back as it was") {
+  CHECK(shell_word("training.batch=8") == "training.batch=8");
+  CHECK(shell_word("") == "''");
+  CHECK(shell_word("two words") == "'two words'");
+  CHECK(shell_word("it's") == "'it'\\''s'");
+  CHECK(shell_word("[1,2]") == "'[1,2]'");
+}
+
 }  // namespace xformer::text_test

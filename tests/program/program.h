@@ -79,6 +79,7 @@ class Process {
   [[nodiscard]] std::string out() const { return scratch::get(out_); }
   [[nodiscard]] std::string err() const { return scratch::get(err_); }
 
+  [[nodiscard]] pid_t id() const { return id_; }
   void send(int signal) const {
     if (!reaped_) ::kill(id_, signal);
   }

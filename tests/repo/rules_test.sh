@@ -29,8 +29,9 @@ declare -A may=(
   [models]='attention kernels tensor core'
   [tasks]='models attention data readers tensor kernels core'
   [training]='tasks models attention data readers tensor kernels core'
+  [sweep]='training tasks models attention data readers tensor kernels core'
   [cuda]='tensor core'
-  [cli]='training tasks models attention data readers reporting tensor kernels core'
+  [cli]='sweep training tasks models attention data readers reporting tensor kernels core'
 )
 
 offenders=''

@@ -3,10 +3,11 @@
 
 #include "cli/command.h"
 #include "cli/plan_arguments.h"
+#include "cli/record_place.h"
 #include "cli/signals.h"
 #include "cli/train_view.h"
-#include "core/code_version.h"
 #include "core/text.h"
+#include "sweep/cells.h"
 #include "tensor/device.h"
 #include "training/weights.h"
 
@@ -24,29 +25,7 @@ struct TrainArguments {
 };
 
 Path run_folder(const TrainArguments& arguments, const RunPlan& plan) {
-  if (!arguments.out.empty()) return arguments.out;
-  std::string model = plan.model;
-  std::replace(model.begin(), model.end(), '/', '-');
-  return Path("runs") / plan.task / model / plan.hash() / std::to_string(plan.seed);
-}
-
-// A .json path is the file; anything else a folder under which records have their places.
-Path record_place(const std::string& to, const RunPlan& plan) {
-  if (Path(to).extension() == ".json") return to;
-  std::string model = plan.model;
-  std::replace(model.begin(), model.end(), '/', '-');
-  return Path(to) / plan.task / model / plan.hash() / std::to_string(plan.seed) / "record.json";
-}
-
-// Committed results must come from committed code.
-void check_results_folder(const Path& place, bool dirty) {
-  const Path absolute = std::filesystem::absolute(place).lexically_normal();
-  const bool in_results = std::find(absolute.begin(), absolute.end(), Path("results")) != absolute.end();
-  XF_CHECK(!in_results || !dirty, UserError,
-           "--record-to {}: this program was built from modified sources, and results/ takes records of committed code "
-           "only; "
-           "commit, run scripts/setup, and train again",
-           place.string());
+  return arguments.out.empty() ? Path("runs") / sweep::place_of(plan, plan.hash()) : Path(arguments.out);
 }
 
 void print_dry_run(const RunPlan& plan, const Path& folder, const data::DataLocation& location, const Path& init_from) {
@@ -81,7 +60,7 @@ int train(const TrainArguments& arguments) {
     print_dry_run(plan, folder, location, arguments.plan.init_from);
     return 0;
   }
-  if (!arguments.record_to.empty()) check_results_folder(record_place(arguments.record_to, plan), code_version().dirty);
+  if (!arguments.record_to.empty()) check_results_folder(record_place(arguments.record_to, plan));
 
   training::check_preparation(plan, arguments.plan.init_from, folder);
   training::RunOptions options;
@@ -99,7 +78,7 @@ int train(const TrainArguments& arguments) {
   options.device = arguments.compute.start();
   const bool was_finished = [&] {
     const Path record = folder / "record.json";
-    return std::filesystem::exists(record) && training::read_json_file(record).value("status", "") == "completed";
+    return std::filesystem::exists(record) && read_json_file(record).value("status", "") == "completed";
   }();
   catch_stop_signals();
   Json record;

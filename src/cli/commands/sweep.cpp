@@ -1,0 +1,234 @@
+// `xformer sweep`: the cells of an experiment file, here, through Slurm, or as commands to be run elsewhere.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "cli/command.h"
+#include "cli/plan_arguments.h"
+#include "cli/record_place.h"
+#include "cli/signals.h"
+#include "cli/sweep_view.h"
+#include "cli/table.h"
+#include "core/names.h"
+#include "core/text.h"
+#include "sweep/slurm.h"
+#include "tensor/device.h"
+
+namespace xformer::cli {
+
+namespace {
+
+struct SweepArguments {
+  std::string file, out, record_to, executor = "local", pattern, cell, seeds;
+  std::vector<std::string> data, gpus, slurm;
+  ComputeArguments compute;
+  int64_t jobs = 0;
+  bool dry_run = false, retry_failed = false;
+};
+
+// "uea/*=DIR" for the tasks that fit, DIR for all others.
+std::function<std::vector<std::string>(const RunPlan&)> data_words(const std::vector<std::string>& entries) {
+  std::vector<std::pair<std::string, std::string>> places;
+  for (const std::string& entry : entries) {
+    const size_t equals = entry.find('=');
+    const std::string folder = equals == std::string::npos ? entry : entry.substr(equals + 1);
+    XF_CHECK(std::filesystem::exists(folder), UserError, "--data {}: there is no {}", entry, folder);
+    places.emplace_back(equals == std::string::npos ? "*" : entry.substr(0, equals),
+                        std::filesystem::absolute(folder).string());
+  }
+  std::stable_partition(places.begin(), places.end(), [](const auto& place) { return place.first != "*"; });
+  return [places](const RunPlan& plan) -> std::vector<std::string> {
+    for (const auto& [pattern, folder] : places)
+      if (matches_pattern(pattern, plan.task)) return {"--data", folder};
+    return {};
+  };
+}
+
+std::string state_words(const sweep::Cell& cell, const sweep::SweepOptions& options,
+                        const std::map<std::string, sweep::CellHistory>& histories) {
+  const auto found = histories.find(cell.id);
+  const sweep::CellHistory history = found == histories.end() ? sweep::CellHistory{} : found->second;
+  if (history.completed || sweep::completed_record(sweep::run_folder(options.out, cell, history.micro_batch)))
+    return "completed";
+  if (!history.gave_up.empty()) return history.gave_up;
+  return history.attempts > 0 ? fmt::format("begun, {} attempts", history.attempts) : "to do";
+}
+
+std::map<std::string, sweep::CellHistory> histories_in(const Path& out) {
+  if (!std::filesystem::exists(out / "journal.jsonl")) return {};
+  return sweep::Journal(out / "journal.jsonl").histories();
+}
+
+int dry_run(const sweep::Experiment& experiment, const std::vector<sweep::Cell>& cells,
+            const sweep::SweepOptions& options) {
+  sweep::Estimator estimator;
+  estimator.learn_folder(options.out);
+  if (!options.record_to.empty()) estimator.learn_folder(options.record_to);
+  const auto histories = histories_in(options.out);
+  std::vector<std::vector<std::string>> rows;
+  double seconds = 0, peak = 0;
+  int64_t unknown = 0, missing = 0;
+  for (const sweep::Cell& cell : cells) {
+    const std::string state = state_words(cell, options, histories);
+    const auto estimate = estimator.of(cell.plan);
+    rows.push_back({cell.label, cell.plan.protocol, state, estimate ? format_duration(estimate->seconds) : "?",
+                    estimate ? format_bytes(static_cast<uint64_t>(estimate->peak_bytes)) : "?",
+                    estimate ? estimate->from : ""});
+    if (state == "completed" || (!state.starts_with("begun") && state != "to do")) continue;
+    ++missing;
+    if (!estimate) ++unknown;
+    else {
+      seconds += estimate->seconds;
+      peak = std::max(peak, estimate->peak_bytes);
+    }
+  }
+  print_table({"cell", "protocol", "state", "time", "memory", "as"}, rows, /*markdown=*/false);
+  fmt::print("\n{}: {} cells, {} to run, {} at a time", experiment.title, cells.size(), missing, options.jobs);
+  if (missing > unknown)
+    fmt::print("; {}{} left, at most {} for a cell", unknown > 0 ? "more than " : "about ",
+               format_duration(seconds / static_cast<double>(options.jobs)), format_bytes(static_cast<uint64_t>(peak)));
+  fmt::print("{}\n", unknown > 0 ? fmt::format("; of {} no earlier record tells", unknown) : "");
+  return 0;
+}
+
+std::string command_line(const std::vector<std::string>& words) {
+  std::string line;
+  for (const std::string& word : words) line += (line.empty() ? "" : " ") + shell_word(word);
+  return line;
+}
+
+int print_commands(const std::vector<sweep::Cell>& cells, const sweep::SweepOptions& options) {
+  const auto histories = histories_in(options.out);
+  int64_t later = 0;
+  for (const sweep::Cell& cell : cells) {
+    if (state_words(cell, options, histories) == "completed") continue;
+    if (!cell.trials.empty()) ++later;
+    else fmt::print("{}\n", command_line(sweep::cell_command(options, cells, cell, histories)));
+  }
+  if (later > 0)
+    fmt::print(stderr, "{} runs need the result of their search: ask again when its trials are completed\n", later);
+  return 0;
+}
+
+int submit(const sweep::Experiment& experiment, const std::vector<sweep::Cell>& cells,
+           const sweep::SweepOptions& options, const SweepArguments& arguments) {
+  std::filesystem::create_directories(options.out);
+  sweep::Journal journal(options.out / "journal.jsonl");
+  const auto histories = journal.histories();
+  const std::set<std::string> queued = sweep::queued_cells(journal);
+  sweep::SlurmJob job;
+  for (const sweep::Cell& cell : cells) {
+    const std::string state = state_words(cell, options, histories);
+    if (cell.kind == sweep::CellKind::kRun && !queued.contains(cell.id) &&
+        (state == "to do" || state.starts_with("begun") || (arguments.retry_failed && state != "completed")))
+      job.cells.push_back(cell.id);
+  }
+  if (job.cells.empty()) {
+    fmt::print("nothing to submit: {} cells are queued or running, the others have ended\n", queued.size());
+    return 0;
+  }
+  const Path file = std::filesystem::absolute(arguments.file);
+  job.name = file.stem().string();
+  job.out = std::filesystem::absolute(options.out);
+  job.jobs = options.jobs;
+  job.options = arguments.slurm;
+  job.command = {options.program, "sweep", file.string(), "--out", job.out.string(), "--jobs", "1"};
+  const auto add = [&](const std::string& name, const std::string& value) {
+    job.command.insert(job.command.end(), {name, value});
+  };
+  if (!options.record_to.empty()) add("--record-to", std::filesystem::absolute(options.record_to).string());
+  for (const std::string& entry : arguments.data) {
+    const size_t equals = entry.find('=');
+    const size_t start = equals == std::string::npos ? 0 : equals + 1;
+    add("--data", entry.substr(0, start) + std::filesystem::absolute(entry.substr(start)).string());
+  }
+  if (!arguments.seeds.empty()) add("--seeds", arguments.seeds);
+  if (arguments.retry_failed) job.command.emplace_back("--retry-failed");
+  job.command.insert(job.command.end(), options.compute.begin(), options.compute.end());
+  const int64_t number = sweep::submit(sweep::slurm_script(job));
+  journal.write({{"event", "submitted"}, {"experiment", experiment.name}, {"job", number}, {"cells", job.cells}});
+  fmt::print("submitted {} cells as job array {}\n", job.cells.size(), number);
+  return 0;
+}
+
+int sweep_experiment(const SweepArguments& arguments) {
+  const std::vector<std::string> executors{"local", "slurm", "print"};
+  XF_CHECK(std::find(executors.begin(), executors.end(), arguments.executor) != executors.end(), UserError,
+           "--executor: {}", unknown_name_message("executor", arguments.executor, executors));
+  arguments.compute.check();
+  sweep::Experiment experiment = sweep::read_experiment(arguments.file);
+  XF_CHECK(!experiment.bench.is_array(), UserError, "{} measures and does not train; scripts/reproduce {} runs it",
+           arguments.file, arguments.file);
+  if (!arguments.seeds.empty()) experiment.seeds = sweep::parse_seeds(arguments.seeds, "--seeds");
+  std::vector<sweep::Cell> cells = sweep::expand(experiment);
+  if (const int64_t waiting = sweep::waiting_runs(experiment); waiting > 0)
+    fmt::print(stderr, "{} runs wait for names that are not there yet (`xformer validate {}`)\n", waiting,
+               arguments.file);
+  if (!arguments.cell.empty()) cells = sweep::only(cells, arguments.cell);
+  else if (!arguments.pattern.empty()) cells = sweep::only(cells, arguments.pattern);
+  sweep::SweepOptions options;
+  options.out = arguments.out.empty() ? Path("runs") / experiment.name : Path(arguments.out);
+  options.record_to = arguments.record_to;
+  if (!arguments.record_to.empty()) check_results_folder(options.record_to);
+  options.program = std::filesystem::read_symlink("/proc/self/exe").string();
+  options.data = data_words(arguments.data);
+  options.gpus = arguments.gpus;
+  options.jobs = arguments.jobs > 0 ? arguments.jobs : std::max<int64_t>(1, static_cast<int64_t>(options.gpus.size()));
+  options.compute = arguments.compute.words();
+  // Cells side by side share the processors.
+  if (arguments.compute.threads == 0 && options.jobs > 1)
+    options.compute.insert(options.compute.end(),
+                           {"--threads", std::to_string(std::max<int64_t>(1, usable_processors() / options.jobs))});
+  options.retry_failed = arguments.retry_failed;
+  if (arguments.dry_run) return dry_run(experiment, cells, options);
+  if (arguments.executor == "print") return print_commands(cells, options);
+  if (arguments.executor == "slurm") return submit(experiment, cells, options, arguments);
+  catch_stop_signals();
+  options.stop_requested = stop_signal_came;
+  const sweep::SweepProgress result = [&] {
+    SweepView view;
+    return sweep::run_sweep(experiment, cells, options, view);
+  }();
+  fmt::print("{}: {} of {} cells completed{}\n", experiment.title, result.completed, result.cells,
+             result.failed > 0 ? fmt::format(", {} failed", result.failed) : "");
+  fmt::print("runs and journal in {}\n", options.out.string());
+  return result.failed > 0 ? 1 : 0;
+}
+
+}  // namespace
+
+std::function<int()> add_sweep(CLI::App& program) {
+  const auto arguments = std::make_shared<SweepArguments>();
+  CLI::App& command = *program.add_subcommand("sweep", "run the cells of an experiment file, until all have a record");
+  command.add_option("FILE", arguments->file, "experiment file (docs/experiments.md)")->required();
+  command.add_option("--out", arguments->out, "run directories and the journal; default: under runs/")
+      ->type_name("DIR");
+  command.add_option("--record-to", arguments->record_to, "also put the records there")->type_name("DIR");
+  command
+      .add_option("--data", arguments->data,
+                  "folder of the data, of all tasks or of those that fit a pattern; again "
+                  "for more")
+      ->type_name("[TASK=]DIR");
+  command.add_option("--jobs", arguments->jobs, "cells at a time; default: one, or one for each of --gpus")
+      ->check(whole_number(1));
+  command.add_option("--gpus", arguments->gpus, "devices to share out among the cells, e.g. 0,1")->delimiter(',');
+  command
+      .add_option("--executor", arguments->executor,
+                  "local; slurm: a job array; print: the commands of what is missing")
+      ->capture_default_str();
+  command.add_option("--slurm", arguments->slurm, "one more option for sbatch, e.g. --slurm=--time=4:00:00")
+      ->type_name("OPTION");
+  command
+      .add_option("--only", arguments->pattern,
+                  "cells with this in their label task/model/seed N, e.g. 'text/mrs-*/seed 0'")
+      ->type_name("PATTERN");
+  command.add_option("--cell", arguments->cell, "one cell by the id that the journal gives it")->type_name("ID");
+  command.add_option("--seeds", arguments->seeds, "other seeds than the file's, e.g. 0-4");
+  command.add_flag("--retry-failed", arguments->retry_failed, "try cells again that were given up");
+  command.add_flag("--dry-run", arguments->dry_run, "show cells, their state, time and memory, and stop");
+  arguments->compute.add_to(command);
+  return [arguments] { return sweep_experiment(*arguments); };
+}
+
+}  // namespace xformer::cli

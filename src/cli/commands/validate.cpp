@@ -1,0 +1,45 @@
+// `xformer validate`: whether experiment files ask for what there is, without touching data or device.
+#include <fmt/ranges.h>
+
+#include "cli/command.h"
+#include "core/error.h"
+#include "sweep/cells.h"
+
+namespace xformer::cli {
+
+namespace {
+
+int validate(const std::vector<std::string>& files) {
+  for (const std::string& file : files) {
+    const sweep::Experiment experiment = sweep::read_experiment(file);
+    const std::vector<sweep::Cell> cells = sweep::expand(experiment);
+    if (experiment.bench.is_array()) {
+      fmt::print("{}: {}: {} measurements\n", file, experiment.title, experiment.bench.size());
+    } else {
+      const auto runs = std::count_if(cells.begin(), cells.end(),
+                                      [](const sweep::Cell& cell) { return cell.kind == sweep::CellKind::kRun; });
+      fmt::print("{}: {}: {} runs", file, experiment.title, runs);
+      if (static_cast<size_t>(runs) < cells.size()) fmt::print(" and {} before them", cells.size() - runs);
+      fmt::print("\n");
+    }
+    const int64_t waiting = sweep::waiting_runs(experiment);
+    const auto print_names = [&](const char* kind, const std::vector<std::string>& names) {
+      if (!names.empty()) fmt::print("  waits for {}: {}\n", kind, fmt::join(names, ", "));
+    };
+    print_names("tasks", experiment.waits_for_tasks);
+    print_names("models", experiment.waits_for_models);
+    if (waiting > 0) fmt::print("  {} runs wait\n", waiting);
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::function<int()> add_validate(CLI::App& program) {
+  const auto files = std::make_shared<std::vector<std::string>>();
+  CLI::App& command = *program.add_subcommand("validate", "check experiment files: every name, option and combination");
+  command.add_option("FILE", *files, "experiment files")->required();
+  return [files] { return validate(*files); };
+}
+
+}  // namespace xformer::cli

@@ -1,0 +1,19 @@
+// What a person sees of a sweep: one line for all that runs, and one that stays for every cell that ends.
+#pragma once
+
+#include "cli/progress.h"
+#include "sweep/sweep.h"
+
+namespace xformer::cli {
+
+class SweepView : public sweep::SweepObserver {
+ public:
+  SweepView();
+  void on_message(const std::string& line) override;
+  void on_progress(const sweep::SweepProgress& progress) override;
+
+ private:
+  ProgressLine line_;
+};
+
+}  // namespace xformer::cli

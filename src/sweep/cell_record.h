@@ -1,0 +1,42 @@
+// How an attempt at a cell ended, what is to follow, and the record that stays.
+#pragma once
+
+#include "sweep/cell_process.h"
+#include "sweep/cells.h"
+#include "sweep/journal.h"
+
+namespace xformer::sweep {
+
+// Kills from outside that a cell survives in one journal before it counts as failed.
+inline constexpr int64_t kMostKills = 100;
+
+struct Verdict {
+  std::string status;   // completed, failed, diverged, out-of-memory, interrupted, killed
+  std::string message;  // of what did not complete
+  bool give_up = false;
+  int64_t next_micro_batch = 0;  // after running out of memory; 0: as before
+};
+
+// Of an attempt in `run_folder` whose output is in `output`; `history` is from before its end. Running out of memory
+// halves the micro-batch, down to one example; what failed is tried again `retries` times, but not a wrong name or
+// value, nor what diverged, which would do so again; what was killed from outside goes on.
+[[nodiscard]] Verdict judge(const Cell& cell, const Ending& ending, bool system_out_of_memory, const Path& run_folder,
+                            const Path& output, const CellHistory& history, int64_t retries);
+
+// The record of a run directory that holds a completed run.
+[[nodiscard]] std::optional<Json> completed_record(const Path& run_folder);
+
+// The record of a cell that was given up: that of its last attempt, or one of the plan and the message alone.
+[[nodiscard]] Json record_of_failure(const Cell& cell, const Path& run_folder, const std::string& status,
+                                     const std::string& message);
+
+// What the trials of a search came to, and the values of the best on dev: the mean of `selection.best` over the trials'
+// seeds. UserError when there is none to choose: no trial completed, or they were selected on the test split.
+struct Chosen {
+  Json values;
+  Json search;  // for the record: the space, every trial with its score, what was chosen
+};
+[[nodiscard]] Chosen choose(const Search& search, const std::vector<const Cell*>& trials,
+                            const std::vector<std::optional<Json>>& records);
+
+}  // namespace xformer::sweep

@@ -1,0 +1,302 @@
+#include "sweep/cells.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "core/error.h"
+#include "core/hash.h"
+#include "core/names.h"
+
+namespace xformer::sweep {
+
+namespace {
+
+constexpr size_t kHashDigits = 16;
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::any_of(names.begin(), names.end(),
+                     [&](const std::string& one) { return canonical_name(one) == canonical_name(name); });
+}
+
+RunPlan plan_of(const Ask& ask, int64_t seed) {
+  training::PlanRequest request;
+  request.task = ask.task;
+  request.model = ask.model;
+  request.protocol = ask.protocol;
+  request.seed = seed;
+  request.steps = ask.steps;
+  request.length = ask.length;
+  request.layers.push_back({"the experiment", ask.set});
+  return training::resolve_plan(request);
+}
+
+// In [0, 1), the same for the same words.
+double uniform_of(const std::string& words) {
+  const uint64_t bits = std::stoull(sha256(words).substr(0, kHashDigits), nullptr, 16);
+  return static_cast<double>(bits >> 11) * 0x1p-53;
+}
+
+Json drawn(const Axis& axis, double u) {
+  if (!axis.values.empty()) return axis.values[static_cast<size_t>(u * static_cast<double>(axis.values.size()))];
+  const double value = axis.logarithmic ? axis.low * std::pow(axis.high / axis.low, u)
+                                        : axis.low + u * (axis.high - axis.low + (axis.whole ? 1 : 0));
+  if (axis.whole) return static_cast<int64_t>(std::min(std::floor(value), axis.high));
+  return std::stod(fmt::format("{:.3g}", value));  // as people write it
+}
+
+// Every combination, the last axis fastest.
+std::vector<Json> combinations(const std::vector<Axis>& axes) {
+  std::vector<Json> result{Json::object()};
+  for (const Axis& axis : axes) {
+    std::vector<Json> longer;
+    for (const Json& values : result)
+      for (const Json& value : axis.values) {
+        longer.push_back(values);
+        longer.back()[axis.key] = value;
+      }
+    result = std::move(longer);
+  }
+  return result;
+}
+
+std::vector<Json> trial_values(const Experiment& experiment, const Ask& ask) {
+  const Search& search = *experiment.search;
+  if (!search.random) {
+    std::vector<Json> all = combinations(search.axes);
+    XF_CHECK(search.budget == 0 || static_cast<int64_t>(all.size()) <= search.budget, UserError,
+             "{}: search: the grid has {} trials, the budget is {}", experiment.file.string(), all.size(),
+             search.budget);
+    return all;
+  }
+  std::vector<Json> result;
+  for (int64_t trial = 0; trial < search.budget; ++trial) {
+    Json values = Json::object();
+    for (const Axis& axis : search.axes)
+      values[axis.key] = drawn(axis, uniform_of(fmt::format("{}|{}|{}|{}", ask.task, ask.model, axis.key, trial)));
+    if (std::find(result.begin(), result.end(), values) == result.end()) result.push_back(values);
+  }
+  return result;
+}
+
+class Expansion {
+ public:
+  explicit Expansion(const Experiment& experiment) : experiment_(experiment) {}
+
+  std::vector<Cell> run() {
+    for (const Ask& task : experiment_.tasks)
+      for (const Ask& model : experiment_.models) {
+        if (waits(task.task, model.model) || excluded(task.task, model.model)) continue;
+        for (const Json& values : combinations(experiment_.grid))
+          for (const int64_t seed : experiment_.seeds) add_run(task, model, values, seed);
+      }
+    return std::move(cells_);
+  }
+
+  [[nodiscard]] bool waits(const std::string& task, const std::string& model) const {
+    const bool stage = std::any_of(experiment_.stages.begin(), experiment_.stages.end(), [&](const Stage& one) {
+      return contains(experiment_.waits_for_tasks, one.ask.task) ||
+             contains(experiment_.waits_for_models, one.ask.model);
+    });
+    return stage || contains(experiment_.waits_for_tasks, task) || contains(experiment_.waits_for_models, model);
+  }
+  [[nodiscard]] bool excluded(const std::string& task, const std::string& model) const {
+    return std::any_of(experiment_.exclude.begin(), experiment_.exclude.end(),
+                       [&](const Condition& one) { return one.holds(task, model); });
+  }
+
+ private:
+  // Settings of the task belong to it: a stage on another task does not take them.
+  [[nodiscard]] Ask ask_of(const Ask& task, const Ask& model, const Ask& last) const {
+    const bool other_task = !last.task.empty() && last.task != task.task;
+    Ask ask = experiment_.common.under(other_task ? last : task).under(model);
+    const std::string task_name = other_task ? last.task : task.task;
+    for (const auto& [where, more] : experiment_.cases)
+      if (where.holds(task_name, model.model)) ask = ask.under(more);
+    return ask.under(last);
+  }
+
+  void add_run(const Ask& task, const Ask& model, const Json& values, int64_t seed) {
+    Ask grid;
+    grid.set = values;
+    std::optional<size_t> before;
+    for (size_t i = 0; i + 1 < experiment_.stages.size(); ++i) {
+      const Stage& stage = experiment_.stages[i];
+      before = add({ask_of(task, model, stage.ask), CellKind::kStage, seed, before, {}, {}}, " (" + stage.name + ")");
+    }
+    const Ask last = experiment_.stages.empty() ? grid : experiment_.stages.back().ask.under(grid);
+    const Ask ask = ask_of(task, model, last);
+    std::vector<size_t> trials;
+    if (experiment_.search) {
+      int64_t number = 0;
+      for (const Json& tried : trial_values(experiment_, ask)) {
+        Ask trial = ask;
+        trial.set.update(tried);
+        ++number;
+        for (const int64_t trial_seed : experiment_.search->seeds)
+          trials.push_back(
+              add({trial, CellKind::kTrial, trial_seed, {}, {}, tried}, fmt::format(" (trial {})", number)));
+      }
+    }
+    std::string words;
+    for (const auto& [key, value] : values.items())
+      words += fmt::format(" {}={}", key, value.is_string() ? value.get<std::string>() : value.dump());
+    const size_t count = cells_.size();
+    add({ask, CellKind::kRun, seed, before, trials, {}}, words);
+    XF_CHECK(cells_.size() > count, UserError, "{}: {} on {} with seed {} is asked for twice",
+             experiment_.file.string(), model.model, ask.task, seed);
+  }
+
+  struct Wanted {
+    Ask ask;
+    CellKind kind;
+    int64_t seed;
+    std::optional<size_t> before;
+    std::vector<size_t> trials;
+    Json tried;
+  };
+  // One cell may come before several, or be a trial for several seeds: it is there once.
+  size_t add(Wanted wanted, const std::string& words) {
+    Cell cell;
+    cell.kind = wanted.kind;
+    cell.ask = std::move(wanted.ask);
+    cell.seed = wanted.seed;
+    cell.before = wanted.before;
+    cell.trials = std::move(wanted.trials);
+    if (!wanted.tried.is_null()) cell.tried = wanted.tried;
+    try {
+      cell.plan = plan_of(cell.ask, cell.seed);
+    } catch (const UserError& error) {
+      throw UserError(
+          fmt::format("{}: {} on {}: {}", experiment_.file.string(), cell.ask.model, cell.ask.task, error.what()));
+    }
+    std::string hash = cell.plan.hash();
+    if (cell.before) hash = sha256(cells_[*cell.before].id + hash).substr(0, kHashDigits);
+    cell.place = place_of(cell.plan, hash);
+    if (!cell.trials.empty()) hash = sha256(experiment_.search->as_written.dump() + hash).substr(0, kHashDigits);
+    cell.id = fmt::format("{}-{}", hash, cell.seed);
+    cell.label = fmt::format("{}/{}/seed {}{}", cell.plan.task, cell.plan.model, cell.seed, words);
+    for (size_t i = 0; i < cells_.size(); ++i)
+      if (cells_[i].id == cell.id) return i;
+    cells_.push_back(std::move(cell));
+    return cells_.size() - 1;
+  }
+
+  const Experiment& experiment_;
+  std::vector<Cell> cells_;
+};
+
+bool is_task(const std::string& name) {
+  try {
+    static_cast<void>(data::find_dataset(name));
+    return true;
+  } catch (const UserError&) {
+    return false;
+  }
+}
+
+bool is_model(const std::string& name) {
+  try {
+    static_cast<void>(training::find_parts("listops", name, ""));
+    return true;
+  } catch (const UserError&) {
+    return false;
+  }
+}
+
+void check_waiting(const Experiment& experiment) {
+  const auto check = [&](const std::vector<std::string>& names, const std::vector<std::string>& asked, const char* kind,
+                         bool (*registered)(const std::string&)) {
+    for (const std::string& name : names) {
+      XF_CHECK(!registered(name), UserError,
+               "{}: waits_for: the {} '{}' is registered: take it off the list, nothing waits for it any more",
+               experiment.file.string(), kind, name);
+      XF_CHECK(experiment.bench.is_array() || contains(asked, name), UserError,
+               "{}: waits_for: the experiment asks for no {} '{}'", experiment.file.string(), kind, name);
+    }
+  };
+  std::vector<std::string> tasks, models;
+  for (const Ask& ask : experiment.tasks) tasks.push_back(ask.task);
+  for (const Ask& ask : experiment.models) models.push_back(ask.model);
+  for (const Stage& stage : experiment.stages) {
+    tasks.push_back(stage.ask.task);
+    models.push_back(stage.ask.model);
+  }
+  check(experiment.waits_for_tasks, tasks, "task", is_task);
+  check(experiment.waits_for_models, models, "model", is_model);
+}
+
+}  // namespace
+
+std::vector<std::string> Cell::words() const {
+  std::vector<std::string> result{"train", "--task", ask.task, "--model", ask.model, "--seed", std::to_string(seed)};
+  const auto option = [&](const char* name, const std::string& value) { result.insert(result.end(), {name, value}); };
+  if (!ask.protocol.empty()) option("--protocol", ask.protocol);
+  if (ask.steps > 0) option("--steps", std::to_string(ask.steps));
+  if (ask.length > 0) option("--length", std::to_string(ask.length));
+  for (const auto& [key, value] : ask.set.items())
+    option("--set", fmt::format("{}={}", key, value.is_string() ? value.get<std::string>() : value.dump()));
+  return result;
+}
+
+std::string place_of(const RunPlan& plan, const std::string& hash) {
+  std::string model = plan.model;
+  std::replace(model.begin(), model.end(), '/', '-');
+  return fmt::format("{}/{}/{}/{}", plan.task, model, hash, plan.seed);
+}
+
+std::vector<Cell> expand(const Experiment& experiment) {
+  check_waiting(experiment);
+  return Expansion(experiment).run();
+}
+
+int64_t waiting_runs(const Experiment& experiment) {
+  const Expansion expansion(experiment);
+  int64_t count = 0;
+  for (const Ask& task : experiment.tasks)
+    for (const Ask& model : experiment.models)
+      if (expansion.waits(task.task, model.model) && !expansion.excluded(task.task, model.model))
+        count += static_cast<int64_t>(combinations(experiment.grid).size() * experiment.seeds.size());
+  return count;
+}
+
+std::vector<Cell> only(const std::vector<Cell>& cells, const std::string& pattern) {
+  std::vector<char> needed(cells.size(), 0);
+  for (size_t i = cells.size(); i-- > 0;) {
+    const Cell& cell = cells[i];
+    const bool fits =
+        cell.kind == CellKind::kRun && (cell.id == pattern || matches_pattern("*" + pattern + "*", cell.label));
+    if (!fits && needed[i] == 0) continue;
+    needed[i] = 1;
+    if (cell.before) needed[*cell.before] = 1;
+    for (const size_t trial : cell.trials) needed[trial] = 1;
+  }
+  std::vector<size_t> place(cells.size());
+  std::vector<Cell> result;
+  for (size_t i = 0; i < cells.size(); ++i) {
+    if (needed[i] == 0) continue;
+    place[i] = result.size();
+    result.push_back(cells[i]);
+    if (result.back().before) result.back().before = place[*result.back().before];
+    for (size_t& trial : result.back().trials) trial = place[trial];
+  }
+  if (result.empty()) {
+    std::vector<std::string> labels;
+    for (const Cell& cell : cells)
+      if (cell.kind == CellKind::kRun) labels.push_back(cell.label);
+    throw UserError(fmt::format("--only: '{}' fits no cell; there are {}", pattern, first_names(labels)));
+  }
+  return result;
+}
+
+Cell with_values(const Cell& run, const Json& values) {
+  Cell result = run;
+  result.ask.set.update(values);
+  result.plan = plan_of(result.ask, result.seed);
+  result.place = place_of(result.plan, result.plan.hash());
+  return result;
+}
+
+}  // namespace xformer::sweep

@@ -1,0 +1,48 @@
+// The runs that an experiment asks for: one cell is one process of `xformer train`.
+#pragma once
+
+#include "sweep/experiment.h"
+#include "training/options.h"
+
+namespace xformer::sweep {
+
+enum class CellKind {
+  kStage,  // comes before another cell, which begins with its weights
+  kTrial,  // of a search
+  kRun,    // what tables show
+};
+
+struct Cell {
+  std::string id;     // of all that decides its result: 16 hex digits and the seed; the same in every call
+  std::string label;  // "listops/mrs-softmax/seed 2", for people and patterns
+  CellKind kind = CellKind::kRun;
+  Ask ask;
+  int64_t seed = 0;
+  RunPlan plan;                 // of a run after a search: without what the search will choose
+  std::string place;            // of its run directory, below the sweep's: task/model/hash/seed
+  Json tried = Json::object();  // of a trial: the values of the search's axes
+  std::optional<size_t> before;
+  std::vector<size_t> trials;  // whose best this run takes
+
+  // What makes the run: "train --task ... --seed ...", without paths.
+  [[nodiscard]] std::vector<std::string> words() const;
+};
+
+// In an order in which each cell comes after those it needs. UserErrors name the file, the task and the model: unknown
+// names and options, the same cell twice, nothing to run; a name under waits_for that is registered or not asked for.
+[[nodiscard]] std::vector<Cell> expand(const Experiment& experiment);
+
+// The runs with a part of their label that a pattern fits ("text/mrs-*"), or whose id it is, and what they need.
+// UserError when there is none.
+[[nodiscard]] std::vector<Cell> only(const std::vector<Cell>& cells, const std::string& pattern);
+
+// A run after its search: with the values of the chosen trial.
+[[nodiscard]] Cell with_values(const Cell& run, const Json& values);
+
+// "task/model/hash/seed": where runs and records of a plan lie below a folder.
+[[nodiscard]] std::string place_of(const RunPlan& plan, const std::string& hash);
+
+// How many runs the experiment has left out because they wait for names.
+[[nodiscard]] int64_t waiting_runs(const Experiment& experiment);
+
+}  // namespace xformer::sweep

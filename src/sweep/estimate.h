@@ -1,0 +1,32 @@
+// What a cell will take, from records of earlier runs.
+#pragma once
+
+#include "sweep/cells.h"
+
+namespace xformer::sweep {
+
+struct Estimate {
+  double seconds = 0;
+  double peak_bytes = 0;  // of the process, or of the device where that is more
+  std::string from;       // "the same plan", "the same model and task"
+};
+
+class Estimator {
+ public:
+  // A record as `xformer train` writes it; what did not complete tells nothing.
+  void learn(const Json& record);
+  // All records in a folder and below it, if it exists; files that are no records are passed over.
+  void learn_folder(const Path& folder);
+  // From runs of the same plan with any seed; else from runs of the same model on the same task, their time scaled by
+  // steps and batch. Nothing when there are none.
+  [[nodiscard]] std::optional<Estimate> of(const RunPlan& plan) const;
+
+ private:
+  struct Known {
+    std::string hash, task, model;
+    double seconds = 0, examples = 0, peak_bytes = 0;
+  };
+  std::vector<Known> known_;
+};
+
+}  // namespace xformer::sweep

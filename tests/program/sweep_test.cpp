@@ -1,0 +1,166 @@
+// A sweep that is killed at random moments (itself, one of its cells, or both) ends as one that never was: it loses
+// nothing and repeats nothing.
+#include <iostream>
+
+#include "core/random.h"
+#include "program.h"
+
+namespace xformer::program_test {
+namespace {
+
+constexpr uint64_t kSeed = 20261121;  // of kinds and moments; what they fall on is the machine's
+
+const char* const kExperiment = R"({
+  "title": "Small", "tasks": ["listops"], "models": ["none", "linear"], "seeds": "0-1", "steps": 24,
+  "set": {"model.dim": 16, "model.head_dim": 8, "model.ff_dim": 16, "model.classifier_dim": 16, "data.min_length": 10,
+          "data.max_length": 60, "data.train_examples": 256, "data.dev_examples": 32, "data.test_examples": 32,
+          "training.batch": 8, "training.eval_every": 2, "training.log_every": 2, "model.dropout": 0.1}})";
+
+int64_t kills_wanted() {
+  const char* text = std::getenv("XFORMER_SWEEP_KILLS");
+  return text == nullptr ? 20 : std::stoll(text);
+}
+
+// Processes whose parent, or first ancestor, it is.
+std::vector<pid_t> children_of(pid_t process) {
+  std::istringstream text(scratch::get(fmt::format("/proc/{}/task/{}/children", process, process)));
+  std::vector<pid_t> result;
+  for (pid_t child = 0; text >> child;) result.push_back(child);
+  return result;
+}
+
+std::vector<Json> journal_of(const Path& out) {
+  std::vector<Json> result;
+  std::istringstream text(scratch::get(out / "journal.jsonl"));
+  for (std::string line; std::getline(text, line);)
+    if (Json entry = Json::parse(line, nullptr, /*allow_exceptions=*/false); entry.is_object()) result.push_back(entry);
+  return result;
+}
+
+// The run directories below a sweep's folder.
+std::vector<Path> runs_in(const Path& out) {
+  std::vector<Path> result;
+  if (!std::filesystem::exists(out)) return result;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(out))
+    if (entry.path().filename() == "plan.json") result.push_back(entry.path().parent_path());
+  std::sort(result.begin(), result.end());
+  return result;
+}
+
+struct Counts {
+  int64_t sweep = 0, cell = 0, both = 0, starts = 0, outlived = 0;
+  [[nodiscard]] int64_t kills() const { return sweep + cell + both; }
+};
+
+void check_sweep(const Path& out, const Path& records, const Path& reference, Counts& counts) {
+  const std::vector<Path> runs = runs_in(out), whole = runs_in(reference);
+  REQUIRE(runs.size() == 4);
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const Path place = std::filesystem::relative(runs[i], out);
+    INFO(place);
+    CHECK(place == std::filesystem::relative(whole[i], reference));
+    check_same_end(runs[i], whole[i]);
+    CHECK(json_file(records / place / "record.json")["status"] == "completed");
+  }
+  // Each cell has one end, and nobody began it afterwards.
+  std::map<std::string, int> ends;
+  for (const Json& entry : journal_of(out)) {
+    const std::string cell = entry.value("cell", "");
+    if (cell.empty()) continue;
+    INFO(entry.dump());
+    CHECK(ends[cell] == 0);
+    if (entry.value("status", "") == "completed") ++ends[cell];
+    counts.starts += entry["event"] == "started" ? 1 : 0;
+    counts.outlived += entry["event"] == "found" ? 1 : 0;
+  }
+  CHECK(ends.size() == 4);
+  for (const auto& [cell, count] : ends) CHECK(count == 1);
+}
+
+}  // namespace
+
+TEST_CASE("a killed sweep loses nothing and repeats nothing", "[sweep]") {
+  const Place place;
+  std::filesystem::create_directory(place / "small");
+  scratch::put(place / "small/sweep.json", kExperiment);
+  const auto command = [&](const std::string& name) {
+    return Words{program_path()} +
+           words("sweep small/sweep.json --threads 1 --jobs 2 --out " + name + " --record-to " + name + "-records");
+  };
+  REQUIRE(place.command(command("reference")).code == 0);
+  Stream draws(kSeed);
+  Counts counts;
+  int64_t sweeps = 0;
+  while (counts.kills() < kills_wanted()) {
+    const std::string name = "sweep" + std::to_string(sweeps++);
+    for (bool over = false; !over;) {
+      Process sweep(command(name), place.path(), place.environment());
+      while (!sweep.ended() && counts.kills() < kills_wanted()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(draws.next_below(700)));
+        const std::vector<pid_t> cells = children_of(sweep.id());
+        // Each kind as often as the others.
+        const int kind = counts.sweep <= std::min(counts.cell, counts.both) ? 0 : counts.cell <= counts.both ? 1 : 2;
+        if (sweep.ended()) break;
+        if (kind != 0 && cells.empty()) continue;
+        if (kind != 1) sweep.send(SIGKILL);
+        if (kind != 0) ::kill(cells[draws.next_below(cells.size())], SIGKILL);
+        (kind == 0 ? counts.sweep : kind == 1 ? counts.cell : counts.both) += 1;
+      }
+      const int code = sweep.wait();
+      INFO(sweep.err());
+      REQUIRE((code == 0 || code == -SIGKILL));
+      over = code == 0;
+    }
+    check_sweep(place / name, place / (name + "-records"), place / "reference", counts);
+  }
+  std::cout << "kills: " << counts.sweep << " of the sweep, " << counts.cell << " of a cell, " << counts.both
+            << " of both, in " << sweeps << " sweeps of 4 cells; " << counts.starts << " starts of cells, "
+            << counts.outlived << " cells ended after their sweep, seed " << kSeed << std::endl;
+}
+
+TEST_CASE("SIGTERM stops a sweep after its cells have saved, and the same command goes on", "[sweep]") {
+  const Place place;
+  std::filesystem::create_directory(place / "small");
+  scratch::put(place / "small/sweep.json", kExperiment);
+  const Words command = Words{program_path()} + words("sweep small/sweep.json --threads 1 --out runs");
+  {
+    Process sweep(command, place.path(), place.environment());
+    while (!sweep.ended() && runs_in(place / "runs").empty()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    sweep.send(SIGTERM);
+    CHECK(sweep.wait() == 6);
+    CHECK(contains(sweep.err(), "the same command goes on"));
+  }
+  const Outcome rest = place.command(command);
+  CHECK(rest.code == 0);
+  CHECK(contains(rest.out, "4 of 4 cells completed"));
+}
+
+TEST_CASE("a sweep says what it would do, and what it is made of", "[sweep]") {
+  const Place place;
+  std::filesystem::create_directory(place / "small");
+  scratch::put(place / "small/sweep.json", kExperiment);
+  scratch::put(place / "small/wrong.json", R"({"tasks": ["listops"], "models": ["linfomer"]})");
+  const Outcome valid = place.run(words("validate small/sweep.json"));
+  CHECK(valid.code == 0);
+  CHECK(contains(valid.out, "Small: 4 runs"));
+  const Outcome wrong = place.run(words("validate small/wrong.json"));
+  CHECK(wrong.code == 2);
+  CHECK(contains(wrong.err, "did you mean 'linformer'?"));
+  const Outcome plan = place.run(words("sweep small/sweep.json --dry-run --seeds 0-2"));
+  CHECK(plan.code == 0);
+  CHECK(contains(plan.out, "6 cells, 6 to run"));
+  CHECK_FALSE(std::filesystem::exists(place / "runs"));
+  // What is printed can be run, and the sweep then finds it done.
+  const Outcome commands = place.run(words("sweep small/sweep.json --executor print --only none/seed*0 --threads 1"));
+  REQUIRE(commands.code == 0);
+  REQUIRE(std::count(commands.out.begin(), commands.out.end(), '\n') == 1);
+  CHECK(place.command({"/bin/sh", "-c", commands.out}).code == 0);
+  const Outcome sweep = place.run(words("sweep small/sweep.json --only none/seed*0 --threads 1"));
+  CHECK(contains(sweep.out, "1 of 1 cells completed"));
+  CHECK(journal_of(place / "runs/small/sweep")[1]["event"] == "found");
+  const Outcome nothing = place.run(words("sweep small/sweep.json --only softmax"));
+  CHECK(nothing.code == 2);
+  CHECK(contains(nothing.err, "fits no cell"));
+}
+
+}  // namespace xformer::program_test

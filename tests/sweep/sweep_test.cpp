@@ -1,0 +1,213 @@
+// Sweeps of a program that only plays the part of `xformer train`.
+#include "sweep/sweep.h"
+
+#include <sstream>
+#include <thread>
+
+#include "experiment_file.h"
+
+namespace xformer::sweep_test {
+namespace {
+
+using Catch::Matchers::Contains;
+using sweep::Cell;
+using sweep::SweepOptions;
+using sweep::SweepProgress;
+
+// What each model's run comes to; every start adds a line to the file `starts`.
+constexpr const char* kProgram = R"sh(#!/bin/sh
+out= model= micro= from=
+while [ $# -gt 0 ]; do
+  case $1 in
+    --out) out=$2 ;;
+    --model) model=$2 ;;
+    --init-from) from=$2 ;;
+    training.micro_batch=*) micro=${1#*=} ;;
+  esac
+  shift
+done
+echo "$model gpu=$CUDA_VISIBLE_DEVICES micro=$micro from=${from##*/}" >> STARTS
+complete() {
+  echo '{"schema_version": 1, "status": "completed", "accuracy": 0.5, "train_seconds": 2, "evaluation_seconds": 1}' > "$out/record.json"
+  exit 0
+}
+first() { if [ -f "$out/tried" ]; then return 1; fi; touch "$out/tried"; }
+case $model in
+  linear) if first; then echo 'xformer: a hiccup'; exit 70; fi ;;
+  linformer) echo 'xformer: no such file'; exit 3 ;;
+  softmax) if [ "$micro" != 2 ]; then echo '{"schema_version": 1, "status": "out-of-memory", "message": "out of memory"}' > "$out/record.json"; exit 4; fi ;;
+  reformer) if first; then kill -9 $$; fi ;;
+  luna) sleep 0.4 ;;
+  local-window) trap 'exit 6' TERM; touch "$out/waits"; while :; do sleep 0.05; done ;;
+esac
+complete
+)sh";
+
+class Place {
+ public:
+  Place() {
+    std::string text = kProgram;
+    text.replace(text.find("STARTS"), 6, (folder_ / "starts").string());
+    put(folder_ / "program", text);
+    std::filesystem::permissions(folder_ / "program", std::filesystem::perms::owner_all);
+    options.out = folder_ / "out";
+    options.record_to = folder_ / "records";
+    options.program = folder_ / "program";
+    options.data = [](const RunPlan&) { return std::vector<std::string>{}; };
+  }
+  // Lines of `starts`, sorted.
+  [[nodiscard]] std::vector<std::string> starts() const {
+    std::istringstream text(scratch::get(folder_ / "starts"));
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(text, line);) lines.push_back(line);
+    std::sort(lines.begin(), lines.end());
+    return lines;
+  }
+  [[nodiscard]] Json record(const Cell& cell) const {
+    const Path path = options.record_to / cell.place / "record.json";
+    return std::filesystem::exists(path) ? read_json_file(path) : Json();
+  }
+  SweepProgress run(const ExperimentFile& file) {
+    sweep::SweepObserver observer;
+    return sweep::run_sweep(file.read(), file.cells(), options, observer);
+  }
+
+  SweepOptions options;
+
+ private:
+  Folder folder_;
+};
+
+std::string experiment(const std::string& models, const std::string& more = "") {
+  return R"({"tasks": ["listops"], "set": {"training.batch": 8}, "models": [)" + models + "]" + more + "}";
+}
+
+}  // namespace
+
+TEST_CASE("every cell ends in a record, whatever became of it, and nothing is run twice") {
+  Place place;
+  const ExperimentFile file(experiment(R"("none", "linear", "linformer", "softmax", "reformer")"));
+  const std::vector<Cell> cells = file.cells();
+  const SweepProgress result = place.run(file);
+  CHECK(result.completed == 4);
+  CHECK(result.failed == 1);
+  const std::vector<std::string> starts{
+      "linear gpu= micro= from=",    "linear gpu= micro= from=",  "linformer gpu= micro= from=",
+      "linformer gpu= micro= from=", "none gpu= micro= from=",    "reformer gpu= micro= from=",
+      "reformer gpu= micro= from=",  "softmax gpu= micro= from=", "softmax gpu= micro=2 from=",
+      "softmax gpu= micro=4 from="};
+  CHECK(place.starts() == starts);
+  for (const Cell& cell : cells) {
+    const Json record = place.record(cell);
+    REQUIRE(record.is_object());
+    CHECK(record["experiment"] == "paper/table");
+    const bool failed = cell.plan.attention == "linformer";
+    CHECK(record["status"] == (failed ? "failed" : "completed"));
+    if (failed) CHECK(record["message"] == "no such file");
+  }
+  CHECK(place.run(file).completed == 4);
+  CHECK(place.starts() == starts);
+  // What was given up is tried again when a person says so, and only that.
+  place.options.retry_failed = true;
+  CHECK(place.run(file).failed == 1);
+  CHECK(place.starts().size() == starts.size() + 2);
+}
+
+TEST_CASE("the journal tells every start and end, and survives a torn line") {
+  Place place;
+  const ExperimentFile file(experiment(R"("linear")"));
+  std::filesystem::create_directories(place.options.out);
+  put(place.options.out / "journal.jsonl", "{\"event\": \"started\", \"cell\": \"to");
+  place.run(file);
+  const std::string cell = file.cells()[0].id;
+  std::vector<std::string> events;
+  for (const Json& entry : sweep::Journal(place.options.out / "journal.jsonl").entries())
+    if (entry.value("cell", "") == cell)
+      events.push_back(entry["event"].get<std::string>() + " " + entry.value("status", ""));
+  CHECK(events == std::vector<std::string>{"started ", "ended failed", "started ", "ended completed"});
+  const auto history = sweep::Journal(place.options.out / "journal.jsonl").histories()[cell];
+  CHECK(history.attempts == 2);
+  CHECK(history.failures == 1);
+  CHECK(history.completed);
+}
+
+TEST_CASE("a stage hands its folder to the next; when it fails, so does what needs it") {
+  Place place;
+  const ExperimentFile file(experiment(R"("none", "linformer")", R"(, "steps": 10, "retries": 0,
+    "stages": [{"name": "first", "steps": 5}, {"name": "second"}])"));
+  const SweepProgress result = place.run(file);
+  CHECK(result.completed == 2);
+  CHECK(result.failed == 2);
+  CHECK(place.starts() ==
+        std::vector<std::string>{"linformer gpu= micro= from=", "none gpu= micro= from=", "none gpu= micro= from=0"});
+  const Json record = place.record(file.cells()[3]);
+  CHECK_THAT(record["message"].get<std::string>(), Contains("listops/linformer/seed 0 (first)"));
+  // Only what tables show has a record there.
+  CHECK(place.record(file.cells()[0]).is_null());
+}
+
+TEST_CASE("two sweeps over one file share its cells") {
+  Place place;
+  const ExperimentFile file(experiment(R"("luna")", R"(, "seeds": "0-5")"));
+  std::vector<SweepProgress> results(2);
+  std::vector<std::thread> threads;
+  for (SweepProgress& result : results) threads.emplace_back([&] { result = place.run(file); });
+  for (std::thread& thread : threads) thread.join();
+  for (const SweepProgress& result : results) CHECK(result.completed == 6);
+  CHECK(place.starts().size() == 6);
+}
+
+TEST_CASE("cells run side by side on the devices that are there") {
+  Place place;
+  place.options.jobs = 2;
+  place.options.gpus = {"3", "5"};
+  const ExperimentFile file(experiment(R"("luna")", R"(, "seeds": "0-3")"));
+  CHECK(place.run(file).completed == 4);
+  const std::vector<std::string> starts = place.starts();
+  CHECK(std::count(starts.begin(), starts.end(), "luna gpu=3 micro= from=") == 2);
+  CHECK(std::count(starts.begin(), starts.end(), "luna gpu=5 micro= from=") == 2);
+}
+
+TEST_CASE("a sweep that is stopped lets its cells save") {
+  Place place;
+  const ExperimentFile file(experiment(R"("local-window")"));
+  const Path waits = place.options.out / file.cells()[0].place / "waits";
+  place.options.stop_requested = [&] { return std::filesystem::exists(waits); };
+  CHECK_THROWS_WITH(place.run(file), Contains("0 of 1 cells are completed; the same command goes on"));
+  const auto entries = sweep::Journal(place.options.out / "journal.jsonl").entries();
+  REQUIRE(entries.size() >= 2);
+  CHECK(entries[entries.size() - 2].value("status", "") == "interrupted");
+}
+
+TEST_CASE("earlier records tell what a cell will take") {
+  const ExperimentFile file(
+      R"({"tasks": ["listops"], "models": ["none", "linear"], "steps": 200, "set": {"training.batch": 8}})");
+  const std::vector<Cell> cells = file.cells();
+  sweep::Estimator estimator;
+  CHECK_FALSE(estimator.of(cells[0].plan));
+  const auto record = [&](const std::string& hash, double seconds, double steps, double peak) {
+    return Json{{"status", "completed"},
+                {"plan_hash", hash},
+                {"task", "listops"},
+                {"model", "none"},
+                {"plan", {{"training.batch", 4}}},
+                {"steps", {{"done", steps}}},
+                {"train_seconds", seconds},
+                {"evaluation_seconds", 1},
+                {"peak_process_bytes", peak}};
+  };
+  // 100 steps of 4 took 10 s: 200 of 8 take four times as long.
+  estimator.learn(record("another", 9, 100, 5e6));
+  REQUIRE(estimator.of(cells[0].plan));
+  CHECK(estimator.of(cells[0].plan)->seconds == Approx(40));
+  CHECK(estimator.of(cells[0].plan)->peak_bytes == Approx(5e6));
+  CHECK_FALSE(estimator.of(cells[1].plan));
+  estimator.learn(record(cells[0].plan.hash(), 29, 200, 7e6));
+  CHECK(estimator.of(cells[0].plan)->seconds == Approx(30));
+  CHECK(estimator.of(cells[0].plan)->from == "the same plan");
+  estimator.learn({{"status", "failed"}, {"plan_hash", cells[1].plan.hash()}});
+  estimator.learn(Json::parse("[1, 2]"));
+  CHECK_FALSE(estimator.of(cells[1].plan));
+}
+
+}  // namespace xformer::sweep_test
