@@ -64,6 +64,14 @@ class Backend : public CudaBackend {
 
   void reset_peak(int index) override { allocator::resetPeakStats(narrow(index)); }
 
+  [[nodiscard]] int64_t available(int index) const override {
+    size_t free = 0, total = 0;
+    const c10::cuda::CUDAGuard guard(narrow(index));
+    C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+    const MemoryUse own = memory(index);
+    return static_cast<int64_t>(free) + own.reserved_bytes - own.live_bytes;
+  }
+
   void release_cached(int) override { allocator::emptyCache(); }
 
   [[nodiscard]] Json facts(int index) const override {

@@ -167,13 +167,15 @@ class Expansion {
     cell.trials = std::move(wanted.trials);
     if (!wanted.tried.is_null()) cell.tried = wanted.tried;
     try {
-      cell.plan = plan_of(cell.ask, cell.seed);
+      Ask asked = cell.ask;
+      // Which weights it will begin with nobody knows yet; that it begins with some decides what is allowed.
+      if (cell.before) asked.set["training.init_sha256"] = sha256(cells_[*cell.before].id);
+      cell.plan = plan_of(asked, cell.seed);
     } catch (const UserError& error) {
       throw UserError(
           fmt::format("{}: {} on {}: {}", experiment_.file.string(), cell.ask.model, cell.ask.task, error.what()));
     }
     std::string hash = cell.plan.hash();
-    if (cell.before) hash = sha256(cells_[*cell.before].id + hash).substr(0, kHashDigits);
     cell.place = place_of(cell.plan, hash);
     if (!cell.trials.empty()) hash = sha256(experiment_.search->as_written.dump() + hash).substr(0, kHashDigits);
     cell.id = fmt::format("{}-{}", hash, cell.seed);

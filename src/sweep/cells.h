@@ -18,7 +18,9 @@ struct Cell {
   CellKind kind = CellKind::kRun;
   Ask ask;
   int64_t seed = 0;
-  RunPlan plan;                 // of a run after a search: without what the search will choose
+  // Of a run after a search: without what the search will choose. Of one that begins with another's weights: with the
+  // hash of that cell's id in place of theirs.
+  RunPlan plan;
   std::string place;            // of its run directory, below the sweep's: task/model/hash/seed
   Json tried = Json::object();  // of a trial: the values of the search's axes
   std::optional<size_t> before;

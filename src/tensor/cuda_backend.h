@@ -41,6 +41,8 @@ class CudaBackend {
   // Of LibTorch's caching allocator.
   [[nodiscard]] virtual MemoryUse memory(int index) const = 0;
   virtual void reset_peak(int index) = 0;
+  // Bytes that nobody has taken, with what the caching allocator keeps unused.
+  [[nodiscard]] virtual int64_t available(int index) const = 0;
   virtual void release_cached(int index) = 0;
 
   // Name, memory, compute capability, multiprocessors, driver and runtime versions.

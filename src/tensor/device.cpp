@@ -11,6 +11,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <fstream>
+#include <limits>
 
 #include "core/code_version.h"
 #include "core/error.h"
@@ -105,6 +106,32 @@ void reset_device_peak(const at::Device& device) {
 void release_device_memory(const at::Device& device) {
   if (device.is_cuda()) cuda_backend().release_cached(device.index());
   else release_cached_memory();
+}
+
+namespace {
+
+// The number in a file of the system that holds one, or nothing ("max", no such file).
+std::optional<int64_t> number_in(const char* path) {
+  std::ifstream file(path);
+  int64_t value = 0;
+  return file >> value ? std::optional(value) : std::nullopt;
+}
+
+int64_t available_host_memory() {
+  std::ifstream file("/proc/meminfo");
+  int64_t available = std::numeric_limits<int64_t>::max();
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("MemAvailable:")) available = std::stoll(line.substr(line.find(':') + 1)) * 1024;
+  const auto limit = number_in("/sys/fs/cgroup/memory.max"), used = number_in("/sys/fs/cgroup/memory.current");
+  if (limit && used) available = std::min(available, *limit - *used);
+  const MemoryUse own = host_memory();
+  return available + own.reserved_bytes - own.live_bytes;
+}
+
+}  // namespace
+
+int64_t available_memory(const at::Device& device) {
+  return device.is_cuda() ? cuda_backend().available(device.index()) : available_host_memory();
 }
 
 void synchronize(const at::Device& device) {

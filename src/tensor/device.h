@@ -36,6 +36,8 @@ void configure_compute(const ComputeOptions& options);
 [[nodiscard]] MemoryUse device_memory(const at::Device& device);
 void reset_device_peak(const at::Device& device);
 void release_device_memory(const at::Device& device);
+// What could still be taken: of the system and this process's control group on the CPU, of the device on CUDA.
+[[nodiscard]] int64_t available_memory(const at::Device& device);
 // Waits until the device has done what was asked of it; nothing to wait for on the CPU.
 void synchronize(const at::Device& device);
 // Joules the device has used since some fixed moment; nullopt where no counter tells.

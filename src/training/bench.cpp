@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 
 #include <chrono>
+#include <cmath>
 
 #include "core/text.h"
 #include "kernels/policy.h"
@@ -102,7 +103,7 @@ class Bench {
     const size_t group = i - i % options_.models.size();
     for (const size_t place : bench_baselines(options_)) {
       const Json& base = rows_[group + place];
-      Json& ratios = rows_[i]["against"][base["model"].get<std::string>()];
+      Json& ratios = rows_[i]["against"][base["label"].get<std::string>()];
       ratios = nullptr;
       if (mine["step_ms"].is_null() || base["step_ms"].is_null()) continue;
       const auto ratio = [](const Json& over, const Json& under) { return over.get<double>() / under.get<double>(); };
@@ -113,6 +114,8 @@ class Bench {
 
   Json first_row(const BenchCase& one) const {
     return {{"model", one.plan.model},
+            {"label", one.label},
+            {"own", one.own},
             {"length", one.length},
             {"batch", one.batch},
             {"plan_hash", one.plan.hash()},
@@ -123,11 +126,13 @@ class Bench {
             {"examples_per_s", nullptr},
             {"tokens_per_s", nullptr},
             {"against", Json::object()},
+            {"predicted_bytes", nullptr},
             {"peak_bytes", nullptr},
             {"peak_process_bytes", nullptr},
             {"parameters", nullptr},
             {"flops", nullptr},
             {"operator_calls", nullptr},
+            {"joules_per_step", nullptr},
             {"backend", nullptr},
             {"captured", nullptr},
             {"warmup_steps", warmup_},
@@ -159,13 +164,54 @@ class Bench {
   double step(size_t i, Subject& subject, const char* what) {
     check_stop();
     const BenchCase& one = cases_[i];
-    run_.progress(fmt::format("{}  length {}  batch {}  {}", one.plan.model, one.length, one.batch, what),
+    run_.progress(fmt::format("{}  length {}  batch {}  {}", one.label, one.length, one.batch, what),
                   static_cast<double>(done_++) / static_cast<double>(total_));
     return subject.step();
   }
 
+  // The most that a step of this batch keeps in tensors.
+  double peak_with_batch(size_t i, int64_t batch) {
+    BenchCase small = cases_[i];
+    small.batch = batch;
+    if (!small.valid_lengths.empty()) small.valid_lengths.resize(static_cast<size_t>(batch));
+    const int64_t live_before = device_memory(run_.device).live_bytes;
+    reset_device_peak(run_.device);
+    Subject(small, trains_, run_, Recorder{}).step();
+    return static_cast<double>(device_memory(run_.device).peak_bytes - live_before);
+  }
+
+  // Notes what row i will take and whether that can be had. Batches of 1, 2, 4, ... are tried while there is room for
+  // the next, and a line through the last two goes on to the whole: what is largest at one example (the optimiser's
+  // state, say) need not be at many.
+  bool will_fit(size_t i) {
+    const int64_t batch = cases_[i].batch;
+    if (rows_[i]["status"] != "ok") return false;
+    if (!rows_[i]["predicted_bytes"].is_null() || batch < 2) return true;
+    const int64_t there = run_.memory_limit > 0 ? run_.memory_limit : available_memory(run_.device);
+    double before = 0, last = 0, predicted = 0;
+    for (int64_t size = 1; size < batch; size *= 2) {
+      check_stop();
+      if (!in_memory(i, [&] { last = peak_with_batch(i, size); })) return false;
+      const auto at = [&](int64_t wanted) {
+        const double slope = size == 1 ? last : (last - before) / (static_cast<double>(size) / 2);
+        return last + slope * static_cast<double>(wanted - size);
+      };
+      predicted = at(batch);
+      if (size > 1 && at(2 * size) > static_cast<double>(there)) break;
+      before = last;
+    }
+    release_device_memory(run_.device);
+    rows_[i]["predicted_bytes"] = std::llround(predicted);
+    if (predicted <= static_cast<double>(there)) return true;
+    rows_[i]["status"] = "too-large";
+    rows_[i]["message"] = fmt::format("would take {}, there are {}", format_bytes(static_cast<uint64_t>(predicted)),
+                                      format_bytes(static_cast<uint64_t>(there)));
+    return false;
+  }
+
   // Builds the model of row i, takes the warm-up steps and notes its sizes. None where memory ran out.
   std::unique_ptr<Subject> measured(size_t i) {
+    if (!will_fit(i)) return nullptr;
     Json& row = rows_[i];
     std::unique_ptr<Subject> subject;
     const int64_t live_before = device_memory(run_.device).live_bytes;
@@ -204,6 +250,7 @@ class Bench {
       if (options_.interleave) rows_[first + i]["peak_bytes"] = alone;
     }
     if (subjects.front()) run_.ready(rows_[first]);
+    const auto joules = count == 1 ? device_energy(run_.device) : std::nullopt;
     for (int64_t turn = 0; turn < options_.steps && run_.turn(); ++turn) {
       for (size_t i = 0; i < count; ++i) {
         if (!subjects[i]) continue;
@@ -213,6 +260,9 @@ class Bench {
       }
     }
     check_stop();
+    // Of models in turns nobody knows whose the energy was.
+    if (joules && !times[0].empty())
+      rows_[first]["joules_per_step"] = (*device_energy(run_.device) - *joules) / static_cast<double>(times[0].size());
     for (size_t i = 0; i < count; ++i)
       if (subjects[i]) note_times(first + i, times[i]);
   }

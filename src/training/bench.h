@@ -11,6 +11,7 @@ inline constexpr int64_t kBenchSchema = 1;
 
 struct BenchOptions {
   std::vector<std::string> models;
+  std::vector<Json> own;             // option values of each of the models alone; empty: none
   std::vector<std::string> against;  // those of the models that every row is compared with; none: the first
   std::vector<int64_t> lengths, batches;
   std::string mode = "train";  // or "inference"
@@ -29,6 +30,8 @@ struct BenchCase {
   RunPlan plan;
   data::DataShape shape;         // at the wanted length
   models::ModelRequest request;  // for that
+  std::string label;             // the model's name, and the values of its own
+  Json own = Json::object();
   int64_t length = 0, batch = 0;
   std::vector<int64_t> valid_lengths;  // of each row; none: every position is valid
 };
@@ -38,7 +41,8 @@ struct BenchRun {
   at::Device device = at::kCPU;
   bool deterministic = true;
   std::string kernels = "auto", cuda_graph = "auto";
-  std::string command;                                          // as recorded
+  std::string command;       // as recorded
+  int64_t memory_limit = 0;  // bytes that a row may take; 0: what the device has available
   std::function<bool()> stop_requested = [] { return false; };  // asked between steps
   std::function<void(const std::string& text, double fraction)> progress = [](auto&&...) {};
   std::function<void(const std::string& line)> say = [](const std::string&) {};
@@ -60,8 +64,8 @@ void take_valid_lengths(std::vector<BenchCase>& cases, const data::DataLocation&
 // Random tokens and labels, the same at every call; zeros beyond the valid lengths.
 [[nodiscard]] data::HostBatch bench_batch(const BenchCase& wanted);
 
-// The report (docs/bench.md). A row that ran out of memory says so and the others go on. Interrupted when a stop was
-// requested.
+// The report (docs/bench.md). What a row will take in memory is predicted from smaller batches; one that cannot
+// fit, or that runs out of memory, says so and the others go on. Interrupted when a stop was requested.
 [[nodiscard]] Json run_bench(const BenchOptions& options, const std::vector<BenchCase>& cases, const BenchRun& run);
 
 // The report as a table for people, with its conditions in a last line.

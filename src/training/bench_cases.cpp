@@ -83,7 +83,17 @@ std::vector<BenchCase> bench_cases(const BenchOptions& options) {
         request.protocol = options.protocol;
         request.layers = {exact_lengths(parts[i]), {"--batch", {{"training.batch", batch}}}};
         for (const ValueLayer& layer : layers_for(parts[i], parts, options.layers)) request.layers.push_back(layer);
-        BenchCase one{resolve_plan(request), {}, {}, length, batch, {}};
+        const Json own = i < options.own.size() ? options.own[i] : Json::object();
+        request.layers.push_back({"the model's own values", own});
+        BenchCase one;
+        one.plan = resolve_plan(request);
+        one.length = length;
+        one.batch = batch;
+        one.own = own;
+        one.label = one.plan.model;
+        for (const auto& [key, value] : own.items())
+          one.label += fmt::format(" {}={}", key.substr(key.find('.') + 1),
+                                   value.is_string() ? value.get<std::string>() : value.dump());
         XF_CHECK(one.plan.options.values["training.batch"] == batch, UserError,
                  "training.batch: the batch of a bench is set with --batch");
         one.shape = planned_shape(one.plan);

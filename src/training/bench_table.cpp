@@ -35,15 +35,18 @@ std::string bench_markdown(const Json& report) {
                      ? "- | - | "
                      : fmt::format("{:.2f} | {:.2f} | ", ratios["speed"].get<double>(), ratios["memory"].get<double>());
     text += fmt::format("| `{}` | {} | {} | {} | {} | {} | {} | {} | {}{} | {} | {} | {} | {} | {} |\n",
-                        row["model"].get<std::string>(), row["length"].get<int64_t>(), row["batch"].get<int64_t>(),
-                        row["status"] == "ok" ? time("median") : "out of memory", time("p10"), time("p90"),
-                        cell(row["examples_per_s"], 1, "{:.1f}"), cell(row["tokens_per_s"], 1, "{:.0f}"), against,
+                        row["label"].get<std::string>(), row["length"].get<int64_t>(), row["batch"].get<int64_t>(),
+                        row["status"] == "ok"          ? time("median")
+                        : row["status"] == "too-large" ? "too large"
+                                                       : "out of memory",
+                        time("p10"), time("p90"), cell(row["examples_per_s"], 1, "{:.1f}"),
+                        cell(row["tokens_per_s"], 1, "{:.0f}"), against,
                         row["peak_bytes"].is_null() ? "-" : format_bytes(row["peak_bytes"].get<uint64_t>()),
                         cell(row["parameters"], 1, "{:.0f}"), flops("step_formula"), flops("step_counted"),
                         cell(row["operator_calls"], 1, "{:.0f}"), backend);
     if (row["status"] != "ok")
       notes +=
-          fmt::format("\n`{}` at length {}, batch {}: {}\n", row["model"].get<std::string>(),
+          fmt::format("\n`{}` at length {}, batch {}: {}\n", row["label"].get<std::string>(),
                       row["length"].get<int64_t>(), row["batch"].get<int64_t>(), row["message"].get<std::string>());
   }
   const Json &on = report["conditions"], &software = report["software"], &hardware = report["hardware"];

@@ -72,7 +72,13 @@ TEST_CASE("a stage begins with the weights of the one before, which is run once 
   CHECK(cells[1].plan.options.values["training.steps"] == 5);
   CHECK(cells[0].plan.options.values["training.steps"] == 10);
   // What its predecessor is decides its result, too.
-  CHECK(cells[1].id != cells[1].plan.hash() + "-0");
+  const std::string longer = scratch::get(file.path());
+  const ExperimentFile other(std::string(longer).replace(longer.find("500"), 3, "400"));
+  CHECK(other.cells()[1].id != cells[1].id);
+  // An option that only makes sense with weights to begin with.
+  const ExperimentFile reinit(R"({"tasks": ["listops"], "models": ["linear"], "stages": [{"name": "first"},
+    {"name": "second", "set": {"training.reinit": "head.*"}}]})");
+  CHECK(reinit.cells().size() == 2);
 }
 
 TEST_CASE("a search tries its values with its own seeds; a random one is the same at every reading") {

@@ -19,6 +19,7 @@ class FakeBackend : public xformer::CudaBackend {
   [[nodiscard]] std::unique_ptr<xformer::Recording> record(const std::function<void()>&) override { return nullptr; }
   [[nodiscard]] xformer::MemoryUse memory(int index) const override { return {.live_bytes = 100 + index}; }
   void reset_peak(int) override {}
+  [[nodiscard]] int64_t available(int index) const override { return 1000 + index; }
   void release_cached(int) override {}
   [[nodiscard]] xformer::Json facts(int) const override { return {{"name", "fake"}}; }
   [[nodiscard]] std::optional<double> energy(int index) override { return 7.0 + index; }

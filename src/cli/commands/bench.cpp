@@ -1,5 +1,6 @@
 // `xformer bench`: models side by side, in time and memory.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -12,7 +13,9 @@
 #include "cli/progress.h"
 #include "cli/signals.h"
 #include "core/files.h"
+#include "core/names.h"
 #include "training/bench.h"
+#include "training/bench_protocols.h"
 
 namespace xformer::cli {
 
@@ -20,12 +23,23 @@ namespace {
 
 struct BenchArguments {
   training::BenchOptions options;
-  std::string precision, json, markdown;
+  std::string precision, json, markdown, as;
+  CLI::Option *lengths = nullptr, *batches = nullptr, *task = nullptr, *protocol = nullptr;
+  bool no_baseline = false, dry_run = false;
   std::vector<std::string> settings;
   bool valid_from_data = false;
   DataArguments data;
   ComputeArguments compute;
 };
+
+// The exact kernel, which every table carries.
+constexpr const char* kBaseline = "softmax-fused";
+
+std::vector<std::string> protocol_names() {
+  std::vector<std::string> names;
+  for (const training::BenchProtocol& one : training::bench_protocols()) names.push_back(one.name);
+  return names;
+}
 
 // Lines of standard input, as they come.
 class PaceLines {
@@ -66,11 +80,63 @@ void check_place(const char* option, const std::string& file) {
            file);
 }
 
-int bench(const BenchArguments& arguments) {
+// What a named comparison says and the words of the command do not.
+void take_protocol(const BenchArguments& arguments, training::BenchOptions& options) {
+  const training::BenchProtocol& protocol = training::find_bench_protocol(arguments.as);
+  if (options.models.empty())
+    for (const training::BenchModel& model : protocol.models) {
+      options.models.push_back(model.name);
+      options.own.push_back(model.own);
+    }
+  if (arguments.lengths->count() == 0) options.lengths = protocol.lengths;
+  if (arguments.batches->count() == 0) options.batches = {protocol.batch};
+  if (arguments.task->count() == 0) options.task = protocol.task;
+  if (arguments.protocol->count() == 0 && options.task == protocol.task) options.protocol = protocol.protocol;
+}
+
+// "model:key=value" goes to that model alone; the others are returned.
+std::vector<std::string> take_own_settings(const std::vector<std::string>& settings, training::BenchOptions& options) {
+  std::vector<std::string> rest;
+  for (const std::string& setting : settings) {
+    const size_t colon = setting.substr(0, setting.find('=')).find(':');
+    if (colon == std::string::npos) {
+      rest.push_back(setting);
+      continue;
+    }
+    const std::string model = setting.substr(0, colon);
+    const ValueLayer layer = settings_layer({setting.substr(colon + 1)});
+    options.own.resize(options.models.size(), Json::object());
+    bool there = false;
+    for (size_t i = 0; i < options.models.size(); ++i) {
+      if (canonical_name(options.models[i]) != canonical_name(model)) continue;
+      options.own[i].update(layer.values);
+      there = true;
+    }
+    XF_CHECK(there, UserError, "--set {}: {}", setting,
+             unknown_name_message("model of this bench", model, options.models));
+  }
+  return rest;
+}
+
+training::BenchOptions options_of(const BenchArguments& arguments) {
   training::BenchOptions options = arguments.options;
+  if (!arguments.as.empty()) take_protocol(arguments, options);
+  XF_CHECK(!options.models.empty(), UserError, "--models is missing (or --as, a comparison by name: {})",
+           fmt::join(protocol_names(), ", "));
+  XF_CHECK(!options.lengths.empty(), UserError, "--lengths is missing, e.g. --lengths 1024,2048");
+  const auto is_baseline = [](const std::string& name) { return canonical_name(name) == kBaseline; };
+  if (!options.paced && !arguments.no_baseline &&
+      std::none_of(options.models.begin(), options.models.end(), is_baseline))
+    options.models.emplace_back(kBaseline);
   if (!arguments.precision.empty())
     options.layers.push_back({"--precision", {{"training.precision", arguments.precision}}});
-  if (!arguments.settings.empty()) options.layers.push_back(settings_layer(arguments.settings));
+  const std::vector<std::string> settings = take_own_settings(arguments.settings, options);
+  if (!settings.empty()) options.layers.push_back(settings_layer(settings));
+  return options;
+}
+
+int bench(const BenchArguments& arguments) {
+  const training::BenchOptions options = options_of(arguments);
   std::vector<training::BenchCase> cases = training::bench_cases(options);
   arguments.compute.check();
   check_place("--json", arguments.json);
@@ -82,6 +148,12 @@ int bench(const BenchArguments& arguments) {
   }
   XF_CHECK(arguments.valid_from_data || arguments.data.folder.empty(), UserError,
            "--data: a bench reads no data without --valid-from-data");
+
+  if (arguments.dry_run) {
+    for (const training::BenchCase& one : cases)
+      fmt::print("{}  length {}  batch {}\n", one.label, one.length, one.batch);
+    return 0;
+  }
 
   training::BenchRun run;
   run.device = arguments.compute.start();
@@ -122,7 +194,14 @@ std::function<int()> add_bench(CLI::App& program) {
   training::BenchOptions& options = arguments->options;
   CLI::App& command =
       *program.add_subcommand("bench", "compares models in speed, memory and operations, on random tokens");
-  command.add_option("--models", options.models, "[family/]attention, separated by commas")->delimiter(',')->required();
+  command.add_option("--models", options.models, "[family/]attention, separated by commas")->delimiter(',');
+  command
+      .add_option(
+          "--as", arguments->as,
+          fmt::format("a published comparison, whose models, task, lengths and batch stand where no option says "
+                      "otherwise: {}",
+                      fmt::join(protocol_names(), ", ")))
+      ->type_name("NAME");
   command
       .add_option("--against", options.against,
                   "models that every row is compared with, separated by commas; default: the first")
@@ -130,9 +209,10 @@ std::function<int()> add_bench(CLI::App& program) {
   const auto numbers = [&](const char* name, std::vector<int64_t>& into, const char* help) {
     return command.add_option(name, into, help)->delimiter(',')->check(whole_number(1));
   };
-  numbers("--lengths", options.lengths, "tokens per sequence, separated by commas")->required();
+  arguments->lengths = numbers("--lengths", options.lengths, "tokens per sequence, separated by commas");
   options.batches = {16};
-  numbers("--batch", options.batches, "examples per step, separated by commas")->capture_default_str();
+  arguments->batches =
+      numbers("--batch", options.batches, "examples per step, separated by commas")->capture_default_str();
   command.add_option("--mode", options.mode, "train (whole steps) or inference (forward passes)")
       ->capture_default_str();
   command.add_option("--steps", options.steps, "timed steps")->capture_default_str()->check(whole_number(1));
@@ -145,14 +225,18 @@ std::function<int()> add_bench(CLI::App& program) {
   command.add_flag("--valid-from-data", arguments->valid_from_data,
                    "as many valid tokens as the task's first training examples have, instead of all");
   arguments->data.add_to(command);
-  command.add_option("--task", options.task, "whose vocabulary, classes and protocols")->capture_default_str();
-  command.add_option("--protocol", options.protocol, "whose sizes; default: the task's first");
+  arguments->task =
+      command.add_option("--task", options.task, "whose vocabulary, classes and protocols")->capture_default_str();
+  arguments->protocol = command.add_option("--protocol", options.protocol, "whose sizes; default: the task's first");
   command.add_option("--precision", arguments->precision, "fp32, tf32, bf16 or fp16 (training.precision)");
   command
       .add_option("--set", arguments->settings,
-                  "any option of the plan, key=value; an attention's goes to the models that have it")
+                  "any option of the plan, key=value; an attention's goes to the models that have it; "
+                  "model:key=value to that one")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(true);
+  command.add_flag("--no-baseline", arguments->no_baseline, "without softmax-fused where --models does not name it");
+  command.add_flag("--dry-run", arguments->dry_run, "print the rows that there would be, and stop");
   command.add_option("--json", arguments->json, "also write the report there")->type_name("FILE");
   command.add_option("--markdown", arguments->markdown, "also write the table there")->type_name("FILE");
   arguments->compute.add_to(command);
