@@ -14,8 +14,9 @@ std::string value_text(double value, bool rmse) { return fmt::format("{:.{}f}", 
 
 // Why a cell has no number: "no record", or how its runs ended.
 std::string missing_reason(const ResultCell& cell) {
-  if (cell.failed.empty()) return "no record";
-  std::map<std::string, int> endings;
+  if (cell.failed.empty() && cell.runs.empty() && cell.missing <= 1) return "no record";
+  std::map<std::string, int64_t> endings;
+  if (cell.missing > 0) endings["without record"] = cell.missing;
   for (const RunRecord* run : cell.failed) ++endings[run->status];
   std::vector<std::string> parts;
   for (const auto& [status, count] : endings) parts.push_back(count > 1 ? fmt::format("{} {}", count, status) : status);
@@ -75,7 +76,7 @@ std::string cell_text(const ResultCell& cell, bool rmse, const char* plus_minus)
   text += fmt::format(" ({})", cell.runs.size());
   const auto runs = static_cast<int64_t>(cell.runs.size());
   if (cell.escaped < runs) text += fmt::format(", {} of {} above chance", cell.escaped, runs);
-  if (!cell.failed.empty()) text += ", " + missing_reason(cell);
+  if (!cell.failed.empty() || cell.missing > 0) text += ", " + missing_reason(cell);
   return text;
 }
 
@@ -90,6 +91,11 @@ std::string comparison_text(const ResultTable& table, const ModelComparison& one
   return fmt::format("{} and {}: p = {:.4f}, {:.4f} by Holm, over {} tasks that differ (the least possible is {:.4f})",
                      table.rows[one.one].label, table.rows[one.other].label, one.test.p, one.adjusted_p, one.test.pairs,
                      one.test.least_p);
+}
+
+bool any_average(const ResultTable& table) {
+  return std::any_of(table.rows.begin(), table.rows.end(),
+                     [](const ResultRow& row) { return row.average || row.published_average; });
 }
 
 std::string legend() {
@@ -109,6 +115,10 @@ std::string as_markdown(const ResultTable& table) {
     text += " published |";
     line += " ---: |";
   }
+  if (any_average(table)) {
+    text += " average, % | published |";
+    line += " ---: | ---: |";
+  }
   text += "\n" + line + "\n";
   for (size_t row = 0; row < table.rows.size(); ++row) {
     text += "| `" + table.rows[row].label + "` |";
@@ -118,6 +128,10 @@ std::string as_markdown(const ResultTable& table) {
       text += cell.supported ? " **" + shown + "** |" : " " + shown + " |";
       if (any_published(table, column)) text += " " + published_text(cell, table.columns[column].rmse) + " |";
     }
+    const ResultRow& own = table.rows[row];
+    if (any_average(table))
+      text += fmt::format(" {} | {} |", own.average ? value_text(*own.average, false) : "",
+                          own.published_average ? value_text(*own.published_average, false) : "");
     text += "\n";
   }
   text += fmt::format("\n{}\n", legend());
@@ -130,6 +144,11 @@ std::string as_markdown(const ResultTable& table) {
       if (const ResultCell& cell = table.cells[row][column]; !cell.runs.empty())
         text += fmt::format("- `{}`, {}: {}{}\n", table.rows[row].label, table.columns[column].label, source_text(cell),
                             cell.published ? "; published: " + cell.published->source : "");
+  for (size_t row = 0; row < table.rows.size(); ++row)
+    for (size_t column = 0; column < table.columns.size(); ++column)
+      for (const RunRecord* run : table.cells[row][column].failed)
+        text += fmt::format("- `{}`, {}, seed {}: {}: {}\n", table.rows[row].label, table.columns[column].label,
+                            run->seed, run->status, run->message);
   return text;
 }
 
@@ -162,20 +181,21 @@ std::string as_csv(const ResultTable& table) {
       const auto number = [](const std::optional<double>& value) {
         return value && !std::isnan(*value) ? fmt::format("{}", *value) : "";
       };
-      const std::vector<std::string> fields{table.rows[row].label,
-                                            table.columns[column].label,
-                                            unit(table.columns[column]),
-                                            number(cell.mean),
-                                            number(cell.deviation),
-                                            std::to_string(cell.runs.size()),
-                                            std::to_string(cell.escaped),
-                                            cell.best ? "1" : "0",
-                                            cell.supported ? "1" : "0",
-                                            cell.published ? number(cell.published->value) : "",
-                                            number(difference(cell)),
-                                            cell.published ? cell.published->source : "",
-                                            cell.runs.empty() || !cell.failed.empty() ? missing_reason(cell) : "",
-                                            fmt::format("{}", fmt::join(paths, " "))};
+      const std::vector<std::string> fields{
+          table.rows[row].label,
+          table.columns[column].label,
+          unit(table.columns[column]),
+          number(cell.mean),
+          number(cell.deviation),
+          std::to_string(cell.runs.size()),
+          std::to_string(cell.escaped),
+          cell.best ? "1" : "0",
+          cell.supported ? "1" : "0",
+          cell.published ? number(cell.published->value) : "",
+          number(difference(cell)),
+          cell.published ? cell.published->source : "",
+          cell.runs.empty() || !cell.failed.empty() || cell.missing > 0 ? missing_reason(cell) : "",
+          fmt::format("{}", fmt::join(paths, " "))};
       for (size_t i = 0; i < fields.size(); ++i) text += (i > 0 ? "," : "") + csv_field(fields[i]);
       text += "\n";
     }

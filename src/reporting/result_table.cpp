@@ -21,6 +21,8 @@ std::vector<std::string> differing_keys(const std::vector<const RunRecord*>& rec
   std::vector<std::string> result;
   for (const auto& [key, value] : records.front()->plan.items()) {
     if (key.find('.') == std::string::npos || key.starts_with("data.") != of_data) continue;
+    // How much of a batch is computed at once, and which weights a run began with, make no other model of it.
+    if (key == "training.micro_batch" || key == "training.init_sha256") continue;
     const std::string name = key;
     const Json first = value;
     const bool all =
@@ -44,6 +46,12 @@ bool escaped_chance(const RunRecord& run) {
   if (!run.chance) return false;
   if (run.rmse) return *run.score < *run.chance;
   return wilson(*run.score, std::max<int64_t>(run.examples, 1)).low > *run.chance;
+}
+
+bool has_options(const RunRecord& run, const Json& options) {
+  return std::all_of(options.items().begin(), options.items().end(), [&](const auto& option) {
+    return run.plan.contains(option.key()) && run.plan[option.key()] == option.value();
+  });
 }
 
 std::vector<double> scores_of(const ResultCell& cell) {
@@ -115,6 +123,25 @@ void compare_models(ResultTable& table) {
   for (size_t i = 0; i < adjusted.size(); ++i) table.comparisons[i].adjusted_p = adjusted[i];
 }
 
+// The mean over tasks as papers print it.
+void average(ResultRow& row, const std::vector<ResultCell>& cells, const std::vector<PublishedValue>& published,
+             const std::vector<ResultColumn>& columns) {
+  if (std::any_of(columns.begin(), columns.end(), [](const ResultColumn& column) { return column.rmse; })) return;
+  const bool whole = std::all_of(cells.begin(), cells.end(), [](const ResultCell& cell) {
+    return !cell.runs.empty() && cell.failed.empty() && cell.missing == 0;
+  });
+  if (whole) {
+    double sum = 0;
+    for (const ResultCell& cell : cells) sum += cell.mean;
+    row.average = sum / static_cast<double>(cells.size());
+  }
+  for (const ResultCell& cell : cells)
+    if (cell.published)
+      for (const PublishedValue& value : published)
+        if (value.task == "average" && value.model == cell.published->model && value.options == cell.published->options)
+          row.published_average = value.value;
+}
+
 size_t place_of(const std::string& label, std::vector<std::string>& labels) {
   const auto found = std::find(labels.begin(), labels.end(), label);
   if (found != labels.end()) return static_cast<size_t>(found - labels.begin());
@@ -124,7 +151,7 @@ size_t place_of(const std::string& label, std::vector<std::string>& labels) {
 
 }  // namespace
 
-std::vector<PublishedValue> read_published(const Path& path) {
+std::vector<PublishedValue> read_published(const Path& path, const std::string& experiment) {
   const Json json = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
   const std::string expected = "expected [{\"task\", \"model\", \"value\", \"source\"}, ...]";
   XF_CHECK(json.is_array(), DataError, "{}: {}", path.string(), expected);
@@ -135,7 +162,14 @@ std::vector<PublishedValue> read_published(const Path& path) {
     XF_CHECK(one.is_object() && text("task") && text("model") && text("source") && one.contains("value") &&
                  one["value"].is_number(),
              DataError, "{}: entry {}: {}", path.string(), i, expected);
-    result.push_back({one["task"], one["model"], one["source"], one["value"]});
+    const std::string metric = one.value("metric", "accuracy");
+    if ((metric != "accuracy" && metric != "rmse") ||
+        (!experiment.empty() && one.value("experiment", "") != experiment))
+      continue;
+    PublishedValue value{one["task"], one["model"], one["source"], one["value"]};
+    for (const auto& [key, option] : one.items())
+      if (key.find('.') != std::string::npos) value.options[key] = option;
+    result.push_back(std::move(value));
   }
   return result;
 }
@@ -168,16 +202,21 @@ ResultTable result_table(const std::vector<RunRecord>& records, const std::vecto
     if (column == table.columns.size()) table.columns.push_back({columns.back(), false});
     if (record.score) table.columns[column].rmse = record.rmse;
   }
-  for (const std::string& row : rows) table.rows.push_back({row});
+  for (const std::string& row : rows) table.rows.push_back({row, {}, {}});
   table.cells.assign(rows.size(), std::vector<ResultCell>(columns.size()));
   for (const auto& [row, column, record] : found) {
     ResultCell& cell = table.cells[row][column];
+    for (const PublishedValue& value : published)
+      if (value.task == record->task && value.model == record->model && has_options(*record, value.options))
+        cell.published = value;
+    if (record->path.empty()) {
+      ++cell.missing;
+      continue;
+    }
     for (const RunRecord* other : cell.runs)
       XF_CHECK(other->seed != record->seed, UserError, "seed {} of {} on {} is there twice: {} and {}", record->seed,
                rows[row], columns[column], other->path.string(), record->path.string());
     (record->score && record->status == "completed" ? cell.runs : cell.failed).push_back(record);
-    for (const PublishedValue& value : published)
-      if (value.task == record->task && value.model == record->model) cell.published = value;
   }
   for (auto& row : table.cells)
     for (ResultCell& cell : row) {
@@ -193,6 +232,8 @@ ResultTable result_table(const std::vector<RunRecord>& records, const std::vecto
     mark_best(table, column);
     warn_of_sizes(table, column);
   }
+  for (size_t row = 0; row < rows.size(); ++row)
+    if (columns.size() > 1) average(table.rows[row], table.cells[row], published, table.columns);
   compare_models(table);
   return table;
 }

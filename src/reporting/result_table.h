@@ -13,14 +13,17 @@ namespace xformer::reporting {
 
 struct PublishedValue {
   std::string task, model, source;
-  double value = 0;  // accuracy in %, or RMSE
+  double value = 0;               // accuracy in %, or RMSE
+  Json options = Json::object();  // plan keys that a run must have for it; mostly none
 };
-// JSON: [{"task", "model", "value", "source"}, ...].
-[[nodiscard]] std::vector<PublishedValue> read_published(const Path& path);
+// JSON: [{"task", "model", "value", "source"}, ...], of which those of other metrics than accuracy and rmse are left
+// out, and those of another "experiment" when one is named here. Dotted keys are options.
+[[nodiscard]] std::vector<PublishedValue> read_published(const Path& path, const std::string& experiment = "");
 
 // Scores are accuracies in %, or RMSE.
 struct ResultCell {
   std::vector<const RunRecord*> runs, failed;  // that reached their test, by seed; and the others
+  int64_t missing = 0;                         // wanted and not there
   double mean = 0, deviation = 0;              // NaN: no run; fewer than two
   int64_t escaped = 0;                         // runs whose 95 % interval lies beyond the constant answer
   std::optional<PublishedValue> published;
@@ -34,6 +37,8 @@ struct ResultColumn {
 };
 struct ResultRow {
   std::string label;
+  // Over columns that are all accuracies: only where every cell has all its runs.
+  std::optional<double> average, published_average;
 };
 // Over the columns that both models have, at least kLeastColumns: Wilcoxon's signed ranks of their means.
 struct ModelComparison {
@@ -51,8 +56,9 @@ struct ResultTable {
   std::vector<std::string> warnings;
 };
 
-// A column is a task under its data options, a row a model under its own, named by what differs. Records outlive the
-// table. A seed that occurs twice in a cell is a UserError with both files.
+// A column is a task under its data options, a row a model under its own, named by what differs, in the order of the
+// records. Records outlive the table; one without a path is a run that is wanted and not there. A seed that occurs
+// twice in a cell is a UserError with both files.
 [[nodiscard]] ResultTable result_table(const std::vector<RunRecord>& records,
                                        const std::vector<PublishedValue>& published);
 
@@ -60,6 +66,7 @@ struct ResultTable {
 [[nodiscard]] std::string cell_text(const ResultCell& cell, bool rmse, const char* plus_minus = " ± ");
 [[nodiscard]] std::string published_text(const ResultCell& cell, bool rmse);
 [[nodiscard]] std::string comparison_text(const ResultTable& table, const ModelComparison& one);
+[[nodiscard]] bool any_average(const ResultTable& table);
 [[nodiscard]] std::string legend();
 
 [[nodiscard]] std::string as_markdown(const ResultTable& table);

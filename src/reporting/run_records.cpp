@@ -33,6 +33,8 @@ std::optional<RunRecord> record_of(const Path& path) {
   result.model = text(json, "model");
   result.protocol = text(json, "protocol");
   result.status = text(json, "status");
+  result.message = text(json, "message");
+  result.experiment = text(json, "experiment");
   result.seed = json.value("seed", int64_t{0});
   result.plan = part("plan");
   result.rmse = number(json, "rmse").has_value();

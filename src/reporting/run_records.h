@@ -17,7 +17,7 @@ struct DevPoint {
 
 struct RunRecord {
   Path path;
-  std::string task, model, protocol, status;
+  std::string task, model, protocol, status, message, experiment;
   int64_t seed = 0;
   Json plan = Json::object();
   // Of the final test: accuracy from 0 to 1, or RMSE in the data's unit; none where it was not reached.

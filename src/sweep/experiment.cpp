@@ -214,7 +214,10 @@ Experiment read_experiment(const Path& path) {
   result.title = file.text("title", result.name);
   result.notes = file.texts("notes");
   if (file.has("published")) {
-    result.published = path.parent_path() / file.at("published").text();
+    const std::string text = file.at("published").text();
+    const size_t mark = text.find('#');
+    result.published = path.parent_path() / text.substr(0, mark);
+    result.published_name = mark == std::string::npos ? path.stem().string() : text.substr(mark + 1);
     XF_CHECK(std::filesystem::exists(*result.published), UserError, "{}: published: there is no {}", file.place,
              result.published->string());
   }

@@ -64,6 +64,7 @@ struct Experiment {
   std::optional<Search> search;
   int64_t retries = 1;  // of a cell that failed
   std::optional<Path> published;
+  std::string published_name;  // of the entries there that are meant: "published.json#table-8", else the file's stem
   Json bench;  // of an experiment that measures instead of training: words of `xformer bench`; else null
   std::vector<std::string> waits_for_tasks, waits_for_models;  // names that are not there yet
 };

@@ -1,7 +1,8 @@
-// `xformer report`: records of runs as a table of models and tasks.
+// `xformer report`: an experiment, or records of runs, as a table of models and tasks.
 #include <fmt/format.h>
 
 #include "cli/command.h"
+#include "cli/experiment_records.h"
 #include "core/error.h"
 #include "core/names.h"
 #include "reporting/result_table.h"
@@ -11,18 +12,41 @@ namespace {
 
 struct ReportArguments {
   std::vector<std::string> records;
-  std::string format = "markdown", published, out;
+  std::string format = "markdown", published, folder, out;
 };
+
+// A record says which schema it has; an experiment asks for models.
+bool is_experiment(const std::string& place) {
+  if (Path(place).extension() != ".json" || !std::filesystem::is_regular_file(place)) return false;
+  const Json json = Json::parse(read_file(place), nullptr, /*allow_exceptions=*/false);
+  return json.is_object() && !json.contains("schema_version") && (json.contains("models") || json.contains("extends"));
+}
 
 int report(const ReportArguments& arguments) {
   const std::vector<std::string> formats{"markdown", "latex", "csv", "html", "json"};
   XF_CHECK(std::find(formats.begin(), formats.end(), arguments.format) != formats.end(), UserError, "--format: {}",
            unknown_name_message("format", arguments.format, formats));
   std::vector<reporting::PublishedValue> published;
+  std::vector<reporting::RunRecord> records;
+  std::string title;
+  if (arguments.records.size() == 1 && is_experiment(arguments.records.front())) {
+    const sweep::Experiment experiment = sweep::read_experiment(arguments.records.front());
+    if (experiment.published)
+      published = reporting::read_published(*experiment.published, experiment.published_name);
+    records =
+        experiment_records(experiment, arguments.folder.empty() ? records_folder(experiment) : Path(arguments.folder),
+                           [](const std::string& line) { fmt::print(stderr, "xformer: {}\n", line); });
+    XF_CHECK(!records.empty(), UserError, "{}: all its runs wait for names that are not there yet",
+             arguments.records.front());
+    title = fmt::format("# {}\n\n", experiment.title);
+    for (const std::string& note : experiment.notes) title += fmt::format("- {}\n", note);
+    if (!experiment.notes.empty()) title += "\n";
+  } else {
+    records = reporting::read_run_records(arguments.records);
+  }
   if (!arguments.published.empty()) published = reporting::read_published(arguments.published);
-  const std::vector<reporting::RunRecord> records = reporting::read_run_records(arguments.records);
   const reporting::ResultTable table = reporting::result_table(records, published);
-  const std::string text = arguments.format == "markdown" ? as_markdown(table)
+  const std::string text = arguments.format == "markdown" ? title + as_markdown(table)
                            : arguments.format == "latex"  ? as_latex(table)
                            : arguments.format == "csv"    ? as_csv(table)
                            : arguments.format == "html"   ? as_html(table)
@@ -36,8 +60,16 @@ int report(const ReportArguments& arguments) {
 
 std::function<int()> add_report(CLI::App& program) {
   const auto arguments = std::make_shared<ReportArguments>();
-  CLI::App& command = *program.add_subcommand("report", "records of runs as a table of models and tasks");
-  command.add_option("RECORDS", arguments->records, "records, or folders of them")->required();
+  CLI::App& command =
+      *program.add_subcommand("report", "an experiment, or records of runs, as a table of models and tasks");
+  command
+      .add_option("RECORDS", arguments->records,
+                  "an experiment file, whose missing runs are shown, too; or records, or folders of them")
+      ->required();
+  command
+      .add_option("--records", arguments->folder,
+                  "where an experiment's records are; default: results/runs/ or runs/ and its name")
+      ->type_name("DIR");
   command.add_option("--format", arguments->format, "markdown, latex (booktabs), csv, html (a page) or json")
       ->capture_default_str();
   command
