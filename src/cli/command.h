@@ -27,6 +27,9 @@ std::function<int()> add_data(CLI::App& program);
 std::function<int()> add_selftest(CLI::App& program);
 std::function<int()> add_completion(CLI::App& program);
 
+// UserError when these words of `xformer bench` ask for something wrong; nothing is measured.
+void check_bench(const std::vector<std::string>& words);
+
 // What `xformer describe NAME` prints.
 int describe_name(const std::string& name);
 

@@ -18,17 +18,6 @@ Json record_in(const Path& run_folder) {
   return Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
 }
 
-// The last thing the process said.
-std::string last_words(const Path& output) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(output, ignored)) return "";
-  const std::string text = read_file(output);
-  std::string last;
-  for (const std::string_view line : split(text, '\n'))
-    if (!trim(line).empty() && !line.starts_with("see `")) last = trim(line);
-  return last.starts_with("xformer: ") ? last.substr(std::strlen("xformer: ")) : last;
-}
-
 }  // namespace
 
 Verdict judge(const Cell& cell, const Ending& ending, bool system_out_of_memory, const Path& run_folder,
@@ -78,6 +67,16 @@ Verdict judge(const Cell& cell, const Ending& ending, bool system_out_of_memory,
   if (verdict.message.empty()) verdict.message = fmt::format("ended with exit code {}", ending.exit_code);
   verdict.give_up = (ending.signal == 0 && code == ExitCode::kUser) || history.failures + 1 > retries;
   return verdict;
+}
+
+std::string last_words(const Path& output) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(output, ignored)) return "";
+  const std::string text = read_file(output);
+  std::string last;
+  for (const std::string_view line : split(text, '\n'))
+    if (!trim(line).empty() && !line.starts_with("see `")) last = trim(line);
+  return last.starts_with("xformer: ") ? last.substr(std::strlen("xformer: ")) : last;
 }
 
 std::optional<Json> completed_record(const Path& run_folder) {

@@ -23,6 +23,9 @@ struct Verdict {
 [[nodiscard]] Verdict judge(const Cell& cell, const Ending& ending, bool system_out_of_memory, const Path& run_folder,
                             const Path& output, const CellHistory& history, int64_t retries);
 
+// The last thing that a process said in its output.
+[[nodiscard]] std::string last_words(const Path& output);
+
 // The record of a run directory that holds a completed run.
 [[nodiscard]] std::optional<Json> completed_record(const Path& run_folder);
 

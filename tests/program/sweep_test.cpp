@@ -135,6 +135,46 @@ TEST_CASE("SIGTERM stops a sweep after its cells have saved, and the same comman
   CHECK(contains(rest.out, "4 of 4 cells completed"));
 }
 
+TEST_CASE("every experiment of the project asks for what there is, or says what it waits for", "[sweep]") {
+  const Place place;
+  Words command{"validate"};
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(Path(XFORMER_SOURCE) / "experiments")) {
+    const Path& path = entry.path();
+    // Bases that others extend are no experiments of their own.
+    if (path.extension() == ".json" && path.filename() != "published.json" && path.parent_path().filename() != "common")
+      command.push_back(path.string());
+  }
+  CHECK(command.size() > 30);
+  const Outcome outcome = place.run(command);
+  INFO(outcome.err);
+  CHECK(outcome.code == 0);
+  for (size_t i = 1; i < command.size(); ++i) CHECK(contains(outcome.out, command[i]));
+}
+
+TEST_CASE("an experiment that measures leaves reports and tables, and measures nothing twice", "[sweep]") {
+  const Place place;
+  std::filesystem::create_directory(place / "small");
+  const std::string words_of_bench =
+      R"("--models", "linear", "--batch", "1", "--steps", "1", "--set", "model.dim=16", "--set", "model.head_dim=8")";
+  scratch::put(place / "small/bench.json", R"({"title": "Small", "bench": [["--lengths", "16", )" + words_of_bench +
+                                               R"(], ["--lengths", "32", )" + words_of_bench + "]]}");
+  const Words command = words("sweep small/bench.json --out runs --record-to kept --threads 1");
+  const Outcome outcome = place.run(command);
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  CHECK(json_file(place / "kept/bench-2.json")["rows"][0]["length"] == 32);
+  CHECK(contains(scratch::get(place / "kept/bench-1.md"), "| `softmax-fused` | 16 | 1 |"));
+  const std::string first = scratch::get(place / "runs/bench-1.json");
+  std::filesystem::remove(place / "runs/bench-2.json");
+  CHECK(place.run(command).code == 0);
+  CHECK(scratch::get(place / "runs/bench-1.json") == first);
+  CHECK(std::filesystem::exists(place / "runs/bench-2.json"));
+  scratch::put(place / "small/wrong.json", R"({"bench": [["--lengths", "16", "--models", "linera"]]})");
+  const Outcome wrong = place.run(words("validate small/wrong.json"));
+  CHECK(wrong.code == 2);
+  CHECK(contains(wrong.err, "bench[0]: unknown attention 'linera'; did you mean 'linear'?"));
+}
+
 TEST_CASE("a sweep says what it would do, and what it is made of", "[sweep]") {
   const Place place;
   std::filesystem::create_directory(place / "small");

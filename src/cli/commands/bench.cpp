@@ -135,65 +135,9 @@ training::BenchOptions options_of(const BenchArguments& arguments) {
   return options;
 }
 
-int bench(const BenchArguments& arguments) {
-  const training::BenchOptions options = options_of(arguments);
-  std::vector<training::BenchCase> cases = training::bench_cases(options);
-  arguments.compute.check();
-  check_place("--json", arguments.json);
-  check_place("--markdown", arguments.markdown);
-  data::DataLocation location;
-  if (arguments.valid_from_data) {
-    location = arguments.data.location(cases.front().plan.task);
-    check_generator_options(cases.front().plan, location);
-  }
-  XF_CHECK(arguments.valid_from_data || arguments.data.folder.empty(), UserError,
-           "--data: a bench reads no data without --valid-from-data");
-
-  if (arguments.dry_run) {
-    for (const training::BenchCase& one : cases)
-      fmt::print("{}  length {}  batch {}\n", one.label, one.length, one.batch);
-    return 0;
-  }
-
-  training::BenchRun run;
-  run.device = arguments.compute.start();
-  run.deterministic = arguments.compute.deterministic == "on";
-  run.kernels = arguments.compute.kernels;
-  run.cuda_graph = arguments.compute.cuda_graph;
-  run.command = recorded_command();
-  run.stop_requested = stop_signal_came;
-  catch_stop_signals();
-  Json report;
-  {
-    ProgressLine line(terminal_options(STDERR_FILENO));
-    run.progress = [&](const std::string& text, double fraction) { line.update(text, fraction); };
-    run.say = [&](const std::string& text) { line.print(text); };
-    if (arguments.valid_from_data) training::take_valid_lengths(cases, location, progress_callback(line));
-    PaceLines lines;
-    if (options.paced) {
-      run.turn = [&] { return lines.next(); };
-      run.ready = [](const Json& row) { answer({{"event", "ready"}, {"row", row}}); };
-      run.timed = [](const std::string& model, double milliseconds) {
-        answer({{"event", "step"}, {"model", model}, {"ms", milliseconds}});
-      };
-    }
-    report = training::run_bench(options, cases, run);
-    line.clear();
-  }
-  const std::string table = training::bench_markdown(report);
-  if (!arguments.json.empty()) write_file_atomically(arguments.json, report.dump(2) + "\n");
-  if (!arguments.markdown.empty()) write_file_atomically(arguments.markdown, table);
-  fmt::print("{}", table);
-  return 0;
-}
-
-}  // namespace
-
-std::function<int()> add_bench(CLI::App& program) {
-  const auto arguments = std::make_shared<BenchArguments>();
+std::shared_ptr<BenchArguments> add_options(CLI::App& command) {
+  auto arguments = std::make_shared<BenchArguments>();
   training::BenchOptions& options = arguments->options;
-  CLI::App& command =
-      *program.add_subcommand("bench", "compares models in speed, memory and operations, on random tokens");
   command.add_option("--models", options.models, "[family/]attention, separated by commas")->delimiter(',');
   command
       .add_option(
@@ -240,7 +184,80 @@ std::function<int()> add_bench(CLI::App& program) {
   command.add_option("--json", arguments->json, "also write the report there")->type_name("FILE");
   command.add_option("--markdown", arguments->markdown, "also write the table there")->type_name("FILE");
   arguments->compute.add_to(command);
+  return arguments;
+}
+
+int bench(const BenchArguments& arguments) {
+  const training::BenchOptions options = options_of(arguments);
+  std::vector<training::BenchCase> cases = training::bench_cases(options);
+  arguments.compute.check();
+  check_place("--json", arguments.json);
+  check_place("--markdown", arguments.markdown);
+  data::DataLocation location;
+  if (arguments.valid_from_data) {
+    location = arguments.data.location(cases.front().plan.task);
+    check_generator_options(cases.front().plan, location);
+  }
+  XF_CHECK(arguments.valid_from_data || arguments.data.folder.empty(), UserError,
+           "--data: a bench reads no data without --valid-from-data");
+
+  if (arguments.dry_run) {
+    for (const training::BenchCase& one : cases)
+      fmt::print("{}  length {}  batch {}\n", one.label, one.length, one.batch);
+    return 0;
+  }
+
+  training::BenchRun run;
+  run.device = arguments.compute.start();
+  run.deterministic = arguments.compute.deterministic == "on";
+  run.kernels = arguments.compute.kernels;
+  run.cuda_graph = arguments.compute.cuda_graph;
+  run.command = recorded_command();
+  run.stop_requested = stop_signal_came;
+  catch_stop_signals();
+  Json report;
+  {
+    ProgressLine line(terminal_options(STDERR_FILENO));
+    run.progress = [&](const std::string& text, double fraction) { line.update(text, fraction); };
+    run.say = [&](const std::string& text) { line.print(text); };
+    if (arguments.valid_from_data) training::take_valid_lengths(cases, location, progress_callback(line));
+    PaceLines lines;
+    if (options.paced) {
+      run.turn = [&] { return lines.next(); };
+      run.ready = [](const Json& row) { answer({{"event", "ready"}, {"row", row}}); };
+      run.timed = [](const std::string& model, double milliseconds) {
+        answer({{"event", "step"}, {"model", model}, {"ms", milliseconds}});
+      };
+    }
+    report = training::run_bench(options, cases, run);
+    line.clear();
+  }
+  const std::string table = training::bench_markdown(report);
+  if (!arguments.markdown.empty()) write_file_atomically(arguments.markdown, table);
+  if (!arguments.json.empty()) write_file_atomically(arguments.json, report.dump(2) + "\n");
+  fmt::print("{}", table);
+  return 0;
+}
+
+}  // namespace
+
+std::function<int()> add_bench(CLI::App& program) {
+  const auto arguments = add_options(
+      *program.add_subcommand("bench", "compares models in speed, memory and operations, on random tokens"));
   return [arguments] { return bench(*arguments); };
+}
+
+void check_bench(const std::vector<std::string>& words) {
+  CLI::App command;
+  const auto arguments = add_options(command);
+  try {
+    std::vector<std::string> reversed(words.rbegin(), words.rend());  // as CLI11 takes them
+    command.parse(reversed);
+  } catch (const CLI::ParseError& error) {
+    throw UserError(error.what());
+  }
+  static_cast<void>(training::bench_cases(options_of(*arguments)));
+  arguments->compute.check();
 }
 
 }  // namespace xformer::cli

@@ -31,8 +31,7 @@ int report(const ReportArguments& arguments) {
   std::string title;
   if (arguments.records.size() == 1 && is_experiment(arguments.records.front())) {
     const sweep::Experiment experiment = sweep::read_experiment(arguments.records.front());
-    if (experiment.published)
-      published = reporting::read_published(*experiment.published, experiment.published_name);
+    if (experiment.published) published = reporting::read_published(*experiment.published, experiment.published_name);
     records =
         experiment_records(experiment, arguments.folder.empty() ? records_folder(experiment) : Path(arguments.folder),
                            [](const std::string& line) { fmt::print(stderr, "xformer: {}\n", line); });

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "cli/bench_experiment.h"
 #include "cli/command.h"
 #include "cli/plan_arguments.h"
 #include "cli/record_place.h"
@@ -152,14 +153,36 @@ int submit(const sweep::Experiment& experiment, const std::vector<sweep::Cell>& 
   return 0;
 }
 
+Path out_folder(const sweep::Experiment& experiment, const SweepArguments& arguments) {
+  return arguments.out.empty() ? Path("runs") / experiment.name : Path(arguments.out);
+}
+
+std::string own_program() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
+
+int measure(const sweep::Experiment& experiment, const SweepArguments& arguments) {
+  for (const Json& command : experiment.bench) {
+    check_bench(command.get<std::vector<std::string>>());
+    if (arguments.dry_run || arguments.executor == "print")
+      fmt::print("xformer bench {}\n", command_line(command.get<std::vector<std::string>>()));
+  }
+  if (arguments.dry_run || arguments.executor == "print") return 0;
+  XF_CHECK(arguments.executor == "local", UserError, "--executor {}: measurements run here, one after the other",
+           arguments.executor);
+  const Path out = out_folder(experiment, arguments);
+  if (!arguments.record_to.empty()) check_results_folder(arguments.record_to);
+  run_bench_experiment(experiment, {own_program(), out, arguments.record_to, arguments.compute.words()});
+  fmt::print("{}: {} measurements, reports and tables in {}\n", experiment.title, experiment.bench.size(),
+             arguments.record_to.empty() ? out.string() : arguments.record_to);
+  return 0;
+}
+
 int sweep_experiment(const SweepArguments& arguments) {
   const std::vector<std::string> executors{"local", "slurm", "print"};
   XF_CHECK(std::find(executors.begin(), executors.end(), arguments.executor) != executors.end(), UserError,
            "--executor: {}", unknown_name_message("executor", arguments.executor, executors));
   arguments.compute.check();
   sweep::Experiment experiment = sweep::read_experiment(arguments.file);
-  XF_CHECK(!experiment.bench.is_array(), UserError, "{} measures and does not train; scripts/reproduce {} runs it",
-           arguments.file, arguments.file);
+  if (experiment.bench.is_array()) return measure(experiment, arguments);
   if (!arguments.seeds.empty()) experiment.seeds = sweep::parse_seeds(arguments.seeds, "--seeds");
   std::vector<sweep::Cell> cells = sweep::expand(experiment);
   if (const int64_t waiting = sweep::waiting_runs(experiment); waiting > 0)
@@ -168,10 +191,10 @@ int sweep_experiment(const SweepArguments& arguments) {
   if (!arguments.cell.empty()) cells = sweep::only(cells, arguments.cell);
   else if (!arguments.pattern.empty()) cells = sweep::only(cells, arguments.pattern);
   sweep::SweepOptions options;
-  options.out = arguments.out.empty() ? Path("runs") / experiment.name : Path(arguments.out);
+  options.out = out_folder(experiment, arguments);
   options.record_to = arguments.record_to;
   if (!arguments.record_to.empty()) check_results_folder(options.record_to);
-  options.program = std::filesystem::read_symlink("/proc/self/exe").string();
+  options.program = own_program();
   options.data = data_words(arguments.data);
   options.gpus = arguments.gpus;
   options.jobs = arguments.jobs > 0 ? arguments.jobs : std::max<int64_t>(1, static_cast<int64_t>(options.gpus.size()));

@@ -14,6 +14,13 @@ int validate(const std::vector<std::string>& files) {
     const sweep::Experiment experiment = sweep::read_experiment(file);
     const std::vector<sweep::Cell> cells = sweep::expand(experiment);
     if (experiment.bench.is_array()) {
+      for (size_t i = 0; i < experiment.bench.size(); ++i) {
+        try {
+          check_bench(experiment.bench[i].get<std::vector<std::string>>());
+        } catch (const UserError& error) {
+          throw UserError(fmt::format("{}: bench[{}]: {}", file, i, error.what()));
+        }
+      }
       fmt::print("{}: {}: {} measurements\n", file, experiment.title, experiment.bench.size());
     } else {
       const auto runs = std::count_if(cells.begin(), cells.end(),
