@@ -3,11 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "core/error.h"
 #include "core/names.h"
 #include "readers/csv.h"
-#include "reporting/run_records.h"
+#include "reporting/result_table.h"
 
 namespace xformer::cli {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 reporting::SmatInput& add(Measurements& into, const std::string& model, int64_t seed) {
   auto found =
       std::find_if(into.models.begin(), into.models.end(), [&](const Measured& one) { return one.model == model; });
-  if (found == into.models.end()) found = into.models.insert(into.models.end(), {model, {}});
+  if (found == into.models.end()) found = into.models.insert(into.models.end(), {model, model, {}});
   const auto [place, added] = found->seeds.try_emplace(seed, reporting::SmatInput{model});
   XF_CHECK(added, UserError, "{} with seed {} is there twice", model, seed);
   return place->second;
@@ -55,6 +56,46 @@ void add_record(const reporting::RunRecord& record, Measurements& into) {
                                           100 * *record.score};
 }
 
+// Rows of one length of a bench report; rows that did not fit are left out and said.
+void add_bench(const Path& path, const Json& report, int64_t length, Measurements& into) {
+  std::set<int64_t> lengths;
+  for (const Json& row : report["rows"]) lengths.insert(row.at("length").get<int64_t>());
+  XF_CHECK(length > 0 || lengths.size() == 1, UserError, "{}: it has the lengths {}; --length says which",
+           path.string(), fmt::join(lengths, ", "));
+  if (length == 0) length = *lengths.begin();
+  XF_CHECK(lengths.contains(length), UserError, "{}: --length {}: it has the lengths {}", path.string(), length,
+           fmt::join(lengths, ", "));
+  for (const Json& row : report["rows"]) {
+    if (row["length"] != length) continue;
+    const std::string model = row["model"], label = row.value("label", model);
+    if (row["status"] != "ok") {
+      into.sources.insert(fmt::format("{} left out: {}", label, row["status"].get<std::string>()));
+      continue;
+    }
+    add(into, label, 0) = {label, row["examples_per_s"], row["peak_bytes"].get<double>() / 1e6,
+                           std::numeric_limits<double>::quiet_NaN()};
+    into.models.back().name = model;
+  }
+  const Json& on = report["conditions"];
+  into.sources.insert(fmt::format("speed and memory ours: {} of {} at {} tokens, {}, {} on {}",
+                                  on["mode"] == "train" ? "training steps" : "forward passes",
+                                  on["task"].get<std::string>(), length, on["precision"].get<std::string>(),
+                                  on["device"].get<std::string>(),
+                                  report["hardware"].value("processor", "an unknown processor")));
+}
+
+std::map<std::string, double> published_averages(const std::string& place) {
+  const size_t mark = place.find('#');
+  std::map<std::string, double> result;
+  for (const reporting::PublishedValue& value :
+       reporting::read_published(place.substr(0, mark), mark == std::string::npos ? "" : place.substr(mark + 1))) {
+    if (value.task != "average") continue;
+    XF_CHECK(result.emplace(value.model, value.value).second, UserError,
+             "--accuracy {}: {} has several averages there; name the experiment behind a #", place, value.model);
+  }
+  return result;
+}
+
 }  // namespace
 
 reporting::SmatInput Measured::mean() const {
@@ -68,34 +109,46 @@ reporting::SmatInput Measured::mean() const {
   return {model, sum.examples_per_s / count, sum.peak_memory / count, sum.accuracy / count};
 }
 
-Measurements read_measurements(const std::vector<std::string>& places) {
+Measurements read_measurements(const std::vector<std::string>& places, int64_t length) {
   Measurements result;
   for (const std::string& input : places) {
     const Path path = input;
-    if (path.extension() != ".csv") {
-      for (const reporting::RunRecord& record : reporting::read_run_records({input})) add_record(record, result);
-    } else {
+    if (path.extension() == ".csv") {
       result.sources.insert(path.filename().string());
       for (const auto& row : read_table(path, {"model", "examples_per_s", "peak_memory_mb", "accuracy"}))
         add(result, row.at("model"), 0) = {row.at("model"), number(row, "examples_per_s"),
                                            number(row, "peak_memory_mb"), number(row, "accuracy")};
+      continue;
     }
+    if (std::filesystem::is_regular_file(path)) {
+      const Json json = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+      if (json.is_object() && json.contains("rows") && json.contains("conditions")) {
+        add_bench(path, json, length, result);
+        continue;
+      }
+    }
+    for (const reporting::RunRecord& record : reporting::read_run_records({input})) add_record(record, result);
   }
   return result;
 }
 
-void take_accuracies(const Path& path, Measurements& into) {
+void take_accuracies(const std::string& place, Measurements& into) {
+  const Path path = place.substr(0, place.find('#'));
   std::map<std::string, double> accuracies;
-  for (const auto& row : read_table(path, {"model", "accuracy"})) accuracies[row.at("model")] = number(row, "accuracy");
+  if (path.extension() == ".json") accuracies = published_averages(place);
+  else
+    for (const auto& row : read_table(path, {"model", "accuracy"}))
+      accuracies[row.at("model")] = number(row, "accuracy");
+  if (accuracies.contains("softmax")) accuracies.emplace("softmax-fused", accuracies["softmax"]);
   for (Measured& model : into.models) {
     std::vector<std::string> names;
     for (const auto& [name, value] : accuracies) names.push_back(name);
-    const auto found = accuracies.find(model.model);
-    XF_CHECK(found != accuracies.end(), UserError, "--accuracy {}: {}", path.string(),
-             unknown_name_message("model", model.model, names));
+    const auto found = accuracies.find(model.name);
+    XF_CHECK(found != accuracies.end(), UserError, "--accuracy {}: {}", place,
+             unknown_name_message("model", model.name, names));
     for (auto& [seed, one] : model.seeds) one.accuracy = found->second;
   }
-  into.sources.insert("accuracy from " + path.filename().string());
+  into.sources.insert("accuracy from " + Path(place).filename().string());
 }
 
 }  // namespace xformer::cli

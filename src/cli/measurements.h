@@ -13,7 +13,8 @@ namespace xformer::cli {
 
 // What was measured of one model, by seed; a table has one row and no seeds. Memory in MB, accuracy in %.
 struct Measured {
-  std::string model;
+  std::string model;  // with the options that it alone has
+  std::string name;   // without them
   std::map<int64_t, reporting::SmatInput> seeds;
   [[nodiscard]] reporting::SmatInput mean() const;
 };
@@ -24,11 +25,15 @@ struct Measurements {
   std::set<std::string> sources;  // where the numbers are from
 };
 
-// A table is CSV with the columns model, examples_per_s, peak_memory_mb and accuracy. UserErrors: records of two tasks,
-// a model's seed twice; DataErrors: no record, a record without accuracy or speed, a column missing or no number.
-[[nodiscard]] Measurements read_measurements(const std::vector<std::string>& places);
+// A table is CSV with the columns model, examples_per_s, peak_memory_mb and accuracy. A report of `xformer bench` has
+// no accuracies: take_accuracies brings them; of its lengths `length` is taken (0: there is one). UserErrors: records
+// of two tasks, a model's seed twice, no length said; DataErrors: no record, a record without accuracy or speed, a
+// column missing or no number.
+[[nodiscard]] Measurements read_measurements(const std::vector<std::string>& places, int64_t length = 0);
 
-// Replaces all accuracies by those of a CSV with the columns model and accuracy.
-void take_accuracies(const Path& path, Measurements& into);
+// Replaces all accuracies by those of a CSV with the columns model and accuracy, or by the averages over tasks in an
+// experiment's published values ("published.json#table-1"). Where the file has none of softmax-fused it has softmax's:
+// both compute the same. UserError when one is still missing.
+void take_accuracies(const std::string& place, Measurements& into);
 
 }  // namespace xformer::cli

@@ -169,6 +169,19 @@ double growth_exponent(const std::vector<PlotPoint>& points) {
   return points.size() < 2 ? std::numeric_limits<double>::quiet_NaN() : (n * xy - x * y) / (n * xx - x * x);
 }
 
+std::vector<PlotPoint> pareto_front(std::vector<PlotPoint> points, bool less_x_is_better) {
+  const double sign = less_x_is_better ? -1 : 1;
+  // From the best of x on, whoever has more of y than all before.
+  std::sort(points.begin(), points.end(), [&](const PlotPoint& a, const PlotPoint& b) {
+    return sign * a.x != sign * b.x ? sign * a.x > sign * b.x : a.y > b.y;
+  });
+  std::vector<PlotPoint> front;
+  for (const PlotPoint& point : points)
+    if (front.empty() || point.y > front.back().y) front.push_back(point);
+  std::sort(front.begin(), front.end(), [](const PlotPoint& a, const PlotPoint& b) { return a.x < b.x; });
+  return front;
+}
+
 std::string as_svg(const Plot& plot) {
   const auto drawn = [&](const PlotPoint& point) {
     return std::isfinite(point.x) && std::isfinite(point.y) && (!plot.x.logarithmic || point.x > 0) &&
@@ -209,6 +222,12 @@ std::string as_svg(const Plot& plot) {
   svg += text_at(0, 0, "middle", plot.y.label, 14,
                  fmt::format(" transform='translate(20 {}) rotate(-90)'", (kTop + kHeight - kBottom) / 2));
   if (!plot.note.empty()) svg += text_at(kLeft, kHeight - 10, "start", plot.note, 11, " fill='#444'");
+  std::vector<std::string> front;
+  for (const PlotPoint& point : plot.front)
+    if (drawn(point)) front.push_back(fmt::format("{:.1f},{:.1f}", x(point.x), y(point.y)));
+  if (front.size() > 1)
+    svg += fmt::format("<polyline points='{}' fill='none' stroke='#444' stroke-width='1.5' stroke-dasharray='5 4'/>\n",
+                       fmt::join(front, " "));
   for (size_t i = 0; i < plot.series.size(); ++i) {
     const char* const colour = kColours[i % kColours.size()];
     const char* const dash = kDashes[i / kColours.size() % kDashes.size()];

@@ -32,7 +32,9 @@ struct Plot {
   PlotAxis x, y;
   std::vector<PlotSeries> series;
   bool discs = false;  // of each point, named beside it; else lines with marks and a legend
-  std::string note;    // below: conditions, what a band is
+  // A line behind the discs, from point to point.
+  std::vector<PlotPoint> front = {};
+  std::string note;  // below: conditions, what a band is
 };
 
 // Points that are not finite, or not positive on a logarithmic axis, are left out. A plot without any point is a
@@ -41,6 +43,9 @@ struct Plot {
 
 // For the text and the attributes of SVG and HTML.
 [[nodiscard]] std::string escaped_xml(const std::string& text);
+
+// Those that no other point equals or beats both ways, by x: more is better of y, and of x unless less is.
+[[nodiscard]] std::vector<PlotPoint> pareto_front(std::vector<PlotPoint> points, bool less_x_is_better);
 
 // The slope of log y over log x by least squares: the exponent of growth. NaN of fewer than two points.
 [[nodiscard]] double growth_exponent(const std::vector<PlotPoint>& points);

@@ -64,4 +64,10 @@ std::optional<Estimate> Estimator::of(const RunPlan& plan) const {
   return sum;
 }
 
+double Estimator::typical_seconds() const {
+  double sum = 0;
+  for (const Known& one : known_) sum += one.seconds;
+  return known_.empty() ? 0 : sum / static_cast<double>(known_.size());
+}
+
 }  // namespace xformer::sweep

@@ -20,6 +20,8 @@ class Estimator {
   // From runs of the same plan with any seed; else from runs of the same model on the same task, their time scaled by
   // steps and batch. Nothing when there are none.
   [[nodiscard]] std::optional<Estimate> of(const RunPlan& plan) const;
+  // The mean over all that is known; 0 of nothing.
+  [[nodiscard]] double typical_seconds() const;
 
  private:
   struct Known {

@@ -301,28 +301,32 @@ class Sweep {
   [[nodiscard]] SweepProgress progress() const {
     SweepProgress result;
     result.cells = static_cast<int64_t>(cells_.size());
-    double left = 0, known = 0, estimated = 0;
+    // Of what nobody has run yet: as long as what has been run here.
+    const double typical = estimator_.typical_seconds();
+    double left = 0;
+    const auto seconds_of = [&](const Cell& cell) {
+      const auto estimate = estimator_.of(cell.plan);
+      return estimate ? estimate->seconds : typical;
+    };
     for (size_t i = 0; i < cells_.size(); ++i) {
-      if (states_[i] == CellState::kCompleted) ++result.completed;
-      else if (states_[i] == CellState::kFailed) ++result.failed;
-      else {
-        if (states_[i] == CellState::kElsewhere) ++result.elsewhere;
-        if (const auto estimate = estimator_.of(cells_[i].plan)) {
-          known += estimate->seconds;
-          ++estimated;
-        } else {
-          ++left;
-        }
+      if (states_[i] == CellState::kCompleted) {
+        ++result.completed;
+        continue;
       }
+      if (states_[i] == CellState::kFailed) {
+        ++result.failed;
+        continue;
+      }
+      if (states_[i] == CellState::kElsewhere) ++result.elsewhere;
+      left += seconds_of(cells_[i]);
     }
     for (const auto& one : running_) {
       const auto& values = one->cell.plan.options.values;
       const int64_t steps = values["training.epochs"] == 0 ? values["training.steps"].get<int64_t>() : 0;
       result.running.push_back({one->cell.label, last_step(one->folder), steps, seconds_since(one->start)});
-      known -= std::min(result.running.back().seconds, estimated > 0 ? known / estimated : 0);
+      left -= std::min(result.running.back().seconds, seconds_of(one->cell));
     }
-    if (estimated > 0)
-      result.seconds_left = std::max(0.0, known + left * known / estimated) / static_cast<double>(options_.jobs);
+    if (typical > 0) result.seconds_left = left / static_cast<double>(options_.jobs);
     return result;
   }
 

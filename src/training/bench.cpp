@@ -293,6 +293,8 @@ Json run_bench(const BenchOptions& options, const std::vector<BenchCase>& cases,
   kernels::set_policy(kernels::parse_policy(run.kernels));
   const Json rows = Bench(options, cases, run).rows();
   const RunPlan& plan = cases.front().plan;
+  Json settings = Json::object();
+  for (const ValueLayer& layer : options.layers) settings.update(layer.values);
   const Json hardware = hardware_facts(run.device);
   return {{"schema_version", kBenchSchema},
           {"command", run.command},
@@ -308,6 +310,7 @@ Json run_bench(const BenchOptions& options, const std::vector<BenchCase>& cases,
             {"cuda_graph", run.cuda_graph},
             {"interleaved", options.interleave},
             {"paced", options.paced},
+            {"settings", settings},
             {"warmup", options.warmup},
             {"steps", options.steps},
             {"dropout", options.mode == "train"},

@@ -53,6 +53,42 @@ TEST_CASE("SMAT of a table, and of records with their seeds", "[cli]") {
   CHECK(contains(published["sources"].dump(), "accuracy from accuracy.csv"));
 }
 
+TEST_CASE("SMAT of a bench, with published accuracies", "[cli]") {
+  const Place place;
+  const auto row = [](const char* model, const char* label, int64_t length, double speed, double bytes) {
+    return Json{{"model", model}, {"label", label},          {"length", length},
+                {"status", "ok"}, {"examples_per_s", speed}, {"peak_bytes", bytes}};
+  };
+  Json large = row("mra2", "mra2", 64, 1, 1);
+  large["status"] = "too-large";
+  const Json report{
+      {"conditions", {{"mode", "train"}, {"task", "text"}, {"precision", "fp32"}, {"device", "cpu"}}},
+      {"hardware", {{"processor", "P"}}},
+      {"rows",
+       {row("softmax", "softmax", 32, 1, 1), row("softmax", "softmax", 64, 10, 4e6),
+        row("softmax-fused", "softmax-fused", 64, 20, 2e6), row("adamra", "adamra rates=[2]", 64, 30, 3e6), large}}};
+  put(place / "bench.json", report.dump());
+  put(place / "published.json", R"([
+    {"experiment": "table-1", "task": "average", "model": "softmax", "metric": "accuracy", "value": 50, "source": "S"},
+    {"experiment": "table-1", "task": "average", "model": "adamra", "metric": "accuracy", "value": 60, "source": "S"},
+    {"experiment": "table-2", "task": "average", "model": "adamra", "metric": "accuracy", "value": 61, "source": "S"}])");
+  const Words command = words("smat bench.json --accuracy published.json#table-1 --json");
+  const Outcome outcome = place.run(command + "--length 64");
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  const Json scores = Json::parse(outcome.out);
+  REQUIRE(scores["rows"].size() == 3);
+  CHECK(scores["rows"][0]["smat"] == 0.0);
+  CHECK(scores["rows"][1]["smat"] == 1.5);  // speed 0.5, memory 1, softmax's accuracy 0
+  CHECK(scores["rows"][2]["smat"] == 2.5);
+  CHECK(scores["models"][2] == "adamra rates=[2]");
+  CHECK(contains(scores["sources"].dump(), "mra2 left out: too-large"));
+  CHECK(contains(scores["sources"].dump(), "accuracy from published.json#table-1"));
+  CHECK(contains(place.run(command).err, "it has the lengths 32, 64"));
+  CHECK(contains(place.run(words("smat bench.json --length 64")).err, "has no accuracy"));
+  CHECK(contains(place.run(words("smat bench.json --length 64 --accuracy published.json")).err, "several averages"));
+}
+
 TEST_CASE("what SMAT cannot be made of is said", "[cli]") {
   const Place place;
   put(place / "a.json", record("a", 0, 1, 1, 0.5));
@@ -73,6 +109,33 @@ TEST_CASE("what SMAT cannot be made of is said", "[cli]") {
   refuses({"smat", at("less.csv")}, 3, "examples_per_s is missing");
   refuses({"smat", at("none.csv")}, 3, "No such file");
   refuses({"smat", at("a.json"), "--rounding", "term"}, 2, "'terms'?");
+}
+
+TEST_CASE("ratios of mrs-X to X are drawn from benches, and ranks from an experiment's records", "[cli]") {
+  const Place place;
+  const auto row = [](const char* model, int64_t length, double flops, double bytes) {
+    return Json{{"model", model}, {"length", length}, {"flops", {{"step_counted", flops}}}, {"peak_bytes", bytes}};
+  };
+  const Json report{{"conditions", {{"mode", "train"}, {"settings", {{"model.dim", 64}}}}},
+                    {"rows",
+                     {row("fmm", 512, 10, 8), row("mrs-fmm", 512, 8, 4), row("fmm", 1024, 20, 16),
+                      row("mrs-fmm", 1024, 12, 6), row("softmax-fused", 512, 1, 1)}}};
+  put(place / "bench.json", report.dump());
+  const Outcome flops = place.run(words("plot ratios bench.json"));
+  CHECK(flops.code == 0);
+  CHECK(contains(flops.out, "fmm, 64, train"));
+  CHECK(contains(place.run(words("plot ratios bench.json --of memory")).out, "ratio of peak memory"));
+  CHECK(contains(place.run(words("plot ratios bench.json --of time")).err, "known: flops, memory"));
+  put(place / "none.json", Json{{"conditions", {{"mode", "train"}}}, {"rows", {row("fmm", 512, 1, 1)}}}.dump());
+  CHECK(contains(place.run(words("plot ratios none.json")).err, "some model X and mrs-X"));
+  std::filesystem::create_directory(place / "records");
+  for (const char* model : {"a", "b"})
+    for (int task = 0; task < 6; ++task)
+      put(place / fmt::format("records/{}{}.json", model, task),
+          record(model, 0, 1, 1, 0.5 + 0.01 * task + (*model == 'a' ? 0.1 : 0), fmt::format("t{}", task)));
+  const Outcome ranks = place.run(words("plot ranks records"));
+  CHECK(ranks.code == 0);
+  CHECK(contains(ranks.out, "a 1.00"));
 }
 
 }  // namespace xformer::program_test

@@ -198,6 +198,12 @@ TEST_CASE("a sweep says what it would do, and what it is made of", "[sweep]") {
   const Outcome sweep = place.run(words("sweep small/sweep.json --only none/seed*0 --threads 1"));
   CHECK(contains(sweep.out, "1 of 1 cells completed"));
   CHECK(journal_of(place / "runs/small/sweep")[1]["event"] == "found");
+  // Its report counts what is not there yet, in the file's order.
+  const Outcome report = place.run(words("report small/sweep.json"));
+  INFO(report.err);
+  CHECK(report.code == 0);
+  CHECK(report.out.find("| `none` |") < report.out.find("| `linear` | 2 without record |"));
+  CHECK(contains(report.out, "(1), 0 of 1 above chance, without record"));
   const Outcome nothing = place.run(words("sweep small/sweep.json --only softmax"));
   CHECK(nothing.code == 2);
   CHECK(contains(nothing.err, "fits no cell"));

@@ -106,7 +106,7 @@ TEST_CASE("columns and rows are named by the options that differ") {
 
 TEST_CASE("published values stand beside ours with the difference") {
   const std::vector<RunRecord> records{run("a", "t", 0, 0.6), run("b", "t", 0, 0.5)};
-  const ResultTable table = result_table(records, {{"t", "a", "a paper, Table 1", 62.5}});
+  const ResultTable table = result_table(records, {{"t", "a", "a paper, Table 1", 62.5, Json::object()}});
   const std::string text = as_markdown(table);
   CHECK_THAT(text, Contains("62.50 (-2.50)") && Contains("published: a paper, Table 1"));
   CHECK(as_json(table)["cells"][0]["difference"].get<double>() == Approx(-2.5));
@@ -180,6 +180,52 @@ TEST_CASE("records are read from files and folders, other JSON is passed over") 
   CHECK((records[0].score == 0.75 && records[0].examples == 4 && records[0].plan["model.dim"] == 8));
   CHECK_THROWS_AS(read_run_records({(folder / "b.json").string()}), DataError);
   CHECK_THROWS_AS(read_run_records({(folder / "none").string()}), DataError);
+}
+
+TEST_CASE("what an experiment wants and has not is counted, in the experiment's order") {
+  std::vector<RunRecord> records{run("b", "t", 0, 0), run("b", "t", 1, 0.6), run("a", "t", 0, 0), run("a", "t", 1, 0)};
+  for (const size_t i : {0, 2, 3}) {
+    records[i].path.clear();
+    records[i].score.reset();
+    records[i].status.clear();
+  }
+  const ResultTable table = result_table(records, {{"t", "a", "a paper", 70, Json::object()}});
+  REQUIRE(table.rows.size() == 2);
+  CHECK(table.rows[0].label == "b");
+  CHECK(cell(table, "b", "t").missing == 1);
+  CHECK_THAT(as_markdown(table), Contains("60.00 (1), without record") && Contains("| `a` | 2 without record | 70.00"));
+}
+
+TEST_CASE("an average stands only where every cell of the row is whole") {
+  std::vector<RunRecord> records{run("a", "t", 0, 0.6), run("a", "u", 0, 0.8), run("b", "t", 0, 0.5),
+                                 run("b", "u", 0, 0.5)};
+  records[3].status = "failed";
+  records[3].message = "no disk";
+  const ResultTable table =
+      result_table(records, {{"t", "a", "p", 61, Json::object()}, {"average", "a", "p", 72.5, Json::object()}});
+  CHECK(table.rows[0].average == Approx(70));
+  CHECK(table.rows[0].published_average == Approx(72.5));
+  CHECK_FALSE(table.rows[1].average);
+  CHECK_THAT(as_markdown(table), Contains("| 70.00 | 72.50 |") && Contains("`b`, u, seed 0: failed: no disk"));
+  for (RunRecord& record : records) record.rmse = true;
+  CHECK_FALSE(result_table(records, {}).rows[0].average);
+}
+
+TEST_CASE("a published value may be of runs with some options only") {
+  std::vector<RunRecord> records{run("a", "t", 0, 0.6), run("a", "t", 0, 0.7)};
+  records[0].plan = {{"attention.rates", {2, 8}}};
+  records[1].plan = {{"attention.rates", {4}}};
+  const scratch::Folder folder;
+  scratch::put(folder / "published.json", R"([
+    {"experiment": "table-4", "task": "t", "model": "a", "metric": "accuracy", "value": 65, "source": "S", "attention.rates": [4]},
+    {"experiment": "table-4", "task": "t", "model": "a", "metric": "speed", "value": 1, "source": "S", "attention.rates": [2, 8]},
+    {"experiment": "table-5", "task": "t", "model": "a", "value": 99, "source": "S", "attention.rates": [2, 8]}])");
+  const std::vector<PublishedValue> published = read_published(folder / "published.json", "table-4");
+  REQUIRE(published.size() == 1);
+  const ResultTable table = result_table(records, published);
+  CHECK_FALSE(cell(table, "a, rates=[2,8]", "t").published);
+  CHECK(cell(table, "a, rates=[4]", "t").published->value == 65);
+  CHECK(read_published(folder / "published.json").size() == 2);
 }
 
 }  // namespace xformer::reporting::result_table_test

@@ -205,6 +205,7 @@ TEST_CASE("earlier records tell what a cell will take") {
   estimator.learn(record(cells[0].plan.hash(), 29, 200, 7e6));
   CHECK(estimator.of(cells[0].plan)->seconds == Approx(30));
   CHECK(estimator.of(cells[0].plan)->from == "the same plan");
+  CHECK(estimator.typical_seconds() == Approx(20));
   estimator.learn({{"status", "failed"}, {"plan_hash", cells[1].plan.hash()}});
   estimator.learn(Json::parse("[1, 2]"));
   CHECK_FALSE(estimator.of(cells[1].plan));

@@ -5,11 +5,13 @@
 #include <cmath>
 
 #include "cli/command.h"
+#include "cli/experiment_records.h"
 #include "cli/measurements.h"
+#include "cli/plan_arguments.h"
 #include "core/error.h"
 #include "core/names.h"
 #include "core/text.h"
-#include "reporting/run_records.h"
+#include "reporting/rank_plot.h"
 #include "reporting/statistics.h"
 #include "reporting/svg_plot.h"
 
@@ -22,31 +24,53 @@ using reporting::PlotSeries;
 
 struct PlotArguments {
   std::vector<std::string> places;
-  std::string accuracy, quantity = "time", models, out;
+  std::string accuracy, quantity = "time", ratio = "flops", against = "speed", models, out;
+  int64_t length = 0;
+  bool pareto = false;
 };
 
-int written(const Plot& plot, const PlotArguments& arguments) {
-  const std::string svg = as_svg(plot);
+int written(const std::string& svg, const PlotArguments& arguments) {
   if (arguments.out.empty()) fmt::print("{}", svg);
   else write_file_atomically(arguments.out, svg);
   return 0;
 }
+int written(const Plot& plot, const PlotArguments& arguments) { return written(as_svg(plot), arguments); }
 
-// Accuracy against speed, memory as a disc's area (Long Range Arena, Figure 3).
+// What `xformer bench --json` wrote.
+Json bench_report(const Path& path) {
+  Json report = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  XF_CHECK(report.is_object() && report.contains("rows") && report["rows"].is_array(), DataError,
+           "{}: expected what `xformer bench --json` prints", path.string());
+  return report;
+}
+
+// Accuracy against speed, memory as a disc's area (Long Range Arena, Figure 3), or against memory (MrsFormer, Figure
+// 6).
 int tradeoff(const PlotArguments& arguments) {
-  Measurements found = read_measurements(arguments.places);
+  const std::vector<std::string> axes{"speed", "memory"};
+  XF_CHECK(std::find(axes.begin(), axes.end(), arguments.against) != axes.end(), UserError, "--against: {}",
+           unknown_name_message("quantity", arguments.against, axes));
+  const bool memory = arguments.against == "memory";
+  Measurements found = read_measurements(arguments.places, arguments.length);
   if (!arguments.accuracy.empty()) take_accuracies(arguments.accuracy, found);
   Plot plot;
-  plot.title = "Accuracy, speed and memory" + (found.task.empty() ? "" : ": " + found.task);
-  plot.x.label = "training speed, examples/s";
+  plot.title =
+      (memory ? "Accuracy and memory" : "Accuracy, speed and memory") + (found.task.empty() ? "" : ": " + found.task);
+  plot.x.label = memory ? "peak memory, MB" : "training speed, examples/s";
   plot.y.label = "accuracy, %";
   plot.discs = true;
-  plot.note = fmt::format("The area of a disc is the peak memory. {}.", fmt::join(found.sources, ", "));
+  plot.note = fmt::format("{}{}{}.", memory ? "" : "The area of a disc is the peak memory. ",
+                          arguments.pareto ? "Dashed: models that none beats both ways (Pareto front). " : "",
+                          fmt::join(found.sources, ", "));
+  std::vector<PlotPoint> points;
   for (const Measured& model : found.models) {
     const reporting::SmatInput mean = model.mean();
-    plot.series.push_back({fmt::format("{} ({:.0f} MB)", model.model, mean.peak_memory),
-                           {{.x = mean.examples_per_s, .y = mean.accuracy, .weight = mean.peak_memory}}});
+    points.push_back(memory ? PlotPoint{.x = mean.peak_memory, .y = mean.accuracy}
+                            : PlotPoint{.x = mean.examples_per_s, .y = mean.accuracy, .weight = mean.peak_memory});
+    plot.series.push_back(
+        {memory ? model.model : fmt::format("{} ({:.0f} MB)", model.model, mean.peak_memory), {points.back()}});
   }
+  if (arguments.pareto) plot.front = reporting::pareto_front(points, memory);
   return written(plot, arguments);
 }
 
@@ -89,16 +113,13 @@ int growth(const PlotArguments& arguments) {
   XF_CHECK(std::find(quantities.begin(), quantities.end(), arguments.quantity) != quantities.end(), UserError,
            "--of: {}", unknown_name_message("quantity", arguments.quantity, quantities));
   const bool time = arguments.quantity == "time";
-  const Path path = arguments.places.front();
-  const Json report = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-  XF_CHECK(report.is_object() && report.contains("rows") && report["rows"].is_array(), DataError,
-           "{}: expected what `xformer bench --json` prints", path.string());
+  const Json report = bench_report(arguments.places.front());
   std::vector<std::string> there;
   std::map<std::string, std::vector<PlotPoint>> points;
   std::set<double> lengths;
   for (const Json& row : report["rows"]) {
     if (!row.is_object() || row.value("status", "") != "ok") continue;
-    const std::string model = row.at("model");
+    const std::string model = row.value("label", row.at("model").get<std::string>());
     if (!points.contains(model)) there.push_back(model);
     const auto length = row.at("length").get<double>();
     lengths.insert(length);
@@ -123,6 +144,62 @@ int growth(const PlotArguments& arguments) {
   return written(plot, arguments);
 }
 
+// Operations or memory of mrs-X over those of X by length, a line for each report: its width and mode (MrsFormer,
+// Figure 5).
+int ratios(const PlotArguments& arguments) {
+  const std::vector<std::string> quantities{"flops", "memory"};
+  XF_CHECK(std::find(quantities.begin(), quantities.end(), arguments.ratio) != quantities.end(), UserError, "--of: {}",
+           unknown_name_message("quantity", arguments.ratio, quantities));
+  const bool flops = arguments.ratio == "flops";
+  Plot plot;
+  std::set<double> lengths;
+  for (const std::string& place : arguments.places) {
+    const Json report = bench_report(place);
+    std::map<std::pair<std::string, double>, double> values;  // by model and length
+    for (const Json& row : report["rows"]) {
+      const Json& value = flops ? row["flops"] : row["peak_bytes"];
+      if (!value.is_null())
+        values[{row["model"], row["length"].get<double>()}] =
+            flops ? value["step_counted"].get<double>() : value.get<double>();
+    }
+    std::map<std::string, PlotSeries> series;
+    for (const auto& [key, value] : values) {
+      const auto multi = values.find({"mrs-" + key.first, key.second});
+      if (multi == values.end()) continue;
+      series[key.first].points.push_back({.x = key.second, .y = multi->second / value});
+      lengths.insert(key.second);
+    }
+    const Json& on = report["conditions"];
+    const Json width = on.value("settings", Json::object()).value("model.dim", Json());
+    for (auto& [model, line] : series) {
+      line.name =
+          fmt::format("{}{}, {}", model,
+                      width.is_null() ? "" : ", " + (width.is_string() ? width.get<std::string>() : width.dump()),
+                      on["mode"].get<std::string>());
+      plot.series.push_back(line);
+    }
+  }
+  XF_CHECK(!plot.series.empty(), UserError, "{}: expected reports with some model X and mrs-X beside it",
+           fmt::join(arguments.places, ", "));
+  plot.title = flops ? "Operations of mrs-X over those of X" : "Peak memory of mrs-X over that of X";
+  plot.x = {"tokens", true, {lengths.begin(), lengths.end()}};
+  plot.y.label = flops ? "ratio of operations (matrix products)" : "ratio of peak memory";
+  plot.note = "Behind the names: the width of the model, and what was measured.";
+  return written(plot, arguments);
+}
+
+// Mean ranks over tasks.
+int ranks(const PlotArguments& arguments) {
+  std::vector<reporting::RunRecord> records;
+  if (arguments.places.size() == 1 && sweep::is_experiment(arguments.places.front())) {
+    const sweep::Experiment experiment = sweep::read_experiment(arguments.places.front());
+    records = experiment_records(experiment, records_folder(experiment), [](const std::string&) {});
+  } else {
+    records = reporting::read_run_records(arguments.places);
+  }
+  return written(rank_plot_svg(reporting::result_table(records, {})), arguments);
+}
+
 }  // namespace
 
 std::function<int()> add_plot(CLI::App& program) {
@@ -140,10 +217,19 @@ std::function<int()> add_plot(CLI::App& program) {
   add("curves", "dev score by step, with the band of the seeds", "RECORDS", curves);
   const auto [trading, trade] =
       add("tradeoff", "accuracy against speed, memory as the discs' area", "RECORDS", tradeoff);
-  trading->add_option("--accuracy", trade->accuracy, "take accuracies from this CSV: model, accuracy")
+  trading
+      ->add_option("--accuracy", trade->accuracy,
+                   "take accuracies from this CSV (model, accuracy), or the averages in published.json#EXPERIMENT")
       ->type_name("FILE");
+  trading->add_option("--against", trade->against, "speed, with memory as discs; or memory")->capture_default_str();
+  trading->add_flag("--pareto", trade->pareto, "draw the front of models that none beats both ways");
+  trading->add_option("--length", trade->length, "of a bench report's lengths")->check(whole_number(1));
   const auto [growing, grown] = add("growth", "time or memory by length with the exponents", "BENCH", growth);
   growing->add_option("--of", grown->quantity, "time or memory")->capture_default_str();
+  const auto [relating, related] =
+      add("ratios", "operations or memory of mrs-X over X by length, of bench reports", "BENCH", ratios);
+  relating->add_option("--of", related->ratio, "flops or memory")->capture_default_str();
+  add("ranks", "mean ranks over six or more tasks, and which models tests do not tell apart", "RECORDS", ranks);
   growing->add_option("--models", grown->models, "of the report, separated by commas; default: all");
   return [kinds] {
     for (const auto& [kind, run] : kinds)

@@ -15,13 +15,6 @@ struct ReportArguments {
   std::string format = "markdown", published, folder, out;
 };
 
-// A record says which schema it has; an experiment asks for models.
-bool is_experiment(const std::string& place) {
-  if (Path(place).extension() != ".json" || !std::filesystem::is_regular_file(place)) return false;
-  const Json json = Json::parse(read_file(place), nullptr, /*allow_exceptions=*/false);
-  return json.is_object() && !json.contains("schema_version") && (json.contains("models") || json.contains("extends"));
-}
-
 int report(const ReportArguments& arguments) {
   const std::vector<std::string> formats{"markdown", "latex", "csv", "html", "json"};
   XF_CHECK(std::find(formats.begin(), formats.end(), arguments.format) != formats.end(), UserError, "--format: {}",
@@ -29,7 +22,7 @@ int report(const ReportArguments& arguments) {
   std::vector<reporting::PublishedValue> published;
   std::vector<reporting::RunRecord> records;
   std::string title;
-  if (arguments.records.size() == 1 && is_experiment(arguments.records.front())) {
+  if (arguments.records.size() == 1 && sweep::is_experiment(arguments.records.front())) {
     const sweep::Experiment experiment = sweep::read_experiment(arguments.records.front());
     if (experiment.published) published = reporting::read_published(*experiment.published, experiment.published_name);
     records =

@@ -5,6 +5,7 @@
 
 #include "cli/command.h"
 #include "cli/measurements.h"
+#include "cli/plan_arguments.h"
 #include "cli/table.h"
 #include "core/error.h"
 #include "core/json.h"
@@ -22,6 +23,7 @@ using reporting::SmatScore;
 struct SmatArguments {
   std::vector<std::string> inputs;
   std::string accuracy, rounding = "exact";
+  int64_t length = 0;
   bool json = false, markdown = false;
 };
 
@@ -51,8 +53,11 @@ int smat(const SmatArguments& arguments) {
   XF_CHECK(std::find(modes.begin(), modes.end(), arguments.rounding) != modes.end(), UserError, "--rounding: {}",
            unknown_name_message("rounding", arguments.rounding, modes));
   const SmatRounding rounding = arguments.rounding == "terms" ? SmatRounding::kTerms : SmatRounding::kExact;
-  Measurements collected = read_measurements(arguments.inputs);
+  Measurements collected = read_measurements(arguments.inputs, arguments.length);
   if (!arguments.accuracy.empty()) take_accuracies(arguments.accuracy, collected);
+  for (const Measured& model : collected.models)
+    XF_CHECK(!std::isnan(model.mean().accuracy), UserError,
+             "{} has no accuracy, as a bench measures none: --accuracy FILE brings it", model.model);
   std::vector<SmatInput> means;
   std::vector<std::string> names;
   for (const Measured& model : collected.models) {
@@ -105,12 +110,15 @@ std::function<int()> add_smat(CLI::App& program) {
   const auto arguments = std::make_shared<SmatArguments>();
   CLI::App& command = *program.add_subcommand("smat", "AdaMRA's score of speed, memory and accuracy of some models");
   command
-      .add_option(
-          "INPUT", arguments->inputs,
-          "records of runs, folders of them, or a table: CSV with model, examples_per_s, peak_memory_mb, accuracy")
+      .add_option("INPUT", arguments->inputs,
+                  "records of runs, folders of them, a report of `xformer bench --json`, or a table: CSV with model, "
+                  "examples_per_s, peak_memory_mb, accuracy")
       ->required();
-  command.add_option("--accuracy", arguments->accuracy, "take accuracies from this CSV: model, accuracy")
+  command
+      .add_option("--accuracy", arguments->accuracy,
+                  "take accuracies from this CSV (model, accuracy), or the averages in published.json#EXPERIMENT")
       ->type_name("FILE");
+  command.add_option("--length", arguments->length, "of a bench report's lengths")->check(whole_number(1));
   command
       .add_option("--rounding", arguments->rounding,
                   "exact, or terms: each rounded to two decimals before they are added, as published")
