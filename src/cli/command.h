@@ -21,6 +21,8 @@ std::function<int()> add_profile(CLI::App& program);
 std::function<int()> add_report(CLI::App& program);
 std::function<int()> add_smat(CLI::App& program);
 std::function<int()> add_plot(CLI::App& program);
+std::function<int()> add_span(CLI::App& program);
+std::function<int()> add_analyse(CLI::App& program);
 std::function<int()> add_list(CLI::App& program);
 std::function<int()> add_describe(CLI::App& program);
 std::function<int()> add_data(CLI::App& program);

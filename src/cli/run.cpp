@@ -89,9 +89,9 @@ int run(int argc, char** argv) {
       "4 out of memory, disk or device,\n"
       "5 training diverged, 6 interrupted after saving, 70 a bug in xformer.");
   // Every verb in the order of the help text.
-  constexpr CommandSetup kCommands[] = {add_train, add_sweep,    add_validate, add_eval,     add_forward,
-                                        add_bench, add_profile,  add_report,   add_smat,     add_plot,
-                                        add_list,  add_describe, add_data,     add_selftest, add_completion};
+  constexpr CommandSetup kCommands[] = {
+      add_train, add_sweep, add_validate, add_eval, add_forward,  add_bench, add_profile,  add_report,    add_smat,
+      add_plot,  add_span,  add_analyse,  add_list, add_describe, add_data,  add_selftest, add_completion};
   std::vector<std::function<int()>> actions;
   try {
     for (const CommandSetup setup : kCommands) actions.push_back(setup(program));

@@ -30,8 +30,9 @@ declare -A may=(
   [tasks]='models attention data readers tensor kernels core'
   [training]='tasks models attention data readers tensor kernels core'
   [sweep]='training tasks models attention data readers tensor kernels core'
+  [analysis]='training tasks models attention data readers tensor kernels core'
   [cuda]='tensor core'
-  [cli]='sweep training tasks models attention data readers reporting tensor kernels core'
+  [cli]='analysis sweep training tasks models attention data readers reporting tensor kernels core'
 )
 
 offenders=''

@@ -1,0 +1,50 @@
+// What trained softmax models show of themselves.
+#include "program.h"
+
+namespace xformer::program_test {
+
+TEST_CASE("the span of a trained model and the errors of what would stand in softmax's place", "[cli]") {
+  const Place place;
+  REQUIRE(place.command(Words{program_path()} + tiny("softmax", "--steps 10 --out run")).code == 0);
+  REQUIRE(place.command(Words{program_path()} + tiny("linear", "--steps 10 --out linear")).code == 0);
+  const Outcome text = place.run(words("span run --examples 4 --threads 1"));
+  INFO(text.err);
+  REQUIRE(text.code == 0);
+  CHECK(contains(text.out, "over 4 dev examples of listops"));
+  const Json span = Json::parse(place.run(words("span run --examples 4 --threads 1 --json")).out);
+  CHECK(span["heads"].size() == 4);  // two layers of two heads
+  double mean = 0;
+  for (const Json& one : span["heads"]) mean += one["span"].get<double>() / 4;
+  CHECK(span["span"].get<double>() == Approx(mean));
+  CHECK(span["span"].get<double>() > 0);
+  // Expressions of 10 to 60 tokens: uniform weights reach a third of that.
+  CHECK(span["uniform"].get<double>() > 10.0 / 3 - 1);
+  CHECK(span["uniform"].get<double>() < 60.0 / 3);
+  // The same examples at every call; others with another seed.
+  CHECK(Json::parse(place.run(words("span run --examples 4 --threads 1 --json")).out) == span);
+  CHECK(Json::parse(place.run(words("span run --examples 4 --threads 1 --json --seed 1")).out)["span"] != span["span"]);
+  const Outcome other = place.run(words("span linear --examples 2"));
+  CHECK(other.code == 2);
+  CHECK(contains(other.err, "linear has none"));
+
+  const Words analyse = words("analyse approximation run --examples 3 --threads 1 --json --models");
+  const Outcome errors = place.run(
+      analyse + "softmax-fused,nystromformer,linformer,adamra --set attention.landmarks=64 attention.projected_len=8");
+  INFO(errors.err);
+  REQUIRE(errors.code == 0);
+  const Json rows = Json::parse(errors.out)["attentions"];
+  REQUIRE(rows.size() == 4);
+  // The same mathematics differs by rounding only; a projection that was never trained by much.
+  for (const Json& layer : rows[0]["layers"]) {
+    CHECK(layer["relative_error"].get<double>() < 1e-5);
+    CHECK(layer["cosine"].get<double>() == Approx(1).epsilon(1e-6));
+  }
+  CHECK(rows[0]["untrained_parameters"] == 0);
+  CHECK(rows[2]["untrained_parameters"].get<int64_t>() > 0);
+  CHECK(rows[2]["layers"][0]["relative_error"].get<double>() > 0.1);
+  CHECK(rows[3]["refusal"].is_string());
+  CHECK(contains(place.run(words("analyse approximation run --models linear --set attention.window=3")).err,
+                 "none of linear has this option"));
+}
+
+}  // namespace xformer::program_test
