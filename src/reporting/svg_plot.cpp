@@ -13,7 +13,8 @@ namespace {
 
 constexpr double kWidth = 760, kHeight = 480, kLeft = 76, kTop = 44, kBottom = 76;
 constexpr double kLegend = 170, kRight = 24, kRoom = 0.04;  // room: share of an axis on either side of the data
-constexpr double kLargestDisc = 26;                         // radius
+constexpr double kLegendLetter = 6.8, kNoteLetter = 5.4, kNoteLine = 14;
+constexpr double kLargestDisc = 26;  // radius
 constexpr std::array<const char*, 8> kColours{"#0072B2", "#D55E00", "#009E73", "#CC79A7",
                                               "#56B4E9", "#E69F00", "#000000", "#8B6914"};
 constexpr std::array<const char*, 3> kDashes{"none", "7 3", "2 3"};  // another one for each round of colours
@@ -135,6 +136,28 @@ std::string named(const std::vector<Disc>& discs, double end) {
   return svg;
 }
 
+// The note in lines that fit below the plot.
+std::vector<std::string> note_lines(const std::string& note) {
+  const auto fits = static_cast<size_t>((kWidth - kLeft - kRight) / kNoteLetter);
+  std::vector<std::string> lines;
+  for (size_t begin = 0; begin < note.size();) {
+    size_t end = note.size();
+    if (end - begin > fits) {
+      end = note.rfind(' ', begin + fits);
+      if (end == std::string::npos || end <= begin) end = begin + fits;
+    }
+    lines.push_back(note.substr(begin, end - begin));
+    begin = note.find_first_not_of(' ', end);
+  }
+  return lines;
+}
+
+double legend_width(const Plot& plot) {
+  size_t longest = 0;
+  for (const PlotSeries& series : plot.series) longest = std::max(longest, series.name.size());
+  return std::clamp(54 + kLegendLetter * static_cast<double>(longest), kLegend, kWidth / 2);
+}
+
 }  // namespace
 
 std::string escaped_xml(const std::string& text) {
@@ -198,14 +221,16 @@ std::string as_svg(const Plot& plot) {
       heaviest = std::max(heaviest, point.weight);
     }
   XF_CHECK(std::isfinite(left), UserError, "plot '{}': there is no point to draw", plot.title);
-  const double end = kWidth - (plot.discs ? kRight : kLegend);
+  const double end = kWidth - (plot.discs ? kRight : legend_width(plot));
+  const std::vector<std::string> note = note_lines(plot.note);
+  const double page = kHeight + kNoteLine * static_cast<double>(note.empty() ? 0 : note.size() - 1);
   const double room = plot.discs ? 2 * kRoom : kRoom;
   const Scale x(plot.x, left, right, kLeft, end, room), y(plot.y, low, high, kHeight - kBottom, kTop, room);
   std::string svg = fmt::format(
       "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {} {}' width='{}' height='{}' font-family='Helvetica, "
       "Arial, "
       "sans-serif' fill='#000'>\n<title>{}</title>\n<rect width='{}' height='{}' fill='#fff'/>\n",
-      kWidth, kHeight, kWidth, kHeight, escaped_xml(plot.title), kWidth, kHeight);
+      kWidth, page, kWidth, page, escaped_xml(plot.title), kWidth, page);
   svg += text_at(kLeft, 24, "start", plot.title, 16, " font-weight='bold'");
   for (const double tick : x.ticks()) {
     svg += fmt::format("<line x1='{0:.1f}' x2='{0:.1f}' y1='{1}' y2='{2}' stroke='#ddd'/>\n", x(tick), kTop,
@@ -221,7 +246,8 @@ std::string as_svg(const Plot& plot) {
   svg += text_at((kLeft + end) / 2, kHeight - kBottom + 40, "middle", plot.x.label, 14);
   svg += text_at(0, 0, "middle", plot.y.label, 14,
                  fmt::format(" transform='translate(20 {}) rotate(-90)'", (kTop + kHeight - kBottom) / 2));
-  if (!plot.note.empty()) svg += text_at(kLeft, kHeight - 10, "start", plot.note, 11, " fill='#444'");
+  for (size_t i = 0; i < note.size(); ++i)
+    svg += text_at(kLeft, kHeight - 10 + kNoteLine * static_cast<double>(i), "start", note[i], 11, " fill='#444'");
   std::vector<std::string> front;
   for (const PlotPoint& point : plot.front)
     if (drawn(point)) front.push_back(fmt::format("{:.1f},{:.1f}", x(point.x), y(point.y)));

@@ -34,25 +34,40 @@ Answer ask_shell(const std::string& command) {
   return answer;
 }
 
+// What Slurm takes for this text where it fills in %A and the like.
+std::string without_patterns(const std::string& text) {
+  std::string result;
+  for (const char letter : text) result += letter == '%' ? std::string("%%") : std::string(1, letter);
+  return result;
+}
+
 }  // namespace
 
 std::string slurm_script(const SlurmJob& job) {
   std::vector<std::string> words;
   for (const std::string& word : job.command) words.push_back(shell_word(word));
+  // sbatch takes these lines apart as a shell would.
   std::string text = fmt::format(
-      "#!/bin/bash\n#SBATCH --job-name=xformer-{}\n#SBATCH --array=0-{}%{}\n#SBATCH --requeue\n"
-      "#SBATCH --open-mode=append\n#SBATCH --output={}/slurm-%A_%a.log\n#SBATCH --signal=B:TERM@{}\n",
-      job.name, job.cells.size() - 1, job.jobs, job.out.string(), kNotice);
+      "#!/bin/bash\n#SBATCH {}\n#SBATCH --array=0-{}%{}\n#SBATCH --requeue\n"
+      "#SBATCH --open-mode=append\n#SBATCH {}\n#SBATCH --signal=B:TERM@{}\n",
+      shell_word("--job-name=xformer-" + job.name), job.cells.size() - 1, job.jobs,
+      shell_word("--output=" + without_patterns(job.out.string()) + "/slurm-%A_%a.log"), kNotice);
   for (const std::string& option : job.options) text += fmt::format("#SBATCH {}\n", option);
   text += fmt::format("cells=({})\n", fmt::join(job.cells, " "));
-  // The shell gets the signal: it hands it on, waits until the cell has saved, and has the task queued again.
+  // The shell gets the signal: it hands it on, waits until the cell has saved, and has the task queued again, unless a
+  // person cancelled it: then it no longer runs, and was not preempted.
   text += fmt::format("{} --cell \"${{cells[$SLURM_ARRAY_TASK_ID]}}\" &\n", fmt::join(words, " "));
   text +=
       "child=$!\n"
       "trap 'kill -TERM $child' TERM INT\n"
       "wait $child; code=$?\n"
       "while kill -0 $child 2>/dev/null; do wait $child; code=$?; done\n"
-      "if [ $code -eq 6 ]; then scontrol requeue \"${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}\"; fi\n"
+      "task=${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}\n"
+      "if [ $code -eq 6 ]; then\n"
+      "  case $(scontrol --oneliner show job $task) in\n"
+      "    *JobState=RUNNING*|*PreemptTime=[0-9]*) scontrol requeue $task ;;\n"
+      "  esac\n"
+      "fi\n"
       "exit $code\n";
   return text;
 }
@@ -63,10 +78,16 @@ int64_t submit(const std::string& script) {
   const Answer answer = ask_shell("sbatch --parsable " + shell_word(file.string()));
   std::error_code ignored;
   std::filesystem::remove(file, ignored);
-  int64_t job = 0;
   const std::string_view text = trim(answer.text);
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), job);
-  XF_CHECK(answer.status == 0 && error == std::errc(), ResourceError, "sbatch did not take the job: {}",
+  int64_t job = 0;
+  // "NUMBER" or "NUMBER;CLUSTER", in a line of its own: warnings may stand around it.
+  for (const std::string_view line : split(text, '\n')) {
+    int64_t number = 0;
+    const char* const last = line.data() + line.size();
+    const auto [end, error] = std::from_chars(line.data(), last, number);
+    if (error == std::errc() && (end == last || *end == ';')) job = number;
+  }
+  XF_CHECK(answer.status == 0 && job > 0, ResourceError, "sbatch did not take the job: {}",
            text.empty() ? "it said nothing" : text);
   return job;
 }

@@ -154,4 +154,25 @@ TEST_CASE("forward answers wrong words before anything is computed", "[forward]"
 }
 
 }  // namespace
+TEST_CASE("captured weights are drawn", "[forward]") {
+  const Place place;
+  std::string header = R"({"a":{"dtype":"F32","shape":[1,2,2,2],"data_offsets":[0,32]},)"
+                       R"("b":{"dtype":"I64","shape":[1,1],"data_offsets":[32,40]}})";
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  const uint64_t size = header.size();
+  const float numbers[8] = {1, 2, 3, 4, 5, 6, 7, 800};
+  std::string file(reinterpret_cast<const char*>(&size), 8);
+  file += header + std::string(reinterpret_cast<const char*>(numbers), 32) + std::string(8, '\0');
+  scratch::put(place / "out.safetensors", file);
+  const Outcome first = place.run(words("plot map out.safetensors --tensor a"));
+  CHECK(first.code == 0);
+  CHECK(contains(first.out, "a [0,0]"));
+  CHECK(contains(first.out, ">4<"));
+  CHECK(contains(place.run(words("plot map out.safetensors --tensor a --at 0,1")).out, ">800<"));
+  CHECK(contains(place.run(words("plot map out.safetensors --tensor a --at 0,2")).err, "numbers within [1,2]"));
+  CHECK(contains(place.run(words("plot map out.safetensors --tensor a --at 0,0.5")).err, "numbers within [1,2]"));
+  CHECK(contains(place.run(words("plot map out.safetensors --tensor a --at 0,0,0")).err, "expected 2 numbers"));
+  CHECK(contains(place.run(words("plot map out.safetensors --tensor b")).err, "matrix of numbers 'b'"));
+}
+
 }  // namespace xformer::program_test

@@ -186,7 +186,7 @@ verify "a held job that is cancelled leaves the queue" until_true 20 is_gone "$j
 
 # --- notice, requeue, preemption, cancellation --------------------------------------------------------------------------
 
-printf '{"extends": "small.json", "title": "Long", "models": ["linear"], "steps": 600}\n' >long.json
+printf '{"extends": "small.json", "title": "Long", "models": ["linear"], "steps": 1000}\n' >long.json
 printf '{"extends": "long.json", "title": "Endless", "seeds": [0], "steps": 1000000}\n' >endless.json
 # OUT SEED: whether its metric log has a step; the steps at which it was gone on with.
 trains() { grep -qs '"train"' "$1"/listops/linear/*/"$2"/log.jsonl; }
@@ -198,8 +198,8 @@ within() { [[ $1 =~ ^[0-9]+$ ]] && (($1 > 0 && $1 < $2)); }
 sweep long.json --out long --threads 1 --jobs 2 --executor slurm
 job=${text##* }
 verify "the first task trains" until_true 60 trains long 0
-scancel --signal=TERM --batch "${job}_0" || true # as before the end of its time
 verify "the second task trains" until_true 60 trains long 1
+scancel --signal=TERM --batch "${job}_0" || true # as before the end of its time
 scontrol requeue "${job}_1" || true
 verify "a task that got notice waits in the queue again, and so does one that Slurm queued again" until_true 30 waits "$job"
 sweep long.json --out long --threads 1 --jobs 2 --executor slurm
@@ -220,8 +220,8 @@ verify "it can be submitted again" contains "$code $text" "0 submitted 1 cells"
 scancel --user=root --name=xformer-endless
 
 verify "both of the others end" until_true 90 is_gone "$job"
-verify "the one with notice went on from its checkpoint" within "$(resumed_at long 0)" 600
-verify "and so did the other" within "$(resumed_at long 1)" 600
+verify "the one with notice went on from its checkpoint" within "$(resumed_at long 0)" 1000
+verify "and so did the other" within "$(resumed_at long 1)" 1000
 verify "both are completed" equal "$(journal_has long '"status":"completed"')" 2
 verify "each was started twice" equal "$(journal_has long '"event":"started"')" 4
 sweep long.json --out long --threads 1

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
+#include <cstring>
 
 #include "cli/command.h"
 #include "cli/experiment_records.h"
@@ -11,6 +12,9 @@
 #include "core/error.h"
 #include "core/names.h"
 #include "core/text.h"
+#include "readers/csv.h"
+#include "readers/safetensors.h"
+#include "reporting/heat_map.h"
 #include "reporting/rank_plot.h"
 #include "reporting/statistics.h"
 #include "reporting/svg_plot.h"
@@ -24,7 +28,7 @@ using reporting::PlotSeries;
 
 struct PlotArguments {
   std::vector<std::string> places;
-  std::string accuracy, quantity = "time", ratio = "flops", against = "speed", models, out;
+  std::string accuracy, quantity = "time", ratio = "flops", against = "speed", models, tensor, at, out;
   int64_t length = 0;
   bool pareto = false;
 };
@@ -188,6 +192,56 @@ int ratios(const PlotArguments& arguments) {
   return written(plot, arguments);
 }
 
+// A matrix of a tensor file, as `xformer forward --capture` writes: attention weights [b,h,n,n], say.
+int map(const PlotArguments& arguments) {
+  const Path path = arguments.places.front();
+  const MappedFile file(path);
+  const readers::SafetensorsHeader header = readers::parse_safetensors(file.bytes(), path.string());
+  std::vector<std::string> names;
+  for (const readers::TensorEntry& one : header.tensors)
+    if (one.shape.size() >= 2 && (one.type == "F32" || one.type == "F64")) names.push_back(one.name);
+  const auto found = std::find_if(header.tensors.begin(), header.tensors.end(),
+                                  [&](const readers::TensorEntry& one) { return one.name == arguments.tensor; });
+  XF_CHECK(found != header.tensors.end() && std::count(names.begin(), names.end(), arguments.tensor) > 0, UserError,
+           "--tensor: {}", unknown_name_message("matrix of numbers", arguments.tensor, names));
+  // Of [.., rows, columns] the matrix at --at.
+  const std::vector<int64_t>& shape = found->shape;
+  std::vector<int64_t> at;
+  for (const std::string_view part : split(arguments.at, ','))
+    if (!part.empty()) {
+      const double number = readers::parse_number(part).value_or(-1);
+      at.push_back(number == std::floor(number) ? static_cast<int64_t>(number) : -1);
+    }
+  at.resize(std::max(at.size(), shape.size() - 2), 0);
+  XF_CHECK(at.size() == shape.size() - 2, UserError, "--at {}: {} has the shape [{}]: expected {} numbers",
+           arguments.at, arguments.tensor, fmt::join(shape, ","), shape.size() - 2);
+  int64_t matrix = 0;
+  for (size_t i = 0; i < at.size(); ++i) {
+    XF_CHECK(at[i] >= 0 && at[i] < shape[i], UserError, "--at {}: expected numbers within [{}]", arguments.at,
+             fmt::join(shape.begin(), shape.end() - 2, ","));
+    matrix = matrix * shape[i] + at[i];
+  }
+  reporting::HeatMap drawn;
+  drawn.title = arguments.tensor + (at.empty() ? "" : fmt::format(" [{}]", fmt::join(at, ",")));
+  drawn.y_label = "row (query)";
+  drawn.x_label = "column (key)";
+  drawn.rows = shape[shape.size() - 2];
+  drawn.columns = shape.back();
+  const auto count = static_cast<size_t>(drawn.rows * drawn.columns);
+  const size_t width = readers::bytes_per_element(found->type);
+  const std::byte* const begin =
+      file.bytes().data() + header.data_offset + found->begin + static_cast<size_t>(matrix) * count * width;
+  for (size_t i = 0; i < count; ++i) {
+    float narrow = 0;
+    double value = 0;
+    if (width == sizeof narrow) std::memcpy(&narrow, begin + i * width, width), value = narrow;
+    else std::memcpy(&value, begin + i * width, width);
+    XF_CHECK(std::isfinite(value), DataError, "{}: {}: number {} is not finite", path.string(), arguments.tensor, i);
+    drawn.values.push_back(value);
+  }
+  return written(as_svg(drawn), arguments);
+}
+
 // Mean ranks over tasks.
 int ranks(const PlotArguments& arguments) {
   std::vector<reporting::RunRecord> records;
@@ -230,6 +284,10 @@ std::function<int()> add_plot(CLI::App& program) {
       add("ratios", "operations or memory of mrs-X over X by length, of bench reports", "BENCH", ratios);
   relating->add_option("--of", related->ratio, "flops or memory")->capture_default_str();
   add("ranks", "mean ranks over six or more tasks, and which models tests do not tell apart", "RECORDS", ranks);
+  const auto [mapping, mapped] =
+      add("map", "a matrix as shades: attention weights that `xformer forward --capture` wrote", "TENSORS", map);
+  mapping->add_option("--tensor", mapped->tensor, "its name in the file, e.g. layer0.mixer.weights")->required();
+  mapping->add_option("--at", mapped->at, "which matrix of a larger tensor: example,head; default: the first");
   growing->add_option("--models", grown->models, "of the report, separated by commas; default: all");
   return [kinds] {
     for (const auto& [kind, run] : kinds)

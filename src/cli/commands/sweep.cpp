@@ -199,8 +199,8 @@ int sweep_experiment(const SweepArguments& arguments) {
   options.gpus = arguments.gpus;
   options.jobs = arguments.jobs > 0 ? arguments.jobs : std::max<int64_t>(1, static_cast<int64_t>(options.gpus.size()));
   options.compute = arguments.compute.words();
-  // Cells side by side share the processors.
-  if (arguments.compute.threads == 0 && options.jobs > 1)
+  // Cells side by side share the processors; Slurm's have their own.
+  if (arguments.compute.threads == 0 && options.jobs > 1 && arguments.executor != "slurm")
     options.compute.insert(options.compute.end(),
                            {"--threads", std::to_string(std::max<int64_t>(1, usable_processors() / options.jobs))});
   options.retry_failed = arguments.retry_failed;
