@@ -1,9 +1,11 @@
 // A table of results as one page that needs nothing else: it opens from a file, without a network.
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
+#include "reporting/rank_plot.h"
 #include "reporting/result_table.h"
 #include "reporting/svg_plot.h"
 
@@ -118,6 +120,9 @@ std::string as_html(const ResultTable& table) {
   for (const ModelComparison& one : table.comparisons)
     page += fmt::format("<li>{}</li>\n", escaped_xml(comparison_text(table, one)));
   if (!table.comparisons.empty()) page += "</ul>\n";
+  const std::vector<double> ranks = mean_ranks(table);
+  const auto ranked = std::count_if(ranks.begin(), ranks.end(), [](double rank) { return !std::isnan(rank); });
+  if (table.columns.size() >= kLeastColumns && ranked >= 2) page += rank_plot_svg(table);
   page += "<h2>Runs</h2>\n";
   for (const RunRecord* run : runs) {
     page += fmt::format("<section id=\"{}\">\n<h3>{} on {}, seed {}</h3>\n", sections[run], escaped_xml(run->model),

@@ -186,7 +186,8 @@ bool Condition::holds(const std::string& task_name, const std::string& model_nam
 bool is_experiment(const Path& path) {
   if (path.extension() != ".json" || !std::filesystem::is_regular_file(path)) return false;
   const Json json = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-  return json.is_object() && !json.contains("schema_version") && (json.contains("models") || json.contains("extends"));
+  return json.is_object() && !json.contains("schema_version") &&
+         (json.contains("models") || json.contains("extends") || json.contains("bench"));
 }
 
 std::vector<int64_t> parse_seeds(const std::string& text, const std::string& origin) {

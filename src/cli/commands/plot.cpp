@@ -1,8 +1,10 @@
 // `xformer plot`: pictures of records and of bench reports, as SVG.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #include "cli/command.h"
@@ -33,8 +35,25 @@ struct PlotArguments {
   bool pareto = false;
 };
 
+// By rsvg-convert, from librsvg, where it is there.
+void write_png(const std::string& svg, const Path& path) {
+  const Path drawing = std::filesystem::temp_directory_path() / fmt::format("xformer-plot-{}.svg", ::getpid());
+  write_file_atomically(drawing, svg);
+  const std::string command = "rsvg-convert --zoom 2 --output " + shell_word(path.string()) + " " +
+                              shell_word(drawing.string()) + " 2>/dev/null";
+  const int status = std::system(command.c_str());
+  std::error_code ignored;
+  std::filesystem::remove(drawing, ignored);
+  XF_CHECK(
+      status == 0, ResourceError,
+      "--out {}: PNG needs rsvg-convert (Debian: librsvg2-bin) and a folder to write in; else give a name that ends "
+      "in .svg",
+      path.string());
+}
+
 int written(const std::string& svg, const PlotArguments& arguments) {
   if (arguments.out.empty()) fmt::print("{}", svg);
+  else if (Path(arguments.out).extension() == ".png") write_png(svg, arguments.out);
   else write_file_atomically(arguments.out, svg);
   return 0;
 }
@@ -264,7 +283,9 @@ std::function<int()> add_plot(CLI::App& program) {
     const auto arguments = std::make_shared<PlotArguments>();
     CLI::App& own = *command.add_subcommand(kind, help);
     own.add_option(places, arguments->places, "what to draw")->required();
-    own.add_option("--out", arguments->out, "write here instead of printing")->type_name("FILE");
+    own.add_option("--out", arguments->out,
+                   "write here instead of printing: .svg, or .png where rsvg-convert is installed")
+        ->type_name("FILE");
     kinds.emplace_back(&own, [arguments, run] { return run(*arguments); });
     return std::pair<CLI::App*, PlotArguments*>{&own, arguments.get()};
   };

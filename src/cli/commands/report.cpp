@@ -5,6 +5,7 @@
 #include "cli/experiment_records.h"
 #include "core/error.h"
 #include "core/names.h"
+#include "reporting/bench_comparison.h"
 #include "reporting/result_table.h"
 
 namespace xformer::cli {
@@ -15,6 +16,32 @@ struct ReportArguments {
   std::string format = "markdown", published, folder, out;
 };
 
+int written(const std::string& text, const ReportArguments& arguments) {
+  if (arguments.out.empty()) fmt::print("{}", text);
+  else write_file_atomically(arguments.out, text);
+  return 0;
+}
+
+// Reports of an experiment that measures, beside its published ratios.
+std::string measured(const sweep::Experiment& experiment, const Path& folder) {
+  XF_CHECK(experiment.published, UserError,
+           "{}: it has no published values to stand beside; its tables are {}/bench-*.md", experiment.file.string(),
+           folder.string());
+  std::string text = fmt::format("# {}\n\n", experiment.title);
+  for (const std::string& note : experiment.notes) text += fmt::format("- {}\n", note);
+  for (size_t i = 0; i < experiment.bench.size(); ++i) {
+    const Path path = folder / fmt::format("bench-{}.json", i + 1);
+    XF_CHECK(std::filesystem::exists(path), DataError, "{}: not measured yet: there is no {}", experiment.file.string(),
+             path.string());
+    const Json report = read_json_file(path);
+    text +=
+        fmt::format("\nOurs: `{}`, commit {}.\n\n{}", report.value("command", ""),
+                    report["software"].value("commit", "").substr(0, 12),
+                    as_markdown(reporting::compare_bench(report, *experiment.published, experiment.published_name)));
+  }
+  return text;
+}
+
 int report(const ReportArguments& arguments) {
   const std::vector<std::string> formats{"markdown", "latex", "csv", "html", "json"};
   XF_CHECK(std::find(formats.begin(), formats.end(), arguments.format) != formats.end(), UserError, "--format: {}",
@@ -24,10 +51,15 @@ int report(const ReportArguments& arguments) {
   std::string title;
   if (arguments.records.size() == 1 && sweep::is_experiment(arguments.records.front())) {
     const sweep::Experiment experiment = sweep::read_experiment(arguments.records.front());
+    const Path folder = arguments.folder.empty() ? records_folder(experiment) : Path(arguments.folder);
+    if (experiment.bench.is_array()) {
+      XF_CHECK(arguments.format == "markdown", UserError, "--format {}: measurements are printed as markdown",
+               arguments.format);
+      return written(measured(experiment, folder), arguments);
+    }
     if (experiment.published) published = reporting::read_published(*experiment.published, experiment.published_name);
-    records =
-        experiment_records(experiment, arguments.folder.empty() ? records_folder(experiment) : Path(arguments.folder),
-                           [](const std::string& line) { fmt::print(stderr, "xformer: {}\n", line); });
+    records = experiment_records(experiment, folder,
+                                 [](const std::string& line) { fmt::print(stderr, "xformer: {}\n", line); });
     XF_CHECK(!records.empty(), UserError, "{}: all its runs wait for names that are not there yet",
              arguments.records.front());
     title = fmt::format("# {}\n\n", experiment.title);
@@ -43,9 +75,7 @@ int report(const ReportArguments& arguments) {
                            : arguments.format == "csv"    ? as_csv(table)
                            : arguments.format == "html"   ? as_html(table)
                                                           : as_json(table).dump(2) + "\n";
-  if (arguments.out.empty()) fmt::print("{}", text);
-  else write_file_atomically(arguments.out, text);
-  return 0;
+  return written(text, arguments);
 }
 
 }  // namespace

@@ -1,0 +1,50 @@
+#include "reporting/bench_comparison.h"
+
+#include <catch2/catch.hpp>
+
+#include "core/error.h"
+#include "scratch.h"
+
+namespace xformer::reporting {
+
+TEST_CASE("a bench stands beside published ratios to softmax") {
+  const scratch::Folder folder;
+  const Path published = scratch::put(folder / "published.json", R"([
+    {"experiment": "t", "model": "softmax", "metric": "train_time_per_step", "value": 100, "length": 64},
+    {"experiment": "t", "model": "softmax", "metric": "peak_memory", "value": 900, "length": 64},
+    {"experiment": "t", "model": "adamra", "metric": "train_time_per_step", "value": 50, "length": 64, "attention.rates": [2]},
+    {"experiment": "t", "model": "adamra", "metric": "train_time_per_step", "value": 25, "length": 64, "attention.rates": [4]},
+    {"experiment": "t", "model": "adamra", "metric": "peak_memory", "value": 300, "length": 64, "attention.rates": [4]},
+    {"experiment": "t", "model": "adamra", "metric": "accuracy", "value": 63, "length": 64, "attention.rates": [4]},
+    {"experiment": "u", "model": "linear", "metric": "steps_per_second", "value": 8, "length": 64}])");
+  const auto row = [](const char* model, const Json& own, int64_t length, double rate, double bytes) {
+    return Json{{"model", model}, {"own", own},     {"length", length},       {"batch", 2},
+                {"status", "ok"}, {"label", model}, {"examples_per_s", rate}, {"peak_bytes", bytes}};
+  };
+  Json large = row("linear", Json::object(), 64, 0, 0);
+  large["status"] = "too-large";
+  large["examples_per_s"] = nullptr;
+  const Json report{{"rows",
+                     {row("softmax", Json::object(), 64, 10, 80), row("adamra", {{"attention.rates", {4}}}, 64, 30, 20),
+                      row("adamra", {{"attention.rates", {8}}}, 64, 20, 20), large}}};
+  const std::vector<BenchRow> rows = compare_bench(report, published, "t");
+  REQUIRE(rows.size() == 4);
+  CHECK(rows[0].speed == 1.0);
+  CHECK(rows[1].speed == 3.0);
+  CHECK(rows[1].saving == 4.0);
+  CHECK(rows[1].published_speed == 4.0);  // 100 ms over 25 ms
+  CHECK(rows[1].published_saving == 3.0);
+  CHECK_FALSE(rows[2].published_speed);  // other rates
+  CHECK_FALSE(rows[3].speed);
+  CHECK_FALSE(rows[3].published_speed);  // of another experiment
+  CHECK(as_markdown(rows).find("| `linear` | 64 | 2 | too-large |  |") != std::string::npos);
+  CHECK_THROWS_AS(compare_bench(Json::array(), published, "t"), DataError);
+  // Rates are better the larger they are.
+  CHECK(compare_bench(report, scratch::put(folder / "rates.json", R"([
+    {"experiment": "u", "model": "softmax", "metric": "steps_per_second", "value": 2, "length": 64},
+    {"experiment": "u", "model": "linear", "metric": "steps_per_second", "value": 8, "length": 64}])"),
+                      "u")[3]
+            .published_speed == 4.0);
+}
+
+}  // namespace xformer::reporting
