@@ -169,6 +169,16 @@ TEST_CASE("an experiment that measures leaves reports and tables, and measures n
   CHECK(place.run(command).code == 0);
   CHECK(scratch::get(place / "runs/bench-1.json") == first);
   CHECK(std::filesystem::exists(place / "runs/bench-2.json"));
+  scratch::put(place / "small/published.json", R"([{"experiment": "bench", "task": "listops", "model": "linear",
+    "metric": "train_time_per_step", "value": 3, "source": "S", "length": 16}])");
+  CHECK(contains(place.run(words("report small/bench.json --records kept")).err, "no published values"));
+  scratch::put(place / "small/bench.json", R"({"title": "Small", "published": "published.json",
+    "bench": [["--lengths", "16", )" + words_of_bench +
+                                               "]]}");
+  const Outcome report = place.run(words("report small/bench.json --records kept"));
+  CHECK(report.code == 0);
+  CHECK(contains(report.out, "| `softmax-fused` | 16 | 1 |"));
+  CHECK(contains(place.run(words("report small/bench.json --records nowhere")).err, "not measured yet"));
   scratch::put(place / "small/wrong.json", R"({"bench": [["--lengths", "16", "--models", "linera"]]})");
   const Outcome wrong = place.run(words("validate small/wrong.json"));
   CHECK(wrong.code == 2);

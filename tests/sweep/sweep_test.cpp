@@ -16,19 +16,21 @@ using sweep::SweepProgress;
 
 // What each model's run comes to; every start adds a line to the file `starts`.
 constexpr const char* kProgram = R"sh(#!/bin/sh
-out= model= micro= from=
+out= model= micro= from= batch=0
 while [ $# -gt 0 ]; do
   case $1 in
     --out) out=$2 ;;
     --model) model=$2 ;;
     --init-from) from=$2 ;;
     training.micro_batch=*) micro=${1#*=} ;;
+    training.batch=*) batch=${1#*=} ;;
   esac
   shift
 done
 echo "$model gpu=$CUDA_VISIBLE_DEVICES micro=$micro from=${from##*/}" >> STARTS
 complete() {
-  echo '{"schema_version": 1, "status": "completed", "accuracy": 0.5, "train_seconds": 2, "evaluation_seconds": 1}' > "$out/record.json"
+  echo '{"schema_version": 1, "status": "completed", "accuracy": 0.5, "train_seconds": 2, "evaluation_seconds": 1,
+    "selection": {"split": "dev", "best": {"accuracy": 0.'"$batch"'}}}' > "$out/record.json"
   exit 0
 }
 first() { if [ -f "$out/tried" ]; then return 1; fi; touch "$out/tried"; }
@@ -144,6 +146,30 @@ TEST_CASE("a stage hands its folder to the next; when it fails, so does what nee
   CHECK_THAT(record["message"].get<std::string>(), Contains("listops/linformer/seed 0 (first)"));
   // Only what tables show has a record there.
   CHECK(place.record(file.cells()[0]).is_null());
+}
+
+TEST_CASE("a search runs its trials, then its best with every seed, and keeps its course in the records") {
+  Place place;
+  const ExperimentFile file(
+      experiment(R"("none")", R"(, "seeds": "0-1", "search": {"over": {"training.batch": [2, 5, 4]}})"));
+  const SweepProgress result = place.run(file);
+  CHECK(result.cells == 5);
+  CHECK(result.completed == 5);
+  // With seed 0 the chosen trial is the run: four starts for five cells.
+  CHECK(place.starts().size() == 4);
+  for (const size_t i : {3, 4}) {
+    const Cell run = sweep::with_values(file.cells()[i], {{"training.batch", 5}});
+    const Json record = place.record(run);
+    REQUIRE(record.is_object());
+    CHECK(record["search"]["chosen"] == Json{{"training.batch", 5}});
+    CHECK(record["search"]["trials"].size() == 3);
+  }
+  // Where every trial fails there is nothing to run, and the records say why.
+  Place other;
+  const ExperimentFile failing(
+      experiment(R"("linformer")", R"(, "retries": 0, "search": {"over": {"training.batch": [2, 4]}})"));
+  CHECK(other.run(failing).failed == 3);
+  CHECK_THAT(other.record(failing.cells()[2])["message"].get<std::string>(), Contains("none of its trials completed"));
 }
 
 TEST_CASE("two sweeps over one file share its cells") {
