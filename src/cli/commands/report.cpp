@@ -47,6 +47,7 @@ int report(const ReportArguments& arguments) {
   XF_CHECK(std::find(formats.begin(), formats.end(), arguments.format) != formats.end(), UserError, "--format: {}",
            unknown_name_message("format", arguments.format, formats));
   std::vector<reporting::PublishedValue> published;
+  if (!arguments.published.empty()) published = reporting::read_published(arguments.published);
   std::vector<reporting::RunRecord> records;
   std::string title;
   if (arguments.records.size() == 1 && sweep::is_experiment(arguments.records.front())) {
@@ -57,7 +58,8 @@ int report(const ReportArguments& arguments) {
                arguments.format);
       return written(measured(experiment, folder), arguments);
     }
-    if (experiment.published) published = reporting::read_published(*experiment.published, experiment.published_name);
+    if (experiment.published && arguments.published.empty())
+      published = reporting::read_published(*experiment.published, experiment.published_name);
     records = experiment_records(experiment, folder,
                                  [](const std::string& line) { fmt::print(stderr, "xformer: {}\n", line); });
     XF_CHECK(!records.empty(), UserError, "{}: all its runs wait for names that are not there yet",
@@ -68,7 +70,6 @@ int report(const ReportArguments& arguments) {
   } else {
     records = reporting::read_run_records(arguments.records);
   }
-  if (!arguments.published.empty()) published = reporting::read_published(arguments.published);
   const reporting::ResultTable table = reporting::result_table(records, published);
   const std::string text = arguments.format == "markdown" ? title + as_markdown(table)
                            : arguments.format == "latex"  ? as_latex(table)
