@@ -80,10 +80,7 @@ std::string last_words(const Path& output) {
 }
 
 std::optional<Json> completed_record(const Path& run_folder) {
-  std::error_code ignored;
-  const Path path = run_folder / "record.json";
-  if (!std::filesystem::is_regular_file(path, ignored)) return std::nullopt;
-  Json record = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  Json record = record_in(run_folder);
   if (!record.is_object() || record.value("status", "") != "completed") return std::nullopt;
   return record;
 }

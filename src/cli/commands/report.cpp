@@ -22,20 +22,26 @@ int written(const std::string& text, const ReportArguments& arguments) {
   return 0;
 }
 
+// Its title, and what differs from the paper.
+std::string heading(const sweep::Experiment& experiment) {
+  std::string text = fmt::format("# {}\n\n", experiment.title);
+  for (const std::string& note : experiment.notes) text += fmt::format("- {}\n", note);
+  return experiment.notes.empty() ? text : text + "\n";
+}
+
 // Reports of an experiment that measures, beside its published ratios.
 std::string measured(const sweep::Experiment& experiment, const Path& folder) {
   XF_CHECK(experiment.published, UserError,
            "{}: it has no published values to stand beside; its tables are {}/bench-*.md", experiment.file.string(),
            folder.string());
-  std::string text = fmt::format("# {}\n\n", experiment.title);
-  for (const std::string& note : experiment.notes) text += fmt::format("- {}\n", note);
+  std::string text = heading(experiment);
   for (size_t i = 0; i < experiment.bench.size(); ++i) {
     const Path path = folder / fmt::format("bench-{}.json", i + 1);
     XF_CHECK(std::filesystem::exists(path), DataError, "{}: not measured yet: there is no {}", experiment.file.string(),
              path.string());
     const Json report = read_json_file(path);
     text +=
-        fmt::format("\nOurs: `{}`, commit {}.\n\n{}", report.value("command", ""),
+        fmt::format("Ours: `{}`, commit {}.\n\n{}\n", report.value("command", ""),
                     report["software"].value("commit", "").substr(0, 12),
                     as_markdown(reporting::compare_bench(report, *experiment.published, experiment.published_name)));
   }
@@ -64,9 +70,7 @@ int report(const ReportArguments& arguments) {
                                  [](const std::string& line) { fmt::print(stderr, "xformer: {}\n", line); });
     XF_CHECK(!records.empty(), UserError, "{}: all its runs wait for names that are not there yet",
              arguments.records.front());
-    title = fmt::format("# {}\n\n", experiment.title);
-    for (const std::string& note : experiment.notes) title += fmt::format("- {}\n", note);
-    if (!experiment.notes.empty()) title += "\n";
+    title = heading(experiment);
   } else {
     records = reporting::read_run_records(arguments.records);
   }
