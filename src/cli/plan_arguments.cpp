@@ -159,6 +159,14 @@ data::DataLocation DataArguments::location(const std::string& dataset) const {
   return location;
 }
 
+data::DataLocation DataArguments::location_for_lengths(bool valid_from_data, const RunPlan& plan) const {
+  XF_CHECK(valid_from_data || folder.empty(), UserError, "--data: no data is read here without --valid-from-data");
+  if (!valid_from_data) return {};
+  data::DataLocation result = location(plan.task);
+  check_generator_options(plan, result);
+  return result;
+}
+
 void ComputeArguments::add_to(CLI::App& command, bool batches) {
   command.add_option("--device", device, "auto (CUDA where there is some), cpu, cuda or cuda:N")->capture_default_str();
   command.add_option("--threads", threads, "threads that compute; default: one per processor")->check(whole_number(1));

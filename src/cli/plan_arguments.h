@@ -25,6 +25,8 @@ struct DataArguments {
   void add_to(CLI::App& command);
   // --data, else $XFORMER_DATA/<dataset> when that exists. UserError for a --data that is no directory.
   [[nodiscard]] data::DataLocation location(const std::string& dataset) const;
+  // The plan's, for commands that read data only for --valid-from-data. UserError for a --data without it.
+  [[nodiscard]] data::DataLocation location_for_lengths(bool valid_from_data, const RunPlan& plan) const;
 };
 
 struct ComputeArguments {

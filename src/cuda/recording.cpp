@@ -5,6 +5,8 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include <vector>
+
 namespace xformer::cuda {
 
 namespace {
@@ -26,6 +28,7 @@ class Graph : public Recording {
     graph_.capture_begin(shared_pool(), cudaStreamCaptureModeThreadLocal);
     try {
       work();
+      kernels_ = count_kernels(stream);
       graph_.capture_end();
     } catch (...) {
       abandon(stream);
@@ -34,6 +37,7 @@ class Graph : public Recording {
   }
 
   void replay() override { graph_.replay(); }
+  [[nodiscard]] std::optional<int64_t> kernels() const override { return kernels_; }
 
  private:
   // Ends a capture that failed, so that stream and allocator are as before.
@@ -48,7 +52,27 @@ class Graph : public Recording {
     c10::cuda::CUDACachingAllocator::endAllocateToPool(stream.device_index(), shared_pool());
   }
 
+  // Of what the stream captured so far.
+  static std::optional<int64_t> count_kernels(const c10::cuda::CUDAStream& stream) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    cudaGraph_t graph = nullptr;
+    size_t count = 0;
+    if (cudaStreamGetCaptureInfo(stream, &status, nullptr, &graph) != cudaSuccess || graph == nullptr ||
+        cudaGraphGetNodes(graph, nullptr, &count) != cudaSuccess)
+      return std::nullopt;
+    std::vector<cudaGraphNode_t> nodes(count);
+    if (cudaGraphGetNodes(graph, nodes.data(), &count) != cudaSuccess) return std::nullopt;
+    int64_t kernels = 0;
+    for (const cudaGraphNode_t node : nodes) {
+      cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
+      if (cudaGraphNodeGetType(node, &type) != cudaSuccess) return std::nullopt;
+      kernels += type == cudaGraphNodeTypeKernel ? 1 : 0;
+    }
+    return kernels;
+  }
+
   at::cuda::CUDAGraph graph_;
+  std::optional<int64_t> kernels_;
 };
 
 }  // namespace

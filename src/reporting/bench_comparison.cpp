@@ -56,8 +56,12 @@ std::vector<BenchRow> compare_bench(const Json& report, const Path& published, c
     BenchRow& one = result.emplace_back(
         BenchRow{row.value("label", model), row["length"], row["batch"], row["status"], {}, {}, {}, {}});
     const Json own = row.value("own", Json::object());
+    const auto same = [&](const Json& base, const char* key) {
+      return base.value(key, Json()) == row.value(key, Json());
+    };
     for (const Json& base : report["rows"])
-      if (base["model"] == "softmax" && base["length"] == row["length"] && base["batch"] == row["batch"]) {
+      if (base["model"] == "softmax" && same(base, "length") && same(base, "batch") && same(base, "width") &&
+          same(base, "precision")) {
         one.speed = over(number(row, "examples_per_s"), number(base, "examples_per_s"));
         one.saving = over(number(base, "peak_bytes"), number(row, "peak_bytes"));
       }

@@ -1,7 +1,9 @@
 #include "training/bench.h"
 
 #include <ATen/Functions.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 
@@ -57,6 +59,9 @@ class Subject {
 
   [[nodiscard]] const models::Model& model() const { return *model_; }
   [[nodiscard]] bool captured() const { return training_ ? training_->recorded() > 0 : inference_->recorded(); }
+  [[nodiscard]] std::optional<int64_t> kernels() const {
+    return training_ ? training_->kernels() : inference_->kernels();
+  }
 
  private:
   at::Device device_;
@@ -97,7 +102,7 @@ class Bench {
   }
 
  private:
-  // Row i with those of the same length and batch that the options name.
+  // Row i with those of its group that the options name.
   void compare(size_t i) {
     const Json& mine = rows_[i];
     const size_t group = i - i % options_.models.size();
@@ -118,6 +123,8 @@ class Bench {
             {"own", one.own},
             {"length", one.length},
             {"batch", one.batch},
+            {"width", one.width > 0 ? Json(one.width) : Json()},
+            {"precision", one.precision},
             {"plan_hash", one.plan.hash()},
             {"valid_lengths", one.valid_lengths.empty() ? Json() : Json(one.valid_lengths)},
             {"status", "ok"},
@@ -132,6 +139,7 @@ class Bench {
             {"parameters", nullptr},
             {"flops", nullptr},
             {"operator_calls", nullptr},
+            {"kernels_launched", nullptr},
             {"joules_per_step", nullptr},
             {"backend", nullptr},
             {"captured", nullptr},
@@ -231,6 +239,7 @@ class Bench {
       for (int64_t warm = 2; warm < warmup_; ++warm) step(i, *subject, "warm-up");
       row["backend"] = subject->model().backend();
       row["captured"] = subject->captured();
+      if (const auto kernels = subject->kernels()) row["kernels_launched"] = *kernels;
     });
     if (!fits) return nullptr;
     row["peak_bytes"] = device_memory(run_.device).peak_bytes - live_before;
@@ -287,6 +296,13 @@ class Bench {
   int64_t warmup_ = 0, done_ = 0, total_ = 0;
 };
 
+std::vector<std::string> precisions_of(const std::vector<BenchCase>& cases) {
+  std::vector<std::string> result;
+  for (const BenchCase& one : cases)
+    if (std::find(result.begin(), result.end(), one.precision) == result.end()) result.push_back(one.precision);
+  return result;
+}
+
 }  // namespace
 
 Json run_bench(const BenchOptions& options, const std::vector<BenchCase>& cases, const BenchRun& run) {
@@ -304,7 +320,7 @@ Json run_bench(const BenchOptions& options, const std::vector<BenchCase>& cases,
             {"mode", options.mode},
             {"device", run.device.str()},
             {"threads", hardware["threads"]},
-            {"precision", plan.options.values["training.precision"]},
+            {"precision", fmt::format("{}", fmt::join(precisions_of(cases), ", "))},
             {"deterministic", run.deterministic},
             {"kernels", run.kernels},
             {"cuda_graph", run.cuda_graph},
@@ -314,9 +330,7 @@ Json run_bench(const BenchOptions& options, const std::vector<BenchCase>& cases,
             {"warmup", options.warmup},
             {"steps", options.steps},
             {"dropout", options.mode == "train"},
-            {"input", cases.front().valid_lengths.empty()
-                          ? "random tokens, every position valid"
-                          : "random tokens, as many valid as in the first training examples"}}},
+            {"input", bench_input(cases.front())}}},
           {"software", software_facts()},
           {"hardware", hardware},
           {"date", utc_now()},

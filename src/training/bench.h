@@ -2,6 +2,8 @@
 // takes, on random tokens. Every position is valid, unless the lengths of real examples say otherwise.
 #pragma once
 
+#include <span>
+
 #include "data/batcher.h"
 #include "training/options.h"
 
@@ -14,13 +16,15 @@ struct BenchOptions {
   std::vector<Json> own;             // option values of each of the models alone; empty: none
   std::vector<std::string> against;  // those of the models that every row is compared with; none: the first
   std::vector<int64_t> lengths, batches;
-  std::string mode = "train";  // or "inference"
-  int64_t steps = 20;          // timed
-  int64_t warmup = 3;          // not timed; more where a step needs them before it is what it will stay
-  // All models of one length and batch are alive and take turns step by step, so that what else the machine does falls
-  // on all of them. Sizes are then measured before, each model alone.
+  std::vector<int64_t> widths;          // model.dim, the rest in proportion; none: the plan's own
+  std::vector<std::string> precisions;  // training.precision; none: the plan's own
+  std::string mode = "train";           // or "inference"
+  int64_t steps = 20;                   // timed
+  int64_t warmup = 3;                   // not timed; more where a step needs them before it is what it will stay
+  // All models of one group (length, batch, width and precision) are alive and take turns step by step, so that what
+  // else the machine does falls on all of them. Sizes are then measured before, each model alone.
   bool interleave = false;
-  bool paced = false;  // timed steps wait for BenchRun::turn; one model, length and batch
+  bool paced = false;  // timed steps wait for BenchRun::turn; one row
   std::string task = "listops", protocol;
   std::vector<ValueLayer> layers;  // over the protocol's; an attention option goes to those models that have it
 };
@@ -30,9 +34,10 @@ struct BenchCase {
   RunPlan plan;
   data::DataShape shape;         // at the wanted length
   models::ModelRequest request;  // for that
-  std::string label;             // the model's name, and the values of its own
+  std::string label;             // the model's name, the values of its own, and what else tells it from other rows
   Json own = Json::object();
-  int64_t length = 0, batch = 0;
+  int64_t length = 0, batch = 0, width = 0;  // 0: the family has no model.dim
+  std::string precision;
   std::vector<int64_t> valid_lengths;  // of each row; none: every position is valid
 };
 
@@ -53,16 +58,18 @@ struct BenchRun {
   std::function<void(const std::string& model, double milliseconds)> timed = [](auto&&...) {};
 };
 
-// By length, then batch, then model. UserError for any wrong name, key, value or combination.
+// By length, then batch, width, precision and model. UserError for any wrong name, key, value or combination.
 [[nodiscard]] std::vector<BenchCase> bench_cases(const BenchOptions& options);
 // Places in options.models of what is compared with. UserError for a name that is not measured.
 [[nodiscard]] std::vector<size_t> bench_baselines(const BenchOptions& options);
 // Row i of every batch gets the length of training example i, cut at the batch's. Opens the task's data, making it
 // where it has to be made. DataError where there are fewer examples than rows.
-void take_valid_lengths(std::vector<BenchCase>& cases, const data::DataLocation& location,
+void take_valid_lengths(std::span<BenchCase> cases, const data::DataLocation& location,
                         const ProgressCallback& progress);
 // Random tokens and labels, the same at every call; zeros beyond the valid lengths.
 [[nodiscard]] data::HostBatch bench_batch(const BenchCase& wanted);
+// In words.
+[[nodiscard]] std::string bench_input(const BenchCase& wanted);
 
 // The report (docs/bench.md). What a row will take in memory is predicted from smaller batches; one that cannot
 // fit, or that runs out of memory, says so and the others go on. Interrupted when a stop was requested.

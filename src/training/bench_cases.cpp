@@ -42,6 +42,94 @@ std::vector<ValueLayer> layers_for(const PlanParts& parts, const std::vector<Pla
   return result;
 }
 
+// Sizes of a row; width 0 and an empty precision are the plan's own.
+struct Sizes {
+  int64_t length = 0, batch = 0, width = 0;
+  std::string precision;
+};
+
+// Every option of the plan that grows with the width, in the proportion that it has at the plan's own.
+ValueLayer width_layer(const RunPlan& plan, int64_t width) {
+  const Json& values = plan.options.values;
+  XF_CHECK(values.contains("model.dim"), UserError, "--widths: {} has no model.dim", plan.model);
+  const int64_t own = values["model.dim"];
+  ValueLayer layer{"--widths", {{"model.dim", width}}};
+  for (const char* key : {"model.head_dim", "model.ff_dim", "model.classifier_dim", "model.hidden"}) {
+    if (!values.contains(key)) continue;
+    const int64_t scaled = values[key].get<int64_t>() * width;
+    XF_CHECK(scaled % own == 0, UserError,
+             "--widths {}: {} of {} at model.dim {} grows with it, and would be no whole number", width, key,
+             values[key].dump(), own);
+    layer.values[key] = scaled / own;
+  }
+  return layer;
+}
+
+void check_options(const BenchOptions& options) {
+  XF_CHECK(!options.models.empty() && !options.models.front().empty(), UserError,
+           "--models: expected one name at least, e.g. softmax,linformer (`xformer list` shows them)");
+  XF_CHECK(options.mode == "train" || options.mode == "inference", UserError, "--mode: {}",
+           unknown_name_message("mode", options.mode, {"train", "inference"}));
+  for (const auto& [name, values] : {std::pair{"--lengths", options.lengths}, std::pair{"--batch", options.batches},
+                                     std::pair{"--widths", options.widths}})
+    for (const int64_t value : values)
+      XF_CHECK(value >= 1, UserError, "{}: expected whole numbers from 1, got {}", name, value);
+  for (const auto& [name, values] : {std::pair{"--lengths", options.lengths}, std::pair{"--batch", options.batches}})
+    XF_CHECK(!values.empty(), UserError, "{}: expected one number at least", name);
+  XF_CHECK(options.steps >= 1 && options.warmup >= 0, UserError, "--steps counts from 1 and --warmup from 0");
+  const size_t rows = options.models.size() * options.lengths.size() * options.batches.size() *
+                      std::max<size_t>(options.widths.size(), 1) * std::max<size_t>(options.precisions.size(), 1);
+  XF_CHECK(!options.paced || rows == 1, UserError,
+           "--paced takes one row, that is one model, length, batch, width and precision; here are {}", rows);
+  static_cast<void>(bench_baselines(options));
+}
+
+// Model i of the options, whose parts are `all`.
+BenchCase bench_case(const BenchOptions& options, const std::vector<PlanParts>& all, size_t i, const Sizes& sizes) {
+  const PlanParts& parts = all[i];
+  PlanRequest request;
+  request.task = options.task;
+  request.model = options.models[i];
+  request.protocol = options.protocol;
+  request.layers = {exact_lengths(parts), {"--batch", {{"training.batch", sizes.batch}}}};
+  for (const ValueLayer& layer : layers_for(parts, all, options.layers)) request.layers.push_back(layer);
+  const Json own = i < options.own.size() ? options.own[i] : Json::object();
+  request.layers.push_back({"the model's own values", own});
+  for (const ValueLayer& layer : request.layers) {
+    XF_CHECK(sizes.width == 0 || !layer.values.contains("model.dim"), UserError,
+             "model.dim: the widths of a bench are set with --widths or with --set, not with both");
+    XF_CHECK(sizes.precision.empty() || !layer.values.contains("training.precision"), UserError,
+             "training.precision: it is set with --precision or with --set, not with both");
+  }
+  if (!sizes.precision.empty()) request.layers.push_back({"--precision", {{"training.precision", sizes.precision}}});
+  if (sizes.width > 0) request.layers.push_back(width_layer(resolve_plan(request), sizes.width));
+
+  BenchCase one;
+  one.plan = resolve_plan(request);
+  const Json& values = one.plan.options.values;
+  XF_CHECK(values["training.batch"] == sizes.batch, UserError,
+           "training.batch: the batch of a bench is set with --batch");
+  one.length = sizes.length;
+  one.batch = sizes.batch;
+  one.width = values.value("model.dim", int64_t{0});
+  one.precision = values["training.precision"];
+  one.own = own;
+  one.label = one.plan.model;
+  for (const auto& [key, value] : own.items())
+    one.label += fmt::format(" {}={}", key.substr(key.find('.') + 1),
+                             value.is_string() ? value.get<std::string>() : value.dump());
+  if (options.widths.size() > 1) one.label += fmt::format(" dim={}", one.width);
+  if (options.precisions.size() > 1) one.label += " " + one.precision;
+  one.shape = planned_shape(one.plan);
+  one.shape.max_len = sizes.length;
+  one.request = model_request(one.plan, one.shape);
+  const int64_t padded = parts.family->padded_len(one.request.model_options, sizes.length);
+  XF_CHECK(padded == sizes.length, UserError, "--lengths {}: {} would pad it to {}", sizes.length, one.plan.model,
+           padded);
+  parts.family->check(one.request);
+  return one;
+}
+
 }  // namespace
 
 std::vector<size_t> bench_baselines(const BenchOptions& options) {
@@ -58,58 +146,23 @@ std::vector<size_t> bench_baselines(const BenchOptions& options) {
 }
 
 std::vector<BenchCase> bench_cases(const BenchOptions& options) {
-  XF_CHECK(!options.models.empty() && !options.models.front().empty(), UserError,
-           "--models: expected one name at least, e.g. softmax,linformer (`xformer list` shows them)");
-  XF_CHECK(options.mode == "train" || options.mode == "inference", UserError, "--mode: {}",
-           unknown_name_message("mode", options.mode, {"train", "inference"}));
-  for (const auto& [name, values] : {std::pair{"--lengths", options.lengths}, std::pair{"--batch", options.batches}}) {
-    XF_CHECK(!values.empty(), UserError, "{}: expected one number at least", name);
-    for (const int64_t value : values)
-      XF_CHECK(value >= 1, UserError, "{}: expected whole numbers from 1, got {}", name, value);
-  }
-  XF_CHECK(options.steps >= 1 && options.warmup >= 0, UserError, "--steps counts from 1 and --warmup from 0");
-  XF_CHECK(!options.paced || options.models.size() * options.lengths.size() * options.batches.size() == 1, UserError,
-           "--paced takes one model, one length and one batch: steps that others ask for would mix them");
-  static_cast<void>(bench_baselines(options));
+  check_options(options);
   std::vector<PlanParts> parts;
   for (const std::string& model : options.models) parts.push_back(find_parts(options.task, model, options.protocol));
+  const std::vector<int64_t> widths = options.widths.empty() ? std::vector<int64_t>{0} : options.widths;
+  const std::vector<std::string> precisions =
+      options.precisions.empty() ? std::vector<std::string>{""} : options.precisions;
   std::vector<BenchCase> cases;
-  for (const int64_t length : options.lengths) {
-    for (const int64_t batch : options.batches) {
-      for (size_t i = 0; i < parts.size(); ++i) {
-        PlanRequest request;
-        request.task = options.task;
-        request.model = options.models[i];
-        request.protocol = options.protocol;
-        request.layers = {exact_lengths(parts[i]), {"--batch", {{"training.batch", batch}}}};
-        for (const ValueLayer& layer : layers_for(parts[i], parts, options.layers)) request.layers.push_back(layer);
-        const Json own = i < options.own.size() ? options.own[i] : Json::object();
-        request.layers.push_back({"the model's own values", own});
-        BenchCase one;
-        one.plan = resolve_plan(request);
-        one.length = length;
-        one.batch = batch;
-        one.own = own;
-        one.label = one.plan.model;
-        for (const auto& [key, value] : own.items())
-          one.label += fmt::format(" {}={}", key.substr(key.find('.') + 1),
-                                   value.is_string() ? value.get<std::string>() : value.dump());
-        XF_CHECK(one.plan.options.values["training.batch"] == batch, UserError,
-                 "training.batch: the batch of a bench is set with --batch");
-        one.shape = planned_shape(one.plan);
-        one.shape.max_len = length;
-        one.request = model_request(one.plan, one.shape);
-        const int64_t padded = parts[i].family->padded_len(one.request.model_options, length);
-        XF_CHECK(padded == length, UserError, "--lengths {}: {} would pad it to {}", length, one.plan.model, padded);
-        parts[i].family->check(one.request);
-        cases.push_back(std::move(one));
-      }
-    }
-  }
+  for (const int64_t length : options.lengths)
+    for (const int64_t batch : options.batches)
+      for (const int64_t width : widths)
+        for (const std::string& precision : precisions)
+          for (size_t i = 0; i < parts.size(); ++i)
+            cases.push_back(bench_case(options, parts, i, {length, batch, width, precision}));
   return cases;
 }
 
-void take_valid_lengths(std::vector<BenchCase>& cases, const data::DataLocation& location,
+void take_valid_lengths(std::span<BenchCase> cases, const data::DataLocation& location,
                         const ProgressCallback& progress) {
   const RunPlan& plan = cases.front().plan;  // task and data options are the same in all
   const auto source = data::find_dataset(plan.task).open(plan.group("data"), location, progress);
@@ -127,6 +180,11 @@ void take_valid_lengths(std::vector<BenchCase>& cases, const data::DataLocation&
       one.valid_lengths.push_back(std::min(data::example_length(example, found), one.length));
     }
   }
+}
+
+std::string bench_input(const BenchCase& wanted) {
+  return wanted.valid_lengths.empty() ? "random tokens, every position valid"
+                                      : "random tokens, as many valid as in the first training examples";
 }
 
 data::HostBatch bench_batch(const BenchCase& wanted) {

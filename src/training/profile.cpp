@@ -309,7 +309,7 @@ Json run_profile(const ProfileOptions& options, const BenchCase& one, const Benc
                           {"warmup", std::max<int64_t>(1, options.warmup)},
                           {"steps", options.steps},
                           {"dropout", options.mode == "train"},
-                          {"input", "random tokens, every position valid"}};
+                          {"input", bench_input(one)}};
   report["software"] = software_facts();
   report["hardware"] = hardware;
   report["date"] = utc_now();

@@ -33,6 +33,8 @@ class Replay {
   // records.
   void run();
   [[nodiscard]] bool recorded() const { return recording_ != nullptr; }
+  // Kernels of what was recorded, where somebody counted them.
+  [[nodiscard]] std::optional<int64_t> kernels() const { return recording_ ? recording_->kernels() : std::nullopt; }
 
   static constexpr int kPlainRuns = 3;
 

@@ -109,6 +109,10 @@ int64_t TrainStep::recorded() const {
   return result;
 }
 
+std::optional<int64_t> TrainStep::kernels() const {
+  return buckets_.empty() ? std::nullopt : buckets_.begin()->second->replay.kernels();
+}
+
 StepSums TrainStep::read_and_reset() {
   const at::Tensor host = at::cat({meter_, optimizer_.gradient_norm().view({1})}).cpu();
   const double* sums = host.const_data_ptr<double>();

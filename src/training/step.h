@@ -52,6 +52,8 @@ class TrainStep {
   [[nodiscard]] const at::Tensor& meter() const { return meter_; }
   // How many of the lengths seen so far are captured.
   [[nodiscard]] int64_t recorded() const;
+  // Kernels that a captured step launches, of the shortest of those lengths; none: not known.
+  [[nodiscard]] std::optional<int64_t> kernels() const;
 
  private:
   // Everything between the batch's arrival and the next one, from tensors only.

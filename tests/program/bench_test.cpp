@@ -43,13 +43,14 @@ TEST_CASE("bench answers wrong words", "[cli]") {
       {"bench --as adamra-table-2 --set performer:attention.features=8 --set softmx:model.dim=8",
        2,
        {"softmx", "did you mean 'softmax'?"}},
+      {"bench --models linear --lengths 32 --widths 32,x", 2, {"--widths", "from 1", "'x'"}},
       {"bench --models linear --lengths 32 --mode trian", 2, {"--mode", "'train'?"}},
       {"bench --models linear --lengths 32 --set model.dmi=3", 2, {"'model.dim'?"}},
       {"bench --models linear --lengths 32 --set attention.projected_len=3", 2, {"attention.projected_len", "linear"}},
       {"bench --models linear --lengths 32 --precision fp8", 2, {"training.precision", "fp8"}},
       {"bench --models linear --lengths 32 --device gpu", 2, {"'gpu'"}},
       {"bench --models linear --lengths 32 --device cpu --cuda-graph on", 2, {"--cuda-graph on"}},
-      {"bench --models linear,softmax --lengths 32 --paced", 2, {"--paced", "one model"}},
+      {"bench --models linear,softmax --lengths 32 --paced", 2, {"--paced", "one row"}},
       {"bench --models linear --lengths 32 --data .", 2, {"--data", "--valid-from-data"}},
       {"bench --models linear --lengths 32 --data nowhere --valid-from-data", 3, {"--data", "nowhere"}},
       {"bench --models linear --lengths 32 --json nowhere/report.json", 2, {"--json", "nowhere"}},
@@ -60,6 +61,10 @@ TEST_CASE("bench answers wrong words", "[cli]") {
   CHECK(rows.code == 0);
   CHECK(contains(rows.out, "performer features=8  length 4096  batch 2"));
   CHECK(contains(rows.out, "adamra rates=[2,8,32]"));
+  const Outcome grid =
+      place.run(words("bench --models linear --lengths 32 --widths 32,64 --precision fp32,bf16 --dry-run"));
+  CHECK(grid.code == 0);
+  CHECK(contains(grid.out, "linear dim=32 bf16  length 32  batch 16"));
   const Outcome empty = place.run({"bench", "--lengths", "32", "--models", ""});
   CHECK(empty.code == 2);
   CHECK(contains(empty.err, "--models"));

@@ -114,9 +114,13 @@ TEST_CASE("what SMAT cannot be made of is said", "[cli]") {
 TEST_CASE("ratios of mrs-X to X are drawn from benches, and ranks from an experiment's records", "[cli]") {
   const Place place;
   const auto row = [](const char* model, int64_t length, double flops, double bytes) {
-    return Json{{"model", model}, {"length", length}, {"flops", {{"step_counted", flops}}}, {"peak_bytes", bytes}};
+    return Json{{"model", model},
+                {"length", length},
+                {"width", 64},
+                {"flops", {{"step_counted", flops}}},
+                {"peak_bytes", bytes}};
   };
-  const Json report{{"conditions", {{"mode", "train"}, {"settings", {{"model.dim", 64}}}}},
+  const Json report{{"conditions", {{"mode", "train"}}},
                     {"rows",
                      {row("fmm", 512, 10, 8), row("mrs-fmm", 512, 8, 4), row("fmm", 1024, 20, 16),
                       row("mrs-fmm", 1024, 12, 6), row("softmax-fused", 512, 1, 1)}}};

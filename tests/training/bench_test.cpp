@@ -76,6 +76,42 @@ TEST_CASE("a bench has a row for every length, batch and model, in this order") 
   }
 }
 
+TEST_CASE("a bench has rows of several widths and precisions, each compared with its own") {
+  BenchOptions options = small_bench({"softmax", "linear"}, {16});
+  options.layers = {{"test", {{"model.layers", 1}}}};
+  BenchOptions plain = options;
+  options.widths = {16, 32};
+  options.precisions = {"fp32", "bf16"};
+  const std::vector<BenchCase> cases = bench_cases(options);
+  const Json own = bench_cases(plain).front().plan.options.values;
+  std::vector<std::string> rows;
+  for (const BenchCase& one : cases) {
+    rows.push_back(fmt::format("{} {} {}", one.width, one.precision, one.plan.model));
+    CHECK(one.label == fmt::format("{} dim={} {}", one.plan.model, one.width, one.precision));
+    const Json& values = one.plan.options.values;
+    CHECK(values["model.dim"] == one.width);
+    CHECK(values["training.precision"] == one.precision);
+    CHECK(values["model.heads"] == own["model.heads"]);
+    for (const char* key : {"model.head_dim", "model.ff_dim", "model.classifier_dim"})
+      CHECK(values[key].get<int64_t>() * own["model.dim"].get<int64_t>() == own[key].get<int64_t>() * one.width);
+  }
+  CHECK(rows == std::vector<std::string>{"16 fp32 softmax", "16 fp32 linear", "16 bf16 softmax", "16 bf16 linear",
+                                         "32 fp32 softmax", "32 fp32 linear", "32 bf16 softmax", "32 bf16 linear"});
+  options.interleave = GENERATE(false, true);
+  const Json report = report_of(options, {});
+  CHECK(report["conditions"]["precision"] == "fp32, bf16");
+  for (size_t i = 0; i < 8; ++i) {
+    const Json& row = report["rows"][i];
+    CHECK(row["width"] == (i < 4 ? 16 : 32));
+    CHECK(row["precision"] == (i % 4 < 2 ? "fp32" : "bf16"));
+    CHECK(row["kernels_launched"].is_null());
+    const Json& base = report["rows"][i - i % 2];
+    CHECK(row["against"][base["label"].get<std::string>()]["speed"].get<double>() ==
+          Approx(base["step_ms"]["median"].get<double>() / row["step_ms"]["median"].get<double>()));
+  }
+  CHECK(report["rows"][4]["parameters"] > report["rows"][0]["parameters"]);
+}
+
 TEST_CASE("a batch of random places has every task's shape") {
   for (const data::DatasetDescriptor& dataset : data::datasets().all()) {
     if (dataset.name.find('<') != std::string::npos) continue;
@@ -304,7 +340,23 @@ TEST_CASE("a bench checks every word before it builds a model") {
                    o.paced = true;
                    o.lengths = {16, 32};
                  }),
-                 "--paced takes one model"));
+                 "--paced takes one row"));
+  CHECK(contains(with([](auto& o) { o.widths = {16, 0}; }), "--widths: expected whole numbers from 1, got 0"));
+  CHECK(contains(with([](auto& o) {
+                   o.layers.clear();
+                   o.widths = {17};
+                 }),
+                 "--widths 17: model.head_dim of 32 at model.dim 64"));
+  CHECK(contains(with([](auto& o) { o.precisions = {"fp32", "fp8"}; }), "training.precision"));
+  CHECK(contains(with([](auto& o) {
+                   o.widths = {16};  // small_bench sets model.dim
+                 }),
+                 "not with both"));
+  CHECK(contains(with([](auto& o) {
+                   o.precisions = {"fp32"};
+                   o.layers.push_back({"--set", {{"training.precision", "bf16"}}});
+                 }),
+                 "not with both"));
   const auto set = [&](const char* key, const Json& value) {
     return with([&](auto& o) { o.layers.push_back({"--set", {{key, value}}}); });
   };

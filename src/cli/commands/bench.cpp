@@ -23,7 +23,7 @@ namespace {
 
 struct BenchArguments {
   training::BenchOptions options;
-  std::string precision, json, markdown, as;
+  std::string json, markdown, as;
   CLI::Option *lengths = nullptr, *batches = nullptr, *task = nullptr, *protocol = nullptr;
   bool no_baseline = false, dry_run = false;
   std::vector<std::string> settings;
@@ -128,8 +128,6 @@ training::BenchOptions options_of(const BenchArguments& arguments) {
   if (!options.paced && !arguments.no_baseline &&
       std::none_of(options.models.begin(), options.models.end(), is_baseline))
     options.models.emplace_back(kBaseline);
-  if (!arguments.precision.empty())
-    options.layers.push_back({"--precision", {{"training.precision", arguments.precision}}});
   const std::vector<std::string> settings = take_own_settings(arguments.settings, options);
   if (!settings.empty()) options.layers.push_back(settings_layer(settings));
   return options;
@@ -157,13 +155,17 @@ std::shared_ptr<BenchArguments> add_options(CLI::App& command) {
   options.batches = {16};
   arguments->batches =
       numbers("--batch", options.batches, "examples per step, separated by commas")->capture_default_str();
+  numbers(
+      "--widths", options.widths,
+      "model.dim, separated by commas; sizes of heads and of hidden parts grow in proportion; default: the protocol's");
   command.add_option("--mode", options.mode, "train (whole steps) or inference (forward passes)")
       ->capture_default_str();
   command.add_option("--steps", options.steps, "timed steps")->capture_default_str()->check(whole_number(1));
   command.add_option("--warmup", options.warmup, "steps before, not timed; 2 at least, 4 where steps are captured")
       ->capture_default_str()
       ->check(whole_number(0));
-  command.add_flag("--interleave", options.interleave, "all models of a length and batch take turns step by step");
+  command.add_flag("--interleave", options.interleave,
+                   "all models of a length, batch, width and precision take turns step by step");
   command.add_flag("--paced", options.paced,
                    "a timed step for every line on standard input, answered by a line of JSON; for one model");
   command.add_flag("--valid-from-data", arguments->valid_from_data,
@@ -172,7 +174,10 @@ std::shared_ptr<BenchArguments> add_options(CLI::App& command) {
   arguments->task =
       command.add_option("--task", options.task, "whose vocabulary, classes and protocols")->capture_default_str();
   arguments->protocol = command.add_option("--protocol", options.protocol, "whose sizes; default: the task's first");
-  command.add_option("--precision", arguments->precision, "fp32, tf32, bf16 or fp16 (training.precision)");
+  command
+      .add_option("--precision", options.precisions,
+                  "fp32, tf32, bf16 or fp16 (training.precision), separated by commas; default: the protocol's")
+      ->delimiter(',');
   command
       .add_option("--set", arguments->settings,
                   "any option of the plan, key=value; an attention's goes to the models that have it; "
@@ -193,13 +198,8 @@ int bench(const BenchArguments& arguments) {
   arguments.compute.check();
   check_place("--json", arguments.json);
   check_place("--markdown", arguments.markdown);
-  data::DataLocation location;
-  if (arguments.valid_from_data) {
-    location = arguments.data.location(cases.front().plan.task);
-    check_generator_options(cases.front().plan, location);
-  }
-  XF_CHECK(arguments.valid_from_data || arguments.data.folder.empty(), UserError,
-           "--data: a bench reads no data without --valid-from-data");
+  const data::DataLocation location =
+      arguments.data.location_for_lengths(arguments.valid_from_data, cases.front().plan);
 
   if (arguments.dry_run) {
     for (const training::BenchCase& one : cases)

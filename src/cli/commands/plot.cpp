@@ -167,8 +167,7 @@ int growth(const PlotArguments& arguments) {
   return written(plot, arguments);
 }
 
-// Operations or memory of mrs-X over those of X by length, a line for each report: its width and mode (MrsFormer,
-// Figure 5).
+// Operations or memory of mrs-X over those of X by length, a line for each width and mode (MrsFormer, Figure 5).
 int ratios(const PlotArguments& arguments) {
   const std::vector<std::string> quantities{"flops", "memory"};
   XF_CHECK(std::find(quantities.begin(), quantities.end(), arguments.ratio) != quantities.end(), UserError, "--of: {}",
@@ -178,27 +177,24 @@ int ratios(const PlotArguments& arguments) {
   std::set<double> lengths;
   for (const std::string& place : arguments.places) {
     const Json report = bench_report(place);
-    std::map<std::pair<std::string, double>, double> values;  // by model and length
+    std::map<std::tuple<std::string, int64_t, double>, double> values;  // by model, width and length
     for (const Json& row : report["rows"]) {
       const Json& value = flops ? row["flops"] : row["peak_bytes"];
       if (!value.is_null())
-        values[{row["model"], row["length"].get<double>()}] =
+        values[{row["model"], row["width"].is_null() ? 0 : row["width"].get<int64_t>(), row["length"].get<double>()}] =
             flops ? value["step_counted"].get<double>() : value.get<double>();
     }
-    std::map<std::string, PlotSeries> series;
+    std::map<std::pair<std::string, int64_t>, PlotSeries> series;
     for (const auto& [key, value] : values) {
-      const auto multi = values.find({"mrs-" + key.first, key.second});
+      const auto& [model, width, length] = key;
+      const auto multi = values.find({"mrs-" + model, width, length});
       if (multi == values.end()) continue;
-      series[key.first].points.push_back({.x = key.second, .y = multi->second / value});
-      lengths.insert(key.second);
+      series[{model, width}].points.push_back({.x = length, .y = multi->second / value});
+      lengths.insert(length);
     }
-    const Json& on = report["conditions"];
-    const Json width = on.value("settings", Json::object()).value("model.dim", Json());
-    for (auto& [model, line] : series) {
-      line.name =
-          fmt::format("{}{}, {}", model,
-                      width.is_null() ? "" : ", " + (width.is_string() ? width.get<std::string>() : width.dump()),
-                      on["mode"].get<std::string>());
+    const std::string mode = report["conditions"]["mode"];
+    for (auto& [key, line] : series) {
+      line.name = fmt::format("{}{}, {}", key.first, key.second > 0 ? fmt::format(", {}", key.second) : "", mode);
       plot.series.push_back(line);
     }
   }

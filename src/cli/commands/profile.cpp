@@ -18,7 +18,8 @@ struct ProfileArguments {
   training::ProfileOptions options;
   std::string precision, out;
   std::vector<std::string> settings;
-  bool json = false;
+  bool json = false, valid_from_data = false;
+  DataArguments data;
   ComputeArguments compute;
 };
 
@@ -27,8 +28,9 @@ int profile(const ProfileArguments& arguments) {
   if (!arguments.precision.empty())
     options.layers.push_back({"--precision", {{"training.precision", arguments.precision}}});
   if (!arguments.settings.empty()) options.layers.push_back(settings_layer(arguments.settings));
-  const training::BenchCase one = training::profile_case(options);
+  training::BenchCase one = training::profile_case(options);
   arguments.compute.check();
+  const data::DataLocation location = arguments.data.location_for_lengths(arguments.valid_from_data, one.plan);
   if (const std::string device = canonical_name(arguments.compute.device); device != "auto")
     training::check_profile_device(at::Device(device));
   if (!arguments.out.empty()) {
@@ -50,6 +52,7 @@ int profile(const ProfileArguments& arguments) {
   {
     ProgressLine line(terminal_options(STDERR_FILENO));
     run.progress = [&](const std::string& text, double fraction) { line.update(text, fraction); };
+    if (arguments.valid_from_data) training::take_valid_lengths({&one, 1}, location, progress_callback(line));
     report = training::run_profile(options, one, run);
     line.clear();
   }
@@ -80,6 +83,9 @@ std::function<int()> add_profile(CLI::App& program) {
       ->capture_default_str()
       ->check(whole_number(0));
   command.add_option("--precision", arguments->precision, "fp32 or bf16 (training.precision)");
+  command.add_flag("--valid-from-data", arguments->valid_from_data,
+                   "as many valid tokens as the task's first training examples have, instead of all");
+  arguments->data.add_to(command);
   command.add_option("--set", arguments->settings, "any option of the plan, key=value; again for more")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(true);
