@@ -34,6 +34,7 @@ std::string_view kind_by_name(std::string_view name) {
                                       "tensordot",
                                       "project_tokens",
                                       "convolve_tokens",
+                                      "pseudo_inverse",
                                       "convolution",
                                       "convolution_backward",
                                       "conv1d",

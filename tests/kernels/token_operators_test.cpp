@@ -2,6 +2,7 @@
 #include "core/random.h"
 #include "fused_support.h"
 #include "kernels/pooling/pooling.h"
+#include "kernels/pseudo_inverse/pseudo_inverse.h"
 #include "kernels/token_convolution/token_convolution.h"
 #include "kernels/token_projection/token_projection.h"
 
@@ -86,6 +87,55 @@ TEST_CASE("convolve_tokens is the sum that its header states") {
         if (i + t - 2 >= 0 && i + t - 2 < 9) sum = sum + w[h][t] * x[0][h][i + t - 2];
       CHECK(difference(got[0][h][i], sum) < 1e-14);
     }
+}
+
+TEST_CASE("convolve_tokens is zero where the mask says so") {
+  const SequenceMask mask = mask_of(3, 50, true);
+  const at::Tensor base = at::ones({3, 2, 50, 40}), x = random_tensor("x", {3, 2, 50, 40}, at::kFloat);
+  const at::Tensor padded = mask.key_valid.logical_not().view({3, 1, 50, 1});
+  for (const at::Tensor& got : {convolve_tokens(base, x, at::ones({2, 35}), mask),
+                                convolve_tokens_reference(base, x, at::ones({2, 35}), mask)}) {
+    CHECK(got.masked_select(padded).abs().max().item<double>() == 0);
+    CHECK(got.masked_select(padded.logical_not()).abs().min().item<double>() > 0);
+  }
+}
+
+TEST_CASE("pseudo_inverse equals its reference, with gradients") {
+  for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
+    for (const auto& [b, h, m] :
+         std::vector<std::tuple<int64_t, int64_t, int64_t>>{{1, 1, 1}, {2, 3, 2}, {3, 2, 17}, {4, 2, 64}}) {
+      for (const int kind : {0, 1, 2}) {
+        for (const int64_t iterations : {1, 6}) {
+          const SequenceMask mask = kind == 0 ? SequenceMask{} : mask_of(b, m, kind == 2);
+          CAPTURE(b, h, m, kind, iterations);
+          const auto with = [&, mask, iterations](auto* operation) {
+            // Rows that sum to one, as those of attention; near enough to the unit matrix to have an inverse.
+            return [=](const Tensors& x) {
+              const at::Tensor logits = x[0] + 3 * at::eye(x[0].size(2), x[0].options());
+              return Tensors{operation(at::softmax(logits, -1), mask, iterations)};
+            };
+          };
+          CHECK(worst_difference(with(&pseudo_inverse), with(&pseudo_inverse_reference),
+                                 {random_tensor("a", {b, h, m, m}, type)}) < (type == at::kDouble ? 1e-11 : 1e-4));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("pseudo_inverse is an inverse, of valid landmarks alone, and of zeros zero") {
+  const SequenceMask mask{at::tensor({1, 0, 1, 1}).to(at::kBool).view({1, 4}), false};
+  const at::Tensor a = at::softmax(random_tensor("a", {1, 1, 4, 4}), -1), kept = at::tensor({0, 2, 3});
+  const at::Tensor got = pseudo_inverse(a, mask, 30).index_select(2, kept).index_select(3, kept);
+  const at::Tensor small = a.index_select(2, kept).index_select(3, kept);
+  CHECK(difference(at::matmul(small, got), at::eye(3, at::kDouble).view({1, 1, 3, 3})) < 1e-10);
+  CHECK(pseudo_inverse(a, mask, 30).select(2, 1).abs().max().item<double>() == 0);
+  // The largest sum is shared by all columns: so is its gradient.
+  const auto with = [](auto* operation) {
+    return [=](const Tensors& x) { return Tensors{operation(x[0], SequenceMask{}, 2)}; };
+  };
+  for (const at::Tensor& even : {at::full({1, 1, 3, 3}, 1.0 / 3, at::kDouble), at::zeros({1, 1, 3, 3}, at::kDouble)})
+    CHECK(worst_difference(with(&pseudo_inverse), with(&pseudo_inverse_reference), {even}) < 1e-12);
 }
 
 TEST_CASE("pool_heads and repeat_heads equal their references, with gradients") {

@@ -15,6 +15,7 @@
 #include "attention/descriptor.h"
 #include "kernels/attention/attention.h"
 #include "kernels/pooling/pooling.h"
+#include "kernels/pseudo_inverse/pseudo_inverse.h"
 #include "kernels/token_convolution/token_convolution.h"
 #include "tensor/probe.h"
 
@@ -44,6 +45,8 @@ class NystromCore : public AttentionCore {
     const at::Tensor mixed = attend(q, k, v, mask);
     return conv_.defined() ? kernels::convolve_tokens(mixed, v, conv_.view({conv_.size(0), -1}), mask) : mixed;
   }
+
+  [[nodiscard]] bool zeroes_padding() const override { return true; }
 
   // Four products of n, m and d, two of m, m and d, four of m, m and m an iteration; 2 Z n d for each place of the
   // kernel. As many landmarks as tokens is softmax itself.
@@ -79,11 +82,11 @@ class NystromCore : public AttentionCore {
     std::vector<int64_t> heads(static_cast<size_t>(q.size(1)));
     std::iota(heads.begin(), heads.end(), 0);
     const auto pooled = [&](const at::Tensor& x) { return kernels::pool_heads(x, mask, {{segment, heads}}).front(); };
-    const at::Tensor short_q = pooled(q), short_k = pooled(k);                                          // [b,h,m,d]
-    at::Tensor f2 = masked_softmax(at::matmul(short_q * scale, short_k.transpose(-1, -2)), rows.mask);  // [b,h,m,m]
-    // Zero rows and columns stay zero in the inverse, which takes such rows out of F3.
-    if (!rows.mask.all_valid()) f2 = f2 * rows.mask.as_factor(f2.scalar_type());
-    const at::Tensor inverse = pseudo_inverse(f2.flatten(0, 1)).view(f2.sizes());
+    const at::Tensor short_q = pooled(q), short_k = pooled(k);  // [b,h,m,d]
+    const at::Tensor f2 =
+        masked_softmax(at::matmul(short_q * scale, short_k.transpose(-1, -2)), rows.mask);  // [b,h,m,m]
+    // What is no landmark has no row and column in the inverse, which takes such rows out of F3.
+    const at::Tensor inverse = kernels::pseudo_inverse(f2, rows.mask, options_.inverse_iterations);
     probe("f2", f2), probe("inverse", inverse);
 
     kernels::AttentionOptions columns;  // of F3
@@ -96,20 +99,6 @@ class NystromCore : public AttentionCore {
     };
     const at::Tensor short_v = named("f3", [&] { return kernels::attention(short_q, k, v, columns); });  // [b,h,m,d]
     return named("f1", [&] { return kernels::attention(q, short_k, at::matmul(inverse, short_v), rows); });
-  }
-
-  // [z,m,m] -> [z,m,m]; a matrix of zeros gives zeros.
-  [[nodiscard]] at::Tensor pseudo_inverse(const at::Tensor& f2) const {
-    const at::Tensor norm = f2.sum(1, /*keepdim=*/true).amax(2, /*keepdim=*/true);  // [z,1,1]
-    at::Tensor inverse = f2.transpose(1, 2) / norm.masked_fill(norm == 0, 1);
-    const at::Tensor one = at::eye(f2.size(1), f2.options());
-    for (int64_t i = 0; i < options_.inverse_iterations; ++i) {
-      const at::Tensor near_one = at::bmm(f2, inverse);
-      at::Tensor factor = at::baddbmm(15 * one, near_one, 7 * one - near_one, 1, -1);
-      factor = at::baddbmm(13 * one, near_one, factor, 1, -1);
-      inverse = at::bmm(inverse, factor) / 4;
-    }
-    return inverse;
   }
 
   Options options_;

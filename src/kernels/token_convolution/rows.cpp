@@ -7,54 +7,67 @@ namespace xformer::kernels {
 
 namespace {
 
-constexpr int64_t kColumns = 32;  // sums side by side, in registers
+template <class Value, int64_t lanes>
+struct Vector {
+  typedef Value Lanes __attribute__((vector_size(lanes * sizeof(Value))));
+};
 
-template <class Value>
-[[gnu::always_inline]] inline void convolve(const Value* x, int64_t stride, int64_t columns, const Value* w,
-                                            int64_t taps, const Value* base, Value* out) {
-  int64_t c = 0;
-  for (; c + kColumns <= columns; c += kColumns) {
-    Value sums[kColumns];
-    for (int64_t lane = 0; lane < kColumns; ++lane) sums[lane] = base == nullptr ? Value(0) : base[c + lane];
-    for (int64_t t = 0; t < taps; ++t)
-      for (int64_t lane = 0; lane < kColumns; ++lane) sums[lane] += w[t] * x[t * stride + c + lane];
-    for (int64_t lane = 0; lane < kColumns; ++lane) out[c + lane] = sums[lane];
-  }
-  for (; c < columns; ++c) {
-    Value sum = base == nullptr ? Value(0) : base[c];
-    for (int64_t t = 0; t < taps; ++t) sum += w[t] * x[t * stride + c];
-    out[c] = sum;
+// kConvolvedRows sums of `lanes` columns stay in registers while the rows of x go by: a row is loaded once for all.
+template <int64_t lanes, class Value>
+[[gnu::always_inline]] inline void convolve_columns(const Value* x, int64_t rows, int64_t columns, const Value* w,
+                                                    int64_t taps, Rows<const Value> base, Rows<Value> out) {
+  using Lanes = typename Vector<Value, lanes>::Lanes;
+  for (int64_t first = 0; first < rows; first += kConvolvedRows) {
+    const int64_t count = rows - first < kConvolvedRows ? rows - first : kConvolvedRows;
+    Lanes sums[kConvolvedRows] = {}, row;
+    if (base.data != nullptr)
+      for (int64_t r = 0; r < count; ++r) std::memcpy(&sums[r], base.data + (first + r) * base.stride, sizeof(row));
+    for (int64_t t = 0; t < taps + kConvolvedRows - 1; ++t) {
+      std::memcpy(&row, x + (first + t) * columns, sizeof(row));
+      for (int64_t r = 0; r < kConvolvedRows; ++r) sums[r] += w[t - r] * row;
+    }
+    for (int64_t r = 0; r < count; ++r) std::memcpy(out.data + (first + r) * out.stride, &sums[r], sizeof(row));
   }
 }
 
-// kTaps sums of kLanes columns stay in registers while all rows go by: a row of slopes is loaded once for all of them.
-constexpr int64_t kLanes = 8;
+template <class Value>
+[[gnu::always_inline]] inline void convolve(const Value* x, int64_t rows, int64_t columns, const Value* w, int64_t taps,
+                                            Rows<const Value> base, Rows<Value> out) {
+  constexpr int64_t kWide = 32, kNarrow = 8;
+  const auto from = [&](int64_t c) { return Rows<const Value>{base.data ? base.data + c : nullptr, base.stride}; };
+  const auto to = [&](int64_t c) { return Rows<Value>{out.data + c, out.stride}; };
+  int64_t c = 0;
+  for (; c + kWide <= columns; c += kWide) convolve_columns<kWide>(x + c, rows, columns, w, taps, from(c), to(c));
+  for (; c + kNarrow <= columns; c += kNarrow) convolve_columns<kNarrow>(x + c, rows, columns, w, taps, from(c), to(c));
+  for (; c < columns; ++c) convolve_columns<1>(x + c, rows, columns, w, taps, from(c), to(c));
+}
+
+// kTaps sums of `lanes` columns stay in registers while all rows go by: a row of slopes is loaded once for all of them.
 constexpr int64_t kTaps = 7;  // 35 taps, Nystromformer's in LRA, are five times as many
+
+template <int64_t taps, int64_t lanes, class Value>
+[[gnu::always_inline]] inline void correlate_columns(const Value* slope, const Value* x, int64_t rows, int64_t columns,
+                                                     Value* sums) {
+  typename Vector<Value, lanes>::Lanes wide[taps] = {}, s, v;
+  for (int64_t i = 0; i < rows; ++i) {
+    std::memcpy(&s, slope + i * columns, sizeof(s));
+    for (int64_t t = 0; t < taps; ++t) {
+      std::memcpy(&v, x + (i + t) * columns, sizeof(v));
+      wide[t] += s * v;
+    }
+  }
+  for (int64_t t = 0; t < taps; ++t)
+    for (int64_t lane = 0; lane < lanes; ++lane) sums[t] += wide[t][lane];
+}
 
 template <int64_t taps, class Value>
 [[gnu::always_inline]] inline void correlate_taps(const Value* slope, const Value* x, int64_t rows, int64_t columns,
                                                   Value* sums) {
+  constexpr int64_t kWide = 16, kNarrow = 8;
   int64_t c = 0;
-  for (; c + kLanes <= columns; c += kLanes) {
-    typedef Value Lanes __attribute__((vector_size(kLanes * sizeof(Value))));
-    Lanes wide[taps] = {};
-    for (int64_t i = 0; i < rows; ++i) {
-      Lanes s, v;
-      std::memcpy(&s, slope + i * columns + c, sizeof(s));
-      for (int64_t t = 0; t < taps; ++t) {
-        std::memcpy(&v, x + (i + t) * columns + c, sizeof(v));
-        wide[t] += s * v;
-      }
-    }
-    for (int64_t t = 0; t < taps; ++t)
-      for (int64_t lane = 0; lane < kLanes; ++lane) sums[t] += wide[t][lane];
-  }
-  for (; c < columns; ++c)
-    for (int64_t t = 0; t < taps; ++t) {
-      Value sum = 0;
-      for (int64_t i = 0; i < rows; ++i) sum += slope[i * columns + c] * x[(i + t) * columns + c];
-      sums[t] += sum;
-    }
+  for (; c + kWide <= columns; c += kWide) correlate_columns<taps, kWide>(slope + c, x + c, rows, columns, sums);
+  for (; c + kNarrow <= columns; c += kNarrow) correlate_columns<taps, kNarrow>(slope + c, x + c, rows, columns, sums);
+  for (; c < columns; ++c) correlate_columns<taps, 1>(slope + c, x + c, rows, columns, sums);
 }
 
 template <class Value>
@@ -68,13 +81,13 @@ template <class Value>
 }  // namespace
 
 XFORMER_VECTORISED
-void convolve_row(const float* x, int64_t stride, int64_t columns, const float* w, int64_t taps, const float* base,
-                  float* out) {
-  convolve(x, stride, columns, w, taps, base, out);
+void convolve_rows(const float* x, int64_t rows, int64_t columns, const float* w, int64_t taps, Rows<const float> base,
+                   Rows<float> out) {
+  convolve(x, rows, columns, w, taps, base, out);
 }
-void convolve_row(const double* x, int64_t stride, int64_t columns, const double* w, int64_t taps, const double* base,
-                  double* out) {
-  convolve(x, stride, columns, w, taps, base, out);
+void convolve_rows(const double* x, int64_t rows, int64_t columns, const double* w, int64_t taps,
+                   Rows<const double> base, Rows<double> out) {
+  convolve(x, rows, columns, w, taps, base, out);
 }
 
 XFORMER_VECTORISED

@@ -4,7 +4,6 @@
 #include <ATen/record_function.h>
 
 #include <algorithm>
-#include <vector>
 
 #include "core/error.h"
 #include "kernels/cpu/heads.h"
@@ -20,17 +19,53 @@ namespace {
 
 using torch::autograd::AutogradContext;
 
-// The valid tokens of one sample and head with zeros in front and behind: row i + half is token i.
+// Rows of one sample and head that are valid, side by side between zeros: row i + half is token i.
 template <class Value>
-void padded_tokens(const Heads<const Value>& x, const ValidRows& valid, int64_t b, int64_t h, int64_t n, int64_t d,
-                   int64_t half, std::vector<Value>& into) {
-  into.assign(static_cast<size_t>((n + 2 * half) * d), Value(0));
-  for (int64_t i = 0; i < valid.end(b); ++i)
-    if (valid.at(b, i)) std::copy_n(x.at(b, h, i), d, into.data() + (i + half) * d);
+void lay_out(const Heads<const Value>& x, const ValidRows& valid, int64_t b, int64_t h, int64_t d, int64_t half,
+             Value* into) {
+  const int64_t end = valid.end(b);
+  std::fill_n(into, half * d, Value(0));
+  for (int64_t i = 0; i < end; ++i) {
+    Value* const row = into + (half + i) * d;
+    if (valid.at(b, i)) std::copy_n(x.at(b, h, i), d, row);
+    else std::fill_n(row, d, Value(0));
+  }
+  std::fill_n(into + (half + end) * d, (half + kConvolvedRows - 1) * d, Value(0));
 }
 
-// Rows beyond these see no valid token.
-int64_t near(const ValidRows& valid, int64_t b, int64_t n, int64_t half) { return std::min(n, valid.end(b) + half); }
+// Room for `count` of these a worker.
+at::Tensor room_for(const at::Tensor& x, int64_t taps, int64_t count) {
+  const int64_t rows = x.size(2) + taps + kConvolvedRows;
+  return at::empty({workers_for(x.size(0) * x.size(1)), count, rows * x.size(3)}, x.options());
+}
+
+// Kernels [h,T] each between the zeros that convolve_rows wants.
+template <class Value>
+class Kernels {
+ public:
+  explicit Kernels(const at::Tensor& w)
+      : padded_(at::constant_pad_nd(w, {kConvolvedRows - 1, kConvolvedRows - 1}).contiguous()) {}
+  [[nodiscard]] const Value* of(int64_t head) const {
+    return padded_.const_data_ptr<Value>() + head * padded_.size(1) + kConvolvedRows - 1;
+  }
+
+ private:
+  at::Tensor padded_;
+};
+
+// One behind the last valid token, summed over samples.
+int64_t rows_seen(const ValidRows& valid, int64_t samples) {
+  int64_t result = 0;
+  for (int64_t b = 0; b < samples; ++b) result += valid.end(b);
+  return result;
+}
+
+// Zeros in the rows of one sample and head that are not valid.
+template <class Value>
+void clear_padding(const Heads<Value>& x, const ValidRows& valid, int64_t b, int64_t h, int64_t n, int64_t d) {
+  for (int64_t i = 0; i < n; ++i)
+    if (!valid.at(b, i)) std::fill_n(x.at(b, h, i), d, Value(0));
+}
 
 at::Tensor convolve_forward(const at::Tensor& base, const at::Tensor& x, const at::Tensor& w,
                             const at::Tensor& key_valid) {
@@ -41,54 +76,56 @@ at::Tensor convolve_forward(const at::Tensor& base, const at::Tensor& x, const a
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "convolve_tokens", [&] {
     const auto tokens = reading<scalar_t>(x), bases = reading<scalar_t>(base);
     const auto out = writing<scalar_t>(result);
-    const scalar_t* const kernel = w.const_data_ptr<scalar_t>();
-    std::vector<std::vector<scalar_t>> scratch(static_cast<size_t>(workers_for(units)));
+    const Kernels<scalar_t> kernels(w);
+    const at::Tensor room = room_for(x, taps, 1);
+    scalar_t* const scratch = room.mutable_data_ptr<scalar_t>();
     for_units(units, n * d * taps, [&](int64_t unit, int64_t worker) {
       const int64_t b = unit / heads, h = unit % heads;
-      std::vector<scalar_t>& padded = scratch[static_cast<size_t>(worker)];
-      padded_tokens(tokens, valid, b, h, n, d, taps / 2, padded);
-      const int64_t rows = near(valid, b, n, taps / 2);
-      for (int64_t i = 0; i < rows; ++i)
-        convolve_row(padded.data() + i * d, d, d, kernel + h * taps, taps, bases.at(b, h, i), out.at(b, h, i));
-      for (int64_t i = rows; i < n; ++i) std::copy_n(bases.at(b, h, i), d, out.at(b, h, i));
+      scalar_t* const padded = scratch + worker * room.stride(0);
+      lay_out(tokens, valid, b, h, d, taps / 2, padded);
+      convolve_rows(padded, valid.end(b), d, kernels.of(h), taps, {bases.at(b, h), bases.stride},
+                    {out.at(b, h), out.stride});
+      clear_padding(out, valid, b, h, n, d);
     });
   });
-  add_executed_flops(2 * units * n * d * taps);
+  add_executed_flops(2 * heads * rows_seen(valid, x.size(0)) * d * taps);
   return result;
 }
 
 struct ConvolutionGradients {
-  at::Tensor x, w;
+  at::Tensor base, x, w;
 };
 
 ConvolutionGradients convolve_backward(const at::Tensor& gradient, const at::Tensor& x, const at::Tensor& w,
                                        const at::Tensor& key_valid) {
   const int64_t heads = x.size(1), n = x.size(2), d = x.size(3), taps = w.size(1), half = taps / 2;
-  const ValidRows valid(key_valid, n), all({}, n);
+  const ValidRows valid(key_valid, n);
   const int64_t units = x.size(0) * heads;
-  ConvolutionGradients result{new_heads(x, n, d), {}};
+  // Without a mask the gradient of base is the one that came.
+  ConvolutionGradients result{valid.defined() ? new_heads(x, n, d) : gradient, new_heads(x, n, d), {}};
   const at::Tensor shares = at::zeros({x.size(0), heads, taps}, w.options());  // of the kernel's gradient, per sample
-  const at::Tensor turned = w.flip(1);
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "convolve_tokens_backward", [&] {
     const auto tokens = reading<scalar_t>(x), slopes = reading<scalar_t>(gradient);
     const auto out = writing<scalar_t>(result.x);
-    const scalar_t* const kernel = turned.const_data_ptr<scalar_t>();
+    const Kernels<scalar_t> kernels(w.flip(1));
     scalar_t* const share = shares.mutable_data_ptr<scalar_t>();
-    std::vector<std::vector<scalar_t>> scratch(static_cast<size_t>(2 * workers_for(units)));
+    const at::Tensor room = room_for(x, taps, 2);
+    scalar_t* const scratch = room.mutable_data_ptr<scalar_t>();
     for_units(units, n * d * taps, [&](int64_t unit, int64_t worker) {
-      const int64_t b = unit / heads, h = unit % heads;
-      std::vector<scalar_t>&padded = scratch[static_cast<size_t>(2 * worker)],
-      &slope = scratch[static_cast<size_t>(2 * worker + 1)];
-      padded_tokens(tokens, valid, b, h, n, d, half, padded);
-      padded_tokens(slopes, all, b, h, n, d, half, slope);
-      for (int64_t i = 0; i < n; ++i) {
-        if (valid.at(b, i)) convolve_row(slope.data() + i * d, d, d, kernel + h * taps, taps, nullptr, out.at(b, h, i));
-        else std::fill_n(out.at(b, h, i), d, scalar_t(0));
-      }
-      correlate_rows(slope.data() + half * d, padded.data(), near(valid, b, n, half), d, taps, share + unit * taps);
+      const int64_t b = unit / heads, h = unit % heads, end = valid.end(b);
+      scalar_t *const padded = scratch + worker * room.stride(0), *const slope = padded + room.stride(1);
+      lay_out(tokens, valid, b, h, d, half, padded);
+      lay_out(slopes, valid, b, h, d, half, slope);
+      convolve_rows(slope, end, d, kernels.of(h), taps, Rows<const scalar_t>{nullptr, 0}, {out.at(b, h), out.stride});
+      clear_padding(out, valid, b, h, n, d);
+      correlate_rows(slope + half * d, padded, end, d, taps, share + unit * taps);
+      if (!valid.defined()) return;
+      const auto base = writing<scalar_t>(result.base);
+      for (int64_t i = 0; i < end; ++i) std::copy_n(slope + (half + i) * d, d, base.at(b, h, i));
+      for (int64_t i = end; i < n; ++i) std::fill_n(base.at(b, h, i), d, scalar_t(0));
     });
   });
-  add_executed_flops(4 * units * n * d * taps);
+  add_executed_flops(4 * heads * rows_seen(valid, x.size(0)) * d * taps);
   result.w = shares.sum(0);
   return result;
 }
@@ -105,13 +142,14 @@ struct ConvolveTokens : torch::autograd::Function<ConvolveTokens> {
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     RECORD_FUNCTION("xformer::convolve_tokens_backward", operands(gradients[0]));
     const variable_list saved = context->get_saved_variables();
-    const auto [x, w] = convolve_backward(with_rows(gradients[0]), saved[0], saved[1], saved[2]);
-    check_backward("xformer::convolve_tokens", {saved[0], saved[1]}, gradients, {x, w},
-                   [&](const variable_list& inputs) {
-                     const at::Tensor base = at::zeros_like(inputs[0].detach());
-                     return variable_list{convolve_tokens_reference(base, inputs[0], inputs[1], {saved[2], false})};
-                   });
-    return {gradients[0], x, w, at::Tensor()};
+    const auto [base, x, w] = convolve_backward(with_rows(gradients[0]), saved[0], saved[1], saved[2]);
+    // base is only added: any stands for it.
+    check_backward(
+        "xformer::convolve_tokens", {at::zeros_like(saved[0]), saved[0], saved[1]}, gradients, {base, x, w},
+        [&](const variable_list& inputs) {
+          return variable_list{convolve_tokens_reference(inputs[0], inputs[1], inputs[2], {saved[2], false})};
+        });
+    return {base, x, w, at::Tensor()};
   }
 };
 
@@ -128,7 +166,8 @@ at::Tensor convolve_tokens_reference(const at::Tensor& base, const at::Tensor& x
   const at::Tensor tokens = at::constant_pad_nd(valid, {0, 0, half, count * rows - n + half}).unfold(2, columns, rows);
   const at::Tensor windows = tokens.permute({1, 4, 0, 2, 3}).reshape({h, columns, b * count * d});
   const at::Tensor mixed = at::bmm(band.view({h, rows, columns}), windows).view({h, rows, b, count, d});
-  return base + mixed.permute({2, 0, 3, 1, 4}).flatten(2, 3).narrow(2, 0, n);
+  const at::Tensor result = base + mixed.permute({2, 0, 3, 1, 4}).flatten(2, 3).narrow(2, 0, n);
+  return mask.all_valid() ? result : result * mask.as_factor(x.scalar_type());
 }
 
 at::Tensor convolve_tokens(const at::Tensor& base, const at::Tensor& x, const at::Tensor& w, const SequenceMask& mask) {

@@ -1,5 +1,6 @@
 // A depthwise convolution along the sequence, one kernel for all columns of a head, added to what is there
-// (Nystromformer's skip of the values): y[b,h,i] = base[b,h,i] + sum_t w[h,t] x[b,h,i + t - T/2] over valid tokens.
+// (Nystromformer's skip of the values): y[b,h,i] = base[b,h,i] + sum_t w[h,t] x[b,h,i + t - T/2] over valid tokens;
+// rows of tokens that are not valid are zero.
 #pragma once
 
 #include <torch/types.h>
