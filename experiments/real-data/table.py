@@ -35,7 +35,8 @@ def main():
     for path in sorted(pathlib.Path(sys.argv[1]).glob("*.json")):
         record = json.loads(path.read_text())
         plan = record["plan"]
-        key = (record["task"], record["model"], plan.get("data.length"), plan.get("model.interaction"))
+        key = (record["task"], record["model"], plan.get("data.length"),
+               (plan.get("model.interaction"), plan.get("data.subjects") or "new"))
         if "input_share" in record["speed"]:
             inputs[key].append(record)
         if not path.stem.startswith("input-"):
@@ -45,7 +46,7 @@ def main():
           "accuracy; several seeds: mean and sample standard deviation.\n")
     print("| task | model | test | published | best dev, 95% interval | constant answer | seeds | steps | what differs from the "
           "published run |\n| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |")
-    for (task, model, length, interaction), rows in groups.items():
+    for (task, model, length, (interaction, subjects)), rows in groups.items():
         records = [record for _, record in rows]
         first = records[0]
         rmse = first["accuracy"] is None
@@ -72,7 +73,7 @@ def main():
             differs.append("generated, no LRA data")
         if task in ("adding", "temporal-order"):
             differs.append(f"{first['data']['sizes']['train']:,} examples of 100,000, {first['plan']['training.epochs']} epochs")
-        shown = task + (f", {length:,}" if length and task != "uea" else "") + (f", {interaction}" if task == "aan-synth" else "")
+        shown = task + (f", {length:,}" if length and task != "uea" else "") + (f", {interaction}, {subjects} subjects" if task == "aan-synth" else "")
         print(f"| {shown} | `{model}` | {text} | {number(PUBLISHED.get((task, model)), unit)} | {dev} | "
               f"{number(first['chance'] if rmse else 100 * first['chance'], unit)} | {len(records)} | "
               f"{first['steps']['done']:,} | {'; '.join(differs) or '-'} |")

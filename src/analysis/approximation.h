@@ -2,7 +2,7 @@
 // of each layer's result, had that attention stood in softmax's place.
 #pragma once
 
-#include "analysis/trained_run.h"
+#include "analysis/layers.h"
 #include "attention/descriptor.h"
 
 namespace xformer::analysis {

@@ -4,47 +4,110 @@
 
 #include <cmath>
 
+#include "attention/descriptor.h"
+#include "attention/multi_head.h"
+
 namespace xformer::analysis {
 
 namespace {
 
 constexpr int64_t kQueries = 128;  // rows of weights at a time
 
-}  // namespace
-
-at::Tensor spans(const LayerTensors& tensors, int64_t first) {
-  const int64_t n = tensors.q.size(2);
-  const at::Tensor q = tensors.q.narrow(2, first, n - first), k = tensors.k.narrow(2, first, n - first);
-  const at::Tensor valid = tensors.valid.narrow(1, first, n - first);  // [s,n]
-  const at::Tensor hidden = valid.logical_not().unsqueeze(1).unsqueeze(1);
-  const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
-  const at::Tensor place = at::arange(n - first, q.options().dtype(at::kDouble));
-  at::Tensor sum = at::zeros({q.size(0), q.size(1)}, q.options().dtype(at::kDouble));
-  for (int64_t begin = 0; begin < n - first; begin += kQueries) {
-    const int64_t rows = std::min(kQueries, n - first - begin);
-    const at::Tensor scores = at::matmul(q.narrow(2, begin, rows) * scale, k.transpose(-1, -2));  // [s,h,rows,n]
-    const at::Tensor weights = at::softmax(scores.masked_fill(hidden, -INFINITY), -1, at::kDouble);
-    const at::Tensor distance = (place.narrow(0, begin, rows).unsqueeze(1) - place.unsqueeze(0)).abs();  // [rows,n]
-    const at::Tensor far = (weights * distance).sum(-1);                                                 // [s,h,rows]
-    sum += far.masked_fill(valid.narrow(1, begin, rows).logical_not().unsqueeze(1), 0).sum(-1);
+// For each sequence and head the mean over valid queries of sum_j A_ij |i - j| [s,h]. `rows` gives queries begin ..
+// begin + count - 1 of A [s,h,count,n], in double.
+template <class Rows>
+at::Tensor mean_distance(const at::Tensor& valid, const Rows& rows) {
+  const int64_t n = valid.size(1);
+  const at::Tensor place = at::arange(n, valid.options().dtype(at::kDouble));
+  at::Tensor sum;
+  for (int64_t begin = 0; begin < n; begin += kQueries) {
+    const int64_t count = std::min(kQueries, n - begin);
+    const at::Tensor distance = (place.narrow(0, begin, count).unsqueeze(1) - place.unsqueeze(0)).abs();  // [count,n]
+    const at::Tensor far = (rows(begin, count) * distance).sum(-1);                                       // [s,h,count]
+    const at::Tensor part = far.masked_fill(valid.narrow(1, begin, count).logical_not().unsqueeze(1), 0).sum(-1);
+    sum = sum.defined() ? sum + part : part;
   }
   return sum / valid.sum(1).unsqueeze(1);
 }
 
+at::Tensor hidden_keys(const at::Tensor& valid) { return valid.logical_not().unsqueeze(1).unsqueeze(1); }
+
+// Of the layers in their order; none where the model has others.
+std::vector<attention::AttentionCore*> cores_of(const models::Model& model) {
+  std::vector<attention::AttentionCore*> result;
+  for (const auto& module : model.modules())
+    if (auto* const mixer = dynamic_cast<attention::MultiHeadMixer*>(module.get())) result.push_back(&mixer->core());
+  return result;
+}
+
+}  // namespace
+
+at::Tensor spans(const LayerTensors& tensors, int64_t first) {
+  const int64_t n = tensors.q.size(2) - first;
+  const at::Tensor q = tensors.q.narrow(2, first, n), k = tensors.k.narrow(2, first, n);
+  const at::Tensor valid = tensors.valid.narrow(1, first, n), hidden = hidden_keys(valid);
+  const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
+  return mean_distance(valid, [&](int64_t begin, int64_t count) {
+    const at::Tensor scores = at::matmul(q.narrow(2, begin, count) * scale, k.transpose(-1, -2));  // [s,h,count,n]
+    return at::softmax(scores.masked_fill(hidden, -INFINITY), -1, at::kDouble);
+  });
+}
+
+at::Tensor spans(const at::Tensor& matrix, const at::Tensor& all_valid, int64_t first) {
+  const int64_t n = matrix.size(2) - first;
+  const at::Tensor valid = all_valid.narrow(1, first, n), hidden = hidden_keys(valid);
+  return mean_distance(valid, [&](int64_t begin, int64_t count) {
+    const at::Tensor rows = matrix.narrow(2, first + begin, count).narrow(3, first, n).to(at::kDouble).abs();
+    const at::Tensor known = rows.masked_fill(hidden, 0), sum = known.sum(-1, /*keepdim=*/true);
+    return known / sum.masked_fill(sum == 0, 1);
+  });
+}
+
+at::Tensor effective_matrix(attention::AttentionCore& core, const LayerTensors& tensors) {
+  const int64_t n = tensors.q.size(2), d = tensors.v.size(3);
+  const SequenceMask mask{tensors.valid, false};
+  const at::Tensor identity = at::eye(n, tensors.v.options());
+  at::Tensor result = at::empty({tensors.q.size(0), tensors.q.size(1), n, n}, tensors.v.options());
+  attention::Carry carry;
+  for (int64_t column = 0; column < n; column += d) {
+    const int64_t width = std::min(d, n - column);
+    at::Tensor values = at::zeros_like(tensors.v);
+    values.narrow(3, 0, width).copy_(identity.narrow(1, column, width));
+    result.narrow(3, column, width).copy_(core.forward(tensors.q, tensors.k, values, mask, carry).narrow(3, 0, width));
+  }
+  // The layer's own result shows whether that is what it does.
+  const at::Tensor rows = tensors.valid.unsqueeze(1).unsqueeze(-1);
+  const at::Tensor wrong = (at::matmul(result, tensors.v) - tensors.mixed) * rows;
+  constexpr double kRounding = 1e-3;
+  XF_CHECK(wrong.norm().item<double>() <= kRounding * (tensors.mixed * rows).norm().item<double>(), UserError,
+           "no matrix of weights: this attention is not linear in its values");
+  return result;
+}
+
 RequiredSpan required_span(const TrainedRun& run, data::Split split, int64_t examples, uint64_t seed,
                            const std::function<void(int64_t done, int64_t total)>& progress) {
-  XF_CHECK(run.plan.attention == "softmax" || run.plan.attention == "softmax-fused", UserError,
-           "the required span is of softmax weights over all pairs (softmax, softmax-fused); {} has none",
-           run.plan.attention);
   RequiredSpan result;
+  result.effective = run.plan.attention != "softmax" && run.plan.attention != "softmax-fused";
+  XF_CHECK(!result.effective || !attention::resolve(run.plan.attention).traits().carries, UserError,
+           "{} hands a state from layer to layer: a layer of it has no matrix of weights", run.plan.attention);
+  const std::vector<attention::AttentionCore*> cores = cores_of(*run.model);
   std::map<int64_t, std::pair<at::Tensor, at::Tensor>> sums;  // by layer: [h] over sequences
   double uniform = 0;
   result.examples = for_each_layer(
       run, split, examples, seed,
       [&](int64_t layer, const LayerTensors& tensors) {
         result.front = tensors.front;
-        const at::Tensor with = spans(tensors, 0).sum(0).cpu();
-        const at::Tensor without = tensors.front > 0 ? spans(tensors, tensors.front).sum(0).cpu() : with;
+        at::Tensor matrix;
+        if (result.effective) {
+          XF_CHECK(tensors.q.size(2) <= kLongestMatrix, UserError,
+                   "{} places: matrices of weights are built of {} at most (softmax needs none)", tensors.q.size(2),
+                   kLongestMatrix);
+          matrix = effective_matrix(*cores.at(static_cast<size_t>(layer)), tensors);
+        }
+        const auto of = [&](int64_t first) {
+          return (result.effective ? spans(matrix, tensors.valid, first) : spans(tensors, first)).sum(0).cpu();
+        };
+        const at::Tensor with = of(0), without = tensors.front > 0 ? of(tensors.front) : with;
         auto& [sum, other] = sums[layer];
         sum = sum.defined() ? sum + with : with;
         other = other.defined() ? other + without : without;

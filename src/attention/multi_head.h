@@ -29,6 +29,7 @@ class MultiHeadMixer : public SequenceMixer {
   [[nodiscard]] std::string backend() const override { return core_->backend(); }
   at::Tensor extra_loss() override { return core_->extra_loss(); }
   void after_step(int64_t step) override { core_->after_step(step); }
+  [[nodiscard]] AttentionCore& core() { return *core_; }
 
  private:
   int64_t model_dim_, heads_, head_dim_;

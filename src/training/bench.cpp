@@ -135,6 +135,7 @@ class Bench {
             {"against", Json::object()},
             {"predicted_bytes", nullptr},
             {"peak_bytes", nullptr},
+            {"peak_host_bytes", nullptr},
             {"peak_process_bytes", nullptr},
             {"parameters", nullptr},
             {"flops", nullptr},
@@ -222,8 +223,9 @@ class Bench {
     if (!will_fit(i)) return nullptr;
     Json& row = rows_[i];
     std::unique_ptr<Subject> subject;
-    const int64_t live_before = device_memory(run_.device).live_bytes;
+    const int64_t live_before = device_memory(run_.device).live_bytes, host_before = host_memory().live_bytes;
     reset_device_peak(run_.device);
+    reset_host_peak();
     const bool fits = in_memory(i, [&] {
       subject = std::make_unique<Subject>(cases_[i], trains_, run_, recorder_);
       const double forward = subject->model().cost(cases_[i].batch, cases_[i].length).flops_executed;
@@ -243,6 +245,7 @@ class Bench {
     });
     if (!fits) return nullptr;
     row["peak_bytes"] = device_memory(run_.device).peak_bytes - live_before;
+    row["peak_host_bytes"] = host_memory().peak_bytes - host_before;
     return subject;
   }
 
@@ -253,10 +256,11 @@ class Bench {
     std::vector<std::vector<double>> times(count);
     for (size_t i = 0; i < count; ++i) {
       if (rows_[first + i]["status"] != "ok") continue;
-      const Json alone = rows_[first + i]["peak_bytes"];
+      const Json alone = rows_[first + i]["peak_bytes"], alone_on_host = rows_[first + i]["peak_host_bytes"];
       subjects[i] = measured(first + i);
       // Beside others a model's peak is not its own.
-      if (options_.interleave) rows_[first + i]["peak_bytes"] = alone;
+      if (options_.interleave)
+        rows_[first + i]["peak_bytes"] = alone, rows_[first + i]["peak_host_bytes"] = alone_on_host;
     }
     if (subjects.front()) run_.ready(rows_[first]);
     const auto joules = count == 1 ? device_energy(run_.device) : std::nullopt;

@@ -1,10 +1,13 @@
-// Spans against the definition, written with loops.
+// Spans against the definition, written with loops; matrices of weights against softmax's and linear attention's.
 #include "analysis/attention_span.h"
 
 #include <ATen/Functions.h>
 
 #include <catch2/catch.hpp>
 #include <cmath>
+
+#include "attention/descriptor.h"
+#include "scratch.h"
 
 namespace xformer::analysis {
 
@@ -45,7 +48,80 @@ double by_definition(const LayerTensors& tensors, int64_t sequence, int64_t head
   return sum / queries;
 }
 
+// Multiplies values by themselves.
+class Squares : public attention::AttentionCore {
+ public:
+  at::Tensor forward(const at::Tensor&, const at::Tensor&, const at::Tensor& v, const SequenceMask&,
+                     attention::Carry&) override {
+    return v * v;
+  }
+  [[nodiscard]] attention::Cost cost(const attention::Shape&) const override { return {}; }
+};
+
+std::shared_ptr<attention::AttentionCore> core_of(const std::string& name) {
+  const attention::Resolved resolved = attention::resolve(name);
+  attention::BuildContext context;
+  context.heads = 3;
+  context.head_dim = 4;
+  context.max_len = 300;
+  context.shared = std::make_shared<attention::SharedObjects>();
+  context.dropout_stream = std::make_shared<kernels::DropoutStream>(1);
+  RunPlan plan;
+  plan.options = resolve_options({{"attention", name, resolved.options()}}, {});
+  auto core = resolved.base->build_core(plan.group("attention"), context);
+  core->eval();
+  return core;
+}
+
+// With the values and the result that a layer would have had.
+LayerTensors completed(LayerTensors tensors, attention::AttentionCore& core) {
+  tensors.v = tensors.q.cos();
+  attention::Carry carry;
+  tensors.mixed = core.forward(tensors.q, tensors.k, tensors.v, {tensors.valid, false}, carry);
+  return tensors;
+}
+
 }  // namespace
+
+TEST_CASE("the effective matrix of softmax is its weights, of linear attention the kernel's over their sum") {
+  const int64_t n = GENERATE(5, 150);
+  LayerTensors tensors = tensors_of(2, 3, n, 4);
+  tensors.valid[1].narrow(0, n - 2, 2).fill_(false);
+  for (const char* name : {"softmax", "softmax-fused"}) {
+    const auto core = core_of(name);
+    const at::Tensor matrix = effective_matrix(*core, completed(tensors, *core));
+    for (const int64_t first : {int64_t{0}, int64_t{1}})
+      CHECK(at::allclose(spans(matrix, tensors.valid, first), spans(tensors, first), 1e-4));
+  }
+  const auto core = core_of("linear");
+  const at::Tensor matrix = effective_matrix(*core, completed(tensors, *core));
+  const at::Tensor kernel = at::matmul(at::elu(tensors.q) + 1, (at::elu(tensors.k) + 1).transpose(-1, -2)) *
+                            tensors.valid.unsqueeze(1).unsqueeze(1);
+  const at::Tensor rows = tensors.valid.unsqueeze(1).unsqueeze(-1);
+  CHECK(at::allclose(matrix * rows, kernel / kernel.sum(-1, true) * rows, 1e-3, 1e-6));
+}
+
+TEST_CASE("every core that is linear in its values has a matrix; another is refused") {
+  const LayerTensors tensors = tensors_of(2, 3, 64, 4);
+  for (const char* name :
+       {"linformer", "nystromformer", "performer", "local-window", "bigbird-itc", "sinkhorn", "mra2"}) {
+    CAPTURE(name);
+    const auto core = core_of(name);
+    CHECK_NOTHROW(effective_matrix(*core, completed(tensors, *core)));
+  }
+  Squares squares;
+  const std::string message = scratch::message_of<UserError>(
+      [&] { static_cast<void>(effective_matrix(squares, completed(tensors, squares))); });
+  CHECK(message.find("not linear in its values") != std::string::npos);
+}
+
+TEST_CASE("a matrix's weights are absolute, over their sum, among the places that count") {
+  at::Tensor matrix = at::zeros({1, 1, 3, 3});
+  matrix[0][0][0] = at::tensor({1.0, -2.0, 5.0});
+  matrix[0][0][1] = at::tensor({3.0, 1.0, 7.0});
+  const at::Tensor valid = at::tensor({1, 1, 0}).to(at::kBool).view({1, 3});
+  CHECK(spans(matrix, valid, 0).item<double>() == Approx((2.0 / 3 + 3.0 / 4) / 2));
+}
 
 TEST_CASE("a span is the mean distance under the weights, over blocks of queries as over all") {
   const int64_t n = GENERATE(5, 128, 300);

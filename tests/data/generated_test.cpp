@@ -153,4 +153,45 @@ TEST_CASE("aan-synth: documents of a pair share rare words or do not") {
   CHECK(with / static_cast<double>(ones) > 2 + without / static_cast<double>(400 - ones));
 }
 
+TEST_CASE("aan-synth has as many subjects as it is told, and pairs of one or of two") {
+  const auto source = open("aan-synth", {{"length", 1000}, {"subjects", 3}, {"shared_words", 4}});
+  std::map<std::string, int64_t> counts;
+  std::vector<std::array<std::set<std::string>, 2>> pairs;
+  std::vector<int64_t> labels;
+  for (int64_t row = 0; row < 200; ++row) {
+    const Example example = source->read(Split::kTrain, row);
+    pairs.emplace_back();
+    labels.push_back(example.label);
+    for (size_t i = 0; i < 2; ++i) {
+      std::string word;
+      for (const uint8_t byte : example.ids[i]) {
+        if (byte != ' ') {
+          word += static_cast<char>(byte);
+        } else {
+          ++counts[word];
+          pairs.back()[i].insert(word);
+          word.clear();
+        }
+      }
+    }
+  }
+  // Each rare word is one in sixteen of those of its subject's documents, a common one in about 670 of all.
+  std::vector<std::pair<int64_t, std::string>> order;
+  for (const auto& [word, count] : counts) order.emplace_back(count, word);
+  std::sort(order.rbegin(), order.rend());
+  CHECK(order[11].first > 3 * order[12].first);
+  std::set<std::string> rare;
+  for (size_t i = 0; i < 12; ++i) rare.insert(order[i].second);
+  std::set<int64_t> seen;
+  for (size_t row = 0; row < pairs.size(); ++row) {
+    bool shared = false;
+    for (const std::string& word : rare)
+      shared = shared || (pairs[row][0].contains(word) && pairs[row][1].contains(word));
+    CHECK(shared == (labels[row] == 1));
+    seen.insert(labels[row]);
+  }
+  CHECK(seen.size() == 2);
+  CHECK_THROWS_WITH(open("aan-synth", {{"subjects", 1}}), Contains("data.subjects: expected 2 at least"));
+}
+
 }  // namespace xformer::generated_test

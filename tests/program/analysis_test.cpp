@@ -1,4 +1,4 @@
-// What trained softmax models show of themselves.
+// What trained models show of themselves.
 #include "program.h"
 
 namespace xformer::program_test {
@@ -23,9 +23,13 @@ TEST_CASE("the span of a trained model and the errors of what would stand in sof
   // The same examples at every call; others with another seed.
   CHECK(Json::parse(place.run(words("span run --examples 4 --threads 1 --json")).out) == span);
   CHECK(Json::parse(place.run(words("span run --examples 4 --threads 1 --json --seed 1")).out)["span"] != span["span"]);
+  CHECK(span["weights"] == "softmax");
+  // Other attentions by what they multiply values by; softmax in another implementation by the same.
   const Outcome other = place.run(words("span linear --examples 2"));
-  CHECK(other.code == 2);
-  CHECK(contains(other.err, "linear has none"));
+  CHECK(other.code == 0);
+  CHECK(contains(other.out, "Effective weights: what linear multiplies its values by"));
+  REQUIRE(place.command(Words{program_path()} + tiny("luna", "--steps 1 --out luna")).code == 0);
+  CHECK(contains(place.run(words("span luna --examples 2")).err, "from layer to layer"));
 
   const Words analyse = words("analyse approximation run --examples 3 --threads 1 --json --models");
   const Outcome errors = place.run(

@@ -214,6 +214,13 @@ TEST_CASE("a sweep says what it would do, and what it is made of", "[sweep]") {
   CHECK(report.code == 0);
   CHECK(report.out.find("| `none` |") < report.out.find("| `linear` | 2 without record |"));
   CHECK(contains(report.out, "(1), 0 of 1 above chance, without record"));
+  // Files that no cell would find are missed before the first.
+  scratch::put(place / "small/files.json",
+               R"({"title": "Files", "tasks": ["listops", "text", "uea/Handwriting"], "models": ["linear"]})");
+  const Outcome files = place.run(words("sweep small/files.json --data text=."));
+  CHECK(files.code == 3);
+  CHECK(contains(files.err, "uea/Handwriting needs files: --data [TASK=]DIR"));
+  CHECK_FALSE(std::filesystem::exists(place / "runs/small/files"));
   const Outcome nothing = place.run(words("sweep small/sweep.json --only softmax"));
   CHECK(nothing.code == 2);
   CHECK(contains(nothing.err, "fits no cell"));

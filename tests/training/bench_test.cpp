@@ -62,6 +62,7 @@ TEST_CASE("a bench has a row for every length, batch and model, in this order") 
     CHECK(row["examples_per_s"].get<double>() == Approx(examples));
     CHECK(row["tokens_per_s"].get<double>() == Approx(examples * row["length"].get<double>()));
     CHECK(row["captured"] == false);
+    CHECK(row["peak_host_bytes"] == row["peak_bytes"]);
   }
   CHECK(places == std::vector<std::string>{"16 1 softmax", "16 1 linear", "16 3 softmax", "16 3 linear", "24 1 softmax",
                                            "24 1 linear", "24 3 softmax", "24 3 linear"});

@@ -1,4 +1,4 @@
-// `xformer span` and `xformer analyse approximation`: what trained softmax models show of themselves.
+// `xformer span` and `xformer analyse approximation`: what trained models show of themselves.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -26,7 +26,7 @@ struct AnalysisArguments {
 
   void add_to(CLI::App& command, int64_t usual_examples) {
     examples = usual_examples;
-    command.add_option("RUN_DIR", run, "directory of a finished run with softmax attention")->required();
+    command.add_option("RUN_DIR", run, "directory of a finished run")->required();
     command.add_option("--split", split, "train, dev or test")->capture_default_str();
     command.add_option("--examples", examples, "drawn from the split")->capture_default_str()->check(whole_number(1));
     command.add_option("--seed", seed, "that draws them")->capture_default_str()->check(whole_number(0));
@@ -37,7 +37,7 @@ struct AnalysisArguments {
 };
 
 struct Opened {
-  analysis::TrainedRun run;
+  training::TrainedRun run;
   data::Split split;
 };
 
@@ -47,7 +47,7 @@ Opened open(const AnalysisArguments& arguments, ProgressLine& line) {
   const RunPlan plan = training::stored_plan(training::read_plan(arguments.run));
   data::DataLocation location = arguments.data.location(plan.task);
   location.require_all_splits = false;
-  return {analysis::open_run(arguments.run, location, arguments.compute.start(), progress_callback(line),
+  return {training::open_run(arguments.run, split, location, arguments.compute.start(), progress_callback(line),
                              [&](const std::string& text) { line.print(text); }),
           split};
 }
@@ -77,6 +77,7 @@ int span(const AnalysisArguments& arguments) {
                             {"seed", arguments.seed},
                             {"examples", result.examples},
                             {"front", result.front},
+                            {"weights", result.effective ? "effective" : "softmax"},
                             {"span", result.span},
                             {"without_front", result.without_front},
                             {"uniform", result.uniform},
@@ -97,6 +98,9 @@ int span(const AnalysisArguments& arguments) {
   fmt::print(", over {} {} examples of {}; uniform weights: {:.1f}\n",
              format_count(static_cast<uint64_t>(result.examples)), arguments.split, opened.run.plan.task,
              result.uniform);
+  if (result.effective)
+    fmt::print("Effective weights: what {} multiplies its values by, absolute and over each query's sum.\n",
+               opened.run.plan.attention);
   return 0;
 }
 

@@ -10,7 +10,7 @@
 #include "tensor/device.h"
 #include "training/evaluator.h"
 #include "training/run_directory.h"
-#include "training/weights.h"
+#include "training/trained_run.h"
 
 namespace xformer::cli {
 
@@ -27,25 +27,20 @@ struct EvalArguments {
 int evaluate_run(const EvalArguments& arguments) {
   arguments.compute.check();
   const data::Split split = data::parse_split(arguments.split);
-  const RunPlan plan = training::stored_plan(training::read_plan(arguments.run));
-  data::DataLocation location = arguments.data.location(plan.task);
+  const std::string task = training::stored_plan(training::read_plan(arguments.run)).task;
+  data::DataLocation location = arguments.data.location(task);
   location.require_all_splits = false;
   const at::Device device = arguments.compute.start();
   kernels::set_policy(kernels::parse_policy(arguments.compute.kernels));
   catch_stop_signals();
   ProgressLine line(terminal_options(STDERR_FILENO));
-  const auto source = data::find_dataset(plan.task).open(plan.group("data"), location, progress_callback(line));
-  XF_CHECK(source->size(split) > 0, DataError, "{}: the data has no {} split",
-           location.folder.empty() ? plan.task : location.folder.string(), data::split_name(split));
-  const auto model = training::build_model(plan, source->info().shape);
-  training::load_weights(*model,
-                         training::read_weights(arguments.run, [&](const std::string& text) { line.print(text); }));
-  model->to(device);
-  const auto options = training::training_schema().read(plan.group("training"));
+  const training::TrainedRun run = training::open_run(arguments.run, split, location, device, progress_callback(line),
+                                                      [&](const std::string& text) { line.print(text); });
+  const auto options = training::training_schema().read(run.plan.group("training"));
   training::EvaluationRequest request;
   request.split = split;
   request.batch = arguments.batch > 0 ? arguments.batch : options.batch;
-  request.padded_len = training::padded_len(plan, source->info().shape);
+  request.padded_len = training::padded_len(run.plan, run.source->info().shape);
   request.precision = options.precision;
   request.stop_requested = stop_signal_came;
   request.progress = [&](int64_t done, int64_t total) {
@@ -54,17 +49,17 @@ int evaluate_run(const EvalArguments& arguments) {
   };
   const auto recorder =
       training::make_recorder(arguments.compute.cuda_graph, device, [&](const std::string& text) { line.print(text); });
-  const auto result = training::Evaluator(*model, device, recorder).run(*source, request);
+  const auto result = training::Evaluator(*run.model, device, recorder).run(*run.source, request);
   line.finish();
   if (!result) throw Interrupted("stopped by a signal; nothing was saved, nothing was lost");
   if (arguments.json) {
     Json answer{
         {"run", arguments.run}, {"split", data::split_name(split)}, {result->metric.name, result->metric.value},
-        {"loss", result->loss}, {"examples", result->examples},     {"data", {{"sha256", source->info().sha256}}}};
+        {"loss", result->loss}, {"examples", result->examples},     {"data", {{"sha256", run.source->info().sha256}}}};
     if (result->top5) answer["top5_accuracy"] = *result->top5;
     fmt::print("{}\n", answer.dump(2));
   } else {
-    fmt::print("{} {} {} {:.4f}, loss {:.4f} over {} examples\n", plan.model, data::split_name(split),
+    fmt::print("{} {} {} {:.4f}, loss {:.4f} over {} examples\n", run.plan.model, data::split_name(split),
                result->metric.name, result->metric.value, result->loss,
                format_count(static_cast<uint64_t>(result->examples)));
   }

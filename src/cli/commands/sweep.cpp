@@ -1,5 +1,6 @@
 // `xformer sweep`: the cells of an experiment file, here, through Slurm, or as commands to be run elsewhere.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include "cli/table.h"
 #include "core/names.h"
 #include "core/text.h"
+#include "data/registry.h"
 #include "sweep/slurm.h"
 #include "tensor/device.h"
 
@@ -46,19 +48,42 @@ std::function<std::vector<std::string>(const RunPlan&)> data_words(const std::ve
   };
 }
 
-std::string state_words(const sweep::Cell& cell, const sweep::SweepOptions& options,
-                        const std::map<std::string, sweep::CellHistory>& histories) {
+enum class Standing { kToDo, kBegun, kCompleted, kGivenUp };
+
+struct CellStanding {
+  Standing standing = Standing::kToDo;
+  std::string words = "to do";
+  [[nodiscard]] bool ended() const { return standing == Standing::kCompleted || standing == Standing::kGivenUp; }
+};
+
+CellStanding standing_of(const sweep::Cell& cell, const sweep::SweepOptions& options,
+                         const std::map<std::string, sweep::CellHistory>& histories) {
   const auto found = histories.find(cell.id);
   const sweep::CellHistory history = found == histories.end() ? sweep::CellHistory{} : found->second;
   if (history.completed || sweep::completed_record(sweep::run_folder(options.out, cell, history.micro_batch)))
-    return "completed";
-  if (!history.gave_up.empty()) return history.gave_up;
-  return history.attempts > 0 ? fmt::format("begun, {} attempts", history.attempts) : "to do";
+    return {Standing::kCompleted, "completed"};
+  if (!history.gave_up.empty()) return {Standing::kGivenUp, history.gave_up};
+  if (history.attempts > 0) return {Standing::kBegun, fmt::format("begun, {} attempts", history.attempts)};
+  return {};
 }
 
 std::map<std::string, sweep::CellHistory> histories_in(const Path& out) {
   if (!std::filesystem::exists(out / "journal.jsonl")) return {};
   return sweep::Journal(out / "journal.jsonl").histories();
+}
+
+// DataError that names every task without files, before the first cell would find its own missing.
+void check_data(const std::vector<sweep::Cell>& cells, const sweep::SweepOptions& options) {
+  const auto histories = histories_in(options.out);
+  std::set<std::string> missing;
+  for (const sweep::Cell& cell : cells)
+    if (standing_of(cell, options, histories).standing != Standing::kCompleted &&
+        !data::find_dataset(cell.plan.task).generated && options.data(cell.plan).empty() &&
+        DataArguments{}.location(cell.plan.task).folder.empty())
+      missing.insert(cell.plan.task);
+  XF_CHECK(missing.empty(), DataError,
+           "{} need{} files: --data [TASK=]DIR, or $XFORMER_DATA/TASK; `xformer describe {}` says where they come from",
+           fmt::join(missing, ", "), missing.size() == 1 ? "s" : "", *missing.begin());
 }
 
 int dry_run(const sweep::Experiment& experiment, const std::vector<sweep::Cell>& cells,
@@ -71,12 +96,12 @@ int dry_run(const sweep::Experiment& experiment, const std::vector<sweep::Cell>&
   double seconds = 0, peak = 0;
   int64_t unknown = 0, missing = 0;
   for (const sweep::Cell& cell : cells) {
-    const std::string state = state_words(cell, options, histories);
+    const CellStanding state = standing_of(cell, options, histories);
     const auto estimate = estimator.of(cell.plan);
-    rows.push_back({cell.label, cell.plan.protocol, state, estimate ? format_duration(estimate->seconds) : "?",
+    rows.push_back({cell.label, cell.plan.protocol, state.words, estimate ? format_duration(estimate->seconds) : "?",
                     estimate ? format_bytes(static_cast<uint64_t>(estimate->peak_bytes)) : "?",
                     estimate ? estimate->from : ""});
-    if (state == "completed" || (!state.starts_with("begun") && state != "to do")) continue;
+    if (state.ended()) continue;
     ++missing;
     if (!estimate) ++unknown;
     else {
@@ -103,7 +128,7 @@ int print_commands(const std::vector<sweep::Cell>& cells, const sweep::SweepOpti
   const auto histories = histories_in(options.out);
   int64_t later = 0;
   for (const sweep::Cell& cell : cells) {
-    if (state_words(cell, options, histories) == "completed") continue;
+    if (standing_of(cell, options, histories).standing == Standing::kCompleted) continue;
     if (!cell.trials.empty()) ++later;
     else fmt::print("{}\n", command_line(sweep::cell_command(options, cells, cell, histories)));
   }
@@ -120,9 +145,9 @@ int submit(const sweep::Experiment& experiment, const std::vector<sweep::Cell>& 
   const std::set<std::string> queued = sweep::queued_cells(journal);
   sweep::SlurmJob job;
   for (const sweep::Cell& cell : cells) {
-    const std::string state = state_words(cell, options, histories);
+    const CellStanding state = standing_of(cell, options, histories);
     if (cell.kind == sweep::CellKind::kRun && !queued.contains(cell.id) &&
-        (state == "to do" || state.starts_with("begun") || (arguments.retry_failed && state != "completed")))
+        (!state.ended() || (arguments.retry_failed && state.standing == Standing::kGivenUp)))
       job.cells.push_back(cell.id);
   }
   if (job.cells.empty()) {
@@ -206,6 +231,7 @@ int sweep_experiment(const SweepArguments& arguments) {
   options.retry_failed = arguments.retry_failed;
   if (arguments.dry_run) return dry_run(experiment, cells, options);
   if (arguments.executor == "print") return print_commands(cells, options);
+  check_data(cells, options);
   if (arguments.executor == "slurm") return submit(experiment, cells, options, arguments);
   catch_stop_signals();
   options.stop_requested = stop_signal_came;

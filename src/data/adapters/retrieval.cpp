@@ -1,7 +1,8 @@
 // Retrieval (Long Range Arena "Retrieval", lra-recipe 3.3): whether one of two papers of the ACL Anthology Network
 // cites the other, from the bytes of both; byte b is id b + 1, each document cut to N_max bytes.
 //
-// aan-synth is no such data but a stand-in that is generated: pairs of documents that share rare words, or do not.
+// aan-synth is no such data but a stand-in that is generated: pairs of documents that share rare words, or do not. With
+// new words for every pair a model has to compare, with a few subjects in all it may learn to recognise them.
 #include <algorithm>
 
 #include "core/error.h"
@@ -112,7 +113,7 @@ std::string show(const Example& example, const DataInfo& info) {
 // --- aan-synth
 
 struct SynthOptions : GeneratedSizes {
-  int64_t length = 1000, shared_words = 8;
+  int64_t length = 1000, shared_words = 8, subjects = 0;
 };
 
 const Schema<SynthOptions>& synth_schema() {
@@ -120,15 +121,28 @@ const Schema<SynthOptions>& synth_schema() {
       sizes_schema<SynthOptions>()
           .add(&SynthOptions::length, "length", "bytes of each document (N_max)", between(64, 1e6))
           .add(&SynthOptions::shared_words, "shared_words",
-               "rare words of a subject; the documents of a pair are about one subject or about two", between(1, 1000));
+               "rare words of a subject; the documents of a pair are about one subject or about two", between(1, 1000))
+          .add(&SynthOptions::subjects, "subjects", "how many there are in all, from 2; 0: new ones for every pair",
+               between(0, 1000));
   return kSchema;
 }
 
-SynthOptions read_synth(const Json& options) { return synth_schema().read(without_batching(options)); }
+SynthOptions read_synth(const Json& options) {
+  const SynthOptions result = synth_schema().read(without_batching(options));
+  XF_CHECK(result.subjects != 1, UserError,
+           "data.subjects: expected 2 at least, or 0 for new ones in every pair; got 1: no pair would differ");
+  return result;
+}
 
 std::string word(Stream& numbers) {
   std::string result(3 + numbers.next_below(6), ' ');
   for (char& letter : result) letter = static_cast<char>('a' + numbers.next_below(26));
+  return result;
+}
+
+std::vector<std::string> words_of_subject(Stream& numbers, int64_t count) {
+  std::vector<std::string> result;
+  for (int64_t i = 0; i < count; ++i) result.push_back(word(numbers));
   return result;
 }
 
@@ -159,11 +173,18 @@ std::unique_ptr<DataSource> open_synth(const Json& given, const DataLocation& lo
                              {}};
   examples.make = [options, seed](Stream& numbers, ExampleBuffers& into) {
     const auto label = static_cast<int64_t>(numbers.next_below(2));
+    const auto all = static_cast<uint64_t>(options.subjects);
     std::vector<std::string> subject;
+    uint64_t number = 0;  // of the subject, where there are `subjects` in all
     for (size_t i = 0; i < 2; ++i) {
       if (i == 0 || label == 0) {
-        subject.clear();
-        for (int64_t w = 0; w < options.shared_words; ++w) subject.push_back(word(numbers));
+        if (all > 0) {
+          number = i == 0 ? numbers.next_below(all) : (number + 1 + numbers.next_below(all - 1)) % all;
+          Stream words(derive_seed(seed, "subjects"), number);
+          subject = words_of_subject(words, options.shared_words);
+        } else {
+          subject = words_of_subject(numbers, options.shared_words);
+        }
       }
       write_document(numbers, subject, seed, static_cast<size_t>(options.length), into.ids[i]);
     }

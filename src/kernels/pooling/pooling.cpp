@@ -3,11 +3,14 @@
 #include <ATen/Dispatch.h>
 #include <ATen/record_function.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "kernels/cpu/heads.h"
 #include "kernels/cpu/units.h"
 #include "kernels/cpu/valid_rows.h"
 #include "kernels/fused.h"
+#include "kernels/pooling/cpu.h"
 
 namespace xformer::kernels {
 
@@ -49,13 +52,9 @@ Span span_of(int64_t row, int64_t scale, int64_t pinned, int64_t n) {
   return {from, std::min(from + scale, n)};
 }
 
-// to[c] (+)= factor * from[c].
-template <class Value>
-void add_row(const Value* from, Value factor, bool adds, int64_t d, Value* to) {
-  if (adds)
-    for (int64_t c = 0; c < d; ++c) to[c] += factor * from[c];
-  else
-    for (int64_t c = 0; c < d; ++c) to[c] = factor * from[c];
+// The flags of a span's rows; none where all count. Scale 1 hands tokens on as they are.
+const bool* flags_of(const ValidRows& valid, int64_t b, const Span& span, int64_t scale) {
+  return scale == 1 || !valid.defined() ? nullptr : valid.flags(b) + span.from;
 }
 
 template <class Value>
@@ -94,15 +93,9 @@ std::vector<at::Tensor> gather_rows(const at::Tensor& x, const at::Tensor& key_v
       for (int64_t row = 0; row < pooled_len(n, scale, pinned); ++row) {
         const Span span = span_of(row, scale, pinned, n);
         scalar_t* const to = out[group].at(b, within, row);
-        int64_t count = 0;
-        for (int64_t i = span.from; i < span.to; ++i) {
-          // Scale 1 hands tokens on as they are.
-          if (scale > 1 && !valid.at(b, i)) continue;
-          add_row(tokens.at(b, head, i), scalar_t(1), count > 0, d, to);
-          ++count;
-        }
-        if (count == 0) std::fill_n(to, d, scalar_t(0));
-        else if (mean && count > 1)
+        const int64_t count = sum_rows(tokens.at(b, head, span.from),
+                                       {span.to - span.from, tokens.stride, d, flags_of(valid, b, span, scale)}, to);
+        if (mean && count > 1)
           for (int64_t c = 0; c < d; ++c) to[c] /= static_cast<scalar_t>(count);
       }
     });
@@ -122,14 +115,10 @@ at::Tensor scatter_rows(const std::vector<at::Tensor>& pooled, const at::Tensor&
     for_heads(groups, samples, n * d, [&](int64_t b, size_t group, int64_t within, int64_t head, int64_t scale) {
       for (int64_t row = 0; row < pooled_len(n, scale, pinned); ++row) {
         const Span span = span_of(row, scale, pinned, n);
-        const auto wanted = [&](int64_t i) { return !share || scale == 1 || valid.at(b, i); };
-        int64_t count = 0;
-        for (int64_t i = span.from; i < span.to; ++i) count += wanted(i) ? 1 : 0;
+        const bool* const flags = share ? flags_of(valid, b, span, scale) : nullptr;
+        const int64_t size = span.to - span.from, count = flags ? std::count(flags, flags + size, true) : size;
         const scalar_t factor = share && count > 1 ? scalar_t(1) / static_cast<scalar_t>(count) : scalar_t(1);
-        for (int64_t i = span.from; i < span.to; ++i) {
-          if (wanted(i)) add_row(rows[group].at(b, within, row), factor, false, d, out.at(b, head, i));
-          else std::fill_n(out.at(b, head, i), d, scalar_t(0));
-        }
+        spread_row(rows[group].at(b, within, row), factor, {size, out.stride, d, flags}, out.at(b, head, span.from));
       }
     });
   });

@@ -7,11 +7,6 @@ namespace xformer::kernels {
 
 namespace {
 
-template <class Value, int64_t lanes>
-struct Vector {
-  typedef Value Lanes __attribute__((vector_size(lanes * sizeof(Value))));
-};
-
 // kConvolvedRows sums of `lanes` columns stay in registers while the rows of x go by: a row is loaded once for all.
 template <int64_t lanes, class Value>
 [[gnu::always_inline]] inline void convolve_columns(const Value* x, int64_t rows, int64_t columns, const Value* w,

@@ -1,24 +1,11 @@
-// A finished run opened for study: its plan, data and trained model.
+// What the attention of every layer of a trained model has, example by example.
 #pragma once
 
-#include "data/registry.h"
-#include "training/forward.h"
-#include "training/options.h"
+#include "training/trained_run.h"
 
 namespace xformer::analysis {
 
-struct TrainedRun {
-  RunPlan plan;
-  std::unique_ptr<data::DataSource> source;
-  std::shared_ptr<models::Model> model;  // in evaluation, on the device
-  at::Device device = at::kCPU;
-  std::string weights_sha256;
-};
-
-// UserError when the folder holds no run; DataErrors of its data and weights.
-[[nodiscard]] TrainedRun open_run(const Path& folder, const data::DataLocation& location, at::Device device,
-                                  const ProgressCallback& progress,
-                                  const std::function<void(const std::string&)>& warn);
+using training::TrainedRun;
 
 // Queries, keys, values and result of one layer's attention over one example: q, k, v, mixed [s,h,n,d], valid [s,n];
 // s sequences (two of a pair), n with what the model puts in front.

@@ -1,4 +1,4 @@
-#include "analysis/trained_run.h"
+#include "analysis/layers.h"
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
@@ -9,25 +9,8 @@
 #include "core/random.h"
 #include "tasks/batch.h"
 #include "tensor/probe.h"
-#include "training/run_directory.h"
-#include "training/weights.h"
 
 namespace xformer::analysis {
-
-TrainedRun open_run(const Path& folder, const data::DataLocation& location, at::Device device,
-                    const ProgressCallback& progress, const std::function<void(const std::string&)>& warn) {
-  TrainedRun run;
-  run.plan = training::stored_plan(training::read_plan(folder));
-  run.source = data::find_dataset(run.plan.task).open(run.plan.group("data"), location, progress);
-  run.model = training::build_model(run.plan, run.source->info().shape);
-  const training::Weights weights = training::read_weights(folder, warn);
-  training::load_weights(*run.model, weights);
-  run.weights_sha256 = weights.sha256;
-  run.model->to(device);
-  run.model->eval();
-  run.device = device;
-  return run;
-}
 
 namespace {
 
@@ -45,8 +28,14 @@ std::vector<int64_t> drawn_rows(int64_t size, int64_t count, uint64_t seed) {
   return rows;
 }
 
-at::Tensor found(const ProbeRecorder& recorder, const std::string& name) {
-  for (const auto& [seen, tensor] : recorder.kept())
+NamedTensors reported_in(models::Model& model, const models::ModelInput& input) {
+  const ProbeRecorder recorder([](const std::string& name) { return name.find(".mixer.") != std::string::npos; });
+  static_cast<void>(model.forward(input));
+  return recorder.kept();
+}
+
+at::Tensor found(const NamedTensors& reported, const std::string& name) {
+  for (const auto& [seen, tensor] : reported)
     if (seen == name) return tensor;
   return {};
 }
@@ -58,7 +47,6 @@ int64_t for_each_layer(const TrainedRun& run, data::Split split, int64_t count, 
                        const std::function<void(int64_t done, int64_t total)>& progress) {
   const data::DataShape& shape = run.source->info().shape;
   const int64_t size = run.source->size(split);
-  XF_CHECK(size > 0, DataError, "the data has no {} split", data::split_name(split));
   const std::vector<int64_t> rows = drawn_rows(size, count, seed);
   const int64_t padded = training::padded_len(run.plan, shape);
   const auto layers = run.plan.options.values["model.layers"].get<int64_t>();
@@ -70,10 +58,9 @@ int64_t for_each_layer(const TrainedRun& run, data::Split split, int64_t count, 
     data::fill_batch(*run.source, split, {.rows = {rows[i]}, .padded_len = padded}, 1, host);
     batch.load(host);
     const models::ModelInput& input = batch.all().inputs;
-    const ProbeRecorder recorder([](const std::string& name) { return name.find(".mixer.") != std::string::npos; });
-    static_cast<void>(run.model->forward(input));
+    const NamedTensors reported = reported_in(*run.model, input);
     for (int64_t layer = 0; layer < layers; ++layer) {
-      const auto part = [&](const char* name) { return found(recorder, fmt::format("layer{}.mixer.{}", layer, name)); };
+      const auto part = [&](const char* name) { return found(reported, fmt::format("layer{}.mixer.{}", layer, name)); };
       LayerTensors tensors{part("q"), part("k"), part("v"), part("mixed"), input.key_valid.reshape({-1, padded}), 0};
       XF_CHECK(tensors.q.defined() && tensors.k.defined() && tensors.v.defined() && tensors.mixed.defined(), UserError,
                "{} reports no queries, keys and values of whole layers: expected a model with heads of its own "

@@ -1,0 +1,21 @@
+// Loops of pooling that the compiler vectorises.
+#pragma once
+
+#include <cstdint>
+
+namespace xformer::kernels {
+
+// Rows of `columns` neighbours, `stride` elements apart; those with a false flag do not count (nullptr: all do).
+struct RowSet {
+  int64_t rows, stride, columns;
+  const bool* flags;
+};
+
+// out = the sum of the rows that count; how many they are.
+int64_t sum_rows(const float* x, const RowSet& set, float* out);
+int64_t sum_rows(const double* x, const RowSet& set, double* out);
+// Writes factor * row to every row of out that counts, zeros to the others.
+void spread_row(const float* row, float factor, const RowSet& set, float* out);
+void spread_row(const double* row, double factor, const RowSet& set, double* out);
+
+}  // namespace xformer::kernels
