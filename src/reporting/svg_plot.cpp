@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 
 #include "core/error.h"
 
@@ -13,8 +14,8 @@ namespace {
 
 constexpr double kWidth = 760, kHeight = 480, kLeft = 76, kTop = 44, kBottom = 76;
 constexpr double kLegend = 170, kRight = 24, kRoom = 0.04;  // room: share of an axis on either side of the data
-constexpr double kLegendLetter = 6.8, kNoteLetter = 5.4, kNoteLine = 14;
-constexpr double kLargestDisc = 26;  // radius
+constexpr double kLegendLetter = 7.2, kNoteLetter = 6.6, kNoteLine = 14;  // letters: of a wide font
+constexpr double kLargestDisc = 26;                                       // radius
 constexpr std::array<const char*, 8> kColours{"#0072B2", "#D55E00", "#009E73", "#CC79A7",
                                               "#56B4E9", "#E69F00", "#000000", "#8B6914"};
 constexpr std::array<const char*, 3> kDashes{"none", "7 3", "2 3"};  // another one for each round of colours
@@ -104,35 +105,52 @@ struct Rectangle {
   }
 };
 
-// The names beside their discs: right, left, below or above, wherever least is covered.
+// Where a name may stand.
+struct Place {
+  Rectangle box;
+  double x, y;  // of the end that it is held at, and of its middle
+  const char* anchor;
+};
+
+constexpr double kNameLetter = 7.8, kNameLine = 15;  // of a wide font
+
+std::array<Place, 8> places_beside(const Disc& disc) {
+  constexpr double kGap = 5;
+  const double width = kNameLetter * static_cast<double>(disc.name.size()), out = disc.radius + kGap;
+  const double below = disc.y + out + kNameLine / 2, above = disc.y - out - kNameLine / 2;
+  const auto held = [&](double x, double y, const char* anchor) {
+    const double left = *anchor == 's' ? x : *anchor == 'm' ? x - width / 2 : x - width;
+    return Place{{left, y - kNameLine / 2, left + width, y + kNameLine / 2}, x, y, anchor};
+  };
+  const double left = disc.x - disc.radius, right = disc.x + disc.radius;
+  return {held(disc.x + out, disc.y, "start"), held(disc.x - out, disc.y, "end"), held(disc.x, below, "middle"),
+          held(disc.x, above, "middle"),       held(left, below, "start"),        held(left, above, "start"),
+          held(right, below, "end"),           held(right, above, "end")};
+}
+
+// The names beside their discs, wherever least is covered; looked at again when the others have their places.
 std::string named(const std::vector<Disc>& discs, double end) {
-  constexpr double kLetter = 7.2, kLine = 15, kGap = 5;
-  std::vector<Rectangle> taken;
-  for (const Disc& disc : discs)
-    taken.push_back({disc.x - disc.radius, disc.y - disc.radius, disc.x + disc.radius, disc.y + disc.radius});
+  constexpr int kLooks = 4;
+  const Rectangle frame{kLeft, kTop, end, kHeight - kBottom};
+  std::vector<std::optional<Place>> chosen(discs.size());
+  for (int look = 0; look < kLooks; ++look)
+    for (size_t i = 0; i < discs.size(); ++i) {
+      const std::array<Place, 8> places = places_beside(discs[i]);
+      const auto covered = [&](const Place& place) {
+        double sum = place.box.common(place.box) - place.box.common(frame);  // what leaves the frame
+        for (size_t j = 0; j < discs.size(); ++j) {
+          const auto [x, y, radius, name] = discs[j];
+          sum += place.box.common({x - radius, y - radius, x + radius, y + radius});
+          if (j != i && chosen[j]) sum += place.box.common(chosen[j]->box);
+        }
+        return sum;
+      };
+      chosen[i] = *std::min_element(places.begin(), places.end(),
+                                    [&](const Place& a, const Place& b) { return covered(a) < covered(b) - 1; });
+    }
   std::string svg;
-  for (const Disc& disc : discs) {
-    const double width = kLetter * static_cast<double>(disc.name.size()), out = disc.radius + kGap;
-    const double start = disc.x - disc.radius;
-    const std::array<Rectangle, 6> places{
-        Rectangle{disc.x + out, disc.y - kLine / 2, disc.x + out + width, disc.y + kLine / 2},
-        Rectangle{disc.x - out - width, disc.y - kLine / 2, disc.x - out, disc.y + kLine / 2},
-        Rectangle{disc.x - width / 2, disc.y + out, disc.x + width / 2, disc.y + out + kLine},
-        Rectangle{disc.x - width / 2, disc.y - out - kLine, disc.x + width / 2, disc.y - out},
-        Rectangle{start, disc.y + out, start + width, disc.y + out + kLine},
-        Rectangle{start, disc.y - out - kLine, start + width, disc.y - out}};
-    const auto covered = [&](const Rectangle& place) {
-      const double inside = place.common({kLeft, kTop, end, kHeight - kBottom});
-      double sum = width * kLine - inside;  // what leaves the frame
-      for (const Rectangle& other : taken) sum += place.common(other);
-      return sum;
-    };
-    const Rectangle& best =
-        *std::min_element(places.begin(), places.end(),
-                          [&](const Rectangle& a, const Rectangle& b) { return covered(a) < covered(b) - 1; });
-    taken.push_back(best);
-    svg += text_at((best.left + best.right) / 2, best.low - 4, "middle", disc.name);
-  }
+  for (size_t i = 0; i < discs.size(); ++i)
+    svg += text_at(chosen[i]->x, chosen[i]->y + kNameLine / 2 - 4, chosen[i]->anchor, discs[i].name);
   return svg;
 }
 

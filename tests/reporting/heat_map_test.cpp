@@ -45,7 +45,7 @@ TEST_CASE("long names and notes have room") {
   const std::string wide = as_svg(plot);
   // The frame ends earlier the longer the names are.
   CHECK_THAT(narrow, Contains("width='514'"));
-  CHECK_THAT(wide, Contains("width='358'"));
+  CHECK_THAT(wide, Contains("width='342'"));
   CHECK_THAT(narrow, Contains(">" + std::string(60, 'a') + "<") && Contains(">" + std::string(90, 'b') + " end<"));
 }
 
