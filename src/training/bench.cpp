@@ -108,7 +108,7 @@ class Bench {
     const size_t group = i - i % options_.models.size();
     for (const size_t place : bench_baselines(options_)) {
       const Json& base = rows_[group + place];
-      Json& ratios = rows_[i]["against"][base["label"].get<std::string>()];
+      Json& ratios = rows_[i]["against"][cases_[group + place].name];
       ratios = nullptr;
       if (mine["step_ms"].is_null() || base["step_ms"].is_null()) continue;
       const auto ratio = [](const Json& over, const Json& under) { return over.get<double>() / under.get<double>(); };

@@ -34,7 +34,8 @@ struct BenchCase {
   RunPlan plan;
   data::DataShape shape;         // at the wanted length
   models::ModelRequest request;  // for that
-  std::string label;             // the model's name, the values of its own, and what else tells it from other rows
+  std::string name;              // the model's, and the values of its own
+  std::string label;             // with the width and the precision, where there are several
   Json own = Json::object();
   int64_t length = 0, batch = 0, width = 0;  // 0: the family has no model.dim
   std::string precision;

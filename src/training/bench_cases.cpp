@@ -114,10 +114,11 @@ BenchCase bench_case(const BenchOptions& options, const std::vector<PlanParts>& 
   one.width = values.value("model.dim", int64_t{0});
   one.precision = values["training.precision"];
   one.own = own;
-  one.label = one.plan.model;
+  one.name = one.plan.model;
   for (const auto& [key, value] : own.items())
-    one.label += fmt::format(" {}={}", key.substr(key.find('.') + 1),
-                             value.is_string() ? value.get<std::string>() : value.dump());
+    one.name += fmt::format(" {}={}", key.substr(key.find('.') + 1),
+                            value.is_string() ? value.get<std::string>() : value.dump());
+  one.label = one.name;
   if (options.widths.size() > 1) one.label += fmt::format(" dim={}", one.width);
   if (options.precisions.size() > 1) one.label += " " + one.precision;
   one.shape = planned_shape(one.plan);

@@ -221,6 +221,9 @@ TEST_CASE("a sweep says what it would do, and what it is made of", "[sweep]") {
   CHECK(files.code == 3);
   CHECK(contains(files.err, "uea/Handwriting needs files: --data [TASK=]DIR"));
   CHECK_FALSE(std::filesystem::exists(place / "runs/small/files"));
+  const Outcome devices = place.run(words("sweep small/sweep.json --executor slurm --gpus 0,1"));
+  CHECK(devices.code == 2);
+  CHECK(contains(devices.err, "--slurm=--gpus=1"));
   const Outcome nothing = place.run(words("sweep small/sweep.json --only softmax"));
   CHECK(nothing.code == 2);
   CHECK(contains(nothing.err, "fits no cell"));

@@ -206,6 +206,9 @@ int sweep_experiment(const SweepArguments& arguments) {
   XF_CHECK(std::find(executors.begin(), executors.end(), arguments.executor) != executors.end(), UserError,
            "--executor: {}", unknown_name_message("executor", arguments.executor, executors));
   arguments.compute.check();
+  XF_CHECK(arguments.gpus.empty() || arguments.executor == "local", UserError,
+           "--gpus shares out the devices of this machine; with --executor {} the {}", arguments.executor,
+           arguments.executor == "slurm" ? "queue does: --slurm=--gpus=1" : "commands' own environment names them");
   sweep::Experiment experiment = sweep::read_experiment(arguments.file);
   if (experiment.bench.is_array()) return measure(experiment, arguments);
   if (!arguments.seeds.empty()) experiment.seeds = sweep::parse_seeds(arguments.seeds, "--seeds");
