@@ -121,23 +121,22 @@ TEST_CASE("extra keys join the softmax of every row, for all blocks alike or of 
   SequenceMask both{at::cat({length_mask({3, 1}, g).key_valid, mask.key_valid}, 1)};
   const Inputs joined{in.q, at::cat({more.k, in.k}, 2), at::cat({more.v, in.v}, 2)};
   const auto sees = [&](int64_t i, int64_t j) { return j < g || std::abs(i - (j - g)) <= 5; };
-  const at::Tensor allowed = both.key_valid.narrow(1, 0, g).view({2, 1, 1, 1, 1, g});
+  const at::Tensor allowed = both.key_valid.narrow(1, 0, g).unsqueeze(1);
   const auto run = [&](const ExtraKeys& extra, const at::Tensor& valid) {
     return window_attention(in.q, in.k, in.v, valid, windows, {}, false, extra);
   };
-  const auto per_block = [&](const at::Tensor& x) {
-    return x.unsqueeze(2).unsqueeze(2).expand({2, 2, 1, windows.blocks, g, 3});
-  };
+  const auto numbers = at::TensorOptions().dtype(at::kLong);
+  const at::Tensor places = at::arange(g, numbers).expand({1, windows.blocks, g});
   CHECK(max_difference(run({more.k, more.v, allowed}, mask.key_valid),
                        valid_rows(reference(joined, both, sees), mask)) < 1e-10);
-  CHECK(max_difference(run({per_block(more.k), per_block(more.v), allowed}, mask.key_valid),
+  CHECK(max_difference(run({more.k, more.v, allowed, places}, mask.key_valid),
                        valid_rows(reference(joined, both, sees), mask)) < 1e-10);
   CHECK(max_difference(run({more.k, more.v, {}}, {}), reference(joined, {}, sees)) < 1e-10);
-  // A mask by block: block 0 sees no extra key.
-  at::Tensor by_block = at::ones({1, 1, 1, windows.blocks, 1, g}, at::kBool);
-  by_block.select(3, 0).fill_(false);
+  // Block 0 sees no extra key.
+  at::Tensor by_block = places.clone();
+  by_block.select(1, 0).fill_(-1);
   const auto not_first = [&](int64_t i, int64_t j) { return j < g ? i >= windows.block : std::abs(i - (j - g)) <= 5; };
-  CHECK(max_difference(run({more.k, more.v, by_block}, {}), reference(joined, {}, not_first)) < 1e-10);
+  CHECK(max_difference(run({more.k, more.v, {}, by_block}, {}), reference(joined, {}, not_first)) < 1e-10);
 }
 
 TEST_CASE("two partial softmaxes combine by their log sums to the softmax over both") {

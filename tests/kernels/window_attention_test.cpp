@@ -22,7 +22,7 @@ struct WindowCase {
   Extra extra = Extra::kNone;
   int64_t g = 0;
   double dropout = 0;
-  bool masked = false, holes = false, extra_masked = false;
+  bool masked = false, holes = false, extra_masked = false, extra_per_head = true;
   int64_t b = 2, h = 2, d = 4, e = 4;
 };
 
@@ -40,14 +40,14 @@ at::Tensor random_valid(Stream& numbers, int64_t rows, int64_t length, bool hole
 
 struct Built {
   WindowAttentionOptions options;
-  at::Tensor allowed;
+  at::Tensor allowed, places;
   Tensors inputs;  // q, k, v, extra keys, extra values
 };
 
 Built build(const WindowCase& one, at::ScalarType type) {
   const Windows& w = one.windows;
   Stream numbers(static_cast<uint64_t>(w.length * 100 + one.g));
-  Built result{{w, {}, {}}, {}, {}};
+  Built result{{w, {}, {}}, {}, {}, {}};
   if (one.masked) result.options.valid = random_valid(numbers, one.b, w.length, one.holes);
   if (one.dropout > 0) {
     DropoutStream stream(5);
@@ -57,23 +57,28 @@ Built build(const WindowCase& one, at::ScalarType type) {
   const auto tensor = [&](const char* name, at::IntArrayRef shape) { return random_tensor(name, shape, type); };
   result.inputs = {tensor("q", {one.b, one.h, w.length, one.d}), tensor("k", {one.b, one.h, w.length, one.d}),
                    tensor("v", {one.b, one.h, w.length, one.e})};
-  if (one.extra == Extra::kShared) {
-    result.inputs.push_back(tensor("more k", {one.b, one.h, one.g, one.d}));
-    result.inputs.push_back(tensor("more v", {one.b, one.h, one.g, one.e}));
-    if (one.extra_masked) result.allowed = random_valid(numbers, one.b, one.g, true).view({one.b, 1, 1, 1, 1, one.g});
+  if (one.extra == Extra::kNone) return result;
+  const int64_t there = one.extra == Extra::kShared ? one.g : 50;
+  result.inputs.push_back(tensor("more k", {one.b, one.h, there, one.d}));
+  result.inputs.push_back(tensor("more v", {one.b, one.h, there, one.e}));
+  if (one.extra_masked) {
+    result.allowed = random_valid(numbers, one.b * (one.extra_per_head ? one.h : 1), there, true);
+    result.allowed = result.allowed.view({one.b, -1, there});
   }
   if (one.extra == Extra::kPerBlock) {
-    result.inputs.push_back(tensor("more k", {one.b, one.h, w.dilation, w.blocks, one.g, one.d}));
-    result.inputs.push_back(tensor("more v", {one.b, one.h, w.dilation, w.blocks, one.g, one.e}));
-    if (one.extra_masked)
-      result.allowed =
-          random_valid(numbers, one.h * w.blocks * w.block, one.g, true).view({1, one.h, 1, w.blocks, w.block, one.g});
+    result.places = at::empty({one.extra_per_head ? one.h : 1, w.blocks, one.g}, at::kLong);
+    int64_t* const places = result.places.data_ptr<int64_t>();
+    // Side by side in the first block.
+    for (int64_t i = 0; i < result.places.numel(); ++i)
+      places[i] = i < one.g && one.g < there
+                      ? i + 1
+                      : static_cast<int64_t>(numbers.next_below(static_cast<uint64_t>(there + 1))) - 1;
   }
   return result;
 }
 
 Tensors run(const Tensors& x, const Built& built, bool fused) {
-  const ExtraKeys extra = x.size() > 3 ? ExtraKeys{x[3], x[4], built.allowed} : ExtraKeys{};
+  const ExtraKeys extra = x.size() > 3 ? ExtraKeys{x[3], x[4], built.allowed, built.places} : ExtraKeys{};
   at::Tensor log_sum;
   const auto& function = fused ? window_attention : window_attention_reference;
   const at::Tensor out = function(x[0], x[1], x[2], extra, built.options, &log_sum);
@@ -129,10 +134,11 @@ TEST_CASE("fused windows with extra keys, shared or of each block, masked or not
   for (const Windows& windows : shapes())
     for (const Extra extra : {Extra::kShared, Extra::kPerBlock})
       for (const int64_t g : {1, 70}) {
+        if (extra == Extra::kPerBlock && windows.dilation > 1) continue;
         WindowCase one{windows, extra, g};
         CAPTURE(windows.length, windows.dilation, windows.block, windows.blocks, g, extra == Extra::kShared);
         CHECK(difference_of(one, at::kDouble) < 1e-11);
-        one.dropout = 0.2, one.extra_masked = true, one.b = 3, one.e = 7;
+        one.dropout = 0.2, one.extra_masked = true, one.b = 3, one.e = 7, one.extra_per_head = false;
         CHECK(difference_of(one, at::kDouble) < 1e-11);
         one.masked = one.holes = true;
         CHECK(difference_of(one, at::kDouble) < 1e-11);
@@ -182,9 +188,8 @@ TEST_CASE("fused windows take views as they lie, and lay their result out for an
   const at::Tensor packed = random_tensor("packed", {2, 40, 3, 3, 8});  // [b, n, h, 3, d]
   const auto part = [&](int64_t which) { return packed.select(3, which).transpose(1, 2); };
   const WindowAttentionOptions options{Windows::sliding(40, 3, 3, 2), {}, {}};
-  const at::Tensor both = random_tensor("both", {2, 3, 2, 2, 5, 16});  // keys and values side by side
-  const Windows& w = options.windows;
-  const ExtraKeys extra{both.narrow(-1, 0, 8).narrow(3, 0, w.blocks), both.narrow(-1, 8, 8).narrow(3, 0, w.blocks), {}};
+  const at::Tensor both = random_tensor("both", {2, 3, 5, 16});  // keys and values side by side
+  const ExtraKeys extra{both.narrow(-1, 0, 8), both.narrow(-1, 8, 8), {}};
   const at::Tensor got = window_attention(part(0), part(1), part(2), extra, options);
   CHECK(difference(got, window_attention_reference(part(0), part(1), part(2), extra, options)) < 1e-13);
   CHECK(got.transpose(1, 2).is_contiguous());

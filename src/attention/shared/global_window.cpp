@@ -61,7 +61,7 @@ at::Tensor GlobalWindow::forward(const Projected& local, const Projected& rows, 
       ExtraKeys extra;
       if (g > 0) {
         extra = {k.narrow(2, 0, g), v.narrow(2, 0, g), {}};
-        if (!mask.all_valid()) extra.allowed = mask.key_valid.narrow(1, 0, g).view({-1, 1, 1, 1, 1, g});
+        if (!mask.all_valid()) extra.allowed = mask.key_valid.narrow(1, 0, g).unsqueeze(1);
       }
       const auto rest = [&](const at::Tensor& x) { return x.narrow(2, g, others); };
       const at::Tensor out = window_attention(

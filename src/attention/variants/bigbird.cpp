@@ -82,16 +82,16 @@ class BigBirdCore : public AttentionCore {
       const at::Tensor front = x.narrow(2, 0, parts.front);
       return parts.back == 0 ? front : at::cat({front, x.narrow(2, n - parts.back, parts.back)}, 2);
     };
-    const at::Tensor valid = mask.all_valid() ? at::ones({1, n}, q.options().dtype(at::kBool)) : mask.key_valid;
-    const at::Tensor middle_valid = mask.all_valid() ? at::Tensor() : valid.narrow(1, parts.front, parts.middle);
-    const ExtraKeys extra =
-        extra_keys(parts, at::cat({k, v}, -1), valid.unsqueeze(1).unsqueeze(-1), middle, global, k.size(-1));
+    const at::Tensor middle_valid =
+        mask.all_valid() ? at::Tensor() : mask.key_valid.narrow(1, parts.front, parts.middle);
+    const at::Tensor counted = mask.all_valid() ? at::Tensor() : mask.key_valid.unsqueeze(1);
+    const ExtraKeys extra{k, v, counted, places(parts, n, q.size(1), q.options().dtype(at::kLong))};
     const at::Tensor local =
         window_attention(middle(q), middle(k), middle(v), middle_valid, windows(parts), dropout_, is_training(), extra);
     if (parts.global() == 0) return local;
     const ProbeScope scope("global");
     at::Tensor global_valid;
-    if (!mask.all_valid()) global_valid = global(valid.unsqueeze(1).unsqueeze(-1)).flatten(1);
+    if (!mask.all_valid()) global_valid = global(mask.key_valid.unsqueeze(1).unsqueeze(-1)).flatten(1);
     const at::Tensor rows = full_attention(global(q), k, v, mask, global_valid, global_dropout_);
     return join_rows({rows.narrow(2, 0, parts.front), local, rows.narrow(2, parts.front, parts.back)});
   }
@@ -105,11 +105,9 @@ class BigBirdCore : public AttentionCore {
     const Windows window = windows(parts);
     const double others = g + static_cast<double>(extra_blocks() * block_);  // extra keys of each row
     const double executed = g * n + window.executed_pairs() + static_cast<double>(parts.middle) * others;
-    // Keys and values of blocks from elsewhere are copied for each block.
-    const double copies = extra_blocks() > 0 ? 2 * d * static_cast<double>(parts.blocks) * others : 0;
     // A ragged block among the random and wrapped ones counts whole.
     const double pattern = g * n + window.pattern_pairs() + static_cast<double>(parts.middle) * others;
-    return {flops * executed, flops * pattern, kept + z * copies};
+    return {flops * executed, flops * pattern, kept};
   }
 
   [[nodiscard]] bool zeroes_padding() const override { return true; }
@@ -148,39 +146,28 @@ class BigBirdCore : public AttentionCore {
     return kernels::attention(q, k, v, options);
   }
 
-  // Keys and values [b,h,n,2d] and validity [b or 1,1,n,1] of what a block sees beside its neighbours: the global
-  // tokens, then, for each block, blocks from elsewhere.
-  [[nodiscard]] ExtraKeys extra_keys(const Layout& parts, const at::Tensor& kv, const at::Tensor& valid,
-                                     const std::function<at::Tensor(const at::Tensor&)>& middle,
-                                     const std::function<at::Tensor(const at::Tensor&)>& global, int64_t d) const {
-    const auto result = [&](const at::Tensor& both, const at::Tensor& allowed) {
-      return ExtraKeys{both.narrow(-1, 0, d), both.narrow(-1, d, both.size(-1) - d), allowed};
+  // Of n tokens, those that each block sees beside its neighbours [h or 1,t,g]: the global ones, then those of blocks
+  // from elsewhere; -1 behind the last token of a ragged one.
+  [[nodiscard]] at::Tensor places(const Layout& parts, int64_t n, int64_t heads,
+                                  const at::TensorOptions& numbers) const {
+    const int64_t t = parts.blocks;
+    const at::Tensor index = at::arange(t, numbers);
+    // [h or 1,t,r] blocks -> [h or 1,t,r c] tokens
+    const auto tokens_of = [&](const at::Tensor& blocks) {
+      const at::Tensor all = (blocks.unsqueeze(-1) * block_ + at::arange(block_, numbers)).flatten(2);
+      return at::where(all < parts.middle, all + parts.front, -1);
     };
-    if (extra_blocks() == 0) return result(global(kv), global(valid).transpose(-1, -2).unsqueeze(2).unsqueeze(2));
-    const int64_t heads = kv.size(1), t = parts.blocks, missing = t * block_ - parts.middle;
-    at::Tensor chosen;  // [h t r], counting through all heads
+    std::vector<at::Tensor> pieces{
+        at::cat({at::arange(parts.front, numbers), at::arange(n - parts.back, n, numbers)}).expand({1, t, -1})};
+    if (wrap_) pieces.push_back(tokens_of(at::stack({(index + t - 1) % t, (index + 1) % t}, 1).unsqueeze(0)));
     if (random_ > 0) {
-      const auto numbers = kv.options().dtype(at::kLong);
-      const at::Tensor index = at::arange(t, numbers), distance = (index - index.unsqueeze(1)).abs();
+      const at::Tensor distance = (index - index.unsqueeze(1)).abs();
       const at::Tensor linked = wrap_ ? distance.le(1).logical_or(distance.ge(t - 1)) : distance.le(1);  // [t,t]
       const at::Tensor ranks = ranks_.narrow(1, 0, t).narrow(2, 0, t).masked_fill(linked, -1);
-      chosen = std::get<1>(ranks.topk(random_, -1)) + at::arange(heads, numbers).view({heads, 1, 1}) * t;
-      chosen = chosen.flatten();
+      pieces.push_back(tokens_of(std::get<1>(ranks.topk(random_, -1))));
+      for (at::Tensor& piece : pieces) piece = piece.expand({heads, t, -1});
     }
-    // [b,h,n,c] -> [b,h,1,t,g,c]
-    const auto gathered = [&](const at::Tensor& x) {
-      const int64_t batch = x.size(0), width = x.size(-1);
-      const at::Tensor blocks = at::constant_pad_nd(middle(x), {0, 0, 0, missing}).unflatten(2, {t, block_});
-      std::vector<at::Tensor> pieces;
-      if (parts.global() > 0) pieces.push_back(global(x).unsqueeze(2).expand({-1, -1, t, -1, -1}));
-      if (wrap_) pieces.insert(pieces.end(), {blocks.roll(1, 2), blocks.roll(-1, 2)});
-      if (random_ > 0)
-        pieces.push_back(blocks.reshape({batch, heads * t, block_ * width})
-                             .index_select(1, chosen)
-                             .view({batch, heads, t, random_ * block_, width}));
-      return at::cat(pieces, 3).unsqueeze(2);
-    };
-    return result(gathered(kv), gathered(valid.expand({-1, heads, -1, -1})).transpose(-1, -2));
+    return at::cat(pieces, 2);
   }
 
   int64_t block_, random_, global_tokens_;

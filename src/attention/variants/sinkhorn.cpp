@@ -82,8 +82,9 @@ class SinkhornCore : public AttentionCore {
     }
     const at::Tensor sorted_k = sorted.narrow(-1, 0, d), sorted_v = sorted.narrow(-1, d, v.size(-1));
     if (options_.sort_cut > 0) return cut(q, sorted_k, sorted_v, usable);
+    const at::Tensor places = at::arange(t * c, q.options().dtype(at::kLong)).view({1, t, c});
     return window_attention(q, k, v, mask.key_valid, windows, dropout_, is_training(),
-                            {sorted_k.unsqueeze(2), sorted_v.unsqueeze(2), usable.transpose(-1, -2).unsqueeze(2)});
+                            {sorted_k.flatten(2, 3), sorted_v.flatten(2, 3), usable.flatten(2), places});
   }
 
   [[nodiscard]] Cost cost(const Shape& shape) const override {

@@ -53,7 +53,7 @@ class SparseCore : public AttentionCore {
     in.valid = mask.all_valid() ? at::Tensor() : mask.key_valid.narrow(1, p, n - p);
     if (p > 0) {
       in.pinned = {k.narrow(2, 0, p), v.narrow(2, 0, p), {}};
-      if (!mask.all_valid()) in.pinned.allowed = mask.key_valid.narrow(1, 0, p).view({-1, 1, 1, 1, 1, p});
+      if (!mask.all_valid()) in.pinned.allowed = mask.key_valid.narrow(1, 0, p).unsqueeze(1);
     }
     const int64_t heads = q.size(1), first = head_split_ ? (heads + 1) / 2 : heads;
     const auto half = [&](int64_t from, int64_t count) {
@@ -237,11 +237,12 @@ class FixedCore : public SparseCore {
     if (in.pinned.k.defined()) {
       k = at::cat({in.pinned.k, k}, 2), v = at::cat({in.pinned.v, v}, 2);
       const int64_t p = in.pinned.k.size(2);
-      at::Tensor seen = in.pinned.allowed;  // [b,1,1,1,1,p]
-      if (!seen.defined()) seen = at::ones({1, 1, 1, 1, 1, p}, allowed.options());
+      at::Tensor seen = in.pinned.allowed;  // [b,1,p]
+      if (!seen.defined()) seen = at::ones({1, 1, p}, allowed.options());
+      seen = seen.unsqueeze(1);
       auto shape = allowed.sizes().vec();
       shape.back() = p;
-      allowed = at::cat({(near ? seen : seen.flatten(0, 2)).expand(shape), allowed}, -1);
+      allowed = at::cat({(near ? seen.unsqueeze(1).unsqueeze(1) : seen).expand(shape), allowed}, -1);
     }
     const at::Tensor q = in.q / std::sqrt(static_cast<double>(in.q.size(-1)));
     if (near) return merged(q, in, k, v, allowed);

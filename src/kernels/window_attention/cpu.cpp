@@ -82,6 +82,11 @@ void slopes(const WindowPass& pass, const Tile& tile, const Residue<const Value>
 }
 
 template <class Value>
+Heads<const Value> heads_of(const at::Tensor& x) {
+  return x.defined() ? with_stride(reading<Value>(x), x.size(3)) : Heads<const Value>{};
+}
+
+template <class Value>
 void zero_rows(const Heads<Value>& heads, int64_t b, int64_t h, int64_t from, int64_t to, int64_t width) {
   for (int64_t i = from; i < to; ++i) std::fill_n(heads.at(b, h, i), width, Value(0));
 }
@@ -100,9 +105,7 @@ WindowAttentionForward window_attention_forward_cpu(const at::Tensor& q, const a
     const auto keys = with_stride(reading<scalar_t>(pass.k), pass.d);
     const auto values = with_stride(reading<scalar_t>(pass.v), pass.e);
     const auto out = with_stride(writing<scalar_t>(result.out), pass.e);
-    const auto extra_data = [](const at::Tensor& x) { return x.defined() ? x.const_data_ptr<scalar_t>() : nullptr; };
-    const auto extra_keys = WindowPass::extra_rows(pass.extra_k, extra_data(pass.extra_k));
-    const auto extra_values = WindowPass::extra_rows(pass.extra_v, extra_data(pass.extra_v));
+    const auto extra_keys = heads_of<scalar_t>(pass.extra_k), extra_values = heads_of<scalar_t>(pass.extra_v);
     auto* const log_sums = result.log_sum.mutable_data_ptr<scalar_t>();
     const auto lowest = static_cast<scalar_t>(lowest_log_sum(q.scalar_type()));
     for_units(units, windows.block * (windows.columns_per_block() + pass.g) * (pass.d + pass.e),
@@ -114,14 +117,17 @@ WindowAttentionForward window_attention_forward_cpu(const at::Tensor& q, const a
                   const auto rows = pass.residue(out, tile);
                   const auto from = pass.residue(values, tile);
                   const int64_t line = pass.line(tile);
-                  pass.score(tile, pass.residue(queries, tile), pass.residue(keys, tile), extra_keys, mine);
+                  pass.score(tile, pass.residue(queries, tile), pass.residue(keys, tile),
+                             pass.extra_rows(tile, extra_keys, pass.d, mine.extra_k), mine);
                   mine.gradient.resize(std::max(mine.gradient.size(), static_cast<size_t>(2 * tile.rows)));
                   scalar_t *const sums = mine.gradient.data(), *const logs = sums + tile.rows;
                   weigh(pass, tile, mine, sums, logs);
                   const scalar_t* const weights = mine.scores.data();
-                  if (pass.g > 0)
-                    gemm(tile.rows, pass.e, pass.g, scalar_t(1), {weights, line},
-                         {extra_values.at(tile), extra_values.stride}, scalar_t(0), rows.row(tile.first), rows.stride);
+                  if (pass.g > 0) {
+                    const auto more = pass.extra_rows(tile, extra_values, pass.e, mine.extra_v);
+                    gemm(tile.rows, pass.e, pass.g, scalar_t(1), {weights, line}, {more.data, more.stride}, scalar_t(0),
+                         rows.row(tile.first), rows.stride);
+                  }
                   gemm(tile.rows, pass.e, tile.columns, scalar_t(1), {weights + pass.g, line},
                        {from.row(tile.column), from.stride}, scalar_t(pass.g > 0), rows.row(tile.first), rows.stride);
                   for (int64_t r = 0; r < tile.rows; ++r) {
@@ -157,8 +163,8 @@ WindowAttentionGradients window_attention_backward_cpu(const at::Tensor& out_gra
   WindowAttentionGradients result{
       new_heads(q, pass.n, pass.d), new_heads(q, pass.n, pass.d), new_heads(q, pass.n, pass.e), {}, {}};
   if (pass.g > 0) {
-    result.extra_k = at::zeros(extra.k.sizes(), q.options());
-    result.extra_v = at::zeros(extra.v.sizes(), q.options());
+    result.extra_k = new_heads(q, extra.k.size(2), pass.d).zero_();
+    result.extra_v = new_heads(q, extra.v.size(2), pass.e).zero_();
   }
   AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "window_attention_backward", [&] {
     std::vector<WindowScratch<scalar_t>> scratch(static_cast<size_t>(workers_for(pass.b * pass.h)));
@@ -171,13 +177,12 @@ WindowAttentionGradients window_attention_backward_cpu(const at::Tensor& out_gra
                dk = with_stride(writing<scalar_t>(result.k), pass.d),
                dv = with_stride(writing<scalar_t>(result.v), pass.e);
     const auto data = [](const at::Tensor& x) { return x.defined() ? x.const_data_ptr<scalar_t>() : nullptr; };
-    const auto mutable_data = [](const at::Tensor& x) {
-      return x.defined() ? x.mutable_data_ptr<scalar_t>() : nullptr;
-    };
-    const auto extra_keys = WindowPass::extra_rows(pass.extra_k, data(pass.extra_k));
-    const auto extra_values = WindowPass::extra_rows(pass.extra_v, data(pass.extra_v));
-    const auto extra_dk = WindowPass::extra_rows(result.extra_k, mutable_data(result.extra_k));
-    const auto extra_dv = WindowPass::extra_rows(result.extra_v, mutable_data(result.extra_v));
+    const auto extra_keys = heads_of<scalar_t>(pass.extra_k), extra_values = heads_of<scalar_t>(pass.extra_v);
+    Heads<scalar_t> extra_dk{}, extra_dv{};
+    if (pass.g > 0) {
+      extra_dk = with_stride(writing<scalar_t>(result.extra_k), pass.d);
+      extra_dv = with_stride(writing<scalar_t>(result.extra_v), pass.e);
+    }
     const auto* const log_sums = forward.log_sum.const_data_ptr<scalar_t>();
     const auto* const log_gradients = data(log_slopes);
     const auto lowest = static_cast<scalar_t>(lowest_log_sum(q.scalar_type()));
@@ -197,20 +202,21 @@ WindowAttentionGradients window_attention_backward_cpu(const at::Tensor& out_gra
                              value = pass.residue(values, tile);
                   const auto to_q = pass.residue(dq, tile), to_k = pass.residue(dk, tile),
                              to_v = pass.residue(dv, tile);
-                  pass.score(tile, query, key, extra_keys, mine);
+                  const auto more_k = pass.extra_rows(tile, extra_keys, pass.d, mine.extra_k),
+                             more_v = pass.extra_rows(tile, extra_values, pass.e, mine.extra_v);
+                  pass.score(tile, query, key, more_k, mine);
                   mine.gradient.resize(std::max(mine.gradient.size(), static_cast<size_t>(rows * line)));
                   scalar_t *const weights = mine.scores.data(), *const steps = mine.gradient.data();
-                  pass.products(tile, scalar_t(1), slope, value, extra_values, pass.e, steps);
+                  pass.products(tile, scalar_t(1), slope, value, more_v, pass.e, steps);
                   slopes(pass, tile, pass.residue(outs, tile), slope, log_sums, log_gradients, lowest, mine);
                   const Operand<scalar_t> q_rows{query.row(tile.first), query.stride},
                       o_rows{slope.row(tile.first), slope.stride};
                   if (g > 0) {
-                    gemm(g, pass.e, rows, scalar_t(1), {weights, line, true}, o_rows, scalar_t(1), extra_dv.at(tile),
-                         extra_dv.stride);
-                    gemm(g, pass.d, rows, scale, {steps, line, true}, q_rows, scalar_t(1), extra_dk.at(tile),
-                         extra_dk.stride);
-                    gemm(rows, pass.d, g, scale, {steps, line}, {extra_keys.at(tile), extra_keys.stride}, scalar_t(0),
+                    gemm(rows, pass.d, g, scale, {steps, line}, {more_k.data, more_k.stride}, scalar_t(0),
                          to_q.row(tile.first), to_q.stride);
+                    // Their keys and values are not read again: what was laid out for them is free.
+                    pass.add_extra(tile, scalar_t(1), weights, line, o_rows, pass.e, extra_dv, mine.extra_v);
+                    pass.add_extra(tile, scale, steps, line, q_rows, pass.d, extra_dk, mine.extra_k);
                   }
                   gemm(columns, pass.e, rows, scalar_t(1), {weights + g, line, true}, o_rows, scalar_t(1),
                        to_v.row(tile.column), to_v.stride);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "core/error.h"
@@ -34,14 +35,11 @@ struct Residue {
   [[nodiscard]] Value* row(int64_t i) const { return data + i * stride; }
 };
 
-// Extra keys [b,h,r,t,g,d]; the strides of r and t are 0 where blocks share them.
+// The extra keys or values of one tile.
 template <class Value>
 struct ExtraRows {
   Value* data = nullptr;
-  int64_t b = 0, h = 0, r = 0, t = 0, stride = 0;
-  [[nodiscard]] Value* at(const Tile& tile) const {
-    return data + tile.b * b + tile.h * h + tile.residue * r + tile.block * t;
-  }
+  int64_t stride = 0;
 };
 
 // As BLAS reads them: neighbours in memory, no row upon another.
@@ -57,6 +55,7 @@ struct WindowScratch {
   std::vector<Value> scores, gradient;
   std::vector<uint16_t> draws;
   std::vector<char> open;
+  std::vector<Value> extra_k, extra_v;  // of one block, where every block has its own
 };
 
 class WindowPass {
@@ -73,17 +72,21 @@ class WindowPass {
         n(q.size(2)),
         d(q.size(3)),
         e(v.size(3)),
-        g(extra.k.defined() ? extra.k.size(-2) : 0),
+        g(extra.count()),
         width(g + options.windows.columns_per_block()),
         windows(options.windows),
         valid(options.valid, n),
         scale(1 / std::sqrt(static_cast<double>(d))),
         draws(options.dropout,
               at::empty({1}, at::kByte).expand({b, h, windows.dilation, windows.blocks, windows.block, width})) {
-    XF_ASSERT(k.size(3) == d && v.size(2) == n && (g == 0 || (extra.k.size(-1) == d && extra.v.size(-1) == e)),
+    XF_ASSERT(k.size(3) == d && v.size(2) == n && (g == 0 || (extra.k.size(3) == d && extra.v.size(3) == e)),
               "attention over windows takes q and k [b,h,n,d], v [b,h,n,e] and extra keys of the same widths");
-    if (g > 0 && extra.allowed.defined())
-      extra_allowed_ = extra.allowed.contiguous().expand({b, h, windows.dilation, windows.blocks, windows.block, g});
+    if (g == 0) return;
+    if (extra.allowed.defined()) extra_allowed_ = extra.allowed.contiguous().expand({b, h, extra.k.size(2)});
+    if (!extra.places.defined()) return;
+    XF_ASSERT(windows.dilation == 1 && extra.places.size(1) == windows.blocks, "places are of the {} blocks of a row",
+              windows.blocks);
+    places_ = extra.places.expand({h, windows.blocks, g}).contiguous();
   }
 
   const at::Tensor q, k, v, extra_k, extra_v;
@@ -99,12 +102,55 @@ class WindowPass {
     return {heads.at(tile.b, tile.h, tile.residue), heads.stride * windows.dilation};
   }
 
+  // Where in `extra` the tile's keys are, -1 for none; nullptr: all, in order.
+  [[nodiscard]] const int64_t* places(const Tile& tile) const {
+    return places_.defined() ? places_.const_data_ptr<int64_t>() + (tile.h * windows.blocks + tile.block) * g : nullptr;
+  }
+  // The first of them where they lie side by side.
+  [[nodiscard]] std::optional<int64_t> side_by_side(const Tile& tile) const {
+    const int64_t* const rows = places(tile);
+    if (rows == nullptr) return 0;
+    for (int64_t j = 0; j < g; ++j)
+      if (rows[j] < 0 || rows[j] != rows[0] + j) return std::nullopt;
+    return rows[0];
+  }
+  // Whether key `place` of `extra` counts.
+  [[nodiscard]] bool extra_counts(const Tile& tile, int64_t place) const {
+    if (place < 0 || !extra_allowed_.defined()) return place >= 0;
+    return extra_allowed_
+        .const_data_ptr<bool>()[tile.b * extra_allowed_.stride(0) + tile.h * extra_allowed_.stride(1) + place];
+  }
+  // The tile's extra keys or values of `width`: as they lie, or side by side in `room`, zero where they do not count.
   template <class Value>
-  [[nodiscard]] static ExtraRows<Value> extra_rows(const at::Tensor& x, Value* data) {
-    if (!x.defined()) return {};
-    const int64_t stride = std::max(x.stride(-2), x.size(-1));
-    if (x.dim() == 4) return {data, x.stride(0), x.stride(1), 0, 0, stride};
-    return {data, x.stride(0), x.stride(1), x.stride(2), x.stride(3), stride};
+  [[nodiscard]] ExtraRows<const Value> extra_rows(const Tile& tile, const Heads<const Value>& from, int64_t width,
+                                                  std::vector<Value>& room) const {
+    if (g == 0) return {};
+    if (const auto first = side_by_side(tile)) return {from.at(tile.b, tile.h, *first), from.stride};
+    const int64_t* const rows = places(tile);
+    room.resize(static_cast<size_t>(g * width));
+    for (int64_t j = 0; j < g; ++j) {
+      if (extra_counts(tile, rows[j])) std::copy_n(from.at(tile.b, tile.h, rows[j]), width, room.data() + j * width);
+      else std::fill_n(room.data() + j * width, width, Value(0));
+    }
+    return {room.data(), width};
+  }
+  // to [m,width] of the tile's head += left^T right, for left [rows, g] (lines `stride` apart) and right [rows, width].
+  template <class Value>
+  void add_extra(const Tile& tile, Value factor, const Value* left, int64_t stride, const Operand<Value>& right,
+                 int64_t width, const Heads<Value>& to, std::vector<Value>& room) const {
+    if (const auto first = side_by_side(tile)) {
+      gemm(g, width, tile.rows, factor, {left, stride, true}, right, Value(1), to.at(tile.b, tile.h, *first),
+           to.stride);
+      return;
+    }
+    const int64_t* const rows = places(tile);
+    room.resize(static_cast<size_t>(g * width));
+    gemm(g, width, tile.rows, factor, {left, stride, true}, right, Value(0), room.data(), width);
+    for (int64_t j = 0; j < g; ++j) {
+      if (!extra_counts(tile, rows[j])) continue;
+      Value* const row = to.at(tile.b, tile.h, rows[j]);
+      for (int64_t c = 0; c < width; ++c) row[c] += room[static_cast<size_t>(j * width + c)];
+    }
   }
 
   // work(tile) for the rows of one block, without the padding behind the last valid token.
@@ -159,14 +205,11 @@ class WindowPass {
     Value* const scores = scratch.scores.data();
     products(tile, static_cast<Value>(scale), queries, keys, extra, d, scores);
     constexpr Value kNever = -std::numeric_limits<Value>::infinity();
-    if (extra_allowed_.defined()) {
-      const auto stride = extra_allowed_.strides();
-      const bool* const open = extra_allowed_.const_data_ptr<bool>() + tile.b * stride[0] + tile.h * stride[1] +
-                               tile.residue * stride[2] + tile.block * stride[3];
-      for (int64_t r = 0; r < tile.rows; ++r) {
-        const bool* const row = open + (tile.first - tile.block * windows.block + r) * stride[4];
-        for (int64_t j = 0; j < g; ++j)
-          if (!row[j * stride[5]]) scores[r * line + j] = kNever;
+    const int64_t* const rows = places(tile);
+    if (rows != nullptr || extra_allowed_.defined()) {
+      for (int64_t j = 0; j < g; ++j) {
+        if (extra_counts(tile, rows == nullptr ? j : rows[j])) continue;
+        for (int64_t r = 0; r < tile.rows; ++r) scores[r * line + j] = kNever;
       }
     }
     if (!valid.defined()) return;
@@ -186,13 +229,13 @@ class WindowPass {
                 const ExtraRows<const Value>& extra, int64_t inner, Value* out) const {
     const int64_t line = this->line(tile);
     const Operand<Value> rows{left.row(tile.first), left.stride};
-    if (g > 0) gemm(tile.rows, g, inner, factor, rows, {extra.at(tile), extra.stride, true}, Value(0), out, line);
+    if (g > 0) gemm(tile.rows, g, inner, factor, rows, {extra.data, extra.stride, true}, Value(0), out, line);
     gemm(tile.rows, tile.columns, inner, factor, rows, {right.row(tile.column), right.stride, true}, Value(0), out + g,
          line);
   }
 
  private:
-  at::Tensor extra_allowed_;  // [b,h,r,t,c,g]
+  at::Tensor extra_allowed_, places_;  // [b,h,m], [h,t,g]
 };
 
 // Heads whose stride BLAS takes even where there is but one row.

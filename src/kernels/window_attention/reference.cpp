@@ -1,5 +1,6 @@
 // Attention over windows from plain tensor operations: the meaning of the operator and of its gradient.
 #include <ATen/Functions.h>
+#include <ATen/TensorIndexing.h>
 
 #include <algorithm>
 #include <cmath>
@@ -12,13 +13,34 @@ namespace xformer::kernels {
 
 namespace {
 
+// Keys or values of each block [b,h,1,t,g,d], or those of all [b,h,1,1,m,d].
+at::Tensor extra_rows(const at::Tensor& x, const at::Tensor& places) {
+  if (!places.defined()) return x.unsqueeze(2).unsqueeze(2);
+  const at::Tensor heads = at::arange(x.size(1), places.options()).view({-1, 1, 1});
+  return x.index({at::indexing::Slice(), heads, places.clamp_min(0)}).unsqueeze(2);
+}
+
+// Which of them count: broadcasts to [b,h,r,t,c,g]; undefined: all.
+at::Tensor extra_allowed(const ExtraKeys& extra) {
+  if (!extra.places.defined())
+    return extra.allowed.defined() ? extra.allowed.unsqueeze(2).unsqueeze(2).unsqueeze(2) : at::Tensor();
+  at::Tensor there = extra.places.ge(0).unsqueeze(0);  // [1,h or 1,t,g]
+  if (extra.allowed.defined()) {
+    const at::Tensor open = extra.allowed.expand({-1, extra.k.size(1), -1});
+    there = there.logical_and(extra_rows(open.unsqueeze(-1), extra.places).squeeze(-1).squeeze(2));
+  }
+  return there.unsqueeze(2).unsqueeze(4);
+}
+
 // Which of a row's g + w keys count: broadcasts to [b,h,r,t,c,g+w]; undefined: all.
 at::Tensor allowed_keys(const ExtraKeys& extra, const WindowAttentionOptions& options, const at::Tensor& like) {
   const at::Tensor allowed = options.windows.allowed(options.valid, like);
-  if (!extra.k.defined() || (!allowed.defined() && !extra.allowed.defined())) return allowed;
+  if (!extra.k.defined()) return allowed;
+  const at::Tensor more = extra_allowed(extra);
+  if (!allowed.defined() && !more.defined()) return allowed;
   const auto type = like.options().dtype(at::kBool);
-  const int64_t g = extra.k.size(-2), w = options.windows.columns_per_block();
-  const at::Tensor left = extra.allowed.defined() ? extra.allowed : at::ones({1, 1, 1, 1, 1, g}, type);
+  const int64_t g = extra.count(), w = options.windows.columns_per_block();
+  const at::Tensor left = more.defined() ? more : at::ones({1, 1, 1, 1, 1, g}, type);
   const at::Tensor right = allowed.defined() ? allowed : at::ones({1, 1, 1, 1, 1, w}, type);
   std::vector<int64_t> shape;
   for (int64_t dim = 0; dim < 5; ++dim) shape.push_back(std::max(left.size(dim), right.size(dim)));
@@ -40,8 +62,8 @@ at::Tensor window_attention_reference(const at::Tensor& q, const at::Tensor& k, 
     const at::Tensor columns = windows.columns(x);
     if (!more.defined()) return columns;
     auto shape = columns.sizes().vec();
-    shape[4] = more.size(-2);
-    return at::cat({(more.dim() == 4 ? more.unsqueeze(2).unsqueeze(2) : more).expand(shape), columns}, 4);
+    shape[4] = extra.count();
+    return at::cat({extra_rows(more, extra.places).expand(shape), columns}, 4);
   };
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
   at::Tensor scores = at::matmul(windows.rows(q * scale), with_extra(k, extra.k).transpose(-1, -2));  // [b,h,r,t,c,g+w]

@@ -12,8 +12,13 @@ namespace xformer::kernels {
 
 // Keys on top of the columns, in the same softmax. They must not be among a row's columns: each key counts once.
 struct ExtraKeys {
-  at::Tensor k, v;     // [b,h,g,d], the same for all rows, or [b,h,r,t,g,d], for each block; undefined: none
-  at::Tensor allowed;  // bool, broadcasts to [b,h,r,t,c,g]; undefined: every row sees all of them
+  at::Tensor k, v;     // [b,h,m,d], all of them for every row: g = m; or those of each block, as `places` says
+  at::Tensor allowed;  // bool [b,h or 1,m], which of them count; undefined: all
+  // int64 [h or 1,t,g]: where in k and v the keys of a block are, -1 for none; without dilation. They are read where
+  // they lie (BigBird's random blocks, Sinkhorn's sorted ones).
+  at::Tensor places = {};
+  // g, 0 without any.
+  [[nodiscard]] int64_t count() const { return !k.defined() ? 0 : places.defined() ? places.size(2) : k.size(2); }
 };
 
 struct WindowAttentionOptions {
