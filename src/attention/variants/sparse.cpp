@@ -51,6 +51,7 @@ class SparseCore : public AttentionCore {
     if (p == n) return pinned_rows;
     Input in;
     in.valid = mask.all_valid() ? at::Tensor() : mask.key_valid.narrow(1, p, n - p);
+    in.all = {k, v, mask.all_valid() ? at::Tensor() : mask.key_valid.unsqueeze(1)};
     if (p > 0) {
       in.pinned = {k.narrow(2, 0, p), v.narrow(2, 0, p), {}};
       if (!mask.all_valid()) in.pinned.allowed = mask.key_valid.narrow(1, 0, p).unsqueeze(1);
@@ -89,21 +90,25 @@ class SparseCore : public AttentionCore {
     const auto add = [&](int64_t count, bool near, bool far) {
       const Pairs pairs = m > 0 ? this->pairs(m, p, near, far) : Pairs{};
       sum.executed += static_cast<double>(count) * (pairs.executed + rows);
+      sum.kept += static_cast<double>(count) * (pairs.kept + rows);
       sum.pattern += static_cast<double>(count) * (pairs.pattern + static_cast<double>(m * p) + rows_pattern);
     };
     if (head_split_) add((heads + 1) / 2, true, false), add(heads / 2, false, true);
     else add(heads, true, true);
     const double each = static_cast<double>(shape.batch), flops = 4 * each * static_cast<double>(shape.head_dim);
-    return {flops * sum.executed, flops * sum.pattern, 2 * each * sum.executed};
+    const double windows =
+        kept_of_windows(each * static_cast<double>(heads), static_cast<double>(m), static_cast<double>(shape.head_dim));
+    return {flops * sum.executed, flops * sum.pattern, windows + 2 * each * sum.kept};
   }
 
  protected:
   struct Input {
     at::Tensor q, k, v, valid;  // [b,h,m,d], [b,m] or undefined
-    ExtraKeys pinned;
+    ExtraKeys pinned, all;      // the p pinned ones; these and the m others, of all heads
   };
   struct Pairs {
     double executed = 0, pattern = 0;
+    double kept = 0;  // of those executed, with their weights
   };
   // Rows over the first set of keys, the second or both, and over the pinned keys.
   [[nodiscard]] virtual at::Tensor attend(const Input& in, bool near, bool far) const = 0;
@@ -188,7 +193,8 @@ class StridedCore : public SparseCore {
     if (near) add(window(m));
     else add(residues(m));
     if (both) {
-      result.executed += residues(m).explicit_pairs();
+      result.kept = residues(m).explicit_pairs();
+      result.executed += result.kept;
       result.pattern += residues(m).pattern_pairs() - static_cast<double>(m);
     }
     return result;
@@ -214,6 +220,11 @@ class FixedCore : public SparseCore {
     const bool training = is_training();
     if (!far || (near && t == 1))
       return window_attention(in.q, in.k, in.v, in.valid, own(m), dropout_, training, in.pinned);
+    if (near) {
+      ExtraKeys extra = in.all;
+      extra.places = places(m, extra.k.size(2) - m, in.q.options().dtype(at::kLong));
+      return window_attention(in.q, in.k, in.v, in.valid, own(m), dropout_, training, extra);
+    }
 
     // The summary columns of all blocks: [b,h,m,d] -> [b,h,t c,d].
     const auto summary = [&](const at::Tensor& x) {
@@ -225,55 +236,36 @@ class FixedCore : public SparseCore {
     const at::Tensor valid = in.valid.defined() ? in.valid : at::ones({1, m}, numbers.dtype(at::kBool));
     at::Tensor allowed = summary(valid.unsqueeze(1).unsqueeze(-1)).transpose(-1, -2);  // [b or 1,1,1,g]
     at::Tensor k = summary(in.k), v = summary(in.v);
-    if (near) {  // the own block has its summary already
-      const at::Tensor block = at::arange(t, numbers).unsqueeze(1).expand({t, columns()}).flatten();
-      const at::Tensor row = at::arange(t, numbers).unsqueeze(1);
-      const at::Tensor elsewhere = causal_ ? block.lt(row) : block.ne(row);             // [t,g]
-      allowed = allowed.unsqueeze(2).unsqueeze(3).logical_and(elsewhere.unsqueeze(1));  // [b or 1,1,1,t,1,g]
-    } else if (causal_) {
+    if (causal_) {
       const at::Tensor place = summary(at::arange(m, numbers).view({1, 1, m, 1})).flatten();
       allowed = allowed.logical_and(place.le(at::arange(m, numbers).unsqueeze(1)));  // [b or 1,1,m,g]
     }
     if (in.pinned.k.defined()) {
       k = at::cat({in.pinned.k, k}, 2), v = at::cat({in.pinned.v, v}, 2);
-      const int64_t p = in.pinned.k.size(2);
       at::Tensor seen = in.pinned.allowed;  // [b,1,p]
-      if (!seen.defined()) seen = at::ones({1, 1, p}, allowed.options());
-      seen = seen.unsqueeze(1);
       auto shape = allowed.sizes().vec();
-      shape.back() = p;
-      allowed = at::cat({(near ? seen.unsqueeze(1).unsqueeze(1) : seen).expand(shape), allowed}, -1);
+      shape.back() = in.pinned.k.size(2);
+      if (!seen.defined()) seen = at::ones({1, 1, shape.back()}, allowed.options());
+      allowed = at::cat({seen.unsqueeze(1).expand(shape), allowed}, -1);
     }
     const at::Tensor q = in.q / std::sqrt(static_cast<double>(in.q.size(-1)));
-    if (near) return merged(q, in, k, v, allowed);
     const Weights part = softmax_over(at::matmul(q, k.transpose(-1, -2)), allowed);
     probe("weights", part.weights);
     return at::matmul(other_dropout_(part.weights, training), v);
   }
 
-  // One softmax over the own block and the keys k [b,h,g,d] that all blocks share: as keys of window_attention these
-  // would be copied once per block.
-  [[nodiscard]] at::Tensor merged(const at::Tensor& q, const Input& in, const at::Tensor& k, const at::Tensor& v,
-                                  const at::Tensor& allowed) const {
-    const Windows own = this->own(in.q.size(2));
-    const int64_t g = k.size(2);
-    const auto by_block = [&](const at::Tensor& x) { return x.unflatten(2, {1, own.blocks, own.block}); };
-    const at::Tensor rows = own.rows(q);  // [b,h,1,t,l,d]
-    at::Tensor far = by_block(at::matmul(rows.flatten(2, 4), k.transpose(-1, -2)));
-    at::Tensor near = at::matmul(rows, own.rows(in.k).transpose(-1, -2));
-    const double lowest = q.scalar_type() == at::kDouble ? -1e300 : -1e30;  // as in masked_softmax
-    far = far.masked_fill(allowed.logical_not(), lowest);
-    at::Tensor some = allowed.any(-1, /*keepdim=*/true);  // rows with a key
-    if (const at::Tensor known = own.allowed(in.valid, q); known.defined()) {
-      near = near.masked_fill(known.logical_not(), lowest);
-      some = some.logical_or(known.any(-1, /*keepdim=*/true));
-    }
-    const at::Tensor weights = at::softmax(at::cat({far, near}, -1), -1);  // [b,h,1,t,l,g+l]
-    probe("weights", weights);
-    const at::Tensor kept = dropout_(weights, is_training());
-    at::Tensor out = at::matmul(kept.narrow(-1, g, own.block), own.rows(in.v));
-    out = out + by_block(at::matmul(kept.narrow(-1, 0, g).flatten(2, 4), v));
-    return own.join(in.valid.defined() ? out.masked_fill(some.logical_not(), 0) : out);
+  // Of p + m tokens, those that rows of each block see beside it [1,t,p + t c]: the pinned ones and the summaries of
+  // other blocks, if causal of earlier ones; -1 for the others.
+  [[nodiscard]] at::Tensor places(int64_t m, int64_t p, const at::TensorOptions& numbers) const {
+    const int64_t t = blocks(m);
+    const at::Tensor block = at::arange(t, numbers).unsqueeze(1);  // [t,1]
+    at::Tensor offset = at::arange(stride_ - summary_, stride_, numbers);
+    if (first_too_) offset = at::cat({at::zeros({1}, numbers), offset});
+    const at::Tensor token = (block * stride_ + offset).flatten();      // [t c]
+    const at::Tensor from = block.expand({t, columns()}).flatten();     // their blocks
+    const at::Tensor seen = causal_ ? from.lt(block) : from.ne(block);  // [t,t c]
+    const at::Tensor far = at::where(seen.logical_and(token < m), token + p, -1);
+    return at::cat({at::arange(p, numbers).expand({t, p}), far}, 1).unsqueeze(0);
   }
 
   [[nodiscard]] Pairs pairs(int64_t m, int64_t p, bool near, bool far) const override {
@@ -281,9 +273,9 @@ class FixedCore : public SparseCore {
     const Windows own = this->own(m);
     const int64_t t = blocks(m);
     const bool summaries = far && (!near || t > 1);
-    const int64_t rows = near && summaries ? own.blocks * own.block : m;
-    if (near) result = {summaries ? own.explicit_pairs() : own.executed_pairs(), own.pattern_pairs()};
-    result.executed += static_cast<double>(rows * (p + (summaries ? t * columns() : 0)));
+    if (near) result = {own.executed_pairs(), own.pattern_pairs()};
+    result.executed += static_cast<double>(m * (p + (summaries ? t * columns() : 0)));
+    if (!near) result.kept = result.executed;
     if (!summaries) return result;
     for (int64_t j = 0; j < m; ++j) {  // rows that see column j as a summary
       if (j % stride_ < stride_ - summary_ && !(first_too_ && j % stride_ == 0)) continue;

@@ -163,8 +163,12 @@ WindowAttentionGradients window_attention_backward_cpu(const at::Tensor& out_gra
   WindowAttentionGradients result{
       new_heads(q, pass.n, pass.d), new_heads(q, pass.n, pass.d), new_heads(q, pass.n, pass.e), {}, {}};
   if (pass.g > 0) {
-    result.extra_k = new_heads(q, extra.k.size(2), pass.d).zero_();
-    result.extra_v = new_heads(q, extra.v.size(2), pass.e).zero_();
+    // Heads or tokens outside, as where they come from.
+    const auto like = [](const at::Tensor& x) {
+      return x.stride(1) > x.stride(2) ? at::zeros(x.sizes(), x.options()) : new_heads(x, x.size(2), x.size(3)).zero_();
+    };
+    result.extra_k = like(extra.k);
+    result.extra_v = like(extra.v);
   }
   AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "window_attention_backward", [&] {
     std::vector<WindowScratch<scalar_t>> scratch(static_cast<size_t>(workers_for(pass.b * pass.h)));
