@@ -38,6 +38,22 @@ std::optional<double> over(const std::optional<double>& one, const std::optional
   return one && other ? std::optional(*one / *other) : std::nullopt;
 }
 
+std::optional<double> number(const Json& row, const char* key) {
+  return row.contains(key) && row[key].is_number() ? std::optional(row[key].get<double>()) : std::nullopt;
+}
+
+// Of the same length, batch, width and precision.
+bool same_sizes(const Json& a, const Json& b) {
+  const auto same = [&](const char* key) { return a.value(key, Json()) == b.value(key, Json()); };
+  return same("length") && same("batch") && same("width") && same("precision");
+}
+
+Json read_entries(const Path& published) {
+  Json entries = Json::parse(read_file(published), nullptr, /*allow_exceptions=*/false);
+  XF_CHECK(entries.is_array(), DataError, "{}: expected a list of published values", published.string());
+  return entries;
+}
+
 std::string text(const std::optional<double>& value) { return value ? fmt::format("{:.2f}", *value) : ""; }
 
 }  // namespace
@@ -45,23 +61,15 @@ std::string text(const std::optional<double>& value) { return value ? fmt::forma
 std::vector<BenchRow> compare_bench(const Json& report, const Path& published, const std::string& experiment) {
   XF_CHECK(report.is_object() && report.contains("rows") && report["rows"].is_array(), DataError,
            "expected what `xformer bench --json` prints");
-  const Json entries = Json::parse(read_file(published), nullptr, /*allow_exceptions=*/false);
-  XF_CHECK(entries.is_array(), DataError, "{}: expected a list of published values", published.string());
-  const auto number = [](const Json& row, const char* key) {
-    return row.contains(key) && row[key].is_number() ? std::optional(row[key].get<double>()) : std::nullopt;
-  };
+  const Json entries = read_entries(published);
   std::vector<BenchRow> result;
   for (const Json& row : report["rows"]) {
     const std::string model = row["model"];
     BenchRow& one = result.emplace_back(
         BenchRow{row.value("label", model), row["length"], row["batch"], row["status"], {}, {}, {}, {}});
     const Json own = row.value("own", Json::object());
-    const auto same = [&](const Json& base, const char* key) {
-      return base.value(key, Json()) == row.value(key, Json());
-    };
     for (const Json& base : report["rows"])
-      if (base["model"] == "softmax" && same(base, "length") && same(base, "batch") && same(base, "width") &&
-          same(base, "precision")) {
+      if (base["model"] == "softmax" && same_sizes(base, row)) {
         one.speed = over(number(row, "examples_per_s"), number(base, "examples_per_s"));
         one.saving = over(number(base, "peak_bytes"), number(row, "peak_bytes"));
       }
@@ -82,6 +90,47 @@ std::string as_markdown(const std::vector<BenchRow>& rows) {
     result += fmt::format("| `{}` | {} | {} | {} | {} | {} | {} |\n", row.label, row.length, row.batch,
                           row.status == "ok" ? text(row.speed) : row.status, text(row.published_speed),
                           text(row.saving), text(row.published_saving));
+  return result;
+}
+
+std::vector<ScalesRow> compare_scales(const Json& report) {
+  std::vector<ScalesRow> result;
+  for (const Json& row : report["rows"]) {
+    const std::string model = row["model"];
+    for (const Json& base : report["rows"]) {
+      if (model != "mrs-" + base["model"].get<std::string>() || !same_sizes(base, row)) continue;
+      const auto operations = [](const Json& one) {
+        return one["flops"].is_object() ? number(one["flops"], "step_counted") : std::nullopt;
+      };
+      const Json width = row.value("width", Json());
+      result.push_back({model, width.is_null() ? std::nullopt : std::optional(width.get<int64_t>()), row["length"],
+                        row["batch"], over(operations(row), operations(base)),
+                        over(number(row, "peak_bytes"), number(base, "peak_bytes"))});
+    }
+  }
+  return result;
+}
+
+std::string as_markdown(const std::vector<ScalesRow>& rows) {
+  std::string result =
+      "| model | width | length | batch | operations, of those without scales | memory, of that without scales |\n"
+      "| --- | ---: | ---: | ---: | ---: | ---: |\n";
+  const auto share = [](const std::optional<double>& value) {
+    return value ? fmt::format("{:.1f} %", 100 * *value) : "-";
+  };
+  for (const ScalesRow& row : rows)
+    result += fmt::format("| `{}` | {} | {} | {} | {} | {} |\n", row.model, row.width ? fmt::to_string(*row.width) : "",
+                          row.length, row.batch, share(row.operations), share(row.memory));
+  return result;
+}
+
+std::string published_sentences(const Path& published, const std::string& experiment) {
+  std::string result;
+  for (const Json& entry : read_entries(published))
+    if (entry.value("experiment", "") == experiment && entry.contains("qualifier") && entry["value"].is_number())
+      result += fmt::format("- published: `{}`, {}: {} {} {} ({})\n", entry.value("model", ""),
+                            entry.value("metric", ""), entry["qualifier"].get<std::string>(), entry["value"].dump(),
+                            entry.value("unit", ""), entry.value("source", ""));
   return result;
 }
 

@@ -1,4 +1,5 @@
-// A bench report beside published measurements: ratios to softmax attention, which other machines can be compared in.
+// A bench report beside published measurements: ratios, which other machines can be compared in, to softmax attention
+// or of mrs-X to X.
 #pragma once
 
 #include <optional>
@@ -24,5 +25,18 @@ struct BenchRow {
 [[nodiscard]] std::vector<BenchRow> compare_bench(const Json& report, const Path& published,
                                                   const std::string& experiment);
 [[nodiscard]] std::string as_markdown(const std::vector<BenchRow>& rows);
+
+// mrs-X beside X at the same sizes (MrsFormer, Figure 5).
+struct ScalesRow {
+  std::string model;  // "mrs-fmm"
+  std::optional<int64_t> width;
+  int64_t length = 0, batch = 0;
+  std::optional<double> operations, memory;  // as shares of X's; none where one of both did not fit
+};
+[[nodiscard]] std::vector<ScalesRow> compare_scales(const Json& report);
+[[nodiscard]] std::string as_markdown(const std::vector<ScalesRow>& rows);
+
+// The published sentences of an experiment, those with a qualifier ("up to", "less than"), a line each.
+[[nodiscard]] std::string published_sentences(const Path& published, const std::string& experiment);
 
 }  // namespace xformer::reporting

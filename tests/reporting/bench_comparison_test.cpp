@@ -47,4 +47,30 @@ TEST_CASE("a bench stands beside published ratios to softmax") {
             .published_speed == 4.0);
 }
 
+TEST_CASE("mrs-X stands beside X of the same sizes, and published sentences below") {
+  const auto row = [](const char* model, int64_t width, double flops, const Json& bytes) {
+    return Json{{"model", model},     {"length", 64},        {"batch", 1},
+                {"width", width},     {"precision", "fp32"}, {"flops", {{"step_counted", flops}}},
+                {"peak_bytes", bytes}};
+  };
+  const Json report{{"rows",
+                     {row("fmm", 8, 10, 40), row("mrs-fmm", 8, 8, 10), row("softmax-fused", 8, 1, 1),
+                      row("fmm", 16, 30, 80), row("mrs-fmm", 16, 15, nullptr)}}};
+  const std::vector<ScalesRow> rows = compare_scales(report);
+  REQUIRE(rows.size() == 2);
+  CHECK(rows[0].operations == 0.8);
+  CHECK(rows[0].memory == 0.25);
+  CHECK(rows[1].operations == 0.5);
+  CHECK_FALSE(rows[1].memory);  // it did not fit
+  const std::string table = as_markdown(rows);
+  CHECK(table.find("| `mrs-fmm` | 8 | 64 | 1 | 80.0 % | 25.0 % |") != std::string::npos);
+  CHECK(table.find("| `mrs-fmm` | 16 | 64 | 1 | 50.0 % | - |") != std::string::npos);
+  const scratch::Folder folder;
+  const Path published = scratch::put(folder / "published.json", R"([
+    {"experiment": "f", "model": "mrs-fmm", "metric": "saving", "value": 35, "unit": "%", "qualifier": "up to", "source": "S"},
+    {"experiment": "g", "model": "mrs-fmm", "metric": "saving", "value": 36, "unit": "%", "qualifier": "up to", "source": "S"},
+    {"experiment": "f", "model": "fmm", "metric": "saving", "value": 37}])");
+  CHECK(published_sentences(published, "f") == "- published: `mrs-fmm`, saving: up to 35 % (S)\n");
+}
+
 }  // namespace xformer::reporting

@@ -51,7 +51,6 @@ class SparseCore : public AttentionCore {
     if (p == n) return pinned_rows;
     Input in;
     in.valid = mask.all_valid() ? at::Tensor() : mask.key_valid.narrow(1, p, n - p);
-    in.all = {k, v, mask.all_valid() ? at::Tensor() : mask.key_valid.unsqueeze(1)};
     if (p > 0) {
       in.pinned = {k.narrow(2, 0, p), v.narrow(2, 0, p), {}};
       if (!mask.all_valid()) in.pinned.allowed = mask.key_valid.narrow(1, 0, p).unsqueeze(1);
@@ -104,7 +103,7 @@ class SparseCore : public AttentionCore {
  protected:
   struct Input {
     at::Tensor q, k, v, valid;  // [b,h,m,d], [b,m] or undefined
-    ExtraKeys pinned, all;      // the p pinned ones; these and the m others, of all heads
+    ExtraKeys pinned;
   };
   struct Pairs {
     double executed = 0, pattern = 0;
@@ -220,12 +219,6 @@ class FixedCore : public SparseCore {
     const bool training = is_training();
     if (!far || (near && t == 1))
       return window_attention(in.q, in.k, in.v, in.valid, own(m), dropout_, training, in.pinned);
-    if (near) {
-      ExtraKeys extra = in.all;
-      extra.places = places(m, extra.k.size(2) - m, in.q.options().dtype(at::kLong));
-      return window_attention(in.q, in.k, in.v, in.valid, own(m), dropout_, training, extra);
-    }
-
     // The summary columns of all blocks: [b,h,m,d] -> [b,h,t c,d].
     const auto summary = [&](const at::Tensor& x) {
       const at::Tensor blocks = at::constant_pad_nd(x, {0, 0, 0, t * stride_ - m}).unflatten(2, {t, stride_});
@@ -234,19 +227,21 @@ class FixedCore : public SparseCore {
     };
     const auto numbers = in.q.options().dtype(at::kLong);
     const at::Tensor valid = in.valid.defined() ? in.valid : at::ones({1, m}, numbers.dtype(at::kBool));
-    at::Tensor allowed = summary(valid.unsqueeze(1).unsqueeze(-1)).transpose(-1, -2);  // [b or 1,1,1,g]
-    at::Tensor k = summary(in.k), v = summary(in.v);
-    if (causal_) {
-      const at::Tensor place = summary(at::arange(m, numbers).view({1, 1, m, 1})).flatten();
-      allowed = allowed.logical_and(place.le(at::arange(m, numbers).unsqueeze(1)));  // [b or 1,1,m,g]
-    }
-    if (in.pinned.k.defined()) {
+    at::Tensor k = summary(in.k), v = summary(in.v), allowed = summary(valid.unsqueeze(1).unsqueeze(-1)).squeeze(-1);
+    const int64_t p = in.pinned.k.defined() ? in.pinned.k.size(2) : 0;
+    if (p > 0) {
       k = at::cat({in.pinned.k, k}, 2), v = at::cat({in.pinned.v, v}, 2);
-      at::Tensor seen = in.pinned.allowed;  // [b,1,p]
-      auto shape = allowed.sizes().vec();
-      shape.back() = in.pinned.k.size(2);
-      if (!seen.defined()) seen = at::ones({1, 1, shape.back()}, allowed.options());
-      allowed = at::cat({seen.unsqueeze(1).expand(shape), allowed}, -1);
+      const at::Tensor seen = in.pinned.allowed.defined() ? in.pinned.allowed : at::ones({1, 1, p}, allowed.options());
+      allowed = at::cat({seen, allowed}, 2);  // [b or 1,1,g]
+    }
+    if (near)
+      return window_attention(in.q, in.k, in.v, in.valid, own(m), dropout_, training,
+                              {k, v, allowed, elsewhere(t, p, numbers)});
+    allowed = allowed.unsqueeze(2);
+    if (causal_) {
+      const at::Tensor place =
+          at::cat({at::full({p}, -1, numbers), summary(at::arange(m, numbers).view({1, 1, m, 1})).flatten()});
+      allowed = allowed.logical_and(place.le(at::arange(m, numbers).unsqueeze(1)));  // [b or 1,1,m,g]
     }
     const at::Tensor q = in.q / std::sqrt(static_cast<double>(in.q.size(-1)));
     const Weights part = softmax_over(at::matmul(q, k.transpose(-1, -2)), allowed);
@@ -254,18 +249,14 @@ class FixedCore : public SparseCore {
     return at::matmul(other_dropout_(part.weights, training), v);
   }
 
-  // Of p + m tokens, those that rows of each block see beside it [1,t,p + t c]: the pinned ones and the summaries of
-  // other blocks, if causal of earlier ones; -1 for the others.
-  [[nodiscard]] at::Tensor places(int64_t m, int64_t p, const at::TensorOptions& numbers) const {
-    const int64_t t = blocks(m);
-    const at::Tensor block = at::arange(t, numbers).unsqueeze(1);  // [t,1]
-    at::Tensor offset = at::arange(stride_ - summary_, stride_, numbers);
-    if (first_too_) offset = at::cat({at::zeros({1}, numbers), offset});
-    const at::Tensor token = (block * stride_ + offset).flatten();      // [t c]
-    const at::Tensor from = block.expand({t, columns()}).flatten();     // their blocks
-    const at::Tensor seen = causal_ ? from.lt(block) : from.ne(block);  // [t,t c]
-    const at::Tensor far = at::where(seen.logical_and(token < m), token + p, -1);
-    return at::cat({at::arange(p, numbers).expand({t, p}), far}, 1).unsqueeze(0);
+  // Of p pinned keys and the summaries of t blocks, those that rows of each block see beside it [1,t,p + t c]: the
+  // pinned ones and the summaries of other blocks, if causal of earlier ones; -1 for its own, which it has already.
+  [[nodiscard]] at::Tensor elsewhere(int64_t t, int64_t p, const at::TensorOptions& numbers) const {
+    const at::Tensor row = at::arange(t, numbers).unsqueeze(1);  // [t,1]
+    const at::Tensor block = row.expand({t, columns()}).flatten();
+    const at::Tensor seen = causal_ ? block.lt(row) : block.ne(row);  // [t,t c]
+    const at::Tensor places = at::where(seen, at::arange(p, p + t * columns(), numbers), -1);
+    return at::cat({at::arange(p, numbers).expand({t, p}), places}, 1).unsqueeze(0);
   }
 
   [[nodiscard]] Pairs pairs(int64_t m, int64_t p, bool near, bool far) const override {

@@ -1,6 +1,8 @@
 // `xformer report`: an experiment, or records of runs, as a table of models and tasks.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "cli/command.h"
 #include "cli/experiment_records.h"
 #include "core/error.h"
@@ -40,12 +42,18 @@ std::string measured(const sweep::Experiment& experiment, const Path& folder) {
     XF_CHECK(std::filesystem::exists(path), DataError, "{}: not measured yet: there is no {}", experiment.file.string(),
              path.string());
     const Json report = read_json_file(path);
-    text +=
-        fmt::format("Ours: `{}`, commit {}.\n\n{}\n", report.value("command", ""),
-                    report["software"].value("commit", "").substr(0, 12),
-                    as_markdown(reporting::compare_bench(report, *experiment.published, experiment.published_name)));
+    text += fmt::format("Ours: `{}`, commit {}.\n\n", report.value("command", ""),
+                        report["software"].value("commit", "").substr(0, 12));
+    const auto rows = reporting::compare_bench(report, *experiment.published, experiment.published_name);
+    const auto scales = reporting::compare_scales(report);
+    const bool to_softmax = std::any_of(rows.begin(), rows.end(), [](const reporting::BenchRow& row) {
+      return row.speed || row.saving || row.published_speed || row.published_saving;
+    });
+    if (to_softmax || scales.empty()) text += as_markdown(rows) + "\n";
+    if (!scales.empty()) text += as_markdown(scales) + "\n";
   }
-  return text;
+  const std::string sentences = reporting::published_sentences(*experiment.published, experiment.published_name);
+  return sentences.empty() ? text : text + sentences;
 }
 
 int report(const ReportArguments& arguments) {

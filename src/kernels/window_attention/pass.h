@@ -106,13 +106,16 @@ class WindowPass {
   [[nodiscard]] const int64_t* places(const Tile& tile) const {
     return places_.defined() ? places_.const_data_ptr<int64_t>() + (tile.h * windows.blocks + tile.block) * g : nullptr;
   }
-  // The first of them where they lie side by side.
+  // The first of them where they lie side by side, but for those that are none.
   [[nodiscard]] std::optional<int64_t> side_by_side(const Tile& tile) const {
     const int64_t* const rows = places(tile);
     if (rows == nullptr) return 0;
+    const int64_t* const there = std::find_if(rows, rows + g, [](int64_t place) { return place >= 0; });
+    const int64_t first = there == rows + g ? 0 : *there - (there - rows);
+    if (first < 0 || first + g > extra_k.size(2)) return std::nullopt;
     for (int64_t j = 0; j < g; ++j)
-      if (rows[j] < 0 || rows[j] != rows[0] + j) return std::nullopt;
-    return rows[0];
+      if (rows[j] >= 0 && rows[j] != first + j) return std::nullopt;
+    return first;
   }
   // Whether key `place` of `extra` counts.
   [[nodiscard]] bool extra_counts(const Tile& tile, int64_t place) const {
