@@ -9,6 +9,7 @@
 
 #include "attention/descriptor.h"
 #include "kernels/attention/attention.h"
+#include "kernels/policy.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::softmax {
@@ -54,7 +55,8 @@ class FusedCore : public AttentionCore {
     XF_ASSERT(!mask.causal || q.size(2) == k.size(2), "causal needs as many keys ({}) as queries ({})", k.size(2),
               q.size(2));
     if (q.is_cpu()) {
-      (is_training() ? in_training_ : in_evaluation_) = "fused-cpu";
+      (is_training() ? in_training_ : in_evaluation_) =
+          kernels::policy() == kernels::Policy::kReference ? "reference" : "fused-cpu";
       return kernels::attention(q, k, v, own_options(q, k, mask));
     }
     const double p = is_training() ? dropout_.p() : 0;

@@ -194,7 +194,22 @@ int ratios(const PlotArguments& arguments) {
     }
     const std::string mode = report["conditions"]["mode"];
     for (auto& [key, line] : series) {
-      line.name = fmt::format("{}{}, {}", key.first, key.second > 0 ? fmt::format(", {}", key.second) : "", mode);
+      line.name = fmt::format("{}{}", key.first, key.second > 0 ? fmt::format(", {}", key.second) : "");
+      // Operations of training and inference have one ratio: a line over another would hide it.
+      const auto same =
+          std::find_if(plot.series.begin(), plot.series.end(), [&, &mine = line](const PlotSeries& other) {
+            constexpr double kVisible = 1e-3;
+            return other.name.starts_with(mine.name + ", ") &&
+                   std::equal(other.points.begin(), other.points.end(), mine.points.begin(), mine.points.end(),
+                              [](const PlotPoint& a, const PlotPoint& b) {
+                                return a.x == b.x && std::abs(a.y - b.y) < kVisible;
+                              });
+          });
+      if (same != plot.series.end()) {
+        same->name += " and " + mode;
+        continue;
+      }
+      line.name += ", " + mode;
       plot.series.push_back(line);
     }
   }
