@@ -89,8 +89,7 @@ at::Tensor MultiHeadMixer::forward(const at::Tensor& x, const SequenceMask& mask
     probe("q", q), probe("k", k), probe("v", v);
     mixed = core_->forward(q, k, v, mask, carry);
     // Rows of padded queries are zero from here on, whatever the core left in them (attention-core 0.4).
-    if (!mask.all_valid() && !core_->zeroes_padding())
-      mixed = mixed.masked_fill(mask.key_valid.logical_not().unsqueeze(1).unsqueeze(-1), 0);
+    if (!core_->zeroes_padding()) mixed = mask.zero_padding(mixed);
   }
   probe("mixed", mixed);
   return out_->forward(mixed.transpose(1, 2).reshape({batch, length, heads_ * head_dim_}));

@@ -13,6 +13,11 @@ at::Tensor SequenceMask::as_factor(at::ScalarType type) const {
 
 int64_t pooled_len(int64_t n, int64_t scale, int64_t pinned) { return pinned + (n - pinned + scale - 1) / scale; }
 
+at::Tensor SequenceMask::zero_padding(const at::Tensor& x) const {
+  // A selection is one pass; masked_fill would copy first.
+  return all_valid() ? x : at::where(key_valid.unsqueeze(1).unsqueeze(-1), x, 0);
+}
+
 SequenceMask SequenceMask::pooled(int64_t scale, int64_t pinned) const {
   if (scale == 1 || all_valid()) return *this;
   const int64_t n = key_valid.size(1), groups = pooled_len(n, scale, pinned) - pinned;

@@ -14,6 +14,8 @@ struct SequenceMask {
   [[nodiscard]] bool all_valid() const { return !key_valid.defined(); }
   // key_valid as factors for [b, h, n, d] tensors: [b, 1, n, 1] of the given type. Only when !all_valid().
   [[nodiscard]] at::Tensor as_factor(at::ScalarType type) const;
+  // x [b, h, n, d] with zero in the rows of tokens that are not valid, whatever stood there.
+  [[nodiscard]] at::Tensor zero_padding(const at::Tensor& x) const;
   // The mask of pooled groups: a group is valid when any of its tokens is (attention-core 3.17).
   [[nodiscard]] SequenceMask pooled(int64_t scale, int64_t pinned = 0) const;
 };

@@ -12,7 +12,7 @@ class NoneCore : public AttentionCore {
                      Carry&) override {
     // Empty slices give q and k a gradient of zero, so that a training step holds the whole frame around a core.
     const at::Tensor out = at::cat({v, q.narrow(2, 0, 0), k.narrow(2, 0, 0)}, 2);
-    return mask.all_valid() ? out : out.masked_fill(mask.key_valid.logical_not().unsqueeze(1).unsqueeze(-1), 0);
+    return mask.zero_padding(out);
   }
 
   [[nodiscard]] bool zeroes_padding() const override { return true; }

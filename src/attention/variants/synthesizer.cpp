@@ -107,7 +107,7 @@ class SynthesizerMixer : public SequenceMixer {
       const at::Tensor weights = masked_softmax(scores, mask).expand({b, -1, -1, -1});
       probe("v", v), probe("weights", weights);
       mixed = at::matmul(dropout_(weights, is_training()), v);
-      if (!mask.all_valid()) mixed = mixed.masked_fill(mask.key_valid.logical_not().unsqueeze(1).unsqueeze(-1), 0);
+      mixed = mask.zero_padding(mixed);
     }
     probe("mixed", mixed);
     return out_->forward(mixed.transpose(1, 2).reshape({b, n, heads_ * head_dim_}));
