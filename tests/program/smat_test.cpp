@@ -128,6 +128,10 @@ TEST_CASE("ratios of mrs-X to X are drawn from benches, and ranks from an experi
   const Outcome flops = place.run(words("plot ratios bench.json"));
   CHECK(flops.code == 0);
   CHECK(contains(flops.out, "fmm, 64, train"));
+  Json older = report;  // rows without a width
+  for (Json& one : older["rows"]) one.erase("width");
+  put(place / "older.json", older.dump());
+  CHECK(contains(place.run(words("plot ratios older.json")).out, ">fmm, train<"));
   Json inference = report;
   inference["conditions"]["mode"] = "inference";
   put(place / "inference.json", inference.dump());

@@ -180,8 +180,9 @@ int ratios(const PlotArguments& arguments) {
     std::map<std::tuple<std::string, int64_t, double>, double> values;  // by model, width and length
     for (const Json& row : report["rows"]) {
       const Json& value = flops ? row["flops"] : row["peak_bytes"];
+      const Json width = row.value("width", Json());  // reports of before have none
       if (!value.is_null())
-        values[{row["model"], row["width"].is_null() ? 0 : row["width"].get<int64_t>(), row["length"].get<double>()}] =
+        values[{row["model"], width.is_null() ? 0 : width.get<int64_t>(), row["length"].get<double>()}] =
             flops ? value["step_counted"].get<double>() : value.get<double>();
     }
     std::map<std::pair<std::string, int64_t>, PlotSeries> series;
