@@ -39,7 +39,9 @@ Json shape_to_json(const DataShape& shape) {
           {"sequences", shape.sequences},   {"width", shape.width},
           {"categories", shape.categories}, {"target", static_cast<int>(shape.target)},
           {"classes", shape.classes},       {"target_scale", shape.target_scale},
-          {"tolerance", shape.tolerance}};
+          {"tolerance", shape.tolerance},   {"top5", shape.top5},
+          {"mixed", shape.mixed},           {"side", shape.side},
+          {"channels", shape.channels}};
 }
 
 DataShape shape_from_json(const Json& json) {
@@ -55,6 +57,10 @@ DataShape shape_from_json(const Json& json) {
   json.at("classes").get_to(shape.classes);
   json.at("target_scale").get_to(shape.target_scale);
   json.at("tolerance").get_to(shape.tolerance);
+  shape.top5 = json.value("top5", shape.top5);  // this and what follows: not in caches made before it
+  shape.mixed = json.value("mixed", shape.mixed);
+  shape.side = json.value("side", shape.side);
+  shape.channels = json.value("channels", shape.channels);
   const bool one_kind = shape.vocabulary > 0 ? shape.width == 0 : shape.width > 0;
   const bool known = shape.target >= Target::kClass && shape.target <= Target::kNumber;
   XF_CHECK(one_kind && known && (shape.sequences == 1 || shape.sequences == 2), DataError, "its shape is {}",

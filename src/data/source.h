@@ -15,6 +15,7 @@
 #include "core/progress.h"
 #include "core/random.h"
 #include "core/schema.h"
+#include "data/field.h"
 #include "readers/png.h"
 
 namespace xformer::data {
@@ -38,6 +39,8 @@ struct DataShape {
   bool zero_is_padding = true;  // a place with id 0 is no token, wherever it stands
   int64_t sequences = 1;        // of ids in an example: 2 for pairs of documents
   int64_t width = 0;            // numbers at each place
+  int64_t side = 0;             // of a square image whose places are its pixels, row by row; 0: no such image
+  int64_t channels = 1;         // of that image
   std::vector<int64_t> categories =
       {};  // of a table's row: the sizes of the columns of codes, which are its last places
   Target target = Target::kClass;

@@ -10,12 +10,12 @@ namespace xformer::tasks {
 // Rows of a batch in device memory. Empty rows of a partial batch have row_valid 0 and count in nothing.
 struct BatchView {
   models::ModelInput inputs;
-  at::Tensor labels;     // [b] int64
-  at::Tensor targets;    // [b] float32
   at::Tensor row_valid;  // [b] float32
-  // Of data whose training examples may be mixtures: [b] int64, and the first label's share [b] float32; else
-  // undefined.
-  at::Tensor second_labels = {}, shares = {};
+  // The fields beside the inputs: whole numbers are int64, others float32; [b].
+  std::vector<std::pair<std::string, at::Tensor>> fields;
+
+  [[nodiscard]] bool has(std::string_view name) const;
+  [[nodiscard]] const at::Tensor& field(std::string_view name) const;  // which there must be
 };
 
 // A whole batch in device memory, of one shape. The buffers keep their place from the first to the last batch, so that
@@ -26,7 +26,7 @@ class DeviceBatch {
   // A batch of this shape; host memory may be reused at once.
   void load(const data::HostBatch& batch);
 
-  [[nodiscard]] int64_t size() const { return all_.labels.size(0); }
+  [[nodiscard]] int64_t size() const { return all_.row_valid.size(0); }
   [[nodiscard]] const BatchView& all() const { return all_; }
   // Views of rows first .. first + rows - 1.
   [[nodiscard]] BatchView rows(int64_t first, int64_t rows) const;

@@ -19,21 +19,22 @@ at::Tensor cross_entropies(const at::Tensor& outputs, const BatchView& batch, do
   const auto against = [&](const at::Tensor& labels) {
     return at::cross_entropy_loss(outputs, labels, {}, at::Reduction::None, -100, smoothing);
   };
-  if (!batch.shares.defined()) return against(batch.labels);
-  return batch.shares * against(batch.labels) + (1 - batch.shares) * against(batch.second_labels);
+  if (!batch.has("share")) return against(batch.field("label"));
+  const at::Tensor& share = batch.field("share");
+  return share * against(batch.field("label")) + (1 - share) * against(batch.field("second_label"));
 }
 
 Judged judge_rows(const at::Tensor& outputs, const BatchView& batch, const data::DataShape& shape, double smoothing) {
   const at::Tensor given = outputs.detach();
   if (shape.target == data::Target::kClass)
-    return {cross_entropies(outputs, batch, smoothing), given.argmax(-1).eq(batch.labels)};
+    return {cross_entropies(outputs, batch, smoothing), given.argmax(-1).eq(batch.field("label"))};
   const at::Tensor number = outputs.squeeze(-1);
   if (shape.target == data::Target::kBinary) {
-    const at::Tensor label = batch.labels.to(outputs.scalar_type());
+    const at::Tensor label = batch.field("label").to(outputs.scalar_type());
     return {at::binary_cross_entropy_with_logits(number, label, {}, {}, at::Reduction::None),
-            given.squeeze(-1).gt(0).eq(batch.labels)};
+            given.squeeze(-1).gt(0).eq(batch.field("label"))};
   }
-  const at::Tensor target = batch.targets.to(outputs.scalar_type());
+  const at::Tensor target = batch.field("target").to(outputs.scalar_type());
   return {(number - target).square(), (given.squeeze(-1) - target).abs().lt(shape.tolerance)};
 }
 
@@ -52,7 +53,7 @@ Sums judge(const at::Tensor& outputs, const BatchView& batch, const data::DataSh
   const at::Tensor loss = at::where(valid, rows.loss, at::zeros({}, rows.loss.options())).sum();
   at::Tensor top5;
   if (shape.top5) {
-    const at::Tensor own = outputs.detach().gather(1, batch.labels.unsqueeze(1));
+    const at::Tensor own = outputs.detach().gather(1, batch.field("label").unsqueeze(1));
     top5 = outputs.detach().gt(own).sum(1).lt(5).logical_and(valid).sum();
   }
   return {loss, rows.right.logical_and(valid).sum(), top5};

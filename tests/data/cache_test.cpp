@@ -87,6 +87,27 @@ TEST_CASE("a cache gives what was added, and a second opening maps without build
         std::vector<std::string>{"dev.bin", "manifest.json", "test.bin", "train.bin"});
 }
 
+TEST_CASE("a cache gives back every fact of its shape") {
+  const Folder folder;
+  const DataShape shape{.max_len = 9,
+                        .vocabulary = 16,
+                        .id_offset = 1,
+                        .zero_is_padding = false,
+                        .sequences = 2,
+                        .side = 3,
+                        .channels = 4,
+                        .categories = {5, 6},
+                        .target = Target::kBinary,
+                        .classes = 2,
+                        .target_scale = 3,
+                        .tolerance = 0.5,
+                        .top5 = true,
+                        .mixed = true};
+  const auto build = [&](const AddExample&, DataInfo& info) { info.shape = shape; };
+  (void)open_cached(request_in(folder.path()), build, {});
+  CHECK(open_cached(request_in(folder.path()), never_build, {})->info().shape == shape);
+}
+
 TEST_CASE("the content hash depends on the content alone") {
   const Folder folder;
   const std::string hash = open_sample(folder / "a")->info().sha256;

@@ -13,7 +13,7 @@ namespace xformer::data::adapters::image {
 namespace {
 
 constexpr int64_t kAdapterVersion = 1;  // part of the cache's key: raise it when the content made here changes
-constexpr int64_t kPixels = 1024;
+constexpr int64_t kSide = 32, kPixels = kSide * kSide;
 constexpr std::array<const char*, 10> kClasses{"airplane", "automobile", "bird",  "cat",  "deer",
                                                "dog",      "frog",       "horse", "ship", "truck"};
 
@@ -37,6 +37,7 @@ Options read_options(const Json& options) { return schema().read(without_batchin
 DataShape shape_of(const Options& options) {
   DataShape shape;
   shape.max_len = kPixels;
+  shape.side = kSide;
   shape.vocabulary = 256;
   shape.zero_is_padding = options.mask_zero_pixels;
   shape.classes = 10;
@@ -75,8 +76,8 @@ std::unique_ptr<DataSource> open(const Json& given, const DataLocation& location
   const Json key{
       {"adapter", kAdapterVersion}, {"split_seed", options.split_seed}, {"files", file_identity(files.paths())}};
   const auto build = [&](const AddExample& add, DataInfo& info) { pack(files, options, add, info, progress); };
-  const auto masked = [&](DataShape& shape) { shape.zero_is_padding = options.mask_zero_pixels; };
-  return open_cached({location.cache, "image", key, masked}, build, progress);
+  const auto planned = [&](DataShape& shape) { shape = shape_of(options); };
+  return open_cached({location.cache, "image", key, planned}, build, progress);
 }
 
 CheckReport check(const Json& given, const DataLocation& location, const ProgressCallback& progress) {

@@ -66,6 +66,7 @@ Options read_options(const Json& options) { return schema().read(without_batchin
 DataShape shape_of(const Task& task, const Options& options) {
   DataShape shape;
   shape.max_len = task.side * task.side;
+  shape.side = task.side;
   shape.vocabulary = 256;
   shape.zero_is_padding = options.mask_zero_pixels;
   shape.classes = 2;
@@ -97,8 +98,8 @@ std::unique_ptr<DataSource> open_generated(const Task& task, const Options& opti
     };
     add_in_order(test + options.test_examples, make, add, "drawing Pathfinder", progress);
   };
-  const auto masked = [&](DataShape& shape) { shape.zero_is_padding = options.mask_zero_pixels; };
-  return open_cached({location.cache, task.name, key, masked}, build, progress);
+  const auto planned = [&](DataShape& shape) { shape = shape_of(task, options); };
+  return open_cached({location.cache, task.name, key, planned}, build, progress);
 }
 
 // Metadata files by size and time; of the folders of images their times, which change with what is in them.
@@ -167,8 +168,8 @@ std::unique_ptr<DataSource> open_files(const Task& task, const Options& options,
     };
     add_in_order(static_cast<int64_t>(entries.size()), make, add, "packing Pathfinder", progress);
   };
-  const auto masked = [&](DataShape& shape) { shape.zero_is_padding = options.mask_zero_pixels; };
-  return open_cached({location.cache, task.name, key, masked}, build, progress);
+  const auto planned = [&](DataShape& shape) { shape = shape_of(task, options); };
+  return open_cached({location.cache, task.name, key, planned}, build, progress);
 }
 
 std::unique_ptr<DataSource> open(const Task& task, const Json& given, const DataLocation& location,
