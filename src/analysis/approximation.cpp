@@ -2,7 +2,7 @@
 
 #include <ATen/Functions.h>
 
-#include "training/forward_attention.h"
+#include "inspect/forward_attention.h"
 
 namespace xformer::analysis {
 
@@ -41,7 +41,7 @@ std::vector<ApproximationError> approximation_errors(const TrainedRun& run, cons
       [&](int64_t layer, const LayerTensors& tensors) {
         for (size_t c = 0; c < candidates.size(); ++c) {
           if (!result[c].refusal.empty()) continue;
-          training::AttentionForward request;
+          inspect::AttentionForward request;
           request.attention = candidates[c].attention;
           request.options = candidates[c].options;
           request.max_len = tensors.q.size(2);
@@ -49,7 +49,7 @@ std::vector<ApproximationError> approximation_errors(const TrainedRun& run, cons
           request.seed = static_cast<int64_t>(seed);
           request.device = run.device;
           try {
-            const training::ForwardResult forward = training::forward_attention(
+            const inspect::ForwardResult forward = inspect::forward_attention(
                 request, {{"q", tensors.q}, {"k", tensors.k}, {"v", tensors.v}, {"mask", tensors.valid}});
             result[c].untrained = 0;
             for (const auto& [name, tensor] : forward.tensors) {

@@ -48,7 +48,7 @@ int64_t for_each_layer(const TrainedRun& run, data::Split split, int64_t count, 
   const data::DataShape& shape = run.source->info().shape;
   const int64_t size = run.source->size(split);
   const std::vector<int64_t> rows = drawn_rows(size, count, seed);
-  const int64_t padded = training::padded_len(run.plan, shape);
+  const int64_t padded = plan::padded_len(run.plan, shape);
   const auto layers = run.plan.options.values["model.layers"].get<int64_t>();
   const at::NoGradGuard no_grad;
   tasks::DeviceBatch batch(run.device, 1, padded, shape);

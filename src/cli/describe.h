@@ -1,7 +1,7 @@
 // Everything the registries know, as JSON: one object per name.
 #pragma once
 
-#include "training/options.h"
+#include "plan/options.h"
 
 namespace xformer::cli {
 

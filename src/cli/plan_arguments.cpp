@@ -92,8 +92,8 @@ ValueLayer settings_layer(const std::vector<std::string>& settings) {
   return layer;
 }
 
-training::PlanRequest PlanArguments::request() const {
-  training::PlanRequest request;
+plan::PlanRequest PlanArguments::request() const {
+  plan::PlanRequest request;
   request.task = task;
   request.model = model;
   request.protocol = protocol;

@@ -3,7 +3,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "training/options.h"
+#include "plan/options.h"
 
 namespace xformer::cli {
 
@@ -17,7 +17,7 @@ struct PlanArguments {
 
   void add_to(CLI::App& command);
   // Reads --config (and what it extends) and puts every layer in its order: file < options < --set.
-  [[nodiscard]] training::PlanRequest request() const;
+  [[nodiscard]] plan::PlanRequest request() const;
 };
 
 struct DataArguments {

@@ -6,10 +6,10 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "data/batcher.h"
+#include "data/batches/batcher.h"
 #include "data/duplicates.h"
-#include "data/listops_files.h"
-#include "data/listops_generator.h"
+#include "data/listops/listops_files.h"
+#include "data/listops/listops_generator.h"
 #include "readers/listops.h"
 
 namespace xformer::data {

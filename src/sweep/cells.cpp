@@ -22,7 +22,7 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 }
 
 RunPlan plan_of(const Ask& ask, int64_t seed) {
-  training::PlanRequest request;
+  plan::PlanRequest request;
   request.task = ask.task;
   request.model = ask.model;
   request.protocol = ask.protocol;
@@ -30,7 +30,7 @@ RunPlan plan_of(const Ask& ask, int64_t seed) {
   request.steps = ask.steps;
   request.length = ask.length;
   request.layers.push_back({"the experiment", ask.set});
-  return training::resolve_plan(request);
+  return plan::resolve_plan(request);
 }
 
 // In [0, 1), the same for the same words.
@@ -201,7 +201,7 @@ bool is_task(const std::string& name) {
 
 bool is_model(const std::string& name) {
   try {
-    static_cast<void>(training::find_parts("listops", name, ""));
+    static_cast<void>(plan::find_parts("listops", name, ""));
     return true;
   } catch (const UserError&) {
     return false;

@@ -1,8 +1,8 @@
 // The runs that an experiment asks for: one cell is one process of `xformer train`.
 #pragma once
 
+#include "plan/options.h"
 #include "sweep/experiment.h"
-#include "training/options.h"
 
 namespace xformer::sweep {
 

@@ -1,7 +1,7 @@
 // What a batch of a task is on the device.
 #pragma once
 
-#include "data/batcher.h"
+#include "data/batches/batcher.h"
 #include "models/model.h"
 #include "tensor/upload.h"
 

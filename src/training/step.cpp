@@ -32,7 +32,7 @@ void set_float_products(const std::string& precision, const at::Device& device) 
   at::globalContext().setAllowTF32CuDNN(tf32);
 }
 
-TrainStep::TrainStep(models::Model& model, const data::DataShape& shape, const TrainingOptions& options,
+TrainStep::TrainStep(models::Model& model, const data::DataShape& shape, const plan::TrainingOptions& options,
                      at::Device device, Recorder recorder)
     : model_(model),
       shape_(shape),
@@ -51,7 +51,7 @@ TrainStep::TrainStep(models::Model& model, const data::DataShape& shape, const T
   model_.dropout_stream()->to(device);
 }
 
-void TrainStep::run(const data::HostBatch& batch, int64_t step, const ScheduleValues& values) {
+void TrainStep::run(const data::HostBatch& batch, int64_t step, const plan::ScheduleValues& values) {
   std::unique_ptr<Bucket>& bucket = buckets_[batch.padded_len];
   if (!bucket) {
     bucket.reset(new Bucket{{device_, batch.batch, batch.padded_len, shape_},

@@ -5,12 +5,12 @@
 
 #include <map>
 
-#include "data/batcher.h"
+#include "data/batches/batcher.h"
+#include "plan/options.h"
+#include "plan/schedule.h"
 #include "tasks/objective.h"
 #include "training/adamw.h"
-#include "training/options.h"
 #include "training/replay.h"
-#include "training/schedule.h"
 
 namespace xformer::training {
 
@@ -41,10 +41,10 @@ struct StepSums {
 class TrainStep {
  public:
   // The model is on the device already.
-  TrainStep(models::Model& model, const data::DataShape& shape, const TrainingOptions& options, at::Device device,
+  TrainStep(models::Model& model, const data::DataShape& shape, const plan::TrainingOptions& options, at::Device device,
             Recorder recorder = {});
   // `step` counts from 0. On a CUDA device it returns before the step is done.
-  void run(const data::HostBatch& batch, int64_t step, const ScheduleValues& values);
+  void run(const data::HostBatch& batch, int64_t step, const plan::ScheduleValues& values);
   [[nodiscard]] StepSums read_and_reset();
 
   [[nodiscard]] const AdamW& optimizer() const { return optimizer_; }
@@ -65,7 +65,7 @@ class TrainStep {
   };
   models::Model& model_;
   data::DataShape shape_;
-  TrainingOptions options_;
+  plan::TrainingOptions options_;
   at::Device device_;
   Recorder recorder_;
   AdamW optimizer_;

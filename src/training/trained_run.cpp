@@ -8,11 +8,11 @@ namespace xformer::training {
 TrainedRun open_run(const Path& folder, data::Split split, const data::DataLocation& location, at::Device device,
                     const ProgressCallback& progress, const std::function<void(const std::string&)>& warn) {
   TrainedRun run;
-  run.plan = stored_plan(read_plan(folder));
+  run.plan = plan::stored_plan(read_plan(folder));
   run.source = data::find_dataset(run.plan.task).open(run.plan.group("data"), location, progress);
   XF_CHECK(run.source->size(split) > 0, DataError, "{}: the data has no {} split",
            location.folder.empty() ? run.plan.task : location.folder.string(), data::split_name(split));
-  run.model = build_model(run.plan, run.source->info().shape);
+  run.model = plan::build_model(run.plan, run.source->info().shape);
   const Weights weights = read_weights(folder, warn);
   load_weights(*run.model, weights);
   run.weights_sha256 = weights.sha256;

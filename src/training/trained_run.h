@@ -3,7 +3,7 @@
 
 #include "data/registry.h"
 #include "models/model.h"
-#include "training/options.h"
+#include "plan/options.h"
 
 namespace xformer::training {
 

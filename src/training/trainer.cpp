@@ -27,8 +27,8 @@ class Run {
         options_(options),
         observer_(observer),
         directory_(directory),
-        training_(training_schema().read(plan.group("training"))),
-        evaluation_(eval_schema().read(plan.group("eval"))),
+        training_(plan::training_schema().read(plan.group("training"))),
+        evaluation_(plan::eval_schema().read(plan.group("eval"))),
         clock_(options.device.is_cuda()) {
     state_ = {{"best", nullptr}, {"dev_points", Json::array()}, {"resumed_at", Json::array()}};
   }
@@ -84,7 +84,7 @@ class Run {
       observer_.on_message(fmt::format(
           "warning: {} examples occur in more than one split; `xformer data check` names them", duplicates));
     order_ = {training_.batch,
-              padded_len(plan_, source_->info().shape),
+              plan::padded_len(plan_, source_->info().shape),
               training_.buckets,
               derive_seed(static_cast<uint64_t>(plan_.seed), "order"),
               plan_.options.values["data.shuffle"],
@@ -101,7 +101,7 @@ class Run {
   }
 
   void build() {
-    model_ = build_model(plan_, source_->info().shape);
+    model_ = plan::build_model(plan_, source_->info().shape);
     const auto say = [this](const std::string& line) { observer_.on_message(line); };
     if (Json init = prepare_model(*model_, plan_, options_.init_from, directory_.folder(), say); !init.is_null())
       state_["init_from"] = std::move(init);
@@ -189,7 +189,7 @@ class Run {
     const auto start = std::chrono::steady_clock::now();
     const data::HostBatch& batch = batches_->next();
     const double waited = seconds_since(start);
-    step_runner_->run(batch, step_, schedule_at(schedule_, step_));
+    step_runner_->run(batch, step_, plan::schedule_at(schedule_, step_));
     ++step_;
     const double seconds = seconds_since(start);
     facts_.train_seconds += seconds;
@@ -211,7 +211,7 @@ class Run {
     const double rows = std::max(sums.rows, 1.0);
     point.loss = sums.loss / rows;
     point.metric = tasks::metric_of(source_->info().shape, point.loss, sums.correct / rows);
-    point.learning_rate = schedule_at(schedule_, step_ - 1).learning_rate;
+    point.learning_rate = plan::schedule_at(schedule_, step_ - 1).learning_rate;
     point.gradient_norm = sums.gradient_norm;
     point.examples_per_s = static_cast<double>(training_.batch * interval.steps) / interval.seconds;
     point.live_bytes = memory.live_bytes;
@@ -342,14 +342,14 @@ class Run {
   const RunOptions& options_;
   Observer& observer_;
   RunDirectory& directory_;
-  TrainingOptions training_;
-  EvalOptions evaluation_;
+  plan::TrainingOptions training_;
+  plan::EvalOptions evaluation_;
   std::unique_ptr<data::DataSource> source_;
   data::OrderOptions order_;
   std::shared_ptr<models::Model> model_;
   std::unique_ptr<TrainStep> step_runner_;
   std::unique_ptr<Evaluator> evaluator_;
-  ScheduleOptions schedule_;
+  plan::ScheduleOptions schedule_;
   std::unique_ptr<data::Prefetcher> batches_;
   NamedTensors best_;
   RunFacts facts_;

@@ -8,7 +8,7 @@
 #include "core/hash.h"
 #include "core/names.h"
 #include "core/text.h"
-#include "training/options.h"
+#include "plan/options.h"
 #include "training/run_directory.h"
 
 namespace xformer::training {
@@ -102,7 +102,7 @@ Names names_of(const NamedTensors& tensors) {
 }
 
 // Frozen parameters in words, "" when the plan freezes none.
-std::string freeze(models::Model& model, const TrainingOptions& options) {
+std::string freeze(models::Model& model, const plan::TrainingOptions& options) {
   const auto parameters = models::trainable(model);
   const Names names = matching_names("training.freeze", "parameter", patterns_of(options.freeze), names_of(parameters));
   if (names.empty()) return "";
@@ -119,7 +119,8 @@ std::string freeze(models::Model& model, const TrainingOptions& options) {
                      format_count(numbers));
 }
 
-Weights weights_of_plan(const RunPlan& plan, const TrainingOptions& options, const Path& init_from, const Say& say) {
+Weights weights_of_plan(const RunPlan& plan, const plan::TrainingOptions& options, const Path& init_from,
+                        const Say& say) {
   XF_CHECK(
       !init_from.empty(), UserError,
       "the plan (training.init_sha256, from {}) begins with weights of SHA-256 {}: name their file with --init-from",
@@ -163,7 +164,7 @@ void load_weights(models::Model& model, const Weights& weights) {
 
 Json prepare_model(models::Model& model, const RunPlan& plan, const Path& init_from, const Path& run_folder,
                    const Say& say) {
-  const TrainingOptions options = training_schema().read(plan.group("training"));
+  const plan::TrainingOptions options = plan::training_schema().read(plan.group("training"));
   XF_CHECK(init_from.empty() || !options.init_sha256.empty(), UserError,
            "--init-from {}: the plan (training.init_sha256, from {}) begins with no weights", init_from.string(),
            plan.options.origins.at("training.init_sha256"));
@@ -201,9 +202,9 @@ Json prepare_model(models::Model& model, const RunPlan& plan, const Path& init_f
 }
 
 void check_preparation(const RunPlan& plan, const Path& init_from, const Path& run_folder) {
-  const TrainingOptions options = training_schema().read(plan.group("training"));
+  const plan::TrainingOptions options = plan::training_schema().read(plan.group("training"));
   if (init_from.empty() && options.init_sha256.empty() && options.freeze.empty()) return;
-  static_cast<void>(prepare_model(*build_model(plan), plan, init_from, run_folder, [](const std::string&) {}));
+  static_cast<void>(prepare_model(*plan::build_model(plan), plan, init_from, run_folder, [](const std::string&) {}));
 }
 
 }  // namespace xformer::training

@@ -1,11 +1,11 @@
 // Resampling against its sum written out, boxes, and what each augmentation does to pixels.
-#include "data/augment.h"
+#include "data/images/augment.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <set>
 
-#include "data/image_source.h"
+#include "data/images/image_source.h"
 
 namespace xformer::augment_test {
 

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "core/error.h"
-#include "data/batcher.h"
+#include "data/batches/batcher.h"
 #include "fake_source.h"
 #include "scratch.h"
 

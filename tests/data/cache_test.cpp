@@ -9,7 +9,7 @@
 #include <stdexcept>
 
 #include "core/error.h"
-#include "data/cache.h"
+#include "data/cache/cache.h"
 #include "scratch.h"
 
 namespace xformer::cache_test {

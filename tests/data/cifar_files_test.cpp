@@ -1,5 +1,5 @@
 // CIFAR-10 found and read in every form a user may have it.
-#include "data/cifar_files.h"
+#include "data/images/cifar_files.h"
 
 #include <catch2/catch.hpp>
 #include <map>

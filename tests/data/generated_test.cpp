@@ -3,7 +3,7 @@
 #include <set>
 
 #include "core/error.h"
-#include "data/batcher.h"
+#include "data/batches/batcher.h"
 #include "data/check.h"
 #include "data/registry.h"
 #include "data/two_positions.h"

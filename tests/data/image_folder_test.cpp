@@ -6,7 +6,7 @@
 #include "adapter_place.h"
 #include "core/error.h"
 #include "data/check.h"
-#include "data/image_source.h"
+#include "data/images/image_source.h"
 #include "image_tree.h"
 
 namespace xformer::image_folder_test {

@@ -1,5 +1,5 @@
 // The IMDb reviews found and read as a folder and as an archive.
-#include "data/imdb_files.h"
+#include "data/text/imdb_files.h"
 
 #include <catch2/catch.hpp>
 #include <map>

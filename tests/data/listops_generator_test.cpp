@@ -3,7 +3,7 @@
 #include <set>
 
 #include "core/error.h"
-#include "data/listops_generator.h"
+#include "data/listops/listops_generator.h"
 #include "listops_text.h"
 #include "readers/listops.h"
 #include "scratch.h"

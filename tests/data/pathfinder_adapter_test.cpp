@@ -6,11 +6,11 @@
 
 #include "core/error.h"
 #include "data/adapter_place.h"
-#include "data/batcher.h"
-#include "data/cache.h"
+#include "data/batches/batcher.h"
+#include "data/cache/cache.h"
 #include "data/check.h"
-#include "data/pathfinder_files.h"
-#include "data/pathfinder_generator.h"
+#include "data/pathfinder/pathfinder_files.h"
+#include "data/pathfinder/pathfinder_generator.h"
 #include "data/registry.h"
 #include "scratch.h"
 

@@ -1,5 +1,5 @@
 // Pathfinder's images: what they are drawn with, and what must hold of each.
-#include "data/pathfinder_generator.h"
+#include "data/pathfinder/pathfinder_generator.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <map>
 
-#include "data/pathfinder_files.h"
+#include "data/pathfinder/pathfinder_files.h"
 
 namespace xformer::pathfinder_test {
 

@@ -1,6 +1,6 @@
 // What becomes of time series between file and model, by hand on tiny cases and on the archives' own files; which
 // files of a folder are a set.
-#include "data/series.h"
+#include "data/series/series.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -8,7 +8,7 @@
 #include <map>
 
 #include "core/error.h"
-#include "data/series_files.h"
+#include "data/series/series_files.h"
 #include "scratch.h"
 
 namespace xformer::series_test {

@@ -1,5 +1,5 @@
 // The published layouts of tables: arrays, Adult, California Housing; made by hand, damaged, and genuine.
-#include "data/table_files.h"
+#include "data/tables/table_files.h"
 
 #include <catch2/catch.hpp>
 

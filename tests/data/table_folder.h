@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/error.h"
-#include "data/table_files.h"
+#include "data/tables/table_files.h"
 #include "scratch.h"
 
 namespace xformer::data::table_test {

@@ -1,5 +1,5 @@
 // Preprocessing of tables against its definition: values by hand, what noise may touch, codes, targets.
-#include "data/table_preprocess.h"
+#include "data/tables/table_preprocess.h"
 
 #include <catch2/catch.hpp>
 
@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "core/error.h"
-#include "data/table_files.h"
+#include "data/tables/table_files.h"
 #include "scratch.h"
 
 namespace xformer::data::table_preprocess_test {

@@ -1,5 +1,5 @@
 // Tables in CSV files, their schemas, how rows are divided, and each refusal with its place.
-#include "data/table.h"
+#include "data/tables/table.h"
 
 #include <catch2/catch.hpp>
 
@@ -9,8 +9,8 @@
 #include <set>
 
 #include "core/error.h"
-#include "data/table_csv.h"
 #include "data/table_folder.h"
+#include "data/tables/table_csv.h"
 
 namespace xformer::data::table_test {
 

@@ -28,11 +28,14 @@ declare -A may=(
   [attention]='kernels tensor core'
   [models]='attention kernels tensor core'
   [tasks]='models attention data readers tensor kernels core'
-  [training]='tasks models attention data readers tensor kernels core'
-  [sweep]='training tasks models attention data readers tensor kernels core'
-  [analysis]='training tasks models attention data readers tensor kernels core'
+  [plan]='tasks models attention data readers tensor kernels core'
+  [training]='plan tasks models attention data readers tensor kernels core'
+  [measure]='training plan tasks models attention data readers tensor kernels core'
+  [inspect]='training plan tasks models attention data readers tensor kernels core'
+  [analysis]='inspect training plan tasks models attention data readers tensor kernels core'
+  [sweep]='training plan tasks models attention data readers tensor kernels core'
   [cuda]='tensor core'
-  [cli]='analysis sweep training tasks models attention data readers reporting tensor kernels core'
+  [cli]='analysis sweep inspect measure training plan tasks models attention data readers reporting tensor kernels core'
 )
 
 offenders=''

@@ -1,7 +1,7 @@
 // AdamW against its equations in double precision.
 #include "training/adamw.h"
 
-#include "training/schedule.h"
+#include "plan/schedule.h"
 
 #include <ATen/Functions.h>
 
@@ -17,7 +17,7 @@ struct Reference {
   std::vector<double> x, m, v;
   double t = 0;
 
-  void step(const std::vector<double>& gradient, const ScheduleValues& values, const AdamWOptions& options) {
+  void step(const std::vector<double>& gradient, const plan::ScheduleValues& values, const AdamWOptions& options) {
     double norm = 0;
     for (const double g : gradient) norm += g * g;
     norm = std::sqrt(norm);
@@ -58,7 +58,7 @@ void compare(const AdamWOptions& options) {
     const at::Tensor factor = options.loss_scaling ? optimizer.loss_scale().to(at::kDouble) : number(1);
     first.mutable_grad().add_(all.narrow(0, 0, 7) * factor);
     second.mutable_grad().add_(all.narrow(0, 7, 6).view({2, 3}) * factor);
-    const ScheduleValues now{0.01 + 0.001 * t, 0.95 - 0.005 * t};  // both cycle, as onecycle_linear does
+    const plan::ScheduleValues now{0.01 + 0.001 * t, 0.95 - 0.005 * t};  // both cycle, as onecycle_linear does
     step(optimizer, now.learning_rate, now.beta1);
     reference.step(gradient, now, options);
   }

@@ -7,10 +7,10 @@
 #include <catch2/catch.hpp>
 
 #include "core/error.h"
+#include "inspect/tiny.h"
 #include "scratch.h"
 #include "tensor/op_counter.h"
 #include "training/evaluator.h"
-#include "training/tiny.h"
 
 namespace xformer::training {
 
@@ -27,11 +27,11 @@ Recorder failing(bool required, std::vector<std::string>& said) {
 }
 
 // Batch `number` of the tiny task, of 8 rows; the last ones are missing from odd numbers.
-data::HostBatch batch_of(int64_t number, int64_t length = 16) {
+data::HostBatch marks_batch(int64_t number, int64_t length = 16) {
   data::BatchRows rows{{}, length};
   for (int64_t row = 0; row < (number % 2 == 0 ? 8 : 5); ++row) rows.rows.push_back(number * 8 + row);
   data::HostBatch batch;
-  data::fill_batch(MarkTask(), data::Split::kTrain, rows, 8, batch);
+  data::fill_batch(inspect::MarkTask(), data::Split::kTrain, rows, 8, batch);
   return batch;
 }
 
@@ -107,8 +107,8 @@ TEST_CASE("--cuda-graph: words, and what a CPU makes of them") {
 // The counted call is the recorded work alone.
 void check_nothing_read_back(const std::string& name, const std::string& precision) {
   INFO(name << " " << precision);
-  const auto model = build_tiny_model(name);
-  TrainingOptions options;
+  const auto model = inspect::build_tiny_model(name);
+  plan::TrainingOptions options;
   options.batch = 8;
   options.micro_batch = 4;
   options.clip_norm = 1;
@@ -122,13 +122,13 @@ void check_nothing_read_back(const std::string& name, const std::string& precisi
     reads += counter.counts().reads;
     return host_recorder().record(work);
   };
-  TrainStep step(*model, MarkTask().info().shape, options, at::kCPU, recorder);
-  for (int64_t i = 0; i < 4; ++i) step.run(batch_of(0), i, {1e-3, 0.9});
+  TrainStep step(*model, inspect::MarkTask().info().shape, options, at::kCPU, recorder);
+  for (int64_t i = 0; i < 4; ++i) step.run(marks_batch(0), i, {1e-3, 0.9});
   EvaluationRequest request;
   request.batch = 128;
   request.padded_len = 16;
   request.precision = precision;
-  CHECK(Evaluator(*model, at::kCPU, recorder).run(MarkTask(), request)->examples == 512);
+  CHECK(Evaluator(*model, at::kCPU, recorder).run(inspect::MarkTask(), request)->examples == 512);
   CHECK(counted == 2);
   CHECK(reads == 0);
 }
@@ -139,11 +139,11 @@ TEST_CASE("nothing in a training step or an evaluation batch reads a value back"
 }
 
 TEST_CASE("evaluations of changed weights through one evaluator equal fresh ones, recorded or not") {
-  const auto model = build_tiny_model("mrs-linformer");
+  const auto model = inspect::build_tiny_model("mrs-linformer");
   Evaluator kept(*model, at::kCPU, host_recorder());
-  TrainingOptions options;
+  plan::TrainingOptions options;
   options.batch = 8;
-  TrainStep step(*model, MarkTask().info().shape, options, at::kCPU);
+  TrainStep step(*model, inspect::MarkTask().info().shape, options, at::kCPU);
   for (const int64_t batch : {100, 64}) {  // the first leaves a partial batch
     EvaluationRequest request;
     request.batch = batch;
@@ -151,14 +151,14 @@ TEST_CASE("evaluations of changed weights through one evaluator equal fresh ones
     for (int64_t round = 0; round < 3; ++round) {
       std::vector<Prediction> ours, fresh;
       request.predictions = &ours;
-      const auto first = kept.run(MarkTask(), request);
+      const auto first = kept.run(inspect::MarkTask(), request);
       request.predictions = &fresh;
-      const auto second = Evaluator(*model, at::kCPU).run(MarkTask(), request);
+      const auto second = Evaluator(*model, at::kCPU).run(inspect::MarkTask(), request);
       CHECK(first->loss == second->loss);
       CHECK(first->metric.value == second->metric.value);
       REQUIRE(ours.size() == 512);
       for (size_t i = 0; i < ours.size(); ++i) CHECK(ours[i].scores == fresh[i].scores);
-      step.run(batch_of(round), round, {1e-2, 0.9});
+      step.run(marks_batch(round), round, {1e-2, 0.9});
     }
   }
 }

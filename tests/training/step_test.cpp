@@ -57,7 +57,7 @@ struct Outcome {
   std::vector<at::Tensor> weights;
 };
 
-Outcome run_steps(const data::HostBatch& batch, TrainingOptions options, double dropout, int64_t steps,
+Outcome run_steps(const data::HostBatch& batch, plan::TrainingOptions options, double dropout, int64_t steps,
                   const std::string& name = "mrs-softmax") {
   const auto model = models::all_families().get("encoder").build(small(name, dropout));
   options.batch = batch.batch;
@@ -81,7 +81,7 @@ TEST_CASE("micro-batches drop the same elements and give the whole batch's updat
   const data::HostBatch batch = batch_of(8, 8);
   const Outcome whole = run_steps(batch, {}, 0.3, 3);
   for (const int64_t at_once : {1, 3, 4}) {  // 3 leaves a shorter last micro-batch
-    TrainingOptions options;
+    plan::TrainingOptions options;
     options.micro_batch = at_once;
     const Outcome parts = run_steps(batch, options, 0.3, 3);
     CHECK(parts.sums.loss == Approx(whole.sums.loss).epsilon(1e-5));
@@ -101,7 +101,7 @@ TEST_CASE("a partial batch trains like a batch of only its rows") {
 TEST_CASE("bf16 and fp16 stay near fp32 for three steps, for every attention") {
   for (const std::string& name : attention::all_names())
     for (const char* precision : {"bf16", "fp16"}) {
-      TrainingOptions options;
+      plan::TrainingOptions options;
       options.precision = precision;
       const Outcome low = run_steps(batch_of(8, 8), options, 0, 3, name),
                     full = run_steps(batch_of(8, 8), {}, 0, 3, name);
@@ -113,7 +113,7 @@ TEST_CASE("bf16 and fp16 stay near fp32 for three steps, for every attention") {
 
 TEST_CASE("a step whose gradient is not finite is skipped, counted, and leaves the weights") {
   const auto model = models::all_families().get("encoder").build(small("softmax", 0));
-  TrainingOptions options;
+  plan::TrainingOptions options;
   options.batch = 4;
   TrainStep step(*model, kShape, options, at::kCPU);
   const at::Tensor poisoned = models::trainable(*model).front().second;
@@ -143,7 +143,7 @@ TEST_CASE("a step whose gradient is not finite is skipped, counted, and leaves t
 TEST_CASE("a warm step asks the system for no memory") {
   install_caching_allocator();
   const auto model = models::all_families().get("encoder").build(small("mrs-linformer", 0.1));
-  TrainingOptions options;
+  plan::TrainingOptions options;
   options.batch = 8;
   TrainStep step(*model, kShape, options, at::kCPU);
   const data::HostBatch batch = batch_of(8, 8);

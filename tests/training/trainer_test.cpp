@@ -22,11 +22,11 @@ Json settings(const Json& more) {
 }
 
 RunPlan plan_with(const Json& more = Json::object(), const std::string& model = "linear") {
-  PlanRequest request;
+  plan::PlanRequest request;
   request.task = "listops";
   request.model = model;
   request.layers.push_back({"test", settings(more)});
-  return resolve_plan(request);
+  return plan::resolve_plan(request);
 }
 
 // Stops after a number of questions, as a signal would.
@@ -131,7 +131,7 @@ TEST_CASE("every attention goes on from step 12 in the same bits, dropout on") {
 TEST_CASE("augmented and mixed images go on in the same bits") {
   Setting setting;
   image_tree::make(setting.scratch / "tree", {"a", "b", "c"}, 7, 2);
-  PlanRequest request;
+  plan::PlanRequest request;
   request.task = "image-folder";
   request.model = "mrs-deit";
   request.protocol = "small";
@@ -145,7 +145,7 @@ TEST_CASE("augmented and mixed images go on in the same bits") {
                              {"training.batch", 6},
                              {"training.epochs", 3},
                              {"training.warmup_epochs", 1}}});
-  const RunPlan plan = resolve_plan(request);
+  const RunPlan plan = plan::resolve_plan(request);
   RunOptions whole = setting.options("whole"), parts = setting.options("parts");
   whole.data.folder = parts.data.folder = setting.scratch / "tree";
   const Json record = setting.run(plan, whole);

@@ -7,9 +7,9 @@
 #include <catch2/catch.hpp>
 
 #include "core/hash.h"
+#include "plan/options.h"
 #include "readers/safetensors.h"
 #include "scratch.h"
-#include "training/options.h"
 #include "training/trainer.h"
 
 namespace xformer::training {
@@ -25,12 +25,12 @@ RunPlan tiny_plan(const Json& more = Json::object(), const std::string& model = 
               {"training.batch", 8},      {"training.steps", 6},     {"training.warmup", 2},
               {"training.eval_every", 2}, {"training.log_every", 3}};
   values.update(more);
-  PlanRequest request;
+  plan::PlanRequest request;
   request.task = "listops";
   request.model = model;
   request.seed = seed;
   request.layers.push_back({"test", values});
-  return resolve_plan(request);
+  return plan::resolve_plan(request);
 }
 
 const Say kSilent = [](const std::string&) {};
@@ -116,7 +116,8 @@ TEST_CASE("a header that the format allows, but no tensor can have, is refused a
 
 TEST_CASE("weights are loaded whole, floating types converted") {
   const Files files;
-  const auto source = build_model(tiny_plan(Json::object(), "linear", 1)), target = build_model(tiny_plan());
+  const auto source = plan::build_model(tiny_plan(Json::object(), "linear", 1)),
+             target = plan::build_model(tiny_plan());
   NamedTensors stored = copy_of(*source);
   REQUIRE_FALSE(changed(copy_of(*source), copy_of(*target)).empty());
   for (const at::ScalarType type : {at::kDouble, at::kHalf, at::kBFloat16}) {
@@ -132,9 +133,9 @@ TEST_CASE("weights are loaded whole, floating types converted") {
 
 TEST_CASE("all that is missing or differs is one error, and then nothing was loaded") {
   const Files files;
-  const auto model = build_model(tiny_plan());
+  const auto model = plan::build_model(tiny_plan());
   const NamedTensors before = copy_of(*model);
-  NamedTensors stored = copy_of(*build_model(tiny_plan(Json::object(), "linear", 1)));
+  NamedTensors stored = copy_of(*plan::build_model(tiny_plan(Json::object(), "linear", 1)));
   std::erase_if(stored, [](const auto& named) { return named.first == "norm.bias" || named.first == "tokens"; });
   entry(stored, "positions") = at::zeros({7, 16});
   entry(stored, "norm.weight") = at::ones(16, at::kLong);
@@ -161,7 +162,7 @@ TEST_CASE("a file, a checkpoint and a run hold the same selected weights") {
   CHECK_THAT(said[0], Contains("not finished") && Contains("best weights, checkpoint of step 5"));
   const auto whole = read_tensor_file(checkpoint).tensors;
   for (const auto& [name, tensor] : unfinished.tensors) CHECK(at::equal(tensor, whole.at("best." + name)));
-  CHECK(unfinished.tensors.size() == models::state(*build_model(plan)).size());
+  CHECK(unfinished.tensors.size() == models::state(*plan::build_model(plan)).size());
   CHECK(read_weights(checkpoint, kSilent).sha256 == unfinished.sha256);
 
   options.stop_after = 0;
@@ -182,13 +183,13 @@ TEST_CASE("a file, a checkpoint and a run hold the same selected weights") {
 
 TEST_CASE("a start takes what matches by name and shape, buffers too, and says what it did not") {
   const Files files;
-  NamedTensors stored = copy_of(*build_model(tiny_plan(Json::object(), "performer", 1)));
+  NamedTensors stored = copy_of(*plan::build_model(tiny_plan(Json::object(), "performer", 1)));
   for (auto& [name, tensor] : stored) tensor = tensor + 1;  // no initial value is like it
   std::erase_if(stored, [](const auto& named) { return named.first == "norm.bias"; });
   stored.emplace_back("decoder", at::ones(2));
   const Path file = files.write("weights", stored);
   const RunPlan plan = plan_from(file, {{"training.reinit", "classifier_out.*"}}, "performer");
-  const auto model = build_model(plan);
+  const auto model = plan::build_model(plan);
   const NamedTensors fresh = copy_of(*model);
   std::string said;
   const Json taken = prepare_model(*model, plan, file, files.no_run(), [&](const std::string& line) { said += line; });
@@ -214,9 +215,9 @@ TEST_CASE("a start takes what matches by name and shape, buffers too, and says w
 
 TEST_CASE("a shape or type that differs is an error that names all of them, unless they are to be initial") {
   const Files files;
-  const Path file = files.write("weights", copy_of(*build_model(tiny_plan({{"model.ff_dim", 24}}))));
+  const Path file = files.write("weights", copy_of(*plan::build_model(tiny_plan({{"model.ff_dim", 24}}))));
   const auto prepare = [&](const RunPlan& plan) {
-    return prepare_model(*build_model(plan), plan, file, files.no_run(), kSilent);
+    return prepare_model(*plan::build_model(plan), plan, file, files.no_run(), kSilent);
   };
   const std::string message = scratch::message_of<UserError>([&] { prepare(plan_from(file)); });
   for (const char* part :
@@ -230,18 +231,18 @@ TEST_CASE("a shape or type that differs is an error that names all of them, unle
                     Contains("'decoder' fits the name of no"));
 
   NamedTensors integers;
-  for (const auto& [name, tensor] : copy_of(*build_model(tiny_plan()))) integers.emplace_back(name, tensor);
+  for (const auto& [name, tensor] : copy_of(*plan::build_model(tiny_plan()))) integers.emplace_back(name, tensor);
   entry(integers, "tokens") = entry(integers, "tokens").to(at::kInt);
   const Path other = files.write("integers", integers);
   const RunPlan plan = plan_from(other);
-  CHECK_THROWS_WITH(prepare_model(*build_model(plan), plan, other, files.no_run(), kSilent),
+  CHECK_THROWS_WITH(prepare_model(*plan::build_model(plan), plan, other, files.no_run(), kSilent),
                     Contains("tokens (type Float in the model, Int in the file)"));
 }
 
 TEST_CASE(
     "weights that have nothing in common, are missing, or are not those of the plan are refused before the data") {
   const Files files;
-  const NamedTensors stored = copy_of(*build_model(tiny_plan()));
+  const NamedTensors stored = copy_of(*plan::build_model(tiny_plan()));
   const Path file = files.write("weights", stored), foreign = files.write("foreign", {{"encoder.w", at::ones(2)}});
   CHECK_THROWS_WITH(check_preparation(plan_from(foreign), foreign, files.no_run()),
                     Contains("encoder.w") && Contains("the model has tokens"));
@@ -259,7 +260,7 @@ TEST_CASE("what is frozen keeps its values, the rest is trained, and nothing to 
   const scratch::Folder folder;
   Listener listener;
   const RunPlan plan = tiny_plan({{"training.freeze", "tokens, layer0.*"}, {"training.weight_decay", 0.5}});
-  const NamedTensors before = copy_of(*build_model(plan));
+  const NamedTensors before = copy_of(*plan::build_model(plan));
   const RunOptions options = options_in(folder, "run");
   const Json record = train(plan, options, listener);
   const auto after = read_tensor_file(options.out / "model.safetensors").tensors;

@@ -44,7 +44,7 @@ struct Opened {
 Opened open(const AnalysisArguments& arguments, ProgressLine& line) {
   arguments.compute.check();
   const data::Split split = data::parse_split(arguments.split);
-  const RunPlan plan = training::stored_plan(training::read_plan(arguments.run));
+  const RunPlan plan = plan::stored_plan(training::read_plan(arguments.run));
   data::DataLocation location = arguments.data.location(plan.task);
   location.require_all_splits = false;
   return {training::open_run(arguments.run, split, location, arguments.compute.start(), progress_callback(line),

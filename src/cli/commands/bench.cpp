@@ -14,15 +14,15 @@
 #include "cli/signals.h"
 #include "core/files.h"
 #include "core/names.h"
-#include "training/bench.h"
-#include "training/bench_protocols.h"
+#include "measure/bench.h"
+#include "measure/bench_protocols.h"
 
 namespace xformer::cli {
 
 namespace {
 
 struct BenchArguments {
-  training::BenchOptions options;
+  measure::BenchOptions options;
   std::string json, markdown, as;
   CLI::Option *lengths = nullptr, *batches = nullptr, *task = nullptr, *protocol = nullptr;
   bool no_baseline = false, dry_run = false;
@@ -37,7 +37,7 @@ constexpr const char* kBaseline = "softmax-fused";
 
 std::vector<std::string> protocol_names() {
   std::vector<std::string> names;
-  for (const training::BenchProtocol& one : training::bench_protocols()) names.push_back(one.name);
+  for (const measure::BenchProtocol& one : measure::bench_protocols()) names.push_back(one.name);
   return names;
 }
 
@@ -81,10 +81,10 @@ void check_place(const char* option, const std::string& file) {
 }
 
 // What a named comparison says and the words of the command do not.
-void take_protocol(const BenchArguments& arguments, training::BenchOptions& options) {
-  const training::BenchProtocol& protocol = training::find_bench_protocol(arguments.as);
+void take_protocol(const BenchArguments& arguments, measure::BenchOptions& options) {
+  const measure::BenchProtocol& protocol = measure::find_bench_protocol(arguments.as);
   if (options.models.empty())
-    for (const training::BenchModel& model : protocol.models) {
+    for (const measure::BenchModel& model : protocol.models) {
       options.models.push_back(model.name);
       options.own.push_back(model.own);
     }
@@ -95,7 +95,7 @@ void take_protocol(const BenchArguments& arguments, training::BenchOptions& opti
 }
 
 // "model:key=value" goes to that model alone; the others are returned.
-std::vector<std::string> take_own_settings(const std::vector<std::string>& settings, training::BenchOptions& options) {
+std::vector<std::string> take_own_settings(const std::vector<std::string>& settings, measure::BenchOptions& options) {
   std::vector<std::string> rest;
   for (const std::string& setting : settings) {
     const size_t colon = setting.substr(0, setting.find('=')).find(':');
@@ -118,8 +118,8 @@ std::vector<std::string> take_own_settings(const std::vector<std::string>& setti
   return rest;
 }
 
-training::BenchOptions options_of(const BenchArguments& arguments) {
-  training::BenchOptions options = arguments.options;
+measure::BenchOptions options_of(const BenchArguments& arguments) {
+  measure::BenchOptions options = arguments.options;
   if (!arguments.as.empty()) take_protocol(arguments, options);
   XF_CHECK(!options.models.empty(), UserError, "--models is missing (or --as, a comparison by name: {})",
            fmt::join(protocol_names(), ", "));
@@ -135,7 +135,7 @@ training::BenchOptions options_of(const BenchArguments& arguments) {
 
 std::shared_ptr<BenchArguments> add_options(CLI::App& command) {
   auto arguments = std::make_shared<BenchArguments>();
-  training::BenchOptions& options = arguments->options;
+  measure::BenchOptions& options = arguments->options;
   command.add_option("--models", options.models, "[family/]attention, separated by commas")->delimiter(',');
   command
       .add_option(
@@ -193,8 +193,8 @@ std::shared_ptr<BenchArguments> add_options(CLI::App& command) {
 }
 
 int bench(const BenchArguments& arguments) {
-  const training::BenchOptions options = options_of(arguments);
-  std::vector<training::BenchCase> cases = training::bench_cases(options);
+  const measure::BenchOptions options = options_of(arguments);
+  std::vector<measure::BenchCase> cases = measure::bench_cases(options);
   arguments.compute.check();
   check_place("--json", arguments.json);
   check_place("--markdown", arguments.markdown);
@@ -202,12 +202,12 @@ int bench(const BenchArguments& arguments) {
       arguments.data.location_for_lengths(arguments.valid_from_data, cases.front().plan);
 
   if (arguments.dry_run) {
-    for (const training::BenchCase& one : cases)
+    for (const measure::BenchCase& one : cases)
       fmt::print("{}  length {}  batch {}\n", one.label, one.length, one.batch);
     return 0;
   }
 
-  training::BenchRun run;
+  measure::BenchRun run;
   run.device = arguments.compute.start();
   run.deterministic = arguments.compute.deterministic == "on";
   run.kernels = arguments.compute.kernels;
@@ -220,7 +220,7 @@ int bench(const BenchArguments& arguments) {
     ProgressLine line(terminal_options(STDERR_FILENO));
     run.progress = [&](const std::string& text, double fraction) { line.update(text, fraction); };
     run.say = [&](const std::string& text) { line.print(text); };
-    if (arguments.valid_from_data) training::take_valid_lengths(cases, location, progress_callback(line));
+    if (arguments.valid_from_data) measure::take_valid_lengths(cases, location, progress_callback(line));
     PaceLines lines;
     if (options.paced) {
       run.turn = [&] { return lines.next(); };
@@ -229,10 +229,10 @@ int bench(const BenchArguments& arguments) {
         answer({{"event", "step"}, {"model", model}, {"ms", milliseconds}});
       };
     }
-    report = training::run_bench(options, cases, run);
+    report = measure::run_bench(options, cases, run);
     line.clear();
   }
-  const std::string table = training::bench_markdown(report);
+  const std::string table = measure::bench_markdown(report);
   if (!arguments.markdown.empty()) write_file_atomically(arguments.markdown, table);
   if (!arguments.json.empty()) write_file_atomically(arguments.json, report.dump(2) + "\n");
   fmt::print("{}", table);
@@ -256,7 +256,7 @@ void check_bench(const std::vector<std::string>& words) {
   } catch (const CLI::ParseError& error) {
     throw UserError(error.what());
   }
-  static_cast<void>(training::bench_cases(options_of(*arguments)));
+  static_cast<void>(measure::bench_cases(options_of(*arguments)));
   arguments->compute.check();
 }
 

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "cli/command.h"
-#include "training/options.h"
+#include "plan/options.h"
 
 namespace xformer::cli {
 
@@ -21,7 +21,7 @@ CompletionWords words() {
   for (const data::DatasetDescriptor& task : data::datasets().all()) {
     for (const data::Protocol& protocol : task.protocols) protocols.push_back(protocol.name);
     for (const std::string& attention : attentions)
-      for (const OptionGroup& group : training::option_groups(training::find_parts(task.name, attention, "")))
+      for (const OptionGroup& group : plan::option_groups(plan::find_parts(task.name, attention, "")))
         for (const OptionInfo& option : group.options) keys.push_back(group.prefix + "." + option.name + "=");
   }
   const auto unique = [](std::vector<std::string> list) {

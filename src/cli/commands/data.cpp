@@ -11,7 +11,7 @@
 #include "core/names.h"
 #include "core/text.h"
 #include "data/fetch.h"
-#include "training/learnability.h"
+#include "inspect/learnability.h"
 
 namespace xformer::cli {
 
@@ -126,12 +126,12 @@ int stats(const DataCommandArguments& arguments) {
 void check_learnable(const data::DatasetDescriptor& dataset, const data::DataSource& source, ProgressLine& line,
                      data::CheckReport& report) {
   constexpr double kLearnt = 0.8;
-  training::LearnabilityOptions options;
+  inspect::LearnabilityOptions options;
   options.stop_requested = stop_signal_came;
   options.progress = [show = progress_callback(line)](int64_t step, int64_t steps) {
     show("training a small CNN", static_cast<uint64_t>(step), static_cast<uint64_t>(steps));
   };
-  const training::Learnability result = training::learnability(dataset, source, options);
+  const inspect::Learnability result = inspect::learnability(dataset, source, options);
   const bool learnt = result.dev_accuracy >= kLearnt;
   report.add("a small CNN learns it", learnt ? data::CheckOutcome::kPassed : data::CheckOutcome::kNote,
              fmt::format("{}{:.2f}% of {} dev images after {} epochs of {} images",

@@ -40,8 +40,7 @@ Section find(const std::string& name) {
   if (const auto* family = models::all_families().find(name)) return {model_json(*family), "model.", family->options};
   const std::string wanted = canonical_name(name);
   if (wanted == "training" || wanted == "eval") {
-    const auto& options =
-        wanted == "training" ? training::training_schema().options() : training::eval_schema().options();
+    const auto& options = wanted == "training" ? plan::training_schema().options() : plan::eval_schema().options();
     return {Json{{"name", wanted},
                  {"kind", "options"},
                  {"title", wanted == "training" ? "Training" : "Evaluation"},

@@ -27,7 +27,7 @@ struct EvalArguments {
 int evaluate_run(const EvalArguments& arguments) {
   arguments.compute.check();
   const data::Split split = data::parse_split(arguments.split);
-  const std::string task = training::stored_plan(training::read_plan(arguments.run)).task;
+  const std::string task = plan::stored_plan(training::read_plan(arguments.run)).task;
   data::DataLocation location = arguments.data.location(task);
   location.require_all_splits = false;
   const at::Device device = arguments.compute.start();
@@ -36,11 +36,11 @@ int evaluate_run(const EvalArguments& arguments) {
   ProgressLine line(terminal_options(STDERR_FILENO));
   const training::TrainedRun run = training::open_run(arguments.run, split, location, device, progress_callback(line),
                                                       [&](const std::string& text) { line.print(text); });
-  const auto options = training::training_schema().read(run.plan.group("training"));
+  const auto options = plan::training_schema().read(run.plan.group("training"));
   training::EvaluationRequest request;
   request.split = split;
   request.batch = arguments.batch > 0 ? arguments.batch : options.batch;
-  request.padded_len = training::padded_len(run.plan, run.source->info().shape);
+  request.padded_len = plan::padded_len(run.plan, run.source->info().shape);
   request.precision = options.precision;
   request.stop_requested = stop_signal_came;
   request.progress = [&](int64_t done, int64_t total) {

@@ -7,9 +7,9 @@
 #include "cli/command.h"
 #include "cli/plan_arguments.h"
 #include "core/code_version.h"
+#include "inspect/forward_attention.h"
+#include "inspect/forward_model.h"
 #include "kernels/policy.h"
-#include "training/forward_attention.h"
-#include "training/forward_model.h"
 #include "training/run_directory.h"
 
 namespace xformer::cli {
@@ -71,8 +71,8 @@ void check_output(const std::string& output, const std::string& input) {
            "--output: {} is the input; it would be lost", output);
 }
 
-training::AttentionForward attention_request(const ForwardArguments& arguments) {
-  training::AttentionForward request;
+inspect::AttentionForward attention_request(const ForwardArguments& arguments) {
+  inspect::AttentionForward request;
   request.mixer = arguments.core.empty();
   request.attention = attention::resolve(request.mixer ? arguments.mixer : arguments.core);
   RunPlan plan;
@@ -90,31 +90,31 @@ training::AttentionForward attention_request(const ForwardArguments& arguments) 
   return request;
 }
 
-training::ModelForward model_request(const ForwardArguments& arguments) {
+inspect::ModelForward model_request(const ForwardArguments& arguments) {
   const auto say = [](const std::string& text) { fmt::print(stderr, "{}\n", text); };
-  training::ModelForward request;
+  inspect::ModelForward request;
   if (!arguments.run.empty()) {
-    request.plan = training::stored_plan(training::read_plan(arguments.run));
+    request.plan = plan::stored_plan(training::read_plan(arguments.run));
     request.weights = training::read_weights(arguments.run, say);
   } else {
-    training::PlanRequest words;
+    plan::PlanRequest words;
     words.task = arguments.task;
     words.model = arguments.model;
     words.protocol = arguments.protocol;
     words.seed = arguments.seed;
     words.layers.push_back(settings_layer(arguments.settings));
-    request.plan = training::resolve_plan(words);
+    request.plan = plan::resolve_plan(words);
     if (!arguments.weights.empty()) request.weights = training::read_weights(arguments.weights, say);
   }
   request.view = {arguments.captures, arguments.gradients};
   return request;
 }
 
-void print_template(const training::AttentionForward& request, const training::TensorMap& inputs, bool json) {
-  const std::vector<training::ExpectedTensor> expected = training::expected_tensors(request, inputs);
+void print_template(const inspect::AttentionForward& request, const inspect::TensorMap& inputs, bool json) {
+  const std::vector<inspect::ExpectedTensor> expected = inspect::expected_tensors(request, inputs);
   if (json) {
     Json tensors = Json::array();
-    for (const training::ExpectedTensor& tensor : expected)
+    for (const inspect::ExpectedTensor& tensor : expected)
       tensors.push_back({{"name", tensor.name},
                          {"kind", tensor.parameter ? "parameter" : "input"},
                          {"needed", tensor.needed},
@@ -128,17 +128,17 @@ void print_template(const training::AttentionForward& request, const training::T
     return;
   }
   size_t names = 0, shapes = 0, types = 0;
-  for (const training::ExpectedTensor& tensor : expected) {
+  for (const inspect::ExpectedTensor& tensor : expected) {
     names = std::max(names, tensor.name.size());
     shapes = std::max(shapes, tensor.shape_text().size());
     types = std::max(types, tensor.type_text().size());
   }
-  for (const training::ExpectedTensor& tensor : expected)
+  for (const inspect::ExpectedTensor& tensor : expected)
     fmt::print("{:<{}}  {:<{}}  {:<{}}  {}{}\n", tensor.name, names, tensor.type_text(), types, tensor.shape_text(),
                shapes, tensor.needed ? "" : "(optional) ", tensor.meaning);
 }
 
-void report(const training::ForwardResult& result, const std::string& output, bool json) {
+void report(const inspect::ForwardResult& result, const std::string& output, bool json) {
   for (const std::string& note : result.notes) fmt::print(stderr, "note: {}\n", note);
   Json tensors = Json::array();
   for (const auto& [name, tensor] : result.tensors) {
@@ -152,26 +152,26 @@ void report(const training::ForwardResult& result, const std::string& output, bo
 int forward(const ForwardArguments& arguments) {
   check_words(arguments);
   if (arguments.tells_inputs) {
-    const auto inputs = arguments.input.empty() ? training::TensorMap() : read_tensor_file(arguments.input).tensors;
+    const auto inputs = arguments.input.empty() ? inspect::TensorMap() : read_tensor_file(arguments.input).tensors;
     print_template(attention_request(arguments), inputs, arguments.json);
     return 0;
   }
   check_output(arguments.output, arguments.input);
-  training::ForwardResult result;
+  inspect::ForwardResult result;
   const auto start = [&] {
     kernels::set_policy(kernels::parse_policy(arguments.compute.kernels));
     return arguments.compute.start();
   };
   if (arguments.whole_model()) {
-    training::ModelForward request = model_request(arguments);
+    inspect::ModelForward request = model_request(arguments);
     const TensorFile input = read_tensor_file(arguments.input);
     request.device = start();
-    result = training::forward_model(request, input.tensors);
+    result = inspect::forward_model(request, input.tensors);
   } else {
-    training::AttentionForward request = attention_request(arguments);
+    inspect::AttentionForward request = attention_request(arguments);
     const TensorFile input = read_tensor_file(arguments.input);
     request.device = start();
-    result = training::forward_attention(request, input.tensors);
+    result = inspect::forward_attention(request, input.tensors);
   }
   result.metadata["xformer"] = fmt::format("{} ({})", code_version().version, code_version().commit);
   write_tensor_file(arguments.output, result.tensors, result.metadata);

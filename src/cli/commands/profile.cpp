@@ -8,14 +8,14 @@
 #include "cli/signals.h"
 #include "core/files.h"
 #include "core/names.h"
-#include "training/profile.h"
+#include "measure/profile.h"
 
 namespace xformer::cli {
 
 namespace {
 
 struct ProfileArguments {
-  training::ProfileOptions options;
+  measure::ProfileOptions options;
   std::string precision, out;
   std::vector<std::string> settings;
   bool json = false, valid_from_data = false;
@@ -24,15 +24,15 @@ struct ProfileArguments {
 };
 
 int profile(const ProfileArguments& arguments) {
-  training::ProfileOptions options = arguments.options;
+  measure::ProfileOptions options = arguments.options;
   if (!arguments.precision.empty())
     options.layers.push_back({"--precision", {{"training.precision", arguments.precision}}});
   if (!arguments.settings.empty()) options.layers.push_back(settings_layer(arguments.settings));
-  training::BenchCase one = training::profile_case(options);
+  measure::BenchCase one = measure::profile_case(options);
   arguments.compute.check();
   const data::DataLocation location = arguments.data.location_for_lengths(arguments.valid_from_data, one.plan);
   if (const std::string device = canonical_name(arguments.compute.device); device != "auto")
-    training::check_profile_device(at::Device(device));
+    measure::check_profile_device(at::Device(device));
   if (!arguments.out.empty()) {
     const Path folder = Path(arguments.out).parent_path();
     XF_CHECK(folder.empty() || std::filesystem::is_directory(folder), UserError, "--out {}: there is no folder {}",
@@ -41,7 +41,7 @@ int profile(const ProfileArguments& arguments) {
              "--out {}: expected a file's name, this is a folder", arguments.out);
   }
 
-  training::BenchRun run;
+  measure::BenchRun run;
   run.device = arguments.compute.start();
   run.deterministic = arguments.compute.deterministic == "on";
   run.kernels = arguments.compute.kernels;
@@ -52,11 +52,11 @@ int profile(const ProfileArguments& arguments) {
   {
     ProgressLine line(terminal_options(STDERR_FILENO));
     run.progress = [&](const std::string& text, double fraction) { line.update(text, fraction); };
-    if (arguments.valid_from_data) training::take_valid_lengths({&one, 1}, location, progress_callback(line));
-    report = training::run_profile(options, one, run);
+    if (arguments.valid_from_data) measure::take_valid_lengths({&one, 1}, location, progress_callback(line));
+    report = measure::run_profile(options, one, run);
     line.clear();
   }
-  const std::string text = arguments.json ? report.dump(2) + "\n" : training::profile_markdown(report);
+  const std::string text = arguments.json ? report.dump(2) + "\n" : measure::profile_markdown(report);
   if (!arguments.out.empty()) write_file_atomically(arguments.out, text);
   fmt::print("{}", text);
   return 0;
@@ -66,7 +66,7 @@ int profile(const ProfileArguments& arguments) {
 
 std::function<int()> add_profile(CLI::App& program) {
   const auto arguments = std::make_shared<ProfileArguments>();
-  training::ProfileOptions& options = arguments->options;
+  measure::ProfileOptions& options = arguments->options;
   CLI::App& command =
       *program.add_subcommand("profile", "shows where a step's time goes, operator by operator, on random tokens");
   command.add_option("--model", options.model, "[family/]attention, e.g. softmax-fused")->required();

@@ -5,7 +5,7 @@
 #include "cli/plan_arguments.h"
 #include "core/error.h"
 #include "core/names.h"
-#include "training/selftest.h"
+#include "inspect/selftest.h"
 
 namespace xformer::cli {
 
@@ -17,7 +17,7 @@ struct SelftestArguments {
 };
 
 int selftest(const SelftestArguments& arguments) {
-  const auto& known = training::selftest_parts();
+  const auto& known = inspect::selftest_parts();
   for (const std::string& part : arguments.parts)
     XF_CHECK(std::find(known.begin(), known.end(), part) != known.end(), UserError, "--part: {}",
              unknown_name_message("part", part, known));
@@ -25,8 +25,8 @@ int selftest(const SelftestArguments& arguments) {
   const at::Device device = arguments.compute.start();
   bool passed = true;
   for (const std::string& part : arguments.parts) {
-    const training::SelftestReport report = training::run_selftest(part, device);
-    for (const training::SelftestItem& item : report.items)
+    const inspect::SelftestReport report = inspect::run_selftest(part, device);
+    for (const inspect::SelftestItem& item : report.items)
       fmt::print("{}  {} ({})\n", item.passed ? "ok  " : "FAIL", item.claim, item.detail);
     if (!report.fingerprint.empty()) fmt::print("fingerprint {}\n", report.fingerprint);
     passed = passed && report.passed();

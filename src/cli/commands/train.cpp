@@ -30,9 +30,9 @@ Path run_folder(const TrainArguments& arguments, const RunPlan& plan) {
 
 void print_dry_run(const RunPlan& plan, const Path& folder, const data::DataLocation& location, const Path& init_from) {
   // The data is not opened: of sets that only their files describe, a likely shape is shown.
-  const auto model = training::build_model(plan);
+  const auto model = plan::build_model(plan);
   training::prepare_model(*model, plan, init_from, folder, [](const std::string& line) { fmt::print("{}\n", line); });
-  const int64_t length = training::padded_len(plan);
+  const int64_t length = plan::padded_len(plan);
   const attention::Cost cost = model->cost(1, length);
   fmt::print(
       "model      {} ({})\ntask       {} (protocol {})\nseed       {}\nplan       {}\nparameters {}\n"
@@ -44,7 +44,7 @@ void print_dry_run(const RunPlan& plan, const Path& folder, const data::DataLoca
 }
 
 int train(const TrainArguments& arguments) {
-  const RunPlan plan = training::resolve_plan(arguments.plan.request());
+  const RunPlan plan = plan::resolve_plan(arguments.plan.request());
   arguments.compute.check();
   const training::Resume resume = training::parse_resume(arguments.resume);
   if (!arguments.dump_config.empty()) {

@@ -1,7 +1,7 @@
 // The adding problem (Hochreiter and Schmidhuber 1997) as Paramixer has it (Yu et al. 2022, supplement 1): N pairs
 // (x, y), x uniform on (-1, 1], y 1 at two positions a < b and else 0; the target is 0.5 + (x_a + x_b) / 4.
 #include "core/error.h"
-#include "data/batcher.h"
+#include "data/batches/batcher.h"
 #include "data/check.h"
 #include "data/generated_source.h"
 #include "data/two_positions.h"

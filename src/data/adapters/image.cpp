@@ -1,13 +1,13 @@
 // CIFAR-10 in grey, pixel by pixel (Long Range Arena "Image", lra-recipe 3.4): 1,024 grey levels, row by row, each
 // level its own id; the class is one of ten.
 #include "core/error.h"
-#include "data/batcher.h"
-#include "data/cache.h"
+#include "data/batches/batcher.h"
+#include "data/cache/cache.h"
+#include "data/cache/packed_files.h"
 #include "data/check.h"
-#include "data/cifar_files.h"
-#include "data/grey_images.h"
+#include "data/images/cifar_files.h"
+#include "data/images/grey_images.h"
 #include "data/lra_protocols.h"
-#include "data/packed_files.h"
 
 namespace xformer::data::adapters::image {
 namespace {

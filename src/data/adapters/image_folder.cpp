@@ -7,14 +7,14 @@
 #include <mutex>
 
 #include "core/error.h"
-#include "data/batcher.h"
-#include "data/cache.h"
+#include "data/batches/batcher.h"
+#include "data/cache/cache.h"
+#include "data/cache/packed_files.h"
+#include "data/cache/parallel_packing.h"
 #include "data/check.h"
 #include "data/duplicates.h"
-#include "data/image_source.h"
-#include "data/image_tree.h"
-#include "data/packed_files.h"
-#include "data/parallel_packing.h"
+#include "data/images/image_source.h"
+#include "data/images/image_tree.h"
 #include "readers/jpeg.h"
 
 namespace xformer::data::adapters::image_folder {

@@ -5,12 +5,12 @@
 
 #include "core/error.h"
 #include "core/hash.h"
-#include "data/batcher.h"
-#include "data/cache.h"
+#include "data/batches/batcher.h"
+#include "data/cache/cache.h"
 #include "data/check.h"
 #include "data/duplicates.h"
-#include "data/listops_files.h"
-#include "data/listops_generator.h"
+#include "data/listops/listops_files.h"
+#include "data/listops/listops_generator.h"
 #include "data/lra_protocols.h"
 #include "readers/listops.h"
 

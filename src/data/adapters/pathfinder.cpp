@@ -6,16 +6,16 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "data/batcher.h"
-#include "data/cache.h"
+#include "data/batches/batcher.h"
+#include "data/cache/cache.h"
+#include "data/cache/packed_files.h"
+#include "data/cache/parallel_packing.h"
 #include "data/check.h"
 #include "data/generated_source.h"
-#include "data/grey_images.h"
+#include "data/images/grey_images.h"
 #include "data/lra_protocols.h"
-#include "data/packed_files.h"
-#include "data/parallel_packing.h"
-#include "data/pathfinder_files.h"
-#include "data/pathfinder_generator.h"
+#include "data/pathfinder/pathfinder_files.h"
+#include "data/pathfinder/pathfinder_generator.h"
 
 namespace xformer::data::adapters::pathfinder {
 namespace {

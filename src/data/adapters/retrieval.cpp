@@ -6,13 +6,13 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "data/batcher.h"
-#include "data/byte_text.h"
-#include "data/cache.h"
+#include "data/batches/batcher.h"
+#include "data/cache/cache.h"
+#include "data/cache/packed_files.h"
 #include "data/check.h"
 #include "data/generated_source.h"
 #include "data/lra_protocols.h"
-#include "data/packed_files.h"
+#include "data/text/byte_text.h"
 #include "data/what_is_there.h"
 #include "readers/aan.h"
 

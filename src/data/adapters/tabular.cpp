@@ -4,13 +4,13 @@
 
 #include "core/error.h"
 #include "core/names.h"
-#include "data/batcher.h"
-#include "data/cache.h"
+#include "data/batches/batcher.h"
+#include "data/cache/cache.h"
+#include "data/cache/packed_files.h"
 #include "data/check.h"
-#include "data/packed_files.h"
-#include "data/table_csv.h"
-#include "data/table_files.h"
-#include "data/table_preprocess.h"
+#include "data/tables/table_csv.h"
+#include "data/tables/table_files.h"
+#include "data/tables/table_preprocess.h"
 
 namespace xformer::data::adapters::tabular {
 namespace {

@@ -1,7 +1,7 @@
 // Temporal order (Hochreiter and Schmidhuber 1997) as Paramixer has it (Yu et al. 2022, supplement 1): among N symbols
 // of four that say nothing stand two of X and Y; the class is their order: XX, XY, YX or YY.
 #include "core/error.h"
-#include "data/batcher.h"
+#include "data/batches/batcher.h"
 #include "data/check.h"
 #include "data/generated_source.h"
 #include "data/two_positions.h"

@@ -3,14 +3,14 @@
 #include <map>
 
 #include "core/error.h"
-#include "data/batcher.h"
-#include "data/byte_text.h"
-#include "data/cache.h"
+#include "data/batches/batcher.h"
+#include "data/cache/cache.h"
+#include "data/cache/packed_files.h"
 #include "data/check.h"
 #include "data/duplicates.h"
-#include "data/imdb_files.h"
 #include "data/lra_protocols.h"
-#include "data/packed_files.h"
+#include "data/text/byte_text.h"
+#include "data/text/imdb_files.h"
 
 namespace xformer::data::adapters::text {
 namespace {

@@ -1,0 +1,98 @@
+#include "data/cache/packed_files.h"
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+
+#include "core/error.h"
+#include "core/hash.h"
+#include "core/random.h"
+
+namespace xformer::data {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<Path> files_below(const Path& folder) {
+  std::vector<Path> files;
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    if (entry.is_regular_file()) files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+int64_t changed_ns(const Path& file) {
+  const auto time = fs::last_write_time(file).time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
+}
+
+}  // namespace
+
+Json file_identity(const std::vector<Path>& places) {
+  Json result = Json::array();
+  for (const Path& place : places) {
+    Json one{{"path", fs::canonical(place).string()}};
+    if (fs::is_directory(place)) {
+      uint64_t bytes = 0;
+      int64_t newest = 0, count = 0;
+      for (const Path& file : files_below(place)) {
+        bytes += fs::file_size(file);
+        newest = std::max(newest, changed_ns(file));
+        ++count;
+      }
+      one.update({{"files", count}, {"bytes", bytes}, {"mtime_ns", newest}});
+    } else {
+      one.update({{"bytes", fs::file_size(place)}, {"mtime_ns", changed_ns(place)}});
+    }
+    result.push_back(one);
+  }
+  return result;
+}
+
+Json file_facts(const std::vector<Path>& places) {
+  Json result = Json::array();
+  for (const Path& place : places) {
+    Json one{{"name", place.filename().string()}};
+    if (fs::is_directory(place)) {
+      Sha256 hash;
+      uint64_t bytes = 0;
+      const std::vector<Path> files = files_below(place);
+      for (const Path& file : files) {
+        bytes += fs::file_size(file);
+        hash.update(fmt::format("{} {}\n", sha256_of_file(file), fs::relative(file, place).string()));
+      }
+      one.update({{"files", files.size()}, {"bytes", bytes}, {"sha256", hash.hex()}});
+    } else {
+      one.update({{"bytes", fs::file_size(place)}, {"sha256", sha256_of_file(place)}});
+    }
+    result.push_back(one);
+  }
+  return result;
+}
+
+std::vector<Path> release_folders(const Path& folder) {
+  std::vector<Path> unpacked;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (entry.is_directory() && entry.path().filename().string().starts_with("lra_release"))
+      unpacked.push_back(entry.path());
+  std::sort(unpacked.begin(), unpacked.end());
+  std::vector<Path> result{folder};
+  for (const Path& place : unpacked) {
+    result.push_back(place);
+    result.push_back(place / "lra_release");
+    result.push_back(place / "lra_release" / "lra_release");
+  }
+  return result;
+}
+
+std::vector<int64_t> seeded_order(int64_t count, uint64_t seed, const std::string& purpose) {
+  std::vector<int64_t> order(static_cast<size_t>(count));
+  std::iota(order.begin(), order.end(), int64_t{0});
+  Stream numbers(derive_seed(seed, purpose));
+  for (int64_t i = count - 1; i > 0; --i)
+    std::swap(order[static_cast<size_t>(i)], order[numbers.next_below(static_cast<uint64_t>(i) + 1)]);
+  return order;
+}
+
+}  // namespace xformer::data

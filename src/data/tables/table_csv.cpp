@@ -1,0 +1,194 @@
+#include "data/tables/table_csv.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "core/error.h"
+#include "core/names.h"
+#include "core/text.h"
+#include "readers/csv.h"
+
+namespace xformer::data {
+namespace {
+
+using readers::CsvReader;
+using Items = std::vector<std::string>;
+
+constexpr std::string_view kExample = "target=price categorical=city,zip kind=regression";
+
+// key -> items. A quoted stretch is taken as it stands.
+std::map<std::string, Items> parse_settings(std::string_view text) {
+  const std::vector<std::string> known{"target", "kind", "categorical", "ignore", "header", "delimiter"};
+  std::map<std::string, Items> settings;
+  size_t at = 0;
+  while (true) {
+    at = std::min(text.find_first_not_of(" \t", at), text.size());
+    if (at == text.size()) return settings;
+    const size_t equals = text.find_first_of("= \t", at);
+    XF_CHECK(equals != std::string_view::npos && text[equals] == '=', UserError,
+             "table schema: expected KEY=VALUE as in '{}', found {}", kExample, quoted(text.substr(at, equals - at)));
+    const std::string key = canonical_name(text.substr(at, equals - at));
+    XF_CHECK(std::find(known.begin(), known.end(), key) != known.end(), UserError, "{}",
+             unknown_name_message("setting of the table schema", key, known));
+    Items items(1);
+    bool inside = false;
+    for (at = equals + 1; at < text.size() && (inside || (text[at] != ' ' && text[at] != '\t')); ++at) {
+      if (text[at] == '"') inside = !inside;
+      else if (text[at] == ',' && !inside) items.emplace_back();
+      else items.back() += text[at];
+    }
+    XF_CHECK(!inside, UserError, "table schema: the quote in the value of {} is not closed", key);
+    for (const std::string& item : items)
+      XF_CHECK(!item.empty(), UserError, "table schema: expected {}=VALUE, found an empty value", key);
+    XF_CHECK(settings.emplace(key, std::move(items)).second, UserError, "table schema: {} is set twice", key);
+  }
+}
+
+// The one value of `key` as a place in `choices`.
+size_t choice(const std::map<std::string, Items>& settings, const std::string& key, const Items& choices) {
+  const auto found = settings.find(key);
+  XF_CHECK(found != settings.end(), UserError, "table schema: expected {}={}, found no {}", key,
+           fmt::join(choices, " or "), key);
+  const std::string value = fmt::format("{}", fmt::join(found->second, ","));
+  const auto place = std::find(choices.begin(), choices.end(), canonical_name(value));
+  XF_CHECK(place != choices.end(), UserError, "table schema: {}",
+           unknown_name_message("value of " + key, value, choices));
+  return static_cast<size_t>(place - choices.begin());
+}
+
+}  // namespace
+
+CsvSchema parse_csv_schema(std::string_view text) {
+  const auto settings = parse_settings(text);
+  CsvSchema schema;
+  XF_CHECK(settings.contains("target"), UserError, "table schema: expected target=COLUMN, as in '{}'", kExample);
+  const Items& target = settings.at("target");
+  XF_CHECK(target.size() == 1, UserError, "table schema: expected one target column, found {}",
+           fmt::join(target, ", "));
+  schema.target = target[0];
+  schema.regression = choice(settings, "kind", {"classification", "regression"}) == 1;
+  if (settings.contains("categorical")) schema.categorical = settings.at("categorical");
+  if (settings.contains("ignore")) schema.ignore = settings.at("ignore");
+  if (settings.contains("header")) schema.header = choice(settings, "header", {"no", "yes"}) == 1;
+  if (settings.contains("delimiter"))
+    schema.delimiter = ",\t;"[choice(settings, "delimiter", {"comma", "tab", "semicolon"})];
+  return schema;
+}
+
+void CsvTableReader::assign_roles(const std::string& source) {
+  roles_.assign(names_.size(), Role::kNumeric);
+  std::set<std::string> taken;
+  const auto assign = [&](const std::string& name, Role role) {
+    const auto found = std::find(names_.begin(), names_.end(), name);
+    if (found == names_.end()) {
+      XF_CHECK(schema_.header, UserError, "{}: expected a column number from 1 to {} (header=no), found '{}'", source,
+               names_.size(), name);
+      const std::string near = nearest_name(name, names_);
+      throw UserError(
+          fmt::format("{}: no column '{}'; {}", source, name,
+                      near.empty() ? "there are " + first_names(names_, 12) : "did you mean '" + near + "'?"));
+    }
+    XF_CHECK(std::find(found + 1, names_.end(), name) == names_.end(), DataError, "{}: two columns are called {}",
+             source, xformer::quoted(name));
+    XF_CHECK(taken.insert(name).second, UserError,
+             "table schema: column '{}' is named more than once among target, categorical and ignore", name);
+    roles_[static_cast<size_t>(found - names_.begin())] = role;
+  };
+  assign(schema_.target, Role::kTarget);
+  for (const std::string& name : schema_.categorical) assign(name, Role::kCategorical);
+  for (const std::string& name : schema_.ignore) assign(name, Role::kIgnored);
+}
+
+TablePart CsvTableReader::read(const Path& path) {
+  CsvReader reader(path, {schema_.delimiter, schema_.header, schema_.skip_prefixes});
+  TablePart part;
+  part.source = path.string();
+  part.unit = "line";
+  std::vector<std::string_view> fields;
+  if (names_.empty()) names_ = schema_.names;
+  if (schema_.header) {
+    if (names_.empty()) names_ = reader.header();
+    XF_CHECK(reader.header() == names_, DataError, "{}: expected the columns {}, found {}", reader.where(),
+             first_names(names_, 12), first_names(reader.header(), 12));
+  }
+  while (reader.next(fields)) {
+    if (names_.empty())
+      for (size_t i = 1; i <= fields.size(); ++i) names_.push_back(std::to_string(i));
+    XF_CHECK(fields.size() == names_.size(), DataError, "{}: expected {} fields, found {}", reader.where(),
+             names_.size(), fields.size());
+    if (roles_.empty()) assign_roles(part.source);
+    for (size_t i = 0; i < fields.size(); ++i) {
+      const auto number = [&](std::string_view advice) {
+        const auto value = readers::parse_number(fields[i]);
+        XF_CHECK(value.has_value(), DataError, "{}: expected a number in column {}, found {}{}", reader.where(),
+                 xformer::quoted(names_[i]), quoted(fields[i]), advice);
+        return *value;
+      };
+      if (roles_[i] == Role::kCategorical) part.categories.emplace_back(fields[i]);
+      else if (roles_[i] == Role::kTarget && schema_.regression) part.targets.push_back(number(""));
+      else if (roles_[i] == Role::kTarget) part.labels.emplace_back(fields[i]);
+      else if (roles_[i] == Role::kNumeric && fields[i].empty())
+        part.numbers.push_back(std::numeric_limits<double>::quiet_NaN());
+      else if (roles_[i] == Role::kNumeric)
+        part.numbers.push_back(number(" (an empty field is a missing value; columns of words go into categorical=)"));
+    }
+    part.places.push_back(reader.line_number());
+    ++part.rows;
+  }
+  XF_CHECK(part.rows > 0, DataError, "{}: expected rows, found none", part.source);
+  return part;
+}
+
+void CsvTableReader::describe(Table& table) const {
+  for (size_t i = 0; i < names_.size(); ++i) {
+    if (roles_[i] == Role::kNumeric) table.numeric_names.push_back(names_[i]);
+    if (roles_[i] == Role::kCategorical) table.categorical_names.push_back(names_[i]);
+  }
+  const auto& labels = table.part(Split::kTrain).labels;
+  const std::set<std::string> classes(labels.begin(), labels.end());
+  table.kind = schema_.regression   ? TableKind::kRegression
+               : classes.size() > 2 ? TableKind::kMulticlass
+                                    : TableKind::kBinary;
+}
+
+std::optional<Path> find_table_file(const Path& folder, const std::string& name) {
+  for (const std::string ending : {"", ".gz"})
+    if (std::filesystem::exists(folder / (name + ending))) return folder / (name + ending);
+  return std::nullopt;
+}
+
+Table read_csv_table(const Path& folder, const CsvSchema& schema, uint64_t seed) {
+  const auto whole = find_table_file(folder, "data.csv"), train = find_table_file(folder, "train.csv"),
+             dev = find_table_file(folder, "val.csv"), test = find_table_file(folder, "test.csv");
+  XF_CHECK(whole.has_value() != (train && test), DataError,
+           "{}: expected either data.csv or train.csv and test.csv (with or without val.csv), plain or .gz; found {}",
+           folder.string(),
+           whole   ? "both"
+           : train ? "no test.csv"
+           : test  ? "no train.csv"
+                   : "none of them");
+  Table table;
+  CsvTableReader reader(schema);
+  const auto read = [&](const Path& path) {
+    table.files.push_back(path);
+    return reader.read(path);
+  };
+  if (whole) {
+    split_table(table, read(*whole), seed);
+  } else if (dev) {
+    table.part(Split::kTrain) = read(*train);
+    table.part(Split::kDev) = read(*dev);
+    table.part(Split::kTest) = read(*test);
+  } else {
+    const TablePart rest = read(*train);
+    table.part(Split::kTest) = read(*test);
+    split_off_dev(table, rest, seed);
+  }
+  reader.describe(table);
+  check_table(table);
+  return table;
+}
+
+}  // namespace xformer::data

@@ -1,0 +1,155 @@
+#include "inspect/device_checks.h"
+
+#include <ATen/Functions.h>
+
+#include <limits>
+
+#include "attention/multi_head.h"
+#include "core/error.h"
+#include "inspect/tiny.h"
+#include "training/step.h"
+
+namespace xformer::inspect {
+
+namespace {
+
+constexpr int64_t kBatch = 3, kLength = 200, kHeads = 2, kHeadDim = 32;
+
+// The mixer of a name with its shared tensors, in a type on a device. Initial values depend on neither.
+struct Mixer {
+  std::shared_ptr<attention::SequenceMixer> module;
+  std::shared_ptr<attention::SharedObjects> shared = std::make_shared<attention::SharedObjects>();
+
+  Mixer(const std::string& name, at::ScalarType type, const at::Device& device) {
+    const attention::Resolved attention = attention::resolve(name);
+    attention::BuildContext context;
+    context.model_dim = kHeads * kHeadDim;
+    context.heads = kHeads;
+    context.head_dim = kHeadDim;
+    context.max_len = kLength;
+    context.shared = shared;
+    context.dropout_stream = std::make_shared<kernels::DropoutStream>(5);
+    context.init = InitStream(5);
+    module = attention::build_mixer(attention, defaults_of(attention.options()), context);
+    module->to(device, type);
+    shared->to(device, type);
+    module->eval();
+  }
+
+  // Output, then the gradients of x and of every parameter, by name, in double on the CPU.
+  [[nodiscard]] NamedTensors run(at::ScalarType type, const at::Device& device) const {
+    const InitStream numbers(6);
+    const at::Tensor x =
+        numbers.normal("x", {kBatch, kLength, kHeads * kHeadDim}, 1).to(device, type).requires_grad_(true);
+    const at::Tensor lengths = at::tensor({kLength, int64_t{131}, int64_t{1}}, at::kLong).unsqueeze(1);
+    const at::Tensor valid = (at::arange(kLength, at::kLong).unsqueeze(0) < lengths).to(device);
+    attention::Carry carry;
+    const at::Tensor out = module->forward(x, {valid, false}, carry).masked_fill(valid.logical_not().unsqueeze(-1), 0);
+    (out * numbers.normal("weights", out.sizes(), 1).to(device, type)).sum().backward();
+    NamedTensors result{{"output", out}, {"gradient of x", x.grad()}};
+    for (const auto& part :
+         {std::static_pointer_cast<torch::nn::Module>(module), std::static_pointer_cast<torch::nn::Module>(shared)})
+      for (const auto& entry : part->named_parameters())
+        result.emplace_back("gradient of " + entry.key(), entry.value().grad());
+    for (auto& [name, tensor] : result) tensor = tensor.detach().to(at::kCPU, at::kDouble);
+    return result;
+  }
+};
+
+struct Trained {
+  std::vector<training::StepSums> steps;
+  NamedTensors weights;
+  int64_t recorded = 0;
+};
+
+Trained train_tiny(const std::string& name, const plan::TrainingOptions& options, const at::Device& device,
+                   const training::Recorder& recorder) {
+  const auto model = build_tiny_model(name);
+  model->to(device);
+  const MarkTask source;
+  training::TrainStep step(*model, source.info().shape, options, device, recorder);
+  Trained result;
+  // Lengths take turns, as buckets do; the last batch of a length is partial.
+  std::vector<data::HostBatch> batches(4);
+  for (size_t i = 0; i < batches.size(); ++i) {
+    data::BatchRows rows{{}, i % 2 == 0 ? int64_t{16} : int64_t{12}};
+    for (int64_t row = 0; row < options.batch - (i >= 2 ? 3 : 0); ++row)
+      rows.rows.push_back(static_cast<int64_t>(i) * options.batch + row);
+    data::fill_batch(source, data::Split::kTrain, rows, options.batch, batches[i]);
+  }
+  for (int64_t i = 0; i < 16; ++i) {
+    step.run(batches[static_cast<size_t>(i) % batches.size()], i,
+             {1e-3 * static_cast<double>(i + 1), 0.95 - 0.005 * static_cast<double>(i)});
+    result.steps.push_back(step.read_and_reset());
+  }
+  result.recorded = step.recorded();
+  for (const auto& [key, tensor] : models::state(*model)) result.weights.emplace_back(key, tensor.detach().cpu());
+  return result;
+}
+
+// "" when equal in every bit.
+std::string first_difference(const Trained& plain, const Trained& recorded) {
+  for (size_t i = 0; i < plain.steps.size(); ++i) {
+    const training::StepSums &a = plain.steps[i], &b = recorded.steps[i];
+    if (a.loss != b.loss || a.correct != b.correct || a.rows != b.rows || a.gradient_norm != b.gradient_norm ||
+        a.skipped != b.skipped)
+      return fmt::format("step {}: loss {:.9g} plainly, {:.9g} recorded; gradient norm {:.9g}, {:.9g}", i, a.loss,
+                         b.loss, a.gradient_norm, b.gradient_norm);
+  }
+  for (size_t i = 0; i < plain.weights.size(); ++i)
+    if (!plain.weights[i].second.equal(recorded.weights[i].second)) return "final weights of " + plain.weights[i].first;
+  return "";
+}
+
+}  // namespace
+
+std::vector<SelftestItem> check_against_double(const at::Device& device) {
+  // Sums of some thousand products in float32; a kernel that is wrong is off by far more.
+  constexpr double kTolerance = 1e-3;
+  std::vector<SelftestItem> items;
+  for (const std::string& name : attention::all_names()) {
+    const NamedTensors meant = Mixer(name, at::kDouble, at::kCPU).run(at::kDouble, at::kCPU);
+    const NamedTensors got = Mixer(name, at::kFloat, device).run(at::kFloat, device);
+    double worst = 0;
+    std::string where;
+    for (size_t i = 0; i < meant.size(); ++i) {
+      const double largest = std::max(meant[i].second.abs().max().item<double>(), 1e-2);
+      const double difference = (meant[i].second - got[i].second).abs().max().item<double>() / largest;
+      if (difference <= worst) continue;  // also for what is not a number: caught below
+      worst = difference;
+      where = meant[i].first;
+    }
+    const bool finite = std::all_of(
+        got.begin(), got.end(), [](const auto& entry) { return entry.second.isfinite().all().template item<bool>(); });
+    items.push_back({name + " on " + device.str() + " agrees with float64 on the CPU", finite && worst < kTolerance,
+                     finite ? fmt::format("{:.1e} in {}", worst, where) : "a value is not finite"});
+  }
+  return items;
+}
+
+std::vector<SelftestItem> check_recorded_steps(const at::Device& device, const training::Recorder& recorder) {
+  std::vector<SelftestItem> items;
+  for (const std::string& name : attention::all_names())
+    for (const char* precision : {"fp32", "bf16", "fp16"}) {
+      // A CPU takes its time over half precision, and there it is the frame that counts.
+      if (device.is_cpu() && std::string_view(precision) != "fp32" && name != "softmax") continue;
+      plan::TrainingOptions options;
+      options.batch = 8;
+      options.micro_batch = 3;
+      options.clip_norm = 1;
+      options.precision = precision;
+      std::string reason;
+      training::Recorder listening = recorder;
+      listening.say = [&](const std::string& line) { reason = line; };
+      const Trained plain = train_tiny(name, options, device, {}),
+                    recorded = train_tiny(name, options, device, listening);
+      std::string difference = first_difference(plain, recorded);
+      if (recorded.recorded != 2) difference = reason.empty() ? "the steps were not recorded" : reason;
+      items.push_back(
+          {fmt::format("{} in {}: recorded steps equal plain ones", name, precision), difference.empty(),
+           difference.empty() ? fmt::format("16 steps, {} skipped", plain.steps.back().skipped) : difference});
+    }
+  return items;
+}
+
+}  // namespace xformer::inspect

@@ -1,0 +1,130 @@
+#include "inspect/forward_model.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "plan/options.h"
+#include "tasks/objective.h"
+
+namespace xformer::inspect {
+
+namespace {
+
+// The tensor that holds the examples, and the others that may come with it.
+std::vector<ExpectedTensor> expected_tensors(const data::DataShape& shape, int64_t batch, int64_t length) {
+  std::vector<int64_t> places{batch, length};
+  if (shape.sequences > 1) places.insert(places.begin() + 1, shape.sequences);
+  const bool ids = shape.vocabulary > 0;
+  return {
+      ids ? ExpectedTensor{"tokens", places, kWholeTypes, shape.sequences > 1 ? "ids [b,2,n]" : "ids [b,n]"}
+          : ExpectedTensor{"values", {batch, length, shape.width}, kRealTypes, "numbers [b,n,width]"},
+      {"mask", places, {at::kBool}, "true where a place is valid; absent: everywhere", false},
+      {"labels", {batch}, kWholeTypes, "classes [b]", false},
+      {kGradOutput, {batch, tasks::output_columns(shape)}, kRealTypes, "what --grad starts with [b,outputs]", false}};
+}
+
+// Ids and labels index tables: one that is too large must not reach them.
+void check_range(const std::string& name, const at::Tensor& values, int64_t count) {
+  const int64_t least = values.min().item<int64_t>(), most = values.max().item<int64_t>();
+  XF_CHECK(least >= 0 && most < count, UserError, "--input: {}: expected numbers from 0 to {}, found {}", name,
+           count - 1, least < 0 ? least : most);
+}
+
+at::ScalarType widest_type(const std::map<std::string, at::Tensor>& tensors) {
+  at::ScalarType type = at::kFloat;
+  for (const auto& [name, tensor] : tensors)
+    if (tensor.is_floating_point()) type = at::promote_types(type, tensor.scalar_type());
+  return type;
+}
+
+struct ModelBatch {
+  models::ModelInput input;
+  at::Tensor labels, grad_output;  // undefined when not given
+};
+
+// Checks everything, on the host, before anything goes to the device.
+ModelBatch make_batch(const ModelForward& request, const TensorMap& inputs, ForwardResult& result) {
+  const data::DataShape shape = plan::planned_shape(request.plan);
+  const bool ids = shape.vocabulary > 0;
+  const char* const name = ids ? "tokens" : "values";
+  const auto found = inputs.find(name);
+  const int64_t dims = ids ? 1 + shape.sequences : 3;
+  const bool rows = found != inputs.end() && found->second.dim() == dims && found->second.numel() > 0;
+  const int64_t batch = rows ? found->second.size(0) : 1, longest = plan::padded_len(request.plan);
+  const int64_t length = rows ? found->second.size(ids ? -1 : 1) : longest;
+  check_inputs(inputs, expected_tensors(shape, batch, length), request.view, "");
+  XF_CHECK(length <= longest, UserError, "--input: {}: the model takes at most {} places, found {}", name, longest,
+           length);
+  XF_CHECK(!inputs.contains("labels") || shape.target == data::Target::kClass, UserError,
+           "--input: labels: {} has no classes to score", request.plan.task);
+  XF_CHECK(!inputs.contains(kGradOutput) || !inputs.contains("labels"), UserError,
+           "--input: expected labels or {}, not both: gradients are of the loss, or of a weighted sum of logits",
+           kGradOutput);
+  ModelBatch made;
+  if (ids) {
+    const at::Tensor tokens = found->second.to(at::kLong);
+    check_range(name, tokens, shape.vocabulary);
+    made.input.tokens = tokens.to(request.device);
+  } else {
+    made.input.values = found->second.to(request.device, at::kFloat);
+  }
+  if (const auto mask = inputs.find("mask"); mask != inputs.end()) {
+    made.input.key_valid = mask->second.to(request.device);
+  } else {
+    const at::IntArrayRef places = found->second.sizes();
+    made.input.key_valid =
+        at::ones(ids ? places : places.slice(0, 2), at::TensorOptions(at::kBool).device(request.device));
+    if (ids && shape.zero_is_padding && (found->second == 0).any().item<bool>())
+      result.notes.emplace_back("tokens hold 0, the id of padding, and there is no mask: all of them count as valid");
+  }
+  if (const auto labels = inputs.find("labels"); labels != inputs.end()) {
+    check_range("labels", labels->second, shape.classes);
+    made.labels = labels->second.to(request.device, at::kLong);
+  }
+  if (const auto grad = inputs.find(kGradOutput); grad != inputs.end())
+    made.grad_output = grad->second.to(request.device);
+  if (length < longest)
+    result.notes.push_back(
+        fmt::format("training and eval pad every row to {} tokens, these have {}; where padded positions count "
+                    "(model.pooling=mean_padded), logits differ from theirs",
+                    format_count(static_cast<uint64_t>(longest)), format_count(static_cast<uint64_t>(length))));
+  if (plan::training_schema().read(request.plan.group("training")).precision != "fp32")
+    result.notes.emplace_back("training.precision is not fp32: training and eval round more than is done here");
+  return made;
+}
+
+}  // namespace
+
+ForwardResult forward_model(const ModelForward& request, const TensorMap& inputs) {
+  ForwardResult checked;
+  const ModelBatch batch = make_batch(request, inputs, checked);
+  const auto model = plan::build_model(request.plan);
+  model->eval();
+  const NamedTensors state = models::state(*model);
+  if (request.weights) {
+    const at::ScalarType type = widest_type(request.weights->tensors);
+    for (const auto& [name, tensor] : state)
+      if (tensor.is_floating_point()) tensor.set_data(tensor.detach().to(type));
+    training::load_weights(*model, *request.weights);
+  }
+  model->to(request.device);
+
+  ForwardPass pass;
+  pass.result_name = "logits";
+  pass.leaves = models::trainable(*model);
+  pass.run = [&] { return model->forward(batch.input); };
+  pass.grad_output = batch.grad_output;
+  if (batch.labels.defined())
+    pass.loss = [&](const at::Tensor& logits) { return at::cross_entropy_loss(logits, batch.labels); };
+  ForwardResult result = run_forward(pass, request.view);
+  result.notes = checked.notes;
+  result.metadata = {{"model", request.plan.model}, {"plan", request.plan.to_json().dump()}};
+  if (request.weights) result.metadata["weights_sha256"] = request.weights->sha256;
+  else
+    for (const auto& [name, tensor] : models::state(*model)) result.tensors.emplace_back(name, tensor.detach());
+  return result;
+}
+
+}  // namespace xformer::inspect

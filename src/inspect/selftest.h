@@ -1,0 +1,33 @@
+// A few seconds that show whether this build computes what it should on this machine.
+#pragma once
+
+#include <torch/types.h>
+
+#include <string>
+#include <vector>
+
+namespace xformer::inspect {
+
+struct SelftestItem {
+  std::string claim;
+  bool passed = false;
+  std::string detail;
+};
+
+struct SelftestReport {
+  std::vector<SelftestItem> items;
+  // Hash of the losses of a fixed training, rounded to 5 digits: a change that claims to change nothing keeps it. Of
+  // the part "learning"; empty otherwise.
+  std::string fingerprint;
+  [[nodiscard]] bool passed() const;
+};
+
+// learning  every attention learns a tiny task, twice the same way
+// contract  every attention on the device against double precision on the CPU (device_checks.h)
+// captured  recorded training steps against plain ones (CUDA graphs; on a CPU the same through a recorder that replays
+// calls)
+[[nodiscard]] const std::vector<std::string>& selftest_parts();
+// UserError for an unknown part.
+[[nodiscard]] SelftestReport run_selftest(const std::string& part, const at::Device& device);
+
+}  // namespace xformer::inspect

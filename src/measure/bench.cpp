@@ -1,0 +1,347 @@
+#include "measure/bench.h"
+
+#include <ATen/Functions.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "core/text.h"
+#include "kernels/policy.h"
+#include "tensor/device.h"
+#include "tensor/memory.h"
+#include "tensor/op_counter.h"
+#include "tensor/torch_errors.h"
+#include "training/record.h"
+#include "training/step.h"
+
+namespace xformer::measure {
+
+namespace {
+
+// A model that takes steps.
+class Subject {
+ public:
+  Subject(const BenchCase& wanted, bool trains, const BenchRun& run, const training::Recorder& recorder)
+      : device_(run.device),
+        options_(plan::training_schema().read(wanted.plan.group("training"))),
+        host_(bench_batch(wanted)) {
+    model_ = models::all_families().get(wanted.plan.family).build(wanted.request);
+    model_->to(device_);
+    if (trains) {
+      training_ = std::make_unique<training::TrainStep>(*model_, wanted.shape, options_, device_, recorder);
+      return;
+    }
+    training::set_float_products(options_.precision, device_);
+    model_->eval();
+    batch_ = std::make_unique<tasks::DeviceBatch>(device_, wanted.batch, wanted.length, wanted.shape);
+    const auto forward = [this] {
+      const training::PrecisionScope precision(options_.precision, device_);
+      static_cast<void>(model_->forward(batch_->all().inputs));
+    };
+    inference_ =
+        std::make_unique<training::Replay>(fmt::format("forward pass of length {}", wanted.length), forward, recorder);
+  }
+
+  // Milliseconds from the batch in host memory until the device is done.
+  double step() {
+    const auto start = std::chrono::steady_clock::now();
+    if (training_) {
+      training_->run(host_, steps_++, {options_.learning_rate, options_.beta1});
+    } else {
+      const at::NoGradGuard no_grad;
+      batch_->load(host_);
+      inference_->run();
+    }
+    synchronize(device_);
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  }
+
+  [[nodiscard]] const models::Model& model() const { return *model_; }
+  [[nodiscard]] bool captured() const { return training_ ? training_->recorded() > 0 : inference_->recorded(); }
+  [[nodiscard]] std::optional<int64_t> kernels() const {
+    return training_ ? training_->kernels() : inference_->kernels();
+  }
+
+ private:
+  at::Device device_;
+  plan::TrainingOptions options_;
+  data::HostBatch host_;
+  std::shared_ptr<models::Model> model_;
+  std::unique_ptr<training::TrainStep> training_;
+  std::unique_ptr<tasks::DeviceBatch> batch_;
+  std::unique_ptr<training::Replay> inference_;
+  int64_t steps_ = 0;
+};
+
+class Bench {
+ public:
+  Bench(const BenchOptions& options, const std::vector<BenchCase>& cases, const BenchRun& run)
+      : options_(options), cases_(cases), run_(run), trains_(options.mode == "train") {
+    recorder_ = training::make_recorder(run.cuda_graph, run.device, run.say);
+    // The second step is counted; where steps are captured, that happens after the plain ones.
+    warmup_ = std::max<int64_t>(options.warmup, recorder_.record ? training::Replay::kPlainRuns + 1 : 2);
+    const int64_t passes = options.interleave ? 2 : 1;
+    total_ = static_cast<int64_t>(cases.size()) * (passes * warmup_ + options.steps);
+  }
+
+  Json rows() {
+    for (const BenchCase& one : cases_) rows_.push_back(first_row(one));
+    const size_t group = options_.interleave ? options_.models.size() : 1;
+    for (size_t first = 0; first < cases_.size(); first += group) {
+      if (options_.interleave) {
+        for (size_t i = first; i < first + group; ++i) {
+          release_device_memory(run_.device);
+          static_cast<void>(measured(i));
+        }
+      }
+      time_together(first, group);
+    }
+    for (size_t i = 0; i < rows_.size(); ++i) compare(i);
+    return rows_;
+  }
+
+ private:
+  // Row i with those of its group that the options name.
+  void compare(size_t i) {
+    const Json& mine = rows_[i];
+    const size_t group = i - i % options_.models.size();
+    for (const size_t place : bench_baselines(options_)) {
+      const Json& base = rows_[group + place];
+      Json& ratios = rows_[i]["against"][cases_[group + place].name];
+      ratios = nullptr;
+      if (mine["step_ms"].is_null() || base["step_ms"].is_null()) continue;
+      const auto ratio = [](const Json& over, const Json& under) { return over.get<double>() / under.get<double>(); };
+      ratios = {{"speed", ratio(base["step_ms"]["median"], mine["step_ms"]["median"])},
+                {"memory", ratio(mine["peak_bytes"], base["peak_bytes"])}};
+    }
+  }
+
+  Json first_row(const BenchCase& one) const {
+    return {{"model", one.plan.model},
+            {"label", one.label},
+            {"own", one.own},
+            {"length", one.length},
+            {"batch", one.batch},
+            {"width", one.width > 0 ? Json(one.width) : Json()},
+            {"precision", one.precision},
+            {"plan_hash", one.plan.hash()},
+            {"valid_lengths", one.valid_lengths.empty() ? Json() : Json(one.valid_lengths)},
+            {"status", "ok"},
+            {"message", ""},
+            {"step_ms", nullptr},
+            {"examples_per_s", nullptr},
+            {"tokens_per_s", nullptr},
+            {"against", Json::object()},
+            {"predicted_bytes", nullptr},
+            {"peak_bytes", nullptr},
+            {"peak_host_bytes", nullptr},
+            {"peak_process_bytes", nullptr},
+            {"parameters", nullptr},
+            {"flops", nullptr},
+            {"operator_calls", nullptr},
+            {"kernels_launched", nullptr},
+            {"joules_per_step", nullptr},
+            {"backend", nullptr},
+            {"captured", nullptr},
+            {"warmup_steps", warmup_},
+            {"timed_steps", 0}};
+  }
+
+  // False when memory ran out in an action of row i; the row says so from then on.
+  template <class Action>
+  bool in_memory(size_t i, const Action& action) {
+    try {
+      try {
+        action();
+        return true;
+      } catch (...) {
+        rethrow_translated();
+      }
+    } catch (const ResourceError& error) {
+      if (!std::string_view(error.what()).starts_with("out of memory")) throw;
+      rows_[i]["status"] = "out-of-memory";
+      rows_[i]["message"] = error.what();
+    }
+    return false;
+  }
+
+  void check_stop() const {
+    if (run_.stop_requested()) throw Interrupted("stopped by a signal; a bench that is not whole is not written");
+  }
+
+  double step(size_t i, Subject& subject, const char* what) {
+    check_stop();
+    const BenchCase& one = cases_[i];
+    run_.progress(fmt::format("{}  length {}  batch {}  {}", one.label, one.length, one.batch, what),
+                  static_cast<double>(done_++) / static_cast<double>(total_));
+    return subject.step();
+  }
+
+  // The most that a step of this batch keeps in tensors.
+  double peak_with_batch(size_t i, int64_t batch) {
+    BenchCase small = cases_[i];
+    small.batch = batch;
+    if (!small.valid_lengths.empty()) small.valid_lengths.resize(static_cast<size_t>(batch));
+    const int64_t live_before = device_memory(run_.device).live_bytes;
+    reset_device_peak(run_.device);
+    Subject(small, trains_, run_, training::Recorder{}).step();
+    return static_cast<double>(device_memory(run_.device).peak_bytes - live_before);
+  }
+
+  // Notes what row i will take and whether that can be had. Batches of 1, 2, 4, ... are tried while there is room for
+  // the next, and a line through the last two goes on to the whole: what is largest at one example (the optimiser's
+  // state, say) need not be at many.
+  bool will_fit(size_t i) {
+    const int64_t batch = cases_[i].batch;
+    if (rows_[i]["status"] != "ok") return false;
+    if (!rows_[i]["predicted_bytes"].is_null() || batch < 2) return true;
+    const int64_t there = run_.memory_limit > 0 ? run_.memory_limit : available_memory(run_.device);
+    double before = 0, last = 0, predicted = 0;
+    for (int64_t size = 1; size < batch; size *= 2) {
+      check_stop();
+      if (!in_memory(i, [&] { last = peak_with_batch(i, size); })) return false;
+      const auto at = [&](int64_t wanted) {
+        const double slope = size == 1 ? last : (last - before) / (static_cast<double>(size) / 2);
+        return last + slope * static_cast<double>(wanted - size);
+      };
+      predicted = at(batch);
+      if (size > 1 && at(2 * size) > static_cast<double>(there)) break;
+      before = last;
+    }
+    release_device_memory(run_.device);
+    rows_[i]["predicted_bytes"] = std::llround(predicted);
+    if (predicted <= static_cast<double>(there)) return true;
+    rows_[i]["status"] = "too-large";
+    rows_[i]["message"] = fmt::format("would take {}, there are {}", format_bytes(static_cast<uint64_t>(predicted)),
+                                      format_bytes(static_cast<uint64_t>(there)));
+    return false;
+  }
+
+  // Builds the model of row i, takes the warm-up steps and notes its sizes. None where memory ran out.
+  std::unique_ptr<Subject> measured(size_t i) {
+    if (!will_fit(i)) return nullptr;
+    Json& row = rows_[i];
+    std::unique_ptr<Subject> subject;
+    const int64_t live_before = device_memory(run_.device).live_bytes, host_before = host_memory().live_bytes;
+    reset_device_peak(run_.device);
+    reset_host_peak();
+    const bool fits = in_memory(i, [&] {
+      subject = std::make_unique<Subject>(cases_[i], trains_, run_, recorder_);
+      const double forward = subject->model().cost(cases_[i].batch, cases_[i].length).flops_executed;
+      row["parameters"] = models::parameter_count(subject->model());
+      row["flops"] = {{"forward_formula", forward}, {"step_formula", trains_ ? 3 * forward : forward}};
+      step(i, *subject, "warm-up");
+      {
+        const OpCounter counter;
+        step(i, *subject, "warm-up");
+        row["flops"]["step_counted"] = counter.counts().flops;
+        row["operator_calls"] = counter.counts().calls;
+      }
+      for (int64_t warm = 2; warm < warmup_; ++warm) step(i, *subject, "warm-up");
+      row["backend"] = subject->model().backend();
+      row["captured"] = subject->captured();
+      if (const auto kernels = subject->kernels()) row["kernels_launched"] = *kernels;
+    });
+    if (!fits) return nullptr;
+    row["peak_bytes"] = device_memory(run_.device).peak_bytes - live_before;
+    row["peak_host_bytes"] = host_memory().peak_bytes - host_before;
+    return subject;
+  }
+
+  // Rows first .. first + count - 1: all alive, a step of each in turn.
+  void time_together(size_t first, size_t count) {
+    release_device_memory(run_.device);
+    std::vector<std::unique_ptr<Subject>> subjects(count);
+    std::vector<std::vector<double>> times(count);
+    for (size_t i = 0; i < count; ++i) {
+      if (rows_[first + i]["status"] != "ok") continue;
+      const Json alone = rows_[first + i]["peak_bytes"], alone_on_host = rows_[first + i]["peak_host_bytes"];
+      subjects[i] = measured(first + i);
+      // Beside others a model's peak is not its own.
+      if (options_.interleave)
+        rows_[first + i]["peak_bytes"] = alone, rows_[first + i]["peak_host_bytes"] = alone_on_host;
+    }
+    if (subjects.front()) run_.ready(rows_[first]);
+    const auto joules = count == 1 ? device_energy(run_.device) : std::nullopt;
+    for (int64_t turn = 0; turn < options_.steps && run_.turn(); ++turn) {
+      for (size_t i = 0; i < count; ++i) {
+        if (!subjects[i]) continue;
+        const bool fits = in_memory(first + i, [&] { times[i].push_back(step(first + i, *subjects[i], "timed")); });
+        if (fits) run_.timed(cases_[first + i].plan.model, times[i].back());
+        else subjects[i].reset();
+      }
+    }
+    check_stop();
+    // Of models in turns nobody knows whose the energy was.
+    if (joules && !times[0].empty())
+      rows_[first]["joules_per_step"] = (*device_energy(run_.device) - *joules) / static_cast<double>(times[0].size());
+    for (size_t i = 0; i < count; ++i)
+      if (subjects[i]) note_times(first + i, times[i]);
+  }
+
+  void note_times(size_t i, const std::vector<double>& times) {
+    Json& row = rows_[i];
+    row["peak_process_bytes"] = peak_process_bytes();
+    row["timed_steps"] = times.size();
+    if (times.empty()) return;
+    const double median = training::quantile(times, 0.5),
+                 examples = 1e3 * static_cast<double>(cases_[i].batch) / median;
+    row["step_ms"] = {
+        {"median", median}, {"p10", training::quantile(times, 0.1)}, {"p90", training::quantile(times, 0.9)}};
+    row["examples_per_s"] = examples;
+    row["tokens_per_s"] = examples * static_cast<double>(cases_[i].length);
+  }
+
+  const BenchOptions& options_;
+  const std::vector<BenchCase>& cases_;
+  const BenchRun& run_;
+  const bool trains_;
+  training::Recorder recorder_;
+  Json rows_ = Json::array();
+  int64_t warmup_ = 0, done_ = 0, total_ = 0;
+};
+
+std::vector<std::string> precisions_of(const std::vector<BenchCase>& cases) {
+  std::vector<std::string> result;
+  for (const BenchCase& one : cases)
+    if (std::find(result.begin(), result.end(), one.precision) == result.end()) result.push_back(one.precision);
+  return result;
+}
+
+}  // namespace
+
+Json run_bench(const BenchOptions& options, const std::vector<BenchCase>& cases, const BenchRun& run) {
+  kernels::set_policy(kernels::parse_policy(run.kernels));
+  const Json rows = Bench(options, cases, run).rows();
+  const RunPlan& plan = cases.front().plan;
+  Json settings = Json::object();
+  for (const ValueLayer& layer : options.layers) settings.update(layer.values);
+  const Json hardware = hardware_facts(run.device);
+  return {{"schema_version", kBenchSchema},
+          {"command", run.command},
+          {"conditions",
+           {{"task", plan.task},
+            {"protocol", plan.protocol},
+            {"mode", options.mode},
+            {"device", run.device.str()},
+            {"threads", hardware["threads"]},
+            {"precision", fmt::format("{}", fmt::join(precisions_of(cases), ", "))},
+            {"deterministic", run.deterministic},
+            {"kernels", run.kernels},
+            {"cuda_graph", run.cuda_graph},
+            {"interleaved", options.interleave},
+            {"paced", options.paced},
+            {"settings", settings},
+            {"warmup", options.warmup},
+            {"steps", options.steps},
+            {"dropout", options.mode == "train"},
+            {"input", bench_input(cases.front())}}},
+          {"software", software_facts()},
+          {"hardware", hardware},
+          {"date", training::utc_now()},
+          {"rows", rows}};
+}
+
+}  // namespace xformer::measure

@@ -1,0 +1,320 @@
+#include "measure/profile.h"
+
+#include <ATen/Functions.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <optional>
+
+#include "core/names.h"
+#include "kernels/policy.h"
+#include "measure/profile_floor.h"
+#include "tensor/device.h"
+#include "tensor/memory.h"
+#include "tensor/op_profiler.h"
+#include "training/record.h"
+#include "training/step.h"
+
+namespace xformer::measure {
+
+namespace {
+
+// A model that takes steps, as bench's does.
+class Subject {
+ public:
+  Subject(const BenchCase& one, bool trains)
+      : options_(plan::training_schema().read(one.plan.group("training"))), host_(bench_batch(one)) {
+    model_ = models::all_families().get(one.plan.family).build(one.request);
+    if (trains) {
+      training_.emplace(*model_, one.shape, options_, at::kCPU);
+      return;
+    }
+    training::set_float_products(options_.precision, at::kCPU);
+    model_->eval();
+    batch_.emplace(at::kCPU, one.batch, one.length, one.shape);
+  }
+
+  void step() {
+    if (training_) return training_->run(host_, steps_++, {options_.learning_rate, options_.beta1});
+    const at::NoGradGuard no_grad;
+    batch_->load(host_);
+    const training::PrecisionScope precision(options_.precision, at::kCPU);
+    static_cast<void>(model_->forward(batch_->all().inputs));
+  }
+
+  [[nodiscard]] const models::Model& model() const { return *model_; }
+
+ private:
+  plan::TrainingOptions options_;
+  data::HostBatch host_;
+  std::shared_ptr<models::Model> model_;
+  std::optional<training::TrainStep> training_;
+  std::optional<tasks::DeviceBatch> batch_;
+  int64_t steps_ = 0;
+};
+
+// Calls, times, bytes and FLOPs of one step, from the sums over `steps`.
+Json figures_json(const OpFigures& sum, int64_t steps, double step_ms) {
+  const double n = static_cast<double>(steps), ms = 1e3 * sum.seconds / n, flops = static_cast<double>(sum.flops) / n;
+  return {{"calls", static_cast<double>(sum.calls) / n},
+          {"ms", ms},
+          {"share", ms / step_ms},
+          {"read_bytes", sum.reads_known ? Json(static_cast<double>(sum.read_bytes) / n) : Json()},
+          {"written_bytes", static_cast<double>(sum.written_bytes) / n},
+          {"flops", flops},
+          {"gflops_per_s", flops > 0 && ms > 0 ? Json(flops / ms / 1e6) : Json()}};
+}
+
+void add(const OpFigures& one, OpFigures& sum) {
+  sum.calls += one.calls;
+  sum.seconds += one.seconds;
+  sum.read_bytes += one.read_bytes;
+  sum.written_bytes += one.written_bytes;
+  sum.reads_known = sum.reads_known && one.reads_known;
+  sum.flops += one.flops;
+}
+
+void sort_by_time(Json& rows) {
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const Json& left, const Json& right) { return left["ms"] > right["ms"]; });
+}
+
+class Profiling {
+ public:
+  Profiling(const ProfileOptions& options, const BenchCase& one, const BenchRun& run)
+      : options_(options), case_(one), run_(run), warmup_(std::max<int64_t>(1, options.warmup)) {}
+
+  Json results() {
+    OpProfile profile;
+    {
+      const int64_t live_before = host_memory().live_bytes;
+      release_cached_memory();
+      reset_host_peak();
+      Subject subject(case_, options_.mode == "train");
+      for (int64_t i = 0; i < warmup_; ++i) step(subject, "warm-up");
+      result_["parameters"] = models::parameter_count(subject.model());
+      result_["backend"] = subject.model().backend();
+      plain_steps(subject);
+      result_["memory"]["peak_bytes"] = host_memory().peak_bytes - live_before;
+      profile = profiled_steps(subject);
+    }
+    tables(profile);
+    release_cached_memory();
+    floor(profile);
+    outside_parallel(profile);
+    return result_;
+  }
+
+ private:
+  // Milliseconds of one step.
+  double step(Subject& subject, const char* what) {
+    tell(what);
+    const auto start = std::chrono::steady_clock::now();
+    subject.step();
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  }
+
+  void tell(const char* what) {
+    if (run_.stop_requested()) throw Interrupted("stopped by a signal; a profile that is not whole is not written");
+    const auto total = static_cast<double>(warmup_ + 2 * options_.steps + 1);
+    run_.progress(fmt::format("{}  length {}  batch {}  {}", case_.plan.model, case_.length, case_.batch, what),
+                  std::min(static_cast<double>(done_++), total - 1) / total);
+  }
+
+  void plain_steps(Subject& subject) {
+    std::vector<double> times;
+    const int64_t faults = page_faults(), requests = host_memory().system_requests;
+    processor_ = processor_seconds([&] {
+      for (int64_t i = 0; i < options_.steps; ++i) times.push_back(step(subject, "timed"));
+    });
+    const double n = static_cast<double>(options_.steps);
+    for (const double ms : times) plain_ms_ += ms;
+    step_ms_ = training::quantile(times, 0.5);
+    result_["step_ms"] = {
+        {"median", step_ms_}, {"p10", training::quantile(times, 0.1)}, {"p90", training::quantile(times, 0.9)}};
+    result_["memory"] = {
+        {"system_requests_per_step", static_cast<double>(host_memory().system_requests - requests) / n},
+        {"page_faults_per_step", static_cast<double>(page_faults() - faults) / n}};
+  }
+
+  OpProfile profiled_steps(Subject& subject) {
+    double sum = 0;
+    const OpProfiler profiler;
+    for (int64_t i = 0; i < options_.steps; ++i) sum += step(subject, "operators timed");
+    profiled_ms_ = sum / static_cast<double>(options_.steps);
+    result_["profiled_ms"] = profiled_ms_;
+    return profiler.profile();
+  }
+
+  void tables(const OpProfile& profile) {
+    Json operators = Json::array(), kinds = Json::array();
+    std::map<std::string, OpFigures> by_kind;
+    for (const auto& [name, figures] : profile.operators) {
+      const std::string kind = operator_kind(name, figures);
+      Json row{{"operator", name}, {"kind", kind}};
+      row.update(figures_json(figures, options_.steps, profiled_ms_));
+      operators.push_back(std::move(row));
+      add(figures, by_kind[kind]);
+      calls_ += static_cast<double>(figures.calls) / static_cast<double>(options_.steps);
+      flops_ += static_cast<double>(figures.flops) / static_cast<double>(options_.steps);
+    }
+    for (const auto& [kind, figures] : by_kind) {
+      Json row{{"kind", kind}};
+      row.update(figures_json(figures, options_.steps, profiled_ms_));
+      kinds.push_back(std::move(row));
+    }
+    sort_by_time(operators);
+    sort_by_time(kinds);
+    result_["operators"] = operators;
+    result_["kinds"] = kinds;
+    const double outside = profiled_ms_ - 1e3 * profile.seconds() / static_cast<double>(options_.steps);
+    result_["outside_operators"] = {{"ms", outside}, {"share", outside / profiled_ms_}};
+  }
+
+  void floor(const OpProfile& profile) {
+    Json rows = Json::array();
+    double ms = 0, in_products = 0;
+    for (const auto& [product, figures] : profile.products) {
+      tell("products alone");
+      if (figures.flops == 0) continue;
+      const Json whole = figures_json(figures, options_.steps, profiled_ms_);
+      const double alone = whole["calls"].get<double>() * 1e3 * alone_seconds(product), flops = whole["flops"];
+      ms += alone;
+      in_products += flops;
+      rows.push_back({{"batch", product.batch},
+                      {"rows", product.rows},
+                      {"inner", product.inner},
+                      {"columns", product.columns},
+                      {"left_transposed", product.left_transposed},
+                      {"right_transposed", product.right_transposed},
+                      {"type", c10::toString(product.type)},
+                      {"calls", whole["calls"]},
+                      {"flops", flops},
+                      {"ms", whole["ms"]},
+                      {"alone_ms", alone},
+                      {"gflops_per_s", whole["gflops_per_s"]},
+                      {"alone_gflops_per_s", flops / alone / 1e6}});
+    }
+    sort_by_time(rows);
+    result_["products"] = rows;
+    tell("rate in cache");
+    const double rate = in_cache_rate(), others = flops_ - in_products;
+    const double floor_ms = ms + 1e3 * others / rate;
+    result_["floor"] = {{"ms", floor_ms},
+                        {"flops", flops_},
+                        {"gflops_per_s", floor_ms > 0 ? Json(flops_ / floor_ms / 1e6) : Json()},
+                        {"products_flops", in_products},
+                        {"products_ms", ms},
+                        {"other_flops", others},
+                        {"in_cache_gflops_per_s", rate / 1e9},
+                        {"in_cache_size", kCacheSize},
+                        {"step_over_floor", floor_ms > 0 ? Json(step_ms_ / floor_ms) : Json()}};
+  }
+
+  // 1 - (processor time of the other threads) / ((threads - 1) * wall), if those threads do not spin it away; and the
+  // same with the main thread's processor time for wall, which other programs on the machine do not stretch.
+  void outside_parallel(const OpProfile&) {
+    const int64_t threads = at::get_num_threads();
+    Json& into = result_["outside_parallel"];
+    into = {{"share", nullptr}, {"share_of_processor_time", nullptr}, {"spin_us", nullptr}, {"reason", ""}};
+    if (threads == 1) {
+      into["reason"] = "one thread";
+      return;
+    }
+    const double spin_ms = 1e3 * spin_seconds();
+    into["spin_us"] = 1e3 * spin_ms;
+    constexpr double kMostSpinning = 0.05;  // of the step, were every operator call a parallel region
+    if (spin_ms * calls_ > kMostSpinning * step_ms_) {
+      into["reason"] = fmt::format(
+          "threads spin for {:.0f} us after a parallel region, which counts as work; OMP_WAIT_POLICY=passive stops it",
+          1e3 * spin_ms);
+      return;
+    }
+    const double busy = processor_.others / static_cast<double>(threads - 1);
+    into["share"] = std::clamp(1 - 1e3 * busy / plain_ms_, 0.0, 1.0);
+    into["share_of_processor_time"] = std::clamp(1 - busy / processor_.own, 0.0, 1.0);
+  }
+
+  const ProfileOptions& options_;
+  const BenchCase& case_;
+  const BenchRun& run_;
+  const int64_t warmup_;
+  Json result_ = Json::object();
+  double step_ms_ = 0, plain_ms_ = 0, profiled_ms_ = 0;  // median and sum of plain steps; mean
+  ProcessorSeconds processor_;                           // of plain steps
+  double calls_ = 0, flops_ = 0;                         // a step
+  int64_t done_ = 0;
+};
+
+}  // namespace
+
+BenchCase profile_case(const ProfileOptions& options) {
+  XF_CHECK(!options.model.empty(), UserError,
+           "--model is missing, e.g. --model softmax-fused (`xformer list` shows the names)");
+  XF_CHECK(options.mode == "train" || options.mode == "inference", UserError, "--mode: {}",
+           unknown_name_message("mode", options.mode, {"train", "inference"}));
+  XF_CHECK(options.length >= 0 && options.batch >= 0, UserError, "--length and --batch count from 1");
+  XF_CHECK(options.steps >= 1 && options.warmup >= 0, UserError, "--steps counts from 1 and --warmup from 0");
+  const plan::PlanParts parts = plan::find_parts(options.task, options.model, options.protocol);
+  plan::PlanRequest request;
+  request.task = options.task;
+  request.model = options.model;
+  request.protocol = options.protocol;
+  // A length of the user's choice is exact, whatever the family would pad real data to. --set may ask for its own rule.
+  const bool has_rule = std::any_of(parts.family->options.begin(), parts.family->options.end(),
+                                    [](const OptionInfo& option) { return option.name == "length_rule"; });
+  if (options.length > 0 && has_rule) request.layers.push_back({"--length", {{"model.length_rule", "exact"}}});
+  if (options.batch > 0) request.layers.push_back({"--batch", {{"training.batch", options.batch}}});
+  for (const ValueLayer& layer : options.layers) request.layers.push_back(layer);
+  BenchCase one;
+  one.plan = plan::resolve_plan(request);
+  one.length = options.length > 0 ? options.length : plan::padded_len(one.plan);
+  one.batch = one.plan.options.values["training.batch"].get<int64_t>();
+  one.shape = plan::planned_shape(one.plan);
+  one.shape.max_len = one.length;
+  one.request = plan::model_request(one.plan, one.shape);
+  const int64_t padded = parts.family->padded_len(one.request.model_options, one.length);
+  XF_CHECK(padded == one.length, UserError, "--length {}: {} would pad it to {}", one.length, one.plan.model, padded);
+  parts.family->check(one.request);
+  return one;
+}
+
+void check_profile_device(const at::Device& device) {
+  XF_CHECK(
+      device.is_cpu(), UserError,
+      "a profile is taken on the CPU (--device cpu), not on {}: there the host only asks for work, so its clock says "
+      "nothing about an operator. `xformer bench` times whole steps there, NVIDIA's nsys the kernels",
+      device.str());
+}
+
+Json run_profile(const ProfileOptions& options, const BenchCase& one, const BenchRun& run) {
+  check_profile_device(run.device);
+  kernels::set_policy(kernels::parse_policy(run.kernels));
+  Json report{{"schema_version", kProfileSchema}, {"command", run.command}};
+  report.update(Profiling(options, one, run).results());
+  const Json hardware = hardware_facts(run.device);
+  report["conditions"] = {{"model", one.plan.model},
+                          {"task", one.plan.task},
+                          {"protocol", one.plan.protocol},
+                          {"plan_hash", one.plan.hash()},
+                          {"mode", options.mode},
+                          {"length", one.length},
+                          {"batch", one.batch},
+                          {"device", run.device.str()},
+                          {"threads", hardware["threads"]},
+                          {"precision", one.plan.options.values["training.precision"]},
+                          {"deterministic", run.deterministic},
+                          {"kernels", run.kernels},
+                          {"warmup", std::max<int64_t>(1, options.warmup)},
+                          {"steps", options.steps},
+                          {"dropout", options.mode == "train"},
+                          {"input", bench_input(one)}};
+  report["software"] = software_facts();
+  report["hardware"] = hardware;
+  report["date"] = training::utc_now();
+  return report;
+}
+
+}  // namespace xformer::measure

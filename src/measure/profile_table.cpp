@@ -1,0 +1,133 @@
+// The profile's report as Markdown tables.
+#include "core/text.h"
+#include "measure/profile.h"
+
+namespace xformer::measure {
+
+namespace {
+
+double number(const Json& value) { return value.get<double>(); }
+
+std::string cell(const Json& value, double unit, const char* form) {
+  return value.is_null() ? "-" : fmt::format(fmt::runtime(form), number(value) / unit);
+}
+
+// Operators below it are summed in one line; the report has them all.
+constexpr double kLeastShare = 0.0005;
+
+// What every row ends with.
+constexpr const char* kColumns = " calls | ms | share | GB read | GB written | GFLOP | GFLOP/s |\n";
+
+std::string figures(const Json& row) {
+  const bool multiplies = number(row["flops"]) > 0;
+  return fmt::format(
+      " {:.4g} | {:.2f} | {:.1f} % | {} | {} | {} | {} |\n", number(row["calls"]), number(row["ms"]),
+      100 * number(row["share"]), cell(row["read_bytes"], 1e9, "{:.3f}"), cell(row["written_bytes"], 1e9, "{:.3f}"),
+      multiplies ? cell(row["flops"], 1e9, "{:.3f}") : std::string("-"), cell(row["gflops_per_s"], 1, "{:.1f}"));
+}
+
+std::string outside_row(const Json& outside, const char* names) {
+  return fmt::format("{} - | {:.2f} | {:.1f} % | - | - | - | - |\n", names, number(outside["ms"]),
+                     100 * number(outside["share"]));
+}
+
+std::string operator_table(const Json& report) {
+  std::string text = fmt::format("| operator | kind |{}| --- | --- ", kColumns);
+  for (int i = 0; i < 7; ++i) text += "| ---: ";
+  text += "|\n";
+  Json others{{"calls", 0.0},         {"ms", 0.0},    {"share", 0.0},           {"read_bytes", nullptr},
+              {"written_bytes", 0.0}, {"flops", 0.0}, {"gflops_per_s", nullptr}};
+  int64_t folded = 0;
+  for (const Json& row : report["operators"]) {
+    if (number(row["share"]) < kLeastShare) {
+      ++folded;
+      for (const char* key : {"calls", "ms", "share", "written_bytes", "flops"})
+        others[key] = number(others[key]) + number(row[key]);
+      continue;
+    }
+    text += fmt::format("| `{}` | {} |{}", row["operator"].get<std::string>(), row["kind"].get<std::string>(),
+                        figures(row));
+  }
+  if (folded > 0) text += fmt::format("| {} more, each below {} % | |{}", folded, 100 * kLeastShare, figures(others));
+  return text + outside_row(report["outside_operators"], "| outside operators | |");
+}
+
+std::string kind_table(const Json& report) {
+  std::string text = fmt::format("| kind |{}| --- ", kColumns);
+  for (int i = 0; i < 7; ++i) text += "| ---: ";
+  text += "|\n";
+  for (const Json& row : report["kinds"]) text += fmt::format("| {} |{}", row["kind"].get<std::string>(), figures(row));
+  return text + outside_row(report["outside_operators"], "| outside operators |");
+}
+
+std::string product_table(const Json& products) {
+  if (products.empty()) return "";
+  std::string text =
+      "\n| product | calls | GFLOP | ms | GFLOP/s | alone, ms | alone, GFLOP/s |\n"
+      "| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n";
+  const auto side = [](const Json& row, const char* rows, const char* columns, const char* transposed) {
+    const int64_t batch = row["batch"];
+    return fmt::format("[{}{}, {}]{}", batch > 1 ? fmt::format("{}, ", batch) : "", row[rows].get<int64_t>(),
+                       row[columns].get<int64_t>(), row[transposed].get<bool>() ? "^T" : "");
+  };
+  for (const Json& row : products)
+    text +=
+        fmt::format("| {} x {}{} | {:.4g} | {:.3f} | {:.2f} | {:.1f} | {:.2f} | {:.1f} |\n",
+                    side(row, "rows", "inner", "left_transposed"), side(row, "inner", "columns", "right_transposed"),
+                    row["type"] == "Float" ? "" : " " + row["type"].get<std::string>(), number(row["calls"]),
+                    number(row["flops"]) / 1e9, number(row["ms"]), number(row["gflops_per_s"]), number(row["alone_ms"]),
+                    number(row["alone_gflops_per_s"]));
+  return text;
+}
+
+// Every distinct finding in a line of its own.
+std::string summary(const Json& report) {
+  const Json &on = report["conditions"], &step = report["step_ms"], &floor = report["floor"],
+             &memory = report["memory"], &parallel = report["outside_parallel"];
+  std::string text = fmt::format(
+      "`{}` on {} ({}): {} of {} x {} tokens\n\n"
+      "- step: {:.2f} ms (median of {}; 10th to 90th percentile {:.2f} to {:.2f}); {:.2f} with every operator timed\n",
+      on["model"].get<std::string>(), on["task"].get<std::string>(), on["protocol"].get<std::string>(),
+      on["mode"] == "train" ? "training steps" : "forward passes", on["batch"].get<int64_t>(),
+      on["length"].get<int64_t>(), number(step["median"]), on["steps"].get<int64_t>(), number(step["p10"]),
+      number(step["p90"]), number(report["profiled_ms"]));
+  text += fmt::format(
+      "- arithmetic floor: {:.2f} ms for {:.4g} GFLOP, {} GFLOP/s; the step takes {} times that. LibTorch's products "
+      "alone on warm buffers: {:.4g} GFLOP in {:.2f} ms; all other: {:.4g} GFLOP at {:.1f} GFLOP/s, the rate of "
+      "{} x {} x {} in cache\n",
+      number(floor["ms"]), number(floor["flops"]) / 1e9, cell(floor["gflops_per_s"], 1, "{:.1f}"),
+      cell(floor["step_over_floor"], 1, "{:.2f}"), number(floor["products_flops"]) / 1e9, number(floor["products_ms"]),
+      number(floor["other_flops"]) / 1e9, number(floor["in_cache_gflops_per_s"]), floor["in_cache_size"].get<int>(),
+      floor["in_cache_size"].get<int>(), floor["in_cache_size"].get<int>());
+  text += parallel["share"].is_null()
+              ? fmt::format("- outside parallel regions: not measured ({})\n", parallel["reason"].get<std::string>())
+              : fmt::format(
+                    "- outside parallel regions: {:.1f} % of the step, {:.1f} % of the main thread's processor time\n",
+                    100 * number(parallel["share"]), 100 * number(parallel["share_of_processor_time"]));
+  return text + fmt::format(
+                    "- memory: {} in tensors at the peak; {:.4g} requests of the system and {:.4g} page faults "
+                    "a step\n\n",
+                    format_bytes(memory["peak_bytes"].get<uint64_t>()), number(memory["system_requests_per_step"]),
+                    number(memory["page_faults_per_step"]));
+}
+
+}  // namespace
+
+std::string profile_markdown(const Json& report) {
+  const Json &on = report["conditions"], &software = report["software"];
+  const auto word = [&](const char* key) { return on[key].get<std::string>(); };
+  const auto yes = [&](const char* key) { return on[key].get<bool>() ? "on" : "off"; };
+  return summary(report) + operator_table(report) + "\n" + kind_table(report) + product_table(report["products"]) +
+         fmt::format(
+             "\nConditions: {}; {} on {}, {} threads, {}, deterministic {}, kernels {}, backend {}, dropout {}; {} "
+             "steps "
+             "after {} of warm-up, and as many with every operator timed; xformer {} ({}{}), LibTorch {}; {}\n",
+             word("input"), word("device"), report["hardware"]["processor"].get<std::string>(),
+             on["threads"].get<int64_t>(), word("precision"), yes("deterministic"), word("kernels"),
+             report["backend"].get<std::string>(), yes("dropout"), on["steps"].get<int64_t>(),
+             on["warmup"].get<int64_t>(), software["xformer"].get<std::string>(),
+             software["commit"].get<std::string>().substr(0, 12), software["dirty"].get<bool>() ? ", modified" : "",
+             software["libtorch"].get<std::string>(), report["date"].get<std::string>());
+}
+
+}  // namespace xformer::measure

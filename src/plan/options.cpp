@@ -1,0 +1,237 @@
+#include "plan/options.h"
+
+#include <cmath>
+
+#include "plan/schedule.h"
+#include "tasks/objective.h"
+
+namespace xformer::plan {
+
+const Schema<TrainingOptions>& training_schema() {
+  using O = TrainingOptions;
+  static const Schema<O> kSchema =
+      Schema<O>()
+          .add(&O::steps, "steps", "optimiser steps of the whole schedule", at_least(1))
+          .add(&O::epochs, "epochs", "passes over the training data; 0: count steps instead", at_least(0))
+          .add(&O::batch, "batch", "examples per optimiser step", at_least(1))
+          .add(&O::micro_batch, "micro_batch", "examples at once, accumulated to the batch; 0: the whole batch",
+               at_least(0))
+          .add(&O::buckets, "buckets", "length buckets that batches are drawn from, each padded to its own length",
+               between(1, 64))
+          .add(&O::learning_rate, "learning_rate", "peak or base rate of the schedule", above(0))
+          .add(&O::schedule, "schedule", "learning rate over time", one_of(schedule_names()))
+          .add(&O::warmup, "warmup", "steps of rising rate", at_least(0))
+          .add(&O::warmup_epochs, "warmup_epochs", "passes over the training data of rising rate; 0: warmup",
+               at_least(0))
+          .add(&O::optimizer, "optimizer",
+               "adamw, or radam: the same with a rectified step; Adam is either without weight decay",
+               one_of({"adamw", "radam"}))
+          .add(&O::beta1, "beta1", "decay of the first moment, where it is not cycled", fraction_below_one())
+          .add(&O::beta2, "beta2", "decay of the second moment", fraction_below_one())
+          .add(&O::epsilon, "epsilon", "added to the root of the second moment", above(0))
+          .add(&O::weight_decay, "weight_decay", "decoupled decay of every parameter", at_least(0))
+          .add(&O::cycle_beta1, "cycle_beta1", "onecycle_linear: beta1 runs 0.95 -> 0.85 -> 0.95 against the rate")
+          .add(&O::clip_norm, "clip_norm", "gradients are scaled down to this norm; 0: never", at_least(0))
+          .add(&O::label_smoothing, "label_smoothing",
+               "of classes in training: this share of the target is spread over all classes", fraction_below_one())
+          .add(&O::precision, "precision",
+               "arithmetic outside the attention core, which stays in fp32; fp16 with dynamic loss scaling; tf32: fp32 "
+               "whose products are TF32, everywhere, on CUDA",
+               one_of({"fp32", "tf32", "bf16", "fp16"}))
+          .add(&O::selection, "selection", "weights that are tested: of the strictly best dev accuracy, or the last",
+               one_of({"best_dev", "last"}))
+          .add(&O::eval_every, "eval_every", "steps between dev evaluations", at_least(1))
+          .add(&O::eval_epochs, "eval_epochs", "passes over the training data between dev evaluations; 0: eval_every",
+               at_least(0))
+          .add(&O::patience, "patience", "dev evaluations without a new best before training ends; 0: never",
+               at_least(0))
+          .add(&O::log_every, "log_every", "steps between lines of the metric log", at_least(1))
+          .add(&O::max_skips, "max_skips",
+               "steps in a row with a gradient that is not finite before the run is called diverged", at_least(0))
+          .add(&O::init_sha256, "init_sha256", "hash of the weights that training begins with; set by --init-from")
+          .add(&O::freeze, "freeze", "parameters that are not trained: patterns of names, separated by commas")
+          .add(&O::reinit, "reinit",
+               "tensors that keep their initial values under --init-from: patterns of names, separated by commas");
+  return kSchema;
+}
+
+const Schema<EvalOptions>& eval_schema() {
+  using O = EvalOptions;
+  static const Schema<O> kSchema =
+      Schema<O>()
+          .add(&O::parity, "parity",
+               "as mlpen's code: dev sees only dev_batches shuffled batches, test drops its last partial batch")
+          .add(&O::dev_batches, "dev_batches", "batches per dev evaluation under parity; 0: all full ones", at_least(0))
+          .add(&O::batch, "batch", "examples per evaluation batch; 0: as in training", at_least(0));
+  return kSchema;
+}
+
+PlanParts find_parts(const std::string& task, const std::string& model, const std::string& protocol) {
+  PlanParts parts;
+  parts.dataset = &data::find_dataset(task);
+  parts.protocol = &data::find_protocol(*parts.dataset, protocol);
+  const size_t slash = model.find('/');
+  std::string family = slash == std::string::npos ? parts.dataset->default_family : model.substr(0, slash);
+  std::string attention = slash == std::string::npos ? model : model.substr(slash + 1);
+  if (slash == std::string::npos && models::all_families().find(model) != nullptr) {
+    family = model;  // a family alone takes softmax
+    attention = "softmax";
+  } else if (slash == std::string::npos && model.starts_with("mrs-") &&
+             models::all_families().find(model.substr(4)) != nullptr) {
+    family = model.substr(4);  // mrs-ft, as its paper calls the family with multi-resolution heads
+    attention = "mrs-softmax";
+  }
+  parts.family = &models::all_families().get(family);
+  XF_CHECK(parts.family->takes_attention || slash == std::string::npos || attention == "none", UserError,
+           "--model {}: the family {} has no attention to choose; say {}", model, parts.family->name,
+           parts.family->name);
+  parts.attention = attention::resolve(parts.family->takes_attention ? attention : "none");
+  return parts;
+}
+
+std::vector<OptionGroup> option_groups(const PlanParts& parts) {
+  return {{"data", parts.dataset->name, parts.dataset->options},
+          {"model", parts.family->name, parts.family->options},
+          {"attention", parts.attention.name, parts.attention.options()},
+          {"training", "training", training_schema().options()},
+          {"eval", "evaluation", eval_schema().options()}};
+}
+
+namespace {
+
+// " Its lengths are data.min_length and data.max_length.", or "" where there are none.
+std::string length_options(const data::DatasetDescriptor& dataset) {
+  std::vector<std::string> names;
+  for (const OptionInfo& option : dataset.options)
+    if (option.name.ends_with("length")) names.push_back("data." + option.name);
+  return names.empty() ? "" : fmt::format(" Its lengths are {}.", fmt::join(names, " and "));
+}
+
+bool has_key(const std::vector<OptionGroup>& groups, const std::string& key) {
+  for (const OptionGroup& group : groups)
+    for (const OptionInfo& option : group.options)
+      if (group.prefix + "." + option.name == key) return true;
+  return false;
+}
+
+RunPlan named_plan(const PlanParts& parts, int64_t seed) {
+  RunPlan plan;
+  plan.task = parts.dataset->name;
+  plan.protocol = parts.protocol->name;
+  plan.family = parts.family->name;
+  plan.attention = parts.attention.name;
+  if (!parts.family->takes_attention) plan.model = plan.family;
+  else plan.model = plan.family == parts.dataset->default_family ? plan.attention : plan.family + "/" + plan.attention;
+  plan.seed = seed;
+  return plan;
+}
+
+void check_combinations(const RunPlan& plan, const PlanParts& parts) {
+  const TrainingOptions training = training_schema().read(plan.group("training"));
+  XF_CHECK(training.micro_batch <= training.batch, UserError,
+           "training.micro_batch: expected at most the batch of {}, got {}", training.batch, training.micro_batch);
+  // rsqrt rises and falls by itself: the official Retrieval ends inside its warm-up.
+  XF_CHECK(training.warmup <= training.steps || training.epochs > 0 || training.schedule == "rsqrt", UserError,
+           "training.warmup: expected at most training.steps = {}, got {}", training.steps, training.warmup);
+  XF_CHECK(training.warmup_epochs <= training.epochs, UserError,
+           "training.warmup_epochs: expected at most training.epochs = {}, got {}", training.epochs,
+           training.warmup_epochs);
+  const int64_t repeats = plan.options.values["data.repeats"];
+  XF_CHECK(repeats == 1 || training.buckets == 1, UserError,
+           "data.repeats: repeated examples come in one order of all lengths; expected training.buckets=1, got {}",
+           training.buckets);
+  const bool hash = training.init_sha256.size() == 64 &&
+                    training.init_sha256.find_first_not_of("0123456789abcdef") == std::string::npos;
+  XF_CHECK(hash || training.init_sha256.empty(), UserError,
+           "training.init_sha256: expected 64 hexadecimal digits, got '{}'; --init-from FILE sets it",
+           training.init_sha256);
+  XF_CHECK(training.reinit.empty() || hash, UserError,
+           "training.reinit: there is nothing to keep '{}' from, the plan begins with no weights (--init-from FILE)",
+           training.reinit);
+  parts.dataset->check_options(plan.group("data"));
+  parts.family->check(model_request(plan));
+}
+
+}  // namespace
+
+RunPlan resolve_plan(const PlanRequest& request) {
+  const PlanParts parts = find_parts(request.task, request.model, request.protocol);
+  XF_CHECK(
+      request.length == 0 || parts.dataset->accepts_length, UserError,
+      "--length sets the length of byte text and of generated sequences; {} has none to choose.{} (`xformer describe "
+      "{}` shows all options)",
+      parts.dataset->name, length_options(*parts.dataset), parts.dataset->name);
+  RunPlan plan = named_plan(parts, request.seed);
+  const auto groups = option_groups(parts);
+  // A protocol speaks of its task's own family, and of mrs- forms: another model takes what concerns it.
+  ValueLayer protocol{"protocol " + parts.protocol->name, Json::object()};
+  for (const auto& [key, value] : parts.protocol->values.items())
+    if (!(key.starts_with("model.") || key.starts_with("attention.")) || has_key(groups, key))
+      protocol.values[key] = value;
+  std::vector<ValueLayer> layers{protocol};
+  layers.insert(layers.end(), request.layers.begin(), request.layers.end());
+  if (request.length > 0) layers.push_back({"--length", {{"data.length", request.length}}});
+  plan.options = resolve_options(groups, layers);
+  if (request.steps > 0) {
+    // The schedule is shortened or stretched as a whole: its warm-up keeps its share, unless it was set itself.
+    ValueLayer steps{"--steps", {{"training.steps", request.steps}, {"training.epochs", 0}}};
+    const double before = plan.options.values["training.steps"].get<double>();
+    const double warmup = plan.options.values["training.warmup"].get<double>();
+    const std::string origin = plan.options.origins["training.warmup"];
+    if (warmup > 0 && (origin == "default" || origin.starts_with("protocol ")))
+      steps.values["training.warmup"] = std::llround(warmup * static_cast<double>(request.steps) / before);
+    const auto number = [&](const char* key) { return plan.options.values[key].get<double>(); };
+    if (const double epochs = number("training.epochs"), rising = number("training.warmup_epochs");
+        rising > 0 && rising <= epochs) {
+      steps.values["training.warmup"] = std::llround(static_cast<double>(request.steps) * rising / epochs);
+      steps.values["training.warmup_epochs"] = 0;
+    }
+    layers.push_back(steps);
+    plan.options = resolve_options(groups, layers);
+  }
+  check_combinations(plan, parts);
+  return plan;
+}
+
+RunPlan stored_plan(const Json& plan) {
+  for (const char* key : {"task", "model", "protocol", "seed"})
+    XF_CHECK(plan.contains(key), DataError, "a stored plan lacks '{}'", key);
+  const PlanParts parts = find_parts(plan["task"], plan["model"], plan["protocol"]);
+  RunPlan result = named_plan(parts, plan["seed"]);
+  ValueLayer values{"stored plan", Json::object()};
+  for (const auto& [key, value] : plan.items())
+    if (key.find('.') != std::string::npos) values.values[key] = value;
+  result.options = resolve_options(option_groups(parts), {values});
+  return result;
+}
+
+data::DataShape planned_shape(const RunPlan& plan) { return data::find_dataset(plan.task).shape(plan.group("data")); }
+
+models::ModelRequest model_request(const RunPlan& plan, const data::DataShape& shape) {
+  const PlanParts parts = find_parts(plan.task, plan.family + "/" + plan.attention, plan.protocol);
+  models::ModelRequest request;
+  request.input = {shape.max_len, shape.vocabulary, shape.sequences, shape.width, shape.categories};
+  request.outputs = tasks::output_columns(shape);
+  request.attention = parts.attention;
+  request.attention_options = plan.group("attention");
+  request.model_options = plan.group("model");
+  request.seed = static_cast<uint64_t>(plan.seed);
+  return request;
+}
+
+std::shared_ptr<models::Model> build_model(const RunPlan& plan, const data::DataShape& shape) {
+  const models::ModelRequest request = model_request(plan, shape);
+  const models::FamilyDescriptor& family = models::all_families().get(plan.family);
+  family.check(request);  // against what the data really is
+  return family.build(request);
+}
+
+int64_t padded_len(const RunPlan& plan, const data::DataShape& shape) {
+  return models::all_families().get(plan.family).padded_len(plan.group("model"), shape.max_len);
+}
+
+models::ModelRequest model_request(const RunPlan& plan) { return model_request(plan, planned_shape(plan)); }
+std::shared_ptr<models::Model> build_model(const RunPlan& plan) { return build_model(plan, planned_shape(plan)); }
+int64_t padded_len(const RunPlan& plan) { return padded_len(plan, planned_shape(plan)); }
+
+}  // namespace xformer::plan

@@ -1,0 +1,74 @@
+// Options of training and evaluation, and how words become a complete plan.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "attention/descriptor.h"
+#include "core/run_plan.h"
+#include "data/registry.h"
+#include "models/model.h"
+
+namespace xformer::plan {
+
+// "training." in a plan.
+struct TrainingOptions {
+  int64_t steps = 5000, epochs = 0, batch = 32, micro_batch = 0, buckets = 1;
+  double learning_rate = 1e-4;
+  std::string schedule = "onecycle_linear";
+  int64_t warmup = 0, warmup_epochs = 0;
+  std::string optimizer = "adamw";
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
+  bool cycle_beta1 = false;
+  double clip_norm = 0, label_smoothing = 0;
+  std::string precision = "fp32", selection = "best_dev";
+  int64_t eval_every = 50, eval_epochs = 0, patience = 0, log_every = 10, max_skips = 20;
+  std::string init_sha256, freeze, reinit;
+};
+[[nodiscard]] const Schema<TrainingOptions>& training_schema();
+
+// "eval." in a plan.
+struct EvalOptions {
+  bool parity = false;
+  int64_t dev_batches = 0, batch = 0;
+};
+[[nodiscard]] const Schema<EvalOptions>& eval_schema();
+
+// What the user asked for, as words.
+struct PlanRequest {
+  std::string task, model, protocol;  // protocol "": the task's default
+  int64_t seed = 0;
+  std::vector<ValueLayer> layers;  // experiment files and command line, weakest first
+  int64_t steps = 0;               // --steps N: also scales the warm-up; 0: not given
+  int64_t length = 0;              // --length N; 0: not given
+};
+
+// Everything a plan's names stand for.
+struct PlanParts {
+  const data::DatasetDescriptor* dataset = nullptr;
+  const data::Protocol* protocol = nullptr;
+  const models::FamilyDescriptor* family = nullptr;
+  attention::Resolved attention;
+};
+[[nodiscard]] PlanParts find_parts(const std::string& task, const std::string& model, const std::string& protocol);
+
+// UserError on any wrong name, key, value or combination; touches no file and no device.
+[[nodiscard]] RunPlan resolve_plan(const PlanRequest& request);
+// A plan from its stored form (plan.json, a checkpoint): values are checked again, origins are "stored plan".
+[[nodiscard]] RunPlan stored_plan(const Json& plan);
+
+// Groups of options that these parts have, for help and validation.
+[[nodiscard]] std::vector<OptionGroup> option_groups(const PlanParts& parts);
+
+// What the plan's data looks like, as far as it is known without its files.
+[[nodiscard]] data::DataShape planned_shape(const RunPlan& plan);
+
+// For the data as it is found; without a shape, as planned.
+[[nodiscard]] models::ModelRequest model_request(const RunPlan& plan, const data::DataShape& shape);
+[[nodiscard]] std::shared_ptr<models::Model> build_model(const RunPlan& plan, const data::DataShape& shape);
+[[nodiscard]] int64_t padded_len(const RunPlan& plan, const data::DataShape& shape);
+[[nodiscard]] models::ModelRequest model_request(const RunPlan& plan);
+[[nodiscard]] std::shared_ptr<models::Model> build_model(const RunPlan& plan);
+[[nodiscard]] int64_t padded_len(const RunPlan& plan);
+
+}  // namespace xformer::plan

@@ -1,0 +1,157 @@
+// From words to a plan: names, protocols, origins, and everything that is refused before a file is opened.
+#include "plan/options.h"
+
+#include <catch2/catch.hpp>
+
+namespace xformer::plan {
+
+namespace {
+
+PlanRequest request(const std::string& model = "mrs-linformer") {
+  PlanRequest result;
+  result.task = "listops";
+  result.model = model;
+  return result;
+}
+
+PlanRequest with(const std::string& key, const Json& value, const std::string& model = "mrs-linformer") {
+  PlanRequest result = request(model);
+  result.layers.push_back({"--set", {{key, value}}});
+  return result;
+}
+
+std::string message_of(const PlanRequest& asked) {
+  try {
+    static_cast<void>(resolve_plan(asked));
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("the default protocol of ListOps is mlpen with the recipe's numbers") {
+  const RunPlan plan = resolve_plan(request());
+  const Json& values = plan.options.values;
+  CHECK(plan.protocol == "mlpen");
+  CHECK(values["training.steps"] == 5000);
+  CHECK(values["training.warmup"] == 1000);
+  CHECK(values["training.batch"] == 32);
+  CHECK(values["training.learning_rate"] == 1e-4);
+  CHECK(values["training.schedule"] == "onecycle_linear");
+  CHECK(values["training.cycle_beta1"] == true);
+  CHECK(values["training.epsilon"] == 1e-6);
+  CHECK(values["training.eval_every"] == 50);
+  CHECK(values["model.dim"] == 64);
+  CHECK(values["model.ff_dim"] == 128);
+  CHECK(values["model.pooling"] == "mean_padded");
+  CHECK(values["attention.projected_len"] == 256);
+  CHECK(values["attention.scales"] == Json({1, 2}));
+  CHECK(padded_len(plan) == 2048);
+}
+
+TEST_CASE("protocols differ exactly as the recipe says") {
+  const auto plan_of = [](const std::string& protocol) {
+    PlanRequest asked = request("linformer");
+    asked.protocol = protocol;
+    return resolve_plan(asked);
+  };
+  const Json mlpen = plan_of("mlpen").options.values;
+  SECTION("mlpen-15k is mlpen with 15,000 steps and the same warm-up") {
+    Json expected = mlpen;
+    expected["training.steps"] = 15000;
+    CHECK(plan_of("mlpen-15k").options.values == expected);
+  }
+  SECTION("clean is mlpen with the mean over valid tokens") {
+    Json expected = mlpen;
+    expected["model.pooling"] = "mean_valid";
+    CHECK(plan_of("clean").options.values == expected);
+  }
+  SECTION("glra is the JAX lineage") {
+    const RunPlan plan = plan_of("glra");
+    const Json& values = plan.options.values;
+    CHECK(values["model.dim"] == 512);
+    CHECK(values["model.heads"] == 8);
+    CHECK(values["model.layers"] == 4);
+    CHECK(values["model.ff_dim"] == 1024);
+    CHECK(values["model.pooling"] == "cls_vector");
+    CHECK(values["model.vocabulary_rows"] == 17);
+    CHECK(values["model.norm_epsilon"] == 1e-6);
+    CHECK(values["model.attention_bias"] == false);
+    CHECK(values["training.schedule"] == "rsqrt");
+    CHECK(values["training.learning_rate"] == 0.05);
+    CHECK(values["training.weight_decay"] == 0.1);
+    CHECK(values["training.beta2"] == 0.98);
+    CHECK(values["training.selection"] == "last");
+    CHECK(padded_len(plan) == 2000);
+  }
+}
+
+TEST_CASE("near misses are answered with the nearest right name") {
+  CHECK(message_of(request("mrs-linfomer")).find("did you mean 'mrs-linformer'?") != std::string::npos);
+  CHECK(message_of(with("attention.projected_length", 4)).find("did you mean 'attention.projected_len'?") !=
+        std::string::npos);
+  CHECK(message_of(with("training.schedule", "onecycle")).find("did you mean 'onecycle_linear'?") != std::string::npos);
+  PlanRequest protocol = request();
+  protocol.protocol = "mlpen-15";
+  CHECK(message_of(protocol).find("did you mean 'mlpen-15k'?") != std::string::npos);
+  PlanRequest task = request();
+  task.task = "listop";
+  CHECK(message_of(task).find("did you mean 'listops'?") != std::string::npos);
+}
+
+TEST_CASE("wrong types, ranges and combinations say key, origin and what was expected") {
+  CHECK(message_of(with("training.batch", "many")).find("training.batch (from --set): expected an integer") == 0);
+  CHECK(message_of(with("training.batch", 0)).find("at least 1") != std::string::npos);
+  CHECK(message_of(with("attention.scales", "1,2,4")).find("3") != std::string::npos);  // three scales, two heads
+  CHECK(message_of(with("training.micro_batch", 64)).find("at most the batch of 32") != std::string::npos);
+  CHECK(message_of(with("model.vocabulary_rows", 3)).find("model.vocabulary_rows") == 0);
+  PlanRequest length = request();
+  length.length = 100;
+  CHECK(message_of(length).find("xformer describe listops") != std::string::npos);
+}
+
+TEST_CASE("--steps scales the warm-up with the schedule, unless it was set itself") {
+  PlanRequest asked = request();
+  asked.steps = 200;
+  const RunPlan plan = resolve_plan(asked);
+  CHECK(plan.options.values["training.warmup"] == 40);
+  CHECK(plan.options.origins.at("training.warmup") == "--steps");
+  asked.layers.push_back({"--set", {{"training.warmup", 7}}});
+  CHECK(resolve_plan(asked).options.values["training.warmup"] == 7);
+}
+
+TEST_CASE("later layers win and every value has an origin") {
+  PlanRequest asked = request();
+  asked.layers.push_back({"file a.json", {{"training.batch", 8}, {"model.dim", 32}}});
+  asked.layers.push_back({"--set", {{"training.batch", "16"}}});
+  const RunPlan plan = resolve_plan(asked);
+  CHECK(plan.options.values["training.batch"] == 16);
+  CHECK(plan.options.origins.at("training.batch") == "--set");
+  CHECK(plan.options.origins.at("model.dim") == "file a.json");
+  CHECK(plan.options.origins.at("training.steps") == "protocol mlpen");
+  CHECK(plan.options.origins.at("training.patience") == "default");
+  CHECK(plan.to_minimal_json().size() == 6);  // four names, batch and dim
+}
+
+TEST_CASE("names compare with _ equal to - and a family may stand in front") {
+  CHECK(resolve_plan(request("MRS_Linformer")).model == "mrs-linformer");
+  CHECK(resolve_plan(request("encoder/mrs-linformer")).hash() == resolve_plan(request()).hash());
+  CHECK(resolve_plan(request("encoder")).attention == "softmax");
+}
+
+TEST_CASE("a plan's hash leaves out the seed and holds everything else") {
+  PlanRequest other = request();
+  other.seed = 5;
+  CHECK(resolve_plan(other).hash() == resolve_plan(request()).hash());
+  CHECK(resolve_plan(with("training.batch", 16)).hash() != resolve_plan(request()).hash());
+  CHECK(resolve_plan(request("linformer")).hash() != resolve_plan(request()).hash());
+}
+
+TEST_CASE("a stored plan comes back the same") {
+  const RunPlan plan = resolve_plan(with("attention.projected_len", 17));
+  CHECK(stored_plan(plan.to_json()).to_json() == plan.to_json());
+}
+
+}  // namespace xformer::plan

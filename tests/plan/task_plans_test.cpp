@@ -1,0 +1,92 @@
+// Plans of every task: protocols that fit their own family and any other, names, lengths, published parameter counts.
+#include <catch2/catch.hpp>
+
+#include "core/error.h"
+#include "plan/options.h"
+
+namespace xformer::plan {
+
+namespace {
+
+RunPlan plan_of(const std::string& task, const std::string& model, const std::string& protocol = "",
+                int64_t length = 0) {
+  PlanRequest request;
+  request.task = task;
+  request.model = model;
+  request.protocol = protocol;
+  request.length = length;
+  return resolve_plan(request);
+}
+
+}  // namespace
+
+TEST_CASE(
+    "every protocol of every task makes a plan with softmax, linear, and multi-resolution heads if there are some") {
+  for (const data::DatasetDescriptor& task : data::datasets().all()) {
+    const std::string name = task.member ? task.name.substr(0, task.name.find('<')) + "any" : task.name;
+    for (const data::Protocol& protocol : task.protocols) {
+      CAPTURE(name, protocol.name);
+      CHECK_NOTHROW(plan_of(name, "linear", protocol.name));
+      const RunPlan plan = plan_of(name, "softmax", protocol.name);
+      if (plan.options.values["model.heads"] > 1) CHECK_NOTHROW(plan_of(name, "mrs-linear", protocol.name));
+      else CHECK_THROWS_WITH(plan_of(name, "mrs-linear", protocol.name), Catch::Matchers::Contains("1 heads"));
+    }
+  }
+}
+
+TEST_CASE("the FT-Transformer has the published parameter counts") {
+  // Gorishniy et al.'s stored runs; Epsilon's compression of keys and values (3 * 2 * 2001 * 128) is no part of ours.
+  const std::map<std::string, int64_t> published{{"california-housing", 893179},
+                                                 {"adult", 913531},
+                                                 {"helena", 919582},
+                                                 {"jannis", 911422},
+                                                 {"higgs-small", 900859},
+                                                 {"aloi", 1132066},
+                                                 {"year", 924667},
+                                                 {"covertype", 912001},
+                                                 {"yahoo", 1158523},
+                                                 {"microsoft", 942331},
+                                                 {"epsilon", 3194875 - 3 * 2 * 2001 * 128}};
+  for (const auto& [name, count] : published) {
+    CAPTURE(name);
+    CHECK(models::parameter_count(*build_model(plan_of("tabular/" + name, "ft-transformer"))) == count);
+  }
+  CHECK(models::parameter_count(*build_model(plan_of("tabular/adult", "mrs-ft"))) == 913531);
+}
+
+TEST_CASE("mrs- in front of a family is the family with multi-resolution softmax") {
+  const RunPlan plan = plan_of("tabular/adult", "mrs-ft");
+  CHECK((plan.family == "ft-transformer" && plan.attention == "mrs-softmax" && plan.model == "mrs-softmax"));
+  CHECK(plan.hash() == plan_of("tabular/adult", "ft-transformer/mrs-softmax").hash());
+  CHECK(plan.options.values["attention.scales"] == Json{1, 1, 2, 2, 4, 4, 8, 8});
+}
+
+TEST_CASE("a protocol leaves out what another family or attention has no option for") {
+  const RunPlan plan = plan_of("text", "lstm");
+  CHECK((plan.model == "lstm" && plan.attention == "none"));
+  CHECK(plan.options.values["model.dim"] == 64);
+  CHECK(plan.options.values["training.steps"] == 20000);
+  CHECK(plan.hash() == stored_plan(plan.to_json()).hash());
+  CHECK_THROWS_WITH(plan_of("text", "lstm/softmax"), Catch::Matchers::Contains("say lstm"));
+  CHECK_THROWS_WITH(plan_of("retrieval", "lstm"), Catch::Matchers::Contains("one sequence"));
+}
+
+TEST_CASE("--length sets the length of text and of generated sequences") {
+  CHECK(plan_of("text", "linear", "", 1000).options.values["data.length"] == 1000);
+  CHECK(padded_len(plan_of("text", "linear", "", 1000)) == 1024);
+  CHECK(padded_len(plan_of("text", "linear")) == 4096);
+  CHECK(padded_len(plan_of("adding", "linear", "", 512)) == 512);
+  CHECK_THROWS_WITH(plan_of("image", "linear", "", 100), Catch::Matchers::Contains("none to choose"));
+}
+
+TEST_CASE("sets of an archive go by any name, known ones by their own settings") {
+  CHECK(plan_of("uea/JapaneseVowels", "linear").options.values["model.dim"] == 128);
+  CHECK(plan_of("uea/japanesevowels", "linear").task == "uea/JapaneseVowels");
+  CHECK(plan_of("uea/PEMS-SF", "linear").options.values["training.epochs"] == 400);
+  CHECK(plan_of("uea/LSST", "linear").task == "uea/LSST");
+  CHECK(plan_of("uea/LSST", "linear").options.values["training.batch"] == 128);
+  CHECK_THROWS_WITH(plan_of("uae/LSST", "linear"), Catch::Matchers::Contains("unknown task"));
+  CHECK_THROWS_AS(plan_of("uea/../x", "linear"), UserError);
+}
+
+}  // namespace xformer::plan
