@@ -170,7 +170,10 @@ data::DataLocation DataArguments::location_for_lengths(bool valid_from_data, con
 void ComputeArguments::add_to(CLI::App& command, bool batches) {
   command.add_option("--device", device, "auto (CUDA where there is some), cpu, cuda or cuda:N")->capture_default_str();
   command.add_option("--threads", threads, "threads that compute; default: one per processor")->check(whole_number(1));
-  command.add_option("--kernels", kernels, "auto, reference (plain operators), check (both, compared)")
+  command
+      .add_option(
+          "--kernels", kernels,
+          "auto, reference (plain operators), composite (plain, but dropout), check (fused and plain, compared)")
       ->capture_default_str();
   command.add_option("--deterministic", deterministic, "on, or off for speed; recorded")->capture_default_str();
   if (!batches) return;

@@ -3,6 +3,9 @@
 #include <ATen/Functions.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <map>
+#include <mutex>
+
 #include "core/error.h"
 #include "kernels/policy.h"
 #include "tensor/probe.h"
@@ -23,14 +26,8 @@ void compare(const char* name, const char* what, size_t place, const at::Tensor&
            difference, largest);
 }
 
-}  // namespace
-
-bool runs_fused(std::initializer_list<at::Tensor> tensors) {
-  return probe_recorder == nullptr && runs_fused_heard(tensors);
-}
-
-bool runs_fused_heard(std::initializer_list<at::Tensor> tensors) {
-  if (policy() == Policy::kReference) return false;
+bool takes_kernel(std::initializer_list<at::Tensor> tensors) {
+  if (!fused_wanted()) return false;
   at::ScalarType type = at::kByte;
   for (const at::Tensor& tensor : tensors) {
     if (!tensor.defined()) continue;
@@ -39,6 +36,60 @@ bool runs_fused_heard(std::initializer_list<at::Tensor> tensors) {
     type = tensor.scalar_type();
   }
   return true;
+}
+
+std::mutex counts_lock;
+
+std::map<std::string, CallCounts>& all_counts() {
+  static std::map<std::string, CallCounts> counts;
+  return counts;
+}
+
+}  // namespace
+
+bool fused_wanted() {
+  const Policy now = policy();
+  return now == Policy::kAuto || now == Policy::kCheck;
+}
+
+CallCounts& calls_of(const std::string& name) {
+  const std::lock_guard lock(counts_lock);
+  return all_counts()[name];
+}
+
+std::map<std::string, std::string> backends_run() {
+  std::map<std::string, std::string> result;
+  const std::lock_guard lock(counts_lock);
+  for (const auto& [name, counts] : all_counts()) {
+    std::string& ran = result[name];
+    const auto add = [&](const std::string& backend) { ran += (ran.empty() ? "" : "+") + backend; };
+    for (size_t type = 0; type < counts.fused.size(); ++type)
+      if (counts.fused[type] > 0)
+        add("fused-" + c10::DeviceTypeName(static_cast<c10::DeviceType>(type), /*lower_case=*/true));
+    if (counts.reference > 0) add("reference");
+    if (ran.empty()) result.erase(name);
+  }
+  return result;
+}
+
+void reset_backends() {
+  const std::lock_guard lock(counts_lock);
+  for (auto& [name, counts] : all_counts()) {
+    counts.reference = 0;
+    for (auto& count : counts.fused) count = 0;
+  }
+}
+
+bool runs_fused(const char* name, std::initializer_list<at::Tensor> tensors) {
+  const bool fused = probe_recorder == nullptr && takes_kernel(tensors);
+  calls_of(name).count(*tensors.begin(), fused);
+  return fused;
+}
+
+bool runs_fused_heard(const char* name, std::initializer_list<at::Tensor> tensors) {
+  const bool fused = takes_kernel(tensors);
+  calls_of(name).count(*tensors.begin(), fused);
+  return fused;
 }
 
 void check_forward(const char* name, const variable_list& got, const std::function<variable_list()>& reference,

@@ -8,6 +8,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/types.h>
 
+#include <array>
+#include <atomic>
 #include <functional>
 #include <initializer_list>
 #include <optional>
@@ -16,11 +18,26 @@ namespace xformer::kernels {
 
 using torch::autograd::variable_list;
 
-// Whether the CPU kernel may run: not --kernels=reference, nobody looks at tensors inside (tensor/probe.h), and all
+// Calls of one operator since the last reset_backends() (policy.h).
+struct CallCounts {
+  std::atomic<int64_t> reference{0};
+  std::array<std::atomic<int64_t>, static_cast<size_t>(c10::COMPILE_TIME_MAX_DEVICE_TYPES)> fused{};
+
+  void count(const at::Tensor& operand, bool by_kernel) {
+    (by_kernel ? fused.at(static_cast<size_t>(operand.device().type())) : reference)
+        .fetch_add(1, std::memory_order_relaxed);
+  }
+};
+// Those of the operator `name`, which stay where they are.
+[[nodiscard]] CallCounts& calls_of(const std::string& name);
+
+// Whether the policy lets fused operators run at all.
+[[nodiscard]] bool fused_wanted();
+// Whether the CPU kernel may run: the policy lets it, nobody looks at tensors inside (tensor/probe.h), and all
 // defined tensors lie in host memory as one of float and double.
-[[nodiscard]] bool runs_fused(std::initializer_list<at::Tensor> tensors);
+[[nodiscard]] bool runs_fused(const char* name, std::initializer_list<at::Tensor> tensors);
 // The same for operators inside which there is nothing to look at: the same bits whether somebody listens or not.
-[[nodiscard]] bool runs_fused_heard(std::initializer_list<at::Tensor> tensors);
+[[nodiscard]] bool runs_fused_heard(const char* name, std::initializer_list<at::Tensor> tensors);
 
 // What an operator reads, for RECORD_FUNCTION: every defined tensor of those given, alone or in lists. Only asked for
 // while somebody profiles.

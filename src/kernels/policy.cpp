@@ -18,8 +18,10 @@ std::atomic<Policy> current_policy{Policy::kAuto};
 }  // namespace
 
 Policy parse_policy(const std::string& name) {
-  const std::vector<std::pair<std::string, Policy>> known = {
-      {"auto", Policy::kAuto}, {"reference", Policy::kReference}, {"check", Policy::kCheck}};
+  const std::vector<std::pair<std::string, Policy>> known = {{"auto", Policy::kAuto},
+                                                             {"composite", Policy::kComposite},
+                                                             {"reference", Policy::kReference},
+                                                             {"check", Policy::kCheck}};
   std::vector<std::string> names;
   for (const auto& [known_name, value] : known) {
     if (canonical_name(name) == known_name) return value;

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/names.h"
+#include "kernels/policy.h"
 
 namespace xformer::training {
 
@@ -17,7 +18,10 @@ Recorder make_recorder(const std::string& word, const at::Device& device, std::f
   XF_CHECK(word != "on" || device.is_cuda(), UserError,
            "--cuda-graph on: graphs are captured on CUDA devices, not on {}", device.str());
   Recorder recorder;
-  if (word == "off" || !device.is_cuda()) return recorder;
+  const bool compares = kernels::policy() == kernels::Policy::kCheck;  // which reads values back
+  XF_CHECK(word != "on" || !compares, UserError,
+           "--cuda-graph on: --kernels check compares on the host what a captured step would keep on the device");
+  if (word == "off" || compares || !device.is_cuda()) return recorder;
   recorder.record = [](const std::function<void()>& work) { return cuda_backend().record(work); };
   recorder.required = word == "on";
   recorder.say = std::move(say);

@@ -17,7 +17,8 @@ struct Recorder {
   std::function<void(const std::string& line)> say = [](const std::string&) {};  // hears the reason
 };
 
-// The word of --cuda-graph, "auto", "on" or "off", for a device. UserError for another word, or for "on" without CUDA.
+// The word of --cuda-graph, "auto", "on" or "off", for a device. UserError for another word, or for "on" without CUDA
+// or under --kernels check, where nothing is recorded.
 [[nodiscard]] Recorder make_recorder(const std::string& word, const at::Device& device,
                                      std::function<void(const std::string&)> say);
 void check_cuda_graph_word(const std::string& word);

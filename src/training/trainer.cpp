@@ -364,8 +364,8 @@ class Run {
 Json train(const RunPlan& plan, const RunOptions& options, Observer& observer) {
   // What the device cannot do is said before anything is written.
   set_float_products(plan.options.values["training.precision"], options.device);
-  static_cast<void>(make_recorder(options.cuda_graph, options.device, {}));
   kernels::set_policy(kernels::parse_policy(options.kernels));
+  static_cast<void>(make_recorder(options.cuda_graph, options.device, {}));
   RunDirectory directory(options.out, plan.to_json(), options.resume,
                          [&](const std::string& text) { observer.on_message("warning: " + text); });
   if (directory.finished_record()) return *directory.finished_record();

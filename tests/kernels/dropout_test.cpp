@@ -14,19 +14,10 @@
 #include "kernels/dropout/block.h"
 #include "kernels/dropout/cpu.h"
 #include "kernels/dropout/numbers.h"
-#include "kernels/policy.h"
+#include "kernels/policy_scope.h"
 #include "tensor/init.h"
 
 namespace xformer::kernels::dropout_test {
-
-// Sets the policy until the end of the scope.
-class PolicyScope {
- public:
-  explicit PolicyScope(Policy wanted) { set_policy(wanted); }
-  ~PolicyScope() { set_policy(Policy::kAuto); }
-  PolicyScope(const PolicyScope&) = delete;
-  PolicyScope& operator=(const PolicyScope&) = delete;
-};
 
 at::Tensor numbers(at::IntArrayRef shape, at::ScalarType type = at::kFloat) {
   return InitStream(5).normal("x", shape, 1).to(type);

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "inspect/tiny.h"
+#include "kernels/policy_scope.h"
 #include "scratch.h"
 #include "tensor/op_counter.h"
 #include "training/evaluator.h"
@@ -102,6 +103,12 @@ TEST_CASE("--cuda-graph: words, and what a CPU makes of them") {
   CHECK_FALSE(make_recorder("off", at::Device("cuda:0"), {}).record);
   CHECK(make_recorder("auto", at::Device("cuda:0"), {}).record);
   CHECK(make_recorder("on", at::Device("cuda:0"), {}).required);
+}
+
+TEST_CASE("nothing is recorded under --kernels check, which compares on the host") {
+  const kernels::PolicyScope policy(kernels::Policy::kCheck);
+  CHECK_FALSE(make_recorder("auto", at::Device("cuda:0"), {}).record);
+  CHECK_THROWS_AS(make_recorder("on", at::Device("cuda:0"), {}), UserError);
 }
 
 // The counted call is the recorded work alone.

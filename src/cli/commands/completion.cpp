@@ -41,7 +41,7 @@ CompletionWords words() {
           {"--precision", {"fp32", "bf16"}},
           {"--device", {"auto", "cpu", "cuda"}},
           {"--resume", {"auto", "never", "must"}},
-          {"--kernels", {"auto", "reference", "check"}},
+          {"--kernels", {"auto", "composite", "reference", "check"}},
           {"--deterministic", {"on", "off"}},
           {"--cuda-graph", {"auto", "on", "off"}},
           {"--split", {"train", "dev", "test"}},

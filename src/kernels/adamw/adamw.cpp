@@ -114,7 +114,9 @@ void adamw(const at::Tensor& x, const at::Tensor& gradient, const at::Tensor& m,
   for (const at::Tensor& buffer : {x, gradient, m, v})
     XF_ASSERT(buffer.is_contiguous() && buffer.numel() == x.numel() && buffer.scalar_type() == x.scalar_type(),
               "adamw takes contiguous buffers of one size and type");
-  if (!x.is_cpu() || policy() == Policy::kReference) return adamw_reference(x, gradient, m, v, controls, constants);
+  const bool fused = x.is_cpu() && fused_wanted();
+  calls_of("adamw").count(x, fused);
+  if (!fused) return adamw_reference(x, gradient, m, v, controls, constants);
   if (policy() == Policy::kAuto) return adamw_cpu(x, gradient, m, v, controls, constants);
 
   const at::Tensor meant = x.clone(), first = m.clone(), second = v.clone();

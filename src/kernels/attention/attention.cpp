@@ -59,7 +59,7 @@ void AttentionOptions::drop(const Dropout& dropout_site, bool training) {
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionOptions& options) {
   XF_ASSERT(!options.mask.causal || q.size(2) == k.size(2), "causal needs as many keys ({}) as queries ({})", k.size(2),
             q.size(2));
-  if (!runs_fused({q, k, v})) return attention_reference(q, k, v, options);
+  if (!runs_fused("attention", {q, k, v})) return attention_reference(q, k, v, options);
   const at::Tensor result = AttentionFunction::apply(q, k, v, options);
   check_forward("xformer::attention", {result}, [&] { return variable_list{attention_reference(q, k, v, options)}; });
   return result;

@@ -15,6 +15,7 @@
 #include "core/random.h"
 #include "kernels/dropout/cpu.h"
 #include "kernels/dropout/numbers.h"
+#include "kernels/fused.h"
 #include "kernels/policy.h"
 
 namespace xformer::kernels {
@@ -93,7 +94,9 @@ at::Tensor dropout(const at::Tensor& x, double p, const at::Tensor& state, int64
   check_p(p);
   XF_ASSERT(site >= 0 && site < kMostSites && x.dim() >= 1, "site {}, {} dimensions", site, x.dim());
   if (dropout_threshold(p) == 0) return x;
-  if (policy() == Policy::kReference) return dropout_reference(x, p, state, site);
+  const bool fused = policy() != Policy::kReference;
+  calls_of("dropout").count(x, fused);
+  if (!fused) return dropout_reference(x, p, state, site);
   const at::Tensor result = dropout_operator().call(x, p, state, site);
   if (policy() == Policy::kCheck) {
     const at::Tensor meant = dropout_reference(x.detach(), p, state, site), got = result.detach();

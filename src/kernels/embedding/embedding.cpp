@@ -42,7 +42,7 @@ struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
 
 at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& ids, const at::Tensor& positions,
                      const DropoutPlace& drop) {
-  if (!runs_fused_heard({tokens, positions})) return embedding_reference(tokens, ids, positions, drop);
+  if (!runs_fused_heard("embedding", {tokens, positions})) return embedding_reference(tokens, ids, positions, drop);
   const std::optional<at::Tensor> maybe_positions = positions.defined() ? std::make_optional(positions) : std::nullopt;
   const at::Tensor result = EmbeddingFunction::apply(tokens, ids, maybe_positions, drop);
   check_forward("xformer::embedding", {result},

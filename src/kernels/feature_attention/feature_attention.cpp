@@ -56,7 +56,7 @@ at::Tensor feature_attention(const at::Tensor& q, const at::Tensor& k, const at:
   XF_ASSERT(q.dim() == 4 && k.dim() == 4 && v.dim() == 4 && k.size(2) == v.size(2) && q.size(3) == k.size(3),
             "feature attention takes [b,h,n,d], [b,h,m,d] and [b,h,m,e]");
   XF_ASSERT(options.omega.defined() || options.map != FeatureMap::kSoftmax, "softmax's features need a projection");
-  if (options.mask.causal || !runs_fused({q, k, v, options.omega}))
+  if (options.mask.causal || !runs_fused("feature_attention", {q, k, v, options.omega}))
     return feature_attention_reference(q, k, v, options);
   const at::Tensor result = FeatureAttentionFunction::apply(q, k, v, options);
   check_forward("xformer::feature_attention", {result},

@@ -56,7 +56,7 @@ at::Tensor feed_forward(const at::Tensor& x, const LinearMap& in, const LinearMa
                         const DropoutPlace& drop) {
   const bool small = in.weight.numel() <= kMostWeights && out.weight.numel() <= kMostWeights;
   const bool fused = small && x.numel() > 0 && !at::autocast::is_autocast_enabled(x.device().type()) &&
-                     runs_fused_heard({x, in.weight, in.bias, out.weight, out.bias});
+                     runs_fused_heard("feed_forward", {x, in.weight, in.bias, out.weight, out.bias});
   if (!fused) return linear(gelu_dropout(linear(x, in), tanh, drop), out);
   const at::Tensor result = FeedForwardFunction::apply(x, in.weight, in.bias, out.weight, out.bias, tanh, drop);
   check_forward("xformer::feed_forward", {result},

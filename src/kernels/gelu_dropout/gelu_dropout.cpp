@@ -38,7 +38,7 @@ struct GeluDropoutFunction : torch::autograd::Function<GeluDropoutFunction> {
 }  // namespace
 
 at::Tensor gelu_dropout(const at::Tensor& x, bool tanh, const DropoutPlace& drop) {
-  if (!runs_fused_heard({x})) return gelu_dropout_reference(x, tanh, drop);
+  if (!runs_fused_heard("gelu_dropout", {x})) return gelu_dropout_reference(x, tanh, drop);
   const at::Tensor result = GeluDropoutFunction::apply(x, tanh, drop);
   check_forward("xformer::gelu_dropout", {result},
                 [&] { return variable_list{gelu_dropout_reference(x, tanh, drop)}; });

@@ -55,7 +55,8 @@ at::Tensor hashed_attention(const at::Tensor& q, const at::Tensor& v, const at::
                             const HashedAttentionOptions& options) {
   XF_ASSERT(!buckets.defined() || buckets.size(3) == hashed_slots(q.size(2), options.chunk),
             "{} slots for {} tokens in chunks of {}", buckets.size(3), q.size(2), options.chunk);
-  if (options.dup_correct || !runs_fused({q, v})) return hashed_attention_reference(q, v, buckets, options);
+  if (options.dup_correct || !runs_fused("hashed_attention", {q, v}))
+    return hashed_attention_reference(q, v, buckets, options);
   const at::Tensor result = HashedAttentionFunction::apply(q, v, Call{buckets, options});
   check_forward("xformer::hashed_attention", {result},
                 [&] { return variable_list{hashed_attention_reference(q, v, buckets, options)}; });
@@ -65,7 +66,7 @@ at::Tensor hashed_attention(const at::Tensor& q, const at::Tensor& v, const at::
 at::Tensor hash_buckets(const at::Tensor& turned, const std::vector<int64_t>& factors,
                         const HashedAttentionOptions& options) {
   const at::Tensor values = turned.detach();
-  if (!runs_fused_heard({values})) return hash_buckets_reference(values, factors, options);
+  if (!runs_fused_heard("hash_buckets", {values})) return hash_buckets_reference(values, factors, options);
   const at::Tensor result = hash_buckets_cpu(values, factors, options);
   check_forward("xformer::hash_buckets", {result},
                 [&] { return variable_list{hash_buckets_reference(values, factors, options)}; });

@@ -77,7 +77,7 @@ std::vector<at::Tensor> linear(const at::Tensor& x, const std::vector<LinearMap>
     weights.push_back(map.weight);
     if (map.bias.defined()) biases.push_back(map.bias);
     fused = fused && map.weight.numel() > 0 && map.weight.numel() <= kMostWeights &&
-            runs_fused_heard({x, map.weight, map.bias});
+            runs_fused_heard("linear", {x, map.weight, map.bias});
   }
   XF_ASSERT(biases.empty() || biases.size() == weights.size(), "of maps taken together all have a bias or none");
   if (!fused) return reference(x, maps);

@@ -232,7 +232,7 @@ at::Tensor repeat_heads_reference(const std::vector<at::Tensor>& pooled, int64_t
 std::vector<at::Tensor> pool_heads(const at::Tensor& x, const SequenceMask& mask, const std::vector<HeadGroup>& groups,
                                    int64_t pinned) {
   XF_ASSERT(heads_in(groups) == x.size(1), "groups of {} heads for {}", heads_in(groups), x.size(1));
-  if (!runs_fused({x}) || (groups.size() == 1 && groups[0].scale == 1))
+  if ((groups.size() == 1 && groups[0].scale == 1) || !runs_fused("pool_heads", {x}))
     return pool_heads_reference(x, mask, groups, pinned);
   const std::vector<at::Tensor> result = PoolHeads::apply(x, mask, &groups, pinned);
   check_forward("xformer::pool_heads", result, [&] { return pool_heads_reference(x, mask, groups, pinned); });
@@ -244,7 +244,7 @@ at::Tensor repeat_heads(const std::vector<at::Tensor>& pooled, int64_t n, const 
   XF_ASSERT(pooled.size() == groups.size(), "{} tensors for {} groups", pooled.size(), groups.size());
   bool fused = groups.size() > 1 || groups[0].scale > 1;
   for (const at::Tensor& one : pooled)
-    fused = fused && runs_fused({one}) && one.scalar_type() == pooled[0].scalar_type();
+    fused = fused && runs_fused("repeat_heads", {one}) && one.scalar_type() == pooled[0].scalar_type();
   if (!fused) return repeat_heads_reference(pooled, n, groups, pinned);
   const at::Tensor result = RepeatHeads::apply(at::TensorList(pooled), n, &groups, pinned);
   check_forward("xformer::repeat_heads", {result},

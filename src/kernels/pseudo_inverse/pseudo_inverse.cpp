@@ -243,7 +243,7 @@ at::Tensor pseudo_inverse_reference(const at::Tensor& a, const SequenceMask& mas
 
 at::Tensor pseudo_inverse(const at::Tensor& a, const SequenceMask& mask, int64_t iterations) {
   XF_ASSERT(a.dim() == 4 && a.size(2) == a.size(3) && iterations >= 1, "pseudo_inverse takes [b,h,m,m]");
-  if (!runs_fused_heard({a})) return pseudo_inverse_reference(a, mask, iterations);
+  if (!runs_fused_heard("pseudo_inverse", {a})) return pseudo_inverse_reference(a, mask, iterations);
   const at::Tensor result = PseudoInverse::apply(a, mask, iterations);
   check_forward("xformer::pseudo_inverse", {result},
                 [&] { return variable_list{pseudo_inverse_reference(a, mask, iterations)}; });

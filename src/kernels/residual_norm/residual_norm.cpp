@@ -76,7 +76,8 @@ struct ResidualFunction : torch::autograd::Function<ResidualFunction> {
 
 ResidualNorm residual_norm(const at::Tensor& x, const at::Tensor& branch, const DropoutPlace& drop,
                            const NormWeights& norm) {
-  if (!runs_fused_heard({x, branch, norm.weight, norm.bias})) return residual_norm_reference(x, branch, drop, norm);
+  if (!runs_fused_heard("residual_norm", {x, branch, norm.weight, norm.bias}))
+    return residual_norm_reference(x, branch, drop, norm);
   const std::optional<at::Tensor> maybe_branch = branch.defined() ? std::make_optional(branch) : std::nullopt;
   const variable_list result = ResidualNormFunction::apply(x, maybe_branch, norm.weight, norm.bias, norm.epsilon, drop);
   check_forward("xformer::residual_norm", result, [&] {
@@ -87,7 +88,7 @@ ResidualNorm residual_norm(const at::Tensor& x, const at::Tensor& branch, const 
 }
 
 at::Tensor residual(const at::Tensor& x, const at::Tensor& branch, const DropoutPlace& drop) {
-  if (!runs_fused_heard({x, branch})) return x + drop(branch);
+  if (!runs_fused_heard("residual", {x, branch})) return x + drop(branch);
   const at::Tensor result = ResidualFunction::apply(x, branch, drop);
   check_forward("xformer::residual", {result}, [&] { return variable_list{x + drop(branch)}; });
   return result;

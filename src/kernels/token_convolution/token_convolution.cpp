@@ -173,7 +173,7 @@ at::Tensor convolve_tokens_reference(const at::Tensor& base, const at::Tensor& x
 at::Tensor convolve_tokens(const at::Tensor& base, const at::Tensor& x, const at::Tensor& w, const SequenceMask& mask) {
   XF_ASSERT(w.dim() == 2 && w.size(0) == x.size(1) && w.size(1) % 2 == 1 && base.sizes() == x.sizes(),
             "convolve_tokens takes two [b,h,n,d] and [h,T] with T odd");
-  if (!runs_fused({base, x, w})) return convolve_tokens_reference(base, x, w, mask);
+  if (!runs_fused("convolve_tokens", {base, x, w})) return convolve_tokens_reference(base, x, w, mask);
   const at::Tensor result = ConvolveTokens::apply(base, x, w, mask);
   check_forward("xformer::convolve_tokens", {result},
                 [&] { return variable_list{convolve_tokens_reference(base, x, w, mask)}; });

@@ -186,7 +186,7 @@ at::Tensor project_tokens(const at::Tensor& projection, const at::Tensor& x, con
   XF_ASSERT((!y.defined() || x.sizes() == y.sizes()) && x.size(2) <= projection.size(2) &&
                 (projection.size(0) == 1 || projection.size(0) == x.size(1)),
             "project_tokens takes [h or 1, r, N] and [b,h,n,d] with n <= N");
-  if (!runs_fused({projection, x, y})) return project_tokens_reference(projection, x, y, mask);
+  if (!runs_fused("project_tokens", {projection, x, y})) return project_tokens_reference(projection, x, y, mask);
   const at::Tensor result = ProjectTokens::apply(projection, x, y.defined() ? std::optional(y) : std::nullopt, mask);
   check_forward("xformer::project_tokens", {result},
                 [&] { return variable_list{project_tokens_reference(projection, x, y, mask)}; });

@@ -79,7 +79,8 @@ at::Tensor window_attention(const at::Tensor& q, const at::Tensor& k, const at::
                             const WindowAttentionOptions& options, at::Tensor* log_sum) {
   XF_ASSERT(q.size(2) == options.windows.length && k.size(2) == options.windows.length,
             "windows over {} tokens got {} and {}", options.windows.length, q.size(2), k.size(2));
-  if (!runs_fused({q, k, v, extra.k, extra.v})) return window_attention_reference(q, k, v, extra, options, log_sum);
+  if (!runs_fused("window_attention", {q, k, v, extra.k, extra.v}))
+    return window_attention_reference(q, k, v, extra, options, log_sum);
   const bool more = extra.count() > 0;
   const variable_list keys_and_values = more ? variable_list{extra.k, extra.v} : variable_list{};
   const variable_list result = WindowAttentionFunction::apply(
