@@ -69,7 +69,7 @@ TEST_CASE("permuting etc's global tokens leaves the long outputs as they are and
                        out.index_select(2, rolled)) > 1e-3);
 }
 
-TEST_CASE("etc's pairs have the closed form of the specification") {
+TEST_CASE("etc's pairs have the closed form of attention-core 3.4") {
   const auto pairs = [](int64_t g, int64_t w, int64_t n) {
     return make_core("etc", sizes(g, w)).module->cost({3, 2, g + n, g + n, 5}).flops_pattern / (4 * 3 * 2 * 5);
   };

@@ -115,7 +115,7 @@ TEST_CASE("a row has a gradient from the token at distance w and none from w + 1
   }
 }
 
-TEST_CASE("the pairs of local attention have the closed forms of the specification") {
+TEST_CASE("the pairs of local attention have the closed forms of attention-core 3.1") {
   const auto pairs = [](const std::string& name, const Json& options, int64_t n) {
     return make_core(name, options).module->cost({3, 2, n, n, 5}).flops_pattern / (4 * 3 * 2 * 5);
   };

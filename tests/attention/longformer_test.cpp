@@ -111,7 +111,7 @@ TEST_CASE("with dilation 3 the token at distance 3 has a gradient, and those at 
   }
 }
 
-TEST_CASE("longformer's pairs have the closed forms of the specification, and products are counted exactly") {
+TEST_CASE("longformer's pairs have the closed forms of attention-core 3.3, and products are counted exactly") {
   const auto pairs = [](const Json& options, int64_t n) {
     return make_core("longformer", options).module->cost({3, 2, n, n, 5}).flops_pattern / (4 * 3 * 2 * 5);
   };

@@ -1,4 +1,4 @@
-// What every attention promises (architecture 10; attention-core 0.5, 0.14 and 10), over all names of the registry.
+// What every attention promises (attention-core 0.5, 0.14 and 10), over all names of the registry.
 #include <algorithm>
 
 #include "contract/claims.h"

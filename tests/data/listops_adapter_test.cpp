@@ -49,7 +49,7 @@ TEST_CASE("the descriptor states classes, vocabulary, length and what only the g
   CHECK(listops.options.size() == 11);
 }
 
-TEST_CASE("protocols differ exactly as the recipe says") {
+TEST_CASE("protocols differ exactly as lra-recipe 4 says") {
   const std::vector<Protocol> protocols = descriptor().protocols;
   REQUIRE(protocols.size() == 6);
   CHECK((protocols[0].name == "mlpen" && protocols[1].name == "mlpen-15k" && protocols[2].name == "glra" &&

@@ -1,4 +1,4 @@
-// The generator against the procedure of the recipe (8.2), the properties measured of it (8.3), and itself.
+// The generator against the procedure of lra-recipe 8.2, the properties of lra-recipe 8.3, and itself.
 #include <catch2/catch.hpp>
 #include <set>
 

@@ -41,7 +41,7 @@ Look look_of(const std::vector<std::vector<uint8_t>>& images) {
 
 }  // namespace
 
-TEST_CASE("discs and steps are as the recipe defines them") {
+TEST_CASE("discs and steps are those of lra-recipe 11.2") {
   CHECK(disc(0).size() == 1);
   CHECK(disc(1).size() == 5);
   CHECK(disc(1.5).size() == 9);

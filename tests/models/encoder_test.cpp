@@ -139,7 +139,7 @@ TEST_CASE("a parameter shared by layers is listed, trained and counted once") {
   CHECK(shared == 1);
 }
 
-TEST_CASE("parameters of the mlpen softmax model at LRA size are those of the recipe") {
+TEST_CASE("parameters of the mlpen softmax model at LRA size are those of lra-recipe 4") {
   ModelRequest request = small(
       "softmax", {{"dim", 64}, {"head_dim", 32}, {"ff_dim", 128}, {"classifier_dim", 128}, {"vocabulary_rows", 32}});
   request.input = {2000, 16};

@@ -31,7 +31,7 @@ std::string message_of(const PlanRequest& asked) {
 
 }  // namespace
 
-TEST_CASE("the default protocol of ListOps is mlpen with the recipe's numbers") {
+TEST_CASE("the default protocol of ListOps is mlpen with the numbers of lra-recipe 4") {
   const RunPlan plan = resolve_plan(request());
   const Json& values = plan.options.values;
   CHECK(plan.protocol == "mlpen");
@@ -51,7 +51,7 @@ TEST_CASE("the default protocol of ListOps is mlpen with the recipe's numbers") 
   CHECK(padded_len(plan) == 2048);
 }
 
-TEST_CASE("protocols differ exactly as the recipe says") {
+TEST_CASE("protocols differ exactly as lra-recipe 4 says") {
   const auto plan_of = [](const std::string& protocol) {
     PlanRequest asked = request("linformer");
     asked.protocol = protocol;

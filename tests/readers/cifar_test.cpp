@@ -134,7 +134,7 @@ TEST_CASE("lengths and memos of a pickle cost no memory") {
   CHECK_THAT(refusal(read_python_batch, wide), Contains("characters up to 255"));
 }
 
-TEST_CASE("grey levels are the recipe's") {
+TEST_CASE("grey levels are those of lra-recipe 3.4") {
   struct Case {
     int red, green, blue, grey;
   };

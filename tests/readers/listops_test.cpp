@@ -31,7 +31,7 @@ std::string refusal(const Path& path, Layout layout = Layout::kLra) {
   });
 }
 
-TEST_CASE("the table of ids is the recipe's") {
+TEST_CASE("the table of ids is that of lra-recipe 3.1") {
   CHECK(ids_of("0 1 2 3 4 5 6 7 8 9 [MIN [MAX [MED [SM ]") == Ids{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15});
   // A change of the table makes every trained model useless: it must be meant.
   CHECK(vocabulary_sha256() == "680a026d5f72191e2b24c89297b2cc489a26db432f154d7f00bddd51a74f8b26");

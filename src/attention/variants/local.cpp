@@ -2,7 +2,7 @@
 //   local-window  A(i) = {j : |i - j| <= w}                    sliding window, Beltagy, Peters, Cohan 2020, section 3.1
 //   local-block   A(i) = {j : floor(j / b) = floor(i / b)}     blocks, the "Local Attention" of Tay et al.,
 //                 "Long Range Arena: A Benchmark for Efficient Transformers", 2020
-// The specification's pairs of local-block, ceil(n / b) b^2, count the padding of a last block that is not full; the
+// ceil(n / b) b^2 pairs of local-block (attention-core 3.1) count the padding of a last block that is not full; the
 // cost's pattern does not. The published code of the latter reshapes a sequence of L tokens so that its "blocks" are
 // the sets of tokens L / b apart: glra_strided_blocks does that, A(i) = {j : j mod ceil(n / b) = i mod ceil(n / b)},
 // with the right padding mask.

@@ -155,7 +155,7 @@ class Painter {
     return places;
   }
 
-  // Step 2 and 3 of the recipe; nullopt where a curve found no way on. `taken` is spoilt then.
+  // Steps 2 and 3 of lra-recipe 11.3; nullopt where a curve found no way on. `taken` is spoilt then.
   std::optional<std::array<Curve, 2>> draw_pair(Raster& taken) {
     const double direction = degrees(numbers_);
     const std::vector<Place>& footprint = footprint_toward(direction);

@@ -1,5 +1,5 @@
 // Softmax attention over sliding windows and blocks in products of small dense blocks: time and memory n w, nothing of
-// size [n, n]. Algorithms 9.1 (blocked window), 9.2 (dilation) and 9.3 (keys that all rows see) of attention-core.
+// size [n, n] (attention-core 9.1, 9.2 and 9.3: blocked window, dilation, keys that all rows see).
 //   P = softmax(q k^T / sqrt(d)) over each row's window and the extra keys,   out = drop(P) v
 // On the CPU keys and values are read where they lie and the weights are not kept: one number a row is, the log of its
 // sum, from which the backward pass makes them again. Padding behind the last valid token is skipped.
