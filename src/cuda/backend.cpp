@@ -72,7 +72,7 @@ class Backend : public CudaBackend {
     return static_cast<int64_t>(free) + own.reserved_bytes - own.live_bytes;
   }
 
-  void release_cached(int) override { allocator::emptyCache(); }
+  void release_cached(int) override { release_unused_memory(); }
 
   [[nodiscard]] Json facts(int index) const override {
     cudaDeviceProp device{};

@@ -35,8 +35,8 @@ class CudaBackend {
   virtual void activate(int index) = 0;
   virtual void synchronize(int index) = 0;
 
-  // Runs `work` without executing its launches and keeps them (a CUDA graph). Recordings share one memory pool: none
-  // may read what another left in memory that it allocated itself. Throws c10::Error when the work cannot be recorded
+  // Runs `work` without executing its launches and keeps them (a CUDA graph). Recordings share a memory pool: none may
+  // read what another left in memory that it allocated itself. Throws c10::Error when the work cannot be recorded
   // (it reads a value back, say); nothing has run then, and the device is as before.
   [[nodiscard]] virtual std::unique_ptr<Recording> record(const std::function<void()>& work) = 0;
 
