@@ -1,7 +1,8 @@
 # The plugin libxformer_cuda.so, beside the program: what runs on CUDA devices. Built wherever a CUDA 13 compiler is, GPU or
 # not, and skipped with a line elsewhere. XFORMER_CUDA=ON makes its absence an error.
 #
-# Device code knows nothing of LibTorch and is compiled by nvcc for sm_80 and sm_90, with PTX for what comes after.
+# Device code knows nothing of LibTorch and is compiled by nvcc for sm_80 and sm_90, with PTX for what comes after. What the
+# assembler says of a kernel's registers, stack and spills lies beside its object (.ptxas; tests/repo/ptxas_test.sh).
 set(XFORMER_CUDA AUTO CACHE STRING "Build the CUDA plugin: AUTO (where nvcc 13 is), ON or OFF")
 if(XFORMER_CUDA STREQUAL "OFF")
   return()
@@ -40,8 +41,9 @@ foreach(source IN LISTS device_sources)
   file(MAKE_DIRECTORY ${object_folder})
   add_custom_command(
     OUTPUT ${object}
-    COMMAND ${XFORMER_NVCC} -c ${source} -o ${object} -MD -MF ${object}.d -std=c++20 -O3 --expt-relaxed-constexpr
-            -ccbin ${CMAKE_CXX_COMPILER} -Xcompiler -fPIC -I ${CMAKE_SOURCE_DIR}/src
+    COMMAND sh -c [["$@" 2>"$0" || { cat "$0" >&2; exit 1; }]] ${object}.ptxas
+            ${XFORMER_NVCC} -c ${source} -o ${object} -MD -MF ${object}.d -std=c++20 -O3 --expt-relaxed-constexpr
+            -lineinfo -Werror all-warnings -Xptxas -v -ccbin ${CMAKE_CXX_COMPILER} -Xcompiler -fPIC -I ${CMAKE_SOURCE_DIR}/src
             -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
     DEPENDS ${source} DEPFILE ${object}.d VERBATIM COMMENT "Compiling ${name} for CUDA")
   list(APPEND device_objects ${object})
