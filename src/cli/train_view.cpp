@@ -47,7 +47,7 @@ struct TrainView::State {
   void show(int64_t step, int64_t steps, bool force) {
     std::string text = fmt::format("step {}/{}", format_count(step), format_count(steps));
     if (any_point)
-      text += fmt::format("  loss {:.4f}  {} {:.3f}  {:.1f} examples/s  {}", last.loss, last.metric.name,
+      text += fmt::format("  loss {:.4f}  {} {:.3f}  {:.1f} examples/s  {}", last.loss, last.metric.spec.name,
                           last.metric.value, last.examples_per_s, format_bytes(last.peak_bytes));
     if (eta.seconds_left() >= 0) text += fmt::format("  {} left", format_duration(eta.seconds_left()));
     line.update(text, static_cast<double>(step) / static_cast<double>(std::max<int64_t>(steps, 1)), force);
@@ -76,7 +76,7 @@ void TrainView::on_train(const training::TrainPoint& point) {
   state_->any_point = true;
   auto& events = *state_->events;
   events.scalar("train/loss", point.loss, point.step);
-  events.scalar("train/" + point.metric.name, point.metric.value, point.step);
+  events.scalar("train/" + point.metric.spec.name, point.metric.value, point.step);
   events.scalar("train/learning_rate", point.learning_rate, point.step);
   events.scalar("train/gradient_norm", point.gradient_norm, point.step);
   events.scalar("speed/examples_per_s", point.examples_per_s, point.step);
@@ -99,18 +99,18 @@ std::string top5_text(const training::Evaluation& evaluation) {
 }  // namespace
 
 void TrainView::on_dev(int64_t step, const training::Evaluation& dev, bool best) {
-  state_->events->scalar("dev/" + dev.metric.name, dev.metric.value, step);
+  state_->events->scalar("dev/" + dev.metric.spec.name, dev.metric.value, step);
   state_->events->scalar("dev/loss", dev.loss, step);
   state_->events->flush();
   if (dev.top5) state_->events->scalar("dev/top5_accuracy", *dev.top5, step);
   state_->keep(fmt::format("step {}: dev {} {:.4f}{}, loss {:.4f} over {} examples in {}{}", format_count(step),
-                           dev.metric.name, dev.metric.value, top5_text(dev), dev.loss, format_count(dev.examples),
+                           dev.metric.spec.name, dev.metric.value, top5_text(dev), dev.loss, format_count(dev.examples),
                            format_duration(dev.seconds), best ? ", best so far" : ""));
 }
 
 void TrainView::on_test(const training::Evaluation& test) {
   state_->line.clear();
-  state_->keep(fmt::format("test {} {:.4f}{}, loss {:.4f} over {} examples", test.metric.name, test.metric.value,
+  state_->keep(fmt::format("test {} {:.4f}{}, loss {:.4f} over {} examples", test.metric.spec.name, test.metric.value,
                            top5_text(test), test.loss, format_count(test.examples)));
 }
 

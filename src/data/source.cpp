@@ -39,16 +39,4 @@ void require_folder(const std::string& dataset, const std::string& expected, con
            dataset, dataset, expected, dataset);
 }
 
-std::string target_text(const DataShape& shape) {
-  switch (shape.target) {
-    case Target::kClass:
-      return fmt::format("class, 1 of {}", shape.classes);
-    case Target::kBinary:
-      return "class, 1 of 2";
-    case Target::kNumber:
-      return "number";
-  }
-  throw InternalError("a target without a text");
-}
-
 }  // namespace xformer::data

@@ -15,7 +15,7 @@
 #include "core/progress.h"
 #include "core/random.h"
 #include "core/schema.h"
-#include "data/field.h"
+#include "data/target.h"
 #include "readers/png.h"
 
 namespace xformer::data {
@@ -24,12 +24,6 @@ enum class Split { kTrain = 0, kDev = 1, kTest = 2 };
 inline constexpr std::array<Split, 3> kAllSplits{Split::kTrain, Split::kDev, Split::kTest};
 [[nodiscard]] std::string split_name(Split split);         // "train", "dev", "test"
 [[nodiscard]] Split parse_split(const std::string& name);  // UserError with the nearest name; "val" is dev
-
-enum class Target {
-  kClass,   // one of `classes`
-  kBinary,  // one of two classes by one logit
-  kNumber,
-};
 
 // What a model and a task must know of every example of a dataset.
 struct DataShape {
@@ -43,17 +37,10 @@ struct DataShape {
   int64_t channels = 1;         // of that image
   std::vector<int64_t> categories =
       {};  // of a table's row: the sizes of the columns of codes, which are its last places
-  Target target = Target::kClass;
-  int64_t classes = 0;
-  double target_scale = 1;  // kNumber: what one unit of the stored target is in the data's own unit
-  double tolerance = 0;  // kNumber: a prediction this close to the target counts as right; 0: accuracy has no meaning
-  bool top5 = false;     // kClass: also counted is whether the label is among the five highest scores
-  bool mixed = false;    // a training example may be a mixture of two with their labels
+  TargetSpec target = {};
 
   bool operator==(const DataShape&) const = default;
 };
-
-[[nodiscard]] std::string target_text(const DataShape& shape);  // "class, 1 of 10", "number"
 
 // One example: one or two sequences of ids, or a series of numbers; and its class, or its number.
 struct Example {

@@ -23,7 +23,7 @@ Json split_facts(const DataSource& source, Split split) {
   Json result{{"examples", count}};
   if (count == 0) return result;
   const auto n = static_cast<double>(count);
-  if (shape.target == Target::kNumber) result["mean_target"] = targets / n;
+  if (shape.target.has("target")) result["mean_target"] = targets / n;
   else
     for (const auto& [label, times] : labels) result["labels"][std::to_string(label)] = times;
   std::sort(lengths.begin(), lengths.end());

@@ -37,7 +37,7 @@ void check_generated(const DataSource& source, CheckReport& report, const Progre
       if (progress && done % 1024 == 0) progress("checking examples", done, total);
     }
     Json facts{{"examples", source.size(split)}, {"length", info.shape.max_len}};
-    if (info.shape.target == Target::kNumber) facts["mean_target"] = sum / static_cast<double>(source.size(split));
+    if (info.shape.target.has("target")) facts["mean_target"] = sum / static_cast<double>(source.size(split));
     else
       for (const auto& [label, count] : labels) facts["labels"][std::to_string(label)] = count;
     report.splits[split_name(split)] = facts;

@@ -57,7 +57,7 @@ ModelBatch make_batch(const ModelForward& request, const TensorMap& inputs, Forw
   check_inputs(inputs, expected_tensors(shape, batch, length), request.view, "");
   XF_CHECK(length <= longest, UserError, "--input: {}: the model takes at most {} places, found {}", name, longest,
            length);
-  XF_CHECK(!inputs.contains("labels") || shape.target == data::Target::kClass, UserError,
+  XF_CHECK(!inputs.contains("labels") || shape.target.kind == "classification", UserError,
            "--input: labels: {} has no classes to score", request.plan.task);
   XF_CHECK(!inputs.contains(kGradOutput) || !inputs.contains("labels"), UserError,
            "--input: expected labels or {}, not both: gradients are of the loss, or of a weighted sum of logits",
@@ -80,7 +80,7 @@ ModelBatch make_batch(const ModelForward& request, const TensorMap& inputs, Forw
       result.notes.emplace_back("tokens hold 0, the id of padding, and there is no mask: all of them count as valid");
   }
   if (const auto labels = inputs.find("labels"); labels != inputs.end()) {
-    check_range("labels", labels->second, shape.classes);
+    check_range("labels", labels->second, shape.target.classes());
     made.labels = labels->second.to(request.device, at::kLong);
   }
   if (const auto grad = inputs.find(kGradOutput); grad != inputs.end())

@@ -13,7 +13,7 @@ constexpr int64_t kFirstMark = 5;
 }  // namespace
 
 MarkTask::MarkTask() {
-  info_.shape = {.max_len = 16, .vocabulary = 10, .classes = 4};
+  info_.shape = {.max_len = 16, .vocabulary = 10, .target = data::class_target(4)};
   Stream numbers(7);
   for (int64_t i = 0; i < 512; ++i) {
     std::vector<uint8_t> tokens(12 + numbers.next_below(5));

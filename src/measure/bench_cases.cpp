@@ -213,11 +213,11 @@ data::HostBatch bench_batch(const BenchCase& wanted) {
   }
   for (int64_t row = 0; row < wanted.batch; ++row) {
     batch.row_valid.push_back(1);
-    batch.labels.push_back(shape.target == data::Target::kNumber ? 0 : below(shape.classes));
+    batch.labels.push_back(shape.target.has("label") ? below(shape.target.classes()) : 0);
     batch.targets.push_back(0.5F);
     batch.indices.push_back(row);
-    if (!shape.mixed) continue;
-    batch.second_labels.push_back(below(shape.classes));
+    if (!shape.target.has("share")) continue;
+    batch.second_labels.push_back(below(shape.target.classes()));
     batch.shares.push_back(0.5F);
   }
   return batch;

@@ -35,7 +35,7 @@ DeviceBatch::DeviceBatch(at::Device device, int64_t rows, int64_t padded_len, co
   all_.row_valid = at::zeros({rows}, options.dtype(at::kFloat));
   all_.fields = {{"label", at::zeros({rows}, options.dtype(at::kLong))},
                  {"target", at::zeros({rows}, options.dtype(at::kFloat))}};
-  if (shape.mixed) {
+  if (shape.target.has("share")) {
     all_.fields.emplace_back("second_label", at::zeros({rows}, options.dtype(at::kLong)));
     all_.fields.emplace_back("share", at::ones({rows}, options.dtype(at::kFloat)));
   }

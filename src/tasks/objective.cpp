@@ -26,22 +26,23 @@ at::Tensor cross_entropies(const at::Tensor& outputs, const BatchView& batch, do
 
 Judged judge_rows(const at::Tensor& outputs, const BatchView& batch, const data::DataShape& shape, double smoothing) {
   const at::Tensor given = outputs.detach();
-  if (shape.target == data::Target::kClass)
+  if (shape.target.kind == "classification")
     return {cross_entropies(outputs, batch, smoothing), given.argmax(-1).eq(batch.field("label"))};
   const at::Tensor number = outputs.squeeze(-1);
-  if (shape.target == data::Target::kBinary) {
+  if (shape.target.kind == "binary") {
     const at::Tensor label = batch.field("label").to(outputs.scalar_type());
     return {at::binary_cross_entropy_with_logits(number, label, {}, {}, at::Reduction::None),
             given.squeeze(-1).gt(0).eq(batch.field("label"))};
   }
   const at::Tensor target = batch.field("target").to(outputs.scalar_type());
-  return {(number - target).square(), (given.squeeze(-1) - target).abs().lt(shape.tolerance)};
+  return {(number - target).square(),
+          (given.squeeze(-1) - target).abs().lt(shape.target.parameters["tolerance"].get<double>())};
 }
 
 }  // namespace
 
 int64_t output_columns(const data::DataShape& shape) {
-  return shape.target == data::Target::kClass ? shape.classes : 1;
+  return shape.target.kind == "classification" ? shape.target.classes() : 1;
 }
 
 Sums judge(const at::Tensor& outputs, const BatchView& batch, const data::DataShape& shape, double smoothing) {
@@ -52,7 +53,7 @@ Sums judge(const at::Tensor& outputs, const BatchView& batch, const data::DataSh
   const at::Tensor valid = batch.row_valid > 0;
   const at::Tensor loss = at::where(valid, rows.loss, at::zeros({}, rows.loss.options())).sum();
   at::Tensor top5;
-  if (shape.top5) {
+  if (shape.target.parameters.contains("top5")) {
     const at::Tensor own = outputs.detach().gather(1, batch.field("label").unsqueeze(1));
     top5 = outputs.detach().gt(own).sum(1).lt(5).logical_and(valid).sum();
   }
@@ -60,9 +61,9 @@ Sums judge(const at::Tensor& outputs, const BatchView& batch, const data::DataSh
 }
 
 Metric metric_of(const data::DataShape& shape, double loss, double right) {
-  if (shape.target == data::Target::kNumber && shape.tolerance == 0)
-    return {"rmse", std::sqrt(loss) * shape.target_scale, false};
-  return {"accuracy", right, true};
+  if (shape.target.has("target") && shape.target.parameters["tolerance"] == 0)
+    return {rmse_metric(), std::sqrt(loss) * shape.target.parameters["scale"].get<double>()};
+  return {accuracy_metric(), right};
 }
 
 }  // namespace xformer::tasks

@@ -1,6 +1,7 @@
 // What a task asks of a model's outputs: their loss, and what counts as right.
 #pragma once
 
+#include "core/metric.h"
 #include "tasks/batch.h"
 
 namespace xformer::tasks {
@@ -22,13 +23,6 @@ struct Sums {
 [[nodiscard]] Sums judge(const at::Tensor& outputs, const BatchView& batch, const data::DataShape& shape,
                          double smoothing = 0);
 
-// What a model is judged and selected by.
-struct Metric {
-  std::string name = "accuracy";  // or "rmse", in the data's own unit
-  double value = 0;
-  bool higher_is_better = true;
-  [[nodiscard]] bool better_than(double other) const { return higher_is_better ? value > other : value < other; }
-};
 // From means over examples of the loss and of what is right. RMSE of numbers whose shape has no tolerance, else
 // accuracy.
 [[nodiscard]] Metric metric_of(const data::DataShape& shape, double loss, double right);

@@ -43,7 +43,7 @@ void add_predictions(const at::Tensor& outputs, const data::HostBatch& host, con
                      std::vector<Prediction>& into) {
   const at::Tensor scores = outputs.to(at::kCPU, at::kFloat).contiguous();
   const at::Tensor best =
-      shape.target == data::Target::kClass ? scores.argmax(-1) : scores.squeeze(-1).gt(0).to(at::kLong);
+      shape.target.kind == "classification" ? scores.argmax(-1) : scores.squeeze(-1).gt(0).to(at::kLong);
   const int64_t columns = scores.size(1);
   for (int64_t row = 0; row < host.filled; ++row) {
     const auto at = static_cast<size_t>(row);
@@ -90,7 +90,7 @@ std::optional<Evaluation> Evaluator::run(const data::DataSource& source, const E
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   Evaluation result{
       loss / count, tasks::metric_of(shape, loss / count, correct / count), {}, examples, seconds.count()};
-  if (shape.top5) result.top5 = forward.top5.item<double>() / count;
+  if (shape.target.parameters.contains("top5")) result.top5 = forward.top5.item<double>() / count;
   return result;
 }
 

@@ -10,7 +10,7 @@ namespace xformer::training {
 
 struct Evaluation {
   double loss = 0;  // mean over examples
-  tasks::Metric metric;
+  Metric metric;
   std::optional<double> top5;  // where the data asks for it: the share whose label is among the five highest
   int64_t examples = 0;
   double seconds = 0;

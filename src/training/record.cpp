@@ -26,11 +26,12 @@ Json data_json(const data::DataInfo& info) {
 }
 
 Json evaluation_json(const Evaluation& evaluation) {
-  Json result{
-      {evaluation.metric.name, evaluation.metric.value}, {"loss", evaluation.loss}, {"examples", evaluation.examples}};
+  Json result{{evaluation.metric.spec.name, evaluation.metric.value},
+              {"loss", evaluation.loss},
+              {"examples", evaluation.examples}};
   // Standard error over examples, of this one model: no substitute for the spread over seeds.
   const double p = evaluation.metric.value, n = static_cast<double>(evaluation.examples);
-  if (evaluation.metric.name == "accuracy") result["accuracy_stderr"] = std::sqrt(p * (1 - p) / n);
+  if (evaluation.metric.spec.name == "accuracy") result["accuracy_stderr"] = std::sqrt(p * (1 - p) / n);
   if (evaluation.top5) result["top5_accuracy"] = *evaluation.top5;
   return result;
 }
@@ -59,7 +60,7 @@ double quantile(std::vector<double> values, double p) {
 
 void write_predictions(const Path& path, const data::DataShape& shape, const std::vector<Prediction>& predictions) {
   write_file_atomically(path, [&](const ByteSink& sink) {
-    if (shape.target == data::Target::kNumber) {
+    if (shape.target.has("target")) {
       sink("index,target,prediction\n");
       for (const Prediction& row : predictions)
         sink(fmt::format("{},{:.9g},{:.9g}\n", row.index, row.target, row.scores.front()));
@@ -73,14 +74,14 @@ void write_predictions(const Path& path, const data::DataShape& shape, const std
   });
 }
 
-tasks::Metric constant_answer(const data::DataShape& shape, const std::vector<Prediction>& predictions) {
+Metric constant_answer(const data::DataShape& shape, const std::vector<Prediction>& predictions) {
   const auto count = static_cast<double>(predictions.size());
   double mean = 0, loss = 0, right = 0;
-  if (shape.target == data::Target::kNumber) {
+  if (shape.target.has("target")) {
     for (const Prediction& row : predictions) mean += row.target / count;
     for (const Prediction& row : predictions) {
       loss += (row.target - mean) * (row.target - mean) / count;
-      right += std::abs(row.target - mean) < shape.tolerance ? 1 / count : 0;
+      right += std::abs(row.target - mean) < shape.target.parameters["tolerance"].get<double>() ? 1 / count : 0;
     }
     return tasks::metric_of(shape, loss, right);
   }
@@ -106,9 +107,9 @@ Json make_record(const RunPlan& plan, const RunOptions& options, const RunFacts&
               {"seed", plan.seed},
               {"plan_hash", plan.hash()}};
   if (!facts.message.empty()) record["message"] = facts.message;
-  const bool accuracy = facts.test && facts.test->metric.name == "accuracy";
+  const bool accuracy = facts.test && facts.test->metric.spec.name == "accuracy";
   record["accuracy"] = accuracy ? Json(facts.test->metric.value) : Json();
-  if (facts.test && !accuracy) record[facts.test->metric.name] = facts.test->metric.value;
+  if (facts.test && !accuracy) record[facts.test->metric.spec.name] = facts.test->metric.value;
   record["chance"] = facts.test ? Json(facts.chance.value) : Json();
   record["parameters"] = facts.parameters;
   record["flops_per_example"] = facts.flops_forward;

@@ -25,8 +25,8 @@ struct RunFacts {
   std::optional<double> energy_joules;  // of the device in this process, from the first step on, evaluations included
   Json state = Json::object();          // dev points, best, skipped steps, resumptions
   std::optional<Evaluation> test;
-  Json selected_step;    // whose weights were tested; null before the test
-  tasks::Metric chance;  // of the best constant answer in the test split
+  Json selected_step;  // whose weights were tested; null before the test
+  Metric chance;       // of the best constant answer in the test split
 };
 
 // "2026-11-21T07:16:30Z"
@@ -39,7 +39,7 @@ struct RunFacts {
 // prediction.
 void write_predictions(const Path& path, const data::DataShape& shape, const std::vector<Prediction>& predictions);
 // Of who always says the most frequent class, or the mean of the targets.
-[[nodiscard]] tasks::Metric constant_answer(const data::DataShape& shape, const std::vector<Prediction>& predictions);
+[[nodiscard]] Metric constant_answer(const data::DataShape& shape, const std::vector<Prediction>& predictions);
 
 // Of a run that ended with this error: "diverged", "interrupted", "out-of-memory" or "failed".
 [[nodiscard]] std::string status_of(const Error& error);

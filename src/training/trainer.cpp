@@ -220,7 +220,7 @@ class Run {
     directory_.log({{"event", "train"},
                     {"step", step_},
                     {"loss", point.loss},
-                    {point.metric.name, point.metric.value},
+                    {point.metric.spec.name, point.metric.value},
                     {"learning_rate", point.learning_rate},
                     {"gradient_norm", point.gradient_norm},
                     {"skipped_steps", sums.skipped},
@@ -250,9 +250,9 @@ class Run {
     const auto dev = evaluator_->run(*source_, request);
     if (!dev) return false;
     facts_.evaluation_seconds += dev->seconds;
-    const tasks::Metric& metric = dev->metric;
-    const bool best = state_["best"].is_null() || metric.better_than(state_["best"][metric.name].get<double>());
-    Json point{{"step", step_}, {metric.name, metric.value}, {"loss", dev->loss}, {"examples", dev->examples}};
+    const Metric& metric = dev->metric;
+    const bool best = state_["best"].is_null() || metric.better_than(state_["best"][metric.spec.name].get<double>());
+    Json point{{"step", step_}, {metric.spec.name, metric.value}, {"loss", dev->loss}, {"examples", dev->examples}};
     if (dev->top5) point["top5_accuracy"] = *dev->top5;
     state_["dev_points"].push_back(point);
     if (best) {
@@ -315,7 +315,7 @@ class Run {
                       {{"plan", plan_.to_json().dump()}, {"step", facts_.selected_step.dump()}});
     directory_.log({{"event", "test"},
                     {"step", step_},
-                    {result->metric.name, result->metric.value},
+                    {result->metric.spec.name, result->metric.value},
                     {"loss", result->loss},
                     {"examples", result->examples}});
     directory_.log({{"event", "finished"}, {"step", step_}});

@@ -25,7 +25,7 @@ CacheRequest request_in(const Path& cache, int64_t variant = 0) {
 // Three train examples (one empty), one dev example, no test example.
 void build_sample(const AddExample& add, DataInfo& info) {
   const std::vector<uint8_t> tokens{1, 2, 3, 4, 5};
-  info.shape = {.max_len = 5, .vocabulary = 16, .classes = 10};
+  info.shape = {.max_len = 5, .vocabulary = 16, .target = class_target(10)};
   add(Split::kTrain, {{tokens}, {}, 9});
   add(Split::kTrain, {{}, {}, 0});
   add(Split::kDev, {{std::span(tokens).first(1)}, {}, 3});
@@ -97,15 +97,25 @@ TEST_CASE("a cache gives back every fact of its shape") {
                         .side = 3,
                         .channels = 4,
                         .categories = {5, 6},
-                        .target = Target::kBinary,
-                        .classes = 2,
-                        .target_scale = 3,
-                        .tolerance = 0.5,
-                        .top5 = true,
-                        .mixed = true};
+                        .target = class_target(9, {.top5 = true, .mixed = true})};
   const auto build = [&](const AddExample&, DataInfo& info) { info.shape = shape; };
   (void)open_cached(request_in(folder.path()), build, {});
   CHECK(open_cached(request_in(folder.path()), never_build, {})->info().shape == shape);
+}
+
+TEST_CASE("a cache made while targets were three numbers is still read") {
+  const Folder folder;
+  open_sample(folder.path());
+  const Path manifest = cache_entry(request_in(folder.path())) / "manifest.json";
+  Json json = Json::parse(scratch::get(manifest));
+  const auto target_of = [&](int number, int64_t classes) {
+    json["shape"].update({{"target", number}, {"classes", classes}, {"target_scale", 2.5}, {"tolerance", 0.25}});
+    scratch::put(manifest, json.dump());
+    return open_cached(request_in(folder.path()), never_build, {})->info().shape.target;
+  };
+  CHECK(target_of(0, 10) == class_target(10));
+  CHECK(target_of(2, 0) == number_target(2.5, 0.25));
+  CHECK_THROWS_AS(target_of(3, 0), DataError);
 }
 
 TEST_CASE("the content hash depends on the content alone") {
@@ -129,7 +139,7 @@ TEST_CASE("large splits go through in pieces and come back whole") {
   std::vector<uint8_t> tokens(100'000);
   for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint8_t>(i * 7 % 251);
   const auto build = [&](const AddExample& add, DataInfo& info) {
-    info.shape = {.max_len = 100'000, .vocabulary = 256, .classes = 10};
+    info.shape = {.max_len = 100'000, .vocabulary = 256, .target = class_target(10)};
     for (size_t i = 0; i < 50; ++i)
       add(Split::kTrain, {{std::span(tokens).subspan(i)}, {}, static_cast<int64_t>(i % 10)});
   };

@@ -14,7 +14,7 @@ namespace xformer::fake {
 class Source : public data::DataSource {
  public:
   explicit Source(const std::vector<int64_t>& lengths) {
-    info_.shape = {.max_len = 1, .vocabulary = 16, .classes = 10};
+    info_.shape = {.max_len = 1, .vocabulary = 16, .target = data::class_target(10)};
     for (const int64_t length : lengths) info_.shape.max_len = std::max(info_.shape.max_len, length);
     for (size_t i = 0; i < lengths.size(); ++i) {
       std::vector<uint8_t>& tokens = tokens_.emplace_back(static_cast<size_t>(lengths[i]));

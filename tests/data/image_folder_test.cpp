@@ -48,8 +48,9 @@ TEST_CASE("classes are the sorted folders, val is dev and test, and places are p
   const DataInfo& info = source->info();
   CHECK(info.details["classes"] == Json({"n01", "n02", "n10"}));
   CHECK((info.sizes == std::array<int64_t, 3>{9, 6, 6} && info.details["other_files"] == 1));
-  CHECK((info.shape.max_len == 4 && info.shape.width == 192 && info.shape.classes == 3 && info.shape.mixed));
-  CHECK_FALSE(info.shape.top5);
+  CHECK((info.shape.max_len == 4 && info.shape.width == 192 && info.shape.target.classes() == 3 &&
+         info.shape.target.has("share")));
+  CHECK_FALSE(info.shape.target.parameters.contains("top5"));
   CHECK(source->read(Split::kTest, 4).label == 2);
   // train/n01 was made second: its pictures are numbers 3 to 5. 20 pixels become 18, and 16 are cut from their middle.
   const Example example = source->read(Split::kTrain, 0);
@@ -215,8 +216,8 @@ TEST_CASE("the genuine sample has its classes and sizes") {
   location.cache = cache.path();
   const auto source = find_dataset("image-folder").open(options_of("image-folder"), location, {});
   CHECK((source->info().sizes == std::array<int64_t, 3>{309, 159, 159}));
-  CHECK(
-      (source->info().details["classes"].size() == 10 && source->info().dropped.empty() && source->info().shape.top5));
+  CHECK((source->info().details["classes"].size() == 10 && source->info().dropped.empty() &&
+         source->info().shape.target.parameters.contains("top5")));
   CHECK(source->info().details["classes"][0] == "n01440764");
 }
 

@@ -41,7 +41,7 @@ TEST_CASE("the descriptor states classes, vocabulary, length and what only the g
   const DatasetDescriptor listops = descriptor();
   CHECK(listops.name == "listops");
   const DataShape shape = listops.shape(Json::object());
-  CHECK((shape.classes == 10 && shape.vocabulary == 16 && !listops.accepts_length));
+  CHECK((shape.target.classes() == 10 && shape.vocabulary == 16 && !listops.accepts_length));
   CHECK(shape.max_len == 2000);
   CHECK(listops.shape({{"max_length", 600}}).max_len == 600);
   CHECK(listops.generator_options == std::vector<std::string>{"min_length", "max_depth", "max_args", "train_examples",
@@ -256,7 +256,7 @@ TEST_CASE("the sample of the repository opens as it is described in its manifest
     CHECK(sha256_of_file(dataset / file.at("path").get<std::string>()) == file.at("sha256"));
   }
   CHECK(manifest.at("name") == descriptor().name);
-  CHECK(manifest.at("classes") == descriptor().shape(Json::object()).classes);
+  CHECK(manifest.at("classes") == descriptor().shape(Json::object()).target.classes());
   CHECK(manifest.at("vocabulary_sha256") == readers::listops::vocabulary_sha256());
 }
 

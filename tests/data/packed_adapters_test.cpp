@@ -188,7 +188,7 @@ TEST_CASE("uea: standardised by train, labels in the header's order, one length,
   const auto source = place.open("uea/Tiny");
   CHECK((source->size(Split::kTrain) == 4 && source->size(Split::kDev) == 1 && source->size(Split::kTest) == 1));
   const DataShape& shape = source->info().shape;
-  CHECK((shape.max_len == 3 && shape.width == 2 && shape.classes == 2 && shape.vocabulary == 0));
+  CHECK((shape.max_len == 3 && shape.width == 2 && shape.target.classes() == 2 && shape.vocabulary == 0));
   CHECK(source->read(Split::kTrain, 0).label == 0);
   CHECK(source->read(Split::kTest, 0).label == 1);
   const double deviation = std::sqrt(40.0 / 7);  // of 1 3 5 7 1 3 5 7 around 4
@@ -224,10 +224,10 @@ TEST_CASE("tabular: numbers, codes and targets of a CSV by its schema") {
   const Json options{{"schema", "target=price categorical=colour kind=regression"}, {"normalisation", "standard"}};
   const auto source = place.open("tabular/houses", options);
   const DataShape& shape = source->info().shape;
-  CHECK((shape.max_len == 2 && shape.width == 1 && shape.target == Target::kNumber));
+  CHECK((shape.max_len == 2 && shape.width == 1 && shape.target.kind == "regression"));
   CHECK(shape.categories == std::vector<int64_t>{3});  // blue, red, and what train lacks
   const double mean = 30, deviation = std::sqrt((400.0 + 100 + 0 + 900) / 4);
-  CHECK(shape.target_scale == Approx(deviation));
+  CHECK(shape.target.parameters["scale"].get<double>() == Approx(deviation));
   CHECK(source->read(Split::kTrain, 3).target == Approx((60 - mean) / deviation));
   CHECK(source->read(Split::kTrain, 3).values[0] == Approx(1.5 / std::sqrt(1.25)));
   CHECK(source->read(Split::kTrain, 0).values[1] == 1);
@@ -287,7 +287,7 @@ TEST_CASE("genuine sets come through their adapters with the published counts") 
   CHECK(open("uea/JapaneseVowels", *uea)->info().shape.max_len == 29);
   CHECK(open("uea/Handwriting", *uea / "Handwriting")->size(Split::kTest) == 850);
   const auto houses = open("tabular/california-housing", tabular / "california_housing");
-  CHECK(houses->info().shape.target_scale == Approx(1.15).epsilon(0.02));
+  CHECK(houses->info().shape.target.parameters["scale"].get<double>() == Approx(1.15).epsilon(0.02));
   CHECK(open("tabular/adult", tabular / "adult")->info().shape.categories ==
         find_dataset("tabular/adult").shape(options_of("tabular/adult")).categories);
 }

@@ -68,7 +68,7 @@ TEST_CASE("pathfinder32: a seeded tenth each for dev and test, every image once,
   const Example example = source->read(Split::kTrain, 0);
   CHECK(example.label == (example.ids[0][1] == 50 ? 1 : 0));  // the label stays with its image
   CHECK((source->info().shape.max_len == 1024 && source->info().shape.vocabulary == 256 &&
-         source->info().shape.classes == 2));
+         source->info().shape.target.classes() == 2));
   HostBatch masked, clean;
   fill_batch(*source, Split::kTrain, {{0, 1}, 1024}, 2, masked);
   const auto unmasked = place.open("pathfinder32", {{"mask_zero_pixels", false}});

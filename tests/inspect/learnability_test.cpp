@@ -15,7 +15,7 @@ class Squares : public data::DataSource {
  public:
   Squares(bool learnable, std::array<int64_t, 3> sizes) : learnable_(learnable) {
     info_.sizes = sizes;
-    info_.shape = {.max_len = 1024, .vocabulary = 256, .zero_is_padding = false, .classes = 2};
+    info_.shape = {.max_len = 1024, .vocabulary = 256, .zero_is_padding = false, .target = data::class_target(2)};
   }
   int64_t size(data::Split split) const override { return info_.sizes[static_cast<size_t>(split)]; }
   data::Example read(data::Split split, int64_t index) const override {

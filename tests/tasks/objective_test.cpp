@@ -13,7 +13,7 @@ namespace xformer::tasks {
 
 namespace {
 
-const data::DataShape kIds{.max_len = 4, .vocabulary = 6, .classes = 3};
+const data::DataShape kIds{.max_len = 4, .vocabulary = 6, .target = data::class_target(3)};
 
 // Two full rows and one empty row of length 4.
 data::HostBatch partial() {
@@ -55,8 +55,7 @@ TEST_CASE("an empty row with scores that are not numbers still counts in nothing
 
 TEST_CASE("one logit, and a number, are judged by their own loss, over valid rows only") {
   data::DataShape shape = kIds;
-  shape.target = data::Target::kBinary;
-  shape.classes = 2;
+  shape.target = data::binary_target();
   DeviceBatch batch(at::kCPU, 3, 4, shape);
   data::HostBatch host = partial();
   host.labels = {1, 0, 0};
@@ -65,18 +64,17 @@ TEST_CASE("one logit, and a number, are judged by their own loss, over valid row
   const Sums binary = judge(logits, batch.all(), shape);
   CHECK(binary.loss.item<float>() == Approx(std::log1p(std::exp(-2.0)) + std::log1p(std::exp(0.5))));
   CHECK(binary.correct.item<int64_t>() == 1);
-  shape.target = data::Target::kNumber;
-  shape.tolerance = 1.6;
+  shape.target = data::number_target(1, 1.6);
   const Sums number = judge(logits, batch.all(), shape);
   CHECK(number.loss.item<float>() == Approx(1.5 * 1.5 + 1.5 * 1.5));
   CHECK(number.correct.item<int64_t>() == 2);
-  shape.tolerance = 1.4;
+  shape.target = data::number_target(1, 1.4);
   CHECK(judge(logits, batch.all(), shape).correct.item<int64_t>() == 0);
   CHECK_THROWS_AS(judge(logits.expand({3, 2}), batch.all(), shape), InternalError);
 }
 
 TEST_CASE("smoothed and mixed labels are one soft target, and the five highest scores are counted") {
-  data::DataShape shape{.max_len = 4, .vocabulary = 6, .classes = 7, .top5 = true, .mixed = true};
+  data::DataShape shape{.max_len = 4, .vocabulary = 6, .target = data::class_target(7, {.top5 = true, .mixed = true})};
   DeviceBatch batch(at::kCPU, 3, 4, shape);
   data::HostBatch host = partial();
   host.second_labels = {5, 0, 0};
@@ -105,12 +103,11 @@ TEST_CASE("numbers without a tolerance are measured by RMSE in their own unit, e
   data::DataShape shape = kIds;
   CHECK(metric_of(shape, 4, 0.25).value == 0.25);
   CHECK(metric_of(shape, 4, 0.25).better_than(0.2));
-  shape.target = data::Target::kNumber;
-  shape.target_scale = 3;
+  shape.target = data::number_target(3);
   const Metric rmse = metric_of(shape, 4, 0);
-  CHECK((rmse.name == "rmse" && rmse.value == 6 && rmse.better_than(7) && !rmse.better_than(5)));
-  shape.tolerance = 0.1;
-  CHECK(metric_of(shape, 4, 0.25).name == "accuracy");
+  CHECK((rmse.spec.name == "rmse" && rmse.value == 6 && rmse.better_than(7) && !rmse.better_than(5)));
+  shape.target = data::number_target(3, 0.1);
+  CHECK(metric_of(shape, 4, 0.25).spec.name == "accuracy");
 }
 
 TEST_CASE("pairs and numbers have buffers of their own shape") {
@@ -119,7 +116,7 @@ TEST_CASE("pairs and numbers have buffers of their own shape") {
   const DeviceBatch two(at::kCPU, 3, 4, pairs);
   CHECK(two.all().inputs.tokens.sizes() == at::IntArrayRef({3, 2, 4}));
   CHECK(two.all().inputs.key_valid.sizes() == at::IntArrayRef({3, 2, 4}));
-  DeviceBatch series(at::kCPU, 3, 2, {.max_len = 2, .width = 3, .classes = 3});
+  DeviceBatch series(at::kCPU, 3, 2, {.max_len = 2, .width = 3, .target = data::class_target(3)});
   data::HostBatch host = partial();
   host.padded_len = 2;
   host.tokens.clear();

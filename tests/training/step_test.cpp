@@ -11,7 +11,7 @@ namespace xformer::training {
 
 namespace {
 
-const data::DataShape kShape{.max_len = 16, .vocabulary = 10, .classes = 4};
+const data::DataShape kShape{.max_len = 16, .vocabulary = 10, .target = data::class_target(4)};
 
 models::ModelRequest small(const std::string& name, double dropout) {
   models::ModelRequest request;

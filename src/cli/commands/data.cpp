@@ -80,7 +80,7 @@ int make(const DataCommandArguments& arguments) {
   const Opened opened = open(arguments);
   const data::DataInfo& info = opened.source->info();
   const data::DataShape& shape = info.shape;
-  fmt::print("{}: {} from {}\n", opened.dataset.name, data::target_text(shape), info.origin);
+  fmt::print("{}: {} from {}\n", opened.dataset.name, shape.target.text, info.origin);
   for (const data::Split split : data::kAllSplits)
     fmt::print("  {:<6}{} examples\n", data::split_name(split),
                format_count(static_cast<uint64_t>(opened.source->size(split))));

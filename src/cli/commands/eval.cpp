@@ -54,13 +54,13 @@ int evaluate_run(const EvalArguments& arguments) {
   if (!result) throw Interrupted("stopped by a signal; nothing was saved, nothing was lost");
   if (arguments.json) {
     Json answer{
-        {"run", arguments.run}, {"split", data::split_name(split)}, {result->metric.name, result->metric.value},
+        {"run", arguments.run}, {"split", data::split_name(split)}, {result->metric.spec.name, result->metric.value},
         {"loss", result->loss}, {"examples", result->examples},     {"data", {{"sha256", run.source->info().sha256}}}};
     if (result->top5) answer["top5_accuracy"] = *result->top5;
     fmt::print("{}\n", answer.dump(2));
   } else {
     fmt::print("{} {} {} {:.4f}, loss {:.4f} over {} examples\n", run.plan.model, data::split_name(split),
-               result->metric.name, result->metric.value, result->loss,
+               result->metric.spec.name, result->metric.value, result->loss,
                format_count(static_cast<uint64_t>(result->examples)));
   }
   return 0;

@@ -27,8 +27,7 @@ DataShape shape_of(const Options& options) {
   DataShape shape;
   shape.max_len = options.length;
   shape.width = 2;
-  shape.target = Target::kNumber;
-  shape.tolerance = kTolerance;
+  shape.target = number_target(1, kTolerance);
   return shape;
 }
 

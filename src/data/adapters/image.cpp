@@ -40,7 +40,7 @@ DataShape shape_of(const Options& options) {
   shape.side = kSide;
   shape.vocabulary = 256;
   shape.zero_is_padding = options.mask_zero_pixels;
-  shape.classes = 10;
+  shape.target = class_target(10);
   return shape;
 }
 

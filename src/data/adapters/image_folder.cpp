@@ -81,7 +81,7 @@ void pack(const ImageTree& tree, const Options& options, const AddExample& add, 
   info.origin = "files";
   info.shape.vocabulary = 256;
   info.shape.max_len = 1 << 16;
-  info.shape.classes = static_cast<int64_t>(tree.classes.size());
+  info.shape.target = class_target(static_cast<int64_t>(tree.classes.size()));
   std::mutex mutex;
   std::vector<std::string> undecodable;
   std::array<int64_t, 3> left_out{};
@@ -255,9 +255,7 @@ DatasetDescriptor descriptor(const std::string& name, int64_t classes) {
     DataShape shape;
     shape.max_len = image_places(options);
     shape.width = place_width(options);
-    shape.classes = classes;
-    shape.top5 = classes > 5;
-    shape.mixed = options.mixup > 0 || options.cutmix > 0;
+    shape.target = image_target(classes, options);
     return shape;
   };
   result.check_options = [](const Json& given) {

@@ -47,7 +47,7 @@ DataShape shape_of(const ListOpsOptions& options) {
   DataShape shape;
   shape.max_len = options.max_length;
   shape.vocabulary = format::kVocabulary;
-  shape.classes = format::kClasses;
+  shape.target = class_target(format::kClasses);
   return shape;
 }
 

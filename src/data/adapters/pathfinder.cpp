@@ -69,7 +69,7 @@ DataShape shape_of(const Task& task, const Options& options) {
   shape.side = task.side;
   shape.vocabulary = 256;
   shape.zero_is_padding = options.mask_zero_pixels;
-  shape.classes = 2;
+  shape.target = class_target(2);
   return shape;
 }
 

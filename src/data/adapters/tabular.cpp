@@ -67,13 +67,12 @@ const Schema<Options>& schema() {
 
 Options read_options(const Json& options) { return schema().read(without_batching(options)); }
 
-DataShape shape_of(int64_t numbers, const std::vector<int64_t>& categories, int64_t classes) {
+DataShape shape_of(int64_t numbers, const std::vector<int64_t>& categories, int64_t classes, double target_scale = 1) {
   DataShape shape;
   shape.max_len = numbers + static_cast<int64_t>(categories.size());
   shape.width = 1;
   shape.categories = categories;
-  shape.classes = classes;
-  shape.target = classes == 0 ? Target::kNumber : classes == 2 ? Target::kBinary : Target::kClass;
+  shape.target = classes == 0 ? number_target(target_scale) : classes == 2 ? binary_target() : class_target(classes);
   return shape;
 }
 
@@ -82,9 +81,9 @@ void pack(const Table& table, const Options& options, const AddExample& add, Dat
   const TableMaps maps =
       fit_table(table, parse_normalisation(options.normalisation), static_cast<uint64_t>(options.split_seed));
   const std::vector<int64_t> sizes = category_sizes(maps, table);
-  info.shape = shape_of(static_cast<int64_t>(table.numeric_names.size()), sizes,
-                        table.kind == TableKind::kRegression ? 0 : static_cast<int64_t>(maps.classes.size()));
-  info.shape.target_scale = maps.target_std;
+  info.shape =
+      shape_of(static_cast<int64_t>(table.numeric_names.size()), sizes,
+               table.kind == TableKind::kRegression ? 0 : static_cast<int64_t>(maps.classes.size()), maps.target_std);
   info.origin = "files";
   info.details = {{"files", file_facts(table.files)},
                   {"kind", table_kind_name(table.kind)},
@@ -157,7 +156,7 @@ std::string show(const Example& example, const DataInfo& info) {
     text += fmt::format("{:<24} {:.4f}\n", column.get<std::string>(), example.values[i++]);
   for (const Json& column : info.details["categorical_columns"])
     text += fmt::format("{:<24} code {}\n", column.get<std::string>(), example.values[i++]);
-  if (info.shape.target == Target::kNumber) return fmt::format("{}target {:.4f} (standardised)", text, example.target);
+  if (info.shape.target.has("target")) return fmt::format("{}target {:.4f} (standardised)", text, example.target);
   return fmt::format("{}label {} ({})", text, example.label,
                      info.details["classes"][static_cast<size_t>(example.label)].get<std::string>());
 }

@@ -28,7 +28,7 @@ DataShape shape_of(const Options& options) {
   shape.max_len = options.length;
   shape.vocabulary = 6;
   shape.zero_is_padding = false;
-  shape.classes = 4;
+  shape.target = class_target(4);
   return shape;
 }
 

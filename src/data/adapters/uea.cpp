@@ -135,7 +135,7 @@ void pack(const SeriesFiles& files, const Options& options, const AddExample& ad
   info.origin = "files";
   info.shape.max_len = longest;
   info.shape.width = train.cases.front().variables;
-  info.shape.classes = static_cast<int64_t>(train.labels.size());
+  info.shape.target = class_target(static_cast<int64_t>(train.labels.size()));
   int64_t cut = 0;
   const auto put = [&](Split which, const Series& from, const std::string& file) {
     Series one = from;
@@ -179,11 +179,11 @@ CheckReport check(const Known& known, const std::string& name, const Json& given
     const int64_t dev = info.details["dev"] == "test" ? known.test : source->size(Split::kDev);
     compare_sizes(*source, {known.train - (info.details["dev"] == "test" ? 0 : dev), dev, known.test}, report);
     const bool same = info.shape.width == known.variables && info.shape.max_len == known.longest &&
-                      info.shape.classes == known.classes;
-    report.add("variables, length and classes are the published ones",
-               same ? CheckOutcome::kPassed : CheckOutcome::kNote,
-               fmt::format("{} variables, {} steps, {} classes; published are {}, {} and {}", info.shape.width,
-                           info.shape.max_len, info.shape.classes, known.variables, known.longest, known.classes));
+                      info.shape.target.classes() == known.classes;
+    report.add(
+        "variables, length and classes are the published ones", same ? CheckOutcome::kPassed : CheckOutcome::kNote,
+        fmt::format("{} variables, {} steps, {} classes; published are {}, {} and {}", info.shape.width,
+                    info.shape.max_len, info.shape.target.classes(), known.variables, known.longest, known.classes));
   }
   for (const char* fact : {"values_filled_in", "empty_variables", "subsampled_variables", "constant_variables"})
     if (const int64_t count = info.details[fact]; count > 0)
@@ -241,7 +241,7 @@ DatasetDescriptor descriptor(const Known& known, const std::string& name) {
     DataShape shape;
     shape.max_len = known.longest;
     shape.width = known.variables;
-    shape.classes = known.classes;
+    shape.target = class_target(known.classes);
     return shape;
   };
   uea.open = [name](const Json& options, const DataLocation& location, const ProgressCallback& progress) {

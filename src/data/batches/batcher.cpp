@@ -220,8 +220,8 @@ void fill_batch(const DataSource& source, Split split, const BatchRows& rows, in
   into.labels.assign(static_cast<size_t>(batch), 0);
   into.targets.assign(static_cast<size_t>(batch), 0);
   into.indices.assign(static_cast<size_t>(batch), -1);
-  into.second_labels.assign(static_cast<size_t>(shape.mixed ? batch : 0), 0);
-  into.shares.assign(static_cast<size_t>(shape.mixed ? batch : 0), 1.0F);
+  into.second_labels.assign(static_cast<size_t>(shape.target.has("share") ? batch : 0), 0);
+  into.shares.assign(static_cast<size_t>(shape.target.has("share") ? batch : 0), 1.0F);
   const auto fill_row = [&](size_t at) {
     const auto row = static_cast<int64_t>(at);
     const int64_t shift = rows.shifts.empty() ? 0 : rows.shifts[at];

@@ -34,14 +34,26 @@ class PackedSource : public DataSource {
 };
 
 Json shape_to_json(const DataShape& shape) {
-  return {{"max_len", shape.max_len},       {"vocabulary", shape.vocabulary},
-          {"id_offset", shape.id_offset},   {"zero_is_padding", shape.zero_is_padding},
-          {"sequences", shape.sequences},   {"width", shape.width},
-          {"categories", shape.categories}, {"target", static_cast<int>(shape.target)},
-          {"classes", shape.classes},       {"target_scale", shape.target_scale},
-          {"tolerance", shape.tolerance},   {"top5", shape.top5},
-          {"mixed", shape.mixed},           {"side", shape.side},
+  return {{"max_len", shape.max_len},
+          {"vocabulary", shape.vocabulary},
+          {"id_offset", shape.id_offset},
+          {"zero_is_padding", shape.zero_is_padding},
+          {"sequences", shape.sequences},
+          {"width", shape.width},
+          {"categories", shape.categories},
+          {"target", target_to_json(shape.target)},
+          {"side", shape.side},
           {"channels", shape.channels}};
+}
+
+// As manifests had it while targets were three numbers.
+TargetSpec numbered_target(const Json& json) {
+  const int64_t classes = json.at("classes");
+  const int number = json.at("target");
+  XF_CHECK(number >= 0 && number <= 2, DataError, "its shape is {}", json.dump());
+  return number == 0   ? class_target(classes)
+         : number == 1 ? binary_target()
+                       : number_target(json.at("target_scale"), json.at("tolerance"));
 }
 
 DataShape shape_from_json(const Json& json) {
@@ -53,26 +65,19 @@ DataShape shape_from_json(const Json& json) {
   json.at("sequences").get_to(shape.sequences);
   json.at("width").get_to(shape.width);
   json.at("categories").get_to(shape.categories);
-  shape.target = static_cast<Target>(json.at("target").get<int>());
-  json.at("classes").get_to(shape.classes);
-  json.at("target_scale").get_to(shape.target_scale);
-  json.at("tolerance").get_to(shape.tolerance);
-  shape.top5 = json.value("top5", shape.top5);  // this and what follows: not in caches made before it
-  shape.mixed = json.value("mixed", shape.mixed);
-  shape.side = json.value("side", shape.side);
+  shape.target = json.at("target").is_object() ? target_from_json(json.at("target")) : numbered_target(json);
+  shape.side = json.value("side", shape.side);  // this and what follows: not in caches made before it
   shape.channels = json.value("channels", shape.channels);
   const bool one_kind = shape.vocabulary > 0 ? shape.width == 0 : shape.width > 0;
-  const bool known = shape.target >= Target::kClass && shape.target <= Target::kNumber;
-  XF_CHECK(one_kind && known && (shape.sequences == 1 || shape.sequences == 2), DataError, "its shape is {}",
-           json.dump());
+  XF_CHECK(one_kind && (shape.sequences == 1 || shape.sequences == 2), DataError, "its shape is {}", json.dump());
   return shape;
 }
 
 // What a builder adds must be what it said of its examples: a bug otherwise, not a fault of the data.
 void check_example(const Example& example, const DataShape& shape) {
   XF_ASSERT(shape.vocabulary > 0 || (shape.width > 0 && shape.sequences == 1), "examples without a shape");
-  XF_ASSERT(shape.target == Target::kNumber || (example.label >= 0 && example.label < shape.classes),
-            "label {} of {} classes", example.label, shape.classes);
+  XF_ASSERT(!shape.target.has("label") || (example.label >= 0 && example.label < shape.target.classes()),
+            "label {} of {} classes", example.label, shape.target.classes());
   XF_ASSERT(shape.vocabulary > 0 || example.values.size() % static_cast<size_t>(shape.width) == 0,
             "{} numbers in places of {}", example.values.size(), shape.width);
   XF_ASSERT(example_length(example, shape) <= shape.max_len, "{} places where the longest example has {}",

@@ -77,7 +77,7 @@ void SplitWriter::flush() {
 void SplitWriter::pad() { write(std::string(round_up(written_) - written_, '\0')); }
 
 void SplitWriter::add(const Example& example) {
-  const bool number = shape_.target == Target::kNumber;
+  const bool number = shape_.target.has("target");
   targets_.push_back(number ? std::bit_cast<uint32_t>(example.target) : static_cast<uint32_t>(example.label));
   hash_.update(bytes_of(targets_.back()));
   const auto add_sequence = [this](std::string_view bytes, size_t elements) {
@@ -111,7 +111,7 @@ SplitMap::SplitMap(const Path& path, int64_t version, const DataShape& shape)
     : file_(path),
       sequences_(shape.sequences),
       numbers_(shape.vocabulary == 0),
-      number_target_(shape.target == Target::kNumber) {
+      number_target_(shape.target.has("target")) {
   const std::span<const std::byte> bytes = file_.bytes();
   const std::string name = path.string();
   XF_CHECK(bytes.size() >= sizeof(Header) + sizeof(Trailer), DataError, "{} is cut off: it has {} bytes", name,
@@ -143,11 +143,12 @@ SplitMap::SplitMap(const Path& path, int64_t version, const DataShape& shape)
   offsets_ = reinterpret_cast<const uint64_t*>(bytes.data() + offsets_at);
   targets_ = reinterpret_cast<const uint32_t*>(bytes.data() + targets_at);
   const uint64_t place = numbers_ ? static_cast<uint64_t>(shape.width) : 1;  // elements of one place
+  const int64_t classes = shape.target.classes();
   bool right = offsets_[0] == 0 && offsets_[parts] == trailer.elements;
   for (uint64_t i = 0; i < parts; ++i)
     right = right && offsets_[i] <= offsets_[i + 1] && (offsets_[i + 1] - offsets_[i]) % place == 0;
   for (int64_t i = 0; i < count_; ++i)
-    right = right && (number_target_ ? std::isfinite(std::bit_cast<float>(targets_[i])) : targets_[i] < shape.classes);
+    right = right && (number_target_ ? std::isfinite(std::bit_cast<float>(targets_[i])) : targets_[i] < classes);
   XF_CHECK(right, DataError, "{} is damaged: its table of offsets and targets is wrong", name);
 }
 

@@ -60,13 +60,16 @@ std::string image_digest(std::span<const std::byte> file) {
   return sha256({reinterpret_cast<const char*>(file.data()), file.size()}).substr(0, kDigestDigits);
 }
 
+TargetSpec image_target(int64_t classes, const ImageOptions& options) {
+  return class_target(classes, {.top5 = classes > 5, .mixed = options.mixup > 0 || options.cutmix > 0});
+}
+
 ImageSource::ImageSource(Path root, std::unique_ptr<DataSource> entries, const ImageOptions& options)
     : root_(std::move(root)), entries_(std::move(entries)), options_(options), info_(entries_->info()) {
   info_.shape.max_len = image_places(options);
   info_.shape.vocabulary = 0;
   info_.shape.width = place_width(options);
-  info_.shape.top5 = info_.shape.classes > 5;
-  info_.shape.mixed = options.mixup > 0 || options.cutmix > 0;
+  info_.shape.target = image_target(info_.shape.target.classes(), options);
 }
 
 Image ImageSource::decoded(Split split, int64_t index) const {

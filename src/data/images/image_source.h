@@ -19,6 +19,7 @@ struct ImageOptions {
 // Places are patches, row by row; a place holds its levels, normalised, as [colour][row][column].
 [[nodiscard]] int64_t image_places(const ImageOptions& options);
 [[nodiscard]] int64_t place_width(const ImageOptions& options);
+[[nodiscard]] TargetSpec image_target(int64_t classes, const ImageOptions& options);
 
 // What a packed image's bytes say: where its file is below the root, and the hash that it had.
 struct ImageEntry {

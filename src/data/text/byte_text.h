@@ -18,7 +18,7 @@ namespace xformer::data {
   shape.vocabulary = 257;
   shape.id_offset = 1;
   shape.sequences = sequences;
-  shape.classes = 2;
+  shape.target = class_target(2);
   return shape;
 }
 

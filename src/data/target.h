@@ -1,0 +1,36 @@
+// What is to be predicted of an example, as far as its data says: the kind of task (src/tasks/kinds), the fields that
+// hold the answer, and facts that the kind reads by name.
+#pragma once
+
+#include "data/field.h"
+
+namespace xformer::data {
+
+struct TargetSpec {
+  std::string kind;
+  std::string text;  // as a person would say it: "class, 1 of 10"
+  Fields fields;
+  Json parameters = Json::object();
+
+  // Of the field "label"; 0 where there is none.
+  [[nodiscard]] int64_t classes() const;
+  [[nodiscard]] bool has(std::string_view field) const { return index_of(fields, field) >= 0; }
+  bool operator==(const TargetSpec&) const = default;
+};
+
+struct ClassTarget {
+  bool top5 = false;   // also counted is whether the label is among the five highest scores
+  bool mixed = false;  // a training example may be a mixture of two with their labels
+};
+// One of `classes`.
+[[nodiscard]] TargetSpec class_target(int64_t classes, const ClassTarget& options = {});
+// One of two classes by one logit.
+[[nodiscard]] TargetSpec binary_target();
+// `scale`: what one unit of the stored number is in the data's own unit; `tolerance`: a prediction this close counts as
+// right, 0: accuracy has no meaning.
+[[nodiscard]] TargetSpec number_target(double scale = 1, double tolerance = 0);
+
+[[nodiscard]] Json target_to_json(const TargetSpec& target);
+[[nodiscard]] TargetSpec target_from_json(const Json& json);
+
+}  // namespace xformer::data
