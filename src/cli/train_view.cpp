@@ -46,9 +46,11 @@ struct TrainView::State {
 
   void show(int64_t step, int64_t steps, bool force) {
     std::string text = fmt::format("step {}/{}", format_count(step), format_count(steps));
-    if (any_point)
-      text += fmt::format("  loss {:.4f}  {} {:.3f}  {:.1f} examples/s  {}", last.loss, last.metric.spec.name,
-                          last.metric.value, last.examples_per_s, format_bytes(last.peak_bytes));
+    if (any_point) {
+      text += fmt::format("  loss {:.4f}", last.loss);
+      if (last.metric) text += fmt::format("  {} {:.3f}", last.metric->spec.name, last.metric->value);
+      text += fmt::format("  {:.1f} examples/s  {}", last.examples_per_s, format_bytes(last.peak_bytes));
+    }
     if (eta.seconds_left() >= 0) text += fmt::format("  {} left", format_duration(eta.seconds_left()));
     line.update(text, static_cast<double>(step) / static_cast<double>(std::max<int64_t>(steps, 1)), force);
   }
@@ -76,7 +78,7 @@ void TrainView::on_train(const training::TrainPoint& point) {
   state_->any_point = true;
   auto& events = *state_->events;
   events.scalar("train/loss", point.loss, point.step);
-  events.scalar("train/" + point.metric.spec.name, point.metric.value, point.step);
+  if (point.metric) events.scalar("train/" + point.metric->spec.name, point.metric->value, point.step);
   events.scalar("train/learning_rate", point.learning_rate, point.step);
   events.scalar("train/gradient_norm", point.gradient_norm, point.step);
   events.scalar("speed/examples_per_s", point.examples_per_s, point.step);
@@ -92,26 +94,29 @@ void TrainView::on_evaluating(const std::string& what, int64_t done, int64_t tot
 
 namespace {
 
-std::string top5_text(const training::Evaluation& evaluation) {
-  return evaluation.top5 ? fmt::format(" (top 5 {:.4f})", *evaluation.top5) : "";
+// "accuracy 0.8125 (top 5 0.9500)"
+std::string metrics_text(const training::Evaluation& evaluation) {
+  std::string text = fmt::format("{} {:.4f}", evaluation.headline().spec.name, evaluation.headline().value);
+  for (size_t i = 1; i < evaluation.metrics.size(); ++i)
+    text += fmt::format(" ({} {:.4f})", evaluation.metrics[i].spec.title, evaluation.metrics[i].value);
+  return text;
 }
 
 }  // namespace
 
 void TrainView::on_dev(int64_t step, const training::Evaluation& dev, bool best) {
-  state_->events->scalar("dev/" + dev.metric.spec.name, dev.metric.value, step);
+  for (const Metric& metric : dev.metrics) state_->events->scalar("dev/" + metric.spec.name, metric.value, step);
   state_->events->scalar("dev/loss", dev.loss, step);
   state_->events->flush();
-  if (dev.top5) state_->events->scalar("dev/top5_accuracy", *dev.top5, step);
-  state_->keep(fmt::format("step {}: dev {} {:.4f}{}, loss {:.4f} over {} examples in {}{}", format_count(step),
-                           dev.metric.spec.name, dev.metric.value, top5_text(dev), dev.loss, format_count(dev.examples),
-                           format_duration(dev.seconds), best ? ", best so far" : ""));
+  state_->keep(fmt::format("step {}: dev {}, loss {:.4f} over {} examples in {}{}", format_count(step),
+                           metrics_text(dev), dev.loss, format_count(dev.examples), format_duration(dev.seconds),
+                           best ? ", best so far" : ""));
 }
 
 void TrainView::on_test(const training::Evaluation& test) {
   state_->line.clear();
-  state_->keep(fmt::format("test {} {:.4f}{}, loss {:.4f} over {} examples", test.metric.spec.name, test.metric.value,
-                           top5_text(test), test.loss, format_count(test.examples)));
+  state_->keep(
+      fmt::format("test {}, loss {:.4f} over {} examples", metrics_text(test), test.loss, format_count(test.examples)));
 }
 
 ProgressCallback TrainView::data_progress() { return progress_callback(state_->line); }

@@ -91,8 +91,8 @@ Trained train_tiny(const std::string& name, const plan::TrainingOptions& options
 std::string first_difference(const Trained& plain, const Trained& recorded) {
   for (size_t i = 0; i < plain.steps.size(); ++i) {
     const training::StepSums &a = plain.steps[i], &b = recorded.steps[i];
-    if (a.loss != b.loss || a.correct != b.correct || a.rows != b.rows || a.gradient_norm != b.gradient_norm ||
-        a.skipped != b.skipped)
+    if (a.loss != b.loss || a.metric->value != b.metric->value || a.weight != b.weight ||
+        a.gradient_norm != b.gradient_norm || a.skipped != b.skipped)
       return fmt::format("step {}: loss {:.9g} plainly, {:.9g} recorded; gradient norm {:.9g}, {:.9g}", i, a.loss,
                          b.loss, a.gradient_norm, b.gradient_norm);
   }

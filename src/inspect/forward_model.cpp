@@ -6,23 +6,38 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "plan/options.h"
-#include "tasks/objective.h"
+#include "tasks/task.h"
 
 namespace xformer::inspect {
 
 namespace {
 
+// What a loss needs of an example, by the names that inputs have: "labels" of the field "label".
+std::vector<std::pair<std::string, data::Field>> answer_tensors(const data::DataShape& shape) {
+  std::vector<std::pair<std::string, data::Field>> result;
+  for (const data::Field& field : shape.target.fields)
+    if (field.stored && !field.of_tokens()) result.emplace_back(field.name + "s", field);
+  return result;
+}
+
 // The tensor that holds the examples, and the others that may come with it.
-std::vector<ExpectedTensor> expected_tensors(const data::DataShape& shape, int64_t batch, int64_t length) {
+std::vector<ExpectedTensor> expected_tensors(const data::DataShape& shape, int64_t columns, int64_t batch,
+                                             int64_t length) {
   std::vector<int64_t> places{batch, length};
   if (shape.sequences > 1) places.insert(places.begin() + 1, shape.sequences);
   const bool ids = shape.vocabulary > 0;
-  return {
+  std::vector<ExpectedTensor> result{
       ids ? ExpectedTensor{"tokens", places, kWholeTypes, shape.sequences > 1 ? "ids [b,2,n]" : "ids [b,n]"}
           : ExpectedTensor{"values", {batch, length, shape.width}, kRealTypes, "numbers [b,n,width]"},
       {"mask", places, {at::kBool}, "true where a place is valid; absent: everywhere", false},
-      {"labels", {batch}, kWholeTypes, "classes [b]", false},
-      {kGradOutput, {batch, tasks::output_columns(shape)}, kRealTypes, "what --grad starts with [b,outputs]", false}};
+      {kGradOutput, {batch, columns}, kRealTypes, "what --grad starts with [b,outputs]", false}};
+  for (const auto& [name, field] : answer_tensors(shape))
+    result.push_back({name,
+                      {batch},
+                      field.whole() ? kWholeTypes : kRealTypes,
+                      field.whole() ? "classes [b]" : "numbers [b]",
+                      false});
+  return result;
 }
 
 // Ids and labels index tables: one that is too large must not reach them.
@@ -40,12 +55,13 @@ at::ScalarType widest_type(const std::map<std::string, at::Tensor>& tensors) {
 }
 
 struct ModelBatch {
-  models::ModelInput input;
-  at::Tensor labels, grad_output;  // undefined when not given
+  tasks::BatchView rows;   // with fields: the loss is wanted
+  at::Tensor grad_output;  // undefined when not given
 };
 
 // Checks everything, on the host, before anything goes to the device.
-ModelBatch make_batch(const ModelForward& request, const TensorMap& inputs, ForwardResult& result) {
+ModelBatch make_batch(const ModelForward& request, const tasks::Task& task, const TensorMap& inputs,
+                      ForwardResult& result) {
   const data::DataShape shape = plan::planned_shape(request.plan);
   const bool ids = shape.vocabulary > 0;
   const char* const name = ids ? "tokens" : "values";
@@ -54,34 +70,35 @@ ModelBatch make_batch(const ModelForward& request, const TensorMap& inputs, Forw
   const bool rows = found != inputs.end() && found->second.dim() == dims && found->second.numel() > 0;
   const int64_t batch = rows ? found->second.size(0) : 1, longest = plan::padded_len(request.plan);
   const int64_t length = rows ? found->second.size(ids ? -1 : 1) : longest;
-  check_inputs(inputs, expected_tensors(shape, batch, length), request.view, "");
+  check_inputs(inputs, expected_tensors(shape, task.output().columns, batch, length), request.view, "");
   XF_CHECK(length <= longest, UserError, "--input: {}: the model takes at most {} places, found {}", name, longest,
            length);
-  XF_CHECK(!inputs.contains("labels") || shape.target.kind == "classification", UserError,
-           "--input: labels: {} has no classes to score", request.plan.task);
-  XF_CHECK(!inputs.contains(kGradOutput) || !inputs.contains("labels"), UserError,
-           "--input: expected labels or {}, not both: gradients are of the loss, or of a weighted sum of logits",
-           kGradOutput);
   ModelBatch made;
+  made.rows.row_valid = at::ones({batch}, at::TensorOptions(at::kFloat).device(request.device));
+  for (const auto& [answer, field] : answer_tensors(shape)) {
+    const auto given = inputs.find(answer);
+    if (given == inputs.end()) continue;
+    XF_CHECK(!inputs.contains(kGradOutput), UserError,
+             "--input: expected {} or {}, not both: gradients are of the loss, or of a weighted sum of logits", answer,
+             kGradOutput);
+    if (field.range > 0) check_range(answer, given->second, field.range);
+    made.rows.fields.emplace_back(field.name, given->second.to(request.device, field.whole() ? at::kLong : at::kFloat));
+  }
+  models::ModelInput& input = made.rows.inputs;
   if (ids) {
     const at::Tensor tokens = found->second.to(at::kLong);
     check_range(name, tokens, shape.vocabulary);
-    made.input.tokens = tokens.to(request.device);
+    input.tokens = tokens.to(request.device);
   } else {
-    made.input.values = found->second.to(request.device, at::kFloat);
+    input.values = found->second.to(request.device, at::kFloat);
   }
   if (const auto mask = inputs.find("mask"); mask != inputs.end()) {
-    made.input.key_valid = mask->second.to(request.device);
+    input.key_valid = mask->second.to(request.device);
   } else {
     const at::IntArrayRef places = found->second.sizes();
-    made.input.key_valid =
-        at::ones(ids ? places : places.slice(0, 2), at::TensorOptions(at::kBool).device(request.device));
+    input.key_valid = at::ones(ids ? places : places.slice(0, 2), at::TensorOptions(at::kBool).device(request.device));
     if (ids && shape.zero_is_padding && (found->second == 0).any().item<bool>())
       result.notes.emplace_back("tokens hold 0, the id of padding, and there is no mask: all of them count as valid");
-  }
-  if (const auto labels = inputs.find("labels"); labels != inputs.end()) {
-    check_range("labels", labels->second, shape.target.classes());
-    made.labels = labels->second.to(request.device, at::kLong);
   }
   if (const auto grad = inputs.find(kGradOutput); grad != inputs.end())
     made.grad_output = grad->second.to(request.device);
@@ -99,7 +116,8 @@ ModelBatch make_batch(const ModelForward& request, const TensorMap& inputs, Forw
 
 ForwardResult forward_model(const ModelForward& request, const TensorMap& inputs) {
   ForwardResult checked;
-  const ModelBatch batch = make_batch(request, inputs, checked);
+  const auto task = tasks::make_task(plan::planned_shape(request.plan));
+  const ModelBatch batch = make_batch(request, *task, inputs, checked);
   const auto model = plan::build_model(request.plan);
   model->eval();
   const NamedTensors state = models::state(*model);
@@ -114,10 +132,12 @@ ForwardResult forward_model(const ModelForward& request, const TensorMap& inputs
   ForwardPass pass;
   pass.result_name = "logits";
   pass.leaves = models::trainable(*model);
-  pass.run = [&] { return model->forward(batch.input); };
+  pass.run = [&] { return model->forward(batch.rows.inputs); };
   pass.grad_output = batch.grad_output;
-  if (batch.labels.defined())
-    pass.loss = [&](const at::Tensor& logits) { return at::cross_entropy_loss(logits, batch.labels); };
+  if (!batch.rows.fields.empty())
+    pass.loss = [&](const at::Tensor& logits) {
+      return task->loss(logits, batch.rows) / task->weight(batch.rows).to(logits.scalar_type());
+    };
   ForwardResult result = run_forward(pass, request.view);
   result.notes = checked.notes;
   result.metadata = {{"model", request.plan.model}, {"plan", request.plan.to_json().dump()}};

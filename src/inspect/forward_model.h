@@ -15,9 +15,9 @@ struct ModelForward {
   at::Device device = at::kCPU;
 };
 
-// "logits" and what the view asks for; with labels also "loss", the mean cross entropy, which is then what gradients
-// are of. Computed in the widest type of the weights, F32 at least, without dropout. UserError for inputs that do not
-// fit.
+// "logits" and what the view asks for; with labels or targets also "loss", the mean of the task's, which is then what
+// gradients are of. Computed in the widest type of the weights, F32 at least, without dropout. UserError for inputs
+// that do not fit.
 [[nodiscard]] ForwardResult forward_model(const ModelForward& request, const TensorMap& inputs);
 
 }  // namespace xformer::inspect

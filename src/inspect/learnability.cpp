@@ -57,9 +57,9 @@ Learnability learnability(const data::DatasetDescriptor& dataset, const data::Da
   dev.batch = options.batch;
   dev.padded_len = length;
   dev.stop_requested = options.stop_requested;
-  const auto result = training::Evaluator(*model, at::kCPU).run(source, dev);
+  const auto result = training::Evaluator(*model, tasks::make_task(shape), at::kCPU).run(source, dev);
   if (!result) throw Interrupted("stopped by a signal");
-  return {result->metric.value, result->examples, shortened.size(data::Split::kTrain), options.epochs};
+  return {result->headline().value, result->examples, shortened.size(data::Split::kTrain), options.epochs};
 }
 
 }  // namespace xformer::inspect

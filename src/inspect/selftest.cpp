@@ -29,8 +29,7 @@ std::vector<double> losses_of(const std::string& name, int64_t steps, const at::
   for (int64_t i = 0; i < steps; ++i) {
     step.run(batches.next(), i, {options.learning_rate, 0.9});
     if ((i + 1) % (steps / 10) == 0) {
-      const training::StepSums sums = step.read_and_reset();
-      result.push_back(sums.loss / sums.rows);
+      result.push_back(step.read_and_reset().loss);
     }
   }
   return result;

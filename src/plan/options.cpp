@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "plan/schedule.h"
-#include "tasks/objective.h"
+#include "tasks/task.h"
 
 namespace xformer::plan {
 
@@ -211,7 +211,7 @@ models::ModelRequest model_request(const RunPlan& plan, const data::DataShape& s
   const PlanParts parts = find_parts(plan.task, plan.family + "/" + plan.attention, plan.protocol);
   models::ModelRequest request;
   request.input = {shape.max_len, shape.vocabulary, shape.sequences, shape.width, shape.categories};
-  request.outputs = tasks::output_columns(shape);
+  request.outputs = tasks::make_task(shape)->output().columns;
   request.attention = parts.attention;
   request.attention_options = plan.group("attention");
   request.model_options = plan.group("model");

@@ -6,57 +6,37 @@
 
 namespace xformer::training {
 
-Evaluator::Evaluator(models::Model& model, at::Device device, Recorder recorder)
-    : model_(model), device_(device), recorder_(std::move(recorder)) {}
+Evaluator::Evaluator(models::Model& model, std::unique_ptr<const tasks::Task> task, at::Device device,
+                     Recorder recorder)
+    : model_(model),
+      task_(std::move(task)),
+      meters_(task_->meters()),
+      device_(device),
+      recorder_(std::move(recorder)) {}
 
 Evaluator::Forward& Evaluator::forward_for(const EvaluationRequest& request, const data::DataShape& shape) {
   std::unique_ptr<Forward>& entry = forwards_[{request.batch, request.padded_len}];
   if (!entry) {
-    const auto sum = [&] { return at::zeros({}, at::TensorOptions(at::kDouble).device(device_)); };
-    entry.reset(new Forward{{device_, request.batch, request.padded_len, shape}, {}, sum(), sum(), sum(), nullptr});
-    const auto work = [this, &forward = *entry, precision = request.precision, shape] {
-      at::Tensor logits;
+    const at::Tensor sums = at::zeros({meters_.size()}, at::TensorOptions(at::kDouble).device(device_));
+    entry.reset(new Forward{{device_, request.batch, request.padded_len, shape}, {}, sums, nullptr});
+    const auto work = [this, &forward = *entry, precision = request.precision] {
+      const tasks::BatchView& batch = forward.batch.all();
+      at::Tensor outputs;
       {
         const PrecisionScope scope(precision, device_);
-        logits = model_.forward(forward.batch.all().inputs);
+        outputs = model_.forward(batch.inputs);
       }
       // Into a place of its own: what a recording allocates itself is the next one's too.
-      if (!forward.logits.defined()) forward.logits = at::empty_like(logits);
-      forward.logits.copy_(logits);
-      const tasks::Sums sums = tasks::judge(logits, forward.batch.all(), shape);
-      forward.loss.add_(sums.loss);
-      forward.correct.add_(sums.correct);
-      if (sums.top5.defined()) forward.top5.add_(sums.top5);
+      if (!forward.outputs.defined()) forward.outputs = at::empty_like(outputs);
+      forward.outputs.copy_(outputs);
+      forward.sums.add_(meters_.count(task_->loss(outputs, batch), task_->weight(batch), outputs, batch));
     };
     entry->replay =
         std::make_unique<Replay>(fmt::format("evaluation of length {}", request.padded_len), work, recorder_);
   }
-  entry->loss.zero_();
-  entry->correct.zero_();
-  entry->top5.zero_();
+  entry->sums.zero_();
   return *entry;
 }
-
-namespace {
-
-void add_predictions(const at::Tensor& outputs, const data::HostBatch& host, const data::DataShape& shape,
-                     std::vector<Prediction>& into) {
-  const at::Tensor scores = outputs.to(at::kCPU, at::kFloat).contiguous();
-  const at::Tensor best =
-      shape.target.kind == "classification" ? scores.argmax(-1) : scores.squeeze(-1).gt(0).to(at::kLong);
-  const int64_t columns = scores.size(1);
-  for (int64_t row = 0; row < host.filled; ++row) {
-    const auto at = static_cast<size_t>(row);
-    const float* const begin = scores.const_data_ptr<float>() + row * columns;
-    into.push_back({host.indices[at],
-                    host.labels[at],
-                    best.const_data_ptr<int64_t>()[row],
-                    host.targets[at],
-                    {begin, begin + columns}});
-  }
-}
-
-}  // namespace
 
 std::optional<Evaluation> Evaluator::run(const data::DataSource& source, const EvaluationRequest& request) {
   const at::NoGradGuard no_grad;
@@ -72,8 +52,8 @@ std::optional<Evaluation> Evaluator::run(const data::DataSource& source, const E
   }
   set_float_products(request.precision, device_);
   model_.eval();
-  const data::DataShape& shape = source.info().shape;
-  Forward& forward = forward_for(request, shape);
+  Forward& forward = forward_for(request, source.info().shape);
+  tasks::Meters meters(task_->meters());
   int64_t examples = 0;
   data::Prefetcher batches(source, request.split, order, first, last);
   for (int64_t number = first; number < last; ++number) {
@@ -82,16 +62,17 @@ std::optional<Evaluation> Evaluator::run(const data::DataSource& source, const E
     forward.batch.load(host);
     forward.replay->run();
     examples += host.filled;
-    if (request.predictions != nullptr) add_predictions(forward.logits, host, shape, *request.predictions);
+    if (request.answers != nullptr || meters.on_host()) {
+      const at::Tensor outputs = forward.outputs.narrow(0, 0, host.filled).to(at::kCPU, at::kFloat).contiguous();
+      meters.add(outputs, host);
+      if (request.answers != nullptr) request.answers->add(outputs, host);
+    }
     if (request.progress) request.progress(number - first + 1, last - first);
   }
-  const double count = static_cast<double>(examples);
-  const double loss = forward.loss.item<double>(), correct = forward.correct.item<double>();
+  const at::Tensor sums = forward.sums.cpu();
+  tasks::Meters::Reading reading = meters.read({sums.const_data_ptr<double>(), static_cast<size_t>(sums.numel())});
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  Evaluation result{
-      loss / count, tasks::metric_of(shape, loss / count, correct / count), {}, examples, seconds.count()};
-  if (shape.target.parameters.contains("top5")) result.top5 = forward.top5.item<double>() / count;
-  return result;
+  return Evaluation{reading.loss, std::move(reading.metrics), examples, seconds.count()};
 }
 
 }  // namespace xformer::training

@@ -9,17 +9,12 @@
 namespace xformer::training {
 
 struct Evaluation {
-  double loss = 0;  // mean over examples
-  Metric metric;
-  std::optional<double> top5;  // where the data asks for it: the share whose label is among the five highest
+  double loss = 0;  // mean by the task's weight
+  std::vector<Metric> metrics;
   int64_t examples = 0;
   double seconds = 0;
-};
-
-struct Prediction {
-  int64_t index = 0, label = 0, prediction = 0;  // of a class
-  float target = 0;                              // where it is a number
-  std::vector<float> scores;                     // the model's outputs: logits by class, one logit, or the number
+  // What models are selected and compared by.
+  [[nodiscard]] const Metric& headline() const { return metrics.front(); }
 };
 
 struct EvaluationRequest {
@@ -30,7 +25,7 @@ struct EvaluationRequest {
   int64_t parity_batches = 0, call = 0;
   uint64_t seed = 0;
   bool drop_remainder = false;
-  std::vector<Prediction>* predictions = nullptr;
+  tasks::Answers* answers = nullptr;     // the task's, to be fed
   std::function<bool()> stop_requested;  // polled between batches
   std::function<void(int64_t done, int64_t total)> progress;
 };
@@ -39,21 +34,24 @@ struct EvaluationRequest {
 // evaluation to the next, so weights must change in place.
 class Evaluator {
  public:
-  Evaluator(models::Model& model, at::Device device, Recorder recorder = {});
+  Evaluator(models::Model& model, std::unique_ptr<const tasks::Task> task, at::Device device, Recorder recorder = {});
   // nullopt when a stop was requested on the way.
   [[nodiscard]] std::optional<Evaluation> run(const data::DataSource& source, const EvaluationRequest& request);
+  [[nodiscard]] const tasks::Task& task() const { return *task_; }
 
  private:
   // Of one shape.
   struct Forward {
     tasks::DeviceBatch batch;
-    at::Tensor logits;               // of the last batch
-    at::Tensor loss, correct, top5;  // sums, float64 []
+    at::Tensor outputs;  // of the last batch
+    at::Tensor sums;     // of tasks::Meters
     std::unique_ptr<Replay> replay;
   };
   Forward& forward_for(const EvaluationRequest& request, const data::DataShape& shape);
 
   models::Model& model_;
+  std::unique_ptr<const tasks::Task> task_;
+  tasks::Meters meters_;  // their device halves; an evaluation has host halves of its own
   at::Device device_;
   Recorder recorder_;
   std::map<std::pair<int64_t, int64_t>, std::unique_ptr<Forward>> forwards_;  // by batch and length

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <ctime>
-#include <map>
 
 #include "tensor/device.h"
 #include "tensor/memory.h"
@@ -26,13 +25,12 @@ Json data_json(const data::DataInfo& info) {
 }
 
 Json evaluation_json(const Evaluation& evaluation) {
-  Json result{{evaluation.metric.spec.name, evaluation.metric.value},
-              {"loss", evaluation.loss},
-              {"examples", evaluation.examples}};
-  // Standard error over examples, of this one model: no substitute for the spread over seeds.
-  const double p = evaluation.metric.value, n = static_cast<double>(evaluation.examples);
-  if (evaluation.metric.spec.name == "accuracy") result["accuracy_stderr"] = std::sqrt(p * (1 - p) / n);
-  if (evaluation.top5) result["top5_accuracy"] = *evaluation.top5;
+  const Metric& headline = evaluation.headline();
+  Json result{{headline.spec.name, headline.value}, {"loss", evaluation.loss}, {"examples", evaluation.examples}};
+  // Standard error over examples of a share, of this one model: no substitute for the spread over seeds.
+  const double p = headline.value, n = static_cast<double>(evaluation.examples);
+  if (headline.spec.unit == "%") result[headline.spec.name + "_stderr"] = std::sqrt(p * (1 - p) / n);
+  for (const Metric& metric : evaluation.metrics) result[metric.spec.name] = metric.value;
   return result;
 }
 
@@ -58,38 +56,6 @@ double quantile(std::vector<double> values, double p) {
   return values[low] + (values[high] - values[low]) * (place - static_cast<double>(low));
 }
 
-void write_predictions(const Path& path, const data::DataShape& shape, const std::vector<Prediction>& predictions) {
-  write_file_atomically(path, [&](const ByteSink& sink) {
-    if (shape.target.has("target")) {
-      sink("index,target,prediction\n");
-      for (const Prediction& row : predictions)
-        sink(fmt::format("{},{:.9g},{:.9g}\n", row.index, row.target, row.scores.front()));
-      return;
-    }
-    std::string header = "index,label,prediction";
-    for (size_t i = 0; i < predictions.front().scores.size(); ++i) header += fmt::format(",score_{}", i);
-    sink(header + "\n");
-    for (const Prediction& row : predictions)
-      sink(fmt::format("{},{},{},{:.6g}\n", row.index, row.label, row.prediction, fmt::join(row.scores, ",")));
-  });
-}
-
-Metric constant_answer(const data::DataShape& shape, const std::vector<Prediction>& predictions) {
-  const auto count = static_cast<double>(predictions.size());
-  double mean = 0, loss = 0, right = 0;
-  if (shape.target.has("target")) {
-    for (const Prediction& row : predictions) mean += row.target / count;
-    for (const Prediction& row : predictions) {
-      loss += (row.target - mean) * (row.target - mean) / count;
-      right += std::abs(row.target - mean) < shape.target.parameters["tolerance"].get<double>() ? 1 / count : 0;
-    }
-    return tasks::metric_of(shape, loss, right);
-  }
-  std::map<int64_t, double> labels;
-  for (const Prediction& row : predictions) right = std::max(right, ++labels[row.label]);
-  return tasks::metric_of(shape, loss, right / count);
-}
-
 std::string status_of(const Error& error) {
   if (error.code() == ExitCode::kDiverged) return "diverged";
   if (error.code() == ExitCode::kInterrupted) return "interrupted";
@@ -107,10 +73,9 @@ Json make_record(const RunPlan& plan, const RunOptions& options, const RunFacts&
               {"seed", plan.seed},
               {"plan_hash", plan.hash()}};
   if (!facts.message.empty()) record["message"] = facts.message;
-  const bool accuracy = facts.test && facts.test->metric.spec.name == "accuracy";
-  record["accuracy"] = accuracy ? Json(facts.test->metric.value) : Json();
-  if (facts.test && !accuracy) record[facts.test->metric.spec.name] = facts.test->metric.value;
-  record["chance"] = facts.test ? Json(facts.chance.value) : Json();
+  record["accuracy"] = nullptr;  // readers of old look for it
+  if (facts.test) record[facts.test->headline().spec.name] = facts.test->headline().value;
+  record["chance"] = facts.test ? Json(facts.chance.front().value) : Json();
   record["parameters"] = facts.parameters;
   record["flops_per_example"] = facts.flops_forward;
   record["flops"] = {{"forward_per_example", facts.flops_forward},

@@ -25,8 +25,8 @@ struct RunFacts {
   std::optional<double> energy_joules;  // of the device in this process, from the first step on, evaluations included
   Json state = Json::object();          // dev points, best, skipped steps, resumptions
   std::optional<Evaluation> test;
-  Json selected_step;  // whose weights were tested; null before the test
-  Metric chance;       // of the best constant answer in the test split
+  Json selected_step;          // whose weights were tested; null before the test
+  std::vector<Metric> chance;  // of the best constant answer in the test split
 };
 
 // "2026-11-21T07:16:30Z"
@@ -34,12 +34,6 @@ struct RunFacts {
 
 // p in [0, 1] of the sorted values, linearly interpolated; 0 for none.
 [[nodiscard]] double quantile(std::vector<double> values, double p);
-
-// CSV: index, label, prediction and one score (logit) per class, or index, target and prediction. There is at least one
-// prediction.
-void write_predictions(const Path& path, const data::DataShape& shape, const std::vector<Prediction>& predictions);
-// Of who always says the most frequent class, or the mean of the targets.
-[[nodiscard]] Metric constant_answer(const data::DataShape& shape, const std::vector<Prediction>& predictions);
 
 // Of a run that ended with this error: "diverged", "interrupted", "out-of-memory" or "failed".
 [[nodiscard]] std::string status_of(const Error& error);

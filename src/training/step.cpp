@@ -8,6 +8,20 @@
 
 namespace xformer::training {
 
+namespace {
+
+constexpr double kLeastWeight = 1e-12;  // of a batch in which nothing is to be predicted: its loss is 0
+
+// Nothing is read back in training: a metric that gathers on the host has to wait for an evaluation.
+tasks::MeterList training_meters(const tasks::Task& task) {
+  tasks::MeterList meters = task.meters();
+  std::erase_if(meters, [](const auto& meter) { return meter->on_host(); });
+  if (meters.size() > 1) meters.resize(1);
+  return meters;
+}
+
+}  // namespace
+
 PrecisionScope::PrecisionScope(const std::string& precision, at::Device device)
     : device_(device.type()), active_(precision == "bf16" || precision == "fp16") {
   if (!active_) return;
@@ -34,8 +48,15 @@ void set_float_products(const std::string& precision, const at::Device& device) 
 
 TrainStep::TrainStep(models::Model& model, const data::DataShape& shape, const plan::TrainingOptions& options,
                      at::Device device, Recorder recorder)
+    : TrainStep(model, shape, tasks::make_task(shape, {options.label_smoothing}), options, device,
+                std::move(recorder)) {}
+
+TrainStep::TrainStep(models::Model& model, const data::DataShape& shape, std::unique_ptr<const tasks::Task> task,
+                     const plan::TrainingOptions& options, at::Device device, Recorder recorder)
     : model_(model),
       shape_(shape),
+      task_(std::move(task)),
+      meters_(training_meters(*task_)),
       options_(options),
       device_(device),
       recorder_(std::move(recorder)),
@@ -46,7 +67,7 @@ TrainStep::TrainStep(models::Model& model, const data::DataShape& shape, const p
                  [&](const std::string& name) { return model.decays(name); }),
       learning_rate_(at::zeros({}, at::TensorOptions(at::kDouble).device(device))),
       beta1_(at::zeros_like(learning_rate_)),
-      meter_(at::zeros({5}, learning_rate_.options())) {
+      meter_(at::zeros({meters_.size() + 2}, learning_rate_.options())) {
   set_float_products(options.precision, device);
   model_.dropout_stream()->to(device);
 }
@@ -71,36 +92,37 @@ void TrainStep::run(const data::HostBatch& batch, int64_t step, const plan::Sche
 void TrainStep::work(const tasks::DeviceBatch& batch) {
   optimizer_.zero_gradients();
   const int64_t at_once = options_.micro_batch > 0 ? options_.micro_batch : batch.size();
-  at::Tensor loss = at::zeros({}, meter_.options()), correct = at::zeros({}, meter_.options());
+  // The loss is divided by the weight of the whole batch, whichever micro-batch its parts are in.
+  const at::Tensor inverse_weight = task_->weight(batch.all()).clamp_min(kLeastWeight).reciprocal();
+  at::Tensor sums = at::zeros({meters_.size()}, meter_.options());
   for (int64_t first = 0; first < batch.size(); first += at_once) {
     model_.dropout_stream()->set_first_row(first * shape_.sequences);
     const tasks::BatchView rows = batch.rows(first, std::min(at_once, batch.size() - first));
-    tasks::Sums sums;
-    at::Tensor objective;
+    const at::Tensor weight = task_->weight(rows);
+    at::Tensor outputs, loss, objective;
     {
       const PrecisionScope precision(options_.precision, device_);
-      sums = tasks::judge(model_.forward(rows.inputs), rows, shape_, options_.label_smoothing);
-      // The mean is over the rows of the whole batch, whichever micro-batch they are in.
-      const at::Tensor inverse_rows = batch.filled().reciprocal().to(sums.loss.scalar_type());
-      objective = sums.loss * inverse_rows;
+      outputs = model_.forward(rows.inputs);
+      loss = task_->loss(outputs, rows);
+      const at::Tensor inverse = inverse_weight.to(loss.scalar_type());
+      objective = loss * inverse;
       if (const at::Tensor extra = model_.extra_loss(); extra.defined())
-        objective = objective + extra * (rows.row_valid.sum() * inverse_rows);
+        objective = objective + extra * (weight.to(loss.scalar_type()) * inverse);
       if (optimizer_.loss_scale().defined()) objective = objective * optimizer_.loss_scale();
     }
     objective.backward();
     const at::NoGradGuard no_grad;
-    loss.add_(sums.loss.detach());
-    correct.add_(sums.correct);
+    sums.add_(meters_.count(loss, weight, outputs, rows));
   }
   const at::NoGradGuard no_grad;
   optimizer_.step(learning_rate_, beta1_);
 
   const at::Tensor& skipped = optimizer_.skipped();
   // A skipped step counts in no sum: its loss may not be a number.
-  const at::Tensor added = at::stack({loss, correct, batch.filled()});
-  meter_.narrow(0, 0, 3).add_(at::where(skipped > 0, at::zeros_like(added), added));
-  meter_.select(0, 3).add_(skipped);
-  meter_.select(0, 4).add_(1).mul_(skipped);
+  const int64_t size = meters_.size();
+  meter_.narrow(0, 0, size).add_(at::where(skipped > 0, at::zeros_like(sums), sums));
+  meter_.select(0, size).add_(skipped);
+  meter_.select(0, size + 1).add_(1).mul_(skipped);
 }
 
 int64_t TrainStep::recorded() const {
@@ -115,9 +137,13 @@ std::optional<int64_t> TrainStep::kernels() const {
 
 StepSums TrainStep::read_and_reset() {
   const at::Tensor host = at::cat({meter_, optimizer_.gradient_norm().view({1})}).cpu();
-  const double* sums = host.const_data_ptr<double>();
-  StepSums result{sums[0], sums[1], sums[2], sums[5], static_cast<int64_t>(sums[3]), static_cast<int64_t>(sums[4])};
-  meter_.narrow(0, 0, 3).zero_();
+  const std::span<const double> sums(host.const_data_ptr<double>(), static_cast<size_t>(host.numel()));
+  const tasks::Meters::Reading reading = meters_.read(sums);
+  const double* const after = sums.data() + meters_.size();
+  StepSums result{
+      reading.loss, reading.weight, {}, after[2], static_cast<int64_t>(after[0]), static_cast<int64_t>(after[1])};
+  if (!reading.metrics.empty()) result.metric = reading.metrics.front();
+  meter_.narrow(0, 0, meters_.size()).zero_();
   return result;
 }
 

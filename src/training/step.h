@@ -8,7 +8,7 @@
 #include "data/batches/batcher.h"
 #include "plan/options.h"
 #include "plan/schedule.h"
-#include "tasks/objective.h"
+#include "tasks/task.h"
 #include "training/adamw.h"
 #include "training/replay.h"
 
@@ -30,25 +30,28 @@ class PrecisionScope {
 // tf32 or not, for all float32 products of the process; PrecisionScope does the rest. UserError for tf32 without CUDA.
 void set_float_products(const std::string& precision, const at::Device& device);
 
-// Sums since the last reading.
+// Means since the last reading.
 struct StepSums {
-  double loss = 0, correct = 0, rows = 0;
-  double gradient_norm = 0;  // of the last step
-  int64_t skipped = 0;       // steps without update since the start of the run
+  double loss = 0, weight = 0;   // of all but skipped steps
+  std::optional<Metric> metric;  // the task's first that needs no host
+  double gradient_norm = 0;      // of the last step
+  int64_t skipped = 0;           // steps without update since the start of the run
   int64_t skipped_in_a_row = 0;
 };
 
 class TrainStep {
  public:
-  // The model is on the device already.
+  // The model is on the device already. The task is the data's own, with the loss as the options have it.
   TrainStep(models::Model& model, const data::DataShape& shape, const plan::TrainingOptions& options, at::Device device,
             Recorder recorder = {});
+  TrainStep(models::Model& model, const data::DataShape& shape, std::unique_ptr<const tasks::Task> task,
+            const plan::TrainingOptions& options, at::Device device, Recorder recorder = {});
   // `step` counts from 0. On a CUDA device it returns before the step is done.
   void run(const data::HostBatch& batch, int64_t step, const plan::ScheduleValues& values);
   [[nodiscard]] StepSums read_and_reset();
 
   [[nodiscard]] const AdamW& optimizer() const { return optimizer_; }
-  // Device sums, saved with a checkpoint: loss, correct, rows, skipped, skipped in a row.
+  // Device sums, saved with a checkpoint: those of tasks::Meters, skipped steps, those in a row.
   [[nodiscard]] const at::Tensor& meter() const { return meter_; }
   // How many of the lengths seen so far are captured.
   [[nodiscard]] int64_t recorded() const;
@@ -65,12 +68,14 @@ class TrainStep {
   };
   models::Model& model_;
   data::DataShape shape_;
+  std::unique_ptr<const tasks::Task> task_;
+  tasks::Meters meters_;
   plan::TrainingOptions options_;
   at::Device device_;
   Recorder recorder_;
   AdamW optimizer_;
   at::Tensor learning_rate_, beta1_;                    // float64 []
-  at::Tensor meter_;                                    // float64 [5]
+  at::Tensor meter_;                                    // float64 [meters + 2]
   std::map<int64_t, std::unique_ptr<Bucket>> buckets_;  // by padded length
 };
 

@@ -108,7 +108,8 @@ class Run {
     model_->to(options_.device);
     const Recorder recorder = make_recorder(options_.cuda_graph, options_.device, say);
     step_runner_ = std::make_unique<TrainStep>(*model_, source_->info().shape, training_, options_.device, recorder);
-    evaluator_ = std::make_unique<Evaluator>(*model_, options_.device, recorder);
+    evaluator_ =
+        std::make_unique<Evaluator>(*model_, tasks::make_task(source_->info().shape), options_.device, recorder);
     schedule_ = {training_.schedule, training_.learning_rate, training_.warmup, last_step_,
                  training_.beta1,    training_.cycle_beta1,   steps_per_epoch_};
     facts_.parameters = models::parameter_count(*model_);
@@ -208,25 +209,23 @@ class Run {
     TrainPoint point;
     point.step = step_;
     point.steps = last_step_;
-    const double rows = std::max(sums.rows, 1.0);
-    point.loss = sums.loss / rows;
-    point.metric = tasks::metric_of(source_->info().shape, point.loss, sums.correct / rows);
+    point.loss = sums.loss;
+    point.metric = sums.metric;
     point.learning_rate = plan::schedule_at(schedule_, step_ - 1).learning_rate;
     point.gradient_norm = sums.gradient_norm;
     point.examples_per_s = static_cast<double>(training_.batch * interval.steps) / interval.seconds;
     point.live_bytes = memory.live_bytes;
     point.peak_bytes = memory.peak_bytes;
     point.page_faults_per_step = interval.page_faults_per_step;
-    directory_.log({{"event", "train"},
-                    {"step", step_},
-                    {"loss", point.loss},
-                    {point.metric.spec.name, point.metric.value},
-                    {"learning_rate", point.learning_rate},
-                    {"gradient_norm", point.gradient_norm},
-                    {"skipped_steps", sums.skipped},
-                    {"examples_per_s", point.examples_per_s},
-                    {"memory_peak_bytes", point.peak_bytes},
-                    {"page_faults_per_step", point.page_faults_per_step}});
+    Json entry{{"event", "train"}, {"step", step_}, {"loss", point.loss}};
+    if (point.metric) entry[point.metric->spec.name] = point.metric->value;
+    entry.update({{"learning_rate", point.learning_rate},
+                  {"gradient_norm", point.gradient_norm},
+                  {"skipped_steps", sums.skipped},
+                  {"examples_per_s", point.examples_per_s},
+                  {"memory_peak_bytes", point.peak_bytes},
+                  {"page_faults_per_step", point.page_faults_per_step}});
+    directory_.log(entry);
     observer_.on_train(point);
     state_["skipped_steps"] = sums.skipped;
     if (sums.skipped_in_a_row > training_.max_skips)
@@ -250,10 +249,10 @@ class Run {
     const auto dev = evaluator_->run(*source_, request);
     if (!dev) return false;
     facts_.evaluation_seconds += dev->seconds;
-    const Metric& metric = dev->metric;
+    const Metric& metric = dev->headline();
     const bool best = state_["best"].is_null() || metric.better_than(state_["best"][metric.spec.name].get<double>());
     Json point{{"step", step_}, {metric.spec.name, metric.value}, {"loss", dev->loss}, {"examples", dev->examples}};
-    if (dev->top5) point["top5_accuracy"] = *dev->top5;
+    for (const Metric& one : dev->metrics) point[one.spec.name] = one.value;
     state_["dev_points"].push_back(point);
     if (best) {
       state_["best"] = point;
@@ -300,22 +299,21 @@ class Run {
       for (const auto& [name, tensor] : models::state(*model_)) at::Tensor(tensor).copy_(best.at(name));
     }
     facts_.selected_step = training_.selection == "best_dev" ? state_["best"]["step"] : Json(step_);
-    std::vector<Prediction> predictions;
+    const std::unique_ptr<tasks::Answers> answers = evaluator_->task().answers();
     EvaluationRequest request = evaluation_request(data::Split::kTest);
     request.drop_remainder = evaluation_.parity;
-    request.predictions = &predictions;
+    request.answers = answers.get();
     const auto result = evaluator_->run(*source_, request);
     if (!result) return false;
     facts_.evaluation_seconds += result->seconds;
     facts_.test = *result;
-    const data::DataShape& shape = source_->info().shape;
-    facts_.chance = constant_answer(shape, predictions);
-    write_predictions(directory_.folder() / "predictions.csv", shape, predictions);
+    facts_.chance = answers->constant_answer();
+    answers->write(directory_.folder() / "predictions.csv");
     write_tensor_file(directory_.folder() / "model.safetensors", models::state(*model_),
                       {{"plan", plan_.to_json().dump()}, {"step", facts_.selected_step.dump()}});
     directory_.log({{"event", "test"},
                     {"step", step_},
-                    {result->metric.spec.name, result->metric.value},
+                    {result->headline().spec.name, result->headline().value},
                     {"loss", result->loss},
                     {"examples", result->examples}});
     directory_.log({{"event", "finished"}, {"step", step_}});

@@ -25,7 +25,7 @@ struct RunOptions {
 struct TrainPoint {
   int64_t step = 0, steps = 0;
   double loss = 0;
-  Metric metric;
+  std::optional<Metric> metric;  // where training sums one
   double learning_rate = 0, gradient_norm = 0, examples_per_s = 0;
   int64_t live_bytes = 0, peak_bytes = 0;
   double page_faults_per_step = 0;

@@ -85,7 +85,7 @@ TEST_CASE("micro-batches drop the same elements and give the whole batch's updat
     options.micro_batch = at_once;
     const Outcome parts = run_steps(batch, options, 0.3, 3);
     CHECK(parts.sums.loss == Approx(whole.sums.loss).epsilon(1e-5));
-    CHECK(parts.sums.correct == whole.sums.correct);
+    CHECK(parts.sums.metric->value == whole.sums.metric->value);
     CHECK(largest_difference(parts, whole) <
           2e-4);  // AdamW's first steps turn rounding into at most a share of the rate
   }
@@ -93,7 +93,7 @@ TEST_CASE("micro-batches drop the same elements and give the whole batch's updat
 
 TEST_CASE("a partial batch trains like a batch of only its rows") {
   const Outcome partial = run_steps(batch_of(8, 5), {}, 0.3, 2), exact = run_steps(batch_of(5, 5), {}, 0.3, 2);
-  CHECK(partial.sums.rows == 10);
+  CHECK(partial.sums.weight == 10);
   CHECK(partial.sums.loss == Approx(exact.sums.loss).epsilon(1e-5));
   CHECK(largest_difference(partial, exact) < 2e-4);
 }
@@ -128,7 +128,7 @@ TEST_CASE("a step whose gradient is not finite is skipped, counted, and leaves t
   StepSums sums = step.read_and_reset();
   CHECK(sums.skipped == 2);
   CHECK(sums.skipped_in_a_row == 2);
-  CHECK(sums.rows == 4);  // only the first step counts
+  CHECK(sums.weight == 4);  // only the first step counts
   {
     const at::NoGradGuard no_grad;
     poisoned.copy_(kept);

@@ -49,18 +49,20 @@ int evaluate_run(const EvalArguments& arguments) {
   };
   const auto recorder =
       training::make_recorder(arguments.compute.cuda_graph, device, [&](const std::string& text) { line.print(text); });
-  const auto result = training::Evaluator(*run.model, device, recorder).run(*run.source, request);
+  const auto result = training::Evaluator(*run.model, tasks::make_task(run.source->info().shape), device, recorder)
+                          .run(*run.source, request);
   line.finish();
   if (!result) throw Interrupted("stopped by a signal; nothing was saved, nothing was lost");
   if (arguments.json) {
+    const Metric& headline = result->headline();
     Json answer{
-        {"run", arguments.run}, {"split", data::split_name(split)}, {result->metric.spec.name, result->metric.value},
+        {"run", arguments.run}, {"split", data::split_name(split)}, {headline.spec.name, headline.value},
         {"loss", result->loss}, {"examples", result->examples},     {"data", {{"sha256", run.source->info().sha256}}}};
-    if (result->top5) answer["top5_accuracy"] = *result->top5;
+    for (const Metric& metric : result->metrics) answer[metric.spec.name] = metric.value;
     fmt::print("{}\n", answer.dump(2));
   } else {
     fmt::print("{} {} {} {:.4f}, loss {:.4f} over {} examples\n", run.plan.model, data::split_name(split),
-               result->metric.spec.name, result->metric.value, result->loss,
+               result->headline().spec.name, result->headline().value, result->loss,
                format_count(static_cast<uint64_t>(result->examples)));
   }
   return 0;

@@ -1,5 +1,5 @@
-// Batches on the device; loss and what is right over their valid rows.
-#include "tasks/objective.h"
+// Batches on the device; every kind's loss, metrics and answers over their valid rows.
+#include "tasks/task.h"
 
 #include <ATen/Functions.h>
 
@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "scratch.h"
 
 namespace xformer::tasks {
 
@@ -30,16 +31,28 @@ data::HostBatch partial() {
   return batch;
 }
 
+struct Judged {
+  at::Tensor loss;
+  std::vector<Metric> metrics;
+};
+
+Judged judge(const at::Tensor& outputs, const BatchView& batch, const data::DataShape& shape, double smoothing = 0) {
+  const auto task = make_task(shape, {smoothing});
+  const Meters meters(task->meters());
+  const at::Tensor loss = task->loss(outputs, batch), sums = meters.count(loss, task->weight(batch), outputs, batch);
+  return {loss, meters.read({sums.const_data_ptr<double>(), static_cast<size_t>(sums.numel())}).metrics};
+}
+
 }  // namespace
 
 TEST_CASE("empty rows count in no loss, accuracy or gradient") {
   DeviceBatch batch(at::kCPU, 3, 4, kIds);
   batch.load(partial());
   at::Tensor logits = at::tensor({0.f, 0.f, 1.f, 0.f, 2.f, 0.f, 9.f, 9.f, 9.f}).view({3, 3}).requires_grad_();
-  const Sums sums = judge(logits, batch.all(), kIds);
+  const Judged sums = judge(logits, batch.all(), kIds);
   const double first = -1 + std::log(2 + std::exp(1.0)), second = std::log(2 + std::exp(2.0));
   CHECK(sums.loss.item<float>() == Approx(first + second));
-  CHECK(sums.correct.item<int64_t>() == 1);
+  CHECK(sums.metrics.front().value == 0.5);
   sums.loss.backward();
   CHECK(logits.grad()[2].abs().sum().item<float>() == 0);
   CHECK(logits.grad()[0].abs().sum().item<float>() > 0);
@@ -61,15 +74,15 @@ TEST_CASE("one logit, and a number, are judged by their own loss, over valid row
   host.labels = {1, 0, 0};
   batch.load(host);
   const at::Tensor logits = at::tensor({2.f, 0.5f, NAN}).view({3, 1});
-  const Sums binary = judge(logits, batch.all(), shape);
+  const Judged binary = judge(logits, batch.all(), shape);
   CHECK(binary.loss.item<float>() == Approx(std::log1p(std::exp(-2.0)) + std::log1p(std::exp(0.5))));
-  CHECK(binary.correct.item<int64_t>() == 1);
+  CHECK(binary.metrics.front().value == 0.5);
   shape.target = data::number_target(1, 1.6);
-  const Sums number = judge(logits, batch.all(), shape);
+  const Judged number = judge(logits, batch.all(), shape);
   CHECK(number.loss.item<float>() == Approx(1.5 * 1.5 + 1.5 * 1.5));
-  CHECK(number.correct.item<int64_t>() == 2);
+  CHECK((number.metrics.front().spec == accuracy_metric() && number.metrics.front().value == 1));
   shape.target = data::number_target(1, 1.4);
-  CHECK(judge(logits, batch.all(), shape).correct.item<int64_t>() == 0);
+  CHECK(judge(logits, batch.all(), shape).metrics.front().value == 0);
   CHECK_THROWS_AS(judge(logits.expand({3, 2}), batch.all(), shape), InternalError);
 }
 
@@ -81,7 +94,7 @@ TEST_CASE("smoothed and mixed labels are one soft target, and the five highest s
   host.shares = {0.7f, 1, 1};
   batch.load(host);
   const at::Tensor logits = at::arange(21, at::kFloat).view({3, 7}).sin();
-  const Sums sums = judge(logits, batch.all(), shape, 0.1);
+  const Judged sums = judge(logits, batch.all(), shape, 0.1);
   at::Tensor target = at::full({3, 7}, 0.1 / 7);
   target[0][2] += 0.9 * 0.7;
   target[0][5] += 0.9 * 0.3;
@@ -95,19 +108,57 @@ TEST_CASE("smoothed and mixed labels are one soft target, and the five highest s
     const auto own = logits[row][host.labels[static_cast<size_t>(row)]].item<float>();
     within += (logits[row] > own).sum().item<int64_t>() < 5 ? 1 : 0;
   }
-  CHECK(sums.top5.item<int64_t>() == within);
-  CHECK_FALSE(judge(at::zeros({3, 3}), DeviceBatch(at::kCPU, 3, 4, kIds).all(), kIds).top5.defined());
+  REQUIRE(sums.metrics.size() == 2);
+  CHECK((sums.metrics[1].spec == top5_metric() && sums.metrics[1].value == static_cast<double>(within) / 2));
+  CHECK(make_task(kIds)->meters().size() == 1);
 }
 
-TEST_CASE("numbers without a tolerance are measured by RMSE in their own unit, everything else by accuracy") {
+TEST_CASE("numbers without a tolerance are measured by RMSE in their own unit") {
   data::DataShape shape = kIds;
-  CHECK(metric_of(shape, 4, 0.25).value == 0.25);
-  CHECK(metric_of(shape, 4, 0.25).better_than(0.2));
   shape.target = data::number_target(3);
-  const Metric rmse = metric_of(shape, 4, 0);
-  CHECK((rmse.spec.name == "rmse" && rmse.value == 6 && rmse.better_than(7) && !rmse.better_than(5)));
-  shape.target = data::number_target(3, 0.1);
-  CHECK(metric_of(shape, 4, 0.25).spec.name == "accuracy");
+  DeviceBatch batch(at::kCPU, 3, 4, shape);
+  batch.load(partial());
+  const Judged numbers = judge(at::tensor({2.5f, 1.f, NAN}).view({3, 1}), batch.all(), shape);
+  REQUIRE(numbers.metrics.size() == 1);
+  CHECK((numbers.metrics[0].spec == rmse_metric() && numbers.metrics[0].value == Approx(3 * 2)));
+}
+
+TEST_CASE("answers are written by kind, and the best constant answer is known for every metric") {
+  const scratch::Folder folder;
+  data::HostBatch host = partial();
+  const auto written = [&](const data::DataShape& shape, const at::Tensor& outputs, double constant) {
+    const auto answers = make_task(shape)->answers();
+    answers->add(outputs, host);
+    answers->write(folder / "predictions.csv");
+    CHECK(answers->constant_answer().front().value == Approx(constant));
+    CHECK(answers->constant_answer().size() == make_task(shape)->meters().size());
+    return scratch::get(folder / "predictions.csv");
+  };
+  data::DataShape shape = kIds;
+  CHECK(written(shape, at::tensor({0.f, 0.5f, 0.25f, 1.f, 0.f, 1.f}).view({2, 3}), 0.5) ==
+        "index,label,prediction,score_0,score_1,score_2\n7,2,1,0,0.5,0.25\n3,0,0,1,0,1\n");
+  shape.target = data::class_target(7, {.top5 = true});
+  const auto two = make_task(shape)->answers();
+  two->add(at::zeros({2, 7}), host);
+  CHECK((two->constant_answer()[1].spec == top5_metric() && two->constant_answer()[1].value == 1));
+  shape.target = data::number_target(2);
+  CHECK(written(shape, at::tensor({0.125f, 3.f}).view({2, 1}), 2 * 0.75) ==
+        "index,target,prediction\n7,0.5,0.125\n3,-1,3\n");
+  shape.target = data::number_target(2, 0.8);
+  CHECK(written(shape, at::tensor({0.125f, 3.f}).view({2, 1}), 1).size() > 0);
+  shape.target = data::binary_target();
+  host.labels = {1, 0, 0};
+  CHECK(written(shape, at::tensor({0.125f, -3.f}).view({2, 1}), 0.5) ==
+        "index,label,prediction,score_0\n7,1,1,0.125\n3,0,0,-3\n");
+}
+
+TEST_CASE("every kind says what it is, and a kind that nobody wrote is refused by name") {
+  for (const TaskKind& kind : all_kinds().all()) CHECK((!kind.summary.empty() && !kind.fields.empty()));
+  data::DataShape shape = kIds;
+  shape.target.kind = "regresion";
+  CHECK_THROWS_WITH(make_task(shape), Catch::Matchers::Contains("regression"));
+  shape.target.kind = "regression";  // whose field the data does not have
+  CHECK_THROWS_AS(make_task(shape), InternalError);
 }
 
 TEST_CASE("pairs and numbers have buffers of their own shape") {

@@ -1,0 +1,68 @@
+#include "tasks/answers.h"
+
+#include <algorithm>
+#include <map>
+
+namespace xformer::tasks {
+
+namespace {
+
+class LabelAnswers : public Answers {
+ public:
+  LabelAnswers(std::function<at::Tensor(const at::Tensor&)> predict, std::vector<GuessMetric> metrics)
+      : predict_(std::move(predict)), metrics_(std::move(metrics)) {}
+
+  void add(const at::Tensor& outputs, const data::HostBatch& batch) override {
+    const at::Tensor predictions = predict_(outputs);
+    const int64_t columns = outputs.size(1);
+    for (int64_t row = 0; row < outputs.size(0); ++row) {
+      const auto at = static_cast<size_t>(row);
+      const float* const begin = outputs.const_data_ptr<float>() + row * columns;
+      rows_.push_back(
+          {batch.indices[at], batch.labels[at], predictions.const_data_ptr<int64_t>()[row], {begin, begin + columns}});
+    }
+  }
+
+  void write(const Path& path) const override {
+    write_file_atomically(path, [&](const ByteSink& sink) {
+      std::string header = "index,label,prediction";
+      for (size_t i = 0; i < rows_.front().scores.size(); ++i) header += fmt::format(",score_{}", i);
+      sink(header + "\n");
+      for (const Row& row : rows_)
+        sink(fmt::format("{},{},{},{:.6g}\n", row.index, row.label, row.prediction, fmt::join(row.scores, ",")));
+    });
+  }
+
+  std::vector<Metric> constant_answer() const override {
+    std::map<int64_t, double> labels;
+    for (const Row& row : rows_) ++labels[row.label];
+    std::vector<double> often;
+    for (const auto& [label, count] : labels) often.push_back(count);
+    std::sort(often.begin(), often.end(), std::greater<>());
+    std::vector<Metric> result;
+    for (const auto& [spec, guesses] : metrics_) {
+      double right = 0;
+      for (size_t i = 0; i < std::min(guesses, often.size()); ++i) right += often[i];
+      result.push_back({spec, right / static_cast<double>(rows_.size())});
+    }
+    return result;
+  }
+
+ private:
+  struct Row {
+    int64_t index, label, prediction;
+    std::vector<float> scores;
+  };
+  std::function<at::Tensor(const at::Tensor&)> predict_;
+  std::vector<GuessMetric> metrics_;
+  std::vector<Row> rows_;
+};
+
+}  // namespace
+
+std::unique_ptr<Answers> label_answers(std::function<at::Tensor(const at::Tensor&)> predict,
+                                       std::vector<GuessMetric> metrics) {
+  return std::make_unique<LabelAnswers>(std::move(predict), std::move(metrics));
+}
+
+}  // namespace xformer::tasks

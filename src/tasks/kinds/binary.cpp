@@ -1,0 +1,41 @@
+// One of two classes, by one logit: above zero it says class 1.
+#include <ATen/Functions.h>
+
+#include "tasks/task.h"
+
+namespace xformer::tasks::kinds::binary {
+
+namespace {
+
+at::Tensor predicted(const at::Tensor& logits) { return logits.squeeze(-1).gt(0).to(at::kLong); }
+
+class Binary : public RowTask {
+ public:
+  Binary() : RowTask(1) {}
+
+  at::Tensor row_losses(const at::Tensor& outputs, const BatchView& batch) const override {
+    const at::Tensor label = batch.field("label").to(outputs.scalar_type());
+    return at::binary_cross_entropy_with_logits(outputs.squeeze(-1), label, {}, {}, at::Reduction::None);
+  }
+
+  MeterList meters() const override {
+    MeterList result;
+    result.push_back(share_meter(accuracy_metric(), [](const at::Tensor& logits, const BatchView& batch) {
+      return predicted(logits).eq(batch.field("label"));
+    }));
+    return result;
+  }
+
+  std::unique_ptr<Answers> answers() const override { return label_answers(predicted, {{accuracy_metric(), 1}}); }
+};
+
+}  // namespace
+
+TaskKind describe() {
+  return {.name = "binary",
+          .summary = "one of two classes, by one logit",
+          .fields = {"label"},
+          .make = [](const data::DataShape&, const LossOptions&) { return std::make_unique<Binary>(); }};
+}
+
+}  // namespace xformer::tasks::kinds::binary

@@ -1,0 +1,63 @@
+// One of several classes, by a score for each: cross entropy; accuracy (of equal scores the lowest class's counts), and
+// where the data asks for it, whether the label is among the five highest scores. Training may smooth labels, to 1 - s
+// of the label and s / classes of every class (Szegedy et al. 2016, section 7), and mix two of them by their shares.
+#include <ATen/Functions.h>
+
+#include "tasks/task.h"
+
+namespace xformer::tasks::kinds::classification {
+
+namespace {
+
+at::Tensor highest(const at::Tensor& scores) { return scores.argmax(-1); }
+
+at::Tensor among_five(const at::Tensor& scores, const BatchView& batch) {
+  return scores.gt(scores.gather(1, batch.field("label").unsqueeze(1))).sum(1).lt(5);
+}
+
+class Classification : public RowTask {
+ public:
+  Classification(const data::TargetSpec& target, const LossOptions& options)
+      : RowTask(target.classes()), top5_(target.parameters.value("top5", false)), smoothing_(options.label_smoothing) {}
+
+  at::Tensor row_losses(const at::Tensor& outputs, const BatchView& batch) const override {
+    const auto against = [&](const at::Tensor& labels) {
+      return at::cross_entropy_loss(outputs, labels, {}, at::Reduction::None, -100, smoothing_);
+    };
+    if (!batch.has("share")) return against(batch.field("label"));
+    return batch.field("share") * against(batch.field("label")) +
+           (1 - batch.field("share")) * against(batch.field("second_label"));
+  }
+
+  MeterList meters() const override {
+    MeterList result;
+    result.push_back(share_meter(accuracy_metric(), [](const at::Tensor& scores, const BatchView& batch) {
+      return highest(scores).eq(batch.field("label"));
+    }));
+    if (top5_) result.push_back(share_meter(top5_metric(), among_five));
+    return result;
+  }
+
+  std::unique_ptr<Answers> answers() const override {
+    std::vector<GuessMetric> metrics{{accuracy_metric(), 1}};
+    if (top5_) metrics.push_back({top5_metric(), 5});
+    return label_answers(highest, metrics);
+  }
+
+ private:
+  bool top5_;
+  double smoothing_;
+};
+
+}  // namespace
+
+TaskKind describe() {
+  return {.name = "classification",
+          .summary = "one of several classes, by a score for each",
+          .fields = {"label"},
+          .make = [](const data::DataShape& shape, const LossOptions& options) {
+            return std::make_unique<Classification>(shape.target, options);
+          }};
+}
+
+}  // namespace xformer::tasks::kinds::classification
