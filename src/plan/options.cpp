@@ -3,9 +3,30 @@
 #include <cmath>
 
 #include "plan/schedule.h"
+#include "plan/update_rule.h"
 #include "tasks/task.h"
 
 namespace xformer::plan {
+
+namespace {
+
+template <class Descriptor>
+std::vector<std::string> names_of(const Registry<Descriptor>& registry) {
+  std::vector<std::string> names;
+  for (const Descriptor& one : registry.all()) names.push_back(one.name);
+  return names;
+}
+
+// "adamw, Adam with decoupled weight decay (beta1, beta2); radam, ..."
+template <class Descriptor>
+std::string named(const Registry<Descriptor>& registry) {
+  std::vector<std::string> parts;
+  for (const Descriptor& one : registry.all())
+    parts.push_back(fmt::format("{}, {} ({})", one.name, one.summary, fmt::join(one.options, ", ")));
+  return fmt::format("{}", fmt::join(parts, "; "));
+}
+
+}  // namespace
 
 const Schema<TrainingOptions>& training_schema() {
   using O = TrainingOptions;
@@ -19,13 +40,12 @@ const Schema<TrainingOptions>& training_schema() {
           .add(&O::buckets, "buckets", "length buckets that batches are drawn from, each padded to its own length",
                between(1, 64))
           .add(&O::learning_rate, "learning_rate", "peak or base rate of the schedule", above(0))
-          .add(&O::schedule, "schedule", "learning rate over time", one_of(schedule_names()))
+          .add(&O::schedule, "schedule", "learning rate over time: " + named(all_schedules()),
+               one_of(names_of(all_schedules())))
           .add(&O::warmup, "warmup", "steps of rising rate", at_least(0))
           .add(&O::warmup_epochs, "warmup_epochs", "passes over the training data of rising rate; 0: warmup",
                at_least(0))
-          .add(&O::optimizer, "optimizer",
-               "adamw, or radam: the same with a rectified step; Adam is either without weight decay",
-               one_of({"adamw", "radam"}))
+          .add(&O::optimizer, "optimizer", named(all_optimizers()), one_of(names_of(all_optimizers())))
           .add(&O::beta1, "beta1", "decay of the first moment, where it is not cycled", fraction_below_one())
           .add(&O::beta2, "beta2", "decay of the second moment", fraction_below_one())
           .add(&O::epsilon, "epsilon", "added to the root of the second moment", above(0))

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "core/error.h"
+
 namespace xformer::tasks {
 
 namespace {

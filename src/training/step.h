@@ -9,7 +9,7 @@
 #include "plan/options.h"
 #include "plan/schedule.h"
 #include "tasks/task.h"
-#include "training/adamw.h"
+#include "training/optimizer.h"
 #include "training/replay.h"
 
 namespace xformer::training {
@@ -50,7 +50,7 @@ class TrainStep {
   void run(const data::HostBatch& batch, int64_t step, const plan::ScheduleValues& values);
   [[nodiscard]] StepSums read_and_reset();
 
-  [[nodiscard]] const AdamW& optimizer() const { return optimizer_; }
+  [[nodiscard]] const Optimizer& optimizer() const { return optimizer_; }
   // Device sums, saved with a checkpoint: those of tasks::Meters, skipped steps, those in a row.
   [[nodiscard]] const at::Tensor& meter() const { return meter_; }
   // How many of the lengths seen so far are captured.
@@ -73,7 +73,7 @@ class TrainStep {
   plan::TrainingOptions options_;
   at::Device device_;
   Recorder recorder_;
-  AdamW optimizer_;
+  Optimizer optimizer_;
   at::Tensor learning_rate_, beta1_;                    // float64 []
   at::Tensor meter_;                                    // float64 [meters + 2]
   std::map<int64_t, std::unique_ptr<Bucket>> buckets_;  // by padded length

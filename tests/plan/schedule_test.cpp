@@ -1,6 +1,9 @@
 // Learning rates against the recipe's own numbers (lra-recipe 6, 13.4 and 13.5).
 #include "plan/schedule.h"
 
+#include "plan/options.h"
+#include "plan/update_rule.h"
+
 #include <catch2/catch.hpp>
 #include <cmath>
 
@@ -73,6 +76,21 @@ TEST_CASE("cosine_epochs rises over DeiT's five epochs and falls from its fifth 
   CHECK(at_epoch(299) == Approx(1e-5 + 0.5 * (1e-3 - 1e-5) * (1 + std::cos(pi * 299 / 300))).epsilon(1e-12));
   CHECK(schedule_at(options, 151 * 1251 - 1).learning_rate == at_epoch(150));
   CHECK(schedule_at(options, 151 * 1251).learning_rate < at_epoch(150));
+}
+
+TEST_CASE("schedules and optimisers name options of training that exist, and its help says them") {
+  std::map<std::string, std::string> help;
+  for (const OptionInfo& option : training_schema().options()) help[option.name] = option.help;
+  const auto check = [&](const auto& registry, const std::string& option) {
+    for (const auto& one : registry.all()) {
+      INFO(one.name);
+      CHECK(help.at(option).find(one.name + ", " + one.summary) != std::string::npos);
+      for (const std::string& name : one.options) CHECK(help.count(name) == 1);
+    }
+  };
+  check(all_schedules(), "schedule");
+  check(all_optimizers(), "optimizer");
+  CHECK_THROWS_AS(all_schedules().get("linear"), UserError);
 }
 
 }  // namespace xformer::plan

@@ -1,32 +1,33 @@
-// The optimiser: AdamW, plain or rectified (kernels/adamw), over all parameters at once, with gradient clipping,
+// What all optimisers (plan/update_rule.h) share: one update over all parameters at once, with gradient clipping,
 // dynamic loss scaling and the skip of steps whose gradient is not finite, all without reading a value back to the
 // host.
 //
-//   g *= 1 / scale;  g *= min(1, clip / (|g| + 1e-6));  then AdamW's update
+//   g *= 1 / scale;  g *= min(1, clip / (|g| + 1e-6));  then the optimiser's own update
 #pragma once
 
 #include <functional>
 
-#include "kernels/adamw/adamw.h"
+#include "plan/update_rule.h"
 #include "tensor/tensor_file.h"
 
 namespace xformer::training {
 
-struct AdamWOptions {
-  kernels::AdamWConstants constants;
+struct UpdateOptions {
+  std::string optimizer = "adamw";
+  plan::OptimizerOptions constants;
   double clip_norm = 0;  // 0: no clipping
   // fp16: the loss is multiplied by a scale that halves when a gradient overflows and doubles after 2,000 good steps
   // (lra-recipe 6.2).
   bool loss_scaling = false;
 };
 
-class AdamW {
+class Optimizer {
  public:
   // Names are those of the model; the state is saved under them. Moves the parameters' values and gradients into flat
   // buffers of their type and device: one for all values, one for all gradients. Call after the model has its device.
   // `decays`: whether weight decay touches a parameter.
-  AdamW(
-      NamedTensors parameters, const AdamWOptions& options,
+  Optimizer(
+      NamedTensors parameters, const UpdateOptions& options,
       const std::function<bool(const std::string& name)>& decays = [](const std::string&) { return true; });
 
   void zero_gradients();
@@ -41,16 +42,18 @@ class AdamW {
   [[nodiscard]] const at::Tensor& gradient_norm() const { return norm_; }
   [[nodiscard]] const at::Tensor& skipped() const { return skipped_; }
 
-  // "step", "exp_avg.<name>", "exp_avg_sq.<name>", with loss scaling "loss_scale" and "loss_scale_good_steps": the
-  // tensors themselves, to save or to copy into.
+  // "step", each moment of each parameter ("exp_avg.<name>"), with loss scaling "loss_scale" and
+  // "loss_scale_good_steps": the tensors themselves, to save or to copy into.
   [[nodiscard]] NamedTensors state() const;
 
  private:
   NamedTensors parameters_;
-  AdamWOptions options_;
-  at::Tensor values_, gradients_, first_, second_;      // flat: what decays, then the rest
-  int64_t decayed_ = 0;                                 // elements of the former
-  std::vector<at::Tensor> first_views_, second_views_;  // by parameter
+  UpdateOptions options_;
+  const plan::UpdateRule& rule_;
+  at::Tensor values_, gradients_;  // flat: what decays, then the rest
+  std::vector<at::Tensor> moments_;
+  int64_t decayed_ = 0;  // elements of what decays
+  NamedTensors state_;   // views of the moments by parameter
   at::Tensor step_, norm_, skipped_;
   at::Tensor scale_, good_steps_;
 };

@@ -1,4 +1,4 @@
-#include "training/adamw.h"
+#include "training/optimizer.h"
 
 #include <ATen/Functions.h>
 
@@ -16,9 +16,9 @@ constexpr int64_t kAlignment = 64;  // elements: every parameter begins where ve
 
 }  // namespace
 
-AdamW::AdamW(NamedTensors parameters, const AdamWOptions& options,
-             const std::function<bool(const std::string& name)>& decays)
-    : parameters_(std::move(parameters)), options_(options) {
+Optimizer::Optimizer(NamedTensors parameters, const UpdateOptions& options,
+                     const std::function<bool(const std::string& name)>& decays)
+    : parameters_(std::move(parameters)), options_(options), rule_(plan::all_optimizers().get(options.optimizer)) {
   const at::NoGradGuard no_grad;
   const at::TensorOptions type = parameters_.front().second.options();
   std::stable_partition(parameters_.begin(), parameters_.end(), [&](const auto& entry) { return decays(entry.first); });
@@ -31,8 +31,7 @@ AdamW::AdamW(NamedTensors parameters, const AdamWOptions& options,
   }
   values_ = at::zeros({size}, type);  // the gaps stay zero, in values, gradients and moments
   gradients_ = at::zeros_like(values_);
-  first_ = at::zeros_like(values_);
-  second_ = at::zeros_like(values_);
+  for (size_t i = 0; i < rule_.moments.size(); ++i) moments_.push_back(at::zeros_like(values_));
   int64_t place = 0;
   for (const auto& [name, parameter] : parameters_) {
     const auto view = [&](const at::Tensor& flat) {
@@ -43,8 +42,7 @@ AdamW::AdamW(NamedTensors parameters, const AdamWOptions& options,
     value.set_data(view(values_));
     // Gradients live in place from the start: the same memory at every step.
     value.mutable_grad() = view(gradients_);
-    first_views_.push_back(view(first_));
-    second_views_.push_back(view(second_));
+    for (size_t i = 0; i < moments_.size(); ++i) state_.emplace_back(rule_.moments[i] + "." + name, view(moments_[i]));
     place += (parameter.numel() + kAlignment - 1) / kAlignment * kAlignment;
   }
   const at::TensorOptions scalar = type.dtype(at::kDouble);
@@ -56,9 +54,9 @@ AdamW::AdamW(NamedTensors parameters, const AdamWOptions& options,
   good_steps_ = at::zeros({}, type.dtype(at::kInt));
 }
 
-void AdamW::zero_gradients() { gradients_.zero_(); }
+void Optimizer::zero_gradients() { gradients_.zero_(); }
 
-void AdamW::step(const at::Tensor& learning_rate, const at::Tensor& beta1) {
+void Optimizer::step(const at::Tensor& learning_rate, const at::Tensor& beta1) {
   const at::NoGradGuard no_grad;
   norm_.copy_(at::linalg_vector_norm(gradients_));
   at::Tensor factor = at::ones_like(norm_);
@@ -70,12 +68,13 @@ void AdamW::step(const at::Tensor& learning_rate, const at::Tensor& beta1) {
   if (options_.clip_norm > 0) factor.mul_((options_.clip_norm / (norm_ + 1e-6)).clamp_max(1));
   step_.add_(1 - skipped_);
   const auto update = [&](int64_t begin, int64_t count, double decay) {
+    if (count == 0) return;
     const auto part = [&](const at::Tensor& flat) { return flat.narrow(0, begin, count); };
-    kernels::AdamWConstants constants = options_.constants;
+    plan::OptimizerUpdate now{part(values_), part(gradients_), {}, learning_rate, beta1, factor, step_, skipped_};
+    for (const at::Tensor& moment : moments_) now.moments.push_back(part(moment));
+    plan::OptimizerOptions constants = options_.constants;
     constants.weight_decay = decay;
-    if (count > 0)
-      kernels::adamw(part(values_), part(gradients_), part(first_), part(second_),
-                     {learning_rate, beta1, factor, step_, skipped_}, constants);
+    rule_.apply(now, constants);
   };
   update(0, decayed_, options_.constants.weight_decay);
   update(decayed_, values_.numel() - decayed_, 0);
@@ -83,12 +82,9 @@ void AdamW::step(const at::Tensor& learning_rate, const at::Tensor& beta1) {
     at::_amp_update_scale_(scale_, good_steps_, skipped_.to(at::kFloat), kGrowth, kBackoff, kGrowthInterval);
 }
 
-NamedTensors AdamW::state() const {
+NamedTensors Optimizer::state() const {
   NamedTensors result{{"step", step_}};
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    result.emplace_back("exp_avg." + parameters_[i].first, first_views_[i]);
-    result.emplace_back("exp_avg_sq." + parameters_[i].first, second_views_[i]);
-  }
+  result.insert(result.end(), state_.begin(), state_.end());
   if (options_.loss_scaling) {
     result.emplace_back("loss_scale", scale_);
     result.emplace_back("loss_scale_good_steps", good_steps_);

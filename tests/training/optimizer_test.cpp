@@ -1,5 +1,5 @@
-// AdamW against its equations in double precision.
-#include "training/adamw.h"
+// Optimisers against their equations in double precision, and what all of them share.
+#include "training/optimizer.h"
 
 #include "plan/schedule.h"
 
@@ -12,12 +12,12 @@ namespace xformer::training {
 
 namespace {
 
-// One parameter updated by the equations of adamw.h, in double.
+// One parameter updated by the equations of kernels/adamw, in double.
 struct Reference {
   std::vector<double> x, m, v;
   double t = 0;
 
-  void step(const std::vector<double>& gradient, const plan::ScheduleValues& values, const AdamWOptions& options) {
+  void step(const std::vector<double>& gradient, const plan::ScheduleValues& values, const UpdateOptions& options) {
     double norm = 0;
     for (const double g : gradient) norm += g * g;
     norm = std::sqrt(norm);
@@ -37,18 +37,18 @@ struct Reference {
 
 at::Tensor number(double value) { return at::scalar_tensor(value, at::kDouble); }
 
-void step(AdamW& optimizer, double learning_rate = 0.1, double beta1 = 0.9) {
+void step(Optimizer& optimizer, double learning_rate = 0.1, double beta1 = 0.9) {
   optimizer.step(number(learning_rate), number(beta1));
 }
 
 // Two parameters, of 7 and of 2 x 3 elements, as one reference of 13.
-void compare(const AdamWOptions& options) {
+void compare(const UpdateOptions& options) {
   at::Tensor first = at::linspace(-1, 1, 7, at::kDouble).requires_grad_();
   at::Tensor second = at::linspace(3, 2, 6, at::kDouble).view({2, 3}).requires_grad_();
   Reference reference{{}, std::vector<double>(13), std::vector<double>(13)};
   const auto values = [&](int i) { return i < 7 ? first[i].item<double>() : second.flatten()[i - 7].item<double>(); };
   for (int i = 0; i < 13; ++i) reference.x.push_back(values(i));
-  AdamW optimizer({{"first", first}, {"second", second}}, options);
+  Optimizer optimizer({{"first", first}, {"second", second}}, options);
   for (int t = 0; t < 20; ++t) {
     optimizer.zero_gradients();
     std::vector<double> gradient;
@@ -67,15 +67,15 @@ void compare(const AdamWOptions& options) {
 
 }  // namespace
 
-TEST_CASE("AdamW follows its equations while rate and beta1 change") { compare({{0.999, 1e-6, 0}}); }
-TEST_CASE("AdamW decays every parameter by rate times weight decay") { compare({{0.98, 1e-9, 0.1}}); }
+TEST_CASE("AdamW follows its equations while rate and beta1 change") { compare({"adamw", {0.999, 1e-6, 0}}); }
+TEST_CASE("AdamW decays every parameter by rate times weight decay") { compare({"adamw", {0.98, 1e-9, 0.1}}); }
 
 // Five steps without the adaptive part at beta2 0.999, then with it: the authors' own loop, in double.
 TEST_CASE("RAdam follows its authors' loop, before and after the variance is tractable") {
   at::Tensor x = at::linspace(-1, 1, 5, at::kDouble).requires_grad_();
   std::vector<double> meant, m(5), v(5);
   for (int i = 0; i < 5; ++i) meant.push_back(x[i].item<double>());
-  AdamW optimizer({{"x", x}}, {{0.999, 1e-8, 0.01, /*rectified=*/true}});
+  Optimizer optimizer({{"x", x}}, {"radam", {0.999, 1e-8, 0.01}});
   const double b1 = 0.9, b2 = 0.999, rate = 0.02, longest = 2 / (1 - b2) - 1;
   int adaptive = 0;
   for (int t = 1; t <= 10; ++t) {
@@ -107,7 +107,7 @@ TEST_CASE("RAdam follows its authors' loop, before and after the variance is tra
 TEST_CASE("parameters that do not decay are updated as if there were no weight decay") {
   const auto updated = [](double decay, const std::function<bool(const std::string&)>& decays) {
     at::Tensor a = at::ones({3}, at::kDouble).requires_grad_(), b = at::full({2}, 2.0, at::kDouble).requires_grad_();
-    AdamW optimizer({{"a", a}, {"b", b}}, {{0.999, 1e-8, decay}}, decays);
+    Optimizer optimizer({{"a", a}, {"b", b}}, {"adamw", {0.999, 1e-8, decay}}, decays);
     optimizer.zero_gradients();
     a.mutable_grad().fill_(0.5);
     b.mutable_grad().fill_(0.25);
@@ -121,12 +121,22 @@ TEST_CASE("parameters that do not decay are updated as if there were no weight d
   CHECK_FALSE(b.equal(updated(0, all).second));
 }
 
-TEST_CASE("AdamW clips the norm of the whole gradient") { compare({{0.999, 1e-8, 0}, 0.5}); }
-TEST_CASE("the loss scale leaves no trace in the update") { compare({{0.999, 1e-8, 0}, 0.5, true}); }
+TEST_CASE("AdamW clips the norm of the whole gradient") { compare({"adamw", {0.999, 1e-8, 0}, 0.5}); }
+TEST_CASE("a gradient below the clipping norm is left as it is") {
+  compare({"adamw", {0.999, 1e-8, 0}, 100});
+  at::Tensor x = at::ones({2}).requires_grad_();
+  Optimizer optimizer({{"x", x}}, {"adamw", {}, 1});
+  x.mutable_grad().fill_(0.125F);
+  step(optimizer);
+  // exp_avg is (1 - beta1) of the gradient.
+  CHECK(at::allclose(optimizer.state().at(1).second, at::full({2}, 0.0125F)));
+}
+
+TEST_CASE("the loss scale leaves no trace in the update") { compare({"adamw", {0.999, 1e-8, 0}, 0.5, true}); }
 
 TEST_CASE("parameters keep their values, shapes and names in the flat buffers") {
   at::Tensor first = at::arange(5, at::kFloat).requires_grad_(), second = at::full({2, 2}, 7.f).requires_grad_();
-  const AdamW optimizer({{"a", first}, {"b", second}}, {});
+  const Optimizer optimizer({{"a", first}, {"b", second}}, {});
   CHECK(first.detach().equal(at::arange(5, at::kFloat)));
   CHECK(second.detach().equal(at::full({2, 2}, 7.f)));
   CHECK(first.requires_grad());
@@ -138,7 +148,7 @@ TEST_CASE("parameters keep their values, shapes and names in the flat buffers") 
 
 TEST_CASE("a gradient that is not finite changes nothing and is counted") {
   at::Tensor parameter = at::ones({3}).requires_grad_();
-  AdamW optimizer({{"x", parameter}}, {});
+  Optimizer optimizer({{"x", parameter}}, {});
   parameter.mutable_grad().fill_(1);
   step(optimizer);
   const at::Tensor before = parameter.detach().clone();
@@ -159,9 +169,9 @@ TEST_CASE("a gradient that is not finite changes nothing and is counted") {
 
 TEST_CASE("the loss scale halves when a gradient overflows and doubles after 2,000 good steps") {
   at::Tensor parameter = at::ones({3}).requires_grad_();
-  AdamWOptions options;
+  UpdateOptions options;
   options.loss_scaling = true;
-  AdamW optimizer({{"x", parameter}}, options);
+  Optimizer optimizer({{"x", parameter}}, options);
   const auto scale = [&] { return optimizer.loss_scale().item<float>(); };
   CHECK(scale() == 65536);
   parameter.mutable_grad()[0] = std::numeric_limits<float>::infinity();
