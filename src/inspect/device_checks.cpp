@@ -103,10 +103,9 @@ std::string first_difference(const Trained& plain, const Trained& recorded) {
 
 }  // namespace
 
-std::vector<SelftestItem> check_against_double(const at::Device& device) {
+void check_against_double(const at::Device& device, const SelftestListener& tell) {
   // Sums of some thousand products in float32; a kernel that is wrong is off by far more.
   constexpr double kTolerance = 1e-3;
-  std::vector<SelftestItem> items;
   for (const std::string& name : attention::all_names()) {
     const NamedTensors meant = Mixer(name, at::kDouble, at::kCPU).run(at::kDouble, at::kCPU);
     const NamedTensors got = Mixer(name, at::kFloat, device).run(at::kFloat, device);
@@ -121,16 +120,44 @@ std::vector<SelftestItem> check_against_double(const at::Device& device) {
     }
     const bool finite = std::all_of(
         got.begin(), got.end(), [](const auto& entry) { return entry.second.isfinite().all().template item<bool>(); });
-    items.push_back({name + " on " + device.str() + " agrees with float64 on the CPU", finite && worst < kTolerance,
-                     finite ? fmt::format("{:.1e} in {}", worst, where) : "a value is not finite"});
+    tell({name + " on " + device.str() + " agrees with float64 on the CPU", finite && worst < kTolerance,
+          finite ? fmt::format("{:.1e} in {}", worst, where) : "a value is not finite"});
   }
-  return items;
 }
 
-std::vector<SelftestItem> check_recorded_steps(const at::Device& device, const training::Recorder& recorder) {
-  std::vector<SelftestItem> items;
-  for (const std::string& name : attention::all_names())
-    for (const char* precision : {"fp32", "bf16", "fp16"}) {
+SelftestItem check_lives_of_recordings(const at::Device& device, const training::Recorder& recorder) {
+  SelftestItem item{"recordings succeed after the last one is gone and after one that failed", true, "3 rounds"};
+  const at::Tensor x = at::zeros({4}, device);
+  const auto work = [&] { x.add_(at::ones_like(x)); };
+  const auto draw = [&] { return at::rand_like(x).sum().item<float>(); };  // reads a value back
+  try {
+    work();
+    static_cast<void>(draw());
+    for (int round = 0; round < 3; ++round) {
+      bool refused = false;
+      recorder.record(work)->replay();
+      try {
+        static_cast<void>(recorder.record([&] { static_cast<void>(draw()); }));
+      } catch (const c10::Error&) {
+        refused = true;
+      }
+      static_cast<void>(draw());
+      const auto first = recorder.record(work), second = recorder.record(work);
+      first->replay();
+      second->replay();
+      if (refused != device.is_cuda() || x.sum().item<float>() != static_cast<float>(4 + 12 * (round + 1)))
+        item.passed = false, item.detail = refused ? "a sum is wrong" : "what reads a value back was recorded";
+    }
+  } catch (const c10::Error& error) {
+    item.passed = false;
+    item.detail = error.what_without_backtrace();
+  }
+  return item;
+}
+
+void check_recorded_steps(const at::Device& device, const training::Recorder& recorder, const SelftestListener& tell) {
+  for (const char* precision : {"fp32", "bf16", "fp16"})
+    for (const std::string& name : attention::all_names()) {
       // A CPU takes its time over half precision, and there it is the frame that counts.
       if (device.is_cpu() && std::string_view(precision) != "fp32" && name != "softmax") continue;
       plan::TrainingOptions options;
@@ -145,11 +172,9 @@ std::vector<SelftestItem> check_recorded_steps(const at::Device& device, const t
                     recorded = train_tiny(name, options, device, listening);
       std::string difference = first_difference(plain, recorded);
       if (recorded.recorded != 2) difference = reason.empty() ? "the steps were not recorded" : reason;
-      items.push_back(
-          {fmt::format("{} in {}: recorded steps equal plain ones", name, precision), difference.empty(),
-           difference.empty() ? fmt::format("16 steps, {} skipped", plain.steps.back().skipped) : difference});
+      tell({fmt::format("{} in {}: recorded steps equal plain ones", name, precision), difference.empty(),
+            difference.empty() ? fmt::format("16 steps, {} skipped", plain.steps.back().skipped) : difference});
     }
-  return items;
 }
 
 }  // namespace xformer::inspect

@@ -4,9 +4,6 @@
 
 #include <torch/types.h>
 
-#include <string>
-#include <vector>
-
 #include "inspect/selftest.h"
 #include "training/replay.h"
 
@@ -14,12 +11,15 @@ namespace xformer::inspect {
 
 // Output and gradients (of the input and of every parameter) of every name's mixer, in float32 on the device and
 // float64 on the CPU, on ragged lengths. The detail is the largest difference over the largest value.
-[[nodiscard]] std::vector<SelftestItem> check_against_double(const at::Device& device);
+void check_against_double(const at::Device& device, const SelftestListener& tell);
 
-// For every name, in fp32, bf16 and fp16 (on a CPU softmax alone in the last two), with dropout, two lengths,
+// Recordings that come and go by turns with one that fails because it reads a value back (on a CPU nothing refuses
+// that), after which LibTorch's generator still draws plainly.
+[[nodiscard]] SelftestItem check_lives_of_recordings(const at::Device& device, const training::Recorder& recorder);
+
+// For every name, in fp32, then in bf16 and fp16 (on a CPU softmax alone in these two), with dropout, two lengths,
 // micro-batches and a skipped step: losses of every step and final weights of recorded steps equal those of plain ones
 // in every bit, and nothing falls back.
-[[nodiscard]] std::vector<SelftestItem> check_recorded_steps(const at::Device& device,
-                                                             const training::Recorder& recorder);
+void check_recorded_steps(const at::Device& device, const training::Recorder& recorder, const SelftestListener& tell);
 
 }  // namespace xformer::inspect

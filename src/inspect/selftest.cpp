@@ -35,26 +35,25 @@ std::vector<double> losses_of(const std::string& name, int64_t steps, const at::
   return result;
 }
 
-// The part that the fingerprint is taken of.
-void check_learning(const at::Device& device, SelftestReport& report) {
+// Returns the fingerprint.
+std::string check_learning(const at::Device& device, const SelftestListener& tell) {
   const at::Tensor x = at::ones({16, 1000}, device);
   kernels::DropoutStream stream(5);
   stream.to(device);
   stream.set_step(3);
-  report.items.push_back(
-      {"the dropout kernel drops what its definition drops",
-       kernels::dropout(x, 0.1, stream.state, 2).equal(kernels::dropout_reference(x, 0.1, stream.state, 2)),
-       "16,000 elements"});
+  tell({"the dropout kernel drops what its definition drops",
+        kernels::dropout(x, 0.1, stream.state, 2).equal(kernels::dropout_reference(x, 0.1, stream.state, 2)),
+        "16,000 elements"});
 
   std::string text;
   for (const std::string& name : attention::all_names()) {
     const std::vector<double> first = losses_of(name, 80, device), second = losses_of(name, 80, device);
     const bool learns = first.back() < 0.95 * first.front();
-    report.items.push_back({name + " learns, twice the same way", learns && first == second,
-                            fmt::format("loss {:.3f} -> {:.3f}", first.front(), first.back())});
+    tell({name + " learns, twice the same way", learns && first == second,
+          fmt::format("loss {:.3f} -> {:.3f}", first.front(), first.back())});
     for (const double loss : first) text += fmt::format("{:.4e} ", loss);
   }
-  report.fingerprint = sha256(text).substr(0, 16);
+  return sha256(text).substr(0, 16);
 }
 
 }  // namespace
@@ -68,18 +67,25 @@ const std::vector<std::string>& selftest_parts() {
   return kParts;
 }
 
-SelftestReport run_selftest(const std::string& part, const at::Device& device) {
+SelftestReport run_selftest(const std::string& part, const at::Device& device, const SelftestListener& listener) {
   SelftestReport report;
-  const auto append = [&](std::vector<SelftestItem> items) {
-    report.items.insert(report.items.end(), items.begin(), items.end());
+  const auto tell = [&](const SelftestItem& item) {
+    report.items.push_back(item);
+    if (listener) listener(item);
   };
   training::set_float_products("fp32", device);
-  if (part == "learning") check_learning(device, report);
-  else if (part == "contract") append(check_against_double(device));
-  else if (part == "captured")
-    append(check_recorded_steps(
-        device, device.is_cuda() ? training::make_recorder("auto", device, {}) : training::host_recorder()));
-  else throw UserError(unknown_name_message("part of the self-test", part, selftest_parts()));
+  if (part == "learning") {
+    report.fingerprint = check_learning(device, tell);
+  } else if (part == "contract") {
+    check_against_double(device, tell);
+  } else if (part == "captured") {
+    const training::Recorder recorder =
+        device.is_cuda() ? training::make_recorder("auto", device, {}) : training::host_recorder();
+    tell(check_lives_of_recordings(device, recorder));
+    check_recorded_steps(device, recorder, tell);
+  } else {
+    throw UserError(unknown_name_message("part of the self-test", part, selftest_parts()));
+  }
   return report;
 }
 

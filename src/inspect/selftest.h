@@ -3,6 +3,7 @@
 
 #include <torch/types.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,9 @@ struct SelftestItem {
   std::string detail;
 };
 
+// Hears every item as soon as it is known.
+using SelftestListener = std::function<void(const SelftestItem& item)>;
+
 struct SelftestReport {
   std::vector<SelftestItem> items;
   // Hash of the losses of a fixed training, rounded to 5 digits: a change that claims to change nothing keeps it. Of
@@ -24,10 +28,11 @@ struct SelftestReport {
 
 // learning  every attention learns a tiny task, twice the same way
 // contract  every attention on the device against double precision on the CPU (device_checks.h)
-// captured  recorded training steps against plain ones (CUDA graphs; on a CPU the same through a recorder that replays
-// calls)
+// captured  recordings that come, fail and go; recorded training steps against plain ones (CUDA graphs; on a CPU the
+// same through a recorder that replays calls)
 [[nodiscard]] const std::vector<std::string>& selftest_parts();
 // UserError for an unknown part.
-[[nodiscard]] SelftestReport run_selftest(const std::string& part, const at::Device& device);
+[[nodiscard]] SelftestReport run_selftest(const std::string& part, const at::Device& device,
+                                          const SelftestListener& listener = {});
 
 }  // namespace xformer::inspect

@@ -44,20 +44,32 @@ class Subject {
         std::make_unique<training::Replay>(fmt::format("forward pass of length {}", wanted.length), forward, recorder);
   }
 
-  // Milliseconds from the batch in host memory until the device is done.
+  // Milliseconds of a step, from the batch in host memory until the device is done; of several, their mean.
   double step() {
     const auto start = std::chrono::steady_clock::now();
-    if (training_) {
-      training_->run(host_, steps_++, {options_.learning_rate, options_.beta1});
-    } else {
-      const at::NoGradGuard no_grad;
-      batch_->load(host_);
-      inference_->run();
-    }
+    const auto mean_since_start = [&] {
+      return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count() /
+             static_cast<double>(steps_at_once_);
+    };
+    for (int64_t i = 0; i < steps_at_once_; ++i) run();
+    host_ms_.push_back(mean_since_start());
     synchronize(device_);
-    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    return mean_since_start();
   }
 
+  // After the warm-up. On a CUDA device as many steps are timed at once as take a while, one queued behind the other as
+  // in training: a wait after each would be timed with it.
+  void settle() {
+    constexpr double kLeastMilliseconds = 50;
+    if (device_.is_cuda()) steps_at_once_ = std::max<int64_t>(1, std::llround(std::ceil(kLeastMilliseconds / step())));
+    host_ms_.clear();
+  }
+
+  [[nodiscard]] int64_t steps_at_once() const { return steps_at_once_; }
+  // Until the steps were queued on a CUDA device, of every call of step() since settle().
+  [[nodiscard]] Json host_ms() const {
+    return device_.is_cuda() && !host_ms_.empty() ? Json(training::quantile(host_ms_, 0.5)) : Json();
+  }
   [[nodiscard]] const models::Model& model() const { return *model_; }
   [[nodiscard]] bool captured() const { return training_ ? training_->recorded() > 0 : inference_->recorded(); }
   [[nodiscard]] std::optional<int64_t> kernels() const {
@@ -65,6 +77,16 @@ class Subject {
   }
 
  private:
+  void run() {
+    if (training_) {
+      training_->run(host_, steps_++, {options_.learning_rate, options_.beta1});
+    } else {
+      const at::NoGradGuard no_grad;
+      batch_->load(host_);
+      inference_->run();
+    }
+  }
+
   at::Device device_;
   plan::TrainingOptions options_;
   data::HostBatch host_;
@@ -72,7 +94,8 @@ class Subject {
   std::unique_ptr<training::TrainStep> training_;
   std::unique_ptr<tasks::DeviceBatch> batch_;
   std::unique_ptr<training::Replay> inference_;
-  int64_t steps_ = 0;
+  int64_t steps_ = 0, steps_at_once_ = 1;
+  std::vector<double> host_ms_;
 };
 
 class Bench {
@@ -131,6 +154,8 @@ class Bench {
             {"status", "ok"},
             {"message", ""},
             {"step_ms", nullptr},
+            {"host_ms", nullptr},
+            {"steps_at_once", 1},
             {"examples_per_s", nullptr},
             {"tokens_per_s", nullptr},
             {"against", Json::object()},
@@ -243,6 +268,8 @@ class Bench {
       row["backend"] = subject->model().backend();
       row["captured"] = subject->captured();
       if (const auto kernels = subject->kernels()) row["kernels_launched"] = *kernels;
+      subject->settle();
+      row["steps_at_once"] = subject->steps_at_once();
     });
     if (!fits) return nullptr;
     row["peak_bytes"] = device_memory(run_.device).peak_bytes - live_before;
@@ -275,10 +302,14 @@ class Bench {
     }
     check_stop();
     // Of models in turns nobody knows whose the energy was.
-    if (joules && !times[0].empty())
-      rows_[first]["joules_per_step"] = (*device_energy(run_.device) - *joules) / static_cast<double>(times[0].size());
-    for (size_t i = 0; i < count; ++i)
-      if (subjects[i]) note_times(first + i, times[i]);
+    if (joules && !times[0].empty() && subjects[0])
+      rows_[first]["joules_per_step"] = (*device_energy(run_.device) - *joules) / static_cast<double>(times[0].size()) /
+                                        static_cast<double>(subjects[0]->steps_at_once());
+    for (size_t i = 0; i < count; ++i) {
+      if (!subjects[i]) continue;
+      note_times(first + i, times[i]);
+      rows_[first + i]["host_ms"] = subjects[i]->host_ms();
+    }
   }
 
   void note_times(size_t i, const std::vector<double>& times) {

@@ -1,6 +1,8 @@
 // `xformer selftest`: does this build compute what it should on this machine?
 #include <fmt/format.h>
 
+#include <cstdio>
+
 #include "cli/command.h"
 #include "cli/plan_arguments.h"
 #include "core/error.h"
@@ -25,9 +27,10 @@ int selftest(const SelftestArguments& arguments) {
   const at::Device device = arguments.compute.start();
   bool passed = true;
   for (const std::string& part : arguments.parts) {
-    const inspect::SelftestReport report = inspect::run_selftest(part, device);
-    for (const inspect::SelftestItem& item : report.items)
+    const auto report = inspect::run_selftest(part, device, [](const inspect::SelftestItem& item) {
       fmt::print("{}  {} ({})\n", item.passed ? "ok  " : "FAIL", item.claim, item.detail);
+      std::fflush(stdout);
+    });
     if (!report.fingerprint.empty()) fmt::print("fingerprint {}\n", report.fingerprint);
     passed = passed && report.passed();
   }
