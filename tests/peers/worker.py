@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """One PyTorch model in one process, a training step for every line on standard input.
 
-    worker.py --attention NAME --length N --batch B --threads T [--compile | --products] ...
+    worker.py --attention NAME --length N --batch B --threads T [--device cuda] [--compile [MODE] | --products] ...
 
-A step is forward, backward, AdamW and the one-cycle schedule on random tokens. After set-up and warm-up one line of JSON
+A step is forward, backward, AdamW and the one-cycle schedule on random tokens, which on a GPU are copied there from pinned
+memory. There as many steps as take 50 ms are queued one behind the other and timed together, as `xformer bench` does. After set-up and warm-up one line of JSON
 says that it is ready, then every line read is answered by one with the milliseconds and the most memory the process
 had so far. With --products a "step" is the model's matrix products alone, each on its own shapes and strides into
 kept memory: what the machine could do of the step if there were nothing else. That process also counts the step's FLOPs
@@ -13,6 +14,7 @@ kept memory: what the machine could do of the step if there were nothing else. T
 import argparse
 import collections
 import json
+import math
 import pathlib
 import resource
 import sys
@@ -37,7 +39,9 @@ def arguments():
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--attention-dropout", type=float, default=0.1)
     parser.add_argument("--valid", type=pathlib.Path, help="JSON list of the rows' valid lengths; default: all valid")
-    parser.add_argument("--compile", action="store_true", help="torch.compile the model")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--precision", default="fp32", choices=["fp32", "tf32", "bf16"])
+    parser.add_argument("--compile", nargs="?", const="default", metavar="MODE", help="torch.compile the model")
     parser.add_argument("--products", action="store_true", help="its matrix products alone; counts FLOPs")
     parser.add_argument("--warmup", type=int, default=2, help="steps that are not timed, the first included")
     return parser.parse_args()
@@ -50,18 +54,24 @@ class Trainer:
         if len(lengths) != given.batch or not all(1 <= length <= given.length for length in lengths):
             raise SystemExit(f"--valid: expected {given.batch} lengths from 1 to {given.length}, got {lengths}")
         sizes = models.Sizes(given.length, given.dropout, given.attention_dropout, min(lengths) == given.length)
-        self.mask = (torch.arange(given.length) < torch.tensor(lengths)[:, None]).float()
-        self.tokens = torch.randint(1, sizes.vocabulary, (given.batch, given.length)) * self.mask.long()
-        self.labels = torch.randint(0, sizes.classes, (given.batch,))
-        model = models.Encoder(given.attention, sizes)
+        mask = (torch.arange(given.length) < torch.tensor(lengths)[:, None]).float()
+        tokens = torch.randint(1, sizes.vocabulary, (given.batch, given.length)) * mask.long()
+        batch = tokens, mask, torch.randint(0, sizes.classes, (given.batch,))
+        self.device = torch.device(given.device)
+        self.batch = [part.pin_memory() for part in batch] if self.device.type == "cuda" else batch
+        self.half = given.precision == "bf16"
+        torch.backends.cuda.matmul.allow_tf32 = given.precision == "tf32"
+        model = models.Encoder(given.attention, sizes).to(self.device)
         self.parameters = sum(p.numel() for p in model.parameters())
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0)
         self.schedule = torch.optim.lr_scheduler.OneCycleLR(self.optimizer, 1e-4, total_steps=1_000_000,
                                                             anneal_strategy="linear", cycle_momentum=False)
-        self.model = torch.compile(model) if given.compile else model
+        self.model = torch.compile(model, mode=given.compile) if given.compile else model
 
     def step(self):
-        loss = torch.nn.functional.cross_entropy(self.model(self.tokens, self.mask), self.labels)
+        tokens, mask, labels = (part.to(self.device, non_blocking=True) for part in self.batch)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
+            loss = torch.nn.functional.cross_entropy(self.model(tokens, mask), labels)
         loss.backward()
         self.optimizer.step()
         self.schedule.step()
@@ -108,6 +118,9 @@ class Products:
 
 def main():
     given = arguments()
+    on_gpu = given.device.startswith("cuda")
+    if given.products and on_gpu:
+        raise SystemExit("--products are those of a CPU")
     started = time.monotonic()
     torch.set_num_threads(given.threads)
     subject = Trainer(given)
@@ -120,21 +133,28 @@ def main():
     else:
         subject.step()
 
-    def step():
+    def step(count=1):
         begin = time.perf_counter()
         with torch.no_grad() if given.products else torch.enable_grad():
-            subject.step()
-        return 1e3 * (time.perf_counter() - begin)
+            for _ in range(count):
+                subject.step()
+        queued = time.perf_counter()
+        if on_gpu:
+            torch.cuda.synchronize()
+        end = time.perf_counter()
+        return {"ms": 1e3 * (end - begin) / count, "host_ms": 1e3 * (queued - begin) / count}
 
     def answer(line):
-        line["peak_bytes"] = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        line["peak_bytes"] = (torch.cuda.max_memory_allocated() if on_gpu else
+                              1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
         print(json.dumps(line), flush=True)
 
     for _ in range(given.warmup - 1):
         step()
+    at_once = max(1, math.ceil(50 / step()["ms"])) if on_gpu else 1
     answer(ready | {"setup_seconds": time.monotonic() - started})
     for _ in sys.stdin:
-        answer({"event": "step", "ms": step()})
+        answer({"event": "step", **step(at_once)})
 
 
 if __name__ == "__main__":

@@ -1,60 +1,97 @@
 #!/usr/bin/env bash
-# Tests of scripts/gpu-check on a machine without a GPU: its parts that a CPU can run, and, with stand-ins for the program,
-# what it says of failures, of altered results and of a missing device. usage: gpu_check_test.sh PROGRAM
+# Tests of scripts/gpu-check on a machine without a GPU: its plans as far as a CPU can run them, and, with stand-ins for the
+# program, what it says of failures, of altered results, of time limits and of a missing device. usage: gpu_check_test.sh PROGRAM
 set -uo pipefail
 
 export XFORMER_PROGRAM=$1
 program=$1
-check_script=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)/scripts/gpu-check
+root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 unset XFORMER_CACHE
 . "$(dirname -- "${BASH_SOURCE[0]}")/checks.sh"
 matches() { grep -qE -- "$2" <<<"$1"; }
-# Runs the script; leaves $code and $text.
+# Runs the script with a fresh folder for its results; leaves $code, $text and $lines, the lines it saved.
 gpu_check() {
+  rm -rf "$work/results"
   code=0
-  text=$("$check_script" --out "$work/results.tar.gz" "$@" 2>&1 </dev/null) || code=$?
+  text=$("$root/scripts/gpu-check" --out "$work/results" "$@" 2>&1 </dev/null) || code=$?
+  lines=$(cat "$work/results/results.jsonl" 2>/dev/null)
 }
-from_archive() { tar -xzOf "$work/results.tar.gz" "results/$1"; }
 stand_in() { # text from stdin
   { printf '#!%s\n' "$(command -v bash)" && cat; } >"$work/program"
   chmod +x "$work/program"
   XFORMER_PROGRAM=$work/program
 }
+ended() { # ITEM STATUS: the line that an item left
+  matches "$lines" "^\{\"item\": \"$1\", \"plan\": \"[ABC]\", \"status\": \"$2\""
+}
 
-gpu_check --device cpu --small --part resume --part bench
-check "runs that were killed and resumed pass on a CPU, and so does the bench" equal "$code" 0
-check "each part is told" matches "$(from_archive summary.txt | tr '\n' ' ')" '^resume +PASS .*bench +PASS'
-check "the killed run was resumed twice" contains "$(from_archive resume/log.txt)" "resumed 2 times, same bits: yes"
-check "the bench has a row for every name" equal "$(from_archive bench/bench-graph-off.json | grep -c '"status": "ok"')" 10
-check "and its table" matches "$(from_archive bench/bench-graph-off.md)" '^\| `performer` \| 128 \| 2 \|'
-gpu_check --device cpu --small --part train --model linear
-check "a whole training leaves its record" contains "$(from_archive train-linear/record.json)" '"status": "completed"'
+gpu_check --plan A --plan B --plan C --device cpu --small
+check "plans A, B and C pass on a CPU as far as it can run them" equal "$code" 0
+for item in device graphs kernels captured contract bench resume memory train shapes; do
+  check "$item passes" ended $item pass
+done
+check "learning passes, or is cut short with what it found" ended learning '(pass|cut)'
+check "what needs a GPU says so" matches "$lines" '"profile".*"skip".*needs a GPU'
+for item in ceilings pairs; do # with PyTorch, where this checkout has it
+  check "$item passes, or says what it lacks" matches "$lines" "\"$item\", \"plan\": \"[AB]\", \"status\": (\"pass\"|\"skip\".*PyTorch)"
+done
+check "the killed run was resumed twice" contains "$lines" '"resumed": 2, "same_bits": true'
+check "rows of a bench are saved one by one" equal "$(grep -c '^{"item": "bench", "row"' <<<"$lines")" 2
+check "a training leaves its record" contains "$(<"$work/results/train/linear-bf16-record.json")" '"status": "completed"'
+check "the table has every item" equal "$(grep -cE '^[ABC]  [a-z]+ +(PASS|SKIP|CUT) ' <<<"$text")" 14
 
 # The fourth call is the one that finishes the resumed run.
 stand_in <<PROGRAM
 [[ " \$* " == *" train "* ]] && printf x >>"$work/calls"
 [[ -e $work/calls && \$(wc -c <"$work/calls") == 4 ]] || exec "$program" "\$@"
-"$program" "\$@" && echo tampered >>"\${!#}/predictions.csv"
+"$program" "\$@"
+for word; do [[ -z \${next:-} ]] || echo tampered >>"\$word/predictions.csv"; next=; [[ \$word != --out ]] || next=1; done
 PROGRAM
 gpu_check --device cpu --small --part resume
 check "other results after going on are a failure" equal "$code" 1
-check "which is told" matches "$text" '^resume +FAIL'
-check "with what differs" contains "$text" "predictions.csv"
+check "which is told with what differs" matches "$text" '^C  resume +FAIL .*predictions.csv'
 
 stand_in <<'PROGRAM'
 case "$*" in
-  *contract*) echo "a claim that does not hold"; exit 70 ;;
-  *) echo "stand-in"; exit 0 ;;
+  *contract*) printf 'ok  one\nFAIL  a claim that does not hold (2.0)\n'; exit 70 ;;
+  *) echo "ok  stand-in"; exit 0 ;;
 esac
 PROGRAM
 gpu_check --part contract --part captured
-check "a failing part makes the whole fail" equal "$code" 1
-check "its last lines are shown" contains "$text" "a claim that does not hold"
-check "the parts after it are run" matches "$(from_archive summary.txt | tr '\n' ' ')" '^contract +FAIL .*captured +PASS'
+check "a failing item makes the whole fail" equal "$code" 1
+check "it is named" matches "$text" '^A  contract +FAIL .*a claim that does not hold'
+check "the items after it are run" ended captured pass
 gpu_check --part captured
 check "what passes alone passes" equal "$code" 0
+
+stand_in <<PROGRAM
+[[ "\$*" == *captured* ]] || exit 0
+echo "ok  softmax in \${PRECISION}: recorded steps equal plain ones"
+echo \$\$ >"$work/pid"
+sleep 100
+PROGRAM
+PRECISION=fp32 gpu_check --part captured --part contract --budget 12
+check "an item that takes too long fails" ended captured time
+check "what it started is gone" matches "$(kill -0 "$(<"$work/pid")" 2>&1)" 'No such process'
+check "what has no time left is left out" matches "$lines" '"contract".*"skip".*no time is left'
+check "the whole fails" equal "$code" 1
+PRECISION=bf16 gpu_check --part captured --budget 12
+check "what had seen enough by then is cut short" ended captured cut
+check "and does not fail" equal "$code" 0
+
+PRECISION=fp32 "$root/scripts/gpu-check" --part graphs --part captured --out "$work/stopped" 2>/dev/null >&2 </dev/null &
+stopped=$!
+for ((i = 0; i < 200; ++i)); do
+  [[ ! -s $work/stopped/captured/captured.txt ]] || break
+  sleep 0.05
+done
+kill -TERM $stopped
+code=0
+wait $stopped || code=$?
+check "an interruption ends it with 6" equal "$code" 6
+check "what had ended before is saved" contains "$(<"$work/stopped/results.jsonl")" '"item": "graphs"'
 
 stand_in <<'PROGRAM'
 [[ $1 == --version ]] || { echo "CUDA: there is no usable device" >&2; exit 4; }
@@ -71,11 +108,26 @@ fi
 
 gpu_check --part contrat
 check "an unknown part is a wrong option" equal "$code" 2
-check "the known ones are named" contains "$text" "contract captured"
+check "the known ones are named" contains "$text" "captured contract"
+gpu_check --plan D
+check "so is an unknown plan" equal "$code" 2
 gpu_check --device gpu
 check "an unknown device is a wrong option" equal "$code" 2
-gpu_check --out "$work/nowhere/x.tar.gz"
-check "an archive without a folder is refused at once" equal "$code" 2
+gpu_check --out "$work/nowhere/x"
+check "a folder that cannot be made is refused at once" equal "$code" 2
+
+# What Nsight Compute prints, in the shape of its documentation.
+csv='==PROF== Connected
+"ID","Process ID","Kernel Name","Metric Name","Metric Unit","Metric Value"
+"0","7","drop(float)","gpu__time_duration.sum","us","1.50"
+"0","7","drop(float)","dram__bytes.sum","Mbyte","2.00"
+"1","7","gemm","gpu__time_duration.sum","ns","1,200"
+"2","7","drop(float)","gpu__time_duration.sum","us","2.00"'
+table=$(PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$root/scripts/gpu-check.d:$root/tests/peers python3 -c '
+import sys, speed
+print(*((row["kernel"], row["count"], row["ns"], row["bytes"]) for row in speed.kernel_table(sys.stdin.read())))' <<<"$csv")
+check "kernels are added up by name, the longest first" equal "$table" \
+  "('drop(float)', 2, 3500.0, 2000000.0) ('gemm', 1, 1200.0, 0.0)"
 
 printf '%s passed, %s failed\n' "$passed" "$failed"
 ((failed == 0))

@@ -55,8 +55,9 @@ tiny=(--device cpu --threads 1 --batch 4 --steps 3 --set model.dim=16 model.head
 bare XFORMER_LIBTORCH="$libtorch/lib" "$package/xformer" train --model linear --task listops "${tiny[@]}" --out "$work/run"
 check "it trains, given the library folder alone" equal "$code" 0
 check "to a record" contains "$(<"$work/run/record.json")" '"status": "completed"'
-bare XFORMER_LIBTORCH="$libtorch" XFORMER_PROGRAM= "$package/scripts/gpu-check" --device cpu --small --part bench --out "$work/x.tar.gz"
-check "its gpu-check finds its program" equal "$code" 0
+bare PATH=/usr/bin:/bin XFORMER_LIBTORCH="$libtorch" XFORMER_PROGRAM= "$package/scripts/gpu-check" --device cpu --small \
+  --part graphs --part ceilings --out "$work/results"
+check "its gpu-check finds its program, and what it needs for PyTorch" equal "$code" 0
 
 bare "$package/xformer" list
 check "without LibTorch the launcher ends with 4" equal "$code" 4

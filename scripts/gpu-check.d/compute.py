@@ -1,0 +1,106 @@
+"""Items of scripts/gpu-check that ask whether the device computes the right thing."""
+
+import pathlib
+import re
+import shutil
+
+from session import Cut, Ended, NoDevice, Skipped, TimeOver, last_line
+
+GRAPH = ("--cuda-graph", "on")
+
+
+def one_step(place):
+    """Ends everything where there is no device."""
+    code, said = place.xformer("bench", "--models", "linear", "--lengths", 16, "--batch", 1, "--steps", 1, "--cuda-graph", "off",
+                               "--no-baseline", "--json", place.folder / "bench.json")
+    if code == 4 and place.on_gpu:
+        raise NoDevice(said.strip())
+    if code != 0:
+        raise Ended(f"one small step ended with {code}: {last_line(said)}")
+
+
+def device(place):
+    """Says what is there."""
+    code, version = place.run(place.program, "--version")
+    if code != 0:
+        raise Ended(f"the program does not start: {last_line(version)}")
+    root = pathlib.Path(place.program).resolve().parent
+    files = [root / name for name in ("bin/xformer", "lib/libxformer_cuda.so", "build/xformer", "build/libxformer_cuda.so")]
+    for command in (["nvidia-smi"], ["nvidia-smi", "-q", "-d", "CLOCK,POWER"], ["nvcc", "--version"], ["lscpu"],
+                    *(["ldd", file] for file in files if file.exists())):
+        if shutil.which(command[0]):
+            place.run(*command, log="machine.txt")
+    one_step(place)
+    try:
+        place.python()
+        torch = "with PyTorch"
+    except Skipped as reason:
+        torch = str(reason)
+    return f"{version.strip()}; {torch}"
+
+
+def graphs(place):
+    for more in ([], ["--interleave"]):
+        rows = place.bench("--models", "linear,linformer,softmax-fused", "--lengths", 64, "--batch", 2, "--steps", 3, *more,
+                           *(GRAPH if place.on_gpu else ()))
+        plain = [row["model"] for row in rows if not row["captured"]]
+        if place.on_gpu and plain:
+            raise Ended(f"not captured: {', '.join(plain)}")
+    return "two benches of three models in one process each"
+
+
+def kernels(place):
+    """Every operator of ours that the device has against its reference, bit for bit where it draws. Rows of 5 tokens taken
+    one at a time begin in the middle of a block of eight."""
+    check = ["--models", "none,softmax", "--kernels", "check", "--steps", 1, "--warmup", 2, "--batch", 3]
+    types = ["fp32", "bf16", "fp16"] if place.on_gpu else ["fp32", "bf16"]
+    rows = place.bench(*check, "--lengths", "5,50", "--precision", ",".join(types), "--set", "training.micro_batch=1")
+    detail = f"{len(rows)} rows agree with the reference"
+    if place.on_gpu and not place.small:
+        large = place.bench(*check[:-1], 65, "--models", "softmax", "--lengths", 4096, "--precision", "bf16",
+                            allowed=("ok", "too-large", "out-of-memory"))[0]
+        detail += f"; more than 2^31 elements: {large['status']}"
+    try:
+        sanitizer = place.tool("compute-sanitizer")
+    except Skipped as reason:
+        return f"{detail}; {reason}"
+    command = [place.program, "bench", "--models", "none", "--lengths", 5, "--batch", 3, "--steps", 1, "--warmup", 2, "--no-baseline",
+               "--device", place.device, "--set", "training.micro_batch=1"]
+    if place.on_gpu:
+        code, said = place.run(sanitizer, "--tool", "memcheck", "--target-processes", "all", "--error-exitcode", 9, *command,
+                               log="memcheck.txt")
+        if code != 0:
+            raise Ended(f"memcheck ended with {code}: {last_line(said)}")
+        detail += "; memcheck found nothing"
+    return detail
+
+
+def selftest(place, part, enough):
+    """`enough`: a line that says by then that what matters has been seen, when the time is over before the end."""
+    def result(said):
+        wrong = [line for line in said.splitlines() if line.startswith("FAIL")]
+        for line in wrong:
+            place.row(failed=line)
+        if wrong:
+            raise Ended(f"{len(wrong)} claims do not hold, the first: {wrong[0][4:].strip()}")
+        return len(re.findall(r"^ok  ", said, re.MULTILINE))
+
+    try:
+        code, said = place.xformer("selftest", "--part", part, log=f"{part}.txt")
+    except TimeOver:
+        count = result(place.text(f"{part}.txt"))
+        if re.search(enough, place.text(f"{part}.txt"), re.MULTILINE):
+            raise Cut(f"{count} claims hold, then the time was over") from None
+        raise
+    count = result(said)
+    if code != 0 or not count:
+        raise Ended(f"ended with {code}: {last_line(said)}")
+    return f"{count} claims hold"
+
+
+def captured(place):
+    return selftest(place, "captured", "^ok  " if place.small else "in bf16:")  # fp32 of all names comes first
+
+
+def contract(place):
+    return selftest(place, "contract", "^ok  " if place.small else "$^")

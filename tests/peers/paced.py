@@ -1,0 +1,48 @@
+"""Processes that take a step of work for every line they are sent, so that several can take turns."""
+
+import json
+import os
+import subprocess
+
+
+class Failed(Exception):
+    """A process did not do what it was started for; the message says why."""
+
+
+class Paced:
+    """A process that says when it is ready and then takes a step for every line; killed at the end of the scope."""
+
+    def __init__(self, command, folder, environment, name="stderr"):
+        self.errors = open(folder / name, "w+")
+        self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=self.errors, text=True, env={**os.environ, **environment})
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        self.errors.close()
+
+    def answer(self):
+        line = self.process.stdout.readline()
+        if not line:
+            code = self.process.wait()
+            self.errors.seek(0)
+            said = [text for text in self.errors.read().splitlines() if text.strip()]
+            raise Failed(f"ended with {code}: {said[-1] if said else 'it said nothing'}")
+        return json.loads(line)
+
+    def step(self):
+        try:
+            self.process.stdin.write("\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # answer() says why
+        return self.answer()
+
+    def finish(self):
+        self.process.communicate()
+        if self.process.returncode:
+            raise Failed(f"ended with {self.process.returncode}")
