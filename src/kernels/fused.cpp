@@ -8,7 +8,6 @@
 
 #include "core/error.h"
 #include "kernels/policy.h"
-#include "tensor/probe.h"
 
 namespace xformer::kernels {
 
@@ -22,20 +21,8 @@ void compare(const char* name, const char* what, size_t place, const at::Tensor&
   // Not `difference > ...`: a NaN on one side must fail. Both may be NaN where the input is.
   const bool both_lost = !got.isfinite().all().item<bool>() && !meant.isfinite().all().item<bool>();
   XF_CHECK(both_lost || difference <= allowed * std::max(largest, 1e-3), InternalError,
-           "{} differs from its reference in {} {} by {} where the largest element is {}", name, what, place,
+           "xformer::{} differs from its reference in {} {} by {} where the largest element is {}", name, what, place,
            difference, largest);
-}
-
-bool takes_kernel(std::initializer_list<at::Tensor> tensors) {
-  if (!fused_wanted()) return false;
-  at::ScalarType type = at::kByte;
-  for (const at::Tensor& tensor : tensors) {
-    if (!tensor.defined()) continue;
-    if (!tensor.is_cpu() || (tensor.scalar_type() != at::kFloat && tensor.scalar_type() != at::kDouble)) return false;
-    if (type != at::kByte && tensor.scalar_type() != type) return false;
-    type = tensor.scalar_type();
-  }
-  return true;
 }
 
 std::mutex counts_lock;
@@ -46,11 +33,6 @@ std::map<std::string, CallCounts>& all_counts() {
 }
 
 }  // namespace
-
-bool fused_wanted() {
-  const Policy now = policy();
-  return now == Policy::kAuto || now == Policy::kCheck;
-}
 
 CallCounts& calls_of(const std::string& name) {
   const std::lock_guard lock(counts_lock);
@@ -80,16 +62,16 @@ void reset_backends() {
   }
 }
 
-bool runs_fused(const char* name, std::initializer_list<at::Tensor> tensors) {
-  const bool fused = probe_recorder == nullptr && takes_kernel(tensors);
-  calls_of(name).count(*tensors.begin(), fused);
-  return fused;
-}
-
-bool runs_fused_heard(const char* name, std::initializer_list<at::Tensor> tensors) {
-  const bool fused = takes_kernel(tensors);
-  calls_of(name).count(*tensors.begin(), fused);
-  return fused;
+bool fit_kernels(at::TensorList tensors) {
+  if (policy() != Policy::kAuto && policy() != Policy::kCheck) return false;
+  const at::Tensor* first = nullptr;
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.defined()) continue;
+    if (first == nullptr) first = &tensor;
+    if (tensor.scalar_type() != at::kFloat && tensor.scalar_type() != at::kDouble) return false;
+    if (tensor.scalar_type() != first->scalar_type() || tensor.device() != first->device()) return false;
+  }
+  return true;
 }
 
 void check_forward(const char* name, const variable_list& got, const std::function<variable_list()>& reference,
@@ -97,14 +79,14 @@ void check_forward(const char* name, const variable_list& got, const std::functi
   if (policy() != Policy::kCheck) return;
   const at::NoGradGuard no_grad;
   const variable_list meant = reference();
-  XF_ASSERT(meant.size() == got.size(), "{} has {} outputs, its reference {}", name, got.size(), meant.size());
-  for (size_t i = 0; i < got.size(); ++i) compare(name, "output", i, got[i].detach(), meant[i], tolerance);
+  XF_ASSERT(meant.size() == got.size(), "xformer::{} has {} outputs, its reference {}", name, got.size(), meant.size());
+  for (size_t i = 0; i < got.size(); ++i)
+    if (meant[i].defined()) compare(name, "output", i, got[i].detach(), meant[i], tolerance);
 }
 
 void check_backward(const char* name, const variable_list& inputs, const variable_list& gradients,
                     const variable_list& got,
                     const std::function<variable_list(const variable_list& inputs)>& reference, double tolerance) {
-  if (policy() != Policy::kCheck) return;
   const at::AutoGradMode with_grad(true);
   variable_list leaves = inputs, wanted;
   for (size_t i = 0; i < inputs.size(); ++i) {

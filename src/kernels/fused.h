@@ -1,18 +1,39 @@
-// What all fused operators share: when they run, and how --kernels=check holds them against their reference.
+// What all fused operators share: when they run, what they keep for the backward pass, and how --kernels=check holds
+// them against their reference.
 //
 // A fused operator is three things: `x_reference`, composed of plain tensor operations, which defines its meaning and
-// its gradient on any device and in any type; a CPU kernel for float and double with a backward pass of its own; and
-// the public function `x`, which takes the kernel where it can.
+// its gradient on any device and in any type; kernels of both passes, operators of LibTorch's dispatcher with one
+// for float and double on the CPU (operator.h); and the public function `x`, which takes them where it can. The last is
+// run_fused() of a struct that is one call and in the end what its backward pass needs:
+//
+//   struct Call {
+//     static constexpr const char* kName = "x";
+//     static inline const Operator<x_forward_cpu> kForward{"x_forward"};
+//     static inline const Operator<x_backward_cpu> kBackward{"x_backward"};
+//     at::Tensor a, kept; ...                         // operands, options, what the forward pass leaves (fields.h)
+//     variable_list inputs() const;                   // those that may have a gradient, undefined or not
+//     variable_list forward();                        // the outputs; clears what is not kept (an input of which
+//                                                     // the gradients need nothing but its shape, say)
+//     variable_list backward(const variable_list& gradients, bool first_wanted) const;  // one for each input
+//     variable_list reference(const variable_list& inputs) const;
+//   };
+//
+// Two marks may be added: kReports, for a reference that shows tensors inside (tensor/probe.h), so that it runs while
+// somebody looks; and kPartialGradients, for a backward pass that takes undefined gradients of outputs nobody used.
 #pragma once
 
+#include <ATen/Functions.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <functional>
-#include <initializer_list>
-#include <optional>
+
+#include "kernels/operator.h"
+#include "kernels/policy.h"
+#include "tensor/probe.h"
 
 namespace xformer::kernels {
 
@@ -31,43 +52,107 @@ struct CallCounts {
 // Those of the operator `name`, which stay where they are.
 [[nodiscard]] CallCounts& calls_of(const std::string& name);
 
-// Whether the policy lets fused operators run at all.
-[[nodiscard]] bool fused_wanted();
-// Whether the CPU kernel may run: the policy lets it, nobody looks at tensors inside (tensor/probe.h), and all
-// defined tensors lie in host memory as one of float and double.
-[[nodiscard]] bool runs_fused(const char* name, std::initializer_list<at::Tensor> tensors);
-// The same for operators inside which there is nothing to look at: the same bits whether somebody listens or not.
-[[nodiscard]] bool runs_fused_heard(const char* name, std::initializer_list<at::Tensor> tensors);
-
-// What an operator reads, for RECORD_FUNCTION: every defined tensor of those given, alone or in lists. Only asked for
-// while somebody profiles.
-inline void add_operands(std::vector<c10::IValue>& all, const at::Tensor& given) {
-  if (given.defined()) all.emplace_back(given);
-}
-inline void add_operands(std::vector<c10::IValue>& all, const std::optional<at::Tensor>& given) {
-  if (given) add_operands(all, *given);
-}
-inline void add_operands(std::vector<c10::IValue>& all, at::TensorList given) {
-  for (const at::Tensor& tensor : given) add_operands(all, tensor);
-}
-template <class... Given>
-[[nodiscard]] std::vector<c10::IValue> operands(const Given&... given) {
-  std::vector<c10::IValue> all;
-  (add_operands(all, given), ...);
-  return all;
-}
+// Whether the policy lets fused operators run, and the defined ones among the tensors are on one device and of one type
+// that kernels take, float or double.
+[[nodiscard]] bool fit_kernels(at::TensorList tensors);
 
 // Under --kernels=check: InternalError unless `got` is what `reference` makes of the same arguments, within `tolerance`
-// of float (of the largest element) and 1e-9 of double.
+// of float (of the largest element) and 1e-9 of double. What the reference leaves undefined is not looked at.
 void check_forward(const char* name, const variable_list& got, const std::function<variable_list()>& reference,
                    double tolerance = 1e-4);
 
-// The same for a backward pass: `inputs` are the operator's tensors, `got` their gradients (undefined: none is asked
-// for), `gradients` those of the outputs; the reference is called with inputs that require gradients where got is
-// defined.
+// The same for a backward pass, under any policy: `inputs` are the operator's tensors, `got` their gradients
+// (undefined: none is asked for), `gradients` those of the outputs; the reference is called with inputs that require
+// gradients where got is defined.
 void check_backward(const char* name, const variable_list& inputs, const variable_list& gradients,
                     const variable_list& got,
                     const std::function<variable_list(const variable_list& inputs)>& reference,
                     double tolerance = 1e-3);
+
+// A struct between the passes: its tensors as LibTorch saves them, so that changed ones are refused and an output holds
+// no cycle, the rest as it is.
+template <class State>
+struct Kept : torch::CustomClassHolder {
+  State rest;
+
+  static void save(torch::autograd::AutogradContext* context, State state) {
+    variable_list tensors;
+    for_tensors(state, [&](at::Tensor& one) { tensors.push_back(std::exchange(one, {})); });
+    context->save_for_backward(std::move(tensors));
+    auto kept = c10::make_intrusive<Kept>();
+    kept->rest = std::move(state);
+    context->saved_data["state"] = c10::IValue::make_capsule(std::move(kept));
+  }
+
+  [[nodiscard]] static State load(torch::autograd::AutogradContext* context) {
+    State state = static_cast<const Kept&>(*context->saved_data["state"].toCapsule()).rest;
+    const variable_list tensors = context->get_saved_variables();
+    auto next = tensors.begin();
+    for_tensors(state, [&](at::Tensor& one) { one = *next++; });
+    return state;
+  }
+};
+
+template <class Call>
+struct FusedFunction : torch::autograd::Function<FusedFunction<Call>> {
+  struct State {
+    Call call;
+    std::vector<int64_t> given;  // places of the inputs that are defined
+  };
+
+  static variable_list forward(torch::autograd::AutogradContext* context, at::TensorList /*inputs*/, State state) {
+    variable_list outputs = state.call.forward();
+    context->set_materialize_grads(!requires { Call::kPartialGradients; });
+    Kept<State>::save(context, std::move(state));
+    return outputs;
+  }
+
+  static variable_list backward(torch::autograd::AutogradContext* context, const variable_list& gradients) {
+    const State state = Kept<State>::load(context);
+    variable_list result(state.given.size() + 1);  // nothing for the state
+    if (std::none_of(gradients.begin(), gradients.end(), [](const at::Tensor& one) { return one.defined(); }))
+      return result;
+    const variable_list found = state.call.backward(gradients, context->needs_input_grad(0));
+    if (policy() == Policy::kCheck) {
+      variable_list inputs = state.call.inputs();
+      for (size_t i = 0; i < inputs.size(); ++i)
+        if (!inputs[i].defined() && found[i].defined()) inputs[i] = at::zeros_like(found[i]);
+      check_backward(Call::kName, inputs, gradients, found,
+                     [&](const variable_list& leaves) { return state.call.reference(leaves); });
+    }
+    for (size_t i = 0; i < state.given.size(); ++i) result[i] = found[static_cast<size_t>(state.given[i])];
+    return result;
+  }
+};
+
+// Whether a call with these inputs may run fused.
+template <class Call>
+[[nodiscard]] bool runs_fused(const variable_list& inputs) {
+  if constexpr (requires { Call::kReports; })
+    if (probe_recorder != nullptr) return false;
+  if constexpr (requires { Call::kBackward; })
+    if (!Call::kBackward.runs_on(inputs[0])) return false;
+  return Call::kForward.runs_on(inputs[0]) && fit_kernels(inputs);
+}
+
+// The call's outputs, fused where that is possible.
+template <class Call>
+variable_list run_fused(const Call& call, bool possible = true) {
+  static CallCounts& counts = calls_of(Call::kName);
+  const variable_list inputs = call.inputs();
+  const bool fused = possible && runs_fused<Call>(inputs);
+  counts.count(inputs[0], fused);
+  if (!fused) return call.reference(inputs);
+  variable_list defined;
+  typename FusedFunction<Call>::State state{call, {}};
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].defined()) continue;
+    state.given.push_back(static_cast<int64_t>(i));
+    defined.push_back(inputs[i]);
+  }
+  variable_list outputs = FusedFunction<Call>::apply(at::TensorList(defined), std::move(state));
+  check_forward(Call::kName, outputs, [&] { return call.reference(inputs); });
+  return outputs;
+}
 
 }  // namespace xformer::kernels

@@ -100,9 +100,9 @@ std::string operator_kind(const std::string& name, const OpFigures& figures) {
   std::string_view base = name;
   base.remove_prefix(std::min(base.size(), base.find("::") == std::string_view::npos ? 0 : base.find("::") + 2));
   if (base.ends_with('_')) base.remove_suffix(1);
-  // One of ours is of its forward pass's kind.
-  if (constexpr std::string_view kBackward = "_backward"; name.starts_with("xformer::") && base.ends_with(kBackward))
-    base.remove_suffix(kBackward.size());
+  // Both passes of one of ours are of its kind.
+  for (const std::string_view pass : {"_forward", "_backward"})
+    if (name.starts_with("xformer::") && base.ends_with(pass)) base.remove_suffix(pass.size());
   if (const std::string_view kind = kind_by_name(base); !kind.empty()) return std::string(kind);
   for (const auto& [part, kind] : kParts)
     if (base.find(part) != std::string_view::npos) return std::string(kind);

@@ -34,7 +34,7 @@ FeedForward::FeedForward(const BlockOptions& options, const std::shared_ptr<kern
 
 at::Tensor FeedForward::forward(const at::Tensor& x) const {
   const int64_t batch = x.size(0), length = x.size(1);
-  kernels::DropoutPlace drop(dropout_, is_training());
+  kernels::DropoutPlace drop = dropout_.place(is_training());
   if (chunk_ == 0 || chunk_ >= length) return map(x, drop);
   const at::Tensor rows = x.reshape({batch * length, dim_}), state = drop.state;
   std::vector<at::Tensor> parts;
@@ -92,9 +92,9 @@ at::Tensor PreNormBlock::forward(const at::Tensor& x, const SequenceMask& mask, 
   const kernels::ResidualNorm entry = mixer_norm_->behind(x, {}, {});
   const auto mixer = [&] { return mixer_->forward(entry.normed, mask, carry); };
   const at::Tensor mixed = on_path(mixer_path_, probed("mixer", mixer));
-  const kernels::ResidualNorm half = ff_norm_->behind(entry.sum, mixed, {mixer_dropout_, training});
+  const kernels::ResidualNorm half = ff_norm_->behind(entry.sum, mixed, mixer_dropout_.place(training));
   const at::Tensor fed = on_path(ff_path_, probed("ff", [&] { return ff_->forward(half.normed); }));
-  return kernels::residual(half.sum, fed, {ff_dropout_, training});
+  return kernels::residual(half.sum, fed, ff_dropout_.place(training));
 }
 
 attention::Cost ResidualBlock::cost(int64_t batch, int64_t length) const {
@@ -106,9 +106,9 @@ attention::Cost ResidualBlock::cost(int64_t batch, int64_t length) const {
 at::Tensor PostNormBlock::forward(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry) {
   const bool training = is_training();
   const at::Tensor mixed = on_path(mixer_path_, probed("mixer", [&] { return mixer_->forward(x, mask, carry); }));
-  const at::Tensor half = mixer_norm_->behind(x, mixed, {mixer_dropout_, training}).normed;
+  const at::Tensor half = mixer_norm_->behind(x, mixed, mixer_dropout_.place(training)).normed;
   const at::Tensor fed = on_path(ff_path_, probed("ff", [&] { return ff_->forward(half); }));
-  return ff_norm_->behind(half, fed, {ff_dropout_, training}).normed;
+  return ff_norm_->behind(half, fed, ff_dropout_.place(training)).normed;
 }
 
 }  // namespace xformer::models

@@ -111,7 +111,7 @@ at::Tensor EncoderBody::embedded(at::Tensor ids, const at::Tensor& values, at::T
     ids = at::cat({at::full({batch, 1}, rows_ - 1, ids.options()), ids.narrow(1, 0, ids.size(1) - 1)}, 1);
     valid = at::cat({at::ones({batch, 1}, valid.options()), valid.narrow(1, 0, valid.size(1) - 1)}, 1);
   }
-  const kernels::DropoutPlace drop(embedding_dropout_, is_training());
+  const kernels::DropoutPlace drop = embedding_dropout_.place(is_training());
   if (tokens_.defined() && !cls_vector_ && prefix_len_ == 0) return kernels::embedding(tokens_, ids, positions_, drop);
   at::Tensor x = tokens_.defined() ? kernels::embedding(tokens_, ids, {}, {}) : input_->forward(values);
   if (options_.scale_input) x = x * std::sqrt(static_cast<double>(dim));

@@ -40,9 +40,7 @@ AttentionOptions options_of(const AttentionCase& one, Stream& numbers) {
   }
   DropoutStream stream(5);
   stream.set_step(3, 2);
-  options.dropout = one.dropout;
-  options.state = stream.state;
-  options.site = 4;
+  options.dropout = {one.dropout, stream.state, 4};
   return options;
 }
 

@@ -27,7 +27,7 @@ at::Tensor random_ids(const EmbeddingCase& one) {
   return ids;
 }
 
-Operator embedding_operator(const at::Tensor& ids, double p, bool reference) {
+TensorFunction embedding_operator(const at::Tensor& ids, double p, bool reference) {
   return [=](const Tensors& x) {
     return Tensors{reference ? embedding_reference(x[0], ids, x[1], place_of(p))
                              : embedding(x[0], ids, x[1], place_of(p))};
@@ -96,7 +96,7 @@ TEST_CASE("embedding takes ids of 32 bits and tables as they lie, and positions 
 
 TEST_CASE("embedding gives the same bits on any number of threads") {
   const EmbeddingCase one{8, 300, 64, 18, 300, 0.1};
-  const Operator run = embedding_operator(random_ids(one), one.dropout, false);
+  const TensorFunction run = embedding_operator(random_ids(one), one.dropout, false);
   const int before = at::get_num_threads();
   at::set_num_threads(1);
   const Tensors alone = run_with_gradients(run, tables_of(one, at::kFloat));

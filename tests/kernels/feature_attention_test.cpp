@@ -68,11 +68,11 @@ Tensors inputs_of(const FeatureCase& one, at::ScalarType type) {
           random_tensor("v", {one.b, one.h, one.m, one.e}, type)};
 }
 
-Operator fused(const FeatureAttentionOptions& options) {
+TensorFunction fused(const FeatureAttentionOptions& options) {
   return [options](const Tensors& x) { return Tensors{feature_attention(x[0], x[1], x[2], options)}; };
 }
 
-Operator reference(const FeatureAttentionOptions& options) {
+TensorFunction reference(const FeatureAttentionOptions& options) {
   return [options](const Tensors& x) { return Tensors{feature_attention_reference(x[0], x[1], x[2], options)}; };
 }
 

@@ -13,7 +13,7 @@ namespace xformer::kernels {
 
 namespace {
 
-Operator operator_of(bool tanh, double p, bool fused) {
+TensorFunction operator_of(bool tanh, double p, bool fused) {
   return [=](const Tensors& x) {
     const auto& function = fused ? feed_forward : feed_forward_reference;
     return Tensors{function(x[0], {x[1], x[2]}, {x[3], x[4]}, tanh, place_of(p))};

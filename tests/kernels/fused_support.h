@@ -14,7 +14,7 @@
 namespace xformer::kernels {
 
 using Tensors = std::vector<at::Tensor>;
-using Operator = std::function<Tensors(const Tensors& inputs)>;
+using TensorFunction = std::function<Tensors(const Tensors& inputs)>;
 
 inline at::Tensor random_tensor(const std::string& name, at::IntArrayRef shape, at::ScalarType type = at::kDouble) {
   return InitStream(17).normal(name, shape, 1).to(type);
@@ -29,7 +29,7 @@ inline double difference(const at::Tensor& got, const at::Tensor& meant) {
 }
 
 // Outputs, then gradients of the inputs that have one (floating types).
-inline Tensors run_with_gradients(const Operator& run, const Tensors& inputs) {
+inline Tensors run_with_gradients(const TensorFunction& run, const Tensors& inputs) {
   Tensors leaves, wanted;
   for (const at::Tensor& input : inputs) {
     leaves.push_back(input.defined() ? input.detach() : input);
@@ -45,7 +45,7 @@ inline Tensors run_with_gradients(const Operator& run, const Tensors& inputs) {
 }
 
 // The largest difference over outputs and gradients.
-inline double worst_difference(const Operator& fused, const Operator& reference, const Tensors& inputs) {
+inline double worst_difference(const TensorFunction& fused, const TensorFunction& reference, const Tensors& inputs) {
   const Tensors got = run_with_gradients(fused, inputs), meant = run_with_gradients(reference, inputs);
   REQUIRE(got.size() == meant.size());
   double worst = 0;

@@ -14,7 +14,7 @@ namespace xformer::kernels {
 
 namespace {
 
-Operator gelu_operator(bool tanh, double p, bool reference) {
+TensorFunction gelu_operator(bool tanh, double p, bool reference) {
   return [=](const Tensors& x) {
     return Tensors{reference ? gelu_dropout_reference(x[0], tanh, place_of(p)) : gelu_dropout(x[0], tanh, place_of(p))};
   };

@@ -59,7 +59,7 @@ Built build(const HashedCase& one, at::ScalarType type) {
   return result;
 }
 
-Operator operator_of(const Built& built, bool fused) {
+TensorFunction operator_of(const Built& built, bool fused) {
   return [&built, fused](const Tensors& x) {
     const auto& function = fused ? hashed_attention : hashed_attention_reference;
     return Tensors{function(x[0], x[1], built.buckets, built.options)};

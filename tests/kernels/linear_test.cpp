@@ -39,11 +39,11 @@ std::vector<LinearMap> maps_of(const Tensors& inputs, size_t count) {
   return maps;
 }
 
-Operator linear_operator(size_t count) {
+TensorFunction linear_operator(size_t count) {
   return [count](const Tensors& inputs) { return linear(inputs[0], maps_of(inputs, count)); };
 }
 
-Operator reference_operator(size_t count) {
+TensorFunction reference_operator(size_t count) {
   return [count](const Tensors& inputs) {
     Tensors results;
     for (const LinearMap& map : maps_of(inputs, count)) results.push_back(at::linear(inputs[0], map.weight, map.bias));
@@ -117,7 +117,7 @@ TEST_CASE("linear: an input without a gradient costs none, frozen weights get no
 
 TEST_CASE("linear counts as at::linear does") {
   const Tensors inputs = inputs_of({{2, 700, 24}, {8, 40}}, at::kFloat);
-  const auto flops = [&](const Operator& run) {
+  const auto flops = [&](const TensorFunction& run) {
     const OpCounter counter;
     static_cast<void>(run(inputs));
     return counter.counts().flops;

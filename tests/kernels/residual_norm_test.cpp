@@ -26,7 +26,7 @@ Tensors inputs_of(const ResidualCase& one, at::ScalarType type) {
           random_tensor("weight", {width}, type), random_tensor("bias", {width}, type)};
 }
 
-Operator norm_operator(double p, bool reference) {
+TensorFunction norm_operator(double p, bool reference) {
   return [p, reference](const Tensors& x) {
     const NormWeights norm{x[2], x[3], 1e-4};
     const ResidualNorm got = reference ? residual_norm_reference(x[0], x[1], place_of(p), norm)
@@ -69,8 +69,8 @@ TEST_CASE("residual and norm over random shapes") {
 
 TEST_CASE("residual and norm: either output may be without a gradient") {
   for (const size_t used : {0, 1}) {
-    const auto only = [used](const Operator& run) {
-      return Operator([run, used](const Tensors& x) { return Tensors{run(x)[used]}; });
+    const auto only = [used](const TensorFunction& run) {
+      return TensorFunction([run, used](const Tensors& x) { return Tensors{run(x)[used]}; });
     };
     for (const bool branch : {true, false}) {
       if (!branch && used == 0) continue;  // x itself

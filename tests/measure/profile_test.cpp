@@ -108,8 +108,8 @@ TEST_CASE("FLOPs of operators of our own are theirs, and no product of LibTorch'
   const OpProfiler profiler;
   static_cast<void>(kernels::attention(q, q, q, {}));
   const OpProfile& profile = profiler.profile();
-  CHECK(profile.operators.at("xformer::attention").flops == 2 * 2 * 2 * 64 * 64 * 8);
-  CHECK(profile.operators.at("xformer::attention").written_bytes >= q.numel() * 4);
+  CHECK(profile.operators.at("xformer::attention_forward").flops == 2 * 2 * 2 * 64 * 64 * 8);
+  CHECK(profile.operators.at("xformer::attention_forward").written_bytes >= q.numel() * 4);
   CHECK(profile.products.empty());
 }
 
@@ -199,7 +199,7 @@ TEST_CASE("kinds of operators") {
   CHECK(kind("xformer::linear_backward") == "products");
   CHECK(kind("xformer::project_tokens_backward") == "products");
   CHECK(kind("xformer::residual_norm_backward") == "norm");
-  CHECK(kind("xformer::residual") == "elementwise");
+  CHECK(kind("xformer::residual_forward") == "elementwise");
   CHECK(kind("xformer::adamw") == "optimiser");
   CHECK(kind("aten::view") == "other");
   OpFigures tagged;

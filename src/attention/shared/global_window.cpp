@@ -41,7 +41,7 @@ at::Tensor GlobalWindow::forward(const Projected& local, const Projected& rows, 
     options.scale = 1 / std::sqrt(static_cast<double>(rows.q.size(-1)));
     options.mask = {valid(seen), mask.causal};
     options.query_valid = valid(g);
-    options.drop(dropout_, training);
+    options.dropout = dropout_.place(training);
     const ProbeScope scope("global");
     parts.push_back(
         kernels::attention(rows.q.narrow(2, 0, g), rows.k.narrow(2, 0, seen), rows.v.narrow(2, 0, seen), options));

@@ -9,7 +9,7 @@ int64_t layer_window(const std::vector<int64_t>& windows, int64_t layer) {
 at::Tensor window_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& key_valid,
                             const Windows& windows, const kernels::Dropout& dropout, bool training,
                             const ExtraKeys& extra, at::Tensor* log_sum) {
-  return kernels::window_attention(q, k, v, extra, {windows, key_valid, {dropout, training}}, log_sum);
+  return kernels::window_attention(q, k, v, extra, {windows, key_valid, dropout.place(training)}, log_sum);
 }
 
 }  // namespace xformer::attention

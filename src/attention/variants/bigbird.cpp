@@ -142,7 +142,7 @@ class BigBirdCore : public AttentionCore {
     options.scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
     options.mask = mask;
     options.query_valid = query_valid;
-    options.drop(dropout, is_training());
+    options.dropout = dropout.place(is_training());
     return kernels::attention(q, k, v, options);
   }
 

@@ -53,7 +53,7 @@ class LinformerCore : public AttentionCore {
     kernels::AttentionOptions options;
     options.scale = 1 / std::sqrt(static_cast<double>(d));
     if (q.size(2) == k.size(2)) options.query_valid = mask.key_valid;
-    options.drop(dropout_, is_training());
+    options.dropout = dropout_.place(is_training());
     return kernels::attention(q, short_k, short_v, options);
   }
 

@@ -76,7 +76,7 @@ class NystromCore : public AttentionCore {
     rows.scale = scale;
     rows.mask = mask.pooled(segment);
     if (q.size(2) == k.size(2)) rows.query_valid = mask.key_valid;
-    rows.drop(dropout_rows_, is_training());
+    rows.dropout = dropout_rows_.place(is_training());
     if (segment == 1) return kernels::attention(q, k, v, rows);
 
     std::vector<int64_t> heads(static_cast<size_t>(q.size(1)));
@@ -92,7 +92,7 @@ class NystromCore : public AttentionCore {
     kernels::AttentionOptions columns;  // of F3
     columns.scale = scale;
     columns.mask = mask;
-    columns.drop(dropout_columns_, is_training());
+    columns.dropout = dropout_columns_.place(is_training());
     const auto named = [](const char* name, const auto& work) {
       const ProbeScope scope(name);
       return work();

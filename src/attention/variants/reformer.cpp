@@ -63,10 +63,9 @@ class ReformerMixer : public SequenceMixer {
       const auto heads = [&](const at::Tensor& y) { return full(y).view({b, n, heads_, head_dim_}).transpose(1, 2); };
       const at::Tensor q = heads(projected[0]), v = heads(projected[1]);
       probe("q", q), probe("v", v);
-      const kernels::HashedAttentionOptions options{options_.chunk,
-                                                    options_.dup_correct,
+      const kernels::HashedAttentionOptions options{options_.chunk, options_.dup_correct,
                                                     mask.all_valid() ? at::Tensor() : mask.key_valid,
-                                                    {dropout_, is_training()}};
+                                                    dropout_.place(is_training())};
       const at::Tensor buckets = hash(q.detach(), options);
       if (buckets.defined()) probe("buckets", buckets);
       mixed = kernels::hashed_attention(q, v, buckets, options);

@@ -101,7 +101,7 @@ class FusedCore : public AttentionCore {
     options.scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
     options.mask = mask;
     if (q.size(2) == k.size(2)) options.query_valid = mask.key_valid;
-    options.drop(dropout_, is_training());
+    options.dropout = dropout_.place(is_training());
     return options;
   }
 

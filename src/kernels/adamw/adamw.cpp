@@ -3,7 +3,6 @@
 #include <ATen/Dispatch.h>
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
-#include <ATen/record_function.h>
 
 #include <cmath>
 
@@ -79,6 +78,8 @@ void adamw_cpu(const at::Tensor& x, const at::Tensor& gradient, const at::Tensor
   });
 }
 
+const Operator<adamw_cpu> adamw_operator{"adamw"};
+
 }  // namespace
 
 void adamw_reference(const at::Tensor& x, const at::Tensor& gradient, const at::Tensor& m, const at::Tensor& v,
@@ -109,19 +110,18 @@ void adamw_reference(const at::Tensor& x, const at::Tensor& gradient, const at::
 
 void adamw(const at::Tensor& x, const at::Tensor& gradient, const at::Tensor& m, const at::Tensor& v,
            const AdamWControls& controls, const AdamWConstants& constants) {
-  RECORD_FUNCTION("xformer::adamw", operands(x, gradient, m, v));
   const at::NoGradGuard no_grad;
   for (const at::Tensor& buffer : {x, gradient, m, v})
     XF_ASSERT(buffer.is_contiguous() && buffer.numel() == x.numel() && buffer.scalar_type() == x.scalar_type(),
               "adamw takes contiguous buffers of one size and type");
-  const bool fused = x.is_cpu() && fused_wanted();
+  const bool fused = adamw_operator.runs_on(x) && fit_kernels({x, gradient, m, v});
   calls_of("adamw").count(x, fused);
   if (!fused) return adamw_reference(x, gradient, m, v, controls, constants);
-  if (policy() == Policy::kAuto) return adamw_cpu(x, gradient, m, v, controls, constants);
+  if (policy() == Policy::kAuto) return adamw_operator(x, gradient, m, v, controls, constants);
 
   const at::Tensor meant = x.clone(), first = m.clone(), second = v.clone();
   adamw_reference(meant, gradient, first, second, controls, constants);
-  adamw_cpu(x, gradient, m, v, controls, constants);
+  adamw_operator(x, gradient, m, v, controls, constants);
   XF_CHECK(at::allclose(x, meant, 1e-4, 1e-7), InternalError, "adamw on the CPU differs from its reference by up to {}",
            (x - meant).abs().max().item<double>());
 }

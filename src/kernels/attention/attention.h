@@ -5,7 +5,7 @@
 // Nystromformer) and pooled ones (mrs-). Padding behind the last valid key or query is skipped, not computed.
 #pragma once
 
-#include "kernels/dropout/dropout.h"
+#include "kernels/dropout/place.h"
 #include "tensor/sequence_mask.h"
 
 namespace xformer::kernels {
@@ -13,15 +13,10 @@ namespace xformer::kernels {
 struct AttentionOptions {
   double scale = 1;
   SequenceMask mask;  // of the keys
-  at::Tensor
-      query_valid;  // [b, n] bool: other rows of the output are zero, without a gradient; undefined: all are valid
+  // [b, n] bool: other rows of the output are zero, without a gradient; undefined: all are valid.
+  at::Tensor query_valid;
   // Element e of the weights [b, h, n, m] is dropped as kernels::dropout would drop it.
-  double dropout = 0;
-  at::Tensor state;  // of the DropoutStream; only read where dropout > 0
-  int64_t site = 0;
-
-  // The dropout of a module's site, as it is now; none outside training.
-  void drop(const Dropout& dropout_site, bool training);
+  DropoutPlace dropout;
 };
 
 // q [b,h,n,d], k [b,h,m,d], v [b,h,m,e] -> [b,h,n,e]. A row without any allowed key is zero, with zero gradient.

@@ -67,13 +67,13 @@ class Allowed {
 // The draws of a tile of weights, which lie in memory as if all [b,h,n,m] of them did.
 class TileDraws {
  public:
-  TileDraws(const AttentionOptions& options, const Sizes& sizes)
-      : threshold_(dropout_threshold(options.dropout)), h_(sizes.h), n_(sizes.n), m_(sizes.m) {
+  TileDraws(const DropoutPlace& place, const Sizes& sizes)
+      : threshold_(dropout_threshold(place.p)), h_(sizes.h), n_(sizes.n), m_(sizes.m) {
     if (threshold_ == 0) return;
-    XF_ASSERT(options.state.device().is_cpu() && options.state.is_contiguous(), "dropout's state is in host memory");
-    const int64_t* numbers = options.state.const_data_ptr<int64_t>();
+    XF_ASSERT(place.state.device().is_cpu() && place.state.is_contiguous(), "dropout's state is in host memory");
+    const int64_t* numbers = place.state.const_data_ptr<int64_t>();
     key_ = static_cast<uint64_t>(numbers[0]);
-    high_ = dropout_counter_high(numbers[1], options.site);
+    high_ = dropout_counter_high(numbers[1], place.site);
     first_row_ = numbers[2];
   }
 
@@ -246,7 +246,7 @@ AttentionForward attention_forward_cpu(const at::Tensor& q_in, const at::Tensor&
   const at::Tensor q = with_rows(q_in), k = with_rows(k_in), v = with_rows(v_in);
   const Sizes sizes = sizes_of(q, k, v);
   const Allowed allowed(options, sizes);
-  const TileDraws draws(options, sizes);
+  const TileDraws draws(options.dropout, sizes);
   AttentionForward result{new_heads(q, sizes.n, sizes.e), at::empty({sizes.b, sizes.h, sizes.n}, q.options())};
   const int64_t block = query_block(sizes.m), blocks = (sizes.n + block - 1) / block,
                 units = sizes.b * sizes.h * blocks;
@@ -271,7 +271,7 @@ AttentionGradients attention_backward_cpu(const at::Tensor& gradient_in, const a
   const at::Tensor q = with_rows(q_in), k = with_rows(k_in), v = with_rows(v_in), gradient = with_rows(gradient_in);
   const Sizes sizes = sizes_of(q, k, v);
   const Allowed allowed(options, sizes);
-  const TileDraws draws(options, sizes);
+  const TileDraws draws(options.dropout, sizes);
   AttentionGradients result{new_heads(q, sizes.n, sizes.d), new_heads(k, sizes.m, sizes.d),
                             new_heads(v, sizes.m, sizes.e)};
   // Where samples and heads are fewer than threads, their keys are dealt out in parts that each make a dq of their own.

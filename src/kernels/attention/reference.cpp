@@ -8,10 +8,10 @@ namespace xformer::kernels {
 
 at::Tensor attention_reference(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const AttentionOptions& options) {
-  at::Tensor weights = masked_softmax(at::matmul(q * options.scale, k.transpose(-1, -2)), options.mask);  // [b,h,n,m]
+  const at::Tensor weights =
+      masked_softmax(at::matmul(q * options.scale, k.transpose(-1, -2)), options.mask);  // [b,h,n,m]
   probe("weights", weights);
-  if (options.dropout > 0) weights = dropout(weights, options.dropout, options.state, options.site);
-  const at::Tensor out = at::matmul(weights, v);
+  const at::Tensor out = at::matmul(options.dropout(weights), v);
   if (!options.query_valid.defined()) return out;
   return out.masked_fill(options.query_valid.logical_not().unsqueeze(1).unsqueeze(-1), 0);
 }

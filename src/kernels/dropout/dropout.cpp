@@ -1,12 +1,8 @@
-// The operator xformer::dropout(Tensor x, float p, Tensor state, int site) -> Tensor and the layer that uses
-// it.
+// The operator xformer::dropout(x, p, state, site) and the layer that uses it.
 #include "kernels/dropout/dropout.h"
 
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
-#include <ATen/core/LegacyTypeDispatch.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/library.h>
 
 #include <mutex>
 #include <utility>
@@ -22,24 +18,17 @@ namespace xformer::kernels {
 
 namespace {
 
-using DropoutSignature = at::Tensor(const at::Tensor&, double, const at::Tensor&, int64_t);
-
-const c10::TypedOperatorHandle<DropoutSignature>& dropout_operator() {
-  static const auto handle =
-      c10::Dispatcher::singleton().findSchemaOrThrow("xformer::dropout", "").typed<DropoutSignature>();
-  return handle;
-}
+const Operator<dropout_cpu> dropout_operator{"dropout"};
 
 // The gradient of y = m * x is m * dy: the same operator at the same place. Saving `state` as a variable
 // makes LibTorch refuse a backward pass after the next step's numbers were written into it.
 struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
-  static at::Tensor forward(torch::autograd::AutogradContext* context, c10::DispatchKeySet below, const at::Tensor& x,
-                            double p, const at::Tensor& state, int64_t site) {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, double p,
+                            const at::Tensor& state, int64_t site) {
     context->save_for_backward({state});
     context->saved_data["p"] = p;
     context->saved_data["site"] = site;
-    at::AutoDispatchBelowADInplaceOrView guard;
-    return dropout_operator().redispatch(below, x, p, state, site);
+    return dropout_operator(x, p, state, site);
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
@@ -47,24 +36,13 @@ struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
     const at::Tensor state = context->get_saved_variables()[0];
     const double p = context->saved_data["p"].toDouble();
     const int64_t site = context->saved_data["site"].toInt();
-    return {at::Tensor(), dropout(gradients[0], p, state, site), at::Tensor(), at::Tensor(), at::Tensor()};
+    return {dropout(gradients[0], p, state, site), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
-
-at::Tensor dropout_autograd(c10::DispatchKeySet keys, const at::Tensor& x, double p, const at::Tensor& state,
-                            int64_t site) {
-  return DropoutFunction::apply(keys & c10::after_autograd_keyset, x, p, state, site);
-}
 
 void check_p(double p) { XF_CHECK(p >= 0 && p < 1, UserError, "a dropout probability is in [0, 1), not {}", p); }
 
 }  // namespace
-
-TORCH_LIBRARY_FRAGMENT(xformer, library) {
-  library.def("dropout(Tensor x, float p, Tensor state, int site) -> Tensor");
-}
-TORCH_LIBRARY_IMPL(xformer, CPU, library) { library.impl("dropout", dropout_cpu); }
-TORCH_LIBRARY_IMPL(xformer, Autograd, library) { library.impl("dropout", dropout_autograd); }
 
 DropoutStream::DropoutStream(uint64_t seed)
     : state(at::tensor({static_cast<int64_t>(derive_seed(seed, "dropout")), int64_t{0}, int64_t{0}}, at::kLong)),
@@ -94,10 +72,10 @@ at::Tensor dropout(const at::Tensor& x, double p, const at::Tensor& state, int64
   check_p(p);
   XF_ASSERT(site >= 0 && site < kMostSites && x.dim() >= 1, "site {}, {} dimensions", site, x.dim());
   if (dropout_threshold(p) == 0) return x;
-  const bool fused = policy() != Policy::kReference;
+  const bool fused = policy() != Policy::kReference && dropout_operator.runs_on(x);
   calls_of("dropout").count(x, fused);
   if (!fused) return dropout_reference(x, p, state, site);
-  const at::Tensor result = dropout_operator().call(x, p, state, site);
+  const at::Tensor result = DropoutFunction::apply(x, p, state, site);
   if (policy() == Policy::kCheck) {
     const at::Tensor meant = dropout_reference(x.detach(), p, state, site), got = result.detach();
     const at::Tensor same = (got == meant).logical_or(got.isnan().logical_and(meant.isnan()));
@@ -114,9 +92,9 @@ Dropout::Dropout(double p, std::shared_ptr<DropoutStream> stream) : p_(p), strea
   site_ = stream_->sites++;
 }
 
-at::Tensor Dropout::operator()(const at::Tensor& x, bool training) const {
-  if (!training || p_ == 0) return x;
-  return dropout(x, p_, stream_->state, site_);
+DropoutPlace Dropout::place(bool training) const {
+  if (!training || p_ == 0) return {};
+  return {p_, stream_->state, site_};
 }
 
 }  // namespace xformer::kernels

@@ -35,15 +35,25 @@ struct DropoutStream {
 // The same composed of plain tensor operations: the meaning that the kernels are tested against.
 [[nodiscard]] at::Tensor dropout_reference(const at::Tensor& x, double p, const at::Tensor& state, int64_t site);
 
+// What a fused operator that drops inside is told of one place, at one moment.
+struct DropoutPlace {
+  double p = 0;
+  at::Tensor state;  // of the DropoutStream; only read where p > 0
+  int64_t site = 0;
+
+  [[nodiscard]] at::Tensor operator()(const at::Tensor& x) const { return p > 0 ? dropout(x, p, state, site) : x; }
+};
+
 // One place in a model where dropout happens.
 class Dropout {
  public:
   Dropout() = default;
   Dropout(double p, std::shared_ptr<DropoutStream> stream);
-  [[nodiscard]] at::Tensor operator()(const at::Tensor& x, bool training) const;
+  [[nodiscard]] at::Tensor operator()(const at::Tensor& x, bool training) const { return place(training)(x); }
+  // As it is now; nothing is dropped outside training.
+  [[nodiscard]] DropoutPlace place(bool training) const;
   [[nodiscard]] double p() const { return p_; }
   [[nodiscard]] int64_t site() const { return site_; }
-  [[nodiscard]] const std::shared_ptr<DropoutStream>& stream() const { return stream_; }
 
  private:
   double p_ = 0;

@@ -6,13 +6,6 @@
 
 namespace xformer::kernels {
 
-DropoutPlace::DropoutPlace(const Dropout& dropout, bool training) {
-  if (!training || dropout.p() == 0) return;
-  p = dropout.p();
-  state = dropout.stream()->state;
-  site = dropout.site();
-}
-
 ElementDraws::ElementDraws(const DropoutPlace& place, const at::Tensor& dropped)
     : threshold_(dropout_threshold(place.p)) {
   if (threshold_ == 0 || dropped.numel() == 0) return;

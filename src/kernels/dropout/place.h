@@ -1,4 +1,4 @@
-// Dropout inside a fused operator: what kernels::dropout of the unfused tensor would be called with, and its draws.
+// The draws of dropout inside a fused operator: those of kernels::dropout of the unfused tensor.
 #pragma once
 
 #include <vector>
@@ -6,20 +6,6 @@
 #include "kernels/dropout/dropout.h"
 
 namespace xformer::kernels {
-
-struct DropoutPlace {
-  double p = 0;
-  at::Tensor state;  // of the DropoutStream; only read where p > 0
-  int64_t site = 0;
-
-  DropoutPlace() = default;
-  DropoutPlace(double probability, at::Tensor stream_state, int64_t number)
-      : p(probability), state(std::move(stream_state)), site(number) {}
-  // A module's site as it is now; none outside training.
-  DropoutPlace(const Dropout& dropout, bool training);
-
-  [[nodiscard]] at::Tensor operator()(const at::Tensor& x) const { return p > 0 ? dropout(x, p, state, site) : x; }
-};
 
 // The draws of the elements of one contiguous tensor [rows, ...] in host memory.
 class ElementDraws {

@@ -1,7 +1,6 @@
 #include "kernels/embedding/embedding.h"
 
 #include <ATen/Functions.h>
-#include <ATen/record_function.h>
 
 #include "kernels/embedding/cpu.h"
 #include "kernels/fused.h"
@@ -10,31 +9,22 @@ namespace xformer::kernels {
 
 namespace {
 
-using torch::autograd::AutogradContext;
+struct EmbeddingCall {
+  at::Tensor tokens, ids, positions;
+  DropoutPlace drop;
 
-struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& tokens, const at::Tensor& ids,
-                            const std::optional<at::Tensor>& maybe_positions, const DropoutPlace& drop) {
-    RECORD_FUNCTION("xformer::embedding", operands(ids, maybe_positions));
-    const at::Tensor positions = maybe_positions.value_or(at::Tensor());
-    context->save_for_backward({tokens, ids, positions, drop.state});
-    context->saved_data["p"] = drop.p;
-    context->saved_data["site"] = drop.site;
-    return embedding_forward_cpu(tokens, ids, positions, drop);
+  static constexpr const char* kName = "embedding";
+  static inline const Operator<embedding_forward_cpu> kForward{"embedding_forward"};
+  static inline const Operator<embedding_backward_cpu> kBackward{"embedding_backward"};
+
+  [[nodiscard]] variable_list inputs() const { return {tokens, positions}; }
+  variable_list forward() { return {kForward(tokens, ids, positions, drop)}; }
+  [[nodiscard]] variable_list backward(const variable_list& gradients, bool) const {
+    const int64_t position_rows = positions.defined() ? positions.size(0) : 0;
+    return tensors_of(kBackward(gradients[0], ids, tokens.size(0), position_rows, drop));
   }
-
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    RECORD_FUNCTION("xformer::embedding_backward", operands(gradients, context->get_saved_variables()));
-    const variable_list saved = context->get_saved_variables();
-    const DropoutPlace drop(context->saved_data["p"].toDouble(), saved[3], context->saved_data["site"].toInt());
-    const int64_t position_rows = saved[2].defined() ? saved[2].size(0) : 0;
-    const EmbeddingGradients result =
-        embedding_backward_cpu(gradients[0], saved[1], saved[0].size(0), position_rows, drop);
-    check_backward("xformer::embedding", {saved[0], saved[2]}, gradients, {result.tokens, result.positions},
-                   [&](const variable_list& inputs) {
-                     return variable_list{embedding_reference(inputs[0], saved[1], inputs[1], drop)};
-                   });
-    return {result.tokens, at::Tensor(), result.positions, at::Tensor()};
+  [[nodiscard]] variable_list reference(const variable_list& in) const {
+    return {embedding_reference(in[0], ids, in[1], drop)};
   }
 };
 
@@ -42,12 +32,7 @@ struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
 
 at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& ids, const at::Tensor& positions,
                      const DropoutPlace& drop) {
-  if (!runs_fused_heard("embedding", {tokens, positions})) return embedding_reference(tokens, ids, positions, drop);
-  const std::optional<at::Tensor> maybe_positions = positions.defined() ? std::make_optional(positions) : std::nullopt;
-  const at::Tensor result = EmbeddingFunction::apply(tokens, ids, maybe_positions, drop);
-  check_forward("xformer::embedding", {result},
-                [&] { return variable_list{embedding_reference(tokens, ids, positions, drop)}; });
-  return result;
+  return run_fused(EmbeddingCall{tokens, ids, positions, drop})[0];
 }
 
 at::Tensor embedding_reference(const at::Tensor& tokens, const at::Tensor& ids, const at::Tensor& positions,

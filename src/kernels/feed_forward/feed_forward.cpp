@@ -2,7 +2,6 @@
 
 #include <ATen/Functions.h>
 #include <ATen/autocast_mode.h>
-#include <ATen/record_function.h>
 
 #include "kernels/feed_forward/cpu.h"
 #include "kernels/fused.h"
@@ -12,41 +11,30 @@ namespace xformer::kernels {
 
 namespace {
 
-using torch::autograd::AutogradContext;
-
 constexpr int64_t kMostWeights = int64_t{1} << 16;  // of one map; of larger ones LibTorch's products lose nothing
 
-// Input, then weight and bias of both maps.
-struct FeedForwardFunction : torch::autograd::Function<FeedForwardFunction> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& in_weight,
-                            const at::Tensor& in_bias, const at::Tensor& out_weight, const at::Tensor& out_bias,
-                            bool tanh, const DropoutPlace& drop) {
-    RECORD_FUNCTION("xformer::feed_forward", operands(x, in_weight, out_weight));
-    const FeedForwardForward result =
-        feed_forward_forward_cpu(x, {in_weight, in_bias}, {out_weight, out_bias}, tanh, drop);
-    context->save_for_backward({x, in_weight, in_bias, out_weight, out_bias, result.z, drop.state});
-    context->saved_data["tanh"] = tanh;
-    context->saved_data["p"] = drop.p;
-    context->saved_data["site"] = drop.site;
-    return result.out;
-  }
+struct FeedForwardCall {
+  at::Tensor x;
+  LinearMap in, out;
+  bool tanh;
+  DropoutPlace drop;
+  at::Tensor z;
 
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const variable_list saved = context->get_saved_variables();
-    RECORD_FUNCTION("xformer::feed_forward_backward", operands(gradients[0], saved[0], saved[5]));
-    const bool tanh = context->saved_data["tanh"].toBool();
-    const DropoutPlace drop(context->saved_data["p"].toDouble(), saved[6], context->saved_data["site"].toInt());
-    const FeedForwardGradients found =
-        feed_forward_backward_cpu(gradients[0], saved[0], saved[5], {saved[1], saved[2]}, {saved[3], saved[4]}, tanh,
-                                  drop, context->needs_input_grad(0));
-    variable_list result{found.x, found.in.weight, found.in.bias, found.out.weight, found.out.bias};
-    const variable_list inputs(saved.begin(), saved.begin() + 5);
-    check_backward("xformer::feed_forward", inputs, gradients, result, [&](const variable_list& leaves) {
-      return variable_list{
-          feed_forward_reference(leaves[0], {leaves[1], leaves[2]}, {leaves[3], leaves[4]}, tanh, drop)};
-    });
-    result.resize(7);  // and nothing for form and dropout
-    return result;
+  static constexpr const char* kName = "feed_forward";
+  static inline const Operator<feed_forward_forward_cpu> kForward{"feed_forward_forward"};
+  static inline const Operator<feed_forward_backward_cpu> kBackward{"feed_forward_backward"};
+
+  [[nodiscard]] variable_list inputs() const { return {x, in.weight, in.bias, out.weight, out.bias}; }
+  variable_list forward() {
+    const FeedForwardForward made = kForward(x, in, out, tanh, drop);
+    z = made.z;
+    return {made.out};
+  }
+  [[nodiscard]] variable_list backward(const variable_list& gradients, bool x_wanted) const {
+    return tensors_of(kBackward(gradients[0], x, z, in, out, tanh, drop, x_wanted));
+  }
+  [[nodiscard]] variable_list reference(const variable_list& given) const {
+    return {feed_forward_reference(given[0], {given[1], given[2]}, {given[3], given[4]}, tanh, drop)};
   }
 };
 
@@ -55,13 +43,11 @@ struct FeedForwardFunction : torch::autograd::Function<FeedForwardFunction> {
 at::Tensor feed_forward(const at::Tensor& x, const LinearMap& in, const LinearMap& out, bool tanh,
                         const DropoutPlace& drop) {
   const bool small = in.weight.numel() <= kMostWeights && out.weight.numel() <= kMostWeights;
-  const bool fused = small && x.numel() > 0 && !at::autocast::is_autocast_enabled(x.device().type()) &&
-                     runs_fused_heard("feed_forward", {x, in.weight, in.bias, out.weight, out.bias});
-  if (!fused) return linear(gelu_dropout(linear(x, in), tanh, drop), out);
-  const at::Tensor result = FeedForwardFunction::apply(x, in.weight, in.bias, out.weight, out.bias, tanh, drop);
-  check_forward("xformer::feed_forward", {result},
-                [&] { return variable_list{feed_forward_reference(x, in, out, tanh, drop)}; });
-  return result;
+  const FeedForwardCall call{x, in, out, tanh, drop, {}};
+  if (small && x.numel() > 0 && !at::autocast::is_autocast_enabled(x.device().type()) &&
+      runs_fused<FeedForwardCall>(call.inputs()))
+    return run_fused(call)[0];
+  return linear(gelu_dropout(linear(x, in), tanh, drop), out);
 }
 
 at::Tensor feed_forward_reference(const at::Tensor& x, const LinearMap& in, const LinearMap& out, bool tanh,

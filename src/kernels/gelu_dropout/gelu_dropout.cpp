@@ -1,7 +1,6 @@
 #include "kernels/gelu_dropout/gelu_dropout.h"
 
 #include <ATen/Functions.h>
-#include <ATen/record_function.h>
 
 #include "kernels/fused.h"
 #include "kernels/gelu_dropout/cpu.h"
@@ -10,39 +9,29 @@ namespace xformer::kernels {
 
 namespace {
 
-using torch::autograd::AutogradContext;
+struct GeluDropoutCall {
+  at::Tensor x;
+  bool tanh;
+  DropoutPlace drop;
 
-struct GeluDropoutFunction : torch::autograd::Function<GeluDropoutFunction> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, bool tanh, const DropoutPlace& drop) {
-    RECORD_FUNCTION("xformer::gelu_dropout", operands(x));
-    context->save_for_backward({x, drop.state});
-    context->saved_data["tanh"] = tanh;
-    context->saved_data["p"] = drop.p;
-    context->saved_data["site"] = drop.site;
-    return gelu_dropout_forward_cpu(x, tanh, drop);
+  static constexpr const char* kName = "gelu_dropout";
+  static inline const Operator<gelu_dropout_forward_cpu> kForward{"gelu_dropout_forward"};
+  static inline const Operator<gelu_dropout_backward_cpu> kBackward{"gelu_dropout_backward"};
+
+  [[nodiscard]] variable_list inputs() const { return {x}; }
+  variable_list forward() { return {kForward(x, tanh, drop)}; }
+  [[nodiscard]] variable_list backward(const variable_list& gradients, bool) const {
+    return {kBackward(gradients[0], x, tanh, drop)};
   }
-
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    RECORD_FUNCTION("xformer::gelu_dropout_backward", operands(gradients, context->get_saved_variables()));
-    const variable_list saved = context->get_saved_variables();
-    const bool tanh = context->saved_data["tanh"].toBool();
-    const DropoutPlace drop(context->saved_data["p"].toDouble(), saved[1], context->saved_data["site"].toInt());
-    const at::Tensor result = gelu_dropout_backward_cpu(gradients[0], saved[0], tanh, drop);
-    check_backward("xformer::gelu_dropout", {saved[0]}, gradients, {result}, [&](const variable_list& inputs) {
-      return variable_list{gelu_dropout_reference(inputs[0], tanh, drop)};
-    });
-    return {result, at::Tensor(), at::Tensor()};
+  [[nodiscard]] variable_list reference(const variable_list& in) const {
+    return {gelu_dropout_reference(in[0], tanh, drop)};
   }
 };
 
 }  // namespace
 
 at::Tensor gelu_dropout(const at::Tensor& x, bool tanh, const DropoutPlace& drop) {
-  if (!runs_fused_heard("gelu_dropout", {x})) return gelu_dropout_reference(x, tanh, drop);
-  const at::Tensor result = GeluDropoutFunction::apply(x, tanh, drop);
-  check_forward("xformer::gelu_dropout", {result},
-                [&] { return variable_list{gelu_dropout_reference(x, tanh, drop)}; });
-  return result;
+  return run_fused(GeluDropoutCall{x, tanh, drop})[0];
 }
 
 at::Tensor gelu_dropout_reference(const at::Tensor& x, bool tanh, const DropoutPlace& drop) {

@@ -22,18 +22,19 @@ int64_t row_width(const at::Tensor& x, const std::vector<LinearMap>& maps) {
   return width;
 }
 
-std::vector<LinearMap> contiguous(const std::vector<LinearMap>& maps) {
+std::vector<LinearMap> contiguous(const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& biases) {
   std::vector<LinearMap> result;
-  for (const LinearMap& map : maps)
-    result.push_back({map.weight.contiguous(), map.bias.defined() ? map.bias.contiguous() : map.bias});
+  for (size_t i = 0; i < weights.size(); ++i)
+    result.push_back({weights[i].contiguous(), biases.empty() ? at::Tensor() : biases[i].contiguous()});
   return result;
 }
 
 }  // namespace
 
-std::vector<at::Tensor> linear_forward_cpu(const at::Tensor& x_in, const std::vector<LinearMap>& maps_in) {
+std::vector<at::Tensor> linear_forward_cpu(const at::Tensor& x_in, const std::vector<at::Tensor>& weights,
+                                           const std::vector<at::Tensor>& biases) {
   const at::Tensor x = x_in.contiguous();
-  const std::vector<LinearMap> maps = contiguous(maps_in);
+  const std::vector<LinearMap> maps = contiguous(weights, biases);
   const int64_t in = x.size(-1);
   std::vector<int64_t> shape = x.sizes().vec();
   std::vector<at::Tensor> results;
@@ -61,8 +62,10 @@ std::vector<at::Tensor> linear_forward_cpu(const at::Tensor& x_in, const std::ve
 }
 
 LinearGradients linear_backward_cpu(const std::vector<at::Tensor>& gradients_in, const at::Tensor& x_in,
-                                    const std::vector<LinearMap>& all_maps, bool x_wanted) {
+                                    const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& biases,
+                                    bool x_wanted) {
   const at::Tensor x = x_in.contiguous();
+  const std::vector<LinearMap> all_maps = contiguous(weights, biases);
   const int64_t in = x.size(-1);
   std::vector<at::Tensor> gradients;
   std::vector<LinearMap> maps;
@@ -72,7 +75,7 @@ LinearGradients linear_backward_cpu(const std::vector<at::Tensor>& gradients_in,
   for (size_t i = 0; i < all_maps.size(); ++i) {
     if (!gradients_in[i].defined()) continue;
     gradients.push_back(gradients_in[i].contiguous());
-    maps.push_back({all_maps[i].weight.contiguous(), all_maps[i].bias});
+    maps.push_back(all_maps[i]);
     places.push_back(i);
     starts.push_back(table);
     table += all_maps[i].weight.numel() + all_maps[i].weight.size(0);
@@ -80,8 +83,7 @@ LinearGradients linear_backward_cpu(const std::vector<at::Tensor>& gradients_in,
   XF_ASSERT(!maps.empty(), "no gradient of any map");
   const RowParts blocks(x.numel() / in, row_width(x, maps), table);
   const at::Tensor tables = at::zeros({blocks.parts, table}, x.options());
-  LinearGradients result;
-  result.maps.resize(all_maps.size());
+  LinearGradients result{{}, std::vector<at::Tensor>(weights.size()), std::vector<at::Tensor>(biases.size())};
   if (x_wanted) result.x = at::empty_like(x);
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "linear_backward", [&] {
     for_units(blocks.parts, blocks.part_blocks * blocks.block_rows * table, [&](int64_t part, int64_t /*worker*/) {
@@ -103,9 +105,8 @@ LinearGradients linear_backward_cpu(const std::vector<at::Tensor>& gradients_in,
   const at::Tensor sums = blocks.parts == 1 ? tables.select(0, 0) : tables.sum(0);
   for (size_t i = 0; i < maps.size(); ++i) {
     const int64_t out = maps[i].weight.size(0);
-    LinearMap& into = result.maps[places[i]];
-    into.weight = sums.narrow(0, starts[i], out * in).view({out, in});
-    if (maps[i].bias.defined()) into.bias = sums.narrow(0, starts[i] + out * in, out);
+    result.weights[places[i]] = sums.narrow(0, starts[i], out * in).view({out, in});
+    if (maps[i].bias.defined()) result.biases[places[i]] = sums.narrow(0, starts[i] + out * in, out);
   }
   return result;
 }

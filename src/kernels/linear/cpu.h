@@ -5,16 +5,19 @@
 
 namespace xformer::kernels {
 
-[[nodiscard]] std::vector<at::Tensor> linear_forward_cpu(const at::Tensor& x, const std::vector<LinearMap>& maps);
+// One bias for each weight, or none at all.
+[[nodiscard]] std::vector<at::Tensor> linear_forward_cpu(const at::Tensor& x, const std::vector<at::Tensor>& weights,
+                                                         const std::vector<at::Tensor>& biases);
 
 struct LinearGradients {
-  at::Tensor x;                 // undefined if not wanted
-  std::vector<LinearMap> maps;  // undefined for maps without a gradient
+  at::Tensor x;                             // undefined if not wanted
+  std::vector<at::Tensor> weights, biases;  // undefined for maps without a gradient
 };
 
 // One gradient for each map, undefined where its result was not used; at least one is defined.
 [[nodiscard]] LinearGradients linear_backward_cpu(const std::vector<at::Tensor>& gradients, const at::Tensor& x,
-                                                  const std::vector<LinearMap>& maps, bool x_wanted);
+                                                  const std::vector<at::Tensor>& weights,
+                                                  const std::vector<at::Tensor>& biases, bool x_wanted);
 
 // sums [width] += the rows' sum.
 void add_rows(const float* rows, int64_t count, int64_t width, float* sums);

@@ -2,9 +2,6 @@
 
 #include <ATen/Functions.h>
 #include <ATen/autocast_mode.h>
-#include <ATen/record_function.h>
-
-#include <algorithm>
 
 #include "core/error.h"
 #include "kernels/fused.h"
@@ -14,76 +11,44 @@ namespace xformer::kernels {
 
 namespace {
 
-using torch::autograd::AutogradContext;
-
 constexpr int64_t kMostWeights = int64_t{1} << 16;  // of one map; of larger ones LibTorch's products lose nothing
 
-std::vector<LinearMap> maps_of(at::TensorList weights, at::TensorList biases) {
-  std::vector<LinearMap> maps;
-  for (size_t i = 0; i < weights.size(); ++i) maps.push_back({weights[i], biases.empty() ? at::Tensor() : biases[i]});
-  return maps;
-}
+// Inputs are x, then weights, then biases.
+struct LinearCall {
+  at::Tensor x;
+  std::vector<at::Tensor> weights, biases;
 
-variable_list reference(const at::Tensor& x, const std::vector<LinearMap>& maps) {
-  variable_list results;
-  for (const LinearMap& map : maps) results.push_back(at::linear(x, map.weight, map.bias));
-  return results;
-}
+  static constexpr const char* kName = "linear";
+  static inline const Operator<linear_forward_cpu> kForward{"linear_forward"};
+  static inline const Operator<linear_backward_cpu> kBackward{"linear_backward"};
+  static constexpr bool kPartialGradients = true;
 
-// Input, then weights, then biases.
-struct LinearFunction : torch::autograd::Function<LinearFunction> {
-  static variable_list forward(AutogradContext* context, const at::Tensor& x, at::TensorList weights,
-                               at::TensorList biases) {
-    RECORD_FUNCTION("xformer::linear", operands(x, weights, biases));
-    context->set_materialize_grads(false);
-    variable_list saved{x};
-    saved.insert(saved.end(), weights.begin(), weights.end());
-    saved.insert(saved.end(), biases.begin(), biases.end());
-    context->save_for_backward(saved);
-    context->saved_data["maps"] = static_cast<int64_t>(weights.size());
-    return linear_forward_cpu(x, maps_of(weights, biases));
+  [[nodiscard]] variable_list inputs() const { return tensors_of(*this); }
+  variable_list forward() { return kForward(x, weights, biases); }
+  [[nodiscard]] variable_list backward(const variable_list& gradients, bool x_wanted) const {
+    return tensors_of(kBackward(gradients, x, weights, biases, x_wanted));
   }
-
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    RECORD_FUNCTION("xformer::linear_backward", operands(gradients, context->get_saved_variables()));
-    const variable_list saved = context->get_saved_variables();
-    const auto count = static_cast<size_t>(context->saved_data["maps"].toInt());
-    variable_list result(saved.size());
-    if (std::none_of(gradients.begin(), gradients.end(), [](const at::Tensor& one) { return one.defined(); }))
-      return result;
-    const auto maps_in = [count](const variable_list& all) {
-      const at::TensorList list(all);
-      return maps_of(list.slice(1, count), list.slice(1 + count));
-    };
-    const LinearGradients found =
-        linear_backward_cpu(gradients, saved[0], maps_in(saved), context->needs_input_grad(0));
-    result[0] = found.x;
-    for (size_t i = 0; i < count; ++i) {
-      result[1 + i] = found.maps[i].weight;
-      if (saved.size() > 1 + count) result[1 + count + i] = found.maps[i].bias;
-    }
-    check_backward("xformer::linear", saved, gradients, result,
-                   [&](const variable_list& inputs) { return reference(inputs[0], maps_in(inputs)); });
-    return result;
+  [[nodiscard]] variable_list reference(const variable_list& in) const {
+    const size_t count = weights.size();
+    variable_list results;
+    for (size_t i = 1; i <= count; ++i)
+      results.push_back(at::linear(in[0], in[i], biases.empty() ? at::Tensor() : in[count + i]));
+    return results;
   }
 };
 
 }  // namespace
 
 std::vector<at::Tensor> linear(const at::Tensor& x, const std::vector<LinearMap>& maps) {
-  variable_list weights, biases;
-  bool fused = x.dim() > 0 && x.numel() > 0 && !at::autocast::is_autocast_enabled(x.device().type());
+  LinearCall call{x, {}, {}};
+  bool possible = x.dim() > 0 && x.numel() > 0 && !at::autocast::is_autocast_enabled(x.device().type());
   for (const LinearMap& map : maps) {
-    weights.push_back(map.weight);
-    if (map.bias.defined()) biases.push_back(map.bias);
-    fused = fused && map.weight.numel() > 0 && map.weight.numel() <= kMostWeights &&
-            runs_fused_heard("linear", {x, map.weight, map.bias});
+    call.weights.push_back(map.weight);
+    if (map.bias.defined()) call.biases.push_back(map.bias);
+    possible = possible && map.weight.numel() > 0 && map.weight.numel() <= kMostWeights;
   }
-  XF_ASSERT(biases.empty() || biases.size() == weights.size(), "of maps taken together all have a bias or none");
-  if (!fused) return reference(x, maps);
-  const variable_list results = LinearFunction::apply(x, at::TensorList(weights), at::TensorList(biases));
-  check_forward("xformer::linear", results, [&] { return reference(x, maps); });
-  return results;
+  XF_ASSERT(call.biases.empty() || call.biases.size() == maps.size(), "of maps taken together all have a bias or none");
+  return run_fused(call, possible);
 }
 
 at::Tensor linear(const at::Tensor& x, const LinearMap& map) { return linear(x, std::vector<LinearMap>{map}).front(); }

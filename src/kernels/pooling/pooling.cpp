@@ -1,7 +1,6 @@
 #include "kernels/pooling/pooling.h"
 
 #include <ATen/Dispatch.h>
-#include <ATen/record_function.h>
 
 #include <algorithm>
 
@@ -15,8 +14,6 @@
 namespace xformer::kernels {
 
 namespace {
-
-using torch::autograd::AutogradContext;
 
 int64_t heads_in(const std::vector<HeadGroup>& groups) {
   int64_t result = 0;
@@ -125,73 +122,83 @@ at::Tensor scatter_rows(const std::vector<at::Tensor>& pooled, const at::Tensor&
   return result;
 }
 
-struct PoolHeads : torch::autograd::Function<PoolHeads> {
-  static variable_list forward(AutogradContext* context, const at::Tensor& x, const SequenceMask& mask,
-                               const std::vector<HeadGroup>* groups, int64_t pinned) {
-    RECORD_FUNCTION("xformer::pool_heads", operands(x));
-    remember(context, *groups);
-    context->save_for_backward({mask.key_valid});
-    context->saved_data["n"] = x.size(2);
-    context->saved_data["pinned"] = pinned;
-    return gather_rows(with_rows(x), mask.key_valid, *groups, pinned, true);
-  }
+// Groups as the dispatcher takes them: lists of numbers.
+struct GroupLists {
+  std::vector<int64_t> scales, sizes, heads;  // of each group its scale and how many heads; all their heads
 
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    RECORD_FUNCTION("xformer::pool_heads_backward", operands(gradients));
-    const std::vector<HeadGroup> groups = recall(context);
-    const int64_t n = context->saved_data["n"].toInt(), pinned = context->saved_data["pinned"].toInt();
-    const at::Tensor key_valid = context->get_saved_variables()[0];
-    const at::Tensor result = scatter_rows(with_rows_all(gradients), key_valid, n, groups, pinned, true);
-    check_backward("xformer::pool_heads", {result}, gradients, {result}, [&](const variable_list& inputs) {
-      return pool_heads_reference(inputs[0], {key_valid, false}, groups, pinned);
-    });
-    return {result, at::Tensor(), at::Tensor(), at::Tensor()};
-  }
-
-  static void remember(AutogradContext* context, const std::vector<HeadGroup>& groups) {
-    std::vector<int64_t> scales, heads, sizes;
+  [[nodiscard]] static GroupLists of(const std::vector<HeadGroup>& groups) {
+    GroupLists lists;
     for (const HeadGroup& group : groups) {
-      scales.push_back(group.scale);
-      sizes.push_back(static_cast<int64_t>(group.heads.size()));
-      heads.insert(heads.end(), group.heads.begin(), group.heads.end());
+      lists.scales.push_back(group.scale);
+      lists.sizes.push_back(static_cast<int64_t>(group.heads.size()));
+      lists.heads.insert(lists.heads.end(), group.heads.begin(), group.heads.end());
     }
-    context->saved_data["scales"] = scales;
-    context->saved_data["sizes"] = sizes;
-    context->saved_data["heads"] = heads;
+    return lists;
   }
-
-  static std::vector<HeadGroup> recall(AutogradContext* context) {
-    const auto list = [&](const char* name) { return context->saved_data[name].toIntVector(); };
-    const std::vector<int64_t> scales = list("scales"), sizes = list("sizes"), heads = list("heads");
-    std::vector<HeadGroup> groups;
+  [[nodiscard]] std::vector<HeadGroup> groups() const {
+    std::vector<HeadGroup> result;
     auto next = heads.begin();
-    for (size_t i = 0; i < scales.size(); ++i) {
-      groups.push_back({scales[i], {next, next + sizes[i]}});
-      next += sizes[i];
-    }
-    return groups;
+    for (size_t i = 0; i < scales.size(); next += sizes[i++]) result.push_back({scales[i], {next, next + sizes[i]}});
+    return result;
   }
 };
 
-struct RepeatHeads : torch::autograd::Function<RepeatHeads> {
-  static at::Tensor forward(AutogradContext* context, at::TensorList pooled, int64_t n,
-                            const std::vector<HeadGroup>* groups, int64_t pinned) {
-    RECORD_FUNCTION("xformer::repeat_heads", operands(pooled));
-    PoolHeads::remember(context, *groups);
-    context->saved_data["pinned"] = pinned;
-    return scatter_rows(with_rows_all(pooled.vec()), {}, n, *groups, pinned, false);
-  }
+std::vector<at::Tensor> pool_forward(const at::Tensor& x, const at::Tensor& key_valid, const GroupLists& groups,
+                                     int64_t pinned) {
+  return gather_rows(x, key_valid, groups.groups(), pinned, true);
+}
+at::Tensor pool_backward(const std::vector<at::Tensor>& gradients, const at::Tensor& key_valid, int64_t n,
+                         const GroupLists& groups, int64_t pinned) {
+  return scatter_rows(gradients, key_valid, n, groups.groups(), pinned, true);
+}
+at::Tensor repeat_forward(const std::vector<at::Tensor>& pooled, int64_t n, const GroupLists& groups, int64_t pinned) {
+  return scatter_rows(pooled, {}, n, groups.groups(), pinned, false);
+}
+std::vector<at::Tensor> repeat_backward(const at::Tensor& gradient, const GroupLists& groups, int64_t pinned) {
+  return gather_rows(gradient, {}, groups.groups(), pinned, false);
+}
 
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    RECORD_FUNCTION("xformer::repeat_heads_backward", operands(gradients[0]));
-    const std::vector<HeadGroup> groups = PoolHeads::recall(context);
-    const int64_t pinned = context->saved_data["pinned"].toInt(), n = gradients[0].size(2);
-    variable_list result = gather_rows(with_rows(gradients[0]), {}, groups, pinned, false);
-    check_backward("xformer::repeat_heads", result, gradients, result, [&](const variable_list& inputs) {
-      return variable_list{repeat_heads_reference(inputs, n, groups, pinned)};
-    });
-    result.insert(result.end(), 3, at::Tensor());
-    return result;
+struct PoolHeadsCall {
+  at::Tensor x, key_valid;
+  int64_t n, pinned;
+  GroupLists groups;
+
+  static constexpr const char* kName = "pool_heads";
+  static inline const Operator<pool_forward> kForward{"pool_heads_forward"};
+  static inline const Operator<pool_backward> kBackward{"pool_heads_backward"};
+  static constexpr bool kReports = true;
+
+  [[nodiscard]] variable_list inputs() const { return {x}; }
+  variable_list forward() { return kForward(with_rows(std::exchange(x, {})), key_valid, groups, pinned); }
+  [[nodiscard]] variable_list backward(const variable_list& gradients, bool) const {
+    return {kBackward(with_rows_all(gradients), key_valid, n, groups, pinned)};
+  }
+  [[nodiscard]] variable_list reference(const variable_list& in) const {
+    return pool_heads_reference(in[0], {key_valid, false}, groups.groups(), pinned);
+  }
+};
+
+struct RepeatHeadsCall {
+  std::vector<at::Tensor> pooled;
+  int64_t n, pinned;
+  GroupLists groups;
+
+  static constexpr const char* kName = "repeat_heads";
+  static inline const Operator<repeat_forward> kForward{"repeat_heads_forward"};
+  static inline const Operator<repeat_backward> kBackward{"repeat_heads_backward"};
+  static constexpr bool kReports = true;
+
+  [[nodiscard]] variable_list inputs() const { return pooled; }
+  variable_list forward() {
+    const std::vector<at::Tensor> rows = with_rows_all(pooled);
+    pooled.assign(pooled.size(), at::Tensor());
+    return {kForward(rows, n, groups, pinned)};
+  }
+  [[nodiscard]] variable_list backward(const variable_list& gradients, bool) const {
+    return kBackward(with_rows(gradients[0]), groups, pinned);
+  }
+  [[nodiscard]] variable_list reference(const variable_list& in) const {
+    return {repeat_heads_reference(in, n, groups.groups(), pinned)};
   }
 };
 
@@ -232,24 +239,15 @@ at::Tensor repeat_heads_reference(const std::vector<at::Tensor>& pooled, int64_t
 std::vector<at::Tensor> pool_heads(const at::Tensor& x, const SequenceMask& mask, const std::vector<HeadGroup>& groups,
                                    int64_t pinned) {
   XF_ASSERT(heads_in(groups) == x.size(1), "groups of {} heads for {}", heads_in(groups), x.size(1));
-  if ((groups.size() == 1 && groups[0].scale == 1) || !runs_fused("pool_heads", {x}))
-    return pool_heads_reference(x, mask, groups, pinned);
-  const std::vector<at::Tensor> result = PoolHeads::apply(x, mask, &groups, pinned);
-  check_forward("xformer::pool_heads", result, [&] { return pool_heads_reference(x, mask, groups, pinned); });
-  return result;
+  if (groups.size() == 1 && groups[0].scale == 1) return pool_heads_reference(x, mask, groups, pinned);
+  return run_fused(PoolHeadsCall{x, mask.key_valid, x.size(2), pinned, GroupLists::of(groups)});
 }
 
 at::Tensor repeat_heads(const std::vector<at::Tensor>& pooled, int64_t n, const std::vector<HeadGroup>& groups,
                         int64_t pinned) {
   XF_ASSERT(pooled.size() == groups.size(), "{} tensors for {} groups", pooled.size(), groups.size());
-  bool fused = groups.size() > 1 || groups[0].scale > 1;
-  for (const at::Tensor& one : pooled)
-    fused = fused && runs_fused("repeat_heads", {one}) && one.scalar_type() == pooled[0].scalar_type();
-  if (!fused) return repeat_heads_reference(pooled, n, groups, pinned);
-  const at::Tensor result = RepeatHeads::apply(at::TensorList(pooled), n, &groups, pinned);
-  check_forward("xformer::repeat_heads", {result},
-                [&] { return variable_list{repeat_heads_reference(pooled, n, groups, pinned)}; });
-  return result;
+  if (groups.size() == 1 && groups[0].scale == 1) return repeat_heads_reference(pooled, n, groups, pinned);
+  return run_fused(RepeatHeadsCall{pooled, n, pinned, GroupLists::of(groups)})[0];
 }
 
 }  // namespace xformer::kernels

@@ -1,7 +1,6 @@
 #include "kernels/pseudo_inverse/pseudo_inverse.h"
 
 #include <ATen/Dispatch.h>
-#include <ATen/record_function.h>
 
 #include <algorithm>
 #include <vector>
@@ -15,8 +14,6 @@
 namespace xformer::kernels {
 
 namespace {
-
-using torch::autograd::AutogradContext;
 
 // Products of [m,m] matrices that lie side by side, all of them in the cache.
 template <class Value>
@@ -197,26 +194,27 @@ at::Tensor invert_backward(const at::Tensor& gradient, const at::Tensor& a, cons
   return result;
 }
 
-struct PseudoInverse : torch::autograd::Function<PseudoInverse> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& a, const SequenceMask& mask,
-                            int64_t iterations) {
-    RECORD_FUNCTION("xformer::pseudo_inverse", operands(a));
-    const at::Tensor matrices = a.contiguous();
-    const Inverse inverse = invert(matrices, mask.key_valid, iterations);
-    context->save_for_backward({matrices, inverse.kept, mask.key_valid});
-    context->saved_data["iterations"] = iterations;
-    return inverse.result;
-  }
+struct PseudoInverseCall {
+  at::Tensor a, landmarks_valid;
+  int64_t iterations;
+  at::Tensor kept;
 
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    RECORD_FUNCTION("xformer::pseudo_inverse_backward", operands(gradients[0]));
-    const variable_list saved = context->get_saved_variables();
-    const int64_t iterations = context->saved_data["iterations"].toInt();
-    const at::Tensor result = invert_backward(gradients[0].contiguous(), saved[0], saved[1], saved[2], iterations);
-    check_backward("xformer::pseudo_inverse", {saved[0]}, gradients, {result}, [&](const variable_list& inputs) {
-      return variable_list{pseudo_inverse_reference(inputs[0], {saved[2], false}, iterations)};
-    });
-    return {result, at::Tensor(), at::Tensor()};
+  static constexpr const char* kName = "pseudo_inverse";
+  static inline const Operator<invert> kForward{"pseudo_inverse_forward"};
+  static inline const Operator<invert_backward> kBackward{"pseudo_inverse_backward"};
+
+  [[nodiscard]] variable_list inputs() const { return {a}; }
+  variable_list forward() {
+    a = a.contiguous();
+    const Inverse inverse = kForward(a, landmarks_valid, iterations);
+    kept = inverse.kept;
+    return {inverse.result};
+  }
+  [[nodiscard]] variable_list backward(const variable_list& gradients, bool) const {
+    return {kBackward(gradients[0].contiguous(), a, kept, landmarks_valid, iterations)};
+  }
+  [[nodiscard]] variable_list reference(const variable_list& in) const {
+    return {pseudo_inverse_reference(in[0], {landmarks_valid, false}, iterations)};
   }
 };
 
@@ -243,11 +241,7 @@ at::Tensor pseudo_inverse_reference(const at::Tensor& a, const SequenceMask& mas
 
 at::Tensor pseudo_inverse(const at::Tensor& a, const SequenceMask& mask, int64_t iterations) {
   XF_ASSERT(a.dim() == 4 && a.size(2) == a.size(3) && iterations >= 1, "pseudo_inverse takes [b,h,m,m]");
-  if (!runs_fused_heard("pseudo_inverse", {a})) return pseudo_inverse_reference(a, mask, iterations);
-  const at::Tensor result = PseudoInverse::apply(a, mask, iterations);
-  check_forward("xformer::pseudo_inverse", {result},
-                [&] { return variable_list{pseudo_inverse_reference(a, mask, iterations)}; });
-  return result;
+  return run_fused(PseudoInverseCall{a, mask.key_valid, iterations, {}})[0];
 }
 
 }  // namespace xformer::kernels

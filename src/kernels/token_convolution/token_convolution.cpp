@@ -1,7 +1,6 @@
 #include "kernels/token_convolution/token_convolution.h"
 
 #include <ATen/Dispatch.h>
-#include <ATen/record_function.h>
 
 #include <algorithm>
 
@@ -16,8 +15,6 @@
 namespace xformer::kernels {
 
 namespace {
-
-using torch::autograd::AutogradContext;
 
 // Rows of one sample and head that are valid, side by side between zeros: row i + half is token i.
 template <class Value>
@@ -130,26 +127,23 @@ ConvolutionGradients convolve_backward(const at::Tensor& gradient, const at::Ten
   return result;
 }
 
-struct ConvolveTokens : torch::autograd::Function<ConvolveTokens> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& base, const at::Tensor& x, const at::Tensor& w,
-                            const SequenceMask& mask) {
-    RECORD_FUNCTION("xformer::convolve_tokens", operands(base, x, w));
-    const at::Tensor tokens = with_rows(x), kernel = w.contiguous();
-    context->save_for_backward({tokens, kernel, mask.key_valid});
-    return convolve_forward(with_rows(base), tokens, kernel, mask.key_valid);
-  }
+struct ConvolveTokensCall {
+  at::Tensor base, x, w, key_valid;
 
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    RECORD_FUNCTION("xformer::convolve_tokens_backward", operands(gradients[0]));
-    const variable_list saved = context->get_saved_variables();
-    const auto [base, x, w] = convolve_backward(with_rows(gradients[0]), saved[0], saved[1], saved[2]);
-    // base is only added: any stands for it.
-    check_backward(
-        "xformer::convolve_tokens", {at::zeros_like(saved[0]), saved[0], saved[1]}, gradients, {base, x, w},
-        [&](const variable_list& inputs) {
-          return variable_list{convolve_tokens_reference(inputs[0], inputs[1], inputs[2], {saved[2], false})};
-        });
-    return {base, x, w, at::Tensor()};
+  static constexpr const char* kName = "convolve_tokens";
+  static inline const Operator<convolve_forward> kForward{"convolve_tokens_forward"};
+  static inline const Operator<convolve_backward> kBackward{"convolve_tokens_backward"};
+
+  [[nodiscard]] variable_list inputs() const { return {base, x, w}; }
+  variable_list forward() {
+    x = with_rows(x), w = w.contiguous();
+    return {kForward(with_rows(std::exchange(base, {})), x, w, key_valid)};
+  }
+  [[nodiscard]] variable_list backward(const variable_list& gradients, bool) const {
+    return tensors_of(kBackward(with_rows(gradients[0]), x, w, key_valid));
+  }
+  [[nodiscard]] variable_list reference(const variable_list& in) const {
+    return {convolve_tokens_reference(in[0], in[1], in[2], {key_valid, false})};
   }
 };
 
@@ -173,11 +167,7 @@ at::Tensor convolve_tokens_reference(const at::Tensor& base, const at::Tensor& x
 at::Tensor convolve_tokens(const at::Tensor& base, const at::Tensor& x, const at::Tensor& w, const SequenceMask& mask) {
   XF_ASSERT(w.dim() == 2 && w.size(0) == x.size(1) && w.size(1) % 2 == 1 && base.sizes() == x.sizes(),
             "convolve_tokens takes two [b,h,n,d] and [h,T] with T odd");
-  if (!runs_fused("convolve_tokens", {base, x, w})) return convolve_tokens_reference(base, x, w, mask);
-  const at::Tensor result = ConvolveTokens::apply(base, x, w, mask);
-  check_forward("xformer::convolve_tokens", {result},
-                [&] { return variable_list{convolve_tokens_reference(base, x, w, mask)}; });
-  return result;
+  return run_fused(ConvolveTokensCall{base, x, w, mask.key_valid})[0];
 }
 
 }  // namespace xformer::kernels

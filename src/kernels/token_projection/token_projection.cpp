@@ -1,7 +1,6 @@
 #include "kernels/token_projection/token_projection.h"
 
 #include <ATen/Dispatch.h>
-#include <ATen/record_function.h>
 
 #include <vector>
 
@@ -15,8 +14,6 @@
 namespace xformer::kernels {
 
 namespace {
-
-using torch::autograd::AutogradContext;
 
 constexpr int64_t kSlab = 256;  // columns of the projection's gradient that stay in the cache over all samples
 
@@ -143,24 +140,24 @@ ProjectionGradients project_backward(const at::Tensor& gradient, const at::Tenso
   return {table_gradient, both.narrow(3, 0, d), y.defined() ? both.narrow(3, d, d) : at::Tensor()};
 }
 
-struct ProjectTokens : torch::autograd::Function<ProjectTokens> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& projection, const at::Tensor& x,
-                            const std::optional<at::Tensor>& y, const SequenceMask& mask) {
-    RECORD_FUNCTION("xformer::project_tokens", operands(projection, x, y));
-    const at::Tensor table = projection.contiguous(), tokens = with_rows(x), others = y ? with_rows(*y) : at::Tensor();
-    context->save_for_backward({table, tokens, others, mask.key_valid});
-    return project_forward(table, tokens, others, mask.key_valid);
-  }
+struct ProjectTokensCall {
+  at::Tensor projection, x, y, key_valid;
 
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    RECORD_FUNCTION("xformer::project_tokens_backward", operands(gradients[0]));
-    const variable_list saved = context->get_saved_variables();
-    const auto [table, x, y] = project_backward(gradients[0].contiguous(), saved[0], saved[1], saved[2], saved[3]);
-    check_backward("xformer::project_tokens", {saved[0], saved[1], saved[2]}, gradients, {table, x, y},
-                   [&](const variable_list& inputs) {
-                     return variable_list{project_tokens_reference(inputs[0], inputs[1], inputs[2], {saved[3], false})};
-                   });
-    return {table, x, y, at::Tensor()};
+  static constexpr const char* kName = "project_tokens";
+  static inline const Operator<project_forward> kForward{"project_tokens_forward"};
+  static inline const Operator<project_backward> kBackward{"project_tokens_backward"};
+
+  [[nodiscard]] variable_list inputs() const { return {projection, x, y}; }
+  variable_list forward() {
+    projection = projection.contiguous(), x = with_rows(x);
+    if (y.defined()) y = with_rows(y);
+    return {kForward(projection, x, y, key_valid)};
+  }
+  [[nodiscard]] variable_list backward(const variable_list& gradients, bool) const {
+    return tensors_of(kBackward(gradients[0].contiguous(), projection, x, y, key_valid));
+  }
+  [[nodiscard]] variable_list reference(const variable_list& in) const {
+    return {project_tokens_reference(in[0], in[1], in[2], {key_valid, false})};
   }
 };
 
@@ -186,11 +183,7 @@ at::Tensor project_tokens(const at::Tensor& projection, const at::Tensor& x, con
   XF_ASSERT((!y.defined() || x.sizes() == y.sizes()) && x.size(2) <= projection.size(2) &&
                 (projection.size(0) == 1 || projection.size(0) == x.size(1)),
             "project_tokens takes [h or 1, r, N] and [b,h,n,d] with n <= N");
-  if (!runs_fused("project_tokens", {projection, x, y})) return project_tokens_reference(projection, x, y, mask);
-  const at::Tensor result = ProjectTokens::apply(projection, x, y.defined() ? std::optional(y) : std::nullopt, mask);
-  check_forward("xformer::project_tokens", {result},
-                [&] { return variable_list{project_tokens_reference(projection, x, y, mask)}; });
-  return result;
+  return run_fused(ProjectTokensCall{projection, x, y, mask.key_valid})[0];
 }
 
 }  // namespace xformer::kernels

@@ -1,0 +1,58 @@
+// Operators of LibTorch's dispatcher: all are registered, and --kernels check notices a kernel that is wrong.
+#include <ATen/Functions.h>
+
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "core/error.h"
+#include "kernels/fused_support.h"
+#include "kernels/gelu_dropout/cpu.h"
+#include "kernels/operator.h"
+#include "kernels/policy_scope.h"
+
+namespace xformer::kernels::operators_test {
+
+TEST_CASE("every operator is registered with a kernel for the CPU") {
+  std::set<std::string> expected{"adamw", "dropout", "hash_buckets", "residual_forward"}, found;
+  for (const std::string name : {"attention", "convolve_tokens", "embedding", "feature_attention", "feed_forward",
+                                 "gelu_dropout", "hashed_attention", "linear", "pool_heads", "project_tokens",
+                                 "pseudo_inverse", "repeat_heads", "residual_norm", "window_attention"})
+    expected.insert({name + "_forward", name + "_backward"});
+  for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
+    if (name.getNamespace() != "xformer") continue;
+    found.insert(name.name.substr(std::string("xformer::").size()));
+    CHECK(c10::Dispatcher::singleton().findOp(name)->hasKernelForDispatchKey(c10::DispatchKey::CPU));
+  }
+  CHECK(found == expected);
+}
+
+at::Tensor wrong_forward(const at::Tensor& x, bool, const DropoutPlace&) { return at::gelu(x) * 1.001; }
+at::Tensor wrong_backward(const at::Tensor& gradient, const at::Tensor& x, bool, const DropoutPlace&) {
+  return at::gelu_backward(gradient, x) * 1.01;
+}
+
+// What --kernels check says of an activation whose gradient is taken while `kKernel` stands in for the CPU's.
+template <auto kKernel>
+std::string said_of(const char* name) {
+  torch::Library library(torch::Library::IMPL, "xformer", c10::DispatchKey::CPU, __FILE__, __LINE__);
+  library.impl(name, dispatched<kKernel>);
+  const PolicyScope policy(Policy::kCheck);
+  try {
+    const at::Tensor x = random_tensor("x", {6, 5}, at::kFloat).requires_grad_(true);
+    gelu_dropout(x, false, {}).sum().backward();
+  } catch (const InternalError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_CASE("--kernels check stops at a wrong kernel, forwards and backwards, and names it") {
+  CHECK(said_of<gelu_dropout_forward_cpu>("gelu_dropout_forward").empty());
+  CHECK(said_of<wrong_forward>("gelu_dropout_forward")
+            .starts_with("xformer::gelu_dropout differs from its reference in output 0"));
+  CHECK(said_of<wrong_backward>("gelu_dropout_backward")
+            .starts_with("xformer::gelu_dropout differs from its reference in gradient 0"));
+  CHECK(said_of<gelu_dropout_backward_cpu>("gelu_dropout_backward").empty());
+}
+
+}  // namespace xformer::kernels::operators_test
