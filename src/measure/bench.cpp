@@ -37,7 +37,7 @@ class Subject {
     model_->eval();
     batch_ = std::make_unique<tasks::DeviceBatch>(device_, wanted.batch, wanted.length, wanted.shape);
     const auto forward = [this] {
-      const training::PrecisionScope precision(options_.precision, device_);
+      const AutocastScope autocast(device_.type(), training::product_type(options_.precision));
       static_cast<void>(model_->forward(batch_->all().inputs));
     };
     inference_ =

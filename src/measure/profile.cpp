@@ -40,7 +40,7 @@ class Subject {
     if (training_) return training_->run(host_, steps_++, {options_.learning_rate, options_.beta1});
     const at::NoGradGuard no_grad;
     batch_->load(host_);
-    const training::PrecisionScope precision(options_.precision, at::kCPU);
+    const AutocastScope autocast(at::kCPU, training::product_type(options_.precision));
     static_cast<void>(model_->forward(batch_->all().inputs));
   }
 
@@ -61,7 +61,7 @@ Json figures_json(const OpFigures& sum, int64_t steps, double step_ms) {
   return {{"calls", static_cast<double>(sum.calls) / n},
           {"ms", ms},
           {"share", ms / step_ms},
-          {"read_bytes", sum.reads_known ? Json(static_cast<double>(sum.read_bytes) / n) : Json()},
+          {"read_bytes", static_cast<double>(sum.read_bytes) / n},
           {"written_bytes", static_cast<double>(sum.written_bytes) / n},
           {"flops", flops},
           {"gflops_per_s", flops > 0 && ms > 0 ? Json(flops / ms / 1e6) : Json()}};
@@ -72,7 +72,6 @@ void add(const OpFigures& one, OpFigures& sum) {
   sum.seconds += one.seconds;
   sum.read_bytes += one.read_bytes;
   sum.written_bytes += one.written_bytes;
-  sum.reads_known = sum.reads_known && one.reads_known;
   sum.flops += one.flops;
 }
 

@@ -1,11 +1,11 @@
 #include "models/reversible.h"
 
 #include <ATen/Functions.h>
-#include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "core/error.h"
+#include "tensor/autocast.h"
 #include "tensor/probe.h"
 
 namespace xformer::models {
@@ -18,8 +18,7 @@ struct Stack : torch::CustomClassHolder {
   std::vector<std::shared_ptr<PreNormBlock>> blocks;
   SequenceMask mask;
   c10::DeviceType device;
-  bool autocast;  // what forward ran under, for what runs again
-  at::ScalarType autocast_type;
+  std::optional<at::ScalarType> autocast;  // what forward ran under, for what runs again
 };
 
 at::Tensor mixed(PreNormBlock& block, const at::Tensor& x, const SequenceMask& mask) {
@@ -28,27 +27,6 @@ at::Tensor mixed(PreNormBlock& block, const at::Tensor& x, const SequenceMask& m
   XF_ASSERT(carry.empty(), "an attention that carries was not refused");
   return result;
 }
-
-// Autocast as it was in the forward pass.
-class AutocastScope {
- public:
-  explicit AutocastScope(const Stack& stack)
-      : device_(stack.device), before_(at::autocast::is_autocast_enabled(device_)) {
-    if (stack.autocast) at::autocast::set_autocast_dtype(device_, stack.autocast_type);
-    at::autocast::set_autocast_enabled(device_, stack.autocast);
-    at::autocast::increment_nesting();
-  }
-  ~AutocastScope() {
-    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-    at::autocast::set_autocast_enabled(device_, before_);
-  }
-  AutocastScope(const AutocastScope&) = delete;
-  AutocastScope& operator=(const AutocastScope&) = delete;
-
- private:
-  c10::DeviceType device_;
-  bool before_;
-};
 
 // One branch again, with a graph: its value, and the gradients of its input and parameters for the gradient of its
 // value. Those of the parameters are added to `sums`, in the order of `parameters`.
@@ -62,7 +40,7 @@ struct Branch {
     at::Tensor out;
     {
       const at::AutoGradMode with_graph(true);
-      const AutocastScope autocast(stack);
+      const AutocastScope autocast(stack.device, stack.autocast);
       out = run(leaf);
     }
     variable_list wanted{leaf};
@@ -126,8 +104,7 @@ at::Tensor run_reversible(const std::vector<std::shared_ptr<PreNormBlock>>& bloc
   stack->blocks = blocks;
   stack->mask = mask;
   stack->device = x.device().type();
-  stack->autocast = at::autocast::is_autocast_enabled(stack->device);
-  stack->autocast_type = at::autocast::get_autocast_dtype(stack->device);
+  stack->autocast = autocast_type(stack->device);
   return ReversibleFunction::apply(stack, x, at::TensorList(parameters));
 }
 

@@ -34,7 +34,6 @@ struct OpCall : at::ObserverContext {
   OpCall* outer = nullptr;
   std::vector<OpOperand> inputs;
   std::optional<Product> product;
-  bool announced = false;  // by RECORD_FUNCTION without operands
   bool opaque = false;
   double seconds_inside = 0;
   OpTraffic inside;
@@ -165,7 +164,6 @@ struct OpProfiler::State {
     call->outer = innermost;
     call->inputs = operands(function.inputs());
     call->product = product(name, function.inputs());
-    call->announced = name.starts_with("xformer::") && function.inputs().empty();
     call->opaque = is_one_of_several(name);
     call->flops_before = counter->counts().flops;
     innermost = call.get();
@@ -192,7 +190,6 @@ struct OpProfiler::State {
     own.flops = flops - call.flops_inside;
     OpFigures& sum = profile.operators[std::string(name)];
     if (sum.calls == 0) read_tags(function, sum);
-    sum.reads_known = sum.reads_known && !call.announced;
     add(own, sum);
     if (call.product) add(own, profile.products[*call.product]);
     innermost = call.outer;

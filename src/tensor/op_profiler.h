@@ -14,10 +14,9 @@ namespace xformer {
 struct OpFigures {
   int64_t calls = 0;
   double seconds = 0;
-  // What the operators inside did not move already. Views and operators without a tensor result move nothing. Operators
-  // of our own that announce themselves without operands have no known reads; they write what they allocate.
+  // What the operators inside did not move already. Views and operators without a tensor result move nothing, but for
+  // those of our own, which read their operands and write what they allocate.
   int64_t read_bytes = 0, written_bytes = 0;
-  bool reads_known = true;
   int64_t flops = 0;
   bool pointwise = false, reduces = false;  // by LibTorch's tags
 };

@@ -23,7 +23,7 @@ Evaluator::Forward& Evaluator::forward_for(const EvaluationRequest& request, con
       const tasks::BatchView& batch = forward.batch.all();
       at::Tensor outputs;
       {
-        const PrecisionScope scope(precision, device_);
+        const AutocastScope autocast(device_.type(), product_type(precision));
         outputs = model_.forward(batch.inputs);
       }
       // Into a place of its own: what a recording allocates itself is the next one's too.

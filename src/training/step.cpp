@@ -2,7 +2,6 @@
 
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
-#include <ATen/autocast_mode.h>
 
 #include "core/error.h"
 
@@ -22,19 +21,9 @@ tasks::MeterList training_meters(const tasks::Task& task) {
 
 }  // namespace
 
-PrecisionScope::PrecisionScope(const std::string& precision, at::Device device)
-    : device_(device.type()), active_(precision == "bf16" || precision == "fp16") {
-  if (!active_) return;
-  before_ = at::autocast::is_autocast_enabled(device_);
-  at::autocast::set_autocast_dtype(device_, precision == "bf16" ? at::kBFloat16 : at::kHalf);
-  at::autocast::set_autocast_enabled(device_, true);
-  at::autocast::increment_nesting();
-}
-
-PrecisionScope::~PrecisionScope() {
-  if (!active_) return;
-  if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-  at::autocast::set_autocast_enabled(device_, before_);
+std::optional<at::ScalarType> product_type(const std::string& precision) {
+  if (precision != "bf16" && precision != "fp16") return std::nullopt;
+  return precision == "bf16" ? at::kBFloat16 : at::kHalf;
 }
 
 void set_float_products(const std::string& precision, const at::Device& device) {
@@ -102,7 +91,7 @@ void TrainStep::work(const tasks::DeviceBatch& batch) {
     const at::Tensor weight = task_->weight(rows);
     at::Tensor outputs, loss, objective;
     {
-      const PrecisionScope precision(options_.precision, device_);
+      const AutocastScope autocast(device_.type(), product_type(options_.precision));
       outputs = model_.forward(rows.inputs);
       loss = task_->loss(outputs, rows);
       const at::Tensor inverse = inverse_weight.to(loss.scalar_type());

@@ -9,25 +9,16 @@
 #include "plan/options.h"
 #include "plan/schedule.h"
 #include "tasks/task.h"
+#include "tensor/autocast.h"
 #include "training/optimizer.h"
 #include "training/replay.h"
 
 namespace xformer::training {
 
-// bf16, fp16: matrix products outside the attention core run in that type while this lives (autocast).
-class PrecisionScope {
- public:
-  PrecisionScope(const std::string& precision, at::Device device);
-  ~PrecisionScope();
-  PrecisionScope(const PrecisionScope&) = delete;
-  PrecisionScope& operator=(const PrecisionScope&) = delete;
+// bf16 and fp16: the type of matrix products outside the attention core (autocast).
+[[nodiscard]] std::optional<at::ScalarType> product_type(const std::string& precision);
 
- private:
-  c10::DeviceType device_;
-  bool active_, before_ = false;
-};
-
-// tf32 or not, for all float32 products of the process; PrecisionScope does the rest. UserError for tf32 without CUDA.
+// tf32 or not, for all float32 products of the process; product_type() tells the rest. UserError for tf32 without CUDA.
 void set_float_products(const std::string& precision, const at::Device& device);
 
 // Means since the last reading.

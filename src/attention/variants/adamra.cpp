@@ -9,13 +9,12 @@
 // and the router learns. With one set of sub-head maps (proj = shared) they are slices of Q, K~ and V~.
 // All heads work on all tokens, with features that are zero outside the head of the token: sizes never depend on
 // where the router sends them, and one product sums over the heads.
-#include <ATen/autocast_mode.h>
-
 #include <cmath>
 #include <numeric>
 
 #include "attention/descriptor.h"
 #include "attention/multi_head.h"
+#include "attention/shared/full_precision.h"
 #include "attention/shared/kernel_sums.h"
 #include "tensor/probe.h"
 
@@ -87,18 +86,12 @@ class AdaMraMixer : public SequenceMixer {
     at::Tensor q = query_->forward(x), k = key_->forward(x), v = value_->forward(x);  // [b,n,d]
     at::Tensor mixed;
     {
-      // In float32 at least, also under autocast (attention-core 0.7).
-      const auto device = x.device().type();
-      const bool autocast = at::autocast::is_autocast_enabled(device);
-      const at::ScalarType type = q.scalar_type();
-      const bool low = type == at::kBFloat16 || type == at::kHalf;
-      at::autocast::set_autocast_enabled(device, false);
-      if (low) q = q.to(at::kFloat), k = k.to(at::kFloat), v = v.to(at::kFloat);
+      const FullPrecision full(x.device().type());
+      q = full(q), k = full(k), v = full(v);
       probe("q", q), probe("k", k), probe("v", v);
       mixed = mix(q, k, v, mask);
       // Padded queries are routed nowhere.
       if (!mask.all_valid()) mixed = mixed.masked_fill(mask.key_valid.logical_not().unsqueeze(-1), 0);
-      at::autocast::set_autocast_enabled(device, autocast);
     }
     probe("mixed", mixed);
     return out_->forward(mixed);
