@@ -6,7 +6,6 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "data/batches/batcher.h"
 #include "data/duplicates.h"
 #include "data/listops/listops_files.h"
 #include "data/listops/listops_generator.h"
@@ -160,7 +159,7 @@ Json CheckReport::json() const {
 }
 
 CheckReport check_listops(const Json& options, const DataLocation& location, const ProgressCallback& progress) {
-  const ListOpsOptions settings = listops_schema().read(without_batching(options));
+  const ListOpsOptions settings = listops_schema().read(options);
   CheckReport report;
   Facts facts;
   if (location.folder.empty()) {

@@ -2,7 +2,6 @@
 
 #include <array>
 
-#include "core/error.h"
 #include "core/names.h"
 
 namespace xformer::data {

@@ -7,14 +7,44 @@
 
 #define XFORMER_DESCRIBE_TYPE std::vector<xformer::data::DatasetDescriptor>
 #include "data/adapters.inc"
+#include "data/batches/batch_order.h"
 
 namespace xformer::data {
+
+namespace {
+
+// A function of data options that hears of the adapter's own only.
+template <class Result, class... More>
+void strip(std::function<Result(const Json&, More...)>& function) {
+  if (function)
+    function = [inner = std::move(function)](const Json& options, More... more) {
+      return inner(without_batching(options), more...);
+    };
+}
+
+// What an adapter says of a dataset, with the options of batching, of which the adapter never hears.
+DatasetDescriptor with_batching(DatasetDescriptor dataset) {
+  for (const OptionInfo& option : batching_schema().options()) dataset.options.push_back(option);
+  strip(dataset.shape);
+  strip(dataset.check_options);
+  strip(dataset.check_generator);
+  strip(dataset.open);
+  strip(dataset.check);
+  if (dataset.member)
+    dataset.member = [inner = std::move(dataset.member)](const std::string& name) {
+      return with_batching(inner(name));
+    };
+  return dataset;
+}
+
+}  // namespace
 
 const Registry<DatasetDescriptor>& datasets() {
   static const Registry<DatasetDescriptor> kDatasets("task", [] {
     std::vector<DatasetDescriptor> result;
-    adapters::for_each_family(
-        [&](std::vector<DatasetDescriptor> family) { result.insert(result.end(), family.begin(), family.end()); });
+    adapters::for_each_family([&](const std::vector<DatasetDescriptor>& family) {
+      for (const DatasetDescriptor& one : family) result.push_back(with_batching(one));
+    });
     return result;
   }());
   return kDatasets;

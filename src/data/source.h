@@ -35,6 +35,7 @@ struct DataShape {
   int64_t width = 0;            // numbers at each place
   int64_t side = 0;             // of a square image whose places are its pixels, row by row; 0: no such image
   int64_t channels = 1;         // of that image
+  Fields further = {};          // fields of an input beside its ids or its numbers
   std::vector<int64_t> categories =
       {};  // of a table's row: the sizes of the columns of codes, which are its last places
   TargetSpec target = {};
@@ -42,15 +43,41 @@ struct DataShape {
   bool operator==(const DataShape&) const = default;
 };
 
-// One example: one or two sequences of ids, or a series of numbers; and its class, or its number.
+// All fields of an example: of the input `tokens` (ids) or `values` (numbers), then further ones; then the target's. A
+// field with places has them in every sequence, as many in each field.
+[[nodiscard]] Fields fields_of(const DataShape& shape);
+
+// One example.
 struct Example {
-  std::array<std::span<const uint8_t>, 2> ids = {};  // stored bytes; the second of pairs only
-  std::span<const float> values = {};                // [length, width]
+  std::array<Elements, 2> ids = {};    // `tokens`, by sequence
+  std::span<const float> values = {};  // `values`, [length, width]
   int64_t label = 0;
   float target = 0;
+  std::vector<Elements> further = {};  // further stored fields with places, in their order, each by sequence
+  std::vector<double> facts = {};      // and without, in theirs
 };
 // Of its longest sequence.
 [[nodiscard]] int64_t example_length(const Example& example, const DataShape& shape);
+
+// One sequence of a stored field, or the field where it has no places; found once, for all examples of a shape.
+class Part {
+ public:
+  size_t place = 0;  // of the field in fields_of
+  Field field;
+  int64_t sequence = 0;
+
+  [[nodiscard]] Elements elements(const Example& example) const;  // of a field with places
+  [[nodiscard]] double fact(const Example& example) const;        // of one without
+  void set_elements(Example& example, const Elements& elements) const;
+  void set_fact(Example& example, double fact) const;
+
+ private:
+  friend std::vector<Part> parts_of(const DataShape& shape);
+  enum class Member { kIds, kValues, kLabel, kTarget, kFurther, kFacts } member_ = Member::kIds;
+  size_t at_ = 0;  // in that member
+};
+// First those without places, then the others by sequence.
+[[nodiscard]] std::vector<Part> parts_of(const DataShape& shape);
 
 struct Dropped {
   Split split;
@@ -68,7 +95,7 @@ struct DataInfo {
   Json details = Json::object();  // adapter's own facts: raw file hashes, generator settings, vocabulary hash
 };
 
-struct HostBatch;
+class HostBatch;
 
 class DataSource {
  public:

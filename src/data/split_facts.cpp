@@ -44,21 +44,21 @@ void describe_splits(const DataSource& source, CheckReport& report) {
 void check_duplicates(const DataSource& source, CheckReport& report) {
   DuplicateFinder duplicates({"train", "dev", "test"});
   std::vector<uint8_t> input;
-  const auto append = [&](const void* first, size_t bytes) {
+  const std::vector<Part> parts = parts_of(source.info().shape);
+  const auto append = [&](std::string_view bytes) {
     // The size in front, so that no two pairs of sequences have the same bytes.
-    const auto size = std::to_string(bytes);
+    const auto size = std::to_string(bytes.size());
     input.insert(input.end(), size.begin(), size.end());
     input.push_back(0);
-    const auto* data = static_cast<const uint8_t*>(first);
-    input.insert(input.end(), data, data + bytes);
+    input.insert(input.end(), bytes.begin(), bytes.end());
   };
   for (const Split split : kAllSplits) {
     if (split == Split::kDev && source.info().details.value("dev", "") == "test") continue;
     for (int64_t i = 0; i < source.size(split); ++i) {
       const Example example = source.read(split, i);
       input.clear();
-      for (const std::span<const uint8_t> ids : example.ids) append(ids.data(), ids.size());
-      append(example.values.data(), example.values.size_bytes());
+      for (const Part& part : parts)
+        if (part.field.of_tokens()) append(part.elements(example).bytes());
       duplicates.see(split, i, input);
     }
   }

@@ -41,8 +41,8 @@ Learnability learnability(const data::DatasetDescriptor& dataset, const data::Da
   training.batch = options.batch;
   training::TrainStep step(*model, shape, training, at::kCPU);
   const int64_t length = plan::padded_len(plan, shape);
-  const data::BatchOrder order(shortened, data::Split::kTrain,
-                               {.batch = options.batch, .padded_len = length, .seed = options.seed});
+  const data::ExampleOrder order(shortened, data::Split::kTrain,
+                                 {.batch = options.batch, .padded_len = length, .seed = options.seed});
   const int64_t in_epoch = order.batches_per_epoch(), steps = options.epochs * in_epoch;
   const plan::ScheduleOptions schedule{
       .name = "cosine", .learning_rate = 1e-3, .warmup = std::min<int64_t>(50, steps / 10), .steps = steps};

@@ -24,7 +24,10 @@ std::vector<double> losses_of(const std::string& name, int64_t steps, const at::
   options.learning_rate = 5e-3;
   const MarkTask source;
   training::TrainStep step(*model, source.info().shape, options, device);
-  data::Prefetcher batches(source, data::Split::kTrain, {options.batch, 16, 1, 3, true}, 0, steps);
+  data::Prefetcher batches(
+      source, data::Split::kTrain,
+      std::make_unique<data::ExampleOrder>(source, data::Split::kTrain, data::OrderOptions{options.batch, 16, 1, 3}), 0,
+      steps);
   std::vector<double> result;
   for (int64_t i = 0; i < steps; ++i) {
     step.run(batches.next(), i, {options.learning_rate, 0.9});

@@ -191,34 +191,13 @@ std::string bench_input(const BenchCase& wanted) {
 }
 
 data::HostBatch bench_batch(const BenchCase& wanted) {
-  const data::DataShape& shape = wanted.shape;
-  data::HostBatch batch;
-  batch.batch = batch.filled = wanted.batch;
-  batch.padded_len = wanted.length;
   Stream numbers(1);
-  const auto below = [&](int64_t bound) {
-    return static_cast<int64_t>(numbers.next_below(static_cast<uint64_t>(bound)));
-  };
-  const int64_t places = wanted.batch * shape.sequences * wanted.length;
-  if (shape.vocabulary > 0)
-    for (int64_t i = 0; i < places; ++i) batch.tokens.push_back(1 + below(shape.vocabulary - 1));
-  else
-    for (int64_t i = 0; i < places * shape.width; ++i) batch.values.push_back(static_cast<float>(below(1000)) / 1000);
-  batch.key_valid.assign(static_cast<size_t>(places), 1);
+  data::HostBatch batch = data::random_batch(wanted.shape, wanted.batch, wanted.length, numbers);
   for (size_t row = 0; row < wanted.valid_lengths.size(); ++row) {
     const auto begin = static_cast<int64_t>(row) * wanted.length + wanted.valid_lengths[row];
     const int64_t padding = wanted.length - wanted.valid_lengths[row];
-    std::fill_n(batch.tokens.begin() + begin, padding, 0);
+    std::fill_n(batch.whole("tokens").begin() + begin, padding, 0);
     std::fill_n(batch.key_valid.begin() + begin, padding, 0);
-  }
-  for (int64_t row = 0; row < wanted.batch; ++row) {
-    batch.row_valid.push_back(1);
-    batch.labels.push_back(shape.target.has("label") ? below(shape.target.classes()) : 0);
-    batch.targets.push_back(0.5F);
-    batch.indices.push_back(row);
-    if (!shape.target.has("share")) continue;
-    batch.second_labels.push_back(below(shape.target.classes()));
-    batch.shares.push_back(0.5F);
   }
   return batch;
 }

@@ -156,8 +156,7 @@ void check_combinations(const RunPlan& plan, const PlanParts& parts) {
   XF_CHECK(training.warmup_epochs <= training.epochs, UserError,
            "training.warmup_epochs: expected at most training.epochs = {}, got {}", training.epochs,
            training.warmup_epochs);
-  const int64_t repeats = plan.options.values["data.repeats"];
-  XF_CHECK(repeats == 1 || training.buckets == 1, UserError,
+  XF_CHECK(data::batching_of(plan.group("data")).repeats == 1 || training.buckets == 1, UserError,
            "data.repeats: repeated examples come in one order of all lengths; expected training.buckets=1, got {}",
            training.buckets);
   const bool hash = training.init_sha256.size() == 64 &&

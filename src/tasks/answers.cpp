@@ -16,12 +16,13 @@ class LabelAnswers : public Answers {
 
   void add(const at::Tensor& outputs, const data::HostBatch& batch) override {
     const at::Tensor predictions = predict_(outputs);
+    const std::vector<int64_t>& labels = batch.whole("label");
     const int64_t columns = outputs.size(1);
     for (int64_t row = 0; row < outputs.size(0); ++row) {
       const auto at = static_cast<size_t>(row);
       const float* const begin = outputs.const_data_ptr<float>() + row * columns;
       rows_.push_back(
-          {batch.indices[at], batch.labels[at], predictions.const_data_ptr<int64_t>()[row], {begin, begin + columns}});
+          {batch.indices[at], labels[at], predictions.const_data_ptr<int64_t>()[row], {begin, begin + columns}});
     }
   }
 

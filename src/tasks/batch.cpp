@@ -26,57 +26,55 @@ const at::Tensor& BatchView::field(std::string_view name) const {
 
 DeviceBatch::DeviceBatch(at::Device device, int64_t rows, int64_t padded_len, const data::DataShape& shape)
     : padded_len_(padded_len), upload_(device) {
-  const auto options = at::TensorOptions(device);
+  const auto zeros = [&](at::IntArrayRef sizes, at::ScalarType type) {
+    return at::zeros(sizes, at::TensorOptions(device).dtype(type));
+  };
   std::vector<int64_t> places{rows, padded_len};
   if (shape.sequences > 1) places.insert(places.begin() + 1, shape.sequences);
-  if (shape.vocabulary > 0) all_.inputs.tokens = at::zeros(places, options.dtype(at::kLong));
-  else all_.inputs.values = at::zeros({rows, padded_len, shape.width}, options.dtype(at::kFloat));
-  all_.inputs.key_valid = at::zeros(places, options.dtype(at::kBool));
-  all_.row_valid = at::zeros({rows}, options.dtype(at::kFloat));
-  all_.fields = {{"label", at::zeros({rows}, options.dtype(at::kLong))},
-                 {"target", at::zeros({rows}, options.dtype(at::kFloat))}};
-  if (shape.target.has("share")) {
-    all_.fields.emplace_back("second_label", at::zeros({rows}, options.dtype(at::kLong)));
-    all_.fields.emplace_back("share", at::ones({rows}, options.dtype(at::kFloat)));
+  all_.inputs.key_valid = zeros(places, at::kBool);
+  all_.row_valid = zeros({rows}, at::kFloat);
+  for (const data::Field& field : data::fields_of(shape)) {
+    std::vector<int64_t> sizes = field.of_tokens() ? places : std::vector<int64_t>{rows};
+    if (field.axes == data::Axes::kTokenByK) sizes.push_back(field.k);
+    const bool number = field.element == data::Element::kF32, flag = field.element == data::Element::kBool;
+    all_.fields.emplace_back(field.name, zeros(sizes, number ? at::kFloat : flag ? at::kBool : at::kLong));
   }
-  filled_ = at::ones({}, options.dtype(at::kDouble));
+  set_inputs(all_);
+  filled_ = at::ones({}, at::TensorOptions(device).dtype(at::kDouble));
 }
 
 void DeviceBatch::load(const data::HostBatch& batch) {
-  const auto fits = [](const auto& values, const at::Tensor& into) {
-    return static_cast<int64_t>(values.size()) == (into.defined() ? into.numel() : 0);
-  };
-  XF_ASSERT(batch.batch == size() && batch.padded_len == padded_len_ && fits(batch.tokens, all_.inputs.tokens) &&
-                fits(batch.values, all_.inputs.values) && fits(batch.key_valid, all_.inputs.key_valid) &&
-                batch.shares.empty() != all_.has("share"),
-            "a batch of [{}, {}] in buffers of [{}, {}]", batch.batch, batch.padded_len, size(), padded_len_);
   const auto view = [](const auto& values, const at::Tensor& like, at::ScalarType type) {
+    XF_ASSERT(static_cast<int64_t>(values.size()) == like.numel(), "{} values for a tensor of {}", values.size(),
+              like.numel());
     return at::from_blob(const_cast<void*>(static_cast<const void*>(values.data())), like.sizes(), type);
   };
+  XF_ASSERT(batch.batch == size() && batch.padded_len == padded_len_ && batch.columns.size() == all_.fields.size(),
+            "a batch of [{}, {}] in buffers of [{}, {}]", batch.batch, batch.padded_len, size(), padded_len_);
   std::vector<std::pair<at::Tensor, at::Tensor>> copies{
       {view(batch.key_valid, all_.inputs.key_valid, at::kByte), all_.inputs.key_valid},
-      {view(batch.labels, all_.field("label"), at::kLong), all_.field("label")},
-      {view(batch.targets, all_.field("target"), at::kFloat), all_.field("target")},
       {view(batch.row_valid, all_.row_valid, at::kByte), all_.row_valid}};
-  if (const at::Tensor& tokens = all_.inputs.tokens; tokens.defined())
-    copies.push_back({view(batch.tokens, tokens, at::kLong), tokens});
-  if (const at::Tensor& values = all_.inputs.values; values.defined())
-    copies.push_back({view(batch.values, values, at::kFloat), values});
-  if (all_.has("share")) {
-    copies.push_back({view(batch.second_labels, all_.field("second_label"), at::kLong), all_.field("second_label")});
-    copies.push_back({view(batch.shares, all_.field("share"), at::kFloat), all_.field("share")});
+  for (size_t i = 0; i < all_.fields.size(); ++i) {
+    const data::HostColumn& column = batch.columns[i];
+    const at::Tensor& into = all_.fields[i].second;
+    const bool number = column.field.element == data::Element::kF32;
+    copies.emplace_back(number ? view(column.numbers, into, at::kFloat) : view(column.whole, into, at::kLong), into);
   }
   upload_(copies);
   filled_.fill_(static_cast<double>(std::max<int64_t>(batch.filled, 1)));
 }
 
+void DeviceBatch::set_inputs(BatchView& view) {
+  if (view.has("tokens")) view.inputs.tokens = view.field("tokens");
+  if (view.has("values")) view.inputs.values = view.field("values");
+}
+
 BatchView DeviceBatch::rows(int64_t first, int64_t rows) const {
-  const auto part = [&](const at::Tensor& whole) {
-    return whole.defined() ? whole.narrow(0, first, rows) : at::Tensor();
-  };
-  BatchView view{
-      {part(all_.inputs.tokens), part(all_.inputs.key_valid), part(all_.inputs.values)}, part(all_.row_valid), {}};
-  for (const auto& [name, tensor] : all_.fields) view.fields.emplace_back(name, part(tensor));
+  BatchView view;
+  view.inputs.key_valid = all_.inputs.key_valid.narrow(0, first, rows);
+  view.row_valid = all_.row_valid.narrow(0, first, rows);
+  for (const auto& [name, tensor] : all_.fields) view.fields.emplace_back(name, tensor.narrow(0, first, rows));
+  set_inputs(view);
   return view;
 }
 

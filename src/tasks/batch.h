@@ -11,7 +11,8 @@ namespace xformer::tasks {
 struct BatchView {
   models::ModelInput inputs;
   at::Tensor row_valid;  // [b] float32
-  // The fields beside the inputs: whole numbers are int64, others float32; [b].
+  // As data::fields_of has them: whole numbers are int64, flags bool, others float32; [b], with places [b,n], [b,n,k]
+  // or, of pairs, [b,2,n], [b,2,n,k].
   std::vector<std::pair<std::string, at::Tensor>> fields;
 
   [[nodiscard]] bool has(std::string_view name) const;
@@ -34,6 +35,8 @@ class DeviceBatch {
   [[nodiscard]] const at::Tensor& filled() const { return filled_; }
 
  private:
+  static void set_inputs(BatchView& view);
+
   int64_t padded_len_;
   BatchView all_;
   at::Tensor filled_;

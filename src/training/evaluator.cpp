@@ -43,7 +43,9 @@ std::optional<Evaluation> Evaluator::run(const data::DataSource& source, const E
   const auto start = std::chrono::steady_clock::now();
   const int64_t size = source.size(request.split), batch = request.batch;
   XF_CHECK(size > 0, DataError, "the data has no {} split", data::split_name(request.split));
-  data::OrderOptions order{batch, request.padded_len, 1, request.seed, request.parity_batches > 0};
+  const bool shuffled = request.parity_batches > 0;
+  auto order = std::make_unique<data::ExampleOrder>(
+      source, request.split, data::OrderOptions{batch, request.padded_len, 1, request.seed, {.shuffle = shuffled}});
   int64_t first = 0, last = (size + batch - 1) / batch;
   if (request.drop_remainder && size >= batch) last = size / batch;
   if (request.parity_batches > 0) {
@@ -55,7 +57,7 @@ std::optional<Evaluation> Evaluator::run(const data::DataSource& source, const E
   Forward& forward = forward_for(request, source.info().shape);
   tasks::Meters meters(task_->meters());
   int64_t examples = 0;
-  data::Prefetcher batches(source, request.split, order, first, last);
+  data::Prefetcher batches(source, request.split, std::move(order), first, last);
   for (int64_t number = first; number < last; ++number) {
     if (request.stop_requested && request.stop_requested()) return std::nullopt;
     const data::HostBatch& host = batches.next();

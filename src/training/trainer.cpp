@@ -87,12 +87,10 @@ class Run {
               plan::padded_len(plan_, source_->info().shape),
               training_.buckets,
               derive_seed(static_cast<uint64_t>(plan_.seed), "order"),
-              plan_.options.values["data.shuffle"],
-              plan_.options.values["data.cyclic_shift"],
-              plan_.options.values["data.repeats"],
+              data::batching_of(plan_.group("data")),
               /*augment=*/true};
     last_step_ = training_.steps;
-    steps_per_epoch_ = data::BatchOrder(*source_, data::Split::kTrain, order_).batches_per_epoch();
+    steps_per_epoch_ = data::ExampleOrder(*source_, data::Split::kTrain, order_).batches_per_epoch();
     if (training_.epochs > 0) last_step_ = training_.epochs * steps_per_epoch_;
     if (training_.eval_epochs > 0) training_.eval_every = training_.eval_epochs * steps_per_epoch_;
     if (training_.warmup_epochs > 0) training_.warmup = training_.warmup_epochs * steps_per_epoch_;
@@ -186,7 +184,9 @@ class Run {
 
   void train_one() {
     if (!batches_)
-      batches_ = std::make_unique<data::Prefetcher>(*source_, data::Split::kTrain, order_, step_, last_step_);
+      batches_ = std::make_unique<data::Prefetcher>(
+          *source_, data::Split::kTrain, std::make_unique<data::ExampleOrder>(*source_, data::Split::kTrain, order_),
+          step_, last_step_);
     const auto start = std::chrono::steady_clock::now();
     const data::HostBatch& batch = batches_->next();
     const double waited = seconds_since(start);

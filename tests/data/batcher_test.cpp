@@ -25,15 +25,19 @@ OrderOptions options_for(int64_t batch, int64_t buckets, bool shuffle = true) {
   options.batch = batch;
   options.padded_len = 300;
   options.buckets = buckets;
-  options.shuffle = shuffle;
+  options.batching.shuffle = shuffle;
   options.seed = 5;
   return options;
+}
+
+std::unique_ptr<BatchOrder> order_for(const DataSource& source, const OrderOptions& options) {
+  return std::make_unique<ExampleOrder>(source, Split::kTrain, options);
 }
 
 TEST_CASE("an epoch has every example once, whatever the batch and the buckets") {
   const int64_t count = GENERATE(1, 7, 96, 100), buckets = GENERATE(1, 2, 3, 7);
   const fake::Source source(lengths_for(count));
-  const BatchOrder order(source, Split::kTrain, options_for(8, buckets));
+  const ExampleOrder order(source, Split::kTrain, options_for(8, buckets));
   for (int64_t epoch = 0; epoch < 3; ++epoch) {
     std::multiset<int64_t> seen;
     for (int64_t i = 0; i < order.batches_per_epoch(); ++i) {
@@ -50,7 +54,7 @@ TEST_CASE("an epoch has every example once, whatever the batch and the buckets")
 TEST_CASE("a batch is a function of seed, epoch and index, in whatever order it is asked for") {
   const fake::Source source(lengths_for(100));
   const int64_t buckets = GENERATE(1, 3);
-  const BatchOrder one(source, Split::kTrain, options_for(8, buckets)),
+  const ExampleOrder one(source, Split::kTrain, options_for(8, buckets)),
       two(source, Split::kTrain, options_for(8, buckets));
   std::vector<std::vector<int64_t>> batches;
   for (int64_t epoch = 0; epoch < 4; ++epoch)
@@ -63,14 +67,14 @@ TEST_CASE("a batch is a function of seed, epoch and index, in whatever order it 
   CHECK(same);
   OrderOptions other = options_for(8, buckets);
   other.seed = 6;
-  const BatchOrder reseeded(source, Split::kTrain, other);
+  const ExampleOrder reseeded(source, Split::kTrain, other);
   CHECK(reseeded.batch(0, 0).rows != one.batch(0, 0).rows);
   CHECK(one.batch(0, 0).rows != one.batch(1, 0).rows);
 }
 
 TEST_CASE("without shuffling one bucket keeps the order of the split") {
   const fake::Source source(lengths_for(10));
-  const BatchOrder order(source, Split::kTrain, options_for(4, 1, false));
+  const ExampleOrder order(source, Split::kTrain, options_for(4, 1, false));
   CHECK(order.batches_per_epoch() == 3);
   CHECK(order.batch(0, 0).rows == std::vector<int64_t>{0, 1, 2, 3});
   CHECK(order.batch(7, 2).rows == std::vector<int64_t>{8, 9});
@@ -79,9 +83,9 @@ TEST_CASE("without shuffling one bucket keeps the order of the split") {
 TEST_CASE("repeated examples come in a row, each with numbers of its own, and an epoch keeps its size") {
   const fake::Source source(lengths_for(600));
   OrderOptions options = options_for(50, 1);
-  options.repeats = 3;
+  options.batching.repeats = 3;
   options.augment = true;
-  const BatchOrder order(source, Split::kTrain, options);
+  const ExampleOrder order(source, Split::kTrain, options);
   CHECK(order.batches_per_epoch() == 11);  // 512 of 600: two times 256
   std::map<int64_t, int64_t> times;
   std::set<uint64_t> numbers;
@@ -98,13 +102,13 @@ TEST_CASE("repeated examples come in a row, each with numbers of its own, and an
   const BatchRows batch = order.batch(4, 0);
   CHECK((batch.rows[0] == batch.rows[2] && batch.rows[2] != batch.rows[3]));
   options.augment = false;
-  CHECK(BatchOrder(source, Split::kTrain, options).batch(4, 0).row_numbers.empty());
+  CHECK(ExampleOrder(source, Split::kTrain, options).batch(4, 0).row_numbers.empty());
 }
 
 TEST_CASE("buckets are of equal counts, padded to multiples of 64 and hold their sequences") {
   const std::vector<int64_t> lengths = lengths_for(99);
   const fake::Source source(lengths);
-  const BatchOrder order(source, Split::kTrain, options_for(8, 3));
+  const ExampleOrder order(source, Split::kTrain, options_for(8, 3));
   const std::vector<int64_t>& padded = order.bucket_lengths();
   REQUIRE(padded.size() == 3);
   CHECK((padded[0] % 64 == 0 && padded[1] % 64 == 0 && padded[2] == 300));
@@ -123,7 +127,7 @@ TEST_CASE("buckets are of equal counts, padded to multiples of 64 and hold their
 
 TEST_CASE("a shuffle of one bucket favours no place") {
   const fake::Source source(std::vector<int64_t>(8, 1));
-  const BatchOrder order(source, Split::kTrain, options_for(8, 1));
+  const ExampleOrder order(source, Split::kTrain, options_for(8, 1));
   std::array<int, 8> first{};
   for (int64_t epoch = 0; epoch < 8000; ++epoch) ++first[static_cast<size_t>(order.batch(epoch, 0).rows[0])];
   for (const int count : first) CHECK(count == Approx(1000).margin(150));
@@ -131,7 +135,7 @@ TEST_CASE("a shuffle of one bucket favours no place") {
 
 TEST_CASE("an empty split has no batches") {
   const fake::Source source({});
-  const BatchOrder order(source, Split::kTrain, options_for(4, 2));
+  const ExampleOrder order(source, Split::kTrain, options_for(4, 2));
   CHECK(order.batches_per_epoch() == 0);
   CHECK_THROWS_AS(order.batch(0, 0), InternalError);
 }
@@ -141,15 +145,15 @@ TEST_CASE("cyclic shifts roll what is kept of a sequence, by places drawn for ea
   HostBatch batch;
   fill_batch(source, Split::kTrain, {{1, 0, 2}, 5, {2, 4, 7}}, 3, batch);
   // Five tokens kept of twenty, rolled by two; three, rolled by four; one.
-  CHECK(batch.tokens == std::vector<int64_t>{4, 5, 1, 2, 3, 3, 1, 2, 0, 0, 1, 0, 0, 0, 0});
+  CHECK(batch.whole("tokens") == std::vector<int64_t>{4, 5, 1, 2, 3, 3, 1, 2, 0, 0, 1, 0, 0, 0, 0});
   CHECK(batch.key_valid == std::vector<uint8_t>{1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 1, 0, 0, 0, 0});
 
   OrderOptions options = options_for(4, 1);
-  CHECK(BatchOrder(source, Split::kTrain, options).batch(0, 0).shifts.empty());
-  options.cyclic_shift = 3;
-  const BatchOrder order(source, Split::kTrain, options);
+  CHECK(ExampleOrder(source, Split::kTrain, options).batch(0, 0).shifts.empty());
+  options.batching.cyclic_shift = 3;
+  const ExampleOrder order(source, Split::kTrain, options);
   options.batch = 8;
-  const BatchOrder whole(source, Split::kTrain, options);
+  const ExampleOrder whole(source, Split::kTrain, options);
   std::array<int, 3> seen{};
   int differs = 0;
   for (int64_t epoch = 0; epoch < 300; ++epoch) {
@@ -172,22 +176,22 @@ TEST_CASE("a batch is padded with zeros, cut to its length and its empty rows sa
   HostBatch batch;
   fill_batch(source, Split::kTrain, {{1, 0}, 5}, 4, batch);
   CHECK((batch.batch == 4 && batch.padded_len == 5 && batch.filled == 2));
-  CHECK(batch.tokens == std::vector<int64_t>{1, 2, 3, 4, 5, 1, 2, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
+  CHECK(batch.whole("tokens") == std::vector<int64_t>{1, 2, 3, 4, 5, 1, 2, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
   CHECK(batch.key_valid == std::vector<uint8_t>{1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
   CHECK(batch.row_valid == std::vector<uint8_t>{1, 1, 0, 0});
-  CHECK(batch.labels == std::vector<int64_t>{1, 0, 0, 0});
+  CHECK(batch.whole("label") == std::vector<int64_t>{1, 0, 0, 0});
   CHECK(batch.indices == std::vector<int64_t>{1, 0, -1, -1});
-  const int64_t* place = batch.tokens.data();
+  const int64_t* place = batch.whole("tokens").data();
   fill_batch(source, Split::kTrain, {{2}, 5}, 4, batch);
-  CHECK(batch.tokens.data() == place);  // no allocation the second time
-  CHECK(batch.tokens == std::vector<int64_t>{1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
+  CHECK(batch.whole("tokens").data() == place);  // no allocation the second time
+  CHECK(batch.whole("tokens") == std::vector<int64_t>{1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
   CHECK(batch.indices == std::vector<int64_t>{2, -1, -1, -1});
   CHECK_THROWS_AS(fill_batch(source, Split::kTrain, {{0, 1, 2}, 5}, 2, batch), InternalError);
 }
 
 TEST_CASE("33 examples in batches of 32 count 33") {
   const fake::Source source(lengths_for(33));
-  const BatchOrder order(source, Split::kTrain, options_for(32, 1, false));
+  const ExampleOrder order(source, Split::kTrain, options_for(32, 1, false));
   int64_t counted = 0;
   HostBatch batch;
   for (int64_t i = 0; i < order.batches_per_epoch(); ++i) {
@@ -200,16 +204,16 @@ TEST_CASE("33 examples in batches of 32 count 33") {
 TEST_CASE("the prefetcher hands out the very batches of the order, from any first one") {
   const fake::Source source(lengths_for(50));
   const OrderOptions options = options_for(8, GENERATE(1, 3));
-  const BatchOrder order(source, Split::kTrain, options);
+  const ExampleOrder order(source, Split::kTrain, options);
   const int64_t first = GENERATE(0, 5, 13), per_epoch = order.batches_per_epoch();
-  Prefetcher prefetcher(source, Split::kTrain, options, first, first + 40);
+  Prefetcher prefetcher(source, Split::kTrain, order_for(source, options), first, first + 40);
   std::set<const HostBatch*> buffers;
   HostBatch expected;
   for (int64_t number = first; number < first + 40; ++number) {
     const HostBatch& batch = prefetcher.next();
     fill_batch(source, Split::kTrain, order.batch(number / per_epoch, number % per_epoch), options.batch, expected);
     REQUIRE(batch.indices == expected.indices);
-    REQUIRE(batch.tokens == expected.tokens);
+    REQUIRE(batch.whole("tokens") == expected.whole("tokens"));
     REQUIRE(batch.padded_len == expected.padded_len);
     buffers.insert(&batch);
   }
@@ -220,17 +224,17 @@ TEST_CASE("the prefetcher hands out the very batches of the order, from any firs
 TEST_CASE("a prefetcher may end before its last batch, or have none") {
   const fake::Source source(lengths_for(50));
   {
-    Prefetcher prefetcher(source, Split::kTrain, options_for(8, 1), 0, 1'000'000);
+    Prefetcher prefetcher(source, Split::kTrain, order_for(source, options_for(8, 1)), 0, 1'000'000);
     CHECK(prefetcher.next().filled == 8);
   }
-  Prefetcher none(source, Split::kTrain, options_for(8, 1), 3, 3);
+  Prefetcher none(source, Split::kTrain, order_for(source, options_for(8, 1)), 3, 3);
   CHECK_THROWS_AS(none.next(), InternalError);
 }
 
 TEST_CASE("an exception of the thread is thrown by next, after the batches made before it") {
   fake::Source source(std::vector<int64_t>(10, 4));
   source.fails_at = 5;
-  Prefetcher prefetcher(source, Split::kTrain, options_for(2, 1, false), 0, 5);
+  Prefetcher prefetcher(source, Split::kTrain, order_for(source, options_for(2, 1, false)), 0, 5);
   CHECK(prefetcher.next().indices[0] == 0);
   CHECK(prefetcher.next().indices[0] == 2);
   CHECK_THAT(scratch::message_of<DataError>([&] { (void)prefetcher.next(); }), Contains("cannot be read"));

@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "core/error.h"
+#include "core/hash.h"
 #include "data/cache/cache.h"
 #include "scratch.h"
 
@@ -109,7 +110,7 @@ TEST_CASE("a cache made while targets were three numbers is still read") {
   const Path manifest = cache_entry(request_in(folder.path())) / "manifest.json";
   Json json = Json::parse(scratch::get(manifest));
   const auto target_of = [&](int number, int64_t classes) {
-    json["shape"].update({{"target", number}, {"classes", classes}, {"target_scale", 2.5}, {"tolerance", 0.25}});
+    json["info"]["shape"].update({{"target", number}, {"classes", classes}, {"target_scale", 2.5}, {"tolerance", 0.25}});
     scratch::put(manifest, json.dump());
     return open_cached(request_in(folder.path()), never_build, {})->info().shape.target;
   };
@@ -134,6 +135,24 @@ TEST_CASE("the content hash depends on the content alone") {
   CHECK(open_cached(request_in(folder / "d"), relabelled, {})->info().sha256 != hash);
 }
 
+TEST_CASE("content hash and files of ids and of numbers are those of every version 2") {
+  const Folder folder;
+  const auto file = [&](const CacheRequest& request) {
+    return sha256(scratch::get(cache_entry(request) / "train.bin"));
+  };
+  CHECK(open_sample(folder.path())->info().sha256 ==
+        "1f729161d1f6867f24f722d23e631050fbec6916053a474e78ff2f2f12e6cf4b");
+  CHECK(file(request_in(folder.path())) == "c9b87d02d837804cd0d15cf3cb94c6c44a8124448a0001b3eaa7164714d69c61");
+  const auto numbers = [](const AddExample& add, DataInfo& info) {
+    info.shape = {.max_len = 2, .width = 2, .target = number_target()};
+    add(Split::kTrain, {{}, std::vector<float>{1, 2, 3, 4}, 0, 0.5F});
+    add(Split::kTrain, {{}, std::vector<float>{5, 6}, 0, -1.0F});
+  };
+  const auto source = open_cached(request_in(folder.path(), 1), numbers, {});
+  CHECK(file(request_in(folder.path(), 1)) == "52720e95dd4821dca2c720f3f1b6d79e9130f21c27f6d70a741259a3e6306b29");
+  CHECK((source->read(Split::kTrain, 1).values[1] == 6 && source->read(Split::kTrain, 0).target == 0.5F));
+}
+
 TEST_CASE("large splits go through in pieces and come back whole") {
   const Folder folder;
   std::vector<uint8_t> tokens(100'000);
@@ -147,8 +166,8 @@ TEST_CASE("large splits go through in pieces and come back whole") {
   int64_t wrong = 0;
   for (size_t i = 0; i < 50; ++i) {
     const Example example = source->read(Split::kTrain, static_cast<int64_t>(i));
-    wrong += std::equal(example.ids[0].begin(), example.ids[0].end(), tokens.begin() + static_cast<int64_t>(i),
-                        tokens.end()) &&
+    const auto ids = example.ids[0].as<uint8_t>();
+    wrong += std::equal(ids.begin(), ids.end(), tokens.begin() + static_cast<int64_t>(i), tokens.end()) &&
                      example.label == static_cast<int64_t>(i % 10)
                  ? 0
                  : 1;

@@ -75,7 +75,7 @@ TEST_CASE("temporal-order: two symbols that matter, in four orders equally often
   for (int64_t i = 0; i < 8000; ++i) {
     const Example example = source->read(Split::kTrain, i);
     std::string order;
-    for (const uint8_t id : example.ids[0]) {
+    for (const uint8_t id : example.ids[0].as<uint8_t>()) {
       REQUIRE(id < 6);
       if (id >= 4) order += id == 4 ? 'X' : 'Y';
     }
@@ -95,7 +95,7 @@ TEST_CASE("an example depends on its index alone, and splits share none") {
     const auto source = open(task, few), other = open(task, more);
     const auto content = [](const Example& example) {
       std::string bytes;
-      for (const auto& ids : example.ids) bytes.append(ids.begin(), ids.end());
+      for (const auto& ids : example.ids) bytes.append(ids.bytes());
       for (const float value : example.values) bytes += std::to_string(value);
       return bytes + std::to_string(example.label) + std::to_string(example.target);
     };
@@ -131,7 +131,7 @@ TEST_CASE("aan-synth: documents of a pair share rare words or do not") {
     std::array<std::multiset<std::string>, 2> words;
     for (size_t i = 0; i < 2; ++i) {
       std::string word;
-      for (const uint8_t byte : example.ids[i]) {
+      for (const uint8_t byte : example.ids[i].as<uint8_t>()) {
         if (byte != ' ') word += static_cast<char>(byte);
         else words[i].insert(std::exchange(word, ""));
       }
@@ -164,7 +164,7 @@ TEST_CASE("aan-synth has as many subjects as it is told, and pairs of one or of 
     labels.push_back(example.label);
     for (size_t i = 0; i < 2; ++i) {
       std::string word;
-      for (const uint8_t byte : example.ids[i]) {
+      for (const uint8_t byte : example.ids[i].as<uint8_t>()) {
         if (byte != ' ') {
           word += static_cast<char>(byte);
         } else {

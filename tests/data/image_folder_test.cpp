@@ -27,8 +27,9 @@ std::unique_ptr<DataSource> open(const Place& place, const Json& more = Json::ob
 }
 
 BatchRows batch_of(const DataSource& source, uint64_t seed, int64_t epoch, int64_t index, int64_t repeats = 1) {
-  const BatchOrder order(source, Split::kTrain,
-                         {.batch = 4, .padded_len = 4, .seed = seed, .repeats = repeats, .augment = true});
+  const ExampleOrder order(
+      source, Split::kTrain,
+      {.batch = 4, .padded_len = 4, .seed = seed, .batching = {.repeats = repeats}, .augment = true});
   return order.batch(epoch, index);
 }
 
@@ -149,9 +150,10 @@ TEST_CASE("augmentation and mixtures are functions of seed, epoch and index") {
   const HostBatch first = filled(*one, batch_of(*one, 5, 2, 1));
   (void)filled(*two, batch_of(*two, 5, 0, 0));
   const HostBatch again = filled(*two, batch_of(*two, 5, 2, 1));
-  CHECK((first.values == again.values && first.shares == again.shares && first.second_labels == again.second_labels));
-  CHECK(filled(*one, batch_of(*one, 6, 2, 1)).values != first.values);
-  CHECK(filled(*one, batch_of(*one, 5, 3, 1)).values != first.values);
+  CHECK((first.numbers("values") == again.numbers("values") && first.numbers("share") == again.numbers("share") &&
+         first.whole("second_label") == again.whole("second_label")));
+  CHECK(filled(*one, batch_of(*one, 6, 2, 1)).numbers("values") != first.numbers("values"));
+  CHECK(filled(*one, batch_of(*one, 5, 3, 1)).numbers("values") != first.numbers("values"));
 }
 
 TEST_CASE("evaluation neither augments nor mixes") {
@@ -160,9 +162,9 @@ TEST_CASE("evaluation neither augments nor mixes") {
   const auto source = open(place);
   HostBatch batch;
   fill_batch(*source, Split::kTrain, {{0, 1}, 4}, 4, batch);
-  CHECK(batch.shares == std::vector<float>(4, 1.0F));
+  CHECK(batch.numbers("share") == std::vector<float>(4, 1.0F));
   const Example example = source->read(Split::kTrain, 1);
-  CHECK(std::equal(example.values.begin(), example.values.end(), batch.values.begin() + 4 * 192));
+  CHECK(std::equal(example.values.begin(), example.values.end(), batch.numbers("values").begin() + 4 * 192));
 }
 
 TEST_CASE("a mixture is a weighted sum or a box, and its labels have the same shares") {
@@ -177,16 +179,16 @@ TEST_CASE("a mixture is a weighted sum or a box, and its labels have the same sh
     for (int64_t epoch = 0; epoch < 8; ++epoch) {
       const BatchRows rows = batch_of(*source, 1, epoch, 0);
       const HostBatch batch = filled(*source, rows);
-      const double share = batch.shares[0];
-      shares.insert(batch.shares[0]);
+      const double share = batch.numbers("share")[0];
+      shares.insert(batch.numbers("share")[0]);
       CHECK((share >= 0 && share <= 1));
       const Example kept = source->read(Split::kTrain, rows.rows[0]);
       const std::vector<float> own(kept.values.begin(), kept.values.end());
       const Example partner = source->read(Split::kTrain, rows.rows[3]);
-      CHECK((batch.labels[0] == kept.label && batch.second_labels[0] == partner.label));
+      CHECK((batch.whole("label")[0] == kept.label && batch.whole("second_label")[0] == partner.label));
       double worst = 0, from_partner = 0;
       for (size_t i = 0; i < own.size(); ++i) {
-        const double value = batch.values[i];
+        const double value = batch.numbers("values")[i];
         if (boxes) {
           const bool other = value != own[i];
           worst = std::max(worst, other ? std::abs(value - partner.values[i]) : 0.0);

@@ -4,15 +4,10 @@
 
 #include "core/error.h"
 #include "core/hash.h"
-#include "core/registry.h"
-#include "data/source.h"
+#include "data/registry.h"
 #include "listops_text.h"
 #include "readers/listops.h"
 #include "scratch.h"
-
-namespace xformer::data::adapters::listops {
-std::vector<DatasetDescriptor> describe();
-}
 
 namespace xformer::listops_adapter_test {
 
@@ -20,7 +15,7 @@ using namespace data;
 using Catch::Matchers::Contains;
 using scratch::Folder;
 
-DatasetDescriptor descriptor() { return adapters::listops::describe().front(); }
+DatasetDescriptor descriptor() { return find_dataset("listops"); }
 
 DataLocation location(const Path& folder, const Path& cache, bool require_all_splits = true) {
   return {folder, cache, require_all_splits};

@@ -53,9 +53,9 @@ TEST_CASE("text: bytes from 1 up, labels from folders, dev by rule, one cache fo
   CHECK(source->info().shape.max_len == 12);
   HostBatch batch;
   fill_batch(*source, Split::kTest, {{0, 19}, 16}, 2, batch);
-  CHECK(batch.tokens[0] == 't' + 1);
+  CHECK(batch.whole("tokens")[0] == 't' + 1);
   CHECK(std::accumulate(batch.key_valid.begin(), batch.key_valid.end(), 0) == 9 + 12);  // "test neg ", cut to 12
-  CHECK(batch.labels == std::vector<int64_t>{0, 0});
+  CHECK(batch.whole("label") == std::vector<int64_t>{0, 0});
   const auto longer = place.open("text", {{"length", 4000}});
   CHECK(longer->info().sha256 == source->info().sha256);
   CHECK(longer->info().shape.max_len == 4000);
@@ -92,7 +92,8 @@ TEST_CASE("text: characters of Python's repr, as its print has them") {
   }
   HostBatch batch;
   fill_batch(*source, Split::kTest, {{0, 1}, 64}, 2, batch);
-  CHECK((batch.tokens[0] == 'b' - ' ' + 1 && *std::max_element(batch.tokens.begin(), batch.tokens.end()) < 96));
+  CHECK((batch.whole("tokens")[0] == 'b' - ' ' + 1 &&
+         *std::max_element(batch.whole("tokens").begin(), batch.whole("tokens").end()) < 96));
   CHECK(place.open("text")->info().sha256 != source->info().sha256);
 }
 
@@ -134,11 +135,11 @@ TEST_CASE("retrieval: pairs of cut documents, both valid on their own") {
   CHECK(source->size(Split::kDev) == 2);
   HostBatch batch;
   fill_batch(*source, Split::kTrain, {{0, 1}, 8}, 3, batch);
-  REQUIRE(batch.tokens.size() == 3 * 2 * 8);
-  CHECK(batch.tokens[0] == 'f' + 1);
-  CHECK(batch.tokens[8] == 's' + 1);
+  REQUIRE(batch.whole("tokens").size() == 3 * 2 * 8);
+  CHECK(batch.whole("tokens")[0] == 'f' + 1);
+  CHECK(batch.whole("tokens")[8] == 's' + 1);
   CHECK(std::accumulate(batch.key_valid.begin(), batch.key_valid.end(), 0) == 6 + 6 + 1 + 2);
-  CHECK(batch.labels == std::vector<int64_t>{1, 0, 0});
+  CHECK(batch.whole("label") == std::vector<int64_t>{1, 0, 0});
   std::filesystem::remove(place.folder / "new_aan_pairs.eval.tsv");
   CHECK_THROWS_WITH(place.open("retrieval"), Contains("new_aan_pairs.eval.tsv") && Contains("found"));
   scratch::put(place.folder / "new_aan_pairs.eval.tsv", "0.5\ta\tb\tx\ty\n");
@@ -161,7 +162,7 @@ TEST_CASE("image: grey levels as ids, black as padding or not, from one cache") 
   fill_batch(*clean, Split::kTest, {{0, 1}, 1024}, 2, all);
   CHECK(std::accumulate(masked.key_valid.begin(), masked.key_valid.end(), 0) == 1024);
   CHECK(std::accumulate(all.key_valid.begin(), all.key_valid.end(), 0) == 2048);
-  CHECK(masked.tokens[1024] == 20);
+  CHECK(masked.whole("tokens")[1024] == 20);
   CHECK_THAT(find_dataset("image").show(source->read(Split::kTest, 8), source->info()), Contains("ship"));
   scratch::put(place.folder / "test_batch.bin", batch + "x");
   CHECK_THROWS_WITH(place.open("image"), Contains("3,073") || Contains("3073"));
@@ -197,7 +198,7 @@ TEST_CASE("uea: standardised by train, labels in the header's order, one length,
   HostBatch batch;
   fill_batch(*source, Split::kTrain, {{1}, 3}, 2, batch);
   CHECK(batch.key_valid == std::vector<uint8_t>{1, 1, 0, 0, 0, 0});
-  CHECK(batch.values[2] == Approx(3 / deviation));
+  CHECK(batch.numbers("values")[2] == Approx(3 / deviation));
   const auto held = place.open("uea/Tiny", {{"dev", "holdout"}});
   CHECK((held->size(Split::kTrain) == 2 && held->size(Split::kDev) == 2));
   CHECK(find_dataset("uea/Tiny").check(options_of("uea/Tiny"), place.location(), {}).passed);

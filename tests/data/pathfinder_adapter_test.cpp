@@ -51,7 +51,7 @@ std::string refusal(const Place& place, const std::string& task, const Json& giv
 // The first pixels of a split, which say which images are in it.
 std::set<int> ids_of(const DataSource& source, Split split) {
   std::set<int> ids;
-  for (int64_t i = 0; i < source.size(split); ++i) ids.insert(source.read(split, i).ids[0][0]);
+  for (int64_t i = 0; i < source.size(split); ++i) ids.insert(source.read(split, i).ids[0].as<uint8_t>()[0]);
   return ids;
 }
 
@@ -66,7 +66,7 @@ TEST_CASE("pathfinder32: a seeded tenth each for dev and test, every image once,
   for (const Split split : kAllSplits) all.merge(ids_of(*source, split));
   CHECK(all.size() == 60);
   const Example example = source->read(Split::kTrain, 0);
-  CHECK(example.label == (example.ids[0][1] == 50 ? 1 : 0));  // the label stays with its image
+  CHECK(example.label == (example.ids[0].as<uint8_t>()[1] == 50 ? 1 : 0));  // the label stays with its image
   CHECK((source->info().shape.max_len == 1024 && source->info().shape.vocabulary == 256 &&
          source->info().shape.target.classes() == 2));
   HostBatch masked, clean;

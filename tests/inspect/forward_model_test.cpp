@@ -62,7 +62,7 @@ TEST_CASE("a run's model on its test split gives the scores of predictions.csv")
   for (int64_t row = 0; row < count; ++row) rows.rows.push_back(row);
   data::HostBatch batch;
   data::fill_batch(*source, data::Split::kTest, rows, count, batch);
-  const at::Tensor tokens = at::tensor(batch.tokens, at::kLong).view({count, length});
+  const at::Tensor tokens = at::tensor(batch.whole("tokens"), at::kLong).view({count, length});
 
   ModelForward request{plan, training::read_weights(scratch / "run", [](const std::string&) {}), {}};
   request.view = {{"layer1.mixer.scale2.weights", "logits"}, false};

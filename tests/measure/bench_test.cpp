@@ -272,7 +272,7 @@ TEST_CASE("a bench can have the valid lengths of the first training examples") {
   for (const BenchCase& one : cases) {
     const data::HostBatch batch = bench_batch(one);
     REQUIRE(one.valid_lengths.size() == static_cast<size_t>(one.batch));
-    REQUIRE(batch.tokens.size() == static_cast<size_t>(one.batch * one.length));
+    REQUIRE(batch.whole("tokens").size() == static_cast<size_t>(one.batch * one.length));
     for (int64_t row = 0; row < one.batch; ++row) {
       const auto tokens = static_cast<int64_t>(source->read(data::Split::kTrain, row).ids[0].size());
       CHECK(one.valid_lengths[static_cast<size_t>(row)] == std::min(tokens, one.length));
@@ -281,7 +281,7 @@ TEST_CASE("a bench can have the valid lengths of the first training examples") {
         const bool valid = i < tokens;
         padded = padded || !valid;
         CHECK((batch.key_valid[place] == 1) == valid);
-        CHECK((batch.tokens[place] > 0) == valid);
+        CHECK((batch.whole("tokens")[place] > 0) == valid);
       }
     }
   }

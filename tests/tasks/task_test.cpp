@@ -17,16 +17,15 @@ namespace {
 const data::DataShape kIds{.max_len = 4, .vocabulary = 6, .target = data::class_target(3)};
 
 // Two full rows and one empty row of length 4.
-data::HostBatch partial() {
+data::HostBatch partial(const data::DataShape& shape = kIds) {
   data::HostBatch batch;
-  batch.batch = 3;
-  batch.padded_len = 4;
+  batch.reset(shape, 3, 4);
   batch.filled = 2;
-  batch.tokens = {1, 2, 3, 0, 4, 5, 0, 0, 0, 0, 0, 0};
+  batch.whole("tokens") = {1, 2, 3, 0, 4, 5, 0, 0, 0, 0, 0, 0};
   batch.key_valid = {1, 1, 1, 0, 1, 1, 0, 0, 0, 0, 0, 0};
   batch.row_valid = {1, 1, 0};
-  batch.labels = {2, 0, 0};
-  batch.targets = {0.5f, -1, 0};
+  if (shape.target.has("target")) batch.numbers("target") = {0.5f, -1, 0};
+  else batch.whole("label") = {shape.target.classes() == 2 ? 1 : 2, 0, 0};
   batch.indices = {7, 3, -1};
   return batch;
 }
@@ -70,28 +69,28 @@ TEST_CASE("one logit, and a number, are judged by their own loss, over valid row
   data::DataShape shape = kIds;
   shape.target = data::binary_target();
   DeviceBatch batch(at::kCPU, 3, 4, shape);
-  data::HostBatch host = partial();
-  host.labels = {1, 0, 0};
-  batch.load(host);
+  batch.load(partial(shape));
   const at::Tensor logits = at::tensor({2.f, 0.5f, NAN}).view({3, 1});
   const Judged binary = judge(logits, batch.all(), shape);
   CHECK(binary.loss.item<float>() == Approx(std::log1p(std::exp(-2.0)) + std::log1p(std::exp(0.5))));
   CHECK(binary.metrics.front().value == 0.5);
   shape.target = data::number_target(1, 1.6);
-  const Judged number = judge(logits, batch.all(), shape);
+  DeviceBatch numbers(at::kCPU, 3, 4, shape);
+  numbers.load(partial(shape));
+  const Judged number = judge(logits, numbers.all(), shape);
   CHECK(number.loss.item<float>() == Approx(1.5 * 1.5 + 1.5 * 1.5));
   CHECK((number.metrics.front().spec == accuracy_metric() && number.metrics.front().value == 1));
   shape.target = data::number_target(1, 1.4);
-  CHECK(judge(logits, batch.all(), shape).metrics.front().value == 0);
-  CHECK_THROWS_AS(judge(logits.expand({3, 2}), batch.all(), shape), InternalError);
+  CHECK(judge(logits, numbers.all(), shape).metrics.front().value == 0);
+  CHECK_THROWS_AS(judge(logits.expand({3, 2}), numbers.all(), shape), InternalError);
 }
 
 TEST_CASE("smoothed and mixed labels are one soft target, and the five highest scores are counted") {
   data::DataShape shape{.max_len = 4, .vocabulary = 6, .target = data::class_target(7, {.top5 = true, .mixed = true})};
   DeviceBatch batch(at::kCPU, 3, 4, shape);
-  data::HostBatch host = partial();
-  host.second_labels = {5, 0, 0};
-  host.shares = {0.7f, 1, 1};
+  data::HostBatch host = partial(shape);
+  host.whole("second_label") = {5, 0, 0};
+  host.numbers("share") = {0.7f, 1, 1};
   batch.load(host);
   const at::Tensor logits = at::arange(21, at::kFloat).view({3, 7}).sin();
   const Judged sums = judge(logits, batch.all(), shape, 0.1);
@@ -105,7 +104,7 @@ TEST_CASE("smoothed and mixed labels are one soft target, and the five highest s
   CHECK(judge(logits, batch.all(), shape).loss.item<double>() != Approx(expected).epsilon(1e-3));
   int64_t within = 0;
   for (const int64_t row : {0, 1}) {
-    const auto own = logits[row][host.labels[static_cast<size_t>(row)]].item<float>();
+    const auto own = logits[row][host.whole("label")[static_cast<size_t>(row)]].item<float>();
     within += (logits[row] > own).sum().item<int64_t>() < 5 ? 1 : 0;
   }
   REQUIRE(sums.metrics.size() == 2);
@@ -117,7 +116,7 @@ TEST_CASE("numbers without a tolerance are measured by RMSE in their own unit") 
   data::DataShape shape = kIds;
   shape.target = data::number_target(3);
   DeviceBatch batch(at::kCPU, 3, 4, shape);
-  batch.load(partial());
+  batch.load(partial(shape));
   const Judged numbers = judge(at::tensor({2.5f, 1.f, NAN}).view({3, 1}), batch.all(), shape);
   REQUIRE(numbers.metrics.size() == 1);
   CHECK((numbers.metrics[0].spec == rmse_metric() && numbers.metrics[0].value == Approx(3 * 2)));
@@ -125,8 +124,8 @@ TEST_CASE("numbers without a tolerance are measured by RMSE in their own unit") 
 
 TEST_CASE("answers are written by kind, and the best constant answer is known for every metric") {
   const scratch::Folder folder;
-  data::HostBatch host = partial();
   const auto written = [&](const data::DataShape& shape, const at::Tensor& outputs, double constant) {
+    const data::HostBatch host = partial(shape);
     const auto answers = make_task(shape)->answers();
     answers->add(outputs, host);
     answers->write(folder / "predictions.csv");
@@ -139,7 +138,7 @@ TEST_CASE("answers are written by kind, and the best constant answer is known fo
         "index,label,prediction,score_0,score_1,score_2\n7,2,1,0,0.5,0.25\n3,0,0,1,0,1\n");
   shape.target = data::class_target(7, {.top5 = true});
   const auto two = make_task(shape)->answers();
-  two->add(at::zeros({2, 7}), host);
+  two->add(at::zeros({2, 7}), partial());
   CHECK((two->constant_answer()[1].spec == top5_metric() && two->constant_answer()[1].value == 1));
   shape.target = data::number_target(2);
   CHECK(written(shape, at::tensor({0.125f, 3.f}).view({2, 1}), 2 * 0.75) ==
@@ -147,7 +146,6 @@ TEST_CASE("answers are written by kind, and the best constant answer is known fo
   shape.target = data::number_target(2, 0.8);
   CHECK(written(shape, at::tensor({0.125f, 3.f}).view({2, 1}), 1).size() > 0);
   shape.target = data::binary_target();
-  host.labels = {1, 0, 0};
   CHECK(written(shape, at::tensor({0.125f, -3.f}).view({2, 1}), 0.5) ==
         "index,label,prediction,score_0\n7,1,1,0.125\n3,0,0,-3\n");
 }
@@ -167,12 +165,11 @@ TEST_CASE("pairs and numbers have buffers of their own shape") {
   const DeviceBatch two(at::kCPU, 3, 4, pairs);
   CHECK(two.all().inputs.tokens.sizes() == at::IntArrayRef({3, 2, 4}));
   CHECK(two.all().inputs.key_valid.sizes() == at::IntArrayRef({3, 2, 4}));
-  DeviceBatch series(at::kCPU, 3, 2, {.max_len = 2, .width = 3, .target = data::class_target(3)});
-  data::HostBatch host = partial();
-  host.padded_len = 2;
-  host.tokens.clear();
-  host.key_valid = {1, 1, 1, 0, 0, 0};
-  for (int i = 0; i < 18; ++i) host.values.push_back(static_cast<float>(i));
+  const data::DataShape numbers{.max_len = 2, .width = 3, .target = data::class_target(3)};
+  DeviceBatch series(at::kCPU, 3, 2, numbers);
+  data::HostBatch host;
+  host.reset(numbers, 3, 2);
+  for (size_t i = 0; i < 18; ++i) host.numbers("values")[i] = static_cast<float>(i);
   series.load(host);
   CHECK(series.rows(1, 1).inputs.values[0][1][2].item<float>() == 11);
   CHECK_FALSE(series.all().inputs.tokens.defined());

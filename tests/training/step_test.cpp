@@ -34,20 +34,20 @@ models::ModelRequest small(const std::string& name, double dropout) {
 // `filled` rows of pseudo-random ids in a batch of `size`.
 data::HostBatch batch_of(int64_t size, int64_t filled) {
   data::HostBatch batch;
-  batch.batch = size;
-  batch.padded_len = 16;
+  batch.reset(kShape, size, 16);
   batch.filled = filled;
   Stream numbers(9);
   for (int64_t row = 0; row < size; ++row) {
     const int64_t length = row < filled ? 4 + static_cast<int64_t>(numbers.next_below(13)) : 0;
     for (int64_t i = 0; i < 16; ++i) {
-      batch.tokens.push_back(i < length ? 1 + static_cast<int64_t>(numbers.next_below(9)) : 0);
-      batch.key_valid.push_back(i < length);
+      const auto at = static_cast<size_t>(row * 16 + i);
+      batch.whole("tokens")[at] = i < length ? 1 + static_cast<int64_t>(numbers.next_below(9)) : 0;
+      batch.key_valid[at] = i < length;
     }
-    batch.row_valid.push_back(row < filled);
-    batch.labels.push_back(row < filled ? row % 4 : 0);
-    batch.targets.push_back(0);
-    batch.indices.push_back(row < filled ? row : -1);
+    const auto at = static_cast<size_t>(row);
+    batch.row_valid[at] = row < filled;
+    batch.whole("label")[at] = row < filled ? row % 4 : 0;
+    batch.indices[at] = row < filled ? row : -1;
   }
   return batch;
 }

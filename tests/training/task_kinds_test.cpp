@@ -21,7 +21,7 @@ class Auc : public tasks::Meter {
   bool on_host() const override { return true; }
   void add(const at::Tensor& outputs, const data::HostBatch& batch) override {
     for (int64_t row = 0; row < outputs.size(0); ++row)
-      (batch.labels[static_cast<size_t>(row)] == 0 ? own_ : others_).push_back(outputs[row][0].item<float>());
+      (batch.whole("label")[static_cast<size_t>(row)] == 0 ? own_ : others_).push_back(outputs[row][0].item<float>());
   }
   double value(const tasks::Totals&) const override {
     double above = 0;
@@ -128,7 +128,8 @@ TEST_CASE("a loss is divided by the weight of the whole batch, not by rows, in m
   for (const int64_t filled : {8, 5}) {
     const data::HostBatch host = batch_of(filled);
     double weight = 0;
-    for (int64_t row = 0; row < filled; ++row) weight += static_cast<double>(host.labels[static_cast<size_t>(row)] + 1);
+    for (int64_t row = 0; row < filled; ++row)
+      weight += static_cast<double>(host.whole("label")[static_cast<size_t>(row)] + 1);
     const auto model = inspect::build_tiny_model("softmax");
     model->train();
     model->dropout_stream()->set_step(0);

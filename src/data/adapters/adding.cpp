@@ -1,7 +1,6 @@
 // The adding problem (Hochreiter and Schmidhuber 1997) as Paramixer has it (Yu et al. 2022, supplement 1): N pairs
 // (x, y), x uniform on (-1, 1], y 1 at two positions a < b and else 0; the target is 0.5 + (x_a + x_b) / 4.
 #include "core/error.h"
-#include "data/batches/batcher.h"
 #include "data/check.h"
 #include "data/generated_source.h"
 #include "data/two_positions.h"
@@ -21,7 +20,7 @@ const Schema<Options>& schema() {
   return kSchema;
 }
 
-Options read_options(const Json& options) { return schema().read(without_batching(options)); }
+Options read_options(const Json& options) { return schema().read(options); }
 
 DataShape shape_of(const Options& options) {
   DataShape shape;
@@ -93,7 +92,6 @@ std::vector<DatasetDescriptor> describe() {
   adding.protocols = {
       {"paramixer", "one post-norm layer of width 32, one head, 50 epochs of 100,000 examples", values()}};
   adding.options = schema().options();
-  for (const OptionInfo& option : batching_schema().options()) adding.options.push_back(option);
   adding.accepts_length = true;
   adding.generated = true;
   adding.shape = [](const Json& options) { return shape_of(read_options(options)); };

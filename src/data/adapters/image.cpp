@@ -1,7 +1,6 @@
 // CIFAR-10 in grey, pixel by pixel (Long Range Arena "Image", lra-recipe 3.4): 1,024 grey levels, row by row, each
 // level its own id; the class is one of ten.
 #include "core/error.h"
-#include "data/batches/batcher.h"
 #include "data/cache/cache.h"
 #include "data/cache/packed_files.h"
 #include "data/check.h"
@@ -32,7 +31,7 @@ const Schema<Options>& schema() {
   return kSchema;
 }
 
-Options read_options(const Json& options) { return schema().read(without_batching(options)); }
+Options read_options(const Json& options) { return schema().read(options); }
 
 DataShape shape_of(const Options& options) {
   DataShape shape;
@@ -128,7 +127,6 @@ std::vector<DatasetDescriptor> describe() {
   image.source = "the binary or Python version from https://www.cs.toronto.edu/~kriz/cifar.html, as it is or unpacked";
   image.protocols = protocols();
   image.options = schema().options();
-  for (const OptionInfo& option : batching_schema().options()) image.options.push_back(option);
   image.shape = [](const Json& options) { return shape_of(read_options(options)); };
   image.open = open;
   image.check = check;

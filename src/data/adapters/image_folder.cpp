@@ -7,7 +7,6 @@
 #include <mutex>
 
 #include "core/error.h"
-#include "data/batches/batcher.h"
 #include "data/cache/cache.h"
 #include "data/cache/packed_files.h"
 #include "data/cache/parallel_packing.h"
@@ -59,7 +58,7 @@ const Schema<Options>& schema() {
   return kSchema;
 }
 
-Options read_options(const Json& options) { return schema().read(without_batching(options)); }
+Options read_options(const Json& options) { return schema().read(options); }
 
 // The packed list; its shape is that of file names.
 void pack(const ImageTree& tree, const Options& options, const AddExample& add, DataInfo& info,
@@ -248,7 +247,6 @@ DatasetDescriptor descriptor(const std::string& name, int64_t classes) {
   result.default_family = "vit";
   result.protocols = protocols();
   result.options = schema().options();
-  for (const OptionInfo& option : batching_schema().options()) result.options.push_back(option);
   result.shape_is_likely = name != "imagenet";
   result.shape = [classes](const Json& given) {
     const Options options = read_options(given);

@@ -5,7 +5,6 @@
 
 #include "core/error.h"
 #include "core/hash.h"
-#include "data/batches/batcher.h"
 #include "data/cache/cache.h"
 #include "data/check.h"
 #include "data/duplicates.h"
@@ -41,7 +40,7 @@ std::vector<Protocol> protocols() {
   };
 }
 
-ListOpsOptions read_options(const Json& options) { return listops_schema().read(without_batching(options)); }
+ListOpsOptions read_options(const Json& options) { return listops_schema().read(options); }
 
 DataShape shape_of(const ListOpsOptions& options) {
   DataShape shape;
@@ -156,7 +155,6 @@ std::vector<DatasetDescriptor> describe() {
   listops.options = listops_schema().options();
   for (const OptionInfo& option : listops.options)
     if (option.name != "max_length") listops.generator_options.push_back(option.name);
-  for (const OptionInfo& option : batching_schema().options()) listops.options.push_back(option);
   listops.generated = true;
   listops.shape = [](const Json& options) { return shape_of(read_options(options)); };
   listops.check_generator = [](const Json& options) { static_cast<void>(ListOpsGenerator(read_options(options))); };

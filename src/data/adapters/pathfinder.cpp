@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "data/batches/batcher.h"
 #include "data/cache/cache.h"
 #include "data/cache/packed_files.h"
 #include "data/cache/parallel_packing.h"
@@ -61,7 +60,7 @@ const Schema<Options>& schema() {
   return kSchema;
 }
 
-Options read_options(const Json& options) { return schema().read(without_batching(options)); }
+Options read_options(const Json& options) { return schema().read(options); }
 
 DataShape shape_of(const Task& task, const Options& options) {
   DataShape shape;
@@ -185,7 +184,7 @@ void describe_pixels(const DataSource& source, CheckReport& report) {
     double sum = 0, lit = 0, pixels = 0;
     for (int64_t i = 0; i < source.size(split); ++i) {
       const Example example = source.read(split, i);
-      for (const uint8_t level : example.ids[0]) {
+      for (const uint8_t level : example.ids[0].as<uint8_t>()) {
         sum += level;
         lit += level > 0 ? 1 : 0;
         ++pixels;
@@ -263,7 +262,6 @@ std::vector<DatasetDescriptor> describe() {
     descriptor.options = schema().options();
     const Schema<Options> sizes = sizes_schema<Options>();
     for (const OptionInfo& option : sizes.options()) descriptor.generator_options.push_back(option.name);
-    for (const OptionInfo& option : batching_schema().options()) descriptor.options.push_back(option);
     descriptor.generated = true;
     descriptor.shape = [task](const Json& options) { return shape_of(task, read_options(options)); };
     descriptor.open = [task](const Json& options, const DataLocation& location, const ProgressCallback& progress) {

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "data/batches/batcher.h"
 #include "data/cache/cache.h"
 #include "data/cache/packed_files.h"
 #include "data/check.h"
@@ -32,7 +31,7 @@ const Schema<Options>& schema() {
   return kSchema;
 }
 
-Options read_options(const Json& options) { return schema().read(without_batching(options)); }
+Options read_options(const Json& options) { return schema().read(options); }
 
 std::array<Path, 3> find_files(const DataLocation& location) {
   std::array<Path, 3> result;
@@ -128,7 +127,7 @@ const Schema<SynthOptions>& synth_schema() {
 }
 
 SynthOptions read_synth(const Json& options) {
-  const SynthOptions result = synth_schema().read(without_batching(options));
+  const SynthOptions result = synth_schema().read(options);
   XF_CHECK(result.subjects != 1, UserError,
            "data.subjects: expected 2 at least, or 0 for new ones in every pair; got 1: no pair would differ");
   return result;
@@ -224,7 +223,6 @@ std::vector<DatasetDescriptor> describe() {
        with_values(clean_values(training, kRows), {{"model.interaction", "nli"}, {"model.head_layers", 2}})},
       combiner_protocol(glra)};
   retrieval.options = schema().options();
-  for (const OptionInfo& option : batching_schema().options()) retrieval.options.push_back(option);
   retrieval.accepts_length = true;
   retrieval.shape = [](const Json& options) { return byte_text_shape(read_options(options).length, 2); };
   retrieval.open = open;
@@ -239,7 +237,6 @@ std::vector<DatasetDescriptor> describe() {
   synth.title = "generated pairs of documents that share rare words, or do not: no LRA data";
   synth.paper = "this project's own";
   synth.options = synth_schema().options();
-  for (const OptionInfo& option : batching_schema().options()) synth.options.push_back(option);
   synth.shape = [](const Json& options) { return byte_text_shape(read_synth(options).length, 2); };
   synth.open = open_synth;
   synth.check = check_synth;

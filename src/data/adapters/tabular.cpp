@@ -4,7 +4,6 @@
 
 #include "core/error.h"
 #include "core/names.h"
-#include "data/batches/batcher.h"
 #include "data/cache/cache.h"
 #include "data/cache/packed_files.h"
 #include "data/check.h"
@@ -65,7 +64,7 @@ const Schema<Options>& schema() {
   return kSchema;
 }
 
-Options read_options(const Json& options) { return schema().read(without_batching(options)); }
+Options read_options(const Json& options) { return schema().read(options); }
 
 DataShape shape_of(int64_t numbers, const std::vector<int64_t>& categories, int64_t classes, double target_scale = 1) {
   DataShape shape;
@@ -199,7 +198,6 @@ DatasetDescriptor descriptor(const Known& known, const std::string& name) {
                         "best on dev",
                         settings(known)}};
   tabular.options = schema().options();
-  for (const OptionInfo& option : batching_schema().options()) tabular.options.push_back(option);
   const DataShape shape = shape_of(known.numbers, known.categories, known.classes);
   tabular.shape = [shape](const Json&) { return shape; };
   tabular.check_options = [](const Json& options) {

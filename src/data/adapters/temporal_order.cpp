@@ -1,7 +1,6 @@
 // Temporal order (Hochreiter and Schmidhuber 1997) as Paramixer has it (Yu et al. 2022, supplement 1): among N symbols
 // of four that say nothing stand two of X and Y; the class is their order: XX, XY, YX or YY.
 #include "core/error.h"
-#include "data/batches/batcher.h"
 #include "data/check.h"
 #include "data/generated_source.h"
 #include "data/two_positions.h"
@@ -21,7 +20,7 @@ const Schema<Options>& schema() {
   return kSchema;
 }
 
-Options read_options(const Json& options) { return schema().read(without_batching(options)); }
+Options read_options(const Json& options) { return schema().read(options); }
 
 DataShape shape_of(const Options& options) {
   DataShape shape;
@@ -80,7 +79,7 @@ CheckReport check(const Json& given, const DataLocation& location, const Progres
 
 std::string show(const Example& example, const DataInfo&) {
   std::string text;
-  for (const uint8_t id : example.ids[0]) text += "abcdXY"[id];
+  for (const uint8_t id : example.ids[0].as<uint8_t>()) text += "abcdXY"[id];
   return fmt::format("{}\nlength {}, label {} ({})", text, text.size(), example.label,
                      std::array{"XX", "XY", "YX", "YY"}.at(static_cast<size_t>(example.label)));
 }
@@ -96,7 +95,6 @@ std::vector<DatasetDescriptor> describe() {
   order.protocols = {{"paramixer", "one post-norm layer of width 32, one head, 30 epochs of 100,000 examples",
                       synthetic_values(/*epochs=*/30)}};
   order.options = schema().options();
-  for (const OptionInfo& option : batching_schema().options()) order.options.push_back(option);
   order.accepts_length = true;
   order.generated = true;
   order.shape = [](const Json& options) { return shape_of(read_options(options)); };

@@ -3,7 +3,6 @@
 #include <map>
 
 #include "core/error.h"
-#include "data/batches/batcher.h"
 #include "data/cache/cache.h"
 #include "data/cache/packed_files.h"
 #include "data/check.h"
@@ -40,7 +39,7 @@ const Schema<Options>& schema() {
   return kSchema;
 }
 
-Options read_options(const Json& options) { return schema().read(without_batching(options)); }
+Options read_options(const Json& options) { return schema().read(options); }
 
 std::vector<Path> places_of(const ImdbFiles& files) {
   if (!files.archive.empty()) return {files.archive};
@@ -173,7 +172,6 @@ std::vector<DatasetDescriptor> describe() {
   text.source = "aclImdb_v1.tar.gz from https://ai.stanford.edu/~amaas/data/sentiment/, as it is or unpacked";
   text.protocols = protocols();
   text.options = schema().options();
-  for (const OptionInfo& option : batching_schema().options()) text.options.push_back(option);
   text.accepts_length = true;
   text.shape = [](const Json& options) {
     const Options read = read_options(options);

@@ -9,7 +9,6 @@
 #include "core/error.h"
 #include "core/hash.h"
 #include "core/names.h"
-#include "data/batches/batcher.h"
 #include "data/cache/cache.h"
 #include "data/cache/packed_files.h"
 #include "data/check.h"
@@ -64,7 +63,7 @@ const Schema<Options>& schema() {
   return kSchema;
 }
 
-Options read_options(const Json& options) { return schema().read(without_batching(options)); }
+Options read_options(const Json& options) { return schema().read(options); }
 
 // The folder with the set's files; of an archive, or a folder with <name>.zip, what was unpacked from it once.
 Path folder_of(const std::string& name, const DataLocation& location, const ProgressCallback& progress) {
@@ -236,7 +235,6 @@ DatasetDescriptor descriptor(const Known& known, const std::string& name) {
       {"published", "2 layers, 8 heads, RAdam, best accuracy on the test file over all epochs", settings(known)},
       {"clean", "the same, selected on a fifth of the training file", clean}};
   uea.options = schema().options();
-  for (const OptionInfo& option : batching_schema().options()) uea.options.push_back(option);
   uea.shape = [known](const Json&) {
     DataShape shape;
     shape.max_len = known.longest;

@@ -34,6 +34,8 @@ class PackedSource : public DataSource {
 };
 
 Json shape_to_json(const DataShape& shape) {
+  Json further = Json::array();
+  for (const Field& field : shape.further) further.push_back(field_to_json(field));
   return {{"max_len", shape.max_len},
           {"vocabulary", shape.vocabulary},
           {"id_offset", shape.id_offset},
@@ -43,7 +45,8 @@ Json shape_to_json(const DataShape& shape) {
           {"categories", shape.categories},
           {"target", target_to_json(shape.target)},
           {"side", shape.side},
-          {"channels", shape.channels}};
+          {"channels", shape.channels},
+          {"further", further}};
 }
 
 // As manifests had it while targets were three numbers.
@@ -68,20 +71,30 @@ DataShape shape_from_json(const Json& json) {
   shape.target = json.at("target").is_object() ? target_from_json(json.at("target")) : numbered_target(json);
   shape.side = json.value("side", shape.side);  // this and what follows: not in caches made before it
   shape.channels = json.value("channels", shape.channels);
+  for (const Json& field : json.value("further", Json::array())) shape.further.push_back(field_from_json(field));
   const bool one_kind = shape.vocabulary > 0 ? shape.width == 0 : shape.width > 0;
   XF_CHECK(one_kind && (shape.sequences == 1 || shape.sequences == 2), DataError, "its shape is {}", json.dump());
   return shape;
 }
 
 // What a builder adds must be what it said of its examples: a bug otherwise, not a fault of the data.
-void check_example(const Example& example, const DataShape& shape) {
+void check_example(const Example& example, const DataShape& shape, const std::vector<Part>& parts) {
   XF_ASSERT(shape.vocabulary > 0 || (shape.width > 0 && shape.sequences == 1), "examples without a shape");
-  XF_ASSERT(!shape.target.has("label") || (example.label >= 0 && example.label < shape.target.classes()),
-            "label {} of {} classes", example.label, shape.target.classes());
-  XF_ASSERT(shape.vocabulary > 0 || example.values.size() % static_cast<size_t>(shape.width) == 0,
-            "{} numbers in places of {}", example.values.size(), shape.width);
-  XF_ASSERT(example_length(example, shape) <= shape.max_len, "{} places where the longest example has {}",
-            example_length(example, shape), shape.max_len);
+  std::array<int64_t, 2> places{-1, -1};
+  for (const Part& part : parts) {
+    const Field& field = part.field;
+    if (!field.of_tokens()) {
+      const double fact = part.fact(example);
+      XF_ASSERT(field.range == 0 || (fact >= 0 && fact < static_cast<double>(field.range)), "{} {} of {}", field.name,
+                fact, field.range);
+      continue;
+    }
+    const auto size = static_cast<int64_t>(part.elements(example).size());
+    int64_t& own = places.at(static_cast<size_t>(part.sequence));
+    if (own < 0) own = size / field.k;
+    XF_ASSERT(size == own * field.k, "{}: {} elements in {} places of {}", field.name, size, own, field.k);
+    XF_ASSERT(own <= shape.max_len, "{} places where the longest example has {}", own, shape.max_len);
+  }
 }
 
 Json info_to_json(const DataInfo& info) {
@@ -125,16 +138,20 @@ void build_entry(const CacheRequest& request, const Path& entry, const BuildCach
   DataInfo info;
   {
     std::vector<std::unique_ptr<SplitWriter>> writers;
+    std::vector<Part> parts;
     const auto writer = [&](Split split) -> SplitWriter& {
-      if (writers.empty())
+      if (writers.empty()) {
+        parts = parts_of(info.shape);
         for (const Split one : kAllSplits)
           writers.push_back(std::make_unique<SplitWriter>(temporary.path() / split_file(one), info.shape));
+      }
       return *writers[static_cast<size_t>(split)];
     };
     build(
         [&](Split split, const Example& example) {
-          check_example(example, info.shape);
-          writer(split).add(example);
+          SplitWriter& into = writer(split);
+          check_example(example, info.shape, parts);
+          into.add(example);
         },
         info);
     std::string content;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cmath>
@@ -23,11 +24,11 @@ constexpr size_t kBufferBytes = size_t{1} << 20;
 struct Header {
   char magic[8];
   uint32_t version;
-  uint16_t element_bytes, sequences;
+  uint16_t unit, parts;
 };
 struct Trailer {
   uint64_t count;
-  uint64_t elements;
+  uint64_t units;
   char magic[8];
 };
 
@@ -41,21 +42,37 @@ std::string_view bytes_of(const std::vector<T>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
 }
 
-uint64_t element_bytes(const DataShape& shape) { return shape.vocabulary > 0 ? sizeof(uint8_t) : sizeof(float); }
+uint64_t round_up(uint64_t size, uint64_t to) { return (size + to - 1) / to * to; }
 
-uint64_t round_up(uint64_t size) { return (size + 7) / 8 * 8; }
+uint64_t bytes_in(const Part& part) { return static_cast<uint64_t>(element_bytes(part.field.element)); }
+
+// Bytes of an element of the narrowest field with places.
+uint64_t unit_of(const std::vector<Part>& parts) {
+  uint64_t unit = 8;
+  for (const Part& part : parts)
+    if (part.field.of_tokens()) unit = std::min(unit, bytes_in(part));
+  return unit;
+}
+
+// How many parts have no places; they come first.
+uint64_t facts_of(const std::vector<Part>& parts) {
+  return static_cast<uint64_t>(
+      std::count_if(parts.begin(), parts.end(), [](const Part& part) { return !part.field.of_tokens(); }));
+}
 
 }  // namespace
 
-SplitWriter::SplitWriter(const Path& path, const DataShape& shape) : path_(path), shape_(shape) {
+SplitWriter::SplitWriter(const Path& path, const DataShape& shape)
+    : path_(path), parts_(parts_of(shape)), unit_(unit_of(parts_)) {
   descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (descriptor_ < 0) file_operations::fail("write", path, errno);
   Header header{};
   std::memcpy(header.magic, kMagic, sizeof kMagic);
   header.version = static_cast<uint32_t>(kCacheVersion);
-  header.element_bytes = static_cast<uint16_t>(element_bytes(shape));
-  header.sequences = static_cast<uint16_t>(shape.sequences);
+  header.unit = static_cast<uint16_t>(unit_);
+  header.parts = static_cast<uint16_t>(parts_.size() - facts_of(parts_));
   write(bytes_of(header));
+  written_ = 0;
 }
 
 SplitWriter::~SplitWriter() {
@@ -74,32 +91,34 @@ void SplitWriter::flush() {
   buffer_.clear();
 }
 
-void SplitWriter::pad() { write(std::string(round_up(written_) - written_, '\0')); }
+void SplitWriter::pad(uint64_t to) { write(std::string(round_up(written_, to) - written_, '\0')); }
 
 void SplitWriter::add(const Example& example) {
-  const bool number = shape_.target.has("target");
-  targets_.push_back(number ? std::bit_cast<uint32_t>(example.target) : static_cast<uint32_t>(example.label));
-  hash_.update(bytes_of(targets_.back()));
-  const auto add_sequence = [this](std::string_view bytes, size_t elements) {
-    const auto length = static_cast<uint32_t>(elements);
-    offsets_.push_back(offsets_.back() + elements);
-    hash_.update(bytes_of(length));
-    hash_.update(bytes);
-    write(bytes);
-  };
-  for (int64_t i = 0; i < shape_.sequences; ++i) {
-    const auto part = shape_.vocabulary > 0 ? std::as_bytes(example.ids[static_cast<size_t>(i)])
-                                            : std::span<const std::byte>(std::as_bytes(example.values));
-    add_sequence({reinterpret_cast<const char*>(part.data()), part.size()}, part.size() / element_bytes(shape_));
+  ++count_;
+  for (const Part& part : parts_) {
+    if (!part.field.of_tokens()) {
+      const double fact = part.fact(example);
+      const bool number = part.field.element == Element::kF32;
+      words_.push_back(number ? std::bit_cast<uint32_t>(static_cast<float>(fact))
+                              : static_cast<uint32_t>(static_cast<int64_t>(fact)));
+      hash_.update(bytes_of(words_.back()));
+      continue;
+    }
+    const Elements elements = part.elements(example);
+    hash_.update(bytes_of(static_cast<uint32_t>(elements.size())));
+    hash_.update(elements.bytes());
+    pad(bytes_in(part));
+    write(elements.bytes());
+    offsets_.push_back(written_ / unit_);
   }
 }
 
 void SplitWriter::finish() {
-  pad();
+  pad(8);
   write(bytes_of(offsets_));
-  write(bytes_of(targets_));
-  pad();
-  Trailer trailer{targets_.size(), offsets_.back(), {}};
+  write(bytes_of(words_));
+  pad(8);
+  Trailer trailer{static_cast<uint64_t>(count_), offsets_.back(), {}};
   std::memcpy(trailer.magic, kMagic, sizeof kMagic);
   write(bytes_of(trailer));
   flush();
@@ -109,9 +128,10 @@ void SplitWriter::finish() {
 
 SplitMap::SplitMap(const Path& path, int64_t version, const DataShape& shape)
     : file_(path),
-      sequences_(shape.sequences),
-      numbers_(shape.vocabulary == 0),
-      number_target_(shape.target.has("target")) {
+      parts_(parts_of(shape)),
+      unit_(unit_of(parts_)),
+      facts_(facts_of(parts_)),
+      sequences_(parts_.size() - facts_) {
   const std::span<const std::byte> bytes = file_.bytes();
   const std::string name = path.string();
   XF_CHECK(bytes.size() >= sizeof(Header) + sizeof(Trailer), DataError, "{} is cut off: it has {} bytes", name,
@@ -122,46 +142,63 @@ SplitMap::SplitMap(const Path& path, int64_t version, const DataShape& shape)
            "{} is damaged: it does not start as a packed split does", name);
   XF_CHECK(header.version == version, DataError, "{} has layout version {}, expected {}", name, header.version,
            version);
-  XF_CHECK(header.element_bytes == element_bytes(shape) && header.sequences == shape.sequences, DataError,
-           "{} is damaged: it holds {} sequences of elements of {} bytes, expected {} of {}", name, header.sequences,
-           header.element_bytes, shape.sequences, element_bytes(shape));
+  XF_CHECK(header.unit == unit_ && header.parts == sequences_, DataError,
+           "{} is damaged: its examples have {} parts in units of {} bytes, expected {} of {}", name, header.parts,
+           header.unit, sequences_, unit_);
   Trailer trailer{};
   std::memcpy(&trailer, bytes.data() + bytes.size() - sizeof trailer, sizeof trailer);
   XF_CHECK(std::memcmp(trailer.magic, kMagic, sizeof kMagic) == 0, DataError,
            "{} is cut off: it does not end as a packed split does", name);
   // Bounded by the file before they are multiplied: damage may hold any number.
-  const bool plausible = trailer.count < bytes.size() && trailer.elements < bytes.size();
-  const uint64_t offsets_at = sizeof(Header) + round_up(trailer.elements * header.element_bytes);
-  const uint64_t parts = trailer.count * header.sequences;
-  const uint64_t targets_at = offsets_at + (parts + 1) * sizeof(uint64_t);
-  const uint64_t expected = targets_at + round_up(trailer.count * sizeof(uint32_t)) + sizeof(Trailer);
+  const bool plausible = trailer.count < bytes.size() && trailer.units < bytes.size();
+  const uint64_t offsets_at = sizeof(Header) + round_up(trailer.units * unit_, 8);
+  const uint64_t parts = trailer.count * sequences_;
+  const uint64_t words_at = offsets_at + (parts + 1) * sizeof(uint64_t);
+  const uint64_t expected = words_at + round_up(trailer.count * facts_ * sizeof(uint32_t), 8) + sizeof(Trailer);
   XF_CHECK(plausible && expected == bytes.size(), DataError,
-           "{} is damaged: expected {} bytes for {} examples with {} elements, found {}", name, expected, trailer.count,
-           trailer.elements, bytes.size());
+           "{} is damaged: expected {} bytes for {} examples of {} units, found {}", name, expected, trailer.count,
+           trailer.units, bytes.size());
   count_ = static_cast<int64_t>(trailer.count);
   elements_ = bytes.data() + sizeof(Header);
   offsets_ = reinterpret_cast<const uint64_t*>(bytes.data() + offsets_at);
-  targets_ = reinterpret_cast<const uint32_t*>(bytes.data() + targets_at);
-  const uint64_t place = numbers_ ? static_cast<uint64_t>(shape.width) : 1;  // elements of one place
-  const int64_t classes = shape.target.classes();
-  bool right = offsets_[0] == 0 && offsets_[parts] == trailer.elements;
-  for (uint64_t i = 0; i < parts; ++i)
-    right = right && offsets_[i] <= offsets_[i + 1] && (offsets_[i + 1] - offsets_[i]) % place == 0;
-  for (int64_t i = 0; i < count_; ++i)
-    right = right && (number_target_ ? std::isfinite(std::bit_cast<float>(targets_[i])) : targets_[i] < classes);
+  words_ = reinterpret_cast<const uint32_t*>(bytes.data() + words_at);
+  bool right = offsets_[0] == 0 && offsets_[parts] == trailer.units;
+  for (uint64_t i = 0; i < parts && right; ++i) {
+    const Part& part = parts_[facts_ + i % sequences_];
+    const uint64_t begin = round_up(offsets_[i] * unit_, bytes_in(part)), end = offsets_[i + 1] * unit_;
+    right = begin <= end && offsets_[i + 1] <= trailer.units &&
+            (end - begin) % (bytes_in(part) * static_cast<uint64_t>(part.field.k)) == 0;
+  }
+  for (int64_t i = 0; i < count_; ++i) {
+    for (size_t fact = 0; fact < facts_; ++fact) {
+      const Field& field = parts_[fact].field;
+      const double value = word(i, fact);
+      const bool within = field.range == 0 || (value >= 0 && value < static_cast<double>(field.range));
+      right = right && std::isfinite(value) && within;
+    }
+  }
   XF_CHECK(right, DataError, "{} is damaged: its table of offsets and targets is wrong", name);
+}
+
+double SplitMap::word(int64_t index, size_t fact) const {
+  const uint32_t word = words_[static_cast<uint64_t>(index) * facts_ + fact];
+  if (parts_[fact].field.element == Element::kF32) return std::bit_cast<float>(word);
+  return static_cast<int32_t>(word);
 }
 
 Example SplitMap::read(int64_t index) const {
   XF_ASSERT(index >= 0 && index < count_, "example {} of {}", index, count_);
   Example example;
-  for (int64_t i = 0; i < sequences_; ++i) {
-    const uint64_t begin = offsets_[index * sequences_ + i], size = offsets_[index * sequences_ + i + 1] - begin;
-    if (numbers_) example.values = {reinterpret_cast<const float*>(elements_) + begin, size};
-    else example.ids[static_cast<size_t>(i)] = {reinterpret_cast<const uint8_t*>(elements_) + begin, size};
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    const Part& part = parts_[i];
+    if (i < facts_) {
+      part.set_fact(example, word(index, i));
+      continue;
+    }
+    const uint64_t place = static_cast<uint64_t>(index) * sequences_ + (i - facts_);
+    const uint64_t begin = round_up(offsets_[place] * unit_, bytes_in(part)), end = offsets_[place + 1] * unit_;
+    part.set_elements(example, {part.field.element, elements_ + begin, (end - begin) / bytes_in(part)});
   }
-  if (number_target_) example.target = std::bit_cast<float>(targets_[index]);
-  else example.label = static_cast<int64_t>(targets_[index]);
   return example;
 }
 

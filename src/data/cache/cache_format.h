@@ -1,11 +1,13 @@
 // One packed split on disk, written front to back and read through a memory map. Used by cache.cpp only.
 //
-//   8 bytes magic, 4 bytes version, 2 bytes bytes of an element (1: ids, 4: numbers), 2 bytes sequences of an example
-//   the elements of all sequences of all examples, padded with zeros to a multiple of 8 bytes
-//   count * sequences + 1 offsets of 8 bytes into the elements
-//   count targets of 4 bytes (a class, or a number as a float), padded with zeros to a multiple of 8
-//   8 bytes count, 8 bytes number of elements, 8 bytes magic: what was cut off is missed at once
-// Numbers are little-endian. The counts come last so that a build needs neither a second pass nor memory.
+//   8 bytes magic, 4 bytes version, 2 bytes bytes of a unit, 2 bytes parts of an example
+//   the elements of all fields with places: example by example, sequence by sequence, field by field; each such part at
+//   a multiple of its elements' size, all padded with zeros to a multiple of 8 bytes count * parts + 1 offsets of 8
+//   bytes, in units: 0, then where each part ends count times a word of 4 bytes for each field without places (a class,
+//   a number as a float), padded with zeros to a multiple of 8 8 bytes count, 8 bytes number of units, 8 bytes magic:
+//   what was cut off is missed at once
+// A unit is an element of the narrowest of those fields. Numbers are little-endian. The counts come last so that a
+// build needs neither a second pass nor memory.
 #pragma once
 
 #include <cstdint>
@@ -26,21 +28,24 @@ class SplitWriter {
   SplitWriter& operator=(const SplitWriter&) = delete;
   void add(const Example& example);
   void finish();  // writes what is left and syncs it
-  [[nodiscard]] int64_t count() const { return static_cast<int64_t>(targets_.size()); }
-  [[nodiscard]] std::string content_hash() { return hash_.hex(); }  // of targets, lengths and elements; call once
+  [[nodiscard]] int64_t count() const { return count_; }
+  // Of every example's fields without places, then of lengths and elements by part; call once.
+  [[nodiscard]] std::string content_hash() { return hash_.hex(); }
 
  private:
   void write(std::string_view bytes);
   void flush();
-  void pad();
+  void pad(uint64_t to);
 
   Path path_;
-  DataShape shape_;
+  std::vector<Part> parts_;
+  uint64_t unit_;
   int descriptor_ = -1;
   std::string buffer_;
-  uint64_t written_ = 0;
+  uint64_t written_ = 0;  // behind the header
+  int64_t count_ = 0;
   std::vector<uint64_t> offsets_{0};
-  std::vector<uint32_t> targets_;
+  std::vector<uint32_t> words_;
   Sha256 hash_;
 };
 
@@ -52,12 +57,14 @@ class SplitMap {
   [[nodiscard]] Example read(int64_t index) const;
 
  private:
+  [[nodiscard]] double word(int64_t index, size_t fact) const;  // of the fact-th field without places
+
   MappedFile file_;
-  int64_t sequences_ = 1;
-  bool numbers_ = false, number_target_ = false;
+  std::vector<Part> parts_;
+  uint64_t unit_, facts_, sequences_;  // fields without places, and parts with
   const std::byte* elements_ = nullptr;
   const uint64_t* offsets_ = nullptr;
-  const uint32_t* targets_ = nullptr;
+  const uint32_t* words_ = nullptr;
   int64_t count_ = 0;
 };
 

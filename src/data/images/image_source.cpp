@@ -120,7 +120,9 @@ void ImageSource::mix(HostBatch& batch, Stream& numbers) const {
   double share = next_beta(a, numbers);
   const int64_t side = options_.side, count = batch.filled;
   const size_t size = static_cast<size_t>(image_places(options_) * place_width(options_));
-  XF_ASSERT(batch.values.size() == size * static_cast<size_t>(batch.batch), "a batch of other images");
+  std::vector<float>&values = batch.numbers("values"), &shares = batch.numbers("share");
+  std::vector<int64_t>&labels = batch.whole("label"), &second_labels = batch.whole("second_label");
+  XF_ASSERT(values.size() == size * static_cast<size_t>(batch.batch), "a batch of other images");
   int64_t top = 0, low = 0, left = 0, right = 0;
   if (boxes) {  // as wide and high as its share of the area says, around any pixel, cut where it leaves the image
     const auto half = static_cast<int64_t>(static_cast<double>(side) * std::sqrt(1 - share)) / 2;
@@ -134,11 +136,11 @@ void ImageSource::mix(HostBatch& batch, Stream& numbers) const {
   const PatchIndex index(options_);
   for (int64_t row = 0; row < count; ++row) {
     const int64_t other = count - 1 - row;
-    batch.second_labels[static_cast<size_t>(row)] = batch.labels[static_cast<size_t>(other)];
-    batch.shares[static_cast<size_t>(row)] = weight;
+    second_labels[static_cast<size_t>(row)] = labels[static_cast<size_t>(other)];
+    shares[static_cast<size_t>(row)] = weight;
     if (other < row) continue;  // both are done at once
-    float* const one = batch.values.data() + static_cast<size_t>(row) * size;
-    float* const two = batch.values.data() + static_cast<size_t>(other) * size;
+    float* const one = values.data() + static_cast<size_t>(row) * size;
+    float* const two = values.data() + static_cast<size_t>(other) * size;
     if (one == two) continue;  // the middle of an odd number, with itself
     if (!boxes) {
       for (size_t at = 0; at < size; ++at) {

@@ -26,9 +26,10 @@ class NumberAnswers : public Answers {
   explicit NumberAnswers(const Numbers& numbers) : numbers_(numbers) {}
 
   void add(const at::Tensor& outputs, const data::HostBatch& batch) override {
+    const std::vector<float>& targets = batch.numbers("target");
     for (int64_t row = 0; row < outputs.size(0); ++row) {
       const auto at = static_cast<size_t>(row);
-      rows_.push_back({batch.indices[at], batch.targets[at], outputs.const_data_ptr<float>()[row]});
+      rows_.push_back({batch.indices[at], targets[at], outputs.const_data_ptr<float>()[row]});
     }
   }
 
