@@ -40,7 +40,6 @@ DeviceBatch::DeviceBatch(at::Device device, int64_t rows, int64_t padded_len, co
     all_.fields.emplace_back(field.name, zeros(sizes, number ? at::kFloat : flag ? at::kBool : at::kLong));
   }
   set_inputs(all_);
-  filled_ = at::ones({}, at::TensorOptions(device).dtype(at::kDouble));
 }
 
 void DeviceBatch::load(const data::HostBatch& batch) {
@@ -61,7 +60,6 @@ void DeviceBatch::load(const data::HostBatch& batch) {
     copies.emplace_back(number ? view(column.numbers, into, at::kFloat) : view(column.whole, into, at::kLong), into);
   }
   upload_(copies);
-  filled_.fill_(static_cast<double>(std::max<int64_t>(batch.filled, 1)));
 }
 
 void DeviceBatch::set_inputs(BatchView& view) {

@@ -31,15 +31,12 @@ class DeviceBatch {
   [[nodiscard]] const BatchView& all() const { return all_; }
   // Views of rows first .. first + rows - 1.
   [[nodiscard]] BatchView rows(int64_t first, int64_t rows) const;
-  // Filled rows of the loaded batch, at least 1; float64 [].
-  [[nodiscard]] const at::Tensor& filled() const { return filled_; }
 
  private:
   static void set_inputs(BatchView& view);
 
   int64_t padded_len_;
   BatchView all_;
-  at::Tensor filled_;
   Upload upload_;
 };
 

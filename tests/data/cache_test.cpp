@@ -110,7 +110,8 @@ TEST_CASE("a cache made while targets were three numbers is still read") {
   const Path manifest = cache_entry(request_in(folder.path())) / "manifest.json";
   Json json = Json::parse(scratch::get(manifest));
   const auto target_of = [&](int number, int64_t classes) {
-    json["info"]["shape"].update({{"target", number}, {"classes", classes}, {"target_scale", 2.5}, {"tolerance", 0.25}});
+    json["info"]["shape"].update(
+        {{"target", number}, {"classes", classes}, {"target_scale", 2.5}, {"tolerance", 0.25}});
     scratch::put(manifest, json.dump());
     return open_cached(request_in(folder.path()), never_build, {})->info().shape.target;
   };
