@@ -34,9 +34,11 @@ struct Shape {
   int64_t batch = 1, heads = 1, query_len = 0, key_len = 0, head_dim = 0;
 };
 
-// Tensors that travel from layer to layer within a forward pass (Luna's packed sequence) or from segment to
-// segment (Transformer-XL's memory). Keys are the mixer's own ("luna/packed", "layer3/memory").
+// Tensors that travel from layer to layer within a forward pass. Keys are the mixer's own ("luna/packed").
 using Carry = std::map<std::string, at::Tensor>;
+// Tensors [batch, ..] that last from one batch to the next (a memory of earlier segments). Layers find them in their
+// Carry under the names that they gave them in init_state ("layer3/memory"), and leave the next values there.
+using State = Carry;
 
 // Parameters and buffers that several layers or scales use together (Linformer's E, Performer's features).
 // Owned by the model, which saves each once.
@@ -52,7 +54,7 @@ struct BuildContext {
   int64_t heads = 2;
   int64_t head_dim = 32;
   int64_t max_len = 0;  // longest sequence the model takes, in tokens of this core (pooled ones under mrs-)
-  int64_t grid = 0;     // width of the image when tokens are its pixels, else 0
+  int64_t grid = 0;     // side of the square image when tokens are its pixels, else 0
   int64_t layer = 0;
   int64_t pinned_tokens = 0;  // leading tokens that are no part of the sequence (CLS, prefix)
   bool causal = false;
@@ -76,30 +78,44 @@ struct TensorMeaning {
   std::string name, meaning;
 };
 
-class AttentionCore : public torch::nn::Module {
+// What a module inside a model may ask for beside its forward pass. It is found wherever it stands, so whoever holds it
+// hands nothing on.
+class Hooks {
+ public:
+  virtual ~Hooks() = default;
+  // Which implementation runs ("explicit", or the fused operator's backend), for records; "": those inside say it.
+  [[nodiscard]] virtual std::string backend() const { return ""; }
+  // A loss the attention asks for (span penalties); undefined for none. Read after forward.
+  virtual at::Tensor extra_loss() { return {}; }
+  // Called once after every optimiser step (clamps, centroids, redraws); `step` counts from 1.
+  virtual void after_step(int64_t step) { (void)step; }
+  // Adds what it remembers, as it is before the first batch.
+  virtual void init_state(int64_t batch, State& state) const { (void)batch, (void)state; }
+};
+
+// Of a module and all inside it: different backends, joined; the sum of losses, undefined without any.
+[[nodiscard]] std::string backends(const torch::nn::Module& root);
+[[nodiscard]] at::Tensor extra_loss(const torch::nn::Module& root);
+void after_step(const torch::nn::Module& root, int64_t step);
+[[nodiscard]] State init_state(const torch::nn::Module& root, int64_t batch);
+
+class AttentionCore : public torch::nn::Module, public Hooks {
  public:
   // q [b,h,n,d], k and v [b,h,n,d] -> [b,h,n,d]. Rows of padded queries may hold anything; the mixer zeroes them.
   virtual at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
                              Carry& carry) = 0;
   [[nodiscard]] virtual Cost cost(const Shape& shape) const = 0;
-  // Which implementation runs ("explicit", or the fused operator's backend), for records.
-  [[nodiscard]] virtual std::string backend() const { return "explicit"; }
+  [[nodiscard]] std::string backend() const override { return "explicit"; }
   // Whether rows of padded queries come out of forward as zero, so that the mixer need not see to it.
   [[nodiscard]] virtual bool zeroes_padding() const { return false; }
-  // A loss the attention asks for (span penalties); undefined for none. Read after forward.
-  virtual at::Tensor extra_loss() { return {}; }
-  // Called once after every optimiser step (clamps, centroids, redraws); `step` counts from 1.
-  virtual void after_step(int64_t step) { (void)step; }
 };
 
-class SequenceMixer : public torch::nn::Module {
+class SequenceMixer : public torch::nn::Module, public Hooks {
  public:
   // x [b,n,m] -> [b,n,m].
   virtual at::Tensor forward(const at::Tensor& x, const SequenceMask& mask, Carry& carry) = 0;
   [[nodiscard]] virtual Cost cost(int64_t batch, int64_t length) const = 0;
-  [[nodiscard]] virtual std::string backend() const { return "explicit"; }
-  virtual at::Tensor extra_loss() { return {}; }
-  virtual void after_step(int64_t step) { (void)step; }
+  [[nodiscard]] std::string backend() const override { return "explicit"; }
 };
 
 // As SequenceMixer, but replaces the whole layer.

@@ -7,37 +7,6 @@
 
 namespace xformer::attention {
 
-Cost& Cost::operator+=(const Cost& other) {
-  flops_executed += other.flops_executed;
-  flops_pattern += other.flops_pattern;
-  peak_elements += other.peak_elements;
-  return *this;
-}
-
-at::Tensor SharedObjects::parameter(const std::string& key, const std::function<at::Tensor()>& make) {
-  std::string name = key;
-  for (char& letter : name)
-    if (letter == '.' || letter == '/') letter = '_';
-  if (const at::Tensor* known = named_parameters(false).find(name)) return *known;
-  return register_parameter(name, make());
-}
-
-at::Tensor SharedObjects::buffer(const std::string& key, const std::function<at::Tensor()>& make) {
-  std::string name = key;
-  for (char& letter : name)
-    if (letter == '.' || letter == '/') letter = '_';
-  if (const at::Tensor* known = named_buffers(false).find(name)) return *known;
-  return register_buffer(name, make());
-}
-
-at::Tensor BuildContext::shared_parameter(const std::string& key, const std::function<at::Tensor()>& make) const {
-  return shared->parameter(scope + key, make);
-}
-
-at::Tensor BuildContext::shared_buffer(const std::string& key, const std::function<at::Tensor()>& make) const {
-  return shared->buffer(scope + key, make);
-}
-
 Linear::Linear(int64_t in, int64_t out, bool with_bias, const std::string& scheme, const InitStream& init) {
   const double bound =
       scheme == "glra" ? std::sqrt(6.0 / static_cast<double>(in + out)) : 1 / std::sqrt(static_cast<double>(in));

@@ -26,9 +26,7 @@ class MultiHeadMixer : public SequenceMixer {
   MultiHeadMixer(const BuildContext& context, std::shared_ptr<AttentionCore> core);
   at::Tensor forward(const at::Tensor& x, const SequenceMask& mask, Carry& carry) override;
   [[nodiscard]] Cost cost(int64_t batch, int64_t length) const override;
-  [[nodiscard]] std::string backend() const override { return core_->backend(); }
-  at::Tensor extra_loss() override { return core_->extra_loss(); }
-  void after_step(int64_t step) override { core_->after_step(step); }
+  [[nodiscard]] std::string backend() const override { return ""; }
   [[nodiscard]] AttentionCore& core() { return *core_; }
 
  private:

@@ -13,28 +13,32 @@ LayerNorm::LayerNorm(int64_t dim, double epsilon) {
   weights_ = {register_parameter("weight", at::ones({dim})), register_parameter("bias", at::zeros({dim})), epsilon};
 }
 
-FeedForward::FeedForward(const BlockOptions& options, const std::shared_ptr<kernels::DropoutStream>& stream,
-                         const InitStream& init)
-    : dim_(options.dim),
+FeedForward::FeedForward(torch::nn::Module& block, const BlockOptions& options,
+                         const std::shared_ptr<kernels::DropoutStream>& stream, const InitStream& init)
+    : block_(block),
+      dim_(options.dim),
       ff_dim_(options.ff_dim),
       chunk_(options.ff_chunk),
       tanh_(options.activation == "gelu_tanh"),
-      dropout_(options.dropout, stream) {
-  const auto linear = [&](const char* name, int64_t in, int64_t out) {
-    auto map = std::make_shared<attention::Linear>(in, out, true, options.init, init.child(name));
+      gated_(options.activation == "reglu"),
+      dropout_(options.ff_dropout < 0 ? options.dropout : options.ff_dropout, stream) {
+  torch::nn::Module& owner = gated_ ? block : *block.register_module("ff", std::make_shared<torch::nn::Module>("ff"));
+  const auto linear = [&](const std::string& name, int64_t in, int64_t out) {
+    const InitStream own = gated_ ? init.child("ff_" + name) : init.child("ff").child(name);
+    auto map = std::make_shared<attention::Linear>(in, out, true, options.init, own);
     if (options.init == "glra") {  // flax's MlpBlock: bias N(0, 1e-6)
       const at::NoGradGuard no_grad;
-      map->bias.copy_(init.child(name).normal("bias", {out}, 1e-6));
+      map->bias.copy_(own.normal("bias", {out}, 1e-6));
     }
-    return register_module(name, map);
+    return owner.register_module(gated_ ? "ff_" + name : name, map);
   };
-  in_ = linear("in", dim_, ff_dim_);
+  in_ = linear("in", dim_, (gated_ ? 2 : 1) * ff_dim_);
   out_ = linear("out", ff_dim_, dim_);
 }
 
 at::Tensor FeedForward::forward(const at::Tensor& x) const {
   const int64_t batch = x.size(0), length = x.size(1);
-  kernels::DropoutPlace drop = dropout_.place(is_training());
+  kernels::DropoutPlace drop = dropout_.place(block_.is_training());
   if (chunk_ == 0 || chunk_ >= length) return map(x, drop);
   const at::Tensor rows = x.reshape({batch * length, dim_}), state = drop.state;
   std::vector<at::Tensor> parts;
@@ -50,21 +54,25 @@ at::Tensor FeedForward::forward(const at::Tensor& x) const {
 }
 
 at::Tensor FeedForward::map(const at::Tensor& x, const kernels::DropoutPlace& drop) const {
-  return kernels::feed_forward(x, in_->map(), out_->map(), tanh_, drop);
+  if (!gated_) return kernels::feed_forward(x, in_->map(), out_->map(), tanh_, drop);
+  const std::vector<at::Tensor> parts = in_->forward(x).chunk(2, -1);
+  return out_->forward(drop(parts[0] * at::relu(parts[1])));
 }
 
 attention::Cost FeedForward::cost(int64_t batch, int64_t length) const {
-  const double flops = 4.0 * static_cast<double>(batch * length * dim_ * ff_dim_);
-  return {flops, flops, static_cast<double>(2 * batch * length * ff_dim_)};
+  const auto hidden = static_cast<double>(batch * length * ff_dim_);
+  const double flops = (gated_ ? 6 : 4) * hidden * static_cast<double>(dim_);
+  return {flops, flops, (gated_ ? 3 : 2) * hidden};
 }
 
 ResidualBlock::ResidualBlock(const BlockOptions& options, std::shared_ptr<attention::SequenceMixer> mixer,
                              const std::shared_ptr<kernels::DropoutStream>& stream, const InitStream& init)
-    : mixer_dropout_(options.dropout, stream) {
-  mixer_norm_ = register_module("mixer_norm", std::make_shared<LayerNorm>(options.dim, options.norm_epsilon));
+    : rows_(options.rows), mixer_dropout_(options.dropout, stream) {
+  if (options.mixer_norm)
+    mixer_norm_ = register_module("mixer_norm", std::make_shared<LayerNorm>(options.dim, options.norm_epsilon));
   mixer_ = register_module("mixer", std::move(mixer));
   ff_norm_ = register_module("ff_norm", std::make_shared<LayerNorm>(options.dim, options.norm_epsilon));
-  ff_ = register_module("ff", std::make_shared<FeedForward>(options, stream, init.child("ff")));
+  ff_ = std::make_unique<FeedForward>(*this, options, stream, init);
   ff_dropout_ = kernels::Dropout(options.dropout, stream);
   if (options.stochastic_depth > 0) {
     mixer_path_ = kernels::Dropout(options.stochastic_depth, stream);
@@ -89,17 +97,17 @@ at::Tensor PreNormBlock::fed(const at::Tensor& x) {
 
 at::Tensor PreNormBlock::forward(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry) {
   const bool training = is_training();
-  const kernels::ResidualNorm entry = mixer_norm_->behind(x, {}, {});
+  const kernels::ResidualNorm entry = mixer_norm_ ? mixer_norm_->behind(x, {}, {}) : kernels::ResidualNorm{x, x};
   const auto mixer = [&] { return mixer_->forward(entry.normed, mask, carry); };
-  const at::Tensor mixed = on_path(mixer_path_, probed("mixer", mixer));
-  const kernels::ResidualNorm half = ff_norm_->behind(entry.sum, mixed, mixer_dropout_.place(training));
+  const at::Tensor mixed = on_path(mixer_path_, kept(probed("mixer", mixer)));
+  const kernels::ResidualNorm half = ff_norm_->behind(kept(entry.sum), mixed, mixer_dropout_.place(training));
   const at::Tensor fed = on_path(ff_path_, probed("ff", [&] { return ff_->forward(half.normed); }));
   return kernels::residual(half.sum, fed, ff_dropout_.place(training));
 }
 
 attention::Cost ResidualBlock::cost(int64_t batch, int64_t length) const {
   attention::Cost result = mixer_->cost(batch, length);
-  result += ff_->cost(batch, length);
+  result += ff_->cost(batch, rows_ == 0 ? length : rows_);
   return result;
 }
 

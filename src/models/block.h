@@ -13,10 +13,13 @@ struct BlockOptions {
   int64_t ff_dim = 128;
   double dropout = 0.1;
   double norm_epsilon = 1e-5;
-  std::string activation = "gelu";  // gelu (exact) or gelu_tanh
-  std::string init = "mlpen";       // attention-core 0.9
+  std::string activation = "gelu";  // gelu (exact), gelu_tanh, or reglu: a relu(b) of two halves a and b
+  std::string init = "mlpen";       // of the feed-forward part (attention-core 0.9)
   int64_t ff_chunk = 0;             // positions that the feed-forward part takes at once; 0: all
   double stochastic_depth = 0;      // each branch is left out for this share of the examples (Huang et al. 2016)
+  double ff_dropout = -1;           // inside the feed-forward part; negative: as the branches'
+  bool mixer_norm = true;           // of a pre-norm block
+  int64_t rows = 0;                 // leading tokens that a pre-norm block goes on with behind its mixer; 0: all
 };
 
 class LayerNorm : public torch::nn::Module {
@@ -35,18 +38,21 @@ class LayerNorm : public torch::nn::Module {
 
 // Two linear maps with an activation between them: W2 drop(act(W1 x)). In chunks (Kitaev et al. 2020, section 3) it is
 // the same function, bit for bit but for the products' rounding: dropout numbers its elements over the whole.
-class FeedForward : public torch::nn::Module {
+// The maps are registered in the block that owns it: in its module "ff" as "in" and "out", those of a gated form
+// (reglu, whose W1 gives both halves) in itself as "ff_in" and "ff_out".
+class FeedForward {
  public:
-  FeedForward(const BlockOptions& options, const std::shared_ptr<kernels::DropoutStream>& stream,
-              const InitStream& init);
+  FeedForward(torch::nn::Module& block, const BlockOptions& options,
+              const std::shared_ptr<kernels::DropoutStream>& stream, const InitStream& init);
   [[nodiscard]] at::Tensor forward(const at::Tensor& x) const;  // [b,n,m] -> [b,n,m]
   [[nodiscard]] attention::Cost cost(int64_t batch, int64_t length) const;
 
  private:
   [[nodiscard]] at::Tensor map(const at::Tensor& x, const kernels::DropoutPlace& drop) const;
 
+  const torch::nn::Module& block_;
   int64_t dim_, ff_dim_, chunk_;
-  bool tanh_;
+  bool tanh_, gated_;
   std::shared_ptr<attention::Linear> in_, out_;
   kernels::Dropout dropout_;
 };
@@ -57,14 +63,15 @@ class ResidualBlock : public attention::LayerBlock {
   ResidualBlock(const BlockOptions& options, std::shared_ptr<attention::SequenceMixer> mixer,
                 const std::shared_ptr<kernels::DropoutStream>& stream, const InitStream& init);
   [[nodiscard]] attention::Cost cost(int64_t batch, int64_t length) const override;
-  [[nodiscard]] std::string backend() const override { return mixer_->backend(); }
-  at::Tensor extra_loss() override { return mixer_->extra_loss(); }
-  void after_step(int64_t step) override { mixer_->after_step(step); }
+  [[nodiscard]] std::string backend() const override { return ""; }
 
  protected:
-  std::shared_ptr<LayerNorm> mixer_norm_, ff_norm_;
+  const int64_t rows_;
+  std::shared_ptr<LayerNorm> mixer_norm_, ff_norm_;  // the first undefined where the options leave it out
   std::shared_ptr<attention::SequenceMixer> mixer_;
-  std::shared_ptr<FeedForward> ff_;
+  std::unique_ptr<FeedForward> ff_;
+  // The leading rows that go on.
+  [[nodiscard]] at::Tensor kept(const at::Tensor& x) const { return rows_ == 0 ? x : x.narrow(1, 0, rows_); }
   // The branch [b,n,m] where it is not left out, in training scaled by the inverse of the share that is not.
   [[nodiscard]] at::Tensor on_path(const kernels::Dropout& path, const at::Tensor& branch) const;
 

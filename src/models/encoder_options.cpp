@@ -1,7 +1,6 @@
-// Options of the families built on EncoderBody, and which go together.
-#include <bit>
+#include "models/encoder_options.h"
 
-#include "models/encoder_body.h"
+#include <bit>
 
 namespace xformer::models {
 
@@ -67,6 +66,10 @@ void check_encoder(const EncoderOptions& options, const ModelRequest& request) {
            "front");
   XF_CHECK(options.positions != "sinusoidal" || options.dim % 2 == 0, UserError,
            "model.dim: sinusoidal positions need an even width, got {}", options.dim);
+  XF_CHECK(!request.causal || !options.pooling.starts_with("cls_"), UserError,
+           "model.pooling: what stands in front of a causal model's sequence sees none of it; expected mean_padded, "
+           "mean_valid or flatten, got {}",
+           options.pooling);
   const std::string& name = request.attention.name;
   const bool block = static_cast<bool>(request.attention.base->build_block);
   XF_CHECK(!block || options.norm == "pre", UserError,
@@ -84,7 +87,44 @@ void check_encoder(const EncoderOptions& options, const ModelRequest& request) {
       "model.reversible: {} drops weights by LibTorch's generator, which would drop others when layers are computed "
       "again; set model.attention_dropout=0 or take softmax",
       name);
-  attention::check_buildable(request.attention, request.attention_options, options.heads, /*causal=*/false);
+  attention::check_buildable(request.attention, request.attention_options, options.heads, request.causal);
+}
+
+Parts encoder_parts(const EncoderOptions& options, const ModelRequest& request) {
+  Parts parts;
+  const int64_t padded_len = encoder_padded_len(options, request.input.max_tokens);
+  const bool first = options.pooling.starts_with("cls_");
+  parts.embedding = {options.dim,
+                     padded_len,
+                     options.pooling == "cls_token" ? Front::kToken
+                     : first                        ? Front::kVector
+                                                    : Front::kNone,
+                     options.positions,
+                     options.init,
+                     options.vocabulary_rows,
+                     options.scale_input,
+                     options.dropout};
+  parts.stack.block = {options.dim,        options.ff_dim, options.dropout,  options.norm_epsilon,
+                       options.activation, options.init,   options.ff_chunk, options.stochastic_depth};
+  parts.stack.layers = options.layers;
+  parts.stack.heads = options.heads;
+  parts.stack.head_dim = options.head_dim;
+  parts.stack.attention_dropout = options.attention_dropout;
+  parts.stack.attention_bias = options.attention_bias;
+  parts.stack.attention_init = options.init;
+  parts.stack.post_norm = options.norm == "post";
+  parts.stack.reversible = options.reversible;
+  ReadoutOptions& readout = parts.readout;
+  readout.dim = options.dim;
+  readout.pooling = first ? "first" : options.pooling;
+  readout.padded_len = padded_len;
+  readout.norm_epsilon = options.norm_epsilon;
+  readout.activation = options.activate_output ? "gelu" : "none";
+  readout.dropout = options.dropout;
+  readout.mask_output = options.mask_output;
+  if (options.pooling != "flatten" && options.classifier_dim > 0) readout.hidden = {options.classifier_dim};
+  readout.init = options.init;
+  return parts;
 }
 
 }  // namespace xformer::models

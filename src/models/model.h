@@ -7,12 +7,15 @@
 
 namespace xformer::models {
 
+using attention::State;
+
 struct InputSpec {
   int64_t max_tokens = 0;                // longest sequence of the data (N_max)
   int64_t vocabulary = 0;                // ids in use, padding included; 0: places hold numbers
   int64_t sequences = 1;                 // in one example
   int64_t width = 0;                     // numbers at each place
   std::vector<int64_t> categories = {};  // sizes of the columns of codes, the last places of a table's row
+  int64_t side = 0;                      // of the square image whose pixels are the places; 0: they are none
 };
 
 // A batch as a model sees it.
@@ -24,13 +27,19 @@ struct ModelInput {
 
 class Model : public torch::nn::Module {
  public:
-  // [b, outputs] in float32 at least.
-  virtual at::Tensor forward(const ModelInput& input) = 0;
+  explicit Model(uint64_t seed);
+  // [b, outputs] in float32 at least. `state` is what init_state made, as the batch before left it; what this batch
+  // leaves stands there afterwards.
+  virtual at::Tensor forward(const ModelInput& input, State& state) = 0;
+  // Of a batch that nothing went before.
+  [[nodiscard]] at::Tensor forward(const ModelInput& input);
+  // What the model remembers before the first batch, each tensor [batch, ..] on its device; mostly nothing.
+  [[nodiscard]] virtual State init_state(int64_t batch) const { return attention::init_state(*this, batch); }
   // Sum of what the attentions ask for; undefined when none does.
-  virtual at::Tensor extra_loss() = 0;
-  virtual void after_step(int64_t step) = 0;
+  [[nodiscard]] at::Tensor extra_loss() const { return attention::extra_loss(*this); }
+  void after_step(int64_t step) { attention::after_step(*this, step); }
+  [[nodiscard]] virtual std::string backend() const { return attention::backends(*this); }
   [[nodiscard]] virtual attention::Cost cost(int64_t batch, int64_t length) const = 0;
-  [[nodiscard]] virtual std::string backend() const = 0;
   // Whether weight decay touches a parameter.
   [[nodiscard]] virtual bool decays(const std::string& name) const {
     (void)name;
@@ -38,14 +47,17 @@ class Model : public torch::nn::Module {
   }
 
   [[nodiscard]] const std::shared_ptr<kernels::DropoutStream>& dropout_stream() const { return dropout_stream_; }
+  [[nodiscard]] const std::shared_ptr<attention::SharedObjects>& shared() const { return shared_; }
 
- protected:
+ private:
   std::shared_ptr<kernels::DropoutStream> dropout_stream_;
+  std::shared_ptr<attention::SharedObjects> shared_;
 };
 
 struct ModelRequest {
   InputSpec input;
   int64_t outputs = 0;  // columns: logits of classes, or one number
+  bool causal = false;  // the task's outputs may see no later place
   attention::Resolved attention;
   Json attention_options = Json::object();
   Json model_options = Json::object();

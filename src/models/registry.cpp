@@ -16,6 +16,15 @@ const Registry<FamilyDescriptor>& all_families() {
   return kFamilies;
 }
 
+Model::Model(uint64_t seed)
+    : dropout_stream_(std::make_shared<kernels::DropoutStream>(seed)),
+      shared_(register_module("shared", std::make_shared<attention::SharedObjects>())) {}
+
+at::Tensor Model::forward(const ModelInput& input) {
+  State state = init_state(input.key_valid.size(0));
+  return forward(input, state);
+}
+
 std::vector<std::pair<std::string, at::Tensor>> trainable(const Model& model) {
   std::vector<std::pair<std::string, at::Tensor>> result;
   for (const auto& entry : model.named_parameters())

@@ -14,7 +14,7 @@ namespace {
 
 using torch::autograd::variable_list;
 
-struct Stack : torch::CustomClassHolder {
+struct Layers : torch::CustomClassHolder {
   std::vector<std::shared_ptr<PreNormBlock>> blocks;
   SequenceMask mask;
   c10::DeviceType device;
@@ -34,7 +34,7 @@ struct Branch {
   at::Tensor value, input_gradient;
 
   template <class Run>
-  Branch(const Stack& stack, const Run& run, const at::Tensor& input, const at::Tensor& gradient,
+  Branch(const Layers& stack, const Run& run, const at::Tensor& input, const at::Tensor& gradient,
          const variable_list& parameters, variable_list& sums) {
     const at::Tensor leaf = input.detach().requires_grad_(true);
     at::Tensor out;
@@ -57,7 +57,7 @@ struct Branch {
 
 // Parameters are inputs, so that their gradients go the ordinary way.
 struct ReversibleFunction : torch::autograd::Function<ReversibleFunction> {
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const c10::intrusive_ptr<Stack>& stack,
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const c10::intrusive_ptr<Layers>& stack,
                             const at::Tensor& x, at::TensorList parameters) {
     at::Tensor first = x, second = x;
     for (size_t i = 0; i < stack->blocks.size(); ++i) {
@@ -73,7 +73,7 @@ struct ReversibleFunction : torch::autograd::Function<ReversibleFunction> {
 
   static variable_list backward(torch::autograd::AutogradContext* context, const variable_list& gradients) {
     const at::NoGradGuard no_grad;
-    const auto stack = c10::static_intrusive_pointer_cast<Stack>(context->saved_data["stack"].toCapsule());
+    const auto stack = c10::static_intrusive_pointer_cast<Layers>(context->saved_data["stack"].toCapsule());
     const variable_list parameters = context->saved_data["parameters"].toTensorVector();
     variable_list sums(parameters.size());
     const variable_list saved = context->get_saved_variables();
@@ -100,7 +100,7 @@ struct ReversibleFunction : torch::autograd::Function<ReversibleFunction> {
 
 at::Tensor run_reversible(const std::vector<std::shared_ptr<PreNormBlock>>& blocks,
                           const std::vector<at::Tensor>& parameters, const at::Tensor& x, const SequenceMask& mask) {
-  auto stack = c10::make_intrusive<Stack>();
+  auto stack = c10::make_intrusive<Layers>();
   stack->blocks = blocks;
   stack->mask = mask;
   stack->device = x.device().type();

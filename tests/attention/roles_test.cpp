@@ -84,7 +84,7 @@ TEST_CASE("a core gets projections around it, a mixer and a block bring their ow
   const auto own = build_mixer({&mixer, nullptr, mixer.name}, Json::object(), context);
   CHECK(own->named_parameters().size() == 2);
   CHECK(own->forward(x, {}, carry).sizes() == x.sizes());
-  CHECK_FALSE(own->extra_loss().defined());
+  CHECK_FALSE(extra_loss(*own).defined());
   CHECK_THROWS_AS(build_core({&mixer, nullptr, mixer.name}, Json::object(), context), UserError);
 
   CHECK(block.build_block(Json::object(), context)->forward(x, {}, carry).sizes() == x.sizes());
@@ -125,15 +125,17 @@ TEST_CASE("a loss and an action after a step pass through the projections and th
   const Descriptor core = described("double-core");
   const BuildContext context = make_context({});
   const auto mixer = build_mixer({&core, nullptr, core.name}, Json::object(), context);
-  CHECK(mixer->extra_loss().item<double>() == 5);
-  mixer->after_step(3);
+  CHECK(extra_loss(*mixer).item<double>() == 5);
+  CHECK(backends(*mixer) == "explicit");
+  after_step(*mixer, 3);
   CHECK(context.shared->buffers()[0].item<double>() == 3);
 
   const BuildContext scaled = make_context({});
   const auto decorated =
       build_mixer({&core, all_decorators().find("mrs"), "mrs-double-core"}, {{"scales", {1, 2}}}, scaled);
-  CHECK(decorated->extra_loss().item<double>() == 10);
-  decorated->after_step(4);
+  CHECK(extra_loss(*decorated).item<double>() == 10);
+  CHECK(backends(*decorated) == "explicit");  // both scales
+  after_step(*decorated, 4);
   REQUIRE(scaled.shared->buffers().size() == 2);
   for (const at::Tensor& table : scaled.shared->buffers()) CHECK(table.item<double>() == 4);
   // Each scale has a carry of its own.

@@ -6,7 +6,6 @@
 #include <fmt/ranges.h>
 
 #include <map>
-#include <set>
 
 #include "attention/descriptor.h"
 #include "kernels/pooling/pooling.h"
@@ -81,22 +80,7 @@ class MrsCore : public AttentionCore {
     return result;
   }
 
-  [[nodiscard]] std::string backend() const override {
-    std::set<std::string> names;
-    for (const auto& core : cores_) names.insert(core->backend());
-    return fmt::format("{}", fmt::join(names, "; "));
-  }
-
-  at::Tensor extra_loss() override {
-    at::Tensor result;
-    for (const auto& core : cores_)
-      if (const at::Tensor loss = core->extra_loss(); loss.defined()) result = result.defined() ? result + loss : loss;
-    return result;
-  }
-
-  void after_step(int64_t step) override {
-    for (const auto& core : cores_) core->after_step(step);
-  }
+  [[nodiscard]] std::string backend() const override { return ""; }
 
  private:
   int64_t pinned_;

@@ -30,9 +30,9 @@ int64_t side_of(int64_t places) { return std::lround(std::sqrt(static_cast<doubl
 
 class Cnn : public Model {
  public:
-  Cnn(const Options& options, const ModelRequest& request) : side_(side_of(request.input.max_tokens)) {
+  Cnn(const Options& options, const ModelRequest& request)
+      : Model(request.seed), side_(side_of(request.input.max_tokens)) {
     const InitStream init(request.seed);
-    dropout_stream_ = std::make_shared<kernels::DropoutStream>(request.seed);
     int64_t width = options.width, side = side_;
     // Large images are halved at once: most of the work would be in their first stage.
     stem_ = convolution("stem", 1, width, 3, side > kStemSide ? 2 : 1, init);
@@ -59,7 +59,7 @@ class Cnn : public Model {
         std::make_shared<attention::Linear>(width, request.outputs, true, "mlpen", init.child("classifier_out")));
   }
 
-  at::Tensor forward(const ModelInput& input) override {
+  at::Tensor forward(const ModelInput& input, State&) override {
     const at::ScalarType type = output_->weight.scalar_type();
     at::Tensor x = input.tokens.to(type).view({-1, 1, side_, side_}) / 127.5 - 1;
     x = apply(stem_, x);
@@ -75,9 +75,6 @@ class Cnn : public Model {
     probe("logits", logits);
     return logits;
   }
-
-  at::Tensor extra_loss() override { return {}; }
-  void after_step(int64_t) override {}
 
   // The convolutions' products, and the head's.
   [[nodiscard]] attention::Cost cost(int64_t batch, int64_t) const override {
@@ -156,6 +153,7 @@ std::vector<FamilyDescriptor> describe() {
                   width = schema().read(request.model_options).width;
     XF_CHECK(request.input.vocabulary == 256 && request.input.sequences == 1 && side * side == places, UserError,
              "the cnn family takes square grey images, a pixel a place; the task's examples are none");
+    XF_CHECK(!request.causal, UserError, "the cnn family has no causal form: a convolution sees later pixels");
     XF_CHECK(width % kGroups == 0, UserError, "model.width: expected a multiple of {}, got {}", kGroups, width);
   };
   cnn.build = [](const ModelRequest& request) {

@@ -6,7 +6,7 @@
 //                                            (google-research/long-range-arena TransformerDualEncoder, without NLI)
 #include <ATen/Functions.h>
 
-#include "models/encoder_body.h"
+#include "models/encoder_options.h"
 
 namespace xformer::models::families::dual_encoder {
 
@@ -36,25 +36,32 @@ std::pair<EncoderOptions, Options> read(const Json& all) {
   return {encoder_schema().read(body), schema().read(own)};
 }
 
-class DualEncoder : public EncoderBody {
+Parts parts_of(const EncoderOptions& options, const Options& own, const ModelRequest& request) {
+  Parts parts = encoder_parts(options, request);
+  parts.readout.summaries = own.interaction == "nli" ? 4 : 2;
+  parts.readout.hidden = {options.classifier_dim};
+  if (own.head_layers == 3) parts.readout.hidden.push_back(std::max<int64_t>(1, options.classifier_dim / 2));
+  return parts;
+}
+
+class DualEncoder : public Transformer {
  public:
   DualEncoder(const EncoderOptions& options, const Options& own, const ModelRequest& request)
-      : EncoderBody(options, request), nli_(own.interaction == "nli") {
-    std::vector<int64_t> widths{(nli_ ? 4 : 2) * summary_dim(), options.classifier_dim, request.outputs};
-    if (own.head_layers == 3) widths.insert(widths.begin() + 2, std::max<int64_t>(1, options.classifier_dim / 2));
-    add_classifier(widths, InitStream(request.seed));
+      : Transformer(parts_of(options, own, request), request), nli_(own.interaction == "nli") {}
+
+  at::Tensor forward(const ModelInput& input, State& state) override {
+    // Both documents of a pair are neighbours in one batch of sequences.
+    const at::Tensor both = summary(input.tokens.flatten(0, 1), {}, input.key_valid.flatten(0, 1), state);
+    const at::Tensor pairs = both.view({input.tokens.size(0), 2, -1}), a = pairs.select(1, 0), b = pairs.select(1, 1);
+    return readout_.scored(nli_ ? at::cat({a, b, a * b, a - b}, 1) : at::cat({a, b}, 1));
   }
 
-  at::Tensor forward(const ModelInput& input) override {
-    // Both documents of a pair are neighbours in one batch of sequences.
-    const at::Tensor both = summary(input.tokens.flatten(0, 1), {}, input.key_valid.flatten(0, 1));
-    const at::Tensor pairs = both.view({input.tokens.size(0), 2, -1}), a = pairs.select(1, 0), b = pairs.select(1, 1);
-    return classified(nli_ ? at::cat({a, b, a * b, a - b}, 1) : at::cat({a, b}, 1));
-  }
+  // Pairs of documents are no segments of a stream.
+  [[nodiscard]] State init_state(int64_t) const override { return {}; }
 
   [[nodiscard]] attention::Cost cost(int64_t batch, int64_t length) const override {
-    attention::Cost result = body_cost(2 * batch, length);
-    result += classifier_cost(batch);
+    attention::Cost result = summary_cost(2 * batch, length);
+    result += readout_.cost(batch);
     return result;
   }
 

@@ -25,9 +25,8 @@ const Schema<Options>& schema() {
 
 class Lstm : public Model {
  public:
-  Lstm(const Options& options, const ModelRequest& request) : options_(options) {
+  Lstm(const Options& options, const ModelRequest& request) : Model(request.seed), options_(options) {
     const InitStream init(request.seed);
-    dropout_stream_ = std::make_shared<kernels::DropoutStream>(request.seed);
     const auto linear = [&](const char* name, int64_t in, int64_t out) {
       return register_module(name, std::make_shared<attention::Linear>(in, out, true, "mlpen", init.child(name)));
     };
@@ -47,12 +46,12 @@ class Lstm : public Model {
       add("input_bias", {gates});
       add("state_bias", {gates});
     }
-    embedding_dropout_ = kernels::Dropout(options.dropout, dropout_stream_);
-    state_dropout_ = kernels::Dropout(options.dropout, dropout_stream_);
+    embedding_dropout_ = kernels::Dropout(options.dropout, dropout_stream());
+    state_dropout_ = kernels::Dropout(options.dropout, dropout_stream());
     output_ = linear("classifier_out", options.hidden, request.outputs);
   }
 
-  at::Tensor forward(const ModelInput& input) override {
+  at::Tensor forward(const ModelInput& input, State&) override {
     at::Tensor x = tokens_.defined() ? at::embedding(tokens_, input.tokens) : input_->forward(input.values);
     x = embedding_dropout_(x, is_training());
     probe("embedding", x);
@@ -71,9 +70,6 @@ class Lstm : public Model {
     probe("logits", logits);
     return logits;
   }
-
-  at::Tensor extra_loss() override { return {}; }
-  void after_step(int64_t) override {}
 
   // Gates of every place, and the head.
   [[nodiscard]] attention::Cost cost(int64_t batch, int64_t length) const override {

@@ -1,7 +1,7 @@
 // Vision Transformer as DeiT trains it (Dosovitskiy et al. 2021; Touvron et al. 2021; timm's vision_transformer):
 // patches of an image side by side as numbers, a learned CLS vector in front, learned positions, pre-norm blocks of any
 // attention, the CLS place read at the end by one linear map. Under mrs- the CLS place is its own group at every scale.
-#include "models/encoder_body.h"
+#include "models/encoder_options.h"
 
 namespace xformer::models::families::vit {
 
@@ -38,26 +38,14 @@ const Schema<Options>& schema() {
   return kSchema;
 }
 
-class Vit : public EncoderBody {
+class Vit : public Transformer {
  public:
-  Vit(const Options& options, const ModelRequest& request) : EncoderBody(options, request) {
-    add_classifier({summary_dim(), request.outputs}, InitStream(request.seed));
-  }
-
-  at::Tensor forward(const ModelInput& input) override {
-    return classified(summary({}, input.values, input.key_valid));
-  }
+  using Transformer::Transformer;
 
   // DeiT's: neither vectors (biases, norms) nor positions and CLS.
   [[nodiscard]] bool decays(const std::string& name) const override {
     const at::Tensor* const parameter = named_parameters().find(name);
     return name != "positions" && name != "cls" && (parameter == nullptr || parameter->dim() > 1);
-  }
-
-  [[nodiscard]] attention::Cost cost(int64_t batch, int64_t length) const override {
-    attention::Cost result = body_cost(batch, length);
-    result += classifier_cost(batch);
-    return result;
   }
 };
 
@@ -77,7 +65,7 @@ std::vector<FamilyDescriptor> describe() {
     check_encoder(schema().read(request.model_options), request);
   };
   vit.build = [](const ModelRequest& request) {
-    return std::make_shared<Vit>(schema().read(request.model_options), request);
+    return std::make_shared<Vit>(encoder_parts(schema().read(request.model_options), request), request);
   };
   return {vit};
 }

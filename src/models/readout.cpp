@@ -1,0 +1,80 @@
+#include "models/readout.h"
+
+#include <ATen/Functions.h>
+
+#include <cmath>
+
+#include "tensor/probe.h"
+
+namespace xformer::models {
+
+Readout::Readout(Model& owner, const ReadoutOptions& options, const ModelRequest& request, int64_t pinned)
+    : owner_(owner), options_(options), pinned_(pinned) {
+  const InitStream init(request.seed);
+  norm_ = owner.register_module("norm", std::make_shared<LayerNorm>(options.dim, options.norm_epsilon));
+  dropout_ = kernels::Dropout(options.activation == "gelu" ? options.dropout : 0, owner.dropout_stream());
+  std::vector<int64_t> widths{options.summaries * options.dim *
+                              (options.pooling == "flatten" ? options.padded_len : 1)};
+  widths.insert(widths.end(), options.hidden.begin(), options.hidden.end());
+  widths.push_back(request.outputs);
+  for (size_t i = 0; i + 1 < widths.size(); ++i) {
+    const bool last = i + 2 == widths.size();
+    const std::string name = last ? "classifier_out" : i == 0 ? "classifier_in" : "classifier_middle";
+    auto map = std::make_shared<attention::Linear>(widths[i], widths[i + 1], true, options.init, init.child(name));
+    if (options.init == "glra") {  // flax Dense: LeCun normal, zero bias
+      const at::NoGradGuard no_grad;
+      map->weight.copy_(init.child(name).truncated_normal("weight", {widths[i + 1], widths[i]},
+                                                          1 / std::sqrt(static_cast<double>(widths[i]))));
+    }
+    classifier_.push_back(owner.register_module(name, map));
+  }
+}
+
+at::Tensor Readout::pooled(const at::Tensor& stacked, const at::Tensor& valid) const {
+  at::Tensor x = norm_->forward(stacked);
+  probe("norm", x);
+  if (options_.activation == "gelu") x = dropout_(at::gelu(x), owner_.is_training());
+  if (options_.activation == "relu") x = at::relu(x);
+  const auto factor = [&] { return valid.unsqueeze(-1).to(x.scalar_type()); };
+  if (options_.mask_output && valid.defined()) x = x * factor();
+  const int64_t length = x.size(1) - pinned_;
+  at::Tensor result;
+  if (options_.pooling == "first") {
+    result = x.select(1, pinned_ - 1);
+  } else if (options_.pooling == "flatten") {
+    XF_CHECK(length == options_.padded_len, UserError,
+             "model.pooling=flatten needs sequences of the {} places that the model was built for, got {} (no length "
+             "buckets)",
+             options_.padded_len, length);
+    result = x.narrow(1, pinned_, length).flatten(1);
+  } else if (options_.pooling == "mean_padded" || !valid.defined()) {
+    result = x.narrow(1, pinned_, length).sum(1) / static_cast<double>(length);
+  } else {
+    const at::Tensor own = factor().narrow(1, pinned_, length);
+    result = (x.narrow(1, pinned_, length) * own).sum(1) / own.sum(1).clamp_min(1);
+  }
+  probe("pooled", result);
+  return result;
+}
+
+at::Tensor Readout::scored(at::Tensor x) const {
+  const at::ScalarType type = at::promote_types(classifier_.front()->weight.scalar_type(), at::kFloat);
+  for (size_t i = 0; i < classifier_.size(); ++i) {
+    if (i > 0) x = at::relu(x);
+    x = classifier_[i]->forward(x);
+  }
+  x = x.to(type);
+  probe("logits", x);
+  return x;
+}
+
+attention::Cost Readout::cost(int64_t rows) const {
+  attention::Cost result;
+  for (const auto& map : classifier_) {
+    const double flops = 2.0 * static_cast<double>(rows * map->weight.numel());
+    result += {flops, flops, 0};
+  }
+  return result;
+}
+
+}  // namespace xformer::models

@@ -1,0 +1,46 @@
+// The last part of a Transformer: the final norm, what is read of the places, and the linear maps that score it.
+#pragma once
+
+#include "models/block.h"
+#include "models/model.h"
+
+namespace xformer::models {
+
+struct ReadoutOptions {
+  int64_t dim = 64;
+  // Of the sequence's places (pinned tokens left out): mean_padded: sum / N_pad; mean_valid: over valid ones; flatten:
+  // side by side; or first: the last pinned token alone.
+  std::string pooling = "mean_padded";
+  int64_t padded_len = 0;
+  double norm_epsilon = 1e-5;
+  std::string activation = "none";  // behind the norm: none, gelu (with dropout) or relu
+  double dropout = 0;               // of that activation
+  bool mask_output = false;         // zero padded places before pooling
+  int64_t summaries = 1;            // vectors side by side that one row of scores is made of
+  std::vector<int64_t> hidden;      // widths of the maps but the last, with ReLU behind each
+  std::string init = "mlpen";
+};
+
+// Its parameters are registered in the model that owns it: norm, classifier_in, classifier_middle (of three maps),
+// classifier_out.
+class Readout {
+ public:
+  // `pinned` leading tokens of x are no part of the sequence; with pooling "first" the last of them is read.
+  Readout(Model& owner, const ReadoutOptions& options, const ModelRequest& request, int64_t pinned);
+
+  // x [s,n,m], valid [s,n] bool or undefined where all are -> [s, summary].
+  [[nodiscard]] at::Tensor pooled(const at::Tensor& x, const at::Tensor& valid) const;
+  // [.., summaries * summary] -> [.., outputs] in float32 at least.
+  [[nodiscard]] at::Tensor scored(at::Tensor x) const;
+  [[nodiscard]] attention::Cost cost(int64_t rows) const;
+
+ private:
+  const Model& owner_;
+  const ReadoutOptions options_;
+  const int64_t pinned_;
+  std::shared_ptr<LayerNorm> norm_;
+  kernels::Dropout dropout_;
+  std::vector<std::shared_ptr<attention::Linear>> classifier_;
+};
+
+}  // namespace xformer::models

@@ -1,0 +1,75 @@
+#include "models/stack.h"
+
+#include "models/reversible.h"
+#include "tensor/probe.h"
+
+namespace xformer::models {
+
+Stack::Stack(Model& owner, const StackOptions& options, const ModelRequest& request, int64_t max_len, int64_t pinned)
+    : causal_(request.causal), shared_(owner.shared()) {
+  const InitStream init(request.seed);
+  attention::BuildContext context;
+  context.model_dim = options.block.dim;
+  context.heads = options.heads;
+  context.head_dim = options.head_dim;
+  context.max_len = max_len;
+  context.grid = request.input.side;
+  context.pinned_tokens = pinned;
+  context.causal = causal_;
+  context.dropout = options.attention_dropout;
+  context.bias = options.attention_bias;
+  context.init_scheme = options.attention_init;
+  context.dropout_stream = owner.dropout_stream();
+  context.shared = shared_;
+  for (int64_t layer = 0; layer < options.layers; ++layer) {
+    const std::string name = "layer" + std::to_string(layer);
+    context.layer = layer;
+    context.init = init.child(name).child("mixer");
+    BlockOptions block = options.block;
+    block.stochastic_depth = 0;
+    if (layer > 0)
+      block.stochastic_depth =
+          options.block.stochastic_depth * static_cast<double>(layer) / static_cast<double>(options.layers - 1);
+    block.mixer_norm = layer > 0 || options.first_mixer_norm;
+    if (options.reads_pinned_only && layer + 1 == options.layers) block.rows = pinned;
+    std::shared_ptr<attention::LayerBlock> built;
+    if (request.attention.base->build_block) {
+      built = request.attention.base->build_block(request.attention_options, context);
+    } else {
+      const auto mixer = attention::build_mixer(request.attention, request.attention_options, context);
+      if (options.post_norm) {
+        built = std::make_shared<PostNormBlock>(block, mixer, owner.dropout_stream(), init.child(name));
+      } else {
+        const auto pre_norm = std::make_shared<PreNormBlock>(block, mixer, owner.dropout_stream(), init.child(name));
+        if (options.reversible) reversible_.push_back(pre_norm);
+        built = pre_norm;
+      }
+    }
+    layers_.push_back(owner.register_module(name, built));
+  }
+}
+
+at::Tensor Stack::forward(at::Tensor x, const at::Tensor& valid, State& state) const {
+  const SequenceMask mask{valid, causal_};
+  if (!reversible_.empty()) {
+    std::vector<at::Tensor> parameters = shared_->parameters();
+    for (const auto& layer : layers_)
+      for (const at::Tensor& parameter : layer->parameters()) parameters.push_back(parameter);
+    std::erase_if(parameters, [](const at::Tensor& parameter) { return !parameter.requires_grad(); });
+    return run_reversible(reversible_, parameters, x, mask);
+  }
+  // What travels between layers ends here; what lasts has a name that init_state gave it.
+  attention::Carry carry = state;
+  for (size_t i = 0; i < layers_.size(); ++i)
+    x = probed("layer" + std::to_string(i), [&] { return layers_[i]->forward(x, mask, carry); });
+  for (auto& [name, tensor] : state) tensor = carry.at(name);
+  return x;
+}
+
+attention::Cost Stack::cost(int64_t sequences, int64_t length) const {
+  attention::Cost result;
+  for (const auto& layer : layers_) result += layer->cost(sequences, length);
+  return result;
+}
+
+}  // namespace xformer::models
