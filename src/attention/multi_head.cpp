@@ -45,28 +45,39 @@ MultiHeadMixer::MultiHeadMixer(const BuildContext& context, std::shared_ptr<Atte
 }
 
 at::Tensor MultiHeadMixer::forward(const at::Tensor& x, const SequenceMask& mask, Carry& carry) {
-  const int64_t batch = x.size(0), length = x.size(1);
-  const auto split = [&](const at::Tensor& rows) {  // [b, n, h d] -> [b, h, n, d]
-    return rows.view({batch, length, heads_, head_dim_}).transpose(1, 2);
-  };
-  const std::vector<at::Tensor> parts = kernels::linear(x, {query_->map(), key_->map(), value_->map()});
-  at::Tensor q = split(parts[0]), k = split(parts[1]), v = split(parts[2]);
-  at::Tensor mixed;
-  {
-    const FullPrecision full(x.device().type());
-    q = full(q), k = full(k), v = full(v);
-    probe("q", q), probe("k", k), probe("v", v);
-    mixed = core_->forward(q, k, v, mask, carry);
-    // Rows of padded queries are zero from here on, whatever the core left in them (attention-core 0.4).
-    if (!core_->zeroes_padding()) mixed = mask.zero_padding(mixed);
-  }
-  probe("mixed", mixed);
-  return out_->forward(mixed.transpose(1, 2).reshape({batch, length, heads_ * head_dim_}));
+  return mix(kernels::linear(x, {query_->map(), key_->map(), value_->map()}), mask, mask, carry);
 }
 
-Cost MultiHeadMixer::cost(int64_t batch, int64_t length) const {
-  Cost result = core_->cost({batch, heads_, length, length, head_dim_});
-  const double projections = 8.0 * static_cast<double>(batch * length * model_dim_ * heads_ * head_dim_);
+at::Tensor MultiHeadMixer::cross(const at::Tensor& x, const SequenceMask& mask, const at::Tensor& other,
+                                 const SequenceMask& other_mask, Carry& carry) {
+  const std::vector<at::Tensor> answers = kernels::linear(other, {key_->map(), value_->map()});
+  return mix({query_->forward(x), answers[0], answers[1]}, mask,
+             {other_mask.key_valid, /*causal=*/false, /*cross=*/true}, carry);
+}
+
+at::Tensor MultiHeadMixer::mix(const std::vector<at::Tensor>& projected, const SequenceMask& queries,
+                               const SequenceMask& keys, Carry& carry) {
+  const auto split = [&](const at::Tensor& rows) {  // [b, n, h d] -> [b, h, n, d]
+    return rows.view({rows.size(0), rows.size(1), heads_, head_dim_}).transpose(1, 2);
+  };
+  at::Tensor q = split(projected[0]), k = split(projected[1]), v = split(projected[2]);
+  at::Tensor mixed;
+  {
+    const FullPrecision full(q.device().type());
+    q = full(q), k = full(k), v = full(v);
+    probe("q", q), probe("k", k), probe("v", v);
+    mixed = core_->forward(q, k, v, keys, carry);
+    // Rows of padded queries are zero from here on, whatever the core left in them (attention-core 0.4).
+    if (keys.cross || !core_->zeroes_padding()) mixed = queries.zero_padding(mixed);
+  }
+  probe("mixed", mixed);
+  return out_->forward(mixed.transpose(1, 2).reshape({q.size(0), q.size(2), heads_ * head_dim_}));
+}
+
+Cost MultiHeadMixer::cross_cost(int64_t batch, int64_t length, int64_t other_length) const {
+  Cost result = core_->cost({batch, heads_, length, other_length, head_dim_});
+  const double projections =
+      4.0 * static_cast<double>(batch * (length + other_length) * model_dim_ * heads_ * head_dim_);
   result.flops_executed += projections;
   result.flops_pattern += projections;
   return result;

@@ -1,7 +1,7 @@
 // Multi-head attention around any core: q, k, v and output projections (Vaswani et al. 2017, section 3.2.2).
 #pragma once
 
-#include "attention/core.h"
+#include "attention/descriptor.h"
 #include "kernels/linear/linear.h"
 
 namespace xformer::attention {
@@ -25,14 +25,28 @@ class MultiHeadMixer : public SequenceMixer {
  public:
   MultiHeadMixer(const BuildContext& context, std::shared_ptr<AttentionCore> core);
   at::Tensor forward(const at::Tensor& x, const SequenceMask& mask, Carry& carry) override;
-  [[nodiscard]] Cost cost(int64_t batch, int64_t length) const override;
+  [[nodiscard]] Cost cost(int64_t batch, int64_t length) const override { return cross_cost(batch, length, length); }
+  // Queries of x [b,n,m], keys and values of `other` [b,k,m], each with its own mask; every query sees all of `other`.
+  // Only of what build_cross made.
+  at::Tensor cross(const at::Tensor& x, const SequenceMask& mask, const at::Tensor& other,
+                   const SequenceMask& other_mask, Carry& carry);
+  [[nodiscard]] Cost cross_cost(int64_t batch, int64_t length, int64_t other_length) const;
   [[nodiscard]] std::string backend() const override { return ""; }
   [[nodiscard]] AttentionCore& core() { return *core_; }
 
  private:
+  // The core between the projected rows of queries, keys and values and the output map.
+  at::Tensor mix(const std::vector<at::Tensor>& projected, const SequenceMask& queries, const SequenceMask& keys,
+                 Carry& carry);
+
   int64_t model_dim_, heads_, head_dim_;
   std::shared_ptr<AttentionCore> core_;
   std::shared_ptr<Linear> query_, key_, value_, out_;
 };
+
+// Multi-head attention to another sequence, whose longest length is the context's max_len; what it shares with other
+// layers has the scope "cross/". UserError for a name whose core needs both to be one sequence.
+[[nodiscard]] std::shared_ptr<MultiHeadMixer> build_cross(const Resolved& attention, const Json& options,
+                                                          const BuildContext& context);
 
 }  // namespace xformer::attention

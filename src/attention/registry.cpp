@@ -63,7 +63,7 @@ Traits Resolved::traits() const {
 
 std::string tensor_meaning(const Resolved& attention, const std::string& name) {
   // Scales and layers stand in front of a key of SharedObjects or within it ("performer_layer0_omega").
-  static const std::regex kScope("(scale|layer)[0-9]+_");
+  static const std::regex kScope("((scale|layer)[0-9]+|cross)_");
   const std::string plain = std::regex_replace(name, kScope, "");
   std::vector<TensorMeaning> known = attention.base->tensors;
   if (attention.base->build_core) known.insert(known.end(), projection_meanings().begin(), projection_meanings().end());
@@ -142,6 +142,17 @@ std::shared_ptr<SequenceMixer> build_mixer(const Resolved& attention, const Json
   }
   XF_ASSERT(!attention.base->build_block, "{} is a whole layer; build it as a block", attention.name);
   return std::make_shared<MultiHeadMixer>(context, build_core(attention, options, context));
+}
+
+std::shared_ptr<MultiHeadMixer> build_cross(const Resolved& attention, const Json& options,
+                                            const BuildContext& context) {
+  XF_CHECK(attention.traits().cross_ok, UserError, "{} cannot attend to another sequence: it {}", attention.name,
+           attention.base->build_core ? "needs queries and keys of the same places" : "owns its projections");
+  BuildContext own = context;
+  own.causal = false;
+  own.grid = own.pinned_tokens = 0;
+  own.scope += "cross/";
+  return std::make_shared<MultiHeadMixer>(own, build_core(attention, options, own));
 }
 
 }  // namespace xformer::attention

@@ -11,6 +11,10 @@ at::Tensor SequenceMask::as_factor(at::ScalarType type) const {
   return key_valid.to(type).unsqueeze(1).unsqueeze(-1);
 }
 
+at::Tensor SequenceMask::query_valid(int64_t n) const {
+  return all_valid() || cross || key_valid.size(1) != n ? at::Tensor() : key_valid;
+}
+
 int64_t pooled_len(int64_t n, int64_t scale, int64_t pinned) { return pinned + (n - pinned + scale - 1) / scale; }
 
 at::Tensor SequenceMask::zero_padding(const at::Tensor& x) const {
@@ -24,7 +28,7 @@ SequenceMask SequenceMask::pooled(int64_t scale, int64_t pinned) const {
   const at::Tensor rest =
       at::constant_pad_nd(key_valid.narrow(1, pinned, n - pinned), {0, groups * scale - (n - pinned)});
   const at::Tensor any = rest.view({rest.size(0), groups, scale}).any(2);
-  return {pinned == 0 ? any : at::cat({key_valid.narrow(1, 0, pinned), any}, 1), causal};
+  return {pinned == 0 ? any : at::cat({key_valid.narrow(1, 0, pinned), any}, 1), causal, cross};
 }
 
 at::Tensor pool_tokens(const at::Tensor& x, const SequenceMask& mask, int64_t scale, int64_t pinned) {

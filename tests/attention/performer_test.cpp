@@ -168,18 +168,18 @@ TEST_CASE("performer's redraw is a function of seed and step") {
   const auto core = [] { return make_core("performer", {{"features", 10}, {"redraw", 3}}); };
   const BuiltCore never_stopped = core(), resumed = core();
   const at::Tensor first = omega_of(never_stopped).clone();
-  never_stopped.module->after_step(1);
-  never_stopped.module->after_step(2);
+  after_step(*never_stopped.module, 1);
+  after_step(*never_stopped.module, 2);
   CHECK(at::equal(omega_of(never_stopped), first));
-  never_stopped.module->after_step(3);
+  after_step(*never_stopped.module, 3);
   const at::Tensor third = omega_of(never_stopped).clone();
   CHECK_FALSE(at::equal(third, first));
-  for (int64_t step = 4; step <= 6; ++step) never_stopped.module->after_step(step);
+  for (int64_t step = 4; step <= 6; ++step) after_step(*never_stopped.module, step);
   CHECK_FALSE(at::equal(omega_of(never_stopped), third));
-  resumed.module->after_step(6);
+  after_step(*resumed.module, 6);
   CHECK(at::equal(omega_of(never_stopped), omega_of(resumed)));
   const BuiltCore fixed = make_core("performer", {{"features", 10}});
-  for (int64_t step = 1; step <= 10; ++step) fixed.module->after_step(step);
+  for (int64_t step = 1; step <= 10; ++step) after_step(*fixed.module, step);
   CHECK(at::equal(omega_of(fixed), first));
 }
 
@@ -192,8 +192,8 @@ TEST_CASE("performer draws one set of features per layer, shared by the scales o
   CHECK_FALSE(at::equal(layer0.shared->buffers()[0], layer0.shared->buffers()[1]));
   // Redrawn once, by its owner: as the undecorated form does.
   const BuiltCore plain = make_core("performer", options);
-  plain.module->after_step(1);
-  layer0.module->after_step(1);
+  after_step(*plain.module, 1);
+  after_step(*layer0.module, 1);
   CHECK(at::equal(layer0.shared->buffers()[0], omega_of(plain)));
 }
 
@@ -254,8 +254,8 @@ TEST_CASE("performer-relu redraws its features as performer does, and has no par
                   softmax = make_core("performer", {{"features", 10}, {"redraw", 1}});
   CHECK(at::equal(omega_of(relu), omega_of(softmax)));
   const at::Tensor first = omega_of(relu).clone();
-  relu.module->after_step(1);
-  softmax.module->after_step(1);
+  after_step(*relu.module, 1);
+  after_step(*softmax.module, 1);
   CHECK_FALSE(at::equal(omega_of(relu), first));
   CHECK(at::equal(omega_of(relu), omega_of(softmax)));
   CHECK(make_core("performer-relu", {{"kernel", "relu-identity"}, {"redraw", 1}}).state().empty());

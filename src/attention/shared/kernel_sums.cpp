@@ -5,7 +5,7 @@ namespace xformer::attention {
 at::Tensor feature_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
                              kernels::FeatureAttentionOptions options) {
   options.mask = mask;
-  if (q.size(2) == k.size(2)) options.query_valid = mask.key_valid;
+  options.query_valid = mask.query_valid(q.size(2));
   return kernels::feature_attention(q, k, v, options);
 }
 

@@ -52,7 +52,7 @@ class LinformerCore : public AttentionCore {
     probe("short_k", short_k), probe("short_v", short_v);
     kernels::AttentionOptions options;
     options.scale = 1 / std::sqrt(static_cast<double>(d));
-    if (q.size(2) == k.size(2)) options.query_valid = mask.key_valid;
+    options.query_valid = mask.query_valid(q.size(2));
     options.dropout = dropout_.place(is_training());
     return kernels::attention(q, short_k, short_v, options);
   }

@@ -75,7 +75,7 @@ class NystromCore : public AttentionCore {
     kernels::AttentionOptions rows;  // of F1, and of softmax itself where every token is a landmark
     rows.scale = scale;
     rows.mask = mask.pooled(segment);
-    if (q.size(2) == k.size(2)) rows.query_valid = mask.key_valid;
+    rows.query_valid = mask.query_valid(q.size(2));
     rows.dropout = dropout_rows_.place(is_training());
     if (segment == 1) return kernels::attention(q, k, v, rows);
 

@@ -57,7 +57,7 @@ class FusedCore : public AttentionCore {
     if (q.is_cpu()) {
       (is_training() ? in_training_ : in_evaluation_) =
           kernels::policy() == kernels::Policy::kReference ? "reference" : "fused-cpu";
-      return kernels::attention(q, k, v, own_options(q, k, mask));
+      return kernels::attention(q, k, v, own_options(q, mask));
     }
     const double p = is_training() ? dropout_.p() : 0;
     if (mask.all_valid()) return attend(q, k, v, {}, p, mask.causal);
@@ -69,7 +69,8 @@ class FusedCore : public AttentionCore {
     // fill it with zero, which also stops its gradient.
     const at::Tensor empty = allowed.any(-1, /*keepdim=*/true).logical_not();  // [b,1,1 or n,1]
     at::Tensor zero = empty;
-    if (q.size(2) == k.size(2)) zero = zero.logical_or(mask.key_valid.logical_not().unsqueeze(1).unsqueeze(-1));
+    if (const at::Tensor valid = mask.query_valid(q.size(2)); valid.defined())
+      zero = zero.logical_or(valid.logical_not().unsqueeze(1).unsqueeze(-1));
     return attend(q, k, v, allowed.logical_or(empty), p, false).masked_fill(zero, 0);
   }
 
@@ -95,12 +96,11 @@ class FusedCore : public AttentionCore {
   }
 
  private:
-  [[nodiscard]] kernels::AttentionOptions own_options(const at::Tensor& q, const at::Tensor& k,
-                                                      const SequenceMask& mask) const {
+  [[nodiscard]] kernels::AttentionOptions own_options(const at::Tensor& q, const SequenceMask& mask) const {
     kernels::AttentionOptions options;
     options.scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
     options.mask = mask;
-    if (q.size(2) == k.size(2)) options.query_valid = mask.key_valid;
+    options.query_valid = mask.query_valid(q.size(2));
     options.dropout = dropout_.place(is_training());
     return options;
   }
