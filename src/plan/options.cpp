@@ -229,8 +229,10 @@ data::DataShape planned_shape(const RunPlan& plan) { return data::find_dataset(p
 models::ModelRequest model_request(const RunPlan& plan, const data::DataShape& shape) {
   const PlanParts parts = find_parts(plan.task, plan.family + "/" + plan.attention, plan.protocol);
   models::ModelRequest request;
-  request.input = {shape.max_len, shape.vocabulary, shape.sequences, shape.width, shape.categories};
-  request.outputs = tasks::make_task(shape)->output().columns;
+  const tasks::OutputSpec output = tasks::make_task(shape)->output();
+  request.input = {shape.max_len, shape.vocabulary, shape.sequences, shape.width, shape.categories, shape.side};
+  request.outputs = output.columns;
+  request.causal = output.causal;
   request.attention = parts.attention;
   request.attention_options = plan.group("attention");
   request.model_options = plan.group("model");

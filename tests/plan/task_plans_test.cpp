@@ -54,6 +54,15 @@ TEST_CASE("the FT-Transformer has the published parameter counts") {
   CHECK(models::parameter_count(*build_model(plan_of("tabular/adult", "mrs-ft"))) == 913531);
 }
 
+TEST_CASE("a model knows the side of the image whose pixels are its places, and of no other data") {
+  const auto side = [](const std::string& task) { return model_request(plan_of(task, "mra2")).input.side; };
+  CHECK(side("image") == 32);
+  CHECK(side("pathfinder") == 32);
+  CHECK(side("listops") == 0);
+  CHECK(side("uea/PEMS-SF") == 0);
+  CHECK(model_request(plan_of("image-folder", "vit/softmax")).input.side == 0);  // places are patches
+}
+
 TEST_CASE("mrs- in front of a family is the family with multi-resolution softmax") {
   const RunPlan plan = plan_of("tabular/adult", "mrs-ft");
   CHECK((plan.family == "ft-transformer" && plan.attention == "mrs-softmax" && plan.model == "mrs-softmax"));
