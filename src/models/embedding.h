@@ -2,7 +2,7 @@
 // becomes vectors, with positions, and with what stands in front of the sequence.
 #pragma once
 
-#include "kernels/dropout/place.h"
+#include "kernels/dropout/dropout.h"
 #include "models/block.h"
 #include "models/model.h"
 

@@ -10,9 +10,10 @@ namespace xformer::tasks {
 
 // What a model must return.
 struct OutputSpec {
-  int64_t columns = 1;        // scores of classes, one logit, one number
-  bool per_position = false;  // an answer for every place, [b, n, columns]; else one for the example, [b, columns]
-  bool causal = false;        // no place may see a later one
+  int64_t columns = 1;         // scores of classes, one logit, one number
+  bool per_position = false;   // an answer for every place, [b, n, columns]; else one for the example, [b, columns]
+  bool causal = false;         // no place may see a later one
+  bool carries_state = false;  // in an evaluation, too, a batch goes on where the one before it ended
 };
 
 class Task {

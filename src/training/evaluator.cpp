@@ -18,14 +18,18 @@ Evaluator::Forward& Evaluator::forward_for(const EvaluationRequest& request, con
   std::unique_ptr<Forward>& entry = forwards_[{request.batch, request.padded_len}];
   if (!entry) {
     const at::Tensor sums = at::zeros({meters_.size()}, at::TensorOptions(at::kDouble).device(device_));
-    entry.reset(new Forward{{device_, request.batch, request.padded_len, shape}, {}, sums, nullptr});
+    entry.reset(new Forward{
+        {device_, request.batch, request.padded_len, shape}, {}, sums, model_.init_state(request.batch), nullptr});
     const auto work = [this, &forward = *entry, precision = request.precision] {
       const tasks::BatchView& batch = forward.batch.all();
+      models::State state = forward.memory;
       at::Tensor outputs;
       {
         const AutocastScope autocast(device_.type(), product_type(precision));
-        outputs = model_.forward(batch.inputs);
+        outputs = model_.forward(batch.inputs, state);
       }
+      if (task_->output().carries_state)
+        for (const auto& [name, place] : forward.memory) place.copy_(state.at(name));
       // Into a place of its own: what a recording allocates itself is the next one's too.
       if (!forward.outputs.defined()) forward.outputs = at::empty_like(outputs);
       forward.outputs.copy_(outputs);
@@ -35,6 +39,7 @@ Evaluator::Forward& Evaluator::forward_for(const EvaluationRequest& request, con
         std::make_unique<Replay>(fmt::format("evaluation of length {}", request.padded_len), work, recorder_);
   }
   entry->sums.zero_();
+  for (const auto& [name, before] : model_.init_state(request.batch)) entry->memory.at(name).copy_(before);
   return *entry;
 }
 

@@ -43,8 +43,9 @@ class Evaluator {
   // Of one shape.
   struct Forward {
     tasks::DeviceBatch batch;
-    at::Tensor outputs;  // of the last batch
-    at::Tensor sums;     // of tasks::Meters
+    at::Tensor outputs;    // of the last batch
+    at::Tensor sums;       // of tasks::Meters
+    models::State memory;  // what the next batch begins with
     std::unique_ptr<Replay> replay;
   };
   Forward& forward_for(const EvaluationRequest& request, const data::DataShape& shape);

@@ -60,6 +60,7 @@ TrainStep::TrainStep(models::Model& model, const data::DataShape& shape, std::un
       meter_(at::zeros({meters_.size() + 2}, learning_rate_.options())) {
   set_float_products(options.precision, device);
   model_.dropout_stream()->to(device);
+  memory_ = model_.init_state(options.batch);
 }
 
 void TrainStep::run(const data::HostBatch& batch, int64_t step, const plan::ScheduleValues& values) {
@@ -69,6 +70,8 @@ void TrainStep::run(const data::HostBatch& batch, int64_t step, const plan::Sche
                             {fmt::format("training step of length {}", batch.padded_len),
                              [this, length = batch.padded_len] { work(buckets_.at(length)->batch); }, recorder_}});
   }
+  for (const auto& [name, place] : memory_)
+    XF_ASSERT(batch.batch == place.size(0), "a batch of {} rows for a memory of {}", batch.batch, place.size(0));
   model_.train();
   bucket->batch.load(batch);
   learning_rate_.fill_(values.learning_rate);
@@ -85,14 +88,18 @@ void TrainStep::work(const tasks::DeviceBatch& batch) {
   // The loss is divided by the weight of the whole batch, whichever micro-batch its parts are in.
   const at::Tensor inverse_weight = task_->weight(batch.all()).clamp_min(kLeastWeight).reciprocal();
   at::Tensor sums = at::zeros({meters_.size()}, meter_.options());
+  std::vector<std::pair<at::Tensor, at::Tensor>> remembered;  // places, and what they hold after the step
   for (int64_t first = 0; first < batch.size(); first += at_once) {
     model_.dropout_stream()->set_first_row(first * shape_.sequences);
     const tasks::BatchView rows = batch.rows(first, std::min(at_once, batch.size() - first));
     const at::Tensor weight = task_->weight(rows);
+    models::State state;
+    for (const auto& [name, place] : memory_) state[name] = place.narrow(0, first, rows.row_valid.size(0));
+    const models::State before = state;
     at::Tensor outputs, loss, objective;
     {
       const AutocastScope autocast(device_.type(), product_type(options_.precision));
-      outputs = model_.forward(rows.inputs);
+      outputs = model_.forward(rows.inputs, state);
       loss = task_->loss(outputs, rows);
       const at::Tensor inverse = inverse_weight.to(loss.scalar_type());
       objective = loss * inverse;
@@ -103,16 +110,38 @@ void TrainStep::work(const tasks::DeviceBatch& batch) {
     objective.backward();
     const at::NoGradGuard no_grad;
     sums.add_(meters_.count(loss, weight, outputs, rows));
+    for (const auto& [name, place] : before) remembered.emplace_back(place, state.at(name).detach());
   }
   const at::NoGradGuard no_grad;
   optimizer_.step(learning_rate_, beta1_);
 
   const at::Tensor& skipped = optimizer_.skipped();
+  // What a skipped step remembers may not be a number either.
+  for (const auto& [place, value] : remembered) place.copy_(at::where(skipped > 0, place, value));
   // A skipped step counts in no sum: its loss may not be a number.
   const int64_t size = meters_.size();
   meter_.narrow(0, 0, size).add_(at::where(skipped > 0, at::zeros_like(sums), sums));
   meter_.select(0, size).add_(skipped);
   meter_.select(0, size + 1).add_(1).mul_(skipped);
+}
+
+NamedTensors TrainStep::tensors() const {
+  NamedTensors result;
+  for (const auto& [name, tensor] : models::state(model_)) result.emplace_back("model." + name, tensor);
+  for (const auto& [name, tensor] : optimizer_.state()) result.emplace_back("optimizer." + name, tensor);
+  result.emplace_back("meter", meter_);
+  for (const auto& [name, tensor] : memory_) result.emplace_back("state." + name, tensor);
+  return result;
+}
+
+void TrainStep::restore(const std::map<std::string, at::Tensor>& saved, const std::string& origin) {
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : tensors()) {
+    const auto found = saved.find(name);
+    XF_CHECK(found != saved.end() && found->second.sizes() == tensor.sizes(), DataError,
+             "{}: tensor {} is missing or has another shape", origin, name);
+    at::Tensor(tensor).copy_(found->second);
+  }
 }
 
 int64_t TrainStep::recorded() const {

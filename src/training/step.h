@@ -44,6 +44,12 @@ class TrainStep {
   [[nodiscard]] const Optimizer& optimizer() const { return optimizer_; }
   // Device sums, saved with a checkpoint: those of tasks::Meters, skipped steps, those in a row.
   [[nodiscard]] const at::Tensor& meter() const { return meter_; }
+  // What the model remembers from step to step, in fixed places.
+  [[nodiscard]] const models::State& memory() const { return memory_; }
+  // All that a step changes, by the names of a checkpoint.
+  [[nodiscard]] NamedTensors tensors() const;
+  // To what they were; DataError, naming `origin`, where one is missing or has another shape.
+  void restore(const std::map<std::string, at::Tensor>& saved, const std::string& origin);
   // How many of the lengths seen so far are captured.
   [[nodiscard]] int64_t recorded() const;
   // Kernels that a captured step launches, of the shortest of those lengths; none: not known.
@@ -67,6 +73,7 @@ class TrainStep {
   Optimizer optimizer_;
   at::Tensor learning_rate_, beta1_;                    // float64 []
   at::Tensor meter_;                                    // float64 [meters + 2]
+  models::State memory_;                                // each [batch, ..]
   std::map<int64_t, std::unique_ptr<Bucket>> buckets_;  // by padded length
 };
 

@@ -144,18 +144,7 @@ class Run {
   }
 
   void restore(const Checkpoint& checkpoint) {
-    const at::NoGradGuard no_grad;
-    const auto copy = [&](const std::string& prefix, const NamedTensors& into) {
-      for (const auto& [name, tensor] : into) {
-        const auto found = checkpoint.tensors.find(prefix + name);
-        XF_CHECK(found != checkpoint.tensors.end() && found->second.sizes() == tensor.sizes(), DataError,
-                 "checkpoint of step {}: tensor {}{} is missing or has another shape", checkpoint.step, prefix, name);
-        at::Tensor(tensor).copy_(found->second);
-      }
-    };
-    copy("model.", models::state(*model_));
-    copy("optimizer.", step_runner_->optimizer().state());
-    copy("", {{"meter", step_runner_->meter()}});
+    step_runner_->restore(checkpoint.tensors, fmt::format("checkpoint of step {}", checkpoint.step));
     // In the model's order, so that the next checkpoint has the bytes it would have had.
     for (const auto& [name, tensor] : models::state(*model_))
       if (const auto best = checkpoint.tensors.find("best." + name); best != checkpoint.tensors.end())
@@ -168,12 +157,8 @@ class Run {
   }
 
   void save() {
-    NamedTensors tensors;
-    for (const auto& [name, tensor] : models::state(*model_)) tensors.emplace_back("model." + name, tensor);
+    NamedTensors tensors = step_runner_->tensors();
     for (const auto& [name, tensor] : best_) tensors.emplace_back("best." + name, tensor);
-    for (const auto& [name, tensor] : step_runner_->optimizer().state())
-      tensors.emplace_back("optimizer." + name, tensor);
-    tensors.emplace_back("meter", step_runner_->meter());
     state_["evaluated_step"] = evaluated_step_;
     state_["data_sha256"] = facts_.data->sha256;
     state_["train_seconds"] = facts_.train_seconds;
