@@ -5,6 +5,7 @@ import contextlib
 import csv
 import json
 import os
+import shlex
 import statistics
 import subprocess
 import time
@@ -44,29 +45,30 @@ def ceilings(place):
 def worker(place, attention, precision, more):
     length, batch = sizes(place)
     return ["python3", PEERS / "worker.py", "--attention", attention, "--length", length, "--batch", batch, "--device",
-            place.device, "--precision", precision, "--threads", threads(place), *more]
+            place.device, "--precision", precision, "--threads", threads(place), *(["--warmup", 6] if place.on_gpu else []), *more]
 
 
 def learning(place):
     """PyTorch's compiler fills its cache, which `pairs` needs, while something is tested whose time does not matter."""
-    compiling = []
-    try:
-        environment = place.python()
+    commands, compiler, note = [], None, "nothing given to torch.compile"
+    with contextlib.suppress(Skipped):
+        environment = {**place.python(), "TORCHINDUCTOR_COMPILE_THREADS": "2"}
         if place.on_gpu:  # on a CPU it takes minutes
-            compiling = [worker(place, theirs, precision, more) for precision in PRECISIONS[:2]
-                         for theirs in chosen_models(place).values() for kind, more in KINDS.items() if more]
-        note = f"{len(compiling)} models given to torch.compile"
-    except Skipped as reason:
-        note = str(reason)
-    for i, command in enumerate(compiling):  # more at once than processors: they wait for each other's processes, too
-        place.start(*command, log=f"compile-{i}.txt", environment=environment)
+            commands = [worker(place, theirs, precision, more) for precision in PRECISIONS[:2]
+                        for theirs in chosen_models(place).values() for more in KINDS.values() if more]
+    if commands:
+        lines = [f"{shlex.join(map(str, command))} >{i}.txt 2>&1" for i, command in enumerate(commands)]
+        (place.folder / "commands").write_text("\n".join(lines) + "\n")
+        # So many at once, for the sake of the device's memory.
+        compiler = place.start("xargs", "-a", "commands", "-d", "\\n", "-P", 12, "-n", 1, "sh", "-c", 'eval "$0"',
+                               environment=environment, folder=place.folder)
     said = compute.selftest(place, "learning", "^ok  " if place.small else "$^")
-    for child in list(place.children):
-        if (left := place.seconds_left() - 2) > 0:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(left)
-    unfinished = sum(child.poll() is None for child in place.children)
-    return f"{said}; {note}" + (f", {unfinished} not ready in time" if unfinished else "")
+    if compiler:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            compiler.wait(max(0, place.seconds_left() - 2))
+        ready = sum('"ready"' in file.read_text() for file in place.folder.glob("[0-9]*.txt"))
+        note = f"torch.compile is ready with {ready} of {len(commands)}"
+    return f"{said}; {note}"
 
 
 def together(place, model, theirs, precision):
@@ -194,6 +196,8 @@ def profile(place):
                                "--launch-count", launches, "--metrics", "gpu__time_duration.sum,dram__bytes.sum", place.program,
                                "bench", *words, "--no-baseline", "--cuda-graph", "off", "--device", place.device,
                                log=f"{model}.csv")
+        if "ERR_NVGPUCTRPERM" in said:
+            raise Skipped("the driver keeps its counters from ncu here")
         table = kernel_table(said)
         if not table:
             raise Ended(f"{model}: ncu ended with {code}: {last_line(said)}")

@@ -67,8 +67,10 @@ class Trainer:
         self.schedule = torch.optim.lr_scheduler.OneCycleLR(self.optimizer, 1e-4, total_steps=1_000_000,
                                                             anneal_strategy="linear", cycle_momentum=False)
         self.model = torch.compile(model, mode=given.compile) if given.compile else model
+        self.begin = torch.compiler.cudagraph_mark_step_begin if given.compile else lambda: None
 
     def step(self):
+        self.begin()
         tokens, mask, labels = (part.to(self.device, non_blocking=True) for part in self.batch)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
             loss = torch.nn.functional.cross_entropy(self.model(tokens, mask), labels)
