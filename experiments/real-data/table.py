@@ -49,7 +49,7 @@ def main():
     for (task, model, length, (interaction, subjects)), rows in groups.items():
         records = [record for _, record in rows]
         first = records[0]
-        rmse = first["accuracy"] is None
+        rmse = first.get("accuracy") is None
         values = [record["rmse"] if rmse else 100 * record["accuracy"] for record in records]
         unit = "" if rmse else "%"
         text = number(statistics.mean(values), unit)

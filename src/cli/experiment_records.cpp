@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <set>
 
+#include "reporting/run_records.h"
 #include "sweep/cells.h"
+#include "training/record.h"
 
 namespace xformer::cli {
 
 namespace {
-
-using reporting::RunRecord;
 
 // What a sweep may choose for a run that asks for the rest.
 std::set<std::string> free_keys(const sweep::Experiment& experiment) {
@@ -17,18 +17,6 @@ std::set<std::string> free_keys(const sweep::Experiment& experiment) {
   if (experiment.search)
     for (const sweep::Axis& axis : experiment.search->axes) keys.insert(axis.key);
   return keys;
-}
-
-// Older programs knew fewer options.
-bool answers(const RunRecord& record, const RunPlan& plan, const std::set<std::string>& free) {
-  if (record.task != plan.task || record.model != plan.model || record.protocol != plan.protocol ||
-      record.seed != plan.seed)
-    return false;
-  const auto& values = plan.options.values;
-  return std::all_of(values.items().begin(), values.items().end(), [&](const auto& value) {
-    return free.contains(value.key()) || !record.plan.contains(value.key()) ||
-           record.plan[value.key()] == value.value();
-  });
 }
 
 }  // namespace
@@ -49,20 +37,17 @@ std::vector<RunRecord> experiment_records(const sweep::Experiment& experiment, c
     if (cell.kind != sweep::CellKind::kRun) continue;
     const RunRecord* best = nullptr;
     for (const RunRecord& record : there) {
-      if (!answers(record, cell.plan, free)) continue;
+      if (!plan_differences(record.plan, cell.plan, free).empty()) continue;
       ++used;
-      if (best == nullptr || (record.status == "completed" && best->status != "completed")) best = &record;
+      if (best == nullptr || (record.completed() && !best->completed())) best = &record;
     }
     if (best != nullptr) {
       result.push_back(*best);
       continue;
     }
-    RunRecord& none = result.emplace_back();
-    none.task = cell.plan.task;
-    none.model = cell.plan.model;
-    none.protocol = cell.plan.protocol;
-    none.seed = cell.seed;
-    none.plan = cell.plan.to_json();
+    const auto metrics = tasks::metric_specs(*tasks::make_task(plan::planned_shape(cell.plan)));
+    result.push_back(record_of_plan(cell.plan, ""));
+    result.back().metrics = training::results_of(metrics, {}, {}, {});
   }
   if (used < there.size())
     say(fmt::format("{}: {} records are of no run of {}", folder.string(), there.size() - used, experiment.name));

@@ -45,15 +45,18 @@ double number(const std::map<std::string, std::string>& row, const std::string& 
   return readers::parse_number(row.at(name)).value();
 }
 
-void add_record(const reporting::RunRecord& record, Measurements& into) {
-  XF_CHECK(record.score && !record.rmse && record.examples_per_s > 0, DataError,
-           "{}: a record without accuracy or speed; its run is {}", record.path.string(), record.status);
+void add_record(const RunRecord& record, Measurements& into) {
+  const double speed = record.speed ? record.speed->examples_per_s.median : 0;
+  XF_CHECK(record.score() && speed > 0, DataError, "{}: a record without {} or speed; its run is {}",
+           record.path.string(), into.metric.title, record.status);
   XF_CHECK(into.task.empty() || into.task == record.task, UserError, "{} is a record of {}, those before it of {}",
            record.path.string(), record.task, into.task);
   into.task = record.task;
+  into.metric = record.headline("test")->spec;
   into.sources.insert("records of " + record.task);
-  add(into, record.model, record.seed) = {record.model, record.examples_per_s, record.peak_device_bytes / 1e6,
-                                          100 * *record.score};
+  add(into, record.model, record.seed) = {record.model, speed,
+                                          static_cast<double>(record.peak_device_bytes.value_or(0)) / 1e6,
+                                          into.metric.shown(*record.score())};
 }
 
 // Rows of one length of a bench report; rows that did not fit are left out and said.
@@ -84,12 +87,12 @@ void add_bench(const Path& path, const Json& report, int64_t length, Measurement
                                   report["hardware"].value("processor", "an unknown processor")));
 }
 
-std::map<std::string, double> published_averages(const std::string& place) {
+std::map<std::string, double> published_averages(const std::string& place, const MetricSpec& metric) {
   const size_t mark = place.find('#');
   std::map<std::string, double> result;
   for (const reporting::PublishedValue& value :
        reporting::read_published(place.substr(0, mark), mark == std::string::npos ? "" : place.substr(mark + 1))) {
-    if (value.task != "average") continue;
+    if (value.task != "average" || (!value.metric.empty() && value.metric != metric.name)) continue;
     XF_CHECK(result.emplace(value.model, value.value).second, UserError,
              "--accuracy {}: {} has several averages there; name the experiment behind a #", place, value.model);
   }
@@ -127,7 +130,7 @@ Measurements read_measurements(const std::vector<std::string>& places, int64_t l
         continue;
       }
     }
-    for (const reporting::RunRecord& record : reporting::read_run_records({input})) add_record(record, result);
+    for (const RunRecord& record : reporting::read_run_records({input})) add_record(record, result);
   }
   return result;
 }
@@ -135,7 +138,7 @@ Measurements read_measurements(const std::vector<std::string>& places, int64_t l
 void take_accuracies(const std::string& place, Measurements& into) {
   const Path path = place.substr(0, place.find('#'));
   std::map<std::string, double> accuracies;
-  if (path.extension() == ".json") accuracies = published_averages(place);
+  if (path.extension() == ".json") accuracies = published_averages(place, into.metric);
   else
     for (const auto& row : read_table(path, {"model", "accuracy"}))
       accuracies[row.at("model")] = number(row, "accuracy");

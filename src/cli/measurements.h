@@ -7,11 +7,12 @@
 #include <vector>
 
 #include "core/files.h"
+#include "core/metric.h"
 #include "reporting/smat.h"
 
 namespace xformer::cli {
 
-// What was measured of one model, by seed; a table has one row and no seeds. Memory in MB, accuracy in %.
+// What was measured of one model, by seed; a table has one row and no seeds. Memory in MB, accuracy as it is shown.
 struct Measured {
   std::string model;  // with the options that it alone has
   std::string name;   // without them
@@ -21,13 +22,14 @@ struct Measured {
 
 struct Measurements {
   std::vector<Measured> models;
-  std::string task;               // of records
-  std::set<std::string> sources;  // where the numbers are from
+  std::string task;                       // of records
+  MetricSpec metric = accuracy_metric();  // what stands for accuracy: a table's, or what the records are judged by
+  std::set<std::string> sources;          // where the numbers are from
 };
 
 // A table is CSV with the columns model, examples_per_s, peak_memory_mb and accuracy. A report of `xformer bench` has
 // no accuracies: take_accuracies brings them; of its lengths `length` is taken (0: there is one). UserErrors: records
-// of two tasks, a model's seed twice, no length said; DataErrors: no record, a record without accuracy or speed, a
+// of two tasks, a model's seed twice, no length said; DataErrors: no record, a record without score or speed, a
 // column missing or no number.
 [[nodiscard]] Measurements read_measurements(const std::vector<std::string>& places, int64_t length = 0);
 

@@ -101,7 +101,7 @@ plan::PlanRequest PlanArguments::request() const {
   request.steps = steps;
   request.length = length;
   if (!config.empty()) {
-    ValueLayer file{"file " + Path(config).filename().string(), Json::object()};
+    ValueLayer file{{OriginKind::kFile, "file " + Path(config).filename().string()}};
     const Json given = read_config(config);
     for (const auto& [key, value] : given.items()) {
       if (key.find('.') != std::string::npos) file.values[key] = value;
@@ -215,15 +215,15 @@ void check_generator_options(const RunPlan& plan, const data::DataLocation& loca
   const data::DatasetDescriptor& dataset = data::find_dataset(plan.task);
   if (location.folder.empty()) return dataset.check_generator(plan.group("data"));
   for (const std::string& name : dataset.generator_options) {
-    const std::string& origin = plan.options.origins.at("data." + name);
+    const Origin& origin = plan.options.origins.at("data." + name);
     const auto option = std::find_if(dataset.options.begin(), dataset.options.end(),
                                      [&](const OptionInfo& info) { return info.name == name; });
     // A file made by --dump-config=full names every value.
     const bool untouched =
         option != dataset.options.end() && plan.options.values.at("data." + name) == option->fallback;
-    if (untouched && origin.starts_with("file ")) continue;
-    XF_CHECK(origin == "default" || origin.starts_with("protocol ") || origin == "stored plan", UserError,
-             "data.{} (from {}) is a setting of the generator, but the data is read from {}", name, origin,
+    if (untouched && origin.kind == OriginKind::kFile) continue;
+    XF_CHECK(origin.is_preset() || origin.kind == OriginKind::kStored, UserError,
+             "data.{} (from {}) is a setting of the generator, but the data is read from {}", name, origin.text,
              location.folder.string());
   }
 }

@@ -41,6 +41,10 @@ class ErrorOf : public Error {
 using UserError = ErrorOf<ExitCode::kUser>;
 using DataError = ErrorOf<ExitCode::kData>;
 using ResourceError = ErrorOf<ExitCode::kResource>;
+class OutOfMemory : public ResourceError {
+ public:
+  using ResourceError::ResourceError;
+};
 using Diverged = ErrorOf<ExitCode::kDiverged>;
 using Interrupted = ErrorOf<ExitCode::kInterrupted>;
 using InternalError = ErrorOf<ExitCode::kInternal>;

@@ -3,8 +3,6 @@
 
 #include <string>
 
-#include "core/json.h"
-
 namespace xformer {
 
 struct MetricSpec {
@@ -30,9 +28,5 @@ struct Metric {
 [[nodiscard]] MetricSpec accuracy_metric();
 [[nodiscard]] MetricSpec top5_metric();
 [[nodiscard]] MetricSpec rmse_metric();
-
-[[nodiscard]] Json metric_to_json(const Metric& metric);
-// DataError where a fact is missing or of another type.
-[[nodiscard]] Metric metric_from_json(const Json& json);
 
 }  // namespace xformer

@@ -15,7 +15,9 @@ ResolvedOptions resolve_options(const std::vector<OptionGroup>& groups, const st
       XF_ASSERT(by_key.emplace(key, &option).second, "two components declare the option {}", key);
       keys.push_back(key);
       result.values[key] = option.fallback;
-      result.origins[key] = "default";
+      result.origins[key] = {};
+      if (option.neutral) result.neutral[key] = *option.neutral;
+      result.before[key] = option.neutral.value_or(option.fallback);
     }
   }
   for (const ValueLayer& layer : layers) {
@@ -32,12 +34,12 @@ ResolvedOptions resolve_options(const std::vector<OptionGroup>& groups, const st
           }
         const bool listed = nearest_name(key, keys).empty() && !own.empty();
         throw UserError(fmt::format("{} (from {})", unknown_name_message("option" + owner, key, listed ? own : keys),
-                                    layer.origin));
+                                    layer.origin.text));
       }
       try {
         result.values[key] = option->second->normalise(value);
       } catch (const UserError& error) {
-        throw UserError(fmt::format("{} (from {}): {}", key, layer.origin, error.what()));
+        throw UserError(fmt::format("{} (from {}): {}", key, layer.origin.text, error.what()));
       }
       result.origins[key] = layer.origin;
     }
@@ -60,29 +62,39 @@ Json RunPlan::to_json() const {
 
 Json RunPlan::to_minimal_json() const {
   Json result{{"task", task}, {"model", model}, {"protocol", protocol}, {"seed", seed}};
-  for (const auto& [key, value] : options.values.items()) {
-    const std::string& origin = options.origins.at(key);
-    if (origin != "default" && !origin.starts_with("protocol ")) result[key] = value;
-  }
+  for (const auto& [key, value] : options.values.items())
+    if (!options.origins.at(key).is_preset()) result[key] = value;
   return result;
 }
 
 std::string RunPlan::hash() const {
   Json hashed = to_json();
   hashed.erase("seed");
+  for (const auto& [key, neutral] : options.neutral)
+    if (hashed[key] == neutral) hashed.erase(key);
   // Sorted keys: the order of declaration is no part of a plan.
   return sha256(nlohmann::json::parse(hashed.dump()).dump()).substr(0, 16);
 }
 
-std::vector<std::string> plan_differences(const Json& before, const Json& now) {
+std::vector<std::string> plan_differences(const Json& stored, const RunPlan& now,
+                                          const std::set<std::string>& left_alone) {
   std::vector<std::string> result;
-  for (const auto& [key, value] : now.items()) {
-    const auto old = before.find(key);
-    if (old == before.end()) result.push_back(fmt::format("{}: (absent) -> {}", key, value.dump()));
-    else if (*old != value) result.push_back(fmt::format("{}: {} -> {}", key, old->dump(), value.dump()));
+  const Json wanted = now.to_json();
+  for (const auto& [key, value] : wanted.items()) {
+    if (left_alone.contains(key)) continue;
+    const auto old = stored.find(key);
+    if (old != stored.end()) {
+      if (*old != value) result.push_back(fmt::format("{}: {} -> {}", key, old->dump(), value.dump()));
+      continue;
+    }
+    // An older program did not know the option.
+    const auto before = now.options.before.find(key);
+    if (before == now.options.before.end() || before->second != value)
+      result.push_back(fmt::format("{}: (absent) -> {}", key, value.dump()));
   }
-  for (const auto& [key, value] : before.items())
-    if (!now.contains(key)) result.push_back(fmt::format("{}: {} -> (absent)", key, value.dump()));
+  for (const auto& [key, value] : stored.items())
+    if (!wanted.contains(key) && !left_alone.contains(key))
+      result.push_back(fmt::format("{}: {} -> (absent)", key, value.dump()));
   return result;
 }
 

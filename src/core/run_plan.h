@@ -7,6 +7,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,15 +23,32 @@ struct OptionGroup {
   std::vector<OptionInfo> options;
 };
 
+enum class OriginKind { kDefault, kProtocol, kFile, kStored, kAsked };
+
+// Where a value came from.
+struct Origin {
+  OriginKind kind = OriginKind::kDefault;
+  std::string text = "default";  // "protocol mlpen", "file recipe.json", "stored plan", "--set"
+
+  Origin() = default;
+  Origin(std::string asked) : kind(OriginKind::kAsked), text(std::move(asked)) {}
+  Origin(const char* asked) : Origin(std::string(asked)) {}
+  Origin(OriginKind from, std::string words) : kind(from), text(std::move(words)) {}
+  // Nobody asked for it by itself.
+  [[nodiscard]] bool is_preset() const { return kind == OriginKind::kDefault || kind == OriginKind::kProtocol; }
+};
+
 // Values from one place, by full key; later layers win.
 struct ValueLayer {
-  std::string origin;  // "protocol mlpen", "file recipe.json", "--set"
+  Origin origin;
   Json values = Json::object();
 };
 
 struct ResolvedOptions {
-  Json values = Json::object();                // every key of every group, in order of declaration
-  std::map<std::string, std::string> origins;  // "default" or a layer's origin
+  Json values = Json::object();           // every key of every group, in order of declaration
+  std::map<std::string, Origin> origins;  // by key
+  std::map<std::string, Json> neutral;    // of options that name one (schema.h): at it a key is no part of the plan
+  std::map<std::string, Json> before;     // what a stored plan without the key had: the neutral value, or the default
 };
 
 // Defaults, then the layers in order. An unknown key, a wrong type or range is a UserError that names key, origin
@@ -53,11 +71,14 @@ struct RunPlan {
   [[nodiscard]] Json to_json() const;
   // Only what was asked for: names, seed and values that neither a default nor the protocol set.
   [[nodiscard]] Json to_minimal_json() const;
-  // 16 hex digits over to_json() without the seed: the seeds of one plan share it.
+  // 16 hex digits over to_json() without the seed, which the runs of one plan differ in, and without options at their
+  // neutral value: a new option leaves the hashes of all plans before it as they were.
   [[nodiscard]] std::string hash() const;
 };
 
-// "key: a -> b" for every key in which two plans (as to_json) differ.
-[[nodiscard]] std::vector<std::string> plan_differences(const Json& before, const Json& now);
+// "key: a -> b" for every key, but those left alone, in which a stored plan (to_json, of any age) differs from this
+// one.
+[[nodiscard]] std::vector<std::string> plan_differences(const Json& stored, const RunPlan& now,
+                                                        const std::set<std::string>& left_alone = {});
 
 }  // namespace xformer

@@ -7,11 +7,15 @@
 //     return kSchema;
 //   }
 //
-// Defaults are the initialisers of the struct. Names are snake_case without the group's prefix.
+// Defaults are the initialisers of the struct. Names are snake_case without the group's prefix. An option that comes to
+// a program with runs behind it says by `.added(value)` at which value everything is as before it existed: there it
+// is no part of a plan's identity (run_plan.h).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -44,6 +48,7 @@ struct OptionInfo {
   std::string help;
   Json fallback;  // the default
   Rule rule;
+  std::optional<Json> neutral = {};  // the value at which all is as before the option existed
 
   // Brings a JSON value (or the text of a command line) to the option's type and checks its range.
   // Throws UserError that names what was expected and what came, not the key: the caller knows it.
@@ -72,11 +77,38 @@ class Schema {
  public:
   template <class T>
   Schema& add(T Options::*field, std::string name, std::string help, Rule rule = {}) {
-    OptionInfo info{std::move(name), detail::option_type<T>(), std::move(help), Json(Options{}.*field),
-                    std::move(rule)};
+    OptionInfo info{std::move(name), detail::option_type<T>(), std::move(help), Json(initial_.*field), std::move(rule)};
     fields_.push_back({[field](const Json& value, Options& into) { into.*field = value.get<T>(); },
                        [field](const Options& from) { return Json(from.*field); }});
     infos_.push_back(std::move(info));
+    return *this;
+  }
+
+  // Of the option added last.
+  Schema& added(Json neutral) {
+    infos_.back().neutral = infos_.back().normalise(neutral);
+    return *this;
+  }
+
+  // Options of a struct that this one extends: those named, in that order, or all; with these defaults instead.
+  template <class Base>
+  Schema& include(const Schema<Base>& base, const std::vector<std::string>& names = {},
+                  const Json& defaults = Json::object()) {
+    static_assert(std::is_base_of_v<Base, Options>);
+    const auto take = [&](size_t i) {
+      OptionInfo info = base.infos_[i];
+      if (defaults.contains(info.name)) info.fallback = info.normalise(defaults[info.name]);
+      base.fields_[i].set(info.fallback, initial_);
+      fields_.push_back({base.fields_[i].set, base.fields_[i].get});
+      infos_.push_back(std::move(info));
+    };
+    for (size_t i = 0; names.empty() && i < base.infos_.size(); ++i) take(i);
+    for (const std::string& name : names) {
+      const auto found = std::find_if(base.infos_.begin(), base.infos_.end(),
+                                      [&](const OptionInfo& info) { return info.name == name; });
+      XF_ASSERT(found != base.infos_.end(), "there is no option {} to include", name);
+      take(static_cast<size_t>(found - base.infos_.begin()));
+    }
     return *this;
   }
 
@@ -85,7 +117,7 @@ class Schema {
   // Reads {"name": value, ...}; an absent name keeps its default, an unknown name is an InternalError
   // (the plan's resolver has already refused it with a kind message).
   [[nodiscard]] Options read(const Json& values) const {
-    Options result;
+    Options result = initial_;
     size_t known = 0;
     for (size_t i = 0; i < infos_.size(); ++i) {
       const auto found = values.find(infos_[i].name);
@@ -104,10 +136,13 @@ class Schema {
   }
 
  private:
+  template <class Other>
+  friend class Schema;
   struct Field {
     std::function<void(const Json&, Options&)> set;
     std::function<Json(const Options&)> get;
   };
+  Options initial_;
   std::vector<OptionInfo> infos_;
   std::vector<Field> fields_;
 };

@@ -184,8 +184,7 @@ class Bench {
       } catch (...) {
         rethrow_translated();
       }
-    } catch (const ResourceError& error) {
-      if (!std::string_view(error.what()).starts_with("out of memory")) throw;
+    } catch (const OutOfMemory& error) {
       rows_[i]["status"] = "out-of-memory";
       rows_[i]["message"] = error.what();
     }

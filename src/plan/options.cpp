@@ -183,7 +183,7 @@ RunPlan resolve_plan(const PlanRequest& request) {
   RunPlan plan = named_plan(parts, request.seed);
   const auto groups = option_groups(parts);
   // A protocol speaks of its task's own family, and of mrs- forms: another model takes what concerns it.
-  ValueLayer protocol{"protocol " + parts.protocol->name, Json::object()};
+  ValueLayer protocol{{OriginKind::kProtocol, "protocol " + parts.protocol->name}};
   for (const auto& [key, value] : parts.protocol->values.items())
     if (!(key.starts_with("model.") || key.starts_with("attention.")) || has_key(groups, key))
       protocol.values[key] = value;
@@ -196,8 +196,7 @@ RunPlan resolve_plan(const PlanRequest& request) {
     ValueLayer steps{"--steps", {{"training.steps", request.steps}, {"training.epochs", 0}}};
     const double before = plan.options.values["training.steps"].get<double>();
     const double warmup = plan.options.values["training.warmup"].get<double>();
-    const std::string origin = plan.options.origins["training.warmup"];
-    if (warmup > 0 && (origin == "default" || origin.starts_with("protocol ")))
+    if (warmup > 0 && plan.options.origins["training.warmup"].is_preset())
       steps.values["training.warmup"] = std::llround(warmup * static_cast<double>(request.steps) / before);
     const auto number = [&](const char* key) { return plan.options.values[key].get<double>(); };
     if (const double epochs = number("training.epochs"), rising = number("training.warmup_epochs");
@@ -217,7 +216,7 @@ RunPlan stored_plan(const Json& plan) {
     XF_CHECK(plan.contains(key), DataError, "a stored plan lacks '{}'", key);
   const PlanParts parts = find_parts(plan["task"], plan["model"], plan["protocol"]);
   RunPlan result = named_plan(parts, plan["seed"]);
-  ValueLayer values{"stored plan", Json::object()};
+  ValueLayer values{{OriginKind::kStored, "stored plan"}};
   for (const auto& [key, value] : plan.items())
     if (key.find('.') != std::string::npos) values.values[key] = value;
   result.options = resolve_options(option_groups(parts), {values});

@@ -58,7 +58,8 @@ std::vector<double> mean_ranks(const ResultTable& table) {
     if (!is_whole(table.cells[row])) continue;
     double sum = 0;
     for (size_t column = 0; column < table.columns.size(); ++column) {
-      const double sign = table.columns[column].rmse ? -1 : 1, own = sign * table.cells[row][column].mean;
+      const double sign = table.columns[column].metric.higher_is_better ? 1 : -1,
+                   own = sign * table.cells[row][column].mean;
       double better = 0, equal = 0;
       for (size_t other = 0; other < table.rows.size(); ++other) {
         if (!is_whole(table.cells[other])) continue;

@@ -10,7 +10,12 @@
 namespace xformer::reporting {
 namespace {
 
-std::string value_text(double value, bool rmse) { return fmt::format("{:.{}f}", value, rmse ? 4 : 2); }
+constexpr int kAverageDecimals = 2;
+
+// Of a value in the metric's unit.
+std::string value_text(double value, const MetricSpec& metric) {
+  return fmt::format("{:.{}f}", value, metric.decimals);
+}
 
 // Why a cell has no number: "no record", or how its runs ended.
 std::string missing_reason(const ResultCell& cell) {
@@ -33,18 +38,13 @@ bool any_published(const ResultTable& table, size_t column) {
                      [&](const auto& row) { return row[column].published.has_value(); });
 }
 
-const std::string& unit(const ResultColumn& column) {
-  static const std::string kRmse = "RMSE", kAccuracy = "%";
-  return column.rmse ? kRmse : kAccuracy;
-}
-
 // What the runs of a cell have in common, each different value once.
 std::string source_text(const ResultCell& cell) {
   std::set<std::string> commits, data, commands;
   std::vector<int64_t> seeds;
   for (const RunRecord* run : cell.runs) {
-    commits.insert(run->commit.substr(0, 12));
-    data.insert(run->data_sha256.substr(0, 12));
+    commits.insert(run->commit().substr(0, 12));
+    data.insert(run->data ? run->data->sha256.substr(0, 12) : "");
     seeds.push_back(run->seed);
   }
   return fmt::format("commit {}, data {}, seeds {}, `{}`", fmt::join(commits, " "), fmt::join(data, " "),
@@ -69,10 +69,12 @@ std::string csv_field(const std::string& text) {
 
 }  // namespace
 
-std::string cell_text(const ResultCell& cell, bool rmse, const char* plus_minus) {
+const std::string& unit_text(const MetricSpec& metric) { return metric.unit.empty() ? metric.title : metric.unit; }
+
+std::string cell_text(const ResultCell& cell, const MetricSpec& metric, const char* plus_minus) {
   if (cell.runs.empty()) return missing_reason(cell);
-  std::string text = value_text(cell.mean, rmse);
-  if (!std::isnan(cell.deviation)) text += plus_minus + value_text(cell.deviation, rmse);
+  std::string text = value_text(cell.mean, metric);
+  if (!std::isnan(cell.deviation)) text += plus_minus + value_text(cell.deviation, metric);
   text += fmt::format(" ({})", cell.runs.size());
   const auto runs = static_cast<int64_t>(cell.runs.size());
   if (cell.escaped < runs) text += fmt::format(", {} of {} above chance", cell.escaped, runs);
@@ -80,11 +82,11 @@ std::string cell_text(const ResultCell& cell, bool rmse, const char* plus_minus)
   return text;
 }
 
-std::string published_text(const ResultCell& cell, bool rmse) {
+std::string published_text(const ResultCell& cell, const MetricSpec& metric) {
   if (!cell.published) return "";
-  const std::string value = value_text(cell.published->value, rmse);
+  const std::string value = value_text(cell.published->value, metric);
   const std::optional<double> apart = difference(cell);
-  return apart ? fmt::format("{} ({:+.{}f})", value, *apart, rmse ? 4 : 2) : value;
+  return apart ? fmt::format("{} ({:+.{}f})", value, *apart, metric.decimals) : value;
 }
 
 std::string comparison_text(const ResultTable& table, const ModelComparison& one) {
@@ -109,7 +111,7 @@ std::string legend() {
 std::string as_markdown(const ResultTable& table) {
   std::string text = "| model |", line = "| --- |";
   for (size_t column = 0; column < table.columns.size(); ++column) {
-    text += fmt::format(" {}, {} |", table.columns[column].label, unit(table.columns[column]));
+    text += fmt::format(" {}, {} |", table.columns[column].label, unit_text(table.columns[column].metric));
     line += " ---: |";
     if (!any_published(table, column)) continue;
     text += " published |";
@@ -124,14 +126,14 @@ std::string as_markdown(const ResultTable& table) {
     text += "| `" + table.rows[row].label + "` |";
     for (size_t column = 0; column < table.columns.size(); ++column) {
       const ResultCell& cell = table.cells[row][column];
-      const std::string shown = cell_text(cell, table.columns[column].rmse, " ± ");
+      const std::string shown = cell_text(cell, table.columns[column].metric, " ± ");
       text += cell.supported ? " **" + shown + "** |" : " " + shown + " |";
-      if (any_published(table, column)) text += " " + published_text(cell, table.columns[column].rmse) + " |";
+      if (any_published(table, column)) text += " " + published_text(cell, table.columns[column].metric) + " |";
     }
     const ResultRow& own = table.rows[row];
     if (any_average(table))
-      text += fmt::format(" {} | {} |", own.average ? value_text(*own.average, false) : "",
-                          own.published_average ? value_text(*own.published_average, false) : "");
+      for (const auto& average : {own.average, own.published_average})
+        text += average ? fmt::format(" {:.{}f} |", *average, kAverageDecimals) : "  |";
     text += "\n";
   }
   text += fmt::format("\n{}\n", legend());
@@ -155,13 +157,13 @@ std::string as_markdown(const ResultTable& table) {
 std::string as_latex(const ResultTable& table) {
   std::string text = fmt::format("\\begin{{tabular}}{{l{}}}\n\\toprule\nmodel", std::string(table.columns.size(), 'r'));
   for (const ResultColumn& column : table.columns)
-    text += fmt::format(" & {} ({})", latex_escaped(column.label), latex_escaped(unit(column)));
+    text += fmt::format(" & {} ({})", latex_escaped(column.label), latex_escaped(unit_text(column.metric)));
   text += " \\\\\n\\midrule\n";
   for (size_t row = 0; row < table.rows.size(); ++row) {
     text += latex_escaped(table.rows[row].label);
     for (size_t column = 0; column < table.columns.size(); ++column) {
       const ResultCell& cell = table.cells[row][column];
-      const std::string shown = cell_text(cell, table.columns[column].rmse, " $\\pm$ ");
+      const std::string shown = cell_text(cell, table.columns[column].metric, " $\\pm$ ");
       text += cell.supported ? " & \\textbf{" + shown + "}" : " & " + shown;
     }
     text += " \\\\\n";
@@ -184,7 +186,7 @@ std::string as_csv(const ResultTable& table) {
       const std::vector<std::string> fields{
           table.rows[row].label,
           table.columns[column].label,
-          unit(table.columns[column]),
+          unit_text(table.columns[column].metric),
           number(cell.mean),
           number(cell.deviation),
           std::to_string(cell.runs.size()),
@@ -214,13 +216,13 @@ Json as_json(const ResultTable& table) {
           runs.push_back({{"record", run->path.string()},
                           {"status", run->status},
                           {"seed", run->seed},
-                          {"score", run->score ? Json(*run->score) : Json()},
-                          {"commit", run->commit},
-                          {"data_sha256", run->data_sha256},
+                          {"score", run->score() ? Json(*run->score()) : Json()},
+                          {"commit", run->commit()},
+                          {"data_sha256", run->data ? run->data->sha256 : ""},
                           {"command", run->command}});
       Json entry{{"model", table.rows[row].label},
                  {"task", table.columns[column].label},
-                 {"unit", unit(table.columns[column])},
+                 {"unit", unit_text(table.columns[column].metric)},
                  {"mean", number(cell.mean)},
                  {"deviation", number(cell.deviation)},
                  {"above_chance", cell.escaped},

@@ -72,16 +72,26 @@ std::vector<const RunRecord*> runs_of(const ResultTable& table) {
 }
 
 std::string curve_of(const RunRecord& run) {
-  if (run.dev.size() < 2) return "";
+  const MetricResult* const headline = run.headline("dev");
+  if (headline == nullptr || !run.dev || run.dev->size() < 2) return "";
   Plot plot;
   plot.title = fmt::format("{} on {}, seed {}", run.model, run.task, run.seed);
   plot.x.label = "step";
-  plot.y.label = run.rmse ? "dev RMSE" : "dev accuracy, %";
+  plot.y.label = "dev " + headline->spec.heading();
   PlotSeries series{run.model, {}};
-  for (const DevPoint& point : run.dev)
-    series.points.push_back({.x = static_cast<double>(point.step), .y = run.rmse ? point.score : 100 * point.score});
+  for (const EvaluationPoint& point : *run.dev)
+    if (const auto value = point.value(headline->spec.name); value && point.step)
+      series.points.push_back({.x = static_cast<double>(*point.step), .y = headline->spec.shown(*value)});
   plot.series.push_back(series);
   return as_svg(plot);
+}
+
+// ", test 63.20 %", or "" where there is none.
+std::string score_words(const RunRecord& run) {
+  if (!run.score()) return "";
+  const MetricSpec& metric = run.headline("test")->spec;
+  return fmt::format(", test {}{}{}", metric.text(*run.score()), metric.unit.empty() ? "" : " ",
+                     escaped_xml(metric.unit));
 }
 
 }  // namespace
@@ -93,7 +103,7 @@ std::string as_html(const ResultTable& table) {
   std::string page = kHead;
   page += "<table>\n<thead><tr><th>model</th>";
   for (const ResultColumn& column : table.columns)
-    page += fmt::format("<th>{}, {}</th>", escaped_xml(column.label), column.rmse ? "RMSE" : "%");
+    page += fmt::format("<th>{}, {}</th>", escaped_xml(column.label), escaped_xml(unit_text(column.metric)));
   page += "</tr></thead>\n<tbody>\n";
   for (size_t row = 0; row < table.rows.size(); ++row) {
     const std::string name = escaped_xml(table.rows[row].label);
@@ -104,10 +114,10 @@ std::string as_html(const ResultTable& table) {
       for (const auto* list : {&cell.runs, &cell.failed})
         for (const RunRecord* run : *list)
           links.push_back(fmt::format("<a href=\"#{}\">{}</a>", sections[run], run->seed));
-      const std::string text = escaped_xml(cell_text(cell, table.columns[column].rmse));
+      const std::string text = escaped_xml(cell_text(cell, table.columns[column].metric));
       page += fmt::format("<td data-value=\"{}\"{}>{}", cell.runs.empty() ? "" : fmt::format("{}", cell.mean),
                           cell.runs.empty() ? " class=\"missing\"" : "", cell.supported ? "<b>" + text + "</b>" : text);
-      if (const std::string published = published_text(cell, table.columns[column].rmse); !published.empty())
+      if (const std::string published = published_text(cell, table.columns[column].metric); !published.empty())
         page += fmt::format("<small title=\"{}\">published {}</small>", escaped_xml(cell.published->source), published);
       if (!links.empty()) page += fmt::format("<small>seeds {}</small>", fmt::join(links, " "));
       page += "</td>";
@@ -127,12 +137,9 @@ std::string as_html(const ResultTable& table) {
   for (const RunRecord* run : runs) {
     page += fmt::format("<section id=\"{}\">\n<h3>{} on {}, seed {}</h3>\n", sections[run], escaped_xml(run->model),
                         escaped_xml(run->task), run->seed);
-    page += fmt::format("<p>{}{}; commit {}, data {}</p>\n<pre>{}</pre>\n", escaped_xml(run->status),
-                        run->score ? fmt::format(", test {}", run->rmse ? fmt::format("{:.4f}", *run->score)
-                                                                        : fmt::format("{:.2f} %", 100 * *run->score))
-                                   : "",
-                        escaped_xml(run->commit.substr(0, 12)), escaped_xml(run->data_sha256.substr(0, 12)),
-                        escaped_xml(run->command));
+    page += fmt::format("<p>{}{}; commit {}, data {}</p>\n<pre>{}</pre>\n", escaped_xml(run->status), score_words(*run),
+                        escaped_xml(run->commit().substr(0, 12)),
+                        escaped_xml(run->data ? run->data->sha256.substr(0, 12) : ""), escaped_xml(run->command));
     page += curve_of(*run);
     page += fmt::format("<details><summary>configuration</summary><pre>{}</pre></details>\n</section>\n",
                         escaped_xml(run->plan.dump(2)));

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kSignificant = 0.05, kOtherSize = 0.1;
 
-double shown_score(const RunRecord& run) { return run.rmse ? *run.score : 100 * *run.score; }
+double shown_score(const RunRecord& run) { return run.headline("test")->spec.shown(*run.score()); }
 
 // Plan keys that these records do not all agree on, of those that all have: older programs knew fewer options.
 std::vector<std::string> differing_keys(const std::vector<const RunRecord*>& records, bool of_data) {
@@ -43,9 +43,11 @@ std::string with_values(const std::string& name, const RunRecord& record, const 
 }
 
 bool escaped_chance(const RunRecord& run) {
-  if (!run.chance) return false;
-  if (run.rmse) return *run.score < *run.chance;
-  return wilson(*run.score, std::max<int64_t>(run.examples, 1)).low > *run.chance;
+  const MetricResult& test = *run.headline("test");
+  if (!test.chance) return false;
+  if (test.spec.unit != "%") return Metric{test.spec, *test.value}.better_than(*test.chance);
+  const Interval interval = wilson(*test.value, run.test ? std::max<int64_t>(run.test->examples, 1) : 1);
+  return test.spec.higher_is_better ? interval.low > *test.chance : interval.high < *test.chance;
 }
 
 bool has_options(const RunRecord& run, const Json& options) {
@@ -73,14 +75,15 @@ double paired_p(const ResultCell& one, const ResultCell& other) {
 }
 
 void mark_best(ResultTable& table, size_t column) {
-  const bool rmse = table.columns[column].rmse;
+  const MetricSpec& metric = table.columns[column].metric;
   std::vector<size_t> there;
   for (size_t row = 0; row < table.rows.size(); ++row)
     if (!table.cells[row][column].runs.empty()) there.push_back(row);
   if (there.size() < 2) return;
   const auto value = [&](size_t row) { return table.cells[row][column].mean; };
-  const size_t best = *std::min_element(
-      there.begin(), there.end(), [&](size_t a, size_t b) { return rmse ? value(a) < value(b) : value(a) > value(b); });
+  const size_t best = *std::min_element(there.begin(), there.end(), [&](size_t a, size_t b) {
+    return Metric{metric, value(a)}.better_than(value(b));
+  });
   ResultCell& winner = table.cells[best][column];
   winner.best = true;
   std::vector<double> p;
@@ -94,7 +97,8 @@ void mark_best(ResultTable& table, size_t column) {
 void warn_of_sizes(ResultTable& table, size_t column) {
   std::map<int64_t, std::string> sizes;
   for (size_t row = 0; row < table.rows.size(); ++row)
-    for (const RunRecord* run : table.cells[row][column].runs) sizes.emplace(run->parameters, table.rows[row].label);
+    for (const RunRecord* run : table.cells[row][column].runs)
+      if (run->parameters) sizes.emplace(*run->parameters, table.rows[row].label);
   if (sizes.empty()) return;
   const auto& [least, small] = *sizes.begin();
   const auto& [most, large] = *sizes.rbegin();
@@ -111,7 +115,7 @@ void compare_models(ResultTable& table) {
       for (size_t column = 0; column < table.columns.size(); ++column) {
         const ResultCell &a = table.cells[one][column], &b = table.cells[other][column];
         if (a.runs.empty() || b.runs.empty()) continue;
-        const double sign = table.columns[column].rmse ? -1 : 1;  // larger is better
+        const double sign = table.columns[column].metric.higher_is_better ? 1 : -1;  // larger is better
         left.push_back(sign * a.mean);
         right.push_back(sign * b.mean);
       }
@@ -123,22 +127,33 @@ void compare_models(ResultTable& table) {
   for (size_t i = 0; i < adjusted.size(); ++i) table.comparisons[i].adjusted_p = adjusted[i];
 }
 
+bool is_of(const PublishedValue& value, const MetricSpec& metric) {
+  return value.metric.empty() || metric.name.empty() || value.metric == metric.name;
+}
+
 // The mean over tasks as papers print it.
 void average(ResultRow& row, const std::vector<ResultCell>& cells, const std::vector<PublishedValue>& published,
-             const std::vector<ResultColumn>& columns) {
-  if (std::any_of(columns.begin(), columns.end(), [](const ResultColumn& column) { return column.rmse; })) return;
-  const bool whole = std::all_of(cells.begin(), cells.end(), [](const ResultCell& cell) {
-    return !cell.runs.empty() && cell.failed.empty() && cell.missing == 0;
+             const std::vector<ResultColumn>& columns, const std::vector<std::string>& tasks) {
+  std::vector<size_t> counted;
+  for (size_t column = 0; column < columns.size(); ++column)
+    if (tasks.empty() || std::find(tasks.begin(), tasks.end(), columns[column].task) != tasks.end())
+      counted.push_back(column);
+  if (counted.empty() ||
+      std::any_of(counted.begin(), counted.end(), [&](size_t column) { return columns[column].metric.unit != "%"; }))
+    return;
+  const bool whole = std::all_of(counted.begin(), counted.end(), [&](size_t column) {
+    return !cells[column].runs.empty() && cells[column].failed.empty() && cells[column].missing == 0;
   });
   if (whole) {
     double sum = 0;
-    for (const ResultCell& cell : cells) sum += cell.mean;
-    row.average = sum / static_cast<double>(cells.size());
+    for (const size_t column : counted) sum += cells[column].mean;
+    row.average = sum / static_cast<double>(counted.size());
   }
   for (const ResultCell& cell : cells)
     if (cell.published)
       for (const PublishedValue& value : published)
-        if (value.task == "average" && value.model == cell.published->model && value.options == cell.published->options)
+        if (value.task == "average" && value.model == cell.published->model &&
+            value.options == cell.published->options && is_of(value, columns[counted.front()].metric))
           row.published_average = value.value;
 }
 
@@ -162,11 +177,9 @@ std::vector<PublishedValue> read_published(const Path& path, const std::string& 
     XF_CHECK(one.is_object() && text("task") && text("model") && text("source") && one.contains("value") &&
                  one["value"].is_number(),
              DataError, "{}: entry {}: {}", path.string(), i, expected);
-    const std::string metric = one.value("metric", "accuracy");
-    if ((metric != "accuracy" && metric != "rmse") ||
-        (!experiment.empty() && one.value("experiment", "") != experiment))
-      continue;
+    if (!experiment.empty() && one.value("experiment", "") != experiment) continue;
     PublishedValue value{one["task"], one["model"], one["source"], one["value"]};
+    value.metric = one.value("metric", "");
     for (const auto& [key, option] : one.items())
       if (key.find('.') != std::string::npos) value.options[key] = option;
     result.push_back(std::move(value));
@@ -174,7 +187,8 @@ std::vector<PublishedValue> read_published(const Path& path, const std::string& 
   return result;
 }
 
-ResultTable result_table(const std::vector<RunRecord>& records, const std::vector<PublishedValue>& published) {
+ResultTable result_table(const std::vector<RunRecord>& records, const std::vector<PublishedValue>& published,
+                         const std::vector<std::string>& average_over) {
   std::map<std::string, std::vector<const RunRecord*>> by_task;
   std::map<std::pair<std::string, std::string>, std::vector<const RunRecord*>> by_model;
   std::vector<std::string> columns, rows;
@@ -199,15 +213,20 @@ ResultTable result_table(const std::vector<RunRecord>& records, const std::vecto
     const std::string row = with_values(record.model, record, differing_keys(same, /*of_data=*/false));
     const size_t column = place_of(column_of[&record], columns);
     found.push_back({place_of(row, rows), column, &record});
-    if (column == table.columns.size()) table.columns.push_back({columns.back(), false});
-    if (record.score) table.columns[column].rmse = record.rmse;
+    if (column == table.columns.size()) table.columns.push_back({columns.back(), record.task});
+    // A run that was tested tells the metric for certain; others as their task is known without its files.
+    MetricSpec& metric = table.columns[column].metric;
+    if (const MetricResult* const test = record.headline("test");
+        test != nullptr && (test->value || metric.name.empty()))
+      metric = test->spec;
   }
   for (const std::string& row : rows) table.rows.push_back({row, {}, {}});
   table.cells.assign(rows.size(), std::vector<ResultCell>(columns.size()));
   for (const auto& [row, column, record] : found) {
     ResultCell& cell = table.cells[row][column];
     for (const PublishedValue& value : published)
-      if (value.task == record->task && value.model == record->model && has_options(*record, value.options))
+      if (value.task == record->task && value.model == record->model && has_options(*record, value.options) &&
+          is_of(value, table.columns[column].metric))
         cell.published = value;
     if (record->path.empty()) {
       ++cell.missing;
@@ -216,7 +235,7 @@ ResultTable result_table(const std::vector<RunRecord>& records, const std::vecto
     for (const RunRecord* other : cell.runs)
       XF_CHECK(other->seed != record->seed, UserError, "seed {} of {} on {} is there twice: {} and {}", record->seed,
                rows[row], columns[column], other->path.string(), record->path.string());
-    (record->score && record->status == "completed" ? cell.runs : cell.failed).push_back(record);
+    (record->score() && record->completed() ? cell.runs : cell.failed).push_back(record);
   }
   for (auto& row : table.cells)
     for (ResultCell& cell : row) {
@@ -233,7 +252,7 @@ ResultTable result_table(const std::vector<RunRecord>& records, const std::vecto
     warn_of_sizes(table, column);
   }
   for (size_t row = 0; row < rows.size(); ++row)
-    if (columns.size() > 1) average(table.rows[row], table.cells[row], published, table.columns);
+    if (columns.size() > 1) average(table.rows[row], table.cells[row], published, table.columns, average_over);
   compare_models(table);
   return table;
 }

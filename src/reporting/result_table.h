@@ -13,31 +13,32 @@ namespace xformer::reporting {
 
 struct PublishedValue {
   std::string task, model, source;
-  double value = 0;               // accuracy in %, or RMSE
+  double value = 0;               // as it is shown
   Json options = Json::object();  // plan keys that a run must have for it; mostly none
+  std::string metric = {};        // its name; "": the one that the task is judged by
 };
-// JSON: [{"task", "model", "value", "source"}, ...], of which those of other metrics than accuracy and rmse are left
-// out, and those of another "experiment" when one is named here. Dotted keys are options.
+// JSON: [{"task", "model", "metric", "value", "source"}, ...], without those of another "experiment" when one is named
+// here. Dotted keys are options.
 [[nodiscard]] std::vector<PublishedValue> read_published(const Path& path, const std::string& experiment = "");
 
-// Scores are accuracies in %, or RMSE.
+// Scores are as the column's metric is shown.
 struct ResultCell {
   std::vector<const RunRecord*> runs, failed;  // that reached their test, by seed; and the others
   int64_t missing = 0;                         // wanted and not there
   double mean = 0, deviation = 0;              // NaN: no run; fewer than two
-  int64_t escaped = 0;                         // runs whose 95 % interval lies beyond the constant answer
+  int64_t escaped = 0;                         // runs whose 95 % interval, or score, lies beyond the constant answer
   std::optional<PublishedValue> published;
   bool best = false;       // of its column
   bool supported = false;  // a paired t test over seeds, adjusted by Holm, tells it from every other model there
 };
 
 struct ResultColumn {
-  std::string label;
-  bool rmse = false;
+  std::string label, task;
+  MetricSpec metric{"", "score", "", true, 2};  // where nothing tells what the task is judged by
 };
 struct ResultRow {
   std::string label;
-  // Over columns that are all accuracies: only where every cell has all its runs.
+  // Over the columns of the average: only where every cell of those has all its runs.
   std::optional<double> average, published_average;
 };
 // Over the columns that both models have, at least kLeastColumns: Wilcoxon's signed ranks of their means.
@@ -58,13 +59,16 @@ struct ResultTable {
 
 // A column is a task under its data options, a row a model under its own, named by what differs, in the order of the
 // records. Records outlive the table; one without a path is a run that is wanted and not there. A seed that occurs
-// twice in a cell is a UserError with both files.
+// twice in a cell is a UserError with both files. The average is over the tasks `average_over`, or all where it is
+// empty, if they are judged by one metric.
 [[nodiscard]] ResultTable result_table(const std::vector<RunRecord>& records,
-                                       const std::vector<PublishedValue>& published);
+                                       const std::vector<PublishedValue>& published,
+                                       const std::vector<std::string>& average_over = {});
 
 // What the formats share: "30.39 ± 2.06 (3)", or why there is no number; "32.00 (-1.61)", or nothing.
-[[nodiscard]] std::string cell_text(const ResultCell& cell, bool rmse, const char* plus_minus = " ± ");
-[[nodiscard]] std::string published_text(const ResultCell& cell, bool rmse);
+[[nodiscard]] std::string cell_text(const ResultCell& cell, const MetricSpec& metric, const char* plus_minus = " ± ");
+[[nodiscard]] std::string published_text(const ResultCell& cell, const MetricSpec& metric);
+[[nodiscard]] const std::string& unit_text(const MetricSpec& metric);  // "%", or the title of what has no unit
 [[nodiscard]] std::string comparison_text(const ResultTable& table, const ModelComparison& one);
 [[nodiscard]] bool any_average(const ResultTable& table);
 [[nodiscard]] std::string legend();

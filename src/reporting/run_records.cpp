@@ -8,51 +8,10 @@
 namespace xformer::reporting {
 namespace {
 
-std::optional<double> number(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_number() ? std::optional(found->get<double>()) : std::nullopt;
-}
-
-std::string text(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
 std::optional<RunRecord> record_of(const Path& path) {
-  const Json json = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-  const bool record = json.is_object() && json.contains("schema_version") && !text(json, "task").empty() &&
-                      !text(json, "model").empty() && !text(json, "status").empty();
-  if (!record) return std::nullopt;
-  const auto part = [&](const char* key) {
-    return json.contains(key) && json[key].is_object() ? json[key] : Json::object();
-  };
-  const Json test = part("test"), software = part("software"), data = part("data");
-  RunRecord result;
-  result.path = path;
-  result.task = text(json, "task");
-  result.model = text(json, "model");
-  result.protocol = text(json, "protocol");
-  result.status = text(json, "status");
-  result.message = text(json, "message");
-  result.experiment = text(json, "experiment");
-  result.seed = json.value("seed", int64_t{0});
-  result.plan = part("plan");
-  result.rmse = number(json, "rmse").has_value();
-  result.score = result.rmse ? number(json, "rmse") : number(json, "accuracy");
-  result.chance = number(json, "chance");
-  result.examples = static_cast<int64_t>(number(test, "examples").value_or(0));
-  if (json.contains("dev") && json["dev"].is_array())
-    for (const Json& point : json["dev"])
-      if (const auto step = number(point, "step"), score = number(point, result.rmse ? "rmse" : "accuracy");
-          step && score)
-        result.dev.push_back({static_cast<int64_t>(*step), *score});
-  result.parameters = static_cast<int64_t>(number(json, "parameters").value_or(0));
-  result.examples_per_s = number(json, "examples_per_s").value_or(0);
-  result.peak_device_bytes = number(json, "peak_device_bytes").value_or(0);
-  result.commit = text(software, "commit");
-  result.data_sha256 = text(data, "sha256");
-  result.command = text(json, "command");
-  return result;
+  RunRecord record = read_run_record(path);
+  const bool whole = record.schema > 0 && !record.task.empty() && !record.model.empty() && !record.status.empty();
+  return whole ? std::optional(std::move(record)) : std::nullopt;
 }
 
 }  // namespace

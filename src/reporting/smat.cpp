@@ -24,7 +24,7 @@ std::vector<double> spread_out(const std::vector<SmatInput>& models, double Smat
 
 }  // namespace
 
-std::vector<SmatScore> smat_scores(const std::vector<SmatInput>& models, SmatRounding rounding) {
+std::vector<SmatScore> smat_scores(const std::vector<SmatInput>& models, SmatRounding rounding, bool higher_is_better) {
   XF_CHECK(models.size() >= 2, UserError, "SMAT compares models: expected two or more, got {}", models.size());
   std::set<std::string> names;
   for (const SmatInput& model : models) {
@@ -40,7 +40,8 @@ std::vector<SmatScore> smat_scores(const std::vector<SmatInput>& models, SmatRou
   const std::vector<double> memory = spread_out(models, &SmatInput::peak_memory, rounding);
   const std::vector<double> accuracy = spread_out(models, &SmatInput::accuracy, rounding);
   std::vector<SmatScore> result;
-  for (size_t i = 0; i < models.size(); ++i) result.push_back({speed[i], 1 - memory[i], accuracy[i]});
+  for (size_t i = 0; i < models.size(); ++i)
+    result.push_back({speed[i], 1 - memory[i], higher_is_better ? accuracy[i] : 1 - accuracy[i]});
   return result;
 }
 

@@ -25,7 +25,9 @@ enum class SmatRounding {
 };
 
 // In the order of the models. A score has no meaning without them: one more model changes all. UserErrors: fewer than
-// two models, one of them twice, a number that is not finite or a speed or memory that is not positive.
-[[nodiscard]] std::vector<SmatScore> smat_scores(const std::vector<SmatInput>& models, SmatRounding rounding);
+// two models, one of them twice, a number that is not finite or a speed or memory that is not positive. What stands for
+// accuracy may be an error: then less is better.
+[[nodiscard]] std::vector<SmatScore> smat_scores(const std::vector<SmatInput>& models, SmatRounding rounding,
+                                                 bool higher_is_better = true);
 
 }  // namespace xformer::reporting

@@ -5,30 +5,17 @@
 #include <cstring>
 
 #include "core/text.h"
-#include "training/record.h"
 
 namespace xformer::sweep {
-
-namespace {
-
-Json record_in(const Path& run_folder) {
-  std::error_code ignored;
-  const Path path = run_folder / "record.json";
-  if (!std::filesystem::is_regular_file(path, ignored)) return Json();
-  return Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-}
-
-}  // namespace
 
 Verdict judge(const Cell& cell, const Ending& ending, bool system_out_of_memory, const Path& run_folder,
               const Path& output, const CellHistory& history, int64_t retries) {
   const auto code = static_cast<ExitCode>(ending.exit_code);
   const bool outside =
       ending.signal == SIGKILL || ending.signal == SIGTERM || ending.signal == SIGINT || ending.signal == SIGHUP;
-  const Json record = record_in(run_folder);
-  const bool recorded = record.is_object() && record.contains("status");
+  const RunRecord record = read_run_record(run_folder / "record.json");
   Verdict verdict;
-  if (ending.signal == 0 && code == ExitCode::kDone && completed_record(run_folder)) {
+  if (ending.signal == 0 && code == ExitCode::kDone && record.completed()) {
     verdict.status = "completed";
     return verdict;
   }
@@ -36,11 +23,10 @@ Verdict judge(const Cell& cell, const Ending& ending, bool system_out_of_memory,
     verdict.status = "interrupted";
     return verdict;
   }
-  verdict.message = ending.signal == 0 && recorded && record["status"] != "completed" ? record.value("message", "")
-                                                                                      : last_words(output);
-  const bool out_of_memory =
-      (ending.signal == SIGKILL && system_out_of_memory) ||
-      (ending.signal == 0 && code == ExitCode::kResource && recorded && record["status"] == "out-of-memory");
+  const bool recorded = ending.signal == 0 && !record.status.empty();
+  verdict.message = recorded && !record.completed() ? record.message : last_words(output);
+  const bool out_of_memory = (ending.signal == SIGKILL && system_out_of_memory) ||
+                             (recorded && code == ExitCode::kResource && record.status == "out-of-memory");
   if (out_of_memory) {
     verdict.status = "out-of-memory";
     if (ending.signal != 0) verdict.message = "the system ended it for want of memory";
@@ -79,32 +65,26 @@ std::string last_words(const Path& output) {
   return last.starts_with("xformer: ") ? last.substr(std::strlen("xformer: ")) : last;
 }
 
-std::optional<Json> completed_record(const Path& run_folder) {
-  Json record = record_in(run_folder);
-  if (!record.is_object() || record.value("status", "") != "completed") return std::nullopt;
-  return record;
+std::optional<RunRecord> completed_record(const Path& run_folder) {
+  RunRecord record = read_run_record(run_folder / "record.json");
+  return record.completed() ? std::optional(std::move(record)) : std::nullopt;
 }
 
-Json record_of_failure(const Cell& cell, const Path& run_folder, const std::string& status,
-                       const std::string& message) {
-  Json record = record_in(run_folder);
-  if (!record.is_object() || !record.contains("schema_version") || record.value("status", "completed") == "completed") {
-    training::RunFacts facts;
-    facts.status = status;
-    facts.message = message;
-    training::RunOptions options;
-    options.command = "xformer";
-    for (const std::string& word : cell.words()) options.command += " " + word;
-    record = training::make_record(cell.plan, options, facts);
-    record["peak_process_bytes"] = Json();  // that would be the sweep's own
+RunRecord record_of_failure(const Cell& cell, const Path& run_folder, const std::string& status,
+                            const std::string& message) {
+  RunRecord record = read_run_record(run_folder / "record.json");
+  if (record.status.empty() || record.completed()) {
+    std::string command = "xformer";
+    for (const std::string& word : cell.words()) command += " " + word;
+    record = record_of_plan(cell.plan, command);
   }
-  record["status"] = status;
-  record["message"] = message;
+  record.status = status;
+  record.message = message;
   return record;
 }
 
 Chosen choose(const Search& search, const std::vector<const Cell*>& trials,
-              const std::vector<std::optional<Json>>& records) {
+              const std::vector<std::optional<RunRecord>>& records) {
   struct Tried {
     Json values;
     double sum = 0;
@@ -114,22 +94,23 @@ Chosen choose(const Search& search, const std::vector<const Cell*>& trials,
   std::vector<Tried> tried;
   Chosen result;
   Json shown = Json::array();
-  bool smaller_is_better = false;
+  Metric metric;
   for (size_t i = 0; i < trials.size(); ++i) {
     const Json& values = trials[i]->tried;
     auto found = std::find_if(tried.begin(), tried.end(), [&](const Tried& one) { return one.values == values; });
     if (found == tried.end()) found = tried.insert(tried.end(), {values});
-    Json score;
+    std::optional<double> score;
     if (records[i]) {
-      const Json& selection = (*records[i])["selection"];
-      XF_CHECK(selection.value("split", "") == "dev", UserError,
+      XF_CHECK(records[i]->selection && records[i]->selection->split == "dev", UserError,
                "the search of {}: this protocol selects on the test split, a search must not; give it a dev split",
                trials[i]->plan.model);
-      smaller_is_better = selection["best"].contains("rmse");
-      score = selection["best"].value(smaller_is_better ? "rmse" : "accuracy", Json());
+      if (const MetricResult* const dev = records[i]->headline("dev"); dev != nullptr) {
+        metric.spec = dev->spec;
+        score = dev->value;
+      }
     }
-    if (score.is_number()) {
-      found->sum += score.get<double>();
+    if (score) {
+      found->sum += *score;
       ++found->seeds;
     } else {
       found->all = false;
@@ -137,13 +118,14 @@ Chosen choose(const Search& search, const std::vector<const Cell*>& trials,
     shown.push_back({{"values", values},
                      {"seed", trials[i]->seed},
                      {"status", records[i] ? "completed" : "failed"},
-                     {"dev", score}});
+                     {"dev", score ? Json(*score) : Json()}});
   }
   const Tried* best = nullptr;
   const auto mean = [](const Tried& one) { return one.sum / static_cast<double>(one.seeds); };
   for (const Tried& one : tried) {
     if (!one.all) continue;
-    if (best == nullptr || (smaller_is_better ? mean(one) < mean(*best) : mean(one) > mean(*best))) best = &one;
+    metric.value = mean(one);
+    if (best == nullptr || metric.better_than(mean(*best))) best = &one;
   }
   XF_CHECK(best != nullptr, UserError, "the search of {} on {}: none of its trials completed with every seed",
            trials.front()->plan.model, trials.front()->plan.task);

@@ -1,6 +1,7 @@
 // How an attempt at a cell ended, what is to follow, and the record that stays.
 #pragma once
 
+#include "core/run_record.h"
 #include "sweep/cell_process.h"
 #include "sweep/cells.h"
 #include "sweep/journal.h"
@@ -27,11 +28,11 @@ struct Verdict {
 [[nodiscard]] std::string last_words(const Path& output);
 
 // The record of a run directory that holds a completed run.
-[[nodiscard]] std::optional<Json> completed_record(const Path& run_folder);
+[[nodiscard]] std::optional<RunRecord> completed_record(const Path& run_folder);
 
-// The record of a cell that was given up: that of its last attempt, or one of the plan and the message alone.
-[[nodiscard]] Json record_of_failure(const Cell& cell, const Path& run_folder, const std::string& status,
-                                     const std::string& message);
+// The record of a cell that was given up: that of its last attempt, or one of plan, command and message alone.
+[[nodiscard]] RunRecord record_of_failure(const Cell& cell, const Path& run_folder, const std::string& status,
+                                          const std::string& message);
 
 // What the trials of a search came to, and the values of the best on dev: the mean of `selection.best` over the trials'
 // seeds. UserError when there is none to choose: no trial completed, or they were selected on the test split.
@@ -40,6 +41,6 @@ struct Chosen {
   Json search;  // for the record: the space, every trial with its score, what was chosen
 };
 [[nodiscard]] Chosen choose(const Search& search, const std::vector<const Cell*>& trials,
-                            const std::vector<std::optional<Json>>& records);
+                            const std::vector<std::optional<RunRecord>>& records);
 
 }  // namespace xformer::sweep

@@ -6,11 +6,6 @@ namespace xformer::sweep {
 
 namespace {
 
-double number(const Json& record, const char* key) {
-  const auto found = record.find(key);
-  return found != record.end() && found->is_number() ? found->get<double>() : 0;
-}
-
 double planned_examples(const RunPlan& plan) {
   const Json& values = plan.options.values;
   return values["training.steps"].get<double>() * values["training.batch"].get<double>();
@@ -18,25 +13,22 @@ double planned_examples(const RunPlan& plan) {
 
 }  // namespace
 
-void Estimator::learn(const Json& record) {
-  const auto text = [&](const char* key) { return record.contains(key) && record[key].is_string(); };
-  if (!record.is_object() || !text("status") || record["status"] != "completed" || !text("plan_hash") ||
-      !text("task") || !text("model") || !record.contains("plan") || !record["plan"].is_object() ||
-      !record.contains("steps") || !record["steps"].is_object())
+void Estimator::learn(const RunRecord& record) {
+  if (!record.completed() || record.plan_hash.empty() || record.task.empty() || record.model.empty() ||
+      !record.plan.is_object() || !record.steps)
     return;
-  const double batch = number(record["plan"], "training.batch");
-  known_.push_back({record["plan_hash"], record["task"], record["model"],
-                    number(record, "train_seconds") + number(record, "evaluation_seconds"),
-                    number(record["steps"], "done") * batch,
-                    std::max(number(record, "peak_process_bytes"), number(record, "peak_device_bytes"))});
+  const double batch = record.plan.value("training.batch", 0.0);
+  const int64_t peak = std::max(record.peak_process_bytes.value_or(0), record.peak_device_bytes.value_or(0));
+  known_.push_back({record.plan_hash, record.task, record.model,
+                    record.train_seconds.value_or(0) + record.evaluation_seconds.value_or(0),
+                    static_cast<double>(record.steps->done) * batch, static_cast<double>(peak)});
 }
 
 void Estimator::learn_folder(const Path& folder) {
   std::error_code ignored;
   for (auto entry = std::filesystem::recursive_directory_iterator(folder, ignored);
        entry != std::filesystem::recursive_directory_iterator(); entry.increment(ignored))
-    if (entry->path().extension() == ".json" && entry->is_regular_file(ignored))
-      learn(Json::parse(read_file(entry->path()), nullptr, /*allow_exceptions=*/false));
+    if (entry->path().extension() == ".json" && entry->is_regular_file(ignored)) learn(read_run_record(entry->path()));
 }
 
 std::optional<Estimate> Estimator::of(const RunPlan& plan) const {

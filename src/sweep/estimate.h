@@ -1,6 +1,7 @@
 // What a cell will take, from records of earlier runs.
 #pragma once
 
+#include "core/run_record.h"
 #include "sweep/cells.h"
 
 namespace xformer::sweep {
@@ -13,8 +14,8 @@ struct Estimate {
 
 class Estimator {
  public:
-  // A record as `xformer train` writes it; what did not complete tells nothing.
-  void learn(const Json& record);
+  // What did not complete tells nothing.
+  void learn(const RunRecord& record);
   // All records in a folder and below it, if it exists; files that are no records are passed over.
   void learn_folder(const Path& folder);
   // From runs of the same plan with any seed; else from runs of the same model on the same task, their time scaled by

@@ -214,7 +214,7 @@ Experiment read_experiment(const Path& path) {
   const Json json = read_extended_json(path, {"set"});
   const Reader file{path.string(), json};
   file.expect_keys({"title", "notes", "tasks", "models", "seeds", "protocol", "steps", "length", "set", "grid", "cases",
-                    "exclude", "stages", "search", "retries", "published", "bench", "waits_for"});
+                    "exclude", "stages", "search", "retries", "published", "average_over", "bench", "waits_for"});
   Experiment result;
   result.name = experiment_name(path);
   result.file = path;
@@ -272,6 +272,10 @@ Experiment read_experiment(const Path& path) {
   XF_CHECK(!result.search || result.stages.empty(), UserError, "{}: a search has no stages yet: give one of them",
            file.place);
   result.retries = file.count("retries", 0, 1);
+  result.average_over = file.texts("average_over");
+  for (const std::string& task : result.average_over)
+    XF_CHECK(std::any_of(result.tasks.begin(), result.tasks.end(), [&](const Ask& one) { return one.task == task; }),
+             UserError, "{}: average_over: the experiment has no task '{}'", file.place, task);
   return result;
 }
 

@@ -65,6 +65,7 @@ struct Experiment {
   int64_t retries = 1;  // of a cell that failed
   std::optional<Path> published;
   std::string published_name;  // of the entries there that are meant: "published.json#table-8", else the file's stem
+  std::vector<std::string> average_over;  // tasks that the average of a row is over; none named: all
   Json bench;  // of an experiment that measures instead of training: words of `xformer bench`; else null
   std::vector<std::string> waits_for_tasks, waits_for_models;  // names that are not there yet
 };

@@ -37,11 +37,9 @@ int64_t last_step(const Path& run_folder) {
   return step;
 }
 
-std::string score_words(const Json& record) {
-  const char* const metric = record["accuracy"].is_number() ? "accuracy" : "rmse";
-  return record.contains(metric) && record[metric].is_number()
-             ? fmt::format("test {} {:.4f}", metric, record[metric].get<double>())
-             : "";
+std::string score_words(const RunRecord& record) {
+  const MetricResult* const test = record.headline("test");
+  return test != nullptr && test->value ? fmt::format("test {} {:.4f}", test->spec.name, *test->value) : "";
 }
 
 class Sweep {
@@ -162,7 +160,7 @@ class Sweep {
 
   bool make_choice(size_t i) {
     std::vector<const Cell*> trials;
-    std::vector<std::optional<Json>> records;
+    std::vector<std::optional<RunRecord>> records;
     for (const size_t trial : cells_[i].trials) {
       trials.push_back(&cells_[trial]);
       records.push_back(states_[trial] == CellState::kCompleted ? records_[trial] : std::nullopt);
@@ -264,11 +262,11 @@ class Sweep {
                                      verdict.message.empty() ? "" : ": ", verdict.message, next));
   }
 
-  void settle(size_t i, Json record) {
+  void settle(size_t i, RunRecord record) {
     states_[i] = CellState::kCompleted;
     estimator_.learn(record);
     const Cell cell = resolved(i);
-    const double seconds = record.value("train_seconds", 0.0) + record.value("evaluation_seconds", 0.0);
+    const double seconds = record.train_seconds.value_or(0) + record.evaluation_seconds.value_or(0);
     put(i, cell, record);
     if (!quiet_)
       observer_.on_message(fmt::format("{}: {}, {}", cell.label, score_words(record), format_duration(seconds)));
@@ -289,13 +287,13 @@ class Sweep {
   }
 
   // A run's record where the experiment's records are.
-  void put(size_t i, const Cell& cell, Json record) {
+  void put(size_t i, const Cell& cell, RunRecord record) {
     if (options_.record_to.empty() || cell.kind != CellKind::kRun) return;
-    record["experiment"] = experiment_.name;
-    if (chosen_[i]) record["search"] = chosen_[i]->search;
+    record.experiment = experiment_.name;
+    if (chosen_[i]) record.search = chosen_[i]->search;
     const Path place = options_.record_to / cell.place / "record.json";
     std::filesystem::create_directories(place.parent_path());
-    write_file_atomically(place, record.dump(2) + "\n");
+    write_file_atomically(place, to_json(record).dump(2) + "\n");
   }
 
   [[nodiscard]] SweepProgress progress() const {
@@ -337,8 +335,8 @@ class Sweep {
   Journal journal_;
   Estimator estimator_;
   std::vector<CellState> states_;
-  std::vector<std::optional<Json>> records_;   // of completed cells
-  std::vector<std::optional<Chosen>> chosen_;  // of runs after a search
+  std::vector<std::optional<RunRecord>> records_;  // of completed cells
+  std::vector<std::optional<Chosen>> chosen_;      // of runs after a search
   std::map<std::string, CellHistory> histories_;
   std::vector<std::unique_ptr<Running>> running_;
   Clock::time_point next_look_{}, next_show_{};

@@ -35,6 +35,12 @@ const Registry<TaskKind>& all_kinds() {
   return kKinds;
 }
 
+std::vector<MetricSpec> metric_specs(const Task& task) {
+  std::vector<MetricSpec> specs;
+  for (const auto& meter : task.meters()) specs.push_back(meter->spec());
+  return specs;
+}
+
 std::unique_ptr<Task> make_task(const data::DataShape& shape, const LossOptions& options) {
   const TaskKind& kind = all_kinds().get(shape.target.kind);
   for (const std::string& field : kind.fields)

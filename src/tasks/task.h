@@ -62,6 +62,8 @@ struct TaskKind {
   std::function<std::unique_ptr<Task>(const data::DataShape&, const LossOptions&)> make;
 };
 [[nodiscard]] const Registry<TaskKind>& all_kinds();
+// Of its metrics, the headline first.
+[[nodiscard]] std::vector<MetricSpec> metric_specs(const Task& task);
 // Of the kind that the data's target names.
 [[nodiscard]] std::unique_ptr<Task> make_task(const data::DataShape& shape, const LossOptions& options = {});
 

@@ -16,14 +16,14 @@ void rethrow_translated() {
   } catch (const Error&) {
     throw;
   } catch (const c10::OutOfMemoryError& error) {
-    throw ResourceError(
+    throw OutOfMemory(
         fmt::format("out of memory: {}; a smaller --micro-batch needs less", error.what_without_backtrace()));
   } catch (const std::bad_alloc&) {
-    throw ResourceError("out of memory on the host; a smaller --micro-batch needs less");
+    throw OutOfMemory("out of memory on the host; a smaller --micro-batch needs less");
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace();
     if (text.find("DefaultCPUAllocator") != std::string::npos || text.find("out of memory") != std::string::npos)
-      throw ResourceError(fmt::format("out of memory: {}; a smaller --micro-batch needs less", text));
+      throw OutOfMemory(fmt::format("out of memory: {}; a smaller --micro-batch needs less", text));
     throw InternalError(fmt::format("LibTorch: {}", text));
   } catch (const std::filesystem::filesystem_error& error) {
     throw ResourceError(error.what());

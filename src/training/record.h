@@ -1,33 +1,11 @@
-// record.json: what a run was and what came of it, complete in itself. Schema in docs/record.md.
+// What training puts into a run's record (core/run_record.h).
 #pragma once
 
+#include "training/evaluator.h"
 #include "training/step_clock.h"
 #include "training/trainer.h"
 
 namespace xformer::training {
-
-inline constexpr int64_t kRecordSchema = 1;
-
-// What the trainer knows at an ending; fields that were never reached stay at their defaults.
-struct RunFacts {
-  std::string status;   // completed, stopped, interrupted, diverged, out-of-memory, failed
-  std::string message;  // of the failure
-  std::optional<data::DataInfo> data;
-  int64_t parameters = 0;
-  double flops_forward = 0;  // per example, at the padded length
-  int64_t padded_len = 0;
-  std::string backend;
-  int64_t steps_done = 0, steps_planned = 0;
-  StepTimes times;  // of this process
-  double examples_per_step = 0;
-  double train_seconds = 0, evaluation_seconds = 0;
-  int64_t recorded_steps = 0;           // lengths whose step was captured in a CUDA graph
-  std::optional<double> energy_joules;  // of the device in this process, from the first step on, evaluations included
-  Json state = Json::object();          // dev points, best, skipped steps, resumptions
-  std::optional<Evaluation> test;
-  Json selected_step;          // whose weights were tested; null before the test
-  std::vector<Metric> chance;  // of the best constant answer in the test split
-};
 
 // "2026-11-21T07:16:30Z"
 [[nodiscard]] std::string utc_now();
@@ -38,6 +16,18 @@ struct RunFacts {
 // Of a run that ended with this error: "diverged", "interrupted", "out-of-memory" or "failed".
 [[nodiscard]] std::string status_of(const Error& error);
 
-[[nodiscard]] Json make_record(const RunPlan& plan, const RunOptions& options, const RunFacts& facts);
+// `step`: of an evaluation during training.
+[[nodiscard]] EvaluationPoint point_of(const Evaluation& evaluation, std::optional<int64_t> step = {});
+// Of both splits, as far as they were reached; `chance` is what a constant answer reaches on test.
+[[nodiscard]] std::vector<MetricResult> results_of(const std::vector<MetricSpec>& specs,
+                                                   const std::optional<EvaluationPoint>& best_dev,
+                                                   const std::optional<EvaluationPoint>& test,
+                                                   const std::vector<Metric>& chance);
+[[nodiscard]] RunRecord::Data data_of(const data::DataInfo& info);
+// "dev", or "test" of data whose dev examples are its test split, as the code had them whose numbers are to be matched.
+[[nodiscard]] std::string selection_split(const data::DataInfo& info);
+[[nodiscard]] RunRecord::Speed speed_of(const StepTimes& times, double examples_per_step);
+// What this process is and has used: program, machine, memory, kernels, the time of day.
+void add_process(const RunOptions& options, RunRecord& record);
 
 }  // namespace xformer::training

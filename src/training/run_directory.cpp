@@ -6,13 +6,10 @@
 #include "core/error.h"
 #include "core/hash.h"
 #include "core/names.h"
-#include "core/run_plan.h"
 
 namespace xformer::training {
 
 namespace {
-
-constexpr int64_t kCheckpointFormat = 1;
 
 // Step numbers of checkpoints/step-*.safetensors, newest first.
 std::vector<int64_t> checkpoint_steps(const Path& folder) {
@@ -55,13 +52,7 @@ Checkpoint as_checkpoint(TensorFile file, const Path& path) {
   XF_CHECK(hash != file.metadata.end() && hash->second == header_sha256(text->second, file.tensors), DataError,
            "{}: damaged: its header is not what was written", path.string());
   Checkpoint result;
-  result.state = Json::parse(text->second, nullptr, /*allow_exceptions=*/false);
-  XF_CHECK(result.state.is_object() && result.state.contains("step"), DataError,
-           "{}: the state in its header is damaged", path.string());
-  const int64_t format = result.state.value("format", int64_t{0});
-  XF_CHECK(format == kCheckpointFormat, DataError, "{}: written in checkpoint format {}, this program reads {}",
-           path.string(), format, kCheckpointFormat);
-  result.step = result.state["step"];
+  result.state = parse_training_state(Json::parse(text->second, nullptr, /*allow_exceptions=*/false), path.string());
   result.tensors = std::move(file.tensors);
   return result;
 }
@@ -79,7 +70,7 @@ Json read_plan(const Path& run_folder) {
   return read_json_file(run_folder / "plan.json");
 }
 
-RunDirectory::RunDirectory(Path folder, const Json& plan, Resume resume,
+RunDirectory::RunDirectory(Path folder, const RunPlan& plan, Resume resume,
                            const std::function<void(const std::string&)>& warn)
     : folder_(std::move(folder)), warn_(warn) {
   std::error_code error;
@@ -97,12 +88,9 @@ RunDirectory::RunDirectory(Path folder, const Json& plan, Resume resume,
              folder_.string(), fmt::join(differences, "\n  "));
     XF_CHECK(resume != Resume::kNever, UserError,
              "--resume never: {} already holds a run of this plan; give another --out or remove it", folder_.string());
-    if (std::filesystem::exists(record_path())) {
-      Json record = read_json_file(record_path());
-      if (record.value("status", "") == "completed") finished_ = std::move(record);
-    }
+    if (RunRecord record = read_run_record(record_path()); record.completed()) finished_ = std::move(record);
   } else {
-    write_file_atomically(folder_ / "plan.json", plan.dump(2) + "\n");
+    write_file_atomically(folder_ / "plan.json", plan.to_json().dump(2) + "\n");
   }
   remove_unfinished_files();
   log_.emplace(folder_ / "log.jsonl");
@@ -132,13 +120,11 @@ void RunDirectory::remove_unfinished_files() const {
   }
 }
 
-void RunDirectory::save_checkpoint(int64_t step, const NamedTensors& tensors, Json state) {
+void RunDirectory::save_checkpoint(const NamedTensors& tensors, TrainingState& state) {
   sync_log();
-  state["format"] = kCheckpointFormat;
-  state["step"] = step;
-  state["log_bytes"] = log_bytes();
-  const Path path = checkpoint_path(folder_, step);
-  const std::string text = state.dump();
+  state.log_bytes = log_bytes();
+  const Path path = checkpoint_path(folder_, state.step);
+  const std::string text = to_json(state).dump();
   write_tensor_file(path, tensors,
                     {{"state", text}, {"header_sha256", header_sha256(text, {tensors.begin(), tensors.end()})}});
   static_cast<void>(read_checkpoint(path));  // throws before anything older is removed
@@ -146,7 +132,8 @@ void RunDirectory::save_checkpoint(int64_t step, const NamedTensors& tensors, Js
   // Newer ones are damaged, or the run would have gone on from them; they must not count as the previous one.
   int older = 0;
   for (const int64_t other : steps)
-    if (other > step || (other < step && ++older > 1)) std::filesystem::remove(checkpoint_path(folder_, other));
+    if (other > state.step || (other < state.step && ++older > 1))
+      std::filesystem::remove(checkpoint_path(folder_, other));
 }
 
 void RunDirectory::log(const Json& entry) { log_->write(entry.dump() + "\n"); }

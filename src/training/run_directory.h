@@ -9,7 +9,9 @@
 
 #include "core/files.h"
 #include "core/json_file.h"
+#include "core/run_plan.h"
 #include "tensor/tensor_file.h"
+#include "training/training_state.h"
 
 namespace xformer::training {
 
@@ -18,8 +20,7 @@ enum class Resume { kAuto, kNever, kMust };
 
 // A moment of a run that can be gone on from.
 struct Checkpoint {
-  int64_t step = 0;
-  Json state = Json::object();                // counters, dev points, plan, data hash, bytes of the log
+  TrainingState state;
   std::map<std::string, at::Tensor> tensors;  // "model.*", "best.*", "optimizer.*", "meter"
 };
 
@@ -35,16 +36,16 @@ class RunDirectory {
  public:
   // Makes the folder, or takes the existing one: locks it (UserError when another process has it), refuses one of
   // another plan with the differences (UserError), writes plan.json. `warn` hears of damaged checkpoints.
-  RunDirectory(Path folder, const Json& plan, Resume resume, const std::function<void(const std::string&)>& warn);
+  RunDirectory(Path folder, const RunPlan& plan, Resume resume, const std::function<void(const std::string&)>& warn);
 
   [[nodiscard]] const Path& folder() const { return folder_; }
   [[nodiscard]] Path record_path() const { return folder_ / "record.json"; }
   // The record of a finished run, if there is one.
-  [[nodiscard]] const std::optional<Json>& finished_record() const { return finished_; }
+  [[nodiscard]] const std::optional<RunRecord>& finished_record() const { return finished_; }
   // The newest checkpoint that is whole; damaged ones are passed over with a warning.
   [[nodiscard]] std::optional<Checkpoint> latest_checkpoint() const { return newest_checkpoint(folder_, warn_); }
-  // Written, read back and compared before older ones but the previous are removed.
-  void save_checkpoint(int64_t step, const NamedTensors& tensors, Json state);
+  // Written, with the length of the log now, read back and compared before older ones but the previous are removed.
+  void save_checkpoint(const NamedTensors& tensors, TrainingState& state);
 
   // One line of log.jsonl.
   void log(const Json& entry);
@@ -59,7 +60,7 @@ class RunDirectory {
   std::function<void(const std::string&)> warn_;
   std::optional<FileLock> lock_;
   std::optional<AppendFile> log_;
-  std::optional<Json> finished_;
+  std::optional<RunRecord> finished_;
 };
 
 // plan.json of an existing run; UserError when the folder holds none.

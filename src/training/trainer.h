@@ -54,6 +54,6 @@ class Observer {
 // Runs until the plan is done, `stop_after` is reached or a stop is requested (Interrupted is thrown after saving).
 // Returns the record, which also lies in <out>/record.json, as it does after every failure. A finished run is not run
 // again.
-Json train(const RunPlan& plan, const RunOptions& options, Observer& observer);
+RunRecord train(const RunPlan& plan, const RunOptions& options, Observer& observer);
 
 }  // namespace xformer::training

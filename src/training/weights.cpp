@@ -24,8 +24,8 @@ Weights weights_of(const Checkpoint& checkpoint, const std::string& file) {
   const std::string prefix = has_best ? "best." : "model.";
   Weights result;
   result.source =
-      fmt::format("{} ({} weights, checkpoint of step {})", file, has_best ? "best" : "last", checkpoint.step);
-  result.metadata = {{"step", std::to_string(checkpoint.step)}};
+      fmt::format("{} ({} weights, checkpoint of step {})", file, has_best ? "best" : "last", checkpoint.state.step);
+  result.metadata = {{"step", std::to_string(checkpoint.state.step)}};
   for (const auto& [name, tensor] : checkpoint.tensors)
     if (name.starts_with(prefix)) result.tensors.emplace(name.substr(prefix.size()), tensor);
   return result;
@@ -124,11 +124,11 @@ Weights weights_of_plan(const RunPlan& plan, const plan::TrainingOptions& option
   XF_CHECK(
       !init_from.empty(), UserError,
       "the plan (training.init_sha256, from {}) begins with weights of SHA-256 {}: name their file with --init-from",
-      plan.options.origins.at("training.init_sha256"), options.init_sha256);
+      plan.options.origins.at("training.init_sha256").text, options.init_sha256);
   Weights weights = read_weights(init_from, say);
   XF_CHECK(weights.sha256 == options.init_sha256, DataError,
            "--init-from {}: its weights have SHA-256 {}, but the plan (training.init_sha256, from {}) begins with {}",
-           weights.source, weights.sha256, plan.options.origins.at("training.init_sha256"), options.init_sha256);
+           weights.source, weights.sha256, plan.options.origins.at("training.init_sha256").text, options.init_sha256);
   return weights;
 }
 
@@ -167,7 +167,7 @@ Json prepare_model(models::Model& model, const RunPlan& plan, const Path& init_f
   const plan::TrainingOptions options = plan::training_schema().read(plan.group("training"));
   XF_CHECK(init_from.empty() || !options.init_sha256.empty(), UserError,
            "--init-from {}: the plan (training.init_sha256, from {}) begins with no weights", init_from.string(),
-           plan.options.origins.at("training.init_sha256"));
+           plan.options.origins.at("training.init_sha256").text);
   const Names reinit =
       matching_names("training.reinit", "tensor", patterns_of(options.reinit), names_of(models::state(model)));
   Json entry;

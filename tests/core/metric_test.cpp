@@ -1,9 +1,7 @@
-// Metrics: their direction, how they are shown, JSON both ways.
+// Metrics: their direction, how they are shown.
 #include "core/metric.h"
 
 #include <catch2/catch.hpp>
-
-#include "core/error.h"
 
 namespace xformer {
 
@@ -20,18 +18,6 @@ TEST_CASE("a share is shown in percent, what has another unit as it is, with the
   CHECK(rmse_metric().heading() == "RMSE");
   CHECK(MetricSpec{"bits", "bits", "bits/dim", false, 3}.text(2.9999) == "3.000");
   CHECK(MetricSpec{"bits", "bits", "bits/dim", false, 3}.heading() == "bits, bits/dim");
-}
-
-TEST_CASE("JSON keeps every fact of a metric, and refuses one that lacks a fact") {
-  for (const MetricSpec& spec : {accuracy_metric(), rmse_metric(), top5_metric()}) {
-    const Metric back = metric_from_json(metric_to_json({spec, 0.25}));
-    CHECK((back.spec == spec && back.value == 0.25));
-  }
-  Json lacking = metric_to_json({rmse_metric(), 1});
-  lacking.erase("unit");
-  CHECK_THROWS_AS(metric_from_json(lacking), DataError);
-  lacking["unit"] = 3;
-  CHECK_THROWS_AS(metric_from_json(lacking), DataError);
 }
 
 }  // namespace xformer

@@ -73,4 +73,22 @@ TEST_CASE("options tell their type, help and default") {
   CHECK(type_name(options[4].type) == "a list of integers");
 }
 
+struct Extended : Sample {
+  int64_t more = 1;
+};
+
+TEST_CASE("a schema takes over options of the struct that its own extends, with defaults of its own") {
+  const Schema<Extended> all = Schema<Extended>().include(schema()).add(&Extended::more, "more", "more");
+  CHECK(all.options().size() == schema().options().size() + 1);
+  CHECK(all.read({{"count", 9}}).count == 9);
+  const Schema<Extended> some =
+      Schema<Extended>().include(schema(), {"kind", "count"}, {{"count", 7}}).add(&Extended::more, "more", "more");
+  REQUIRE(some.options().size() == 3);
+  CHECK((some.options()[0].name == "kind" && some.options()[1].fallback == 7 && schema().options()[1].fallback == 4));
+  CHECK(some.read(Json::object()).count == 7);
+  CHECK(some.read(Json::object()).rate == 0.5);
+  CHECK(some.write(some.read({{"more", 3}})) == Json{{"kind", "round-robin"}, {"count", 7}, {"more", 3}});
+  CHECK_THROWS_AS(Schema<Extended>().include(schema(), {"none"}), InternalError);
+}
+
 }  // namespace xformer::schema_test

@@ -117,7 +117,7 @@ TEST_CASE("--steps scales the warm-up with the schedule, unless it was set itsel
   asked.steps = 200;
   const RunPlan plan = resolve_plan(asked);
   CHECK(plan.options.values["training.warmup"] == 40);
-  CHECK(plan.options.origins.at("training.warmup") == "--steps");
+  CHECK(plan.options.origins.at("training.warmup").text == "--steps");
   asked.layers.push_back({"--set", {{"training.warmup", 7}}});
   CHECK(resolve_plan(asked).options.values["training.warmup"] == 7);
 }
@@ -128,10 +128,10 @@ TEST_CASE("later layers win and every value has an origin") {
   asked.layers.push_back({"--set", {{"training.batch", "16"}}});
   const RunPlan plan = resolve_plan(asked);
   CHECK(plan.options.values["training.batch"] == 16);
-  CHECK(plan.options.origins.at("training.batch") == "--set");
-  CHECK(plan.options.origins.at("model.dim") == "file a.json");
-  CHECK(plan.options.origins.at("training.steps") == "protocol mlpen");
-  CHECK(plan.options.origins.at("training.patience") == "default");
+  CHECK(plan.options.origins.at("training.batch").text == "--set");
+  CHECK(plan.options.origins.at("model.dim").text == "file a.json");
+  CHECK(plan.options.origins.at("training.steps").text == "protocol mlpen");
+  CHECK(plan.options.origins.at("training.patience").text == "default");
   CHECK(plan.to_minimal_json().size() == 6);  // four names, batch and dim
 }
 

@@ -18,8 +18,7 @@ RunRecord result(const std::string& model, size_t task, double score) {
   record.task = fmt::format("t{}", task);
   record.model = model;
   record.status = "completed";
-  record.score = score;
-  record.examples = 1000;
+  record.metrics = {{accuracy_metric(), "test", score}};
   return record;
 }
 
@@ -43,7 +42,7 @@ TEST_CASE("mean ranks count from the best, ties share theirs") {
   // b: a tie (2.5), three times before c, four times behind.
   CHECK(ranks == std::vector<double>{1, (2.5 + 3 * 2 + 4 * 3) / 8, (2.5 + 3 * 3 + 4 * 2) / 8});
   std::vector<RunRecord> errors = records;
-  for (RunRecord& record : errors) record.rmse = true;
+  for (RunRecord& record : errors) record.metrics[0].spec = rmse_metric();
   CHECK(mean_ranks(result_table(errors, {}))[0] == 3);
 }
 

@@ -21,15 +21,18 @@ RunRecord run(const std::string& model, const std::string& task, int64_t seed, d
   record.protocol = "p";
   record.status = "completed";
   record.seed = seed;
-  record.score = score;
-  record.chance = 0.5;
-  record.examples = 1000;
+  record.metrics = {{accuracy_metric(), "test", score, 0.5}};
+  record.test = EvaluationPoint{{}, {{"accuracy", score}}, 0, 1000};
   record.parameters = 100;
-  record.commit = "0123456789abcdef";
-  record.data_sha256 = "fedcba9876543210";
+  record.software = {{"commit", "0123456789abcdef"}};
+  record.data = RunRecord::Data{"fedcba9876543210", "", {}, {}, {}};
   record.command = "xformer train";
   return record;
 }
+
+// Never tested.
+void forget_score(RunRecord& record) { record.metrics[0].value.reset(); }
+void make_error(RunRecord& record) { record.metrics[0].spec = rmse_metric(); }
 
 const ResultCell& cell(const ResultTable& table, const std::string& row, const std::string& column) {
   for (size_t i = 0; i < table.rows.size(); ++i)
@@ -52,7 +55,7 @@ TEST_CASE("a cell is the mean and the deviation over its seeds, and tells how ma
 TEST_CASE("what did not end well is named and never averaged over, what is not there too") {
   std::vector<RunRecord> records{run("a", "t", 0, 0.7), run("a", "t", 1, 0), run("b", "t", 0, 0),
                                  run("a", "u", 0, 0.8)};
-  for (const size_t i : {size_t{1}, size_t{2}}) records[i].score.reset();
+  for (const size_t i : {size_t{1}, size_t{2}}) forget_score(records[i]);
   records[1].status = "diverged";
   records[2].status = "out-of-memory";
   const ResultTable table = result_table(records, {});
@@ -85,7 +88,7 @@ TEST_CASE("the best is marked only where a test supports it") {
 
 TEST_CASE("of errors the smallest is best") {
   std::vector<RunRecord> records{run("a", "t", 0, 0.4), run("b", "t", 0, 0.3)};
-  for (RunRecord& record : records) record.rmse = true;
+  for (RunRecord& record : records) make_error(record);
   const ResultTable table = result_table(records, {});
   CHECK((cell(table, "b", "t").best && cell(table, "b", "t").mean == 0.3 && cell(table, "b", "t").escaped == 1));
   CHECK_THAT(as_markdown(table), Contains("t, RMSE") && Contains("0.3000 (1)"));
@@ -150,8 +153,9 @@ TEST_CASE("CSV has a line for every cell, quoted where it must be") {
 
 TEST_CASE("the page holds all runs, its links lead into it, and nothing comes from elsewhere") {
   std::vector<RunRecord> records{run("a<b", "t", 0, 0.6), run("a<b", "t", 1, 0.7), run("c", "u", 0, 0.6)};
-  records[0].dev = {{1, 0.5}, {2, 0.6}};
-  records[2].score.reset();
+  records[0].metrics.push_back({accuracy_metric(), "dev", 0.6});
+  records[0].dev = {{1, {{"accuracy", 0.5}}}, {2, {{"accuracy", 0.6}}}};
+  forget_score(records[2]);
   records[2].status = "diverged";
   const std::string page = as_html(result_table(records, {{"t", "a<b", "a \"paper\"", 65}}));
   CHECK_THAT(page, Contains("a&lt;b") && !Contains("a<b"));
@@ -177,7 +181,7 @@ TEST_CASE("records are read from files and folders, other JSON is passed over") 
   scratch::put(folder / "c.json", "no JSON");
   const auto records = read_run_records({folder.path().string()});
   REQUIRE(records.size() == 1);
-  CHECK((records[0].score == 0.75 && records[0].examples == 4 && records[0].plan["model.dim"] == 8));
+  CHECK((records[0].score() == 0.75 && records[0].test->examples == 4 && records[0].plan["model.dim"] == 8));
   CHECK_THROWS_AS(read_run_records({(folder / "b.json").string()}), DataError);
   CHECK_THROWS_AS(read_run_records({(folder / "none").string()}), DataError);
 }
@@ -186,7 +190,7 @@ TEST_CASE("what an experiment wants and has not is counted, in the experiment's 
   std::vector<RunRecord> records{run("b", "t", 0, 0), run("b", "t", 1, 0.6), run("a", "t", 0, 0), run("a", "t", 1, 0)};
   for (const size_t i : {0, 2, 3}) {
     records[i].path.clear();
-    records[i].score.reset();
+    forget_score(records[i]);
     records[i].status.clear();
   }
   const ResultTable table = result_table(records, {{"t", "a", "a paper", 70, Json::object()}});
@@ -207,8 +211,39 @@ TEST_CASE("an average stands only where every cell of the row is whole") {
   CHECK(table.rows[0].published_average == Approx(72.5));
   CHECK_FALSE(table.rows[1].average);
   CHECK_THAT(as_markdown(table), Contains("| 70.00 | 72.50 |") && Contains("`b`, u, seed 0: failed: no disk"));
-  for (RunRecord& record : records) record.rmse = true;
+  for (RunRecord& record : records) make_error(record);
   CHECK_FALSE(result_table(records, {}).rows[0].average);
+}
+
+TEST_CASE("a column without any run is headed and rounded as its task is judged") {
+  std::vector<RunRecord> records{run("a", "t", 0, 0)};
+  records[0].path.clear();
+  records[0].status.clear();
+  records[0].metrics = {{rmse_metric(), "test", {}}};
+  PublishedValue value{"t", "a", "a paper", 0.4671};
+  value.metric = "rmse";
+  const ResultTable table = result_table(records, {value});
+  CHECK_THAT(as_markdown(table), Contains("| t, RMSE |") && Contains("| no record | 0.4671 |"));
+  CHECK_THAT(as_latex(table), Contains("t (RMSE)"));
+  CHECK_THAT(as_csv(table), Contains("a,t,RMSE,"));
+  CHECK_THAT(as_html(table), Contains("<th>t, RMSE</th>") && Contains("published 0.4671"));
+  value.metric = "accuracy";
+  CHECK_FALSE(cell(result_table(records, {value}), "a", "t").published);
+}
+
+TEST_CASE("what a metric says of itself is what tables show") {
+  std::vector<RunRecord> records{run("a", "t", 0, 3.21987), run("b", "t", 0, 2.5)};
+  for (RunRecord& record : records) record.metrics[0].spec = {"bits_per_byte", "bits per byte", "bits/byte", false, 3};
+  const ResultTable table = result_table(records, {});
+  CHECK_THAT(as_markdown(table), Contains("| t, bits/byte |") && Contains("3.220 (1)"));
+  CHECK(cell(table, "b", "t").best);
+  CHECK(cell(table, "a", "t").escaped == 0);  // 3.2 is worse than the constant answer's 0.5
+}
+
+TEST_CASE("an average is over the tasks that the experiment names") {
+  const std::vector<RunRecord> records{run("a", "t", 0, 0.6), run("a", "u", 0, 0.8), run("a", "hard", 0, 0.1)};
+  CHECK(result_table(records, {}).rows[0].average == Approx(50));
+  CHECK(result_table(records, {}, {"t", "u"}).rows[0].average == Approx(70));
 }
 
 TEST_CASE("a published value may be of runs with some options only") {
@@ -221,11 +256,11 @@ TEST_CASE("a published value may be of runs with some options only") {
     {"experiment": "table-4", "task": "t", "model": "a", "metric": "speed", "value": 1, "source": "S", "attention.rates": [2, 8]},
     {"experiment": "table-5", "task": "t", "model": "a", "value": 99, "source": "S", "attention.rates": [2, 8]}])");
   const std::vector<PublishedValue> published = read_published(folder / "published.json", "table-4");
-  REQUIRE(published.size() == 1);
+  REQUIRE(published.size() == 2);
   const ResultTable table = result_table(records, published);
-  CHECK_FALSE(cell(table, "a, rates=[2,8]", "t").published);
+  CHECK_FALSE(cell(table, "a, rates=[2,8]", "t").published);  // a speed is no accuracy
   CHECK(cell(table, "a, rates=[4]", "t").published->value == 65);
-  CHECK(read_published(folder / "published.json").size() == 2);
+  CHECK(read_published(folder / "published.json").size() == 3);
 }
 
 }  // namespace xformer::reporting::result_table_test

@@ -58,4 +58,10 @@ TEST_CASE("a score of one model, of one twice or of what is no measurement is re
   CHECK_THROWS_AS(score({{"a", 1, 1, 1}, {"b", 1, 1, NAN}}), UserError);
 }
 
+TEST_CASE("where an error stands for accuracy, the least is best") {
+  const std::vector<SmatInput> models{{"a", 10, 100, 0.5}, {"b", 10, 100, 0.4}};
+  CHECK(smat_scores(models, SmatRounding::kExact, /*higher_is_better=*/false)[1].accuracy == 1);
+  CHECK(smat_scores(models, SmatRounding::kExact, /*higher_is_better=*/false)[0].accuracy == 0);
+}
+
 }  // namespace xformer::reporting

@@ -212,15 +212,15 @@ TEST_CASE("earlier records tell what a cell will take") {
   sweep::Estimator estimator;
   CHECK_FALSE(estimator.of(cells[0].plan));
   const auto record = [&](const std::string& hash, double seconds, double steps, double peak) {
-    return Json{{"status", "completed"},
-                {"plan_hash", hash},
-                {"task", "listops"},
-                {"model", "none"},
-                {"plan", {{"training.batch", 4}}},
-                {"steps", {{"done", steps}}},
-                {"train_seconds", seconds},
-                {"evaluation_seconds", 1},
-                {"peak_process_bytes", peak}};
+    return parse_run_record({{"status", "completed"},
+                             {"plan_hash", hash},
+                             {"task", "listops"},
+                             {"model", "none"},
+                             {"plan", {{"training.batch", 4}}},
+                             {"steps", {{"done", steps}}},
+                             {"train_seconds", seconds},
+                             {"evaluation_seconds", 1},
+                             {"peak_process_bytes", peak}});
   };
   // 100 steps of 4 took 10 s: 200 of 8 take four times as long.
   estimator.learn(record("another", 9, 100, 5e6));
@@ -232,8 +232,8 @@ TEST_CASE("earlier records tell what a cell will take") {
   CHECK(estimator.of(cells[0].plan)->seconds == Approx(30));
   CHECK(estimator.of(cells[0].plan)->from == "the same plan");
   CHECK(estimator.typical_seconds() == Approx(20));
-  estimator.learn({{"status", "failed"}, {"plan_hash", cells[1].plan.hash()}});
-  estimator.learn(Json::parse("[1, 2]"));
+  estimator.learn(parse_run_record({{"status", "failed"}, {"plan_hash", cells[1].plan.hash()}}));
+  estimator.learn(parse_run_record(Json::parse("[1, 2]")));
   CHECK_FALSE(estimator.of(cells[1].plan));
 }
 

@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "image_tree.h"
+#include "kernels/policy.h"
 #include "scratch.h"
 
 namespace xformer::training {
@@ -39,7 +40,7 @@ struct Setting {
     result.data.cache = scratch / "cache";
     return result;
   }
-  Json run(const RunPlan& plan, const RunOptions& options) { return train(plan, options, silent); }
+  Json run(const RunPlan& plan, const RunOptions& options) { return to_json(train(plan, options, silent)); }
   std::string content_hash(const std::string& name) {
     return read_tensor_file(scratch.path() / name / "model.safetensors").metadata.at("content_sha256");
   }
@@ -54,6 +55,12 @@ TEST_CASE("a run ends in a record, predictions, weights and a log") {
   CHECK(record["steps"]["done"] == 12);
   CHECK(record["dev"].size() == 3);
   CHECK(record["test"]["examples"] == 13);  // the remainder counts
+  CHECK(record["selection"]["split"] == "dev");
+  REQUIRE(record["metrics"].size() == 2);
+  CHECK((record["metrics"][0]["split"] == "dev" && record["metrics"][1]["split"] == "test"));
+  CHECK(record["metrics"][0]["value"] == record["selection"]["best"]["accuracy"]);
+  CHECK(record["metrics"][1]["value"] == record["test"]["accuracy"]);
+  CHECK(record["metrics"][1]["chance"] == record["chance"]);
   CHECK(record["data"]["sizes"]["train"] == 44);
   CHECK(record["flops_per_example"].get<double>() > 0);
   CHECK(record["peak_device_bytes"].get<int64_t>() >= 0);
@@ -71,6 +78,36 @@ TEST_CASE("the weights that are tested are the last or those of the best dev acc
     const Json expected = std::string(rule) == "last" ? Json(12) : record["selection"]["best"]["step"];
     CHECK(record["selection"]["step"] == expected);
     CHECK(read_tensor_file(setting.scratch.path() / "a" / "model.safetensors").metadata.at("step") == expected.dump());
+  }
+}
+
+TEST_CASE("a record says whether its weights were selected on test") {
+  Setting setting;
+  const std::string header =
+      "@problemName Tiny\n@timeStamps false\n@missing false\n@univariate true\n@equalLength true\n@classLabel true a "
+      "b\n"
+      "@data\n";
+  std::filesystem::create_directories(setting.scratch / "series/Tiny");
+  scratch::put(setting.scratch / "series/Tiny/Tiny_TRAIN.ts", header + "1,2,3:a\n3,2,1:b\n1,2,4:a\n4,2,1:b\n");
+  scratch::put(setting.scratch / "series/Tiny/Tiny_TEST.ts", header + "1,3,4:a\n4,3,1:b\n");
+  for (const auto& [dev, split] : {std::pair("test", "test"), std::pair("holdout", "dev")}) {
+    PlanRequest request;
+    request.task = "uea/Tiny";
+    request.model = "linear";
+    request.layers.push_back({"test",
+                              {{"data.dev", dev},
+                               {"model.dim", 16},
+                               {"model.head_dim", 8},
+                               {"model.ff_dim", 16},
+                               {"training.batch", 2},
+                               {"training.epochs", 2},
+                               {"training.warmup_epochs", 0}}});
+    RunOptions options = setting.options(dev);
+    options.data.folder = setting.scratch / "series";
+    const RunRecord record = train(resolve_plan(request), options, setting.silent);
+    REQUIRE(record.selection.has_value());
+    CHECK(record.selection->split == split);
+    if (record.selection->split == "test") CHECK(record.selection->best->value("accuracy") == record.score());
   }
 }
 
@@ -182,11 +219,42 @@ TEST_CASE("a stop during an evaluation saves, and the evaluation is made up for"
   CHECK(setting.content_hash("parts") == setting.content_hash("whole"));
 }
 
+TEST_CASE("a record names the kernels that ran, whatever was asked for") {
+  Setting setting;
+  RunOptions options = setting.options("a");
+  options.kernels = "auto";
+  const auto fused = train(plan_with(), options, setting.silent).kernels_run;
+  options = setting.options("b");
+  options.kernels = "reference";
+  const auto plain = train(plan_with(), options, setting.silent).kernels_run;
+  REQUIRE((fused.contains("feature_attention") && plain.contains("feature_attention")));
+  CHECK((fused.at("feature_attention") == "fused-cpu" && plain.at("feature_attention") == "reference"));
+  kernels::set_policy(kernels::Policy::kAuto);
+}
+
 TEST_CASE("a finished run is not run again") {
   Setting setting;
   const Json first = setting.run(plan_with(), setting.options("a")),
              second = setting.run(plan_with(), setting.options("a"));
   CHECK(first == second);
+}
+
+TEST_CASE("a run goes on under a program that has one more option") {
+  Setting setting;
+  RunPlan plan = plan_with();
+  RunOptions options = setting.options("a");
+  options.stop_after = 5;
+  static_cast<void>(setting.run(plan, options));
+  const std::string hash = plan.hash();
+  // As schemas make it of `.added(7)`.
+  plan.options.values["training.later"] = 7;
+  plan.options.origins["training.later"] = {};
+  plan.options.neutral["training.later"] = plan.options.before["training.later"] = 7;
+  CHECK(plan.hash() == hash);
+  CHECK_NOTHROW(RunDirectory(options.out, plan, Resume::kMust, [](const std::string&) {}));
+  plan.options.values["training.later"] = 8;
+  CHECK_THROWS_WITH(RunDirectory(options.out, plan, Resume::kMust, [](const std::string&) {}),
+                    Catch::Contains("training.later: (absent) -> 8"));
 }
 
 TEST_CASE("a run directory of another plan is refused with the difference") {
@@ -228,7 +296,7 @@ TEST_CASE("a damaged checkpoint falls back to the one before it, and loses nothi
     void on_message(const std::string& line) override { heard += line + "\n"; }
   } listener;
   options.stop_after = 0;
-  const Json record = train(plan, options, listener);
+  const Json record = to_json(train(plan, options, listener));
   CHECK(listener.heard.find("step-00000010.safetensors") != std::string::npos);
   CHECK(listener.heard.find("resumed at step 8") != std::string::npos);
   CHECK(record["status"] == "completed");

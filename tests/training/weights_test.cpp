@@ -262,7 +262,7 @@ TEST_CASE("what is frozen keeps its values, the rest is trained, and nothing to 
   const RunPlan plan = tiny_plan({{"training.freeze", "tokens, layer0.*"}, {"training.weight_decay", 0.5}});
   const NamedTensors before = copy_of(*plan::build_model(plan));
   const RunOptions options = options_in(folder, "run");
-  const Json record = train(plan, options, listener);
+  const Json record = to_json(train(plan, options, listener));
   const auto after = read_tensor_file(options.out / "model.safetensors").tensors;
   int64_t trained = 0, frozen = 0, frozen_numbers = 0;
   for (const auto& [name, tensor] : before) {
@@ -273,7 +273,7 @@ TEST_CASE("what is frozen keeps its values, the rest is trained, and nothing to 
     frozen += is_frozen;
   }
   CHECK(record["parameters"] == trained);
-  CHECK(record["init_from"].is_null());
+  CHECK_FALSE(record.contains("init_from"));
   CHECK_THAT(listener.heard, Contains(fmt::format("frozen: {} of {} tensors ({},{:03} parameters)", frozen,
                                                   before.size(), frozen_numbers / 1000, frozen_numbers % 1000)));
   CHECK_THROWS_WITH(check_preparation(tiny_plan({{"training.freeze", "*"}}), "", folder / "x"),
@@ -293,16 +293,16 @@ TEST_CASE("a run that began with weights and froze some goes on without their fi
   const RunPlan plan = plan_from(file, {{"training.freeze", "positions"}});
   RunOptions options = options_in(folder, "whole");
   options.init_from = file;
-  const Json whole = train(plan, options, silent);
+  const Json whole = to_json(train(plan, options, silent));
   CHECK(whole["init_from"]["sha256"] == plan.options.values["training.init_sha256"]);
 
   options.out = folder / "parts";
   options.stop_after = 3;
-  CHECK(train(plan, options, silent)["init_from"] == whole["init_from"]);
+  CHECK(train(plan, options, silent).init_from == whole["init_from"]);
   options.init_from = folder / "gone";
   options.stop_after = 0;
   Listener listener;
-  const Json parts = train(plan, options, listener);
+  const Json parts = to_json(train(plan, options, listener));
   CHECK(parts["init_from"] == whole["init_from"]);
   CHECK_THAT(listener.heard, !Contains("init-from") && Contains("frozen: 1 of"));
   const Weights end = read_weights(options.out, kSilent), expected = read_weights(folder / "whole", kSilent);

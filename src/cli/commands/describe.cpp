@@ -51,9 +51,9 @@ Section find(const std::string& name) {
   try {
     const attention::Resolved attention = attention::resolve(name);
     return {attention_json(attention), "attention.", attention.options()};
-  } catch (const UserError& error) {
+  } catch (const UserError&) {
     // A name that is no attention's near miss may be near another kind of name.
-    if (std::string(error.what()).find("did you mean") != std::string::npos || wanted.starts_with("mrs-")) throw;
+    if (!nearest_name(name, attention::all_names()).empty() || wanted.starts_with("mrs-")) throw;
     throw UserError(unknown_name_message("name", name, names));
   }
 }

@@ -77,10 +77,11 @@ int tradeoff(const PlotArguments& arguments) {
   Measurements found = read_measurements(arguments.places, arguments.length);
   if (!arguments.accuracy.empty()) take_accuracies(arguments.accuracy, found);
   Plot plot;
-  plot.title =
-      (memory ? "Accuracy and memory" : "Accuracy, speed and memory") + (found.task.empty() ? "" : ": " + found.task);
+  std::string score = found.metric.title;
+  score.front() = static_cast<char>(std::toupper(score.front()));
+  plot.title = score + (memory ? " and memory" : ", speed and memory") + (found.task.empty() ? "" : ": " + found.task);
   plot.x.label = memory ? "peak memory, MB" : "training speed, examples/s";
-  plot.y.label = "accuracy, %";
+  plot.y.label = found.metric.heading();
   plot.discs = true;
   plot.note = fmt::format("{}{}{}.", memory ? "" : "The area of a disc is the peak memory. ",
                           arguments.pareto ? "Dashed: models that none beats both ways (Pareto front). " : "",
@@ -99,19 +100,23 @@ int tradeoff(const PlotArguments& arguments) {
 
 // Dev score by step, the mean over seeds in a band from the least to the most.
 int curves(const PlotArguments& arguments) {
-  const std::vector<reporting::RunRecord> records = reporting::read_run_records(arguments.places);
+  const std::vector<RunRecord> records = reporting::read_run_records(arguments.places);
   Plot plot;
   const std::string& task = records.front().task;
-  const bool rmse = records.front().rmse;
+  MetricSpec metric;
   std::vector<std::string> models;
   std::map<std::string, std::map<int64_t, std::vector<double>>> scores;
   size_t seeds = 0;
-  for (const reporting::RunRecord& record : records) {
+  for (const RunRecord& record : records) {
     XF_CHECK(record.task == task, UserError, "{} is a record of {}, those before it of {}", record.path.string(),
              record.task, task);
-    if (!scores.contains(record.model)) models.push_back(record.model);
-    for (const reporting::DevPoint& point : record.dev)
-      scores[record.model][point.step].push_back(rmse ? point.score : 100 * point.score);
+    if (scores.try_emplace(record.model).second) models.push_back(record.model);
+    const MetricResult* const headline = record.headline("dev");
+    if (headline == nullptr || !record.dev) continue;
+    metric = headline->spec;
+    for (const EvaluationPoint& point : *record.dev)
+      if (const auto value = point.value(metric.name); value && point.step)
+        scores[record.model][*point.step].push_back(metric.shown(*value));
   }
   for (const std::string& model : models) {
     PlotSeries series{model, {}};
@@ -125,7 +130,7 @@ int curves(const PlotArguments& arguments) {
   }
   plot.title = "Learning curves: " + task;
   plot.x.label = "step";
-  plot.y.label = rmse ? "dev RMSE" : "dev accuracy, %";
+  plot.y.label = "dev " + metric.heading();
   if (seeds > 1) plot.note = fmt::format("Mean over {} seeds, in the band of the least and the most.", seeds);
   return written(plot, arguments);
 }
@@ -275,7 +280,7 @@ int map(const PlotArguments& arguments) {
 
 // Mean ranks over tasks.
 int ranks(const PlotArguments& arguments) {
-  std::vector<reporting::RunRecord> records;
+  std::vector<RunRecord> records;
   if (arguments.places.size() == 1 && sweep::is_experiment(arguments.places.front())) {
     const sweep::Experiment experiment = sweep::read_experiment(arguments.places.front());
     records = experiment_records(experiment, records_folder(experiment), [](const std::string&) {});

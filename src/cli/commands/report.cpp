@@ -62,7 +62,8 @@ int report(const ReportArguments& arguments) {
            unknown_name_message("format", arguments.format, formats));
   std::vector<reporting::PublishedValue> published;
   if (!arguments.published.empty()) published = reporting::read_published(arguments.published);
-  std::vector<reporting::RunRecord> records;
+  std::vector<RunRecord> records;
+  std::vector<std::string> average_over;
   std::string title;
   if (arguments.records.size() == 1 && sweep::is_experiment(arguments.records.front())) {
     const sweep::Experiment experiment = sweep::read_experiment(arguments.records.front());
@@ -79,10 +80,11 @@ int report(const ReportArguments& arguments) {
     XF_CHECK(!records.empty(), UserError, "{}: all its runs wait for names that are not there yet",
              arguments.records.front());
     title = heading(experiment);
+    average_over = experiment.average_over;
   } else {
     records = reporting::read_run_records(arguments.records);
   }
-  const reporting::ResultTable table = reporting::result_table(records, published);
+  const reporting::ResultTable table = reporting::result_table(records, published, average_over);
   const std::string text = arguments.format == "markdown" ? title + as_markdown(table)
                            : arguments.format == "latex"  ? as_latex(table)
                            : arguments.format == "csv"    ? as_csv(table)

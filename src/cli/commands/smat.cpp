@@ -36,7 +36,8 @@ std::vector<double> spreads(const Measurements& collected, SmatRounding rounding
       if (const auto found = model.seeds.find(seed); found != model.seeds.end()) inputs.push_back(found->second);
     if (inputs.size() != collected.models.size()) continue;
     std::vector<double>& row = totals.emplace_back();
-    for (const SmatScore& score : smat_scores(inputs, rounding)) row.push_back(score.total());
+    for (const SmatScore& score : smat_scores(inputs, rounding, collected.metric.higher_is_better))
+      row.push_back(score.total());
   }
   seeds = totals.size();
   std::vector<double> result;
@@ -64,7 +65,7 @@ int smat(const SmatArguments& arguments) {
     means.push_back(model.mean());
     names.push_back(model.model);
   }
-  const std::vector<SmatScore> scores = smat_scores(means, rounding);
+  const std::vector<SmatScore> scores = smat_scores(means, rounding, collected.metric.higher_is_better);
   size_t seeds = 0;
   const std::vector<double> deviations = spreads(collected, rounding, seeds);
   if (arguments.json) {
@@ -89,13 +90,14 @@ int smat(const SmatArguments& arguments) {
   }
   std::vector<std::vector<std::string>> rows;
   for (size_t i = 0; i < means.size(); ++i)
-    rows.push_back({names[i], fmt::format("{:.1f}", means[i].examples_per_s),
-                    fmt::format("{:.0f}", means[i].peak_memory), fmt::format("{:.2f}", means[i].accuracy),
-                    fmt::format("{:.2f}", scores[i].speed), fmt::format("{:.2f}", scores[i].memory),
-                    fmt::format("{:.2f}", scores[i].accuracy),
-                    fmt::format("{:.2f}", scores[i].total()) +
-                        (std::isnan(deviations[i]) ? "" : fmt::format(" ± {:.2f}", deviations[i]))});
-  print_table({"model", "examples/s", "MB", "accuracy", "S", "1 - M", "A", "SMAT"}, rows, arguments.markdown);
+    rows.push_back(
+        {names[i], fmt::format("{:.1f}", means[i].examples_per_s), fmt::format("{:.0f}", means[i].peak_memory),
+         fmt::format("{:.{}f}", means[i].accuracy, collected.metric.decimals), fmt::format("{:.2f}", scores[i].speed),
+         fmt::format("{:.2f}", scores[i].memory), fmt::format("{:.2f}", scores[i].accuracy),
+         fmt::format("{:.2f}", scores[i].total()) +
+             (std::isnan(deviations[i]) ? "" : fmt::format(" ± {:.2f}", deviations[i]))});
+  print_table({"model", "examples/s", "MB", collected.metric.title, "S", "1 - M", "A", "SMAT"}, rows,
+              arguments.markdown);
   fmt::print(
       "\nSMAT of these {} models, which it has no meaning without; {}; {}{}.\n", names.size(),
       rounding == SmatRounding::kTerms ? "terms rounded to two decimals before they are added" : "nothing rounded",

@@ -76,33 +76,30 @@ int train(const TrainArguments& arguments) {
   options.command = recorded_command();
   options.stop_requested = stop_signal_came;
   options.device = arguments.compute.start();
-  const bool was_finished = [&] {
-    const Path record = folder / "record.json";
-    return std::filesystem::exists(record) && read_json_file(record).value("status", "") == "completed";
-  }();
+  const bool was_finished = read_run_record(folder / "record.json").completed();
   catch_stop_signals();
-  Json record;
+  RunRecord record;
   {
     TrainView view(folder);
     record = training::train(plan, options, view);
   }
   if (was_finished) fmt::print("{} is finished already: nothing to do\n", folder.string());
-  if (!arguments.record_to.empty() && record["status"] == "completed") {
+  if (!arguments.record_to.empty() && record.completed()) {
     const Path place = record_place(arguments.record_to, plan);
-    check_results_folder(place, record["software"].value("dirty", true));
+    check_results_folder(place, record.dirty());
     std::error_code error;
     if (place.has_parent_path()) std::filesystem::create_directories(place.parent_path(), error);
     XF_CHECK(!error, ResourceError, "--record-to {}: cannot make its folder: {}", place.string(), error.message());
-    write_file_atomically(place, record.dump(2) + "\n");
+    write_file_atomically(place, to_json(record).dump(2) + "\n");
     fmt::print("recorded in {}\n", place.string());
   }
-  if (record["status"] == "completed") {
-    const char* const metric = record["accuracy"].is_null() ? "rmse" : "accuracy";
-    fmt::print("test {} {:.4f} (constant answer {:.4f}), {:.1f} examples/s, peak memory {}\n", metric,
-               record[metric].get<double>(), record["chance"].get<double>(), record["examples_per_s"].get<double>(),
-               format_bytes(record["peak_process_bytes"].get<uint64_t>()));
+  if (record.completed()) {
+    const MetricResult& test = *record.headline("test");
+    fmt::print("test {} {:.4f} (constant answer {:.4f}), {:.1f} examples/s, peak memory {}\n", test.spec.name,
+               *test.value, *test.chance, record.speed->examples_per_s.median,
+               format_bytes(static_cast<uint64_t>(*record.peak_process_bytes)));
   } else {
-    fmt::print("{}\n", record.value("message", ""));
+    fmt::print("{}\n", record.message);
   }
   fmt::print("record {}\n", (folder / "record.json").string());
   return 0;

@@ -1,0 +1,64 @@
+// The steps of a run, with their evaluations and checkpoints: all between an open run directory and its record.
+#pragma once
+
+#include "training/evaluator.h"
+#include "training/run_directory.h"
+#include "training/selector.h"
+#include "training/step_clock.h"
+#include "training/trainer.h"
+
+namespace xformer::training {
+
+class Loop {
+ public:
+  // How a run came to its end: "completed"; or "stopped" or "interrupted" with what to do next.
+  struct Ending {
+    std::string status, message;
+  };
+  Loop(const RunPlan& plan, const RunOptions& options, Observer& observer, RunDirectory& directory);
+  Ending run();
+  // What is known at any ending, whatever was thrown.
+  [[nodiscard]] RunRecord record(const Ending& ending) const;
+
+ private:
+  [[nodiscard]] int64_t checkpoint_every() const;
+  void open_data();
+  void build();
+  // Takes up the newest whole checkpoint, or starts at step 0.
+  void go_on();
+  void restore(const Checkpoint& checkpoint);
+  void save();
+  void train_one();
+  void report();
+  // False when a stop was requested on the way.
+  bool evaluate_dev();
+  EvaluationRequest evaluation_request(data::Split split);
+  bool test();
+  Ending interrupted();
+  Ending end_early();
+  void put_away();
+
+  const RunPlan& plan_;
+  const RunOptions& options_;
+  Observer& observer_;
+  RunDirectory& directory_;
+  plan::TrainingOptions training_;
+  plan::EvalOptions evaluation_;
+  TrainingState state_;
+  Selector selector_;
+  std::unique_ptr<data::DataSource> source_;
+  data::OrderOptions order_;
+  std::shared_ptr<models::Model> model_;
+  std::unique_ptr<TrainStep> step_runner_;
+  std::unique_ptr<Evaluator> evaluator_;
+  plan::ScheduleOptions schedule_;
+  std::unique_ptr<data::Prefetcher> batches_;
+  int64_t steps_per_epoch_ = 1, last_step_ = 0, saved_step_ = -1;
+  StepClock clock_;
+  std::optional<double> energy_before_;
+  std::optional<int64_t> selected_step_;  // from the test on, as the two below
+  std::optional<EvaluationPoint> test_;
+  std::vector<Metric> chance_;  // of the best constant answer
+};
+
+}  // namespace xformer::training
