@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/files.h"
-#include "core/json.h"
+#include "core/json_members.h"
 #include "core/metric.h"
 #include "core/run_plan.h"
 
@@ -17,8 +17,11 @@ namespace xformer {
 
 inline constexpr int64_t kRecordSchema = 2;
 
-// {"name", "title", "unit", "higher_is_better", "decimals"}
-[[nodiscard]] Json to_json(const MetricSpec& spec);
+template <class Fields>
+void visit(MetricSpec& it, const Fields& fields) {
+  fields("name", it.name, "title", it.title, "unit", it.unit, "higher_is_better", it.higher_is_better, "decimals",
+         it.decimals);
+}
 
 struct MetricResult {
   MetricSpec spec;
@@ -36,8 +39,10 @@ struct EvaluationPoint {
   [[nodiscard]] std::optional<double> value(const std::string& metric) const;
   bool operator==(const EvaluationPoint&) const = default;
 };
-[[nodiscard]] Json to_json(const EvaluationPoint& point);
-[[nodiscard]] EvaluationPoint parse_evaluation_point(const Json& json);
+// {"step": 4, "accuracy": 0.5, "loss": 1.2, "examples": 100}: every other number that is read is a metric's value.
+[[nodiscard]] Json written(const EvaluationPoint& point);
+[[nodiscard]] inline Json written(EvaluationPoint& point) { return written(std::as_const(point)); }
+bool take(const Json& json, EvaluationPoint& point);
 
 struct RunRecord {
   struct Flops {

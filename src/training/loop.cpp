@@ -136,13 +136,12 @@ void Loop::go_on() {
   state_.data_sha256 = sha256;
   directory_.truncate_log(state_.log_bytes);
   if (!checkpoint) {
-    Json metrics = Json::array();
-    for (const MetricSpec& spec : tasks::metric_specs(evaluator_->task())) metrics.push_back(to_json(spec));
+    std::vector<MetricSpec> metrics = tasks::metric_specs(evaluator_->task());
     directory_.log({{"event", "start"},
                     {"plan", plan_.hash()},
                     {"seed", plan_.seed},
                     {"data_sha256", sha256},
-                    {"metrics", metrics}});
+                    {"metrics", written(metrics)}});
   }
   if (begun) {
     state_.resumed_at.push_back(state_.step);
@@ -239,7 +238,7 @@ bool Loop::evaluate_dev() {
   const EvaluationPoint point = point_of(*dev, state_.step);
   const bool best = selector_.take(point, dev->headline().spec, *model_);
   Json entry{{"event", "dev"}};
-  entry.update(to_json(point));
+  entry.update(written(point));
   entry["best"] = best;
   directory_.log(entry);
   observer_.on_dev(state_.step, *dev, best);
@@ -278,7 +277,7 @@ bool Loop::test() {
   write_tensor_file(directory_.folder() / "model.safetensors", models::state(*model_),
                     {{"plan", plan_.to_json().dump()}, {"step", std::to_string(*selected_step_)}});
   Json entry{{"event", "test"}, {"step", state_.step}};
-  entry.update(to_json(*test_));
+  entry.update(written(*test_));
   directory_.log(entry);
   directory_.log({{"event", "finished"}, {"step", state_.step}});
   observer_.on_test(*result);

@@ -7,6 +7,7 @@
 namespace xformer::training {
 
 struct TrainingState {
+  int64_t format = 0;           // of the checkpoint that it was read from
   int64_t step = 0;             // steps done
   int64_t evaluated_step = -1;  // of the last dev evaluation
   std::vector<EvaluationPoint> dev;
@@ -19,9 +20,9 @@ struct TrainingState {
   Json init_from;          // of weights that training began with (weights.h)
 };
 
-// The form in a checkpoint's header, with the number of the format. DataError, naming `origin`, for a state that is
+// The form in a checkpoint's header. DataError, naming `origin`, for a state that is
 // damaged or of a format that this program does not read.
-[[nodiscard]] Json to_json(const TrainingState& state);
+[[nodiscard]] Json to_json(TrainingState state);
 [[nodiscard]] TrainingState parse_training_state(const Json& json, const std::string& origin);
 
 }  // namespace xformer::training

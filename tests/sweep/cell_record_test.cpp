@@ -143,7 +143,7 @@ TEST_CASE("a search chooses the best mean on dev of what completed with every se
   CHECK(sweep::choose(*experiment.search, trials, records).values == Json{{"training.batch", 8}});
   records[0] = scored("accuracy", 0.5, "test");
   CHECK_THROWS_WITH(sweep::choose(*experiment.search, trials, records), Contains("selects on the test split"));
-  CHECK_THROWS_WITH(sweep::choose(*experiment.search, trials, std::vector<std::optional<Json>>(6)),
+  CHECK_THROWS_WITH(sweep::choose(*experiment.search, trials, std::vector<std::optional<RunRecord>>(6)),
                     Contains("none of its trials completed"));
 }
 

@@ -91,7 +91,7 @@ TEST_CASE("a record says whether its weights were selected on test") {
   scratch::put(setting.scratch / "series/Tiny/Tiny_TRAIN.ts", header + "1,2,3:a\n3,2,1:b\n1,2,4:a\n4,2,1:b\n");
   scratch::put(setting.scratch / "series/Tiny/Tiny_TEST.ts", header + "1,3,4:a\n4,3,1:b\n");
   for (const auto& [dev, split] : {std::pair("test", "test"), std::pair("holdout", "dev")}) {
-    PlanRequest request;
+    plan::PlanRequest request;
     request.task = "uea/Tiny";
     request.model = "linear";
     request.layers.push_back({"test",
@@ -104,7 +104,7 @@ TEST_CASE("a record says whether its weights were selected on test") {
                                {"training.warmup_epochs", 0}}});
     RunOptions options = setting.options(dev);
     options.data.folder = setting.scratch / "series";
-    const RunRecord record = train(resolve_plan(request), options, setting.silent);
+    const RunRecord record = train(plan::resolve_plan(request), options, setting.silent);
     REQUIRE(record.selection.has_value());
     CHECK(record.selection->split == split);
     if (record.selection->split == "test") CHECK(record.selection->best->value("accuracy") == record.score());
