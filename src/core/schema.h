@@ -77,7 +77,8 @@ class Schema {
  public:
   template <class T>
   Schema& add(T Options::*field, std::string name, std::string help, Rule rule = {}) {
-    OptionInfo info{std::move(name), detail::option_type<T>(), std::move(help), Json(initial_.*field), std::move(rule)};
+    OptionInfo info{std::move(name), detail::option_type<T>(), std::move(help), Json(Options{}.*field),
+                    std::move(rule)};
     fields_.push_back({[field](const Json& value, Options& into) { into.*field = value.get<T>(); },
                        [field](const Options& from) { return Json(from.*field); }});
     infos_.push_back(std::move(info));
@@ -90,17 +91,14 @@ class Schema {
     return *this;
   }
 
-  // Options of a struct that this one extends: those named, in that order, or all; with these defaults instead.
+  // Options of a struct that this one extends, all or those named: with this one's defaults.
   template <class Base>
-  Schema& include(const Schema<Base>& base, const std::vector<std::string>& names = {},
-                  const Json& defaults = Json::object()) {
+  Schema& include(const Schema<Base>& base, const std::vector<std::string>& names = {}) {
     static_assert(std::is_base_of_v<Base, Options>);
     const auto take = [&](size_t i) {
-      OptionInfo info = base.infos_[i];
-      if (defaults.contains(info.name)) info.fallback = info.normalise(defaults[info.name]);
-      base.fields_[i].set(info.fallback, initial_);
       fields_.push_back({base.fields_[i].set, base.fields_[i].get});
-      infos_.push_back(std::move(info));
+      infos_.push_back(base.infos_[i]);
+      infos_.back().fallback = fields_.back().get(Options{});
     };
     for (size_t i = 0; names.empty() && i < base.infos_.size(); ++i) take(i);
     for (const std::string& name : names) {
@@ -117,7 +115,7 @@ class Schema {
   // Reads {"name": value, ...}; an absent name keeps its default, an unknown name is an InternalError
   // (the plan's resolver has already refused it with a kind message).
   [[nodiscard]] Options read(const Json& values) const {
-    Options result = initial_;
+    Options result;
     size_t known = 0;
     for (size_t i = 0; i < infos_.size(); ++i) {
       const auto found = values.find(infos_[i].name);
@@ -142,7 +140,6 @@ class Schema {
     std::function<void(const Json&, Options&)> set;
     std::function<Json(const Options&)> get;
   };
-  Options initial_;
   std::vector<OptionInfo> infos_;
   std::vector<Field> fields_;
 };

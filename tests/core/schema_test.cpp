@@ -74,6 +74,7 @@ TEST_CASE("options tell their type, help and default") {
 }
 
 struct Extended : Sample {
+  Extended() { count = 7; }
   int64_t more = 1;
 };
 
@@ -82,7 +83,7 @@ TEST_CASE("a schema takes over options of the struct that its own extends, with 
   CHECK(all.options().size() == schema().options().size() + 1);
   CHECK(all.read({{"count", 9}}).count == 9);
   const Schema<Extended> some =
-      Schema<Extended>().include(schema(), {"kind", "count"}, {{"count", 7}}).add(&Extended::more, "more", "more");
+      Schema<Extended>().include(schema(), {"kind", "count"}).add(&Extended::more, "more", "more");
   REQUIRE(some.options().size() == 3);
   CHECK((some.options()[0].name == "kind" && some.options()[1].fallback == 7 && schema().options()[1].fallback == 4));
   CHECK(some.read(Json::object()).count == 7);
