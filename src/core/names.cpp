@@ -62,6 +62,13 @@ std::string unknown_name_message(std::string_view kind, std::string_view name,
   return fmt::format("unknown {} '{}'; known: {}", kind, name, fmt::join(candidates, ", "));
 }
 
+size_t choice(std::string_view place, std::string_view kind, std::string_view name,
+              const std::vector<std::string>& choices) {
+  const auto found = std::find(choices.begin(), choices.end(), name);
+  XF_CHECK(found != choices.end(), UserError, "{}{}", place, unknown_name_message(kind, name, choices));
+  return static_cast<size_t>(found - choices.begin());
+}
+
 bool matches_pattern(std::string_view pattern, std::string_view name) {
   // Greedy, going back only to the last star: its text grows by one character and the rest is tried again.
   size_t p = 0, n = 0, star = std::string_view::npos, resume = 0;

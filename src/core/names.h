@@ -21,6 +21,10 @@ namespace xformer {
 [[nodiscard]] std::string unknown_name_message(std::string_view kind, std::string_view name,
                                                const std::vector<std::string>& candidates);
 
+// Which of some choices a name is; otherwise a UserError of that message behind `place` ("--format: ").
+[[nodiscard]] size_t choice(std::string_view place, std::string_view kind, std::string_view name,
+                            const std::vector<std::string>& choices);
+
 // Whether a pattern fits the whole name: '*' stands for any text, dots and nothing included, '?' for one character.
 [[nodiscard]] bool matches_pattern(std::string_view pattern, std::string_view name);
 

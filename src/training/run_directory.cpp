@@ -58,10 +58,7 @@ Checkpoint as_checkpoint(TensorFile file, const Path& path) {
 }
 
 Resume parse_resume(const std::string& name) {
-  if (name == "auto") return Resume::kAuto;
-  if (name == "never") return Resume::kNever;
-  if (name == "must") return Resume::kMust;
-  throw UserError(unknown_name_message("value of --resume", name, {"auto", "never", "must"}));
+  return static_cast<Resume>(choice("", "value of --resume", name, {"auto", "never", "must"}));
 }
 
 Json read_plan(const Path& run_folder) {

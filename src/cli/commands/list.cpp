@@ -48,10 +48,8 @@ void print_tasks(bool markdown) {
 }
 
 int list(const ListArguments& arguments) {
-  const std::vector<std::string> kinds{"all", "attentions", "models", "tasks"};
   const std::string what = canonical_name(arguments.what);
-  XF_CHECK(std::find(kinds.begin(), kinds.end(), what) != kinds.end(), UserError, "{}",
-           unknown_name_message("list", what, kinds));
+  static_cast<void>(choice("", "list", what, {"all", "attentions", "models", "tasks"}));
   if (arguments.json) {
     if (what == "all")
       fmt::print("{}\n",

@@ -70,10 +70,7 @@ Json bench_report(const Path& path) {
 // Accuracy against speed, memory as a disc's area (Long Range Arena, Figure 3), or against memory (MrsFormer, Figure
 // 6).
 int tradeoff(const PlotArguments& arguments) {
-  const std::vector<std::string> axes{"speed", "memory"};
-  XF_CHECK(std::find(axes.begin(), axes.end(), arguments.against) != axes.end(), UserError, "--against: {}",
-           unknown_name_message("quantity", arguments.against, axes));
-  const bool memory = arguments.against == "memory";
+  const bool memory = choice("--against: ", "quantity", arguments.against, {"speed", "memory"}) == 1;
   Measurements found = read_measurements(arguments.places, arguments.length);
   if (!arguments.accuracy.empty()) take_accuracies(arguments.accuracy, found);
   Plot plot;
@@ -137,10 +134,7 @@ int curves(const PlotArguments& arguments) {
 
 // Time or memory of a training step by length, from a bench report, with the exponents of growth.
 int growth(const PlotArguments& arguments) {
-  const std::vector<std::string> quantities{"time", "memory"};
-  XF_CHECK(std::find(quantities.begin(), quantities.end(), arguments.quantity) != quantities.end(), UserError,
-           "--of: {}", unknown_name_message("quantity", arguments.quantity, quantities));
-  const bool time = arguments.quantity == "time";
+  const bool time = choice("--of: ", "quantity", arguments.quantity, {"time", "memory"}) == 0;
   const Json report = bench_report(arguments.places.front());
   std::vector<std::string> there;
   std::map<std::string, std::vector<PlotPoint>> points;
@@ -174,10 +168,7 @@ int growth(const PlotArguments& arguments) {
 
 // Operations or memory of mrs-X over those of X by length, a line for each width and mode (MrsFormer, Figure 5).
 int ratios(const PlotArguments& arguments) {
-  const std::vector<std::string> quantities{"flops", "memory"};
-  XF_CHECK(std::find(quantities.begin(), quantities.end(), arguments.ratio) != quantities.end(), UserError, "--of: {}",
-           unknown_name_message("quantity", arguments.ratio, quantities));
-  const bool flops = arguments.ratio == "flops";
+  const bool flops = choice("--of: ", "quantity", arguments.ratio, {"flops", "memory"}) == 0;
   Plot plot;
   std::set<double> lengths;
   for (const std::string& place : arguments.places) {

@@ -57,9 +57,7 @@ std::string measured(const sweep::Experiment& experiment, const Path& folder) {
 }
 
 int report(const ReportArguments& arguments) {
-  const std::vector<std::string> formats{"markdown", "latex", "csv", "html", "json"};
-  XF_CHECK(std::find(formats.begin(), formats.end(), arguments.format) != formats.end(), UserError, "--format: {}",
-           unknown_name_message("format", arguments.format, formats));
+  static_cast<void>(choice("--format: ", "format", arguments.format, {"markdown", "latex", "csv", "html", "json"}));
   std::vector<reporting::PublishedValue> published;
   if (!arguments.published.empty()) published = reporting::read_published(arguments.published);
   std::vector<RunRecord> records;

@@ -19,10 +19,8 @@ struct SelftestArguments {
 };
 
 int selftest(const SelftestArguments& arguments) {
-  const auto& known = inspect::selftest_parts();
   for (const std::string& part : arguments.parts)
-    XF_CHECK(std::find(known.begin(), known.end(), part) != known.end(), UserError, "--part: {}",
-             unknown_name_message("part", part, known));
+    static_cast<void>(choice("--part: ", "part", part, inspect::selftest_parts()));
   arguments.compute.check();
   const at::Device device = arguments.compute.start();
   bool passed = true;

@@ -50,10 +50,8 @@ std::vector<double> spreads(const Measurements& collected, SmatRounding rounding
 }
 
 int smat(const SmatArguments& arguments) {
-  const std::vector<std::string> modes{"exact", "terms"};
-  XF_CHECK(std::find(modes.begin(), modes.end(), arguments.rounding) != modes.end(), UserError, "--rounding: {}",
-           unknown_name_message("rounding", arguments.rounding, modes));
-  const SmatRounding rounding = arguments.rounding == "terms" ? SmatRounding::kTerms : SmatRounding::kExact;
+  const auto rounding =
+      static_cast<SmatRounding>(choice("--rounding: ", "rounding", arguments.rounding, {"exact", "terms"}));
   Measurements collected = read_measurements(arguments.inputs, arguments.length);
   if (!arguments.accuracy.empty()) take_accuracies(arguments.accuracy, collected);
   for (const Measured& model : collected.models)

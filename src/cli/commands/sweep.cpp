@@ -202,9 +202,7 @@ int measure(const sweep::Experiment& experiment, const SweepArguments& arguments
 }
 
 int sweep_experiment(const SweepArguments& arguments) {
-  const std::vector<std::string> executors{"local", "slurm", "print"};
-  XF_CHECK(std::find(executors.begin(), executors.end(), arguments.executor) != executors.end(), UserError,
-           "--executor: {}", unknown_name_message("executor", arguments.executor, executors));
+  static_cast<void>(choice("--executor: ", "executor", arguments.executor, {"local", "slurm", "print"}));
   arguments.compute.check();
   XF_CHECK(arguments.gpus.empty() || arguments.executor == "local", UserError,
            "--gpus shares out the devices of this machine; with --executor {} the {}", arguments.executor,
