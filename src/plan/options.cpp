@@ -229,6 +229,7 @@ models::ModelRequest model_request(const RunPlan& plan, const data::DataShape& s
   const PlanParts parts = find_parts(plan.task, plan.family + "/" + plan.attention, plan.protocol);
   models::ModelRequest request;
   const tasks::OutputSpec output = tasks::make_task(shape)->output();
+  XF_ASSERT(!output.per_position, "{}: no family answers for every place yet", plan.task);
   request.input = {shape.max_len, shape.vocabulary, shape.sequences, shape.width, shape.categories, shape.side};
   request.outputs = output.columns;
   request.causal = output.causal;
