@@ -91,39 +91,38 @@ void check_encoder(const EncoderOptions& options, const ModelRequest& request) {
 }
 
 Parts encoder_parts(const EncoderOptions& options, const ModelRequest& request) {
-  Parts parts;
   const int64_t padded_len = encoder_padded_len(options, request.input.max_tokens);
   const bool first = options.pooling.starts_with("cls_");
-  parts.embedding = {options.dim,
-                     padded_len,
-                     options.pooling == "cls_token" ? Front::kToken
-                     : first                        ? Front::kVector
-                                                    : Front::kNone,
-                     options.positions,
-                     options.init,
-                     options.vocabulary_rows,
-                     options.scale_input,
-                     options.dropout};
-  parts.stack.block = {options.dim,        options.ff_dim, options.dropout,  options.norm_epsilon,
-                       options.activation, options.init,   options.ff_chunk, options.stochastic_depth};
-  parts.stack.layers = options.layers;
-  parts.stack.heads = options.heads;
-  parts.stack.head_dim = options.head_dim;
-  parts.stack.attention_dropout = options.attention_dropout;
-  parts.stack.attention_bias = options.attention_bias;
-  parts.stack.attention_init = options.init;
-  parts.stack.post_norm = options.norm == "post";
-  parts.stack.reversible = options.reversible;
-  ReadoutOptions& readout = parts.readout;
-  readout.dim = options.dim;
-  readout.pooling = first ? "first" : options.pooling;
-  readout.padded_len = padded_len;
-  readout.norm_epsilon = options.norm_epsilon;
-  readout.activation = options.activate_output ? "gelu" : "none";
-  readout.dropout = options.dropout;
-  readout.mask_output = options.mask_output;
-  if (options.pooling != "flatten" && options.classifier_dim > 0) readout.hidden = {options.classifier_dim};
-  readout.init = options.init;
+  Parts parts;
+  parts.embedding = {.dim = options.dim,
+                     .padded_len = padded_len,
+                     .front = options.pooling == "cls_token" ? Front::kToken
+                              : first                        ? Front::kVector
+                                                             : Front::kNone,
+                     .positions = options.positions,
+                     .init = options.init,
+                     .vocabulary_rows = options.vocabulary_rows,
+                     .scale_input = options.scale_input,
+                     .dropout = options.dropout};
+  parts.stack = {.block = {options.dim, options.ff_dim, options.dropout, options.norm_epsilon, options.activation,
+                           options.init, options.ff_chunk, options.stochastic_depth},
+                 .layers = options.layers,
+                 .heads = options.heads,
+                 .head_dim = options.head_dim,
+                 .attention_dropout = options.attention_dropout,
+                 .attention_bias = options.attention_bias,
+                 .attention_init = options.init,
+                 .post_norm = options.norm == "post",
+                 .reversible = options.reversible};
+  parts.readout = {.dim = options.dim,
+                   .pooling = first ? "first" : options.pooling,
+                   .padded_len = padded_len,
+                   .norm_epsilon = options.norm_epsilon,
+                   .activation = options.activate_output ? "gelu" : "none",
+                   .dropout = options.dropout,
+                   .mask_output = options.mask_output,
+                   .init = options.init};
+  if (options.pooling != "flatten" && options.classifier_dim > 0) parts.readout.hidden = {options.classifier_dim};
   return parts;
 }
 

@@ -13,11 +13,11 @@ struct ReadoutOptions {
   std::string pooling = "mean_padded";
   int64_t padded_len = 0;
   double norm_epsilon = 1e-5;
-  std::string activation = "none";  // behind the norm: none, gelu (with dropout) or relu
-  double dropout = 0;               // of that activation
-  bool mask_output = false;         // zero padded places before pooling
-  int64_t summaries = 1;            // vectors side by side that one row of scores is made of
-  std::vector<int64_t> hidden;      // widths of the maps but the last, with ReLU behind each
+  std::string activation = "none";   // behind the norm: none, gelu (with dropout) or relu
+  double dropout = 0;                // of that activation
+  bool mask_output = false;          // zero padded places before pooling
+  int64_t summaries = 1;             // vectors side by side that one row of scores is made of
+  std::vector<int64_t> hidden = {};  // widths of the maps but the last, with ReLU behind each
   std::string init = "mlpen";
 };
 

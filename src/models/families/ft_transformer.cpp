@@ -34,25 +34,20 @@ const Schema<Options>& schema() {
 
 Parts parts_of(const Options& options, const ModelRequest& request) {
   Parts parts;
-  parts.embedding.dim = options.dim;
-  parts.embedding.padded_len = request.input.max_tokens;
-  parts.embedding.front = Front::kColumn;
-  BlockOptions& block = parts.stack.block;
-  block.dim = options.dim;
-  block.ff_dim = options.ff_dim;
-  block.dropout = options.residual_dropout;
-  block.ff_dropout = options.ff_dropout;
-  block.activation = "reglu";
-  parts.stack.layers = options.layers;
-  parts.stack.heads = options.heads;
-  parts.stack.head_dim = options.dim / options.heads;
-  parts.stack.attention_dropout = options.attention_dropout;
-  parts.stack.attention_init = "ft";
-  parts.stack.first_mixer_norm = false;
-  parts.stack.reads_pinned_only = true;
-  parts.readout.dim = options.dim;
-  parts.readout.pooling = "first";
-  parts.readout.activation = "relu";
+  parts.embedding = {.dim = options.dim, .padded_len = request.input.max_tokens, .front = Front::kColumn};
+  parts.stack = {.block = {.dim = options.dim,
+                           .ff_dim = options.ff_dim,
+                           .dropout = options.residual_dropout,
+                           .activation = "reglu",
+                           .ff_dropout = options.ff_dropout},
+                 .layers = options.layers,
+                 .heads = options.heads,
+                 .head_dim = options.dim / options.heads,
+                 .attention_dropout = options.attention_dropout,
+                 .attention_init = "ft",
+                 .first_mixer_norm = false,
+                 .reads_pinned_only = true};
+  parts.readout = {.dim = options.dim, .pooling = "first", .activation = "relu"};
   return parts;
 }
 
