@@ -49,7 +49,8 @@ Learnability learnability(const data::DatasetDescriptor& dataset, const data::Da
   data::HostBatch batch;
   for (int64_t i = 0; i < steps; ++i) {
     if (options.stop_requested()) throw Interrupted("stopped by a signal");
-    fill_batch(shortened, data::Split::kTrain, order.batch(i / in_epoch, i % in_epoch), options.batch, batch);
+    const data::BatchRows rows = order.batch(i / in_epoch, i % in_epoch);
+    fill_batch(shortened, data::Split::kTrain, rows, rows.width, batch);
     step.run(batch, i, plan::schedule_at(schedule, i));
     options.progress(i + 1, steps);
   }

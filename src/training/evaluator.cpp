@@ -12,14 +12,16 @@ Evaluator::Evaluator(models::Model& model, std::unique_ptr<const tasks::Task> ta
       task_(std::move(task)),
       meters_(task_->meters()),
       device_(device),
-      recorder_(std::move(recorder)) {}
+      recorder_(std::move(recorder)),
+      sums_(at::zeros({meters_.size()}, at::TensorOptions(at::kDouble).device(device))) {}
 
-Evaluator::Forward& Evaluator::forward_for(const EvaluationRequest& request, const data::DataShape& shape) {
-  std::unique_ptr<Forward>& entry = forwards_[{request.batch, request.padded_len}];
+Evaluator::Forward& Evaluator::forward_for(const data::HostBatch& batch, const EvaluationRequest& request,
+                                           const data::DataShape& shape) {
+  std::unique_ptr<Forward>& entry = forwards_[{batch.batch, batch.padded_len}];
   if (!entry) {
-    const at::Tensor sums = at::zeros({meters_.size()}, at::TensorOptions(at::kDouble).device(device_));
-    entry.reset(new Forward{
-        {device_, request.batch, request.padded_len, shape}, {}, sums, model_.init_state(request.batch), nullptr});
+    models::State memory;
+    for (const auto& [name, place] : memory_) memory[name] = place.narrow(0, 0, batch.batch);
+    entry.reset(new Forward{{device_, batch.batch, batch.padded_len, shape}, {}, std::move(memory), nullptr});
     const auto work = [this, &forward = *entry, precision = request.precision] {
       const tasks::BatchView& batch = forward.batch.all();
       models::State state = forward.memory;
@@ -33,13 +35,11 @@ Evaluator::Forward& Evaluator::forward_for(const EvaluationRequest& request, con
       // Into a place of its own: what a recording allocates itself is the next one's too.
       if (!forward.outputs.defined()) forward.outputs = at::empty_like(outputs);
       forward.outputs.copy_(outputs);
-      forward.sums.add_(meters_.count(task_->loss(outputs, batch), task_->weight(batch), outputs, batch));
+      sums_.add_(meters_.count(task_->loss(outputs, batch), task_->weight(batch), outputs, batch));
     };
-    entry->replay =
-        std::make_unique<Replay>(fmt::format("evaluation of length {}", request.padded_len), work, recorder_);
+    entry->replay = std::make_unique<Replay>(
+        fmt::format("evaluation of {} rows of length {}", batch.batch, batch.padded_len), work, recorder_);
   }
-  entry->sums.zero_();
-  for (const auto& [name, before] : model_.init_state(request.batch)) entry->memory.at(name).copy_(before);
   return *entry;
 }
 
@@ -59,13 +59,18 @@ std::optional<Evaluation> Evaluator::run(const data::DataSource& source, const E
   }
   set_float_products(request.precision, device_);
   model_.eval();
-  Forward& forward = forward_for(request, source.info().shape);
+  sums_.zero_();
+  models::State fresh = model_.init_state(request.batch);
+  if (memory_.empty()) memory_ = std::move(fresh);
+  else
+    for (const auto& [name, before] : fresh) memory_.at(name).narrow(0, 0, request.batch).copy_(before);
   tasks::Meters meters(task_->meters());
   int64_t examples = 0;
   data::Prefetcher batches(source, request.split, std::move(order), first, last);
   for (int64_t number = first; number < last; ++number) {
     if (request.stop_requested && request.stop_requested()) return std::nullopt;
     const data::HostBatch& host = batches.next();
+    Forward& forward = forward_for(host, request, source.info().shape);
     forward.batch.load(host);
     forward.replay->run();
     examples += host.filled;
@@ -76,7 +81,7 @@ std::optional<Evaluation> Evaluator::run(const data::DataSource& source, const E
     }
     if (request.progress) request.progress(number - first + 1, last - first);
   }
-  const at::Tensor sums = forward.sums.cpu();
+  const at::Tensor sums = sums_.cpu();
   tasks::Meters::Reading reading = meters.read({sums.const_data_ptr<double>(), static_cast<size_t>(sums.numel())});
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   return Evaluation{reading.loss, std::move(reading.metrics), examples, seconds.count()};

@@ -44,18 +44,19 @@ class Evaluator {
   struct Forward {
     tasks::DeviceBatch batch;
     at::Tensor outputs;    // of the last batch
-    at::Tensor sums;       // of tasks::Meters
-    models::State memory;  // what the next batch begins with
+    models::State memory;  // what the next batch begins with: the first rows of all
     std::unique_ptr<Replay> replay;
   };
-  Forward& forward_for(const EvaluationRequest& request, const data::DataShape& shape);
+  Forward& forward_for(const data::HostBatch& batch, const EvaluationRequest& request, const data::DataShape& shape);
 
   models::Model& model_;
   std::unique_ptr<const tasks::Task> task_;
   tasks::Meters meters_;  // their device halves; an evaluation has host halves of its own
   at::Device device_;
   Recorder recorder_;
-  std::map<std::pair<int64_t, int64_t>, std::unique_ptr<Forward>> forwards_;  // by batch and length
+  at::Tensor sums_;       // of tasks::Meters
+  models::State memory_;  // each with as many rows as the first evaluation's batch
+  std::map<std::pair<int64_t, int64_t>, std::unique_ptr<Forward>> forwards_;  // by rows and length
 };
 
 }  // namespace xformer::training

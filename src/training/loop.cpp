@@ -62,7 +62,7 @@ RunRecord Loop::record(const Ending& ending) const {
   record.init_from = state_.init_from;
   record.dev = state_.dev;
   record.test = test_;
-  record.speed = speed_of(clock_.times(), static_cast<double>(training_.batch));
+  record.speed = speed_of(clock_.times());
   record.cuda_graph = RunRecord::CudaGraph{options_.cuda_graph, step_runner_ ? step_runner_->recorded() : 0};
   if (const auto now = energy_before_ ? device_energy(options_.device) : std::nullopt)
     record.energy = RunRecord::Energy{*now - *energy_before_, "NVML"};
@@ -181,7 +181,7 @@ void Loop::train_one() {
   ++state_.step;
   const double seconds = seconds_since(start);
   state_.train_seconds += seconds;
-  clock_.step(seconds, waited);
+  clock_.step(seconds, batch.filled, waited);
   observer_.on_step(state_.step, last_step_);
   if (state_.step % training_.log_every == 0 || state_.step == last_step_) report();
 }
@@ -200,7 +200,7 @@ void Loop::report() {
   point.metric = sums.metric;
   point.learning_rate = plan::schedule_at(schedule_, state_.step - 1).learning_rate;
   point.gradient_norm = sums.gradient_norm;
-  point.examples_per_s = static_cast<double>(training_.batch * interval.steps) / interval.seconds;
+  point.examples_per_s = static_cast<double>(interval.examples) / interval.seconds;
   point.live_bytes = memory.live_bytes;
   point.peak_bytes = memory.peak_bytes;
   point.page_faults_per_step = interval.page_faults_per_step;

@@ -64,14 +64,15 @@ TrainStep::TrainStep(models::Model& model, const data::DataShape& shape, std::un
 }
 
 void TrainStep::run(const data::HostBatch& batch, int64_t step, const plan::ScheduleValues& values) {
-  std::unique_ptr<Bucket>& bucket = buckets_[batch.padded_len];
+  const std::pair shape{batch.padded_len, batch.batch};
+  std::unique_ptr<Bucket>& bucket = buckets_[shape];
   if (!bucket) {
     bucket.reset(new Bucket{{device_, batch.batch, batch.padded_len, shape_},
-                            {fmt::format("training step of length {}", batch.padded_len),
-                             [this, length = batch.padded_len] { work(buckets_.at(length)->batch); }, recorder_}});
+                            {fmt::format("training step of {} rows of length {}", batch.batch, batch.padded_len),
+                             [this, shape] { work(buckets_.at(shape)->batch); }, recorder_}});
   }
   for (const auto& [name, place] : memory_)
-    XF_ASSERT(batch.batch == place.size(0), "a batch of {} rows for a memory of {}", batch.batch, place.size(0));
+    XF_ASSERT(batch.batch <= place.size(0), "a batch of {} rows for a memory of {}", batch.batch, place.size(0));
   model_.train();
   bucket->batch.load(batch);
   learning_rate_.fill_(values.learning_rate);
@@ -146,7 +147,7 @@ void TrainStep::restore(const std::map<std::string, at::Tensor>& saved, const st
 
 int64_t TrainStep::recorded() const {
   int64_t result = 0;
-  for (const auto& [length, bucket] : buckets_) result += bucket->replay.recorded() ? 1 : 0;
+  for (const auto& [shape, bucket] : buckets_) result += bucket->replay.recorded() ? 1 : 0;
   return result;
 }
 

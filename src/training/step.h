@@ -50,9 +50,9 @@ class TrainStep {
   [[nodiscard]] NamedTensors tensors() const;
   // To what they were; DataError, naming `origin`, where one is missing or has another shape.
   void restore(const std::map<std::string, at::Tensor>& saved, const std::string& origin);
-  // How many of the lengths seen so far are captured.
+  // How many of the shapes seen so far are captured: a batch has a length and a number of rows.
   [[nodiscard]] int64_t recorded() const;
-  // Kernels that a captured step launches, of the shortest of those lengths; none: not known.
+  // Kernels that a captured step launches, of the smallest of those shapes; none: not known.
   [[nodiscard]] std::optional<int64_t> kernels() const;
 
  private:
@@ -71,10 +71,10 @@ class TrainStep {
   at::Device device_;
   Recorder recorder_;
   Optimizer optimizer_;
-  at::Tensor learning_rate_, beta1_;                    // float64 []
-  at::Tensor meter_;                                    // float64 [meters + 2]
-  models::State memory_;                                // each [batch, ..]
-  std::map<int64_t, std::unique_ptr<Bucket>> buckets_;  // by padded length
+  at::Tensor learning_rate_, beta1_;  // float64 []
+  at::Tensor meter_;                  // float64 [meters + 2]
+  models::State memory_;              // each [batch, ..]; a narrower batch has its first rows
+  std::map<std::pair<int64_t, int64_t>, std::unique_ptr<Bucket>> buckets_;  // by padded length and rows
 };
 
 }  // namespace xformer::training

@@ -12,7 +12,7 @@ namespace xformer::training {
 
 // What happened since the last line of the log.
 struct StepInterval {
-  int64_t steps = 0;
+  int64_t steps = 0, examples = 0;
   double seconds = 0;
   double page_faults_per_step = 0;
 };
@@ -20,6 +20,7 @@ struct StepInterval {
 // All of a process, warm-up left out.
 struct StepTimes {
   std::vector<double> seconds;               // of a step
+  std::vector<double> examples_per_s;        // in each of them; empty rows of a batch are none
   std::vector<double> page_faults_per_step;  // of the log's intervals
   double input_share = 0;                    // of the time of all steps: waiting for the next batch
 };
@@ -30,12 +31,13 @@ class StepClock {
   // interval, which ends when the host has waited for the device.
   explicit StepClock(bool asynchronous) : asynchronous_(asynchronous) {}
 
-  // `input`: seconds of it until the batch was there.
-  void step(double seconds, double input) {
+  // `examples`: filled rows of its batch; `input`: seconds of it until the batch was there.
+  void step(double seconds, int64_t examples, double input) {
     ++interval_.steps;
+    interval_.examples += examples;
     interval_.seconds += seconds;
     if (++steps_ <= kWarmupSteps) return;
-    if (!asynchronous_) times_.seconds.push_back(seconds);
+    if (!asynchronous_) add(seconds, static_cast<double>(examples));
     input_seconds_ += input;
     all_seconds_ += seconds;
   }
@@ -48,7 +50,8 @@ class StepClock {
         static_cast<double>(page_faults() - faults_) / static_cast<double>(std::max<int64_t>(1, result.steps));
     const bool warm = steps_ - result.steps >= kWarmupSteps;  // the whole interval
     if (warm) times_.page_faults_per_step.push_back(result.page_faults_per_step);
-    if (warm && asynchronous_) times_.seconds.push_back(result.seconds / static_cast<double>(result.steps));
+    const auto steps = static_cast<double>(result.steps);
+    if (warm && asynchronous_) add(result.seconds / steps, static_cast<double>(result.examples) / steps);
     if (steps_ > kWarmupSteps) all_seconds_ += waited;
     interval_ = {};
     forget_faults();
@@ -67,6 +70,11 @@ class StepClock {
  private:
   // Libraries set themselves up in these, and a captured step is captured after them.
   static constexpr int64_t kWarmupSteps = 4;
+
+  void add(double seconds, double examples) {
+    times_.seconds.push_back(seconds);
+    times_.examples_per_s.push_back(examples / seconds);
+  }
 
   bool asynchronous_;
   int64_t steps_ = 0, faults_ = 0;

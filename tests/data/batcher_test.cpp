@@ -189,6 +189,21 @@ TEST_CASE("a batch is padded with zeros, cut to its length and its empty rows sa
   CHECK_THROWS_AS(fill_batch(source, Split::kTrain, {{0, 1, 2}, 5}, 2, batch), InternalError);
 }
 
+TEST_CASE("a batch is no wider than its set needs") {
+  for (const auto& [count, size] :
+       {std::pair{15, 128}, std::pair{33, 32}, std::pair{1, 4}}) {  // 15: AtrialFibrillation
+    const fake::Source source(lengths_for(count));
+    const OrderOptions options = options_for(size, 1);
+    auto order = std::make_unique<ExampleOrder>(source, Split::kTrain, options);
+    const int64_t batches = 2 * order->batches_per_epoch();
+    Prefetcher prefetcher(source, Split::kTrain, std::move(order), 0, batches);
+    for (int64_t i = 0; i < batches; ++i) {
+      const HostBatch& batch = prefetcher.next();
+      CHECK((batch.batch == std::min(size, count) && batch.filled >= 1));
+    }
+  }
+}
+
 TEST_CASE("33 examples in batches of 32 count 33") {
   const fake::Source source(lengths_for(33));
   const ExampleOrder order(source, Split::kTrain, options_for(32, 1, false));
@@ -211,7 +226,8 @@ TEST_CASE("the prefetcher hands out the very batches of the order, from any firs
   HostBatch expected;
   for (int64_t number = first; number < first + 40; ++number) {
     const HostBatch& batch = prefetcher.next();
-    fill_batch(source, Split::kTrain, order.batch(number / per_epoch, number % per_epoch), options.batch, expected);
+    const BatchRows rows = order.batch(number / per_epoch, number % per_epoch);
+    fill_batch(source, Split::kTrain, rows, rows.width, expected);
     REQUIRE(batch.indices == expected.indices);
     REQUIRE(batch.whole("tokens") == expected.whole("tokens"));
     REQUIRE(batch.padded_len == expected.padded_len);

@@ -70,7 +70,7 @@ ExampleOrder::ExampleOrder(const DataSource& source, Split split, const OrderOpt
     bounds_.push_back(first);
     const int64_t end = repeats > 1 && count >= kRepeatedUnit ? count / kRepeatedUnit * kRepeatedUnit : last;
     for (int64_t begin = first; begin < end; begin += options.batch)
-      batches_.push_back({begin, std::min(begin + options.batch, end), length});
+      batches_.push_back({begin, std::min(begin + options.batch, end), length, std::min(options.batch, end - first)});
   }
   bounds_.push_back(count);
   unshuffled_ = rows_;
@@ -84,7 +84,7 @@ void ExampleOrder::fill(int64_t epoch, int64_t index, BatchRows& into) const {
   const Slice& slice = batches_[order_.empty() ? static_cast<size_t>(index) : order_[static_cast<size_t>(index)]];
   into.padded_len = slice.padded_len;
   into.rows.assign(rows_.begin() + slice.begin, rows_.begin() + slice.end);
-  into.width = options_.batch;
+  into.width = slice.width;
   into.begins.clear();
   into.shifts.clear();
   if (options_.batching.cyclic_shift > 0)

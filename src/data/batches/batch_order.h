@@ -33,7 +33,8 @@ struct BatchRows {
   // Augmented batches: what each row and the batch draw from.
   std::vector<Stream> row_numbers = {};
   std::optional<Stream> batch_numbers = {};
-  int64_t width = 0;  // rows of the batch in memory; those beyond `rows` are empty
+  // Rows of the batch in memory; those beyond `rows` are empty. Few widths come often, for every one is captured anew.
+  int64_t width = 0;
 };
 
 // An endless sequence of epochs of batches. Not thread-safe: an order may remember its last epoch.
@@ -62,9 +63,10 @@ struct OrderOptions {
   bool augment = false;  // as the source does it
 };
 
-// The examples of one split. With shuffle: a fresh permutation per epoch, within each bucket, and then the order of
-// batches of all buckets mixed. Every example appears exactly once per epoch; but with repeats (Hoffer et al., "Augment
-// your batch", 2020) an epoch is the first so many multiples of 256 of the repeated order (DeiT's sampler).
+// The examples of one split, in batches as wide as asked, or as the bucket where it holds fewer. With shuffle: a
+// fresh permutation per epoch, within each bucket, and then the order of batches of all buckets mixed. Every example
+// appears exactly once per epoch; but with repeats (Hoffer et al., "Augment your batch", 2020) an epoch is the first so
+// many multiples of 256 of the repeated order (DeiT's sampler).
 class ExampleOrder : public BatchOrder {
  public:
   ExampleOrder(const DataSource& source, Split split, const OrderOptions& options);
@@ -74,7 +76,7 @@ class ExampleOrder : public BatchOrder {
 
  private:
   struct Slice {
-    int64_t begin, end, padded_len;  // places in rows_
+    int64_t begin, end, padded_len, width;  // places in rows_
   };
   [[nodiscard]] int64_t shift_of(int64_t epoch, int64_t row) const;
   void sort_by_length(const DataSource& source, Split split);

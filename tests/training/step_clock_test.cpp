@@ -1,0 +1,24 @@
+// What a training step's time is divided by.
+#include "training/step_clock.h"
+
+#include <catch2/catch.hpp>
+
+namespace xformer::training {
+
+TEST_CASE("speed counts the filled rows of batches, on a host that waits and on one that does not") {
+  StepClock waiting(/*asynchronous=*/false), free(/*asynchronous=*/true);
+  // Fifteen cases, in batches of eight and seven.
+  for (int64_t step = 0; step < 12; ++step)
+    for (StepClock* clock : {&waiting, &free}) {
+      clock->step(0.5, step % 2 == 0 ? 8 : 7, 0.1);
+      if (step % 4 != 3) continue;
+      const StepInterval interval = clock->close(0);
+      CHECK((interval.steps == 4 && interval.examples == 30 && interval.seconds == 2));
+    }
+  const StepTimes each = waiting.times(), mean = free.times();
+  CHECK(each.seconds == std::vector<double>(8, 0.5));  // the first four are warm-up
+  CHECK(each.examples_per_s == std::vector<double>{16, 14, 16, 14, 16, 14, 16, 14});
+  CHECK(mean.examples_per_s == std::vector<double>{15, 15});
+}
+
+}  // namespace xformer::training
