@@ -70,8 +70,8 @@ std::string selection_split(const data::DataInfo& info) {
 
 RunRecord::Speed speed_of(const StepTimes& times) {
   const auto at = [&](double p) { return quantile(times.seconds, p); };
-  const auto rate = [&](double p) { return quantile(times.examples_per_s, p); };
-  return {{rate(0.1), rate(0.5), rate(0.9)},
+  const auto rate = [&](double p) { return at(p) > 0 ? times.examples_per_step / at(p) : 0.0; };
+  return {{rate(0.9), rate(0.5), rate(0.1)},
           {1e3 * at(0.1), 1e3 * at(0.5), 1e3 * at(0.9)},
           static_cast<int64_t>(times.seconds.size()),
           quantile(times.page_faults_per_step, 0.5),

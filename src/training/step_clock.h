@@ -20,7 +20,7 @@ struct StepInterval {
 // All of a process, warm-up left out.
 struct StepTimes {
   std::vector<double> seconds;               // of a step
-  std::vector<double> examples_per_s;        // in each of them; empty rows of a batch are none
+  double examples_per_step = 0;              // in the mean: empty rows of a batch are none
   std::vector<double> page_faults_per_step;  // of the log's intervals
   double input_share = 0;                    // of the time of all steps: waiting for the next batch
 };
@@ -37,7 +37,8 @@ class StepClock {
     interval_.examples += examples;
     interval_.seconds += seconds;
     if (++steps_ <= kWarmupSteps) return;
-    if (!asynchronous_) add(seconds, static_cast<double>(examples));
+    if (!asynchronous_) times_.seconds.push_back(seconds);
+    examples_ += examples;
     input_seconds_ += input;
     all_seconds_ += seconds;
   }
@@ -50,8 +51,7 @@ class StepClock {
         static_cast<double>(page_faults() - faults_) / static_cast<double>(std::max<int64_t>(1, result.steps));
     const bool warm = steps_ - result.steps >= kWarmupSteps;  // the whole interval
     if (warm) times_.page_faults_per_step.push_back(result.page_faults_per_step);
-    const auto steps = static_cast<double>(result.steps);
-    if (warm && asynchronous_) add(result.seconds / steps, static_cast<double>(result.examples) / steps);
+    if (warm && asynchronous_) times_.seconds.push_back(result.seconds / static_cast<double>(result.steps));
     if (steps_ > kWarmupSteps) all_seconds_ += waited;
     interval_ = {};
     forget_faults();
@@ -63,6 +63,8 @@ class StepClock {
 
   [[nodiscard]] StepTimes times() const {
     StepTimes result = times_;
+    if (steps_ > kWarmupSteps)
+      result.examples_per_step = static_cast<double>(examples_) / static_cast<double>(steps_ - kWarmupSteps);
     result.input_share = all_seconds_ > 0 ? input_seconds_ / all_seconds_ : 0;
     return result;
   }
@@ -71,13 +73,8 @@ class StepClock {
   // Libraries set themselves up in these, and a captured step is captured after them.
   static constexpr int64_t kWarmupSteps = 4;
 
-  void add(double seconds, double examples) {
-    times_.seconds.push_back(seconds);
-    times_.examples_per_s.push_back(examples / seconds);
-  }
-
   bool asynchronous_;
-  int64_t steps_ = 0, faults_ = 0;
+  int64_t steps_ = 0, examples_ = 0, faults_ = 0;
   StepInterval interval_;
   StepTimes times_;
   double input_seconds_ = 0, all_seconds_ = 0;
