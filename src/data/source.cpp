@@ -27,12 +27,17 @@ Split parse_split(const std::string& name) {
   throw UserError(unknown_name_message("split", name, {"train", "dev", "test"}));
 }
 
-Fields fields_of(const DataShape& shape) {
+Fields input_fields(const DataShape& shape) {
   Fields fields;
   if (shape.vocabulary > 0)
     fields.push_back({"tokens", narrowest(shape.vocabulary - shape.id_offset), Axes::kToken, 1, shape.vocabulary});
   else if (shape.width > 0) fields.push_back({"values", Element::kF32, Axes::kTokenByK, shape.width});
   fields.insert(fields.end(), shape.further.begin(), shape.further.end());
+  return fields;
+}
+
+Fields fields_of(const DataShape& shape) {
+  Fields fields = input_fields(shape);
   fields.insert(fields.end(), shape.target.fields.begin(), shape.target.fields.end());
   return fields;
 }

@@ -43,8 +43,10 @@ struct DataShape {
   bool operator==(const DataShape&) const = default;
 };
 
-// All fields of an example: of the input `tokens` (ids) or `values` (numbers), then further ones; then the target's. A
-// field with places has them in every sequence, as many in each field.
+// Of the input: `tokens` (ids) or `values` (numbers) first, then further ones. A field with places has them in every
+// sequence, as many in each field.
+[[nodiscard]] Fields input_fields(const DataShape& shape);
+// Those, then the target's.
 [[nodiscard]] Fields fields_of(const DataShape& shape);
 
 // One example.

@@ -12,7 +12,7 @@ namespace xformer::inspect {
 
 namespace {
 
-// What a loss needs of an example, by the names that inputs have: "labels" of the field "label".
+// By the names that tensors have: an input field's own; of what a loss needs, the field "label" is "labels".
 std::vector<std::pair<std::string, data::Field>> answer_tensors(const data::DataShape& shape) {
   std::vector<std::pair<std::string, data::Field>> result;
   for (const data::Field& field : shape.target.fields)
@@ -20,17 +20,32 @@ std::vector<std::pair<std::string, data::Field>> answer_tensors(const data::Data
   return result;
 }
 
-// The tensor that holds the examples, and the others that may come with it.
+// The tensors that hold the examples, and the others that may come with them.
 std::vector<ExpectedTensor> expected_tensors(const data::DataShape& shape, int64_t columns, int64_t batch,
                                              int64_t length) {
   std::vector<int64_t> places{batch, length};
   if (shape.sequences > 1) places.insert(places.begin() + 1, shape.sequences);
-  const bool ids = shape.vocabulary > 0;
-  std::vector<ExpectedTensor> result{
-      ids ? ExpectedTensor{"tokens", places, kWholeTypes, shape.sequences > 1 ? "ids [b,2,n]" : "ids [b,n]"}
-          : ExpectedTensor{"values", {batch, length, shape.width}, kRealTypes, "numbers [b,n,width]"},
-      {"mask", places, {at::kBool}, "true where a place is valid; absent: everywhere", false},
-      {kGradOutput, {batch, columns}, kRealTypes, "what --grad starts with [b,outputs]", false}};
+  std::vector<ExpectedTensor> result;
+  for (const data::Field& field : data::input_fields(shape)) {
+    std::vector<int64_t> sizes = field.of_tokens() ? places : std::vector<int64_t>{batch};
+    std::string axes = !field.of_tokens() ? "b" : shape.sequences > 1 ? "b,2,n" : "b,n";
+    if (field.axes == data::Axes::kTokenByK) {
+      sizes.push_back(field.k);
+      axes += ",width";
+    }
+    const bool flags = field.element == data::Element::kBool;
+    result.push_back({field.name, sizes,
+                      field.whole() ? kWholeTypes
+                      : flags       ? std::vector<at::ScalarType>{at::kBool}
+                                    : kRealTypes,
+                      fmt::format("{} [{}]",
+                                  field.whole() ? "ids"
+                                  : flags       ? "flags"
+                                                : "numbers",
+                                  axes)});
+  }
+  result.push_back({"mask", places, {at::kBool}, "true where a place is valid; absent: everywhere", false});
+  result.push_back({kGradOutput, {batch, columns}, kRealTypes, "what --grad starts with [b,outputs]", false});
   for (const auto& [name, field] : answer_tensors(shape))
     result.push_back({name,
                       {batch},
@@ -55,21 +70,23 @@ at::ScalarType widest_type(const std::map<std::string, at::Tensor>& tensors) {
 }
 
 struct ModelBatch {
-  tasks::BatchView rows;   // with fields: the loss is wanted
-  at::Tensor grad_output;  // undefined when not given
+  tasks::BatchView rows;
+  bool wants_loss = false;  // what it needs of every example is there
+  at::Tensor grad_output;   // undefined when not given
 };
 
 // Checks everything, on the host, before anything goes to the device.
 ModelBatch make_batch(const ModelForward& request, const tasks::Task& task, const TensorMap& inputs,
                       ForwardResult& result) {
   const data::DataShape shape = plan::planned_shape(request.plan);
-  const bool ids = shape.vocabulary > 0;
-  const char* const name = ids ? "tokens" : "values";
+  const data::Fields fields = data::input_fields(shape);
+  const std::string& name = fields.front().name;  // which has places
   const auto found = inputs.find(name);
-  const int64_t dims = ids ? 1 + shape.sequences : 3;
+  const int64_t places = shape.sequences > 1 ? 3 : 2;  // axes up to the places
+  const int64_t dims = places + (fields.front().axes == data::Axes::kTokenByK ? 1 : 0);
   const bool rows = found != inputs.end() && found->second.dim() == dims && found->second.numel() > 0;
   const int64_t batch = rows ? found->second.size(0) : 1, longest = plan::padded_len(request.plan);
-  const int64_t length = rows ? found->second.size(ids ? -1 : 1) : longest;
+  const int64_t length = rows ? found->second.size(places - 1) : longest;
   check_inputs(inputs, expected_tensors(shape, task.output().columns, batch, length), request.view, "");
   XF_CHECK(length <= longest, UserError, "--input: {}: the model takes at most {} places, found {}", name, longest,
            length);
@@ -84,20 +101,21 @@ ModelBatch make_batch(const ModelForward& request, const tasks::Task& task, cons
     if (field.range > 0) check_range(answer, given->second, field.range);
     made.rows.fields.emplace_back(field.name, given->second.to(request.device, field.whole() ? at::kLong : at::kFloat));
   }
-  models::ModelInput& input = made.rows.inputs;
-  if (ids) {
-    const at::Tensor tokens = found->second.to(at::kLong);
-    check_range(name, tokens, shape.vocabulary);
-    input.tokens = tokens.to(request.device);
-  } else {
-    input.values = found->second.to(request.device, at::kFloat);
+  made.wants_loss = !made.rows.fields.empty();
+  for (const data::Field& field : fields) {
+    const at::Tensor& given = inputs.at(field.name);
+    if (field.whole() && field.range > 0) check_range(field.name, given.to(at::kLong), field.range);
+    const at::ScalarType type = field.whole() ? at::kLong : given.scalar_type() == at::kBool ? at::kBool : at::kFloat;
+    made.rows.fields.emplace_back(field.name, given.to(request.device, type));
   }
+  made.rows.set_inputs();
+  models::ModelInput& input = made.rows.inputs;
   if (const auto mask = inputs.find("mask"); mask != inputs.end()) {
     input.key_valid = mask->second.to(request.device);
   } else {
-    const at::IntArrayRef places = found->second.sizes();
-    input.key_valid = at::ones(ids ? places : places.slice(0, 2), at::TensorOptions(at::kBool).device(request.device));
-    if (ids && shape.zero_is_padding && (found->second == 0).any().item<bool>())
+    input.key_valid = at::ones(found->second.sizes().slice(0, static_cast<size_t>(places)),
+                               at::TensorOptions(at::kBool).device(request.device));
+    if (shape.vocabulary > 0 && shape.zero_is_padding && (found->second == 0).any().item<bool>())
       result.notes.emplace_back("tokens hold 0, the id of padding, and there is no mask: all of them count as valid");
   }
   if (const auto grad = inputs.find(kGradOutput); grad != inputs.end())
@@ -134,7 +152,7 @@ ForwardResult forward_model(const ModelForward& request, const TensorMap& inputs
   pass.leaves = models::trainable(*model);
   pass.run = [&] { return model->forward(batch.rows.inputs); };
   pass.grad_output = batch.grad_output;
-  if (!batch.rows.fields.empty())
+  if (batch.wants_loss)
     pass.loss = [&](const at::Tensor& logits) {
       return task->loss(logits, batch.rows) / task->weight(batch.rows).to(logits.scalar_type());
     };

@@ -24,6 +24,11 @@ const at::Tensor& BatchView::field(std::string_view name) const {
   return *found;
 }
 
+void BatchView::set_inputs() {
+  if (has("tokens")) inputs.tokens = field("tokens");
+  if (has("values")) inputs.values = field("values");
+}
+
 DeviceBatch::DeviceBatch(at::Device device, int64_t rows, int64_t padded_len, const data::DataShape& shape)
     : padded_len_(padded_len), upload_(device) {
   const auto zeros = [&](at::IntArrayRef sizes, at::ScalarType type) {
@@ -39,7 +44,7 @@ DeviceBatch::DeviceBatch(at::Device device, int64_t rows, int64_t padded_len, co
     const bool number = field.element == data::Element::kF32, flag = field.element == data::Element::kBool;
     all_.fields.emplace_back(field.name, zeros(sizes, number ? at::kFloat : flag ? at::kBool : at::kLong));
   }
-  set_inputs(all_);
+  all_.set_inputs();
 }
 
 void DeviceBatch::load(const data::HostBatch& batch) {
@@ -62,17 +67,12 @@ void DeviceBatch::load(const data::HostBatch& batch) {
   upload_(copies);
 }
 
-void DeviceBatch::set_inputs(BatchView& view) {
-  if (view.has("tokens")) view.inputs.tokens = view.field("tokens");
-  if (view.has("values")) view.inputs.values = view.field("values");
-}
-
 BatchView DeviceBatch::rows(int64_t first, int64_t rows) const {
   BatchView view;
   view.inputs.key_valid = all_.inputs.key_valid.narrow(0, first, rows);
   view.row_valid = all_.row_valid.narrow(0, first, rows);
   for (const auto& [name, tensor] : all_.fields) view.fields.emplace_back(name, tensor.narrow(0, first, rows));
-  set_inputs(view);
+  view.set_inputs();
   return view;
 }
 

@@ -17,6 +17,7 @@ struct BatchView {
 
   [[nodiscard]] bool has(std::string_view name) const;
   [[nodiscard]] const at::Tensor& field(std::string_view name) const;  // which there must be
+  void set_inputs();                                                   // to the fields of their names
 };
 
 // A whole batch in device memory, of one shape. The buffers keep their place from the first to the last batch, so that
@@ -33,8 +34,6 @@ class DeviceBatch {
   [[nodiscard]] BatchView rows(int64_t first, int64_t rows) const;
 
  private:
-  static void set_inputs(BatchView& view);
-
   int64_t padded_len_;
   BatchView all_;
   Upload upload_;
