@@ -69,27 +69,27 @@ def resume(place):
 
 def memory(place):
     """A single tensor of attention weights is larger than the memory of any device. On a CPU the limit is artificial."""
-    large, fits = 8192, 64
+    large, fits, batch = 8192, 64, 8192
     words = ["--steps", 2, "--set", "data.min_length=1000", "data.max_length=2000", "eval.batch=64"]
     limit = None
     if not place.on_gpu:
-        large, fits = 512, 2
-        words = ["--steps", 1, "--threads", 2, "--set", "data.min_length=500", "data.max_length=1000", "data.train_examples=4",
-                 "eval.batch=2"]
+        large, fits, batch = 512, 2, 4  # all of the large one would take minutes, in parts that fit
+        words = ["--steps", 1, "--threads", 2, "--set", "data.min_length=500", "data.max_length=1000", "data.dev_examples=4",
+                 "data.test_examples=4", "eval.batch=2"]
 
         def limit():
             resource.setrlimit(resource.RLIMIT_AS, (8_000_000 << 10,) * 2)
 
     run = place.work / "large"
-    code, said = place.xformer("train", *small_run("softmax", "--batch", large, *words, "--out", run), preparation=limit)
+    code, said = place.xformer("train", *small_run("softmax", "--batch", large, *words, f"data.train_examples={large}", "--out", run),
+                               preparation=limit)
     if code != 4 or "out of memory" not in said:
         raise Ended(f"a batch of {large} ended with {code} where 4 and 'out of memory' were expected: {last_line(said)}")
     status = json.loads((run / "record.json").read_text())["status"]
     if status != "out-of-memory":
         raise Ended(f"its record says {status}")
-    batch = large if place.on_gpu else 4  # on a CPU the rest would take minutes
-    code, said = place.xformer("train", *small_run("softmax", "--batch", batch, "--micro-batch", fits, *words, "--out",
-                                                   place.work / "fits"))
+    code, said = place.xformer("train", *small_run("softmax", "--batch", batch, "--micro-batch", fits, *words,
+                                                   f"data.train_examples={batch}", "--out", place.work / "fits"))
     if code != 0:
         raise Ended(f"--micro-batch {fits} ended with {code}: {last_line(said)}")
     return f"a batch of {large} says so, --micro-batch {fits} goes on"
