@@ -10,7 +10,7 @@
 
 namespace xformer::models::families::dual_encoder {
 
-struct Options {
+struct Options : EncoderOptions {
   std::string interaction = "nli";
   int64_t head_layers = 2;
 };
@@ -18,6 +18,7 @@ struct Options {
 const Schema<Options>& schema() {
   static const Schema<Options> kSchema =
       Schema<Options>()
+          .include(encoder_schema())
           .add(&Options::interaction, "interaction",
                "what the head sees of the summaries a and b: nli: [a, b, a*b, a-b]; concat: [a, b]",
                one_of({"nli", "concat"}))
@@ -26,28 +27,18 @@ const Schema<Options>& schema() {
   return kSchema;
 }
 
-std::pair<EncoderOptions, Options> read(const Json& all) {
-  Json own = Json::object(), body = all;
-  for (const OptionInfo& option : schema().options()) {
-    if (!all.contains(option.name)) continue;
-    own[option.name] = all[option.name];
-    body.erase(option.name);
-  }
-  return {encoder_schema().read(body), schema().read(own)};
-}
-
-Parts parts_of(const EncoderOptions& options, const Options& own, const ModelRequest& request) {
+Parts parts_of(const Options& options, const ModelRequest& request) {
   Parts parts = encoder_parts(options, request);
-  parts.readout.summaries = own.interaction == "nli" ? 4 : 2;
+  parts.readout.summaries = options.interaction == "nli" ? 4 : 2;
   parts.readout.hidden = {options.classifier_dim};
-  if (own.head_layers == 3) parts.readout.hidden.push_back(std::max<int64_t>(1, options.classifier_dim / 2));
+  if (options.head_layers == 3) parts.readout.hidden.push_back(std::max<int64_t>(1, options.classifier_dim / 2));
   return parts;
 }
 
 class DualEncoder : public Transformer {
  public:
-  DualEncoder(const EncoderOptions& options, const Options& own, const ModelRequest& request)
-      : Transformer(parts_of(options, own, request), request), nli_(own.interaction == "nli") {}
+  DualEncoder(const Options& options, const ModelRequest& request)
+      : Transformer(parts_of(options, request), request), nli_(options.interaction == "nli") {}
 
   at::Tensor forward(const ModelInput& input, State& state) override {
     // Both documents of a pair are neighbours in one batch of sequences.
@@ -74,13 +65,12 @@ std::vector<FamilyDescriptor> describe() {
   dual.name = "dual-encoder";
   dual.title = "dual encoder";
   dual.summary = "One Transformer encoder for both documents of a pair; a head compares their summaries.";
-  dual.options = encoder_schema().options();
-  for (const OptionInfo& option : schema().options()) dual.options.push_back(option);
+  dual.options = schema().options();
   dual.padded_len = [](const Json& options, int64_t max_tokens) {
-    return encoder_padded_len(read(options).first, max_tokens);
+    return encoder_padded_len(schema().read(options), max_tokens);
   };
   dual.check = [](const ModelRequest& request) {
-    check_encoder(read(request.model_options).first, request);
+    check_encoder(schema().read(request.model_options), request);
     XF_CHECK(request.model_options.at("classifier_dim") != 0, UserError,
              "model.classifier_dim: the head of a dual-encoder has a hidden layer, expected at least 1, got 0");
     XF_CHECK(request.input.sequences == 2, UserError,
@@ -88,8 +78,7 @@ std::vector<FamilyDescriptor> describe() {
              request.input.sequences, request.attention.name);
   };
   dual.build = [](const ModelRequest& request) {
-    const auto [options, own] = read(request.model_options);
-    return std::make_shared<DualEncoder>(options, own, request);
+    return std::make_shared<DualEncoder>(schema().read(request.model_options), request);
   };
   return {dual};
 }

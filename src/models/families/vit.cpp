@@ -22,14 +22,7 @@ const Schema<Options>& schema() {
   static const Schema<Options> kSchema =
       Schema<Options>()
           .add<int64_t>(&Options::dim, "dim", "width of a token", at_least(1))
-          .add<int64_t>(&Options::heads, "heads", "attention heads", at_least(1))
-          .add<int64_t>(&Options::head_dim, "head_dim", "width of one head", at_least(1))
-          .add<int64_t>(&Options::layers, "layers", "blocks", at_least(1))
-          .add<int64_t>(&Options::ff_dim, "ff_dim", "hidden width of the feed-forward part", at_least(1))
-          .add<double>(&Options::dropout, "dropout", "dropout of embeddings, residual branches and feed-forward",
-                       fraction_below_one())
-          .add<double>(&Options::attention_dropout, "attention_dropout",
-                       "dropout of attention weights, where they exist", fraction_below_one())
+          .include(encoder_schema(), {"heads", "head_dim", "layers", "ff_dim", "dropout", "attention_dropout"})
           .add<double>(
               &Options::stochastic_depth, "stochastic_depth",
               "share of the training examples for which the last block's branches are left out, rising evenly from 0 "
