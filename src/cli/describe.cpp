@@ -41,7 +41,7 @@ Json task_json(const data::DatasetDescriptor& task) {
   Json protocols = Json::array(), defaults = Json::object();
   for (const OptionInfo& option : task.options) defaults[option.name] = option.fallback;
   const data::DataShape shape = task.shape(defaults);
-  for (const data::Protocol& protocol : task.protocols)
+  for (const plan::Protocol& protocol : plan::protocols_of(task.name))
     protocols.push_back({{"name", protocol.name}, {"summary", protocol.summary}, {"values", protocol.values}});
   return {{"name", task.name},
           {"kind", "task"},

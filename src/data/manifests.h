@@ -23,7 +23,7 @@ namespace xformer::data {
 // was changed, cut or is another version: a failed check that names it.
 void check_known_files(const std::string& task, const Path& folder, CheckReport& report);
 
-// The manifests' texts (cmake/DatasetManifests.cmake).
+// The manifests' texts (cmake/EmbeddedJson.cmake).
 [[nodiscard]] const std::vector<const char*>& manifest_texts();
 
 }  // namespace xformer::data

@@ -69,14 +69,4 @@ const DatasetDescriptor& find_dataset(const std::string& name) {
   return datasets().get(name);  // says what is wrong
 }
 
-const Protocol& find_protocol(const DatasetDescriptor& dataset, const std::string& name) {
-  if (name.empty()) return dataset.protocols.front();
-  std::vector<std::string> names;
-  for (const Protocol& protocol : dataset.protocols) {
-    if (canonical_name(protocol.name) == canonical_name(name)) return protocol;
-    names.push_back(protocol.name);
-  }
-  throw UserError(unknown_name_message("protocol of " + dataset.name, name, names));
-}
-
 }  // namespace xformer::data

@@ -11,7 +11,4 @@ namespace xformer::data {
 // By name or alias; of `uea/<name>` and the like any name (its letters' case is kept). UserError with the nearest name.
 [[nodiscard]] const DatasetDescriptor& find_dataset(const std::string& name);
 
-// The protocol by name ("" is the dataset's first); UserError with the nearest name otherwise.
-[[nodiscard]] const Protocol& find_protocol(const DatasetDescriptor& dataset, const std::string& name);
-
 }  // namespace xformer::data

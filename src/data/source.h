@@ -127,13 +127,6 @@ struct DataLocation {
 // DataError where neither --data nor $XFORMER_DATA says where the files are; `expected` names them.
 void require_folder(const std::string& dataset, const std::string& expected, const DataLocation& location);
 
-// One named, complete set of data rules, sizes and training settings; keys are plan keys ("training.steps").
-struct Protocol {
-  std::string name;
-  std::string summary;
-  Json values = Json::object();
-};
-
 struct CheckReport;
 
 // What data/adapters/<name>.cpp says about itself; the registry collects these.
@@ -143,7 +136,6 @@ struct DatasetDescriptor {
   std::string title, paper;
   std::string source;  // where its files come from
   std::string default_family = "encoder";
-  std::vector<Protocol> protocols;             // the first is the default
   std::vector<OptionInfo> options;             // without the prefix "data."
   std::vector<std::string> generator_options;  // those of `options` that only the generator reads: refused with --data
   bool accepts_length = false;                 // --length sets data.length

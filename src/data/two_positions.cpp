@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "data/lra_protocols.h"
 
 namespace xformer::data {
 
@@ -12,10 +11,6 @@ std::array<int64_t, 2> two_positions(Stream& numbers, int64_t length) {
   auto second = static_cast<int64_t>(numbers.next_below(static_cast<uint64_t>(length - 1)));
   if (second >= first) ++second;
   return {std::min(first, second), std::max(first, second)};
-}
-
-Json synthetic_values(int64_t epochs) {
-  return with_values(paramixer_values({.epochs = epochs}), {{"data.shuffle", false}, {"training.clip_norm", 1.0}});
 }
 
 void check_generated(const DataSource& source, CheckReport& report, const ProgressCallback& progress,

@@ -1,4 +1,4 @@
-// What Paramixer's two synthetic tasks share: two marked positions, settings, the check of what the generator makes.
+// What Paramixer's two synthetic tasks share: two marked positions, the check of what the generator makes.
 #pragma once
 
 #include <functional>
@@ -10,9 +10,6 @@ namespace xformer::data {
 
 // Two different positions below `length`, ascending; every pair is as likely as any other.
 [[nodiscard]] std::array<int64_t, 2> two_positions(Stream& numbers, int64_t length);
-
-// Paramixer's with batches of 40 in their order, gradients clipped to 1 (wiedersehne/Paramixer, synthetic baselines).
-[[nodiscard]] Json synthetic_values(int64_t epochs);
 
 // Reads everything; `fault` says what is wrong with an example, "" for nothing.
 void check_generated(const DataSource& source, CheckReport& report, const ProgressCallback& progress,

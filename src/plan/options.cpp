@@ -89,7 +89,7 @@ const Schema<EvalOptions>& eval_schema() {
 PlanParts find_parts(const std::string& task, const std::string& model, const std::string& protocol) {
   PlanParts parts;
   parts.dataset = &data::find_dataset(task);
-  parts.protocol = &data::find_protocol(*parts.dataset, protocol);
+  parts.protocol = &find_protocol(parts.dataset->name, protocol);
   const size_t slash = model.find('/');
   std::string family = slash == std::string::npos ? parts.dataset->default_family : model.substr(0, slash);
   std::string attention = slash == std::string::npos ? model : model.substr(slash + 1);

@@ -8,6 +8,7 @@
 #include "core/run_plan.h"
 #include "data/registry.h"
 #include "models/model.h"
+#include "plan/protocols.h"
 
 namespace xformer::plan {
 
@@ -46,7 +47,7 @@ struct PlanRequest {
 // Everything a plan's names stand for.
 struct PlanParts {
   const data::DatasetDescriptor* dataset = nullptr;
-  const data::Protocol* protocol = nullptr;
+  const Protocol* protocol = nullptr;
   const models::FamilyDescriptor* family = nullptr;
   attention::Resolved attention;
 };

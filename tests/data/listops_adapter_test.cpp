@@ -1,4 +1,4 @@
-// ListOps as the rest of the program sees it: options, protocols, files, generator, cache.
+// ListOps as the rest of the program sees it: options, files, generator, cache.
 #include <catch2/catch.hpp>
 #include <cerrno>
 
@@ -42,55 +42,6 @@ TEST_CASE("the descriptor states classes, vocabulary, length and what only the g
   CHECK(listops.generator_options == std::vector<std::string>{"min_length", "max_depth", "max_args", "train_examples",
                                                               "dev_examples", "test_examples", "generator_seed"});
   CHECK(listops.options.size() == 11);
-}
-
-TEST_CASE("protocols differ exactly as lra-recipe 4 says") {
-  const std::vector<Protocol> protocols = descriptor().protocols;
-  REQUIRE(protocols.size() == 6);
-  CHECK((protocols[0].name == "mlpen" && protocols[1].name == "mlpen-15k" && protocols[2].name == "glra" &&
-         protocols[3].name == "clean"));
-  const auto differences = [&](size_t other) {
-    Json result = Json::object();
-    for (const auto& [key, value] : protocols[0].values.items())
-      if (protocols[other].values.at(key) != value) result[key] = protocols[other].values.at(key);
-    CHECK(protocols[other].values.size() == protocols[0].values.size());
-    return result;
-  };
-  CHECK(differences(1) == Json{{"training.steps", 15000}});
-  CHECK(differences(3) == Json{{"model.pooling", "mean_valid"}});
-  CHECK(differences(2) == Json{{"training.learning_rate", 0.05},
-                               {"training.schedule", "rsqrt"},
-                               {"training.beta2", 0.98},
-                               {"training.epsilon", 1e-9},
-                               {"training.weight_decay", 0.1},
-                               {"training.cycle_beta1", false},
-                               {"training.selection", "last"},
-                               {"model.dim", 512},
-                               {"model.heads", 8},
-                               {"model.head_dim", 64},
-                               {"model.layers", 4},
-                               {"model.ff_dim", 1024},
-                               {"model.positions", "sinusoidal"},
-                               {"model.pooling", "cls_vector"},
-                               {"model.classifier_dim", 1024},
-                               {"model.vocabulary_rows", 17},
-                               {"model.norm_epsilon", 1e-6},
-                               {"model.activation", "gelu_tanh"},
-                               {"model.init", "glra"},
-                               {"model.attention_bias", false},
-                               {"model.mask_output", false},
-                               {"model.length_rule", "exact"}});
-  CHECK((protocols[4].name == "paramixer" && protocols[5].name == "combiner"));
-  CHECK(protocols[5].values == protocols[2].values);
-  const Json& paramixer = protocols[4].values;  // its supplement, Table 1
-  CHECK((paramixer["training.batch"] == 48 && paramixer["training.learning_rate"] == 1e-3 &&
-         paramixer["model.dim"] == 32 && paramixer["model.pooling"] == "flatten" &&
-         paramixer["model.positions"] == "learned"));
-  const Json& mlpen = protocols[0].values;
-  CHECK((mlpen["training.steps"] == 5000 && mlpen["training.batch"] == 32 && mlpen["training.learning_rate"] == 1e-4 &&
-         mlpen["training.warmup"] == 1000 && mlpen["training.eval_every"] == 50));
-  CHECK((mlpen["model.dim"] == 64 && mlpen["model.heads"] == 2 && mlpen["model.head_dim"] == 32 &&
-         mlpen["model.layers"] == 2 && mlpen["model.ff_dim"] == 128 && mlpen["model.vocabulary_rows"] == 32));
 }
 
 TEST_CASE("without a folder the generator makes the data, once") {

@@ -24,7 +24,7 @@ TEST_CASE(
     "every protocol of every task makes a plan with softmax, linear, and multi-resolution heads if there are some") {
   for (const data::DatasetDescriptor& task : data::datasets().all()) {
     const std::string name = task.member ? task.name.substr(0, task.name.find('<')) + "any" : task.name;
-    for (const data::Protocol& protocol : task.protocols) {
+    for (const Protocol& protocol : protocols_of(task.name)) {
       CAPTURE(name, protocol.name);
       CHECK_NOTHROW(plan_of(name, "linear", protocol.name));
       const RunPlan plan = plan_of(name, "softmax", protocol.name);

@@ -67,6 +67,9 @@ check 'every dataset has its folder under datasets/' \
        name=$(basename "$file" .cpp | tr _ -); [[ -f datasets/$name/manifest.json && -f datasets/$name/README.md ]] || echo "$file"
      done)"
 
+check 'a protocol is named like its file' \
+  "$(for file in protocols/*.json; do grep -q "^  \"name\": \"$(basename "$file" .json)\"," "$file" || echo "$file"; done)"
+
 # The tables of README between the markers are what the program prints.
 table() { sed -n "/<!-- begin $1 -->/,/<!-- end $1 -->/p" README.md | sed '1d;$d'; }
 for what in attentions models tasks; do

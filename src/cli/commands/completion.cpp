@@ -19,7 +19,7 @@ CompletionWords words() {
   for (const auto& list : {models::all_families().names(), tasks, std::vector<std::string>{"training", "eval"}})
     names.insert(names.end(), list.begin(), list.end());
   for (const data::DatasetDescriptor& task : data::datasets().all()) {
-    for (const data::Protocol& protocol : task.protocols) protocols.push_back(protocol.name);
+    for (const plan::Protocol& protocol : plan::protocols_of(task.name)) protocols.push_back(protocol.name);
     for (const std::string& attention : attentions)
       for (const OptionGroup& group : plan::option_groups(plan::find_parts(task.name, attention, "")))
         for (const OptionInfo& option : group.options) keys.push_back(group.prefix + "." + option.name + "=");

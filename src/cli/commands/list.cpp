@@ -39,7 +39,7 @@ void print_tasks(bool markdown) {
   std::vector<std::vector<std::string>> rows;
   for (const data::DatasetDescriptor& task : data::datasets().all()) {
     std::vector<std::string> protocols;
-    for (const data::Protocol& protocol : task.protocols) protocols.push_back(protocol.name);
+    for (const plan::Protocol& protocol : plan::protocols_of(task.name)) protocols.push_back(protocol.name);
     rows.push_back({markdown ? "`" + task.name + "`" : task.name, task.title,
                     task_json(task)["predicts"].get<std::string>(), fmt::format("{}", fmt::join(protocols, ", ")),
                     task.paper});

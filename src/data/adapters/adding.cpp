@@ -79,8 +79,6 @@ std::string show(const Example& example, const DataInfo&) {
   return fmt::format("{} numbers, marked{}\ntarget {:.4f}", example.values.size() / 2, marked, example.target);
 }
 
-Json values() { return synthetic_values(/*epochs=*/50); }
-
 }  // namespace
 
 std::vector<DatasetDescriptor> describe() {
@@ -89,8 +87,6 @@ std::vector<DatasetDescriptor> describe() {
   adding.title = "adding problem: the sum of two marked numbers";
   adding.paper = "Hochreiter and Schmidhuber 1997, as in Yu et al., Paramixer, 2022";
   adding.source = "generated";
-  adding.protocols = {
-      {"paramixer", "one post-norm layer of width 32, one head, 50 epochs of 100,000 examples", values()}};
   adding.options = schema().options();
   adding.accepts_length = true;
   adding.generated = true;

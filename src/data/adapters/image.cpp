@@ -6,7 +6,6 @@
 #include "data/check.h"
 #include "data/images/cifar_files.h"
 #include "data/images/grey_images.h"
-#include "data/lra_protocols.h"
 
 namespace xformer::data::adapters::image {
 namespace {
@@ -95,25 +94,6 @@ std::string show(const Example& example, const DataInfo&) {
                      kClasses.at(static_cast<size_t>(example.label)));
 }
 
-Json glra() {
-  return with_values(
-      glra_values({256, 35000, 175, 175, 0}, {32, 1, 32, 1, 64, "learned", "cls_vector", 0.3, 0.2}, 256),
-      {{"training.learning_rate", 5e-4}, {"training.schedule", "cosine"}, {"training.weight_decay", 0.0}});
-}
-
-std::vector<Protocol> protocols() {
-  const LraTraining training{256, 35000, 175, 175, 20};
-  constexpr int64_t kRows = 512;
-  return {{"mlpen", "the PyTorch lineage: 2 layers of 64, 35,000 steps of 256, best dev, black pixels as padding",
-           mlpen_values(training, kRows)},
-          {"glra", "the official JAX lineage: one layer of 32, class vector, cosine, last step", glra()},
-          {"clean", "mlpen with black pixels as pixels and the mean over all of them",
-           with_values(clean_values(training, kRows), {{"data.mask_zero_pixels", false}})},
-          {"paramixer", "one post-norm layer of width 32, one head, a linear map of all pixels, 150 epochs",
-           with_values(paramixer_values({.batch = 64, .dropout = 0.2}), {{"data.mask_zero_pixels", false}})},
-          combiner_protocol(glra())};
-}
-
 }  // namespace
 
 std::vector<DatasetDescriptor> describe() {
@@ -125,7 +105,6 @@ std::vector<DatasetDescriptor> describe() {
       "Krizhevsky, Learning multiple layers of features from tiny images, 2009; as in Tay et al., Long Range Arena, "
       "2021";
   image.source = "the binary or Python version from https://www.cs.toronto.edu/~kriz/cifar.html, as it is or unpacked";
-  image.protocols = protocols();
   image.options = schema().options();
   image.shape = [](const Json& options) { return shape_of(read_options(options)); };
   image.open = open;

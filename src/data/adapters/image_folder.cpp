@@ -198,46 +198,6 @@ CheckReport check(const std::string& name, const Json& given, const DataLocation
   return report;
 }
 
-std::vector<Protocol> protocols() {
-  const Json deit{{"training.epochs", 300},
-                  {"training.eval_epochs", 1},
-                  {"training.batch", 1024},
-                  {"training.learning_rate", 1e-3},
-                  {"training.schedule", "cosine_epochs"},
-                  {"training.warmup_epochs", 5},
-                  {"training.weight_decay", 0.05},
-                  {"training.label_smoothing", 0.1},
-                  {"training.precision", "fp16"},
-                  {"training.selection", "last"},
-                  {"data.repeats", 3},
-                  {"attention.scales", {1, 2, 2, 4}},
-                  {"model.heads", 4},
-                  {"model.head_dim", 48}};
-  const auto with = [](Json values, const Json& more) {
-    values.update(more);
-    return values;
-  };
-  const Json small{{"data.side", 64},
-                   {"data.patch", 8},
-                   {"data.repeats", 1},
-                   {"training.epochs", 100},
-                   {"training.batch", 64},
-                   {"training.learning_rate", 5e-4},
-                   {"training.precision", "fp32"},
-                   {"training.eval_epochs", 5}};
-  return {{"mrsformer", "DeiT's recipe with MrsFormer's four heads of 48: 300 epochs of 1,024, the last weights", deit},
-          {"deit-tiny", "DeiT-tiny: three heads of 64",
-           with(deit, {{"model.heads", 3}, {"model.head_dim", 64}, {"attention.scales", {1, 2, 4}}})},
-          {"deit-small", "DeiT-small: width 384, six heads of 64",
-           with(deit, {{"model.dim", 384},
-                       {"model.heads", 6},
-                       {"attention.scales", {1, 2, 4}},
-                       {"model.head_dim", 64},
-                       {"model.ff_dim", 1536}})},
-          {"small", "reduced, comparable with nothing published: 64 x 64 in patches of 8, 100 epochs of batches of 64",
-           with(deit, small)}};
-}
-
 DatasetDescriptor descriptor(const std::string& name, int64_t classes) {
   DatasetDescriptor result;
   result.name = name;
@@ -245,7 +205,6 @@ DatasetDescriptor descriptor(const std::string& name, int64_t classes) {
       "Russakovsky et al., ImageNet Large Scale Visual Recognition Challenge, 2015; as in Touvron et al., "
       "Training data-efficient image transformers, 2021";
   result.default_family = "vit";
-  result.protocols = protocols();
   result.options = schema().options();
   result.shape_is_likely = name != "imagenet";
   result.shape = [classes](const Json& given) {

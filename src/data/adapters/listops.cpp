@@ -10,7 +10,6 @@
 #include "data/duplicates.h"
 #include "data/listops/listops_files.h"
 #include "data/listops/listops_generator.h"
-#include "data/lra_protocols.h"
 #include "readers/listops.h"
 
 namespace xformer::data::adapters::listops {
@@ -19,26 +18,6 @@ namespace {
 namespace format = readers::listops;
 
 constexpr int64_t kAdapterVersion = 1;  // part of the cache's key: raise it when the content made here changes
-
-std::vector<Protocol> protocols() {
-  const LraTraining training{32, 5000, 1000, 50, 62};
-  constexpr int64_t kRows = 32;
-  return {
-      {"mlpen", "the PyTorch lineage (Nystromformer, MRA-2, MrsFormer): 2 layers of 64, 5,000 steps, best dev",
-       mlpen_values(training, kRows)},
-      {"mlpen-15k", "mlpen with the 15,000 steps of MrsFormer's Table 9",
-       with_values(mlpen_values(training, kRows), {{"training.steps", 15000}})},
-      {"glra", "the official JAX lineage: 4 layers of 512, class vector, inverse square root rate, last step",
-       glra_values(training, {}, 17)},
-      {"clean",
-       "mlpen with the mean over valid tokens only; its other two corrections (black pixels, dev = test) do not touch "
-       "ListOps",
-       clean_values(training, kRows)},
-      {"paramixer", "one post-norm layer of width 32, one head, a linear map of all positions, 150 epochs",
-       paramixer_values({.batch = 48})},
-      combiner_protocol(glra_values(training, {}, 17)),
-  };
-}
 
 ListOpsOptions read_options(const Json& options) { return listops_schema().read(options); }
 
@@ -151,7 +130,6 @@ std::vector<DatasetDescriptor> describe() {
       "Nangia and Bowman, ListOps: A Diagnostic Dataset for Latent Tree Learning, 2018; lengths of Tay et al., "
       "Long Range Arena, 2021";
   listops.source = "generated; or the TSV files of the Long Range Arena's release";
-  listops.protocols = protocols();
   listops.options = listops_schema().options();
   for (const OptionInfo& option : listops.options)
     if (option.name != "max_length") listops.generator_options.push_back(option.name);

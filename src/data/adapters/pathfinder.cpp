@@ -12,7 +12,6 @@
 #include "data/check.h"
 #include "data/generated_source.h"
 #include "data/images/grey_images.h"
-#include "data/lra_protocols.h"
 #include "data/pathfinder/pathfinder_files.h"
 #include "data/pathfinder/pathfinder_generator.h"
 
@@ -214,35 +213,6 @@ std::string show(const Example& example, const DataInfo&) {
                      example.label == 1 ? "one curve" : "two curves");
 }
 
-std::vector<Protocol> protocols(const Task& task) {
-  constexpr int64_t kRows = 512;
-  const bool large = task.side == 128;
-  const LraTraining mlpen = large ? LraTraining{64, 200'000, 2500, 2500, 0} : LraTraining{256, 62'400, 312, 312, 312};
-  const GlraModel model{32, 2, 8, 1, 32, large ? "learned" : "sinusoidal", "mean_padded"};
-  const LraTraining training = large ? LraTraining{64, 500'000, 2500, 2500, 0} : LraTraining{512, 62'400, 312, 312, 0};
-  Json glra =
-      with_values(glra_values(training, model, 256),
-                  {{"training.learning_rate", 1e-3}, {"training.schedule", "cosine"}, {"training.weight_decay", 0.0}});
-  if (large) glra["training.clip_norm"] = 1.0;
-  std::vector<Protocol> result{
-      {"mlpen",
-       large ? "the PyTorch lineage's model, which has no published setting here: 200,000 steps of 64, best dev"
-             : "the PyTorch lineage: 2 layers of 64, 62,400 steps of 256, best dev, black pixels as padding",
-       mlpen_values(mlpen, kRows)},
-      {"glra", "the official JAX lineage: one layer of 32, mean, cosine, last step", glra},
-      {"clean", "mlpen with black pixels as pixels and the mean over all of them",
-       with_values(clean_values(mlpen, kRows), {{"data.mask_zero_pixels", false}})}};
-  if (!large)
-    result.push_back(
-        {"paramixer",
-         "one post-norm layer of width 32, one head, a linear map of all pixels, 100 epochs; its published "
-         "numbers are those of pathfinder32-mixed",
-         with_values(paramixer_values({.epochs = 100, .batch = 64}),
-                     {{"data.mask_zero_pixels", false}, {"data.split", "files"}})});
-  result.push_back(combiner_protocol(glra));
-  return result;
-}
-
 }  // namespace
 
 std::vector<DatasetDescriptor> describe() {
@@ -258,7 +228,6 @@ std::vector<DatasetDescriptor> describe() {
         "et al., Long Range Arena, 2021";
     descriptor.source = fmt::format(
         "generated; or pathfinder{} of https://storage.googleapis.com/long-range-arena/lra_release.gz", task.side);
-    descriptor.protocols = protocols(task);
     descriptor.options = schema().options();
     const Schema<Options> sizes = sizes_schema<Options>();
     for (const OptionInfo& option : sizes.options()) descriptor.generator_options.push_back(option.name);

@@ -10,7 +10,6 @@
 #include "data/cache/packed_files.h"
 #include "data/check.h"
 #include "data/generated_source.h"
-#include "data/lra_protocols.h"
 #include "data/text/byte_text.h"
 #include "data/what_is_there.h"
 #include "readers/aan.h"
@@ -203,10 +202,6 @@ CheckReport check_synth(const Json& given, const DataLocation& location, const P
 }  // namespace
 
 std::vector<DatasetDescriptor> describe() {
-  const LraTraining training{32, 30000, 800, 300, 565};
-  constexpr int64_t kRows = 512;
-  const Json glra = with_values(glra_values({32, 5000, 8000, 100, 0}, {128, 4, 32, 4, 512}, 257),
-                                {{"model.interaction", "concat"}, {"model.head_layers", 3}});
   DatasetDescriptor retrieval;
   retrieval.name = "retrieval";
   retrieval.aliases = {"lra-retrieval", "aan"};
@@ -215,13 +210,6 @@ std::vector<DatasetDescriptor> describe() {
   retrieval.source =
       "new_aan_pairs.{train,eval,test}.tsv of https://storage.googleapis.com/long-range-arena/lra_release.gz";
   retrieval.default_family = "dual-encoder";
-  retrieval.protocols = {
-      {"mlpen", "the PyTorch lineage: 2 layers of 64, [a, b, a*b, a-b], 30,000 steps, best dev",
-       with_values(mlpen_values(training, kRows), {{"model.interaction", "nli"}, {"model.head_layers", 2}})},
-      {"glra", "the official JAX lineage: 4 layers of 128, class vector, [a, b], 5,000 steps inside its warm-up", glra},
-      {"clean", "mlpen with the mean over valid bytes only",
-       with_values(clean_values(training, kRows), {{"model.interaction", "nli"}, {"model.head_layers", 2}})},
-      combiner_protocol(glra)};
   retrieval.options = schema().options();
   retrieval.accepts_length = true;
   retrieval.shape = [](const Json& options) { return byte_text_shape(read_options(options).length, 2); };

@@ -16,30 +16,28 @@ namespace {
 
 constexpr int64_t kAdapterVersion = 1;  // part of the cache's key: raise it when the content made here changes
 
-// What is known of a set without its files, and how it is trained.
+// What is known of a set without its files.
 struct Known {
   const char* name;
   std::array<int64_t, 3> sizes;  // train, dev, test
   int64_t numbers;
   std::vector<int64_t> categories;
   int64_t classes;  // 0: a number
-  const char* normalisation;
-  int64_t batch;
 };
 
 const std::vector<Known>& known_sets() {
   static const std::vector<Known> kSets{
-      {"california-housing", {13209, 3303, 4128}, 8, {}, 0, "quantile", 256},
-      {"adult", {26048, 6513, 16281}, 6, {9, 16, 7, 15, 6, 5, 2, 42}, 2, "quantile", 256},
-      {"helena", {41724, 10432, 13040}, 27, {}, 100, "standard", 512},
-      {"jannis", {53588, 13398, 16747}, 54, {}, 4, "quantile", 512},
-      {"higgs-small", {62752, 15688, 19610}, 28, {}, 2, "quantile", 512},
-      {"aloi", {69120, 17280, 21600}, 128, {}, 1000, "standard", 512},
-      {"epsilon", {320000, 80000, 100000}, 2000, {}, 2, "none", 1024},
-      {"year", {370972, 92743, 51630}, 90, {}, 0, "quantile", 1024},
-      {"covertype", {371847, 92962, 116203}, 54, {}, 7, "quantile", 1024},
-      {"yahoo", {473134, 71083, 165660}, 699, {}, 0, "quantile", 1024},
-      {"microsoft", {723412, 235259, 241521}, 136, {}, 0, "quantile", 1024},
+      {"california-housing", {13209, 3303, 4128}, 8, {}, 0},
+      {"adult", {26048, 6513, 16281}, 6, {9, 16, 7, 15, 6, 5, 2, 42}, 2},
+      {"helena", {41724, 10432, 13040}, 27, {}, 100},
+      {"jannis", {53588, 13398, 16747}, 54, {}, 4},
+      {"higgs-small", {62752, 15688, 19610}, 28, {}, 2},
+      {"aloi", {69120, 17280, 21600}, 128, {}, 1000},
+      {"epsilon", {320000, 80000, 100000}, 2000, {}, 2},
+      {"year", {370972, 92743, 51630}, 90, {}, 0},
+      {"covertype", {371847, 92962, 116203}, 54, {}, 7},
+      {"yahoo", {473134, 71083, 165660}, 699, {}, 0},
+      {"microsoft", {723412, 235259, 241521}, 136, {}, 0},
   };
   return kSets;
 }
@@ -160,30 +158,6 @@ std::string show(const Example& example, const DataInfo& info) {
                      info.details["classes"][static_cast<size_t>(example.label)].get<std::string>());
 }
 
-Json settings(const Known& known) {
-  return {
-      {"data.normalisation", known.normalisation},
-      {"training.epochs", 1000},  // patience ends it long before
-      {"training.eval_epochs", 1},
-      {"training.patience", 16},
-      {"training.batch", known.batch},
-      {"training.learning_rate", 1e-4},
-      {"training.schedule", "constant"},
-      {"training.optimizer", "adamw"},
-      {"training.weight_decay", 1e-5},
-      {"training.selection", "best_dev"},
-      {"eval.batch", 1024},
-      {"attention.scales", {1, 1, 2, 2, 4, 4, 8, 8}},
-      {"model.dim", 192},
-      {"model.heads", 8},
-      {"model.layers", 3},
-      {"model.ff_dim", 255},
-      {"model.attention_dropout", 0.2},
-      {"model.ff_dropout", 0.1},
-      {"model.residual_dropout", 0.0},
-  };
-}
-
 DatasetDescriptor descriptor(const Known& known, const std::string& name) {
   DatasetDescriptor tabular;
   tabular.name = "tabular/" + name;
@@ -193,10 +167,6 @@ DatasetDescriptor descriptor(const Known& known, const std::string& name) {
       "arrays of https://github.com/yandex-research/rtdl-revisiting-models, the publisher's own files, or CSV";
   tabular.shape_is_likely = known.sizes[0] == 0;
   tabular.default_family = "ft-transformer";
-  tabular.protocols = {{"rtdl",
-                        "FT-Transformer's defaults: 3 blocks of 192, AdamW, stops after 16 epochs without a new "
-                        "best on dev",
-                        settings(known)}};
   tabular.options = schema().options();
   const DataShape shape = shape_of(known.numbers, known.categories, known.classes);
   tabular.shape = [shape](const Json&) { return shape; };
@@ -220,7 +190,7 @@ std::vector<DatasetDescriptor> describe() {
   std::vector<DatasetDescriptor> result;
   for (const Known& known : known_sets()) result.push_back(descriptor(known, known.name));
   // Any other table: its files and data.schema say what it is.
-  const Known other{"<name>", {0, 0, 0}, 8, {}, 2, "quantile", 256};
+  const Known other{"<name>", {0, 0, 0}, 8, {}, 2};
   DatasetDescriptor any = descriptor(other, "<name>");
   any.title = "table: any other, by data.schema or as arrays";
   any.member = [other](const std::string& name) { return descriptor(other, name); };

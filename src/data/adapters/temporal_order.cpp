@@ -92,8 +92,6 @@ std::vector<DatasetDescriptor> describe() {
   order.title = "temporal order: which of two symbols came first";
   order.paper = "Hochreiter and Schmidhuber 1997, as in Yu et al., Paramixer, 2022";
   order.source = "generated";
-  order.protocols = {{"paramixer", "one post-norm layer of width 32, one head, 30 epochs of 100,000 examples",
-                      synthetic_values(/*epochs=*/30)}};
   order.options = schema().options();
   order.accepts_length = true;
   order.generated = true;

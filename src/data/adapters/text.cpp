@@ -7,7 +7,6 @@
 #include "data/cache/packed_files.h"
 #include "data/check.h"
 #include "data/duplicates.h"
-#include "data/lra_protocols.h"
 #include "data/text/byte_text.h"
 #include "data/text/imdb_files.h"
 
@@ -137,29 +136,6 @@ std::string show(const Example& example, const DataInfo& info) {
                      example.label == 1 ? "positive" : "negative");
 }
 
-std::vector<Protocol> protocols() {
-  const LraTraining training{32, 20000, 8000, 500, 781};
-  constexpr int64_t kRows = 512;
-  const Json glra = glra_values({32, 20000, 8000, 100, 0}, {256, 4, 64, 4, 1024}, 257);
-  return {
-      {"mlpen", "the PyTorch lineage: 2 layers of 64, 20,000 steps, best on the test split, which is dev too",
-       mlpen_values(training, kRows)},
-      {"glra", "the official JAX lineage: 4 layers of 256, class vector, inverse square root rate, last step", glra},
-      {"clean", "mlpen with a tenth of the training reviews as dev and the mean over valid bytes only",
-       with_values(clean_values(training, kRows), {{"data.dev", "holdout"}})},
-      {"paramixer",
-       "three post-norm layers of width 32, one head, class token, 4,096 characters of Python's repr, 200 epochs; "
-       "best on the test split, which is dev too",
-       with_values(paramixer_values({.epochs = 200, .batch = 32, .learning_rate = 1e-4, .dropout = 0.4}),
-                   {{"data.characters", "repr"},
-                    {"data.length", 4096},
-                    {"model.layers", 3},
-                    {"model.ff_dim", 128},
-                    {"model.positions", "none"},
-                    {"model.pooling", "cls_token"}})},
-      combiner_protocol(glra)};
-}
-
 }  // namespace
 
 std::vector<DatasetDescriptor> describe() {
@@ -170,7 +146,6 @@ std::vector<DatasetDescriptor> describe() {
   text.paper =
       "Maas et al., Learning Word Vectors for Sentiment Analysis, 2011; as in Tay et al., Long Range Arena, 2021";
   text.source = "aclImdb_v1.tar.gz from https://ai.stanford.edu/~amaas/data/sentiment/, as it is or unpacked";
-  text.protocols = protocols();
   text.options = schema().options();
   text.accepts_length = true;
   text.shape = [](const Json& options) {
