@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/progress.h"
+#include "core/progress_callback.h"
 
 namespace xformer::cli {
 

@@ -1,7 +1,7 @@
 #include "data/fetch.h"
 
 #include "core/error.h"
-#include "data/registry.h"
+#include "data/datasets.h"
 #include "readers/archive.h"
 
 namespace xformer::data {

@@ -12,7 +12,7 @@
 
 #include "core/files.h"
 #include "core/json.h"
-#include "core/progress.h"
+#include "core/progress_callback.h"
 #include "core/random.h"
 #include "core/schema.h"
 #include "data/target.h"

@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "data/registry.h"
+#include "data/datasets.h"
 
 namespace xformer::inspect {
 

@@ -6,7 +6,7 @@
 
 #include "attention/descriptor.h"
 #include "core/run_plan.h"
-#include "data/registry.h"
+#include "data/datasets.h"
 #include "models/model.h"
 #include "plan/protocols.h"
 

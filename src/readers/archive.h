@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "core/files.h"
-#include "core/progress.h"
+#include "core/progress_callback.h"
 
 namespace xformer::readers {
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/files.h"
-#include "core/progress.h"
+#include "core/progress_callback.h"
 
 namespace xformer::readers {
 

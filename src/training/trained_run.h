@@ -1,7 +1,7 @@
 // A finished run opened again: its plan, data and trained model.
 #pragma once
 
-#include "data/registry.h"
+#include "data/datasets.h"
 #include "models/model.h"
 #include "plan/options.h"
 

@@ -1,7 +1,7 @@
 // What tests of adapters share: the options of a task, and a folder of files with a cache beside it.
 #pragma once
 
-#include "data/registry.h"
+#include "data/datasets.h"
 #include "scratch.h"
 
 namespace xformer::adapter_place {

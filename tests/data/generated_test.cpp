@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "data/batches/batcher.h"
 #include "data/check.h"
-#include "data/registry.h"
+#include "data/datasets.h"
 #include "data/two_positions.h"
 #include "scratch.h"
 

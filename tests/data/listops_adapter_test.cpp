@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 #include "core/hash.h"
-#include "data/registry.h"
+#include "data/datasets.h"
 #include "listops_text.h"
 #include "readers/listops.h"
 #include "scratch.h"

@@ -9,7 +9,7 @@
 #include "data/batches/batcher.h"
 #include "data/cache/cache.h"
 #include "data/check.h"
-#include "data/registry.h"
+#include "data/datasets.h"
 #include "scratch.h"
 
 namespace xformer::packed_adapters_test {

@@ -9,9 +9,9 @@
 #include "data/batches/batcher.h"
 #include "data/cache/cache.h"
 #include "data/check.h"
+#include "data/datasets.h"
 #include "data/pathfinder/pathfinder_files.h"
 #include "data/pathfinder/pathfinder_generator.h"
-#include "data/registry.h"
 #include "scratch.h"
 
 namespace xformer::pathfinder_adapter_test {

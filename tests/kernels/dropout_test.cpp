@@ -11,9 +11,9 @@
 
 #include "core/error.h"
 #include "core/random.h"
-#include "kernels/dropout/block.h"
 #include "kernels/dropout/cpu.h"
 #include "kernels/dropout/numbers.h"
+#include "kernels/dropout/philox_block.h"
 #include "kernels/policy_scope.h"
 #include "tensor/init.h"
 

@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "core/names.h"
-#include "data/registry.h"
+#include "data/datasets.h"
 
 namespace xformer::plan {
 

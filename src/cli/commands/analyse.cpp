@@ -7,8 +7,8 @@
 #include "analysis/attention_span.h"
 #include "cli/command.h"
 #include "cli/plan_arguments.h"
+#include "cli/print_table.h"
 #include "cli/progress.h"
-#include "cli/table.h"
 #include "core/text.h"
 #include "training/run_directory.h"
 

@@ -3,9 +3,9 @@
 
 #include "cli/command.h"
 #include "cli/describe.h"
-#include "cli/table.h"
+#include "cli/print_table.h"
 #include "core/names.h"
-#include "data/registry.h"
+#include "data/datasets.h"
 
 namespace xformer::cli {
 

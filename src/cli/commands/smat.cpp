@@ -6,7 +6,7 @@
 #include "cli/command.h"
 #include "cli/measurements.h"
 #include "cli/plan_arguments.h"
-#include "cli/table.h"
+#include "cli/print_table.h"
 #include "core/error.h"
 #include "core/json.h"
 #include "core/names.h"

@@ -13,7 +13,7 @@
 #include <span>
 #include <string>
 
-#include "core/progress.h"
+#include "core/progress_callback.h"
 #include "data/source.h"
 
 namespace xformer::data {

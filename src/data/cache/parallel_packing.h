@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/progress.h"
+#include "core/progress_callback.h"
 #include "data/cache/cache.h"
 
 namespace xformer::data {

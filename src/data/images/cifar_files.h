@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/files.h"
-#include "core/progress.h"
+#include "core/progress_callback.h"
 #include "data/source.h"
 #include "readers/cifar.h"
 

@@ -13,7 +13,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "core/progress.h"
+#include "core/progress_callback.h"
 #include "core/random.h"
 #include "core/schema.h"
 #include "data/source.h"

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "core/files.h"
-#include "core/progress.h"
+#include "core/progress_callback.h"
 #include "data/source.h"
 
 namespace xformer::data {

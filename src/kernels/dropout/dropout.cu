@@ -2,8 +2,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "kernels/dropout/block.h"
 #include "kernels/dropout/cuda.h"
+#include "kernels/dropout/philox_block.h"
 
 namespace xformer::kernels {
 

@@ -9,7 +9,7 @@
 #include "kernels/cpu/heads.h"
 #include "kernels/cpu/valid_rows.h"
 #include "kernels/hashed_attention/hashed_attention.h"
-#include "kernels/window_attention/rows.h"
+#include "kernels/window_attention/window_rows.h"
 
 namespace xformer::kernels {
 

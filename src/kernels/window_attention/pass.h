@@ -12,8 +12,8 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/heads.h"
 #include "kernels/cpu/valid_rows.h"
-#include "kernels/window_attention/rows.h"
 #include "kernels/window_attention/window_attention.h"
+#include "kernels/window_attention/window_rows.h"
 
 namespace xformer::kernels {
 

@@ -1,4 +1,4 @@
-#include "data/registry.h"
+#include "data/datasets.h"
 
 #include <algorithm>
 #include <cctype>

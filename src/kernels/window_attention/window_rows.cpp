@@ -1,4 +1,4 @@
-#include "kernels/window_attention/rows.h"
+#include "kernels/window_attention/window_rows.h"
 
 #include <limits>
 

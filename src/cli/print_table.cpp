@@ -1,4 +1,4 @@
-#include "cli/table.h"
+#include "cli/print_table.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
