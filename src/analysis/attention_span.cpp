@@ -32,7 +32,7 @@ at::Tensor mean_distance(const at::Tensor& valid, const Rows& rows) {
 
 at::Tensor hidden_keys(const at::Tensor& valid) { return valid.logical_not().unsqueeze(1).unsqueeze(1); }
 
-// Of the layers in their order; none where the model has others.
+// The cores of the layers in their order; none where the model has others.
 std::vector<attention::AttentionCore*> cores_of(const models::Model& model) {
   std::vector<attention::AttentionCore*> result;
   for (const auto& module : model.modules())

@@ -18,7 +18,7 @@ class Linear : public torch::nn::Module {
   at::Tensor bias;    // [out] or undefined
 };
 
-// Of the tensors that the mixer puts around a core.
+// Meanings of the tensors that the mixer puts around a core.
 [[nodiscard]] const std::vector<TensorMeaning>& projection_meanings();
 
 class MultiHeadMixer : public SequenceMixer {

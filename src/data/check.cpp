@@ -16,7 +16,7 @@ namespace {
 
 namespace listops = readers::listops;
 
-// Of the LRA release; of the original data only the test set is read here.
+// Sizes of the LRA release, and of the original data, of which only the test set is read here.
 constexpr std::array<int64_t, 3> kLraSizes{96000, 2000, 2000};
 constexpr std::array<int64_t, 3> kOriginalSizes{0, 0, 10000};
 

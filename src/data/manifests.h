@@ -12,8 +12,8 @@
 
 namespace xformer::data {
 
-// Of `task`: the one of that name ("uea" for "uea/<any>") or with it among its "tasks"; an empty object where there is
-// none.
+// The manifest of `task`: the one of that name ("uea" for "uea/<any>") or with it among its "tasks"; an empty object
+// where there is none.
 [[nodiscard]] const Json& manifest_of(const std::string& task);
 
 // Size and hashes of one entry of "files", as far as they are stated.

@@ -300,7 +300,7 @@ class Bench {
       }
     }
     check_stop();
-    // Of models in turns nobody knows whose the energy was.
+    // Nobody knows whose the energy of models in turns was.
     if (joules && !times[0].empty() && subjects[0])
       rows_[first]["joules_per_step"] = (*device_energy(run_.device) - *joules) / static_cast<double>(times[0].size()) /
                                         static_cast<double>(subjects[0]->steps_at_once());

@@ -24,7 +24,7 @@ struct Protocol {
   Json values = Json::object();
 };
 
-// Of a task, by a dataset's own name; the first is the default.
+// The protocols of a task, by a dataset's own name; the first is the default.
 [[nodiscard]] const std::vector<Protocol>& protocols_of(const std::string& task);
 // "" is the task's default; UserError with the nearest name.
 [[nodiscard]] const Protocol& find_protocol(const std::string& task, const std::string& name);

@@ -30,7 +30,7 @@ void fail(j_common_ptr image) {
   std::longjmp(reporter.back, 1);
 }
 
-// Of warnings only the end of the data in the middle of the picture counts: the rest of it would be grey.
+// The end of the data in the middle of the picture is the only warning that counts: the rest of it would be grey.
 void warn(j_common_ptr image, int level) {
   if (level < 0 && (image->err->msg_code == JWRN_JPEG_EOF || image->err->msg_code == JWRN_HIT_MARKER)) fail(image);
 }

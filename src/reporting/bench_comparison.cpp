@@ -42,7 +42,7 @@ std::optional<double> number(const Json& row, const char* key) {
   return row.contains(key) && row[key].is_number() ? std::optional(row[key].get<double>()) : std::nullopt;
 }
 
-// Of the same length, batch, width and precision.
+// Whether two rows have the same length, batch, width and precision.
 bool same_sizes(const Json& a, const Json& b) {
   const auto same = [&](const char* key) { return a.value(key, Json()) == b.value(key, Json()); };
   return same("length") && same("batch") && same("width") && same("precision");

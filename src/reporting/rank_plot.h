@@ -8,7 +8,7 @@
 
 namespace xformer::reporting {
 
-// Of the models that have a mean in every column (rank 1 is the best; equal means share theirs). UserError where there
+// Ranks of the models that have a mean in every column (1 is the best; equal means share theirs). UserError where there
 // are fewer than kLeastColumns columns, or fewer than two such models.
 [[nodiscard]] std::string rank_plot_svg(const ResultTable& table);
 

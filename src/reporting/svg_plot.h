@@ -11,7 +11,7 @@ namespace xformer::reporting {
 
 struct PlotPoint {
   double x = 0, y = 0;
-  // Of a band around the line, where both are there.
+  // Edges of a band around the line, where both are there.
   double low = std::numeric_limits<double>::quiet_NaN(), high = std::numeric_limits<double>::quiet_NaN();
   double weight = 0;  // of a disc: its area is in proportion
 };

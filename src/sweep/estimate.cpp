@@ -41,7 +41,7 @@ std::optional<Estimate> Estimator::of(const RunPlan& plan) const {
       sum.peak_bytes = std::max(sum.peak_bytes, one.peak_bytes);
       ++count;
     }
-  // Of runs that count epochs nobody knows the steps beforehand.
+  // Nobody knows beforehand the steps of runs that count epochs.
   if (count == 0 && plan.options.values["training.epochs"].get<int64_t>() == 0) {
     sum.from = "the same model and task";
     for (const Known& one : known_)

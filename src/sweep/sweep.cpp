@@ -147,7 +147,7 @@ class Sweep {
     }
     if (!cell.trials.empty() && !chosen_[i] && !make_choice(i)) return false;
     if (auto record = completed_record(run_folder(options_.out, resolved(i), history.micro_batch))) {
-      // Of a process that outlived its sweep the journal does not know the end.
+      // The journal does not know the end of a process that outlived its sweep.
       if (!history.completed && !claimed) return true;
       if (!history.completed)
         journal_.write({{"event", "found"}, {"cell", cell.id}, {"label", cell.label}, {"status", "completed"}});
@@ -299,7 +299,7 @@ class Sweep {
   [[nodiscard]] SweepProgress progress() const {
     SweepProgress result;
     result.cells = static_cast<int64_t>(cells_.size());
-    // Of what nobody has run yet: as long as what has been run here.
+    // What nobody has run yet takes as long as what has been run here.
     const double typical = estimator_.typical_seconds();
     double left = 0;
     const auto seconds_of = [&](const Cell& cell) {

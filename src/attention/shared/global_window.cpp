@@ -80,7 +80,7 @@ at::Tensor GlobalWindow::forward(const Projected& local, const Projected& rows, 
 Cost GlobalWindow::cost(const Shape& shape) const {
   const int64_t n = shape.query_len, g = global_rows(n), others = n - g;
   const double globals = static_cast<double>(g);
-  // Of all heads: global rows, then rows with a window.
+  // Pairs of all heads: global rows, then rows with a window.
   const double heads_of_all = static_cast<double>(shape.heads), seen = static_cast<double>(causal_ ? g : n);
   double executed = heads_of_all * static_cast<double>(kernels::attention_pairs(g, causal_ ? g : n, causal_));
   double pattern = heads_of_all * globals * (causal_ ? (globals + 1) / 2 : seen);

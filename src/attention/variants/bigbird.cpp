@@ -146,7 +146,7 @@ class BigBirdCore : public AttentionCore {
     return kernels::attention(q, k, v, options);
   }
 
-  // Of n tokens, those that each block sees beside its neighbours [h or 1,t,g]: the global ones, then those of blocks
+  // The tokens, of n, that each block sees beside its neighbours [h or 1,t,g]: the global ones, then those of blocks
   // from elsewhere; -1 behind the last token of a ragged one.
   [[nodiscard]] at::Tensor places(const Layout& parts, int64_t n, int64_t heads,
                                   const at::TensorOptions& numbers) const {

@@ -99,7 +99,7 @@ class ReformerMixer : public SequenceMixer {
     return {int64_t{1} << (bits / 2), int64_t{1} << (bits - bits / 2)};
   }
 
-  // Of the rotations: a column stands for two buckets, itself and its negative.
+  // Columns of the rotations: each stands for two buckets, itself and its negative.
   static int64_t columns_of(const std::vector<int64_t>& factors) {
     return std::accumulate(factors.begin(), factors.end(), int64_t{0}) / 2;
   }

@@ -249,7 +249,7 @@ class FixedCore : public SparseCore {
     return at::matmul(other_dropout_(part.weights, training), v);
   }
 
-  // Of p pinned keys and the summaries of t blocks, those that rows of each block see beside it [1,t,p + t c]: the
+  // What rows of each block see beside it of p pinned keys and the summaries of t blocks [1,t,p + t c]: the
   // pinned ones and the summaries of other blocks, if causal of earlier ones; -1 for its own, which it has already.
   [[nodiscard]] at::Tensor elsewhere(int64_t t, int64_t p, const at::TensorOptions& numbers) const {
     const at::Tensor row = at::arange(t, numbers).unsqueeze(1);  // [t,1]

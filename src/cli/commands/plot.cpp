@@ -231,7 +231,7 @@ int map(const PlotArguments& arguments) {
                                   [&](const readers::TensorEntry& one) { return one.name == arguments.tensor; });
   XF_CHECK(found != header.tensors.end() && std::count(names.begin(), names.end(), arguments.tensor) > 0, UserError,
            "--tensor: {}", unknown_name_message("matrix of numbers", arguments.tensor, names));
-  // Of [.., rows, columns] the matrix at --at.
+  // The matrix at --at of [.., rows, columns].
   const std::vector<int64_t>& shape = found->shape;
   std::vector<int64_t> at;
   for (const std::string_view part : split(arguments.at, ','))

@@ -24,7 +24,7 @@ struct CacheRequest {
   Path cache;  // the user's cache folder
   std::string dataset;
   Json key;  // all that decides the content
-  // Of the shape what options decide that leave the content as it is; may be empty.
+  // Sets what options that leave the content as it is decide of the shape; may be empty.
   std::function<void(DataShape& shape)> adjust = {};
 };
 

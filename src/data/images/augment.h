@@ -19,7 +19,7 @@ void flip(readers::Image& image);  // left to right
 // done with probability 1/2 at a strength around 9 of 10.
 [[nodiscard]] readers::Image rand_augment(readers::Image image, Stream& numbers);
 
-// Of rand_augment, for tests: operation `which`, from 0 to 14, at a strength of 0 to 10; `sign` 1 or -1.
+// One operation of rand_augment, for tests: `which`, from 0 to 14, at a strength of 0 to 10; `sign` 1 or -1.
 inline constexpr int kAugmentOperations = 15;
 [[nodiscard]] std::string augment_name(int which);
 [[nodiscard]] readers::Image augmented(const readers::Image& image, int which, double strength, int sign);

@@ -46,7 +46,7 @@ Path tree_root(const Path& folder) {
   return folder;
 }
 
-// Of one class, appended in the order of their names.
+// Appends the images of one class in the order of their names.
 int64_t add_images(ImageTree& tree, const std::string& place, int64_t label, std::vector<ImageFile>& into) {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(tree.root / place)) {

@@ -110,7 +110,7 @@ class Painter {
     }
   }
 
-  // Of a segment that begins in this direction, looked for once in this thread.
+  // The places of a segment that begins in this direction, looked for once in this thread.
   [[nodiscard]] const std::vector<Place>& footprint_toward(double direction) const {
     static thread_local std::map<std::pair<const Segment*, int64_t>, std::vector<Place>> known;
     const Segment& segment = segment_toward(shape_, direction);

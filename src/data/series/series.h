@@ -62,7 +62,7 @@ inline constexpr double kDevShare = 0.2;
 struct DevSplit {
   std::vector<int64_t> training, dev;
 };
-// Of every class the rounded share goes to dev, drawn by the seed; a class of two or more cases keeps one on each side,
+// The rounded share of every class goes to dev, drawn by the seed; a class of two or more cases keeps one on each side,
 // a class of one stays in training. No class of two cases is a DataError.
 [[nodiscard]] DevSplit stratified_split(std::span<const int64_t> labels, double dev_share = kDevShare,
                                         uint64_t seed = kSplitSeed);

@@ -17,7 +17,7 @@ struct CsvSchema {
   bool regression = false;
   bool header = true;  // columns go by their names there, without a header by their numbers from 1
   char delimiter = ',';
-  // Of file formats that are known, not of the words above:
+  // Known file formats have these, the words above have not:
   std::vector<std::string> names;          // of the columns, whether there is a header or not
   std::vector<std::string> skip_prefixes;  // lines that begin so are no rows
 };

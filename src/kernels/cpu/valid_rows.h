@@ -26,7 +26,7 @@ class ValidRows {
   [[nodiscard]] bool all(int64_t b, int64_t from, int64_t to) const {
     return !valid_.defined() || std::all_of(flags(b) + from, flags(b) + to, [](bool one) { return one; });
   }
-  // Of rows 0 .. n - 1; only where a mask is defined.
+  // Flags of rows 0 .. n - 1; only where a mask is defined.
   [[nodiscard]] const bool* flags(int64_t b) const { return valid_.const_data_ptr<bool>() + b * n_; }
   [[nodiscard]] bool defined() const { return valid_.defined(); }
 

@@ -23,11 +23,11 @@ void through_scores(const FeaturePass<Value>& pass, const Value* x, int64_t stri
   if (pass.omega == nullptr)
     for (int64_t r = 0; r < rows; ++r) std::copy_n(gradient + r * pass.d, pass.d, into + r * into_stride);
   else gemm(rows, pass.d, pass.f, scale, {gradient, pass.f}, {pass.omega, pass.d}, Value(0), into, into_stride);
-  // Of |x'|^2 / 2.
+  // The share of |x'|^2 / 2.
   if (pass.softmax) add_rows(into, into_stride, x, stride, rows, pass.d, scratch.sums.data(), -scale * scale);
 }
 
-// Of one part of a head's queries: their gradients, and their share d_table of that of the table.
+// Gradients of one part of a head's queries, and their share d_table of the table's gradient.
 template <class Value>
 void queries_back(const FeaturePass<Value>& pass, int64_t z, int64_t part, const Heads<const Value>& gradient,
                   const Heads<const Value>& out, const Value* table, const Value* denominator, const Heads<Value>& dq,
@@ -65,7 +65,7 @@ void queries_back(const FeaturePass<Value>& pass, int64_t z, int64_t part, const
   clear_rows(dq, b, h, std::max(part * kPartRows, end), last, pass.d);
 }
 
-// Of one part of a head's keys and values. Returns (kSoftmax) the sum of the gradient of y, which c takes.
+// Gradients of one part of a head's keys and values. Returns (kSoftmax) the sum of the gradient of y, which c takes.
 template <class Value>
 double keys_back(const FeaturePass<Value>& pass, int64_t z, int64_t part, const Value* d_table, Value largest,
                  const Heads<Value>& dk, const Heads<Value>& dv, FeatureScratch<Value>& scratch) {

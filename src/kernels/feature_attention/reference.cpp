@@ -44,7 +44,7 @@ at::Tensor softmax_sums(const at::Tensor& q, const at::Tensor& k, const at::Tens
     padded = mask.key_valid.logical_not().unsqueeze(1).unsqueeze(-1);
     largest = largest.masked_fill(padded, kLowest);
   }
-  // Of equal ones the first wins, and its gradient is not shared out.
+  // The first of equal ones wins, and its gradient is not shared out.
   largest = mask.causal ? std::get<0>(at::cummax(largest, 2)) : std::get<0>(at::max(largest, 2, /*keepdim=*/true));
   at::Tensor shift = key.half_square + largest;  // [b,h,m,1]
   // A padded key is a zero vector here; without a shift its features are 1, and its values are zero.

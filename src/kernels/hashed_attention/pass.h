@@ -121,7 +121,7 @@ class HashedPass {
   }
 };
 
-// Of each head and round the tokens by bucket, equal buckets in their order: [b,h,r,slots] int32.
+// The tokens of each head and round by bucket, equal buckets in their order: [b,h,r,slots] int32.
 [[nodiscard]] at::Tensor sorted_tokens(const at::Tensor& buckets);
 
 }  // namespace xformer::kernels

@@ -7,7 +7,7 @@ namespace xformer::kernels {
 
 namespace {
 
-// Of `lanes` columns, which stay in registers while the rows go by.
+// Sums of `lanes` columns, which stay in registers while the rows go by.
 template <int64_t lanes, class Value>
 [[gnu::always_inline]] inline void sum_columns(const Value* x, const RowSet& set, Value* out) {
   typename Vector<Value, lanes>::Lanes sum = {}, row;

@@ -96,7 +96,7 @@ class WindowPass {
   const double scale;
   const ElementDraws draws;
 
-  // Of one head and residue.
+  // The rows of one head and residue.
   template <class Value>
   [[nodiscard]] Residue<Value> residue(const Heads<Value>& heads, const Tile& tile) const {
     return {heads.at(tile.b, tile.h, tile.residue), heads.stride * windows.dilation};

@@ -25,7 +25,7 @@ struct Windows {
   static Windows neighbour_blocks(int64_t n, int64_t block, bool causal);
 
   [[nodiscard]] int64_t columns_per_block() const { return before + block + after; }  // w
-  // Of the first `end` tokens those of one residue.
+  // How many of the first `end` tokens are of one residue.
   [[nodiscard]] int64_t tokens(int64_t residue, int64_t end) const {
     return end > residue ? (end - residue + dilation - 1) / dilation : 0;
   }
