@@ -23,7 +23,7 @@ namespace {
 
 constexpr int64_t kAdapterVersion = 1;  // part of the cache's key: raise it when the content made here changes
 
-// What is known of a set without its files, and how it is trained.
+// What is known of a set without its files.
 struct Known {
   const char* name;
   int64_t train, test, variables, longest, classes;
