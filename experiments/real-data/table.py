@@ -38,7 +38,7 @@ def main():
         key = (record["task"], record["model"], plan.get("data.length"),
                (plan.get("model.interaction"), plan.get("data.subjects") or "new"))
         if "input_share" in record["speed"]:
-            inputs[key].append(record)
+            inputs[key + (plan["training.batch"],)].append(record)
         if not path.stem.startswith("input-"):
             groups.setdefault(key, []).append((path.stem, record))
     print("# Real files and generated tasks on a CPU\n")
@@ -77,12 +77,14 @@ def main():
         print(f"| {shown} | `{model}` | {text} | {number(PUBLISHED.get((task, model)), unit)} | {dev} | "
               f"{number(first['chance'] if rmse else 100 * first['chance'], unit)} | {len(records)} | "
               f"{first['steps']['done']:,} | {'; '.join(differs) or '-'} |")
-    print("\n## Waiting for input\n\nThe share of all training steps' time that went into making the next batch from the cache, in memory "
-          "or generated.\n\n| task | model | batch | step, ms | input |\n| --- | --- | ---: | ---: | ---: |")
-    for (task, model, length, _), records in sorted(inputs.items(), key=str):
-        first = records[0]
-        print(f"| {task}{f', {length:,}' if length else ''} | `{model}` | {first['plan']['training.batch']} | "
+    print("\n## Input\n\nWork: what the thread beside the training spends on making one batch from the cache, in memory or generated; the mean "
+          "of all steps. Waited: the share of all steps' time in which training stood still for it.\n\n"
+          "| task | model | batch | step, ms | work, ms | waited |\n| --- | --- | ---: | ---: | ---: | ---: |")
+    for (task, model, length, _, batch), records in sorted(inputs.items(), key=str):
+        work = [r["speed"]["input_work_ms"] for r in records if "input_work_ms" in r["speed"]]
+        print(f"| {task}{f', {length:,}' if length else ''} | `{model}` | {batch} | "
               f"{statistics.median(r['speed']['step_ms']['median'] for r in records):,.1f} | "
+              f"{f'{statistics.median(work):,.2f}' if work else '-'} | "
               f"{100 * max(r['speed']['input_share'] for r in records):.2f} % |")
     records = [record for rows in groups.values() for _, record in rows] + [record for rows in inputs.values() for record in rows]
     commits = sorted({record["software"]["commit"][:12] for record in records})

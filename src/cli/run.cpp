@@ -2,15 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <cstdio>
 #include <map>
 
-#include "cli/command.h"
 #include "core/code_version.h"
 #include "core/error.h"
 #include "core/names.h"
 #include "core/text.h"
-#include "tensor/memory.h"
 
 namespace xformer::cli {
 
@@ -73,10 +72,19 @@ void print_error(const std::string& text) { fmt::print(stderr, "xformer: {}\n", 
 
 }  // namespace
 
+CLI::Validator whole_number(int64_t least) {
+  return {[least](std::string& text) -> std::string {
+            int64_t value = 0;
+            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+            const bool whole = error == std::errc() && end == text.data() + text.size();
+            return whole && value >= least ? "" : fmt::format("expected a whole number from {}, got '{}'", least, text);
+          },
+          ""};
+}
+
 const std::string& recorded_command() { return command_words(); }
 
-int run(int argc, char** argv) {
-  install_caching_allocator();
+int run(int argc, char** argv, const std::function<std::vector<CommandSetup>()>& commands) {
   command_words() = words_without_paths(argc, argv);
   CLI::App program("Trains, measures and compares efficient-attention Transformers.", "xformer");
   const CodeVersion& code = code_version();
@@ -88,13 +96,9 @@ int run(int argc, char** argv) {
       "Exit codes: 0 done, 1 cells of a sweep were given up, 2 wrong name, option or value, 3 data missing or damaged, "
       "4 out of memory, disk or device,\n"
       "5 training diverged, 6 interrupted after saving, 70 a bug in xformer.");
-  // Every verb in the order of the help text.
-  constexpr CommandSetup kCommands[] = {
-      add_train, add_sweep, add_validate, add_eval, add_forward,  add_bench, add_profile,  add_report,    add_smat,
-      add_plot,  add_span,  add_analyse,  add_list, add_describe, add_data,  add_selftest, add_completion};
   std::vector<std::function<int()>> actions;
   try {
-    for (const CommandSetup setup : kCommands) actions.push_back(setup(program));
+    for (const CommandSetup& setup : commands()) actions.push_back(setup(program));
     try {
       program.parse(argc, argv);
     } catch (const CLI::Success& success) {  // --help, --version

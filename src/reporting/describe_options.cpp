@@ -34,10 +34,10 @@ std::string range_of(const OptionInfo& option) {
   return option.rule.text.empty() ? type_name(option.type) : option.rule.text;
 }
 
-Row row_of(const OptionInfo& option, const std::string& prefix) {
-  std::string help = option.help;
+Row row_of(const Json& option) {
+  std::string help = option["help"];
   std::replace(help.begin(), help.end(), '\n', ' ');
-  return {prefix + option.name, shown(option.fallback), range_of(option), help};
+  return {option["name"].get<std::string>(), shown(option["default"]), option["range"].get<std::string>(), help};
 }
 
 // Code points, so that "≤" counts as one column.
@@ -116,11 +116,11 @@ std::string_view json_type(OptionType type) {
 
 }  // namespace
 
-std::string options_table_text(const std::vector<OptionInfo>& options, const std::string& prefix, int width) {
+std::string options_table_text(const Json& options, int width) {
   if (options.empty()) return "";
   std::vector<Row> rows(1);
   for (size_t i = 0; i < kColumns; ++i) rows[0][i] = kTitles[i];
-  for (const OptionInfo& option : options) rows.push_back(row_of(option, prefix));
+  for (const Json& option : options) rows.push_back(row_of(option));
   const Widths widths = fit(rows, static_cast<size_t>(std::max(width, 0)));
 
   std::string table;
@@ -147,11 +147,11 @@ std::string options_table_text(const std::vector<OptionInfo>& options, const std
   return table;
 }
 
-std::string options_table_markdown(const std::vector<OptionInfo>& options, const std::string& prefix) {
+std::string options_table_markdown(const Json& options) {
   if (options.empty()) return "";
   std::string table = fmt::format("| {} |\n| --- | --- | --- | --- |\n", fmt::join(kTitles, " | "));
-  for (const OptionInfo& option : options) {
-    Row row = row_of(option, prefix);
+  for (const Json& option : options) {
+    Row row = row_of(option);
     for (std::string& cell : row) cell = escaped_for_markdown(cell);
     table += fmt::format("| `{}` | `{}` | {} | {} |\n", row[0], row[1], row[2], row[3]);
   }

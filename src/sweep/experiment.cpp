@@ -183,13 +183,6 @@ bool Condition::holds(const std::string& task_name, const std::string& model_nam
   return (task.empty() || matches_pattern(task, task_name)) && (model.empty() || matches_pattern(model, model_name));
 }
 
-bool is_experiment(const Path& path) {
-  if (path.extension() != ".json" || !std::filesystem::is_regular_file(path)) return false;
-  const Json json = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-  return json.is_object() && !json.contains("schema_version") &&
-         (json.contains("models") || json.contains("extends") || json.contains("bench"));
-}
-
 std::vector<int64_t> parse_seeds(const std::string& text, const std::string& origin) {
   const auto number = [&](std::string_view digits) {
     int64_t value = -1;

@@ -74,10 +74,6 @@ struct Experiment {
 // file, key, what was expected and what came.
 [[nodiscard]] Experiment read_experiment(const Path& path);
 
-// Whether a file asks for runs: a record says which schema it has, an experiment asks for models or measurements, or
-// extends one.
-[[nodiscard]] bool is_experiment(const Path& path);
-
 // "0-4,7" as numbers; UserError with `origin` otherwise.
 [[nodiscard]] std::vector<int64_t> parse_seeds(const std::string& text, const std::string& origin);
 

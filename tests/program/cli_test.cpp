@@ -125,7 +125,7 @@ TEST_CASE("what there is, for people and for programs", "[cli]") {
     check_case(place, fmt::format("describe {}", name), 0, {name, "options"});
   }
   check_case(place, "list", 0, {"mrs-linformer", "listops", "mlpen"});
-  check_case(place, "--help", 0, {"train", "Exit codes"});
+  check_case(place, "--help", 0, {"train a model on a task", "print a completion script", "Exit codes"});
   check_case(place, "--version", 0, {"xformer"});
   check_case(place, "train --help", 0, {"--model",      "--task",      "--protocol",    "--data",
                                         "--out",        "--record-to", "--seed",        "--steps",

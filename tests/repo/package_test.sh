@@ -27,7 +27,7 @@ mv "$work/made/xformer" "$work/elsewhere"
 package=$work/elsewhere
 check "it has at most 40 MB" at_most "$(du -sb "$package" | cut -f1)" 40000000
 check "the archive holds the same files" equal "$(tar -tzf "$work/made/xformer.tar.gz" | grep -cv '/$')" "$(find "$package" -type f | wc -l)"
-for file in README bin/xformer lib/libstdc++.so.6 share/licenses/xformer share/licenses/libfmt9 scripts/gpu-check \
+for file in README bin/xformer bin/xformer-engine bin/catalogue.json lib/libstdc++.so.6 share/licenses/xformer share/licenses/libfmt9 scripts/gpu-check \
   share/bash-completion/completions/xformer share/zsh/site-functions/_xformer share/fish/vendor_completions.d/xformer.fish; do
   check "it holds $file" test -s "$package/$file"
 done
@@ -44,7 +44,8 @@ outside() { # FILE: libraries that are neither the package's, nor LibTorch's (or
     [[ $(readlink -f -- "$path") == "$(readlink -f -- "$package")"/lib/* || $path == "$libtorch"/* ]] || echo "$name $path"
   done
 }
-check "the program takes nothing from elsewhere" equal "$(outside "$package/bin/xformer")" ""
+check "the program takes nothing from elsewhere" equal "$(outside "$package/bin/xformer")$(outside "$package/bin/xformer-engine")" ""
+check "who asks about names loads no LibTorch" equal "$(readelf -d "$package/bin/xformer" | grep -c "libtorch\|libc10")" 0
 [[ -f $package/lib/libxformer_cuda.so ]] && check "nor does the plugin" equal "$(outside "$package/lib/libxformer_cuda.so")" ""
 
 bare XFORMER_LIBTORCH="$libtorch" "$package/xformer" list

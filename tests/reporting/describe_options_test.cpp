@@ -49,7 +49,7 @@ size_t columns_of(const std::string& line) {
 }  // namespace
 
 TEST_CASE("the columns of a wide table are aligned, one line per option") {
-  const auto lines = lines_of(options_table_text(options(), "attention.", 200));
+  const auto lines = lines_of(options_table_text(options_json(options(), "attention."), 200));
   REQUIRE(lines.size() == 7);
   CHECK(lines[0] == "option                   default   range                    meaning");
   CHECK(lines[1] == "attention.projected_len  256       at least 1               rows of E and F (k)");
@@ -61,7 +61,7 @@ TEST_CASE("the columns of a wide table are aligned, one line per option") {
 
 TEST_CASE("no line of a table is wider than asked and no word is lost") {
   const int width = GENERATE(60, 72, 80, 100, 133);
-  const std::string table = options_table_text(options(), "attention.", width);
+  const std::string table = options_table_text(options_json(options(), "attention."), width);
   for (const std::string& line : lines_of(table)) {
     CAPTURE(line);
     CHECK(columns_of(line) <= static_cast<size_t>(width));
@@ -72,13 +72,13 @@ TEST_CASE("no line of a table is wider than asked and no word is lost") {
 }
 
 TEST_CASE("a window narrower than any table still gets a readable one") {
-  const std::string table = options_table_text(options(), "", 0);
+  const std::string table = options_table_text(options_json(options(), ""), 0);
   CHECK_THAT(table, Catch::Contains("dropout"));
   for (const std::string& line : lines_of(table)) CHECK(columns_of(line) <= 60);
 }
 
 TEST_CASE("a Markdown table keeps its columns whatever the texts hold") {
-  const auto lines = lines_of(options_table_markdown(options(), "attention."));
+  const auto lines = lines_of(options_table_markdown(options_json(options(), "attention.")));
   REQUIRE(lines.size() == 8);
   CHECK(lines[0] == "| option | default | range | meaning |");
   CHECK(lines[1] == "| --- | --- | --- | --- |");
@@ -101,7 +101,7 @@ TEST_CASE("the JSON form has the options' own types") {
 }
 
 TEST_CASE("something without options has an empty table") {
-  CHECK(options_table_text({}, "attention.", 80).empty());
-  CHECK(options_table_markdown({}, "attention.").empty());
+  CHECK(options_table_text(Json::array(), 80).empty());
+  CHECK(options_table_markdown(Json::array()).empty());
   CHECK(options_json({}, "attention.") == Json::array());
 }

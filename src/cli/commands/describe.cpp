@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <memory>
+
 #include "cli/command.h"
-#include "cli/describe.h"
 #include "cli/progress.h"
+#include "core/error.h"
 #include "core/names.h"
 #include "reporting/describe_options.h"
 
@@ -17,49 +19,44 @@ struct DescribeArguments {
   bool json = false, markdown = false;
 };
 
-struct Section {
-  Json facts;
-  std::string prefix;
-  std::vector<OptionInfo> options;
-};
-
-std::vector<std::string> describable_names() {
-  std::vector<std::string> names = attention::all_names();
-  for (const auto& list :
-       {models::all_families().names(), data::datasets().names(), std::vector<std::string>{"training", "eval"}})
-    names.insert(names.end(), list.begin(), list.end());
-  return names;
+bool is_called(const Json& entry, const std::string& wanted) {
+  if (canonical_name(entry["name"].get<std::string>()) == wanted) return true;
+  for (const Json& alias : entry["aliases"])
+    if (alias.get<std::string>() == wanted) return true;
+  return false;
 }
 
-Section find(const std::string& name) {
-  if (const auto* task = data::datasets().find(name)) return {task_json(*task), "data.", task->options};
-  if (name.find('/') != std::string::npos) {
-    const data::DatasetDescriptor& member = data::find_dataset(name);
-    return {task_json(member), "data.", member.options};
-  }
-  if (const auto* family = models::all_families().find(name)) return {model_json(*family), "model.", family->options};
+Json find(const std::string& name, const Catalogue& catalogue) {
   const std::string wanted = canonical_name(name);
-  if (wanted == "training" || wanted == "eval") {
-    const auto& options = wanted == "training" ? plan::training_schema().options() : plan::eval_schema().options();
-    return {Json{{"name", wanted},
-                 {"kind", "options"},
-                 {"title", wanted == "training" ? "Training" : "Evaluation"},
-                 {"options", reporting::options_json(options, wanted + ".")}},
-            wanted + ".", options};
-  }
-  const std::vector<std::string> names = describable_names();
+  const Json known = catalogue.read();
+  for (const char* kind : {"tasks", "models", "groups", "attentions"})
+    for (const Json& entry : known[kind])
+      if (is_called(entry, wanted)) return entry;
+  const auto names_of = [&](const char* kind) {
+    std::vector<std::string> names;
+    for (const Json& entry : known[kind]) {
+      names.push_back(entry["name"]);
+      for (const Json& alias : entry["aliases"]) names.push_back(alias);
+    }
+    return names;
+  };
   try {
-    const attention::Resolved attention = attention::resolve(name);
-    return {attention_json(attention), "attention.", attention.options()};
+    return catalogue.other(name);
   } catch (const UserError&) {
     // A name that is no attention's near miss may be near another kind of name.
-    if (!nearest_name(name, attention::all_names()).empty() || wanted.starts_with("mrs-")) throw;
+    if (!nearest_name(name, names_of("attentions")).empty() || wanted.starts_with("mrs-") ||
+        name.find('/') != std::string::npos)
+      throw;
+    std::vector<std::string> names;
+    for (const char* kind : {"attentions", "models", "tasks", "groups"})
+      for (std::string& one : names_of(kind)) names.push_back(std::move(one));
     throw UserError(unknown_name_message("name", name, names));
   }
 }
 
-void print(const Section& section, bool markdown) {
-  const Json& facts = section.facts;
+}  // namespace
+
+void print_description(const Json& facts, bool markdown) {
   if (markdown) fmt::print("## `{}`: {}\n\n", facts["name"].get<std::string>(), facts["title"].get<std::string>());
   else fmt::print("{}: {}\n", facts["name"].get<std::string>(), facts["title"].get<std::string>());
   for (const auto& [key, value] : facts.items()) {
@@ -85,36 +82,27 @@ void print(const Section& section, bool markdown) {
       fmt::print("      {}\n", fmt::join(values, " "));
     }
   }
-  if (section.options.empty()) return;
+  const Json& options = facts["options"];
+  if (options.empty()) return;
   const TerminalOptions terminal = terminal_options(STDOUT_FILENO);
   fmt::print("\n{}options{}\n", markdown ? "### " : "", markdown ? "\n" : "");
-  fmt::print("{}", markdown ? reporting::options_table_markdown(section.options, section.prefix)
-                            : reporting::options_table_text(section.options, section.prefix,
-                                                            terminal.is_terminal ? terminal.width : 110));
+  fmt::print("{}", markdown ? reporting::options_table_markdown(options)
+                            : reporting::options_table_text(options, terminal.is_terminal ? terminal.width : 110));
 }
 
-int describe(const DescribeArguments& arguments) {
-  const Section section = find(arguments.name);
-  if (arguments.json) fmt::print("{}\n", section.facts.dump(2));
-  else print(section, arguments.markdown);
-  return 0;
-}
-
-}  // namespace
-
-int describe_name(const std::string& name) {
-  print(find(name), /*markdown=*/false);
-  return 0;
-}
-
-std::function<int()> add_describe(CLI::App& program) {
+std::function<int()> add_describe(CLI::App& program, const Catalogue& catalogue) {
   const auto arguments = std::make_shared<DescribeArguments>();
   CLI::App& command =
       *program.add_subcommand("describe", "one attention, model family, task, `training` or `eval`, with its options");
   command.add_option("NAME", arguments->name, "a name from `xformer list`")->required();
   command.add_flag("--json", arguments->json, "print JSON");
   command.add_flag("--markdown", arguments->markdown, "print Markdown");
-  return [arguments] { return describe(*arguments); };
+  return [arguments, catalogue] {
+    const Json facts = find(arguments->name, catalogue);
+    if (arguments->json) fmt::print("{}\n", facts.dump(2));
+    else print_description(facts, arguments->markdown);
+    return 0;
+  };
 }
 
 }  // namespace xformer::cli

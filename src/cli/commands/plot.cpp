@@ -8,9 +8,7 @@
 #include <cstring>
 
 #include "cli/command.h"
-#include "cli/experiment_records.h"
 #include "cli/measurements.h"
-#include "cli/plan_arguments.h"
 #include "core/error.h"
 #include "core/names.h"
 #include "core/text.h"
@@ -270,24 +268,21 @@ int map(const PlotArguments& arguments) {
 }
 
 // Mean ranks over tasks.
-int ranks(const PlotArguments& arguments) {
-  std::vector<RunRecord> records;
-  if (arguments.places.size() == 1 && sweep::is_experiment(arguments.places.front())) {
-    const sweep::Experiment experiment = sweep::read_experiment(arguments.places.front());
-    records = experiment_records(experiment, records_folder(experiment), [](const std::string&) {});
-  } else {
-    records = reporting::read_run_records(arguments.places);
-  }
+int ranks(const PlotArguments& arguments, const ExperimentReader& experiments) {
+  const bool whole = arguments.places.size() == 1 && is_experiment(arguments.places.front());
+  const std::vector<RunRecord> records =
+      whole ? experiments(arguments.places.front(), {}).records : reporting::read_run_records(arguments.places);
   return written(rank_plot_svg(reporting::result_table(records, {})), arguments);
 }
 
 }  // namespace
 
-std::function<int()> add_plot(CLI::App& program) {
+std::function<int()> add_plot(CLI::App& program, const ExperimentReader& experiments) {
   CLI::App& command = *program.add_subcommand("plot", "pictures of records and bench reports, as SVG");
   command.require_subcommand(1);
   std::vector<std::pair<CLI::App*, std::function<int()>>> kinds;
-  const auto add = [&](const char* kind, const char* help, const char* places, int (*run)(const PlotArguments&)) {
+  const auto add = [&](const char* kind, const char* help, const char* places,
+                       const std::function<int(const PlotArguments&)>& run) {
     const auto arguments = std::make_shared<PlotArguments>();
     CLI::App& own = *command.add_subcommand(kind, help);
     own.add_option(places, arguments->places, "what to draw")->required();
@@ -312,7 +307,8 @@ std::function<int()> add_plot(CLI::App& program) {
   const auto [relating, related] =
       add("ratios", "operations or memory of mrs-X over X by length, of bench reports", "BENCH", ratios);
   relating->add_option("--of", related->ratio, "flops or memory")->capture_default_str();
-  add("ranks", "mean ranks over six or more tasks, and which models tests do not tell apart", "RECORDS", ranks);
+  add("ranks", "mean ranks over six or more tasks, and which models tests do not tell apart", "RECORDS",
+      [experiments](const PlotArguments& arguments) { return ranks(arguments, experiments); });
   const auto [mapping, mapped] =
       add("map", "a matrix as shades: attention weights that `xformer forward --capture` wrote", "TENSORS", map);
   mapping->add_option("--tensor", mapped->tensor, "its name in the file, e.g. layer0.mixer.weights")->required();

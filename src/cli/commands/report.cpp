@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "cli/command.h"
-#include "cli/experiment_records.h"
 #include "core/error.h"
+#include "core/json_file.h"
 #include "core/names.h"
 #include "reporting/bench_comparison.h"
 #include "reporting/result_table.h"
@@ -25,19 +25,20 @@ int written(const std::string& text, const ReportArguments& arguments) {
 }
 
 // Its title, and what differs from the paper.
-std::string heading(const sweep::Experiment& experiment) {
+std::string heading(const ReportedExperiment& experiment) {
   std::string text = fmt::format("# {}\n\n", experiment.title);
   for (const std::string& note : experiment.notes) text += fmt::format("- {}\n", note);
   return experiment.notes.empty() ? text : text + "\n";
 }
 
 // Reports of an experiment that measures, beside its published ratios.
-std::string measured(const sweep::Experiment& experiment, const Path& folder) {
+std::string measured(const ReportedExperiment& experiment) {
+  const Path& folder = experiment.folder;
   XF_CHECK(experiment.published, UserError,
            "{}: it has no published values to stand beside; its tables are {}/bench-*.md", experiment.file.string(),
            folder.string());
   std::string text = heading(experiment);
-  for (size_t i = 0; i < experiment.bench.size(); ++i) {
+  for (int64_t i = 0; i < experiment.measurements; ++i) {
     const Path path = folder / fmt::format("bench-{}.json", i + 1);
     XF_CHECK(std::filesystem::exists(path), DataError, "{}: not measured yet: there is no {}", experiment.file.string(),
              path.string());
@@ -56,25 +57,24 @@ std::string measured(const sweep::Experiment& experiment, const Path& folder) {
   return sentences.empty() ? text : text + sentences;
 }
 
-int report(const ReportArguments& arguments) {
+int report(const ReportArguments& arguments, const ExperimentReader& experiments) {
   static_cast<void>(choice("--format: ", "format", arguments.format, {"markdown", "latex", "csv", "html", "json"}));
   std::vector<reporting::PublishedValue> published;
   if (!arguments.published.empty()) published = reporting::read_published(arguments.published);
   std::vector<RunRecord> records;
   std::vector<std::string> average_over;
   std::string title;
-  if (arguments.records.size() == 1 && sweep::is_experiment(arguments.records.front())) {
-    const sweep::Experiment experiment = sweep::read_experiment(arguments.records.front());
-    const Path folder = arguments.folder.empty() ? records_folder(experiment) : Path(arguments.folder);
-    if (experiment.bench.is_array()) {
+  if (arguments.records.size() == 1 && is_experiment(arguments.records.front())) {
+    const ReportedExperiment experiment = experiments(arguments.records.front(), arguments.folder);
+    if (experiment.measurements > 0) {
       XF_CHECK(arguments.format == "markdown", UserError, "--format {}: measurements are printed as markdown",
                arguments.format);
-      return written(measured(experiment, folder), arguments);
+      return written(measured(experiment), arguments);
     }
     if (experiment.published && arguments.published.empty())
       published = reporting::read_published(*experiment.published, experiment.published_name);
-    records = experiment_records(experiment, folder,
-                                 [](const std::string& line) { fmt::print(stderr, "xformer: {}\n", line); });
+    if (!experiment.remark.empty()) fmt::print(stderr, "xformer: {}\n", experiment.remark);
+    records = experiment.records;
     XF_CHECK(!records.empty(), UserError, "{}: all its runs wait for names that are not there yet",
              arguments.records.front());
     title = heading(experiment);
@@ -93,7 +93,7 @@ int report(const ReportArguments& arguments) {
 
 }  // namespace
 
-std::function<int()> add_report(CLI::App& program) {
+std::function<int()> add_report(CLI::App& program, const ExperimentReader& experiments) {
   const auto arguments = std::make_shared<ReportArguments>();
   CLI::App& command =
       *program.add_subcommand("report", "an experiment, or records of runs, as a table of models and tasks");
@@ -112,7 +112,7 @@ std::function<int()> add_report(CLI::App& program) {
                   "published values to stand beside: JSON, [{\"task\", \"model\", \"value\", \"source\"}, ...]")
       ->type_name("FILE");
   command.add_option("--out", arguments->out, "write here instead of printing")->type_name("FILE");
-  return [arguments] { return report(*arguments); };
+  return [arguments, experiments] { return report(*arguments, experiments); };
 }
 
 }  // namespace xformer::cli

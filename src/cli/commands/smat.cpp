@@ -5,7 +5,6 @@
 
 #include "cli/command.h"
 #include "cli/measurements.h"
-#include "cli/plan_arguments.h"
 #include "cli/print_table.h"
 #include "core/error.h"
 #include "core/json.h"

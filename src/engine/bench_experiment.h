@@ -3,7 +3,7 @@
 
 #include "sweep/experiment.h"
 
-namespace xformer::cli {
+namespace xformer::engine {
 
 struct BenchPlaces {
   std::string program;
@@ -16,4 +16,4 @@ struct BenchPlaces {
 // measured stays.
 void run_bench_experiment(const sweep::Experiment& experiment, const BenchPlaces& places);
 
-}  // namespace xformer::cli
+}  // namespace xformer::engine

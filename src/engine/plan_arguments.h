@@ -5,7 +5,7 @@
 
 #include "plan/options.h"
 
-namespace xformer::cli {
+namespace xformer::engine {
 
 struct PlanArguments {
   std::string task, model, protocol, config, init_from;
@@ -42,13 +42,10 @@ struct ComputeArguments {
   [[nodiscard]] at::Device start() const;
 };
 
-// For options that count something; the message names the bound and what came.
-[[nodiscard]] CLI::Validator whole_number(int64_t least);
-
 // "key=value" split at the first '='; UserError otherwise.
 [[nodiscard]] ValueLayer settings_layer(const std::vector<std::string>& settings);
 
 // What only a generator reads must make sense to it, and must not be set beside --data.
 void check_generator_options(const RunPlan& plan, const data::DataLocation& location);
 
-}  // namespace xformer::cli
+}  // namespace xformer::engine

@@ -4,7 +4,7 @@
 #include "cli/progress.h"
 #include "sweep/sweep.h"
 
-namespace xformer::cli {
+namespace xformer::engine {
 
 class SweepView : public sweep::SweepObserver {
  public:
@@ -13,7 +13,7 @@ class SweepView : public sweep::SweepObserver {
   void on_progress(const sweep::SweepProgress& progress) override;
 
  private:
-  ProgressLine line_;
+  cli::ProgressLine line_;
 };
 
-}  // namespace xformer::cli
+}  // namespace xformer::engine

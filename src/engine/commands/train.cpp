@@ -1,17 +1,17 @@
 // `xformer train`: from words to a record.
 #include <fmt/format.h>
 
-#include "cli/command.h"
-#include "cli/plan_arguments.h"
-#include "cli/record_place.h"
-#include "cli/signals.h"
-#include "cli/train_view.h"
 #include "core/text.h"
+#include "engine/commands.h"
+#include "engine/plan_arguments.h"
+#include "engine/record_place.h"
+#include "engine/signals.h"
+#include "engine/train_view.h"
 #include "sweep/cells.h"
 #include "tensor/device.h"
 #include "training/weights.h"
 
-namespace xformer::cli {
+namespace xformer::engine {
 
 namespace {
 
@@ -134,4 +134,4 @@ std::function<int()> add_train(CLI::App& program) {
   return [arguments] { return train(*arguments); };
 }
 
-}  // namespace xformer::cli
+}  // namespace xformer::engine

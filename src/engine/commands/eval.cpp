@@ -1,18 +1,18 @@
 // `xformer eval RUN_DIR`: accuracy or error of a trained run on a split, from its own or from other data.
 #include <unistd.h>
 
-#include "cli/command.h"
-#include "cli/plan_arguments.h"
 #include "cli/progress.h"
-#include "cli/signals.h"
 #include "core/text.h"
+#include "engine/commands.h"
+#include "engine/plan_arguments.h"
+#include "engine/signals.h"
 #include "kernels/policy.h"
 #include "tensor/device.h"
 #include "training/evaluator.h"
 #include "training/run_directory.h"
 #include "training/trained_run.h"
 
-namespace xformer::cli {
+namespace xformer::engine {
 
 namespace {
 
@@ -83,4 +83,4 @@ std::function<int()> add_eval(CLI::App& program) {
   return [arguments] { return evaluate_run(*arguments); };
 }
 
-}  // namespace xformer::cli
+}  // namespace xformer::engine

@@ -1,4 +1,6 @@
-#include "cli/plan_arguments.h"
+#include "engine/plan_arguments.h"
+
+#include "cli/command.h"
 
 #include <charconv>
 #include <cstdlib>
@@ -11,7 +13,9 @@
 #include "training/run_directory.h"
 #include "training/weights.h"
 
-namespace xformer::cli {
+namespace xformer::engine {
+
+using namespace cli;
 
 namespace {
 
@@ -28,16 +32,6 @@ Json read_config(const Path& path) {
 }
 
 }  // namespace
-
-CLI::Validator whole_number(int64_t least) {
-  return {[least](std::string& text) -> std::string {
-            int64_t value = 0;
-            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-            const bool whole = error == std::errc() && end == text.data() + text.size();
-            return whole && value >= least ? "" : fmt::format("expected a whole number from {}, got '{}'", least, text);
-          },
-          ""};
-}
 
 void PlanArguments::add_to(CLI::App& command) {
   command.add_option("--model", model, "[family/]attention, e.g. mrs-linformer (`xformer list`)")->group("What");
@@ -228,4 +222,4 @@ void check_generator_options(const RunPlan& plan, const data::DataLocation& loca
   }
 }
 
-}  // namespace xformer::cli
+}  // namespace xformer::engine

@@ -4,16 +4,17 @@
 
 #include <cstdlib>
 
-#include "cli/command.h"
-#include "cli/plan_arguments.h"
 #include "cli/progress.h"
-#include "cli/signals.h"
 #include "core/names.h"
 #include "core/text.h"
 #include "data/fetch.h"
+#include "engine/catalogue.h"
+#include "engine/commands.h"
+#include "engine/plan_arguments.h"
+#include "engine/signals.h"
 #include "inspect/learnability.h"
 
-namespace xformer::cli {
+namespace xformer::engine {
 
 namespace {
 
@@ -47,13 +48,13 @@ ProgressCallback interruptible(ProgressLine& line) {
   };
 }
 
-struct Opened {
+struct OpenedData {
   const data::DatasetDescriptor& dataset;
   std::unique_ptr<data::DataSource> source;
 };
 
 // Makes or packs the data where it is not in the cache.
-Opened open(const DataCommandArguments& arguments) {
+OpenedData open(const DataCommandArguments& arguments) {
   const data::DatasetDescriptor& dataset = data::find_dataset(arguments.name);
   const Json options = data_options(dataset, arguments.settings);
   dataset.check_options(options);
@@ -77,7 +78,7 @@ int list() {
 }
 
 int make(const DataCommandArguments& arguments) {
-  const Opened opened = open(arguments);
+  const OpenedData opened = open(arguments);
   const data::DataInfo& info = opened.source->info();
   const data::DataShape& shape = info.shape;
   fmt::print("{}: {} from {}\n", opened.dataset.name, shape.target.text, info.origin);
@@ -94,7 +95,7 @@ int make(const DataCommandArguments& arguments) {
 }
 
 int stats(const DataCommandArguments& arguments) {
-  const Opened opened = open(arguments);
+  const OpenedData opened = open(arguments);
   Json result = Json::object();
   for (const data::Split split : data::kAllSplits)
     result[data::split_name(split)] = data::split_facts(*opened.source, split);
@@ -197,7 +198,7 @@ int show(const DataCommandArguments& arguments) {
   const Path folder = arguments.pictures;
   XF_CHECK(folder.empty() || data::find_dataset(arguments.name).picture, UserError,
            "--png: the examples of {} are no images", arguments.name);
-  const Opened opened = open(arguments);
+  const OpenedData opened = open(arguments);
   const auto& [dataset, source] = opened;
   const int64_t size = source->size(split);
   XF_CHECK(size > 0, DataError, "{} has no {} split here", dataset.name, data::split_name(split));
@@ -240,8 +241,8 @@ std::function<int()> add_data(CLI::App& program) {
   CLI::App& description = *command.add_subcommand("describe", "what a dataset is, its protocols and options");
   description.add_option("NAME", *describing, "task, e.g. listops (`xformer data list`)")->required();
   verbs.emplace_back(&description, [describing] {
-    static_cast<void>(data::find_dataset(*describing));
-    return describe_name(*describing);
+    print_description(task_json(data::find_dataset(*describing)), /*markdown=*/false);
+    return 0;
   });
   add("make", "make or pack it into the cache, and say what is in it", make);
   const auto [checking, check_arguments] = add("check", "read everything and say what is right, odd or wrong", check);
@@ -277,4 +278,4 @@ std::function<int()> add_data(CLI::App& program) {
   };
 }
 
-}  // namespace xformer::cli
+}  // namespace xformer::engine

@@ -5,14 +5,14 @@
 
 #include "analysis/approximation.h"
 #include "analysis/attention_span.h"
-#include "cli/command.h"
-#include "cli/plan_arguments.h"
 #include "cli/print_table.h"
 #include "cli/progress.h"
 #include "core/text.h"
+#include "engine/commands.h"
+#include "engine/plan_arguments.h"
 #include "training/run_directory.h"
 
-namespace xformer::cli {
+namespace xformer::engine {
 
 namespace {
 
@@ -194,4 +194,4 @@ std::function<int()> add_analyse(CLI::App& program) {
   return [arguments] { return approximation(*arguments); };
 }
 
-}  // namespace xformer::cli
+}  // namespace xformer::engine

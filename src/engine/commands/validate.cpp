@@ -1,11 +1,11 @@
 // `xformer validate`: whether experiment files ask for what there is, without touching data or device.
 #include <fmt/ranges.h>
 
-#include "cli/command.h"
 #include "core/error.h"
+#include "engine/commands.h"
 #include "sweep/cells.h"
 
-namespace xformer::cli {
+namespace xformer::engine {
 
 namespace {
 
@@ -49,4 +49,4 @@ std::function<int()> add_validate(CLI::App& program) {
   return [files] { return validate(*files); };
 }
 
-}  // namespace xformer::cli
+}  // namespace xformer::engine

@@ -1,4 +1,4 @@
-#include "cli/sweep_view.h"
+#include "engine/sweep_view.h"
 
 #include <unistd.h>
 
@@ -6,7 +6,9 @@
 
 #include "core/text.h"
 
-namespace xformer::cli {
+namespace xformer::engine {
+
+using namespace cli;
 
 SweepView::SweepView() : line_(terminal_options(STDERR_FILENO)) {}
 
@@ -25,4 +27,4 @@ void SweepView::on_progress(const sweep::SweepProgress& progress) {
   line_.update(text, ended / static_cast<double>(std::max<int64_t>(progress.cells, 1)));
 }
 
-}  // namespace xformer::cli
+}  // namespace xformer::engine

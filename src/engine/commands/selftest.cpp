@@ -3,13 +3,13 @@
 
 #include <cstdio>
 
-#include "cli/command.h"
-#include "cli/plan_arguments.h"
 #include "core/error.h"
 #include "core/names.h"
+#include "engine/commands.h"
+#include "engine/plan_arguments.h"
 #include "inspect/selftest.h"
 
-namespace xformer::cli {
+namespace xformer::engine {
 
 namespace {
 
@@ -52,4 +52,4 @@ std::function<int()> add_selftest(CLI::App& program) {
   return [arguments] { return selftest(*arguments); };
 }
 
-}  // namespace xformer::cli
+}  // namespace xformer::engine

@@ -1,4 +1,4 @@
-#include "cli/record_place.h"
+#include "engine/record_place.h"
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@
 #include "core/error.h"
 #include "sweep/cells.h"
 
-namespace xformer::cli {
+namespace xformer::engine {
 
 Path record_place(const std::string& to, const RunPlan& plan) {
   if (Path(to).extension() == ".json") return to;
@@ -24,4 +24,4 @@ void check_results_folder(const Path& place, bool dirty) {
 
 void check_results_folder(const Path& place) { check_results_folder(place, code_version().dirty); }
 
-}  // namespace xformer::cli
+}  // namespace xformer::engine

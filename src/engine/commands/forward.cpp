@@ -4,15 +4,15 @@
 
 #include <algorithm>
 
-#include "cli/command.h"
-#include "cli/plan_arguments.h"
 #include "core/code_version.h"
+#include "engine/commands.h"
+#include "engine/plan_arguments.h"
 #include "inspect/forward_attention.h"
 #include "inspect/forward_model.h"
 #include "kernels/policy.h"
 #include "training/run_directory.h"
 
-namespace xformer::cli {
+namespace xformer::engine {
 
 namespace {
 
@@ -245,4 +245,4 @@ std::function<int()> add_forward(CLI::App& program) {
   return [arguments] { return forward(*arguments); };
 }
 
-}  // namespace xformer::cli
+}  // namespace xformer::engine

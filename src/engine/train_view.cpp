@@ -1,4 +1,4 @@
-#include "cli/train_view.h"
+#include "engine/train_view.h"
 
 #include <spdlog/logger.h>
 #include <spdlog/sinks/basic_file_sink.h>
@@ -9,7 +9,9 @@
 #include "core/text.h"
 #include "reporting/event_file.h"
 
-namespace xformer::cli {
+namespace xformer::engine {
+
+using namespace cli;
 
 struct TrainView::State {
   explicit State(Path run_folder) : folder(std::move(run_folder)) {}
@@ -121,4 +123,4 @@ void TrainView::on_test(const training::Evaluation& test) {
 
 ProgressCallback TrainView::data_progress() { return progress_callback(state_->line); }
 
-}  // namespace xformer::cli
+}  // namespace xformer::engine

@@ -6,7 +6,7 @@
 #include "cli/progress.h"
 #include "training/trainer.h"
 
-namespace xformer::cli {
+namespace xformer::engine {
 
 class TrainView : public training::Observer {
  public:
@@ -26,4 +26,4 @@ class TrainView : public training::Observer {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace xformer::cli
+}  // namespace xformer::engine

@@ -1,4 +1,4 @@
-#include "cli/bench_experiment.h"
+#include "engine/bench_experiment.h"
 
 #include <unistd.h>
 
@@ -7,11 +7,13 @@
 #include <thread>
 
 #include "cli/progress.h"
-#include "cli/signals.h"
 #include "core/text.h"
+#include "engine/signals.h"
 #include "sweep/cell_record.h"
 
-namespace xformer::cli {
+namespace xformer::engine {
+
+using namespace cli;
 
 namespace {
 
@@ -65,4 +67,4 @@ void run_bench_experiment(const sweep::Experiment& experiment, const BenchPlaces
   }
 }
 
-}  // namespace xformer::cli
+}  // namespace xformer::engine

@@ -1,11 +1,11 @@
-#include "cli/signals.h"
+#include "engine/signals.h"
 
 #include <unistd.h>
 #include <csignal>
 
 #include "core/error.h"
 
-namespace xformer::cli {
+namespace xformer::engine {
 
 namespace {
 
@@ -32,4 +32,4 @@ void catch_stop_signals() {
 
 bool stop_signal_came() { return stop_signal != 0; }
 
-}  // namespace xformer::cli
+}  // namespace xformer::engine

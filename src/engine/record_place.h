@@ -4,7 +4,7 @@
 #include "core/files.h"
 #include "core/run_plan.h"
 
-namespace xformer::cli {
+namespace xformer::engine {
 
 // A .json path is the file; anything else a folder under which records have their places.
 [[nodiscard]] Path record_place(const std::string& to, const RunPlan& plan);
@@ -14,4 +14,4 @@ namespace xformer::cli {
 void check_results_folder(const Path& place, bool dirty);
 void check_results_folder(const Path& place);
 
-}  // namespace xformer::cli
+}  // namespace xformer::engine

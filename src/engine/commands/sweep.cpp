@@ -5,20 +5,20 @@
 
 #include <algorithm>
 
-#include "cli/bench_experiment.h"
-#include "cli/command.h"
-#include "cli/plan_arguments.h"
 #include "cli/print_table.h"
-#include "cli/record_place.h"
-#include "cli/signals.h"
-#include "cli/sweep_view.h"
 #include "core/names.h"
 #include "core/text.h"
 #include "data/datasets.h"
+#include "engine/bench_experiment.h"
+#include "engine/commands.h"
+#include "engine/plan_arguments.h"
+#include "engine/record_place.h"
+#include "engine/signals.h"
+#include "engine/sweep_view.h"
 #include "sweep/slurm.h"
 #include "tensor/device.h"
 
-namespace xformer::cli {
+namespace xformer::engine {
 
 namespace {
 
@@ -281,4 +281,4 @@ std::function<int()> add_sweep(CLI::App& program) {
   return [arguments] { return sweep_experiment(*arguments); };
 }
 
-}  // namespace xformer::cli
+}  // namespace xformer::engine

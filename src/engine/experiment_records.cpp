@@ -1,4 +1,4 @@
-#include "cli/experiment_records.h"
+#include "engine/experiment_records.h"
 
 #include <algorithm>
 #include <set>
@@ -7,7 +7,7 @@
 #include "sweep/cells.h"
 #include "training/record.h"
 
-namespace xformer::cli {
+namespace xformer::engine {
 
 namespace {
 
@@ -19,19 +19,17 @@ std::set<std::string> free_keys(const sweep::Experiment& experiment) {
   return keys;
 }
 
-}  // namespace
-
 Path records_folder(const sweep::Experiment& experiment) {
   const Path kept = Path("results/runs") / experiment.name;
   return std::filesystem::exists(kept) ? kept : Path("runs") / experiment.name;
 }
 
-std::vector<RunRecord> experiment_records(const sweep::Experiment& experiment, const Path& folder,
-                                          const std::function<void(const std::string&)>& say) {
+void add_records(const sweep::Experiment& experiment, cli::ReportedExperiment& into) {
+  const Path& folder = into.folder;
   std::vector<RunRecord> there;
   if (std::filesystem::exists(folder)) there = reporting::read_run_records({folder.string()});
   const std::set<std::string> free = free_keys(experiment);
-  std::vector<RunRecord> result;
+  std::vector<RunRecord>& result = into.records;
   size_t used = 0;
   for (const sweep::Cell& cell : sweep::expand(experiment)) {
     if (cell.kind != sweep::CellKind::kRun) continue;
@@ -50,8 +48,24 @@ std::vector<RunRecord> experiment_records(const sweep::Experiment& experiment, c
     result.back().metrics = training::results_of(metrics, {}, {}, {});
   }
   if (used < there.size())
-    say(fmt::format("{}: {} records are of no run of {}", folder.string(), there.size() - used, experiment.name));
+    into.remark =
+        fmt::format("{}: {} records are of no run of {}", folder.string(), there.size() - used, experiment.name);
+}
+
+}  // namespace
+
+cli::ReportedExperiment reported_experiment(const Path& file, const Path& folder) {
+  const sweep::Experiment experiment = sweep::read_experiment(file);
+  cli::ReportedExperiment result{.file = experiment.file,
+                                 .folder = folder.empty() ? records_folder(experiment) : folder,
+                                 .title = experiment.title,
+                                 .notes = experiment.notes,
+                                 .published = experiment.published,
+                                 .published_name = experiment.published_name,
+                                 .average_over = experiment.average_over};
+  if (experiment.bench.is_array()) result.measurements = static_cast<int64_t>(experiment.bench.size());
+  else add_records(experiment, result);
   return result;
 }
 
-}  // namespace xformer::cli
+}  // namespace xformer::engine

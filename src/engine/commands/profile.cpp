@@ -2,15 +2,15 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "cli/command.h"
-#include "cli/plan_arguments.h"
 #include "cli/progress.h"
-#include "cli/signals.h"
 #include "core/files.h"
 #include "core/names.h"
+#include "engine/commands.h"
+#include "engine/plan_arguments.h"
+#include "engine/signals.h"
 #include "measure/profile.h"
 
-namespace xformer::cli {
+namespace xformer::engine {
 
 namespace {
 
@@ -96,4 +96,4 @@ std::function<int()> add_profile(CLI::App& program) {
   return [arguments] { return profile(*arguments); };
 }
 
-}  // namespace xformer::cli
+}  // namespace xformer::engine

@@ -8,16 +8,16 @@
 #include <cerrno>
 #include <cstdio>
 
-#include "cli/command.h"
-#include "cli/plan_arguments.h"
 #include "cli/progress.h"
-#include "cli/signals.h"
 #include "core/files.h"
 #include "core/names.h"
+#include "engine/commands.h"
+#include "engine/plan_arguments.h"
+#include "engine/signals.h"
 #include "measure/bench.h"
 #include "measure/bench_protocols.h"
 
-namespace xformer::cli {
+namespace xformer::engine {
 
 namespace {
 
@@ -260,4 +260,4 @@ void check_bench(const std::vector<std::string>& words) {
   arguments->compute.check();
 }
 
-}  // namespace xformer::cli
+}  // namespace xformer::engine

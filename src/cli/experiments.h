@@ -1,0 +1,35 @@
+// What `report` and `plot` show of an experiment. To read one takes the engine: its runs are plans.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/files.h"
+#include "core/run_record.h"
+
+namespace xformer::cli {
+
+struct ReportedExperiment {
+  Path file, folder;  // its own, and where its records are
+  std::string title;
+  std::vector<std::string> notes;  // what differs from the paper
+  std::optional<Path> published;
+  std::string published_name;
+  std::vector<std::string> average_over;  // tasks; none named: all
+  int64_t measurements = 0;  // of an experiment that measures: reports of `xformer bench`; it has no records
+  std::string remark = {};   // of records in the folder that no run asks for; mostly empty
+  // One for each run, in the experiment's order: the record in the folder, or one without a path, of what its task is
+  // judged by, where there is none.
+  std::vector<RunRecord> records = {};
+};
+
+// `folder`: where the records are; empty: results/runs/<name> where that exists, else runs/<name>.
+using ExperimentReader = std::function<ReportedExperiment(const Path& file, const Path& folder)>;
+
+// Whether a file asks for runs: a record says which schema it has, an experiment asks for models or measurements, or
+// extends one.
+[[nodiscard]] bool is_experiment(const Path& path);
+
+}  // namespace xformer::cli

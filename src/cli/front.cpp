@@ -1,0 +1,59 @@
+#include "cli/front.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <map>
+
+#include "cli/run.h"
+#include "core/error.h"
+#include "core/json_file.h"
+
+namespace xformer::cli {
+
+namespace {
+
+Path beside(const char* name) {
+  std::error_code ignored;
+  return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path() / name;
+}
+
+[[noreturn]] void hand_over(char** argv) {
+  const Path engine = beside("xformer-engine");
+  ::execv(engine.c_str(), argv);
+  throw ResourceError(
+      fmt::format("{} cannot be started: {}; scripts/setup builds it", engine.string(), std::strerror(errno)));
+}
+
+}  // namespace
+
+int run_front(int argc, char** argv) {
+  const auto read_catalogue = [] { return read_json_file(beside("catalogue.json")); };
+  const Catalogue catalogue{read_catalogue, [argv](const std::string&) -> Json { hand_over(argv); }};
+  const ExperimentReader experiments = [argv](const Path&, const Path&) -> ReportedExperiment { hand_over(argv); };
+  const std::map<std::string, CommandSetup> own{
+      {"list", [&](CLI::App& program) { return add_list(program, catalogue); }},
+      {"describe", [&](CLI::App& program) { return add_describe(program, catalogue); }},
+      {"completion", [&](CLI::App& program) { return add_completion(program, catalogue); }},
+      {"report", [&](CLI::App& program) { return add_report(program, experiments); }},
+      {"plot", [&](CLI::App& program) { return add_plot(program, experiments); }},
+      {"smat", add_smat}};
+  return run(argc, argv, [&] {
+    const std::string first = argc > 1 ? argv[1] : "--help";
+    if (const auto verb = own.find(first); verb != own.end()) return std::vector<CommandSetup>{verb->second};
+    if (first != "--help" && first != "-h" && first != "--version") hand_over(argv);
+    // The help text names every verb, whoever answers it.
+    std::vector<CommandSetup> named;
+    const Json known = read_catalogue();
+    for (const Json& verb : known["verbs"])
+      named.push_back(
+          [name = verb["name"].get<std::string>(), help = verb["help"].get<std::string>()](CLI::App& program) {
+            program.add_subcommand(name, help);
+            return [] { return 0; };
+          });
+    return named;
+  });
+}
+
+}  // namespace xformer::cli

@@ -1,0 +1,21 @@
+// What cli/catalogue.h describes, from the registries.
+#pragma once
+
+#include <string>
+
+#include "attention/descriptor.h"
+#include "core/json.h"
+#include "data/datasets.h"
+
+namespace CLI {
+class App;
+}
+
+namespace xformer::engine {
+
+// {"name", "kind": "attention", "title", "paper", "class", "complexity", "traits", "options", ...}
+[[nodiscard]] Json attention_json(const attention::Resolved& attention);
+[[nodiscard]] Json task_json(const data::DatasetDescriptor& task);
+[[nodiscard]] Json catalogue_json(const CLI::App& program);
+
+}  // namespace xformer::engine
