@@ -25,7 +25,7 @@ def device(place):
     if code != 0:
         raise Ended(f"the program does not start: {last_line(version)}")
     root = pathlib.Path(place.program).resolve().parent
-    files = [root / name for name in ("bin/xformer", "lib/libxformer_cuda.so", "build/xformer", "build/libxformer_cuda.so")]
+    files = [root / name for name in ("bin/xformer-engine", "lib/libxformer_cuda.so", "build/xformer-engine", "build/libxformer_cuda.so")]
     for command in (["nvidia-smi"], ["nvidia-smi", "-q", "-d", "CLOCK,POWER"], ["nvcc", "--version"], ["lscpu"],
                     *(["ldd", file] for file in files if file.exists())):
         if shutil.which(command[0]):
