@@ -17,7 +17,8 @@ void visit(RunRecord::Quantiles& it, const Fields& fields) {
 template <class Fields>
 void visit(RunRecord::Speed& it, const Fields& fields) {
   fields("examples_per_s", it.examples_per_s, "step_ms", it.step_ms, "timed_steps", it.timed_steps,
-         "page_faults_per_step", it.page_faults_per_step, "input_share", it.input_share);
+         "page_faults_per_step", it.page_faults_per_step, "input_share", it.input_share, "input_work_ms",
+         it.input_work_ms);
 }
 
 template <class Fields>

@@ -8,6 +8,7 @@
 #define XFORMER_DESCRIBE_TYPE std::vector<xformer::data::DatasetDescriptor>
 #include "data/adapters.inc"
 #include "data/batches/batch_order.h"
+#include "data/check.h"
 
 namespace xformer::data {
 

@@ -181,7 +181,7 @@ void Loop::train_one() {
   ++state_.step;
   const double seconds = seconds_since(start);
   state_.train_seconds += seconds;
-  clock_.step(seconds, batch.filled, waited);
+  clock_.step(seconds, {batch.filled, waited, batch.made_in});
   observer_.on_step(state_.step, last_step_);
   if (state_.step % training_.log_every == 0 || state_.step == last_step_) report();
 }

@@ -75,7 +75,8 @@ RunRecord::Speed speed_of(const StepTimes& times) {
           {1e3 * at(0.1), 1e3 * at(0.5), 1e3 * at(0.9)},
           static_cast<int64_t>(times.seconds.size()),
           quantile(times.page_faults_per_step, 0.5),
-          times.input_share};
+          times.input_share,
+          1e3 * times.input_seconds};
 }
 
 void add_process(const RunOptions& options, RunRecord& record) {

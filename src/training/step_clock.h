@@ -23,6 +23,14 @@ struct StepTimes {
   double examples_per_step = 0;              // in the mean: empty rows of a batch are none
   std::vector<double> page_faults_per_step;  // of the log's intervals
   double input_share = 0;                    // of the time of all steps: waiting for the next batch
+  double input_seconds = 0;                  // that making a batch took, in the mean, beside the steps or not
+};
+
+// The batch of a step.
+struct StepInput {
+  int64_t examples = 0;  // filled rows
+  double waited = 0;     // seconds of the step until it was there
+  double made_in = 0;    // seconds that the thread took which made it
 };
 
 class StepClock {
@@ -31,15 +39,15 @@ class StepClock {
   // interval, which ends when the host has waited for the device.
   explicit StepClock(bool asynchronous) : asynchronous_(asynchronous) {}
 
-  // `examples`: filled rows of its batch; `input`: seconds of it until the batch was there.
-  void step(double seconds, int64_t examples, double input) {
+  void step(double seconds, const StepInput& input) {
     ++interval_.steps;
-    interval_.examples += examples;
+    interval_.examples += input.examples;
     interval_.seconds += seconds;
     if (++steps_ <= kWarmupSteps) return;
     if (!asynchronous_) times_.seconds.push_back(seconds);
-    examples_ += examples;
-    input_seconds_ += input;
+    examples_ += input.examples;
+    waited_seconds_ += input.waited;
+    made_in_seconds_ += input.made_in;
     all_seconds_ += seconds;
   }
 
@@ -63,9 +71,10 @@ class StepClock {
 
   [[nodiscard]] StepTimes times() const {
     StepTimes result = times_;
-    if (steps_ > kWarmupSteps)
-      result.examples_per_step = static_cast<double>(examples_) / static_cast<double>(steps_ - kWarmupSteps);
-    result.input_share = all_seconds_ > 0 ? input_seconds_ / all_seconds_ : 0;
+    const auto warm = static_cast<double>(std::max<int64_t>(steps_ - kWarmupSteps, 1));
+    result.examples_per_step = static_cast<double>(examples_) / warm;
+    result.input_share = all_seconds_ > 0 ? waited_seconds_ / all_seconds_ : 0;
+    result.input_seconds = made_in_seconds_ / warm;
     return result;
   }
 
@@ -77,7 +86,7 @@ class StepClock {
   int64_t steps_ = 0, examples_ = 0, faults_ = 0;
   StepInterval interval_;
   StepTimes times_;
-  double input_seconds_ = 0, all_seconds_ = 0;
+  double waited_seconds_ = 0, made_in_seconds_ = 0, all_seconds_ = 0;
 };
 
 }  // namespace xformer::training

@@ -231,6 +231,7 @@ TEST_CASE("the prefetcher hands out the very batches of the order, from any firs
     REQUIRE(batch.indices == expected.indices);
     REQUIRE(batch.whole("tokens") == expected.whole("tokens"));
     REQUIRE(batch.padded_len == expected.padded_len);
+    CHECK(batch.made_in > 0);
     buffers.insert(&batch);
   }
   CHECK(buffers.size() == 2);

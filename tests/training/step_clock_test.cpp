@@ -10,7 +10,7 @@ TEST_CASE("speed counts the filled rows of batches, on a host that waits and on 
   // Fifteen cases, in batches of eight and seven.
   for (int64_t step = 0; step < 12; ++step)
     for (StepClock* clock : {&waiting, &free}) {
-      clock->step(0.5, step % 2 == 0 ? 8 : 7, 0.1);
+      clock->step(0.5, {step % 2 == 0 ? 8 : 7, 0.1, 0.3});
       if (step % 4 != 3) continue;
       const StepInterval interval = clock->close(0);
       CHECK((interval.steps == 4 && interval.examples == 30 && interval.seconds == 2));
@@ -20,6 +20,9 @@ TEST_CASE("speed counts the filled rows of batches, on a host that waits and on 
   CHECK(mean.seconds == std::vector<double>(2, 0.5));
   for (const StepTimes& times : {each, mean}) {
     CHECK(times.examples_per_step == 7.5);
+    CHECK(times.input_share == Approx(0.2));    // waiting
+    CHECK(times.input_seconds == Approx(0.3));  // work, which nobody need have waited for
+    CHECK(speed_of(times).input_work_ms == Approx(300));
     CHECK(speed_of(times).examples_per_s.median == 15);
   }
 }

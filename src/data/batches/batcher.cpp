@@ -1,6 +1,7 @@
 #include "data/batches/batcher.h"
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -167,9 +168,12 @@ struct Prefetcher::State {
         if (stop) return;
       }
       try {
+        const auto start = std::chrono::steady_clock::now();
         const int64_t in_epoch = order->batches_per_epoch();
+        HostBatch& batch = buffers[(number - first) % kBuffers];
         order->fill(number / in_epoch, number % in_epoch, rows);
-        fill_batch(source, split, rows, rows.width, buffers[(number - first) % kBuffers]);
+        fill_batch(source, split, rows, rows.width, batch);
+        batch.made_in = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       } catch (...) {
         const std::lock_guard lock(mutex);
         failure = std::current_exception();

@@ -23,6 +23,7 @@ class HostBatch {
   std::vector<uint8_t> key_valid;   // [batch, sequences, padded_len], 1 for a real place
   std::vector<uint8_t> row_valid;   // [batch]
   std::vector<int64_t> indices;     // [batch], -1 in empty rows
+  double made_in = 0;               // seconds that the thread took which made it ahead (Prefetcher)
 
   // The values of a field that there must be.
   [[nodiscard]] std::vector<int64_t>& whole(std::string_view name);
