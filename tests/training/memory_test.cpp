@@ -105,7 +105,6 @@ TEST_CASE("a model that remembers, stopped at any steps and taken up from checkp
       // What is remembered moves the loss: without it, other weights.
       Process forgetful({}, micro_batch);
       for (int64_t i = 0; i < kSteps; ++i) {
-        const at::NoGradGuard no_grad;
         at::Tensor(forgetful.step.memory().at("sum")).fill_(0.25);
         forgetful.run(i, i + 1);
       }
