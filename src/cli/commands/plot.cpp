@@ -89,7 +89,12 @@ int tradeoff(const PlotArguments& arguments) {
     plot.series.push_back(
         {memory ? model.model : fmt::format("{} ({:.0f} MB)", model.model, mean.peak_memory), {points.back()}});
   }
-  if (arguments.pareto) plot.front = reporting::pareto_front(points, memory);
+  if (arguments.pareto) {
+    const double sign = found.metric.higher_is_better ? 1 : -1;  // the front takes more of y as better
+    for (PlotPoint& point : points) point.y *= sign;
+    plot.front = reporting::pareto_front(points, memory);
+    for (PlotPoint& point : plot.front) point.y *= sign;
+  }
   return written(plot, arguments);
 }
 
