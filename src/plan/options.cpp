@@ -58,7 +58,7 @@ const Schema<TrainingOptions>& training_schema() {
                "arithmetic outside the attention core, which stays in fp32; fp16 with dynamic loss scaling; tf32: fp32 "
                "whose products are TF32, everywhere, on CUDA",
                one_of({"fp32", "tf32", "bf16", "fp16"}))
-          .add(&O::selection, "selection", "weights that are tested: of the strictly best dev accuracy, or the last",
+          .add(&O::selection, "selection", "weights that are tested: of the strictly best dev evaluation, or the last",
                one_of({"best_dev", "last"}))
           .add(&O::eval_every, "eval_every", "steps between dev evaluations", at_least(1))
           .add(&O::eval_epochs, "eval_epochs", "passes over the training data between dev evaluations; 0: eval_every",

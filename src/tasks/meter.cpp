@@ -10,36 +10,34 @@ namespace xformer::tasks {
 
 namespace {
 
-class MeanMeter : public Meter {
+// Of one sum on the device, or of none.
+class SumMeter : public Meter {
  public:
-  MeanMeter(MetricSpec spec, Count count) : Meter(std::move(spec)), count_(std::move(count)) {}
-  int64_t counts() const override { return 1; }
+  SumMeter(MetricSpec spec, Count count, std::function<double(const Totals&)> value)
+      : Meter(std::move(spec)), count_(std::move(count)), value_(std::move(value)) {}
+  int64_t counts() const override { return count_ ? 1 : 0; }
   std::vector<at::Tensor> count(const at::Tensor& outputs, const BatchView& batch) const override {
+    if (!count_) return {};
     return {count_(outputs, batch)};
   }
-  double value(const Totals& totals) const override { return totals.counted[0] / totals.weight; }
+  double value(const Totals& totals) const override { return value_(totals); }
 
  private:
   Count count_;
-};
-
-class LossMeter : public Meter {
- public:
-  LossMeter(MetricSpec spec, std::function<double(double)> value) : Meter(std::move(spec)), value_(std::move(value)) {}
-  double value(const Totals& totals) const override { return value_(totals.loss / totals.weight); }
-
- private:
-  std::function<double(double)> value_;
+  std::function<double(const Totals&)> value_;
 };
 
 }  // namespace
 
 std::unique_ptr<Meter> mean_meter(MetricSpec spec, Count count) {
-  return std::make_unique<MeanMeter>(std::move(spec), std::move(count));
+  return std::make_unique<SumMeter>(std::move(spec), std::move(count),
+                                    [](const Totals& totals) { return totals.counted[0] / totals.weight; });
 }
 
 std::unique_ptr<Meter> loss_meter(MetricSpec spec, std::function<double(double)> value) {
-  return std::make_unique<LossMeter>(std::move(spec), std::move(value));
+  return std::make_unique<SumMeter>(std::move(spec), Count(), [value = std::move(value)](const Totals& totals) {
+    return value(totals.loss / totals.weight);
+  });
 }
 
 Meters::Meters(MeterList meters) : meters_(std::move(meters)) {
