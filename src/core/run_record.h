@@ -56,8 +56,8 @@ struct RunRecord {
     Quantiles examples_per_s, step_ms;
     int64_t timed_steps = 0;
     double page_faults_per_step = 0;
-    double input_share = 0;    // of a step's time: waiting for its batch
-    double input_work_ms = 0;  // that making a batch took, beside the steps or not; 0 in records older than this
+    double input_share = 0;                    // of a step's time: waiting for its batch
+    std::optional<double> input_work_ms = {};  // that making a batch took, beside the steps or not
   };
   struct CudaGraph {
     std::string asked;
