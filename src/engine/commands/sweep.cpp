@@ -182,7 +182,10 @@ Path out_folder(const sweep::Experiment& experiment, const SweepArguments& argum
   return arguments.out.empty() ? Path("runs") / experiment.name : Path(arguments.out);
 }
 
-std::string own_program() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
+// The program that people call, which stands beside the engine.
+std::string own_program() {
+  return std::filesystem::read_symlink("/proc/self/exe").replace_filename("xformer").string();
+}
 
 int measure(const sweep::Experiment& experiment, const SweepArguments& arguments) {
   for (const Json& command : experiment.bench) {
