@@ -5,14 +5,12 @@
 #include <c10/util/Exception.h>
 
 #include <catch2/catch.hpp>
-#include <map>
 
 #include "core/error.h"
 #include "inspect/tiny.h"
 #include "kernels/policy_scope.h"
 #include "scratch.h"
 #include "tensor/op_counter.h"
-#include "tensor/op_profiler.h"
 #include "training/evaluator.h"
 
 namespace xformer::training {
@@ -113,35 +111,6 @@ TEST_CASE("nothing is recorded under --kernels check, which compares on the host
   CHECK_THROWS_AS(make_recorder("on", at::Device("cuda:0"), {}), UserError);
 }
 
-// Calls of operators that write memory themselves: what a device without kernels of ours launches, more or less.
-int64_t launches_of(const OpProfile& profile) {
-  int64_t result = 0;
-  for (const auto& [name, figures] : profile.operators)
-    if (figures.written_bytes > 0) result += figures.calls;
-  return result;
-}
-
-// Of a training step of two micro-batches: the update, and both passes of each. A tenth above what two layers took.
-int64_t most_launches(const std::string& name) {
-  static const std::map<std::string, int64_t> kBothPasses = {{"performer", 530},
-                                                             {"performer-relu", 340},
-                                                             {"reformer", 360},
-                                                             {"longformer", 380},
-                                                             {"luna", 390},
-                                                             {"etc", 390},
-                                                             {"fmm", 410},
-                                                             {"mra2", 600},
-                                                             {"mra2-s", 520},
-                                                             {"adamra", 660},
-                                                             {"adamra-elu", 660},
-                                                             {"adamra-rand", 660},
-                                                             {"adamra-softmax", 660},
-                                                             {"sinkhorn", 1200}};
-  const bool scales = name.starts_with("mrs-");  // two of them
-  const auto found = kBothPasses.find(scales ? name.substr(4) : name);
-  return 400 + 2 * (scales ? 2 : 1) * (found == kBothPasses.end() ? 300 : found->second);
-}
-
 // The counted call is the recorded work alone. Without our kernels, as a device runs it that has none.
 void check_nothing_read_back(const std::string& name, const std::string& precision) {
   INFO(name << " " << precision);
@@ -152,15 +121,11 @@ void check_nothing_read_back(const std::string& name, const std::string& precisi
   options.micro_batch = 4;
   options.clip_norm = 1;
   options.precision = precision;
-  int64_t counted = 0, reads = 0, launches = 0;
+  int64_t counted = 0, reads = 0;
   Recorder recorder;
   recorder.record = [&](const std::function<void()>& work) {
     const OpCounter counter;
-    {
-      const OpProfiler profiler;
-      work();
-      launches = std::max(launches, launches_of(profiler.profile()));
-    }
+    work();
     ++counted;
     reads += counter.counts().reads;
     return host_recorder().record(work);
@@ -176,10 +141,9 @@ void check_nothing_read_back(const std::string& name, const std::string& precisi
             ->examples == 512);
   CHECK(counted == 2);
   CHECK(reads == 0);
-  if (precision == "fp32") CHECK(launches <= most_launches(name));
 }
 
-TEST_CASE("nothing in a training step or an evaluation batch reads a value back, and launches are few") {
+TEST_CASE("nothing in a training step or an evaluation batch reads a value back") {
   for (const std::string& name : attention::all_names()) check_nothing_read_back(name, "fp32");
   for (const char* precision : {"bf16", "fp16"}) check_nothing_read_back("mrs-linformer", precision);
 }
