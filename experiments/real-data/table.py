@@ -78,7 +78,7 @@ def main():
               f"{number(first['chance'] if rmse else 100 * first['chance'], unit)} | {len(records)} | "
               f"{first['steps']['done']:,} | {'; '.join(differs) or '-'} |")
     print("\n## Input\n\nWork: what the thread beside the training spends on making one batch from the cache, in memory or generated; the mean "
-          "of all steps. Waited: the share of all steps' time in which training stood still for it.\n\n"
+          "of all steps. Waited: the share of all steps' time in which training stood still for it. A dash: recorded before the work was measured.\n\n"
           "| task | model | batch | step, ms | work, ms | waited |\n| --- | --- | ---: | ---: | ---: | ---: |")
     for (task, model, length, _, batch), records in sorted(inputs.items(), key=str):
         work = [r["speed"]["input_work_ms"] for r in records if "input_work_ms" in r["speed"]]
