@@ -29,7 +29,11 @@ Path beside(const char* name) {
 }  // namespace
 
 int run_front(int argc, char** argv) {
-  const auto read_catalogue = [] { return read_json_file(beside("catalogue.json")); };
+  const auto read_catalogue = [] {
+    const Path path = beside("catalogue.json");
+    XF_CHECK(std::filesystem::exists(path), ResourceError, "{} is missing; scripts/setup builds it", path.string());
+    return read_json_file(path);
+  };
   const Catalogue catalogue{read_catalogue, [argv](const std::string&) -> Json { hand_over(argv); }};
   const ExperimentReader experiments = [argv](const Path&, const Path&) -> ReportedExperiment { hand_over(argv); };
   const std::map<std::string, CommandSetup> own{

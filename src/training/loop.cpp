@@ -74,7 +74,7 @@ RunRecord Loop::record(const Ending& ending) const {
         results_of(tasks::metric_specs(*tasks::make_task(source_->info().shape)), state_.best, test_, chance_);
   }
   if (!model_) return record;
-  record.backend = model_->backend();  // what ran: a fused operator chooses with its inputs
+  record.backend = model_->backend();  // only now: attention may choose with its inputs
   record.parameters = models::parameter_count(*model_);
   record.flops = RunRecord::Flops{model_->cost(1, order_.padded_len).flops_executed, order_.padded_len};
   return record;

@@ -1,5 +1,6 @@
 // softmax and softmax-fused (attention-core 2).
 #include "attention/support.h"
+#include "kernels/policy_scope.h"
 
 namespace xformer::attention::softmax_test {
 
@@ -84,6 +85,12 @@ TEST_CASE("softmax-fused names the backend that ran") {
   dropping.module->train();
   (void)dropping(in.q, in.k, in.v);
   CHECK(dropping.module->backend() == "fused-cpu in training");
+  for (const kernels::Policy policy : {kernels::Policy::kReference, kernels::Policy::kComposite}) {
+    const kernels::PolicyScope scope(policy);
+    const BuiltCore told = make_core("softmax-fused");
+    (void)told(in.q, in.k, in.v);
+    CHECK(told.module->backend().starts_with("reference in "));
+  }
 }
 
 TEST_CASE("softmax-fused drops what softmax drops") {

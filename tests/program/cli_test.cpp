@@ -125,6 +125,14 @@ TEST_CASE("what there is, for people and for programs", "[cli]") {
     check_case(place, fmt::format("describe {}", name), 0, {name, "options"});
   }
   check_case(place, "list", 0, {"mrs-linformer", "listops", "mlpen"});
+  // The program alone, without what the build puts beside it.
+  std::filesystem::copy_file(program_path(), place / "alone");
+  for (const char* verb : {"list", "--help", "train"}) {
+    const Outcome outcome = place.command({place / "alone", verb});
+    INFO(outcome.err);
+    CHECK(outcome.code == 4);
+    CHECK(contains(outcome.err, "scripts/setup builds it"));
+  }
   check_case(place, "--help", 0, {"train a model on a task", "print a completion script", "Exit codes"});
   check_case(place, "--version", 0, {"xformer"});
   check_case(place, "train --help", 0, {"--model",      "--task",      "--protocol",    "--data",

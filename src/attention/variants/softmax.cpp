@@ -9,7 +9,7 @@
 
 #include "attention/descriptor.h"
 #include "kernels/attention/attention.h"
-#include "kernels/policy.h"
+#include "kernels/fused.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::softmax {
@@ -55,8 +55,7 @@ class FusedCore : public AttentionCore {
     XF_ASSERT(!mask.causal || q.size(2) == k.size(2), "causal needs as many keys ({}) as queries ({})", k.size(2),
               q.size(2));
     if (q.is_cpu()) {
-      (is_training() ? in_training_ : in_evaluation_) =
-          kernels::policy() == kernels::Policy::kReference ? "reference" : "fused-cpu";
+      (is_training() ? in_training_ : in_evaluation_) = kernels::fit_kernels({q, k, v}) ? "fused-cpu" : "reference";
       return kernels::attention(q, k, v, own_options(q, mask));
     }
     const double p = is_training() ? dropout_.p() : 0;
