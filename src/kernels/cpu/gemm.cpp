@@ -1,7 +1,10 @@
 #include "kernels/cpu/gemm.h"
 
 #include <algorithm>
+#include <bit>
+#include <vector>
 
+#include "kernels/cpu/vectorised.h"
 #include "tensor/op_counter.h"
 
 // Fortran's interface, exported by LibTorch's libraries: columns first, so the operands change places.
@@ -33,6 +36,21 @@ void call_blas(const Blas& blas, int64_t rows, int64_t columns, int64_t inner, V
        &ldc);
 }
 
+// `rows` rows of `width` numbers one after the other. A bf16 number is the upper half of the float it stands for.
+XFORMER_VECTORISED void widen(int64_t rows, int64_t width, const c10::BFloat16* from, int64_t stride, float* to) {
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t i = 0; i < width; ++i)
+      to[r * width + i] = std::bit_cast<float>(static_cast<uint32_t>(from[r * stride + i].x) << 16);
+}
+
+// The factor [rows, columns] in float, in `room`.
+Operand<float> widened(int64_t rows, int64_t columns, Operand<c10::BFloat16> from, std::vector<float>& room) {
+  if (from.transposed) std::swap(rows, columns);
+  room.resize(std::max(room.size(), static_cast<size_t>(rows * columns)));
+  widen(rows, columns, from.data, from.stride, room.data());
+  return {room.data(), columns, from.transposed};
+}
+
 }  // namespace
 
 void gemm(int64_t rows, int64_t columns, int64_t inner, float alpha, Operand<float> a, Operand<float> b, float beta,
@@ -43,6 +61,13 @@ void gemm(int64_t rows, int64_t columns, int64_t inner, float alpha, Operand<flo
 void gemm(int64_t rows, int64_t columns, int64_t inner, double alpha, Operand<double> a, Operand<double> b, double beta,
           double* c, int64_t c_stride) {
   call_blas<double>(dgemm_, rows, columns, inner, alpha, a, b, beta, c, c_stride);
+}
+
+void gemm(int64_t rows, int64_t columns, int64_t inner, float alpha, Operand<c10::BFloat16> a, Operand<c10::BFloat16> b,
+          float beta, float* c, int64_t c_stride) {
+  thread_local std::vector<float> left, right;
+  const Operand<float> wide_a = widened(rows, inner, a, left), wide_b = widened(inner, columns, b, right);
+  gemm(rows, columns, inner, alpha, wide_a, wide_b, beta, c, c_stride);
 }
 
 }  // namespace xformer::kernels

@@ -2,6 +2,8 @@
 // a parallel region it uses that one thread.
 #pragma once
 
+#include <c10/util/BFloat16.h>
+
 #include <cstdint>
 
 namespace xformer::kernels {
@@ -20,5 +22,8 @@ void gemm(int64_t rows, int64_t columns, int64_t inner, float alpha, Operand<flo
           float* c, int64_t c_stride);
 void gemm(int64_t rows, int64_t columns, int64_t inner, double alpha, Operand<double> a, Operand<double> b, double beta,
           double* c, int64_t c_stride);
+// bf16 factors, fp32 sums and result.
+void gemm(int64_t rows, int64_t columns, int64_t inner, float alpha, Operand<c10::BFloat16> a, Operand<c10::BFloat16> b,
+          float beta, float* c, int64_t c_stride);
 
 }  // namespace xformer::kernels
