@@ -78,6 +78,9 @@ for what in attentions models tasks; do
     "$(diff <(table "$what") <("$program" list "$what" --markdown))"
 done
 
+check 'lines of README fit a window of 100 columns, rows of tables one of 130' \
+  "$(awk 'length($0) > (/^\|/ ? 130 : 100)' README.md)"
+
 # Every `xformer ...` line in README's code blocks parses: --help of its verb knows its options.
 check 'the options that README shows exist' \
   "$(grep -oE '^\./xformer [a-z]+ [^|#]*' README.md | while read -r _ verb rest; do

@@ -307,7 +307,7 @@ std::vector<Descriptor> describe() {
   Descriptor base;
   base.name = "adamra";
   base.title = "AdaMRA";
-  base.paper = "Adaptive Multi-Resolution Attention with Linear Complexity, 2021";
+  base.paper = "Zhang, Ma, Seidl, Tresp: Adaptive Multi-Resolution Attention with Linear Complexity, 2021";
   base.method_class = "M";
   base.summary =
       "A router sends each token to one of several resolutions, whose keys and values are means of segments.";

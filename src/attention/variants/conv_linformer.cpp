@@ -107,7 +107,7 @@ std::vector<Descriptor> describe() {
   Descriptor result;
   result.name = "conv-linformer";
   result.title = "Linformer by convolution";
-  result.paper = "Effective transformers (slides), after Wang, Li, Khabsa, Fang, Ma: Linformer, 2020";
+  result.paper = "Wang, Li, Khabsa, Fang, Ma: Linformer, 2020; with convolutions in Effective transformers (slides)";
   result.method_class = "LR";
   result.summary = "Brings keys and values to a fixed length by a convolution whose kernel is as long as its stride.";
   result.complexity = Complexity::kLinear;

@@ -143,8 +143,7 @@ std::vector<FamilyDescriptor> describe() {
   FamilyDescriptor cnn;
   cnn.name = "cnn";
   cnn.title = "CNN";
-  cnn.summary =
-      "Baseline without attention: a small residual network of convolutions, for tasks whose sequence is a grey image.";
+  cnn.summary = "Baseline without attention: a small residual network, for sequences that are grey images.";
   cnn.options = schema().options();
   cnn.takes_attention = false;
   cnn.padded_len = [](const Json&, int64_t max_tokens) { return max_tokens; };

@@ -7,8 +7,7 @@ std::vector<FamilyDescriptor> describe() {
   FamilyDescriptor encoder;
   encoder.name = "encoder";
   encoder.title = "Transformer encoder";
-  encoder.summary =
-      "Embedding of ids or numbers, blocks of attention and feed-forward, pooling, classification or regression head.";
+  encoder.summary = "Embedding, blocks of attention and feed-forward, pooling, classifier or regressor.";
   encoder.options = encoder_schema().options();
   encoder.padded_len = [](const Json& options, int64_t max_tokens) {
     return encoder_padded_len(encoder_schema().read(options), max_tokens);
