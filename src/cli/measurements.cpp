@@ -54,9 +54,9 @@ void add_record(const RunRecord& record, Measurements& into) {
   into.task = record.task;
   into.metric = record.headline("test")->spec;
   into.sources.insert("records of " + record.task);
-  add(into, record.model, record.seed) = {record.model, speed,
-                                          static_cast<double>(record.peak_device_bytes.value_or(0)) / 1e6,
-                                          into.metric.shown(*record.score())};
+  add(into, record.called(), record.seed) = {record.called(), speed,
+                                             static_cast<double>(record.peak_device_bytes.value_or(0)) / 1e6,
+                                             into.metric.shown(*record.score())};
 }
 
 // Rows of one length of a bench report; rows that did not fit are left out and said.

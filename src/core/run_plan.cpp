@@ -55,21 +55,24 @@ Json RunPlan::group(const std::string& prefix) const {
 }
 
 Json RunPlan::to_json() const {
-  Json result{{"task", task}, {"model", model}, {"protocol", protocol}, {"seed", seed}};
+  Json result{{"task", task}, {"model", model}};
+  if (name() != model) result["name"] = name();
+  result.update({{"protocol", protocol}, {"seed", seed}});
   for (const auto& [key, value] : options.values.items()) result[key] = value;
   return result;
 }
 
-Json RunPlan::to_minimal_json() const {
-  Json result{{"task", task}, {"model", model}, {"protocol", protocol}, {"seed", seed}};
+Json RunPlan::to_config(bool all) const {
+  Json result{{"task", task}, {"model", name()}, {"protocol", protocol}, {"seed", seed}};
   for (const auto& [key, value] : options.values.items())
-    if (!options.origins.at(key).is_preset()) result[key] = value;
+    if (all || !options.origins.at(key).is_preset()) result[key] = value;
   return result;
 }
 
 std::string RunPlan::hash() const {
   Json hashed = to_json();
   hashed.erase("seed");
+  hashed.erase("name");
   for (const auto& [key, neutral] : options.neutral)
     if (hashed[key] == neutral) hashed.erase(key);
   // Sorted keys: the order of declaration is no part of a plan.
@@ -81,7 +84,7 @@ std::vector<std::string> plan_differences(const Json& stored, const RunPlan& now
   std::vector<std::string> result;
   const Json wanted = now.to_json();
   for (const auto& [key, value] : wanted.items()) {
-    if (left_alone.contains(key)) continue;
+    if (left_alone.contains(key) || key == "name") continue;
     const auto old = stored.find(key);
     if (old != stored.end()) {
       if (*old != value) result.push_back(fmt::format("{}: {} -> {}", key, old->dump(), value.dump()));
@@ -93,7 +96,7 @@ std::vector<std::string> plan_differences(const Json& stored, const RunPlan& now
       result.push_back(fmt::format("{}: (absent) -> {}", key, value.dump()));
   }
   for (const auto& [key, value] : stored.items())
-    if (!wanted.contains(key) && !left_alone.contains(key))
+    if (!wanted.contains(key) && !left_alone.contains(key) && key != "name")
       result.push_back(fmt::format("{}: {} -> (absent)", key, value.dump()));
   return result;
 }

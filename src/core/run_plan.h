@@ -60,17 +60,21 @@ struct RunPlan {
   std::string task;  // name in the data registry
   std::string protocol;
   std::string model;      // canonical "[family/]attention" as the user would type it shortest
+  std::string called;     // what was typed, where that names a whole model ("mrs-deit"); else empty
   std::string family;     // "encoder"
   std::string attention;  // "mrs-linformer"
   int64_t seed = 0;
   ResolvedOptions options;
 
+  // For people, folders and tables. It decides nothing: two names of one model make the same plan.
+  [[nodiscard]] const std::string& name() const { return called.empty() ? model : called; }
   // The options of one prefix, without it.
   [[nodiscard]] Json group(const std::string& prefix) const;
-  // Everything that decides the result: names, seed, values.
+  // Everything that decides the result: names, seed, values. "name" beside "model" where it was called otherwise.
   [[nodiscard]] Json to_json() const;
-  // Only what was asked for: names, seed and values that neither a default nor the protocol set.
-  [[nodiscard]] Json to_minimal_json() const;
+  // The same for --config, with the name that was typed; `all`: every value, else only those that neither a default
+  // nor the protocol set.
+  [[nodiscard]] Json to_config(bool all) const;
   // 16 hex digits over to_json() without the seed, which the runs of one plan differ in, and without options at their
   // neutral value: a new option leaves the hashes of all plans before it as they were.
   [[nodiscard]] std::string hash() const;

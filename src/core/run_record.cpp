@@ -55,16 +55,16 @@ void visit(MetricResult& it, const Fields& fields) {
 template <class Fields>
 void visit(RunRecord& it, const Fields& fields) {
   fields("schema_version", it.schema, "status", it.status, "message", it.message, "task", it.task, "model", it.model,
-         "family", it.family, "attention", it.attention, "protocol", it.protocol, "seed", it.seed, "plan_hash",
-         it.plan_hash, "experiment", it.experiment, "metrics", it.metrics, "parameters", it.parameters, "flops",
-         it.flops, "speed", it.speed, "train_seconds", it.train_seconds, "evaluation_seconds", it.evaluation_seconds,
-         "peak_device_bytes", it.peak_device_bytes, "reserved_device_bytes", it.reserved_device_bytes,
-         "peak_process_bytes", it.peak_process_bytes, "backend", it.backend, "kernels", it.kernels, "kernels_run",
-         it.kernels_run, "cuda_graph", it.cuda_graph, "energy", it.energy, "deterministic", it.deterministic,
-         "init_from", it.init_from, "steps", it.steps, "selection", it.selection, "dev", it.dev, "test", it.test,
-         "skipped_steps", it.skipped_steps, "resumed_at", it.resumed_at, "data", it.data, "seeds", it.seeds, "search",
-         it.search, "software", it.software, "hardware", it.hardware, "command", it.command, "date", it.date, "plan",
-         it.plan, "origins", it.origins);
+         "name", it.name, "family", it.family, "attention", it.attention, "protocol", it.protocol, "seed", it.seed,
+         "plan_hash", it.plan_hash, "experiment", it.experiment, "metrics", it.metrics, "parameters", it.parameters,
+         "flops", it.flops, "speed", it.speed, "train_seconds", it.train_seconds, "evaluation_seconds",
+         it.evaluation_seconds, "peak_device_bytes", it.peak_device_bytes, "reserved_device_bytes",
+         it.reserved_device_bytes, "peak_process_bytes", it.peak_process_bytes, "backend", it.backend, "kernels",
+         it.kernels, "kernels_run", it.kernels_run, "cuda_graph", it.cuda_graph, "energy", it.energy, "deterministic",
+         it.deterministic, "init_from", it.init_from, "steps", it.steps, "selection", it.selection, "dev", it.dev,
+         "test", it.test, "skipped_steps", it.skipped_steps, "resumed_at", it.resumed_at, "data", it.data, "seeds",
+         it.seeds, "search", it.search, "software", it.software, "hardware", it.hardware, "command", it.command, "date",
+         it.date, "plan", it.plan, "origins", it.origins);
 }
 
 namespace {
@@ -144,6 +144,7 @@ RunRecord record_of_plan(const RunPlan& plan, const std::string& command) {
   RunRecord record;
   record.task = plan.task;
   record.model = plan.model;
+  record.name = plan.name();
   record.family = plan.family;
   record.attention = plan.attention;
   record.protocol = plan.protocol;

@@ -83,7 +83,7 @@ struct RunRecord {
   int64_t schema = kRecordSchema;  // 0: read from something that names none
   Path path;                       // where it was read; "": nowhere, as of a run that is wanted and not there
   std::string status, message;
-  std::string task, model, family, attention, protocol, plan_hash, experiment;
+  std::string task, model, name, family, attention, protocol, plan_hash, experiment;
   int64_t seed = 0;
   std::vector<MetricResult> metrics;  // of each split the headline comes first
   std::optional<int64_t> parameters;
@@ -107,6 +107,8 @@ struct RunRecord {
   std::string command, date;
   Json plan = Json::object(), origins;
 
+  // The model as it was typed; records of before that was kept have its canonical name alone.
+  [[nodiscard]] const std::string& called() const { return name.empty() ? model : name; }
   // The first metric of a split; nullptr when there is none.
   [[nodiscard]] const MetricResult* headline(const std::string& split) const;
   // Its value on test, of a run that got there.

@@ -41,6 +41,7 @@ void add_records(const sweep::Experiment& experiment, cli::ReportedExperiment& i
     }
     if (best != nullptr) {
       result.push_back(*best);
+      result.back().name = cell.plan.name();  // rows are called as the experiment calls them
       continue;
     }
     const auto metrics = tasks::metric_specs(*tasks::make_task(plan::planned_shape(cell.plan)));

@@ -66,7 +66,7 @@ void TrainView::on_message(const std::string& line) { state_->keep(line); }
 void TrainView::on_start(const RunPlan& plan, int64_t parameters, double flops, int64_t first_step, int64_t steps) {
   state_->events = std::make_unique<reporting::EventFile>(state_->folder, first_step > 0 ? first_step + 1 : 0);
   state_->keep(fmt::format("{} on {} ({}), seed {}: {} parameters, {:.3g} GFLOP per example forward, step {} of {}",
-                           plan.model, plan.task, plan.protocol, plan.seed,
+                           plan.name(), plan.task, plan.protocol, plan.seed,
                            format_count(static_cast<uint64_t>(parameters)), flops / 1e9, first_step, steps));
 }
 

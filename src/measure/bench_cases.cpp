@@ -115,7 +115,7 @@ BenchCase bench_case(const BenchOptions& options, const std::vector<plan::PlanPa
   one.width = values.value("model.dim", int64_t{0});
   one.precision = values["training.precision"];
   one.own = own;
-  one.name = one.plan.model;
+  one.name = one.plan.name();
   for (const auto& [key, value] : own.items())
     one.name += fmt::format(" {}={}", key.substr(key.find('.') + 1),
                             value.is_string() ? value.get<std::string>() : value.dump());

@@ -86,6 +86,10 @@ const Schema<EvalOptions>& eval_schema() {
   return kSchema;
 }
 
+namespace {
+constexpr std::string_view kMrs = "mrs-";
+}
+
 PlanParts find_parts(const std::string& task, const std::string& model, const std::string& protocol) {
   PlanParts parts;
   parts.dataset = &data::find_dataset(task);
@@ -93,13 +97,16 @@ PlanParts find_parts(const std::string& task, const std::string& model, const st
   const size_t slash = model.find('/');
   std::string family = slash == std::string::npos ? parts.dataset->default_family : model.substr(0, slash);
   std::string attention = slash == std::string::npos ? model : model.substr(slash + 1);
-  if (slash == std::string::npos && models::all_families().find(model) != nullptr) {
-    family = model;  // a family alone takes softmax
+  const std::string word = slash == std::string::npos ? canonical_name(model) : "";
+  if (models::all_families().find(word) != nullptr) {
+    family = parts.called = word;  // a family alone takes softmax
     attention = "softmax";
-  } else if (slash == std::string::npos && model.starts_with("mrs-") &&
-             models::all_families().find(model.substr(4)) != nullptr) {
-    family = model.substr(4);  // mrs-ft, as its paper calls the family with multi-resolution heads
+  } else if (word.starts_with(kMrs) && models::all_families().find(word.substr(kMrs.size())) != nullptr) {
+    family = word.substr(kMrs.size());  // mrs-ft, as its paper calls the family with multi-resolution heads
     attention = "mrs-softmax";
+    parts.called = word;
+    XF_CHECK(models::all_families().get(family).takes_attention, UserError,
+             "--model {}: the family {} has no attention to give multi-resolution heads", model, family);
   }
   parts.family = &models::all_families().get(family);
   XF_CHECK(parts.family->takes_attention || slash == std::string::npos || attention == "none", UserError,
@@ -142,6 +149,7 @@ RunPlan named_plan(const PlanParts& parts, int64_t seed) {
   plan.attention = parts.attention.name;
   if (!parts.family->takes_attention) plan.model = plan.family;
   else plan.model = plan.family == parts.dataset->default_family ? plan.attention : plan.family + "/" + plan.attention;
+  plan.called = parts.called;
   plan.seed = seed;
   return plan;
 }
@@ -214,7 +222,7 @@ RunPlan resolve_plan(const PlanRequest& request) {
 RunPlan stored_plan(const Json& plan) {
   for (const char* key : {"task", "model", "protocol", "seed"})
     XF_CHECK(plan.contains(key), DataError, "a stored plan lacks '{}'", key);
-  const PlanParts parts = find_parts(plan["task"], plan["model"], plan["protocol"]);
+  const PlanParts parts = find_parts(plan["task"], plan.value("name", plan["model"]), plan["protocol"]);
   RunPlan result = named_plan(parts, plan["seed"]);
   ValueLayer values{{OriginKind::kStored, "stored plan"}};
   for (const auto& [key, value] : plan.items())

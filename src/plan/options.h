@@ -50,6 +50,7 @@ struct PlanParts {
   const Protocol* protocol = nullptr;
   const models::FamilyDescriptor* family = nullptr;
   attention::Resolved attention;
+  std::string called;  // the words for the model, where they name a whole one ("mrs-deit"); else empty
 };
 [[nodiscard]] PlanParts find_parts(const std::string& task, const std::string& model, const std::string& protocol);
 

@@ -75,10 +75,10 @@ std::string curve_of(const RunRecord& run) {
   const MetricResult* const headline = run.headline("dev");
   if (headline == nullptr || !run.dev || run.dev->size() < 2) return "";
   Plot plot;
-  plot.title = fmt::format("{} on {}, seed {}", run.model, run.task, run.seed);
+  plot.title = fmt::format("{} on {}, seed {}", run.called(), run.task, run.seed);
   plot.x.label = "step";
   plot.y.label = "dev " + headline->spec.heading();
-  PlotSeries series{run.model, {}};
+  PlotSeries series{run.called(), {}};
   for (const EvaluationPoint& point : *run.dev)
     if (const auto value = point.value(headline->spec.name); value && point.step)
       series.points.push_back({.x = static_cast<double>(*point.step), .y = headline->spec.shown(*value)});
@@ -135,7 +135,7 @@ std::string as_html(const ResultTable& table) {
   if (table.columns.size() >= kLeastColumns && ranked >= 2) page += rank_plot_svg(table);
   page += "<h2>Runs</h2>\n";
   for (const RunRecord* run : runs) {
-    page += fmt::format("<section id=\"{}\">\n<h3>{} on {}, seed {}</h3>\n", sections[run], escaped_xml(run->model),
+    page += fmt::format("<section id=\"{}\">\n<h3>{} on {}, seed {}</h3>\n", sections[run], escaped_xml(run->called()),
                         escaped_xml(run->task), run->seed);
     page += fmt::format("<p>{}{}; commit {}, data {}</p>\n<pre>{}</pre>\n", escaped_xml(run->status), score_words(*run),
                         escaped_xml(run->commit().substr(0, 12)),

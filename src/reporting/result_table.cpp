@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "reporting/model_names.h"
 
 namespace xformer::reporting {
 namespace {
@@ -197,20 +198,20 @@ ResultTable result_table(const std::vector<RunRecord>& records, const std::vecto
     const RunRecord* record;
   };
   for (const RunRecord& record : records) by_task[record.task].push_back(&record);
-  std::map<const RunRecord*, std::string> column_of;
+  std::map<const RunRecord*, std::string> column_of, name_of = model_names(records);
   for (const RunRecord& record : records) {
     const auto& same = by_task[record.task];
     const bool protocols =
         std::any_of(same.begin(), same.end(), [&](const RunRecord* one) { return one->protocol != record.protocol; });
     column_of[&record] = with_values(protocols ? record.task + " (" + record.protocol + ")" : record.task, record,
                                      differing_keys(same, /*of_data=*/true));
-    by_model[{column_of[&record], record.model}].push_back(&record);
+    by_model[{column_of[&record], name_of[&record]}].push_back(&record);
   }
   ResultTable table;
   std::vector<Found> found;
   for (const RunRecord& record : records) {
-    const auto& same = by_model[{column_of[&record], record.model}];
-    const std::string row = with_values(record.model, record, differing_keys(same, /*of_data=*/false));
+    const auto& same = by_model[{column_of[&record], name_of[&record]}];
+    const std::string row = with_values(name_of[&record], record, differing_keys(same, /*of_data=*/false));
     const size_t column = place_of(column_of[&record], columns);
     found.push_back({place_of(row, rows), column, &record});
     if (column == table.columns.size()) table.columns.push_back({columns.back(), record.task});
@@ -225,8 +226,8 @@ ResultTable result_table(const std::vector<RunRecord>& records, const std::vecto
   for (const auto& [row, column, record] : found) {
     ResultCell& cell = table.cells[row][column];
     for (const PublishedValue& value : published)
-      if (value.task == record->task && value.model == record->model && has_options(*record, value.options) &&
-          is_of(value, table.columns[column].metric))
+      if (value.task == record->task && (value.model == record->model || value.model == record->name) &&
+          has_options(*record, value.options) && is_of(value, table.columns[column].metric))
         cell.published = value;
     if (record->path.empty()) {
       ++cell.missing;

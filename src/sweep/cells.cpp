@@ -81,6 +81,11 @@ std::vector<Json> trial_values(const Experiment& experiment, const Ask& ask) {
   return result;
 }
 
+std::string place_under(std::string name, const RunPlan& plan, const std::string& hash) {
+  std::replace(name.begin(), name.end(), '/', '-');
+  return fmt::format("{}/{}/{}/{}", plan.task, name, hash, plan.seed);
+}
+
 class Expansion {
  public:
   explicit Expansion(const Experiment& experiment) : experiment_(experiment) {}
@@ -179,7 +184,7 @@ class Expansion {
     cell.place = place_of(cell.plan, hash);
     if (!cell.trials.empty()) hash = sha256(experiment_.search->as_written.dump() + hash).substr(0, kHashDigits);
     cell.id = fmt::format("{}-{}", hash, cell.seed);
-    cell.label = fmt::format("{}/{}/seed {}{}", cell.plan.task, cell.plan.model, cell.seed, words);
+    cell.label = fmt::format("{}/{}/seed {}{}", cell.plan.task, cell.plan.name(), cell.seed, words);
     for (size_t i = 0; i < cells_.size(); ++i)
       if (cells_[i].id == cell.id) return i;
     cells_.push_back(std::move(cell));
@@ -243,10 +248,13 @@ std::vector<std::string> Cell::words() const {
   return result;
 }
 
-std::string place_of(const RunPlan& plan, const std::string& hash) {
-  std::string model = plan.model;
-  std::replace(model.begin(), model.end(), '/', '-');
-  return fmt::format("{}/{}/{}/{}", plan.task, model, hash, plan.seed);
+std::string place_of(const RunPlan& plan, const std::string& hash) { return place_under(plan.name(), plan, hash); }
+
+Path place_below(const Path& folder, const RunPlan& plan, const std::string& suffix) {
+  const std::string hash = plan.hash();
+  const Path now = folder / (place_of(plan, hash) + suffix);
+  const Path before = folder / (place_under(plan.model, plan, hash) + suffix);
+  return std::filesystem::exists(before) && !std::filesystem::exists(now) ? before : now;
 }
 
 std::vector<Cell> expand(const Experiment& experiment) {

@@ -43,6 +43,9 @@ struct Cell {
 
 // "task/model/hash/seed": where runs and records of a plan lie below a folder.
 [[nodiscard]] std::string place_of(const RunPlan& plan, const std::string& hash);
+// A plan's run directory there. One that lies under the model's canonical name, as an older program put what was
+// called otherwise, stays where it is.
+[[nodiscard]] Path place_below(const Path& folder, const RunPlan& plan, const std::string& suffix = "");
 
 // How many runs the experiment has left out because they wait for names.
 [[nodiscard]] int64_t waiting_runs(const Experiment& experiment);

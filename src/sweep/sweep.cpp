@@ -346,7 +346,7 @@ class Sweep {
 }  // namespace
 
 Path run_folder(const Path& out, const Cell& cell, int64_t micro_batch) {
-  return out / (micro_batch > 0 ? fmt::format("{}-micro-{}", cell.place, micro_batch) : cell.place);
+  return place_below(out, cell.plan, micro_batch > 0 ? fmt::format("-micro-{}", micro_batch) : "");
 }
 
 std::vector<std::string> cell_command(const SweepOptions& options, const std::vector<Cell>& cells, const Cell& cell,

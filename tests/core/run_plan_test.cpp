@@ -82,7 +82,7 @@ TEST_CASE("only what somebody asked for is in the short form of a plan") {
   plan.options = resolve_options({{"training", "training", schema.options()}},
                                  {{{OriginKind::kProtocol, "protocol p"}, {{"training.batch", 2}}},
                                   {{OriginKind::kFile, "file a.json"}, {{"training.window", 3}}}});
-  const Json minimal = plan.to_minimal_json();
+  const Json minimal = plan.to_config(/*all=*/false);
   CHECK_FALSE(minimal.contains("training.batch"));
   CHECK_FALSE(minimal.contains("training.fresh"));
   CHECK(minimal["training.window"] == 3);

@@ -132,13 +132,33 @@ TEST_CASE("later layers win and every value has an origin") {
   CHECK(plan.options.origins.at("model.dim").text == "file a.json");
   CHECK(plan.options.origins.at("training.steps").text == "protocol mlpen");
   CHECK(plan.options.origins.at("training.patience").text == "default");
-  CHECK(plan.to_minimal_json().size() == 6);  // four names, batch and dim
+  CHECK(plan.to_config(/*all=*/false).size() == 6);  // four names, batch and dim
 }
 
 TEST_CASE("names compare with _ equal to - and a family may stand in front") {
   CHECK(resolve_plan(request("MRS_Linformer")).model == "mrs-linformer");
   CHECK(resolve_plan(request("encoder/mrs-linformer")).hash() == resolve_plan(request()).hash());
   CHECK(resolve_plan(request("encoder")).attention == "softmax");
+}
+
+TEST_CASE("a model that is typed by a whole name keeps it, and is the model that it stands for") {
+  const auto on = [](const std::string& task, const std::string& model) {
+    PlanRequest asked;
+    asked.task = task;
+    asked.model = model;
+    return resolve_plan(asked);
+  };
+  const RunPlan deit = on("image-folder", "MRS_DeiT"), plain = on("image-folder", "mrs-softmax");
+  CHECK((deit.name() == "mrs-deit" && deit.model == "mrs-softmax" && deit.family == "vit"));
+  CHECK(plain.name() == "mrs-softmax");
+  CHECK((deit.hash() == plain.hash() && plan_differences(plain.to_json(), deit).empty()));
+  CHECK(plan_differences(deit.to_json(), plain).empty());
+  CHECK(stored_plan(deit.to_json()).name() == "mrs-deit");
+  CHECK(deit.to_config(/*all=*/true)["model"] == "mrs-deit");
+  CHECK(on("tabular/adult", "ft").name() == "ft");
+  CHECK(on("listops", "lstm").name() == "lstm");
+  CHECK(on("listops", "mrs-linear").name() == "mrs-linear");
+  CHECK(message_of(request("mrs-lstm")).find("lstm has no attention") != std::string::npos);
 }
 
 TEST_CASE("a plan's hash leaves out the seed and holds everything else") {

@@ -66,6 +66,29 @@ TEST_CASE("what did not end well is named and never averaged over, what is not t
   CHECK(as_json(table)["cells"][3]["missing"] == "no record");
 }
 
+TEST_CASE("two models never share a row, and one model has one") {
+  std::vector<RunRecord> records{run("softmax", "listops", 0, 0.3),      run("softmax", "retrieval", 0, 0.6),
+                                 run("softmax", "image-folder", 0, 0.5), run("softmax", "adult", 0, 0.7),
+                                 run("softmax", "adult", 1, 0.8),        run("mrs-softmax", "adult", 0, 0.8)};
+  const char* families[] = {"encoder", "dual-encoder", "vit", "ft-transformer", "ft-transformer", "ft-transformer"};
+  for (size_t i = 0; i < records.size(); ++i) records[i].family = families[i];
+  const auto labels = [&] {
+    std::vector<std::string> result;
+    for (const ResultRow& row : result_table(records, {}).rows) result.push_back(row.label);
+    return result;
+  };
+  // Of records that keep no typed name: the family tells them apart, and the encoder of pairs is the encoder.
+  CHECK(labels() ==
+        std::vector<std::string>{"encoder/softmax", "vit/softmax", "ft-transformer/softmax", "mrs-softmax"});
+  records[2].name = "deit";
+  records[4].name = "ft";  // another seed of the model that record 3 calls softmax
+  records[5].name = "mrs-ft";
+  CHECK(labels() == std::vector<std::string>{"softmax", "deit", "ft", "mrs-ft"});
+  const ResultTable table = result_table(records, {{"adult", "softmax", "a paper", 71.0}});
+  CHECK(cell(table, "ft", "adult").runs.size() == 2);
+  CHECK(cell(table, "ft", "adult").published->value == 71.0);
+}
+
 TEST_CASE("the best is marked only where a test supports it") {
   std::vector<RunRecord> records;
   for (const int64_t seed : {0, 1, 2, 3}) {

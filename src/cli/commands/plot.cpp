@@ -110,13 +110,13 @@ int curves(const PlotArguments& arguments) {
   for (const RunRecord& record : records) {
     XF_CHECK(record.task == task, UserError, "{} is a record of {}, those before it of {}", record.path.string(),
              record.task, task);
-    if (scores.try_emplace(record.model).second) models.push_back(record.model);
+    if (scores.try_emplace(record.called()).second) models.push_back(record.called());
     const MetricResult* const headline = record.headline("dev");
     if (headline == nullptr || !record.dev) continue;
     metric = headline->spec;
     for (const EvaluationPoint& point : *record.dev)
       if (const auto value = point.value(metric.name); value && point.step)
-        scores[record.model][*point.step].push_back(metric.shown(*value));
+        scores[record.called()][*point.step].push_back(metric.shown(*value));
   }
   for (const std::string& model : models) {
     PlotSeries series{model, {}};

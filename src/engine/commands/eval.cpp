@@ -61,7 +61,7 @@ int evaluate_run(const EvalArguments& arguments) {
     for (const Metric& metric : result->metrics) answer[metric.spec.name] = metric.value;
     fmt::print("{}\n", answer.dump(2));
   } else {
-    fmt::print("{} {} {} {:.4f}, loss {:.4f} over {} examples\n", run.plan.model, data::split_name(split),
+    fmt::print("{} {} {} {:.4f}, loss {:.4f} over {} examples\n", run.plan.name(), data::split_name(split),
                result->headline().spec.name, result->headline().value, result->loss,
                format_count(static_cast<uint64_t>(result->examples)));
   }

@@ -25,7 +25,7 @@ struct TrainArguments {
 };
 
 Path run_folder(const TrainArguments& arguments, const RunPlan& plan) {
-  return arguments.out.empty() ? Path("runs") / sweep::place_of(plan, plan.hash()) : Path(arguments.out);
+  return arguments.out.empty() ? sweep::place_below("runs", plan) : Path(arguments.out);
 }
 
 void print_dry_run(const RunPlan& plan, const Path& folder, const data::DataLocation& location, const Path& init_from) {
@@ -37,7 +37,7 @@ void print_dry_run(const RunPlan& plan, const Path& folder, const data::DataLoca
   fmt::print(
       "model      {} ({})\ntask       {} (protocol {})\nseed       {}\nplan       {}\nparameters {}\n"
       "forward    {:.4g} GFLOP per example at length {}\nsteps      {}\ndata       {}\nrun        {}\n",
-      plan.model, plan.family, plan.task, plan.protocol, plan.seed, plan.hash(),
+      plan.name(), plan.family, plan.task, plan.protocol, plan.seed, plan.hash(),
       format_count(static_cast<uint64_t>(models::parameter_count(*model))), cost.flops_executed / 1e9, length,
       plan.options.values["training.steps"].get<int64_t>(),
       location.folder.empty() ? "generated" : location.folder.string(), folder.string());
@@ -50,7 +50,7 @@ int train(const TrainArguments& arguments) {
   if (!arguments.dump_config.empty()) {
     XF_CHECK(arguments.dump_config == "full" || arguments.dump_config == "minimal", UserError,
              "--dump-config: expected full or minimal, got '{}'", arguments.dump_config);
-    fmt::print("{}\n", (arguments.dump_config == "full" ? plan.to_json() : plan.to_minimal_json()).dump(2));
+    fmt::print("{}\n", plan.to_config(arguments.dump_config == "full").dump(2));
     return 0;
   }
   const Path folder = run_folder(arguments, plan);
