@@ -104,6 +104,7 @@ EOF_SETUP
 capture "$checkout/xformer" train 'a b'
 check "first use sets up, then runs" equal "$out" "cwd=$work/else where count=2 <train> <a b>"
 check "what set-up says goes to stderr" contains "$err" "setting up"
+check "the launcher says how long it takes" contains "$err" "usually 10 to 15 minutes"
 capture "$checkout/xformer"
 check "second use only runs" equal "$err" ""
 
@@ -176,6 +177,7 @@ new_machine 0
 with_apt
 set_up "$setup" --packages-only
 check "root updates the lists" contains "$(calls)" "update"
+check "and hears what is done and how long it usually takes" contains "$err" "usually takes one to two minutes"
 check "root installs" contains "$(calls)" "install --no-install-recommends g++ cmake"
 with_apt 100
 set_up "$setup" --packages-only
