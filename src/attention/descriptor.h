@@ -88,6 +88,8 @@ struct Resolved {
 [[nodiscard]] Resolved resolve(const std::string& name);
 // Every name that resolves, `mrs-` forms included, sorted.
 [[nodiscard]] std::vector<std::string> all_names();
+// The same without aliases: every attention once.
+[[nodiscard]] std::vector<std::string> distinct_names();
 
 // Checks that need heads and causality but no tensors: causal refused with the reason where not supported.
 void check_buildable(const Resolved& attention, const Json& options, int64_t heads, bool causal);

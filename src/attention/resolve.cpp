@@ -100,6 +100,12 @@ std::vector<std::string> all_names() {
   return result;
 }
 
+std::vector<std::string> distinct_names() {
+  std::vector<std::string> result = all_names();
+  std::erase_if(result, [](const std::string& name) { return resolve(name).name != name; });
+  return result;
+}
+
 namespace {
 
 // The part of `options` that `infos` declare.

@@ -14,15 +14,22 @@ namespace xformer::cli {
 // Adds a subcommand to the program and returns what runs when it was chosen.
 using CommandSetup = std::function<std::function<int()>(CLI::App& program)>;
 
+// Help that fits the window.
+void set_formatter(CLI::App& program);
+
 std::function<int()> add_list(CLI::App& program, const Catalogue& catalogue);
 std::function<int()> add_describe(CLI::App& program, const Catalogue& catalogue);
-std::function<int()> add_completion(CLI::App& program, const Catalogue& catalogue);
+std::function<int()> add_completion(CLI::App& program);
 std::function<int()> add_report(CLI::App& program, const ExperimentReader& experiments);
 std::function<int()> add_plot(CLI::App& program, const ExperimentReader& experiments);
 std::function<int()> add_smat(CLI::App& program);
 
 // What `xformer describe` prints of a name's facts.
 void print_description(const Json& facts, bool markdown);
+
+// For options that take one of some words: checked, the nearest named otherwise, shown by help and offered by
+// completion. `_` is `-`, capitals are small letters.
+CLI::Option* words(CLI::Option* option, const std::vector<std::string>& known);
 
 // For options that count something; the message names the bound and what came.
 [[nodiscard]] CLI::Validator whole_number(int64_t least);

@@ -1,358 +1,310 @@
-// The option tree is copied into plain structs once; each shell has a writer of its own below.
+// What may follow some words of a command line, and the scripts by which shells ask.
 #include "cli/completion.h"
 
-#include <CLI/CLI.hpp>
-
 #include <algorithm>
+#include <map>
+#include <set>
 #include <string_view>
 
 #include "core/error.h"
 #include "core/names.h"
+#include "core/option_names.h"
 
 namespace xformer::cli {
 namespace {
 
 using Words = std::vector<std::string>;
 
-struct Argument {
-  Words flags;       // "-m", "--model"; empty for a positional argument
-  std::string name;  // of the value, for people
-  std::string help;
-  Words values;
-  bool takes_value = false, may_lack_value = false, many = false;
+std::string text(const Json& json, const char* key) { return json[key].get<std::string>(); }
+
+// The words so far: the command they have reached, the option that waits for a value, what was said of the plan.
+struct Place {
+  const Json* commands = nullptr;  // that may follow
+  const Json* options = nullptr;   // none before the first verb
+  std::string path;                // "data fetch"
+  const Json* pending = nullptr;
+  std::string model, task;
 };
 
-struct Command {
-  std::string name, path, help;  // "train", "xformer train"
-  std::vector<Argument> arguments;
-  std::vector<Command> commands;
-};
+const Json* option_of(const Place& place, const std::string& flag) {
+  if (place.options == nullptr) return nullptr;
+  for (const Json& option : *place.options)
+    if (std::find(option["flags"].begin(), option["flags"].end(), flag) != option["flags"].end()) return &option;
+  return nullptr;
+}
 
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+bool is_flag(const Json& option, const char* flag) {
+  return std::find(option["flags"].begin(), option["flags"].end(), flag) != option["flags"].end();
+}
 
-Argument read_option(const CLI::Option& option, const CompletionWords& words) {
-  Argument argument;
-  for (const std::string& name : option.get_snames()) argument.flags.push_back("-" + name);
-  for (const std::string& name : option.get_lnames()) argument.flags.push_back("--" + name);
-  argument.takes_value = option.get_items_expected_max() > 0;
-  argument.may_lack_value = option.get_items_expected_min() == 0;
-  argument.many = option.get_items_expected_max() > 1;
-  argument.name = option.get_positional() ? option.get_name(true) : option.get_type_name();
-  if (argument.name.empty()) argument.name = "value";
-  argument.help = first_line(option.get_description());
-  for (const auto& [key, values] : words) {
-    const bool flag = std::find(argument.flags.begin(), argument.flags.end(), key) != argument.flags.end();
-    if (flag || (option.get_positional() && option.get_name(true) == key)) argument.values = values;
+// The first of several names separated by commas decides what is offered.
+std::string first_name(const std::string& names) { return names.substr(0, names.find(',')); }
+
+void remember(const std::string& flag, const std::string& value, Place& place) {
+  if (flag == "--model" || flag == "model") place.model = first_name(value);
+  if (flag == "--task" || flag == "task") place.task = first_name(value);
+}
+
+Place place_of(const Json& catalogue, const Words& words) {
+  Place place;
+  place.commands = &catalogue["verbs"];
+  for (size_t i = 0; i + 1 < words.size(); ++i) {
+    const std::string& word = words[i];
+    const size_t equals = word.find('=');
+    if (word.starts_with('-')) {
+      const Json* const option = option_of(place, word.substr(0, equals));
+      place.pending =
+          option != nullptr && (*option)["takes"].get<bool>() && equals == std::string::npos ? option : nullptr;
+      if (equals != std::string::npos) remember(word.substr(0, equals), word.substr(equals + 1), place);
+    } else if (place.pending != nullptr) {
+      for (const Json& flag : (*place.pending)["flags"]) remember(flag.get<std::string>(), word, place);
+      if (!(*place.pending)["many"].get<bool>()) place.pending = nullptr;
+    } else if (equals != std::string::npos) {
+      remember(word.substr(0, equals), word.substr(equals + 1), place);
+    } else {
+      const auto found = std::find_if(place.commands->begin(), place.commands->end(),
+                                      [&](const Json& command) { return command["name"] == word; });
+      if (found == place.commands->end()) continue;
+      place.path += (place.path.empty() ? "" : " ") + word;
+      place.options = &(*found)["options"];
+      place.commands = &(*found)["commands"];
+    }
   }
-  return argument;
+  return place;
 }
 
-void read_options(const CLI::App& app, const CompletionWords& words, Command& into) {
-  for (const CLI::Option* option : app.get_options()) {
-    if (option->get_group().empty()) continue;  // hidden
-    Argument argument = read_option(*option, words);
-    // A group of options inherits a --help of its own.
-    const bool known = std::any_of(into.arguments.begin(), into.arguments.end(), [&](const Argument& other) {
-      return !other.flags.empty() && other.flags == argument.flags;
-    });
-    if (!known) into.arguments.push_back(std::move(argument));
+void add_names(const Json& entries, std::vector<Offer>& into) {
+  for (const Json& entry : entries) {
+    const std::string name = text(entry, "name");
+    if (name.ends_with("<name>")) continue;  // stands for any
+    into.push_back({name, text(entry, "title")});
+    for (const Json& alias : entry["aliases"]) into.push_back({alias.get<std::string>(), "is " + name});
   }
 }
 
-Command read_command(const CLI::App& app, const std::string& name, const std::string& path,
-                     const CompletionWords& words) {
-  Command command{name, path, first_line(app.get_description()), {}, {}};
-  read_options(app, words, command);
-  const std::function<bool(const CLI::App*)> shown = [](const CLI::App* sub) { return !sub->get_group().empty(); };
-  for (const CLI::App* sub : app.get_subcommands(shown)) {
-    // A nameless one is a group of options that belong to this command.
-    if (sub->get_name().empty()) read_options(*sub, words, command);
-    else command.commands.push_back(read_command(*sub, sub->get_name(), path + " " + sub->get_name(), words));
-  }
-  return command;
+const Json* entry_of(const Json& entries, const std::string& name) {
+  for (const Json& entry : entries)
+    if (canonical_name(text(entry, "name")) == canonical_name(name) ||
+        std::find(entry["aliases"].begin(), entry["aliases"].end(), canonical_name(name)) != entry["aliases"].end())
+      return &entry;
+  return nullptr;
 }
 
-template <class Visit>
-void visit_all(const Command& command, const Visit& visit) {
-  visit(command);
-  for (const Command& sub : command.commands) visit_all(sub, visit);
-}
-
-bool is_word_character(char byte) {
-  return std::isalnum(static_cast<unsigned char>(byte)) != 0 ||
-         std::string_view("._=+-/").find(byte) != std::string_view::npos;
-}
-
-std::string backslashed(std::string_view text, std::string_view special) {
-  std::string result;
-  for (const char byte : text) {
-    if (special.find(byte) != std::string_view::npos) result += '\\';
-    result += byte;
-  }
+std::vector<Offer> model_names(const Json& catalogue, const std::string& typed) {
+  std::vector<Offer> result;
+  const size_t slash = typed.find('/');
+  if (slash == std::string::npos)
+    for (const char* kind : {"attentions", "models", "whole_models"}) add_names(catalogue[kind], result);
+  else if (entry_of(catalogue["models"], typed.substr(0, slash)) != nullptr) add_names(catalogue["attentions"], result);
+  if (slash != std::string::npos)
+    for (Offer& offer : result) offer.word.insert(0, typed.substr(0, slash + 1));
   return result;
 }
 
-std::string backslashed_word(std::string_view text) {
-  std::string result;
-  for (const char byte : text) {
-    if (!is_word_character(byte)) result += '\\';
-    result += byte;
+std::vector<Offer> protocol_names(const Json& catalogue, const Place& place) {
+  std::vector<Offer> result;
+  if (const Json* const task = entry_of(catalogue["tasks"], place.task)) {
+    for (const Json& protocol : (*task)["protocols"])
+      result.push_back({text(protocol, "name"), text(protocol, "summary")});
+    return result;
   }
+  for (const Json& term : catalogue["terms"])
+    if (term["kind"] == "protocol") result.push_back({text(term, "name"), text(term, "title")});
   return result;
 }
 
-// For bash and zsh, where nothing is special between single quotes.
-std::string single_quoted(std::string_view text) {
-  std::string result = "'";
-  for (const char byte : text) {
-    if (byte == '\'') result += "'\\''";
-    else result += byte;
+// Options of what was named, and of everything where nothing was.
+std::map<std::string, const Json*> options_of_plan(const Json& catalogue, const Place& place) {
+  std::map<std::string, const Json*> result;
+  const auto take = [&](const Json& entry) {
+    for (const Json& option : entry["options"]) result.emplace(text(option, "name"), &option);
+  };
+  const auto take_all = [&](const char* kind) {
+    for (const Json& entry : catalogue[kind]) take(entry);
+  };
+  take_all("groups");
+  const Json* const task = entry_of(catalogue["tasks"], place.task);
+  if (task != nullptr) take(*task);
+  else take_all("tasks");
+  const size_t slash = place.model.find('/');
+  const std::string attention = place.model.substr(slash == std::string::npos ? 0 : slash + 1);
+  std::string family = slash != std::string::npos ? place.model.substr(0, slash)
+                       : task != nullptr          ? text(*task, "family")
+                                                  : "";
+  if (const Json* const whole = entry_of(catalogue["whole_models"], place.model)) {
+    take(*whole);
+    return result;
   }
-  return result + "'";
-}
-
-std::string fish_quoted(std::string_view text) { return "'" + backslashed(text, "\\'") + "'"; }
-
-template <class Quote>
-std::string joined(const Words& words, std::string_view separator, const Quote& quote) {
-  Words quoted;
-  for (const std::string& word : words) quoted.push_back(quote(word));
-  return fmt::format("{}", fmt::join(quoted, separator));
-}
-
-std::string identifier(std::string_view text) {
-  std::string result;
-  for (const char byte : text) result += std::isalnum(static_cast<unsigned char>(byte)) != 0 ? byte : '_';
+  if (entry_of(catalogue["models"], place.model) != nullptr) family = place.model;
+  if (const Json* const found = entry_of(catalogue["models"], family)) take(*found);
+  else take_all("models");
+  if (const Json* const found = entry_of(catalogue["attentions"], attention)) take(*found);
+  else if (family != place.model) take_all("attentions");
   return result;
 }
 
-void replace_all(std::string& text, std::string_view from, std::string_view to) {
-  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
-    text.replace(at, from.size(), to);
-}
-
-// bash -------------------------------------------------------------------------------------------------
-
-constexpr std::string_view kBashMain = R"bash(
-@F@() {
-  local current="${COMP_WORDS[COMP_CWORD]}" path='@P@' pending='' before='' glued=no i word
-  local takes many files
-  local -a commands options values candidates=()
-  COMPREPLY=()
-  @F@_level "$path"
-  for ((i = 1; i < COMP_CWORD; ++i)); do
-    word="${COMP_WORDS[i]}" before="${COMP_WORDS[i-1]}"
-    if [[ $word == '=' ]]; then
-      # bash splits --name=value and key=value into three words.
-      [[ -n $pending && $before == "$pending" ]] || glued=yes
-    elif [[ $glued == yes ]]; then
-      glued=no
-    elif [[ $word == -* ]]; then
-      pending=''
-      [[ $takes == *" $word "* ]] && pending="$word"
-    elif [[ -n $pending ]]; then
-      [[ $many == *" $pending "* ]] || pending=''
-    elif [[ " ${commands[*]} " == *" $word "* ]]; then
-      path+=" $word"
-      @F@_level "$path"
-    fi
-  done
-  if [[ $current == '=' ]]; then
-    [[ -n $pending && ${COMP_WORDS[COMP_CWORD-1]} == "$pending" ]] || return
-    current=''
-  fi
-  [[ $glued == yes ]] && return
-  if [[ $current == -* ]]; then
-    candidates=("${options[@]}")
-    files=no
-  elif [[ -n $pending ]]; then
-    values=() files=yes
-    @F@_values "$path $pending"
-    candidates=("${values[@]}")
-  else
-    candidates=("${commands[@]}" "${values[@]}")
-  fi
-  for word in "${candidates[@]}"; do
-    [[ $word == "$current"* ]] && COMPREPLY+=("$word")
-  done
-  if [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *= ]]; then compopt -o nospace 2>/dev/null; fi
-  if [[ ${#COMPREPLY[@]} == 0 && $files == no ]]; then compopt +o default 2>/dev/null; fi
-  return 0
-}
-complete -o default -F @F@ @P@
-)bash";
-
-std::string bash_script(const Command& root) {
-  std::string levels, values;
-  visit_all(root, [&](const Command& command) {
-    Words commands, options, positional;
-    std::string takes = " ", many = " ";
-    bool files = false;
-    for (const Command& sub : command.commands) commands.push_back(sub.name);
-    for (const Argument& argument : command.arguments) {
-      if (argument.flags.empty()) {
-        positional.insert(positional.end(), argument.values.begin(), argument.values.end());
-        files = files || argument.values.empty();
-      }
-      for (const std::string& flag : argument.flags) {
-        options.push_back(flag);
-        if (argument.takes_value) takes += flag + " ";
-        if (argument.many) many += flag + " ";
-        if (!argument.values.empty())
-          values += fmt::format("    {}) values=({}) files=no ;;\n", single_quoted(command.path + " " + flag),
-                                joined(argument.values, " ", single_quoted));
-      }
-    }
-    levels += fmt::format(
-        "    {})\n      commands=({})\n      options=({})\n      values=({})\n"
-        "      takes={} many={} files={} ;;\n",
-        single_quoted(command.path), joined(commands, " ", single_quoted), joined(options, " ", single_quoted),
-        joined(positional, " ", single_quoted), single_quoted(takes), single_quoted(many), files ? "yes" : "no");
-  });
-  std::string script =
-      "# Completion of @P@ for bash.\n\n# What may follow a command.\n@F@_level() {\n  case \"$1\" in\n" + levels +
-      "  esac\n}\n\n# The values of an option.\n@F@_values() {\n  case \"$1\" in\n" + values +
-      "    *) ;;\n  esac\n}\n" + std::string(kBashMain);
-  replace_all(script, "@F@", "_" + identifier(root.name));
-  replace_all(script, "@P@", root.name);
-  return script;
-}
-
-// zsh --------------------------------------------------------------------------------------------------
-
-constexpr std::string_view kZshHelpSpecial = "\\[]:$`";
-
-std::string zsh_values(const Argument& argument) {
-  const auto word = [](const std::string& text) { return backslashed_word(text); };
-  if (argument.values.empty()) return "_files";
-  const bool opens = std::any_of(argument.values.begin(), argument.values.end(),
-                                 [](const std::string& value) { return value.ends_with('='); });
-  return opens ? fmt::format("{{compadd -S \"\" -- {}}}", joined(argument.values, " ", word))
-               : fmt::format("({})", joined(argument.values, " ", word));
-}
-
-Words zsh_specs(const Argument& argument) {
-  const std::string name = backslashed(argument.name, kZshHelpSpecial);
-  const std::string value = fmt::format(":{}:{}", name, zsh_values(argument));
-  if (argument.flags.empty())
-    return {single_quoted((argument.many ? "*" : argument.may_lack_value ? ":" : "") + value)};
-  Words specs;
-  for (const std::string& flag : argument.flags) {
-    std::string spec;
-    if (argument.many) spec = "*";
-    else if (argument.flags.size() > 1) spec = fmt::format("({})", fmt::join(argument.flags, " "));
-    spec += flag;
-    if (argument.takes_value) {
-      // "-" after "=" says that the value is there only when it is glued to the option.
-      spec += flag.starts_with("--") ? "=" : "+";
-      if (argument.may_lack_value && flag.starts_with("--")) spec += '-';
-    }
-    spec += fmt::format("[{}]", backslashed(argument.help, kZshHelpSpecial));
-    if (argument.takes_value) spec += (argument.may_lack_value ? ":" : "") + value;
-    specs.push_back(single_quoted(spec));
+std::vector<Offer> settings(const Json& catalogue, const Place& place, const std::string& typed) {
+  std::vector<Offer> result;
+  const auto options = options_of_plan(catalogue, place);
+  const size_t equals = typed.find('=');
+  if (equals == std::string::npos) {
+    for (const auto& [key, option] : options) result.push_back({key + "=", text(*option, "help")});
+    return result;
   }
-  return specs;
+  const std::string word = typed.substr(0, equals), usual = usual_option(word);
+  const auto found = options.find(options.contains(word) ? word : usual);
+  if (found == options.end()) return {};
+  Json values = (*found->second)["choices"];
+  if ((*found->second)["type"] == "bool") values = {"true", "false"};
+  for (const Json& value : values) result.push_back({word + "=" + value.get<std::string>(), ""});
+  return result;
 }
 
-void append_zsh_function(const Command& command, std::string& script) {
-  for (const Command& sub : command.commands) append_zsh_function(sub, script);
-  const std::string function = "_" + identifier(command.path);
-  script += function + "() {\n  local context state state_descr line\n  typeset -A opt_args\n  _arguments -S -C";
-  for (const Argument& argument : command.arguments)
-    for (const std::string& spec : zsh_specs(argument)) script += " \\\n    " + spec;
-  if (command.commands.empty()) {
-    script += "\n}\n\n";
-    return;
+// The last of several names separated by commas, each once more with those before it.
+std::vector<Offer> in_list(std::vector<Offer> offers, const std::string& typed) {
+  const size_t comma = typed.rfind(',');
+  if (comma != std::string::npos)
+    for (Offer& offer : offers) offer.word.insert(0, typed.substr(0, comma + 1));
+  return offers;
+}
+
+std::optional<std::vector<Offer>> values_of(const Json& option, const Json& catalogue, const Place& place,
+                                            const std::string& typed) {
+  std::vector<Offer> result;
+  const std::string last = typed.substr(typed.rfind(',') + 1);  // npos + 1 is 0
+  for (const Json& choice : option["choices"]) result.push_back({choice.get<std::string>(), ""});
+  if (!result.empty()) return in_list(result, typed);
+  const std::string name = text(option, "name");
+  for (const char* flag : {"--model", "--models", "--core", "--mixer"})
+    if (is_flag(option, flag)) return in_list(model_names(catalogue, last), typed);
+  if (is_flag(option, "--protocol")) return protocol_names(catalogue, place);
+  if (is_flag(option, "--set") || name == "SETTING") return settings(catalogue, place, typed);
+  if (is_flag(option, "--device")) return {{{"auto", ""}, {"cpu", ""}, {"cuda", ""}, {"cuda:0", ""}}};
+  if (is_flag(option, "--split")) return {{{"train", ""}, {"dev", ""}, {"test", ""}}};
+  if (is_flag(option, "--task") || (name == "NAME" && place.path.starts_with("data "))) {
+    Json tasks = Json::array();
+    for (const Json& task : catalogue["tasks"])
+      if (place.path != "data fetch" || task.value("fetch", true)) tasks.push_back(task);
+    add_names(tasks, result);
+    return in_list(result, typed);
   }
-  script +=
-      " \\\n    '1: :->command' '*:: :->arguments'\n  case \"$state\" in\n    command)\n      local -a commands=(\n";
-  for (const Command& sub : command.commands)
-    script += fmt::format("        {}\n", single_quoted(backslashed(sub.name, ":\\") + ":" + sub.help));
-  script += "      )\n      _describe -t commands command commands ;;\n    arguments)\n      case \"$words[1]\" in\n";
-  for (const Command& sub : command.commands)
-    script += fmt::format("        {}) _{} ;;\n", sub.name, identifier(sub.path));
-  script += "      esac ;;\n  esac\n}\n\n";
-}
-
-std::string zsh_script(const Command& root) {
-  std::string script = fmt::format("#compdef {0}\n# Completion of {0} for zsh.\n\n", root.name);
-  append_zsh_function(root, script);
-  // Found on $fpath the file is the body of the function; sourced it only declares it.
-  return script + fmt::format("if [[ \"$funcstack[1]\" == _{0} ]]; then _{0} \"$@\"; else compdef _{0} {1}; fi\n",
-                              identifier(root.name), root.name);
-}
-
-// fish -------------------------------------------------------------------------------------------------
-
-std::string fish_script(const Command& root) {
-  const std::string at = "__" + identifier(root.name) + "_at";
-  const auto word = [](const std::string& text) { return backslashed_word(text); };
-  Words paths, takes;
-  std::string lines;
-  visit_all(root, [&](const Command& command) {
-    const std::string start =
-        fmt::format("complete -c {} -n {}", root.name, fish_quoted(fmt::format("{} {}", at, command.path)));
-    bool files = false;
-    for (const Command& sub : command.commands) {
-      paths.push_back(sub.path);
-      lines += fmt::format("{} -a {} -d {}\n", start, sub.name, fish_quoted(sub.help));
-    }
-    for (const Argument& argument : command.arguments) {
-      const std::string values = fish_quoted(joined(argument.values, " ", word));
-      if (argument.flags.empty()) {
-        files = files || argument.values.empty();
-        if (!argument.values.empty())
-          lines += fmt::format("{} -a {} -d {}\n", start, values, fish_quoted(argument.help));
-        continue;
-      }
-      lines += start;
-      for (const std::string& flag : argument.flags) {
-        const bool is_long = flag.starts_with("--");
-        lines += fmt::format(" {} {}", is_long ? "-l" : "-s", flag.substr(is_long ? 2 : 1));
-        if (argument.takes_value) takes.push_back(command.path + " " + flag);
-      }
-      if (argument.takes_value) lines += argument.values.empty() ? " -r -F" : " -x -a " + values;
-      lines += fmt::format(" -d {}\n", fish_quoted(argument.help));
-    }
-    if (!files) lines += start + " -f\n";
-  });
-  // `case` without a word would be an error, so both lists carry one that never matches.
-  paths.emplace_back("-");
-  takes.emplace_back("-");
-  return fmt::format(R"fish(# Completion of {0} for fish.
-
-function {1} --description 'whether the words before the cursor have reached this command'
-    set -l path {0}
-    set -l pending no
-    for word in (commandline -opc)[2..-1]
-        if test $pending = yes; and not string match -q -- '-*' $word
-            set pending no
-            continue
-        end
-        set pending no
-        switch "$path $word"
-            case {2}
-                set path "$path $word"
-            case {3}
-                set pending yes
-        end
-    end
-    test "$path" = "$argv"
-end
-
-{4})fish",
-                     root.name, at, joined(paths, " ", fish_quoted), joined(takes, " ", fish_quoted), lines);
+  if (name == "NAME") {
+    for (const char* kind : {"attentions", "models", "whole_models", "tasks", "groups", "terms"})
+      add_names(catalogue[kind], result);
+    return result;
+  }
+  if (name == "COMMAND") {
+    for (const Json& verb : catalogue["verbs"]) result.push_back({text(verb, "name"), text(verb, "help")});
+    return result;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
 
-std::string completion_script(const CLI::App& app, const std::string& shell, const CompletionWords& words) {
-  const std::string name = app.get_name().empty() ? "xformer" : app.get_name();
-  const Command root = read_command(app, name, name, words);
-  if (shell == "bash") return bash_script(root);
-  if (shell == "zsh") return zsh_script(root);
-  XF_CHECK(shell == "fish", UserError, "{}", unknown_name_message("shell", shell, {"bash", "fish", "zsh"}));
-  return fish_script(root);
+Offers complete(const Json& catalogue, const std::vector<std::string>& words) {
+  const std::string typed = words.empty() ? "" : words.back();
+  Place place = place_of(catalogue, words);
+  Offers offers;
+  const auto offer = [&](const Json& option, const std::string& before, const std::string& value) {
+    if (const auto values = values_of(option, catalogue, place, value))
+      for (const Offer& one : *values) offers.words.push_back({before + one.word, one.help});
+    else offers.files = true;
+  };
+  const size_t equals = typed.find('=');
+  if (typed.starts_with('-') && equals != std::string::npos) {
+    if (const Json* const option = option_of(place, typed.substr(0, equals)))
+      offer(*option, typed.substr(0, equals + 1), typed.substr(equals + 1));
+  } else if (typed.starts_with('-')) {
+    if (place.options == nullptr) offers.words = {{"--help", ""}, {"--version", ""}};
+    else
+      for (const Json& option : *place.options)
+        for (const Json& flag : option["flags"])
+          offers.words.push_back({flag.get<std::string>(), text(option, "help")});
+  } else if (place.pending != nullptr) {
+    offer(*place.pending, "", typed);
+  } else {
+    for (const Json& command : *place.commands) offers.words.push_back({text(command, "name"), text(command, "help")});
+    if (place.options != nullptr)
+      for (const Json& option : *place.options)
+        if (option["flags"].empty()) offer(option, "", typed);
+  }
+  std::erase_if(offers.words, [&](const Offer& one) { return !one.word.starts_with(typed); });
+  return offers;
+}
+
+namespace {
+
+// Each asks `PROGRAM complete WORD...`: a word a line, a tab and its help; ":files" where file names may stand.
+constexpr const char* kBash = R"bash(# Completion of xformer for bash.
+_xformer() {
+  local line="${COMP_LINE:0:COMP_POINT}" cut='' word
+  local -a words=()
+  read -ra words <<<"$line"
+  [[ $line == *[[:blank:]] ]] && words+=('')
+  # bash takes what stands behind the last of these for a word of its own.
+  [[ ${words[-1]} == *[=:]* ]] && cut="${words[-1]%"${words[-1]##*[=:]}"}"
+  COMPREPLY=()
+  while IFS=$'\t' read -r word _; do
+    if [[ $word == ':files' ]]; then compopt -o default 2>/dev/null; else COMPREPLY+=("${word#"$cut"}"); fi
+  done < <("${words[0]/#\~/$HOME}" complete "${words[@]:1}" 2>/dev/null)
+  if [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *= ]]; then compopt -o nospace 2>/dev/null; fi
+  return 0
+}
+complete -F _xformer xformer
+)bash";
+
+constexpr const char* kZsh = R"zsh(#compdef xformer
+# Completion of xformer for zsh.
+_xformer() {
+  local line word
+  local -a whole begun
+  for line in "${(@f)$("${words[1]/#\~/$HOME}" complete "${(@)words[2,CURRENT]}" 2>/dev/null)}"; do
+    word="${line%%$'\t'*}"
+    if [[ -z $word ]]; then
+      continue
+    elif [[ $word == ':files' ]]; then
+      [[ $PREFIX == -*=* ]] && compset -P '*='
+      _files
+    elif [[ $word == *= ]]; then
+      begun+=("$word")
+    else
+      whole+=("$word")
+    fi
+  done
+  (( ${#begun} )) && compadd -S '' -- "${begun[@]}"
+  (( ${#whole} )) && compadd -- "${whole[@]}"
+}
+# Found on $fpath the file is the body of the function; sourced it only declares it.
+if [[ "$funcstack[1]" == _xformer ]]; then
+  _xformer "$@"
+else
+  (( $+functions[compdef] )) || { autoload -Uz compinit && compinit; }
+  compdef _xformer xformer
+fi
+)zsh";
+
+constexpr const char* kFish = R"fish(# Completion of xformer for fish.
+function __xformer_complete
+    set -l words (commandline -opc) (commandline -ct)
+    for line in ($words[1] complete $words[2..-1] 2>/dev/null)
+        if test "$line" = ':files'
+            __fish_complete_path (string replace -r '^-.*=' '' -- $words[-1])
+        else
+            printf '%s\n' $line
+        end
+    end
+end
+complete -c xformer -f -a '(__xformer_complete)'
+)fish";
+
+}  // namespace
+
+std::string completion_script(const std::string& shell) {
+  static const std::map<std::string, const char*> kScripts{{"bash", kBash}, {"zsh", kZsh}, {"fish", kFish}};
+  const auto found = kScripts.find(shell);
+  XF_CHECK(found != kScripts.end(), UserError, "{}", unknown_name_message("shell", shell, {"bash", "fish", "zsh"}));
+  return found->second;
 }
 
 }  // namespace xformer::cli

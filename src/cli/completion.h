@@ -1,9 +1,11 @@
-// Completion scripts for bash, zsh and fish, generated from the option tree of the command line itself.
+// Completion: the shells ask the program itself (`xformer complete WORD...`) what may follow the words so far, so one
+// place knows, and tasks, models and options that were typed before decide what is offered.
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
+
+#include "core/json.h"
 
 namespace CLI {
 class App;
@@ -11,13 +13,22 @@ class App;
 
 namespace xformer::cli {
 
-// The values worth offering: by long option ("--model") or by the name of a positional argument ("NAME").
-// A value that ends in '=' ("attention.projected_length=") is completed without a space after it.
-// Options that are not in the map take file names.
-using CompletionWords = std::map<std::string, std::vector<std::string>>;
+// The verbs below a command, for the catalogue: [{"name", "help", "options": [{"flags", "name", "help", "takes",
+// "may_lack", "many", "choices"}], "commands"}]. An option without flags is an argument. Hidden ones are left out.
+[[nodiscard]] Json command_tree(const CLI::App& app);
 
-// `shell` is bash, zsh or fish; anything else is a UserError. Hidden options and commands are left out.
-[[nodiscard]] std::string completion_script(const CLI::App& app, const std::string& shell,
-                                            const CompletionWords& words);
+struct Offer {
+  std::string word, help;
+  bool operator==(const Offer&) const = default;
+};
+struct Offers {
+  std::vector<Offer> words;  // as the whole word would be; one that ends in '=' or '/' goes on
+  bool files = false;        // file names may follow, which the shell knows
+};
+// `words`: behind the program's name; the last is being typed, "" where nothing is there yet.
+[[nodiscard]] Offers complete(const Json& catalogue, const std::vector<std::string>& words);
+
+// For bash, zsh or fish; UserError for another.
+[[nodiscard]] std::string completion_script(const std::string& shell);
 
 }  // namespace xformer::cli

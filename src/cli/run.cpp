@@ -2,13 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <map>
 
+#include "cli/printed.h"
 #include "core/code_version.h"
 #include "core/error.h"
 #include "core/names.h"
+#include "core/option_names.h"
 #include "core/text.h"
 
 namespace xformer::cli {
@@ -44,6 +49,16 @@ std::string words_without_paths(int argc, char** argv) {
   return result;
 }
 
+// What a plan's option is called here that other programs know as `word`: "--bs" -> "--batch".
+std::string meant_option(const std::string& word, const std::vector<std::string>& known) {
+  const auto has = [&](const std::string& name) { return std::find(known.begin(), known.end(), name) != known.end(); };
+  const std::string key = word.starts_with("--") && has("--set") ? usual_option(word.substr(2)) : "";
+  if (key.empty()) return "";
+  const std::string own =
+      key == "training.learning_rate" ? "--lr" : "--" + canonical_name(key.substr(key.find('.') + 1));
+  return has(own) ? own : "--set " + key + "=VALUE";
+}
+
 // The option or verb nearest to a word that nobody expected.
 std::string parse_error_message(const CLI::App& program, const CLI::ParseError& error) {
   const CLI::App* chosen = &program;
@@ -60,6 +75,8 @@ std::string parse_error_message(const CLI::App& program, const CLI::ParseError& 
     if (!extras.empty()) {
       const std::string word = extras.front().substr(0, extras.front().find('='));
       text = unknown_name_message(word.starts_with('-') ? "option" : "command", word, known);
+      if (const std::string meant = meant_option(word, known); !meant.empty())
+        text = fmt::format("unknown option '{}'; here it is {}", word, meant);
     }
   }
   std::string name = chosen->get_name();
@@ -68,7 +85,12 @@ std::string parse_error_message(const CLI::App& program, const CLI::ParseError& 
   return fmt::format("{}\nsee `{} --help`", text, name);
 }
 
-void print_error(const std::string& text) { fmt::print(stderr, "xformer: {}\n", text); }
+void print_error(const std::string& text) {
+  const size_t width = text_width(STDERR_FILENO);
+  for (const std::string_view line : split("xformer: " + text, '\n'))
+    if (width == 0) fmt::print(stderr, "{}\n", line);
+    else fmt::print(stderr, "{}\n", fmt::join(wrapped(line, width), "\n"));
+}
 
 }  // namespace
 
@@ -91,11 +113,11 @@ int run(int argc, char** argv, const std::function<std::vector<CommandSetup>()>&
   program.set_version_flag("--version",
                            fmt::format("xformer {} ({}{}, {}, {})", code.version, code.commit.substr(0, 12),
                                        code.dirty ? ", modified" : "", code.compiler, code.build));
+  set_formatter(program);
   program.require_subcommand(0, 1);
   program.footer(
       "Exit codes: 0 done, 1 cells of a sweep were given up, 2 wrong name, option or value, 3 data missing or damaged, "
-      "4 out of memory, disk or device,\n"
-      "5 training diverged, 6 interrupted after saving, 70 a bug in xformer.");
+      "4 out of memory, disk or device, 5 training diverged, 6 interrupted after saving, 70 a bug in xformer.");
   std::vector<std::function<int()>> actions;
   try {
     for (const CommandSetup& setup : commands()) actions.push_back(setup(program));

@@ -8,6 +8,9 @@
 #include "core/error.h"
 
 namespace xformer {
+namespace {
+constexpr size_t kAllShown = 8, kNearestShown = 5, kLeastPart = 3;
+}
 
 std::string canonical_name(std::string_view name) {
   std::string result(name);
@@ -55,11 +58,28 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
   return best_distance <= allowed ? best : std::string();
 }
 
+std::vector<std::string> nearest_names(std::string_view name, std::vector<std::string> candidates, size_t count) {
+  const std::string wanted = canonical_name(name);
+  const auto distance = [&](const std::string& candidate) {
+    const std::string word = canonical_name(candidate);
+    // A part of a name ("form", "mrs") is nearer to those that have it than to any short word.
+    const bool part = wanted.size() >= kLeastPart && word.find(wanted) != std::string::npos;
+    return std::pair(part ? 0 : 1, edit_distance(wanted, word));
+  };
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [&](const std::string& a, const std::string& b) { return distance(a) < distance(b); });
+  candidates.resize(std::min(candidates.size(), count));
+  return candidates;
+}
+
 std::string unknown_name_message(std::string_view kind, std::string_view name,
                                  const std::vector<std::string>& candidates) {
   const std::string near = nearest_name(name, candidates);
   if (!near.empty()) return fmt::format("unknown {} '{}'; did you mean '{}'?", kind, name, near);
-  return fmt::format("unknown {} '{}'; known: {}", kind, name, fmt::join(candidates, ", "));
+  if (candidates.size() <= kAllShown)
+    return fmt::format("unknown {} '{}'; known: {}", kind, name, fmt::join(candidates, ", "));
+  return fmt::format("unknown {} '{}'; the nearest of {}: {}", kind, name, candidates.size(),
+                     fmt::join(nearest_names(name, candidates, kNearestShown), ", "));
 }
 
 size_t choice(std::string_view place, std::string_view kind, std::string_view name,

@@ -17,7 +17,12 @@ namespace xformer {
 // merely extends the last word ("projected_length" for "projected_len") counts as near.
 [[nodiscard]] std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
 
-// "unknown attention 'linfomer'; did you mean 'linformer'?", or with no near name the list of all.
+// Those that have `name` as a part and those of least edit distance, the nearest first.
+[[nodiscard]] std::vector<std::string> nearest_names(std::string_view name, std::vector<std::string> candidates,
+                                                     size_t count);
+
+// "unknown attention 'linfomer'; did you mean 'linformer'?", or with no near name all of a few, the five nearest of
+// many.
 [[nodiscard]] std::string unknown_name_message(std::string_view kind, std::string_view name,
                                                const std::vector<std::string>& candidates);
 

@@ -1,9 +1,30 @@
 #include "core/run_plan.h"
 
+#include <algorithm>
+
 #include "core/hash.h"
 #include "core/names.h"
+#include "core/option_names.h"
 
 namespace xformer {
+
+namespace {
+
+// The key that a word stands for: itself, what else people call an option, or the one option of that name whatever its
+// group. "" where there is none.
+std::string meant(const std::string& word, const std::vector<std::string>& keys, const std::string& origin) {
+  const auto known = [&](const std::string& key) { return std::find(keys.begin(), keys.end(), key) != keys.end(); };
+  if (known(word)) return word;
+  if (const std::string usual = usual_option(word); known(usual)) return usual;
+  if (word.find('.') != std::string::npos) return "";
+  std::vector<std::string> found;
+  for (const std::string& key : keys)
+    if (canonical_name(key.substr(key.find('.') + 1)) == canonical_name(word)) found.push_back(key);
+  XF_CHECK(found.size() < 2, UserError, "'{}' (from {}) may be {}; say which", word, origin, fmt::join(found, " or "));
+  return found.empty() ? "" : found.front();
+}
+
+}  // namespace
 
 ResolvedOptions resolve_options(const std::vector<OptionGroup>& groups, const std::vector<ValueLayer>& layers) {
   ResolvedOptions result;
@@ -21,7 +42,11 @@ ResolvedOptions resolve_options(const std::vector<OptionGroup>& groups, const st
     }
   }
   for (const ValueLayer& layer : layers) {
-    for (const auto& [key, value] : layer.values.items()) {
+    std::map<std::string, std::string> given;  // by what they mean
+    for (const auto& [word, value] : layer.values.items()) {
+      const std::string right = meant(word, keys, layer.origin.text), key = right.empty() ? word : right;
+      const auto [before, once] = given.emplace(key, word);
+      XF_CHECK(once, UserError, "{} and {} (from {}) are one option", before->second, word, layer.origin.text);
       const auto option = by_key.find(key);
       if (option == by_key.end()) {
         // The group's owner tells why a key that exists elsewhere is not known here.
@@ -30,7 +55,7 @@ ResolvedOptions resolve_options(const std::vector<OptionGroup>& groups, const st
         for (const OptionGroup& group : groups)
           if (key.starts_with(group.prefix + ".")) {
             owner = fmt::format(" of {}", group.owner);
-            for (const OptionInfo& option : group.options) own.push_back(group.prefix + "." + option.name);
+            for (const OptionInfo& one : group.options) own.push_back(group.prefix + "." + one.name);
           }
         const bool listed = nearest_name(key, keys).empty() && !own.empty();
         throw UserError(fmt::format("{} (from {})", unknown_name_message("option" + owner, key, listed ? own : keys),

@@ -51,8 +51,9 @@ struct ResolvedOptions {
   std::map<std::string, Json> before;     // what a stored plan without the key had: the neutral value, or the default
 };
 
-// Defaults, then the layers in order. An unknown key, a wrong type or range is a UserError that names key, origin
-// and the nearest right key.
+// Defaults, then the layers in order. A layer may call an option otherwise where only one can be meant: "lr", "heads",
+// "projected_len"; the result has the keys as declared. An unknown key, a wrong type or range is a UserError that names
+// key, origin and the nearest right key.
 [[nodiscard]] ResolvedOptions resolve_options(const std::vector<OptionGroup>& groups,
                                               const std::vector<ValueLayer>& layers);
 

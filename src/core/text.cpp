@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -51,6 +52,43 @@ std::string format_count(uint64_t value) {
   std::string digits = std::to_string(value);
   for (size_t place = digits.size(); place > 3; place -= 3) digits.insert(place - 3, 1, ',');
   return digits;
+}
+
+size_t columns_of(std::string_view text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char byte) { return (byte & 0xC0) != 0x80; }));
+}
+
+namespace {
+// The bytes of the first `columns` code points.
+size_t bytes_of(std::string_view text, size_t columns) {
+  size_t bytes = 0;
+  while (bytes < text.size() && columns-- > 0) do
+      ++bytes;
+    while (bytes < text.size() && (text[bytes] & 0xC0) == 0x80);
+  return bytes;
+}
+}  // namespace
+
+std::vector<std::string> wrapped(std::string_view text, size_t width) {
+  width = std::max<size_t>(width, 1);
+  std::vector<std::string> lines(1);
+  for (std::string_view word : split(text, ' ')) {
+    if (word.empty()) continue;
+    if (!lines.back().empty()) {
+      if (columns_of(lines.back()) + 1 + columns_of(word) <= width) {
+        (lines.back() += ' ') += word;
+        continue;
+      }
+      lines.emplace_back();
+    }
+    for (; columns_of(word) > width; lines.emplace_back()) {
+      const size_t part = bytes_of(word, width);
+      lines.back() = word.substr(0, part);
+      word.remove_prefix(part);
+    }
+    lines.back() = word;
+  }
+  return lines;
 }
 
 std::string quoted(std::string_view bytes, size_t limit) {

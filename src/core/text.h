@@ -14,6 +14,10 @@ namespace xformer {
     uint64_t bytes);  // 1500 -> "1.5 KB" (powers of 1,000, as disks and papers count)
 [[nodiscard]] std::string format_duration(double seconds);  // 3725 -> "1h02m"
 [[nodiscard]] std::string format_count(uint64_t value);     // 96000 -> "96,000"
+[[nodiscard]] size_t columns_of(std::string_view text);     // on a terminal: code points, so that "≤" is one
+// Lines of at most `width` columns, at least one. Breaks at spaces, and inside a word only when the word alone is too
+// long.
+[[nodiscard]] std::vector<std::string> wrapped(std::string_view text, size_t width);
 // As a word of a POSIX shell's command line: in quotes where it needs them.
 [[nodiscard]] std::string shell_word(const std::string& word);
 // A clipped, printable form of bytes that came from a file, for messages.

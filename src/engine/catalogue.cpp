@@ -5,7 +5,8 @@
 #include <algorithm>
 
 #include "cli/completion.h"
-#include "data/check.h"
+#include "data/manifests.h"
+#include "engine/terms.h"
 #include "plan/options.h"
 #include "plan/protocols.h"
 #include "reporting/describe_options.h"
@@ -26,6 +27,7 @@ Json attention_json(const attention::Resolved& attention) {
   result["summary"] =
       attention.decorator == nullptr ? base.summary : attention.decorator->summary + " Inside: " + base.summary;
   result["class"] = base.method_class;
+  result["class_meaning"] = class_meaning(base.method_class);
   result["complexity"] = attention::complexity_name(base.complexity);
   result["role"] = base.build_core ? "core" : base.build_mixer ? "mixer" : "block";
   result["traits"] = {{"causal_ok", traits.causal_ok},
@@ -35,9 +37,25 @@ Json attention_json(const attention::Resolved& attention) {
                       {"fixed_length", traits.fixed_length},
                       {"carries", traits.carries},
                       {"library_dropout", traits.library_dropout}};
+  result["trait_meanings"] = Json::object();
+  for (const auto& [trait, holds] : result["traits"].items())
+    if (holds) result["trait_meanings"][trait] = trait_meaning(trait);
   result["options"] = reporting::options_json(attention.options(), "attention.");
   return result;
 }
+
+namespace {
+
+// Some file's address is known.
+bool can_be_fetched(const std::string& task) {
+  const std::string set = task.substr(task.find('/') + 1);  // npos + 1 is 0
+  const Json files = data::manifest_of(task).value("files", Json::array());
+  return std::any_of(files.begin(), files.end(), [&](const Json& file) {
+    return file.contains("urls") && !file["urls"].empty() && file.value("set", set) == set;
+  });
+}
+
+}  // namespace
 
 Json task_json(const data::DatasetDescriptor& task) {
   Json protocols = Json::array(), defaults = Json::object();
@@ -52,11 +70,27 @@ Json task_json(const data::DatasetDescriptor& task) {
           {"paper", task.paper},
           {"source", task.source},
           {"predicts", task.shape_is_likely ? "what its files say" : shape.target.text},
-          {"classes", shape.target.classes()},
-          {"vocabulary", shape.vocabulary},
+          {"classes", task.shape_is_likely || shape.target.classes() == 0 ? Json() : Json(shape.target.classes())},
+          {"vocabulary", shape.vocabulary == 0 ? Json() : Json(shape.vocabulary)},
           {"family", task.default_family},
+          {"fetch", can_be_fetched(task.name)},
           {"protocols", protocols},
           {"options", reporting::options_json(task.options, "data.")}};
+}
+
+Json words_json(const std::string& model) {
+  const plan::ModelWords words = plan::read_model(model, "encoder");
+  const attention::Resolved attention = attention::resolve(words.attention);
+  Json options = reporting::options_json(words.family->options, "model.");
+  for (const Json& option : reporting::options_json(attention.options(), "attention.")) options.push_back(option);
+  return {{"name", model},
+          {"kind", "model"},
+          {"aliases", Json::array()},
+          {"title", fmt::format("{} with {}", words.family->title, attention.name)},
+          {"means", words.family->name + "/" + attention.name},
+          {"summary", words.family->summary},
+          {"attention", attention.decorator == nullptr ? attention.base->summary : attention.decorator->summary},
+          {"options", options}};
 }
 
 namespace {
@@ -65,46 +99,6 @@ Json model_json(const models::FamilyDescriptor& family) {
   return {{"name", family.name},       {"kind", "model"},
           {"aliases", family.aliases}, {"title", family.title},
           {"summary", family.summary}, {"options", reporting::options_json(family.options, "model.")}};
-}
-
-cli::CompletionWords words() {
-  const std::vector<std::string> attentions = attention::all_names();
-  std::vector<std::string> tasks = data::datasets().names();
-  // "uea/<name>" stands for any name.
-  std::erase_if(tasks, [](const std::string& name) { return name.ends_with("<name>"); });
-  std::vector<std::string> names = attentions, protocols, keys;
-  for (const auto& list : {models::all_families().names(), tasks, std::vector<std::string>{"training", "eval"}})
-    names.insert(names.end(), list.begin(), list.end());
-  for (const data::DatasetDescriptor& task : data::datasets().all()) {
-    for (const plan::Protocol& protocol : plan::protocols_of(task.name)) protocols.push_back(protocol.name);
-    for (const std::string& attention : attentions)
-      for (const OptionGroup& group : plan::option_groups(plan::find_parts(task.name, attention, "")))
-        for (const OptionInfo& option : group.options) keys.push_back(group.prefix + "." + option.name + "=");
-  }
-  const auto unique = [](std::vector<std::string> list) {
-    std::sort(list.begin(), list.end());
-    list.erase(std::unique(list.begin(), list.end()), list.end());
-    return list;
-  };
-  return {{"--model", attentions},
-          {"--models", attentions},
-          {"--mode", {"train", "inference"}},
-          {"--core", attentions},
-          {"--mixer", attentions},
-          {"--task", tasks},
-          {"--protocol", unique(protocols)},
-          {"--set", unique(keys)},
-          {"NAME", unique(names)},
-          {"--precision", {"fp32", "bf16"}},
-          {"--device", {"auto", "cpu", "cuda"}},
-          {"--resume", {"auto", "never", "must"}},
-          {"--kernels", {"auto", "composite", "reference", "check"}},
-          {"--deterministic", {"on", "off"}},
-          {"--cuda-graph", {"auto", "on", "off"}},
-          {"--split", {"train", "dev", "test"}},
-          {"--dump-config", {"full", "minimal"}},
-          {"WHAT", {"all", "attentions", "models", "tasks"}},
-          {"SHELL", {"bash", "zsh", "fish"}}};
 }
 
 Json group_json(const char* name, const char* title, const std::vector<OptionInfo>& options) {
@@ -118,26 +112,23 @@ Json group_json(const char* name, const char* title, const std::vector<OptionInf
 }  // namespace
 
 Json catalogue_json(const CLI::App& program) {
-  Json attentions = Json::array(), models = Json::array(), tasks = Json::array(), verbs = Json::array(),
-       scripts = Json::object();
-  for (const std::string& name : attention::all_names()) {
-    const attention::Resolved attention = attention::resolve(name);
-    if (attention.name == name) attentions.push_back(attention_json(attention));  // an alias is not listed twice
-  }
+  Json attentions = Json::array(), models = Json::array(), whole = Json::array(), tasks = Json::array();
+  for (const std::string& name : attention::distinct_names())
+    attentions.push_back(attention_json(attention::resolve(name)));
   for (const models::FamilyDescriptor& family : models::all_families().all()) models.push_back(model_json(family));
   for (const data::DatasetDescriptor& task : data::datasets().all()) tasks.push_back(task_json(task));
-  for (const CLI::App* verb : program.get_subcommands([](const CLI::App* one) { return !one->get_group().empty(); }))
-    verbs.push_back({{"name", verb->get_name()}, {"help", verb->get_description()}});
-  const cli::CompletionWords offered = words();
-  for (const char* shell : {"bash", "zsh", "fish"}) scripts[shell] = cli::completion_script(program, shell, offered);
-  return {{"verbs", verbs},
+  for (const std::string& name : plan::model_names())
+    if (name.starts_with("mrs-") && !plan::read_model(name, "encoder").called.empty())
+      whole.push_back(words_json(name));
+  return {{"verbs", cli::command_tree(program)},
           {"attentions", attentions},
           {"models", models},
           {"tasks", tasks},
+          {"whole_models", whole},
+          {"terms", terms_json()},
           {"groups",
            {group_json("training", "Training", plan::training_schema().options()),
-            group_json("eval", "Evaluation", plan::eval_schema().options())}},
-          {"completion", scripts}};
+            group_json("eval", "Evaluation", plan::eval_schema().options())}}};
 }
 
 }  // namespace xformer::engine

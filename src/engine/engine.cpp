@@ -15,14 +15,15 @@ int run_engine(int argc, char** argv) {
   const CLI::App* whole = nullptr;
   const Catalogue catalogue{[&] { return catalogue_json(*whole); },
                             [](const std::string& name) {
-                              return name.find('/') != std::string::npos ? task_json(data::find_dataset(name))
-                                                                         : attention_json(attention::resolve(name));
+                              const size_t slash = name.find('/');
+                              if (slash == std::string::npos) return attention_json(attention::resolve(name));
+                              const bool model = models::all_families().find(name.substr(0, slash)) != nullptr;
+                              return model ? words_json(name) : task_json(data::find_dataset(name));
                             }};
   const auto report = [](CLI::App& program) { return add_report(program, reported_experiment); };
   const auto plot = [](CLI::App& program) { return add_plot(program, reported_experiment); };
   const auto list = [&](CLI::App& program) { return add_list(program, catalogue); };
   const auto describe = [&](CLI::App& program) { return add_describe(program, catalogue); };
-  const auto completion = [&](CLI::App& program) { return add_completion(program, catalogue); };
   // Hidden: the build asks for it once.
   const auto write_catalogue = [&](CLI::App& program) -> std::function<int()> {
     whole = &program;
@@ -32,10 +33,21 @@ int run_engine(int argc, char** argv) {
       return 0;
     };
   };
+  // The program in front makes options of these two; here they are for the list of verbs.
+  const auto help = [](CLI::App& program) -> std::function<int()> {
+    static_cast<void>(program.add_subcommand("help", "how to use the program, or one of its commands")
+                          ->add_option("COMMAND", "e.g. train, or data fetch")
+                          ->expected(-1));
+    return [] { return 0; };
+  };
+  const auto version = [](CLI::App& program) -> std::function<int()> {
+    static_cast<void>(program.add_subcommand("version", "which version this is, and what it was built with"));
+    return [] { return 0; };
+  };
   return run(argc, argv, [&]() -> std::vector<CommandSetup> {
-    return {add_train,   add_sweep, add_validate, add_eval,     add_forward, add_bench,
-            add_profile, report,    add_smat,     plot,         add_span,    add_analyse,
-            list,        describe,  add_data,     add_selftest, completion,  write_catalogue};
+    return {add_train, add_sweep,    add_validate,   add_eval, add_forward, add_bench,      add_profile,
+            report,    add_smat,     plot,           add_span, add_analyse, list,           describe,
+            add_data,  add_selftest, add_completion, help,     version,     write_catalogue};
   });
 }
 

@@ -20,8 +20,8 @@ std::set<std::string> free_keys(const sweep::Experiment& experiment) {
 }
 
 Path records_folder(const sweep::Experiment& experiment) {
-  const Path kept = Path("results/runs") / experiment.name;
-  return std::filesystem::exists(kept) ? kept : Path("runs") / experiment.name;
+  const Path kept = sweep::usual_folder("results/runs", experiment);
+  return std::filesystem::exists(kept) ? kept : sweep::usual_folder("runs", experiment);
 }
 
 void add_records(const sweep::Experiment& experiment, cli::ReportedExperiment& into) {

@@ -5,9 +5,10 @@
 #include <charconv>
 #include <cstdlib>
 
-#include "core/json_file.h"
 #include "core/names.h"
+#include "core/option_names.h"
 #include "kernels/policy.h"
+#include "readers/option_file.h"
 #include "tensor/device.h"
 #include "training/replay.h"
 #include "training/run_directory.h"
@@ -19,19 +20,75 @@ using namespace cli;
 
 namespace {
 
-// The names a configuration file may hold beside dotted option keys.
-const std::vector<std::string> kFileNames{"task", "model", "protocol", "seed", "extends"};
+// The names a configuration file may hold beside option keys; "name" is a stored plan's, for the words of the model.
+const std::vector<std::string> kFileNames{"task",  "model",  "name", "protocol", "seed",
+                                          "steps", "length", "set",  "extends"};
+// Of these, what a plan is asked for by.
+const std::vector<std::string> kRequestNames{"task", "model", "protocol", "seed", "steps", "length"};
+
+bool is_one_of(const std::string& key, const std::vector<std::string>& names) {
+  return std::find(names.begin(), names.end(), key) != names.end();
+}
 
 Json read_config(const Path& path) {
-  Json result = read_extended_json(path);
+  Json result = readers::read_extended_file(path, {"set"});
+  // A record has the plan of its run.
+  if (result.contains("schema_version") && result.contains("plan") && result["plan"].is_object())
+    result = Json(result["plan"]);
   for (const auto& [key, value] : result.items())
-    if (key.find('.') == std::string::npos && std::find(kFileNames.begin(), kFileNames.end(), key) == kFileNames.end())
-      throw UserError(fmt::format("{}: {}; option keys are dotted, like training.batch", path.string(),
-                                  unknown_name_message("key", key, kFileNames)));
+    XF_CHECK(key.find('.') != std::string::npos || is_one_of(key, kFileNames) || !usual_option(key).empty(), UserError,
+             "{}: {}; option keys are dotted, like training.batch", path.string(),
+             unknown_name_message("key", key, kFileNames));
   return result;
 }
 
+int64_t whole(const std::string& key, const Json& value, int64_t least, const std::string& origin) {
+  int64_t number = least - 1;
+  if (value.is_number_integer()) number = value.get<int64_t>();
+  else if (value.is_string()) {
+    const std::string& text = value.get_ref<const std::string&>();
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error != std::errc() || end != text.data() + text.size()) number = least - 1;
+  }
+  XF_CHECK(number >= least, UserError, "{}: {}: expected a whole number from {}, got {}", origin, key, least,
+           value.dump());
+  return number;
+}
+
+// What a file or a word asks for where the command line has not.
+void take(const std::string& key, const Json& value, const std::string& origin, bool seed_is_given,
+          plan::PlanRequest& request) {
+  if (key == "seed") {
+    if (const int64_t seed = whole(key, value, 0, origin); !seed_is_given) request.seed = seed;
+  } else if (key == "steps" || key == "length") {
+    int64_t& number = key == "steps" ? request.steps : request.length;
+    if (const int64_t given = whole(key, value, 1, origin); number == 0) number = given;
+  } else {
+    XF_CHECK(value.is_string(), UserError, "{}: {}: expected a name, got {}", origin, key, value.dump());
+    std::string& name = key == "task" ? request.task : key == "model" ? request.model : request.protocol;
+    if (name.empty()) name = value;
+  }
+}
+
+// "linformer" alone, meant as --model linformer.
+[[noreturn]] void fail_word(const std::string& word) {
+  const std::vector<std::string> models = plan::model_names();
+  std::string meant;
+  if (is_one_of(canonical_name(word), models)) meant = "--model " + word;
+  else if (data::datasets().find(word) != nullptr) meant = "--task " + word;
+  throw UserError(fmt::format("expected key=value, got '{}'{}", word,
+                              meant.empty() ? "" : fmt::format("; did you mean {}?", meant)));
+}
+
 }  // namespace
+
+void add_settings(CLI::App& command, std::vector<std::string>& settings, std::vector<std::string>& words) {
+  command.add_option("--set", settings, "any option of the plan, key=value; again for more (`xformer describe NAME`)")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(true)
+      ->group("Plan");
+  command.add_option("SETTING", words, "the same without --set, e.g. training.batch=16 or lr=1e-3");
+}
 
 void PlanArguments::add_to(CLI::App& command) {
   command.add_option("--model", model, "[family/]attention, e.g. mrs-linformer (`xformer list`)")->group("What");
@@ -45,6 +102,13 @@ void PlanArguments::add_to(CLI::App& command) {
   command.add_option("--steps", steps, "length of the whole schedule; its warm-up is scaled with it")
       ->check(whole_number(1))
       ->group("Plan");
+  command
+      .add_option("--epochs", epochs,
+                  "count passes over the training data instead; the warm-up keeps its share, in whole passes "
+                  "(training.epochs)")
+      ->check(whole_number(1))
+      ->group("Plan");
+  command.add_option("--lr", learning_rate, "peak or base learning rate (training.learning_rate)")->group("Plan");
   command.add_option("--batch", batch, "examples per step (training.batch)")->check(whole_number(1))->group("Plan");
   command.add_option("--micro-batch", micro_batch, "examples at once, accumulated to the batch (training.micro_batch)")
       ->check(whole_number(1))
@@ -52,14 +116,13 @@ void PlanArguments::add_to(CLI::App& command) {
   command.add_option("--length", length, "bytes that text is cut to, places of a generated sequence (data.length)")
       ->check(whole_number(1))
       ->group("Plan");
-  command.add_option("--precision", precision, "fp32, tf32, bf16 or fp16 (training.precision)")->group("Plan");
+  cli::words(command.add_option("--precision", precision, "of the arithmetic (training.precision)"),
+             {"fp32", "tf32", "bf16", "fp16"})
+      ->group("Plan");
   command.add_option("--eval-every", eval_every, "steps between dev evaluations (training.eval_every)")
       ->check(whole_number(1))
       ->group("Plan");
-  command.add_option("--set", settings, "any option of the plan, key=value; again for more (`xformer describe NAME`)")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(true)
-      ->group("Plan");
+  add_settings(command, settings, words);
   command
       .add_option(
           "--init-from", init_from,
@@ -71,7 +134,10 @@ void PlanArguments::add_to(CLI::App& command) {
   };
   patterns("--freeze", freeze, "do not train the parameters of these names; * is any text (training.freeze)");
   patterns("--reinit", reinit, "leave these tensors at their initial values under --init-from (training.reinit)");
-  command.add_option("--config", config, "JSON file of names and option keys; may extend another file")
+  command
+      .add_option("--config", config,
+                  "JSON, YAML or TOML of names and option keys, which may extend another file; or a record.json, whose "
+                  "run is repeated")
       ->type_name("FILE")
       ->group("Plan");
 }
@@ -80,7 +146,8 @@ ValueLayer settings_layer(const std::vector<std::string>& settings) {
   ValueLayer layer{"--set", Json::object()};
   for (const std::string& setting : settings) {
     const size_t equals = setting.find('=');
-    XF_CHECK(equals != std::string::npos && equals > 0, UserError, "--set: expected key=value, got '{}'", setting);
+    if (equals == std::string::npos) fail_word(setting);
+    XF_CHECK(equals > 0, UserError, "expected key=value, got '{}'", setting);
     layer.values[setting.substr(0, equals)] = setting.substr(equals + 1);
   }
   return layer;
@@ -94,19 +161,29 @@ plan::PlanRequest PlanArguments::request() const {
   request.seed = seed;
   request.steps = steps;
   request.length = length;
+  request.epochs = epochs;
+  const bool seed_is_given = seed_option->count() > 0;
+  ValueLayer set = settings_layer(words);
+  for (const auto& [key, value] : settings_layer(settings).values.items()) set.values[key] = value;
+  const bool seed_is_set = seed_is_given || set.values.contains("seed");
+  for (const std::string& key : kRequestNames)
+    if (set.values.contains(key)) {
+      take(key, set.values[key], "--set", seed_is_given, request);
+      set.values.erase(key);
+    }
   if (!config.empty()) {
     ValueLayer file{{OriginKind::kFile, "file " + Path(config).filename().string()}};
-    const Json given = read_config(config);
+    Json given = read_config(config);
+    if (given.contains("name")) given["model"] = given["name"];
     for (const auto& [key, value] : given.items()) {
-      if (key.find('.') != std::string::npos) file.values[key] = value;
-      else if (key == "seed") {
-        XF_CHECK(value.is_number_unsigned(), UserError, "{}: seed: expected a whole number from 0, got {}", config,
+      if (key == "set") {
+        XF_CHECK(value.is_object(), UserError, "{}: set: expected an object of option keys, got {}", config,
                  value.dump());
-        if (seed_option->count() == 0) request.seed = value;
-      } else {
-        XF_CHECK(value.is_string(), UserError, "{}: {}: expected a name, got {}", config, key, value.dump());
-        std::string& name = key == "task" ? request.task : key == "model" ? request.model : request.protocol;
-        if (name.empty()) name = value;
+        for (const auto& [option, one] : value.items()) file.values[option] = one;
+      } else if (is_one_of(key, kRequestNames)) {
+        take(key, value, config, seed_is_set, request);
+      } else if (key != "name") {
+        file.values[key] = value;
       }
     }
     request.layers.push_back(file);
@@ -118,6 +195,7 @@ plan::PlanRequest PlanArguments::request() const {
   const auto option = [&](const char* flag, const char* key, const Json& value) {
     request.layers.push_back({flag, {{key, value}}});
   };
+  if (!learning_rate.empty()) option("--lr", "training.learning_rate", learning_rate);
   if (batch > 0) option("--batch", "training.batch", batch);
   if (micro_batch > 0) option("--micro-batch", "training.micro_batch", micro_batch);
   if (!precision.empty()) option("--precision", "training.precision", precision);
@@ -129,7 +207,7 @@ plan::PlanRequest PlanArguments::request() const {
       !request.layers.empty() && request.layers.front().values.value("training.init_sha256", Json("")) != "";
   if (!init_from.empty() && !hash_is_given)
     option("--init-from", "training.init_sha256", training::read_weights(init_from, [](const std::string&) {}).sha256);
-  if (!settings.empty()) request.layers.push_back(settings_layer(settings));
+  if (!set.values.empty()) request.layers.push_back(set);
   return request;
 }
 
@@ -164,15 +242,17 @@ data::DataLocation DataArguments::location_for_lengths(bool valid_from_data, con
 void ComputeArguments::add_to(CLI::App& command, bool batches) {
   command.add_option("--device", device, "auto (CUDA where there is some), cpu, cuda or cuda:N")->capture_default_str();
   command.add_option("--threads", threads, "threads that compute; default: one per processor")->check(whole_number(1));
-  command
-      .add_option(
-          "--kernels", kernels,
-          "auto, reference (plain operators), composite (plain, but dropout), check (fused and plain, compared)")
+  cli::words(
+      command.add_option("--kernels", kernels,
+                         "reference: plain operators; composite: plain, but dropout; check: fused and plain, compared"),
+      {"auto", "reference", "composite", "check"})
       ->capture_default_str();
-  command.add_option("--deterministic", deterministic, "on, or off for speed; recorded")->capture_default_str();
+  cli::words(command.add_option("--deterministic", deterministic, "off for speed; recorded"), {"on", "off"})
+      ->capture_default_str();
   if (!batches) return;
-  command
-      .add_option("--cuda-graph", cuda_graph, "capture steps in CUDA graphs: auto (where it can be), on (or fail), off")
+  cli::words(command.add_option("--cuda-graph", cuda_graph,
+                                "capture steps in CUDA graphs: auto, where it can be; on, or fail"),
+             {"auto", "on", "off"})
       ->capture_default_str();
 }
 

@@ -9,14 +9,15 @@ namespace xformer::engine {
 
 struct PlanArguments {
   std::string task, model, protocol, config, init_from;
-  std::vector<std::string> settings;        // --set key=value
-  std::vector<std::string> freeze, reinit;  // patterns
-  int64_t seed = 0, steps = 0, batch = 0, micro_batch = 0, length = 0, eval_every = 0;
-  std::string precision;
+  std::vector<std::string> settings, words;  // --set key=value, and key=value by itself
+  std::vector<std::string> freeze, reinit;   // patterns
+  int64_t seed = 0, steps = 0, epochs = 0, batch = 0, micro_batch = 0, length = 0, eval_every = 0;
+  std::string precision, learning_rate;
   CLI::Option* seed_option = nullptr;
 
   void add_to(CLI::App& command);
-  // Reads --config (and what it extends) and puts every layer in its order: file < options < --set.
+  // Reads --config (and what it extends; a record, or a run's plan, too) and puts every layer in its order: file <
+  // options < --set.
   [[nodiscard]] plan::PlanRequest request() const;
 };
 
@@ -44,6 +45,8 @@ struct ComputeArguments {
 
 // "key=value" split at the first '='; UserError otherwise.
 [[nodiscard]] ValueLayer settings_layer(const std::vector<std::string>& settings);
+// An argument of the command itself for settings without --set, and an option for those with it.
+void add_settings(CLI::App& command, std::vector<std::string>& settings, std::vector<std::string>& words);
 
 // What only a generator reads must make sense to it, and must not be set beside --data.
 void check_generator_options(const RunPlan& plan, const data::DataLocation& location);

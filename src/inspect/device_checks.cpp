@@ -106,7 +106,7 @@ std::string first_difference(const Trained& plain, const Trained& recorded) {
 void check_against_double(const at::Device& device, const SelftestListener& tell) {
   // Sums of some thousand products in float32; a kernel that is wrong is off by far more.
   constexpr double kTolerance = 1e-3;
-  for (const std::string& name : attention::all_names()) {
+  for (const std::string& name : attention::distinct_names()) {
     const NamedTensors meant = Mixer(name, at::kDouble, at::kCPU).run(at::kDouble, at::kCPU);
     const NamedTensors got = Mixer(name, at::kFloat, device).run(at::kFloat, device);
     double worst = 0;
@@ -157,7 +157,7 @@ SelftestItem check_lives_of_recordings(const at::Device& device, const training:
 
 void check_recorded_steps(const at::Device& device, const training::Recorder& recorder, const SelftestListener& tell) {
   for (const char* precision : {"fp32", "bf16", "fp16"})
-    for (const std::string& name : attention::all_names()) {
+    for (const std::string& name : attention::distinct_names()) {
       // A CPU takes its time over half precision, and there it is the frame that counts.
       if (device.is_cpu() && std::string_view(precision) != "fp32" && name != "softmax") continue;
       plan::TrainingOptions options;

@@ -19,7 +19,7 @@ std::string bench_markdown(const Json& report) {
     text += fmt::format(" | speed / `{}` | memory / `{}`", name, name);
     columns += 2;
   }
-  text += " | peak memory | parameters | GFLOP by formula | GFLOP counted | operator calls | backend |";
+  text += " | peak memory in tensors | parameters | GFLOP by formula | GFLOP counted | operator calls | backend |";
   for (int i = 0; i < columns + 5; ++i) rule += "| ---: ";
   text += rule + "| --- |\n";
   std::string notes;

@@ -91,12 +91,15 @@ std::string summary(const Json& report) {
       on["mode"] == "train" ? "training steps" : "forward passes", on["batch"].get<int64_t>(),
       on["length"].get<int64_t>(), number(step["median"]), on["steps"].get<int64_t>(), number(step["p10"]),
       number(step["p90"]), number(report["profiled_ms"]));
+  text += fmt::format("- arithmetic floor: {:.2f} ms for {:.4g} GFLOP, {} GFLOP/s; the step takes {} times that\n",
+                      number(floor["ms"]), number(floor["flops"]) / 1e9, cell(floor["gflops_per_s"], 1, "{:.1f}"),
+                      cell(floor["step_over_floor"], 1, "{:.2f}"));
+  if (number(floor["products_flops"]) > 0)
+    text += fmt::format("- of it {:.4g} GFLOP are LibTorch's products: {:.2f} ms, each alone on warm buffers\n",
+                        number(floor["products_flops"]) / 1e9, number(floor["products_ms"]));
   text += fmt::format(
-      "- arithmetic floor: {:.2f} ms for {:.4g} GFLOP, {} GFLOP/s; the step takes {} times that. LibTorch's products "
-      "alone on warm buffers: {:.4g} GFLOP in {:.2f} ms; all other: {:.4g} GFLOP at {:.1f} GFLOP/s, the rate of "
+      "- of it {:.4g} GFLOP are in fused operators, taken to run at {:.1f} GFLOP/s, the rate of a product of "
       "{} x {} x {} in cache\n",
-      number(floor["ms"]), number(floor["flops"]) / 1e9, cell(floor["gflops_per_s"], 1, "{:.1f}"),
-      cell(floor["step_over_floor"], 1, "{:.2f}"), number(floor["products_flops"]) / 1e9, number(floor["products_ms"]),
       number(floor["other_flops"]) / 1e9, number(floor["in_cache_gflops_per_s"]), floor["in_cache_size"].get<int>(),
       floor["in_cache_size"].get<int>(), floor["in_cache_size"].get<int>());
   text += parallel["share"].is_null()

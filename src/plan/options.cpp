@@ -1,5 +1,6 @@
 #include "plan/options.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "plan/schedule.h"
@@ -86,33 +87,60 @@ const Schema<EvalOptions>& eval_schema() {
   return kSchema;
 }
 
-namespace {
-constexpr std::string_view kMrs = "mrs-";
+ModelWords read_model(const std::string& model, const std::string& default_family) {
+  static constexpr std::string_view kMrs = "mrs-";
+  const auto& families = models::all_families();
+  ModelWords words;
+  const size_t slash = model.find('/');
+  std::string family = slash == std::string::npos ? default_family : model.substr(0, slash);
+  words.attention = slash == std::string::npos ? model : model.substr(slash + 1);
+  const std::string word = slash == std::string::npos ? canonical_name(model) : "";
+  if (families.find(word) != nullptr) {
+    family = words.called = word;  // a family alone takes softmax
+    words.attention = "softmax";
+  } else if (word.starts_with(kMrs) && families.find(word.substr(kMrs.size())) != nullptr) {
+    family = word.substr(kMrs.size());  // mrs-ft, as its paper calls the family with multi-resolution heads
+    words.attention = "mrs-softmax";
+    words.called = word;
+    XF_CHECK(families.get(family).takes_attention, UserError,
+             "--model {}: the family {} has no attention to give multi-resolution heads", model, family);
+  }
+  words.family = &families.get(family);
+  if (words.family->takes_attention) return words;
+  XF_CHECK(slash == std::string::npos || words.attention == "none", UserError,
+           "--model {}: the family {} has no attention to choose; say {}", model, words.family->name,
+           words.family->name);
+  words.attention = "none";
+  return words;
+}
+
+std::vector<std::string> model_names() {
+  std::vector<std::string> names = attention::all_names();
+  for (const std::string& name : models::all_families().names()) {
+    names.push_back(name);
+    if (models::all_families().get(name).takes_attention) names.push_back("mrs-" + name);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 PlanParts find_parts(const std::string& task, const std::string& model, const std::string& protocol) {
   PlanParts parts;
   parts.dataset = &data::find_dataset(task);
   parts.protocol = &find_protocol(parts.dataset->name, protocol);
-  const size_t slash = model.find('/');
-  std::string family = slash == std::string::npos ? parts.dataset->default_family : model.substr(0, slash);
-  std::string attention = slash == std::string::npos ? model : model.substr(slash + 1);
-  const std::string word = slash == std::string::npos ? canonical_name(model) : "";
-  if (models::all_families().find(word) != nullptr) {
-    family = parts.called = word;  // a family alone takes softmax
-    attention = "softmax";
-  } else if (word.starts_with(kMrs) && models::all_families().find(word.substr(kMrs.size())) != nullptr) {
-    family = word.substr(kMrs.size());  // mrs-ft, as its paper calls the family with multi-resolution heads
-    attention = "mrs-softmax";
-    parts.called = word;
-    XF_CHECK(models::all_families().get(family).takes_attention, UserError,
-             "--model {}: the family {} has no attention to give multi-resolution heads", model, family);
+  const ModelWords words = read_model(model, parts.dataset->default_family);
+  parts.family = words.family;
+  parts.called = words.called;
+  try {
+    parts.attention = attention::resolve(words.attention);
+  } catch (const UserError&) {
+    // A word that is no attention's near miss may be a family's ("mrs-diet").
+    const std::vector<std::string> known = model_names();
+    if (model.find('/') != std::string::npos || nearest_name(model, known).empty() ||
+        nearest_name(model, known) == nearest_name(model, attention::all_names()))
+      throw;
+    throw UserError(unknown_name_message("model", model, known));
   }
-  parts.family = &models::all_families().get(family);
-  XF_CHECK(parts.family->takes_attention || slash == std::string::npos || attention == "none", UserError,
-           "--model {}: the family {} has no attention to choose; say {}", model, parts.family->name,
-           parts.family->name);
-  parts.attention = attention::resolve(parts.family->takes_attention ? attention : "none");
   return parts;
 }
 
@@ -213,6 +241,24 @@ RunPlan resolve_plan(const PlanRequest& request) {
       steps.values["training.warmup_epochs"] = 0;
     }
     layers.push_back(steps);
+    plan.options = resolve_options(groups, layers);
+  }
+  if (request.epochs > 0) {
+    XF_CHECK(request.steps == 0, UserError, "--steps and --epochs: one of them says how long a run is");
+    ValueLayer epochs{"--epochs", {{"training.epochs", request.epochs}}};
+    const auto share = [&](const char* part, const char* whole) {
+      return plan.options.values[part].get<double>() / std::max(plan.options.values[whole].get<double>(), 1.0);
+    };
+    const bool counted = plan.options.values["training.epochs"] != 0;
+    const double warmup =
+        counted ? share("training.warmup_epochs", "training.epochs") : share("training.warmup", "training.steps");
+    const char* const key = counted ? "training.warmup_epochs" : "training.warmup";
+    if (warmup > 0 && plan.options.origins[key].is_preset()) {
+      epochs.values["training.warmup_epochs"] =
+          std::llround(std::min(warmup, 1.0) * static_cast<double>(request.epochs));
+      if (!counted) epochs.values["training.warmup"] = 0;
+    }
+    layers.push_back(epochs);
     plan.options = resolve_options(groups, layers);
   }
   check_combinations(plan, parts);

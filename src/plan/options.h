@@ -41,6 +41,7 @@ struct PlanRequest {
   int64_t seed = 0;
   std::vector<ValueLayer> layers;  // experiment files and command line, weakest first
   int64_t steps = 0;               // --steps N: also scales the warm-up; 0: not given
+  int64_t epochs = 0;              // --epochs N: also scales the warm-up, to whole epochs; 0: not given
   int64_t length = 0;              // --length N; 0: not given
 };
 
@@ -52,6 +53,17 @@ struct PlanParts {
   attention::Resolved attention;
   std::string called;  // the words for the model, where they name a whole one ("mrs-deit"); else empty
 };
+
+// The words for a model: "[family/]attention", a family alone (with softmax), "mrs-" and a family (with mrs-softmax).
+struct ModelWords {
+  const models::FamilyDescriptor* family = nullptr;
+  std::string attention;  // not resolved yet; "none" where the family takes none
+  std::string called;     // the words, where they name a whole model; else empty
+};
+[[nodiscard]] ModelWords read_model(const std::string& model, const std::string& default_family);
+// Every word that names a model by itself, sorted: attentions, families, both with "mrs-".
+[[nodiscard]] std::vector<std::string> model_names();
+
 [[nodiscard]] PlanParts find_parts(const std::string& task, const std::string& model, const std::string& protocol);
 
 // UserError on any wrong name, key, value or combination; touches no file and no device.

@@ -40,42 +40,6 @@ Row row_of(const Json& option) {
   return {option["name"].get<std::string>(), shown(option["default"]), option["range"].get<std::string>(), help};
 }
 
-// Code points, so that "≤" counts as one column.
-size_t columns_of(std::string_view text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char byte) { return (byte & 0xC0) != 0x80; }));
-}
-
-// The bytes of the first `columns` code points.
-size_t bytes_of(std::string_view text, size_t columns) {
-  size_t bytes = 0;
-  while (bytes < text.size() && columns-- > 0) do
-      ++bytes;
-    while (bytes < text.size() && (text[bytes] & 0xC0) == 0x80);
-  return bytes;
-}
-
-// Breaks at spaces, and inside a word only when the word alone is too long.
-std::vector<std::string> wrap(std::string_view text, size_t width) {
-  std::vector<std::string> lines(1);
-  for (std::string_view word : split(text, ' ')) {
-    if (word.empty()) continue;
-    if (!lines.back().empty()) {
-      if (columns_of(lines.back()) + 1 + columns_of(word) <= width) {
-        (lines.back() += ' ') += word;
-        continue;
-      }
-      lines.emplace_back();
-    }
-    for (; columns_of(word) > width; lines.emplace_back()) {
-      const size_t part = bytes_of(word, width);
-      lines.back() = word.substr(0, part);
-      word.remove_prefix(part);
-    }
-    lines.back() = word;
-  }
-  return lines;
-}
-
 Widths fit(const std::vector<Row>& rows, size_t limit) {
   Widths widths{};
   for (const Row& row : rows)
@@ -128,7 +92,7 @@ std::string options_table_text(const Json& options, int width) {
     std::array<std::vector<std::string>, kColumns> cells;
     size_t height = 0;
     for (size_t i = 0; i < kColumns; ++i) {
-      cells[i] = wrap(row[i], widths[i]);
+      cells[i] = wrapped(row[i], widths[i]);
       height = std::max(height, cells[i].size());
     }
     for (size_t line = 0; line < height; ++line) {

@@ -54,6 +54,9 @@ struct Table {
 // A field of CSV, in quotes where it needs them.
 [[nodiscard]] std::string csv_field(const std::string& text);
 
+// For a terminal of `width` columns (0: as wide as it comes): aligned, words wrapped, and what is still wider in
+// several parts, one below the other, each with the first column. Footnotes and notes are wrapped, too; no title.
+[[nodiscard]] std::string as_text(const Table& table, size_t width);
 // The table, its footnotes and its notes; the title is left to the page that it stands on.
 [[nodiscard]] std::string as_markdown(const Table& table);
 // Values as they are, not rounded; a column's spreads stand in one of their own. No notes.

@@ -8,11 +8,21 @@
 
 #include "core/error.h"
 #include "core/names.h"
+#include "core/option_names.h"
 #include "core/text.h"
+#include "readers/option_file.h"
 
 namespace xformer::sweep {
 
 namespace {
+
+// As plans spell it.
+std::string option_key(const std::string& word, const std::string& place) {
+  const std::string usual = usual_option(word);
+  XF_CHECK(!usual.empty() || word.find('.') != std::string::npos, UserError,
+           "{}: option keys are dotted, like training.batch, got '{}'", place, word);
+  return usual.empty() ? word : usual;
+}
 
 // One place in a file, for messages: "table-9.json: models[3]".
 struct Reader {
@@ -63,10 +73,9 @@ struct Reader {
     if (!has(key)) return Json::object();
     const Reader there = at(key);
     if (!there.json.is_object()) there.fail("an object of option keys");
-    for (const auto& [name, value] : there.json.items())
-      XF_CHECK(name.find('.') != std::string::npos, UserError,
-               "{}: option keys are dotted, like training.batch, got '{}'", there.place, name);
-    return there.json;
+    Json set = Json::object();
+    for (const auto& [name, value] : there.json.items()) set[option_key(name, there.place)] = value;
+    return set;
   }
 };
 
@@ -142,7 +151,8 @@ Axis read_axis(const std::string& key, const Reader& from, bool ranges) {
 std::vector<Axis> read_axes(const Reader& from, bool ranges) {
   if (!from.json.is_object() || from.json.empty()) from.fail("an object of option keys");
   std::vector<Axis> axes;
-  for (const auto& [key, value] : from.json.items()) axes.push_back(read_axis(key, from.at(key), ranges));
+  for (const auto& [key, value] : from.json.items())
+    axes.push_back(read_axis(option_key(key, from.place), from.at(key), ranges));
   return axes;
 }
 
@@ -161,9 +171,14 @@ Search read_search(const Reader& from, const std::vector<int64_t>& seeds) {
   return search;
 }
 
+// What `xformer sweep` writes of a grid that it was given in words, among its runs.
+bool is_own_file(const Path& path) { return path.filename() == kGridFile; }
+
+// The folder belongs to the name, but not the one that somebody stands in.
 std::string experiment_name(const Path& path) {
-  const Path full = std::filesystem::absolute(path).lexically_normal();
-  return full.parent_path().filename().string() + "/" + full.stem().string();
+  const Path full = std::filesystem::absolute(path).lexically_normal(), folder = full.parent_path();
+  if (is_own_file(full)) return folder.filename().string();
+  return (folder == std::filesystem::current_path() ? "" : folder.filename().string() + "/") + full.stem().string();
 }
 
 }  // namespace
@@ -203,8 +218,19 @@ std::vector<int64_t> parse_seeds(const std::string& text, const std::string& ori
   return {seeds.begin(), seeds.end()};
 }
 
+Path usual_folder(const Path& root, const Experiment& experiment) {
+  if (is_own_file(experiment.file)) return experiment.file.parent_path();
+  // The name of an experiment always had its folder in it.
+  const Path full = std::filesystem::absolute(experiment.file).lexically_normal();
+  const Path now = root / experiment.name, before = root / full.parent_path().filename() / full.stem();
+  return std::filesystem::exists(before) && !std::filesystem::exists(now) ? before : now;
+}
+
 Experiment read_experiment(const Path& path) {
-  const Json json = read_extended_json(path, {"set"});
+  return parse_experiment(readers::read_extended_file(path, {"set"}), path);
+}
+
+Experiment parse_experiment(const Json& json, const Path& path) {
   const Reader file{path.string(), json};
   file.expect_keys({"title", "notes", "tasks", "models", "seeds", "protocol", "steps", "length", "set", "grid", "cases",
                     "exclude", "stages", "search", "retries", "published", "average_over", "bench", "waits_for"});

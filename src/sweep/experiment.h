@@ -8,7 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "core/json_file.h"
+#include "core/files.h"
+#include "core/json.h"
 
 namespace xformer::sweep {
 
@@ -50,7 +51,7 @@ struct Stage {
 };
 
 struct Experiment {
-  std::string name;  // folder and stem: "mrsformer/table-9"
+  std::string name;  // folder and stem: "mrsformer/table-9"; of a file in the working folder the stem alone
   Path file;
   std::string title;
   std::vector<std::string> notes;  // what differs from the paper
@@ -73,6 +74,14 @@ struct Experiment {
 // Reads the file and all it extends, and checks its form: what it names is checked by expand (cells.h). UserErrors name
 // file, key, what was expected and what came.
 [[nodiscard]] Experiment read_experiment(const Path& path);
+// The same of what such a file would hold; `path` names it.
+[[nodiscard]] Experiment parse_experiment(const Json& json, const Path& path);
+
+// Of a grid that was given in words: written among its runs.
+inline constexpr const char* kGridFile = "experiment.json";
+
+// Below `root`: where an experiment's runs lie when nobody says otherwise.
+[[nodiscard]] Path usual_folder(const Path& root, const Experiment& experiment);
 
 // "0-4,7" as numbers; UserError with `origin` otherwise.
 [[nodiscard]] std::vector<int64_t> parse_seeds(const std::string& text, const std::string& origin);

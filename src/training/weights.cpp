@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/hash.h"
 #include "core/names.h"
+#include "core/run_record.h"
 #include "core/text.h"
 #include "plan/options.h"
 #include "training/run_directory.h"
@@ -43,7 +44,10 @@ Weights weights_in_run(const Path& run, const Say& say) {
   XF_CHECK(checkpoint.has_value(), UserError, "{} holds neither model.safetensors nor a whole checkpoint yet",
            run.string());
   Weights result = weights_of(*checkpoint, run.string());
-  say(fmt::format("the run is not finished: its weights are {}", result.source));
+  const bool finished = read_run_record(run / "record.json").completed();
+  say(fmt::format("{}: its weights are {}",
+                  finished ? "the run is finished, but its model.safetensors is gone" : "the run is not finished",
+                  result.source));
   return result;
 }
 

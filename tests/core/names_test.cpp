@@ -28,6 +28,18 @@ TEST_CASE("a near miss is answered with the nearest name") {
   CHECK(nearest_name("projected_length", {"projected_len", "heads", "project"}) == "projected_len");
 }
 
+TEST_CASE("of many names a far word lists the five nearest") {
+  std::vector<std::string> many;
+  for (const char* name : {"adamra", "bigbird", "etc", "fmm", "linear", "linformer", "longformer", "luna", "mrs-etc"})
+    many.emplace_back(name);
+  CHECK(nearest_names("form", many, 2) == std::vector<std::string>{"linformer", "longformer"});
+  CHECK(unknown_name_message("model", "mra-etc-2", many) == "unknown model 'mra-etc-2'; did you mean 'mrs-etc'?");
+  CHECK(unknown_name_message("model", "etalon", many) ==
+        "unknown model 'etalon'; the nearest of 9: etc, adamra, luna, fmm, linear");
+  many.pop_back();
+  CHECK_THAT(unknown_name_message("model", "etalon", many), Contains("known: adamra, bigbird, etc, fmm"));
+}
+
 TEST_CASE("a far word has no nearest name and lists all") {
   CHECK(nearest_name("banana", {"linformer", "softmax"}).empty());
   CHECK(nearest_name("", {"linformer"}).empty());

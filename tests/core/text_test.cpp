@@ -12,6 +12,16 @@ TEST_CASE("split keeps empty parts") {
   CHECK(split(",a,", ',') == Parts{"", "a", ""});
 }
 
+TEST_CASE("lines are wrapped at spaces, and inside a word only when it is longer than a line") {
+  using Lines = std::vector<std::string>;
+  CHECK(wrapped("one two three", 7) == Lines{"one two", "three"});
+  CHECK(wrapped("one two", 80) == Lines{"one two"});
+  CHECK(wrapped("", 5) == Lines{""});
+  CHECK(wrapped("abcdefgh ij", 3) == Lines{"abc", "def", "gh", "ij"});
+  CHECK(wrapped("≤≤ ≥", 4) == Lines{"≤≤ ≥"});  // a letter is a column, whatever its bytes
+  CHECK(wrapped("a", 0) == Lines{"a"});
+}
+
 TEST_CASE("trim takes blanks off both ends only") {
   CHECK(trim(" \ta b\r\n") == "a b");
   CHECK(trim(" \t ").empty());

@@ -1,4 +1,5 @@
 // The command line as its user meets it: what each command says and with which exit code, over names, options and data.
+#include "core/text.h"
 #include "program.h"
 
 namespace xformer::program_test {
@@ -14,6 +15,8 @@ TEST_CASE("wrong words are answered with the nearest right one", "[cli]") {
   put(place / "wrong-name.json", R"({"modle": "linear"})");
   put(place / "wrong-type.json", R"({"training.batch": "many"})");
   put(place / "broken.json", "{\"model\": ");
+  put(place / "broken.toml", "model = 'linear'\nseed =\n");
+  put(place / "twice.yaml", "training.batch: 3\ntraining: {batch: 4}\n");
   put(place / "circle.json", R"({"extends": "circle.json"})");
   const std::string train = "train --task listops --model ";
   const struct {
@@ -51,7 +54,7 @@ TEST_CASE("wrong words are answered with the nearest right one", "[cli]") {
       {train + "linear --precision bf61", 2, {"'bf16'?"}},
       {train + "linear --device gpu", 2, {"'gpu'", "cpu"}},
       {train + "linear --kernels chek", 2, {"'check'?"}},
-      {train + "linear --deterministic maybe", 2, {"on or off"}},
+      {train + "linear --deterministic maybe", 2, {"known: on, off"}},
       {train + "linear --dump-config=ful", 2, {"full or minimal"}},
       {train + "linear --resume mus", 2, {"'must'?"}},
       {train + "linear --resume must --out nothing", 2, {"--resume must", "nothing"}},
@@ -63,7 +66,27 @@ TEST_CASE("wrong words are answered with the nearest right one", "[cli]") {
       {train + "linear --config wrong-key.json", 2, {"'training.batch'?", "wrong-key.json"}},
       {train + "linear --config wrong-name.json", 2, {"'model'?", "wrong-name.json"}},
       {train + "linear --config wrong-type.json", 2, {"training.batch", "wrong-type.json", "an integer"}},
-      {train + "linear --config broken.json", 3, {"broken.json", "JSON"}},
+      {train + "linear --config broken.json", 2, {"broken.json", "JSON", "line 1, column"}},
+      {train + "linear --config broken.toml", 2, {"broken.toml", "TOML", "line 2"}},
+      {train + "linear --config twice.yaml", 2, {"'training.batch'", "twice"}},
+      {train + "linear --bs 3", 2, {"'--bs'", "--batch"}},
+      {train + "linear --weight-decay 0.1", 2, {"--set training.weight_decay=VALUE"}},
+      {train + "linear --set lr=fast", 2, {"training.learning_rate", "--set", "a number"}},
+      {train + "linear heads=two", 2, {"model.heads", "an integer"}},
+      {train + "linear training.batch=0", 2, {"training.batch", "at least 1"}},
+      {train + "linear --lr 0", 2, {"training.learning_rate", "--lr"}},
+      {train + "linear --epochs 0", 2, {"--epochs", "from 1"}},
+      {train + "linear --epochs 2 --steps 3", 2, {"--steps and --epochs"}},
+      {"train linformer listops", 2, {"'linformer'", "did you mean --model linformer?"}},
+      {train + "mrs-diet", 2, {"'mrs-deit'?"}},
+      {train + "mrs-lstm", 2, {"lstm has no attention"}},
+      {train + "zzzzzzzz", 2, {"the nearest of"}},
+      {"describe zzzzzzzz", 2, {"the nearest of"}},
+      {"describe mlpenn", 2, {"'mlpen'?"}},
+      {"sweep", 2, {"expected an experiment file, or a grid"}},
+      {"sweep --model linear", 2, {"--model and --task"}},
+      {"sweep --model lineer --task listops", 2, {"'linear'?"}},
+      {"help trian", 2, {"'train'?"}},
       {train + "linear --config circle.json", 2, {"circle"}},
       {train + "linear --out file/run", 4, {"file/run"}},
       {"train --task listops", 2, {"--model"}},
@@ -124,7 +147,18 @@ TEST_CASE("what there is, for people and for programs", "[cli]") {
     CHECK_FALSE(described.at("options").empty());
     check_case(place, fmt::format("describe {}", name), 0, {name, "options"});
   }
-  check_case(place, "list", 0, {"mrs-linformer", "listops", "mlpen"});
+  for (const char* name : {"vit", "deit", "mrs-deit", "mrs-vit", "ft", "mrs-ft", "lstm", "cnn", "vit/linear"})
+    check_case(place, fmt::format("describe {}", name), 0, {"options", "model."});
+  check_case(place, "describe mrs-deit", 0, {"vit/mrs-softmax", "attention.scales"});
+  check_case(place, "describe mlpen", 0, {"protocol", "training.steps", "listops", "20000"});
+  check_case(place, "describe onecycle-linear", 0, {"schedule", "training.schedule=onecycle_linear"});
+  check_case(place, "describe adamw", 0, {"optimizer", "training.beta2"});
+  check_case(place, "describe accuracy", 0, {"metric", "higher"});
+  check_case(place, "describe KR", 0, {"kernel"});
+  check_case(place, "describe fixed_length", 0, {"longest length"});
+  check_case(place, "describe softmax", 0, {"full, every query", "options     none"});
+  check_case(place, "describe listops", 0, {"where the protocols differ", "what all its protocols have"});
+  check_case(place, "list", 0, {"mrs-linformer", "listops", "mlpen", "vit, deit"});
   // The program alone, without what the build puts beside it.
   std::filesystem::copy_file(program_path(), place / "alone");
   for (const char* verb : {"list", "--help", "train"}) {
@@ -135,6 +169,11 @@ TEST_CASE("what there is, for people and for programs", "[cli]") {
   }
   check_case(place, "--help", 0, {"train a model on a task", "print a completion script", "Exit codes"});
   check_case(place, "--version", 0, {"xformer"});
+  check_case(place, "version", 0, {"xformer"});
+  check_case(place, "help", 0, {"train a model on a task", "Exit codes"});
+  check_case(place, "help train", 0, {"--micro-batch"});
+  check_case(place, "help data check", 0, {"--data"});
+  check_case(place, "analyse span --help", 0, {"--examples", "required attention span"});
   check_case(place, "train --help", 0, {"--model",      "--task",      "--protocol",    "--data",
                                         "--out",        "--record-to", "--seed",        "--steps",
                                         "--stop-after", "--batch",     "--micro-batch", "--length",
@@ -142,7 +181,14 @@ TEST_CASE("what there is, for people and for programs", "[cli]") {
                                         "--eval-every", "--resume",    "--kernels",     "--deterministic",
                                         "--set",        "--config",    "--dry-run",     "--dump-config"});
   for (const char* shell : {"bash", "zsh", "fish"})
-    check_case(place, fmt::format("completion {}", shell), 0, {"mrs-linformer"});
+    check_case(place, fmt::format("completion {}", shell), 0, {"complete"});
+  check_case(place, "complete train --model mrs-linf", 0, {"mrs-linformer\t"});
+  check_case(place, "complete train --model=mrs-de", 0, {"--model=mrs-deit\t"});
+  check_case(place, "complete train --task listops --protocol mlpen-", 0, {"mlpen-15k\t"});
+  check_case(place, "complete train --precision t", 0, {"tf32\t"});
+  check_case(place, "complete train --set training.schedule=ons", 0, {""});
+  check_case(place, "complete train --set training.schedule=one", 0, {"training.schedule=onecycle_linear\t"});
+  check_case(place, "complete data fetch te", 0, {"text\t"});
   put(place / "completion.bash", place.run(words("completion bash")).out);
   CHECK(place.command({"bash", "-n", "completion.bash"}).code == 0);
 }
@@ -180,6 +226,80 @@ TEST_CASE("a dumped configuration gives the same plan", "[cli]") {
   const std::string sample = std::string(XFORMER_SOURCE) + "/datasets/listops/sample";
   put(place / "files.json", place.run(words("train --model linear --task listops --dump-config=full")).out);
   CHECK(place.run(Words{"train", "--dry-run", "--config", "files.json", "--data", sample}).code == 0);
+}
+
+TEST_CASE("a configuration in any form, a record, and words without --set make the same plan", "[cli]") {
+  const Place place;
+  const std::string plan = plan_line(
+      place.run(words("train --dry-run --model mrs-linear --task listops --steps 20 --batch 4 --set model.dim=16 "
+                      "--set model.head_dim=8 --lr 0.002 --seed 3")));
+  REQUIRE(plan.starts_with("plan "));
+  put(place / "a.yaml",
+      "model: mrs-linear  # with heads of two resolutions\ntask: listops\nseed: 3\nsteps: 20\ntraining: {batch: 4, lr: "
+      "2e-3}\nset:\n  model.dim: 16\n  model: {head_dim: 8}\n");
+  put(place / "a.toml",
+      "model = 'mrs-linear'\ntask = 'listops'\nseed = 3\nsteps = 20\nbs = 4\nlr = 0.002\n[set]\nd_model = 16\n"
+      "model.head_dim = 8\n");
+  for (const char* command :
+       {"--config a.yaml", "--config a.toml",
+        "--model mrs-linear --task listops --steps 20 training.batch=4 d_model=16 head_dim=8 lr=0.002 --seed 3",
+        "model=mrs-linear task=listops steps=20 seed=3 --set bs=4 model.dim=16 --set head_dim=8 --lr 2e-3"}) {
+    INFO(command);
+    CHECK(plan_line(place.run(words("train --dry-run") + words(command))) == plan);
+  }
+  // A record repeats its run, under the name that was typed.
+  const Words tiny_run = tiny("encoder", "--steps 4 --out first");
+  REQUIRE(place.run(tiny_run).code == 0);
+  const Json first = json_file(place / "first/record.json");
+  CHECK(first["name"] == "encoder");
+  REQUIRE(place.run(words("train --config first/record.json --threads 1 --out again")).code == 0);
+  const Json again = json_file(place / "again/record.json");
+  CHECK(again["plan_hash"] == first["plan_hash"]);
+  CHECK(again["accuracy"] == first["accuracy"]);
+  CHECK(again["name"] == "encoder");
+}
+
+TEST_CASE("names as they are typed stay: in directories, records and rows of reports", "[cli]") {
+  const Place place;
+  REQUIRE(place.run(tiny("encoder", "--steps 4")).code == 0);
+  REQUIRE(std::filesystem::exists(place / "runs/listops/encoder"));
+  const Outcome report = place.run(words("report runs"));
+  INFO(report.err);
+  CHECK(contains(report.out, "encoder"));
+  CHECK_FALSE(contains(report.out, "softmax"));
+}
+
+// What a person sees in a window of so many columns.
+std::string in_window(const Place& place, int columns, const std::string& arguments) {
+  const std::string command = fmt::format("stty cols {} 2>/dev/null; {} {}", columns, program_path(), arguments);
+  const Outcome outcome = place.command({"script", "-qec", command, "/dev/null"}, {{"TERM", "xterm"}, {"COLUMNS", ""}});
+  std::string text = outcome.out;
+  std::erase(text, '\r');
+  return text;
+}
+
+TEST_CASE("everything that people read fits their window, and a pipe gets whole lines", "[cli]") {
+  const Place place;
+  for (const int columns : {60, 80, 200})
+    for (const char* arguments :
+         {"--help", "train --help", "data --help", "smat --help", "bench --help", "selftest --help", "sweep --help",
+          "list", "describe listops", "describe mrs-linformer", "describe mlpen", "describe training",
+          "describe zzzzzzzz", "train --model zzzzzzzz --task listops", "data list"}) {
+      const std::string text = in_window(place, columns, arguments);
+      INFO(columns << " columns: xformer " << arguments << "\n" << text);
+      CHECK(text.size() > 50);
+      std::istringstream lines(text);
+      for (std::string line; std::getline(lines, line);) CHECK(columns_of(line) <= static_cast<size_t>(columns));
+    }
+  // A table that a pipe gets as Markdown.
+  const std::string bench =
+      "bench --models linear --lengths 64 --batch 1 --steps 1 --warmup 2 --set model.dim=16 "
+      "--set model.head_dim=8 --no-baseline --threads 1";
+  CHECK(contains(place.run(words(bench)).out, "| model | length |"));
+  const std::string shown = in_window(place, 80, bench);
+  CHECK_FALSE(contains(shown, "|"));
+  CHECK(contains(shown, "linear"));
+  CHECK(contains(place.run(words("list")).out, "Katharopoulos, Vyas, Pappas, Fleuret"));
 }
 
 TEST_CASE("data from files, named on the command line or by XFORMER_DATA", "[cli]") {

@@ -8,6 +8,8 @@
 namespace xformer::program_test {
 namespace {
 
+using scratch::put;
+
 constexpr uint64_t kSeed = 20261121;  // of kinds and moments; what they fall on is the machine's
 
 const char* const kExperiment = R"({
@@ -227,6 +229,52 @@ TEST_CASE("a sweep says what it would do, and what it is made of", "[sweep]") {
   const Outcome nothing = place.run(words("sweep small/sweep.json --only softmax"));
   CHECK(nothing.code == 2);
   CHECK(contains(nothing.err, "fits no cell"));
+}
+
+TEST_CASE("a grid in words is a sweep like one of a file", "[sweep]") {
+  const Place place;
+  const std::string grid =
+      "sweep --model none,linear --task listops --seeds 0-1 --steps 4 --set training.batch=2,4 "
+      "data.max_length=40 data.min_length=10";
+  const Outcome dry = place.run(words(grid + " --dry-run"));
+  INFO(dry.err);
+  CHECK(dry.code == 0);
+  CHECK(contains(dry.out, "8 cells, 8 to run"));
+  CHECK_FALSE(std::filesystem::exists(place / "runs"));
+  const Outcome wrong = place.run(words("sweep --model none,lineer --task listops"));
+  CHECK((wrong.code == 2 && contains(wrong.err, "'linear'?")));
+  CHECK_FALSE(std::filesystem::exists(place / "runs"));
+  const std::string small =
+      "sweep --model none --task listops --seeds 0-1 --steps 4 --set model.dim=16 model.head_dim=8 "
+      "training.batch=2 data.max_length=40 data.min_length=10 data.train_examples=16 data.dev_examples=8 "
+      "data.test_examples=8 "
+      "model.ff_dim=16 model.classifier_dim=16 ";
+  const Outcome done = place.run(words(small + "--threads 1"));
+  INFO(done.out << done.err);
+  CHECK(done.code == 0);
+  CHECK(contains(done.out, "2 of 2 cells completed"));
+  CHECK(std::filesystem::exists(place / "runs/listops_none/experiment.json"));
+  // The same words find it done, and so does the file that they left.
+  CHECK(contains(place.run(words(small + "--dry-run")).out, "0 to run"));
+  CHECK(contains(place.run(words("sweep runs/listops_none/experiment.json --dry-run")).out, "0 to run"));
+  CHECK(contains(place.run(words("report runs/listops_none/experiment.json")).out, "none"));
+}
+
+TEST_CASE("an experiment in YAML is one in JSON, and all files that are given are looked at", "[sweep]") {
+  const Place place;
+  put(place / "a.json", R"({"tasks": ["listops"], "models": ["linear"], "set": {"training.batch": 2}, "steps": 4})");
+  put(place / "a.yaml", "tasks: [listops]  # one\nmodels: [linear]\nset: {bs: 2}\nsteps: 4\n");
+  put(place / "wrong.toml", "tasks = ['listops']\nmodels = ['lineer']\n");
+  put(place / "published.json", R"([{"task": "listops", "model": "linear", "value": 1, "source": "a paper"}])");
+  const auto printed = [&](const std::string& file) { return place.run(words("sweep --executor print " + file)).out; };
+  CHECK(printed("a.yaml") == printed("a.json"));
+  CHECK(contains(printed("a.json"), "--set training.batch=2"));
+  const Outcome all = place.run(words("validate wrong.toml published.json a.yaml a.json"));
+  CHECK(all.code == 2);
+  CHECK(contains(all.err, "'linear'?"));
+  CHECK(contains(all.out, "published.json: published values, no experiment"));
+  CHECK(contains(all.out, "a.json: a: 1 runs"));
+  CHECK(place.run(words("validate published.json a.yaml")).code == 0);
 }
 
 }  // namespace xformer::program_test

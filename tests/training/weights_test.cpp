@@ -170,6 +170,12 @@ TEST_CASE("a file, a checkpoint and a run hold the same selected weights") {
   const Weights finished = read_weights(options.out, kSilent);
   CHECK(finished.source == (options.out / "model.safetensors").string());
   CHECK(finished.sha256 == read_weights(options.out / "checkpoints" / "step-00000006.safetensors", kSilent).sha256);
+  // Whose file is gone it is finished all the same.
+  std::filesystem::remove(options.out / "model.safetensors");
+  said.clear();
+  CHECK(read_weights(options.out, [&](const std::string& line) { said.push_back(line); }).sha256 == finished.sha256);
+  REQUIRE(said.size() == 1);
+  CHECK_THAT(said[0], Contains("is finished, but its model.safetensors is gone"));
 
   // Where the last weights count, there are no best ones.
   options.out = folder / "last";

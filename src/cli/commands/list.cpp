@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "cli/command.h"
-#include "cli/print_table.h"
+#include "cli/printed.h"
 #include "core/error.h"
 #include "core/names.h"
 #include "core/text.h"
@@ -43,51 +43,68 @@ std::string short_citation(const std::string& paper) {
   return who.ends_with(year) ? who : fmt::format("{} {}", who, year);
 }
 
-void print_attentions(const Json& attentions, bool markdown) {
+// How long a line may be decides what is in it: a window or README get short citations, programs in a pipe all words.
+struct Form {
+  bool markdown = false, brief = false;
+  [[nodiscard]] std::string code(const std::string& name) const { return markdown ? "`" + name + "`" : name; }
+  [[nodiscard]] std::string citation(const std::string& paper) const { return brief ? short_citation(paper) : paper; }
+};
+
+void print_attentions(const Json& attentions, const Form& form) {
   std::vector<std::vector<std::string>> rows;
   for (const Json& attention : attentions) {
     if (attention.contains("decorator")) continue;  // a column says which there are
     const std::string name = text_of(attention, "name"), around = "mrs-" + name;
-    const std::string mrs = attention["role"] != "core" ? "no" : markdown ? "yes" : around;
-    rows.push_back({markdown ? "`" + name + "`" : name, text_of(attention, "title"), text_of(attention, "class"),
+    const std::string mrs = attention["role"] != "core" ? "no" : form.brief ? "yes" : around;
+    rows.push_back({form.code(name), text_of(attention, "title"), text_of(attention, "class"),
                     text_of(attention, "complexity"), attention["traits"]["causal_ok"] ? "yes" : "no", mrs,
-                    markdown ? short_citation(text_of(attention, "paper")) : text_of(attention, "paper")});
+                    form.citation(text_of(attention, "paper"))});
   }
-  print_table({"name", "attention", "class", "growth", "causal", markdown ? "`mrs-`" : "multi-resolution", "paper"},
-              rows, markdown);
+  const std::string mrs = form.brief ? form.code("mrs-") : "multi-resolution";
+  print_table({"name", "attention", "class", "growth", "causal", mrs, "paper"}, rows, form.markdown);
+  if (form.markdown) return;
+  fmt::print("\n");
+  print_wrapped(
+      "class: what it saves by (`xformer describe FP`, and so on); growth: of the time with the length n; mrs- yes: "
+      "mrs-NAME works, too.");
 }
 
-void print_models(const Json& models, bool markdown) {
+// Its own name and its aliases.
+std::string names_of(const Json& model, const Form& form) {
+  std::string names = form.code(text_of(model, "name"));
+  for (const Json& alias : model["aliases"]) names += ", " + form.code(alias.get<std::string>());
+  return names;
+}
+
+void print_models(const Json& models, const Form& form) {
   std::vector<std::vector<std::string>> rows;
-  for (const Json& model : models) {
-    const std::string name = text_of(model, "name");
-    if (markdown) rows.push_back({"`" + name + "`", text_of(model, "summary")});
-    else rows.push_back({name, text_of(model, "title"), text_of(model, "summary")});
-  }
-  if (markdown) print_table({"family", "what it is"}, rows, markdown);
-  else print_table({"family", "title", "what it is"}, rows, markdown);
+  for (const Json& model : models) rows.push_back({names_of(model, form), text_of(model, "summary")});
+  print_table({"family", "what it is"}, rows, form.markdown);
+  if (form.markdown) return;
+  fmt::print("\n");
+  print_wrapped(
+      "--model takes an attention (in the task's own family), FAMILY/ATTENTION, a family alone (with softmax), or mrs- "
+      "and a family, e.g. mrs-vit, mrs-deit, mrs-ft (with multi-resolution heads).");
 }
 
-void print_tasks(const Json& tasks, bool markdown) {
+void print_tasks(const Json& tasks, const Form& form) {
   std::vector<std::vector<std::string>> rows;
   for (const Json& task : tasks) {
-    const std::string name = text_of(task, "name"), title = text_of(task, "title"),
-                      predicts = text_of(task, "predicts"), paper = text_of(task, "paper");
-    if (markdown) {
-      rows.push_back({"`" + name + "`", title, predicts, short_citation(paper)});
-      continue;
+    std::vector<std::string>& row = rows.emplace_back();
+    row = {form.code(text_of(task, "name")), text_of(task, "title"), text_of(task, "predicts")};
+    if (!form.markdown) {
+      std::vector<std::string> protocols;
+      for (const Json& protocol : task["protocols"]) protocols.push_back(text_of(protocol, "name"));
+      row.push_back(fmt::format("{}", fmt::join(protocols, ", ")));
     }
-    std::vector<std::string> protocols;
-    for (const Json& protocol : task["protocols"]) protocols.push_back(text_of(protocol, "name"));
-    rows.push_back({name, title, predicts, fmt::format("{}", fmt::join(protocols, ", ")), paper});
+    row.push_back(form.citation(text_of(task, "paper")));
   }
-  if (markdown) print_table({"task", "title", "predicts", "paper"}, rows, markdown);
-  else print_table({"task", "title", "predicts", "protocols (first is the default)", "paper"}, rows, markdown);
+  if (form.markdown) print_table({"task", "title", "predicts", "paper"}, rows, true);
+  else print_table({"task", "title", "predicts", "protocols (first is the default)", "paper"}, rows, false);
 }
 
 int list(const ListArguments& arguments, const Catalogue& catalogue) {
   const std::string what = canonical_name(arguments.what);
-  static_cast<void>(choice("", "list", what, {"all", "attentions", "models", "tasks"}));
   const bool all = what == "all";
   const Json known = catalogue.read();
   if (arguments.json) {
@@ -97,11 +114,12 @@ int list(const ListArguments& arguments, const Catalogue& catalogue) {
     fmt::print("{}\n", shown.dump(2));
     return 0;
   }
-  if (all || what == "attentions") print_attentions(known["attentions"], arguments.markdown);
+  const Form form{arguments.markdown, arguments.markdown || text_width() > 0};
+  if (all || what == "attentions") print_attentions(known["attentions"], form);
   if (all) fmt::print("\n");
-  if (all || what == "models") print_models(known["models"], arguments.markdown);
+  if (all || what == "models") print_models(known["models"], form);
   if (all) fmt::print("\n");
-  if (all || what == "tasks") print_tasks(known["tasks"], arguments.markdown);
+  if (all || what == "tasks") print_tasks(known["tasks"], form);
   if (all && !arguments.markdown) fmt::print("\n`xformer describe NAME` shows options, defaults and limits.\n");
   return 0;
 }
@@ -111,7 +129,8 @@ int list(const ListArguments& arguments, const Catalogue& catalogue) {
 std::function<int()> add_list(CLI::App& program, const Catalogue& catalogue) {
   const auto arguments = std::make_shared<ListArguments>();
   CLI::App& command = *program.add_subcommand("list", "what there is: attentions, models, tasks");
-  command.add_option("WHAT", arguments->what, "attentions, models, tasks or all")->capture_default_str();
+  words(command.add_option("WHAT", arguments->what, "which of them"), {"all", "attentions", "models", "tasks"})
+      ->capture_default_str();
   command.add_flag("--json", arguments->json, "print JSON");
   command.add_flag("--markdown", arguments->markdown, "print the tables of README, with short citations");
   return [arguments, catalogue] { return list(*arguments, catalogue); };

@@ -5,7 +5,7 @@
 
 #include "cli/command.h"
 #include "cli/measurements.h"
-#include "cli/print_table.h"
+#include "cli/printed.h"
 #include "core/error.h"
 #include "core/json.h"
 #include "core/names.h"

@@ -5,7 +5,7 @@
 
 #include "analysis/approximation.h"
 #include "analysis/attention_span.h"
-#include "cli/print_table.h"
+#include "cli/printed.h"
 #include "cli/progress.h"
 #include "core/text.h"
 #include "engine/commands.h"
@@ -171,19 +171,24 @@ int approximation(const AnalysisArguments& arguments) {
   return 0;
 }
 
+constexpr const char* kSpanHelp = "how far a trained model looks, by its attention weights (required attention span)";
+
 }  // namespace
 
 std::function<int()> add_span(CLI::App& program) {
   const auto arguments = std::make_shared<AnalysisArguments>();
-  arguments->add_to(*program.add_subcommand("span", "how far a trained softmax model looks (required attention span)"),
-                    1000);
+  arguments->add_to(*program.add_subcommand("span", kSpanHelp), 1000);
   return [arguments] { return span(*arguments); };
 }
 
 std::function<int()> add_analyse(CLI::App& program) {
   const auto arguments = std::make_shared<AnalysisArguments>();
-  CLI::App& command = *program.add_subcommand("analyse", "what a trained model shows");
+  CLI::App& command = *program.add_subcommand(
+      "analyse", "what a trained model shows: how far it looks (span), how well others approximate it (approximation)");
   command.require_subcommand(1);
+  const auto spanning = std::make_shared<AnalysisArguments>();
+  CLI::App& looking = *command.add_subcommand("span", kSpanHelp);
+  spanning->add_to(looking, 1000);
   CLI::App& own = *command.add_subcommand(
       "approximation", "error of attentions against softmax on a trained model's queries, keys and values");
   arguments->add_to(own, 100);
@@ -191,7 +196,7 @@ std::function<int()> add_analyse(CLI::App& program) {
   own.add_option("--set", arguments->settings, "attention.key=value, for those that have it")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(true);
-  return [arguments] { return approximation(*arguments); };
+  return [arguments, spanning, &looking] { return looking.parsed() ? span(*spanning) : approximation(*arguments); };
 }
 
 }  // namespace xformer::engine

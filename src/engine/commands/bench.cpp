@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "cli/printed.h"
 #include "cli/progress.h"
 #include "core/files.h"
 #include "core/names.h"
@@ -158,7 +159,7 @@ std::shared_ptr<BenchArguments> add_options(CLI::App& command) {
   numbers(
       "--widths", options.widths,
       "model.dim, separated by commas; sizes of heads and of hidden parts grow in proportion; default: the protocol's");
-  command.add_option("--mode", options.mode, "train (whole steps) or inference (forward passes)")
+  words(command.add_option("--mode", options.mode, "whole training steps, or forward passes"), {"train", "inference"})
       ->capture_default_str();
   command.add_option("--steps", options.steps, "timed steps")->capture_default_str()->check(whole_number(1));
   command.add_option("--warmup", options.warmup, "steps before, not timed; 2 at least, 4 where steps are captured")
@@ -174,9 +175,9 @@ std::shared_ptr<BenchArguments> add_options(CLI::App& command) {
   arguments->task =
       command.add_option("--task", options.task, "whose vocabulary, classes and protocols")->capture_default_str();
   arguments->protocol = command.add_option("--protocol", options.protocol, "whose sizes; default: the task's first");
-  command
-      .add_option("--precision", options.precisions,
-                  "fp32, tf32, bf16 or fp16 (training.precision), separated by commas; default: the protocol's")
+  words(command.add_option("--precision", options.precisions,
+                           "of the arithmetic (training.precision), separated by commas; default: the protocol's"),
+        {"fp32", "tf32", "bf16", "fp16"})
       ->delimiter(',');
   command
       .add_option("--set", arguments->settings,
@@ -235,7 +236,7 @@ int bench(const BenchArguments& arguments) {
   const std::string table = measure::bench_markdown(report);
   if (!arguments.markdown.empty()) write_file_atomically(arguments.markdown, table);
   if (!arguments.json.empty()) write_file_atomically(arguments.json, report.dump(2) + "\n");
-  fmt::print("{}", table);
+  print_markdown(table);
   return 0;
 }
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "cli/printed.h"
 #include "cli/progress.h"
 #include "core/files.h"
 #include "core/names.h"
@@ -58,7 +59,8 @@ int profile(const ProfileArguments& arguments) {
   }
   const std::string text = arguments.json ? report.dump(2) + "\n" : measure::profile_markdown(report);
   if (!arguments.out.empty()) write_file_atomically(arguments.out, text);
-  fmt::print("{}", text);
+  if (arguments.json) fmt::print("{}", text);
+  else print_markdown(text);
   return 0;
 }
 
@@ -74,7 +76,7 @@ std::function<int()> add_profile(CLI::App& program) {
   command.add_option("--protocol", options.protocol, "whose sizes; default: the task's first");
   command.add_option("--length", options.length, "tokens per sequence; default: the plan's")->check(whole_number(1));
   command.add_option("--batch", options.batch, "examples per step; default: the plan's")->check(whole_number(1));
-  command.add_option("--mode", options.mode, "train (whole steps) or inference (forward passes)")
+  words(command.add_option("--mode", options.mode, "whole training steps, or forward passes"), {"train", "inference"})
       ->capture_default_str();
   command.add_option("--steps", options.steps, "timed steps, and as many with every operator timed")
       ->capture_default_str()
@@ -82,7 +84,8 @@ std::function<int()> add_profile(CLI::App& program) {
   command.add_option("--warmup", options.warmup, "steps before, not timed; 1 at least")
       ->capture_default_str()
       ->check(whole_number(0));
-  command.add_option("--precision", arguments->precision, "fp32 or bf16 (training.precision)");
+  words(command.add_option("--precision", arguments->precision, "of the arithmetic (training.precision)"),
+        {"fp32", "bf16"});
   command.add_flag("--valid-from-data", arguments->valid_from_data,
                    "as many valid tokens as the task's first training examples have, instead of all");
   arguments->data.add_to(command);

@@ -5,12 +5,13 @@
 
 #include <algorithm>
 
-#include "cli/print_table.h"
+#include "cli/printed.h"
 #include "core/names.h"
 #include "core/text.h"
 #include "data/datasets.h"
 #include "engine/bench_experiment.h"
 #include "engine/commands.h"
+#include "engine/grid.h"
 #include "engine/plan_arguments.h"
 #include "engine/record_place.h"
 #include "engine/signals.h"
@@ -24,8 +25,9 @@ namespace {
 
 struct SweepArguments {
   std::string file, out, record_to, executor = "local", pattern, cell, seeds;
-  std::vector<std::string> data, gpus, slurm;
+  std::vector<std::string> words, data, gpus, slurm;
   ComputeArguments compute;
+  GridArguments grid;
   int64_t jobs = 0;
   bool dry_run = false, retry_failed = false;
 };
@@ -179,7 +181,7 @@ int submit(const sweep::Experiment& experiment, const std::vector<sweep::Cell>& 
 }
 
 Path out_folder(const sweep::Experiment& experiment, const SweepArguments& arguments) {
-  return arguments.out.empty() ? Path("runs") / experiment.name : Path(arguments.out);
+  return arguments.out.empty() ? sweep::usual_folder("runs", experiment) : Path(arguments.out);
 }
 
 // The program that people call, which stands beside the engine.
@@ -204,13 +206,44 @@ int measure(const sweep::Experiment& experiment, const SweepArguments& arguments
   return 0;
 }
 
-int sweep_experiment(const SweepArguments& arguments) {
+// Of the file, or of the words in its place; those are written as a file among the runs once they are to be made, for
+// `report` and for cells that others start.
+sweep::Experiment read_experiment(SweepArguments& arguments) {
+  for (const std::string& word : arguments.words) {
+    if (word.find('=') != std::string::npos && !std::filesystem::exists(word)) {
+      arguments.grid.settings.push_back(word);
+      continue;
+    }
+    XF_CHECK(arguments.file.empty(), UserError, "expected one experiment file, got {} and {}", arguments.file, word);
+    arguments.file = word;
+  }
+  if (!arguments.grid.given()) {
+    XF_CHECK(!arguments.file.empty(), UserError,
+             "expected an experiment file, or a grid: --model a,b --task listops --seeds 0-4");
+    return sweep::read_experiment(arguments.file);
+  }
+  XF_CHECK(arguments.file.empty(), UserError,
+           "{}: a file says which runs there are; got --model, --task or settings beside it", arguments.file);
+  if (arguments.out.empty()) arguments.out = arguments.grid.usual_folder();
+  arguments.file = (Path(arguments.out) / sweep::kGridFile).string();
+  Json json = arguments.grid.experiment();
+  json["seeds"] = arguments.seeds.empty() ? "0" : arguments.seeds;
+  const sweep::Experiment experiment = sweep::parse_experiment(json, arguments.file);
+  static_cast<void>(sweep::expand(experiment));  // nothing is written of names that are not there
+  if (!arguments.dry_run && arguments.executor != "print") {
+    std::filesystem::create_directories(arguments.out);
+    write_file_atomically(arguments.file, json.dump(2) + "\n");
+  }
+  return experiment;
+}
+
+int sweep_experiment(SweepArguments& arguments) {
   static_cast<void>(choice("--executor: ", "executor", arguments.executor, {"local", "slurm", "print"}));
   arguments.compute.check();
   XF_CHECK(arguments.gpus.empty() || arguments.executor == "local", UserError,
            "--gpus shares out the devices of this machine; with --executor {} the {}", arguments.executor,
            arguments.executor == "slurm" ? "queue does: --slurm=--gpus=1" : "commands' own environment names them");
-  sweep::Experiment experiment = sweep::read_experiment(arguments.file);
+  sweep::Experiment experiment = read_experiment(arguments);
   if (experiment.bench.is_array()) return measure(experiment, arguments);
   if (!arguments.seeds.empty()) experiment.seeds = sweep::parse_seeds(arguments.seeds, "--seeds");
   std::vector<sweep::Cell> cells = sweep::expand(experiment);
@@ -253,8 +286,12 @@ int sweep_experiment(const SweepArguments& arguments) {
 
 std::function<int()> add_sweep(CLI::App& program) {
   const auto arguments = std::make_shared<SweepArguments>();
-  CLI::App& command = *program.add_subcommand("sweep", "run the cells of an experiment file, until all have a record");
-  command.add_option("FILE", arguments->file, "experiment file (docs/experiments.md)")->required();
+  CLI::App& command =
+      *program.add_subcommand("sweep", "run the cells of an experiment file or a grid, until all have a record");
+  command.add_option("FILE", arguments->words,
+                     "experiment: JSON, YAML or TOML (docs/experiments.md); in its place a grid, whose key=value words "
+                     "need no --set");
+  arguments->grid.add_to(command);
   command.add_option("--out", arguments->out, "run directories and the journal; default: under runs/")
       ->type_name("DIR");
   command.add_option("--record-to", arguments->record_to, "also put the records there")->type_name("DIR");
@@ -277,7 +314,7 @@ std::function<int()> add_sweep(CLI::App& program) {
                   "cells with this in their label task/model/seed N, e.g. 'text/mrs-*/seed 0'")
       ->type_name("PATTERN");
   command.add_option("--cell", arguments->cell, "one cell by the id that the journal gives it")->type_name("ID");
-  command.add_option("--seeds", arguments->seeds, "other seeds than the file's, e.g. 0-4");
+  command.add_option("--seeds", arguments->seeds, "of a grid, or other seeds than the file's, e.g. 0-4");
   command.add_flag("--retry-failed", arguments->retry_failed, "try cells again that were given up");
   command.add_flag("--dry-run", arguments->dry_run, "show cells, their state, time and memory, and stop");
   arguments->compute.add_to(command);

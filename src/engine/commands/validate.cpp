@@ -3,41 +3,65 @@
 
 #include "core/error.h"
 #include "engine/commands.h"
+#include "reporting/result_table.h"
 #include "sweep/cells.h"
 
 namespace xformer::engine {
 
 namespace {
 
-int validate(const std::vector<std::string>& files) {
-  for (const std::string& file : files) {
-    const sweep::Experiment experiment = sweep::read_experiment(file);
-    const std::vector<sweep::Cell> cells = sweep::expand(experiment);
-    if (experiment.bench.is_array()) {
-      for (size_t i = 0; i < experiment.bench.size(); ++i) {
-        try {
-          check_bench(experiment.bench[i].get<std::vector<std::string>>());
-        } catch (const UserError& error) {
-          throw UserError(fmt::format("{}: bench[{}]: {}", file, i, error.what()));
-        }
+void check(const std::string& file) {
+  const sweep::Experiment experiment = sweep::read_experiment(file);
+  const std::vector<sweep::Cell> cells = sweep::expand(experiment);
+  if (experiment.bench.is_array()) {
+    for (size_t i = 0; i < experiment.bench.size(); ++i) {
+      try {
+        check_bench(experiment.bench[i].get<std::vector<std::string>>());
+      } catch (const UserError& error) {
+        throw UserError(fmt::format("{}: bench[{}]: {}", file, i, error.what()));
       }
-      fmt::print("{}: {}: {} measurements\n", file, experiment.title, experiment.bench.size());
-    } else {
-      const auto runs = std::count_if(cells.begin(), cells.end(),
-                                      [](const sweep::Cell& cell) { return cell.kind == sweep::CellKind::kRun; });
-      fmt::print("{}: {}: {} runs", file, experiment.title, runs);
-      if (static_cast<size_t>(runs) < cells.size()) fmt::print(" and {} before them", cells.size() - runs);
-      fmt::print("\n");
     }
-    const int64_t waiting = sweep::waiting_runs(experiment);
-    const auto print_names = [&](const char* kind, const std::vector<std::string>& names) {
-      if (!names.empty()) fmt::print("  waits for {}: {}\n", kind, fmt::join(names, ", "));
-    };
-    print_names("tasks", experiment.waits_for_tasks);
-    print_names("models", experiment.waits_for_models);
-    if (waiting > 0) fmt::print("  {} runs wait\n", waiting);
+    fmt::print("{}: {}: {} measurements\n", file, experiment.title, experiment.bench.size());
+  } else {
+    const auto runs = std::count_if(cells.begin(), cells.end(),
+                                    [](const sweep::Cell& cell) { return cell.kind == sweep::CellKind::kRun; });
+    fmt::print("{}: {}: {} runs", file, experiment.title, runs);
+    if (static_cast<size_t>(runs) < cells.size()) fmt::print(" and {} before them", cells.size() - runs);
+    fmt::print("\n");
   }
-  return 0;
+  const int64_t waiting = sweep::waiting_runs(experiment);
+  const auto print_names = [&](const char* kind, const std::vector<std::string>& names) {
+    if (!names.empty()) fmt::print("  waits for {}: {}\n", kind, fmt::join(names, ", "));
+  };
+  print_names("tasks", experiment.waits_for_tasks);
+  print_names("models", experiment.waits_for_models);
+  if (waiting > 0) fmt::print("  {} runs wait\n", waiting);
+}
+
+// Printed values that experiments stand beside: a list, where an experiment is an object.
+bool is_published(const std::string& file) {
+  return Path(file).extension() == ".json" && std::filesystem::is_regular_file(file) &&
+         Json::parse(read_file(file), nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/true).is_array();
+}
+
+// Every file is looked at; the worst of what was wrong is the exit code.
+int validate(const std::vector<std::string>& files) {
+  int code = 0;
+  for (const std::string& file : files) {
+    if (is_published(file)) {
+      static_cast<void>(reporting::read_published(file));
+      fmt::print("{}: published values, no experiment\n", file);
+      continue;
+    }
+    try {
+      check(file);
+    } catch (const Error& error) {
+      std::fflush(stdout);
+      fmt::print(stderr, "xformer: {}\n", error.what());
+      code = std::max(code, static_cast<int>(error.code()));
+    }
+  }
+  return code;
 }
 
 }  // namespace
