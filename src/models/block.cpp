@@ -9,9 +9,14 @@
 
 namespace xformer::models {
 
-LayerNorm::LayerNorm(int64_t dim, double epsilon) {
-  weights_ = {register_parameter("weight", at::ones({dim})), register_parameter("bias", at::zeros({dim})), epsilon};
+namespace {
+
+std::shared_ptr<Norm> norm_of(const BlockOptions& options) {
+  if (options.norm == NormKind::kLayer) return std::make_shared<LayerNorm>(options.dim, options.norm_epsilon);
+  return std::make_shared<BatchNorm>(options.dim, options.norm_epsilon, options.norm == NormKind::kBatchAll);
 }
+
+}  // namespace
 
 FeedForward::FeedForward(torch::nn::Module& block, const BlockOptions& options,
                          const std::shared_ptr<kernels::DropoutStream>& stream, const InitStream& init)
@@ -68,10 +73,9 @@ attention::Cost FeedForward::cost(int64_t batch, int64_t length) const {
 ResidualBlock::ResidualBlock(const BlockOptions& options, std::shared_ptr<attention::SequenceMixer> mixer,
                              const std::shared_ptr<kernels::DropoutStream>& stream, const InitStream& init)
     : rows_(options.rows), mixer_dropout_(options.dropout, stream) {
-  if (options.mixer_norm)
-    mixer_norm_ = register_module("mixer_norm", std::make_shared<LayerNorm>(options.dim, options.norm_epsilon));
+  if (options.mixer_norm) mixer_norm_ = register_module("mixer_norm", norm_of(options));
   mixer_ = register_module("mixer", std::move(mixer));
-  ff_norm_ = register_module("ff_norm", std::make_shared<LayerNorm>(options.dim, options.norm_epsilon));
+  ff_norm_ = register_module("ff_norm", norm_of(options));
   ff_ = std::make_unique<FeedForward>(*this, options, stream, init);
   ff_dropout_ = kernels::Dropout(options.dropout, stream);
   if (options.stochastic_depth > 0) {
@@ -86,21 +90,23 @@ at::Tensor ResidualBlock::on_path(const kernels::Dropout& path, const at::Tensor
 }
 
 at::Tensor PreNormBlock::mixed(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry) {
-  const auto mixer = [&] { return mixer_->forward(mixer_norm_->forward(x), mask, carry); };
+  const auto mixer = [&] { return mixer_->forward(mixer_norm_->behind(x, {}, {}, {}).normed, mask, carry); };
   return mixer_dropout_(probed("mixer", mixer), is_training());
 }
 
 at::Tensor PreNormBlock::fed(const at::Tensor& x) {
-  const auto ff = [&] { return ff_->forward(ff_norm_->forward(x)); };
+  const auto ff = [&] { return ff_->forward(ff_norm_->behind(x, {}, {}, {}).normed); };
   return ff_dropout_(probed("ff", ff), is_training());
 }
 
 at::Tensor PreNormBlock::forward(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry) {
   const bool training = is_training();
-  const kernels::ResidualNorm entry = mixer_norm_ ? mixer_norm_->behind(x, {}, {}) : kernels::ResidualNorm{x, x};
+  const at::Tensor& valid = mask.key_valid;
+  const kernels::ResidualNorm entry = mixer_norm_ ? mixer_norm_->behind(x, {}, {}, valid) : kernels::ResidualNorm{x, x};
   const auto mixer = [&] { return mixer_->forward(entry.normed, mask, carry); };
   const at::Tensor mixed = on_path(mixer_path_, kept(probed("mixer", mixer)));
-  const kernels::ResidualNorm half = ff_norm_->behind(kept(entry.sum), mixed, mixer_dropout_.place(training));
+  const kernels::ResidualNorm half =
+      ff_norm_->behind(kept(entry.sum), mixed, mixer_dropout_.place(training), kept(valid));
   const at::Tensor fed = on_path(ff_path_, probed("ff", [&] { return ff_->forward(half.normed); }));
   return kernels::residual(half.sum, fed, ff_dropout_.place(training));
 }
@@ -114,9 +120,9 @@ attention::Cost ResidualBlock::cost(int64_t batch, int64_t length) const {
 at::Tensor PostNormBlock::forward(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry) {
   const bool training = is_training();
   const at::Tensor mixed = on_path(mixer_path_, probed("mixer", [&] { return mixer_->forward(x, mask, carry); }));
-  const at::Tensor half = mixer_norm_->behind(x, mixed, mixer_dropout_.place(training)).normed;
+  const at::Tensor half = mixer_norm_->behind(x, mixed, mixer_dropout_.place(training), mask.key_valid).normed;
   const at::Tensor fed = on_path(ff_path_, probed("ff", [&] { return ff_->forward(half); }));
-  return ff_norm_->behind(half, fed, ff_dropout_.place(training)).normed;
+  return ff_norm_->behind(half, fed, ff_dropout_.place(training), mask.key_valid).normed;
 }
 
 }  // namespace xformer::models

@@ -1,11 +1,17 @@
-// The Transformer blocks around any sequence mixer (attention-core 0.10), and their LayerNorm.
+// The Transformer blocks around any sequence mixer (attention-core 0.10).
 #pragma once
 
 #include "attention/multi_head.h"
 #include "core/schema.h"
-#include "kernels/residual_norm/residual_norm.h"
+#include "models/norm.h"
 
 namespace xformer::models {
+
+enum class NormKind {
+  kLayer,
+  kBatch,     // over valid places
+  kBatchAll,  // over all places of an example
+};
 
 // What the blocks of a family share.
 struct BlockOptions {
@@ -20,20 +26,7 @@ struct BlockOptions {
   double ff_dropout = -1;           // inside the feed-forward part; negative: as the branches'
   bool mixer_norm = true;           // of a pre-norm block
   int64_t rows = 0;                 // leading tokens that a pre-norm block goes on with behind its mixer; 0: all
-};
-
-class LayerNorm : public torch::nn::Module {
- public:
-  LayerNorm(int64_t dim, double epsilon);
-  [[nodiscard]] at::Tensor forward(const at::Tensor& x) const { return behind(x, {}, {}).normed; }
-  // x + drop(branch), or x itself for an undefined branch, and its norm.
-  [[nodiscard]] kernels::ResidualNorm behind(const at::Tensor& x, const at::Tensor& branch,
-                                             const kernels::DropoutPlace& drop) const {
-    return kernels::residual_norm(x, branch, drop, weights_);
-  }
-
- private:
-  kernels::NormWeights weights_;
+  NormKind norm = NormKind::kLayer;
 };
 
 // Two linear maps with an activation between them: W2 drop(act(W1 x)). In chunks (Kitaev et al. 2020, section 3) it is
@@ -67,28 +60,30 @@ class ResidualBlock : public attention::LayerBlock {
 
  protected:
   const int64_t rows_;
-  std::shared_ptr<LayerNorm> mixer_norm_, ff_norm_;  // the first undefined where the options leave it out
+  std::shared_ptr<Norm> mixer_norm_, ff_norm_;  // the first undefined where the options leave it out
   std::shared_ptr<attention::SequenceMixer> mixer_;
   std::unique_ptr<FeedForward> ff_;
   // The leading rows that go on.
-  [[nodiscard]] at::Tensor kept(const at::Tensor& x) const { return rows_ == 0 ? x : x.narrow(1, 0, rows_); }
+  [[nodiscard]] at::Tensor kept(const at::Tensor& x) const {
+    return rows_ == 0 || !x.defined() ? x : x.narrow(1, 0, rows_);
+  }
   // The branch [b,n,m] where it is not left out, in training scaled by the inverse of the share that is not.
   [[nodiscard]] at::Tensor on_path(const kernels::Dropout& path, const at::Tensor& branch) const;
 
   kernels::Dropout mixer_dropout_, ff_dropout_, mixer_path_, ff_path_;
 };
 
-// x += drop(mixer(LN(x))); x += drop(ff(LN(x))).
+// x += drop(mixer(norm(x))); x += drop(ff(norm(x))).
 class PreNormBlock : public ResidualBlock {
  public:
   using ResidualBlock::ResidualBlock;
   at::Tensor forward(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry) override;
-  // The branches: drop(mixer(LN(x))) and drop(ff(LN(x))).
+  // The branches: drop(mixer(norm(x))) and drop(ff(norm(x))).
   [[nodiscard]] at::Tensor mixed(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry);
   [[nodiscard]] at::Tensor fed(const at::Tensor& x);
 };
 
-// x = LN(x + drop(mixer(x))); x = LN(x + drop(ff(x))) (Vaswani et al. 2017, section 3.1).
+// x = norm(x + drop(mixer(x))); x = norm(x + drop(ff(x))) (Vaswani et al. 2017, section 3.1).
 class PostNormBlock : public ResidualBlock {
  public:
   using ResidualBlock::ResidualBlock;

@@ -27,10 +27,16 @@ const Schema<EncoderOptions>& encoder_schema() {
                "hidden width of the classification head; 0: none, one linear map", at_least(0))
           .add(&Options::vocabulary_rows, "vocabulary_rows", "rows of the token table; 0: as many as the task has ids",
                at_least(0))
-          .add(&Options::norm_epsilon, "norm_epsilon", "epsilon of layer norm", above(0))
-          .add(&Options::norm, "norm",
-               "pre: each part of a layer takes the norm of its input; post: norm of the sum behind it",
-               one_of({"pre", "post"}))
+          .add(&Options::norm_epsilon, "norm_epsilon", "epsilon of layer or batch norm", above(0))
+          .add(
+              &Options::norm, "norm",
+              "pre: each part of a layer takes the norm of its input; post: norm of the sum behind it; batch: as post, "
+              "with batch norm, and no final norm",
+              one_of({"pre", "post", "batch"}))
+          .add(&Options::norm_places, "norm_places",
+               "places that batch norm takes its mean and variance over: valid ones, or all, padding included",
+               one_of({"valid", "all"}))
+          .added("valid")
           .add(&Options::activation, "activation", "of the feed-forward part", one_of({"gelu", "gelu_tanh"}))
           .add(&Options::init, "init",
                "initial values: mlpen (LibTorch's defaults), glra (Xavier, LeCun), mvts (mlpen with uniform positions) "
@@ -73,7 +79,7 @@ void check_encoder(const EncoderOptions& options, const ModelRequest& request) {
   const std::string& name = request.attention.name;
   const bool block = static_cast<bool>(request.attention.base->build_block);
   XF_CHECK(!block || options.norm == "pre", UserError,
-           "model.norm: {} is a whole layer with norms of its own; expected pre, got post", name);
+           "model.norm: {} is a whole layer with norms of its own; expected pre, got {}", name, options.norm);
   XF_CHECK(!options.reversible || !block, UserError, "model.reversible: {} is a whole layer with residuals of its own",
            name);
   XF_CHECK(!options.reversible || options.norm == "pre", UserError, "model.reversible needs model.norm=pre");
@@ -112,11 +118,14 @@ Parts encoder_parts(const EncoderOptions& options, const ModelRequest& request) 
                  .attention_dropout = options.attention_dropout,
                  .attention_bias = options.attention_bias,
                  .attention_init = options.init,
-                 .post_norm = options.norm == "post",
+                 .post_norm = options.norm != "pre",
                  .reversible = options.reversible};
+  if (options.norm == "batch")
+    parts.stack.block.norm = options.norm_places == "all" ? NormKind::kBatchAll : NormKind::kBatch;
   parts.readout = {.dim = options.dim,
                    .pooling = first ? "first" : options.pooling,
                    .padded_len = padded_len,
+                   .norm = options.norm != "batch",
                    .norm_epsilon = options.norm_epsilon,
                    .activation = options.activate_output ? "gelu" : "none",
                    .dropout = options.dropout,

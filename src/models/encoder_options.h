@@ -5,7 +5,7 @@
 //   glra   tok N(0,1), a zero-initialised CLS vector in front, sinusoidal positions, LayerNorm eps 1e-6, tanh-GELU,
 //          output read at CLS (google-research/long-range-arena lra_benchmarks/models/transformer)
 //   mvts   x = sqrt(m) W v + pos, dropout, L post-norm blocks, final norm, GELU, dropout, times mask, all positions
-//          side by side (gzerveas/mvts_transformer, thuml/Flowformer)
+//          side by side (thuml/Flowformer); with batch norm in the blocks and no final norm (gzerveas/mvts_transformer)
 #pragma once
 
 #include "models/transformer.h"
@@ -18,7 +18,7 @@ struct EncoderOptions {
   std::string positions = "learned", pooling = "mean_padded";
   int64_t classifier_dim = 128, vocabulary_rows = 0;
   double norm_epsilon = 1e-5;
-  std::string norm = "pre", activation = "gelu", init = "mlpen";
+  std::string norm = "pre", norm_places = "valid", activation = "gelu", init = "mlpen";
   bool attention_bias = true, mask_output = true, scale_input = false, activate_output = false;
   std::string length_rule = "power_of_two";
   bool reversible = false;

@@ -11,7 +11,8 @@ namespace xformer::models {
 Readout::Readout(Model& owner, const ReadoutOptions& options, const ModelRequest& request, int64_t pinned)
     : owner_(owner), options_(options), pinned_(pinned) {
   const InitStream init(request.seed);
-  norm_ = owner.register_module("norm", std::make_shared<LayerNorm>(options.dim, options.norm_epsilon));
+  if (options.norm)
+    norm_ = owner.register_module("norm", std::make_shared<LayerNorm>(options.dim, options.norm_epsilon));
   dropout_ = kernels::Dropout(options.activation == "gelu" ? options.dropout : 0, owner.dropout_stream());
   std::vector<int64_t> widths{options.summaries * options.dim *
                               (options.pooling == "flatten" ? options.padded_len : 1)};
@@ -31,8 +32,8 @@ Readout::Readout(Model& owner, const ReadoutOptions& options, const ModelRequest
 }
 
 at::Tensor Readout::pooled(const at::Tensor& stacked, const at::Tensor& valid) const {
-  at::Tensor x = norm_->forward(stacked);
-  probe("norm", x);
+  at::Tensor x = norm_ ? norm_->forward(stacked) : stacked;
+  if (norm_) probe("norm", x);
   if (options_.activation == "gelu") x = dropout_(at::gelu(x), owner_.is_training());
   if (options_.activation == "relu") x = at::relu(x);
   const auto factor = [&] { return valid.unsqueeze(-1).to(x.scalar_type()); };

@@ -1,4 +1,5 @@
-// The last part of a Transformer: the final norm, what is read of the places, and the linear maps that score it.
+// The last part of a Transformer: the final norm, if any, what is read of the places, and the linear maps that score
+// it.
 #pragma once
 
 #include "models/block.h"
@@ -12,6 +13,7 @@ struct ReadoutOptions {
   // side by side; or first: the last pinned token alone.
   std::string pooling = "mean_padded";
   int64_t padded_len = 0;
+  bool norm = true;  // layer norm in front of all
   double norm_epsilon = 1e-5;
   std::string activation = "none";   // behind the norm: none, gelu (with dropout) or relu
   double dropout = 0;                // of that activation

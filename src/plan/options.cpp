@@ -186,6 +186,12 @@ void check_combinations(const RunPlan& plan, const PlanParts& parts) {
   const TrainingOptions training = training_schema().read(plan.group("training"));
   XF_CHECK(training.micro_batch <= training.batch, UserError,
            "training.micro_batch: expected at most the batch of {}, got {}", training.batch, training.micro_batch);
+  XF_CHECK(training.micro_batch == 0 || training.micro_batch == training.batch ||
+               plan.group("model").value("norm", "") != "batch",
+           UserError,
+           "training.micro_batch: model.norm=batch takes its mean and variance over the whole batch of {}, parts of it "
+           "have others; expected 0, got {}",
+           training.batch, training.micro_batch);
   // rsqrt rises and falls by itself: the official Retrieval ends inside its warm-up.
   XF_CHECK(training.warmup <= training.steps || training.epochs > 0 || training.schedule == "rsqrt", UserError,
            "training.warmup: expected at most training.steps = {}, got {}", training.steps, training.warmup);

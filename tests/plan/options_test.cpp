@@ -106,6 +106,9 @@ TEST_CASE("wrong types, ranges and combinations say key, origin and what was exp
   CHECK(message_of(with("training.batch", 0)).find("at least 1") != std::string::npos);
   CHECK(message_of(with("attention.scales", "1,2,4")).find("3") != std::string::npos);  // three scales, two heads
   CHECK(message_of(with("training.micro_batch", 64)).find("at most the batch of 32") != std::string::npos);
+  PlanRequest parts = with("training.micro_batch", 8);
+  parts.layers.push_back({"--set", {{"model.norm", "batch"}}});
+  CHECK(message_of(parts).find("over the whole batch of 32") != std::string::npos);
   CHECK(message_of(with("model.vocabulary_rows", 3)).find("model.vocabulary_rows") == 0);
   PlanRequest length = request();
   length.length = 100;

@@ -131,10 +131,12 @@ TEST_CASE("patience ends a run whose dev accuracy stands still") {
 }
 
 TEST_CASE("stopped anywhere and gone on with, a run ends in the same bits") {
-  // fp16: the loss scale is part of what goes on.
-  for (const char* precision : {"fp32", "fp16"}) {
+  // fp16: the loss scale is part of what goes on; batch norm: its running statistics are.
+  for (const Json& more :
+       {Json{{"training.precision", "fp32"}}, Json{{"training.precision", "fp16"}}, Json{{"model.norm", "batch"}}}) {
+    CAPTURE(more);
     Setting setting;
-    const RunPlan plan = plan_with({{"training.precision", precision}});
+    const RunPlan plan = plan_with(more);
     static_cast<void>(setting.run(plan, setting.options("whole")));
     RunOptions parts = setting.options("parts");
     for (const int64_t stop : {1, 5, 6, 11}) {
