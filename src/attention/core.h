@@ -108,6 +108,9 @@ class AttentionCore : public torch::nn::Module, public Hooks {
   [[nodiscard]] std::string backend() const override { return "explicit"; }
   // Whether rows of padded queries come out of forward as zero, so that the mixer need not see to it.
   [[nodiscard]] virtual bool zeroes_padding() const { return false; }
+  // Whether forward also takes q, k and v in bf16, with autocast off: it hands them to operators of kernels/ alone,
+  // which do in float what is no product (attention-core 0.7).
+  [[nodiscard]] virtual bool takes_bf16() const { return false; }
 };
 
 class SequenceMixer : public torch::nn::Module, public Hooks {

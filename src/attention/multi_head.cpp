@@ -63,7 +63,7 @@ at::Tensor MultiHeadMixer::mix(const std::vector<at::Tensor>& projected, const S
   at::Tensor q = split(projected[0]), k = split(projected[1]), v = split(projected[2]);
   at::Tensor mixed;
   {
-    const FullPrecision full(q.device().type());
+    const FullPrecision full(q.device().type(), core_->takes_bf16());
     q = full(q), k = full(k), v = full(v);
     probe("q", q), probe("k", k), probe("v", v);
     mixed = core_->forward(q, k, v, keys, carry);

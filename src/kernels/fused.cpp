@@ -13,14 +13,17 @@ namespace xformer::kernels {
 
 namespace {
 
+// `least`: a difference is compared with the largest element, or with this where that is smaller.
 void compare(const char* name, const char* what, size_t place, const at::Tensor& got, const at::Tensor& meant,
-             double tolerance) {
+             double tolerance, double least = 1e-3) {
   if (meant.numel() == 0) return;
-  const double allowed = got.scalar_type() == at::kDouble ? 1e-9 : tolerance;
+  const double allowed = got.scalar_type() == at::kDouble     ? 1e-9
+                         : got.scalar_type() == at::kBFloat16 ? std::max(tolerance, kBf16Tolerance)
+                                                              : tolerance;
   const double largest = meant.abs().max().item<double>(), difference = (got - meant).abs().max().item<double>();
   // Not `difference > ...`: a NaN on one side must fail. Both may be NaN where the input is.
   const bool both_lost = !got.isfinite().all().item<bool>() && !meant.isfinite().all().item<bool>();
-  XF_CHECK(both_lost || difference <= allowed * std::max(largest, 1e-3), InternalError,
+  XF_CHECK(both_lost || difference <= allowed * std::max(largest, least), InternalError,
            "xformer::{} differs from its reference in {} {} by {} where the largest element is {}", name, what, place,
            difference, largest);
 }
@@ -48,6 +51,7 @@ std::map<std::string, std::string> backends_run() {
     for (size_t type = 0; type < counts.fused.size(); ++type)
       if (counts.fused[type] > 0)
         add("fused-" + c10::DeviceTypeName(static_cast<c10::DeviceType>(type), /*lower_case=*/true));
+    if (counts.bf16 > 0) add("fused-cpu-bf16");
     if (counts.reference > 0) add("reference");
     if (ran.empty()) result.erase(name);
   }
@@ -57,7 +61,7 @@ std::map<std::string, std::string> backends_run() {
 void reset_backends() {
   const std::lock_guard lock(counts_lock);
   for (auto& [name, counts] : all_counts()) {
-    counts.reference = 0;
+    counts.reference = counts.bf16 = 0;
     for (auto& count : counts.fused) count = 0;
   }
 }
@@ -74,6 +78,24 @@ bool fit_kernels(at::TensorList tensors) {
   return true;
 }
 
+bool stores_bf16(at::TensorList tensors) {
+  if ((policy() != Policy::kAuto && policy() != Policy::kCheck) || probe_recorder != nullptr) return false;
+  bool bf16 = autocast_type(at::kCPU) == at::kBFloat16;
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.defined()) continue;
+    if (!tensor.is_cpu() || (tensor.scalar_type() != at::kFloat && tensor.scalar_type() != at::kBFloat16)) return false;
+    bf16 = bf16 || tensor.scalar_type() == at::kBFloat16;
+  }
+  return bf16;
+}
+
+variable_list in_float(const variable_list& tensors) {
+  variable_list result = tensors;
+  for (at::Tensor& one : result)
+    if (one.defined() && one.scalar_type() == at::kBFloat16) one = one.to(at::kFloat);
+  return result;
+}
+
 void check_forward(const char* name, const variable_list& got, const std::function<variable_list()>& reference,
                    double tolerance) {
   if (policy() != Policy::kCheck) return;
@@ -88,10 +110,12 @@ void check_backward(const char* name, const variable_list& inputs, const variabl
                     const variable_list& got,
                     const std::function<variable_list(const variable_list& inputs)>& reference, double tolerance) {
   const at::AutoGradMode with_grad(true);
-  variable_list leaves = inputs, wanted;
+  variable_list leaves = in_float(inputs), wanted;
+  bool bf16 = false;
+  double least = 1e-3;  // in bf16 where gradients cancel, of one token say, what is left is compared with what came
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].defined()) continue;
-    leaves[i] = inputs[i].detach();
+    leaves[i] = leaves[i].detach();
     if (got[i].defined()) wanted.push_back(leaves[i].requires_grad_(true));
   }
   const variable_list outputs = reference(leaves);
@@ -99,14 +123,18 @@ void check_backward(const char* name, const variable_list& inputs, const variabl
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (!gradients[i].defined()) continue;
     sources.push_back(outputs[i]);
-    heads.push_back(gradients[i]);
+    if (gradients[i].scalar_type() == at::kBFloat16 && gradients[i].numel() > 0) {
+      bf16 = true;
+      least = std::max(least, gradients[i].abs().max().item<double>());
+    }
+    heads.push_back(gradients[i].to(outputs[i].scalar_type()));
   }
   const variable_list meant = torch::autograd::grad(sources, wanted, heads, {}, false, /*allow_unused=*/true);
   size_t next = 0;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].defined() || !got[i].defined()) continue;
     const at::Tensor one = meant[next].defined() ? meant[next] : at::zeros_like(got[i]);
-    compare(name, "gradient", i, got[i], one, tolerance);
+    compare(name, "gradient", i, got[i], one, bf16 ? std::max(tolerance, kBf16Tolerance) : tolerance, least);
     ++next;
   }
 }

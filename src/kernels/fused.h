@@ -18,8 +18,14 @@
 //     variable_list reference(const variable_list& inputs) const;
 //   };
 //
-// Two marks may be added: kReports, for a reference that shows tensors inside (tensor/probe.h), so that it runs while
-// somebody looks; and kPartialGradients, for a backward pass that takes undefined gradients of outputs nobody used.
+// Marks may be added: kReports, for a reference that shows tensors inside (tensor/probe.h), so that it runs while
+// somebody looks; kPartialGradients, for a backward pass that takes undefined gradients of outputs nobody used; and
+// kTakesBf16, for kernels that read and write activations in bf16 (kernels/cpu/stored.h).
+//
+// Under autocast to bf16 on a CPU, activations are bf16 between operators and parameters stay float: run_fused() brings
+// the inputs to these types, all but those that `static bool is_parameter(size_t input)` names. A call without the mark
+// computes in float between conversions. So does, where autocast is off, one whose kernels cannot run; under autocast
+// its reference runs by LibTorch's rules, as it does with other policies and on other devices.
 #pragma once
 
 #include <ATen/Functions.h>
@@ -30,9 +36,11 @@
 #include <array>
 #include <atomic>
 #include <functional>
+#include <optional>
 
 #include "kernels/operator.h"
 #include "kernels/policy.h"
+#include "tensor/autocast.h"
 #include "tensor/probe.h"
 
 namespace xformer::kernels {
@@ -41,13 +49,14 @@ using torch::autograd::variable_list;
 
 // Calls of one operator since the last reset_backends() (policy.h).
 struct CallCounts {
-  std::atomic<int64_t> reference{0};
+  std::atomic<int64_t> reference{0}, bf16{0};  // the second: by kernels of the CPU, activations in bf16
   std::array<std::atomic<int64_t>, static_cast<size_t>(c10::COMPILE_TIME_MAX_DEVICE_TYPES)> fused{};
 
   void count(const at::Tensor& operand, bool by_kernel) {
     (by_kernel ? fused.at(static_cast<size_t>(operand.device().type())) : reference)
         .fetch_add(1, std::memory_order_relaxed);
   }
+  void count_bf16() { bf16.fetch_add(1, std::memory_order_relaxed); }
 };
 // Those of the operator `name`, which stay where they are.
 [[nodiscard]] CallCounts& calls_of(const std::string& name);
@@ -56,18 +65,29 @@ struct CallCounts {
 // that kernels take, float or double.
 [[nodiscard]] bool fit_kernels(at::TensorList tensors);
 
+// Whether activations are bf16 for operators on these tensors, undefined or not: one of them is bf16 or autocast says
+// so, all of them are on a CPU and bf16 or float, the policy lets fused operators run, and nobody captures tensors.
+[[nodiscard]] bool stores_bf16(at::TensorList tensors);
+
+// What a difference in bf16 may be, of the largest element: four roundings of 2^-8 each.
+inline constexpr double kBf16Tolerance = 1.0 / 64;
+
 // Under --kernels=check: InternalError unless `got` is what `reference` makes of the same arguments, within `tolerance`
-// of float (of the largest element) and 1e-9 of double. What the reference leaves undefined is not looked at.
+// of float (of the largest element), 1e-9 of double and kBf16Tolerance of bf16. What the reference leaves undefined is
+// not looked at.
 void check_forward(const char* name, const variable_list& got, const std::function<variable_list()>& reference,
                    double tolerance = 1e-4);
 
 // The same for a backward pass, under any policy: `inputs` are the operator's tensors, `got` their gradients
 // (undefined: none is asked for), `gradients` those of the outputs; the reference is called with inputs that require
-// gradients where got is defined.
+// gradients where got is defined, in float where they are bf16.
 void check_backward(const char* name, const variable_list& inputs, const variable_list& gradients,
                     const variable_list& got,
                     const std::function<variable_list(const variable_list& inputs)>& reference,
                     double tolerance = 1e-3);
+
+// bf16 tensors in float, the others as they are.
+[[nodiscard]] variable_list in_float(const variable_list& tensors);
 
 // A struct between the passes: its tensors as LibTorch saves them, so that changed ones are refused and an output holds
 // no cycle, the rest as it is.
@@ -125,24 +145,48 @@ struct FusedFunction : torch::autograd::Function<FusedFunction<Call>> {
   }
 };
 
-// Whether a call with these inputs may run fused.
 template <class Call>
-[[nodiscard]] bool runs_fused(const variable_list& inputs) {
-  if constexpr (requires { Call::kReports; })
-    if (probe_recorder != nullptr) return false;
-  if constexpr (requires { Call::kBackward; })
-    if (!Call::kBackward.runs_on(inputs[0])) return false;
-  return Call::kForward.runs_on(inputs[0]) && fit_kernels(inputs);
+[[nodiscard]] constexpr bool is_parameter(size_t input) {
+  if constexpr (requires { Call::is_parameter(input); }) return Call::is_parameter(input);
+  else return false;
 }
 
-// The call's outputs, fused where that is possible.
+// The type of activations in which a call with these inputs would run fused; none: it would not.
 template <class Call>
-variable_list run_fused(const Call& call, bool possible = true) {
-  static CallCounts& counts = calls_of(Call::kName);
+[[nodiscard]] std::optional<at::ScalarType> fused_type(const variable_list& inputs) {
+  if constexpr (requires { Call::kReports; })
+    if (probe_recorder != nullptr) return std::nullopt;
+  if constexpr (requires { Call::kBackward; })
+    if (!Call::kBackward.runs_on(inputs[0])) return std::nullopt;
+  if (!Call::kForward.runs_on(inputs[0])) return std::nullopt;
+  if (!stores_bf16(inputs)) {
+    if (!fit_kernels(inputs)) return std::nullopt;
+    return std::find_if(inputs.begin(), inputs.end(), [](const at::Tensor& one) { return one.defined(); })
+        ->scalar_type();
+  }
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (is_parameter<Call>(i) && inputs[i].defined() && inputs[i].scalar_type() != at::kFloat) return std::nullopt;
+  if constexpr (requires { Call::kTakesBf16; }) return at::kBFloat16;
+  else return at::kFloat;
+}
+
+// The call with its activations in this type.
+template <class Call>
+[[nodiscard]] Call with_activations(Call call, at::ScalarType type) {
   const variable_list inputs = call.inputs();
-  const bool fused = possible && runs_fused<Call>(inputs);
-  counts.count(inputs[0], fused);
-  if (!fused) return call.reference(inputs);
+  for_tensors(call, [&](at::Tensor& one) {
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (one.defined() && one.is_same(inputs[i]) && !is_parameter<Call>(i)) {
+        one = one.to(type);
+        return;
+      }
+  });
+  return call;
+}
+
+template <class Call>
+variable_list run_kernels(const Call& call) {
+  const variable_list inputs = call.inputs();
   variable_list defined;
   typename FusedFunction<Call>::State state{call, {}};
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -151,7 +195,25 @@ variable_list run_fused(const Call& call, bool possible = true) {
     defined.push_back(inputs[i]);
   }
   variable_list outputs = FusedFunction<Call>::apply(at::TensorList(defined), std::move(state));
-  check_forward(Call::kName, outputs, [&] { return call.reference(inputs); });
+  check_forward(Call::kName, outputs, [&] { return call.reference(in_float(inputs)); });
+  return outputs;
+}
+
+// The call's outputs, fused where that is possible.
+template <class Call>
+variable_list run_fused(const Call& call, bool possible = true) {
+  static CallCounts& counts = calls_of(Call::kName);
+  const variable_list inputs = call.inputs();
+  const std::optional<at::ScalarType> type = possible ? fused_type<Call>(inputs) : std::nullopt;
+  if (type == at::kBFloat16) counts.count_bf16();
+  else counts.count(inputs[0], type.has_value());
+  const bool bf16 = stores_bf16(inputs);
+  if (!bf16 && type) return run_kernels(call);
+  if (!bf16 || (!type && autocast_type(at::kCPU))) return call.reference(inputs);
+  const AutocastScope full(at::kCPU, std::nullopt);
+  variable_list outputs = type ? run_kernels(with_activations(call, *type)) : call.reference(in_float(inputs));
+  for (at::Tensor& output : outputs)
+    if (output.defined()) output = output.to(at::kBFloat16);
   return outputs;
 }
 

@@ -105,7 +105,9 @@ at::Tensor run_reversible(const std::vector<std::shared_ptr<PreNormBlock>>& bloc
   stack->mask = mask;
   stack->device = x.device().type();
   stack->autocast = autocast_type(stack->device);
-  return ReversibleFunction::apply(stack, x, at::TensorList(parameters));
+  // What is taken away again must be what was added: sums of many layers stay in float.
+  return ReversibleFunction::apply(stack, x.to(at::promote_types(x.scalar_type(), at::kFloat)),
+                                   at::TensorList(parameters));
 }
 
 }  // namespace xformer::models

@@ -15,7 +15,8 @@
 
 namespace xformer::training {
 
-// bf16 and fp16: the type of matrix products outside the attention core (autocast).
+// bf16 and fp16: the type of matrix products outside the attention core (autocast); with our kernels on a CPU bf16 is
+// that of activations and of all products' factors (kernels/fused.h).
 [[nodiscard]] std::optional<at::ScalarType> product_type(const std::string& precision);
 
 // tf32 or not, for all float32 products of the process; product_type() tells the rest. UserError for tf32 without CUDA.

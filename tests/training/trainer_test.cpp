@@ -132,8 +132,8 @@ TEST_CASE("patience ends a run whose dev accuracy stands still") {
 
 TEST_CASE("stopped anywhere and gone on with, a run ends in the same bits") {
   // fp16: the loss scale is part of what goes on; batch norm: its running statistics are.
-  for (const Json& more :
-       {Json{{"training.precision", "fp32"}}, Json{{"training.precision", "fp16"}}, Json{{"model.norm", "batch"}}}) {
+  for (const Json& more : {Json{{"training.precision", "fp32"}}, Json{{"training.precision", "bf16"}},
+                           Json{{"training.precision", "fp16"}}, Json{{"model.norm", "batch"}}}) {
     CAPTURE(more);
     Setting setting;
     const RunPlan plan = plan_with(more);
@@ -164,6 +164,29 @@ TEST_CASE("every attention goes on from step 12 in the same bits, dropout on") {
     parts.stop_after = 0;
     CHECK(setting.run(plan, parts)["status"] == "completed");
     CHECK(setting.content_hash("parts-" + name) == setting.content_hash("whole-" + name));
+  }
+}
+
+TEST_CASE("in bf16 a run goes on in the same bits, dropout on, and its weights and moments are float") {
+  Setting setting;
+  for (const std::string name :
+       {"softmax-fused", "mrs-linformer", "performer", "reformer", "linear", "nystromformer"}) {
+    INFO(name);
+    const RunPlan plan = plan_with({{"training.steps", 15},
+                                    {"training.precision", "bf16"},
+                                    {"model.dropout", 0.1},
+                                    {"model.attention_dropout", 0.1}},
+                                   name);
+    static_cast<void>(setting.run(plan, setting.options("whole-" + name)));
+    RunOptions parts = setting.options("parts-" + name);
+    parts.stop_after = 12;
+    CHECK(setting.run(plan, parts)["status"] == "stopped");
+    parts.stop_after = 0;
+    CHECK(setting.run(plan, parts)["status"] == "completed");
+    CHECK(setting.content_hash("parts-" + name) == setting.content_hash("whole-" + name));
+    for (const auto& [key, tensor] :
+         read_tensor_file(setting.scratch.path() / ("whole-" + name) / "model.safetensors").tensors)
+      CHECK(tensor.scalar_type() != at::kBFloat16);
   }
 }
 
@@ -232,6 +255,12 @@ TEST_CASE("a record names the kernels that ran, whatever was asked for") {
   REQUIRE((fused.contains("feature_attention") && plain.contains("feature_attention")));
   CHECK((fused.at("feature_attention") == "fused-cpu" && plain.at("feature_attention") == "reference"));
   kernels::set_policy(kernels::Policy::kAuto);
+  const auto bf16 =
+      train(plan_with({{"training.precision", "bf16"}}), setting.options("c"), setting.silent).kernels_run;
+  for (const auto& [name, ran] : bf16) {
+    INFO(name);
+    CHECK(ran == (name == "adamw" ? "fused-cpu" : "fused-cpu-bf16"));
+  }
 }
 
 TEST_CASE("a finished run is not run again") {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <map>
 
 #include "attention/descriptor.h"
@@ -81,6 +82,9 @@ class MrsCore : public AttentionCore {
   }
 
   [[nodiscard]] std::string backend() const override { return ""; }
+  [[nodiscard]] bool takes_bf16() const override {
+    return std::all_of(cores_.begin(), cores_.end(), [](const auto& core) { return core->takes_bf16(); });
+  }
 
  private:
   int64_t pinned_;

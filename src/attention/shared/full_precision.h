@@ -1,19 +1,28 @@
 // What lies between the projections runs in float32 at least, also under autocast (attention-core 0.7).
 #pragma once
 
+#include "kernels/fused.h"
 #include "tensor/autocast.h"
 
 namespace xformer::attention {
 
 // Autocast is off during its life.
-struct FullPrecision : AutocastScope {
-  explicit FullPrecision(c10::DeviceType device) : AutocastScope(device, std::nullopt) {}
+class FullPrecision : public AutocastScope {
+ public:
+  // `takes_bf16`: bf16 stays as it is where our kernels run, for what hands it to nothing else; they compute all but
+  // products in float.
+  explicit FullPrecision(c10::DeviceType device, bool takes_bf16 = false)
+      : AutocastScope(device, std::nullopt), takes_bf16_(takes_bf16) {}
 
   // float32 for what came in 16 bits.
   [[nodiscard]] at::Tensor operator()(const at::Tensor& x) const {
     const at::ScalarType type = x.scalar_type();
+    if (type == at::kBFloat16 && takes_bf16_ && kernels::stores_bf16({x})) return x;
     return type == at::kBFloat16 || type == at::kHalf ? x.to(at::kFloat) : x;
   }
+
+ private:
+  bool takes_bf16_;
 };
 
 }  // namespace xformer::attention

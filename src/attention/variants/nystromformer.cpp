@@ -8,6 +8,8 @@
 // Dropout acts on F1 and F3, whose columns and rows are tokens; F2 is inverted as it is.
 // FLOPs of the convolution are those of its sums; where there is no kernel of ours it multiplies a band (up to 1.9
 // times).
+#include <ATen/OpMathType.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -47,6 +49,7 @@ class NystromCore : public AttentionCore {
   }
 
   [[nodiscard]] bool zeroes_padding() const override { return true; }
+  [[nodiscard]] bool takes_bf16() const override { return true; }
 
   // Four products of n, m and d, two of m, m and d, four of m, m and m an iteration; 2 Z n d for each place of the
   // kernel. As many landmarks as tokens is softmax itself.
@@ -82,9 +85,11 @@ class NystromCore : public AttentionCore {
     std::vector<int64_t> heads(static_cast<size_t>(q.size(1)));
     std::iota(heads.begin(), heads.end(), 0);
     const auto pooled = [&](const at::Tensor& x) { return kernels::pool_heads(x, mask, {{segment, heads}}).front(); };
+    // What is done with landmarks alone is in float.
+    const auto wide = [](const at::Tensor& x) { return x.to(at::toOpMathType(x.scalar_type())); };
     const at::Tensor short_q = pooled(q), short_k = pooled(k);  // [b,h,m,d]
     const at::Tensor f2 =
-        masked_softmax(at::matmul(short_q * scale, short_k.transpose(-1, -2)), rows.mask);  // [b,h,m,m]
+        masked_softmax(at::matmul(wide(short_q) * scale, wide(short_k).transpose(-1, -2)), rows.mask);  // [b,h,m,m]
     // What is no landmark has no row and column in the inverse, which takes such rows out of F3.
     const at::Tensor inverse = kernels::pseudo_inverse(f2, rows.mask, options_.inverse_iterations);
     probe("f2", f2), probe("inverse", inverse);
@@ -98,7 +103,7 @@ class NystromCore : public AttentionCore {
       return work();
     };
     const at::Tensor short_v = named("f3", [&] { return kernels::attention(short_q, k, v, columns); });  // [b,h,m,d]
-    return named("f1", [&] { return kernels::attention(q, short_k, at::matmul(inverse, short_v), rows); });
+    return named("f1", [&] { return kernels::attention(q, short_k, at::matmul(inverse, wide(short_v)), rows); });
   }
 
   Options options_;

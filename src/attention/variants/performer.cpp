@@ -7,6 +7,7 @@
 // to the row, so that row i equals the bidirectional form on the first i + 1 tokens.
 // `performer-relu` is the paper's generalized attention (section 2.2, performer-ReLU of section 4) with features
 //   phi(x) = relu(omega x') + 1e-3,   or relu(x) + 1e-3 with neither projection nor scale (relu-identity, m = d)
+#include <ATen/OpMathType.h>
 #include <fmt/format.h>
 
 #include <cmath>
@@ -114,7 +115,7 @@ class PerformerCore : public AttentionCore {
                      Carry&) override {
     kernels::FeatureAttentionOptions options;
     options.map = kernels::FeatureMap::kSoftmax;
-    options.omega = features_.omega.to(q.scalar_type());
+    options.omega = features_.omega.to(at::toOpMathType(q.scalar_type()));
     // exp(q k / sqrt(d)) needs d^(-1/4) on both; mlpen's code scaled twice, which gives exp(q k / d).
     options.scale = std::pow(static_cast<double>(q.size(-1)), options_.double_scale ? -0.5 : -0.25);
     options.floor = kFloor;
@@ -122,6 +123,7 @@ class PerformerCore : public AttentionCore {
   }
 
   [[nodiscard]] bool zeroes_padding() const override { return true; }
+  [[nodiscard]] bool takes_bf16() const override { return true; }
 
   [[nodiscard]] Cost cost(const Shape& shape) const override {
     return kernel_cost(shape, options_.features, /*projected=*/true, causal_);
@@ -150,13 +152,14 @@ class ReluCore : public AttentionCore {
     options.map = kernels::FeatureMap::kRelu;
     options.floor = kReluFloor;
     if (projected_) {
-      options.omega = features_.omega.to(q.scalar_type());
+      options.omega = features_.omega.to(at::toOpMathType(q.scalar_type()));
       options.scale = std::pow(static_cast<double>(q.size(-1)), -0.25);
     }
     return feature_attention(q, k, v, mask, options);
   }
 
   [[nodiscard]] bool zeroes_padding() const override { return true; }
+  [[nodiscard]] bool takes_bf16() const override { return true; }
 
   [[nodiscard]] Cost cost(const Shape& shape) const override {
     Cost result = kernel_cost(shape, size_, projected_, causal_);

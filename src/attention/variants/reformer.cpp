@@ -8,6 +8,8 @@
 // as in the authors' code. A key found several times counts several times, unless dup_correct divides its weight by
 // how often it is found (appendix A). Up to c tokens: plain attention, without hashing. No causal form: where a chunk
 // ends depends on later tokens, so hiding them by position would still let them through.
+#include <ATen/OpMathType.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -59,7 +61,7 @@ class ReformerMixer : public SequenceMixer {
     const std::vector<at::Tensor> projected = kernels::linear(x, {query_->map(), value_->map()});
     at::Tensor mixed;  // [b,h,n,d]
     {
-      const FullPrecision full(x.device().type());
+      const FullPrecision full(x.device().type(), /*takes_bf16=*/true);
       const auto heads = [&](const at::Tensor& y) { return full(y).view({b, n, heads_, head_dim_}).transpose(1, 2); };
       const at::Tensor q = heads(projected[0]), v = heads(projected[1]);
       probe("q", q), probe("v", v);
@@ -105,9 +107,10 @@ class ReformerMixer : public SequenceMixer {
   }
 
   // q [b,h,n,d] -> bucket of each token [b,h,r,slots]; undefined where no hashing is needed.
-  [[nodiscard]] at::Tensor hash(const at::Tensor& q, const kernels::HashedAttentionOptions& options) const {
-    const int64_t b = q.size(0), n = q.size(2);
+  [[nodiscard]] at::Tensor hash(const at::Tensor& queries, const kernels::HashedAttentionOptions& options) const {
+    const int64_t b = queries.size(0), n = queries.size(2);
     if (n <= options_.chunk) return {};
+    const at::Tensor q = queries.to(at::toOpMathType(queries.scalar_type()));
     const std::vector<int64_t> factors = bucket_factors(n);
     const int64_t columns = columns_of(factors);
     const at::Tensor rotations = rotations_.to(q.scalar_type()).narrow(3, 0, columns).reshape({heads_, head_dim_, -1});

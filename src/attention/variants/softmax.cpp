@@ -55,7 +55,9 @@ class FusedCore : public AttentionCore {
     XF_ASSERT(!mask.causal || q.size(2) == k.size(2), "causal needs as many keys ({}) as queries ({})", k.size(2),
               q.size(2));
     if (q.is_cpu()) {
-      (is_training() ? in_training_ : in_evaluation_) = kernels::fit_kernels({q, k, v}) ? "fused-cpu" : "reference";
+      (is_training() ? in_training_ : in_evaluation_) = kernels::stores_bf16({q, k, v})   ? "fused-cpu-bf16"
+                                                        : kernels::fit_kernels({q, k, v}) ? "fused-cpu"
+                                                                                          : "reference";
       return kernels::attention(q, k, v, own_options(q, mask));
     }
     const double p = is_training() ? dropout_.p() : 0;
@@ -82,6 +84,7 @@ class FusedCore : public AttentionCore {
   }
 
   [[nodiscard]] bool zeroes_padding() const override { return true; }
+  [[nodiscard]] bool takes_bf16() const override { return true; }
 
   [[nodiscard]] std::string backend() const override {
     std::string text;

@@ -16,7 +16,7 @@ struct AttentionCall {
   static constexpr const char* kName = "attention";
   static inline const Operator<attention_forward_cpu> kForward{"attention_forward"};
   static inline const Operator<attention_backward_cpu> kBackward{"attention_backward"};
-  static constexpr bool kReports = true;
+  static constexpr bool kReports = true, kTakesBf16 = true;
 
   [[nodiscard]] variable_list inputs() const { return {q, k, v}; }
   variable_list forward() {

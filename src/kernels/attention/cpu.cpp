@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/heads.h"
+#include "kernels/cpu/stored.h"
 #include "kernels/cpu/units.h"
 #include "kernels/cpu/valid_rows.h"
 #include "kernels/dropout/cpu.h"
@@ -109,8 +110,9 @@ class TileDraws {
 };
 
 // What a worker computes in: no more than its shapes need, for small calls are many.
-template <class Value>
+template <class Stored>
 struct Scratch {
+  using Value = Computed<Stored>;
   Scratch(int64_t n, int64_t m, bool backward, bool drops)
       : tile(static_cast<size_t>(std::min(query_block(m), n) * std::min(kKeyBlock, m))),
         block(static_cast<size_t>(std::min(query_block(m), n))),
@@ -126,6 +128,8 @@ struct Scratch {
   std::vector<uint16_t> draws;
   std::vector<const uint16_t*> rows;
   std::vector<Value> largest, sum, out;
+  std::vector<Stored> factor, gradient_factor;  // tiles as products take them
+  std::vector<Value> dq, dk, dv;                // sums over blocks
 };
 
 Sizes sizes_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
@@ -135,10 +139,10 @@ Sizes sizes_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
 }
 
 // Rows first .. first + rows - 1 of one head: their output and log-sums.
-template <class Value>
+template <class Stored, class Value = Computed<Stored>>
 void forward_block(const Sizes& sizes, const AttentionOptions& options, const Allowed& allowed, const TileDraws& draws,
-                   int64_t b, int64_t h, int64_t first, const Heads<const Value>& q, const Heads<const Value>& k,
-                   const Heads<const Value>& v, const Heads<Value>& out, Value* log_sum, Scratch<Value>& scratch) {
+                   int64_t b, int64_t h, int64_t first, const Heads<const Stored>& q, const Heads<const Stored>& k,
+                   const Heads<const Stored>& v, const Heads<Stored>& out, Value* log_sum, Scratch<Stored>& scratch) {
   constexpr Value kNone = -std::numeric_limits<Value>::infinity();
   const int64_t rows = std::min(query_block(sizes.m), sizes.n - first), e = sizes.e;
   const int64_t end = allowed.query_end(b) > first ? allowed.key_end(b, first + rows) : 0;
@@ -167,41 +171,45 @@ void forward_block(const Sizes& sizes, const AttentionOptions& options, const Al
       scratch.sum[i] += sum;
       scratch.largest[i] = now;
     }
-    gemm(rows, e, count, Value(1), {scores, count}, {v.at(b, h, key), v.stride}, Value(key > 0), scratch.out.data(), e);
+    gemm(rows, e, count, Value(1), {factor_of<Stored>(scores, rows * count, scratch.factor), count},
+         {v.at(b, h, key), v.stride}, Value(key > 0), scratch.out.data(), e);
   }
   for (int64_t r = 0; r < rows; ++r) {
     const Value sum = scratch.sum[static_cast<size_t>(r)];
     const bool counts = sum > 0 && allowed.query(b, first + r);
     const Value factor = counts ? 1 / sum : Value(0);
-    Value* const row = out.at(b, h, first + r);
-    const Value* const from = scratch.out.data() + r * e;
+    Stored* const row = out.at(b, h, first + r);
+    Value* const from = scratch.out.data() + r * e;
     // A selection, so that what is not wanted may hold anything.
-    for (int64_t c = 0; c < e; ++c) row[c] = counts ? from[c] * factor : Value(0);
+    for (int64_t c = 0; c < e; ++c) from[c] = counts ? from[c] * factor : Value(0);
     // NaN input must come out as NaN: a sum that is neither positive nor zero.
-    if (sum != sum && allowed.query(b, first + r))
-      for (int64_t c = 0; c < e; ++c) row[c] = sum;
+    if (sum != sum && allowed.query(b, first + r)) std::fill_n(from, e, sum);
+    put(from, e, row);
     log_sum[first + r] = counts ? scratch.largest[static_cast<size_t>(r)] + std::log(sum) : -kNone;
   }
 }
 
 // Keys key .. key + count - 1 of one head against all rows: gradients of these keys and values, and their share of dq.
-template <class Value>
+template <class Stored, class Value = Computed<Stored>>
 void backward_keys(const Sizes& sizes, const AttentionOptions& options, const Allowed& allowed, const TileDraws& draws,
-                   int64_t b, int64_t h, int64_t key, int64_t count, bool adds_to_q, const Heads<const Value>& gradient,
-                   const Heads<const Value>& q, const Heads<const Value>& k, const Heads<const Value>& v,
-                   const Heads<Value>& dq, const Heads<Value>& dk, const Heads<Value>& dv, const Value* log_sum,
-                   const Value* delta, Scratch<Value>& scratch) {
+                   int64_t b, int64_t h, int64_t key, int64_t count, bool adds_to_q,
+                   const Heads<const Stored>& gradient, const Heads<const Stored>& q, const Heads<const Stored>& k,
+                   const Heads<const Stored>& v, const TileRows<Value>& dq, const Heads<Stored>& dk,
+                   const Heads<Stored>& dv, const Value* log_sum, const Value* delta, Scratch<Stored>& scratch) {
   const auto scale = static_cast<Value>(options.scale);
   const int64_t d = sizes.d, e = sizes.e, end = allowed.query_end(b), block = query_block(sizes.m);
   // Causal rows before the first key of the block see none of it.
   const int64_t begin = options.mask.causal ? key / block * block : 0;
   if (begin >= end) {
     for (int64_t j = 0; j < count; ++j) {
-      std::fill_n(dk.at(b, h, key + j), d, Value(0));
-      std::fill_n(dv.at(b, h, key + j), e, Value(0));
+      std::fill_n(dk.at(b, h, key + j), d, Stored(0));
+      std::fill_n(dv.at(b, h, key + j), e, Stored(0));
     }
+    return;
   }
   Value *const scores = scratch.scores.data(), *const slope = scratch.gradient.data();
+  const TileRows<Value> to_k = rows_for(dk.at(b, h, key), dk.stride, count, d, scratch.dk),
+                        to_v = rows_for(dv.at(b, h, key), dv.stride, count, e, scratch.dv);
   for (int64_t first = begin; first < end; first += block) {
     const int64_t rows = std::min(block, end - first);
     const Value more = first > begin ? Value(1) : Value(0);
@@ -220,12 +228,16 @@ void backward_keys(const Sizes& sizes, const AttentionOptions& options, const Al
       row_gradients(scores + r * count, slope + r * count, count, log_sum[first + r], delta[first + r],
                     scratch.rows[static_cast<size_t>(r)], draws.threshold(), static_cast<Value>(draws.keep()));
     }
-    gemm(count, e, rows, Value(1), {scores, count, true}, {gradient.at(b, h, first), gradient.stride}, more,
-         dv.at(b, h, key), dv.stride);
-    gemm(count, d, rows, scale, {slope, count, true}, {q.at(b, h, first), q.stride}, more, dk.at(b, h, key), dk.stride);
-    gemm(rows, d, count, scale, {slope, count}, {k.at(b, h, key), k.stride}, Value(adds_to_q), dq.at(b, h, first),
-         dq.stride);
+    const Stored *const weights = factor_of<Stored>(scores, rows * count, scratch.factor),
+                        *const steps = factor_of<Stored>(slope, rows * count, scratch.gradient_factor);
+    gemm(count, e, rows, Value(1), {weights, count, true}, {gradient.at(b, h, first), gradient.stride}, more, to_v.data,
+         to_v.stride);
+    gemm(count, d, rows, scale, {steps, count, true}, {q.at(b, h, first), q.stride}, more, to_k.data, to_k.stride);
+    gemm(rows, d, count, scale, {steps, count}, {k.at(b, h, key), k.stride}, Value(adds_to_q),
+         dq.data + first * dq.stride, dq.stride);
   }
+  store_rows(to_k, count, d, dk.at(b, h, key), dk.stride);
+  store_rows(to_v, count, e, dv.at(b, h, key), dv.stride);
 }
 
 }  // namespace
@@ -247,15 +259,15 @@ AttentionForward attention_forward_cpu(const at::Tensor& q_in, const at::Tensor&
   const Sizes sizes = sizes_of(q, k, v);
   const Allowed allowed(options, sizes);
   const TileDraws draws(options.dropout, sizes);
-  AttentionForward result{new_heads(q, sizes.n, sizes.e), at::empty({sizes.b, sizes.h, sizes.n}, q.options())};
+  AttentionForward result{new_heads(q, sizes.n, sizes.e), at::empty({sizes.b, sizes.h, sizes.n}, computed_options(q))};
   const int64_t block = query_block(sizes.m), blocks = (sizes.n + block - 1) / block,
                 units = sizes.b * sizes.h * blocks;
-  AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "attention", [&] {
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, q.scalar_type(), "attention", [&] {
     std::vector<Scratch<scalar_t>> scratch(static_cast<size_t>(workers_for(units)),
                                            Scratch<scalar_t>(sizes.n, sizes.m, false, draws.any()));
     const auto queries = reading<scalar_t>(q), keys = reading<scalar_t>(k), values = reading<scalar_t>(v);
     const auto out = writing<scalar_t>(result.out);
-    auto* const log_sums = result.log_sum.mutable_data_ptr<scalar_t>();
+    auto* const log_sums = result.log_sum.mutable_data_ptr<Computed<scalar_t>>();
     for_units(units, std::min(block, sizes.n) * sizes.m * (sizes.d + sizes.e), [&](int64_t unit, int64_t worker) {
       const int64_t z = unit / blocks;
       forward_block<scalar_t>(sizes, options, allowed, draws, z / sizes.h, z % sizes.h, unit % blocks * block, queries,
@@ -280,26 +292,29 @@ AttentionGradients attention_backward_cpu(const at::Tensor& gradient_in, const a
   const int64_t parts = std::clamp<int64_t>((at::get_num_threads() + heads - 1) / std::max<int64_t>(heads, 1), 1,
                                             std::max<int64_t>(key_blocks, 1));
   const int64_t part_len = (key_blocks + parts - 1) / parts * kKeyBlock;
-  std::vector<at::Tensor> shares{result.q};
-  for (int64_t part = 1; part < parts; ++part) shares.push_back(new_heads(q, sizes.n, sizes.d));
-  AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "attention_backward", [&] {
+  std::vector<at::Tensor> shares;
+  for (int64_t part = 0; parts > 1 && part < parts; ++part) shares.push_back(at::empty(q.sizes(), computed_options(q)));
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, q.scalar_type(), "attention_backward", [&] {
+    using Value = Computed<scalar_t>;
     std::vector<Scratch<scalar_t>> scratch(static_cast<size_t>(workers_for(heads * parts)),
                                            Scratch<scalar_t>(sizes.n, sizes.m, true, draws.any()));
     const auto queries = reading<scalar_t>(q), keys = reading<scalar_t>(k), values = reading<scalar_t>(v);
     const auto slopes = reading<scalar_t>(gradient), outs = reading<scalar_t>(forward.out);
-    const auto dk = writing<scalar_t>(result.k), dv = writing<scalar_t>(result.v);
-    const auto* const log_sums = forward.log_sum.const_data_ptr<scalar_t>();
+    const auto q_to = writing<scalar_t>(result.q), dk = writing<scalar_t>(result.k), dv = writing<scalar_t>(result.v);
+    const auto* const log_sums = forward.log_sum.const_data_ptr<Value>();
     for_units(heads * parts, sizes.n * sizes.m * (sizes.d + sizes.e) / parts, [&](int64_t unit, int64_t worker) {
       Scratch<scalar_t>& mine = scratch[static_cast<size_t>(worker)];
       const int64_t z = unit / parts, part = unit % parts, b = z / sizes.h, h = z % sizes.h;
-      const auto dq = writing<scalar_t>(shares[static_cast<size_t>(part)]);
+      const TileRows<Value> dq =
+          parts == 1 ? rows_for(q_to.at(b, h), q_to.stride, sizes.n, sizes.d, mine.dq)
+                     : TileRows<Value>{writing<Value>(shares[static_cast<size_t>(part)]).at(b, h), sizes.d};
       const int64_t key_end = allowed.key_end(b), last = std::min(sizes.m, (part + 1) * part_len);
       // delta = sum of out * gradient over a row: what softmax's gradient takes off.
       mine.out.resize(static_cast<size_t>(sizes.n));
       for (int64_t i = 0; i < sizes.n; ++i) {
         const scalar_t *a = slopes.at(b, h, i), *c = outs.at(b, h, i);
-        scalar_t sum = 0;
-        for (int64_t j = 0; j < sizes.e; ++j) sum += a[j] * c[j];
+        Value sum = 0;
+        for (int64_t j = 0; j < sizes.e; ++j) sum += static_cast<Value>(a[j]) * static_cast<Value>(c[j]);
         mine.out[static_cast<size_t>(i)] = sum;
       }
       // Rows that no block below writes: without queries or keys, and before the first key block of a causal part.
@@ -308,7 +323,7 @@ AttentionGradients attention_backward_cpu(const at::Tensor& gradient_in, const a
       const int64_t written_from = none ? sizes.n : options.mask.causal ? first_key / block * block : 0;
       const int64_t written_to = std::max(written_from, none ? sizes.n : allowed.query_end(b));
       for (int64_t i = 0; i < sizes.n; ++i)
-        if (i < written_from || i >= written_to) std::fill_n(dq.at(b, h, i), sizes.d, scalar_t(0));
+        if (i < written_from || i >= written_to) std::fill_n(dq.data + i * dq.stride, sizes.d, Value(0));
       for (int64_t key = first_key; key < last; key += kKeyBlock) {
         const int64_t count = std::min(kKeyBlock, std::min(last, key_end) - key);
         if (count > 0)
@@ -319,9 +334,11 @@ AttentionGradients attention_backward_cpu(const at::Tensor& gradient_in, const a
           std::fill_n(dv.at(b, h, j), sizes.e, scalar_t(0));
         }
       }
+      if (parts == 1) store_rows(dq, sizes.n, sizes.d, q_to.at(b, h), q_to.stride);
     });
-    for (int64_t part = 1; part < parts; ++part) result.q.add_(shares[static_cast<size_t>(part)]);
   });
+  for (size_t part = 1; part < shares.size(); ++part) shares[0].add_(shares[part]);
+  if (parts > 1) result.q.copy_(shares[0]);
   return result;
 }
 

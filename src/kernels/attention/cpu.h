@@ -1,4 +1,4 @@
-// The CPU's two passes of attention (attention.h), for float and double.
+// The CPU's two passes of attention (attention.h), for float, double and bf16.
 #pragma once
 
 #include "kernels/attention/attention.h"
@@ -6,8 +6,9 @@
 namespace xformer::kernels {
 
 struct AttentionForward {
-  at::Tensor out;      // [b,h,n,e], memory [b,n,h,e]
-  at::Tensor log_sum;  // [b,h,n]; +infinity for rows without a key and for queries that are not valid
+  at::Tensor out;  // [b,h,n,e], memory [b,n,h,e]
+  at::Tensor
+      log_sum;  // [b,h,n], float where q is bf16; +infinity for rows without a key and for queries that are not valid
 };
 
 [[nodiscard]] AttentionForward attention_forward_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "kernels/cpu/stored.h"
 #include "kernels/cpu/units.h"
 
 namespace xformer::kernels {
@@ -58,25 +59,30 @@ at::Tensor checked(const at::Tensor& ids, int64_t token_rows) {
 }  // namespace
 
 at::Tensor embedding_forward_cpu(const at::Tensor& tokens_in, const at::Tensor& ids_in, const at::Tensor& positions_in,
-                                 const DropoutPlace& drop) {
+                                 const DropoutPlace& drop, at::ScalarType type) {
   const at::Tensor tokens = tokens_in.contiguous(), ids = checked(ids_in, tokens.size(0));
   const Cut cut(ids, tokens.size(1), 1);
   const at::Tensor positions = positions_in.defined() ? positions_in.contiguous() : positions_in;
   XF_ASSERT(!positions.defined() || (positions.size(0) >= cut.length && positions.size(1) == cut.width),
             "{} positions of width {} for {} of width {}", positions.size(0), positions.size(1), cut.length, cut.width);
-  at::Tensor result = at::empty({cut.batch, cut.length, cut.width}, tokens.options());
+  at::Tensor result = at::empty({cut.batch, cut.length, cut.width}, tokens.options().dtype(type));
   const ElementDraws draws(drop, result);
-  std::vector<std::vector<uint16_t>> memory(static_cast<size_t>(workers_for(cut.parts)));
-  AT_DISPATCH_FLOATING_TYPES(tokens.scalar_type(), "embedding", [&] {
-    const scalar_t* const table = tokens.const_data_ptr<scalar_t>();
-    const scalar_t* const places = positions.defined() ? positions.const_data_ptr<scalar_t>() : nullptr;
+  const auto workers = static_cast<size_t>(workers_for(cut.parts));
+  std::vector<std::vector<uint16_t>> memory(workers);
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, type, "embedding", [&] {
+    using Value = Computed<scalar_t>;
+    std::vector<std::vector<Value>> rooms(workers);
+    const Value* const table = tokens.const_data_ptr<Value>();
+    const Value* const places = positions.defined() ? positions.const_data_ptr<Value>() : nullptr;
     scalar_t* const out = result.mutable_data_ptr<scalar_t>();
     cut.for_blocks([&](int64_t /*part*/, int64_t b, int64_t i, int64_t rows, int64_t worker) {
       const int64_t row = b * cut.length + i, first = row * cut.width;
       const uint16_t* const drawn = draws.draw(first, rows * cut.width, memory[static_cast<size_t>(worker)]);
-      embedding_rows(EmbeddingRows<scalar_t>{rows, cut.width, ids.const_data_ptr<int64_t>() + row, drawn,
-                                             draws.threshold(), static_cast<scalar_t>(draws.keep())},
-                     table, places != nullptr ? places + i * cut.width : nullptr, out + first);
+      Value* const into = place_for(out + first, rows * cut.width, rooms[static_cast<size_t>(worker)]);
+      embedding_rows(EmbeddingRows<Value>{rows, cut.width, ids.const_data_ptr<int64_t>() + row, drawn,
+                                          draws.threshold(), static_cast<Value>(draws.keep())},
+                     table, places != nullptr ? places + i * cut.width : nullptr, into);
+      store(into, rows * cut.width, out + first);
     });
   });
   return result;
@@ -87,22 +93,25 @@ EmbeddingGradients embedding_backward_cpu(const at::Tensor& gradient_in, const a
   const at::Tensor gradient = gradient_in.contiguous(), ids = ids_in.to(at::kLong).contiguous();
   const Cut cut(ids, gradient.size(2), token_rows);
   EmbeddingGradients result;
-  const at::Tensor tables = at::zeros({cut.parts, token_rows, cut.width}, gradient.options());
-  if (position_rows > 0) result.positions = at::zeros({position_rows, cut.width}, gradient.options());
+  const at::Tensor tables = at::zeros({cut.parts, token_rows, cut.width}, computed_options(gradient));
+  if (position_rows > 0) result.positions = at::zeros({position_rows, cut.width}, tables.options());
   const ElementDraws draws(drop, gradient);
   const auto workers = static_cast<size_t>(workers_for(cut.parts));
   std::vector<std::vector<uint16_t>> memory(workers);
-  AT_DISPATCH_FLOATING_TYPES(gradient.scalar_type(), "embedding_backward", [&] {
-    std::vector<std::vector<scalar_t>> scratch(workers, std::vector<scalar_t>(static_cast<size_t>(cut.width)));
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, gradient.scalar_type(), "embedding_backward", [&] {
+    using Value = Computed<scalar_t>;
+    std::vector<std::vector<Value>> scratch(workers, std::vector<Value>(static_cast<size_t>(cut.width)));
+    std::vector<std::vector<Value>> rooms(workers);
     const scalar_t* const slopes = gradient.const_data_ptr<scalar_t>();
-    scalar_t* const sums = tables.mutable_data_ptr<scalar_t>();
-    scalar_t* const places = position_rows > 0 ? result.positions.mutable_data_ptr<scalar_t>() : nullptr;
+    Value* const sums = tables.mutable_data_ptr<Value>();
+    Value* const places = position_rows > 0 ? result.positions.mutable_data_ptr<Value>() : nullptr;
     cut.for_blocks([&](int64_t part, int64_t b, int64_t i, int64_t rows, int64_t worker) {
       const int64_t row = b * cut.length + i, first = row * cut.width;
       const uint16_t* const drawn = draws.draw(first, rows * cut.width, memory[static_cast<size_t>(worker)]);
-      embedding_gradient_rows(EmbeddingRows<scalar_t>{rows, cut.width, ids.const_data_ptr<int64_t>() + row, drawn,
-                                                      draws.threshold(), static_cast<scalar_t>(draws.keep())},
-                              slopes + first, sums + part * token_rows * cut.width,
+      embedding_gradient_rows(EmbeddingRows<Value>{rows, cut.width, ids.const_data_ptr<int64_t>() + row, drawn,
+                                                   draws.threshold(), static_cast<Value>(draws.keep())},
+                              loaded(slopes + first, rows * cut.width, rooms[static_cast<size_t>(worker)]),
+                              sums + part * token_rows * cut.width,
                               places != nullptr ? places + i * cut.width : nullptr,
                               scratch[static_cast<size_t>(worker)].data());
     });

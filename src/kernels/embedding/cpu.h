@@ -1,12 +1,14 @@
-// The CPU's two passes of embedding.h, for float and double.
+// The CPU's two passes of embedding.h, for float and double, and for bf16 from tables in float.
 #pragma once
 
 #include "kernels/embedding/embedding.h"
 
 namespace xformer::kernels {
 
+// `type`: of the result.
 [[nodiscard]] at::Tensor embedding_forward_cpu(const at::Tensor& tokens, const at::Tensor& ids,
-                                               const at::Tensor& positions, const DropoutPlace& drop);
+                                               const at::Tensor& positions, const DropoutPlace& drop,
+                                               at::ScalarType type);
 
 struct EmbeddingGradients {
   at::Tensor tokens, positions;  // positions: undefined where position_rows is 0

@@ -12,13 +12,16 @@ namespace {
 struct EmbeddingCall {
   at::Tensor tokens, ids, positions;
   DropoutPlace drop;
+  at::ScalarType type;  // of the result
 
   static constexpr const char* kName = "embedding";
   static inline const Operator<embedding_forward_cpu> kForward{"embedding_forward"};
   static inline const Operator<embedding_backward_cpu> kBackward{"embedding_backward"};
+  static constexpr bool kTakesBf16 = true;
 
+  static bool is_parameter(size_t) { return true; }
   [[nodiscard]] variable_list inputs() const { return {tokens, positions}; }
-  variable_list forward() { return {kForward(tokens, ids, positions, drop)}; }
+  variable_list forward() { return {kForward(tokens, ids, positions, drop, type)}; }
   [[nodiscard]] variable_list backward(const variable_list& gradients, bool) const {
     const int64_t position_rows = positions.defined() ? positions.size(0) : 0;
     return tensors_of(kBackward(gradients[0], ids, tokens.size(0), position_rows, drop));
@@ -32,7 +35,8 @@ struct EmbeddingCall {
 
 at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& ids, const at::Tensor& positions,
                      const DropoutPlace& drop) {
-  return run_fused(EmbeddingCall{tokens, ids, positions, drop})[0];
+  const at::ScalarType type = stores_bf16({tokens, positions}) ? at::kBFloat16 : tokens.scalar_type();
+  return run_fused(EmbeddingCall{tokens, ids, positions, drop, type})[0];
 }
 
 at::Tensor embedding_reference(const at::Tensor& tokens, const at::Tensor& ids, const at::Tensor& positions,

@@ -7,7 +7,7 @@ namespace xformer::kernels {
 
 // tokens [v,m], ids [b,n] of 0 .. v - 1 (else an IndexError, as at::embedding's), positions [at least n, m] or
 // undefined
-// -> [b,n,m].
+// -> [b,n,m]; under autocast to bf16 in that, where the kernels of the CPU run.
 [[nodiscard]] at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& ids, const at::Tensor& positions,
                                    const DropoutPlace& drop);
 // The definition.

@@ -9,49 +9,57 @@ namespace xformer::kernels {
 
 namespace {
 
-template <class Value>
-void clear_rows(const Heads<Value>& x, int64_t b, int64_t h, int64_t first, int64_t end, int64_t width) {
-  for (int64_t i = first; i < end; ++i) std::fill_n(x.at(b, h, i), width, Value(0));
+template <class Stored>
+void clear_rows(const Heads<Stored>& x, int64_t b, int64_t h, int64_t first, int64_t end, int64_t width) {
+  for (int64_t i = first; i < end; ++i) std::fill_n(x.at(b, h, i), width, Stored(0));
 }
 
 // From the gradient of y in scratch.gradient to that of rows x. kSoftmax: scratch.sums has its sum over each row.
-template <class Value>
-void through_scores(const FeaturePass<Value>& pass, const Value* x, int64_t stride, int64_t rows, Value* into,
-                    int64_t into_stride, FeatureScratch<Value>& scratch) {
+template <class Stored, class Value>
+void through_scores(const FeaturePass<Stored>& pass, const TileRows<const Value>& x, int64_t rows, Stored* into,
+                    int64_t into_stride, FeatureScratch<Stored>& scratch) {
   const auto scale = static_cast<Value>(pass.options.scale);
   const Value* const gradient = scratch.gradient.data();
+  const TileRows<Value> to = rows_for(into, into_stride, rows, pass.d, scratch.result_room);
   if (pass.omega == nullptr)
-    for (int64_t r = 0; r < rows; ++r) std::copy_n(gradient + r * pass.d, pass.d, into + r * into_stride);
-  else gemm(rows, pass.d, pass.f, scale, {gradient, pass.f}, {pass.omega, pass.d}, Value(0), into, into_stride);
+    for (int64_t r = 0; r < rows; ++r) std::copy_n(gradient + r * pass.d, pass.d, to.data + r * to.stride);
+  else
+    gemm(rows, pass.d, pass.f, scale, {factor_of<Stored>(gradient, rows * pass.f, scratch.gradient_factor), pass.f},
+         {pass.omega, pass.d}, Value(0), to.data, to.stride);
   // The share of |x'|^2 / 2.
-  if (pass.softmax) add_rows(into, into_stride, x, stride, rows, pass.d, scratch.sums.data(), -scale * scale);
+  if (pass.softmax) add_rows(to.data, to.stride, x.data, x.stride, rows, pass.d, scratch.sums.data(), -scale * scale);
+  store_rows(to, rows, pass.d, into, into_stride);
 }
 
 // Gradients of one part of a head's queries, and their share d_table of the table's gradient.
-template <class Value>
-void queries_back(const FeaturePass<Value>& pass, int64_t z, int64_t part, const Heads<const Value>& gradient,
-                  const Heads<const Value>& out, const Value* table, const Value* denominator, const Heads<Value>& dq,
-                  Value* d_table, FeatureScratch<Value>& scratch) {
+template <class Stored, class Value>
+void queries_back(const FeaturePass<Stored>& pass, int64_t z, int64_t part, const Heads<const Stored>& gradient,
+                  const Heads<const Stored>& out, const Value* table, const Value* denominator, const Heads<Stored>& dq,
+                  Value* d_table, FeatureScratch<Stored>& scratch) {
   const int64_t b = z / pass.h, h = z % pass.h, f = pass.f, e = pass.e;
   const int64_t last = std::min((part + 1) * kPartRows, pass.n);
   const int64_t end = pass.valid_keys.end(b) == 0 ? 0 : std::min(last, pass.valid_queries.end(b));
   Value *const tile = scratch.tile.data(), *const slope = scratch.gradient.data(),
                *const numerator = scratch.numerator.data(), *const d_sum = scratch.dots.data();
   std::fill_n(d_table, (e + 1) * f, Value(0));
+  const Stored* const table_factor = factor_of<Stored>(table, e * f, scratch.table_factor);
   for (int64_t first = part * kPartRows; first < end; first += pass.tile_rows) {
     const int64_t rows = std::min(pass.tile_rows, end - first);
     const bool* const valid = pass.flags(pass.valid_queries, b, first, rows);
-    const Value* const x = pass.queries.at(b, h, first);
-    gradients_of_quotient(gradient.at(b, h, first), gradient.stride, out.at(b, h, first), out.stride, rows, e,
-                          denominator + first, valid, numerator, d_sum);
+    const TileRows<const Value> slopes =
+                                    loaded_rows(gradient.at(b, h, first), gradient.stride, rows, e, scratch.first_room),
+                                outs = loaded_rows(out.at(b, h, first), out.stride, rows, e, scratch.second_room);
+    gradients_of_quotient(slopes.data, slopes.stride, outs.data, outs.stride, rows, e, denominator + first, valid,
+                          numerator, d_sum);
     if (!pass.by_sum) std::fill_n(d_sum, rows, Value(0));
-    pass.scores(x, pass.queries.stride, rows, scratch);
+    const Stored* const numerator_factor = factor_of<Stored>(numerator, rows * e, scratch.numerator_factor);
+    const auto x = pass.scores(pass.queries.at(b, h, first), pass.queries.stride, rows, scratch);
     for (int64_t r = 0; pass.softmax && r < rows; ++r) {
       const auto i = static_cast<size_t>(r);
       scratch.shift[i] += scratch.largest[i];
       scratch.winners[i] = pass.winner_of(tile + r * f, scratch.largest[i]);
     }
-    gemm(rows, f, e, Value(1), {numerator, e}, {table, f}, Value(0), slope, f);
+    gemm(rows, f, e, Value(1), {numerator_factor, e}, {table_factor, f}, Value(0), slope, f);
     gradients_of_features(pass.options.map, tile, slope, rows, f, scratch.shift.data(), valid, pass.floor(),
                           table + e * f, d_sum, d_table + e * f, scratch.sums.data());
     for (int64_t r = 0; pass.softmax && r < rows; ++r) {
@@ -59,33 +67,38 @@ void queries_back(const FeaturePass<Value>& pass, int64_t z, int64_t part, const
       if (scratch.winners[i] >= 0) slope[r * f + scratch.winners[i]] -= scratch.sums[i];
     }
     pass.count_sums(2 * rows);
-    gemm(e, f, rows, Value(1), {numerator, e, true}, {tile, f}, Value(1), d_table, f);
-    through_scores(pass, x, pass.queries.stride, rows, dq.at(b, h, first), dq.stride, scratch);
+    gemm(e, f, rows, Value(1), {numerator_factor, e, true}, {factor_of<Stored>(tile, rows * f, scratch.tile_factor), f},
+         Value(1), d_table, f);
+    through_scores(pass, x, rows, dq.at(b, h, first), dq.stride, scratch);
   }
   clear_rows(dq, b, h, std::max(part * kPartRows, end), last, pass.d);
 }
 
 // Gradients of one part of a head's keys and values. Returns (kSoftmax) the sum of the gradient of y, which c takes.
-template <class Value>
-double keys_back(const FeaturePass<Value>& pass, int64_t z, int64_t part, const Value* d_table, Value largest,
-                 const Heads<Value>& dk, const Heads<Value>& dv, FeatureScratch<Value>& scratch) {
+template <class Stored, class Value>
+double keys_back(const FeaturePass<Stored>& pass, int64_t z, int64_t part, const Value* d_table, Value largest,
+                 const Heads<Stored>& dk, const Heads<Stored>& dv, FeatureScratch<Stored>& scratch) {
   const int64_t b = z / pass.h, h = z % pass.h, f = pass.f, e = pass.e;
   const int64_t last = std::min((part + 1) * kPartRows, pass.m);
   const int64_t end = pass.valid_queries.end(b) == 0 ? 0 : std::min(last, pass.valid_keys.end(b));
   Value *const tile = scratch.tile.data(), *const slope = scratch.gradient.data();
+  const Stored* const table_factor = factor_of<Stored>(d_table, e * f, scratch.table_factor);
   double sum = 0;
   for (int64_t first = part * kPartRows; first < end; first += pass.tile_rows) {
     const int64_t rows = std::min(pass.tile_rows, end - first);
-    const Value* const x = pass.keys.at(b, h, first);
-    pass.scores(x, pass.keys.stride, rows, scratch);
+    const auto x = pass.scores(pass.keys.at(b, h, first), pass.keys.stride, rows, scratch);
     for (int64_t r = 0; pass.softmax && r < rows; ++r) scratch.shift[static_cast<size_t>(r)] += largest;
-    gemm(rows, f, e, Value(1), {pass.values.at(b, h, first), pass.values.stride}, {d_table, f}, Value(0), slope, f);
+    gemm(rows, f, e, Value(1), {pass.values.at(b, h, first), pass.values.stride}, {table_factor, f}, Value(0), slope,
+         f);
     gradients_of_features(pass.options.map, tile, slope, rows, f, scratch.shift.data(),
                           pass.flags(pass.valid_keys, b, first, rows), pass.floor(), d_table + e * f,
                           static_cast<const Value*>(nullptr), static_cast<Value*>(nullptr), scratch.sums.data());
     pass.count_sums(rows);
-    gemm(rows, e, f, Value(1), {tile, f}, {d_table, f, true}, Value(0), dv.at(b, h, first), dv.stride);
-    through_scores(pass, x, pass.keys.stride, rows, dk.at(b, h, first), dk.stride, scratch);
+    const TileRows<Value> to_v = rows_for(dv.at(b, h, first), dv.stride, rows, e, scratch.result_room);
+    gemm(rows, e, f, Value(1), {factor_of<Stored>(tile, rows * f, scratch.tile_factor), f}, {table_factor, f, true},
+         Value(0), to_v.data, to_v.stride);
+    store_rows(to_v, rows, e, dv.at(b, h, first), dv.stride);
+    through_scores(pass, x, rows, dk.at(b, h, first), dk.stride, scratch);
     for (int64_t r = 0; pass.softmax && r < rows; ++r) sum += static_cast<double>(scratch.sums[static_cast<size_t>(r)]);
   }
   clear_rows(dk, b, h, std::max(part * kPartRows, end), last, pass.d);
@@ -101,19 +114,20 @@ FeatureAttentionGradients feature_attention_backward_cpu(const at::Tensor& gradi
                                                          const FeatureAttentionOptions& options) {
   const at::Tensor q = with_rows(q_in), k = with_rows(k_in), v = with_rows(v_in), gradient = with_rows(gradient_in);
   FeatureAttentionGradients result;
-  AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "feature_attention_backward", [&] {
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, q.scalar_type(), "feature_attention_backward", [&] {
+    using Value = Computed<scalar_t>;
     const FeaturePass<scalar_t> pass(q, k, v, options);
     const int64_t heads = pass.b * pass.h, size = (pass.e + 1) * pass.f;
     result = {new_heads(q, pass.n, pass.d), new_heads(k, pass.m, pass.d), new_heads(v, pass.m, pass.e)};
     const auto slopes = reading<scalar_t>(gradient), outs = reading<scalar_t>(forward.out);
     const auto dq = writing<scalar_t>(result.q), dk = writing<scalar_t>(result.k), dv = writing<scalar_t>(result.v);
-    const auto* const tables = forward.table.const_data_ptr<scalar_t>();
-    const auto* const denominators = forward.denominator.const_data_ptr<scalar_t>();
-    const auto* const largest = forward.largest.const_data_ptr<scalar_t>();
+    const auto* const tables = forward.table.const_data_ptr<Value>();
+    const auto* const denominators = forward.denominator.const_data_ptr<Value>();
+    const auto* const largest = forward.largest.const_data_ptr<Value>();
     auto scratch = pass.scratch_for(workers_for(heads * std::max(pass.query_parts, pass.key_parts)));
 
-    const at::Tensor d_tables = at::empty({heads, pass.query_parts, size}, q.options());
-    auto* const shares = d_tables.mutable_data_ptr<scalar_t>();
+    const at::Tensor d_tables = at::empty({heads, pass.query_parts, size}, computed_options(q));
+    auto* const shares = d_tables.mutable_data_ptr<Value>();
     for_units(heads * pass.query_parts, pass.n * pass.f * (pass.d + pass.e) / pass.query_parts,
               [&](int64_t unit, int64_t worker) {
                 const int64_t z = unit / pass.query_parts;
@@ -121,7 +135,7 @@ FeatureAttentionGradients feature_attention_backward_cpu(const at::Tensor& gradi
                              denominators + z * pass.n, dq, shares + unit * size, scratch[static_cast<size_t>(worker)]);
               });
     for_units(heads, pass.query_parts * size, [&](int64_t z, int64_t) {  // into the first part's
-      scalar_t* const sum = shares + z * pass.query_parts * size;
+      Value* const sum = shares + z * pass.query_parts * size;
       for (int64_t part = 1; part < pass.query_parts; ++part)
         for (int64_t i = 0; i < size; ++i) sum[i] += sum[part * size + i];
     });
@@ -131,7 +145,7 @@ FeatureAttentionGradients feature_attention_backward_cpu(const at::Tensor& gradi
                 const int64_t z = unit / pass.key_parts;
                 to_largest[static_cast<size_t>(unit)] =
                     keys_back(pass, z, unit % pass.key_parts, shares + z * pass.query_parts * size,
-                              pass.softmax ? largest[z] : scalar_t(0), dk, dv, scratch[static_cast<size_t>(worker)]);
+                              pass.softmax ? largest[z] : Value(0), dk, dv, scratch[static_cast<size_t>(worker)]);
               });
     for (int64_t z = 0; pass.softmax && z < heads; ++z) {
       const int64_t* const winner = forward.winner.const_data_ptr<int64_t>() + 2 * z;
@@ -139,9 +153,14 @@ FeatureAttentionGradients feature_attention_backward_cpu(const at::Tensor& gradi
       double sum = 0;
       for (int64_t part = 0; part < pass.key_parts; ++part)
         sum += to_largest[static_cast<size_t>(z * pass.key_parts + part)];
-      const auto factor = static_cast<scalar_t>(-sum * options.scale);
-      add_rows(dk.at(z / pass.h, z % pass.h, winner[0]), pass.d, pass.omega + winner[1] * pass.d, pass.d, 1, pass.d,
-               &factor, scalar_t(1));
+      const auto factor = static_cast<Value>(-sum * options.scale);
+      scalar_t* const place = dk.at(z / pass.h, z % pass.h, winner[0]);
+      FeatureScratch<scalar_t>& mine = scratch.front();
+      const TileRows<Value> row = rows_for(place, pass.d, 1, pass.d, mine.result_room);
+      if constexpr (kConverts<scalar_t>) take(place, pass.d, row.data);
+      add_rows(row.data, pass.d, loaded(pass.omega + winner[1] * pass.d, pass.d, mine.first_room), pass.d, 1, pass.d,
+               &factor, Value(1));
+      store_rows(row, 1, pass.d, place, pass.d);
     }
   });
   return result;

@@ -1,4 +1,5 @@
-// The CPU's two passes of feature attention (feature_attention.h, the bidirectional form), for float and double.
+// The CPU's two passes of feature attention (feature_attention.h, the bidirectional form), for float and double, and
+// for bf16 with omega, sums and denominators in float.
 #pragma once
 
 #include "kernels/feature_attention/feature_attention.h"

@@ -1,5 +1,7 @@
 #include "kernels/feature_attention/feature_attention.h"
 
+#include <ATen/OpMathType.h>
+
 #include "core/error.h"
 #include "kernels/feature_attention/cpu.h"
 #include "kernels/fused.h"
@@ -16,7 +18,7 @@ struct FeatureAttentionCall {
   static constexpr const char* kName = "feature_attention";
   static inline const Operator<feature_attention_forward_cpu> kForward{"feature_attention_forward"};
   static inline const Operator<feature_attention_backward_cpu> kBackward{"feature_attention_backward"};
-  static constexpr bool kReports = true;
+  static constexpr bool kReports = true, kTakesBf16 = true;
 
   [[nodiscard]] variable_list inputs() const { return {q, k, v}; }
   variable_list forward() {
@@ -38,7 +40,8 @@ at::Tensor feature_attention(const at::Tensor& q, const at::Tensor& k, const at:
   XF_ASSERT(q.dim() == 4 && k.dim() == 4 && v.dim() == 4 && k.size(2) == v.size(2) && q.size(3) == k.size(3),
             "feature attention takes [b,h,n,d], [b,h,m,d] and [b,h,m,e]");
   XF_ASSERT(options.omega.defined() || options.map != FeatureMap::kSoftmax, "softmax's features need a projection");
-  const bool possible = !options.mask.causal && fit_kernels({q, options.omega});
+  const bool possible = !options.mask.causal &&
+                        (!options.omega.defined() || options.omega.scalar_type() == at::toOpMathType(q.scalar_type()));
   return run_fused(FeatureAttentionCall{q, k, v, options, {}}, possible)[0];
 }
 

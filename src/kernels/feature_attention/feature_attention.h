@@ -20,7 +20,7 @@ enum class FeatureMap {
 // y = omega x', x' = scale x.
 struct FeatureAttentionOptions {
   FeatureMap map = FeatureMap::kElu;
-  at::Tensor omega;  // [f,d], one feature a row, without a gradient; undefined: y = x, and there are f = d features
+  at::Tensor omega;  // [f,d], one feature a row, without a gradient; float where q is bf16; undefined: y = x, f = d
   double scale = 1;  // read with omega only
   double floor = 0;
   double epsilon = 0;

@@ -32,24 +32,24 @@ struct PartSums {
   KeyWinner winner;
 };
 
-template <class Value>
-void find_winner(const FeaturePass<Value>& pass, const Value* x, int64_t first, int64_t rows, const bool* valid,
-                 const FeatureScratch<Value>& scratch, PartSums<Value>& sums) {
+template <class Stored, class Value>
+void find_winner(const FeaturePass<Stored>& pass, const Stored* x, int64_t first, int64_t rows, const bool* valid,
+                 const FeatureScratch<Stored>& scratch, PartSums<Value>& sums) {
   // Products of equal keys may differ in their last bits between places in a tile.
   const Value near = sums.largest - std::abs(sums.largest) * static_cast<Value>(1e-5);
   for (int64_t r = 0; r < rows; ++r) {
     const Value largest = scratch.largest[static_cast<size_t>(r)];
     if ((valid != nullptr && !valid[r]) || !(largest >= near)) continue;
     const int64_t feature = pass.winner_of(scratch.tile.data() + r * pass.f, largest);
-    const Value *const row = x + r * pass.keys.stride, *const direction = pass.omega + feature * pass.d;
+    const Stored *const row = x + r * pass.keys.stride, *const direction = pass.omega + feature * pass.d;
     double score = 0;
     for (int64_t i = 0; i < pass.d; ++i) score += static_cast<double>(row[i]) * static_cast<double>(direction[i]);
     sums.winner.offer(score, first + r, feature);
   }
 }
 
-template <class Value>
-void sum_keys(const FeaturePass<Value>& pass, int64_t z, int64_t part, FeatureScratch<Value>& scratch,
+template <class Stored, class Value>
+void sum_keys(const FeaturePass<Stored>& pass, int64_t z, int64_t part, FeatureScratch<Stored>& scratch,
               PartSums<Value>& sums) {
   const int64_t b = z / pass.h, h = z % pass.h, f = pass.f, e = pass.e;
   const int64_t end = std::min((part + 1) * kPartRows, pass.valid_keys.end(b));
@@ -59,7 +59,7 @@ void sum_keys(const FeaturePass<Value>& pass, int64_t z, int64_t part, FeatureSc
   for (int64_t first = part * kPartRows; first < end; first += pass.tile_rows) {
     const int64_t rows = std::min(pass.tile_rows, end - first);
     const bool* const valid = pass.flags(pass.valid_keys, b, first, rows);
-    const Value *const x = pass.keys.at(b, h, first), *const v = pass.values.at(b, h, first);
+    const Stored *const x = pass.keys.at(b, h, first), *const v = pass.values.at(b, h, first);
     pass.scores(x, pass.keys.stride, rows, scratch);
     if (pass.softmax) {
       const Value before = sums.largest;
@@ -76,18 +76,20 @@ void sum_keys(const FeaturePass<Value>& pass, int64_t z, int64_t part, FeatureSc
         for (int64_t i = 0; i < (e + 1) * f; ++i) table[i] *= factor;
       }
       for (int64_t r = 0; r < rows; ++r) scratch.shift[static_cast<size_t>(r)] += sums.largest;
-      add_rows(sums.values.data(), 0, v, pass.values.stride, rows, e, scratch.sums.data(), Value(1));
+      const TileRows<const Value> wide = loaded_rows(v, pass.values.stride, rows, e, scratch.first_room);
+      add_rows(sums.values.data(), 0, wide.data, wide.stride, rows, e, scratch.sums.data(), Value(1));
     }
     features_of_keys(pass.options.map, tile, rows, f, scratch.shift.data(), valid,
                      pass.softmax ? Value(0) : pass.floor(), table + e * f);
     pass.count_sums(rows);
-    gemm(e, f, rows, Value(1), {v, pass.values.stride, true}, {tile, f}, Value(1), table, f);
+    gemm(e, f, rows, Value(1), {v, pass.values.stride, true},
+         {factor_of<Stored>(tile, rows * f, scratch.tile_factor), f}, Value(1), table, f);
   }
 }
 
 // The table of a head from its parts; the first one's may lie where the table does.
-template <class Value>
-void join_parts(const FeaturePass<Value>& pass, int64_t z, const PartSums<Value>* parts, Value* table, Value* largest,
+template <class Stored, class Value>
+void join_parts(const FeaturePass<Stored>& pass, int64_t z, const PartSums<Value>* parts, Value* table, Value* largest,
                 int64_t* winner) {
   constexpr Value kNone = -std::numeric_limits<Value>::infinity();
   const int64_t f = pass.f, e = pass.e;
@@ -118,13 +120,14 @@ void join_parts(const FeaturePass<Value>& pass, int64_t z, const PartSums<Value>
   winner[1] = best.feature;
 }
 
-template <class Value>
-void answer_queries(const FeaturePass<Value>& pass, int64_t z, int64_t part, const Value* table,
-                    const Heads<Value>& out, Value* denominator, FeatureScratch<Value>& scratch) {
+template <class Stored, class Value>
+void answer_queries(const FeaturePass<Stored>& pass, int64_t z, int64_t part, const Value* table,
+                    const Heads<Stored>& out, Value* denominator, FeatureScratch<Stored>& scratch) {
   const int64_t b = z / pass.h, h = z % pass.h, f = pass.f, e = pass.e;
   const int64_t last = std::min((part + 1) * kPartRows, pass.n);
   const int64_t end = pass.valid_keys.end(b) == 0 ? 0 : std::min(last, pass.valid_queries.end(b));
   Value* const tile = scratch.tile.data();
+  const Stored* const table_factor = factor_of<Stored>(table, e * f, scratch.table_factor);
   for (int64_t first = part * kPartRows; first < end; first += pass.tile_rows) {
     const int64_t rows = std::min(pass.tile_rows, end - first);
     pass.scores(pass.queries.at(b, h, first), pass.queries.stride, rows, scratch);
@@ -137,12 +140,14 @@ void answer_queries(const FeaturePass<Value>& pass, int64_t z, int64_t part, con
       const Value sum = scratch.dots[static_cast<size_t>(r)] + static_cast<Value>(pass.options.epsilon);
       denominator[first + r] = !pass.by_sum ? static_cast<Value>(pass.options.divisor) : sum == 0 ? Value(1) : sum;
     }
-    gemm(rows, e, f, Value(1), {tile, f}, {table, f, true}, Value(0), out.at(b, h, first), out.stride);
-    divide_rows(out.at(b, h, first), out.stride, rows, e, denominator + first,
-                pass.flags(pass.valid_queries, b, first, rows));
+    const TileRows<Value> to = rows_for(out.at(b, h, first), out.stride, rows, e, scratch.result_room);
+    gemm(rows, e, f, Value(1), {factor_of<Stored>(tile, rows * f, scratch.tile_factor), f}, {table_factor, f, true},
+         Value(0), to.data, to.stride);
+    divide_rows(to.data, to.stride, rows, e, denominator + first, pass.flags(pass.valid_queries, b, first, rows));
+    store_rows(to, rows, e, out.at(b, h, first), out.stride);
   }
   for (int64_t i = std::max(part * kPartRows, end); i < last; ++i) {
-    std::fill_n(out.at(b, h, i), e, Value(0));
+    std::fill_n(out.at(b, h, i), e, Stored(0));
     denominator[i] = 1;
   }
 }
@@ -153,31 +158,31 @@ FeatureAttentionForward feature_attention_forward_cpu(const at::Tensor& q_in, co
                                                       const at::Tensor& v_in, const FeatureAttentionOptions& options) {
   const at::Tensor q = with_rows(q_in), k = with_rows(k_in), v = with_rows(v_in);
   FeatureAttentionForward result;
-  AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "feature_attention", [&] {
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, q.scalar_type(), "feature_attention", [&] {
+    using Value = Computed<scalar_t>;
     const FeaturePass<scalar_t> pass(q, k, v, options);
     const int64_t heads = pass.b * pass.h, size = (pass.e + 1) * pass.f;
     result.out = new_heads(q, pass.n, pass.e);
-    result.table = at::empty({heads, pass.e + 1, pass.f}, q.options());
-    result.denominator = at::empty({heads, pass.n}, q.options());
-    result.largest = at::empty({pass.softmax ? heads : 0}, q.options());
+    result.table = at::empty({heads, pass.e + 1, pass.f}, computed_options(q));
+    result.denominator = at::empty({heads, pass.n}, computed_options(q));
+    result.largest = at::empty({pass.softmax ? heads : 0}, computed_options(q));
     result.winner = at::empty({pass.softmax ? heads : 0, 2}, q.options().dtype(at::kLong));
-    auto* const tables = result.table.mutable_data_ptr<scalar_t>();
-    auto* const largest = result.largest.mutable_data_ptr<scalar_t>();
+    auto* const tables = result.table.mutable_data_ptr<Value>();
+    auto* const largest = result.largest.mutable_data_ptr<Value>();
     auto* const winners = result.winner.mutable_data_ptr<int64_t>();
     const auto out = writing<scalar_t>(result.out);
-    auto* const denominators = result.denominator.mutable_data_ptr<scalar_t>();
+    auto* const denominators = result.denominator.mutable_data_ptr<Value>();
     auto scratch = pass.scratch_for(workers_for(heads * std::max(pass.query_parts, pass.key_parts)));
 
     at::Tensor later;  // sums of all parts but each head's first
-    if (pass.key_parts > 1) later = at::empty({heads, pass.key_parts - 1, size}, q.options());
-    std::vector<PartSums<scalar_t>> parts(static_cast<size_t>(heads * pass.key_parts));
+    if (pass.key_parts > 1) later = at::empty({heads, pass.key_parts - 1, size}, computed_options(q));
+    std::vector<PartSums<Value>> parts(static_cast<size_t>(heads * pass.key_parts));
     for_units(heads * pass.key_parts, pass.m * pass.f * (pass.d + pass.e) / pass.key_parts,
               [&](int64_t unit, int64_t worker) {
                 const int64_t z = unit / pass.key_parts, part = unit % pass.key_parts;
-                PartSums<scalar_t>& sums = parts[static_cast<size_t>(unit)];
-                sums.table = part == 0
-                                 ? tables + z * size
-                                 : later.mutable_data_ptr<scalar_t>() + (z * (pass.key_parts - 1) + part - 1) * size;
+                PartSums<Value>& sums = parts[static_cast<size_t>(unit)];
+                sums.table = part == 0 ? tables + z * size
+                                       : later.mutable_data_ptr<Value>() + (z * (pass.key_parts - 1) + part - 1) * size;
                 sum_keys(pass, z, part, scratch[static_cast<size_t>(worker)], sums);
               });
     for_units(heads, pass.key_parts * size, [&](int64_t z, int64_t) {

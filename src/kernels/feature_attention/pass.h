@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/heads.h"
+#include "kernels/cpu/stored.h"
 #include "kernels/cpu/valid_rows.h"
 #include "kernels/feature_attention/cpu.h"
 #include "kernels/feature_attention/tiles.h"
@@ -18,8 +19,9 @@ namespace xformer::kernels {
 constexpr int64_t kPartRows = 1024, kTileElements = 32768, kLeastTileRows = 16, kMostTileRows = 256;
 
 // What a worker computes in.
-template <class Value>
+template <class Stored>
 struct FeatureScratch {
+  using Value = Computed<Stored>;
   explicit FeatureScratch(int64_t rows, int64_t f, int64_t e)
       : tile(static_cast<size_t>(rows * f)),
         gradient(tile.size()),
@@ -34,10 +36,13 @@ struct FeatureScratch {
   std::vector<Value> numerator;                   // [rows,e]
   std::vector<Value> largest, shift, sums, dots;  // [rows]
   std::vector<int64_t> winners;
+  std::vector<Value> x_room, first_room, second_room, result_room;                   // rows that are stored otherwise
+  std::vector<Stored> tile_factor, gradient_factor, numerator_factor, table_factor;  // as products take them
 };
 
-template <class Value>
+template <class Stored>
 struct FeaturePass {
+  using Value = Computed<Stored>;
   FeaturePass(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const FeatureAttentionOptions& choice)
       : options(choice),
         b(q.size(0)),
@@ -56,33 +61,38 @@ struct FeaturePass {
         k_rows(k),
         v_rows(v),
         omega_rows(choice.omega),
-        queries(reading<Value>(q_rows)),
-        keys(reading<Value>(k_rows)),
-        values(reading<Value>(v_rows)),
+        queries(reading<Stored>(q_rows)),
+        keys(reading<Stored>(k_rows)),
+        values(reading<Stored>(v_rows)),
         valid_keys(choice.mask.key_valid, m),
         valid_queries(choice.query_valid, n) {
-    if (omega_rows.defined()) omega_rows = omega_rows.contiguous();
-    omega = omega_rows.defined() ? omega_rows.const_data_ptr<Value>() : nullptr;
+    if (omega_rows.defined()) omega_rows = omega_rows.to(q.scalar_type()).contiguous();
+    omega = omega_rows.defined() ? omega_rows.const_data_ptr<Stored>() : nullptr;
   }
 
   [[nodiscard]] static int64_t parts_of(int64_t length) {
     return std::max<int64_t>(1, (length + kPartRows - 1) / kPartRows);
   }
-  [[nodiscard]] std::vector<FeatureScratch<Value>> scratch_for(int64_t workers) const {
-    return std::vector<FeatureScratch<Value>>(static_cast<size_t>(workers), FeatureScratch<Value>(tile_rows, f, e));
+  [[nodiscard]] std::vector<FeatureScratch<Stored>> scratch_for(int64_t workers) const {
+    return std::vector<FeatureScratch<Stored>>(static_cast<size_t>(workers), FeatureScratch<Stored>(tile_rows, f, e));
   }
 
-  // y of rows x into the tile, and into `largest` each row's largest where the map needs it.
-  void scores(const Value* x, int64_t stride, int64_t rows, FeatureScratch<Value>& scratch) const {
+  // y of rows x into the tile, and into `largest` each row's largest where the map needs it. Returns the rows to
+  // compute with, as long as scratch.x_room holds them.
+  TileRows<const Value> scores(const Stored* x, int64_t stride, int64_t rows, FeatureScratch<Stored>& scratch) const {
     Value* const tile = scratch.tile.data();
     if (omega != nullptr)
       gemm(rows, f, d, static_cast<Value>(options.scale), {x, stride}, {omega, d, true}, Value(0), tile, f);
-    else
-      for (int64_t r = 0; r < rows; ++r) std::copy_n(x + r * stride, d, tile + r * d);
-    if (!softmax) return;
+    if (omega != nullptr && !softmax) return {};
+    const TileRows<const Value> wide = loaded_rows(x, stride, rows, d, scratch.x_room);
+    if (omega == nullptr)
+      for (int64_t r = 0; r < rows; ++r) std::copy_n(wide.data + r * wide.stride, d, tile + r * d);
+    if (!softmax) return wide;
     largest_of_rows(tile, rows, f, scratch.largest.data());
     // |x'|^2 / 2
-    squares_of_rows(x, stride, rows, d, static_cast<Value>(options.scale * options.scale / 2), scratch.shift.data());
+    squares_of_rows(wide.data, wide.stride, rows, d, static_cast<Value>(options.scale * options.scale / 2),
+                    scratch.shift.data());
+    return wide;
   }
 
   // The first feature of a row that reaches the row's largest; -1 where that is NaN.
@@ -113,8 +123,8 @@ struct FeaturePass {
   int64_t b, h, n, m, d, e, f, tile_rows, query_parts, key_parts;
   bool by_sum, softmax;
   at::Tensor q_rows, k_rows, v_rows, omega_rows;
-  Heads<const Value> queries, keys, values;
-  const Value* omega = nullptr;
+  Heads<const Stored> queries, keys, values;
+  const Stored* omega = nullptr;  // rounded as products take it
   ValidRows valid_keys, valid_queries;
 };
 

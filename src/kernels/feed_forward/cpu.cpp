@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/row_parts.h"
+#include "kernels/cpu/stored.h"
 #include "kernels/cpu/units.h"
 #include "kernels/gelu_dropout/cpu.h"
 #include "kernels/linear/cpu.h"
@@ -15,7 +16,7 @@ namespace xformer::kernels {
 
 namespace {
 
-// Contiguous operands, and how their rows are walked.
+// Contiguous operands, weights as products take them, and how their rows are walked.
 struct Pass {
   at::Tensor x, in_weight, in_bias, out_weight, out_bias;
   int64_t m, f, k;
@@ -26,9 +27,9 @@ struct Pass {
   Pass(const at::Tensor& given, const LinearMap& in, const LinearMap& out, bool tanh_form, const DropoutPlace& drop,
        int64_t table)
       : x(given.contiguous()),
-        in_weight(in.weight.contiguous()),
+        in_weight(in.weight.to(x.scalar_type()).contiguous()),
         in_bias(in.bias.contiguous()),
-        out_weight(out.weight.contiguous()),
+        out_weight(out.weight.to(x.scalar_type()).contiguous()),
         out_bias(out.bias.contiguous()),
         m(x.size(-1)),
         f(in_weight.size(0)),
@@ -60,35 +61,40 @@ void fill_bias(const at::Tensor& bias, int64_t count, Value* rows) {
   for (int64_t r = 0; r < count; ++r) std::copy_n(bias.const_data_ptr<Value>(), width, rows + r * width);
 }
 
-template <class Value>
+template <class Stored>
 struct Scratch {
-  std::vector<Value> active, slope;
+  std::vector<Computed<Stored>> z, rows, active, slope;
+  std::vector<Stored> active_factor, slope_factor;
   std::vector<uint16_t> draws;
 };
 
 }  // namespace
 
-FeedForwardForward feed_forward_forward_cpu(const at::Tensor& x, const LinearMap& in, const LinearMap& out, bool tanh,
-                                            const DropoutPlace& drop) {
-  const Pass pass(x, in, out, tanh, drop, 1);
+FeedForwardForward feed_forward_forward_cpu(const at::Tensor& x, const LinearMap& in, const LinearMap& out_map,
+                                            bool tanh, const DropoutPlace& drop) {
+  const Pass pass(x, in, out_map, tanh, drop, 1);
   FeedForwardForward result{at::empty(pass.with_width(pass.k), x.options()),
                             at::empty(pass.with_width(pass.f), x.options())};
   const RowParts& rows = pass.rows;
-  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "feed_forward", [&] {
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "feed_forward", [&] {
+    using Value = Computed<scalar_t>;
     std::vector<Scratch<scalar_t>> scratch(static_cast<size_t>(workers_for(rows.blocks)));
     for_units(rows.blocks, rows.block_rows * pass.f * (pass.m + pass.k), [&](int64_t block, int64_t worker) {
       Scratch<scalar_t>& mine = scratch[static_cast<size_t>(worker)];
       const int64_t first = block * rows.block_rows, count = std::min(rows.block_rows, rows.rows - first);
-      scalar_t* const z = result.z.mutable_data_ptr<scalar_t>() + first * pass.f;
+      scalar_t* const z_to = result.z.mutable_data_ptr<scalar_t>() + first * pass.f;
       scalar_t* const to = result.out.mutable_data_ptr<scalar_t>() + first * pass.k;
-      mine.active.resize(static_cast<size_t>(rows.block_rows * pass.f));
+      Value *const z = place_for(z_to, count * pass.f, mine.z), *const active = grown(mine.active, count * pass.f);
       fill_bias(pass.in_bias, count, z);
-      gemm(count, pass.f, pass.m, scalar_t(1), {pass.x.const_data_ptr<scalar_t>() + first * pass.m, pass.m},
-           {pass.in_weight.const_data_ptr<scalar_t>(), pass.m, true}, scalar_t(1), z, pass.f);
-      gelu_run(pass.run<scalar_t>(first, count, mine.draws), z, mine.active.data());
-      fill_bias(pass.out_bias, count, to);
-      gemm(count, pass.k, pass.f, scalar_t(1), {mine.active.data(), pass.f},
-           {pass.out_weight.const_data_ptr<scalar_t>(), pass.f, true}, scalar_t(1), to, pass.k);
+      gemm(count, pass.f, pass.m, Value(1), {pass.x.const_data_ptr<scalar_t>() + first * pass.m, pass.m},
+           {pass.in_weight.const_data_ptr<scalar_t>(), pass.m, true}, Value(1), z, pass.f);
+      store(z, count * pass.f, z_to);
+      gelu_run(pass.run<Value>(first, count, mine.draws), z, active);
+      Value* const out = place_for(to, count * pass.k, mine.rows);
+      fill_bias(pass.out_bias, count, out);
+      gemm(count, pass.k, pass.f, Value(1), {factor_of<scalar_t>(active, count * pass.f, mine.active_factor), pass.f},
+           {pass.out_weight.const_data_ptr<scalar_t>(), pass.f, true}, Value(1), out, pass.k);
+      store(out, count * pass.k, to);
     });
   });
   return result;
@@ -103,33 +109,36 @@ FeedForwardGradients feed_forward_backward_cpu(const at::Tensor& gradient_in, co
   const int64_t in_bias_at = in_size, out_at = in_size + f, out_bias_at = out_at + out_size, table = out_bias_at + k;
   const Pass pass(x, in, out, tanh, drop, table);
   const at::Tensor gradient = gradient_in.contiguous();
-  const at::Tensor tables = at::zeros({pass.rows.parts, table}, x.options());
+  const at::Tensor tables = at::zeros({pass.rows.parts, table}, computed_options(x));
   FeedForwardGradients result;
   if (x_wanted) result.x = at::empty_like(pass.x);
-  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "feed_forward_backward", [&] {
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "feed_forward_backward", [&] {
+    using Value = Computed<scalar_t>;
     std::vector<Scratch<scalar_t>> scratch(static_cast<size_t>(workers_for(pass.rows.parts)));
     const auto* const in_weight = pass.in_weight.const_data_ptr<scalar_t>();
     const auto* const out_weight = pass.out_weight.const_data_ptr<scalar_t>();
     const int64_t size = pass.rows.part_blocks * pass.rows.block_rows * table;
     for_units(pass.rows.parts, size, [&](int64_t part, int64_t worker) {
       Scratch<scalar_t>& mine = scratch[static_cast<size_t>(worker)];
-      const auto elements = static_cast<size_t>(pass.rows.block_rows * f);
-      mine.active.resize(elements), mine.slope.resize(elements);
-      scalar_t* const own = tables.mutable_data_ptr<scalar_t>() + part * table;
+      Value* const own = tables.mutable_data_ptr<Value>() + part * table;
       pass.rows.for_blocks(part, [&](int64_t first, int64_t count) {
         const scalar_t* const from = gradient.const_data_ptr<scalar_t>() + first * k;
         const scalar_t* const inputs = pass.x.const_data_ptr<scalar_t>() + first * pass.m;
-        scalar_t *const active = mine.active.data(), *const slope = mine.slope.data();
-        gemm(count, f, k, scalar_t(1), {from, k}, {out_weight, f}, scalar_t(0), slope, f);
-        gelu_both_run(pass.run<scalar_t>(first, count, mine.draws), z.const_data_ptr<scalar_t>() + first * f, active,
-                      slope);
-        gemm(k, f, count, scalar_t(1), {from, k, true}, {active, f}, scalar_t(1), own + out_at, f);
-        add_rows(from, count, k, own + out_bias_at);
-        gemm(f, pass.m, count, scalar_t(1), {slope, f, true}, {inputs, pass.m}, scalar_t(1), own, pass.m);
+        Value *const active = grown(mine.active, count * f), *const slope = grown(mine.slope, count * f);
+        gemm(count, f, k, Value(1), {from, k}, {out_weight, f}, Value(0), slope, f);
+        gelu_both_run(pass.run<Value>(first, count, mine.draws),
+                      loaded(z.const_data_ptr<scalar_t>() + first * f, count * f, mine.z), active, slope);
+        const scalar_t* const slopes = factor_of<scalar_t>(slope, count * f, mine.slope_factor);
+        gemm(k, f, count, Value(1), {from, k, true}, {factor_of<scalar_t>(active, count * f, mine.active_factor), f},
+             Value(1), own + out_at, f);
+        add_rows(loaded(from, count * k, mine.rows), count, k, own + out_bias_at);
+        gemm(f, pass.m, count, Value(1), {slopes, f, true}, {inputs, pass.m}, Value(1), own, pass.m);
         add_rows(slope, count, f, own + in_bias_at);
-        if (x_wanted)
-          gemm(count, pass.m, f, scalar_t(1), {slope, f}, {in_weight, pass.m}, scalar_t(0),
-               result.x.mutable_data_ptr<scalar_t>() + first * pass.m, pass.m);
+        if (!x_wanted) return;
+        scalar_t* const to = result.x.mutable_data_ptr<scalar_t>() + first * pass.m;
+        Value* const into = place_for(to, count * pass.m, mine.rows);
+        gemm(count, pass.m, f, Value(1), {slopes, f}, {in_weight, pass.m}, Value(0), into, pass.m);
+        store(into, count * pass.m, to);
       });
     });
   });

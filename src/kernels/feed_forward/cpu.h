@@ -1,4 +1,4 @@
-// The CPU's two passes of feed_forward.h, for float and double.
+// The CPU's two passes of feed_forward.h, for float and double, and for bf16 with maps in float.
 #pragma once
 
 #include "kernels/feed_forward/feed_forward.h"

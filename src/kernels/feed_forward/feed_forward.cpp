@@ -1,7 +1,6 @@
 #include "kernels/feed_forward/feed_forward.h"
 
 #include <ATen/Functions.h>
-#include <ATen/autocast_mode.h>
 
 #include "kernels/feed_forward/cpu.h"
 #include "kernels/fused.h"
@@ -23,7 +22,9 @@ struct FeedForwardCall {
   static constexpr const char* kName = "feed_forward";
   static inline const Operator<feed_forward_forward_cpu> kForward{"feed_forward_forward"};
   static inline const Operator<feed_forward_backward_cpu> kBackward{"feed_forward_backward"};
+  static constexpr bool kTakesBf16 = true;
 
+  static bool is_parameter(size_t input) { return input > 0; }
   [[nodiscard]] variable_list inputs() const { return {x, in.weight, in.bias, out.weight, out.bias}; }
   variable_list forward() {
     const FeedForwardForward made = kForward(x, in, out, tanh, drop);
@@ -44,9 +45,7 @@ at::Tensor feed_forward(const at::Tensor& x, const LinearMap& in, const LinearMa
                         const DropoutPlace& drop) {
   const bool small = in.weight.numel() <= kMostWeights && out.weight.numel() <= kMostWeights;
   const FeedForwardCall call{x, in, out, tanh, drop, {}};
-  if (small && x.numel() > 0 && !at::autocast::is_autocast_enabled(x.device().type()) &&
-      runs_fused<FeedForwardCall>(call.inputs()))
-    return run_fused(call)[0];
+  if (small && x.numel() > 0 && fused_type<FeedForwardCall>(call.inputs())) return run_fused(call)[0];
   return linear(gelu_dropout(linear(x, in), tanh, drop), out);
 }
 

@@ -9,8 +9,8 @@
 namespace xformer::kernels {
 
 // x [.., m], in [f, m], out [k, f], both with a bias -> [.., k], contiguous. `tanh`: the form of gelu_dropout.h.
-// Element e of the activation [.., f] is dropped as kernels::dropout would drop it. Under autocast, and for larger
-// maps, the three operators that it is made of run.
+// Element e of the activation [.., f] is dropped as kernels::dropout would drop it. For larger maps the three operators
+// that it is made of run.
 [[nodiscard]] at::Tensor feed_forward(const at::Tensor& x, const LinearMap& in, const LinearMap& out, bool tanh,
                                       const DropoutPlace& drop);
 // The definition.

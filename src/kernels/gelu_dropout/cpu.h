@@ -1,4 +1,4 @@
-// The CPU's two passes of gelu_dropout.h, for float and double.
+// The CPU's two passes of gelu_dropout.h, for float, double and bf16.
 #pragma once
 
 #include "kernels/gelu_dropout/gelu_dropout.h"

@@ -17,6 +17,7 @@ struct GeluDropoutCall {
   static constexpr const char* kName = "gelu_dropout";
   static inline const Operator<gelu_dropout_forward_cpu> kForward{"gelu_dropout_forward"};
   static inline const Operator<gelu_dropout_backward_cpu> kBackward{"gelu_dropout_backward"};
+  static constexpr bool kTakesBf16 = true;
 
   [[nodiscard]] variable_list inputs() const { return {x}; }
   variable_list forward() { return {kForward(x, tanh, drop)}; }

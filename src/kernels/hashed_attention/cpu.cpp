@@ -40,36 +40,41 @@ void scatter_add(const std::vector<Value>& rows, int64_t width, const int32_t* t
   }
 }
 
-template <class Value>
-void measure(const HashedPass& pass, const Heads<const Value>& q, int64_t unit, std::vector<Value>& length) {
-  length.resize(static_cast<size_t>(pass.n));
+template <class Stored>
+void measure(const HashedPass& pass, const Heads<const Stored>& q, int64_t unit, Scratch<Stored>& mine) {
+  using Value = Computed<Stored>;
+  mine.length.resize(static_cast<size_t>(pass.n));
   const auto floor = static_cast<Value>(kKeyEpsilon * static_cast<double>(pass.d));
   for (int64_t i = 0; i < pass.n; ++i) {
-    const Value* const row = q.at(unit / pass.h, unit % pass.h, i);
-    length[static_cast<size_t>(i)] = 1 / std::sqrt(dot_row(row, row, pass.d) + floor);
+    const Value* const row = loaded(q.at(unit / pass.h, unit % pass.h, i), pass.d, mine.first_room);
+    mine.length[static_cast<size_t>(i)] = 1 / std::sqrt(dot_row(row, row, pass.d) + floor);
   }
 }
 
 // Queries, keys and values of a round in its slots.
-template <class Value>
-void sort_rows(const HashedPass& pass, const Heads<const Value>& q, const Heads<const Value>& v, int64_t unit,
-               int64_t round, Scratch<Value>& mine) {
-  Sorted<Value>& sorted = mine.sorted;
+template <class Stored>
+void sort_rows(const HashedPass& pass, const Heads<const Stored>& q, const Heads<const Stored>& v, int64_t unit,
+               int64_t round, Scratch<Stored>& mine) {
+  using Value = Computed<Stored>;
+  Sorted<Stored>& sorted = mine.sorted;
   pass.place(unit, round, sorted.tokens);
-  const int64_t count = pass.before + pass.slots;
+  const int64_t count = pass.before + pass.slots, d = pass.d;
   const int32_t* const tokens = sorted.tokens.data();
-  gather(q.at(unit / pass.h, unit % pass.h), q.stride, pass.d, tokens, count, sorted.q);
+  gather(q.at(unit / pass.h, unit % pass.h), q.stride, d, tokens, count, sorted.q);
   gather(v.at(unit / pass.h, unit % pass.h), v.stride, pass.e, tokens, count, sorted.v);
   sorted.k.resize(sorted.q.size());
   for (int64_t i = 0; i < count; ++i) {
     const Value factor = tokens[i] < 0 ? Value(0) : mine.length[static_cast<size_t>(tokens[i])];
-    for (int64_t j = i * pass.d; j < (i + 1) * pass.d; ++j)
-      sorted.k[static_cast<size_t>(j)] = sorted.q[static_cast<size_t>(j)] * factor;
+    const Value* const query = loaded(sorted.q.data() + i * d, d, mine.first_room);
+    Value* const key = place_for(sorted.k.data() + i * d, d, mine.second_room);
+    for (int64_t j = 0; j < d; ++j) key[j] = query[j] * factor;
+    store(key, d, sorted.k.data() + i * d);
   }
 }
 
-template <class Value>
-void score(const HashedPass& pass, int64_t chunk, const HashedPass::Window& window, Scratch<Value>& mine) {
+template <class Stored>
+void score(const HashedPass& pass, int64_t chunk, const HashedPass::Window& window, Scratch<Stored>& mine) {
+  using Value = Computed<Stored>;
   mine.scores.resize(static_cast<size_t>(pass.c * pass.line));
   const int64_t key = chunk * pass.c + window.first, query = chunk * pass.c + pass.before;
   gemm(pass.c, window.columns, pass.d, Value(1), {mine.sorted.q.data() + query * pass.d, pass.d},
@@ -78,8 +83,9 @@ void score(const HashedPass& pass, int64_t chunk, const HashedPass::Window& wind
 }
 
 // One round into the running sums of every token: out = sum of exp(logit - shift) v, undivided.
-template <class Value>
-void add_round(const HashedPass& pass, int64_t unit, int64_t round, Scratch<Value>& mine) {
+template <class Stored>
+void add_round(const HashedPass& pass, int64_t unit, int64_t round, Scratch<Stored>& mine) {
+  using Value = Computed<Stored>;
   const auto keep = static_cast<Value>(pass.draws.keep());
   const int64_t e = pass.e;
   mine.rows.resize(static_cast<size_t>(pass.c * e));
@@ -98,7 +104,8 @@ void add_round(const HashedPass& pass, int64_t unit, int64_t round, Scratch<Valu
       mine.steps[static_cast<size_t>(2 * r)] = found.shift;
       mine.steps[static_cast<size_t>(2 * r + 1)] = found.sum;
     }
-    gemm(pass.c, e, window.columns, Value(1), {mine.scores.data(), pass.line},
+    gemm(pass.c, e, window.columns, Value(1),
+         {factor_of<Stored>(mine.scores.data(), pass.c * pass.line, mine.weight_factor), pass.line},
          {mine.sorted.v.data() + (chunk * pass.c + window.first) * e, e}, Value(0), mine.rows.data(), e);
     for (int64_t r = 0; r < pass.c; ++r) {
       if (queries[r] < 0) continue;
@@ -120,12 +127,12 @@ void add_round(const HashedPass& pass, int64_t unit, int64_t round, Scratch<Valu
 }
 
 // The gradients of one round, added to those of every token.
-template <class Value>
+template <class Stored, class Value>
 void add_round_gradients(const HashedPass& pass, int64_t unit, int64_t round, const std::vector<Value>& delta,
-                         Scratch<Value>& mine) {
+                         Scratch<Stored>& mine) {
   const auto keep = static_cast<Value>(pass.draws.keep());
   const int64_t c = pass.c, d = pass.d, e = pass.e, line = pass.line, count = pass.before + pass.slots;
-  Sorted<Value>& sorted = mine.sorted;
+  Sorted<Stored>& sorted = mine.sorted;
   sorted.q_gradient.assign(static_cast<size_t>(count * d), Value(0));
   sorted.k_gradient.assign(static_cast<size_t>(count * d), Value(0));
   sorted.v_gradient.assign(static_cast<size_t>(count * e), Value(0));
@@ -137,7 +144,7 @@ void add_round_gradients(const HashedPass& pass, int64_t unit, int64_t round, co
     const int32_t *const queries = sorted.tokens.data() + query, *const keys = sorted.tokens.data() + key;
     score(pass, chunk, window, mine);
     Value *const weights = mine.scores.data(), *const steps = mine.steps.data();
-    const Value* const slope = sorted.slope.data() + query * e;
+    const Stored* const slope = sorted.slope.data() + query * e;
     gemm(c, window.columns, e, Value(1), {slope, e}, {sorted.v.data() + key * e, e, true}, Value(0), steps, line);
     const uint16_t* const drawn = pass.draw(unit, round, chunk, mine.draws);
     for (int64_t r = 0; r < c; ++r) {
@@ -160,11 +167,13 @@ void add_round_gradients(const HashedPass& pass, int64_t unit, int64_t round, co
                     pass.draws.threshold(), keep);
       pass.for_self(queries, keys, chunk, window, r, [&](int64_t j) { step[j] = Value(0); });
     }
-    gemm(window.columns, e, c, Value(1), {weights, line, true}, {slope, e}, Value(1),
+    const Stored *const weight_factor = factor_of<Stored>(weights, c * line, mine.weight_factor),
+                        *const step_factor = factor_of<Stored>(steps, c * line, mine.step_factor);
+    gemm(window.columns, e, c, Value(1), {weight_factor, line, true}, {slope, e}, Value(1),
          sorted.v_gradient.data() + key * e, e);
-    gemm(window.columns, d, c, Value(1), {steps, line, true}, {sorted.q.data() + query * d, d}, Value(1),
+    gemm(window.columns, d, c, Value(1), {step_factor, line, true}, {sorted.q.data() + query * d, d}, Value(1),
          sorted.k_gradient.data() + key * d, d);
-    gemm(c, d, window.columns, Value(1), {steps, line}, {sorted.k.data() + key * d, d}, Value(0),
+    gemm(c, d, window.columns, Value(1), {step_factor, line}, {sorted.k.data() + key * d, d}, Value(0),
          sorted.q_gradient.data() + query * d, d);
   }
   const int32_t* const tokens = sorted.tokens.data();
@@ -180,29 +189,32 @@ HashedAttentionForward hashed_attention_forward_cpu(const at::Tensor& q, const a
   HashedAttentionForward result{new_heads(q, q.size(2), v.size(3)), {}, {}, {}};
   if (buckets.defined()) result.order = sorted_tokens(buckets);
   const HashedPass pass(q, v, result.order, options);
-  result.shift = at::empty({pass.b, pass.h, pass.n}, q.options());
+  result.shift = at::empty({pass.b, pass.h, pass.n}, computed_options(q));
   result.sum = at::empty_like(result.shift);
-  AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "hashed_attention", [&] {
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, q.scalar_type(), "hashed_attention", [&] {
+    using Value = Computed<scalar_t>;
     std::vector<Scratch<scalar_t>> scratch(static_cast<size_t>(workers_for(pass.b * pass.h)));
     const auto queries = reading<scalar_t>(pass.q), values = reading<scalar_t>(pass.v);
     const auto out = writing<scalar_t>(result.out);
     for_units(pass.b * pass.h, pass.rounds * pass.slots * pass.line * pass.d, [&](int64_t unit, int64_t worker) {
       Scratch<scalar_t>& mine = scratch[static_cast<size_t>(worker)];
-      mine.shift.assign(static_cast<size_t>(pass.n), scalar_t(0));
-      mine.sum.assign(static_cast<size_t>(pass.n), scalar_t(0));
-      mine.out.assign(static_cast<size_t>(pass.n * pass.e), scalar_t(0));
-      measure(pass, queries, unit, mine.length);
+      mine.shift.assign(static_cast<size_t>(pass.n), Value(0));
+      mine.sum.assign(static_cast<size_t>(pass.n), Value(0));
+      mine.out.assign(static_cast<size_t>(pass.n * pass.e), Value(0));
+      measure(pass, queries, unit, mine);
       for (int64_t round = 0; round < pass.rounds; ++round) {
         sort_rows(pass, queries, values, unit, round, mine);
         add_round(pass, unit, round, mine);
       }
       for (int64_t i = 0; i < pass.n; ++i) {
-        const scalar_t sum = mine.sum[static_cast<size_t>(i)], factor = sum == 0 ? scalar_t(0) : 1 / sum;
-        scalar_t* const row = out.at(unit / pass.h, unit % pass.h, i);
+        const Value sum = mine.sum[static_cast<size_t>(i)], factor = sum == 0 ? Value(0) : 1 / sum;
+        scalar_t* const to = out.at(unit / pass.h, unit % pass.h, i);
+        Value* const row = place_for(to, pass.e, mine.first_room);
         for (int64_t j = 0; j < pass.e; ++j) row[j] = mine.out[static_cast<size_t>(i * pass.e + j)] * factor;
+        store(row, pass.e, to);
       }
-      std::copy(mine.shift.begin(), mine.shift.end(), result.shift.mutable_data_ptr<scalar_t>() + unit * pass.n);
-      std::copy(mine.sum.begin(), mine.sum.end(), result.sum.mutable_data_ptr<scalar_t>() + unit * pass.n);
+      std::copy(mine.shift.begin(), mine.shift.end(), result.shift.mutable_data_ptr<Value>() + unit * pass.n);
+      std::copy(mine.sum.begin(), mine.sum.end(), result.sum.mutable_data_ptr<Value>() + unit * pass.n);
     });
   });
   return result;
@@ -214,26 +226,28 @@ HashedAttentionGradients hashed_attention_backward_cpu(const at::Tensor& gradien
   const HashedPass pass(q, v, forward.order, options);
   const at::Tensor gradient = with_rows(gradient_in);
   HashedAttentionGradients result{new_heads(q, pass.n, pass.d), new_heads(q, pass.n, pass.e)};
-  AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "hashed_attention_backward", [&] {
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, q.scalar_type(), "hashed_attention_backward", [&] {
+    using Value = Computed<scalar_t>;
     const auto workers = static_cast<size_t>(workers_for(pass.b * pass.h));
     std::vector<Scratch<scalar_t>> scratch(workers);
-    std::vector<std::vector<scalar_t>> deltas(workers, std::vector<scalar_t>(static_cast<size_t>(pass.n)));
+    std::vector<std::vector<Value>> deltas(workers, std::vector<Value>(static_cast<size_t>(pass.n)));
     const auto queries = reading<scalar_t>(pass.q), values = reading<scalar_t>(pass.v);
     const auto outs = reading<scalar_t>(forward.out), slopes = reading<scalar_t>(gradient);
     const auto q_out = writing<scalar_t>(result.q), v_out = writing<scalar_t>(result.v);
     for_units(pass.b * pass.h, pass.rounds * pass.slots * pass.line * pass.d, [&](int64_t unit, int64_t worker) {
       Scratch<scalar_t>& mine = scratch[static_cast<size_t>(worker)];
-      std::vector<scalar_t>& delta = deltas[static_cast<size_t>(worker)];
+      std::vector<Value>& delta = deltas[static_cast<size_t>(worker)];
       const int64_t sample = unit / pass.h, head = unit % pass.h, n = pass.n, d = pass.d, e = pass.e;
-      const auto rows_of = [&](const at::Tensor& x) { return x.const_data_ptr<scalar_t>() + unit * n; };
+      const auto rows_of = [&](const at::Tensor& x) { return x.const_data_ptr<Value>() + unit * n; };
       mine.shift.assign(rows_of(forward.shift), rows_of(forward.shift) + n);
       mine.sum.assign(rows_of(forward.sum), rows_of(forward.sum) + n);
-      mine.q_gradient.assign(static_cast<size_t>(n * d), scalar_t(0));
-      mine.k_gradient.assign(static_cast<size_t>(n * d), scalar_t(0));
-      mine.v_gradient.assign(static_cast<size_t>(n * e), scalar_t(0));
-      measure(pass, queries, unit, mine.length);
+      mine.q_gradient.assign(static_cast<size_t>(n * d), Value(0));
+      mine.k_gradient.assign(static_cast<size_t>(n * d), Value(0));
+      mine.v_gradient.assign(static_cast<size_t>(n * e), Value(0));
+      measure(pass, queries, unit, mine);
       for (int64_t i = 0; i < n; ++i)
-        delta[static_cast<size_t>(i)] = dot_row(outs.at(sample, head, i), slopes.at(sample, head, i), e);
+        delta[static_cast<size_t>(i)] = dot_row(loaded(outs.at(sample, head, i), e, mine.first_room),
+                                                loaded(slopes.at(sample, head, i), e, mine.second_room), e);
       for (int64_t round = 0; round < pass.rounds; ++round) {
         sort_rows(pass, queries, values, unit, round, mine);
         gather(slopes.at(sample, head), slopes.stride, e, mine.sorted.tokens.data(), pass.before + pass.slots,
@@ -241,19 +255,21 @@ HashedAttentionGradients hashed_attention_backward_cpu(const at::Tensor& gradien
         add_round_gradients(pass, unit, round, delta, mine);
       }
       for (int64_t i = 0; i < n; ++i) {
-        std::copy_n(mine.v_gradient.data() + i * e, e, v_out.at(sample, head, i));
+        put(mine.v_gradient.data() + i * e, e, v_out.at(sample, head, i));
+        scalar_t* const to = q_out.at(sample, head, i);
         if (!pass.valid.at(sample, i)) {  // whatever lies there, also NaN
-          std::fill_n(q_out.at(sample, head, i), d, scalar_t(0));
+          std::fill_n(to, d, scalar_t(0));
           continue;
         }
         // k = q / |q|: its gradient without the part along k, divided by |q|.
-        const scalar_t* const k_gradient = mine.k_gradient.data() + i * d;
-        const scalar_t* const query = queries.at(sample, head, i);
-        const scalar_t factor = mine.length[static_cast<size_t>(i)];
-        const scalar_t along = dot_row(query, k_gradient, d) * factor * factor;
-        scalar_t* const row = q_out.at(sample, head, i);
+        const Value* const k_gradient = mine.k_gradient.data() + i * d;
+        const Value* const query = loaded(queries.at(sample, head, i), d, mine.first_room);
+        const Value factor = mine.length[static_cast<size_t>(i)];
+        const Value along = dot_row(query, k_gradient, d) * factor * factor;
+        Value* const row = place_for(to, d, mine.second_room);
         for (int64_t j = 0; j < d; ++j)
           row[j] = mine.q_gradient[static_cast<size_t>(i * d + j)] + factor * (k_gradient[j] - query[j] * along);
+        store(row, d, to);
       }
     });
   });

@@ -1,4 +1,4 @@
-// The CPU's two passes of hashed_attention.h, for float and double.
+// The CPU's two passes of hashed_attention.h, for float, double and bf16.
 #pragma once
 
 #include "kernels/hashed_attention/hashed_attention.h"
@@ -6,9 +6,10 @@
 namespace xformer::kernels {
 
 struct HashedAttentionForward {
-  at::Tensor out;         // [b,h,n,e], memory [b,n,h,e]
-  at::Tensor order;       // [b,h,r,slots] int32: the token in each slot; undefined without buckets
-  at::Tensor shift, sum;  // [b,h,n]: largest logit over all rounds, and the sum of exp(logit - shift)
+  at::Tensor out;    // [b,h,n,e], memory [b,n,h,e]
+  at::Tensor order;  // [b,h,r,slots] int32: the token in each slot; undefined without buckets
+  at::Tensor shift,
+      sum;  // [b,h,n], float where q is bf16: largest logit over all rounds, and the sum of exp(logit - shift)
 };
 
 [[nodiscard]] HashedAttentionForward hashed_attention_forward_cpu(const at::Tensor& q, const at::Tensor& v,

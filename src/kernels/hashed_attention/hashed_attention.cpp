@@ -18,7 +18,7 @@ struct HashedAttentionCall {
   static constexpr const char* kName = "hashed_attention";
   static inline const Operator<hashed_attention_forward_cpu> kForward{"hashed_attention_forward"};
   static inline const Operator<hashed_attention_backward_cpu> kBackward{"hashed_attention_backward"};
-  static constexpr bool kReports = true;
+  static constexpr bool kReports = true, kTakesBf16 = true;
 
   [[nodiscard]] variable_list inputs() const { return {q, v}; }
   variable_list forward() {

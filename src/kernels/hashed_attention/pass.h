@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/cpu/heads.h"
+#include "kernels/cpu/stored.h"
 #include "kernels/cpu/valid_rows.h"
 #include "kernels/hashed_attention/hashed_attention.h"
 #include "kernels/window_attention/window_rows.h"
@@ -14,20 +15,24 @@
 namespace xformer::kernels {
 
 // Tokens in their slots; the chunk before the first lies in front, where there is one.
-template <class Value>
+template <class Stored>
 struct Sorted {
   std::vector<int32_t> tokens;  // -1: no key
-  std::vector<Value> q, k, v, slope, q_gradient, k_gradient, v_gradient;
+  std::vector<Stored> q, k, v, slope;
+  std::vector<Computed<Stored>> q_gradient, k_gradient, v_gradient;
 };
 
-template <class Value>
+template <class Stored>
 struct Scratch {
-  Sorted<Value> sorted;
+  using Value = Computed<Stored>;
+  Sorted<Stored> sorted;
   std::vector<Value> scores, steps, rows;
   std::vector<Value> length;                              // 1 / |q| of all tokens
   std::vector<Value> q_gradient, k_gradient, v_gradient;  // of all tokens
   std::vector<Value> shift, sum, out;                     // of all tokens
   std::vector<uint16_t> draws;
+  std::vector<Stored> weight_factor, step_factor;  // as products take them
+  std::vector<Value> first_room, second_room;      // a row that is stored otherwise
 };
 
 class HashedPass {

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/row_parts.h"
+#include "kernels/cpu/stored.h"
 #include "kernels/cpu/units.h"
 
 namespace xformer::kernels {
@@ -22,10 +23,12 @@ int64_t row_width(const at::Tensor& x, const std::vector<LinearMap>& maps) {
   return width;
 }
 
-std::vector<LinearMap> contiguous(const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& biases) {
+// Weights as products take them for rows of a type.
+std::vector<LinearMap> contiguous(const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& biases,
+                                  at::ScalarType type) {
   std::vector<LinearMap> result;
   for (size_t i = 0; i < weights.size(); ++i)
-    result.push_back({weights[i].contiguous(), biases.empty() ? at::Tensor() : biases[i].contiguous()});
+    result.push_back({weights[i].to(type).contiguous(), biases.empty() ? at::Tensor() : biases[i].contiguous()});
   return result;
 }
 
@@ -34,7 +37,7 @@ std::vector<LinearMap> contiguous(const std::vector<at::Tensor>& weights, const 
 std::vector<at::Tensor> linear_forward_cpu(const at::Tensor& x_in, const std::vector<at::Tensor>& weights,
                                            const std::vector<at::Tensor>& biases) {
   const at::Tensor x = x_in.contiguous();
-  const std::vector<LinearMap> maps = contiguous(weights, biases);
+  const std::vector<LinearMap> maps = contiguous(weights, biases, x.scalar_type());
   const int64_t in = x.size(-1);
   std::vector<int64_t> shape = x.sizes().vec();
   std::vector<at::Tensor> results;
@@ -45,16 +48,20 @@ std::vector<at::Tensor> linear_forward_cpu(const at::Tensor& x_in, const std::ve
     results.push_back(at::empty(shape, x.options()));
   }
   const RowParts blocks(x.numel() / in, row_width(x, maps));
-  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "linear", [&] {
-    for_units(blocks.blocks, blocks.block_rows * in * maps[0].weight.size(0), [&](int64_t block, int64_t /*worker*/) {
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "linear", [&] {
+    using Value = Computed<scalar_t>;
+    std::vector<std::vector<Value>> rooms(static_cast<size_t>(workers_for(blocks.blocks)));
+    for_units(blocks.blocks, blocks.block_rows * in * maps[0].weight.size(0), [&](int64_t block, int64_t worker) {
       const int64_t row = block * blocks.block_rows, rows = std::min(blocks.block_rows, blocks.rows - row);
       for (size_t i = 0; i < maps.size(); ++i) {
         const int64_t out = maps[i].weight.size(0);
-        scalar_t* const into = results[i].mutable_data_ptr<scalar_t>() + row * out;
+        scalar_t* const to = results[i].mutable_data_ptr<scalar_t>() + row * out;
+        Value* const into = place_for(to, rows * out, rooms[static_cast<size_t>(worker)]);
         if (maps[i].bias.defined())
-          for (int64_t r = 0; r < rows; ++r) std::copy_n(maps[i].bias.const_data_ptr<scalar_t>(), out, into + r * out);
-        gemm(rows, out, in, scalar_t(1), {x.const_data_ptr<scalar_t>() + row * in, in},
-             {maps[i].weight.const_data_ptr<scalar_t>(), in, true}, scalar_t(maps[i].bias.defined()), into, out);
+          for (int64_t r = 0; r < rows; ++r) std::copy_n(maps[i].bias.const_data_ptr<Value>(), out, into + r * out);
+        gemm(rows, out, in, Value(1), {x.const_data_ptr<scalar_t>() + row * in, in},
+             {maps[i].weight.const_data_ptr<scalar_t>(), in, true}, Value(maps[i].bias.defined()), into, out);
+        store(into, rows * out, to);
       }
     });
   });
@@ -65,7 +72,7 @@ LinearGradients linear_backward_cpu(const std::vector<at::Tensor>& gradients_in,
                                     const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& biases,
                                     bool x_wanted) {
   const at::Tensor x = x_in.contiguous();
-  const std::vector<LinearMap> all_maps = contiguous(weights, biases);
+  const std::vector<LinearMap> all_maps = contiguous(weights, biases, x.scalar_type());
   const int64_t in = x.size(-1);
   std::vector<at::Tensor> gradients;
   std::vector<LinearMap> maps;
@@ -82,23 +89,33 @@ LinearGradients linear_backward_cpu(const std::vector<at::Tensor>& gradients_in,
   }
   XF_ASSERT(!maps.empty(), "no gradient of any map");
   const RowParts blocks(x.numel() / in, row_width(x, maps), table);
-  const at::Tensor tables = at::zeros({blocks.parts, table}, x.options());
+  const at::Tensor tables = at::zeros({blocks.parts, table}, computed_options(x));
   LinearGradients result{{}, std::vector<at::Tensor>(weights.size()), std::vector<at::Tensor>(biases.size())};
   if (x_wanted) result.x = at::empty_like(x);
-  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "linear_backward", [&] {
-    for_units(blocks.parts, blocks.part_blocks * blocks.block_rows * table, [&](int64_t part, int64_t /*worker*/) {
-      scalar_t* const own = tables.mutable_data_ptr<scalar_t>() + part * table;
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "linear_backward", [&] {
+    using Value = Computed<scalar_t>;
+    struct Room {
+      std::vector<Value> x, slopes;
+    };
+    std::vector<Room> rooms(static_cast<size_t>(workers_for(blocks.parts)));
+    for_units(blocks.parts, blocks.part_blocks * blocks.block_rows * table, [&](int64_t part, int64_t worker) {
+      Room& room = rooms[static_cast<size_t>(worker)];
+      Value* const own = tables.mutable_data_ptr<Value>() + part * table;
       blocks.for_blocks(part, [&](int64_t row, int64_t rows) {
         const scalar_t* const inputs = x.const_data_ptr<scalar_t>() + row * in;
+        scalar_t* const to = x_wanted ? result.x.mutable_data_ptr<scalar_t>() + row * in : nullptr;
+        Value* const into = x_wanted ? place_for(to, rows * in, room.x) : nullptr;
         for (size_t i = 0; i < maps.size(); ++i) {
           const int64_t out = maps[i].weight.size(0);
           const scalar_t* const slopes = gradients[i].const_data_ptr<scalar_t>() + row * out;
           if (x_wanted)
-            gemm(rows, in, out, scalar_t(1), {slopes, out}, {maps[i].weight.const_data_ptr<scalar_t>(), in},
-                 scalar_t(i > 0), result.x.mutable_data_ptr<scalar_t>() + row * in, in);
-          gemm(out, in, rows, scalar_t(1), {slopes, out, true}, {inputs, in}, scalar_t(1), own + starts[i], in);
-          if (maps[i].bias.defined()) add_rows(slopes, rows, out, own + starts[i] + out * in);
+            gemm(rows, in, out, Value(1), {slopes, out}, {maps[i].weight.const_data_ptr<scalar_t>(), in}, Value(i > 0),
+                 into, in);
+          gemm(out, in, rows, Value(1), {slopes, out, true}, {inputs, in}, Value(1), own + starts[i], in);
+          if (maps[i].bias.defined())
+            add_rows(loaded(slopes, rows * out, room.slopes), rows, out, own + starts[i] + out * in);
         }
+        if (x_wanted) store(into, rows * in, to);
       });
     });
   });

@@ -1,4 +1,4 @@
-// The CPU's two passes of linear.h, for float and double.
+// The CPU's two passes of linear.h, for float and double, and for bf16 with weights and biases in float.
 #pragma once
 
 #include "kernels/linear/linear.h"

@@ -1,7 +1,6 @@
 #include "kernels/linear/linear.h"
 
 #include <ATen/Functions.h>
-#include <ATen/autocast_mode.h>
 
 #include "core/error.h"
 #include "kernels/fused.h"
@@ -21,8 +20,9 @@ struct LinearCall {
   static constexpr const char* kName = "linear";
   static inline const Operator<linear_forward_cpu> kForward{"linear_forward"};
   static inline const Operator<linear_backward_cpu> kBackward{"linear_backward"};
-  static constexpr bool kPartialGradients = true;
+  static constexpr bool kPartialGradients = true, kTakesBf16 = true;
 
+  static bool is_parameter(size_t input) { return input > 0; }
   [[nodiscard]] variable_list inputs() const { return tensors_of(*this); }
   variable_list forward() { return kForward(x, weights, biases); }
   [[nodiscard]] variable_list backward(const variable_list& gradients, bool x_wanted) const {
@@ -41,7 +41,7 @@ struct LinearCall {
 
 std::vector<at::Tensor> linear(const at::Tensor& x, const std::vector<LinearMap>& maps) {
   LinearCall call{x, {}, {}};
-  bool possible = x.dim() > 0 && x.numel() > 0 && !at::autocast::is_autocast_enabled(x.device().type());
+  bool possible = x.dim() > 0 && x.numel() > 0;
   for (const LinearMap& map : maps) {
     call.weights.push_back(map.weight);
     if (map.bias.defined()) call.biases.push_back(map.bias);

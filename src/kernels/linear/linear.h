@@ -14,7 +14,8 @@ struct LinearMap {
   at::Tensor bias;    // [out] or undefined
 };
 
-// x [.., in] -> x weight^T + bias [.., out], contiguous. As at::linear, also under autocast.
+// x [.., in] -> x weight^T + bias [.., out], contiguous. As at::linear; under autocast to bf16 the sums and the
+// gradients of weights and biases are float's.
 [[nodiscard]] at::Tensor linear(const at::Tensor& x, const LinearMap& map);
 // One result for each map; all of them have a bias or none. One that is not used has no gradient, as if on its own.
 [[nodiscard]] std::vector<at::Tensor> linear(const at::Tensor& x, const std::vector<LinearMap>& maps);

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "kernels/cpu/heads.h"
+#include "kernels/cpu/stored.h"
 #include "kernels/cpu/units.h"
 #include "kernels/cpu/valid_rows.h"
 #include "kernels/fused.h"
@@ -21,7 +22,7 @@ int64_t heads_in(const std::vector<HeadGroup>& groups) {
   return result;
 }
 
-// Walks one sample's heads: work(place of the group, place of the head in it, head, its scale).
+// Walks all samples' heads: work(sample, place of the group, place of the head in it, head, its scale, worker).
 template <class Work>
 void for_heads(const std::vector<HeadGroup>& groups, int64_t samples, int64_t head_elements, const Work& work) {
   struct Place {
@@ -33,9 +34,9 @@ void for_heads(const std::vector<HeadGroup>& groups, int64_t samples, int64_t he
     for (size_t i = 0; i < groups[g].heads.size(); ++i)
       places.push_back({g, static_cast<int64_t>(i), groups[g].heads[i], groups[g].scale});
   const auto count = static_cast<int64_t>(places.size());
-  for_units(samples * count, head_elements, [&](int64_t unit, int64_t) {
+  for_units(samples * count, head_elements, [&](int64_t unit, int64_t worker) {
     const Place& one = places[static_cast<size_t>(unit % count)];
-    work(unit / count, one.group, one.within, one.head, one.scale);
+    work(unit / count, one.group, one.within, one.head, one.scale, static_cast<size_t>(worker));
   });
 }
 
@@ -74,6 +75,15 @@ std::vector<at::Tensor> with_rows_all(const std::vector<at::Tensor>& tensors) {
   return result;
 }
 
+// Room of for_heads' workers for the rows of a span, and for one row.
+template <class Value>
+struct PoolRooms {
+  std::vector<Value> span, row;
+  static std::vector<PoolRooms> of(const std::vector<HeadGroup>& groups, int64_t samples) {
+    return std::vector<PoolRooms>(static_cast<size_t>(workers_for(samples * heads_in(groups))));
+  }
+};
+
 // Means (pools) or, for the gradient of a repetition, sums over each span. `mean`: over valid tokens, where scale > 1.
 std::vector<at::Tensor> gather_rows(const at::Tensor& x, const at::Tensor& key_valid,
                                     const std::vector<HeadGroup>& groups, int64_t pinned, bool mean) {
@@ -83,19 +93,25 @@ std::vector<at::Tensor> gather_rows(const at::Tensor& x, const at::Tensor& key_v
   for (const HeadGroup& group : groups)
     result.push_back(at::empty(
         {x.size(0), static_cast<int64_t>(group.heads.size()), pooled_len(n, group.scale, pinned), d}, x.options()));
-  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "pool_heads", [&] {
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "pool_heads", [&] {
+    using Value = Computed<scalar_t>;
     const auto tokens = reading<scalar_t>(x);
     const auto out = writing_all<scalar_t>(result);
-    for_heads(groups, x.size(0), n * d, [&](int64_t b, size_t group, int64_t within, int64_t head, int64_t scale) {
+    auto rooms = PoolRooms<Value>::of(groups, x.size(0));
+    const auto pool = [&](int64_t b, size_t group, int64_t within, int64_t head, int64_t scale, size_t worker) {
       for (int64_t row = 0; row < pooled_len(n, scale, pinned); ++row) {
         const Span span = span_of(row, scale, pinned, n);
+        const int64_t size = span.to - span.from;
         scalar_t* const to = out[group].at(b, within, row);
-        const int64_t count = sum_rows(tokens.at(b, head, span.from),
-                                       {span.to - span.from, tokens.stride, d, flags_of(valid, b, span, scale)}, to);
+        Value* const sum = place_for(to, d, rooms[worker].row);
+        const auto rows = loaded_rows(tokens.at(b, head, span.from), tokens.stride, size, d, rooms[worker].span);
+        const int64_t count = sum_rows(rows.data, {size, rows.stride, d, flags_of(valid, b, span, scale)}, sum);
         if (mean && count > 1)
-          for (int64_t c = 0; c < d; ++c) to[c] /= static_cast<scalar_t>(count);
+          for (int64_t c = 0; c < d; ++c) sum[c] /= static_cast<Value>(count);
+        store(sum, d, to);
       }
-    });
+    };
+    for_heads(groups, x.size(0), n * d, pool);
   });
   return result;
 }
@@ -106,18 +122,25 @@ at::Tensor scatter_rows(const std::vector<at::Tensor>& pooled, const at::Tensor&
   const int64_t samples = pooled[0].size(0), d = pooled[0].size(3);
   const ValidRows valid(key_valid, n);
   at::Tensor result = at::empty({samples, n, heads_in(groups), d}, pooled[0].options()).transpose(1, 2);
-  AT_DISPATCH_FLOATING_TYPES(result.scalar_type(), "repeat_heads", [&] {
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, result.scalar_type(), "repeat_heads", [&] {
+    using Value = Computed<scalar_t>;
     const auto rows = reading_all<scalar_t>(pooled);
     const auto out = writing<scalar_t>(result);
-    for_heads(groups, samples, n * d, [&](int64_t b, size_t group, int64_t within, int64_t head, int64_t scale) {
+    auto rooms = PoolRooms<Value>::of(groups, samples);
+    const auto repeat = [&](int64_t b, size_t group, int64_t within, int64_t head, int64_t scale, size_t worker) {
       for (int64_t row = 0; row < pooled_len(n, scale, pinned); ++row) {
         const Span span = span_of(row, scale, pinned, n);
         const bool* const flags = share ? flags_of(valid, b, span, scale) : nullptr;
         const int64_t size = span.to - span.from, count = flags ? std::count(flags, flags + size, true) : size;
-        const scalar_t factor = share && count > 1 ? scalar_t(1) / static_cast<scalar_t>(count) : scalar_t(1);
-        spread_row(rows[group].at(b, within, row), factor, {size, out.stride, d, flags}, out.at(b, head, span.from));
+        const Value factor = share && count > 1 ? Value(1) / static_cast<Value>(count) : Value(1);
+        scalar_t* const to = out.at(b, head, span.from);
+        const TileRows<Value> into = rows_for(to, out.stride, size, d, rooms[worker].span);
+        spread_row(loaded(rows[group].at(b, within, row), d, rooms[worker].row), factor, {size, into.stride, d, flags},
+                   into.data);
+        store_rows(into, size, d, to, out.stride);
       }
-    });
+    };
+    for_heads(groups, samples, n * d, repeat);
   });
   return result;
 }
@@ -166,7 +189,7 @@ struct PoolHeadsCall {
   static constexpr const char* kName = "pool_heads";
   static inline const Operator<pool_forward> kForward{"pool_heads_forward"};
   static inline const Operator<pool_backward> kBackward{"pool_heads_backward"};
-  static constexpr bool kReports = true;
+  static constexpr bool kReports = true, kTakesBf16 = true;
 
   [[nodiscard]] variable_list inputs() const { return {x}; }
   variable_list forward() { return kForward(with_rows(std::exchange(x, {})), key_valid, groups, pinned); }
@@ -186,7 +209,7 @@ struct RepeatHeadsCall {
   static constexpr const char* kName = "repeat_heads";
   static inline const Operator<repeat_forward> kForward{"repeat_heads_forward"};
   static inline const Operator<repeat_backward> kBackward{"repeat_heads_backward"};
-  static constexpr bool kReports = true;
+  static constexpr bool kReports = true, kTakesBf16 = true;
 
   [[nodiscard]] variable_list inputs() const { return pooled; }
   variable_list forward() {

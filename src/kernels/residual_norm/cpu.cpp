@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "kernels/cpu/stored.h"
 #include "kernels/cpu/units.h"
 
 namespace xformer::kernels {
@@ -38,9 +39,16 @@ struct Division {
   }
 };
 
-using Draws = std::vector<std::vector<uint16_t>>;
+// What a worker computes in.
+template <class Value>
+struct NormScratch {
+  std::vector<uint16_t> draws;
+  std::vector<Value> x, branch, sum, normed, x_gradient;
 
-Draws draws_for(const Division& division) { return Draws(static_cast<size_t>(workers_for(division.parts))); }
+  static std::vector<NormScratch> of(const Division& division) {
+    return std::vector<NormScratch>(static_cast<size_t>(workers_for(division.parts)));
+  }
+};
 
 }  // namespace
 
@@ -58,26 +66,34 @@ ResidualNormForward residual_norm_forward_cpu(const at::Tensor& x_in, const at::
   at::Tensor weight, bias;
   if (has_norm) {
     result.normed = at::empty_like(x);
-    result.mean = at::empty({division.rows}, x.options());
-    result.rstd = at::empty({division.rows}, x.options());
+    result.mean = at::empty({division.rows}, computed_options(x));
+    result.rstd = at::empty({division.rows}, computed_options(x));
     weight = norm.weight.contiguous(), bias = norm.bias.contiguous();
   }
   const ElementDraws draws(has_branch ? drop : DropoutPlace(), x);
-  Draws memory = draws_for(division);
-  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "residual_norm", [&] {
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "residual_norm", [&] {
+    using Value = Computed<scalar_t>;
+    auto scratch = NormScratch<Value>::of(division);
     division.for_blocks([&](int64_t /*part*/, int64_t row, int64_t rows, int64_t worker) {
+      NormScratch<Value>& mine = scratch[static_cast<size_t>(worker)];
       const int64_t first = row * division.width, count = rows * division.width;
+      const Value* total = loaded(x.const_data_ptr<scalar_t>() + first, count, mine.x);
       if (has_branch) {
-        const uint16_t* const drawn = draws.draw(first, count, memory[static_cast<size_t>(worker)]);
-        residual_rows(x.const_data_ptr<scalar_t>() + first, branch.const_data_ptr<scalar_t>() + first,
-                      {drawn, draws.threshold(), draws.keep()}, count, sum.mutable_data_ptr<scalar_t>() + first);
+        scalar_t* const to = sum.mutable_data_ptr<scalar_t>() + first;
+        Value* const into = place_for(to, count, mine.sum);
+        residual_rows(total, loaded(branch.const_data_ptr<scalar_t>() + first, count, mine.branch),
+                      {draws.draw(first, count, mine.draws), draws.threshold(), draws.keep()}, count, into);
+        store(into, count, to);
+        total = into;
       }
-      if (has_norm)
-        norm_rows(NormForwardRows<scalar_t>{
-            rows, division.width, sum.const_data_ptr<scalar_t>() + first, weight.const_data_ptr<scalar_t>(),
-            bias.const_data_ptr<scalar_t>(), static_cast<scalar_t>(norm.epsilon),
-            result.normed.mutable_data_ptr<scalar_t>() + first, result.mean.mutable_data_ptr<scalar_t>() + row,
-            result.rstd.mutable_data_ptr<scalar_t>() + row});
+      if (!has_norm) return;
+      scalar_t* const to = result.normed.mutable_data_ptr<scalar_t>() + first;
+      Value* const into = place_for(to, count, mine.normed);
+      norm_rows(NormForwardRows<Value>{rows, division.width, total, weight.const_data_ptr<Value>(),
+                                       bias.const_data_ptr<Value>(), static_cast<Value>(norm.epsilon), into,
+                                       result.mean.mutable_data_ptr<Value>() + row,
+                                       result.rstd.mutable_data_ptr<Value>() + row});
+      store(into, count, to);
     });
   });
   return result;
@@ -97,23 +113,31 @@ ResidualNormGradients residual_norm_backward_cpu(const at::Tensor& sum_gradient_
   const ElementDraws draws(has_branch ? drop : DropoutPlace(), sum);
   const bool drops = draws.threshold() > 0;
   if (has_branch) result.branch = drops ? at::empty_like(sum) : result.x;
-  const at::Tensor sums = at::zeros({division.parts, 2, division.width}, sum.options());
-  Draws memory = draws_for(division);
-  AT_DISPATCH_FLOATING_TYPES(sum.scalar_type(), "residual_norm_backward", [&] {
+  const at::Tensor sums = at::zeros({division.parts, 2, division.width}, computed_options(sum));
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, sum.scalar_type(), "residual_norm_backward", [&] {
+    using Value = Computed<scalar_t>;
+    auto scratch = NormScratch<Value>::of(division);
     division.for_blocks([&](int64_t part, int64_t row, int64_t rows, int64_t worker) {
+      NormScratch<Value>& mine = scratch[static_cast<size_t>(worker)];
       const int64_t first = row * division.width, count = rows * division.width;
-      scalar_t* const x_gradient = result.x.mutable_data_ptr<scalar_t>() + first;
-      scalar_t* const own = sums.mutable_data_ptr<scalar_t>() + part * 2 * division.width;
-      norm_gradient_rows(NormBackwardRows<scalar_t>{
-          rows, division.width, sum.const_data_ptr<scalar_t>() + first, forward.mean.const_data_ptr<scalar_t>() + row,
-          forward.rstd.const_data_ptr<scalar_t>() + row, weight.const_data_ptr<scalar_t>(),
-          normed_gradient.const_data_ptr<scalar_t>() + first,
-          has_sum_gradient ? sum_gradient.const_data_ptr<scalar_t>() + first : nullptr, x_gradient, own,
-          own + division.width});
+      const auto block_of = [&](const at::Tensor& x, std::vector<Value>& room) {
+        return loaded(x.const_data_ptr<scalar_t>() + first, count, room);
+      };
+      scalar_t* const to = result.x.mutable_data_ptr<scalar_t>() + first;
+      Value *const x_gradient = place_for(to, count, mine.x_gradient), *const own = sums.mutable_data_ptr<Value>() +
+                                                                                    part * 2 * division.width;
+      norm_gradient_rows(NormBackwardRows<Value>{
+          rows, division.width, block_of(sum, mine.sum), forward.mean.const_data_ptr<Value>() + row,
+          forward.rstd.const_data_ptr<Value>() + row, weight.const_data_ptr<Value>(),
+          block_of(normed_gradient, mine.normed), has_sum_gradient ? block_of(sum_gradient, mine.x) : nullptr,
+          x_gradient, own, own + division.width});
+      store(x_gradient, count, to);
       if (!drops) return;
-      const uint16_t* const drawn = draws.draw(first, count, memory[static_cast<size_t>(worker)]);
-      drop_rows(x_gradient, {drawn, draws.threshold(), draws.keep()}, count,
-                result.branch.mutable_data_ptr<scalar_t>() + first);
+      scalar_t* const branch_to = result.branch.mutable_data_ptr<scalar_t>() + first;
+      Value* const branch_gradient = place_for(branch_to, count, mine.branch);
+      drop_rows(x_gradient, {draws.draw(first, count, mine.draws), draws.threshold(), draws.keep()}, count,
+                branch_gradient);
+      store(branch_gradient, count, branch_to);
     });
   });
   const at::Tensor total = sums.sum(0);  // [2, m]

@@ -1,4 +1,4 @@
-// The CPU's two passes of residual_norm.h, for float and double.
+// The CPU's two passes of residual_norm.h, for float and double, and for bf16 with norm weights in float.
 #pragma once
 
 #include "kernels/residual_norm/residual_norm.h"
@@ -7,7 +7,7 @@ namespace xformer::kernels {
 
 struct ResidualNormForward {
   at::Tensor sum, normed;  // as x; the sum is x itself without a branch
-  at::Tensor mean, rstd;   // [rows]
+  at::Tensor mean, rstd;   // [rows], float where x is bf16
 };
 
 // Without norm weights only the sum is made.

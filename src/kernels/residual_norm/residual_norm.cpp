@@ -19,8 +19,9 @@ struct ResidualNormCall {
   static constexpr const char* kName = "residual_norm";
   static inline const Operator<residual_norm_forward_cpu> kForward{"residual_norm_forward"};
   static inline const Operator<residual_norm_backward_cpu> kBackward{"residual_norm_backward"};
-  static constexpr bool kPartialGradients = true;
+  static constexpr bool kPartialGradients = true, kTakesBf16 = true;
 
+  static bool is_parameter(size_t input) { return input >= 2; }
   [[nodiscard]] variable_list inputs() const { return {x, branch, norm.weight, norm.bias}; }
   variable_list forward() {
     made = kForward(x, branch, drop, norm);
@@ -44,6 +45,7 @@ struct ResidualCall {
 
   static constexpr const char* kName = "residual";
   static inline const Operator<residual_norm_forward_cpu> kForward{"residual_forward"};
+  static constexpr bool kTakesBf16 = true;
 
   [[nodiscard]] variable_list inputs() const { return {x, branch}; }
   variable_list forward() {

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "kernels/cpu/heads.h"
+#include "kernels/cpu/stored.h"
 #include "kernels/cpu/units.h"
 #include "kernels/cpu/valid_rows.h"
 #include "kernels/fused.h"
@@ -17,14 +18,14 @@ namespace xformer::kernels {
 namespace {
 
 // Rows of one sample and head that are valid, side by side between zeros: row i + half is token i.
-template <class Value>
-void lay_out(const Heads<const Value>& x, const ValidRows& valid, int64_t b, int64_t h, int64_t d, int64_t half,
+template <class Stored, class Value = Computed<Stored>>
+void lay_out(const Heads<const Stored>& x, const ValidRows& valid, int64_t b, int64_t h, int64_t d, int64_t half,
              Value* into) {
   const int64_t end = valid.end(b);
   std::fill_n(into, half * d, Value(0));
   for (int64_t i = 0; i < end; ++i) {
     Value* const row = into + (half + i) * d;
-    if (valid.at(b, i)) std::copy_n(x.at(b, h, i), d, row);
+    if (valid.at(b, i)) take(x.at(b, h, i), d, row);
     else std::fill_n(row, d, Value(0));
   }
   std::fill_n(into + (half + end) * d, (half + kConvolvedRows - 1) * d, Value(0));
@@ -33,7 +34,7 @@ void lay_out(const Heads<const Value>& x, const ValidRows& valid, int64_t b, int
 // Room for `count` of these a worker.
 at::Tensor room_for(const at::Tensor& x, int64_t taps, int64_t count) {
   const int64_t rows = x.size(2) + taps + kConvolvedRows;
-  return at::empty({workers_for(x.size(0) * x.size(1)), count, rows * x.size(3)}, x.options());
+  return at::empty({workers_for(x.size(0) * x.size(1)), count, rows * x.size(3)}, computed_options(x));
 }
 
 // Kernels [h,T] each between the zeros that convolve_rows wants.
@@ -58,10 +59,10 @@ int64_t rows_seen(const ValidRows& valid, int64_t samples) {
 }
 
 // Zeros in the rows of one sample and head that are not valid.
-template <class Value>
-void clear_padding(const Heads<Value>& x, const ValidRows& valid, int64_t b, int64_t h, int64_t n, int64_t d) {
+template <class Stored>
+void clear_padding(const Heads<Stored>& x, const ValidRows& valid, int64_t b, int64_t h, int64_t n, int64_t d) {
   for (int64_t i = 0; i < n; ++i)
-    if (!valid.at(b, i)) std::fill_n(x.at(b, h, i), d, Value(0));
+    if (!valid.at(b, i)) std::fill_n(x.at(b, h, i), d, Stored(0));
 }
 
 at::Tensor convolve_forward(const at::Tensor& base, const at::Tensor& x, const at::Tensor& w,
@@ -70,18 +71,22 @@ at::Tensor convolve_forward(const at::Tensor& base, const at::Tensor& x, const a
   const ValidRows valid(key_valid, n);
   at::Tensor result = new_heads(x, n, d);
   const int64_t units = x.size(0) * heads;
-  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "convolve_tokens", [&] {
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "convolve_tokens", [&] {
+    using Value = Computed<scalar_t>;
     const auto tokens = reading<scalar_t>(x), bases = reading<scalar_t>(base);
     const auto out = writing<scalar_t>(result);
-    const Kernels<scalar_t> kernels(w);
+    const Kernels<Value> kernels(w);
     const at::Tensor room = room_for(x, taps, 1);
-    scalar_t* const scratch = room.mutable_data_ptr<scalar_t>();
+    Value* const scratch = room.mutable_data_ptr<Value>();
+    std::vector<std::vector<Value>> base_rooms(static_cast<size_t>(workers_for(units))), out_rooms(base_rooms.size());
     for_units(units, n * d * taps, [&](int64_t unit, int64_t worker) {
-      const int64_t b = unit / heads, h = unit % heads;
-      scalar_t* const padded = scratch + worker * room.stride(0);
+      const int64_t b = unit / heads, h = unit % heads, end = valid.end(b);
+      Value* const padded = scratch + worker * room.stride(0);
+      const auto added = loaded_rows(bases.at(b, h), bases.stride, end, d, base_rooms[static_cast<size_t>(worker)]);
+      const auto into = rows_for(out.at(b, h), out.stride, end, d, out_rooms[static_cast<size_t>(worker)]);
       lay_out(tokens, valid, b, h, d, taps / 2, padded);
-      convolve_rows(padded, valid.end(b), d, kernels.of(h), taps, {bases.at(b, h), bases.stride},
-                    {out.at(b, h), out.stride});
+      convolve_rows(padded, end, d, kernels.of(h), taps, {added.data, added.stride}, {into.data, into.stride});
+      store_rows(into, end, d, out.at(b, h), out.stride);
       clear_padding(out, valid, b, h, n, d);
     });
   });
@@ -101,24 +106,28 @@ ConvolutionGradients convolve_backward(const at::Tensor& gradient, const at::Ten
   // Without a mask the gradient of base is the one that came.
   ConvolutionGradients result{valid.defined() ? new_heads(x, n, d) : gradient, new_heads(x, n, d), {}};
   const at::Tensor shares = at::zeros({x.size(0), heads, taps}, w.options());  // of the kernel's gradient, per sample
-  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "convolve_tokens_backward", [&] {
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "convolve_tokens_backward", [&] {
+    using Value = Computed<scalar_t>;
     const auto tokens = reading<scalar_t>(x), slopes = reading<scalar_t>(gradient);
     const auto out = writing<scalar_t>(result.x);
-    const Kernels<scalar_t> kernels(w.flip(1));
-    scalar_t* const share = shares.mutable_data_ptr<scalar_t>();
+    const Kernels<Value> kernels(w.flip(1));
+    Value* const share = shares.mutable_data_ptr<Value>();
     const at::Tensor room = room_for(x, taps, 2);
-    scalar_t* const scratch = room.mutable_data_ptr<scalar_t>();
+    Value* const scratch = room.mutable_data_ptr<Value>();
+    std::vector<std::vector<Value>> rooms(static_cast<size_t>(workers_for(units)));
     for_units(units, n * d * taps, [&](int64_t unit, int64_t worker) {
       const int64_t b = unit / heads, h = unit % heads, end = valid.end(b);
-      scalar_t *const padded = scratch + worker * room.stride(0), *const slope = padded + room.stride(1);
+      Value *const padded = scratch + worker * room.stride(0), *const slope = padded + room.stride(1);
+      const auto into = rows_for(out.at(b, h), out.stride, end, d, rooms[static_cast<size_t>(worker)]);
       lay_out(tokens, valid, b, h, d, half, padded);
       lay_out(slopes, valid, b, h, d, half, slope);
-      convolve_rows(slope, end, d, kernels.of(h), taps, Rows<const scalar_t>{nullptr, 0}, {out.at(b, h), out.stride});
+      convolve_rows(slope, end, d, kernels.of(h), taps, Rows<const Value>{nullptr, 0}, {into.data, into.stride});
+      store_rows(into, end, d, out.at(b, h), out.stride);
       clear_padding(out, valid, b, h, n, d);
       correlate_rows(slope + half * d, padded, end, d, taps, share + unit * taps);
       if (!valid.defined()) return;
       const auto base = writing<scalar_t>(result.base);
-      for (int64_t i = 0; i < end; ++i) std::copy_n(slope + (half + i) * d, d, base.at(b, h, i));
+      for (int64_t i = 0; i < end; ++i) put(slope + (half + i) * d, d, base.at(b, h, i));
       for (int64_t i = end; i < n; ++i) std::fill_n(base.at(b, h, i), d, scalar_t(0));
     });
   });
@@ -133,7 +142,9 @@ struct ConvolveTokensCall {
   static constexpr const char* kName = "convolve_tokens";
   static inline const Operator<convolve_forward> kForward{"convolve_tokens_forward"};
   static inline const Operator<convolve_backward> kBackward{"convolve_tokens_backward"};
+  static constexpr bool kTakesBf16 = true;
 
+  static bool is_parameter(size_t input) { return input == 2; }
   [[nodiscard]] variable_list inputs() const { return {base, x, w}; }
   variable_list forward() {
     x = with_rows(x), w = w.contiguous();

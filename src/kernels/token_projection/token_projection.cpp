@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/heads.h"
+#include "kernels/cpu/stored.h"
 #include "kernels/cpu/units.h"
 #include "kernels/cpu/valid_rows.h"
 #include "kernels/fused.h"
@@ -69,22 +70,27 @@ at::Tensor project_forward(const at::Tensor& projection, const at::Tensor& x, co
                            const at::Tensor& key_valid) {
   const ProjectionSizes s = sizes_of(projection, x, y);
   const ValidRows valid(key_valid, s.n);
+  const at::Tensor factors = projection.to(x.scalar_type());
   at::Tensor result = at::empty({s.b, s.h, s.rows, s.width}, x.options());
-  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "project_tokens", [&] {
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "project_tokens", [&] {
+    using Value = Computed<scalar_t>;
     const Tokens<scalar_t> tokens(x, y, valid);
-    const scalar_t* const table = projection.const_data_ptr<scalar_t>();
+    const scalar_t* const table = factors.const_data_ptr<scalar_t>();
     scalar_t* const out = result.mutable_data_ptr<scalar_t>();
     std::vector<std::vector<scalar_t>> scratch(static_cast<size_t>(workers_for(s.b * s.h)));
+    std::vector<std::vector<Value>> rooms(scratch.size());
     // Heads outside, so that the workers read the same table at the same time.
     for_units(s.b * s.h, s.rows * s.n * s.width, [&](int64_t unit, int64_t worker) {
       const int64_t h = unit / s.b, b = unit % s.b, end = valid.end(b);
       const Operand<scalar_t> mixing{table + (s.heads == 1 ? 0 : h) * s.rows * s.columns, s.columns};
-      scalar_t* const into = out + (b * s.h + h) * s.rows * s.width;
-      if (end == 0) std::fill_n(into, s.rows * s.width, scalar_t(0));
+      scalar_t* const to = out + (b * s.h + h) * s.rows * s.width;
+      Value* const into = place_for(to, s.rows * s.width, rooms[static_cast<size_t>(worker)]);
+      if (end == 0) std::fill_n(into, s.rows * s.width, Value(0));
       else
         for (const auto& part : tokens.parts(b, h, end, scratch[static_cast<size_t>(worker)]))
-          gemm(s.rows, part.width, end, scalar_t(1), mixing, {part.data, part.stride}, scalar_t(0), into + part.first,
+          gemm(s.rows, part.width, end, Value(1), mixing, {part.data, part.stride}, Value(0), into + part.first,
                s.width);
+      store(into, s.rows * s.width, to);
     });
   });
   return result;
@@ -99,39 +105,49 @@ ProjectionGradients project_backward(const at::Tensor& gradient, const at::Tenso
   const ProjectionSizes s = sizes_of(projection, x, y);
   const ValidRows valid(key_valid, s.n);
   const at::Tensor both = at::empty({s.b, s.n, s.h, s.width}, x.options()).transpose(1, 2);  // of x and y
-  const at::Tensor table_gradient = at::empty_like(projection);
-  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "project_tokens_backward", [&] {
-    const scalar_t* const table = projection.const_data_ptr<scalar_t>();
+  const at::Tensor table_gradient = at::empty_like(projection), factors = projection.to(x.scalar_type());
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "project_tokens_backward", [&] {
+    using Value = Computed<scalar_t>;
+    const scalar_t* const table = factors.const_data_ptr<scalar_t>();
     const scalar_t* const slopes = gradient.const_data_ptr<scalar_t>();
     const Heads<scalar_t> tokens_gradient = writing<scalar_t>(both);
-    for_units(s.b * s.h, s.rows * s.n * s.width, [&](int64_t unit, int64_t) {
+    std::vector<std::vector<Value>> rooms(static_cast<size_t>(workers_for(s.b * s.h)));
+    for_units(s.b * s.h, s.rows * s.n * s.width, [&](int64_t unit, int64_t worker) {
       const int64_t h = unit / s.b, b = unit % s.b, end = valid.end(b);
       const scalar_t* const mixing = table + (s.heads == 1 ? 0 : h) * s.rows * s.columns;
-      gemm(end, s.width, s.rows, scalar_t(1), {mixing, s.columns, true},
-           {slopes + (b * s.h + h) * s.rows * s.width, s.width}, scalar_t(0), tokens_gradient.at(b, h),
-           tokens_gradient.stride);
+      // What is rounded on its way out stays in the cache until then.
+      const int64_t step = kConverts<scalar_t> ? kSlab : std::max<int64_t>(end, 1);
+      for (int64_t first = 0; first < end; first += step) {
+        const int64_t count = std::min(step, end - first);
+        scalar_t* const to = tokens_gradient.at(b, h, first);
+        const TileRows<Value> tile =
+            rows_for(to, tokens_gradient.stride, count, s.width, rooms[static_cast<size_t>(worker)]);
+        gemm(count, s.width, s.rows, Value(1), {mixing + first, s.columns, true},
+             {slopes + (b * s.h + h) * s.rows * s.width, s.width}, Value(0), tile.data, tile.stride);
+        store_rows(tile, count, s.width, to, tokens_gradient.stride);
+      }
       for (int64_t i = 0; i < s.n; ++i)
         if (i >= end || !valid.at(b, i)) std::fill_n(tokens_gradient.at(b, h, i), s.width, scalar_t(0));
     });
 
     // A slab of columns of one head's projection, over all samples (and heads, where they share it) in order.
     const Tokens<scalar_t> tokens(x, y, valid);
-    scalar_t* const into = table_gradient.mutable_data_ptr<scalar_t>();
+    Value* const into = table_gradient.mutable_data_ptr<Value>();
     const int64_t slabs = (s.columns + kSlab - 1) / kSlab;
     std::vector<std::vector<scalar_t>> scratch(static_cast<size_t>(workers_for(s.heads * slabs)));
     for_units(s.heads * slabs, s.rows * std::min(kSlab, s.n) * s.width * s.b, [&](int64_t unit, int64_t worker) {
       const int64_t first = unit % slabs * kSlab, width = std::min(kSlab, s.columns - first);
       const int64_t from_head = s.heads == 1 ? 0 : unit / slabs, to_head = s.heads == 1 ? s.h : from_head + 1;
-      scalar_t* const slab = into + unit / slabs * s.rows * s.columns + first;
-      for (int64_t r = 0; r < s.rows; ++r) std::fill_n(slab + r * s.columns, width, scalar_t(0));
+      Value* const slab = into + unit / slabs * s.rows * s.columns + first;
+      for (int64_t r = 0; r < s.rows; ++r) std::fill_n(slab + r * s.columns, width, Value(0));
       for (int64_t h = from_head; h < to_head; ++h) {
         for (int64_t b = 0; b < s.b; ++b) {
           const int64_t end = valid.end(b), seen = std::min(first + width, end) - first;
           if (seen <= 0) continue;
           const scalar_t* const slope = slopes + (b * s.h + h) * s.rows * s.width;
           for (const auto& part : tokens.parts(b, h, end, scratch[static_cast<size_t>(worker)]))
-            gemm(s.rows, seen, part.width, scalar_t(1), {slope + part.first, s.width},
-                 {part.data + first * part.stride, part.stride, true}, scalar_t(1), slab, s.columns);
+            gemm(s.rows, seen, part.width, Value(1), {slope + part.first, s.width},
+                 {part.data + first * part.stride, part.stride, true}, Value(1), slab, s.columns);
         }
       }
     });
@@ -146,7 +162,9 @@ struct ProjectTokensCall {
   static constexpr const char* kName = "project_tokens";
   static inline const Operator<project_forward> kForward{"project_tokens_forward"};
   static inline const Operator<project_backward> kBackward{"project_tokens_backward"};
+  static constexpr bool kTakesBf16 = true;
 
+  static bool is_parameter(size_t input) { return input == 0; }
   [[nodiscard]] variable_list inputs() const { return {projection, x, y}; }
   variable_list forward() {
     projection = projection.contiguous(), x = with_rows(x);

@@ -1,0 +1,311 @@
+// Operators under autocast to bf16 on a CPU, against their definitions in double of the same numbers: outputs,
+// gradients, what dropout drops, what is said to have run, and --kernels=check.
+#include "core/error.h"
+#include "fused_support.h"
+#include "kernels/attention/attention.h"
+#include "kernels/embedding/embedding.h"
+#include "kernels/feature_attention/feature_attention.h"
+#include "kernels/feed_forward/feed_forward.h"
+#include "kernels/fused.h"
+#include "kernels/gelu_dropout/gelu_dropout.h"
+#include "kernels/hashed_attention/hashed_attention.h"
+#include "kernels/linear/linear.h"
+#include "kernels/pooling/pooling.h"
+#include "kernels/pseudo_inverse/pseudo_inverse.h"
+#include "kernels/residual_norm/residual_norm.h"
+#include "kernels/token_convolution/token_convolution.h"
+#include "kernels/token_projection/token_projection.h"
+#include "place_support.h"
+#include "policy_scope.h"
+#include "tensor/autocast.h"
+
+namespace xformer::kernels::bf16_test {
+
+constexpr double kRounding = 1.0 / 256;  // the largest relative error of one; the mean square's root is 0.41 of it
+
+// One call. Inputs are float; those that are activations hold numbers of bf16.
+struct Case {
+  std::string name;
+  TensorFunction fused, reference;
+  Tensors inputs;
+  double roundings = 1;  // allowed in the root of the mean square of each output and gradient, relative to its own
+  std::string ran = "fused-cpu-bf16";
+};
+
+at::Tensor activation(const std::string& name, at::IntArrayRef shape) {
+  return random_tensor(name, shape, at::kBFloat16).to(at::kFloat);
+}
+at::Tensor parameter(const std::string& name, at::IntArrayRef shape) { return random_tensor(name, shape, at::kFloat); }
+
+// Of three samples the first is whole, the second ends early and has a hole, the third is empty or ends early.
+at::Tensor valid(int64_t n, bool empty) {
+  at::Tensor result = at::zeros({3, n}, at::kBool);
+  result[0].fill_(true);
+  result[1].slice(0, 0, (2 * n + 2) / 3).fill_(true);
+  if (n > 4) result[1][2] = false;
+  if (!empty) result[2].slice(0, 0, (n + 1) / 2).fill_(true);
+  return result;
+}
+
+void add_attention(std::vector<Case>& cases) {
+  for (const auto& [n, m] : std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {37, 37}, {300, 290}, {90, 16}})
+    for (const bool causal : {false, true}) {
+      if (causal && n != m) continue;
+      AttentionOptions options;
+      options.scale = 0.3;
+      options.mask = {valid(m, true), causal};
+      options.query_valid = valid(n, true);
+      options.dropout = place_of(causal ? 0 : 0.25);
+      cases.push_back({"attention",
+                       [options](const Tensors& x) { return Tensors{attention(x[0], x[1], x[2], options)}; },
+                       [options](const Tensors& x) { return Tensors{attention_reference(x[0], x[1], x[2], options)}; },
+                       {activation("q", {3, 2, n, 8}), activation("k", {3, 2, m, 8}), activation("v", {3, 2, m, 6})},
+                       2});
+    }
+}
+
+void add_feature_attention(std::vector<Case>& cases) {
+  for (const FeatureMap map : {FeatureMap::kElu, FeatureMap::kRelu, FeatureMap::kSoftmax})
+    for (const int64_t n : {1, 50, 1500}) {
+      FeatureAttentionOptions options;
+      options.map = map;
+      options.epsilon = map == FeatureMap::kElu ? 1e-6 : 0;
+      options.floor = map == FeatureMap::kElu ? 0 : 1e-3;
+      options.scale = 0.5;
+      options.mask.key_valid = options.query_valid = valid(n, true);
+      // Whole numbers are omega in every type; so the largest feature is the same one.
+      const at::Tensor omega = map == FeatureMap::kElu ? at::Tensor() : parameter("omega", {24, 8}).round();
+      const auto with = [options, omega](auto* run) {
+        return [=](const Tensors& x) {
+          FeatureAttentionOptions own = options;
+          if (omega.defined()) own.omega = omega.to(at::toOpMathType(x[0].scalar_type()));
+          return Tensors{run(x[0], x[1], x[2], own)};
+        };
+      };
+      cases.push_back({"feature_attention",
+                       with(&feature_attention),
+                       with(&feature_attention_reference),
+                       {activation("q", {3, 2, n, 8}), activation("k", {3, 2, n, 8}), activation("v", {3, 2, n, 6})},
+                       3});
+    }
+}
+
+void add_hashed_attention(std::vector<Case>& cases) {
+  for (const int64_t n : {1, 40}) {
+    HashedAttentionOptions options{8, false, valid(n, false), place_of(0.2)};
+    const at::Tensor buckets = n < 8 ? at::Tensor() : (at::arange(3 * 2 * 2 * n).view({3, 2, 2, n}) * 7).remainder(5);
+    cases.push_back(
+        {"hashed_attention",
+         [=](const Tensors& x) { return Tensors{hashed_attention(x[0], x[1], buckets, options)}; },
+         [=](const Tensors& x) { return Tensors{hashed_attention_reference(x[0], x[1], buckets, options)}; },
+         {activation("q", {3, 2, n, 8}), activation("v", {3, 2, n, 6})},
+         3});
+  }
+}
+
+void add_token_operators(std::vector<Case>& cases) {
+  for (const int64_t n : {1, 29, 600}) {
+    const SequenceMask mask{valid(n, true), false};
+    const auto project = [mask](auto* run) {
+      return [=](const Tensors& x) { return Tensors{run(x[0], x[1], x[2], mask)}; };
+    };
+    cases.push_back(
+        {"project_tokens",
+         project(&project_tokens),
+         project(&project_tokens_reference),
+         {parameter("table", {2, 7, n + 3}), activation("x", {3, 2, n, 5}), activation("y", {3, 2, n, 5})}});
+    const std::vector<HeadGroup> groups{{1, {0}}, {4, {1}}};
+    const auto pool = [=](auto* run) { return [=](const Tensors& x) { return run(x[0], mask, groups, 0); }; };
+    cases.push_back({"pool_heads", pool(&pool_heads), pool(&pool_heads_reference), {activation("x", {3, 2, n, 5})}});
+    const auto repeat = [=](auto* run) { return [=](const Tensors& x) { return Tensors{run(x, n, groups, 0)}; }; };
+    cases.push_back({"repeat_heads",
+                     repeat(&repeat_heads),
+                     repeat(&repeat_heads_reference),
+                     {activation("x", {3, 1, n, 5}), activation("y", {3, 1, pooled_len(n, 4), 5})}});
+    const auto convolve = [mask](auto* run) {
+      return [=](const Tensors& x) { return Tensors{run(x[0], x[1], x[2], mask)}; };
+    };
+    cases.push_back({"convolve_tokens",
+                     convolve(&convolve_tokens),
+                     convolve(&convolve_tokens_reference),
+                     {activation("x", {3, 2, n, 5}), activation("y", {3, 2, n, 5}), parameter("w", {2, 3})}});
+  }
+  // No kernel in bf16: the inverse of landmarks stays in float, between conversions.
+  const auto invert = [](auto* run) { return [=](const Tensors& x) { return Tensors{run(x[0], SequenceMask(), 6)}; }; };
+  cases.push_back({"pseudo_inverse",
+                   invert(&pseudo_inverse),
+                   invert(&pseudo_inverse_reference),
+                   {at::softmax(2 * activation("a", {3, 2, 6, 6}), -1).to(at::kBFloat16).to(at::kFloat)},
+                   1,
+                   "fused-cpu"});
+}
+
+void add_maps(std::vector<Case>& cases) {
+  for (const int64_t rows : {1, 700}) {
+    const DropoutPlace drop = place_of(0.3);
+    const auto maps = [](const Tensors& x) { return std::vector<LinearMap>{{x[1], x[3]}, {x[2], x[4]}}; };
+    cases.push_back({"linear",
+                     [=](const Tensors& x) { return linear(x[0], maps(x)); },
+                     [=](const Tensors& x) {
+                       return Tensors{at::linear(x[0], x[1], x[3]), at::linear(x[0], x[2], x[4])};
+                     },
+                     {activation("x", {3, rows, 40}), parameter("w", {24, 40}), parameter("u", {5, 40}),
+                      parameter("b", {24}), parameter("c", {5})}});
+    for (const bool tanh : {false, true}) {
+      const auto feed = [=](auto* run) {
+        return [=](const Tensors& x) { return Tensors{run(x[0], {x[1], x[2]}, {x[3], x[4]}, tanh, drop)}; };
+      };
+      cases.push_back({"feed_forward",
+                       feed(&feed_forward),
+                       feed(&feed_forward_reference),
+                       {activation("x", {3, rows, 16}), parameter("w", {32, 16}), parameter("b", {32}),
+                        parameter("u", {8, 32}), parameter("c", {8})},
+                       1.5});
+      const auto gelu = [=](auto* run) { return [=](const Tensors& x) { return Tensors{run(x[0], tanh, drop)}; }; };
+      cases.push_back(
+          {"gelu_dropout", gelu(&gelu_dropout), gelu(&gelu_dropout_reference), {activation("x", {3, rows, 9})}});
+    }
+    const auto norm = [=](auto* run) {
+      return [=](const Tensors& x) {
+        const ResidualNorm got = run(x[0], x[1], drop, NormWeights{x[2], x[3], 1e-5});
+        return Tensors{got.sum, got.normed};
+      };
+    };
+    for (const bool branch : {true, false})
+      cases.push_back({"residual_norm",
+                       norm(&residual_norm),
+                       norm(&residual_norm_reference),
+                       {activation("x", {3, rows, 33}), branch ? activation("branch", {3, rows, 33}) : at::Tensor(),
+                        parameter("weight", {33}), parameter("bias", {33})}});
+    cases.push_back({"residual",
+                     [=](const Tensors& x) { return Tensors{residual(x[0], x[1], drop)}; },
+                     [=](const Tensors& x) { return Tensors{x[0] + drop(x[1])}; },
+                     {activation("x", {3, rows, 9}), activation("branch", {3, rows, 9})}});
+    const at::Tensor ids = (at::arange(3 * rows).view({3, rows}) * 5).remainder(11);
+    const auto embed = [=](auto* run) { return [=](const Tensors& x) { return Tensors{run(x[0], ids, x[1], drop)}; }; };
+    cases.push_back({"embedding",
+                     embed(&embedding),
+                     embed(&embedding_reference),
+                     {parameter("tokens", {11, 12}), parameter("positions", {rows + 2, 12})}});
+  }
+}
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  add_maps(cases), add_attention(cases), add_feature_attention(cases), add_hashed_attention(cases);
+  add_token_operators(cases);
+  return cases;
+}
+
+TensorFunction under_bf16(const TensorFunction& run) {
+  return [run](const Tensors& x) {
+    const AutocastScope autocast(at::kCPU, at::kBFloat16);
+    return run(x);
+  };
+}
+
+// The call on numbers of double, its outputs in bf16, so that they get the gradients that the kernel's got.
+TensorFunction in_double(const TensorFunction& run) {
+  return [run](const Tensors& x) {
+    Tensors wide;
+    for (const at::Tensor& one : x) wide.push_back(one.defined() ? one.to(at::kDouble) : one);
+    return run(wide);
+  };
+}
+
+double size_of(const at::Tensor& x) { return x.to(at::kDouble).square().sum().sqrt().item<double>(); }
+
+TEST_CASE("in bf16 every operator is its definition but for the format's rounding, with gradients") {
+  for (const Case& one : all_cases()) {
+    INFO(one.name);
+    reset_backends();
+    const Tensors got = run_with_gradients(under_bf16(one.fused), one.inputs);
+    CHECK(backends_run().at(one.name) == one.ran);
+    Tensors leaves, wanted, heads;
+    for (const at::Tensor& input : one.inputs) {
+      leaves.push_back(input.defined() ? input.detach() : input);
+      if (input.defined()) wanted.push_back(leaves.back().requires_grad_(true));
+    }
+    Tensors meant = in_double(one.reference)(leaves);
+    for (size_t i = 0; i < meant.size(); ++i)
+      heads.push_back(random_tensor("gradient" + std::to_string(i), meant[i].sizes(), at::kBFloat16).to(at::kDouble));
+    for (const at::Tensor& gradient : torch::autograd::grad(meant, wanted, heads)) meant.push_back(gradient);
+    REQUIRE(got.size() == meant.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      INFO((i < heads.size() ? "output " : "gradient ")
+           << (i < heads.size() ? i : i - heads.size()) << " of " << one.inputs[0].sizes());
+      if (i < heads.size()) CHECK(got[i].scalar_type() == at::kBFloat16);
+      // Where everything cancels, of one token say, what is left is measured by what did.
+      CHECK(size_of(got[i] - meant[i].detach()) <= one.roundings * kRounding * std::max(size_of(meant[i]), 1.0));
+    }
+  }
+}
+
+TEST_CASE("--kernels=check holds operators in bf16 against their definitions, forwards and backwards") {
+  const PolicyScope scope(Policy::kCheck);
+  for (const Case& one : all_cases()) {
+    INFO(one.name);
+    CHECK_NOTHROW(run_with_gradients(under_bf16(one.fused), one.inputs));
+  }
+}
+
+TEST_CASE("in bf16 dropout drops what it drops in float") {
+  for (const Case& one : all_cases()) {
+    INFO(one.name);
+    if (one.name != "gelu_dropout" && one.name != "embedding") continue;  // whose zeros are dropout's alone
+    const at::Tensor low = under_bf16(one.fused)(one.inputs)[0], full = one.fused(one.inputs)[0];
+    CHECK(full.scalar_type() == at::kFloat);
+    CHECK((full == 0).any().item<bool>());
+    CHECK(at::equal(low == 0, full == 0));
+  }
+}
+
+TEST_CASE("in bf16 results are the same bits on any number of threads, and without autocast from bf16 operands") {
+  const int before = at::get_num_threads();
+  for (const Case& one : all_cases()) {
+    INFO(one.name);
+    at::set_num_threads(1);
+    const Tensors alone = run_with_gradients(under_bf16(one.fused), one.inputs);
+    at::set_num_threads(3);
+    const Tensors three = run_with_gradients(under_bf16(one.fused), one.inputs);
+    // Attention deals out a head's keys where heads are fewer than threads: not here.
+    for (size_t i = 0; i < alone.size(); ++i) CHECK(at::equal(alone[i], three[i]));
+  }
+  at::set_num_threads(before);
+  const Tensors x{activation("q", {3, 2, 40, 8}), activation("k", {3, 2, 40, 8}), activation("v", {3, 2, 40, 8})};
+  const at::Tensor inside = under_bf16([](const Tensors& y) { return Tensors{attention(y[0], y[1], y[2], {})}; })(x)[0];
+  const at::Tensor outside =
+      attention(x[0].to(at::kBFloat16), x[1].to(at::kBFloat16), x[2].to(at::kBFloat16), AttentionOptions());
+  CHECK(at::equal(inside, outside));
+}
+
+TEST_CASE("without our kernels bf16 is LibTorch's autocast, and float where that is off") {
+  const at::Tensor x = activation("x", {4, 6}), weight = parameter("w", {5, 6});
+  const AttentionOptions options;
+  const Tensors heads{activation("q", {1, 2, 9, 4}), activation("k", {1, 2, 9, 4}), activation("v", {1, 2, 9, 4})};
+  for (const Policy policy : {Policy::kComposite, Policy::kReference}) {
+    const PolicyScope scope(policy);
+    CHECK_FALSE(stores_bf16({x.to(at::kBFloat16)}));
+    const AutocastScope autocast(at::kCPU, at::kBFloat16);
+    CHECK(at::equal(linear(x, {weight, {}}), at::linear(x, weight)));
+  }
+  // A causal form has no kernel: in float, between conversions.
+  FeatureAttentionOptions causal;
+  causal.mask.causal = true;
+  causal.epsilon = 1e-6;
+  Tensors low;
+  for (const at::Tensor& one : heads) low.push_back(one.to(at::kBFloat16));
+  const at::Tensor meant = feature_attention_reference(heads[0], heads[1], heads[2], causal);
+  CHECK(at::equal(feature_attention(low[0], low[1], low[2], causal), meant.to(at::kBFloat16)));
+  CHECK_FALSE(stores_bf16({x.to(at::kDouble)}));
+  CHECK_FALSE(stores_bf16({x}));
+}
+
+TEST_CASE("fp16 autocast on a CPU runs as it did: no kernel of ours takes its activations") {
+  const AutocastScope autocast(at::kCPU, at::kHalf);
+  const at::Tensor x = activation("x", {4, 6});
+  CHECK_FALSE(stores_bf16({x}));
+  CHECK(linear(x, {parameter("w", {5, 6}), {}}).scalar_type() == at::kHalf);
+}
+
+}  // namespace xformer::kernels::bf16_test
