@@ -25,7 +25,9 @@ constexpr std::string_view kEraseLine = "\r\x1b[2K";
 constexpr std::string_view kBarColour = "\x1b[32m";
 constexpr std::string_view kColourEnd = "\x1b[0m";
 constexpr double kRedrawSeconds = 0.05;  // faster than the eye, slow enough for a slow terminal
-constexpr int kBarColumns = 20;
+constexpr int kBarColumns = 20, kNarrowBarColumns = 8;
+constexpr int kWide = 100;               // windows with room for the long bar
+constexpr double kPatientSeconds = 600;  // after which a pipe's lines come ever more slowly
 constexpr int kDefaultWidth = 80;
 constexpr int kNarrowest = 10;           // what a window reports while it is being made may be 1 or 2
 constexpr uint32_t kFirstWide = 0x1100;  // code points from here on may take two columns
@@ -72,7 +74,20 @@ Clipped clip(std::string_view text, int limit) {
   return result;
 }
 
+// Without a part that the limit cuts.
+std::string clip_to_parts(std::string_view text, int limit) {
+  std::string clipped = clip(text, limit).text;
+  const size_t last = clipped.rfind("  ");
+  if (clipped.size() < text.size() && !text.substr(clipped.size()).starts_with("  ") && last != std::string::npos)
+    clipped.resize(last);
+  return clipped;
+}
+
 }  // namespace
+
+double TerminalOptions::plain_interval_after(double seconds) const {
+  return plain_interval_seconds * std::max(1.0, seconds / kPatientSeconds);
+}
 
 TerminalOptions terminal_options(int descriptor) {
   TerminalOptions options;
@@ -108,14 +123,15 @@ struct ProgressLine::State {
     std::string line{kEraseLine};
     int left = limit;
     if (fraction >= 0 && fraction <= 1 && limit >= 2 * kBarColumns) {
-      const int full = static_cast<int>(fraction * kBarColumns);
+      const int columns = limit >= kWide ? kBarColumns : kNarrowBarColumns;
+      const int full = static_cast<int>(fraction * columns);
       if (options.colour) line += kBarColour;
-      line += fmt::format("[{:<{}}]", std::string(static_cast<size_t>(full), '='), kBarColumns);
+      line += fmt::format("[{:<{}}]", std::string(static_cast<size_t>(full), '='), columns);
       if (options.colour) line += kColourEnd;
       line += ' ';
-      left -= kBarColumns + 3;
+      left -= columns + 3;
     }
-    return line + clip(text, left).text;
+    return line + clip_to_parts(text, left);
   }
 
   // Leaves the state shown whatever was suppressed before, and the cursor on a fresh line.
@@ -132,7 +148,7 @@ struct ProgressLine::State {
   std::mutex mutex;  // messages may come from threads that load data
   std::string text, last_plain;
   double fraction = -1;
-  double last_time = -1;
+  double first_time = -1, last_time = -1;
   bool active = false;  // a progress line stands on the terminal, or was begun in a pipe
 };
 
@@ -148,7 +164,9 @@ void ProgressLine::update(std::string_view text, double fraction, bool force) {
   state.fraction = fraction;
   state.active = true;
   const double now = now_seconds();
-  const double interval = state.options.is_terminal ? kRedrawSeconds : state.options.plain_interval_seconds;
+  if (state.first_time < 0) state.first_time = now;
+  const double interval =
+      state.options.is_terminal ? kRedrawSeconds : state.options.plain_interval_after(now - state.first_time);
   if (!force && state.last_time >= 0 && now - state.last_time < interval) return;
   state.last_time = now;
   if (state.options.is_terminal) {

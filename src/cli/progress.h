@@ -15,7 +15,10 @@ struct TerminalOptions {
   bool is_terminal = false;
   bool colour = false;
   int width = 80;
-  double plain_interval_seconds = 10;  // how often a pipe gets a line
+  double plain_interval_seconds = 10;  // how often a pipe gets a line, of the first minutes
+
+  // The same of work that has gone on for some seconds: the log of a day is not longer than people read.
+  [[nodiscard]] double plain_interval_after(double seconds) const;
 };
 // Looks at the file descriptor, $NO_COLOR, $TERM ("dumb" is no terminal) and the window's width.
 [[nodiscard]] TerminalOptions terminal_options(int descriptor);
@@ -27,8 +30,9 @@ class ProgressLine {
   ~ProgressLine();  // ends the line
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
-  // `text` is the state in words; `fraction` in [0, 1] draws a bar on a terminal. In a pipe the line is
-  // printed when the interval has passed since the last one, or when `force` is set.
+  // `text` is the state in words; `fraction` in [0, 1] draws a bar on a terminal. Parts are separated by two blanks,
+  // the weightiest first: one that a narrow window has no room for is left out whole, with all behind it. In a pipe
+  // the line is printed when the interval has passed since the last one, or when `force` is set.
   void update(std::string_view text, double fraction, bool force = false);
   // A line that stays (a message, an evaluation); the progress line is redrawn after it.
   void print(std::string_view line);

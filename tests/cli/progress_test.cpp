@@ -175,6 +175,27 @@ TEST_CASE("a terminal line is redrawn in place and never reaches the width") {
   CHECK(terminal.text().find('\n') != std::string::npos);
 }
 
+TEST_CASE("what a window has no room for is left out by whole parts, the time left not among them") {
+  const std::string text =
+      "step 4,990/5,000  1h53m left  loss 2.3081  accuracy 0.078  214.7 examples/s  62.9 MB tensors";
+  const auto shown = [&](unsigned short width) {
+    const Terminal terminal(width);
+    ProgressLine line({true, false, 80, 10}, terminal.in);
+    line.update(text, 0.5, true);
+    return play(terminal.text()).lines.back();
+  };
+  CHECK(shown(80) == "[====    ] step 4,990/5,000  1h53m left  loss 2.3081  accuracy 0.078");
+  CHECK(shown(60) == "[====    ] step 4,990/5,000  1h53m left  loss 2.3081");
+  CHECK(shown(120) == "[==========          ] " + text);
+}
+
+TEST_CASE("a pipe's lines come ever more slowly") {
+  const TerminalOptions options = pipe_options(10);
+  CHECK(options.plain_interval_after(0) == 10);
+  CHECK(options.plain_interval_after(600) == 10);
+  CHECK(options.plain_interval_after(24 * 3600) == 24 * 60);
+}
+
 TEST_CASE("a shorter line leaves nothing of the longer one before it") {
   const Terminal terminal(80);
   ProgressLine line({true, false, 80, 10}, terminal.in);
@@ -206,7 +227,7 @@ TEST_CASE("a message stays above the progress line") {
   REQUIRE(screen.lines.size() == 3);
   CHECK(screen.lines[0] == "before");
   CHECK(screen.lines[1] == "dev accuracy 0.4");
-  CHECK(screen.lines[2] == "[==========          ] step 1");
+  CHECK(screen.lines[2] == "[====    ] step 1");
 }
 
 TEST_CASE("a line that was taken away leaves nothing, on a terminal or in a pipe") {
