@@ -8,6 +8,7 @@
 
 #include "cli/catalogue.h"
 #include "cli/experiments.h"
+#include "reporting/record_selection.h"
 
 namespace xformer::cli {
 
@@ -23,6 +24,12 @@ std::function<int()> add_completion(CLI::App& program);
 std::function<int()> add_report(CLI::App& program, const ExperimentReader& experiments);
 std::function<int()> add_plot(CLI::App& program, const ExperimentReader& experiments);
 std::function<int()> add_smat(CLI::App& program);
+
+// --duplicates and --task, of a command that reads records.
+void add_selection(CLI::App& command, reporting::RecordSelection& into);
+// Records and folders of them as selected; on stderr what was left out.
+[[nodiscard]] std::vector<RunRecord> selected_records(const std::vector<std::string>& places,
+                                                      const reporting::RecordSelection& how);
 
 // What `xformer describe` prints of a name's facts.
 void print_description(const Json& facts, bool markdown);

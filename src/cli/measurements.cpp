@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "cli/command.h"
 #include "core/error.h"
 #include "core/names.h"
 #include "readers/csv.h"
@@ -45,18 +46,17 @@ double number(const std::map<std::string, std::string>& row, const std::string& 
   return readers::parse_number(row.at(name)).value();
 }
 
-void add_record(const RunRecord& record, Measurements& into) {
+// `label`: the model, with the options that records of it differ in.
+void add_record(const RunRecord& record, const std::string& label, Measurements& into) {
   const double speed = record.speed ? record.speed->examples_per_s.median : 0;
   XF_CHECK(record.score() && speed > 0, DataError, "{}: a record without {} or speed; its run is {}",
            record.path.string(), into.metric.title, record.status);
-  XF_CHECK(into.task.empty() || into.task == record.task, UserError, "{} is a record of {}, those before it of {}",
-           record.path.string(), record.task, into.task);
   into.task = record.task;
   into.metric = record.headline("test")->spec;
   into.sources.insert("records of " + record.task);
-  add(into, record.called(), record.seed) = {record.called(), speed,
-                                             static_cast<double>(record.peak_device_bytes.value_or(0)) / 1e6,
-                                             into.metric.shown(*record.score())};
+  add(into, label, record.seed) = {label, speed, static_cast<double>(record.peak_device_bytes.value_or(0)) / 1e6,
+                                   into.metric.shown(*record.score())};
+  into.models.back().name = record.model;
 }
 
 // Rows of one length of a bench report; rows that did not fit are left out and said.
@@ -112,8 +112,10 @@ reporting::SmatInput Measured::mean() const {
   return {model, sum.examples_per_s / count, sum.peak_memory / count, sum.accuracy / count};
 }
 
-Measurements read_measurements(const std::vector<std::string>& places, int64_t length) {
+Measurements read_measurements(const std::vector<std::string>& places, const reporting::RecordSelection& how,
+                               int64_t length) {
   Measurements result;
+  std::vector<std::string> of_records;
   for (const std::string& input : places) {
     const Path path = input;
     if (path.extension() == ".csv") {
@@ -130,8 +132,13 @@ Measurements read_measurements(const std::vector<std::string>& places, int64_t l
         continue;
       }
     }
-    for (const RunRecord& record : reporting::read_run_records({input})) add_record(record, result);
+    of_records.push_back(input);
   }
+  if (of_records.empty()) return result;
+  const std::vector<RunRecord> records = selected_records(of_records, how);
+  reporting::require_one_task(records);
+  const std::vector<reporting::RecordLabel> labels = reporting::labels_of(records);
+  for (size_t i = 0; i < records.size(); ++i) add_record(records[i], labels[i].row, result);
   return result;
 }
 

@@ -8,6 +8,7 @@
 
 #include "core/files.h"
 #include "core/metric.h"
+#include "reporting/record_selection.h"
 #include "reporting/smat.h"
 
 namespace xformer::cli {
@@ -31,7 +32,8 @@ struct Measurements {
 // no accuracies: take_accuracies brings them; of its lengths `length` is taken (0: there is one). UserErrors: records
 // of two tasks, a model's seed twice, no length said; DataErrors: no record, a record without score or speed, a
 // column missing or no number.
-[[nodiscard]] Measurements read_measurements(const std::vector<std::string>& places, int64_t length = 0);
+[[nodiscard]] Measurements read_measurements(const std::vector<std::string>& places,
+                                             const reporting::RecordSelection& how, int64_t length = 0);
 
 // Replaces all accuracies by those of a CSV with the columns model and accuracy, or by the averages over tasks in an
 // experiment's published values ("published.json#table-1"). Where the file has none of softmax-fused it has softmax's:

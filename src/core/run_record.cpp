@@ -1,5 +1,7 @@
 #include "core/run_record.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 
 namespace xformer {
@@ -54,17 +56,17 @@ void visit(MetricResult& it, const Fields& fields) {
 
 template <class Fields>
 void visit(RunRecord& it, const Fields& fields) {
-  fields("schema_version", it.schema, "status", it.status, "message", it.message, "task", it.task, "model", it.model,
-         "name", it.name, "family", it.family, "attention", it.attention, "protocol", it.protocol, "seed", it.seed,
-         "plan_hash", it.plan_hash, "experiment", it.experiment, "metrics", it.metrics, "parameters", it.parameters,
-         "flops", it.flops, "speed", it.speed, "train_seconds", it.train_seconds, "evaluation_seconds",
-         it.evaluation_seconds, "peak_device_bytes", it.peak_device_bytes, "reserved_device_bytes",
-         it.reserved_device_bytes, "peak_process_bytes", it.peak_process_bytes, "backend", it.backend, "kernels",
-         it.kernels, "kernels_run", it.kernels_run, "cuda_graph", it.cuda_graph, "energy", it.energy, "deterministic",
-         it.deterministic, "init_from", it.init_from, "steps", it.steps, "selection", it.selection, "dev", it.dev,
-         "test", it.test, "skipped_steps", it.skipped_steps, "resumed_at", it.resumed_at, "data", it.data, "seeds",
-         it.seeds, "search", it.search, "software", it.software, "hardware", it.hardware, "command", it.command, "date",
-         it.date, "plan", it.plan, "origins", it.origins);
+  fields("schema_version", it.schema, "status", it.status, "message", it.message, "not_comparable", it.not_comparable,
+         "task", it.task, "model", it.model, "name", it.name, "family", it.family, "attention", it.attention,
+         "protocol", it.protocol, "seed", it.seed, "plan_hash", it.plan_hash, "experiment", it.experiment, "metrics",
+         it.metrics, "parameters", it.parameters, "flops", it.flops, "speed", it.speed, "train_seconds",
+         it.train_seconds, "evaluation_seconds", it.evaluation_seconds, "peak_device_bytes", it.peak_device_bytes,
+         "reserved_device_bytes", it.reserved_device_bytes, "peak_process_bytes", it.peak_process_bytes, "backend",
+         it.backend, "kernels", it.kernels, "kernels_run", it.kernels_run, "cuda_graph", it.cuda_graph, "energy",
+         it.energy, "deterministic", it.deterministic, "init_from", it.init_from, "steps", it.steps, "selection",
+         it.selection, "dev", it.dev, "test", it.test, "skipped_steps", it.skipped_steps, "resumed_at", it.resumed_at,
+         "data", it.data, "seeds", it.seeds, "search", it.search, "software", it.software, "hardware", it.hardware,
+         "command", it.command, "date", it.date, "plan", it.plan, "origins", it.origins);
 }
 
 namespace {
@@ -151,6 +153,13 @@ RunRecord record_of_plan(const RunPlan& plan, const std::string& command) {
   record.seed = plan.seed;
   record.plan_hash = plan.hash();
   record.plan = plan.to_json();
+  // A number in whose place epochs are counted says nothing of the run.
+  for (const auto& [epochs, number] :
+       {std::pair{"training.epochs", "training.steps"}, std::pair{"training.eval_epochs", "training.eval_every"},
+        std::pair{"training.warmup_epochs", "training.warmup"}})
+    if (record.plan.value(epochs, 0) > 0) record.plan.erase(number);
+  if (const std::string limit = record.plan.value("data.limit", ""); !limit.empty())
+    record.not_comparable = fmt::format("of part of the data (data.limit={})", limit);
   record.command = command;
   return record;
 }
@@ -182,8 +191,10 @@ RunRecord parse_run_record(const Json& json) {
   result.schema = 0;
   if (!take(json, result)) return result;
   if (!json.contains("metrics")) name_metrics(json, result);
+  // Older programs wrote 0 where nothing was timed.
+  if (result.speed && !(result.speed->examples_per_s.median > 0)) result.speed.reset();
   if (!result.speed)
-    if (const auto rate = number(json, "examples_per_s")) {
+    if (const auto rate = number(json, "examples_per_s"); rate && *rate > 0) {
       result.speed.emplace();
       result.speed->examples_per_s.median = *rate;
     }

@@ -83,6 +83,7 @@ struct RunRecord {
   int64_t schema = kRecordSchema;  // 0: read from something that names none
   Path path;                       // where it was read; "": nowhere, as of a run that is wanted and not there
   std::string status, message;
+  std::string not_comparable;  // why, of a run that no table may set beside others
   std::string task, model, name, family, attention, protocol, plan_hash, experiment;
   int64_t seed = 0;
   std::vector<MetricResult> metrics;  // of each split the headline comes first

@@ -10,7 +10,9 @@ namespace {
 using Model = std::pair<std::string, std::string>;
 
 Model model_of(const RunRecord& record) {
-  return {record.family == "dual-encoder" ? "encoder" : record.family, record.model.substr(record.model.find('/') + 1)};
+  // Behind a blank may stand a folder (record_selection.h).
+  const size_t slash = record.model.substr(0, record.model.find(' ')).find('/');
+  return {record.family == "dual-encoder" ? "encoder" : record.family, record.model.substr(slash + 1)};
 }
 
 }  // namespace

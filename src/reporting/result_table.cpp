@@ -8,7 +8,7 @@
 #include <set>
 
 #include "core/error.h"
-#include "reporting/model_names.h"
+#include "reporting/record_selection.h"
 
 namespace xformer::reporting {
 namespace {
@@ -16,32 +16,6 @@ namespace {
 constexpr double kSignificant = 0.05, kOtherSize = 0.1;
 
 double shown_score(const RunRecord& run) { return run.headline("test")->spec.shown(*run.score()); }
-
-// Plan keys that these records do not all agree on, of those that all have: older programs knew fewer options.
-std::vector<std::string> differing_keys(const std::vector<const RunRecord*>& records, bool of_data) {
-  std::vector<std::string> result;
-  for (const auto& [key, value] : records.front()->plan.items()) {
-    if (key.find('.') == std::string::npos || key.starts_with("data.") != of_data) continue;
-    // How much of a batch is computed at once, and which weights a run began with, make no other model of it.
-    if (key == "training.micro_batch" || key == "training.init_sha256") continue;
-    const std::string name = key;
-    const Json first = value;
-    const bool all =
-        std::all_of(records.begin(), records.end(), [&](const RunRecord* one) { return one->plan.contains(name); });
-    const bool same = std::all_of(records.begin(), records.end(),
-                                  [&](const RunRecord* one) { return one->plan.value(name, first) == first; });
-    if (all && !same) result.push_back(name);
-  }
-  return result;
-}
-
-std::string with_values(const std::string& name, const RunRecord& record, const std::vector<std::string>& keys) {
-  std::string label = name;
-  for (const std::string& key : keys)
-    label += fmt::format(", {}={}", key.substr(key.find('.') + 1),
-                         record.plan[key].is_string() ? record.plan[key].get<std::string>() : record.plan[key].dump());
-  return label;
-}
 
 bool escaped_chance(const RunRecord& run) {
   const MetricResult& test = *run.headline("test");
@@ -190,30 +164,18 @@ std::vector<PublishedValue> read_published(const Path& path, const std::string& 
 
 ResultTable result_table(const std::vector<RunRecord>& records, const std::vector<PublishedValue>& published,
                          const std::vector<std::string>& average_over) {
-  std::map<std::string, std::vector<const RunRecord*>> by_task;
-  std::map<std::pair<std::string, std::string>, std::vector<const RunRecord*>> by_model;
   std::vector<std::string> columns, rows;
   struct Found {
     size_t row, column;
     const RunRecord* record;
   };
-  for (const RunRecord& record : records) by_task[record.task].push_back(&record);
-  std::map<const RunRecord*, std::string> column_of, name_of = model_names(records);
-  for (const RunRecord& record : records) {
-    const auto& same = by_task[record.task];
-    const bool protocols =
-        std::any_of(same.begin(), same.end(), [&](const RunRecord* one) { return one->protocol != record.protocol; });
-    column_of[&record] = with_values(protocols ? record.task + " (" + record.protocol + ")" : record.task, record,
-                                     differing_keys(same, /*of_data=*/true));
-    by_model[{column_of[&record], name_of[&record]}].push_back(&record);
-  }
+  const std::vector<RecordLabel> labels = labels_of(records);
   ResultTable table;
   std::vector<Found> found;
-  for (const RunRecord& record : records) {
-    const auto& same = by_model[{column_of[&record], name_of[&record]}];
-    const std::string row = with_values(name_of[&record], record, differing_keys(same, /*of_data=*/false));
-    const size_t column = place_of(column_of[&record], columns);
-    found.push_back({place_of(row, rows), column, &record});
+  for (size_t i = 0; i < records.size(); ++i) {
+    const RunRecord& record = records[i];
+    const size_t column = place_of(labels[i].column, columns);
+    found.push_back({place_of(labels[i].row, rows), column, &record});
     if (column == table.columns.size()) table.columns.push_back({columns.back(), record.task});
     // A run that was tested tells the metric for certain; others as their task is known without its files.
     MetricSpec& metric = table.columns[column].metric;

@@ -106,6 +106,12 @@ TEST_CASE("what is not known is not in a record") {
   CHECK(parse_run_record(json).dirty());  // nobody says that it is not
 }
 
+TEST_CASE("a speed of 0, as older programs wrote of what nobody timed, is not known") {
+  const Json quantiles{{"p10", 0.0}, {"median", 0.0}, {"p90", 0.0}};
+  const Json speed{{"examples_per_s", quantiles}, {"step_ms", quantiles}, {"timed_steps", 0}};
+  CHECK_FALSE(parse_run_record({{"schema_version", 2}, {"examples_per_s", 0.0}, {"speed", speed}}).speed);
+}
+
 TEST_CASE("the keys of records before schema 2 are its metrics") {
   const Json accuracy{
       {"schema_version", 1},

@@ -29,6 +29,7 @@ using reporting::PlotSeries;
 struct PlotArguments {
   std::vector<std::string> places;
   std::string accuracy, quantity = "time", ratio = "flops", against = "speed", models, tensor, at, out;
+  reporting::RecordSelection selection;
   int64_t length = 0;
   bool pareto = false;
 };
@@ -69,7 +70,7 @@ Json bench_report(const Path& path) {
 // 6).
 int tradeoff(const PlotArguments& arguments) {
   const bool memory = choice("--against: ", "quantity", arguments.against, {"speed", "memory"}) == 1;
-  Measurements found = read_measurements(arguments.places, arguments.length);
+  Measurements found = read_measurements(arguments.places, arguments.selection, arguments.length);
   if (!arguments.accuracy.empty()) take_accuracies(arguments.accuracy, found);
   Plot plot;
   std::string score = found.metric.title;
@@ -100,23 +101,24 @@ int tradeoff(const PlotArguments& arguments) {
 
 // Dev score by step, the mean over seeds in a band from the least to the most.
 int curves(const PlotArguments& arguments) {
-  const std::vector<RunRecord> records = reporting::read_run_records(arguments.places);
+  const std::vector<RunRecord> records = selected_records(arguments.places, arguments.selection);
+  reporting::require_one_task(records);
+  const std::vector<reporting::RecordLabel> labels = reporting::labels_of(records);
   Plot plot;
   const std::string& task = records.front().task;
   MetricSpec metric;
   std::vector<std::string> models;
   std::map<std::string, std::map<int64_t, std::vector<double>>> scores;
   size_t seeds = 0;
-  for (const RunRecord& record : records) {
-    XF_CHECK(record.task == task, UserError, "{} is a record of {}, those before it of {}", record.path.string(),
-             record.task, task);
-    if (scores.try_emplace(record.called()).second) models.push_back(record.called());
+  for (size_t i = 0; i < records.size(); ++i) {
+    const RunRecord& record = records[i];
+    if (scores.try_emplace(labels[i].row).second) models.push_back(labels[i].row);
     const MetricResult* const headline = record.headline("dev");
     if (headline == nullptr || !record.dev) continue;
     metric = headline->spec;
     for (const EvaluationPoint& point : *record.dev)
       if (const auto value = point.value(metric.name); value && point.step)
-        scores[record.called()][*point.step].push_back(metric.shown(*value));
+        scores[labels[i].row][*point.step].push_back(metric.shown(*value));
   }
   for (const std::string& model : models) {
     PlotSeries series{model, {}};
@@ -275,8 +277,8 @@ int map(const PlotArguments& arguments) {
 // Mean ranks over tasks.
 int ranks(const PlotArguments& arguments, const ExperimentReader& experiments) {
   const bool whole = arguments.places.size() == 1 && is_experiment(arguments.places.front());
-  const std::vector<RunRecord> records =
-      whole ? experiments(arguments.places.front(), {}).records : reporting::read_run_records(arguments.places);
+  const std::vector<RunRecord> records = whole ? experiments(arguments.places.front(), {}).records
+                                               : selected_records(arguments.places, arguments.selection);
   return written(rank_plot_svg(reporting::result_table(records, {})), arguments);
 }
 
@@ -297,9 +299,13 @@ std::function<int()> add_plot(CLI::App& program, const ExperimentReader& experim
     kinds.emplace_back(&own, [arguments, run] { return run(*arguments); });
     return std::pair<CLI::App*, PlotArguments*>{&own, arguments.get()};
   };
-  add("curves", "dev score by step, with the band of the seeds", "RECORDS", curves);
+  const auto selects = [](const std::pair<CLI::App*, PlotArguments*>& kind) {
+    add_selection(*kind.first, kind.second->selection);
+    return kind;
+  };
+  selects(add("curves", "dev score by step, with the band of the seeds", "RECORDS", curves));
   const auto [trading, trade] =
-      add("tradeoff", "accuracy against speed, memory as the discs' area", "RECORDS", tradeoff);
+      selects(add("tradeoff", "accuracy against speed, memory as the discs' area", "RECORDS", tradeoff));
   trading
       ->add_option("--accuracy", trade->accuracy,
                    "take accuracies from this CSV (model, accuracy), or the averages in published.json#EXPERIMENT")
@@ -312,8 +318,8 @@ std::function<int()> add_plot(CLI::App& program, const ExperimentReader& experim
   const auto [relating, related] =
       add("ratios", "operations or memory of mrs-X over X by length, of bench reports", "BENCH", ratios);
   relating->add_option("--of", related->ratio, "flops or memory")->capture_default_str();
-  add("ranks", "mean ranks over six or more tasks, and which models tests do not tell apart", "RECORDS",
-      [experiments](const PlotArguments& arguments) { return ranks(arguments, experiments); });
+  selects(add("ranks", "mean ranks over six or more tasks, and which models tests do not tell apart", "RECORDS",
+              [experiments](const PlotArguments& arguments) { return ranks(arguments, experiments); }));
   const auto [mapping, mapped] =
       add("map", "a matrix as shades: attention weights that `xformer forward --capture` wrote", "TENSORS", map);
   mapping->add_option("--tensor", mapped->tensor, "its name in the file, e.g. layer0.mixer.weights")->required();

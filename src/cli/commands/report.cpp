@@ -16,6 +16,7 @@ namespace {
 struct ReportArguments {
   std::vector<std::string> records;
   std::string format = "markdown", published, folder, out;
+  reporting::RecordSelection selection;
 };
 
 int written(const std::string& text, const ReportArguments& arguments) {
@@ -80,7 +81,7 @@ int report(const ReportArguments& arguments, const ExperimentReader& experiments
     title = heading(experiment);
     average_over = experiment.average_over;
   } else {
-    records = reporting::read_run_records(arguments.records);
+    records = selected_records(arguments.records, arguments.selection);
   }
   const reporting::ResultTable table = reporting::result_table(records, published, average_over);
   const std::string text = arguments.format == "markdown" ? title + as_markdown(table)
@@ -111,6 +112,7 @@ std::function<int()> add_report(CLI::App& program, const ExperimentReader& exper
       .add_option("--published", arguments->published,
                   "published values to stand beside: JSON, [{\"task\", \"model\", \"value\", \"source\"}, ...]")
       ->type_name("FILE");
+  add_selection(command, arguments->selection);
   command.add_option("--out", arguments->out, "write here instead of printing")->type_name("FILE");
   return [arguments, experiments] { return report(*arguments, experiments); };
 }

@@ -22,6 +22,7 @@ using reporting::SmatScore;
 struct SmatArguments {
   std::vector<std::string> inputs;
   std::string accuracy, rounding = "exact";
+  reporting::RecordSelection selection;
   int64_t length = 0;
   bool json = false, markdown = false;
 };
@@ -51,7 +52,7 @@ std::vector<double> spreads(const Measurements& collected, SmatRounding rounding
 int smat(const SmatArguments& arguments) {
   const auto rounding =
       static_cast<SmatRounding>(choice("--rounding: ", "rounding", arguments.rounding, {"exact", "terms"}));
-  Measurements collected = read_measurements(arguments.inputs, arguments.length);
+  Measurements collected = read_measurements(arguments.inputs, arguments.selection, arguments.length);
   if (!arguments.accuracy.empty()) take_accuracies(arguments.accuracy, collected);
   for (const Measured& model : collected.models)
     XF_CHECK(!std::isnan(model.mean().accuracy), UserError,
@@ -117,6 +118,7 @@ std::function<int()> add_smat(CLI::App& program) {
       .add_option("--accuracy", arguments->accuracy,
                   "take accuracies from this CSV (model, accuracy), or the averages in published.json#EXPERIMENT")
       ->type_name("FILE");
+  add_selection(command, arguments->selection);
   command.add_option("--length", arguments->length, "of a bench report's lengths")->check(whole_number(1));
   command
       .add_option("--rounding", arguments->rounding,

@@ -1,0 +1,24 @@
+// The records that a command reads, and its options that choose among them.
+#include <fmt/format.h>
+
+#include "cli/command.h"
+#include "reporting/run_records.h"
+
+namespace xformer::cli {
+
+void add_selection(CLI::App& command, reporting::RecordSelection& into) {
+  command
+      .add_option("--duplicates", into.duplicates,
+                  "of several records of one run: newest, refuse, or all, each in a row of its own")
+      ->capture_default_str();
+  command.add_option("--task", into.task, "records of this task alone; * is any text")->type_name("PATTERN");
+}
+
+std::vector<RunRecord> selected_records(const std::vector<std::string>& places, const reporting::RecordSelection& how) {
+  std::vector<std::string> notes;
+  std::vector<RunRecord> records = reporting::select_records(reporting::read_run_records(places), how, notes);
+  for (const std::string& note : notes) fmt::print(stderr, "xformer: {}\n", note);
+  return records;
+}
+
+}  // namespace xformer::cli

@@ -1,0 +1,146 @@
+#include "reporting/record_selection.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "core/error.h"
+#include "core/names.h"
+#include "reporting/model_names.h"
+
+namespace xformer::reporting {
+namespace {
+
+using Group = std::vector<const RunRecord*>;
+
+// Plan keys that these records do not all agree on, of those that all have: older programs knew fewer options.
+std::vector<std::string> differing_keys(const Group& records, bool of_data) {
+  std::vector<std::string> result;
+  for (const auto& [key, value] : records.front()->plan.items()) {
+    if (key.find('.') == std::string::npos || key.starts_with("data.") != of_data) continue;
+    // How much of a batch is computed at once, and which weights a run began with, make no other model of it.
+    if (key == "training.micro_batch" || key == "training.init_sha256") continue;
+    const std::string name = key;
+    const Json first = value;
+    const bool all =
+        std::all_of(records.begin(), records.end(), [&](const RunRecord* one) { return one->plan.contains(name); });
+    const bool same = std::all_of(records.begin(), records.end(),
+                                  [&](const RunRecord* one) { return one->plan.value(name, first) == first; });
+    if (all && !same) result.push_back(name);
+  }
+  return result;
+}
+
+std::string with_values(const std::string& name, const RunRecord& record, const std::vector<std::string>& keys) {
+  std::string label = name;
+  for (const std::string& key : keys)
+    label += fmt::format(", {}={}", key.substr(key.find('.') + 1),
+                         record.plan[key].is_string() ? record.plan[key].get<std::string>() : record.plan[key].dump());
+  return label;
+}
+
+std::vector<std::string> tasks_of(const std::vector<RunRecord>& records) {
+  std::vector<std::string> tasks;
+  for (const RunRecord& record : records)
+    if (std::find(tasks.begin(), tasks.end(), record.task) == tasks.end()) tasks.push_back(record.task);
+  return tasks;
+}
+
+// Of two records of one run: the one that completed, else the later one.
+bool better(const RunRecord& one, const RunRecord& other) {
+  return std::tuple(one.completed(), one.date, one.path.string()) >
+         std::tuple(other.completed(), other.date, other.path.string());
+}
+
+void settle_duplicates(std::vector<RunRecord>& records, const std::string& rule, std::vector<std::string>& notes) {
+  const std::vector<RecordLabel> labels = labels_of(records);
+  std::map<std::tuple<std::string, std::string, int64_t>, std::vector<size_t>> same;
+  for (size_t i = 0; i < records.size(); ++i)
+    if (!records[i].path.empty()) same[{labels[i].column, labels[i].row, records[i].seed}].push_back(i);
+  std::set<size_t> dropped;
+  std::string example;
+  for (auto& [key, places] : same) {
+    if (places.size() < 2) continue;
+    std::sort(places.begin(), places.end(), [&](size_t a, size_t b) { return better(records[a], records[b]); });
+    const auto& [column, row, seed] = key;
+    const std::string what = fmt::format("seed {} of {} on {} is there twice: {} and {}", seed, row, column,
+                                         records[places[0]].path.string(), records[places[1]].path.string());
+    XF_CHECK(rule != "refuse", UserError, "{}; --duplicates newest takes the later one, all keeps both", what);
+    if (example.empty()) example = what;
+    for (const size_t place : std::span(places).subspan(1)) {
+      if (rule == "newest") dropped.insert(place);
+      else
+        records[place].model += fmt::format(" ({})", records[place].path.parent_path().string()),
+            records[place].name = "";
+    }
+  }
+  if (dropped.empty()) return;
+  notes.push_back(
+      fmt::format("{} of {} records are left out, for newer ones of the same run; {} (--duplicates "
+                  "newest|refuse|all)",
+                  dropped.size(), records.size(), example));
+  size_t place = 0;
+  std::erase_if(records, [&](const RunRecord&) { return dropped.contains(place++); });
+}
+
+}  // namespace
+
+std::vector<RecordLabel> labels_of(const std::vector<RunRecord>& records) {
+  std::map<std::string, Group> by_task;
+  for (const RunRecord& record : records) by_task[record.task].push_back(&record);
+  std::map<std::string, std::vector<std::string>> data_keys;
+  for (const auto& [task, group] : by_task) data_keys[task] = differing_keys(group, /*of_data=*/true);
+  const std::map<const RunRecord*, std::string> name_of = model_names(records);
+  std::vector<RecordLabel> result;
+  std::map<std::pair<std::string, std::string>, Group> by_model;
+  for (const RunRecord& record : records) {
+    const Group& same = by_task[record.task];
+    const bool protocols =
+        std::any_of(same.begin(), same.end(), [&](const RunRecord* one) { return one->protocol != record.protocol; });
+    result.push_back({with_values(protocols ? record.task + " (" + record.protocol + ")" : record.task, record,
+                                  data_keys[record.task]),
+                      ""});
+    by_model[{result.back().column, name_of.at(&record)}].push_back(&record);
+  }
+  std::map<std::pair<std::string, std::string>, std::vector<std::string>> own_keys;
+  for (const auto& [model, group] : by_model) own_keys[model] = differing_keys(group, /*of_data=*/false);
+  for (size_t i = 0; i < records.size(); ++i) {
+    const std::string& name = name_of.at(&records[i]);
+    result[i].row = with_values(name, records[i], own_keys[{result[i].column, name}]);
+  }
+  return result;
+}
+
+std::vector<RunRecord> select_records(std::vector<RunRecord> records, const RecordSelection& how,
+                                      std::vector<std::string>& notes) {
+  static_cast<void>(choice("--duplicates: ", "rule", how.duplicates, {"newest", "refuse", "all"}));
+  const std::vector<std::string> tasks = tasks_of(records);
+  if (!how.task.empty())
+    std::erase_if(records, [&](const RunRecord& record) { return !matches_pattern(how.task, record.task); });
+  XF_CHECK(!records.empty(), UserError, "--task {}: there are records of {}", how.task, fmt::join(tasks, ", "));
+  const auto limited = [](const RunRecord& record) { return !record.not_comparable.empty(); };
+  const int64_t quick = std::count_if(records.begin(), records.end(), limited);
+  if (quick > 0 && quick < static_cast<int64_t>(records.size())) {
+    std::erase_if(records, limited);
+    notes.push_back(
+        fmt::format("{} records of part of the data (--limit, --fast) are left out: they are not "
+                    "comparable with the others",
+                    quick));
+  } else if (quick > 0) {
+    notes.emplace_back(
+        "all of these are runs of part of the data (--limit, --fast): of no use but to see that they run");
+  }
+  settle_duplicates(records, how.duplicates, notes);
+  return records;
+}
+
+void require_one_task(const std::vector<RunRecord>& records) {
+  const std::vector<std::string> tasks = tasks_of(records);
+  XF_CHECK(tasks.size() <= 1, UserError, "there are records of {}; --task NAME says which are meant",
+           fmt::join(tasks, ", "));
+}
+
+}  // namespace xformer::reporting

@@ -1,0 +1,34 @@
+// Which of the records that were found a table or a picture is made of, and what their rows and columns are called.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/run_record.h"
+
+namespace xformer::reporting {
+
+// A column is a task under its data options, a row a model under its own, both named by what differs.
+struct RecordLabel {
+  std::string column, row;
+};
+// In the order of the records.
+[[nodiscard]] std::vector<RecordLabel> labels_of(const std::vector<RunRecord>& records);
+
+struct RecordSelection {
+  // Of records with the same labels and seed: the newest that completed, none (UserError), or all, each a row of its
+  // own that its folder names.
+  std::string duplicates = "newest";
+  std::string task;  // a pattern; "": every task
+};
+
+// Leaves out what is not asked for, and records that are not comparable (of part of the data) where others are there.
+// `notes` gets a sentence on everything that a person did not ask to be left out. UserError, with the tasks there are,
+// when nothing is left.
+[[nodiscard]] std::vector<RunRecord> select_records(std::vector<RunRecord> records, const RecordSelection& how,
+                                                    std::vector<std::string>& notes);
+
+// UserError, with the tasks there are, when there is more than one.
+void require_one_task(const std::vector<RunRecord>& records);
+
+}  // namespace xformer::reporting

@@ -1,0 +1,87 @@
+// Which records a table takes of a folder that holds more than it can show.
+#include "reporting/record_selection.h"
+
+#include <catch2/catch.hpp>
+
+#include "core/error.h"
+#include "reporting/result_table.h"
+
+namespace xformer::reporting::record_selection_test {
+
+using Catch::Matchers::Contains;
+
+namespace {
+
+RunRecord run(const std::string& place, const std::string& task, int64_t seed, const std::string& date) {
+  RunRecord record;
+  record.path = Path(place) / "record.json";
+  record.task = task;
+  record.model = record.attention = "linear";
+  record.protocol = "p";
+  record.status = "completed";
+  record.seed = seed;
+  record.date = date;
+  record.metrics = {{accuracy_metric(), "test", 0.5, 0.1}};
+  record.plan = {{"model.dim", 64}};
+  return record;
+}
+
+std::vector<std::string> places(const std::vector<RunRecord>& records) {
+  std::vector<std::string> result;
+  for (const RunRecord& record : records) result.push_back(record.path.parent_path());
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("of several records of one run the newest that completed counts, unless a person says otherwise") {
+  std::vector<RunRecord> records{run("runs/a", "t", 0, "2026-01-01"), run("runs/b", "t", 0, "2026-01-03"),
+                                 run("runs/c", "t", 0, "2026-01-04"), run("runs/d", "t", 1, "2026-01-02")};
+  records[2].status = "failed";
+  std::vector<std::string> notes;
+  CHECK(places(select_records(records, {}, notes)) == std::vector<std::string>{"runs/b", "runs/d"});
+  REQUIRE(notes.size() == 1);
+  CHECK_THAT(notes[0], Contains("2 of 4 records are left out") && Contains("runs/b/record.json"));
+  CHECK_THROWS_WITH(select_records(records, {"refuse", ""}, notes),
+                    Contains("seed 0 of linear on t is there twice") && Contains("--duplicates newest"));
+  const std::vector<RunRecord> all = select_records(records, {"all", ""}, notes);
+  CHECK(all.size() == 4);
+  const ResultTable table = result_table(all, {});
+  std::vector<std::string> rows;
+  for (const ResultRow& row : table.rows) rows.push_back(row.label);
+  CHECK(rows == std::vector<std::string>{"linear (runs/a)", "linear", "linear (runs/c)"});
+  CHECK_THROWS_WITH(select_records(records, {"oldest", ""}, notes), Contains("--duplicates: unknown rule 'oldest'"));
+}
+
+TEST_CASE("runs that differ in an option are no duplicates") {
+  std::vector<RunRecord> records{run("runs/a", "t", 0, "1"), run("runs/b", "t", 0, "2")};
+  records[1].plan["model.dim"] = 32;
+  std::vector<std::string> notes;
+  CHECK(select_records(records, {"refuse", ""}, notes).size() == 2);
+  CHECK(notes.empty());
+  // How much is computed at once makes no other run.
+  records[1].plan = {{"model.dim", 64}, {"training.micro_batch", 4}};
+  records[0].plan["training.micro_batch"] = 0;
+  CHECK(select_records(records, {}, notes).size() == 1);
+}
+
+TEST_CASE("a task is chosen by its name, and missing names are told") {
+  const std::vector<RunRecord> records{run("a", "uea/X", 0, "1"), run("b", "uea/Y", 0, "1"), run("c", "text", 0, "1")};
+  std::vector<std::string> notes;
+  CHECK(places(select_records(records, {"newest", "uea/*"}, notes)) == std::vector<std::string>{"a", "b"});
+  CHECK_THROWS_WITH(select_records(records, {"newest", "image"}, notes), Contains("records of uea/X, uea/Y, text"));
+  CHECK_THROWS_WITH(require_one_task(records), Contains("uea/X, uea/Y, text; --task NAME"));
+  CHECK_NOTHROW(require_one_task({records[0]}));
+}
+
+TEST_CASE("runs of part of the data are never set beside others") {
+  std::vector<RunRecord> records{run("a", "t", 0, "1"), run("b", "t", 1, "1")};
+  records[1].not_comparable = "of part of the data";
+  std::vector<std::string> notes;
+  CHECK(places(select_records(records, {}, notes)) == std::vector<std::string>{"a"});
+  CHECK_THAT(notes.at(0), Contains("1 records of part of the data"));
+  records[0].not_comparable = "of part of the data";
+  CHECK(select_records(records, {}, notes).size() == 2);
+}
+
+}  // namespace xformer::reporting::record_selection_test
