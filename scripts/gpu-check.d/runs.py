@@ -8,7 +8,7 @@ import time
 
 from session import Ended, last_line
 
-VARYING = ("examples_per_s", "memory_peak_bytes", "page_faults_per_step")  # in logs of the same bits
+VARYING = ("time", "examples_per_s", "memory_peak_bytes", "page_faults_per_step")  # in logs of the same bits
 
 
 def small_run(model, *words):

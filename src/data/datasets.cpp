@@ -9,6 +9,7 @@
 #include "data/adapters.inc"
 #include "data/batches/batch_order.h"
 #include "data/check.h"
+#include "data/limited_source.h"
 
 namespace xformer::data {
 
@@ -29,7 +30,10 @@ DatasetDescriptor with_batching(DatasetDescriptor dataset) {
   strip(dataset.shape);
   strip(dataset.check_options);
   strip(dataset.check_generator);
-  strip(dataset.open);
+  dataset.open = [inner = std::move(dataset.open)](const Json& options, const DataLocation& location,
+                                                   const ProgressCallback& progress) {
+    return limited(inner(without_batching(options), location, progress), batching_of(options).limit);
+  };
   strip(dataset.check);
   if (dataset.member)
     dataset.member = [inner = std::move(dataset.member)](const std::string& name) {

@@ -19,6 +19,17 @@ std::set<std::string> free_keys(const sweep::Experiment& experiment) {
   return keys;
 }
 
+// Where epochs are counted the number beside them does not matter, and records have none; and a CPU has another
+// precision than the protocol wishes for.
+bool is_of(const RunRecord& record, const RunPlan& plan, std::set<std::string> free) {
+  const RunRecord wanted = record_of_plan(plan, "");
+  for (const auto& [key, origin] : plan.options.origins)
+    if (!wanted.plan.contains(key)) free.insert(key);
+  RunPlan on_cpu = plan;
+  plan::suit_device(on_cpu, /*on_cuda=*/false);
+  return plan_differences(record.plan, plan, free).empty() || plan_differences(record.plan, on_cpu, free).empty();
+}
+
 Path records_folder(const sweep::Experiment& experiment) {
   const Path kept = sweep::usual_folder("results/runs", experiment);
   return std::filesystem::exists(kept) ? kept : sweep::usual_folder("runs", experiment);
@@ -35,7 +46,7 @@ void add_records(const sweep::Experiment& experiment, cli::ReportedExperiment& i
     if (cell.kind != sweep::CellKind::kRun) continue;
     const RunRecord* best = nullptr;
     for (const RunRecord& record : there) {
-      if (!plan_differences(record.plan, cell.plan, free).empty()) continue;
+      if (!is_of(record, cell.plan, free)) continue;
       ++used;
       if (best == nullptr || (record.completed() && !best->completed())) best = &record;
     }

@@ -116,11 +116,24 @@ void PlanArguments::add_to(CLI::App& command) {
   command.add_option("--length", length, "bytes that text is cut to, places of a generated sequence (data.length)")
       ->check(whole_number(1))
       ->group("Plan");
-  cli::words(command.add_option("--precision", precision, "of the arithmetic (training.precision)"),
-             {"fp32", "tf32", "bf16", "fp16"})
+  cli::words(command.add_option("--precision", precision,
+                                "of the arithmetic (training.precision); auto: the protocol's, or fp32 where the "
+                                "device has none of it"),
+             {"auto", "fp32", "tf32", "bf16", "fp16"})
+      ->capture_default_str()
       ->group("Plan");
   command.add_option("--eval-every", eval_every, "steps between dev evaluations (training.eval_every)")
       ->check(whole_number(1))
+      ->group("Plan");
+  command.add_option("--log-every", log_every, "steps between lines of the log (training.log_every)")
+      ->check(whole_number(1))
+      ->group("Plan");
+  command
+      .add_option("--limit", limit,
+                  "take only part of the data, e.g. train=0.1,dev=200,test=200 (data.limit); not comparable then")
+      ->type_name("SPLIT=N,..")
+      ->group("Plan");
+  command.add_flag("--fast", fast, "five steps and two batches of each evaluation: does it run? not comparable")
       ->group("Plan");
   add_settings(command, settings, words);
   command
@@ -171,6 +184,7 @@ plan::PlanRequest PlanArguments::request() const {
       take(key, set.values[key], "--set", seed_is_given, request);
       set.values.erase(key);
     }
+  request.fast = fast;
   if (!config.empty()) {
     ValueLayer file{{OriginKind::kFile, "file " + Path(config).filename().string()}};
     Json given = read_config(config);
@@ -198,7 +212,9 @@ plan::PlanRequest PlanArguments::request() const {
   if (!learning_rate.empty()) option("--lr", "training.learning_rate", learning_rate);
   if (batch > 0) option("--batch", "training.batch", batch);
   if (micro_batch > 0) option("--micro-batch", "training.micro_batch", micro_batch);
-  if (!precision.empty()) option("--precision", "training.precision", precision);
+  if (!limit.empty()) option("--limit", "data.limit", limit);
+  if (log_every > 0) option("--log-every", "training.log_every", log_every);
+  if (precision != "auto") option("--precision", "training.precision", precision);
   if (eval_every > 0) option("--eval-every", "training.eval_every", eval_every);
   if (!freeze.empty()) option("--freeze", "training.freeze", fmt::format("{}", fmt::join(freeze, ",")));
   if (!reinit.empty()) option("--reinit", "training.reinit", fmt::format("{}", fmt::join(reinit, ",")));
@@ -241,7 +257,8 @@ data::DataLocation DataArguments::location_for_lengths(bool valid_from_data, con
 
 void ComputeArguments::add_to(CLI::App& command, bool batches) {
   command.add_option("--device", device, "auto (CUDA where there is some), cpu, cuda or cuda:N")->capture_default_str();
-  command.add_option("--threads", threads, "threads that compute; default: one per processor")->check(whole_number(1));
+  command.add_option("--threads", threads, "threads that compute; default: $OMP_NUM_THREADS, else one per processor")
+      ->check(whole_number(1));
   cli::words(
       command.add_option("--kernels", kernels,
                          "reference: plain operators; composite: plain, but dropout; check: fused and plain, compared"),

@@ -11,8 +11,9 @@ struct PlanArguments {
   std::string task, model, protocol, config, init_from;
   std::vector<std::string> settings, words;  // --set key=value, and key=value by itself
   std::vector<std::string> freeze, reinit;   // patterns
-  int64_t seed = 0, steps = 0, epochs = 0, batch = 0, micro_batch = 0, length = 0, eval_every = 0;
-  std::string precision, learning_rate;
+  int64_t seed = 0, steps = 0, epochs = 0, batch = 0, micro_batch = 0, length = 0, eval_every = 0, log_every = 0;
+  std::string precision = "auto", learning_rate, limit;
+  bool fast = false;
   CLI::Option* seed_option = nullptr;
 
   void add_to(CLI::App& command);

@@ -11,12 +11,19 @@ namespace {
 
 volatile std::sig_atomic_t stop_signal = 0;
 
+template <size_t size>
+void say(const char (&text)[size]) {
+  static_cast<void>(!write(STDERR_FILENO, text, size - 1));
+}
+
 // Only what is allowed in a handler: a flag, write(2) and _exit(2).
 void on_signal(int signal) {
-  if (stop_signal != 0 && signal == SIGINT) _exit(static_cast<int>(ExitCode::kInterrupted));
+  if (stop_signal != 0 && signal == SIGINT) {
+    say("\nstopped at once: nothing was saved since the last checkpoint; the same command goes on from there\n");
+    _exit(static_cast<int>(ExitCode::kInterrupted));
+  }
   stop_signal = signal;
-  constexpr char kMessage[] = "\nstopping after this step (Ctrl-C again: stop now)\n";
-  static_cast<void>(!write(STDERR_FILENO, kMessage, sizeof kMessage - 1));
+  say("\nstopping after this step (Ctrl-C again: stop now)\n");
 }
 
 }  // namespace
@@ -26,8 +33,12 @@ void catch_stop_signals() {
   action.sa_handler = on_signal;
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
+    struct sigaction before {};
+    sigaction(signal, nullptr, &before);
+    // `nohup` ignores SIGHUP: the run is to outlive its terminal.
+    if (signal != SIGHUP || before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
+  }
 }
 
 bool stop_signal_came() { return stop_signal != 0; }

@@ -1,9 +1,11 @@
-// SIGINT and SIGTERM become a question the training loop asks between steps.
+// SIGINT, SIGTERM, SIGHUP (a closed terminal) and SIGUSR1 (a queue's notice) become a question the training loop asks
+// between steps.
 #pragma once
 
 namespace xformer::engine {
 
-// From now on the first signal sets a flag; a second SIGINT ends the process at once.
+// From now on the first signal sets a flag; a SIGINT after it ends the process at once. A SIGHUP that was ignored stays
+// so.
 void catch_stop_signals();
 [[nodiscard]] bool stop_signal_came();
 

@@ -14,10 +14,12 @@ namespace xformer::engine {
 using namespace cli;
 
 struct TrainView::State {
-  explicit State(Path run_folder) : folder(std::move(run_folder)) {}
+  State(Path run_folder, bool be_quiet) : folder(std::move(run_folder)), quiet(be_quiet) {}
 
   Path folder;
-  ProgressLine line{terminal_options(STDERR_FILENO)};
+  bool quiet;
+  TerminalOptions terminal = terminal_options(STDERR_FILENO);
+  ProgressLine line{terminal};
   std::unique_ptr<reporting::EventFile> events;  // once the run has begun
   Eta eta;
   training::TrainPoint last;
@@ -27,7 +29,7 @@ struct TrainView::State {
   // A line that stays: on the screen, and in run.log once the run's folder exists. Not being able to write the
   // diary is no reason to stop a run.
   void keep(const std::string& text) {
-    line.print(text);
+    if (!quiet || text.starts_with("warning")) line.print(text);
     try {
       if (!diary && std::filesystem::is_directory(folder)) {
         auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>((folder / "run.log").string());
@@ -47,18 +49,19 @@ struct TrainView::State {
   }
 
   void show(int64_t step, int64_t steps, bool force) {
+    if (quiet) return;
     std::string text = fmt::format("step {}/{}", format_count(step), format_count(steps));
+    if (eta.seconds_left() >= 0) text += fmt::format("  {} left", format_duration(eta.seconds_left()));
     if (any_point) {
       text += fmt::format("  loss {:.4f}", last.loss);
       if (last.metric) text += fmt::format("  {} {:.3f}", last.metric->spec.name, last.metric->value);
-      text += fmt::format("  {:.1f} examples/s  {}", last.examples_per_s, format_bytes(last.peak_bytes));
+      text += fmt::format("  {:.1f} examples/s  {} tensors", last.examples_per_s, format_bytes(last.peak_bytes));
     }
-    if (eta.seconds_left() >= 0) text += fmt::format("  {} left", format_duration(eta.seconds_left()));
     line.update(text, static_cast<double>(step) / static_cast<double>(std::max<int64_t>(steps, 1)), force);
   }
 };
 
-TrainView::TrainView(Path run_folder) : state_(std::make_unique<State>(std::move(run_folder))) {}
+TrainView::TrainView(Path run_folder, bool quiet) : state_(std::make_unique<State>(std::move(run_folder), quiet)) {}
 TrainView::~TrainView() = default;
 
 void TrainView::on_message(const std::string& line) { state_->keep(line); }
@@ -72,7 +75,7 @@ void TrainView::on_start(const RunPlan& plan, int64_t parameters, double flops, 
 
 void TrainView::on_step(int64_t step, int64_t steps) {
   state_->eta.update(static_cast<double>(step), static_cast<double>(steps), State::now());
-  state_->show(step, steps, false);
+  if (state_->terminal.is_terminal) state_->show(step, steps, false);  // a pipe hears of lines of the log
 }
 
 void TrainView::on_train(const training::TrainPoint& point) {
@@ -90,6 +93,7 @@ void TrainView::on_train(const training::TrainPoint& point) {
 }
 
 void TrainView::on_evaluating(const std::string& what, int64_t done, int64_t total) {
+  if (state_->quiet) return;
   state_->line.update(fmt::format("evaluating {}  {}/{} batches", what, done, total),
                       static_cast<double>(done) / static_cast<double>(total));
 }
@@ -110,17 +114,23 @@ void TrainView::on_dev(int64_t step, const training::Evaluation& dev, bool best)
   for (const Metric& metric : dev.metrics) state_->events->scalar("dev/" + metric.spec.name, metric.value, step);
   state_->events->scalar("dev/loss", dev.loss, step);
   state_->events->flush();
+  state_->line.clear();
   state_->keep(fmt::format("step {}: dev {}, loss {:.4f} over {} examples in {}{}", format_count(step),
                            metrics_text(dev), dev.loss, format_count(dev.examples), format_duration(dev.seconds),
                            best ? ", best so far" : ""));
 }
 
-void TrainView::on_test(const training::Evaluation& test) {
+void TrainView::on_test(int64_t step, const training::Evaluation& test) {
+  for (const Metric& metric : test.metrics) state_->events->scalar("test/" + metric.spec.name, metric.value, step);
+  state_->events->scalar("test/loss", test.loss, step);
+  state_->events->flush();
   state_->line.clear();
   state_->keep(
       fmt::format("test {}, loss {:.4f} over {} examples", metrics_text(test), test.loss, format_count(test.examples)));
 }
 
-ProgressCallback TrainView::data_progress() { return progress_callback(state_->line); }
+ProgressCallback TrainView::data_progress() {
+  return state_->quiet ? Observer::data_progress() : progress_callback(state_->line);
+}
 
 }  // namespace xformer::engine

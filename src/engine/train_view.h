@@ -10,7 +10,8 @@ namespace xformer::engine {
 
 class TrainView : public training::Observer {
  public:
-  explicit TrainView(Path run_folder);
+  // Quiet: warnings alone on the screen; run.log has everything.
+  TrainView(Path run_folder, bool quiet);
   ~TrainView() override;
   void on_message(const std::string& line) override;
   void on_start(const RunPlan& plan, int64_t parameters, double flops, int64_t first_step, int64_t steps) override;
@@ -18,7 +19,7 @@ class TrainView : public training::Observer {
   void on_train(const training::TrainPoint& point) override;
   void on_evaluating(const std::string& what, int64_t done, int64_t total) override;
   void on_dev(int64_t step, const training::Evaluation& dev, bool best) override;
-  void on_test(const training::Evaluation& test) override;
+  void on_test(int64_t step, const training::Evaluation& test) override;
   ProgressCallback data_progress() override;
 
  private:

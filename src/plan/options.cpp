@@ -11,6 +11,9 @@ namespace xformer::plan {
 
 namespace {
 
+// Of --fast.
+constexpr int64_t kFastSteps = 5, kFastBatches = 2;
+
 template <class Descriptor>
 std::vector<std::string> names_of(const Registry<Descriptor>& registry) {
   std::vector<std::string> names;
@@ -235,17 +238,34 @@ RunPlan resolve_plan(const PlanRequest& request) {
   layers.insert(layers.end(), request.layers.begin(), request.layers.end());
   if (request.length > 0) layers.push_back({"--length", {{"data.length", request.length}}});
   plan.options = resolve_options(groups, layers);
-  if (request.steps > 0) {
+  int64_t asked_steps = request.steps;
+  if (request.fast) {
+    const auto number = [&](const char* key) { return plan.options.values[key].get<int64_t>(); };
+    const int64_t batch = number("eval.batch") > 0 ? number("eval.batch") : number("training.batch");
+    if (asked_steps == 0) asked_steps = kFastSteps;
+    if (plan.options.values["data.limit"] == "")
+      layers.push_back({"--fast", {{"data.limit", fmt::format("dev={0},test={0}", kFastBatches * batch)}}});
+    plan.options = resolve_options(groups, layers);
+  }
+  if (asked_steps > 0) {
+    for (const char* key : {"training.steps", "training.epochs"}) {
+      const std::string& origin = plan.options.origins[key].text;
+      XF_CHECK(!origin.starts_with("--"), UserError,
+               "{} and {}={} (from {}) both say how long training is; give one of them",
+               request.steps > 0 ? fmt::format("--steps {}", request.steps) : "--fast", key,
+               plan.options.values[key].dump(), origin);
+    }
     // The schedule is shortened or stretched as a whole: its warm-up keeps its share, unless it was set itself.
-    ValueLayer steps{"--steps", {{"training.steps", request.steps}, {"training.epochs", 0}}};
+    ValueLayer steps{request.steps > 0 ? "--steps" : "--fast",
+                     {{"training.steps", asked_steps}, {"training.epochs", 0}}};
     const double before = plan.options.values["training.steps"].get<double>();
     const double warmup = plan.options.values["training.warmup"].get<double>();
     if (warmup > 0 && plan.options.origins["training.warmup"].is_preset())
-      steps.values["training.warmup"] = std::llround(warmup * static_cast<double>(request.steps) / before);
+      steps.values["training.warmup"] = std::llround(warmup * static_cast<double>(asked_steps) / before);
     const auto number = [&](const char* key) { return plan.options.values[key].get<double>(); };
     if (const double epochs = number("training.epochs"), rising = number("training.warmup_epochs");
         rising > 0 && rising <= epochs) {
-      steps.values["training.warmup"] = std::llround(static_cast<double>(request.steps) * rising / epochs);
+      steps.values["training.warmup"] = std::llround(static_cast<double>(asked_steps) * rising / epochs);
       steps.values["training.warmup_epochs"] = 0;
     }
     layers.push_back(steps);
@@ -271,6 +291,22 @@ RunPlan resolve_plan(const PlanRequest& request) {
   }
   check_combinations(plan, parts);
   return plan;
+}
+
+void suit_device(RunPlan& plan, bool on_cuda) {
+  Json& precision = plan.options.values["training.precision"];
+  Origin& origin = plan.options.origins["training.precision"];
+  if (on_cuda || !origin.is_preset() || (precision != "fp16" && precision != "tf32")) return;
+  origin.text = fmt::format("{}, whose {} is for CUDA", origin.text, precision.get<std::string>());
+  precision = "fp32";
+}
+
+std::string precision_warning(const RunPlan& plan, bool on_cuda) {
+  if (on_cuda || plan.options.values["training.precision"] != "fp16") return "";
+  return fmt::format(
+      "fp16 (from {}) is only imitated on a CPU, several times slower than fp32; --precision fp32 is fast there, and "
+      "bf16 where the processor has it",
+      plan.options.origins.at("training.precision").text);
 }
 
 RunPlan stored_plan(const Json& plan) {

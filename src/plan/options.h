@@ -43,6 +43,7 @@ struct PlanRequest {
   int64_t steps = 0;               // --steps N: also scales the warm-up; 0: not given
   int64_t epochs = 0;              // --epochs N: also scales the warm-up, to whole epochs; 0: not given
   int64_t length = 0;              // --length N; 0: not given
+  bool fast = false;               // --fast: a few batches of everything
 };
 
 // Everything a plan's names stand for.
@@ -70,6 +71,12 @@ struct ModelWords {
 [[nodiscard]] RunPlan resolve_plan(const PlanRequest& request);
 // A plan from its stored form (plan.json, a checkpoint): values are checked again, origins are "stored plan".
 [[nodiscard]] RunPlan stored_plan(const Json& plan);
+
+// A protocol's precision is a wish: on a CPU, which has no TF32 and only imitates fp16, fp32 takes its place, and the
+// value's origin says so. What was asked for by itself stays.
+void suit_device(RunPlan& plan, bool on_cuda);
+// Why the plan's precision is a bad choice there, and what is better; "" mostly.
+[[nodiscard]] std::string precision_warning(const RunPlan& plan, bool on_cuda);
 
 // Groups of options that these parts have, for help and validation.
 [[nodiscard]] std::vector<OptionGroup> option_groups(const PlanParts& parts);

@@ -25,6 +25,15 @@ int64_t usable_processors() {
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
+int64_t threads_of_environment() {
+  const char* const text = std::getenv("OMP_NUM_THREADS");
+  if (text == nullptr) return 0;
+  int64_t threads = 0;
+  const std::string_view first = std::string_view(text).substr(0, std::string_view(text).find(','));
+  const auto [end, error] = std::from_chars(first.data(), first.data() + first.size(), threads);
+  return error == std::errc() && end == first.data() + first.size() && threads >= 1 ? threads : 0;
+}
+
 namespace {
 
 std::string processor_name() {
@@ -85,7 +94,10 @@ FoundDevice find_device(const std::string& name) {
 }
 
 void configure_compute(const ComputeOptions& options) {
-  at::set_num_threads(static_cast<int>(options.threads > 0 ? options.threads : usable_processors()));
+  int64_t threads = options.threads;
+  if (threads == 0) threads = threads_of_environment();
+  if (threads == 0) threads = usable_processors();
+  at::set_num_threads(static_cast<int>(threads));
   at::globalContext().setDeterministicAlgorithms(options.deterministic, /*warn_only=*/false);
   // Filling fresh memory with NaN, on by default in deterministic mode, would cost a pass over every tensor.
   at::globalContext().setDeterministicFillUninitializedMemory(false);

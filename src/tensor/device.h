@@ -13,6 +13,8 @@ namespace xformer {
 
 // That this process may run on.
 [[nodiscard]] int64_t usable_processors();
+// Of $OMP_NUM_THREADS, where it holds a number from 1 (the first of a list); 0 otherwise.
+[[nodiscard]] int64_t threads_of_environment();
 
 struct FoundDevice {
   at::Device device = at::kCPU;
@@ -26,7 +28,7 @@ void check_device_name(const std::string& name);
 [[nodiscard]] FoundDevice find_device(const std::string& name);
 
 struct ComputeOptions {
-  int64_t threads = 0;  // 0: one per processor this process may use
+  int64_t threads = 0;  // 0: $OMP_NUM_THREADS, else one per processor this process may use
   bool deterministic = true;
 };
 // Sets LibTorch's threads and determinism for the process. Call before the first operator runs on a device.

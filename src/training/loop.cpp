@@ -16,7 +16,8 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-Loop::Loop(const RunPlan& plan, const RunOptions& options, Observer& observer, RunDirectory& directory)
+Loop::Loop(const RunPlan& plan, const RunOptions& options, Observer& observer, RunDirectory& directory,
+           std::unique_ptr<data::DataSource> source)
     : plan_(plan),
       options_(options),
       observer_(observer),
@@ -24,10 +25,11 @@ Loop::Loop(const RunPlan& plan, const RunOptions& options, Observer& observer, R
       training_(plan::training_schema().read(plan.group("training"))),
       evaluation_(plan::eval_schema().read(plan.group("eval"))),
       selector_(training_, state_),
+      source_(std::move(source)),
       clock_(options.device.is_cuda()) {}
 
 Loop::Ending Loop::run() {
-  open_data();
+  look_at_data();
   build();
   go_on();
   while (state_.step < last_step_) {
@@ -52,7 +54,8 @@ RunRecord Loop::record(const Ending& ending) const {
   record.message = ending.message;
   add_process(options_, record);
   record.origins = Json::object();
-  for (const auto& [key, origin] : plan_.options.origins) record.origins[key] = origin.text;
+  for (const auto& [key, origin] : plan_.options.origins)
+    if (record.plan.contains(key)) record.origins[key] = origin.text;
   record.seeds = {{"run", plan_.seed}, {"derived", {"init", "order", "dropout"}}};
   record.train_seconds = state_.train_seconds;
   record.evaluation_seconds = state_.evaluation_seconds;
@@ -62,17 +65,15 @@ RunRecord Loop::record(const Ending& ending) const {
   record.init_from = state_.init_from;
   record.dev = state_.dev;
   record.test = test_;
-  record.speed = speed_of(clock_.times());
+  if (const StepTimes times = clock_.times(); !times.seconds.empty()) record.speed = speed_of(times);
   record.cuda_graph = RunRecord::CudaGraph{options_.cuda_graph, step_runner_ ? step_runner_->recorded() : 0};
   if (const auto now = energy_before_ ? device_energy(options_.device) : std::nullopt)
     record.energy = RunRecord::Energy{*now - *energy_before_, "NVML"};
   record.selection = RunRecord::Selection{training_.selection, "dev", selected_step_, state_.best};
-  if (source_) {
-    record.data = data_of(source_->info());
-    record.selection->split = selection_split(source_->info());
-    record.metrics =
-        results_of(tasks::metric_specs(*tasks::make_task(source_->info().shape)), state_.best, test_, chance_);
-  }
+  record.data = data_of(source_->info());
+  record.selection->split = selection_split(source_->info());
+  record.metrics =
+      results_of(tasks::metric_specs(*tasks::make_task(source_->info().shape)), state_.best, test_, chance_);
   if (!model_) return record;
   record.backend = model_->backend();  // only now: attention may choose with its inputs
   record.parameters = models::parameter_count(*model_);
@@ -84,29 +85,17 @@ int64_t Loop::checkpoint_every() const {
   return options_.checkpoint_every > 0 ? options_.checkpoint_every : training_.eval_every;
 }
 
-void Loop::open_data() {
-  const data::DatasetDescriptor& dataset = data::find_dataset(plan_.task);
-  const ProgressCallback show = observer_.data_progress();
-  source_ = dataset.open(plan_.group("data"), options_.data, [&](std::string_view what, uint64_t done, uint64_t total) {
-    show(what, done, total);
-    if (options_.stop_requested())
-      throw Interrupted("stopped by a signal while the data was made ready; the same command goes on");
-  });
+void Loop::look_at_data() {
   const int64_t duplicates = source_->info().details.value("duplicates_across_splits", int64_t{0});
   if (duplicates > 0)
     observer_.on_message(
         fmt::format("warning: {} examples occur in more than one split; `xformer data check` names them", duplicates));
-  order_ = {training_.batch,
-            plan::padded_len(plan_, source_->info().shape),
-            training_.buckets,
-            derive_seed(static_cast<uint64_t>(plan_.seed), "order"),
-            data::batching_of(plan_.group("data")),
-            /*augment=*/true};
-  last_step_ = training_.steps;
-  steps_per_epoch_ = data::ExampleOrder(*source_, data::Split::kTrain, order_).batches_per_epoch();
-  if (training_.epochs > 0) last_step_ = training_.epochs * steps_per_epoch_;
-  if (training_.eval_epochs > 0) training_.eval_every = training_.eval_epochs * steps_per_epoch_;
-  if (training_.warmup_epochs > 0) training_.warmup = training_.warmup_epochs * steps_per_epoch_;
+  order_ = training_order(plan_, source_->info().shape);
+  const Course course = course_of(plan_, *source_);
+  last_step_ = course.steps;
+  steps_per_epoch_ = course.steps_per_epoch;
+  training_.eval_every = course.eval_every;
+  training_.warmup = course.warmup;
 }
 
 void Loop::build() {
@@ -280,7 +269,7 @@ bool Loop::test() {
   entry.update(written(*test_));
   directory_.log(entry);
   directory_.log({{"event", "finished"}, {"step", state_.step}});
-  observer_.on_test(*result);
+  observer_.on_test(*selected_step_, *result);
   return true;
 }
 

@@ -1,6 +1,7 @@
 // The steps of a run, with their evaluations and checkpoints: all between an open run directory and its record.
 #pragma once
 
+#include "training/course.h"
 #include "training/evaluator.h"
 #include "training/run_directory.h"
 #include "training/selector.h"
@@ -15,14 +16,15 @@ class Loop {
   struct Ending {
     std::string status, message;
   };
-  Loop(const RunPlan& plan, const RunOptions& options, Observer& observer, RunDirectory& directory);
+  Loop(const RunPlan& plan, const RunOptions& options, Observer& observer, RunDirectory& directory,
+       std::unique_ptr<data::DataSource> source);
   Ending run();
   // What is known at any ending, whatever was thrown.
   [[nodiscard]] RunRecord record(const Ending& ending) const;
 
  private:
   [[nodiscard]] int64_t checkpoint_every() const;
-  void open_data();
+  void look_at_data();
   void build();
   // Takes up the newest whole checkpoint, or starts at step 0.
   void go_on();

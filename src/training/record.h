@@ -26,6 +26,7 @@ namespace xformer::training {
 [[nodiscard]] RunRecord::Data data_of(const data::DataInfo& info);
 // "dev", or "test" of data whose dev examples are its test split, as the code had them whose numbers are to be matched.
 [[nodiscard]] std::string selection_split(const data::DataInfo& info);
+// Of at least one timed step.
 [[nodiscard]] RunRecord::Speed speed_of(const StepTimes& times);
 // What this process is and has used: program, machine, memory, kernels, the time of day.
 void add_process(const RunOptions& options, RunRecord& record);

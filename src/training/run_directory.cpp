@@ -6,10 +6,14 @@
 #include "core/error.h"
 #include "core/hash.h"
 #include "core/names.h"
+#include "core/text.h"
+#include "training/record.h"
 
 namespace xformer::training {
 
 namespace {
+
+constexpr size_t kLogTail = 4096;  // bytes that hold a line of log.jsonl, and more
 
 // Step numbers of checkpoints/step-*.safetensors, newest first.
 std::vector<int64_t> checkpoint_steps(const Path& folder) {
@@ -67,30 +71,67 @@ Json read_plan(const Path& run_folder) {
   return read_json_file(run_folder / "plan.json");
 }
 
+int64_t logged_step(const Path& run_folder) {
+  std::error_code ignored;
+  const Path path = run_folder / "log.jsonl";
+  if (!std::filesystem::exists(path, ignored)) return 0;
+  std::string text = read_file(path);
+  if (text.size() > kLogTail) text.erase(0, text.size() - kLogTail);
+  int64_t step = 0;
+  for (const std::string_view line : split(text, '\n')) {
+    const Json entry = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (entry.is_object()) step = entry.value("step", step);
+  }
+  return step;
+}
+
+RunStanding standing_of(const Path& folder, const RunPlan& plan, Resume resume) {
+  if (!std::filesystem::exists(folder / "plan.json")) {
+    XF_CHECK(resume != Resume::kMust, UserError, "--resume must: {} holds no run to go on with", folder.string());
+    return {};
+  }
+  if (resume == Resume::kOverwrite) return {Standing::kReplaced};
+  const std::vector<int64_t> checkpoints = checkpoint_steps(folder);
+  const int64_t step = checkpoints.empty() ? 0 : checkpoints.front();
+  const bool begun = step > 0 || logged_step(folder) > 0;
+  const auto differences = plan_differences(read_plan(folder), plan);
+  if (!begun && (!differences.empty() || resume == Resume::kNever)) return {Standing::kReplaced};
+  XF_CHECK(differences.empty(), UserError,
+           "{} holds a run of another plan; give another --out, or --overwrite to lose that run. What differs:\n  {}",
+           folder.string(), fmt::join(differences, "\n  "));
+  XF_CHECK(resume != Resume::kNever, UserError,
+           "--resume never: {} already holds a run of this plan; give another --out, or --overwrite to lose that run",
+           folder.string());
+  return {read_run_record(folder / "record.json").completed() ? Standing::kFinished : Standing::kGoesOn, step};
+}
+
 RunDirectory::RunDirectory(Path folder, const RunPlan& plan, Resume resume,
                            const std::function<void(const std::string&)>& warn)
     : folder_(std::move(folder)), warn_(warn) {
+  static_cast<void>(standing_of(folder_, plan, resume));
   std::error_code error;
-  const bool existed = std::filesystem::exists(folder_ / "plan.json");
-  XF_CHECK(existed || resume != Resume::kMust, UserError, "--resume must: {} holds no run to go on with",
-           folder_.string());
   std::filesystem::create_directories(folder_ / "checkpoints", error);
   XF_CHECK(!error, ResourceError, "{}: cannot make the run directory: {}", folder_.string(), error.message());
   if (auto lock = FileLock::try_lock(folder_ / "lock")) lock_.emplace(std::move(*lock));
   XF_CHECK(lock_.has_value(), UserError,
            "{}: another process is running in this directory; give another --out, or wait for it", folder_.string());
-  if (existed) {
-    const auto differences = plan_differences(read_plan(folder_), plan);
-    XF_CHECK(differences.empty(), UserError, "{} holds a run of another plan; give another --out. What differs:\n  {}",
-             folder_.string(), fmt::join(differences, "\n  "));
-    XF_CHECK(resume != Resume::kNever, UserError,
-             "--resume never: {} already holds a run of this plan; give another --out or remove it", folder_.string());
-    if (RunRecord record = read_run_record(record_path()); record.completed()) finished_ = std::move(record);
-  } else {
+  const Standing standing = standing_of(folder_, plan, resume).kind;  // nobody changes it from now on
+  if (standing == Standing::kReplaced) remove_run();
+  if (standing == Standing::kNew || standing == Standing::kReplaced)
     write_file_atomically(folder_ / "plan.json", plan.to_json().dump(2) + "\n");
-  }
+  if (standing == Standing::kFinished) finished_ = read_run_record(record_path());
   remove_unfinished_files();
   log_.emplace(folder_ / "log.jsonl");
+}
+
+void RunDirectory::remove_run() const {
+  for (const char* name : {"plan.json", "log.jsonl", "record.json", "model.safetensors", "predictions.csv"})
+    std::filesystem::remove(folder_ / name);
+  for (const int64_t step : checkpoint_steps(folder_)) std::filesystem::remove(checkpoint_path(folder_, step));
+  std::vector<Path> events;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_))
+    if (entry.path().filename().string().starts_with("events.out.tfevents.")) events.push_back(entry.path());
+  for (const Path& path : events) std::filesystem::remove(path);
 }
 
 std::optional<Checkpoint> newest_checkpoint(const Path& run_folder,
@@ -133,6 +174,9 @@ void RunDirectory::save_checkpoint(const NamedTensors& tensors, TrainingState& s
       std::filesystem::remove(checkpoint_path(folder_, other));
 }
 
-void RunDirectory::log(const Json& entry) { log_->write(entry.dump() + "\n"); }
+void RunDirectory::log(Json entry) {
+  entry["time"] = utc_now();
+  log_->write(entry.dump() + "\n");
+}
 
 }  // namespace xformer::training

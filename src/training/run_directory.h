@@ -15,8 +15,20 @@
 
 namespace xformer::training {
 
-enum class Resume { kAuto, kNever, kMust };
+enum class Resume { kAuto, kNever, kMust, kOverwrite };
 [[nodiscard]] Resume parse_resume(const std::string& name);
+
+// What a folder has for a plan. kReplaced: a run that took no step yet, or any run under Resume::kOverwrite.
+enum class Standing { kNew, kReplaced, kGoesOn, kFinished };
+struct RunStanding {
+  Standing kind = Standing::kNew;
+  int64_t step = 0;  // of the newest checkpoint
+};
+// Touches nothing. UserErrors for a run of another plan, with the differences, and where `resume` forbids what is
+// there.
+[[nodiscard]] RunStanding standing_of(const Path& folder, const RunPlan& plan, Resume resume);
+// The last step that a run's log.jsonl speaks of; 0 without one.
+[[nodiscard]] int64_t logged_step(const Path& run_folder);
 
 // A moment of a run that can be gone on from.
 struct Checkpoint {
@@ -34,8 +46,9 @@ struct Checkpoint {
 
 class RunDirectory {
  public:
-  // Makes the folder, or takes the existing one: locks it (UserError when another process has it), refuses one of
-  // another plan with the differences (UserError), writes plan.json. `warn` hears of damaged checkpoints.
+  // Makes the folder, or takes the existing one: locks it (UserError when another process has it), refuses what
+  // standing_of refuses, removes the files of a run that is replaced, writes plan.json. `warn` hears of damaged
+  // checkpoints.
   RunDirectory(Path folder, const RunPlan& plan, Resume resume, const std::function<void(const std::string&)>& warn);
 
   [[nodiscard]] const Path& folder() const { return folder_; }
@@ -47,13 +60,14 @@ class RunDirectory {
   // Written, with the length of the log now, read back and compared before older ones but the previous are removed.
   void save_checkpoint(const NamedTensors& tensors, TrainingState& state);
 
-  // One line of log.jsonl.
-  void log(const Json& entry);
+  // One line of log.jsonl, with the time of day added.
+  void log(Json entry);
   [[nodiscard]] uint64_t log_bytes() const { return log_->size(); }
   void sync_log() { log_->sync(); }
   void truncate_log(uint64_t size) { log_->truncate(size); }
 
  private:
+  void remove_run() const;
   void remove_unfinished_files() const;
 
   Path folder_;

@@ -7,16 +7,24 @@
 
 namespace xformer::training {
 
-RunRecord train(const RunPlan& plan, const RunOptions& options, Observer& observer) {
-  // What the device cannot do is said before anything is written.
+void check_device(const RunPlan& plan, const RunOptions& options) {
   set_float_products(plan.options.values["training.precision"], options.device);
   kernels::set_policy(kernels::parse_policy(options.kernels));
   static_cast<void>(make_recorder(options.cuda_graph, options.device, {}));
+}
+
+RunRecord train(const RunPlan& plan, const RunOptions& options, Observer& observer) {
+  check_device(plan, options);
+  // A folder is made once there is something to train on: a name without files leaves nothing behind.
+  const auto open = [&] { return open_data(plan, options.data, observer.data_progress(), options.stop_requested); };
+  std::unique_ptr<data::DataSource> source;
+  if (standing_of(options.out, plan, options.resume).kind != Standing::kFinished) source = open();
   RunDirectory directory(options.out, plan, options.resume,
                          [&](const std::string& text) { observer.on_message("warning: " + text); });
   if (directory.finished_record()) return *directory.finished_record();
+  if (!source) source = open();
   kernels::reset_backends();
-  Loop loop(plan, options, observer, directory);
+  Loop loop(plan, options, observer, directory, std::move(source));
   const auto recorded = [&](const Loop::Ending& ending) {
     RunRecord record = loop.record(ending);
     write_file_atomically(directory.record_path(), to_json(record).dump(2) + "\n");

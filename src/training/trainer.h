@@ -45,15 +45,19 @@ class Observer {
     (void)what, (void)done, (void)total;
   }
   virtual void on_dev(int64_t step, const Evaluation& dev, bool best) { (void)step, (void)dev, (void)best; }
-  virtual void on_test(const Evaluation& test) { (void)test; }
+  // `step`: whose weights were tested.
+  virtual void on_test(int64_t step, const Evaluation& test) { (void)step, (void)test; }
   virtual ProgressCallback data_progress() {
     return [](std::string_view, uint64_t, uint64_t) {};
   }
 };
 
+// UserError where the device cannot do what the plan or the options ask for.
+void check_device(const RunPlan& plan, const RunOptions& options);
+
 // Runs until the plan is done, `stop_after` is reached or a stop is requested (Interrupted is thrown after saving).
-// Returns the record, which also lies in <out>/record.json, as it does after every failure. A finished run is not run
-// again.
+// Returns the record, which also lies in <out>/record.json, as it does after every failure that comes when the data is
+// there. A finished run is not run again.
 RunRecord train(const RunPlan& plan, const RunOptions& options, Observer& observer);
 
 }  // namespace xformer::training

@@ -125,6 +125,62 @@ TEST_CASE("--steps scales the warm-up with the schedule, unless it was set itsel
   CHECK(resolve_plan(asked).options.values["training.warmup"] == 7);
 }
 
+TEST_CASE("a length that is said twice on the command line is refused, one from a file gives way") {
+  PlanRequest asked;
+  asked.task = "uea/JapaneseVowels";
+  asked.model = "linear";
+  asked.steps = 5;
+  CHECK(resolve_plan(asked).options.values["training.epochs"] == 0);
+  asked.layers.push_back({{OriginKind::kFile, "file a.json"}, {{"training.epochs", 3}}});
+  CHECK(resolve_plan(asked).options.values["training.steps"] == 5);
+  asked.layers.push_back({"--set", {{"training.epochs", 1}}});
+  CHECK_THAT(message_of(asked), Catch::Contains("--steps 5 and training.epochs=1 (from --set) both say how long"));
+  asked.layers.back().values = {{"training.steps", 7}};
+  CHECK_THAT(message_of(asked), Catch::Contains("training.steps=7 (from --set)"));
+}
+
+TEST_CASE("--fast is five steps and two batches of each evaluation, and no other plan than before without it") {
+  PlanRequest asked = request();
+  const std::string hash = resolve_plan(asked).hash();
+  asked.layers.push_back({"--limit", {{"data.limit", ""}}});
+  CHECK(resolve_plan(asked).hash() == hash);
+  asked.fast = true;
+  const RunPlan plan = resolve_plan(asked);
+  CHECK(plan.options.values["training.steps"] == 5);
+  CHECK(plan.options.values["data.limit"] == "dev=64,test=64");
+  CHECK(plan.hash() != hash);
+  asked.steps = 9;
+  asked.layers.push_back({"--limit", {{"data.limit", "train=0.5,test=3%"}}});
+  CHECK(resolve_plan(asked).options.values["training.steps"] == 9);
+  CHECK(resolve_plan(asked).options.values["data.limit"] == "train=0.5,test=3%");
+  for (const char* wrong : {"train", "train=0", "trian=5", "dev=1.5", "dev=2.5e1", "test=101%", "test=1x"}) {
+    asked.layers.back().values["data.limit"] = wrong;
+    INFO(wrong);
+    CHECK_THAT(message_of(asked), Catch::Contains("data.limit (from --limit)"));
+  }
+}
+
+TEST_CASE("a protocol's precision is a wish, which a CPU grants in fp32; what was asked for stays") {
+  PlanRequest asked;
+  asked.task = "image-folder";
+  asked.model = "mrs-deit";
+  RunPlan plan = resolve_plan(asked), on_cuda = plan;
+  REQUIRE(plan.options.values["training.precision"] == "fp16");
+  suit_device(plan, /*on_cuda=*/false);
+  CHECK(plan.options.values["training.precision"] == "fp32");
+  CHECK(plan.options.origins["training.precision"].text == "protocol mrsformer, whose fp16 is for CUDA");
+  CHECK(plan.options.origins["training.precision"].is_preset());
+  CHECK(precision_warning(plan, /*on_cuda=*/false).empty());
+  suit_device(on_cuda, /*on_cuda=*/true);
+  CHECK(on_cuda.options.values["training.precision"] == "fp16");
+  asked.layers.push_back({"--precision", {{"training.precision", "fp16"}}});
+  plan = resolve_plan(asked);
+  suit_device(plan, /*on_cuda=*/false);
+  CHECK(plan.options.values["training.precision"] == "fp16");
+  CHECK_THAT(precision_warning(plan, /*on_cuda=*/false), Catch::Contains("slower than fp32"));
+  CHECK(precision_warning(plan, /*on_cuda=*/true).empty());
+}
+
 TEST_CASE("later layers win and every value has an origin") {
   PlanRequest asked = request();
   asked.layers.push_back({"file a.json", {{"training.batch", 8}, {"model.dim", 32}}});

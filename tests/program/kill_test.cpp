@@ -217,15 +217,15 @@ TEST_CASE("a run killed before its first checkpoint begins again, with a whole l
   check_same_end(place / "run", place / "reference");
 }
 
-TEST_CASE("SIGTERM and SIGINT save, say so with code 6, and the same command goes on", "[kill]") {
+TEST_CASE("SIGTERM, SIGINT, SIGHUP and SIGUSR1 save, say so with code 6, and the same command goes on", "[kill]") {
   const Place place;
   const Words command = tiny("mrs-linformer", "--set attention.projected_len=8 --steps 40 --checkpoint-every 7");
   const auto run = [&](const std::string& name) {
     return Words{program_path()} + command + Words{"--out", (place / name).string()};
   };
   REQUIRE(place.command(run("reference")).code == 0);
-  for (const int signal : {SIGTERM, SIGINT}) {
-    const std::string name = signal == SIGTERM ? "terminated" : "interrupted";
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) {
+    const std::string name = fmt::format("signal-{}", signal);
     INFO(name);
     {
       Process process(run(name), place.path(), place.environment());

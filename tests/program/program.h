@@ -180,7 +180,7 @@ inline std::vector<std::string> metrics_of(const Path& run) {
   for (std::string line; std::getline(log, line);) {
     Json entry = Json::parse(line);
     if (entry["event"] == "resumed") continue;
-    for (const char* key : {"examples_per_s", "memory_peak_bytes", "page_faults_per_step"}) entry.erase(key);
+    for (const char* key : {"time", "examples_per_s", "memory_peak_bytes", "page_faults_per_step"}) entry.erase(key);
     result.push_back(entry.dump());
   }
   return result;

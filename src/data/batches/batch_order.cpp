@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/random.h"
+#include "data/limited_source.h"
 
 namespace xformer::data {
 namespace {
@@ -34,7 +35,12 @@ const Schema<BatchingOptions>& batching_schema() {
           .add(&BatchingOptions::repeats, "repeats",
                "times that a training example comes in a row, each augmented anew; an epoch keeps its size and sees "
                "fewer examples",
-               between(1, 16));
+               between(1, 16))
+          .add(&BatchingOptions::limit, "limit",
+               "only so many examples of a split, or such a share, evenly out of all: train=0.1,dev=200,test=200; such "
+               "a run is not comparable with others",
+               limit_rule())
+          .added("");
   return kSchema;
 }
 

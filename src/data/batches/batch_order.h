@@ -18,6 +18,7 @@ struct BatchingOptions {
   int64_t cyclic_shift =
       0;                // sequences are rolled by a number from 0 to this less one, drawn for each epoch and example
   int64_t repeats = 1;  // an example comes so often in a row, the epoch has as many examples as before
+  std::string limit;    // "train=0.1,dev=200": how much of each split there is (data/limited_source.h)
 };
 [[nodiscard]] const Schema<BatchingOptions>& batching_schema();
 // Of all options of the group.

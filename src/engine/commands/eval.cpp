@@ -42,6 +42,10 @@ int evaluate_run(const EvalArguments& arguments) {
   request.batch = arguments.batch > 0 ? arguments.batch : options.batch;
   request.padded_len = plan::padded_len(run.plan, run.source->info().shape);
   request.precision = options.precision;
+  if (!device.is_cuda() && (options.precision == "fp16" || options.precision == "tf32")) {
+    request.precision = "fp32";
+    line.print(fmt::format("evaluating in fp32: the run's {} is for CUDA", options.precision));
+  }
   request.stop_requested = stop_signal_came;
   request.progress = [&](int64_t done, int64_t total) {
     line.update(fmt::format("evaluating {}  {}/{} batches", data::split_name(split), done, total),

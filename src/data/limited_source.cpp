@@ -1,0 +1,93 @@
+#include "data/limited_source.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <optional>
+
+#include "core/names.h"
+#include "core/text.h"
+
+namespace xformer::data {
+namespace {
+
+struct SplitLimit {
+  Split split;
+  double amount;
+  bool share;
+};
+
+// nullopt for what is no limit.
+std::optional<std::vector<SplitLimit>> parse(const std::string& text) {
+  std::vector<SplitLimit> result;
+  if (text.empty()) return result;
+  for (const std::string_view part : xformer::split(text, ',')) {
+    const size_t equals = part.find('=');
+    if (equals == std::string_view::npos) return std::nullopt;
+    SplitLimit one{};
+    try {
+      one.split = parse_split(std::string(trim(part.substr(0, equals))));
+    } catch (const UserError&) {
+      return std::nullopt;
+    }
+    std::string_view number = trim(part.substr(equals + 1));
+    const bool percent = number.ends_with('%');
+    if (percent) number.remove_suffix(1);
+    one.share = percent || number.find('.') != std::string_view::npos;
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), one.amount);
+    if (error != std::errc() || end != number.data() + number.size()) return std::nullopt;
+    if (percent) one.amount /= 100;
+    const bool sound = one.share ? one.amount > 0 && one.amount <= 1
+                                 : one.amount >= 1 && one.amount == std::floor(one.amount) && one.amount < 1e15;
+    if (!sound) return std::nullopt;
+    result.push_back(one);
+  }
+  return result;
+}
+
+class LimitedSource : public DataSource {
+ public:
+  LimitedSource(std::unique_ptr<DataSource> whole, const std::string& limit)
+      : whole_(std::move(whole)), info_(whole_->info()) {
+    for (const SplitLimit& one : *parse(limit)) {
+      const int64_t all = whole_->size(one.split);
+      const double wanted = one.share ? std::ceil(one.amount * static_cast<double>(all)) : one.amount;
+      info_.sizes[static_cast<size_t>(one.split)] = std::min(all, static_cast<int64_t>(wanted));
+    }
+    info_.details["limit"] = limit;
+  }
+
+  [[nodiscard]] int64_t size(Split split) const override { return info_.sizes[static_cast<size_t>(split)]; }
+  [[nodiscard]] Example read(Split split, int64_t index) const override {
+    return whole_->read(split, place(split, index));
+  }
+  [[nodiscard]] const DataInfo& info() const override { return info_; }
+  [[nodiscard]] bool slow() const override { return whole_->slow(); }
+  [[nodiscard]] Example augmented(Split split, int64_t index, Stream& numbers) const override {
+    return whole_->augmented(split, place(split, index), numbers);
+  }
+  void mix(HostBatch& batch, Stream& numbers) const override { whole_->mix(batch, numbers); }
+
+ private:
+  [[nodiscard]] int64_t place(Split split, int64_t index) const {
+    return index * whole_->size(split) / std::max<int64_t>(size(split), 1);
+  }
+
+  std::unique_ptr<DataSource> whole_;
+  DataInfo info_;
+};
+
+}  // namespace
+
+Rule limit_rule() {
+  return {"of splits and how much of each, like train=0.1,dev=200,test=5%",
+          [](const Json& value) { return parse(value.get<std::string>()).has_value(); },
+          {}};
+}
+
+std::unique_ptr<DataSource> limited(std::unique_ptr<DataSource> source, const std::string& limit) {
+  if (limit.empty()) return source;
+  return std::make_unique<LimitedSource>(std::move(source), limit);
+}
+
+}  // namespace xformer::data

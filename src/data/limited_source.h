@@ -1,0 +1,15 @@
+// A part of a dataset, for a quick look. What such a run comes to is not comparable with others, and its record says
+// so.
+#pragma once
+
+#include "data/source.h"
+
+namespace xformer::data {
+
+// "train=0.1,dev=200": shares (with a point, or in %) or numbers of examples, by split. "" limits nothing.
+[[nodiscard]] Rule limit_rule();
+// Every split with as many examples as the limit says, at least one, evenly out of all: files are often sorted by
+// class.
+[[nodiscard]] std::unique_ptr<DataSource> limited(std::unique_ptr<DataSource> source, const std::string& limit);
+
+}  // namespace xformer::data

@@ -1,0 +1,49 @@
+#include "training/course.h"
+
+#include "core/error.h"
+
+namespace xformer::training {
+
+bool counts_epochs(const RunPlan& plan) {
+  const auto options = plan::training_schema().read(plan.group("training"));
+  return options.epochs > 0 || options.eval_epochs > 0 || options.warmup_epochs > 0;
+}
+
+data::OrderOptions training_order(const RunPlan& plan, const data::DataShape& shape) {
+  const auto options = plan::training_schema().read(plan.group("training"));
+  return {options.batch,
+          plan::padded_len(plan, shape),
+          options.buckets,
+          derive_seed(static_cast<uint64_t>(plan.seed), "order"),
+          data::batching_of(plan.group("data")),
+          /*augment=*/true};
+}
+
+Course planned_course(const RunPlan& plan) {
+  const auto options = plan::training_schema().read(plan.group("training"));
+  return {options.steps, options.warmup, options.eval_every, 0};
+}
+
+Course course_of(const RunPlan& plan, const data::DataSource& source) {
+  const auto options = plan::training_schema().read(plan.group("training"));
+  Course course = planned_course(plan);
+  const data::OrderOptions order = training_order(plan, source.info().shape);
+  course.steps_per_epoch = data::ExampleOrder(source, data::Split::kTrain, order).batches_per_epoch();
+  if (options.epochs > 0) course.steps = options.epochs * course.steps_per_epoch;
+  if (options.eval_epochs > 0) course.eval_every = options.eval_epochs * course.steps_per_epoch;
+  if (options.warmup_epochs > 0) course.warmup = options.warmup_epochs * course.steps_per_epoch;
+  return course;
+}
+
+std::unique_ptr<data::DataSource> open_data(const RunPlan& plan, const data::DataLocation& location,
+                                            const ProgressCallback& progress,
+                                            const std::function<bool()>& stop_requested) {
+  return data::find_dataset(plan.task).open(
+      plan.group("data"), location, [&](std::string_view what, uint64_t done, uint64_t total) {
+        progress(what, done, total);
+        if (stop_requested())
+          throw Interrupted("stopped by a signal while the data was made ready; the same command goes on");
+      });
+}
+
+}  // namespace xformer::training

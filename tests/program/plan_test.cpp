@@ -1,0 +1,130 @@
+// What a plan promises and what stands in a run's way: --dry-run, --overwrite, --limit, --quiet, signals, threads.
+#include "program.h"
+
+namespace xformer::program_test {
+namespace {
+
+// "steps" -> "20", of what --dry-run prints.
+std::string said(const Outcome& outcome, const std::string& name) {
+  std::istringstream lines(outcome.out);
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with(name + " ")) return line.substr(line.find_first_not_of(' ', name.size()));
+  return "";
+}
+
+TEST_CASE("a dry run says what the run would do, and fails where it would fail", "[cli]") {
+  const Place place;
+  const Words command = tiny("linear", "--steps 20 --out run");
+  const Outcome fresh = place.run(command + "--dry-run");
+  INFO(fresh.out << fresh.err);
+  REQUIRE(fresh.code == 0);
+  CHECK(said(fresh, "steps") == "20");
+  CHECK(said(fresh, "evaluation") == "every 10 steps");
+  CHECK(said(fresh, "batch") == "8");
+  CHECK(said(fresh, "precision") == "fp32 (protocol mlpen)");
+  CHECK(contains(said(fresh, "device"), "1 thread"));
+  CHECK(said(fresh, "data") == "generated, on first use");
+  CHECK(said(fresh, "run") == "run (new)");
+  CHECK(contains(said(fresh, "time"), "--probe"));
+  CHECK_FALSE(std::filesystem::exists(place / "run"));
+
+  const Outcome probed = place.run(command + "--dry-run --probe");
+  INFO(probed.out << probed.err);
+  REQUIRE(probed.code == 0);
+  CHECK(contains(said(probed, "time"), "s a step, of five"));
+  CHECK(contains(said(probed, "memory"), "in tensors"));
+  CHECK(said(probed, "data") == "generated, train 256, dev 32, test 32");
+
+  REQUIRE(place.run(command + "--stop-after 14").code == 0);
+  CHECK(said(place.run(command + "--dry-run"), "run") == "run (goes on from step 14)");
+  CHECK(said(place.run(command + "--dry-run --overwrite"), "run") == "run (what it holds is replaced)");
+  CHECK(place.run(command + "--dry-run --seed 9").code == 2);  // another plan
+  REQUIRE(place.run(command).code == 0);
+  CHECK(said(place.run(command + "--dry-run"), "run") == "run (finished: there is nothing to do)");
+
+  // No such files: the same end as the run's, and nothing is left behind.
+  const Words nowhere = words("train --model linear --task uea/JapaneseVowels --out nowhere");
+  const Outcome missing = place.run(nowhere + "--dry-run"), run = place.run(nowhere);
+  CHECK((missing.code == 3 && run.code == 3));
+  CHECK(missing.err == run.err);
+  CHECK(contains(said(missing, "steps"), "100 epochs"));
+  CHECK_FALSE(std::filesystem::exists(place / "nowhere"));
+  CHECK(contains(place.run(words("train --model linear --task uea/Foo --dry-run")).out, "a guess"));
+  CHECK(place.run(tiny("linear", "--device cpu --precision tf32 --dry-run")).code == 2);
+  check_case(place, "train --model linear --task listops --probe", 2, {"--dry-run"});
+}
+
+TEST_CASE("epochs are told in steps, and the record has no other number", "[cli]") {
+  const Place place;
+  const Words command = tiny("linear", "--set training.epochs=1 --out run");
+  CHECK(said(place.run(command + "--dry-run"), "steps") == "32 (1 epoch of 32 steps)");
+  REQUIRE(place.run(command).code == 0);
+  const Json record = json_file(place / "run" / "record.json");
+  CHECK(record["steps"]["planned"] == 32);
+  CHECK_FALSE(record["plan"].contains("training.steps"));
+  // A record of an experiment that counts epochs is still found by its report.
+  std::filesystem::create_directory(place / "small");
+  scratch::put(place / "small/epochs.json", R"({"title": "E", "tasks": ["listops"], "models": ["linear"], "seeds": [3],
+    "set": {"model.dim": 16, "model.head_dim": 8, "model.ff_dim": 16, "model.classifier_dim": 16, "data.min_length": 10,
+      "data.max_length": 60, "data.train_examples": 256, "data.dev_examples": 32, "data.test_examples": 32,
+      "training.batch": 8, "training.eval_every": 10, "training.log_every": 3, "training.epochs": 1}})");
+  const Outcome report = place.run(words("report small/epochs.json --records run"));
+  INFO(report.out << report.err);
+  CHECK_FALSE(contains(report.out, "without record"));
+}
+
+TEST_CASE("fp16 on a CPU is warned of where it was asked for", "[cli]") {
+  const Place place;
+  const Outcome asked = place.run(tiny("linear", "--device cpu --precision fp16 --dry-run"));
+  CHECK((asked.code == 0 && contains(asked.err, "warning: fp16 (from --precision) is only imitated on a CPU")));
+  CHECK(place.run(tiny("linear", "--device cpu --precision auto --dry-run")).err.empty());
+}
+
+TEST_CASE("a quick look takes part of the data, and no report sets it beside a whole run", "[cli]") {
+  const Place place;
+  const Words command = tiny("linear", "--record-to records --log-every 1");
+  const Outcome fast = place.run(command + "--fast");
+  INFO(fast.err);
+  REQUIRE(fast.code == 0);
+  CHECK(contains(fast.out, "not comparable"));
+  const Outcome alone = place.run(words("report records"));
+  CHECK((alone.code == 0 && contains(alone.err, "part of the data")));
+  REQUIRE(place.run(command + "--steps 5").code == 0);
+  const Outcome both = place.run(words("report records"));
+  CHECK((both.code == 0 && contains(both.err, "1 records of part of the data (--limit, --fast) are left out")));
+  check_case(place, "train --task listops --model linear --limit trian=3", 2, {"data.limit (from --limit)"});
+}
+
+TEST_CASE("--quiet shows the result alone, and OMP_NUM_THREADS is heard where --threads is not given", "[cli]") {
+  const Place place;
+  Words command = tiny("linear", "--steps 10 --quiet --threads-unset --out run");
+  std::erase(command, "--threads-unset");
+  const Outcome outcome = place.run(command, {{"OMP_NUM_THREADS", "1,4"}});
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  CHECK(outcome.err.empty());
+  CHECK(contains(outcome.out, "test accuracy"));
+  CHECK(contains(scratch::get(place / "run" / "run.log"), "step 10: dev accuracy"));
+  CHECK(json_file(place / "run" / "record.json")["hardware"]["threads"] == 1);
+  const Outcome given = place.run(tiny("linear", "--threads 2 --steps 4 --out given"), {{"OMP_NUM_THREADS", "1"}});
+  REQUIRE(given.code == 0);
+  CHECK(json_file(place / "given" / "record.json")["hardware"]["threads"] == 2);
+  CHECK(contains(given.out, "speed not measured"));
+}
+
+TEST_CASE("a second Ctrl-C ends at once, with a word", "[cli]") {
+  const Place place;
+  // A step of seconds.
+  const Words command = tiny("softmax", "--out run --steps 3") +
+                        "--set data.min_length=400 --set data.max_length=900 --set model.dim=256 --batch 256";
+  Process process(Words{program_path()} + command, place.path(), place.environment());
+  REQUIRE(process.says("parameters"));
+  process.send(SIGINT);
+  REQUIRE(process.says("Ctrl-C again"));
+  process.send(SIGINT);
+  CHECK(process.wait() == 6);
+  CHECK(contains(process.err(), "stopped at once"));
+}
+
+}  // namespace
+}  // namespace xformer::program_test

@@ -1,0 +1,76 @@
+// What a run directory holds, whom it gives way to, and what the record and the log of a run say.
+#include "training/run_directory.h"
+
+#include <fstream>
+
+#include "run_setting.h"
+
+namespace xformer::training {
+
+TEST_CASE("a run without its data leaves nothing behind, and so stands in nobody's way") {
+  Setting setting;
+  plan::PlanRequest request;
+  request.task = "uea/Nowhere";
+  request.model = "linear";
+  const RunOptions options = setting.options("a");
+  CHECK_THROWS_AS(train(plan::resolve_plan(request), options, setting.silent), DataError);
+  CHECK_FALSE(std::filesystem::exists(options.out));
+}
+
+TEST_CASE("a run that took no step gives way to another plan, one that did only to --overwrite") {
+  Setting setting;
+  RunOptions options = setting.options("a");
+  static_cast<void>(setting.run(plan_with(), setting.options("b")));
+  {
+    const RunDirectory begun(options.out, plan_with(), Resume::kAuto, [](const std::string&) {});
+  }
+  const RunPlan other = plan_with({{"model.ff_dim", 24}});
+  CHECK(standing_of(options.out, other, Resume::kAuto).kind == Standing::kReplaced);
+  options.stop_after = 5;
+  CHECK(setting.run(other, options)["status"] == "stopped");
+  CHECK(standing_of(options.out, other, Resume::kAuto).step == 5);
+  CHECK(standing_of(options.out, other, Resume::kAuto).kind == Standing::kGoesOn);
+  CHECK_THROWS_WITH(setting.run(plan_with(), options), Catch::Contains("--overwrite"));
+  options.stop_after = 0;
+  options.resume = Resume::kOverwrite;
+  const Json record = setting.run(plan_with(), options);
+  CHECK(record["status"] == "completed");
+  CHECK(record["resumed_at"] == Json::array());  // nothing of the other run is left
+  CHECK(setting.content_hash("a") == setting.content_hash("b"));
+  CHECK(standing_of(options.out, plan_with(), Resume::kAuto).kind == Standing::kFinished);
+}
+
+TEST_CASE("a record has no planned number that epochs took the place of, and no speed that nobody timed") {
+  Setting setting;
+  const Json epochs = setting.run(plan_with({{"training.epochs", 1}}), setting.options("a"));
+  CHECK(epochs["steps"]["planned"] == 6);
+  CHECK_FALSE(epochs["plan"].contains("training.steps"));
+  CHECK_FALSE(epochs["origins"].contains("training.steps"));
+  CHECK(epochs["plan"].contains("training.eval_every"));
+  CHECK(epochs.contains("examples_per_s"));
+  const Json short_run = setting.run(plan_with({{"training.steps", 4}}), setting.options("b"));
+  CHECK(short_run["plan"]["training.steps"] == 4);
+  CHECK_FALSE(short_run.contains("speed"));
+  CHECK_FALSE(short_run.contains("examples_per_s"));
+}
+
+TEST_CASE("a run of part of the data says that it is not comparable") {
+  Setting setting;
+  const Json record = setting.run(plan_with({{"data.limit", "train=20,test=5"}}), setting.options("a"));
+  CHECK(record["data"]["sizes"] == Json({{"train", 20}, {"dev", 12}, {"test", 5}}));
+  CHECK(record["test"]["examples"] == 5);
+  CHECK_THAT(record["not_comparable"].get<std::string>(), Catch::Contains("data.limit=train=20,test=5"));
+  CHECK_FALSE(setting.run(plan_with(), setting.options("b")).contains("not_comparable"));
+}
+
+TEST_CASE("every line of the log has its time") {
+  Setting setting;
+  static_cast<void>(setting.run(plan_with(), setting.options("a")));
+  std::ifstream log(setting.scratch.path() / "a" / "log.jsonl");
+  int lines = 0;
+  for (std::string line; std::getline(log, line); ++lines)
+    CHECK(Json::parse(line).value("time", "").size() == std::string("2026-11-21T07:16:30Z").size());
+  CHECK(lines > 5);
+}
+
+}  // namespace xformer::training
