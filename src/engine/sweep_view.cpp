@@ -10,11 +10,14 @@ namespace xformer::engine {
 
 using namespace cli;
 
-SweepView::SweepView() : line_(terminal_options(STDERR_FILENO)) {}
+SweepView::SweepView(bool quiet) : quiet_(quiet), line_(terminal_options(STDERR_FILENO)) {}
 
-void SweepView::on_message(const std::string& line) { line_.print(line); }
+void SweepView::on_message(const std::string& line) {
+  if (!quiet_) line_.print(line);
+}
 
 void SweepView::on_progress(const sweep::SweepProgress& progress) {
+  if (quiet_) return;
   std::string text = fmt::format("{}/{} cells", progress.completed, progress.cells);
   if (progress.failed > 0) text += fmt::format(", {} failed", progress.failed);
   if (progress.elsewhere > 0) text += fmt::format(", {} elsewhere", progress.elsewhere);

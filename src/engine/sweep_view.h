@@ -8,11 +8,12 @@ namespace xformer::engine {
 
 class SweepView : public sweep::SweepObserver {
  public:
-  SweepView();
+  explicit SweepView(bool quiet);
   void on_message(const std::string& line) override;
   void on_progress(const sweep::SweepProgress& progress) override;
 
  private:
+  bool quiet_;
   cli::ProgressLine line_;
 };
 

@@ -238,6 +238,14 @@ RunPlan resolve_plan(const PlanRequest& request) {
   layers.insert(layers.end(), request.layers.begin(), request.layers.end());
   if (request.length > 0) layers.push_back({"--length", {{"data.length", request.length}}});
   plan.options = resolve_options(groups, layers);
+  const auto refuse_another_length = [&](const std::string& asked) {
+    for (const char* key : {"training.steps", "training.epochs"}) {
+      const std::string& origin = plan.options.origins[key].text;
+      XF_CHECK(!origin.starts_with("--"), UserError,
+               "{} and {}={} (from {}) both say how long training is; give one of them", asked, key,
+               plan.options.values[key].dump(), origin);
+    }
+  };
   int64_t asked_steps = request.steps;
   if (request.fast) {
     const auto number = [&](const char* key) { return plan.options.values[key].get<int64_t>(); };
@@ -248,13 +256,7 @@ RunPlan resolve_plan(const PlanRequest& request) {
     plan.options = resolve_options(groups, layers);
   }
   if (asked_steps > 0) {
-    for (const char* key : {"training.steps", "training.epochs"}) {
-      const std::string& origin = plan.options.origins[key].text;
-      XF_CHECK(!origin.starts_with("--"), UserError,
-               "{} and {}={} (from {}) both say how long training is; give one of them",
-               request.steps > 0 ? fmt::format("--steps {}", request.steps) : "--fast", key,
-               plan.options.values[key].dump(), origin);
-    }
+    refuse_another_length(request.steps > 0 ? fmt::format("--steps {}", asked_steps) : "--fast");
     // The schedule is shortened or stretched as a whole: its warm-up keeps its share, unless it was set itself.
     ValueLayer steps{request.steps > 0 ? "--steps" : "--fast",
                      {{"training.steps", asked_steps}, {"training.epochs", 0}}};
@@ -272,7 +274,8 @@ RunPlan resolve_plan(const PlanRequest& request) {
     plan.options = resolve_options(groups, layers);
   }
   if (request.epochs > 0) {
-    XF_CHECK(request.steps == 0, UserError, "--steps and --epochs: one of them says how long a run is");
+    XF_CHECK(asked_steps == 0, UserError, "--steps (or --fast) and --epochs: one of them says how long a run is");
+    refuse_another_length(fmt::format("--epochs {}", request.epochs));
     ValueLayer epochs{"--epochs", {{"training.epochs", request.epochs}}};
     const auto share = [&](const char* part, const char* whole) {
       return plan.options.values[part].get<double>() / std::max(plan.options.values[whole].get<double>(), 1.0);

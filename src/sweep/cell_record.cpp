@@ -23,7 +23,9 @@ Verdict judge(const Cell& cell, const Ending& ending, bool system_out_of_memory,
     verdict.status = "interrupted";
     return verdict;
   }
-  const bool recorded = ending.signal == 0 && !record.status.empty();
+  // What was stopped before left a record that knows nothing of this attempt.
+  const bool stale = record.status == "interrupted" || record.status == "stopped";
+  const bool recorded = ending.signal == 0 && !record.status.empty() && !stale;
   verdict.message = recorded && !record.completed() ? record.message : last_words(output);
   const bool out_of_memory = (ending.signal == SIGKILL && system_out_of_memory) ||
                              (recorded && code == ExitCode::kResource && record.status == "out-of-memory");
@@ -51,7 +53,8 @@ Verdict judge(const Cell& cell, const Ending& ending, bool system_out_of_memory,
   verdict.status = "failed";
   if (ending.signal != 0) verdict.message = fmt::format("crashed by signal {}: {}", ending.signal, verdict.message);
   if (verdict.message.empty()) verdict.message = fmt::format("ended with exit code {}", ending.exit_code);
-  verdict.give_up = (ending.signal == 0 && code == ExitCode::kUser) || history.failures + 1 > retries;
+  const bool lasting = ending.signal == 0 && (code == ExitCode::kUser || code == ExitCode::kData);
+  verdict.give_up = lasting || history.failures + 1 > retries;
   return verdict;
 }
 

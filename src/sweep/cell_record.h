@@ -20,7 +20,8 @@ struct Verdict {
 
 // Of an attempt in `run_folder` whose output is in `output`; `history` is from before its end. Running out of memory
 // halves the micro-batch, down to one example; what failed is tried again `retries` times, but not a wrong name or
-// value, nor what diverged, which would do so again; what was killed from outside goes on.
+// value, data that is not as it should be, nor what diverged: all would be so again; what was killed from outside goes
+// on.
 [[nodiscard]] Verdict judge(const Cell& cell, const Ending& ending, bool system_out_of_memory, const Path& run_folder,
                             const Path& output, const CellHistory& history, int64_t retries);
 

@@ -272,6 +272,24 @@ int64_t waiting_runs(const Experiment& experiment) {
   return count;
 }
 
+namespace {
+
+// Those with a flag, which come after all they need; places among them are made anew.
+std::vector<Cell> kept(const std::vector<Cell>& cells, const std::vector<char>& keep) {
+  std::vector<size_t> place(cells.size());
+  std::vector<Cell> result;
+  for (size_t i = 0; i < cells.size(); ++i) {
+    if (keep[i] == 0) continue;
+    place[i] = result.size();
+    result.push_back(cells[i]);
+    if (result.back().before) result.back().before = place[*result.back().before];
+    for (size_t& trial : result.back().trials) trial = place[trial];
+  }
+  return result;
+}
+
+}  // namespace
+
 std::vector<Cell> only(const std::vector<Cell>& cells, const std::string& pattern) {
   std::vector<char> needed(cells.size(), 0);
   for (size_t i = cells.size(); i-- > 0;) {
@@ -283,15 +301,7 @@ std::vector<Cell> only(const std::vector<Cell>& cells, const std::string& patter
     if (cell.before) needed[*cell.before] = 1;
     for (const size_t trial : cell.trials) needed[trial] = 1;
   }
-  std::vector<size_t> place(cells.size());
-  std::vector<Cell> result;
-  for (size_t i = 0; i < cells.size(); ++i) {
-    if (needed[i] == 0) continue;
-    place[i] = result.size();
-    result.push_back(cells[i]);
-    if (result.back().before) result.back().before = place[*result.back().before];
-    for (size_t& trial : result.back().trials) trial = place[trial];
-  }
+  std::vector<Cell> result = kept(cells, needed);
   if (result.empty()) {
     std::vector<std::string> labels;
     for (const Cell& cell : cells)
@@ -299,6 +309,18 @@ std::vector<Cell> only(const std::vector<Cell>& cells, const std::string& patter
     throw UserError(fmt::format("--only: '{}' fits no cell; there are {}", pattern, first_names(labels)));
   }
   return result;
+}
+
+std::vector<Cell> without(const std::vector<Cell>& cells, const std::set<std::string>& ids) {
+  std::vector<char> keep(cells.size(), 1);
+  for (size_t i = 0; i < cells.size(); ++i) {
+    const Cell& cell = cells[i];
+    const bool needs_none =
+        (!cell.before || keep[*cell.before] != 0) &&
+        std::all_of(cell.trials.begin(), cell.trials.end(), [&](size_t one) { return keep[one] != 0; });
+    keep[i] = needs_none && !ids.contains(cell.id) ? 1 : 0;
+  }
+  return kept(cells, keep);
 }
 
 Cell with_values(const Cell& run, const Json& values) {

@@ -1,6 +1,8 @@
 // The runs that an experiment asks for: one cell is one process of `xformer train`.
 #pragma once
 
+#include <set>
+
 #include "plan/options.h"
 #include "sweep/experiment.h"
 
@@ -37,6 +39,9 @@ struct Cell {
 // The runs with a part of their label that a pattern fits ("text/mrs-*"), or whose id it is, and what they need.
 // UserError when there is none.
 [[nodiscard]] std::vector<Cell> only(const std::vector<Cell>& cells, const std::string& pattern);
+
+// All but those of these ids and what needs them.
+[[nodiscard]] std::vector<Cell> without(const std::vector<Cell>& cells, const std::set<std::string>& ids);
 
 // A run after its search: with the values of the chosen trial.
 [[nodiscard]] Cell with_values(const Cell& run, const Json& values);

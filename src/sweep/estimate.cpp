@@ -19,9 +19,11 @@ void Estimator::learn(const RunRecord& record) {
     return;
   const double batch = record.plan.value("training.batch", 0.0);
   const int64_t peak = std::max(record.peak_process_bytes.value_or(0), record.peak_device_bytes.value_or(0));
-  known_.push_back({record.plan_hash, record.task, record.model,
-                    record.train_seconds.value_or(0) + record.evaluation_seconds.value_or(0),
-                    static_cast<double>(record.steps->done) * batch, static_cast<double>(peak)});
+  known_.push_back(
+      {record.plan_hash, record.task, record.model,
+       record.train_seconds.value_or(0) + record.evaluation_seconds.value_or(0),
+       static_cast<double>(record.steps->done) * batch, static_cast<double>(peak),
+       record.flops ? record.flops->forward_per_example * static_cast<double>(record.steps->done) * batch : 0});
 }
 
 void Estimator::learn_folder(const Path& folder) {
@@ -54,6 +56,16 @@ std::optional<Estimate> Estimator::of(const RunPlan& plan) const {
   if (count == 0) return std::nullopt;
   sum.seconds /= count;
   return sum;
+}
+
+std::optional<Estimate> Estimator::by_operations(const RunPlan& plan, double flops_per_example, double examples) const {
+  for (const bool same_task : {true, false}) {
+    double flops = 0, seconds = 0;
+    for (const Known& one : known_)
+      if (one.flops > 0 && (one.task == plan.task || !same_task)) flops += one.flops, seconds += one.seconds;
+    if (flops > 0) return Estimate{flops_per_example * examples * seconds / flops, 0, "other models, by operations"};
+  }
+  return std::nullopt;
 }
 
 double Estimator::typical_seconds() const {

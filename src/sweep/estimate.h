@@ -9,7 +9,7 @@ namespace xformer::sweep {
 struct Estimate {
   double seconds = 0;
   double peak_bytes = 0;  // of the process, or of the device where that is more
-  std::string from;       // "the same plan", "the same model and task"
+  std::string from;       // "the same plan", "the same model and task", "other models, by operations"
 };
 
 class Estimator {
@@ -21,13 +21,17 @@ class Estimator {
   // From runs of the same plan with any seed; else from runs of the same model on the same task, their time scaled by
   // steps and batch. Nothing when there are none.
   [[nodiscard]] std::optional<Estimate> of(const RunPlan& plan) const;
+  // Of `examples` in training, by what a forward pass of one takes: as fast as models compute that were run on the same
+  // task, else on others. Memory is not known.
+  [[nodiscard]] std::optional<Estimate> by_operations(const RunPlan& plan, double flops_per_example,
+                                                      double examples) const;
   // The mean over all that is known; 0 of nothing.
   [[nodiscard]] double typical_seconds() const;
 
  private:
   struct Known {
     std::string hash, task, model;
-    double seconds = 0, examples = 0, peak_bytes = 0;
+    double seconds = 0, examples = 0, peak_bytes = 0, flops = 0;  // flops: of all examples, forwards
   };
   std::vector<Known> known_;
 };

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <set>
 #include <thread>
 
 #include "core/code_version.h"
 #include "core/text.h"
+#include "training/run_directory.h"
 
 namespace xformer::sweep {
 
@@ -18,24 +20,8 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kTick = std::chrono::milliseconds(50);
 constexpr auto kLookElsewhere = std::chrono::milliseconds(500);
 constexpr auto kShow = std::chrono::milliseconds(500);
-constexpr uint64_t kLogTail = 4096;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-// The step of the last whole line of a run's metric log.
-int64_t last_step(const Path& run_folder) {
-  std::error_code ignored;
-  const Path path = run_folder / "log.jsonl";
-  if (!std::filesystem::exists(path, ignored)) return 0;
-  std::string text = read_file(path);
-  if (text.size() > kLogTail) text.erase(0, text.size() - kLogTail);
-  int64_t step = 0;
-  for (const std::string_view line : split(text, '\n')) {
-    const Json entry = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (entry.is_object()) step = entry.value("step", step);
-  }
-  return step;
-}
 
 std::string score_words(const RunRecord& record) {
   const MetricResult* const test = record.headline("test");
@@ -258,8 +244,8 @@ class Sweep {
                                  ? fmt::format("; again with a micro-batch of {}", verdict.next_micro_batch)
                              : verdict.status == "interrupted" ? ""
                                                                : "; again";
-    observer_.on_message(fmt::format("{}: {}{}{}{}", one.cell.label, verdict.status,
-                                     verdict.message.empty() ? "" : ": ", verdict.message, next));
+    say_once(one.cell,
+             fmt::format("{}{}{}{}", verdict.status, verdict.message.empty() ? "" : ": ", verdict.message, next));
   }
 
   void settle(size_t i, RunRecord record) {
@@ -283,7 +269,14 @@ class Sweep {
     states_[i] = CellState::kFailed;
     const CellHistory history = journal_.histories()[cell.id];
     put(i, cell, record_of_failure(cell, run_folder(options_.out, cell, history.micro_batch), status, message));
-    if (!quiet_) observer_.on_message(fmt::format("{}: {}: {}", cell.label, status, message));
+    const std::string cause = fmt::format("{}: {}", status, message);
+    ++causes_[cause];
+    if (!quiet_) say_once(cell, cause);
+  }
+
+  // A cause that many cells have is told of the first; all are counted in the end.
+  void say_once(const Cell& cell, const std::string& what) {
+    if (said_.insert(what).second) observer_.on_message(fmt::format("{}: {}", cell.label, what));
   }
 
   // A run's record where the experiment's records are.
@@ -298,6 +291,7 @@ class Sweep {
 
   [[nodiscard]] SweepProgress progress() const {
     SweepProgress result;
+    result.causes = causes_;
     result.cells = static_cast<int64_t>(cells_.size());
     // What nobody has run yet takes as long as what has been run here.
     const double typical = estimator_.typical_seconds();
@@ -321,7 +315,7 @@ class Sweep {
     for (const auto& one : running_) {
       const auto& values = one->cell.plan.options.values;
       const int64_t steps = values["training.epochs"] == 0 ? values["training.steps"].get<int64_t>() : 0;
-      result.running.push_back({one->cell.label, last_step(one->folder), steps, seconds_since(one->start)});
+      result.running.push_back({one->cell.label, training::logged_step(one->folder), steps, seconds_since(one->start)});
       left -= std::min(result.running.back().seconds, seconds_of(one->cell));
     }
     if (typical > 0) result.seconds_left = left / static_cast<double>(options_.jobs);
@@ -339,6 +333,8 @@ class Sweep {
   std::vector<std::optional<Chosen>> chosen_;      // of runs after a search
   std::map<std::string, CellHistory> histories_;
   std::vector<std::unique_ptr<Running>> running_;
+  std::map<std::string, int64_t> causes_;
+  std::set<std::string> said_;
   Clock::time_point next_look_{}, next_show_{};
   bool quiet_ = true;  // what has ended before is told as one number
 };

@@ -39,7 +39,8 @@ struct RunningCell {
 struct SweepProgress {
   int64_t cells = 0, completed = 0, failed = 0, elsewhere = 0;
   std::vector<RunningCell> running;
-  double seconds_left = -1;  // negative: unknown
+  double seconds_left = -1;               // negative: unknown
+  std::map<std::string, int64_t> causes;  // why cells failed, and how many of each
 };
 
 class SweepObserver {

@@ -200,7 +200,11 @@ TEST_CASE("a sweep says what it would do, and what it is made of", "[sweep]") {
   CHECK(contains(wrong.err, "did you mean 'linformer'?"));
   const Outcome plan = place.run(words("sweep small/sweep.json --dry-run --seeds 0-2"));
   CHECK(plan.code == 0);
-  CHECK(contains(plan.out, "6 cells, 6 to run"));
+  CHECK(plan.out.starts_with("Small: 6 cells, 6 to run, 1 at a time\ntime left ?"));
+  CHECK(contains(plan.out, "nothing is known"));
+  const Outcome probed = place.run(words("sweep small/sweep.json --dry-run --probe --threads 1"));
+  INFO(probed.err);
+  CHECK((probed.code == 0 && contains(probed.out, "five steps") && !contains(probed.out, "?")));
   CHECK_FALSE(std::filesystem::exists(place / "runs"));
   // What is printed can be run, and the sweep then finds it done.
   const Outcome commands = place.run(words("sweep small/sweep.json --executor print --only none/seed*0 --threads 1"));
@@ -209,6 +213,7 @@ TEST_CASE("a sweep says what it would do, and what it is made of", "[sweep]") {
   CHECK(place.command({"/bin/sh", "-c", commands.out}).code == 0);
   const Outcome sweep = place.run(words("sweep small/sweep.json --only none/seed*0 --threads 1"));
   CHECK(contains(sweep.out, "1 of 1 cells completed"));
+  CHECK(contains(sweep.out, "`xformer report small/sweep.json --records runs/small/sweep` makes the table"));
   CHECK(journal_of(place / "runs/small/sweep")[1]["event"] == "found");
   // Its report counts what is not there yet, in the file's order.
   const Outcome report = place.run(words("report small/sweep.json"));
@@ -218,11 +223,17 @@ TEST_CASE("a sweep says what it would do, and what it is made of", "[sweep]") {
   CHECK(contains(report.out, "(1), 0 of 1 above chance, without record"));
   // Files that no cell would find are missed before the first.
   scratch::put(place / "small/files.json",
-               R"({"title": "Files", "tasks": ["listops", "text", "uea/Handwriting"], "models": ["linear"]})");
+               R"({"title": "Files", "tasks": ["listops", "text", "uea/Handwriting"], "models": ["linear", "none"]})");
   const Outcome files = place.run(words("sweep small/files.json --data text=."));
   CHECK(files.code == 3);
-  CHECK(contains(files.err, "uea/Handwriting needs files: --data [TASK=]DIR"));
+  CHECK(contains(files.err, "4 of 6 cells, and nothing was started"));
+  CHECK(contains(files.err, "\n  2 cells: uea/Handwriting needs its files"));
+  CHECK(contains(files.err, "--skip-missing runs the other 2"));
   CHECK_FALSE(std::filesystem::exists(place / "runs/small/files"));
+  const Outcome foreseen = place.run(words("sweep small/files.json --data text=. --dry-run"));
+  CHECK(foreseen.code == 3);
+  CHECK(contains(foreseen.out, "no data"));
+  CHECK(contains(foreseen.err, "uea/Handwriting needs its files"));
   const Outcome devices = place.run(words("sweep small/sweep.json --executor slurm --gpus 0,1"));
   CHECK(devices.code == 2);
   CHECK(contains(devices.err, "--slurm=--gpus=1"));

@@ -43,18 +43,22 @@ TEST_CASE("a cell is completed when its record says so") {
   CHECK(Attempt().record(R"({"status": "completed"})").ends({70, 0}).status == "failed");
 }
 
-TEST_CASE("a failure is tried again as often as the file says, a wrong value never") {
+TEST_CASE("a failure is tried again as often as the file says, a wrong value and missing data never") {
   Attempt attempt;
   attempt.says("epoch 1\nxformer: cannot read the file\nsee `xformer train --help`\n");
   attempt.history.failures = 0;
-  CHECK_FALSE(attempt.ends({3, 0}).give_up);
-  CHECK(attempt.ends({3, 0}).message == "cannot read the file");
+  CHECK_FALSE(attempt.ends({4, 0}).give_up);
+  CHECK(attempt.ends({4, 0}).message == "cannot read the file");
   attempt.history.failures = 1;
-  CHECK(attempt.ends({3, 0}).give_up);
+  CHECK(attempt.ends({4, 0}).give_up);
   attempt.retries = 2;
-  CHECK_FALSE(attempt.ends({3, 0}).give_up);
+  CHECK_FALSE(attempt.ends({4, 0}).give_up);
   attempt.history.failures = 0;
   CHECK(attempt.ends({2, 0}).give_up);
+  CHECK(attempt.ends({3, 0}).give_up);
+  // A record that an earlier attempt left when it was stopped says nothing of this one.
+  attempt.record(R"({"status": "interrupted", "message": "the same command goes on"})");
+  CHECK(attempt.ends({3, 0}).message == "cannot read the file");
   const Verdict crash = attempt.ends({0, SIGSEGV});
   CHECK(crash.status == "failed");
   CHECK_FALSE(crash.give_up);

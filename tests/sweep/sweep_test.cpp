@@ -94,10 +94,9 @@ TEST_CASE("every cell ends in a record, whatever became of it, and nothing is ru
   CHECK(result.completed == 4);
   CHECK(result.failed == 1);
   const std::vector<std::string> starts{
-      "linear gpu= micro= from=",    "linear gpu= micro= from=",  "linformer gpu= micro= from=",
-      "linformer gpu= micro= from=", "none gpu= micro= from=",    "reformer gpu= micro= from=",
-      "reformer gpu= micro= from=",  "softmax gpu= micro= from=", "softmax gpu= micro=2 from=",
-      "softmax gpu= micro=4 from="};
+      "linear gpu= micro= from=",  "linear gpu= micro= from=",   "linformer gpu= micro= from=",
+      "none gpu= micro= from=",    "reformer gpu= micro= from=", "reformer gpu= micro= from=",
+      "softmax gpu= micro= from=", "softmax gpu= micro=2 from=", "softmax gpu= micro=4 from="};
   CHECK(place.starts() == starts);
   for (const Cell& cell : cells) {
     const Json record = place.record(cell);
@@ -112,7 +111,31 @@ TEST_CASE("every cell ends in a record, whatever became of it, and nothing is ru
   // What was given up is tried again when a person says so, and only that.
   place.options.retry_failed = true;
   CHECK(place.run(file).failed == 1);
-  CHECK(place.starts().size() == starts.size() + 2);
+  CHECK(place.starts().size() == starts.size() + 1);
+}
+
+TEST_CASE("a cause that several cells have is told once, and its cells are counted") {
+  Place place;
+  const ExperimentFile file(experiment(R"("linformer")", R"(, "seeds": "0-3")"));
+  struct Listener : sweep::SweepObserver {
+    std::vector<std::string> heard;
+    void on_message(const std::string& line) override { heard.push_back(line); }
+  } listener;
+  const SweepProgress result = sweep::run_sweep(file.read(), file.cells(), place.options, listener);
+  CHECK(listener.heard == std::vector<std::string>{"listops/linformer/seed 0: failed: no such file"});
+  CHECK(result.causes == std::map<std::string, int64_t>{{"failed: no such file", 4}});
+}
+
+TEST_CASE("cells are left out with those that need them") {
+  const ExperimentFile file(experiment(R"("none", "linear")", R"(, "stages": [{"name": "a"}, {"name": "b"}])"));
+  const std::vector<Cell> cells = file.cells();
+  REQUIRE(cells.size() == 4);
+  REQUIRE(cells[1].before == 0U);
+  const std::vector<Cell> rest = sweep::without(cells, {cells[0].id});
+  REQUIRE(rest.size() == 2);
+  CHECK(rest[0].id == cells[2].id);
+  CHECK(rest[1].before == 0U);
+  CHECK(sweep::without(cells, {}).size() == 4);
 }
 
 TEST_CASE("the journal tells every start and end, and survives a torn line") {
@@ -232,6 +255,20 @@ TEST_CASE("earlier records tell what a cell will take") {
   CHECK(estimator.of(cells[0].plan)->seconds == Approx(30));
   CHECK(estimator.of(cells[0].plan)->from == "the same plan");
   CHECK(estimator.typical_seconds() == Approx(20));
+  // What another model takes follows from its operations: 2,000 of this one's examples were 2e12 FLOP in 30 s.
+  CHECK_FALSE(estimator.by_operations(cells[1].plan, 1e6, 1000));
+  Json counted{{"status", "completed"},
+               {"plan_hash", "x"},
+               {"task", "listops"},
+               {"model", "none"},
+               {"plan", {{"training.batch", 4}}},
+               {"steps", {{"done", 500}}},
+               {"train_seconds", 30},
+               {"flops", {{"forward_per_example", 1e9}, {"length", 8}}}};
+  sweep::Estimator by_flops;
+  by_flops.learn(parse_run_record(counted));
+  CHECK(by_flops.by_operations(cells[1].plan, 2e9, 500)->seconds == Approx(15));
+  CHECK(by_flops.by_operations(cells[1].plan, 2e9, 500)->from == "other models, by operations");
   estimator.learn(parse_run_record({{"status", "failed"}, {"plan_hash", cells[1].plan.hash()}}));
   estimator.learn(parse_run_record(Json::parse("[1, 2]")));
   CHECK_FALSE(estimator.of(cells[1].plan));

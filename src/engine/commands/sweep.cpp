@@ -5,16 +5,16 @@
 
 #include <algorithm>
 
-#include "cli/printed.h"
+#include "cli/progress.h"
 #include "core/names.h"
 #include "core/text.h"
-#include "data/datasets.h"
 #include "engine/bench_experiment.h"
 #include "engine/commands.h"
 #include "engine/grid.h"
 #include "engine/plan_arguments.h"
 #include "engine/record_place.h"
 #include "engine/signals.h"
+#include "engine/sweep_plan.h"
 #include "engine/sweep_view.h"
 #include "sweep/slurm.h"
 #include "tensor/device.h"
@@ -29,7 +29,7 @@ struct SweepArguments {
   ComputeArguments compute;
   GridArguments grid;
   int64_t jobs = 0;
-  bool dry_run = false, retry_failed = false;
+  bool dry_run = false, probe = false, retry_failed = false, skip_missing = false, quiet = false;
 };
 
 // "uea/*=DIR" for the tasks that fit, DIR for all others.
@@ -50,74 +50,47 @@ std::function<std::vector<std::string>(const RunPlan&)> data_words(const std::ve
   };
 }
 
-enum class Standing { kToDo, kBegun, kCompleted, kGivenUp };
-
-struct CellStanding {
-  Standing standing = Standing::kToDo;
-  std::string words = "to do";
-  [[nodiscard]] bool ended() const { return standing == Standing::kCompleted || standing == Standing::kGivenUp; }
-};
-
-CellStanding standing_of(const sweep::Cell& cell, const sweep::SweepOptions& options,
-                         const std::map<std::string, sweep::CellHistory>& histories) {
-  const auto found = histories.find(cell.id);
-  const sweep::CellHistory history = found == histories.end() ? sweep::CellHistory{} : found->second;
-  if (history.completed || sweep::completed_record(sweep::run_folder(options.out, cell, history.micro_batch)))
-    return {Standing::kCompleted, "completed"};
-  if (!history.gave_up.empty()) return {Standing::kGivenUp, history.gave_up};
-  if (history.attempts > 0) return {Standing::kBegun, fmt::format("begun, {} attempts", history.attempts)};
-  return {};
-}
-
-std::map<std::string, sweep::CellHistory> histories_in(const Path& out) {
-  if (!std::filesystem::exists(out / "journal.jsonl")) return {};
-  return sweep::Journal(out / "journal.jsonl").histories();
-}
-
-// DataError that names every task without files, before the first cell would find its own missing.
-void check_data(const std::vector<sweep::Cell>& cells, const sweep::SweepOptions& options) {
-  const auto histories = histories_in(options.out);
-  std::set<std::string> missing;
-  for (const sweep::Cell& cell : cells)
-    if (standing_of(cell, options, histories).standing != Standing::kCompleted &&
-        !data::find_dataset(cell.plan.task).generated && options.data(cell.plan).empty() &&
-        DataArguments{}.location(cell.plan.task).folder.empty())
-      missing.insert(cell.plan.task);
-  XF_CHECK(missing.empty(), DataError,
-           "{} need{} files: --data [TASK=]DIR, or $XFORMER_DATA/TASK; `xformer describe {}` says where they come from",
-           fmt::join(missing, ", "), missing.size() == 1 ? "s" : "", *missing.begin());
+// What a dry run may measure.
+measure::BenchRun probe_run(const ComputeArguments& compute, ProgressLine& line) {
+  measure::BenchRun run;
+  run.device = compute.start();
+  run.deterministic = compute.deterministic == "on";
+  run.kernels = compute.kernels;
+  run.cuda_graph = compute.cuda_graph;
+  run.progress = [&line](const std::string& text, double fraction) { line.update(text, fraction); };
+  return run;
 }
 
 int dry_run(const sweep::Experiment& experiment, const std::vector<sweep::Cell>& cells,
-            const sweep::SweepOptions& options) {
-  sweep::Estimator estimator;
-  estimator.learn_folder(options.out);
-  if (!options.record_to.empty()) estimator.learn_folder(options.record_to);
-  const auto histories = histories_in(options.out);
-  std::vector<std::vector<std::string>> rows;
-  double seconds = 0, peak = 0;
-  int64_t unknown = 0, missing = 0;
-  for (const sweep::Cell& cell : cells) {
-    const CellStanding state = standing_of(cell, options, histories);
-    const auto estimate = estimator.of(cell.plan);
-    rows.push_back({cell.label, cell.plan.protocol, state.words, estimate ? format_duration(estimate->seconds) : "?",
-                    estimate ? format_bytes(static_cast<uint64_t>(estimate->peak_bytes)) : "?",
-                    estimate ? estimate->from : ""});
-    if (state.ended()) continue;
-    ++missing;
-    if (!estimate) ++unknown;
-    else {
-      seconds += estimate->seconds;
-      peak = std::max(peak, estimate->peak_bytes);
-    }
-  }
-  print_table({"cell", "protocol", "state", "time", "memory", "as"}, rows, /*markdown=*/false);
-  fmt::print("\n{}: {} cells, {} to run, {} at a time", experiment.title, cells.size(), missing, options.jobs);
-  if (missing > unknown)
-    fmt::print("; {}{} left, at most {} for a cell", unknown > 0 ? "more than " : "about ",
-               format_duration(seconds / static_cast<double>(options.jobs)), format_bytes(static_cast<uint64_t>(peak)));
-  fmt::print("{}\n", unknown > 0 ? fmt::format("; of {} no earlier record tells", unknown) : "");
+            const sweep::SweepOptions& options, const SweepArguments& arguments) {
+  ProgressLine line(terminal_options(STDERR_FILENO));
+  const SweepData data(cells, options, progress_callback(line), /*generated_too=*/arguments.probe);
+  std::optional<measure::BenchRun> probe;
+  if (arguments.probe) probe = probe_run(arguments.compute, line);
+  print_sweep_plan(experiment, cells, options, data, probe ? &*probe : nullptr);
+  line.clear();
+  const std::string problems = data.problems();
+  XF_CHECK(problems.empty(), DataError, "data is not as it should be for {} of {} cells:{}", data.lacking().size(),
+           cells.size(), problems);
   return 0;
+}
+
+// The cells whose data is there: all of them, or DataError, unless those that lack it may be skipped.
+std::vector<sweep::Cell> cells_with_data(const std::vector<sweep::Cell>& cells, const sweep::SweepOptions& options,
+                                         bool skip_missing) {
+  ProgressLine line(terminal_options(STDERR_FILENO));
+  const SweepData data(cells, options, progress_callback(line), /*generated_too=*/false);
+  const std::string problems = data.problems();
+  if (problems.empty()) return cells;
+  line.finish();
+  std::vector<sweep::Cell> rest = sweep::without(cells, data.lacking());
+  XF_CHECK(
+      skip_missing && !rest.empty(), DataError,
+      "data is not as it should be for {} of {} cells, and nothing was started:{}\n--data [TASK=]DIR says where it "
+      "is; `xformer data fetch NAME` gets it; --skip-missing runs the other {}",
+      data.lacking().size(), cells.size(), problems, rest.size());
+  fmt::print(stderr, "left out for want of data:{}\n", problems);
+  return rest;
 }
 
 std::string command_line(const std::vector<std::string>& words) {
@@ -130,7 +103,7 @@ int print_commands(const std::vector<sweep::Cell>& cells, const sweep::SweepOpti
   const auto histories = histories_in(options.out);
   int64_t later = 0;
   for (const sweep::Cell& cell : cells) {
-    if (standing_of(cell, options, histories).standing == Standing::kCompleted) continue;
+    if (standing_of_cell(cell, options, histories).kind == CellStand::kCompleted) continue;
     if (!cell.trials.empty()) ++later;
     else fmt::print("{}\n", command_line(sweep::cell_command(options, cells, cell, histories)));
   }
@@ -147,9 +120,9 @@ int submit(const sweep::Experiment& experiment, const std::vector<sweep::Cell>& 
   const std::set<std::string> queued = sweep::queued_cells(journal);
   sweep::SlurmJob job;
   for (const sweep::Cell& cell : cells) {
-    const CellStanding state = standing_of(cell, options, histories);
+    const CellStanding state = standing_of_cell(cell, options, histories);
     if (cell.kind == sweep::CellKind::kRun && !queued.contains(cell.id) &&
-        (!state.ended() || (arguments.retry_failed && state.standing == Standing::kGivenUp)))
+        (!state.ended() || (arguments.retry_failed && state.kind == CellStand::kGivenUp)))
       job.cells.push_back(cell.id);
   }
   if (job.cells.empty()) {
@@ -240,6 +213,7 @@ sweep::Experiment read_experiment(SweepArguments& arguments) {
 int sweep_experiment(SweepArguments& arguments) {
   static_cast<void>(choice("--executor: ", "executor", arguments.executor, {"local", "slurm", "print"}));
   arguments.compute.check();
+  XF_CHECK(arguments.dry_run || !arguments.probe, UserError, "--probe is how --dry-run learns time and memory");
   XF_CHECK(arguments.gpus.empty() || arguments.executor == "local", UserError,
            "--gpus shares out the devices of this machine; with --executor {} the {}", arguments.executor,
            arguments.executor == "slurm" ? "queue does: --slurm=--gpus=1" : "commands' own environment names them");
@@ -261,24 +235,29 @@ int sweep_experiment(SweepArguments& arguments) {
   options.gpus = arguments.gpus;
   options.jobs = arguments.jobs > 0 ? arguments.jobs : std::max<int64_t>(1, static_cast<int64_t>(options.gpus.size()));
   options.compute = arguments.compute.words();
-  // Cells side by side share the processors; Slurm's have their own.
-  if (arguments.compute.threads == 0 && options.jobs > 1 && arguments.executor != "slurm")
+  // Cells side by side share the processors; Slurm's have their own, and $OMP_NUM_THREADS is for each.
+  if (arguments.compute.threads == 0 && threads_of_environment() == 0 && options.jobs > 1 &&
+      arguments.executor != "slurm")
     options.compute.insert(options.compute.end(),
                            {"--threads", std::to_string(std::max<int64_t>(1, usable_processors() / options.jobs))});
   options.retry_failed = arguments.retry_failed;
-  if (arguments.dry_run) return dry_run(experiment, cells, options);
+  if (arguments.dry_run) return dry_run(experiment, cells, options, arguments);
   if (arguments.executor == "print") return print_commands(cells, options);
-  check_data(cells, options);
+  cells = cells_with_data(cells, options, arguments.skip_missing);
   if (arguments.executor == "slurm") return submit(experiment, cells, options, arguments);
   catch_stop_signals();
   options.stop_requested = stop_signal_came;
   const sweep::SweepProgress result = [&] {
-    SweepView view;
+    SweepView view(arguments.quiet);
     return sweep::run_sweep(experiment, cells, options, view);
   }();
   fmt::print("{}: {} of {} cells completed{}\n", experiment.title, result.completed, result.cells,
              result.failed > 0 ? fmt::format(", {} failed", result.failed) : "");
-  fmt::print("runs and journal in {}\n", options.out.string());
+  for (const auto& [cause, count] : result.causes) fmt::print("  {} cell{}: {}\n", count, count == 1 ? "" : "s", cause);
+  if (result.failed > 0) fmt::print("--retry-failed tries them again, when the cause is gone\n");
+  const Path records = options.record_to.empty() ? options.out : options.record_to;
+  fmt::print("runs and journal in {}; `xformer report {} --records {}` makes the table\n", options.out.string(),
+             shell_word(arguments.file), shell_word(records.string()));
   return result.failed > 0 ? 1 : 0;
 }
 
@@ -316,7 +295,11 @@ std::function<int()> add_sweep(CLI::App& program) {
   command.add_option("--cell", arguments->cell, "one cell by the id that the journal gives it")->type_name("ID");
   command.add_option("--seeds", arguments->seeds, "of a grid, or other seeds than the file's, e.g. 0-4");
   command.add_flag("--retry-failed", arguments->retry_failed, "try cells again that were given up");
-  command.add_flag("--dry-run", arguments->dry_run, "show cells, their state, time and memory, and stop");
+  command.add_flag("--skip-missing", arguments->skip_missing, "leave out cells whose data is not there");
+  command.add_flag("--dry-run", arguments->dry_run,
+                   "show tasks and cells, their data, state, time and memory, and stop");
+  command.add_flag("--probe", arguments->probe, "with --dry-run: take five steps of what no earlier record tells of");
+  command.add_flag("--quiet", arguments->quiet, "show the result only; the journal has the rest");
   arguments->compute.add_to(command);
   return [arguments] { return sweep_experiment(*arguments); };
 }
