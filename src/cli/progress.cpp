@@ -78,8 +78,9 @@ Clipped clip(std::string_view text, int limit) {
 std::string clip_to_parts(std::string_view text, int limit) {
   std::string clipped = clip(text, limit).text;
   const size_t last = clipped.rfind("  ");
-  if (clipped.size() < text.size() && !text.substr(clipped.size()).starts_with("  ") && last != std::string::npos)
-    clipped.resize(last);
+  const std::string_view rest = text.substr(clipped.size());
+  const bool whole = rest.empty() || rest.starts_with("  ") || (rest.starts_with(' ') && clipped.ends_with(' '));
+  if (!whole && last != std::string::npos) clipped.resize(last);
   return clipped;
 }
 

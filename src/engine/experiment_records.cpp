@@ -19,16 +19,24 @@ std::set<std::string> free_keys(const sweep::Experiment& experiment) {
   return keys;
 }
 
-// Where epochs are counted the number beside them does not matter, and records have none; and a CPU has another
-// precision than the protocol wishes for.
-bool is_of(const RunRecord& record, const RunPlan& plan, std::set<std::string> free) {
-  const RunRecord wanted = record_of_plan(plan, "");
-  for (const auto& [key, origin] : plan.options.origins)
-    if (!wanted.plan.contains(key)) free.insert(key);
-  RunPlan on_cpu = plan;
-  plan::suit_device(on_cpu, /*on_cuda=*/false);
-  return plan_differences(record.plan, plan, free).empty() || plan_differences(record.plan, on_cpu, free).empty();
-}
+// What a record of a cell may say: where epochs are counted it has no number of steps, and a CPU has another precision
+// than the protocol wishes for.
+class Wanted {
+ public:
+  Wanted(const RunPlan& plan, std::set<std::string> free) : plan_(plan), on_cpu_(plan), free_(std::move(free)) {
+    const RunRecord record = record_of_plan(plan, "");
+    for (const auto& [key, origin] : plan.options.origins)
+      if (!record.plan.contains(key)) free_.insert(key);
+    plan::suit_device(on_cpu_, /*on_cuda=*/false);
+  }
+  [[nodiscard]] bool is(const RunRecord& record) const {
+    return plan_differences(record.plan, plan_, free_).empty() || plan_differences(record.plan, on_cpu_, free_).empty();
+  }
+
+ private:
+  RunPlan plan_, on_cpu_;
+  std::set<std::string> free_;
+};
 
 Path records_folder(const sweep::Experiment& experiment) {
   const Path kept = sweep::usual_folder("results/runs", experiment);
@@ -44,9 +52,10 @@ void add_records(const sweep::Experiment& experiment, cli::ReportedExperiment& i
   size_t used = 0;
   for (const sweep::Cell& cell : sweep::expand(experiment)) {
     if (cell.kind != sweep::CellKind::kRun) continue;
+    const Wanted wanted(cell.plan, free);
     const RunRecord* best = nullptr;
     for (const RunRecord& record : there) {
-      if (!is_of(record, cell.plan, free)) continue;
+      if (!wanted.is(record)) continue;
       ++used;
       if (best == nullptr || (record.completed() && !best->completed())) best = &record;
     }
