@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "cli/printed.h"
 #include "cli/progress.h"
 #include "core/text.h"
 #include "sweep/estimate.h"
@@ -69,7 +70,7 @@ class Look {
   }
 
  private:
-  static void line(const char* name, const std::string& text) { fmt::print("{:<10} {}\n", name, text); }
+  static void line(const char* name, const std::string& text) { cli::print_labelled(name, text, 11); }
 
   // Files are looked at as the run would; what is generated only where its sizes matter.
   void look_at_data() {
