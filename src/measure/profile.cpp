@@ -55,8 +55,8 @@ class Subject {
   int64_t steps_ = 0;
 };
 
-// Calls, times, bytes and FLOPs of one step, from the sums over `steps`.
-Json figures_json(const OpFigures& sum, int64_t steps, double step_ms) {
+// Calls, times, bytes and FLOPs of one step, from the sums over `steps`; `peak` in FLOPs a second.
+Json figures_json(const OpFigures& sum, int64_t steps, double step_ms, double peak) {
   const double n = static_cast<double>(steps), ms = 1e3 * sum.seconds / n, flops = static_cast<double>(sum.flops) / n;
   return {{"calls", static_cast<double>(sum.calls) / n},
           {"ms", ms},
@@ -64,7 +64,8 @@ Json figures_json(const OpFigures& sum, int64_t steps, double step_ms) {
           {"read_bytes", static_cast<double>(sum.read_bytes) / n},
           {"written_bytes", static_cast<double>(sum.written_bytes) / n},
           {"flops", flops},
-          {"gflops_per_s", flops > 0 && ms > 0 ? Json(flops / ms / 1e6) : Json()}};
+          {"gflops_per_s", flops > 0 && ms > 0 ? Json(flops / ms / 1e6) : Json()},
+          {"share_of_peak", flops > 0 && ms > 0 ? Json(1e3 * flops / ms / peak) : Json()}};
 }
 
 void add(const OpFigures& one, OpFigures& sum) {
@@ -87,6 +88,7 @@ class Profiling {
 
   Json results() {
     OpProfile profile;
+    peaks();
     {
       const int64_t live_before = host_memory().live_bytes;
       release_cached_memory();
@@ -138,6 +140,21 @@ class Profiling {
         {"page_faults_per_step", static_cast<double>(page_faults() - faults) / n}};
   }
 
+  void peaks() {
+    const auto type = training::product_type(case_.plan.options.values["training.precision"].get<std::string>());
+    result_["peaks"] = Json::array();
+    for (const at::ScalarType factors : {at::kFloat, at::kBFloat16}) {
+      tell("peak of products");
+      const Peak peak = product_peak(factors);
+      if (factors == type.value_or(at::kFloat)) peak_ = peak;
+      result_["peaks"].push_back({{"precision", factors == at::kFloat ? "fp32" : "bf16"},
+                                  {"gflops_per_s", peak.rate / 1e9},
+                                  {"rows", peak.rows},
+                                  {"columns", peak.columns},
+                                  {"inner", peak.inner}});
+    }
+  }
+
   OpProfile profiled_steps(Subject& subject) {
     double sum = 0;
     const OpProfiler profiler;
@@ -153,7 +170,7 @@ class Profiling {
     for (const auto& [name, figures] : profile.operators) {
       const std::string kind = operator_kind(name, figures);
       Json row{{"operator", name}, {"kind", kind}};
-      row.update(figures_json(figures, options_.steps, profiled_ms_));
+      row.update(figures_json(figures, options_.steps, profiled_ms_, peak_.rate));
       operators.push_back(std::move(row));
       add(figures, by_kind[kind]);
       calls_ += static_cast<double>(figures.calls) / static_cast<double>(options_.steps);
@@ -161,7 +178,7 @@ class Profiling {
     }
     for (const auto& [kind, figures] : by_kind) {
       Json row{{"kind", kind}};
-      row.update(figures_json(figures, options_.steps, profiled_ms_));
+      row.update(figures_json(figures, options_.steps, profiled_ms_, peak_.rate));
       kinds.push_back(std::move(row));
     }
     sort_by_time(operators);
@@ -178,7 +195,7 @@ class Profiling {
     for (const auto& [product, figures] : profile.products) {
       tell("products alone");
       if (figures.flops == 0) continue;
-      const Json whole = figures_json(figures, options_.steps, profiled_ms_);
+      const Json whole = figures_json(figures, options_.steps, profiled_ms_, peak_.rate);
       const double alone = whole["calls"].get<double>() * 1e3 * alone_seconds(product), flops = whole["flops"];
       ms += alone;
       in_products += flops;
@@ -198,17 +215,13 @@ class Profiling {
     }
     sort_by_time(rows);
     result_["products"] = rows;
-    tell("rate in cache");
-    const double rate = in_cache_rate(), others = flops_ - in_products;
-    const double floor_ms = ms + 1e3 * others / rate;
+    const double others = flops_ - in_products, floor_ms = ms + 1e3 * others / peak_.rate;
     result_["floor"] = {{"ms", floor_ms},
                         {"flops", flops_},
                         {"gflops_per_s", floor_ms > 0 ? Json(flops_ / floor_ms / 1e6) : Json()},
                         {"products_flops", in_products},
                         {"products_ms", ms},
                         {"other_flops", others},
-                        {"in_cache_gflops_per_s", rate / 1e9},
-                        {"in_cache_size", kCacheSize},
                         {"step_over_floor", floor_ms > 0 ? Json(step_ms_ / floor_ms) : Json()}};
   }
 
@@ -241,6 +254,7 @@ class Profiling {
   const BenchRun& run_;
   const int64_t warmup_;
   Json result_ = Json::object();
+  Peak peak_;                                            // of the step's precision
   double step_ms_ = 0, plain_ms_ = 0, profiled_ms_ = 0;  // median and sum of plain steps; mean
   ProcessorSeconds processor_;                           // of plain steps
   double calls_ = 0, flops_ = 0;                         // a step

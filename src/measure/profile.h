@@ -10,7 +10,7 @@ struct OpFigures;
 
 namespace xformer::measure {
 
-inline constexpr int64_t kProfileSchema = 1;
+inline constexpr int64_t kProfileSchema = 2;
 
 struct ProfileOptions {
   std::string model, task = "listops", protocol;

@@ -56,23 +56,34 @@ double alone_seconds(const Product& product) {
   return least_seconds([&] { at::mm_out(one_result, one_left, one_right); });
 }
 
-double in_cache_rate() {
-  constexpr int64_t n = kCacheSize;
+Peak product_peak(at::ScalarType factors) {
+  // Scores and values of attention, maps of a layer, features, and a cube.
+  constexpr int64_t kShapes[][3] = {{64, 256, 32},  {64, 32, 256},  {256, 192, 64}, {256, 128, 64},
+                                    {256, 64, 128}, {128, 256, 32}, {128, 128, 128}};
+  constexpr int64_t kMost = 256 * 192;  // elements of a matrix
   const int64_t threads = at::get_num_threads();
-  const at::Tensor operands = at::ones({threads, 3, n, n}, at::kFloat);
-  float* const first = operands.mutable_data_ptr<float>();
-  std::vector<double> seconds(static_cast<size_t>(threads));
-  at::parallel_for(0, threads, 1, [&](int64_t from, int64_t to) {
-    for (int64_t thread = from; thread < to; ++thread) {
-      float* const a = first + thread * 3 * n * n;
-      seconds[static_cast<size_t>(thread)] = least_seconds([&] {
-        kernels::gemm(n, n, n, 1, {a, n}, {a + n * n, n}, 0, a + 2 * n * n, n);
+  const at::Tensor operands = at::ones({2, threads, kMost}, factors), results = at::empty({threads, kMost});
+  Peak best;
+  const auto try_all = [&]<class Value>(const Value* left) {
+    for (const auto& [rows, columns, inner] : kShapes) {
+      std::vector<double> seconds(static_cast<size_t>(threads));
+      at::parallel_for(0, threads, 1, [&](int64_t from, int64_t to) {
+        for (int64_t thread = from; thread < to; ++thread) {
+          const Value *const a = left + thread * kMost, *const b = a + threads * kMost;
+          float* const c = results.mutable_data_ptr<float>() + thread * kMost;
+          seconds[static_cast<size_t>(thread)] = least_seconds([&] {
+            kernels::gemm(rows, columns, inner, 1, {a, inner}, {b, columns}, 0, c, columns);
+          });
+        }
       });
+      double rate = 0;
+      for (const double one : seconds) rate += static_cast<double>(2 * rows * columns * inner) / one;
+      if (rate > best.rate) best = {rate, rows, columns, inner};
     }
-  });
-  double rate = 0;
-  for (const double one : seconds) rate += static_cast<double>(2 * n * n * n) / one;
-  return rate;
+  };
+  if (factors == at::kBFloat16) try_all(operands.const_data_ptr<at::BFloat16>());
+  else try_all(operands.const_data_ptr<float>());
+  return best;
 }
 
 ProcessorSeconds processor_seconds(const std::function<void()>& work) {

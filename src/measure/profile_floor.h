@@ -10,10 +10,14 @@ namespace xformer::measure {
 // Seconds of one product by itself, on operands of that layout which are there already: the least of several runs.
 [[nodiscard]] double alone_seconds(const Product& product);
 
-// FLOPs a second of products small enough for the cache, one after the other on every thread: what the tiles of our own
-// operators could reach. The sum of each thread's best, so that what else the machine does matters little.
-inline constexpr int64_t kCacheSize = 128;  // rows, columns and inner length
-[[nodiscard]] double in_cache_rate();
+// The most that the threads together reach with products in cache, as our own operators' tiles take them: the best of a
+// few of their shapes.
+struct Peak {
+  double rate = 0;  // FLOPs a second, the sum of each thread's best, so that what else the machine does matters little
+  int64_t rows = 0, columns = 0, inner = 0;
+};
+// Of float or bf16 factors; sums are float.
+[[nodiscard]] Peak product_peak(at::ScalarType factors);
 
 // Seconds of processor time while `work` runs: of the calling thread and of the process's others.
 struct ProcessorSeconds {

@@ -16,27 +16,33 @@ std::string cell(const Json& value, double unit, const char* form) {
 constexpr double kLeastShare = 0.0005;
 
 // What every row ends with.
-constexpr const char* kColumns = " calls | ms | share | GB read | GB written | GFLOP | GFLOP/s |\n";
+constexpr const char* kColumns = " calls | ms | share | GB read | GB written | GFLOP | GFLOP/s | of peak |\n";
+constexpr const char* kRule = "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n";
 
 std::string figures(const Json& row) {
   const bool multiplies = number(row["flops"]) > 0;
-  return fmt::format(
-      " {:.4g} | {:.2f} | {:.1f} % | {} | {} | {} | {} |\n", number(row["calls"]), number(row["ms"]),
-      100 * number(row["share"]), cell(row["read_bytes"], 1e9, "{:.3f}"), cell(row["written_bytes"], 1e9, "{:.3f}"),
-      multiplies ? cell(row["flops"], 1e9, "{:.3f}") : std::string("-"), cell(row["gflops_per_s"], 1, "{:.1f}"));
+  return fmt::format(" {:.4g} | {:.2f} | {:.1f} % | {} | {} | {} | {} | {} |\n", number(row["calls"]),
+                     number(row["ms"]), 100 * number(row["share"]), cell(row["read_bytes"], 1e9, "{:.3f}"),
+                     cell(row["written_bytes"], 1e9, "{:.3f}"),
+                     multiplies ? cell(row["flops"], 1e9, "{:.3f}") : std::string("-"),
+                     cell(row["gflops_per_s"], 1, "{:.1f}"), cell(row["share_of_peak"], 0.01, "{:.0f} %"));
 }
 
 std::string outside_row(const Json& outside, const char* names) {
-  return fmt::format("{} - | {:.2f} | {:.1f} % | - | - | - | - |\n", names, number(outside["ms"]),
+  return fmt::format("{} - | {:.2f} | {:.1f} % | - | - | - | - | - |\n", names, number(outside["ms"]),
                      100 * number(outside["share"]));
 }
 
 std::string operator_table(const Json& report) {
-  std::string text = fmt::format("| operator | kind |{}| --- | --- ", kColumns);
-  for (int i = 0; i < 7; ++i) text += "| ---: ";
-  text += "|\n";
-  Json others{{"calls", 0.0},         {"ms", 0.0},    {"share", 0.0},           {"read_bytes", nullptr},
-              {"written_bytes", 0.0}, {"flops", 0.0}, {"gflops_per_s", nullptr}};
+  std::string text = fmt::format("| operator | kind |{}| --- | --- {}", kColumns, kRule);
+  Json others{{"calls", 0.0},
+              {"ms", 0.0},
+              {"share", 0.0},
+              {"read_bytes", nullptr},
+              {"written_bytes", 0.0},
+              {"flops", 0.0},
+              {"gflops_per_s", nullptr},
+              {"share_of_peak", nullptr}};
   int64_t folded = 0;
   for (const Json& row : report["operators"]) {
     if (number(row["share"]) < kLeastShare) {
@@ -53,9 +59,7 @@ std::string operator_table(const Json& report) {
 }
 
 std::string kind_table(const Json& report) {
-  std::string text = fmt::format("| kind |{}| --- ", kColumns);
-  for (int i = 0; i < 7; ++i) text += "| ---: ";
-  text += "|\n";
+  std::string text = fmt::format("| kind |{}| --- {}", kColumns, kRule);
   for (const Json& row : report["kinds"]) text += fmt::format("| {} |{}", row["kind"].get<std::string>(), figures(row));
   return text + outside_row(report["outside_operators"], "| outside operators |");
 }
@@ -91,17 +95,20 @@ std::string summary(const Json& report) {
       on["mode"] == "train" ? "training steps" : "forward passes", on["batch"].get<int64_t>(),
       on["length"].get<int64_t>(), number(step["median"]), on["steps"].get<int64_t>(), number(step["p10"]),
       number(step["p90"]), number(report["profiled_ms"]));
+  for (const Json& peak : report["peaks"])
+    text += fmt::format(
+        "- peak in {}: {:.1f} GFLOP/s, products of {} x {} x {} (rows, columns, inner) in cache on {} threads at "
+        "once\n",
+        peak["precision"].get<std::string>(), number(peak["gflops_per_s"]), peak["rows"].get<int64_t>(),
+        peak["columns"].get<int64_t>(), peak["inner"].get<int64_t>(), on["threads"].get<int64_t>());
   text += fmt::format("- arithmetic floor: {:.2f} ms for {:.4g} GFLOP, {} GFLOP/s; the step takes {} times that\n",
                       number(floor["ms"]), number(floor["flops"]) / 1e9, cell(floor["gflops_per_s"], 1, "{:.1f}"),
                       cell(floor["step_over_floor"], 1, "{:.2f}"));
   if (number(floor["products_flops"]) > 0)
     text += fmt::format("- of it {:.4g} GFLOP are LibTorch's products: {:.2f} ms, each alone on warm buffers\n",
                         number(floor["products_flops"]) / 1e9, number(floor["products_ms"]));
-  text += fmt::format(
-      "- of it {:.4g} GFLOP are in fused operators, taken to run at {:.1f} GFLOP/s, the rate of a product of "
-      "{} x {} x {} in cache\n",
-      number(floor["other_flops"]) / 1e9, number(floor["in_cache_gflops_per_s"]), floor["in_cache_size"].get<int>(),
-      floor["in_cache_size"].get<int>(), floor["in_cache_size"].get<int>());
+  text += fmt::format("- of it {:.4g} GFLOP are in fused operators, taken to run at the peak\n",
+                      number(floor["other_flops"]) / 1e9);
   text += parallel["share"].is_null()
               ? fmt::format("- outside parallel regions: not measured ({})\n", parallel["reason"].get<std::string>())
               : fmt::format(

@@ -58,7 +58,7 @@ TEST_CASE("operators, and what is outside them, make up the whole step") {
   ProfileOptions options = small_profile("softmax");
   options.mode = GENERATE("train", "inference");
   const Json report = report_of(options);
-  CHECK(report["schema_version"] == 1);
+  CHECK(report["schema_version"] == 2);
   for (const char* table : {"operators", "kinds"}) {
     const Json& rows = report[table];
     INFO(table);
@@ -85,13 +85,25 @@ TEST_CASE("a profile counts the FLOPs that the bench counts, and names its produ
   const double flops = 3 * 2 * (layer + head);
   CHECK(report["floor"]["flops"].get<double>() == flops);
   CHECK(sum_of(report["operators"], "flops") == flops);
-  const Json &products = report["products"], &floor = report["floor"];
+  const Json &products = report["products"], &floor = report["floor"], &peak = report["peaks"][0];
+  CHECK(peak["precision"] == "fp32");
+  CHECK(report["peaks"][1]["precision"] == "bf16");
   CHECK(sum_of(products, "flops") == floor["products_flops"].get<double>());
   CHECK(floor["products_flops"].get<double>() + floor["other_flops"].get<double>() == flops);
   CHECK(sum_of(products, "alone_ms") == Approx(floor["products_ms"].get<double>()));
   CHECK(floor["ms"].get<double>() ==
         Approx(floor["products_ms"].get<double>() +
-               floor["other_flops"].get<double>() / floor["in_cache_gflops_per_s"].get<double>() / 1e6));
+               floor["other_flops"].get<double>() / peak["gflops_per_s"].get<double>() / 1e6));
+  for (const char* table : {"operators", "kinds"})
+    for (const Json& row : report[table]) {
+      if (row["flops"] == 0) {
+        CHECK(row["share_of_peak"].is_null());
+        continue;
+      }
+      const double rate = row["flops"].get<double>() / row["ms"].get<double>() / 1e6;
+      CHECK(row["gflops_per_s"].get<double>() == Approx(rate));
+      CHECK(row["share_of_peak"].get<double>() == Approx(rate / peak["gflops_per_s"].get<double>()));
+    }
   CHECK(floor["step_over_floor"].get<double>() ==
         Approx(report["step_ms"]["median"].get<double>() / floor["ms"].get<double>()));
   // Scores of 2 sequences and 2 heads: q k^T, once a step with the keys transposed.
@@ -181,6 +193,17 @@ TEST_CASE("a product by itself is the product that was asked for") {
   CHECK(figures.flops == figures.calls * 2 * 3 * 16 * 8 * 24);
 }
 
+TEST_CASE("the peak is the best of its shapes on all threads together") {
+  const int before = at::get_num_threads();
+  at::set_num_threads(2);
+  const OpCounter counter;
+  const Peak peak = product_peak(GENERATE(at::kFloat, at::kBFloat16));
+  at::set_num_threads(before);
+  CHECK(peak.rate > 0);
+  // Each thread multiplies at least four times: once to warm, and three times.
+  CHECK(counter.counts().flops >= 2 * 4 * 2 * peak.rows * peak.columns * peak.inner);
+}
+
 TEST_CASE("kinds of operators") {
   const auto kind = [](const char* name) { return operator_kind(name, {}); };
   CHECK(kind("aten::addmm") == "products");
@@ -226,10 +249,13 @@ TEST_CASE("the tables have a line for every operator that takes time, every kind
   for (const Json& row : report["kinds"])
     CHECK(contains(text, fmt::format("\n| {} | ", row["kind"].get<std::string>())));
   const auto lines = static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
-  // Title, four findings and conditions with blank lines between, and tables of a heading of two lines.
+  // Title, eight findings and conditions with blank lines between, and tables of a heading of two lines.
   const size_t tables =
       2 + (operators.size() - 1) + 1 + 1 + 2 + report["kinds"].size() + 1 + 1 + 2 + report["products"].size();
-  CHECK(lines == 2 + 4 + 1 + tables + 2);
+  CHECK(lines == 2 + 8 + 1 + tables + 2);
+  CHECK(contains(text,
+                 fmt::format("\n- peak in bf16: {:.1f} GFLOP/s", report["peaks"][1]["gflops_per_s"].get<double>())));
+  CHECK(contains(text, " GFLOP | GFLOP/s | of peak |\n"));
   CHECK(contains(text, "\nConditions: random tokens, every position valid; cpu on "));
 }
 

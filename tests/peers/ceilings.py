@@ -11,6 +11,8 @@ import time
 
 import torch
 
+import products
+
 
 class Rates:
     def __init__(self, device):
@@ -39,6 +41,12 @@ class Rates:
         left, right = (torch.randn(shape, device=self.device).to(dtype) for shape in shapes)
         result = torch.matmul(left, right)
         return self.rate(2 * result.numel() * shapes[0][-1], lambda: torch.matmul(left, right, out=result))
+
+    def best_product(self, *shapes, dtype=torch.float32):
+        """By the library that is fastest at it: (its name, the rate)."""
+        left, right = (torch.randn(shape).to(dtype) for shape in shapes)
+        library, product = products.fastest(left, right)
+        return library, self.rate(2 * left.numel() * right.shape[-1], product)
 
     def elements(self, count, action):
         source, kept = torch.rand(count, device=self.device), torch.rand(count, device=self.device)
@@ -76,11 +84,13 @@ def of_gpu(rates):
 
 
 def of_cpu(rates):
-    return {
-        "mm 2048 x 2048 x 2048, GFLOP/s": rates.product((2048, 2048), (2048, 2048)),
-        "bmm [64, 2048, 32] x [64, 32, 256], GFLOP/s": rates.product((64, 2048, 32), (64, 32, 256)),
-        "bmm [64, 2048, 256] x [64, 256, 32], GFLOP/s": rates.product((64, 2048, 256), (64, 256, 32)),
-        "mm [65536, 64] x [64, 64], GFLOP/s": rates.product((65536, 64), (64, 64)),
+    result = {}
+    for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        for shapes in (((2048, 2048), (2048, 2048)), ((64, 2048, 32), (64, 32, 256)), ((64, 2048, 256), (64, 256, 32)),
+                       ((65536, 64), (64, 64))):
+            library, rate = rates.best_product(*shapes, dtype=dtype)
+            result[f"{name} {list(shapes[0])} x {list(shapes[1])} by {library}, GFLOP/s"] = rate
+    return result | {
         "copy of 128 MiB, read and written, GB/s": rates.copy(32 << 20),
         "exp in cache, 1e9 elements/s": rates.elements(64 << 10, lambda x, y: torch.exp(x, out=y)),
         "bernoulli in cache, 1e9 elements/s": rates.elements(64 << 10, lambda x, y: y.bernoulli_(0.9)),

@@ -22,6 +22,7 @@ except ImportError as missing:
     sys.exit(77)
 
 import models
+import products
 
 LENGTH = 256
 RAGGED, ALL_VALID = [LENGTH, 200, 31], [LENGTH] * 3
@@ -82,10 +83,23 @@ def compare(program, attention, model, lengths, type_, folder):
     return found
 
 
+def products_differ():
+    """Of every library that multiplies here, batched and not, with edges in every direction and a long inner length."""
+    worst = 0
+    for shapes in (((3, 130, 96), (3, 96, 300)), ((130, 96), (96, 300)), ((64, 2048), (2048, 48))):
+        exact = [torch.randn(shape, dtype=torch.float64) for shape in shapes]
+        for type_, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 2e-2)):
+            for library, product in products.ways(*(x.to(type_) for x in exact)):
+                found = difference(exact[0] @ exact[1], product().double()) / tolerance
+                print(f"{library:14} {str(type_):14} {shapes}  {'ok' if found <= 1 else 'FAILED'}")
+                worst = max(worst, found)
+    return worst > 1
+
+
 def main():
     program = pathlib.Path(sys.argv[1]).resolve()
     torch.manual_seed(7)
-    failures = 0
+    failures = products_differ()
     with tempfile.TemporaryDirectory() as folder:
         for attention, model, lengths in CASES:
             for type_, tolerance in TOLERANCES.items():

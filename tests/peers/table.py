@@ -1,8 +1,12 @@
 """The results of scripts/compare-pytorch as Markdown tables; nothing in them is written by hand."""
 
+# "caching": under a caching allocator, as are both in bf16.
 KINDS = {"eager": "eager", "caching": "eager under a caching allocator", "compile": "torch.compile",
+         "compile-caching": "torch.compile under a caching allocator", "bf16": "bf16 autocast under a caching allocator",
+         "bf16-compile": "bf16 autocast, torch.compile, under a caching allocator",
          "sdpa": "scaled_dot_product_attention, no attention dropout", "products": "its matrix products alone"}
-RATIOS = ["eager", "caching", "compile", "sdpa"]
+SAME = ["eager", "caching", "compile", "compile-caching", "bf16", "bf16-compile"]  # the same function as ours
+RATIOS = [*SAME, "sdpa"]
 
 
 def summary(times):
@@ -34,6 +38,21 @@ def measured(row, kind):
     return entry if entry and entry["status"] == "ok" else None
 
 
+def best(row):
+    """The ratio of PyTorch's fastest way to take the same step, or None."""
+    found = [entry["ratio"] for kind in SAME if (entry := measured(row, kind))]
+    return min(found, default=None)
+
+
+def model(row):
+    return f"`{row['model']}`" + ("" if row.get("precision", "fp32") == "fp32" else f", {row['precision']}")
+
+
+def libraries(products):
+    shares = products.get("libraries") or {"PyTorch": 1}  # before there was a choice
+    return ", ".join(f"{name} {share:.0%}" for name, share in shares.items() if share >= 0.005)
+
+
 def number(value, form="{:.2f}"):
     return "-" if value is None else form.format(value)
 
@@ -56,8 +75,8 @@ def lines_of(head, rows):
 
 def ratios(row):
     ours = row["ours"]
-    cells = [f"`{row['model']}`", place(row), number(ours["step_ms"]["median"] / 1e3, "{:.3f}")]
-    cells += [number((measured(row, kind) or {}).get("ratio")) for kind in RATIOS]
+    cells = [model(row), place(row), number(ours["step_ms"]["median"] / 1e3, "{:.3f}")]
+    cells += [number((measured(row, kind) or {}).get("ratio")) for kind in RATIOS] + [number(best(row))]
     eager, least = measured(row, "eager"), floor(row)
     cells.append(number(least[2] if least else None))
     cells.append(number(least[2] * eager["ratio"] if least and eager else None))
@@ -75,7 +94,7 @@ def details(row):
         entry = row["kinds"].get(kind)
         if entry is None:
             continue
-        begin = [f"`{row['model']}`", place(row), words]
+        begin = [model(row), place(row), words]
         if entry["status"] != "ok":
             yield begin + [entry["message"].replace("|", "/"), "-", "-", "-", "-"]
             continue
@@ -90,9 +109,10 @@ def floors(row):
     counted = row["ours"]["flops"]["step_counted"]
     theirs = products.get("parameters")
     parameters = str(row["ours"]["parameters"])
-    return [f"`{row['model']}`", place(row), number(counted / 1e9 if counted else None, "{:.3g}"),
+    return [model(row), place(row), number(counted / 1e9 if counted else None, "{:.3g}"),
             number(products["step_flops"] / 1e9 if products["status"] == "ok" else None, "{:.3g}"),
-            number(least and least[0], "{:.1f}"), number(least and least[1], "{:.3f}"),
+            number(least and least[0], "{:.1f}"), libraries(products) if least else "-",
+            number(least and least[1], "{:.3f}"),
             parameters if theirs in (None, row["ours"]["parameters"]) else f"{parameters} / {theirs}"]
 
 
@@ -108,7 +128,7 @@ def facts(results):
                f"{'; '.join(software)}; PyTorch {run['torch']}, transformers {run['transformers']}, Python {run['python']}, "
                f"{run['compiler']}. At most {run['rounds']} rounds of a pair, fewer where they took {run['seconds']:.0f} s.")
         yield ""
-        yield "What the machine does at best in that run, by single operators of PyTorch:"
+        yield "What the machine does at best in that run, by single operators:"
         yield ""
         yield from lines_of(["operator", "unit", "rate"], [
             [*name.rsplit(", ", 1), number(rate, "{:.3g}")] for name, rate in run["ceilings"].items()])
@@ -118,18 +138,19 @@ def markdown(results):
     rows = results["rows"]
     lines = [
         "# xformer beside PyTorch: one training step on a CPU", "",
-        "Forward, backward, AdamW and schedule of the encoder of protocol `mlpen` (two layers of width 64, two heads), fp32, "
-        "dropout 0.1, on random numbers below ListOps' vocabulary; `listops-lengths`: as many of them valid as in the first "
+        "Forward, backward, AdamW and schedule of the encoder of protocol `mlpen` (two layers of width 64, two heads), "
+        "dropout 0.1, ours in fp32 or, where the row says so, in bf16 (PyTorch's by its autocast), on random numbers below ListOps' vocabulary; `listops-lengths`: as many of them valid as in the first "
         "ListOps examples. Ours and one process of PyTorch take a step each in turn. A ratio is PyTorch's median over ours in "
-        "the same rounds: above 1 ours is faster. Memory is the most that the process had, Python and libraries included. "
-        "`sdpa` and ours beside it have no dropout of attention weights; the models are `tests/peers/models.py`.", ""]
+        "the same rounds: above 1 ours is faster; `best` is PyTorch's fastest but for `sdpa`. Memory is the most that the process had, Python and libraries included. "
+        "`caching` and both in bf16 run under a caching allocator. `sdpa` and ours beside it have no dropout of attention weights; the models are `tests/peers/models.py`.", ""]
     lines += lines_of(["model", "shape", "ours, s"] + [f"{kind} / ours" for kind in RATIOS] +
-                      ["ours / floor", "eager / floor", "ours, MB"] + [f"{kind}, MB" for kind in RATIOS],
+                      ["best / ours", "ours / floor", "eager / floor", "ours, MB"] + [f"{kind}, MB" for kind in RATIOS],
                       [ratios(row) for row in rows])
     lines += ["## The arithmetic floor", "",
-              "Floor: the smaller count of a step's FLOPs over the rate of the model's own matrix products alone, each into "
-              "kept memory, in turns with ours; eager over it by its ratio to ours.", ""]
-    lines += lines_of(["model", "shape", "GFLOP, ours", "GFLOP, PyTorch", "products, GFLOP/s", "floor, s", "parameters"],
+              "Floor: the smaller count of a step's FLOPs over the rate of the model's own matrix products alone, in the "
+              "row's precision, each by the library that is fastest at it on this machine with operands as it likes them, in "
+              "turns with ours; eager over it by its ratio to ours.", ""]
+    lines += lines_of(["model", "shape", "GFLOP, ours", "GFLOP, PyTorch", "products, GFLOP/s", "by", "floor, s", "parameters"],
                       [floors(row) for row in rows])
     lines += ["## Every pair", "", "Medians with their 10th and 90th percentiles, in seconds.", ""]
     lines += lines_of(["model", "shape", "PyTorch", "PyTorch, s", "ours, s", "ratio", "rounds", "set-up, s"],

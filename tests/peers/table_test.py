@@ -20,7 +20,8 @@ ROW = {"shape": "listops", "length": 2048, "batch": 32, "model": "linear", "run"
        "kinds": {"eager": pair([700.0, 800.0, 900.0], [190.0, 200.0, 210.0]),
                  "caching": pair([300.0, 500.0, 900.0], [190.0, 200.0, 210.0]),
                  "compile": {"status": "failed", "message": "no compiler | here"},
-                 "products": pair([49.0, 50.0, 51.0], [240.0, 250.0, 260.0], step_flops=4e9, product_flops=2e9)}}
+                 "products": pair([49.0, 50.0, 51.0], [240.0, 250.0, 260.0], step_flops=4e9, product_flops=2e9,
+                                  libraries={"LIBXSMM": 0.75, "MKL": 0.25, "oneDNN": 0.001})}}
 RUN = {"date": "2026-01-01T00:00:00Z", "command": "scripts/compare-pytorch --rounds 3", "processor": "P", "processors": 2,
        "memory_bytes": 24e9, "threads": 2, "rounds": 3, "seconds": 9, "python": "3.1", "torch": "2.1", "transformers": "4.1",
        "compiler": "c++ 1", "ceilings": {"mm 2 x 2, GFLOP/s": 120.4}}
@@ -41,9 +42,22 @@ class Table(unittest.TestCase):
 
     def test_ratios_and_floor(self):
         # ours / floor is that of the rounds with the products, 0.25 / 0.1; eager is four times ours.
-        self.assertIn("| `linear` | listops, 2,048 x 32 | 0.210 | 4.00 | 2.50 | - | - | 2.50 | 10.00 | 300 | 900 | 900 | - | - |",
-                      self.lines())
-        self.assertIn("| `linear` | listops, 2,048 x 32 | 6 | 4 | 40.0 | 0.100 | 5 |", self.lines())
+        self.assertIn("| `linear` | listops, 2,048 x 32 | 0.210 | 4.00 | 2.50 | - | - | - | - | - | 2.50 | 2.50 | 10.00 | 300 | "
+                      "900 | 900 | - | - | - | - | - |", self.lines())
+        self.assertIn("| `linear` | listops, 2,048 x 32 | 6 | 4 | 40.0 | LIBXSMM 75%, MKL 25% | 0.100 | 5 |", self.lines())
+
+    def test_the_best_is_the_fastest_of_the_same_function(self):
+        self.row["kinds"]["bf16"] = pair([1.0, 300.0, 400.0], [190.0, 200.0, 210.0])
+        self.row["kinds"]["sdpa"] = pair([1.0, 100.0, 400.0], [190.0, 200.0, 210.0])
+        self.assertEqual(table.best(self.row), 1.5)
+        self.row["kinds"] = {}
+        self.assertIsNone(table.best(self.row))
+
+    def test_rows_say_their_precision_and_old_ones_are_of_fp32(self):
+        self.row["precision"] = "bf16"
+        self.assertEqual(sum(line.startswith("| `linear`, bf16 | listops") for line in self.lines()), 6)
+        del self.row["precision"], self.row["kinds"]["products"]["libraries"]
+        self.assertIn("| `linear` | listops, 2,048 x 32 | 6 | 4 | 40.0 | PyTorch 100% | 0.100 | 5 |", self.lines())
 
     def test_the_smaller_count_makes_the_floor(self):
         self.row["ours"]["flops"]["step_counted"] = 3e9
@@ -60,7 +74,7 @@ class Table(unittest.TestCase):
 
     def test_without_products_there_is_no_floor(self):
         self.row["kinds"]["products"] = {"status": "failed", "message": "killed"}
-        self.assertTrue(any("| 4.00 | 2.50 | - | - | - | - | 300 |" in line for line in self.lines()))
+        self.assertTrue(any("| 4.00 | 2.50 | - | - | - | - | - | 2.50 | - | - | 300 |" in line for line in self.lines()))
 
     def test_conditions_name_versions_machine_and_command(self):
         text = "\n".join(self.lines())

@@ -6,9 +6,9 @@
 A step is forward, backward, AdamW and the one-cycle schedule on random tokens, which on a GPU are copied there from pinned
 memory. There as many steps as take 50 ms are queued one behind the other and timed together, as `xformer bench` does. After set-up and warm-up one line of JSON
 says that it is ready, then every line read is answered by one with the milliseconds and the most memory the process
-had so far. With --products a "step" is the model's matrix products alone, each on its own shapes and strides into
-kept memory: what the machine could do of the step if there were nothing else. That process also counts the step's FLOPs
-(torch.utils.flop_counter; 1 multiply-add = 2).
+had so far. With --products a "step" is the model's matrix products alone, each by the library that is fastest at it
+(products.py): what the machine could do of the step if there were nothing else. That process also counts the step's
+FLOPs (torch.utils.flop_counter; 1 multiply-add = 2) and says which part of them which library takes.
 """
 
 import argparse
@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 import models
+import products
 
 PRODUCTS = {torch.ops.aten.mm.default: (0, 1), torch.ops.aten.bmm.default: (0, 1),
             torch.ops.aten.addmm.default: (1, 2), torch.ops.aten.baddbmm.default: (1, 2)}
@@ -81,7 +82,7 @@ class Trainer:
 
 
 class ProductRecorder(TorchDispatchMode):
-    """Counts the matrix products that run while it is on, by operator, shapes and strides."""
+    """Counts the matrix products that run while it is on, by shapes, strides and types."""
 
     def __init__(self):
         super().__init__()
@@ -90,7 +91,7 @@ class ProductRecorder(TorchDispatchMode):
     def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
         if operator in PRODUCTS:
             left, right = (args[i] for i in PRODUCTS[operator])
-            self.counts[tuple((tuple(x.shape), x.stride()) for x in (left, right))] += 1
+            self.counts[tuple((tuple(x.shape), x.stride(), x.dtype) for x in (left, right))] += 1
         return operator(*args, **(kwargs or {}))
 
 
@@ -98,24 +99,24 @@ class Products:
     """What a recorder counted, as products to be done."""
 
     def __init__(self, counts):
-        self.flops, self.work, kept = 0, [], {}
+        self.flops, self.work, self.libraries, kept = 0, [], collections.Counter(), {}
 
-        def operand(shape, stride):  # one piece of memory for all that look alike
-            if (shape, stride) not in kept:
-                kept[shape, stride] = torch.empty_strided(shape, stride)
-                kept[shape, stride].untyped_storage().fill_(0)  # a stride may be 0: elements lie upon each other
-            return kept[shape, stride]
+        def operand(shape, stride, type_):  # one piece of memory for all that look alike
+            if (shape, stride, type_) not in kept:
+                kept[shape, stride, type_] = torch.empty_strided(shape, stride, dtype=type_)
+                kept[shape, stride, type_].untyped_storage().fill_(0)  # a stride may be 0: elements lie upon each other
+            return kept[shape, stride, type_]
 
         for (left, right), count in counts.items():
-            shape = (*left[0][:-1], right[0][-1])
-            size = 2 * left[0][-1] * torch.Size(shape).numel()
-            self.flops += count * size
-            result = operand(shape, torch.empty(shape, device="meta").stride())
-            self.work += [(operand(*left), operand(*right), result)] * count
+            library, product = products.fastest(operand(*left), operand(*right))
+            flops = 2 * count * math.prod(left[0]) * right[0][-1]
+            self.flops += flops
+            self.libraries[library] += flops
+            self.work += [product] * count
 
     def step(self):
-        for left, right, result in self.work:
-            torch.matmul(left, right, out=result)
+        for product in self.work:
+            product()
 
 
 def main():
@@ -131,7 +132,8 @@ def main():
         with FlopCounterMode(display=False) as counter, ProductRecorder() as recorder:
             subject.step()
         subject = Products(recorder.counts)
-        ready |= {"step_flops": counter.get_total_flops(), "product_flops": subject.flops}
+        ready |= {"step_flops": counter.get_total_flops(), "product_flops": subject.flops,
+                  "libraries": {name: flops / subject.flops for name, flops in subject.libraries.most_common()}}
     else:
         subject.step()
 

@@ -14,7 +14,7 @@ TEST_CASE("profile prints tables", "[cli]") {
   REQUIRE(outcome.code == 0);
   CHECK(outcome.out == scratch::get(place / "tables.md"));
   for (const char* part : {"`softmax` on listops (mlpen): training steps of 2 x 32 tokens",
-                           "- step: ", "- arithmetic floor: ", "- outside parallel regions: not measured (one thread)",
+                           "- step: ", "- peak in fp32: ", "- arithmetic floor: ", "- outside parallel regions: not measured (one thread)",
                            "- memory: ", "| `aten::bmm` | products |", "| outside operators | |", "\n| products | ",
                            "\n| product | calls |", "\nConditions: "})
     CHECK(contains(outcome.out, part));
@@ -30,7 +30,7 @@ TEST_CASE("profile prints its report as JSON", "[cli]") {
   REQUIRE(outcome.code == 0);
   CHECK(outcome.out == scratch::get(place / "report.json"));
   const Json report = Json::parse(outcome.out);
-  CHECK(report["schema_version"] == 1);
+  CHECK(report["schema_version"] == 2);
   CHECK(contains(report["command"], "--out <out>"));
   CHECK(report["conditions"]["threads"] == 1);
   CHECK(report["conditions"]["mode"] == "inference");
