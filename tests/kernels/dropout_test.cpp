@@ -5,6 +5,7 @@
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
@@ -38,9 +39,11 @@ void check_unrelated(const at::Tensor& left, const at::Tensor& right, double p) 
 
 TEST_CASE("draws are the halves of Philox blocks") {
   const uint64_t key = 0x0123456789abcdef, high = 0xfedcba9876543210;
+  const auto by = GENERATE(draw_blocks, draw_blocks_plainly);
   for (const uint64_t first : {uint64_t{0}, uint64_t{0xFFFFFFF8}, uint64_t{1} << 40}) {
-    std::vector<uint16_t> draws(8 * 77, 0);
-    draw_blocks(key, high, first, 77, draws.data());
+    std::vector<uint16_t> draws(8 * 78, 7);
+    by(key, high, first, 77, draws.data());
+    CHECK(std::all_of(draws.end() - 8, draws.end(), [](uint16_t after) { return after == 7; }));
     int64_t wrong = 0;
     for (uint64_t block = 0; block < 77; ++block) {
       const PhiloxBlock words = philox(key, first + block, high);

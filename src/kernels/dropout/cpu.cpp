@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 
 #include "core/error.h"
 #include "kernels/cpu/vectorised.h"
@@ -18,9 +17,6 @@ namespace xformer::kernels {
 
 namespace {
 
-// Philox blocks side by side. g++ unrolls shorter loops before it vectorises them, which costs a factor of
-// five.
-constexpr int kLanes = 32;
 constexpr int64_t kChunkElements = 4096;  // their draws (8 KiB) stay in the first-level cache
 constexpr int64_t kGrainChunks = 4;       // fewer are not worth another thread
 
@@ -67,51 +63,6 @@ void apply(const at::Half* x, const uint16_t* draws, int64_t count, uint32_t thr
 }
 
 }  // namespace
-
-XFORMER_VECTORISED
-void draw_blocks(uint64_t key, uint64_t counter_high, uint64_t first_block, int64_t blocks, uint16_t* draws) {
-  for (int64_t start = 0; start < blocks; start += kLanes) {
-    // Word-major: c0[i] .. c3[i] are the four words of block start + i.
-    uint32_t c0[kLanes], c1[kLanes], c2[kLanes], c3[kLanes];
-    for (int i = 0; i < kLanes; ++i) {
-      const uint64_t block = first_block + static_cast<uint64_t>(start + i);
-      c0[i] = static_cast<uint32_t>(block);
-      c1[i] = static_cast<uint32_t>(block >> 32);
-      c2[i] = static_cast<uint32_t>(counter_high);
-      c3[i] = static_cast<uint32_t>(counter_high >> 32);
-    }
-    uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
-    for (int round = 0; round < 10; ++round) {
-      // High and low halves of the products in loops of their own: that is the form g++ 12 vectorises.
-      uint32_t high0[kLanes], low0[kLanes], high1[kLanes], low1[kLanes];
-      for (int i = 0; i < kLanes; ++i) high0[i] = static_cast<uint32_t>((uint64_t{c0[i]} * 0xD2511F53u) >> 32);
-      for (int i = 0; i < kLanes; ++i) low0[i] = c0[i] * 0xD2511F53u;
-      for (int i = 0; i < kLanes; ++i) high1[i] = static_cast<uint32_t>((uint64_t{c2[i]} * 0xCD9E8D57u) >> 32);
-      for (int i = 0; i < kLanes; ++i) low1[i] = c2[i] * 0xCD9E8D57u;
-      for (int i = 0; i < kLanes; ++i) c0[i] = high1[i] ^ c1[i] ^ k0;
-      for (int i = 0; i < kLanes; ++i) c1[i] = low1[i];
-      for (int i = 0; i < kLanes; ++i) c2[i] = high0[i] ^ c3[i] ^ k1;
-      for (int i = 0; i < kLanes; ++i) c3[i] = low0[i];
-      k0 += 0x9E3779B9u;
-      k1 += 0xBB67AE85u;
-    }
-    // Block-major; the two halves of a word are its two draws, the lower first.
-    uint16_t ordered[kLanes * kElementsPerBlock];
-    uint32_t words[4 * kLanes];
-    for (int i = 0; i < kLanes; ++i) {
-      words[4 * i] = c0[i];
-      words[4 * i + 1] = c1[i];
-      words[4 * i + 2] = c2[i];
-      words[4 * i + 3] = c3[i];
-    }
-    for (int i = 0; i < 4 * kLanes; ++i) {
-      ordered[2 * i] = static_cast<uint16_t>(words[i]);
-      ordered[2 * i + 1] = static_cast<uint16_t>(words[i] >> 16);
-    }
-    const int64_t wanted = std::min<int64_t>(kLanes, blocks - start) * kElementsPerBlock;
-    std::memcpy(draws + start * kElementsPerBlock, ordered, static_cast<size_t>(wanted) * sizeof(uint16_t));
-  }
-}
 
 at::Tensor dropout_cpu(const at::Tensor& x, double p, const at::Tensor& state, int64_t site) {
   XF_ASSERT(state.device().is_cpu() && state.scalar_type() == at::kLong && state.numel() == 3 && state.is_contiguous(),
