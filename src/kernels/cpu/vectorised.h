@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define XFORMER_VECTORISED __attribute__((target_clones("arch=x86-64-v4", "avx2,fma", "default")))
@@ -19,5 +20,35 @@ template <class Value, int64_t lanes>
 struct Vector {
   typedef Value Lanes __attribute__((vector_size(lanes * sizeof(Value))));
 };
+
+// A row goes by in steps of so many numbers, with sums side by side, because a compiler may not reorder one.
+inline constexpr int64_t kSumLanes = 16;
+
+template <class Value>
+using SumLanes = typename Vector<Value, kSumLanes>::Lanes;
+
+// Vectors go by reference: by value they would be passed differently by each version of a function.
+template <class Lanes, class Value>
+[[gnu::always_inline]] inline void load(const Value* from, Lanes& lanes) {
+  std::memcpy(&lanes, from, sizeof(lanes));
+}
+
+template <class Lanes, class Value>
+[[gnu::always_inline]] inline void store(const Lanes& lanes, Value* into) {
+  std::memcpy(into, &lanes, sizeof(lanes));
+}
+
+// The sum of all lanes, halves upon halves.
+template <int64_t lanes, class Value>
+[[gnu::always_inline]] inline Value sum_of(const typename Vector<Value, lanes>::Lanes& x) {
+  if constexpr (lanes == 1) {
+    return x[0];
+  } else {
+    typename Vector<Value, lanes / 2>::Lanes low, high;
+    std::memcpy(&low, &x, sizeof(low));
+    std::memcpy(&high, reinterpret_cast<const char*>(&x) + sizeof(low), sizeof(high));
+    return sum_of<lanes / 2, Value>(low + high);
+  }
+}
 
 }  // namespace xformer::kernels

@@ -8,17 +8,6 @@ namespace xformer::kernels {
 
 namespace {
 
-constexpr int64_t kRowLanes = 16;  // sums side by side, because a compiler may not reorder one
-
-template <class Value>
-[[gnu::always_inline]] inline Value total_of(const Value* lanes) {
-  Value sums[kRowLanes];
-  for (int64_t lane = 0; lane < kRowLanes; ++lane) sums[lane] = lanes[lane];
-  for (int64_t half = kRowLanes / 2; half > 0; half /= 2)
-    for (int64_t lane = 0; lane < half; ++lane) sums[lane] += sums[lane + half];
-  return sums[0];
-}
-
 template <class Value>
 [[gnu::always_inline]] inline void residual_of(const Value* __restrict x, const Value* __restrict branch,
                                                const DropRule& drop, int64_t count, Value* __restrict sum) {
@@ -47,79 +36,111 @@ template <class Value>
   }
 }
 
-template <class Value>
-[[gnu::always_inline]] inline void norm_row(const Value* __restrict sum, const Value* __restrict weight,
-                                            const Value* __restrict bias, int64_t width, Value epsilon,
-                                            Value* __restrict normed, Value& mean_out, Value& rstd_out) {
-  Value lanes[kRowLanes] = {};
-  int64_t i = 0;
-  for (; i + kRowLanes <= width; i += kRowLanes)
-    for (int64_t lane = 0; lane < kRowLanes; ++lane) lanes[lane] += sum[i + lane];
-  Value total = total_of(lanes);
-  for (; i < width; ++i) total += sum[i];
-  const Value mean = total / static_cast<Value>(width);
-  Value squares[kRowLanes] = {};
-  for (i = 0; i + kRowLanes <= width; i += kRowLanes)
-    for (int64_t lane = 0; lane < kRowLanes; ++lane) {
-      const Value off = sum[i + lane] - mean;
-      squares[lane] += off * off;
-    }
-  total = total_of(squares);
-  for (; i < width; ++i) total += (sum[i] - mean) * (sum[i] - mean);
-  const Value rstd = 1 / std::sqrt(total / static_cast<Value>(width) + epsilon);
-  for (i = 0; i < width; ++i) normed[i] = (sum[i] - mean) * rstd * weight[i] + bias[i];
-  mean_out = mean;
-  rstd_out = rstd;
-}
-
+// In three passes over the rows, so that no row waits for the sums of the one before it.
 template <class Value>
 [[gnu::always_inline]] inline void norm_of(const NormForwardRows<Value>& block) {
-  for (int64_t r = 0; r < block.rows; ++r)
-    norm_row(block.sum + r * block.width, block.weight, block.bias, block.width, block.epsilon,
-             block.normed + r * block.width, block.mean[r], block.rstd[r]);
+  const int64_t rows = block.rows, width = block.width, whole = width / kSumLanes * kSumLanes;
+  const auto count = static_cast<Value>(width);
+  SumLanes<Value> x, w, c;
+  for (int64_t r = 0; r < rows; ++r) {
+    const Value* const sum = block.sum + r * width;
+    SumLanes<Value> lanes = {};
+    for (int64_t i = 0; i < whole; i += kSumLanes) {
+      load(sum + i, x);
+      lanes += x;
+    }
+    Value total = sum_of<kSumLanes, Value>(lanes);
+    for (int64_t i = whole; i < width; ++i) total += sum[i];
+    block.mean[r] = total / count;
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    const Value* const sum = block.sum + r * width;
+    const Value mean = block.mean[r];
+    SumLanes<Value> squares = {};
+    for (int64_t i = 0; i < whole; i += kSumLanes) {
+      load(sum + i, x);
+      squares += (x - mean) * (x - mean);
+    }
+    Value total = sum_of<kSumLanes, Value>(squares);
+    for (int64_t i = whole; i < width; ++i) total += (sum[i] - mean) * (sum[i] - mean);
+    block.rstd[r] = total;
+  }
+  for (int64_t r = 0; r < rows; ++r) block.rstd[r] = 1 / std::sqrt(block.rstd[r] / count + block.epsilon);
+  for (int64_t r = 0; r < rows; ++r) {
+    const Value* const sum = block.sum + r * width;
+    Value* const normed = block.normed + r * width;
+    const Value mean = block.mean[r], rstd = block.rstd[r];
+    for (int64_t i = 0; i < whole; i += kSumLanes) {
+      load(sum + i, x);
+      load(block.weight + i, w);
+      load(block.bias + i, c);
+      store((x - mean) * rstd * w + c, normed + i);
+    }
+    for (int64_t i = whole; i < width; ++i) normed[i] = (sum[i] - mean) * rstd * block.weight[i] + block.bias[i];
+  }
 }
 
 // With u = (sum - mean) rstd and g = gradient of normed * weight: dx = dsum + rstd (g - mean(g) - u mean(g u)).
-template <class Value>
-[[gnu::always_inline]] inline void gradient_row(const Value* __restrict sum, Value mean, Value rstd,
-                                                const Value* __restrict weight, const Value* __restrict normed_gradient,
-                                                int64_t width, Value* __restrict x_gradient,
-                                                Value* __restrict weight_gradient, Value* __restrict bias_gradient) {
-  Value lanes[kRowLanes] = {}, products[kRowLanes] = {};
-  int64_t i = 0;
-  for (; i + kRowLanes <= width; i += kRowLanes)
-    for (int64_t lane = 0; lane < kRowLanes; ++lane) {
-      const Value g = normed_gradient[i + lane] * weight[i + lane];
-      lanes[lane] += g;
-      products[lane] += g * (sum[i + lane] - mean);
-    }
-  Value total = total_of(lanes), product = total_of(products);
-  for (; i < width; ++i) {
-    const Value g = normed_gradient[i] * weight[i];
-    total += g;
-    product += g * (sum[i] - mean);
-  }
-  const Value shift = total / static_cast<Value>(width), slope = product * rstd / static_cast<Value>(width);
-  for (i = 0; i < width; ++i) {
-    const Value u = (sum[i] - mean) * rstd, dy = normed_gradient[i];
-    x_gradient[i] = rstd * (dy * weight[i] - shift - u * slope);
-    weight_gradient[i] += dy * u;
-    bias_gradient[i] += dy;
-  }
-}
-
 template <class Value>
 [[gnu::always_inline]] inline void add_to(const Value* __restrict from, int64_t count, Value* __restrict into) {
   for (int64_t i = 0; i < count; ++i) into[i] += from[i];
 }
 
+// The means of a few rows first, so that no row waits for those of the one before it.
 template <class Value>
 [[gnu::always_inline]] inline void gradients_of(const NormBackwardRows<Value>& block) {
-  const int64_t width = block.width;
-  for (int64_t r = 0; r < block.rows; ++r) {
-    gradient_row(block.sum + r * width, block.mean[r], block.rstd[r], block.weight, block.normed_gradient + r * width,
-                 width, block.x_gradient + r * width, block.weight_gradient, block.bias_gradient);
-    if (block.sum_gradient != nullptr) add_to(block.sum_gradient + r * width, width, block.x_gradient + r * width);
+  constexpr int64_t kRows = 16;
+  const int64_t width = block.width, whole = width / kSumLanes * kSumLanes;
+  const Value* const weight = block.weight;
+  SumLanes<Value> x, dy, w, dw, db;
+  Value shift[kRows], slope[kRows];
+  for (int64_t first = 0; first < block.rows; first += kRows) {
+    const int64_t rows = block.rows - first < kRows ? block.rows - first : kRows;
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t row = (first + r) * width;
+      const Value *const sum = block.sum + row, *const gradient = block.normed_gradient + row;
+      const Value mean = block.mean[first + r];
+      SumLanes<Value> lanes = {}, products = {};
+      for (int64_t i = 0; i < whole; i += kSumLanes) {
+        load(sum + i, x);
+        load(gradient + i, dy);
+        load(weight + i, w);
+        lanes += dy * w;
+        products += dy * w * (x - mean);
+      }
+      shift[r] = sum_of<kSumLanes, Value>(lanes), slope[r] = sum_of<kSumLanes, Value>(products);
+      for (int64_t i = whole; i < width; ++i) {
+        const Value g = gradient[i] * weight[i];
+        shift[r] += g;
+        slope[r] += g * (sum[i] - mean);
+      }
+    }
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t row = (first + r) * width;
+      const Value *const sum = block.sum + row, *const gradient = block.normed_gradient + row;
+      Value* const into = block.x_gradient + row;
+      const Value mean = block.mean[first + r], rstd = block.rstd[first + r];
+      const Value own_shift = shift[r] / static_cast<Value>(width),
+                  own_slope = slope[r] * rstd / static_cast<Value>(width);
+      for (int64_t i = 0; i < whole; i += kSumLanes) {
+        load(sum + i, x);
+        load(gradient + i, dy);
+        load(weight + i, w);
+        load(block.weight_gradient + i, dw);
+        load(block.bias_gradient + i, db);
+        const SumLanes<Value> u = (x - mean) * rstd;
+        store(rstd * (dy * w - own_shift - u * own_slope), into + i);
+        store(dw + dy * u, block.weight_gradient + i);
+        store(db + dy, block.bias_gradient + i);
+      }
+      for (int64_t i = whole; i < width; ++i) {
+        const Value u = (sum[i] - mean) * rstd;
+        into[i] = rstd * (gradient[i] * weight[i] - own_shift - u * own_slope);
+        block.weight_gradient[i] += gradient[i] * u;
+        block.bias_gradient[i] += gradient[i];
+      }
+      if (block.sum_gradient != nullptr) add_to(block.sum_gradient + row, width, into);
+    }
   }
 }
 
