@@ -7,36 +7,33 @@ namespace xformer::kernels {
 
 namespace {
 
-// Sums side by side, because a compiler may not reorder one; then halves upon halves.
-constexpr int64_t kLanes = 16, kLargestLanes = 32;
-
-template <class Value>
-[[gnu::always_inline]] inline Value sum_of_lanes(Value* lanes) {
-  for (int64_t half = kLanes / 2; half > 0; half /= 2)
-    for (int64_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
-  return lanes[0];
-}
+constexpr int64_t kLargestLanes = 32;
 
 template <class Value>
 [[gnu::always_inline]] inline Value dot_of(const Value* a, const Value* b, int64_t count) {
-  Value lanes[kLanes] = {};
+  SumLanes<Value> lanes = {}, x, y;
   int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes)
-    for (int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] += a[i + lane] * b[i + lane];
+  for (; i + kSumLanes <= count; i += kSumLanes) {
+    load(a + i, x);
+    load(b + i, y);
+    lanes += x * y;
+  }
   Value rest = 0;
   for (; i < count; ++i) rest += a[i] * b[i];
-  return rest + sum_of_lanes(lanes);
+  return rest + sum_of<kSumLanes, Value>(lanes);
 }
 
 template <class Value>
-[[gnu::always_inline]] inline Value sum_of(const Value* x, int64_t count) {
-  Value lanes[kLanes] = {};
+[[gnu::always_inline]] inline Value total_of(const Value* from, int64_t count) {
+  SumLanes<Value> lanes = {}, x;
   int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes)
-    for (int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] += x[i + lane];
+  for (; i + kSumLanes <= count; i += kSumLanes) {
+    load(from + i, x);
+    lanes += x;
+  }
   Value rest = 0;
-  for (; i < count; ++i) rest += x[i];
-  return rest + sum_of_lanes(lanes);
+  for (; i < count; ++i) rest += from[i];
+  return rest + sum_of<kSumLanes, Value>(lanes);
 }
 
 template <class Value>
@@ -145,7 +142,7 @@ template <class Value>
     const Value times = factor == nullptr ? Value(1) : factor[r];
     map_row_gradient(map, row, slope, f, shift + r, floor, sums, times);
     if (d_sums != nullptr) add(d_sums, row, f, times);
-    if (map == FeatureMap::kSoftmax) row_sums[r] = sum_of(slope, f);
+    if (map == FeatureMap::kSoftmax) row_sums[r] = total_of(slope, f);
   }
 }
 
