@@ -21,6 +21,7 @@ namespace {
 namespace ops = file_operations;
 
 constexpr size_t kWriteBuffer = size_t{1} << 20;
+constexpr int kMostLinks = 40;  // as many as Linux follows
 
 // Closes at the end of a scope, whatever happens.
 struct Descriptor {
@@ -62,7 +63,52 @@ struct TemporaryFile {
   }
 };
 
+// Where a link, or a chain of them, ends, whether or not there is anything.
+Path end_of_links(const Path& path) {
+  Path result = path;
+  std::error_code ignored;
+  for (int links = 0; std::filesystem::is_symlink(result, ignored); ++links) {
+    if (links == kMostLinks) ops::fail("write", path, ELOOP);
+    result = result.parent_path() / std::filesystem::read_symlink(result, ignored);
+  }
+  return result;
+}
+
+void write_pieces(int descriptor, const Path& path, const std::function<void(const ByteSink&)>& produce) {
+  std::string buffer;
+  const auto flush = [&](std::string_view bytes) {
+    if (const int error = ops::write_all(descriptor, bytes); error != 0) ops::fail("write", path, error);
+  };
+  produce([&](std::string_view bytes) {
+    if (buffer.size() + bytes.size() > kWriteBuffer) {
+      flush(buffer);
+      buffer.clear();
+      if (bytes.size() > kWriteBuffer) return flush(bytes);
+    }
+    buffer.append(bytes);
+  });
+  flush(buffer);
+}
+
+// Opened without waiting for a reader, who may never come.
+void write_pipe(const Path& path, const std::function<void(const ByteSink&)>& produce) {
+  const Descriptor descriptor(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
+  XF_CHECK(descriptor.value >= 0 || errno != ENXIO, ResourceError, "cannot write {}: it is a pipe that nobody reads",
+           path.string());
+  if (descriptor.value < 0 || ::fcntl(descriptor.value, F_SETFL, 0) != 0) ops::fail("write", path, errno);
+  write_pieces(descriptor.value, path, produce);
+}
+
 }  // namespace
+
+std::string kind_of_file(const Path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return "";
+  if (S_ISREG(status.st_mode)) return "a plain file";
+  if (S_ISFIFO(status.st_mode)) return "a pipe";
+  if (S_ISDIR(status.st_mode)) return "a folder";
+  return S_ISSOCK(status.st_mode) ? "a socket" : "a device";
+}
 
 std::string read_file(const Path& path) {
   struct stat status {};
@@ -84,32 +130,29 @@ void write_file_atomically(const Path& path, std::string_view content) {
 }
 
 void write_file_atomically(const Path& path, const std::function<void(const ByteSink&)>& produce) {
-  ops::remove_abandoned(path);  // what a killed process left of its attempt at this file
-  TemporaryFile temporary{ops::temporary_name(path)};
+  const std::string kind = kind_of_file(path);
+  if (kind == "a pipe") return write_pipe(path, produce);
+  XF_CHECK(kind.empty() || kind == "a plain file", UserError,
+           "cannot write {}: expected a plain file, a pipe or nothing there, found {}", path.string(), kind);
+  const Path target = end_of_links(path);
+  ops::remove_abandoned(target);  // what a killed process left of its attempt at this file
+  TemporaryFile temporary{ops::temporary_name(target)};
   Descriptor descriptor(::open(temporary.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (descriptor.value < 0) {
     temporary.kept = true;  // not ours to remove
     ops::fail("write", path, errno);
   }
-  std::string buffer;
-  const auto flush = [&](std::string_view bytes) {
-    if (const int error = ops::write_all(descriptor.value, bytes); error != 0) ops::fail("write", path, error);
-  };
-  produce([&](std::string_view bytes) {
-    if (buffer.size() + bytes.size() > kWriteBuffer) {
-      flush(buffer);
-      buffer.clear();
-      if (bytes.size() > kWriteBuffer) return flush(bytes);
-    }
-    buffer.append(bytes);
-  });
-  flush(buffer);
+  struct stat replaced {};
+  if (::stat(target.c_str(), &replaced) == 0 && ::fchmod(descriptor.value, replaced.st_mode & 07777) != 0)
+    ops::fail("write", path, errno);
+  write_pieces(descriptor.value, path, produce);
   // A failed sync may have dropped the pages already: trying again would report a success that is none.
   if (const int error = ops::sync(descriptor.value); error != 0) ops::fail("write", path, error);
   if (const int error = descriptor.close_now(); error != 0) ops::fail("write", path, error);
-  if (const int error = ops::rename(temporary.path, path); error != 0) ops::fail("replace", path, error);
+  if (const int error = ops::rename(temporary.path, target); error != 0) ops::fail("replace", path, error);
   temporary.kept = true;
-  if (const int error = ops::sync_folder(path.parent_path()); error != 0) ops::fail("sync the folder of", path, error);
+  if (const int error = ops::sync_folder(target.parent_path()); error != 0)
+    ops::fail("sync the folder of", path, error);
 }
 
 AppendFile::AppendFile(const Path& path) : path_(path) {

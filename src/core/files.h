@@ -19,11 +19,16 @@ using Path = std::filesystem::path;
 [[nodiscard]] std::string read_file(const Path& path);
 
 // Writes to a temporary name in the same folder, syncs it, renames it over `path`, syncs the folder.
-// Whatever fails, `path` holds either its old or its new content and no temporary file stays.
+// Whatever fails, `path` holds either its old or its new content and no temporary file stays. A link stays one: what it
+// names is written. The file that is replaced leaves its mode behind. Into a pipe is written as it comes; ResourceError
+// when nobody reads it. UserError for a folder, a device or a socket.
 void write_file_atomically(const Path& path, std::string_view content);
 // The same for content made piece by piece: `produce` is handed a sink it calls as often as it likes.
 using ByteSink = std::function<void(std::string_view)>;
 void write_file_atomically(const Path& path, const std::function<void(const ByteSink&)>& produce);
+
+// What stands there, at the end of links: "a plain file", "a pipe", "a folder", "a device", "a socket"; "" for nothing.
+[[nodiscard]] std::string kind_of_file(const Path& path);
 
 // Appends one line with a single write call, so that a crash tears at most the last line. `sync` waits for the disk.
 class AppendFile {

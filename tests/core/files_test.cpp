@@ -1,5 +1,9 @@
 // Atomic writes under every fault, locks, maps, appended lines and the cache folder.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <cerrno>
@@ -70,6 +74,46 @@ TEST_CASE("a fault at any operation of an atomic write leaves the old or the new
     CHECK_THAT(message, Contains((folder / "a").string()) && Contains(std::strerror(error)));
   }
   CHECK(operations >= 5 + 1 + 1 + 1);  // five blocks, sync, rename, sync of the folder
+}
+
+TEST_CASE("an atomic write goes through links, keeps the mode, and never replaces what is no plain file") {
+  const Folder folder;
+  std::filesystem::create_directory(folder / "far");
+  write_file_atomically(folder / "far" / "a", "old");
+  REQUIRE(::chmod((folder / "far" / "a").c_str(), 0640) == 0);
+  std::filesystem::create_symlink("far/a", folder / "link");
+  std::filesystem::create_symlink(folder / "link", folder / "chain");
+  std::filesystem::create_symlink("far/b", folder / "dangling");
+  write_file_atomically(folder / "chain", "new");
+  write_file_atomically(folder / "dangling", "born");
+  CHECK(read_file(folder / "far" / "a") == "new");
+  CHECK(read_file(folder / "far" / "b") == "born");
+  for (const char* link : {"link", "chain", "dangling"}) CHECK(std::filesystem::is_symlink(folder / link));
+  struct stat status {};
+  REQUIRE(::stat((folder / "far" / "a").c_str(), &status) == 0);
+  CHECK((status.st_mode & 07777) == 0640);
+
+  std::filesystem::create_symlink("loop", folder / "loop");
+  CHECK_THROWS_AS(write_file_atomically(folder / "loop", "x"), ResourceError);
+  CHECK_THROWS_WITH(write_file_atomically(folder / "far", "x"), Contains("found a folder"));
+  if (::mknod((folder / "null").c_str(), S_IFCHR | 0666, makedev(1, 3)) == 0) {
+    CHECK_THROWS_WITH(write_file_atomically(folder / "null", "x"), Contains("found a device"));
+    CHECK(kind_of_file(folder / "null") == "a device");
+  }
+  CHECK(scratch::names_in(folder / "far") == Names{"a", "b"});
+}
+
+TEST_CASE("a pipe is written as it comes, and refused when nobody reads it") {
+  const Folder folder;
+  REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  CHECK_THROWS_WITH(write_file_atomically(folder / "pipe", "x"), Contains("nobody reads"));
+  const int reader = ::open((folder / "pipe").c_str(), O_RDONLY | O_NONBLOCK);
+  write_file_atomically(folder / "pipe", [](const ByteSink& sink) { sink("one "), sink("two"); });
+  char text[16] = {};
+  CHECK(::read(reader, text, sizeof text) == 7);
+  ::close(reader);
+  CHECK(std::string(text) == "one two");
+  CHECK(kind_of_file(folder / "pipe") == "a pipe");
 }
 
 TEST_CASE("an exception of the producer leaves the old content") {
