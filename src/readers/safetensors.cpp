@@ -242,8 +242,11 @@ void check_ranges(const SafetensorsHeader& header, uint64_t data_bytes, const st
              origin, name, entry.end - entry.begin, entry.type, fmt::join(entry.shape, ", "), needed);
     covered = entry.end;
   }
-  XF_CHECK(covered <= data_bytes, DataError, "{}: the file is cut off: its tensors need {} bytes of data, {} are there",
-           origin, covered, data_bytes);
+  const auto cut = std::find_if(header.tensors.begin(), header.tensors.end(),
+                                [&](const TensorEntry& entry) { return entry.end > data_bytes; });
+  XF_CHECK(cut == header.tensors.end(), DataError,
+           "{}: the file is cut off: its tensors need {} bytes of data, {} are there, which end in tensor {}", origin,
+           covered, data_bytes, xformer::quoted(cut->name));
   XF_CHECK(covered == data_bytes, DataError, "{}: {} bytes after the last tensor belong to no tensor", origin,
            data_bytes - covered);
 }

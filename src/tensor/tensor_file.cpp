@@ -18,12 +18,17 @@ struct TypeName {
 };
 constexpr TypeName kTypes[] = {{at::kFloat, "F32"}, {at::kDouble, "F64"}, {at::kBFloat16, "BF16"}, {at::kHalf, "F16"},
                                {at::kLong, "I64"},  {at::kInt, "I32"},    {at::kShort, "I16"},     {at::kChar, "I8"},
-                               {at::kByte, "U8"},   {at::kBool, "BOOL"}};
+                               {at::kByte, "U8"},   {at::kUInt16, "U16"}, {at::kUInt32, "U32"},    {at::kUInt64, "U64"},
+                               {at::kBool, "BOOL"}};
 
-at::ScalarType type_of(const std::string& name, const Path& path) {
-  for (const TypeName& entry : kTypes)
-    if (name == entry.name) return entry.type;
-  throw DataError(fmt::format("{}: tensors of type {} are not read here", path.string(), name));
+at::ScalarType type_of(const readers::TensorEntry& tensor, const Path& path) {
+  std::vector<std::string> known;
+  for (const TypeName& entry : kTypes) {
+    if (tensor.type == entry.name) return entry.type;
+    known.emplace_back(entry.name);
+  }
+  throw DataError(fmt::format("{}: tensor {} has type {}; those that are read: {}", path.string(), tensor.name,
+                              tensor.type, fmt::join(known, ", ")));
 }
 
 // An empty tensor may have sizes whose strides LibTorch cannot count.
@@ -82,7 +87,7 @@ TensorFile read_tensor_file(const Path& path) {
   for (const readers::TensorEntry& entry : header.tensors) {
     XF_CHECK(has_strides(entry.shape), DataError, "{}: tensor {} of shape [{}] is too large in its empty axes",
              path.string(), entry.name, fmt::join(entry.shape, ", "));
-    at::Tensor tensor = at::empty(entry.shape, type_of(entry.type, path));
+    at::Tensor tensor = at::empty(entry.shape, type_of(entry, path));
     std::copy_n(data.data() + entry.begin, entry.end - entry.begin, static_cast<std::byte*>(tensor.mutable_data_ptr()));
     result.tensors.emplace(entry.name, tensor);
   }

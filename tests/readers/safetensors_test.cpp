@@ -119,7 +119,7 @@ TEST_CASE("ranges that overlap, leave holes, run backwards or miss the data's en
   refuses(file_of(two(5, 8), 8), "bytes 4 to 5 before tensor 'b' belong to no tensor");
   refuses(file_of("{" + tensor("a", "U8", "[1]", 1, 2) + "}", 2), "bytes 0 to 1 before tensor 'a'");
   refuses(file_of("{" + tensor("a", "U8", "[1]", 2, 1) + "}", 2), "ends at byte 1, before its begin 2");
-  refuses(file_of(two(4, 8), 7), "cut off: its tensors need 8 bytes of data, 7 are there");
+  refuses(file_of(two(4, 8), 7), "cut off: its tensors need 8 bytes of data, 7 are there, which end in tensor 'b'");
   refuses(file_of(two(4, 8), 9), "1 bytes after the last tensor");
   refuses(file_of("{}", 5), "5 bytes after the last tensor");
 }

@@ -114,6 +114,28 @@ TEST_CASE("a header that the format allows, but no tensor can have, is refused a
   CHECK_THROWS_AS(read_weights(file, kSilent), DataError);
 }
 
+TEST_CASE("whole numbers of every width are read, and what is not read is named with its type") {
+  const Files files;
+  const auto file_of = [&](const std::string& type, const std::string& bytes) {
+    readers::SafetensorsHeader header;
+    header.tensors = {{"ids", type, {2}, 0, bytes.size()}};
+    return scratch::put(files.folder / "one", readers::write_safetensors_header(header) + bytes);
+  };
+  for (const auto& [type, size] : std::map<std::string, size_t>{{"U16", 2}, {"U32", 4}, {"U64", 8}, {"I16", 2}}) {
+    std::string bytes(2 * size, '\0');
+    bytes[0] = 7, bytes[size + 1] = 1;  // 7 and 256
+    const at::Tensor read = read_tensor_file(file_of(type, bytes)).tensors.at("ids");
+    CHECK(safetensors_type(read.scalar_type()) == type);
+    CHECK(read.to(at::kLong).equal(at::tensor({7, 256}, at::kLong)));
+  }
+  try {
+    (void)read_tensor_file(file_of("F8_E4M3", "ab"));
+    FAIL("read");
+  } catch (const DataError& error) {
+    CHECK(std::string(error.what()).find("tensor ids has type F8_E4M3; those that are read: F32") != std::string::npos);
+  }
+}
+
 TEST_CASE("weights are loaded whole, floating types converted") {
   const Files files;
   const auto source = plan::build_model(tiny_plan(Json::object(), "linear", 1)),
