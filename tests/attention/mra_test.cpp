@@ -41,25 +41,27 @@ Plan plan_of(const at::Tensor& q, const at::Tensor& k, const std::vector<bool>& 
     q_mean[x] /= tokens, k_mean[x] /= tokens;
   }
   Plan plan;
-  std::vector<std::tuple<int, float, int64_t>> order;  // class, distance from the row's largest, position
+  std::vector<std::tuple<int, float, int64_t, int64_t>>
+      order;  // class, distance from the row's largest, place, position
   for (int64_t x = 0; x < blocks; ++x) {
     std::vector<double> row;
     for (int64_t y = 0; y < blocks; ++y)
       row.push_back((q_mean[x] * k_mean[y]).sum().item<double>() / std::sqrt(static_cast<double>(d)));
     const double largest = *std::max_element(row.begin(), row.end());
     for (int64_t y = 0; y < blocks; ++y) {
-      const bool prior = x < with.first || y < with.first || (with.diag > 0 && std::abs(x - y) <= with.diag / 2);
+      const int priors = (x < with.first ? 1 : 0) + (y < with.first ? 1 : 0) +
+                         (with.diag > 0 && std::abs(x - y) <= with.diag / 2 ? 1 : 0);
       const bool empty = count[static_cast<size_t>(x)] == 0 || count[static_cast<size_t>(y)] == 0;
-      order.emplace_back(empty   ? 2
-                         : prior ? 0
-                                 : 1,
-                         static_cast<float>(largest - row[static_cast<size_t>(y)]), x * blocks + y);
+      // Equals in steps of the golden ratio over the grid.
+      const int64_t position = x * blocks + y, place = position * 331804471 % (1 << 29);
+      order.emplace_back(empty ? 4 : 3 - priors, static_cast<float>(largest - row[static_cast<size_t>(y)]), place,
+                         position);
     }
     plan.coarse.push_back(row);
   }
   std::sort(order.begin(), order.end());
   for (int64_t i = 0; i < with.chosen; ++i) {
-    const int64_t position = std::get<2>(order[static_cast<size_t>(i)]);
+    const int64_t position = std::get<3>(order[static_cast<size_t>(i)]);
     plan.fine.emplace(position / blocks, position % blocks);
   }
   return plan;
@@ -132,7 +134,8 @@ TEST_CASE("mra2 equals its equations where tokens are missing in the middle") {
 }
 
 TEST_CASE("mra2 golden numbers") {
-  // Blocks of two, queries 1; keys 0 0 | 0 ln 9 with mean ln 3; one fine pair: the rows tie, so it is (0, 1).
+  // Blocks of two, queries 1; keys 0 0 | 0 ln 9 with mean ln 3; one fine pair: the rows tie, and of their pairs (0, 1)
+  // and (1, 1) the first has the earlier place (1 and 3 times 0.618 mod 1).
   const at::Tensor q = column({1, 1, 1, 1}), k = column({0, 0, 0, std::log(9.0)}), v = column({0, 0, 12, 0});
   const auto run = [&](const std::string& name) {
     return make_core(name, budget(2, 0.25), {.heads = 1, .head_dim = 1})(q, k, v).flatten();
@@ -190,9 +193,11 @@ TEST_CASE("mra2 refines as many pairs as its options say, also when all prioriti
       CHECK(count(budget(8, 0.001), inputs) == 1);
       CHECK(count({}, inputs) == 4);  // 2 blocks of 32 tokens
     }
-    // Ties go by position.
+    // Ties are spread: 9 of 36 pairs are one or two of each of the six rows, and of each column at most two.
     const at::Tensor picked = refined(make_core(name, budget(8, 0.25)), flat);
-    CHECK(picked.flatten(2).narrow(-1, 0, 9).min().item<double>() == 1);
+    CHECK(picked.sum(-1).min().item<double>() == 1);
+    CHECK(picked.sum(-1).max().item<double>() == 2);
+    CHECK(picked.sum(-2).max().item<double>() <= 2);
     CHECK(max_difference(make_core(name, budget(8, 0.25))(flat.q, flat.k, flat.v),
                          reference(flat, {}, {8, 9}, name == "mra2-s")) < 1e-10);
   }
@@ -206,6 +211,10 @@ TEST_CASE("mra2 puts priors before every priority and empty blocks behind") {
   CHECK(first.select(-2, 0).min().item<double>() == 1);
   const at::Tensor band = refined(make_core("mra2", budget(4, 16.0 / 36, 0, 3)), in);
   for (const int64_t offset : {-1, 0, 1}) CHECK(band.diagonal(offset, -2, -1).min().item<double>() == 1);
+  // Too few for all priors: pairs that have two or three of them come first, whatever the scores.
+  const at::Tensor few = refined(make_core("mra2", budget(4, 3.0 / 36, 1, 3)), in);
+  CHECK(few.narrow(-2, 0, 2).narrow(-1, 0, 2).sum({-2, -1}).min().item<double>() == 3);
+  CHECK(few.select(-2, 1).select(-1, 1).max().item<double>() == 0);  // the band alone
   // Three of six blocks hold tokens: nine pairs at most are worth refining.
   const at::Tensor picked = refined(make_core("mra2", budget(4, 9.0 / 36)), in, length_mask({12}, 24));
   CHECK(picked.narrow(-1, 0, 3).narrow(-2, 0, 3).min().item<double>() == 1);

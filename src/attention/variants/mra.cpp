@@ -4,10 +4,12 @@
 //   J    = the block pairs of greatest priority c_xy - max_y' c_xy', over the whole grid; no gradient
 //   a_ij = exp(q_i k_j / sqrt(d))  for (x(i), y(j)) in J        o_i = sum_j a_ij v_j / sum_j a_ij
 //   a_ij = exp(c_xy)               otherwise;   0 in mra2-s, the sparse form
-// over valid keys j. Prior pairs (near the diagonal, first rows and columns) go before all others, pairs without tokens
-// after; equal priorities are taken by position. The maximum over y' is over all blocks, empty ones (c = 0) too.
-// The published code adds 5000 and -10000 for those two, and 1e-6 to counts and denominators. Here the order is exact,
-// and a row's greatest term is 1, so that no denominator needs help and J = everything is softmax to rounding.
+// over valid keys j. There are three priors: the diagonal band, the first rows, the first columns. A pair with more of
+// them goes before one with fewer, whatever its priority; pairs without tokens go last. Equal priorities, of which
+// there are many, as each row's greatest is 0, are taken evenly over the grid. The maximum over y' is over all blocks,
+// empty ones (c = 0) too. The published code adds 5000 for each prior and -10000 where there are no tokens, and 1e-6 to
+// counts and denominators; among equals it takes what LibTorch's topk finds first. Here the order is exact, and a row's
+// greatest term is 1, so that no denominator needs help and J = everything is softmax to rounding.
 #include <algorithm>
 #include <cmath>
 
@@ -19,8 +21,13 @@ namespace xformer::attention::variants::mra {
 constexpr int64_t kPatchHeight = 4, kPatchWidth = 8;  // pixels of an image that lie together
 constexpr double kLowest = -1e30;                     // score of what is not there
 
-// An order number holds, from its high bits: class (prior, other, empty), priority, position in the grid.
-constexpr int kPositionBits = 30, kClassShift = 61;
+// An order number holds, from its high bits: class (three priors, two, one, none, empty), priority, place in the queue
+// of equals. Position p of the grid has the place p kStride mod 2^29, kStride being 2^29 over the golden ratio:
+// whatever number of places comes first, their positions lie evenly over the grid. kBack brings places back to
+// positions.
+constexpr int kPlaceBits = 29, kClassShift = 60;
+constexpr int64_t kPlaces = int64_t{1} << kPlaceBits, kStride = 331804471, kBack = 470808199;
+static_assert(kStride * kBack % kPlaces == 1);
 
 struct Options {
   int64_t block = 32;
@@ -90,14 +97,15 @@ class MraCore : public AttentionCore {
   [[nodiscard]] at::Tensor order_of(const at::Tensor& coarse, const at::Tensor& count) const {
     const int64_t blocks = coarse.size(-1);
     const at::Tensor index = at::arange(blocks, coarse.options().dtype(at::kLong)), row = index.unsqueeze(1);
-    at::Tensor prior = (row < options_.first).logical_or(index < options_.first);  // [g,g]
-    if (options_.diag > 0) prior = prior.logical_or((row - index).abs() <= options_.diag / 2);
+    const auto yes = [](const at::Tensor& condition) { return condition.to(at::kLong); };
+    at::Tensor priors = yes(row < options_.first) + yes(index < options_.first);  // [g,g]
+    if (options_.diag > 0) priors = priors + yes((row - index).abs() <= options_.diag / 2);
     const at::Tensor present = count > 0, both = present.unsqueeze(-1).logical_and(present.unsqueeze(-2));
-    const at::Tensor rank = at::where(both, prior.logical_not().to(at::kLong), int64_t{2});
+    const at::Tensor rank = at::where(both, 3 - priors, int64_t{4});
     // The bits of floats that are not negative rise with their values.
     const at::Tensor behind = (coarse.amax(-1, /*keepdim=*/true) - coarse).to(at::kFloat).view(at::kInt).to(at::kLong);
-    return (rank.bitwise_left_shift(kClassShift) + behind.bitwise_left_shift(kPositionBits) + row * blocks + index)
-        .flatten(2);
+    const at::Tensor place = ((row * blocks + index) * kStride).bitwise_and(kPlaces - 1);
+    return (rank.bitwise_left_shift(kClassShift) + behind.bitwise_left_shift(kPlaceBits) + place).flatten(2);
   }
 
   struct Choice {
@@ -109,8 +117,8 @@ class MraCore : public AttentionCore {
     const int64_t b = coarse.size(0), h = coarse.size(1), g = coarse.size(2);
     const at::Tensor order = order_of(coarse, count),
                      smallest = std::get<0>(at::topk(order, chosen, -1, /*largest=*/false));
-    const at::Tensor position = smallest.bitwise_and((int64_t{1} << kPositionBits) - 1), row = position.floor_divide(g),
-                     start = (at::arange(b * h, order.options()) * g).view({b, h, 1});
+    const at::Tensor position = (smallest.bitwise_and(kPlaces - 1) * kBack).bitwise_and(kPlaces - 1),
+                     row = position.floor_divide(g), start = (at::arange(b * h, order.options()) * g).view({b, h, 1});
     return {(order <= smallest.narrow(-1, chosen - 1, 1)).view({b, h, g, g}), (row + start).flatten(),
             (position - row * g + start).flatten()};
   }
@@ -190,7 +198,9 @@ const Schema<Options>& schema() {
                "pairs of blocks computed exactly, for each block of queries on average", at_least(1))
           .add(&Options::budget, "budget",
                "share of all pairs of blocks that is computed exactly; 0 goes by blocks_per_row", between(0, 1))
-          .add(&Options::first, "first", "first blocks whose rows and columns are computed exactly before all others",
+          .add(&Options::first, "first",
+               "first blocks whose rows and columns are computed exactly before all others; with diag, pairs that both "
+               "name come first",
                at_least(0))
           .add(&Options::diag, "diag", "width of the diagonal band of blocks computed exactly before all others",
                at_least(0));
