@@ -9,10 +9,10 @@ using namespace support;
 struct Case {
   std::string net = "linear";
   int64_t block = 4, rounds = 7, cut = 0;
-  bool causal = false;
+  bool causal = false, mean = false;
 
   [[nodiscard]] Json options() const {
-    return {{"block", block}, {"sort_net", net}, {"sort_rounds", rounds}, {"sort_cut", cut}};
+    return {{"block", block}, {"sort_net", net}, {"sort_rounds", rounds}, {"sort_cut", cut}, {"sort_mean", mean}};
   }
 };
 
@@ -114,7 +114,7 @@ at::Tensor reference_head(const Head& head, const Case& c, const BuiltCore& core
           value += r[x][y] * head.v[y * head.block + slot];
           mass += r[x][y];
         }
-        if (mass > 1e-6) add(key / mass, value / mass);
+        if (mass > 1e-6) add(c.mean ? key / mass : key, c.mean ? value / mass : value);
       }
     for (int64_t j = own * head.block; c.cut == 0 && j < std::min((own + 1) * head.block, n); ++j)
       if (head.valid(j) && (!c.causal || j <= i)) add(head.k[j], head.v[j]);
@@ -143,7 +143,8 @@ at::Tensor reported(const BuiltCore& core, const std::string& name, const Inputs
 TEST_CASE("sinkhorn equals its definition in loops for every sort net, causal or cut, ragged or of any length") {
   for (const std::string net : {"linear", "linear-qk", "attention"})
     for (const Case& c :
-         {Case{net}, Case{net, 4, 1}, Case{net, 5, 7, 2}, Case{net, 4, 7, 0, true}, Case{net, 3, 2, 0, true}}) {
+         {Case{net}, Case{net, 4, 1}, Case{net, 5, 7, 2}, Case{net, 4, 7, 0, true}, Case{net, 3, 2, 0, true},
+          Case{net, 4, 1, 0, false, true}, Case{net, 5, 7, 2, false, true}, Case{net, 3, 2, 0, true, true}}) {
       const BuiltCore core = make_core("sinkhorn", c.options(), {.max_len = 24, .causal = c.causal});
       if (net == "linear") parameter(core, "sort_bias").copy_(random_tensor("c", {2, (23 + c.block) / c.block}));
       for (const int64_t n : {22, 20, 7, 2, 1})
@@ -212,6 +213,19 @@ TEST_CASE("sinkhorn's sort is doubly stochastic over blocks with tokens, and cau
   const at::Tensor back = reported(make_core("sinkhorn", {{"block", 4}}, {.causal = true}), "sort", in, {{}, true});
   CHECK(back.triu().abs().max().item<double>() == 0);
   CHECK(back.tril(-1).sum().item<double>() > 1);
+}
+
+TEST_CASE("sinkhorn sums what the sort brings, as the paper does, and a plan of before sort_mean divided") {
+  const Inputs in = random_inputs(1, 2, 20, 5);
+  const SequenceMask mask = length_mask({18}, 20);
+  const at::Tensor ones = at::ones_like(in.v);
+  const auto sums_to = [&](const Json& options) {
+    return (valid_rows(make_core("sinkhorn", options)(in.q, in.k, ones, mask), mask).narrow(2, 0, 18) - 1).abs().max();
+  };
+  CHECK(sums_to({{"block", 4}, {"sort_mean", true}}).item<double>() < 1e-12);
+  CHECK(sums_to({{"block", 4}}).item<double>() > 1e-3);  // the last block's two missing tokens
+  for (const OptionInfo& option : resolve("sinkhorn").options())
+    if (option.name == "sort_mean") CHECK((option.fallback == false && option.neutral == true));
 }
 
 TEST_CASE("sinkhorn draws standard Gumbel noise in training only, afresh for every step") {

@@ -1,7 +1,7 @@
 // Sinkhorn Transformer: Tay, Bahri, Yang, Metzler, Juan, "Sparse Sinkhorn Attention", ICML 2020, sections 3.1 to 3.4.
 // Blocks of b tokens; block x attends, in one softmax, to itself and to a mixture of all blocks that a learned,
 // nearly doubly stochastic matrix R [t, t] sorts to it, slot by slot over valid tokens M:
-//   K~_x = sum_y R_xy M_y K_y / sum_y R_xy M_y,   O_x = softmax(Q_x [K~_x, K_x]^T / sqrt(d)) [V~_x, V_x]
+//   K~_x = sum_y R_xy M_y K_y,   O_x = softmax(Q_x [K~_x, K_x]^T / sqrt(d)) [V~_x, V_x]
 //   R = exp(r), r = (S + Gumbel noise in training) / tau, then T times: rows, then columns less their log-sum-exp.
 // Sort logits S_xy (x takes y) from sums and means over valid tokens of a block:
 //   linear     (sum k)_y . w_x + c_x. Rows come first, so that c_x cancels: it has no effect and no gradient.
@@ -9,9 +9,10 @@
 //   attention  log(relu(mean q_x . mean k_y / sqrt(d)) + 1e-6)
 // Blocks without a valid token are no sources and have no row, so that R stays doubly stochastic over the others and
 // appended padding changes nothing. Slots with sum_y R_xy M_y <= 1e-6 are no keys.
-// Causal: x takes only y < x; sums and means give way to the mean up to the first token of the block; a column is
-// normalised over the rows up to the one at hand; block 0 gets a learned null key; the own block is triangular.
-// SortCut: all queries attend to the first c sorted blocks instead.
+// sort_mean divides K~ and V~ by sum_y R_xy M_y, which the paper does not: rows of R sum to one only nearly, and to
+// less where slots are empty. Causal: x takes only y < x; sums and means give way to the mean up to the first token of
+// the block; a column is normalised over the rows up to the one at hand; block 0 gets a learned null key; the own block
+// is triangular. SortCut: all queries attend to the first c sorted blocks instead.
 #include <algorithm>
 #include <cmath>
 
@@ -30,6 +31,7 @@ struct Options {
   double sort_temperature = 0.75;
   int64_t sort_rounds = 7;
   int64_t sort_cut = 0;
+  bool sort_mean = false;
 };
 
 class SinkhornCore : public AttentionCore {
@@ -73,7 +75,8 @@ class SinkhornCore : public AttentionCore {
     const int64_t c = windows.block, t = rows(windows.blocks);
     sort = sort.narrow(2, 0, t);
     const at::Tensor mass = at::matmul(sort, slots.squeeze(-1)).unsqueeze(-1);  // [b,h,t,c,1]
-    at::Tensor sorted = at::matmul(sort, kv.flatten(3)).view({batch, heads_, t, c, -1}) / mass.clamp_min(kSmallest);
+    at::Tensor sorted = at::matmul(sort, kv.flatten(3)).view({batch, heads_, t, c, -1});
+    if (options_.sort_mean) sorted = sorted / mass.clamp_min(kSmallest);
     at::Tensor usable = mass.gt(kSmallest);
     if (causal_) {  // the null key of block 0, for samples that have a token
       sorted = at::cat({null_.unsqueeze(1).expand({batch, -1, 1, c, -1}), sorted.narrow(2, 1, t - 1)}, 2);
@@ -194,7 +197,11 @@ const Schema<Options>& schema() {
                at_least(1))
           .add(&Options::sort_cut, "sort_cut",
                "sorted blocks that all queries attend to, instead of the own block and its sorted one; 0: off",
-               at_least(0));
+               at_least(0))
+          .add(&Options::sort_mean, "sort_mean",
+               "divide sorted keys and values by the sum of their weights, so that a constant stays one; the paper "
+               "does not")
+          .added(true);
   return kSchema;
 }
 
