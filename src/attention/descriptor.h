@@ -17,14 +17,22 @@ enum class Complexity { kLinear, kLinearithmic, kRootN, kQuadratic };  // n, n l
 
 // Only what callers can act on.
 struct Traits {
-  bool causal_ok = false;               // honours SequenceMask::causal
-  bool cross_ok = false;                // queries and keys of different lengths
-  bool appended_padding_exact = false;  // padding more changes no valid output (property P2)
-  bool stochastic = false;              // draws numbers even without dropout
-  bool fixed_length = false;            // parameters tied to max_len
-  bool carries = false;                 // hands a state from layer to layer (Carry)
-  bool library_dropout = false;         // drops by LibTorch's generator: what is computed again is another draw
+  bool causal_ok = false;        // honours SequenceMask::causal
+  bool cross_ok = false;         // queries and keys of different lengths
+  bool stochastic = false;       // draws numbers even without dropout
+  bool fixed_length = false;     // parameters tied to max_len
+  bool carries = false;          // hands a state from layer to layer (Carry)
+  bool library_dropout = false;  // drops by LibTorch's generator: what is computed again is another draw
 };
+
+// The options under which padding more changes no valid output (property P2).
+struct PaddingExact {
+  std::string when = "never";  // in words: "always", "with norm=sum"
+  std::function<bool(const Json& options)> holds = [](const Json&) { return false; };
+};
+[[nodiscard]] inline PaddingExact always_exact() {
+  return {"always", [](const Json&) { return true; }};
+}
 
 struct Descriptor {
   std::string name;  // kebab-case
@@ -35,6 +43,7 @@ struct Descriptor {
   std::string summary;       // one sentence
   Complexity complexity = Complexity::kQuadratic;
   Traits traits;
+  PaddingExact appended_padding;
   std::vector<OptionInfo> options;     // keys without the prefix "attention."
   std::vector<TensorMeaning> tensors;  // every parameter and buffer that some options make
   std::optional<Json> dense_limit;     // options under which it equals softmax; none when there are none
@@ -84,6 +93,9 @@ struct Resolved {
 // "scale2_linformer_e"); "" when nobody says.
 [[nodiscard]] std::string tensor_meaning(const Resolved& attention, const std::string& name);
 
+// What is wrong with values that somebody brings for it, whose shape and type are right; "" when nothing is.
+[[nodiscard]] std::string tensor_fault(const Resolved& attention, const std::string& name, const at::Tensor& values);
+
 // Exact names win; otherwise a decorator's prefix is split off. UserError with the nearest name otherwise.
 [[nodiscard]] Resolved resolve(const std::string& name);
 // Every name that resolves, `mrs-` forms included, sorted.
@@ -93,6 +105,8 @@ struct Resolved {
 
 // Checks that need heads and causality but no tensors: causal refused with the reason where not supported.
 void check_buildable(const Resolved& attention, const Json& options, int64_t heads, bool causal);
+// UserError with the reason for a name whose queries and keys must be one sequence.
+void check_cross(const Resolved& attention);
 // Builds the sequence mixer (cores get their projections around them). Not for blocks.
 [[nodiscard]] std::shared_ptr<SequenceMixer> build_mixer(const Resolved& attention, const Json& options,
                                                          const BuildContext& context);

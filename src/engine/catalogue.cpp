@@ -16,6 +16,8 @@ namespace xformer::engine {
 Json attention_json(const attention::Resolved& attention) {
   const attention::Descriptor& base = *attention.base;
   const attention::Traits traits = attention.traits();
+  Json defaults = Json::object();
+  for (const OptionInfo& option : base.options) defaults[option.name] = option.fallback;
   Json result{{"name", attention.name}, {"kind", "attention"}, {"title", base.title}, {"paper", base.paper}};
   if (attention.decorator != nullptr) {
     result["title"] = attention.decorator->title + " around " + base.title;
@@ -30,9 +32,10 @@ Json attention_json(const attention::Resolved& attention) {
   result["class_meaning"] = class_meaning(base.method_class);
   result["complexity"] = attention::complexity_name(base.complexity);
   result["role"] = base.build_core ? "core" : base.build_mixer ? "mixer" : "block";
+  result["padding"] = fmt::format("appending padding leaves valid outputs as they are {}", base.appended_padding.when);
   result["traits"] = {{"causal_ok", traits.causal_ok},
                       {"cross_ok", traits.cross_ok},
-                      {"appended_padding_exact", traits.appended_padding_exact},
+                      {"appended_padding_exact", base.appended_padding.holds(defaults)},
                       {"stochastic", traits.stochastic},
                       {"fixed_length", traits.fixed_length},
                       {"carries", traits.carries},

@@ -75,6 +75,36 @@ TEST_CASE("appended padding changes no valid output where that is claimed") {
   });
 }
 
+TEST_CASE("appended padding changes no valid output under the options that say so, and only there") {
+  for_each_name([](const std::string& name, const Claims&) {
+    const Resolved attention = resolve(name);
+    std::vector<Json> sets = option_sets(attention);
+    for (const auto& [key, value] : std::map<std::string, Json>{{"random_blocks", 0}, {"budget", 1}}) {
+      sets.push_back(kSmall);
+      sets.back()[key] = value;
+    }
+    for (const Json& options : sets) {
+      INFO(options.dump());
+      const BuiltMixer mixer = [&] {
+        try {
+          return make_mixer(name, options, {.max_len = 70});
+        } catch (const UserError&) {  // refused: options that leave mrs- no core
+          return BuiltMixer{};
+        }
+      }();
+      if (!mixer.module) continue;
+      // Weights that begin at zero would hide what depends on the length.
+      for (const auto& [key, tensor] : mixer.parameters()) tensor.data().add_(random_tensor(key, tensor.sizes()), 0.1);
+      const at::Tensor x = tokens(2, 48), longer = at::cat({x, tokens(2, 17, 10, "appended")}, 1);
+      const SequenceMask mask = length_mask({48, 31}, 48);
+      const double change = max_difference(valid_rows(mixer(x, mask), mask),
+                                           valid_rows(mixer(longer, length_mask({48, 31}, 65)).narrow(1, 0, 48), mask));
+      if (attention.base->appended_padding.holds(full_options(attention, options))) CHECK(change < 1e-9);
+      else CHECK(change > 1e-6);
+    }
+  });
+}
+
 TEST_CASE("batch mates do not matter") {
   for_each_name([](const std::string& name, const Claims&) {
     const BuiltMixer mixer = make_mixer(name, kSmall);

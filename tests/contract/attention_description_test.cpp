@@ -15,7 +15,7 @@ TEST_CASE("every claim of the table belongs to a name, and traits agree with it"
     CHECK(std::find(names.begin(), names.end(), name) != names.end());
     const Resolved attention = resolve(name);
     CHECK(attention.name == name);
-    CHECK(attention.traits().appended_padding_exact == claims.appended_padding);
+    CHECK(attention.base->appended_padding.holds(full_options(attention, kSmall)) == claims.appended_padding);
     CHECK(attention.traits().causal_ok == claims.causal);
     CHECK(attention.traits().fixed_length == claims.fixed_length);
     CHECK(attention.base->complexity == claims.complexity);
@@ -25,20 +25,6 @@ TEST_CASE("every claim of the table belongs to a name, and traits agree with it"
     const std::set<std::string> classes = {"full", "FP", "LP", "LR", "KR", "RC", "M"};
     CHECK(classes.count(attention.base->method_class) == 1);
   }
-}
-
-// kSmall, and kSmall with each choice that an option offers and with each switch the other way.
-std::vector<Json> option_sets(const Resolved& attention) {
-  std::vector<Json> sets{kSmall};
-  const auto with = [&](const std::string& key, const Json& value) {
-    sets.push_back(kSmall);
-    sets.back()[key] = value;
-  };
-  for (const OptionInfo& info : attention.options()) {
-    for (const std::string& choice : info.rule.choices) with(info.name, choice);
-    if (info.type == OptionType::kBool) with(info.name, !info.fallback.get<bool>());
-  }
-  return sets;
 }
 
 TEST_CASE("every parameter and buffer has a meaning, and every meaning a tensor") {

@@ -246,6 +246,20 @@ inline void for_each_name(const std::function<void(const std::string&, const Cla
 }
 
 inline bool has_core(const std::string& name) { return resolve(name).base->build_core != nullptr; }
+// kSmall, and kSmall with each choice that an option offers and with each switch the other way.
+inline std::vector<Json> option_sets(const Resolved& attention) {
+  std::vector<Json> sets{kSmall};
+  const auto with = [&](const std::string& key, const Json& value) {
+    sets.push_back(kSmall);
+    sets.back()[key] = value;
+  };
+  for (const OptionInfo& info : attention.options()) {
+    for (const std::string& choice : info.rule.choices) with(info.name, choice);
+    if (info.type == OptionType::kBool) with(info.name, !info.fallback.get<bool>());
+  }
+  return sets;
+}
+
 
 inline at::Tensor tokens(int64_t b, int64_t n, int64_t m = 10, const std::string& name = "x") {
   return random_tensor(name, {b, n, m});

@@ -44,11 +44,9 @@ bool takes(const std::string& name, int64_t max_len, int64_t length) {
 TEST_CASE("every trait is held by those who claim it, and by them alone") {
   for_each_name([](const std::string& name, const Claims& claims) {
     // A trait more does not compile: then its check belongs here.
-    const auto [causal_ok, cross_ok, appended_padding_exact, stochastic, fixed_length, carries, library_dropout] =
-        resolve(name).traits();
+    const auto [causal_ok, cross_ok, stochastic, fixed_length, carries, library_dropout] = resolve(name).traits();
     // What these mean has tests of its own in this folder.
     CHECK(causal_ok == claims.causal);
-    CHECK(appended_padding_exact == claims.appended_padding);
     if (cross_ok) CHECK(resolve(name).base->build_core);
 
     const at::Tensor x = tokens(2, 48);

@@ -312,7 +312,7 @@ std::vector<Descriptor> describe() {
   base.summary =
       "A router sends each token to one of several resolutions, whose keys and values are means of segments.";
   base.complexity = Complexity::kLinear;
-  base.traits = {.appended_padding_exact = true};
+  base.appended_padding = always_exact();
   base.options = schema().options();
   base.tensors = projection_meanings();
   const std::vector<TensorMeaning> maps{

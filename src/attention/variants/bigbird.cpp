@@ -240,3 +240,7 @@ std::vector<Descriptor> describe() {
 }
 
 }  // namespace xformer::attention::variants::bigbird
+  // Which blocks are random, and who wraps to whom, goes by how many there are.
+  etc.appended_padding = {"with random_blocks=0 and edge=clip", [](const Json& options) {
+                            return options["random_blocks"] == 0 && options["edge"] == "clip";
+                          }};

@@ -111,7 +111,8 @@ std::vector<Descriptor> describe() {
   result.method_class = "LR";
   result.summary = "Brings keys and values to a fixed length by a convolution whose kernel is as long as its stride.";
   result.complexity = Complexity::kLinear;
-  result.traits = {.cross_ok = true, .appended_padding_exact = true, .fixed_length = true};
+  result.traits = {.cross_ok = true, .fixed_length = true};
+  result.appended_padding = always_exact();
   result.options = schema().options();
   const std::string layout =
       " [s, d in, d out] (full), [s, d] (depthwise) or [s] (scalar), s = ceil(N_max / k); the same for all heads";

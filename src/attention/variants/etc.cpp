@@ -52,7 +52,7 @@ std::vector<Descriptor> describe() {
   result.method_class = "FP";
   result.summary = "Learned global tokens stand in front: they see all and are seen by all; the others see a window.";
   result.complexity = Complexity::kLinear;
-  result.traits = {.appended_padding_exact = true};
+  result.appended_padding = always_exact();
   result.options = schema().options();
   result.dense_limit = Json{{"window", {1 << 30}}};
   result.prefix_tokens = [](const Json& options) { return schema().read(options).global_tokens; };

@@ -181,7 +181,10 @@ std::vector<Descriptor> describe() {
   result.method_class = "M";
   result.summary = "Softmax over a band of near keys plus kernel attention over all, blended by learned weights.";
   result.complexity = Complexity::kLinear;
-  result.traits = {.causal_ok = true, .appended_padding_exact = true};
+  result.traits = {.causal_ok = true};
+  result.appended_padding = {"with norm=sum or blend=near", [](const Json& options) {
+                               return options["norm"] == "sum" || options["blend"] == "near";
+                             }};
   result.options = schema().options();
   result.tensors = {{"near_weight", "w1 of the near field [heads, 1, 1], or one number (convex)"},
                     {"far_weight", "w2 of the far field [heads, 1, 1], or [heads, 1, d] (far-elem)"},

@@ -60,7 +60,8 @@ std::vector<Descriptor> describe() {
   result.method_class = "KR";
   result.summary = "Replaces exp(q k) by a product of features elu + 1, so that keys and values are summed once.";
   result.complexity = Complexity::kLinear;
-  result.traits = {.causal_ok = true, .cross_ok = true, .appended_padding_exact = true};
+  result.traits = {.causal_ok = true, .cross_ok = true};
+  result.appended_padding = {"with norm=sum", [](const Json& options) { return options["norm"] == "sum"; }};
   result.options = schema().options();
   result.build_core = [](const Json& options, const BuildContext& context) {
     return std::make_shared<LinearCore>(schema().read(options), context);

@@ -97,7 +97,8 @@ std::vector<Descriptor> describe() {
   result.method_class = "LR";
   result.summary = "Brings keys and values to a fixed length by a learned projection along the sequence.";
   result.complexity = Complexity::kLinear;
-  result.traits = {.cross_ok = true, .appended_padding_exact = true, .fixed_length = true};
+  result.traits = {.cross_ok = true, .fixed_length = true};
+  result.appended_padding = always_exact();
   result.options = schema().options();
   result.tensors = {{"linformer_e", "E, and F too: mixtures over the sequence, of all layers [heads or 1, k, N_max]"},
                     {"e", "E, and F where there is no f: mixtures over the sequence [heads or 1, k, N_max]"},

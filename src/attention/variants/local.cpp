@@ -68,7 +68,8 @@ std::vector<Descriptor> describe() {
   window.method_class = "FP";
   window.summary = "Each token attends to the tokens at most w steps away.";
   window.complexity = Complexity::kLinear;
-  window.traits = {.causal_ok = true, .appended_padding_exact = true};
+  window.traits = {.causal_ok = true};
+  window.appended_padding = always_exact();
   window.options = window_schema().options();
   window.dense_limit = Json{{"window", {1 << 30}}};
   window.build_core = [](const Json& options, const BuildContext& context) {
@@ -84,6 +85,8 @@ std::vector<Descriptor> describe() {
       "Tay, Dehghani, Abnar, Shen, Bahri, Pham, Rao, Yang, Ruder, Metzler: Long Range Arena: A Benchmark for Efficient "
       "Transformers, 2020";
   block.summary = "The sequence is cut into blocks; each token attends to the tokens of its own block.";
+  block.appended_padding = {"with glra_strided_blocks=false",
+                            [](const Json& options) { return !options["glra_strided_blocks"].get<bool>(); }};
   block.options = block_schema().options();
   block.dense_limit = Json{{"block", 1 << 30}};
   block.build_core = [](const Json& options, const BuildContext& context) {

@@ -150,7 +150,8 @@ std::vector<Descriptor> describe() {
   result.summary =
       "Each token attends to a window, dilated if wished, and to a few global tokens, which attend to all.";
   result.complexity = Complexity::kLinear;
-  result.traits = {.causal_ok = true, .appended_padding_exact = true};
+  result.traits = {.causal_ok = true};
+  result.appended_padding = always_exact();
   result.options = schema().options();
   result.tensors = {{"global_query.weight", "W of q in global rows [h d, m], with global_tied=false"},
                     {"global_query.bias", "of q in global rows [h d]"},

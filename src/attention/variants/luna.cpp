@@ -107,7 +107,8 @@ std::vector<Descriptor> describe() {
       "Packs the sequence into a few learned rows and lets every token read those; the rows go on to the "
       "next layer.";
   result.complexity = Complexity::kLinear;
-  result.traits = {.cross_ok = true, .appended_padding_exact = true, .carries = true};
+  result.traits = {.cross_ok = true, .carries = true};
+  result.appended_padding = always_exact();
   result.options = schema().options();
   result.tensors = {{"luna_first", "P before the first layer [l, c], c = heads times head width"},
                     {"norm_weight", "scale of the layer norm of P [c]"},

@@ -219,6 +219,7 @@ std::vector<Descriptor> describe() {
       "but for the block means, of which there are (n / block)^2.";
   full.complexity = Complexity::kQuadratic;
   full.options = schema().options();
+  full.appended_padding = {"with budget=1", [](const Json& options) { return options["budget"] == 1; }};
   full.dense_limit = Json{{"budget", 1.0}};
   full.build_core = [](const Json& options, const BuildContext& context) {
     return std::make_shared<MraCore>(schema().read(options), false, context);

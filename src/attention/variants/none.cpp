@@ -38,7 +38,8 @@ std::vector<Descriptor> describe() {
   result.method_class = "FP";
   result.summary = "Every token keeps its own value: the floor that any attention has to beat.";
   result.complexity = Complexity::kLinear;
-  result.traits = {.causal_ok = true, .appended_padding_exact = true};
+  result.traits = {.causal_ok = true};
+  result.appended_padding = always_exact();
   result.options = schema().options();
   result.build_core = [](const Json&, const BuildContext&) { return std::make_shared<NoneCore>(); };
   return {result};

@@ -210,7 +210,8 @@ std::vector<Descriptor> describe() {
   result.summary =
       "Estimates the softmax kernel by positive orthogonal random features, then sums keys and values once.";
   result.complexity = Complexity::kLinear;
-  result.traits = {.causal_ok = true, .cross_ok = true, .appended_padding_exact = true};
+  result.traits = {.causal_ok = true, .cross_ok = true};
+  result.appended_padding = always_exact();
   result.options = schema().options();
   result.tensors = {{"performer_omega", "omega: one random feature a row, the same for all heads [m, d]"}};
   result.build_core = [](const Json& options, const BuildContext& context) {

@@ -213,7 +213,8 @@ std::vector<Descriptor> describe() {
   result.method_class = "LP";
   result.summary = "Each block of tokens sees itself and a block that a learned, nearly doubly stochastic sort brings.";
   result.complexity = Complexity::kQuadratic;
-  result.traits = {.causal_ok = true, .appended_padding_exact = true, .stochastic = true, .fixed_length = true};
+  result.traits = {.causal_ok = true, .stochastic = true, .fixed_length = true};
+  result.appended_padding = always_exact();
   result.options = schema().options();
   result.tensors = {
       {"sort_weight", "w: of the sort logits, a row for each block [h, T, d], with linear-qk [h, T, 2 d]"},

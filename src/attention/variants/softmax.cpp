@@ -149,7 +149,8 @@ std::vector<Descriptor> describe() {
   exact.summary =
       "Every token attends to every valid token; the [n, n] weights are formed, as in published comparisons.";
   exact.complexity = Complexity::kQuadratic;
-  exact.traits = {.causal_ok = true, .cross_ok = true, .appended_padding_exact = true};
+  exact.traits = {.causal_ok = true, .cross_ok = true};
+  exact.appended_padding = always_exact();
   exact.options = schema().options();
   exact.dense_limit = Json::object();
   exact.build_core = [](const Json&, const BuildContext& context) { return std::make_shared<ExplicitCore>(context); };

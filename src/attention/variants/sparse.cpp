@@ -309,7 +309,8 @@ std::vector<Descriptor> describe() {
   fixed.method_class = "FP";
   fixed.summary = "Each token sees its block and the last tokens of all blocks; n sqrt n with blocks of sqrt n tokens.";
   fixed.complexity = Complexity::kRootN;
-  fixed.traits = {.causal_ok = true, .appended_padding_exact = true};
+  fixed.traits = {.causal_ok = true};
+  fixed.appended_padding = always_exact();
   fixed.options = fixed_schema().options();
   fixed.dense_limit = Json{{"stride", 1 << 30}};
   fixed.build_core = [](const Json& options, const BuildContext& context) {

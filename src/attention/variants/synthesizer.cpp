@@ -183,7 +183,8 @@ std::vector<Descriptor> describe() {
       "Tay, Bahri, Metzler, Juan, Zhao, Zheng: Synthesizer: Rethinking Self-Attention in Transformer Models, 2021";
   common.method_class = "LR";
   common.complexity = Complexity::kQuadratic;
-  common.traits = {.causal_ok = true, .appended_padding_exact = true, .fixed_length = true};
+  common.traits = {.causal_ok = true, .fixed_length = true};
+  common.appended_padding = always_exact();
   const auto described = [&](Kind kind, const std::string& name, const std::string& title, const std::string& summary,
                              const std::vector<TensorMeaning>& tensors) {
     Descriptor result = common;
