@@ -76,6 +76,8 @@ struct BuildContext {
 // without scopes ("linformer_e", not "shared.scale2_linformer_e").
 struct TensorMeaning {
   std::string name, meaning;
+  // What is wrong with given values, "" for nothing; for those of which not all are possible.
+  std::function<std::string(const at::Tensor& values)> fault = {};
 };
 
 // What a module inside a model may ask for beside its forward pass. It is found wherever it stands, so whoever holds it

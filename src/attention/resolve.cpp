@@ -61,15 +61,29 @@ Traits Resolved::traits() const {
   return result;
 }
 
-std::string tensor_meaning(const Resolved& attention, const std::string& name) {
+namespace {
+
+// What is known of a tensor; nothing known has no name.
+TensorMeaning meaning_of(const Resolved& attention, const std::string& name) {
   // Scales and layers stand in front of a key of SharedObjects or within it ("performer_layer0_omega").
   static const std::regex kScope("((scale|layer)[0-9]+|cross)_");
   const std::string plain = std::regex_replace(name, kScope, "");
   std::vector<TensorMeaning> known = attention.base->tensors;
   if (attention.base->build_core) known.insert(known.end(), projection_meanings().begin(), projection_meanings().end());
   for (const TensorMeaning& tensor : known)
-    if (plain == tensor.name || plain.ends_with("." + tensor.name)) return tensor.meaning;
-  return "";
+    if (plain == tensor.name || plain.ends_with("." + tensor.name)) return tensor;
+  return {};
+}
+
+}  // namespace
+
+std::string tensor_meaning(const Resolved& attention, const std::string& name) {
+  return meaning_of(attention, name).meaning;
+}
+
+std::string tensor_fault(const Resolved& attention, const std::string& name, const at::Tensor& values) {
+  const TensorMeaning meaning = meaning_of(attention, name);
+  return meaning.fault ? meaning.fault(values) : "";
 }
 
 Resolved resolve(const std::string& name) {
@@ -129,6 +143,11 @@ void check_buildable(const Resolved& attention, const Json& options, int64_t hea
            attention.decorator != nullptr ? ": the mean of a group of tokens holds later ones" : "");
 }
 
+void check_cross(const Resolved& attention) {
+  XF_CHECK(attention.traits().cross_ok, UserError, "{} cannot attend to another sequence: it {}", attention.name,
+           attention.base->build_core ? "needs queries and keys of the same places" : "owns its projections");
+}
+
 std::shared_ptr<AttentionCore> build_core(const Resolved& attention, const Json& options, const BuildContext& context) {
   check_buildable(attention, options, context.heads, context.causal);
   XF_CHECK(attention.base->build_core != nullptr, UserError, "{} owns its projections; it has no bare core",
@@ -152,8 +171,7 @@ std::shared_ptr<SequenceMixer> build_mixer(const Resolved& attention, const Json
 
 std::shared_ptr<MultiHeadMixer> build_cross(const Resolved& attention, const Json& options,
                                             const BuildContext& context) {
-  XF_CHECK(attention.traits().cross_ok, UserError, "{} cannot attend to another sequence: it {}", attention.name,
-           attention.base->build_core ? "needs queries and keys of the same places" : "owns its projections");
+  check_cross(attention);
   BuildContext own = context;
   own.causal = false;
   own.grid = own.pinned_tokens = 0;

@@ -42,6 +42,14 @@ std::string ExpectedTensor::type_text() const {
 
 std::string ExpectedTensor::shape_text() const { return inspect::shape_text(shape); }
 
+TensorMap blank_inputs(const std::vector<ExpectedTensor>& expected) {
+  TensorMap result;
+  for (const ExpectedTensor& tensor : expected)
+    if (tensor.needed && !tensor.parameter)
+      result.emplace(tensor.name, at::zeros(tensor.shape, at::TensorOptions(tensor.types.front())));
+  return result;
+}
+
 void check_inputs(const TensorMap& inputs, const std::vector<ExpectedTensor>& expected, const ForwardView& view,
                   const std::string& hint) {
   XF_CHECK(view.gradients || !inputs.contains(kGradOutput), UserError,
@@ -74,6 +82,22 @@ void check_inputs(const TensorMap& inputs, const std::vector<ExpectedTensor>& ex
   }
 }
 
+std::vector<std::string> notes_on_numbers(const TensorMap& inputs) {
+  std::vector<std::string> notes;
+  for (const auto& [name, tensor] : inputs) {
+    if (!tensor.is_floating_point()) continue;
+    for (const auto& [what, odd] : {std::pair{"NaN", at::isnan(tensor)}, {"infinity", at::isinf(tensor)}}) {
+      const at::Tensor places = at::nonzero(odd);  // [count, axes]
+      if (places.size(0) == 0) continue;
+      std::vector<int64_t> first;
+      for (int64_t axis = 0; axis < places.size(1); ++axis) first.push_back(places[0][axis].item<int64_t>());
+      notes.push_back(fmt::format("--input: {}: {} in {} of {} numbers, first at {}; what depends on them is no number",
+                                  name, what, places.size(0), tensor.numel(), shape_text(first)));
+    }
+  }
+  return notes;
+}
+
 ForwardResult run_forward(const ForwardPass& pass, const ForwardView& view) {
   const at::AutoGradMode grad_mode(view.gradients);
   ForwardResult result;
@@ -93,8 +117,10 @@ ForwardResult run_forward(const ForwardPass& pass, const ForwardView& view) {
     const at::Tensor output = pass.run();
     check_captures(view.captures, recorder.seen());
     put(pass.result_name, output);
-    for (const auto& [name, tensor] : recorder.kept())
+    for (const auto& [name, tensor] : recorder.kept()) {
+      result.captured.push_back(name);
       if (name != pass.result_name) put(name, tensor);
+    }
     at::Tensor objective;
     if (pass.loss) put("loss", objective = pass.loss(output));
     if (!view.gradients) return result;

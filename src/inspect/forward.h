@@ -26,7 +26,10 @@ struct ExpectedTensor {
 };
 
 inline const std::vector<at::ScalarType> kRealTypes{at::kFloat, at::kDouble};
-inline const std::vector<at::ScalarType> kWholeTypes{at::kLong, at::kInt, at::kShort, at::kChar, at::kByte};
+inline const std::vector<at::ScalarType> kWholeTypes{at::kLong, at::kInt,    at::kShort,  at::kChar,
+                                                     at::kByte, at::kUInt16, at::kUInt32, at::kUInt64};
+// Zeros for what is needed of them, parameters apart: enough to see which tensors there are on the way.
+[[nodiscard]] TensorMap blank_inputs(const std::vector<ExpectedTensor>& expected);
 inline constexpr const char* kGradOutput = "grad_output";
 
 // What is looked at, whatever is run.
@@ -39,12 +42,17 @@ struct ForwardResult {
   NamedTensors tensors;                         // as they are written, each name once
   std::map<std::string, std::string> metadata;  // of the file
   std::vector<std::string> notes;               // what the reader may not expect
+  std::vector<std::string> captured;            // names of those tensors that are here because --capture fits them
 };
 
 // UserError for a tensor that nobody expects (with the nearest name), one that is needed and missing, a wrong shape or
 // type. `hint` is added where parameters are missing.
 void check_inputs(const TensorMap& inputs, const std::vector<ExpectedTensor>& expected, const ForwardView& view,
                   const std::string& hint);
+
+// A note for each tensor of numbers that holds NaN or infinity, with how many and the first place: "q: NaN in 3 of 640
+// numbers, first at [0,1,4,2]; ...".
+[[nodiscard]] std::vector<std::string> notes_on_numbers(const TensorMap& inputs);
 
 struct ForwardPass {
   std::string result_name;                                   // "output", "logits"

@@ -12,6 +12,7 @@ namespace {
 struct Sizes {
   int64_t batch = 1, heads = 2, length = 2048, head_dim = 32, model_dim = 64;
   at::ScalarType type = at::kFloat;
+  int64_t keys = 0;  // of another sequence; 0: q, k and v are one
 };
 
 // The first input, which the others must fit; its own shape and type are checked here.
@@ -51,12 +52,27 @@ Sizes sizes_of(const AttentionForward& request, const TensorMap& inputs) {
     given("--heads", request.heads, sizes.heads);
     given("--head-dim", request.head_dim, sizes.head_dim);
     given("--length", request.length, sizes.length);
+    // Keys and values may be those of another sequence.
+    if (const auto k = inputs.find("k");
+        k != inputs.end() && k->second.dim() == 4 && k->second.size(2) > 0 && k->second.size(2) != sizes.length) {
+      attention::check_cross(request.attention);
+      XF_CHECK(!request.causal, UserError, "--causal: {} queries and {} keys have no common order", sizes.length,
+               k->second.size(2));
+      sizes.keys = k->second.size(2);
+    }
   }
-  XF_CHECK(request.max_len == 0 || request.max_len >= sizes.length, UserError,
-           "--max-len: expected at least the input's length {}, got {}", sizes.length, request.max_len);
+  const int64_t longest = std::max(sizes.length, sizes.keys);
+  XF_CHECK(request.max_len == 0 || request.max_len >= longest, UserError,
+           "--max-len: expected at least the input's length {}, got {}", longest, request.max_len);
   XF_CHECK(request.pinned <= sizes.length, UserError, "--pinned: expected at most the input's length {}, got {}",
            sizes.length, request.pinned);
   return sizes;
+}
+
+// That a fixed-length attention is built for: of the sequence that keys come from.
+int64_t longest_of(const AttentionForward& request, const Sizes& sizes) {
+  if (request.max_len > 0) return request.max_len;
+  return sizes.keys > 0 ? sizes.keys : sizes.length;
 }
 
 struct Built {
@@ -77,7 +93,7 @@ Built build(const AttentionForward& request, const Sizes& sizes) {
   context.model_dim = sizes.model_dim;
   context.heads = sizes.heads;
   context.head_dim = sizes.head_dim;
-  context.max_len = request.max_len > 0 ? request.max_len : sizes.length;
+  context.max_len = longest_of(request, sizes);
   context.pinned_tokens = request.pinned;
   context.causal = request.causal;
   context.dropout_stream = std::make_shared<kernels::DropoutStream>(seed);
@@ -105,16 +121,21 @@ std::vector<ExpectedTensor> expected_of(const AttentionForward& request, const S
   const std::vector<at::ScalarType> type = any_type ? kRealTypes : std::vector<at::ScalarType>{sizes.type};
   const std::vector<int64_t> heads{sizes.batch, sizes.heads, sizes.length, sizes.head_dim};
   const std::vector<int64_t> rows{sizes.batch, sizes.length, sizes.model_dim};
+  const int64_t key_length = sizes.keys > 0 ? sizes.keys : sizes.length;
+  const std::vector<int64_t> key_heads{sizes.batch, sizes.heads, key_length, sizes.head_dim};
   std::vector<ExpectedTensor> result;
   if (request.mixer) {
     result.push_back({"x", rows, type, "tokens [b,n,m]"});
   } else {
     result.push_back({"q", heads, type, "queries [b,h,n,d]"});
-    result.push_back({"k", heads, type, "keys [b,h,n,d]"});
-    result.push_back({"v", heads, type, "values [b,h,n,d]"});
+    result.push_back({"k", key_heads, type, "keys [b,h,n,d], or [b,h,k,d] of another sequence"});
+    result.push_back({"v", key_heads, type, "values, as many as keys"});
   }
-  result.push_back(
-      {"mask", {sizes.batch, sizes.length}, {at::kBool}, "true where a token is valid; absent: everywhere", false});
+  result.push_back({"mask",
+                    {sizes.batch, key_length},
+                    {at::kBool},
+                    "true where a token (a key) is valid; absent: everywhere",
+                    false});
   result.push_back({kGradOutput, request.mixer ? rows : heads, kRealTypes,
                     "--grad differentiates sum(output * grad_output); absent: ones", false});
   for (const NamedTensors& tensors : {built.parameters, built.buffers})
@@ -148,6 +169,10 @@ ForwardResult forward_attention(const AttentionForward& request, const TensorMap
   const Built built = build(request, sizes);
   check_inputs(inputs, expected_of(request, sizes, built, false), request.view,
                "--seed N draws initial values in place of what is missing");
+  for (const auto& [name, tensor] : inputs) {
+    const std::string fault = attention::tensor_fault(request.attention, name, tensor);
+    XF_CHECK(fault.empty(), UserError, "--input: {}: {}", name, fault);
+  }
   fill(built.parameters, inputs, sizes.type, request.device);
   fill(built.buffers, inputs, sizes.type, request.device);
 
@@ -160,7 +185,7 @@ ForwardResult forward_attention(const AttentionForward& request, const TensorMap
   pass.leaves.insert(pass.leaves.end(), built.parameters.begin(), built.parameters.end());
   if (const auto found = inputs.find(kGradOutput); found != inputs.end())
     pass.grad_output = found->second.to(request.device, sizes.type);
-  SequenceMask mask{{}, request.causal};
+  SequenceMask mask{{}, request.causal, /*cross=*/sizes.keys > 0};
   if (const auto found = inputs.find("mask"); found != inputs.end()) mask.key_valid = found->second.to(request.device);
   attention::Carry carry;
   pass.run = [&] {
@@ -168,13 +193,14 @@ ForwardResult forward_attention(const AttentionForward& request, const TensorMap
     return built.core->forward(in[0].second, in[1].second, in[2].second, mask, carry);
   };
   ForwardResult result = run_forward(pass, request.view);
+  result.notes = notes_on_numbers(inputs);
   if (request.seed)
     for (const NamedTensors& tensors : {built.parameters, built.buffers})
       for (const auto& [name, tensor] : tensors) result.tensors.emplace_back(name, tensor.detach());
 
   Json options{{"heads", sizes.heads},
                {"head_dim", sizes.head_dim},
-               {"max_len", request.max_len > 0 ? request.max_len : sizes.length},
+               {"max_len", longest_of(request, sizes)},
                {"pinned", request.pinned},
                {"causal", request.causal}};
   if (request.seed) options["seed"] = *request.seed;

@@ -98,7 +98,7 @@ ModelBatch make_batch(const ModelForward& request, const tasks::Task& task, cons
     XF_CHECK(!inputs.contains(kGradOutput), UserError,
              "--input: expected {} or {}, not both: gradients are of the loss, or of a weighted sum of logits", answer,
              kGradOutput);
-    if (field.range > 0) check_range(answer, given->second, field.range);
+    if (field.range > 0) check_range(answer, given->second.to(at::kLong), field.range);
     made.rows.fields.emplace_back(field.name, given->second.to(request.device, field.whole() ? at::kLong : at::kFloat));
   }
   made.wants_loss = !made.rows.fields.empty();
@@ -115,7 +115,7 @@ ModelBatch make_batch(const ModelForward& request, const tasks::Task& task, cons
   } else {
     input.key_valid = at::ones(found->second.sizes().slice(0, static_cast<size_t>(places)),
                                at::TensorOptions(at::kBool).device(request.device));
-    if (shape.vocabulary > 0 && shape.zero_is_padding && (found->second == 0).any().item<bool>())
+    if (shape.vocabulary > 0 && shape.zero_is_padding && (found->second.to(at::kLong) == 0).any().item<bool>())
       result.notes.emplace_back("tokens hold 0, the id of padding, and there is no mask: all of them count as valid");
   }
   if (const auto grad = inputs.find(kGradOutput); grad != inputs.end())
@@ -131,6 +131,11 @@ ModelBatch make_batch(const ModelForward& request, const tasks::Task& task, cons
 }
 
 }  // namespace
+
+std::vector<ExpectedTensor> expected_tensors(const ModelForward& request) {
+  const data::DataShape shape = plan::planned_shape(request.plan);
+  return expected_tensors(shape, tasks::make_task(shape)->output().columns, 1, plan::padded_len(request.plan));
+}
 
 ForwardResult forward_model(const ModelForward& request, const TensorMap& inputs) {
   ForwardResult checked;
@@ -158,6 +163,7 @@ ForwardResult forward_model(const ModelForward& request, const TensorMap& inputs
     };
   ForwardResult result = run_forward(pass, request.view);
   result.notes = checked.notes;
+  for (std::string& note : notes_on_numbers(inputs)) result.notes.push_back(std::move(note));
   result.metadata = {{"model", request.plan.model}, {"plan", request.plan.to_json().dump()}};
   if (request.weights) result.metadata["weights_sha256"] = request.weights->sha256;
   else

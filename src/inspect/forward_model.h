@@ -15,6 +15,9 @@ struct ModelForward {
   at::Device device = at::kCPU;
 };
 
+// Inputs with their shapes, for one example of the greatest length.
+[[nodiscard]] std::vector<ExpectedTensor> expected_tensors(const ModelForward& request);
+
 // "logits" and what the view asks for; with labels or targets also "loss", the mean of the task's, which is then what
 // gradients are of. Computed in the widest type of the weights, F32 at least, without dropout. UserError for inputs
 // that do not fit.

@@ -135,6 +135,34 @@ TEST_CASE("captured tensors are those of the computation, and their gradients to
   CHECK(refused.find("there are weights") != std::string::npos);
 }
 
+TEST_CASE("keys and values may be those of another sequence, with the mask of that") {
+  TensorMap inputs = core_inputs();
+  for (const char* key : {"k", "v"}) inputs[key] = inputs[key].narrow(2, 0, 7);
+  inputs["mask"] = support::length_mask({7, 4}, 7).key_valid;
+  const support::Inputs in{inputs["q"], inputs["k"], inputs["v"]};
+  const ForwardResult result = forward_attention(request_for("softmax"), inputs);
+  CHECK(support::max_difference(find(result, "output"), support::dense_softmax(in, support::length_mask({7, 4}, 7))) <
+        1e-12);
+  // A fixed length is that of the keys.
+  AttentionForward drawn = request_for("linformer");
+  drawn.seed = 1;
+  CHECK(find(forward_attention(drawn, inputs), "shared.linformer_e").sizes() == at::IntArrayRef({2, 4, 7}));
+}
+
+TEST_CASE("numbers that are none are told by tensor, count and place") {
+  TensorMap inputs = core_inputs();
+  inputs["k"] = inputs["k"].clone();
+  inputs["k"][1][0][3][2] = std::nan("");
+  inputs["k"][1][1][3][2] = std::nan("");
+  inputs["v"] = inputs["v"].clone();
+  inputs["v"][0][0][0][0] = INFINITY;
+  const std::vector<std::string> notes = forward_attention(request_for("softmax"), inputs).notes;
+  REQUIRE(notes.size() == 2);
+  CHECK(notes[0].find("k: NaN in 2 of 400 numbers, first at [1,0,3,2]") != std::string::npos);
+  CHECK(notes[1].find("v: infinity in 1 of 400 numbers") != std::string::npos);
+  CHECK(forward_attention(request_for("softmax"), core_inputs()).notes.empty());
+}
+
 TEST_CASE("a seed draws what layer 0 of a training with it begins with, and the output is enough to compute again") {
   plan::PlanRequest words;
   words.task = "listops";
@@ -215,6 +243,24 @@ TEST_CASE("inputs that do not fit are refused by name, with what was expected an
          request.options["scales"] = {1, 2, 4};
        },
        {"attention.scales", "3 scales", "2 heads"}},
+      {"bigbird-itc",
+       [](auto& in, auto& request) {
+         request.options["block"] = 2;  // of 20 tokens 8 blocks are not global
+         in["ranks"] = at::arange(8, at::kInt).repeat({2, 8, 1});
+         in["ranks"][1][3][0] = 7;
+       },
+       {"ranks:", "every number from 0 to 7 once", "row [1,3]"}},
+      {"sinkhorn",
+       [](auto& in, auto&) {
+         for (const char* key : {"k", "v"}) in[key] = in[key].narrow(2, 0, 7);
+       },
+       {"sinkhorn cannot attend to another sequence"}},
+      {"softmax",
+       [](auto& in, auto& request) {
+         for (const char* key : {"k", "v"}) in[key] = in[key].narrow(2, 0, 7);
+         request.causal = true;
+       },
+       {"--causal", "20 queries", "7 keys"}},
       {"none", [](auto&, auto& request) { request.view.captures = {"*"}; }, {"--capture", "nothing has a name"}},
       {"softmax",
        [](auto& in, auto& request) {

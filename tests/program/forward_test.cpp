@@ -147,10 +147,37 @@ TEST_CASE("forward answers wrong words before anything is computed", "[forward]"
       {"forward --core linformer --template --length 64", 0, {"shared.linformer_e", "[2,64,64]", "mixtures"}},
       {"forward --core softmax --template --input in.safetensors", 0, {"[1,1,3,1]", "(optional)"}},
       {"forward --mixer performer --template --json", 0, {"\"shared.performer_layer0_omega\"", "\"parameter\""}},
+      {"forward --core mrs-linformer --list-captures --length 8",
+       0,
+       {"scale1.short_k F32 [1,1,8,32]", "scale2.short_k"}},
+      {"forward --model linear --task listops --list-captures --json", 0, {"\"layer1.mixer.phi_q\"", "\"pooled\""}},
       {"completion bash", 0, {"'xformer forward'", "'xformer forward --core') values=("}},
   };
   for (const auto& entry : cases) check_case(place, entry.arguments, entry.code, entry.parts);
   for (const std::string& name : scratch::names_in(place.path())) CHECK_FALSE(name.starts_with("out"));
+}
+
+TEST_CASE("forward writes into pipes and through links, keeps the mode, and refuses devices", "[forward]") {
+  const Place place;
+  write_inputs(place / "in.safetensors");
+  const std::string command = "forward --core softmax --input in.safetensors --output ";
+  REQUIRE(place.run(words(command + "plain")).code == 0);
+  const std::string expected = scratch::get(place / "plain");
+  // A shell reads the pipe, and our words, which would be in between, are on stderr.
+  const std::string piped =
+      fmt::format("cd {} && {} {}/dev/stdout 2>words | cat >piped", place.path().string(), program_path(), command);
+  REQUIRE(std::system(piped.c_str()) == 0);
+  CHECK((scratch::get(place / "piped") == expected));
+  CHECK(contains(scratch::get(place / "words"), "output F64 [1,1,3,1]"));
+
+  scratch::put(place / "real", "old");
+  std::filesystem::permissions(place / "real", std::filesystem::perms(0640));
+  std::filesystem::create_symlink("real", place / "link");
+  REQUIRE(place.run(words(command + "link")).code == 0);
+  CHECK(std::filesystem::is_symlink(place / "link"));
+  CHECK((scratch::get(place / "real") == expected));
+  CHECK(std::filesystem::status(place / "real").permissions() == std::filesystem::perms(0640));
+  check_case(place, command + "/dev/full", 2, {"--output", "/dev/full is a device"});
 }
 
 }  // namespace

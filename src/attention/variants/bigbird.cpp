@@ -37,8 +37,8 @@ struct Layout {
   [[nodiscard]] int64_t global() const { return front + back; }
 };
 
-// For each head and each of `blocks` blocks an order of all blocks: [h, t, t]. The first r of those that are not yet
-// linked are its random ones, however many blocks there are.
+// For each head and each of `blocks` blocks a rank for every block, from 0 to blocks - 1: [h, t, t]. Of those that are
+// not yet linked the r with the highest ranks are its random ones, however many blocks there are.
 at::Tensor draw_ranks(Stream numbers, int64_t heads, int64_t blocks) {
   at::Tensor ranks = at::empty({heads, blocks, blocks}, at::kInt);
   int32_t* row = ranks.data_ptr<int32_t>();
@@ -49,6 +49,15 @@ at::Tensor draw_ranks(Stream numbers, int64_t heads, int64_t blocks) {
       row[other] = static_cast<int32_t>(y);
     }
   return ranks;
+}
+
+std::string fault_in_ranks(const at::Tensor& ranks) {
+  const at::Tensor whole = at::arange(ranks.size(-1), at::kLong);
+  const at::Tensor right = std::get<0>(ranks.cpu().to(at::kLong).sort(-1)).eq(whole).all(-1);  // [h,T]
+  if (right.all().item<bool>()) return "";
+  const auto row = right.logical_not().nonzero()[0];
+  return fmt::format("expected each row to rank all blocks, with every number from 0 to {} once; row [{},{}] does not",
+                     ranks.size(-1) - 1, row[0].item<int64_t>(), row[1].item<int64_t>());
 }
 
 class BigBirdCore : public AttentionCore {
@@ -215,9 +224,11 @@ std::vector<Descriptor> describe() {
   itc.complexity = Complexity::kLinear;
   itc.traits = {.fixed_length = true};
   itc.options = itc_schema().options();
-  itc.tensors = {{"ranks",
-                  "for each head and block, an order of all blocks: the highest unlinked ones are its random "
-                  "blocks [h, T, T]"}};
+  itc.tensors = {
+      {"ranks",
+       "[i, x, y] is the rank, from 0, of block y for block x of head i: the random blocks of x are those of "
+       "highest rank that it does not see anyway [h, T, T]",
+       fault_in_ranks}};
   itc.dense_limit = Json{{"block", 1 << 30}};
   itc.build_core = [](const Json& json, const BuildContext& context) {
     const ItcOptions options = itc_schema().read(json);
@@ -229,6 +240,10 @@ std::vector<Descriptor> describe() {
   etc.aliases.clear();
   etc.title = "BigBird, external global tokens";
   etc.summary = "Each block of tokens sees its neighbours, a few random blocks and tokens put in front, which see all.";
+  // Which blocks are random, and who wraps to whom, goes by how many there are.
+  etc.appended_padding = {"with random_blocks=0 and edge=clip", [](const Json& options) {
+                            return options["random_blocks"] == 0 && options["edge"] == "clip";
+                          }};
   etc.options = etc_schema().options();
   etc.prefix_tokens = [](const Json& options) { return etc_schema().read(options).global_tokens; };
   etc.build_core = [](const Json& json, const BuildContext& context) {
@@ -240,7 +255,3 @@ std::vector<Descriptor> describe() {
 }
 
 }  // namespace xformer::attention::variants::bigbird
-  // Which blocks are random, and who wraps to whom, goes by how many there are.
-  etc.appended_padding = {"with random_blocks=0 and edge=clip", [](const Json& options) {
-                            return options["random_blocks"] == 0 && options["edge"] == "clip";
-                          }};

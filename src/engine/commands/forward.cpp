@@ -1,5 +1,6 @@
 // `xformer forward`: a run's model, one attention core or one mixer on tensors from a file.
 #include <fmt/ranges.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,7 +22,7 @@ struct ForwardArguments {
   std::string task, protocol, weights, input, output;
   std::vector<std::string> settings, captures;
   int64_t seed = 0, heads = 0, head_dim = 0, length = 0, max_len = 0, pinned = 0;
-  bool causal = false, gradients = false, tells_inputs = false, json = false;
+  bool causal = false, gradients = false, tells_inputs = false, lists_captures = false, json = false;
   ComputeArguments compute;
 
   const CLI::Option* seed_option = nullptr;
@@ -50,10 +51,10 @@ void check_words(const ForwardArguments& arguments) {
              UserError, "{} belongs to {}, not to {}", option->get_name(), fmt::join(owners, ", "), arguments.mode());
   if (arguments.mode() == "--model") {
     XF_CHECK(!arguments.task.empty(), UserError, "--task is missing, e.g. --task listops (`xformer list tasks`)");
-    XF_CHECK(!arguments.weights.empty() || arguments.seed_option->count() > 0, UserError,
+    XF_CHECK(arguments.lists_captures || !arguments.weights.empty() || arguments.seed_option->count() > 0, UserError,
              "--model needs --weights FILE, or --seed N for the values that a training with this seed begins with");
   }
-  if (arguments.tells_inputs) return;
+  if (arguments.tells_inputs || arguments.lists_captures) return;
   XF_CHECK(!arguments.input.empty(), UserError, "--input is missing: a safetensors file{}",
            arguments.whole_model() ? " with tokens [b,n]" : "; --template prints what it must hold");
   XF_CHECK(!arguments.output.empty(), UserError, "--output is missing: the safetensors file to write");
@@ -61,9 +62,12 @@ void check_words(const ForwardArguments& arguments) {
 
 // What can be known of the output before anything is computed.
 void check_output(const std::string& output, const std::string& input) {
+  const std::string kind = kind_of_file(output);
+  if (kind == "a pipe") return;
   const Path folder = std::filesystem::absolute(output).parent_path();
   XF_CHECK(std::filesystem::is_directory(folder), UserError, "--output: there is no folder {}", folder.string());
-  XF_CHECK(!std::filesystem::is_directory(output), UserError, "--output: expected a file, but {} is a folder", output);
+  XF_CHECK(kind.empty() || kind == "a plain file", UserError,
+           "--output: expected a plain file, a pipe or nothing there, but {} is {}", output, kind);
   XF_CHECK(::access(folder.c_str(), W_OK) == 0, ResourceError, "--output: no permission to write in {}",
            folder.string());
   std::error_code not_there;
@@ -138,19 +142,58 @@ void print_template(const inspect::AttentionForward& request, const inspect::Ten
                shapes, tensor.needed ? "" : "(optional) ", tensor.meaning);
 }
 
-void report(const inspect::ForwardResult& result, const std::string& output, bool json) {
+// Whether that is where our own words go (/dev/stdout): then they have to go elsewhere.
+bool is_standard_output(const std::string& path) {
+  struct stat there {
+  }, ours{};
+  return ::stat(path.c_str(), &there) == 0 && ::fstat(STDOUT_FILENO, &ours) == 0 && there.st_dev == ours.st_dev &&
+         there.st_ino == ours.st_ino;
+}
+
+void report(const inspect::ForwardResult& result, const std::string& output, bool json, std::FILE* out) {
   for (const std::string& note : result.notes) fmt::print(stderr, "note: {}\n", note);
   Json tensors = Json::array();
   for (const auto& [name, tensor] : result.tensors) {
     const std::string type = safetensors_type(tensor.scalar_type());
     if (json) tensors.push_back({{"name", name}, {"type", type}, {"shape", tensor.sizes().vec()}});
-    else fmt::print("{} {} [{}]\n", name, type, fmt::join(tensor.sizes(), ","));
+    else fmt::print(out, "{} {} [{}]\n", name, type, fmt::join(tensor.sizes(), ","));
   }
-  if (json) fmt::print("{}\n", Json{{"output", output}, {"notes", result.notes}, {"tensors", tensors}}.dump(2));
+  if (json) fmt::print(out, "{}\n", Json{{"output", output}, {"notes", result.notes}, {"tensors", tensors}}.dump(2));
+}
+
+// The names that --capture knows, in the order in which a forward pass comes by them, with type and shape. What is not
+// given is zeros and drawn parameters.
+int list_captures(const ForwardArguments& arguments) {
+  inspect::TensorMap inputs;
+  if (!arguments.input.empty()) inputs = read_tensor_file(arguments.input).tensors;
+  const auto captured = [&](auto request, const auto& run, const std::vector<inspect::ExpectedTensor>& expected) {
+    if (inputs.empty()) inputs = inspect::blank_inputs(expected);
+    request.view = {{"*"}, false};
+    request.device = arguments.compute.start();
+    return run(request, inputs);
+  };
+  inspect::ForwardResult result;
+  if (arguments.whole_model()) {
+    const inspect::ModelForward request = model_request(arguments);
+    result = captured(request, inspect::forward_model, inspect::expected_tensors(request));
+  } else {
+    inspect::AttentionForward request = attention_request(arguments);
+    if (!request.seed) request.seed = 0;
+    result = captured(request, inspect::forward_attention, inspect::expected_tensors(request, inputs));
+  }
+  NamedTensors named;
+  for (const auto& [name, tensor] : result.tensors)
+    if (std::find(result.captured.begin(), result.captured.end(), name) != result.captured.end())
+      named.emplace_back(name, tensor);
+  result.tensors = std::move(named);
+  result.notes.clear();
+  report(result, "", arguments.json, stdout);
+  return 0;
 }
 
 int forward(const ForwardArguments& arguments) {
   check_words(arguments);
+  if (arguments.lists_captures) return list_captures(arguments);
   if (arguments.tells_inputs) {
     const auto inputs = arguments.input.empty() ? inspect::TensorMap() : read_tensor_file(arguments.input).tensors;
     print_template(attention_request(arguments), inputs, arguments.json);
@@ -174,8 +217,9 @@ int forward(const ForwardArguments& arguments) {
     result = inspect::forward_attention(request, input.tensors);
   }
   result.metadata["xformer"] = fmt::format("{} ({})", code_version().version, code_version().commit);
+  std::FILE* const out = is_standard_output(arguments.output) ? stderr : stdout;
   write_tensor_file(arguments.output, result.tensors, result.metadata);
-  report(result, arguments.output, arguments.json);
+  report(result, arguments.output, arguments.json, out);
   return 0;
 }
 
@@ -229,14 +273,17 @@ std::function<int()> add_forward(CLI::App& program) {
       ->group("Tensors");
   command.add_option("--output", a.output, "safetensors file to write")->type_name("FILE")->group("Tensors");
   command
-      .add_option("--capture", a.captures,
-                  "write intermediate tensors of these names too; * is any text: '*' for all, 'layer0.*'")
+      .add_option(
+          "--capture", a.captures,
+          "write intermediate tensors of these names (--list-captures) too; * is any text: '*' for all, 'layer0.*'")
       ->type_name("PATTERN")
       ->allow_extra_args(false)
       ->delimiter(',')
       ->group("Tensors");
   command
       .add_flag("--grad", a.gradients, "write the gradients of inputs, parameters and captured tensors as grad.NAME")
+      ->group("Tensors");
+  command.add_flag("--list-captures", a.lists_captures, "print the names that --capture knows here, and stop")
       ->group("Tensors");
   belongs(command.add_flag("--template", a.tells_inputs, "print what --input must hold, and stop")->group("Tensors"),
           {"--core", "--mixer"});
