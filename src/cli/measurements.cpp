@@ -56,7 +56,8 @@ void add_record(const RunRecord& record, const std::string& label, Measurements&
   into.sources.insert("records of " + record.task);
   add(into, label, record.seed) = {label, speed, static_cast<double>(record.peak_device_bytes.value_or(0)) / 1e6,
                                    into.metric.shown(*record.score())};
-  into.models.back().name = record.model;
+  std::find_if(into.models.begin(), into.models.end(), [&](const Measured& one) { return one.model == label; })->name =
+      record.called();
 }
 
 // Rows of one length of a bench report; rows that did not fit are left out and said.

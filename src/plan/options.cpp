@@ -274,7 +274,8 @@ RunPlan resolve_plan(const PlanRequest& request) {
     plan.options = resolve_options(groups, layers);
   }
   if (request.epochs > 0) {
-    XF_CHECK(asked_steps == 0, UserError, "--steps (or --fast) and --epochs: one of them says how long a run is");
+    XF_CHECK(asked_steps == 0, UserError, "{} and --epochs: one of them says how long a run is",
+             request.steps > 0 ? "--steps" : "--fast");
     refuse_another_length(fmt::format("--epochs {}", request.epochs));
     ValueLayer epochs{"--epochs", {{"training.epochs", request.epochs}}};
     const auto share = [&](const char* part, const char* whole) {

@@ -1,5 +1,7 @@
 #include "training/run_directory.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
 
@@ -85,9 +87,24 @@ int64_t logged_step(const Path& run_folder) {
   return step;
 }
 
+namespace {
+
+// Before the data is made ready, which may take a while.
+void check_can_be_made(const Path& folder) {
+  Path there = std::filesystem::absolute(folder);
+  std::error_code error;
+  while (there.has_relative_path() && !std::filesystem::exists(there, error)) there = there.parent_path();
+  const bool is_folder = std::filesystem::is_directory(there, error);
+  XF_CHECK(is_folder && ::access(there.c_str(), W_OK) == 0, ResourceError, "{}: cannot make the run directory: {}: {}",
+           folder.string(), there.string(), is_folder ? "Permission denied" : "Not a directory");
+}
+
+}  // namespace
+
 RunStanding standing_of(const Path& folder, const RunPlan& plan, Resume resume) {
   if (!std::filesystem::exists(folder / "plan.json")) {
     XF_CHECK(resume != Resume::kMust, UserError, "--resume must: {} holds no run to go on with", folder.string());
+    check_can_be_made(folder);
     return {};
   }
   if (resume == Resume::kOverwrite) return {Standing::kReplaced};

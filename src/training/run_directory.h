@@ -25,7 +25,7 @@ struct RunStanding {
   int64_t step = 0;  // of the newest checkpoint
 };
 // Touches nothing. UserErrors for a run of another plan, with the differences, and where `resume` forbids what is
-// there.
+// there; ResourceError where no folder could be made.
 [[nodiscard]] RunStanding standing_of(const Path& folder, const RunPlan& plan, Resume resume);
 // The last step that a run's log.jsonl speaks of; 0 without one.
 [[nodiscard]] int64_t logged_step(const Path& run_folder);

@@ -21,7 +21,7 @@ TEST_CASE("a dry run says what the run would do, and fails where it would fail",
   CHECK(said(fresh, "steps") == "20");
   CHECK(said(fresh, "evaluation") == "every 10 steps");
   CHECK(said(fresh, "batch") == "8");
-  CHECK(said(fresh, "precision") == "fp32 (protocol mlpen)");
+  CHECK(said(fresh, "precision") == "fp32 (default)");
   CHECK(contains(said(fresh, "device"), "1 thread"));
   CHECK(said(fresh, "data") == "generated, on first use");
   CHECK(said(fresh, "run") == "run (new)");
@@ -38,7 +38,7 @@ TEST_CASE("a dry run says what the run would do, and fails where it would fail",
   REQUIRE(place.run(command + "--stop-after 14").code == 0);
   CHECK(said(place.run(command + "--dry-run"), "run") == "run (goes on from step 14)");
   CHECK(said(place.run(command + "--dry-run --overwrite"), "run") == "run (what it holds is replaced)");
-  CHECK(place.run(command + "--dry-run --seed 9").code == 2);  // another plan
+  CHECK(place.run(command + "--dry-run --set training.clip_norm=1").code == 2);  // another plan
   REQUIRE(place.run(command).code == 0);
   CHECK(said(place.run(command + "--dry-run"), "run") == "run (finished: there is nothing to do)");
 
@@ -102,7 +102,7 @@ TEST_CASE("--quiet shows the result alone, and OMP_NUM_THREADS is heard where --
   const Outcome outcome = place.run(command, {{"OMP_NUM_THREADS", "1,4"}});
   INFO(outcome.err);
   REQUIRE(outcome.code == 0);
-  CHECK(outcome.err.empty());
+  CHECK_FALSE(contains(outcome.err, "step"));
   CHECK(contains(outcome.out, "test accuracy"));
   CHECK(contains(scratch::get(place / "run" / "run.log"), "step 10: dev accuracy"));
   CHECK(json_file(place / "run" / "record.json")["hardware"]["threads"] == 1);
@@ -115,10 +115,11 @@ TEST_CASE("--quiet shows the result alone, and OMP_NUM_THREADS is heard where --
 TEST_CASE("a second Ctrl-C ends at once, with a word", "[cli]") {
   const Place place;
   // A step of seconds.
-  const Words command = tiny("softmax", "--out run --steps 3") +
-                        "--set data.min_length=400 --set data.max_length=900 --set model.dim=256 --batch 256";
+  const Words command = tiny("softmax-fused", "--out run --steps 3") +
+                        "--set data.min_length=400 --set data.max_length=900 --set training.batch=256";
   Process process(Words{program_path()} + command, place.path(), place.environment());
   REQUIRE(process.says("parameters"));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // into the first step
   process.send(SIGINT);
   REQUIRE(process.says("Ctrl-C again"));
   process.send(SIGINT);

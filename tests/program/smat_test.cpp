@@ -103,8 +103,8 @@ TEST_CASE("what SMAT cannot be made of is said", "[cli]") {
   };
   const auto at = [&](const char* name) { return (place / name).string(); };
   refuses({"smat", at("a.json")}, 2, "two or more");
-  refuses({"smat", at("a.json"), at("b.json")}, 2, "record of listops");
-  refuses({"smat", at("a.json"), at("a.json")}, 2, "twice");
+  refuses({"smat", at("a.json"), at("b.json")}, 2, "--task NAME says which");
+  refuses({"smat", at("a.json"), at("a.json"), "--duplicates", "refuse"}, 2, "is there twice");
   refuses({"smat", at("text.csv")}, 3, "expected a number, got 'fast'");
   refuses({"smat", at("less.csv")}, 3, "examples_per_s is missing");
   refuses({"smat", at("none.csv")}, 3, "No such file");

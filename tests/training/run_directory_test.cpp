@@ -17,6 +17,14 @@ TEST_CASE("a run without its data leaves nothing behind, and so stands in nobody
   CHECK_FALSE(std::filesystem::exists(options.out));
 }
 
+TEST_CASE("a folder that cannot be made is told before the data is made") {
+  Setting setting;
+  scratch::put(setting.scratch.path() / "file", "");
+  const RunOptions options = setting.options("file/run");
+  CHECK_THROWS_AS(train(plan_with(), options, setting.silent), ResourceError);
+  CHECK_FALSE(std::filesystem::exists(options.data.cache));
+}
+
 TEST_CASE("a run that took no step gives way to another plan, one that did only to --overwrite") {
   Setting setting;
   RunOptions options = setting.options("a");
