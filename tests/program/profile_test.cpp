@@ -13,10 +13,11 @@ TEST_CASE("profile prints tables", "[cli]") {
   INFO(outcome.err);
   REQUIRE(outcome.code == 0);
   CHECK(outcome.out == scratch::get(place / "tables.md"));
-  for (const char* part : {"`softmax` on listops (mlpen): training steps of 2 x 32 tokens",
-                           "- step: ", "- peak in fp32: ", "- arithmetic floor: ", "- outside parallel regions: not measured (one thread)",
-                           "- memory: ", "| `aten::bmm` | products |", "| outside operators | |", "\n| products | ",
-                           "\n| product | calls |", "\nConditions: "})
+  for (const char* part :
+       {"`softmax` on listops (mlpen): training steps of 2 x 32 tokens",
+        "- step: ", "- peak in fp32: ", "- arithmetic floor: ", "- outside parallel regions: not measured (one thread)",
+        "- memory: ", "| `aten::bmm` | products |", "| outside operators | |", "\n| products | ",
+        "\n| product | calls |", "\nConditions: "})
     CHECK(contains(outcome.out, part));
   CHECK(contains(outcome.err, "warm-up"));                // progress goes to stderr
   CHECK_FALSE(std::filesystem::exists(place / "cache"));  // no data set was made
