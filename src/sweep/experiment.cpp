@@ -232,13 +232,15 @@ Experiment read_experiment(const Path& path) {
 
 Experiment parse_experiment(const Json& json, const Path& path) {
   const Reader file{path.string(), json};
-  file.expect_keys({"title", "notes", "tasks", "models", "seeds", "protocol", "steps", "length", "set", "grid", "cases",
-                    "exclude", "stages", "search", "retries", "published", "average_over", "bench", "waits_for"});
+  file.expect_keys({"title",   "notes",     "tasks",        "models", "seeds",     "protocol", "steps",
+                    "length",  "set",       "grid",         "cases",  "exclude",   "stages",   "search",
+                    "retries", "published", "average_over", "bench",  "waits_for", "setup"});
   Experiment result;
   result.name = experiment_name(path);
   result.file = path;
   result.title = file.text("title", result.name);
   result.notes = file.texts("notes");
+  result.setup = file.texts("setup");
   if (file.has("published")) {
     const std::string text = file.at("published").text();
     const size_t mark = text.find('#');

@@ -237,6 +237,23 @@ TEST_CASE("a sweep says what it would do, and what it is made of", "[sweep]") {
   const Outcome devices = place.run(words("sweep small/sweep.json --executor slurm --gpus 0,1"));
   CHECK(devices.code == 2);
   CHECK(contains(devices.err, "--slurm=--gpus=1"));
+  // A dry run prints the script, with what the plan and the records say of processors, memory and time.
+  scratch::put(place / "env", "module load cuda\n");
+  const Outcome script =
+      place.run(words("sweep small/sweep.json --executor slurm --dry-run --threads 3 --only linear "
+                      "--slurm=--time=1:00 --setup env --cells-per-job 2"));
+  INFO(script.out << script.err);
+  CHECK(script.code == 0);
+  CHECK(script.out.starts_with("#!/bin/bash\n#SBATCH --job-name=xformer-sweep\n#SBATCH --array=0-0%1\n"));
+  for (const char* part : {"--cpus-per-task=3\n", "#SBATCH --time=1:00\nmodule load cuda\ncells=("})
+    CHECK(contains(script.out, part));
+  CHECK(contains(script.err, "no --mem: earlier records do not tell"));
+  const Outcome known = place.run(words("sweep small/sweep.json --executor slurm --dry-run --only none/seed*1"));
+  CHECK(contains(known.out, "#SBATCH --mem="));  // a cell of this model was run above
+  CHECK(contains(known.err, "no --cpus-per-task"));
+  const Outcome here = place.run(words("sweep small/sweep.json --setup env"));
+  CHECK(here.code == 2);
+  CHECK(contains(here.err, "--setup belongs to --executor slurm"));
   const Outcome nothing = place.run(words("sweep small/sweep.json --only softmax"));
   CHECK(nothing.code == 2);
   CHECK(contains(nothing.err, "fits no cell"));

@@ -89,6 +89,7 @@ SlurmdParameters=config_overrides
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 SchedulerType=sched/backfill
+MaxArraySize=4
 SchedulerParameters=batch_sched_delay=1,sched_interval=1,bf_interval=1
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
@@ -164,6 +165,24 @@ verify "then there is nothing left to submit" contains "$code $text" "0 nothing 
 sweep "${small[@]}"
 verify "a local sweep finds all completed" contains "$code $text" "Small: 4 of 4 cells completed"
 verify "and starts none" equal "$(journal_has small '"event":"started"')" 4
+
+sweep small.json --out many --seeds 0-2 --jobs 2 --executor slurm --slurm=--hold --threads 1
+jobs=($(squeue --noheader --format=%F | sort -un))
+verify "more tasks than MaxArraySize become two arrays" equal "$code $text" \
+  "0 submitted 4 cells as job array ${jobs[0]-}"$'\n'"submitted 2 cells as job array ${jobs[1]-}"
+verify "the second waits for the first" contains "$(scontrol show job "${jobs[1]-0}")" "Dependency=afterany:${jobs[0]-}"
+verify "a task has as many processors as threads" contains "$(scontrol show job "${jobs[0]-0}")" "NumCPUs=1"
+sweep small.json --out many --seeds 0-2 --executor slurm
+verify "the cells of both are queued" contains "$code $text" "0 nothing to submit: 6 cells are queued"
+scancel "${jobs[@]}" || true
+
+sweep small.json --out packed --threads 1 --cells-per-job 3 --executor slurm
+verify "small cells share a task" contains "$code $text" "0 submitted 4 cells as job array"
+job=${text#*array }
+job=${job%%,*}
+verify "of which there are two" until_true 60 is_gone "$job"
+verify "and all are completed" equal "$(journal_has packed '"status":"completed"')" 4
+verify "in two logs" equal "$(ls packed/slurm-"$job"_*.log | wc -l)" 2
 
 cp small.json 'a small one.json'
 sweep 'a small one.json' --out "a person's 5%" --threads 1 --seeds 0 --only none --executor slurm

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "cli/progress.h"
 #include "core/names.h"
@@ -14,9 +15,9 @@
 #include "engine/plan_arguments.h"
 #include "engine/record_place.h"
 #include "engine/signals.h"
+#include "engine/slurm_submission.h"
 #include "engine/sweep_plan.h"
 #include "engine/sweep_view.h"
-#include "sweep/slurm.h"
 #include "tensor/device.h"
 
 namespace xformer::engine {
@@ -24,11 +25,11 @@ namespace xformer::engine {
 namespace {
 
 struct SweepArguments {
-  std::string file, out, record_to, executor = "local", pattern, cell, seeds;
+  std::string file, out, record_to, executor = "local", pattern, cell, seeds, setup;
   std::vector<std::string> words, data, gpus, slurm;
   ComputeArguments compute;
   GridArguments grid;
-  int64_t jobs = 0;
+  int64_t jobs = 0, cells_per_job = 0;
   bool dry_run = false, probe = false, retry_failed = false, skip_missing = false, quiet = false;
 };
 
@@ -112,31 +113,18 @@ int print_commands(const std::vector<sweep::Cell>& cells, const sweep::SweepOpti
   return 0;
 }
 
+// The cells that are neither ended nor queued go to Slurm, or the scripts for them are shown.
 int submit(const sweep::Experiment& experiment, const std::vector<sweep::Cell>& cells,
            const sweep::SweepOptions& options, const SweepArguments& arguments) {
-  std::filesystem::create_directories(options.out);
-  sweep::Journal journal(options.out / "journal.jsonl");
-  const auto histories = journal.histories();
-  const std::set<std::string> queued = sweep::queued_cells(journal);
-  sweep::SlurmJob job;
-  for (const sweep::Cell& cell : cells) {
-    const CellStanding state = standing_of_cell(cell, options, histories);
-    if (cell.kind == sweep::CellKind::kRun && !queued.contains(cell.id) &&
-        (!state.ended() || (arguments.retry_failed && state.kind == CellStand::kGivenUp)))
-      job.cells.push_back(cell.id);
-  }
-  if (job.cells.empty()) {
-    fmt::print("nothing to submit: {} cells are queued or running, the others have ended\n", queued.size());
-    return 0;
-  }
-  const Path file = std::filesystem::absolute(arguments.file);
-  job.name = file.stem().string();
-  job.out = std::filesystem::absolute(options.out);
-  job.jobs = options.jobs;
-  job.options = arguments.slurm;
-  job.command = {options.program, "sweep", file.string(), "--out", job.out.string(), "--jobs", "1"};
+  std::vector<std::string> command{options.program,
+                                   "sweep",
+                                   std::filesystem::absolute(arguments.file).string(),
+                                   "--out",
+                                   std::filesystem::absolute(options.out).string(),
+                                   "--jobs",
+                                   "1"};
   const auto add = [&](const std::string& name, const std::string& value) {
-    job.command.insert(job.command.end(), {name, value});
+    command.insert(command.end(), {name, value});
   };
   if (!options.record_to.empty()) add("--record-to", std::filesystem::absolute(options.record_to).string());
   for (const std::string& entry : arguments.data) {
@@ -145,11 +133,30 @@ int submit(const sweep::Experiment& experiment, const std::vector<sweep::Cell>& 
     add("--data", entry.substr(0, start) + std::filesystem::absolute(entry.substr(start)).string());
   }
   if (!arguments.seeds.empty()) add("--seeds", arguments.seeds);
-  if (arguments.retry_failed) job.command.emplace_back("--retry-failed");
-  job.command.insert(job.command.end(), options.compute.begin(), options.compute.end());
-  const int64_t number = sweep::submit(sweep::slurm_script(job));
-  journal.write({{"event", "submitted"}, {"experiment", experiment.name}, {"job", number}, {"cells", job.cells}});
-  fmt::print("submitted {} cells as job array {}\n", job.cells.size(), number);
+  if (arguments.retry_failed) command.emplace_back("--retry-failed");
+  command.insert(command.end(), options.compute.begin(), options.compute.end());
+
+  const Path journal_file = options.out / "journal.jsonl";
+  std::optional<sweep::Journal> journal;
+  if (!arguments.dry_run) std::filesystem::create_directories(options.out);
+  if (!arguments.dry_run || std::filesystem::exists(journal_file)) journal.emplace(journal_file);
+  const auto histories = journal ? journal->histories() : std::map<std::string, sweep::CellHistory>{};
+  const std::set<std::string> queued = journal ? sweep::queued_cells(*journal) : std::set<std::string>{};
+  std::vector<const sweep::Cell*> missing;
+  for (const sweep::Cell& cell : cells) {
+    const CellStanding state = standing_of_cell(cell, options, histories);
+    if (cell.kind == sweep::CellKind::kRun && !queued.contains(cell.id) &&
+        (!state.ended() || (arguments.retry_failed && state.kind == CellStand::kGivenUp)))
+      missing.push_back(&cell);
+  }
+  if (missing.empty()) {
+    fmt::print("nothing to submit: {} cells are queued or running, the others have ended\n", queued.size());
+    return 0;
+  }
+  const auto jobs = slurm_jobs(experiment, missing, options, command,
+                               {arguments.slurm, arguments.setup, arguments.cells_per_job, arguments.compute.threads});
+  if (arguments.dry_run) print_slurm_jobs(jobs);
+  else submit_slurm_jobs(experiment, jobs, *journal);
   return 0;
 }
 
@@ -217,6 +224,11 @@ int sweep_experiment(SweepArguments& arguments) {
   XF_CHECK(arguments.gpus.empty() || arguments.executor == "local", UserError,
            "--gpus shares out the devices of this machine; with --executor {} the {}", arguments.executor,
            arguments.executor == "slurm" ? "queue does: --slurm=--gpus=1" : "commands' own environment names them");
+  for (const auto& [option, given] : {std::pair{"--slurm", !arguments.slurm.empty()},
+                                      {"--setup", !arguments.setup.empty()},
+                                      {"--cells-per-job", arguments.cells_per_job > 0}})
+    XF_CHECK(!given || arguments.executor == "slurm", UserError, "{} belongs to --executor slurm, not to {}", option,
+             arguments.executor);
   sweep::Experiment experiment = read_experiment(arguments);
   if (experiment.bench.is_array()) return measure(experiment, arguments);
   if (!arguments.seeds.empty()) experiment.seeds = sweep::parse_seeds(arguments.seeds, "--seeds");
@@ -241,6 +253,7 @@ int sweep_experiment(SweepArguments& arguments) {
     options.compute.insert(options.compute.end(),
                            {"--threads", std::to_string(std::max<int64_t>(1, usable_processors() / options.jobs))});
   options.retry_failed = arguments.retry_failed;
+  if (arguments.dry_run && arguments.executor == "slurm") return submit(experiment, cells, options, arguments);
   if (arguments.dry_run) return dry_run(experiment, cells, options, arguments);
   if (arguments.executor == "print") return print_commands(cells, options);
   cells = cells_with_data(cells, options, arguments.skip_missing);
@@ -297,7 +310,8 @@ std::function<int()> add_sweep(CLI::App& program) {
   command.add_flag("--retry-failed", arguments->retry_failed, "try cells again that were given up");
   command.add_flag("--skip-missing", arguments->skip_missing, "leave out cells whose data is not there");
   command.add_flag("--dry-run", arguments->dry_run,
-                   "show tasks and cells, their data, state, time and memory, and stop");
+                   "show tasks and cells, their data, state, time and memory (with --executor slurm the scripts), and "
+                   "stop");
   command.add_flag("--probe", arguments->probe, "with --dry-run: take five steps of what no earlier record tells of");
   command.add_flag("--quiet", arguments->quiet, "show the result only; the journal has the rest");
   arguments->compute.add_to(command);

@@ -1,0 +1,94 @@
+#include "engine/slurm_submission.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "sweep/estimate.h"
+
+namespace xformer::engine {
+
+namespace {
+
+constexpr double kWorthAJob = 600;  // seconds: a job costs some to be queued, started and ended
+constexpr double kHeadroom = 1.25;  // of memory, over what was seen
+
+std::vector<std::string> lines_of(const std::string& file) {
+  std::vector<std::string> lines;
+  const std::string text = read_file(file);
+  for (const std::string_view line : split(text, '\n')) lines.emplace_back(line);
+  while (!lines.empty() && trim(lines.back()).empty()) lines.pop_back();
+  return lines;
+}
+
+}  // namespace
+
+std::vector<sweep::SlurmJob> slurm_jobs(const sweep::Experiment& experiment,
+                                        const std::vector<const sweep::Cell*>& cells,
+                                        const sweep::SweepOptions& options, const std::vector<std::string>& command,
+                                        const SlurmWishes& wishes) {
+  sweep::SlurmJob job;
+  job.name = std::filesystem::absolute(experiment.file).stem().string();
+  job.out = std::filesystem::absolute(options.out);
+  job.command = command;
+  job.jobs = options.jobs;
+  job.threads = wishes.threads;
+  job.options = wishes.options;
+  job.setup = wishes.setup.empty() ? experiment.setup : lines_of(wishes.setup);
+
+  sweep::Estimator estimator;
+  estimator.learn_folder(options.out);
+  if (!options.record_to.empty()) estimator.learn_folder(options.record_to);
+  double longest = 0, peak = 0;
+  bool all_known = true;
+  for (const sweep::Cell* cell : cells) {
+    job.cells.push_back(cell->id);
+    const auto estimate = estimator.of(cell->plan);
+    all_known = all_known && estimate;
+    if (!estimate) continue;
+    longest = std::max(longest, estimate->seconds);
+    peak = std::max(peak, estimate->peak_bytes);
+  }
+  if (all_known) job.memory = static_cast<uint64_t>(std::llround(kHeadroom * peak));
+  if (wishes.cells_per_job > 0) job.cells_per_task = wishes.cells_per_job;
+  else if (all_known && longest > 0)
+    job.cells_per_task = std::max<int64_t>(1, static_cast<int64_t>(kWorthAJob / longest));
+  // No fewer tasks than may run at a time.
+  const auto count = static_cast<int64_t>(cells.size());
+  if (wishes.cells_per_job == 0)
+    job.cells_per_task = std::min(job.cells_per_task, std::max<int64_t>(1, count / std::max<int64_t>(1, job.jobs)));
+  return sweep::in_arrays_of(job, sweep::most_tasks());
+}
+
+void print_slurm_jobs(const std::vector<sweep::SlurmJob>& jobs) {
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    if (jobs.size() > 1)
+      fmt::print(stderr, "array {} of {}{}:\n", i + 1, jobs.size(),
+                 i > 0 ? ", to begin when the one before has ended" : "");
+    fmt::print("{}", sweep::slurm_script(jobs[i]));
+  }
+  if (jobs.empty()) return;
+  if (jobs.front().memory == 0)
+    fmt::print(stderr, "no --mem: earlier records do not tell what all cells take; --slurm=--mem=8G asks for it\n");
+  if (jobs.front().threads == 0)
+    fmt::print(stderr,
+               "no --cpus-per-task: a cell uses the processors that Slurm gives it; --threads N asks for them\n");
+}
+
+void submit_slurm_jobs(const sweep::Experiment& experiment, const std::vector<sweep::SlurmJob>& jobs,
+                       sweep::Journal& journal) {
+  int64_t before = 0;
+  for (const sweep::SlurmJob& job : jobs) {
+    before = sweep::submit(sweep::slurm_script(job), before);
+    Json entry{{"event", "submitted"}, {"experiment", experiment.name}, {"job", before}, {"cells", job.cells}};
+    if (job.cells_per_task > 1) entry["cells_per_task"] = job.cells_per_task;
+    journal.write(entry);
+    fmt::print("submitted {} cells as job array {}{}\n", job.cells.size(), before,
+               job.cells_per_task > 1 ? fmt::format(", {} to a task", job.cells_per_task) : "");
+  }
+}
+
+}  // namespace xformer::engine
