@@ -62,6 +62,7 @@ int run_front(int argc, char** words) {
   const std::map<std::string, CommandSetup> own{
       {"list", [&](CLI::App& program) { return add_list(program, catalogue); }},
       {"describe", [&](CLI::App& program) { return add_describe(program, catalogue); }},
+      {"new", [&](CLI::App& program) { return add_new(program, catalogue); }},
       {"completion", add_completion},
       {"report", [&](CLI::App& program) { return add_report(program, experiments); }},
       {"plot", [&](CLI::App& program) { return add_plot(program, experiments); }},

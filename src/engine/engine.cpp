@@ -24,6 +24,7 @@ int run_engine(int argc, char** argv) {
   const auto plot = [](CLI::App& program) { return add_plot(program, reported_experiment); };
   const auto list = [&](CLI::App& program) { return add_list(program, catalogue); };
   const auto describe = [&](CLI::App& program) { return add_describe(program, catalogue); };
+  const auto make_new = [&](CLI::App& program) { return add_new(program, catalogue); };
   // Hidden: the build asks for it once.
   const auto write_catalogue = [&](CLI::App& program) -> std::function<int()> {
     whole = &program;
@@ -45,9 +46,9 @@ int run_engine(int argc, char** argv) {
     return [] { return 0; };
   };
   return run(argc, argv, [&]() -> std::vector<CommandSetup> {
-    return {add_train, add_sweep,    add_validate,   add_eval, add_forward, add_bench,      add_profile,
-            report,    add_smat,     plot,           add_span, add_analyse, list,           describe,
-            add_data,  add_selftest, add_completion, help,     version,     write_catalogue};
+    return {add_train, add_sweep,    add_validate, add_eval,       add_forward, add_bench, add_profile,
+            report,    add_smat,     plot,         add_span,       add_analyse, list,      describe,
+            add_data,  add_selftest, make_new,     add_completion, help,        version,   write_catalogue};
   });
 }
 

@@ -88,10 +88,18 @@ inline BuiltCore make_core(const std::string& name, const Json& overrides = Json
   return result;
 }
 
+// A block takes x and mask as a mixer does.
+inline std::shared_ptr<SequenceMixer> build_any(const Resolved& attention, const Json& options,
+                                                const BuildContext& context) {
+  if (!attention.base->build_block) return build_mixer(attention, options, context);
+  check_buildable(attention, options, context.heads, context.causal);
+  return attention.base->build_block(options, context);
+}
+
 inline BuiltMixer make_mixer(const std::string& name, const Json& overrides = Json::object(), const Setup& setup = {}) {
   const Resolved attention = resolve(name);
   const BuildContext context = make_context(setup);
-  BuiltMixer result{{build_mixer(attention, full_options(attention, overrides), context), context.shared}};
+  BuiltMixer result{{build_any(attention, full_options(attention, overrides), context), context.shared}};
   result.module->to(setup.type);
   result.shared->to(setup.type);
   result.module->eval();

@@ -227,6 +227,7 @@ inline const std::map<std::string, Claims> kClaims = {
     {"mrs-linformer", {.appended_padding = true, .complexity = kLinear, .fixed_length = true}},
     {"mrs-linear", {.appended_padding = true, .constant_v = Constant::kNearly, .complexity = kLinear}},
     {"mrs-performer", {.appended_padding = true, .constant_v = Constant::kExact, .complexity = kLinear}},
+    // `xformer new attention` adds rows above.
 };
 
 // Small sizes for all; a name takes the keys it has.
@@ -245,7 +246,6 @@ inline void for_each_name(const std::function<void(const std::string&, const Cla
   }
 }
 
-inline bool has_core(const std::string& name) { return resolve(name).base->build_core != nullptr; }
 // kSmall, and kSmall with each choice that an option offers and with each switch the other way.
 inline std::vector<Json> option_sets(const Resolved& attention) {
   std::vector<Json> sets{kSmall};
@@ -260,6 +260,7 @@ inline std::vector<Json> option_sets(const Resolved& attention) {
   return sets;
 }
 
+inline bool has_core(const std::string& name) { return resolve(name).base->build_core != nullptr; }
 
 inline at::Tensor tokens(int64_t b, int64_t n, int64_t m = 10, const std::string& name = "x") {
   return random_tensor(name, {b, n, m});

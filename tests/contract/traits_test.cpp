@@ -16,7 +16,7 @@ struct Trained : BuiltMixer {
 Trained trained(const std::string& name, double dropout) {
   const Resolved attention = resolve(name);
   const BuildContext context = make_context({.dropout = dropout});
-  Trained result{{{build_mixer(attention, full_options(attention, kSmall), context), context.shared}},
+  Trained result{{{build_any(attention, full_options(attention, kSmall), context), context.shared}},
                  context.dropout_stream};
   result.module->to(at::kDouble);
   result.shared->to(at::kDouble);

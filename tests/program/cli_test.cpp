@@ -358,5 +358,41 @@ TEST_CASE("real ListOps files", "[data]") {
   CHECK(contains(refused.err, "basic_train.tsv"));
 }
 
+TEST_CASE("new attention writes its file, test and claims into a source tree, or nothing at all", "[cli]") {
+  const Place place;
+  for (const char* folder : {"src/attention/variants", "tests/attention", "tests/contract"})
+    std::filesystem::create_directories(place / folder);
+  const Path source(XFORMER_SOURCE);
+  std::filesystem::copy(source / "src/attention/skeletons", place / "src/attention/skeletons");
+  const auto claims = [&] { return scratch::get(place / "tests/contract/claims.h"); };
+  std::filesystem::copy(source / "tests/contract/claims.h", place / "tests/contract/claims.h");
+  const std::string before = claims();
+  for (const auto& [words_, parts] : std::map<std::string, Words>{{"softmax", {"'softmax' already"}},
+                                                                  {"bigbird", {"'bigbird' already"}},
+                                                                  {"mrs-hydra", {"mrs- in front of a name is taken"}},
+                                                                  {"double", {"word of C++"}},
+                                                                  {"2hydra", {"kebab-case"}},
+                                                                  {"hydra --core --mixer", {"--core"}}})
+    check_case(place, "new attention " + words_, 2, parts);
+  CHECK((claims() == before));
+  CHECK(std::filesystem::is_empty(place / "src/attention/variants"));
+
+  for (const std::string role : {"core", "mixer", "block"}) {
+    const std::string name = "hydra-" + role, stem = "hydra_" + role;
+    check_case(place, "new attention " + name + " --" + role, 0, {"src/attention/variants/" + stem + ".cpp"});
+    for (const std::string& file : {"src/attention/variants/" + stem + ".cpp", "tests/attention/" + stem + "_test.cpp"}) {
+      INFO(file);
+      const std::string text = scratch::get(place / file);
+      CHECK(contains(text, stem));
+      CHECK_FALSE(contains(text, "@"));
+    }
+    CHECK(contains(claims(), "    {\"" + name + "\",\n     {.appended_padding = true"));
+    CHECK(contains(claims(), "\"mrs-" + name + "\"") == (role == "core"));
+  }
+  CHECK(contains(scratch::get(place / "src/attention/variants/hydra_core.cpp"), "class HydraCoreCore"));
+  check_case(place, "new attention hydra-core", 2, {"is there already"});
+  check_case(place, "new attention hydra --into nowhere", 2, {"nowhere holds no source tree"});
+}
+
 }  // namespace
 }  // namespace xformer::program_test
