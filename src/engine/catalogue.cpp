@@ -32,7 +32,7 @@ Json attention_json(const attention::Resolved& attention) {
   result["class_meaning"] = class_meaning(base.method_class);
   result["complexity"] = attention::complexity_name(base.complexity);
   result["role"] = base.build_core ? "core" : base.build_mixer ? "mixer" : "block";
-  result["padding"] = fmt::format("appending padding leaves valid outputs as they are {}", base.appended_padding.when);
+  result["padding"] = fmt::format("appending padding leaves valid outputs as they are: {}", base.appended_padding.when);
   result["traits"] = {{"causal_ok", traits.causal_ok},
                       {"cross_ok", traits.cross_ok},
                       {"appended_padding_exact", base.appended_padding.holds(defaults)},
