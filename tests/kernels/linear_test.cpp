@@ -140,14 +140,15 @@ TEST_CASE("linear takes tensors as they lie, and gives the same bits on any numb
   for (size_t i = 0; i < one.size(); ++i) CHECK(at::equal(one[i], five[i]));
 }
 
-TEST_CASE("linear under autocast is at::linear under autocast") {
+TEST_CASE("linear under autocast is at::linear under autocast, but for where it rounds") {
   const Tensors inputs = inputs_of({{2, 30, 16}, {8}}, at::kFloat);
   at::autocast::set_autocast_enabled(at::kCPU, true);
   const at::Tensor got = linear_operator(1)(inputs)[0], meant = reference_operator(1)(inputs)[0];
   at::autocast::clear_cache();
   at::autocast::set_autocast_enabled(at::kCPU, false);
   CHECK(got.scalar_type() == at::kBFloat16);
-  CHECK(at::equal(got, meant));
+  CHECK(difference(got.to(at::kFloat), meant.to(at::kFloat)) <
+        3.0 / 256);  // the bias, which stays float, and the result
 }
 
 TEST_CASE("--kernels=check holds linear maps against at::linear, --kernels=reference runs that") {

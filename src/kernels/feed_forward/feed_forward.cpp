@@ -44,8 +44,10 @@ struct FeedForwardCall {
 at::Tensor feed_forward(const at::Tensor& x, const LinearMap& in, const LinearMap& out, bool tanh,
                         const DropoutPlace& drop) {
   const bool small = in.weight.numel() <= kMostWeights && out.weight.numel() <= kMostWeights;
+  // Under autocast to another type than ours products are LibTorch's.
+  const bool ours = !autocast_type(x.device().type()) || stores_bf16({x});
   const FeedForwardCall call{x, in, out, tanh, drop, {}};
-  if (small && x.numel() > 0 && fused_type<FeedForwardCall>(call.inputs())) return run_fused(call)[0];
+  if (small && ours && x.numel() > 0 && fused_type<FeedForwardCall>(call.inputs())) return run_fused(call)[0];
   return linear(gelu_dropout(linear(x, in), tanh, drop), out);
 }
 

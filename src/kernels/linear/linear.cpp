@@ -41,7 +41,8 @@ struct LinearCall {
 
 std::vector<at::Tensor> linear(const at::Tensor& x, const std::vector<LinearMap>& maps) {
   LinearCall call{x, {}, {}};
-  bool possible = x.dim() > 0 && x.numel() > 0;
+  // Under autocast to another type than ours products are LibTorch's.
+  bool possible = x.dim() > 0 && x.numel() > 0 && (!autocast_type(x.device().type()) || stores_bf16({x}));
   for (const LinearMap& map : maps) {
     call.weights.push_back(map.weight);
     if (map.bias.defined()) call.biases.push_back(map.bias);
