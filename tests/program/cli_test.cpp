@@ -380,7 +380,8 @@ TEST_CASE("new attention writes its file, test and claims into a source tree, or
   for (const std::string role : {"core", "mixer", "block"}) {
     const std::string name = "hydra-" + role, stem = "hydra_" + role;
     check_case(place, "new attention " + name + " --" + role, 0, {"src/attention/variants/" + stem + ".cpp"});
-    for (const std::string& file : {"src/attention/variants/" + stem + ".cpp", "tests/attention/" + stem + "_test.cpp"}) {
+    for (const std::string& file :
+         {"src/attention/variants/" + stem + ".cpp", "tests/attention/" + stem + "_test.cpp"}) {
       INFO(file);
       const std::string text = scratch::get(place / file);
       CHECK(contains(text, stem));
