@@ -227,7 +227,7 @@ Offers complete(const Json& catalogue, const std::vector<std::string>& words) {
     for (const Json& command : *place.commands) offers.words.push_back({text(command, "name"), text(command, "help")});
     if (place.options != nullptr)
       for (const Json& option : *place.options)
-        if (option["flags"].empty()) offer(option, "", typed);
+        if (option["flags"].empty() && (!typed.empty() || option["name"] != "SETTING")) offer(option, "", typed);
   }
   std::erase_if(offers.words, [&](const Offer& one) { return !one.word.starts_with(typed); });
   return offers;

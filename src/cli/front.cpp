@@ -52,10 +52,14 @@ int run_front(int argc, char** words) {
     return read_json_file(path);
   };
   if (argc > 1 && std::string_view(argv[1]) == "complete") {  // asked by a shell, at every press of its key
-    const Offers offers = complete(read_catalogue(), {argv + 2, argv + argc});
-    for (const auto& [word, help] : offers.words) fmt::print("{}\t{}\n", word, help);
-    if (offers.files) fmt::print(":files\n");
-    return 0;
+    try {
+      const Offers offers = complete(read_catalogue(), {argv + 2, argv + argc});
+      for (const auto& [word, help] : offers.words) fmt::print("{}\t{}\n", word, help);
+      if (offers.files) fmt::print(":files\n");
+      return 0;
+    } catch (const Error& error) {
+      return static_cast<int>(error.code());
+    }
   }
   const Catalogue catalogue{read_catalogue, [argv](const std::string&) -> Json { hand_over(argv); }};
   const ExperimentReader experiments = [argv](const Path&, const Path&) -> ReportedExperiment { hand_over(argv); };

@@ -12,12 +12,20 @@
 namespace xformer::cli {
 namespace {
 
-constexpr size_t kHelpColumn = 26, kIndent = 2;
+constexpr size_t kHelpColumn = 26, kIndent = 2, kLongestChoices = 36;
 
 class WrappedHelp : public CLI::Formatter {
  public:
   std::string make_option(const CLI::Option* option, bool is_positional) const override {
-    return entry(make_option_name(option, is_positional) + make_option_opts(option), make_option_desc(option));
+    const std::string name = make_option_name(option, is_positional), type = option->get_type_name();
+    std::string kind = make_option_opts(option), text = make_option_desc(option);
+    if (const size_t at = kind.find(type); type.size() > kLongestChoices && at != std::string::npos) {
+      // Too many words for the left side (words() below).
+      kind.replace(at, type.size(), "NAME");
+      text += ": ";
+      for (const char letter : type) text += letter == '|' ? std::string(", ") : std::string(1, letter);
+    }
+    return entry(name + kind, text);
   }
   std::string make_subcommand(const CLI::App* command) const override {
     return entry(command->get_display_name(true), command->get_description());

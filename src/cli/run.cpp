@@ -124,6 +124,13 @@ int run(int argc, char** argv, const std::function<std::vector<CommandSetup>()>&
     try {
       program.parse(argc, argv);
     } catch (const CLI::Success& success) {  // --help, --version
+      // Help of a command that there is not.
+      if (argc > 1 && argv[1][0] != '-' && program.get_subcommands().empty()) {
+        std::vector<std::string> verbs;
+        for (const CLI::App* verb : program.get_subcommands({})) verbs.push_back(verb->get_name());
+        print_error(unknown_name_message("command", argv[1], verbs) + "\nsee `xformer --help`");
+        return static_cast<int>(ExitCode::kUser);
+      }
       return program.exit(success);
     } catch (const CLI::ParseError& error) {
       print_error(parse_error_message(program, error));

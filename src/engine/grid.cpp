@@ -30,7 +30,7 @@ bool holds_commas(const std::string& word, const plan::PlanParts& parts) {
 
 void GridArguments::add_to(CLI::App& command) {
   const auto names = [&](const char* flag, std::vector<std::string>& into, const char* help) {
-    command.add_option(flag, into, help)->delimiter(',')->group("Grid, in place of a file");
+    command.add_option(flag, into, help)->delimiter(',')->allow_extra_args(false)->group("Grid, in place of a file");
   };
   names("--model", models, "models, separated by commas");
   names("--task", tasks, "tasks, separated by commas");

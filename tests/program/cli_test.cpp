@@ -55,7 +55,7 @@ TEST_CASE("wrong words are answered with the nearest right one", "[cli]") {
       {train + "linear --device gpu", 2, {"'gpu'", "cpu"}},
       {train + "linear --kernels chek", 2, {"'check'?"}},
       {train + "linear --deterministic maybe", 2, {"known: on, off"}},
-      {train + "linear --dump-config=ful", 2, {"full or minimal"}},
+      {train + "linear --dump-config=ful", 2, {"'full'?"}},
       {train + "linear --resume mus", 2, {"'must'?"}},
       {train + "linear --resume must --out nothing", 2, {"--resume must", "nothing"}},
       {train + "linear --data nowhere", 3, {"nowhere", "there is no file or folder"}},

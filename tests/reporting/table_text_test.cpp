@@ -29,8 +29,8 @@ size_t widest(const std::string& text) {
 TEST_CASE("columns are aligned, numbers to the right, and words give way first") {
   CHECK(as_text(sample(), 60) ==
         "model           speed, ms  what\n"
-        "a                     1.2  words that may be wrapped when the\n"
-        "                           window is narrow\n"
+        "a                     1.2  words that may be wrapped when\n"
+        "                           the window is narrow\n"
         "longer  120.0 ± 3.0 * [a]  -\n"
         "\n"
         "[a] a note\n"
@@ -68,9 +68,9 @@ TEST_CASE("Markdown of ours is shown without its marks, tables aligned, the rest
         "Table 1\n\n"
         "- an item that is longer than\n"
         "  the window is wide\n\n"
-        "model          s\n"
+        "model           s\n"
         "linear  1.0 * [a]\n"
-        "a|b         12.5\n\n"
+        "a|b          12.5\n\n"
         "[a] of the paper\n");
 }
 

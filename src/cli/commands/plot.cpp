@@ -310,14 +310,15 @@ std::function<int()> add_plot(CLI::App& program, const ExperimentReader& experim
       ->add_option("--accuracy", trade->accuracy,
                    "take accuracies from this CSV (model, accuracy), or the averages in published.json#EXPERIMENT")
       ->type_name("FILE");
-  trading->add_option("--against", trade->against, "speed, with memory as discs; or memory")->capture_default_str();
+  words(trading->add_option("--against", trade->against, "speed, with memory as discs; or memory"), {"speed", "memory"})
+      ->capture_default_str();
   trading->add_flag("--pareto", trade->pareto, "draw the front of models that none beats both ways");
   trading->add_option("--length", trade->length, "of a bench report's lengths")->check(whole_number(1));
   const auto [growing, grown] = add("growth", "time or memory by length with the exponents", "BENCH", growth);
-  growing->add_option("--of", grown->quantity, "time or memory")->capture_default_str();
+  words(growing->add_option("--of", grown->quantity, "what grows"), {"time", "memory"})->capture_default_str();
   const auto [relating, related] =
       add("ratios", "operations or memory of mrs-X over X by length, of bench reports", "BENCH", ratios);
-  relating->add_option("--of", related->ratio, "flops or memory")->capture_default_str();
+  words(relating->add_option("--of", related->ratio, "what is compared"), {"flops", "memory"})->capture_default_str();
   selects(add("ranks", "mean ranks over six or more tasks, and which models tests do not tell apart", "RECORDS",
               [experiments](const PlotArguments& arguments) { return ranks(arguments, experiments); }));
   const auto [mapping, mapped] =

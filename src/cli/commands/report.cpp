@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cli/command.h"
+#include "cli/printed.h"
 #include "core/error.h"
 #include "core/json_file.h"
 #include "core/names.h"
@@ -17,10 +18,13 @@ struct ReportArguments {
   std::vector<std::string> records;
   std::string format = "markdown", published, folder, out;
   reporting::RecordSelection selection;
+  const CLI::Option* format_option = nullptr;
 };
 
+// A person's terminal gets aligned text where no format was asked for.
 int written(const std::string& text, const ReportArguments& arguments) {
-  if (arguments.out.empty()) fmt::print("{}", text);
+  if (arguments.out.empty() && arguments.format_option->count() == 0) print_markdown(text);
+  else if (arguments.out.empty()) fmt::print("{}", text);
   else write_file_atomically(arguments.out, text);
   return 0;
 }
@@ -106,8 +110,9 @@ std::function<int()> add_report(CLI::App& program, const ExperimentReader& exper
       .add_option("--records", arguments->folder,
                   "where an experiment's records are; default: results/runs/ or runs/ and its name")
       ->type_name("DIR");
-  command.add_option("--format", arguments->format, "markdown, latex (booktabs), csv, html (a page) or json")
-      ->capture_default_str();
+  arguments->format_option =
+      words(command.add_option("--format", arguments->format, "latex with booktabs, html: a page; else aligned text"),
+            {"markdown", "latex", "csv", "html", "json"});
   command
       .add_option("--published", arguments->published,
                   "published values to stand beside: JSON, [{\"task\", \"model\", \"value\", \"source\"}, ...]")

@@ -120,9 +120,9 @@ std::function<int()> add_smat(CLI::App& program) {
       ->type_name("FILE");
   add_selection(command, arguments->selection);
   command.add_option("--length", arguments->length, "of a bench report's lengths")->check(whole_number(1));
-  command
-      .add_option("--rounding", arguments->rounding,
-                  "exact, or terms: each rounded to two decimals before they are added, as published")
+  words(command.add_option("--rounding", arguments->rounding,
+                           "terms: each rounded to two decimals before they are added, as published"),
+        {"exact", "terms"})
       ->capture_default_str();
   command.add_flag("--json", arguments->json, "print JSON");
   command.add_flag("--markdown", arguments->markdown, "print a Markdown table");

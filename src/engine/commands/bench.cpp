@@ -138,13 +138,10 @@ std::shared_ptr<BenchArguments> add_options(CLI::App& command) {
   auto arguments = std::make_shared<BenchArguments>();
   measure::BenchOptions& options = arguments->options;
   command.add_option("--models", options.models, "[family/]attention, separated by commas")->delimiter(',');
-  command
-      .add_option(
-          "--as", arguments->as,
-          fmt::format("a published comparison, whose models, task, lengths and batch stand where no option says "
-                      "otherwise: {}",
-                      fmt::join(protocol_names(), ", ")))
-      ->type_name("NAME");
+  words(command.add_option("--as", arguments->as,
+                           "a published comparison, whose models, task, lengths and batch stand where no option says "
+                           "otherwise"),
+        protocol_names());
   command
       .add_option("--against", options.against,
                   "models that every row is compared with, separated by commas; default: the first")

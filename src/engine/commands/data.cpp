@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 
+#include "cli/printed.h"
 #include "cli/progress.h"
 #include "core/names.h"
 #include "core/text.h"
@@ -69,11 +70,14 @@ OpenedData open(const DataCommandArguments& arguments) {
 
 int list() {
   const char* root = std::getenv("XFORMER_DATA");
+  std::vector<std::vector<std::string>> rows;
   for (const data::DatasetDescriptor& dataset : data::datasets().all()) {
     const bool here = root != nullptr && *root != '\0' && std::filesystem::exists(Path(root) / dataset.name);
-    fmt::print("{:<28}{:<7}{}\n", dataset.name, here ? "files" : dataset.generated ? "made" : "-", dataset.title);
+    rows.push_back({dataset.name, here ? "files" : dataset.generated ? "made" : "needs --data", dataset.title});
   }
-  fmt::print("\nfiles: $XFORMER_DATA holds a folder of the name; made: generated without files; -: needs --data\n");
+  print_table({"task", "data", "title"}, rows, /*markdown=*/false);
+  fmt::print("\n");
+  print_wrapped("files: $XFORMER_DATA holds a folder of the name; made: generated without files");
   return 0;
 }
 

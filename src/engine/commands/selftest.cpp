@@ -41,11 +41,11 @@ std::function<int()> add_selftest(CLI::App& program) {
   const auto arguments = std::make_shared<SelftestArguments>();
   CLI::App& command =
       *program.add_subcommand("selftest", "checks that this build computes what it should on this machine");
-  command
-      .add_option(
-          "--part", arguments->parts,
-          "learning (tiny models, with a fingerprint of the training), contract (every attention against double "
-          "precision), captured (recorded steps against plain ones)")
+  words(command.add_option(
+            "--part", arguments->parts,
+            "learning (tiny models, with a fingerprint of the training), contract (every attention against double "
+            "precision), captured (recorded steps against plain ones)"),
+        inspect::selftest_parts())
       ->delimiter(',')
       ->capture_default_str();
   arguments->compute.add_to(command, /*batches=*/false);

@@ -295,9 +295,9 @@ std::function<int()> add_sweep(CLI::App& program) {
   command.add_option("--jobs", arguments->jobs, "cells at a time; default: one, or one for each of --gpus")
       ->check(whole_number(1));
   command.add_option("--gpus", arguments->gpus, "devices to share out among the cells, e.g. 0,1")->delimiter(',');
-  command
-      .add_option("--executor", arguments->executor,
-                  "local; slurm: a job array; print: the commands of what is missing")
+  words(command.add_option("--executor", arguments->executor,
+                           "slurm: a job array; print: the commands of what is missing"),
+        {"local", "slurm", "print"})
       ->capture_default_str();
   command.add_option("--slurm", arguments->slurm, "one more option for sbatch, e.g. --slurm=--time=4:00:00")
       ->type_name("OPTION");

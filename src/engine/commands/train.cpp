@@ -127,7 +127,8 @@ std::function<int()> add_train(CLI::App& program) {
       .add_option("--checkpoint-every", arguments->checkpoint_every,
                   "steps between checkpoints; default: at every dev evaluation")
       ->check(whole_number(1));
-  command.add_option("--resume", arguments->resume, "auto: go on if there is something; never; must")
+  words(command.add_option("--resume", arguments->resume, "auto: go on if there is something"),
+        {"auto", "never", "must"})
       ->capture_default_str();
   command.add_flag("--overwrite", arguments->overwrite, "begin anew, whatever run the directory holds");
   arguments->compute.add_to(command);
@@ -135,8 +136,8 @@ std::function<int()> add_train(CLI::App& program) {
                    "check data, device and plan, say what would be done at what cost, and stop");
   command.add_flag("--probe", arguments->probe, "with --dry-run: take five steps to learn time and memory");
   command.add_flag("--quiet", arguments->quiet, "show warnings and the result only; run.log has the rest");
-  command.add_option("--dump-config", arguments->dump_config,
-                     "print a file for --config that reproduces this: full or minimal");
+  words(command.add_option("--dump-config", arguments->dump_config, "print a file for --config that reproduces this"),
+        {"full", "minimal"});
   return [arguments] { return train(*arguments); };
 }
 
