@@ -7,6 +7,7 @@
 
 #include "core/names.h"
 #include "core/option_names.h"
+#include "kernels/cpu/tile_product.h"
 #include "kernels/policy.h"
 #include "readers/option_file.h"
 #include "tensor/device.h"
@@ -259,10 +260,10 @@ void ComputeArguments::add_to(CLI::App& command, bool batches) {
   command.add_option("--device", device, "auto (CUDA where there is some), cpu, cuda or cuda:N")->capture_default_str();
   command.add_option("--threads", threads, "threads that compute; default: $OMP_NUM_THREADS, else one per processor")
       ->check(whole_number(1));
-  cli::words(
-      command.add_option("--kernels", kernels,
-                         "reference: plain operators; composite: plain, but dropout; check: fused and plain, compared"),
-      {"auto", "reference", "composite", "check"})
+  cli::words(command.add_option("--kernels", kernels,
+                                "blas: auto, but tiles multiplied by LibTorch's BLAS; reference: plain operators; "
+                                "composite: plain, but dropout; check: fused and plain, compared"),
+             {"auto", "blas", "reference", "composite", "check"})
       ->capture_default_str();
   cli::words(command.add_option("--deterministic", deterministic, "off for speed; recorded"), {"on", "off"})
       ->capture_default_str();
@@ -299,6 +300,8 @@ at::Device ComputeArguments::start() const {
   configure_compute({threads, deterministic == "on"});
   const FoundDevice found = find_device(device);
   if (!found.note.empty()) fmt::print(stderr, "xformer: {}\n", found.note);
+  if (const std::string& note = kernels::tile_products().note; found.device.is_cpu() && !note.empty())
+    fmt::print(stderr, "xformer: {}\n", note);
   return found.device;
 }
 

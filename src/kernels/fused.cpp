@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "core/error.h"
+#include "kernels/cpu/gemm.h"
 #include "kernels/policy.h"
 
 namespace xformer::kernels {
@@ -27,6 +28,8 @@ void compare(const char* name, const char* what, size_t place, const at::Tensor&
            "xformer::{} differs from its reference in {} {} by {} where the largest element is {}", name, what, place,
            difference, largest);
 }
+
+bool fused_wanted() { return policy() != Policy::kComposite && policy() != Policy::kReference; }
 
 std::mutex counts_lock;
 
@@ -55,6 +58,7 @@ std::map<std::string, std::string> backends_run() {
     if (counts.reference > 0) add("reference");
     if (ran.empty()) result.erase(name);
   }
+  if (const std::string products = products_run(); !products.empty()) result["products"] = products;
   return result;
 }
 
@@ -64,10 +68,11 @@ void reset_backends() {
     counts.reference = counts.bf16 = 0;
     for (auto& count : counts.fused) count = 0;
   }
+  reset_products();
 }
 
 bool fit_kernels(at::TensorList tensors) {
-  if (policy() != Policy::kAuto && policy() != Policy::kCheck) return false;
+  if (!fused_wanted()) return false;
   const at::Tensor* first = nullptr;
   for (const at::Tensor& tensor : tensors) {
     if (!tensor.defined()) continue;
@@ -79,7 +84,7 @@ bool fit_kernels(at::TensorList tensors) {
 }
 
 bool stores_bf16(at::TensorList tensors) {
-  if ((policy() != Policy::kAuto && policy() != Policy::kCheck) || probe_recorder != nullptr) return false;
+  if (!fused_wanted() || probe_recorder != nullptr) return false;
   bool bf16 = autocast_type(at::kCPU) == at::kBFloat16;
   for (const at::Tensor& tensor : tensors) {
     if (!tensor.defined()) continue;

@@ -19,6 +19,7 @@ std::atomic<Policy> current_policy{Policy::kAuto};
 
 Policy parse_policy(const std::string& name) {
   const std::vector<std::pair<std::string, Policy>> known = {{"auto", Policy::kAuto},
+                                                             {"blas", Policy::kBlas},
                                                              {"composite", Policy::kComposite},
                                                              {"reference", Policy::kReference},
                                                              {"check", Policy::kCheck}};

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "core/text.h"
+#include "kernels/cpu/gemm.h"
 #include "kernels/policy.h"
 #include "tensor/device.h"
 #include "tensor/memory.h"
@@ -360,6 +361,7 @@ Json run_bench(const BenchOptions& options, const std::vector<BenchCase>& cases,
             {"precision", fmt::format("{}", fmt::join(precisions_of(cases), ", "))},
             {"deterministic", run.deterministic},
             {"kernels", run.kernels},
+            {"products", kernels::products_run()},
             {"cuda_graph", run.cuda_graph},
             {"interleaved", options.interleave},
             {"paced", options.paced},

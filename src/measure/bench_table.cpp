@@ -53,15 +53,17 @@ std::string bench_markdown(const Json& report) {
   const std::string machine =
       hardware.contains("gpu") ? hardware["gpu"].value("name", "GPU") : hardware["processor"].get<std::string>();
   const auto word = [&](const char* key) { return on[key].get<std::string>(); };
+  // Reports of before had no word for the library of the products.
+  const std::string products = on.value("products", ""),
+                    kernels = word("kernels") + (products.empty() ? "" : " (products by " + products + ")");
   const auto yes = [&](const char* key) { return on[key].get<bool>() ? "on" : "off"; };
   return text + notes +
          fmt::format(
              "\nConditions: {} of {} ({}), {}; {} on {}, {} threads, {}, deterministic {}, kernels {}, CUDA graphs {}, "
              "dropout {}; {} timed steps after {} of warm-up at least, {}; xformer {} ({}{}), LibTorch {}; {}\n",
              on["mode"] == "train" ? "training steps" : "forward passes", word("task"), word("protocol"), word("input"),
-             word("device"), machine, on["threads"].get<int64_t>(), word("precision"), yes("deterministic"),
-             word("kernels"), word("cuda_graph"), yes("dropout"), on["steps"].get<int64_t>(),
-             on["warmup"].get<int64_t>(),
+             word("device"), machine, on["threads"].get<int64_t>(), word("precision"), yes("deterministic"), kernels,
+             word("cuda_graph"), yes("dropout"), on["steps"].get<int64_t>(), on["warmup"].get<int64_t>(),
              on["interleaved"].get<bool>() ? "models in turns"
              : on["paced"].get<bool>() ? fmt::format("paced, {} taken", report["rows"][0]["timed_steps"].get<int64_t>())
                                        : "one model after the other",

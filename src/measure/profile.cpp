@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "core/names.h"
+#include "kernels/cpu/gemm.h"
 #include "kernels/policy.h"
 #include "measure/profile_floor.h"
 #include "tensor/device.h"
@@ -320,6 +321,7 @@ Json run_profile(const ProfileOptions& options, const BenchCase& one, const Benc
                           {"precision", one.plan.options.values["training.precision"]},
                           {"deterministic", run.deterministic},
                           {"kernels", run.kernels},
+                          {"products", kernels::products_run()},
                           {"warmup", std::max<int64_t>(1, options.warmup)},
                           {"steps", options.steps},
                           {"dropout", options.mode == "train"},

@@ -126,6 +126,9 @@ std::string summary(const Json& report) {
 std::string profile_markdown(const Json& report) {
   const Json &on = report["conditions"], &software = report["software"];
   const auto word = [&](const char* key) { return on[key].get<std::string>(); };
+  // Reports of before had no word for the library of the products.
+  const std::string products = on.value("products", ""),
+                    kernels = word("kernels") + (products.empty() ? "" : " (products by " + products + ")");
   const auto yes = [&](const char* key) { return on[key].get<bool>() ? "on" : "off"; };
   return summary(report) + operator_table(report) + "\n" + kind_table(report) + product_table(report["products"]) +
          fmt::format(
@@ -133,7 +136,7 @@ std::string profile_markdown(const Json& report) {
              "steps "
              "after {} of warm-up, and as many with every operator timed; xformer {} ({}{}), LibTorch {}; {}\n",
              word("input"), word("device"), report["hardware"]["processor"].get<std::string>(),
-             on["threads"].get<int64_t>(), word("precision"), yes("deterministic"), word("kernels"),
+             on["threads"].get<int64_t>(), word("precision"), yes("deterministic"), kernels,
              report["backend"].get<std::string>(), yes("dropout"), on["steps"].get<int64_t>(),
              on["warmup"].get<int64_t>(), software["xformer"].get<std::string>(),
              software["commit"].get<std::string>().substr(0, 12), software["dirty"].get<bool>() ? ", modified" : "",

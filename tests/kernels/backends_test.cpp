@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "kernels/adamw/adamw.h"
+#include "kernels/cpu/tile_product.h"
 #include "kernels/dropout/dropout.h"
 #include "kernels/gelu_dropout/gelu_dropout.h"
 #include "kernels/linear/linear.h"
@@ -32,7 +33,9 @@ Ran after(Policy policy) {
 }
 
 TEST_CASE("every policy tells which kernels ran, and composite runs none but dropout's") {
-  Ran fused{{"adamw", "fused-cpu"}, {"gelu_dropout", "fused-cpu"}, {"linear", "fused-cpu"}};
+  Ran fused{{"adamw", "fused-cpu"}, {"gelu_dropout", "fused-cpu"}, {"linear", "fused-cpu"}, {"products", "mkl"}};
+  CHECK(after(Policy::kBlas) == fused);
+  if (tile_products().available) fused["products"] = tile_products().name;
   CHECK(after(Policy::kAuto) == fused);
   fused["dropout"] = "fused-cpu";  // in the composition that is compared with
   CHECK(after(Policy::kCheck) == fused);

@@ -1,12 +1,22 @@
 // Products against their definition in double: shapes, transposed and strided factors, alpha and beta, every type.
 #include <c10/util/BFloat16.h>
 
+#include <sys/prctl.h>
+
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/tile_product.h"
+#include "kernels/policy_scope.h"
 #include "tensor/op_counter.h"
 
 namespace xformer::kernels::gemm_test {
@@ -36,8 +46,9 @@ struct Matrix {
 };
 
 // The number of elements of c that are not what the definition says, or lie between its rows and were written.
-template <class Value, class Result>
-int64_t wrong(const Shape& s, bool a_turned, bool b_turned, double alpha, double beta, int64_t gap) {
+template <class Value, class Result, class Product>
+int64_t wrong(const Product& product, const Shape& s, bool a_turned, bool b_turned, double alpha, double beta,
+              int64_t gap) {
   const Matrix<Value> a(a_turned ? s.inner : s.rows, a_turned ? s.rows : s.inner, gap, 1);
   const Matrix<Value> b(b_turned ? s.columns : s.inner, b_turned ? s.inner : s.columns, gap, 2);
   Matrix<Result> c(s.rows, s.columns, gap, 3);
@@ -45,8 +56,8 @@ int64_t wrong(const Shape& s, bool a_turned, bool b_turned, double alpha, double
   if (beta == 0)
     for (int64_t i = 0; i < s.rows; ++i)
       for (int64_t j = 0; j < s.columns; ++j) c.at(i, j) = static_cast<Result>(NAN);
-  gemm(s.rows, s.columns, s.inner, static_cast<Result>(alpha), Operand<Value>{a.data.data(), a.stride, a_turned},
-       Operand<Value>{b.data.data(), b.stride, b_turned}, static_cast<Result>(beta), c.data.data(), c.stride);
+  product(s.rows, s.columns, s.inner, static_cast<Result>(alpha), Operand<Value>{a.data.data(), a.stride, a_turned},
+          Operand<Value>{b.data.data(), b.stride, b_turned}, static_cast<Result>(beta), c.data.data(), c.stride);
   int64_t count = 0;
   for (int64_t i = 0; i < s.rows; ++i) {
     for (int64_t j = 0; j < s.columns; ++j) {
@@ -65,8 +76,10 @@ const std::vector<Shape> kShapes{{1, 1, 1},      {3, 5, 7},     {16, 16, 16},  {
                                  {256, 192, 64}, {31, 2, 2048}, {2, 300, 129}, {129, 127, 1}, {33, 64, 515},
                                  {2048, 16, 3},  {5, 2050, 8}};
 
-template <class Value, class Result>
-void check_all() {
+const auto kProduct = [](auto... arguments) { gemm(arguments...); };
+
+template <class Value, class Result, class Product>
+void check_all(const Product& product) {
   for (const Shape& s : kShapes)
     for (const auto& [a_turned, b_turned] : {std::pair{false, false}, {false, true}, {true, false}, {true, true}})
       for (const auto& [alpha, beta] :
@@ -74,14 +87,26 @@ void check_all() {
         for (const int64_t gap : {0, 5}) {
           INFO(s.rows << " x " << s.columns << " x " << s.inner << (a_turned ? " a^T" : "") << (b_turned ? " b^T" : "")
                       << " alpha " << alpha << " beta " << beta << " gap " << gap);
-          CHECK(wrong<Value, Result>(s, a_turned, b_turned, alpha, beta, gap) == 0);
+          CHECK(wrong<Value, Result>(product, s, a_turned, b_turned, alpha, beta, gap) == 0);
         }
 }
 
 TEST_CASE("products are their definition for every shape, order, stride, alpha and beta") {
-  SECTION("float") { check_all<float, float>(); }
-  SECTION("double") { check_all<double, double>(); }
-  SECTION("bf16 factors") { check_all<c10::BFloat16, float>(); }
+  SECTION("float") { check_all<float, float>(kProduct); }
+  SECTION("float by LibTorch's BLAS") {
+    const PolicyScope scope(Policy::kBlas);
+    check_all<float, float>(kProduct);
+  }
+  SECTION("double") { check_all<double, double>(kProduct); }
+  SECTION("bf16 factors") { check_all<c10::BFloat16, float>(kProduct); }
+}
+
+TEST_CASE("products of bf16 in pairs are their definition where there is AVX-512") {
+  if (tile_products().name.find("avx512") == std::string::npos) {
+    WARN("skipped: " << tile_products().name);
+    return;
+  }
+  check_all<c10::BFloat16, float>([](auto... arguments) { gemm_by_pairs(arguments...); });
 }
 
 TEST_CASE("a product without rows or columns touches nothing, and one without terms is beta c") {
@@ -102,10 +127,93 @@ TEST_CASE("a product without rows or columns touches nothing, and one without te
 
 TEST_CASE("products count their FLOPs once, whatever they are made of") {
   const OpCounter counter;
-  static_cast<void>(wrong<float, float>({3, 5, 7}, false, true, 1, 0, 0));
+  static_cast<void>(wrong<float, float>(kProduct, {3, 5, 7}, false, true, 1, 0, 0));
   CHECK(counter.counts().flops == 2 * 3 * 5 * 7);
-  static_cast<void>(wrong<c10::BFloat16, float>({3, 5, 7}, true, false, 1, 1, 0));
+  static_cast<void>(wrong<c10::BFloat16, float>(kProduct, {3, 5, 7}, true, false, 1, 1, 0));
   CHECK(counter.counts().flops == 2 * 2 * 3 * 5 * 7);
+}
+
+TEST_CASE("lengths that change need code for few shapes, which is made once and by any thread") {
+  if (!tile_products().available) {
+    WARN("skipped: " << tile_products().note);
+    return;
+  }
+  const std::vector<float> numbers(700 * 64, 1);
+  std::vector<float> c(64 * 64);
+  const auto all = [&] {
+    for (int64_t n = 1; n <= 700; ++n)
+      gemm(64, 64, n, 1, Operand<float>{numbers.data(), 700}, Operand<float>{numbers.data(), 64}, 0, c.data(), 64);
+  };
+  const int64_t before = tile_products_made();
+  all();
+  const int64_t made = tile_products_made() - before;
+  CHECK((made > 0 && made <= 2 * 64));  // 1 to 32, multiples of 16 up to 256: into c, and on top of it
+  all();
+  CHECK(tile_products_made() == before + made);
+
+  std::vector<std::vector<TileProduct>> found(4);
+  std::vector<std::thread> threads;
+  for (auto& mine : found)
+    threads.emplace_back([&mine] {
+      for (int32_t i = 0; i < 1500; ++i) mine.push_back(tile_product({1 + i % 2, 1 + i / 2 % 2, 1, 1000 + i, 2, 2}));
+    });
+  for (std::thread& thread : threads) thread.join();
+  CHECK((found[1] == found[0] && found[2] == found[0] && found[3] == found[0]));
+  CHECK(std::set<TileProduct>(found[0].begin(), found[0].end()).size() == 1500);
+}
+
+TEST_CASE("what multiplied is told, and --kernels=blas keeps to LibTorch's BLAS") {
+  const auto told = [](Policy wanted) {
+    const PolicyScope scope(wanted);
+    reset_products();
+    static_cast<void>(wrong<float, float>(kProduct, {3, 5, 7}, false, false, 1, 0, 0));
+    return products_run();
+  };
+  CHECK(told(Policy::kAuto) == (tile_products().available ? tile_products().name : "mkl"));
+  CHECK(told(Policy::kBlas) == "mkl");
+  reset_products();
+  CHECK(products_run().empty());
+}
+
+// Started by the next test in a process of its own.
+TEST_CASE("child: what this process multiplies with", "[.child]") {
+  constexpr int kRefuseNewCode = 65;  // PR_SET_MDWE of Linux 6.3
+  if (std::getenv("NO_NEW_CODE") != nullptr && ::prctl(kRefuseNewCode, 1, 0, 0, 0) != 0) {
+    std::puts("too old a kernel");
+    return;
+  }
+  static_cast<void>(wrong<float, float>(kProduct, {40, 50, 60}, false, true, 0.25, 1, 3));
+  std::printf("ran %s; %s\n", products_run().c_str(), tile_products().note.c_str());
+  check_all<float, float>(kProduct);
+}
+
+std::string child_says(const std::string& environment) {
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  const std::string command = "env -u LIBXSMM_TARGET " + environment + " '" + self + "' '[.child]' 2>&1";
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen(command.c_str(), "r"), ::pclose);
+  std::string text;
+  for (int one; (one = std::fgetc(pipe.get())) != EOF;) text += static_cast<char>(one);
+  INFO(text);
+  CHECK(text.find("All tests passed") != std::string::npos);
+  return text;
+}
+
+TEST_CASE("LIBXSMM_TARGET and a system without new code decide what multiplies, and every choice multiplies well") {
+  if (child_says("").find("ran libxsmm") == std::string::npos) {
+    WARN("skipped: no AVX2");
+    return;
+  }
+  CHECK_THAT(child_says("LIBXSMM_TARGET=hsw"), Catch::Contains("ran libxsmm 1.17, avx2; \n"));
+  CHECK_THAT(child_says("LIBXSMM_TARGET=snb"), Catch::Contains("ran mkl; \n"));
+  CHECK_THAT(child_says("LIBXSMM_TARGET=zen"), Catch::Contains("LIBXSMM_TARGET=zen is no name that is known here"));
+  if (!tile_products().pairs)
+    CHECK_THAT(child_says("LIBXSMM_TARGET=cpx"), Catch::Contains("LIBXSMM_TARGET=cpx is more than this processor has"));
+  const std::string refused = child_says("NO_NEW_CODE=1");
+  if (refused.find("too old a kernel") != std::string::npos) {
+    WARN("skipped: a kernel without PR_SET_MDWE");
+    return;
+  }
+  CHECK_THAT(refused, Catch::Contains("ran mkl; products go through LibTorch's BLAS"));
 }
 
 }  // namespace xformer::kernels::gemm_test
