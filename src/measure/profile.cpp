@@ -150,6 +150,7 @@ class Profiling {
       if (factors == type.value_or(at::kFloat)) peak_ = peak;
       result_["peaks"].push_back({{"precision", factors == at::kFloat ? "fp32" : "bf16"},
                                   {"gflops_per_s", peak.rate / 1e9},
+                                  {"library", peak.library},
                                   {"rows", peak.rows},
                                   {"columns", peak.columns},
                                   {"inner", peak.inner}});

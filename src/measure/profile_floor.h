@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 #include "tensor/op_profiler.h"
 
@@ -15,8 +16,9 @@ namespace xformer::measure {
 struct Peak {
   double rate = 0;  // FLOPs a second, the sum of each thread's best, so that what else the machine does matters little
   int64_t rows = 0, columns = 0, inner = 0;
+  std::string library = {};  // as kernels::products_run() names it
 };
-// Of float or bf16 factors; sums are float.
+// Of float or bf16 factors; sums are float. kernels::products_run() begins anew.
 [[nodiscard]] Peak product_peak(at::ScalarType factors);
 
 // Seconds of processor time while `work` runs: of the calling thread and of the process's others.

@@ -97,10 +97,11 @@ std::string summary(const Json& report) {
       number(step["p90"]), number(report["profiled_ms"]));
   for (const Json& peak : report["peaks"])
     text += fmt::format(
-        "- peak in {}: {:.1f} GFLOP/s, products of {} x {} x {} (rows, columns, inner) in cache on {} threads at "
+        "- peak in {}: {:.1f} GFLOP/s by {}, products of {} x {} x {} (rows, columns, inner) in cache on {} threads at "
         "once\n",
-        peak["precision"].get<std::string>(), number(peak["gflops_per_s"]), peak["rows"].get<int64_t>(),
-        peak["columns"].get<int64_t>(), peak["inner"].get<int64_t>(), on["threads"].get<int64_t>());
+        peak["precision"].get<std::string>(), number(peak["gflops_per_s"]), peak["library"].get<std::string>(),
+        peak["rows"].get<int64_t>(), peak["columns"].get<int64_t>(), peak["inner"].get<int64_t>(),
+        on["threads"].get<int64_t>());
   text += fmt::format("- arithmetic floor: {:.2f} ms for {:.4g} GFLOP, {} GFLOP/s; the step takes {} times that\n",
                       number(floor["ms"]), number(floor["flops"]) / 1e9, cell(floor["gflops_per_s"], 1, "{:.1f}"),
                       cell(floor["step_over_floor"], 1, "{:.2f}"));

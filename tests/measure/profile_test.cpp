@@ -12,6 +12,7 @@
 
 #include "bench_support.h"
 #include "kernels/attention/attention.h"
+#include "kernels/cpu/gemm.h"
 #include "measure/profile_floor.h"
 #include "scratch.h"
 #include "tensor/memory.h"
@@ -200,6 +201,8 @@ TEST_CASE("the peak is the best of its shapes on all threads together") {
   const Peak peak = product_peak(GENERATE(at::kFloat, at::kBFloat16));
   at::set_num_threads(before);
   CHECK(peak.rate > 0);
+  CHECK_FALSE(peak.library.empty());
+  CHECK(kernels::products_run().empty());  // a step's record does not take what was measured before it for its own
   // Each thread multiplies at least four times: once to warm, and three times.
   CHECK(counter.counts().flops >= 2 * 4 * 2 * peak.rows * peak.columns * peak.inner);
 }
