@@ -2,9 +2,9 @@
 //
 // float and bf16 by LIBXSMM (tile_product.h) wherever the processor has AVX2 and FMA: on tiles of our operators' shapes
 // it ran at 0.8 to 1.4 times MKL's rate on a Xeon with AVX-512, at 1.5 to 2.8 times where MKL keeps to AVX2, as it does
-// on processors that are not Intel's. By the BLAS that LibTorch brings: double, --kernels=blas, older processors, systems
-// that let no program make code, and fewer than four rows by a transposed matrix. The choice and the order of summation
-// depend on the machine and the shape alone, never on timing or threads.
+// on processors that are not Intel's. By the BLAS that LibTorch brings: double, --kernels=blas, older processors,
+// systems that let no program make code, and fewer than four rows by a transposed matrix. The choice and the order of
+// summation depend on the machine and the shape alone, never on timing or threads.
 #pragma once
 
 #include <c10/util/BFloat16.h>
