@@ -105,7 +105,26 @@ TEST_CASE("evaluation takes the middle of the image whose shorter side was made 
       image.pixels[static_cast<size_t>((row * 256 + column) * 3)] = static_cast<uint8_t>(row);
   const Image middle = centre_crop(image, 224);
   CHECK((middle.height == 224 && middle.width == 224 && at(middle, 0, 5, 0) == 16 && at(middle, 223, 0, 0) == 239));
-  const Image wide = centre_crop(pattern(100, 300), 64);
+  // By hand: a photograph of 500 x 375 becomes 341 x 256, of which 117 columns are spared: round(58.5) is 58 in Python.
+  // One of 256 x 283 becomes 256 x 283, of which 59 rows are: round(29.5) is 30.
+  CHECK((crop_offset(341, 224) == 58 && crop_offset(283, 224) == 30 && crop_offset(256, 224) == 16));
+  CHECK((crop_offset(225, 224) == 0 && crop_offset(227, 224) == 2 && crop_offset(224, 224) == 0));
+  Image tall{256, 283, 3, {}};
+  for (int64_t row = 0; row < 283; ++row)
+    tall.pixels.insert(tall.pixels.end(), 256 * 3, static_cast<uint8_t>(row % 256));
+  CHECK(at(centre_crop(tall, 224), 0, 0, 0) == 30);
+  const Image whole = pattern(100, 300);
+  const Image wide = centre_crop(whole, 64);
+  // 73 x 219 pixels, of which those from 4 and 78 on: as cut from the whole.
+  const Image small = resized(whole, {0, 0, 100, 300}, 73, 219);
+  int64_t different = 0;
+  for (int64_t row = 0; row < 64; ++row)
+    for (int64_t column = 0; column < 64; ++column)
+      different += at(wide, row, column, 1) == at(small, row + 4, column + 78, 1) ? 0 : 1;
+  CHECK(different == 0);
+  // A strip of one pixel's width is no reason to make 16 million rows of 256.
+  const Image strip = centre_crop(Image{1, 65'500, 3, std::vector<uint8_t>(3 * 65'500, 7)}, 224);
+  CHECK((strip.height == 224 && strip.width == 224 && at(strip, 100, 100, 2) == 7));
   CHECK((wide.height == 64 && wide.width == 64));
 }
 

@@ -173,15 +173,13 @@ Image centre_crop(const Image& image, int64_t side) {
   const bool wide = image.width > image.height;
   const int64_t height = wide ? shorter : image.height * shorter / image.width;
   const int64_t width = wide ? image.width * shorter / image.height : shorter;
-  const Image small = resized(image, {0, 0, image.height, image.width}, height, width);
-  Image result{side, side, 3, {}};
-  const int64_t top = std::lround(static_cast<double>(height - side) / 2),
-                left = std::lround(static_cast<double>(width - side) / 2);
-  for (int64_t row = 0; row < side; ++row) {
-    const auto from = small.pixels.begin() + ((top + row) * width + left) * 3;
-    result.pixels.insert(result.pixels.end(), from, from + side * 3);
-  }
-  return result;
+  const Box middle{crop_offset(height, side), crop_offset(width, side), side, side};
+  return resized_part(image, {0, 0, image.height, image.width}, height, width, middle);
+}
+
+int64_t crop_offset(int64_t length, int64_t side) {
+  const int64_t spare = length - side, half = spare / 2;
+  return spare % 2 == 0 ? half : half + half % 2;
 }
 
 void flip(Image& image) {

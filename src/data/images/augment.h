@@ -10,8 +10,12 @@ namespace xformer::data {
 // A box of 8 to 100 % of the area and an aspect between 3/4 and 4/3, ten times tried, else the middle; resized to
 // side x side (torchvision RandomResizedCrop).
 [[nodiscard]] Box random_crop_box(int64_t height, int64_t width, Stream& numbers);
-// The middle square of side x side from the image resized so that its shorter side is side / 0.875, rounded down.
+// The middle square of side x side from the image resized so that its shorter side is side / 0.875, rounded down. Only
+// those pixels are made, so that a strip costs no more than a square.
 [[nodiscard]] readers::Image centre_crop(const readers::Image& image, int64_t side);
+// Where the middle `side` of `length` pixels begin: half of those spared, rounded as Python's round() does, to the even
+// number (torchvision CenterCrop).
+[[nodiscard]] int64_t crop_offset(int64_t length, int64_t side);
 
 void flip(readers::Image& image);  // left to right
 

@@ -28,11 +28,12 @@ uint8_t level(double value) { return static_cast<uint8_t>(std::clamp(std::lround
 
 }  // namespace
 
-std::vector<Taps> resampling_taps(Filter filter, int64_t source, double begin, double end, int64_t count) {
+std::vector<Taps> resampling_taps(Filter filter, int64_t source, double begin, double end, int64_t count, int64_t from,
+                                  int64_t to) {
   const double scale = (end - begin) / static_cast<double>(count), wide = std::max(scale, 1.0);
   const double reach = (filter == Filter::kBicubic ? 2 : 3) * wide;
   std::vector<Taps> result;
-  for (int64_t i = 0; i < count; ++i) {
+  for (int64_t i = from; i < to; ++i) {
     const double centre = begin + (static_cast<double>(i) + 0.5) * scale;
     const auto first = std::max<int64_t>(0, static_cast<int64_t>(std::floor(centre - reach + 0.5)));
     const auto last = std::min(source, static_cast<int64_t>(std::floor(centre + reach + 0.5)));
@@ -50,6 +51,11 @@ std::vector<Taps> resampling_taps(Filter filter, int64_t source, double begin, d
 }
 
 readers::Image resized(const readers::Image& image, const Box& box, int64_t height, int64_t width, Filter filter) {
+  return resized_part(image, box, height, width, {0, 0, height, width}, filter);
+}
+
+readers::Image resized_part(const readers::Image& image, const Box& box, int64_t full_height, int64_t full_width,
+                            const Box& part, Filter filter) {
   XF_ASSERT(box.height > 0 && box.width > 0 && box.top >= 0 && box.left >= 0 && box.top + box.height <= image.height &&
                 box.left + box.width <= image.width,
             "a box of {} x {} at {}, {} in {} x {}", box.height, box.width, box.top, box.left, image.height,
@@ -60,8 +66,11 @@ readers::Image resized(const readers::Image& image, const Box& box, int64_t heig
   };
   const auto [left, right] = stretch(box.left, box.width);
   const auto [top, low] = stretch(box.top, box.height);
-  const std::vector<Taps> across = resampling_taps(filter, image.width, left, right, width);
-  const std::vector<Taps> down = resampling_taps(filter, image.height, top, low, height);
+  const int64_t height = part.height, width = part.width;
+  const std::vector<Taps> across =
+      resampling_taps(filter, image.width, left, right, full_width, part.left, part.left + width);
+  const std::vector<Taps> down =
+      resampling_taps(filter, image.height, top, low, full_height, part.top, part.top + height);
   // Only the rows that the second pass reads.
   const int64_t first_row = down.front().first;
   const int64_t rows = down.back().first + static_cast<int64_t>(down.back().weights.size()) - first_row;

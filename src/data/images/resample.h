@@ -19,7 +19,9 @@ struct Taps {
   std::vector<double> weights;
 };
 // For `count` pixels from the stretch [begin, end) of `source` ones; what lies outside has no weight.
-[[nodiscard]] std::vector<Taps> resampling_taps(Filter filter, int64_t source, double begin, double end, int64_t count);
+// Of these only those from number `from` up to `to`.
+[[nodiscard]] std::vector<Taps> resampling_taps(Filter filter, int64_t source, double begin, double end, int64_t count,
+                                                int64_t from, int64_t to);
 
 struct Box {
   int64_t top = 0, left = 0, height = 0, width = 0;
@@ -27,5 +29,8 @@ struct Box {
 // The box of the image as height x width pixels, rounded to whole levels between the two directions, as Pillow does.
 [[nodiscard]] readers::Image resized(const readers::Image& image, const Box& box, int64_t height, int64_t width,
                                      Filter filter = Filter::kBicubic);
+// The same cut down to `part` of its pixels, without the work and the memory of the others.
+[[nodiscard]] readers::Image resized_part(const readers::Image& image, const Box& box, int64_t height, int64_t width,
+                                          const Box& part, Filter filter = Filter::kBicubic);
 
 }  // namespace xformer::data

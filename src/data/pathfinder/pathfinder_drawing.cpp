@@ -84,7 +84,7 @@ void Raster::raise(const Raster& other) {
 
 Raster reduced(const Raster& fine, int64_t side) {
   const std::vector<Taps> taps =
-      resampling_taps(Filter::kLanczos, fine.side(), 0, static_cast<double>(fine.side()), side);
+      resampling_taps(Filter::kLanczos, fine.side(), 0, static_cast<double>(fine.side()), side, 0, side);
   const auto within = [](double value) { return static_cast<float>(std::clamp(value, 0.0, 1.0)); };
   std::vector<float> narrow(static_cast<size_t>(fine.side() * side));
   for (int64_t row = 0; row < fine.side(); ++row)
