@@ -14,6 +14,7 @@
 
 #include "core/error.h"
 #include "core/file_operations.h"
+#include "core/plain_files.h"
 
 namespace xformer {
 namespace {
@@ -35,24 +36,6 @@ struct Descriptor {
     return closing < 0 || ::close(closing) == 0 ? 0 : errno;
   }
 };
-
-// A file that cannot be read is bad input, unless it is only forbidden.
-[[noreturn]] void fail_reading(const Path& path, int error) {
-  const std::string message = fmt::format("cannot read {}: {}", path.string(), std::strerror(error));
-  if (error == EACCES || error == EPERM || error == ENOMEM || error == EMFILE || error == ENFILE)
-    throw ResourceError(message);
-  throw DataError(message);
-}
-
-int open_for_reading(const Path& path, struct stat& status) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) fail_reading(path, errno);
-  Descriptor guard(descriptor);
-  if (::fstat(descriptor, &status) != 0) fail_reading(path, errno);
-  XF_CHECK(!S_ISDIR(status.st_mode), DataError, "cannot read {}: expected a file, found a folder", path.string());
-  guard.value = -1;
-  return descriptor;
-}
 
 // Removes the temporary file unless the rename has made it the real one.
 struct TemporaryFile {
@@ -111,8 +94,10 @@ std::string kind_of_file(const Path& path) {
 }
 
 std::string read_file(const Path& path) {
+  const Descriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat status {};
-  const Descriptor descriptor(open_for_reading(path, status));
+  if (descriptor.value < 0 || ::fstat(descriptor.value, &status) != 0) fail_reading(path, errno);
+  XF_CHECK(!S_ISDIR(status.st_mode), DataError, "cannot read {}: expected a file, found a folder", path.string());
   std::string content;
   content.reserve(static_cast<size_t>(status.st_size));
   char buffer[1 << 16];
@@ -212,8 +197,9 @@ FileLock::~FileLock() {
 }
 
 MappedFile::MappedFile(const Path& path) {
+  const Descriptor descriptor(open_plain_file(path));
   struct stat status {};
-  const Descriptor descriptor(open_for_reading(path, status));
+  if (::fstat(descriptor.value, &status) != 0) fail_reading(path, errno);
   size_ = static_cast<size_t>(status.st_size);
   if (size_ == 0) return;
   void* address = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, descriptor.value, 0);

@@ -7,6 +7,7 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -17,7 +18,9 @@
 
 #include "core/error.h"
 #include "core/file_operations.h"
+#include "core/plain_files.h"
 #include "core/text.h"
+#include "readers/lfs_pointer.h"
 
 namespace xformer::readers {
 
@@ -39,21 +42,19 @@ struct CloseGzip {
 };
 
 uint64_t size_of(const Path& path) {
-  std::error_code error;
-  XF_CHECK(!fs::is_directory(path, error), DataError, "cannot read {}: expected an archive, found a folder",
-           path.string());
-  const uint64_t size = fs::file_size(path, error);
-  XF_CHECK(!error, DataError, "cannot read {}: {}", path.string(), error.message());
-  return size;
+  const std::string other = other_than_a_file(path);
+  XF_CHECK(other.empty(), DataError, "cannot read {}: expected an archive, found {}", path.string(), other);
+  return fs::file_size(path);
 }
 
 bool is_zip(const Path& path) {
-  char start[4] = {};
+  std::array<char, 64> start{};
   std::ifstream file(path, std::ios::binary);
   XF_CHECK(file, ResourceError, "cannot read {}: {}", path.string(), std::strerror(errno));
-  file.read(start, sizeof start);
-  const std::string_view magic(start, sizeof start);
-  return magic == "PK\3\4" || magic == "PK\5\6";  // the second: a zip without members
+  file.read(start.data(), start.size());
+  const std::string_view first(start.data(), start.size());
+  refuse_lfs_pointer(first, path.string());
+  return first.starts_with("PK\3\4") || first.starts_with("PK\5\6");  // the second: a zip without members
 }
 
 // The bytes of a tar file, plain or gzip, by zlib: libarchive's own gzip filter compares no checksums.

@@ -7,12 +7,6 @@
 #include "core/text.h"
 
 namespace xformer::readers {
-namespace {
-
-constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
-
-}  // namespace
-
 CsvReader::CsvReader(const Path& path, CsvFormat format) : lines_(path), format_(std::move(format)) {
   if (!format_.header) return;
   std::vector<std::string_view> fields;
@@ -28,7 +22,6 @@ bool CsvReader::next_line(std::string_view& line) {
   };
   do {
     if (!lines_.next(line)) return false;
-    if (lines_.line_number() == 1 && line.starts_with(kByteOrderMark)) line.remove_prefix(kByteOrderMark.size());
   } while (skipped());
   return true;
 }

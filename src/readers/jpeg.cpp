@@ -9,6 +9,7 @@
 #include <jpeglib.h>
 
 #include "core/error.h"
+#include "readers/lfs_pointer.h"
 
 namespace xformer::readers {
 namespace {
@@ -122,6 +123,7 @@ std::vector<uint8_t> without_black(const std::vector<uint8_t>& inks, bool invert
 
 Image decode_jpeg(std::span<const std::byte> file, const std::string& origin) {
   XF_CHECK(!file.empty(), DataError, "{}: the file is empty; expected a JPEG image", origin);
+  refuse_lfs_pointer(file, origin);
   Decoder decoder{};
   decoder.image.err = jpeg_std_error(&decoder.reporter.manager);
   decoder.reporter.manager.error_exit = fail;

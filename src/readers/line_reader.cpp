@@ -1,7 +1,5 @@
 #include "readers/line_reader.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -10,30 +8,37 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/plain_files.h"
 #include "core/text.h"
+#include "readers/lfs_pointer.h"
 
 namespace xformer::readers {
 
 namespace {
 constexpr size_t kBlock = size_t{1} << 16;
 constexpr int kGzipOnly = 16 + MAX_WBITS;  // zlib's way to ask for the gzip wrapper
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+
+// What a text may begin with: UTF-8 with its mark, which goes; what else there is gets its name.
+void begin_text(std::string_view& line, bool ends_with_lf, const std::string& where) {
+  refuse_lfs_pointer(line, where);
+  XF_CHECK(!line.starts_with("\xff\xfe") && !line.starts_with("\xfe\xff"), DataError,
+           "{}: expected text in UTF-8, found UTF-16: `iconv -f UTF-16 -t UTF-8` converts it", where);
+  const bool binary = line.find('\0') != std::string_view::npos;
+  XF_CHECK(ends_with_lf || binary || line.find('\r') == std::string_view::npos, DataError,
+           "{}: expected lines that end in LF or CRLF, found CR alone (as on old Macintoshes): `tr '\\r' '\\n'` "
+           "converts it",
+           where);
+  if (line.starts_with(kByteOrderMark)) line.remove_prefix(kByteOrderMark.size());
+}
 }  // namespace
 
 // The decompressed bytes of a file, block by block.
 class LineReader::ByteSource {
  public:
   explicit ByteSource(const Path& path) : path_(path), input_(kBlock) {
-    descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (descriptor_ < 0) {
-      const int error = errno;
-      const std::string message = fmt::format("cannot read {}: {}", path.string(), std::strerror(error));
-      if (error == EACCES || error == EPERM) throw ResourceError(message);
-      throw DataError(message);
-    }
+    descriptor_ = open_plain_file(path);
     try {
-      struct stat status {};
-      XF_CHECK(::fstat(descriptor_, &status) == 0 && !S_ISDIR(status.st_mode), DataError,
-               "cannot read {}: expected a file, found a folder", path.string());
       while (available_ < 2 && read_more()) {
       }
       gzip_ = starts_with_magic();
@@ -154,11 +159,13 @@ bool LineReader::next(std::string_view& line) {
   ++line_number_;
   line = std::string_view(buffer_).substr(begin_, end - begin_);
   if (line.ends_with('\r')) line.remove_suffix(1);
+  if (line_number_ == 1) begin_text(line, complete, where());
   XF_CHECK(line.size() <= longest_line_, DataError, "{}: expected lines of at most {}, found a longer one starting {}",
            where(), format_bytes(longest_line_), quoted(line));
   const size_t nul = line.find('\0');
   XF_CHECK(nul == std::string_view::npos, DataError,
-           "{}: expected text, found a NUL byte at column {}: this is a binary file", where(), nul + 1);
+           "{}: expected text, found a NUL byte at column {}: this is a binary file, or text in UTF-16", where(),
+           nul + 1);
   begin_ = searched_ = complete ? end + 1 : end;
   return true;
 }

@@ -1,8 +1,9 @@
 // The lines of a text file, plain or gzip, one at a time and in bounded memory.
 //
-// gzip is known by its first bytes, not by the name. Lines end in LF or CRLF; the last may lack its end.
-// Errors are DataErrors that name file and line: a line longer than the limit, a NUL byte (a binary file),
-// a gzip stream that is cut or damaged.
+// gzip is known by its first bytes, not by the name. Lines end in LF or CRLF; the last may lack its end. A UTF-8 byte
+// order mark in front of the first is passed over.
+// Errors are DataErrors that name file and line: a line longer than the limit, a NUL byte (a binary file), UTF-16,
+// lines that end in CR alone, a Git LFS pointer, a gzip stream that is cut or damaged.
 #pragma once
 
 #include <cstdint>

@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "readers/lfs_pointer.h"
 
 namespace xformer::readers::npy {
 namespace {
@@ -261,6 +262,7 @@ struct Layout {
 
 Layout layout_of(std::span<const std::byte> file, const std::string& origin) {
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
+  refuse_lfs_pointer(file, origin);
   XF_CHECK(text.starts_with(kMagic), DataError, "{}: a .npy file begins with {}, this one with {}", origin,
            quoted(kMagic), quoted(text.substr(0, kMagic.size())));
   const auto cut = [&](std::string_view what) {

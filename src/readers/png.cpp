@@ -3,6 +3,7 @@
 #include <png.h>
 
 #include "core/error.h"
+#include "readers/lfs_pointer.h"
 
 namespace xformer::readers {
 namespace {
@@ -25,6 +26,7 @@ Image decode_png(std::span<const std::byte> file, int64_t channels, const std::s
   Handle handle;
   png_image& image = handle.image;
   XF_CHECK(!file.empty(), DataError, "{}: the file is empty; expected a PNG image", origin);
+  refuse_lfs_pointer(file, origin);
   static_cast<void>(png_image_begin_read_from_memory(&image, file.data(), file.size()));
   XF_CHECK(!handle.failed(), DataError, "{}: expected a PNG image: {}", origin, image.message);
   XF_CHECK(int64_t{image.width} * int64_t{image.height} <= kMostPixels, DataError,

@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "core/text.h"
+#include "readers/lfs_pointer.h"
 
 namespace xformer::readers {
 namespace {
@@ -260,6 +261,7 @@ size_t bytes_per_element(const std::string& type) {
 }
 
 SafetensorsHeader parse_safetensors(std::span<const std::byte> file, const std::string& origin) {
+  refuse_lfs_pointer(file, origin);
   XF_CHECK(file.size() >= kLengthBytes, DataError,
            "{}: a safetensors file begins with the {} bytes of its header's length, this one has {} bytes", origin,
            kLengthBytes, file.size());

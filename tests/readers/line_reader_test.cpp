@@ -115,6 +115,28 @@ TEST_CASE("a NUL byte is refused with file, line and column") {
   CHECK_THAT(refusal(path), Contains(path.string() + ":2:") && Contains("column 3"));
 }
 
+TEST_CASE("a UTF-8 byte order mark is no part of the first line, and other encodings are named") {
+  const scratch::Folder folder;
+  const auto put = [&](std::string_view content) { return scratch::put(folder / "text", content); };
+  CHECK(lines_of(put("\xef\xbb\xbfone\n\xef\xbb\xbftwo\n")) == Lines{"one", "\xef\xbb\xbftwo"});
+  CHECK(lines_of(put(gzip("\xef\xbb\xbfone\n"))) == Lines{"one"});
+  CHECK_THAT(refusal(put(std::string_view("\xff\xfeo\0n\0e\0\n\0", 10))), Contains("UTF-16") && Contains("iconv"));
+  CHECK_THAT(refusal(put(std::string_view("\xfe\xff\0o\0\n", 6))), Contains("found UTF-16"));
+  CHECK_THAT(refusal(put(std::string_view("o\0n\0e\0\n\0", 8))), Contains("or text in UTF-16"));
+  CHECK_THAT(refusal(put("version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 3\n")),
+             Contains("Git LFS pointer") && Contains("git lfs pull"));
+}
+
+TEST_CASE("lines that end in CR alone are named, in a short file and in one longer than a line may be") {
+  const scratch::Folder folder;
+  CHECK_THAT(refusal(scratch::put(folder / "a", "one\rtwo\rthree")), Contains("CR alone") && Contains("tr "));
+  std::string many;
+  while (many.size() < 3 * LineReader::kLongestLine) many += "some words\r";
+  CHECK_THAT(refusal(scratch::put(folder / "b", many)), Contains("CR alone"));
+  CHECK(lines_of(scratch::put(folder / "c", "a\rb\nc\n")) == Lines{"a\rb", "c"});
+  CHECK_THAT(refusal(scratch::put(folder / "d", std::string_view("a\rb\0c", 5))), Contains("binary file"));
+}
+
 TEST_CASE("a missing file and a folder are DataErrors that name the path") {
   const scratch::Folder folder;
   CHECK_THAT(refusal(folder / "none"), Contains((folder / "none").string()) && Contains("No such file"));
