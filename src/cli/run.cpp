@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <filesystem>
 #include <map>
 
 #include "cli/printed.h"
@@ -117,7 +118,8 @@ int run(int argc, char** argv, const std::function<std::vector<CommandSetup>()>&
   program.require_subcommand(0, 1);
   program.footer(
       "Exit codes: 0 done, 1 cells of a sweep were given up, 2 wrong name, option or value, 3 data missing or damaged, "
-      "4 out of memory, disk or device, 5 training diverged, 6 interrupted after saving, 70 a bug in xformer.");
+      "4 out of memory, disk or device, or no network, 5 training diverged, 6 interrupted after saving, 70 a bug in "
+      "xformer.");
   std::vector<std::function<int()>> actions;
   try {
     for (const CommandSetup& setup : commands()) actions.push_back(setup(program));
@@ -149,6 +151,12 @@ int run(int argc, char** argv, const std::function<std::vector<CommandSetup>()>&
   } catch (const Error& error) {
     print_error(error.what());
     return static_cast<int>(error.code());
+  } catch (const std::filesystem::filesystem_error& error) {
+    print_error(error.what());  // what a file system says is no bug of ours
+    return static_cast<int>(error.code() == std::errc::permission_denied ||
+                                    error.code() == std::errc::no_space_on_device
+                                ? ExitCode::kResource
+                                : ExitCode::kData);
   } catch (const std::bad_alloc&) {
     print_error("out of memory");
     return static_cast<int>(ExitCode::kResource);

@@ -72,7 +72,7 @@ void read_files(const ListOpsFiles& files, Facts& facts, DuplicateFinder& duplic
     try {
       listops::RowReader rows(*path, files.layout);
       for (listops::Row row; rows.next(row);) {
-        duplicates.see(split, rows.line_number(), row.tokens);
+        duplicates.see(split, rows.line_number(), row.tokens, static_cast<double>(row.label));
         facts.see(split, rows.where(), row.tokens, row.label);
         if (progress && rows.line_number() % 256 == 0) progress("checking ListOps", done + rows.bytes_read(), total);
       }
@@ -88,7 +88,7 @@ void read_generated(const ListOpsOptions& options, Facts& facts, DuplicateFinder
   for (auto& split : facts.splits) split.emplace();
   const auto accept = [&](Split split, std::span<const uint8_t> tokens, int64_t label) {
     const auto index = static_cast<int64_t>(facts.splits[static_cast<size_t>(split)]->lengths.size());
-    duplicates.see(split, index, tokens);
+    duplicates.see(split, index, tokens, static_cast<double>(label));
     facts.see(split, fmt::format("{} example {}", split_name(split), index), tokens, label);
   };
   ListOpsGenerator(options).generate(accept, progress);
@@ -102,7 +102,9 @@ void judge_files(const ListOpsFiles& files, const Facts& facts, CheckReport& rep
     const auto& split_facts = facts.splits[static_cast<size_t>(split)];
     const std::string claim = fmt::format("{} is there and readable", split_name(split));
     if (!split_facts) {
-      report.add(claim, CheckOutcome::kNote, "no file: training needs all three splits, eval and data check do not");
+      report.add(claim, CheckOutcome::kNote,
+                 fmt::format("there is no file of the {} split: training needs all three, eval and data check do not",
+                             split_name(split)));
       continue;
     }
     const std::string count =
@@ -123,22 +125,34 @@ void judge_sizes(listops::Layout layout, const Facts& facts, CheckReport& report
       differences.push_back(fmt::format("{} has {} examples, published {}", split_name(split), format_count(count),
                                         format_count(static_cast<uint64_t>(published[place]))));
   }
-  report.add("the sizes are the published ones", differences.empty() ? CheckOutcome::kPassed : CheckOutcome::kNote,
-             differences.empty() ? "they are" : fmt::format("{}", fmt::join(differences, "; ")));
+  report.add(kPublishedCounts, differences.empty() ? CheckOutcome::kPassed : CheckOutcome::kNote,
+             differences.empty() ? "the counts agree" : fmt::format("{}", fmt::join(differences, "; ")));
 }
 
 void judge_rows(const Facts& facts, const DuplicateFinder& duplicates, CheckReport& report) {
+  size_t rows = 0;
+  bool whole = true;
+  for (const auto& split : facts.splits) {
+    if (!split) continue;
+    rows += split->lengths.size();
+    whole = whole && split->unreadable.empty();
+  }
+  if (rows == 0) return;  // nothing to be judged: what could not be read is said above
+  const std::string all = whole ? "" : fmt::format(" of the {} rows that could be read", format_count(rows));
   report.add("every expression is complete", failed_if(facts.malformed > 0),
-             facts.malformed == 0 ? "all are" : fmt::format("{} are not; {}", facts.malformed, facts.first_malformed));
+             facts.malformed == 0 ? "all" + all + " are"
+                                  : fmt::format("{} are not; {}", facts.malformed, facts.first_malformed));
   report.add("every label is the value of its expression", failed_if(facts.wrong > 0),
-             facts.wrong == 0 ? "all are" : fmt::format("{} are not; {}", facts.wrong, facts.first_wrong));
+             facts.wrong == 0 ? "all" + all + " are" : fmt::format("{} are not; {}", facts.wrong, facts.first_wrong));
   report.add("no expression occurs in two splits", failed_if(duplicates.across() > 0),
-             duplicates.across() == 0 ? "none does"
+             duplicates.across() == 0 ? "none" + all + " does"
                                       : fmt::format("{} do; {}", duplicates.across(), duplicates.first_across()));
   int64_t within = 0;
   for (const Split split : kAllSplits) within += duplicates.within(split);
   report.add("no expression occurs twice in its split", within == 0 ? CheckOutcome::kPassed : CheckOutcome::kNote,
-             within == 0 ? "none does" : fmt::format("{} rows repeat one; {}", within, duplicates.first_within()));
+             within == 0
+                 ? "none" + all + " does"
+                 : fmt::format("{} rows repeat an expression of their split; {}", within, duplicates.first_within()));
 }
 
 }  // namespace
@@ -146,6 +160,18 @@ void judge_rows(const Facts& facts, const DuplicateFinder& duplicates, CheckRepo
 void CheckReport::add(std::string check, CheckOutcome outcome, std::string detail) {
   passed = passed && outcome != CheckOutcome::kFailed;
   items.push_back({std::move(check), outcome, std::move(detail)});
+}
+
+std::string CheckReport::text() const {
+  std::string result;
+  for (const CheckItem& item : items) {
+    const bool note = item.outcome == CheckOutcome::kNote, right = item.outcome == CheckOutcome::kPassed;
+    if (note) result += fmt::format("note  {}\n", item.detail);
+    else
+      result += fmt::format("{}  {}{}{}\n", right ? "ok  " : "FAIL", item.check, item.detail.empty() ? "" : ": ",
+                            item.detail);
+  }
+  return result;
 }
 
 Json CheckReport::json() const {

@@ -17,7 +17,7 @@ enum class CheckOutcome {
 struct CheckItem {
   std::string check;  // a claim: "every label is the value of its expression"
   CheckOutcome outcome = CheckOutcome::kPassed;
-  std::string detail;  // the numbers, or the first offender with file and line
+  std::string detail;  // the numbers, or the first offender with file and line; of a note all that is to be said
 };
 
 struct CheckReport {
@@ -26,18 +26,30 @@ struct CheckReport {
   Json splits = Json::object();  // per split: count, labels, lengths
 
   void add(std::string check, CheckOutcome outcome, std::string detail);
+  // A line an item: "ok    claim: detail", "FAIL  claim: detail"; of a note its detail alone, which would read as a
+  // contradiction of the claim.
+  [[nodiscard]] std::string text() const;
   // {"passed": ..., "checks": [{"check", "passed", "note", "detail"}], "splits": {...}}
   [[nodiscard]] Json json() const;
 };
 
+// Every value of an example, under its fields' names, one list a sequence: {"split", "index", "file", "class",
+// "tokens":
+// [[..]], "label", ..}; "file" and "class" where they have names.
+[[nodiscard]] Json example_json(const Example& example, const DataSource& source, Split split, int64_t index);
+
 // Per split: count, labels or mean target, shortest, median, mean and longest length.
 [[nodiscard]] Json split_facts(const DataSource& source, Split split);
+// These of all splits, and notes on classes of one training example or none, which cannot be learnt.
 void describe_splits(const DataSource& source, CheckReport& report);
 
-// A note where the splits have other sizes than the published ones.
+// A note where the splits have other sizes than the published ones. What is in them is not compared by this
+// (data/manifests.h).
+inline constexpr const char* kPublishedCounts = "there are as many examples as published";
 void compare_sizes(const DataSource& source, const std::array<int64_t, 3>& published, CheckReport& report);
 
-// A note where an input occurs in two splits, or more than once in one; a dev split that is the test split is left out.
+// A note where an input occurs in two splits, or more than once in one, or with two answers; a dev split that is the
+// test split is left out.
 void check_duplicates(const DataSource& source, CheckReport& report);
 
 class DuplicateFinder;

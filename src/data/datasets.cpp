@@ -5,6 +5,8 @@
 #include <map>
 #include <mutex>
 
+#include "core/plain_files.h"
+
 #define XFORMER_DESCRIBE_TYPE std::vector<xformer::data::DatasetDescriptor>
 #include "data/adapters.inc"
 #include "data/batches/batch_order.h"
@@ -24,6 +26,21 @@ void strip(std::function<Result(const Json&, More...)>& function) {
     };
 }
 
+// Files are looked for where they can be, and whatever the file system says of them is an error of ours.
+template <class Function>
+void guard(Function& function) {
+  if (function)
+    function = [inner = std::move(function)](const Json& options, const DataLocation& location,
+                                             const ProgressCallback& progress) {
+      check_place(location.folder);
+      try {
+        return inner(options, location, progress);
+      } catch (const std::filesystem::filesystem_error& error) {
+        fail_reading(error);
+      }
+    };
+}
+
 // What an adapter says of a dataset, with the options of batching, of which the adapter never hears.
 DatasetDescriptor with_batching(DatasetDescriptor dataset) {
   for (const OptionInfo& option : batching_schema().options()) dataset.options.push_back(option);
@@ -35,6 +52,8 @@ DatasetDescriptor with_batching(DatasetDescriptor dataset) {
     return limited(inner(without_batching(options), location, progress), batching_of(options).limit);
   };
   strip(dataset.check);
+  guard(dataset.open);
+  guard(dataset.check);
   if (dataset.member)
     dataset.member = [inner = std::move(dataset.member)](const std::string& name) {
       return with_batching(inner(name));

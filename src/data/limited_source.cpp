@@ -67,6 +67,9 @@ class LimitedSource : public DataSource {
   [[nodiscard]] Example augmented(Split split, int64_t index, Stream& numbers) const override {
     return whole_->augmented(split, place(split, index), numbers);
   }
+  [[nodiscard]] std::string name(Split split, int64_t index) const override {
+    return whole_->name(split, place(split, index));
+  }
   void mix(HostBatch& batch, Stream& numbers) const override { whole_->mix(batch, numbers); }
 
  private:

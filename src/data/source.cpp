@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/names.h"
+#include "core/plain_files.h"
 
 namespace xformer::data {
 
@@ -107,6 +108,14 @@ void Part::set_fact(Example& example, double fact) const {
     example.facts.resize(std::max(example.facts.size(), at_ + 1));
     example.facts[at_] = fact;
   }
+}
+
+void check_place(const Path& folder) {
+  if (folder.empty()) return;
+  const std::string other = other_than_a_file(folder);
+  XF_CHECK(other != "nothing", DataError, "--data: there is no file or folder {}", folder.string());
+  XF_CHECK(other.empty() || other == "a folder", DataError, "--data: expected a folder or a file, found {} at {}",
+           other, folder.string());
 }
 
 void require_folder(const std::string& dataset, const std::string& expected, const DataLocation& location) {

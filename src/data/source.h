@@ -57,6 +57,7 @@ struct Example {
   float target = 0;
   std::vector<Elements> further = {};  // further stored fields with places, in their order, each by sequence
   std::vector<double> facts = {};      // and without, in theirs
+  std::string_view name = {};          // of its file, where it has one of its own: packed, and asked for by DataSource
 };
 // Of its longest sequence.
 [[nodiscard]] int64_t example_length(const Example& example, const DataShape& shape);
@@ -106,6 +107,11 @@ class DataSource {
   // Thread-safe; valid until the same thread reads again.
   [[nodiscard]] virtual Example read(Split split, int64_t index) const = 0;
   [[nodiscard]] virtual const DataInfo& info() const = 0;
+  // The file of an example that has one of its own, below the data's folder; "".
+  [[nodiscard]] virtual std::string name(Split split, int64_t index) const {
+    static_cast<void>(split), static_cast<void>(index);
+    return "";
+  }
   // Whether reading is so much work that a batch's examples are worth several threads.
   [[nodiscard]] virtual bool slow() const { return false; }
   // Augmentation: the example as `numbers` decide, which are the training seed's for this epoch and example; and then a
@@ -123,6 +129,9 @@ struct DataLocation {
   Path cache = cache_folder();
   bool require_all_splits = true;  // training needs train, dev and test; eval and data check take what there is
 };
+
+// DataError where `folder` is given and neither a folder nor a plain file.
+void check_place(const Path& folder);
 
 // DataError where neither --data nor $XFORMER_DATA says where the files are; `expected` names them.
 void require_folder(const std::string& dataset, const std::string& expected, const DataLocation& location);

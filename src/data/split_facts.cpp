@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <map>
 
+#include "core/names.h"
+#include "core/text.h"
 #include "data/check.h"
 #include "data/duplicates.h"
 
@@ -36,9 +38,63 @@ Json split_facts(const DataSource& source, Split split) {
   return result;
 }
 
+Json example_json(const Example& example, const DataSource& source, Split split, int64_t index) {
+  const DataInfo& info = source.info();
+  Json result{{"split", split_name(split)}, {"index", index}};
+  if (const std::string file = source.name(split, index); !file.empty()) result["file"] = file;
+  const Json names = info.details.value("classes", Json::array());
+  if (info.shape.target.has("label") && static_cast<size_t>(example.label) < names.size())
+    result["class"] = names[static_cast<size_t>(example.label)];
+  for (const Part& part : parts_of(info.shape)) {
+    const Field& field = part.field;
+    if (!field.of_tokens()) {
+      const double fact = part.fact(example);
+      result[field.name] = field.whole() ? Json(static_cast<int64_t>(fact)) : Json(fact);
+      continue;
+    }
+    Json values = Json::array();
+    const int64_t offset = field.name == "tokens" ? info.shape.id_offset : 0;
+    part.elements(example).visit([&](const auto& elements) {
+      for (const auto one : elements) {
+        if (field.whole()) values.push_back(static_cast<int64_t>(one) + offset);
+        else values.push_back(one);
+      }
+    });
+    result[field.name].push_back(std::move(values));
+  }
+  return result;
+}
+
+namespace {
+
+// Classes that training sees once or never, by the facts of its split.
+void note_rare_classes(const DataSource& source, CheckReport& report) {
+  const Json labels = report.splits.value("train", Json::object()).value("labels", Json::object());
+  if (labels.empty()) return;
+  const Json names = source.info().details.value("classes", Json::array());
+  std::vector<std::string> once, never;
+  for (int64_t label = 0; label < std::max<int64_t>(source.info().shape.target.classes(), 2); ++label) {
+    const int64_t count = labels.value(std::to_string(label), int64_t{0});
+    if (count > 1) continue;
+    const auto place = static_cast<size_t>(label);
+    (count == 1 ? once : never)
+        .push_back(place < names.size() ? xformer::quoted(names[place].get<std::string>()) : std::to_string(label));
+  }
+  const auto say = [&](const std::vector<std::string>& classes, const char* count) {
+    if (!classes.empty())
+      report.add("every class has two training examples or more", CheckOutcome::kNote,
+                 fmt::format("{} training example of class {}", count, first_names(classes, 12)));
+  };
+  say(once, "only one");
+  say(never, "no");
+}
+
+}  // namespace
+
 void describe_splits(const DataSource& source, CheckReport& report) {
   for (const Split split : kAllSplits)
     if (source.size(split) > 0) report.splits[split_name(split)] = split_facts(source, split);
+  note_rare_classes(source, report);
 }
 
 void check_duplicates(const DataSource& source, CheckReport& report) {
@@ -59,21 +115,26 @@ void check_duplicates(const DataSource& source, CheckReport& report) {
       input.clear();
       for (const Part& part : parts)
         if (part.field.of_tokens()) append(part.elements(example).bytes());
-      duplicates.see(split, i, input);
+      duplicates.see(split, i, input,
+                     source.info().shape.target.has("target") ? static_cast<double>(example.target)
+                                                              : static_cast<double>(example.label));
     }
   }
   report_duplicates(duplicates, report);
 }
 
 void report_duplicates(const DuplicateFinder& duplicates, CheckReport& report) {
-  const auto say = [&](const char* check, int64_t count, const std::string& first) {
+  const auto say = [&](const char* check, int64_t count, const char* what, const std::string& first) {
     report.add(check, count == 0 ? CheckOutcome::kPassed : CheckOutcome::kNote,
-               count == 0 ? "none does" : fmt::format("{} do; the first: {}", count, first));
+               count == 0 ? "none does" : fmt::format("{}: {}; the first: {}", what, count, first));
   };
-  say("no input occurs in two splits", duplicates.across(), duplicates.first_across());
+  say("no input occurs in two splits", duplicates.across(), "inputs that an earlier split has too",
+      duplicates.first_across());
   int64_t within = 0;
   for (const Split split : kAllSplits) within += duplicates.within(split);
-  say("no input occurs twice in one split", within, duplicates.first_within());
+  say("no input occurs twice in one split", within, "inputs that their split has already", duplicates.first_within());
+  say("no input occurs with two answers", duplicates.contradictions(), "inputs that occur with another answer too",
+      duplicates.first_contradiction());
 }
 
 void compare_sizes(const DataSource& source, const std::array<int64_t, 3>& published, CheckReport& report) {
@@ -84,7 +145,7 @@ void compare_sizes(const DataSource& source, const std::array<int64_t, 3>& publi
     if (source.size(split) != meant)
       differences.push_back(fmt::format("{} has {}, published are {}", split_name(split), source.size(split), meant));
   }
-  report.add("the sizes are the published ones", differences.empty() ? CheckOutcome::kPassed : CheckOutcome::kNote,
+  report.add(kPublishedCounts, differences.empty() ? CheckOutcome::kPassed : CheckOutcome::kNote,
              fmt::format("{}", fmt::join(differences.empty() ? sizes : differences, "; ")));
 }
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "core/plain_files.h"
+
 namespace xformer::data {
 
 namespace {
@@ -11,10 +13,26 @@ constexpr size_t kMostNames = 8;
 }
 
 std::string what_is_there(const Path& folder) {
+  std::error_code error;
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
-    names.push_back(entry.path().filename().string() + (entry.is_directory() ? "/" : ""));
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string(), other = other_than_a_file(entry.path());
+    names.push_back(name + (other.empty() ? "" : other == "a folder" ? "/" : fmt::format(" ({})", other)));
+  }
+  if (error) return fmt::format("it cannot be listed: {}", error.message());
   return found_names(std::move(names), "the folder is empty");
+}
+
+std::string offered_place(const Path& place, const std::function<bool(const Path& folder)>& holds) {
+  std::error_code ignored;
+  std::vector<Path> near;
+  for (const auto& entry : std::filesystem::directory_iterator(place, ignored))
+    if (entry.is_directory(ignored)) near.push_back(entry.path());
+  std::sort(near.begin(), near.end());
+  const Path own = place.has_filename() ? place : place.parent_path();
+  near.push_back(own.has_parent_path() ? own.parent_path() : Path("."));
+  const auto found = std::find_if(near.begin(), near.end(), holds);
+  return found == near.end() ? "" : fmt::format("; did you mean --data {}?", found->string());
 }
 
 std::string found_names(std::vector<std::string> names, const std::string& nothing) {

@@ -240,7 +240,7 @@ data::DataLocation DataArguments::location(const std::string& dataset) const {
   data::DataLocation location;
   const char* root = std::getenv("XFORMER_DATA");
   if (!folder.empty()) {
-    XF_CHECK(std::filesystem::exists(folder), DataError, "--data: there is no file or folder {}", folder);
+    data::check_place(folder);
     location.folder = folder;
   } else if (root != nullptr && *root != '\0' && std::filesystem::is_directory(Path(root) / dataset)) {
     location.folder = Path(root) / dataset;

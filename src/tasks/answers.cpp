@@ -9,6 +9,14 @@ namespace xformer::tasks {
 
 namespace {
 
+// With quotes around what would break a row.
+std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == text.npos) return text;
+  std::string result = "\"";
+  for (const char letter : text) result += letter == '"' ? "\"\"" : std::string(1, letter);
+  return result + "\"";
+}
+
 class LabelAnswers : public Answers {
  public:
   LabelAnswers(std::function<at::Tensor(const at::Tensor&)> predict, std::vector<GuessMetric> metrics)
@@ -26,13 +34,15 @@ class LabelAnswers : public Answers {
     }
   }
 
-  void write(const Path& path) const override {
+  void write(const Path& path, const AnswerNames& names) const override {
+    const NameColumns more(names, rows_.front().index);
     write_file_atomically(path, [&](const ByteSink& sink) {
       std::string header = "index,label,prediction";
       for (size_t i = 0; i < rows_.front().scores.size(); ++i) header += fmt::format(",score_{}", i);
-      sink(header + "\n");
+      sink(header + more.head(/*labels=*/true) + "\n");
       for (const Row& row : rows_)
-        sink(fmt::format("{},{},{},{:.6g}\n", row.index, row.label, row.prediction, fmt::join(row.scores, ",")));
+        sink(fmt::format("{},{},{},{:.6g}{}\n", row.index, row.label, row.prediction, fmt::join(row.scores, ","),
+                         more.cells(row.index, row.label, row.prediction)));
     });
   }
 
@@ -62,6 +72,26 @@ class LabelAnswers : public Answers {
 };
 
 }  // namespace
+
+NameColumns::NameColumns(const AnswerNames& names, int64_t first_index)
+    : names_(names), files_(names.file_of_index && !names.file_of_index(first_index).empty()) {}
+
+std::string NameColumns::head(bool labels) const {
+  return fmt::format("{}{}", labels && !names_.classes.empty() ? ",label_name,prediction_name" : "",
+                     files_ ? ",file" : "");
+}
+
+std::string NameColumns::cells(int64_t index) const {
+  return files_ ? "," + csv_field(names_.file_of_index(index)) : "";
+}
+
+std::string NameColumns::cells(int64_t index, int64_t label, int64_t prediction) const {
+  std::string result;
+  if (!names_.classes.empty())
+    for (const int64_t one : {label, prediction})
+      result += "," + csv_field(names_.classes.at(static_cast<size_t>(one)));
+  return result + cells(index);
+}
 
 std::unique_ptr<Answers> label_answers(std::function<at::Tensor(const at::Tensor&)> predict,
                                        std::vector<GuessMetric> metrics) {

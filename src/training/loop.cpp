@@ -262,7 +262,10 @@ bool Loop::test() {
   state_.evaluation_seconds += result->seconds;
   test_ = point_of(*result);
   chance_ = answers->constant_answer();
-  answers->write(directory_.folder() / "predictions.csv");
+  tasks::AnswerNames names{{}, [this](int64_t index) { return source_->name(data::Split::kTest, index); }};
+  for (const Json& name : source_->info().details.value("classes", Json::array()))
+    names.classes.push_back(name.get<std::string>());
+  answers->write(directory_.folder() / "predictions.csv", names);
   write_tensor_file(directory_.folder() / "model.safetensors", models::state(*model_),
                     {{"plan", plan_.to_json().dump()}, {"step", std::to_string(*selected_step_)}});
   Json entry{{"event", "test"}, {"step", state_.step}};

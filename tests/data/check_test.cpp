@@ -91,6 +91,24 @@ TEST_CASE("an unreadable split fails with its message while the others are check
   CHECK(report.splits.at("test")["examples"] == 2);
 }
 
+TEST_CASE("splits without a readable row are judged by nothing, and what is judged says how much it saw") {
+  const Folder folder;
+  for (const char* part : {"train", "val", "test"})
+    scratch::put(folder / fmt::format("basic_{}.tsv", part), "Source\tTarget\nbad\n");
+  const CheckReport nothing = report_on(folder.path());
+  CHECK(item(nothing, "every label").check == "no such check");
+  scratch::put(folder / "basic_test.tsv", "Source\tTarget\n7\t7\nbad\n");
+  CHECK(item(report_on(folder.path()), "every label").detail == "all of the 1 rows that could be read are");
+}
+
+TEST_CASE("the arena's own files are found as its release has them") {
+  const Folder folder;
+  const Path place = folder / "lra_release-listops" / "lra_release" / "listops-1000";
+  std::filesystem::create_directories(place);
+  listops_text::put_splits(place);
+  CHECK(report_on(folder.path()).passed);
+}
+
 TEST_CASE("a missing split is a note and a folder without data a DataError") {
   const Folder folder;
   CHECK_THROWS_AS(report_on(folder.path()), DataError);

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "archive_maker.h"
 #include "core/error.h"
 #include "core/hash.h"
 #include "data/adapter_place.h"
@@ -106,13 +107,50 @@ TEST_CASE("check names inputs that occur twice, in two splits or in one, and lea
       if (item.check.starts_with("no input")) result.push_back(item.detail);
     return result;
   };
-  CHECK(notes() == std::vector<std::string>{"none does", "none does"});
+  CHECK(notes() == std::vector<std::string>{"none does", "none does", "none does"});
   scratch::put(place.folder / "aclImdb/test/neg/0_2.txt", scratch::get(place.folder / "aclImdb/train/neg/0_2.txt"));
   scratch::put(place.folder / "aclImdb/test/pos/1_9.txt", scratch::get(place.folder / "aclImdb/test/pos/0_9.txt"));
   const std::vector<std::string> found = notes();
-  REQUIRE(found.size() == 2);
-  CHECK_THAT(found[0], Contains("1 do") && Contains("test:") && Contains("train:"));
-  CHECK_THAT(found[1], Contains("1 do") && Contains("test:"));
+  REQUIRE(found.size() == 3);
+  CHECK_THAT(found[0], Contains("split has too: 1;") && Contains("test:") && Contains("train:"));
+  CHECK_THAT(found[1], Contains("has already: 1;") && Contains("test:"));
+  CHECK(found[2] == "none does");
+  scratch::put(place.folder / "aclImdb/test/pos/2_9.txt", scratch::get(place.folder / "aclImdb/test/neg/1_2.txt"));
+  CHECK_THAT(notes()[2], Contains("another answer too: 1;"));
+}
+
+TEST_CASE("text: ratings that are not those of their class, and reviews that are not the published ones, are noted") {
+  const Place place;
+  make_reviews(place.folder.path(), 3);
+  scratch::put(place.folder / "aclImdb/train/pos/7_2.txt", "bad");
+  scratch::put(place.folder / "aclImdb/test/neg/8_5.txt", "so so");
+  const std::string text = find_dataset("text").check(options_of("text"), place.location(), {}).text();
+  CHECK_THAT(text, Contains("2; the first: train/pos/7_2.txt"));
+  CHECK_THAT(text, Contains("note  the reviews are not the published ones"));
+  CHECK_THAT(text, Contains("note  train has 7 reviews"));
+  // A note says what is, not the claim that it contradicts.
+  CHECK_THAT(text, !Contains("note  there are as many") && !Contains("note  every review"));
+  const auto source = place.open("text");
+  CHECK(source->name(Split::kTest, 0) == "test/neg/0_2.txt");
+  CHECK(source->name(Split::kDev, 4) == source->name(Split::kTest, 4));
+  CHECK(example_json(source->read(Split::kTest, 0), *source, Split::kTest, 0).dump() ==
+        R"({"split":"test","index":0,"file":"test/neg/0_2.txt","class":"negative","label":0,)"
+        R"("tokens":[[117,102,116,117,33,111,102,104,33]]})");
+}
+
+TEST_CASE("text: the genuine reviews are the published ones, from their archive and unpacked") {
+  const auto imdb = genuine("imdb");
+  if (!imdb) {
+    SUCCEED("skipped");
+    return;
+  }
+  const Folder cache;
+  DataLocation location;
+  location.folder = *imdb;
+  location.cache = cache.path();
+  const std::string text = find_dataset("text").check(options_of("text"), location, {}).text();
+  CHECK_THAT(text, Contains("ok    every review is the published one: the 50,000 labelled reviews"));
+  CHECK_THAT(text, !Contains("whose stars"));
 }
 
 TEST_CASE("text: a missing class folder and no folder at all are one error, and leave no cache") {
@@ -215,6 +253,31 @@ TEST_CASE("uea: headers that contradict rows, and sets that are not there") {
   CHECK_THROWS_WITH(place.open("uea/JapanesVowels"), Contains("did you mean 'JapaneseVowels'?"));
   put_series(place.folder.path(), "Same", "1,3:5,5:b\n1,2:3,4:b\n", "4,4:6,6:a\n");
   CHECK_THROWS_WITH(place.open("uea/Same"), Contains("Same_TRAIN.ts") && Contains("one class"));
+}
+
+TEST_CASE("uea: a check names variables and classes, rare classes are noted, faults of test have file and line") {
+  const Place place;
+  put_series(place.folder.path(), "Tiny", "1,3:5,6:b\n5,7:5,5:a\n1,3:5,5:b\n", "4,4,4:6,6,6:a\n");
+  const auto checked = [&] {
+    return find_dataset("uea/Tiny").check(options_of("uea/Tiny", {{"dev", "test"}}), place.location(), {}).text();
+  };
+  CHECK_THAT(checked(), Contains("2 variables, at most 3 steps, 2 classes: b, a"));
+  CHECK_THAT(checked(), Contains("note  only one training example of class 'a'"));
+  put_series(place.folder.path(), "Tiny", "1,3:5,6:b\n5,7:5,5:a\n1,3:5,5:b\n", "4,4,4:6,6,6:a\n4,4,3e38:6,6,6:b\n");
+  CHECK_NOTHROW(checked());
+  put_series(place.folder.path(), "Tiny", "0,1e-30:5,6:b\n0,0:5,5:a\n0,0:5,5:b\n", "4,4,4:6,6,6:a\n4,4,3e38:6,6,6:b\n");
+  CHECK_THROWS_WITH(checked(), Contains((place.folder / "Tiny_TEST.ts").string() + ":10"));
+}
+
+TEST_CASE("uea: an archive that holds something else says what, not where the cache lies") {
+  const Place place;
+  scratch::put(place.folder / "Tiny.zip",
+               scratch::archive_of(scratch::ArchiveKind::kZip,
+                                   {{"Tiny/inner.zip", "PK", AE_IFREG, ""}, {"Tiny/notes.txt", "none", AE_IFREG, ""}}));
+  const std::string message = scratch::message_of<DataError>([&] { (void)place.open("uea/Tiny"); });
+  CHECK_THAT(message,
+             Contains((place.folder / "Tiny.zip").string()) && Contains("found Tiny/inner.zip, Tiny/notes.txt"));
+  CHECK_THAT(message, !Contains(place.cache.path().string()));
 }
 
 TEST_CASE("tabular: numbers, codes and targets of a CSV by its schema") {

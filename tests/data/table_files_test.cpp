@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "data/table_folder.h"
+#include "data/tables/table_csv.h"
 #include "readers/npy.h"
 #include "readers/npy_file.h"
 
@@ -188,9 +189,52 @@ TEST_CASE("a folder without the files of a table says what is there") {
              Contains("no table in") && Contains("found a.txt, b/"));
   CHECK_THAT(Files().refusal("", "adult"), Contains("adult.data and adult.test") && Contains("the folder is empty"));
   CHECK_THAT(Files(FileMap{{"train.csv", ""}}).refusal("target=price kind=regression"), Contains("found no test.csv"));
-  CHECK_THAT(Files().refusal("target=price kind=regression"), Contains("found none of them"));
+  CHECK_THAT(Files().refusal("target=price kind=regression"),
+             Contains("data.csv, or train.csv and test.csv") && Contains("the folder is empty"));
+  CHECK_THAT(
+      Files(FileMap{{"train.csv", ""}}).refusal(),
+      Contains("found train.csv") && Contains("--set 'data.schema=target=price categorical=city,zip kind=regression'"));
   CHECK_THAT(scratch::message_of<DataError>([] { (void)read_table("adult", "/nonexistent", "", 0); }),
              Contains("no folder /nonexistent"));
+}
+
+TEST_CASE("too few rows to be split are said to be too few") {
+  CHECK_THAT(Files(FileMap{{"data.csv", "x,y\n1,a\n2,b\n3,c\n"}}).refusal("target=y kind=classification"),
+             Contains("data.csv: too few rows to draw train, dev and test from"));
+}
+
+TEST_CASE("what is odd with a table and no fault is a remark") {
+  const auto remarks = [](const FileMap& files, const std::string& schema) {
+    return remarks_on(Files(files).read(schema));
+  };
+  const std::string schema = "target=y kind=regression categorical=c";
+  const auto files = [](const std::string& head, const std::string& row) {
+    return FileMap{{"train.csv", head + "\n1,2,u,1\n" + row + "\n"},
+                   {"val.csv", head + "\n1,2,u,1\n"},
+                   {"test.csv", head + "\n1,2,u,1\n"}};
+  };
+  CHECK(remarks(files("a,b,c,y", "1,2,u,2"), schema).empty());
+  CHECK(remarks(files(",b,c,y", "1,2,u,2"), schema) ==
+        Names{"column 1 has no name and is read as numbers: an index of rows?"});
+  CHECK(remarks(files("a,a,c,y", "1,2,u,2"), schema) == Names{"column 2 has the name of an earlier one, 'a'"});
+  CHECK(remarks(files("a,b,c,y", "1,,,2"), schema) ==
+        Names{"missing numbers: 1 in 'b' (the column's mean of train stands in)",
+              "empty categories: 1 in 'c' (a category of their own)"});
+  FileMap stated = arrays();
+  stated["info.json"] = R"({"task_type": "binclass", "n_classes": 2, "n_num_features": 3, "n_cat_features": 1})";
+  const Names found = remarks(stated, "");
+  CHECK(found.at(0) == "info.json states n_num_features 3, the arrays have 2 columns");
+  CHECK(found.size() == 2);  // and a missing number
+}
+
+TEST_CASE("the README's example of a schema is one") {
+  const std::string readme = scratch::get(Path(__FILE__).parent_path() / "../../datasets/tabular/README.md");
+  const std::string mark = "--set 'data.schema=";
+  const size_t at = readme.find(mark);
+  REQUIRE(at != readme.npos);
+  const size_t begin = at + mark.size();
+  const CsvSchema schema = parse_csv_schema(readme.substr(begin, readme.find('\'', begin) - begin));
+  CHECK((schema.target == "price" && schema.categorical == Names{"city", "zip"} && schema.regression));
 }
 
 // The genuine sets under $XFORMER_TEST_DATA, or nothing with a word why.

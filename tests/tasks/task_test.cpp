@@ -124,11 +124,12 @@ TEST_CASE("numbers without a tolerance are measured by RMSE in their own unit") 
 
 TEST_CASE("answers are written by kind, and the best constant answer is known for every metric") {
   const scratch::Folder folder;
+  AnswerNames names;
   const auto written = [&](const data::DataShape& shape, const at::Tensor& outputs, double constant) {
     const data::HostBatch host = partial(shape);
     const auto answers = make_task(shape)->answers();
     answers->add(outputs, host);
-    answers->write(folder / "predictions.csv");
+    answers->write(folder / "predictions.csv", names);
     CHECK(answers->constant_answer().front().value == Approx(constant));
     CHECK(answers->constant_answer().size() == make_task(shape)->meters().size());
     return scratch::get(folder / "predictions.csv");
@@ -148,6 +149,13 @@ TEST_CASE("answers are written by kind, and the best constant answer is known fo
   shape.target = data::binary_target();
   CHECK(written(shape, at::tensor({0.125f, -3.f}).view({2, 1}), 0.5) ==
         "index,label,prediction,score_0\n7,1,1,0.125\n3,0,0,-3\n");
+  names = {{"no", "a, \"b\""}, [](int64_t index) { return fmt::format("val/{}.png", index); }};
+  CHECK(written(shape, at::tensor({0.125f, -3.f}).view({2, 1}), 0.5) ==
+        "index,label,prediction,score_0,label_name,prediction_name,file\n"
+        "7,1,1,0.125,\"a, \"\"b\"\"\",\"a, \"\"b\"\"\",val/7.png\n3,0,0,-3,no,no,val/3.png\n");
+  shape.target = data::number_target(2);
+  CHECK(written(shape, at::tensor({0.125f, 3.f}).view({2, 1}), 2 * 0.75) ==
+        "index,target,prediction,file\n7,0.5,0.125,val/7.png\n3,-1,3,val/3.png\n");
 }
 
 TEST_CASE("every kind says what it is, and a kind that nobody wrote is refused by name") {

@@ -10,7 +10,7 @@
 namespace xformer::data::adapters::image {
 namespace {
 
-constexpr int64_t kAdapterVersion = 1;  // part of the cache's key: raise it when the content made here changes
+constexpr int64_t kAdapterVersion = 2;  // part of the cache's key: raise it when the content made here changes
 constexpr int64_t kSide = 32, kPixels = kSide * kSide;
 constexpr std::array<const char*, 10> kClasses{"airplane", "automobile", "bird",  "cat",  "deer",
                                                "dog",      "frog",       "horse", "ship", "truck"};
@@ -63,6 +63,7 @@ void pack(const CifarFiles& files, const Options& options, const AddExample& add
     add(i < count / 10 ? Split::kDev : Split::kTrain,
         {{std::span(train).subspan(place * kPixels, kPixels)}, {}, labels[place]});
   }
+  info.details["classes"] = kClasses;
   info.details["files"] = file_facts(files.paths());
   if (!notes.empty()) info.details["notes"] = notes;
 }

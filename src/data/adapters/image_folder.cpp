@@ -119,6 +119,8 @@ void pack(const ImageTree& tree, const Options& options, const AddExample& add, 
                   {"classes", tree.classes},
                   {"classes_without_val", tree.without_val},
                   {"other_files", tree.other_files},
+                  {"folders_in_classes", tree.folders},
+                  {"dead_links", tree.dead_links},
                   {"undecodable", undecodable},
                   {"dev", options.dev}};
 }
@@ -164,8 +166,10 @@ void check_files(const ImageSource& source, CheckReport& report, const ProgressC
   for (const Split split : kAllSplits) {
     if (split == Split::kDev && source.info().details["dev"] == "test") continue;
     for (int64_t i = 0; i < source.size(split); ++i) {
-      const ImageEntry entry = unpacked_entry(source.entries().read(split, i).ids[0]);
-      duplicates.see(split, i, {reinterpret_cast<const uint8_t*>(entry.digest.data()), entry.digest.size()});
+      const Example example = source.entries().read(split, i);
+      const ImageEntry entry = unpacked_entry(example.ids[0]);
+      duplicates.see(split, i, {reinterpret_cast<const uint8_t*>(entry.digest.data()), entry.digest.size()},
+                     static_cast<double>(example.label));
       if (image_digest(MappedFile(source.root() / entry.path).bytes()) != entry.digest && count++ == 0)
         changed = entry.path;
       if (progress && i % 256 == 0)
@@ -183,16 +187,23 @@ CheckReport check(const std::string& name, const Json& given, const DataLocation
   const Json& details = source->info().details;
   CheckReport report;
   for (const Dropped& dropped : source->info().dropped)
-    report.add("every image decodes", CheckOutcome::kNote,
-               fmt::format("{} of {} do not; the first: {}", dropped.count, split_name(dropped.split),
-                           details["undecodable"].front().get<std::string>()));
+    report.add(
+        "every image decodes", CheckOutcome::kNote,
+        fmt::format("images of {} that do not decode and are left out: {}; the first: {}", split_name(dropped.split),
+                    dropped.count, details["undecodable"].front().get<std::string>()));
   if (const size_t missing = details["classes_without_val"].size(); missing > 0)
     report.add("every class is validated", CheckOutcome::kNote,
-               fmt::format("{} are not; the first: {}", missing, details["classes_without_val"][0].get<std::string>()));
+               fmt::format("classes that val lacks: {}; the first: {}", missing,
+                           details["classes_without_val"][0].get<std::string>()));
+  for (const auto& [key, what] : {std::pair{"other_files", "files in classes' folders whose names are no image's"},
+                                  std::pair{"folders_in_classes", "folders in classes' folders, which are not read"},
+                                  std::pair{"dead_links", "links in classes' folders that lead nowhere"}})
+    if (const int64_t count = details.value(key, int64_t{0}); count > 0)
+      report.add("a class's folder holds images alone", CheckOutcome::kNote, fmt::format("{}: {}", what, count));
   check_files(*source, report, progress);
   report.add("one core reads so many images a second", CheckOutcome::kNote,
-             fmt::format("{:.0f}, and {:.0f} with the training's augmentation", images_per_second(*source, false),
-                         images_per_second(*source, true)));
+             fmt::format("one core reads {:.0f} images a second, {:.0f} with the training's augmentation",
+                         images_per_second(*source, false), images_per_second(*source, true)));
   describe_splits(source->entries(), report);
   for (Json& split : report.splits) split.erase("length");  // of the names
   return report;

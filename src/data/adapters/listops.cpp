@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/hash.h"
+#include "core/plain_files.h"
 #include "data/cache/cache.h"
 #include "data/check.h"
 #include "data/duplicates.h"
@@ -57,7 +58,7 @@ Json identity(const ListOpsFiles& files) {
     const auto changed = std::filesystem::last_write_time(*path).time_since_epoch();
     result.push_back({{"split", split_name(split)},
                       {"path", std::filesystem::canonical(*path).string()},
-                      {"bytes", std::filesystem::file_size(*path)},
+                      {"bytes", size_of_plain_file(*path)},
                       {"mtime_ns", std::chrono::duration_cast<std::chrono::nanoseconds>(changed).count()}});
   }
   return result;
@@ -78,7 +79,7 @@ void pack_files(const ListOpsFiles& files, const ListOpsOptions& options, const 
     if (!path) continue;
     format::RowReader rows(*path, files.layout);
     for (format::Row row; rows.next(row);) {
-      duplicates.see(split, rows.line_number(), row.tokens);
+      duplicates.see(split, rows.line_number(), row.tokens, static_cast<double>(row.label));
       const size_t kept = std::min(row.tokens.size(), static_cast<size_t>(options.max_length));
       cut += kept < row.tokens.size() ? 1 : 0;
       add(split, {{std::span(row.tokens).first(kept)}, {}, row.label});

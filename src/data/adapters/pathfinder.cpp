@@ -201,7 +201,8 @@ CheckReport check(const Task& task, const Json& given, const DataLocation& locat
   if (source->info().origin == "files" && read_options(given).split == "seeded")
     compare_sizes(*source, {160'000 * sets, 20'000 * sets, 20'000 * sets}, report);
   for (const Dropped& dropped : source->info().dropped)
-    report.add("every image has a picture", CheckOutcome::kNote, fmt::format("{}: {}", dropped.count, dropped.reason));
+    report.add("every image has a picture", CheckOutcome::kNote,
+               fmt::format("images left out: {} ({})", dropped.count, dropped.reason));
   check_duplicates(*source, report);
   describe_splits(*source, report);
   describe_pixels(*source, report);

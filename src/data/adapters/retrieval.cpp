@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/plain_files.h"
 #include "data/cache/cache.h"
 #include "data/cache/packed_files.h"
 #include "data/check.h"
@@ -32,24 +33,24 @@ const Schema<Options>& schema() {
 
 Options read_options(const Json& options) { return schema().read(options); }
 
-std::array<Path, 3> find_files(const DataLocation& location) {
+std::array<Path, 3> find_files(const Path& folder, bool require_all_splits) {
   std::array<Path, 3> result;
   for (const Split split : kAllSplits) {
     const std::string part = split == Split::kDev ? "eval" : split_name(split);
     Path& place = result[static_cast<size_t>(split)];
-    for (const Path& release : release_folders(location.folder))
-      for (const Path& folder : {release, release / "tsv_data"})
+    for (const Path& release : release_folders(folder))
+      for (const Path& below : {release, release / "tsv_data"})
         for (const char* ending : {".tsv", ".tsv.gz"})
-          if (const Path file = folder / ("new_aan_pairs." + part + ending);
+          if (const Path file = below / ("new_aan_pairs." + part + ending);
               place.empty() && std::filesystem::exists(file))
             place = file;
-    XF_CHECK(!place.empty() || !location.require_all_splits, DataError,
-             "no {} split in {}: expected new_aan_pairs.{}.tsv (or .tsv.gz); {}", split_name(split),
-             location.folder.string(), part, what_is_there(location.folder));
+    XF_CHECK(!place.empty() || !require_all_splits, DataError,
+             "no {} split in {}: expected new_aan_pairs.{}.tsv (or .tsv.gz); {}", split_name(split), folder.string(),
+             part, what_is_there(folder));
   }
   const bool any = std::any_of(result.begin(), result.end(), [](const Path& path) { return !path.empty(); });
-  XF_CHECK(any, DataError, "no new_aan_pairs.{{train,eval,test}}.tsv in {}; {}", location.folder.string(),
-           what_is_there(location.folder));
+  XF_CHECK(any, DataError, "no new_aan_pairs.{{train,eval,test}}.tsv in {}; {}", folder.string(),
+           what_is_there(folder));
   return result;
 }
 
@@ -59,7 +60,7 @@ void pack(const std::array<Path, 3>& files, const Options& options, const AddExa
   info.origin = "files";
   uint64_t total = 0, done = 0;
   for (const Path& file : files)
-    if (!file.empty()) total += std::filesystem::file_size(file);
+    if (!file.empty()) total += size_of_plain_file(file);
   for (const Split split : kAllSplits) {
     const Path& file = files[static_cast<size_t>(split)];
     if (file.empty()) continue;
@@ -81,7 +82,8 @@ std::unique_ptr<DataSource> open(const Json& given, const DataLocation& location
   require_folder("retrieval", "new_aan_pairs.train.tsv, .eval.tsv and .test.tsv", location);
   XF_CHECK(std::filesystem::is_directory(location.folder), DataError, "--data: expected a folder, found the file {}",
            location.folder.string());
-  const std::array<Path, 3> files = find_files(location);
+  const std::array<Path, 3> files = find_or_offer(
+      location.folder, [&](const Path& folder) { return find_files(folder, location.require_all_splits); });
   std::vector<Path> present;
   for (const Path& file : files)
     if (!file.empty()) present.push_back(file);

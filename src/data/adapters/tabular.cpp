@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/names.h"
+#include "core/text.h"
 #include "data/cache/cache.h"
 #include "data/cache/packed_files.h"
 #include "data/check.h"
@@ -14,7 +15,7 @@
 namespace xformer::data::adapters::tabular {
 namespace {
 
-constexpr int64_t kAdapterVersion = 1;  // part of the cache's key: raise it when the content made here changes
+constexpr int64_t kAdapterVersion = 2;  // part of the cache's key: raise it when the content made here changes
 
 // What is known of a set without its files.
 struct Known {
@@ -53,7 +54,7 @@ const Schema<Options>& schema() {
           .add(&Options::normalisation, "normalisation", "of numbers, fitted on the training rows",
                one_of({"quantile", "standard", "none"}))
           .add(&Options::schema, "schema",
-               "columns of CSV files: target=NAME [categorical=A,B] [ignore=C] [kind=regression|classification] "
+               "columns of CSV files: target=NAME kind=regression|classification [categorical=A,B] [ignore=C] "
                "[header=yes|no] [delimiter=comma|tab|semicolon]; without it the folder holds arrays or the publisher's "
                "own files")
           .add(&Options::split_seed, "split_seed",
@@ -87,7 +88,8 @@ void pack(const Table& table, const Options& options, const AddExample& add, Dat
                   {"split", table.own_split ? "own" : "published"},
                   {"numeric_columns", table.numeric_names},
                   {"categorical_columns", table.categorical_names},
-                  {"classes", maps.classes}};
+                  {"classes", maps.classes},
+                  {"remarks", remarks_on(table)}};
   if (table.kind == TableKind::kRegression)
     info.details["target"] = {{"mean", maps.target_mean}, {"std", maps.target_std}};
   std::vector<float> values(static_cast<size_t>(info.shape.max_len));
@@ -117,13 +119,15 @@ std::unique_ptr<DataSource> open(const std::string& name, const Json& given, con
                  "N_train.npy, y_train.npy, ... and info.json, the publisher's own files, or CSV files with "
                  "data.schema",
                  location);
-  XF_CHECK(std::filesystem::is_directory(location.folder), DataError, "--data: expected a folder, found the file {}",
+  XF_CHECK(std::filesystem::is_directory(location.folder), DataError,
+           "--data: expected a folder, found the file {}; an archive is to be unpacked first",
            location.folder.string());
+  const Path folder = find_table(name, location.folder, options.schema);
   // The whole folder stands for the files in it: which of them are read depends on which are there.
   Json key = schema().write(options);
-  key.update({{"adapter", kAdapterVersion}, {"files", file_identity({location.folder})}});
+  key.update({{"adapter", kAdapterVersion}, {"files", file_identity({folder})}});
   const auto build = [&](const AddExample& add, DataInfo& info) {
-    const Table table = read_table(name, location.folder, options.schema, static_cast<uint64_t>(options.split_seed));
+    const Table table = read_table(name, folder, options.schema, static_cast<uint64_t>(options.split_seed));
     pack(table, options, add, info, progress);
   };
   return open_cached({location.cache, "tabular/" + canonical_name(name), key}, build, progress);
@@ -137,10 +141,18 @@ CheckReport check(const Known& known, const std::string& name, const Json& given
   if (known.sizes[0] > 0) compare_sizes(*source, known.sizes, report);
   report.add("the split is the published one",
              info.details["split"] == "own" ? CheckOutcome::kNote : CheckOutcome::kPassed,
-             info.details["split"] == "own" ? "drawn by data.split_seed: not comparable to the third decimal"
-                                            : "given by the files");
+             info.details["split"] == "own"
+                 ? "the split is drawn by data.split_seed: scores are not comparable to the third decimal"
+                 : "given by the files");
   if (const Json unseen = info.details.value("unseen_categories", Json()); !unseen.is_null())
-    report.add("every category occurs in train", CheckOutcome::kNote, unseen.dump());
+    for (const auto& [split, columns] : unseen.items())
+      for (const auto& [column, count] : columns.items())
+        report.add("every category occurs in train", CheckOutcome::kNote,
+                   fmt::format("rows of {} whose category of {} occurs in no row of train: {}", split,
+                               xformer::quoted(column), count.get<int64_t>()));
+  for (const Json& remark : info.details["remarks"])
+    report.add("columns have names of their own, and no value is missing", CheckOutcome::kNote,
+               remark.get<std::string>());
   check_duplicates(*source, report);
   describe_splits(*source, report);
   return report;

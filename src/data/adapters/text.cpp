@@ -3,17 +3,19 @@
 #include <map>
 
 #include "core/error.h"
+#include "core/hash.h"
 #include "data/cache/cache.h"
 #include "data/cache/packed_files.h"
 #include "data/check.h"
 #include "data/duplicates.h"
+#include "data/manifests.h"
 #include "data/text/byte_text.h"
 #include "data/text/imdb_files.h"
 
 namespace xformer::data::adapters::text {
 namespace {
 
-constexpr int64_t kAdapterVersion = 1;  // part of the cache's key: raise it when the content made here changes
+constexpr int64_t kAdapterVersion = 2;  // part of the cache's key: raise it when the content made here changes
 constexpr int64_t kLabelled = 25'000;   // reviews of train and of test, as published
 
 struct Options {
@@ -53,27 +55,60 @@ DataShape shape_of(const Options& options, int64_t length) {
 struct Review {
   std::string text;
   int64_t label;
+  std::string file;  // "test/neg/12_3.txt"
+};
+
+// What the reviews are, apart from how they are split and cut: the manifest has it of the genuine ones.
+class Content {
+ public:
+  void add(const ImdbReview& review, const std::string& file) {
+    hash_.update(fmt::format("{} {}\n", file, review.text.size()));
+    hash_.update(review.text);
+    // The publisher left out reviews of five and six stars.
+    const bool fits = review.label == 1 ? review.rating > 6 : review.rating < 5;
+    if (!fits && contradictions_++ == 0) first_ = file;
+  }
+  void put(Json& details) {
+    details["content_sha256"] = hash_.hex();
+    if (contradictions_ > 0)
+      details["ratings_unlike_the_class"] = fmt::format("{}; the first: {}", contradictions_, first_);
+  }
+
+ private:
+  Sha256 hash_;
+  int64_t contradictions_ = 0;
+  std::string first_;
 };
 
 void pack(const ImdbFiles& files, const Options& options, const AddExample& add, DataInfo& info,
           const ProgressCallback& progress) {
   std::array<std::vector<Review>, 3> reviews;
   int64_t longest = 0;
+  Content content;
   read_imdb(
       files,
       [&](const ImdbReview& review) {
         std::string text = options.characters == "repr" ? python_repr(review.text) : std::string(review.text);
         longest = std::max(longest, static_cast<int64_t>(text.size()));
-        reviews[static_cast<size_t>(review.split)].push_back({std::move(text), review.label});
+        std::string file = fmt::format("{}/{}/{}_{}.txt", split_name(review.split), review.label == 1 ? "pos" : "neg",
+                                       review.id, review.rating);
+        content.add(review, file);
+        reviews[static_cast<size_t>(review.split)].push_back({std::move(text), review.label, std::move(file)});
       },
       progress);
   info.shape = shape_of(options, longest);
   info.origin = "files";
   info.details["files"] = file_facts(places_of(files));
+  info.details["classes"] = {"negative", "positive"};
   info.details["dev"] = options.dev;
   info.details["longest_bytes"] = longest;
   info.details["characters"] = options.characters;
-  const auto put = [&](Split split, const Review& review) { add(split, {{bytes_of(review.text)}, {}, review.label}); };
+  content.put(info.details);
+  const auto put = [&](Split split, const Review& review) {
+    Example example{{bytes_of(review.text)}, {}, review.label};
+    example.name = review.file;
+    add(split, example);
+  };
   // Training reviews in a seeded order: the files' own sorts them by class.
   std::vector<Review>& train = reviews[static_cast<size_t>(Split::kTrain)];
   const std::vector<int64_t> order =
@@ -81,7 +116,7 @@ void pack(const ImdbFiles& files, const Options& options, const AddExample& add,
   const size_t held = options.dev == "holdout" ? train.size() / 10 : 0;
   DuplicateFinder duplicates({"train", "dev", "test"});
   const auto see = [&](Split split, int64_t place, const Review& review) {
-    duplicates.see(split, place, bytes_of(review.text));
+    duplicates.see(split, place, bytes_of(review.text), static_cast<double>(review.label));
     put(split, review);
   };
   for (size_t i = 0; i < order.size(); ++i)
@@ -119,9 +154,21 @@ CheckReport check(const Json& given, const DataLocation& location, const Progres
       differences.push_back(
           fmt::format("{} has {} reviews, published are {}", split_name(split), source->size(split) + held, kLabelled));
   }
-  report.add("the sizes are the published ones", differences.empty() ? CheckOutcome::kPassed : CheckOutcome::kNote,
+  report.add(kPublishedCounts, differences.empty() ? CheckOutcome::kPassed : CheckOutcome::kNote,
              differences.empty() ? fmt::format("{} and {}", kLabelled, kLabelled)
                                  : fmt::format("{}", fmt::join(differences, "; ")));
+  const Json& known = manifest_of("text").at("content");
+  const bool genuine = info.details["content_sha256"] == known.at("sha256");
+  report.add(
+      "every review is the published one", genuine ? CheckOutcome::kPassed : CheckOutcome::kNote,
+      genuine ? known.at("what").get<std::string>()
+              : fmt::format("the reviews are not the published ones (content sha256 {}, expected {})",
+                            info.details["content_sha256"].get<std::string>(), known.at("sha256").get<std::string>()));
+  if (const Json odd = info.details.value("ratings_unlike_the_class", Json()); odd.is_string())
+    report.add("every rating fits its class", CheckOutcome::kNote,
+               fmt::format("reviews whose stars (in the file's name) are not those of their class, 1 to 4 of neg and 7 "
+                           "to 10 of pos: {}",
+                           odd.get<std::string>()));
   check_duplicates(*source, report);
   describe_splits(*source, report);
   return report;

@@ -64,13 +64,16 @@ const Schema<Options>& schema() {
 
 Options read_options(const Json& options) { return schema().read(options); }
 
-// The folder with the set's files; of an archive, or a folder with <name>.zip, what was unpacked from it once.
-Path folder_of(const std::string& name, const DataLocation& location, const ProgressCallback& progress) {
+// An archive that was asked for and what was unpacked from it once; else the folder that was asked for.
+struct Place {
+  Path folder, archive;
+};
+Place place_of(const std::string& name, const DataLocation& location, const ProgressCallback& progress) {
   namespace fs = std::filesystem;
   Path archive;
   if (fs::is_regular_file(location.folder)) archive = location.folder;
   else if (fs::exists(location.folder / (name + ".zip"))) archive = location.folder / (name + ".zip");
-  if (archive.empty()) return location.folder;
+  if (archive.empty()) return {location.folder, {}};
   const Path unpacked = location.cache / "uea-unpacked" / sha256(file_identity({archive}).dump()).substr(0, 16);
   if (!fs::exists(unpacked)) {
     std::error_code error;
@@ -82,11 +85,26 @@ Path folder_of(const std::string& name, const DataLocation& location, const Prog
         return path.ends_with(".ts") || path.ends_with(".arff") || path.ends_with(".gz");
       });
   }
-  return unpacked;
+  return {unpacked, archive};
+}
+
+// The folder in the cache means nothing to whoever gave an archive: what it holds is said instead.
+SeriesFiles find_files(const std::string& name, const Place& place) {
+  try {
+    return find_series_files(place.folder, name, /*require_both=*/true);
+  } catch (const DataError&) {
+    if (place.archive.empty()) throw;
+    std::vector<std::string> names;
+    readers::for_each_entry(place.archive, {},
+                            [&](const std::string& path, readers::EntryReader&) { names.push_back(path); });
+    throw DataError(fmt::format("no files of {0} in {1}: expected {0}_TRAIN.ts and {0}_TEST.ts (or .arff); {2}", name,
+                                place.archive.string(), found_names(std::move(names), "the archive holds no file")));
+  }
 }
 
 struct Loaded {
   std::vector<Series> cases;
+  std::vector<std::string> places;  // of the cases: file and line
   std::vector<std::string> labels;
   std::string file;
   Gaps gaps;
@@ -97,15 +115,16 @@ Loaded load(const Path& path, const ProgressCallback& progress) {
   Loaded result;
   readers::SeriesReader reader(path);
   result.labels = reader.header().class_labels;
-  result.file = path.filename().string();
+  result.file = path.string();
   const uint64_t size = std::filesystem::file_size(path);
   for (readers::SeriesCase one; reader.next(one);) {
     Series& series = result.cases.emplace_back();
+    result.places.push_back(reader.where());
     result.subsampled += align(one, reader.where(), series);
     const Gaps gaps = fill_gaps(series);
     result.gaps.filled += gaps.filled;
     result.gaps.empty += gaps.empty;
-    if (progress) progress("reading " + result.file, reader.bytes_read(), size);
+    if (progress) progress("reading " + path.filename().string(), reader.bytes_read(), size);
   }
   return result;
 }
@@ -135,17 +154,17 @@ void pack(const SeriesFiles& files, const Options& options, const AddExample& ad
   info.shape.width = train.cases.front().variables;
   info.shape.target = class_target(static_cast<int64_t>(train.labels.size()));
   int64_t cut = 0;
-  const auto put = [&](Split which, const Series& from, const std::string& file) {
-    Series one = from;
-    standardise(one, statistics, file);
+  const auto put = [&](Split which, const Loaded& from, int64_t place) {
+    Series one = from.cases[static_cast<size_t>(place)];
+    standardise(one, statistics, from.places[static_cast<size_t>(place)]);
     cut += clip(one, longest) ? 1 : 0;
     add(which, {{}, one.values, one.label});
   };
-  for (const int64_t place : split.training) put(Split::kTrain, train.cases[static_cast<size_t>(place)], train.file);
-  for (const int64_t place : split.dev) put(Split::kDev, train.cases[static_cast<size_t>(place)], train.file);
-  for (const Series& one : test.cases) put(Split::kTest, one, test.file);
-  if (options.dev == "test")
-    for (const Series& one : test.cases) put(Split::kDev, one, test.file);
+  for (const int64_t place : split.training) put(Split::kTrain, train, place);
+  for (const int64_t place : split.dev) put(Split::kDev, train, place);
+  for (const Split which : {Split::kTest, Split::kDev})
+    if (which == Split::kTest || options.dev == "test")
+      for (size_t place = 0; place < test.cases.size(); ++place) put(which, test, static_cast<int64_t>(place));
   info.details = {{"files", file_facts({*files.train, *files.test})},
                   {"classes", train.labels},
                   {"dev", options.dev},
@@ -161,7 +180,7 @@ std::unique_ptr<DataSource> open(const std::string& name, const Json& given, con
   const Options options = read_options(given);
   require_folder("uea/" + name, fmt::format("{0}_TRAIN.ts and {0}_TEST.ts (or .arff, .gz, or a zip of them)", name),
                  location);
-  const SeriesFiles files = find_series_files(folder_of(name, location, progress), name, /*require_both=*/true);
+  const SeriesFiles files = find_files(name, place_of(name, location, progress));
   Json key = schema().write(options);
   key.update({{"adapter", kAdapterVersion}, {"files", file_identity({*files.train, *files.test})}});
   const auto build = [&](const AddExample& add, DataInfo& info) { pack(files, options, add, info, progress); };
@@ -183,9 +202,20 @@ CheckReport check(const Known& known, const std::string& name, const Json& given
         fmt::format("{} variables, {} steps, {} classes; published are {}, {} and {}", info.shape.width,
                     info.shape.max_len, info.shape.target.classes(), known.variables, known.longest, known.classes));
   }
-  for (const char* fact : {"values_filled_in", "empty_variables", "subsampled_variables", "constant_variables"})
+  std::vector<std::string> classes;
+  for (const Json& one : info.details["classes"]) classes.push_back(one.get<std::string>());
+  report.add("the files agree on variables and classes", CheckOutcome::kPassed,
+             fmt::format("{} variables, at most {} steps, {} classes: {}", info.shape.width, info.shape.max_len,
+                         classes.size(), first_names(classes, 30)));
+  const auto note = [&](const char* fact, const char* what) {
     if (const int64_t count = info.details[fact]; count > 0)
-      report.add(std::string(fact), CheckOutcome::kNote, std::to_string(count));
+      report.add(fact, CheckOutcome::kNote, fmt::format("{}: {}", what, count));
+  };
+  note("values_filled_in", "missing values filled in from their neighbours");
+  note("empty_variables", "variables of a case without any value");
+  note("subsampled_variables", "variables of a case that were subsampled to the length of the others");
+  note("constant_variables", "variables with one value throughout train, read as 0");
+  note("cut_series", "test series cut to the longest of train");
   check_duplicates(*source, report);
   describe_splits(*source, report);
   return report;

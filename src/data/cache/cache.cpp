@@ -1,6 +1,7 @@
 #include "data/cache/cache.h"
 
 #include <chrono>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -19,18 +20,29 @@ using cache_format::SplitWriter;
 using file_operations::TemporaryFolder;
 
 constexpr auto kPollInterval = std::chrono::milliseconds(50);
-constexpr const char* kManifest = "manifest.json";
+constexpr const char *kManifest = "manifest.json", *kNames = "names.json";
 
 class PackedSource : public DataSource {
  public:
-  PackedSource(DataInfo info, std::vector<SplitMap> splits) : info_(std::move(info)), splits_(std::move(splits)) {}
+  PackedSource(DataInfo info, std::vector<SplitMap> splits, Path names)
+      : info_(std::move(info)), splits_(std::move(splits)), names_file_(std::move(names)) {}
   int64_t size(Split split) const override { return splits_[static_cast<size_t>(split)].count(); }
   Example read(Split split, int64_t index) const override { return splits_[static_cast<size_t>(split)].read(index); }
   const DataInfo& info() const override { return info_; }
+  std::string name(Split split, int64_t index) const override {
+    std::call_once(names_read_, [this] {  // few ask
+      if (fs::exists(names_file_)) names_ = Json::parse(read_file(names_file_));
+    });
+    const auto found = names_.find(split_name(split));
+    return found == names_.end() ? "" : found->at(static_cast<size_t>(index)).get<std::string>();
+  }
 
  private:
   DataInfo info_;
   std::vector<SplitMap> splits_;
+  Path names_file_;
+  mutable std::once_flag names_read_;
+  mutable Json names_ = Json::object();
 };
 
 Json shape_to_json(const DataShape& shape) {
@@ -136,6 +148,7 @@ void remove_abandoned_folders(const Path& dataset_folder) {
 void build_entry(const CacheRequest& request, const Path& entry, const BuildCache& build) {
   TemporaryFolder temporary(file_operations::temporary_name(entry));
   DataInfo info;
+  Json names = Json::object();
   {
     std::vector<std::unique_ptr<SplitWriter>> writers;
     std::vector<Part> parts;
@@ -152,6 +165,7 @@ void build_entry(const CacheRequest& request, const Path& entry, const BuildCach
           SplitWriter& into = writer(split);
           check_example(example, info.shape, parts);
           into.add(example);
+          if (!example.name.empty()) names[split_name(split)].push_back(example.name);
         },
         info);
     std::string content;
@@ -167,6 +181,7 @@ void build_entry(const CacheRequest& request, const Path& entry, const BuildCach
                       {"dataset", request.dataset},
                       {"key", request.key},
                       {"info", info_to_json(info)}};
+  if (!names.empty()) write_file_atomically(temporary.path() / kNames, names.dump() + "\n");
   write_file_atomically(temporary.path() / kManifest, manifest.dump(2) + "\n");
   temporary.rename_to(entry);
 }
@@ -195,13 +210,16 @@ std::unique_ptr<DataSource> map_entry(const CacheRequest& request, const Path& e
                path.string(), expected, splits.back().count());
     }
     if (request.adjust) request.adjust(info.shape);
-    return std::make_unique<PackedSource>(std::move(info), std::move(splits));
+    return std::make_unique<PackedSource>(std::move(info), std::move(splits), entry / kNames);
   } catch (const DataError& error) {
     throw DataError(fmt::format("{}; {}", error.what(), advice));
   } catch (const Json::exception& error) {
     throw DataError(fmt::format("{} is damaged: {}; {}", (entry / kManifest).string(), error.what(), advice));
   }
 }
+
+// Whether what failed was the cache and not a file that is packed into it: the message names the path.
+bool within(const Path& cache, std::string_view message) { return message.find(cache.string()) != message.npos; }
 
 // Waits in short steps, so that a caller who wants to stop can throw from the callback.
 FileLock lock_dataset(const Path& path, const ProgressCallback& progress) {
@@ -235,8 +253,10 @@ std::unique_ptr<DataSource> open_cached(const CacheRequest& request, const Build
         build_entry(request, entry, build);
       }
     } catch (const fs::filesystem_error& problem) {
+      if (!within(request.cache, problem.path1().string())) throw;
       throw ResourceError(fmt::format("cannot use the cache {}: {}", request.cache.string(), problem.code().message()));
     } catch (const ResourceError& problem) {
+      if (!within(request.cache, problem.what())) throw;
       throw ResourceError(fmt::format("{} (the data is packed into {}; XFORMER_CACHE names another folder)",
                                       problem.what(), request.cache.string()));
     }

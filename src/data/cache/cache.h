@@ -2,6 +2,7 @@
 //
 //   <cache>/<dataset>/<key>/manifest.json        what it is: version, key, DataInfo
 //                           train.bin ...        magic, version | elements | offsets | targets | counts
+//                           names.json           by split, the files of examples that have one each; else not there
 //
 // The key is a hash of all that decides the content (options, or path, size and time of the files), so that
 // raw data is never read again to find out that nothing has changed. The folder appears by one rename: it is

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/hash.h"
+#include "core/plain_files.h"
 #include "core/random.h"
 
 namespace xformer::data {
@@ -32,8 +33,10 @@ int64_t changed_ns(const Path& file) {
 Json file_identity(const std::vector<Path>& places) {
   Json result = Json::array();
   for (const Path& place : places) {
+    const bool folder = other_than_a_file(place) == "a folder";
+    if (!folder) static_cast<void>(size_of_plain_file(place));  // says what is wrong with it
     Json one{{"path", fs::canonical(place).string()}};
-    if (fs::is_directory(place)) {
+    if (folder) {
       uint64_t bytes = 0;
       int64_t newest = 0, count = 0;
       for (const Path& file : files_below(place)) {
@@ -43,7 +46,7 @@ Json file_identity(const std::vector<Path>& places) {
       }
       one.update({{"files", count}, {"bytes", bytes}, {"mtime_ns", newest}});
     } else {
-      one.update({{"bytes", fs::file_size(place)}, {"mtime_ns", changed_ns(place)}});
+      one.update({{"bytes", size_of_plain_file(place)}, {"mtime_ns", changed_ns(place)}});
     }
     result.push_back(one);
   }
@@ -64,7 +67,7 @@ Json file_facts(const std::vector<Path>& places) {
       }
       one.update({{"files", files.size()}, {"bytes", bytes}, {"sha256", hash.hex()}});
     } else {
-      one.update({{"bytes", fs::file_size(place)}, {"sha256", sha256_of_file(place)}});
+      one.update({{"bytes", size_of_plain_file(place)}, {"sha256", sha256_of_file(place)}});
     }
     result.push_back(one);
   }

@@ -9,6 +9,7 @@
 #include "core/text.h"
 #include "data/what_is_there.h"
 #include "readers/archive.h"
+#include "readers/lfs_pointer.h"
 
 namespace xformer::data {
 namespace {
@@ -72,6 +73,7 @@ struct GreyBatch {
 };
 
 GreyBatch read_batch(std::string_view bytes, const std::string& origin, const std::string& name) {
+  readers::refuse_lfs_pointer(bytes, origin);
   GreyBatch batch;
   batch.name = name;
   const auto keep = [&](uint8_t label, std::span<const uint8_t, format::kChannels * format::kPixels> colours) {
@@ -120,11 +122,7 @@ std::vector<std::string> read_archive(const Path& archive, const AddGreyImage& a
 }  // namespace
 
 CifarFiles find_cifar_files(const Path& place) {
-  try {
-    return find(place);
-  } catch (const fs::filesystem_error& error) {
-    throw ResourceError(fmt::format("cannot look into {}: {}", place.string(), error.code().message()));
-  }
+  return find_or_offer(place, [](const Path& one) { return find(one); });
 }
 
 std::vector<std::string> read_cifar(const CifarFiles& files, const AddGreyImage& add,

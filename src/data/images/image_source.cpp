@@ -72,8 +72,12 @@ ImageSource::ImageSource(Path root, std::unique_ptr<DataSource> entries, const I
   info_.shape.target = image_target(info_.shape.target.classes(), options);
 }
 
+std::string ImageSource::name(Split split, int64_t index) const {
+  return unpacked_entry(entries_->read(split, index).ids[0]).path;
+}
+
 Image ImageSource::decoded(Split split, int64_t index) const {
-  const Path path = root_ / unpacked_entry(entries_->read(split, index).ids[0]).path;
+  const Path path = root_ / name(split, index);
   return readers::decode_image(MappedFile(path).bytes(), path.string());
 }
 

@@ -41,6 +41,7 @@ class ImageSource : public DataSource {
   // Each example with the one as far from the batch's other end (timm's Mixup in batch mode): a weighted sum of both,
   // or a box of the other; the label's share is the weight, or what the box leaves.
   void mix(HostBatch& batch, Stream& numbers) const override;
+  [[nodiscard]] std::string name(Split split, int64_t index) const override;
   [[nodiscard]] const DataInfo& info() const override { return info_; }
   [[nodiscard]] bool slow() const override { return true; }
   [[nodiscard]] const DataSource& entries() const { return *entries_; }

@@ -3,6 +3,8 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/plain_files.h"
+#include "data/cache/packed_files.h"
 #include "data/what_is_there.h"
 
 namespace xformer::data {
@@ -25,16 +27,26 @@ std::optional<Path> first_of(const Path& folder, const std::vector<std::string>&
   return std::nullopt;
 }
 
+// Whether any of them is there.
+bool basic_files_in(const Path& folder, ListOpsFiles& files) {
+  bool any = false;
+  for (const Split split : kAllSplits) {
+    auto& path = files.paths[static_cast<size_t>(split)];
+    path = first_of(folder, names_of(split));
+    any = any || path.has_value();
+  }
+  return any;
+}
+
 ListOpsFiles find(const Path& folder, bool require_all_splits) {
   XF_CHECK(fs::exists(folder), DataError, "no folder {}: expected one with ListOps files", folder.string());
   XF_CHECK(fs::is_directory(folder), DataError, "expected a folder with ListOps files, found the file {}",
            folder.string());
   ListOpsFiles files;
   bool any = false;
-  for (const Split split : kAllSplits) {
-    files.paths[static_cast<size_t>(split)] = first_of(folder, names_of(split));
-    any = any || files.paths[static_cast<size_t>(split)].has_value();
-  }
+  for (const Path& release : release_folders(folder))
+    for (const Path& place : {release, release / "listops-1000"})
+      if (!any) any = basic_files_in(place, files);
   const std::vector<std::string> original{"test_d20s.tsv", "test_d20s.tsv.gz"};
   std::string remark;
   if (!any) {
@@ -66,16 +78,12 @@ std::array<std::string, 3> ListOpsFiles::names() const {
 uint64_t ListOpsFiles::bytes() const {
   uint64_t sum = 0;
   for (const auto& path : paths)
-    if (path) sum += fs::file_size(*path);
+    if (path) sum += size_of_plain_file(*path);
   return sum;
 }
 
 ListOpsFiles find_listops_files(const Path& folder, bool require_all_splits) {
-  try {
-    return find(folder, require_all_splits);
-  } catch (const fs::filesystem_error& error) {
-    throw ResourceError(fmt::format("cannot look into {}: {}", folder.string(), error.code().message()));
-  }
+  return find_or_offer(folder, [&](const Path& place) { return find(place, require_all_splits); });
 }
 
 }  // namespace xformer::data

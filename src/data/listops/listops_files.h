@@ -1,7 +1,8 @@
 // Which files of a folder are ListOps data.
 //
 // Looked for are basic_train.tsv, basic_val.tsv and basic_test.tsv (also basic.train.tsv, ...), each plain or
-// .gz; where none of them is, test_d20s.tsv, the original test set.
+// .gz, in the folder itself, in listops-1000/ below it or in that of the arena's release (release_folders); where none
+// of them is, test_d20s.tsv, the original test set.
 #pragma once
 
 #include <array>

@@ -33,9 +33,11 @@ std::vector<Path> metadata_files(const Path& set) {
 
 }  // namespace
 
-std::vector<PathfinderSet> find_pathfinder_sets(const Path& folder, int64_t side,
-                                                const std::vector<std::string>& names) {
-  XF_CHECK(fs::is_directory(folder), DataError, "--data: no folder {}", folder.string());
+namespace {
+
+std::vector<PathfinderSet> find(const Path& folder, int64_t side, const std::vector<std::string>& names) {
+  XF_CHECK(fs::is_directory(folder), DataError, "--data: no folder {}; an archive is to be unpacked first",
+           folder.string());
   const std::string size = "pathfinder" + std::to_string(side);
   std::vector<PathfinderSet> sets;
   for (const std::string& name : names) {
@@ -50,6 +52,13 @@ std::vector<PathfinderSet> find_pathfinder_sets(const Path& folder, int64_t side
     sets.push_back({found, metadata_files(found)});
   }
   return sets;
+}
+
+}  // namespace
+
+std::vector<PathfinderSet> find_pathfinder_sets(const Path& folder, int64_t side,
+                                                const std::vector<std::string>& names) {
+  return find_or_offer(folder, [&](const Path& place) { return find(place, side, names); });
 }
 
 std::vector<PathfinderEntry> list_pathfinder_images(const PathfinderSet& set, int64_t& empty) {

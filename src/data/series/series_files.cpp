@@ -91,11 +91,7 @@ SeriesFiles find(const Path& folder, const std::string& name, bool require_both)
 }  // namespace
 
 SeriesFiles find_series_files(const Path& folder, const std::string& name, bool require_both) {
-  try {
-    return find(folder, name, require_both);
-  } catch (const fs::filesystem_error& error) {
-    throw ResourceError(fmt::format("cannot look into {}: {}", folder.string(), error.code().message()));
-  }
+  return find_or_offer(folder, [&](const Path& place) { return find(place, name, require_both); });
 }
 
 }  // namespace xformer::data

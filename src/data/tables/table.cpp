@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/names.h"
 #include "core/random.h"
 #include "core/text.h"
 
@@ -75,6 +76,10 @@ void check_table(const Table& table) {
   XF_CHECK(numeric + categorical > 0, DataError, "{}: expected columns beside the target, found none",
            table.part(Split::kTrain).source);
   for (const TablePart& part : table.parts) {
+    XF_CHECK(part.rows > 0 || !table.own_split, DataError,
+             "{}: too few rows to draw train, dev and test from, where every class keeps one in train; give the splits "
+             "as files of their own",
+             part.source);
     XF_CHECK(part.rows > 0, DataError, "{}: expected rows, found none", part.source);
     const auto rows = static_cast<size_t>(part.rows);
     XF_ASSERT(part.number_count() == rows * numeric && part.categories.size() == rows * categorical &&
@@ -85,6 +90,25 @@ void check_table(const Table& table) {
   }
   if (table.kind == TableKind::kRegression) check_targets(table);
   else check_labels(table);
+}
+
+std::vector<std::string> remarks_on(const Table& table) {
+  std::vector<int64_t> missing(table.numeric_names.size()), empty(table.categorical_names.size());
+  for (const TablePart& part : table.parts) {
+    for (size_t i = 0; i < part.number_count(); ++i) missing[i % missing.size()] += std::isnan(part.number(i)) ? 1 : 0;
+    for (size_t i = 0; i < part.categories.size(); ++i) empty[i % empty.size()] += part.categories[i].empty() ? 1 : 0;
+  }
+  std::vector<std::string> result = table.remarks;
+  const auto say = [&](const char* what, const char* then, const std::vector<int64_t>& counts,
+                       const std::vector<std::string>& names) {
+    std::vector<std::string> columns;
+    for (size_t i = 0; i < counts.size(); ++i)
+      if (counts[i] > 0) columns.push_back(fmt::format("{} in {}", counts[i], xformer::quoted(names[i])));
+    if (!columns.empty()) result.push_back(fmt::format("{}: {} ({})", what, first_names(columns, 12), then));
+  };
+  say("missing numbers", "the column's mean of train stands in", missing, table.numeric_names);
+  say("empty categories", "a category of their own", empty, table.categorical_names);
+  return result;
 }
 
 std::pair<std::vector<int64_t>, std::vector<int64_t>> take_fifth(const std::vector<int64_t>& rows,
@@ -160,9 +184,9 @@ void split_off_dev(Table& table, const TablePart& rest, uint64_t seed) {
   std::vector<int64_t> rows(static_cast<size_t>(rest.rows));
   std::iota(rows.begin(), rows.end(), 0);
   const auto [train, dev] = take_fifth(rows, rest.labels, derive_seed(seed, "table/dev"));
+  table.own_split = true;
   table.part(Split::kTrain) = select_rows(rest, train);
   table.part(Split::kDev) = select_rows(rest, dev);
-  table.own_split = true;
 }
 
 }  // namespace xformer::data

@@ -40,6 +40,7 @@ struct Table {
   std::array<TablePart, 3> parts;  // by Split
   bool own_split = false;   // drawn here by a seed: not to be compared with published splits in the third decimal
   std::vector<Path> files;  // all that were read
+  std::vector<std::string> remarks = {};  // what is odd with them and no fault
 
   [[nodiscard]] const TablePart& part(Split split) const { return parts[static_cast<size_t>(split)]; }
   [[nodiscard]] TablePart& part(Split split) { return parts[static_cast<size_t>(split)]; }
@@ -49,6 +50,9 @@ struct Table {
 // value in train, an empty or constant target, classes in dev or test that train lacks. A category that train lacks is
 // allowed.
 void check_table(const Table& table);
+
+// The table's remarks, and those on what its cells hold: columns with missing numbers or empty categories.
+[[nodiscard]] std::vector<std::string> remarks_on(const Table& table);
 
 // (the rest, a fifth rounded up) of `rows`, both ascending. With labels (by row number) each class gives its share, by
 // largest remainders, and keeps one row at least.

@@ -145,6 +145,13 @@ void CsvTableReader::describe(Table& table) const {
   for (size_t i = 0; i < names_.size(); ++i) {
     if (roles_[i] == Role::kNumeric) table.numeric_names.push_back(names_[i]);
     if (roles_[i] == Role::kCategorical) table.categorical_names.push_back(names_[i]);
+    if (roles_[i] == Role::kTarget || roles_[i] == Role::kIgnored) continue;
+    if (names_[i].empty())
+      table.remarks.push_back(fmt::format("column {} has no name and is read as numbers: an index of rows?", i + 1));
+    else if (std::find(names_.begin(), names_.begin() + static_cast<std::ptrdiff_t>(i), names_[i]) !=
+             names_.begin() + static_cast<std::ptrdiff_t>(i))
+      table.remarks.push_back(
+          fmt::format("column {} has the name of an earlier one, {}", i + 1, xformer::quoted(names_[i])));
   }
   const auto& labels = table.part(Split::kTrain).labels;
   const std::set<std::string> classes(labels.begin(), labels.end());

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "core/names.h"
+#include "core/plain_files.h"
 #include "core/text.h"
 #include "data/tables/table_csv.h"
 #include "data/what_is_there.h"
@@ -69,9 +70,11 @@ std::vector<double> numbers_of(npy::Array array, const Path& path) {
 struct RtdlInfo {
   TableKind kind = TableKind::kRegression;
   std::optional<int64_t> classes;
+  std::optional<int64_t> numbers, categories;  // columns of N and of C
 };
 
 RtdlInfo read_info(const Path& path) {
+  static_cast<void>(size_of_plain_file(path));  // a pipe would be waited for
   const Json info = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
   XF_CHECK(info.is_object(), DataError, "{}: expected a JSON object", path.string());
   const auto type = info.find("task_type");
@@ -88,11 +91,25 @@ RtdlInfo read_info(const Path& path) {
   }
   XF_CHECK(known, DataError, "{}: {}", path.string(),
            unknown_name_message("task_type", type->get<std::string>(), names));
-  for (const char* key : {"n_classes", "num_classes"}) {
+  const auto take = [&](const char* key, std::optional<int64_t>& into) {
     const auto count = info.find(key);
-    if (count != info.end() && count->is_number_integer()) result.classes = count->get<int64_t>();
-  }
+    if (count != info.end() && count->is_number_integer()) into = count->get<int64_t>();
+  };
+  take("n_classes", result.classes);
+  take("num_classes", result.classes);
+  take("n_num_features", result.numbers);
+  take("n_cat_features", result.categories);
   return result;
+}
+
+void remark_columns(Table& table, const RtdlInfo& info, const Path& path) {
+  const auto compare = [&](const char* key, const std::optional<int64_t>& stated, size_t there) {
+    if (stated && *stated != static_cast<int64_t>(there))
+      table.remarks.push_back(
+          fmt::format("{} states {} {}, the arrays have {} columns", path.filename().string(), key, *stated, there));
+  };
+  compare("n_num_features", info.numbers, table.numeric_names.size());
+  compare("n_cat_features", info.categories, table.categorical_names.size());
 }
 
 void check_classes(const Table& table, const RtdlInfo& info, const Path& path) {
@@ -189,6 +206,7 @@ Table read_rtdl_table(const Path& folder) {
   }
   check_table(table);
   check_classes(table, info, info_path);
+  remark_columns(table, info, info_path);
   return table;
 }
 
@@ -247,35 +265,76 @@ Table read_california_table(const Path& folder, uint64_t seed) {
 
 namespace {
 
-Table find_and_read(const std::string& dataset, const Path& folder, const std::string& schema, uint64_t seed) {
-  XF_CHECK(fs::is_directory(folder), DataError, "no folder {}: expected one with the files of a table",
-           folder.string());
-  if (!schema.empty()) return read_csv_table(folder, parse_csv_schema(schema), seed);
-  for (const Path& candidate : {folder, folder / kRtdlFolder})
-    if (fs::exists(candidate / "y_train.npy")) return read_rtdl_table(candidate);
-  std::string own_files;
-  if (dataset == "adult") {
-    own_files = "adult.data and adult.test, ";
-    if (find_table_file(folder, "adult.data")) return read_adult_table(folder, seed);
-  }
-  if (dataset == "california-housing") {
-    own_files = "cal_housing.data, ";
-    if (find_table_file(folder, "cal_housing.data")) return read_california_table(folder, seed);
-  }
-  throw DataError(
-      fmt::format("no table in {}: expected {}the arrays {{N,C,y}}_{{train,val,test}}.npy with info.json, or "
-                  "CSV files and a schema for them; {}",
-                  folder.string(), own_files, what_is_there(folder)));
+// "california-housing" -> "californiahousing"; the authors' archive calls Covertype covtype.
+std::string squeezed(const std::string& name) {
+  std::string result = canonical_name(name);
+  std::erase(result, '-');
+  return result == "covtype" ? "covertype" : result;
+}
+
+bool holds_table(const std::string& dataset, const Path& folder, const std::string& schema) {
+  if (!schema.empty())
+    return find_table_file(folder, "data.csv") || find_table_file(folder, "train.csv") ||
+           find_table_file(folder, "test.csv");
+  return fs::exists(folder / "y_train.npy") || fs::exists(folder / kRtdlFolder / "y_train.npy") ||
+         (dataset == "adult" && find_table_file(folder, "adult.data")) ||
+         (dataset == "california-housing" && find_table_file(folder, "cal_housing.data"));
+}
+
+std::vector<Path> folders_in(const Path& folder) {
+  std::vector<Path> result;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (entry.is_directory()) result.push_back(entry.path());
+  std::sort(result.begin(), result.end());
+  return result;
+}
+
+[[noreturn]] void refuse_folder(const std::string& dataset, const Path& folder, const std::string& schema) {
+  std::vector<std::string> names;
+  for (const Path& one : folders_in(folder)) names.push_back(one.filename().string());
+  const std::string own_files = dataset == "adult"                ? "adult.data and adult.test, "
+                                : dataset == "california-housing" ? "cal_housing.data, "
+                                                                  : "";
+  const std::string meant = nearest_name(dataset, names);
+  throw DataError(fmt::format(
+      "no table in {}: expected {}; {}{}{}", folder.string(),
+      schema.empty() ? own_files + "the arrays {N,C,y}_{train,val,test}.npy with info.json, or CSV files and what "
+                                   "their columns are, as in --set 'data.schema=target=price categorical=city,zip "
+                                   "kind=regression'"
+                     : "data.csv, or train.csv and test.csv, plain or .gz",
+      what_is_there(folder), meant.empty() ? "" : fmt::format("; did you mean tabular/{}?", meant),
+      // A folder within belongs to another set.
+      offered_place(folder, [&](const Path& near) {
+        return near.parent_path() != folder && holds_table(dataset, near, schema);
+      })));
 }
 
 }  // namespace
 
-Table read_table(const std::string& dataset, const Path& folder, const std::string& schema, uint64_t seed) {
-  try {
-    return find_and_read(dataset, folder, schema, seed);
-  } catch (const fs::filesystem_error& error) {
-    throw ResourceError(fmt::format("cannot look into {}: {}", folder.string(), error.code().message()));
+Path find_table(const std::string& dataset, const Path& folder, const std::string& schema) {
+  XF_CHECK(fs::is_directory(folder), DataError, "no folder {}: expected one with the files of a table",
+           folder.string());
+  if (holds_table(dataset, folder, schema)) return folder;
+  std::vector<Path> level{folder};
+  for (int depth = 0; depth < 3; ++depth) {
+    std::vector<Path> below;
+    for (const Path& one : level)
+      for (const Path& child : folders_in(one)) {
+        if (squeezed(child.filename().string()) == squeezed(dataset) && holds_table(dataset, child, schema))
+          return child;
+        below.push_back(child);
+      }
+    level = std::move(below);
   }
+  refuse_folder(dataset, folder, schema);
+}
+
+Table read_table(const std::string& dataset, const Path& folder, const std::string& schema, uint64_t seed) {
+  const Path place = find_table(dataset, folder, schema);
+  if (!schema.empty()) return read_csv_table(place, parse_csv_schema(schema), seed);
+  for (const Path& candidate : {place, place / kRtdlFolder})
+    if (fs::exists(candidate / "y_train.npy")) return read_rtdl_table(candidate);
+  return dataset == "adult" ? read_adult_table(place, seed) : read_california_table(place, seed);
 }
 
 }  // namespace xformer::data

@@ -19,6 +19,10 @@ namespace xformer::data {
 // dollars, all rounded to float as in the published arrays; split 64/16/20 by the seed.
 [[nodiscard]] Table read_california_table(const Path& folder, uint64_t seed);
 
+// The folder of the table: `folder`, or the one of the set's name in it, up to three folders down, as the authors'
+// archive has it (data/california_housing). DataError that says what is there.
+[[nodiscard]] Path find_table(const std::string& dataset, const Path& folder, const std::string& schema);
+
 // Whatever `folder` holds: files by the schema if there is one ("" for none); else the rtdl layout, in the folder or in
 // its ft_layout; else, by the dataset's name ("adult", "california-housing"), the publisher's own files.
 [[nodiscard]] Table read_table(const std::string& dataset, const Path& folder, const std::string& schema,

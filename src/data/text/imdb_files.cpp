@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/names.h"
+#include "core/plain_files.h"
 #include "core/text.h"
 #include "data/what_is_there.h"
 #include "readers/archive.h"
@@ -90,8 +91,16 @@ void hand_over(const Found& review, std::string_view text, const AddReview& add)
 ImdbFiles find(const Path& place) {
   XF_CHECK(fs::exists(place), DataError, "no folder {}: expected one with the IMDb reviews", place.string());
   if (!fs::is_directory(place)) return {{}, place};
-  for (const Path& folder : {place, place / "aclImdb"})
-    if (fs::is_directory(folder / "train") || fs::is_directory(folder / "test")) return {folder, {}};
+  for (const Path& folder : {place, place / "aclImdb"}) {
+    if (!fs::is_directory(folder / "train") && !fs::is_directory(folder / "test")) continue;
+    for (const Split split : kSplits)
+      for (size_t label = 0; label < kClassFolders.size(); ++label)
+        XF_CHECK(fs::is_directory(folder / class_folder(split, label)), DataError,
+                 "no folder {}: expected {} and {} in train/ and test/; {}",
+                 (folder / class_folder(split, label)).string(), kClassFolders[0], kClassFolders[1],
+                 what_is_there(folder));
+    return {folder, {}};
+  }
   std::vector<Path> archives;
   for (const auto& entry : fs::directory_iterator(place))
     if (entry.is_regular_file() && matches_pattern("aclImdb*.tar.gz", entry.path().filename().string()))
@@ -107,11 +116,10 @@ void read_folder(const Path& root, const AddReview& add, const ProgressCallback&
   for (const Split split : kSplits)
     for (size_t label = 0; label < kClassFolders.size(); ++label) {
       const Path folder = root / class_folder(split, label);
-      XF_CHECK(fs::is_directory(folder), DataError, "no folder {}: expected {} and {} in train/ and test/; {}",
-               folder.string(), kClassFolders[0], kClassFolders[1], what_is_there(root));
       for (const auto& entry : fs::directory_iterator(folder)) {
         Found review{split, static_cast<int64_t>(label), 0, 0, entry.path().string(), {}};
-        XF_CHECK(entry.is_regular_file(), DataError, "{}: expected files alone in a class folder", review.path);
+        const std::string other = other_than_a_file(entry.path());
+        XF_CHECK(other.empty(), DataError, "{}: expected files alone in a class folder, found {}", review.path, other);
         take_name(entry.path().filename().string(), review.path, review);
         reviews.push_back(std::move(review));
       }
@@ -164,20 +172,12 @@ void read_archive(const Path& archive, const AddReview& add, const ProgressCallb
 }  // namespace
 
 ImdbFiles find_imdb_files(const Path& place) {
-  try {
-    return find(place);
-  } catch (const fs::filesystem_error& error) {
-    throw ResourceError(fmt::format("cannot look into {}: {}", place.string(), error.code().message()));
-  }
+  return find_or_offer(place, [](const Path& one) { return find(one); });
 }
 
 void read_imdb(const ImdbFiles& files, const AddReview& add, const ProgressCallback& progress) {
-  try {
-    if (files.archive.empty()) read_folder(files.folder, add, progress);
-    else read_archive(files.archive, add, progress);
-  } catch (const fs::filesystem_error& error) {
-    throw ResourceError(fmt::format("cannot read {}: {}", error.path1().string(), error.code().message()));
-  }
+  if (files.archive.empty()) read_folder(files.folder, add, progress);
+  else read_archive(files.archive, add, progress);
 }
 
 }  // namespace xformer::data

@@ -33,10 +33,12 @@ class NumberAnswers : public Answers {
     }
   }
 
-  void write(const Path& path) const override {
+  void write(const Path& path, const AnswerNames& names) const override {
+    const NameColumns more(names, rows_.front().index);
     write_file_atomically(path, [&](const ByteSink& sink) {
-      sink("index,target,prediction\n");
-      for (const Row& row : rows_) sink(fmt::format("{},{:.9g},{:.9g}\n", row.index, row.target, row.prediction));
+      sink(fmt::format("index,target,prediction{}\n", more.head(/*labels=*/false)));
+      for (const Row& row : rows_)
+        sink(fmt::format("{},{:.9g},{:.9g}{}\n", row.index, row.target, row.prediction, more.cells(row.index)));
     });
   }
 
