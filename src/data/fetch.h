@@ -1,6 +1,7 @@
 // `xformer data fetch`: a dataset's files from their publishers, as its manifest names them.
 //
 //   "files": [{"name", "urls": [...], "bytes", "sha256", "md5",
+//              "about_bytes": the size in round figures, where the exact one was never seen
 //              "set":    the only task of the dataset that needs it, e.g. "adult"; left out: every one
 //              "unpack": the folder that the archive's files go to, "only": a part of the path of those wanted}]
 //
@@ -8,10 +9,22 @@
 // first fetch, in fetched.json beside it: a later one of other content is refused.
 #pragma once
 
+#include <optional>
+
 #include "data/manifests.h"
 #include "readers/download.h"
 
 namespace xformer::data {
+
+struct FileToFetch : readers::RemoteFile {
+  std::optional<uint64_t> about_bytes;
+  Path unpack;       // below the folder, or empty
+  std::string only;  // a part of the path of those entries that are wanted; "": all
+  [[nodiscard]] bool hash_known() const { return !sha256.empty() || !md5.empty(); }
+};
+// Those of a task; none where its manifest names no address. `mirrors`: folders to take every file from instead, by its
+// name.
+[[nodiscard]] std::vector<FileToFetch> files_to_fetch(const std::string& task, const std::vector<std::string>& mirrors);
 
 struct FetchedFile {
   readers::Downloaded downloaded;
@@ -19,10 +32,6 @@ struct FetchedFile {
   Path unpacked;            // or empty
 };
 
-// UserError for a dataset whose manifest names no address, with what is known of where its files come from.
-// `mirrors`: folders to take every file from instead, by its name.
-[[nodiscard]] std::vector<FetchedFile> fetch(const std::string& task, const Path& folder,
-                                             const std::vector<std::string>& mirrors,
-                                             const readers::DownloadOptions& options);
+[[nodiscard]] FetchedFile fetch(const FileToFetch& file, const Path& folder, const readers::DownloadOptions& options);
 
 }  // namespace xformer::data

@@ -1,8 +1,8 @@
 // What the project knows of the files that a dataset is made of: datasets/<name>/manifest.json, compiled in.
 //
 //   "files": [{"name", "bytes", "sha256", "md5"}]   null or left out where neither the publisher says it nor a file of
-//   that
-//                                                   name was ever held; what more there is, data/fetch.h tells
+//                                                   that name was ever held; what more there is, data/fetch.h tells
+//              "folder": where an archive of the publisher has it; it may lie there or in the folder itself
 #pragma once
 
 #include <vector>
@@ -19,8 +19,14 @@ namespace xformer::data {
 // Size and hashes of one entry of "files", as far as they are stated.
 [[nodiscard]] readers::ExpectedFile expected_file(const Json& file);
 
-// Compares the files in `folder`, or the file that it is, with the hashes that the manifest states. One that differs
-// was changed, cut or is another version: a failed check that names it.
+// What the first fetch of a file of unknown hash found (data/fetch.h): {name: sha256} in this file of a folder; an
+// empty object where it is not.
+inline constexpr const char* kFetchedHashes = "fetched.json";
+[[nodiscard]] Json first_hashes(const Path& folder);
+
+// Compares the files in `folder`, or the file that it is, with the hashes that the manifest states or the first fetch
+// found. One that differs was changed, cut or is another version: a failed check that names it. A note where no file
+// has a known hash.
 void check_known_files(const std::string& task, const Path& folder, CheckReport& report);
 
 // The manifests' texts (cmake/EmbeddedJson.cmake).

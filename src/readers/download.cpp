@@ -2,6 +2,7 @@
 
 #include <curl/curl.h>
 #include <dlfcn.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
@@ -152,6 +153,10 @@ class Transfer {
           return {false, true, "the server has no more than what is here"};
         }
         return {false, status >= 500, fmt::format("the server answers {}", status)};
+      case CURLE_COULDNT_RESOLVE_HOST:
+      case CURLE_COULDNT_RESOLVE_PROXY:
+      case CURLE_COULDNT_CONNECT:
+        return {false, false, fmt::format("no network, or nobody answers there: {}", text)};
       case CURLE_OPERATION_TIMEDOUT:
         return {false, true, fmt::format("no byte came for {} s", options_.stall_seconds)};
       case CURLE_TOO_MANY_REDIRECTS:
@@ -238,6 +243,41 @@ class Transfer {
 
 }  // namespace
 
+namespace {
+
+// Two calls at once fetch a file once. Whoever ends takes the lock's file away, and the folder if it holds nothing; one
+// that waited meanwhile has a lock on a file that is gone, and asks again.
+class DownloadLock {
+ public:
+  explicit DownloadLock(const Path& path) : path_(path), lock_(wait(path)) {}
+  ~DownloadLock() {
+    std::error_code ignored;
+    fs::remove(path_, ignored);
+    fs::remove(path_.parent_path(), ignored);  // not if there is anything in it
+  }
+  DownloadLock(const DownloadLock&) = delete;
+  DownloadLock& operator=(const DownloadLock&) = delete;
+
+ private:
+  static FileLock wait(const Path& path) {
+    while (true) {
+      std::error_code error;
+      fs::create_directories(path.parent_path(), error);
+      if (error) file_operations::fail("make the folder", path.parent_path(), error.value());
+      FileLock lock = FileLock::wait(path);
+      struct stat held {
+      }, there{};
+      if (::fstat(lock.descriptor(), &held) == 0 && ::stat(path.c_str(), &there) == 0 && held.st_ino == there.st_ino)
+        return lock;
+    }
+  }
+
+  Path path_;
+  FileLock lock_;
+};
+
+}  // namespace
+
 std::string difference(const ExpectedFile& meant, const Path& path) {
   const uint64_t size = fs::file_size(path);
   if (meant.bytes && size != *meant.bytes) return fmt::format("has {} bytes, expected {}", size, *meant.bytes);
@@ -251,10 +291,8 @@ std::string difference(const ExpectedFile& meant, const Path& path) {
 }
 
 Downloaded download(const RemoteFile& file, const Path& folder, const DownloadOptions& options) {
-  fs::create_directories(folder);
   const Path target = folder / file.name, part = folder / (file.name + ".part");
-  const Path lock_file = folder / ("." + file.name + ".lock");
-  const FileLock lock = FileLock::wait(lock_file);  // two calls at once fetch it once
+  const DownloadLock lock(folder / ("." + file.name + ".lock"));
   if (fs::exists(target)) {
     const std::string wrong = difference(file, target);
     XF_CHECK(wrong.empty(), DataError, "{} is there, but it {}; remove it to have it fetched anew", target.string(),
@@ -286,7 +324,6 @@ Downloaded download(const RemoteFile& file, const Path& folder, const DownloadOp
     }
     if (const int error = file_operations::rename(part, target); error != 0)
       file_operations::fail("rename", target, error);
-    fs::remove(lock_file, ignored);
     return {target, sha256_of_file(target), false};
   }
   throw ResourceError(fmt::format("{} could not be fetched ({}); to go on by hand, put it into {}", file.name,

@@ -36,7 +36,8 @@ TEST_CASE("a file that is not the one whose hash is known fails the check, which
     return report;
   };
   const scratch::Folder folder;
-  CHECK(checked("tabular/adult", folder.path()).items.empty());  // nothing is known of what is there
+  REQUIRE(checked("tabular/adult", folder.path()).items.size() == 1);  // nothing is known of what is there
+  CHECK_THAT(checked("tabular/adult", folder.path()).text(), Contains("note  the contents were not compared"));
   scratch::put(folder / "adult.data", "39, State-gov\n");
   const CheckReport cut = checked("tabular/adult", folder.path());
   CHECK_FALSE(cut.passed);
@@ -49,6 +50,28 @@ TEST_CASE("a file that is not the one whose hash is known fails the check, which
   scratch::put(folder / "cifar-10-binary.tar.gz", "abc");  // the archive itself may be --data
   CHECK_THAT(checked("image", folder / "cifar-10-binary.tar.gz").items.at(0).detail,
              Contains("md5 900150983cd24fb0d6963f7d28e17f72, expected c32a1d4ab5d03f1284b67883e8d87530"));
+}
+
+TEST_CASE("a file of unknown hash is compared with what was fetched first, and batches with theirs") {
+  const auto checked = [](const std::string& task, const Path& folder) {
+    CheckReport report;
+    check_known_files(task, folder, report);
+    return report.text();
+  };
+  const scratch::Folder folder;
+  scratch::put(folder / "Waves.zip", "abc");
+  scratch::put(folder / "fetched.json",
+               R"({"Waves.zip": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"})");
+  CHECK_THAT(checked("uea/Waves", folder.path()), Contains("ok    files are those whose hash is known: Waves.zip"));
+  CHECK_THAT(checked("uea/Waves", folder / "Waves.zip"), Contains("ok "));
+  scratch::put(folder / "Waves.zip", "abd");
+  CHECK_THAT(checked("uea/Waves", folder.path()), Contains("FAIL") && Contains("expected ba7816bf"));
+  for (const Path& place : {folder.path(), folder / "cifar-10-batches-py"}) {
+    std::filesystem::create_directories(place);
+    scratch::put(place / "data_batch_2", "abc");
+    CHECK_THAT(checked("image", folder.path()), Contains("expected d4bba439e000b95fd0a9bffe97cbabec"));
+    std::filesystem::remove(place / "data_batch_2");
+  }
 }
 
 TEST_CASE("genuine files are the ones that are known") {

@@ -9,6 +9,7 @@ import pathlib
 import shutil
 import signal
 import ssl
+import struct
 import subprocess
 import sys
 import tarfile
@@ -19,7 +20,7 @@ import unittest
 
 XFORMER = sys.argv.pop(1)
 CONTENT = bytes(range(256)) * 2000
-ARCHIVE = "aclImdb_v1.tar.gz"  # of the task text: its hash is not known beforehand
+TASK, ARCHIVE = "uea/Waves", "Waves.zip"  # its hash is not known beforehand
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -75,11 +76,11 @@ class Fetch(unittest.TestCase):
         self.server.server_close()
         shutil.rmtree(self.folder)
 
-    def command(self, task="text", *more, address=None, stall=1):
+    def command(self, task=TASK, *more, address=None, stall=1):
         return [XFORMER, "data", "fetch", task, "--into", str(self.folder / "data"), "--mirror", address or self.address,
                 "--stall", str(stall), *more]
 
-    def fetch(self, task="text", *more, address=None, code=0):
+    def fetch(self, task=TASK, *more, address=None, code=0):
         done = subprocess.run(self.command(task, *more, address=address), capture_output=True, text=True, timeout=200)
         self.assertEqual(done.returncode, code, done.stderr)
         return done.stdout if code == 0 else done.stderr
@@ -105,7 +106,7 @@ class Fetch(unittest.TestCase):
         self.server.act = lambda request: request.answer(CONTENT[::-1])
         message = self.fetch(code=3)
         self.assertIn(digest, message)
-        self.assertEqual([name for name in self.names() if not name.endswith(".lock")], ["fetched.json"])
+        self.assertEqual(self.names(), ["fetched.json"])
         (self.folder / "data" / ARCHIVE).write_bytes(b"changed")
         self.assertIn("remove it", self.fetch(code=3))
 
@@ -113,7 +114,9 @@ class Fetch(unittest.TestCase):
         message = self.fetch("image", code=3)
         self.assertIn("c32a1d4ab5d03f1284b67883e8d87530", message)
         self.assertIn(hashlib.md5(CONTENT).hexdigest(), message)
-        self.assertEqual([name for name in self.names() if not name.endswith(".lock")], [])
+        self.assertFalse((self.folder / "data").exists())  # nor a folder that holds nothing
+        self.assertIn("e793b78cc4c9e9a4ccc0c1155377a412", self.fetch("image-folder", code=3))
+        self.assertIn("expected 84125825", self.fetch("text", code=3))
 
     def test_a_cut_connection_is_gone_on_with(self):
         self.server.act = lambda request: request.ranged(CONTENT, '"one"', cut=len(CONTENT) // 3)
@@ -166,13 +169,38 @@ class Fetch(unittest.TestCase):
         message = self.fetch(address=address, code=4)
         self.assertIn(f"put it into {self.folder / 'data'}", message)
         self.assertIn(ARCHIVE, message)
+        self.assertIn("no network", message)
+        self.assertEqual(self.names(), [])
+
+    def test_no_network_is_said_and_leaves_nothing(self):
+        message = self.fetch(address="http://no-such-host.invalid", code=4)
+        self.assertIn("no network", message)
+        self.assertFalse((self.folder / "data").exists())
+
+    def test_a_dry_run_asks_nobody_and_says_from_where_how_large_and_which_hash(self):
+        def dry(task):
+            done = subprocess.run([XFORMER, "data", "fetch", task, "--into", str(self.folder / "data"), "--dry-run"],
+                                  capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return done.stdout
+        text = dry("text")
+        for part in ("https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz", "84,125,825 bytes",
+                     "md5 7c2ac02c03563afcf9b574c7e56c153a", str(self.folder / "data" / "aclImdb_v1.tar.gz")):
+            self.assertIn(part, text)
+        release = dry("listops")
+        for part in ("lra_release.gz", "about 7.7 GB", "hash    unknown: the one found is recorded", "listops-1000"):
+            self.assertIn(part, release)
+        self.assertIn("https://www.dropbox.com/s/o53umyg6mn3zhxy/data.tar.gz", dry("tabular/helena"))
+        self.assertFalse((self.folder / "data").exists())
+        self.fetch()
+        self.assertIn(hashlib.sha256(CONTENT).hexdigest() + ", as first fetched", dry(TASK))
 
     def test_the_second_mirror_helps(self):
         other = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         other.seen, other.act = [], lambda request: request.answer(b"", 404)
         threading.Thread(target=other.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         try:
-            self.fetch("text", "--mirror", self.address, address=f"http://127.0.0.1:{other.server_address[1]}")
+            self.fetch(TASK, "--mirror", self.address, address=f"http://127.0.0.1:{other.server_address[1]}")
         finally:
             other.shutdown()
             other.server_close()
@@ -247,7 +275,7 @@ class Fetch(unittest.TestCase):
         address = f"https://localhost:{self.server.server_address[1]}"
         self.assertIn("certificate", self.fetch(address=address, code=4))
         self.assertEqual(self.server.seen, [])
-        self.fetch("text", "--certificates", str(self.folder / "public.pem"), address=address)
+        self.fetch(TASK, "--certificates", str(self.folder / "public.pem"), address=address)
         self.assertEqual(self.content(), CONTENT)
 
     def archive(self, members):
@@ -272,6 +300,36 @@ class Fetch(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("2 examples", done.stdout)
 
+    def test_the_arenas_listops_and_the_authors_tables_are_found_where_they_unpack(self):
+        rows = b"Source\tTarget\n( ( ( [MAX 1 ) 2 ) ] )\t2\n"
+        inner = {f"lra_release/listops-1000/basic_{part}.tsv": rows for part in ("train", "val", "test")}
+        body = self.archive({**inner, "lra_release/tsv_data/new_aan_pairs.train.tsv": b"not asked for"})
+        self.server.act = lambda request: request.answer(body)
+        self.fetch("listops")
+        self.assertFalse((self.folder / "data" / "lra_release-listops" / "lra_release" / "tsv_data").exists())
+        environment = {"XFORMER_CACHE": str(self.folder / "cache"), "PATH": "/usr/bin:/bin"}
+        done = subprocess.run([XFORMER, "data", "make", "listops", "--data", str(self.folder / "data")],
+                              capture_output=True, text=True, timeout=60, env=environment)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+        def array(values, descr):
+            shape = f"({len(values)},)" if descr == "|u1" else f"({len(values)}, 1)"
+            head = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}".encode()
+            head += b" " * (-(len(head) + 11) % 64) + b"\n"
+            numbers = struct.pack(f"<{len(values)}f", *values) if descr == "<f4" else bytes(values)
+            return b"\x93NUMPY\1\0" + struct.pack("<H", len(head)) + head + numbers
+        table = {"info.json": b'{"task_type": "binclass", "n_num_features": 1}'}
+        for part in ("train", "val", "test"):
+            table.update({f"N_{part}.npy": array([1.0, 2.0], "<f4"), f"y_{part}.npy": array([0, 1], "|u1")})
+        body = self.archive({f"data/{name}/{file}": content for name in ("helena", "higgs_small")
+                             for file, content in table.items()})
+        self.fetch("tabular/higgs-small")
+        self.assertFalse((self.folder / "data" / "rtdl-higgs-small" / "data" / "helena").exists())
+        done = subprocess.run([XFORMER, "data", "make", "tabular/higgs-small", "--data", str(self.folder / "data")],
+                              capture_output=True, text=True, timeout=60, env=environment)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("2 examples", done.stdout)
+
     def test_an_archive_that_leads_out_is_refused(self):
         body = self.archive({"lra_release/tsv_data/../../../out": b"x"})
         self.server.act = lambda request: request.answer(body)
@@ -280,7 +338,7 @@ class Fetch(unittest.TestCase):
         self.assertFalse((self.folder / "out").exists())
 
     def test_a_task_without_addresses_says_where_its_files_are(self):
-        done = subprocess.run([XFORMER, "data", "fetch", "tabular/helena", "--into", str(self.folder)],
+        done = subprocess.run([XFORMER, "data", "fetch", "imagenet", "--into", str(self.folder)],
                               capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("no address", done.stderr)

@@ -27,7 +27,7 @@ struct DataCommandArguments {
   int64_t stall_seconds = 30;
   DataArguments data;
   std::vector<std::string> settings;
-  bool json = false, learnable = false, augmented = false;
+  bool json = false, learnable = false, augmented = false, dry_run = false;
 };
 
 // The data options of a dataset: its defaults and --set data.*.
@@ -72,13 +72,40 @@ int list() {
   const char* root = std::getenv("XFORMER_DATA");
   std::vector<std::vector<std::string>> rows;
   for (const data::DatasetDescriptor& dataset : data::datasets().all()) {
-    const bool here = root != nullptr && *root != '\0' && std::filesystem::exists(Path(root) / dataset.name);
-    rows.push_back({dataset.name, here ? "files" : dataset.generated ? "made" : "needs --data", dataset.title});
+    std::error_code ignored;
+    const bool here = root != nullptr && *root != '\0' && std::filesystem::exists(Path(root) / dataset.name, ignored);
+    const bool fetched = !data::files_to_fetch(dataset.name, {}).empty();
+    rows.push_back({dataset.name,
+                    here                ? "files"
+                    : dataset.generated ? "made"
+                                        : "needs --data",
+                    fetched ? "yes" : "-", dataset.title});
   }
-  print_table({"task", "data", "title"}, rows, /*markdown=*/false);
+  print_table({"task", "data", "fetch", "title"}, rows, /*markdown=*/false);
   fmt::print("\n");
-  print_wrapped("files: $XFORMER_DATA holds a folder of the name; made: generated without files");
+  print_wrapped(
+      "data: files, $XFORMER_DATA holds a folder of the name; made, generated without files. fetch: yes, `xformer data "
+      "fetch TASK` gets the files; with --dry-run it says from where, how many bytes and which hash");
   return 0;
+}
+
+// What there is to say of splits in one line each; --json has the rest.
+void print_splits(const Json& splits) {
+  if (splits.empty()) return;
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& [split, facts] : splits.items()) {
+    const Json length = facts.value("length", Json::object());
+    const auto number = [&](const char* key) {
+      return length.contains(key) ? fmt::format("{:g}", length[key].get<double>()) : std::string("-");
+    };
+    int64_t seen = 0;
+    const Json labels = facts.value("labels", Json::object());  // by label, or a list
+    for (const Json& count : labels) seen += count.get<int64_t>() > 0 ? 1 : 0;
+    rows.push_back({split, format_count(facts["examples"].get<uint64_t>()), seen == 0 ? "-" : std::to_string(seen),
+                    number("min"), number("median"), number("max")});
+  }
+  fmt::print("\n");
+  print_table({"split", "examples", "classes", "shortest", "median", "longest"}, rows, /*markdown=*/false);
 }
 
 int make(const DataCommandArguments& arguments) {
@@ -160,23 +187,46 @@ int check(const DataCommandArguments& arguments) {
   if (arguments.json) {
     fmt::print("{}\n", report.json().dump(2));
   } else {
-    for (const data::CheckItem& item : report.items) {
-      const char* word = item.outcome == data::CheckOutcome::kPassed ? "ok  "
-                         : item.outcome == data::CheckOutcome::kNote ? "note"
-                                                                     : "FAIL";
-      fmt::print("{}  {}{}{}\n", word, item.check, item.detail.empty() ? "" : ": ", item.detail);
-    }
-    for (const auto& [split, facts] : report.splits.items()) fmt::print("{:<5} {}\n", split, facts.dump());
+    fmt::print("{}", report.text());
+    print_splits(report.splits);
   }
   return static_cast<int>(report.passed ? ExitCode::kDone : ExitCode::kData);
+}
+
+void print_wanted(const std::vector<data::FileToFetch>& files, const Path& folder) {
+  const Json first = folder.empty() ? Json::object() : data::first_hashes(folder);
+  for (const data::FileToFetch& file : files) {
+    const std::string fetched = first.value(file.name, "");
+    fmt::print("{}\n  from    {}\n  size    {}\n  hash    {}\n", file.name, fmt::join(file.urls, ", or "),
+               file.bytes         ? fmt::format("{} bytes ({})", format_count(*file.bytes), format_bytes(*file.bytes))
+               : file.about_bytes ? fmt::format("about {}", format_bytes(*file.about_bytes))
+                                  : "unknown",
+               !file.sha256.empty() ? "sha256 " + file.sha256
+               : !file.md5.empty()  ? "md5 " + file.md5
+               : !fetched.empty()   ? fmt::format("sha256 {}, as first fetched", fetched)
+                                    : "unknown: the one found is recorded in fetched.json");
+    if (!folder.empty()) fmt::print("  to      {}\n", (folder / file.name).string());
+    if (!file.unpack.empty())
+      fmt::print("  unpacks {} into {}\n",
+                 file.only.empty() ? "all of it" : fmt::format("what has '{}' in its path", file.only),
+                 (folder / file.unpack).string());
+  }
 }
 
 int fetch(const DataCommandArguments& arguments) {
   const data::DatasetDescriptor& dataset = data::find_dataset(arguments.name);
   const char* root = std::getenv("XFORMER_DATA");
-  XF_CHECK(!arguments.into.empty() || (root != nullptr && *root != '\0'), UserError,
+  XF_CHECK(!arguments.into.empty() || (root != nullptr && *root != '\0') || arguments.dry_run, UserError,
            "say where to with --into FOLDER, or set XFORMER_DATA: it would then be $XFORMER_DATA/{}", dataset.name);
-  const Path folder = arguments.into.empty() ? Path(root) / dataset.name : Path(arguments.into);
+  const Path folder = !arguments.into.empty()            ? Path(arguments.into)
+                      : root != nullptr && *root != '\0' ? Path(root) / dataset.name
+                                                         : Path();
+  const std::vector<data::FileToFetch> wanted = data::files_to_fetch(dataset.name, arguments.mirrors);
+  XF_CHECK(!wanted.empty(), UserError, "no address of {}'s files is known: {}", dataset.name, dataset.source);
+  if (arguments.dry_run) {
+    print_wanted(wanted, folder);
+    return 0;
+  }
   ProgressLine line(terminal_options(STDERR_FILENO));
   catch_stop_signals();
   readers::DownloadOptions options;
@@ -184,7 +234,8 @@ int fetch(const DataCommandArguments& arguments) {
   options.stop_requested = stop_signal_came;
   options.stall_seconds = arguments.stall_seconds;
   options.certificates = arguments.certificates;
-  const std::vector<data::FetchedFile> files = data::fetch(dataset.name, folder, arguments.mirrors, options);
+  std::vector<data::FetchedFile> files;
+  for (const data::FileToFetch& file : wanted) files.push_back(data::fetch(file, folder, options));
   line.finish();
   for (const data::FetchedFile& file : files) {
     fmt::print("{}  {}{}\n  sha256 {}{}\n", file.downloaded.path.string(),
@@ -208,7 +259,11 @@ int show(const DataCommandArguments& arguments) {
   XF_CHECK(size > 0, DataError, "{} has no {} split here", dataset.name, data::split_name(split));
   XF_CHECK(arguments.index < size, UserError, "--index: the {} split has examples 0 to {}, got {}",
            data::split_name(split), size - 1, arguments.index);
-  if (!folder.empty()) std::filesystem::create_directories(folder);
+  XF_CHECK(folder.empty() || !arguments.json, UserError, "--json and --png: one of them");
+  std::error_code error;
+  if (!folder.empty()) std::filesystem::create_directories(folder, error);
+  XF_CHECK(!error, ResourceError, "--png: cannot make the folder {}: {}", folder.string(), error.message());
+  Json shown = Json::array();
   for (int64_t i = arguments.index; i < std::min(size, arguments.index + arguments.count); ++i) {
     Stream numbers(0, static_cast<uint64_t>(i));
     const data::Example example = arguments.augmented ? source->augmented(split, i, numbers) : source->read(split, i);
@@ -218,8 +273,13 @@ int show(const DataCommandArguments& arguments) {
       fmt::print("{}\n", file.string());
       continue;
     }
+    if (arguments.json) {
+      shown.push_back(data::example_json(example, *source, split, i));
+      continue;
+    }
     fmt::print("{} {} of {}\n{}\n", data::split_name(split), i, size, dataset.show(example, source->info()));
   }
+  if (arguments.json) fmt::print("{}\n", shown.dump(2));
   return 0;
 }
 
@@ -265,6 +325,8 @@ std::function<int()> add_data(CLI::App& program) {
   fetching
       ->add_option("--certificates", fetch_arguments->certificates, "authorities to trust, PEM; default: the system's")
       ->type_name("FILE");
+  fetching->add_flag("--dry-run", fetch_arguments->dry_run,
+                     "say which files from where, how large and of which hash, and stop");
   const auto [counting, stats_arguments] = add("stats", "sizes, classes and lengths of the splits", stats);
   counting->add_flag("--json", stats_arguments->json, "print JSON");
   const auto [showing, show_arguments] = add("show", "examples as a person would look at them", show);
@@ -273,6 +335,7 @@ std::function<int()> add_data(CLI::App& program) {
   showing->add_option("--count", show_arguments->count, "how many")->check(whole_number(1))->capture_default_str();
   showing->add_option("--png", show_arguments->pictures, "of a task of images: write PNGs into this folder instead")
       ->type_name("FOLDER");
+  showing->add_flag("--json", show_arguments->json, "print JSON: every value of the examples");
   showing->add_flag("--augmented", show_arguments->augmented,
                     "of a task whose training augments: as training may see them");
   return [verbs] {
