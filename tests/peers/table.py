@@ -40,7 +40,7 @@ def measured(row, kind):
 
 def best(row):
     """The ratio of PyTorch's fastest way to take the same step, or None."""
-    found = [entry["ratio"] for kind in SAME if (entry := measured(row, kind))]
+    found = [ratio(entry) for kind in SAME if (entry := measured(row, kind))]
     return min(found, default=None)
 
 
@@ -73,13 +73,18 @@ def lines_of(head, rows):
     yield ""
 
 
+def ratio(entry):
+    """The median over rounds, whose spread stands beside it."""
+    return entry["ratio_of_rounds"]["median"] if entry else None
+
+
 def ratios(row):
     ours = row["ours"]
     cells = [model(row), place(row), number(ours["step_ms"]["median"] / 1e3, "{:.3f}")]
-    cells += [number((measured(row, kind) or {}).get("ratio")) for kind in RATIOS] + [number(best(row))]
+    cells += [number(ratio(measured(row, kind))) for kind in RATIOS] + [number(best(row))]
     eager, least = measured(row, "eager"), floor(row)
     cells.append(number(least[2] if least else None))
-    cells.append(number(least[2] * eager["ratio"] if least and eager else None))
+    cells.append(number(least[2] * ratio(eager) if least and eager else None))
     cells.append(megabytes(ours["peak_process_bytes"]))
     cells += [megabytes((measured(row, kind) or {}).get("peak_bytes")) for kind in RATIOS]
     return cells
@@ -100,7 +105,7 @@ def details(row):
             continue
         spread = entry["ratio_of_rounds"]
         yield begin + [seconds(entry["ms"]), seconds(entry["ours_ms"]),
-                       f"{entry['ratio']:.2f} ({spread['p10']:.2f} to {spread['p90']:.2f})", str(entry["rounds"]),
+                       f"{ratio(entry):.2f} ({spread['p10']:.2f} to {spread['p90']:.2f})", str(entry["rounds"]),
                        f"{entry['setup_seconds']:.0f}"]
 
 
@@ -140,8 +145,8 @@ def markdown(results):
         "# xformer beside PyTorch: one training step on a CPU", "",
         "Forward, backward, AdamW and schedule of the encoder of protocol `mlpen` (two layers of width 64, two heads), "
         "dropout 0.1, ours in fp32 or, where the row says so, in bf16 (PyTorch's by its autocast), on random numbers below ListOps' vocabulary; `listops-lengths`: as many of them valid as in the first "
-        "ListOps examples. Ours and one process of PyTorch take a step each in turn. A ratio is PyTorch's median over ours in "
-        "the same rounds: above 1 ours is faster; `best` is PyTorch's fastest but for `sdpa`. Memory is the most that the process had, Python and libraries included. "
+        "ListOps examples. Ours and one process of PyTorch take a step each in turn. A ratio is the median over rounds of "
+        "PyTorch's time over ours: above 1 ours is faster; `best` is PyTorch's fastest but for `sdpa`. Memory is the most that the process had, Python and libraries included. "
         "`caching` and both in bf16 run under a caching allocator. `sdpa` and ours beside it have no dropout of attention weights; the models are `tests/peers/models.py`.", ""]
     lines += lines_of(["model", "shape", "ours, s"] + [f"{kind} / ours" for kind in RATIOS] +
                       ["best / ours", "ours / floor", "eager / floor", "ours, MB"] + [f"{kind}, MB" for kind in RATIOS],

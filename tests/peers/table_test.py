@@ -8,8 +8,9 @@ import table
 
 
 def pair(ms, ours, **more):
-    return {"status": "ok", "rounds": 3, "ms": table.summary(ms), "ours_ms": table.summary(ours),
-            "ratio": ms[1] / ours[1], "ratio_of_rounds": {"median": 4.0, "p10": 3.5, "p90": 4.5}, "peak_bytes": 900e6,
+    # The ratio of the medians is another number than the median of the rounds' ratios, which the tables print.
+    return {"status": "ok", "rounds": 3, "ms": table.summary(ms), "ours_ms": table.summary(ours), "ratio": 9.9,
+            "ratio_of_rounds": {"median": ms[1] / ours[1], "p10": 3.5, "p90": 4.5}, "peak_bytes": 900e6,
             "setup_seconds": 7.4, "parameters": 5, **more}
 
 
