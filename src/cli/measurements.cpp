@@ -3,12 +3,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "cli/command.h"
 #include "core/error.h"
 #include "core/names.h"
 #include "readers/csv.h"
+#include "reporting/learning_curves.h"
 #include "reporting/result_table.h"
 
 namespace xformer::cli {
@@ -53,7 +55,8 @@ void add_record(const RunRecord& record, const std::string& label, Measurements&
            record.path.string(), into.metric.title, record.status);
   into.task = record.task;
   into.metric = record.headline("test")->spec;
-  into.sources.insert("records of " + record.task);
+  const std::string conditions = reporting::conditions_of({&record});
+  into.sources.insert("records of " + record.task + (conditions.empty() ? "" : " (" + conditions + ")"));
   add(into, label, record.seed) = {label, speed, static_cast<double>(record.peak_device_bytes.value_or(0)) / 1e6,
                                    into.metric.shown(*record.score())};
   std::find_if(into.models.begin(), into.models.end(), [&](const Measured& one) { return one.model == label; })->name =
@@ -80,12 +83,7 @@ void add_bench(const Path& path, const Json& report, int64_t length, Measurement
                            std::numeric_limits<double>::quiet_NaN()};
     into.models.back().name = model;
   }
-  const Json& on = report["conditions"];
-  into.sources.insert(fmt::format("speed and memory ours: {} of {} at {} tokens, {}, {} on {}",
-                                  on["mode"] == "train" ? "training steps" : "forward passes",
-                                  on["task"].get<std::string>(), length, on["precision"].get<std::string>(),
-                                  on["device"].get<std::string>(),
-                                  report["hardware"].value("processor", "an unknown processor")));
+  into.sources.insert(fmt::format("speed and memory ours at {} tokens: {}", length, bench_conditions(report)));
 }
 
 std::map<std::string, double> published_averages(const std::string& place, const MetricSpec& metric) {
@@ -111,6 +109,17 @@ reporting::SmatInput Measured::mean() const {
   }
   const auto count = static_cast<double>(seeds.size());
   return {model, sum.examples_per_s / count, sum.peak_memory / count, sum.accuracy / count};
+}
+
+reporting::SmatInput Measured::deviation() const {
+  std::vector<double> speed, memory, accuracy;
+  for (const auto& [seed, one] : seeds) {
+    speed.push_back(one.examples_per_s);
+    memory.push_back(one.peak_memory);
+    accuracy.push_back(one.accuracy);
+  }
+  return {model, reporting::sample_deviation(speed), reporting::sample_deviation(memory),
+          reporting::sample_deviation(accuracy)};
 }
 
 Measurements read_measurements(const std::vector<std::string>& places, const reporting::RecordSelection& how,
@@ -160,6 +169,24 @@ void take_accuracies(const std::string& place, Measurements& into) {
     for (auto& [seed, one] : model.seeds) one.accuracy = found->second;
   }
   into.sources.insert("accuracy from " + Path(place).filename().string());
+}
+
+void require_accuracies(const Measurements& of) {
+  for (const Measured& model : of.models)
+    XF_CHECK(!std::isnan(model.mean().accuracy), UserError,
+             "{} has no accuracy, as a bench measures none: --accuracy FILE brings it", model.model);
+}
+
+std::string bench_conditions(const Json& report) {
+  const Json& on = report.at("conditions");
+  std::set<int64_t> batches;
+  for (const Json& row : report.at("rows")) batches.insert(row.value("batch", int64_t{0}));
+  const int64_t threads = on.value("threads", int64_t{0});
+  return fmt::format("{} of {}, batch {}, {}, {} {}, {} ({})",
+                     on.value("mode", "train") == "train" ? "Training steps" : "Forward passes", on.value("task", ""),
+                     fmt::join(batches, " or "), on.value("precision", ""), threads,
+                     threads == 1 ? "thread" : "threads", on.value("device", ""),
+                     report.at("hardware").value("processor", "an unknown processor"));
 }
 
 }  // namespace xformer::cli

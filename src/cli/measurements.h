@@ -19,6 +19,7 @@ struct Measured {
   std::string name;   // without them
   std::map<int64_t, reporting::SmatInput> seeds;
   [[nodiscard]] reporting::SmatInput mean() const;
+  [[nodiscard]] reporting::SmatInput deviation() const;  // of samples, over seeds; NaN of fewer than two
 };
 
 struct Measurements {
@@ -39,5 +40,11 @@ struct Measurements {
 // experiment's published values ("published.json#table-1"). Where the file has none of softmax-fused it has softmax's:
 // both compute the same. UserError when one is still missing.
 void take_accuracies(const std::string& place, Measurements& into);
+
+// UserError that says how, where a model has none.
+void require_accuracies(const Measurements& of);
+
+// "Training steps of text, batch 2, fp32, 2 threads, cpu (AMD EPYC)": of a report of `xformer bench --json`.
+[[nodiscard]] std::string bench_conditions(const Json& report);
 
 }  // namespace xformer::cli

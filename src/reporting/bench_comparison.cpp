@@ -54,7 +54,7 @@ Json read_entries(const Path& published) {
   return entries;
 }
 
-std::string text(const std::optional<double>& value) { return value ? fmt::format("{:.2f}", *value) : ""; }
+TableCell whole(int64_t value) { return number_cell(static_cast<double>(value), 0); }
 
 }  // namespace
 
@@ -82,14 +82,21 @@ std::vector<BenchRow> compare_bench(const Json& report, const Path& published, c
   return result;
 }
 
-std::string as_markdown(const std::vector<BenchRow>& rows) {
-  std::string result =
-      "| model | length | batch | times softmax's speed | published | times less memory | published |\n"
-      "| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n";
-  for (const BenchRow& row : rows)
-    result += fmt::format("| `{}` | {} | {} | {} | {} | {} | {} |\n", row.label, row.length, row.batch,
-                          row.status == "ok" ? text(row.speed) : row.status, text(row.published_speed),
-                          text(row.saving), text(row.published_saving));
+Table shown(const std::vector<BenchRow>& rows) {
+  Table result;
+  result.columns = {{.label = "model", .numbers = false},
+                    {.label = "length"},
+                    {.label = "batch"},
+                    {.label = "times softmax's speed", .group = "times softmax's speed"},
+                    {.label = "published", .group = "times softmax's speed"},
+                    {.label = "times less memory", .group = "times less memory"},
+                    {.label = "published", .group = "times less memory"}};
+  for (const BenchRow& row : rows) {
+    auto& cells = result.rows.emplace_back(std::vector<TableCell>{{row.label}, whole(row.length), whole(row.batch)});
+    for (const auto& value : {row.speed, row.published_speed, row.saving, row.published_saving})
+      cells.push_back(number_cell(value, 2));
+    if (row.status != "ok") cells[3].notes = {row.status};
+  }
   return result;
 }
 
@@ -111,26 +118,34 @@ std::vector<ScalesRow> compare_scales(const Json& report) {
   return result;
 }
 
-std::string as_markdown(const std::vector<ScalesRow>& rows) {
-  std::string result =
-      "| model | width | length | batch | operations, of those without scales | memory, of that without scales |\n"
-      "| --- | ---: | ---: | ---: | ---: | ---: |\n";
+Table shown(const std::vector<ScalesRow>& rows) {
+  Table result;
+  result.columns = {{.label = "model", .numbers = false},
+                    {.label = "width"},
+                    {.label = "length"},
+                    {.label = "batch"},
+                    {.label = "operations of those without scales", .unit = "%"},
+                    {.label = "memory of that without scales", .unit = "%"}};
   const auto share = [](const std::optional<double>& value) {
-    return value ? fmt::format("{:.1f} %", 100 * *value) : "-";
+    return value ? number_cell(100 * *value, 1) : TableCell{"-"};
   };
   for (const ScalesRow& row : rows)
-    result += fmt::format("| `{}` | {} | {} | {} | {} | {} |\n", row.model, row.width ? fmt::to_string(*row.width) : "",
-                          row.length, row.batch, share(row.operations), share(row.memory));
+    result.rows.push_back({{row.model},
+                           row.width ? whole(*row.width) : TableCell{"-"},
+                           whole(row.length),
+                           whole(row.batch),
+                           share(row.operations),
+                           share(row.memory)});
   return result;
 }
 
-std::string published_sentences(const Path& published, const std::string& experiment) {
-  std::string result;
+std::vector<std::string> published_sentences(const Path& published, const std::string& experiment) {
+  std::vector<std::string> result;
   for (const Json& entry : read_entries(published))
     if (entry.value("experiment", "") == experiment && entry.contains("qualifier") && entry["value"].is_number())
-      result += fmt::format("- published: `{}`, {}: {} {} {} ({})\n", entry.value("model", ""),
-                            entry.value("metric", ""), entry["qualifier"].get<std::string>(), entry["value"].dump(),
-                            entry.value("unit", ""), entry.value("source", ""));
+      result.push_back(fmt::format("Published: {}, {}: {} {} {} ({}).", entry.value("model", ""),
+                                   entry.value("metric", ""), entry["qualifier"].get<std::string>(),
+                                   entry["value"].dump(), entry.value("unit", ""), entry.value("source", "")));
   return result;
 }
 

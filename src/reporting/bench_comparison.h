@@ -8,6 +8,7 @@
 
 #include "core/files.h"
 #include "core/json.h"
+#include "reporting/table.h"
 
 namespace xformer::reporting {
 
@@ -24,7 +25,7 @@ struct BenchRow {
 // options and length. DataError for a file that is not what it should be.
 [[nodiscard]] std::vector<BenchRow> compare_bench(const Json& report, const Path& published,
                                                   const std::string& experiment);
-[[nodiscard]] std::string as_markdown(const std::vector<BenchRow>& rows);
+[[nodiscard]] Table shown(const std::vector<BenchRow>& rows);
 
 // mrs-X beside X at the same sizes (MrsFormer, Figure 5).
 struct ScalesRow {
@@ -34,9 +35,9 @@ struct ScalesRow {
   std::optional<double> operations, memory;  // as shares of X's; none where one of both did not fit
 };
 [[nodiscard]] std::vector<ScalesRow> compare_scales(const Json& report);
-[[nodiscard]] std::string as_markdown(const std::vector<ScalesRow>& rows);
+[[nodiscard]] Table shown(const std::vector<ScalesRow>& rows);
 
-// The published sentences of an experiment, those with a qualifier ("up to", "less than"), a line each.
-[[nodiscard]] std::string published_sentences(const Path& published, const std::string& experiment);
+// The published sentences of an experiment, those with a qualifier ("up to", "less than").
+[[nodiscard]] std::vector<std::string> published_sentences(const Path& published, const std::string& experiment);
 
 }  // namespace xformer::reporting

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "reporting/plot_axis.h"
 #include "reporting/svg_plot.h"
 
 namespace xformer::reporting {

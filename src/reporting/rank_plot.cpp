@@ -117,7 +117,7 @@ std::string rank_plot_svg(const ResultTable& table) {
   svg +=
       text_at(kWidth / 2, height - 10, "middle",
               fmt::format("Bars: models that Wilcoxon's signed ranks over tasks, adjusted by Holm, do not tell apart "
-                          "(p >= {}).",
+                          "(p ≥ {}).",
                           kSignificant),
               11);
   return svg + "</svg>\n";

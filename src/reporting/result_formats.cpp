@@ -1,42 +1,16 @@
-// A table of results as Markdown, LaTeX, CSV and JSON.
+// Results as Markdown, LaTeX, CSV and JSON.
+#include "reporting/result_formats.h"
+
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
-#include <map>
 #include <set>
 
-#include "reporting/result_table.h"
+#include "reporting/quantities.h"
 
 namespace xformer::reporting {
 namespace {
-
-constexpr int kAverageDecimals = 2;
-
-// Of a value in the metric's unit.
-std::string value_text(double value, const MetricSpec& metric) {
-  return fmt::format("{:.{}f}", value, metric.decimals);
-}
-
-// Why a cell has no number: "no record", or how its runs ended.
-std::string missing_reason(const ResultCell& cell) {
-  if (cell.failed.empty() && cell.runs.empty() && cell.missing <= 1) return "no record";
-  std::map<std::string, int64_t> endings;
-  if (cell.missing > 0) endings["without record"] = cell.missing;
-  for (const RunRecord* run : cell.failed) ++endings[run->status];
-  std::vector<std::string> parts;
-  for (const auto& [status, count] : endings) parts.push_back(count > 1 ? fmt::format("{} {}", count, status) : status);
-  return fmt::format("{}", fmt::join(parts, ", "));
-}
-
-std::optional<double> difference(const ResultCell& cell) {
-  if (!cell.published || cell.runs.empty()) return std::nullopt;
-  return cell.mean - cell.published->value;
-}
-
-bool any_published(const ResultTable& table, size_t column) {
-  return std::any_of(table.cells.begin(), table.cells.end(),
-                     [&](const auto& row) { return row[column].published.has_value(); });
-}
 
 // What the runs of a cell have in common, each different value once.
 std::string source_text(const ResultCell& cell) {
@@ -51,198 +25,196 @@ std::string source_text(const ResultCell& cell) {
                      fmt::join(seeds, " "), cell.runs.front()->command);
 }
 
-std::string latex_escaped(const std::string& text) {
-  std::string result;
-  for (const char letter : text) {
-    if (std::string_view("&%$#_{}").find(letter) != std::string_view::npos) result += '\\';
-    result += letter;
-  }
-  return result;
+template <class Action>
+void for_each_cell(const ResultTable& table, const Action& action) {
+  for (size_t row = 0; row < table.rows.size(); ++row)
+    for (size_t column = 0; column < table.columns.size(); ++column)
+      action(table.rows[row].label, table.columns[column], table.cells[row][column], row, column);
 }
 
-std::string csv_field(const std::string& text) {
-  if (text.find_first_of(",\"\n") == std::string::npos) return text;
-  std::string result = "\"";
-  for (const char letter : text) result += letter == '"' ? "\"\"" : std::string(1, letter);
-  return result + "\"";
+// "" of what is not there.
+std::string number(const std::optional<double>& value) {
+  return value && std::isfinite(*value) ? fmt::format("{}", rounded(*value)) : "";
+}
+
+Json json_number(const std::optional<double>& value) {
+  return value && std::isfinite(*value) ? Json(rounded(*value)) : Json();
+}
+
+std::string csv_line(std::vector<std::string> fields) {
+  for (std::string& field : fields) field = csv_field(field);
+  return fmt::format("{}\n", fmt::join(fields, ","));
+}
+
+// The mean over a cell's runs, where all know it.
+std::optional<double> mean_of(const ResultCell& cell, const std::string& quantity) {
+  std::vector<double> values;
+  for (const RunRecord* run : cell.runs)
+    if (const auto value = find_quantity(quantity).of(*run)) values.push_back(*value);
+  return values.empty() || values.size() < cell.runs.size() ? std::nullopt : std::optional(mean(values));
+}
+
+const SeedTest* test_of(const ResultTable& table, size_t row, size_t column) {
+  const auto found = std::find_if(table.tests.begin(), table.tests.end(),
+                                  [&](const SeedTest& one) { return one.other == row && one.column == column; });
+  return found == table.tests.end() ? nullptr : &*found;
+}
+
+Json json_of(const ResultTable& table, const SeedTest& one) {
+  return {{"task", table.columns[one.column].label},
+          {"best", table.rows[one.best].label},
+          {"other", table.rows[one.other].label},
+          {"unit", unit_text(table.columns[one.column].metric)},
+          {"difference", json_number(one.test.difference)},
+          {"low", json_number(one.test.low)},
+          {"high", json_number(one.test.high)},
+          {"t", json_number(one.test.t)},
+          {"degrees_of_freedom", std::max<int64_t>(0, one.test.degrees)},
+          {"p", json_number(one.test.p)},
+          {"holm_p", json_number(one.adjusted_p)}};
+}
+
+Json json_of(const RunRecord& run, const std::optional<double>& score) {
+  Json result{{"record", run.path.string()}, {"status", run.status}, {"seed", run.seed}, {"score", json_number(score)}};
+  for (const Quantity& quantity : quantities()) result[quantity.metric.name] = json_number(quantity.of(run));
+  result["commit"] = run.commit();
+  result["data_sha256"] = run.data ? run.data->sha256 : "";
+  result["command"] = run.command;
+  return result;
 }
 
 }  // namespace
 
-const std::string& unit_text(const MetricSpec& metric) { return metric.unit.empty() ? metric.title : metric.unit; }
-
-std::string cell_text(const ResultCell& cell, const MetricSpec& metric, const char* plus_minus) {
-  if (cell.runs.empty()) return missing_reason(cell);
-  std::string text = value_text(cell.mean, metric);
-  if (!std::isnan(cell.deviation)) text += plus_minus + value_text(cell.deviation, metric);
-  text += fmt::format(" ({})", cell.runs.size());
-  const auto runs = static_cast<int64_t>(cell.runs.size());
-  if (cell.escaped < runs) text += fmt::format(", {} of {} above chance", cell.escaped, runs);
-  if (!cell.failed.empty() || cell.missing > 0) text += ", " + missing_reason(cell);
-  return text;
-}
-
-std::string published_text(const ResultCell& cell, const MetricSpec& metric) {
-  if (!cell.published) return "";
-  const std::string value = value_text(cell.published->value, metric);
-  const std::optional<double> apart = difference(cell);
-  return apart ? fmt::format("{} ({:+.{}f})", value, *apart, metric.decimals) : value;
-}
-
-std::string comparison_text(const ResultTable& table, const ModelComparison& one) {
-  return fmt::format("{} and {}: p = {:.4f}, {:.4f} by Holm, over {} tasks that differ (the least possible is {:.4f})",
-                     table.rows[one.one].label, table.rows[one.other].label, one.test.p, one.adjusted_p, one.test.pairs,
-                     one.test.least_p);
-}
-
-bool any_average(const ResultTable& table) {
-  return std::any_of(table.rows.begin(), table.rows.end(),
-                     [](const ResultRow& row) { return row.average || row.published_average; });
-}
-
-std::string legend() {
-  return "Mean ± sample standard deviation over seeds (how many). Bold: the best of its column where a paired t test "
-         "over "
-         "common seeds, adjusted by Holm, tells it from every other model there (p < 0.05). Above chance: the 95 % "
-         "interval "
-         "of a run's accuracy lies above the constant answer's.";
-}
-
-std::string as_markdown(const ResultTable& table) {
-  std::string text = "| model |", line = "| --- |";
-  for (size_t column = 0; column < table.columns.size(); ++column) {
-    text += fmt::format(" {}, {} |", table.columns[column].label, unit_text(table.columns[column].metric));
-    line += " ---: |";
-    if (!any_published(table, column)) continue;
-    text += " published |";
-    line += " ---: |";
-  }
-  if (any_average(table)) {
-    text += " average, % | published |";
-    line += " ---: | ---: |";
-  }
-  text += "\n" + line + "\n";
-  for (size_t row = 0; row < table.rows.size(); ++row) {
-    text += "| `" + table.rows[row].label + "` |";
-    for (size_t column = 0; column < table.columns.size(); ++column) {
-      const ResultCell& cell = table.cells[row][column];
-      const std::string shown = cell_text(cell, table.columns[column].metric, " ± ");
-      text += cell.supported ? " **" + shown + "** |" : " " + shown + " |";
-      if (any_published(table, column)) text += " " + published_text(cell, table.columns[column].metric) + " |";
-    }
-    const ResultRow& own = table.rows[row];
-    if (any_average(table))
-      for (const auto& average : {own.average, own.published_average})
-        text += average ? fmt::format(" {:.{}f} |", *average, kAverageDecimals) : "  |";
-    text += "\n";
-  }
-  text += fmt::format("\n{}\n", legend());
-  for (const std::string& warning : table.warnings) text += "\nWarning: " + warning + ".\n";
-  if (!table.comparisons.empty()) text += "\nWilcoxon's signed ranks over tasks:\n\n";
-  for (const ModelComparison& one : table.comparisons) text += "- " + comparison_text(table, one) + "\n";
+std::string as_markdown(const ResultTable& table, const ResultView& view) {
+  std::string text;
+  if (!table.title.empty()) text = "# " + table.title + "\n\n";
+  for (const std::string& note : table.notes) text += "- " + note + "\n";
+  if (!table.notes.empty()) text += "\n";
+  text += as_markdown(shown(table, view));
+  if (view.tests)
+    for (const Table& tests : {shown_tests(table), shown_comparisons(table)})
+      if (!tests.rows.empty()) text += "\n" + tests.title + ":\n\n" + as_markdown(tests);
   text += "\nRecords:\n\n";
-  for (size_t row = 0; row < table.rows.size(); ++row)
-    for (size_t column = 0; column < table.columns.size(); ++column)
-      if (const ResultCell& cell = table.cells[row][column]; !cell.runs.empty())
-        text += fmt::format("- `{}`, {}: {}{}\n", table.rows[row].label, table.columns[column].label, source_text(cell),
-                            cell.published ? "; published: " + cell.published->source : "");
-  for (size_t row = 0; row < table.rows.size(); ++row)
-    for (size_t column = 0; column < table.columns.size(); ++column)
-      for (const RunRecord* run : table.cells[row][column].failed)
-        text += fmt::format("- `{}`, {}, seed {}: {}: {}\n", table.rows[row].label, table.columns[column].label,
-                            run->seed, run->status, run->message);
+  for_each_cell(table,
+                [&](const std::string& model, const ResultColumn& column, const ResultCell& cell, size_t, size_t) {
+                  if (!cell.runs.empty())
+                    text += fmt::format("- `{}`, {}: {}{}\n", model, column.label, source_text(cell),
+                                        cell.published ? "; published: " + cell.published->source : "");
+                });
+  for_each_cell(table,
+                [&](const std::string& model, const ResultColumn& column, const ResultCell& cell, size_t, size_t) {
+                  for (const RunRecord* run : cell.failed)
+                    text += fmt::format("- `{}`, {}, seed {}: {}{}\n", model, column.label, run->seed,
+                                        run->completed() ? "not measured" : run->status,
+                                        run->message.empty() ? "" : ": " + run->message);
+                });
   return text;
 }
 
-std::string as_latex(const ResultTable& table) {
-  std::string text = fmt::format("\\begin{{tabular}}{{l{}}}\n\\toprule\nmodel", std::string(table.columns.size(), 'r'));
-  for (const ResultColumn& column : table.columns)
-    text += fmt::format(" & {} ({})", latex_escaped(column.label), latex_escaped(unit_text(column.metric)));
-  text += " \\\\\n\\midrule\n";
-  for (size_t row = 0; row < table.rows.size(); ++row) {
-    text += latex_escaped(table.rows[row].label);
-    for (size_t column = 0; column < table.columns.size(); ++column) {
-      const ResultCell& cell = table.cells[row][column];
-      const std::string shown = cell_text(cell, table.columns[column].metric, " $\\pm$ ");
-      text += cell.supported ? " & \\textbf{" + shown + "}" : " & " + shown;
-    }
-    text += " \\\\\n";
-  }
-  return text + "\\bottomrule\n\\end{tabular}\n";
+std::string as_latex(const ResultTable& table, LatexNumbers numbers, const ResultView& view) {
+  Table own = shown(table, view);
+  if (own.title.empty()) own.title = "Results";
+  own.notes.insert(own.notes.end(), table.notes.begin(), table.notes.end());
+  std::string text = as_latex(own, numbers);
+  if (view.tests)
+    for (const Table& tests : {shown_tests(table), shown_comparisons(table)})
+      if (!tests.rows.empty()) text += "\n" + as_latex(tests, numbers);
+  return text;
 }
 
 std::string as_csv(const ResultTable& table) {
   std::string text =
       "model,task,unit,mean,deviation,runs,above_chance,best,supported,published,difference,published_source,missing,"
-      "records\n";
-  for (size_t row = 0; row < table.rows.size(); ++row)
-    for (size_t column = 0; column < table.columns.size(); ++column) {
-      const ResultCell& cell = table.cells[row][column];
-      std::vector<std::string> paths;
-      for (const RunRecord* run : cell.runs) paths.push_back(run->path.string());
-      const auto number = [](const std::optional<double>& value) {
-        return value && !std::isnan(*value) ? fmt::format("{}", *value) : "";
-      };
-      const std::vector<std::string> fields{
-          table.rows[row].label,
-          table.columns[column].label,
-          unit_text(table.columns[column].metric),
-          number(cell.mean),
-          number(cell.deviation),
-          std::to_string(cell.runs.size()),
-          std::to_string(cell.escaped),
-          cell.best ? "1" : "0",
-          cell.supported ? "1" : "0",
-          cell.published ? number(cell.published->value) : "",
-          number(difference(cell)),
-          cell.published ? cell.published->source : "",
-          cell.runs.empty() || !cell.failed.empty() || cell.missing > 0 ? missing_reason(cell) : "",
-          fmt::format("{}", fmt::join(paths, " "))};
-      for (size_t i = 0; i < fields.size(); ++i) text += (i > 0 ? "," : "") + csv_field(fields[i]);
-      text += "\n";
-    }
+      "best_minus_this,low,high,t,degrees_of_freedom,p,holm_p,time_min,energy_kj,records\n";
+  for_each_cell(table, [&](const std::string& model, const ResultColumn& column, const ResultCell& cell, size_t row,
+                           size_t place) {
+    std::vector<std::string> paths;
+    for (const RunRecord* run : cell.runs) paths.push_back(run->path.string());
+    std::vector<std::string> fields{model,
+                                    column.label,
+                                    unit_text(column.metric),
+                                    number(cell.mean),
+                                    number(cell.deviation),
+                                    std::to_string(cell.runs.size()),
+                                    std::to_string(cell.escaped),
+                                    cell.best ? "1" : "0",
+                                    cell.supported ? "1" : "0",
+                                    cell.published ? number(cell.published->value) : "",
+                                    number(cell.difference()),
+                                    cell.published ? cell.published->source : "",
+                                    cell.whole() ? "" : missing_text(cell)};
+    const SeedTest* const test = test_of(table, row, place);
+    for (const double value :
+         test == nullptr ? std::vector<double>(7, NAN)
+                         : std::vector<double>{test->test.difference, test->test.low, test->test.high, test->test.t,
+                                               static_cast<double>(test->test.degrees), test->test.p, test->adjusted_p})
+      fields.push_back(number(value));
+    for (const char* quantity : {"time", "energy"}) fields.push_back(number(mean_of(cell, quantity)));
+    fields.push_back(fmt::format("{}", fmt::join(paths, ";")));
+    text += csv_line(fields);
+  });
+  return text;
+}
+
+std::string as_long_csv(const ResultTable& table) {
+  std::string text = "model,task,seed,split,metric,value,unit,record\n";
+  for_each_cell(table,
+                [&](const std::string& model, const ResultColumn& column, const ResultCell& cell, size_t, size_t) {
+                  for (const auto* list : {&cell.runs, &cell.failed})
+                    for (const RunRecord* run : *list) {
+                      const auto add = [&](const std::string& split, const std::string& metric, double value,
+                                           const std::string& unit) {
+                        text += csv_line({model, column.label, std::to_string(run->seed), split, metric, number(value),
+                                          unit, run->path.string()});
+                      };
+                      for (const MetricResult& one : run->metrics)
+                        if (one.value) add(one.split, one.spec.name, one.spec.shown(*one.value), one.spec.unit);
+                      for (const Quantity& quantity : quantities())
+                        if (const auto value = quantity.of(*run))
+                          add("train", quantity.metric.name, *value, quantity.metric.unit);
+                    }
+                });
   return text;
 }
 
 Json as_json(const ResultTable& table) {
-  Json cells = Json::array(), comparisons = Json::array();
-  const auto number = [](double value) { return std::isnan(value) ? Json() : Json(value); };
-  for (size_t row = 0; row < table.rows.size(); ++row)
-    for (size_t column = 0; column < table.columns.size(); ++column) {
-      const ResultCell& cell = table.cells[row][column];
-      Json runs = Json::array();
-      for (const auto* list : {&cell.runs, &cell.failed})
-        for (const RunRecord* run : *list)
-          runs.push_back({{"record", run->path.string()},
-                          {"status", run->status},
-                          {"seed", run->seed},
-                          {"score", run->score() ? Json(*run->score()) : Json()},
-                          {"commit", run->commit()},
-                          {"data_sha256", run->data ? run->data->sha256 : ""},
-                          {"command", run->command}});
-      Json entry{{"model", table.rows[row].label},
-                 {"task", table.columns[column].label},
-                 {"unit", unit_text(table.columns[column].metric)},
-                 {"mean", number(cell.mean)},
-                 {"deviation", number(cell.deviation)},
-                 {"above_chance", cell.escaped},
-                 {"best", cell.best},
-                 {"supported", cell.supported},
-                 {"runs", runs}};
-      if (cell.published) {
-        entry["published"] = {{"value", cell.published->value}, {"source", cell.published->source}};
-        entry["difference"] = difference(cell) ? Json(*difference(cell)) : Json();
-      }
-      if (cell.runs.empty()) entry["missing"] = missing_reason(cell);
-      cells.push_back(entry);
-    }
+  Json rows = Json::array(), cells = Json::array(), tests = Json::array(), comparisons = Json::array();
+  for (const ResultRow& row : table.rows)
+    rows.push_back({{"model", row.label},
+                    {"average", json_number(row.average)},
+                    {"published_average", json_number(row.published_average)},
+                    {"time_min", json_number(row.time)},
+                    {"energy_kj", json_number(row.energy)}});
+  for_each_cell(
+      table, [&](const std::string& model, const ResultColumn& column, const ResultCell& cell, size_t, size_t) {
+        Json runs = Json::array();
+        for (size_t i = 0; i < cell.runs.size(); ++i) runs.push_back(json_of(*cell.runs[i], cell.scores[i]));
+        for (const RunRecord* run : cell.failed) runs.push_back(json_of(*run, std::nullopt));
+        Json entry{{"model", model},
+                   {"task", column.label},
+                   {"unit", unit_text(column.metric)},
+                   {"mean", json_number(cell.mean)},
+                   {"deviation", json_number(cell.deviation)},
+                   {"above_chance", cell.escaped},
+                   {"best", cell.best},
+                   {"supported", cell.supported},
+                   {"runs", runs}};
+        if (cell.published) {
+          entry["published"] = {{"value", rounded(cell.published->value)}, {"source", cell.published->source}};
+          entry["difference"] = json_number(cell.difference());
+        }
+        if (!cell.whole()) entry["missing"] = missing_text(cell);
+        cells.push_back(entry);
+      });
+  for (const SeedTest& one : table.tests) tests.push_back(json_of(table, one));
   for (const ModelComparison& one : table.comparisons)
     comparisons.push_back({{"models", {table.rows[one.one].label, table.rows[one.other].label}},
-                           {"p", one.test.p},
-                           {"holm_p", one.adjusted_p},
-                           {"least_p", one.test.least_p},
+                           {"p", rounded(one.test.p)},
+                           {"holm_p", rounded(one.adjusted_p)},
+                           {"least_p", rounded(one.test.least_p)},
                            {"tasks", one.test.pairs}});
-  return {{"cells", cells}, {"comparisons", comparisons}, {"warnings", table.warnings}};
+  return {{"title", table.title}, {"notes", table.notes}, {"averaged", table.averaged}, {"rows", rows},
+          {"cells", cells},       {"tests", tests},       {"comparisons", comparisons}, {"warnings", table.warnings}};
 }
 
 }  // namespace xformer::reporting

@@ -8,6 +8,8 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/names.h"
+#include "reporting/quantities.h"
 #include "reporting/record_selection.h"
 
 namespace xformer::reporting {
@@ -15,7 +17,11 @@ namespace {
 
 constexpr double kSignificant = 0.05, kOtherSize = 0.1;
 
-double shown_score(const RunRecord& run) { return run.headline("test")->spec.shown(*run.score()); }
+std::optional<double> score_of(const RunRecord& run, const Quantity* quantity) {
+  if (!run.completed()) return std::nullopt;
+  if (quantity != nullptr) return quantity->of(run);
+  return run.score() ? std::optional(run.headline("test")->spec.shown(*run.score())) : std::nullopt;
+}
 
 bool escaped_chance(const RunRecord& run) {
   const MetricResult& test = *run.headline("test");
@@ -31,22 +37,16 @@ bool has_options(const RunRecord& run, const Json& options) {
   });
 }
 
-std::vector<double> scores_of(const ResultCell& cell) {
-  std::vector<double> result;
-  for (const RunRecord* run : cell.runs) result.push_back(shown_score(*run));
-  return result;
-}
-
 // Over the seeds that both have.
-double paired_p(const ResultCell& one, const ResultCell& other) {
+PairedT paired(const ResultCell& one, const ResultCell& other) {
   std::vector<double> left, right;
-  for (const RunRecord* run : one.runs)
-    for (const RunRecord* same : other.runs)
-      if (run->seed == same->seed) {
-        left.push_back(shown_score(*run));
-        right.push_back(shown_score(*same));
+  for (size_t i = 0; i < one.runs.size(); ++i)
+    for (size_t j = 0; j < other.runs.size(); ++j)
+      if (one.runs[i]->seed == other.runs[j]->seed) {
+        left.push_back(one.scores[i]);
+        right.push_back(other.scores[j]);
       }
-  return paired_t(left, right).p;
+  return paired_t(left, right);
 }
 
 void mark_best(ResultTable& table, size_t column) {
@@ -62,24 +62,39 @@ void mark_best(ResultTable& table, size_t column) {
   ResultCell& winner = table.cells[best][column];
   winner.best = true;
   std::vector<double> p;
-  for (const size_t row : there)
-    if (row != best) p.push_back(paired_p(winner, table.cells[row][column]));
-  if (std::any_of(p.begin(), p.end(), [](double one) { return std::isnan(one); })) return;  // too few common seeds
+  std::vector<SeedTest> tests;
+  for (const size_t row : there) {
+    if (row == best) continue;
+    tests.push_back({column, best, row, paired(winner, table.cells[row][column]), 0});
+    if (!std::isnan(tests.back().test.p)) p.push_back(tests.back().test.p);
+  }
   const std::vector<double> adjusted = holm(p);
-  winner.supported = std::all_of(adjusted.begin(), adjusted.end(), [](double one) { return one < kSignificant; });
+  auto next = adjusted.begin();
+  for (SeedTest& one : tests) one.adjusted_p = std::isnan(one.test.p) ? one.test.p : *next++;
+  // Of too few common seeds with one of them nothing is told from all.
+  winner.supported =
+      std::all_of(tests.begin(), tests.end(), [](const SeedTest& one) { return one.adjusted_p < kSignificant; });
+  table.tests.insert(table.tests.end(), tests.begin(), tests.end());
 }
 
-void warn_of_sizes(ResultTable& table, size_t column) {
-  std::map<int64_t, std::string> sizes;
-  for (size_t row = 0; row < table.rows.size(); ++row)
-    for (const RunRecord* run : table.cells[row][column].runs)
-      if (run->parameters) sizes.emplace(*run->parameters, table.rows[row].label);
-  if (sizes.empty()) return;
-  const auto& [least, small] = *sizes.begin();
-  const auto& [most, large] = *sizes.rbegin();
-  if (static_cast<double>(most) > (1 + kOtherSize) * static_cast<double>(least))
-    table.warnings.push_back(fmt::format("{}: models differ in size: {} has {} parameters, {} {}",
-                                         table.columns[column].label, small, least, large, most));
+// One sentence for all columns: the smallest and the largest model of each that has some apart.
+void warn_of_sizes(ResultTable& table) {
+  std::vector<std::string> apart;
+  for (size_t column = 0; column < table.columns.size(); ++column) {
+    std::map<int64_t, std::string> sizes;
+    for (size_t row = 0; row < table.rows.size(); ++row)
+      for (const RunRecord* run : table.cells[row][column].runs)
+        if (run->parameters) sizes.emplace(*run->parameters, table.rows[row].label);
+    if (sizes.empty()) continue;
+    const auto& [least, small] = *sizes.begin();
+    const auto& [most, large] = *sizes.rbegin();
+    if (static_cast<double>(most) > (1 + kOtherSize) * static_cast<double>(least))
+      apart.push_back(
+          fmt::format("{} ({} has {} parameters, {} {})", table.columns[column].label, small, least, large, most));
+  }
+  if (!apart.empty())
+    table.warnings.push_back(
+        fmt::format("models differ in size on {}; `--metric parameters` shows all", fmt::join(apart, ", ")));
 }
 
 void compare_models(ResultTable& table) {
@@ -106,30 +121,54 @@ bool is_of(const PublishedValue& value, const MetricSpec& metric) {
   return value.metric.empty() || metric.name.empty() || value.metric == metric.name;
 }
 
-// The mean over tasks as papers print it.
-void average(ResultRow& row, const std::vector<ResultCell>& cells, const std::vector<PublishedValue>& published,
-             const std::vector<ResultColumn>& columns, const std::vector<std::string>& tasks) {
-  std::vector<size_t> counted;
-  for (size_t column = 0; column < columns.size(); ++column)
-    if (tasks.empty() || std::find(tasks.begin(), tasks.end(), columns[column].task) != tasks.end())
-      counted.push_back(column);
-  if (counted.empty() ||
-      std::any_of(counted.begin(), counted.end(), [&](size_t column) { return columns[column].metric.unit != "%"; }))
-    return;
-  const bool whole = std::all_of(counted.begin(), counted.end(), [&](size_t column) {
-    return !cells[column].runs.empty() && cells[column].failed.empty() && cells[column].missing == 0;
-  });
-  if (whole) {
+// The columns that papers' means over tasks are of; none where they are not judged by one metric.
+std::vector<size_t> averaged_columns(const ResultTable& table, const ResultOptions& options) {
+  std::vector<size_t> result;
+  if (!options.average_over || table.columns.size() < 2) return result;
+  const std::vector<std::string>& tasks = *options.average_over;
+  for (size_t column = 0; column < table.columns.size(); ++column)
+    if (tasks.empty() || std::find(tasks.begin(), tasks.end(), table.columns[column].task) != tasks.end())
+      result.push_back(column);
+  const bool shares = std::all_of(result.begin(), result.end(),
+                                  [&](size_t column) { return table.columns[column].metric.unit == "%"; });
+  return shares ? result : std::vector<size_t>();
+}
+
+void average(ResultTable& table, size_t row, const std::vector<size_t>& counted,
+             const std::vector<PublishedValue>& published) {
+  const std::vector<ResultCell>& cells = table.cells[row];
+  if (std::all_of(counted.begin(), counted.end(), [&](size_t column) { return cells[column].whole(); })) {
     double sum = 0;
     for (const size_t column : counted) sum += cells[column].mean;
-    row.average = sum / static_cast<double>(counted.size());
+    table.rows[row].average = sum / static_cast<double>(counted.size());
   }
   for (const ResultCell& cell : cells)
     if (cell.published)
       for (const PublishedValue& value : published)
         if (value.task == "average" && value.model == cell.published->model &&
-            value.options == cell.published->options && is_of(value, columns[counted.front()].metric))
-          row.published_average = value.value;
+            value.options == cell.published->options && is_of(value, table.columns[counted.front()].metric))
+          table.rows[row].published_average = value.value;
+}
+
+// Of a run of every column: the sum of the means over seeds.
+std::optional<double> cost(const std::vector<ResultCell>& cells, const std::string& quantity) {
+  const Quantity& measured = find_quantity(quantity);
+  double sum = 0;
+  for (const ResultCell& cell : cells) {
+    std::vector<double> own;
+    for (const RunRecord* run : cell.runs)
+      if (const auto value = measured.of(*run)) own.push_back(*value);
+    if (own.empty() || own.size() < cell.runs.size()) return std::nullopt;
+    sum += mean(own);
+  }
+  return sum;
+}
+
+// What a published value is judged by where no record of the task says: its metric's name tells.
+MetricSpec published_metric(const std::string& name) {
+  for (const MetricSpec& known : {accuracy_metric(), top5_metric(), rmse_metric()})
+    if (known.name == name) return known;
+  return {name, name, "", true, 2};
 }
 
 size_t place_of(const std::string& label, std::vector<std::string>& labels) {
@@ -140,6 +179,10 @@ size_t place_of(const std::string& label, std::vector<std::string>& labels) {
 }
 
 }  // namespace
+
+std::optional<double> ResultCell::difference() const {
+  return published && !runs.empty() ? std::optional(mean - published->value) : std::nullopt;
+}
 
 std::vector<PublishedValue> read_published(const Path& path, const std::string& experiment) {
   const Json json = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
@@ -163,7 +206,8 @@ std::vector<PublishedValue> read_published(const Path& path, const std::string& 
 }
 
 ResultTable result_table(const std::vector<RunRecord>& records, const std::vector<PublishedValue>& published,
-                         const std::vector<std::string>& average_over) {
+                         const ResultOptions& options) {
+  const Quantity* const quantity = options.metric.empty() ? nullptr : &find_quantity(options.metric);
   std::vector<std::string> columns, rows;
   struct Found {
     size_t row, column;
@@ -171,6 +215,7 @@ ResultTable result_table(const std::vector<RunRecord>& records, const std::vecto
   };
   const std::vector<RecordLabel> labels = labels_of(records);
   ResultTable table;
+  table.quantity = options.metric;
   std::vector<Found> found;
   for (size_t i = 0; i < records.size(); ++i) {
     const RunRecord& record = records[i];
@@ -183,13 +228,20 @@ ResultTable result_table(const std::vector<RunRecord>& records, const std::vecto
         test != nullptr && (test->value || metric.name.empty()))
       metric = test->spec;
   }
-  for (const std::string& row : rows) table.rows.push_back({row, {}, {}});
+  for (ResultColumn& column : table.columns) {
+    for (const PublishedValue& value : published)
+      if (column.metric.name.empty() && value.task == column.task && !value.metric.empty())
+        column.metric = published_metric(value.metric);
+    if (quantity != nullptr) column.metric = quantity->metric;
+  }
+  for (const std::string& row : rows) table.rows.push_back({row, {}, {}, {}, {}});
   table.cells.assign(rows.size(), std::vector<ResultCell>(columns.size()));
   for (const auto& [row, column, record] : found) {
     ResultCell& cell = table.cells[row][column];
     for (const PublishedValue& value : published)
-      if (value.task == record->task && (value.model == record->model || value.model == record->name) &&
-          has_options(*record, value.options) && is_of(value, table.columns[column].metric))
+      if (quantity == nullptr && value.task == record->task &&
+          (value.model == record->model || value.model == record->name) && has_options(*record, value.options) &&
+          is_of(value, table.columns[column].metric))
         cell.published = value;
     if (record->path.empty()) {
       ++cell.missing;
@@ -198,26 +250,60 @@ ResultTable result_table(const std::vector<RunRecord>& records, const std::vecto
     for (const RunRecord* other : cell.runs)
       XF_CHECK(other->seed != record->seed, UserError, "seed {} of {} on {} is there twice: {} and {}", record->seed,
                rows[row], columns[column], other->path.string(), record->path.string());
-    (record->score() && record->completed() ? cell.runs : cell.failed).push_back(record);
+    (score_of(*record, quantity) ? cell.runs : cell.failed).push_back(record);
   }
   for (auto& row : table.cells)
     for (ResultCell& cell : row) {
       std::sort(cell.runs.begin(), cell.runs.end(),
                 [](const RunRecord* a, const RunRecord* b) { return a->seed < b->seed; });
-      const std::vector<double> scores = scores_of(cell);
-      cell.mean = mean(scores);
-      cell.deviation = sample_deviation(scores);
-      cell.escaped =
-          std::count_if(cell.runs.begin(), cell.runs.end(), [](const RunRecord* run) { return escaped_chance(*run); });
+      for (const RunRecord* run : cell.runs) cell.scores.push_back(*score_of(*run, quantity));
+      cell.mean = mean(cell.scores);
+      cell.deviation = sample_deviation(cell.scores);
+      cell.escaped = std::count_if(cell.runs.begin(), cell.runs.end(),
+                                   [&](const RunRecord* run) { return quantity != nullptr || escaped_chance(*run); });
     }
-  for (size_t column = 0; column < columns.size(); ++column) {
-    mark_best(table, column);
-    warn_of_sizes(table, column);
+  for (size_t column = 0; column < columns.size(); ++column) mark_best(table, column);
+  warn_of_sizes(table);
+  const std::vector<size_t> counted = averaged_columns(table, options);
+  for (const size_t column : counted) table.averaged.push_back(columns[column]);
+  for (size_t row = 0; row < rows.size(); ++row) {
+    if (!counted.empty()) average(table, row, counted, published);
+    table.rows[row].time = cost(table.cells[row], "time");
+    table.rows[row].energy = cost(table.cells[row], "energy");
   }
-  for (size_t row = 0; row < rows.size(); ++row)
-    if (columns.size() > 1) average(table.rows[row], table.cells[row], published, table.columns, average_over);
   compare_models(table);
   return table;
+}
+
+void keep_columns(ResultTable& table, const std::vector<std::string>& patterns) {
+  std::vector<size_t> kept;
+  std::vector<std::string> known;
+  for (const ResultColumn& column : table.columns) known.push_back(column.label);
+  for (const std::string& pattern : patterns) {
+    bool fits = false;
+    for (size_t column = 0; column < table.columns.size(); ++column) {
+      if (!matches_pattern(pattern, table.columns[column].label) &&
+          !matches_pattern(pattern, table.columns[column].task))
+        continue;
+      fits = true;
+      if (std::find(kept.begin(), kept.end(), column) == kept.end()) kept.push_back(column);
+    }
+    XF_CHECK(fits, UserError, "--columns: {}", unknown_name_message("column", pattern, known));
+  }
+  const auto chosen = [&](const auto& all) {
+    std::decay_t<decltype(all)> result;
+    for (const size_t column : kept) result.push_back(all[column]);
+    return result;
+  };
+  table.columns = chosen(table.columns);
+  for (auto& row : table.cells) row = chosen(row);
+  std::vector<SeedTest> tests;
+  for (const SeedTest& one : table.tests)
+    if (const auto place = std::find(kept.begin(), kept.end(), one.column); place != kept.end()) {
+      tests.push_back(one);
+      tests.back().column = static_cast<size_t>(place - kept.begin());
+    }
+  table.tests = std::move(tests);
 }
 
 }  // namespace xformer::reporting

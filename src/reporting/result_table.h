@@ -1,5 +1,5 @@
 // Records as a table of models and tasks: what runs over seeds gave, what is published, and which differences tests
-// support.
+// support. result_formats.h writes it.
 #pragma once
 
 #include <optional>
@@ -23,13 +23,16 @@ struct PublishedValue {
 
 // Scores are as the column's metric is shown.
 struct ResultCell {
-  std::vector<const RunRecord*> runs, failed;  // that reached their test, by seed; and the others
+  std::vector<const RunRecord*> runs, failed;  // that have a score, by seed; and the others
+  std::vector<double> scores;                  // of the runs
   int64_t missing = 0;                         // wanted and not there
   double mean = 0, deviation = 0;              // NaN: no run; fewer than two
   int64_t escaped = 0;                         // runs whose 95 % interval, or score, lies beyond the constant answer
   std::optional<PublishedValue> published;
   bool best = false;       // of its column
   bool supported = false;  // a paired t test over seeds, adjusted by Holm, tells it from every other model there
+  [[nodiscard]] bool whole() const { return !runs.empty() && failed.empty() && missing == 0; }
+  [[nodiscard]] std::optional<double> difference() const;  // from the published value
 };
 
 struct ResultColumn {
@@ -38,9 +41,19 @@ struct ResultColumn {
 };
 struct ResultRow {
   std::string label;
-  // Over the columns of the average: only where every cell of those has all its runs.
+  // Over the columns of the average: only where every cell of those is whole.
   std::optional<double> average, published_average;
+  // Of one run of every column, means over seeds: minutes and kJ, where all are known.
+  std::optional<double> time, energy;
 };
+
+// The best model of a column against another one: paired t over the seeds that both have.
+struct SeedTest {
+  size_t column = 0, best = 0, other = 0;
+  PairedT test;           // of best - other
+  double adjusted_p = 0;  // Holm, over the tests of the column; NaN as p is of fewer than two common seeds
+};
+
 // Over the columns that both models have, at least kLeastColumns: Wilcoxon's signed ranks of their means.
 struct ModelComparison {
   size_t one = 0, other = 0;  // rows
@@ -50,33 +63,33 @@ struct ModelComparison {
 inline constexpr size_t kLeastColumns = 6;
 
 struct ResultTable {
+  std::string title, name;         // of an experiment: its title, and what LaTeX's label calls it
+  std::vector<std::string> notes;  // what differs from the paper
+  std::string quantity;            // what is shown in place of scores; "": scores
   std::vector<ResultColumn> columns;
   std::vector<ResultRow> rows;
   std::vector<std::vector<ResultCell>> cells;  // by row and column
+  std::vector<SeedTest> tests;
   std::vector<ModelComparison> comparisons;
+  std::vector<std::string> averaged;  // labels of the columns of the average
   std::vector<std::string> warnings;
+};
+
+struct ResultOptions {
+  std::string metric = {};  // a quantity's name (quantities.h); "": what each task is judged by
+  // Tasks to average over, if they are judged by one metric; none named: all. nullopt: no average.
+  std::optional<std::vector<std::string>> average_over = std::vector<std::string>{};
 };
 
 // A column is a task under its data options, a row a model under its own, named by what differs, in the order of the
 // records. Records outlive the table; one without a path is a run that is wanted and not there. A seed that occurs
-// twice in a cell is a UserError with both files. The average is over the tasks `average_over`, or all where it is
-// empty, if they are judged by one metric.
+// twice in a cell is a UserError with both files. A column of which no record knows its metric has that of its
+// published values.
 [[nodiscard]] ResultTable result_table(const std::vector<RunRecord>& records,
-                                       const std::vector<PublishedValue>& published,
-                                       const std::vector<std::string>& average_over = {});
+                                       const std::vector<PublishedValue>& published, const ResultOptions& options = {});
 
-// What the formats share: "30.39 ± 2.06 (3)", or why there is no number; "32.00 (-1.61)", or nothing.
-[[nodiscard]] std::string cell_text(const ResultCell& cell, const MetricSpec& metric, const char* plus_minus = " ± ");
-[[nodiscard]] std::string published_text(const ResultCell& cell, const MetricSpec& metric);
-[[nodiscard]] const std::string& unit_text(const MetricSpec& metric);  // "%", or the title of what has no unit
-[[nodiscard]] std::string comparison_text(const ResultTable& table, const ModelComparison& one);
-[[nodiscard]] bool any_average(const ResultTable& table);
-[[nodiscard]] std::string legend();
-
-[[nodiscard]] std::string as_markdown(const ResultTable& table);
-[[nodiscard]] std::string as_latex(const ResultTable& table);  // booktabs
-[[nodiscard]] std::string as_html(const ResultTable& table);   // a page, with a section for every run
-[[nodiscard]] std::string as_csv(const ResultTable& table);    // a line for each cell
-[[nodiscard]] Json as_json(const ResultTable& table);          // with the records behind every cell
+// Leaves the columns whose label or task a pattern fits ("uea/*"), in the order of the patterns. Averages and the
+// comparison of models stay those of the whole table. UserError of a pattern that fits none.
+void keep_columns(ResultTable& table, const std::vector<std::string>& patterns);
 
 }  // namespace xformer::reporting

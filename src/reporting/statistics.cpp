@@ -65,15 +65,29 @@ double student_two_sided(double t, int64_t degrees) {
   return std::clamp(1 - within, 0.0, 1.0);
 }
 
+double student_point(double p, int64_t degrees) {
+  XF_ASSERT(p > 0 && p < 1, "p = {}", p);
+  double low = 0, high = 1;
+  while (student_two_sided(high, degrees) > p) high *= 2;
+  constexpr int kHalvings = 60;
+  for (int i = 0; i < kHalvings; ++i) {
+    const double middle = (low + high) / 2;
+    (student_two_sided(middle, degrees) > p ? low : high) = middle;
+  }
+  return high;
+}
+
 PairedT paired_t(std::span<const double> one, std::span<const double> other) {
+  constexpr double kOutside = 0.05;  // of the interval
   const std::vector<double> all = differences(one, other);
-  PairedT result;
-  result.degrees = static_cast<int64_t>(all.size()) - 1;
-  if (result.degrees < 1) return {kNone, result.degrees, kNone};
-  const double middle = mean(all), error = sample_deviation(all) / std::sqrt(static_cast<double>(all.size()));
-  if (middle == 0) return {0, result.degrees, 1};
-  result.t = middle / error;  // infinite where all differ by the same
-  result.p = student_two_sided(result.t, result.degrees);
+  const double middle = mean(all);
+  PairedT result{kNone, static_cast<int64_t>(all.size()) - 1, kNone, middle, kNone, kNone};
+  if (result.degrees < 1) return result;
+  const double error = sample_deviation(all) / std::sqrt(static_cast<double>(all.size()));
+  const double half = student_point(kOutside, result.degrees) * error;
+  result.low = middle - half, result.high = middle + half;
+  result.t = middle == 0 ? 0 : middle / error;  // infinite where all differ by the same
+  result.p = middle == 0 ? 1 : student_two_sided(result.t, result.degrees);
   return result;
 }
 

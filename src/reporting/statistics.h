@@ -17,6 +17,8 @@ struct PairedT {
   double t = 0;
   int64_t degrees = 0;  // n - 1
   double p = 0;
+  double difference = 0;     // mean of one - other; NaN of no pair
+  double low = 0, high = 0;  // its 95 % interval
 };
 [[nodiscard]] PairedT paired_t(std::span<const double> one, std::span<const double> other);
 
@@ -32,8 +34,9 @@ struct SignedRanks {
 // Holm's step-down adjustment of some tests' p; in their order.
 [[nodiscard]] std::vector<double> holm(std::span<const double> p);
 
-// P(|T| >= |t|) of Student's distribution.
+// P(|T| >= |t|) of Student's distribution, and the t of which that is p.
 [[nodiscard]] double student_two_sided(double t, int64_t degrees);
+[[nodiscard]] double student_point(double p, int64_t degrees);
 
 struct Interval {
   double low = 0, high = 0;

@@ -5,80 +5,79 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <optional>
+#include <map>
 
 #include "core/error.h"
+#include "reporting/plot_axis.h"
+#include "reporting/plot_labels.h"
 
 namespace xformer::reporting {
 namespace {
 
-constexpr double kWidth = 760, kHeight = 480, kLeft = 76, kTop = 44, kBottom = 76;
-constexpr double kLegend = 170, kRight = 24, kRoom = 0.04;  // room: share of an axis on either side of the data
-constexpr double kLegendLetter = 7.2, kNoteLetter = 6.6, kNoteLine = 14;  // letters: of a wide font
-constexpr double kLargestDisc = 26;                                       // radius
+constexpr double kWidth = 760, kHeight = 480, kLeft = 76, kTop = 44, kBottom = 76, kRight = 24;
+constexpr double kNarrowest = 420;                    // of the frame: longer names make a wider page
+constexpr double kNoteLetter = 6.2, kNoteLine = 14;   // of a wide font
+constexpr double kLargestDisc = 26, kLinesRoom = 14;  // radius; between a line's end and the frame
+constexpr size_t kMostBands = 4;                      // more are a fog
 constexpr std::array<const char*, 8> kColours{"#0072B2", "#D55E00", "#009E73", "#CC79A7",
                                               "#56B4E9", "#E69F00", "#000000", "#8B6914"};
-constexpr std::array<const char*, 3> kDashes{"none", "7 3", "2 3"};  // another one for each round of colours
+constexpr std::array<const char*, 6> kDashes{"none", "7 3", "2 3", "10 3 2 3", "14 4", "5 2 1 2"};
 
-// 16384 -> "16,384", 2000000 -> "2M", 0.5 -> "0.5".
-std::string tick_text(double value) {
-  if (std::abs(value) >= 1e6) return fmt::format("{:g}M", value / 1e6);
-  std::string text = fmt::format("{:g}", value);
-  if (std::abs(value) >= 1e4 && value == std::floor(value))
-    text = fmt::format("{},{:03}", static_cast<int64_t>(value) / 1000, std::abs(static_cast<int64_t>(value) % 1000));
-  return text;
-}
-
-// From data to the page.
-class Scale {
- public:
-  Scale(const PlotAxis& axis, double low, double high, double from, double to, double share)
-      : logarithmic_(axis.logarithmic), from_(from), to_(to), low_(place(low)), high_(place(high)) {
-    if (high_ - low_ < 1e-12) low_ -= 0.5, high_ += 0.5;
-    const double room = share * (high_ - low_);
-    low_ -= room, high_ += room;
-    for (const double tick : !axis.ticks.empty() ? axis.ticks
-                             : logarithmic_      ? log_ticks(low, high)
-                                                 : round_ticks(low, high))
-      if ((!logarithmic_ || tick > 0) && place(tick) >= low_ && place(tick) <= high_) ticks_.push_back(tick);
-  }
-  [[nodiscard]] double operator()(double value) const {
-    return from_ + (place(value) - low_) / (high_ - low_) * (to_ - from_);
-  }
-  [[nodiscard]] const std::vector<double>& ticks() const { return ticks_; }
-
- private:
-  [[nodiscard]] double place(double value) const { return logarithmic_ ? std::log10(value) : value; }
-  // Powers of ten, and their halves and fifths where there are few.
-  static std::vector<double> log_ticks(double low, double high) {
-    std::vector<double> result;
-    const bool few = std::log10(high / low) < 2.5;
-    for (int power = static_cast<int>(std::floor(std::log10(low))); std::pow(10, power) <= high; ++power)
-      for (const double times : few ? std::vector<double>{1, 2, 5} : std::vector<double>{1})
-        result.push_back(times * std::pow(10, power));
-    return result;
-  }
-
-  bool logarithmic_;
-  double from_, to_, low_, high_;
-  std::vector<double> ticks_;
+struct Style {
+  const char* colour;
+  const char* dash;
+  size_t mark;
+  bool open;
 };
 
-// A mark of its own for each series: circle, square, triangle, diamond.
-std::string mark(size_t series, double x, double y, const char* colour) {
+// "vit/mrs-softmax, n^1.02" -> "mrs-softmax".
+std::string model_of(const std::string& series) {
+  const std::string whole = series.substr(0, series.find_first_of(", "));
+  return whole.substr(whole.rfind('/') + 1);
+}
+
+// A family has a colour and a mark; mrs-X is dashed and open, what else a family has takes the dashes that are left. Of
+// one family alone each line has a colour.
+std::vector<Style> styles_of(const std::vector<PlotSeries>& series) {
+  constexpr std::string_view kScales = "mrs-";
+  std::map<std::string, size_t> places;
+  for (const PlotSeries& one : series) {
+    const std::string model = model_of(one.name);
+    places.try_emplace(model.starts_with(kScales) ? model.substr(kScales.size()) : model, places.size());
+  }
+  std::vector<Style> result;
+  std::vector<std::pair<size_t, size_t>> taken;  // colour and dash
+  for (size_t i = 0; i < series.size(); ++i) {
+    const std::string model = model_of(series[i].name);
+    const bool scales = model.starts_with(kScales);
+    const size_t family = places.at(scales ? model.substr(kScales.size()) : model);
+    const size_t place = places.size() > 1 ? family : i, colour = place % kColours.size();
+    size_t dash = scales ? 1 : 0;
+    while (dash + 1 < kDashes.size() && std::count(taken.begin(), taken.end(), std::pair(colour, dash)) > 0)
+      dash += dash == 0 ? 2 : 1;  // the dashes of mrs-X are kept for it
+    taken.emplace_back(colour, dash);
+    result.push_back({kColours[colour], kDashes[dash], place, scales});
+  }
+  return result;
+}
+
+// Circle, square, triangle, diamond.
+std::string mark(const Style& style, double x, double y) {
   constexpr double r = 4;
-  switch (series % 4) {
+  const std::string paint =
+      fmt::format("fill='{}' stroke='{}' stroke-width='1.5'", style.open ? "#fff" : style.colour, style.colour);
+  switch (style.mark % 4) {
     case 0:
-      return fmt::format("<circle cx='{:.1f}' cy='{:.1f}' r='{}' fill='{}'/>\n", x, y, r, colour);
+      return fmt::format("<circle cx='{:.1f}' cy='{:.1f}' r='{}' {}/>\n", x, y, r, paint);
     case 1:
-      return fmt::format("<rect x='{:.1f}' y='{:.1f}' width='{}' height='{}' fill='{}'/>\n", x - r, y - r, 2 * r, 2 * r,
-                         colour);
+      return fmt::format("<rect x='{:.1f}' y='{:.1f}' width='{}' height='{}' {}/>\n", x - r, y - r, 2 * r, 2 * r,
+                         paint);
     case 2:
-      return fmt::format("<path d='M{:.1f} {:.1f}l{} {}h{}z' fill='{}'/>\n", x, y - r - 1, r + 1, 2 * r + 1, -2 * r - 2,
-                         colour);
+      return fmt::format("<path d='M{:.1f} {:.1f}l{} {}h{}z' {}/>\n", x, y - r - 1, r + 1, 2 * r + 1, -2 * r - 2,
+                         paint);
     default:
-      return fmt::format("<path d='M{:.1f} {:.1f}l{} {}l{} {}l{} {}z' fill='{}'/>\n", x, y - r - 1, r + 1, r + 1,
-                         -r - 1, r + 1, -r - 1, -r - 1, colour);
+      return fmt::format("<path d='M{:.1f} {:.1f}l{} {}l{} {}l{} {}z' {}/>\n", x, y - r - 1, r + 1, r + 1, -r - 1,
+                         r + 1, -r - 1, -r - 1, paint);
   }
 }
 
@@ -88,75 +87,20 @@ std::string text_at(double x, double y, const std::string& anchor, const std::st
                      more, escaped_xml(text));
 }
 
+std::string line(double x1, double y1, double x2, double y2, const std::string& colour, double width,
+                 const std::string& more = "") {
+  return fmt::format("<line x1='{:.1f}' x2='{:.1f}' y1='{:.1f}' y2='{:.1f}' stroke='{}' stroke-width='{}'{}/>\n", x1,
+                     x2, y1, y2, colour, width, more);
+}
+
 double radius_of(const PlotPoint& point, double heaviest) {
   constexpr double kPlain = 6, kLeast = 4;
   return heaviest > 0 ? std::max(kLeast, kLargestDisc * std::sqrt(point.weight / heaviest)) : kPlain;
 }
 
-struct Disc {
-  double x, y, radius;
-  std::string name;
-};
-struct Rectangle {
-  double left, top, right, low;
-  [[nodiscard]] double common(const Rectangle& other) const {
-    return std::max(0.0, std::min(right, other.right) - std::max(left, other.left)) *
-           std::max(0.0, std::min(low, other.low) - std::max(top, other.top));
-  }
-};
-
-// Where a name may stand.
-struct Place {
-  Rectangle box;
-  double x, y;  // of the end that it is held at, and of its middle
-  const char* anchor;
-};
-
-constexpr double kNameLetter = 7.8, kNameLine = 15;  // of a wide font
-
-std::array<Place, 8> places_beside(const Disc& disc) {
-  constexpr double kGap = 5;
-  const double width = kNameLetter * static_cast<double>(disc.name.size()), out = disc.radius + kGap;
-  const double below = disc.y + out + kNameLine / 2, above = disc.y - out - kNameLine / 2;
-  const auto held = [&](double x, double y, const char* anchor) {
-    const double left = *anchor == 's' ? x : *anchor == 'm' ? x - width / 2 : x - width;
-    return Place{{left, y - kNameLine / 2, left + width, y + kNameLine / 2}, x, y, anchor};
-  };
-  const double left = disc.x - disc.radius, right = disc.x + disc.radius;
-  return {held(disc.x + out, disc.y, "start"), held(disc.x - out, disc.y, "end"), held(disc.x, below, "middle"),
-          held(disc.x, above, "middle"),       held(left, below, "start"),        held(left, above, "start"),
-          held(right, below, "end"),           held(right, above, "end")};
-}
-
-// The names beside their discs, wherever least is covered; looked at again when the others have their places.
-std::string named(const std::vector<Disc>& discs, double end) {
-  constexpr int kLooks = 4;
-  const Rectangle frame{kLeft, kTop, end, kHeight - kBottom};
-  std::vector<std::optional<Place>> chosen(discs.size());
-  for (int look = 0; look < kLooks; ++look)
-    for (size_t i = 0; i < discs.size(); ++i) {
-      const std::array<Place, 8> places = places_beside(discs[i]);
-      const auto covered = [&](const Place& place) {
-        double sum = place.box.common(place.box) - place.box.common(frame);  // what leaves the frame
-        for (size_t j = 0; j < discs.size(); ++j) {
-          const auto [x, y, radius, name] = discs[j];
-          sum += place.box.common({x - radius, y - radius, x + radius, y + radius});
-          if (j != i && chosen[j]) sum += place.box.common(chosen[j]->box);
-        }
-        return sum;
-      };
-      chosen[i] = *std::min_element(places.begin(), places.end(),
-                                    [&](const Place& a, const Place& b) { return covered(a) < covered(b) - 1; });
-    }
-  std::string svg;
-  for (size_t i = 0; i < discs.size(); ++i)
-    svg += text_at(chosen[i]->x, chosen[i]->y + kNameLine / 2 - 4, chosen[i]->anchor, discs[i].name);
-  return svg;
-}
-
 // The note in lines that fit below the plot.
-std::vector<std::string> note_lines(const std::string& note) {
-  const auto fits = static_cast<size_t>((kWidth - kLeft - kRight) / kNoteLetter);
+std::vector<std::string> note_lines(const std::string& note, double width) {
+  const auto fits = static_cast<size_t>((width - kLeft - kRight) / kNoteLetter);
   std::vector<std::string> lines;
   for (size_t begin = 0; begin < note.size();) {
     size_t end = note.size();
@@ -170,11 +114,186 @@ std::vector<std::string> note_lines(const std::string& note) {
   return lines;
 }
 
-double legend_width(const Plot& plot) {
-  size_t longest = 0;
-  for (const PlotSeries& series : plot.series) longest = std::max(longest, series.name.size());
-  return std::clamp(54 + kLegendLetter * static_cast<double>(longest), kLegend, kWidth / 2);
-}
+// The plot with what is drawn of it alone.
+class Drawing {
+ public:
+  explicit Drawing(const Plot& plot) : plot_(plot), styles_(styles_of(plot.series)) {
+    double left = INFINITY, right = -INFINITY, low = INFINITY, high = -INFINITY, longest = 0;
+    for (const PlotSeries& series : plot.series) {
+      longest = std::max(longest, label_width(series.name));
+      for (const PlotPoint& point : series.points) {
+        if (!drawn(point)) continue;
+        const bool wide = has_x_bar(point), tall = has_bar(point);
+        left = std::min(left, wide ? point.x_low : point.x), right = std::max(right, wide ? point.x_high : point.x);
+        low = std::min(low, tall ? point.low : point.y), high = std::max(high, tall ? point.high : point.y);
+        heaviest_ = std::max(heaviest_, point.weight);
+      }
+    }
+    XF_CHECK(std::isfinite(left), UserError, "plot '{}': there is no point to draw", plot.title);
+    const double names = plot.discs ? kRight : kLabels + longest + kRight;
+    width_ = std::max(kWidth, kLeft + kNarrowest + names);
+    end_ = width_ - names;
+    const double room = plot.discs ? kLargestDisc + 4 : kLinesRoom;
+    x_.emplace(plot.x, left, right, kLeft, end_, room);
+    y_.emplace(plot.y, low, high, kHeight - kBottom, kTop, room);
+  }
+
+  [[nodiscard]] std::string svg() const {
+    const std::vector<std::string> note = note_lines(plot_.note, width_);
+    const double page = kHeight + kNoteLine * static_cast<double>(note.empty() ? 0 : note.size() - 1);
+    std::string svg = fmt::format(
+        "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {0:.0f} {1:.0f}' width='{0:.0f}' height='{1:.0f}' "
+        "font-family='Helvetica, Arial, sans-serif' fill='#000'>\n<title>{2}</title>\n<rect width='{0:.0f}' "
+        "height='{1:.0f}' fill='#fff'/>\n",
+        width_, page, escaped_xml(plot_.title));
+    svg += text_at(kLeft, 24, "start", plot_.title, 16, " font-weight='bold'") + axes();
+    for (size_t i = 0; i < note.size(); ++i)
+      svg += text_at(kLeft, kHeight - 10 + kNoteLine * static_cast<double>(i), "start", note[i], 11, " fill='#444'");
+    return svg + (plot_.discs ? discs() : lines()) + "</svg>\n";
+  }
+
+ private:
+  static constexpr double kLabels = 60;  // leaders and samples of the lines, left of their names
+
+  [[nodiscard]] bool drawn(const PlotPoint& point) const {
+    return std::isfinite(point.x) && std::isfinite(point.y) && (!plot_.x.logarithmic || point.x > 0) &&
+           (!plot_.y.logarithmic || point.y > 0);
+  }
+  [[nodiscard]] bool has_bar(const PlotPoint& point) const {
+    return std::isfinite(point.low) && std::isfinite(point.high) && (!plot_.y.logarithmic || point.low > 0);
+  }
+  [[nodiscard]] bool has_x_bar(const PlotPoint& point) const {
+    return std::isfinite(point.x_low) && std::isfinite(point.x_high) && (!plot_.x.logarithmic || point.x_low > 0);
+  }
+  [[nodiscard]] double x(double value) const { return (*x_)(value); }
+  [[nodiscard]] double y(double value) const { return (*y_)(value); }
+
+  [[nodiscard]] std::string axes() const {
+    std::string svg;
+    double free_from = -INFINITY;
+    const std::vector<std::string> under = x_->texts(), beside = y_->texts();
+    for (size_t i = 0; i < under.size(); ++i) {
+      const double at = x(x_->ticks()[i]), half = label_width(under[i]) / 2;
+      svg += line(at, kTop, at, kHeight - kBottom, "#ddd", 1);
+      if (at - half < free_from) continue;
+      svg += text_at(at, kHeight - kBottom + 18, "middle", under[i]);
+      free_from = at + half;
+    }
+    for (size_t i = 0; i < beside.size(); ++i) {
+      const double at = y(y_->ticks()[i]);
+      svg += line(kLeft, at, end_, at, "#ddd", 1) + text_at(kLeft - 8, at + 4, "end", beside[i]);
+    }
+    svg += fmt::format("<rect x='{}' y='{}' width='{:.1f}' height='{}' fill='none' stroke='#444'/>\n", kLeft, kTop,
+                       end_ - kLeft, kHeight - kBottom - kTop);
+    svg += text_at((kLeft + end_) / 2, kHeight - kBottom + 40, "middle", plot_.x.label, 14);
+    return svg + text_at(0, 0, "middle", plot_.y.label, 14,
+                         fmt::format(" transform='translate(20 {}) rotate(-90)'", (kTop + kHeight - kBottom) / 2));
+  }
+
+  // A bar from low to high at x with its ends, and the same lying.
+  [[nodiscard]] static std::string bar(double at, double low, double high, const char* colour) {
+    constexpr double kEnd = 3;
+    return line(at, low, at, high, colour, 1.2) + line(at - kEnd, low, at + kEnd, low, colour, 1.2) +
+           line(at - kEnd, high, at + kEnd, high, colour, 1.2);
+  }
+  [[nodiscard]] static std::string lying_bar(double at, double left, double right, const char* colour) {
+    constexpr double kEnd = 3;
+    return line(left, at, right, at, colour, 1.2) + line(left, at - kEnd, left, at + kEnd, colour, 1.2) +
+           line(right, at - kEnd, right, at + kEnd, colour, 1.2);
+  }
+
+  [[nodiscard]] std::string discs() const {
+    std::string svg;
+    std::vector<std::string> front;
+    for (const PlotPoint& point : plot_.front)
+      if (drawn(point)) front.push_back(fmt::format("{:.1f},{:.1f}", x(point.x), y(point.y)));
+    if (front.size() > 1)
+      svg +=
+          fmt::format("<polyline points='{}' fill='none' stroke='#444' stroke-width='1.5' stroke-dasharray='5 4'/>\n",
+                      fmt::join(front, " "));
+    std::vector<NamedDisc> named;
+    std::vector<Box> bars;
+    for (size_t i = 0; i < plot_.series.size(); ++i)
+      for (const PlotPoint& point : plot_.series[i].points) {
+        if (!drawn(point)) continue;
+        const char* const colour = styles_[i].colour;
+        const double at_x = x(point.x), at_y = y(point.y), radius = radius_of(point, heaviest_);
+        svg += fmt::format(
+            "<circle cx='{:.1f}' cy='{:.1f}' r='{:.1f}' fill='{}' fill-opacity='0.3' stroke='{}' "
+            "stroke-dasharray='{}'/>\n",
+            at_x, at_y, radius, colour, colour, styles_[i].open ? "4 2" : "none");
+        named.push_back({at_x, at_y, radius, plot_.series[i].name});
+        if (has_bar(point)) {
+          svg += bar(at_x, y(point.low), y(point.high), colour);
+          bars.push_back({at_x - 3, y(point.high), at_x + 3, y(point.low)});
+        }
+        if (has_x_bar(point)) {
+          svg += lying_bar(at_y, x(point.x_low), x(point.x_high), colour);
+          bars.push_back({x(point.x_low), at_y - 3, x(point.x_high), at_y + 3});
+        }
+      }
+    const std::vector<Label> labels = place_labels(named, bars, {kLeft + 2, kTop + 2, end_ - 2, kHeight - kBottom - 2});
+    for (size_t i = 0; i < labels.size(); ++i) {
+      const Label& label = labels[i];
+      if (label.leader) svg += line(label.from_x, label.from_y, label.to_x, label.to_y, "#888", 0.8);
+      svg += text_at((label.box.left + label.box.right) / 2, label.box.low - 4, "middle", named[i].name);
+    }
+    return svg;
+  }
+
+  [[nodiscard]] std::string lines() const {
+    std::string svg;
+    std::vector<size_t> shown;
+    std::vector<PlotPoint> ends;
+    const bool bands = plot_.series.size() <= kMostBands;
+    for (size_t i = 0; i < plot_.series.size(); ++i) {
+      const Style& style = styles_[i];
+      std::vector<PlotPoint> points;
+      for (const PlotPoint& point : plot_.series[i].points)
+        if (drawn(point)) points.push_back(point);
+      if (points.empty()) continue;
+      std::vector<std::string> path, band, back;
+      for (const PlotPoint& point : points) {
+        path.push_back(fmt::format("{:.1f},{:.1f}", x(point.x), y(point.y)));
+        if (!bands || !has_bar(point)) continue;
+        band.push_back(fmt::format("{:.1f},{:.1f}", x(point.x), y(point.high)));
+        back.insert(back.begin(), fmt::format("{:.1f},{:.1f}", x(point.x), y(point.low)));
+      }
+      band.insert(band.end(), back.begin(), back.end());
+      if (band.size() > 2)
+        svg +=
+            fmt::format("<polygon points='{}' fill='{}' fill-opacity='0.18'/>\n", fmt::join(band, " "), style.colour);
+      svg += fmt::format("<polyline points='{}' fill='none' stroke='{}' stroke-width='2' stroke-dasharray='{}'/>\n",
+                         fmt::join(path, " "), style.colour, style.dash);
+      if (has_marks(points))
+        for (const PlotPoint& point : points) svg += mark(style, x(point.x), y(point.y));
+      // A line of one point has no band to be seen in, either.
+      if (const PlotPoint& last = points.back(); has_bar(last) && (!bands || points.size() == 1))
+        svg += bar(x(last.x), y(last.low), y(last.high), style.colour);
+      shown.push_back(i);
+      ends.push_back(points.back());
+    }
+    std::vector<double> wanted;
+    for (const PlotPoint& point : ends) wanted.push_back(y(point.y));
+    const std::vector<double> heights = spread_out(wanted, kLabelLine, kTop + 6, kHeight - kBottom - 6);
+    for (size_t j = 0; j < shown.size(); ++j) {
+      const Style& style = styles_[shown[j]];
+      const double row = heights[j];
+      svg += line(x(ends[j].x) + 5, wanted[j], end_ + 14, row, style.colour, 0.7, " stroke-opacity='0.7'");
+      svg += line(end_ + 14, row, end_ + 46, row, style.colour, 2, fmt::format(" stroke-dasharray='{}'", style.dash));
+      if (has_marks(plot_.series[shown[j]].points)) svg += mark(style, end_ + 30, row);
+      svg += text_at(end_ + 52, row + 4, "start", plot_.series[shown[j]].name, 12);
+    }
+    return svg;
+  }
+
+  [[nodiscard]] static bool has_marks(const std::vector<PlotPoint>& points) { return points.size() <= 30; }
+
+  const Plot& plot_;
+  std::vector<Style> styles_;
+  std::optional<Scale> x_, y_;
+  double heaviest_ = 0, width_ = 0, end_ = 0;
+};
 
 }  // namespace
 
@@ -187,16 +306,6 @@ std::string escaped_xml(const std::string& text) {
     else if (letter == '"') result += "&quot;";
     else result += letter;
   }
-  return result;
-}
-
-std::vector<double> round_ticks(double low, double high) {
-  if (!(high > low)) return {low};
-  const double rough = (high - low) / 5, power = std::pow(10, std::floor(std::log10(rough)));
-  const double step = power * (rough / power < 1.5 ? 1 : rough / power < 3.5 ? 2 : rough / power < 7.5 ? 5 : 10);
-  std::vector<double> result;
-  for (double tick = std::ceil(low / step - 1e-9) * step; tick <= high + 1e-9 * step; tick += step)
-    result.push_back(std::abs(tick) < 1e-9 * step ? 0 : tick);
   return result;
 }
 
@@ -224,93 +333,12 @@ std::vector<PlotPoint> pareto_front(std::vector<PlotPoint> points, bool less_x_i
 }
 
 std::string as_svg(const Plot& plot) {
-  const auto drawn = [&](const PlotPoint& point) {
-    return std::isfinite(point.x) && std::isfinite(point.y) && (!plot.x.logarithmic || point.x > 0) &&
-           (!plot.y.logarithmic || point.y > 0);
-  };
-  double left = INFINITY, right = -INFINITY, low = INFINITY, high = -INFINITY, heaviest = 0;
-  for (const PlotSeries& series : plot.series)
-    for (const PlotPoint& point : series.points) {
-      if (!drawn(point)) continue;
-      left = std::min(left, point.x), right = std::max(right, point.x);
-      const bool band = std::isfinite(point.low) && std::isfinite(point.high) && (!plot.y.logarithmic || point.low > 0);
-      low = std::min(low, band ? std::min(point.low, point.y) : point.y);
-      high = std::max(high, band ? std::max(point.high, point.y) : point.y);
-      heaviest = std::max(heaviest, point.weight);
-    }
-  XF_CHECK(std::isfinite(left), UserError, "plot '{}': there is no point to draw", plot.title);
-  const double end = kWidth - (plot.discs ? kRight : legend_width(plot));
-  const std::vector<std::string> note = note_lines(plot.note);
-  const double page = kHeight + kNoteLine * static_cast<double>(note.empty() ? 0 : note.size() - 1);
-  const double room = plot.discs ? 2 * kRoom : kRoom;
-  const Scale x(plot.x, left, right, kLeft, end, room), y(plot.y, low, high, kHeight - kBottom, kTop, room);
-  std::string svg = fmt::format(
-      "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {} {}' width='{}' height='{}' font-family='Helvetica, "
-      "Arial, "
-      "sans-serif' fill='#000'>\n<title>{}</title>\n<rect width='{}' height='{}' fill='#fff'/>\n",
-      kWidth, page, kWidth, page, escaped_xml(plot.title), kWidth, page);
-  svg += text_at(kLeft, 24, "start", plot.title, 16, " font-weight='bold'");
-  for (const double tick : x.ticks()) {
-    svg += fmt::format("<line x1='{0:.1f}' x2='{0:.1f}' y1='{1}' y2='{2}' stroke='#ddd'/>\n", x(tick), kTop,
-                       kHeight - kBottom);
-    svg += text_at(x(tick), kHeight - kBottom + 18, "middle", tick_text(tick));
-  }
-  for (const double tick : y.ticks()) {
-    svg += fmt::format("<line x1='{1}' x2='{2}' y1='{0:.1f}' y2='{0:.1f}' stroke='#ddd'/>\n", y(tick), kLeft, end);
-    svg += text_at(kLeft - 8, y(tick) + 4, "end", tick_text(tick));
-  }
-  svg += fmt::format("<rect x='{}' y='{}' width='{}' height='{}' fill='none' stroke='#444'/>\n", kLeft, kTop,
-                     end - kLeft, kHeight - kBottom - kTop);
-  svg += text_at((kLeft + end) / 2, kHeight - kBottom + 40, "middle", plot.x.label, 14);
-  svg += text_at(0, 0, "middle", plot.y.label, 14,
-                 fmt::format(" transform='translate(20 {}) rotate(-90)'", (kTop + kHeight - kBottom) / 2));
-  for (size_t i = 0; i < note.size(); ++i)
-    svg += text_at(kLeft, kHeight - 10 + kNoteLine * static_cast<double>(i), "start", note[i], 11, " fill='#444'");
-  std::vector<std::string> front;
-  for (const PlotPoint& point : plot.front)
-    if (drawn(point)) front.push_back(fmt::format("{:.1f},{:.1f}", x(point.x), y(point.y)));
-  if (front.size() > 1)
-    svg += fmt::format("<polyline points='{}' fill='none' stroke='#444' stroke-width='1.5' stroke-dasharray='5 4'/>\n",
-                       fmt::join(front, " "));
-  for (size_t i = 0; i < plot.series.size(); ++i) {
-    const char* const colour = kColours[i % kColours.size()];
-    const char* const dash = kDashes[i / kColours.size() % kDashes.size()];
-    std::vector<PlotPoint> points;
-    std::copy_if(plot.series[i].points.begin(), plot.series[i].points.end(), std::back_inserter(points), drawn);
-    if (plot.discs) {
-      for (const PlotPoint& point : points)
-        svg += fmt::format("<circle cx='{:.1f}' cy='{:.1f}' r='{:.1f}' fill='{}' fill-opacity='0.35' stroke='{}'/>\n",
-                           x(point.x), y(point.y), radius_of(point, heaviest), colour, colour);
-      continue;
-    }
-    std::vector<std::string> line, band, back;
-    for (const PlotPoint& point : points) {
-      line.push_back(fmt::format("{:.1f},{:.1f}", x(point.x), y(point.y)));
-      if (!std::isfinite(point.low) || !std::isfinite(point.high) || (plot.y.logarithmic && point.low <= 0)) continue;
-      band.push_back(fmt::format("{:.1f},{:.1f}", x(point.x), y(point.high)));
-      back.insert(back.begin(), fmt::format("{:.1f},{:.1f}", x(point.x), y(point.low)));
-    }
-    band.insert(band.end(), back.begin(), back.end());
-    if (band.size() > 2)
-      svg += fmt::format("<polygon points='{}' fill='{}' fill-opacity='0.18'/>\n", fmt::join(band, " "), colour);
-    svg += fmt::format("<polyline points='{}' fill='none' stroke='{}' stroke-width='2' stroke-dasharray='{}'/>\n",
-                       fmt::join(line, " "), colour, dash);
-    if (points.size() <= 30)
-      for (const PlotPoint& point : points) svg += mark(i, x(point.x), y(point.y), colour);
-    const double row = kTop + 12 + 20 * static_cast<double>(i);
-    svg += fmt::format(
-        "<line x1='{}' x2='{}' y1='{:.1f}' y2='{:.1f}' stroke='{}' stroke-width='2' stroke-dasharray='{}'/>\n",
-        end + 12, end + 36, row, row, colour, dash);
-    svg += mark(i, end + 24, row, colour) + text_at(end + 42, row + 4, "start", plot.series[i].name, 12);
-  }
-  if (plot.discs) {
-    std::vector<Disc> discs;
-    for (const PlotSeries& series : plot.series)
-      for (const PlotPoint& point : series.points)
-        if (drawn(point)) discs.push_back({x(point.x), y(point.y), radius_of(point, heaviest), series.name});
-    svg += named(discs, end);
-  }
-  return svg + "</svg>\n";
+  const size_t most = plot.discs ? kMostDiscs : kMostLines;
+  XF_CHECK(
+      plot.series.size() <= most, UserError,
+      "plot '{}': {} models, and no more than {} can be told apart in one picture; --models a,b takes some of them",
+      plot.title, plot.series.size(), most);
+  return Drawing(plot).svg();
 }
 
 }  // namespace xformer::reporting

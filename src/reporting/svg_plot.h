@@ -1,5 +1,6 @@
-// Plots as SVG: lines with bands, or discs, over linear or logarithmic axes; black on white, in colours that the
-// colour-blind tell apart (Okabe and Ito 2008) and with marks and dashes that printing in grey leaves.
+// Plots as SVG: lines named at their ends, or discs named beside them, over linear or logarithmic axes; black on white,
+// in colours that the colour-blind tell apart (Okabe and Ito 2008) and with marks and dashes that printing in grey
+// leaves. Models of a family share a colour: mrs-X is the dashed X, its marks are open.
 #pragma once
 
 #include <limits>
@@ -11,8 +12,9 @@ namespace xformer::reporting {
 
 struct PlotPoint {
   double x = 0, y = 0;
-  // Edges of a band around the line, where both are there.
+  // Edges of a band around a line, or of the error bars of a disc, where both are there.
   double low = std::numeric_limits<double>::quiet_NaN(), high = std::numeric_limits<double>::quiet_NaN();
+  double x_low = std::numeric_limits<double>::quiet_NaN(), x_high = std::numeric_limits<double>::quiet_NaN();
   double weight = 0;  // of a disc: its area is in proportion
 };
 
@@ -31,14 +33,18 @@ struct Plot {
   std::string title;
   PlotAxis x, y;
   std::vector<PlotSeries> series;
-  bool discs = false;  // of each point, named beside it; else lines with marks and a legend
+  bool discs = false;  // of each point, named beside it; else lines with marks, named at their ends
   // A line behind the discs, from point to point.
   std::vector<PlotPoint> front = {};
   std::string note;  // below: conditions, what a band is
 };
 
-// Points that are not finite, or not positive on a logarithmic axis, are left out. A plot without any point is a
-// UserError.
+// More could not be told apart.
+inline constexpr size_t kMostLines = 16, kMostDiscs = 24;
+
+// Points that are not finite, or not positive on a logarithmic axis, are left out. UserErrors: a plot without any
+// point, and one of too many series, which says how to draw fewer. Bands are drawn of a few lines; of more the last
+// point of each has an error bar in their place.
 [[nodiscard]] std::string as_svg(const Plot& plot);
 
 // For the text and the attributes of SVG and HTML.
@@ -49,8 +55,5 @@ struct Plot {
 
 // The slope of log y over log x by least squares: the exponent of growth. NaN of fewer than two points.
 [[nodiscard]] double growth_exponent(const std::vector<PlotPoint>& points);
-
-// Round numbers from low to high, some five of them: 1, 2 or 5 times a power of ten apart.
-[[nodiscard]] std::vector<double> round_ticks(double low, double high);
 
 }  // namespace xformer::reporting

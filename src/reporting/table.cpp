@@ -115,7 +115,9 @@ std::string as_csv(const Table& table) {
     fields.clear();
     for (size_t column = 0; column < row.size(); ++column) {
       const TableCell& cell = row[column];
-      fields.push_back(cell.value ? fmt::format("{}", rounded(*cell.value)) : csv_field(cell.text));
+      fields.push_back(cell.value         ? fmt::format("{}", rounded(*cell.value))
+                       : cell.text == "-" ? ""
+                                          : csv_field(cell.text));
       if (has_spread(table, column)) fields.push_back(cell.spread);
     }
     text += fmt::format("{}\n", fmt::join(fields, ","));

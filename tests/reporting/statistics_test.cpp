@@ -28,6 +28,8 @@ TEST_CASE("Student's distribution is that of the tables") {
     CHECK(student_two_sided(five, degrees) == Approx(0.05).epsilon(1e-4));
     CHECK(student_two_sided(-one, degrees) == Approx(0.01).epsilon(1e-4));
     CHECK(student_two_sided(0, degrees) == 1);
+    CHECK(student_point(0.05, degrees) == Approx(five).epsilon(1e-4));
+    CHECK(student_point(0.01, degrees) == Approx(one).epsilon(1e-4));
   }
 }
 
@@ -48,7 +50,11 @@ TEST_CASE("a paired t test") {
   CHECK(test.degrees == 4);
   CHECK(test.t == Approx(2.4 / (1.6733200530681511 / std::sqrt(5.0))));
   CHECK(test.p == Approx(student_two_sided(test.t, 4)));
+  CHECK(test.difference == Approx(2.4));
+  CHECK(test.low == Approx(2.4 - 2.77645 * 1.67332 / std::sqrt(5.0)).epsilon(1e-4));
+  CHECK(test.high == Approx(2.4 + 2.77645 * 1.67332 / std::sqrt(5.0)).epsilon(1e-4));
   CHECK(paired_t(one, one).p == 1);
+  CHECK(paired_t(std::vector<double>{1}, std::vector<double>{3}).difference == -2);
   CHECK(std::isnan(paired_t(std::vector<double>{1}, std::vector<double>{2}).p));
   CHECK(paired_t(std::vector<double>{1, 2}, std::vector<double>{2, 3}).p == 0);
 }

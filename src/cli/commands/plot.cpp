@@ -1,22 +1,22 @@
-// `xformer plot`: pictures of records and of bench reports, as SVG.
+// `xformer plot`: pictures of records and of bench reports.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 
 #include "cli/command.h"
 #include "cli/measurements.h"
+#include "cli/picture.h"
 #include "core/error.h"
 #include "core/names.h"
 #include "core/text.h"
 #include "readers/csv.h"
 #include "readers/safetensors.h"
 #include "reporting/heat_map.h"
+#include "reporting/learning_curves.h"
 #include "reporting/rank_plot.h"
-#include "reporting/statistics.h"
+#include "reporting/result_table.h"
 #include "reporting/svg_plot.h"
 
 namespace xformer::cli {
@@ -34,29 +34,19 @@ struct PlotArguments {
   bool pareto = false;
 };
 
-// By rsvg-convert, from librsvg, where it is there.
-void write_png(const std::string& svg, const Path& path) {
-  const Path drawing = std::filesystem::temp_directory_path() / fmt::format("xformer-plot-{}.svg", ::getpid());
-  write_file_atomically(drawing, svg);
-  const std::string command = "rsvg-convert --zoom 2 --output " + shell_word(path.string()) + " " +
-                              shell_word(drawing.string()) + " 2>/dev/null";
-  const int status = std::system(command.c_str());
-  std::error_code ignored;
-  std::filesystem::remove(drawing, ignored);
-  XF_CHECK(
-      status == 0, ResourceError,
-      "--out {}: PNG needs rsvg-convert (Debian: librsvg2-bin) and a folder to write in; else give a name that ends "
-      "in .svg",
-      path.string());
-}
-
 int written(const std::string& svg, const PlotArguments& arguments) {
-  if (arguments.out.empty()) fmt::print("{}", svg);
-  else if (Path(arguments.out).extension() == ".png") write_png(svg, arguments.out);
-  else write_file_atomically(arguments.out, svg);
+  write_picture(svg, arguments.out);
   return 0;
 }
 int written(const Plot& plot, const PlotArguments& arguments) { return written(as_svg(plot), arguments); }
+
+// Those of the names that --models takes, in their order; all where it takes none.
+std::vector<std::string> chosen_models(const PlotArguments& arguments, const std::vector<std::string>& names) {
+  if (arguments.models.empty()) return names;
+  std::vector<std::string> patterns;
+  for (const std::string_view pattern : split(arguments.models, ',')) patterns.emplace_back(trim(pattern));
+  return matching_names("--models", "model here", patterns, names);
+}
 
 // What `xformer bench --json` wrote.
 Json bench_report(const Path& path) {
@@ -72,6 +62,12 @@ int tradeoff(const PlotArguments& arguments) {
   const bool memory = choice("--against: ", "quantity", arguments.against, {"speed", "memory"}) == 1;
   Measurements found = read_measurements(arguments.places, arguments.selection, arguments.length);
   if (!arguments.accuracy.empty()) take_accuracies(arguments.accuracy, found);
+  require_accuracies(found);
+  std::vector<std::string> names;
+  for (const Measured& model : found.models) names.push_back(model.model);
+  names = chosen_models(arguments, names);
+  std::erase_if(found.models,
+                [&](const Measured& model) { return std::count(names.begin(), names.end(), model.model) == 0; });
   Plot plot;
   std::string score = found.metric.title;
   score.front() = static_cast<char>(std::toupper(score.front()));
@@ -79,17 +75,24 @@ int tradeoff(const PlotArguments& arguments) {
   plot.x.label = memory ? "peak memory, MB" : "training speed, examples/s";
   plot.y.label = found.metric.heading();
   plot.discs = true;
-  plot.note = fmt::format("{}{}{}.", memory ? "" : "The area of a disc is the peak memory. ",
-                          arguments.pareto ? "Dashed: models that none beats both ways (Pareto front). " : "",
-                          fmt::join(found.sources, ", "));
   std::vector<PlotPoint> points;
+  bool seeds = false;
   for (const Measured& model : found.models) {
-    const reporting::SmatInput mean = model.mean();
-    points.push_back(memory ? PlotPoint{.x = mean.peak_memory, .y = mean.accuracy}
-                            : PlotPoint{.x = mean.examples_per_s, .y = mean.accuracy, .weight = mean.peak_memory});
+    const reporting::SmatInput mean = model.mean(), spread = model.deviation();
+    PlotPoint& point = points.emplace_back(PlotPoint{.x = memory ? mean.peak_memory : mean.examples_per_s,
+                                                     .y = mean.accuracy,
+                                                     .weight = memory ? 0 : mean.peak_memory});
+    const double beside = memory ? spread.peak_memory : spread.examples_per_s;
+    point.low = point.y - spread.accuracy, point.high = point.y + spread.accuracy;
+    point.x_low = point.x - beside, point.x_high = point.x + beside;
+    seeds |= model.seeds.size() > 1;
     plot.series.push_back(
         {memory ? model.model : fmt::format("{} ({:.0f} MB)", model.model, mean.peak_memory), {points.back()}});
   }
+  plot.note = fmt::format("{}{}{}From {}.", memory ? "" : "The area of a disc is the peak memory. ",
+                          seeds ? "Bars: sample standard deviation over seeds. " : "",
+                          arguments.pareto ? "Dashed: models that none beats both ways (Pareto front). " : "",
+                          fmt::join(found.sources, ", "));
   if (arguments.pareto) {
     const double sign = found.metric.higher_is_better ? 1 : -1;  // the front takes more of y as better
     for (PlotPoint& point : points) point.y *= sign;
@@ -99,42 +102,24 @@ int tradeoff(const PlotArguments& arguments) {
   return written(plot, arguments);
 }
 
-// Dev score by step, the mean over seeds in a band from the least to the most.
+// Dev score by step of one task's models, runs that have not ended included.
 int curves(const PlotArguments& arguments) {
   const std::vector<RunRecord> records = selected_records(arguments.places, arguments.selection);
   reporting::require_one_task(records);
-  const std::vector<reporting::RecordLabel> labels = reporting::labels_of(records);
-  Plot plot;
-  const std::string& task = records.front().task;
-  MetricSpec metric;
-  std::vector<std::string> models;
-  std::map<std::string, std::map<int64_t, std::vector<double>>> scores;
-  size_t seeds = 0;
-  for (size_t i = 0; i < records.size(); ++i) {
-    const RunRecord& record = records[i];
-    if (scores.try_emplace(labels[i].row).second) models.push_back(labels[i].row);
-    const MetricResult* const headline = record.headline("dev");
-    if (headline == nullptr || !record.dev) continue;
-    metric = headline->spec;
-    for (const EvaluationPoint& point : *record.dev)
-      if (const auto value = point.value(metric.name); value && point.step)
-        scores[labels[i].row][*point.step].push_back(metric.shown(*value));
+  const reporting::ResultTable table = reporting::result_table(records, {});
+  std::vector<std::string> tasks, names;
+  for (const reporting::ResultColumn& column : table.columns) tasks.push_back(column.label);
+  XF_CHECK(tasks.size() == 1, UserError, "curves are of one task under one protocol and options; these are records of {}", fmt::join(tasks, ", "));
+  for (const reporting::ResultRow& row : table.rows) names.push_back(row.label);
+  const std::vector<std::string> wanted = chosen_models(arguments, names);
+  std::vector<reporting::CurveRuns> models;
+  for (size_t row = 0; row < names.size(); ++row) {
+    if (std::count(wanted.begin(), wanted.end(), names[row]) == 0) continue;
+    const reporting::ResultCell& cell = table.cells[row].front();
+    models.push_back({names[row], cell.runs});
+    models.back().runs.insert(models.back().runs.end(), cell.failed.begin(), cell.failed.end());
   }
-  for (const std::string& model : models) {
-    PlotSeries series{model, {}};
-    for (const auto& [step, values] : scores[model]) {
-      const auto [least, most] = std::minmax_element(values.begin(), values.end());
-      series.points.push_back(
-          {.x = static_cast<double>(step), .y = reporting::mean(values), .low = *least, .high = *most});
-      seeds = std::max(seeds, values.size());
-    }
-    plot.series.push_back(series);
-  }
-  plot.title = "Learning curves: " + task;
-  plot.x.label = "step";
-  plot.y.label = "dev " + metric.heading();
-  if (seeds > 1) plot.note = fmt::format("Mean over {} seeds, in the band of the least and the most.", seeds);
-  return written(plot, arguments);
+  return written(learning_curves(tasks.front(), models), arguments);
 }
 
 // Time or memory of a training step by length, from a bench report, with the exponents of growth.
@@ -150,24 +135,21 @@ int growth(const PlotArguments& arguments) {
     if (!points.contains(model)) there.push_back(model);
     const auto length = row.at("length").get<double>();
     lengths.insert(length);
-    points[model].push_back(
-        {.x = length,
-         .y = time ? row.at("step_ms").at("median").get<double>() : row.at("peak_bytes").get<double>() / 1e6});
+    PlotPoint& point =
+        points[model].emplace_back(PlotPoint{.x = length, .y = row.at("peak_bytes").get<double>() / 1e6});
+    if (!time) continue;
+    const Json& steps = row.at("step_ms");
+    point.y = steps.at("median"), point.low = steps.value("p10", NAN), point.high = steps.value("p90", NAN);
   }
   Plot plot;
-  std::vector<std::string> wanted = there;
-  if (!arguments.models.empty()) {
-    wanted.clear();
-    for (const std::string_view name : split(arguments.models, ',')) wanted.emplace_back(name);
-  }
-  for (const std::string& name : wanted) {
-    XF_CHECK(points.contains(name), UserError, "--models: {}", unknown_name_message("model", name, there));
-    plot.series.push_back({fmt::format("{}, {:.2f}", name, reporting::growth_exponent(points[name])), points[name]});
-  }
+  for (const std::string& name : chosen_models(arguments, there))
+    plot.series.push_back({fmt::format("{}, n^{:.2f}", name, reporting::growth_exponent(points[name])), points[name]});
   plot.title = time ? "Time of a training step by length" : "Peak memory of a training step by length";
   plot.x = {"tokens", true, {lengths.begin(), lengths.end()}};
   plot.y = {time ? "step time, ms" : "peak memory, MB", true};
-  plot.note = "Behind the names: the exponent of growth, the slope of a line through the points.";
+  plot.note =
+      fmt::format("{}Behind the names: growth with the length n, the slope of a line through the points. {}.",
+                  time ? "Medians, from the 10th to the 90th percentile of steps. " : "", bench_conditions(report));
   return written(plot, arguments);
 }
 
@@ -176,8 +158,10 @@ int ratios(const PlotArguments& arguments) {
   const bool flops = choice("--of: ", "quantity", arguments.ratio, {"flops", "memory"}) == 0;
   Plot plot;
   std::set<double> lengths;
+  std::set<std::string> conditions;
   for (const std::string& place : arguments.places) {
     const Json report = bench_report(place);
+    conditions.insert(bench_conditions(report));
     std::map<std::tuple<std::string, int64_t, double>, double> values;  // by model, width and length
     for (const Json& row : report["rows"]) {
       const Json& value = flops ? row["flops"] : row["peak_bytes"];
@@ -196,7 +180,7 @@ int ratios(const PlotArguments& arguments) {
     }
     const std::string mode = report["conditions"]["mode"];
     for (auto& [key, line] : series) {
-      line.name = fmt::format("{}{}", key.first, key.second > 0 ? fmt::format(", {}", key.second) : "");
+      line.name = fmt::format("{}{}", key.first, key.second > 0 ? fmt::format(", width {}", key.second) : "");
       // Operations of training and inference have one ratio: a line over another would hide it.
       const auto same =
           std::find_if(plot.series.begin(), plot.series.end(), [&, &mine = line](const PlotSeries& other) {
@@ -220,7 +204,13 @@ int ratios(const PlotArguments& arguments) {
   plot.title = flops ? "Operations of mrs-X over those of X" : "Peak memory of mrs-X over that of X";
   plot.x = {"tokens", true, {lengths.begin(), lengths.end()}};
   plot.y.label = flops ? "ratio of operations (matrix products)" : "ratio of peak memory";
-  plot.note = "Behind the names: the width of the model, and what was measured.";
+  plot.note =
+      fmt::format("Behind the names: the width of the model, and what was measured. {}.", fmt::join(conditions, "; "));
+  std::vector<std::string> names;
+  for (const PlotSeries& series : plot.series) names.push_back(series.name);
+  const std::vector<std::string> wanted = chosen_models(arguments, names);
+  std::erase_if(plot.series,
+                [&](const PlotSeries& one) { return std::count(wanted.begin(), wanted.end(), one.name) == 0; });
   return written(plot, arguments);
 }
 
@@ -285,7 +275,7 @@ int ranks(const PlotArguments& arguments, const ExperimentReader& experiments) {
 }  // namespace
 
 std::function<int()> add_plot(CLI::App& program, const ExperimentReader& experiments) {
-  CLI::App& command = *program.add_subcommand("plot", "pictures of records and bench reports, as SVG");
+  CLI::App& command = *program.add_subcommand("plot", "pictures of records and bench reports: SVG, PNG, PDF");
   command.require_subcommand(1);
   std::vector<std::pair<CLI::App*, std::function<int()>>> kinds;
   const auto add = [&](const char* kind, const char* help, const char* places,
@@ -294,18 +284,25 @@ std::function<int()> add_plot(CLI::App& program, const ExperimentReader& experim
     CLI::App& own = *command.add_subcommand(kind, help);
     own.add_option(places, arguments->places, "what to draw")->required();
     own.add_option("--out", arguments->out,
-                   "write here instead of printing: .svg, or .png where rsvg-convert is installed")
+                   "write here instead of printing: .svg, or .png or .pdf where rsvg-convert is installed")
         ->type_name("FILE");
-    kinds.emplace_back(&own, [arguments, run] { return run(*arguments); });
+    kinds.emplace_back(&own, [arguments, run] {
+      check_picture_name(arguments->out);
+      return run(*arguments);
+    });
     return std::pair<CLI::App*, PlotArguments*>{&own, arguments.get()};
   };
   const auto selects = [](const std::pair<CLI::App*, PlotArguments*>& kind) {
     add_selection(*kind.first, kind.second->selection);
     return kind;
   };
-  selects(add("curves", "dev score by step, with the band of the seeds", "RECORDS", curves));
+  const auto choosing = [](const std::pair<CLI::App*, PlotArguments*>& kind) {
+    kind.first->add_option("--models", kind.second->models, "these alone, separated by commas (mrs-*); default: all");
+    return kind;
+  };
+  choosing(selects(add("curves", "dev score by step, with the band of the seeds", "RECORDS", curves)));
   const auto [trading, trade] =
-      selects(add("tradeoff", "accuracy against speed, memory as the discs' area", "RECORDS", tradeoff));
+      choosing(selects(add("tradeoff", "accuracy against speed, memory as the discs' area", "RECORDS", tradeoff)));
   trading
       ->add_option("--accuracy", trade->accuracy,
                    "take accuracies from this CSV (model, accuracy), or the averages in published.json#EXPERIMENT")
@@ -314,10 +311,10 @@ std::function<int()> add_plot(CLI::App& program, const ExperimentReader& experim
       ->capture_default_str();
   trading->add_flag("--pareto", trade->pareto, "draw the front of models that none beats both ways");
   trading->add_option("--length", trade->length, "of a bench report's lengths")->check(whole_number(1));
-  const auto [growing, grown] = add("growth", "time or memory by length with the exponents", "BENCH", growth);
+  const auto [growing, grown] = choosing(add("growth", "time or memory by length with the exponents", "BENCH", growth));
   words(growing->add_option("--of", grown->quantity, "what grows"), {"time", "memory"})->capture_default_str();
   const auto [relating, related] =
-      add("ratios", "operations or memory of mrs-X over X by length, of bench reports", "BENCH", ratios);
+      choosing(add("ratios", "operations or memory of mrs-X over X by length, of bench reports", "BENCH", ratios));
   words(relating->add_option("--of", related->ratio, "what is compared"), {"flops", "memory"})->capture_default_str();
   selects(add("ranks", "mean ranks over six or more tasks, and which models tests do not tell apart", "RECORDS",
               [experiments](const PlotArguments& arguments) { return ranks(arguments, experiments); }));
@@ -325,7 +322,6 @@ std::function<int()> add_plot(CLI::App& program, const ExperimentReader& experim
       add("map", "a matrix as shades: attention weights that `xformer forward --capture` wrote", "TENSORS", map);
   mapping->add_option("--tensor", mapped->tensor, "its name in the file, e.g. layer0.mixer.weights")->required();
   mapping->add_option("--at", mapped->at, "which matrix of a larger tensor: example,head; default: the first");
-  growing->add_option("--models", grown->models, "of the report, separated by commas; default: all");
   return [kinds] {
     for (const auto& [kind, run] : kinds)
       if (kind->parsed()) return run();

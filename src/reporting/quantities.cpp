@@ -1,0 +1,54 @@
+#include "reporting/quantities.h"
+
+#include "core/names.h"
+
+namespace xformer::reporting {
+namespace {
+
+template <class Number>
+std::optional<double> scaled(const std::optional<Number>& value, double unit) {
+  return value ? std::optional(static_cast<double>(*value) / unit) : std::nullopt;
+}
+
+// A run of few steps has none; older records say so with a 0.
+std::optional<double> speed(const RunRecord& run) {
+  if (!run.speed || !(run.speed->examples_per_s.median > 0)) return std::nullopt;
+  return run.speed->examples_per_s.median;
+}
+
+std::optional<double> memory(const RunRecord& run) { return scaled(run.peak_device_bytes, 1e6); }
+std::optional<double> parameters(const RunRecord& run) { return scaled(run.parameters, 1); }
+std::optional<double> flops(const RunRecord& run) {
+  return run.flops ? scaled(std::optional(run.flops->forward_per_example), 1e9) : std::nullopt;
+}
+
+std::optional<double> time(const RunRecord& run) {
+  return run.train_seconds ? std::optional((*run.train_seconds + run.evaluation_seconds.value_or(0)) / 60)
+                           : std::nullopt;
+}
+
+// It is that of the last process.
+std::optional<double> energy(const RunRecord& run) {
+  const bool whole = run.energy && (!run.resumed_at || run.resumed_at->empty());
+  return whole ? std::optional(run.energy->joules / 1e3) : std::nullopt;
+}
+
+}  // namespace
+
+const std::vector<Quantity>& quantities() {
+  static const std::vector<Quantity> kAll{{{"speed", "speed", "examples/s", true, 1}, speed},
+                                          {{"memory", "peak memory", "MB", false, 1}, memory},
+                                          {{"parameters", "parameters", "", false, 0}, parameters},
+                                          {{"flops", "operations", "GFLOP", false, 4}, flops},
+                                          {{"time", "time", "min", false, 1}, time},
+                                          {{"energy", "energy", "kJ", false, 1}, energy}};
+  return kAll;
+}
+
+const Quantity& find_quantity(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Quantity& one : quantities()) names.push_back(one.metric.name);
+  return quantities()[choice("--metric: ", "quantity", name, names)];
+}
+
+}  // namespace xformer::reporting

@@ -1,0 +1,192 @@
+// What of results is shown, and how: one table for all formats that people read.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "reporting/quantities.h"
+#include "reporting/result_formats.h"
+
+namespace xformer::reporting {
+namespace {
+
+constexpr int kAverageDecimals = 2;
+
+// How many runs most cells have; 0: there is none.
+size_t usual_runs(const ResultTable& table) {
+  std::map<size_t, size_t> cells;
+  for (const auto& row : table.cells)
+    for (const ResultCell& cell : row)
+      if (!cell.runs.empty()) ++cells[cell.runs.size()];
+  size_t result = 0;
+  for (const auto& [runs, count] : cells)
+    if (result == 0 || count >= cells[result]) result = runs;
+  return result;
+}
+
+TableCell score_cell(const ResultCell& cell, const MetricSpec& metric, size_t usual) {
+  TableCell shown = number_cell(cell.runs.empty() ? NAN : cell.mean, metric.decimals);
+  if (!std::isnan(cell.deviation)) shown.spread = fmt::format("{:.{}f}", cell.deviation, metric.decimals);
+  shown.strong = cell.supported;
+  const auto runs = static_cast<int64_t>(cell.runs.size());
+  if (runs > 0 && cell.runs.size() != usual)
+    shown.notes.push_back(fmt::format("of {} {}", runs, runs == 1 ? "run" : "runs"));
+  if (cell.escaped < runs) shown.notes.push_back(fmt::format("{} of {} above chance", cell.escaped, runs));
+  if (!cell.whole()) shown.notes.push_back(missing_text(cell));
+  return shown;
+}
+
+TableCell published_cell(const ResultCell& cell, const MetricSpec& metric) {
+  return cell.published ? number_cell(cell.published->value, metric.decimals) : TableCell{"-"};
+}
+
+TableCell difference_cell(const ResultCell& cell, const MetricSpec& metric) {
+  const std::optional<double> apart = cell.difference();
+  return apart ? TableCell{fmt::format("{:+.{}f}", *apart, metric.decimals), apart} : TableCell{"-"};
+}
+
+bool any(const ResultTable& table, size_t column, bool (*of)(const ResultCell&)) {
+  return std::any_of(table.cells.begin(), table.cells.end(), [&](const auto& row) { return of(row[column]); });
+}
+
+bool any(const ResultTable& table, std::optional<double> ResultRow::*value) {
+  return std::any_of(table.rows.begin(), table.rows.end(), [&](const ResultRow& row) { return row.*value; });
+}
+
+std::string legend(const ResultTable& table, size_t usual) {
+  std::string text =
+      usual == 0 ? "No run has a score yet."
+      : usual == 1
+          ? "One run each, where no mark says otherwise."
+          : fmt::format("Mean ± sample standard deviation over {} seeds, where no mark says otherwise.", usual);
+  text +=
+      " Bold: the best of its column where a paired t test over common seeds, adjusted by Holm, tells it from every "
+      "other "
+      "model there (p < 0.05; --tests prints the tests).";
+  if (table.quantity.empty())
+    text += " Above chance: the 95 % interval of a run's accuracy lies above the constant answer's.";
+  if (!table.averaged.empty()) text += fmt::format(" Average: over {}.", fmt::join(table.averaged, ", "));
+  return text;
+}
+
+void add_column(Table& shown, const TableColumn& column, const std::vector<TableCell>& cells) {
+  shown.columns.push_back(column);
+  for (size_t row = 0; row < cells.size(); ++row) shown.rows[row].push_back(cells[row]);
+}
+
+}  // namespace
+
+std::string missing_text(const ResultCell& cell) {
+  if (cell.runs.empty() && cell.failed.empty() && cell.missing == 0) return "no record";
+  std::map<std::string, int64_t> endings;
+  if (cell.missing > 0) endings["without record"] = cell.missing;
+  for (const RunRecord* run : cell.failed) ++endings[run->completed() ? "not measured" : run->status];
+  std::vector<std::string> parts;
+  for (const auto& [status, count] : endings) parts.push_back(fmt::format("{} {}", count, status));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+const std::string& unit_text(const MetricSpec& metric) { return metric.unit.empty() ? metric.title : metric.unit; }
+
+std::string cell_text(const ResultCell& cell, const MetricSpec& metric) {
+  const TableCell shown = score_cell(cell, metric, cell.runs.size());
+  return shown.text + (shown.spread.empty() ? "" : " ± " + shown.spread);
+}
+
+Table shown(const ResultTable& table, const ResultView& view) {
+  Table result{.title = table.title, .name = table.name};
+  result.columns.push_back({.label = "model", .numbers = false});
+  for (const ResultRow& row : table.rows) result.rows.push_back({{row.label}});
+  const size_t usual = usual_runs(table);
+  const auto each = [&](const auto& make) {
+    std::vector<TableCell> cells;
+    for (size_t row = 0; row < table.rows.size(); ++row) cells.push_back(make(row));
+    return cells;
+  };
+  for (size_t column = 0; column < table.columns.size(); ++column) {
+    const std::string& label = table.columns[column].label;
+    MetricSpec metric = table.columns[column].metric;
+    metric.decimals = view.digits.value_or(metric.decimals);
+    const std::string& unit = unit_text(metric);
+    const auto add = [&](const std::string& what, TableCell (*make)(const ResultCell&, const MetricSpec&)) {
+      add_column(result, {.label = what, .unit = unit, .group = label},
+                 each([&](size_t row) { return make(table.cells[row][column], metric); }));
+    };
+    add_column(result, {.label = label, .unit = unit, .group = label},
+               each([&](size_t row) { return score_cell(table.cells[row][column], metric, usual); }));
+    if (view.published && any(table, column, [](const ResultCell& cell) { return cell.published.has_value(); }))
+      add("published", published_cell);
+    if (view.difference && any(table, column, [](const ResultCell& cell) { return cell.difference().has_value(); }))
+      add("difference", difference_cell);
+  }
+  const auto add = [&](const TableColumn& column, std::optional<double> ResultRow::*value, int decimals) {
+    if (any(table, value))
+      add_column(result, column, each([&](size_t row) { return number_cell(table.rows[row].*value, decimals); }));
+  };
+  const int decimals = view.digits.value_or(kAverageDecimals);
+  if (view.average) add({.label = "average", .unit = "%", .group = "average"}, &ResultRow::average, decimals);
+  if (view.average && view.published)
+    add({.label = "published", .unit = "%", .group = "average"}, &ResultRow::published_average, decimals);
+  const size_t before = result.columns.size();
+  for (const auto& [wanted, name, value] :
+       {std::tuple{view.time, "time", &ResultRow::time}, std::tuple{view.energy, "energy", &ResultRow::energy}})
+    if (const MetricSpec& metric = find_quantity(name).metric; wanted && table.quantity != name)
+      add({.label = metric.title, .unit = metric.unit}, value, metric.decimals);
+  result.notes.push_back(legend(table, usual));
+  if (result.columns.size() > before)
+    result.notes.back() += table.columns.size() > 1 ? " Cost: of one run of every task, the mean over seeds."
+                                                    : " Cost: of one run, the mean over seeds.";
+  for (const std::string& warning : table.warnings) result.notes.push_back("Warning: " + warning + ".");
+  return view.transpose ? transposed(result) : result;
+}
+
+Table shown_tests(const ResultTable& table) {
+  Table result{.title = "The best of each column against every other model: paired t tests over common seeds",
+               .name = table.name + "-tests"};
+  result.columns = {{.label = "task", .numbers = false},
+                    {.label = "best", .numbers = false},
+                    {.label = "other", .numbers = false},
+                    {.label = "difference"},
+                    {.label = "95 % from"},
+                    {.label = "to"},
+                    {.label = "t"},
+                    {.label = "degrees of freedom"},
+                    {.label = "p"},
+                    {.label = "p by Holm"}};
+  for (const SeedTest& one : table.tests) {
+    const ResultColumn& column = table.columns[one.column];
+    const int decimals = column.metric.decimals;
+    auto& row = result.rows.emplace_back(std::vector<TableCell>{
+        {column.label + ", " + unit_text(column.metric)}, {table.rows[one.best].label}, {table.rows[one.other].label}});
+    const bool possible = one.test.degrees >= 1;
+    for (const double value : {one.test.difference, one.test.low, one.test.high})
+      row.push_back(number_cell(value, decimals));
+    row.push_back(number_cell(one.test.t, 3));
+    row.push_back(possible ? number_cell(static_cast<double>(one.test.degrees), 0) : TableCell{"-"});
+    row.push_back(number_cell(one.test.p, 4));
+    row.push_back(number_cell(one.adjusted_p, 4));
+    if (!possible) row.back().notes = {one.test.degrees < 0 ? "no test: no common seed" : "no test: 1 common seed"};
+  }
+  return result;
+}
+
+Table shown_comparisons(const ResultTable& table) {
+  Table result{.title = "Models over tasks: Wilcoxon's signed ranks of their means", .name = table.name + "-ranks"};
+  result.columns = {{.label = "model", .numbers = false},
+                    {.label = "other", .numbers = false},
+                    {.label = "tasks that differ"},
+                    {.label = "p"},
+                    {.label = "p by Holm"},
+                    {.label = "least possible p"}};
+  for (const ModelComparison& one : table.comparisons)
+    result.rows.push_back({{table.rows[one.one].label},
+                           {table.rows[one.other].label},
+                           number_cell(static_cast<double>(one.test.pairs), 0),
+                           number_cell(one.test.p, 4),
+                           number_cell(one.adjusted_p, 4),
+                           number_cell(one.test.least_p, 4)});
+  return result;
+}
+
+}  // namespace xformer::reporting
