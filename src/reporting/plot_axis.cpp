@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/text.h"
+
 namespace xformer::reporting {
 namespace {
 
@@ -24,14 +26,6 @@ int decimals_of(double value) {
   for (double scaled = std::abs(value); decimals < 6 && std::abs(scaled - std::round(scaled)) > 1e-6; ++decimals)
     scaled *= 10;
   return decimals;
-}
-
-// 16384 -> "16,384".
-std::string grouped(const std::string& number) {
-  const size_t begin = number.starts_with('-') ? 1 : 0, end = std::min(number.find('.'), number.size());
-  std::string result = number;
-  for (size_t i = end; i > begin + 3; i -= 3) result.insert(i - 3, ",");
-  return result;
 }
 
 }  // namespace
@@ -57,7 +51,8 @@ std::vector<std::string> tick_texts(const std::vector<double>& ticks, bool logar
   std::vector<std::string> result;
   for (const double tick : ticks) {
     if (std::abs(tick) >= kMillion) result.push_back(fmt::format("{:g}M", tick / kMillion));
-    else if (largest >= kGrouped && std::abs(tick) >= 1) result.push_back(grouped(fmt::format("{:.0f}", tick)));
+    else if (largest >= kGrouped && std::abs(tick) >= 1)
+      result.push_back((tick < 0 ? "-" : "") + format_count(static_cast<uint64_t>(std::llround(std::abs(tick)))));
     else
       result.push_back(logarithmic || largest >= kGrouped ? fmt::format("{:g}", tick)
                                                           : fmt::format("{:.{}f}", tick, decimals));
