@@ -109,7 +109,8 @@ int curves(const PlotArguments& arguments) {
   const reporting::ResultTable table = reporting::result_table(records, {});
   std::vector<std::string> tasks, names;
   for (const reporting::ResultColumn& column : table.columns) tasks.push_back(column.label);
-  XF_CHECK(tasks.size() == 1, UserError, "curves are of one task under one protocol and options; these are records of {}", fmt::join(tasks, ", "));
+  XF_CHECK(tasks.size() == 1, UserError,
+           "curves are of one task under one protocol and options; these are records of {}", fmt::join(tasks, ", "));
   for (const reporting::ResultRow& row : table.rows) names.push_back(row.label);
   const std::vector<std::string> wanted = chosen_models(arguments, names);
   std::vector<reporting::CurveRuns> models;
