@@ -50,7 +50,8 @@ class LimitedSource : public DataSource {
   LimitedSource(std::unique_ptr<DataSource> whole, const std::string& limit)
       : whole_(std::move(whole)), info_(whole_->info()) {
     for (const Split split : kAllSplits) info_.sizes[static_cast<size_t>(split)] = whole_->size(split);
-    for (const SplitLimit& one : *parse(limit)) {
+    const std::vector<SplitLimit> limits = parse(limit).value();
+    for (const SplitLimit& one : limits) {
       const int64_t all = whole_->size(one.split);
       const double wanted = one.share ? std::ceil(one.amount * static_cast<double>(all)) : one.amount;
       info_.sizes[static_cast<size_t>(one.split)] = std::min(all, static_cast<int64_t>(wanted));
