@@ -88,7 +88,8 @@ std::string parse_error_message(const CLI::App& program, const CLI::ParseError& 
 
 void print_error(const std::string& text) {
   const size_t width = text_width(STDERR_FILENO);
-  for (const std::string_view line : split("xformer: " + text, '\n'))
+  const std::string whole = "xformer: " + text;  // the lines are views of it
+  for (const std::string_view line : split(whole, '\n'))
     if (width == 0) fmt::print(stderr, "{}\n", line);
     else fmt::print(stderr, "{}\n", fmt::join(wrapped(line, width), "\n"));
 }
