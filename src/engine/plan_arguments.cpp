@@ -178,7 +178,8 @@ plan::PlanRequest PlanArguments::request() const {
   request.epochs = epochs;
   const bool seed_is_given = seed_option->count() > 0;
   ValueLayer set = settings_layer(words);
-  for (const auto& [key, value] : settings_layer(settings).values.items()) set.values[key] = value;
+  const ValueLayer more = settings_layer(settings);
+  for (const auto& [key, value] : more.values.items()) set.values[key] = value;
   const bool seed_is_set = seed_is_given || set.values.contains("seed");
   for (const std::string& key : kRequestNames)
     if (set.values.contains(key)) {
