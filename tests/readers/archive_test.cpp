@@ -208,7 +208,7 @@ TEST_CASE("other files, folders and missing files are no archives") {
   CHECK_THAT(refusal(scratch::put(folder / "text", "Some words.\n")), Contains("no tar, tar.gz or zip"));
   CHECK_THAT(refusal(scratch::put(folder / "nothing", "")), Contains("no tar, tar.gz or zip"));
   CHECK_THAT(refusal(folder.path()), Contains("found a folder"));
-  CHECK_THAT(refusal(folder / "missing"), Contains("No such file"));
+  CHECK_THAT(refusal(folder / "missing"), Contains("found nothing"));
 }
 
 TEST_CASE("a full disk at any operation leaves nothing of an unpacking") {
