@@ -1,5 +1,8 @@
 // Operators under autocast to bf16 on a CPU, against their definitions in double of the same numbers: outputs,
 // gradients, what dropout drops, what is said to have run, and --kernels=check.
+#include <ATen/OpMathType.h>
+#include <ATen/Parallel.h>
+
 #include "core/error.h"
 #include "fused_support.h"
 #include "kernels/attention/attention.h"
