@@ -168,8 +168,8 @@ TEST_CASE("evaluations of changed weights through one evaluator equal fresh ones
       CHECK(first->loss == second->loss);
       CHECK(first->headline().value == second->headline().value);
       const scratch::Folder folder;
-      ours->write(folder / "ours");
-      fresh->write(folder / "fresh");
+      ours->write(folder / "ours", {});
+      fresh->write(folder / "fresh", {});
       CHECK(scratch::get(folder / "ours") == scratch::get(folder / "fresh"));
       CHECK(std::ranges::count(scratch::get(folder / "ours"), '\n') == 513);
       step.run(marks_batch(round), round, {1e-2, 0.9});
