@@ -143,7 +143,8 @@ TEST_CASE("a folder without a split is refused with what was looked for and what
 TEST_CASE("a folder without any file, no folder and a file in its place are refused") {
   const Folder folder, cache;
   CHECK_THAT(refusal(folder.path(), cache.path(), false), Contains("the folder is empty") && Contains("test_d20s.tsv"));
-  CHECK_THAT(refusal(folder / "none", cache.path()), Contains("no file or folder") && Contains((folder / "none").string()));
+  CHECK_THAT(refusal(folder / "none", cache.path()),
+             Contains("no file or folder") && Contains((folder / "none").string()));
   CHECK_THAT(refusal(scratch::put(folder / "file", "x"), cache.path()), Contains("found the file"));
 }
 
