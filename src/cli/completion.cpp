@@ -139,7 +139,7 @@ std::map<std::string, const Json*> options_of_plan(const Json& catalogue, const 
   if (const Json* const found = entry_of(catalogue["models"], family)) take(*found);
   else take_all("models");
   if (const Json* const found = entry_of(catalogue["attentions"], attention)) take(*found);
-  else if (family != place.model) take_all("attentions");
+  else if (place.model.empty() || family != place.model) take_all("attentions");
   return result;
 }
 

@@ -50,7 +50,8 @@ std::optional<Evaluation> Evaluator::run(const data::DataSource& source, const E
   XF_CHECK(size > 0, DataError, "the data has no {} split", data::split_name(request.split));
   const bool shuffled = request.parity_batches > 0;
   auto order = std::make_unique<data::ExampleOrder>(
-      source, request.split, data::OrderOptions{batch, request.padded_len, 1, request.seed, {.shuffle = shuffled, .limit = {}}});
+      source, request.split,
+      data::OrderOptions{batch, request.padded_len, 1, request.seed, {.shuffle = shuffled, .limit = {}}});
   int64_t first = 0, last = (size + batch - 1) / batch;
   if (request.drop_remainder && size >= batch) last = size / batch;
   if (request.parity_batches > 0) {

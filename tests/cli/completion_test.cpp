@@ -116,7 +116,7 @@ bool installed(const std::string& shell) { return run("command -v " + shell).cod
 struct Shells {
   explicit Shells(const std::string& answer) {
     scratch::put(folder / "xformer",
-                 "#!/bin/sh\nprintf '%s|' \"$@\" >>asked\n[ \"$1\" = complete ] && printf '" + answer + "'\n");
+                 "#!/bin/sh\nprintf '%s|' \"$@\" >>asked\n[ \"$1\" = complete ] && printf %b '" + answer + "'\n");
     std::filesystem::permissions(folder / "xformer", std::filesystem::perms::owner_all);
     for (const char* shell : {"bash", "zsh", "fish"}) scratch::put(folder / shell, completion_script(shell));
   }

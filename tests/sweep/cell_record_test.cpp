@@ -117,8 +117,8 @@ TEST_CASE("a cell that never wrote a record gets one of its plan, its command an
   // Nobody knows on what it ran, or how far it came.
   std::vector<std::string> keys;
   for (const auto& [key, value] : record.items()) keys.push_back(key);
-  CHECK(keys == std::vector<std::string>{"schema_version", "status", "message", "task", "model", "family", "attention",
-                                         "protocol", "seed", "plan_hash", "command", "plan"});
+  CHECK(keys == std::vector<std::string>{"schema_version", "status", "message", "task", "model", "name", "family",
+                                         "attention", "protocol", "seed", "plan_hash", "command", "plan"});
 }
 
 TEST_CASE("a search chooses the best mean on dev of what completed with every seed") {

@@ -167,7 +167,7 @@ TEST_CASE("what is wrong in an experiment file is said with its place") {
   refused(R"({"tasks": ["listops"], "models": [{"set": {}}]})", "models[0]: expected a \"model\"");
   refused(R"({"tasks": ["listop"], "models": ["none"]})", "did you mean 'listops'?");
   refused(R"({"tasks": ["listops"], "models": ["linfomer"]})", "did you mean 'linformer'?");
-  refused(R"({"tasks": ["listops"], "models": ["none"], "set": {"batch": 3}})", "option keys are dotted");
+  refused(R"({"tasks": ["listops"], "models": ["none"], "set": {"bach": 3}})", "option keys are dotted");
   refused(R"({"tasks": ["listops"], "models": ["none"], "set": {"training.bach": 3}})", "training.bach");
   refused(R"({"tasks": ["listops"], "models": ["none"], "steps": 0})",
           "steps: expected a whole number from 1, got '0'");

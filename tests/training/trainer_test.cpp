@@ -219,8 +219,9 @@ TEST_CASE("a record names the kernels that ran, whatever was asked for") {
   const auto bf16 =
       train(plan_with({{"training.precision", "bf16"}}), setting.options("c"), setting.silent).kernels_run;
   for (const auto& [name, ran] : bf16) {
+    if (name == "products") continue;  // a library's name
     INFO(name);
-    CHECK(ran == (name == "adamw" ? "fused-cpu" : "fused-cpu-bf16"));
+    CHECK(ran == (name == "adamw" || name == "dropout" ? "fused-cpu" : "fused-cpu-bf16"));
   }
 }
 
