@@ -302,6 +302,14 @@ std::function<int()> add_sweep(CLI::App& program) {
   command.add_option("--slurm", arguments->slurm, "one more option for sbatch, e.g. --slurm=--time=4:00:00")
       ->type_name("OPTION");
   command
+      .add_option("--setup", arguments->setup,
+                  "lines of shell that stand in Slurm's script before its first cell; default: the experiment's setup")
+      ->type_name("FILE");
+  command
+      .add_option("--cells-per-job", arguments->cells_per_job,
+                  "cells that share one task of Slurm's array; default: as many as take ten minutes together")
+      ->check(whole_number(1));
+  command
       .add_option("--only", arguments->pattern,
                   "cells with this in their label task/model/seed N, e.g. 'text/mrs-*/seed 0'")
       ->type_name("PATTERN");
