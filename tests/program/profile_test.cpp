@@ -71,7 +71,7 @@ TEST_CASE("a profile that is stopped writes nothing", "[cli]") {
   const Place place;
   Process process(Words{program_path()} + words(kSmall + "--steps 1000000 --model linear --json --out report.json"),
                   place.path(), place.environment());
-  REQUIRE(process.says("warm-up"));
+  REQUIRE(process.says("peak of products"));
   process.send(SIGINT);
   CHECK(process.wait() == 6);
   CHECK(process.out().empty());
