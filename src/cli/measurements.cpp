@@ -186,7 +186,7 @@ std::string bench_conditions(const Json& report) {
                      on.value("mode", "train") == "train" ? "Training steps" : "Forward passes", on.value("task", ""),
                      fmt::join(batches, " or "), on.value("precision", ""), threads,
                      threads == 1 ? "thread" : "threads", on.value("device", ""),
-                     report.at("hardware").value("processor", "an unknown processor"));
+                     report.value("hardware", Json::object()).value("processor", "an unknown processor"));
 }
 
 }  // namespace xformer::cli

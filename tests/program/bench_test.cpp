@@ -47,7 +47,7 @@ TEST_CASE("bench answers wrong words", "[cli]") {
       {"bench --models linear --lengths 32 --mode trian", 2, {"--mode", "'train'?"}},
       {"bench --models linear --lengths 32 --set model.dmi=3", 2, {"'model.dim'?"}},
       {"bench --models linear --lengths 32 --set attention.projected_len=3", 2, {"attention.projected_len", "linear"}},
-      {"bench --models linear --lengths 32 --precision fp8", 2, {"training.precision", "fp8"}},
+      {"bench --models linear --lengths 32 --precision fp8", 2, {"unknown precision", "fp8"}},
       {"bench --models linear --lengths 32 --device gpu", 2, {"'gpu'"}},
       {"bench --models linear --lengths 32 --device cpu --cuda-graph on", 2, {"--cuda-graph on"}},
       {"bench --models linear,softmax --lengths 32 --paced", 2, {"--paced", "one row"}},
