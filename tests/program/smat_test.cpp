@@ -127,7 +127,7 @@ TEST_CASE("ratios of mrs-X to X are drawn from benches, and ranks from an experi
   put(place / "bench.json", report.dump());
   const Outcome flops = place.run(words("plot ratios bench.json"));
   CHECK(flops.code == 0);
-  CHECK(contains(flops.out, "fmm, 64, train"));
+  CHECK(contains(flops.out, "fmm, width 64, train"));
   Json older = report;  // rows without a width
   for (Json& one : older["rows"]) one.erase("width");
   put(place / "older.json", older.dump());
@@ -135,7 +135,7 @@ TEST_CASE("ratios of mrs-X to X are drawn from benches, and ranks from an experi
   Json inference = report;
   inference["conditions"]["mode"] = "inference";
   put(place / "inference.json", inference.dump());
-  CHECK(contains(place.run(words("plot ratios bench.json inference.json")).out, ">fmm, 64, train and inference<"));
+  CHECK(contains(place.run(words("plot ratios bench.json inference.json")).out, ">fmm, width 64, train and inference<"));
   CHECK(contains(place.run(words("plot ratios bench.json --of memory")).out, "ratio of peak memory"));
   CHECK(contains(place.run(words("plot ratios bench.json --of time")).err, "known: flops, memory"));
   put(place / "none.json", Json{{"conditions", {{"mode", "train"}}}, {"rows", {row("fmm", 512, 1, 1)}}}.dump());
