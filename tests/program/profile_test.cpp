@@ -19,7 +19,7 @@ TEST_CASE("profile prints tables", "[cli]") {
         "- memory: ", "| `aten::bmm` | products |", "| outside operators | |", "\n| products | ",
         "\n| product | calls |", "\nConditions: "})
     CHECK(contains(outcome.out, part));
-  CHECK(contains(outcome.err, "peak of products"));                // progress goes to stderr
+  CHECK(contains(outcome.err, "peak of products"));       // progress goes to stderr
   CHECK_FALSE(std::filesystem::exists(place / "cache"));  // no data set was made
 }
 

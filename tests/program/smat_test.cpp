@@ -135,7 +135,8 @@ TEST_CASE("ratios of mrs-X to X are drawn from benches, and ranks from an experi
   Json inference = report;
   inference["conditions"]["mode"] = "inference";
   put(place / "inference.json", inference.dump());
-  CHECK(contains(place.run(words("plot ratios bench.json inference.json")).out, ">fmm, width 64, train and inference<"));
+  CHECK(
+      contains(place.run(words("plot ratios bench.json inference.json")).out, ">fmm, width 64, train and inference<"));
   CHECK(contains(place.run(words("plot ratios bench.json --of memory")).out, "ratio of peak memory"));
   CHECK(contains(place.run(words("plot ratios bench.json --of time")).err, "known: flops, memory"));
   put(place / "none.json", Json{{"conditions", {{"mode", "train"}}}, {"rows", {row("fmm", 512, 1, 1)}}}.dump());
