@@ -31,6 +31,8 @@ struct Pairs {
     (*this)(std::forward<Rest>(rest)...);
   }
 };
+template <class Each>
+Pairs(Each) -> Pairs<Each>;
 
 template <class T>
 inline constexpr bool kIsOptional = false;

@@ -195,8 +195,9 @@ RunRecord parse_run_record(const Json& json) {
   if (result.speed && !(result.speed->examples_per_s.median > 0)) result.speed.reset();
   if (!result.speed)
     if (const auto rate = number(json, "examples_per_s"); rate && *rate > 0) {
-      result.speed.emplace();
-      result.speed->examples_per_s.median = *rate;
+      RunRecord::Speed speed;
+      speed.examples_per_s.median = *rate;
+      result.speed = speed;
     }
   return result;
 }

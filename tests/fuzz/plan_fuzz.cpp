@@ -44,7 +44,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   RunPlan back = plan;
   back.options = resolve_options(kGroups, {{"its own JSON", Json::parse(plan.options.values.dump())}});
   if (back.options.values.dump() != plan.options.values.dump() || plan.hash() != back.hash()) std::abort();
-  if (!plan_differences(plan.to_json(), back.to_json()).empty()) std::abort();
+  if (!plan_differences(plan.to_json(), back).empty()) std::abort();
   for (const OptionGroup& group : kGroups)
     if (plan.group(group.prefix).size() != 6) std::abort();
   return 0;
