@@ -13,6 +13,9 @@ namespace xformer::cli {
 namespace {
 
 void convert(const std::string& svg, const Path& path, const std::string& options) {
+  const Path folder = path.parent_path();
+  XF_CHECK(folder.empty() || std::filesystem::is_directory(folder), ResourceError, "--out {}: there is no folder {}",
+           path.string(), folder.string());
   const Path drawing = std::filesystem::temp_directory_path() / fmt::format("xformer-plot-{}.svg", ::getpid());
   write_file_atomically(drawing, svg);
   const std::string command = "rsvg-convert " + options + " --output " + shell_word(path.string()) + " " +
@@ -21,7 +24,7 @@ void convert(const std::string& svg, const Path& path, const std::string& option
   std::error_code ignored;
   std::filesystem::remove(drawing, ignored);
   XF_CHECK(status == 0, ResourceError,
-           "--out {}: PNG and PDF need rsvg-convert (Debian: librsvg2-bin) and a folder to write in; else give a name "
+           "--out {}: PNG and PDF need rsvg-convert (Debian: librsvg2-bin) and leave to write there; else give a name "
            "that ends in .svg",
            path.string());
 }

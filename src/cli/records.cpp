@@ -7,9 +7,9 @@
 namespace xformer::cli {
 
 void add_selection(CLI::App& command, reporting::RecordSelection& into) {
-  command
-      .add_option("--duplicates", into.duplicates,
-                  "of several records of one run: newest, refuse, or all, each in a row of its own")
+  words(command.add_option("--duplicates", into.duplicates,
+                           "which of several records of one run; all: each in a row of its own"),
+        {"newest", "refuse", "all"})
       ->capture_default_str();
   command.add_option("--task", into.task, "records of this task alone; * is any text")->type_name("PATTERN");
 }

@@ -87,10 +87,8 @@ void write_pipe(const Path& path, const std::function<void(const ByteSink&)>& pr
 std::string kind_of_file(const Path& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return "";
-  if (S_ISREG(status.st_mode)) return "a plain file";
-  if (S_ISFIFO(status.st_mode)) return "a pipe";
-  if (S_ISDIR(status.st_mode)) return "a folder";
-  return S_ISSOCK(status.st_mode) ? "a socket" : "a device";
+  const std::string other = name_of_kind(status.st_mode);
+  return other.empty() ? "a plain file" : other;
 }
 
 std::string read_file(const Path& path) {

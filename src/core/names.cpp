@@ -47,7 +47,8 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
   for (const std::string& candidate : candidates) {
     const std::string word = canonical_name(candidate);
     size_t distance = edit_distance(wanted, word);
-    const bool extends = wanted.size() >= 4 && (word.starts_with(wanted) || wanted.starts_with(word));
+    const bool extends =
+        std::min(wanted.size(), word.size()) >= 4 && (word.starts_with(wanted) || wanted.starts_with(word));
     if (extends) distance = std::min<size_t>(distance, 2);
     if (distance < best_distance) {
       best_distance = distance;

@@ -10,14 +10,11 @@
 #include "core/error.h"
 
 namespace xformer {
-namespace {
 
 std::string name_of_kind(mode_t mode) {
   if (S_ISREG(mode)) return "";
   return S_ISDIR(mode) ? "a folder" : S_ISFIFO(mode) ? "a pipe" : S_ISSOCK(mode) ? "a socket" : "a device";
 }
-
-}  // namespace
 
 void fail_reading(const Path& path, int error) {
   struct stat link {};

@@ -4,6 +4,8 @@
 // Errors: what is missing or of another kind is a DataError, what is forbidden a ResourceError; both name the path.
 #pragma once
 
+#include <sys/types.h>
+
 #include <filesystem>
 #include <string>
 
@@ -14,6 +16,9 @@ namespace xformer {
 // What lies there in place of a plain file, links followed: "a folder", "a pipe", "a device", "a socket", "a link that
 // leads nowhere", "a link that leads to itself", "nothing"; "" for a plain file.
 [[nodiscard]] std::string other_than_a_file(const Path& path);
+
+// "a folder", "a pipe", "a socket", "a device"; "" for a plain file.
+[[nodiscard]] std::string name_of_kind(mode_t mode);
 
 // Opened to be read; whoever calls closes it.
 [[nodiscard]] int open_plain_file(const Path& path);

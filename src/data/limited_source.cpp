@@ -39,7 +39,8 @@ std::optional<std::vector<SplitLimit>> parse(const std::string& text) {
     if (percent) one.amount /= 100;
     const bool sound = one.share ? one.amount > 0 && one.amount <= 1
                                  : one.amount >= 1 && one.amount == std::floor(one.amount) && one.amount < 1e15;
-    if (!sound) return std::nullopt;
+    const auto again = [&](const SplitLimit& other) { return other.split == one.split; };
+    if (!sound || std::any_of(result.begin(), result.end(), again)) return std::nullopt;
     result.push_back(one);
   }
   return result;

@@ -38,6 +38,7 @@ Json first_hashes(const Path& folder) {
 }
 
 void check_known_files(const std::string& task, const Path& folder, CheckReport& report) {
+  if (folder.empty()) return;  // generated: there are no files
   std::vector<std::string> same, differing;
   const auto compare = [&](const readers::ExpectedFile& expected, const std::string& name, const std::string& below) {
     if (expected.sha256.empty() && expected.md5.empty()) return;

@@ -23,12 +23,17 @@ std::string what_is_there(const Path& folder) {
   return found_names(std::move(names), "the folder is empty");
 }
 
-std::string offered_place(const Path& place, const std::function<bool(const Path& folder)>& holds) {
+std::vector<Path> subfolders(const Path& folder) {
   std::error_code ignored;
-  std::vector<Path> near;
-  for (const auto& entry : std::filesystem::directory_iterator(place, ignored))
-    if (entry.is_directory(ignored)) near.push_back(entry.path());
-  std::sort(near.begin(), near.end());
+  std::vector<Path> result;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
+    if (entry.is_directory(ignored)) result.push_back(entry.path());
+  std::sort(result.begin(), result.end());
+  return result;
+}
+
+std::string offered_place(const Path& place, const std::function<bool(const Path& folder)>& holds) {
+  std::vector<Path> near = subfolders(place);
   const Path own = place.has_filename() ? place : place.parent_path();
   near.push_back(own.has_parent_path() ? own.parent_path() : Path("."));
   const auto found = std::find_if(near.begin(), near.end(), holds);

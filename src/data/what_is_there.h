@@ -16,6 +16,9 @@ namespace xformer::data {
 // The same of names that are known; `nothing` is said when there are none.
 [[nodiscard]] std::string found_names(std::vector<std::string> names, const std::string& nothing);
 
+// The folders in it, sorted; what cannot be looked into is passed over.
+[[nodiscard]] std::vector<Path> subfolders(const Path& folder);
+
 // "; did you mean --data DIR/imdb?": a folder in `place`, or the one around it, that holds what `place` does not; ""
 // for none.
 [[nodiscard]] std::string offered_place(const Path& place, const std::function<bool(const Path& folder)>& holds);

@@ -2,10 +2,8 @@
 
 #include <CLI/CLI.hpp>
 
-#include <algorithm>
-
 #include "cli/completion.h"
-#include "data/manifests.h"
+#include "data/fetch.h"
 #include "engine/terms.h"
 #include "plan/options.h"
 #include "plan/protocols.h"
@@ -47,19 +45,6 @@ Json attention_json(const attention::Resolved& attention) {
   return result;
 }
 
-namespace {
-
-// Some file's address is known.
-bool can_be_fetched(const std::string& task) {
-  const std::string set = task.substr(task.find('/') + 1);  // npos + 1 is 0
-  const Json files = data::manifest_of(task).value("files", Json::array());
-  return std::any_of(files.begin(), files.end(), [&](const Json& file) {
-    return file.contains("urls") && !file["urls"].empty() && file.value("set", set) == set;
-  });
-}
-
-}  // namespace
-
 Json task_json(const data::DatasetDescriptor& task) {
   Json protocols = Json::array(), defaults = Json::object();
   for (const OptionInfo& option : task.options) defaults[option.name] = option.fallback;
@@ -76,7 +61,7 @@ Json task_json(const data::DatasetDescriptor& task) {
           {"classes", task.shape_is_likely || shape.target.classes() == 0 ? Json() : Json(shape.target.classes())},
           {"vocabulary", shape.vocabulary == 0 ? Json() : Json(shape.vocabulary)},
           {"family", task.default_family},
-          {"fetch", can_be_fetched(task.name)},
+          {"fetch", !data::files_to_fetch(task.name, {}).empty()},
           {"protocols", protocols},
           {"options", reporting::options_json(task.options, "data.")}};
 }

@@ -66,6 +66,7 @@ class Look {
     line("data", data_text());
     cost(shape);
     line("run", options_.out.string() + run_text(standing));
+    std::fflush(stdout);  // before the words of what is missing, also where both go into one file
     if (missing_) std::rethrow_exception(missing_);
   }
 
@@ -97,6 +98,7 @@ class Look {
 
   [[nodiscard]] std::string evaluation() const {
     if (course_.eval_every == 0) return fmt::format("every {}", plural(training_.eval_epochs, "epoch"));
+    if (course_.steps > 0 && course_.eval_every >= course_.steps) return "once, at the end";
     return fmt::format("every {}", plural(course_.eval_every, "step"));
   }
   [[nodiscard]] std::string limit() const {

@@ -34,8 +34,11 @@ bool is_one_of(const std::string& key, const std::vector<std::string>& names) {
 Json read_config(const Path& path) {
   Json result = readers::read_extended_file(path, {"set"});
   // A record has the plan of its run.
-  if (result.contains("schema_version") && result.contains("plan") && result["plan"].is_object())
+  if (result.contains("schema_version") && result.contains("plan") && result["plan"].is_object()) {
+    XF_CHECK(!readers::read_option_file(path).contains("extends"), UserError,
+             "{}: a record repeats its run as it was; to change something, extend its run's plan.json", path.string());
     result = Json(result["plan"]);
+  }
   for (const auto& [key, value] : result.items())
     XF_CHECK(key.find('.') != std::string::npos || is_one_of(key, kFileNames) || !usual_option(key).empty(), UserError,
              "{}: {}; option keys are dotted, like training.batch", path.string(),
@@ -190,7 +193,15 @@ plan::PlanRequest PlanArguments::request() const {
   if (!config.empty()) {
     ValueLayer file{{OriginKind::kFile, "file " + Path(config).filename().string()}};
     Json given = read_config(config);
-    if (given.contains("name")) given["model"] = given["name"];
+    // A stored plan's words for its model; a nearer file's model is another.
+    if (const auto name = given.find("name"); name != given.end()) {
+      XF_CHECK(name->is_string(), UserError, "{}: name: expected a name, got {}", config, name->dump());
+      const Json word = *name, model = given.value("model", word);
+      const plan::ModelWords meant = plan::read_model(word.get<std::string>(), "encoder");
+      if (model == meant.attention || model == meant.family->name ||
+          model == meant.family->name + "/" + meant.attention)
+        given["model"] = word;
+    }
     for (const auto& [key, value] : given.items()) {
       if (key == "set") {
         XF_CHECK(value.is_object(), UserError, "{}: set: expected an object of option keys, got {}", config,

@@ -21,6 +21,7 @@ std::vector<std::string> lines_of(const std::string& file) {
   const std::string text = read_file(file);
   for (const std::string_view line : split(text, '\n')) lines.emplace_back(line);
   while (!lines.empty() && trim(lines.back()).empty()) lines.pop_back();
+  if (!lines.empty() && lines.front().starts_with("#!")) lines.erase(lines.begin());  // the script has its own
   return lines;
 }
 

@@ -53,8 +53,8 @@ std::string bench_markdown(const Json& report) {
   const std::string machine =
       hardware.contains("gpu") ? hardware["gpu"].value("name", "GPU") : hardware["processor"].get<std::string>();
   const auto word = [&](const char* key) { return on[key].get<std::string>(); };
-  // Reports of before had no word for the library of the products.
-  const std::string products = on.value("products", ""),
+  // Nothing where no product was a tile's.
+  const std::string products = word("products"),
                     kernels = word("kernels") + (products.empty() ? "" : " (products by " + products + ")");
   const auto yes = [&](const char* key) { return on[key].get<bool>() ? "on" : "off"; };
   return text + notes +

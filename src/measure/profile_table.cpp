@@ -127,8 +127,8 @@ std::string summary(const Json& report) {
 std::string profile_markdown(const Json& report) {
   const Json &on = report["conditions"], &software = report["software"];
   const auto word = [&](const char* key) { return on[key].get<std::string>(); };
-  // Reports of before had no word for the library of the products.
-  const std::string products = on.value("products", ""),
+  // Nothing where no product was a tile's.
+  const std::string products = word("products"),
                     kernels = word("kernels") + (products.empty() ? "" : " (products by " + products + ")");
   const auto yes = [&](const char* key) { return on[key].get<bool>() ? "on" : "off"; };
   return summary(report) + operator_table(report) + "\n" + kind_table(report) + product_table(report["products"]) +

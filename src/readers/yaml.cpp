@@ -10,6 +10,7 @@ namespace xformer::readers {
 namespace {
 
 constexpr size_t kMostNodes = 100'000;  // aliases of aliases can stand for more than any memory holds
+constexpr int kMostNested = 100;        // and one within its own anchor has no end
 
 [[noreturn]] void fail(const std::string& name, const YAML::Mark& mark, const std::string& what) {
   if (mark.is_null()) throw UserError(fmt::format("{}: not valid YAML: {}", name, what));
@@ -41,12 +42,14 @@ struct Converter {
   const std::string& name;
   size_t nodes = 0;
 
-  Json convert(const YAML::Node& node) {
+  Json convert(const YAML::Node& node, int depth = 0) {
     if (++nodes > kMostNodes) fail(name, node.Mark(), "expected at most 100,000 values, aliases counted");
+    if (depth > kMostNested)
+      fail(name, node.Mark(), "expected at most 100 levels; an alias within its own anchor has no end");
     if (node.IsScalar()) return scalar(node);
     if (node.IsSequence()) {
       Json list = Json::array();
-      for (const YAML::Node& element : node) list.push_back(convert(element));
+      for (const YAML::Node& element : node) list.push_back(convert(element, depth + 1));
       return list;
     }
     if (!node.IsMap()) return nullptr;
@@ -56,7 +59,7 @@ struct Converter {
       if (!key.IsScalar()) fail(name, key.Mark(), "expected a word as key");
       if (object.contains(key.Scalar()))
         fail(name, key.Mark(), fmt::format("the key '{}' is there twice", key.Scalar()));
-      object[key.Scalar()] = convert(value);
+      object[key.Scalar()] = convert(value, depth + 1);
     }
     return object;
   }

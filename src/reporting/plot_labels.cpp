@@ -6,6 +6,8 @@
 #include <numeric>
 #include <optional>
 
+#include "core/text.h"
+
 namespace xformer::reporting {
 namespace {
 
@@ -61,8 +63,7 @@ double Box::common(const Box& other) const {
 
 double label_width(const std::string& text) {
   constexpr double kLetter = 7.4;
-  const auto letters = std::count_if(text.begin(), text.end(), [](char one) { return (one & 0xC0) != 0x80; });
-  return kLetter * static_cast<double>(letters);
+  return kLetter * static_cast<double>(columns_of(text));
 }
 
 // Greedy, and looked at again when the others have their places.

@@ -38,8 +38,8 @@ std::optional<double> energy(const RunRecord& run) {
 const std::vector<Quantity>& quantities() {
   static const std::vector<Quantity> kAll{{{"speed", "speed", "examples/s", true, 1}, speed},
                                           {{"memory", "peak memory", "MB", false, 1}, memory},
-                                          {{"parameters", "parameters", "", false, 0}, parameters},
-                                          {{"flops", "operations", "GFLOP", false, 4}, flops},
+                                          {{"parameters", "parameters", "", false, 0}, parameters, /*exact=*/true},
+                                          {{"flops", "operations", "GFLOP", false, 4}, flops, /*exact=*/true},
                                           {{"time", "time", "min", false, 1}, time},
                                           {{"energy", "energy", "kJ", false, 1}, energy}};
   return kAll;

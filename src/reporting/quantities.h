@@ -12,6 +12,7 @@ namespace xformer::reporting {
 struct Quantity {
   MetricSpec metric;                                  // its name is what --metric calls it
   std::optional<double> (*of)(const RunRecord& run);  // in the metric's unit; none where nobody measured it
+  bool exact = false;                                 // counted, not measured: no seed changes it, no test tells more
 };
 
 // speed (examples/s), memory (MB), parameters, flops (GFLOP of an example, forwards), time (min of training and

@@ -46,14 +46,6 @@ std::string csv_line(std::vector<std::string> fields) {
   return fmt::format("{}\n", fmt::join(fields, ","));
 }
 
-// The mean over a cell's runs, where all know it.
-std::optional<double> mean_of(const ResultCell& cell, const std::string& quantity) {
-  std::vector<double> values;
-  for (const RunRecord* run : cell.runs)
-    if (const auto value = find_quantity(quantity).of(*run)) values.push_back(*value);
-  return values.empty() || values.size() < cell.runs.size() ? std::nullopt : std::optional(mean(values));
-}
-
 const SeedTest* test_of(const ResultTable& table, size_t row, size_t column) {
   const auto found = std::find_if(table.tests.begin(), table.tests.end(),
                                   [&](const SeedTest& one) { return one.other == row && one.column == column; });

@@ -61,6 +61,7 @@ void mark_best(ResultTable& table, size_t column) {
   });
   ResultCell& winner = table.cells[best][column];
   winner.best = true;
+  if (!table.quantity.empty() && find_quantity(table.quantity).exact) return;
   std::vector<double> p;
   std::vector<SeedTest> tests;
   for (const size_t row : there) {
@@ -98,6 +99,7 @@ void warn_of_sizes(ResultTable& table) {
 }
 
 void compare_models(ResultTable& table) {
+  if (!table.quantity.empty() && find_quantity(table.quantity).exact) return;
   std::vector<double> p;
   for (size_t one = 0; one < table.rows.size(); ++one)
     for (size_t other = one + 1; other < table.rows.size(); ++other) {
@@ -152,14 +154,11 @@ void average(ResultTable& table, size_t row, const std::vector<size_t>& counted,
 
 // Of a run of every column: the sum of the means over seeds.
 std::optional<double> cost(const std::vector<ResultCell>& cells, const std::string& quantity) {
-  const Quantity& measured = find_quantity(quantity);
   double sum = 0;
   for (const ResultCell& cell : cells) {
-    std::vector<double> own;
-    for (const RunRecord* run : cell.runs)
-      if (const auto value = measured.of(*run)) own.push_back(*value);
-    if (own.empty() || own.size() < cell.runs.size()) return std::nullopt;
-    sum += mean(own);
+    const std::optional<double> own = mean_of(cell, quantity);
+    if (!own) return std::nullopt;
+    sum += *own;
   }
   return sum;
 }
@@ -179,6 +178,14 @@ size_t place_of(const std::string& label, std::vector<std::string>& labels) {
 }
 
 }  // namespace
+
+std::optional<double> mean_of(const ResultCell& cell, const std::string& quantity) {
+  const Quantity& measured = find_quantity(quantity);
+  std::vector<double> values;
+  for (const RunRecord* run : cell.runs)
+    if (const auto value = measured.of(*run)) values.push_back(*value);
+  return values.empty() || values.size() < cell.runs.size() ? std::nullopt : std::optional(mean(values));
+}
 
 std::optional<double> ResultCell::difference() const {
   return published && !runs.empty() ? std::optional(mean - published->value) : std::nullopt;

@@ -35,6 +35,9 @@ struct ResultCell {
   [[nodiscard]] std::optional<double> difference() const;  // from the published value
 };
 
+// The mean of a quantity (quantities.h) over a cell's runs; none where one of them lacks it.
+[[nodiscard]] std::optional<double> mean_of(const ResultCell& cell, const std::string& quantity);
+
 struct ResultColumn {
   std::string label, task;
   MetricSpec metric{"", "score", "", true, 2};  // where nothing tells what the task is judged by

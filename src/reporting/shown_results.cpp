@@ -60,10 +60,10 @@ std::string legend(const ResultTable& table, size_t usual) {
       : usual == 1
           ? "One run each, where no mark says otherwise."
           : fmt::format("Mean ± sample standard deviation over {} seeds, where no mark says otherwise.", usual);
-  text +=
-      " Bold: the best of its column where a paired t test over common seeds, adjusted by Holm, tells it from every "
-      "other "
-      "model there (p < 0.05; --tests prints the tests).";
+  if (!table.tests.empty())
+    text +=
+        " Bold: the best of its column where a paired t test over common seeds, adjusted by Holm, tells it from every "
+        "other model there (p < 0.05).";
   if (table.quantity.empty())
     text += " Above chance: the 95 % interval of a run's accuracy lies above the constant answer's.";
   if (!table.averaged.empty()) text += fmt::format(" Average: over {}.", fmt::join(table.averaged, ", "));

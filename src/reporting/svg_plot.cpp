@@ -8,6 +8,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "reporting/plot_axis.h"
 #include "reporting/plot_labels.h"
 
@@ -98,22 +99,6 @@ double radius_of(const PlotPoint& point, double heaviest) {
   return heaviest > 0 ? std::max(kLeast, kLargestDisc * std::sqrt(point.weight / heaviest)) : kPlain;
 }
 
-// The note in lines that fit below the plot.
-std::vector<std::string> note_lines(const std::string& note, double width) {
-  const auto fits = static_cast<size_t>((width - kLeft - kRight) / kNoteLetter);
-  std::vector<std::string> lines;
-  for (size_t begin = 0; begin < note.size();) {
-    size_t end = note.size();
-    if (end - begin > fits) {
-      end = note.rfind(' ', begin + fits);
-      if (end == std::string::npos || end <= begin) end = begin + fits;
-    }
-    lines.push_back(note.substr(begin, end - begin));
-    begin = note.find_first_not_of(' ', end);
-  }
-  return lines;
-}
-
 // The plot with what is drawn of it alone.
 class Drawing {
  public:
@@ -139,7 +124,8 @@ class Drawing {
   }
 
   [[nodiscard]] std::string svg() const {
-    const std::vector<std::string> note = note_lines(plot_.note, width_);
+    std::vector<std::string> note;
+    if (!plot_.note.empty()) note = wrapped(plot_.note, static_cast<size_t>((width_ - kLeft - kRight) / kNoteLetter));
     const double page = kHeight + kNoteLine * static_cast<double>(note.empty() ? 0 : note.size() - 1);
     std::string svg = fmt::format(
         "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {0:.0f} {1:.0f}' width='{0:.0f}' height='{1:.0f}' "

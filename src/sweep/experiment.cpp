@@ -219,7 +219,8 @@ std::vector<int64_t> parse_seeds(const std::string& text, const std::string& ori
 }
 
 Path usual_folder(const Path& root, const Experiment& experiment) {
-  if (is_own_file(experiment.file)) return experiment.file.parent_path();
+  if (is_own_file(experiment.file))
+    return experiment.file.has_parent_path() ? experiment.file.parent_path() : Path(".");
   // The name of an experiment always had its folder in it.
   const Path full = std::filesystem::absolute(experiment.file).lexically_normal();
   const Path now = root / experiment.name, before = root / full.parent_path().filename() / full.stem();

@@ -112,7 +112,8 @@ RunStanding standing_of(const Path& folder, const RunPlan& plan, Resume resume) 
   const int64_t step = checkpoints.empty() ? 0 : checkpoints.front();
   const bool begun = step > 0 || logged_step(folder) > 0;
   const auto differences = plan_differences(read_plan(folder), plan);
-  if (!begun && (!differences.empty() || resume == Resume::kNever)) return {Standing::kReplaced};
+  if (!begun && resume != Resume::kMust && (!differences.empty() || resume == Resume::kNever))
+    return {Standing::kReplaced};
   XF_CHECK(differences.empty(), UserError,
            "{} holds a run of another plan; give another --out, or --overwrite to lose that run. What differs:\n  {}",
            folder.string(), fmt::join(differences, "\n  "));
@@ -142,13 +143,16 @@ RunDirectory::RunDirectory(Path folder, const RunPlan& plan, Resume resume,
 }
 
 void RunDirectory::remove_run() const {
-  for (const char* name : {"plan.json", "log.jsonl", "record.json", "model.safetensors", "predictions.csv"})
-    std::filesystem::remove(folder_ / name);
+  // The plan last: whoever is stopped on the way leaves a run of that plan, never checkpoints that seem to be
+  // another's.
+  std::filesystem::remove(folder_ / "record.json");
   for (const int64_t step : checkpoint_steps(folder_)) std::filesystem::remove(checkpoint_path(folder_, step));
   std::vector<Path> events;
   for (const auto& entry : std::filesystem::directory_iterator(folder_))
     if (entry.path().filename().string().starts_with("events.out.tfevents.")) events.push_back(entry.path());
   for (const Path& path : events) std::filesystem::remove(path);
+  for (const char* name : {"model.safetensors", "predictions.csv", "log.jsonl", "plan.json"})
+    std::filesystem::remove(folder_ / name);
 }
 
 std::optional<Checkpoint> newest_checkpoint(const Path& run_folder,

@@ -18,7 +18,8 @@ namespace xformer::training {
 enum class Resume { kAuto, kNever, kMust, kOverwrite };
 [[nodiscard]] Resume parse_resume(const std::string& name);
 
-// What a folder has for a plan. kReplaced: a run that took no step yet, or any run under Resume::kOverwrite.
+// What a folder has for a plan. kReplaced: a run that took no step yet, unless Resume::kMust wants
+// it, or any run under Resume::kOverwrite.
 enum class Standing { kNew, kReplaced, kGoesOn, kFinished };
 struct RunStanding {
   Standing kind = Standing::kNew;

@@ -25,6 +25,7 @@ TEST_CASE("a near miss is answered with the nearest name") {
   CHECK(nearest_name("mrs-linfomer", models) == "mrs-linformer");
   CHECK(nearest_name("Linfromer", models) == "linformer");
   CHECK(nearest_name("mrs_linformer", models) == "mrs-linformer");
+  CHECK(nearest_name("mrs-adamra", {"M", "mra2", "adamra"}).empty());  // a letter is near to no word
   CHECK(nearest_name("projected_length", {"projected_len", "heads", "project"}) == "projected_len");
 }
 

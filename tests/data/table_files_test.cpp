@@ -194,6 +194,12 @@ TEST_CASE("a folder without the files of a table says what is there") {
   CHECK_THAT(
       Files(FileMap{{"train.csv", ""}}).refusal(),
       Contains("found train.csv") && Contains("--set 'data.schema=target=price categorical=city,zip kind=regression'"));
+  // What cannot be looked into hides no folder beside it.
+  const scratch::Folder folder;
+  std::filesystem::create_symlink("loop", folder / "loop");
+  std::filesystem::create_directory(folder / "adult");
+  scratch::put(folder / "adult" / "adult.data", "");
+  CHECK(find_table("adult", folder.path(), "") == folder / "adult");
   CHECK_THAT(scratch::message_of<DataError>([] { (void)read_table("adult", "/nonexistent", "", 0); }),
              Contains("no folder /nonexistent"));
 }

@@ -121,6 +121,10 @@ TEST_CASE("a product without rows or columns touches nothing, and one without te
   CHECK(c == std::vector<float>{1, 2, 3, 4});
   product(2, 2, 0, 2);
   CHECK(c == std::vector<float>{2, 4, 6, 8});
+  // Also by pairs, whose alpha comes last.
+  const Operand<c10::BFloat16> nothing{nullptr, 2};
+  gemm_by_pairs(2, 2, 0, 4.0F, nothing, nothing, 0.5F, c.data(), 2);
+  CHECK(c == std::vector<float>{1, 2, 3, 4});
   product(2, 2, 0, 0);
   CHECK(c == std::vector<float>{0, 0, 0, 0});
 }

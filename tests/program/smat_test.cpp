@@ -138,6 +138,8 @@ TEST_CASE("ratios of mrs-X to X are drawn from benches, and ranks from an experi
   CHECK(
       contains(place.run(words("plot ratios bench.json inference.json")).out, ">fmm, width 64, train and inference<"));
   CHECK(contains(place.run(words("plot ratios bench.json --of memory")).out, "ratio of peak memory"));
+  CHECK(contains(place.run(words("plot ratios bench.json --models fmm")).out, "fmm, width 64, train"));
+  CHECK(place.run(words("plot ratios bench.json --models luna")).code == 2);
   CHECK(contains(place.run(words("plot ratios bench.json --of time")).err, "known: flops, memory"));
   put(place / "none.json", Json{{"conditions", {{"mode", "train"}}}, {"rows", {row("fmm", 512, 1, 1)}}}.dump());
   CHECK(contains(place.run(words("plot ratios none.json")).err, "some model X and mrs-X"));

@@ -1,6 +1,7 @@
 // A sweep that is killed at random moments (itself, one of its cells, or both) ends as one that never was: it loses
 // nothing and repeats nothing.
 #include <iostream>
+#include <regex>
 
 #include "core/random.h"
 #include "program.h"
@@ -287,6 +288,14 @@ TEST_CASE("a grid in words is a sweep like one of a file", "[sweep]") {
   CHECK(contains(place.run(words(small + "--dry-run")).out, "0 to run"));
   CHECK(contains(place.run(words("sweep runs/listops_none/experiment.json --dry-run")).out, "0 to run"));
   CHECK(contains(place.run(words("report runs/listops_none/experiment.json")).out, "none"));
+  // A grid may grow in its folder; one without what is there would leave runs that no table has.
+  const std::string wider = std::regex_replace(small, std::regex("0-1"), "0-2");
+  CHECK(contains(place.run(words(wider + "--threads 1")).out, "3 of 3 cells completed"));
+  const Outcome narrower = place.run(words(small + "--threads 1"));
+  CHECK((narrower.code == 2 && contains(narrower.err, "listops/none/seed 2 among them")));
+  // A sweep that is refused leaves nothing.
+  CHECK(place.run(words("sweep --model none --task retrieval --out refused")).code == 3);
+  CHECK_FALSE(std::filesystem::exists(place / "refused"));
 }
 
 TEST_CASE("an experiment in YAML is one in JSON, and all files that are given are looked at", "[sweep]") {
@@ -304,6 +313,13 @@ TEST_CASE("an experiment in YAML is one in JSON, and all files that are given ar
   CHECK(contains(all.out, "published.json: published values, no experiment"));
   CHECK(contains(all.out, "a.json: a: 1 runs"));
   CHECK(place.run(words("validate published.json a.yaml")).code == 0);
+  put(place / "printed.json", R"([{"task": "listops"}])");
+  const Outcome bad = place.run(words("validate printed.json a.json"));
+  CHECK((bad.code != 0 && contains(bad.err, "printed.json")));
+  CHECK(contains(bad.out, "a.json: a: 1 runs"));
+  // The file that a sweep keeps of itself, from the folder it lies in.
+  put(place / "experiment.json", scratch::get(place / "a.json"));
+  CHECK(place.run(words("sweep experiment.json --executor slurm --dry-run --threads 1")).code == 0);
 }
 
 }  // namespace xformer::program_test

@@ -77,6 +77,10 @@ TEST_CASE("what cannot be read is a wrong option file, with line and column") {
             .size() == 3);  // the same key of different objects
 }
 
+TEST_CASE("an alias within its own anchor is refused") {
+  CHECK_THROWS_WITH(parse_yaml("a: &x [*x]", "f"), Catch::Contains("at most 100 levels"));
+}
+
 TEST_CASE("plain words of YAML are what its core schema says") {
   const Json json = parse_yaml("[1, +2, -3, 1e3, 0.5, .5, 1., true, null, ~, yes, 1_000, inf, .inf, '1', x]", "y");
   CHECK(json.dump() == R"([1,2,-3,1000.0,0.5,0.5,1.0,true,null,null,"yes","1_000","inf",".inf","1","x"])");

@@ -111,6 +111,10 @@ TEST_CASE("another quantity takes the place of scores, and time is a column of i
   const ResultTable memory = result_table(records, {}, {.metric = "memory"});
   CHECK_THAT(as_markdown(memory), Contains("clear, MB") && Contains("| a | 2.0 ± 0.0 |") && !Contains("chance"));
   CHECK(cell(memory, "b", "clear").best);
+  // What is counted is no sample: nothing is tested, and nothing is said of tests.
+  const ResultTable counted = result_table(records, {}, {.metric = "parameters"});
+  CHECK((counted.tests.empty() && counted.comparisons.empty()));
+  CHECK_THAT(as_markdown(counted), !Contains("t test"));
   // What was not measured is not there: an old record's speed of 0 after four steps.
   std::vector<RunRecord> slow = records;
   slow[0].speed = RunRecord::Speed{};

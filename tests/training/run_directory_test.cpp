@@ -34,6 +34,7 @@ TEST_CASE("a run that took no step gives way to another plan, one that did only 
   }
   const RunPlan other = plan_with({{"model.ff_dim", 24}});
   CHECK(standing_of(options.out, other, Resume::kAuto).kind == Standing::kReplaced);
+  CHECK_THROWS_WITH(standing_of(options.out, other, Resume::kMust), Catch::Contains("a run of another plan"));
   options.stop_after = 5;
   CHECK(setting.run(other, options)["status"] == "stopped");
   CHECK(standing_of(options.out, other, Resume::kAuto).step == 5);
@@ -46,6 +47,17 @@ TEST_CASE("a run that took no step gives way to another plan, one that did only 
   CHECK(record["resumed_at"] == Json::array());  // nothing of the other run is left
   CHECK(setting.content_hash("a") == setting.content_hash("b"));
   CHECK(standing_of(options.out, plan_with(), Resume::kAuto).kind == Standing::kFinished);
+}
+
+TEST_CASE("a run that cannot be removed whole keeps its plan, so that nobody goes on with its checkpoints") {
+  Setting setting;
+  RunOptions options = setting.options("a");
+  options.stop_after = 5;
+  CHECK(setting.run(plan_with(), options)["status"] == "stopped");
+  std::filesystem::create_directories(options.out / "checkpoints" / "step-00000001.safetensors" / "x");
+  const RunPlan other = plan_with({{"training.learning_rate", 0.5}});
+  CHECK_THROWS(RunDirectory(options.out, other, Resume::kOverwrite, [](const std::string&) {}));
+  CHECK_THROWS_WITH(standing_of(options.out, other, Resume::kMust), Catch::Contains("a run of another plan"));
 }
 
 TEST_CASE("a record has no planned number that epochs took the place of, and no speed that nobody timed") {

@@ -207,11 +207,12 @@ int ratios(const PlotArguments& arguments) {
   plot.y.label = flops ? "ratio of operations (matrix products)" : "ratio of peak memory";
   plot.note =
       fmt::format("Behind the names: the width of the model, and what was measured. {}.", fmt::join(conditions, "; "));
-  std::vector<std::string> names;
-  for (const PlotSeries& series : plot.series) names.push_back(series.name);
-  const std::vector<std::string> wanted = chosen_models(arguments, names);
+  const auto model_of = [](const PlotSeries& one) { return one.name.substr(0, one.name.find(", ")); };
+  std::set<std::string> models;
+  for (const PlotSeries& series : plot.series) models.insert(model_of(series));
+  const std::vector<std::string> wanted = chosen_models(arguments, {models.begin(), models.end()});
   std::erase_if(plot.series,
-                [&](const PlotSeries& one) { return std::count(wanted.begin(), wanted.end(), one.name) == 0; });
+                [&](const PlotSeries& one) { return std::count(wanted.begin(), wanted.end(), model_of(one)) == 0; });
   return written(plot, arguments);
 }
 

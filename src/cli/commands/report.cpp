@@ -73,9 +73,8 @@ void choose_columns(const std::string& list, ResultTable& table, ResultView& vie
 
 // Reports of an experiment that measures, beside its published ratios.
 std::string measured(const ReportedExperiment& experiment, Format format) {
-  XF_CHECK(format == Format::kMarkdown || format == Format::kLatex || format == Format::kLatexPlain ||
-               format == Format::kJson,
-           UserError, "--format {}: of an experiment that measures there are markdown, latex, latex-plain and json",
+  XF_CHECK(format != Format::kLong && format != Format::kHtml, UserError,
+           "--format {}: of an experiment that measures there are markdown, latex, latex-plain, csv and json",
            kFormats[static_cast<size_t>(format)]);
   XF_CHECK(experiment.published, UserError,
            "{}: it has no published values to stand beside; its tables are {}/bench-*.md", experiment.file.string(),
@@ -105,6 +104,10 @@ std::string measured(const ReportedExperiment& experiment, Format format) {
   for (const std::string& sentence : reporting::published_sentences(*experiment.published, experiment.published_name))
     tables.back().notes.push_back(sentence);
   std::string text;
+  if (format == Format::kCsv) {
+    for (size_t i = 0; i < tables.size(); ++i) text += (i > 0 ? "\n" : "") + as_csv(tables[i]);
+    return text;
+  }
   if (format == Format::kMarkdown) {
     text = fmt::format("# {}\n\n", experiment.title);
     for (const std::string& note : experiment.notes) text += fmt::format("- {}\n", note);

@@ -281,17 +281,9 @@ bool holds_table(const std::string& dataset, const Path& folder, const std::stri
          (dataset == "california-housing" && find_table_file(folder, "cal_housing.data"));
 }
 
-std::vector<Path> folders_in(const Path& folder) {
-  std::vector<Path> result;
-  for (const auto& entry : fs::directory_iterator(folder))
-    if (entry.is_directory()) result.push_back(entry.path());
-  std::sort(result.begin(), result.end());
-  return result;
-}
-
 [[noreturn]] void refuse_folder(const std::string& dataset, const Path& folder, const std::string& schema) {
   std::vector<std::string> names;
-  for (const Path& one : folders_in(folder)) names.push_back(one.filename().string());
+  for (const Path& one : subfolders(folder)) names.push_back(one.filename().string());
   const std::string own_files = dataset == "adult"                ? "adult.data and adult.test, "
                                 : dataset == "california-housing" ? "cal_housing.data, "
                                                                   : "";
@@ -319,7 +311,7 @@ Path find_table(const std::string& dataset, const Path& folder, const std::strin
   for (int depth = 0; depth < 3; ++depth) {
     std::vector<Path> below;
     for (const Path& one : level)
-      for (const Path& child : folders_in(one)) {
+      for (const Path& child : subfolders(one)) {
         if (squeezed(child.filename().string()) == squeezed(dataset) && holds_table(dataset, child, schema))
           return child;
         below.push_back(child);

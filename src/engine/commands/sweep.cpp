@@ -26,6 +26,7 @@ namespace {
 
 struct SweepArguments {
   std::string file, out, record_to, executor = "local", pattern, cell, seeds, setup;
+  std::string grid_text;  // of the file of a grid, which is written before the first cell
   std::vector<std::string> words, data, gpus, slurm;
   ComputeArguments compute;
   GridArguments grid;
@@ -186,6 +187,16 @@ int measure(const sweep::Experiment& experiment, const SweepArguments& arguments
   return 0;
 }
 
+// A grid takes the place of a smaller one: UserError where runs of the folder's own file would be in no table of it.
+void check_same_grid(const sweep::Experiment& grid) {
+  const std::vector<sweep::Cell> cells = sweep::expand(grid);
+  if (!std::filesystem::exists(grid.file)) return;
+  for (const sweep::Cell& before : sweep::expand(sweep::read_experiment(grid.file)))
+    XF_CHECK(std::any_of(cells.begin(), cells.end(), [&](const sweep::Cell& cell) { return cell.id == before.id; }),
+             UserError, "{} has other runs, {} among them; give another --out, or a grid with those too",
+             grid.file.string(), before.label);
+}
+
 // Of the file, or of the words in its place; those are written as a file among the runs once they are to be made, for
 // `report` and for cells that others start.
 sweep::Experiment read_experiment(SweepArguments& arguments) {
@@ -209,11 +220,8 @@ sweep::Experiment read_experiment(SweepArguments& arguments) {
   Json json = arguments.grid.experiment();
   json["seeds"] = arguments.seeds.empty() ? "0" : arguments.seeds;
   const sweep::Experiment experiment = sweep::parse_experiment(json, arguments.file);
-  static_cast<void>(sweep::expand(experiment));  // nothing is written of names that are not there
-  if (!arguments.dry_run && arguments.executor != "print") {
-    std::filesystem::create_directories(arguments.out);
-    write_file_atomically(arguments.file, json.dump(2) + "\n");
-  }
+  check_same_grid(experiment);
+  arguments.grid_text = json.dump(2) + "\n";
   return experiment;
 }
 
@@ -257,6 +265,10 @@ int sweep_experiment(SweepArguments& arguments) {
   if (arguments.dry_run) return dry_run(experiment, cells, options, arguments);
   if (arguments.executor == "print") return print_commands(cells, options);
   cells = cells_with_data(cells, options, arguments.skip_missing);
+  if (!arguments.grid_text.empty()) {
+    std::filesystem::create_directories(options.out);
+    write_file_atomically(arguments.file, arguments.grid_text);
+  }
   if (arguments.executor == "slurm") return submit(experiment, cells, options, arguments);
   catch_stop_signals();
   options.stop_requested = stop_signal_came;

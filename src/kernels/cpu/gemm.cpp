@@ -213,8 +213,9 @@ void gemm(int64_t rows, int64_t columns, int64_t inner, float alpha, Operand<BFl
 
 void gemm_by_pairs(int64_t rows, int64_t columns, int64_t inner, float alpha, Operand<BFloat16> a, Operand<BFloat16> b,
                    float beta, float* c, int64_t c_stride) {
-  prepare(rows, columns, alpha != 0 && inner != 0, beta == 0 || alpha == 0 ? beta : beta / alpha, c, c_stride);
-  if (alpha == 0 || inner == 0) return;
+  const bool terms = alpha != 0 && inner != 0;
+  prepare(rows, columns, terms, terms ? beta / alpha : beta, c, c_stride);
+  if (!terms) return;
   thread_local std::vector<BFloat16> room;
   BFloat16* const packed = aligned(room, kWide * kDeep);
   a = in_pairs(rows, inner, a);

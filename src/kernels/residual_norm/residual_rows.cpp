@@ -80,12 +80,12 @@ template <class Value>
   }
 }
 
-// With u = (sum - mean) rstd and g = gradient of normed * weight: dx = dsum + rstd (g - mean(g) - u mean(g u)).
 template <class Value>
 [[gnu::always_inline]] inline void add_to(const Value* __restrict from, int64_t count, Value* __restrict into) {
   for (int64_t i = 0; i < count; ++i) into[i] += from[i];
 }
 
+// With u = (sum - mean) rstd and g = gradient of normed * weight: dx = dsum + rstd (g - mean(g) - u mean(g u)).
 // The means of a few rows first, so that no row waits for those of the one before it.
 template <class Value>
 [[gnu::always_inline]] inline void gradients_of(const NormBackwardRows<Value>& block) {
