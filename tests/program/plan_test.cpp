@@ -1,8 +1,11 @@
-// What a plan promises and what stands in a run's way: --dry-run, --overwrite, --limit, --quiet, signals, threads.
+// What a plan promises, what it is made of and what stands in a run's way: --dry-run, --config, --overwrite, --limit,
+// --quiet, signals, threads.
 #include "program.h"
 
 namespace xformer::program_test {
 namespace {
+
+using scratch::put;
 
 // "steps" -> "20", of what --dry-run prints.
 std::string said(const Outcome& outcome, const std::string& name) {
@@ -11,6 +14,8 @@ std::string said(const Outcome& outcome, const std::string& name) {
     if (line.starts_with(name + " ")) return line.substr(line.find_first_not_of(' ', name.size()));
   return "";
 }
+
+std::string plan_of(const Outcome& outcome) { return said(outcome, "plan"); }
 
 TEST_CASE("a dry run says what the run would do, and fails where it would fail", "[cli]") {
   const Place place;
@@ -52,6 +57,72 @@ TEST_CASE("a dry run says what the run would do, and fails where it would fail",
   CHECK(contains(place.run(words("train --model linear --task uea/Foo --dry-run")).out, "a guess"));
   CHECK(place.run(tiny("linear", "--device cpu --precision tf32 --dry-run")).code == 2);
   check_case(place, "train --model linear --task listops --probe", 2, {"--dry-run"});
+}
+
+TEST_CASE("a dumped configuration gives the same plan", "[cli]") {
+  const Place place;
+  const Words command = tiny("mrs-linformer", "--set attention.projected_len=8 --set attention.scales=1,4 --steps 20");
+  const Outcome dry = place.run(command + "--dry-run");
+  REQUIRE(dry.code == 0);
+  REQUIRE(plan_of(dry) != "");
+  CHECK_FALSE(std::filesystem::exists(place / "runs"));
+  for (const std::string kind : {"full", "minimal"}) {
+    const Outcome dumped = place.run(command + Words{"--dump-config=" + kind});
+    REQUIRE(dumped.code == 0);
+    put(place / (kind + ".json"), dumped.out);
+    CHECK(plan_of(place.run(words("train --dry-run --config " + kind + ".json"))) == plan_of(dry));
+  }
+  CHECK(Json::parse(scratch::get(place / "minimal.json")).size() <
+        Json::parse(scratch::get(place / "full.json")).size());
+  // The command line is nearer than the file, and a file nearer than the one it extends.
+  put(place / "nearer.json", R"({"extends": "minimal.json", "training.batch": 4})");
+  const Json batch =
+      Json::parse(place.run(words("train --dump-config=full --config nearer.json")).out)["training.batch"];
+  CHECK(batch == 4);
+  CHECK(Json::parse(
+            place.run(words("train --dump-config=full --config nearer.json --batch 2")).out)["training.batch"] == 2);
+  // A full dump names the generator's settings too; with files they must not stand in the way while they are the
+  // defaults.
+  const std::string sample = std::string(XFORMER_SOURCE) + "/datasets/listops/sample";
+  put(place / "files.json", place.run(words("train --model linear --task listops --dump-config=full")).out);
+  CHECK(place.run(Words{"train", "--dry-run", "--config", "files.json", "--data", sample}).code == 0);
+}
+
+TEST_CASE("a configuration in any form, a record, and words without --set make the same plan", "[cli]") {
+  const Place place;
+  const std::string plan = plan_of(
+      place.run(words("train --dry-run --model mrs-linear --task listops --steps 20 --batch 4 --set model.dim=16 "
+                      "--set model.head_dim=8 --lr 0.002 --seed 3")));
+  REQUIRE(plan != "");
+  put(place / "a.yaml",
+      "model: mrs-linear  # with heads of two resolutions\ntask: listops\nseed: 3\nsteps: 20\ntraining: {batch: 4, lr: "
+      "2e-3}\nset:\n  model.dim: 16\n  model: {head_dim: 8}\n");
+  put(place / "a.toml",
+      "model = 'mrs-linear'\ntask = 'listops'\nseed = 3\nsteps = 20\nbs = 4\nlr = 0.002\n[set]\nd_model = 16\n"
+      "model.head_dim = 8\n");
+  for (const char* command :
+       {"--config a.yaml", "--config a.toml",
+        "--model mrs-linear --task listops --steps 20 training.batch=4 d_model=16 head_dim=8 lr=0.002 --seed 3",
+        "model=mrs-linear task=listops steps=20 seed=3 --set bs=4 model.dim=16 --set head_dim=8 --lr 2e-3"}) {
+    INFO(command);
+    CHECK(plan_of(place.run(words("train --dry-run") + words(command))) == plan);
+  }
+  // A record repeats its run, under the name that was typed.
+  const Words tiny_run = tiny("encoder", "--steps 4 --out first");
+  REQUIRE(place.run(tiny_run).code == 0);
+  const Json first = json_file(place / "first/record.json");
+  CHECK(first["name"] == "encoder");
+  REQUIRE(place.run(words("train --config first/record.json --threads 1 --out again")).code == 0);
+  const Json again = json_file(place / "again/record.json");
+  CHECK(again["plan_hash"] == first["plan_hash"]);
+  CHECK(again["accuracy"] == first["accuracy"]);
+  CHECK(again["name"] == "encoder");
+  // What is beside a record would be lost; a plan is gone on from, and its name is of its own model alone.
+  put(place / "beside.json", R"({"extends": "first/record.json", "training.batch": 7})");
+  check_case(place, "train --config beside.json --dry-run", 2, {"beside.json", "extend its run's plan.json"});
+  put(place / "nearer.json", R"({"extends": "first/plan.json", "model": "linear"})");
+  check_case(place, "train --config nearer.json --dry-run", 0, {"linear"});
+  CHECK_FALSE(contains(place.run(words("train --config nearer.json --dry-run")).out, "model      encoder"));
 }
 
 TEST_CASE("epochs are told in steps, and the record has no other number", "[cli]") {
