@@ -48,11 +48,15 @@ double number(const std::map<std::string, std::string>& row, const std::string& 
   return readers::parse_number(row.at(name)).value();
 }
 
-// `label`: the model, with the options that records of it differ in.
+// `label`: the model, with the options that records of it differ in. A run that gave no score or speed is left out and
+// said.
 void add_record(const RunRecord& record, const std::string& label, Measurements& into) {
   const double speed = record.speed ? record.speed->examples_per_s.median : 0;
-  XF_CHECK(record.score() && speed > 0, DataError, "{}: a record without {} or speed; its run is {}",
-           record.path.string(), into.metric.title, record.status);
+  if (!record.score() || speed <= 0) {
+    into.sources.insert(fmt::format("{} with seed {} left out: its record has no {} (the run is {})", label,
+                                    record.seed, record.score() ? "speed" : "score", record.status));
+    return;
+  }
   into.task = record.task;
   into.metric = record.headline("test")->spec;
   const std::string conditions = reporting::conditions_of({&record});
@@ -149,6 +153,7 @@ Measurements read_measurements(const std::vector<std::string>& places, const rep
   reporting::require_one_task(records);
   const std::vector<reporting::RecordLabel> labels = reporting::labels_of(records);
   for (size_t i = 0; i < records.size(); ++i) add_record(records[i], labels[i].row, result);
+  XF_CHECK(!result.models.empty(), DataError, "nothing to compare: {}", fmt::join(result.sources, "; "));
   return result;
 }
 

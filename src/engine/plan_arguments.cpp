@@ -317,6 +317,15 @@ at::Device ComputeArguments::start() const {
   return found.device;
 }
 
+measure::BenchRun ComputeArguments::start_bench() const {
+  measure::BenchRun run;
+  run.device = start();
+  run.deterministic = deterministic == "on";
+  run.kernels = kernels;
+  run.cuda_graph = cuda_graph;
+  return run;
+}
+
 void check_generator_options(const RunPlan& plan, const data::DataLocation& location) {
   const data::DatasetDescriptor& dataset = data::find_dataset(plan.task);
   if (location.folder.empty()) return dataset.check_generator(plan.group("data"));

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "measure/bench.h"
 #include "plan/options.h"
 
 namespace xformer::engine {
@@ -42,6 +43,8 @@ struct ComputeArguments {
   void check() const;
   // Sets threads and determinism and takes the device, as the words say; a note about it goes to stderr.
   [[nodiscard]] at::Device start() const;
+  // The same, for a measurement.
+  [[nodiscard]] measure::BenchRun start_bench() const;
 };
 
 // "key=value" split at the first '='; UserError otherwise.

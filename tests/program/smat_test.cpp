@@ -51,6 +51,10 @@ TEST_CASE("SMAT of a table, and of records with their seeds", "[cli]") {
   const Json published = Json::parse(place.run({"smat", records, "--accuracy", accuracy, "--json"}).out);
   CHECK(published["rows"][0]["smat"] == 1.0);
   CHECK(contains(published["sources"].dump(), "accuracy from accuracy.csv"));
+  put(place / "records/c0.json", record("c", 0, 0, 1e6, 0.9));
+  const Json without = Json::parse(place.run({"smat", records, "--json"}).out);
+  CHECK(without["rows"] == exact["rows"]);
+  CHECK(contains(without["sources"].dump(), "c with seed 0 left out: its record has no speed"));
 }
 
 TEST_CASE("SMAT of a bench, with published accuracies", "[cli]") {
@@ -105,6 +109,8 @@ TEST_CASE("what SMAT cannot be made of is said", "[cli]") {
   refuses({"smat", at("a.json")}, 2, "two or more");
   refuses({"smat", at("a.json"), at("b.json")}, 2, "--task NAME says which");
   refuses({"smat", at("a.json"), at("a.json"), "--duplicates", "refuse"}, 2, "is there twice");
+  put(place / "still.json", record("a", 0, 0, 1, 0.5));
+  refuses({"smat", at("still.json")}, 3, "nothing to compare: a with seed 0 left out");
   refuses({"smat", at("text.csv")}, 3, "expected a number, got 'fast'");
   refuses({"smat", at("less.csv")}, 3, "examples_per_s is missing");
   refuses({"smat", at("none.csv")}, 3, "No such file");

@@ -205,11 +205,7 @@ int bench(const BenchArguments& arguments) {
     return 0;
   }
 
-  measure::BenchRun run;
-  run.device = arguments.compute.start();
-  run.deterministic = arguments.compute.deterministic == "on";
-  run.kernels = arguments.compute.kernels;
-  run.cuda_graph = arguments.compute.cuda_graph;
+  measure::BenchRun run = arguments.compute.start_bench();
   run.command = recorded_command();
   run.stop_requested = stop_signal_came;
   catch_stop_signals();

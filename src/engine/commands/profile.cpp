@@ -42,10 +42,7 @@ int profile(const ProfileArguments& arguments) {
              "--out {}: expected a file's name, this is a folder", arguments.out);
   }
 
-  measure::BenchRun run;
-  run.device = arguments.compute.start();
-  run.deterministic = arguments.compute.deterministic == "on";
-  run.kernels = arguments.compute.kernels;
+  measure::BenchRun run = arguments.compute.start_bench();
   run.command = recorded_command();
   run.stop_requested = stop_signal_came;
   catch_stop_signals();

@@ -52,23 +52,15 @@ std::function<std::vector<std::string>(const RunPlan&)> data_words(const std::ve
   };
 }
 
-// What a dry run may measure.
-measure::BenchRun probe_run(const ComputeArguments& compute, ProgressLine& line) {
-  measure::BenchRun run;
-  run.device = compute.start();
-  run.deterministic = compute.deterministic == "on";
-  run.kernels = compute.kernels;
-  run.cuda_graph = compute.cuda_graph;
-  run.progress = [&line](const std::string& text, double fraction) { line.update(text, fraction); };
-  return run;
-}
-
 int dry_run(const sweep::Experiment& experiment, const std::vector<sweep::Cell>& cells,
             const sweep::SweepOptions& options, const SweepArguments& arguments) {
   ProgressLine line(terminal_options(STDERR_FILENO));
   const SweepData data(cells, options, progress_callback(line), /*generated_too=*/arguments.probe);
   std::optional<measure::BenchRun> probe;
-  if (arguments.probe) probe = probe_run(arguments.compute, line);
+  if (arguments.probe) {
+    probe = arguments.compute.start_bench();
+    probe->progress = [&line](const std::string& text, double fraction) { line.update(text, fraction); };
+  }
   print_sweep_plan(experiment, cells, options, data, probe ? &*probe : nullptr);
   line.clear();
   const std::string problems = data.problems();
