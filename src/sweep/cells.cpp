@@ -81,6 +81,24 @@ std::vector<Json> trial_values(const Experiment& experiment, const Ask& ask) {
   return result;
 }
 
+std::string words_of(const Json& values) {
+  std::string words;
+  for (const auto& [key, value] : values.items())
+    words += fmt::format(" {}={}", key, value.is_string() ? value.get<std::string>() : value.dump());
+  return words;
+}
+
+// What tells an entry from others of its name.
+std::string own_words(const Ask& entry, const std::vector<Ask>& entries) {
+  const auto same = std::count_if(entries.begin(), entries.end(),
+                                  [&](const Ask& one) { return one.task == entry.task && one.model == entry.model; });
+  if (same == 1) return "";
+  std::string words = words_of(entry.set);
+  if (entry.steps > 0) words += fmt::format(" steps={}", entry.steps);
+  if (entry.length > 0) words += fmt::format(" length={}", entry.length);
+  return words;
+}
+
 std::string place_under(std::string name, const RunPlan& plan, const std::string& hash) {
   std::replace(name.begin(), name.end(), '/', '-');
   return fmt::format("{}/{}/{}/{}", plan.task, name, hash, plan.seed);
@@ -145,11 +163,9 @@ class Expansion {
               add({trial, CellKind::kTrial, trial_seed, {}, {}, tried}, fmt::format(" (trial {})", number)));
       }
     }
-    std::string words;
-    for (const auto& [key, value] : values.items())
-      words += fmt::format(" {}={}", key, value.is_string() ? value.get<std::string>() : value.dump());
     const size_t count = cells_.size();
-    add({ask, CellKind::kRun, seed, before, trials, {}}, words);
+    add({ask, CellKind::kRun, seed, before, trials, {}},
+        own_words(task, experiment_.tasks) + own_words(model, experiment_.models) + words_of(values));
     XF_CHECK(cells_.size() > count, UserError, "{}: {} on {} with seed {} is asked for twice",
              experiment_.file.string(), model.model, ask.task, seed);
   }

@@ -16,7 +16,7 @@ enum class CellKind {
 
 struct Cell {
   std::string id;     // of all that decides its result: 16 hex digits and the seed; the same in every call
-  std::string label;  // "listops/mrs-softmax/seed 2", for people and patterns
+  std::string label;  // "listops/mrs-softmax/seed 2 model.layers=4", for people and patterns
   CellKind kind = CellKind::kRun;
   Ask ask;
   int64_t seed = 0;

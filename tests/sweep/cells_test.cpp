@@ -18,6 +18,18 @@ std::vector<std::string> labels(const std::vector<Cell>& cells) {
 
 }  // namespace
 
+TEST_CASE("cells of one name say what tells them apart") {
+  const ExperimentFile file(R"({
+    "tasks": [{"task": "listops", "length": 64}, {"task": "listops", "length": 32}],
+    "models": ["linear", {"model": "linear", "steps": 80, "set": {"attention.norm": "sqrt-n"}}, "none"],
+    "seeds": "0", "steps": 40})");
+  CHECK(labels(file.cells()) ==
+        std::vector<std::string>{
+            "listops/linear/seed 0 length=64", "listops/linear/seed 0 length=64 attention.norm=sqrt-n steps=80",
+            "listops/none/seed 0 length=64", "listops/linear/seed 0 length=32",
+            "listops/linear/seed 0 length=32 attention.norm=sqrt-n steps=80", "listops/none/seed 0 length=32"});
+}
+
 TEST_CASE("a grid is every task with every model and seed, the stronger setting wins") {
   const ExperimentFile file(R"({
     "tasks": ["listops", {"task": "text", "length": 500, "set": {"training.batch": 8}}],
