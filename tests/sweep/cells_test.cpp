@@ -20,14 +20,14 @@ std::vector<std::string> labels(const std::vector<Cell>& cells) {
 
 TEST_CASE("cells of one name say what tells them apart") {
   const ExperimentFile file(R"({
-    "tasks": [{"task": "listops", "length": 64}, {"task": "listops", "length": 32}],
+    "tasks": [{"task": "text", "length": 64}, {"task": "text", "length": 32}],
     "models": ["linear", {"model": "linear", "steps": 80, "set": {"attention.norm": "sqrt-n"}}, "none"],
     "seeds": "0", "steps": 40})");
-  CHECK(labels(file.cells()) ==
-        std::vector<std::string>{
-            "listops/linear/seed 0 length=64", "listops/linear/seed 0 length=64 attention.norm=sqrt-n steps=80",
-            "listops/none/seed 0 length=64", "listops/linear/seed 0 length=32",
-            "listops/linear/seed 0 length=32 attention.norm=sqrt-n steps=80", "listops/none/seed 0 length=32"});
+  CHECK(labels(file.cells()) == std::vector<std::string>{"text/linear/seed 0 length=64",
+                                                         "text/linear/seed 0 length=64 attention.norm=sqrt-n steps=80",
+                                                         "text/none/seed 0 length=64", "text/linear/seed 0 length=32",
+                                                         "text/linear/seed 0 length=32 attention.norm=sqrt-n steps=80",
+                                                         "text/none/seed 0 length=32"});
 }
 
 TEST_CASE("a grid is every task with every model and seed, the stronger setting wins") {
