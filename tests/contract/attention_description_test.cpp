@@ -106,7 +106,7 @@ TEST_CASE("twice the length costs what the complexity says") {
     const int64_t small = root ? 1024 : 240, large = root ? 4096 : 480;
     const auto flops = [&](int64_t n) {
       Json options = kSmall;
-      if (root) options["stride"] = std::lround(std::sqrt(n));
+      if (root) options["stride"] = options["block"] = std::lround(std::sqrt(n)), options["columns"] = 0;
       // As long as it is: what depends on the longest length belongs to a model of that length.
       const BuiltCore core = make_core(name, options, {.max_len = n});
       const Inputs in = random_inputs(1, 2, n, 5);

@@ -227,15 +227,28 @@ inline const std::map<std::string, Claims> kClaims = {
     {"mrs-linformer", {.appended_padding = true, .complexity = kLinear, .fixed_length = true}},
     {"mrs-linear", {.appended_padding = true, .constant_v = Constant::kNearly, .complexity = kLinear}},
     {"mrs-performer", {.appended_padding = true, .constant_v = Constant::kExact, .complexity = kLinear}},
+    {"axial",
+     {.appended_padding = true,
+      .constant_v = Constant::kExact,
+      .causal = true,
+      .complexity = Complexity::kRootN,
+      .without_gradient = kKeyBias}},
+    {"mrs-axial",
+     {.appended_padding = true,
+      .constant_v = Constant::kExact,
+      .complexity = Complexity::kRootN,
+      .without_gradient = kKeyBias}},
     // `xformer new attention` adds rows above.
 };
 
 // Small sizes for all; a name takes the keys it has.
-inline const Json kSmall = {{"features", 12},     {"projected_len", 4}, {"block", 3},      {"random_blocks", 1},
-                            {"global_tokens", 2}, {"stride", 5},        {"summary", 2},    {"budget", 0.25},
-                            {"window", {5}},      {"first", 0},         {"rates", {2, 5}}, {"router_gradient", "gate"},
-                            {"landmarks", 4},     {"conv_kernel", 5},   {"packed_len", 3}, {"blend", "convex"},
-                            {"chunk", 4},         {"dot", true},        {"rank", 3},       {"scales", {1, 3}}};
+inline const Json kSmall = {{"features", 12},     {"projected_len", 4}, {"block", 3},       {"random_blocks", 1},
+                            {"global_tokens", 2}, {"stride", 5},        {"summary", 2},     {"budget", 0.25},
+                            {"window", {5}},      {"first", 0},         {"rates", {2, 5}},  {"router_gradient", "gate"},
+                            {"landmarks", 4},     {"conv_kernel", 5},   {"packed_len", 3},  {"blend", "convex"},
+                            {"chunk", 4},         {"dot", true},        {"rank", 3},        {"scales", {1, 3}},
+                            {"columns", 6},       {"block_height", 2},  {"block_width", 2}, {"memory_height", 1},
+                            {"memory_width", 1},  {"memory_length", 4}, {"inducing", 4}};
 
 inline void for_each_name(const std::function<void(const std::string&, const Claims&)>& check) {
   for (const std::string& name : all_names()) {

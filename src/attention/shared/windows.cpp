@@ -1,5 +1,11 @@
 #include "attention/shared/windows.h"
 
+#include <ATen/Functions.h>
+
+#include <cmath>
+
+#include "tensor/probe.h"
+
 namespace xformer::attention {
 
 int64_t layer_window(const std::vector<int64_t>& windows, int64_t layer) {
@@ -10,6 +16,28 @@ at::Tensor window_attention(const at::Tensor& q, const at::Tensor& k, const at::
                             const Windows& windows, const kernels::Dropout& dropout, bool training,
                             const ExtraKeys& extra, at::Tensor* log_sum) {
   return kernels::window_attention(q, k, v, extra, {windows, key_valid, dropout.place(training)}, log_sum);
+}
+
+PartialWeights partial_softmax(const at::Tensor& scores, const at::Tensor& allowed) {
+  const at::Tensor forbidden = allowed.logical_not();
+  const at::Tensor filled = scores.masked_fill(forbidden, kernels::lowest_log_sum(scores.scalar_type()));
+  return {at::softmax(filled, -1).masked_fill(forbidden, 0), at::logsumexp(filled, -1, /*keepdim=*/true)};
+}
+
+at::Tensor with_residues(const NearRows& near, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                         const at::Tensor& key_valid, const Windows& residues, const kernels::Dropout& dropout,
+                         bool training) {
+  // The near keys have the row's own token: the residue leaves it out.
+  at::Tensor allowed = at::eye(residues.block, q.options()).eq(0);
+  if (const at::Tensor known = residues.allowed(key_valid, q); known.defined()) allowed = allowed.logical_and(known);
+  const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
+  const at::Tensor scores = at::matmul(residues.rows(q * scale), residues.rows(k).transpose(-1, -2));  // [b,h,l,1,t,t]
+  const PartialWeights far = partial_softmax(scores, allowed);
+  probe("residue_weights", far.weights);
+  const at::Tensor rows = residues.join(at::matmul(dropout(far.weights, training), residues.rows(v)));
+  // Two partial softmaxes become one by their shares exp(log_sum) of the whole.
+  const at::Tensor share = at::sigmoid(near.log_sum - residues.join(far.log_sum));
+  return rows + share * (near.rows - rows);
 }
 
 }  // namespace xformer::attention

@@ -25,4 +25,21 @@ inline constexpr const char* kWindowHelp =
                                           const kernels::Dropout& dropout, bool training, const ExtraKeys& extra = {},
                                           at::Tensor* log_sum = nullptr);
 
+// softmax of scores over the allowed keys only, with the log of each row's sum, by which partial softmaxes combine. A
+// row without an allowed key has weights zero and a very low, finite log-sum.
+struct PartialWeights {
+  at::Tensor weights, log_sum;  // [.., q, k], [.., q, 1]
+};
+[[nodiscard]] PartialWeights partial_softmax(const at::Tensor& scores, const at::Tensor& allowed);
+
+// What window_attention gave of keys that hold each row's own token.
+struct NearRows {
+  at::Tensor rows, log_sum;  // [b,h,n,d], [b,h,n,1]
+};
+// The same softmax over these and the other keys of the row's own residue (own_block with a dilation), by their shares
+// of the sum. Forms the weights of all residues, residues.explicit_pairs() a head.
+[[nodiscard]] at::Tensor with_residues(const NearRows& near, const at::Tensor& q, const at::Tensor& k,
+                                       const at::Tensor& v, const at::Tensor& key_valid, const Windows& residues,
+                                       const kernels::Dropout& dropout, bool training);
+
 }  // namespace xformer::attention

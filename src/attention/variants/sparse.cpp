@@ -116,16 +116,6 @@ class SparseCore : public AttentionCore {
 
   [[nodiscard]] int64_t blocks(int64_t m) const { return (m + stride_ - 1) / stride_; }
 
-  // softmax over allowed keys only, with the log of each row's sum.
-  struct Weights {
-    at::Tensor weights, log_sum;
-  };
-  static Weights softmax_over(const at::Tensor& scores, const at::Tensor& allowed) {
-    const at::Tensor forbidden = allowed.logical_not();
-    const at::Tensor filled = scores.masked_fill(forbidden, scores.scalar_type() == at::kDouble ? -1e300 : -1e30);
-    return {at::softmax(filled, -1).masked_fill(forbidden, 0), at::logsumexp(filled, -1, /*keepdim=*/true)};
-  }
-
   int64_t stride_;
   bool causal_;
   kernels::Dropout dropout_, other_dropout_, pinned_dropout_;
@@ -165,21 +155,7 @@ class StridedCore : public SparseCore {
     const at::Tensor near_out =
         window_attention(in.q, in.k, in.v, in.valid, window(m), dropout_, is_training(), in.pinned, &near_sum);
 
-    // The window has the row's own token: the residue leaves it out.
-    const int64_t t = residues.block;
-    at::Tensor allowed = at::eye(t, in.q.options()).eq(0);
-    if (const at::Tensor known = residues.allowed(in.valid, in.q); known.defined())
-      allowed = allowed.logical_and(known);
-    const double scale = 1 / std::sqrt(static_cast<double>(in.q.size(-1)));
-    const at::Tensor scores =
-        at::matmul(residues.rows(in.q * scale), residues.rows(in.k).transpose(-1, -2));  // [b,h,l,1,t,t]
-    const Weights far_part = softmax_over(scores, allowed);
-    probe("residue_weights", far_part.weights);
-    const at::Tensor far_out =
-        residues.join(at::matmul(other_dropout_(far_part.weights, is_training()), residues.rows(in.v)));
-    // Two partial softmaxes become one by their shares exp(log_sum) of the whole.
-    const at::Tensor share = at::sigmoid(near_sum - residues.join(far_part.log_sum));
-    return far_out + share * (near_out - far_out);
+    return with_residues({near_out, near_sum}, in.q, in.k, in.v, in.valid, residues, other_dropout_, is_training());
   }
 
   [[nodiscard]] Pairs pairs(int64_t m, int64_t p, bool near, bool far) const override {
@@ -244,7 +220,7 @@ class FixedCore : public SparseCore {
       allowed = allowed.logical_and(place.le(at::arange(m, numbers).unsqueeze(1)));  // [b or 1,1,m,g]
     }
     const at::Tensor q = in.q / std::sqrt(static_cast<double>(in.q.size(-1)));
-    const Weights part = softmax_over(at::matmul(q, k.transpose(-1, -2)), allowed);
+    const PartialWeights part = partial_softmax(at::matmul(q, k.transpose(-1, -2)), allowed);
     probe("weights", part.weights);
     return at::matmul(other_dropout_(part.weights, training), v);
   }
