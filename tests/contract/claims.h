@@ -238,6 +238,13 @@ inline const std::map<std::string, Claims> kClaims = {
       .constant_v = Constant::kExact,
       .complexity = Complexity::kRootN,
       .without_gradient = kKeyBias}},
+    {"blockwise",
+     {.constant_v = Constant::kExact,
+      .causal = true,
+      .complexity = kQuadratic,
+      .without_gradient = kKeyBias,
+      .prefix_rows = false}},
+    {"mrs-blockwise", {.constant_v = Constant::kExact, .complexity = kQuadratic, .without_gradient = kKeyBias}},
     // `xformer new attention` adds rows above.
 };
 
