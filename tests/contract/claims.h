@@ -245,6 +245,22 @@ inline const std::map<std::string, Claims> kClaims = {
       .without_gradient = kKeyBias,
       .prefix_rows = false}},
     {"mrs-blockwise", {.constant_v = Constant::kExact, .complexity = kQuadratic, .without_gradient = kKeyBias}},
+    {"image-local-1d",
+     {.appended_padding = true,
+      .constant_v = Constant::kExact,
+      .causal = true,
+      .complexity = kLinear,
+      .without_gradient = kKeyBias}},
+    {"mrs-image-local-1d",
+     {.appended_padding = true, .constant_v = Constant::kExact, .complexity = kLinear, .without_gradient = kKeyBias}},
+    {"image-local-2d",
+     {.appended_padding = true,
+      .constant_v = Constant::kExact,
+      .causal = true,
+      .complexity = kLinear,
+      .without_gradient = kKeyBias}},
+    {"mrs-image-local-2d",
+     {.appended_padding = true, .constant_v = Constant::kExact, .complexity = kLinear, .without_gradient = kKeyBias}},
     // `xformer new attention` adds rows above.
 };
 
