@@ -36,7 +36,7 @@ TEST_CASE("what lives between forward and backward is at most the formula and tw
 
 // Whose papers form all pairs. What others form of
 // them is blocks, a tile of rows, or a few mixtures; mra2's and sinkhorn's pairs of blocks are n^2 / block^2; of
-// softmax-fused and blockwise the time alone is quadratic.
+// softmax-fused, blockwise and memory-compressed the time alone is quadratic.
 bool forms_all_pairs(const std::string& name) {
   const std::string& base = resolve(name).base->name;
   return base == "softmax" || base == "adamra-softmax" || base.starts_with("synth-");
@@ -58,8 +58,8 @@ TEST_CASE("what promises less than n^2 never takes the memory of half an [n, n] 
     mixer(x, mask).sum().backward();
     CHECK(host_memory().peak_bytes - before < kLength * kLength * static_cast<int64_t>(sizeof(float)) / 2);
   });
-  // sinkhorn, mra2, mra2-s, softmax-fused, blockwise, and each under mrs-
-  CHECK(quadratic == 10);
+  // sinkhorn, mra2, mra2-s, softmax-fused, blockwise, memory-compressed, and each under mrs-
+  CHECK(quadratic == 12);
 }
 
 }  // namespace xformer::attention::contract

@@ -261,6 +261,8 @@ inline const std::map<std::string, Claims> kClaims = {
       .without_gradient = kKeyBias}},
     {"mrs-image-local-2d",
      {.appended_padding = true, .constant_v = Constant::kExact, .complexity = kLinear, .without_gradient = kKeyBias}},
+    {"memory-compressed", {.appended_padding = true, .causal = true, .complexity = kQuadratic, .prefix_rows = false}},
+    {"mrs-memory-compressed", {.appended_padding = true, .complexity = kQuadratic}},
     // `xformer new attention` adds rows above.
 };
 
