@@ -30,7 +30,10 @@ struct Mixer {
     context.shared = shared;
     context.dropout_stream = std::make_shared<kernels::DropoutStream>(5);
     context.init = InitStream(5);
-    module = attention::build_mixer(attention, defaults_of(attention.options()), context);
+    const Json options = defaults_of(attention.options());
+    // A whole layer takes x and mask as a mixer does.
+    if (attention.base->build_block) module = attention.base->build_block(options, context);
+    else module = attention::build_mixer(attention, options, context);
     module->to(device, type);
     shared->to(device, type);
     module->eval();

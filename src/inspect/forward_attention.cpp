@@ -106,9 +106,12 @@ Built build(const AttentionForward& request, const Sizes& sizes) {
     built.collect(*built.core, "");
   } else {
     // A whole layer takes x and mask as a mixer does.
-    if (request.attention.base->build_block)
+    if (request.attention.base->build_block) {
+      attention::check_buildable(request.attention, request.options, context.heads, context.causal);
       built.mixer = request.attention.base->build_block(request.options, context);
-    else built.mixer = attention::build_mixer(request.attention, request.options, context);
+    } else {
+      built.mixer = attention::build_mixer(request.attention, request.options, context);
+    }
     built.mixer->eval();
     built.collect(*built.mixer, "");
   }

@@ -263,6 +263,19 @@ inline const std::map<std::string, Claims> kClaims = {
      {.appended_padding = true, .constant_v = Constant::kExact, .complexity = kLinear, .without_gradient = kKeyBias}},
     {"memory-compressed", {.appended_padding = true, .causal = true, .complexity = kQuadratic, .prefix_rows = false}},
     {"mrs-memory-compressed", {.appended_padding = true, .complexity = kQuadratic}},
+    {"set-induced",
+     {.appended_padding = true,
+      .constant_v = Constant::kExact,
+      .permutation = true,
+      .complexity = kLinear,
+      .without_gradient = kKeyBias}},
+    {"mrs-set-induced",
+     {.appended_padding = true, .constant_v = Constant::kExact, .complexity = kLinear, .without_gradient = kKeyBias}},
+    {"set-isab",
+     {.appended_padding = true,
+      .permutation = true,
+      .complexity = kLinear,
+      .without_gradient = {"gather.key.bias", "spread.key.bias"}}},
     // `xformer new attention` adds rows above.
 };
 
