@@ -34,12 +34,12 @@ TEST_CASE("what lives between forward and backward is at most the formula and tw
   });
 }
 
-// Whose papers form all pairs. What others form of
+// Whose papers form all pairs (adaptive-span's as far as its longest span, by default the length). What others form of
 // them is blocks, a tile of rows, or a few mixtures; mra2's and sinkhorn's pairs of blocks are n^2 / block^2; of
 // softmax-fused, blockwise and memory-compressed the time alone is quadratic.
 bool forms_all_pairs(const std::string& name) {
   const std::string& base = resolve(name).base->name;
-  return base == "softmax" || base == "adamra-softmax" || base.starts_with("synth-");
+  return base == "softmax" || base == "adamra-softmax" || base == "adaptive-span" || base.starts_with("synth-");
 }
 
 TEST_CASE("what promises less than n^2 never takes the memory of half an [n, n] tensor, at n = 8192") {

@@ -276,6 +276,19 @@ inline const std::map<std::string, Claims> kClaims = {
       .permutation = true,
       .complexity = kLinear,
       .without_gradient = {"gather.key.bias", "spread.key.bias"}}},
+    {"adaptive-span",
+     {.appended_padding = true,
+      .constant_v = Constant::kNearly,
+      .causal = true,
+      .complexity = kQuadratic,
+      .fixed_length = true,
+      .without_gradient = kKeyBias}},
+    {"mrs-adaptive-span",
+     {.appended_padding = true,
+      .constant_v = Constant::kNearly,
+      .complexity = kQuadratic,
+      .fixed_length = true,
+      .without_gradient = kKeyBias}},
     // `xformer new attention` adds rows above.
 };
 
