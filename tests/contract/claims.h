@@ -289,6 +289,8 @@ inline const std::map<std::string, Claims> kClaims = {
       .complexity = kQuadratic,
       .fixed_length = true,
       .without_gradient = kKeyBias}},
+    {"routing", {.causal = true, .complexity = Complexity::kRootN, .fixed_length = true, .prefix_rows = false}},
+    {"mrs-routing", {.complexity = Complexity::kRootN, .fixed_length = true}},
     // `xformer new attention` adds rows above.
 };
 
