@@ -6,8 +6,10 @@
 // The key itself is read only where a token sees no other (its logit is -1e5). Lists of all rounds lie one behind the
 // other, and the chunk before the first is the last one: what a round's first chunk looks back to is the round before,
 // as in the authors' code. A key found several times counts several times, unless dup_correct divides its weight by
-// how often it is found (appendix A). Up to c tokens: plain attention, without hashing. No causal form: where a chunk
-// ends depends on later tokens, so hiding them by position would still let them through.
+// how often it is found (appendix A). Up to c tokens: plain attention, without hashing.
+// Causal: where a chunk begins depends on later tokens, so that chunks with later keys hidden, as published, let them
+// through (attention-core 3.6 has how much). Here a token sees, in each round, the last c tokens of its own bucket
+// before it, which is P_i of equation 3 but for its oldest part.
 #include <ATen/OpMathType.h>
 
 #include <algorithm>
@@ -17,6 +19,7 @@
 
 #include "attention/descriptor.h"
 #include "attention/multi_head.h"
+#include "attention/shared/class_windows.h"
 #include "attention/shared/full_precision.h"
 #include "kernels/hashed_attention/hashed_attention.h"
 #include "tensor/probe.h"
@@ -37,8 +40,11 @@ class ReformerMixer : public SequenceMixer {
         heads_(context.heads),
         head_dim_(context.head_dim),
         max_len_(context.max_len),
+        causal_(context.causal),
         dropout_(context.make_dropout()) {
     XF_ASSERT(max_len_ > 0, "reformer needs the longest length when it is built");
+    XF_CHECK(!causal_ || !options.dup_correct, UserError,
+             "attention.dup_correct: reformer has no causal form of it; its lists are of chunks");
     const auto linear = [&](const char* name, int64_t in, int64_t out, bool bias) {
       return register_module(name,
                              std::make_shared<Linear>(in, out, bias, context.init_scheme, context.init.child(name)));
@@ -57,11 +63,11 @@ class ReformerMixer : public SequenceMixer {
   at::Tensor forward(const at::Tensor& x, const SequenceMask& mask, Carry&) override {
     const int64_t b = x.size(0), n = x.size(1);
     XF_CHECK(n <= max_len_, UserError, "reformer was built for at most {} tokens, got {}", max_len_, n);
-    XF_ASSERT(!mask.causal, "reformer has no causal form");
+    XF_ASSERT(mask.causal == causal_, "reformer was built with causal {}", causal_);
     const std::vector<at::Tensor> projected = kernels::linear(x, {query_->map(), value_->map()});
     at::Tensor mixed;  // [b,h,n,d]
     {
-      const FullPrecision full(x.device().type(), /*takes_bf16=*/true);
+      const FullPrecision full(x.device().type(), /*takes_bf16=*/!causal_);
       const auto heads = [&](const at::Tensor& y) { return full(y).view({b, n, heads_, head_dim_}).transpose(1, 2); };
       const at::Tensor q = heads(projected[0]), v = heads(projected[1]);
       probe("q", q), probe("v", v);
@@ -70,7 +76,7 @@ class ReformerMixer : public SequenceMixer {
                                                     dropout_.place(is_training())};
       const at::Tensor buckets = hash(q.detach(), options);
       if (buckets.defined()) probe("buckets", buckets);
-      mixed = kernels::hashed_attention(q, v, buckets, options);
+      mixed = causal_ ? look_back(q, v, buckets, mask) : kernels::hashed_attention(q, v, buckets, options);
     }
     probe("mixed", mixed);
     return out_->forward(mixed.transpose(1, 2).reshape({b, n, heads_ * head_dim_}));
@@ -81,6 +87,14 @@ class ReformerMixer : public SequenceMixer {
     const double z = static_cast<double>(batch * heads_), d = static_cast<double>(head_dim_);
     const double n = static_cast<double>(length), c = static_cast<double>(options_.chunk);
     const double projections = 6 * z * n * d * static_cast<double>(model_dim_);
+    if (causal_) {
+      const Windows windows = class_windows_of(length, options_.chunk);
+      const bool hashed = length > options_.chunk;
+      const auto r = static_cast<double>(hashed ? options_.rounds : 1);
+      const double columns = hashed ? static_cast<double>(columns_of(bucket_factors(length))) : 0;
+      const double found = projections + 2 * z * n * d * r * columns, pairs = windows.explicit_pairs();
+      return {found + 4 * z * r * d * pairs, found + 4 * z * r * d * windows.pattern_pairs(), 3 * z * r * pairs};
+    }
     if (length <= options_.chunk) {
       const double flops = projections + 4 * z * n * n * d;
       return {flops, flops, z * n * (3 * d + 2)};
@@ -118,8 +132,28 @@ class ReformerMixer : public SequenceMixer {
     return kernels::hash_buckets(turned.view({heads_, b, n, options_.rounds, columns}), factors, options);
   }
 
+  // q, v [b,h,n,d], buckets [b,h,r,slots] or undefined: all tokens are of one.
+  [[nodiscard]] at::Tensor look_back(const at::Tensor& q, const at::Tensor& v, const at::Tensor& buckets,
+                                     const SequenceMask& mask) const {
+    const int64_t b = q.size(0), n = q.size(2), r = buckets.defined() ? options_.rounds : 1;
+    at::Tensor classes =
+        buckets.defined() ? buckets.narrow(-1, 0, n) : at::zeros({b, heads_, 1, n}, q.options().dtype(at::kLong));
+    if (!buckets.defined() && !mask.all_valid())
+      classes = classes.masked_fill(mask.key_valid.logical_not().unsqueeze(1).unsqueeze(1), 1);
+    const at::Tensor k =
+        q * ((q.square().mean(-1, /*keepdim=*/true) + kernels::kKeyEpsilon) * static_cast<double>(head_dim_)).rsqrt();
+    const auto rounds = [&](const at::Tensor& x) {  // [b,h r,n,d]
+      return x.unsqueeze(2).expand({b, heads_, r, n, x.size(-1)}).flatten(1, 2);
+    };
+    const ClassRows found = class_windows(rounds(q), rounds(k), rounds(v), classes.flatten(1, 2), options_.chunk,
+                                          /*self_last=*/true, dropout_, is_training());
+    const auto split = [&](const at::Tensor& x) { return x.unflatten(1, {heads_, r}); };
+    return mask.zero_padding((split(found.rows) * at::softmax(split(found.log_sum), 2)).sum(2));
+  }
+
   Options options_;
   int64_t model_dim_, heads_, head_dim_, max_len_;
+  bool causal_;
   kernels::Dropout dropout_;
   std::shared_ptr<Linear> query_, value_, out_;
   at::Tensor rotations_;  // [h,d,r,columns]; undefined where no sequence is longer than a chunk
@@ -131,7 +165,7 @@ const Schema<Options>& schema() {
           .add(&Options::rounds, "rounds", "times that tokens are hashed, each time anew (r)", at_least(1))
           .add(&Options::chunk, "chunk", "tokens of a chunk of the hashed and sorted sequence (c)", at_least(1))
           .add(&Options::dup_correct, "dup_correct",
-               "divide the weight of a key by the number of times that it is found over all rounds");
+               "divide the weight of a key by the number of times that it is found over all rounds; not causal");
   return kSchema;
 }
 
@@ -144,7 +178,7 @@ std::vector<Descriptor> describe() {
   result.summary =
       "Hashes tokens so that similar ones fall together, sorts them, and attends within neighbouring chunks.";
   result.complexity = Complexity::kLinearithmic;
-  result.traits = {.fixed_length = true};
+  result.traits = {.causal_ok = true, .fixed_length = true};
   result.options = schema().options();
   result.tensors = {
       {"query.weight", "W of q = x W^T [h d, m]; head i has rows i d to (i+1) d; keys are q at unit length"},
