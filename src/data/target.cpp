@@ -36,6 +36,17 @@ TargetSpec number_target(double scale, double tolerance) {
           {{"scale", scale}, {"tolerance", tolerance}}};
 }
 
+TargetSpec place_target(int64_t classes, const PlaceTarget& options) {
+  TargetSpec target{
+      "per-position",
+      options.symbol.empty() ? fmt::format("class of places, 1 of {}", classes)
+                             : fmt::format("next {}, 1 of {}", options.symbol, classes),
+      {{.name = "label", .element = Element::kI32, .axes = Axes::kToken, .range = classes, .fill = kNoLabel}},
+      {{"causal", options.causal}}};
+  if (!options.symbol.empty()) target.parameters.update({{"symbol", options.symbol}, {"scoring", options.scoring}});
+  return target;
+}
+
 Json target_to_json(const TargetSpec& target) {
   Json fields = Json::array();
   for (const Field& field : target.fields) fields.push_back(field_to_json(field));

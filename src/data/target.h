@@ -15,6 +15,8 @@ struct TargetSpec {
   // Of the field "label"; 0 where there is none.
   [[nodiscard]] int64_t classes() const;
   [[nodiscard]] bool has(std::string_view field) const { return index_of(fields, field) >= 0; }
+  // Whether the answer is a field with places.
+  [[nodiscard]] bool of_places() const { return !fields.empty() && fields.front().of_tokens(); }
   bool operator==(const TargetSpec&) const = default;
 };
 
@@ -29,6 +31,17 @@ struct ClassTarget {
 // `scale`: what one unit of the stored number is in the data's own unit; `tolerance`: a prediction this close counts as
 // right, 0: accuracy has no meaning.
 [[nodiscard]] TargetSpec number_target(double scale = 1, double tolerance = 0);
+
+inline constexpr int32_t kNoLabel = -1;  // of a place where there is nothing to predict
+
+struct PlaceTarget {
+  bool causal = true;  // no place may see a later one
+  // Where the sequence itself is predicted: what one place of it is ("byte"), and which context the places were scored
+  // with ("window"), without which bits for each of them cannot be compared.
+  std::string symbol = {}, scoring = {};
+};
+// One of `classes` at every place that has one: the field "label" with places, elsewhere kNoLabel.
+[[nodiscard]] TargetSpec place_target(int64_t classes, const PlaceTarget& options = {});
 
 [[nodiscard]] Json target_to_json(const TargetSpec& target);
 [[nodiscard]] TargetSpec target_from_json(const Json& json);

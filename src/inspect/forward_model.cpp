@@ -16,13 +16,13 @@ namespace {
 std::vector<std::pair<std::string, data::Field>> answer_tensors(const data::DataShape& shape) {
   std::vector<std::pair<std::string, data::Field>> result;
   for (const data::Field& field : shape.target.fields)
-    if (field.stored && !field.of_tokens()) result.emplace_back(field.name + "s", field);
+    if (field.stored) result.emplace_back(field.name + "s", field);
   return result;
 }
 
 // The tensors that hold the examples, and the others that may come with them.
-std::vector<ExpectedTensor> expected_tensors(const data::DataShape& shape, int64_t columns, int64_t batch,
-                                             int64_t length) {
+std::vector<ExpectedTensor> expected_tensors(const data::DataShape& shape, const tasks::OutputSpec& output,
+                                             int64_t batch, int64_t length) {
   std::vector<int64_t> places{batch, length};
   if (shape.sequences > 1) places.insert(places.begin() + 1, shape.sequences);
   std::vector<ExpectedTensor> result;
@@ -45,21 +45,25 @@ std::vector<ExpectedTensor> expected_tensors(const data::DataShape& shape, int64
                                   axes)});
   }
   result.push_back({"mask", places, {at::kBool}, "true where a place is valid; absent: everywhere", false});
-  result.push_back({kGradOutput, {batch, columns}, kRealTypes, "what --grad starts with [b,outputs]", false});
+  std::vector<int64_t> outputs{batch, output.columns};
+  if (output.per_position) outputs.insert(outputs.begin() + 1, length);
+  result.push_back({kGradOutput, outputs, kRealTypes,
+                    fmt::format("what --grad starts with [{},outputs]", output.per_position ? "b,n" : "b"), false});
   for (const auto& [name, field] : answer_tensors(shape))
-    result.push_back({name,
-                      {batch},
+    result.push_back({name, field.of_tokens() ? places : std::vector<int64_t>{batch},
                       field.whole() ? kWholeTypes : kRealTypes,
-                      field.whole() ? "classes [b]" : "numbers [b]",
+                      field.of_tokens() ? "classes [b,n], -1 for none"
+                      : field.whole()   ? "classes [b]"
+                                        : "numbers [b]",
                       false});
   return result;
 }
 
 // Ids and labels index tables: one that is too large must not reach them.
-void check_range(const std::string& name, const at::Tensor& values, int64_t count) {
+void check_range(const std::string& name, const at::Tensor& values, int64_t count, int64_t lowest = 0) {
   const int64_t least = values.min().item<int64_t>(), most = values.max().item<int64_t>();
-  XF_CHECK(least >= 0 && most < count, UserError, "--input: {}: expected numbers from 0 to {}, found {}", name,
-           count - 1, least < 0 ? least : most);
+  XF_CHECK(least >= lowest && most < count, UserError, "--input: {}: expected numbers from {} to {}, found {}", name,
+           lowest, count - 1, least < lowest ? least : most);
 }
 
 at::ScalarType widest_type(const std::map<std::string, at::Tensor>& tensors) {
@@ -87,7 +91,7 @@ ModelBatch make_batch(const ModelForward& request, const tasks::Task& task, cons
   const bool rows = found != inputs.end() && found->second.dim() == dims && found->second.numel() > 0;
   const int64_t batch = rows ? found->second.size(0) : 1, longest = plan::padded_len(request.plan);
   const int64_t length = rows ? found->second.size(places - 1) : longest;
-  check_inputs(inputs, expected_tensors(shape, task.output().columns, batch, length), request.view, "");
+  check_inputs(inputs, expected_tensors(shape, task.output(), batch, length), request.view, "");
   XF_CHECK(length <= longest, UserError, "--input: {}: the model takes at most {} places, found {}", name, longest,
            length);
   ModelBatch made;
@@ -98,7 +102,7 @@ ModelBatch make_batch(const ModelForward& request, const tasks::Task& task, cons
     XF_CHECK(!inputs.contains(kGradOutput), UserError,
              "--input: expected {} or {}, not both: gradients are of the loss, or of a weighted sum of logits", answer,
              kGradOutput);
-    if (field.range > 0) check_range(answer, given->second.to(at::kLong), field.range);
+    if (field.range > 0) check_range(answer, given->second.to(at::kLong), field.range, field.of_tokens() ? -1 : 0);
     made.rows.fields.emplace_back(field.name, given->second.to(request.device, field.whole() ? at::kLong : at::kFloat));
   }
   made.wants_loss = !made.rows.fields.empty();
@@ -110,6 +114,7 @@ ModelBatch make_batch(const ModelForward& request, const tasks::Task& task, cons
   }
   made.rows.set_inputs();
   models::ModelInput& input = made.rows.inputs;
+  input.labels = at::Tensor();  // scores are what is asked for, whatever the model would give in training
   if (const auto mask = inputs.find("mask"); mask != inputs.end()) {
     input.key_valid = mask->second.to(request.device);
   } else {
@@ -134,7 +139,7 @@ ModelBatch make_batch(const ModelForward& request, const tasks::Task& task, cons
 
 std::vector<ExpectedTensor> expected_tensors(const ModelForward& request) {
   const data::DataShape shape = plan::planned_shape(request.plan);
-  return expected_tensors(shape, tasks::make_task(shape)->output().columns, 1, plan::padded_len(request.plan));
+  return expected_tensors(shape, tasks::make_task(shape)->output(), 1, plan::padded_len(request.plan));
 }
 
 ForwardResult forward_model(const ModelForward& request, const TensorMap& inputs) {

@@ -23,13 +23,16 @@ struct ModelInput {
   at::Tensor tokens;       // [b, n] int64, 0 is padding; [b, 2, n] for pairs; undefined where places hold numbers
   at::Tensor key_valid;    // as the tokens, bool
   at::Tensor values = {};  // [b, n, width] float
+  // [b, n] int64, -1 for none; where they are known. A family that answers at every place may then give what its scores
+  // come to (place_loss.h) instead of them.
+  at::Tensor labels = {};
 };
 
 class Model : public torch::nn::Module {
  public:
   explicit Model(uint64_t seed);
-  // [b, outputs] in float32 at least. `state` is what init_state made, as the batch before left it; what this batch
-  // leaves stands there afterwards.
+  // [b, outputs], or of a family that answers at every place [b, n, outputs], in float32 at least. `state` is what
+  // init_state made, as the batch before left it; what this batch leaves stands there afterwards.
   virtual at::Tensor forward(const ModelInput& input, State& state) = 0;
   // Of a batch that nothing went before.
   [[nodiscard]] at::Tensor forward(const ModelInput& input);
@@ -56,7 +59,9 @@ class Model : public torch::nn::Module {
 
 struct ModelRequest {
   InputSpec input;
-  int64_t outputs = 0;  // columns: logits of classes, or one number
+  // Columns: logits of classes, or one number. Where ids are predicted, the classes are the last so many of the
+  // vocabulary.
+  int64_t outputs = 0;
   bool causal = false;  // the task's outputs may see no later place
   attention::Resolved attention;
   Json attention_options = Json::object();
@@ -70,6 +75,7 @@ struct FamilyDescriptor {
   std::string title, summary;
   std::vector<OptionInfo> options;  // keys without the prefix "model."
   bool takes_attention = true;      // false: the family's name is the whole model's
+  bool per_position = false;        // it answers at every place; else once for an example
   // Length that every batch is padded to (N_pad) for data of at most max_tokens.
   std::function<int64_t(const Json& options, int64_t max_tokens)> padded_len;
   // Cross-option checks before anything is built: UserError.

@@ -4,16 +4,23 @@
 
 #include <cmath>
 
+#include "models/place_loss.h"
 #include "tensor/probe.h"
 
 namespace xformer::models {
 
-Readout::Readout(Model& owner, const ReadoutOptions& options, const ModelRequest& request, int64_t pinned)
-    : owner_(owner), options_(options), pinned_(pinned) {
+Readout::Readout(Model& owner, const ReadoutOptions& options, const ModelRequest& request, int64_t pinned,
+                 const at::Tensor& tokens)
+    : owner_(owner),
+      options_(options),
+      pinned_(pinned),
+      outputs_(request.outputs),
+      tokens_(options.tied ? tokens : at::Tensor()) {
   const InitStream init(request.seed);
   if (options.norm)
     norm_ = owner.register_module("norm", std::make_shared<LayerNorm>(options.dim, options.norm_epsilon));
   dropout_ = kernels::Dropout(options.activation == "gelu" ? options.dropout : 0, owner.dropout_stream());
+  if (options.tied) return;
   std::vector<int64_t> widths{options.summaries * options.dim *
                               (options.pooling == "flatten" ? options.padded_len : 1)};
   widths.insert(widths.end(), options.hidden.begin(), options.hidden.end());
@@ -39,6 +46,7 @@ at::Tensor Readout::pooled(const at::Tensor& stacked, const at::Tensor& valid) c
   const auto factor = [&] { return valid.unsqueeze(-1).to(x.scalar_type()); };
   if (options_.mask_output && valid.defined()) x = x * factor();
   const int64_t length = x.size(1) - pinned_;
+  if (options_.pooling == "none") return x.narrow(1, pinned_, length);
   at::Tensor result;
   if (options_.pooling == "first") {
     result = x.select(1, pinned_ - 1);
@@ -58,24 +66,25 @@ at::Tensor Readout::pooled(const at::Tensor& stacked, const at::Tensor& valid) c
   return result;
 }
 
-at::Tensor Readout::scored(at::Tensor x) const {
-  const at::ScalarType type = at::promote_types(classifier_.front()->weight.scalar_type(), at::kFloat);
-  for (size_t i = 0; i < classifier_.size(); ++i) {
+at::Tensor Readout::scored(at::Tensor x, const at::Tensor& labels) const {
+  std::vector<kernels::LinearMap> maps;
+  for (const auto& map : classifier_) maps.push_back(map->map());
+  if (options_.tied) maps.push_back({tokens_.narrow(0, tokens_.size(0) - outputs_, outputs_), {}});
+  if (options_.loss_block > 0 && labels.defined()) return place_losses(x, maps.back(), labels, options_.loss_block);
+  for (size_t i = 0; i < maps.size(); ++i) {
     if (i > 0) x = at::relu(x);
-    x = classifier_[i]->forward(x);
+    x = kernels::linear(x, maps[i]);
   }
-  x = x.to(type);
+  x = x.to(at::promote_types(maps.front().weight.scalar_type(), at::kFloat));
   probe("logits", x);
   return x;
 }
 
-attention::Cost Readout::cost(int64_t rows) const {
-  attention::Cost result;
-  for (const auto& map : classifier_) {
-    const double flops = 2.0 * static_cast<double>(rows * map->weight.numel());
-    result += {flops, flops, 0};
-  }
-  return result;
+attention::Cost Readout::cost(int64_t sequences, int64_t length) const {
+  int64_t weights = options_.tied ? outputs_ * options_.dim : 0;
+  for (const auto& map : classifier_) weights += map->weight.numel();
+  const double flops = 2.0 * static_cast<double>(sequences * (options_.pooling == "none" ? length : 1) * weights);
+  return {flops, flops, 0};
 }
 
 }  // namespace xformer::models

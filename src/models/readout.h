@@ -10,7 +10,7 @@ namespace xformer::models {
 struct ReadoutOptions {
   int64_t dim = 64;
   // Of the sequence's places (pinned tokens left out): mean_padded: sum / N_pad; mean_valid: over valid ones; flatten:
-  // side by side; or first: the last pinned token alone.
+  // side by side; first: the last pinned token alone; or none: every place is read by itself.
   std::string pooling = "mean_padded";
   int64_t padded_len = 0;
   bool norm = true;  // layer norm in front of all
@@ -20,6 +20,8 @@ struct ReadoutOptions {
   bool mask_output = false;          // zero padded places before pooling
   int64_t summaries = 1;             // vectors side by side that one row of scores is made of
   std::vector<int64_t> hidden = {};  // widths of the maps but the last, with ReLU behind each
+  int64_t loss_block = 0;            // places at once, where losses are made instead of scores; 0: never
+  bool tied = false;                 // scored by the embedding's vectors of the ids, without a map of its own
   std::string init = "mlpen";
 };
 
@@ -27,19 +29,24 @@ struct ReadoutOptions {
 // classifier_out.
 class Readout {
  public:
-  // `pinned` leading tokens of x are no part of the sequence; with pooling "first" the last of them is read.
-  Readout(Model& owner, const ReadoutOptions& options, const ModelRequest& request, int64_t pinned);
+  // `pinned` leading tokens of x are no part of the sequence; with pooling "first" the last of them is read. `tokens`
+  // [v,m], of whose last rows a tied readout makes scores.
+  Readout(Model& owner, const ReadoutOptions& options, const ModelRequest& request, int64_t pinned,
+          const at::Tensor& tokens);
 
-  // x [s,n,m], valid [s,n] bool or undefined where all are -> [s, summary].
+  // x [s,n,m], valid [s,n] bool or undefined where all are -> [s, summary], or with pooling "none" [s,n,m].
   [[nodiscard]] at::Tensor pooled(const at::Tensor& x, const at::Tensor& valid) const;
-  // [.., summaries * summary] -> [.., outputs] in float32 at least.
-  [[nodiscard]] at::Tensor scored(at::Tensor x) const;
-  [[nodiscard]] attention::Cost cost(int64_t rows) const;
+  // [.., summaries * summary] -> [.., outputs] in float32 at least; with a loss_block and labels of x [b,n,m] what
+  // place_loss.h makes of them.
+  [[nodiscard]] at::Tensor scored(at::Tensor x, const at::Tensor& labels = {}) const;
+  // Of sequences of this length.
+  [[nodiscard]] attention::Cost cost(int64_t sequences, int64_t length) const;
 
  private:
   const Model& owner_;
   const ReadoutOptions options_;
-  const int64_t pinned_;
+  const int64_t pinned_, outputs_;
+  const at::Tensor tokens_;  // of a tied readout
   std::shared_ptr<LayerNorm> norm_;
   kernels::Dropout dropout_;
   std::vector<std::shared_ptr<attention::Linear>> classifier_;

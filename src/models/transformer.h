@@ -21,7 +21,7 @@ class Transformer : public Model {
   [[nodiscard]] attention::Cost cost(int64_t batch, int64_t length) const override;
 
  protected:
-  // ids [s,n] or values [s,n,width], valid [s,n] -> [s, summary].
+  // ids [s,n] or values [s,n,width], valid [s,n] -> [s, summary], or of every place [s,n,m].
   [[nodiscard]] at::Tensor summary(const at::Tensor& ids, const at::Tensor& values, const at::Tensor& valid,
                                    State& state);
   // Of summaries of sequences of this length.

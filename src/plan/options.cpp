@@ -197,6 +197,10 @@ void check_combinations(const RunPlan& plan, const PlanParts& parts) {
            "training.micro_batch: model.norm=batch takes its mean and variance over the whole batch of {}, parts of it "
            "have others; expected 0, got {}",
            training.batch, training.micro_batch);
+  XF_CHECK(training.label_smoothing == 0 || plan.group("model").value("loss_block", int64_t{0}) == 0, UserError,
+           "training.label_smoothing: losses made in blocks (model.loss_block) are of the label alone; expected 0, got "
+           "{:g}",
+           training.label_smoothing);
   // rsqrt rises and falls by itself: the official Retrieval ends inside its warm-up.
   XF_CHECK(training.warmup <= training.steps || training.epochs > 0 || training.schedule == "rsqrt", UserError,
            "training.warmup: expected at most training.steps = {}, got {}", training.steps, training.warmup);
@@ -331,7 +335,11 @@ models::ModelRequest model_request(const RunPlan& plan, const data::DataShape& s
   const PlanParts parts = find_parts(plan.task, plan.family + "/" + plan.attention, plan.protocol);
   models::ModelRequest request;
   const tasks::OutputSpec output = tasks::make_task(shape)->output();
-  XF_ASSERT(!output.per_position, "{}: no family answers for every place yet", plan.task);
+  XF_CHECK(output.per_position == parts.family->per_position, UserError,
+           "{} asks for {}, and models of the {} family give {}; take {}/{}", plan.task,
+           output.per_position ? "an answer at every place" : "one answer for an example", parts.family->name,
+           output.per_position ? "one for an example" : "one at every place", parts.dataset->default_family,
+           parts.family->takes_attention ? plan.attention : "softmax");
   request.input = {shape.max_len, shape.vocabulary, shape.sequences, shape.width, shape.categories, shape.side};
   request.outputs = output.columns;
   request.causal = output.causal;

@@ -27,6 +27,7 @@ const at::Tensor& BatchView::field(std::string_view name) const {
 void BatchView::set_inputs() {
   if (has("tokens")) inputs.tokens = field("tokens");
   if (has("values")) inputs.values = field("values");
+  if (has("label") && field("label").dim() == 2) inputs.labels = field("label");  // of places
 }
 
 DeviceBatch::DeviceBatch(at::Device device, int64_t rows, int64_t padded_len, const data::DataShape& shape)

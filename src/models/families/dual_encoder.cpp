@@ -52,7 +52,7 @@ class DualEncoder : public Transformer {
 
   [[nodiscard]] attention::Cost cost(int64_t batch, int64_t length) const override {
     attention::Cost result = summary_cost(2 * batch, length);
-    result += readout_.cost(batch);
+    result += readout_.cost(batch, length);
     return result;
   }
 
