@@ -75,9 +75,11 @@ ResidualBlock::ResidualBlock(const BlockOptions& options, std::shared_ptr<attent
     : rows_(options.rows), mixer_dropout_(options.dropout, stream) {
   if (options.mixer_norm) mixer_norm_ = register_module("mixer_norm", norm_of(options));
   mixer_ = register_module("mixer", std::move(mixer));
-  ff_norm_ = register_module("ff_norm", norm_of(options));
-  ff_ = std::make_unique<FeedForward>(*this, options, stream, init);
-  ff_dropout_ = kernels::Dropout(options.dropout, stream);
+  if (options.ff_dim > 0) {
+    ff_norm_ = register_module("ff_norm", norm_of(options));
+    ff_ = std::make_unique<FeedForward>(*this, options, stream, init);
+    ff_dropout_ = kernels::Dropout(options.dropout, stream);
+  }
   if (options.stochastic_depth > 0) {
     mixer_path_ = kernels::Dropout(options.stochastic_depth, stream);
     ff_path_ = kernels::Dropout(options.stochastic_depth, stream);
@@ -105,6 +107,7 @@ at::Tensor PreNormBlock::forward(const at::Tensor& x, const SequenceMask& mask, 
   const kernels::ResidualNorm entry = mixer_norm_ ? mixer_norm_->behind(x, {}, {}, valid) : kernels::ResidualNorm{x, x};
   const auto mixer = [&] { return mixer_->forward(entry.normed, mask, carry); };
   const at::Tensor mixed = on_path(mixer_path_, kept(probed("mixer", mixer)));
+  if (!ff_) return kernels::residual(kept(entry.sum), mixed, mixer_dropout_.place(training));
   const kernels::ResidualNorm half =
       ff_norm_->behind(kept(entry.sum), mixed, mixer_dropout_.place(training), kept(valid));
   const at::Tensor fed = on_path(ff_path_, probed("ff", [&] { return ff_->forward(half.normed); }));
@@ -113,7 +116,7 @@ at::Tensor PreNormBlock::forward(const at::Tensor& x, const SequenceMask& mask, 
 
 attention::Cost ResidualBlock::cost(int64_t batch, int64_t length) const {
   attention::Cost result = mixer_->cost(batch, length);
-  result += ff_->cost(batch, rows_ == 0 ? length : rows_);
+  if (ff_) result += ff_->cost(batch, rows_ == 0 ? length : rows_);
   return result;
 }
 
@@ -121,6 +124,7 @@ at::Tensor PostNormBlock::forward(const at::Tensor& x, const SequenceMask& mask,
   const bool training = is_training();
   const at::Tensor mixed = on_path(mixer_path_, probed("mixer", [&] { return mixer_->forward(x, mask, carry); }));
   const at::Tensor half = mixer_norm_->behind(x, mixed, mixer_dropout_.place(training), mask.key_valid).normed;
+  if (!ff_) return half;
   const at::Tensor fed = on_path(ff_path_, probed("ff", [&] { return ff_->forward(half); }));
   return ff_norm_->behind(half, fed, ff_dropout_.place(training), mask.key_valid).normed;
 }

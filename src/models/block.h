@@ -16,7 +16,7 @@ enum class NormKind {
 // What the blocks of a family share.
 struct BlockOptions {
   int64_t dim = 64;
-  int64_t ff_dim = 128;
+  int64_t ff_dim = 128;  // 0: no feed-forward part
   double dropout = 0.1;
   double norm_epsilon = 1e-5;
   std::string activation = "gelu";  // gelu (exact), gelu_tanh, or reglu: a relu(b) of two halves a and b
@@ -60,9 +60,9 @@ class ResidualBlock : public attention::LayerBlock {
 
  protected:
   const int64_t rows_;
-  std::shared_ptr<Norm> mixer_norm_, ff_norm_;  // the first undefined where the options leave it out
+  std::shared_ptr<Norm> mixer_norm_, ff_norm_;  // undefined where the options leave them out
   std::shared_ptr<attention::SequenceMixer> mixer_;
-  std::unique_ptr<FeedForward> ff_;
+  std::unique_ptr<FeedForward> ff_;  // none where it has no width
   // The leading rows that go on.
   [[nodiscard]] at::Tensor kept(const at::Tensor& x) const {
     return rows_ == 0 || !x.defined() ? x : x.narrow(1, 0, rows_);
