@@ -26,7 +26,8 @@ class GeneratedSource : public DataSource {
     XF_ASSERT(index >= 0 && index < size(split), "example {} of {}", index, size(split));
     static thread_local ExampleBuffers buffers;
     Stream numbers(seeds_[static_cast<size_t>(split)], static_cast<uint64_t>(index));
-    return examples_.make(numbers, buffers);
+    const bool other = split != Split::kTrain && examples_.make_evaluated;
+    return (other ? examples_.make_evaluated : examples_.make)(numbers, buffers);
   }
   [[nodiscard]] const DataInfo& info() const override { return info_; }
 
@@ -40,6 +41,17 @@ class GeneratedSource : public DataSource {
 
 std::unique_ptr<DataSource> generated_source(GeneratedExamples examples) {
   return std::make_unique<GeneratedSource>(std::move(examples));
+}
+
+Example labelled_places(ExampleBuffers& buffers, int64_t vocabulary) {
+  Example example;
+  example.ids[0] = buffers.wide_ids;
+  if (narrowest(vocabulary) == Element::kU8) {
+    buffers.ids[0].assign(buffers.wide_ids.begin(), buffers.wide_ids.end());
+    example.ids[0] = buffers.ids[0];
+  }
+  example.further.emplace_back(buffers.labels);
+  return example;
 }
 
 void refuse_folder(const std::string& dataset, const DataLocation& location) {

@@ -11,7 +11,12 @@ namespace xformer::data {
 struct ExampleBuffers {
   std::array<std::vector<uint8_t>, 2> ids;
   std::vector<float> values;
+  std::vector<uint16_t> wide_ids;
+  std::vector<int32_t> labels;
 };
+// Of one sequence with a label at every place (place_target): the buffers' wide ids, as narrow as the vocabulary asks
+// for, and labels.
+[[nodiscard]] Example labelled_places(ExampleBuffers& buffers, int64_t vocabulary);
 
 struct GeneratedExamples {
   std::string name;  // of the dataset, part of its identity
@@ -22,6 +27,8 @@ struct GeneratedExamples {
   std::array<int64_t, 3> sizes{};  // by Split
   // Draws from the stream of one example.
   std::function<Example(Stream& numbers, ExampleBuffers& into)> make;
+  // The same for dev and test, where they are made in another way.
+  std::function<Example(Stream& numbers, ExampleBuffers& into)> make_evaluated = {};
 };
 
 [[nodiscard]] std::unique_ptr<DataSource> generated_source(GeneratedExamples examples);

@@ -33,7 +33,7 @@ void check_generated(const DataSource& source, CheckReport& report, const Progre
     }
     Json facts{{"examples", source.size(split)}, {"length", info.shape.max_len}};
     if (info.shape.target.has("target")) facts["mean_target"] = sum / static_cast<double>(source.size(split));
-    else
+    else if (!info.shape.target.of_places())
       for (const auto& [label, count] : labels) facts["labels"][std::to_string(label)] = count;
     report.splits[split_name(split)] = facts;
   }
