@@ -33,7 +33,8 @@ const std::vector<Sample> kSamples{
     {"image-folder", "image-folder/sample", {{"side", 16}, {"patch", 8}}},
     {"pathfinder32", "pathfinder/sample"},
     {"uea/Waves", "uea/sample"},
-    {"tabular/rents", "tabular/sample/rents", {{"schema", "target=rent categorical=heating kind=regression"}}}};
+    {"tabular/rents", "tabular/sample/rents", {{"schema", "target=rent categorical=heating kind=regression"}}},
+    {"bytes/notes", "bytes/sample", {{"length", 32}}}};
 
 // What is put in the place of a file or a folder that is gone.
 struct Condition {

@@ -28,7 +28,8 @@ TEST_CASE(
       CAPTURE(name, protocol.name);
       CHECK_NOTHROW(plan_of(name, "linear", protocol.name));
       const RunPlan plan = plan_of(name, "softmax", protocol.name);
-      if (plan.options.values["model.heads"] > 1) CHECK_NOTHROW(plan_of(name, "mrs-linear", protocol.name));
+      if (model_request(plan).causal) CHECK_THROWS_AS(plan_of(name, "mrs-linear", protocol.name), UserError);
+      else if (plan.options.values["model.heads"] > 1) CHECK_NOTHROW(plan_of(name, "mrs-linear", protocol.name));
       else CHECK_THROWS_WITH(plan_of(name, "mrs-linear", protocol.name), Catch::Matchers::Contains("1 heads"));
     }
   }
@@ -78,6 +79,24 @@ TEST_CASE("a protocol leaves out what another family or attention has no option 
   CHECK(plan.hash() == stored_plan(plan.to_json()).hash());
   CHECK_THROWS_WITH(plan_of("text", "lstm/softmax"), Catch::Matchers::Contains("say lstm"));
   CHECK_THROWS_WITH(plan_of("retrieval", "lstm"), Catch::Matchers::Contains("one sequence"));
+}
+
+TEST_CASE("a task that asks at every place takes a family that answers there, and the other way round") {
+  CHECK(model_request(plan_of("bytes/enwik8", "linear")).causal);
+  CHECK(plan_of("bytes/enwik8", "linear").family == "decoder");
+  CHECK(plan_of("bytes/My-notes", "linear").task == "bytes/My-notes");
+  CHECK(padded_len(plan_of("bytes/text8", "linear", "", 100)) == 100);
+  CHECK_THROWS_WITH(plan_of("mqar", "encoder/linear"), Catch::Matchers::Contains("take decoder/linear"));
+  CHECK_THROWS_WITH(plan_of("mqar", "lstm"), Catch::Matchers::Contains("take decoder/softmax"));
+  CHECK_THROWS_WITH(plan_of("listops", "decoder/linear"), Catch::Matchers::Contains("take encoder/linear"));
+  CHECK_THROWS_WITH(plan_of("mqar", "linformer"), Catch::Matchers::Contains("no causal form"));
+  PlanRequest smoothed;
+  smoothed.task = "bytes/text8";
+  smoothed.model = "linear";
+  smoothed.layers.push_back({"test", {{"training.label_smoothing", 0.1}}});
+  CHECK_NOTHROW((void)resolve_plan(smoothed));
+  smoothed.layers.push_back({"test", {{"model.loss_block", 64}}});
+  CHECK_THROWS_WITH(resolve_plan(smoothed), Catch::Matchers::Contains("label_smoothing"));
 }
 
 TEST_CASE("--length sets the length of text and of generated sequences") {

@@ -183,6 +183,13 @@ TEST_CASE("killed runs end in the bits of one that never was", "[kill]") {
       {"softmax-fused",
        tiny("softmax-fused", "--steps 30 --checkpoint-every 1 --threads 2 --set training.selection=last" + dropout),
        12},
+      {"decoder",
+       words("train --task bytes/notes --model linear --data " XFORMER_SOURCE "/datasets/bytes/sample/notes --length 32"
+             " --set data.windows=random --set data.scoring=half --set model.dim=16 --set model.heads=2"
+             " --set model.head_dim=8 --set model.layers=2 --set model.ff_dim=16 --set training.log_every=3 --batch 4"
+             " --eval-every 10 --steps 40 --checkpoint-every 2 --seed 3 --threads 1" +
+             dropout),
+       8},
   };
   Counts all;
   for (const Plan& plan : plans) {
