@@ -66,39 +66,48 @@ CifarFiles find(const Path& place) {
   return {{}, *std::min_element(archives.begin(), archives.end())};
 }
 
-// What is kept of a batch.
-struct GreyBatch {
+// What is kept of an image, and of a batch.
+enum class Form { kGrey, kColours };
+size_t bytes_of(Form form) { return (form == Form::kGrey ? 1 : format::kChannels) * format::kPixels; }
+
+struct Batch {
   std::string name;
   std::vector<uint8_t> labels, pixels;
 };
 
-GreyBatch read_batch(std::string_view bytes, const std::string& origin, const std::string& name) {
+using AddPixels = std::function<void(Split split, int64_t label, std::span<const uint8_t> pixels)>;
+
+Batch read_batch(std::string_view bytes, const std::string& origin, const std::string& name, Form form) {
   readers::refuse_lfs_pointer(bytes, origin);
-  GreyBatch batch;
+  Batch batch;
   batch.name = name;
   const auto keep = [&](uint8_t label, std::span<const uint8_t, format::kChannels * format::kPixels> colours) {
     batch.labels.push_back(label);
-    for (size_t i = 0; i < format::kPixels; ++i)
-      batch.pixels.push_back(format::grey(colours[i], colours[format::kPixels + i], colours[2 * format::kPixels + i]));
+    for (size_t i = 0; i < format::kPixels; ++i) {
+      const std::array pixel{colours[i], colours[format::kPixels + i], colours[2 * format::kPixels + i]};
+      if (form == Form::kColours) batch.pixels.insert(batch.pixels.end(), pixel.begin(), pixel.end());
+      else batch.pixels.push_back(format::grey(pixel[0], pixel[1], pixel[2]));
+    }
   };
   if (name.ends_with(".bin")) format::read_binary_batch(bytes, origin, keep);
   else format::read_python_batch(bytes, origin, keep);
   return batch;
 }
 
-void hand_over(const GreyBatch& batch, size_t number, const AddGreyImage& add, std::vector<std::string>& notes) {
+void hand_over(const Batch& batch, size_t number, Form form, const AddPixels& add, std::vector<std::string>& notes) {
   const Split split = number + 1 == kNames.size() ? Split::kTest : Split::kTrain;
   for (size_t i = 0; i < batch.labels.size(); ++i)
-    add(split, batch.labels[i],
-        std::span<const uint8_t, format::kPixels>(batch.pixels.data() + i * format::kPixels, format::kPixels));
+    add(split, batch.labels[i], std::span(batch.pixels).subspan(i * bytes_of(form), bytes_of(form)));
   if (batch.labels.size() != CifarFiles::kImagesPerBatch)
     notes.push_back(fmt::format("{} has {} images, the publisher's has {}", batch.name,
                                 format_count(batch.labels.size()), format_count(CifarFiles::kImagesPerBatch)));
 }
 
-// The batches of an archive come in any order, so all are held as grey levels (62 MB) and then handed over.
-std::vector<std::string> read_archive(const Path& archive, const AddGreyImage& add, const ProgressCallback& progress) {
-  std::array<std::optional<GreyBatch>, CifarFiles::kBatches> batches;
+// The batches of an archive come in any order, so all are held as they are kept (62 MB in grey, 184 MB in colours) and
+// then handed over.
+std::vector<std::string> read_archive(const Path& archive, Form form, const AddPixels& add,
+                                      const ProgressCallback& progress) {
+  std::array<std::optional<Batch>, CifarFiles::kBatches> batches;
   std::vector<std::string> seen;
   readers::for_each_entry(archive, {}, [&](const std::string& path, readers::EntryReader& reader) {
     if (progress) progress("reading " + archive.filename().string(), reader.archive_position(), reader.archive_bytes());
@@ -108,14 +117,28 @@ std::vector<std::string> read_archive(const Path& archive, const AddGreyImage& a
     if (!number) return;
     XF_CHECK(!batches[*number], DataError, "{}: the archive has this batch twice, the other is {}", reader.where(),
              batches[*number]->name);
-    batches[*number] = read_batch(reader.read_all(kMostBatchBytes), reader.where(), name);
+    batches[*number] = read_batch(reader.read_all(kMostBatchBytes), reader.where(), name, form);
   });
   std::vector<std::string> missing, notes;
   for (size_t i = 0; i < batches.size(); ++i)
     if (!batches[i]) missing.emplace_back(kNames[i]);
   XF_CHECK(missing.empty(), DataError, "CIFAR-10 in {} lacks {} (.bin in the binary version); {}", archive.string(),
            fmt::join(missing, ", "), found_names(std::move(seen), "the archive holds no file"));
-  for (size_t i = 0; i < batches.size(); ++i) hand_over(*batches[i], i, add, notes);
+  for (size_t i = 0; i < batches.size(); ++i) hand_over(*batches[i], i, form, add, notes);
+  return notes;
+}
+
+std::vector<std::string> read_images(const CifarFiles& files, Form form, const AddPixels& add,
+                                     const ProgressCallback& progress) {
+  if (!files.archive.empty()) return read_archive(files.archive, form, add, progress);
+  std::vector<std::string> notes;
+  for (size_t i = 0; i < files.batches.size(); ++i) {
+    const Path& path = files.batches[i];
+    if (progress) progress("reading " + path.filename().string(), i, files.batches.size());
+    const MappedFile file(path);
+    const std::string_view bytes(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+    hand_over(read_batch(bytes, path.string(), path.filename().string(), form), i, form, add, notes);
+  }
   return notes;
 }
 
@@ -127,16 +150,16 @@ CifarFiles find_cifar_files(const Path& place) {
 
 std::vector<std::string> read_cifar(const CifarFiles& files, const AddGreyImage& add,
                                     const ProgressCallback& progress) {
-  if (!files.archive.empty()) return read_archive(files.archive, add, progress);
-  std::vector<std::string> notes;
-  for (size_t i = 0; i < files.batches.size(); ++i) {
-    const Path& path = files.batches[i];
-    if (progress) progress("reading " + path.filename().string(), i, files.batches.size());
-    const MappedFile file(path);
-    const std::string_view bytes(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
-    hand_over(read_batch(bytes, path.string(), path.filename().string()), i, add, notes);
-  }
-  return notes;
+  const auto grey = [&](Split split, int64_t label, std::span<const uint8_t> pixels) {
+    add(split, label, pixels.first<format::kPixels>());
+  };
+  return read_images(files, Form::kGrey, grey, progress);
+}
+
+std::vector<std::string> read_cifar_colours(const CifarFiles& files, const AddColourImage& add,
+                                            const ProgressCallback& progress) {
+  const auto colours = [&](Split split, int64_t, std::span<const uint8_t> pixels) { add(split, pixels); };
+  return read_images(files, Form::kColours, colours, progress);
 }
 
 }  // namespace xformer::data

@@ -37,4 +37,9 @@ using AddGreyImage =
 // Reads all of it. Returns a sentence for each batch that does not hold 10,000 images, which is accepted.
 std::vector<std::string> read_cifar(const CifarFiles& files, const AddGreyImage& add, const ProgressCallback& progress);
 
+// The same with the red, green and blue byte of each pixel, row by row.
+using AddColourImage = std::function<void(Split split, std::span<const uint8_t> colours)>;
+std::vector<std::string> read_cifar_colours(const CifarFiles& files, const AddColourImage& add,
+                                            const ProgressCallback& progress);
+
 }  // namespace xformer::data
