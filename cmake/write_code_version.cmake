@@ -9,7 +9,7 @@ if(GIT)
     set(commit "unknown")
   else()
     # Only what is compiled counts; untracked sources are compiled too.
-    execute_process(COMMAND ${GIT} -C ${SOURCE} status --porcelain -- src apps cmake protocols CMakeLists.txt
+    execute_process(COMMAND ${GIT} -C ${SOURCE} status --porcelain -- src apps/xformer apps/xformer-engine cmake protocols CMakeLists.txt
                     OUTPUT_VARIABLE changes OUTPUT_STRIP_TRAILING_WHITESPACE)
     if(changes STREQUAL "")
       set(dirty "false")
