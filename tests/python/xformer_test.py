@@ -278,6 +278,58 @@ def the_program_by_its_module():
     check(done.returncode == 4 and "/nowhere/xformer cannot be started" in done.stderr, f"no program: {done.stderr}")
 
 
+# Stand-ins that write down what they are called with.
+WANDB = """
+import json, os
+def _say(name, *words):
+    with open(os.environ["CALLS"], "a") as file:
+        file.write(json.dumps([name, *words]) + "\\n")
+def init(**words): _say("init", words)
+def log(numbers, step): _say("log", numbers, step)
+def finish(): _say("finish")
+"""
+MLFLOW = WANDB + """
+import contextlib
+@contextlib.contextmanager
+def start_run(run_name):
+    _say("init", {"name": run_name})
+    yield
+    _say("finish")
+def set_experiment(name): _say("experiment", name)
+def log_params(words): _say("params", words)
+log_metrics = log
+"""
+
+
+def followers(folder):
+    for name, module in (("wandb", WANDB), ("mlflow", MLFLOW)):
+        place = folder / name
+        place.mkdir()
+        (place / f"{name}.py").write_text(module)
+        run, calls = place / "run", place / "calls.jsonl"
+        paths = [str(place), str(ROOT / "apps/python"), os.environ.get("PYTHONPATH", "")]
+        environment = {**os.environ, "CALLS": str(calls), "PYTHONPATH": os.pathsep.join(paths)}
+        follower = subprocess.Popen([sys.executable, ROOT / "docs" / f"follow_{name}.py", run], env=environment)
+        try:
+            written = list(xformer.train(run, steps=4, **RUN))
+            check(follower.wait(timeout=120) == 0, f"follow_{name}.py begins before the run and ends with it")
+        finally:
+            follower.kill()
+        said = [json.loads(line) for line in calls.read_text().splitlines()]
+        plan = json.loads((run / "plan.json").read_text())
+        begun = [one for words in said[:3] for one in words[1:] if isinstance(one, dict)]
+        check(any(plan == one or plan in one.values() for one in begun),
+              f"{name} is told the plan: {said[:3]}")
+        expected = []
+        for line in written:
+            numbers = {f"{line['event']}/{key}": value for key, value in line.items()
+                       if key not in ("event", "step", "time", "best", "plan", "seed", "metrics", "data_sha256")}
+            if line["event"] != "start" and numbers:
+                expected.append(["log", numbers, line["step"]])
+        check([words for words in said if words[0] == "log"] == expected, f"{name} is told the log: {said}")
+        check(said[-1] == ["finish"], f"{name} is told the end")
+
+
 def main():
     if len(sys.argv) != 2:
         print(__doc__, file=sys.stderr)
@@ -296,6 +348,7 @@ def main():
         weights(folder)
         attention()
         the_program_by_its_module()
+        followers(folder)
     print("failed" if failures else "the package says what the program does")
     return 1 if failures else 0
 
