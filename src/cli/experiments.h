@@ -21,8 +21,10 @@ struct ReportedExperiment {
   int64_t measurements = 0;  // of an experiment that measures: reports of `xformer bench`; it has no records
   std::string remark = {};   // of records in the folder that no run asks for; mostly empty
   // One for each run, in the experiment's order: the record in the folder, or one without a path, of what its task is
-  // judged by, where there is none.
+  // judged by, where there is none; of a run that waits for names, with these as its message (reporting::kWaiting).
   std::vector<RunRecord> records = {};
+  // Not a part of a printed table ("published.json#table-8"): the published values of no run belong to it, too.
+  [[nodiscard]] bool is_whole_table() const { return published_name == file.stem().string(); }
 };
 
 // `folder`: where the records are; empty: results/runs/<name> where that exists, else runs/<name>.
@@ -31,5 +33,9 @@ using ExperimentReader = std::function<ReportedExperiment(const Path& file, cons
 // Whether a file asks for runs: a record says which schema it has, an experiment asks for models or measurements, or
 // extends one.
 [[nodiscard]] bool is_experiment(const Path& path);
+
+// The experiment files below a folder, in the order of their paths: those with a title, since others are only extended.
+// Not what `xformer sweep` writes among runs (experiment.json).
+[[nodiscard]] std::vector<Path> experiment_files(const Path& folder);
 
 }  // namespace xformer::cli

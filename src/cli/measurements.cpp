@@ -95,7 +95,8 @@ std::map<std::string, double> published_averages(const std::string& place, const
   std::map<std::string, double> result;
   for (const reporting::PublishedValue& value :
        reporting::read_published(place.substr(0, mark), mark == std::string::npos ? "" : place.substr(mark + 1))) {
-    if (value.task != "average" || (!value.metric.empty() && value.metric != metric.name)) continue;
+    if (value.task != reporting::kAverage || !value.text.empty()) continue;
+    if (!value.metric.empty() && value.metric != metric.name) continue;
     XF_CHECK(result.emplace(value.model, value.value).second, UserError,
              "--accuracy {}: {} has several averages there; name the experiment behind a #", place, value.model);
   }

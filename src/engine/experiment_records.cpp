@@ -1,8 +1,12 @@
 #include "engine/experiment_records.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <map>
 #include <set>
 
+#include "reporting/result_table.h"
 #include "reporting/run_records.h"
 #include "sweep/cells.h"
 #include "training/record.h"
@@ -43,13 +47,63 @@ Path records_folder(const sweep::Experiment& experiment) {
   return std::filesystem::exists(kept) ? kept : sweep::usual_folder("runs", experiment);
 }
 
+// A run that is wanted and not there: what its task is judged by, and its options but for those that only the sweep or
+// the device will choose.
+RunRecord missing_record(const sweep::Cell& cell, const std::set<std::string>& free) {
+  RunRecord record = record_of_plan(cell.plan, "");
+  const auto metrics = tasks::metric_specs(*tasks::make_task(plan::planned_shape(cell.plan)));
+  record.metrics = training::results_of(metrics, {}, {}, {});
+  record.plan_hash.clear();
+  RunPlan on_cpu = cell.plan;
+  plan::suit_device(on_cpu, /*on_cuda=*/false);
+  for (const auto& [key, value] : on_cpu.options.values.items())
+    if (free.contains(key) || cell.plan.options.values[key] != value) record.plan.erase(key);
+  return record;
+}
+
+// The record of a run of the experiment, called as the experiment calls it. Options that came after it are at the value
+// that they always had.
+RunRecord found_record(const sweep::Cell& cell, const RunRecord& found) {
+  RunRecord record = found;
+  record.name = cell.plan.name();
+  const Json wanted = record_of_plan(cell.plan, "").plan;
+  for (const auto& [key, value] : wanted.items())
+    if (!record.plan.contains(key)) record.plan[key] = value;
+  return record;
+}
+
+RunRecord waiting_record(const sweep::WaitingRun& run) {
+  RunRecord record;
+  record.status = reporting::kWaiting;
+  record.message = fmt::format("{}", fmt::join(run.names, ", "));
+  record.task = run.ask.task;
+  record.model = record.name = run.ask.model;
+  record.protocol = run.ask.protocol;
+  record.seed = run.seed;
+  record.plan = run.ask.set;
+  if (run.ask.length > 0) record.plan["data.length"] = run.ask.length;
+  return record;
+}
+
 void add_records(const sweep::Experiment& experiment, cli::ReportedExperiment& into) {
-  const Path& folder = into.folder;
-  std::vector<RunRecord> there;
-  if (std::filesystem::exists(folder)) there = reporting::read_run_records({folder.string()});
+  const std::vector<RunRecord> there = reporting::find_run_records(into.folder);
   const std::set<std::string> free = free_keys(experiment);
-  std::vector<RunRecord>& result = into.records;
+  struct Placed {
+    size_t task, model;  // in the experiment's lists
+    RunRecord record;
+  };
+  std::vector<Placed> placed;
+  const auto add = [&](const sweep::Ask& ask, RunRecord record) {
+    const auto place = [](const std::vector<sweep::Ask>& all, std::string sweep::Ask::*name, const sweep::Ask& one) {
+      return static_cast<size_t>(
+          std::find_if(all.begin(), all.end(), [&](const sweep::Ask& other) { return other.*name == one.*name; }) -
+          all.begin());
+    };
+    placed.push_back({place(experiment.tasks, &sweep::Ask::task, ask),
+                      place(experiment.models, &sweep::Ask::model, ask), std::move(record)});
+  };
   size_t used = 0;
+  std::map<std::string, std::string> families;  // of models, by what the experiment calls them
   for (const sweep::Cell& cell : sweep::expand(experiment)) {
     if (cell.kind != sweep::CellKind::kRun) continue;
     const Wanted wanted(cell.plan, free);
@@ -59,18 +113,21 @@ void add_records(const sweep::Experiment& experiment, cli::ReportedExperiment& i
       ++used;
       if (best == nullptr || (record.completed() && !best->completed())) best = &record;
     }
-    if (best != nullptr) {
-      result.push_back(*best);
-      result.back().name = cell.plan.name();  // rows are called as the experiment calls them
-      continue;
-    }
-    const auto metrics = tasks::metric_specs(*tasks::make_task(plan::planned_shape(cell.plan)));
-    result.push_back(record_of_plan(cell.plan, ""));
-    result.back().metrics = training::results_of(metrics, {}, {}, {});
+    families.emplace(cell.ask.model, cell.plan.family);
+    add(cell.ask, best != nullptr ? found_record(cell, *best) : missing_record(cell, free));
   }
+  for (const sweep::WaitingRun& run : sweep::waiting_runs(experiment)) {
+    add(run.ask, waiting_record(run));
+    if (const auto known = families.find(run.ask.model); known != families.end())
+      placed.back().record.family = known->second;
+  }
+  std::stable_sort(placed.begin(), placed.end(), [](const Placed& one, const Placed& other) {
+    return std::pair(one.task, one.model) < std::pair(other.task, other.model);
+  });
+  for (Placed& one : placed) into.records.push_back(std::move(one.record));
   if (used < there.size())
     into.remark =
-        fmt::format("{}: {} records are of no run of {}", folder.string(), there.size() - used, experiment.name);
+        fmt::format("{}: {} records are of no run of {}", into.folder.string(), there.size() - used, experiment.name);
 }
 
 }  // namespace

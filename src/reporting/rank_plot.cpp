@@ -13,8 +13,9 @@ namespace {
 constexpr double kSignificant = 0.05;
 constexpr double kWidth = 760, kLeft = 200, kRight = 560, kAxis = 84, kRow = 22, kBar = 10;
 
-bool is_whole(const std::vector<ResultCell>& cells) {
-  return std::all_of(cells.begin(), cells.end(), [](const ResultCell& cell) { return !cell.runs.empty(); });
+bool is_whole(const ResultTable& table, size_t row, const std::vector<size_t>& columns) {
+  return std::all_of(columns.begin(), columns.end(),
+                     [&](size_t column) { return !table.cells[row][column].runs.empty(); });
 }
 
 bool told_apart(const ResultTable& table, size_t one, size_t other) {
@@ -54,29 +55,31 @@ std::string line(double x1, double y1, double x2, double y2, double width) {
 
 std::vector<double> mean_ranks(const ResultTable& table) {
   std::vector<double> result(table.rows.size(), std::numeric_limits<double>::quiet_NaN());
+  const std::vector<size_t> columns = table.run_columns();
   for (size_t row = 0; row < table.rows.size(); ++row) {
-    if (!is_whole(table.cells[row])) continue;
+    if (!is_whole(table, row, columns)) continue;
     double sum = 0;
-    for (size_t column = 0; column < table.columns.size(); ++column) {
+    for (const size_t column : columns) {
       const double sign = table.columns[column].metric.higher_is_better ? 1 : -1,
                    own = sign * table.cells[row][column].mean;
       double better = 0, equal = 0;
       for (size_t other = 0; other < table.rows.size(); ++other) {
-        if (!is_whole(table.cells[other])) continue;
+        if (!is_whole(table, other, columns)) continue;
         const double score = sign * table.cells[other][column].mean;
         better += score > own ? 1 : 0;
         equal += score == own ? 1 : 0;
       }
       sum += better + (equal + 1) / 2;
     }
-    result[row] = sum / static_cast<double>(table.columns.size());
+    result[row] = sum / static_cast<double>(columns.size());
   }
   return result;
 }
 
 std::string rank_plot_svg(const ResultTable& table) {
-  XF_CHECK(table.columns.size() >= kLeastColumns, UserError, "a diagram of ranks needs {} tasks at least, there are {}",
-           kLeastColumns, table.columns.size());
+  const size_t tasks = table.run_columns().size();
+  XF_CHECK(tasks >= kLeastColumns, UserError, "a diagram of ranks needs {} tasks at least, there are {}", kLeastColumns,
+           tasks);
   const std::vector<double> ranks = mean_ranks(table);
   std::vector<size_t> order;
   for (size_t row = 0; row < ranks.size(); ++row)
@@ -93,9 +96,8 @@ std::string rank_plot_svg(const ResultTable& table) {
       "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {0} {1}' width='{0}' height='{1}' font-family='Helvetica, "
       "Arial, sans-serif' fill='#000'>\n<title>Mean ranks over {2} tasks</title>\n<rect width='{0}' height='{1}' "
       "fill='#fff'/>\n",
-      kWidth, height, table.columns.size());
-  svg += text_at(kWidth / 2, 26, "middle", fmt::format("Mean rank over {} tasks (1 is the best)", table.columns.size()),
-                 16);
+      kWidth, height, tasks);
+  svg += text_at(kWidth / 2, 26, "middle", fmt::format("Mean rank over {} tasks (1 is the best)", tasks), 16);
   svg += line(kLeft, kAxis, kRight, kAxis, 1.5);
   for (size_t rank = 1; rank <= order.size(); ++rank) {
     const double at = x(static_cast<double>(rank));

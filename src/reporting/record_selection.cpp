@@ -16,30 +16,70 @@ namespace {
 
 using Group = std::vector<const RunRecord*>;
 
-// Plan keys that these records do not all agree on, of those that all have: older programs knew fewer options.
+// Whether a plan's key is an option that says what a run is. How much of a batch is computed at once, and which weights
+// it began with, make no other model of it.
+bool names_a_run(const std::string& key) {
+  return key.find('.') != std::string::npos && key != "training.micro_batch" && key != "training.init_sha256";
+}
+
+bool is_of_data(const std::string& key) { return key.starts_with("data."); }
+
+// Plan keys that those of these records which have them do not agree on: older programs knew fewer options.
 std::vector<std::string> differing_keys(const Group& records, bool of_data) {
-  std::vector<std::string> result;
-  for (const auto& [key, value] : records.front()->plan.items()) {
-    if (key.find('.') == std::string::npos || key.starts_with("data.") != of_data) continue;
-    // How much of a batch is computed at once, and which weights a run began with, make no other model of it.
-    if (key == "training.micro_batch" || key == "training.init_sha256") continue;
-    const std::string name = key;
-    const Json first = value;
-    const bool all =
-        std::all_of(records.begin(), records.end(), [&](const RunRecord* one) { return one->plan.contains(name); });
-    const bool same = std::all_of(records.begin(), records.end(),
-                                  [&](const RunRecord* one) { return one->plan.value(name, first) == first; });
-    if (all && !same) result.push_back(name);
-  }
+  std::vector<std::string> keys;  // in the order of plans
+  std::map<std::string, Json> first;
+  std::set<std::string> differing;
+  for (const RunRecord* record : records)
+    for (const auto& [key, value] : record->plan.items()) {
+      if (!names_a_run(key) || is_of_data(key) != of_data) continue;
+      const auto [known, is_new] = first.emplace(key, value);
+      if (is_new) keys.push_back(key);
+      else if (known->second != value) differing.insert(key);
+    }
+  std::erase_if(keys, [&](const std::string& key) { return !differing.contains(key); });
+  return keys;
+}
+
+// Plan keys that some of these records have and some do not.
+std::set<std::string> partly_known_keys(const Group& records) {
+  std::map<std::string, size_t> count;
+  for (const RunRecord* record : records)
+    for (const auto& [key, value] : record->plan.items())
+      if (names_a_run(key)) ++count[key];
+  std::set<std::string> result;
+  for (const auto& [key, times] : count)
+    if (times < records.size()) result.insert(key);
   return result;
 }
 
-std::string with_values(const std::string& name, const RunRecord& record, const std::vector<std::string>& keys) {
-  std::string label = name;
+template <class Keys>
+std::string with_values(const std::string& name, const RunRecord& record, const Keys& keys) {
+  Json values = Json::object();
   for (const std::string& key : keys)
-    label += fmt::format(", {}={}", key.substr(key.find('.') + 1),
-                         record.plan[key].is_string() ? record.plan[key].get<std::string>() : record.plan[key].dump());
-  return label;
+    if (record.plan.contains(key)) values[key] = record.plan[key];
+  return with_options(name, values);
+}
+
+// Programs that know different options write different plans of what may be one run. Their hashes, which leave out an
+// option at the value that it always had, tell whether it is: where they differ, so do the names.
+void tell_plans_apart(const std::vector<RunRecord>& records, std::vector<RecordLabel>& labels) {
+  std::map<std::pair<std::string, std::string>, std::vector<size_t>> same;
+  for (size_t i = 0; i < records.size(); ++i)
+    if (!records[i].plan_hash.empty()) same[{labels[i].column, labels[i].row}].push_back(i);
+  for (const auto& [label, places] : same) {
+    Group group;
+    std::set<std::string> hashes;
+    for (const size_t place : places) {
+      group.push_back(&records[place]);
+      hashes.insert(records[place].plan_hash);
+    }
+    if (hashes.size() < 2) continue;
+    std::vector<std::string> of_data, others;
+    for (const std::string& key : partly_known_keys(group)) (is_of_data(key) ? of_data : others).push_back(key);
+    for (const size_t place : places)
+      labels[place] = {with_values(label.first, records[place], of_data),
+                       with_values(label.second, records[place], others)};
+  }
 }
 
 std::vector<std::string> tasks_of(const std::vector<RunRecord>& records) {
@@ -88,6 +128,13 @@ void settle_duplicates(std::vector<RunRecord>& records, const std::string& rule,
 
 }  // namespace
 
+std::string with_options(std::string label, const Json& options) {
+  for (const auto& [key, value] : options.items())
+    label += fmt::format(", {}={}", key.substr(key.find('.') + 1),
+                         value.is_string() ? value.get<std::string>() : value.dump());
+  return label;
+}
+
 std::vector<RecordLabel> labels_of(const std::vector<RunRecord>& records) {
   std::map<std::string, Group> by_task;
   for (const RunRecord& record : records) by_task[record.task].push_back(&record);
@@ -98,8 +145,10 @@ std::vector<RecordLabel> labels_of(const std::vector<RunRecord>& records) {
   std::map<std::pair<std::string, std::string>, Group> by_model;
   for (const RunRecord& record : records) {
     const Group& same = by_task[record.task];
-    const bool protocols =
-        std::any_of(same.begin(), same.end(), [&](const RunRecord* one) { return one->protocol != record.protocol; });
+    // Runs that wait may name none.
+    const bool protocols = !record.protocol.empty() && std::any_of(same.begin(), same.end(), [&](const RunRecord* one) {
+      return !one->protocol.empty() && one->protocol != record.protocol;
+    });
     result.push_back({with_values(protocols ? record.task + " (" + record.protocol + ")" : record.task, record,
                                   data_keys[record.task]),
                       ""});
@@ -111,6 +160,7 @@ std::vector<RecordLabel> labels_of(const std::vector<RunRecord>& records) {
     const std::string& name = name_of.at(&records[i]);
     result[i].row = with_values(name, records[i], own_keys[{result[i].column, name}]);
   }
+  tell_plans_apart(records, result);
   return result;
 }
 

@@ -8,10 +8,13 @@
 
 namespace xformer::reporting {
 
-// A column is a task under its data options, a row a model under its own, both named by what differs.
+// A column is a task under its data options, a row a model under its own, both named by what differs: runs of one
+// column and row have one plan but for the seed.
 struct RecordLabel {
   std::string column, row;
 };
+// "adding, length=512" of {"data.length": 512}.
+[[nodiscard]] std::string with_options(std::string label, const Json& options);
 // In the order of the records.
 [[nodiscard]] std::vector<RecordLabel> labels_of(const std::vector<RunRecord>& records);
 

@@ -25,11 +25,20 @@ std::string source_text(const ResultCell& cell) {
                      fmt::join(seeds, " "), cell.runs.front()->command);
 }
 
+// But for those where a row or a column of publications alone has nothing.
 template <class Action>
 void for_each_cell(const ResultTable& table, const Action& action) {
-  for (size_t row = 0; row < table.rows.size(); ++row)
-    for (size_t column = 0; column < table.columns.size(); ++column)
-      action(table.rows[row].label, table.columns[column], table.cells[row][column], row, column);
+  const std::vector<size_t> with_runs = table.run_columns();
+  for (size_t row = 0; row < table.rows.size(); ++row) {
+    const std::vector<ResultCell>& cells = table.cells[row];
+    const bool of_runs =
+        std::any_of(cells.begin(), cells.end(), [](const ResultCell& cell) { return !cell.asked.empty(); });
+    for (size_t column = 0; column < table.columns.size(); ++column) {
+      const bool has_runs = of_runs && std::find(with_runs.begin(), with_runs.end(), column) != with_runs.end();
+      if (has_runs || !cells[column].published.empty())
+        action(table.rows[row].label, table.columns[column], cells[column], row, column);
+    }
+  }
 }
 
 // "" of what is not there.
@@ -39,6 +48,32 @@ std::string number(const std::optional<double>& value) {
 
 Json json_number(const std::optional<double>& value) {
   return value && std::isfinite(*value) ? Json(rounded(*value)) : Json();
+}
+
+// Of every published value of a cell.
+template <class Text>
+std::string of_published(const ResultCell& cell, const Text& text) {
+  std::vector<std::string> texts;
+  for (const PublishedValue& one : cell.published) texts.push_back(text(one));
+  const bool said = std::any_of(texts.begin(), texts.end(), [](const std::string& one) { return !one.empty(); });
+  return said ? fmt::format("{}", fmt::join(texts, "; ")) : "";
+}
+
+std::string sources_of(const ResultCell& cell) { return of_published(cell, place_text); }
+
+// A number, where there is one.
+Json published_average(const ResultRow& row) {
+  return row.published_average.empty() ? Json() : json_number(row.published_average.front().value);
+}
+
+Json json_of(const PublishedValue& value) {
+  Json result{{"value", json_number(value.value)}, {"source", place_text(value)}};
+  if (value.deviation) result["deviation"] = json_number(value.deviation);
+  for (const auto& [key, text] :
+       {std::pair{"text", value.text}, {"qualifier", value.qualifier}, {"remark", value.remark}})
+    if (!text.empty()) result[key] = text;
+  if (value.digitised) result["digitised"] = true;
+  return result;
 }
 
 std::string csv_line(std::vector<std::string> fields) {
@@ -91,7 +126,7 @@ std::string as_markdown(const ResultTable& table, const ResultView& view) {
                 [&](const std::string& model, const ResultColumn& column, const ResultCell& cell, size_t, size_t) {
                   if (!cell.runs.empty())
                     text += fmt::format("- `{}`, {}: {}{}\n", model, column.label, source_text(cell),
-                                        cell.published ? "; published: " + cell.published->source : "");
+                                        cell.published.empty() ? "" : "; published: " + sources_of(cell));
                 });
   for_each_cell(table,
                 [&](const std::string& model, const ResultColumn& column, const ResultCell& cell, size_t, size_t) {
@@ -116,25 +151,27 @@ std::string as_latex(const ResultTable& table, LatexNumbers numbers, const Resul
 
 std::string as_csv(const ResultTable& table) {
   std::string text =
-      "model,task,unit,mean,deviation,runs,above_chance,best,supported,published,difference,published_source,missing,"
-      "best_minus_this,low,high,t,degrees_of_freedom,p,holm_p,time_min,energy_kj,records\n";
+      "model,task,unit,mean,deviation,runs,above_chance,best,supported,published,published_deviation,difference,"
+      "published_source,missing,best_minus_this,low,high,t,degrees_of_freedom,p,holm_p,time_min,energy_kj,records\n";
   for_each_cell(table, [&](const std::string& model, const ResultColumn& column, const ResultCell& cell, size_t row,
                            size_t place) {
     std::vector<std::string> paths;
     for (const RunRecord* run : cell.runs) paths.push_back(run->path.string());
-    std::vector<std::string> fields{model,
-                                    column.label,
-                                    unit_text(column.metric),
-                                    number(cell.mean),
-                                    number(cell.deviation),
-                                    std::to_string(cell.runs.size()),
-                                    std::to_string(cell.escaped),
-                                    cell.best ? "1" : "0",
-                                    cell.supported ? "1" : "0",
-                                    cell.published ? number(cell.published->value) : "",
-                                    number(cell.difference()),
-                                    cell.published ? cell.published->source : "",
-                                    cell.whole() ? "" : missing_text(cell)};
+    std::vector<std::string> fields{
+        model,
+        column.label,
+        unit_text(column.metric),
+        number(cell.mean),
+        number(cell.deviation),
+        std::to_string(cell.runs.size()),
+        std::to_string(cell.escaped),
+        cell.best ? "1" : "0",
+        cell.supported ? "1" : "0",
+        of_published(cell, [](const PublishedValue& one) { return one.text.empty() ? number(one.value) : one.text; }),
+        of_published(cell, [](const PublishedValue& one) { return number(one.deviation); }),
+        number(cell.difference()),
+        sources_of(cell),
+        cell.whole() ? "" : missing_text(cell)};
     const SeedTest* const test = test_of(table, row, place);
     for (const double value :
          test == nullptr ? std::vector<double>(7, NAN)
@@ -174,30 +211,30 @@ Json as_json(const ResultTable& table) {
   for (const ResultRow& row : table.rows)
     rows.push_back({{"model", row.label},
                     {"average", json_number(row.average)},
-                    {"published_average", json_number(row.published_average)},
+                    {"published_average", published_average(row)},
                     {"time_min", json_number(row.time)},
                     {"energy_kj", json_number(row.energy)}});
-  for_each_cell(
-      table, [&](const std::string& model, const ResultColumn& column, const ResultCell& cell, size_t, size_t) {
-        Json runs = Json::array();
-        for (size_t i = 0; i < cell.runs.size(); ++i) runs.push_back(json_of(*cell.runs[i], cell.scores[i]));
-        for (const RunRecord* run : cell.failed) runs.push_back(json_of(*run, std::nullopt));
-        Json entry{{"model", model},
-                   {"task", column.label},
-                   {"unit", unit_text(column.metric)},
-                   {"mean", json_number(cell.mean)},
-                   {"deviation", json_number(cell.deviation)},
-                   {"above_chance", cell.escaped},
-                   {"best", cell.best},
-                   {"supported", cell.supported},
-                   {"runs", runs}};
-        if (cell.published) {
-          entry["published"] = {{"value", rounded(cell.published->value)}, {"source", cell.published->source}};
-          entry["difference"] = json_number(cell.difference());
-        }
-        if (!cell.whole()) entry["missing"] = missing_text(cell);
-        cells.push_back(entry);
-      });
+  for_each_cell(table,
+                [&](const std::string& model, const ResultColumn& column, const ResultCell& cell, size_t, size_t) {
+                  Json runs = Json::array();
+                  for (size_t i = 0; i < cell.runs.size(); ++i) runs.push_back(json_of(*cell.runs[i], cell.scores[i]));
+                  for (const RunRecord* run : cell.failed) runs.push_back(json_of(*run, std::nullopt));
+                  Json entry{{"model", model},
+                             {"task", column.label},
+                             {"unit", unit_text(column.metric)},
+                             {"mean", json_number(cell.mean)},
+                             {"deviation", json_number(cell.deviation)},
+                             {"above_chance", cell.escaped},
+                             {"best", cell.best},
+                             {"supported", cell.supported},
+                             {"runs", runs}};
+                  for (const PublishedValue& value : cell.published)
+                    if (!entry.contains("published")) entry["published"] = json_of(value);
+                    else entry["also_published"].push_back(json_of(value));
+                  if (!cell.published.empty()) entry["difference"] = json_number(cell.difference());
+                  if (!cell.whole()) entry["missing"] = missing_text(cell);
+                  cells.push_back(entry);
+                });
   for (const SeedTest& one : table.tests) tests.push_back(json_of(table, one));
   for (const ModelComparison& one : table.comparisons)
     comparisons.push_back({{"models", {table.rows[one.one].label, table.rows[one.other].label}},

@@ -24,8 +24,10 @@ struct ResultView {
 [[nodiscard]] Table shown_tests(const ResultTable& table);
 [[nodiscard]] Table shown_comparisons(const ResultTable& table);
 
-[[nodiscard]] const std::string& unit_text(const MetricSpec& metric);  // "%", or the title of what has no unit
-// How runs without a score ended: "2 without record, 1 diverged"; "no record" where nobody wanted one.
+// "%", "ROC AUC, %", "MB", or the title of what has no unit.
+[[nodiscard]] std::string unit_text(const MetricSpec& metric);
+// How runs without a score ended: "2 without record, 1 diverged", "waits for routing"; "no record" where nobody wanted
+// one.
 [[nodiscard]] std::string missing_text(const ResultCell& cell);
 // "30.39 ± 2.06", or "-".
 [[nodiscard]] std::string cell_text(const ResultCell& cell, const MetricSpec& metric);
@@ -35,6 +37,9 @@ struct ResultView {
 [[nodiscard]] std::string as_latex(const ResultTable& table, LatexNumbers numbers, const ResultView& view = {});
 // One page that needs nothing else, with a chart for each task and a section for every run.
 [[nodiscard]] std::string as_html(const ResultTable& table, const ResultView& view = {});
+// A page of several tables, each under its title.
+[[nodiscard]] std::string as_html(const std::string& title, const std::vector<std::string>& notes,
+                                  const std::vector<Table>& tables);
 // A line for each cell, with the test against the best of its column.
 [[nodiscard]] std::string as_csv(const ResultTable& table);
 // model,task,seed,split,metric,value,unit,record: a line for each score and each quantity of each run.

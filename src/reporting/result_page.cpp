@@ -149,26 +149,37 @@ std::string section_of(const RunRecord& run, const std::string& name) {
       escaped_xml(run.plan.dump(2)));
 }
 
-}  // namespace
-
-std::string as_html(const ResultTable& table, const ResultView& view) {
-  const std::string title = escaped_xml(table.title.empty() ? "Results" : table.title);
+std::string head_of(const std::string& title, const std::vector<std::string>& notes) {
   std::string page = fmt::format(
       "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, "
       "initial-scale=1\">\n<title>{0}</title>\n{1}</head>\n<body>\n"
       "<h1>{0}</h1>\n",
-      title, kStyle);
-  if (!table.notes.empty()) page += "<ul>\n";
-  for (const std::string& note : table.notes) page += "<li>" + escaped_xml(note) + "</li>\n";
-  if (!table.notes.empty()) page += "</ul>\n";
+      escaped_xml(title), kStyle);
+  if (!notes.empty()) page += "<ul>\n";
+  for (const std::string& note : notes) page += "<li>" + escaped_xml(note) + "</li>\n";
+  if (!notes.empty()) page += "</ul>\n";
+  return page;
+}
+
+}  // namespace
+
+std::string as_html(const std::string& title, const std::vector<std::string>& notes, const std::vector<Table>& tables) {
+  std::string page = head_of(title, notes);
+  for (const Table& table : tables)
+    page += (table.title == title ? "" : "<h2>" + escaped_xml(table.title) + "</h2>\n") + as_html(table);
+  return page + kScript;
+}
+
+std::string as_html(const ResultTable& table, const ResultView& view) {
+  std::string page = head_of(table.title.empty() ? "Results" : table.title, table.notes);
   page += as_html(shown(table, view));
   page += fmt::format("<p>As CSV: {}, a line for each cell; {}, a line for each number of each run.</p>\n",
                       download("results.csv", as_csv(table)), download("runs.csv", as_long_csv(table)));
   page += details(shown_tests(table)) + details(shown_comparisons(table));
   const std::vector<double> ranks = mean_ranks(table);
   const auto ranked = std::count_if(ranks.begin(), ranks.end(), [](double rank) { return !std::isnan(rank); });
-  if (table.columns.size() >= kLeastColumns && ranked >= 2) page += rank_plot_svg(table);
+  if (table.run_columns().size() >= kLeastColumns && ranked >= 2) page += rank_plot_svg(table);
   for (size_t column = 0; column < table.columns.size(); ++column) page += chart_of(table, column);
   // Every run once, by model and task, and the way to each.
   std::string sections, links;
@@ -186,7 +197,7 @@ std::string as_html(const ResultTable& table, const ResultView& view) {
       if (!seeds.empty())
         links += fmt::format("<li>{}, {}{}: seeds {}</li>\n", escaped_xml(table.rows[row].label),
                              escaped_xml(table.columns[column].label),
-                             cell.published ? ", published: " + escaped_xml(cell.published->source) : "",
+                             cell.published.empty() ? "" : ", published: " + escaped_xml(cell.published.front().source),
                              fmt::join(seeds, " "));
     }
   page += "<h2>Runs</h2>\n";

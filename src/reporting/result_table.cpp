@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
 
 #include "core/error.h"
 #include "core/names.h"
+#include "reporting/published_cells.h"
 #include "reporting/quantities.h"
 #include "reporting/record_selection.h"
 
@@ -29,12 +29,6 @@ bool escaped_chance(const RunRecord& run) {
   if (test.spec.unit != "%") return Metric{test.spec, *test.value}.better_than(*test.chance);
   const Interval interval = wilson(*test.value, run.test ? std::max<int64_t>(run.test->examples, 1) : 1);
   return test.spec.higher_is_better ? interval.low > *test.chance : interval.high < *test.chance;
-}
-
-bool has_options(const RunRecord& run, const Json& options) {
-  return std::all_of(options.items().begin(), options.items().end(), [&](const auto& option) {
-    return run.plan.contains(option.key()) && run.plan[option.key()] == option.value();
-  });
 }
 
 // Over the seeds that both have.
@@ -119,16 +113,13 @@ void compare_models(ResultTable& table) {
   for (size_t i = 0; i < adjusted.size(); ++i) table.comparisons[i].adjusted_p = adjusted[i];
 }
 
-bool is_of(const PublishedValue& value, const MetricSpec& metric) {
-  return value.metric.empty() || metric.name.empty() || value.metric == metric.name;
-}
-
 // The columns that papers' means over tasks are of; none where they are not judged by one metric.
 std::vector<size_t> averaged_columns(const ResultTable& table, const ResultOptions& options) {
   std::vector<size_t> result;
-  if (!options.average_over || table.columns.size() < 2) return result;
+  const std::vector<size_t> with_runs = table.run_columns();
+  if (!options.average_over || with_runs.size() < 2) return result;
   const std::vector<std::string>& tasks = *options.average_over;
-  for (size_t column = 0; column < table.columns.size(); ++column)
+  for (const size_t column : with_runs)
     if (tasks.empty() || std::find(tasks.begin(), tasks.end(), table.columns[column].task) != tasks.end())
       result.push_back(column);
   const bool shares = std::all_of(result.begin(), result.end(),
@@ -136,38 +127,23 @@ std::vector<size_t> averaged_columns(const ResultTable& table, const ResultOptio
   return shares ? result : std::vector<size_t>();
 }
 
-void average(ResultTable& table, size_t row, const std::vector<size_t>& counted,
-             const std::vector<PublishedValue>& published) {
+void average(ResultTable& table, size_t row, const std::vector<size_t>& counted) {
   const std::vector<ResultCell>& cells = table.cells[row];
-  if (std::all_of(counted.begin(), counted.end(), [&](size_t column) { return cells[column].whole(); })) {
-    double sum = 0;
-    for (const size_t column : counted) sum += cells[column].mean;
-    table.rows[row].average = sum / static_cast<double>(counted.size());
-  }
-  for (const ResultCell& cell : cells)
-    if (cell.published)
-      for (const PublishedValue& value : published)
-        if (value.task == "average" && value.model == cell.published->model &&
-            value.options == cell.published->options && is_of(value, table.columns[counted.front()].metric))
-          table.rows[row].published_average = value.value;
+  if (!std::all_of(counted.begin(), counted.end(), [&](size_t column) { return cells[column].whole(); })) return;
+  double sum = 0;
+  for (const size_t column : counted) sum += cells[column].mean;
+  table.rows[row].average = sum / static_cast<double>(counted.size());
 }
 
 // Of a run of every column: the sum of the means over seeds.
-std::optional<double> cost(const std::vector<ResultCell>& cells, const std::string& quantity) {
-  double sum = 0;
-  for (const ResultCell& cell : cells) {
-    const std::optional<double> own = mean_of(cell, quantity);
+std::optional<double> cost(const ResultTable& table, size_t row, const std::string& quantity) {
+  std::optional<double> sum;
+  for (const size_t column : table.run_columns()) {
+    const std::optional<double> own = mean_of(table.cells[row][column], quantity);
     if (!own) return std::nullopt;
-    sum += *own;
+    sum = sum.value_or(0) + *own;
   }
   return sum;
-}
-
-// What a published value is judged by where no record of the task says: its metric's name tells.
-MetricSpec published_metric(const std::string& name) {
-  for (const MetricSpec& known : {accuracy_metric(), top5_metric(), rmse_metric()})
-    if (known.name == name) return known;
-  return {name, name, "", true, 2};
 }
 
 size_t place_of(const std::string& label, std::vector<std::string>& labels) {
@@ -188,27 +164,15 @@ std::optional<double> mean_of(const ResultCell& cell, const std::string& quantit
 }
 
 std::optional<double> ResultCell::difference() const {
-  return published && !runs.empty() ? std::optional(mean - published->value) : std::nullopt;
+  if (runs.empty() || published.empty() || !published.front().text.empty()) return std::nullopt;
+  return mean - published.front().value;
 }
 
-std::vector<PublishedValue> read_published(const Path& path, const std::string& experiment) {
-  const Json json = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-  const std::string expected = "expected [{\"task\", \"model\", \"value\", \"source\"}, ...]";
-  XF_CHECK(json.is_array(), DataError, "{}: {}", path.string(), expected);
-  std::vector<PublishedValue> result;
-  for (size_t i = 0; i < json.size(); ++i) {
-    const Json& one = json[i];
-    const auto text = [&](const char* key) { return one.contains(key) && one[key].is_string(); };
-    XF_CHECK(one.is_object() && text("task") && text("model") && text("source") && one.contains("value") &&
-                 one["value"].is_number(),
-             DataError, "{}: entry {}: {}", path.string(), i, expected);
-    if (!experiment.empty() && one.value("experiment", "") != experiment) continue;
-    PublishedValue value{one["task"], one["model"], one["source"], one["value"]};
-    value.metric = one.value("metric", "");
-    for (const auto& [key, option] : one.items())
-      if (key.find('.') != std::string::npos) value.options[key] = option;
-    result.push_back(std::move(value));
-  }
+std::vector<size_t> ResultTable::run_columns() const {
+  std::vector<size_t> result;
+  for (size_t column = 0; column < columns.size(); ++column)
+    if (std::any_of(cells.begin(), cells.end(), [&](const auto& row) { return !row[column].asked.empty(); }))
+      result.push_back(column);
   return result;
 }
 
@@ -238,20 +202,17 @@ ResultTable result_table(const std::vector<RunRecord>& records, const std::vecto
   for (ResultColumn& column : table.columns) {
     for (const PublishedValue& value : published)
       if (column.metric.name.empty() && value.task == column.task && !value.metric.empty())
-        column.metric = published_metric(value.metric);
+        column.metric = published_metric(value);
     if (quantity != nullptr) column.metric = quantity->metric;
   }
-  for (const std::string& row : rows) table.rows.push_back({row, {}, {}, {}, {}});
+  for (const std::string& row : rows) table.rows.push_back({.label = row});
   table.cells.assign(rows.size(), std::vector<ResultCell>(columns.size()));
   for (const auto& [row, column, record] : found) {
     ResultCell& cell = table.cells[row][column];
-    for (const PublishedValue& value : published)
-      if (quantity == nullptr && value.task == record->task &&
-          (value.model == record->model || value.model == record->name) && has_options(*record, value.options) &&
-          is_of(value, table.columns[column].metric))
-        cell.published = value;
+    cell.asked.push_back(record);
     if (record->path.empty()) {
-      ++cell.missing;
+      if (record->status == kWaiting) cell.waits_for = record->message;
+      else ++cell.missing;
       continue;
     }
     for (const RunRecord* other : cell.runs)
@@ -269,14 +230,21 @@ ResultTable result_table(const std::vector<RunRecord>& records, const std::vecto
       cell.escaped = std::count_if(cell.runs.begin(), cell.runs.end(),
                                    [&](const RunRecord* run) { return quantity != nullptr || escaped_chance(*run); });
     }
-  for (size_t column = 0; column < columns.size(); ++column) mark_best(table, column);
+  if (quantity == nullptr) {
+    std::vector<PublishedValue> placed = published;
+    // Of a part of a printed table nothing stands beside the average over all of it.
+    if (!options.all_published && averaged_columns(table, options).empty())
+      std::erase_if(placed, [](const PublishedValue& value) { return value.task == kAverage; });
+    place_published(table, placed, options.all_published);
+  }
+  for (size_t column = 0; column < table.columns.size(); ++column) mark_best(table, column);
   warn_of_sizes(table);
   const std::vector<size_t> counted = averaged_columns(table, options);
-  for (const size_t column : counted) table.averaged.push_back(columns[column]);
-  for (size_t row = 0; row < rows.size(); ++row) {
-    if (!counted.empty()) average(table, row, counted, published);
-    table.rows[row].time = cost(table.cells[row], "time");
-    table.rows[row].energy = cost(table.cells[row], "energy");
+  for (const size_t column : counted) table.averaged.push_back(table.columns[column].label);
+  for (size_t row = 0; row < table.rows.size(); ++row) {
+    if (!counted.empty()) average(table, row, counted);
+    table.rows[row].time = cost(table, row, "time");
+    table.rows[row].energy = cost(table, row, "energy");
   }
   compare_models(table);
   return table;

@@ -6,33 +6,26 @@
 #include <string>
 #include <vector>
 
+#include "reporting/published.h"
 #include "reporting/run_records.h"
 #include "reporting/statistics.h"
 
 namespace xformer::reporting {
 
-struct PublishedValue {
-  std::string task, model, source;
-  double value = 0;               // as it is shown
-  Json options = Json::object();  // plan keys that a run must have for it; mostly none
-  std::string metric = {};        // its name; "": the one that the task is judged by
-};
-// JSON: [{"task", "model", "metric", "value", "source"}, ...], without those of another "experiment" when one is named
-// here. Dotted keys are options.
-[[nodiscard]] std::vector<PublishedValue> read_published(const Path& path, const std::string& experiment = "");
-
 // Scores are as the column's metric is shown.
 struct ResultCell {
+  std::vector<const RunRecord*> asked;         // all below; none where only publications have something
   std::vector<const RunRecord*> runs, failed;  // that have a score, by seed; and the others
   std::vector<double> scores;                  // of the runs
   int64_t missing = 0;                         // wanted and not there
+  std::string waits_for;                       // names that are not there yet, of runs that wait for them
   double mean = 0, deviation = 0;              // NaN: no run; fewer than two
   int64_t escaped = 0;                         // runs whose 95 % interval, or score, lies beyond the constant answer
-  std::optional<PublishedValue> published;
-  bool best = false;       // of its column
+  std::vector<PublishedValue> published;       // several where publications disagree
+  bool best = false;                           // of its column
   bool supported = false;  // a paired t test over seeds, adjusted by Holm, tells it from every other model there
-  [[nodiscard]] bool whole() const { return !runs.empty() && failed.empty() && missing == 0; }
-  [[nodiscard]] std::optional<double> difference() const;  // from the published value
+  [[nodiscard]] bool whole() const { return !runs.empty() && runs.size() == asked.size(); }
+  [[nodiscard]] std::optional<double> difference() const;  // from the first published value
 };
 
 // The mean of a quantity (quantities.h) over a cell's runs; none where one of them lacks it.
@@ -43,11 +36,12 @@ struct ResultColumn {
   MetricSpec metric{"", "score", "", true, 2};  // where nothing tells what the task is judged by
 };
 struct ResultRow {
-  std::string label;
+  std::string label = {};
   // Over the columns of the average: only where every cell of those is whole.
-  std::optional<double> average, published_average;
+  std::optional<double> average = {};
+  std::vector<PublishedValue> published_average = {};
   // Of one run of every column, means over seeds: minutes and kJ, where all are known.
-  std::optional<double> time, energy;
+  std::optional<double> time = {}, energy = {};
 };
 
 // The best model of a column against another one: paired t over the seeds that both have.
@@ -76,17 +70,24 @@ struct ResultTable {
   std::vector<ModelComparison> comparisons;
   std::vector<std::string> averaged;  // labels of the columns of the average
   std::vector<std::string> warnings;
+  // In whose columns runs are or are wanted: the others have what publications alone measured.
+  [[nodiscard]] std::vector<size_t> run_columns() const;
 };
 
 struct ResultOptions {
   std::string metric = {};  // a quantity's name (quantities.h); "": what each task is judged by
   // Tasks to average over, if they are judged by one metric; none named: all. nullopt: no average.
   std::optional<std::vector<std::string>> average_over = std::vector<std::string>{};
+  // Published values of no run, too, in rows and columns of their own.
+  bool all_published = false;
 };
 
+// Of a record that stands for a run which waits: its message names what for.
+inline constexpr const char* kWaiting = "waiting";
+
 // A column is a task under its data options, a row a model under its own, named by what differs, in the order of the
-// records. Records outlive the table; one without a path is a run that is wanted and not there. A seed that occurs
-// twice in a cell is a UserError with both files. A column of which no record knows its metric has that of its
+// records. Records outlive the table; one without a path is a run that is wanted and not there, or waits. A seed that
+// occurs twice in a cell is a UserError with both files. A column of which no record knows its metric has that of its
 // published values.
 [[nodiscard]] ResultTable result_table(const std::vector<RunRecord>& records,
                                        const std::vector<PublishedValue>& published, const ResultOptions& options = {});

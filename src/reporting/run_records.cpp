@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 
 #include "core/error.h"
 
@@ -16,6 +17,20 @@ std::optional<RunRecord> record_of(const Path& path) {
 
 }  // namespace
 
+std::vector<RunRecord> find_run_records(const Path& folder) {
+  XF_CHECK(!std::filesystem::exists(folder) || std::filesystem::is_directory(folder), DataError,
+           "{}: expected a folder of records", folder.string());
+  std::vector<Path> files;
+  if (std::filesystem::exists(folder))
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
+      if (entry.is_regular_file() && entry.path().extension() == ".json") files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  std::vector<RunRecord> result;
+  for (const Path& file : files)
+    if (std::optional<RunRecord> record = record_of(file)) result.push_back(std::move(*record));
+  return result;
+}
+
 std::vector<RunRecord> read_run_records(const std::vector<std::string>& places) {
   std::vector<RunRecord> result;
   for (const std::string& place : places) {
@@ -26,14 +41,9 @@ std::vector<RunRecord> read_run_records(const std::vector<std::string>& places) 
       result.push_back(std::move(*record));
       continue;
     }
-    std::vector<Path> files;
-    for (const auto& entry : std::filesystem::recursive_directory_iterator(place))
-      if (entry.is_regular_file() && entry.path().extension() == ".json") files.push_back(entry.path());
-    std::sort(files.begin(), files.end());
-    const size_t before = result.size();
-    for (const Path& file : files)
-      if (std::optional<RunRecord> record = record_of(file)) result.push_back(std::move(*record));
-    XF_CHECK(result.size() > before, DataError, "{}: no record of a run in it", place);
+    std::vector<RunRecord> found = find_run_records(place);
+    XF_CHECK(!found.empty(), DataError, "{}: no record of a run in it", place);
+    std::move(found.begin(), found.end(), std::back_inserter(result));
   }
   return result;
 }

@@ -37,8 +37,25 @@ TableCell score_cell(const ResultCell& cell, const MetricSpec& metric, size_t us
   return shown;
 }
 
-TableCell published_cell(const ResultCell& cell, const MetricSpec& metric) {
-  return cell.published ? number_cell(cell.published->value, metric.decimals) : TableCell{"-"};
+// Of several values each is told from the others by a footnote.
+TableCell published_cell(const std::vector<PublishedValue>& values, int decimals) {
+  TableCell shown{values.empty() ? "-" : ""};
+  for (const PublishedValue& value : values) {
+    const std::string text = printed(value, decimals);
+    std::vector<std::string> facts;
+    if (values.size() > 1) facts.push_back(place_text(value));
+    if (!value.remark.empty()) facts.push_back(value.remark);
+    if (!value.qualifier.empty()) facts.push_back(value.qualifier + " " + text);
+    if (value.digitised) facts.emplace_back("read off a figure");
+    shown.text += (shown.text.empty() ? "" : " / ") + text;
+    if (values.size() > 1 && value.deviation) shown.text += " ± " + printed(*value.deviation, decimals);
+    if (!facts.empty())
+      shown.notes.push_back((values.size() > 1 ? text + ": " : "") + fmt::format("{}", fmt::join(facts, ", ")));
+  }
+  if (values.size() != 1 || !values.front().text.empty()) return shown;
+  shown.value = values.front().value;
+  if (values.front().deviation) shown.spread = printed(*values.front().deviation, decimals);
+  return shown;
 }
 
 TableCell difference_cell(const ResultCell& cell, const MetricSpec& metric) {
@@ -54,20 +71,41 @@ bool any(const ResultTable& table, std::optional<double> ResultRow::*value) {
   return std::any_of(table.rows.begin(), table.rows.end(), [&](const ResultRow& row) { return row.*value; });
 }
 
+// Where the published values of a table are from.
+std::string sources_text(const ResultTable& table) {
+  std::vector<std::string> sources;
+  bool deviations = false;
+  const auto add = [&](const std::vector<PublishedValue>& values) {
+    for (const PublishedValue& value : values) {
+      if (std::find(sources.begin(), sources.end(), value.source) == sources.end()) sources.push_back(value.source);
+      deviations |= value.deviation.has_value();
+    }
+  };
+  for (size_t row = 0; row < table.rows.size(); ++row) {
+    for (const ResultCell& cell : table.cells[row]) add(cell.published);
+    add(table.rows[row].published_average);
+  }
+  if (sources.empty()) return "";
+  return fmt::format("Published: {}{}.", fmt::join(sources, "; "), deviations ? " (± as printed there)" : "");
+}
+
 std::string legend(const ResultTable& table, size_t usual) {
-  std::string text =
-      usual == 0 ? "No run has a score yet."
-      : usual == 1
-          ? "One run each, where no mark says otherwise."
-          : fmt::format("Mean ± sample standard deviation over {} seeds, where no mark says otherwise.", usual);
+  std::vector<std::string> said;
+  if (!table.run_columns().empty())
+    said.push_back(
+        usual == 0 ? "No run has a score yet."
+        : usual == 1
+            ? "One run each, where no mark says otherwise."
+            : fmt::format("Mean ± sample standard deviation over {} seeds, where no mark says otherwise.", usual));
   if (!table.tests.empty())
-    text +=
-        " Bold: the best of its column where a paired t test over common seeds, adjusted by Holm, tells it from every "
-        "other model there (p < 0.05).";
-  if (table.quantity.empty())
-    text += " Above chance: the 95 % interval of a run's accuracy lies above the constant answer's.";
-  if (!table.averaged.empty()) text += fmt::format(" Average: over {}.", fmt::join(table.averaged, ", "));
-  return text;
+    said.emplace_back(
+        "Bold: the best of its column where a paired t test over common seeds, adjusted by Holm, tells it from every "
+        "other model there (p < 0.05).");
+  if (table.quantity.empty() && usual > 0)
+    said.emplace_back("Above chance: the 95 % interval of a run's accuracy lies above the constant answer's.");
+  if (!table.averaged.empty()) said.push_back(fmt::format("Average: over {}.", fmt::join(table.averaged, ", ")));
+  if (const std::string sources = sources_text(table); !sources.empty()) said.push_back(sources);
+  return fmt::format("{}", fmt::join(said, " "));
 }
 
 void add_column(Table& shown, const TableColumn& column, const std::vector<TableCell>& cells) {
@@ -78,7 +116,8 @@ void add_column(Table& shown, const TableColumn& column, const std::vector<Table
 }  // namespace
 
 std::string missing_text(const ResultCell& cell) {
-  if (cell.runs.empty() && cell.failed.empty() && cell.missing == 0) return "no record";
+  if (cell.asked.empty()) return "no record";
+  if (!cell.waits_for.empty()) return "waits for " + cell.waits_for;
   std::map<std::string, int64_t> endings;
   if (cell.missing > 0) endings["without record"] = cell.missing;
   for (const RunRecord* run : cell.failed) ++endings[run->completed() ? "not measured" : run->status];
@@ -87,7 +126,10 @@ std::string missing_text(const ResultCell& cell) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-const std::string& unit_text(const MetricSpec& metric) { return metric.unit.empty() ? metric.title : metric.unit; }
+std::string unit_text(const MetricSpec& metric) {
+  if (metric.unit.empty()) return metric.title;
+  return metric.unit == "%" && metric.name != accuracy_metric().name ? metric.heading() : metric.unit;
+}
 
 std::string cell_text(const ResultCell& cell, const MetricSpec& metric) {
   const TableCell shown = score_cell(cell, metric, cell.runs.size());
@@ -104,21 +146,30 @@ Table shown(const ResultTable& table, const ResultView& view) {
     for (size_t row = 0; row < table.rows.size(); ++row) cells.push_back(make(row));
     return cells;
   };
+  const std::vector<size_t> with_runs = table.run_columns();
+  // Of publications alone nothing is missing.
+  const auto of_runs = [&](size_t row) {
+    return std::any_of(table.cells[row].begin(), table.cells[row].end(),
+                       [](const ResultCell& cell) { return !cell.asked.empty(); });
+  };
   for (size_t column = 0; column < table.columns.size(); ++column) {
     const std::string& label = table.columns[column].label;
     MetricSpec metric = table.columns[column].metric;
     metric.decimals = view.digits.value_or(metric.decimals);
-    const std::string& unit = unit_text(metric);
-    const auto add = [&](const std::string& what, TableCell (*make)(const ResultCell&, const MetricSpec&)) {
-      add_column(result, {.label = what, .unit = unit, .group = label},
-                 each([&](size_t row) { return make(table.cells[row][column], metric); }));
+    const std::string unit = unit_text(metric);
+    const auto add = [&](const std::string& what, const auto& make) {
+      add_column(result, {.label = what, .unit = unit, .group = with_runs.empty() ? "" : label},
+                 each([&](size_t row) { return make(table.cells[row][column]); }));
     };
-    add_column(result, {.label = label, .unit = unit, .group = label},
-               each([&](size_t row) { return score_cell(table.cells[row][column], metric, usual); }));
-    if (view.published && any(table, column, [](const ResultCell& cell) { return cell.published.has_value(); }))
-      add("published", published_cell);
+    if (std::find(with_runs.begin(), with_runs.end(), column) != with_runs.end())
+      add_column(result, {.label = label, .unit = unit, .group = label}, each([&](size_t row) {
+                   return of_runs(row) ? score_cell(table.cells[row][column], metric, usual) : TableCell{"-"};
+                 }));
+    if (view.published && any(table, column, [](const ResultCell& cell) { return !cell.published.empty(); }))
+      add(with_runs.empty() ? label : "published",
+          [&](const ResultCell& cell) { return published_cell(cell.published, metric.decimals); });
     if (view.difference && any(table, column, [](const ResultCell& cell) { return cell.difference().has_value(); }))
-      add("difference", difference_cell);
+      add("difference", [&](const ResultCell& cell) { return difference_cell(cell, metric); });
   }
   const auto add = [&](const TableColumn& column, std::optional<double> ResultRow::*value, int decimals) {
     if (any(table, value))
@@ -126,8 +177,11 @@ Table shown(const ResultTable& table, const ResultView& view) {
   };
   const int decimals = view.digits.value_or(kAverageDecimals);
   if (view.average) add({.label = "average", .unit = "%", .group = "average"}, &ResultRow::average, decimals);
-  if (view.average && view.published)
-    add({.label = "published", .unit = "%", .group = "average"}, &ResultRow::published_average, decimals);
+  const bool averages = std::any_of(table.rows.begin(), table.rows.end(),
+                                    [](const ResultRow& row) { return !row.published_average.empty(); });
+  if (view.average && view.published && averages)
+    add_column(result, {.label = "published", .unit = "%", .group = "average"},
+               each([&](size_t row) { return published_cell(table.rows[row].published_average, decimals); }));
   const size_t before = result.columns.size();
   for (const auto& [wanted, name, value] :
        {std::tuple{view.time, "time", &ResultRow::time}, std::tuple{view.energy, "energy", &ResultRow::energy}})

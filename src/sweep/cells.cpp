@@ -111,26 +111,52 @@ class Expansion {
   std::vector<Cell> run() {
     for (const Ask& task : experiment_.tasks)
       for (const Ask& model : experiment_.models) {
-        if (waits(task.task, model.model) || excluded(task.task, model.model)) continue;
+        if (!awaited(task.task, model.model).empty() || excluded(task.task, model.model)) continue;
         for (const Json& values : combinations(experiment_.grid))
           for (const int64_t seed : experiment_.seeds) add_run(task, model, values, seed);
       }
     return std::move(cells_);
   }
 
-  [[nodiscard]] bool waits(const std::string& task, const std::string& model) const {
-    const bool stage = std::any_of(experiment_.stages.begin(), experiment_.stages.end(), [&](const Stage& one) {
-      return contains(experiment_.waits_for_tasks, one.ask.task) ||
-             contains(experiment_.waits_for_models, one.ask.model);
-    });
-    return stage || contains(experiment_.waits_for_tasks, task) || contains(experiment_.waits_for_models, model);
+  [[nodiscard]] std::vector<WaitingRun> waiting() const {
+    std::vector<WaitingRun> result;
+    for (const Ask& task : experiment_.tasks)
+      for (const Ask& model : experiment_.models) {
+        const std::vector<std::string> names = awaited(task.task, model.model);
+        if (names.empty() || excluded(task.task, model.model)) continue;
+        for (const Json& values : combinations(experiment_.grid))
+          for (const int64_t seed : experiment_.seeds)
+            result.push_back({ask_of(task, model, last_stage(values)), seed, names});
+      }
+    return result;
+  }
+
+ private:
+  // The names that a task and a model wait for.
+  [[nodiscard]] std::vector<std::string> awaited(const std::string& task, const std::string& model) const {
+    std::vector<std::string> result;
+    const auto add = [&](const std::vector<std::string>& waited_for, const std::string& name) {
+      if (contains(waited_for, name) && !contains(result, name)) result.push_back(name);
+    };
+    add(experiment_.waits_for_tasks, task);
+    add(experiment_.waits_for_models, model);
+    for (const Stage& stage : experiment_.stages) {
+      add(experiment_.waits_for_tasks, stage.ask.task);
+      add(experiment_.waits_for_models, stage.ask.model);
+    }
+    return result;
   }
   [[nodiscard]] bool excluded(const std::string& task, const std::string& model) const {
     return std::any_of(experiment_.exclude.begin(), experiment_.exclude.end(),
                        [&](const Condition& one) { return one.holds(task, model); });
   }
 
- private:
+  [[nodiscard]] Ask last_stage(const Json& values) const {
+    Ask grid;
+    grid.set = values;
+    return experiment_.stages.empty() ? grid : experiment_.stages.back().ask.under(grid);
+  }
+
   // Settings of the task belong to it: a stage on another task does not take them.
   [[nodiscard]] Ask ask_of(const Ask& task, const Ask& model, const Ask& last) const {
     const bool other_task = !last.task.empty() && last.task != task.task;
@@ -142,15 +168,12 @@ class Expansion {
   }
 
   void add_run(const Ask& task, const Ask& model, const Json& values, int64_t seed) {
-    Ask grid;
-    grid.set = values;
     std::optional<size_t> before;
     for (size_t i = 0; i + 1 < experiment_.stages.size(); ++i) {
       const Stage& stage = experiment_.stages[i];
       before = add({ask_of(task, model, stage.ask), CellKind::kStage, seed, before, {}, {}}, " (" + stage.name + ")");
     }
-    const Ask last = experiment_.stages.empty() ? grid : experiment_.stages.back().ask.under(grid);
-    const Ask ask = ask_of(task, model, last);
+    const Ask ask = ask_of(task, model, last_stage(values));
     std::vector<size_t> trials;
     if (experiment_.search) {
       int64_t number = 0;
@@ -278,15 +301,7 @@ std::vector<Cell> expand(const Experiment& experiment) {
   return Expansion(experiment).run();
 }
 
-int64_t waiting_runs(const Experiment& experiment) {
-  const Expansion expansion(experiment);
-  int64_t count = 0;
-  for (const Ask& task : experiment.tasks)
-    for (const Ask& model : experiment.models)
-      if (expansion.waits(task.task, model.model) && !expansion.excluded(task.task, model.model))
-        count += static_cast<int64_t>(combinations(experiment.grid).size() * experiment.seeds.size());
-  return count;
-}
+std::vector<WaitingRun> waiting_runs(const Experiment& experiment) { return Expansion(experiment).waiting(); }
 
 namespace {
 

@@ -52,7 +52,12 @@ struct Cell {
 // called otherwise, stays where it is.
 [[nodiscard]] Path place_below(const Path& folder, const RunPlan& plan, const std::string& suffix = "");
 
-// How many runs the experiment has left out because they wait for names.
-[[nodiscard]] int64_t waiting_runs(const Experiment& experiment);
+// A run that the experiment leaves out because it waits for names.
+struct WaitingRun {
+  Ask ask;
+  int64_t seed = 0;
+  std::vector<std::string> names;  // that are not there yet
+};
+[[nodiscard]] std::vector<WaitingRun> waiting_runs(const Experiment& experiment);
 
 }  // namespace xformer::sweep

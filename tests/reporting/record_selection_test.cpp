@@ -65,6 +65,35 @@ TEST_CASE("runs that differ in an option are no duplicates") {
   CHECK(select_records(records, {}, notes).size() == 1);
 }
 
+TEST_CASE("a row and a column hold runs of one plan, whichever program wrote them") {
+  const auto rows = [](const std::vector<RunRecord>& records) {
+    std::vector<std::string> result;
+    for (const RecordLabel& label : labels_of(records)) result.push_back(label.column + ": " + label.row);
+    return result;
+  };
+  std::vector<RunRecord> records{run("runs/a", "t", 0, "1"), run("runs/b", "t", 1, "2"), run("runs/c", "t", 2, "3")};
+  // An option that the first program did not know: the others differ in it.
+  records[1].plan["attention.new"] = 1;
+  records[2].plan["attention.new"] = 2;
+  CHECK(rows(records) == std::vector<std::string>{"t: linear", "t: linear, new=1", "t: linear, new=2"});
+  // All that know it agree. Hashes leave out an option at the value that it always had: these are of one plan,
+  records[2].plan["attention.new"] = 1;
+  for (RunRecord& record : records) record.plan_hash = "h";
+  CHECK(rows(records) == std::vector<std::string>(3, "t: linear"));
+  // and here the later runs have another value.
+  records[1].plan_hash = records[2].plan_hash = "i";
+  CHECK(rows(records) == std::vector<std::string>{"t: linear", "t: linear, new=1", "t: linear, new=1"});
+  for (const size_t later : {size_t{1}, size_t{2}}) {
+    records[later].plan.erase("attention.new");
+    records[later].plan["data.new"] = true;
+  }
+  CHECK(rows(records) == std::vector<std::string>{"t: linear", "t, new=true: linear", "t, new=true: linear"});
+  // How much is computed at once makes no other plan, though another hash.
+  for (RunRecord& record : records) record.plan = {{"model.dim", 64}};
+  records[0].plan["training.micro_batch"] = 4;
+  CHECK(rows(records) == std::vector<std::string>(3, "t: linear"));
+}
+
 TEST_CASE("a task is chosen by its name, and missing names are told") {
   const std::vector<RunRecord> records{run("a", "uea/X", 0, "1"), run("b", "uea/Y", 0, "1"), run("c", "text", 0, "1")};
   std::vector<std::string> notes;

@@ -88,7 +88,7 @@ TEST_CASE("CSV has a line for every cell, quoted where it must be") {
   records[0].plan = {{"data.length", 1}};
   records[1].plan = {{"data.length", 2}};
   const std::string text = as_csv(result_table(records, {}));
-  CHECK_THAT(text, Contains("a,\"t, length=1\",%,60,,1,1,0,0,,,,,,,,,,,,,,a-t-0.json\n"));
+  CHECK_THAT(text, Contains("a,\"t, length=1\",%,60,,1,1,0,0,,,,,,,,,,,,,,,a-t-0.json\n"));
 }
 
 TEST_CASE("the long table has a line for each number of each run, in the unit of the means") {

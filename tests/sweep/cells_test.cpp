@@ -158,7 +158,12 @@ TEST_CASE("cells wait for names that are not there yet") {
       R"({"tasks": ["listops", "wiki-40b"], "models": ["softmax", "mega-attention"], "seeds": "0-2",
     "waits_for": {"tasks": ["wiki-40b"], "models": ["mega-attention"]}})");
   CHECK(file.cells().size() == 3);
-  CHECK(sweep::waiting_runs(file.read()) == 9);
+  const std::vector<sweep::WaitingRun> waiting = sweep::waiting_runs(file.read());
+  REQUIRE(waiting.size() == 9);
+  CHECK((waiting[0].ask.task == "listops" && waiting[0].ask.model == "mega-attention" && waiting[2].seed == 2));
+  CHECK(waiting[0].names == std::vector<std::string>{"mega-attention"});
+  CHECK(waiting[3].names == std::vector<std::string>{"wiki-40b"});
+  CHECK(waiting[8].names == std::vector<std::string>{"wiki-40b", "mega-attention"});
   CHECK_THAT(ExperimentFile(R"({"tasks": ["listops"], "models": ["softmax"], "waits_for": {"models": ["softmax"]}})")
                  .refusal(),
              Contains("the model 'softmax' is registered: take it off the list"));

@@ -1,15 +1,14 @@
-// `xformer report`: an experiment, or records of runs, as a table of models and tasks.
+// `xformer report`: experiments, or records of runs, as tables of models and tasks.
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "cli/command.h"
 #include "cli/printed.h"
+#include "cli/report_page.h"
 #include "core/error.h"
-#include "core/json_file.h"
 #include "core/names.h"
 #include "core/text.h"
-#include "reporting/bench_comparison.h"
 #include "reporting/quantities.h"
 #include "reporting/result_formats.h"
 
@@ -29,9 +28,6 @@ struct ReportArguments {
   const CLI::Option* format_option = nullptr;
 };
 
-enum class Format { kMarkdown, kLatex, kLatexPlain, kCsv, kLong, kJson, kHtml };
-const std::vector<std::string> kFormats{"markdown", "latex", "latex-plain", "csv", "long", "json", "html"};
-
 // A person's terminal gets aligned text where no format was asked for.
 int written(const std::string& text, const ReportArguments& arguments) {
   if (arguments.out.empty() && arguments.format_option->count() == 0) print_markdown(text);
@@ -45,12 +41,6 @@ std::vector<std::string> words_of(const std::string& list) {
   for (const std::string_view word : split(list, ','))
     if (!trim(word).empty()) result.emplace_back(trim(word));
   return result;
-}
-
-// "mrsformer-table-9" of experiments/mrsformer/table-9.json.
-std::string short_name(const Path& experiment) {
-  const Path whole = std::filesystem::absolute(experiment);
-  return whole.parent_path().filename().string() + "-" + whole.stem().string();
 }
 
 // What --columns leaves: tasks by pattern, and of what stands beside them all, or those that it names.
@@ -71,95 +61,52 @@ void choose_columns(const std::string& list, ResultTable& table, ResultView& vie
   if (!tasks.empty()) keep_columns(table, tasks);
 }
 
-// Reports of an experiment that measures, beside its published ratios.
-std::string measured(const ReportedExperiment& experiment, Format format) {
-  XF_CHECK(format != Format::kLong && format != Format::kHtml, UserError,
-           "--format {}: of an experiment that measures there are markdown, latex, latex-plain, csv and json",
-           kFormats[static_cast<size_t>(format)]);
-  XF_CHECK(experiment.published, UserError,
-           "{}: it has no published values to stand beside; its tables are {}/bench-*.md", experiment.file.string(),
-           experiment.folder.string());
-  std::vector<reporting::Table> tables;
-  for (int64_t i = 0; i < experiment.measurements; ++i) {
-    const Path path = experiment.folder / fmt::format("bench-{}.json", i + 1);
-    XF_CHECK(std::filesystem::exists(path), DataError, "{}: not measured yet: there is no {}", experiment.file.string(),
-             path.string());
-    const Json report = read_json_file(path);
-    const std::string source = fmt::format("Ours: {}, commit {}.", report.value("command", ""),
-                                           report["software"].value("commit", "").substr(0, 12));
-    const auto rows = reporting::compare_bench(report, *experiment.published, experiment.published_name);
-    const auto scales = reporting::compare_scales(report);
-    const bool to_softmax = std::any_of(rows.begin(), rows.end(), [](const reporting::BenchRow& row) {
-      return row.speed || row.saving || row.published_speed || row.published_saving;
-    });
-    const size_t before = tables.size();
-    if (to_softmax || scales.empty()) tables.push_back(shown(rows));
-    if (!scales.empty()) tables.push_back(shown(scales));
-    for (size_t j = before; j < tables.size(); ++j) {
-      tables[j].title = experiment.title;
-      tables[j].name = fmt::format("{}-{}", short_name(experiment.file), j + 1);
-      tables[j].notes = {source};
-    }
-  }
-  for (const std::string& sentence : reporting::published_sentences(*experiment.published, experiment.published_name))
-    tables.back().notes.push_back(sentence);
-  std::string text;
-  if (format == Format::kCsv) {
-    for (size_t i = 0; i < tables.size(); ++i) text += (i > 0 ? "\n" : "") + as_csv(tables[i]);
-    return text;
-  }
-  if (format == Format::kMarkdown) {
-    text = fmt::format("# {}\n\n", experiment.title);
-    for (const std::string& note : experiment.notes) text += fmt::format("- {}\n", note);
-    if (!experiment.notes.empty()) text += "\n";
-    for (size_t i = 0; i < tables.size(); ++i) text += (i > 0 ? "\n" : "") + as_markdown(tables[i]);
-    return text;
-  }
-  Json all = Json::array();
-  for (const reporting::Table& table : tables) {
-    all.push_back(as_json(table));
-    text += as_latex(table, format == Format::kLatex ? LatexNumbers::kSiunitx : LatexNumbers::kPlain);
-  }
-  return format == Format::kJson ? all.dump(2) + "\n" : text;
-}
-
-std::string written_as(Format format, const ResultTable& table, const ResultView& view) {
+std::string written_as(ReportFormat format, const ResultTable& table, const ResultView& view) {
   switch (format) {
-    case Format::kLatex:
+    case ReportFormat::kLatex:
       return as_latex(table, LatexNumbers::kSiunitx, view);
-    case Format::kLatexPlain:
+    case ReportFormat::kLatexPlain:
       return as_latex(table, LatexNumbers::kPlain, view);
-    case Format::kCsv:
+    case ReportFormat::kCsv:
       return as_csv(table);
-    case Format::kLong:
+    case ReportFormat::kLong:
       return as_long_csv(table);
-    case Format::kJson:
+    case ReportFormat::kJson:
       return as_json(table).dump(2) + "\n";
-    case Format::kHtml:
+    case ReportFormat::kHtml:
       return as_html(table, view);
-    case Format::kMarkdown:
+    case ReportFormat::kMarkdown:
       break;
   }
   return as_markdown(table, view);
 }
 
 int report(const ReportArguments& arguments, const ExperimentReader& experiments) {
-  const auto format = static_cast<Format>(choice("--format: ", "format", arguments.format, kFormats));
+  const auto format = static_cast<ReportFormat>(choice("--format: ", "format", arguments.format, report_formats()));
   if (!arguments.metric.empty()) static_cast<void>(reporting::find_quantity(arguments.metric));
   std::vector<reporting::PublishedValue> published;
   if (!arguments.published.empty()) published = reporting::read_published(arguments.published);
+  const Path place = arguments.records.front();
+  const bool alone = arguments.records.size() == 1;
+  if (alone && std::filesystem::is_directory(place))
+    if (const std::vector<Path> files = experiment_files(place); !files.empty())
+      return written(written_as(format, mission_page(place, files, arguments.folder, experiments)), arguments);
+  reporting::ResultOptions options{.metric = arguments.metric, .average_over = std::nullopt};
   std::optional<ReportedExperiment> experiment;
   std::vector<RunRecord> records;
-  reporting::ResultOptions options{.metric = arguments.metric, .average_over = std::nullopt};
-  if (arguments.records.size() == 1 && is_experiment(arguments.records.front())) {
-    experiment = experiments(arguments.records.front(), arguments.folder);
-    if (experiment->measurements > 0) return written(measured(*experiment, format), arguments);
-    if (experiment->published && arguments.published.empty())
+  if (alone && is_experiment(place)) {
+    experiment = experiments(place, arguments.folder);
+    if (experiment->measurements > 0) {
+      XF_CHECK(experiment->published, UserError,
+               "{}: it has no published values to stand beside; its tables are {}/bench-*.md", place.string(),
+               experiment->folder.string());
+      return written(written_as(format, measured_page(*experiment)), arguments);
+    }
+    if (experiment->published && arguments.published.empty()) {
       published = reporting::read_published(*experiment->published, experiment->published_name);
+      options.all_published = experiment->is_whole_table();
+    }
     if (!experiment->remark.empty()) fmt::print(stderr, "xformer: {}\n", experiment->remark);
-    records = experiment->records;
-    XF_CHECK(!records.empty(), UserError, "{}: all its runs wait for names that are not there yet",
-             arguments.records.front());
     options.average_over = experiment->average_over;
   } else {
     records = selected_records(arguments.records, arguments.selection);
@@ -167,13 +114,9 @@ int report(const ReportArguments& arguments, const ExperimentReader& experiments
   // Tasks of one experiment belong together; of a folder's only who reads it knows.
   if (arguments.average == "all") options.average_over = std::vector<std::string>();
   else if (!arguments.average.empty()) options.average_over = words_of(arguments.average);
-  ResultTable table = reporting::result_table(records, published, options);
-  table.name = "results";
-  if (experiment) {
-    table.title = experiment->title;
-    table.notes = experiment->notes;
-    table.name = short_name(experiment->file);
-  }
+  ResultTable table =
+      experiment ? table_of(*experiment, published, options) : reporting::result_table(records, published, options);
+  if (!experiment) table.name = "results";
   ResultView view = arguments.view;
   if (arguments.digits >= 0) view.digits = arguments.digits;
   choose_columns(arguments.columns, table, view);
@@ -185,20 +128,23 @@ int report(const ReportArguments& arguments, const ExperimentReader& experiments
 std::function<int()> add_report(CLI::App& program, const ExperimentReader& experiments) {
   const auto arguments = std::make_shared<ReportArguments>();
   CLI::App& command =
-      *program.add_subcommand("report", "an experiment, or records of runs, as a table of models and tasks");
+      *program.add_subcommand("report", "experiments, or records of runs, as tables of models and tasks");
   command
-      .add_option("RECORDS", arguments->records,
-                  "an experiment file, whose missing runs are shown, too; or records, or folders of them")
+      .add_option(
+          "RECORDS", arguments->records,
+          "an experiment file, whose missing runs are shown, too; a folder of such files, for a page of how far "
+          "all are; or records, or folders of them")
       ->required();
   command
       .add_option("--records", arguments->folder,
-                  "where an experiment's records are; default: results/runs/ or runs/ and its name")
+                  "where an experiment's records are, or those of a folder of experiments by their names; default: "
+                  "results/runs/ or runs/ and its name")
       ->type_name("DIR");
   arguments->format_option =
       words(command.add_option("--format", arguments->format,
                                "latex with siunitx or plain, csv: a line for each cell, long: for each number of each "
                                "run, html: a page; else aligned text"),
-            kFormats);
+            report_formats());
   std::vector<std::string> quantities;
   for (const reporting::Quantity& one : reporting::quantities()) quantities.push_back(one.metric.name);
   words(command.add_option("--metric", arguments->metric, "in place of scores"), quantities);

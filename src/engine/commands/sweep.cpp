@@ -233,7 +233,7 @@ int sweep_experiment(SweepArguments& arguments) {
   if (experiment.bench.is_array()) return measure(experiment, arguments);
   if (!arguments.seeds.empty()) experiment.seeds = sweep::parse_seeds(arguments.seeds, "--seeds");
   std::vector<sweep::Cell> cells = sweep::expand(experiment);
-  if (const int64_t waiting = sweep::waiting_runs(experiment); waiting > 0)
+  if (const size_t waiting = sweep::waiting_runs(experiment).size(); waiting > 0)
     fmt::print(stderr, "{} runs wait for names that are not there yet (`xformer validate {}`)\n", waiting,
                arguments.file);
   if (!arguments.cell.empty()) cells = sweep::only(cells, arguments.cell);

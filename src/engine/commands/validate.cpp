@@ -29,7 +29,7 @@ void check(const std::string& file) {
     if (static_cast<size_t>(runs) < cells.size()) fmt::print(" and {} before them", cells.size() - runs);
     fmt::print("\n");
   }
-  const int64_t waiting = sweep::waiting_runs(experiment);
+  const size_t waiting = sweep::waiting_runs(experiment).size();
   const auto print_names = [&](const char* kind, const std::vector<std::string>& names) {
     if (!names.empty()) fmt::print("  waits for {}: {}\n", kind, fmt::join(names, ", "));
   };

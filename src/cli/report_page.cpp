@@ -1,0 +1,250 @@
+#include "cli/report_page.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "core/error.h"
+#include "core/json_file.h"
+#include "core/text.h"
+#include "reporting/bench_comparison.h"
+#include "reporting/result_formats.h"
+
+namespace xformer::cli {
+namespace {
+
+using reporting::LatexNumbers;
+using reporting::PublishedValue;
+using reporting::ResultCell;
+using reporting::ResultTable;
+using reporting::Table;
+
+std::vector<PublishedValue> published_of(const ReportedExperiment& experiment) {
+  return experiment.published ? reporting::read_published(*experiment.published, experiment.published_name)
+                              : std::vector<PublishedValue>();
+}
+
+Path measurement(const ReportedExperiment& experiment, int64_t number) {
+  return experiment.folder / fmt::format("bench-{}.json", number);
+}
+
+std::string markdown(const ReportPage& page) {
+  std::string text = fmt::format("# {}\n\n", page.title);
+  for (const std::string& note : page.notes) text += fmt::format("- {}\n", note);
+  if (!page.notes.empty()) text += "\n";
+  for (size_t i = 0; i < page.tables.size(); ++i) {
+    const Table& table = page.tables[i];
+    text += (i > 0 ? "\n" : "") + (table.title == page.title ? "" : fmt::format("## {}\n\n", table.title));
+    text += as_markdown(table);
+  }
+  return text;
+}
+
+// How far an experiment is: what is there of what its table, or its measurements, need.
+struct Progress {
+  std::string name = {}, title = {};
+  int64_t cells = 0, whole = 0, begun = 0, waiting = 0, runs = 0, runs_done = 0, published = 0;
+  std::set<std::string> waits_for = {};
+};
+
+Progress progress_of(const ResultTable& table) {
+  Progress result;
+  for (const reporting::ResultRow& row : table.rows)
+    result.published += static_cast<int64_t>(row.published_average.size());
+  for (const auto& row : table.cells)
+    for (const ResultCell& cell : row) {
+      result.published += static_cast<int64_t>(cell.published.size());
+      if (cell.asked.empty()) continue;
+      ++result.cells;
+      result.runs += static_cast<int64_t>(cell.asked.size());
+      result.runs_done += static_cast<int64_t>(cell.runs.size());
+      if (cell.whole()) ++result.whole;
+      else if (!cell.runs.empty()) ++result.begun;
+      if (cell.waits_for.empty()) continue;
+      ++result.waiting;
+      for (const std::string_view name : split(cell.waits_for, ',')) result.waits_for.emplace(trim(name));
+    }
+  return result;
+}
+
+Table summary_of(const std::vector<Progress>& all, const std::string& title) {
+  Table table{.title = title, .name = "mission"};
+  table.columns = {{.label = "experiment", .numbers = false},
+                   {.label = "of", .numbers = false},
+                   {.label = "cells done"},
+                   {.label = "begun"},
+                   {.label = "waiting"},
+                   {.label = "cells"},
+                   {.label = "runs done"},
+                   {.label = "runs"},
+                   {.label = "published values"},
+                   {.label = "waits for", .numbers = false}};
+  Progress sum{.name = "all"};
+  const auto count = [](int64_t value) { return reporting::number_cell(static_cast<double>(value), 0); };
+  const auto add = [&](const Progress& one) {
+    table.rows.push_back({{one.name},
+                          {one.title},
+                          count(one.whole),
+                          count(one.begun),
+                          count(one.waiting),
+                          count(one.cells),
+                          count(one.runs_done),
+                          count(one.runs),
+                          count(one.published),
+                          {fmt::format("{}", fmt::join(one.waits_for, ", "))}});
+  };
+  for (const Progress& one : all) {
+    add(one);
+    for (int64_t Progress::*part : {&Progress::cells, &Progress::whole, &Progress::begun, &Progress::waiting,
+                                    &Progress::runs, &Progress::runs_done, &Progress::published})
+      sum.*part += one.*part;
+  }
+  add(sum);
+  table.notes = {
+      "A cell is a model on a task, done when all its seeds are, begun when some are; of an experiment that measures, "
+      "one measurement. Runs that several experiments share count in each."};
+  return table;
+}
+
+}  // namespace
+
+const std::vector<std::string>& report_formats() {
+  static const std::vector<std::string> kAll{"markdown", "latex", "latex-plain", "csv", "long", "json", "html"};
+  return kAll;
+}
+
+std::string short_name(const Path& experiment) {
+  const Path whole = std::filesystem::absolute(experiment);
+  return whole.parent_path().filename().string() + "-" + whole.stem().string();
+}
+
+std::string written_as(ReportFormat format, const ReportPage& page) {
+  std::string text;
+  Json all = Json::array();
+  switch (format) {
+    case ReportFormat::kLatex:
+    case ReportFormat::kLatexPlain:
+      for (const Table& table : page.tables)
+        text += as_latex(table, format == ReportFormat::kLatex ? LatexNumbers::kSiunitx : LatexNumbers::kPlain);
+      return text;
+    case ReportFormat::kCsv:
+      for (size_t i = 0; i < page.tables.size(); ++i) text += (i > 0 ? "\n" : "") + as_csv(page.tables[i]);
+      return text;
+    case ReportFormat::kJson:
+      for (const Table& table : page.tables) all.push_back(as_json(table));
+      return all.dump(2) + "\n";
+    case ReportFormat::kHtml:
+      return reporting::as_html(page.title, page.notes, page.tables);
+    case ReportFormat::kLong:
+      throw UserError("--format long is of runs; of measurements and of a folder of experiments there are the others");
+    case ReportFormat::kMarkdown:
+      break;
+  }
+  return markdown(page);
+}
+
+ResultTable table_of(const ReportedExperiment& experiment, const std::vector<PublishedValue>& published,
+                     const reporting::ResultOptions& options) {
+  ResultTable table = reporting::result_table(experiment.records, published, options);
+  table.title = experiment.title;
+  table.notes = experiment.notes;
+  table.name = short_name(experiment.file);
+  return table;
+}
+
+ReportPage measured_page(const ReportedExperiment& experiment) {
+  ReportPage page{experiment.title, experiment.notes, {}};
+  const std::string name = short_name(experiment.file);
+  std::vector<PublishedValue> published = published_of(experiment);
+  for (int64_t i = 1; i <= experiment.measurements; ++i) {
+    const Path path = measurement(experiment, i);
+    if (!std::filesystem::exists(path)) {
+      page.notes.push_back(fmt::format("Measurement {} of {} is not made yet: there is no {} among its records.", i,
+                                       experiment.measurements, path.filename().string()));
+      continue;
+    }
+    if (!experiment.published) continue;
+    const Json report = read_json_file(path);
+    const std::string source = fmt::format("Ours: {}, commit {}.", report.value("command", ""),
+                                           report["software"].value("commit", "").substr(0, 12));
+    const auto rows = reporting::compare_bench(report, *experiment.published, experiment.published_name);
+    const auto scales = reporting::compare_scales(report);
+    const bool to_softmax = std::any_of(rows.begin(), rows.end(), [](const reporting::BenchRow& row) {
+      return row.speed || row.saving || row.published_speed || row.published_saving;
+    });
+    const size_t before = page.tables.size();
+    if (to_softmax || scales.empty()) page.tables.push_back(shown(rows));
+    if (!scales.empty()) page.tables.push_back(shown(scales));
+    for (size_t j = before; j < page.tables.size(); ++j) {
+      page.tables[j].title = experiment.title;
+      page.tables[j].name = fmt::format("{}-{}", name, j + 1);
+      page.tables[j].notes = {source};
+    }
+  }
+  // What the publication says in words, and in numbers.
+  std::vector<std::string> sentences;
+  if (experiment.published)
+    sentences = reporting::published_sentences(*experiment.published, experiment.published_name);
+  std::erase_if(published, [](const PublishedValue& value) { return !value.qualifier.empty(); });
+  if (!published.empty()) {
+    ResultTable own = reporting::result_table({}, published, {.all_published = true});
+    page.tables.push_back(shown(own, {}));
+    page.tables.back().title = "As published: " + experiment.title;
+    page.tables.back().name = name + "-published";
+  } else if (!sentences.empty() && page.tables.empty()) {
+    page.notes.insert(page.notes.end(), sentences.begin(), sentences.end());
+    return page;
+  }
+  if (!sentences.empty()) {
+    std::vector<std::string>& notes = page.tables.back().notes;
+    notes.insert(notes.end(), sentences.begin(), sentences.end());
+  }
+  return page;
+}
+
+ReportPage mission_page(const Path& folder, const std::vector<Path>& files, const Path& records,
+                        const ExperimentReader& experiments) {
+  ReportPage page{"Experiments and how much of them is done",
+                  {"`xformer report FILE` shows one with what differs from its paper and the records behind it."},
+                  {}};
+  std::vector<Progress> all;
+  for (const Path& file : files) {
+    const Path name = file.lexically_relative(folder).replace_extension();
+    const Path inner = std::filesystem::absolute(file).parent_path().filename() / file.stem();
+    const ReportedExperiment experiment = experiments(file, records.empty() ? Path() : records / inner);
+    if (!experiment.remark.empty()) fmt::print(stderr, "xformer: {}\n", experiment.remark);
+    const std::vector<PublishedValue> published = published_of(experiment);
+    Progress progress;
+    std::vector<Table> tables;
+    std::vector<std::string> notes;
+    if (experiment.measurements > 0) {
+      ReportPage own = measured_page(experiment);
+      tables = std::move(own.tables);
+      // Behind those of the experiment file.
+      notes.assign(own.notes.begin() + static_cast<std::ptrdiff_t>(experiment.notes.size()), own.notes.end());
+      progress.published = static_cast<int64_t>(published.size());
+      progress.cells = experiment.measurements;
+      for (int64_t i = 1; i <= experiment.measurements; ++i)
+        if (std::filesystem::exists(measurement(experiment, i))) ++progress.whole;
+    } else {
+      const ResultTable table =
+          table_of(experiment, published,
+                   {.average_over = experiment.average_over, .all_published = experiment.is_whole_table()});
+      progress = progress_of(table);
+      tables.push_back(shown(table, {}));
+    }
+    if (!tables.empty()) tables.back().notes.insert(tables.back().notes.end(), notes.begin(), notes.end());
+    for (Table& table : tables) {
+      table.title = name.string() + ": " + table.title;
+      page.tables.push_back(std::move(table));
+    }
+    progress.name = name.string();
+    progress.title = experiment.title;
+    all.push_back(std::move(progress));
+  }
+  page.tables.insert(page.tables.begin(), summary_of(all, page.title));
+  return page;
+}
+
+}  // namespace xformer::cli
