@@ -78,7 +78,8 @@ void check_encoder(const EncoderOptions& options, const ModelRequest& request) {
            options.pooling);
   const std::string& name = request.attention.name;
   const bool block = static_cast<bool>(request.attention.base->build_block);
-  XF_CHECK(!block || options.norm == "pre", UserError,
+  // Whole layers without norms say themselves whether one stands behind the last of them.
+  XF_CHECK(!block || options.norm == "pre" || request.attention_options.contains("final_norm"), UserError,
            "model.norm: {} is a whole layer with norms of its own; expected pre, got {}", name, options.norm);
   XF_CHECK(!options.reversible || !block, UserError, "model.reversible: {} is a whole layer with residuals of its own",
            name);
@@ -125,7 +126,7 @@ Parts encoder_parts(const EncoderOptions& options, const ModelRequest& request) 
   parts.readout = {.dim = options.dim,
                    .pooling = first ? "first" : options.pooling,
                    .padded_len = padded_len,
-                   .norm = options.norm != "batch",
+                   .norm = request.attention_options.value("final_norm", options.norm != "batch"),
                    .norm_epsilon = options.norm_epsilon,
                    .activation = options.activate_output ? "gelu" : "none",
                    .dropout = options.dropout,

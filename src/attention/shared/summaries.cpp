@@ -1,0 +1,186 @@
+#include "attention/shared/summaries.h"
+
+#include <ATen/Functions.h>
+
+#include <cmath>
+
+#include "core/error.h"
+#include "tensor/probe.h"
+
+namespace xformer::attention {
+
+namespace {
+
+// What stands for minus infinity: a softmax over nothing else stays finite.
+double lowest(const at::Tensor& x) { return kernels::lowest_log_sum(x.scalar_type()); }
+
+// Moved on by one along `dim`, or back; `first` comes in.
+at::Tensor moved(const at::Tensor& x, int64_t dim, bool back, double first) {
+  const int64_t rest = x.size(dim) - 1;
+  const at::Tensor edge = at::full_like(x.narrow(dim, 0, 1), first), kept = x.narrow(dim, back ? 1 : 0, rest);
+  return back ? at::cat({kept, edge}, dim) : at::cat({edge, kept}, dim);
+}
+
+// accumulate(x) along `dim`, from its end if `behind`, each row without itself.
+template <class Accumulate>
+at::Tensor running(const at::Tensor& x, int64_t dim, bool behind, double none, const Accumulate& accumulate) {
+  const at::Tensor sums = behind ? accumulate(x.flip(dim)).flip(dim) : accumulate(x);
+  return moved(sums, dim, behind, none);
+}
+
+}  // namespace
+
+const Schema<SummaryOptions>& summary_schema() {
+  static const Schema<SummaryOptions> kSchema =
+      Schema<SummaryOptions>()
+          .add(&SummaryOptions::pool, "pool",
+               "how a set's queries and keys become one: max, mean, sum, relu (max behind ReLU) or deepsets (a map and "
+               "ReLU before max)",
+               one_of({"max", "mean", "sum", "relu", "deepsets"}))
+          .add(&SummaryOptions::log_count_bias, "log_count_bias",
+               "add the log of a set's tokens to the logit of its summary");
+  return kSchema;
+}
+
+std::vector<TensorMeaning> summary_meanings() {
+  return {{"pool_query.weight", "map in front of pooled queries, of pool=deepsets [d, d]"},
+          {"pool_key.weight", "map in front of pooled keys, of pool=deepsets [d, d]"}};
+}
+
+Pool::Pool(torch::nn::Module& owner, const SummaryOptions& options, const BuildContext& context) : options_(options) {
+  if (options.pool != "deepsets") return;
+  const auto map = [&](const char* name) {
+    return owner.register_module(name, std::make_shared<Linear>(context.head_dim, context.head_dim, /*bias=*/false,
+                                                                context.init_scheme, context.init.child(name)));
+  };
+  query_ = map("pool_query");
+  key_ = map("pool_key");
+}
+
+at::Tensor Pool::prepared(const at::Tensor& x, const std::shared_ptr<Linear>& map) const {
+  if (options_.pool == "deepsets") return at::relu(at::matmul(x, map->weight.t()));
+  return options_.pool == "relu" ? at::relu(x) : x;
+}
+
+at::Tensor Pool::over(const at::Tensor& x, const at::Tensor& valid, int64_t dim) const {
+  if (options_.pool == "mean" || options_.pool == "sum") {
+    const at::Tensor sum = at::where(valid, x, 0).sum(dim, /*keepdim=*/true);
+    return options_.pool == "sum" ? sum : sum / valid.sum(dim, /*keepdim=*/true).clamp_min(1);
+  }
+  const at::Tensor largest = std::get<0>(at::max(at::where(valid, x, lowest(x)), dim, /*keepdim=*/true));
+  return at::where(valid.any(dim, /*keepdim=*/true), largest, 0);
+}
+
+at::Tensor Pool::before(const at::Tensor& x, const at::Tensor& valid, int64_t dim, bool behind) const {
+  const at::Tensor count = count_before(valid, dim, behind);
+  if (options_.pool == "mean" || options_.pool == "sum") {
+    const at::Tensor sum =
+        running(at::where(valid, x, 0), dim, behind, 0, [&](const at::Tensor& rows) { return rows.cumsum(dim); });
+    return options_.pool == "sum" ? sum : sum / count.clamp_min(1);
+  }
+  const double none = lowest(x);
+  const at::Tensor largest = running(at::where(valid, x, none), dim, behind, none,
+                                     [&](const at::Tensor& rows) { return std::get<0>(at::cummax(rows, dim)); });
+  return at::where(count.gt(0), largest, 0);
+}
+
+at::Tensor Pool::bias(const at::Tensor& count) const {
+  const at::Tensor none = no_weight_unless(count.gt(0));
+  return options_.log_count_bias ? none + count.clamp_min(1).to(none.scalar_type()).log() : none;
+}
+
+at::Tensor no_weight_unless(const at::Tensor& valid) {
+  return at::where(valid, at::zeros({}, valid.options().dtype(at::kDouble)), kernels::lowest_log_sum(at::kFloat));
+}
+
+at::Tensor count_before(const at::Tensor& valid, int64_t dim, bool behind) {
+  return running(valid.to(at::kLong), dim, behind, 0, [&](const at::Tensor& rows) { return rows.cumsum(dim); });
+}
+
+at::Tensor with_ones(const at::Tensor& q) {
+  const auto d = static_cast<double>(q.size(-1));
+  return at::constant_pad_nd(q * std::sqrt((d + 1) / d), {0, 1}, 1);
+}
+
+at::Tensor with_bias(const at::Tensor& k, const at::Tensor& bias) {
+  auto shape = k.sizes().vec();
+  shape.back() = 1;
+  const double root = std::sqrt(static_cast<double>(k.size(-1) + 1));
+  return at::cat({k, (bias * root).to(k.scalar_type()).expand(shape)}, -1);
+}
+
+at::Tensor joined(const std::vector<Part>& parts) {
+  if (parts.size() == 1) return parts[0].out;
+  std::vector<at::Tensor> log_sums;
+  for (const Part& part : parts) log_sums.push_back(part.log_sum);
+  const at::Tensor shares = at::softmax(at::cat(log_sums, -1), -1);  // [b,h,n,parts]
+  probe("shares", shares);
+  at::Tensor result;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const at::Tensor share = parts[i].out * shares.narrow(-1, static_cast<int64_t>(i), 1);
+    result = result.defined() ? result + share : share;
+  }
+  return result;
+}
+
+Part explicit_part(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& allowed,
+                   const at::Tensor& bias, const kernels::DropoutPlace& drop) {
+  at::Tensor scores = at::matmul(q / std::sqrt(static_cast<double>(q.size(-1))), k.transpose(-1, -2));
+  if (bias.defined()) scores = scores + bias.to(scores.scalar_type());
+  scores = scores.masked_fill(allowed.logical_not(), lowest(scores));
+  // Beside an allowed key the others have no weight at all; without one all have the same, and the row is zero.
+  const at::Tensor out = at::matmul(drop(at::softmax(scores, -1)), v);
+  return {at::where(allowed.any(-1, /*keepdim=*/true), out, 0), at::logsumexp(scores, -1, /*keepdim=*/true)};
+}
+
+PinnedFrame::PinnedFrame(const BuildContext& context)
+    : pinned_(context.pinned_tokens),
+      causal_(context.causal),
+      row_dropout_(context.make_dropout()),
+      key_dropout_(context.make_dropout()) {}
+
+at::Tensor PinnedFrame::forward(const at::Tensor& given_q, const at::Tensor& given_k, const at::Tensor& given_v,
+                                const SequenceMask& mask, bool training, const Attend& attend) const {
+  const int64_t n = given_q.size(2), p = pinned(n), keys = causal_ ? p : n;
+  XF_ASSERT(mask.causal == causal_ && given_k.size(2) == n, "combiner attends within one sequence, causal {}", causal_);
+  const at::Tensor q = mask.zero_padding(given_q), k = mask.zero_padding(given_k), v = mask.zero_padding(given_v);
+  at::Tensor first;  // rows of the pinned tokens
+  if (p > 0) {
+    const SequenceMask seen{mask.all_valid() ? at::Tensor() : mask.key_valid.narrow(1, 0, keys), causal_};
+    const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
+    const at::Tensor weights =
+        masked_softmax(at::matmul(q.narrow(2, 0, p) * scale, k.narrow(2, 0, keys).transpose(-1, -2)), seen);
+    first = at::matmul(row_dropout_(weights, training), v.narrow(2, 0, keys));
+    if (p == n) return first;
+  }
+  const at::Tensor valid = mask.all_valid() ? at::ones({q.size(0), n}, q.options().dtype(at::kBool)) : mask.key_valid;
+  const auto rest = [&](const at::Tensor& x) { return x.narrow(2, p, n - p); };
+  const Tokens tokens{rest(q), rest(k), rest(v), valid.narrow(1, p, n - p)};
+  const std::vector<std::vector<Part>> mixtures = attend(tokens);
+  Part pinned_part;
+  if (p > 0)
+    pinned_part = explicit_part(tokens.q, k.narrow(2, 0, p), v.narrow(2, 0, p),
+                                valid.narrow(1, 0, p).unsqueeze(1).unsqueeze(1), {}, key_dropout_.place(training));
+  at::Tensor sum;
+  for (size_t i = 0; i < mixtures.size(); ++i) {
+    const ProbeScope scope("mixture", static_cast<int64_t>(i));
+    std::vector<Part> parts = mixtures[i];
+    if (p > 0) parts.push_back(pinned_part);
+    const at::Tensor one = joined(parts);
+    sum = sum.defined() ? sum + one : one;
+  }
+  const at::Tensor mean = mixtures.size() == 1 ? sum : sum / static_cast<double>(mixtures.size());
+  return p > 0 ? at::cat({first, mean}, 2) : mean;
+}
+
+double PinnedFrame::executed_pairs(int64_t n) const {
+  const int64_t p = pinned(n);
+  return static_cast<double>(p * (causal_ ? p : n) + (n - p) * p);
+}
+
+double PinnedFrame::pattern_pairs(int64_t n) const {
+  const int64_t p = pinned(n);
+  return static_cast<double>((causal_ ? p * (p + 1) / 2 : p * n) + (n - p) * p);
+}
+
+}  // namespace xformer::attention

@@ -1,0 +1,98 @@
+// What Combiner's attentions share (Ren et al. 2021, sections 3 and 4): tokens that are read through summaries of sets
+// of them, and one softmax over keys and summaries that is computed in parts. A set S of tokens becomes
+//   key k_S = pool of its k,   value v_S = sum_j softmax_j(q_S . k_j / sqrt(d)) v_j with q_S = pool of its q,
+// so that its value depends on no query. Sets without a valid token are no keys.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <vector>
+
+#include "attention/core.h"
+#include "attention/multi_head.h"
+#include "attention/shared/windows.h"
+#include "core/schema.h"
+
+namespace xformer::attention {
+
+struct SummaryOptions {
+  std::string pool = "max";
+  bool log_count_bias = false;
+};
+[[nodiscard]] const Schema<SummaryOptions>& summary_schema();
+// Of the maps that pool=deepsets has.
+[[nodiscard]] std::vector<TensorMeaning> summary_meanings();
+
+// Pools queries and keys of sets. Maps of pool=deepsets are registered in `owner` (pool_query, pool_key).
+class Pool {
+ public:
+  Pool(torch::nn::Module& owner, const SummaryOptions& options, const BuildContext& context);
+
+  // What is pooled of rows [b,h,n,d].
+  [[nodiscard]] at::Tensor queries(const at::Tensor& q) const { return prepared(q, query_); }
+  [[nodiscard]] at::Tensor keys(const at::Tensor& k) const { return prepared(k, key_); }
+  // Of all rows along `dim`, which becomes 1; valid broadcasts to x, with 1 in its last dimension. 0 of no row.
+  [[nodiscard]] at::Tensor over(const at::Tensor& x, const at::Tensor& valid, int64_t dim) const;
+  // Of the rows before each one along `dim`, or behind it.
+  [[nodiscard]] at::Tensor before(const at::Tensor& x, const at::Tensor& valid, int64_t dim, bool behind) const;
+  // What the logit of a summary of so many tokens gets on top: log(count) with log_count_bias, and for none a number
+  // that leaves no weight.
+  [[nodiscard]] at::Tensor bias(const at::Tensor& count) const;
+  [[nodiscard]] double flops(double rows, double width) const { return key_ ? 4 * rows * width * width : 0; }
+
+ private:
+  [[nodiscard]] at::Tensor prepared(const at::Tensor& x, const std::shared_ptr<Linear>& map) const;
+
+  SummaryOptions options_;
+  std::shared_ptr<Linear> query_, key_;  // [d,d], the same for all heads
+};
+
+// How many valid rows stand before each one along `dim`, or behind it.
+[[nodiscard]] at::Tensor count_before(const at::Tensor& valid, int64_t dim, bool behind);
+
+// The bias of tokens: none of valid ones, and one that leaves no weight to the others.
+[[nodiscard]] at::Tensor no_weight_unless(const at::Tensor& valid);
+
+// q and k with a column more, so that q'.k' / sqrt(d + 1) = q.k / sqrt(d) + bias of the key [.., 1].
+[[nodiscard]] at::Tensor with_ones(const at::Tensor& q);
+[[nodiscard]] at::Tensor with_bias(const at::Tensor& k, const at::Tensor& bias);
+
+// Some of the keys of one softmax: their mean under it, and the log of the sum of its exponentials.
+struct Part {
+  at::Tensor out, log_sum;  // [b,h,n,d], [b,h,n,1]
+};
+// The softmax over the keys of all parts.
+[[nodiscard]] at::Tensor joined(const std::vector<Part>& parts);
+// softmax(q k^T / sqrt(d) + bias) v over allowed keys, with its weights in memory; rows without one are zero. allowed
+// and bias broadcast to [..,rows,keys]; a bias that is undefined is none.
+[[nodiscard]] Part explicit_part(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                 const at::Tensor& allowed, const at::Tensor& bias, const kernels::DropoutPlace& drop);
+
+// The frame of a pattern that knows nothing of tokens pinned in front (CLS): those see all and are seen by all, if
+// causal by later ones.
+class PinnedFrame {
+ public:
+  explicit PinnedFrame(const BuildContext& context);
+
+  struct Tokens {
+    at::Tensor q, k, v;  // [b,h,n,d] behind the pinned ones, zero in padding
+    at::Tensor valid;    // [b,n] bool, defined
+  };
+  // The parts of one or more softmaxes, whose outputs are averaged.
+  using Attend = std::function<std::vector<std::vector<Part>>(const Tokens& tokens)>;
+  [[nodiscard]] at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                   const SequenceMask& mask, bool training, const Attend& attend) const;
+
+  // Pairs of one head, on top of those of the pattern over n - pinned(n) tokens: executed, and of the pattern.
+  [[nodiscard]] int64_t pinned(int64_t n) const { return std::min(pinned_, n); }
+  [[nodiscard]] double executed_pairs(int64_t n) const;
+  [[nodiscard]] double pattern_pairs(int64_t n) const;
+  [[nodiscard]] bool causal() const { return causal_; }
+
+ private:
+  int64_t pinned_;
+  bool causal_;
+  kernels::Dropout row_dropout_, key_dropout_;
+};
+
+}  // namespace xformer::attention

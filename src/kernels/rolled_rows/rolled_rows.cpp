@@ -1,0 +1,129 @@
+#include "kernels/rolled_rows/rolled_rows.h"
+
+#include <ATen/Dispatch.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "kernels/cpu/units.h"
+#include "kernels/cpu/valid_rows.h"
+#include "kernels/fused.h"
+#include "kernels/rolled_rows/cpu.h"
+#include "tensor/op_counter.h"
+
+namespace xformer::kernels {
+
+namespace {
+
+constexpr int64_t kRows = 256;  // of a unit of work
+
+// offset mod n in 0 .. n - 1, or the way back.
+std::vector<int64_t> steps_of(const std::vector<int64_t>& offsets, int64_t n, bool back) {
+  std::vector<int64_t> result;
+  for (const int64_t offset : offsets) result.push_back((((back ? -offset : offset) % n) + n) % n);
+  return result;
+}
+
+// work(links of sample b, offset of its rows, first row, last row) in units over samples and rows.
+template <class Work>
+void for_rows(const at::Tensor& v, const std::vector<int64_t>& steps, const RolledRowsOptions& options,
+              const ValidRows& valid, const Work& work) {
+  const int64_t n = v.size(1), links = static_cast<int64_t>(steps.size()), parts = (n + kRows - 1) / kRows;
+  for_units(v.size(0) * parts, kRows * v.size(2) * links, [&](int64_t unit, int64_t) {
+    const int64_t b = unit / parts, first = unit % parts * kRows;
+    const RolledLinks of{
+        n, v.size(2), links, steps.data(), valid.defined() ? valid.flags(b) : nullptr, options.residual};
+    work(of, b, first, std::min(n, first + kRows));
+  });
+}
+
+int64_t multiply_adds(const at::Tensor& v, const RolledRowsOptions& options, const ValidRows& valid) {
+  int64_t rows = 0;
+  for (int64_t b = 0; b < v.size(0); ++b)
+    for (int64_t i = 0; i < v.size(1); ++i) rows += valid.at(b, i) ? 1 : 0;
+  return rows * v.size(2) * static_cast<int64_t>(options.offsets.size());
+}
+
+at::Tensor rolled_forward(const at::Tensor& v, const at::Tensor& w, const RolledRowsOptions& options) {
+  const ValidRows valid(options.valid, v.size(1));
+  const std::vector<int64_t> steps = steps_of(options.offsets, v.size(1), false);
+  at::Tensor result = at::empty_like(v);
+  AT_DISPATCH_FLOATING_TYPES(v.scalar_type(), "rolled_rows", [&] {
+    const auto* const rows = v.const_data_ptr<scalar_t>();
+    const auto* const weights = w.const_data_ptr<scalar_t>();
+    auto* const out = result.mutable_data_ptr<scalar_t>();
+    for_rows(v, steps, options, valid, [&](const RolledLinks& of, int64_t b, int64_t first, int64_t last) {
+      const int64_t sample = b * of.n * of.columns;
+      mix_rolled(of, rows + sample, weights + b * of.n * of.links, first, last, out + sample);
+    });
+  });
+  add_executed_flops(2 * multiply_adds(v, options, valid));
+  return result;
+}
+
+struct RolledGradients {
+  at::Tensor v, w;
+};
+
+RolledGradients rolled_backward(const at::Tensor& gradient, const at::Tensor& v, const at::Tensor& w,
+                                const RolledRowsOptions& options) {
+  const ValidRows valid(options.valid, v.size(1));
+  const std::vector<int64_t> steps = steps_of(options.offsets, v.size(1), false),
+                             back = steps_of(options.offsets, v.size(1), true);
+  RolledGradients result{at::empty_like(v), at::empty_like(w)};
+  AT_DISPATCH_FLOATING_TYPES(v.scalar_type(), "rolled_rows_backward", [&] {
+    const auto* const rows = v.const_data_ptr<scalar_t>();
+    const auto* const weights = w.const_data_ptr<scalar_t>();
+    const auto* const slopes = gradient.const_data_ptr<scalar_t>();
+    auto* const dv = result.v.mutable_data_ptr<scalar_t>();
+    auto* const dw = result.w.mutable_data_ptr<scalar_t>();
+    for_rows(v, steps, options, valid, [&](const RolledLinks& of, int64_t b, int64_t first, int64_t last) {
+      const int64_t sample = b * of.n * of.columns, weight = b * of.n * of.links;
+      RolledLinks returning = of;
+      returning.steps = back.data();
+      spread_rolled(returning, slopes + sample, weights + weight, first, last, dv + sample);
+      weight_slopes(of, slopes + sample, rows + sample, first, last, dw + weight);
+    });
+  });
+  add_executed_flops(4 * multiply_adds(v, options, valid));
+  return result;
+}
+
+struct RolledRowsCall {
+  at::Tensor v, w;
+  RolledRowsOptions options;
+
+  static constexpr const char* kName = "rolled_rows";
+  static inline const Operator<rolled_forward> kForward{"rolled_rows_forward"};
+  static inline const Operator<rolled_backward> kBackward{"rolled_rows_backward"};
+
+  [[nodiscard]] variable_list inputs() const { return {v, w}; }
+  variable_list forward() {
+    v = v.contiguous(), w = w.contiguous();
+    return {kForward(v, w, options)};
+  }
+  [[nodiscard]] variable_list backward(const variable_list& gradients, bool) const {
+    return tensors_of(kBackward(gradients[0].contiguous(), v, w, options));
+  }
+  [[nodiscard]] variable_list reference(const variable_list& in) const {
+    return {rolled_rows_reference(in[0], in[1], options)};
+  }
+};
+
+}  // namespace
+
+at::Tensor rolled_rows_reference(const at::Tensor& v, const at::Tensor& w, const RolledRowsOptions& options) {
+  at::Tensor result = options.residual ? v : at::zeros_like(v);
+  for (size_t p = 0; p < options.offsets.size(); ++p)
+    result = result + w.narrow(2, static_cast<int64_t>(p), 1) * v.roll(-options.offsets[p], 1);
+  return options.valid.defined() ? at::where(options.valid.unsqueeze(-1), result, 0) : result;
+}
+
+at::Tensor rolled_rows(const at::Tensor& v, const at::Tensor& w, const RolledRowsOptions& options) {
+  XF_ASSERT(v.dim() == 3 && w.dim() == 3 && w.size(1) == v.size(1) &&
+                w.size(2) == static_cast<int64_t>(options.offsets.size()),
+            "rolled_rows takes [b,n,e] and [b,n,{}]", options.offsets.size());
+  return run_fused(RolledRowsCall{v, w, options})[0];
+}
+
+}  // namespace xformer::kernels
