@@ -3,6 +3,7 @@
 
 #include "attention/descriptor.h"
 #include "attention/multi_head.h"
+#include "attention/script.h"
 
 #define XFORMER_DESCRIBE_TYPE std::vector<xformer::attention::Descriptor>
 #include "attention/variants.inc"
@@ -86,16 +87,40 @@ std::string tensor_fault(const Resolved& attention, const std::string& name, con
   return meaning.fault ? meaning.fault(values) : "";
 }
 
+namespace {
+
+// What a path says keeps its letters.
+std::string canonical(const std::string& name) {
+  const size_t script = name.find(kScript);
+  return script == std::string::npos ? canonical_name(name)
+                                     : canonical_name(name.substr(0, script)) + name.substr(script);
+}
+
+const Descriptor* find_base(const std::string& name) {
+  return name.starts_with(kScript) ? &script_attention(name) : all_variants().find(name);
+}
+
+// A key has one meaning. The program's own names are held apart by whoever writes them.
+void check_options_apart(const Descriptor& base, const Decorator& decorator) {
+  for (const OptionInfo& option : base.options)
+    for (const OptionInfo& other : decorator.options)
+      XF_CHECK(option.name != other.name, UserError, "{}: its option '{}' is one of {}- in front of it", base.name,
+               option.name, decorator.name);
+}
+
+}  // namespace
+
 Resolved resolve(const std::string& name) {
-  const std::string wanted = canonical_name(name);
-  if (const Descriptor* exact = all_variants().find(wanted)) return {exact, nullptr, exact->name};
+  const std::string wanted = canonical(name);
+  if (const Descriptor* exact = find_base(wanted)) return {exact, nullptr, exact->name};
   for (const Decorator& decorator : all_decorators().all()) {
     const std::string prefix = decorator.name + "-";
     if (!wanted.starts_with(prefix)) continue;
     const std::string rest = wanted.substr(prefix.size());
     XF_CHECK(!rest.starts_with(prefix), UserError, "'{}': the decorator '{}' applies once", name, decorator.name);
-    const Descriptor* base = all_variants().find(rest);
+    const Descriptor* base = find_base(rest);
     if (base == nullptr) break;
+    check_options_apart(*base, decorator);
     XF_CHECK(
         base->build_core != nullptr, UserError,
         "'{}' cannot be built: {} owns its projections, and {} works between projections, around an attention core",

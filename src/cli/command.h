@@ -21,6 +21,7 @@ void set_formatter(CLI::App& program);
 std::function<int()> add_list(CLI::App& program, const Catalogue& catalogue);
 std::function<int()> add_describe(CLI::App& program, const Catalogue& catalogue);
 std::function<int()> add_new(CLI::App& program, const Catalogue& catalogue);
+std::function<int()> add_export_template(CLI::App& program);
 std::function<int()> add_completion(CLI::App& program);
 std::function<int()> add_report(CLI::App& program, const ExperimentReader& experiments);
 std::function<int()> add_plot(CLI::App& program, const ExperimentReader& experiments);

@@ -67,6 +67,7 @@ int run_front(int argc, char** words) {
       {"list", [&](CLI::App& program) { return add_list(program, catalogue); }},
       {"describe", [&](CLI::App& program) { return add_describe(program, catalogue); }},
       {"new", [&](CLI::App& program) { return add_new(program, catalogue); }},
+      {"export-template", add_export_template},
       {"completion", add_completion},
       {"report", [&](CLI::App& program) { return add_report(program, experiments); }},
       {"plot", [&](CLI::App& program) { return add_plot(program, experiments); }},

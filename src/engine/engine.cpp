@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "attention/script.h"
 #include "cli/run.h"
 #include "engine/catalogue.h"
 #include "engine/commands.h"
@@ -15,7 +16,7 @@ int run_engine(int argc, char** argv) {
   const CLI::App* whole = nullptr;
   const Catalogue catalogue{[&] { return catalogue_json(*whole); },
                             [](const std::string& name) {
-                              const size_t slash = name.find('/');
+                              const size_t slash = name.substr(0, name.find(attention::kScript)).find('/');
                               if (slash == std::string::npos) return attention_json(attention::resolve(name));
                               const bool model = models::all_families().find(name.substr(0, slash)) != nullptr;
                               return model ? words_json(name) : task_json(data::find_dataset(name));
@@ -46,9 +47,10 @@ int run_engine(int argc, char** argv) {
     return [] { return 0; };
   };
   return run(argc, argv, [&]() -> std::vector<CommandSetup> {
-    return {add_train, add_sweep,    add_validate, add_eval,       add_forward, add_bench, add_profile,
-            report,    add_smat,     plot,         add_span,       add_analyse, list,      describe,
-            add_data,  add_selftest, make_new,     add_completion, help,        version,   write_catalogue};
+    return {add_train,   add_sweep,      add_validate, add_eval,     add_forward,    add_bench,
+            add_profile, report,         add_smat,     plot,         add_span,       add_analyse,
+            list,        describe,       add_data,     add_selftest, add_check,      add_export_template,
+            make_new,    add_completion, help,         version,      write_catalogue};
   });
 }
 

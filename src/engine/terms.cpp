@@ -24,6 +24,7 @@ const Meanings kClasses{
     {"LP", "learned pattern: which keys a query sees is decided by what they hold (hashing, sorting)"},
     {"LR", "low rank: all keys, brought to a number of them that does not grow with the length"},
     {"KR", "kernel: weights are products of features of queries and keys, so sums over keys are taken once"},
+    {"own", "a module from a file of yours, of which nobody here knows more"},
     {"M", "several resolutions: near keys one by one, far ones in groups (a survey's M for memory is another)"}};
 
 const Meanings kTraits{

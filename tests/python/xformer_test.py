@@ -278,6 +278,37 @@ def the_program_by_its_module():
     check(done.returncode == 4 and "/nowhere/xformer cannot be started" in done.stderr, f"no program: {done.stderr}")
 
 
+def an_attention_of_ones_own(folder):
+    file = folder / "my_attention.py"
+    program = _program.program()
+
+    def run(*words, code=0):
+        done = subprocess.run([*map(str, words)], capture_output=True, text=True, cwd=folder)
+        check(done.returncode == code, f"{words} ended with {done.returncode}, not {code}: {done.stdout}{done.stderr}")
+        return done
+
+    run(program, "export-template", file.name)
+    compile(file.read_text(), file.name, "exec")
+    check("@" not in file.read_text(), "every mark of the template is filled in")
+    check("there already" in run(program, "export-template", file.name, code=2).stderr, "nothing is overwritten")
+    run(program, "export-template", "my_attention.txt", code=2)
+    if importlib.util.find_spec("torch") is None:
+        return
+    run(sys.executable, file.name)
+    made = run(program, "check", "my_attention.pt", "--length", 64, "--threads", 1).stdout
+    check(made.count("ok  ") == 8 and "fit: " in made, f"the template is fit: {made}")
+    described = run(program, "describe", "script:my_attention.pt").stdout
+    check("attention.epsilon" in described and "attention.sha256" in described, f"its options: {described}")
+    for name in ("script", "mrs-script"):
+        out = folder / name
+        list(xformer.train(out, **{**RUN, "model": f"{name}:{folder / 'my_attention.pt'}", "steps": 4,
+                                   "set": {**SMALL, "attention.epsilon": 1e-3}}))
+        trained = xformer.load_state(out, framework="numpy")
+        check(any(key.endswith("core.temperature") or key.endswith("scale2.temperature") for key in trained),
+              f"its parameters are saved: {sorted(trained)}")
+        run(program, "eval", out, "--threads", 1)
+
+
 # Stand-ins that write down what they are called with.
 WANDB = """
 import json, os
@@ -349,6 +380,7 @@ def main():
         attention()
         the_program_by_its_module()
         followers(folder)
+        an_attention_of_ones_own(folder)
     print("failed" if failures else "the package says what the program does")
     return 1 if failures else 0
 

@@ -99,7 +99,7 @@ void take_protocol(const BenchArguments& arguments, measure::BenchOptions& optio
 std::vector<std::string> take_own_settings(const std::vector<std::string>& settings, measure::BenchOptions& options) {
   std::vector<std::string> rest;
   for (const std::string& setting : settings) {
-    const size_t colon = setting.substr(0, setting.find('=')).find(':');
+    const size_t colon = setting.substr(0, setting.find('=')).rfind(':');  // script:my.pt:KEY
     if (colon == std::string::npos) {
       rest.push_back(setting);
       continue;

@@ -1,0 +1,69 @@
+// `xformer check`: is an attention core, most of all one of a file of one's own, fit to be trained, and what does it
+// cost?
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "attention/script.h"
+#include "core/error.h"
+#include "engine/commands.h"
+#include "engine/plan_arguments.h"
+#include "inspect/core_checks.h"
+
+namespace xformer::engine {
+
+namespace {
+
+struct CheckArguments {
+  std::string name;
+  std::vector<std::string> settings;
+  int64_t heads = 2, head_dim = 32, length = 512;
+  ComputeArguments compute;
+};
+
+int check(const CheckArguments& arguments) {
+  arguments.compute.check();
+  // A file alone is meant as one's own attention.
+  const bool file = arguments.name.ends_with(".pt") && arguments.name.find(attention::kScript) == std::string::npos;
+  inspect::CoreChecks what;
+  what.attention = attention::resolve(file ? std::string(attention::kScript) + arguments.name : arguments.name);
+  RunPlan plan;
+  plan.options = resolve_options({{"attention", what.attention.name, what.attention.options()}},
+                                 {settings_layer(arguments.settings)});
+  what.options = plan.group("attention");
+  what.heads = arguments.heads;
+  what.head_dim = arguments.head_dim;
+  what.length = arguments.length;
+  int64_t failed = 0;
+  inspect::check_core(what, arguments.compute.start(), [&](const inspect::SelftestItem& item) {
+    fmt::print("{}  {} ({})\n", item.passed ? "ok  " : "FAIL", item.claim, item.detail);
+    std::fflush(stdout);
+    failed += item.passed ? 0 : 1;
+  });
+  if (failed == 0) fmt::print("fit: xformer train --model {} --task temporal-order\n", what.attention.name);
+  else fmt::print("not fit: {} of the checks failed\n", failed);
+  return static_cast<int>(failed == 0 ? ExitCode::kDone : ExitCode::kData);
+}
+
+}  // namespace
+
+std::function<int()> add_check(CLI::App& program) {
+  const auto arguments = std::make_shared<CheckArguments>();
+  CheckArguments& a = *arguments;
+  CLI::App& command =
+      *program.add_subcommand("check", "is an attention of your own (a TorchScript file) fit, and what does it cost?");
+  command.add_option("FILE", a.name, "my.pt, or the name of an attention core")->required();
+  command.add_option("--set", a.settings, "option, attention.KEY=VALUE; again for more")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(true);
+  const auto size = [&](const char* name, int64_t& into, const char* help) {
+    command.add_option(name, into, help)->check(whole_number(1))->capture_default_str();
+  };
+  size("--heads", a.heads, "heads");
+  size("--head-dim", a.head_dim, "width of a head");
+  size("--length", a.length, "tokens that are measured, and four times as many");
+  a.compute.add_to(command, /*batches=*/false);
+  return [arguments] { return check(*arguments); };
+}
+
+}  // namespace xformer::engine
