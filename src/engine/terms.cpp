@@ -10,6 +10,7 @@
 #include "plan/protocols.h"
 #include "plan/schedule.h"
 #include "plan/update_rule.h"
+#include "tasks/two_classes.h"
 
 namespace xformer::engine {
 namespace {
@@ -87,8 +88,10 @@ Json terms_json() {
                           {{"choose", "training.optimizer=" + one.name},
                            {"reads", training_keys(one.options)},
                            {"remembers", one.moments}}));
-  const std::array<std::pair<MetricSpec, const char*>, 3> metrics{
+  const std::array<std::pair<MetricSpec, const char*>, 5> metrics{
       {{accuracy_metric(), "the share of the examples whose answer is right"},
+       {tasks::auc_metric(), "of two classes: the share of pairs, one of each, whose scores are in the right order"},
+       {tasks::f1_metric(), "of two classes: the harmonic mean of precision and recall of class 1"},
        {top5_metric(), "the share of the examples whose class is among the five highest scores"},
        {rmse_metric(), "the root of the mean squared error, in the target's own unit"}}};
   for (const auto& [spec, text] : metrics)

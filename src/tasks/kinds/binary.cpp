@@ -1,12 +1,13 @@
 // One of two classes, by one logit: above zero it says class 1.
 #include <ATen/Functions.h>
 
-#include "tasks/task.h"
+#include "tasks/two_classes.h"
 
 namespace xformer::tasks::kinds::binary {
 
 namespace {
 
+at::Tensor score(const at::Tensor& logits) { return logits.squeeze(-1); }
 at::Tensor predicted(const at::Tensor& logits) { return logits.squeeze(-1).gt(0).to(at::kLong); }
 
 class Binary : public RowTask {
@@ -23,10 +24,11 @@ class Binary : public RowTask {
     result.push_back(share_meter(accuracy_metric(), [](const at::Tensor& logits, const BatchView& batch) {
       return predicted(logits).eq(batch.field("label"));
     }));
+    add_two_class_meters(result, score, predicted);
     return result;
   }
 
-  std::unique_ptr<Answers> answers() const override { return label_answers(predicted, {{accuracy_metric(), 1}}); }
+  std::unique_ptr<Answers> answers() const override { return two_class_answers(predicted); }
 };
 
 }  // namespace

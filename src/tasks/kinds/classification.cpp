@@ -1,15 +1,19 @@
-// One of several classes, by a score for each: cross entropy; accuracy (of equal scores the lowest class's counts), and
-// where the data asks for it, whether the label is among the five highest scores. Training may smooth labels, to 1 - s
-// of the label and s / classes of every class (Szegedy et al. 2016, section 7), and mix two of them by their shares.
+// One of several classes, by a score for each: cross entropy; accuracy (of equal scores the lowest class's counts);
+// where the data asks for it, whether the label is among the five highest scores; of two classes AUC and F1. Training
+// may smooth labels, to 1 - s of the label and s / classes of every class (Szegedy et al. 2016, section 7), and mix two
+// of them by their shares.
 #include <ATen/Functions.h>
 
-#include "tasks/task.h"
+#include "tasks/two_classes.h"
 
 namespace xformer::tasks::kinds::classification {
 
 namespace {
 
 at::Tensor highest(const at::Tensor& scores) { return scores.argmax(-1); }
+
+// Of two classes; what the higher probability of class 1 is the higher for.
+at::Tensor difference(const at::Tensor& scores) { return scores.select(-1, 1) - scores.select(-1, 0); }
 
 at::Tensor among_five(const at::Tensor& scores, const BatchView& batch) {
   return scores.gt(scores.gather(1, batch.field("label").unsqueeze(1))).sum(1).lt(5);
@@ -35,10 +39,12 @@ class Classification : public RowTask {
       return highest(scores).eq(batch.field("label"));
     }));
     if (top5_) result.push_back(share_meter(top5_metric(), among_five));
+    if (output().columns == 2) add_two_class_meters(result, difference, highest);
     return result;
   }
 
   std::unique_ptr<Answers> answers() const override {
+    if (output().columns == 2) return two_class_answers(highest);
     std::vector<GuessMetric> metrics{{accuracy_metric(), 1}};
     if (top5_) metrics.push_back({top5_metric(), 5});
     return label_answers(highest, metrics);
