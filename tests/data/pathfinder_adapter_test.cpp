@@ -155,7 +155,7 @@ TEST_CASE("metadata that is not as distributed is refused with line and field") 
 TEST_CASE("without a folder the images are drawn, the same whatever asks for them") {
   const Folder cache, other;
   const Json small{{"train_examples", 30}, {"dev_examples", 5}, {"test_examples", 4}};
-  for (const char* task : {"pathfinder32", "pathfinder32-inter", "pathfinder32-mixed", "path-x"}) {
+  for (const char* task : {"pathfinder32", "pathfinder32-inter", "pathfinder32-easy", "pathfinder32-mixed", "path-x"}) {
     CAPTURE(task);
     const auto open = [&](const Path& place, const Json& given) {
       DataLocation location;

@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 import unittest
+import zlib
 
 XFORMER = sys.argv.pop(1)
 CONTENT = bytes(range(256)) * 2000
@@ -329,6 +330,48 @@ class Fetch(unittest.TestCase):
                               capture_output=True, text=True, timeout=60, env=environment)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("2 examples", done.stdout)
+
+    def test_every_part_of_an_archive_is_asked_for_by_its_own_path(self):
+        for task, only in (("pathfinder32", "pathfinder32/curv_contour_length_14/"), ("retrieval", "tsv_data/"),
+                           ("pathfinder32-easy", "pathfinder32/curv_baseline/"), ("tabular/covertype", "/covtype/"),
+                           ("path-x", "pathfinder128/curv_contour_length_14/"), ("listops", "/listops-1000/")):
+            done = subprocess.run([XFORMER, "data", "fetch", task, "--dry-run"], capture_output=True, text=True,
+                                  timeout=60)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(f"what has '{only}' in its path", done.stdout)
+            self.assertIn("unknown: the one found is recorded", done.stdout)
+
+    def test_an_archive_without_the_part_that_is_wanted_is_refused(self):
+        body = self.archive({"lra_release/listops-1000/basic_train.tsv": b"x"})
+        self.server.act = lambda request: request.answer(body)
+        message = self.fetch("pathfinder32-easy", code=3)
+        self.assertIn("pathfinder32/curv_baseline/", message)
+        self.assertEqual(self.names(), ["fetched.json", "lra_release.gz"])
+
+    def test_one_archive_serves_several_tasks(self):
+        """Drawn images as their authors lay them out: fetched, unpacked, read, the archive fetched once."""
+        def png(level):
+            def chunk(kind, data):
+                return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+            rows = b"".join(b"\0" + bytes([level] * 32) for _ in range(32))
+            return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 32, 32, 8, 0, 0, 0, 0)) +
+                    chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+        members = {}
+        for name, length in (("curv_baseline", 6), ("curv_contour_length_9", 9)):
+            place = f"lra_release/lra_release/pathfinder32/{name}"
+            members[f"{place}/metadata/0.npy"] = b"".join(
+                b"imgs/0 sample_%d.png %d %d 1.0 %d 3.0 2 0.5 1 1\n" % (i, i, i % 2, length) for i in range(20))
+            members.update({f"{place}/imgs/0/sample_{i}.png": png(10 * i + 1) for i in range(20)})
+        body = self.archive(members)
+        self.server.act = lambda request: request.answer(body)
+        for task in ("pathfinder32-easy", "pathfinder32-inter"):
+            self.fetch(task)
+            done = subprocess.run([XFORMER, "data", "make", task, "--data", str(self.folder / "data")],
+                                  capture_output=True, text=True, timeout=60,
+                                  env={"XFORMER_CACHE": str(self.folder / "cache"), "PATH": "/usr/bin:/bin"})
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("16 examples", done.stdout)
+        self.assertEqual(len(self.server.seen), 1)
 
     def test_an_archive_that_leads_out_is_refused(self):
         body = self.archive({"lra_release/tsv_data/../../../out": b"x"})

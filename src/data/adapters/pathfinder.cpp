@@ -3,6 +3,7 @@
 //
 //   pathfinder32        the official task: curves of 14 paddles     path-x  the same at 128 x 128
 //   pathfinder32-inter  curves of 9 (Combiner's)                    pathfinder32-mixed  of 6, 9 and 14 (Paramixer's)
+//   pathfinder32-easy   curves of 6 (the Arena's easy set)
 #include <algorithm>
 
 #include "core/error.h"
@@ -32,6 +33,7 @@ struct Task {
 const std::vector<Task> kTasks{
     {"pathfinder32", {"lra-pathfinder", "pathfinder"}, "Pathfinder: are two discs the ends of one curve?", 32, {14}},
     {"pathfinder32-inter", {}, "Pathfinder with curves of nine paddles", 32, {9}},
+    {"pathfinder32-easy", {}, "Pathfinder with curves of six paddles", 32, {6}},
     {"pathfinder32-mixed", {}, "Pathfinder with curves of six, nine and fourteen paddles", 32, {6, 9, 14}},
     {"path-x", {"pathfinder128", "lra-path-x"}, "Path-X: Pathfinder at 128 x 128 pixels", 128, {14}}};
 
