@@ -9,6 +9,7 @@
 #include "core/json_file.h"
 #include "core/text.h"
 #include "reporting/bench_comparison.h"
+#include "reporting/bench_growth.h"
 #include "reporting/result_formats.h"
 
 namespace xformer::cli {
@@ -164,22 +165,23 @@ ReportPage measured_page(const ReportedExperiment& experiment) {
                                        experiment.measurements, path.filename().string()));
       continue;
     }
-    if (!experiment.published) continue;
     const Json report = read_json_file(path);
     const std::string source = fmt::format("Ours: {}, commit {}.", report.value("command", ""),
                                            report["software"].value("commit", "").substr(0, 12));
-    const auto rows = reporting::compare_bench(report, *experiment.published, experiment.published_name);
+    const auto rows = reporting::compare_bench(report, experiment.published.value_or(""), experiment.published_name);
     const auto scales = reporting::compare_scales(report);
     const bool to_softmax = std::any_of(rows.begin(), rows.end(), [](const reporting::BenchRow& row) {
       return row.speed || row.saving || row.published_speed || row.published_saving;
     });
     const size_t before = page.tables.size();
-    if (to_softmax || scales.empty()) page.tables.push_back(shown(rows));
+    const auto growth = experiment.published ? std::vector<reporting::GrowthRow>() : reporting::growth_of(report);
+    if (to_softmax || (scales.empty() && growth.empty())) page.tables.push_back(shown(rows));
     if (!scales.empty()) page.tables.push_back(shown(scales));
+    if (!growth.empty()) page.tables.push_back(shown(growth));
     for (size_t j = before; j < page.tables.size(); ++j) {
       page.tables[j].title = experiment.title;
       page.tables[j].name = fmt::format("{}-{}", name, j + 1);
-      page.tables[j].notes = {source};
+      page.tables[j].notes.push_back(source);
     }
   }
   // What the publication says in words, and in numbers.

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <initializer_list>
+#include <iterator>
 
 #include "core/error.h"
 
@@ -49,9 +51,19 @@ bool same_sizes(const Json& a, const Json& b) {
 }
 
 Json read_entries(const Path& published) {
+  if (published.empty()) return Json::array();
   Json entries = Json::parse(read_file(published), nullptr, /*allow_exceptions=*/false);
   XF_CHECK(entries.is_array(), DataError, "{}: expected a list of published values", published.string());
   return entries;
+}
+
+// The last first.
+Table without_columns(Table table, std::initializer_list<std::ptrdiff_t> columns) {
+  for (auto column = std::rbegin(columns); column != std::rend(columns); ++column) {
+    table.columns.erase(table.columns.begin() + *column);
+    for (auto& row : table.rows) row.erase(row.begin() + *column);
+  }
+  return table;
 }
 
 TableCell whole(int64_t value) { return number_cell(static_cast<double>(value), 0); }
@@ -97,7 +109,9 @@ Table shown(const std::vector<BenchRow>& rows) {
       cells.push_back(number_cell(value, 2));
     if (row.status != "ok") cells[3].notes = {row.status};
   }
-  return result;
+  const bool published = std::any_of(rows.begin(), rows.end(),
+                                     [](const BenchRow& row) { return row.published_speed || row.published_saving; });
+  return published ? result : without_columns(std::move(result), {4, 6});
 }
 
 std::vector<ScalesRow> compare_scales(const Json& report) {

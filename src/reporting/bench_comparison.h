@@ -22,7 +22,7 @@ struct BenchRow {
 
 // Rows of a report of `xformer bench --json`, beside the values of `experiment` in a file of published ones: those of
 // the metrics train_time_per_step, steps_per_second and speed, peak_memory and memory_per_device, of the same model,
-// options and length. DataError for a file that is not what it should be.
+// options and length; beside none where `published` is empty. DataError for a file that is not what it should be.
 [[nodiscard]] std::vector<BenchRow> compare_bench(const Json& report, const Path& published,
                                                   const std::string& experiment);
 [[nodiscard]] Table shown(const std::vector<BenchRow>& rows);
@@ -37,7 +37,7 @@ struct ScalesRow {
 [[nodiscard]] std::vector<ScalesRow> compare_scales(const Json& report);
 [[nodiscard]] Table shown(const std::vector<ScalesRow>& rows);
 
-// The published sentences of an experiment, those with a qualifier ("up to", "less than").
+// The published sentences of an experiment, those with a qualifier ("up to", "less than"); none of an empty path.
 [[nodiscard]] std::vector<std::string> published_sentences(const Path& published, const std::string& experiment);
 
 }  // namespace xformer::reporting

@@ -1,8 +1,10 @@
 #include "reporting/bench_comparison.h"
 
 #include <catch2/catch.hpp>
+#include <cmath>
 
 #include "core/error.h"
+#include "reporting/bench_growth.h"
 #include "scratch.h"
 
 namespace xformer::reporting {
@@ -72,6 +74,54 @@ TEST_CASE("mrs-X stands beside X of the same sizes, and published sentences belo
     {"experiment": "g", "model": "mrs-fmm", "metric": "saving", "value": 36, "unit": "%", "qualifier": "up to", "source": "S"},
     {"experiment": "f", "model": "fmm", "metric": "saving", "value": 37}])");
   CHECK(published_sentences(published, "f") == std::vector<std::string>{"Published: mrs-fmm, saving: up to 35 % (S)."});
+}
+
+TEST_CASE("growth with the length is a slope of logarithms, of models measured at three lengths or more") {
+  const auto row = [](const char* model, int64_t batch, double length, const Json& ms, double bytes) {
+    return Json{{"model", model},
+                {"label", model},
+                {"length", static_cast<int64_t>(length)},
+                {"batch", batch},
+                {"status", ms.is_null() ? "too-large" : "ok"},
+                {"step_ms", ms.is_null() ? ms : Json{{"median", ms}}},
+                {"peak_bytes", bytes}};
+  };
+  Json rows = Json::array();
+  for (const double length : {64.0, 128.0, 256.0}) {  // 3 n^2 and 1e6 n; another at two lengths alone
+    rows.push_back(row("square", 2, length, 3 * length * length, 1e6 * length));
+    if (length > 64) rows.push_back(row("short", 2, length, 5.0, 1));
+  }
+  rows.push_back(row("square", 2, 512, nullptr, 1));  // was not measured
+  rows.push_back(row("square", 4, 64, 1.0, 1));       // of another batch
+  // Flat up to 128, then twice as long: 1 between the last two, and by least squares 0.5 over all three.
+  for (const auto& [length, ms] : {std::pair(64.0, 7.0), {128.0, 7.0}, {256.0, 14.0}})
+    rows.push_back(row("late", 1, length, ms, 8));
+  const std::vector<GrowthRow> growth = growth_of({{"rows", rows}});
+  REQUIRE(growth.size() == 2);
+  CHECK((growth[0].label == "square" && growth[0].batch == 2 && growth[0].longest == 256));
+  CHECK(growth[0].time == Approx(2));
+  CHECK(growth[0].time_at_last == Approx(2));
+  CHECK(growth[0].memory == Approx(1));
+  CHECK((growth[0].step_ms == 3.0 * 256 * 256 && growth[0].peak_bytes == 256e6));
+  CHECK(growth[1].time == Approx(0.5));
+  CHECK(growth[1].time_at_last == Approx(1));
+  CHECK(std::abs(growth[1].memory) < 1e-12);
+  const std::string table = as_markdown(shown(growth));
+  CHECK(table.find("| square | 2 | 2.00 | 2.00 | 1.00 | 1.00 | 256 | 196608.0 | 256.0 |") != std::string::npos);
+}
+
+TEST_CASE("a bench without published values stands alone, its columns too") {
+  const auto row = [](const char* model, double rate) {
+    return Json{{"model", model}, {"length", 64},           {"batch", 2},
+                {"status", "ok"}, {"examples_per_s", rate}, {"peak_bytes", 8}};
+  };
+  const Json report{{"rows", {row("softmax", 10), row("linear", 30)}}};
+  const std::vector<BenchRow> rows = compare_bench(report, "", "any");
+  CHECK(rows[1].speed == 3.0);
+  CHECK_FALSE(rows[1].published_speed);
+  CHECK(as_markdown(shown(rows)).find("| linear | 64 | 2 | 3.00 | 1.00 |") != std::string::npos);
+  CHECK(as_markdown(shown(rows)).find("published") == std::string::npos);
+  CHECK(published_sentences("", "any").empty());
 }
 
 }  // namespace xformer::reporting

@@ -96,12 +96,7 @@ int report(const ReportArguments& arguments, const ExperimentReader& experiments
   std::vector<RunRecord> records;
   if (alone && is_experiment(place)) {
     experiment = experiments(place, arguments.folder);
-    if (experiment->measurements > 0) {
-      XF_CHECK(experiment->published, UserError,
-               "{}: it has no published values to stand beside; its tables are {}/bench-*.md", place.string(),
-               experiment->folder.string());
-      return written(written_as(format, measured_page(*experiment)), arguments);
-    }
+    if (experiment->measurements > 0) return written(written_as(format, measured_page(*experiment)), arguments);
     if (experiment->published && arguments.published.empty()) {
       published = reporting::read_published(*experiment->published, experiment->published_name);
       options.all_published = experiment->is_whole_table();

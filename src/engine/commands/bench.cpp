@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "attention/descriptor.h"
 #include "cli/printed.h"
 #include "cli/progress.h"
 #include "core/files.h"
@@ -81,6 +82,18 @@ void check_place(const char* option, const std::string& file) {
            file);
 }
 
+// A pattern stands for every attention that it fits.
+std::vector<std::string> without_patterns(const std::vector<std::string>& models) {
+  std::vector<std::string> result;
+  for (const std::string& model : models) {
+    std::vector<std::string> named{model};
+    if (model.find_first_of("*?") != std::string::npos)
+      named = matching_names("--models", "attention", named, attention::distinct_names());
+    result.insert(result.end(), named.begin(), named.end());
+  }
+  return result;
+}
+
 // What a named comparison says and the words of the command do not.
 void take_protocol(const BenchArguments& arguments, measure::BenchOptions& options) {
   const measure::BenchProtocol& protocol = measure::find_bench_protocol(arguments.as);
@@ -121,6 +134,7 @@ std::vector<std::string> take_own_settings(const std::vector<std::string>& setti
 
 measure::BenchOptions options_of(const BenchArguments& arguments) {
   measure::BenchOptions options = arguments.options;
+  options.models = without_patterns(options.models);
   if (!arguments.as.empty()) take_protocol(arguments, options);
   XF_CHECK(!options.models.empty(), UserError, "--models is missing (or --as, a comparison by name: {})",
            fmt::join(protocol_names(), ", "));
@@ -137,7 +151,10 @@ measure::BenchOptions options_of(const BenchArguments& arguments) {
 std::shared_ptr<BenchArguments> add_options(CLI::App& command) {
   auto arguments = std::make_shared<BenchArguments>();
   measure::BenchOptions& options = arguments->options;
-  command.add_option("--models", options.models, "[family/]attention, separated by commas")->delimiter(',');
+  command
+      .add_option("--models", options.models,
+                  "[family/]attention, separated by commas; * is any text: every attention that fits")
+      ->delimiter(',');
   words(command.add_option("--as", arguments->as,
                            "a published comparison, whose models, task, lengths and batch stand where no option says "
                            "otherwise"),

@@ -1,0 +1,86 @@
+#include "reporting/bench_growth.h"
+
+#include <algorithm>
+#include <map>
+
+#include "reporting/svg_plot.h"
+
+namespace xformer::reporting {
+namespace {
+
+constexpr size_t kLeastLengths = 3;
+
+// A model at one batch, width and precision.
+struct Series {
+  std::string label;
+  int64_t batch = 0;
+  std::map<int64_t, std::pair<double, double>> at;  // length to ms and bytes
+};
+
+std::vector<Series> series_of(const Json& report) {
+  std::vector<Series> result;
+  std::vector<Json> keys;
+  for (const Json& row : report.at("rows")) {
+    const Json step = row.value("step_ms", Json()), peak = row.value("peak_bytes", Json());
+    const Json median = step.is_object() ? step.value("median", Json()) : Json();
+    if (row.value("status", "") != "ok" || !median.is_number() || !peak.is_number()) continue;
+    const std::string label = row.value("label", row["model"].get<std::string>());
+    const Json key{label, row["batch"], row.value("width", Json()), row.value("precision", Json())};
+    const auto found = std::find(keys.begin(), keys.end(), key);
+    const auto place = static_cast<size_t>(found - keys.begin());
+    if (found == keys.end()) {
+      keys.push_back(key);
+      result.push_back({label, row["batch"], {}});
+    }
+    result[place].at[row["length"].get<int64_t>()] = {median.get<double>(), peak.get<double>()};
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<GrowthRow> growth_of(const Json& report) {
+  std::vector<GrowthRow> result;
+  for (const Series& one : series_of(report)) {
+    if (one.at.size() < kLeastLengths) continue;
+    std::vector<PlotPoint> times, peaks;
+    for (const auto& [length, measured] : one.at) {
+      times.push_back({.x = static_cast<double>(length), .y = measured.first});
+      peaks.push_back({.x = static_cast<double>(length), .y = measured.second});
+    }
+    const auto last = [](const std::vector<PlotPoint>& points) {
+      return growth_exponent(std::vector<PlotPoint>(points.end() - 2, points.end()));
+    };
+    const auto& [longest, measured] = *one.at.rbegin();
+    result.push_back({one.label, one.batch, longest, growth_exponent(times), growth_exponent(peaks), last(times),
+                      last(peaks), measured.first, measured.second});
+  }
+  return result;
+}
+
+Table shown(const std::vector<GrowthRow>& rows) {
+  Table result;
+  result.columns = {{.label = "model", .numbers = false},
+                    {.label = "batch"},
+                    {.label = "time, n^"},
+                    {.label = "time, last two, n^"},
+                    {.label = "memory, n^"},
+                    {.label = "memory, last two, n^"},
+                    {.label = "longest"},
+                    {.label = "step there", .unit = "ms"},
+                    {.label = "memory there", .unit = "MB"}};
+  for (const GrowthRow& row : rows)
+    result.rows.push_back({{row.label},
+                           number_cell(static_cast<double>(row.batch), 0),
+                           number_cell(row.time, 2),
+                           number_cell(row.time_at_last, 2),
+                           number_cell(row.memory, 2),
+                           number_cell(row.memory_at_last, 2),
+                           number_cell(static_cast<double>(row.longest), 0),
+                           number_cell(row.step_ms, 1),
+                           number_cell(row.peak_bytes / 1e6, 1)});
+  result.notes = {"Exponents of the length n: slopes of the logarithms over all lengths, and between the two longest."};
+  return result;
+}
+
+}  // namespace xformer::reporting
