@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""One Markdown table from the records of experiments/attention-core/learn.
+"""One Markdown table from the runs of experiments/attention-core/learn.json.
 
-    learning_table.py results/runs/attention-learning > results/tables/attention-learning.md
+    learning_table.py results/runs/attention-core/learn > results/tables/attention-learning.md
 
-A pass over the 64 examples is four steps, and so is a line of the log: its loss is the mean over all of them. The entropy
+The folder holds run directories, a record and a log each, and data.json, what `xformer data check` says of their data. A
+pass over the 64 examples is four steps, and so is a line of the log: its loss is the mean over all of them. The entropy
 of their labels is what the best constant answer reaches; a name has learned when its last loss is at least 5% below.
 """
 
@@ -40,7 +41,7 @@ def table_of(folder):
         sys.exit(f"no records under {folder}")
     print("# Every attention trained on 64 ListOps examples\n")
     print(
-        f"Made by `experiments/attention-core/learn`: lengths 512 to 600 in batches of 16 padded to 1,024, dropout off, AdamW "
+        f"Made by `experiments/attention-core/learn.json`: lengths 512 to 600 in batches of 16 padded to 1,024, dropout off, AdamW "
         f"at a constant 1e-3, {', '.join(map(str, sorted(steps)))} steps for all. A loss is the mean over one pass of the 64 "
         f"examples. Entropy of their labels: {entropy:.3f}; learned means at most {0.95 * entropy:.3f}. Speed is the median "
         f"of a machine shared with other work, memory what tensors took at most. Code: {'; '.join(sorted(commits))}.\n"

@@ -27,6 +27,8 @@ std::optional<double> time(const RunRecord& run) {
                            : std::nullopt;
 }
 
+std::optional<double> input(const RunRecord& run) { return run.speed ? run.speed->input_work_ms : std::nullopt; }
+
 // It is that of the last process.
 std::optional<double> energy(const RunRecord& run) {
   const bool whole = run.energy && (!run.resumed_at || run.resumed_at->empty());
@@ -41,7 +43,8 @@ const std::vector<Quantity>& quantities() {
                                           {{"parameters", "parameters", "", false, 0}, parameters, /*exact=*/true},
                                           {{"flops", "operations", "GFLOP", false, 4}, flops, /*exact=*/true},
                                           {{"time", "time", "min", false, 1}, time},
-                                          {{"energy", "energy", "kJ", false, 1}, energy}};
+                                          {{"energy", "energy", "kJ", false, 1}, energy},
+                                          {{"input", "input of a batch", "ms", false, 2}, input}};
   return kAll;
 }
 

@@ -16,7 +16,7 @@ struct Quantity {
 };
 
 // speed (examples/s), memory (MB), parameters, flops (GFLOP of an example, forwards), time (min of training and
-// evaluation), energy (kJ).
+// evaluation), energy (kJ), input (ms that making a batch takes, beside the steps or not).
 [[nodiscard]] const std::vector<Quantity>& quantities();
 // UserError with the names there are.
 [[nodiscard]] const Quantity& find_quantity(const std::string& name);

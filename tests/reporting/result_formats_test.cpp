@@ -119,6 +119,8 @@ TEST_CASE("another quantity takes the place of scores, and time is a column of i
   std::vector<RunRecord> slow = records;
   slow[0].speed = RunRecord::Speed{};
   CHECK_THAT(as_markdown(result_table(slow, {}, {.metric = "speed"})), Contains("4 not measured"));
+  slow[0].speed->input_work_ms = 1.25;  // nor what making a batch takes, before it was
+  CHECK_THAT(as_markdown(result_table(slow, {}, {.metric = "input"})), Contains("clear, ms") && Contains("| a | 1.25"));
   CHECK_THROWS_WITH(result_table(records, {}, {.metric = "sped"}), Contains("'speed'"));
 }
 

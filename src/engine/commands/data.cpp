@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 
 #include "cli/printed.h"
@@ -14,6 +15,7 @@
 #include "engine/plan_arguments.h"
 #include "engine/signals.h"
 #include "inspect/learnability.h"
+#include "tensor/memory.h"
 
 namespace xformer::engine {
 
@@ -177,6 +179,7 @@ int check(const DataCommandArguments& arguments) {
            dataset.name);
   data::DataLocation location = arguments.data.location(dataset.name);
   location.require_all_splits = false;
+  const auto start = std::chrono::steady_clock::now();
   ProgressLine line(terminal_options(STDERR_FILENO));
   data::CheckReport report = dataset.check(data_options(dataset, arguments.settings), location, interruptible(line));
   data::check_known_files(dataset.name, location.folder, report);
@@ -185,7 +188,10 @@ int check(const DataCommandArguments& arguments) {
                     line, report);
   line.finish();
   if (arguments.json) {
-    fmt::print("{}\n", report.json().dump(2));
+    Json answer = report.json();
+    answer["seconds"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    answer["peak_process_bytes"] = peak_process_bytes();
+    fmt::print("{}\n", answer.dump(2));
   } else {
     fmt::print("{}", report.text());
     print_splits(report.splits);
