@@ -13,7 +13,8 @@ namespace xformer::reporting {
 // What of a table is shown.
 struct ResultView {
   bool published = true, difference = true, average = true, time = true, energy = true;  // where they are known
-  bool transpose = false;                                                                // tasks below each other
+  bool interval = false;           // of accuracies of one run: Wilson's 95 % interval over its test examples
+  bool transpose = false;          // tasks below each other
   bool tests = false;              // the tests behind what is bold in tables of their own
   std::optional<int> digits = {};  // decimals of scores; none: the metric's
 };

@@ -58,6 +58,14 @@ TableCell published_cell(const std::vector<PublishedValue>& values, int decimals
   return shown;
 }
 
+// Over examples, of one run; seeds tell more where there are several.
+TableCell interval_cell(const ResultCell& cell, const MetricSpec& metric) {
+  if (cell.runs.size() != 1 || metric.name != accuracy_metric().name || !cell.runs.front()->test) return {"-"};
+  const RunRecord& run = *cell.runs.front();
+  const Interval interval = wilson(*run.score(), std::max<int64_t>(run.test->examples, 1));
+  return {fmt::format("{} to {}", metric.text(interval.low), metric.text(interval.high))};
+}
+
 TableCell difference_cell(const ResultCell& cell, const MetricSpec& metric) {
   const std::optional<double> apart = cell.difference();
   return apart ? TableCell{fmt::format("{:+.{}f}", *apart, metric.decimals), apart} : TableCell{"-"};
@@ -165,6 +173,9 @@ Table shown(const ResultTable& table, const ResultView& view) {
       add_column(result, {.label = label, .unit = unit, .group = label}, each([&](size_t row) {
                    return of_runs(row) ? score_cell(table.cells[row][column], metric, usual) : TableCell{"-"};
                  }));
+    if (view.interval && table.quantity.empty() && metric.name == accuracy_metric().name)
+      add_column(result, {.label = "95 % interval", .unit = unit, .group = label, .numbers = false},
+                 each([&](size_t row) { return interval_cell(table.cells[row][column], metric); }));
     if (view.published && any(table, column, [](const ResultCell& cell) { return !cell.published.empty(); }))
       add(with_runs.empty() ? label : "published",
           [&](const ResultCell& cell) { return published_cell(cell.published, metric.decimals); });

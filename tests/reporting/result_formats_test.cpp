@@ -139,6 +139,18 @@ TEST_CASE("columns, digits and turning are the same for what people read") {
   CHECK_THROWS_AS(keep_columns(table, {"nowhere"}), UserError);
 }
 
+TEST_CASE("the interval of one run's accuracy stands beside it when it is asked for") {
+  std::vector<RunRecord> records{run("a", "t", 0, 0.6), run("b", "t", 0, 0.6), run("b", "t", 1, 0.7)};
+  const ResultTable table = result_table(records, {});
+  // Wilson: (p + z^2 / 2n -+ z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n) of 600 of 1,000.
+  CHECK_THAT(as_markdown(table, {.interval = true}),
+             Contains("t 95 % interval, %") && Contains("56.93 to 62.99") && Contains("| b | 65.00 ± 7.07 | - |"));
+  CHECK_THAT(as_markdown(table), !Contains("56.93"));
+  CHECK_THAT(as_latex(table, LatexNumbers::kSiunitx, {.interval = true}), Contains("56.93 to 62.99"));
+  for (RunRecord& record : records) make_error(record);
+  CHECK_THAT(as_markdown(result_table(records, {}), {.interval = true}), !Contains("interval, "));
+}
+
 TEST_CASE("a column that no record knows the metric of has that of its published values") {
   std::vector<RunRecord> records{run("a", "t", 0, 0)};
   records[0].path.clear();

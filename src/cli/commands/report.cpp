@@ -46,11 +46,10 @@ std::vector<std::string> words_of(const std::string& list) {
 // What --columns leaves: tasks by pattern, and of what stands beside them all, or those that it names.
 void choose_columns(const std::string& list, ResultTable& table, ResultView& view) {
   if (list.empty()) return;
-  const std::vector<std::pair<std::string, bool ResultView::*>> kMore{{"published", &ResultView::published},
-                                                                      {"difference", &ResultView::difference},
-                                                                      {"average", &ResultView::average},
-                                                                      {"time", &ResultView::time},
-                                                                      {"energy", &ResultView::energy}};
+  const std::vector<std::pair<std::string, bool ResultView::*>> kMore{
+      {"published", &ResultView::published}, {"difference", &ResultView::difference},
+      {"interval", &ResultView::interval},   {"average", &ResultView::average},
+      {"time", &ResultView::time},           {"energy", &ResultView::energy}};
   for (const auto& [name, shown] : kMore) view.*shown = false;
   std::vector<std::string> tasks;
   for (const std::string& word : words_of(list)) {
@@ -145,7 +144,8 @@ std::function<int()> add_report(CLI::App& program, const ExperimentReader& exper
   words(command.add_option("--metric", arguments->metric, "in place of scores"), quantities);
   command
       .add_option("--columns", arguments->columns,
-                  "these alone, separated by commas: tasks (uea/*), published, difference, average, time, energy")
+                  "these alone, separated by commas: tasks (uea/*), published, difference, interval, average, time, "
+                  "energy")
       ->type_name("LIST");
   command
       .add_option("--average", arguments->average,
