@@ -111,13 +111,16 @@ class Fetch(unittest.TestCase):
         (self.folder / "data" / ARCHIVE).write_bytes(b"changed")
         self.assertIn("remove it", self.fetch(code=3))
 
-    def test_a_wrong_hash_is_refused_and_leaves_nothing(self):
-        message = self.fetch("image", code=3)
-        self.assertIn("c32a1d4ab5d03f1284b67883e8d87530", message)
-        self.assertIn(hashlib.md5(CONTENT).hexdigest(), message)
-        self.assertFalse((self.folder / "data").exists())  # nor a folder that holds nothing
-        self.assertIn("e793b78cc4c9e9a4ccc0c1155377a412", self.fetch("image-folder", code=3))
-        self.assertIn("expected 84125825", self.fetch("text", code=3))
+    def test_a_wrong_size_or_hash_is_refused_and_leaves_nothing(self):
+        for task, size in (("image", 170052171), ("image-folder", 98948031), ("text", 84125825)):
+            self.assertIn(f"has {len(CONTENT)} bytes, expected {size}", self.fetch(task, code=3))
+            self.assertFalse((self.folder / "data").exists())  # nor a folder that holds nothing
+        adult = b"x" * 3974305
+        self.server.act = lambda request: request.answer(adult)
+        message = self.fetch("tabular/adult", code=3)
+        self.assertIn("5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d", message)
+        self.assertIn(hashlib.sha256(adult).hexdigest(), message)
+        self.assertFalse((self.folder / "data").exists())
 
     def test_a_cut_connection_is_gone_on_with(self):
         self.server.act = lambda request: request.ranged(CONTENT, '"one"', cut=len(CONTENT) // 3)
@@ -186,7 +189,8 @@ class Fetch(unittest.TestCase):
             return done.stdout
         text = dry("text")
         for part in ("https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz", "84,125,825 bytes",
-                     "md5 7c2ac02c03563afcf9b574c7e56c153a", str(self.folder / "data" / "aclImdb_v1.tar.gz")):
+                     "sha256 c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
+                     str(self.folder / "data" / "aclImdb_v1.tar.gz")):
             self.assertIn(part, text)
         release = dry("listops")
         for part in ("lra_release.gz", "about 7.7 GB", "hash    unknown: the one found is recorded", "listops-1000"):
