@@ -1,0 +1,40 @@
+// The CPU's two passes of additive attention (additive_attention.h), for float and double.
+#pragma once
+
+#include "kernels/additive_attention/additive_attention.h"
+
+namespace xformer::kernels {
+
+struct AdditiveAttentionForward {
+  at::Tensor out;      // [b,h,n,e], memory [b,n,h,e]
+  at::Tensor log_sum;  // [b,h,n]; infinity for rows without a key and for queries that are not valid
+};
+
+[[nodiscard]] AdditiveAttentionForward additive_attention_forward_cpu(const at::Tensor& q, const at::Tensor& k,
+                                                                      const at::Tensor& v, const at::Tensor& w,
+                                                                      const AdditiveAttentionOptions& options);
+
+struct AdditiveAttentionGradients {
+  at::Tensor q, k, v, w;
+};
+
+[[nodiscard]] AdditiveAttentionGradients additive_attention_backward_cpu(const at::Tensor& gradient,
+                                                                         const at::Tensor& q, const at::Tensor& k,
+                                                                         const at::Tensor& v, const at::Tensor& w,
+                                                                         const AdditiveAttentionForward& forward,
+                                                                         const AdditiveAttentionOptions& options);
+
+// One query against all keys, which lie as columns [d,count] whose rows are `stride` apart.
+
+// scores[j] = sum_c w[c] tanh(q[c] + k[c][j])
+void additive_scores(const float* q, const float* w, int64_t d, const float* k, int64_t stride, int64_t count,
+                     float* scores);
+void additive_scores(const double* q, const double* w, int64_t d, const double* k, int64_t stride, int64_t count,
+                     double* scores);
+// From slopes[j], the gradients of the scores: those of q and w gain their sums over j, dk [d,count] (as k) its own.
+void additive_gradients(const float* q, const float* w, int64_t d, const float* k, int64_t stride, int64_t count,
+                        const float* slopes, float* dq, float* dw, float* dk);
+void additive_gradients(const double* q, const double* w, int64_t d, const double* k, int64_t stride, int64_t count,
+                        const double* slopes, double* dq, double* dw, double* dk);
+
+}  // namespace xformer::kernels

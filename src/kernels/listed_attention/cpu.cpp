@@ -1,0 +1,169 @@
+// Attention over listed keys on the CPU: a row at a time, its keys and values read where they lie.
+#include "kernels/listed_attention/cpu.h"
+
+#include <ATen/Dispatch.h>
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/error.h"
+#include "kernels/attention/cpu.h"
+#include "kernels/cpu/heads.h"
+#include "kernels/cpu/units.h"
+#include "kernels/cpu/valid_rows.h"
+#include "tensor/op_counter.h"
+
+namespace xformer::kernels {
+
+namespace {
+
+constexpr int64_t kListedRows = 64;  // of a unit of work
+
+template <class Value>
+struct ListedScratch {
+  std::vector<Value> scores, slopes;
+  std::vector<int64_t> places;
+  std::vector<uint16_t> draws;
+};
+
+// What both passes share: sizes, and the keys of a row.
+struct ListedPass {
+  ListedPass(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const ListedAttentionOptions& options)
+      : b(q.size(0)),
+        h(q.size(1)),
+        n(q.size(2)),
+        m(k.size(2)),
+        d(q.size(3)),
+        e(v.size(3)),
+        length(options.places.size(3)),
+        scale(1 / std::sqrt(static_cast<double>(d))),
+        places(options.places.contiguous().expand({b, h, -1, -1})),
+        lists(options.lists.defined() ? options.lists.contiguous() : options.lists),
+        keys(options.key_valid, m),
+        rows(options.row_valid, n),
+        draws(options.dropout, at::empty({1}, at::kByte).expand({b, h, n, length})) {
+    XF_ASSERT(options.places.scalar_type() == at::kLong && (lists.defined() || places.size(2) == n),
+              "listed attention takes int64 places [b,h,c,L], and c = {} lists without a list of each row; got {}", n,
+              places.size(2));
+  }
+
+  [[nodiscard]] int64_t place(int64_t sample, int64_t head, int64_t row) const { return (sample * h + head) * n + row; }
+
+  // The places of a row's keys, -1 where there is none that counts; how many places were there is added to `there`.
+  const int64_t* keys_of(int64_t sample, int64_t head, int64_t row, std::vector<int64_t>& room, int64_t& there) const {
+    const int64_t list = lists.defined() ? lists.const_data_ptr<int64_t>()[place(sample, head, row)] : row;
+    const int64_t* const from = places.const_data_ptr<int64_t>() + sample * places.stride(0) + head * places.stride(1) +
+                                list * places.stride(2);
+    room.resize(static_cast<size_t>(length));
+    for (int64_t l = 0; l < length; ++l) {
+      there += from[l] >= 0;
+      room[static_cast<size_t>(l)] = from[l] >= 0 && keys.at(sample, from[l]) ? from[l] : -1;
+    }
+    return room.data();
+  }
+
+  int64_t b, h, n, m, d, e, length;
+  double scale;
+  at::Tensor places, lists;
+  ValidRows keys, rows;
+  ElementDraws draws;
+};
+
+}  // namespace
+
+ListedAttentionForward listed_attention_forward_cpu(const at::Tensor& q_in, const at::Tensor& k_in,
+                                                    const at::Tensor& v_in, const ListedAttentionOptions& options) {
+  const at::Tensor q = with_rows(q_in), k = with_rows(k_in), v = with_rows(v_in);
+  const ListedPass pass(q, k, v, options);
+  ListedAttentionForward result{new_heads(q, pass.n, pass.e), at::empty({pass.b, pass.h, pass.n}, q.options())};
+  const int64_t tiles = (pass.n + kListedRows - 1) / kListedRows, units = pass.b * pass.h * tiles;
+  AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "listed_attention", [&] {
+    std::vector<ListedScratch<scalar_t>> scratch(static_cast<size_t>(workers_for(units)));
+    const auto queries = reading<scalar_t>(q), keys = reading<scalar_t>(k), values = reading<scalar_t>(v);
+    const auto out = writing<scalar_t>(result.out);
+    auto* const log_sums = result.log_sum.mutable_data_ptr<scalar_t>();
+    constexpr scalar_t kInfinite = std::numeric_limits<scalar_t>::infinity();
+    for_units(units, kListedRows * pass.length * (pass.d + pass.e), [&](int64_t unit, int64_t worker) {
+      auto& mine = scratch[static_cast<size_t>(worker)];
+      const int64_t z = unit / tiles, sample = z / pass.h, head = z % pass.h, first = unit % tiles * kListedRows;
+      int64_t there = 0;
+      for (int64_t row = first; row < std::min(first + kListedRows, pass.n); ++row) {
+        scalar_t* const to = out.at(sample, head, row);
+        scalar_t& log_sum = log_sums[pass.place(sample, head, row)];
+        std::fill_n(to, pass.e, scalar_t(0));
+        log_sum = kInfinite;
+        if (!pass.rows.at(sample, row)) continue;
+        const int64_t* const places = pass.keys_of(sample, head, row, mine.places, there);
+        mine.scores.assign(static_cast<size_t>(pass.length), -kInfinite);
+        listed_products(queries.at(sample, head, row), keys.at(sample, head), keys.stride, places, pass.length, pass.d,
+                        static_cast<scalar_t>(pass.scale), mine.scores.data());
+        const scalar_t largest = row_largest(mine.scores.data(), pass.length, -kInfinite);
+        if (largest == -kInfinite) continue;
+        const uint16_t* const draws =
+            pass.draws.draw(pass.place(sample, head, row) * pass.length, pass.length, mine.draws);
+        const scalar_t sum = row_weights(mine.scores.data(), pass.length, largest, draws, pass.draws.threshold(),
+                                         static_cast<scalar_t>(pass.draws.keep()));
+        add_listed(to, values.at(sample, head), values.stride, places, pass.length, pass.e, 1 / sum,
+                   mine.scores.data());
+        log_sum = largest + std::log(sum);
+      }
+      add_executed_flops(2 * there * (pass.d + pass.e));
+    });
+  });
+  return result;
+}
+
+ListedAttentionGradients listed_attention_backward_cpu(const at::Tensor& gradient_in, const at::Tensor& q_in,
+                                                       const at::Tensor& k_in, const at::Tensor& v_in,
+                                                       const ListedAttentionForward& forward,
+                                                       const ListedAttentionOptions& options) {
+  const at::Tensor q = with_rows(q_in), k = with_rows(k_in), v = with_rows(v_in);
+  const at::Tensor gradient = with_rows(gradient_in), made = with_rows(forward.out);
+  const ListedPass pass(q, k, v, options);
+  const ListedAttentionGradients result{new_heads(q, pass.n, pass.d).zero_(), new_heads(k, pass.m, pass.d).zero_(),
+                                        new_heads(v, pass.m, pass.e).zero_()};
+  AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "listed_attention_backward", [&] {
+    std::vector<ListedScratch<scalar_t>> scratch(static_cast<size_t>(workers_for(pass.b * pass.h)));
+    const auto queries = reading<scalar_t>(q), keys = reading<scalar_t>(k), values = reading<scalar_t>(v);
+    const auto given = reading<scalar_t>(gradient), out = reading<scalar_t>(made);
+    const auto dq = writing<scalar_t>(result.q), dk = writing<scalar_t>(result.k), dv = writing<scalar_t>(result.v);
+    const auto* const log_sums = forward.log_sum.const_data_ptr<scalar_t>();
+    const auto scale = static_cast<scalar_t>(pass.scale);
+    constexpr scalar_t kInfinite = std::numeric_limits<scalar_t>::infinity();
+    // Rows share keys: a head's are added up by one thread, row after row.
+    for_units(pass.b * pass.h, 3 * pass.n * pass.length * (pass.d + pass.e), [&](int64_t z, int64_t worker) {
+      auto& mine = scratch[static_cast<size_t>(worker)];
+      const int64_t sample = z / pass.h, head = z % pass.h;
+      int64_t there = 0;
+      for (int64_t row = 0; row < pass.n; ++row) {
+        const scalar_t log_sum = log_sums[pass.place(sample, head, row)];
+        if (log_sum == kInfinite) continue;
+        const int64_t* const places = pass.keys_of(sample, head, row, mine.places, there);
+        const scalar_t *const query = queries.at(sample, head, row), *const slope = given.at(sample, head, row);
+        mine.scores.assign(static_cast<size_t>(pass.length), -kInfinite);
+        mine.slopes.assign(static_cast<size_t>(pass.length), scalar_t(0));
+        listed_products(query, keys.at(sample, head), keys.stride, places, pass.length, pass.d, scale,
+                        mine.scores.data());
+        listed_products(slope, values.at(sample, head), values.stride, places, pass.length, pass.e, scalar_t(1),
+                        mine.slopes.data());
+        scalar_t delta = 0;  // what softmax's gradient takes off: the row's sum of out * gradient
+        for (int64_t c = 0; c < pass.e; ++c) delta += out.at(sample, head, row)[c] * slope[c];
+        const uint16_t* const draws =
+            pass.draws.draw(pass.place(sample, head, row) * pass.length, pass.length, mine.draws);
+        row_gradients(mine.scores.data(), mine.slopes.data(), pass.length, log_sum, delta, draws,
+                      pass.draws.threshold(), static_cast<scalar_t>(pass.draws.keep()));
+        add_listed(dq.at(sample, head, row), keys.at(sample, head), keys.stride, places, pass.length, pass.d, scale,
+                   mine.slopes.data());
+        add_to_listed(query, dk.at(sample, head), dk.stride, places, pass.length, pass.d, scale, mine.slopes.data());
+        add_to_listed(slope, dv.at(sample, head), dv.stride, places, pass.length, pass.e, scalar_t(1),
+                      mine.scores.data());
+      }
+      add_executed_flops(2 * there * (3 * pass.d + 2 * pass.e));
+    });
+  });
+  return result;
+}
+
+}  // namespace xformer::kernels

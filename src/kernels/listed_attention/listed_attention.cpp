@@ -1,0 +1,43 @@
+#include "kernels/listed_attention/listed_attention.h"
+
+#include "core/error.h"
+#include "kernels/fused.h"
+#include "kernels/listed_attention/cpu.h"
+
+namespace xformer::kernels {
+
+namespace {
+
+struct ListedAttentionCall {
+  at::Tensor q, k, v;
+  ListedAttentionOptions options;
+  ListedAttentionForward made;
+
+  static constexpr const char* kName = "listed_attention";
+  static inline const Operator<listed_attention_forward_cpu> kForward{"listed_attention_forward"};
+  static inline const Operator<listed_attention_backward_cpu> kBackward{"listed_attention_backward"};
+  static constexpr bool kReports = true;
+
+  [[nodiscard]] variable_list inputs() const { return {q, k, v}; }
+  variable_list forward() {
+    made = kForward(q, k, v, options);
+    return {made.out};
+  }
+  [[nodiscard]] variable_list backward(const variable_list& gradients, bool) const {
+    return tensors_of(kBackward(gradients[0], q, k, v, made, options));
+  }
+  [[nodiscard]] variable_list reference(const variable_list& in) const {
+    return {listed_attention_reference(in[0], in[1], in[2], options)};
+  }
+};
+
+}  // namespace
+
+at::Tensor listed_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const ListedAttentionOptions& options) {
+  XF_ASSERT(k.size(2) == v.size(2) && q.size(3) == k.size(3),
+            "listed attention takes q [b,h,n,d], k [b,h,m,d] and v [b,h,m,e]");
+  return run_fused(ListedAttentionCall{q, k, v, options, {}})[0];
+}
+
+}  // namespace xformer::kernels

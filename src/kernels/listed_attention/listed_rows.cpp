@@ -1,0 +1,85 @@
+// The loops of attention over listed keys: one row with rows of a table, a vector of channels at a time.
+#include "kernels/cpu/vectorised.h"
+#include "kernels/listed_attention/cpu.h"
+
+namespace xformer::kernels {
+
+namespace {
+
+template <class Value>
+[[gnu::always_inline]] inline void products_of(const Value* x, const Value* table, int64_t stride,
+                                               const int64_t* places, int64_t count, int64_t width, Value factor,
+                                               Value* products) {
+  for (int64_t l = 0; l < count; ++l) {
+    if (places[l] < 0) continue;
+    const Value* const row = table + places[l] * stride;
+    SumLanes<Value> lanes = {}, a, b;
+    int64_t c = 0;
+    for (; c + kSumLanes <= width; c += kSumLanes) {
+      load(x + c, a);
+      load(row + c, b);
+      lanes += a * b;
+    }
+    Value rest = 0;
+    for (; c < width; ++c) rest += x[c] * row[c];
+    products[l] = factor * (rest + sum_of<kSumLanes, Value>(lanes));
+  }
+}
+
+template <class Value>
+[[gnu::always_inline]] inline void add_rows_of(Value* __restrict x, const Value* __restrict table, int64_t stride,
+                                               const int64_t* places, int64_t count, int64_t width, Value factor,
+                                               const Value* weights) {
+  for (int64_t l = 0; l < count; ++l) {
+    if (places[l] < 0) continue;
+    const Value* const row = table + places[l] * stride;
+    const Value weight = factor * weights[l];
+    for (int64_t c = 0; c < width; ++c) x[c] += weight * row[c];
+  }
+}
+
+template <class Value>
+[[gnu::always_inline]] inline void add_to_rows_of(const Value* __restrict x, Value* __restrict table, int64_t stride,
+                                                  const int64_t* places, int64_t count, int64_t width, Value factor,
+                                                  const Value* weights) {
+  for (int64_t l = 0; l < count; ++l) {
+    if (places[l] < 0) continue;
+    Value* const row = table + places[l] * stride;
+    const Value weight = factor * weights[l];
+    for (int64_t c = 0; c < width; ++c) row[c] += weight * x[c];
+  }
+}
+
+}  // namespace
+
+XFORMER_VECTORISED
+void listed_products(const float* x, const float* table, int64_t stride, const int64_t* places, int64_t count,
+                     int64_t width, float factor, float* products) {
+  products_of(x, table, stride, places, count, width, factor, products);
+}
+void listed_products(const double* x, const double* table, int64_t stride, const int64_t* places, int64_t count,
+                     int64_t width, double factor, double* products) {
+  products_of(x, table, stride, places, count, width, factor, products);
+}
+
+XFORMER_VECTORISED
+void add_listed(float* x, const float* table, int64_t stride, const int64_t* places, int64_t count, int64_t width,
+                float factor, const float* weights) {
+  add_rows_of(x, table, stride, places, count, width, factor, weights);
+}
+void add_listed(double* x, const double* table, int64_t stride, const int64_t* places, int64_t count, int64_t width,
+                double factor, const double* weights) {
+  add_rows_of(x, table, stride, places, count, width, factor, weights);
+}
+
+XFORMER_VECTORISED
+void add_to_listed(const float* x, float* table, int64_t stride, const int64_t* places, int64_t count, int64_t width,
+                   float factor, const float* weights) {
+  add_to_rows_of(x, table, stride, places, count, width, factor, weights);
+}
+void add_to_listed(const double* x, double* table, int64_t stride, const int64_t* places, int64_t count, int64_t width,
+                   double factor, const double* weights) {
+  add_to_rows_of(x, table, stride, places, count, width, factor, weights);
+}
+
+}  // namespace xformer::kernels
