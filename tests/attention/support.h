@@ -55,6 +55,11 @@ struct Built {
     for (const auto& item : shared->named_parameters()) result.emplace_back("shared." + item.key(), item.value());
     return result;
   }
+  [[nodiscard]] int64_t parameter_count() const {
+    int64_t count = 0;
+    for (const auto& [name, parameter] : parameters()) count += parameter.numel();
+    return count;
+  }
   [[nodiscard]] std::vector<std::pair<std::string, at::Tensor>> state() const {
     auto result = parameters();
     for (const auto& item : module->named_buffers()) result.emplace_back(item.key(), item.value());
@@ -176,6 +181,28 @@ inline at::Tensor dense_softmax(const Inputs& in, const SequenceMask& mask = {})
   const auto s = scores.accessor<double, 4>();
   return dense_attention(in.v, mask, in.q.size(2),
                          [&](int64_t b, int64_t h, int64_t i, int64_t j) { return std::exp(s[b][h][i][j]); });
+}
+
+// A mixer of model width 64, two heads of 32: its projections alone have 16,640 parameters (attention-core 7).
+inline int64_t parameters_of(const std::string& name, const Json& options = Json::object(), bool causal = false) {
+  return make_mixer(name, options, {.heads = 2, .head_dim = 32, .max_len = 2048, .causal = causal}).parameter_count();
+}
+
+// Softmax over the valid keys for which allowed(i, j), in loops; rows of padding are zero.
+inline at::Tensor masked_reference(const Inputs& in, const SequenceMask& mask,
+                                   const std::function<bool(int64_t i, int64_t j)>& allowed) {
+  const at::Tensor scores = at::matmul(in.q, in.k.transpose(-1, -2)) / std::sqrt(static_cast<double>(in.q.size(-1)));
+  const auto s = scores.accessor<double, 4>();
+  return valid_rows(dense_attention(in.v, mask, in.q.size(2),
+                                    [&](int64_t b, int64_t h, int64_t i, int64_t j) {
+                                      return allowed(i, j) ? std::exp(s[b][h][i][j]) : 0;
+                                    }),
+                    mask);
+}
+
+// Masks of two samples of n tokens: none, and ragged ones.
+inline std::vector<SequenceMask> ragged_masks(int64_t n, bool causal = false) {
+  return {{{}, causal}, length_mask({n, (2 * n + 1) / 3}, n, causal), length_mask({1, n}, n, causal)};
 }
 
 // Rows of one head with d = 1: [1,1,n,1].

@@ -31,8 +31,10 @@ Cross make_cross(const std::string& name, int64_t longest, const Setup& setup = 
 }
 
 // The names that claim it are written down, so that a claim that goes missing is noticed.
-const std::set<std::string> kCross{"softmax",   "softmax-fused",  "linear", "performer",  "performer-relu",
-                                   "linformer", "conv-linformer", "luna",   "set-induced"};
+const std::set<std::string> kCross{"softmax",        "softmax-fused",     "linear",         "performer",
+                                   "performer-relu", "linformer",         "conv-linformer", "luna",
+                                   "additive",       "explicit-sparse",   "entmax15",       "sparsemax",
+                                   "rfa-gaussian",   "adaptively-sparse", "rfa-arccos",     "set-induced"};
 
 void for_each_cross(const std::function<void(const std::string&)>& check) {
   for (const std::string& name : kCross) {

@@ -40,4 +40,16 @@ at::Tensor with_residues(const NearRows& near, const at::Tensor& q, const at::Te
   return rows + share * (near.rows - rows);
 }
 
+at::Tensor WindowCore::forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
+                               Carry& /*carry*/) {
+  return window_attention(q, k, v, mask.key_valid, windows_(q.size(2), mask.causal), dropout_, is_training());
+}
+
+Cost WindowCore::cost(const Shape& shape) const {
+  const Windows windows = windows_(shape.query_len, causal_);
+  const double z = static_cast<double>(shape.batch * shape.heads), d = static_cast<double>(shape.head_dim);
+  return {4 * z * d * windows.executed_pairs(), 4 * z * d * windows.pattern_pairs(),
+          kept_of_windows(z, static_cast<double>(shape.query_len), d)};
+}
+
 }  // namespace xformer::attention

@@ -1,6 +1,8 @@
 // Softmax attention over sliding windows and blocks (kernels/window_attention) as the attentions call it.
 #pragma once
 
+#include <functional>
+
 #include "attention/core.h"
 #include "kernels/window_attention/window_attention.h"
 
@@ -41,5 +43,22 @@ struct NearRows {
 [[nodiscard]] at::Tensor with_residues(const NearRows& near, const at::Tensor& q, const at::Tensor& k,
                                        const at::Tensor& v, const at::Tensor& key_valid, const Windows& residues,
                                        const kernels::Dropout& dropout, bool training);
+
+// The core of attentions that see one set of windows, a function of length and causality.
+class WindowCore : public AttentionCore {
+ public:
+  WindowCore(const BuildContext& context, std::function<Windows(int64_t length, bool causal)> windows)
+      : causal_(context.causal), windows_(std::move(windows)), dropout_(context.make_dropout()) {}
+
+  at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
+                     Carry& carry) override;
+  [[nodiscard]] Cost cost(const Shape& shape) const override;
+  [[nodiscard]] bool zeroes_padding() const override { return true; }
+
+ private:
+  bool causal_;
+  std::function<Windows(int64_t length, bool causal)> windows_;
+  kernels::Dropout dropout_;
+};
 
 }  // namespace xformer::attention

@@ -20,31 +20,6 @@ struct BlockOptions {
   bool glra_strided_blocks = false;
 };
 
-class LocalCore : public AttentionCore {
- public:
-  LocalCore(const BuildContext& context, std::function<Windows(int64_t length, bool causal)> windows)
-      : causal_(context.causal), windows_(std::move(windows)), dropout_(context.make_dropout()) {}
-
-  at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
-                     Carry&) override {
-    return window_attention(q, k, v, mask.key_valid, windows_(q.size(2), mask.causal), dropout_, is_training());
-  }
-
-  [[nodiscard]] Cost cost(const Shape& shape) const override {
-    const Windows windows = windows_(shape.query_len, causal_);
-    const double z = static_cast<double>(shape.batch * shape.heads), d = static_cast<double>(shape.head_dim);
-    return {4 * z * d * windows.executed_pairs(), 4 * z * d * windows.pattern_pairs(),
-            kept_of_windows(z, static_cast<double>(shape.query_len), d)};
-  }
-
-  [[nodiscard]] bool zeroes_padding() const override { return true; }
-
- private:
-  bool causal_;
-  std::function<Windows(int64_t length, bool causal)> windows_;
-  kernels::Dropout dropout_;
-};
-
 const Schema<WindowOptions>& window_schema() {
   static const Schema<WindowOptions> kSchema =
       Schema<WindowOptions>().add(&WindowOptions::window, "window", kWindowHelp, each_at_least(0));
@@ -74,8 +49,8 @@ std::vector<Descriptor> describe() {
   window.dense_limit = Json{{"window", {1 << 30}}};
   window.build_core = [](const Json& options, const BuildContext& context) {
     const int64_t w = layer_window(window_schema().read(options).window, context.layer);
-    return std::make_shared<LocalCore>(context,
-                                       [w](int64_t n, bool causal) { return Windows::sliding(n, w, causal ? 0 : w); });
+    return std::make_shared<WindowCore>(context,
+                                        [w](int64_t n, bool causal) { return Windows::sliding(n, w, causal ? 0 : w); });
   };
 
   Descriptor block = window;
@@ -91,7 +66,7 @@ std::vector<Descriptor> describe() {
   block.dense_limit = Json{{"block", 1 << 30}};
   block.build_core = [](const Json& options, const BuildContext& context) {
     const BlockOptions own = block_schema().read(options);
-    return std::make_shared<LocalCore>(context, [own](int64_t n, bool causal) {
+    return std::make_shared<WindowCore>(context, [own](int64_t n, bool causal) {
       const int64_t stride = own.glra_strided_blocks ? (n + own.block - 1) / own.block : 1;
       return Windows::own_block(n, own.block, causal, stride);
     });

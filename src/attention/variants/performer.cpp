@@ -8,12 +8,12 @@
 // `performer-relu` is the paper's generalized attention (section 2.2, performer-ReLU of section 4) with features
 //   phi(x) = relu(omega x') + 1e-3,   or relu(x) + 1e-3 with neither projection nor scale (relu-identity, m = d)
 #include <ATen/OpMathType.h>
-#include <fmt/format.h>
 
 #include <cmath>
 
 #include "attention/descriptor.h"
 #include "attention/shared/kernel_sums.h"
+#include "attention/shared/random_features.h"
 
 namespace xformer::attention::variants::performer {
 
@@ -66,35 +66,12 @@ at::Tensor orthogonal_features(Stream numbers, int64_t features, int64_t d) {
   return result.to(at::kFloat);
 }
 
-// omega of a layer: one for all scales of mrs-, redrawn by the core that made it.
-class Features {
- public:
-  Features() = default;
-  Features(int64_t features, int64_t redraw, const BuildContext& context)
-      : redraw_(redraw), features_(features), head_dim_(context.head_dim), init_(context.init) {
-    // The plain key, without the context's scope, is what the scales share.
-    omega = context.shared->buffer(fmt::format("performer/layer{}/omega", context.layer), [&] {
-      owner_ = true;
-      return draw("omega");
-    });
-  }
-
-  void after_step(int64_t step) {
-    if (redraw_ == 0 || !owner_ || step % redraw_ != 0) return;
-    omega.copy_(draw(fmt::format("omega/step{}", step)));
-  }
-
-  at::Tensor omega;  // [m,d]
-
- private:
-  [[nodiscard]] at::Tensor draw(const std::string& name) const {
-    return orthogonal_features(init_.stream(name), features_, head_dim_);
-  }
-
-  bool owner_ = false;
-  int64_t redraw_ = 0, features_ = 0, head_dim_ = 0;
-  InitStream init_{0};
-};
+// omega of a layer.
+RandomFeatures features_of(int64_t features, int64_t redraw, const BuildContext& context) {
+  return RandomFeatures("performer", "omega", redraw, context, [features, d = context.head_dim](Stream numbers) {
+    return orthogonal_features(std::move(numbers), features, d);
+  });
+}
 
 // Projecting queries and keys to m features, and the sums of kernel attention.
 Cost kernel_cost(const Shape& shape, int64_t features, bool projected, bool causal) {
@@ -109,7 +86,7 @@ Cost kernel_cost(const Shape& shape, int64_t features, bool projected, bool caus
 class PerformerCore : public AttentionCore {
  public:
   PerformerCore(const Options& options, const BuildContext& context)
-      : options_(options), causal_(context.causal), features_(options.features, options.redraw, context) {}
+      : options_(options), causal_(context.causal), features_(features_of(options.features, options.redraw, context)) {}
 
   at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
                      Carry&) override {
@@ -134,7 +111,7 @@ class PerformerCore : public AttentionCore {
  private:
   Options options_;
   bool causal_;
-  Features features_;
+  RandomFeatures features_;
 };
 
 class ReluCore : public AttentionCore {
@@ -143,7 +120,7 @@ class ReluCore : public AttentionCore {
       : projected_(options.kernel == "relu"), causal_(context.causal), size_(context.head_dim) {
     if (!projected_) return;
     size_ = options.features;
-    features_ = Features(options.features, options.redraw, context);
+    features_ = features_of(options.features, options.redraw, context);
   }
 
   at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
@@ -172,11 +149,8 @@ class ReluCore : public AttentionCore {
  private:
   bool projected_, causal_;
   int64_t size_;  // m
-  Features features_;
+  RandomFeatures features_;
 };
-
-constexpr const char* kFeaturesHelp = "number of random features (m)";
-constexpr const char* kRedrawHelp = "training steps between new random features; 0 keeps the first";
 
 const Schema<Options>& schema() {
   static const Schema<Options> kSchema =

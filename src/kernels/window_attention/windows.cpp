@@ -45,6 +45,16 @@ Windows Windows::own_block(int64_t n, int64_t block, bool causal, int64_t dilati
   return result;
 }
 
+Windows Windows::segments(int64_t n, int64_t block, int64_t beside) {
+  XF_ASSERT(beside >= 0 && beside <= block, "{} tokens beside blocks of {}", beside, block);
+  Windows result = own_block(n, block, /*causal=*/false);
+  if (result.blocks == 1) return result;
+  result.before = result.after = beside;
+  result.back += beside;
+  result.ahead += beside;
+  return result;
+}
+
 Windows Windows::neighbour_blocks(int64_t n, int64_t block, bool causal) {
   Windows result = own_block(n, block, causal);
   if (result.blocks == 1) return result;

@@ -21,6 +21,8 @@ struct Windows {
   static Windows sliding(int64_t n, int64_t back, int64_t ahead, int64_t dilation = 1);
   // Row i sees its block of `block` consecutive tokens; with a dilation, of every dilation-th token.
   static Windows own_block(int64_t n, int64_t block, bool causal, int64_t dilation = 1);
+  // Row i sees its block of `block` consecutive tokens and `beside` <= block more on either side, as far as they exist.
+  static Windows segments(int64_t n, int64_t block, int64_t beside);
   // Row i sees its block and the one on either side, as far as they exist (the middle of BigBird).
   static Windows neighbour_blocks(int64_t n, int64_t block, bool causal);
 

@@ -1,0 +1,44 @@
+// The core of attentions whose rows each read a short list of keys, a function of the row and the length alone
+// (kernels/listed_attention).
+#pragma once
+
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "attention/core.h"
+
+namespace xformer::attention {
+
+class ListedCore : public AttentionCore {
+ public:
+  // The keys of row i of n, each once and in the row's order.
+  using Keys = std::function<std::vector<int64_t>(int64_t row, int64_t length, bool causal)>;
+
+  ListedCore(const BuildContext& context, Keys keys)
+      : causal_(context.causal), keys_(std::move(keys)), dropout_(context.make_dropout()) {}
+
+  at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
+                     Carry& carry) override;
+  [[nodiscard]] Cost cost(const Shape& shape) const override;
+  [[nodiscard]] bool zeroes_padding() const override { return true; }
+
+ private:
+  struct Lists {
+    at::Tensor places;  // int64 [1,1,n,L], -1 behind shorter lists
+    int64_t pairs = 0;
+  };
+  // Made once for every length.
+  [[nodiscard]] Lists& lists(int64_t length) const;
+
+  bool causal_;
+  Keys keys_;
+  kernels::Dropout dropout_;
+  mutable std::map<int64_t, Lists> lists_;
+};
+
+// i and the distances of `apart` (rising, from 0) on its far side, if not causal on both, as far as there are tokens.
+[[nodiscard]] std::vector<int64_t> keys_apart(const std::vector<int64_t>& apart, int64_t row, int64_t length,
+                                              bool causal);
+
+}  // namespace xformer::attention
