@@ -21,8 +21,9 @@ const Schema<EncoderOptions>& encoder_schema() {
           .add(&Options::pooling, "pooling",
                "mean_padded: sum over all positions / N_pad; mean_valid: over real tokens; cls_token: a reserved id in "
                "front (last position dropped); cls_vector: a learned vector in front; flatten: all positions side by "
-               "side, into a single linear map",
-               one_of({"mean_padded", "mean_valid", "cls_token", "cls_vector", "flatten"}))
+               "side, into a single linear map; prefix_max: mean of the token that the attention puts in front and the "
+               "largest numbers of real tokens (star-transformer)",
+               one_of({"mean_padded", "mean_valid", "cls_token", "cls_vector", "flatten", "prefix_max"}))
           .add(&Options::classifier_dim, "classifier_dim",
                "hidden width of the classification head; 0: none, one linear map", at_least(0))
           .add(&Options::vocabulary_rows, "vocabulary_rows", "rows of the token table; 0: as many as the task has ids",
@@ -72,6 +73,10 @@ void check_encoder(const EncoderOptions& options, const ModelRequest& request) {
            "front");
   XF_CHECK(options.positions != "sinusoidal" || options.dim % 2 == 0, UserError,
            "model.dim: sinusoidal positions need an even width, got {}", options.dim);
+  XF_CHECK(
+      options.pooling != "prefix_max" || attention::prefix_tokens(request.attention, request.attention_options) > 0,
+      UserError, "model.pooling: prefix_max reads a token that the attention puts in front, and {} puts none there",
+      request.attention.name);
   XF_CHECK(!request.causal || !options.pooling.starts_with("cls_"), UserError,
            "model.pooling: what stands in front of a causal model's sequence sees none of it; expected mean_padded, "
            "mean_valid or flatten, got {}",

@@ -56,6 +56,15 @@ at::Tensor Readout::pooled(const at::Tensor& stacked, const at::Tensor& valid) c
              "buckets)",
              options_.padded_len, length);
     result = x.narrow(1, pinned_, length).flatten(1);
+  } else if (options_.pooling == "prefix_max") {
+    at::Tensor places = x.narrow(1, pinned_, length);
+    if (valid.defined()) {
+      const at::Tensor none = valid.narrow(1, pinned_, length).logical_not();
+      // A sequence without a place has no largest number: 0.
+      places = places.masked_fill(none.logical_and(none.all(1, /*keepdim=*/true).logical_not()).unsqueeze(-1), -6e4);
+      places = places.masked_fill(none.all(1, /*keepdim=*/true).unsqueeze(-1), 0);
+    }
+    result = (x.select(1, 0) + places.amax(1)) / 2;
   } else if (options_.pooling == "mean_padded" || !valid.defined()) {
     result = x.narrow(1, pinned_, length).sum(1) / static_cast<double>(length);
   } else {

@@ -10,7 +10,8 @@ namespace xformer::models {
 struct ReadoutOptions {
   int64_t dim = 64;
   // Of the sequence's places (pinned tokens left out): mean_padded: sum / N_pad; mean_valid: over valid ones; flatten:
-  // side by side; first: the last pinned token alone; or none: every place is read by itself.
+  // side by side; prefix_max: half the first pinned token, half the largest number of valid places in each channel;
+  // first: the last pinned token alone; or none: every place is read by itself.
   std::string pooling = "mean_padded";
   int64_t padded_len = 0;
   bool norm = true;  // layer norm in front of all
