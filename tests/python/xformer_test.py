@@ -145,15 +145,19 @@ def following_a_log_that_is_cut(folder):
     def text(*numbers):
         return "".join(f'{{"step": {number}}}\n' for number in numbers)
 
+    def write(content):  # at once, as the program cuts and appends
+        (folder / "part").write_text(content)
+        (folder / "part").replace(log)
+
     thread = threading.Thread(target=follow)
     thread.start()
-    log.write_text(text(1, 2, 3) + '{"st')
+    write(text(1, 2, 3) + '{"st')
     wait_for([1, 2, 3])
-    log.write_text(text(1, 2, 3, 4))
+    write(text(1, 2, 3, 4))
     wait_for([1, 2, 3, 4])
-    log.write_text(text(1, 2, 13, 14, 15))  # cut behind 2, and longer again than what was told
+    write(text(1, 2, 13, 14, 15))  # cut behind 2, and longer again than what was told
     wait_for([1, 2, 3, 4, 13, 14, 15])
-    log.write_text(text(1))
+    write(text(1))
     time.sleep(0.1)
     running = False
     thread.join()

@@ -110,8 +110,8 @@ def lines(path: pathlib.Path, running: Callable[[], bool], since: float = 0, int
         except FileNotFoundError:  # not begun yet, or just begun anew
             whole = told
         if not whole.startswith(told):
-            told = os.path.commonprefix([told, whole])
-            told = told[:told.rfind(b"\n") + 1]
+            shared = len(os.path.commonprefix([told, whole]))
+            told = told[:told.rfind(b"\n", 0, shared) + 1]
         for line in whole[len(told):].splitlines():
             yield json.loads(line)
         told = whole
