@@ -1,6 +1,7 @@
 // softmax and softmax-fused (attention-core 2).
 #include "attention/support.h"
 #include "kernels/policy_scope.h"
+#include "tensor/memory.h"
 
 namespace xformer::attention::softmax_test {
 
@@ -124,6 +125,63 @@ TEST_CASE("softmax dropout depends on seed, step and layer, and on nothing that 
     CHECK_FALSE(at::equal(first, run(2, 5, 0, 0)));
     CHECK_FALSE(at::equal(first, run(1, 5, 0, 1)));
   }
+}
+
+TEST_CASE("softmax formed again in the backward pass has the same outputs, draws and gradients", "[recompute]") {
+  for (const std::string name : {"softmax", "mrs-softmax"})
+    for (const bool training : {false, true}) {
+      INFO(name << (training ? " training, with dropout" : " evaluating"));
+      const bool causal = name == "softmax";
+      Inputs in = random_inputs(2, 2, 24, 5);
+      for (at::Tensor* x : {&in.q, &in.k, &in.v}) x->requires_grad_(true);
+      const at::Tensor weights = random_tensor("loss", {2, 2, 24, 5});
+      const auto run = [&](bool recompute) {
+        BuildContext context = make_context({.max_len = 24, .causal = causal, .dropout = 0.4});
+        const Resolved attention = resolve(name);
+        const auto core = build_core(attention, full_options(attention, {{"recompute", recompute}}), context);
+        core->train(training);
+        context.dropout_stream->set_step(3, 2);  // as the second half of a batch
+        Carry carry;
+        for (at::Tensor* x : {&in.q, &in.k, &in.v}) x->mutable_grad() = at::Tensor();
+        const at::Tensor out = core->forward(in.q, in.k, in.v, length_mask({24, 15}, 24, causal), carry);
+        (out * weights).sum().backward();
+        return std::vector<at::Tensor>{out.detach(), in.q.grad().clone(), in.k.grad().clone(), in.v.grad().clone()};
+      };
+      const auto meant = run(false), got = run(true);
+      for (size_t i = 0; i < meant.size(); ++i) CHECK(max_difference(meant[i], got[i]) < 1e-12);
+    }
+}
+
+TEST_CASE("softmax formed again refuses a backward pass that would drop other weights", "[recompute]") {
+  const BuildContext context = make_context({.dropout = 0.4});
+  const Resolved attention = resolve("softmax");
+  const auto core = build_core(attention, full_options(attention, {{"recompute", true}}), context);
+  Inputs in = random_inputs(1, 2, 8, 5);
+  in.q.requires_grad_(true);
+  Carry carry;
+  const at::Tensor out = core->forward(in.q, in.k, in.v, {}, carry);
+  context.dropout_stream->set_step(1);
+  CHECK_THROWS_WITH(out.sum().backward(), Catch::Matchers::Contains("modified by an inplace operation"));
+}
+
+TEST_CASE("softmax formed again keeps no pair of tokens between the passes, and says so", "[recompute]") {
+  install_caching_allocator();
+  constexpr int64_t kLength = 256;
+  const auto pairs = static_cast<double>(2 * 2 * kLength * kLength);
+  Inputs in = random_inputs(2, 2, kLength, 5);
+  for (at::Tensor* x : {&in.q, &in.k, &in.v}) x->requires_grad_(true);
+  const auto kept = [&](bool recompute) {
+    const BuiltCore core = make_core("softmax", {{"recompute", recompute}}, {.max_len = kLength, .dropout = 0.1});
+    core.module->train();
+    const int64_t before = host_memory().live_bytes;
+    const at::Tensor out = core(in.q, in.k, in.v);
+    const auto alive = static_cast<double>(host_memory().live_bytes - before) / sizeof(double);
+    CHECK(core.module->cost({2, 2, kLength, kLength, 5}).peak_elements ==
+          (recompute ? 2.0 * 4 * 5 * 2 * kLength : 2 * pairs));
+    return alive;
+  };
+  CHECK(kept(false) >= 2 * pairs);
+  CHECK(kept(true) < pairs / 4);
 }
 
 }  // namespace xformer::attention::softmax_test

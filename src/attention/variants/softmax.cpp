@@ -2,19 +2,26 @@
 //   O = softmax(Q K^T / sqrt(d)) V over valid keys (and, if causal, not later ones).
 // Two names: `softmax` forms the [n, n] weights, as the published comparisons do; the memory of `softmax-fused` is
 // linear in n. On the CPU it is our operator (kernels/attention), elsewhere LibTorch's scaled_dot_product_attention,
-// whose dropout comes from LibTorch's own generator, seeded afresh for every step (DropoutStream::set_step).
+// whose dropout comes from LibTorch's own generator, seeded afresh for every step (DropoutStream::set_step). With
+// `recompute` softmax keeps q, k and v alone and forms the weights again in the backward pass, as the Transformer of
+// mlpen/Nystromformer does (attention_grad_checkpointing in its LRA/code/lra_config.py; Chen et al. 2016).
 #include <ATen/SDPBackend.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
 
 #include "attention/descriptor.h"
 #include "kernels/attention/attention.h"
 #include "kernels/fused.h"
+#include "tensor/autocast.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::softmax {
 
-struct Options {};
+struct Options {
+  bool recompute = false;
+};
 
 // FLOPs of scores and mixing over all pairs, or over those a causal row reads: its own key and the earlier ones.
 double pair_flops(const Shape& shape, bool causal) {
@@ -23,26 +30,75 @@ double pair_flops(const Shape& shape, bool causal) {
   return 4 * z * d * (causal ? n * keys - n * (n - 1) / 2 : n * keys);
 }
 
+// Equation 1, with the [n, n] weights.
+at::Tensor attend_explicitly(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
+                             const kernels::DropoutPlace& drop) {
+  const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
+  const at::Tensor weights = masked_softmax(at::matmul(q * scale, k.transpose(-1, -2)), mask);  // [b,h,n,n]
+  probe("weights", weights);
+  return at::matmul(drop(weights), v);
+}
+
+// The same, with nothing kept but q, k and v: a graph of it is made, and gone again, in the backward pass. Dropout is a
+// function of (step, site, element), so the weights dropped there are those dropped before.
+struct RecomputedFunction : torch::autograd::Function<RecomputedFunction> {
+  struct Call : torch::CustomClassHolder {
+    SequenceMask mask;
+    kernels::DropoutPlace drop;
+  };
+
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const c10::intrusive_ptr<Call>& call,
+                            const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+    // The state of dropout too, so that LibTorch refuses a backward pass after the next step's numbers.
+    context->save_for_backward({q, k, v, call->drop.state});
+    context->saved_data["call"] = c10::IValue::make_capsule(call);
+    return attend_explicitly(q, k, v, call->mask, call->drop);
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    const auto call = c10::static_intrusive_pointer_cast<Call>(context->saved_data["call"].toCapsule());
+    const torch::autograd::variable_list saved = context->get_saved_variables();
+    torch::autograd::variable_list leaves;
+    for (size_t i = 0; i < 3; ++i) leaves.push_back(saved[i].detach().requires_grad_(true));
+    at::Tensor out;
+    {
+      const at::AutoGradMode with_graph(true);
+      const AutocastScope full(leaves[0].device().type(), std::nullopt);  // as the mixer calls a core
+      out = attend_explicitly(leaves[0], leaves[1], leaves[2], call->mask, {call->drop.p, saved[3], call->drop.site});
+    }
+    torch::autograd::variable_list result{at::Tensor()};  // nothing for the call
+    for (const at::Tensor& one : torch::autograd::grad({out}, leaves, {gradients[0]})) result.push_back(one);
+    return result;
+  }
+};
+
 class ExplicitCore : public AttentionCore {
  public:
-  explicit ExplicitCore(const BuildContext& context) : causal_(context.causal), dropout_(context.make_dropout()) {}
+  ExplicitCore(const Options& options, const BuildContext& context)
+      : recompute_(options.recompute), causal_(context.causal), dropout_(context.make_dropout()) {}
 
   at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
                      Carry&) override {
-    const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
-    const at::Tensor weights = masked_softmax(at::matmul(q * scale, k.transpose(-1, -2)), mask);  // [b,h,n,n]
-    probe("weights", weights);
-    return at::matmul(dropout_(weights, is_training()), v);
+    const kernels::DropoutPlace drop = dropout_.place(is_training());
+    // Whoever captures tensors may ask for their gradients.
+    if (!recompute_ || probe_recorder != nullptr) return attend_explicitly(q, k, v, mask, drop);
+    auto call = c10::make_intrusive<RecomputedFunction::Call>();
+    call->mask = mask;
+    call->drop = drop;
+    return RecomputedFunction::apply(call, q, k, v);
   }
 
-  // Weights and the dropout's output are kept for the backward pass.
+  // Weights and the dropout's output are kept for the backward pass; with recompute queries, keys, values and output.
   [[nodiscard]] Cost cost(const Shape& shape) const override {
-    const double pairs = static_cast<double>(shape.batch * shape.heads * shape.query_len * shape.key_len);
-    return {pair_flops(shape, false), pair_flops(shape, causal_), 2 * pairs};
+    const double z = static_cast<double>(shape.batch * shape.heads), n = static_cast<double>(shape.query_len);
+    const double keys = static_cast<double>(shape.key_len), d = static_cast<double>(shape.head_dim);
+    return {pair_flops(shape, false), pair_flops(shape, causal_),
+            recompute_ ? 2 * z * d * (n + keys) : 2 * z * n * keys};
   }
 
  private:
-  bool causal_;
+  bool recompute_, causal_;
   kernels::Dropout dropout_;
 };
 
@@ -135,7 +191,12 @@ class FusedCore : public AttentionCore {
 };
 
 const Schema<Options>& schema() {
-  static const Schema<Options> kSchema;
+  static const Schema<Options> kSchema =
+      Schema<Options>()
+          .add(&Options::recompute, "recompute",
+               "form the weights again in the backward pass instead of keeping them: less memory, more time, the same "
+               "numbers")
+          .added(false);
   return kSchema;
 }
 
@@ -153,13 +214,16 @@ std::vector<Descriptor> describe() {
   exact.appended_padding = always_exact();
   exact.options = schema().options();
   exact.dense_limit = Json::object();
-  exact.build_core = [](const Json&, const BuildContext& context) { return std::make_shared<ExplicitCore>(context); };
+  exact.build_core = [](const Json& options, const BuildContext& context) {
+    return std::make_shared<ExplicitCore>(schema().read(options), context);
+  };
 
   Descriptor fused = exact;
   fused.name = "softmax-fused";
   fused.title = "Scaled dot-product attention, fused";
   fused.summary = "The same function without the weights in memory, which is linear in the length.";
   fused.traits.library_dropout = true;  // on CUDA devices
+  fused.options.clear();
   fused.build_core = [](const Json&, const BuildContext& context) { return std::make_shared<FusedCore>(context); };
   return {exact, fused};
 }
