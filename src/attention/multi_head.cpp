@@ -30,7 +30,7 @@ const std::vector<TensorMeaning>& projection_meanings() {
   return kMeanings;
 }
 
-MultiHeadMixer::MultiHeadMixer(const BuildContext& context, std::shared_ptr<AttentionCore> core)
+MultiHeadMixer::MultiHeadMixer(const BuildContext& context, std::shared_ptr<AttentionCore> core, Values values)
     : model_dim_(context.model_dim), heads_(context.heads), head_dim_(context.head_dim) {
   const int64_t inner = heads_ * head_dim_;
   const auto linear = [&](const char* name, int64_t in, int64_t out) {
@@ -39,13 +39,17 @@ MultiHeadMixer::MultiHeadMixer(const BuildContext& context, std::shared_ptr<Atte
   };
   query_ = linear("query", model_dim_, inner);
   key_ = linear("key", model_dim_, inner);
-  value_ = linear("value", model_dim_, inner);
+  if (values == Values::kProjected) value_ = linear("value", model_dim_, inner);
   out_ = linear("out", inner, model_dim_);
   core_ = register_module("core", std::move(core));
 }
 
 at::Tensor MultiHeadMixer::forward(const at::Tensor& x, const SequenceMask& mask, Carry& carry) {
-  return mix(kernels::linear(x, {query_->map(), key_->map(), value_->map()}), mask, mask, carry);
+  std::vector<kernels::LinearMap> maps{query_->map(), key_->map()};
+  if (value_) maps.push_back(value_->map());
+  std::vector<at::Tensor> projected = kernels::linear(x, maps);
+  if (!value_) projected.push_back(projected[1]);
+  return mix(projected, mask, mask, carry);
 }
 
 at::Tensor MultiHeadMixer::cross(const at::Tensor& x, const SequenceMask& mask, const at::Tensor& other,
@@ -76,8 +80,8 @@ at::Tensor MultiHeadMixer::mix(const std::vector<at::Tensor>& projected, const S
 
 Cost MultiHeadMixer::cross_cost(int64_t batch, int64_t length, int64_t other_length) const {
   Cost result = core_->cost({batch, heads_, length, other_length, head_dim_});
-  const double projections =
-      4.0 * static_cast<double>(batch * (length + other_length) * model_dim_ * heads_ * head_dim_);
+  const int64_t rows = 2 * length + (value_ ? 2 : 1) * other_length;
+  const double projections = 2.0 * static_cast<double>(batch * rows * model_dim_ * heads_ * head_dim_);
   result.flops_executed += projections;
   result.flops_pattern += projections;
   return result;

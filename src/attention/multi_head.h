@@ -21,9 +21,11 @@ class Linear : public torch::nn::Module {
 // Meanings of the tensors that the mixer puts around a core.
 [[nodiscard]] const std::vector<TensorMeaning>& projection_meanings();
 
+enum class Values { kProjected, kKeys };  // kKeys: the values are the keys, and there is no map of them
+
 class MultiHeadMixer : public SequenceMixer {
  public:
-  MultiHeadMixer(const BuildContext& context, std::shared_ptr<AttentionCore> core);
+  MultiHeadMixer(const BuildContext& context, std::shared_ptr<AttentionCore> core, Values values = Values::kProjected);
   at::Tensor forward(const at::Tensor& x, const SequenceMask& mask, Carry& carry) override;
   [[nodiscard]] Cost cost(int64_t batch, int64_t length) const override { return cross_cost(batch, length, length); }
   // Queries of x [b,n,m], keys and values of `other` [b,k,m], each with its own mask; every query sees all of `other`.
@@ -41,7 +43,7 @@ class MultiHeadMixer : public SequenceMixer {
 
   int64_t model_dim_, heads_, head_dim_;
   std::shared_ptr<AttentionCore> core_;
-  std::shared_ptr<Linear> query_, key_, value_, out_;
+  std::shared_ptr<Linear> query_, key_, value_, out_;  // value_ undefined where the values are the keys
 };
 
 // Multi-head attention to another sequence, whose longest length is the context's max_len; what it shares with other

@@ -25,6 +25,7 @@ FeedForward::FeedForward(torch::nn::Module& block, const BlockOptions& options,
       ff_dim_(options.ff_dim),
       chunk_(options.ff_chunk),
       tanh_(options.activation == "gelu_tanh"),
+      relu_(options.activation == "relu"),
       gated_(options.activation == "reglu"),
       dropout_(options.ff_dropout < 0 ? options.dropout : options.ff_dropout, stream) {
   torch::nn::Module& owner = gated_ ? block : *block.register_module("ff", std::make_shared<torch::nn::Module>("ff"));
@@ -59,6 +60,7 @@ at::Tensor FeedForward::forward(const at::Tensor& x) const {
 }
 
 at::Tensor FeedForward::map(const at::Tensor& x, const kernels::DropoutPlace& drop) const {
+  if (relu_) return out_->forward(drop(at::relu(in_->forward(x))));
   if (!gated_) return kernels::feed_forward(x, in_->map(), out_->map(), tanh_, drop);
   const std::vector<at::Tensor> parts = in_->forward(x).chunk(2, -1);
   return out_->forward(drop(parts[0] * at::relu(parts[1])));

@@ -19,7 +19,7 @@ struct BlockOptions {
   int64_t ff_dim = 128;  // 0: no feed-forward part
   double dropout = 0.1;
   double norm_epsilon = 1e-5;
-  std::string activation = "gelu";  // gelu (exact), gelu_tanh, or reglu: a relu(b) of two halves a and b
+  std::string activation = "gelu";  // gelu (exact), gelu_tanh, relu, or reglu: a relu(b) of two halves a and b
   std::string init = "mlpen";       // of the feed-forward part (attention-core 0.9)
   int64_t ff_chunk = 0;             // positions that the feed-forward part takes at once; 0: all
   double stochastic_depth = 0;      // each branch is left out for this share of the examples (Huang et al. 2016)
@@ -45,7 +45,7 @@ class FeedForward {
 
   const torch::nn::Module& block_;
   int64_t dim_, ff_dim_, chunk_;
-  bool tanh_, gated_;
+  bool tanh_, relu_, gated_;
   std::shared_ptr<attention::Linear> in_, out_;
   kernels::Dropout dropout_;
 };

@@ -38,7 +38,7 @@ const Schema<EncoderOptions>& encoder_schema() {
                "places that batch norm takes its mean and variance over: valid ones, or all, padding included",
                one_of({"valid", "all"}))
           .added("valid")
-          .add(&Options::activation, "activation", "of the feed-forward part", one_of({"gelu", "gelu_tanh"}))
+          .add(&Options::activation, "activation", "of the feed-forward part", one_of({"gelu", "gelu_tanh", "relu"}))
           .add(&Options::init, "init",
                "initial values: mlpen (LibTorch's defaults), glra (Xavier, LeCun), mvts (mlpen with uniform positions) "
                "or vit (N(0, 0.02), no biases)",

@@ -1,4 +1,6 @@
 // linformer (attention-core 3.9).
+#include <map>
+
 #include "attention/support.h"
 
 namespace xformer::attention::linformer_test {
@@ -95,6 +97,32 @@ TEST_CASE("linformer starts with variance 1/k") {
   const at::Tensor e =
       make_core("linformer", {{"projected_len", 32}}, {.max_len = 512}).shared->parameters()[0].detach();
   CHECK(e.var().item<double>() == Approx(1.0 / 32).epsilon(0.03));  // 32768 numbers: 3 deviations are 2.3 %
+}
+
+TEST_CASE("linformer with keys as values has one map and one projection for both", "[share_kv]") {
+  const Json own{{"projected_len", 4}, {"sharing", "kv"}, {"share_kv", true}};
+  const BuiltMixer mixer = make_mixer("linformer", own, {.max_len = 12});
+  std::map<std::string, at::Tensor> of;
+  for (const auto& [name, value] : mixer.parameters()) of[name] = value.detach();
+  CHECK(of.size() == 7);  // weight and bias of query, key and out, and E
+  REQUIRE(of.contains("core.e"));
+  const at::Tensor x = random_tensor("x", {2, 12, 10});
+  const SequenceMask mask = length_mask({12, 7}, 12);
+  const auto heads = [&](const std::string& name) {  // columns 0 .. 4 are head 0
+    const at::Tensor rows = at::matmul(x, of[name + ".weight"].t()) + of[name + ".bias"];
+    return at::stack({rows.narrow(2, 0, 5), rows.narrow(2, 5, 5)}, 1);
+  };
+  const at::Tensor mixed =
+      valid_rows(reference({heads("query"), heads("key"), heads("key")}, mask, of["core.e"], of["core.e"]), mask);
+  const at::Tensor wanted =
+      at::matmul(at::cat({mixed.select(1, 0), mixed.select(1, 1)}, -1), of["out.weight"].t()) + of["out.bias"];
+  CHECK(max_difference(mixer(x, mask), wanted) < 1e-10);
+  // Three maps of 10 x 10 for n = 12 tokens; E K alone, scores and mixing of n k 5 products each, for both heads.
+  CHECK(mixer.module->cost(1, 12).flops_executed == 2.0 * (3 * 10 * 10 * 12 + 2 * 3 * 12 * 4 * 5));
+
+  CHECK_THROWS_WITH(make_mixer("mrs-linformer", own), Catch::Matchers::Contains("attention.share_kv"));
+  CHECK_THROWS_WITH(make_mixer("linformer", {{"sharing", "none"}, {"share_kv", true}}),
+                    Catch::Matchers::Contains("mlpen, layerwise or kv, got none"));
 }
 
 TEST_CASE("linformer refuses what is longer than it was built for") {

@@ -34,21 +34,28 @@ ModelInput series() {
 }  // namespace
 
 TEST_CASE("the encoder of numbers is sqrt(m) W v + pos, post-norm blocks, norm, GELU, mask and all positions") {
-  const auto model = build("encoder", request_for("encoder", "none", {7, 0, 1, 4}, 5, kSeries));
-  const Tensors of(*model);
-  const ModelInput input = series();
-  at::Tensor x = of.map("input", input.values) * 4 + of("positions");
-  const at::Tensor valid = input.key_valid.unsqueeze(-1).to(at::kFloat);
-  for (const std::string layer : {"layer0.", "layer1."}) {
-    // Attention `none` hands the values on; padded rows are zero in front of the output map.
-    const at::Tensor mixed = of.map(layer + "mixer.out", of.map(layer + "mixer.value", x) * valid);
-    x = of.norm(layer + "mixer_norm", x + mixed);
-    x = of.norm(layer + "ff_norm", x + of.map(layer + "ff.out", at::gelu(of.map(layer + "ff.in", x))));
+  for (const std::string activation : {"gelu", "relu"}) {
+    INFO(activation);
+    Json options = kSeries;
+    options["activation"] = activation;
+    const auto model = build("encoder", request_for("encoder", "none", {7, 0, 1, 4}, 5, options));
+    const Tensors of(*model);
+    const ModelInput input = series();
+    at::Tensor x = of.map("input", input.values) * 4 + of("positions");
+    const at::Tensor valid = input.key_valid.unsqueeze(-1).to(at::kFloat);
+    for (const std::string layer : {"layer0.", "layer1."}) {
+      // Attention `none` hands the values on; padded rows are zero in front of the output map.
+      const at::Tensor mixed = of.map(layer + "mixer.out", of.map(layer + "mixer.value", x) * valid);
+      x = of.norm(layer + "mixer_norm", x + mixed);
+      const at::Tensor hidden = of.map(layer + "ff.in", x);
+      x = of.norm(layer + "ff_norm",
+                  x + of.map(layer + "ff.out", activation == "relu" ? at::relu(hidden) : at::gelu(hidden)));
+    }
+    x = at::gelu(of.norm("norm", x)) * valid;
+    CHECK(apart(model->forward(input), of.map("classifier_out", x.flatten(1))) < 1e-5);
+    CHECK(of("classifier_out.weight").size(1) == 7 * 16);
+    CHECK(of("positions").abs().max().item<double>() <= 0.02);
   }
-  x = at::gelu(of.norm("norm", x)) * valid;
-  CHECK(apart(model->forward(input), of.map("classifier_out", x.flatten(1))) < 1e-5);
-  CHECK(of("classifier_out.weight").size(1) == 7 * 16);
-  CHECK(of("positions").abs().max().item<double>() <= 0.02);
 }
 
 TEST_CASE("what a padded place holds changes nothing, in any encoder of numbers") {

@@ -1,10 +1,11 @@
 // Linformer: Wang, Li, Khabsa, Fang, Ma, "Linformer: Self-Attention with Linear Complexity", 2020, equation 7:
 //   O = softmax(Q (E K)^T / sqrt(d)) (F V),   E and F of k rows over the sequence.
+// With share_kv V = K and F = E.
 // Padded keys are zeroed before E and F (the k mixtures have no validity); for n < N_max the columns beyond n are cut.
 #include <algorithm>
 #include <cmath>
 
-#include "attention/descriptor.h"
+#include "attention/multi_head.h"
 #include "kernels/attention/attention.h"
 #include "kernels/token_projection/token_projection.h"
 #include "tensor/probe.h"
@@ -14,6 +15,7 @@ namespace xformer::attention::variants::linformer {
 struct Options {
   int64_t projected_len = 256;
   std::string sharing = "mlpen";
+  bool share_kv = false;
 };
 
 class LinformerCore : public AttentionCore {
@@ -21,6 +23,7 @@ class LinformerCore : public AttentionCore {
   LinformerCore(const Options& options, const BuildContext& context)
       : max_len_(context.max_len),
         rows_(std::min(options.projected_len, context.max_len)),
+        share_kv_(options.share_kv),
         dropout_(context.make_dropout()) {
     XF_ASSERT(max_len_ > 0, "linformer needs the longest length when it is built");
     const bool per_head = options.sharing == "mlpen" || options.sharing == "none";
@@ -41,7 +44,9 @@ class LinformerCore : public AttentionCore {
     XF_CHECK(k.size(2) <= max_len_, UserError, "linformer was built for at most {} tokens, got {}", max_len_,
              k.size(2));
     at::Tensor short_k, short_v;  // [b,h,k,d]
-    if (f_.defined()) {
+    if (share_kv_) {
+      short_k = short_v = kernels::project_tokens(e_, k, {}, mask);
+    } else if (f_.defined()) {
       short_k = kernels::project_tokens(e_, k, {}, mask);
       short_v = kernels::project_tokens(f_, v, {}, mask);
     } else {
@@ -60,18 +65,19 @@ class LinformerCore : public AttentionCore {
   [[nodiscard]] bool zeroes_padding() const override { return true; }
   [[nodiscard]] bool takes_bf16() const override { return true; }
 
-  // 4 Z n k d for E K and F V, 4 Z n k d for scores and mixing. Kept are q, k, v, their mixtures, the output and a
-  // log-sum for each row.
+  // 4 Z n k d for E K and F V (half of it for E K alone), 4 Z n k d for scores and mixing. Kept are q, k, v, their
+  // mixtures, the output and a log-sum for each row.
   [[nodiscard]] Cost cost(const Shape& shape) const override {
     const double z = static_cast<double>(shape.batch * shape.heads), k = static_cast<double>(rows_);
     const double d = static_cast<double>(shape.head_dim), queries = static_cast<double>(shape.query_len);
-    const double flops = 4 * z * k * d * (queries + static_cast<double>(shape.key_len));
-    const double keys = static_cast<double>(shape.key_len);
-    return {flops, flops, z * (2 * d * (queries + keys + k) + queries)};
+    const double keys = static_cast<double>(shape.key_len), mixed = share_kv_ ? 1 : 2;  // keys, and values
+    const double flops = 2 * z * k * d * (2 * queries + mixed * keys);
+    return {flops, flops, z * (2 * d * queries + mixed * d * (keys + k) + queries)};
   }
 
  private:
   int64_t max_len_, rows_;
+  bool share_kv_;
   kernels::Dropout dropout_;
   at::Tensor e_, f_;  // [h or 1, k, N_max]; f_ undefined when it is e_
 };
@@ -85,7 +91,10 @@ const Schema<Options>& schema() {
                "who shares the projections: mlpen (one per head for all layers, keys and values), layerwise (one for "
                "everything), kv (one per layer), headwise (per layer: one for keys, one for values), none (and per "
                "head)",
-               one_of({"mlpen", "layerwise", "kv", "headwise", "none"}));
+               one_of({"mlpen", "layerwise", "kv", "headwise", "none"}))
+          .add(&Options::share_kv, "share_kv",
+               "values are the keys, with one map and one projection for both (lucidrains/linformer)")
+          .added(false);
   return kSchema;
 }
 
@@ -105,6 +114,20 @@ std::vector<Descriptor> describe() {
                     {"f", "F: mixtures over the sequence, of values [heads or 1, k, N_max]"}};
   result.build_core = [](const Json& options, const BuildContext& context) {
     return std::make_shared<LinformerCore>(schema().read(options), context);
+  };
+  result.build_mixer = [](const Json& options, const BuildContext& context) {
+    const Options own = schema().read(options);
+    return std::make_shared<MultiHeadMixer>(context, std::make_shared<LinformerCore>(own, context),
+                                            own.share_kv ? Values::kKeys : Values::kProjected);
+  };
+  result.check = [](const Json& options, int64_t heads) {
+    const Options own = schema().read(options);
+    XF_CHECK(!own.share_kv || heads > 0, UserError,
+             "attention.share_kv: a decorator's heads have values of their own; expected false");
+    XF_CHECK(!own.share_kv || (own.sharing != "headwise" && own.sharing != "none"), UserError,
+             "attention.share_kv: keys that are the values have one projection; expected attention.sharing mlpen, "
+             "layerwise or kv, got {}",
+             own.sharing);
   };
   return {result};
 }
