@@ -36,7 +36,10 @@ Stack::Stack(Model& owner, const StackOptions& options, const ModelRequest& requ
     if (request.attention.base->build_block) {
       built = request.attention.base->build_block(request.attention_options, context);
     } else {
-      const auto mixer = attention::build_mixer(request.attention, request.attention_options, context);
+      const auto mixer =
+          options.compression.length == 0
+              ? attention::build_mixer(request.attention, request.attention_options, context)
+              : build_compressed(options.compression, request.attention, request.attention_options, context);
       if (options.post_norm) {
         built = std::make_shared<PostNormBlock>(block, mixer, owner.dropout_stream(), init.child(name));
       } else {

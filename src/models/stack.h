@@ -2,6 +2,7 @@
 #pragma once
 
 #include "models/block.h"
+#include "models/key_compression.h"
 #include "models/model.h"
 
 namespace xformer::models {
@@ -12,6 +13,7 @@ struct StackOptions {
   double attention_dropout = 0.1;
   bool attention_bias = true;
   std::string attention_init = "mlpen";  // of the projections
+  KeyCompression compression = {};
   bool post_norm = false;
   bool reversible = false;
   bool first_mixer_norm = true;    // of pre-norm blocks; false: the first block's mixer takes what the embedding made

@@ -148,10 +148,12 @@ ModelInput rows_of_table() {
   return input;
 }
 
-std::shared_ptr<Model> table_model(const std::string& attention, const Json& attention_options = Json::object()) {
+std::shared_ptr<Model> table_model(const std::string& attention, const Json& attention_options = Json::object(),
+                                   const Json& model_options = Json::object()) {
   ModelRequest request =
       request_for("ft-transformer", attention, {6, 0, 1, 1, kSizes}, 1, {{"dim", 16}, {"heads", 2}, {"ff_dim", 11}});
   request.attention_options.update(attention_options);
+  request.model_options.update(model_options);
   return build("ft-transformer", request);
 }
 
@@ -201,6 +203,47 @@ TEST_CASE("multi-resolution heads of scale 1 are the FT-Transformer itself") {
             .equal(table_model("mrs-softmax", {{"scales", {1}}})->forward(rows_of_table())));
 }
 
+TEST_CASE("the FT-Transformer's compressed keys and values are mixtures of all tokens, CLS included", "[compression]") {
+  for (const std::string sharing : {"headwise", "key-value", "layerwise"}) {
+    INFO(sharing);
+    const Json own{{"kv_compression", 3}, {"kv_sharing", sharing}};
+    const auto model = table_model("softmax", Json::object(), own);
+    const Tensors of(*model);
+    const ModelInput input = rows_of_table();
+    // The first layer's rows before the first feed-forward part, from the tokens that it takes.
+    const ProbeRecorder recorder([](const std::string& name) { return name.starts_with("layer0.mixer"); });
+    static_cast<void>(model->forward(input));
+    std::map<std::string, at::Tensor> seen;
+    for (const auto& [name, tensor] : recorder.kept()) seen[name] = tensor.to(at::kDouble);
+    const at::Tensor q = seen.at("layer0.mixer.q"), k = seen.at("layer0.mixer.k"), v = seen.at("layer0.mixer.v");
+    REQUIRE(k.sizes() == at::IntArrayRef({4, 2, 7, 8}));  // six columns and CLS
+    const std::string core = "layer0.mixer.core.";
+    const at::Tensor e =
+        of(sharing == "layerwise" ? "shared.kv_compression" : core + "key_compression").to(at::kDouble);
+    const at::Tensor f = sharing == "headwise" ? of(core + "value_compression").to(at::kDouble) : e;
+    REQUIRE(e.sizes() == at::IntArrayRef({3, 7}));
+    CHECK((e.abs() <= 1 / std::sqrt(7.0)).all().item<bool>());
+    const at::Tensor weights = at::softmax(at::matmul(q, at::matmul(e, k).transpose(-1, -2)) / std::sqrt(8.0), -1);
+    CHECK(apart(seen.at("layer0.mixer.mixed"), at::matmul(weights, at::matmul(f, v))) < 1e-5);
+    // A matrix for each of 3 layers and of keys and values, of each layer, or of all.
+    const int64_t matrices = sharing == "headwise" ? 6 : sharing == "key-value" ? 3 : 1;
+    CHECK(parameter_count(*model) == parameter_count(*table_model("softmax")) + matrices * 3 * 7);
+    for (const auto& [name, tensor] : trainable(*model))
+      if (name.ends_with("compression")) CHECK(model->decays(name));
+  }
+}
+
+TEST_CASE("under coarse scales heads of scale 1 alone are compressed", "[compression]") {
+  const Json own{{"kv_compression", 3}};
+  const auto model = table_model("mrs-softmax", {{"scales", {1, 2}}}, own);
+  const Tensors of(*model);
+  CHECK(of("layer1.mixer.core.scale1.key_compression").sizes() == at::IntArrayRef({3, 7}));
+  CHECK(parameter_count(*model) == parameter_count(*table_model("mrs-softmax")) + 6 * 3 * 7);
+  CHECK(model->forward(rows_of_table()).isfinite().all().item<bool>());
+  CHECK(apart(table_model("softmax", Json::object(), own)->forward(rows_of_table()),
+              table_model("mrs-softmax", {{"scales", {1}}}, own)->forward(rows_of_table())) == 0);
+}
+
 TEST_CASE("weight decay spares the table of columns, the blocks' norms and biases, and touches the final norm") {
   const auto model = table_model("softmax");
   std::vector<std::string> decayed;
@@ -232,6 +275,9 @@ TEST_CASE("families say what they cannot take") {
   CHECK_THAT(refused("encoder", {7, 20}, {{"norm", "post"}, {"reversible", true}}), Contains("norm=pre"));
   CHECK_THAT(refused("ft-transformer", {7, 20}, Json::object()), Contains("sequences of ids"));
   CHECK_THAT(refused("ft-transformer", {7, 0, 1, 1}, {{"heads", 7}}), Contains("divisor of model.dim"));
+  CHECK_THAT(refused("ft-transformer", {7, 0, 1, 1}, {{"kv_compression", 9}}), Contains("8 tokens"));
+  CHECK_THAT(refused("ft-transformer", {7, 0, 1, 1}, {{"kv_compression", 3}}, "reformer"),
+             Contains("model.kv_compression: reformer"));
   CHECK_THAT(refused("lstm", {7, 20, 2}, Json::object()), Contains("one sequence"));
 }
 

@@ -6,6 +6,8 @@
 //   x += W1 drop(ReGLU(W0 LN(x))),   ReGLU(a, b) = a relu(b)
 //   output = Linear(ReLU(LN(x_CLS)))
 // Columns are tokens in their order, numeric ones first; under mrs- the CLS token is its own group at every scale.
+// For tables of many columns keys and values are compressed (models/key_compression.h): the published model of Epsilon,
+// 2,001 tokens, has 128 of each.
 #include "models/transformer.h"
 
 namespace xformer::models::families::ft_transformer {
@@ -13,6 +15,8 @@ namespace xformer::models::families::ft_transformer {
 struct Options {
   int64_t dim = 192, heads = 8, layers = 3, ff_dim = 255;
   double attention_dropout = 0.2, ff_dropout = 0.1, residual_dropout = 0;
+  int64_t kv_compression = 0;
+  std::string kv_sharing = "headwise";
 };
 
 const Schema<Options>& schema() {
@@ -28,7 +32,17 @@ const Schema<Options>& schema() {
                fraction_below_one())
           .add(&Options::ff_dropout, "ff_dropout", "dropout inside the feed-forward part", fraction_below_one())
           .add(&Options::residual_dropout, "residual_dropout", "dropout of both branches of a block",
-               fraction_below_one());
+               fraction_below_one())
+          .add(&Options::kv_compression, "kv_compression",
+               "keys and values that each layer's attention sees: learned mixtures of those of all tokens; 0: these "
+               "themselves",
+               at_least(0))
+          .added(0)
+          .add(&Options::kv_sharing, "kv_sharing",
+               "who shares the mixtures, as the paper's code names it: headwise (per layer: one for keys, one for "
+               "values), key-value (one per layer), layerwise (one for all layers)",
+               one_of({"headwise", "key-value", "layerwise"}))
+          .added("headwise");
   return kSchema;
 }
 
@@ -45,6 +59,7 @@ Parts parts_of(const Options& options, const ModelRequest& request) {
                  .head_dim = options.dim / options.heads,
                  .attention_dropout = options.attention_dropout,
                  .attention_init = "ft",
+                 .compression = {options.kv_compression, options.kv_sharing},
                  .first_mixer_norm = false,
                  .reads_pinned_only = true};
   parts.readout = {.dim = options.dim, .pooling = "first", .activation = "relu"};
@@ -83,6 +98,7 @@ std::vector<FamilyDescriptor> describe() {
              request.attention.name);
     XF_CHECK(!request.causal, UserError, "the ft-transformer family has no causal form: columns have no order");
     attention::check_buildable(request.attention, request.attention_options, options.heads, /*causal=*/false);
+    check_compression({options.kv_compression, options.kv_sharing}, request.attention, request.input.max_tokens + 1);
   };
   ft.build = [](const ModelRequest& request) {
     return std::make_shared<FtTransformer>(parts_of(schema().read(request.model_options), request), request);
