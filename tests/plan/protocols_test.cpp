@@ -30,7 +30,7 @@ TEST_CASE("every name under a protocol's tasks stands for a task, and every task
 
 TEST_CASE("protocols of ListOps differ exactly as lra-recipe 4 says") {
   const std::vector<Protocol>& protocols = protocols_of("listops");
-  REQUIRE(protocols.size() == 6);
+  REQUIRE(protocols.size() == 7);
   CHECK((protocols[0].name == "mlpen" && protocols[1].name == "mlpen-15k" && protocols[2].name == "glra" &&
          protocols[3].name == "clean"));
   const auto differences = [&](size_t other) {
@@ -66,6 +66,9 @@ TEST_CASE("protocols of ListOps differ exactly as lra-recipe 4 says") {
                                {"model.length_rule", "exact"}});
   CHECK((protocols[4].name == "paramixer" && protocols[5].name == "combiner"));
   CHECK(protocols[5].values == protocols[2].values);
+  Json mixed = protocols[0].values;
+  mixed["training.precision"] = "fp16";
+  CHECK((protocols[6].name == "mlpen-fp16" && protocols[6].values == mixed));
   const Json& paramixer = protocols[4].values;  // its supplement, Table 1
   CHECK((paramixer["training.batch"] == 48 && paramixer["training.learning_rate"] == 1e-3 &&
          paramixer["model.dim"] == 32 && paramixer["model.pooling"] == "flatten" &&
@@ -85,6 +88,11 @@ TEST_CASE("settings that name a task apply one after the other, on what they ext
   clean["data.dev"] = "holdout";
   CHECK(find_protocol("uea/PEMS-SF", "clean").values == clean);
   CHECK(find_protocol("tabular/epsilon", "").values["data.normalisation"] == "none");
+  CHECK(find_protocol("tabular/epsilon", "").values["model.kv_compression"] == 128);
+  Json mvts = find_protocol("uea/JapaneseVowels", "published").values;
+  mvts.update(
+      {{"training.epochs", 400}, {"model.norm", "batch"}, {"model.norm_places", "all"}, {"data.longest", "train"}});
+  CHECK(find_protocol("uea/JapaneseVowels", "mvts").values == mvts);
   CHECK(find_protocol("path-x", "combiner").values == find_protocol("path-x", "glra").values);
 }
 

@@ -154,6 +154,22 @@ TEST_CASE("every experiment of the project asks for what there is, or says what 
   for (size_t i = 1; i < command.size(); ++i) CHECK(contains(outcome.out, command[i]));
 }
 
+TEST_CASE("committed records are runs of the experiment that they lie under", "[sweep]") {
+  const Place place;
+  const Path source = XFORMER_SOURCE;
+  int experiments = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(source / "results/runs")) {
+    const Path file = source / "experiments" / (entry.path().lexically_relative(source / "results/runs") += ".json");
+    if (!entry.is_directory() || !std::filesystem::exists(file)) continue;
+    const Outcome outcome = place.run({"report", file.string(), "--records", entry.path().string()});
+    INFO(file.string() << ": " << outcome.err);
+    CHECK(outcome.code == 0);
+    CHECK_FALSE(contains(outcome.err, "are of no run"));
+    ++experiments;
+  }
+  CHECK(experiments >= 4);
+}
+
 TEST_CASE("an experiment that measures leaves reports and tables, and measures nothing twice", "[sweep]") {
   const Place place;
   std::filesystem::create_directory(place / "small");
