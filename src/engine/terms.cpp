@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/metric.h"
+#include "core/text.h"
 #include "data/datasets.h"
 #include "plan/protocols.h"
 #include "plan/schedule.h"
@@ -17,16 +18,18 @@ namespace {
 
 using Meanings = std::vector<std::pair<const char*, const char*>>;
 
-// Letters of Tay et al., "Efficient Transformers: A Survey", 2020. M is memory there, and what holds several
-// resolutions here: none of its memories is among these attentions by itself.
+// Letters of Tay et al., "Efficient Transformers: A Survey", 2020, and MR, which it does not have. Some names are of
+// two classes, "FP+M".
 const Meanings kClasses{
     {"full", "every query sees every key, and the weights are exact"},
     {"FP", "fixed pattern: which keys a query sees is decided by their places (windows, blocks, strides)"},
     {"LP", "learned pattern: which keys a query sees is decided by what they hold (hashing, sorting)"},
     {"LR", "low rank: all keys, brought to a number of them that does not grow with the length"},
     {"KR", "kernel: weights are products of features of queries and keys, so sums over keys are taken once"},
-    {"own", "a module from a file of yours, of which nobody here knows more"},
-    {"M", "several resolutions: near keys one by one, far ones in groups (a survey's M for memory is another)"}};
+    {"RC", "recurrence: what a segment leaves behind is seen from the next"},
+    {"M", "memory: a few tokens that see all others and are seen by them"},
+    {"MR", "several resolutions: near keys one by one, far ones in groups"},
+    {"own", "a module from a file of yours, of which nobody here knows more"}};
 
 const Meanings kTraits{
     {"causal_ok", "can be told to look at no later place"},
@@ -74,7 +77,12 @@ Json protocol_json(const Json& file) {
 
 }  // namespace
 
-std::string class_meaning(const std::string& method_class) { return meaning(kClasses, method_class); }
+std::string class_meaning(const std::string& method_class) {
+  std::string result;
+  for (const std::string_view one : split(method_class, '+'))
+    result += (result.empty() ? "" : "; ") + meaning(kClasses, std::string(one));
+  return result;
+}
 std::string trait_meaning(const std::string& trait) { return meaning(kTraits, trait); }
 
 Json terms_json() {

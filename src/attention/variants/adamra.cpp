@@ -308,7 +308,7 @@ std::vector<Descriptor> describe() {
   base.name = "adamra";
   base.title = "AdaMRA";
   base.paper = "Zhang, Ma, Seidl, Tresp: Adaptive Multi-Resolution Attention with Linear Complexity, 2021";
-  base.method_class = "M";
+  base.method_class = "MR";
   base.summary =
       "A router sends each token to one of several resolutions, whose keys and values are means of segments.";
   base.complexity = Complexity::kLinear;

@@ -218,7 +218,7 @@ std::vector<Descriptor> describe() {
       "Zaheer, Guruganesh, Dubey, Ainslie, Alberti, Ontanon, Pham, Ravula, Wang, Yang, Ahmed: Big Bird: Transformers "
       "for "
       "Longer Sequences, 2020";
-  itc.method_class = "FP";
+  itc.method_class = "FP+M";
   itc.summary =
       "Each block of tokens sees its neighbours, a few random blocks and the first and last block, which see all.";
   itc.complexity = Complexity::kLinear;

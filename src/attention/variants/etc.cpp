@@ -49,7 +49,7 @@ std::vector<Descriptor> describe() {
   result.paper =
       "Ainslie, Ontanon, Alberti, Cvicek, Fisher, Pham, Ravula, Sanghai, Wang, Yang: ETC: Encoding Long and Structured "
       "Inputs in Transformers, 2020";
-  result.method_class = "FP";
+  result.method_class = "FP+M";
   result.summary = "Learned global tokens stand in front: they see all and are seen by all; the others see a window.";
   result.complexity = Complexity::kLinear;
   result.appended_padding = always_exact();

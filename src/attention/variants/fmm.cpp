@@ -178,7 +178,7 @@ std::vector<Descriptor> describe() {
   result.paper =
       "Nguyen, Suliafu, Osher, Chen, Wang: FMMformer: Efficient and Flexible Transformer via Decomposed Near-field and "
       "Far-field Attention, 2021";
-  result.method_class = "M";
+  result.method_class = "MR";
   result.summary = "Softmax over a band of near keys plus kernel attention over all, blended by learned weights.";
   result.complexity = Complexity::kLinear;
   result.traits = {.causal_ok = true};

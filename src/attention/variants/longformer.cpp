@@ -146,7 +146,7 @@ std::vector<Descriptor> describe() {
   result.name = "longformer";
   result.title = "Longformer";
   result.paper = "Beltagy, Peters, Cohan: Longformer: The Long-Document Transformer, 2020";
-  result.method_class = "FP";
+  result.method_class = "FP+M";
   result.summary =
       "Each token attends to a window, dilated if wished, and to a few global tokens, which attend to all.";
   result.complexity = Complexity::kLinear;

@@ -135,7 +135,7 @@ std::vector<Descriptor> describe() {
   result.title = "Memory-compressed attention";
   result.paper =
       "Liu, Saleh, Pot, Goodrich, Sepassi, Kaiser, Shazeer: Generating Wikipedia by Summarizing Long Sequences, 2018";
-  result.method_class = "M";
+  result.method_class = "FP+M";
   result.summary = "A strided convolution makes one key and one value of every few; all queries see them.";
   result.complexity = Complexity::kQuadratic;
   result.traits = {.causal_ok = true};

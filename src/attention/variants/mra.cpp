@@ -213,7 +213,7 @@ std::vector<Descriptor> describe() {
   full.title = "MRA-2";
   full.paper =
       "Zeng, Pal, Kline, Fung, Singh: Multi Resolution Analysis (MRA) for Approximate Self-Attention, ICML 2022";
-  full.method_class = "M";
+  full.method_class = "MR";
   full.summary =
       "Attention between block means, refined to tokens for the pairs of blocks that matter most; linear in the length "
       "but for the block means, of which there are (n / block)^2.";

@@ -181,7 +181,7 @@ std::vector<Descriptor> describe() {
   Descriptor common;
   common.paper =
       "Tay, Bahri, Metzler, Juan, Zhao, Zheng: Synthesizer: Rethinking Self-Attention in Transformer Models, 2021";
-  common.method_class = "LR";
+  common.method_class = "LR+LP";
   common.complexity = Complexity::kQuadratic;
   common.traits = {.causal_ok = true, .fixed_length = true};
   common.appended_padding = always_exact();
