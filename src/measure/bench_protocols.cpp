@@ -36,6 +36,13 @@ std::vector<BenchModel> arena_models() {
           {"performer-relu", {{"attention.kernel", "relu-identity"}}}};
 }
 
+// The model types of Reformer's tables of complexity (Kitaev et al. 2020, Tables 1 and 3).
+std::vector<BenchModel> reformer_types() {
+  const Json reversible{{"model.reversible", true}}, chunked{{"model.reversible", true}, {"model.ff_chunk", 64}};
+  return {{"softmax"},          {"softmax-fused"}, {"softmax", reversible},
+          {"softmax", chunked}, {"reformer"},      {"reformer", chunked}};
+}
+
 }  // namespace
 
 const std::vector<BenchProtocol>& bench_protocols() {
@@ -50,6 +57,7 @@ const std::vector<BenchProtocol>& bench_protocols() {
        16},
       // The run behind its scores has the three resolutions of its Table 1.
       {"adamra-table-3", "AdaMRA, Table 3", "text", "mlpen", adamra_models({{2, 8, 32}}), {4096}, 8},
+      {"reformer-types", "Reformer, model types", "text", "glra", reformer_types(), {1024, 2048, 4096}, 4},
   };
   return kProtocols;
 }

@@ -81,9 +81,10 @@ std::vector<BenchRow> compare_bench(const Json& report, const Path& published, c
         BenchRow{row.value("label", model), row["length"], row["batch"], row["status"], {}, {}, {}, {}});
     const Json own = row.value("own", Json::object());
     for (const Json& base : report["rows"])
-      if (base["model"] == "softmax" && same_sizes(base, row)) {
+      if (base["model"] == "softmax" && same_sizes(base, row)) {  // the first, where there are several forms of it
         one.speed = over(number(row, "examples_per_s"), number(base, "examples_per_s"));
         one.saving = over(number(base, "peak_bytes"), number(row, "peak_bytes"));
+        break;
       }
     const auto value = [&](bool memory, const std::string& name, const Json& options) {
       return published_value(entries, experiment, memory, name, options, one.length);

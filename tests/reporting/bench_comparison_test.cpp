@@ -42,6 +42,12 @@ TEST_CASE("a bench stands beside published ratios to softmax") {
   CHECK(as_markdown(shown(rows)).find("| linear | 64 | 2 | - <sup>a</sup> | - |") != std::string::npos);
   CHECK(as_markdown(shown(rows)).find("<sup>a</sup> too-large") != std::string::npos);
   CHECK_THROWS_AS(compare_bench(Json::array(), published, "t"), DataError);
+  // Other forms of softmax stand beside the first one.
+  const Json forms{
+      {"rows", {row("softmax", Json::object(), 64, 10, 80), row("softmax", {{"model.reversible", true}}, 64, 5, 40)}}};
+  CHECK(compare_bench(forms, published, "t")[0].speed == 1.0);
+  CHECK(compare_bench(forms, published, "t")[1].speed == 0.5);
+  CHECK(compare_bench(forms, published, "t")[1].saving == 2.0);
   // Rates are better the larger they are.
   CHECK(compare_bench(report, scratch::put(folder / "rates.json", R"([
     {"experiment": "u", "model": "softmax", "metric": "steps_per_second", "value": 2, "length": 64},
