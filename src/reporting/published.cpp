@@ -20,11 +20,13 @@ const std::vector<MetricSpec>& known_metrics() {
                                             {"rouge1", "ROUGE-1", "", true, 2},
                                             {"rouge2", "ROUGE-2", "", true, 2},
                                             {"rougeL", "ROUGE-L", "", true, 2},
-                                            {"roc_auc", "ROC AUC", "%", true, 2},
+                                            {"auc", "AUC", "%", true, 2},
                                             {"gini", "Gini", "%", true, 2},
                                             {"gini_out_of_time", "Gini out of time", "%", true, 2},
                                             {"gini_gain", "gain in Gini", "points", true, 2},
                                             {"bits_per_dim", "bits per dimension", "bits/dim", false, 3},
+                                            {"bits_per_byte", "bits per byte", "bits/byte", false, 3},
+                                            {"bits_per_character", "bits per character", "bits/character", false, 3},
                                             {"perplexity", "perplexity", "", false, 2},
                                             {"ram", "memory", "MB", false, 0},
                                             {"peak_memory", "peak memory", "MB", false, 0},
@@ -61,7 +63,7 @@ PublishedValue value_of(const Json& entry) {
   value.unit = text_of(entry, "unit");
   value.qualifier = text_of(entry, "qualifier");
   if (const std::string from = text_of(entry, "quoted_from"); !from.empty()) value.remark = "quoted from " + from;
-  value.remark = joined(text_of(entry, "condition"), value.remark);
+  value.remark = joined(joined(text_of(entry, "condition"), text_of(entry, "size")), value.remark);
   if (entry.contains("std")) value.deviation = entry["std"].get<double>();
   if (entry.contains("row")) value.row = entry["row"];
   value.digitised = entry.value("digitised", false);

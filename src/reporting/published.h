@@ -29,9 +29,9 @@ struct PublishedValue {
 };
 
 // JSON: [{"task", "model", "metric", "value", "source"}, ...], without those of another "experiment" when one is named
-// here. Dotted keys are options, "length" is data.length; "std", "digitised", "qualifier", "condition", "quoted_from",
-// "row" and "unit" as above; "value" may be null beside a "text". Other keys are facts for people. DataErrors name the
-// entry.
+// here. Dotted keys are options, "length" is data.length; "std", "digitised", "qualifier", "condition", "size",
+// "quoted_from", "row" and "unit" as above; "value" may be null beside a "text". Other keys are facts for people.
+// DataErrors name the entry.
 [[nodiscard]] std::vector<PublishedValue> read_published(const Path& path, const std::string& experiment = "");
 
 // "63.50": with at least so many decimals, and with all that were printed.

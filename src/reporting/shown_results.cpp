@@ -79,6 +79,26 @@ bool any(const ResultTable& table, std::optional<double> ResultRow::*value) {
   return std::any_of(table.rows.begin(), table.rows.end(), [&](const ResultRow& row) { return row.*value; });
 }
 
+// Of a column beside another of its label: what the runs of that reached in this one's metric. Empty where none did.
+std::vector<TableCell> further_cells(const ResultTable& table, size_t column, int decimals) {
+  const ResultColumn& own = table.columns[column];
+  std::vector<TableCell> result;
+  bool there = false;
+  for (const auto& row : table.cells) {
+    std::vector<double> values;
+    for (size_t other = 0; other < row.size(); ++other)
+      for (const RunRecord* run : row[other].runs)
+        for (const MetricResult& one : run->metrics)
+          if (table.columns[other].label == own.label && one.split == "test" && one.spec.name == own.metric.name &&
+              one.value)
+            values.push_back(one.spec.shown(*one.value));
+    TableCell& cell = result.emplace_back(values.empty() ? TableCell{"-"} : number_cell(mean(values), decimals));
+    if (values.size() > 1) cell.spread = fmt::format("{:.{}f}", sample_deviation(values), decimals);
+    there |= !values.empty();
+  }
+  return there ? result : std::vector<TableCell>();
+}
+
 // Where the published values of a table are from.
 std::string sources_text(const ResultTable& table) {
   std::vector<std::string> sources;
@@ -173,6 +193,8 @@ Table shown(const ResultTable& table, const ResultView& view) {
       add_column(result, {.label = label, .unit = unit, .group = label}, each([&](size_t row) {
                    return of_runs(row) ? score_cell(table.cells[row][column], metric, usual) : TableCell{"-"};
                  }));
+    else if (const std::vector<TableCell> cells = further_cells(table, column, metric.decimals); !cells.empty())
+      add_column(result, {.label = label, .unit = unit, .group = label}, cells);
     if (view.interval && table.quantity.empty() && metric.name == accuracy_metric().name)
       add_column(result, {.label = "95 % interval", .unit = unit, .group = label, .numbers = false},
                  each([&](size_t row) { return interval_cell(table.cells[row][column], metric); }));

@@ -1,4 +1,6 @@
 // `xformer report` of whole experiments: what waits, what is published, and the page of all of them.
+#include <set>
+
 #include "core/text.h"
 #include "program.h"
 
@@ -40,6 +42,7 @@ TEST_CASE("every published value stands in the report of its experiment, and the
   INFO(outcome.err);
   REQUIRE(outcome.code == 0);
   const auto sections = sections_of(outcome.out);
+  const std::set<std::string> papers{"adamra", "combiner", "efficient-transformers", "lra", "mrsformer", "paramixer"};
   int values = 0, texts = 0, digitised = 0, deviations = 0;
   for (const auto& entry : std::filesystem::directory_iterator(kSource / "experiments")) {
     if (!std::filesystem::exists(entry.path() / "published.json")) continue;
@@ -50,7 +53,7 @@ TEST_CASE("every published value stands in the report of its experiment, and the
       ++wanted[one["value"].is_null() ? one["text"].get<std::string>() : fmt::format("{}", one["value"].get<double>())];
       if (one.contains("std")) ++wanted[fmt::format("{}", one["std"].get<double>())], ++deviations;
       if (one["value"].is_null()) ++texts;
-      else ++values;
+      else if (papers.contains(entry.path().filename())) ++values;
       digitised += one.value("digitised", false) ? 1 : 0;
     }
     for (const auto& [experiment, wanted] : expected) {

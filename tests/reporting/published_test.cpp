@@ -47,12 +47,12 @@ TEST_CASE("a published value is a number or a text, with what its publication sa
   const auto values = read(R"([
     {"task": "t", "model": "a", "metric": "accuracy", "value": 39.57, "source": "S", "std": 0.32, "row": 6,
      "quoted_from": "LRA", "qualifier": "about", "digitised": true, "length": 512, "model.dim": 8},
-    {"task": "t", "model": "a", "value": null, "text": "FAIL", "source": "S", "condition": "reported"}])");
+    {"task": "t", "model": "a", "value": null, "text": "FAIL", "source": "S", "condition": "reported", "size": "38M"}])");
   REQUIRE(values.size() == 2);
   CHECK((values[0].value == 39.57 && values[0].deviation == 0.32 && values[0].digitised && values[0].row == 6));
   CHECK((values[0].remark == "quoted from LRA" && values[0].qualifier == "about"));
   CHECK(values[0].options == Json{{"data.length", 512}, {"model.dim", 8}});
-  CHECK((std::isnan(values[1].value) && values[1].text == "FAIL" && values[1].remark == "reported"));
+  CHECK((std::isnan(values[1].value) && values[1].text == "FAIL" && values[1].remark == "reported, 38M"));
   CHECK(printed(values[1], 2) == "FAIL");
   CHECK((printed(39.5, 2) == "39.50" && printed(3.335, 2) == "3.335" && printed(7647, 0) == "7647"));
   for (const char* wrong :
@@ -113,6 +113,18 @@ TEST_CASE("published values of no run have rows and columns of their own, where 
   CHECK(result_table(records, published).columns.size() == 2);
 }
 
+TEST_CASE("what runs reached in a further metric stands beside what is published of it") {
+  std::vector<RunRecord> records{run("a", "t", 0, 0.6), run("a", "t", 1, 0.7), run("b", "t", 0, 0.5)};
+  for (const size_t i : {size_t{0}, size_t{1}})
+    records[i].metrics.push_back({{"auc", "AUC", "%", true, 2}, "test", 0.8 + 0.1 * static_cast<double>(i)});
+  PublishedValue value{"t", "a", "S", 94.32};
+  value.metric = "auc";
+  // Means of 80 and 90 with their sample deviation, sqrt(50); the other model has none.
+  CHECK_THAT(as_markdown(result_table(records, {value}, {.all_published = true})),
+             Contains("| model | t, % | t, AUC, % | t published, AUC, % |") && Contains("| 85.00 ± 7.07 | 94.32 |") &&
+                 Contains("| - | - |"));
+}
+
 TEST_CASE("two published values of one cell both stand in it, each with its source") {
   const std::vector<RunRecord> records{run("a", "t", 0, 0.6)};
   std::vector<PublishedValue> published{{"t", "a", "S", 63.5}, {"t", "a", "S", 62.49}};
@@ -154,7 +166,7 @@ TEST_CASE("a published metric has its own title, unit, direction and decimals") 
   };
   CHECK(heading("rouge1", 44.21) == "t, ROUGE-1 up 44.21");
   CHECK(heading("gini_out_of_time", 62.8) == "t, Gini out of time, % up 62.80");
-  CHECK(heading("roc_auc", 100) == "t, ROC AUC, % up 100.00");
+  CHECK(heading("auc", 100) == "t, AUC, % up 100.00");
   CHECK(heading("bits_per_dim", 2.77) == "t, bits/dim down 2.770");
   CHECK(heading("perplexity", 4.552) == "t, perplexity down 4.552");
   CHECK(heading("train_time", 4.5) == "t, hours down 4.50");
