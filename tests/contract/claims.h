@@ -286,6 +286,7 @@ inline const std::map<std::string, Claims> kClaims = {
       .fixed_length = true,
       .without_gradient = kKeyBias}},
     {"routing", {.causal = true, .complexity = Complexity::kRootN, .fixed_length = true, .prefix_rows = false}},
+    {"bpt", {.appended_padding = true, .causal = true, .complexity = Complexity::kLinearithmic}},
     {"mrs-routing", {.complexity = Complexity::kRootN, .fixed_length = true}},
     {"combiner-fixed", kSummaries},
     {"mrs-combiner-fixed", pooled(kSummaries)},
