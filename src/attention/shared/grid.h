@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "attention/core.h"
+#include "core/error.h"
 
 namespace xformer::attention {
 
