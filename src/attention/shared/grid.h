@@ -1,6 +1,7 @@
 // A sequence as a grid of places, row by row, for attentions made for images.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
 #include "attention/core.h"
