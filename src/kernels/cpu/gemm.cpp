@@ -85,7 +85,7 @@ Value* aligned(std::vector<Value>& room, int64_t size) {
 int64_t panel_stride(int64_t width) { return (width + 15) / 16 * 16; }
 
 void scale(int64_t rows, int64_t columns, float factor, float* c, int64_t stride) {
-  if (factor != 0) return pack(rows, columns, factor, c, stride, c, stride);
+  if (factor != 0) return pack_rows(rows, columns, factor, c, stride, c, stride);
   for (int64_t i = 0; i < rows; ++i) std::fill_n(c + i * stride, columns, 0.0F);
 }
 
@@ -123,14 +123,14 @@ void multiply(int64_t rows, int64_t columns, int64_t inner, float alpha, Operand
     for_pieces(inner, kDeep, [&](int64_t k, int64_t depth) {
       Operand<float> left = part(a, i, k);
       if (packs_a) {
-        pack(depth, height, 1, left.data, a.stride, packed_a, kFarStride);
+        pack_rows(depth, height, 1, left.data, a.stride, packed_a, kFarStride);
         left = {packed_a, kFarStride, true};
       }
       for_pieces(columns, kWide, [&](int64_t j, int64_t width) {
         const Operand<float> right = part(b, k, j);
         const int64_t stride = panel_stride(width);
         if (packs_b)
-          (b.transposed ? pack_transposed : pack)(depth, width, alpha, right.data, b.stride, packed_b, stride);
+          (b.transposed ? pack_transposed : pack_rows)(depth, width, alpha, right.data, b.stride, packed_b, stride);
         multiply_piece(height, width, depth, left, packs_b ? packed_b : right.data, packs_b ? stride : b.stride,
                        c + i * c_stride + j, c_stride, beta != 0 || k > 0);
       });

@@ -58,8 +58,8 @@ template <class Value, class Map>
 
 }  // namespace
 
-XFORMER_VECTORISED void pack(int64_t rows, int64_t columns, float factor, const float* from, int64_t stride, float* to,
-                             int64_t to_stride) {
+XFORMER_VECTORISED void pack_rows(int64_t rows, int64_t columns, float factor, const float* from, int64_t stride,
+                                  float* to, int64_t to_stride) {
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < columns; ++j) to[i * to_stride + j] = factor * from[i * stride + j];
 }

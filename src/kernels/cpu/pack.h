@@ -9,7 +9,8 @@
 namespace xformer::kernels {
 
 // to [rows, columns] = factor * from; strides in elements.
-void pack(int64_t rows, int64_t columns, float factor, const float* from, int64_t stride, float* to, int64_t to_stride);
+void pack_rows(int64_t rows, int64_t columns, float factor, const float* from, int64_t stride, float* to,
+               int64_t to_stride);
 // The same of a matrix that is stored [columns, rows].
 void pack_transposed(int64_t rows, int64_t columns, float factor, const float* from, int64_t stride, float* to,
                      int64_t to_stride);
