@@ -84,6 +84,19 @@ TEST_CASE("a segment is a line from the middle with a margin around it") {
   }
 }
 
+TEST_CASE("a paddle has the grey levels of the published script's") {
+  // curv_contour_length_14/imgs/0/sample_2.png of a run of it, rows 3 and 4, columns 2 to 4, where a disc is 239: a
+  // paddle of a curve whose direction ends in the fine pixel one up and four to the right.
+  const Segment segment = draw_segment({2, 0.5, 1}, -29 * std::acos(-1.0) / 180);
+  const std::vector<std::vector<double>> levels{{0, 91, 114}, {159, 146, 101}};
+  for (int64_t row = 0; row < 2; ++row)
+    for (int64_t column = 0; column < 3; ++column) {
+      CAPTURE(row, column);
+      const double level = 239 * 1.5 * static_cast<double>(segment.line[{3 + row, 4 + column}]);
+      CHECK(std::abs(level - levels[static_cast<size_t>(row)][static_cast<size_t>(column)]) < 1.5);
+    }
+}
+
 TEST_CASE("the class says whose ends the discs mark, and both classes come equally often") {
   for (const auto& [side, contour, count] : {std::tuple(32, 14, 600), {32, 9, 200}, {32, 6, 200}, {128, 14, 60}}) {
     CAPTURE(side, contour);

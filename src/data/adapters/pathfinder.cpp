@@ -19,7 +19,8 @@
 namespace xformer::data::adapters::pathfinder {
 namespace {
 
-constexpr int64_t kAdapterVersion = 1;  // part of the cache's key: raise it when the content made here changes
+constexpr int64_t kAdapterVersion = 1;  // part of the cache's key: raise it when what is made of files changes
+constexpr int64_t kDrawingVersion = 2;  // and this one when other images are drawn
 constexpr int64_t kFilesOfASplit = 10;  // metadata files of test and of dev under split=files
 
 struct Task {
@@ -81,7 +82,7 @@ std::unique_ptr<DataSource> open_generated(const Task& task, const Options& opti
                       {"dev_examples", options.dev_examples},
                       {"test_examples", options.test_examples},
                       {"generator_seed", options.generator_seed}};
-  const Json key{{"adapter", kAdapterVersion}, {"generator", settings}};
+  const Json key{{"adapter", kAdapterVersion}, {"drawing", kDrawingVersion}, {"generator", settings}};
   const auto build = [&](const AddExample& add, DataInfo& info) {
     info.origin = "generated";
     info.details = {{"generator", settings}};

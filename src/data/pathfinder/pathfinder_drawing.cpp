@@ -14,18 +14,25 @@ namespace {
 
 constexpr double kPi = 3.14159265358979323846;
 
-// Bresenham's line, both ends included.
+// Bresenham's line, both ends included; where two pixels are equally near, the one further on, as Pillow chooses, with
+// which the published images were drawn.
 void thin_line(Raster& raster, Place from, Place to) {
   const int64_t rows = std::abs(to.row - from.row), columns = std::abs(to.column - from.column);
   const int64_t down = to.row > from.row ? 1 : -1, right = to.column > from.column ? 1 : -1;
-  int64_t error = columns - rows;
-  for (Place at = from;;) {
+  const int64_t along = std::max(rows, columns), across = std::min(rows, columns);
+  int64_t error = 2 * across - along;
+  Place at = from;
+  const auto mark = [&] {
     if (raster.contains(at)) raster[at] = 1;
-    if (at.row == to.row && at.column == to.column) return;
-    const int64_t twice = 2 * error;
-    if (twice > -rows) error -= rows, at.column += right;
-    if (twice < columns) error += columns, at.row += down;
+  };
+  for (int64_t i = 0; i < along; ++i) {
+    mark();
+    const bool aside = error >= 0 && across > 0;
+    error += 2 * across - (aside ? 2 * along : 0);
+    if (aside || rows >= columns) at.row += down;
+    if (aside || rows < columns) at.column += right;
   }
+  mark();
 }
 
 // Every pixel whose middle lies no further than half the width from the line, half a pixel behind its ends included.

@@ -81,7 +81,8 @@ class Painter {
     }
     Raster image = (*curves)[0].image;
     image.raise((*curves)[1].image);
-    for (const Curve& curve : *curves) taken.raise(curve.last->mask, curve.last_at);
+    const Curve& second = (*curves)[1];  // of it alone, as published: a distractor may touch the first one's end
+    taken.raise(second.last->mask, second.last_at);
     for (int64_t i = 0; i < settings_.distractors && add_distractor(image, taken); ++i) {
     }
     PathfinderImage result;
