@@ -102,6 +102,14 @@ TEST_CASE("the loss of places is a sum in double over those with a label, and th
   CHECK(text.values.at("accuracy") == meant.right / 4);
 }
 
+TEST_CASE("the perplexity of a model that is all wrong is still a number", "[per-position]") {
+  const at::Tensor labels = at::tensor(kLabels, at::kLong).view({kRows, kPlaces, 1}).clamp_min(0);
+  const at::Tensor outputs = at::full({kRows, kPlaces, kClasses}, 5000.0).scatter(2, labels, 0);
+  const Judged text = judge(outputs, shape_of({.symbol = "byte", .scoring = "window"}));
+  CHECK(text.values.at("bits_per_byte") > 7000);
+  CHECK(std::isfinite(text.values.at("perplexity")));
+}
+
 TEST_CASE("a model that gives every class the same score has log2 of their number in bits", "[per-position]") {
   for (const int64_t classes : {2, 27, 256}) {
     data::DataShape shape = shape_of({.symbol = "byte", .scoring = "half"}, classes);

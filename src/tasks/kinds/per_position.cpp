@@ -8,6 +8,7 @@
 // the perplexity, e to the mean, stand beside them.
 #include <ATen/Functions.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <numbers>
@@ -33,6 +34,8 @@ MetricSpec perplexity_metric() { return {"perplexity", "perplexity", "", false, 
 MetricSpec whole_metric() { return {"whole_sequences", "whole sequences", "%", true, 2}; }
 
 double bits(double nats) { return nats / std::numbers::ln2; }
+// What a model that has gone astray comes to is still a number.
+double perplexity(double nats) { return std::exp(std::min(nats, 700.0)); }
 
 at::Tensor labelled(const at::Tensor& labels) { return labels.ne(kNoLabel); }
 
@@ -105,8 +108,9 @@ class PlaceAnswers : public Answers {
     for (const auto& [label, count] : labels_) entropy -= count / places * std::log(count / places);
     const double accuracy = places > 0 ? often / places : 0;
     if (facts_.symbol.empty()) return {{accuracy_metric(), accuracy}};
-    return {
-        {bits_metric(facts_), bits(entropy)}, {perplexity_metric(), std::exp(entropy)}, {accuracy_metric(), accuracy}};
+    return {{bits_metric(facts_), bits(entropy)},
+            {perplexity_metric(), perplexity(entropy)},
+            {accuracy_metric(), accuracy}};
   }
 
  private:
@@ -146,7 +150,7 @@ class PerPosition : public Task {
       return result;
     }
     result.push_back(loss_meter(bits_metric(facts_), bits));
-    result.push_back(loss_meter(perplexity_metric(), [](double nats) { return std::exp(nats); }));
+    result.push_back(loss_meter(perplexity_metric(), perplexity));
     result.push_back(std::move(accuracy));
     return result;
   }
