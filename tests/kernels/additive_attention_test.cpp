@@ -46,12 +46,13 @@ TEST_CASE("additive attention fused equals its definition, with gradients of all
   for (const AdditiveCase& one : cases) {
     INFO("n " << one.n << " keys " << one.keys << " masked " << one.masked << " causal " << one.causal);
     const AdditiveAttentionOptions options = build(one);
+    const double rounding = one.keys > 1 ? 1e-4 : 1e-3;  // what is left of gradients that are zero
     for (const at::ScalarType type : {at::kDouble, at::kFloat})
       CHECK(
           worst_difference(
               [&](const Tensors& x) { return Tensors{additive_attention(x[0], x[1], x[2], x[3], options)}; },
               [&](const Tensors& x) { return Tensors{additive_attention_reference(x[0], x[1], x[2], x[3], options)}; },
-              inputs(one, type)) < (type == at::kDouble ? 1e-11 : 1e-4));
+              inputs(one, type)) < (type == at::kDouble ? 1e-11 : rounding));
   }
 }
 
