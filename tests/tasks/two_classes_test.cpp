@@ -36,10 +36,10 @@ at::Tensor outputs_of(const std::string& kind, const std::vector<Row>& rows) {
 }
 
 // Each metric over the rows in batches of so many, of which the last may be partial; and of a constant answer.
-struct Judged {
+struct TwoClassScore {
   std::map<std::string, double> metrics, constant;
 };
-Judged judge(const std::string& kind, const std::vector<Row>& rows, int64_t batch_rows) {
+TwoClassScore judge(const std::string& kind, const std::vector<Row>& rows, int64_t batch_rows) {
   const data::DataShape shape = shape_of(kind.c_str());
   const auto task = make_task(shape);
   const auto answers = task->answers();
@@ -66,7 +66,7 @@ Judged judge(const std::string& kind, const std::vector<Row>& rows, int64_t batc
     meters.add(filled, host);
     answers->add(filled, host);
   }
-  Judged judged;
+  TwoClassScore judged;
   for (const Metric& metric : meters.read({sums.const_data_ptr<double>(), static_cast<size_t>(sums.numel())}).metrics)
     judged.metrics[metric.spec.name] = metric.value;
   for (const Metric& metric : answers->constant_answer()) judged.constant[metric.spec.name] = metric.value;
@@ -124,7 +124,7 @@ TEST_CASE("AUC is the share of pairs in the right order, equal scores half; F1 t
 TEST_CASE("AUC and F1 by hand") {
   // Pairs of 1 and 0: (2, 1), (2, -1) in order, (-1, 1) not, (-1, -1) equal: 2.5 of 4. One of two is found, one too
   // many.
-  Judged judged = judge("binary", {{2, 1}, {1, 0}, {-1, 1}, {-1, 0}}, 3);
+  TwoClassScore judged = judge("binary", {{2, 1}, {1, 0}, {-1, 1}, {-1, 0}}, 3);
   CHECK(judged.metrics["auc"] == 2.5 / 4);
   CHECK(judged.metrics["f1"] == 0.5);
   CHECK(judged.metrics["accuracy"] == 0.5);
@@ -135,7 +135,7 @@ TEST_CASE("AUC and F1 by hand") {
 }
 
 TEST_CASE("where a class does not occur nothing is told apart, and a score that is no number is the lowest") {
-  Judged judged = judge("binary", {{-2, 0}, {-1, 0}}, 2);
+  TwoClassScore judged = judge("binary", {{-2, 0}, {-1, 0}}, 2);
   CHECK((judged.metrics["auc"] == 0.5 && judged.metrics["f1"] == 0));
   judged = judge("binary", {{2, 1}, {-1, 1}}, 2);
   CHECK((judged.metrics["auc"] == 0.5 && judged.metrics["f1"] == Approx(2.0 / 3)));
@@ -147,7 +147,7 @@ TEST_CASE("the best constant answer is that of the best constant scores") {
   for (const char* kind : {"binary", "classification"}) {
     CAPTURE(kind);
     const std::vector<Row> rows = made(50);
-    Judged constant = judge(kind, rows, 16);
+    TwoClassScore constant = judge(kind, rows, 16);
     for (const char* metric : {"accuracy", "auc", "f1"}) {
       double best = 0;
       for (const double score : {-1.0, 1.0}) {
