@@ -61,19 +61,19 @@ Plain plain(const at::Tensor& outputs) {
   return result;
 }
 
-struct Judged {
+struct PlaceScore {
   double loss, weight;
   std::map<std::string, double> values;
   std::vector<Metric> metrics;
 };
-Judged judge(const at::Tensor& outputs, const data::DataShape& shape) {
+PlaceScore judge(const at::Tensor& outputs, const data::DataShape& shape) {
   DeviceBatch batch(at::kCPU, kRows, kPlaces, shape);
   batch.load(host_batch(shape));
   const auto task = make_task(shape);
   const Meters meters(task->meters());
   const at::Tensor loss = task->loss(outputs, batch.all()), weight = task->weight(batch.all());
   const at::Tensor sums = meters.count(loss, weight, outputs, batch.all());
-  Judged result{loss.item<double>(),
+  PlaceScore result{loss.item<double>(),
                 weight.item<double>(),
                 {},
                 meters.read({sums.const_data_ptr<double>(), static_cast<size_t>(sums.numel())}).metrics};
@@ -88,12 +88,12 @@ TEST_CASE("the loss of places is a sum in double over those with a label, and th
   const at::Tensor outputs = scores();
   const Plain meant = plain(outputs);
   REQUIRE((meant.places == 4 && meant.right > 0 && meant.right < 4));
-  const Judged recall = judge(outputs, shape_of({}));
+  const PlaceScore recall = judge(outputs, shape_of({}));
   CHECK(recall.weight == 4);
   CHECK(recall.loss == Approx(meant.nats).epsilon(1e-6));
   CHECK(recall.metrics.front().spec == accuracy_metric());
   CHECK(recall.values.at("accuracy") == meant.right / 4);
-  const Judged text = judge(outputs, shape_of({.symbol = "byte", .scoring = "window"}));
+  const PlaceScore text = judge(outputs, shape_of({.symbol = "byte", .scoring = "window"}));
   CHECK(text.metrics.front().spec.name == "bits_per_byte");
   CHECK(text.metrics.front().spec.heading() == "bits/byte (window)");
   CHECK_FALSE(text.metrics.front().spec.higher_is_better);
@@ -105,7 +105,7 @@ TEST_CASE("the loss of places is a sum in double over those with a label, and th
 TEST_CASE("the perplexity of a model that is all wrong is still a number", "[per-position]") {
   const at::Tensor labels = at::tensor(kLabels, at::kLong).view({kRows, kPlaces, 1}).clamp_min(0);
   const at::Tensor outputs = at::full({kRows, kPlaces, kClasses}, 5000.0).scatter(2, labels, 0);
-  const Judged text = judge(outputs, shape_of({.symbol = "byte", .scoring = "window"}));
+  const PlaceScore text = judge(outputs, shape_of({.symbol = "byte", .scoring = "window"}));
   CHECK(text.values.at("bits_per_byte") > 7000);
   CHECK(std::isfinite(text.values.at("perplexity")));
 }
@@ -147,7 +147,7 @@ TEST_CASE("a sequence counts as whole when all its labels are found, and not at 
   at::Tensor outputs = at::zeros({kRows, kPlaces, kClasses});
   const auto answer = [&](int64_t row, int64_t place, int64_t label) { outputs[row][place][label] = 9; };
   answer(0, 1, 2), answer(0, 2, 0), answer(0, 3, 2), answer(1, 0, 3);
-  const Judged half = judge(outputs, shape_of({}));
+  const PlaceScore half = judge(outputs, shape_of({}));
   CHECK((half.values.at("whole_sequences") == 0.5 && half.values.at("accuracy") == 0.75));
   answer(0, 3, 1), outputs[0][3][2] = 0;
   CHECK(judge(outputs, shape_of({})).values.at("whole_sequences") == 0);
@@ -183,7 +183,7 @@ TEST_CASE("losses that a model made itself count as those made of its scores", "
   const at::Tensor right = outputs.argmax(-1).eq(labels).to(at::kFloat);
   const at::Tensor made = at::stack({nats, right}, -1).unsqueeze(2);
   for (const data::DataShape& shape : {shape_of({}), shape_of({.symbol = "byte", .scoring = "window"})}) {
-    const Judged given = judge(outputs, shape), same = judge(made, shape);
+    const PlaceScore given = judge(outputs, shape), same = judge(made, shape);
     CHECK(same.loss == Approx(given.loss).epsilon(1e-6));
     CHECK(same.weight == given.weight);
     for (const auto& [name, value] : given.values) CHECK(same.values.at(name) == Approx(value).epsilon(1e-6));
