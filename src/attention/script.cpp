@@ -188,13 +188,13 @@ Descriptor describe(const std::string& name, const File& file) {
   result.summary = fmt::format("Whatever {} computes; `xformer check {}` tells whether it is fit and what it costs.",
                                file.path, file.path);
   result.traits = {.causal_ok = claims_causal(module), .library_dropout = true};
+  result.appended_padding.when = "not known";
   OptionInfo hash{"sha256",
                   OptionType::kText,
                   "of the file: a plan belongs to the file that it was made with",
                   Json(file.sha256),
                   {}};
-  hash.rule.text =
-      fmt::format("'{}', the SHA-256 of {} (a plan belongs to the file that it was made with)", file.sha256, file.path);
+  hash.rule.text = fmt::format("with the hash of {} as it is now", file.path);
   hash.rule.holds = [sha256 = file.sha256](const Json& value) { return value == sha256; };
   result.options.push_back(hash);
   for (const auto& one : module.named_attributes(/*recurse=*/false)) {

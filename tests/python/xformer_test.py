@@ -306,7 +306,7 @@ def an_attention_of_ones_own(folder):
     for name in ("script", "mrs-script"):
         out = folder / name
         list(xformer.train(out, **{**RUN, "model": f"{name}:{folder / 'my_attention.pt'}", "steps": 4,
-                                   "set": {**SMALL, "attention.epsilon": 1e-3}}))
+                                   "set": {**SMALL, "model.heads": 2, "attention.epsilon": 1e-3}}))
         trained = xformer.load_state(out, framework="numpy")
         check(any(key.endswith("core.temperature") or key.endswith("scale2.temperature") for key in trained),
               f"its parameters are saved: {sorted(trained)}")

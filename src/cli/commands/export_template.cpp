@@ -19,7 +19,7 @@ constexpr std::string_view kTemplate =
     python3 @STEM@.py                                       # writes @STEM@.pt (needs PyTorch 2.11)
     xformer check @STEM@.pt                                 # is it fit, and what does it cost?
     xformer train --model script:@STEM@.pt --task temporal-order --steps 200
-    xformer train --model mrs-script:@STEM@.pt --task temporal-order --steps 200   # each head at its own resolution
+    xformer train --model mrs-script:@STEM@.pt --task listops --steps 200   # each head at its own resolution
 """
 
 import pathlib
