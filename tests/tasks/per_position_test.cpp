@@ -74,9 +74,9 @@ PlaceScore judge(const at::Tensor& outputs, const data::DataShape& shape) {
   const at::Tensor loss = task->loss(outputs, batch.all()), weight = task->weight(batch.all());
   const at::Tensor sums = meters.count(loss, weight, outputs, batch.all());
   PlaceScore result{loss.item<double>(),
-                weight.item<double>(),
-                {},
-                meters.read({sums.const_data_ptr<double>(), static_cast<size_t>(sums.numel())}).metrics};
+                    weight.item<double>(),
+                    {},
+                    meters.read({sums.const_data_ptr<double>(), static_cast<size_t>(sums.numel())}).metrics};
   for (const Metric& metric : result.metrics) result.values[metric.spec.name] = metric.value;
   return result;
 }
