@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "core/error.h"
 #include "tensor/autocast.h"
@@ -36,7 +37,8 @@ void for_each_block(const at::Tensor& x, const at::Tensor& labels, int64_t block
 struct PlaceLoss : torch::autograd::Function<PlaceLoss> {
   // x [t,m] -> [t,2].
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            const at::Tensor& bias, const at::Tensor& labels, int64_t block) {
+                            const std::optional<at::Tensor>& given_bias, const at::Tensor& labels, int64_t block) {
+    const at::Tensor bias = given_bias.value_or(at::Tensor());
     const AutocastScope full(x.device().type(), std::nullopt);
     const at::Tensor result = at::empty({x.size(0), 2}, weight.options());
     const at::Tensor sums = at::empty({x.size(0)}, weight.options());
@@ -80,7 +82,8 @@ at::Tensor place_losses(const at::Tensor& x, const kernels::LinearMap& map, cons
   XF_ASSERT(block >= 1 && labels.sizes() == x.sizes().slice(0, 2), "losses of {} places by labels of {}, {} at once",
             x.numel() / x.size(-1), labels.numel(), block);
   const at::Tensor rows = x.flatten(0, 1).to(map.weight.scalar_type());
-  return PlaceLoss::apply(rows, map.weight, map.bias, labels.flatten(), block).view({x.size(0), x.size(1), 1, 2});
+  const auto bias = map.bias.defined() ? std::optional(map.bias) : std::nullopt;
+  return PlaceLoss::apply(rows, map.weight, bias, labels.flatten(), block).view({x.size(0), x.size(1), 1, 2});
 }
 
 }  // namespace xformer::models

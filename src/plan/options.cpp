@@ -223,10 +223,21 @@ void check_combinations(const RunPlan& plan, const PlanParts& parts) {
   parts.family->check(model_request(plan));
 }
 
+// Before any option is read: a protocol's values are those of its task's own family.
+void check_family(const PlanParts& parts) {
+  const bool places = models::all_families().get(parts.dataset->default_family).per_position;
+  XF_CHECK(places == parts.family->per_position, UserError,
+           "{} asks for {}, and models of the {} family give {}; take {}/{}", parts.dataset->name,
+           places ? "an answer at every place" : "one answer for an example", parts.family->name,
+           places ? "one for an example" : "one at every place", parts.dataset->default_family,
+           parts.family->takes_attention ? parts.attention.name : "softmax");
+}
+
 }  // namespace
 
 RunPlan resolve_plan(const PlanRequest& request) {
   const PlanParts parts = find_parts(request.task, request.model, request.protocol);
+  check_family(parts);
   XF_CHECK(
       request.length == 0 || parts.dataset->accepts_length, UserError,
       "--length sets the length of byte text and of generated sequences; {} has none to choose.{} (`xformer describe "
@@ -336,11 +347,8 @@ models::ModelRequest model_request(const RunPlan& plan, const data::DataShape& s
   const PlanParts parts = find_parts(plan.task, plan.family + "/" + plan.attention, plan.protocol);
   models::ModelRequest request;
   const tasks::OutputSpec output = tasks::make_task(shape)->output();
-  XF_CHECK(output.per_position == parts.family->per_position, UserError,
-           "{} asks for {}, and models of the {} family give {}; take {}/{}", plan.task,
-           output.per_position ? "an answer at every place" : "one answer for an example", parts.family->name,
-           output.per_position ? "one for an example" : "one at every place", parts.dataset->default_family,
-           parts.family->takes_attention ? plan.attention : "softmax");
+  XF_ASSERT(output.per_position == parts.family->per_position, "{} is answered by another kind of family than {}",
+            plan.task, parts.family->name);
   request.input = {shape.max_len, shape.vocabulary, shape.sequences, shape.width, shape.categories, shape.side};
   request.outputs = output.columns;
   request.causal = output.causal;
