@@ -169,7 +169,7 @@ ReportPage measured_page(const ReportedExperiment& experiment) {
     const std::string source = fmt::format("Ours: {}, commit {}.", report.value("command", ""),
                                            report["software"].value("commit", "").substr(0, 12));
     const auto rows = reporting::compare_bench(report, experiment.published.value_or(""), experiment.published_name);
-    const auto scales = reporting::compare_scales(report);
+    const auto scales = experiment.published ? reporting::compare_scales(report) : std::vector<reporting::ScalesRow>();
     const bool to_softmax = std::any_of(rows.begin(), rows.end(), [](const reporting::BenchRow& row) {
       return row.speed || row.saving || row.published_speed || row.published_saving;
     });

@@ -195,7 +195,8 @@ Table shown(const ResultTable& table, const ResultView& view) {
                  }));
     else if (const std::vector<TableCell> cells = further_cells(table, column, metric.decimals); !cells.empty())
       add_column(result, {.label = label, .unit = unit, .group = label}, cells);
-    if (view.interval && table.quantity.empty() && metric.name == accuracy_metric().name)
+    if (view.interval && table.quantity.empty() && metric.name == accuracy_metric().name &&
+        any(table, column, [](const ResultCell& cell) { return cell.runs.size() == 1; }))
       add_column(result, {.label = "95 % interval", .unit = unit, .group = label, .numbers = false},
                  each([&](size_t row) { return interval_cell(table.cells[row][column], metric); }));
     if (view.published && any(table, column, [](const ResultCell& cell) { return !cell.published.empty(); }))

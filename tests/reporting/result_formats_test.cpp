@@ -149,6 +149,8 @@ TEST_CASE("the interval of one run's accuracy stands beside it when it is asked 
   CHECK_THAT(as_latex(table, LatexNumbers::kSiunitx, {.interval = true}), Contains("56.93 to 62.99"));
   for (RunRecord& record : records) make_error(record);
   CHECK_THAT(as_markdown(result_table(records, {}), {.interval = true}), !Contains("interval, "));
+  const std::vector<RunRecord> seeds{run("a", "t", 0, 0.6), run("a", "t", 1, 0.6)};
+  CHECK_THAT(as_markdown(result_table(seeds, {}), {.interval = true}), !Contains("interval, "));
 }
 
 TEST_CASE("a column that no record knows the metric of has that of its published values") {
