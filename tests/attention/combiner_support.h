@@ -19,15 +19,60 @@ struct Combined {
   bool log_count = false;
 };
 
-// One row of one head: q [d] of the row, all q, k, v [n,d], which tokens are valid.
-inline at::Tensor combined_row(const at::Tensor& row, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                               const std::vector<bool>& valid, const Supports& supports, const Combined& how) {
-  const double scale = 1 / std::sqrt(static_cast<double>(q.size(1)));
+// The rows of one head in plain memory.
+class Rows {
+ public:
+  explicit Rows(const at::Tensor& x) : x_(x.contiguous()), width_(x.size(1)) {}
+  const double* operator[](int64_t i) const { return x_.const_data_ptr<double>() + i * width_; }
+  [[nodiscard]] int64_t width() const { return width_; }
+
+ private:
+  at::Tensor x_;  // [n,width]
+  int64_t width_;
+};
+
+inline double dot_of(const double* a, const double* b, int64_t width) {
+  return std::inner_product(a, a + width, b, 0.0);
+}
+
+// sum_j softmax_j(logits) values_j.
+inline std::vector<double> mean_of(const std::vector<double>& logits, const std::vector<const double*>& values,
+                                   int64_t width) {
+  std::vector<double> result(static_cast<size_t>(width), 0.0);
+  if (logits.empty()) return result;
+  const double most = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (size_t j = 0; j < logits.size(); ++j) {
+    const double weight = std::exp(logits[j] - most);
+    sum += weight;
+    for (int64_t c = 0; c < width; ++c) result[static_cast<size_t>(c)] += weight * values[j][c];
+  }
+  for (double& one : result) one /= sum;
+  return result;
+}
+
+inline std::vector<double> pool_of(const Rows& rows, const std::vector<int64_t>& places, const std::string& how) {
+  std::vector<double> result;
+  for (int64_t c = 0; c < rows.width(); ++c) {
+    double sum = 0, most = how == "relu" ? 0 : -INFINITY;
+    for (const int64_t j : places) sum += rows[j][c], most = std::max(most, rows[j][c]);
+    const double mean = sum / static_cast<double>(places.size());
+    result.push_back(how == "mean" ? mean : how == "sum" ? sum : most);
+  }
+  return result;
+}
+
+// Row i of one head.
+inline std::vector<double> combined_row(int64_t i, const Rows& q, const Rows& k, const Rows& v,
+                                        const std::vector<bool>& valid, const Supports& supports, const Combined& how) {
+  const double scale = 1 / std::sqrt(static_cast<double>(q.width()));
   std::vector<double> logits;
-  std::vector<at::Tensor> values;
+  std::vector<const double*> values;
+  std::vector<std::vector<double>> means;
+  means.reserve(supports.sets.size());
   for (const int64_t j : supports.direct) {
     if (!valid[static_cast<size_t>(j)]) continue;
-    logits.push_back(at::dot(row, k[j]).item<double>() * scale);
+    logits.push_back(dot_of(q[i], k[j], q.width()) * scale);
     values.push_back(v[j]);
   }
   for (const std::vector<int64_t>& set : supports.sets) {
@@ -35,20 +80,16 @@ inline at::Tensor combined_row(const at::Tensor& row, const at::Tensor& q, const
     for (const int64_t j : set)
       if (valid[static_cast<size_t>(j)]) there.push_back(j);
     if (there.empty()) continue;
-    const at::Tensor places = at::tensor(there, at::kLong);
-    const auto pooled = [&](const at::Tensor& x) {
-      const at::Tensor rows = x.index_select(0, places);
-      if (how.pool == "mean") return rows.mean(0);
-      if (how.pool == "sum") return rows.sum(0);
-      return (how.pool == "relu" ? at::relu(rows) : rows).amax(0);
-    };
-    const at::Tensor own = at::softmax(at::mv(k.index_select(0, places), pooled(q)) * scale, 0);
-    values.push_back(at::mv(v.index_select(0, places).t(), own));
+    const std::vector<double> asks = pool_of(q, there, how.pool), key = pool_of(k, there, how.pool);
+    std::vector<double> own;
+    std::vector<const double*> tokens;
+    for (const int64_t j : there) own.push_back(dot_of(asks.data(), k[j], q.width()) * scale), tokens.push_back(v[j]);
+    means.push_back(mean_of(own, tokens, v.width()));
+    values.push_back(means.back().data());
     const double more = how.log_count ? std::log(static_cast<double>(there.size())) : 0;
-    logits.push_back(at::dot(row, pooled(k)).item<double>() * scale + more);
+    logits.push_back(dot_of(q[i], key.data(), q.width()) * scale + more);
   }
-  if (logits.empty()) return at::zeros({v.size(1)}, at::kDouble);
-  return at::mv(at::stack(values, 1), at::softmax(at::tensor(logits, at::kDouble), 0));
+  return mean_of(logits, values, v.width());
 }
 
 inline std::vector<bool> valid_tokens(const SequenceMask& mask, int64_t b, int64_t n) {
@@ -61,14 +102,18 @@ inline std::vector<bool> valid_tokens(const SequenceMask& mask, int64_t b, int64
 inline at::Tensor combined(const Inputs& in, const SequenceMask& mask, const Pattern& pattern,
                            const Combined& how = {}) {
   const int64_t n = in.q.size(2);
-  at::Tensor result = at::zeros_like(in.v);
+  at::Tensor result = at::zeros(in.v.sizes(), at::kDouble);
+  auto out = result.accessor<double, 4>();
   for (int64_t b = 0; b < in.q.size(0); ++b) {
     const std::vector<bool> valid = valid_tokens(mask, b, n);
-    for (int64_t h = 0; h < in.q.size(1); ++h)
-      for (int64_t i = 0; i < n; ++i)
-        if (valid[static_cast<size_t>(i)])
-          result[b][h][i] =
-              combined_row(in.q[b][h][i], in.q[b][h], in.k[b][h], in.v[b][h], valid, pattern(b, h, i), how);
+    for (int64_t h = 0; h < in.q.size(1); ++h) {
+      const Rows q(in.q[b][h]), k(in.k[b][h]), v(in.v[b][h]);
+      for (int64_t i = 0; i < n; ++i) {
+        if (!valid[static_cast<size_t>(i)]) continue;
+        const std::vector<double> row = combined_row(i, q, k, v, valid, pattern(b, h, i), how);
+        for (int64_t c = 0; c < v.width(); ++c) out[b][h][i][c] = row[static_cast<size_t>(c)];
+      }
+    }
   }
   return result;
 }

@@ -68,7 +68,7 @@ TEST_CASE(
     "combiner-fixed and -logsparse equal their definition in loops, at any length, with holes and pinned tokens") {
   for (const Case& c : cases())
     for (const bool causal : {false, true})
-      for (const int64_t n : {48, 33, 17, 8, 3, 2, 1}) {
+      for (const int64_t n : {33, 17, 8, 3, 2, 1}) {
         INFO(c.name << " " << c.options.dump() << " pinned " << c.pinned << " causal " << causal << " n " << n);
         const BuiltCore core = make(c, causal);
         const Inputs in = random_inputs(2, 2, n, 5);
@@ -165,7 +165,7 @@ TEST_CASE("combiner golden numbers") {
 
 TEST_CASE("combiner's causal forms do not read later tokens, bit for bit") {
   for (const std::string name : {"combiner-fixed", "combiner-logsparse"})
-    for (const int64_t n : {16, 29}) check_no_leak(make_core(name, {{"block", 4}}, {.causal = true}), n);
+    for (const int64_t n : {16, 21}) check_no_leak(make_core(name, {{"block", 4}}, {.causal = true}), n);
 }
 
 TEST_CASE("combiner's pairs are those of its patterns and of the closed forms") {
