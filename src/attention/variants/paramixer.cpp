@@ -155,7 +155,7 @@ std::vector<Descriptor> describe() {
       "is "
       "linked to those 1, 2, 4, ... further on.";
   chord.complexity = Complexity::kLinearithmic;
-  chord.traits = {.carries = true};
+  chord.traits = {.fixed_length = true, .carries = true};
   chord.options = schema().options();
   chord.tensors = {{"value.in.weight", "first map of g, which makes values [H, m]"},
                    {"value.in.bias", "of the first map of g [H]"},
