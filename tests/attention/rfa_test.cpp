@@ -29,7 +29,7 @@ at::Tensor reference(const std::string& name, const Inputs& in, const SequenceMa
   if (!mask.all_valid()) allowed = allowed * mask.key_valid.unsqueeze(1).unsqueeze(1).to(at::kDouble);
   if (mask.causal) allowed = allowed.tril();
   const at::Tensor weights = kernel * allowed, sums = weights.sum(-1, true);
-  at::Tensor divisor = sums + 1e-6;
+  at::Tensor divisor = sums + 1e-7;
   if (name == "rfa-gaussian") {
     divisor = sums.clone();
     double* const values = divisor.data_ptr<double>();
@@ -100,7 +100,7 @@ at::Tensor recurrence(const std::string& name, const at::Tensor& phi_q, const at
       sums = g * sums + (1 - g) * at::outer(key, v[0][h][i]);
       total = g * total + (1 - g) * key;
       double den = at::dot(phi_q[0][h][i], total).item<double>();
-      if (name == "rfa-arccos") den += 1e-6;
+      if (name == "rfa-arccos") den += 1e-7;
       else if (std::abs(den) < 1e-3) den = den < 0 ? -1e-3 : 1e-3;
       out[0][h][i].copy_(at::matmul(phi_q[0][h][i], sums) / den);
     }

@@ -6,7 +6,7 @@
 //   rfa-arccos    phi = R^(-1/2) relu(y)          E phi(q) phi(k) = (sin a + (pi - a) cos a) / (2 pi) at sigma = 1
 //   o_i = phi(q_i)^T sum_j phi(k_j) v_j^T / den_i,   den_i = phi(q_i)^T sum_j phi(k_j)
 // over valid keys (causal: j <= i). The paper divides W by sigma; that is the kernel it names at sigma = 1 alone. Sines
-// and cosines can cancel: den keeps its sign and is at least 1e-3 in size; rfa-arccos adds 1e-6 (attention-third 10).
+// and cosines can cancel: den keeps its sign and is at least 1e-3 in size; rfa-arccos adds 1e-7 (attention-third 10).
 // W is drawn anew every `redraw` training steps (section 3.1); evaluation has draws of its own, which stay.
 //
 // `gate` (causal only, section 3.2): with g_i = sigmoid(w_g x_i + b_g) of a head,
@@ -27,7 +27,7 @@ namespace xformer::attention::variants::rfa {
 
 constexpr double kLength = 1e-6;   // under the root of a vector's length
 constexpr double kFloor = 1e-3;    // of the size of den
-constexpr double kEpsilon = 1e-6;  // added to den of rfa-arccos
+constexpr double kEpsilon = 1e-7;  // added to den of rfa-arccos
 constexpr double kGateStart = 0.9;
 
 struct Options {
