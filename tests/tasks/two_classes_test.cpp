@@ -9,7 +9,9 @@
 #include <limits>
 #include <map>
 
-namespace xformer::tasks {
+namespace xformer::two_classes_test {
+
+using namespace tasks;
 
 namespace {
 
@@ -168,4 +170,4 @@ TEST_CASE("of more than two classes there is neither") {
   CHECK(metric_specs(*make_task(shape_of("classification"))).front() == accuracy_metric());
 }
 
-}  // namespace xformer::tasks
+}  // namespace xformer::two_classes_test
