@@ -221,8 +221,9 @@ TEST_CASE("the check of a file says its sizes and the entropy of its symbols", "
   };
   const CheckReport log = checked("bytes/log", place), letters = checked("bytes/text8", other);
   for (const CheckReport& report : {log, letters})
-    CHECK(report.splits["train"] == Json{{"bytes", 1800}, {"windows", 90}, {"symbols", 3}, {"entropy_bits", 1.5}});
+    CHECK(report.splits["train"] == Json{{"examples", 90}, {"bytes", 1800}, {"symbols", 3}, {"entropy_bits", 1.5}});
   CHECK(log.passed);
+  CHECK_THAT(log.text(), Contains("train 1.5000, dev 1.5000, test 1.5000"));
   CHECK_THAT(letters.text(), Contains("FAIL") && Contains("expected 100000000"));
 }
 

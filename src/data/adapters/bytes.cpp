@@ -255,6 +255,7 @@ CheckReport check(const Known& known, const Json& given, const DataLocation& loc
       "every byte is a symbol", CheckOutcome::kPassed,
       fmt::format("{} bytes, {} symbols", format_count(source->info().details["files"][0]["bytes"].get<uint64_t>()),
                   source->info().shape.target.classes()));
+  std::vector<std::string> entropies;
   for (const Split split : kAllSplits) {
     const auto all = static_cast<double>(source->size_of(split));
     double bits = 0;
@@ -265,11 +266,14 @@ CheckReport check(const Known& known, const Json& given, const DataLocation& loc
       bits -= static_cast<double>(count) / all * std::log2(static_cast<double>(count) / all);
     }
     // What a model that knows nothing but how often each symbol stands there needs at least.
-    report.splits[split_name(split)] = {{"bytes", source->size_of(split)},
-                                        {"windows", source->size(split)},
+    entropies.push_back(fmt::format("{} {:.4f}", split_name(split), bits));
+    report.splits[split_name(split)] = {{"examples", source->size(split)},
+                                        {"bytes", source->size_of(split)},
                                         {"symbols", different},
                                         {"entropy_bits", bits}};
   }
+  report.add("the entropy of the symbols, in bits", CheckOutcome::kPassed,
+             fmt::format("{}", fmt::join(entropies, ", ")));
   check_known_files("bytes/" + known.name, location.folder, report);
   return report;
 }
