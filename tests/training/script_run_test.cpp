@@ -14,7 +14,7 @@ TEST_CASE("a run with a script trains its parameters, saves them, and goes on in
   for (const std::string& name : {"script:" + path, "mrs-script:" + path}) {
     CAPTURE(name);
     const std::string tag = name.substr(0, 3);
-    const RunPlan plan = plan_with({}, name);
+    const RunPlan plan = plan_with(Json::object(), name);
     CHECK(plan.model == name);
     const Json record = setting.run(plan, setting.options(tag));
     CHECK(record["status"] == "completed");
@@ -40,13 +40,13 @@ TEST_CASE("another file is another plan, and a run's stored plan refuses it", "[
   const Path below = folder / "a";
   std::filesystem::create_directory(below);
   const std::string path = write_kernel(below / "kernel.pt");
-  const RunPlan plan = plan_with({}, "script:" + path);
-  CHECK(plan_with({}, "encoder/script:" + path).hash() == plan.hash());
+  const RunPlan plan = plan_with(Json::object(), "script:" + path);
+  CHECK(plan_with(Json::object(), "encoder/script:" + path).hash() == plan.hash());
   CHECK(plan::stored_plan(plan.to_json()).hash() == plan.hash());
   CHECK(plan_with({{"attention.epsilon", 0.1}}, "script:" + path).hash() != plan.hash());
   static_cast<void>(attention::script_file::write(path, "def forward(self, q, k, v, mask):\n    return v\n",
                                                   attention::script_file::kernel_attributes));
-  CHECK(plan_with({}, "script:" + path).hash() != plan.hash());
+  CHECK(plan_with(Json::object(), "script:" + path).hash() != plan.hash());
   const std::string refusal =
       scratch::message_of<UserError>([&] { static_cast<void>(plan::stored_plan(plan.to_json())); });
   CHECK(refusal.find("sha256") != std::string::npos);
