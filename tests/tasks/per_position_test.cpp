@@ -36,7 +36,7 @@ data::HostBatch host_batch(const data::DataShape& shape) {
 }
 
 at::Tensor scores() {
-  return (at::arange(kRows * kPlaces * kClasses, at::kFloat) * 0.7).sin().view({kRows, kPlaces, kClasses});
+  return (at::arange(kRows * kPlaces * kClasses, at::kFloat) * 1.1).sin().view({kRows, kPlaces, kClasses});
 }
 
 // The definition, place by place: cross entropies, places and labels found.
