@@ -352,7 +352,7 @@ inline const Json kSmall = {{"features", 12},     {"projected_len", 4}, {"block"
                             {"window", {5}},      {"first", 0},         {"rates", {2, 5}},  {"router_gradient", "gate"},
                             {"landmarks", 4},     {"conv_kernel", 5},   {"packed_len", 3},  {"blend", "convex"},
                             {"chunk", 4},         {"dot", true},        {"rank", 3},        {"scales", {1, 3}},
-                            {"columns", 6},       {"block_height", 2},  {"block_width", 2}, {"memory_height", 1},
+                            {"columns", 5},       {"block_height", 2},  {"block_width", 2}, {"memory_height", 1},
                             {"memory_width", 1},  {"memory_length", 4}, {"inducing", 4},    {"clusters", 3},
                             {"hash_bits", 16},    {"top_k", 4},         {"local", 2},       {"links", 3},
                             {"first_window", 3},  {"segment", 3}};

@@ -152,7 +152,7 @@ class LogsparseCore : public SetsCore {
     const double pattern = frame_.pattern_pairs(n) + static_cast<double>(least);
     return {z * (4 * d * executed + pool_.flops(static_cast<double>(length), d)),
             z * (4 * d * pattern + pool_.flops(static_cast<double>(rows), d)),
-            z * (2 * executed + 6 * static_cast<double>(length) * d)};
+            z * (2 * executed + 16 * static_cast<double>(length) * d)};
   }
 
  private:

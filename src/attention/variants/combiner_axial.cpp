@@ -54,7 +54,7 @@ class AxialCore : public AttentionCore {
         for (const Table& table : tables()) {
           add(with_bias, expected_over(grid, table));
           for (const Windows& windows : readers(grid, table)) add(with_bias, windows);
-          frames += 7;
+          frames += 9;
         }
         maps = pool_.flops(static_cast<double>(tokens), d);
       }
