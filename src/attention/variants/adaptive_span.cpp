@@ -90,7 +90,7 @@ class AdaptiveSpanCore : public AttentionCore {
     const auto rows = static_cast<double>(windows.blocks * windows.block);
     const double executed = 4 * windows.explicit_pairs() + 2 * rows * static_cast<double>(past + ahead);
     const double pattern = 6 * (windows.pattern_pairs() - static_cast<double>(first_ * n));
-    return {z * d * executed, z * d * pattern, 6 * z * windows.explicit_pairs()};
+    return {z * d * executed, z * d * pattern, 8 * z * windows.explicit_pairs()};
   }
 
   at::Tensor extra_loss() override {

@@ -158,7 +158,7 @@ class BptBlock : public LayerBlock {
                         2 * z * n * d * static_cast<double>(types());
     const double listed = n * static_cast<double>(longest);
     return {maps + 4 * z * d * (listed + spans_executed), maps + 4 * z * d * (static_cast<double>(edges) + of_spans),
-            4 * z * listed + 4 * b * t * static_cast<double>(model_dim_)};
+            4 * z * listed + 14 * b * t * static_cast<double>(model_dim_)};
   }
 
  private:
