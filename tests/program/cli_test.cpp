@@ -161,7 +161,7 @@ TEST_CASE("what there is, for people and for programs", "[cli]") {
   check_case(place, "describe accuracy", 0, {"metric", "higher"});
   check_case(place, "describe KR", 0, {"kernel"});
   check_case(place, "describe fixed_length", 0, {"longest length"});
-  check_case(place, "describe softmax", 0, {"full, every query", "options     none"});
+  check_case(place, "describe softmax-fused", 0, {"full, every query", "options     none"});
   check_case(place, "describe listops", 0, {"where the protocols differ", "what all its protocols have"});
   check_case(place, "list", 0, {"mrs-linformer", "listops", "mlpen", "vit, deit"});
   // The program alone, without what the build puts beside it.

@@ -120,8 +120,8 @@ TEST_CASE("a configuration in any form, a record, and words without --set make t
   // What is beside a record would be lost; a plan is gone on from, and its name is of its own model alone.
   put(place / "beside.json", R"({"extends": "first/record.json", "training.batch": 7})");
   check_case(place, "train --config beside.json --dry-run", 2, {"beside.json", "extend its run's plan.json"});
-  put(place / "nearer.json", R"({"extends": "first/plan.json", "model": "linear"})");
-  check_case(place, "train --config nearer.json --dry-run", 0, {"linear"});
+  put(place / "nearer.json", R"({"extends": "first/plan.json", "model": "mrs-softmax"})");
+  check_case(place, "train --config nearer.json --dry-run", 0, {"mrs-softmax"});
   CHECK_FALSE(contains(place.run(words("train --config nearer.json --dry-run")).out, "model      encoder"));
 }
 
