@@ -48,7 +48,7 @@ TEST_CASE("a decorated attention has the options of both") {
   std::vector<std::string> keys;
   for (const OptionInfo& info : resolve("mrs-linformer").options()) keys.push_back(info.name);
   std::sort(keys.begin(), keys.end());
-  CHECK(keys == std::vector<std::string>{"projected_len", "scales", "sharing"});
+  CHECK(keys == std::vector<std::string>{"projected_len", "scales", "share_kv", "sharing"});
 }
 
 }  // namespace xformer::attention::registry_test
