@@ -106,7 +106,7 @@ TEST_CASE("a partial batch trains like a batch of only its rows") {
 
 // Of one step, by the angle between the gradients. A rounding that crosses a kink turns it for one seed, a wrong cast
 // for all: the least of five counts. They were 0.0006 to 0.0013 in fp16. In bf16 activations are rounded too, each time
-// by 0.0016 in the mean: 0.004 to 0.018 where products alone were.
+// by 0.0016 in the mean: 0.004 to 0.018 where products alone were. sparsemax has a kink for every key: 0.0025 in fp16.
 TEST_CASE("bf16 and fp16 take the gradient of fp32 but for their rounding, for every attention") {
   for (const std::string& name : attention::all_names())
     for (const char* precision : {"bf16", "fp16"}) {
@@ -122,7 +122,8 @@ TEST_CASE("bf16 and fp16 take the gradient of fp32 but for their rounding, for e
         if (turned < least) least = turned, norm = low.sums.gradient_norm / full.sums.gradient_norm;
       }
       const bool bf16 = options.precision == "bf16";
-      CHECK(least < (bf16 ? 0.04 : 0.002));
+      const double most = name.find("sparsemax") != std::string::npos ? 0.004 : 0.002;
+      CHECK(least < (bf16 ? 0.04 : most));
       CHECK(least > (bf16 ? 0.002 : 0.0002));
       CHECK(norm == Approx(1).epsilon(0.02));
     }
