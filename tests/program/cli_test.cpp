@@ -72,6 +72,7 @@ TEST_CASE("wrong words are answered with the nearest right one", "[cli]") {
       {train + "script:none.pt", 3, {"none.pt"}},
       {train + "mrs-script:file", 3, {"file: no TorchScript module", "torch.jit.script"}},
       {"check none.pt", 3, {"none.pt"}},
+      {"check my.py", 2, {"`python3 my.py` makes, my.pt"}},
       {"check sofmax", 2, {"'softmax'?"}},
       {"export-template mine.txt", 2, {"mine.txt", "my_attention.py"}},
       {train + "linear --bs 3", 2, {"'--bs'", "--batch"}},

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <filesystem>
 
 #include "attention/script.h"
 #include "core/error.h"
@@ -23,6 +24,9 @@ struct CheckArguments {
 
 int check(const CheckArguments& arguments) {
   arguments.compute.check();
+  const std::filesystem::path given = arguments.name;
+  XF_CHECK(given.extension() != ".py", UserError, "{}: expected the TorchScript file that `python3 {}` makes, {}",
+           arguments.name, arguments.name, std::filesystem::path(given).replace_extension(".pt").string());
   // A file alone is meant as one's own attention.
   const bool file = arguments.name.ends_with(".pt") && arguments.name.find(attention::kScript) == std::string::npos;
   inspect::CoreChecks what;
