@@ -164,7 +164,8 @@ int64_t prefix_tokens(const Resolved& attention, const Json& options) {
 void check_buildable(const Resolved& attention, const Json& options, int64_t heads, bool causal) {
   if (attention.decorator != nullptr) attention.decorator->check(only(options, attention.decorator->options), heads);
   attention.base->check(only(options, attention.base->options), attention.decorator != nullptr ? 0 : heads);
-  XF_CHECK(!causal || attention.traits().causal_ok, UserError, "{} has no causal form{}", attention.name,
+  XF_CHECK(!causal || attention.traits().causal_ok, UserError,
+           "{} has no causal form{}; `xformer list` says which have one", attention.name,
            attention.decorator != nullptr ? ": the mean of a group of tokens holds later ones" : "");
 }
 

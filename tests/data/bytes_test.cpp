@@ -185,7 +185,13 @@ TEST_CASE("what is no file to read is one clear error, and leaves nothing behind
   CHECK_THAT(opened(), Contains("git lfs pull"));
   std::filesystem::remove(place.folder / "log");
   std::filesystem::create_directory(place.folder / "log");
-  CHECK_THAT(opened(), Contains("a folder"));
+  CHECK_THAT(opened(), Contains("log is a folder"));
+  DataLocation inside = place.location();  // the folder around it has a folder of the name, which is not offered
+  inside.folder = place.folder / "log";
+  CHECK_THAT(message([&] {
+               (void)find_dataset("bytes/log").open(options_of("bytes/log", {{"length", 16}}), inside, {});
+             }),
+             Contains("no file log") && !Contains("did you mean"));
   CHECK_THAT(opened({{"length", 16}, {"stride", 4}}), Contains("data.stride: expected 0"));
   CHECK_THAT(opened({{"length", 16}, {"scoring", "stride"}}), Contains("data.stride: expected 1 to data.length = 16"));
   CHECK_THAT(opened({{"length", 15}, {"scoring", "half"}}), Contains("even"));

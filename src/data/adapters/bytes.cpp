@@ -223,7 +223,10 @@ Path find_file(const std::string& name, const Path& place) {
   namespace fs = std::filesystem;
   if (!fs::is_directory(place)) return place;
   for (const char* ending : {"", ".txt", ".zip"})
-    if (const Path file = place / (name + ending); fs::is_symlink(file) || fs::exists(file)) return file;
+    if (const Path file = place / (name + ending); fs::is_symlink(file) || fs::exists(file)) {
+      XF_CHECK(!fs::is_directory(file), DataError, "{} is a folder; expected a file of bytes", file.string());
+      return file;
+    }
   throw DataError(
       fmt::format("no file {0} (or {0}.txt, {0}.zip) in {1}; {2}", name, place.string(), what_is_there(place)));
 }
