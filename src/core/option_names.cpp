@@ -56,4 +56,6 @@ std::string usual_option(std::string_view word) {
   return "";
 }
 
+std::string value_word(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
 }  // namespace xformer

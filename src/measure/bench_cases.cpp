@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/names.h"
+#include "core/option_names.h"
 #include "core/random.h"
 #include "measure/bench.h"
 
@@ -117,8 +118,7 @@ BenchCase bench_case(const BenchOptions& options, const std::vector<plan::PlanPa
   one.own = own;
   one.name = one.plan.name();
   for (const auto& [key, value] : own.items())
-    one.name += fmt::format(" {}={}", key.substr(key.find('.') + 1),
-                            value.is_string() ? value.get<std::string>() : value.dump());
+    one.name += fmt::format(" {}={}", key.substr(key.find('.') + 1), value_word(value));
   one.label = one.name;
   if (options.widths.size() > 1) one.label += fmt::format(" dim={}", one.width);
   if (options.precisions.size() > 1) one.label += " " + one.precision;

@@ -6,14 +6,10 @@
 #include <map>
 #include <set>
 
+#include "core/option_names.h"
 #include "reporting/statistics.h"
 
 namespace xformer::reporting {
-namespace {
-
-std::string text_of(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
-
-}  // namespace
 
 Plot learning_curves(const std::string& task, const std::vector<CurveRuns>& models) {
   Plot plot;
@@ -54,14 +50,14 @@ Plot learning_curves(const std::string& task, const std::vector<CurveRuns>& mode
 std::string conditions_of(const std::vector<const RunRecord*>& runs) {
   std::set<std::string> batches, precisions, threads, devices;
   for (const RunRecord* run : runs) {
-    if (run->plan.contains("training.batch")) batches.insert(text_of(run->plan["training.batch"]));
-    if (run->plan.contains("training.precision")) precisions.insert(text_of(run->plan["training.precision"]));
+    if (run->plan.contains("training.batch")) batches.insert(value_word(run->plan["training.batch"]));
+    if (run->plan.contains("training.precision")) precisions.insert(value_word(run->plan["training.precision"]));
     if (!run->hardware.is_object()) continue;
-    if (run->hardware.contains("threads")) threads.insert(text_of(run->hardware["threads"]));
+    if (run->hardware.contains("threads")) threads.insert(value_word(run->hardware["threads"]));
     if (run->hardware.contains("device"))
-      devices.insert(text_of(run->hardware["device"]) + (run->hardware.contains("processor")
-                                                             ? fmt::format(" ({})", text_of(run->hardware["processor"]))
-                                                             : ""));
+      devices.insert(
+          value_word(run->hardware["device"]) +
+          (run->hardware.contains("processor") ? fmt::format(" ({})", value_word(run->hardware["processor"])) : ""));
   }
   std::vector<std::string> parts;
   if (!batches.empty()) parts.push_back(fmt::format("batch {}", fmt::join(batches, " or ")));

@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/names.h"
+#include "core/option_names.h"
 #include "reporting/model_names.h"
 
 namespace xformer::reporting {
@@ -130,8 +131,7 @@ void settle_duplicates(std::vector<RunRecord>& records, const std::string& rule,
 
 std::string with_options(std::string label, const Json& options) {
   for (const auto& [key, value] : options.items())
-    label += fmt::format(", {}={}", key.substr(key.find('.') + 1),
-                         value.is_string() ? value.get<std::string>() : value.dump());
+    label += fmt::format(", {}={}", key.substr(key.find('.') + 1), value_word(value));
   return label;
 }
 

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/hash.h"
 #include "core/names.h"
+#include "core/option_names.h"
 
 namespace xformer::sweep {
 
@@ -83,8 +84,7 @@ std::vector<Json> trial_values(const Experiment& experiment, const Ask& ask) {
 
 std::string words_of(const Json& values) {
   std::string words;
-  for (const auto& [key, value] : values.items())
-    words += fmt::format(" {}={}", key, value.is_string() ? value.get<std::string>() : value.dump());
+  for (const auto& [key, value] : values.items()) words += fmt::format(" {}={}", key, value_word(value));
   return words;
 }
 
@@ -282,8 +282,7 @@ std::vector<std::string> Cell::words() const {
   if (!ask.protocol.empty()) option("--protocol", ask.protocol);
   if (ask.steps > 0) option("--steps", std::to_string(ask.steps));
   if (ask.length > 0) option("--length", std::to_string(ask.length));
-  for (const auto& [key, value] : ask.set.items())
-    option("--set", fmt::format("{}={}", key, value.is_string() ? value.get<std::string>() : value.dump()));
+  for (const auto& [key, value] : ask.set.items()) option("--set", fmt::format("{}={}", key, value_word(value)));
   return result;
 }
 

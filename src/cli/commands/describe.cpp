@@ -9,6 +9,7 @@
 #include "cli/printed.h"
 #include "core/error.h"
 #include "core/names.h"
+#include "core/option_names.h"
 #include "core/text.h"
 #include "reporting/describe_options.h"
 
@@ -57,18 +58,16 @@ Json find(const std::string& name, const Catalogue& catalogue) {
   }
 }
 
-std::string words_of(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
-
 std::string fact_text(const Json& facts, const std::string& key, const Json& value) {
   std::vector<std::string> parts;
-  if (key == "class") return fmt::format("{}, {}", words_of(value), words_of(facts["class_meaning"]));
+  if (key == "class") return fmt::format("{}, {}", value_word(value), value_word(facts["class_meaning"]));
   if (key == "traits") {
     for (const auto& [trait, meaning] : facts["trait_meanings"].items())
-      parts.push_back(trait + " (" + words_of(meaning) + ")");
+      parts.push_back(trait + " (" + value_word(meaning) + ")");
   } else if (value.is_array()) {
-    for (const Json& one : value) parts.push_back(words_of(one));
+    for (const Json& one : value) parts.push_back(value_word(one));
   } else {
-    return words_of(value);
+    return value_word(value);
   }
   return fmt::format("{}", fmt::join(parts, ", "));
 }
@@ -84,11 +83,11 @@ void print_settings(const Json& sets, bool of_tasks, bool markdown) {
     for (const auto& [key, value] : set["values"].items())
       if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
   std::vector<std::string> head{"option"};
-  for (const Json& set : sets) head.push_back(words_of(set["name"]));
+  for (const Json& set : sets) head.push_back(value_word(set["name"]));
   std::vector<std::vector<std::string>> differing, shared;
   for (const std::string& key : keys) {
     std::vector<std::string> row{key};
-    for (const Json& set : sets) row.push_back(set["values"].contains(key) ? words_of(set["values"][key]) : "-");
+    for (const Json& set : sets) row.push_back(set["values"].contains(key) ? value_word(set["values"][key]) : "-");
     const bool same = std::adjacent_find(row.begin() + 1, row.end(), std::not_equal_to<>()) == row.end();
     if (same) row.resize(2);
     (same ? shared : differing).push_back(row);
@@ -106,7 +105,7 @@ void print_settings(const Json& sets, bool of_tasks, bool markdown) {
 }  // namespace
 
 void print_description(const Json& facts, bool markdown) {
-  const std::string name = words_of(facts["name"]), title = words_of(facts["title"]);
+  const std::string name = value_word(facts["name"]), title = value_word(facts["title"]);
   if (markdown) fmt::print("## `{}`: {}\n\n", name, title);
   else print_wrapped(name + ": " + title);
   static const std::set<std::string> kElsewhere{"name",      "title",         "options",
@@ -122,7 +121,7 @@ void print_description(const Json& facts, bool markdown) {
     const bool of_tasks = facts["kind"] == "protocol";
     print_heading(of_tasks ? "tasks that have it" : "protocols (the first is the default)", markdown);
     for (const Json& protocol : facts["protocols"]) {
-      const std::string called = words_of(protocol["name"]), summary = words_of(protocol["summary"]);
+      const std::string called = value_word(protocol["name"]), summary = value_word(protocol["summary"]);
       if (markdown) fmt::print("- {}: {}\n", called, summary);
       else print_labelled("  " + called + ": ", summary, std::max(kTextColumn, called.size() + 4));
     }
