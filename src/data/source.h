@@ -36,8 +36,9 @@ struct DataShape {
   int64_t side = 0;             // of a square image whose places are its pixels, row by row; 0: no such image
   int64_t channels = 1;         // of that image
   Fields further = {};          // fields of an input beside its ids or its numbers
-  std::vector<int64_t> categories =
-      {};  // of a table's row: the sizes of the columns of codes, which are its last places
+  // Sizes of columns of codes: the last places of a table's row; where the width is above 1 the last numbers of each
+  // place, an event, whose codes are above 0.
+  std::vector<int64_t> categories = {};
   TargetSpec target = {};
 
   bool operator==(const DataShape&) const = default;

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "kernels/embedding/embedding.h"
+#include "models/event_input.h"
 #include "tensor/probe.h"
 
 namespace xformer::models {
@@ -61,8 +62,11 @@ Embedding::Embedding(Model& owner, const EmbeddingOptions& options, const ModelR
   } else {
     // timm leaves its patch embedding, a convolution, as LibTorch makes it.
     const std::string scheme = options.init == "vit" ? "mlpen" : options.init;
-    input_ = owner.register_module(
-        "input", std::make_shared<attention::Linear>(input.width, dim, true, scheme, init.child("input")));
+    if (holds_events(input))
+      events_ = owner.register_module("events", std::make_shared<EventInput>(input, dim, scheme, init.child("events")));
+    else
+      input_ = owner.register_module(
+          "input", std::make_shared<attention::Linear>(input.width, dim, true, scheme, init.child("input")));
   }
   if (options.positions == "learned")
     positions_ = add("positions", options.init == "mvts" ? init.uniform("positions", {length, dim}, -0.02, 0.02)
@@ -95,6 +99,7 @@ Embedding::Embedded Embedding::forward(at::Tensor ids, const at::Tensor& values,
   } else {
     x = tokens_.defined() ? kernels::embedding(tokens_, ids, {}, {})
         : input_          ? input_->forward(values)
+        : events_         ? events_->forward(values)
                           : columns(values.squeeze(-1));
     if (options_.scale_input) x = x * std::sqrt(static_cast<double>(dim));
     if (cls_.defined()) {
@@ -129,8 +134,9 @@ at::Tensor Embedding::columns(const at::Tensor& rows) const {
 }
 
 attention::Cost Embedding::cost(int64_t sequences, int64_t length) const {
-  if (!input_) return {};
-  const double flops = 2.0 * static_cast<double>(sequences * length * input_->weight.numel());
+  if (!input_ && !events_) return {};
+  const double of_place = input_ ? 2.0 * static_cast<double>(input_->weight.numel()) : events_->flops();
+  const double flops = static_cast<double>(sequences * length) * of_place;
   return {flops, flops, 0};
 }
 

@@ -8,6 +8,8 @@
 
 namespace xformer::models {
 
+class EventInput;
+
 // What stands in front of a sequence to be read at the end.
 enum class Front {
   kNone,
@@ -27,7 +29,7 @@ struct EmbeddingOptions {
 };
 
 // Its parameters are registered in the model that owns it, under names of their own:
-//   tokens or input (columns: column_weight, column_bias, codes), positions, cls, prefix.
+//   tokens, input or events (columns: column_weight, column_bias, codes), positions, cls, prefix.
 class Embedding {
  public:
   Embedding(Model& owner, const EmbeddingOptions& options, const ModelRequest& request);
@@ -57,6 +59,7 @@ class Embedding {
   at::Tensor tokens_, positions_, cls_, prefix_;
   at::Tensor column_weight_, column_bias_, table_, offsets_;
   std::shared_ptr<attention::Linear> input_;  // where places hold numbers
+  std::shared_ptr<EventInput> events_;        // where they hold events
   kernels::Dropout dropout_;
 };
 

@@ -14,7 +14,7 @@ struct InputSpec {
   int64_t vocabulary = 0;                // ids in use, padding included; 0: places hold numbers
   int64_t sequences = 1;                 // in one example
   int64_t width = 0;                     // numbers at each place
-  std::vector<int64_t> categories = {};  // sizes of the columns of codes, the last places of a table's row
+  std::vector<int64_t> categories = {};  // sizes of the columns of codes, as DataShape has them
   int64_t side = 0;                      // of the square image whose pixels are the places; 0: they are none
 };
 

@@ -92,7 +92,13 @@ void HostBatch::put(int64_t row, const Example& example, int64_t begin, int64_t 
       });
     if (part.place != 0) continue;  // the first field says which places there are
     std::fill_n(key_valid.begin() + at, window.length, uint8_t{1});
-    if (shape_.vocabulary == 0) continue;
+    if (shape_.vocabulary == 0) {
+      // An event has codes above 0; a place without is padding, wherever it stands.
+      const auto codes = shape_.width > 1 ? static_cast<int64_t>(shape_.categories.size()) : 0;
+      for (int64_t i = at; codes > 0 && i < at + window.length; ++i)
+        if (into.numbers[static_cast<size_t>((i + 1) * field.k - codes)] == 0) key_valid[static_cast<size_t>(i)] = 0;
+      continue;
+    }
     for (int64_t i = at; i < at + window.length; ++i) {
       int64_t& token = into.whole[static_cast<size_t>(i)];
       token += shape_.id_offset;

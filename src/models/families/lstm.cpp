@@ -3,7 +3,7 @@
 #include <ATen/Functions.h>
 
 #include "attention/multi_head.h"
-#include "models/model.h"
+#include "models/event_input.h"
 #include "tensor/probe.h"
 
 namespace xformer::models::families::lstm {
@@ -32,6 +32,9 @@ class Lstm : public Model {
     };
     if (request.input.vocabulary > 0)
       tokens_ = register_parameter("tokens", init.normal("tokens", {request.input.vocabulary, options.dim}, 1));
+    else if (holds_events(request.input))
+      events_ = register_module(
+          "events", std::make_shared<EventInput>(request.input, options.dim, "mlpen", init.child("events")));
     else input_ = linear("input", request.input.width, options.dim);
     // LibTorch's order and initial values: four gates (input, forget, cell, output), U(+-1/sqrt(hidden)).
     const double bound = 1 / std::sqrt(static_cast<double>(options.hidden));
@@ -52,7 +55,9 @@ class Lstm : public Model {
   }
 
   at::Tensor forward(const ModelInput& input, State&) override {
-    at::Tensor x = tokens_.defined() ? at::embedding(tokens_, input.tokens) : input_->forward(input.values);
+    at::Tensor x = tokens_.defined() ? at::embedding(tokens_, input.tokens)
+                   : input_          ? input_->forward(input.values)
+                                     : events_->forward(input.values);
     x = embedding_dropout_(x, is_training());
     probe("embedding", x);
     const at::Tensor start = at::zeros({options_.layers, x.size(0), options_.hidden}, x.options());
@@ -77,6 +82,7 @@ class Lstm : public Model {
     const double first = static_cast<double>(options_.dim) + h, further = 2 * h;
     double flops = 8 * rows * h * (first + further * static_cast<double>(options_.layers - 1));
     if (input_) flops += 2 * rows * static_cast<double>(input_->weight.numel());
+    if (events_) flops += rows * events_->flops();
     flops += 2 * static_cast<double>(batch * output_->weight.numel());
     return {flops, flops, rows * 4 * h * static_cast<double>(options_.layers)};
   }
@@ -87,6 +93,7 @@ class Lstm : public Model {
   Options options_;
   at::Tensor tokens_;
   std::shared_ptr<attention::Linear> input_, output_;
+  std::shared_ptr<EventInput> events_;
   std::vector<at::Tensor> weights_;
   kernels::Dropout embedding_dropout_, state_dropout_;
 };
@@ -100,8 +107,9 @@ std::vector<FamilyDescriptor> describe() {
   lstm.takes_attention = false;
   lstm.padded_len = [](const Json&, int64_t max_tokens) { return max_tokens; };
   lstm.check = [](const ModelRequest& request) {
-    XF_CHECK(request.input.sequences == 1 && request.input.categories.empty(), UserError,
-             "the lstm family takes one sequence of ids or numbers");
+    const InputSpec& input = request.input;
+    XF_CHECK(input.sequences == 1 && (input.categories.empty() || holds_events(input)), UserError,
+             "the lstm family takes one sequence of ids, numbers or events");
   };
   lstm.build = [](const ModelRequest& request) {
     return std::make_shared<Lstm>(schema().read(request.model_options), request);
