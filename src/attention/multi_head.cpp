@@ -44,23 +44,39 @@ MultiHeadMixer::MultiHeadMixer(const BuildContext& context, std::shared_ptr<Atte
   core_ = register_module("core", std::move(core));
 }
 
-at::Tensor MultiHeadMixer::forward(const at::Tensor& x, const SequenceMask& mask, Carry& carry) {
+std::vector<at::Tensor> MultiHeadMixer::project(const at::Tensor& x) const {
   std::vector<kernels::LinearMap> maps{query_->map(), key_->map()};
   if (value_) maps.push_back(value_->map());
-  std::vector<at::Tensor> projected = kernels::linear(x, maps);
-  if (!value_) projected.push_back(projected[1]);
-  return mix(projected, mask, mask, carry);
+  std::vector<at::Tensor> rows = kernels::linear(x, maps);
+  if (!value_) rows.push_back(rows[1]);
+  return rows;
+}
+
+at::Tensor MultiHeadMixer::forward(const at::Tensor& x, const SequenceMask& mask, Carry& carry) {
+  return mix(project(x), [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+    const at::Tensor mixed = core_->forward(q, k, v, mask, carry);
+    // Rows of padded queries are zero from here on, whatever the core left in them (attention-core 0.4).
+    return core_->zeroes_padding() ? mixed : mask.zero_padding(mixed);
+  });
+}
+
+at::Tensor MultiHeadMixer::decode(const at::Tensor& x, const DecodingStep& step, Carry& carry, State& kept) {
+  return mix(project(x), [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+    return attention::decode(*core_, q, k, v, step, carry, kept);
+  });
 }
 
 at::Tensor MultiHeadMixer::cross(const at::Tensor& x, const SequenceMask& mask, const at::Tensor& other,
                                  const SequenceMask& other_mask, Carry& carry) {
   const std::vector<at::Tensor> answers = kernels::linear(other, {key_->map(), value_->map()});
-  return mix({query_->forward(x), answers[0], answers[1]}, mask,
-             {other_mask.key_valid, /*causal=*/false, /*cross=*/true}, carry);
+  const SequenceMask keys{other_mask.key_valid, /*causal=*/false, /*cross=*/true};
+  return mix({query_->forward(x), answers[0], answers[1]},
+             [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+               return mask.zero_padding(core_->forward(q, k, v, keys, carry));
+             });
 }
 
-at::Tensor MultiHeadMixer::mix(const std::vector<at::Tensor>& projected, const SequenceMask& queries,
-                               const SequenceMask& keys, Carry& carry) {
+at::Tensor MultiHeadMixer::mix(const std::vector<at::Tensor>& projected, const Core& core) {
   const auto split = [&](const at::Tensor& rows) {  // [b, n, h d] -> [b, h, n, d]
     return rows.view({rows.size(0), rows.size(1), heads_, head_dim_}).transpose(1, 2);
   };
@@ -70,9 +86,7 @@ at::Tensor MultiHeadMixer::mix(const std::vector<at::Tensor>& projected, const S
     const FullPrecision full(q.device().type(), core_->takes_bf16());
     q = full(q), k = full(k), v = full(v);
     probe("q", q), probe("k", k), probe("v", v);
-    mixed = core_->forward(q, k, v, keys, carry);
-    // Rows of padded queries are zero from here on, whatever the core left in them (attention-core 0.4).
-    if (keys.cross || !core_->zeroes_padding()) mixed = queries.zero_padding(mixed);
+    mixed = core(q, k, v);
   }
   probe("mixed", mixed);
   return out_->forward(mixed.transpose(1, 2).reshape({q.size(0), q.size(2), heads_ * head_dim_}));

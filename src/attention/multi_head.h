@@ -1,7 +1,7 @@
 // Multi-head attention around any core: q, k, v and output projections (Vaswani et al. 2017, section 3.2.2).
 #pragma once
 
-#include "attention/descriptor.h"
+#include "attention/decoding.h"
 #include "kernels/linear/linear.h"
 
 namespace xformer::attention {
@@ -23,10 +23,11 @@ class Linear : public torch::nn::Module {
 
 enum class Values { kProjected, kKeys };  // kKeys: the values are the keys, and there is no map of them
 
-class MultiHeadMixer : public SequenceMixer {
+class MultiHeadMixer : public SequenceMixer, public DecodingMixer {
  public:
   MultiHeadMixer(const BuildContext& context, std::shared_ptr<AttentionCore> core, Values values = Values::kProjected);
   at::Tensor forward(const at::Tensor& x, const SequenceMask& mask, Carry& carry) override;
+  at::Tensor decode(const at::Tensor& x, const DecodingStep& step, Carry& carry, State& kept) override;
   [[nodiscard]] Cost cost(int64_t batch, int64_t length) const override { return cross_cost(batch, length, length); }
   // Queries of x [b,n,m], keys and values of `other` [b,k,m], each with its own mask; every query sees all of `other`.
   // Only of what build_cross made.
@@ -37,9 +38,12 @@ class MultiHeadMixer : public SequenceMixer {
   [[nodiscard]] AttentionCore& core() { return *core_; }
 
  private:
-  // The core between the projected rows of queries, keys and values and the output map.
-  at::Tensor mix(const std::vector<at::Tensor>& projected, const SequenceMask& queries, const SequenceMask& keys,
-                 Carry& carry);
+  // Of x [b,n,m]: rows of queries, keys and values [b,n,h d].
+  [[nodiscard]] std::vector<at::Tensor> project(const at::Tensor& x) const;
+  // [b,h,n,d] of queries, keys and values -> [b,h,n,d], rows of padded queries zero.
+  using Core = std::function<at::Tensor(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v)>;
+  // The core between the projected rows and the output map.
+  at::Tensor mix(const std::vector<at::Tensor>& projected, const Core& core);
 
   int64_t model_dim_, heads_, head_dim_;
   std::shared_ptr<AttentionCore> core_;

@@ -93,6 +93,20 @@ at::Tensor ResidualBlock::on_path(const kernels::Dropout& path, const at::Tensor
   return branch * path(at::ones({branch.size(0), 1, 1}, branch.options()), /*training=*/true);
 }
 
+at::Tensor ResidualBlock::forward(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry) {
+  return layer(x, mask.key_valid, [&](const at::Tensor& y) { return mixer_->forward(y, mask, carry); });
+}
+
+at::Tensor ResidualBlock::decode(const at::Tensor& x, const attention::DecodingStep& step, attention::Carry& carry,
+                                 attention::State& kept) {
+  return layer(x, {}, [&](const at::Tensor& y) { return attention::decode(*mixer_, y, step, carry, kept); });
+}
+
+at::Tensor PreNormBlock::decode_mixed(const at::Tensor& x, const attention::DecodingStep& step, attention::Carry& carry,
+                                      attention::State& kept) {
+  return attention::decode(*mixer_, mixer_norm_->behind(x, {}, {}, {}).normed, step, carry, kept);
+}
+
 at::Tensor PreNormBlock::mixed(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry) {
   const auto mixer = [&] { return mixer_->forward(mixer_norm_->behind(x, {}, {}, {}).normed, mask, carry); };
   return mixer_dropout_(probed("mixer", mixer), is_training());
@@ -103,12 +117,10 @@ at::Tensor PreNormBlock::fed(const at::Tensor& x) {
   return ff_dropout_(probed("ff", ff), is_training());
 }
 
-at::Tensor PreNormBlock::forward(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry) {
+at::Tensor PreNormBlock::layer(const at::Tensor& x, const at::Tensor& valid, const Mixed& mixer) {
   const bool training = is_training();
-  const at::Tensor& valid = mask.key_valid;
   const kernels::ResidualNorm entry = mixer_norm_ ? mixer_norm_->behind(x, {}, {}, valid) : kernels::ResidualNorm{x, x};
-  const auto mixer = [&] { return mixer_->forward(entry.normed, mask, carry); };
-  const at::Tensor mixed = on_path(mixer_path_, kept(probed("mixer", mixer)));
+  const at::Tensor mixed = on_path(mixer_path_, kept(probed("mixer", [&] { return mixer(entry.normed); })));
   if (!ff_) return kernels::residual(kept(entry.sum), mixed, mixer_dropout_.place(training));
   const kernels::ResidualNorm half =
       ff_norm_->behind(kept(entry.sum), mixed, mixer_dropout_.place(training), kept(valid));
@@ -122,13 +134,13 @@ attention::Cost ResidualBlock::cost(int64_t batch, int64_t length) const {
   return result;
 }
 
-at::Tensor PostNormBlock::forward(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry) {
+at::Tensor PostNormBlock::layer(const at::Tensor& x, const at::Tensor& valid, const Mixed& mixer) {
   const bool training = is_training();
-  const at::Tensor mixed = on_path(mixer_path_, probed("mixer", [&] { return mixer_->forward(x, mask, carry); }));
-  const at::Tensor half = mixer_norm_->behind(x, mixed, mixer_dropout_.place(training), mask.key_valid).normed;
+  const at::Tensor mixed = on_path(mixer_path_, probed("mixer", [&] { return mixer(x); }));
+  const at::Tensor half = mixer_norm_->behind(x, mixed, mixer_dropout_.place(training), valid).normed;
   if (!ff_) return half;
   const at::Tensor fed = on_path(ff_path_, probed("ff", [&] { return ff_->forward(half); }));
-  return ff_norm_->behind(half, fed, ff_dropout_.place(training), mask.key_valid).normed;
+  return ff_norm_->behind(half, fed, ff_dropout_.place(training), valid).normed;
 }
 
 }  // namespace xformer::models

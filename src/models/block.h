@@ -51,14 +51,22 @@ class FeedForward {
 };
 
 // A mixer and a feed-forward part, each with a residual connection, a norm and dropout of its branch.
-class ResidualBlock : public attention::LayerBlock {
+class ResidualBlock : public attention::LayerBlock, public attention::DecodingMixer {
  public:
   ResidualBlock(const BlockOptions& options, std::shared_ptr<attention::SequenceMixer> mixer,
                 const std::shared_ptr<kernels::DropoutStream>& stream, const InitStream& init);
+  at::Tensor forward(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry) override;
+  at::Tensor decode(const at::Tensor& x, const attention::DecodingStep& step, attention::Carry& carry,
+                    attention::State& kept) override;
   [[nodiscard]] attention::Cost cost(int64_t batch, int64_t length) const override;
   [[nodiscard]] std::string backend() const override { return ""; }
 
  protected:
+  // What the mixer makes of the layer's places.
+  using Mixed = std::function<at::Tensor(const at::Tensor& x)>;
+  // x [b,n,m], valid [b,n] bool or undefined where all are -> [b,n,m].
+  virtual at::Tensor layer(const at::Tensor& x, const at::Tensor& valid, const Mixed& mixer) = 0;
+
   const int64_t rows_;
   std::shared_ptr<Norm> mixer_norm_, ff_norm_;  // undefined where the options leave them out
   std::shared_ptr<attention::SequenceMixer> mixer_;
@@ -77,17 +85,23 @@ class ResidualBlock : public attention::LayerBlock {
 class PreNormBlock : public ResidualBlock {
  public:
   using ResidualBlock::ResidualBlock;
-  at::Tensor forward(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry) override;
   // The branches: drop(mixer(norm(x))) and drop(ff(norm(x))).
   [[nodiscard]] at::Tensor mixed(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry);
+  [[nodiscard]] at::Tensor decode_mixed(const at::Tensor& x, const attention::DecodingStep& step,
+                                        attention::Carry& carry, attention::State& kept);
   [[nodiscard]] at::Tensor fed(const at::Tensor& x);
+
+ private:
+  at::Tensor layer(const at::Tensor& x, const at::Tensor& valid, const Mixed& mixer) override;
 };
 
 // x = norm(x + drop(mixer(x))); x = norm(x + drop(ff(x))) (Vaswani et al. 2017, section 3.1).
 class PostNormBlock : public ResidualBlock {
  public:
   using ResidualBlock::ResidualBlock;
-  at::Tensor forward(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry) override;
+
+ private:
+  at::Tensor layer(const at::Tensor& x, const at::Tensor& valid, const Mixed& mixer) override;
 };
 
 }  // namespace xformer::models

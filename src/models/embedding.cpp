@@ -83,7 +83,10 @@ int64_t Embedding::leading() const {
   return prefix_len_ + (options_.front == Front::kVector || options_.front == Front::kColumn ? 1 : 0);
 }
 
-Embedding::Embedded Embedding::forward(at::Tensor ids, const at::Tensor& values, at::Tensor valid) const {
+Embedding::Embedded Embedding::forward(at::Tensor ids, const at::Tensor& values, at::Tensor valid,
+                                       int64_t first) const {
+  XF_ASSERT(first == 0 || (tokens_.defined() && pinned() == 0), "place {} of a sequence with something in front",
+            first);
   const int64_t batch = valid.size(0), dim = options_.dim;
   const auto in_front = [&](const at::Tensor& vectors, const at::Tensor& x) {
     return at::cat({vectors.expand({batch, vectors.size(1), dim}), x}, 1);
@@ -95,7 +98,8 @@ Embedding::Embedded Embedding::forward(at::Tensor ids, const at::Tensor& values,
   const kernels::DropoutPlace drop = dropout_.place(owner_.is_training());
   at::Tensor x;
   if (tokens_.defined() && leading() == 0) {
-    x = kernels::embedding(tokens_, ids, positions_, drop);
+    x = kernels::embedding(tokens_, ids, first > 0 && positions_.defined() ? positions_.slice(0, first) : positions_,
+                           drop);
   } else {
     x = tokens_.defined() ? kernels::embedding(tokens_, ids, {}, {})
         : input_          ? input_->forward(values)

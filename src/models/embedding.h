@@ -38,8 +38,8 @@ class Embedding {
     at::Tensor x;      // [s, leading + n, m]
     at::Tensor valid;  // [s, leading + n] bool; undefined: all
   };
-  // ids [s,n] or values [s,n,width], valid [s,n].
-  [[nodiscard]] Embedded forward(at::Tensor ids, const at::Tensor& values, at::Tensor valid) const;
+  // ids [s,n] or values [s,n,width], valid [s,n]; of ids with nothing in front also those from place `first` on.
+  [[nodiscard]] Embedded forward(at::Tensor ids, const at::Tensor& values, at::Tensor valid, int64_t first = 0) const;
 
   // Tokens put in front of the places.
   [[nodiscard]] int64_t leading() const;

@@ -6,7 +6,10 @@
 namespace xformer::models {
 
 Stack::Stack(Model& owner, const StackOptions& options, const ModelRequest& request, int64_t max_len, int64_t pinned)
-    : causal_(request.causal), shared_(owner.shared()) {
+    : causal_(request.causal),
+      max_len_(max_len),
+      decoding_length_(attention::decoding_length(request.attention, request.attention_options, max_len)),
+      shared_(owner.shared()) {
   const InitStream init(request.seed);
   attention::BuildContext context;
   context.model_dim = options.block.dim;
@@ -67,6 +70,29 @@ at::Tensor Stack::forward(at::Tensor x, const at::Tensor& valid, State& state) c
     x = probed("layer" + std::to_string(i), [&] { return layers_[i]->forward(x, mask, carry); });
   for (auto& [name, tensor] : state) tensor = carry.at(name);
   return x;
+}
+
+at::Tensor Stack::decode(at::Tensor x, Decoded& so_far) const {
+  XF_ASSERT(causal_, "a model that sees later places is read as a whole");
+  const int64_t count = x.size(1);
+  const attention::DecodingStep step{so_far.places, decoding_length_};
+  so_far.layers.resize(layers_.size());
+  // As a forward pass over all places would begin.
+  attention::Carry carry = so_far.memory;
+  at::Tensor second = x;  // the other stream of reversible layers
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    attention::State& kept = so_far.layers[i];
+    if (reversible_.empty()) {
+      x = attention::decode(*layers_[i], x, step, carry, kept);
+    } else {
+      x = x + reversible_[i]->decode_mixed(second, step, carry, kept);
+      second = second + reversible_[i]->fed(x);
+    }
+  }
+  // Memory is of whole sequences.
+  if (so_far.places + count == max_len_)
+    for (auto& [name, tensor] : so_far.memory) tensor = carry.at(name);
+  return reversible_.empty() ? x : (x + second) / 2;
 }
 
 attention::Cost Stack::cost(int64_t sequences, int64_t length) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "models/block.h"
+#include "models/decoding.h"
 #include "models/key_compression.h"
 #include "models/model.h"
 
@@ -28,10 +29,13 @@ class Stack {
 
   // x [b,n,m], valid [b,n] bool or undefined where all are. Layers leave in `state` what they remember.
   [[nodiscard]] at::Tensor forward(at::Tensor x, const at::Tensor& valid, State& state) const;
+  // x [b,n,m] of the places at hand (DecodingModel) -> [b,n,m].
+  [[nodiscard]] at::Tensor decode(at::Tensor x, Decoded& so_far) const;
   [[nodiscard]] attention::Cost cost(int64_t sequences, int64_t length) const;
 
  private:
   const bool causal_;
+  const int64_t max_len_, decoding_length_;
   std::vector<std::shared_ptr<attention::LayerBlock>> layers_;
   std::vector<std::shared_ptr<PreNormBlock>> reversible_;  // the same layers, when they are run that way
   std::shared_ptr<attention::SharedObjects> shared_;

@@ -1,5 +1,7 @@
 #include "models/transformer.h"
 
+#include <ATen/Functions.h>
+
 namespace xformer::models {
 
 Transformer::Transformer(const Parts& parts, const ModelRequest& request)
@@ -16,6 +18,17 @@ at::Tensor Transformer::summary(const at::Tensor& ids, const at::Tensor& values,
                                 State& state) {
   const Embedding::Embedded embedded = embedding_.forward(ids, values, valid);
   return readout_.pooled(stack_.forward(embedded.x, embedded.valid, state), embedded.valid);
+}
+
+at::Tensor Transformer::decode(const at::Tensor& ids, Decoded& so_far) {
+  if (so_far.places == embedding_.max_len()) {
+    XF_ASSERT(!so_far.memory.empty(), "a place behind the last of {}", so_far.places);
+    so_far.places = 0;
+  }
+  const at::Tensor valid = at::ones(ids.sizes(), ids.options().dtype(at::kBool));
+  const at::Tensor x = stack_.decode(embedding_.forward(ids, {}, valid, so_far.places).x, so_far);
+  so_far.places += ids.size(1);
+  return readout_.scored(readout_.pooled(x.narrow(1, ids.size(1) - 1, 1), {})).select(1, 0);
 }
 
 attention::Cost Transformer::summary_cost(int64_t sequences, int64_t length) const {

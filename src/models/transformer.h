@@ -14,10 +14,11 @@ struct Parts {
   ReadoutOptions readout;
 };
 
-class Transformer : public Model {
+class Transformer : public Model, public DecodingModel {
  public:
   Transformer(const Parts& parts, const ModelRequest& request);
   at::Tensor forward(const ModelInput& input, State& state) override;
+  at::Tensor decode(const at::Tensor& ids, Decoded& so_far) override;
   [[nodiscard]] attention::Cost cost(int64_t batch, int64_t length) const override;
 
  protected:

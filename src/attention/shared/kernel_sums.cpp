@@ -1,5 +1,9 @@
 #include "attention/shared/kernel_sums.h"
 
+#include <ATen/Functions.h>
+
+#include "kernels/feature_attention/features.h"
+
 namespace xformer::attention {
 
 at::Tensor feature_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
@@ -7,6 +11,46 @@ at::Tensor feature_attention(const at::Tensor& q, const at::Tensor& k, const at:
   options.mask = mask;
   options.query_valid = mask.query_valid(q.size(2));
   return kernels::feature_attention(q, k, v, options);
+}
+
+const at::Tensor& add_kept(State& kept, const std::string& name, const at::Tensor& more, const DecodingStep& step) {
+  at::Tensor& sum = kept[name];
+  sum = step.first > 0 ? sum + more : more;
+  return sum;
+}
+
+at::Tensor decode_features(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                           const kernels::FeatureAttentionOptions& options, const DecodingStep& step, State& kept) {
+  const bool softmax = options.map == kernels::FeatureMap::kSoftmax, by_sum = options.divisor <= 0;
+  const at::Tensor values = by_sum ? values_and_count(v, {}) : v;
+  at::Tensor phi_k;
+  if (softmax) {
+    const kernels::Projected keys = kernels::project(k * options.scale, options.omega);
+    at::Tensor largest = keys.largest.amax(2, /*keepdim=*/true);  // c over the keys so far [b,h,1,1]
+    if (step.first > 0) {
+      const at::Tensor before = kept.at("largest");
+      largest = at::maximum(largest, before);
+      kept["sums"] = kept.at("sums") * at::exp(before - largest);
+    }
+    kept["largest"] = largest;
+    phi_k = at::exp(keys.scores - (keys.half_square + largest));  // without the floor, which no scale goes with
+    add_kept(kept, "values", values.sum(2, /*keepdim=*/true), step);
+  } else {
+    phi_k = kernels::plain_features(k, options);
+  }
+  const at::Tensor& sums = add_kept(kept, "sums", at::matmul(phi_k.transpose(-1, -2), values), step);  // [b,h,f,e]
+  if (q.size(2) > 1) return feature_attention(q, k, v, {{}, /*causal=*/true}, options);
+  at::Tensor row;
+  if (softmax) {
+    const kernels::Projected query = kernels::project(q * options.scale, options.omega);
+    const at::Tensor phi_q = at::exp(query.scores - (query.half_square + query.largest)) + options.floor;
+    row = at::matmul(phi_q, sums) + options.floor * phi_q.sum(-1, /*keepdim=*/true) * kept.at("values");
+  } else {
+    row = at::matmul(kernels::plain_features(q, options), sums);
+  }
+  if (!by_sum) return row / options.divisor;
+  const int64_t e = v.size(-1);
+  return row.narrow(-1, 0, e) / (row.narrow(-1, e, 1) + options.epsilon);
 }
 
 double kernel_sums_flops(const Shape& shape, int64_t features, int64_t columns, bool causal) {

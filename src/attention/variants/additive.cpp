@@ -7,13 +7,13 @@
 // additive attention too.
 #include <cmath>
 
-#include "attention/descriptor.h"
+#include "attention/decoding.h"
 #include "attention/shared/closed_keys.h"
 #include "kernels/additive_attention/additive_attention.h"
 
 namespace xformer::attention::variants::additive {
 
-class AdditiveCore : public AttentionCore {
+class AdditiveCore : public AttentionCore, public RowCore {
  public:
   explicit AdditiveCore(const BuildContext& context) : causal_(context.causal), dropout_(context.make_dropout()) {
     const double bound = 1 / std::sqrt(static_cast<double>(context.head_dim));

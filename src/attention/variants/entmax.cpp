@@ -14,7 +14,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "attention/descriptor.h"
+#include "attention/decoding.h"
 #include "attention/shared/closed_keys.h"
 #include "tensor/probe.h"
 
@@ -132,7 +132,7 @@ struct EntmaxFunction : torch::autograd::Function<EntmaxFunction> {
   }
 };
 
-class EntmaxCore : public AttentionCore {
+class EntmaxCore : public AttentionCore, public RowCore {
  public:
   EntmaxCore(const Options& options, const BuildContext& context)
       : alpha_(options.alpha), causal_(context.causal), dropout_(context.make_dropout()) {

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "attention/descriptor.h"
+#include "attention/decoding.h"
 #include "attention/shared/closed_keys.h"
 #include "tensor/probe.h"
 
@@ -23,7 +23,7 @@ int64_t fraction_of(double fraction, int64_t keys) {
   return static_cast<int64_t>(std::ceil(fraction * static_cast<double>(keys) - 1e-9));
 }
 
-class ExplicitSparseCore : public AttentionCore {
+class ExplicitSparseCore : public AttentionCore, public RowCore {
  public:
   ExplicitSparseCore(const Options& options, const BuildContext& context)
       : options_(options), causal_(context.causal), dropout_(context.make_dropout()) {}

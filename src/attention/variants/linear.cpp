@@ -15,18 +15,19 @@ struct Options {
   std::string norm = "sum";
 };
 
-class LinearCore : public AttentionCore {
+class LinearCore : public AttentionCore, public DecodingCore {
  public:
   LinearCore(const Options& options, const BuildContext& context)
       : by_sum_(options.norm == "sum"), causal_(context.causal) {}
 
   at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
                      Carry&) override {
-    kernels::FeatureAttentionOptions options;
-    options.map = kernels::FeatureMap::kElu;
-    if (by_sum_) options.epsilon = kEpsilon;
-    else options.divisor = std::sqrt(static_cast<double>(k.size(2)));
-    return feature_attention(q, k, v, mask, options);
+    return feature_attention(q, k, v, mask, features(k.size(2)));
+  }
+
+  at::Tensor decode(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const DecodingStep& step,
+                    State& kept) override {
+    return decode_features(q, k, v, features(step.length), step, kept);
   }
 
   [[nodiscard]] bool zeroes_padding() const override { return true; }
@@ -39,6 +40,14 @@ class LinearCore : public AttentionCore {
   }
 
  private:
+  [[nodiscard]] kernels::FeatureAttentionOptions features(int64_t keys) const {
+    kernels::FeatureAttentionOptions options;
+    options.map = kernels::FeatureMap::kElu;
+    if (by_sum_) options.epsilon = kEpsilon;
+    else options.divisor = std::sqrt(static_cast<double>(keys));
+    return options;
+  }
+
   bool by_sum_, causal_;
 };
 

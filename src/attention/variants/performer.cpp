@@ -83,20 +83,19 @@ Cost kernel_cost(const Shape& shape, int64_t features, bool projected, bool caus
           feature_attention_kept(shape, features, causal)};
 }
 
-class PerformerCore : public AttentionCore {
+class PerformerCore : public AttentionCore, public DecodingCore {
  public:
   PerformerCore(const Options& options, const BuildContext& context)
       : options_(options), causal_(context.causal), features_(features_of(options.features, options.redraw, context)) {}
 
   at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
                      Carry&) override {
-    kernels::FeatureAttentionOptions options;
-    options.map = kernels::FeatureMap::kSoftmax;
-    options.omega = features_.omega.to(at::toOpMathType(q.scalar_type()));
-    // exp(q k / sqrt(d)) needs d^(-1/4) on both; mlpen's code scaled twice, which gives exp(q k / d).
-    options.scale = std::pow(static_cast<double>(q.size(-1)), options_.double_scale ? -0.5 : -0.25);
-    options.floor = kFloor;
-    return feature_attention(q, k, v, mask, options);
+    return feature_attention(q, k, v, mask, features(q));
+  }
+
+  at::Tensor decode(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const DecodingStep& step,
+                    State& kept) override {
+    return decode_features(q, k, v, features(q), step, kept);
   }
 
   [[nodiscard]] bool zeroes_padding() const override { return true; }
@@ -109,12 +108,22 @@ class PerformerCore : public AttentionCore {
   void after_step(int64_t step) override { features_.after_step(step); }
 
  private:
+  [[nodiscard]] kernels::FeatureAttentionOptions features(const at::Tensor& q) const {
+    kernels::FeatureAttentionOptions options;
+    options.map = kernels::FeatureMap::kSoftmax;
+    options.omega = features_.omega.to(at::toOpMathType(q.scalar_type()));
+    // exp(q k / sqrt(d)) needs d^(-1/4) on both; mlpen's code scaled twice, which gives exp(q k / d).
+    options.scale = std::pow(static_cast<double>(q.size(-1)), options_.double_scale ? -0.5 : -0.25);
+    options.floor = kFloor;
+    return options;
+  }
+
   Options options_;
   bool causal_;
   RandomFeatures features_;
 };
 
-class ReluCore : public AttentionCore {
+class ReluCore : public AttentionCore, public DecodingCore {
  public:
   ReluCore(const ReluOptions& options, const BuildContext& context)
       : projected_(options.kernel == "relu"), causal_(context.causal), size_(context.head_dim) {
@@ -125,14 +134,12 @@ class ReluCore : public AttentionCore {
 
   at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
                      Carry&) override {
-    kernels::FeatureAttentionOptions options;
-    options.map = kernels::FeatureMap::kRelu;
-    options.floor = kReluFloor;
-    if (projected_) {
-      options.omega = features_.omega.to(at::toOpMathType(q.scalar_type()));
-      options.scale = std::pow(static_cast<double>(q.size(-1)), -0.25);
-    }
-    return feature_attention(q, k, v, mask, options);
+    return feature_attention(q, k, v, mask, features(q));
+  }
+
+  at::Tensor decode(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const DecodingStep& step,
+                    State& kept) override {
+    return decode_features(q, k, v, features(q), step, kept);
   }
 
   [[nodiscard]] bool zeroes_padding() const override { return true; }
@@ -147,6 +154,17 @@ class ReluCore : public AttentionCore {
   void after_step(int64_t step) override { features_.after_step(step); }
 
  private:
+  [[nodiscard]] kernels::FeatureAttentionOptions features(const at::Tensor& q) const {
+    kernels::FeatureAttentionOptions options;
+    options.map = kernels::FeatureMap::kRelu;
+    options.floor = kReluFloor;
+    if (projected_) {
+      options.omega = features_.omega.to(at::toOpMathType(q.scalar_type()));
+      options.scale = std::pow(static_cast<double>(q.size(-1)), -0.25);
+    }
+    return options;
+  }
+
   bool projected_, causal_;
   int64_t size_;  // m
   RandomFeatures features_;

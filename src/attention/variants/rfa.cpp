@@ -38,7 +38,7 @@ struct Options {
 
 enum class Map { kGaussian, kArccos };
 
-class RfaCore : public AttentionCore {
+class RfaCore : public AttentionCore, public DecodingCore {
  public:
   RfaCore(Map map, const Options& options, const BuildContext& context) : map_(map), causal_(context.causal) {
     sigma_ = register_parameter("sigma", at::ones({context.heads, context.head_dim}));
@@ -57,24 +57,23 @@ class RfaCore : public AttentionCore {
     return mix(q, k, v, mask, {});
   }
 
+  at::Tensor decode(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const DecodingStep& step,
+                    State& kept) override {
+    return decode_gated(q, k, v, {}, step, kept);
+  }
+
   // gate [b,h,n]: logits of g, or undefined.
   [[nodiscard]] at::Tensor mix(const at::Tensor& q_in, const at::Tensor& k_in, const at::Tensor& v,
                                const SequenceMask& mask, const at::Tensor& gate) const {
-    const at::Tensor omega = (is_training() ? trained_ : evaluated_).omega.to(q_in.scalar_type());
     const at::Tensor q = scaled(q_in), k = scaled(k_in);
-    const double shrink = 1 / std::sqrt(static_cast<double>(omega.size(0)));
     if (map_ == Map::kArccos && !gate.defined()) {
       kernels::FeatureAttentionOptions options;
       options.map = kernels::FeatureMap::kRelu;
-      options.omega = omega;
-      options.scale = shrink;
+      options.omega = directions(q);
+      options.scale = shrink();
       options.epsilon = kEpsilon;
       return feature_attention(q, k, v, mask, options);
     }
-    const auto features = [&](const at::Tensor& x) {  // [b,h,n,f]
-      const at::Tensor y = at::matmul(x, omega.t());
-      return (map_ == Map::kArccos ? at::relu(y) : at::cat({at::sin(y), at::cos(y)}, -1)) * shrink;
-    };
     const at::Tensor phi_q = features(q), phi_k = features(k), values = values_and_count(v, mask);
     probe("phi_q", phi_q), probe("phi_k", phi_k);
     at::Tensor sums;  // [b,h,n,d+1]
@@ -89,10 +88,22 @@ class RfaCore : public AttentionCore {
     } else {
       sums = at::matmul(phi_q, at::matmul(phi_k.transpose(-1, -2), values));
     }
-    const int64_t d = v.size(-1);
-    const at::Tensor denominator = sums.narrow(-1, d, 1);
-    probe("denominator", denominator);
-    return sums.narrow(-1, 0, d) / safe(denominator);
+    return averages(sums);
+  }
+
+  // The row of the token at hand; S and the sum of keys are kept as the columns of one.
+  [[nodiscard]] at::Tensor decode_gated(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                        const at::Tensor& gate, const DecodingStep& step, State& kept) const {
+    at::Tensor phi_k = features(scaled(k));
+    if (gate.defined()) {
+      const at::Tensor sum = at::log_sigmoid(gate).cumsum(-1), last = sum.narrow(-1, sum.size(-1) - 1, 1);  // L
+      phi_k = phi_k * (at::sigmoid(-gate) * at::exp(last - sum)).unsqueeze(-1);
+      if (step.first > 0) kept["sums"] = kept.at("sums") * at::exp(last).unsqueeze(-1);
+    }
+    const at::Tensor& sums =
+        add_kept(kept, "sums", at::matmul(phi_k.transpose(-1, -2), values_and_count(v, {})), step);  // [b,h,f,d+1]
+    if (q.size(2) > 1) return mix(q, k, v, {{}, /*causal=*/true}, gate);
+    return averages(at::matmul(features(scaled(q)), sums));
   }
 
   [[nodiscard]] Cost cost(const Shape& shape) const override {
@@ -115,6 +126,25 @@ class RfaCore : public AttentionCore {
     return x / (x.square().sum(-1, /*keepdim=*/true) + kLength).sqrt() * sigma_.unsqueeze(1);
   }
 
+  [[nodiscard]] at::Tensor directions(const at::Tensor& like) const {
+    return (is_training() ? trained_ : evaluated_).omega.to(like.scalar_type());
+  }
+  [[nodiscard]] double shrink() const { return 1 / std::sqrt(static_cast<double>(trained_.omega.size(0))); }
+
+  // phi(x) of x' [b,h,n,d]: [b,h,n,f].
+  [[nodiscard]] at::Tensor features(const at::Tensor& x) const {
+    const at::Tensor y = at::matmul(x, directions(x).t());
+    return (map_ == Map::kArccos ? at::relu(y) : at::cat({at::sin(y), at::cos(y)}, -1)) * shrink();
+  }
+
+  // Sums of values and of keys [b,h,n,d+1] -> o [b,h,n,d].
+  [[nodiscard]] at::Tensor averages(const at::Tensor& sums) const {
+    const int64_t d = sums.size(-1) - 1;
+    const at::Tensor denominator = sums.narrow(-1, d, 1);
+    probe("denominator", denominator);
+    return sums.narrow(-1, 0, d) / safe(denominator);
+  }
+
   [[nodiscard]] at::Tensor safe(const at::Tensor& denominator) const {
     if (map_ == Map::kArccos) return denominator + kEpsilon;
     const at::Tensor least = (denominator.ge(0).to(denominator.scalar_type()) * 2 - 1) * kFloor;
@@ -128,7 +158,7 @@ class RfaCore : public AttentionCore {
 };
 
 // The gated form reads x beside queries, keys and values.
-class GatedMixer : public SequenceMixer {
+class GatedMixer : public SequenceMixer, public DecodingMixer {
  public:
   GatedMixer(Map map, const Options& options, const BuildContext& context)
       : model_dim_(context.model_dim), heads_(context.heads), head_dim_(context.head_dim) {
@@ -150,19 +180,15 @@ class GatedMixer : public SequenceMixer {
   }
 
   at::Tensor forward(const at::Tensor& x, const SequenceMask& mask, Carry&) override {
-    const int64_t b = x.size(0), n = x.size(1);
-    at::Tensor q = query_->forward(x), k = key_->forward(x), v = value_->forward(x), gate = gate_->forward(x), mixed;
-    {
-      const FullPrecision full(x.device().type());
-      const auto split = [&](const at::Tensor& rows) {  // [b, n, h d] -> [b, h, n, d]
-        return full(rows).view({b, n, heads_, -1}).transpose(1, 2);
-      };
-      q = split(q), k = split(k), v = split(v);
-      probe("q", q), probe("k", k), probe("v", v);
-      mixed = mask.zero_padding(core_->mix(q, k, v, mask, split(gate).squeeze(-1)));
-    }
-    probe("mixed", mixed);
-    return out_->forward(mixed.transpose(1, 2).reshape({b, n, heads_ * head_dim_}));
+    return between_maps(x, [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& gate) {
+      return mask.zero_padding(core_->mix(q, k, v, mask, gate));
+    });
+  }
+
+  at::Tensor decode(const at::Tensor& x, const DecodingStep& step, Carry&, State& kept) override {
+    return between_maps(x, [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& gate) {
+      return core_->decode_gated(q, k, v, gate, step, kept);
+    });
   }
 
   [[nodiscard]] Cost cost(int64_t batch, int64_t length) const override {
@@ -175,6 +201,24 @@ class GatedMixer : public SequenceMixer {
   }
 
  private:
+  // core: q, k, v [b,h,n,d] and the gate's logits [b,h,n] -> [b,h,n,d].
+  template <class Core>
+  at::Tensor between_maps(const at::Tensor& x, const Core& core) {
+    const int64_t b = x.size(0), n = x.size(1);
+    at::Tensor q = query_->forward(x), k = key_->forward(x), v = value_->forward(x), gate = gate_->forward(x), mixed;
+    {
+      const FullPrecision full(x.device().type());
+      const auto split = [&](const at::Tensor& rows) {  // [b, n, h d] -> [b, h, n, d]
+        return full(rows).view({b, n, heads_, -1}).transpose(1, 2);
+      };
+      q = split(q), k = split(k), v = split(v);
+      probe("q", q), probe("k", k), probe("v", v);
+      mixed = core(q, k, v, split(gate).squeeze(-1));
+    }
+    probe("mixed", mixed);
+    return out_->forward(mixed.transpose(1, 2).reshape({b, n, heads_ * head_dim_}));
+  }
+
   int64_t model_dim_, heads_, head_dim_;
   std::shared_ptr<Linear> query_, key_, value_, gate_, out_;
   std::shared_ptr<RfaCore> core_;

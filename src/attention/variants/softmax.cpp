@@ -11,7 +11,7 @@
 
 #include <cmath>
 
-#include "attention/descriptor.h"
+#include "attention/decoding.h"
 #include "kernels/attention/attention.h"
 #include "kernels/fused.h"
 #include "tensor/autocast.h"
@@ -73,7 +73,7 @@ struct RecomputedFunction : torch::autograd::Function<RecomputedFunction> {
   }
 };
 
-class ExplicitCore : public AttentionCore {
+class ExplicitCore : public AttentionCore, public RowCore {
  public:
   ExplicitCore(const Options& options, const BuildContext& context)
       : recompute_(options.recompute), causal_(context.causal), dropout_(context.make_dropout()) {}
@@ -102,7 +102,7 @@ class ExplicitCore : public AttentionCore {
   kernels::Dropout dropout_;
 };
 
-class FusedCore : public AttentionCore {
+class FusedCore : public AttentionCore, public RowCore {
  public:
   explicit FusedCore(const BuildContext& context) : causal_(context.causal), dropout_(context.make_dropout()) {}
 

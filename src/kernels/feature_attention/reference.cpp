@@ -1,27 +1,17 @@
 // Feature attention from plain tensor operations: the meaning of the operator and of its gradient.
 #include <ATen/Functions.h>
 
-#include "kernels/feature_attention/feature_attention.h"
+#include "kernels/feature_attention/features.h"
 #include "kernels/feature_attention/sums.h"
 #include "tensor/probe.h"
 
 namespace xformer::kernels {
-
-namespace {
-
-constexpr double kLowest = -1e30;  // stands for "no valid key yet"
 
 at::Tensor plain_features(const at::Tensor& x, const FeatureAttentionOptions& options) {
   const at::Tensor y = options.omega.defined() ? at::matmul(x * options.scale, options.omega.t()) : x;
   if (options.map == FeatureMap::kElu) return at::elu(y) + (1 + options.floor);
   return at::relu(y) + options.floor;
 }
-
-struct Projected {
-  at::Tensor scores;       // omega x' [b,h,n,f]
-  at::Tensor half_square;  // |x'|^2 / 2 [b,h,n,1]
-  at::Tensor largest;      // largest score of the row [b,h,n,1]
-};
 
 Projected project(const at::Tensor& x, const at::Tensor& omega) {
   const at::Tensor scores = at::matmul(x, omega.t());
@@ -30,6 +20,10 @@ Projected project(const at::Tensor& x, const at::Tensor& omega) {
   const at::Tensor winner = omega.index_select(0, scores.detach().argmax(-1).flatten()).view(x.sizes());
   return {scores, x.square().sum(-1, /*keepdim=*/true) / 2, (winner * x).sum(-1, /*keepdim=*/true)};
 }
+
+namespace {
+
+constexpr double kLowest = -1e30;  // stands for "no valid key yet"
 
 // phi(q) times the sums over keys of kSoftmax.
 at::Tensor softmax_sums(const at::Tensor& q, const at::Tensor& k, const at::Tensor& values,
