@@ -139,8 +139,7 @@ class Look {
         line("time", "none: " + cost.message + "; a smaller --micro-batch needs less");
         return;
       }
-      const double seconds = expected_seconds(plan_, course_, source_->size(data::Split::kDev),
-                                              source_->size(data::Split::kTest), rows, cost.step_seconds);
+      const double seconds = expected_seconds(plan_, course_, *source_, rows, cost.step_seconds);
       line("time", fmt::format("about {}: {:.3g} s a step, of five with every place filled, and the evaluations",
                                format_duration(seconds), cost.step_seconds));
       line("memory", bytes + " in tensors");
@@ -184,9 +183,11 @@ class Look {
 
 }  // namespace
 
-double expected_seconds(const RunPlan& plan, const training::Course& course, int64_t dev, int64_t test, int64_t rows,
-                        double step_seconds) {
+double expected_seconds(const RunPlan& plan, const training::Course& course, const data::DataSource& source,
+                        int64_t rows, double step_seconds) {
   const auto evaluation = plan::eval_schema().read(plan.group("eval"));
+  int64_t dev = source.size(data::Split::kDev);
+  const int64_t test = training::dev_is_test(plan, source) ? 0 : source.size(data::Split::kTest);
   if (evaluation.parity && evaluation.dev_batches > 0) dev = evaluation.dev_batches * rows;
   const int64_t evaluations = (course.steps + course.eval_every - 1) / std::max<int64_t>(course.eval_every, 1);
   const double forward = step_seconds / 3 / static_cast<double>(rows);

@@ -15,9 +15,8 @@ struct DryRun {
 // Prints it, and then throws what the run would throw for want of its data.
 void print_dry_run(const RunPlan& plan, const training::RunOptions& options, const DryRun& how);
 
-// Seconds of all steps and evaluations, from the time of a step: a forward pass takes a third of it. `dev` and `test`:
-// examples there.
-[[nodiscard]] double expected_seconds(const RunPlan& plan, const training::Course& course, int64_t dev, int64_t test,
-                                      int64_t rows, double step_seconds);
+// Seconds of all steps and evaluations, from the time of a step of so many rows: a forward pass takes a third of it.
+[[nodiscard]] double expected_seconds(const RunPlan& plan, const training::Course& course,
+                                      const data::DataSource& source, int64_t rows, double step_seconds);
 
 }  // namespace xformer::engine

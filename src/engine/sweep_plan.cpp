@@ -117,9 +117,7 @@ class CellCosts {
     const measure::StepCost cost = measure::probe_steps(plan, shape, rows, *probe_);
     const auto bytes = static_cast<double>(cost.memory_bytes);
     if (cost.status != "ok") return sweep::Estimate{0, bytes, cost.status};
-    return sweep::Estimate{expected_seconds(plan, course, source.size(data::Split::kDev),
-                                            source.size(data::Split::kTest), rows, cost.step_seconds),
-                           bytes, "five steps"};
+    return sweep::Estimate{expected_seconds(plan, course, source, rows, cost.step_seconds), bytes, "five steps"};
   }
 
   const SweepData& data_;

@@ -19,6 +19,12 @@ data::OrderOptions training_order(const RunPlan& plan, const data::DataShape& sh
           /*augment=*/true};
 }
 
+bool dev_is_test(const RunPlan& plan, const data::DataSource& source) {
+  return source.info().details.value("dev", "") == "test" &&
+         source.size(data::Split::kDev) == source.size(data::Split::kTest) &&  // unless --limit takes other parts
+         !plan::eval_schema().read(plan.group("eval")).parity;
+}
+
 Course planned_course(const RunPlan& plan) {
   const auto options = plan::training_schema().read(plan.group("training"));
   return {options.steps, options.warmup, options.eval_every, 0};

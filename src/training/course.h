@@ -16,6 +16,8 @@ struct Course {
 // In which order training takes the examples.
 [[nodiscard]] data::OrderOptions training_order(const RunPlan& plan, const data::DataShape& shape);
 [[nodiscard]] Course course_of(const RunPlan& plan, const data::DataSource& source);
+// Whether an evaluation of dev is one of test too: the same examples in the same order, all of them.
+[[nodiscard]] bool dev_is_test(const RunPlan& plan, const data::DataSource& source);
 // Of a plan that counts no epochs, without its data.
 [[nodiscard]] Course planned_course(const RunPlan& plan);
 

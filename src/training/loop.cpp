@@ -221,11 +221,16 @@ bool Loop::evaluate_dev() {
     request.call = static_cast<int64_t>(state_.dev.size());
     request.seed = derive_seed(static_cast<uint64_t>(plan_.seed), "dev order");
   }
+  // Looked at once, in the form of the test: its answers are those of predictions.csv if these weights are selected.
+  std::unique_ptr<tasks::Answers> answers;
+  if (dev_is_test(plan_, *source_)) answers = evaluator_->task().answers();
+  request.answers = answers.get();
   const auto dev = evaluator_->run(*source_, request);
   if (!dev) return false;
   state_.evaluation_seconds += dev->seconds;
   const EvaluationPoint point = point_of(*dev, state_.step);
   const bool best = selector_.take(point, dev->headline().spec, *model_);
+  if (answers && selector_.selected_step() == state_.step) tested_ = Tested{state_.step, *dev, std::move(answers)};
   Json entry{{"event", "dev"}};
   entry.update(written(point));
   entry["best"] = best;
@@ -253,26 +258,30 @@ EvaluationRequest Loop::evaluation_request(data::Split split) {
 bool Loop::test() {
   selector_.put_selected(*model_);
   selected_step_ = selector_.selected_step();
-  const std::unique_ptr<tasks::Answers> answers = evaluator_->task().answers();
-  EvaluationRequest request = evaluation_request(data::Split::kTest);
-  request.drop_remainder = evaluation_.parity;
-  request.answers = answers.get();
-  const auto result = evaluator_->run(*source_, request);
-  if (!result) return false;
-  state_.evaluation_seconds += result->seconds;
-  test_ = point_of(*result);
-  chance_ = answers->constant_answer();
+  // A process that went on has not seen the answers of before, and gets the same anew.
+  if (!tested_ || tested_->step != *selected_step_) {
+    std::unique_ptr<tasks::Answers> answers = evaluator_->task().answers();
+    EvaluationRequest request = evaluation_request(data::Split::kTest);
+    request.drop_remainder = evaluation_.parity;
+    request.answers = answers.get();
+    auto result = evaluator_->run(*source_, request);
+    if (!result) return false;
+    state_.evaluation_seconds += result->seconds;
+    tested_ = Tested{*selected_step_, std::move(*result), std::move(answers)};
+  }
+  test_ = point_of(tested_->result);
+  chance_ = tested_->answers->constant_answer();
   tasks::AnswerNames names{{}, [this](int64_t index) { return source_->name(data::Split::kTest, index); }};
   for (const Json& name : source_->info().details.value("classes", Json::array()))
     names.classes.push_back(name.get<std::string>());
-  answers->write(directory_.folder() / "predictions.csv", names);
+  tested_->answers->write(directory_.folder() / "predictions.csv", names);
   write_tensor_file(directory_.folder() / "model.safetensors", models::state(*model_),
                     {{"plan", plan_.to_json().dump()}, {"step", std::to_string(*selected_step_)}});
   Json entry{{"event", "test"}, {"step", state_.step}};
   entry.update(written(*test_));
   directory_.log(entry);
   directory_.log({{"event", "finished"}, {"step", state_.step}});
-  observer_.on_test(*selected_step_, *result);
+  observer_.on_test(*selected_step_, tested_->result);
   return true;
 }
 

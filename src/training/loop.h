@@ -35,10 +35,18 @@ class Loop {
   // False when a stop was requested on the way.
   bool evaluate_dev();
   EvaluationRequest evaluation_request(data::Split split);
+  // False when a stop was requested on the way.
   bool test();
   Ending interrupted();
   Ending end_early();
   void put_away();
+
+  // An evaluation of the test split, of the weights of a step.
+  struct Tested {
+    int64_t step = 0;
+    Evaluation result;
+    std::unique_ptr<tasks::Answers> answers;
+  };
 
   const RunPlan& plan_;
   const RunOptions& options_;
@@ -58,6 +66,7 @@ class Loop {
   int64_t steps_per_epoch_ = 1, last_step_ = 0, saved_step_ = -1;
   StepClock clock_;
   std::optional<double> energy_before_;
+  std::optional<Tested> tested_;          // of the weights that would be tested now, where dev has told
   std::optional<int64_t> selected_step_;  // from the test on, as the two below
   std::optional<EvaluationPoint> test_;
   std::vector<Metric> chance_;  // of the best constant answer

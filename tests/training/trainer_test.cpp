@@ -42,33 +42,91 @@ TEST_CASE("the weights that are tested are the last or those of the best dev acc
   }
 }
 
-TEST_CASE("a record says whether its weights were selected on test") {
-  Setting setting;
+namespace {
+
+// Four series to train on and three to test with, as files.
+void put_series(const scratch::Folder& folder) {
   const std::string header =
       "@problemName Tiny\n@timeStamps false\n@missing false\n@univariate true\n@equalLength true\n@classLabel true a "
       "b\n"
       "@data\n";
-  std::filesystem::create_directories(setting.scratch / "series/Tiny");
-  scratch::put(setting.scratch / "series/Tiny/Tiny_TRAIN.ts", header + "1,2,3:a\n3,2,1:b\n1,2,4:a\n4,2,1:b\n");
-  scratch::put(setting.scratch / "series/Tiny/Tiny_TEST.ts", header + "1,3,4:a\n4,3,1:b\n");
+  std::filesystem::create_directories(folder / "series/Tiny");
+  scratch::put(folder / "series/Tiny/Tiny_TRAIN.ts", header + "1,2,3:a\n3,2,1:b\n1,2,4:a\n4,2,1:b\n");
+  scratch::put(folder / "series/Tiny/Tiny_TEST.ts", header + "1,3,4:a\n4,3,1:b\n2,3,1:b\n");
+}
+
+RunPlan series_plan(const Json& more) {
+  plan::PlanRequest request;
+  request.task = "uea/Tiny";
+  request.model = "linear";
+  Json values{{"model.dim", 16},     {"model.head_dim", 8},  {"model.ff_dim", 16},
+              {"training.batch", 2}, {"training.epochs", 2}, {"training.warmup_epochs", 0}};
+  values.update(more);
+  request.layers.push_back({"test", values});
+  return plan::resolve_plan(request);
+}
+
+}  // namespace
+
+TEST_CASE("a record says whether its weights were selected on test") {
+  Setting setting;
+  put_series(setting.scratch);
   for (const auto& [dev, split] : {std::pair("test", "test"), std::pair("holdout", "dev")}) {
-    plan::PlanRequest request;
-    request.task = "uea/Tiny";
-    request.model = "linear";
-    request.layers.push_back({"test",
-                              {{"data.dev", dev},
-                               {"model.dim", 16},
-                               {"model.head_dim", 8},
-                               {"model.ff_dim", 16},
-                               {"training.batch", 2},
-                               {"training.epochs", 2},
-                               {"training.warmup_epochs", 0}}});
     RunOptions options = setting.options(dev);
     options.data.folder = setting.scratch / "series";
-    const RunRecord record = train(plan::resolve_plan(request), options, setting.silent);
+    const RunRecord record = train(series_plan({{"data.dev", dev}}), options, setting.silent);
     REQUIRE(record.selection.has_value());
     CHECK(record.selection->split == split);
     if (record.selection->split == "test") CHECK(record.selection->best->value("accuracy") == record.score());
+  }
+}
+
+TEST_CASE("where dev is the test split, what is selected is not evaluated again; stopped and gone on with, it is") {
+  struct Watcher : Observer {
+    int64_t dev = 0, test = 0;  // batches
+    void on_evaluating(const std::string& what, int64_t, int64_t) override { ++(what == "dev" ? dev : test); }
+  };
+  Setting setting;
+  put_series(setting.scratch);
+  const auto run = [&](const char* name, const Json& more, int64_t stop_after, Watcher& watcher) {
+    Json values{{"training.epochs", 0}, {"training.eval_epochs", 0}, {"training.steps", 6}, {"training.eval_every", 2}};
+    values.update(more);
+    RunOptions options = setting.options(name);
+    options.data.folder = setting.scratch / "series";
+    options.stop_after = stop_after;
+    return train(series_plan(values), options, watcher);
+  };
+  // At such a rate the first evaluation stays the best.
+  for (const Json& rule : {Json{{"training.selection", "last"}},
+                           Json{{"training.selection", "best_dev"}, {"training.learning_rate", 1e-12}}}) {
+    CAPTURE(rule);
+    const bool last = rule["training.selection"] == "last";
+    const char* const whole_name = last ? "last" : "best";
+    Watcher whole;
+    const RunRecord record = run(whole_name, rule, 0, whole);
+    CHECK(whole.dev == 3 * 2);
+    CHECK(whole.test == 0);
+    CHECK(record.selection->step == (last ? 6 : 2));
+    REQUIRE(record.test.has_value());
+    CHECK(record.test->examples == 3);
+    CHECK(record.headline("test")->value == record.dev->at(last ? 2 : 0).value("accuracy"));
+    const std::string parts_name = std::string(whole_name) + "-parts";
+    Watcher before, after;
+    static_cast<void>(run(parts_name.c_str(), rule, 3, before));
+    const RunRecord parts = run(parts_name.c_str(), rule, 0, after);
+    CHECK(after.test == (last ? 0 : 2));  // the best evaluation was another process's
+    CHECK(parts.test == record.test);
+    CHECK(parts.headline("test")->chance == record.headline("test")->chance);
+    for (const char* file : {"predictions.csv", "model.safetensors"})
+      CHECK(read_file(setting.scratch / whole_name / file) == read_file(setting.scratch / parts_name / file));
+  }
+  // Another part of the same examples is another evaluation, and so is a part of it that is held out.
+  for (const Json& other : {Json{{"data.limit", "dev=2"}}, Json{{"data.dev", "holdout"}}}) {
+    CAPTURE(other);
+    Watcher watcher;
+    const RunRecord record = run(other.contains("data.dev") ? "holdout" : "limited", other, 0, watcher);
+    CHECK(watcher.test == 2);
+    CHECK(record.test->examples == 3);
   }
 }
 
