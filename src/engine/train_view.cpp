@@ -68,6 +68,7 @@ void TrainView::on_message(const std::string& line) { state_->keep(line); }
 
 void TrainView::on_start(const RunPlan& plan, int64_t parameters, double flops, int64_t first_step, int64_t steps) {
   state_->events = std::make_unique<reporting::EventFile>(state_->folder, first_step > 0 ? first_step + 1 : 0);
+  state_->events->run_begins(plan.to_json());
   state_->keep(fmt::format("{} on {} ({}), seed {}: {} parameters, {:.3g} GFLOP per example forward, step {} of {}",
                            plan.name(), plan.task, plan.protocol, plan.seed,
                            format_count(static_cast<uint64_t>(parameters)), flops / 1e9, first_step, steps));
@@ -123,6 +124,7 @@ void TrainView::on_dev(int64_t step, const training::Evaluation& dev, bool best)
 void TrainView::on_test(int64_t step, const training::Evaluation& test) {
   for (const Metric& metric : test.metrics) state_->events->scalar("test/" + metric.spec.name, metric.value, step);
   state_->events->scalar("test/loss", test.loss, step);
+  state_->events->run_is_done();
   state_->events->flush();
   state_->line.clear();
   state_->keep(

@@ -20,10 +20,20 @@ constexpr std::string_view kNameStart = "events.out.tfevents.";
 
 // Field numbers of event.proto and summary.proto, and the wire types of protobuf.
 enum class EventField : uint32_t { kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7 };
-enum class ValueField : uint32_t { kTag = 1, kSimpleValue = 2 };
+enum class ValueField : uint32_t { kTag = 1, kSimpleValue = 2, kTensor = 8, kMetadata = 9 };
 enum class WireType : uint32_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 constexpr uint32_t kSummaryValue = 1, kSessionStatus = 1;
 constexpr uint64_t kSessionStart = 1;
+
+// Of SummaryMetadata and of plugin_data.proto, api.proto and struct.proto, which is what HPARAMS reads.
+constexpr uint32_t kPluginData = 1, kMapKey = 1, kMapValue = 2, kEndStatus = 1;
+enum class PluginField : uint32_t { kName = 1, kContent = 2 };
+enum class HparamsField : uint32_t { kStart = 3, kEnd = 4 };
+enum class StartField : uint32_t { kOptions = 1, kTime = 5 };
+enum class StructField : uint32_t { kNumber = 2, kText = 3, kBool = 4 };
+constexpr uint64_t kSuccess = 1;
+// A TensorProto of type float and shape [0]: the plugin wants one, and reads its metadata alone.
+constexpr std::string_view kNoTensor{"\x08\x01\x12\x02\x12\x00", 6};
 
 constexpr std::array<uint32_t, 256> kCrcTable = [] {
   std::array<uint32_t, 256> table{};
@@ -64,14 +74,33 @@ void append_bytes(std::string& into, Field field, std::string_view bytes) {
   into += bytes;
 }
 
+template <class Field>
+void append_double(std::string& into, Field field, double value) {
+  append_key(into, field, WireType::kFixed64);
+  append_little_endian(into, std::bit_cast<uint64_t>(value));
+}
+
+// A google.protobuf.Value; what is neither number, text nor bool (a list) as its text.
+std::string struct_value(const Json& value) {
+  std::string result;
+  if (value.is_boolean()) {
+    append_key(result, StructField::kBool, WireType::kVarint);
+    append_varint(result, value.get<bool>() ? 1 : 0);
+  } else if (value.is_number()) {
+    append_double(result, StructField::kNumber, value.get<double>());
+  } else {
+    append_bytes(result, StructField::kText, value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  return result;
+}
+
 double now_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 std::string event_start(int64_t step) {
   std::string event;
-  append_key(event, EventField::kWallTime, WireType::kFixed64);
-  append_little_endian(event, std::bit_cast<uint64_t>(now_seconds()));
+  append_double(event, EventField::kWallTime, now_seconds());
   if (step != 0) {
     append_key(event, EventField::kStep, WireType::kVarint);
     append_varint(event, static_cast<uint64_t>(step));  // negative: ten bytes, as protobuf wants it
@@ -110,6 +139,27 @@ Path new_file_name(const Path& folder) {
 
 struct EventFile::State {
   explicit State(const Path& folder) : file(new_file_name(folder)) {}
+
+  // A summary of one value.
+  void add_value(std::string_view value, int64_t step) {
+    std::string summary;
+    append_bytes(summary, kSummaryValue, value);
+    std::string event = event_start(step);
+    append_bytes(event, EventField::kSummary, summary);
+    add(event);
+  }
+
+  void add_hparams(std::string_view tag, HparamsField field, std::string_view message) {
+    std::string content, plugin, metadata, value;
+    append_bytes(content, field, message);
+    append_bytes(plugin, PluginField::kName, "hparams");
+    append_bytes(plugin, PluginField::kContent, content);
+    append_bytes(metadata, kPluginData, plugin);
+    append_bytes(value, ValueField::kTag, tag);
+    append_bytes(value, ValueField::kTensor, kNoTensor);
+    append_bytes(value, ValueField::kMetadata, metadata);
+    add_value(value, 0);
+  }
 
   void add(std::string_view event) {
     std::string length;
@@ -161,11 +211,26 @@ void EventFile::scalar(std::string_view tag, double value, int64_t step) {
   append_bytes(entry, ValueField::kTag, tag);
   append_key(entry, ValueField::kSimpleValue, WireType::kFixed32);
   append_little_endian(entry, std::bit_cast<uint32_t>(static_cast<float>(value)));
-  std::string summary;
-  append_bytes(summary, kSummaryValue, entry);
-  std::string event = event_start(step);
-  append_bytes(event, EventField::kSummary, summary);
-  state_->add(event);
+  state_->add_value(entry, step);
+}
+
+void EventFile::run_begins(const Json& options) {
+  std::string message;
+  for (const auto& [name, value] : options.items()) {
+    std::string entry;
+    append_bytes(entry, kMapKey, name);
+    append_bytes(entry, kMapValue, struct_value(value));
+    append_bytes(message, StartField::kOptions, entry);
+  }
+  append_double(message, StartField::kTime, now_seconds());
+  state_->add_hparams("_hparams_/session_start_info", HparamsField::kStart, message);
+}
+
+void EventFile::run_is_done() {
+  std::string message;
+  append_key(message, kEndStatus, WireType::kVarint);
+  append_varint(message, kSuccess);
+  state_->add_hparams("_hparams_/session_end_info", HparamsField::kEnd, message);
 }
 
 void EventFile::flush() { state_->flush(); }

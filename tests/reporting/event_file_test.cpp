@@ -114,6 +114,7 @@ struct Event {
   std::string version, tag;
   std::optional<float> value;
   std::optional<uint64_t> session;
+  std::string metadata;  // of a value that has some
 };
 
 std::vector<Event> read(const Path& path) {
@@ -139,7 +140,8 @@ std::vector<Event> read(const Path& path) {
         REQUIRE(field == 5);
         const auto entry = fields(fields(value).at(1));
         event.tag = entry.at(1);
-        event.value = number<float>(entry.at(2));
+        if (entry.contains(2)) event.value = number<float>(entry.at(2));
+        if (entry.contains(9)) event.metadata = entry.at(9);
       }
     }
     events.push_back(event);
@@ -227,6 +229,49 @@ TEST_CASE("a flush makes everything readable and more than a buffer is kept whol
   CHECK(events.back().step == 5000);
 }
 
+TEST_CASE("a run's options and its end stand in TensorBoard's table of runs") {
+  const Folder folder;
+  {
+    EventFile file(folder.path, 0);
+    file.run_begins({{"model", "linear"},
+                     {"training.batch", 32},
+                     {"model.attention_bias", true},
+                     {"model.mask_output", false},
+                     {"attention.scales", {1, 2}}});
+    file.scalar("test/accuracy", 0.5, 7);
+    file.run_is_done();
+  }
+  const std::vector<Event> events = read(folder.files().at(0));
+  REQUIRE(events.size() == 4);
+  // SummaryMetadata.plugin_data {plugin_name, content}; content: HParamsPluginData of version 0, which is left out.
+  const auto content = [&](const Event& event) {
+    CHECK(event.step == 0);
+    const auto plugin = fields(fields(event.metadata).at(1));
+    CHECK(plugin.at(1) == "hparams");
+    return fields(plugin.at(2));
+  };
+  CHECK(events[1].tag == "_hparams_/session_start_info");
+  CHECK(events[3].tag == "_hparams_/session_end_info");
+  CHECK(number<uint64_t>(fields(content(events[3]).at(4)).at(1)) == 1);  // STATUS_SUCCESS
+  const std::string start = content(events[1]).at(3);
+  CHECK(number<double>(fields(start).at(5)) > 1.6e9);
+  // Entries of a map are one field many times.
+  std::map<std::string, std::map<uint64_t, std::string>> options;
+  std::string_view rest = start;
+  while (!rest.empty() && take_varint(rest) == ((1 << 3) | 2)) {
+    const size_t length = take_varint(rest);
+    const auto entry = fields(rest.substr(0, length));
+    options[entry.at(1)] = fields(entry.at(2));
+    rest.remove_prefix(length);
+  }
+  REQUIRE(options.size() == 5);
+  CHECK(number<double>(options["training.batch"].at(2)) == 32.0);
+  CHECK(options["model"].at(3) == "linear");
+  CHECK(number<uint64_t>(options["model.attention_bias"].at(4)) == 1);
+  CHECK(number<uint64_t>(options["model.mask_output"].at(4)) == 0);
+  CHECK(options["attention.scales"].at(3) == "[1,2]");
+}
+
 TEST_CASE("each new file of a folder sorts after all earlier ones, whatever the clock says") {
   const Folder folder;
   const std::string from_the_future = "events.out.tfevents.9000000000.elsewhere.1.0";
@@ -259,10 +304,12 @@ TEST_CASE("a run of ten steps resumed at step six is written for TensorBoard", "
   REQUIRE(folder != nullptr);
   {
     EventFile first(folder, 0);
+    first.run_begins({{"model", "linear"}, {"training.batch", 32}, {"model.attention_bias", true}});
     write_steps(first, 1, 10);
   }
   EventFile second(folder, 6);
   write_steps(second, 6, 8);
+  second.run_is_done();
   second.flush();
   CHECK(std::distance(std::filesystem::directory_iterator{folder}, {}) == 2);
 }
