@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <optional>
 
 #include "core/names.h"
 #include "core/text.h"
@@ -17,30 +16,40 @@ struct SplitLimit {
   bool share;
 };
 
-// nullopt for what is no limit.
-std::optional<std::vector<SplitLimit>> parse(const std::string& text) {
+// "dev=200", "train=0.1" or "test=5%". UserError for what is none, naming it.
+SplitLimit parse_one(const std::string& part) {
+  const size_t equals = part.find('=');
+  XF_CHECK(equals != std::string::npos, UserError, "'{}': expected SPLIT=AMOUNT, like dev=200, train=0.1 or test=5%",
+           part);
+  SplitLimit one{};
+  try {
+    one.split = parse_split(std::string(trim(std::string_view(part).substr(0, equals))));
+  } catch (const UserError& error) {
+    throw UserError(fmt::format("'{}': {}", part, error.what()));
+  }
+  std::string_view number = trim(std::string_view(part).substr(equals + 1));
+  const bool percent = number.ends_with('%');
+  if (percent) number.remove_suffix(1);
+  one.share = percent || number.find('.') != std::string_view::npos;
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), one.amount);
+  XF_CHECK(!number.empty() && error == std::errc() && end == number.data() + number.size(), UserError,
+           "'{}': expected a number of examples (200), a share (0.1) or a percentage (5%), got '{}'", part,
+           trim(std::string_view(part).substr(equals + 1)));
+  if (percent) one.amount /= 100;
+  XF_CHECK(!one.share || (one.amount > 0 && one.amount <= 1), UserError,
+           "'{}': expected a share above 0 and at most {}", part, percent ? "100%" : "1.0");
+  XF_CHECK(one.share || (one.amount >= 1 && one.amount == std::floor(one.amount) && one.amount < 1e15), UserError,
+           "'{}': expected a whole number of examples from 1, or a share with a point or in %", part);
+  return one;
+}
+
+std::vector<SplitLimit> parse(const std::string& text) {
   std::vector<SplitLimit> result;
   if (text.empty()) return result;
   for (const std::string_view part : xformer::split(text, ',')) {
-    const size_t equals = part.find('=');
-    if (equals == std::string_view::npos) return std::nullopt;
-    SplitLimit one{};
-    try {
-      one.split = parse_split(std::string(trim(part.substr(0, equals))));
-    } catch (const UserError&) {
-      return std::nullopt;
-    }
-    std::string_view number = trim(part.substr(equals + 1));
-    const bool percent = number.ends_with('%');
-    if (percent) number.remove_suffix(1);
-    one.share = percent || number.find('.') != std::string_view::npos;
-    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), one.amount);
-    if (error != std::errc() || end != number.data() + number.size()) return std::nullopt;
-    if (percent) one.amount /= 100;
-    const bool sound = one.share ? one.amount > 0 && one.amount <= 1
-                                 : one.amount >= 1 && one.amount == std::floor(one.amount) && one.amount < 1e15;
-    const auto again = [&](const SplitLimit& other) { return other.split == one.split; };
-    if (!sound || std::any_of(result.begin(), result.end(), again)) return std::nullopt;
+    const SplitLimit one = parse_one(std::string(part));
+    for (const SplitLimit& other : result)
+      XF_CHECK(one.split != other.split, UserError, "'{}': {} has a limit already", part, split_name(one.split));
     result.push_back(one);
   }
   return result;
@@ -51,7 +60,7 @@ class LimitedSource : public DataSource {
   LimitedSource(std::unique_ptr<DataSource> whole, const std::string& limit)
       : whole_(std::move(whole)), info_(whole_->info()) {
     for (const Split split : kAllSplits) info_.sizes[static_cast<size_t>(split)] = whole_->size(split);
-    const std::vector<SplitLimit> limits = parse(limit).value();
+    const std::vector<SplitLimit> limits = parse(limit);
     for (const SplitLimit& one : limits) {
       const int64_t all = whole_->size(one.split);
       const double wanted = one.share ? std::ceil(one.amount * static_cast<double>(all)) : one.amount;
@@ -87,7 +96,10 @@ class LimitedSource : public DataSource {
 
 Rule limit_rule() {
   return {"of splits and how much of each, like train=0.1,dev=200,test=5%",
-          [](const Json& value) { return parse(value.get<std::string>()).has_value(); },
+          [](const Json& value) {
+            static_cast<void>(parse(value.get<std::string>()));  // says which part is wrong
+            return true;
+          },
           {}};
 }
 

@@ -6,7 +6,8 @@
 
 namespace xformer::data {
 
-// "train=0.1,dev=200": shares (with a point, or in %) or numbers of examples, by split. "" limits nothing.
+// "train=0.1,dev=200": shares (with a point, or in %) or numbers of examples, by split. "" limits nothing. UserError
+// that names the part that is wrong.
 [[nodiscard]] Rule limit_rule();
 // Every split with as many examples as the limit says, at least one, evenly out of all: files are often sorted by
 // class.

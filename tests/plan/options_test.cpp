@@ -153,10 +153,19 @@ TEST_CASE("--fast is five steps and two batches of each evaluation, and no other
   asked.layers.push_back({"--limit", {{"data.limit", "train=0.5,test=3%"}}});
   CHECK(resolve_plan(asked).options.values["training.steps"] == 9);
   CHECK(resolve_plan(asked).options.values["data.limit"] == "train=0.5,test=3%");
-  for (const char* wrong : {"train", "train=0", "trian=5", "dev=1.5", "dev=2.5e1", "test=101%", "test=1x"}) {
+  for (const auto& [wrong, part, word] :
+       std::vector<std::array<const char*, 3>>{{"train", "'train'", "SPLIT=AMOUNT"},
+                                               {"dev=5,train=0", "'train=0'", "a whole number of examples from 1"},
+                                               {"trian=5,dev=1", "'trian=5'", "did you mean 'train'?"},
+                                               {"dev=1.5", "'dev=1.5'", "a share above 0"},
+                                               {"dev=2.5e1", "'dev=2.5e1'", "a share above 0"},
+                                               {"test=101%", "'test=101%'", "at most 100%"},
+                                               {"dev=1,test=1x", "'test=1x'", "got '1x'"},
+                                               {"dev=1,val=2", "'val=2'", "dev has a limit already"}}) {
     asked.layers.back().values["data.limit"] = wrong;
     INFO(wrong);
-    CHECK_THAT(message_of(asked), Catch::Contains("data.limit (from --limit)"));
+    CHECK_THAT(message_of(asked),
+               Catch::Contains("data.limit (from --limit)") && Catch::Contains(part) && Catch::Contains(word));
   }
 }
 
