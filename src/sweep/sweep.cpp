@@ -49,7 +49,10 @@ class Sweep {
       if (!stopping && options_.stop_requested()) {
         stopping = true;
         observer_.on_message(fmt::format("stopping: {} running cells save and end", running_.size()));
-        for (const auto& one : running_) one->process.send(SIGTERM);
+        for (const auto& one : running_) {
+          one->process.send(SIGTERM);
+          one->told_to_stop = true;
+        }
       }
       if (!stopping) start_what_can();
       if (Clock::now() >= next_show_) {
@@ -78,6 +81,7 @@ class Sweep {
     size_t slot;
     Clock::time_point start;
     int64_t memory_kills;
+    bool told_to_stop = false;
   };
 
   void begin() {
@@ -219,7 +223,10 @@ class Sweep {
 
   void end(const Running& one, const Ending& ending) {
     const CellHistory history = journal_.histories()[one.cell.id];
-    const Verdict verdict = judge(one.cell, ending, out_of_memory_kills() > one.memory_kills, one.folder, one.output,
+    // A process that had not begun to listen dies of it; it had nothing to save.
+    const bool stopped = one.told_to_stop && ending.signal == SIGTERM;
+    const Ending meant = stopped ? Ending{static_cast<int>(ExitCode::kInterrupted), 0} : ending;
+    const Verdict verdict = judge(one.cell, meant, out_of_memory_kills() > one.memory_kills, one.folder, one.output,
                                   history, experiment_.retries);
     Json entry{{"event", "ended"},
                {"cell", one.cell.id},

@@ -224,6 +224,34 @@ TEST_CASE("a run killed before its first checkpoint begins again, with a whole l
   check_same_end(place / "run", place / "reference");
 }
 
+TEST_CASE("Ctrl-C in a run's first moments ends it quietly, and leaves nothing that is in the way", "[kill]") {
+  const Place place;
+  const Words command = tiny("linear", "--steps 4 --out run");
+  for (const int milliseconds : {0, 3, 10, 20, 40, 60, 80, 100, 130, 160, 200, 250, 300, 400}) {
+    CAPTURE(milliseconds);
+    {
+      Process process(Words{program_path()} + tiny("linear", "--steps 1000000 --out run"), place.path(),
+                      place.environment());
+      std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+      process.send(SIGINT);
+      const int code = process.wait();
+      if (code == -SIGINT) {
+        CHECK(process.out().empty());
+        CHECK(process.err().empty());
+        CHECK_FALSE(std::filesystem::exists(place / "run"));
+      } else {
+        CHECK(code == 6);
+        CHECK(contains(process.err(), "the same command goes on"));
+        CHECK_FALSE(contains(process.err(), "bug"));
+      }
+    }
+    std::filesystem::remove_all(place / "run");
+    // Neither a lock nor half a cache: the next one runs.
+    if (milliseconds % 100 == 0) CHECK(place.run(command).code == 0);
+    std::filesystem::remove_all(place / "run");
+  }
+}
+
 TEST_CASE("SIGTERM, SIGINT, SIGHUP and SIGUSR1 save, say so with code 6, and the same command goes on", "[kill]") {
   const Place place;
   const Words command = tiny("mrs-linformer", "--set attention.projected_len=8 --steps 40 --checkpoint-every 7");

@@ -41,6 +41,7 @@ case $model in
   reformer) if first; then kill -9 $$; fi ;;
   luna) sleep 0.4 ;;
   local-window) trap 'exit 6' TERM; touch "$out/waits"; while :; do sleep 0.05; done ;;
+  none) touch "$out/waits"; exec sleep 60 ;;
 esac
 complete
 )sh";
@@ -217,9 +218,9 @@ TEST_CASE("cells run side by side on the devices that are there") {
   CHECK(std::count(starts.begin(), starts.end(), "luna gpu=5 micro= from=") == 2);
 }
 
-TEST_CASE("a sweep that is stopped lets its cells save") {
+TEST_CASE("a sweep that is stopped lets its cells save, and counts none as killed that did not listen yet") {
   Place place;
-  const ExperimentFile file(experiment(R"("local-window")"));
+  const ExperimentFile file(experiment(GENERATE(R"("local-window")", R"("none")")));
   const Path waits = place.options.out / file.cells()[0].place / "waits";
   place.options.stop_requested = [&] { return std::filesystem::exists(waits); };
   CHECK_THROWS_WITH(place.run(file), Contains("0 of 1 cells are completed; the same command goes on"));
