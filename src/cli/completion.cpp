@@ -191,6 +191,7 @@ std::optional<std::vector<Offer>> values_of(const Json& option, const Json& cata
   if (name == "NAME") {
     for (const char* kind : {"attentions", "models", "whole_models", "tasks", "groups", "terms"})
       add_names(catalogue[kind], result);
+    std::erase_if(result, [](const Offer& offer) { return offer.word.find(' ') != std::string::npos; });  // two words
     return result;
   }
   if (name == "COMMAND") {

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <utility>
 #include <vector>
 
+#include "attention/descriptor.h"
 #include "core/metric.h"
+#include "core/names.h"
 #include "core/text.h"
 #include "data/datasets.h"
 #include "plan/protocols.h"
@@ -31,6 +34,12 @@ const Meanings kClasses{
     {"MR", "several resolutions: near keys one by one, far ones in groups"},
     {"own", "a module from a file of yours, of which nobody here knows more"}};
 
+const Meanings kGrowths{
+    {"n", "the time grows as the length: twice as long takes twice as long"},
+    {"n log n", "the time grows little faster than the length: twice as long takes some 2.2 times at 1,024 places"},
+    {"n sqrt n", "the time grows as the length times its root: twice as long takes 2.8 times"},
+    {"n^2", "the time grows as the square of the length, as of all pairs of places: twice as long takes four times"}};
+
 const Meanings kTraits{
     {"causal_ok", "can be told to look at no later place"},
     {"cross_ok", "queries may be of another sequence than keys and values"},
@@ -52,6 +61,15 @@ const Meanings kMeasures{
 std::string meaning(const Meanings& meanings, const std::string& name) {
   const auto found = std::find_if(meanings.begin(), meanings.end(), [&](const auto& one) { return name == one.first; });
   return found == meanings.end() ? "" : found->second;
+}
+
+// Letters of classes and sums of them, as attentions have them.
+std::set<std::string> class_names() {
+  std::set<std::string> names;
+  for (const auto& [name, text] : kClasses) names.insert(name);
+  for (const std::string& attention : attention::distinct_names())
+    names.insert(attention::resolve(attention).base->method_class);
+  return names;
 }
 
 Json term(const std::string& name, const char* kind, const std::string& title, Json more = Json::object()) {
@@ -106,7 +124,11 @@ Json terms_json() {
     result.push_back(term(spec.name, "metric", text,
                           {{"shown as", spec.heading()}, {"better", spec.higher_is_better ? "higher" : "lower"}}));
   for (const auto& [name, text] : kMeasures) result.push_back(term(name, "measure", text));
-  for (const auto& [name, text] : kClasses) result.push_back(term(name, "class of attention", text));
+  for (const std::string& name : class_names()) result.push_back(term(name, "class of attention", class_meaning(name)));
+  for (const auto& [name, text] : kGrowths) {
+    result.push_back(term(name, "growth of an attention's time with the length n", text));
+    result.back()["aliases"] = {canonical_name(fmt::format("O({})", name))};
+  }
   for (const auto& [name, text] : kTraits) result.push_back(term(name, "trait of an attention", text));
   return result;
 }

@@ -1,4 +1,6 @@
 // The command line as its user meets it: what each command says and with which exit code, over names, options and data.
+#include <set>
+
 #include "core/text.h"
 #include "program.h"
 
@@ -135,11 +137,20 @@ TEST_CASE("what there is, for people and for programs", "[cli]") {
   const Json attentions = parse("list attentions --json");
   REQUIRE(attentions.is_array());
   std::vector<std::string> names;
+  std::set<std::string> words_of_list;
   for (const Json& attention : attentions) {
     names.push_back(attention.at("name"));
     for (const char* key : {"title", "paper", "class", "complexity", "traits", "options"})
       CHECK(attention.contains(key));
+    words_of_list.insert({attention.at("class"), attention.at("complexity")});
   }
+  // Whatever stands in the list's columns is explained.
+  for (const std::string& word : words_of_list) {
+    const Outcome told = place.run({"describe", word});
+    CHECK((told.code == 0 && contains(told.out, word + ": ") &&
+           contains(told.out, "an attention's time") == (word[0] == 'n')));
+  }
+  check_case(place, "describe O(n^2)", 0, {"n^2: ", "four times"});
   for (const char* name : {"softmax", "softmax-fused", "linformer", "linear", "performer"})
     for (const std::string prefix : {"", "mrs-"}) CHECK(std::count(names.begin(), names.end(), prefix + name) == 1);
   for (const char* what : {"models", "tasks"}) {

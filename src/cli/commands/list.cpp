@@ -65,8 +65,8 @@ void print_attentions(const Json& attentions, const Form& form) {
   if (form.markdown) return;
   fmt::print("\n");
   print_wrapped(
-      "class: what it saves by (`xformer describe FP`, and so on); growth: of the time with the length n; mrs- yes: "
-      "mrs-NAME works, too.");
+      "class: what it saves by; growth: of the time with the length n (`xformer describe FP`, `describe 'n log n'` and "
+      "so on tell); mrs- yes: mrs-NAME works, too.");
 }
 
 // Its own name and its aliases.
