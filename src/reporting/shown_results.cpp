@@ -117,6 +117,20 @@ std::string sources_text(const ResultTable& table) {
   return fmt::format("Published: {}{}.", fmt::join(sources, "; "), deviations ? " (± as printed there)" : "");
 }
 
+// What marks of cells call chance, or their absence does; "" where no metric has one to be above.
+std::string chance_text(const ResultTable& table) {
+  bool shares = false, others = false;
+  for (const auto& row : table.cells)
+    for (size_t column = 0; column < row.size(); ++column) {
+      const auto runs = static_cast<int64_t>(row[column].runs.size());
+      if (table.columns[column].metric.unit == "%") shares |= runs > 0;
+      else others |= row[column].escaped < runs;
+    }
+  if (!shares) return others ? "Above chance: better than the constant answer." : "";
+  return fmt::format("Above chance: the 95 % interval of a run's accuracy lies above the constant answer's{}.",
+                     others ? "; in another metric, better than that" : "");
+}
+
 std::string legend(const ResultTable& table, size_t usual) {
   std::vector<std::string> said;
   if (!table.run_columns().empty())
@@ -129,8 +143,7 @@ std::string legend(const ResultTable& table, size_t usual) {
     said.emplace_back(
         "Bold: the best of its column where a paired t test over common seeds, adjusted by Holm, tells it from every "
         "other model there (p < 0.05).");
-  if (table.quantity.empty() && usual > 0)
-    said.emplace_back("Above chance: the 95 % interval of a run's accuracy lies above the constant answer's.");
+  if (const std::string chance = chance_text(table); table.quantity.empty() && !chance.empty()) said.push_back(chance);
   if (!table.averaged.empty()) said.push_back(fmt::format("Average: over {}.", fmt::join(table.averaged, ", ")));
   if (const std::string sources = sources_text(table); !sources.empty()) said.push_back(sources);
   return fmt::format("{}", fmt::join(said, " "));

@@ -23,6 +23,21 @@ TEST_CASE("a cell is the mean and the deviation over its seeds, and tells how ma
                                      Contains("<sup>a</sup> 2 of 3 above chance") && Contains("over 3 seeds"));
 }
 
+TEST_CASE("chance is explained as the columns have it, and not where nothing speaks of it") {
+  const auto chance_of = [](const std::vector<RunRecord>& records) {
+    const std::string text = as_markdown(result_table(records, {}));
+    const size_t at = text.find("Above chance:");
+    return at == std::string::npos ? "" : text.substr(at, text.find('\n', at) - at);
+  };
+  RunRecord share = run("a", "t", 0, 0.9), bits = run("a", "u", 0, 0.4), far = run("b", "u", 0, 0.6);
+  for (RunRecord* record : {&bits, &far}) record->metrics[0].spec = {"bits_per_byte", "bits/byte", "", false, 3};
+  CHECK_THAT(chance_of({share}), Contains("95 % interval of a run's accuracy"));
+  CHECK(chance_of({bits}).empty());  // better than the constant answer's 0.5, so no mark says anything
+  CHECK(chance_of({bits, far}) == "Above chance: better than the constant answer.");
+  CHECK_THAT(chance_of({share, bits}), Contains("answer's.") && !Contains("another metric"));
+  CHECK_THAT(chance_of({share, bits, far}), Contains("accuracy lies above the constant answer's; in another metric"));
+}
+
 TEST_CASE("what did not end well is named and never averaged over, what is not there too") {
   std::vector<RunRecord> records{run("a", "t", 0, 0.7), run("a", "t", 1, 0), run("b", "t", 0, 0),
                                  run("a", "u", 0, 0.8)};
