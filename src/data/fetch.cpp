@@ -1,6 +1,10 @@
 #include "data/fetch.h"
 
+#include <algorithm>
+#include <set>
+
 #include "core/error.h"
+#include "core/names.h"
 #include "data/datasets.h"
 #include "readers/archive.h"
 
@@ -13,6 +17,16 @@ constexpr int64_t kMostEntries = 10'000'000;
 std::string with_set(std::string text, const std::string& set) {
   for (size_t at = text.find("<Name>"); at != text.npos; at = text.find("<Name>")) text.replace(at, 6, set);
   return text;
+}
+
+// Of a manifest's files those with an address that a task needs. The set is the whole name where there is none.
+std::vector<Json> addressed_files(const std::string& task, std::string& set) {
+  const std::string name = find_dataset(task).name;
+  set = name.substr(name.find('/') + 1);
+  std::vector<Json> result;
+  for (const Json& file : manifest_of(name).value("files", Json::array()))
+    if (file.contains("urls") && file.value("set", set) == set) result.push_back(file);
+  return result;
 }
 
 Path unpacked_beside(const FileToFetch& file, const Path& archive, const readers::DownloadOptions& options) {
@@ -32,11 +46,24 @@ Path unpacked_beside(const FileToFetch& file, const Path& archive, const readers
 
 }  // namespace
 
-std::vector<FileToFetch> files_to_fetch(const std::string& task, const std::vector<std::string>& mirrors) {
-  const std::string name = find_dataset(task).name, set = name.substr(name.find('/') + 1);  // 0 where there is none
+std::vector<std::string> other_publishers(const std::string& task) {
+  std::string set;
+  std::set<std::string> result;
+  for (const Json& file : addressed_files(task, set))
+    if (file.contains("from")) result.insert(file["from"].get<std::string>());
+  return {result.begin(), result.end()};
+}
+
+std::vector<FileToFetch> files_to_fetch(const std::string& task, const std::vector<std::string>& mirrors,
+                                        const std::string& from) {
+  if (const std::vector<std::string> known = other_publishers(task); !from.empty() && known.empty())
+    throw UserError(fmt::format("--from {}: {}'s files have one publisher", from, task));
+  else if (!from.empty() && std::find(known.begin(), known.end(), from) == known.end())
+    throw UserError("--from: " + unknown_name_message("publisher", from, known));
+  std::string set;
   std::vector<FileToFetch> result;
-  for (const Json& file : manifest_of(name).value("files", Json::array())) {
-    if (!file.contains("urls") || file.value("set", set) != set) continue;
+  for (const Json& file : addressed_files(task, set)) {
+    if (file.value("from", "") != from) continue;
     FileToFetch one;
     static_cast<readers::ExpectedFile&>(one) = expected_file(file);
     one.name = with_set(file.at("name"), set);

@@ -3,6 +3,7 @@
 //   "files": [{"name", "urls": [...], "bytes", "sha256", "md5",
 //              "about_bytes": the size in round figures, where the exact one was never seen
 //              "set":    the only task of the dataset that needs it, e.g. "adult"; left out: every one
+//              "from":   of a set that has several publishers: which one, for --from; left out: the usual one
 //              "unpack": the folder that the archive's files go to, "only": a part of the path of those wanted}]
 //
 // "<Name>" in a name or address stands for the set. A file whose hash the manifest does not know gets it fixed by the
@@ -23,8 +24,11 @@ struct FileToFetch : readers::RemoteFile {
   [[nodiscard]] bool hash_known() const { return !sha256.empty() || !md5.empty(); }
 };
 // Those of a task; none where its manifest names no address. `mirrors`: folders to take every file from instead, by its
-// name.
-[[nodiscard]] std::vector<FileToFetch> files_to_fetch(const std::string& task, const std::vector<std::string>& mirrors);
+// name. `from`: another publisher than the usual one; UserError where the task has none of that name.
+[[nodiscard]] std::vector<FileToFetch> files_to_fetch(const std::string& task, const std::vector<std::string>& mirrors,
+                                                      const std::string& from = "");
+// The publishers of a task beside the usual one.
+[[nodiscard]] std::vector<std::string> other_publishers(const std::string& task);
 
 struct FetchedFile {
   readers::Downloaded downloaded;

@@ -196,6 +196,7 @@ class Fetch(unittest.TestCase):
         for part in ("lra_release.gz", "about 7.7 GB", "hash    unknown: the one found is recorded", "listops-1000"):
             self.assertIn(part, release)
         self.assertIn("https://www.dropbox.com/s/o53umyg6mn3zhxy/data.tar.gz", dry("tabular/helena"))
+        self.assertIn("also to be had --from authors", dry("tabular/adult"))
         self.assertFalse((self.folder / "data").exists())
         self.fetch()
         self.assertIn(hashlib.sha256(CONTENT).hexdigest() + ", as first fetched", dry(TASK))
@@ -334,6 +335,19 @@ class Fetch(unittest.TestCase):
                               capture_output=True, text=True, timeout=60, env=environment)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("2 examples", done.stdout)
+        # Adult is the archive's where that is asked for; else UCI's.
+        body = self.archive({f"data/adult/{file}": content for file, content in table.items()})
+        shutil.rmtree(self.folder / "data")
+        self.fetch("tabular/adult", "--from", "authors")
+        done = subprocess.run([XFORMER, "data", "make", "tabular/adult", "--data", str(self.folder / "data")],
+                              capture_output=True, text=True, timeout=60, env=environment)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("2 examples", done.stdout)
+
+    def test_a_publisher_that_a_set_does_not_have_is_refused(self):
+        self.assertIn("did you mean 'authors'?", self.fetch("tabular/adult", "--from", "author", code=2))
+        self.assertIn("have one publisher", self.fetch("tabular/helena", "--from", "authors", code=2))
+        self.assertEqual(self.names(), [])
 
     def test_every_part_of_an_archive_is_asked_for_by_its_own_path(self):
         for task, only in (("pathfinder32", "pathfinder32/curv_contour_length_14/"), ("retrieval", "tsv_data/"),

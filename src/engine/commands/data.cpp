@@ -24,7 +24,7 @@ namespace {
 struct DataCommandArguments {
   std::string name, split = "train";
   int64_t index = 0, count = 1;
-  std::string pictures, into, certificates;
+  std::string pictures, into, from, certificates;
   std::vector<std::string> mirrors;
   int64_t stall_seconds = 30;
   DataArguments data;
@@ -227,10 +227,12 @@ int fetch(const DataCommandArguments& arguments) {
   const Path folder = !arguments.into.empty()            ? Path(arguments.into)
                       : root != nullptr && *root != '\0' ? Path(root) / dataset.name
                                                          : Path();
-  const std::vector<data::FileToFetch> wanted = data::files_to_fetch(dataset.name, arguments.mirrors);
+  const std::vector<data::FileToFetch> wanted = data::files_to_fetch(dataset.name, arguments.mirrors, arguments.from);
   XF_CHECK(!wanted.empty(), UserError, "no address of {}'s files is known: {}", dataset.name, dataset.source);
   if (arguments.dry_run) {
     print_wanted(wanted, folder);
+    if (const auto others = data::other_publishers(dataset.name); arguments.from.empty() && !others.empty())
+      fmt::print("also to be had --from {}\n", fmt::join(others, ", "));
     return 0;
   }
   ProgressLine line(terminal_options(STDERR_FILENO));
@@ -322,6 +324,8 @@ std::function<int()> add_data(CLI::App& program) {
   const auto [fetching, fetch_arguments] =
       add("fetch", "its files from their publisher, checked and gone on with", fetch);
   fetching->add_option("--into", fetch_arguments->into, "folder; default: $XFORMER_DATA/NAME")->type_name("FOLDER");
+  fetching->add_option("--from", fetch_arguments->from, "of a set with several publishers, another than the usual one")
+      ->type_name("PUBLISHER");
   fetching->add_option("--mirror", fetch_arguments->mirrors, "take the files from this address instead; again for more")
       ->type_name("URL")
       ->allow_extra_args(false);
