@@ -6,6 +6,7 @@
 
 #include "core/names.h"
 #include "core/text.h"
+#include "data/batches/lane_order.h"
 
 namespace xformer::data {
 namespace {
@@ -85,6 +86,7 @@ class LimitedSource : public DataSource {
 
  private:
   [[nodiscard]] int64_t place(Split split, int64_t index) const {
+    if (read_in_lanes(info_.shape, split)) return index;
     return index * whole_->size(split) / std::max<int64_t>(size(split), 1);
   }
 

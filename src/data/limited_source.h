@@ -10,7 +10,7 @@ namespace xformer::data {
 // that names the part that is wrong.
 [[nodiscard]] Rule limit_rule();
 // Every split with as many examples as the limit says, at least one, evenly out of all: files are often sorted by
-// class.
+// class. Of a split that is read in lanes (batches/lane_order.h) the first.
 [[nodiscard]] std::unique_ptr<DataSource> limited(std::unique_ptr<DataSource> source, const std::string& limit);
 
 }  // namespace xformer::data

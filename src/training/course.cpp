@@ -1,6 +1,7 @@
 #include "training/course.h"
 
 #include "core/error.h"
+#include "data/batches/lane_order.h"
 
 namespace xformer::training {
 
@@ -34,7 +35,7 @@ Course course_of(const RunPlan& plan, const data::DataSource& source) {
   const auto options = plan::training_schema().read(plan.group("training"));
   Course course = planned_course(plan);
   const data::OrderOptions order = training_order(plan, source.info().shape);
-  course.steps_per_epoch = data::ExampleOrder(source, data::Split::kTrain, order).batches_per_epoch();
+  course.steps_per_epoch = data::make_training_order(source, order)->batches_per_epoch();
   if (options.epochs > 0) course.steps = options.epochs * course.steps_per_epoch;
   if (options.eval_epochs > 0) course.eval_every = options.eval_epochs * course.steps_per_epoch;
   if (options.warmup_epochs > 0) course.warmup = options.warmup_epochs * course.steps_per_epoch;

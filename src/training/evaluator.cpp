@@ -4,6 +4,8 @@
 
 #include <chrono>
 
+#include "data/batches/lane_order.h"
+
 namespace xformer::training {
 
 Evaluator::Evaluator(models::Model& model, std::unique_ptr<const tasks::Task> task, at::Device device,
@@ -48,11 +50,14 @@ std::optional<Evaluation> Evaluator::run(const data::DataSource& source, const E
   const auto start = std::chrono::steady_clock::now();
   const int64_t size = source.size(request.split), batch = request.batch;
   XF_CHECK(size > 0, DataError, "the data has no {} split", data::split_name(request.split));
-  const bool shuffled = request.parity_batches > 0;
-  auto order = std::make_unique<data::ExampleOrder>(
-      source, request.split,
-      data::OrderOptions{batch, request.padded_len, 1, request.seed, {.shuffle = shuffled, .limit = {}}});
-  int64_t first = 0, last = (size + batch - 1) / batch;
+  const bool shuffled = request.parity_batches > 0, lanes = task_->output().carries_state;
+  const data::OrderOptions options{batch, request.padded_len, 1, request.seed, {.shuffle = shuffled, .limit = {}}};
+  XF_CHECK(!lanes || !(shuffled || request.drop_remainder), UserError,
+           "eval.parity draws and drops batches, and under scoring memory each goes on where the one before it ended");
+  std::unique_ptr<data::BatchOrder> order;
+  if (lanes) order = std::make_unique<data::LaneOrder>(source, request.split, data::LaneUse::kEvaluation, options);
+  else order = std::make_unique<data::ExampleOrder>(source, request.split, options);
+  int64_t first = 0, last = order->batches_per_epoch();
   if (request.drop_remainder && size >= batch) last = size / batch;
   if (request.parity_batches > 0) {
     first = request.call * request.parity_batches;

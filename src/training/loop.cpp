@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "data/batches/lane_order.h"
 #include "tensor/device.h"
 #include "training/record.h"
 #include "training/weights.h"
@@ -160,9 +161,8 @@ void Loop::save() {
 
 void Loop::train_one() {
   if (!batches_)
-    batches_ = std::make_unique<data::Prefetcher>(
-        *source_, data::Split::kTrain, std::make_unique<data::ExampleOrder>(*source_, data::Split::kTrain, order_),
-        state_.step, last_step_);
+    batches_ = std::make_unique<data::Prefetcher>(*source_, data::Split::kTrain,
+                                                  data::make_training_order(*source_, order_), state_.step, last_step_);
   const auto start = std::chrono::steady_clock::now();
   const data::HostBatch& batch = batches_->next();
   const double waited = seconds_since(start);

@@ -4,6 +4,7 @@
 #include <ATen/Functions.h>
 
 #include "core/error.h"
+#include "data/batches/lane_order.h"
 
 namespace xformer::training {
 
@@ -60,7 +61,7 @@ TrainStep::TrainStep(models::Model& model, const data::DataShape& shape, std::un
       meter_(at::zeros({meters_.size() + 2}, learning_rate_.options())) {
   set_float_products(options.precision, device);
   model_.dropout_stream()->to(device);
-  memory_ = model_.init_state(options.batch);
+  if (data::read_in_lanes(shape, data::Split::kTrain)) memory_ = model_.init_state(options.batch);
 }
 
 void TrainStep::run(const data::HostBatch& batch, int64_t step, const plan::ScheduleValues& values) {
@@ -94,9 +95,11 @@ void TrainStep::work(const tasks::DeviceBatch& batch) {
     model_.dropout_stream()->set_first_row(first * shape_.sequences);
     const tasks::BatchView rows = batch.rows(first, std::min(at_once, batch.size() - first));
     const at::Tensor weight = task_->weight(rows);
-    models::State state;
-    for (const auto& [name, place] : memory_) state[name] = place.narrow(0, first, rows.row_valid.size(0));
-    const models::State before = state;
+    const int64_t here = rows.row_valid.size(0);
+    models::State before, state;
+    for (const auto& [name, place] : memory_) before[name] = place.narrow(0, first, here);
+    // Of batches that do not go on from each other each begins afresh.
+    state = memory_.empty() ? model_.init_state(here) : before;
     at::Tensor outputs, loss, objective;
     {
       const AutocastScope autocast(device_.type(), product_type(options_.precision));

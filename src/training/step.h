@@ -45,7 +45,8 @@ class TrainStep {
   [[nodiscard]] const Optimizer& optimizer() const { return optimizer_; }
   // Device sums, saved with a checkpoint: those of tasks::Meters, skipped steps, those in a row.
   [[nodiscard]] const at::Tensor& meter() const { return meter_; }
-  // What the model remembers from step to step, in fixed places.
+  // What the model remembers from step to step, in fixed places; nothing where the data is not read in lanes
+  // (data/batches/lane_order.h), and each batch begins afresh.
   [[nodiscard]] const models::State& memory() const { return memory_; }
   // All that a step changes, by the names of a checkpoint.
   [[nodiscard]] NamedTensors tensors() const;

@@ -83,6 +83,16 @@ PlaceScore judge(const at::Tensor& outputs, const data::DataShape& shape) {
 
 }  // namespace
 
+TEST_CASE("an evaluation goes on from batch to batch under the protocol that remembers, and under no other",
+          "[lanes]") {
+  for (const char* scoring : {"window", "half", "stride 3", "memory"}) {
+    const auto task = make_task(shape_of({.symbol = "byte", .scoring = scoring}));
+    CHECK(task->output().carries_state == (std::string(scoring) == "memory"));
+    CHECK(metric_specs(*task).front().title == fmt::format("bits/byte ({})", scoring));
+  }
+  CHECK_FALSE(make_task(shape_of({}))->output().carries_state);
+}
+
 TEST_CASE("the loss of places is a sum in double over those with a label, and their number its weight",
           "[per-position]") {
   const at::Tensor outputs = scores();

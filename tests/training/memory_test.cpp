@@ -40,7 +40,12 @@ class RunningSum : public models::Model {
   at::Tensor table_, out_;
 };
 
-data::DataShape shape() { return inspect::MarkTask().info().shape; }
+// Of data that is read in lanes.
+data::DataShape shape() {
+  data::DataShape result = inspect::MarkTask().info().shape;
+  result.target.parameters["lanes"] = true;
+  return result;
+}
 
 data::HostBatch batch_of(int64_t step) {
   data::BatchRows rows{{}, 16};
@@ -55,8 +60,8 @@ struct Process {
   std::shared_ptr<RunningSum> model = std::make_shared<RunningSum>();
   TrainStep step;
 
-  explicit Process(const Recorder& recorder, int64_t micro_batch = 0)
-      : step(*model, shape(), options(micro_batch), at::kCPU, recorder) {}
+  explicit Process(const Recorder& recorder, int64_t micro_batch = 0, const data::DataShape& data = shape())
+      : step(*model, data, options(micro_batch), at::kCPU, recorder) {}
   static plan::TrainingOptions options(int64_t micro_batch) {
     plan::TrainingOptions result;
     result.batch = kBatch;
@@ -130,6 +135,21 @@ TEST_CASE("a model that remembers, stopped at any steps and taken up from checkp
     }
 }
 
+TEST_CASE("batches that are no lanes begin afresh, each of them, and keep nothing", "[lanes]") {
+  for (const int64_t micro_batch : {int64_t{0}, int64_t{3}}) {
+    Process forgetful({}, micro_batch), unrelated({}, micro_batch, inspect::MarkTask().info().shape);
+    for (int64_t i = 0; i < kSteps; ++i) {
+      at::Tensor(forgetful.step.memory().at("sum")).fill_(0.25);
+      forgetful.run(i, i + 1);
+    }
+    unrelated.run(0, kSteps);
+    CHECK(unrelated.step.memory().empty());
+    NamedTensors kept = forgetful.step.tensors();
+    kept.pop_back();  // what it remembered
+    CHECK(same(kept, unrelated.step.tensors()));
+  }
+}
+
 TEST_CASE("a recorded step remembers what a plain one does, and micro-batches remember their own rows") {
   Process plain({}), recorded(host_recorder());
   plain.run(0, kSteps);
@@ -171,9 +191,10 @@ TEST_CASE("evaluation batches begin afresh, or go on where the task says so, at 
       models::State state = model->init_state(64);
       const auto own = tasks::make_task(shape());
       double sum = 0;
-      for (int64_t start = 0; start < 512; start += 64) {
+      for (int64_t index = 0; index < 8; ++index) {
         data::BatchRows rows{{}, 16};
-        for (int64_t row = start; row < start + 64; ++row) rows.rows.push_back(row);
+        // In lanes each row reads eight examples that follow each other.
+        for (int64_t row = 0; row < 64; ++row) rows.rows.push_back(carries ? row * 8 + index : index * 64 + row);
         data::HostBatch host;
         data::fill_batch(inspect::MarkTask(), request.split, rows, 64, host);
         tasks::DeviceBatch batch(at::kCPU, 64, 16, shape());

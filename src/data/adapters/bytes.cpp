@@ -44,13 +44,16 @@ const Schema<Options>& schema() {
               &Options::scoring, "scoring",
               "which context dev and test symbols are scored with: window (windows side by side, what stands before in "
               "the window), half (half a window at least; the second half of each window is scored), stride (N less "
-              "data.stride at least; its last data.stride symbols are)",
-              one_of({"window", "half", "stride"}))
+              "data.stride at least; its last data.stride symbols are), memory (windows side by side, each after the "
+              "one "
+              "before it: what a model remembers of earlier ones too)",
+              one_of({"window", "half", "stride", "memory"}))
           .add(&Options::stride, "stride", "symbols scored of each window where scoring=stride; else 0", at_least(0))
           .add(&Options::windows, "windows",
-               "training windows: consecutive (side by side, each once an epoch) or random (as many, each at a place "
-               "drawn anew)",
-               one_of({"consecutive", "random"}))
+               "training windows: consecutive (side by side, each once an epoch, shuffled), random (as many, each at a "
+               "place drawn anew) or lanes (each row of a batch reads a part of its own, and goes on where it ended in "
+               "the batch before: for models that remember)",
+               one_of({"consecutive", "random", "lanes"}))
           .add(&Options::dev_share, "dev_share", "part of the file before the test part that is dev",
                fraction_below_one())
           .add(&Options::test_share, "test_share", "part of the file in the end that is test", fraction_below_one());
@@ -91,6 +94,7 @@ DataShape shape_of(const Known& known, const Options& options) {
   shape.zero_is_padding = false;
   const std::string scoring = options.scoring == "stride" ? fmt::format("stride {}", options.stride) : options.scoring;
   shape.target = place_target(symbols, {.symbol = known.letters ? "character" : "byte", .scoring = scoring});
+  if (options.windows == "lanes") shape.target.parameters["lanes"] = true;
   return shape;
 }
 

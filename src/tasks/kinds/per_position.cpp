@@ -128,7 +128,10 @@ class PerPosition : public Task {
   PerPosition(Facts facts, double smoothing) : facts_(std::move(facts)), smoothing_(smoothing) {}
 
   OutputSpec output() const override {
-    return {.columns = facts_.classes, .per_position = true, .causal = facts_.causal};
+    return {.columns = facts_.classes,
+            .per_position = true,
+            .causal = facts_.causal,
+            .carries_state = facts_.scoring == "memory"};
   }
 
   at::Tensor weight(const BatchView& batch) const override { return labelled(batch.field("label")).sum(at::kDouble); }
