@@ -24,6 +24,9 @@ TEST_CASE("causal rows keep every bit when later tokens change") {
       {"rfa-gaussian", {{"gate", true}}},
       {"rfa-arccos", {}},
       {"rfa-arccos", {{"gate", true}}},
+      {"transformer-xl", {{"memory", 20}}},
+      {"transformer-xl", {{"memory", 20}, {"same_length", true}, {"clamp", 9}}},
+      {"compressive", {{"memory", 20}, {"compressed_memory", 10}}},
       {"transformer-ls", {}},
       {"transformer-ls", {{"block", 5}, {"segment", 3}, {"segment_rank", 2}, {"dual_norm", false}}}};
   const int64_t n = 90;

@@ -77,8 +77,9 @@ struct BuiltCore : Built<AttentionCore> {
 };
 
 struct BuiltMixer : Built<SequenceMixer> {
+  // As the first batch of a model.
   at::Tensor operator()(const at::Tensor& x, const SequenceMask& mask = {}) const {
-    Carry carry;
+    Carry carry = init_state(*module, x.size(0));
     return module->forward(x, mask, carry);
   }
 };

@@ -40,8 +40,9 @@ TEST_CASE("what lives between forward and backward is at most the formula and tw
 // them is blocks, a tile of rows, or a few mixtures; mra2's and sinkhorn's pairs of blocks are n^2 / block^2; of
 // softmax-fused, blockwise and memory-compressed the time alone is quadratic.
 bool forms_all_pairs(const std::string& name) {
-  static const std::set<std::string> kNames{"softmax",  "adamra-softmax", "explicit-sparse", "adaptively-sparse",
-                                            "entmax15", "sparsemax",      "adaptive-span"};
+  static const std::set<std::string> kNames{"softmax",           "adamra-softmax", "explicit-sparse",
+                                            "adaptively-sparse", "entmax15",       "sparsemax",
+                                            "adaptive-span",     "transformer-xl", "compressive"};
   const std::string& base = resolve(name).base->name;
   return kNames.contains(base) || base.starts_with("synth-");
 }

@@ -67,6 +67,9 @@ inline const Claims kLogSparse{.appended_padding = true,
                                .complexity = Complexity::kLinearithmic,
                                .without_gradient = kKeyBias,
                                .growth = 2.25};
+// By distance too, from a segment and what was before it.
+inline const Claims kRelative{
+    .appended_padding = true, .causal = true, .complexity = kQuadratic, .without_gradient = kKeyBias};
 inline const Claims kSums{.appended_padding = true,
                           .constant_v = Constant::kNearly,
                           .permutation = true,
@@ -82,6 +85,8 @@ inline Claims pooled(Claims claims) {
 inline const std::map<std::string, Claims> kClaims = {
     {"softmax", kAllPairs},
     {"softmax-fused", kAllPairs},
+    {"transformer-xl", kRelative},
+    {"compressive", kRelative},
     {"linformer", {.appended_padding = true, .complexity = kLinear, .fixed_length = true}},
     {"linear", kSums},
     {"performer",
@@ -351,11 +356,12 @@ inline const Json kSmall = {{"features", 12},     {"projected_len", 4}, {"block"
                             {"global_tokens", 2}, {"stride", 5},        {"summary", 2},     {"budget", 0.25},
                             {"window", {5}},      {"first", 0},         {"rates", {2, 5}},  {"router_gradient", "gate"},
                             {"landmarks", 4},     {"conv_kernel", 5},   {"packed_len", 3},  {"blend", "convex"},
-                            {"chunk", 4},         {"dot", true},        {"rank", 3},        {"scales", {1, 3}},
+                            {"chunk", 4},         {"dot", true},        {"rank", 3},        {"compression_rate", 2},
                             {"columns", 5},       {"block_height", 2},  {"block_width", 2}, {"memory_height", 1},
-                            {"memory_width", 1},  {"memory_length", 4}, {"inducing", 4},    {"clusters", 3},
-                            {"hash_bits", 16},    {"top_k", 4},         {"local", 2},       {"links", 3},
-                            {"first_window", 3},  {"segment", 3}};
+                            {"memory_width", 1},  {"memory_length", 4}, {"inducing", 4},    {"compressor", "mean"},
+                            {"hash_bits", 16},    {"top_k", 4},         {"local", 2},       {"compressed_memory", 4},
+                            {"first_window", 3},  {"segment", 3},       {"memory", 6},      {"scales", {1, 3}},
+                            {"clusters", 3},      {"links", 3}};
 
 inline void for_each_name(const std::function<void(const std::string&, const Claims&)>& check) {
   for (const std::string& name : all_names()) {

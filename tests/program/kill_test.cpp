@@ -190,6 +190,15 @@ TEST_CASE("killed runs end in the bits of one that never was", "[kill]") {
              " --eval-every 10 --steps 40 --checkpoint-every 2 --seed 3 --threads 1" +
              dropout),
        8},
+      {"memories",
+       words("train --task bytes/notes --model compressive --data " XFORMER_SOURCE
+             "/datasets/bytes/sample/notes --length 16"
+             " --set data.windows=lanes --set data.scoring=memory --set model.positions=none --set model.dim=16"
+             " --set model.heads=2 --set model.head_dim=8 --set model.layers=2 --set model.ff_dim=16"
+             " --set attention.memory=16 --set attention.compressed_memory=8 --set training.log_every=3 --batch 4"
+             " --eval-every 10 --steps 40 --checkpoint-every 2 --seed 3 --threads 1" +
+             dropout),
+       8},
   };
   Counts all;
   for (const Plan& plan : plans) {
