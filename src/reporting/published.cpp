@@ -22,7 +22,6 @@ const std::vector<MetricSpec>& known_metrics() {
                                             {"rougeL", "ROUGE-L", "", true, 2},
                                             {"auc", "AUC", "%", true, 2},
                                             {"gini", "Gini", "%", true, 2},
-                                            {"gini_out_of_time", "Gini out of time", "%", true, 2},
                                             {"gini_gain", "gain in Gini", "points", true, 2},
                                             {"bits_per_dim", "bits per dimension", "bits/dim", false, 3},
                                             {"bits_per_byte", "bits per byte", "bits/byte", false, 3},

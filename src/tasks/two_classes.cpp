@@ -12,7 +12,7 @@ namespace {
 
 class AreaUnderCurve : public Meter {
  public:
-  explicit AreaUnderCurve(OfRows score) : Meter(auc_metric()), score_(std::move(score)) {}
+  AreaUnderCurve(MetricSpec spec, OfRows score) : Meter(std::move(spec)), score_(std::move(score)) {}
   bool on_host() const override { return true; }
   void add(const at::Tensor& outputs, const data::HostBatch& batch) override {
     const at::Tensor scores = score_(outputs.to(at::kDouble)).contiguous();
@@ -23,7 +23,10 @@ class AreaUnderCurve : public Meter {
                          labels[static_cast<size_t>(row)] == 1);
     }
   }
-  double value(const Totals&) const override {
+  double value(const Totals&) const override { return area(); }
+
+ protected:
+  double area() const {
     std::vector<std::pair<double, bool>> rows = rows_;
     std::sort(rows.begin(), rows.end());
     double ones = 0, ranks = 0;  // of class 1, from 1: halves at most, so sums are exact
@@ -40,6 +43,12 @@ class AreaUnderCurve : public Meter {
  private:
   OfRows score_;
   std::vector<std::pair<double, bool>> rows_;  // score; is it class 1
+};
+
+class Gini : public AreaUnderCurve {
+ public:
+  explicit Gini(OfRows score) : AreaUnderCurve(gini_metric(), std::move(score)) {}
+  double value(const Totals&) const override { return 2 * area() - 1; }
 };
 
 class F1 : public Meter {
@@ -73,6 +82,7 @@ class TwoClassAnswers : public Answers {
   std::vector<Metric> constant_answer() const override {
     std::vector<Metric> result = rows_->constant_answer();
     result.push_back({auc_metric(), 0.5});
+    result.push_back({gini_metric(), 0});
     result.push_back({f1_metric(), 2 * ones_ / (ones_ + examples_)});
     return result;
   }
@@ -85,12 +95,15 @@ class TwoClassAnswers : public Answers {
 }  // namespace
 
 MetricSpec auc_metric() { return {"auc", "AUC", "%", true, 2}; }
+MetricSpec gini_metric() { return {"gini", "Gini", "%", true, 2}; }
 MetricSpec f1_metric() { return {"f1", "F1", "%", true, 2}; }
 
 void add_two_class_meters(MeterList& meters, OfRows score, OfRows predict) {
-  meters.push_back(std::make_unique<AreaUnderCurve>(std::move(score)));
+  meters.push_back(std::make_unique<AreaUnderCurve>(auc_metric(), std::move(score)));
   meters.push_back(std::make_unique<F1>(std::move(predict)));
 }
+
+std::unique_ptr<Meter> gini_meter(OfRows score) { return std::make_unique<Gini>(std::move(score)); }
 
 std::unique_ptr<Answers> two_class_answers(OfRows predict) {
   return std::make_unique<TwoClassAnswers>(std::move(predict));

@@ -1,4 +1,4 @@
-// AUC and F1 of two classes against their definitions, over batches of any size.
+// AUC, Gini and F1 of two classes against their definitions, over batches of any size.
 #include "tasks/two_classes.h"
 
 #include <ATen/Functions.h>
@@ -161,6 +161,30 @@ TEST_CASE("the best constant answer is that of the best constant scores") {
       CHECK(constant.constant.at(metric) == Approx(best));
     }
   }
+}
+
+TEST_CASE("Gini is 2 AUC - 1, the headline where the data asks for it and nowhere else", "[gini]") {
+  CHECK(metric_specs(*make_task(shape_of("binary"))).front() == accuracy_metric());
+  CHECK(judge("binary", made(10), 4).metrics.count("gini") == 0);
+  data::DataShape shape = shape_of("binary");
+  shape.target.parameters["gini"] = true;
+  const auto task = make_task(shape);
+  CHECK(metric_specs(*task).front() == gini_metric());
+  const auto gini = [&](const std::vector<Row>& rows) {
+    const auto meter = gini_meter([](const at::Tensor& logits) { return logits.squeeze(-1); });
+    data::HostBatch host;
+    host.reset(shape, static_cast<int64_t>(rows.size()), 1);
+    for (size_t i = 0; i < rows.size(); ++i) host.whole("label")[i] = rows[i].label;
+    meter->add(outputs_of("binary", rows), host);
+    return meter->value({});
+  };
+  const std::vector<Row> rows = made(101);
+  CHECK(gini(rows) == Approx(2 * pairs_in_order(rows) - 1).epsilon(1e-13));
+  CHECK(gini({{2, 1}, {1, 0}, {-1, 1}, {-1, 0}}) == 0.25);  // 2.5 of 4 pairs
+  CHECK(gini({{2, 1}, {1, 1}, {-1, 0}}) == 1);
+  CHECK(gini({{-2, 1}, {1, 0}}) == -1);
+  CHECK(gini({{0.5, 1}, {0.5, 0}, {0.5, 0}}) == 0);  // of constant scores
+  CHECK(judge("binary", rows, 16).constant.at("gini") == 0);
 }
 
 TEST_CASE("of more than two classes there is neither") {
