@@ -3,6 +3,7 @@
 
 #include "cli/progress.h"
 #include "core/text.h"
+#include "data/shifted_source.h"
 #include "engine/commands.h"
 #include "engine/plan_arguments.h"
 #include "engine/signals.h"
@@ -17,7 +18,8 @@ namespace xformer::engine {
 namespace {
 
 struct EvalArguments {
-  std::string run, split = "test";
+  std::string run, split = "test", shift;
+  int64_t shift_by = 1;
   DataArguments data;
   ComputeArguments compute;
   int64_t batch = 0;
@@ -27,6 +29,8 @@ struct EvalArguments {
 int evaluate_run(const EvalArguments& arguments) {
   arguments.compute.check();
   const data::Split split = data::parse_split(arguments.split);
+  const data::Shift shift =
+      arguments.shift.empty() ? data::Shift() : data::parse_shift(arguments.shift, arguments.shift_by);
   const std::string task = plan::stored_plan(training::read_plan(arguments.run)).task;
   data::DataLocation location = arguments.data.location(task);
   location.require_all_splits = false;
@@ -37,6 +41,8 @@ int evaluate_run(const EvalArguments& arguments) {
   const training::TrainedRun run = training::open_run(arguments.run, split, location, device, progress_callback(line),
                                                       [&](const std::string& text) { line.print(text); });
   const auto options = plan::training_schema().read(run.plan.group("training"));
+  const auto moved = arguments.shift.empty() ? nullptr : data::shifted(*run.source, shift);
+  const data::DataSource& source = moved ? *moved : *run.source;
   training::EvaluationRequest request;
   request.split = split;
   request.batch = arguments.batch > 0 ? arguments.batch : options.batch;
@@ -54,7 +60,7 @@ int evaluate_run(const EvalArguments& arguments) {
   const auto recorder =
       training::make_recorder(arguments.compute.cuda_graph, device, [&](const std::string& text) { line.print(text); });
   const auto result = training::Evaluator(*run.model, tasks::make_task(run.source->info().shape), device, recorder)
-                          .run(*run.source, request);
+                          .run(source, request);
   line.finish();
   if (!result) throw Interrupted("stopped by a signal; nothing was saved, nothing was lost");
   if (arguments.json) {
@@ -62,10 +68,12 @@ int evaluate_run(const EvalArguments& arguments) {
     Json answer{
         {"run", arguments.run}, {"split", data::split_name(split)}, {headline.spec.name, headline.value},
         {"loss", result->loss}, {"examples", result->examples},     {"data", {{"sha256", run.source->info().sha256}}}};
+    if (moved) answer["shift"] = {{"kind", arguments.shift}, {"places", arguments.shift_by}};
     for (const Metric& metric : result->metrics) answer[metric.spec.name] = metric.value;
     fmt::print("{}\n", answer.dump(2));
   } else {
-    fmt::print("{} {} {} {:.4f}, loss {:.4f} over {} examples\n", run.plan.name(), data::split_name(split),
+    const std::string by = moved ? fmt::format(" ({} by {})", arguments.shift, arguments.shift_by) : "";
+    fmt::print("{} {}{} {} {:.4f}, loss {:.4f} over {} examples\n", run.plan.name(), data::split_name(split), by,
                result->headline().spec.name, result->headline().value, result->loss,
                format_count(static_cast<uint64_t>(result->examples)));
   }
@@ -79,6 +87,12 @@ std::function<int()> add_eval(CLI::App& program) {
   CLI::App& command = *program.add_subcommand("eval", "accuracy or error of a trained run on a split");
   command.add_option("RUN_DIR", arguments->run, "directory of the run")->required();
   command.add_option("--split", arguments->split, "train, dev or test")->capture_default_str();
+  command.add_option("--shift", arguments->shift,
+                     "test on sequences that stand some places later: roll (cyclically) or drop-newest (the newest "
+                     "places go, the oldest become padding)");
+  command.add_option("--shift-by", arguments->shift_by, "places of --shift")
+      ->check(whole_number(1))
+      ->capture_default_str();
   arguments->data.add_to(command);
   command.add_option("--batch", arguments->batch, "examples per batch; default: as in training")
       ->check(whole_number(1));
