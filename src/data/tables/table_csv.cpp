@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <set>
 
 #include "core/error.h"
 #include "core/names.h"
 #include "core/text.h"
+#include "data/tables/schema_words.h"
 #include "readers/csv.h"
 
 namespace xformer::data {
@@ -16,64 +16,28 @@ namespace {
 using readers::CsvReader;
 using Items = std::vector<std::string>;
 
-constexpr std::string_view kExample = "target=price categorical=city,zip kind=regression";
-
-// key -> items. A quoted stretch is taken as it stands.
-std::map<std::string, Items> parse_settings(std::string_view text) {
-  const std::vector<std::string> known{"target", "kind", "categorical", "ignore", "header", "delimiter"};
-  std::map<std::string, Items> settings;
-  size_t at = 0;
-  while (true) {
-    at = std::min(text.find_first_not_of(" \t", at), text.size());
-    if (at == text.size()) return settings;
-    const size_t equals = text.find_first_of("= \t", at);
-    XF_CHECK(equals != std::string_view::npos && text[equals] == '=', UserError,
-             "table schema: expected KEY=VALUE as in '{}', found {}", kExample, quoted(text.substr(at, equals - at)));
-    const std::string key = canonical_name(text.substr(at, equals - at));
-    XF_CHECK(std::find(known.begin(), known.end(), key) != known.end(), UserError, "{}",
-             unknown_name_message("setting of the table schema", key, known));
-    Items items(1);
-    bool inside = false;
-    for (at = equals + 1; at < text.size() && (inside || (text[at] != ' ' && text[at] != '\t')); ++at) {
-      if (text[at] == '"') inside = !inside;
-      else if (text[at] == ',' && !inside) items.emplace_back();
-      else items.back() += text[at];
-    }
-    XF_CHECK(!inside, UserError, "table schema: the quote in the value of {} is not closed", key);
-    for (const std::string& item : items)
-      XF_CHECK(!item.empty(), UserError, "table schema: expected {}=VALUE, found an empty value", key);
-    XF_CHECK(settings.emplace(key, std::move(items)).second, UserError, "table schema: {} is set twice", key);
-  }
-}
-
-// The one value of `key` as a place in `choices`.
-size_t choice(const std::map<std::string, Items>& settings, const std::string& key, const Items& choices) {
-  const auto found = settings.find(key);
-  XF_CHECK(found != settings.end(), UserError, "table schema: expected {}={}, found no {}", key,
-           fmt::join(choices, " or "), key);
-  const std::string value = fmt::format("{}", fmt::join(found->second, ","));
-  const auto place = std::find(choices.begin(), choices.end(), canonical_name(value));
-  XF_CHECK(place != choices.end(), UserError, "table schema: {}",
-           unknown_name_message("value of " + key, value, choices));
-  return static_cast<size_t>(place - choices.begin());
+const SchemaLanguage& language() {
+  static const SchemaLanguage kLanguage{"table schema",
+                                        "target=price categorical=city,zip kind=regression",
+                                        {"target", "kind", "categorical", "ignore", "header", "delimiter"}};
+  return kLanguage;
 }
 
 }  // namespace
 
 CsvSchema parse_csv_schema(std::string_view text) {
-  const auto settings = parse_settings(text);
+  const SchemaWords words(text, language());
   CsvSchema schema;
-  XF_CHECK(settings.contains("target"), UserError, "table schema: expected target=COLUMN, as in '{}'", kExample);
-  const Items& target = settings.at("target");
+  XF_CHECK(words.has("target"), UserError, "table schema: expected target=COLUMN, as in '{}'", language().example);
+  const Items target = words.items("target");
   XF_CHECK(target.size() == 1, UserError, "table schema: expected one target column, found {}",
            fmt::join(target, ", "));
   schema.target = target[0];
-  schema.regression = choice(settings, "kind", {"classification", "regression"}) == 1;
-  if (settings.contains("categorical")) schema.categorical = settings.at("categorical");
-  if (settings.contains("ignore")) schema.ignore = settings.at("ignore");
-  if (settings.contains("header")) schema.header = choice(settings, "header", {"no", "yes"}) == 1;
-  if (settings.contains("delimiter"))
-    schema.delimiter = ",\t;"[choice(settings, "delimiter", {"comma", "tab", "semicolon"})];
+  schema.regression = words.choice("kind", {"classification", "regression"}) == 1;
+  schema.categorical = words.items("categorical");
+  schema.ignore = words.items("ignore");
+  if (words.has("header")) schema.header = words.choice("header", {"no", "yes"}) == 1;
+  schema.delimiter = words.delimiter();
   return schema;
 }
 
