@@ -2,11 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <set>
 
+#include "cli/progress.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "engine/sweep_plan.h"
+#include "measure/step_probe.h"
 #include "sweep/estimate.h"
 
 namespace xformer::engine {
@@ -14,7 +21,11 @@ namespace xformer::engine {
 namespace {
 
 constexpr double kWorthAJob = 600;  // seconds: a job costs some to be queued, started and ended
-constexpr double kHeadroom = 1.25;  // of memory, over what was seen
+constexpr double kHeadroom = 1.25;  // of memory, over what was seen or foreseen
+// What a process takes beside its tensors: the program, LibTorch and buffers are 360 to 400 MB in records.
+constexpr double kBesideTensors = 400e6;
+// Batches are tried while their steps take no more than this.
+constexpr int64_t kTried = int64_t{256} << 20;
 
 std::vector<std::string> lines_of(const std::string& file) {
   std::vector<std::string> lines;
@@ -23,6 +34,32 @@ std::vector<std::string> lines_of(const std::string& file) {
   while (!lines.empty() && trim(lines.back()).empty()) lines.pop_back();
   if (!lines.empty() && lines.front().starts_with("#!")) lines.erase(lines.begin());  // the script has its own
   return lines;
+}
+
+// The most bytes of a process of these cells, as a bench foresees their tensors; nothing where one cannot be told.
+std::optional<double> foreseen_bytes(const std::vector<sweep::Cell>& cells, const sweep::SweepOptions& options,
+                                     ComputeArguments compute) {
+  cli::ProgressLine line(cli::terminal_options(STDERR_FILENO));
+  const SweepData data(cells, options, cli::progress_callback(line), /*generated_too=*/false);
+  compute.device = "cpu";
+  measure::BenchRun run = compute.start_bench();
+  run.memory_limit = kTried;
+  std::set<std::string> told;  // hashes
+  double most = 0;
+  for (const sweep::Cell& cell : cells) {
+    if (!told.insert(cell.plan.hash()).second) continue;
+    const data::DataSource* const source = data.of(cell);
+    if (source == nullptr && (data.lacking().contains(cell.id) || data::find_dataset(cell.plan.task).shape_is_likely))
+      return std::nullopt;
+    line.update(fmt::format("memory of {}", cell.label), -1);
+    int64_t rows = cell.plan.options.values["training.batch"];
+    if (source != nullptr) rows = std::min(rows, source->size(data::Split::kTrain));
+    const data::DataShape shape = source != nullptr ? source->info().shape : plan::planned_shape(cell.plan);
+    const int64_t tensors = measure::probe_steps(cell.plan, shape, rows, run).memory_bytes;
+    if (tensors == 0) return std::nullopt;
+    most = std::max(most, static_cast<double>(tensors) + kBesideTensors);
+  }
+  return most;
 }
 
 }  // namespace
@@ -36,7 +73,7 @@ std::vector<sweep::SlurmJob> slurm_jobs(const sweep::Experiment& experiment,
   job.out = std::filesystem::absolute(options.out);
   job.command = command;
   job.jobs = options.jobs;
-  job.threads = wishes.threads;
+  job.threads = wishes.compute.threads;
   job.options = wishes.options;
   job.setup = wishes.setup.empty() ? experiment.setup : lines_of(wishes.setup);
 
@@ -44,18 +81,24 @@ std::vector<sweep::SlurmJob> slurm_jobs(const sweep::Experiment& experiment,
   estimator.learn_folder(options.out);
   if (!options.record_to.empty()) estimator.learn_folder(options.record_to);
   double longest = 0, peak = 0;
-  bool all_known = true;
+  std::vector<sweep::Cell> unknown;
   for (const sweep::Cell* cell : cells) {
     job.cells.push_back(cell->id);
-    const auto estimate = estimator.of(cell->plan);
-    all_known = all_known && estimate;
-    if (!estimate) continue;
-    longest = std::max(longest, estimate->seconds);
-    peak = std::max(peak, estimate->peak_bytes);
+    if (const auto estimate = estimator.of(cell->plan)) {
+      longest = std::max(longest, estimate->seconds);
+      peak = std::max(peak, estimate->peak_bytes);
+    } else {
+      unknown.push_back(*cell);
+    }
   }
-  if (all_known) job.memory = static_cast<uint64_t>(std::llround(kHeadroom * peak));
+  const bool on_gpu = wishes.compute.device.starts_with("cuda") ||
+                      std::any_of(wishes.options.begin(), wishes.options.end(),
+                                  [](const std::string& option) { return option.find("gpu") != std::string::npos; });
+  std::optional<double> rest = 0;
+  if (!unknown.empty()) rest = on_gpu ? std::nullopt : foreseen_bytes(unknown, options, wishes.compute);
+  if (rest) job.memory = static_cast<uint64_t>(std::llround(kHeadroom * std::max(peak, *rest)));
   if (wishes.cells_per_job > 0) job.cells_per_task = wishes.cells_per_job;
-  else if (all_known && longest > 0)
+  else if (unknown.empty() && longest > 0)
     job.cells_per_task = std::max<int64_t>(1, static_cast<int64_t>(kWorthAJob / longest));
   // No fewer tasks than may run at a time.
   const auto count = static_cast<int64_t>(cells.size());
@@ -73,7 +116,9 @@ void print_slurm_jobs(const std::vector<sweep::SlurmJob>& jobs) {
   }
   if (jobs.empty()) return;
   if (jobs.front().memory == 0)
-    fmt::print(stderr, "no --mem: earlier records do not tell what all cells take; --slurm=--mem=8G asks for it\n");
+    fmt::print(stderr,
+               "no --mem: neither earlier records nor small steps here tell what all cells take (on a GPU, or their "
+               "data is not here); --slurm=--mem=8G asks for it\n");
   if (jobs.front().threads == 0)
     fmt::print(stderr,
                "no --cpus-per-task: a cell uses the processors that Slurm gives it; --threads N asks for them\n");

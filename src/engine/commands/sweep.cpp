@@ -147,7 +147,7 @@ int submit(const sweep::Experiment& experiment, const std::vector<sweep::Cell>& 
     return 0;
   }
   const auto jobs = slurm_jobs(experiment, missing, options, command,
-                               {arguments.slurm, arguments.setup, arguments.cells_per_job, arguments.compute.threads});
+                               {arguments.slurm, arguments.setup, arguments.cells_per_job, arguments.compute});
   if (arguments.dry_run) print_slurm_jobs(jobs);
   else submit_slurm_jobs(experiment, jobs, *journal);
   return 0;
