@@ -97,7 +97,7 @@ Embedding::Embedded Embedding::forward(at::Tensor ids, const at::Tensor& values,
   }
   const kernels::DropoutPlace drop = dropout_.place(owner_.is_training());
   at::Tensor x;
-  if (tokens_.defined() && leading() == 0) {
+  if (tokens_.defined() && leading() == 0 && !options_.scale_input) {
     x = kernels::embedding(tokens_, ids, first > 0 && positions_.defined() ? positions_.slice(0, first) : positions_,
                            drop);
   } else {
@@ -111,7 +111,7 @@ Embedding::Embedded Embedding::forward(at::Tensor ids, const at::Tensor& values,
       // The CLS position's validity copies the first token's.
       valid = at::cat({valid.narrow(1, 0, 1), valid}, 1);
     }
-    if (positions_.defined()) x = x + positions_.narrow(0, 0, x.size(1));
+    if (positions_.defined()) x = x + positions_.narrow(0, first, x.size(1));
     if (prefix_len_ > 0) {
       x = in_front(prefix_, x);
       valid = at::cat({at::ones({batch, prefix_len_}, valid.options()), valid}, 1);

@@ -58,6 +58,17 @@ TEST_CASE("the encoder of numbers is sqrt(m) W v + pos, post-norm blocks, norm, 
   }
 }
 
+TEST_CASE("scale_input multiplies the vectors of ids, too, by the root of the width") {
+  const Json options{{"dim", 16}, {"heads", 2}, {"head_dim", 8}, {"scale_input", true}};
+  const auto model = build("encoder", request_for("encoder", "none", {13, 16}, 10, options));
+  const Tensors of(*model);
+  const ModelInput input{at::arange(1, 13).view({1, 12}), at::ones({1, 12}, at::kBool)};
+  const ProbeRecorder recorder([](const std::string& name) { return name == "embedding"; });
+  static_cast<void>(model->forward(input));
+  const at::Tensor expected = at::embedding(of("tokens"), input.tokens) * 4 + of("positions").narrow(0, 0, 12);
+  CHECK(apart(recorder.kept().front().second, expected) < 1e-6);
+}
+
 TEST_CASE("what a padded place holds changes nothing, in any encoder of numbers") {
   for (const char* attention : {"softmax", "mrs-linear", "linformer"}) {
     const auto model = build("encoder", request_for("encoder", attention, {7, 0, 1, 4}, 5, kSeries));
