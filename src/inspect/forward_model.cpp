@@ -79,9 +79,9 @@ struct ModelBatch {
   at::Tensor grad_output;   // undefined when not given
 };
 
-// Checks everything, on the host, before anything goes to the device.
+// Checks everything, on the host, before anything goes to the device. Numbers of the input get the model's type.
 ModelBatch make_batch(const ModelForward& request, const tasks::Task& task, const TensorMap& inputs,
-                      ForwardResult& result) {
+                      at::ScalarType type, ForwardResult& result) {
   const data::DataShape shape = plan::planned_shape(request.plan);
   const data::Fields fields = data::input_fields(shape);
   const std::string& name = fields.front().name;  // which has places
@@ -109,8 +109,8 @@ ModelBatch make_batch(const ModelForward& request, const tasks::Task& task, cons
   for (const data::Field& field : fields) {
     const at::Tensor& given = inputs.at(field.name);
     if (field.whole() && field.range > 0) check_range(field.name, given.to(at::kLong), field.range);
-    const at::ScalarType type = field.whole() ? at::kLong : given.scalar_type() == at::kBool ? at::kBool : at::kFloat;
-    made.rows.fields.emplace_back(field.name, given.to(request.device, type));
+    const at::ScalarType own = field.whole() ? at::kLong : given.scalar_type() == at::kBool ? at::kBool : type;
+    made.rows.fields.emplace_back(field.name, given.to(request.device, own));
   }
   made.rows.set_inputs();
   models::ModelInput& input = made.rows.inputs;
@@ -145,12 +145,12 @@ std::vector<ExpectedTensor> expected_tensors(const ModelForward& request) {
 ForwardResult forward_model(const ModelForward& request, const TensorMap& inputs) {
   ForwardResult checked;
   const auto task = tasks::make_task(plan::planned_shape(request.plan));
-  const ModelBatch batch = make_batch(request, *task, inputs, checked);
+  const at::ScalarType type = request.weights ? widest_type(request.weights->tensors) : at::kFloat;
+  const ModelBatch batch = make_batch(request, *task, inputs, type, checked);
   const auto model = plan::build_model(request.plan);
   model->eval();
   const NamedTensors state = models::state(*model);
   if (request.weights) {
-    const at::ScalarType type = widest_type(request.weights->tensors);
     for (const auto& [name, tensor] : state)
       if (tensor.is_floating_point()) tensor.set_data(tensor.detach().to(type));
     training::load_weights(*model, *request.weights);

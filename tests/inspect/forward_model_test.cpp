@@ -123,6 +123,22 @@ TEST_CASE("F64 weights compute in double, F16 ones in F32") {
   CHECK_FALSE(wide.equal(narrow.to(at::kDouble)));
 }
 
+TEST_CASE("numbers at places, too, are computed with in the weights' type") {
+  plan::PlanRequest words;
+  words.task = "adding";
+  words.model = "linear";
+  words.layers.push_back({"test", {{"data.length", 12}, {"model.dim", 16}, {"model.head_dim", 8}}});
+  const RunPlan plan = plan::resolve_plan(words);
+  const at::Tensor values = InitStream(3).normal("values", {2, 12, 2}, 1).to(at::kDouble);
+  const auto logits = [&](at::ScalarType type, double more) {
+    return find(forward_model({plan, weights_of(plan, type), {}}, {{"values", values + more}}), "logits");
+  };
+  const at::Tensor wide = logits(at::kDouble, 0);
+  CHECK(wide.scalar_type() == at::kDouble);
+  CHECK(support::max_difference(wide, logits(at::kFloat, 0).to(at::kDouble)) < 1e-5);
+  CHECK_FALSE(wide.equal(logits(at::kDouble, 1e-12)));  // which float rounds away
+}
+
 TEST_CASE("labels give the mean cross entropy, and --grad its derivative") {
   const RunPlan plan = model_plan("softmax");
   TensorMap inputs = model_inputs(plan::padded_len(plan));
