@@ -29,7 +29,7 @@ inline constexpr const char* kFetchedHashes = "fetched.json";
 // has a known hash.
 void check_known_files(const std::string& task, const Path& folder, CheckReport& report);
 
-// The manifests' texts (cmake/EmbeddedJson.cmake).
+// The manifests' texts (cmake/EmbeddedTexts.cmake).
 [[nodiscard]] const std::vector<const char*>& manifest_texts();
 
 }  // namespace xformer::data

@@ -19,6 +19,7 @@ std::function<int()> add_analyse(CLI::App& program);
 std::function<int()> add_data(CLI::App& program);
 std::function<int()> add_selftest(CLI::App& program);
 std::function<int()> add_check(CLI::App& program);
+std::function<int()> add_export_pytorch(CLI::App& program);
 
 // UserError when these words of `xformer bench` ask for something wrong; nothing is measured.
 void check_bench(const std::vector<std::string>& words);

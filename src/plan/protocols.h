@@ -1,5 +1,5 @@
 // Protocols: named, complete sets of data rules, sizes and training settings of a task. protocols/<name>.json, compiled
-// in (cmake/EmbeddedJson.cmake):
+// in (cmake/EmbeddedTexts.cmake):
 //
 //   "name", "about"
 //   "order": tasks list their protocols by it; the first is a task's default

@@ -77,6 +77,7 @@ TEST_CASE("wrong words are answered with the nearest right one", "[cli]") {
       {"check my.py", 2, {"`python3 my.py` makes, my.pt"}},
       {"check sofmax", 2, {"'softmax'?"}},
       {"export-template mine.txt", 2, {"mine.txt", "my_attention.py"}},
+      {"export-pytorch nowhere model.py", 2, {"nowhere", "no run directory"}},
       {train + "linear --bs 3", 2, {"'--bs'", "--batch"}},
       {train + "linear --weight-decay 0.1", 2, {"--set training.weight_decay=VALUE"}},
       {train + "linear --set lr=fast", 2, {"training.learning_rate", "--set", "a number"}},

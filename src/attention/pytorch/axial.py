@@ -1,0 +1,19 @@
+# for: axial
+# only: axes=alternate|union
+
+
+class Core(AttentionCore):
+    """The sequence is a grid, row by row: softmax over a token's row in even layers and its column in odd ones, or over
+    both."""
+
+    def forward(self, q, k, v, valid, carry):
+        side = MODEL.side if self.scope in ("", "scale1_") else 0
+        columns = ATTENTION.columns or side or math.isqrt(self.length - MODEL.pinned - 1) + 1
+        places = torch.arange(q.size(2) - MODEL.pinned, device=q.device)
+        row, column = places // columns, places % columns
+        same_row, same_column = row[:, None] == row, column[:, None] == column
+        if ATTENTION.axes == "union":
+            pattern = same_row | same_column
+        else:
+            pattern = same_column if self.layer % 2 else same_row
+        return self.softmax(q, k, v, valid, beside_pinned(q, pattern))
