@@ -41,8 +41,10 @@ at::Tensor outputs_of(const std::string& kind, const std::vector<Row>& rows) {
 struct TwoClassScore {
   std::map<std::string, double> metrics, constant;
 };
-TwoClassScore judge(const std::string& kind, const std::vector<Row>& rows, int64_t batch_rows) {
-  const data::DataShape shape = shape_of(kind.c_str());
+TwoClassScore judge(const std::string& kind, const std::vector<Row>& rows, int64_t batch_rows,
+                    const char* headline = "accuracy") {
+  data::DataShape shape = shape_of(kind.c_str());
+  shape.target.parameters["headline"] = headline;
   const auto task = make_task(shape);
   const auto answers = task->answers();
   Meters meters(task->meters());
@@ -192,6 +194,28 @@ TEST_CASE("of more than two classes there is neither") {
   for (const MetricSpec& metric : metric_specs(*make_task(shape)))
     CHECK_FALSE((metric == auc_metric() || metric == f1_metric()));
   CHECK(metric_specs(*make_task(shape_of("classification"))).front() == accuracy_metric());
+}
+
+TEST_CASE("the data may name AUC or F1 as the headline, and the values stay each metric's own") {
+  const auto names = [](const data::DataShape& shape) {
+    std::vector<std::string> result;
+    for (const MetricSpec& metric : metric_specs(*make_task(shape))) result.push_back(metric.name);
+    return result;
+  };
+  data::DataShape shape = shape_of("classification");
+  CHECK(names(shape) == std::vector<std::string>{"accuracy", "auc", "f1"});
+  shape.target.parameters["headline"] = "auc";
+  CHECK(names(shape) == std::vector<std::string>{"auc", "accuracy", "f1"});
+  shape.target.parameters["headline"] = "f1";
+  CHECK(names(shape) == std::vector<std::string>{"f1", "accuracy", "auc"});
+  shape.target.parameters["headline"] = "recall";
+  CHECK_THROWS_AS(names(shape), InternalError);
+  const std::vector<Row> rows = made(50);
+  const std::map<std::string, double> usual = judge("classification", rows, 16).metrics;
+  for (const char* headline : {"auc", "f1"}) {
+    const std::map<std::string, double> other = judge("classification", rows, 16, headline).metrics;
+    CHECK(other == usual);
+  }
 }
 
 }  // namespace xformer::two_classes_test

@@ -1,8 +1,10 @@
 // One of several classes, by a score for each: cross entropy; accuracy (of equal scores the lowest class's counts);
-// where the data asks for it, whether the label is among the five highest scores; of two classes AUC and F1. Training
-// may smooth labels, to 1 - s of the label and s / classes of every class (Szegedy et al. 2016, section 7), and mix two
-// of them by their shares.
+// where the data asks for it, whether the label is among the five highest scores; of two classes AUC and F1, of which
+// the data may name one as the headline. Training may smooth labels, to 1 - s of the label and s / classes of every
+// class (Szegedy et al. 2016, section 7), and mix two of them by their shares.
 #include <ATen/Functions.h>
+
+#include <algorithm>
 
 #include "tasks/two_classes.h"
 
@@ -22,7 +24,10 @@ at::Tensor among_five(const at::Tensor& scores, const BatchView& batch) {
 class Classification : public RowTask {
  public:
   Classification(const data::TargetSpec& target, const LossOptions& options)
-      : RowTask(target.classes()), top5_(target.parameters.value("top5", false)), smoothing_(options.label_smoothing) {}
+      : RowTask(target.classes()),
+        top5_(target.parameters.value("top5", false)),
+        smoothing_(options.label_smoothing),
+        headline_(target.parameters.value("headline", accuracy_metric().name)) {}
 
   at::Tensor row_losses(const at::Tensor& outputs, const BatchView& batch) const override {
     const auto against = [&](const at::Tensor& labels) {
@@ -40,6 +45,10 @@ class Classification : public RowTask {
     }));
     if (top5_) result.push_back(share_meter(top5_metric(), among_five));
     if (output().columns == 2) add_two_class_meters(result, difference, highest);
+    const auto headline =
+        std::find_if(result.begin(), result.end(), [&](const auto& meter) { return meter->spec().name == headline_; });
+    XF_ASSERT(headline != result.end(), "no metric {} of {} classes", headline_, output().columns);
+    std::rotate(result.begin(), headline, headline + 1);
     return result;
   }
 
@@ -53,6 +62,7 @@ class Classification : public RowTask {
  private:
   bool top5_;
   double smoothing_;
+  std::string headline_;
 };
 
 }  // namespace
