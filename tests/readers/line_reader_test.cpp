@@ -1,9 +1,8 @@
 // Lines of plain and gzip files, and every way such a file can be bad.
-#include <zlib.h>
-
 #include <catch2/catch.hpp>
 
 #include "core/error.h"
+#include "gzip_maker.h"
 #include "readers/line_reader.h"
 #include "scratch.h"
 
@@ -11,6 +10,7 @@ namespace xformer::line_reader_test {
 
 using Catch::Matchers::Contains;
 using readers::LineReader;
+using scratch::gzip;
 using Lines = std::vector<std::string>;
 
 Lines lines_of(const Path& path, size_t longest = LineReader::kLongestLine) {
@@ -22,20 +22,6 @@ Lines lines_of(const Path& path, size_t longest = LineReader::kLongestLine) {
 
 std::string refusal(const Path& path, size_t longest = LineReader::kLongestLine) {
   return scratch::message_of<DataError>([&] { (void)lines_of(path, longest); });
-}
-
-std::string gzip(std::string_view content) {
-  z_stream stream{};
-  deflateInit2(&stream, 6, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY);
-  std::string packed(deflateBound(&stream, content.size()) + 64, '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(content.data()));
-  stream.avail_in = static_cast<uInt>(content.size());
-  stream.next_out = reinterpret_cast<Bytef*>(packed.data());
-  stream.avail_out = static_cast<uInt>(packed.size());
-  deflate(&stream, Z_FINISH);
-  packed.resize(stream.total_out);
-  deflateEnd(&stream);
-  return packed;
 }
 
 std::string many_lines(Lines& lines) {
