@@ -34,7 +34,9 @@ const std::vector<Sample> kSamples{
     {"pathfinder32", "pathfinder/sample"},
     {"uea/Waves", "uea/sample"},
     {"tabular/rents", "tabular/sample/rents", {{"schema", "target=rent categorical=heating kind=regression"}}},
-    {"bytes/notes", "bytes/sample", {{"length", 32}}}};
+    {"bytes/notes", "bytes/sample", {{"length", 32}}},
+    {"longdoc/places", "longdoc/sample"},
+    {"genome/gates", "genome/sample"}};
 
 // What is put in the place of a file or a folder that is gone.
 struct Condition {
