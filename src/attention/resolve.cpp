@@ -3,6 +3,7 @@
 
 #include "attention/descriptor.h"
 #include "attention/multi_head.h"
+#include "attention/plugin.h"
 #include "attention/script.h"
 
 #define XFORMER_DESCRIBE_TYPE std::vector<xformer::attention::Descriptor>
@@ -91,13 +92,14 @@ namespace {
 
 // What a path says keeps its letters.
 std::string canonical(const std::string& name) {
-  const size_t script = name.find(kScript);
-  return script == std::string::npos ? canonical_name(name)
-                                     : canonical_name(name.substr(0, script)) + name.substr(script);
+  const size_t file = own_file_at(name);
+  return file == std::string::npos ? canonical_name(name) : canonical_name(name.substr(0, file)) + name.substr(file);
 }
 
 const Descriptor* find_base(const std::string& name) {
-  return name.starts_with(kScript) ? &script_attention(name) : all_variants().find(name);
+  if (name.starts_with(kScript)) return &script_attention(name);
+  if (name.starts_with(kPlugin)) return &plugin_attention(name);
+  return all_variants().find(name);
 }
 
 // A key has one meaning. The program's own names are held apart by whoever writes them.

@@ -189,14 +189,7 @@ Descriptor describe(const std::string& name, const File& file) {
                                file.path, file.path);
   result.traits = {.causal_ok = claims_causal(module), .library_dropout = true};
   result.appended_padding.when = "not known";
-  OptionInfo hash{"sha256",
-                  OptionType::kText,
-                  "of the file: a plan belongs to the file that it was made with",
-                  Json(file.sha256),
-                  {}};
-  hash.rule.text = fmt::format("with the hash of {} as it is now", file.path);
-  hash.rule.holds = [sha256 = file.sha256](const Json& value) { return value == sha256; };
-  result.options.push_back(hash);
+  result.options.push_back(hash_option(file.path, file.sha256));
   for (const auto& one : module.named_attributes(/*recurse=*/false)) {
     XF_CHECK(one.name != "sha256", DataError, "{}: its attribute 'sha256' has the name of the file's own option",
              file.path);

@@ -8,10 +8,9 @@
 #pragma once
 
 #include "attention/descriptor.h"
+#include "attention/own_file.h"
 
 namespace xformer::attention {
-
-inline constexpr std::string_view kScript = "script:";
 
 // The descriptor of the file behind kScript, as it is now; one more option, `sha256`, makes the file part of a plan.
 // DataError when it is missing or no such module, with the reason. Its address stays.

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "attention/script.h"
+#include "attention/own_file.h"
 #include "cli/run.h"
 #include "engine/catalogue.h"
 #include "engine/commands.h"
@@ -16,7 +16,7 @@ int run_engine(int argc, char** argv) {
   const CLI::App* whole = nullptr;
   const Catalogue catalogue{[&] { return catalogue_json(*whole); },
                             [](const std::string& name) {
-                              const size_t slash = name.substr(0, name.find(attention::kScript)).find('/');
+                              const size_t slash = name.substr(0, attention::own_file_at(name)).find('/');
                               if (slash == std::string::npos) return attention_json(attention::resolve(name));
                               const bool model = models::all_families().find(name.substr(0, slash)) != nullptr;
                               return model ? words_json(name) : task_json(data::find_dataset(name));

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "attention/script.h"
+#include "attention/own_file.h"
 #include "plan/schedule.h"
 #include "plan/update_rule.h"
 #include "tasks/task.h"
@@ -97,7 +97,7 @@ ModelWords read_model(const std::string& model, const std::string& default_famil
   static constexpr std::string_view kMrs = "mrs-";
   const auto& families = models::all_families();
   ModelWords words;
-  const size_t slash = model.substr(0, model.find(attention::kScript)).find('/');  // not those of a path
+  const size_t slash = model.substr(0, attention::own_file_at(model)).find('/');  // not those of a path
   std::string family = slash == std::string::npos ? default_family : model.substr(0, slash);
   words.attention = slash == std::string::npos ? model : model.substr(slash + 1);
   const std::string word = slash == std::string::npos ? canonical_name(model) : "";

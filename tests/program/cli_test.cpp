@@ -73,7 +73,10 @@ TEST_CASE("wrong words are answered with the nearest right one", "[cli]") {
       {train + "linear --config twice.yaml", 2, {"'training.batch'", "twice"}},
       {train + "script:none.pt", 3, {"none.pt"}},
       {train + "mrs-script:file", 3, {"file: no TorchScript module", "torch.jit.script"}},
+      {train + "plugin:none.so", 3, {"none.so"}},
+      {train + "mrs-plugin:file", 3, {"file: no attention for this program", "xformer_attention()"}},
       {"check none.pt", 3, {"none.pt"}},
+      {"check none.so", 3, {"none.so"}},
       {"check my.py", 2, {"`python3 my.py` makes, my.pt"}},
       {"check sofmax", 2, {"'softmax'?"}},
       {"export-template mine.txt", 2, {"mine.txt", "my_attention.py"}},
@@ -346,6 +349,21 @@ TEST_CASE("new attention writes its file, test and claims into a source tree, or
   CHECK(contains(scratch::get(place / "src/attention/variants/hydra_core.cpp"), "class HydraCoreCore"));
   check_case(place, "new attention hydra-core", 2, {"is there already"});
   check_case(place, "new attention hydra --into nowhere", 2, {"nowhere holds no source tree"});
+}
+
+TEST_CASE("new attention --alone writes a project of one's own anywhere", "[cli]") {
+  const Place place;
+  for (const std::string role : {"core", "mixer", "block"}) {
+    const std::string stem = "hydra_" + role;
+    check_case(place, "new attention hydra-" + role + " --alone --into mine --" + role, 0,
+               {"mine/" + stem + "/CMakeLists.txt", "-Dxformer_DIR=" + Path(program_path()).parent_path().string()});
+    const std::string code = scratch::get(place / "mine" / stem / (stem + ".cpp"));
+    CHECK(contains(code, "namespace xformer::attention::variants::" + stem));
+    CHECK(contains(code, "result.build_" + role));
+    CHECK(contains(scratch::get(place / "mine" / stem / "CMakeLists.txt"),
+                   "xformer_attention(" + stem + " " + stem + ".cpp)"));
+  }
+  check_case(place, "new attention hydra-core --alone --into mine", 2, {"mine/hydra_core is there already"});
 }
 
 }  // namespace

@@ -27,7 +27,8 @@ mv "$work/made/xformer" "$work/elsewhere"
 package=$work/elsewhere
 check "it has at most 40 MB" at_most "$(du -sb "$package" | cut -f1)" 40000000
 check "the archive holds the same files" equal "$(tar -tzf "$work/made/xformer.tar.gz" | grep -cv '/$')" "$(find "$package" -type f | wc -l)"
-for file in README bin/xformer bin/xformer-engine bin/catalogue.json lib/libstdc++.so.6 share/licenses/xformer share/licenses/libfmt9 scripts/gpu-check \
+for file in README bin/xformer bin/xformer-engine bin/catalogue.json include/xformer/attention/interface.inc \
+  lib/libstdc++.so.6 share/licenses/xformer share/licenses/libfmt9 scripts/gpu-check share/xformer/skeletons/core.cpp.in \
   share/bash-completion/completions/xformer share/zsh/site-functions/_xformer share/fish/vendor_completions.d/xformer.fish; do
   check "it holds $file" test -s "$package/$file"
 done
@@ -56,6 +57,19 @@ tiny=(--device cpu --threads 1 --batch 4 --steps 3 --set model.dim=16 model.head
 bare XFORMER_LIBTORCH="$libtorch/lib" "$package/xformer" train --model linear --task listops "${tiny[@]}" --out "$work/run"
 check "it trains, given the library folder alone" equal "$code" 0
 check "to a record" contains "$(<"$work/run/record.json")" '"status": "completed"'
+
+# An attention of one's own, compiled with what the package holds.
+bare XFORMER_LIBTORCH="$libtorch" cmake -S "$repo/docs/own_attention_cpp" -B "$work/own" -Dxformer_DIR="$package/share/cmake/xformer"
+check "its CMake package is found" equal "$code" 0
+bare cmake --build "$work/own" --verbose
+check "an attention compiles with it" equal "$code" 0
+check "with nothing of the tree" equal "$(grep -c -- "$repo/src\|$build/" <<<"$text")" 0
+bare XFORMER_LIBTORCH="$libtorch" "$package/xformer" train --model "mrs-plugin:$work/own/libhydra.so" --task listops "${tiny[@]}" \
+  --out "$work/own-run"
+check "and trains" contains "$code $(cat "$work/own-run/record.json")" '"status": "completed"'
+bare XFORMER_LIBTORCH="$libtorch" "$package/xformer" new attention my-core --alone --into "$work/project"
+check "a project for it is written" test -s "$work/project/my_core/my_core.cpp"
+check "that names it" contains "$text" "-Dxformer_DIR=$package/share/cmake/xformer"
 bare PATH=/usr/bin:/bin XFORMER_LIBTORCH="$libtorch" XFORMER_PROGRAM= "$package/scripts/gpu-check" --device cpu --small \
   --part graphs --part ceilings --out "$work/results"
 check "its gpu-check finds its program, and what it needs for PyTorch" equal "$code" 0

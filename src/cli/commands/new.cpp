@@ -1,5 +1,5 @@
 // `xformer new attention NAME`: the file of a new attention, its test and its rows of claims, from skeletons in the
-// source tree, ready to be compiled and changed.
+// source tree, ready to be compiled and changed. With --alone a project of its own, for `--model plugin:FILE`.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -34,15 +34,20 @@ constexpr std::array kReserved = {
 
 struct NewArguments {
   std::string name, into;
-  bool core = false, mixer = false, block = false;
+  bool core = false, mixer = false, block = false, alone = false;
+  [[nodiscard]] std::string role() const { return mixer ? "mixer" : block ? "block" : "core"; }
 };
+
+Path program() {
+  std::error_code ignored;
+  return std::filesystem::read_symlink("/proc/self/exe", ignored);
+}
 
 // The source tree: the one named, the folder that we are in, or that whose build/ this program lies in.
 Path source_tree(const std::string& into) {
   std::error_code ignored;
-  const Path program = std::filesystem::read_symlink("/proc/self/exe", ignored);
   for (const Path& folder :
-       into.empty() ? std::vector<Path>{".", program.parent_path().parent_path()} : std::vector<Path>{into})
+       into.empty() ? std::vector<Path>{".", program().parent_path().parent_path()} : std::vector<Path>{into})
     if (std::filesystem::exists(folder / kSkeletons, ignored)) return folder;
   throw UserError(
       fmt::format("{} holds no source tree of xformer ({}): run this in a checkout, or name one with --into",
@@ -92,11 +97,33 @@ std::string filled(std::string text, const std::string& name, const std::string&
   return text;
 }
 
+// A folder with the file and what compiles it.
+int new_project(const NewArguments& arguments, const std::string& name, const std::string& stem) {
+  const Path build = program().parent_path(), installed = build.parent_path() / "share";
+  const bool package = std::filesystem::exists(installed / "xformer/skeletons");
+  const Path skeletons = package ? installed / "xformer/skeletons" : source_tree("") / kSkeletons;
+  const Path folder = Path(arguments.into) / stem;
+  XF_CHECK(!std::filesystem::exists(folder), UserError, "{} is there already", folder.string());
+  const std::string code = filled(read_file(skeletons / (arguments.role() + ".cpp.in")), name, stem);
+  const std::string project = filled(read_file(skeletons / "CMakeLists.txt.in"), name, stem);
+  std::filesystem::create_directories(folder);
+  write_file_atomically(folder / (stem + ".cpp"), code);
+  write_file_atomically(folder / "CMakeLists.txt", project);
+  fmt::print(
+      "{0}/{1}.cpp\n{0}/CMakeLists.txt\n\n"
+      "They compile as they are: kernel attention, to be replaced by yours.\n"
+      "  cmake -S {0} -B {0}/build -Dxformer_DIR={2} && cmake --build {0}/build\n"
+      "  xformer train --model plugin:{0}/build/lib{1}.so --task temporal-order --steps 20\n",
+      folder.string(), stem, (package ? installed / "cmake/xformer" : build).string());
+  return 0;
+}
+
 int new_attention(const NewArguments& arguments, const Catalogue& catalogue) {
   const std::string name = canonical_name(arguments.name);
   check_name(name, catalogue.read());
   std::string stem = name;
   std::replace(stem.begin(), stem.end(), '-', '_');
+  if (arguments.alone) return new_project(arguments, name, stem);
   const Path tree = source_tree(arguments.into), variant = fmt::format("src/attention/variants/{}.cpp", stem),
              test = fmt::format("tests/attention/{}_test.cpp", stem);
   for (const Path& file : {variant, test})
@@ -105,9 +132,8 @@ int new_attention(const NewArguments& arguments, const Catalogue& catalogue) {
   const size_t last = claims.find(kLastRow);
   XF_CHECK(last != std::string::npos, DataError, "{}: found no line \"{}\"", (tree / kClaims).string(), trim(kLastRow));
 
-  const std::string role = arguments.mixer ? "mixer" : arguments.block ? "block" : "core";
   const auto skeleton = [&](const std::string& part) {
-    return filled(read_file(tree / kSkeletons / (role + part)), name, stem);
+    return filled(read_file(tree / kSkeletons / (arguments.role() + part)), name, stem);
   };
   claims.insert(last, skeleton("_claims.in"));
   write_file_atomically(tree / variant, skeleton(".cpp.in"));
@@ -139,7 +165,10 @@ std::function<int()> add_new(CLI::App& program, const Catalogue& catalogue) {
       own.add_flag("--block", arguments->block, "owns norms, residuals and feed-forward part too");
   core->excludes(mixer)->excludes(block);
   mixer->excludes(block);
-  own.add_option("--into", arguments->into, "source tree; default: this folder, else the one this program was built in")
+  own.add_flag("--alone", arguments->alone, "a project of its own instead, for --model plugin:FILE");
+  own.add_option("--into", arguments->into,
+                 "source tree; default: this folder, else the one this program was built in. With --alone: where the "
+                 "project's folder goes")
       ->type_name("DIR");
   command.require_subcommand(1);
   return [arguments, catalogue] { return new_attention(*arguments, catalogue); };

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "attention/script.h"
+#include "attention/own_file.h"
 #include "core/error.h"
 #include "engine/commands.h"
 #include "engine/plan_arguments.h"
@@ -28,9 +28,12 @@ int check(const CheckArguments& arguments) {
   XF_CHECK(given.extension() != ".py", UserError, "{}: expected the TorchScript file that `python3 {}` makes, {}",
            arguments.name, arguments.name, std::filesystem::path(given).replace_extension(".pt").string());
   // A file alone is meant as one's own attention.
-  const bool file = arguments.name.ends_with(".pt") && arguments.name.find(attention::kScript) == std::string::npos;
+  std::string name = arguments.name;
+  if (attention::own_file_at(name) == std::string::npos)
+    for (const auto& [ending, kind] : {std::pair{".pt", attention::kScript}, std::pair{".so", attention::kPlugin}})
+      if (given.extension() == ending) name = std::string(kind) + name;
   inspect::CoreChecks what;
-  what.attention = attention::resolve(file ? std::string(attention::kScript) + arguments.name : arguments.name);
+  what.attention = attention::resolve(name);
   RunPlan plan;
   plan.options = resolve_options({{"attention", what.attention.name, what.attention.options()}},
                                  {settings_layer(arguments.settings)});
@@ -54,9 +57,8 @@ int check(const CheckArguments& arguments) {
 std::function<int()> add_check(CLI::App& program) {
   const auto arguments = std::make_shared<CheckArguments>();
   CheckArguments& a = *arguments;
-  CLI::App& command =
-      *program.add_subcommand("check", "is an attention of your own (a TorchScript file) fit, and what does it cost?");
-  command.add_option("FILE", a.name, "my.pt, or the name of an attention core")->required();
+  CLI::App& command = *program.add_subcommand("check", "is an attention of your own fit, and what does it cost?");
+  command.add_option("FILE", a.name, "my.pt, libmy.so, or the name of an attention core")->required();
   command.add_option("--set", a.settings, "option, attention.KEY=VALUE; again for more")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(true);
