@@ -36,7 +36,10 @@ const std::vector<Sample> kSamples{
     {"tabular/rents", "tabular/sample/rents", {{"schema", "target=rent categorical=heating kind=regression"}}},
     {"bytes/notes", "bytes/sample", {{"length", 32}}},
     {"longdoc/places", "longdoc/sample"},
-    {"genome/gates", "genome/sample"}};
+    {"genome/gates", "genome/sample"},
+    {"transactions/mine",
+     "transactions/sample",
+     {{"schema", "dates=iso label=late categorical=kind,channel amounts=sum"}}}};
 
 // What is put in the place of a file or a folder that is gone.
 struct Condition {
@@ -145,7 +148,9 @@ TEST_CASE("whatever lies in the place of a task's files or folders is an error o
       std::set<std::string> seen;  // one file stands for all of its folder and kind
       for (const auto& entry : fs::recursive_directory_iterator(copy.data)) {
         const Path place = fs::relative(entry.path(), copy.data);
-        const std::string kind = sample.task == std::string("tabular/rents") ? place.stem() : place.extension();
+        const std::string task = sample.task;
+        const bool each = task == "tabular/rents" || task == "transactions/mine";
+        const std::string kind = each ? place.stem() : place.extension();
         if (entry.is_directory() || seen.insert((place.parent_path() / kind).string()).second) places.push_back(place);
       }
     }

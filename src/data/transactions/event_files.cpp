@@ -33,7 +33,7 @@ class NamedColumns {
   size_t take(const std::string& key, const std::string& name) {
     const auto found = std::find(names_.begin(), names_.end(), name);
     const std::string near = nearest_name(name, names_);
-    XF_CHECK(found != names_.end(), UserError, "{}: no column '{}', which the event schema means by {}; {}",
+    XF_CHECK(found != names_.end(), DataError, "{}: no column '{}', which the event schema means by {}; {}",
              path_.string(), name, key,
              near.empty() ? "there are " + first_names(names_, 12) : "did you mean '" + near + "'?");
     XF_CHECK(taken_.insert(name).second, UserError, "event schema: column '{}' is named more than once", name);
@@ -103,6 +103,8 @@ int64_t keep_newest(std::vector<Event>& events, int64_t longest) {
 }  // namespace
 
 EventFiles find_event_files(const Path& folder, const EventSchema& schema) {
+  XF_CHECK(std::filesystem::is_directory(folder), DataError,
+           "--data: expected a folder, found the file {}; an archive is to be unpacked first", folder.string());
   const auto find = [&](const std::string& given, const char* stem) {
     const Names names = given.empty() ? Names{std::string(stem) + ".csv", std::string(stem) + ".jsonl"} : Names{given};
     for (const std::string& name : names)

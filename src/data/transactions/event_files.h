@@ -42,7 +42,8 @@ struct EventFiles {
 // In the folder, plain or .gz. DataError that says what is there.
 [[nodiscard]] EventFiles find_event_files(const Path& folder, const EventSchema& schema);
 
-// The newest `longest` events of every user. DataErrors name file and line.
+// The newest `longest` events of every user. DataErrors name file and line; a column that the schema names twice is a
+// UserError.
 [[nodiscard]] EventTable read_events(const EventFiles& files, const EventSchema& schema, int64_t longest,
                                      const ProgressCallback& progress);
 
