@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "fused_support.h"
 #include "kernels/attention/attention.h"
+#include "kernels/batched_product/batched_product.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/feature_attention/feature_attention.h"
 #include "kernels/feed_forward/feed_forward.h"
@@ -193,10 +194,19 @@ void add_maps(std::vector<Case>& cases) {
   }
 }
 
+void add_batched_products(std::vector<Case>& cases) {
+  const auto add = [&](const Tensors& inputs) {
+    cases.push_back({"batched_product", [](const Tensors& x) { return Tensors{batched_product(x[0], x[1])}; },
+                     [](const Tensors& x) { return Tensors{at::matmul(x[0], x[1])}; }, inputs});
+  };
+  add({activation("a", {3, 2, 300, 40}), activation("b", {3, 2, 40, 290})});
+  add({activation("a", {1, 2, 40, 80}), activation("b", {3, 2, 80, 36})});  // one matrix for all samples
+}
+
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
   add_maps(cases), add_attention(cases), add_feature_attention(cases), add_hashed_attention(cases);
-  add_token_operators(cases);
+  add_token_operators(cases), add_batched_products(cases);
   return cases;
 }
 

@@ -37,7 +37,7 @@ TEST_CASE("two encoder layers hand luna's P on: each adds what it packs to what 
         return kept.at("layer" + std::to_string(layer) + ".mixer." + scale + what);
       };
       const at::Tensor first = of_layer(0, "packed"), second = of_layer(1, "packed");
-      const at::Tensor added = at::matmul(of_layer(1, "pack"), of_layer(1, "v")).transpose(1, 2).flatten(2);
+      const at::Tensor added = at::matmul(of_layer(1, "pack.weights"), of_layer(1, "v")).transpose(1, 2).flatten(2);
       CHECK((second - first - added).abs().max().item<float>() < 1e-5);
       CHECK(added.abs().max().item<float>() > 1e-3);
     }

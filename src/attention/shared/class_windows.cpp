@@ -2,6 +2,7 @@
 
 #include <ATen/Functions.h>
 
+#include "kernels/batched_product/batched_product.h"
 #include "kernels/hashed_attention/hashed_attention.h"
 #include "tensor/probe.h"
 
@@ -27,8 +28,8 @@ ClassRows class_windows(const at::Tensor& q, const at::Tensor& k, const at::Tens
     return x.reshape({b * h * n, -1}).index_select(0, rows).view({b, h, n, -1});
   };
 
-  at::Tensor scores =
-      at::matmul(windows.rows(take(q, sorted)), windows.columns(take(k, sorted)).transpose(-1, -2));  // [b,h,1,t,c,w]
+  at::Tensor scores = kernels::batched_product(windows.rows(take(q, sorted)),
+                                               windows.columns(take(k, sorted)).transpose(-1, -2));  // [b,h,1,t,c,w]
   if (self_last) {
     const at::Tensor self = at::arange(-windows.before, windows.block + windows.after, order.options()) ==
                             at::arange(windows.block, order.options()).unsqueeze(1);
@@ -39,7 +40,8 @@ ClassRows class_windows(const at::Tensor& q, const at::Tensor& k, const at::Tens
   if (const at::Tensor known = windows.allowed({}, q); known.defined()) allowed = allowed.logical_and(known);
   const PartialWeights part = partial_softmax(scores, allowed);
   probe("weights", part.weights);
-  const at::Tensor rows = windows.join(at::matmul(dropout(part.weights, training), windows.columns(take(v, sorted))));
+  const at::Tensor rows =
+      windows.join(kernels::batched_product(dropout(part.weights, training), windows.columns(take(v, sorted))));
   return {take(rows, place), take(windows.join(part.log_sum), place)};
 }
 

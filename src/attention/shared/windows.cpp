@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "kernels/batched_product/batched_product.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention {
@@ -31,10 +32,11 @@ at::Tensor with_residues(const NearRows& near, const at::Tensor& q, const at::Te
   at::Tensor allowed = at::eye(residues.block, q.options()).eq(0);
   if (const at::Tensor known = residues.allowed(key_valid, q); known.defined()) allowed = allowed.logical_and(known);
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
-  const at::Tensor scores = at::matmul(residues.rows(q * scale), residues.rows(k).transpose(-1, -2));  // [b,h,l,1,t,t]
+  const at::Tensor scores =
+      kernels::batched_product(residues.rows(q * scale), residues.rows(k).transpose(-1, -2));  // [b,h,l,1,t,t]
   const PartialWeights far = partial_softmax(scores, allowed);
   probe("residue_weights", far.weights);
-  const at::Tensor rows = residues.join(at::matmul(dropout(far.weights, training), residues.rows(v)));
+  const at::Tensor rows = residues.join(kernels::batched_product(dropout(far.weights, training), residues.rows(v)));
   // Two partial softmaxes become one by their shares exp(log_sum) of the whole.
   const at::Tensor share = at::sigmoid(near.log_sum - residues.join(far.log_sum));
   return rows + share * (near.rows - rows);

@@ -16,6 +16,7 @@
 #include "attention/multi_head.h"
 #include "attention/shared/full_precision.h"
 #include "attention/shared/kernel_sums.h"
+#include "kernels/batched_product/batched_product.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::adamra {
@@ -235,9 +236,10 @@ class AdaMraMixer : public SequenceMixer {
     const auto phi = [&](const at::Tensor& x) { return options_.kernel == "relu" ? at::relu(x) : at::elu(x) + 1; };
     std::vector<at::Tensor> tables;  // per head [b,S,d/S,d/S+1]
     for (const Segments& part : segments)
-      tables.push_back(at::matmul(phi(part.keys).transpose(-1, -2), values_and_count(part.values, part.mask)));
-    const at::Tensor features = (phi(queries) * own).flatten(3).transpose(1, 2);  // [b,S,n,H d/S]
-    const at::Tensor sums = at::matmul(features, at::cat(tables, 2));             // [b,S,n,d/S+1]
+      tables.push_back(
+          kernels::batched_product(phi(part.keys).transpose(-1, -2), values_and_count(part.values, part.mask)));
+    const at::Tensor features = (phi(queries) * own).flatten(3).transpose(1, 2);     // [b,S,n,H d/S]
+    const at::Tensor sums = kernels::batched_product(features, at::cat(tables, 2));  // [b,S,n,d/S+1]
     const at::Tensor denominator = sums.narrow(-1, sub_dim_, 1) + kEpsilon;
     probe("denominator", denominator);
     return sums.narrow(-1, 0, sub_dim_) / denominator;
@@ -256,10 +258,11 @@ class AdaMraMixer : public SequenceMixer {
     }
     const at::Tensor forbidden = at::cat(allowed, -1).logical_not().unsqueeze(1);  // [b,1,n,sum m]
     const at::Tensor q = (queries * own).sum(3).transpose(1, 2) * (1 / std::sqrt(static_cast<double>(sub_dim_)));
-    const at::Tensor scores = at::matmul(q, at::cat(keys, 2).transpose(-1, -2)).masked_fill(forbidden, kLowest);
+    const at::Tensor scores =
+        kernels::batched_product(q, at::cat(keys, 2).transpose(-1, -2)).masked_fill(forbidden, kLowest);
     const at::Tensor weights = at::softmax(scores, -1).masked_fill(forbidden, 0);
     probe("weights", weights);
-    return at::matmul(dropout_(weights, is_training()), at::cat(values, 2));
+    return kernels::batched_product(dropout_(weights, is_training()), at::cat(values, 2));
   }
 
   Options options_;

@@ -11,6 +11,7 @@
 
 #include "attention/descriptor.h"
 #include "attention/shared/windows.h"
+#include "kernels/batched_product/batched_product.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::adaptive_span {
@@ -50,8 +51,8 @@ class AdaptiveSpanCore : public AttentionCore {
     XF_ASSERT(mask.causal == causal_, "adaptive-span was built with causal {}", causal_);
     const int64_t n = q.size(2), span = used_span();
     const Windows windows = windows_of(n, span);
-    const at::Tensor scaled = windows.rows(q / std::sqrt(static_cast<double>(q.size(-1))));  // [b,h,1,t,c,d]
-    const at::Tensor scores = at::matmul(scaled, windows.columns(k).transpose(-1, -2));      // [b,h,1,t,c,w]
+    const at::Tensor scaled = windows.rows(q / std::sqrt(static_cast<double>(q.size(-1))));            // [b,h,1,t,c,d]
+    const at::Tensor scores = kernels::batched_product(scaled, windows.columns(k).transpose(-1, -2));  // [b,h,1,t,c,w]
 
     // Of the key from the row [c,w].
     const auto numbers = q.options().dtype(at::kLong);
@@ -79,7 +80,7 @@ class AdaptiveSpanCore : public AttentionCore {
     const at::Tensor masked = whole * soft.unsqueeze(1).unsqueeze(1);
     const at::Tensor weights = masked / (masked.sum(-1, /*keepdim=*/true) + kEpsilon);
     probe("weights", weights), probe("reach", static_cast<double>(span_) * z_ + static_cast<double>(options_.ramp));
-    return windows.join(at::matmul(dropout_(weights, is_training()), windows.columns(v)));
+    return windows.join(kernels::batched_product(dropout_(weights, is_training()), windows.columns(v)));
   }
 
   [[nodiscard]] Cost cost(const Shape& shape) const override {

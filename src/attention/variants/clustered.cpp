@@ -17,6 +17,7 @@
 
 #include "attention/descriptor.h"
 #include "attention/shared/random_features.h"
+#include "kernels/batched_product/batched_product.h"
 #include "kernels/hamming_clusters/hamming_clusters.h"
 #include "kernels/listed_attention/listed_attention.h"
 #include "tensor/probe.h"
@@ -65,16 +66,17 @@ class ClusteredCore : public AttentionCore {
     const at::Tensor members = total(at::ones({b, h, n, 1}, q.options()));
     const at::Tensor centroids = total(q) / members.clamp_min(1);  // q~ [b,h,C,d]
     const double scale = 1 / std::sqrt(static_cast<double>(d));
-    const at::Tensor weights = masked_softmax(at::matmul(centroids * scale, k.transpose(-1, -2)), mask);  // [b,h,C,n]
+    const at::Tensor weights =
+        masked_softmax(kernels::batched_product(centroids * scale, k.transpose(-1, -2)), mask);  // [b,h,C,n]
     probe("clusters", own), probe("centroids", centroids), probe("weights", weights);
     const auto of_rows = [&](const at::Tensor& x) {  // [b,h,C,x] -> [b,h,n,x]
       return x.gather(2, read.expand({b, h, n, x.size(3)}));
     };
-    if (top_k_ == 0) return of_rows(at::matmul(dropout_(weights, is_training()), v));
+    if (top_k_ == 0) return of_rows(kernels::batched_product(dropout_(weights, is_training()), v));
 
     const at::Tensor top = std::get<1>(at::topk(weights.detach(), std::min(top_k_, n), -1));  // T [b,h,C,k]
     const at::Tensor mass = weights.gather(3, top).sum(-1, /*keepdim=*/true);                 // m [b,h,C,1]
-    const at::Tensor rest = at::matmul(dropout_(weights.scatter(3, top, 0), is_training()), v);
+    const at::Tensor rest = kernels::batched_product(dropout_(weights.scatter(3, top, 0), is_training()), v);
     at::Tensor places = top;  // without those that have no weight because they are padding
     if (!mask.all_valid()) {
       const at::Tensor valid = mask.key_valid.unsqueeze(1).unsqueeze(1).expand(weights.sizes()).gather(3, top);

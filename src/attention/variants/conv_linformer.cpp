@@ -12,6 +12,7 @@
 #include <cmath>
 
 #include "attention/descriptor.h"
+#include "kernels/attention/attention.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::conv_linformer {
@@ -43,22 +44,28 @@ class ConvLinformerCore : public AttentionCore {
 
   at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
                      Carry&) override {
-    const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
     const at::Tensor short_k = convolve(k, mask, key_), short_v = convolve(v, mask, value_);  // [b,h,k',d]
-    const at::Tensor scores = at::matmul(q * scale, short_k.transpose(-1, -2));
-    const at::Tensor weights = masked_softmax(scores, mask.pooled(stride_));  // [b,h,n,k']
-    probe("short_k", short_k), probe("short_v", short_v), probe("weights", weights);
-    return at::matmul(dropout_(weights, is_training()), short_v);
+    probe("short_k", short_k), probe("short_v", short_v);
+    kernels::AttentionOptions options;
+    options.scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
+    options.mask = mask.pooled(stride_);
+    options.query_valid = mask.query_valid(q.size(2));
+    options.dropout = dropout_.place(is_training());
+    return kernels::attention(q, short_k, short_v, options);
   }
 
-  // 2 Z n d^2 for each full convolution (2 Z n d for the others), 4 Z n k' d for scores and mixing.
+  [[nodiscard]] bool zeroes_padding() const override { return true; }
+
+  // 2 Z n d^2 for each full convolution (2 Z n d for the others), 4 Z n k' d for scores and mixing. Kept are q, the
+  // windows of k and v, their mixtures, the output and a log-sum for each row.
   [[nodiscard]] Cost cost(const Shape& shape) const override {
     const double z = static_cast<double>(shape.batch * shape.heads), d = static_cast<double>(shape.head_dim);
     const double rows = static_cast<double>(pooled_len(shape.key_len, stride_));
     const double per_token = 4 * z * d * (full_ ? d : 1), n = static_cast<double>(shape.query_len);
+    const double keys = static_cast<double>(shape.key_len);
     const double pairs = 4 * z * n * rows * d;
-    return {per_token * rows * static_cast<double>(stride_) + pairs,
-            per_token * static_cast<double>(shape.key_len) + pairs, 2 * z * rows * (n + d)};
+    return {per_token * rows * static_cast<double>(stride_) + pairs, per_token * keys + pairs,
+            z * (2 * d * (n + keys + rows) + n)};
   }
 
   [[nodiscard]] std::string backend() const override { return fmt::format("explicit, stride {}", stride_); }

@@ -16,6 +16,7 @@
 
 #include "attention/decoding.h"
 #include "attention/shared/closed_keys.h"
+#include "kernels/batched_product/batched_product.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::entmax {
@@ -144,10 +145,10 @@ class EntmaxCore : public AttentionCore, public RowCore {
   at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
                      Carry&) override {
     const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
-    const at::Tensor scores = at::matmul(q * scale, k.transpose(-1, -2));  // [b,h,n,n]
+    const at::Tensor scores = kernels::batched_product(q * scale, k.transpose(-1, -2));  // [b,h,n,n]
     const at::Tensor weights = this->weights(scores, mask);
     probe("weights", weights);
-    return at::matmul(dropout_(weights, is_training()), v);
+    return kernels::batched_product(dropout_(weights, is_training()), v);
   }
 
   // Weights and the dropout's output are kept for the backward pass.

@@ -9,6 +9,7 @@
 
 #include "attention/decoding.h"
 #include "attention/shared/closed_keys.h"
+#include "kernels/batched_product/batched_product.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::explicit_sparse {
@@ -31,7 +32,7 @@ class ExplicitSparseCore : public AttentionCore, public RowCore {
   at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
                      Carry&) override {
     const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
-    const at::Tensor scores = at::matmul(q * scale, k.transpose(-1, -2));  // [b,h,n,n]
+    const at::Tensor scores = kernels::batched_product(q * scale, k.transpose(-1, -2));  // [b,h,n,n]
     const at::Tensor closed = closed_keys(mask, q.size(2), k.size(2), q);
     {
       // Where a weight is zero, softmax passes no gradient: what is filled here needs none of its own.
@@ -45,7 +46,7 @@ class ExplicitSparseCore : public AttentionCore, public RowCore {
     at::Tensor weights = at::softmax(scores, -1);
     if (closed.defined()) weights = weights.masked_fill(closed, 0);  // rows without a key
     probe("weights", weights);
-    return at::matmul(dropout_(weights, is_training()), v);
+    return kernels::batched_product(dropout_(weights, is_training()), v);
   }
 
   // The products run over all pairs, the second with many zeros; weights and the dropout's output are kept.

@@ -16,6 +16,7 @@
 #include "attention/descriptor.h"
 #include "attention/shared/kernel_sums.h"
 #include "attention/shared/windows.h"
+#include "kernels/batched_product/batched_product.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::fmm {
@@ -124,8 +125,9 @@ class FmmCore : public AttentionCore {
     at::Tensor total;
     for (size_t i = 0; i < kernels_.size(); ++i) {
       const at::Tensor phi_q = features(kernels_[i], q), phi_k = features(kernels_[i], k);
-      const at::Tensor sums = mask.causal ? causal_kernel_sums(phi_q, phi_k, values)
-                                          : at::matmul(phi_q, at::matmul(phi_k.transpose(-1, -2), values));
+      const at::Tensor sums =
+          mask.causal ? causal_kernel_sums(phi_q, phi_k, values)
+                      : kernels::batched_product(phi_q, kernels::batched_product(phi_k.transpose(-1, -2), values));
       const int64_t d = v.size(-1);
       at::Tensor part = by_sum ? sums.narrow(-1, 0, d) / (sums.narrow(-1, d, 1) + kEpsilon)
                                : sums / std::sqrt(static_cast<double>(k.size(2)));

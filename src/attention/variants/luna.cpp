@@ -11,6 +11,7 @@
 
 #include "attention/descriptor.h"
 #include "attention/multi_head.h"
+#include "kernels/attention/attention.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::luna {
@@ -52,34 +53,46 @@ class LunaCore : public AttentionCore {
   at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
                      Carry& carry) override {
     const int64_t b = q.size(0), h = q.size(1), d = q.size(3);
-    const double scale = 1 / std::sqrt(static_cast<double>(d));
+    const auto named = [](const char* name, const auto& work) {  // its weights are NAME.weights
+      const ProbeScope scope(name);
+      return work();
+    };
     const auto split = [&](const at::Tensor& rows) { return rows.view({b, packed_len_, h, d}).transpose(1, 2); };
     const auto found = carry.find(carried_);
     const at::Tensor packed = found != carry.end() ? found->second : first_.expand({b, packed_len_, width_});
 
     const at::Tensor normed = at::layer_norm(packed, {width_}, norm_weight_, norm_bias_, kNormEpsilon, false);
-    const at::Tensor asked = split(pack_query_->forward(normed)) * scale;                  // [b,h,l,d]
-    const at::Tensor pack = masked_softmax(at::matmul(asked, k.transpose(-1, -2)), mask);  // [b,h,l,n]
-    const at::Tensor update =
-        at::matmul(pack_dropout_(pack, is_training()), v).transpose(1, 2).reshape({b, packed_len_, width_});
+    const at::Tensor asked = split(pack_query_->forward(normed));  // [b,h,l,d]
+    kernels::AttentionOptions packing, unpacking;
+    packing.scale = unpacking.scale = 1 / std::sqrt(static_cast<double>(d));
+    packing.mask = mask;
+    packing.dropout = pack_dropout_.place(is_training());
+    const at::Tensor update = named("pack", [&] { return kernels::attention(asked, k, v, packing); })
+                                  .transpose(1, 2)
+                                  .reshape({b, packed_len_, width_});
     carry[carried_] = packed + residual_dropout_(update, is_training());
+    probe("packed", carry[carried_]);
 
     const at::Tensor packed_k = split(packed_key_->forward(update)), packed_v = split(packed_value_->forward(update));
-    const at::Tensor unpack = at::softmax(at::matmul(q * scale, packed_k.transpose(-1, -2)), -1);  // [b,h,n,l]
-    probe("pack", pack), probe("unpack", unpack), probe("packed", carry[carried_]);
-    const at::Tensor mixed = at::matmul(unpack_dropout_(unpack, is_training()), packed_v);
+    unpacking.query_valid = mask.query_valid(q.size(2));
+    unpacking.dropout = unpack_dropout_.place(is_training());
+    const at::Tensor mixed = named("unpack", [&] { return kernels::attention(q, packed_k, packed_v, unpacking); });
     if (mask.all_valid()) return mixed;
     // Without any token the packed rows hold only a bias, which nobody asked for.
     return mixed.masked_fill(mask.key_valid.any(1).logical_not().view({b, 1, 1, 1}), 0);
   }
 
-  // 8 Z n l d for packing and unpacking, 6 b l c^2 for the three maps on packed rows.
+  [[nodiscard]] bool zeroes_padding() const override { return true; }
+
+  // 8 Z n l d for packing and unpacking, 6 b l c^2 for the three maps on packed rows. Kept are what both attentions
+  // take and give, and a log-sum for each of their rows.
   [[nodiscard]] Cost cost(const Shape& shape) const override {
     const double z = static_cast<double>(shape.batch * shape.heads), d = static_cast<double>(shape.head_dim);
     const double l = static_cast<double>(packed_len_), c = static_cast<double>(width_);
     const double pairs = z * l * static_cast<double>(shape.query_len + shape.key_len);
     const double flops = 4 * pairs * d + 6 * static_cast<double>(shape.batch) * l * c * c;
-    return {flops, flops, 2 * pairs};
+    const double tokens = static_cast<double>(2 * shape.query_len + 2 * shape.key_len) + 4 * l;
+    return {flops, flops, z * (d * tokens + static_cast<double>(shape.query_len) + l)};
   }
 
  private:

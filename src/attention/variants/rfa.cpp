@@ -21,6 +21,7 @@
 #include "attention/shared/full_precision.h"
 #include "attention/shared/kernel_sums.h"
 #include "attention/shared/random_features.h"
+#include "kernels/batched_product/batched_product.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::rfa {
@@ -86,7 +87,7 @@ class RfaCore : public AttentionCore, public DecodingCore {
     } else if (mask.causal) {
       sums = causal_kernel_sums(phi_q, phi_k, values);
     } else {
-      sums = at::matmul(phi_q, at::matmul(phi_k.transpose(-1, -2), values));
+      sums = kernels::batched_product(phi_q, kernels::batched_product(phi_k.transpose(-1, -2), values));
     }
     return averages(sums);
   }

@@ -18,6 +18,7 @@
 
 #include "attention/descriptor.h"
 #include "attention/shared/windows.h"
+#include "kernels/batched_product/batched_product.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::sinkhorn {
@@ -75,7 +76,7 @@ class SinkhornCore : public AttentionCore {
     const int64_t c = windows.block, t = rows(windows.blocks);
     sort = sort.narrow(2, 0, t);
     const at::Tensor mass = at::matmul(sort, slots.squeeze(-1)).unsqueeze(-1);  // [b,h,t,c,1]
-    at::Tensor sorted = at::matmul(sort, kv.flatten(3)).view({batch, heads_, t, c, -1});
+    at::Tensor sorted = kernels::batched_product(sort, kv.flatten(3)).view({batch, heads_, t, c, -1});
     if (options_.sort_mean) sorted = sorted / mass.clamp_min(kSmallest);
     at::Tensor usable = mass.gt(kSmallest);
     if (causal_) {  // the null key of block 0, for samples that have a token
@@ -169,11 +170,11 @@ class SinkhornCore : public AttentionCore {
                                const at::Tensor& usable) const {
     const at::Tensor closed = usable.flatten(2, 3).transpose(-1, -2).logical_not();  // [b,h,1,g]
     const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
-    const at::Tensor scores = at::matmul(q * scale, k.flatten(2, 3).transpose(-1, -2));
+    const at::Tensor scores = kernels::batched_product(q * scale, k.flatten(2, 3).transpose(-1, -2));
     const double lowest = scores.scalar_type() == at::kDouble ? -1e300 : -1e30;
     const at::Tensor weights = at::softmax(scores.masked_fill(closed, lowest), -1).masked_fill(closed, 0);
     probe("weights", weights);
-    return at::matmul(dropout_(weights, is_training()), v.flatten(2, 3));
+    return kernels::batched_product(dropout_(weights, is_training()), v.flatten(2, 3));
   }
 
   Options options_;

@@ -12,6 +12,7 @@
 
 #include "attention/descriptor.h"
 #include "attention/shared/windows.h"
+#include "kernels/batched_product/batched_product.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::sparse {
@@ -220,9 +221,9 @@ class FixedCore : public SparseCore {
       allowed = allowed.logical_and(place.le(at::arange(m, numbers).unsqueeze(1)));  // [b or 1,1,m,g]
     }
     const at::Tensor q = in.q / std::sqrt(static_cast<double>(in.q.size(-1)));
-    const PartialWeights part = partial_softmax(at::matmul(q, k.transpose(-1, -2)), allowed);
+    const PartialWeights part = partial_softmax(kernels::batched_product(q, k.transpose(-1, -2)), allowed);
     probe("weights", part.weights);
-    return at::matmul(other_dropout_(part.weights, training), v);
+    return kernels::batched_product(other_dropout_(part.weights, training), v);
   }
 
   // What rows of each block see beside it of p pinned keys and the summaries of t blocks [1,t,p + t c]: the

@@ -13,6 +13,7 @@
 #include "attention/descriptor.h"
 #include "attention/multi_head.h"
 #include "attention/shared/full_precision.h"
+#include "kernels/batched_product/batched_product.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::synthesizer {
@@ -102,11 +103,11 @@ class SynthesizerMixer : public SequenceMixer {
       if (dot_) {
         q = split(q), k = split(k);
         probe("q", q), probe("k", k);
-        scores = scores + at::matmul(q / std::sqrt(static_cast<double>(head_dim_)), k.transpose(-1, -2));
+        scores = scores + kernels::batched_product(q / std::sqrt(static_cast<double>(head_dim_)), k.transpose(-1, -2));
       }
       const at::Tensor weights = masked_softmax(scores, mask).expand({b, -1, -1, -1});
       probe("v", v), probe("weights", weights);
-      mixed = at::matmul(dropout_(weights, is_training()), v);
+      mixed = kernels::batched_product(dropout_(weights, is_training()), v);
       mixed = mask.zero_padding(mixed);
     }
     probe("mixed", mixed);
@@ -135,7 +136,7 @@ class SynthesizerMixer : public SequenceMixer {
 
     // The first `rows` of y: x [b,h,n,d] -> [b,h,n,rows].
     [[nodiscard]] at::Tensor operator()(const at::Tensor& x, int64_t rows) const {
-      const at::Tensor y = at::matmul(x, weight.narrow(1, 0, rows).transpose(-1, -2));
+      const at::Tensor y = kernels::batched_product(x, weight.narrow(1, 0, rows).transpose(-1, -2).unsqueeze(0));
       return bias.defined() ? y + bias.narrow(2, 0, rows) : y;
     }
   };

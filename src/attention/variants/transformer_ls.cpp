@@ -18,6 +18,7 @@
 #include "attention/multi_head.h"
 #include "attention/shared/full_precision.h"
 #include "attention/shared/windows.h"
+#include "kernels/batched_product/batched_product.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::transformer_ls {
@@ -138,7 +139,8 @@ class TransformerLsMixer : public SequenceMixer {
   [[nodiscard]] ExtraKeys mixtures(const at::Tensor& columns, const at::Tensor& k, const at::Tensor& v,
                                    const SequenceMask& mask) const {
     const at::Tensor weights = masked_softmax(columns.transpose(2, 3), {mask.key_valid});  // P [b,h,r,n]
-    ExtraKeys result{far_norm(at::matmul(weights, k)), far_norm(at::matmul(weights, v)), {}};
+    ExtraKeys result{
+        far_norm(kernels::batched_product(weights, k)), far_norm(kernels::batched_product(weights, v)), {}};
     if (!mask.all_valid())
       result.allowed = mask.key_valid.any(-1, /*keepdim=*/true).unsqueeze(1).expand({-1, -1, columns.size(3)});
     probe("projection", weights), probe("short_k", result.k), probe("short_v", result.v);
@@ -161,7 +163,7 @@ class TransformerLsMixer : public SequenceMixer {
     const at::Tensor weights =
         at::softmax(in_segments(columns).transpose(3, 4).masked_fill(shut, lowest), -1).masked_fill(shut, 0);
     const auto mixed = [&](const at::Tensor& x) {  // [b, h, s r_c, d]
-      return far_norm(at::matmul(weights, in_segments(x)).flatten(2, 3));
+      return far_norm(kernels::batched_product(weights, in_segments(x)).flatten(2, 3));
     };
     const at::Tensor short_k = mixed(k), short_v = mixed(v);
     probe("projection", weights), probe("short_k", short_k), probe("short_v", short_v);
@@ -173,10 +175,10 @@ class TransformerLsMixer : public SequenceMixer {
     const at::Tensor filled =
         open.squeeze(3).any(-1).repeat_interleave(columns_, -1).unsqueeze(2);  // [b or 1,1,1,s r_c]
     const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
-    const PartialWeights slots =
-        partial_softmax(at::matmul(q * scale, short_k.transpose(-1, -2)), of_slot.lt(own).logical_and(filled));
+    const PartialWeights slots = partial_softmax(kernels::batched_product(q * scale, short_k.transpose(-1, -2)),
+                                                 of_slot.lt(own).logical_and(filled));
     probe("far_weights", slots.weights);
-    const at::Tensor far = at::matmul(slot_dropout_(slots.weights, is_training()), short_v);
+    const at::Tensor far = kernels::batched_product(slot_dropout_(slots.weights, is_training()), short_v);
     // Two partial softmaxes become one by their shares exp(log_sum) of the whole.
     const at::Tensor share = at::sigmoid(near_sum - slots.log_sum);
     return mask.zero_padding(far + share * (near - far));
