@@ -12,6 +12,7 @@ std::function<int()> add_sweep(CLI::App& program);
 std::function<int()> add_validate(CLI::App& program);
 std::function<int()> add_eval(CLI::App& program);
 std::function<int()> add_forward(CLI::App& program);
+std::function<int()> add_generate(CLI::App& program);
 std::function<int()> add_bench(CLI::App& program);
 std::function<int()> add_profile(CLI::App& program);
 std::function<int()> add_span(CLI::App& program);

@@ -7,6 +7,7 @@
 #include "engine/catalogue.h"
 #include "engine/commands.h"
 #include "engine/experiment_records.h"
+#include "models/model.h"
 #include "tensor/memory.h"
 
 namespace xformer::engine {
@@ -47,10 +48,31 @@ int run_engine(int argc, char** argv) {
     return [] { return 0; };
   };
   return run(argc, argv, [&]() -> std::vector<CommandSetup> {
-    return {add_train,   add_sweep,   add_validate,   add_eval, add_forward,  add_export_pytorch,
-            add_bench,   add_profile, report,         add_smat, plot,         add_span,
-            add_analyse, list,        describe,       add_data, add_selftest, add_export_template,
-            add_check,   make_new,    add_completion, help,     version,      write_catalogue};
+    return {add_train,
+            add_sweep,
+            add_validate,
+            add_eval,
+            add_forward,
+            add_generate,
+            add_export_pytorch,
+            add_bench,
+            add_profile,
+            report,
+            add_smat,
+            plot,
+            add_span,
+            add_analyse,
+            list,
+            describe,
+            add_data,
+            add_selftest,
+            add_export_template,
+            add_check,
+            make_new,
+            add_completion,
+            help,
+            version,
+            write_catalogue};
   });
 }
 

@@ -18,6 +18,7 @@
 #include "data/generated_source.h"
 #include "data/manifests.h"
 #include "data/text/byte_text.h"
+#include "data/text/stream_symbols.h"
 #include "data/text/stream_windows.h"
 #include "data/what_is_there.h"
 #include "readers/archive.h"
@@ -27,8 +28,6 @@ namespace xformer::data::adapters::bytes {
 namespace {
 
 constexpr size_t kPiece = size_t{16} << 20;  // read at once where all is read
-constexpr int64_t kLetters = 27;             // of text8: a blank and a to z
-constexpr int16_t kForeign = -1;
 
 struct Options {
   int64_t length = 1024, stride = 0;
@@ -87,7 +86,7 @@ struct Known {
 };
 
 DataShape shape_of(const Known& known, const Options& options) {
-  const int64_t symbols = known.letters ? kLetters : 256;
+  const int64_t symbols = StreamSymbols(known.letters).count();
   DataShape shape;
   shape.max_len = options.length;
   shape.vocabulary = symbols + 1;
@@ -98,20 +97,10 @@ DataShape shape_of(const Known& known, const Options& options) {
   return shape;
 }
 
-// By byte its symbol, or kForeign.
-std::array<int16_t, 256> symbols_of(bool letters) {
-  std::array<int16_t, 256> result{};
-  for (size_t byte = 0; byte < 256; ++byte)
-    result[byte] = !letters || byte == ' '      ? static_cast<int16_t>(letters ? 0 : byte)
-                   : byte >= 'a' && byte <= 'z' ? static_cast<int16_t>(byte - 'a' + 1)
-                                                : kForeign;
-  return result;
-}
-
 class ByteSource : public DataSource {
  public:
   ByteSource(const Known& known, const Options& options, const Path& path, const ProgressCallback& progress)
-      : file_(path), options_(options), symbols_(symbols_of(known.letters)) {
+      : file_(path), options_(options), symbols_(known.letters) {
     const auto size = static_cast<int64_t>(file_.bytes().size());
     const auto part = [&](double share) { return static_cast<int64_t>(share * static_cast<double>(size) + 1e-6); };
     sizes_ = {size - part(options.dev_share) - part(options.test_share), part(options.dev_share),
@@ -161,7 +150,7 @@ class ByteSource : public DataSource {
     return begin;
   }
   [[nodiscard]] int16_t symbol(int64_t place) const {
-    return symbols_[static_cast<size_t>(file_.bytes()[static_cast<size_t>(place)])];
+    return symbols_.of(static_cast<uint8_t>(file_.bytes()[static_cast<size_t>(place)]));
   }
   [[nodiscard]] StreamWindows windows(Split split) const {
     return {size_of(split), options_.length, split == Split::kTrain ? options_.length : scored_of(options_)};
@@ -174,7 +163,7 @@ class ByteSource : public DataSource {
     for (size_t done = 0; done < all.size(); done += kPiece) {
       const std::string_view piece = all.substr(done, kPiece);
       for (size_t i = 0; i < piece.size(); ++i)
-        XF_CHECK(symbols_[static_cast<uint8_t>(piece[i])] != kForeign, DataError,
+        XF_CHECK(symbols_.of(static_cast<uint8_t>(piece[i])) >= 0, DataError,
                  "{}: byte {} is {}, expected a blank or a letter from a to z (bytes/<name> takes any file)",
                  path.string(), done + i, quoted(piece.substr(i, 1)));
       hash.update(piece);
@@ -199,7 +188,7 @@ class ByteSource : public DataSource {
 
   MappedFile file_;
   Options options_;
-  std::array<int16_t, 256> symbols_;
+  StreamSymbols symbols_;
   std::array<int64_t, 3> sizes_{};
   DataInfo info_;
 };
@@ -296,7 +285,7 @@ std::string show(bool letters, const Example& example, const DataInfo& info) {
       const auto symbol = labels[i] != kNoLabel ? static_cast<int>(labels[i])
                           : i + 1 < ids.size()  ? static_cast<int>(ids[i + 1]) - 1
                                                 : 0;
-      text += static_cast<char>(!letters ? symbol : symbol == 0 ? ' ' : 'a' + symbol - 1);
+      text += StreamSymbols(letters).byte(symbol);
     }
   });
   return fmt::format("{}\n{} symbols, the first {} context (scoring {})", quoted(text, text.size()), labels.size(),
