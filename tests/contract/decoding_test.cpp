@@ -14,7 +14,7 @@ at::Tensor decoded(const BuiltMixer& mixer, const at::Tensor& x, int64_t prompt,
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> rows;
   for (int64_t first = 0; first < x.size(1); first += rows.size() == 1 ? prompt : 1) {
-    Carry carry;
+    Carry carry = init_state(*mixer.module, x.size(0));
     rows.push_back(decode(*mixer.module, x.narrow(1, first, first == 0 ? prompt : 1), {first, length}, carry, kept));
   }
   return at::cat(rows, 1);
