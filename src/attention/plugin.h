@@ -26,10 +26,12 @@
   ", libstdc++ strings " XFORMER_TEXT(_GLIBCXX_USE_CXX11_ABI)
 
 extern "C" {
+#pragma GCC visibility push(default)  // libraries are compiled with hidden names
 // What the library was compiled with: XFORMER_INTERFACE.
 extern const char xformer_attention_interface[];
 // Adds what the library's file describes: one attention.
 void xformer_attention(std::vector<xformer::attention::Descriptor>& into);
+#pragma GCC visibility pop
 }
 
 namespace xformer::attention {
