@@ -72,12 +72,12 @@ TEST_CASE("events become numbers, standardised by the training users, gaps, and 
   CHECK(info.dropped[0].count == 1);
   // Kept of everybody: day 2 (sum 20, points 2, kind c), then day 1 (sum 10, points 1, kind b). A deviation of two
   // values is half their difference, so each lies one deviation from the mean; the gap is always a day.
-  CHECK(info.shape.categories == std::vector<int64_t>{4});
-  CHECK(info.details["words"] == Json::parse(R"([["b", "c"]])"));
+  CHECK(info.shape.categories == std::vector<int64_t>{5});
+  CHECK(info.details["words"] == Json::parse(R"([["a", "b", "c"]])"));  // a of what was cut: codes of every length
   for (const Split split : kAllSplits)
     for (int64_t i = 0; i < source->size(split); ++i) {
       const std::vector<float> values = values_of(*source, split, i);
-      const std::vector<double> meant{1, 1, 0, 3, -1, -1, 0, 2};
+      const std::vector<double> meant{1, 1, 0, 4, -1, -1, 0, 3};
       REQUIRE(values.size() == meant.size());
       for (size_t at = 0; at < meant.size(); ++at) CHECK(values[at] == Approx(meant[at]).margin(1e-5));
       CHECK(source->read(split, i).label == (i + (split == Split::kTest ? 8 : split == Split::kDev ? 6 : 0)) % 2);

@@ -49,8 +49,8 @@ EventMaps fit_events(const EventTable& table, std::span<const int64_t> users) {
     std::vector<int64_t>& codes = maps.codes.emplace_back(words.size(), kUnknownWordCode);
     std::vector<bool> occurs(words.size());
     for (const int64_t user : users)
-      for (const Event& event : table.users[static_cast<size_t>(user)].events)
-        occurs[static_cast<size_t>(event.words[column])] = true;
+      for (const int32_t word : table.users[static_cast<size_t>(user)].words[column])
+        occurs[static_cast<size_t>(word)] = true;
     std::vector<size_t> order;
     for (size_t i = 0; i < words.size(); ++i)
       if (occurs[i]) order.push_back(i);

@@ -20,7 +20,7 @@ struct EventMaps {
 
 // `users` are places in the table. An amount x counts as sign(x) log(1 + |x|), a gap of d days as log(1 + d); mean and
 // population deviation are over all their events, missing numbers left out. Words are coded in the order of their
-// letters.
+// letters, those of events that were cut, too: codes and their number are those of every length, so weights are, too.
 [[nodiscard]] EventMaps fit_events(const EventTable& table, std::span<const int64_t> users);
 
 // [events, numbers + 1 + words]; a missing number is the mean.

@@ -75,7 +75,7 @@ bool read_users(const Path& path, const EventSchema& schema, EventTable& table, 
   const std::string asked = schema.asked.empty() ? schema.date : schema.asked;
   const size_t date = dated ? columns.take("asked", asked) : 0;
   for (std::vector<std::string_view> fields; rows.next(fields);) {
-    User user{std::string(fields[name]), std::string(fields[label]), 0, {}, rows.where()};
+    User user{std::string(fields[name]), std::string(fields[label]), 0, {}, {}, rows.where()};
     XF_CHECK(!user.name.empty(), DataError, "{}: expected a user in {}, found an empty field", user.where,
              xformer::quoted(schema.user));
     XF_CHECK(!user.label.empty(), DataError, "{}: the user {} has no class in {}", user.where,
@@ -151,6 +151,7 @@ EventTable read_events(const EventFiles& files, const EventSchema& schema, int64
       continue;
     }
     User& user = table.users[place->second];
+    user.words.resize(words.size());
     if (dated && event.time >= user.date) {
       ++table.events_too_late;
       continue;
@@ -167,6 +168,7 @@ EventTable read_events(const EventFiles& files, const EventSchema& schema, int64
       const auto [found, fresh] = known[i].emplace(word, static_cast<int32_t>(known[i].size()));
       if (fresh) table.words[i].push_back(word);
       event.words.push_back(found->second);
+      user.words[i].insert(found->second);
     }
     user.events.push_back(std::move(event));
     // One more than are kept, whose time the oldest's gap is measured from.

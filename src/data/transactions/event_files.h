@@ -4,7 +4,7 @@
 #pragma once
 
 #include <array>
-#include <map>
+#include <set>
 #include <unordered_map>
 
 #include "core/progress_callback.h"
@@ -22,9 +22,10 @@ struct Event {
 
 struct User {
   std::string name, label;
-  int64_t date = 0;           // asked for its class; without such a column the time of the newest event
-  std::vector<Event> events;  // oldest first
-  std::string where;          // file and line
+  int64_t date = 0;                      // asked for its class; without such a column the time of the newest event
+  std::vector<Event> events;             // oldest first
+  std::vector<std::set<int32_t>> words;  // by column of words: those of all events, kept or not
+  std::string where;                     // file and line
 };
 
 struct EventTable {
