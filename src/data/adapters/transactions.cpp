@@ -225,7 +225,7 @@ std::string show(const Example& example, const DataInfo& info) {
 DatasetDescriptor descriptor(const std::string& name, const std::string& known) {
   DatasetDescriptor result;
   result.name = "transactions/" + name;
-  result.title = "default from a user's transactions: " + name;
+  result.title = "class of a user by transactions: any files, by data.schema";
   result.paper = "slides Efficient transformers";
   result.source = "CSV or JSON lines of users and of their events, with data.schema";
   result.options = file_schema().options();
@@ -253,7 +253,7 @@ DatasetDescriptor descriptor(const std::string& name, const std::string& known) 
 DatasetDescriptor files_or_generator() {
   DatasetDescriptor result = descriptor("", "");
   result.name = "transactions";
-  result.title = "default from a user's transactions, or generated users";
+  result.title = "class of a user by transactions: files, or generated users";
   result.source = "generated; or " + result.source;
   result.options = whole_schema().options();
   for (const OptionInfo& option : generator_schema().options()) result.generator_options.push_back(option.name);
@@ -284,7 +284,11 @@ DatasetDescriptor files_or_generator() {
 std::vector<DatasetDescriptor> describe() {
   DatasetDescriptor any = descriptor("<name>", "");
   any.member = [](const std::string& name) { return descriptor(name, ""); };
-  return {files_or_generator(), descriptor("berka", kBerka), any};
+  DatasetDescriptor berka = descriptor("berka", kBerka);
+  berka.title = "loans of a bank: default or not, from an account's transactions";
+  berka.paper = "Berka, Sochorova: Discovery Challenge, guide to the financial data set, PKDD 1999";
+  berka.source = "data_berka.zip of the challenge, unpacked: trans.asc and loan.asc";
+  return {files_or_generator(), berka, any};
 }
 
 }  // namespace xformer::data::adapters::transactions
