@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "core/error.h"
+
 namespace xformer::tasks {
 
 namespace {
@@ -104,6 +106,13 @@ void add_two_class_meters(MeterList& meters, OfRows score, OfRows predict) {
 }
 
 std::unique_ptr<Meter> gini_meter(OfRows score) { return std::make_unique<Gini>(std::move(score)); }
+
+void lead_with(const std::string& metric, MeterList& meters) {
+  const auto found =
+      std::find_if(meters.begin(), meters.end(), [&](const auto& meter) { return meter->spec().name == metric; });
+  XF_ASSERT(found != meters.end(), "no metric {} of this task", metric);
+  std::rotate(meters.begin(), found, found + 1);
+}
 
 std::unique_ptr<Answers> two_class_answers(OfRows predict) {
   return std::make_unique<TwoClassAnswers>(std::move(predict));

@@ -23,6 +23,8 @@ using OfRows = std::function<at::Tensor(const at::Tensor& outputs)>;
 // `score`: the higher, the more it says class 1; one that is no number counts as the lowest. `predict`: to 0 or 1.
 void add_two_class_meters(MeterList& meters, OfRows score, OfRows predict);
 [[nodiscard]] std::unique_ptr<Meter> gini_meter(OfRows score);
+// Puts the metric of this name, which must be among them, in front.
+void lead_with(const std::string& metric, MeterList& meters);
 
 // Those of label_answers, with what a constant answer reaches by these two.
 [[nodiscard]] std::unique_ptr<Answers> two_class_answers(OfRows predict);

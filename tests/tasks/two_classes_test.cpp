@@ -169,7 +169,7 @@ TEST_CASE("Gini is 2 AUC - 1, the headline where the data asks for it and nowher
   CHECK(metric_specs(*make_task(shape_of("binary"))).front() == accuracy_metric());
   CHECK(judge("binary", made(10), 4).metrics.count("gini") == 0);
   data::DataShape shape = shape_of("binary");
-  shape.target.parameters["gini"] = true;
+  shape.target.parameters["headline"] = "gini";
   const auto task = make_task(shape);
   CHECK(metric_specs(*task).front() == gini_metric());
   const auto gini = [&](const std::vector<Row>& rows) {

@@ -83,7 +83,7 @@ DataShape events_shape(int64_t longest, int64_t numbers, const std::vector<int64
   shape.width = numbers + static_cast<int64_t>(code_sizes.size());
   shape.categories = code_sizes;
   shape.target = classes == 2 ? binary_target() : class_target(classes);
-  if (classes == 2) shape.target.parameters["gini"] = true;
+  if (classes == 2) shape.target.parameters["headline"] = "gini";
   return shape;
 }
 

@@ -1,4 +1,5 @@
-// One of two classes, by one logit: above zero it says class 1. Where the data asks for it, Gini is the headline.
+// One of two classes, by one logit: above zero it says class 1. The data may name AUC, F1 or Gini as the headline; Gini
+// is told of where it is that.
 #include <ATen/Functions.h>
 
 #include "tasks/two_classes.h"
@@ -12,7 +13,8 @@ at::Tensor predicted(const at::Tensor& logits) { return logits.squeeze(-1).gt(0)
 
 class Binary : public RowTask {
  public:
-  explicit Binary(const data::TargetSpec& target) : RowTask(1), gini_(target.parameters.value("gini", false)) {}
+  explicit Binary(const data::TargetSpec& target)
+      : RowTask(1), headline_(target.parameters.value("headline", accuracy_metric().name)) {}
 
   at::Tensor row_losses(const at::Tensor& outputs, const BatchView& batch) const override {
     const at::Tensor label = batch.field("label").to(outputs.scalar_type());
@@ -21,18 +23,19 @@ class Binary : public RowTask {
 
   MeterList meters() const override {
     MeterList result;
-    if (gini_) result.push_back(gini_meter(score));
     result.push_back(share_meter(accuracy_metric(), [](const at::Tensor& logits, const BatchView& batch) {
       return predicted(logits).eq(batch.field("label"));
     }));
     add_two_class_meters(result, score, predicted);
+    if (headline_ == gini_metric().name) result.push_back(gini_meter(score));
+    lead_with(headline_, result);
     return result;
   }
 
   std::unique_ptr<Answers> answers() const override { return two_class_answers(predicted); }
 
  private:
-  bool gini_;
+  std::string headline_;
 };
 
 }  // namespace

@@ -4,8 +4,6 @@
 // class (Szegedy et al. 2016, section 7), and mix two of them by their shares.
 #include <ATen/Functions.h>
 
-#include <algorithm>
-
 #include "tasks/two_classes.h"
 
 namespace xformer::tasks::kinds::classification {
@@ -45,10 +43,7 @@ class Classification : public RowTask {
     }));
     if (top5_) result.push_back(share_meter(top5_metric(), among_five));
     if (output().columns == 2) add_two_class_meters(result, difference, highest);
-    const auto headline =
-        std::find_if(result.begin(), result.end(), [&](const auto& meter) { return meter->spec().name == headline_; });
-    XF_ASSERT(headline != result.end(), "no metric {} of {} classes", headline_, output().columns);
-    std::rotate(result.begin(), headline, headline + 1);
+    lead_with(headline_, result);
     return result;
   }
 
