@@ -51,6 +51,16 @@ std::string line(double x1, double y1, double x2, double y2, double width) {
                      y1, x2, y2, width);
 }
 
+// Of so few tasks, or so many pairs, that no result would tell two models apart: that it is so.
+std::string limit_text(const ResultTable& table) {
+  double least = 1;
+  for (const ModelComparison& one : table.comparisons) least = std::min(least, one.test.least_p);
+  const double adjusted = least * static_cast<double>(table.comparisons.size());
+  if (adjusted < kSignificant) return "";
+  return fmt::format("So few tasks could tell no two of these models apart: the least p of {} pairs is {:.2f}.",
+                     table.comparisons.size(), std::min(adjusted, 1.0));
+}
+
 }  // namespace
 
 std::vector<double> mean_ranks(const ResultTable& table) {
@@ -89,7 +99,8 @@ std::string rank_plot_svg(const ResultTable& table) {
   const auto bars = groups(table, order);
   const size_t half = (order.size() + 1) / 2;
   const double names = kAxis + 16 + kBar * static_cast<double>(bars.size()) + 16;
-  const double height = names + kRow * static_cast<double>(half) + 40;
+  const std::string limit = limit_text(table);
+  const double height = names + kRow * static_cast<double>(half) + (limit.empty() ? 40 : 54);
   const auto count = static_cast<double>(order.size());
   const auto x = [&](double rank) { return kLeft + (rank - 1) / (count - 1) * (kRight - kLeft); };
   std::string svg = fmt::format(
@@ -117,11 +128,12 @@ std::string rank_plot_svg(const ResultTable& table) {
     svg += text_at(left ? side - 6 : side + 6, y + 4, left ? "end" : "start", name);
   }
   svg +=
-      text_at(kWidth / 2, height - 10, "middle",
+      text_at(kWidth / 2, height - (limit.empty() ? 10 : 24), "middle",
               fmt::format("Bars: models that Wilcoxon's signed ranks over tasks, adjusted by Holm, do not tell apart "
                           "(p ≥ {}).",
                           kSignificant),
               11);
+  if (!limit.empty()) svg += text_at(kWidth / 2, height - 10, "middle", limit, 11);
   return svg + "</svg>\n";
 }
 

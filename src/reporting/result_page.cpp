@@ -20,7 +20,9 @@ table { border-collapse: collapse; margin: 1rem 0; }
 th, td { padding: .35rem .8rem; border-bottom: 1px solid #ddd; text-align: right; white-space: nowrap; }
 th { white-space: normal; }
 th.words, td.words { text-align: left; }
-tr > :first-child { font-family: monospace; position: sticky; left: 0; background: #fff; }
+tr > :first-child { position: sticky; left: 0; background: #fff; }
+td:first-child { font-family: monospace; }
+p.mark { margin: .2rem 0; }
 th { cursor: pointer; border-bottom: 2px solid #444; user-select: none; }
 th[aria-sort=ascending]::after { content: " \25b2"; }
 th[aria-sort=descending]::after { content: " \25bc"; }
@@ -77,16 +79,16 @@ std::string as_html(const Table& table) {
                                 : cell.value ? fmt::format("{}", rounded(*cell.value))
                                              : "";
       page += fmt::format("<td data-value=\"{}\"{}>{}</td>", value,
-                          words         ? " class=\"words\""
-                          : !cell.value ? " class=\"missing\""
-                                        : "",
+                          words                                ? " class=\"words\""
+                          : !cell.value && !cell.notes.empty() ? " class=\"missing\""
+                                                               : "",
                           text);
     }
     page += "</tr>\n";
   }
   page += "</tbody>\n</table>\n</div>\n";
   for (size_t i = 0; i < notes.size(); ++i)
-    page += fmt::format("<p><sup>{}</sup> {}</p>\n", note_mark(i), escaped_xml(notes[i]));
+    page += fmt::format("<p class=\"mark\"><sup>{}</sup> {}</p>\n", note_mark(i), escaped_xml(notes[i]));
   for (const std::string& note : table.notes) page += paragraph(note);
   return page;
 }

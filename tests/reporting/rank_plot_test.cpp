@@ -56,6 +56,10 @@ TEST_CASE("bars join what tests do not tell apart") {
   for (size_t at = svg.find("stroke-width='4'"); at != std::string::npos; at = svg.find("stroke-width='4'", at + 1))
     ++bars;
   CHECK(bars == 1);
+  CHECK_THAT(svg, !Contains("could tell no two"));
+  // Of six tasks, 2 / 2^6 times three pairs is the least that a result could come to.
+  const std::vector<RunRecord> six(records.begin(), records.begin() + 18);
+  CHECK_THAT(rank_plot_svg(result_table(six, {})), Contains("could tell no two") && Contains("3 pairs is 0.09"));
   // Without one of its results a model has no rank.
   records.pop_back();
   const std::vector<double> ranks = mean_ranks(result_table(records, {}));

@@ -177,6 +177,7 @@ TEST_CASE("the page holds all runs, its links lead into it, and nothing comes fr
   const std::string page = as_html(result_table(records, {{"t", "a<b", "a \"paper\"", 65}}));
   CHECK_THAT(page, Contains("a&lt;b") && !Contains("a<b"));
   CHECK_THAT(page, Contains("65.00 ± 7.07") && Contains(">+0.00</td>") && Contains("1 diverged"));
+  CHECK_THAT(page, Contains("class=\"missing\">- <sup") && !Contains("class=\"missing\">-</td>"));
   CHECK_THAT(page, Contains("&quot;paper&quot;") && Contains("<svg") && Contains("data-value=\"65\""));
   size_t links = 0;
   for (size_t at = page.find("href=\"#"); at != std::string::npos; at = page.find("href=\"#", at + 1), ++links) {

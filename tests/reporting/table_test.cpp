@@ -61,10 +61,11 @@ TEST_CASE("LaTeX has a float, a heading over the columns of a task, and numbers 
   CHECK_THAT(aligned, Contains("\\begin{table}") && Contains("\\caption{A table}") && Contains("\\label{tab:small}"));
   CHECK_THAT(aligned, Contains("\\multicolumn{2}{c}{t (\\%)}") && Contains("\\cmidrule(lr){2-3}"));
   CHECK_THAT(aligned, Contains(" & {ours} & {published} \\\\"));
-  CHECK_THAT(aligned, Contains("S[table-format=2.2(3),table-space-text-post={\\textsuperscript{a,b}}]"));
-  CHECK_THAT(aligned, Contains("a & \\bfseries 81.50 +- 1.29 & 80.10 \\\\"));
+  CHECK_THAT(aligned, Contains("{lS[table-format=2.2,table-space-text-post={\\,$\\pm$\\,1.29}]S[table-format=2.2]}"));
+  CHECK_THAT(aligned, Contains("a & \\bfseries 81.50{\\,$\\pm$\\,1.29} & 80.10 \\\\"));
   CHECK_THAT(aligned, Contains("9.25{\\textsuperscript{a,b}} & {--\\textsuperscript{b}} \\\\"));
   CHECK_THAT(aligned, Contains("\\textsuperscript{a} one\\par") && Contains("Mean $\\pm$ deviation."));
+  CHECK_THAT(aligned, Contains("retain-explicit-plus"));  // of differences
   CHECK_THAT(plain, Contains("{lrr}") && Contains("\\textbf{81.50 $\\pm$ 1.29}") && !Contains("siunitx"));
 }
 

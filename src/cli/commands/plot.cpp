@@ -89,7 +89,7 @@ int tradeoff(const PlotArguments& arguments) {
     plot.series.push_back(
         {memory ? model.model : fmt::format("{} ({:.0f} MB)", model.model, mean.peak_memory), {points.back()}});
   }
-  plot.note = fmt::format("{}{}{}From {}.", memory ? "" : "The area of a disc is the peak memory. ",
+  plot.note = fmt::format("{}{}{}Shown: {}.", memory ? "" : "The area of a disc is the peak memory. ",
                           seeds ? "Bars: sample standard deviation over seeds. " : "",
                           arguments.pareto ? "Dashed: models that none beats both ways (Pareto front). " : "",
                           fmt::join(found.sources, ", "));
