@@ -20,7 +20,7 @@ namespace xformer::kernels {
 namespace {
 
 // Rows and columns of a result that a thread takes at a time.
-constexpr int64_t kTile = 256;
+constexpr int64_t kProductTile = 256;
 // What LibTorch's products of batches lose nothing of (measured, one thread, Xeon with AVX-512, times of at::matmul
 // over ours, forward pass and both passes together):
 //   rows x columns x inner      MKL by AVX-512    MKL by AVX2
@@ -78,15 +78,18 @@ void multiply(const at::Tensor& a_in, const at::Tensor& b_in, const at::Tensor& 
   }
   const int64_t rows = out.size(-2), columns = out.size(-1), inner = a.size(-1),
                 stride = std::max(out.stride(-2), columns);
-  const int64_t across = (columns + kTile - 1) / kTile, tiles = (rows + kTile - 1) / kTile * across;
+  const int64_t across = (columns + kProductTile - 1) / kProductTile,
+                tiles = (rows + kProductTile - 1) / kProductTile * across;
   const int64_t units = count_of(kept) * tiles, terms = count_of(summed);
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, out.scalar_type(), "batched_product", [&] {
     using Value = Computed<scalar_t>;
     std::vector<std::vector<Value>> rooms(static_cast<size_t>(workers_for(units)));
     for_units(
-        units, std::min(rows, kTile) * std::min(columns, kTile) * inner * terms, [&](int64_t unit, int64_t worker) {
-          const int64_t matrix = unit / tiles, row = unit % tiles / across * kTile, column = unit % across * kTile;
-          const int64_t height = std::min(kTile, rows - row), width = std::min(kTile, columns - column);
+        units, std::min(rows, kProductTile) * std::min(columns, kProductTile) * inner * terms,
+        [&](int64_t unit, int64_t worker) {
+          const int64_t matrix = unit / tiles, row = unit % tiles / across * kProductTile,
+                        column = unit % across * kProductTile;
+          const int64_t height = std::min(kProductTile, rows - row), width = std::min(kProductTile, columns - column);
           const int64_t a_from = place(a, kept, matrix), b_from = place(b, kept, matrix);
           scalar_t* const to = out.mutable_data_ptr<scalar_t>() + place(out, kept, matrix) + row * stride + column;
           const TileRows<Value> into = rows_for(to, stride, height, width, rooms[static_cast<size_t>(worker)]);

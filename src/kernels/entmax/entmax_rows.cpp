@@ -10,8 +10,8 @@ namespace xformer::kernels {
 
 namespace {
 
-constexpr int64_t kRowLanes = 32;  // sums side by side
-constexpr int kMostSteps = 40;     // 12 reach 1e-14 in double for up to 4096 keys
+constexpr int64_t kEntmaxLanes = 32;  // sums side by side
+constexpr int kMostNewtonSteps = 40;  // 12 reach 1e-14 in double for up to 4096 keys
 
 // What the sum of a row may lie above 1 when Newton's steps end. The quotient by the sum takes the rest away.
 [[gnu::always_inline]] inline float entmax_rest(float) { return 4e-6F; }
@@ -57,11 +57,11 @@ template <EntmaxPower power, class Value>
 template <class Value, class Add, class... Lanes>
 [[gnu::always_inline]] inline void sum_lanes(int64_t count, const Add& add, Lanes&... lanes) {
   int64_t j = 0;
-  for (; j + kRowLanes <= count; j += kRowLanes)
-    for (int64_t lane = 0; lane < kRowLanes; ++lane) add(j + lane, lane);
+  for (; j + kEntmaxLanes <= count; j += kEntmaxLanes)
+    for (int64_t lane = 0; lane < kEntmaxLanes; ++lane) add(j + lane, lane);
   for (int64_t lane = 0; j + lane < count; ++lane) add(j + lane, lane);
   const auto fold = [](auto& one) {
-    for (int64_t width = kRowLanes / 2; width > 0; width /= 2)
+    for (int64_t width = kEntmaxLanes / 2; width > 0; width /= 2)
       for (int64_t lane = 0; lane < width; ++lane) one[lane] += one[lane + width];
   };
   (fold(lanes), ...);
@@ -79,7 +79,7 @@ template <EntmaxPower power, class Value>
   const Value inverse_b = 1 / b;
   Value shift = 0, sum = 0;  // shift = b t
   for (int step = 0;; ++step) {
-    Value sums[kRowLanes] = {}, slopes[kRowLanes] = {};
+    Value sums[kEntmaxLanes] = {}, slopes[kEntmaxLanes] = {};
     sum_lanes<Value>(
         count,
         [&](int64_t j, int64_t lane) {
@@ -90,7 +90,7 @@ template <EntmaxPower power, class Value>
         sums, slopes);
     sum = sums[0];
     const Value next = shift + b * (sum - 1) / slopes[0];
-    if (sum - 1 <= entmax_rest(b) || next == shift || step == kMostSteps) break;
+    if (sum - 1 <= entmax_rest(b) || next == shift || step == kMostNewtonSteps) break;
     shift = next;
   }
   const Value inverse = 1 / sum;
@@ -104,7 +104,7 @@ template <EntmaxPower power, class Value>
     if constexpr (power == EntmaxPower::kOne) return one > 0 ? Value(1) : Value(0);
     else return std::sqrt(one);
   };
-  Value totals[kRowLanes] = {}, products[kRowLanes] = {};
+  Value totals[kEntmaxLanes] = {}, products[kEntmaxLanes] = {};
   sum_lanes<Value>(
       count,
       [&](int64_t j, int64_t lane) {
@@ -121,8 +121,8 @@ template <EntmaxPower power, class Value>
 template <class Value>
 [[gnu::always_inline]] inline Value gradients_of_any(const Value* p, const Value* g, int64_t count, Value b,
                                                      Value* scores) {
-  Value e_sum[kRowLanes] = {}, p_sum[kRowLanes] = {}, h_sum[kRowLanes] = {};
-  Value gp[kRowLanes] = {}, ge[kRowLanes] = {}, gh[kRowLanes] = {};
+  Value e_sum[kEntmaxLanes] = {}, p_sum[kEntmaxLanes] = {}, h_sum[kEntmaxLanes] = {};
+  Value gp[kEntmaxLanes] = {}, ge[kEntmaxLanes] = {}, gh[kEntmaxLanes] = {};
   sum_lanes<Value>(
       count,
       [&](int64_t j, int64_t lane) {

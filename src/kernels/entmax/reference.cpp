@@ -10,8 +10,8 @@ namespace xformer::kernels {
 
 namespace {
 
-constexpr int kNewtonSteps = 16;                     // 12 reach 1e-14 in double for up to 4096 keys
-constexpr int64_t kTileElements = int64_t{1} << 18;  // of rows that go through all steps in the cache
+constexpr int kNewtonSteps = 16;                   // 12 reach 1e-14 in double for up to 4096 keys
+constexpr int64_t kEntmaxTile = int64_t{1} << 18;  // of rows that go through all steps in the cache
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
@@ -108,7 +108,7 @@ struct EntmaxFunction : torch::autograd::Function<EntmaxFunction> {
   template <class Work>
   static void for_tiles(const at::Tensor& x, const at::Tensor& alpha, double fixed, const Work& work) {
     const int64_t rows = x.size(0) * x.size(1) * x.size(2);
-    const int64_t height = std::max<int64_t>(1, kTileElements / std::max<int64_t>(1, x.size(3)));
+    const int64_t height = std::max<int64_t>(1, kEntmaxTile / std::max<int64_t>(1, x.size(3)));
     const at::Tensor b = (alpha - 1).view({1, -1, 1}).expand({x.size(0), x.size(1), x.size(2)}).reshape({rows, 1});
     for (int64_t first = 0; first < rows; first += height) {
       const int64_t count = std::min(height, rows - first);
