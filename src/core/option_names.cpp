@@ -13,7 +13,7 @@ namespace {
 // Transformers, nanoGPT and papers.
 const std::vector<std::pair<const char*, std::vector<const char*>>>& words() {
   static const std::vector<std::pair<const char*, std::vector<const char*>>> kWords{
-      {"training.learning_rate", {"lr", "rate", "max-lr", "base-lr"}},
+      {"training.learning_rate", {"lr", "lrate", "rate", "max-lr", "base-lr"}},
       {"training.batch", {"bs", "batch-size", "train-batch-size"}},
       {"training.micro_batch", {"micro-batch-size", "micro-bs"}},
       {"training.epochs", {"epoch", "num-epochs", "n-epochs", "max-epochs"}},

@@ -63,6 +63,12 @@ std::string meaning(const Meanings& meanings, const std::string& name) {
   return found == meanings.end() ? "" : found->second;
 }
 
+std::string names_of(const Meanings& meanings) {
+  std::string result;
+  for (const auto& [name, text] : meanings) result += (result.empty() ? "" : ", ") + std::string(name);
+  return result;
+}
+
 // Letters of classes and sums of them, as attentions have them.
 std::set<std::string> class_names() {
   std::set<std::string> names;
@@ -129,6 +135,13 @@ Json terms_json() {
     result.push_back(term(name, "growth of an attention's time with the length n", text));
     result.back()["aliases"] = {canonical_name(fmt::format("O({})", name))};
   }
+  const auto column = [&](const char* name, const char* alias, const std::string& text) {
+    result.push_back(term(name, "what is said of an attention", text));
+    result.back()["aliases"] = {alias};
+  };
+  column("class", "classes", fmt::format("what it saves by: {}, or several of these", names_of(kClasses)));
+  column("growth", "complexity", "how its time grows with the length: " + names_of(kGrowths));
+  column("traits", "trait", "what callers can count on: " + names_of(kTraits));
   for (const auto& [name, text] : kTraits) result.push_back(term(name, "trait of an attention", text));
   return result;
 }

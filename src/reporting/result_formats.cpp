@@ -121,7 +121,8 @@ std::string as_markdown(const ResultTable& table, const ResultView& view) {
   if (view.tests)
     for (const Table& tests : {shown_tests(table), shown_comparisons(table)})
       if (!tests.rows.empty()) text += "\n" + tests.title + ":\n\n" + as_markdown(tests);
-  text += "\nRecords:\n\n";
+  constexpr std::string_view kRecords = "\nRecords:\n\n";
+  text += kRecords;
   for_each_cell(table,
                 [&](const std::string& model, const ResultColumn& column, const ResultCell& cell, size_t, size_t) {
                   if (!cell.runs.empty())
@@ -135,6 +136,7 @@ std::string as_markdown(const ResultTable& table, const ResultView& view) {
                                         run->completed() ? "not measured" : run->status,
                                         run->message.empty() ? "" : ": " + run->message);
                 });
+  if (text.ends_with(kRecords)) text.resize(text.size() - kRecords.size());  // of none
   return text;
 }
 

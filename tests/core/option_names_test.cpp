@@ -14,6 +14,7 @@ TEST_CASE("usual words mean one option each, with or without its group") {
       {"lr", "training.learning_rate"},
       {"LR", "training.learning_rate"},
       {"training.lr", "training.learning_rate"},
+      {"training.lrate", "training.learning_rate"},
       {"bs", "training.batch"},
       {"batch_size", "training.batch"},
       {"epochs", "training.epochs"},

@@ -155,6 +155,8 @@ TEST_CASE("what there is, for people and for programs", "[cli]") {
            contains(told.out, "an attention's time") == (word[0] == 'n')));
   }
   check_case(place, "describe O(n^2)", 0, {"n^2: ", "four times"});
+  check_case(place, "describe growth", 0, {"n sqrt n"});
+  check_case(place, "describe classes", 0, {"FP", "KR"});
   for (const char* name : {"softmax", "softmax-fused", "linformer", "linear", "performer"})
     for (const std::string prefix : {"", "mrs-"}) CHECK(std::count(names.begin(), names.end(), prefix + name) == 1);
   for (const char* what : {"models", "tasks"}) {

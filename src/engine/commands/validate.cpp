@@ -21,11 +21,12 @@ void check(const std::string& file) {
         throw UserError(fmt::format("{}: bench[{}]: {}", file, i, error.what()));
       }
     }
-    fmt::print("{}: {}: {} measurements\n", file, experiment.title, experiment.bench.size());
+    const size_t count = experiment.bench.size();
+    fmt::print("{}: {}: {} measurement{}\n", file, experiment.title, count, count == 1 ? "" : "s");
   } else {
     const auto runs = std::count_if(cells.begin(), cells.end(),
                                     [](const sweep::Cell& cell) { return cell.kind == sweep::CellKind::kRun; });
-    fmt::print("{}: {}: {} runs", file, experiment.title, runs);
+    fmt::print("{}: {}: {} run{}", file, experiment.title, runs, runs == 1 ? "" : "s");
     if (static_cast<size_t>(runs) < cells.size()) fmt::print(" and {} before them", cells.size() - runs);
     fmt::print("\n");
   }
