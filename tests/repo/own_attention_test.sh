@@ -63,7 +63,7 @@ run "$build/xformer" eval run
 check "a run refuses another file" equal "$code" 2
 check "by its hash" contains "$text" "sha256"
 interface=$(strings libhydra.so | sed -n 's/^xformer attention interface: headers \([0-9a-f]*\),.*/\1/p')
-sed -i "s/$interface/0123456789abcdef/" libhydra.so
+LC_ALL=C sed -i "s/$interface/0123456789abcdef/" libhydra.so
 run "$build/xformer" train --model plugin:libhydra.so "${tiny[@]}" --steps 3
 check "a library of another program is refused" equal "$code" 3
 check "with both interfaces" contains "$text" "with headers 0123456789abcdef"
