@@ -10,6 +10,7 @@
 #include "core/text.h"
 #include "inspect/pytorch_fragments.h"
 #include "models/encoder_options.h"
+#include "models/event_input.h"
 #include "plan/options.h"
 
 namespace xformer::inspect {
@@ -122,7 +123,14 @@ Json transformer_options(const std::string& family, const Json& own) {
   return result;
 }
 
-// MODEL of a Transformer: its options, and what follows from them.
+// MODEL of a family with attention: its options, and what follows from them.
+Json table_settings(const models::ModelRequest& request, int64_t columns) {
+  Json model = request.model_options;
+  model["head_dim"] = count_of(model, "dim") / count_of(model, "heads");
+  model.update(Json{{"attention_bias", true}, {"pinned", 1}, {"max_len", columns + 1}});
+  return model;
+}
+
 Json transformer_settings(const RunPlan& plan, const models::ModelRequest& request, int64_t length) {
   Json model = transformer_options(plan.family, request.model_options);
   const bool batch_norm = model["norm"] == "batch";
@@ -178,6 +186,19 @@ WEIGHTS = pathlib.Path(__file__).with_suffix(".safetensors")
       fmt::arg("version", code_version().version), fmt::arg("commit", code_version().commit), fmt::arg("stem", stem));
 }
 
+// Of functions those that `code` calls, or one of them that stands behind.
+std::string called(std::string_view functions, const std::string& code) {
+  std::string kept;
+  for (size_t begin = functions.rfind("\ndef "); begin != std::string_view::npos; begin = functions.rfind("\ndef ")) {
+    const std::string function(trim(functions.substr(begin)));
+    const std::string call = function.substr(4, function.find('(') - 3);  // "dot("
+    if (code.find(call) != std::string::npos || kept.find(call) != std::string::npos)
+      kept = "\n\n" + function + "\n" + kept;
+    functions = functions.substr(0, begin);
+  }
+  return kept;
+}
+
 std::vector<std::string> sorted(std::vector<std::string> names) {
   std::sort(names.begin(), names.end());
   return names;
@@ -188,33 +209,38 @@ std::string text_of(const RunPlan& plan, const training::Weights& weights, const
   const models::FamilyDescriptor& family = models::all_families().get(plan.family);
   const Fragment& model =
       fragment_of(parts(), family.name, "model", request.model_options, pytorch_families(), "the family");
-  XF_CHECK(request.input.categories.empty(), UserError,
-           "{} holds codes of words beside numbers, whose vectors are not written in plain PyTorch yet", plan.task);
   const int64_t length = plan::padded_len(plan);
-  Json settings = family.takes_attention ? transformer_settings(plan, request, length) : request.model_options;
+  Json settings = !family.takes_attention           ? request.model_options
+                  : family.name == "ft-transformer" ? table_settings(request, length)
+                                                    : transformer_settings(plan, request, length);
   settings.update(Json{{"vocabulary", request.input.vocabulary},
                        {"numbers", request.input.width},
+                       {"categories", request.input.categories},
                        {"sequences", request.input.sequences},
                        {"side", request.input.side},
                        {"length", length},
                        {"causal", request.causal},
                        {"outputs", request.outputs}});
-  std::string text =
+  std::string opened =
       opening(plan, weights, stem) + "\n# What the plan of the run says.\n" + definition("MODEL", settings);
+  std::string body;
   if (family.takes_attention) {
     const attention::Descriptor& base = *request.attention.base;
-    const bool decorated = request.attention.decorator != nullptr;
     const Fragment& fragment = fragment_of(attentions(), base.name, "attention", request.attention_options,
                                            pytorch_attentions(), "the attention");
     Json options{{"name", base.name}};
     options.update(request.attention_options);
-    text += definition("ATTENTION", options) + part("core") + fragment.body;
-    if (decorated) text += part(request.attention.decorator->name);
-    if (base.build_core) text += part("multi-head");
-    if (settings["norm"] == "batch") text += part("batch-norm");
-    if (!base.build_block) text += part("layer");
+    opened += definition("ATTENTION", options);
+    if (base.build_core) body += part("core");
+    body += fragment.body;
+    if (request.attention.decorator != nullptr) body += part(request.attention.decorator->name);
+    if (base.build_core) body += part("multi-head");
+    if (settings.value("norm", "") == "batch") body += part("batch-norm");
+    if (!base.build_block && model.body.find("\nclass Layer(") == std::string::npos) body += part("layer");
   }
-  return text + model.body + part("file");
+  if (models::holds_events(request.input)) body += part("events");
+  body += model.body + part("file");
+  return opened + called(part("helpers"), body) + body;
 }
 
 }  // namespace

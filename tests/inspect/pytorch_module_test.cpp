@@ -48,6 +48,10 @@ TEST_CASE("a file has what its model needs, and nothing of others") {
   CHECK_FALSE(has(plain, "BaseCore"));
   CHECK_FALSE(has(plain, "class BatchNorm"));
   CHECK_FALSE(has(plain, "# for:"));
+  CHECK(has(plain, "\n\n\ndef zero_padding("));
+  CHECK_FALSE(has(plain, "def kernel_sums("));
+  CHECK_FALSE(has(plain, "def pool("));
+  CHECK(has(file_of("mrs-linear"), "\n\n\ndef kernel_sums("));
   CHECK(has(file_of("mrs-linformer"), "BaseCore = Core"));
   CHECK(has(file_of("linear", {{"model.norm", "batch"}}), "class BatchNorm"));
   const PytorchModule block = file_of("set-isab");

@@ -8,6 +8,8 @@ class Model(nn.Module):
         super().__init__()
         if MODEL.vocabulary > 0:
             self.tokens = nn.Parameter(torch.zeros(MODEL.vocabulary, MODEL.dim))
+        elif MODEL.categories:
+            self.events = EventInput()
         else:
             self.input = nn.Linear(MODEL.numbers, MODEL.dim)
         for layer in range(MODEL.layers):
@@ -23,7 +25,11 @@ class Model(nn.Module):
         """ids [b,n] or numbers [b,n,width]; mask [b,n] bool; none: all valid -> logits"""
         if mask is None:
             mask = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
-        x = self.drop(F.embedding(x, self.tokens) if MODEL.vocabulary > 0 else self.input(x))
+        if MODEL.vocabulary > 0:
+            x = F.embedding(x, self.tokens)
+        else:
+            x = (self.events if MODEL.categories else self.input)(x)
+        x = self.drop(x)
         weights = [getattr(self, f"layer{layer}_{name}") for layer in range(MODEL.layers)
                    for name in ("input_weight", "state_weight", "input_bias", "state_bias")]
         start = x.new_zeros(MODEL.layers, len(x), MODEL.hidden)

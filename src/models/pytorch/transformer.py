@@ -7,6 +7,8 @@ class Model(nn.Module):
         if MODEL.vocabulary > 0:
             rows = MODEL.vocabulary_rows or MODEL.vocabulary + (MODEL.pooling == "cls_token")
             self.tokens = nn.Parameter(torch.zeros(rows, MODEL.dim))
+        elif MODEL.categories:
+            self.events = EventInput()
         else:
             self.input = nn.Linear(MODEL.numbers, MODEL.dim)
         positions = torch.zeros(MODEL.length + (MODEL.pooling == "cls_vector"), MODEL.dim)
@@ -39,7 +41,10 @@ class Model(nn.Module):
         if MODEL.pooling == "cls_token":  # the last id of the table, in the place of the sequence's last
             x = torch.cat([torch.full_like(x[:, :1], len(self.tokens) - 1), x[:, :-1]], 1)
             valid = torch.cat([torch.ones_like(valid[:, :1]), valid[:, :-1]], 1)
-        x = F.embedding(x, self.tokens) if MODEL.vocabulary > 0 else self.input(x)
+        if MODEL.vocabulary > 0:
+            x = F.embedding(x, self.tokens)
+        else:
+            x = (self.events if MODEL.categories else self.input)(x)
         if MODEL.scale_input:
             x = x * math.sqrt(MODEL.dim)
         if MODEL.pooling == "cls_vector":
