@@ -146,6 +146,7 @@ TEST_CASE("train and test of the files stay as they are", "[genome]") {
     scratch::put(place.folder / "train" / (std::string(name) + ".fa"), fasta(name, 10, 30, 1 + name[0]));
     scratch::put(place.folder / "test" / (std::string(name) + ".fa"), fasta(name, 4, 30, 5 + name[0]));
   }
+  scratch::put(place.folder / "README.txt", "no table, since there are splits\n");
   CHECK((place.open("genome/parts")->info().sizes == std::array<int64_t, 3>{16, 4, 8}));
   scratch::put(place.folder / "val" / "b.fa", fasta("b", 3, 30, 9));
   CHECK((place.open("genome/parts")->info().sizes == std::array<int64_t, 3>{20, 3, 8}));

@@ -1,6 +1,7 @@
 // libFuzzer target: any bytes either give records of FASTA or an xformer::Error; records are whole (every letter is
 // counted, as many kept as were asked for), and written anew in lines of another width they are read back unchanged.
 // The first byte chooses how many letters are kept.
+#include <algorithm>
 #include <numeric>
 #include <vector>
 

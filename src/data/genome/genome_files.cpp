@@ -79,15 +79,12 @@ void check_classes(const GenomeFiles& found, const Path& place) {
   XF_CHECK(found.classes.size() >= 2, DataError,
            "{}: expected a FASTA file for each of two classes or more, found {} alone", place.string(),
            found.files.front().path.filename().string());
-  for (const GenomeFiles::One& file : found.files) {
-    if (!file.split) break;
-    for (const std::string& name : found.classes) {
-      const bool there = std::any_of(found.files.begin(), found.files.end(), [&](const GenomeFiles::One& other) {
-        return other.split == Split::kTrain && other.class_name == name;
-      });
-      XF_CHECK(there, DataError, "{}: the class {} has no file in train/", place.string(), name);
-    }
-    break;
+  if (!found.files.front().split) return;
+  for (const std::string& name : found.classes) {
+    const bool there = std::any_of(found.files.begin(), found.files.end(), [&](const GenomeFiles::One& file) {
+      return file.split == Split::kTrain && file.class_name == name;
+    });
+    XF_CHECK(there, DataError, "{}: the class {} has no file in train/", place.string(), name);
   }
 }
 
@@ -102,9 +99,12 @@ GenomeFiles find(const std::string& task, const Path& place, const std::vector<C
   }
   Candidates all;
   look_into(place, std::nullopt, all);
-  if (all.fasta.empty() && all.tables.empty())
+  if (all.fasta.empty()) {
+    Candidates in_splits;
     for (const Path& folder : subfolders(place))
-      if (const auto split = split_by_name(folder.filename().string())) look_into(folder, split, all);
+      if (const auto split = split_by_name(folder.filename().string())) look_into(folder, split, in_splits);
+    if (!in_splits.fasta.empty() || !in_splits.tables.empty()) all = in_splits;
+  }
   if (!patterns.empty()) {
     const std::vector<GenomeFiles::One> classed = matching(all.fasta, patterns);
     if (!classed.empty()) {
