@@ -236,9 +236,9 @@ TEST_CASE("genuine sequences: human RNA in FASTA, chimpanzee and dog in tables",
   const auto longer =
       open("genome/rna", *folder, {{"classes", "noncoding=*noncoding*,coding=*coding_mRNA*"}, {"min_length", 5001}});
   CHECK(longer->size(Split::kTrain) + longer->size(Split::kDev) + longer->size(Split::kTest) == 537 + 46);
-  const auto dog = open("genome/dog", *folder / "dog_data.txt", {});
+  const auto dog = open("genome/dog", *folder / "dog_data.txt", Json::object());
   CHECK(dog->size(Split::kTrain) + dog->size(Split::kDev) + dog->size(Split::kTest) == 820);
-  const auto chimp = open("genome/chimp", *folder / "chimp_data.txt.gz", {});
+  const auto chimp = open("genome/chimp", *folder / "chimp_data.txt.gz", Json::object());
   CHECK(chimp->size(Split::kTrain) + chimp->size(Split::kDev) + chimp->size(Split::kTest) == 1682);
   CHECK(chimp->info().details["classes"] == Json{"0", "1", "2", "3", "4", "5", "6"});
 }
