@@ -123,7 +123,7 @@ Json transformer_options(const std::string& family, const Json& own) {
   return result;
 }
 
-// MODEL of a family with attention: its options, and what follows from them.
+// MODEL of an FT-Transformer.
 Json table_settings(const models::ModelRequest& request, int64_t columns) {
   Json model = request.model_options;
   model["head_dim"] = count_of(model, "dim") / count_of(model, "heads");
@@ -131,6 +131,7 @@ Json table_settings(const models::ModelRequest& request, int64_t columns) {
   return model;
 }
 
+// MODEL of another Transformer: its options, and what follows from them.
 Json transformer_settings(const RunPlan& plan, const models::ModelRequest& request, int64_t length) {
   Json model = transformer_options(plan.family, request.model_options);
   const bool batch_norm = model["norm"] == "batch";

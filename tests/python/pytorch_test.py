@@ -67,6 +67,9 @@ ATTENTIONS = [
     ("mrs-sparse-fixed", {"stride": 5, "summary": 1}),
     ("logsparse", {"local": 2}), ("logsparse", {"restart": 7}), ("logsparse", {"pattern": "bit-suffix"}),
     ("blockwise", {"blocks": 3}), ("axial", {}), ("axial", {"axes": "union", "columns": 5}), ("mrs-axial", {}),
+    ("image-local-1d", {"block": 5, "memory_length": 3}), ("mrs-image-local-1d", {"block": 5, "memory_length": 3}),
+    ("image-local-2d", {"block_height": 2, "block_width": 3, "memory_height": 1, "memory_width": 2}),
+    ("etc", {"global_tokens": 3, "window": "2,4"}), ("mrs-etc", {"global_tokens": 3, "window": 2}),
     ("memory-compressed", {}), ("memory-compressed", {"alternate": "true", "block": 5}), ("mrs-memory-compressed", {}),
     ("adaptive-span", {"ramp": 4}), ("adaptive-span", {"span": 9, "ramp": 4, "include_self": "false"}),
     ("mrs-adaptive-span", {"ramp": 4}), ("rfa-gaussian", {}), ("rfa-arccos", {"redraw": 0}), ("mrs-rfa-gaussian", {}),
@@ -89,6 +92,8 @@ CAUSAL = [
     ("sparse-strided", {"stride": 5}), ("sparse-fixed", {"stride": 6, "summary": 2}), ("logsparse", {}),
     ("logsparse", {"pattern": "bit-suffix"}), ("blockwise", {}), ("axial", {"axes": "union", "columns": 5}),
     ("memory-compressed", {}), ("adaptive-span", {"ramp": 4}), ("rfa-gaussian", {}), ("rfa-arccos", {}),
+    ("image-local-1d", {"block": 5, "memory_length": 3}),
+    ("image-local-2d", {"block_height": 2, "block_width": 3, "memory_height": 1, "memory_width": 2, "columns": 7}),
 ]
 
 
@@ -103,6 +108,10 @@ def cases():
         yield name, "listops", {**ENCODER, **sizes, **under("attention", options)}
     for options in ENCODERS:
         yield "encoder/softmax", "listops", {**ENCODER, **under("model", options)}
+    for name in ("etc", "axial", "blockwise", "sparse-fixed", "mrs-image-local-2d"):  # with a vector in front
+        yield name, "listops", {**ENCODER, "model.pooling": "cls_vector"}
+    yield "etc", "listops", {**ENCODER, "model.pooling": "prefix_max"}
+    yield "axial", "image", SIZES  # the places of an image
     yield "mrs-softmax", "listops", {**ENCODER, "model.pooling": "cls_vector", "attention.scales": "2,3"}
     yield "softmax", "adding", {**SIZES, "model.pooling": "mean_valid", "data.length": 32}
     for name, options in CAUSAL:

@@ -7,8 +7,7 @@ class Core(AttentionCore):
     both."""
 
     def forward(self, q, k, v, valid, carry):
-        side = MODEL.side if self.scope in ("", "scale1_") else 0
-        columns = ATTENTION.columns or side or math.isqrt(self.length - MODEL.pinned - 1) + 1
+        columns = grid_columns(self)
         places = torch.arange(q.size(2) - MODEL.pinned, device=q.device)
         row, column = places // columns, places % columns
         same_row, same_column = row[:, None] == row, column[:, None] == column

@@ -30,6 +30,12 @@ def beside_pinned(x, pattern):
     return allowed & not_later(x) if MODEL.causal else allowed
 
 
+def grid_columns(core):
+    """Of the grid that a sequence is, row by row: as asked, the image's side, else the root of the longest length."""
+    side = MODEL.side if core.scope in ("", "scale1_") else 0
+    return ATTENTION.columns or side or math.isqrt(core.length - MODEL.pinned - 1) + 1
+
+
 def zero_padding(x, valid):
     """x [b,h,n,d] with zero in the rows that are not valid."""
     return x.masked_fill(~valid[:, None, :, None], 0)
