@@ -351,6 +351,9 @@ TEST_CASE("new attention writes its file, test and claims into a source tree, or
   CHECK(contains(scratch::get(place / "src/attention/variants/hydra_core.cpp"), "class HydraCoreCore"));
   check_case(place, "new attention hydra-core", 2, {"is there already"});
   check_case(place, "new attention hydra --into nowhere", 2, {"nowhere holds no source tree"});
+  // In another tree than the one we stand in, which is then said.
+  check_case(place, "new attention hydra-else --into ../" + place.path().filename().string(), 0,
+             {place.path().filename().string() + "/src/attention/variants/hydra_else.cpp", "  cd ../"});
 }
 
 TEST_CASE("new attention --alone writes a project of one's own anywhere", "[cli]") {

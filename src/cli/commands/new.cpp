@@ -139,15 +139,18 @@ int new_attention(const NewArguments& arguments, const Catalogue& catalogue) {
   write_file_atomically(tree / variant, skeleton(".cpp.in"));
   write_file_atomically(tree / test, skeleton("_test.cpp.in"));
   write_file_atomically(tree / kClaims, claims);
+  const bool here = tree == ".";  // else the tree is another than the one somebody may think of
+  const auto place = [&](const Path& file) { return (here ? file : tree / file).string(); };
   fmt::print(
       "{0}\n{1}\n{2}: the claims of {3}\n\n"
       "They compile and pass as they are: kernel attention, to be replaced by yours.\n"
+      "{4}"
       "  ninja -C build xformer                    # finds the new file\n"
       "  ./xformer train --model {3} --task listops --length 200 --steps 20\n"
       "  ninja -C build attention_test contract_test\n"
       "  build/tests/attention_test '{3}*' && build/tests/contract_test\n"
       "README's table of attentions: ./xformer list attentions --markdown\n",
-      variant.string(), test.string(), kClaims, name);
+      place(variant), place(test), place(kClaims), name, here ? "" : fmt::format("  cd {}\n", tree.string()));
   return 0;
 }
 
