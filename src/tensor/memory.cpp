@@ -4,6 +4,7 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -14,6 +15,8 @@
 #include <mutex>
 #include <unordered_map>
 #include <vector>
+
+#include "core/text.h"
 
 namespace xformer {
 
@@ -99,8 +102,9 @@ class CachingAllocator final : public c10::Allocator {
   static void give_back(void* data);
 
   [[noreturn]] void refuse(size_t bytes) const {
-    C10_THROW_ERROR(OutOfMemoryError, c10::str("out of host memory: ", bytes, " bytes asked for, ", use_.live_bytes,
-                                               " in use by tensors"));
+    C10_THROW_ERROR(OutOfMemoryError,
+                    fmt::format("{} of host memory asked for, {} in use by tensors", format_bytes(bytes),
+                                format_bytes(static_cast<uint64_t>(use_.live_bytes))));
   }
 
   void* take(size_t bytes) {

@@ -10,6 +10,9 @@
 #include <thread>
 #include <vector>
 
+#include "core/error.h"
+#include "tensor/torch_errors.h"
+
 namespace xformer::memory_test {
 
 at::Tensor bytes(int64_t count) { return at::empty({count}, at::kByte); }
@@ -151,6 +154,27 @@ TEST_CASE("raw allocation, copies and impossible requests behave as LibTorch exp
   CHECK_THROWS_AS(allocator->allocate(size_t{1} << 60), c10::OutOfMemoryError);
   CHECK_THROWS_AS(allocator->allocate(SIZE_MAX - 5), c10::OutOfMemoryError);
   CHECK(host_memory().live_bytes == before + 16);
+}
+
+TEST_CASE("want of memory is told once, in units that people read") {
+  install_caching_allocator();
+  const auto told = [](const auto& work) -> std::string {
+    try {
+      try {
+        work();
+      } catch (...) {
+        rethrow_translated();
+      }
+    } catch (const OutOfMemory& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const std::string host = told([] { static_cast<void>(c10::GetCPUAllocator()->allocate(SIZE_MAX - 5)); });
+  CHECK_THAT(host, Catch::StartsWith("out of memory: 18.4 EB of host memory asked for, ") &&
+                       Catch::Contains("--micro-batch") && !Catch::Contains("out of host"));
+  CHECK_THAT(told([] { TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried 2 GiB"); }),
+             Catch::StartsWith("CUDA out of memory. Tried 2 GiB; a smaller"));
 }
 
 TEST_CASE("the process has used memory and met faults") {
