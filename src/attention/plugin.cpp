@@ -40,6 +40,16 @@ Descriptor load(const std::string& path) {
   return found.front();
 }
 
+// What the library's schema lacks, its functions never see.
+template <class Result, class... Rest>
+void hide_hash(std::function<Result(const Json&, Rest...)>& function) {
+  if (!function) return;
+  function = [own = std::move(function)](Json options, Rest... rest) {
+    options.erase("sha256");
+    return own(options, rest...);
+  };
+}
+
 Descriptor describe(const std::string& name, const std::string& path, const std::string& sha256) {
   Descriptor result = load(path);
   XF_CHECK(result.build_core || result.build_mixer || result.build_block, DataError,
@@ -49,6 +59,12 @@ Descriptor describe(const std::string& name, const std::string& path, const std:
   result.name = name;
   result.aliases.clear();
   result.options.insert(result.options.begin(), hash_option(path, sha256));
+  hide_hash(result.build_core);
+  hide_hash(result.build_mixer);
+  hide_hash(result.build_block);
+  hide_hash(result.check);
+  hide_hash(result.prefix_tokens);
+  hide_hash(result.appended_padding.holds);
   return result;
 }
 
