@@ -294,6 +294,7 @@ TEST_CASE("a sweep says what it would do, and what it is made of", "[sweep]") {
   const Outcome here = place.run(words("sweep small/sweep.json --setup env"));
   CHECK(here.code == 2);
   CHECK(contains(here.err, "--setup belongs to --executor slurm"));
+  CHECK(contains(place.run(words("sweep --help")).out, "default: runs/FOLDER/FILE"));
   const Outcome nothing = place.run(words("sweep small/sweep.json --only softmax"));
   CHECK(nothing.code == 2);
   CHECK(contains(nothing.err, "fits no cell"));

@@ -288,7 +288,9 @@ std::function<int()> add_sweep(CLI::App& program) {
                      "experiment: JSON, YAML or TOML (docs/experiments.md); in its place a grid, whose key=value words "
                      "need no --set");
   arguments->grid.add_to(command);
-  command.add_option("--out", arguments->out, "run directories and the journal; default: under runs/")
+  command
+      .add_option("--out", arguments->out,
+                  "run directories and the journal; default: runs/FOLDER/FILE, or runs/FILE of a file in this folder")
       ->type_name("DIR");
   command.add_option("--record-to", arguments->record_to, "also put the records there")->type_name("DIR");
   command

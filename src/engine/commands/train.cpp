@@ -114,7 +114,8 @@ std::function<int()> add_train(CLI::App& program) {
   CLI::App& command = *program.add_subcommand("train", "train a model on a task, to a record");
   arguments->plan.add_to(command);
   arguments->data.add_to(command);
-  command.add_option("--out", arguments->out, "the run's directory; default: under runs/")->type_name("DIR");
+  command.add_option("--out", arguments->out, "the run's directory; default: runs/TASK/MODEL/PLAN/SEED")
+      ->type_name("DIR");
   command
       .add_option("--record-to", arguments->record_to,
                   "also put the record of the finished run there: a .json file, or a folder of records")
