@@ -21,6 +21,7 @@ const std::vector<MetricSpec>& known_metrics() {
                                             {"rouge2", "ROUGE-2", "", true, 2},
                                             {"rougeL", "ROUGE-L", "", true, 2},
                                             {"auc", "AUC", "%", true, 2},
+                                            {"f1", "F1", "%", true, 2},
                                             {"gini", "Gini", "%", true, 2},
                                             {"gini_gain", "gain in Gini", "points", true, 2},
                                             {"bits_per_dim", "bits per dimension", "bits/dim", false, 3},

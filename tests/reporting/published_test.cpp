@@ -167,6 +167,7 @@ TEST_CASE("a published metric has its own title, unit, direction and decimals") 
   CHECK(heading("rouge1", 44.21) == "t, ROUGE-1 up 44.21");
   CHECK(heading("gini", 62.8) == "t, Gini, % up 62.80");
   CHECK(heading("auc", 100) == "t, AUC, % up 100.00");
+  CHECK(heading("f1", 99.9) == "t, F1, % up 99.90");
   CHECK(heading("bits_per_dim", 2.77) == "t, bits/dim down 2.770");
   CHECK(heading("perplexity", 4.552) == "t, perplexity down 4.552");
   CHECK(heading("train_time", 4.5) == "t, hours down 4.50");
