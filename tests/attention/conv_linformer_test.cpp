@@ -45,7 +45,7 @@ TEST_CASE("conv-linformer equals its convolution in loops for every kind, for ra
       CHECK(parameter(core, "conv_key").size(0) == 4);  // 15 tokens to at most 4
       const Inputs in = random_inputs(2, 2, 14, 5), one = random_inputs(2, 2, 1, 5);
       const SequenceMask mask = length_mask(lengths, 14);
-      CHECK(max_difference(core(in.q, in.k, in.v, mask), reference(in, mask, core, conv)) < 1e-10);
+      CHECK(max_difference(core(in.q, in.k, in.v, mask), valid_rows(reference(in, mask, core, conv), mask)) < 1e-10);
       CHECK(max_difference(core(in.q, in.k, in.v), reference(in, {}, core, conv)) < 1e-10);
       CHECK(max_difference(core(one.q, one.k, one.v), reference(one, {}, core, conv)) < 1e-10);
     }
@@ -88,7 +88,7 @@ TEST_CASE("conv-linformer with stride 1 and the identity as kernel equals softma
     }
     const SequenceMask mask = length_mask({16, 9}, 16);
     CHECK(max_difference(core(in.q, in.k, in.v), dense_softmax(in)) < 1e-10);
-    CHECK(max_difference(core(in.q, in.k, in.v, mask), dense_softmax(in, mask)) < 1e-10);
+    CHECK(max_difference(core(in.q, in.k, in.v, mask), valid_rows(dense_softmax(in, mask), mask)) < 1e-10);
   }
 }
 
