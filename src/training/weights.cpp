@@ -9,6 +9,7 @@
 #include "core/names.h"
 #include "core/run_record.h"
 #include "core/text.h"
+#include "data/datasets.h"
 #include "plan/options.h"
 #include "training/run_directory.h"
 
@@ -208,6 +209,8 @@ Json prepare_model(models::Model& model, const RunPlan& plan, const Path& init_f
 void check_preparation(const RunPlan& plan, const Path& init_from, const Path& run_folder) {
   const plan::TrainingOptions options = plan::training_schema().read(plan.group("training"));
   if (init_from.empty() && options.init_sha256.empty() && options.freeze.empty()) return;
+  // Weights may well fit what the files turn out to hold, and not the guess: the run compares them when it has both.
+  if (data::find_dataset(plan.task).shape_is_likely) return;
   static_cast<void>(prepare_model(*plan::build_model(plan), plan, init_from, run_folder, [](const std::string&) {}));
 }
 

@@ -40,7 +40,7 @@ void load_weights(models::Model& model, const Weights& weights);
 // plan, when shapes differ that training.reinit does not name, and for patterns that match nothing.
 Json prepare_model(models::Model& model, const RunPlan& plan, const Path& init_from, const Path& run_folder,
                    const Say& say);
-// The same on a model of its own, only for the errors: before data is touched.
+// The same on a model of its own, only for the errors: before data is touched, where the shape is known without it.
 void check_preparation(const RunPlan& plan, const Path& init_from, const Path& run_folder);
 
 }  // namespace xformer::training

@@ -284,6 +284,24 @@ TEST_CASE(
   CHECK(plan_from(file).hash() != tiny_plan().hash());
 }
 
+TEST_CASE("weights are held against what files hold, not against a guess at it") {
+  const Files files;
+  plan::PlanRequest request;
+  request.task = "uea/of-mine";
+  request.model = "linear";
+  request.layers.push_back({"test", {{"model.dim", 16}, {"model.heads", 2}, {"model.head_dim", 8}}});
+  const RunPlan guessed = plan::resolve_plan(request);
+  data::DataShape shape = plan::planned_shape(guessed);
+  shape.width += 2;
+  const Path file = files.write("weights", copy_of(*plan::build_model(guessed, shape)));
+  request.layers.back().values["training.init_sha256"] = read_weights(file, kSilent).sha256;
+  const RunPlan plan = plan::resolve_plan(request);
+  CHECK_NOTHROW(check_preparation(plan, file, files.no_run()));
+  CHECK_NOTHROW(prepare_model(*plan::build_model(plan, shape), plan, file, files.no_run(), kSilent));
+  CHECK_THROWS_WITH(prepare_model(*plan::build_model(plan), plan, file, files.no_run(), kSilent),
+                    Contains("input.weight"));
+}
+
 TEST_CASE("what is frozen keeps its values, the rest is trained, and nothing to train is an error") {
   const scratch::Folder folder;
   Listener listener;
