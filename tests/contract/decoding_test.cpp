@@ -62,8 +62,8 @@ TEST_CASE("one token at a time gives the rows of the causal form, behind any pre
         State kept;
         CHECK(max_difference(decoded(mixer, x, prompt, length, kept), whole) < 1e-10);
       }
-      if (length > 0) continue;
-      // No sequence is too short to be the whole one.
+      // No sequence is too short to be the whole one, but for sinkhorn: block 0 of a short one has fewer null keys.
+      if (length > 0 || name == "sinkhorn") continue;
       State kept;
       CHECK(max_difference(mixer(x.narrow(1, 0, 13), {{}, true}), decoded(mixer, x.narrow(1, 0, 13), 5, length, kept)) <
             1e-10);

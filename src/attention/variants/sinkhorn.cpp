@@ -16,7 +16,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "attention/descriptor.h"
+#include "attention/decoding.h"
 #include "attention/shared/windows.h"
 #include "kernels/batched_product/batched_product.h"
 #include "tensor/probe.h"
@@ -35,12 +35,13 @@ struct Options {
   bool sort_mean = false;
 };
 
-class SinkhornCore : public AttentionCore {
+class SinkhornCore : public AttentionCore, public DecodingCore {
  public:
   SinkhornCore(const Options& options, const BuildContext& context)
       : options_(options),
         causal_(context.causal),
         heads_(context.heads),
+        least_(std::min(options.block, context.max_len)),
         dropout_(context.make_dropout()),
         coins_(0.5, context.dropout_stream) {
     XF_ASSERT(context.max_len > 0, "sinkhorn needs the longest length when it is built");
@@ -89,6 +90,19 @@ class SinkhornCore : public AttentionCore {
     const at::Tensor places = at::arange(t * c, q.options().dtype(at::kLong)).view({1, t, c});
     return window_attention(q, k, v, mask.key_valid, windows, dropout_, is_training(),
                             {sorted_k.flatten(2, 3), sorted_v.flatten(2, 3), usable.flatten(2), places});
+  }
+
+  // A block is no longer than the sequence, and block 0 has as many null keys as a block has tokens: what runs again is
+  // a block at least, as in the sequences of training.
+  at::Tensor decode(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const DecodingStep& step,
+                    State& kept) override {
+    const auto all = [&](const char* name, const at::Tensor& rows) {
+      const at::Tensor found = keep(kept, name, rows, step);
+      return at::constant_pad_nd(found, {0, 0, 0, std::max<int64_t>(0, least_ - found.size(2))});
+    };
+    Carry carry;
+    return forward(all("queries", q), all("keys", k), all("values", v), {{}, /*causal=*/true}, carry)
+        .narrow(2, step.first, q.size(2));
   }
 
   [[nodiscard]] Cost cost(const Shape& shape) const override {
@@ -179,7 +193,7 @@ class SinkhornCore : public AttentionCore {
 
   Options options_;
   bool causal_;
-  int64_t heads_, max_blocks_ = 1;
+  int64_t heads_, least_, max_blocks_ = 1;  // least_: tokens that decoding runs over
   kernels::Dropout dropout_, coins_;
   at::Tensor weight_, bias_;  // w [h, T, d or 2d], c [h, T]
   at::Tensor null_;           // [h, 1, 2d], key and value
