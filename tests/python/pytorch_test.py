@@ -121,7 +121,7 @@ def cases():
         yield "softmax", "selective-copy", {**SIZES, **under("model", options)}
     for options in ({}, {"interaction": "concat", "head_layers": 3, "classifier_dim": 9}):
         yield "linear", "aan-synth", {**SIZES, **under("model", options)}
-    yield "mrs-deit", "imagenet", SIZES
+    yield "mrs-deit", "imagenet", {**SIZES, "attention.scales": "1,2"}
     for model in ("encoder/mrs-linear", "lstm"):
         yield model, "transactions", {"model.dim": 12, "model.layers": 2, "data.length": 32}
     for model, task in (("ft/softmax", "california-housing"), ("mrs-ft", "adult"), ("ft/performer", "adult")):
