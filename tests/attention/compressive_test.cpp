@@ -21,7 +21,8 @@ at::Tensor tensor_of(const BuiltMixer& built, const std::string& name) {
   return {};
 }
 
-BuiltMixer make(const std::string& function, int64_t memory, int64_t slots, int64_t rate, const Json& more = {}) {
+BuiltMixer make(const std::string& function, int64_t memory, int64_t slots, int64_t rate,
+                const Json& more = Json::object()) {
   Json options{{"memory", memory}, {"compressed_memory", slots}, {"compression_rate", rate}, {"compressor", function}};
   options.update(more);
   return make_mixer("compressive", options, {.causal = true});
