@@ -72,7 +72,8 @@ class F1 : public Meter {
 
 class TwoClassAnswers : public Answers {
  public:
-  explicit TwoClassAnswers(OfRows predict) : rows_(label_answers(std::move(predict), {{accuracy_metric(), 1}})) {}
+  TwoClassAnswers(OfRows predict, std::vector<Metric> further)
+      : rows_(label_answers(std::move(predict), {{accuracy_metric(), 1}})), further_(std::move(further)) {}
   void add(const at::Tensor& outputs, const data::HostBatch& batch) override {
     rows_->add(outputs, batch);
     const std::vector<int64_t>& labels = batch.whole("label");
@@ -84,13 +85,14 @@ class TwoClassAnswers : public Answers {
   std::vector<Metric> constant_answer() const override {
     std::vector<Metric> result = rows_->constant_answer();
     result.push_back({auc_metric(), 0.5});
-    result.push_back({gini_metric(), 0});
     result.push_back({f1_metric(), 2 * ones_ / (ones_ + examples_)});
+    result.insert(result.end(), further_.begin(), further_.end());
     return result;
   }
 
  private:
   std::unique_ptr<Answers> rows_;
+  std::vector<Metric> further_;
   double ones_ = 0, examples_ = 0;
 };
 
@@ -114,8 +116,8 @@ void lead_with(const std::string& metric, MeterList& meters) {
   std::rotate(meters.begin(), found, found + 1);
 }
 
-std::unique_ptr<Answers> two_class_answers(OfRows predict) {
-  return std::make_unique<TwoClassAnswers>(std::move(predict));
+std::unique_ptr<Answers> two_class_answers(OfRows predict, std::vector<Metric> further) {
+  return std::make_unique<TwoClassAnswers>(std::move(predict), std::move(further));
 }
 
 }  // namespace xformer::tasks

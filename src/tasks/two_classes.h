@@ -27,6 +27,7 @@ void add_two_class_meters(MeterList& meters, OfRows score, OfRows predict);
 void lead_with(const std::string& metric, MeterList& meters);
 
 // Those of label_answers, with what a constant answer reaches by these two.
-[[nodiscard]] std::unique_ptr<Answers> two_class_answers(OfRows predict);
+// `further`: what it reaches by other metrics of the task.
+[[nodiscard]] std::unique_ptr<Answers> two_class_answers(OfRows predict, std::vector<Metric> further = {});
 
 }  // namespace xformer::tasks

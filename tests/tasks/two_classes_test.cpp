@@ -186,7 +186,8 @@ TEST_CASE("Gini is 2 AUC - 1, the headline where the data asks for it and nowher
   CHECK(gini({{2, 1}, {1, 1}, {-1, 0}}) == 1);
   CHECK(gini({{-2, 1}, {1, 0}}) == -1);
   CHECK(gini({{0.5, 1}, {0.5, 0}, {0.5, 0}}) == 0);  // of constant scores
-  CHECK(judge("binary", rows, 16).constant.at("gini") == 0);
+  CHECK(judge("binary", rows, 16, "gini").constant.at("gini") == 0);
+  CHECK(judge("binary", rows, 16).constant.count("gini") == 0);
 }
 
 TEST_CASE("of more than two classes there is neither") {

@@ -32,7 +32,11 @@ class Binary : public RowTask {
     return result;
   }
 
-  std::unique_ptr<Answers> answers() const override { return two_class_answers(predicted); }
+  std::unique_ptr<Answers> answers() const override {
+    std::vector<Metric> further;
+    if (headline_ == gini_metric().name) further.push_back({gini_metric(), 0});  // equal scores tell nothing apart
+    return two_class_answers(predicted, further);
+  }
 
  private:
   std::string headline_;
