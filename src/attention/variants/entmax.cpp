@@ -58,7 +58,7 @@ class EntmaxCore : public AttentionCore, public RowCore {
     const bool closed_form = !logit_.defined() && (alpha_ == 1.5 || alpha_ == 2);
     const at::Tensor alpha = logit_.defined()
                                  ? (1 + at::sigmoid(logit_)).clamp(kLeastAlpha, kMostAlpha).to(scores.scalar_type())
-                                 : at::full({1}, alpha_, scores.options());
+                                 : at::full({closed_form ? 1 : scores.size(1)}, alpha_, scores.options());
     const at::Tensor result =
         kernels::entmax(scores, alpha, {closed_form ? alpha_ : 0.0, lowest_score(scores.scalar_type()) / 2});
     probe("alpha", alpha);
