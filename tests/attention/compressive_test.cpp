@@ -117,9 +117,12 @@ TEST_CASE("memories are those of the definition, for every function, and slots a
                                                             static_cast<size_t>(slots), static_cast<size_t>(rate)});
       for (int64_t segment = 0; segment < 6; ++segment) {
         const at::Tensor x = random_tensor("segment" + std::to_string(segment), {batch, n, kWidth});
-        const ProbeRecorder recorder([](const std::string& name) { return name == "weights"; });
-        const at::Tensor out = reader(x);
-        const at::Tensor weights = recorder.kept().front().second.to(at::kDouble);
+        at::Tensor out, weights;
+        {
+          const ProbeRecorder recorder([](const std::string& name) { return name == "weights"; });
+          out = reader(x);
+          weights = recorder.kept().front().second.to(at::kDouble);
+        }
         for (int64_t s = 0; s < batch; ++s) {
           Lists& list = lists[static_cast<size_t>(s)];
           // The rows of [compressed; memory; segment] at once: the last n are what the segment reads.

@@ -108,6 +108,7 @@ int64_t most_launches(const std::string& name) {
                                                           {"combiner-learnable", 1120},
                                                           {"combiner-logsparse", 2715},
                                                           {"combiner-mixture", 3860},
+                                                          {"compressive", 335},
                                                           {"diet-cascade", 345},
                                                           {"diet-dilated", 380},
                                                           {"diet-dilated-memory", 345},
@@ -140,7 +141,8 @@ int64_t most_launches(const std::string& name) {
                                                           {"sparse-strided", 655},
                                                           {"sparsemax", 1850},
                                                           {"star-transformer", 500},
-                                                          {"transformer-ls", 560}};
+                                                          {"transformer-ls", 560},
+                                                          {"transformer-xl", 335}};
   const attention::Resolved resolved = attention::resolve(name);
   const bool scales = resolved.decorator != nullptr;  // two of them
   const auto found = kCounted.find(resolved.base->name);
