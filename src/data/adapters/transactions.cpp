@@ -225,7 +225,7 @@ std::string show(const Example& example, const DataInfo& info) {
 DatasetDescriptor descriptor(const std::string& name, const std::string& known) {
   DatasetDescriptor result;
   result.name = "transactions/" + name;
-  result.title = "class of a user by transactions: any files, by data.schema";
+  result.title = "users by their events: files as data.schema says";
   result.paper = "slides Efficient transformers";
   result.source = "CSV or JSON lines of users and of their events, with data.schema";
   result.options = file_schema().options();
@@ -253,7 +253,7 @@ DatasetDescriptor descriptor(const std::string& name, const std::string& known) 
 DatasetDescriptor files_or_generator() {
   DatasetDescriptor result = descriptor("", "");
   result.name = "transactions";
-  result.title = "class of a user by transactions: files, or generated users";
+  result.title = "users by their events: files, or generated ones";
   result.source = "generated; or " + result.source;
   result.options = whole_schema().options();
   for (const OptionInfo& option : generator_schema().options()) result.generator_options.push_back(option.name);
@@ -285,7 +285,7 @@ std::vector<DatasetDescriptor> describe() {
   DatasetDescriptor any = descriptor("<name>", "");
   any.member = [](const std::string& name) { return descriptor(name, ""); };
   DatasetDescriptor berka = descriptor("berka", kBerka);
-  berka.title = "loans of a bank: default or not, from an account's transactions";
+  berka.title = "loans of a bank by transactions: default or not";
   berka.paper = "Berka, Sochorova: Discovery Challenge, guide to the financial data set, PKDD 1999";
   berka.source = "data_berka.zip of the challenge, unpacked: trans.asc and loan.asc";
   return {files_or_generator(), berka, any};
