@@ -73,7 +73,7 @@ check "and what to do" contains "$text" "this program has headers $interface"
 run "$build/xformer" new attention my-mixer --mixer --alone
 check "a project of one's own is written" equal "$code" 0
 mv my_mixer/my_mixer.cpp my_mixer/luna.cpp
-sed -i 's/my_mixer/luna/' my_mixer/luna.cpp my_mixer/CMakeLists.txt
+sed -i 's/my_mixer/luna/g' my_mixer/luna.cpp my_mixer/CMakeLists.txt
 compile my_mixer
 check "it compiles" equal "$code" 0
 run "$build/xformer" describe plugin:my_mixer/build/libluna.so
