@@ -28,7 +28,8 @@ TEST_CASE("a limit takes a number or a share of a split, evenly out of all") {
   CHECK(of("train=5")->info().sizes[0] == 5);
   CHECK(of("train=5")->info().details["limit"] == "train=5");
   CHECK(limit_rule().holds("train=5,dev=2"));
-  CHECK_FALSE(limit_rule().holds("train=5,dev=2,train=6"));
+  CHECK_THROWS_WITH(limit_rule().holds("train=5,dev=2,train=6"),
+                    Catch::Contains("'train=6': train has a limit already"));
 }
 
 TEST_CASE("every dataset has the limit, and no adapter hears of it") {
