@@ -26,7 +26,7 @@ std::optional<double> score_of(const RunRecord& run, const Quantity* quantity) {
 bool escaped_chance(const RunRecord& run) {
   const MetricResult& test = *run.headline("test");
   if (!test.chance) return false;
-  if (test.spec.unit != "%") return Metric{test.spec, *test.value}.better_than(*test.chance);
+  if (test.spec.name != accuracy_metric().name) return Metric{test.spec, *test.value}.better_than(*test.chance);
   const Interval interval = wilson(*test.value, run.test ? std::max<int64_t>(run.test->examples, 1) : 1);
   return test.spec.higher_is_better ? interval.low > *test.chance : interval.high < *test.chance;
 }

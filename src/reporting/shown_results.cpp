@@ -123,7 +123,7 @@ std::string chance_text(const ResultTable& table) {
   for (const auto& row : table.cells)
     for (size_t column = 0; column < row.size(); ++column) {
       const auto runs = static_cast<int64_t>(row[column].runs.size());
-      if (table.columns[column].metric.unit == "%") shares |= runs > 0;
+      if (table.columns[column].metric.name == accuracy_metric().name) shares |= runs > 0;
       else others |= row[column].escaped < runs;
     }
   if (!shares) return others ? "Above chance: better than the constant answer." : "";

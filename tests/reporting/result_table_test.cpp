@@ -36,6 +36,11 @@ TEST_CASE("chance is explained as the columns have it, and not where nothing spe
   CHECK(chance_of({bits, far}) == "Above chance: better than the constant answer.");
   CHECK_THAT(chance_of({share, bits}), Contains("answer's.") && !Contains("another metric"));
   CHECK_THAT(chance_of({share, bits, far}), Contains("accuracy lies above the constant answer's; in another metric"));
+  // In percent, but no share of examples: it has no such interval and no such error.
+  RunRecord gini = run("a", "v", 0, 0.2);
+  gini.metrics[0].spec = {"gini", "Gini", "%", true, 2};
+  CHECK(chance_of({gini}) == "Above chance: better than the constant answer.");
+  CHECK((to_json(share)["test"].contains("accuracy_stderr") && !to_json(gini)["test"].contains("gini_stderr")));
 }
 
 TEST_CASE("what did not end well is named and never averaged over, what is not there too") {
