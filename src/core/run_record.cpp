@@ -172,8 +172,8 @@ Json to_json(const RunRecord& record) {
   if (const MetricResult* const test = record.headline("test"); test != nullptr && test->value) {
     result[test->spec.name] = *test->value;
     if (test->chance) result["chance"] = *test->chance;
-    // Standard error over examples, of this one model: no substitute for the spread over seeds. Other metrics in percent
-    // (AUC, F1, Gini) are no shares of examples.
+    // Standard error over examples, of this one model: no substitute for the spread over seeds. Other metrics in
+    // percent (AUC, F1, Gini) are no shares of examples.
     const double p = *test->value;
     if (test->spec.name == accuracy_metric().name && record.test)
       result["test"][test->spec.name + "_stderr"] = std::sqrt(p * (1 - p) / static_cast<double>(record.test->examples));
