@@ -89,7 +89,11 @@ TEST_CASE("where dev is the test split, what is selected is not evaluated again;
   Setting setting;
   put_series(setting.scratch);
   const auto run = [&](const char* name, const Json& more, int64_t stop_after, Watcher& watcher) {
-    Json values{{"training.epochs", 0}, {"training.eval_epochs", 0}, {"training.steps", 6}, {"training.eval_every", 2}};
+    Json values{{"data.dev", "test"},
+                {"training.epochs", 0},
+                {"training.eval_epochs", 0},
+                {"training.steps", 6},
+                {"training.eval_every", 2}};
     values.update(more);
     RunOptions options = setting.options(name);
     options.data.folder = setting.scratch / "series";
