@@ -350,12 +350,12 @@ TEST_CASE("an experiment in YAML is one in JSON, and all files that are given ar
   CHECK(all.code == 2);
   CHECK(contains(all.err, "'linear'?"));
   CHECK(contains(all.out, "published.json: published values, no experiment"));
-  CHECK(contains(all.out, "a.json: a: 1 runs"));
+  CHECK(contains(all.out, "a.json: a: 1 run\n"));
   CHECK(place.run(words("validate published.json a.yaml")).code == 0);
   put(place / "printed.json", R"([{"task": "listops"}])");
   const Outcome bad = place.run(words("validate printed.json a.json"));
   CHECK((bad.code != 0 && contains(bad.err, "printed.json")));
-  CHECK(contains(bad.out, "a.json: a: 1 runs"));
+  CHECK(contains(bad.out, "a.json: a: 1 run\n"));
   // The file that a sweep keeps of itself, from the folder it lies in.
   put(place / "experiment.json", scratch::get(place / "a.json"));
   CHECK(place.run(words("sweep experiment.json --executor slurm --dry-run --threads 1")).code == 0);
