@@ -12,13 +12,11 @@ namespace xformer::data {
 
 // `made[i]` is the split that the files put example i in; nothing: it is drawn.
 //
-//   no example is in a split of the files   of every class floor((1 - dev - test) n) are train, floor((1 - test) n)
-//   less
-//                                           these dev and the rest test
-//   train and test are there, dev is not    of every class of train the floor((1 - dev) n) first drawn stay, the rest
-//   is
-//                                           dev
-//   all are there                           as they are
+// - No example has one: of the n of a class the first floor((1 - dev - test) n) drawn are train, those up to
+//   floor((1 - test) n) dev, the rest test.
+// - Train and test are there, dev is not: of the n of a class in train the first floor((1 - dev) n) drawn stay, the rest
+//   are dev.
+// - All are there: as they are.
 //
 // The order within a class is drawn by the seed and its label alone.
 [[nodiscard]] std::vector<Split> class_splits(std::span<const int64_t> labels,

@@ -54,8 +54,14 @@ class Process {
     std::vector<char*> arguments;
     for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
     arguments.push_back(nullptr);
+    // A signal that comes before the child is another program ends it as it would that program, and reports no test.
+    sigset_t all, before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_BLOCK, &all, &before);
     id_ = ::fork();
     if (id_ == 0) {
+      for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, SIG_DFL);
+      ::sigprocmask(SIG_SETMASK, &before, nullptr);
       for (const auto& [name, value] : environment)
         value.empty() ? ::unsetenv(name.c_str()) : ::setenv(name.c_str(), value.c_str(), 1);
       const int input = ::open("/dev/null", O_RDONLY);
@@ -63,6 +69,7 @@ class Process {
       ::execvp(arguments[0], arguments.data());
       _exit(127);
     }
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     ::close(out);
     ::close(err);
     if (id_ < 0) throw std::runtime_error("no new process");
