@@ -14,8 +14,8 @@ namespace xformer::data {
 //
 // - No example has one: of the n of a class the first floor((1 - dev - test) n) drawn are train, those up to
 //   floor((1 - test) n) dev, the rest test.
-// - Train and test are there, dev is not: of the n of a class in train the first floor((1 - dev) n) drawn stay, the rest
-//   are dev.
+// - Train and test are there, dev is not: of the n of a class in train the first floor((1 - dev) n) drawn stay, and
+//   the rest are dev.
 // - All are there: as they are.
 //
 // The order within a class is drawn by the seed and its label alone.
