@@ -41,7 +41,7 @@ case $model in
   reformer) if first; then kill -9 $$; fi ;;
   luna) sleep 0.4 ;;
   local-window) trap 'exit 6' TERM; touch "$out/waits"; while :; do sleep 0.05; done ;;
-  none) touch "$out/waits"; exec sleep 60 ;;
+  longformer) touch "$out/waits"; exec sleep 60 ;;
 esac
 complete
 )sh";
@@ -220,7 +220,7 @@ TEST_CASE("cells run side by side on the devices that are there") {
 
 TEST_CASE("a sweep that is stopped lets its cells save, and counts none as killed that did not listen yet") {
   Place place;
-  const ExperimentFile file(experiment(GENERATE(R"("local-window")", R"("none")")));
+  const ExperimentFile file(experiment(GENERATE(R"("local-window")", R"("longformer")")));
   const Path waits = place.options.out / file.cells()[0].place / "waits";
   place.options.stop_requested = [&] { return std::filesystem::exists(waits); };
   CHECK_THROWS_WITH(place.run(file), Contains("0 of 1 cells are completed; the same command goes on"));
