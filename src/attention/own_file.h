@@ -15,6 +15,9 @@ inline constexpr std::string_view kScript = "script:", kPlugin = "plugin:";
 // Where the file's part of a name begins ("mrs-script:a.pt": at 4); npos for a name of the program's own.
 inline size_t own_file_at(const std::string& name) { return std::min(name.find(kScript), name.find(kPlugin)); }
 
+// What stands behind the colon of "script:FILE" or "plugin:FILE"; UserError where nothing does.
+[[nodiscard]] std::string own_file_path(const std::string& name);
+
 // The option that makes a file part of every plan with it: a value other than the file's hash is refused.
 [[nodiscard]] OptionInfo hash_option(const std::string& path, const std::string& sha256);
 

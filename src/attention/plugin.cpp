@@ -75,7 +75,7 @@ const Descriptor& plugin_attention(const std::string& name) {
     std::string sha256;
     Descriptor descriptor;
   };
-  const std::string path = name.substr(kPlugin.size()), bytes = read_file(path), hash = sha256(bytes);
+  const std::string path = own_file_path(name), bytes = read_file(path), hash = sha256(bytes);
   static std::mutex guard;
   static std::map<std::string, std::unique_ptr<const Opened>> known;
   const std::lock_guard<std::mutex> lock(guard);

@@ -207,7 +207,7 @@ Descriptor describe(const std::string& name, const File& file) {
 }  // namespace
 
 const Descriptor& script_attention(const std::string& name) {
-  const std::string path = name.substr(kScript.size());
+  const std::string path = own_file_path(name);
   File file{path, read_file(path), ""};
   file.sha256 = sha256(file.bytes);
   static std::mutex guard;

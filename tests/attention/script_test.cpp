@@ -124,6 +124,8 @@ TEST_CASE("what is no attention is refused with the reason", "[script]") {
     return text.find(words) != std::string::npos;
   };
   CHECK(says(refusal((folder / "none.pt").string()), "none.pt"));
+  for (const std::string name : {"script:", "plugin:", "mrs-script:"})
+    CHECK(says(message_of<UserError>([&] { (void)resolve(name); }), "needs the path of a file"));
   CHECK(says(refusal(scratch::put(folder / "text.pt", "no script").string()), "no TorchScript module"));
   CHECK(says(refusal(write(folder / "other.pt", "def apply(self, q):\n    return q\n")), "forward(q, k, v, mask)"));
   CHECK(says(refusal(write(folder / "three.pt", "def forward(self, q, k, v):\n    return v\n")), "mask: Tensor"));
