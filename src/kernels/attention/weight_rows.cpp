@@ -12,25 +12,53 @@ namespace {
 // Sums side by side, because a compiler may not reorder one; fewer lanes are unrolled before they are vectorised.
 constexpr int64_t kRowLanes = 64;
 
+// What is left of a row behind its steps of kRowLanes goes by in steps of a register, the last one filled up: rows of
+// real lengths are seldom multiples of kRowLanes, and a step number by number would take as long as all others.
+constexpr int64_t kTailLanes = 16;
+
+// The largest of count lanes, a power of two; they are lost.
+template <class Value>
+[[gnu::always_inline]] inline Value largest_lane(Value* lanes, int64_t count) {
+  for (int64_t width = count / 2; width > 0; width /= 2)
+    for (int64_t lane = 0; lane < width; ++lane)
+      lanes[lane] = lanes[lane] > lanes[lane + width] ? lanes[lane] : lanes[lane + width];
+  return lanes[0];
+}
+
+// The sum of both; the tail is lost.
+template <class Value>
+[[gnu::always_inline]] inline Value sum_of_lanes(const Value* lanes, Value* tail) {
+  for (int64_t first = 0; first < kRowLanes; first += kTailLanes)
+    for (int64_t lane = 0; lane < kTailLanes; ++lane) tail[lane] += lanes[first + lane];
+  for (int64_t width = kTailLanes / 2; width > 0; width /= 2)
+    for (int64_t lane = 0; lane < width; ++lane) tail[lane] += tail[lane + width];
+  return tail[0];
+}
+
 template <class Value>
 [[gnu::always_inline]] inline Value largest_of(const Value* scores, int64_t count, Value start) {
-  Value lanes[kRowLanes], result = start;
+  Value lanes[kRowLanes], tail[kTailLanes];
   for (int64_t lane = 0; lane < kRowLanes; ++lane) lanes[lane] = start;
+  for (int64_t lane = 0; lane < kTailLanes; ++lane) tail[lane] = start;
   int64_t i = 0;
   for (; i + kRowLanes <= count; i += kRowLanes)
     for (int64_t lane = 0; lane < kRowLanes; ++lane)
       lanes[lane] = lanes[lane] > scores[i + lane] ? lanes[lane] : scores[i + lane];
-  for (; i < count; ++i) result = result > scores[i] ? result : scores[i];
-  for (int64_t width = kRowLanes / 2; width > 0; width /= 2)
-    for (int64_t lane = 0; lane < width; ++lane)
-      lanes[lane] = lanes[lane] > lanes[lane + width] ? lanes[lane] : lanes[lane + width];
-  return result > lanes[0] ? result : lanes[0];
+  for (; i + kTailLanes <= count; i += kTailLanes)
+    for (int64_t lane = 0; lane < kTailLanes; ++lane)
+      tail[lane] = tail[lane] > scores[i + lane] ? tail[lane] : scores[i + lane];
+  for (int64_t lane = 0; lane < kTailLanes; ++lane) {
+    const Value score = i + lane < count ? scores[i + lane] : start;
+    tail[lane] = tail[lane] > score ? tail[lane] : score;
+  }
+  const Value most = largest_lane(lanes, kRowLanes), last = largest_lane(tail, kTailLanes);
+  return most > last ? most : last;
 }
 
 template <bool kDrops, class Value>
 [[gnu::always_inline]] inline Value weights_of(Value* scores, int64_t count, Value shift, const uint16_t* draws,
                                                uint32_t threshold, Value keep) {
-  Value lanes[kRowLanes] = {}, tail = 0;
+  Value lanes[kRowLanes] = {}, tail[kTailLanes] = {};
   const auto dropped = [&](int64_t i, Value p) { return kDrops ? (draws[i] < threshold ? Value(0) : p * keep) : p; };
   int64_t i = 0;
   for (; i + kRowLanes <= count; i += kRowLanes) {
@@ -40,13 +68,21 @@ template <bool kDrops, class Value>
       scores[i + lane] = dropped(i + lane, p);
     }
   }
-  for (int64_t j = i; j < count; ++j) scores[j] = exp_of(scores[j] - shift);
-  for (int64_t j = i; j < count; ++j) tail += scores[j];
-  if (kDrops)
-    for (int64_t j = i; j < count; ++j) scores[j] = dropped(j, scores[j]);
-  for (int64_t width = kRowLanes / 2; width > 0; width /= 2)
-    for (int64_t lane = 0; lane < width; ++lane) lanes[lane] += lanes[lane + width];
-  return lanes[0] + tail;
+  for (; i + kTailLanes <= count; i += kTailLanes) {
+    for (int64_t lane = 0; lane < kTailLanes; ++lane) {
+      const Value p = exp_of(scores[i + lane] - shift);
+      tail[lane] += p;
+      scores[i + lane] = dropped(i + lane, p);
+    }
+  }
+  for (int64_t lane = 0; lane < kTailLanes; ++lane) {
+    if (i + lane < count) {
+      const Value p = exp_of(scores[i + lane] - shift);
+      tail[lane] += p;
+      scores[i + lane] = dropped(i + lane, p);
+    }
+  }
+  return sum_of_lanes(lanes, tail);
 }
 
 template <class Value>
