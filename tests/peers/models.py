@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import more_models
+
 
 class Softmax(nn.Module):
     """softmax(Q K^T / sqrt(d)) V with its [n, n] weights."""
@@ -186,7 +188,12 @@ ATTENTIONS = {
     "nystromformer": (MultiHead, Nystromformer),
     "reformer": (Reformer, None),
     "none": (MultiHead, NoAttention),
+    "combiner-fixed": (MultiHead, more_models.CombinerFixed),
+    "routing": (MultiHead, more_models.Routing),
+    "clustered": (MultiHead, more_models.Clustered),
+    "entmax15": (MultiHead, more_models.Entmax15),
 }
+LAYERS = {"paramixer-chord": more_models.ParamixerChord}  # what is a whole layer, not the attention of one
 
 
 class Block(nn.Module):
@@ -199,7 +206,7 @@ class Block(nn.Module):
         self.ff = nn.ModuleDict({"in": nn.Linear(sizes.dim, sizes.ff_dim), "out": nn.Linear(sizes.ff_dim, sizes.dim)})
         self.dropout = nn.Dropout(sizes.dropout)
 
-    def forward(self, x, mask):
+    def forward(self, x, mask, first):
         x = x + self.dropout(self.mixer(self.mixer_norm(x), mask))
         hidden = self.dropout(F.gelu(self.ff["in"](self.ff_norm(x))))
         return x + self.dropout(self.ff["out"](hidden))
@@ -223,16 +230,22 @@ class Encoder(nn.Module):
         self.shared = nn.Module()
         self.dropout = nn.Dropout(sizes.dropout)
         for layer in range(sizes.layers):
-            self.add_module(f"layer{layer}", Block(attention, sizes, self.shared, layer))
+            self.add_module(f"layer{layer}", LAYERS[attention](sizes) if attention in LAYERS else
+                            Block(attention, sizes, self.shared, layer))
         self.layers = sizes.layers
-        self.norm = nn.LayerNorm(sizes.dim)
+        self.norm = nn.Identity() if attention in LAYERS else nn.LayerNorm(sizes.dim)
         self.classifier_in = nn.Linear(sizes.dim, sizes.classifier_dim)
         self.classifier_out = nn.Linear(sizes.classifier_dim, sizes.classes)
 
     def forward(self, tokens, mask):
         """tokens [b, n], mask [b, n] of ones and zeros -> logits [b, classes]"""
         x = self.dropout(F.embedding(tokens, self.tokens) + self.positions[: tokens.size(1)])
+        first = x
         for layer in range(self.layers):
-            x = getattr(self, f"layer{layer}")(x, mask)
+            x = getattr(self, f"layer{layer}")(x, mask, first)
         pooled = (self.norm(x) * mask[:, :, None]).mean(dim=1)
         return self.classifier_out(F.relu(self.classifier_in(pooled)))
+
+    def extra_loss(self):
+        """What attentions add to the loss of the forward pass before."""
+        return sum((module.loss for module in self.modules() if isinstance(module, more_models.Routing)), 0.0)

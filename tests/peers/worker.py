@@ -33,7 +33,7 @@ PRODUCTS = {torch.ops.aten.mm.default: (0, 1), torch.ops.aten.bmm.default: (0, 1
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--attention", required=True, choices=sorted(models.ATTENTIONS))
+    parser.add_argument("--attention", required=True, choices=sorted([*models.ATTENTIONS, *models.LAYERS]))
     parser.add_argument("--length", type=int, required=True)
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--threads", type=int, required=True)
@@ -75,6 +75,7 @@ class Trainer:
         tokens, mask, labels = (part.to(self.device, non_blocking=True) for part in self.batch)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
             loss = torch.nn.functional.cross_entropy(self.model(tokens, mask), labels)
+            loss = loss + self.model.extra_loss()
         loss.backward()
         self.optimizer.step()
         self.schedule.step()
