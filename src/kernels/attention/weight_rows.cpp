@@ -25,25 +25,19 @@ template <class Value>
   return lanes[0];
 }
 
-// The sum of both; the tail is lost.
-template <class Value>
-[[gnu::always_inline]] inline Value sum_of_lanes(const Value* lanes, Value* tail) {
-  for (int64_t first = 0; first < kRowLanes; first += kTailLanes)
-    for (int64_t lane = 0; lane < kTailLanes; ++lane) tail[lane] += lanes[first + lane];
-  for (int64_t width = kTailLanes / 2; width > 0; width /= 2)
-    for (int64_t lane = 0; lane < width; ++lane) tail[lane] += tail[lane + width];
-  return tail[0];
-}
-
 template <class Value>
 [[gnu::always_inline]] inline Value largest_of(const Value* scores, int64_t count, Value start) {
-  Value lanes[kRowLanes], tail[kTailLanes];
-  for (int64_t lane = 0; lane < kRowLanes; ++lane) lanes[lane] = start;
-  for (int64_t lane = 0; lane < kTailLanes; ++lane) tail[lane] = start;
+  Value most = start, tail[kTailLanes];
   int64_t i = 0;
-  for (; i + kRowLanes <= count; i += kRowLanes)
-    for (int64_t lane = 0; lane < kRowLanes; ++lane)
-      lanes[lane] = lanes[lane] > scores[i + lane] ? lanes[lane] : scores[i + lane];
+  if (count >= kRowLanes) {
+    Value lanes[kRowLanes];
+    for (int64_t lane = 0; lane < kRowLanes; ++lane) lanes[lane] = start;
+    for (; i + kRowLanes <= count; i += kRowLanes)
+      for (int64_t lane = 0; lane < kRowLanes; ++lane)
+        lanes[lane] = lanes[lane] > scores[i + lane] ? lanes[lane] : scores[i + lane];
+    most = largest_lane(lanes, kRowLanes);
+  }
+  for (int64_t lane = 0; lane < kTailLanes; ++lane) tail[lane] = start;
   for (; i + kTailLanes <= count; i += kTailLanes)
     for (int64_t lane = 0; lane < kTailLanes; ++lane)
       tail[lane] = tail[lane] > scores[i + lane] ? tail[lane] : scores[i + lane];
@@ -51,22 +45,27 @@ template <class Value>
     const Value score = i + lane < count ? scores[i + lane] : start;
     tail[lane] = tail[lane] > score ? tail[lane] : score;
   }
-  const Value most = largest_lane(lanes, kRowLanes), last = largest_lane(tail, kTailLanes);
+  const Value last = largest_lane(tail, kTailLanes);
   return most > last ? most : last;
 }
 
 template <bool kDrops, class Value>
 [[gnu::always_inline]] inline Value weights_of(Value* scores, int64_t count, Value shift, const uint16_t* draws,
                                                uint32_t threshold, Value keep) {
-  Value lanes[kRowLanes] = {}, tail[kTailLanes] = {};
+  Value tail[kTailLanes] = {};
   const auto dropped = [&](int64_t i, Value p) { return kDrops ? (draws[i] < threshold ? Value(0) : p * keep) : p; };
   int64_t i = 0;
-  for (; i + kRowLanes <= count; i += kRowLanes) {
-    for (int64_t lane = 0; lane < kRowLanes; ++lane) {
-      const Value p = exp_of(scores[i + lane] - shift);
-      lanes[lane] += p;
-      scores[i + lane] = dropped(i + lane, p);
+  if (count >= kRowLanes) {
+    Value lanes[kRowLanes] = {};
+    for (; i + kRowLanes <= count; i += kRowLanes) {
+      for (int64_t lane = 0; lane < kRowLanes; ++lane) {
+        const Value p = exp_of(scores[i + lane] - shift);
+        lanes[lane] += p;
+        scores[i + lane] = dropped(i + lane, p);
+      }
     }
+    for (int64_t first = 0; first < kRowLanes; first += kTailLanes)
+      for (int64_t lane = 0; lane < kTailLanes; ++lane) tail[lane] += lanes[first + lane];
   }
   for (; i + kTailLanes <= count; i += kTailLanes) {
     for (int64_t lane = 0; lane < kTailLanes; ++lane) {
@@ -82,7 +81,9 @@ template <bool kDrops, class Value>
       scores[i + lane] = dropped(i + lane, p);
     }
   }
-  return sum_of_lanes(lanes, tail);
+  for (int64_t width = kTailLanes / 2; width > 0; width /= 2)
+    for (int64_t lane = 0; lane < width; ++lane) tail[lane] += tail[lane + width];
+  return tail[0];
 }
 
 template <class Value>
