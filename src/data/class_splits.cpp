@@ -48,9 +48,22 @@ void check_shares(double dev_share, double test_share) {
 }
 
 std::optional<Split> split_by_name(const std::string& name) {
-  if (name == "val" || name == "validation") return Split::kDev;
+  if (name == "val" || name == "valid" || name == "validation") return Split::kDev;
   for (const Split split : kAllSplits)
     if (name == split_name(split)) return split;
+  return std::nullopt;
+}
+
+std::optional<Split> split_in_name(const std::string& name) {
+  std::string word;
+  for (const char letter : name + ".") {
+    if (letter != '-' && letter != '_' && letter != '.') {
+      word += letter;
+      continue;
+    }
+    if (const auto split = split_by_name(word)) return split;
+    word.clear();
+  }
   return std::nullopt;
 }
 

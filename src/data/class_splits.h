@@ -26,8 +26,11 @@ namespace xformer::data {
 // UserError where nothing would be left to train on.
 void check_shares(double dev_share, double test_share);
 
-// A folder or file of a split by the name that it usually has: train, dev, val, validation or test; nothing for others.
+// A folder or file of a split by the name that it usually has: train, dev, val, valid, validation or test; nothing for
+// others.
 [[nodiscard]] std::optional<Split> split_by_name(const std::string& name);
+// That a word of the name says: train of c4-train.00000-of-01024.json.gz or train_64x64.
+[[nodiscard]] std::optional<Split> split_in_name(const std::string& name);
 
 // By name of each class those of "a,b,c", in this order; blanks around them are dropped. UserError for a name that
 // comes twice or is empty.

@@ -14,13 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_image_name(const Path& path) {
-  std::string ending = path.extension().string();
-  std::transform(ending.begin(), ending.end(), ending.begin(),
-                 [](unsigned char letter) { return std::tolower(letter); });
-  return ending == ".jpeg" || ending == ".jpg" || ending == ".png";
-}
-
 std::vector<std::string> folders_in(const Path& folder) {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder))
@@ -65,6 +58,13 @@ int64_t add_images(ImageTree& tree, const std::string& place, int64_t label, std
 }
 
 }  // namespace
+
+bool is_image_name(const Path& path) {
+  std::string ending = path.extension().string();
+  std::transform(ending.begin(), ending.end(), ending.begin(),
+                 [](unsigned char letter) { return std::tolower(letter); });
+  return ending == ".jpeg" || ending == ".jpg" || ending == ".png";
+}
 
 ImageTree find_image_tree(const Path& folder) {
   std::error_code ignored;

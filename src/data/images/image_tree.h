@@ -10,6 +10,9 @@
 
 namespace xformer::data {
 
+// Whether it ends in .jpeg, .jpg or .png, in letters of any size.
+[[nodiscard]] bool is_image_name(const Path& path);
+
 struct ImageFile {
   std::string path;  // below the root
   int64_t label = 0;
