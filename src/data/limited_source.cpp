@@ -75,6 +75,7 @@ class LimitedSource : public DataSource {
     return whole_->read(split, place(split, index));
   }
   [[nodiscard]] const DataInfo& info() const override { return info_; }
+  [[nodiscard]] std::string shown(const Example& example) const override { return whole_->shown(example); }
   [[nodiscard]] bool slow() const override { return whole_->slow(); }
   [[nodiscard]] Example augmented(Split split, int64_t index, Stream& numbers) const override {
     return whole_->augmented(split, place(split, index), numbers);

@@ -16,6 +16,7 @@ class ShiftedSource : public DataSource {
   [[nodiscard]] int64_t size(Split split) const override { return source_.size(split); }
   [[nodiscard]] const DataInfo& info() const override { return source_.info(); }
   [[nodiscard]] std::string name(Split split, int64_t index) const override { return source_.name(split, index); }
+  [[nodiscard]] std::string shown(const Example& example) const override { return source_.shown(example); }
   [[nodiscard]] bool slow() const override { return source_.slow(); }
 
   [[nodiscard]] Example read(Split split, int64_t index) const override {

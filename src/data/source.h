@@ -122,6 +122,11 @@ class DataSource {
     return read(split, index);
   }
   virtual void mix(HostBatch& batch, Stream& numbers) const { (void)batch, (void)numbers; }
+  // An example as a person would look at it, where that takes more than info() says; "": as the descriptor shows it.
+  [[nodiscard]] virtual std::string shown(const Example& example) const {
+    static_cast<void>(example);
+    return "";
+  }
 };
 
 // Where a dataset is looked for and kept.

@@ -44,6 +44,9 @@ TargetSpec place_target(int64_t classes, const PlaceTarget& options) {
       {{.name = "label", .element = Element::kI32, .axes = Axes::kToken, .range = classes, .fill = kNoLabel}},
       {{"causal", options.causal}}};
   if (!options.symbol.empty()) target.parameters.update({{"symbol", options.symbol}, {"scoring", options.scoring}});
+  if (options.perplexity) target.parameters["headline"] = "perplexity";
+  if (options.words)
+    target.fields.push_back({.name = "words", .element = Element::kU8, .axes = Axes::kToken, .range = 256});
   return target;
 }
 

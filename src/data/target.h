@@ -39,6 +39,8 @@ struct PlaceTarget {
   // Where the sequence itself is predicted: what one place of it is ("byte"), and which context the places were scored
   // with ("window"), without which bits for each of them cannot be compared.
   std::string symbol = {}, scoring = {};
+  bool perplexity = false;  // and not bits is what models are compared by
+  bool words = false;       // a second field, "words": how many words begin with what is to be predicted at a place
 };
 // One of `classes` at every place that has one: the field "label" with places, elsewhere kNoLabel.
 [[nodiscard]] TargetSpec place_target(int64_t classes, const PlaceTarget& options = {});

@@ -28,13 +28,13 @@ package=$work/elsewhere
 check "it has at most 40 MB" at_most "$(du -sb "$package" | cut -f1)" 40000000
 check "the archive holds the same files" equal "$(tar -tzf "$work/made/xformer.tar.gz" | grep -cv '/$')" "$(find "$package" -type f | wc -l)"
 for file in README bin/xformer bin/xformer-engine bin/catalogue.json include/xformer/attention/interface.inc \
-  lib/libstdc++.so.6 share/licenses/xformer share/licenses/libfmt9 scripts/gpu-check share/xformer/skeletons/core.cpp.in \
+  lib/libstdc++.so.6 lib/libxformer_pieces.so share/licenses/xformer share/licenses/libfmt9 scripts/gpu-check share/xformer/skeletons/core.cpp.in \
   share/bash-completion/completions/xformer share/zsh/site-functions/_xformer share/fish/vendor_completions.d/xformer.fish; do
   check "it holds $file" test -s "$package/$file"
 done
 [[ -f $build/libxformer_cuda.so ]] && check "it holds the plugin" test -s "$package/lib/libxformer_cuda.so"
 check "no library comes without a licence" equal "$(ls "$package/share/licenses" | wc -l)" \
-  "$(($(ls "$package/lib" | grep -vc xformer_cuda) + 7))" # ours, and of six that are compiled or linked in
+  "$(($(ls "$package/lib" | grep -vcE "xformer_(cuda|pieces)|sentencepiece_train") + 7))" # two share one; ours, and of six that are compiled or linked in
 
 run_paths=$(for file in "$package"/bin/* "$package"/lib/*; do readelf -d "$file" | sed -nE 's/.*(RPATH|RUNPATH).*\[(.*)\]/\2/p'; done)
 check "run paths are relative" equal "$(tr ':' '\n' <<<"$run_paths" | grep -v '^\$ORIGIN')" ""

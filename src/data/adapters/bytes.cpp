@@ -18,8 +18,8 @@
 #include "data/generated_source.h"
 #include "data/manifests.h"
 #include "data/text/byte_text.h"
+#include "data/text/stream_options.h"
 #include "data/text/stream_symbols.h"
-#include "data/text/stream_windows.h"
 #include "data/what_is_there.h"
 #include "readers/archive.h"
 #include "readers/lfs_pointer.h"
@@ -29,30 +29,14 @@ namespace {
 
 constexpr size_t kPiece = size_t{16} << 20;  // read at once where all is read
 
-struct Options {
-  int64_t length = 1024, stride = 0;
-  std::string scoring = "window", windows = "consecutive";
+struct Options : StreamOptions {
   double dev_share = 0.05, test_share = 0.05;
 };
 
 const Schema<Options>& schema() {
   static const Schema<Options> kSchema =
       Schema<Options>()
-          .add(&Options::length, "length", "symbols that a model reads at once (N)", between(2, 1e6))
-          .add(
-              &Options::scoring, "scoring",
-              "which context dev and test symbols are scored with: window (windows side by side, what stands before in "
-              "the window), half (half a window at least; the second half of each window is scored), stride (N less "
-              "data.stride at least; its last data.stride symbols are), memory (windows side by side, each after the "
-              "one "
-              "before it: what a model remembers of earlier ones too)",
-              one_of({"window", "half", "stride", "memory"}))
-          .add(&Options::stride, "stride", "symbols scored of each window where scoring=stride; else 0", at_least(0))
-          .add(&Options::windows, "windows",
-               "training windows: consecutive (side by side, each once an epoch, shuffled), random (as many, each at a "
-               "place drawn anew) or lanes (each row of a batch reads a part of its own, and goes on where it ended in "
-               "the batch before: for models that remember)",
-               one_of({"consecutive", "random", "lanes"}))
+          .include(stream_schema("symbols"))
           .add(&Options::dev_share, "dev_share", "part of the file before the test part that is dev",
                fraction_below_one())
           .add(&Options::test_share, "test_share", "part of the file in the end that is test", fraction_below_one());
@@ -61,19 +45,8 @@ const Schema<Options>& schema() {
 
 Options read_options(const Json& options) { return schema().read(options); }
 
-// Symbols that count of each window of dev and test.
-int64_t scored_of(const Options& options) {
-  return options.scoring == "half" ? options.length / 2 : options.scoring == "stride" ? options.stride : options.length;
-}
-
 void check_options(const Options& options) {
-  const bool stride = options.scoring == "stride";
-  XF_CHECK(stride ? options.stride >= 1 && options.stride <= options.length : options.stride == 0, UserError,
-           "data.stride: expected {}, got {}",
-           stride ? fmt::format("1 to data.length = {}", options.length) : "0 where data.scoring is not stride",
-           options.stride);
-  XF_CHECK(options.scoring != "half" || options.length % 2 == 0, UserError,
-           "data.length: half of a window is scored; expected an even number, got {}", options.length);
+  check_stream(options);
   XF_CHECK(options.dev_share + options.test_share < 1, UserError,
            "data.dev_share and data.test_share: {:g} and {:g} of the file leave nothing to train on", options.dev_share,
            options.test_share);
@@ -91,8 +64,8 @@ DataShape shape_of(const Known& known, const Options& options) {
   shape.max_len = options.length;
   shape.vocabulary = symbols + 1;
   shape.zero_is_padding = false;
-  const std::string scoring = options.scoring == "stride" ? fmt::format("stride {}", options.stride) : options.scoring;
-  shape.target = place_target(symbols, {.symbol = known.letters ? "character" : "byte", .scoring = scoring});
+  shape.target =
+      place_target(symbols, {.symbol = known.letters ? "character" : "byte", .scoring = scoring_name(options)});
   if (options.windows == "lanes") shape.target.parameters["lanes"] = true;
   return shape;
 }
@@ -153,7 +126,7 @@ class ByteSource : public DataSource {
     return symbols_.of(static_cast<uint8_t>(file_.bytes()[static_cast<size_t>(place)]));
   }
   [[nodiscard]] StreamWindows windows(Split split) const {
-    return {size_of(split), options_.length, split == Split::kTrain ? options_.length : scored_of(options_)};
+    return windows_of(options_, size_of(split), split == Split::kTrain);
   }
 
   // The hash of the content, whose bytes are all symbols.

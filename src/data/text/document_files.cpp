@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <set>
 #include <tuple>
@@ -12,6 +11,7 @@
 #include "core/names.h"
 #include "core/plain_files.h"
 #include "core/text.h"
+#include "core/utf8.h"
 #include "data/class_splits.h"
 #include "data/what_is_there.h"
 #include "readers/lfs_pointer.h"
@@ -21,7 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char32_t kReplacement = 0xFFFD;
 constexpr size_t kLongestCharacter = 4;  // bytes of UTF-8
 
 std::vector<std::string> folder_names(const Path& folder) {
@@ -119,24 +118,6 @@ class PlainFile {
   int descriptor_;
 };
 
-// The code point that begins at `at`, which moves behind it; kReplacement and one byte where none does (RFC 3629: no
-// longer form than needed, no surrogate, none above U+10FFFF).
-char32_t code_point(std::string_view bytes, size_t& at) {
-  const auto first = static_cast<uint8_t>(bytes[at]);
-  const size_t size = first < 0x80 ? 1 : first >> 5 == 6 ? 2 : first >> 4 == 14 ? 3 : first >> 3 == 30 ? 4 : 0;
-  char32_t value = size == 1 ? first : size == 0 ? 0 : first & (0x7F >> size);
-  bool fits = size > 0 && at + size <= bytes.size();
-  for (size_t i = 1; fits && i < size; ++i) {
-    const auto next = static_cast<uint8_t>(bytes[at + i]);
-    fits = next >> 6 == 2;
-    value = value << 6 | (next & 0x3F);
-  }
-  constexpr std::array<char32_t, 5> kLeast{0, 0, 0x80, 0x800, 0x10000};
-  fits = fits && value >= kLeast.at(size) && value <= 0x10FFFF && (value < 0xD800 || value > 0xDFFF);
-  at += fits ? size : 1;
-  return fits ? value : kReplacement;
-}
-
 bool is_continuation(char byte) { return (static_cast<uint8_t>(byte) & 0xC0) == 0x80; }
 
 void refuse_other_kinds(std::string_view start, const Path& path) {
@@ -177,8 +158,8 @@ DocumentPart decoded(std::string_view bytes, uint64_t begin, uint64_t size, Char
       continue;
     }
     const size_t before = at;
-    const char32_t value = code_point(bytes.substr(0, end), at);
-    part.damaged += value == kReplacement && at == before + 1 ? 1 : 0;
+    const char32_t value = take_code_point(bytes.substr(0, end), at);
+    part.damaged += value == kNoCodePoint && at == before + 1 ? 1 : 0;
     part.characters.push_back(value);
   }
   return part;

@@ -285,7 +285,9 @@ int show(const DataCommandArguments& arguments) {
       shown.push_back(data::example_json(example, *source, split, i));
       continue;
     }
-    fmt::print("{} {} of {}\n{}\n", data::split_name(split), i, size, dataset.show(example, source->info()));
+    std::string words = source->shown(example);
+    if (words.empty()) words = dataset.show(example, source->info());
+    fmt::print("{} {} of {}\n{}\n", data::split_name(split), i, size, words);
   }
   if (arguments.json) fmt::print("{}\n", shown.dump(2));
   return 0;

@@ -5,7 +5,9 @@
 // Where the sequence itself is predicted the headline is the mean in bits, ln 2 to a bit (tasks-more 11), with the
 // symbol and the scoring protocol in its name; the best constant answer is then the distribution of the labels, whose
 // bits are their entropy. Elsewhere it is the share of labels found. The share of sequences without a wrong place and
-// the perplexity, e to the mean, stand beside them.
+// the perplexity, e to the mean, stand beside them; of pieces of words the perplexity comes first (tasks-more 9), and
+// behind it that of words, e to the sum over the words that begin with the places: it does not depend on how a text was
+// cut into pieces.
 #include <ATen/Functions.h>
 
 #include <algorithm>
@@ -25,12 +27,19 @@ struct Facts {
   int64_t classes = 0;
   bool causal = true;
   std::string symbol, scoring;  // of a sequence that is predicted itself
+  bool perplexity = false, words = false;
 };
 
 MetricSpec bits_metric(const Facts& facts) {
   return {"bits_per_" + facts.symbol, fmt::format("bits/{} ({})", facts.symbol, facts.scoring), "", false, 3};
 }
-MetricSpec perplexity_metric() { return {"perplexity", "perplexity", "", false, 2}; }
+MetricSpec perplexity_metric(const Facts& facts) {
+  if (!facts.perplexity) return {"perplexity", "perplexity", "", false, 2};
+  return {"perplexity", fmt::format("perplexity/{} ({})", facts.symbol, facts.scoring), "", false, 2};
+}
+MetricSpec word_metric(const Facts& facts) {
+  return {"word_perplexity", fmt::format("perplexity/word ({})", facts.scoring), "", false, 2};
+}
 MetricSpec whole_metric() { return {"whole_sequences", "whole sequences", "%", true, 2}; }
 
 double bits(double nats) { return nats / std::numbers::ln2; }
@@ -71,6 +80,31 @@ class WholeSequences : public Meter {
   }
 };
 
+// e to the loss over the words that begin with the places: 0 where none does.
+class WordPerplexity : public Meter {
+ public:
+  explicit WordPerplexity(const Facts& facts) : Meter(word_metric(facts)) {}
+  int64_t counts() const override { return 1; }
+  std::vector<at::Tensor> count(const at::Tensor&, const BatchView& batch) const override {
+    return {batch.field("words").sum()};
+  }
+  double value(const Totals& totals) const override {
+    return totals.counted[0] > 0 ? perplexity(totals.loss / totals.counted[0]) : 0;
+  }
+};
+
+// The bits or the perplexity first.
+template <class List, class Bits, class Perplexity>
+void add_in_order(List& list, const Facts& facts, Bits bits_made, Perplexity perplexity_made) {
+  if (facts.perplexity) {
+    list.push_back(std::move(perplexity_made));
+    list.push_back(std::move(bits_made));
+  } else {
+    list.push_back(std::move(bits_made));
+    list.push_back(std::move(perplexity_made));
+  }
+}
+
 // A row for each sequence: how many places it was asked about, how many it found, and their loss.
 class PlaceAnswers : public Answers {
  public:
@@ -88,6 +122,8 @@ class PlaceAnswers : public Answers {
                        found.const_data_ptr<int64_t>()[row], nats.const_data_ptr<double>()[row]});
     for (int64_t i = 0; i < rows * length; ++i)
       if (const int64_t label = all[static_cast<size_t>(i)]; label != kNoLabel) ++labels_[label];
+    if (facts_.words)
+      for (const int64_t words : batch.whole("words")) words_ += static_cast<double>(words);
   }
 
   void write(const Path& path, const AnswerNames& names) const override {
@@ -108,9 +144,12 @@ class PlaceAnswers : public Answers {
     for (const auto& [label, count] : labels_) entropy -= count / places * std::log(count / places);
     const double accuracy = places > 0 ? often / places : 0;
     if (facts_.symbol.empty()) return {{accuracy_metric(), accuracy}};
-    return {{bits_metric(facts_), bits(entropy)},
-            {perplexity_metric(), perplexity(entropy)},
-            {accuracy_metric(), accuracy}};
+    std::vector<Metric> result;
+    add_in_order(result, facts_, Metric{bits_metric(facts_), bits(entropy)},
+                 Metric{perplexity_metric(facts_), perplexity(entropy)});
+    if (facts_.words) result.push_back({word_metric(facts_), words_ > 0 ? perplexity(entropy * places / words_) : 0});
+    result.push_back({accuracy_metric(), accuracy});
+    return result;
   }
 
  private:
@@ -121,6 +160,7 @@ class PlaceAnswers : public Answers {
   Facts facts_;
   std::vector<Row> rows_;
   std::map<int64_t, double> labels_;  // how often each
+  double words_ = 0;
 };
 
 class PerPosition : public Task {
@@ -152,8 +192,9 @@ class PerPosition : public Task {
       result.push_back(std::make_unique<WholeSequences>());
       return result;
     }
-    result.push_back(loss_meter(bits_metric(facts_), bits));
-    result.push_back(loss_meter(perplexity_metric(), perplexity));
+    add_in_order(result, facts_, loss_meter(bits_metric(facts_), bits),
+                 loss_meter(perplexity_metric(facts_), perplexity));
+    if (facts_.words) result.push_back(std::make_unique<WordPerplexity>(facts_));
     result.push_back(std::move(accuracy));
     return result;
   }
@@ -168,15 +209,17 @@ class PerPosition : public Task {
 }  // namespace
 
 TaskKind describe() {
-  return {.name = "per-position",
-          .summary = "a class at every place that has one, such as the next byte",
-          .fields = {"label"},
-          .make = [](const data::DataShape& shape, const LossOptions& options) {
-            const Json& facts = shape.target.parameters;
-            return std::make_unique<PerPosition>(Facts{shape.target.classes(), facts.value("causal", true),
-                                                       facts.value("symbol", ""), facts.value("scoring", "")},
-                                                 options.label_smoothing);
-          }};
+  return {
+      .name = "per-position",
+      .summary = "a class at every place that has one, such as the next byte",
+      .fields = {"label"},
+      .make = [](const data::DataShape& shape, const LossOptions& options) {
+        const Json& facts = shape.target.parameters;
+        return std::make_unique<PerPosition>(
+            Facts{shape.target.classes(), facts.value("causal", true), facts.value("symbol", ""),
+                  facts.value("scoring", ""), facts.value("headline", "") == "perplexity", shape.target.has("words")},
+            options.label_smoothing);
+      }};
 }
 
 }  // namespace xformer::tasks::kinds::per_position
