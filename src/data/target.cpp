@@ -39,8 +39,9 @@ TargetSpec number_target(double scale, double tolerance) {
 TargetSpec place_target(int64_t classes, const PlaceTarget& options) {
   TargetSpec target{
       "per-position",
-      options.symbol.empty() ? fmt::format("class of places, 1 of {}", classes)
-                             : fmt::format("next {}, 1 of {}", options.symbol, classes),
+      options.symbol.empty()
+          ? fmt::format("class of places, 1 of {}", classes)
+          : fmt::format("{} {}, 1 of {}", options.causal ? "next" : "masked", options.symbol, classes),
       {{.name = "label", .element = Element::kI32, .axes = Axes::kToken, .range = classes, .fill = kNoLabel}},
       {{"causal", options.causal}}};
   if (!options.symbol.empty()) target.parameters.update({{"symbol", options.symbol}, {"scoring", options.scoring}});

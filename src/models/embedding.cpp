@@ -73,6 +73,10 @@ Embedding::Embedding(Model& owner, const EmbeddingOptions& options, const ModelR
                                                          : init.normal("positions", {length, dim}, 0.02));
   if (options.positions == "sinusoidal")
     positions_ = owner.register_buffer("positions", sinusoidal_positions(length, dim));
+  if (input.segments > 0) {
+    XF_ASSERT(options.front == Front::kNone && input.vocabulary > 0, "segments of what is no sequence of ids alone");
+    segments_ = add("segments", init.normal("segments", {input.segments, dim}, 0.02));
+  }
   if (options.front == Front::kVector)
     cls_ = add("cls", options.init == "vit" ? init.normal("cls", {1, 1, dim}, 0.02) : at::zeros({1, 1, dim}));
   if (prefix_len_ > 0) prefix_ = add("prefix", init.normal("prefix", {1, prefix_len_, dim}, 0.02));
@@ -83,8 +87,9 @@ int64_t Embedding::leading() const {
   return prefix_len_ + (options_.front == Front::kVector || options_.front == Front::kColumn ? 1 : 0);
 }
 
-Embedding::Embedded Embedding::forward(at::Tensor ids, const at::Tensor& values, at::Tensor valid,
-                                       int64_t first) const {
+Embedding::Embedded Embedding::forward(at::Tensor ids, const at::Tensor& values, at::Tensor valid, int64_t first,
+                                       const at::Tensor& segments) const {
+  XF_ASSERT(segments.defined() || !segments_.defined(), "a sequence without its segments");
   XF_ASSERT(first == 0 || (tokens_.defined() && pinned() == 0), "place {} of a sequence with something in front",
             first);
   const int64_t batch = valid.size(0), dim = options_.dim;
@@ -97,7 +102,7 @@ Embedding::Embedded Embedding::forward(at::Tensor ids, const at::Tensor& values,
   }
   const kernels::DropoutPlace drop = dropout_.place(owner_.is_training());
   at::Tensor x;
-  if (tokens_.defined() && leading() == 0 && !options_.scale_input) {
+  if (tokens_.defined() && leading() == 0 && !options_.scale_input && !segments_.defined()) {
     x = kernels::embedding(tokens_, ids, first > 0 && positions_.defined() ? positions_.slice(0, first) : positions_,
                            drop);
   } else {
@@ -112,6 +117,7 @@ Embedding::Embedded Embedding::forward(at::Tensor ids, const at::Tensor& values,
       valid = at::cat({valid.narrow(1, 0, 1), valid}, 1);
     }
     if (positions_.defined()) x = x + positions_.narrow(0, first, x.size(1));
+    if (segments_.defined()) x = x + kernels::embedding(segments_, segments, {}, {});
     if (prefix_len_ > 0) {
       x = in_front(prefix_, x);
       valid = at::cat({at::ones({batch, prefix_len_}, valid.options()), valid}, 1);

@@ -29,7 +29,7 @@ struct EmbeddingOptions {
 };
 
 // Its parameters are registered in the model that owns it, under names of their own:
-//   tokens, input or events (columns: column_weight, column_bias, codes), positions, cls, prefix.
+//   tokens, input or events (columns: column_weight, column_bias, codes), positions, segments, cls, prefix.
 class Embedding {
  public:
   Embedding(Model& owner, const EmbeddingOptions& options, const ModelRequest& request);
@@ -39,7 +39,9 @@ class Embedding {
     at::Tensor valid;  // [s, leading + n] bool; undefined: all
   };
   // ids [s,n] or values [s,n,width], valid [s,n]; of ids with nothing in front also those from place `first` on.
-  [[nodiscard]] Embedded forward(at::Tensor ids, const at::Tensor& values, at::Tensor valid, int64_t first = 0) const;
+  // segments [s,n] where the task has them.
+  [[nodiscard]] Embedded forward(at::Tensor ids, const at::Tensor& values, at::Tensor valid, int64_t first = 0,
+                                 const at::Tensor& segments = {}) const;
 
   // Tokens put in front of the places.
   [[nodiscard]] int64_t leading() const;
@@ -56,7 +58,7 @@ class Embedding {
   const EmbeddingOptions options_;
   const int64_t prefix_len_;
   int64_t rows_ = 0, numbers_ = 0, codes_ = 0;
-  at::Tensor tokens_, positions_, cls_, prefix_;
+  at::Tensor tokens_, positions_, segments_, cls_, prefix_;
   at::Tensor column_weight_, column_bias_, table_, offsets_;
   std::shared_ptr<attention::Linear> input_;  // where places hold numbers
   std::shared_ptr<EventInput> events_;        // where they hold events

@@ -16,6 +16,7 @@ struct InputSpec {
   int64_t width = 0;                     // numbers at each place
   std::vector<int64_t> categories = {};  // sizes of the columns of codes, as DataShape has them
   int64_t side = 0;                      // of the square image whose pixels are the places; 0: they are none
+  int64_t segments = 0;                  // kinds of stretches that a sequence is made of; 0: it is of one piece
 };
 
 // A batch as a model sees it.
@@ -26,6 +27,7 @@ struct ModelInput {
   // [b, n] int64, -1 for none; where they are known. A family that answers at every place may then give what its scores
   // come to (place_loss.h) instead of them.
   at::Tensor labels = {};
+  at::Tensor segments = {};  // [b, n] int64, where the task's sequences have them
 };
 
 class Model : public torch::nn::Module {

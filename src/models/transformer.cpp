@@ -11,12 +11,12 @@ Transformer::Transformer(const Parts& parts, const ModelRequest& request)
       readout_(*this, parts.readout, request, embedding_.pinned(), embedding_.tokens()) {}
 
 at::Tensor Transformer::forward(const ModelInput& input, State& state) {
-  return readout_.scored(summary(input.tokens, input.values, input.key_valid, state), input.labels);
+  return readout_.scored(summary(input.tokens, input.values, input.key_valid, state, input.segments), input.labels);
 }
 
-at::Tensor Transformer::summary(const at::Tensor& ids, const at::Tensor& values, const at::Tensor& valid,
-                                State& state) {
-  const Embedding::Embedded embedded = embedding_.forward(ids, values, valid);
+at::Tensor Transformer::summary(const at::Tensor& ids, const at::Tensor& values, const at::Tensor& valid, State& state,
+                                const at::Tensor& segments) {
+  const Embedding::Embedded embedded = embedding_.forward(ids, values, valid, 0, segments);
   return readout_.pooled(stack_.forward(embedded.x, embedded.valid, state), embedded.valid);
 }
 

@@ -22,9 +22,9 @@ class Transformer : public Model, public DecodingModel {
   [[nodiscard]] attention::Cost cost(int64_t batch, int64_t length) const override;
 
  protected:
-  // ids [s,n] or values [s,n,width], valid [s,n] -> [s, summary], or of every place [s,n,m].
+  // ids [s,n] or values [s,n,width], valid [s,n], segments [s,n] or none -> [s, summary], or of every place [s,n,m].
   [[nodiscard]] at::Tensor summary(const at::Tensor& ids, const at::Tensor& values, const at::Tensor& valid,
-                                   State& state);
+                                   State& state, const at::Tensor& segments = {});
   // Of summaries of sequences of this length.
   [[nodiscard]] attention::Cost summary_cost(int64_t sequences, int64_t length) const;
 

@@ -350,6 +350,8 @@ models::ModelRequest model_request(const RunPlan& plan, const data::DataShape& s
   XF_ASSERT(output.per_position == parts.family->per_position, "{} is answered by another kind of family than {}",
             plan.task, parts.family->name);
   request.input = {shape.max_len, shape.vocabulary, shape.sequences, shape.width, shape.categories, shape.side};
+  if (const int64_t segments = data::index_of(shape.further, "segments"); segments >= 0)
+    request.input.segments = shape.further[static_cast<size_t>(segments)].range;
   request.outputs = output.columns;
   request.causal = output.causal;
   request.attention = parts.attention;

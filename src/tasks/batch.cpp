@@ -27,6 +27,7 @@ const at::Tensor& BatchView::field(std::string_view name) const {
 void BatchView::set_inputs() {
   if (has("tokens")) inputs.tokens = field("tokens");
   if (has("values")) inputs.values = field("values");
+  if (has("segments")) inputs.segments = field("segments");
   if (has("label") && field("label").dim() == 2) inputs.labels = field("label");  // of places
 }
 

@@ -60,7 +60,9 @@ std::vector<FamilyDescriptor> describe() {
              "the decoder family takes one sequence of ids; the task has {}",
              request.input.vocabulary > 0 ? "pairs of sequences" : "numbers");
     XF_CHECK(request.causal, UserError,
-             "the decoder family sees no later place, and the task lets every place see all others");
+             "the decoder family sees no later place, and the task lets every place see all others; take "
+             "token-encoder/{}",
+             request.attention.name);
     const Options options = schema().read(request.model_options);
     XF_ASSERT(!options.tied || request.outputs <= request.input.vocabulary, "{} classes of {} ids", request.outputs,
               request.input.vocabulary);
