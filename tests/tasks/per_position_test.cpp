@@ -29,6 +29,7 @@ data::HostBatch host_batch(const data::DataShape& shape) {
   batch.reset(shape, kRows, kPlaces);
   batch.filled = 2;
   batch.whole("label") = kLabels;
+  if (shape.target.has("words")) batch.whole("words") = {0, 1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0};
   batch.key_valid = {1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0};
   batch.row_valid = {1, 1, 0};
   batch.indices = {7, 3, -1};
@@ -198,6 +199,28 @@ TEST_CASE("losses that a model made itself count as those made of its scores", "
     CHECK(same.weight == given.weight);
     for (const auto& [name, value] : given.values) CHECK(same.values.at(name) == Approx(value).epsilon(1e-6));
   }
+}
+
+TEST_CASE("of pieces the perplexity comes first, and that of words is e to all losses over the words",
+          "[per-position]") {
+  const data::DataShape shape = shape_of({.symbol = "piece", .scoring = "window", .perplexity = true, .words = true});
+  const at::Tensor outputs = scores();
+  const Plain meant = plain(outputs);
+  const PlaceScore text = judge(outputs, shape);
+  CHECK(text.metrics.front().spec.name == "perplexity");
+  CHECK(text.metrics.front().spec.heading() == "perplexity/piece (window)");
+  CHECK(text.values.at("perplexity") == Approx(std::exp(meant.nats / 4)).epsilon(1e-6));
+  CHECK(text.values.at("bits_per_piece") == Approx(meant.nats / 4 / std::log(2.0)).epsilon(1e-6));
+  CHECK(text.values.at("word_perplexity") == Approx(std::exp(meant.nats / 3)).epsilon(1e-6));
+  const auto answers = make_task(shape)->answers();
+  answers->add(outputs.narrow(0, 0, 2).contiguous(), host_batch(shape));
+  const std::vector<Metric> constant = answers->constant_answer();
+  REQUIRE(constant.size() == text.metrics.size());
+  for (size_t i = 0; i < constant.size(); ++i) CHECK(constant[i].spec == text.metrics[i].spec);
+  CHECK(constant[0].value == Approx(std::pow(2, 1.5)));
+  CHECK(constant[2].value == Approx(std::pow(2, 1.5 * 4 / 3)));
+  // Scores that are all alike: as many as there are pieces, whatever they are.
+  CHECK(judge(at::zeros({kRows, kPlaces, kClasses}), shape).values.at("perplexity") == Approx(5));
 }
 
 TEST_CASE("the kind asks for an answer at every place, from earlier ones alone where the data says so",
