@@ -196,8 +196,8 @@ DatasetDescriptor descriptor(const std::string& name) {
 
 std::vector<DatasetDescriptor> describe() {
   DatasetDescriptor imagenet = descriptor("imagenet64-density"), any = descriptor("image-density");
-  imagenet.title = "density of ImageNet at 64 by 64: the next byte of an image in colour";
-  imagenet.paper = "van den Oord, Kalchbrenner, Kavukcuoglu: Pixel Recurrent Neural Networks, 2016";
+  imagenet.title = "density of ImageNet at 64 x 64: the next byte";
+  imagenet.paper = "van den Oord et al., Pixel Recurrent Neural Networks, 2016";
   imagenet.source = "train_64x64 and valid_64x64 from https://image-net.org (downsampled images, PNG), unpacked";
   any.title = "density of any images: the next byte of an image in colour";
   any.paper = "this project's own";
