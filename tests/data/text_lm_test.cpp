@@ -211,7 +211,8 @@ TEST_CASE("what is no corpus is one clear error, and leaves no packed data behin
   scratch::put(place.folder / "test.txt", "\n\n");
   CHECK_THAT(opened(), Contains("no document for test"));
   put_sample(place);
-  CHECK_THAT(opened({{"pieces", 30000}}), Contains("no vocabulary of 30000 pieces"));
+  CHECK_THAT(opened({{"pieces", 30000}}),
+             Contains("no vocabulary of 30000 pieces of this text: Vocabulary size too high"));
   CHECK_THAT(opened({{"text_key", "body"}}), Contains("train.jsonl:1") && Contains("'body'"));
   CHECK_THAT(opened({{"stride", 3}}), Contains("data.stride: expected 0"));
   CHECK_THAT(opened({{"length", 100000}}), Contains("expected at least data.length = 100000"));

@@ -44,11 +44,13 @@ const door::Functions& library() {
   return kFunctions;
 }
 
-// The error that a function of the library gave, "" for none.
+// The error that a function of the library gave, without the place in its sources in front; "" for none.
 std::string taken(char* error) {
   if (error == nullptr) return "";
   std::string message = error;
   library().release(error);
+  if (const size_t end = message.find("] "); end < message.size() && message.find(".cc(") < end)
+    message.erase(0, end + 2);
   return message.empty() ? "it says nothing more" : message;
 }
 
