@@ -9,7 +9,7 @@ namespace xformer::kernels::listed_attention_test {
 
 struct ListedCase {
   int64_t n = 70, keys = 50, lists = 0, length = 6;  // lists 0: one for each row
-  bool per_head = false, per_sample = false, masked = false;
+  bool per_head = false, per_sample = false, masked = false, biased = false;
   double dropout = 0;
   int64_t b = 2, h = 2, d = 5, e = 7;
 };
@@ -45,15 +45,21 @@ ListedAttentionOptions build(const ListedCase& one) {
 }
 
 Tensors inputs(const ListedCase& one, at::ScalarType type) {
-  return {random_tensor("q", {one.b, one.h, one.n, one.d}, type),
-          random_tensor("k", {one.b, one.h, one.keys, one.d}, type),
-          random_tensor("v", {one.b, one.h, one.keys, one.e}, type)};
+  Tensors result{random_tensor("q", {one.b, one.h, one.n, one.d}, type),
+                 random_tensor("k", {one.b, one.h, one.keys, one.d}, type),
+                 random_tensor("v", {one.b, one.h, one.keys, one.e}, type)};
+  if (one.biased) result.push_back(random_tensor("bias", {one.b, one.h, one.n, one.length}, type));
+  return result;
 }
+
+at::Tensor bias_of(const Tensors& x) { return x.size() > 3 ? x[3] : at::Tensor(); }
 
 std::vector<ListedCase> cases() {
   return {{},
           {.n = 1, .keys = 1, .length = 1},
           {.n = 131, .per_head = true, .masked = true},
+          {.n = 131, .masked = true, .biased = true},
+          {.lists = 4, .length = 20, .biased = true, .dropout = 0.3, .d = 16, .e = 16},
           {.lists = 4, .per_head = true, .per_sample = true, .masked = true, .dropout = 0.3},
           {.keys = 200, .length = 40, .dropout = 0.5, .d = 32, .e = 32},
           {.n = 9, .length = 3, .per_sample = true, .masked = true, .d = 19, .e = 1}};
@@ -66,17 +72,19 @@ TEST_CASE("listed keys fused equal their definition, with gradients") {
     const double rounding = one.keys > 1 ? 1e-5 : 1e-3;  // what is left of gradients that are zero
     for (const at::ScalarType type : {at::kDouble, at::kFloat})
       CHECK(worst_difference(
-                [&](const Tensors& x) { return Tensors{listed_attention(x[0], x[1], x[2], options)}; },
-                [&](const Tensors& x) { return Tensors{listed_attention_reference(x[0], x[1], x[2], options)}; },
+                [&](const Tensors& x) { return Tensors{listed_attention(x[0], x[1], x[2], options, bias_of(x))}; },
+                [&](const Tensors& x) {
+                  return Tensors{listed_attention_reference(x[0], x[1], x[2], options, bias_of(x))};
+                },
                 inputs(one, type)) < (type == at::kDouble ? 1e-12 : rounding));
   }
 }
 
 TEST_CASE("the definition is softmax over the listed keys, row by row") {
-  const ListedCase one{.lists = 4, .per_sample = true, .masked = true};
+  const ListedCase one{.lists = 4, .per_sample = true, .masked = true, .biased = true};
   const ListedAttentionOptions options = build(one);
   const Tensors x = inputs(one, at::kDouble);
-  const at::Tensor out = listed_attention_reference(x[0], x[1], x[2], options);
+  const at::Tensor out = listed_attention_reference(x[0], x[1], x[2], options, x[3]);
   for (int64_t b = 0; b < one.b; ++b)
     for (int64_t h = 0; h < one.h; ++h)
       for (int64_t i = 0; i < one.n; ++i) {
@@ -86,7 +94,8 @@ TEST_CASE("the definition is softmax over the listed keys, row by row") {
         for (int64_t l = 0; l < one.length; ++l) {
           const int64_t place = options.places[b][0][list][l].item<int64_t>();
           if (place < 0 || !options.key_valid[b][place].item<bool>() || !options.row_valid[b][i].item<bool>()) continue;
-          const double weight = std::exp(at::dot(x[0][b][h][i], x[1][b][h][place]).item<double>() / std::sqrt(5.0));
+          const double weight = std::exp(at::dot(x[0][b][h][i], x[1][b][h][place]).item<double>() / std::sqrt(5.0) +
+                                         x[3][b][h][i][l].item<double>());
           total += weight;
           sum = sum + x[2][b][h][place] * weight;
         }

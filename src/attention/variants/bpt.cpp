@@ -15,9 +15,8 @@
 #include "attention/descriptor.h"
 #include "attention/multi_head.h"
 #include "attention/shared/full_precision.h"
-#include "attention/shared/windows.h"
+#include "kernels/listed_attention/listed_attention.h"
 #include "kernels/residual_norm/residual_norm.h"
-#include "kernels/row_tiles.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::bpt {
@@ -117,14 +116,17 @@ class BptBlock : public LayerBlock {
       const auto split = [&](const at::Tensor& rows) {
         return full(rows).view({b, graph.nodes, heads_, head_dim_}).transpose(1, 2);
       };
-      const at::Tensor q = split(projected[0]) / std::sqrt(static_cast<double>(head_dim_));
-      const at::Tensor k = split(projected[1]), v = split(projected[2]);
+      const at::Tensor q = split(projected[0]), k = split(projected[1]), v = split(projected[2]);
       probe("q", q), probe("k", k), probe("v", v);
       std::vector<at::Tensor> parts{leaf_rows(q.narrow(2, 0, n), k, v, graph, mask)};
       int64_t first = n;
-      for (size_t level = 1; level < graph.sizes.size(); first += graph.sizes[level++])
-        parts.push_back(span_rows(q.narrow(2, first, graph.sizes[level]), k.narrow(2, 0, n), v.narrow(2, 0, n),
-                                  int64_t{1} << level, mask));
+      // A vector a_e that all keys of a span have in common changes nothing.
+      for (size_t level = 1; level < graph.sizes.size(); first += graph.sizes[level++]) {
+        const ProbeScope scope("level", static_cast<int64_t>(level));
+        parts.push_back(kernels::listed_attention(q.narrow(2, first, graph.sizes[level]), k.narrow(2, 0, n),
+                                                  v.narrow(2, 0, n),
+                                                  {graph.leaves[level - 1], {}, mask.key_valid, {}, {}}));
+      }
       mixed = at::cat(parts, 2);
     }
     probe("mixed", mixed);
@@ -139,14 +141,9 @@ class BptBlock : public LayerBlock {
 
   [[nodiscard]] Cost cost(int64_t batch, int64_t length) const override {
     const std::vector<int64_t> sizes = level_sizes(length);
-    int64_t nodes = 0, longest = 0, edges = 0;
-    double of_spans = 0, spans_executed = 0;
-    for (size_t level = 0; level < sizes.size(); ++level) {
-      nodes += sizes[level];
-      if (level == 0) continue;
-      of_spans += static_cast<double>(length);
-      spans_executed += static_cast<double>(sizes[level] << level);
-    }
+    int64_t nodes = 0, longest = 0;
+    int64_t edges = length * (static_cast<int64_t>(sizes.size()) - 1);  // of spans to their leaves
+    for (const int64_t size : sizes) nodes += size;
     for (int64_t i = 0; i < length; ++i) {
       const auto own = static_cast<int64_t>(edges_of(i, sizes, options_, causal_).size());
       edges += own, longest = std::max(longest, own);
@@ -156,16 +153,16 @@ class BptBlock : public LayerBlock {
     const double maps = b * t * static_cast<double>(model_dim_) *
                             (8 * static_cast<double>(heads_ * head_dim_) + 4 * static_cast<double>(ff_dim_)) +
                         2 * z * n * d * static_cast<double>(types());
-    const double listed = n * static_cast<double>(longest);
-    return {maps + 4 * z * d * (listed + spans_executed), maps + 4 * z * d * (static_cast<double>(edges) + of_spans),
-            4 * z * listed + 14 * b * t * static_cast<double>(model_dim_)};
+    const double flops = maps + 4 * z * d * static_cast<double>(edges);
+    return {flops, flops, z * n * static_cast<double>(longest) + 14 * b * t * static_cast<double>(model_dim_)};
   }
 
  private:
   struct Graph {
     int64_t nodes = 0;
     std::vector<int64_t> sizes;
-    at::Tensor places, types;  // [1,1,n,L], -1 behind shorter lists; 0 there
+    at::Tensor places, types;        // [1,1,n,L], -1 behind shorter lists; 0 there
+    std::vector<at::Tensor> leaves;  // of the spans of each level from 1 on [1,1,s,2^level], -1 behind the last leaf
   };
 
   [[nodiscard]] int64_t types() const { return (2 * options_.neighbours + 1) * (options_.level_clip + 1); }
@@ -191,52 +188,29 @@ class BptBlock : public LayerBlock {
       return at::tensor(list, at::kLong).view({1, 1, n, -1}).to(device);
     };
     graph.places = table(places), graph.types = table(types);
+    for (size_t level = 1; level < graph.sizes.size(); ++level) {
+      const at::Tensor leaf = at::arange(graph.sizes[level] << level, at::kLong).view({1, 1, graph.sizes[level], -1});
+      graph.leaves.push_back(leaf.masked_fill(leaf.ge(n), -1).to(device));
+    }
     return graph;
   }
 
   // Leaves q [b,h,n,d] over the nodes k, v [b,h,t,d] of their lists.
   [[nodiscard]] at::Tensor leaf_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Graph& graph,
                                      const SequenceMask& mask) const {
-    const int64_t b = q.size(0), h = q.size(1), n = q.size(2), length = graph.places.size(3);
-    at::Tensor open = graph.places.ge(0);
-    const at::Tensor places = graph.places.clamp_min(0);
+    at::Tensor counted;  // [b,t]: a span counts where one of its leaves does
     if (!mask.all_valid()) {
-      at::Tensor level = mask.key_valid;  // a span counts where one of its leaves does
+      at::Tensor level = mask.key_valid;
       std::vector<at::Tensor> nodes{level};
       while (level.size(1) > 1)
         nodes.push_back(level = at::constant_pad_nd(level, {0, level.size(1) % 2}).unflatten(1, {-1, 2}).any(2));
-      open = open.logical_and(at::cat(nodes, 1).index_select(1, places.flatten()).view({b, 1, n, length}));
+      counted = at::cat(nodes, 1);
     }
-    const auto nodes_at = [](const at::Tensor& all, const at::Tensor& which) {  // [b,h,r,L,d]
-      return all.index_select(2, which.flatten()).unflatten(2, {which.size(2), which.size(3)});
-    };
-    const int64_t tile = kernels::tile_rows(b * h * length * head_dim_);
-    using kernels::Tensors;
-    const at::Tensor content =
-        kernels::in_row_tiles({q, places}, {k}, tile, [nodes_at](const Tensors& rows, const Tensors& whole) {
-          return at::matmul(nodes_at(whole[0], rows[1]), rows[0].unsqueeze(-1)).squeeze(-1);
-        });
-    const at::Tensor relative =
-        at::matmul(q, vectors_.t()).gather(-1, graph.types.expand({b, h, n, length}));  // [b,h,n,L]
-    const PartialWeights part = partial_softmax(content + relative, open);
-    probe("weights", part.weights);
-    return kernels::in_row_tiles({dropout_(part.weights, is_training()), places}, {v}, tile,
-                                 [nodes_at](const Tensors& rows, const Tensors& whole) {
-                                   return at::matmul(rows[0].unsqueeze(-2), nodes_at(whole[0], rows[1])).squeeze(-2);
-                                 });
-  }
-
-  // Spans q [b,h,s,d] of `width` leaves over these. A vector a_e that all keys have in common changes nothing.
-  [[nodiscard]] static at::Tensor span_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                            int64_t width, const SequenceMask& mask) {
-    const int64_t n = k.size(2), spans = q.size(2);
-    const auto leaves = [&](const at::Tensor& x) {  // [b,h,s,width,d]
-      return at::constant_pad_nd(x, {0, 0, 0, spans * width - n}).unflatten(2, {spans, width});
-    };
-    const at::Tensor scores = at::matmul(leaves(k), q.unsqueeze(-1)).squeeze(-1);  // [b,h,s,width]
-    at::Tensor open = mask.all_valid() ? at::ones({1, n}, q.options().dtype(at::kBool)) : mask.key_valid;
-    open = at::constant_pad_nd(open, {0, spans * width - n}).view({-1, 1, spans, width});
-    return at::matmul(partial_softmax(scores, open).weights.unsqueeze(-2), leaves(v)).squeeze(-2);
+    const at::Tensor relative =  // [b,h,n,L]
+        at::matmul(q / std::sqrt(static_cast<double>(head_dim_)), vectors_.t())
+            .gather(-1, graph.types.expand({q.size(0), q.size(1), q.size(2), graph.types.size(3)}));
+    return kernels::listed_attention(
+        q, k, v, {graph.places, {}, counted, mask.key_valid, dropout_.place(is_training())}, relative);
   }
 
   Options options_;

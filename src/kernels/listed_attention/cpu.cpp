@@ -30,7 +30,8 @@ struct ListedScratch {
 
 // What both passes share: sizes, and the keys of a row.
 struct ListedPass {
-  ListedPass(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const ListedAttentionOptions& options)
+  ListedPass(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& bias,
+             const ListedAttentionOptions& options)
       : b(q.size(0)),
         h(q.size(1)),
         n(q.size(2)),
@@ -41,12 +42,15 @@ struct ListedPass {
         scale(1 / std::sqrt(static_cast<double>(d))),
         places(options.places.contiguous().expand({b, h, -1, -1})),
         lists(options.lists.defined() ? options.lists.contiguous() : options.lists),
+        bias(bias.defined() ? bias.contiguous() : bias),
         keys(options.key_valid, m),
         rows(options.row_valid, n),
         draws(options.dropout, at::empty({1}, at::kByte).expand({b, h, n, length})) {
     XF_ASSERT(options.places.scalar_type() == at::kLong && (lists.defined() || places.size(2) == n),
               "listed attention takes int64 places [b,h,c,L], and c = {} lists without a list of each row; got {}", n,
               places.size(2));
+    XF_ASSERT(!bias.defined() || bias.sizes() == at::IntArrayRef({b, h, n, length}),
+              "listed attention takes a bias of each place [b,h,n,L]");
   }
 
   [[nodiscard]] int64_t place(int64_t sample, int64_t head, int64_t row) const { return (sample * h + head) * n + row; }
@@ -64,9 +68,16 @@ struct ListedPass {
     return room.data();
   }
 
+  template <class Value>
+  void add_bias(int64_t sample, int64_t head, int64_t row, std::vector<Value>& scores) const {
+    if (!bias.defined()) return;
+    const Value* const own = bias.const_data_ptr<Value>() + place(sample, head, row) * length;
+    for (int64_t l = 0; l < length; ++l) scores[static_cast<size_t>(l)] += own[l];
+  }
+
   int64_t b, h, n, m, d, e, length;
   double scale;
-  at::Tensor places, lists;
+  at::Tensor places, lists, bias;
   ValidRows keys, rows;
   ElementDraws draws;
 };
@@ -74,9 +85,10 @@ struct ListedPass {
 }  // namespace
 
 ListedAttentionForward listed_attention_forward_cpu(const at::Tensor& q_in, const at::Tensor& k_in,
-                                                    const at::Tensor& v_in, const ListedAttentionOptions& options) {
+                                                    const at::Tensor& v_in, const at::Tensor& bias,
+                                                    const ListedAttentionOptions& options) {
   const at::Tensor q = with_rows(q_in), k = with_rows(k_in), v = with_rows(v_in);
-  const ListedPass pass(q, k, v, options);
+  const ListedPass pass(q, k, v, bias, options);
   ListedAttentionForward result{new_heads(q, pass.n, pass.e), at::empty({pass.b, pass.h, pass.n}, q.options())};
   const int64_t tiles = (pass.n + kListedRows - 1) / kListedRows, units = pass.b * pass.h * tiles;
   AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "listed_attention", [&] {
@@ -99,6 +111,7 @@ ListedAttentionForward listed_attention_forward_cpu(const at::Tensor& q_in, cons
         mine.scores.assign(static_cast<size_t>(pass.length), -kInfinite);
         listed_products(queries.at(sample, head, row), keys.at(sample, head), keys.stride, places, pass.length, pass.d,
                         static_cast<scalar_t>(pass.scale), mine.scores.data());
+        pass.add_bias(sample, head, row, mine.scores);
         const scalar_t largest = row_largest(mine.scores.data(), pass.length, -kInfinite);
         if (largest == -kInfinite) continue;
         const uint16_t* const draws =
@@ -117,13 +130,14 @@ ListedAttentionForward listed_attention_forward_cpu(const at::Tensor& q_in, cons
 
 ListedAttentionGradients listed_attention_backward_cpu(const at::Tensor& gradient_in, const at::Tensor& q_in,
                                                        const at::Tensor& k_in, const at::Tensor& v_in,
-                                                       const ListedAttentionForward& forward,
+                                                       const at::Tensor& bias, const ListedAttentionForward& forward,
                                                        const ListedAttentionOptions& options) {
   const at::Tensor q = with_rows(q_in), k = with_rows(k_in), v = with_rows(v_in);
   const at::Tensor gradient = with_rows(gradient_in), made = with_rows(forward.out);
-  const ListedPass pass(q, k, v, options);
+  const ListedPass pass(q, k, v, bias, options);
   const ListedAttentionGradients result{new_heads(q, pass.n, pass.d).zero_(), new_heads(k, pass.m, pass.d).zero_(),
-                                        new_heads(v, pass.m, pass.e).zero_()};
+                                        new_heads(v, pass.m, pass.e).zero_(),
+                                        bias.defined() ? at::zeros(bias.sizes(), bias.options()) : at::Tensor()};
   AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "listed_attention_backward", [&] {
     std::vector<ListedScratch<scalar_t>> scratch(static_cast<size_t>(workers_for(pass.b * pass.h)));
     const auto queries = reading<scalar_t>(q), keys = reading<scalar_t>(k), values = reading<scalar_t>(v);
@@ -146,6 +160,7 @@ ListedAttentionGradients listed_attention_backward_cpu(const at::Tensor& gradien
         mine.slopes.assign(static_cast<size_t>(pass.length), scalar_t(0));
         listed_products(query, keys.at(sample, head), keys.stride, places, pass.length, pass.d, scale,
                         mine.scores.data());
+        pass.add_bias(sample, head, row, mine.scores);
         listed_products(slope, values.at(sample, head), values.stride, places, pass.length, pass.e, scalar_t(1),
                         mine.slopes.data());
         scalar_t delta = 0;  // what softmax's gradient takes off: the row's sum of out * gradient
@@ -154,6 +169,9 @@ ListedAttentionGradients listed_attention_backward_cpu(const at::Tensor& gradien
             pass.draws.draw(pass.place(sample, head, row) * pass.length, pass.length, mine.draws);
         row_gradients(mine.scores.data(), mine.slopes.data(), pass.length, log_sum, delta, draws,
                       pass.draws.threshold(), static_cast<scalar_t>(pass.draws.keep()));
+        if (result.bias.defined())
+          std::copy_n(mine.slopes.data(), pass.length,
+                      result.bias.mutable_data_ptr<scalar_t>() + pass.place(sample, head, row) * pass.length);
         add_listed(dq.at(sample, head, row), keys.at(sample, head), keys.stride, places, pass.length, pass.d, scale,
                    mine.slopes.data());
         add_to_listed(query, dk.at(sample, head), dk.stride, places, pass.length, pass.d, scale, mine.slopes.data());

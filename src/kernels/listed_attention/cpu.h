@@ -11,15 +11,16 @@ struct ListedAttentionForward {
 };
 
 [[nodiscard]] ListedAttentionForward listed_attention_forward_cpu(const at::Tensor& q, const at::Tensor& k,
-                                                                  const at::Tensor& v,
+                                                                  const at::Tensor& v, const at::Tensor& bias,
                                                                   const ListedAttentionOptions& options);
 
 struct ListedAttentionGradients {
-  at::Tensor q, k, v;
+  at::Tensor q, k, v, bias;  // the last one undefined without a bias
 };
 
 [[nodiscard]] ListedAttentionGradients listed_attention_backward_cpu(const at::Tensor& gradient, const at::Tensor& q,
                                                                      const at::Tensor& k, const at::Tensor& v,
+                                                                     const at::Tensor& bias,
                                                                      const ListedAttentionForward& forward,
                                                                      const ListedAttentionOptions& options);
 

@@ -9,7 +9,7 @@ namespace xformer::kernels {
 namespace {
 
 struct ListedAttentionCall {
-  at::Tensor q, k, v;
+  at::Tensor q, k, v, bias;
   ListedAttentionOptions options;
   ListedAttentionForward made;
 
@@ -18,26 +18,26 @@ struct ListedAttentionCall {
   static inline const Operator<listed_attention_backward_cpu> kBackward{"listed_attention_backward"};
   static constexpr bool kReports = true;
 
-  [[nodiscard]] variable_list inputs() const { return {q, k, v}; }
+  [[nodiscard]] variable_list inputs() const { return {q, k, v, bias}; }
   variable_list forward() {
-    made = kForward(q, k, v, options);
+    made = kForward(q, k, v, bias, options);
     return {made.out};
   }
   [[nodiscard]] variable_list backward(const variable_list& gradients, bool) const {
-    return tensors_of(kBackward(gradients[0], q, k, v, made, options));
+    return tensors_of(kBackward(gradients[0], q, k, v, bias, made, options));
   }
   [[nodiscard]] variable_list reference(const variable_list& in) const {
-    return {listed_attention_reference(in[0], in[1], in[2], options)};
+    return {listed_attention_reference(in[0], in[1], in[2], options, in[3])};
   }
 };
 
 }  // namespace
 
 at::Tensor listed_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            const ListedAttentionOptions& options) {
+                            const ListedAttentionOptions& options, const at::Tensor& bias) {
   XF_ASSERT(k.size(2) == v.size(2) && q.size(3) == k.size(3),
             "listed attention takes q [b,h,n,d], k [b,h,m,d] and v [b,h,m,e]");
-  return run_fused(ListedAttentionCall{q, k, v, options, {}})[0];
+  return run_fused(ListedAttentionCall{q, k, v, bias, options, {}})[0];
 }
 
 }  // namespace xformer::kernels

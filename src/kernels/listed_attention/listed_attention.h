@@ -1,8 +1,8 @@
 // Softmax attention in which each row reads a short list of keys where they lie, in time n L d and with nothing of size
 // [n,m] or [n,L,d]:
-//   P_i = softmax over l of q_i k_p(i,l) / sqrt(d),   out_i = sum over l of drop(P)_il v_p(i,l)
-// with p(i,l) the l-th place of the row's list. The CPU's kernel keeps no weights: one number a row is kept, the log of
-// its sum, from which the backward pass makes them again.
+//   P_i = softmax over l of q_i k_p(i,l) / sqrt(d) + B_il,   out_i = sum over l of drop(P)_il v_p(i,l)
+// with p(i,l) the l-th place of the row's list and B a bias, where one is given. The CPU's kernel keeps no weights: one
+// number a row is kept, the log of its sum, from which the backward pass makes them again.
 //
 // Axis letters: m keys, c lists, L places of a list.
 #pragma once
@@ -19,14 +19,14 @@ struct ListedAttentionOptions {
   DropoutPlace dropout;  // element e of the weights [b,h,n,L]
 };
 
-// q [b,h,n,d], k [b,h,m,d], v [b,h,m,e] -> [b,h,n,e]. Rows that are not valid or have no key are zero, with zero
-// gradient. Strides are free; the CPU's result lies in memory as [b,n,h,e]. FLOPs on the CPU: 2 (d + e) for each place
-// that is there, of valid rows.
+// q [b,h,n,d], k [b,h,m,d], v [b,h,m,e], bias [b,h,n,L] or undefined -> [b,h,n,e]. Rows that are not valid or have no
+// key are zero, with zero gradient. Strides are free; the CPU's result lies in memory as [b,n,h,e]. FLOPs on the CPU: 2
+// (d + e) for each place that is there, of valid rows.
 [[nodiscard]] at::Tensor listed_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                          const ListedAttentionOptions& options);
+                                          const ListedAttentionOptions& options, const at::Tensor& bias = {});
 
 // The definition, with weights [b,h,n,L]; reports them as probe("weights").
 [[nodiscard]] at::Tensor listed_attention_reference(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                                    const ListedAttentionOptions& options);
+                                                    const ListedAttentionOptions& options, const at::Tensor& bias = {});
 
 }  // namespace xformer::kernels

@@ -21,7 +21,7 @@ at::Tensor rows_at(const at::Tensor& x, const at::Tensor& places) {
 }  // namespace
 
 at::Tensor listed_attention_reference(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                      const ListedAttentionOptions& options) {
+                                      const ListedAttentionOptions& options, const at::Tensor& bias) {
   const int64_t b = q.size(0), h = q.size(1), n = q.size(2), length = options.places.size(3);
   at::Tensor places = options.places.expand({b, h, -1, -1});
   if (options.lists.defined())
@@ -37,9 +37,10 @@ at::Tensor listed_attention_reference(const at::Tensor& q, const at::Tensor& k, 
 
   const int64_t tile = tile_rows(b * h * length * std::max(q.size(3), v.size(3)));
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(3)));
-  const at::Tensor scores = in_row_tiles({q * scale, places}, {k}, tile, [](const Tensors& rows, const Tensors& whole) {
+  at::Tensor scores = in_row_tiles({q * scale, places}, {k}, tile, [](const Tensors& rows, const Tensors& whole) {
     return at::matmul(rows_at(whole[0], rows[1]), rows[0].unsqueeze(-1)).squeeze(-1);  // [b,h,r,L]
   });
+  if (bias.defined()) scores = scores + bias;
   const double lowest = scores.scalar_type() == at::kDouble ? -1e300 : -1e30;  // as in masked_softmax
   const at::Tensor weights = at::softmax(scores.masked_fill(closed, lowest), -1).masked_fill(closed, 0);
   probe("weights", weights);
