@@ -9,6 +9,7 @@
 // and the router learns. With one set of sub-head maps (proj = shared) they are slices of Q, K~ and V~.
 // All heads work on all tokens, with features that are zero outside the head of the token: sizes never depend on
 // where the router sends them, and one product sums over the heads.
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -16,6 +17,7 @@
 #include "attention/multi_head.h"
 #include "attention/shared/full_precision.h"
 #include "attention/shared/kernel_sums.h"
+#include "kernels/attention/attention.h"
 #include "kernels/batched_product/batched_product.h"
 #include "tensor/probe.h"
 
@@ -71,7 +73,8 @@ class AdaMraMixer : public SequenceMixer {
             at::full({2, rate, options.compress == "projection" ? 1 : dim_}, 1.0 / static_cast<double>(rate)));
       filters_ = register_parameter("filters", at::cat(filters, 1));
     }
-    if (options.kernel == "softmax") dropout_ = context.make_dropout();
+    if (options.kernel == "softmax")
+      for (int64_t h = 0; h < heads_; ++h) dropouts_.push_back(context.make_dropout());
     if (!random) {
       router_ = linear("router", dim_, heads_, false);
       return;
@@ -108,7 +111,7 @@ class AdaMraMixer : public SequenceMixer {
       segments += own;
       fewest = std::min(fewest, own);
     }
-    double flops = 8 * b * n * static_cast<double>(model_dim_) * d, pattern = 0, kept = 3 * b * n * d * h;
+    double flops = 8 * b * n * static_cast<double>(model_dim_) * d, pattern = 0;
     if (!random_) flops += 2 * b * n * d * h;
     if (options_.compress == "kmeans") flops += 2 * b * n * segments * d * (2 * kRounds + 1);
     if (options_.proj == "per-head") flops += 4 * b * segments * d * d;
@@ -116,12 +119,11 @@ class AdaMraMixer : public SequenceMixer {
     if (options_.proj == "per-head") flops += 2 * b * n * d * d * h, pattern += 2 * b * n * d * d;
     if (options_.kernel == "softmax") {
       flops += 4 * b * n * segments * d, pattern += 4 * b * n * fewest * d;
-      kept += 2 * b * static_cast<double>(options_.sub_heads) * n * segments;
     } else {
       const double table = 2 * b * d * (width + 1);
       flops += table * (segments + n * h), pattern += table * (segments + n);
     }
-    return {flops, pattern, kept};
+    return {flops, pattern, 3 * b * n * d * h};
   }
 
  private:
@@ -247,22 +249,21 @@ class AdaMraMixer : public SequenceMixer {
 
   at::Tensor softmax_mix(const at::Tensor& queries, const at::Tensor& own,
                          const std::vector<Segments>& segments) const {
-    std::vector<at::Tensor> keys, values, allowed;
-    for (size_t h = 0; h < segments.size(); ++h) {
-      const Segments& part = segments[h];
-      keys.push_back(part.keys);
-      values.push_back(part.values);
-      const at::Tensor mine = own.squeeze(2).select(2, static_cast<int64_t>(h));  // [b,n,1]
-      allowed.push_back(part.mask.all_valid() ? mine.expand({-1, -1, part.keys.size(2)})
-                                              : mine.logical_and(part.mask.key_valid.unsqueeze(1)));
+    const int64_t b = queries.size(0), n = queries.size(1);
+    at::Tensor sum;
+    for (int64_t h = 0; h < heads_; ++h) {
+      const ProbeScope scope("head", h);
+      const Segments& part = segments[static_cast<size_t>(h)];
+      kernels::AttentionOptions options;
+      options.scale = 1 / std::sqrt(static_cast<double>(sub_dim_));
+      options.mask = part.mask;
+      options.query_valid = own.select(3, h).reshape({-1, n}).expand({b, n});  // rows of other heads are zero
+      options.dropout = dropouts_[static_cast<size_t>(h)].place(is_training());
+      const at::Tensor q = queries.select(3, std::min(h, queries.size(3) - 1)).transpose(1, 2);  // [b,S,n,d/S]
+      const at::Tensor rows = kernels::attention(q, part.keys, part.values, options);
+      sum = sum.defined() ? sum + rows : rows;
     }
-    const at::Tensor forbidden = at::cat(allowed, -1).logical_not().unsqueeze(1);  // [b,1,n,sum m]
-    const at::Tensor q = (queries * own).sum(3).transpose(1, 2) * (1 / std::sqrt(static_cast<double>(sub_dim_)));
-    const at::Tensor scores =
-        kernels::batched_product(q, at::cat(keys, 2).transpose(-1, -2)).masked_fill(forbidden, kLowest);
-    const at::Tensor weights = at::softmax(scores, -1).masked_fill(forbidden, 0);
-    probe("weights", weights);
-    return kernels::batched_product(dropout_(weights, is_training()), at::cat(values, 2));
+    return sum;
   }
 
   Options options_;
@@ -273,7 +274,7 @@ class AdaMraMixer : public SequenceMixer {
   at::Tensor filters_;                             // [2, sum l, 1 or d]; undefined for mean and kmeans
   at::Tensor fixed_routes_;                        // [3]: a stream's state
   std::vector<kernels::Dropout> draws_;            // H - 1
-  kernels::Dropout dropout_;
+  std::vector<kernels::Dropout> dropouts_;         // of softmax's weights, by resolution
 };
 
 const Schema<Options>& schema() {
