@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "kernels/batched_product/batched_product.h"
+#include "kernels/running_max/running_max.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention {
@@ -15,18 +16,12 @@ namespace {
 // What stands for minus infinity: a softmax over nothing else stays finite.
 double lowest(const at::Tensor& x) { return kernels::lowest_log_sum(x.scalar_type()); }
 
-// Moved on by one along `dim`, or back; `first` comes in.
-at::Tensor moved(const at::Tensor& x, int64_t dim, bool back, double first) {
+// Of the rows before each one along `dim`, or behind it.
+at::Tensor running_sum(const at::Tensor& x, int64_t dim, bool behind) {
   const int64_t rest = x.size(dim) - 1;
-  const at::Tensor edge = at::full_like(x.narrow(dim, 0, 1), first), kept = x.narrow(dim, back ? 1 : 0, rest);
-  return back ? at::cat({kept, edge}, dim) : at::cat({edge, kept}, dim);
-}
-
-// accumulate(x) along `dim`, from its end if `behind`, each row without itself.
-template <class Accumulate>
-at::Tensor running(const at::Tensor& x, int64_t dim, bool behind, double none, const Accumulate& accumulate) {
-  const at::Tensor sums = behind ? accumulate(x.flip(dim)).flip(dim) : accumulate(x);
-  return moved(sums, dim, behind, none);
+  const at::Tensor sums = behind ? x.flip(dim).cumsum(dim).flip(dim) : x.cumsum(dim);
+  const at::Tensor edge = at::zeros_like(sums.narrow(dim, 0, 1)), kept = sums.narrow(dim, behind ? 1 : 0, rest);
+  return behind ? at::cat({kept, edge}, dim) : at::cat({edge, kept}, dim);
 }
 
 }  // namespace
@@ -73,16 +68,11 @@ at::Tensor Pool::over(const at::Tensor& x, const at::Tensor& valid, int64_t dim)
 }
 
 at::Tensor Pool::before(const at::Tensor& x, const at::Tensor& valid, int64_t dim, bool behind) const {
-  const at::Tensor count = count_before(valid, dim, behind);
   if (options_.pool == "mean" || options_.pool == "sum") {
-    const at::Tensor sum =
-        running(at::where(valid, x, 0), dim, behind, 0, [&](const at::Tensor& rows) { return rows.cumsum(dim); });
-    return options_.pool == "sum" ? sum : sum / count.clamp_min(1);
+    const at::Tensor sum = running_sum(at::where(valid, x, 0), dim, behind);
+    return options_.pool == "sum" ? sum : sum / count_before(valid, dim, behind).clamp_min(1);
   }
-  const double none = lowest(x);
-  const at::Tensor largest = running(at::where(valid, x, none), dim, behind, none,
-                                     [&](const at::Tensor& rows) { return std::get<0>(at::cummax(rows, dim)); });
-  return at::where(count.gt(0), largest, 0);
+  return kernels::running_max(x, {valid.squeeze(-1).squeeze(1), dim == 2, behind});
 }
 
 at::Tensor Pool::bias(const at::Tensor& count) const {
@@ -95,7 +85,7 @@ at::Tensor no_weight_unless(const at::Tensor& valid) {
 }
 
 at::Tensor count_before(const at::Tensor& valid, int64_t dim, bool behind) {
-  return running(valid.to(at::kLong), dim, behind, 0, [&](const at::Tensor& rows) { return rows.cumsum(dim); });
+  return running_sum(valid.to(at::kLong), dim, behind);
 }
 
 at::Tensor with_ones(const at::Tensor& q) {
@@ -118,8 +108,8 @@ at::Tensor joined(const std::vector<Part>& parts) {
   probe("shares", shares);
   at::Tensor result;
   for (size_t i = 0; i < parts.size(); ++i) {
-    const at::Tensor share = parts[i].out * shares.narrow(-1, static_cast<int64_t>(i), 1);
-    result = result.defined() ? result + share : share;
+    const at::Tensor share = shares.narrow(-1, static_cast<int64_t>(i), 1);
+    result = result.defined() ? at::addcmul(result, parts[i].out, share) : parts[i].out * share;
   }
   return result;
 }

@@ -33,7 +33,7 @@ class Pool {
   [[nodiscard]] at::Tensor keys(const at::Tensor& k) const { return prepared(k, key_); }
   // Of all rows along `dim`, which becomes 1; valid broadcasts to x, with 1 in its last dimension. 0 of no row.
   [[nodiscard]] at::Tensor over(const at::Tensor& x, const at::Tensor& valid, int64_t dim) const;
-  // Of the rows before each one along `dim`, or behind it.
+  // Of the cells of a grid [b,h,R,C,d] before each one along `dim` (2 or 3), or behind it; valid [b,1,R,C,1].
   [[nodiscard]] at::Tensor before(const at::Tensor& x, const at::Tensor& valid, int64_t dim, bool behind) const;
   // What the logit of a summary of so many tokens gets on top: log(count) with log_count_bias, and for none a number
   // that leaves no weight.

@@ -1,0 +1,134 @@
+#include "kernels/running_max/running_max.h"
+
+#include <ATen/Dispatch.h>
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "core/error.h"
+#include "kernels/cpu/units.h"
+#include "kernels/fused.h"
+#include "kernels/window_attention/window_attention.h"
+
+namespace xformer::kernels {
+
+namespace {
+
+// A row or column of one head's cells, in the order in which maxima run.
+struct Lane {
+  int64_t first, step, cells;
+};
+
+// work(offset of the head's numbers, valid flags of the sample's cells, lane, worker)
+template <class Work>
+void for_lanes(const at::Tensor& x, const RunningMaxOptions& options, const at::Tensor& valid, const Work& work) {
+  const int64_t h = x.size(1), rows = x.size(2), columns = x.size(3), d = x.size(4);
+  const int64_t lanes = options.down ? columns : rows, cells = options.down ? rows : columns;
+  const int64_t step = options.down ? columns : 1, between = options.down ? 1 : columns;
+  for_units(x.size(0) * h * lanes, cells * d, [&](int64_t unit, int64_t worker) {
+    const int64_t head = unit / lanes, begin = unit % lanes * between;
+    const Lane lane = options.behind ? Lane{begin + (cells - 1) * step, -step, cells} : Lane{begin, step, cells};
+    work(head * rows * columns * d, valid.const_data_ptr<bool>() + head / h * rows * columns, lane, worker);
+  });
+}
+
+// A NaN is larger than all, and stays.
+template <class Value>
+bool replaces(Value x, Value largest) {
+  return x >= largest || x != x;
+}
+
+at::Tensor running_max_forward(const at::Tensor& x, const RunningMaxOptions& options) {
+  const at::Tensor valid = options.valid.contiguous();
+  const int64_t d = x.size(4);
+  at::Tensor result = at::empty_like(x);
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "running_max", [&] {
+    const auto* const from = x.const_data_ptr<scalar_t>();
+    auto* const to = result.mutable_data_ptr<scalar_t>();
+    for_lanes(x, options, valid, [&](int64_t head, const bool* counts, const Lane& lane, int64_t) {
+      const scalar_t* before = nullptr;  // the result at the last cell, where some cell counted before
+      const scalar_t* own = nullptr;     // that cell's own numbers, where it counts
+      for (int64_t i = 0, cell = lane.first; i < lane.cells; ++i, cell += lane.step) {
+        scalar_t* const out = to + head + cell * d;
+        if (before == nullptr && own == nullptr) std::fill_n(out, d, scalar_t(0));
+        else if (own == nullptr) std::copy_n(before, d, out);
+        else if (before == nullptr) std::copy_n(own, d, out);
+        else
+          for (int64_t c = 0; c < d; ++c) out[c] = replaces(own[c], before[c]) ? own[c] : before[c];
+        if (before != nullptr || own != nullptr) before = out;
+        own = counts[cell] ? from + head + cell * d : nullptr;
+      }
+    });
+  });
+  return result;
+}
+
+at::Tensor running_max_backward(const at::Tensor& gradient, const at::Tensor& x, const RunningMaxOptions& options) {
+  const at::Tensor valid = options.valid.contiguous();
+  const int64_t d = x.size(4);
+  at::Tensor result = at::zeros_like(x);
+  std::vector<std::vector<int64_t>> scratch(static_cast<size_t>(workers_for(x.numel())));  // cells of the maxima
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "running_max_backward", [&] {
+    const auto* const values = x.const_data_ptr<scalar_t>();
+    const auto* const slopes = gradient.const_data_ptr<scalar_t>();
+    auto* const to = result.mutable_data_ptr<scalar_t>();
+    for_lanes(x, options, valid, [&](int64_t head, const bool* counts, const Lane& lane, int64_t worker) {
+      std::vector<int64_t>& largest = scratch[static_cast<size_t>(worker)];
+      largest.assign(static_cast<size_t>(d), -1);
+      for (int64_t i = 0, cell = lane.first; i < lane.cells; ++i, cell += lane.step)
+        for (int64_t c = 0; c < d; ++c) {
+          int64_t& place = largest[static_cast<size_t>(c)];
+          if (place >= 0) to[head + place * d + c] += slopes[head + cell * d + c];
+          if (counts[cell] && (place < 0 || replaces(values[head + cell * d + c], values[head + place * d + c])))
+            place = cell;
+        }
+    });
+  });
+  return result;
+}
+
+struct RunningMaxCall {
+  at::Tensor x;
+  RunningMaxOptions options;
+
+  static constexpr const char* kName = "running_max";
+  static inline const Operator<running_max_forward> kForward{"running_max_forward"};
+  static inline const Operator<running_max_backward> kBackward{"running_max_backward"};
+
+  [[nodiscard]] variable_list inputs() const { return {x}; }
+  variable_list forward() {
+    x = x.contiguous();
+    return {kForward(x, options)};
+  }
+  [[nodiscard]] variable_list backward(const variable_list& gradients, bool) const {
+    return {kBackward(gradients[0].contiguous(), x, options)};
+  }
+  [[nodiscard]] variable_list reference(const variable_list& in) const {
+    return {running_max_reference(in[0], options)};
+  }
+};
+
+}  // namespace
+
+at::Tensor running_max_reference(const at::Tensor& x, const RunningMaxOptions& options) {
+  const int64_t dim = options.down ? 2 : 3, rest = x.size(dim) - 1;
+  const auto turned = [&](const at::Tensor& cells) { return options.behind ? cells.flip(dim) : cells; };
+  // What has run up to the cell before each one, 0 in front of the first.
+  const auto before = [&](const at::Tensor& sums) {
+    const at::Tensor none = at::zeros_like(sums.narrow(dim, 0, 1));
+    return turned(at::cat({none, sums.narrow(dim, 0, rest)}, dim));
+  };
+  const at::Tensor valid = options.valid.unsqueeze(1).unsqueeze(-1);
+  const at::Tensor cells = turned(at::where(valid, x, lowest_log_sum(x.scalar_type())));
+  const at::Tensor count = before(turned(valid).to(at::kLong).cumsum(dim));
+  return at::where(count.gt(0), before(std::get<0>(at::cummax(cells, dim))), 0);
+}
+
+at::Tensor running_max(const at::Tensor& x, const RunningMaxOptions& options) {
+  XF_ASSERT(x.dim() == 5 && options.valid.sizes() == at::IntArrayRef({x.size(0), x.size(2), x.size(3)}),
+            "running_max takes [b,h,R,C,d] and valid cells [b,R,C]");
+  return run_fused(RunningMaxCall{x, options})[0];
+}
+
+}  // namespace xformer::kernels
