@@ -7,6 +7,7 @@
 #include "engine/terms.h"
 #include "plan/options.h"
 #include "plan/protocols.h"
+#include "plan/task_defaults.h"
 #include "reporting/describe_options.h"
 
 namespace xformer::engine {
@@ -41,6 +42,10 @@ Json attention_json(const attention::Resolved& attention) {
   result["trait_meanings"] = Json::object();
   for (const auto& [trait, holds] : result["traits"].items())
     if (holds) result["trait_meanings"][trait] = trait_meaning(trait);
+  result["task_defaults"] = Json::array();
+  for (const plan::TaskDefault& one : plan::task_defaults_of(attention))
+    result["task_defaults"].push_back(
+        {{"tasks", one.tasks}, {"option", "attention." + one.option}, {"value", one.value}, {"source", one.source}});
   result["options"] = reporting::options_json(attention.options(), "attention.");
   return result;
 }

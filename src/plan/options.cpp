@@ -5,6 +5,7 @@
 
 #include "attention/own_file.h"
 #include "plan/schedule.h"
+#include "plan/task_defaults.h"
 #include "plan/update_rule.h"
 #include "tasks/task.h"
 
@@ -250,7 +251,7 @@ RunPlan resolve_plan(const PlanRequest& request) {
   for (const auto& [key, value] : parts.protocol->values.items())
     if (!(key.starts_with("model.") || key.starts_with("attention.")) || has_key(groups, key))
       protocol.values[key] = value;
-  std::vector<ValueLayer> layers{protocol};
+  std::vector<ValueLayer> layers{task_default_layer(parts.attention, parts.dataset->name), protocol};
   layers.insert(layers.end(), request.layers.begin(), request.layers.end());
   if (request.length > 0) layers.push_back({"--length", {{"data.length", request.length}}});
   plan.options = resolve_options(groups, layers);

@@ -108,8 +108,8 @@ void print_description(const Json& facts, bool markdown) {
   const std::string name = value_word(facts["name"]), title = value_word(facts["title"]);
   if (markdown) fmt::print("## `{}`: {}\n\n", name, title);
   else print_wrapped(name + ": " + title);
-  static const std::set<std::string> kElsewhere{"name",      "title",         "options",
-                                                "protocols", "class_meaning", "trait_meanings"};
+  static const std::set<std::string> kElsewhere{"name",          "title",          "options",      "protocols",
+                                                "class_meaning", "trait_meanings", "task_defaults"};
   for (const auto& [key, value] : facts.items()) {
     if (kElsewhere.contains(key) || value.empty()) continue;
     const std::string text = fact_text(facts, key, value);
@@ -126,6 +126,14 @@ void print_description(const Json& facts, bool markdown) {
       else print_labelled("  " + called + ": ", summary, std::max(kTextColumn, called.size() + 4));
     }
     print_settings(facts["protocols"], of_tasks, markdown);
+  }
+  if (const Json defaults = facts.value("task_defaults", Json::array()); !defaults.empty()) {
+    print_heading("defaults that differ by task", markdown);
+    std::vector<std::vector<std::string>> rows;
+    for (const Json& one : defaults)
+      rows.push_back({value_word(one["option"]), value_word(one["value"]), fact_text(facts, "tasks", one["tasks"]),
+                      value_word(one["source"])});
+    print_table({"option", "default", "tasks", "source"}, rows, markdown);
   }
   if (!facts.contains("options")) return;
   const Json& options = facts["options"];

@@ -1,0 +1,65 @@
+// Defaults that belong to a task: what they speak of exists, and who wins.
+#include "plan/task_defaults.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "core/names.h"
+#include "plan/options.h"
+
+namespace xformer::plan {
+
+namespace {
+
+RunPlan plan_of(const std::string& model, const std::string& task, const Json& set = Json::object()) {
+  PlanRequest asked;
+  asked.model = model, asked.task = task;
+  asked.layers.push_back({"--set", set});
+  return resolve_plan(asked);
+}
+
+}  // namespace
+
+TEST_CASE("every default of a task names an attention, a task and an option, and differs from the option's own") {
+  const auto& tasks = data::datasets().all();
+  for (const TaskDefault& one : task_defaults()) {
+    CAPTURE(one.option, one.source);
+    CHECK(!one.source.empty());
+    for (const std::string& pattern : one.tasks)
+      CHECK(std::any_of(tasks.begin(), tasks.end(),
+                        [&](const auto& task) { return matches_pattern(pattern, task.name); }));
+    for (const std::string& name : one.attentions) {
+      const attention::Resolved found = attention::resolve(name);
+      CHECK(found.name == name);
+      const std::vector<OptionInfo> options = found.options();
+      const auto option =
+          std::find_if(options.begin(), options.end(), [&](const OptionInfo& info) { return info.name == one.option; });
+      REQUIRE(option != options.end());
+      CHECK(option->fallback != one.value);
+    }
+  }
+}
+
+TEST_CASE("a task's default is below what is asked for, and says where it is from") {
+  const RunPlan image = plan_of("local-block", "image");
+  CHECK(image.options.values["attention.block"] == 64);
+  CHECK(image.options.origins.at("attention.block").text ==
+        "local-block on image: google-research/long-range-arena, configs of image and pathfinder");
+  CHECK(image.options.origins.at("attention.block").is_preset());
+  CHECK(plan_of("mrs-local-block", "pathfinder32-hard").options.values["attention.block"] == 64);
+  CHECK(plan_of("local-block", "listops").options.values["attention.block"] == 50);
+  CHECK(plan_of("local-block", "image", {{"attention.block", 32}}).options.values["attention.block"] == 32);
+  CHECK(plan_of("mra2", "uea/JapaneseVowels").options.values["attention.budget"] == 0.25);
+  CHECK(plan_of("mra2", "text").options.values["attention.diag"] == 1);
+  CHECK(plan_of("mra2", "listops").options.values["attention.diag"] == 0);
+  CHECK(plan_of("paramixer-cdil", "image").options.values["attention.links"] == 3);
+  CHECK(plan_of("paramixer-cdil", "text").options.values["attention.links"] == 9);
+  CHECK(plan_of("paramixer-chord", "text").options.values["attention.hidden"] == 128);
+}
+
+TEST_CASE("attentions without a paper's word about a task have no layer") {
+  CHECK(task_defaults_of(attention::resolve("linformer")).empty());
+  CHECK(task_default_layer(attention::resolve("local-block"), "listops").values.empty());
+}
+
+}  // namespace xformer::plan
