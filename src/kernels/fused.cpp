@@ -1,5 +1,6 @@
 #include "kernels/fused.h"
 
+#include <ATen/Context.h>
 #include <ATen/Functions.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -14,12 +15,18 @@ namespace xformer::kernels {
 
 namespace {
 
+// Four roundings of 2^-11 each in a product on either side.
+constexpr double kTf32Tolerance = 1.0 / 256;
+
+bool products_in_tf32(const at::Tensor& x) { return x.is_cuda() && at::globalContext().allowTF32CuBLAS(); }
+
 // `least`: a difference is compared with the largest element, or with this where that is smaller.
 void compare(const char* name, const char* what, size_t place, const at::Tensor& got, const at::Tensor& meant,
              double tolerance, double least = 1e-3) {
   if (meant.numel() == 0) return;
   const double allowed = got.scalar_type() == at::kDouble     ? 1e-9
                          : got.scalar_type() == at::kBFloat16 ? std::max(tolerance, kBf16Tolerance)
+                         : products_in_tf32(got)              ? std::max(tolerance, kTf32Tolerance)
                                                               : tolerance;
   const double largest = meant.abs().max().item<double>(), difference = (got - meant).abs().max().item<double>();
   // Not `difference > ...`: a NaN on one side must fail. Both may be NaN where the input is.
@@ -83,6 +90,18 @@ bool fit_kernels(at::TensorList tensors) {
   return true;
 }
 
+bool fit_with_half(const variable_list& tensors, bool (*takes_half)(size_t place)) {
+  if (!fused_wanted()) return false;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const at::Tensor& tensor = tensors[i];
+    if (!tensor.defined()) continue;
+    const at::ScalarType type = tensor.scalar_type();
+    const bool half = type == at::kBFloat16 || type == at::kHalf;
+    if (tensor.device() != tensors[0].device() || !(type == at::kFloat || (half && takes_half(i)))) return false;
+  }
+  return true;
+}
+
 bool stores_bf16(at::TensorList tensors) {
   if (!fused_wanted() || probe_recorder != nullptr) return false;
   bool bf16 = autocast_type(at::kCPU) == at::kBFloat16;
@@ -97,7 +116,8 @@ bool stores_bf16(at::TensorList tensors) {
 variable_list in_float(const variable_list& tensors) {
   variable_list result = tensors;
   for (at::Tensor& one : result)
-    if (one.defined() && one.scalar_type() == at::kBFloat16) one = one.to(at::kFloat);
+    if (one.defined() && (one.scalar_type() == at::kBFloat16 || one.scalar_type() == at::kHalf))
+      one = one.to(at::kFloat);
   return result;
 }
 

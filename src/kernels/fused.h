@@ -19,8 +19,10 @@
 //   };
 //
 // Marks may be added: kReports, for a reference that shows tensors inside (tensor/probe.h), so that it runs while
-// somebody looks; kPartialGradients, for a backward pass that takes undefined gradients of outputs nobody used; and
-// kTakesBf16, for kernels that read and write activations in bf16 (kernels/cpu/stored.h).
+// somebody looks; kPartialGradients, for a backward pass that takes undefined gradients of outputs nobody used;
+// kTakesBf16, for kernels that read and write activations in bf16 (kernels/cpu/stored.h); and
+// `static bool takes_half(size_t input)`, the inputs that may be bf16 or fp16 on other devices than the CPU, as
+// products under autocast leave them, where the others are float.
 //
 // Under autocast to bf16 on a CPU, activations are bf16 between operators and parameters stay float: run_fused() brings
 // the inputs to these types, all but those that `static bool is_parameter(size_t input)` names. A call without the mark
@@ -68,6 +70,10 @@ struct CallCounts {
 // Whether activations are bf16 for operators on these tensors, undefined or not: one of them is bf16 or autocast says
 // so, all of them are on a CPU and bf16 or float, the policy lets fused operators run, and nobody captures tensors.
 [[nodiscard]] bool stores_bf16(at::TensorList tensors);
+
+// Whether the defined ones among the tensors are on one device and those that take_half(place) names float, bf16 or
+// fp16, the others float, as the policy lets fused operators run.
+[[nodiscard]] bool fit_with_half(const variable_list& tensors, bool (*takes_half)(size_t place));
 
 // What a difference in bf16 may be, of the largest element: four roundings of 2^-8 each.
 inline constexpr double kBf16Tolerance = 1.0 / 64;
@@ -160,6 +166,8 @@ template <class Call>
     if (!Call::kBackward.runs_on(inputs[0])) return std::nullopt;
   if (!Call::kForward.runs_on(inputs[0])) return std::nullopt;
   if (!stores_bf16(inputs)) {
+    if constexpr (requires { Call::takes_half(0); })
+      if (!inputs[0].is_cpu() && fit_with_half(inputs, Call::takes_half)) return inputs[0].scalar_type();
     if (!fit_kernels(inputs)) return std::nullopt;
     return std::find_if(inputs.begin(), inputs.end(), [](const at::Tensor& one) { return one.defined(); })
         ->scalar_type();

@@ -22,6 +22,7 @@ struct ResidualNormCall {
   static constexpr bool kPartialGradients = true, kTakesBf16 = true;
 
   static bool is_parameter(size_t input) { return input >= 2; }
+  static bool takes_half(size_t input) { return input == 1; }
   [[nodiscard]] variable_list inputs() const { return {x, branch, norm.weight, norm.bias}; }
   variable_list forward() {
     made = kForward(x, branch, drop, norm);
@@ -47,6 +48,7 @@ struct ResidualCall {
   static inline const Operator<residual_norm_forward_cpu> kForward{"residual_forward"};
   static constexpr bool kTakesBf16 = true;
 
+  static bool takes_half(size_t input) { return input == 1; }
   [[nodiscard]] variable_list inputs() const { return {x, branch}; }
   variable_list forward() {
     const at::Tensor sum = kForward(x, branch, drop, NormWeights()).sum;

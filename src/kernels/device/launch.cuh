@@ -1,0 +1,78 @@
+// Device programs (device/thread.h) as CUDA kernels. No LibTorch here.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime_api.h>
+
+#include "kernels/device/thread.h"
+
+namespace xformer::kernels {
+
+// The types that programs are instantiated with on a CUDA device.
+struct CudaTypes {
+  using Half = __half;
+  using BFloat16 = __nv_bfloat16;
+};
+
+class CudaThread {
+ public:
+  __device__ explicit CudaThread(void* shared) : shared_(shared) {}
+
+  __device__ int index() const { return static_cast<int>(threadIdx.x); }
+  __device__ int64_t block() const { return blockIdx.x; }
+  __device__ int64_t blocks() const { return gridDim.x; }
+  __device__ void* shared() const { return shared_; }
+  __device__ void sync() const { __syncthreads(); }
+
+  template <class Value>
+  __device__ Value shuffle_xor(Value value, int mask) const {
+    return __shfl_xor_sync(0xFFFFFFFFu, value, mask);
+  }
+
+  __device__ uint32_t tf32(float value) const {
+    uint32_t result;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(result) : "f"(value));
+    return result;
+  }
+  __device__ float exp(float value) const { return __expf(value); }
+  __device__ void mma(float* c, const uint32_t* a, const uint32_t* b) const {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  }
+
+  // As one value, so that the compiler does not take the access apart.
+  __device__ void load16(const void* from, uint32_t* words) const {
+    const uint4 all = *static_cast<const uint4*>(from);
+    words[0] = all.x, words[1] = all.y, words[2] = all.z, words[3] = all.w;
+  }
+  __device__ void store16(void* to, const uint32_t* words) const {
+    *static_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
+  }
+
+ private:
+  void* shared_;
+};
+
+template <class Program>
+__global__ void __launch_bounds__(Program::kThreads, Program::kResident) run_program(const Program program) {
+  extern __shared__ uint4 shared_memory[];
+  program(CudaThread(shared_memory));
+}
+
+template <class Program>
+[[nodiscard]] cudaError_t launch_program(const LaunchGrid& grid, const Program& program, cudaStream_t stream) {
+  constexpr int64_t kGranted = 48 * 1024;  // more is given to those that ask
+  if (grid.shared_bytes > kGranted) {
+    const cudaError_t error = cudaFuncSetAttribute(run_program<Program>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                   static_cast<int>(grid.shared_bytes));
+    if (error != cudaSuccess) return error;
+  }
+  run_program<<<static_cast<unsigned>(grid.blocks), Program::kThreads, static_cast<size_t>(grid.shared_bytes),
+                stream>>>(program);
+  return cudaGetLastError();
+}
+
+}  // namespace xformer::kernels

@@ -1,0 +1,51 @@
+// What device programs are told of tensors.
+#pragma once
+
+#include <ATen/Functions.h>
+
+#include "kernels/device/thread.h"
+#include "kernels/dropout/dropout.h"
+
+namespace xformer::kernels {
+
+[[nodiscard]] inline ElementType element_type(const at::Tensor& x) {
+  switch (x.scalar_type()) {
+    case at::kFloat:
+      return ElementType::kFloat;
+    case at::kDouble:
+      return ElementType::kDouble;
+    case at::kHalf:
+      return ElementType::kHalf;
+    case at::kBFloat16:
+      return ElementType::kBFloat16;
+    default:
+      TORCH_CHECK(false, "a device's kernels take floating types, not ", x.scalar_type());
+  }
+}
+
+// Whether sixteen bytes at a time can be read from where each of them begins, undefined ones aside. What LibTorch
+// allocates begins there; views may not.
+[[nodiscard]] inline bool reads_wide(at::TensorList tensors) {
+  for (const at::Tensor& one : tensors)
+    if (one.defined() && reinterpret_cast<uintptr_t>(one.const_data_ptr()) % 16 != 0) return false;
+  return true;
+}
+
+// Where a float64 scalar lies that a step may change.
+[[nodiscard]] inline double* device_number(const at::Tensor& scalar, const at::Tensor& beside) {
+  TORCH_CHECK(scalar.scalar_type() == at::kDouble && scalar.numel() == 1 && scalar.device() == beside.device(),
+              "a step's scalars are float64 on the device");
+  return scalar.mutable_data_ptr<double>();
+}
+
+// Dropout at this place of a contiguous tensor like `dropped`.
+[[nodiscard]] inline DeviceDrop device_drop(const DropoutPlace& place, const at::Tensor& dropped) {
+  const uint32_t threshold = dropout_threshold(place.p);
+  if (threshold == 0 || dropped.numel() == 0) return {};
+  TORCH_CHECK(place.state.device() == dropped.device() && place.state.scalar_type() == at::kLong &&
+                  place.state.numel() == 3 && place.state.is_contiguous(),
+              "dropout's state is int64 [3] on the tensor's device");
+  return {threshold, place.state.const_data_ptr<int64_t>(), place.site, dropped.numel() / dropped.size(0)};
+}
+
+}  // namespace xformer::kernels

@@ -1,0 +1,17 @@
+// Residual and norm on a CUDA device. No LibTorch here.
+#include "kernels/device/launch.cuh"
+#include "kernels/residual_norm/cuda.h"
+
+namespace xformer::kernels {
+
+cudaError_t launch_residual_norm_forward(const ResidualNormForwardArguments& a, cudaStream_t stream) {
+  return choose_program<CudaTypes>(
+      a, [&](const auto& program) { return launch_program(row_forward_grid(a.rows, a.width), program, stream); });
+}
+
+cudaError_t launch_residual_norm_backward(const ResidualNormBackwardArguments& a, cudaStream_t stream) {
+  return choose_program<CudaTypes>(
+      a, [&](const auto& program) { return launch_program(row_backward_grid(a.rows, a.width), program, stream); });
+}
+
+}  // namespace xformer::kernels

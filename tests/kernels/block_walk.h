@@ -1,0 +1,236 @@
+// Device programs (kernels/device/thread.h) run on the CPU: block by block, every thread of a block a fibre that runs
+// until it has to wait for others. What a program must not do is an error: a barrier or an exchange between lanes that
+// not all come to, two different ones at once, access of sixteen bytes from elsewhere than a sixteenth byte, writing
+// behind the shared memory. Shared memory holds NaN at first. A walk backwards starts with the last block, and in it
+// with the last thread: a result that depends on who comes first differs between the two.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <setjmp.h>
+#include <ucontext.h>
+
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "kernels/device/thread.h"
+
+namespace xformer::kernels {
+
+// The types that programs are instantiated with here.
+struct WalkedTypes {
+  using Half = at::Half;
+  using BFloat16 = at::BFloat16;
+};
+
+enum class WalkOrder { kForward, kBackward };
+
+class BlockWalk {
+ public:
+  BlockWalk(const LaunchGrid& grid, int threads, WalkOrder order)
+      : grid_(grid), order_(order), fibres_(static_cast<size_t>(threads)) {
+    if (threads % kWarp != 0 || grid.blocks < 1 || grid.blocks > kMostBlocks || grid.shared_bytes > kMostSharedBytes)
+      throw std::logic_error("a grid that no device takes");
+    for (Fibre& fibre : fibres_) fibre.stack.reset(new char[kStackBytes]);
+  }
+
+  // `thread`: what one thread does, by its place in the block.
+  void run(const std::function<void(int index)>& thread) {
+    thread_ = &thread;
+    for (int64_t i = 0; i < grid_.blocks; ++i) {
+      block_ = order_ == WalkOrder::kForward ? i : grid_.blocks - 1 - i;
+      shared_.assign(static_cast<size_t>(grid_.shared_bytes / 16 + 2), {kNaN, kNaN});
+      run_block();
+      if (shared_[shared_.size() - 1].first != kNaN) throw std::logic_error("a write behind the shared memory");
+    }
+  }
+
+  [[nodiscard]] int64_t block() const { return block_; }
+  [[nodiscard]] int64_t blocks() const { return grid_.blocks; }
+  [[nodiscard]] void* shared() { return shared_.data(); }
+
+  void sync(int index) { wait(index, Wait::kBlock, "sync"); }
+
+  // Gives `mine` to the warp and waits until every lane has given something; what lane i gave then lies at
+  // given(index, i), until the warp's exchange after the next. `what` must be the same for all.
+  void exchange(int index, const void* mine, size_t bytes, const char* what) {
+    Fibre& fibre = fibres_[static_cast<size_t>(index)];
+    fibre.turn = 1 - fibre.turn;
+    if (bytes > sizeof(fibre.given[0])) throw std::logic_error("too much for an exchange");
+    memcpy(fibre.given[fibre.turn], mine, bytes);
+    wait(index, Wait::kWarp, what);
+  }
+  [[nodiscard]] const void* given(int index, int lane) const {
+    const Fibre& other = fibres_[static_cast<size_t>(index / kWarp * kWarp + lane)];
+    return other.given[fibres_[static_cast<size_t>(index)].turn];
+  }
+
+ private:
+  enum class Wait { kNothing, kWarp, kBlock, kEnded };
+  struct Fibre {
+    jmp_buf place;
+    bool begun = false;
+    std::unique_ptr<char[]> stack;
+    Wait waits = Wait::kNothing;
+    const char* what = "";
+    alignas(16) char given[2][64];
+    int turn = 0;
+    std::string error;
+  };
+  static constexpr size_t kStackBytes = 128 * 1024;
+  static constexpr uint64_t kNaN = ~uint64_t{0};
+
+  static inline thread_local BlockWalk* walking = nullptr;
+
+  static void enter() {
+    BlockWalk& walk = *walking;
+    const int index = walk.current_;
+    Fibre& fibre = walk.fibres_[static_cast<size_t>(index)];
+    try {
+      (*walk.thread_)(index);
+    } catch (const std::exception& error) {
+      fibre.error = error.what();
+    }
+    fibre.waits = Wait::kEnded;
+    _longjmp(walk.scheduler_, 1);
+  }
+
+  void wait(int index, Wait what, const char* name) {
+    Fibre& fibre = fibres_[static_cast<size_t>(index)];
+    fibre.waits = what, fibre.what = name;
+    if (_setjmp(fibre.place) == 0) _longjmp(scheduler_, 1);
+  }
+
+  // Until the fibre waits or ends. Contexts begin fibres, jumps go on, which make no system call.
+  void go_on(Fibre& fibre) {
+    if (_setjmp(scheduler_) != 0) return;
+    if (fibre.begun) _longjmp(fibre.place, 1);
+    fibre.begun = true;
+    ucontext_t context;
+    getcontext(&context);
+    context.uc_stack.ss_sp = fibre.stack.get();
+    context.uc_stack.ss_size = kStackBytes;
+    context.uc_link = nullptr;
+    makecontext(&context, &BlockWalk::enter, 0);
+    setcontext(&context);
+  }
+
+  void run_block() {
+    for (Fibre& fibre : fibres_) fibre.waits = Wait::kNothing, fibre.begun = false;
+    const auto count = static_cast<int>(fibres_.size());
+    while (true) {
+      bool moved = false;
+      for (int i = 0; i < count; ++i) {
+        current_ = order_ == WalkOrder::kForward ? i : count - 1 - i;
+        Fibre& fibre = fibres_[static_cast<size_t>(current_)];
+        if (fibre.waits != Wait::kNothing) continue;
+        walking = this;
+        go_on(fibre);
+        if (!fibre.error.empty()) throw std::logic_error(fibre.error);
+        moved = true;
+      }
+      for (int first = 0; first < count; first += kWarp) moved |= release(first, kWarp, Wait::kWarp);
+      moved |= release(0, count, Wait::kBlock);
+      if (!moved) break;
+    }
+    for (const Fibre& fibre : fibres_)
+      if (fibre.waits != Wait::kEnded)
+        throw std::logic_error(std::string("a thread waits for others at ") + fibre.what + " that do not come");
+  }
+
+  // Lets those go on that all wait for each other.
+  bool release(int first, int count, Wait reason) {
+    for (int i = first; i < first + count; ++i) {
+      const Fibre& fibre = fibres_[static_cast<size_t>(i)];
+      if (fibre.waits != reason || strcmp(fibre.what, fibres_[static_cast<size_t>(first)].what) != 0) return false;
+    }
+    for (int i = first; i < first + count; ++i) fibres_[static_cast<size_t>(i)].waits = Wait::kNothing;
+    return true;
+  }
+
+  LaunchGrid grid_;
+  WalkOrder order_;
+  std::vector<Fibre> fibres_;
+  const std::function<void(int)>* thread_ = nullptr;
+  std::vector<std::pair<uint64_t, uint64_t>> shared_;
+  jmp_buf scheduler_;
+  int64_t block_ = 0;
+  int current_ = 0;
+};
+
+// A thread of a walked block, as programs want it.
+class WalkedThread {
+ public:
+  WalkedThread(BlockWalk& walk, int index) : walk_(walk), index_(index) {}
+
+  [[nodiscard]] int index() const { return index_; }
+  [[nodiscard]] int64_t block() const { return walk_.block(); }
+  [[nodiscard]] int64_t blocks() const { return walk_.blocks(); }
+  [[nodiscard]] void* shared() const { return walk_.shared(); }
+  void sync() const { walk_.sync(index_); }
+
+  template <class Value>
+  Value shuffle_xor(Value value, int mask) const {
+    walk_.exchange(index_, &value, sizeof(value), "shuffle_xor");
+    memcpy(&value, walk_.given(index_, (index_ % kWarp) ^ mask), sizeof(value));
+    return value;
+  }
+
+  // To the nearest of 10 bits of mantissa, ties away from zero (PTX: cvt.rna.tf32.f32); the other bits are zero.
+  static uint32_t tf32(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    return (bits & 0x7F800000u) == 0x7F800000u ? bits : (bits + 0x1000u) & 0xFFFFE000u;
+  }
+
+  static float exp(float value) { return std::exp(value); }
+
+  // PTX manual, mma.m16n8k8 of .tf32, lane = 4 g + t:
+  //   a0: (g, t)  a1: (g + 8, t)  a2: (g, t + 4)  a3: (g + 8, t + 4)      of 16 x 8
+  //   b0: (t, g)  b1: (t + 4, g)                                          of 8 x 8
+  //   c0, c1: (g, 2t), (g, 2t + 1)   c2, c3: (g + 8, 2t), (g + 8, 2t + 1)   of 16 x 8
+  void mma(float* c, const uint32_t* a, const uint32_t* b) const {
+    uint32_t mine[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+    for (uint32_t& bits : mine) bits &= 0xFFFFE000u;  // what the units read of an operand
+    walk_.exchange(index_, mine, sizeof(mine), "mma");
+    const auto given = [&](int lane, int place) {
+      return float_of(static_cast<const uint32_t*>(walk_.given(index_, lane))[place]);
+    };
+    const int g = index_ % kWarp / 4, t = index_ % 4;
+    for (int i = 0; i < 4; ++i) {
+      const int row = g + (i >= 2 ? 8 : 0), column = 2 * t + i % 2;
+      double sum = c[i];
+      for (int k = 0; k < 8; ++k)
+        sum += static_cast<double>(given(row % 8 * 4 + k % 4, (row >= 8 ? 1 : 0) + (k >= 4 ? 2 : 0))) *
+               static_cast<double>(given(column * 4 + k % 4, 4 + (k >= 4 ? 1 : 0)));
+      c[i] = static_cast<float>(sum);
+    }
+  }
+
+  static void load16(const void* from, uint32_t* words) {
+    check_aligned(from);
+    memcpy(words, from, 16);
+  }
+  static void store16(void* to, const uint32_t* words) {
+    check_aligned(to);
+    memcpy(to, words, 16);
+  }
+
+ private:
+  static void check_aligned(const void* place) {
+    if (reinterpret_cast<uintptr_t>(place) % 16 != 0) throw std::logic_error("sixteen bytes that are not aligned");
+  }
+  BlockWalk& walk_;
+  int index_;
+};
+
+template <class Program>
+void walk(const LaunchGrid& grid, const Program& program, WalkOrder order) {
+  BlockWalk blocks(grid, Program::kThreads, order);
+  blocks.run([&](int index) { program(WalkedThread(blocks, index)); });
+}
+
+}  // namespace xformer::kernels
