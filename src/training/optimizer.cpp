@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "kernels/gradient_norm/gradient_norm.h"
 
 namespace xformer::training {
 
@@ -49,6 +50,7 @@ Optimizer::Optimizer(NamedTensors parameters, const UpdateOptions& options,
   step_ = at::zeros({}, scalar);
   norm_ = at::zeros({}, scalar);
   skipped_ = at::zeros({}, scalar);
+  factor_ = at::ones({}, scalar);
   if (!options_.loss_scaling) return;
   scale_ = at::full({}, kFirstScale, type.dtype(at::kFloat));
   good_steps_ = at::zeros({}, type.dtype(at::kInt));
@@ -58,19 +60,11 @@ void Optimizer::zero_gradients() { gradients_.zero_(); }
 
 void Optimizer::step(const at::Tensor& learning_rate, const at::Tensor& beta1) {
   const at::NoGradGuard no_grad;
-  norm_.copy_(at::linalg_vector_norm(gradients_));
-  at::Tensor factor = at::ones_like(norm_);
-  if (options_.loss_scaling) {
-    factor.div_(scale_);
-    norm_.mul_(factor);
-  }
-  skipped_.copy_(at::isfinite(norm_).logical_not());
-  if (options_.clip_norm > 0) factor.mul_((options_.clip_norm / (norm_ + 1e-6)).clamp_max(1));
-  step_.add_(1 - skipped_);
+  kernels::gradient_norm(gradients_, scale_, options_.clip_norm, {norm_, factor_, skipped_, step_});
   const auto update = [&](int64_t begin, int64_t count, double decay) {
     if (count == 0) return;
     const auto part = [&](const at::Tensor& flat) { return flat.narrow(0, begin, count); };
-    plan::OptimizerUpdate now{part(values_), part(gradients_), {}, learning_rate, beta1, factor, step_, skipped_};
+    plan::OptimizerUpdate now{part(values_), part(gradients_), {}, learning_rate, beta1, factor_, step_, skipped_};
     for (const at::Tensor& moment : moments_) now.moments.push_back(part(moment));
     plan::OptimizerOptions constants = options_.constants;
     constants.weight_decay = decay;

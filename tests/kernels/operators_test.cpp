@@ -13,7 +13,9 @@
 namespace xformer::kernels::operators_test {
 
 TEST_CASE("every operator is registered with a kernel for the CPU") {
-  std::set<std::string> expected{"adamw", "dropout", "hamming_clusters", "hash_buckets", "residual_forward"}, found;
+  std::set<std::string> expected{"adamw",        "dropout",         "gradient_norm", "hamming_clusters",
+                                 "hash_buckets", "residual_forward"},
+      found;
   for (const std::string name : {"additive_attention", "attention",       "batched_product",
                                  "convolve_tokens",    "embedding",       "entmax",
                                  "feature_attention",  "feed_forward",    "gelu_dropout",

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "kernels/adamw/factors.h"
 #include "kernels/fused.h"
 #include "kernels/policy.h"
 
@@ -16,28 +17,9 @@ namespace {
 
 constexpr int64_t kGrain = 16384;  // elements; fewer are not worth another thread
 
-// Factors that all elements share, in double until they meet the elements.
-struct Factors {
-  double gradient, first_keep, first_add, second_keep, second_add, decay, rate, second_root, epsilon;
-};
-
-// x -= rate m / (sqrt(v) second_root + epsilon)
-struct Divisor {
-  double rate, second_root, epsilon;
-};
-
-Divisor divisor_of(const AdamWConstants& constants, double rate, double first_share, double t) {
-  const double b2 = constants.beta2, power = std::pow(b2, t);
-  if (!constants.rectified) return {rate / first_share, 1 / std::sqrt(1 - power), constants.epsilon};
-  const double longest = 2 / (1 - b2) - 1, length = longest - 2 * t * power / (1 - power);
-  if (length < 5) return {rate / first_share, 0, 1};
-  const double variance = (length - 4) / (longest - 4) * (length - 2) / length * longest / (longest - 2);
-  return {rate * std::sqrt((1 - power) * variance) / first_share, 1, constants.epsilon};
-}
-
 // No branch and no call, so that the compiler vectorises it (sqrt included: -fno-math-errno for this function).
 template <class Value>
-__attribute__((optimize("O3", "no-math-errno"))) void update(const Factors& f, const Value* gradient, Value* x,
+__attribute__((optimize("O3", "no-math-errno"))) void update(const AdamWFactors& f, const Value* gradient, Value* x,
                                                              Value* m, Value* v, int64_t count) {
   const Value factor = static_cast<Value>(f.gradient), b1 = static_cast<Value>(f.first_keep);
   const Value a1 = static_cast<Value>(f.first_add), b2 = static_cast<Value>(f.second_keep);
@@ -56,18 +38,9 @@ void adamw_cpu(const at::Tensor& x, const at::Tensor& gradient, const at::Tensor
                const AdamWControls& controls, const AdamWConstants& constants) {
   const auto number = [](const at::Tensor& scalar) { return *scalar.const_data_ptr<double>(); };
   if (number(controls.skip) != 0) return;
-  const double rate = number(controls.learning_rate), b1 = number(controls.beta1), t = number(controls.step);
-  const double b2 = constants.beta2;
-  const Divisor divisor = divisor_of(constants, rate, 1 - std::pow(b1, t), t);
-  const Factors factors{number(controls.factor),
-                        b1,
-                        1 - b1,
-                        b2,
-                        1 - b2,
-                        1 - rate * constants.weight_decay,
-                        divisor.rate,
-                        divisor.second_root,
-                        divisor.epsilon};
+  const AdamWFactors factors =
+      adamw_factors(number(controls.learning_rate), number(controls.beta1), constants.beta2, constants.epsilon,
+                    constants.weight_decay, constants.rectified, number(controls.factor), number(controls.step));
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "adamw", [&] {
     const scalar_t* from = gradient.const_data_ptr<scalar_t>();
     scalar_t *into = x.mutable_data_ptr<scalar_t>(), *first = m.mutable_data_ptr<scalar_t>(),
@@ -122,7 +95,7 @@ void adamw(const at::Tensor& x, const at::Tensor& gradient, const at::Tensor& m,
   const at::Tensor meant = x.clone(), first = m.clone(), second = v.clone();
   adamw_reference(meant, gradient, first, second, controls, constants);
   adamw_operator(x, gradient, m, v, controls, constants);
-  XF_CHECK(at::allclose(x, meant, 1e-4, 1e-7), InternalError, "adamw on the CPU differs from its reference by up to {}",
+  XF_CHECK(at::allclose(x, meant, 1e-4, 1e-7), InternalError, "xformer::adamw differs from its reference by up to {}",
            (x - meant).abs().max().item<double>());
 }
 

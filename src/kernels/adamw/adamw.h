@@ -33,8 +33,8 @@ struct AdamWConstants {
 void adamw(const at::Tensor& x, const at::Tensor& gradient, const at::Tensor& m, const at::Tensor& v,
            const AdamWControls& controls, const AdamWConstants& constants);
 
-// The same from plain tensor operations: the meaning that the CPU's kernel is tested against, and what other devices
-// run.
+// The same from plain tensor operations: the meaning that the kernels are tested against, and what a device without one
+// runs.
 void adamw_reference(const at::Tensor& x, const at::Tensor& gradient, const at::Tensor& m, const at::Tensor& v,
                      const AdamWControls& controls, const AdamWConstants& constants);
 
