@@ -1,10 +1,11 @@
 // Softmax attention: Vaswani et al., "Attention Is All You Need", NeurIPS 2017, equation 1:
 //   O = softmax(Q K^T / sqrt(d)) V over valid keys (and, if causal, not later ones).
 // Two names: `softmax` forms the [n, n] weights, as the published comparisons do; the memory of `softmax-fused` is
-// linear in n. On the CPU it is our operator (kernels/attention), elsewhere LibTorch's scaled_dot_product_attention,
-// whose dropout comes from LibTorch's own generator, seeded afresh for every step (DropoutStream::set_step). With
-// `recompute` softmax keeps q, k and v alone and forms the weights again in the backward pass, as the Transformer of
-// mlpen/Nystromformer does (attention_grad_checkpointing in its LRA/code/lra_config.py; Chen et al. 2016).
+// linear in n. It is our operator (kernels/attention) on the CPU and, of heads up to 64 wide, on CUDA devices; for
+// wider ones there LibTorch's scaled_dot_product_attention, whose dropout comes from LibTorch's own generator, seeded
+// afresh for every step (DropoutStream::set_step). With `recompute` softmax keeps q, k and v alone and forms the
+// weights again in the backward pass, as the Transformer of mlpen/Nystromformer does (attention_grad_checkpointing in
+// its LRA/code/lra_config.py; Chen et al. 2016).
 #include <ATen/SDPBackend.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -110,10 +111,12 @@ class FusedCore : public AttentionCore, public RowCore {
                      Carry&) override {
     XF_ASSERT(!mask.causal || q.size(2) == k.size(2), "causal needs as many keys ({}) as queries ({})", k.size(2),
               q.size(2));
-    if (q.is_cpu()) {
-      (is_training() ? in_training_ : in_evaluation_) = kernels::stores_bf16({q, k, v})   ? "fused-cpu-bf16"
-                                                        : kernels::fit_kernels({q, k, v}) ? "fused-cpu"
-                                                                                          : "reference";
+    const bool fused = kernels::attention_runs_fused(q, k, v);
+    if (q.is_cpu() || fused) {
+      (is_training() ? in_training_ : in_evaluation_) =
+          !fused ? "reference"
+                 : "fused-" + c10::DeviceTypeName(q.device().type(), /*lower_case=*/true) +
+                       (kernels::stores_bf16({q, k, v}) ? "-bf16" : "");
       return kernels::attention(q, k, v, own_options(q, mask));
     }
     const double p = is_training() ? dropout_.p() : 0;
@@ -222,7 +225,7 @@ std::vector<Descriptor> describe() {
   fused.name = "softmax-fused";
   fused.title = "Scaled dot-product attention, fused";
   fused.summary = "The same function without the weights in memory, which is linear in the length.";
-  fused.traits.library_dropout = true;  // on CUDA devices
+  fused.traits.library_dropout = true;  // of heads wider than 64 on CUDA devices
   fused.options.clear();
   fused.build_core = [](const Json&, const BuildContext& context) { return std::make_shared<FusedCore>(context); };
   return {exact, fused};

@@ -1,7 +1,10 @@
 #include "kernels/attention/attention.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "kernels/attention/cpu.h"
+#include "kernels/attention/program.h"
 #include "kernels/fused.h"
 
 namespace xformer::kernels {
@@ -31,12 +34,21 @@ struct AttentionCall {
   }
 };
 
+// Other devices than the CPU take narrow heads of float; the rest is composed.
+bool fits_device(const at::Tensor& q, const at::Tensor& v) {
+  return q.is_cpu() || (q.scalar_type() == at::kFloat && std::max(q.size(3), v.size(3)) <= kAttentionWidest);
+}
+
 }  // namespace
+
+bool attention_runs_fused(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  return fits_device(q, v) && fused_type<AttentionCall>({q, k, v});
+}
 
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionOptions& options) {
   XF_ASSERT(!options.mask.causal || q.size(2) == k.size(2), "causal needs as many keys ({}) as queries ({})", k.size(2),
             q.size(2));
-  return run_fused(AttentionCall{q, k, v, options, {}})[0];
+  return run_fused(AttentionCall{q, k, v, options, {}}, fits_device(q, v))[0];
 }
 
 }  // namespace xformer::kernels

@@ -24,6 +24,9 @@ struct AttentionOptions {
 [[nodiscard]] at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                    const AttentionOptions& options);
 
+// Whether kernels take such operands now, so that the weights stay out of memory; else the definition runs.
+[[nodiscard]] bool attention_runs_fused(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
+
 // Pairs of a query and a key that the CPU's forward pass multiplies for each head when all are valid: n m, or, causal,
 // whole tiles up to the diagonal.
 [[nodiscard]] int64_t attention_pairs(int64_t n, int64_t m, bool causal);

@@ -66,9 +66,9 @@ class Allowed {
 };
 
 // The draws of a tile of weights, which lie in memory as if all [b,h,n,m] of them did.
-class TileDraws {
+class WeightDraws {
  public:
-  TileDraws(const DropoutPlace& place, const Sizes& sizes)
+  WeightDraws(const DropoutPlace& place, const Sizes& sizes)
       : threshold_(dropout_threshold(place.p)), h_(sizes.h), n_(sizes.n), m_(sizes.m) {
     if (threshold_ == 0) return;
     XF_ASSERT(place.state.device().is_cpu() && place.state.is_contiguous(), "dropout's state is in host memory");
@@ -140,9 +140,10 @@ Sizes sizes_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
 
 // Rows first .. first + rows - 1 of one head: their output and log-sums.
 template <class Stored, class Value = Computed<Stored>>
-void forward_block(const Sizes& sizes, const AttentionOptions& options, const Allowed& allowed, const TileDraws& draws,
-                   int64_t b, int64_t h, int64_t first, const Heads<const Stored>& q, const Heads<const Stored>& k,
-                   const Heads<const Stored>& v, const Heads<Stored>& out, Value* log_sum, Scratch<Stored>& scratch) {
+void forward_block(const Sizes& sizes, const AttentionOptions& options, const Allowed& allowed,
+                   const WeightDraws& draws, int64_t b, int64_t h, int64_t first, const Heads<const Stored>& q,
+                   const Heads<const Stored>& k, const Heads<const Stored>& v, const Heads<Stored>& out, Value* log_sum,
+                   Scratch<Stored>& scratch) {
   constexpr Value kNone = -std::numeric_limits<Value>::infinity();
   const int64_t rows = std::min(query_block(sizes.m), sizes.n - first), e = sizes.e;
   const int64_t end = allowed.query_end(b) > first ? allowed.key_end(b, first + rows) : 0;
@@ -191,8 +192,8 @@ void forward_block(const Sizes& sizes, const AttentionOptions& options, const Al
 
 // Keys key .. key + count - 1 of one head against all rows: gradients of these keys and values, and their share of dq.
 template <class Stored, class Value = Computed<Stored>>
-void backward_keys(const Sizes& sizes, const AttentionOptions& options, const Allowed& allowed, const TileDraws& draws,
-                   int64_t b, int64_t h, int64_t key, int64_t count, bool adds_to_q,
+void backward_keys(const Sizes& sizes, const AttentionOptions& options, const Allowed& allowed,
+                   const WeightDraws& draws, int64_t b, int64_t h, int64_t key, int64_t count, bool adds_to_q,
                    const Heads<const Stored>& gradient, const Heads<const Stored>& q, const Heads<const Stored>& k,
                    const Heads<const Stored>& v, const TileRows<Value>& dq, const Heads<Stored>& dk,
                    const Heads<Stored>& dv, const Value* log_sum, const Value* delta, Scratch<Stored>& scratch) {
@@ -258,7 +259,7 @@ AttentionForward attention_forward_cpu(const at::Tensor& q_in, const at::Tensor&
   const at::Tensor q = with_rows(q_in), k = with_rows(k_in), v = with_rows(v_in);
   const Sizes sizes = sizes_of(q, k, v);
   const Allowed allowed(options, sizes);
-  const TileDraws draws(options.dropout, sizes);
+  const WeightDraws draws(options.dropout, sizes);
   AttentionForward result{new_heads(q, sizes.n, sizes.e), at::empty({sizes.b, sizes.h, sizes.n}, computed_options(q))};
   const int64_t block = query_block(sizes.m), blocks = (sizes.n + block - 1) / block,
                 units = sizes.b * sizes.h * blocks;
@@ -283,7 +284,7 @@ AttentionGradients attention_backward_cpu(const at::Tensor& gradient_in, const a
   const at::Tensor q = with_rows(q_in), k = with_rows(k_in), v = with_rows(v_in), gradient = with_rows(gradient_in);
   const Sizes sizes = sizes_of(q, k, v);
   const Allowed allowed(options, sizes);
-  const TileDraws draws(options.dropout, sizes);
+  const WeightDraws draws(options.dropout, sizes);
   AttentionGradients result{new_heads(q, sizes.n, sizes.d), new_heads(k, sizes.m, sizes.d),
                             new_heads(v, sizes.m, sizes.e)};
   // Where samples and heads are fewer than threads, their keys are dealt out in parts that each make a dq of their own.

@@ -1,0 +1,27 @@
+// Attention on a CUDA device. No LibTorch here.
+#include "kernels/attention/cuda.h"
+#include "kernels/device/launch.cuh"
+
+namespace xformer::kernels {
+
+namespace {
+
+cudaError_t launch_pass(const AttentionArguments& a, bool backward, cudaStream_t stream) {
+  cudaError_t error = cudaSuccess;
+  run_attention(a, backward, [&](const LaunchGrid& grid, const auto& program) {
+    if (error == cudaSuccess) error = launch_program(grid, program, stream);
+  });
+  return error;
+}
+
+}  // namespace
+
+cudaError_t launch_attention_forward(const AttentionArguments& a, cudaStream_t stream) {
+  return launch_pass(a, /*backward=*/false, stream);
+}
+
+cudaError_t launch_attention_backward(const AttentionArguments& a, cudaStream_t stream) {
+  return launch_pass(a, /*backward=*/true, stream);
+}
+
+}  // namespace xformer::kernels

@@ -1,0 +1,87 @@
+// The passes of attention.h on a device, but for the launches themselves: cuda.cpp gives them, tests walk the programs.
+// The signatures are the CPU's (cpu.h).
+#pragma once
+
+#include <ATen/Context.h>
+
+#include "kernels/attention/cpu.h"
+#include "kernels/attention/program.h"
+#include "kernels/device/tensors.h"
+
+namespace xformer::kernels {
+
+// With the last axis in one piece.
+[[nodiscard]] inline at::Tensor readable_heads(const at::Tensor& x) { return x.stride(3) == 1 ? x : x.contiguous(); }
+
+[[nodiscard]] inline HeadPlaces head_places(const at::Tensor& x) {
+  HeadPlaces places{x.stride(0), x.stride(1), x.stride(2)};
+  places.wide =
+      x.size(3) % kRun == 0 && reads_wide({x}) && places.sample % 4 == 0 && places.head % 4 == 0 && places.row % 4 == 0;
+  return places;
+}
+
+// What both passes are told; q, k and v as readable_heads() gives them, which must outlive the launch.
+[[nodiscard]] inline AttentionArguments attention_arguments(const at::Tensor& q, const at::Tensor& k,
+                                                            const at::Tensor& v, const AttentionOptions& options) {
+  AttentionArguments a;
+  for (const at::Tensor& one : {q, k, v})
+    TORCH_CHECK(one.scalar_type() == at::kFloat && one.size(3) <= kAttentionWidest && one.device() == q.device(),
+                "attention on a device takes heads of float, at most ", kAttentionWidest, " wide");
+  a.product = at::globalContext().allowTF32CuBLAS() ? ProductKind::kTf32 : ProductKind::kFloat;
+  a.q = q.const_data_ptr<float>(), a.k = k.const_data_ptr<float>(), a.v = v.const_data_ptr<float>();
+  a.q_places = head_places(q), a.k_places = head_places(k), a.v_places = head_places(v);
+  a.b = q.size(0), a.h = q.size(1), a.n = q.size(2), a.m = k.size(2);
+  a.d = static_cast<int>(q.size(3)), a.e = static_cast<int>(v.size(3));
+  a.scale = static_cast<float>(options.scale);
+  a.causal = options.mask.causal;
+  const auto flags = [&](const at::Tensor& valid, int64_t rows) -> const bool* {
+    if (!valid.defined()) return nullptr;
+    TORCH_CHECK(valid.is_contiguous() && valid.numel() == a.b * rows && valid.scalar_type() == at::kBool,
+                "flags of valid places are [b, places] bool without gaps");
+    return valid.const_data_ptr<bool>();
+  };
+  a.key_valid = flags(options.mask.key_valid, a.m);
+  a.query_valid = flags(options.query_valid, a.n);
+  const uint32_t threshold = dropout_threshold(options.dropout.p);
+  if (threshold > 0) a.drop = device_drop(options.dropout, q), a.drop.row_elements = a.h * a.n * a.m;
+  return a;
+}
+
+// [b,h,rows,width] whose memory is [b,rows,h,width].
+[[nodiscard]] inline at::Tensor rows_of_heads(const at::Tensor& like, int64_t rows, int64_t width) {
+  return at::empty({like.size(0), rows, like.size(1), width}, like.options()).transpose(1, 2);
+}
+
+// Launch takes AttentionArguments.
+template <class Launch>
+AttentionForward attention_forward_device(const at::Tensor& q_in, const at::Tensor& k_in, const at::Tensor& v_in,
+                                          const AttentionOptions& options, const Launch& launch) {
+  const at::Tensor q = readable_heads(q_in), k = readable_heads(k_in), v = readable_heads(v_in);
+  AttentionArguments a = attention_arguments(q, k, v, options);
+  AttentionForward result{rows_of_heads(q, a.n, a.e), at::empty({a.b, a.h, a.n}, q.options())};
+  a.out = result.out.mutable_data_ptr<float>(), a.log_sum = result.log_sum.mutable_data_ptr<float>();
+  if (a.b * a.h * a.n > 0) launch(a);
+  return result;
+}
+
+// Launch takes AttentionArguments.
+template <class Launch>
+AttentionGradients attention_backward_device(const at::Tensor& gradient_in, const at::Tensor& q_in,
+                                             const at::Tensor& k_in, const at::Tensor& v_in,
+                                             const AttentionForward& forward, const AttentionOptions& options,
+                                             const Launch& launch) {
+  const at::Tensor q = readable_heads(q_in), k = readable_heads(k_in), v = readable_heads(v_in);
+  const at::Tensor gradient = readable_heads(gradient_in);
+  AttentionArguments a = attention_arguments(q, k, v, options);
+  AttentionGradients result{rows_of_heads(q, a.n, a.d), rows_of_heads(q, a.m, a.d), rows_of_heads(q, a.m, a.e)};
+  const at::Tensor delta = at::empty_like(forward.log_sum);
+  a.out = forward.out.mutable_data_ptr<float>(), a.log_sum = forward.log_sum.mutable_data_ptr<float>();
+  a.gradient = gradient.const_data_ptr<float>(), a.gradient_places = head_places(gradient);
+  a.delta = delta.mutable_data_ptr<float>();
+  a.dq = result.q.mutable_data_ptr<float>(), a.dk = result.k.mutable_data_ptr<float>();
+  a.dv = result.v.mutable_data_ptr<float>();
+  if (a.b * a.h > 0) launch(a);
+  return result;
+}
+
+}  // namespace xformer::kernels

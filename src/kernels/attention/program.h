@@ -1,0 +1,366 @@
+// Attention (attention.h) as device programs: a block holds 64 rows of one head in shared memory, its four warps 16 of
+// them each, and walks over the tiles of 64 that these rows see (Dao et al., "FlashAttention", 2022; the passes as in
+// FlashAttention-2). Nothing is added by atomics: the backward pass goes once over rows of queries, for dq, and once
+// over rows of keys, for dk and dv. Softmax and sums are in float.
+#pragma once
+
+#include <cmath>
+
+#include "kernels/device/product.h"
+
+namespace xformer::kernels {
+
+inline constexpr int kTileThreads = 128, kAttentionTile = 64;
+inline constexpr int kAttentionWidest = 64;  // d and e; wider heads are left to plain operations
+
+// Where [b,h,n,d] lies: elements from one sample, head and row to the next; the last axis has no gaps.
+struct HeadPlaces {
+  int64_t sample = 0, head = 0, row = 0;
+  bool wide = false;  // rows of whole runs that begin at sixteen bytes
+};
+
+struct AttentionArguments {
+  ProductKind product = ProductKind::kFloat;
+  const float *q = nullptr, *k = nullptr, *v = nullptr;
+  HeadPlaces q_places, k_places, v_places;
+  float* out = nullptr;      // [b,n,h,e]
+  float* log_sum = nullptr;  // [b,h,n]; +infinity for rows that see no key or do not count
+  int64_t b = 0, h = 0, n = 0, m = 0;
+  int d = 0, e = 0;
+  float scale = 1;
+  bool causal = false;
+  const bool *key_valid = nullptr, *query_valid = nullptr;  // [b,m], [b,n]; null: all are valid
+  DeviceDrop drop;
+
+  // Of the backward pass alone. The gradients dq, dk, dv are [b,n,h,d], [b,m,h,d], [b,m,h,e].
+  const float* gradient = nullptr;
+  HeadPlaces gradient_places;
+  float* delta = nullptr;  // [b,h,n]: written by the pass over queries, read by that over keys
+  float *dq = nullptr, *dk = nullptr, *dv = nullptr;
+
+  [[nodiscard]] constexpr int64_t tiles(int64_t rows) const { return (rows + kAttentionTile - 1) / kAttentionTile; }
+};
+
+// Heads of up to 32, or up to 64.
+[[nodiscard]] constexpr int attention_width(int64_t d, int64_t e) { return d <= 32 && e <= 32 ? 32 : 64; }
+
+// `tiles`: those kept in shared memory.
+[[nodiscard]] constexpr LaunchGrid attention_grid(int64_t b, int64_t h, int64_t rows, int width, int tiles) {
+  const int64_t floats =
+      int64_t{tiles} * kAttentionTile * shared_stride(width) + kAttentionTile * (kAttentionTile + 8) / 2;
+  return {b * h * ((rows + kAttentionTile - 1) / kAttentionTile),
+          (floats + 2 * kAttentionTile + kTileThreads / kWarp) * 4};
+}
+
+// One sample's head and 64 of its rows.
+struct AttentionBlock {
+  int64_t b, h, first;
+
+  XFORMER_DEVICE AttentionBlock(const AttentionArguments& a, int64_t block, int64_t rows) {
+    const int64_t tiles = a.tiles(rows);
+    first = block % tiles * kAttentionTile;
+    h = block / tiles % a.h;
+    b = block / tiles / a.h;
+  }
+};
+
+// One behind the last of `count` flags that is set, the same in all threads. `memory`: an int for each warp.
+template <class Thread>
+XFORMER_DEVICE int64_t valid_end(const Thread& thread, const bool* flags, int64_t count, int* memory) {
+  if (flags == nullptr) return count;
+  int last = 0;
+  for (int64_t i = thread.index(); i < count; i += kTileThreads)
+    if (flags[i]) last = static_cast<int>(i) + 1;
+  for (int mask = 1; mask < kWarp; mask *= 2) {
+    const int other = thread.shuffle_xor(last, mask);
+    last = other > last ? other : last;
+  }
+  if (thread.index() % kWarp == 0) memory[thread.index() / kWarp] = last;
+  thread.sync();
+  for (int i = 0; i < kTileThreads / kWarp; ++i) last = memory[i] > last ? memory[i] : last;
+  thread.sync();
+  return last;
+}
+
+// Rows first .. first + 63 of a head into shared memory, kWidth wide: 0 behind the head's width, behind `count` rows
+// and where `valid` says so, whatever lies there.
+template <int kWidth, class Thread>
+XFORMER_DEVICE void load_tile(const Thread& thread, const float* head, const HeadPlaces& places, int width,
+                              int64_t first, int64_t count, const bool* valid, const SharedRows& into) {
+  constexpr int kRuns = kWidth / kRun;
+  XFORMER_UNROLL
+  for (int i = 0; i < kAttentionTile * kRuns / kTileThreads; ++i) {
+    const int place = i * kTileThreads + thread.index(), row = place / kRuns, column = place % kRuns * kRun;
+    const int64_t from = first + row;
+    const bool there = from < count && (valid == nullptr || valid[from]);
+    const int left = !there || column >= width ? 0 : width - column < kRun ? width - column : kRun;
+    float values[kRun];
+    load_run(thread, head + from * places.row + column, left, places.wide, values);
+    XFORMER_UNROLL
+    for (int j = 0; j < kRun; ++j) *into.at(row, column + j) = values[j];
+  }
+}
+
+// A fragment's sums to rows of a contiguous [b,rows,h,width], those of a warp's 16 that there are.
+template <int kTiles, class Thread>
+XFORMER_DEVICE void store_fragment(const Thread& thread, const float (*sum)[4], float factor0, float factor1,
+                                   float* head, int64_t row_stride, int width, int64_t first, int64_t count) {
+  const FragmentPlace place(thread);
+  XFORMER_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    const int64_t row = first + place.row + (i >= 2 ? 8 : 0);
+    if (row >= count) continue;
+    XFORMER_UNROLL
+    for (int j = 0; j < kTiles; ++j) {
+      const int column = j * kTileColumns + 2 * place.pair + i % 2;
+      if (column < width) head[row * row_stride + column] = sum[j][i] * (i >= 2 ? factor1 : factor0);
+    }
+  }
+}
+
+// The draws of a tile of 64 queries by 64 keys in shared memory, 16 bits each, numbered as if all [b,h,n,m] weights lay
+// in memory: a thread draws those of eight neighbouring keys at a time, whichever way the tile is read afterwards.
+class TileDraws {
+ public:
+  static constexpr int kStride = kAttentionTile + 8;  // of a query's row, so that lanes read from different banks
+  static constexpr int kFloats = kAttentionTile * kStride / 2;
+
+  XFORMER_DEVICE TileDraws(const AttentionArguments& a, int64_t b, int64_t h, float* memory)
+      : draws_(a.drop),
+        first_(draws_.first + (b * a.h + h) * a.n * a.m),
+        keys_(a.m),
+        memory_(reinterpret_cast<uint16_t*>(memory)),
+        scale_(draws_.threshold == 0 ? 1.0f : static_cast<float>(dropout_scale(draws_.threshold))) {}
+
+  // Between two barriers, of the tile whose first query and key these are.
+  template <class Thread>
+  XFORMER_DEVICE void draw(const Thread& thread, int64_t query, int64_t key) const {
+    if (draws_.threshold == 0) return;
+    constexpr int kRuns = kAttentionTile / kRun;
+    for (int i = thread.index(); i < kAttentionTile * kRuns; i += kTileThreads) {
+      const int row = i / kRuns, column = i % kRuns * kRun;
+      uint32_t words[4];
+      draws_.words(first_ - draws_.first + (query + row) * keys_ + key + column, words);
+      memcpy(memory_ + row * kStride + column, words, sizeof(words));
+    }
+  }
+
+  // 0 for a weight that is dropped, else the survivors' scale.
+  [[nodiscard]] XFORMER_DEVICE float factor(int query, int key) const {
+    if (draws_.threshold == 0) return 1;
+    return memory_[query * kStride + key] < draws_.threshold ? 0.0f : scale_;
+  }
+
+ private:
+  DeviceDraws draws_;
+  int64_t first_, keys_;
+  uint16_t* memory_;
+  float scale_;
+};
+
+template <ProductKind kKind, int kWidth>
+struct AttentionForwardProgram {
+  static constexpr int kThreads = kTileThreads, kResident = 2;
+  static constexpr int kTiles = kAttentionTile / kTileColumns, kOutTiles = kWidth / kTileColumns;
+  AttentionArguments a;
+
+  template <class Thread>
+  XFORMER_DEVICE void operator()(const Thread& thread) const {
+    constexpr float kNever = -INFINITY;
+    constexpr int kStride = shared_stride(kWidth);
+    auto* const memory = static_cast<float*>(thread.shared());
+    const SharedRows q{memory, kStride}, k{memory + kAttentionTile * kStride, kStride},
+        v{memory + 2 * kAttentionTile * kStride, kStride};
+    float* const drawn = memory + 3 * kAttentionTile * kStride;
+    auto* const ends = reinterpret_cast<int*>(drawn + TileDraws::kFloats);
+    const AttentionBlock block(a, thread.block(), a.n);
+    const bool* const key_valid = a.key_valid == nullptr ? nullptr : a.key_valid + block.b * a.m;
+    const bool* const query_valid = a.query_valid == nullptr ? nullptr : a.query_valid + block.b * a.n;
+    int64_t end = valid_end(thread, key_valid, a.m, ends);
+    if (block.first >= valid_end(thread, query_valid, a.n, ends)) end = 0;
+    if (a.causal && end > block.first + kAttentionTile) end = block.first + kAttentionTile;
+    const float* const keys = a.k + block.b * a.k_places.sample + block.h * a.k_places.head;
+    const float* const values = a.v + block.b * a.v_places.sample + block.h * a.v_places.head;
+    load_tile<kWidth>(thread, a.q + block.b * a.q_places.sample + block.h * a.q_places.head, a.q_places, a.d,
+                      block.first, a.n, query_valid, q);
+    const FragmentPlace place(thread);
+    const int warp_row = thread.index() / kWarp * kTileRows;
+    const int64_t row = block.first + warp_row + place.row;  // and row + 8
+    const TileDraws draws(a, block.b, block.h, drawn);
+    float out[kOutTiles][4] = {}, largest[2] = {kNever, kNever}, sum[2] = {0, 0};
+    for (int64_t key = 0; key < end; key += kAttentionTile) {
+      thread.sync();
+      load_tile<kWidth>(thread, keys, a.k_places, a.d, key, end, key_valid, k);
+      load_tile<kWidth>(thread, values, a.v_places, a.e, key, end, key_valid, v);
+      draws.draw(thread, block.first, key);
+      thread.sync();
+      float score[kTiles][4] = {};
+      multiply_rows<kKind, kWidth, kTiles>(thread, q, warp_row, k, score);
+      XFORMER_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        float now = largest[half];
+        XFORMER_UNROLL
+        for (int j = 0; j < kTiles; ++j) {
+          XFORMER_UNROLL
+          for (int i = 2 * half; i < 2 * half + 2; ++i) {
+            const int64_t column = key + j * kTileColumns + 2 * place.pair + i % 2;
+            const bool seen =
+                column < end && (key_valid == nullptr || key_valid[column]) && !(a.causal && column > row + 8 * half);
+            score[j][i] = seen ? score[j][i] * a.scale : kNever;
+            now = score[j][i] > now ? score[j][i] : now;
+          }
+        }
+        XFORMER_UNROLL
+        for (int mask = 1; mask < 4; mask *= 2) {
+          const float other = thread.shuffle_xor(now, mask);
+          now = other > now ? other : now;
+        }
+        const float shift = now == kNever ? 0.0f : now, factor = thread.exp(largest[half] - shift);
+        largest[half] = now;
+        sum[half] *= factor;
+        XFORMER_UNROLL
+        for (int j = 0; j < kOutTiles; ++j) out[j][2 * half] *= factor, out[j][2 * half + 1] *= factor;
+        XFORMER_UNROLL
+        for (int j = 0; j < kTiles; ++j) {
+          XFORMER_UNROLL
+          for (int i = 2 * half; i < 2 * half + 2; ++i) {
+            const float weight = thread.exp(score[j][i] - shift);
+            sum[half] += weight;
+            score[j][i] =
+                weight * draws.factor(warp_row + place.row + 8 * half, j * kTileColumns + 2 * place.pair + i % 2);
+          }
+        }
+      }
+      multiply_weights<kKind, kTiles, kOutTiles>(thread, score, v, out);
+    }
+    float inverse[2];
+    XFORMER_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const float total = lane_sum(thread, sum[half], 1, 4);
+      const int64_t own = row + 8 * half;
+      const bool counts = own < a.n && !(total <= 0) && (query_valid == nullptr || query_valid[own]);
+      inverse[half] = counts ? 1 / total : 0.0f;
+      if (own < a.n && place.pair == 0)
+        a.log_sum[(block.b * a.h + block.h) * a.n + own] =
+            counts ? largest[half] + std::log(total) : static_cast<float>(INFINITY);
+    }
+    store_fragment<kOutTiles>(thread, out, inverse[0], inverse[1], a.out + (block.b * a.n * a.h + block.h) * a.e,
+                              a.h * a.e, a.e, block.first + warp_row, a.n);
+  }
+};
+
+// The gradients of 64 rows: of queries (dq, and delta on the way), or, with kKeys, of keys and their values. With P the
+// weights and D their dropout, on rows of queries: dS = P o (D o (dO V^T) - delta) scale, dq = dS K; on rows of keys
+// the transposed ones: dk = dS^T Q, dv = (D o P)^T dO.
+template <ProductKind kKind, int kWidth, bool kKeys>
+struct AttentionBackwardProgram {
+  static constexpr int kThreads = kTileThreads, kResident = 2;
+  static constexpr int kTiles = kAttentionTile / kTileColumns, kOutTiles = kWidth / kTileColumns;
+  AttentionArguments a;
+
+  template <class Thread>
+  XFORMER_DEVICE void operator()(const Thread& thread) const {
+    constexpr int kStride = shared_stride(kWidth), kTileFloats = kAttentionTile * kStride;
+    auto* const memory = static_cast<float*>(thread.shared());
+    const SharedRows own{memory, kStride}, own_value{memory + kTileFloats, kStride};
+    const SharedRows other{memory + 2 * kTileFloats, kStride}, other_value{memory + 3 * kTileFloats, kStride};
+    float *const drawn = memory + 4 * kTileFloats, *const log_sum = drawn + TileDraws::kFloats;
+    float* const delta = log_sum + kAttentionTile;
+    auto* const ends = reinterpret_cast<int*>(delta + kAttentionTile);
+    const int64_t rows = kKeys ? a.m : a.n;
+    const AttentionBlock block(a, thread.block(), rows);
+    const bool* const key_valid = a.key_valid == nullptr ? nullptr : a.key_valid + block.b * a.m;
+    const bool* const query_valid = a.query_valid == nullptr ? nullptr : a.query_valid + block.b * a.n;
+    const bool *const own_valid = kKeys ? key_valid : query_valid, *const other_valid = kKeys ? query_valid : key_valid;
+    const int64_t own_end = valid_end(thread, own_valid, rows, ends);
+    int64_t end = valid_end(thread, other_valid, kKeys ? a.n : a.m, ends), begin = 0;
+    if (block.first >= own_end) end = 0;
+    if (a.causal && kKeys) begin = block.first;
+    if (a.causal && !kKeys && end > block.first + kAttentionTile) end = block.first + kAttentionTile;
+    const auto at_head = [&](const float* x, const HeadPlaces& places) {
+      return x + block.b * places.sample + block.h * places.head;
+    };
+    const float *const q = at_head(a.q, a.q_places), *const k = at_head(a.k, a.k_places);
+    const float *const v = at_head(a.v, a.v_places), *const gradient = at_head(a.gradient, a.gradient_places);
+    const int64_t statistics = (block.b * a.h + block.h) * a.n;
+    load_tile<kWidth>(thread, kKeys ? k : q, kKeys ? a.k_places : a.q_places, a.d, block.first, own_end, own_valid,
+                      own);
+    load_tile<kWidth>(thread, kKeys ? v : gradient, kKeys ? a.v_places : a.gradient_places, a.e, block.first, own_end,
+                      own_valid, own_value);
+    thread.sync();
+    if (!kKeys && thread.index() < kAttentionTile) {
+      const int64_t query = block.first + thread.index();
+      float total = 0;
+      if (query < own_end) {
+        const float* const out = a.out + ((block.b * a.n + query) * a.h + block.h) * a.e;
+        for (int c = 0; c < a.e; ++c) total += out[c] * *own_value.at(thread.index(), c);
+      }
+      if (query < a.n) a.delta[statistics + query] = total;
+      delta[thread.index()] = total;
+      log_sum[thread.index()] = query < a.n ? a.log_sum[statistics + query] : static_cast<float>(INFINITY);
+    }
+    const FragmentPlace place(thread);
+    const int warp_row = thread.index() / kWarp * kTileRows;
+    const TileDraws draws(a, block.b, block.h, drawn);
+    float sum[kOutTiles][4] = {}, value_sum[kKeys ? kOutTiles : 1][4] = {};
+    for (int64_t first = begin; first < end; first += kAttentionTile) {
+      thread.sync();
+      load_tile<kWidth>(thread, kKeys ? q : k, kKeys ? a.q_places : a.k_places, a.d, first, end, other_valid, other);
+      load_tile<kWidth>(thread, kKeys ? gradient : v, kKeys ? a.gradient_places : a.v_places, a.e, first, end,
+                        other_valid, other_value);
+      draws.draw(thread, kKeys ? first : block.first, kKeys ? block.first : first);
+      if (kKeys && thread.index() < kAttentionTile) {
+        const int64_t query = first + thread.index();
+        delta[thread.index()] = query < end ? a.delta[statistics + query] : 0.0f;
+        log_sum[thread.index()] = query < end ? a.log_sum[statistics + query] : static_cast<float>(INFINITY);
+      }
+      thread.sync();
+      float weight[kTiles][4] = {}, slope[kTiles][4] = {};
+      multiply_rows<kKind, kWidth, kTiles>(thread, own, warp_row, other, weight);
+      multiply_rows<kKind, kWidth, kTiles>(thread, own_value, warp_row, other_value, slope);
+      XFORMER_UNROLL
+      for (int j = 0; j < kTiles; ++j) {
+        XFORMER_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          const int own_row = warp_row + place.row + (i >= 2 ? 8 : 0),
+                    column = j * kTileColumns + 2 * place.pair + i % 2;
+          const int64_t key = kKeys ? block.first + own_row : first + column;
+          const int64_t query = kKeys ? first + column : block.first + own_row;
+          const int statistic = kKeys ? column : own_row;
+          const bool seen =
+              key < (kKeys ? own_end : end) && (key_valid == nullptr || key_valid[key]) && !(a.causal && key > query);
+          const float p = seen ? thread.exp(weight[j][i] * a.scale - log_sum[statistic]) : 0.0f;
+          const float kept = kKeys ? draws.factor(column, own_row) : draws.factor(own_row, column);
+          weight[j][i] = p * kept;  // for dv
+          slope[j][i] = p * (slope[j][i] * kept - delta[statistic]) * a.scale;
+        }
+      }
+      multiply_weights<kKind, kTiles, kOutTiles>(thread, slope, other, sum);
+      if constexpr (kKeys) multiply_weights<kKind, kTiles, kOutTiles>(thread, weight, other_value, value_sum);
+    }
+    const int64_t first = block.first + warp_row, head = block.b * rows * a.h + block.h;
+    store_fragment<kOutTiles>(thread, sum, 1.0f, 1.0f, (kKeys ? a.dk : a.dq) + head * a.d, a.h * a.d, a.d, first, rows);
+    if constexpr (kKeys)
+      store_fragment<kOutTiles>(thread, value_sum, 1.0f, 1.0f, a.dv + head * a.e, a.h * a.e, a.e, first, rows);
+  }
+};
+
+// launch(grid, program) for the forward pass, then likewise for both parts of the backward pass, one behind the other.
+template <ProductKind kKind, int kWidth, class Launch>
+void run_attention(const AttentionArguments& a, bool backward, const Launch& launch) {
+  if (!backward) return launch(attention_grid(a.b, a.h, a.n, kWidth, 3), AttentionForwardProgram<kKind, kWidth>{a});
+  if (a.n > 0) launch(attention_grid(a.b, a.h, a.n, kWidth, 4), AttentionBackwardProgram<kKind, kWidth, false>{a});
+  if (a.m > 0) launch(attention_grid(a.b, a.h, a.m, kWidth, 4), AttentionBackwardProgram<kKind, kWidth, true>{a});
+}
+
+template <class Launch>
+void run_attention(const AttentionArguments& a, bool backward, const Launch& launch) {
+  const bool narrow = attention_width(a.d, a.e) == 32;
+  if (a.product == ProductKind::kTf32)
+    return narrow ? run_attention<ProductKind::kTf32, 32>(a, backward, launch)
+                  : run_attention<ProductKind::kTf32, 64>(a, backward, launch);
+  narrow ? run_attention<ProductKind::kFloat, 32>(a, backward, launch)
+         : run_attention<ProductKind::kFloat, 64>(a, backward, launch);
+}
+
+}  // namespace xformer::kernels

@@ -1,0 +1,145 @@
+// Attention as a device computes it, walked on the CPU, against the definition in double precision.
+#include <ATen/Context.h>
+
+#include <cmath>
+
+#include "block_walk.h"
+#include "fused_support.h"
+#include "kernels/attention/attention.h"
+#include "kernels/attention/device.h"
+#include "place_support.h"
+
+namespace xformer::kernels::attention_device_test {
+
+namespace {
+
+struct WalkedHeads {
+  int64_t n = 70, m = 70, d = 16, e = 16;
+  int64_t valid_keys = -1;     // of sample 0; -1: all, sample 1 always has all
+  int64_t valid_queries = -1;  // likewise
+  double p = 0.2;
+  bool causal = false, tf32 = false, gaps = false;
+};
+
+at::Tensor heads_of(const std::string& name, const WalkedHeads& one, int64_t rows, int64_t width) {
+  // As a projection leaves them; with gaps between rows and the last axis not the fastest.
+  if (one.gaps) return random_tensor(name, {2, 1, width, rows}, at::kFloat).transpose(2, 3);
+  return random_tensor(name, {2, rows, 1, width}, at::kFloat).transpose(1, 2);
+}
+
+at::Tensor flags_of(int64_t rows, int64_t valid) {
+  if (valid < 0) return {};
+  at::Tensor flags = at::ones({2, rows}, at::kBool);
+  flags[0].narrow(0, valid, rows - valid).zero_();
+  if (valid > 3) flags[0][1] = false;  // a hole
+  return flags;
+}
+
+AttentionOptions options_of(const WalkedHeads& one) {
+  AttentionOptions options;
+  options.scale = 0.7 / std::sqrt(static_cast<double>(one.d));
+  options.mask.key_valid = flags_of(one.m, one.valid_keys);
+  options.mask.causal = one.causal;
+  options.query_valid = flags_of(one.n, one.valid_queries);
+  options.dropout = place_of(one.p);
+  return options;
+}
+
+// Output and gradients of q, k and v.
+Tensors walked_attention(const WalkedHeads& one, WalkOrder order) {
+  at::globalContext().setAllowTF32CuBLAS(one.tf32);
+  const at::Tensor q = heads_of("q", one, one.n, one.d), k = heads_of("k", one, one.m, one.d),
+                   v = heads_of("v", one, one.m, one.e);
+  const AttentionOptions options = options_of(one);
+  const auto launch = [&](bool backward) {
+    return [=](const AttentionArguments& a) {
+      run_attention(a, backward, [&](const LaunchGrid& grid, const auto& program) { walk(grid, program, order); });
+    };
+  };
+  const AttentionForward forward = attention_forward_device(q, k, v, options, launch(false));
+  const AttentionGradients found =
+      attention_backward_device(heads_of("gradient", one, one.n, one.e), q, k, v, forward, options, launch(true));
+  at::globalContext().setAllowTF32CuBLAS(false);
+  return {forward.out, found.q, found.k, found.v};
+}
+
+Tensors defined_attention(const WalkedHeads& one) {
+  Tensors leaves;
+  for (const at::Tensor& x :
+       {heads_of("q", one, one.n, one.d), heads_of("k", one, one.m, one.d), heads_of("v", one, one.m, one.e)})
+    leaves.push_back(x.to(at::kDouble).detach().requires_grad_(true));
+  const at::Tensor out = attention_reference(leaves[0], leaves[1], leaves[2], options_of(one));
+  Tensors result = torch::autograd::grad({out}, leaves, {heads_of("gradient", one, one.n, one.e).to(at::kDouble)});
+  result.insert(result.begin(), out.detach());
+  return result;
+}
+
+double worst_attention(const WalkedHeads& one, bool both_orders = false) {
+  const Tensors got = walked_attention(one, WalkOrder::kForward), meant = defined_attention(one);
+  double worst = 0;
+  for (size_t i = 0; i < got.size(); ++i) worst = std::max(worst, difference(got[i].to(at::kDouble), meant[i]));
+  if (!both_orders) return worst;
+  const Tensors backwards = walked_attention(one, WalkOrder::kBackward);
+  for (size_t i = 0; i < got.size(); ++i) CHECK(at::equal(got[i], backwards[i]));
+  return worst;
+}
+
+constexpr double kLikeFloat = 1e-5, kLikeTf32 = 5e-3;
+
+}  // namespace
+
+TEST_CASE("attention on a device: every length from 1 to 130") {
+  for (int64_t n = 1; n <= 130; n += n < 10 || (n > 60 && n < 68) || n > 126 ? 1 : 5) {
+    CAPTURE(n);
+    // Of one key everything cancels but rounding.
+    CHECK(worst_attention({.n = n, .m = n, .valid_keys = n > 2 ? n - n / 3 : -1}) < (n == 1 ? 1e-3 : kLikeFloat));
+  }
+}
+
+TEST_CASE("attention on a device: widths, few keys, causality, padding and dropout, in two orders") {
+  CHECK(worst_attention({.d = 32, .e = 32}, true) < kLikeFloat);
+  CHECK(worst_attention({.d = 5, .e = 7}, true) < kLikeFloat);
+  CHECK(worst_attention({.d = 64, .e = 48}, true) < kLikeFloat);
+  CHECK(worst_attention({.n = 130, .m = 16}, true) < kLikeFloat);
+  CHECK(worst_attention({.n = 9, .m = 200}, true) < kLikeFloat);
+  CHECK(worst_attention({.p = 0}, true) < kLikeFloat);
+  CHECK(worst_attention({.n = 100, .m = 100, .causal = true}, true) < kLikeFloat);
+  CHECK(worst_attention({.n = 100, .m = 100, .valid_keys = 30, .causal = true}, true) < kLikeFloat);
+  CHECK(worst_attention({.n = 100, .m = 72, .valid_keys = 65, .valid_queries = 66}, true) < kLikeFloat);
+  CHECK(worst_attention({.gaps = true}, true) < kLikeFloat);
+  CHECK(worst_attention({.m = 96, .d = 32, .e = 32, .tf32 = true}, true) < kLikeTf32);
+  // TF32 is not float: the bound of one would catch the other.
+  CHECK(worst_attention({.m = 96, .d = 32, .e = 32, .tf32 = true}) > 10 * kLikeFloat);
+}
+
+TEST_CASE("attention on a device: a sample without a key or a query gives zero, and zero gradients") {
+  for (const WalkedHeads& one : {WalkedHeads{.valid_keys = 0}, WalkedHeads{.valid_queries = 0}}) {
+    CHECK(worst_attention(one) < kLikeFloat);
+    for (const at::Tensor& x : walked_attention(one, WalkOrder::kForward)) CHECK(x[0].abs().max().item<float>() == 0);
+  }
+}
+
+TEST_CASE("attention on a device: what stands in padding does not matter") {
+  const WalkedHeads one{.valid_keys = 40, .valid_queries = 50};
+  const Tensors clean = walked_attention(one, WalkOrder::kForward);
+  at::Tensor q = heads_of("q", one, one.n, one.d), k = heads_of("k", one, one.m, one.d),
+             v = heads_of("v", one, one.m, one.e);
+  for (at::Tensor x : {k, v}) x[0].narrow(1, 40, 30).fill_(NAN);
+  q[0].narrow(1, 50, 20).fill_(NAN);
+  const AttentionForward lost = attention_forward_device(q, k, v, options_of(one), [&](const AttentionArguments& a) {
+    run_attention(a, false,
+                  [&](const LaunchGrid& grid, const auto& program) { walk(grid, program, WalkOrder::kForward); });
+  });
+  CHECK(at::equal(lost.out, clean[0]));
+}
+
+TEST_CASE("plans of attention fit a device") {
+  for (const int width : {32, 64})
+    for (const int tiles : {3, 4})
+      for (const int64_t rows : {int64_t{1}, int64_t{2048}, int64_t{1} << 20}) {
+        const LaunchGrid grid = attention_grid(64, 8, rows, width, tiles);
+        CHECK((grid.blocks >= 1 && grid.blocks <= kMostBlocks && grid.shared_bytes <= kMostSharedBytes));
+      }
+}
+
+}  // namespace xformer::kernels::attention_device_test
