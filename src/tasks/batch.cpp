@@ -14,6 +14,21 @@ const at::Tensor* find(const BatchView& view, std::string_view name) {
   return nullptr;
 }
 
+constexpr size_t kBeforeFields = 3;  // flags of places, flags of rows, numbers
+
+Upload::Shapes upload_shapes(int64_t rows, int64_t padded_len, const data::DataShape& shape, int64_t numbers) {
+  std::vector<int64_t> places{rows, padded_len};
+  if (shape.sequences > 1) places.insert(places.begin() + 1, shape.sequences);
+  Upload::Shapes shapes{{places, at::kBool}, {{rows}, at::kFloat}, {{numbers}, at::kDouble}};
+  for (const data::Field& field : data::fields_of(shape)) {
+    std::vector<int64_t> sizes = field.of_tokens() ? places : std::vector<int64_t>{rows};
+    if (field.axes == data::Axes::kTokenByK) sizes.push_back(field.k);
+    const bool number = field.element == data::Element::kF32, flag = field.element == data::Element::kBool;
+    shapes.emplace_back(sizes, number ? at::kFloat : flag ? at::kBool : at::kLong);
+  }
+  return shapes;
+}
+
 }  // namespace
 
 bool BatchView::has(std::string_view name) const { return find(*this, name) != nullptr; }
@@ -31,25 +46,19 @@ void BatchView::set_inputs() {
   if (has("label") && field("label").dim() == 2) inputs.labels = field("label");  // of places
 }
 
-DeviceBatch::DeviceBatch(at::Device device, int64_t rows, int64_t padded_len, const data::DataShape& shape)
-    : padded_len_(padded_len), upload_(device) {
-  const auto zeros = [&](at::IntArrayRef sizes, at::ScalarType type) {
-    return at::zeros(sizes, at::TensorOptions(device).dtype(type));
-  };
-  std::vector<int64_t> places{rows, padded_len};
-  if (shape.sequences > 1) places.insert(places.begin() + 1, shape.sequences);
-  all_.inputs.key_valid = zeros(places, at::kBool);
-  all_.row_valid = zeros({rows}, at::kFloat);
-  for (const data::Field& field : data::fields_of(shape)) {
-    std::vector<int64_t> sizes = field.of_tokens() ? places : std::vector<int64_t>{rows};
-    if (field.axes == data::Axes::kTokenByK) sizes.push_back(field.k);
-    const bool number = field.element == data::Element::kF32, flag = field.element == data::Element::kBool;
-    all_.fields.emplace_back(field.name, zeros(sizes, number ? at::kFloat : flag ? at::kBool : at::kLong));
-  }
+DeviceBatch::DeviceBatch(at::Device device, int64_t rows, int64_t padded_len, const data::DataShape& shape,
+                         int64_t numbers)
+    : padded_len_(padded_len), upload_(device, upload_shapes(rows, padded_len, shape, numbers)) {
+  const std::vector<at::Tensor>& tensors = upload_.tensors();
+  all_.inputs.key_valid = tensors[0];
+  all_.row_valid = tensors[1];
+  numbers_ = tensors[2];
+  size_t next = kBeforeFields;
+  for (const data::Field& field : data::fields_of(shape)) all_.fields.emplace_back(field.name, tensors[next++]);
   all_.set_inputs();
 }
 
-void DeviceBatch::load(const data::HostBatch& batch) {
+void DeviceBatch::load(const data::HostBatch& batch, const std::vector<double>& numbers) {
   const auto view = [](const auto& values, const at::Tensor& like, at::ScalarType type) {
     XF_ASSERT(static_cast<int64_t>(values.size()) == like.numel(), "{} values for a tensor of {}", values.size(),
               like.numel());
@@ -57,16 +66,15 @@ void DeviceBatch::load(const data::HostBatch& batch) {
   };
   XF_ASSERT(batch.batch == size() && batch.padded_len == padded_len_ && batch.columns.size() == all_.fields.size(),
             "a batch of [{}, {}] in buffers of [{}, {}]", batch.batch, batch.padded_len, size(), padded_len_);
-  std::vector<std::pair<at::Tensor, at::Tensor>> copies{
-      {view(batch.key_valid, all_.inputs.key_valid, at::kByte), all_.inputs.key_valid},
-      {view(batch.row_valid, all_.row_valid, at::kByte), all_.row_valid}};
+  std::vector<at::Tensor> from{view(batch.key_valid, all_.inputs.key_valid, at::kByte),
+                               view(batch.row_valid, all_.row_valid, at::kByte), view(numbers, numbers_, at::kDouble)};
   for (size_t i = 0; i < all_.fields.size(); ++i) {
     const data::HostColumn& column = batch.columns[i];
     const at::Tensor& into = all_.fields[i].second;
     const bool number = column.field.element == data::Element::kF32;
-    copies.emplace_back(number ? view(column.numbers, into, at::kFloat) : view(column.whole, into, at::kLong), into);
+    from.push_back(number ? view(column.numbers, into, at::kFloat) : view(column.whole, into, at::kLong));
   }
-  upload_(copies);
+  upload_(from);
 }
 
 BatchView DeviceBatch::rows(int64_t first, int64_t rows) const {

@@ -24,18 +24,22 @@ struct BatchView {
 // work on them can be recorded.
 class DeviceBatch {
  public:
-  DeviceBatch(at::Device device, int64_t rows, int64_t padded_len, const data::DataShape& shape);
+  // `numbers`: so many travel with each batch.
+  DeviceBatch(at::Device device, int64_t rows, int64_t padded_len, const data::DataShape& shape, int64_t numbers = 0);
   // A batch of this shape; host memory may be reused at once.
-  void load(const data::HostBatch& batch);
+  void load(const data::HostBatch& batch, const std::vector<double>& numbers = {});
 
   [[nodiscard]] int64_t size() const { return all_.row_valid.size(0); }
   [[nodiscard]] const BatchView& all() const { return all_; }
+  // Float64 [], on the device.
+  [[nodiscard]] at::Tensor number(int64_t i) const { return numbers_.select(0, i); }
   // Views of rows first .. first + rows - 1.
   [[nodiscard]] BatchView rows(int64_t first, int64_t rows) const;
 
  private:
   int64_t padded_len_;
   BatchView all_;
+  at::Tensor numbers_;
   Upload upload_;
 };
 

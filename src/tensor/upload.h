@@ -1,5 +1,6 @@
-// Copies from ordinary host memory to a device that do not make the host wait for the device: two sets of pinned
-// buffers take turns, so that the next batch can be handed over while the last one is still on its way.
+// Copies from ordinary host memory to a device that do not make the host wait for the device: what travels together
+// lies in one block of memory there and goes by one copy; two pinned blocks take turns, so that the next batch can be
+// handed over while the last one is still on its way.
 #pragma once
 
 #include <c10/core/Event.h>
@@ -14,19 +15,30 @@ namespace xformer {
 
 class Upload {
  public:
-  // To the CPU there is nothing to stage: the copies are plain ones.
-  explicit Upload(const at::Device& device) : device_(device) {}
+  using Shapes = std::vector<std::pair<std::vector<int64_t>, at::ScalarType>>;
 
-  // Copies each first tensor (host memory, any that may be reused afterwards) into the second (of the same shape, on
-  // the device; types convert on the way). The shapes are those of the first call.
-  void operator()(const std::vector<std::pair<at::Tensor, at::Tensor>>& copies);
+  // Zeros of these shapes and types on the device. To the CPU there is nothing to stage: the copies are plain ones.
+  Upload(const at::Device& device, const Shapes& shapes);
+
+  // Where what is copied arrives, always in the same places.
+  [[nodiscard]] const std::vector<at::Tensor>& tensors() const { return tensors_; }
+
+  // Copies one tensor for each of tensors() (host memory, any that may be reused afterwards, of the same shape; types
+  // convert on the way).
+  void operator()(const std::vector<at::Tensor>& from);
 
  private:
   struct Slot {
-    std::vector<at::Tensor> pinned;
-    std::optional<c10::Event> sent;  // the device has read the slot's buffers
+    at::Tensor pinned;               // the block's bytes
+    std::vector<at::Tensor> views;   // of them
+    std::optional<c10::Event> sent;  // the device has read the block
   };
+  [[nodiscard]] std::vector<at::Tensor> views_of(const at::Tensor& block) const;
+
   at::Device device_;
+  Shapes shapes_;
+  at::Tensor block_;
+  std::vector<at::Tensor> tensors_;
   std::array<Slot, 2> slots_;
   size_t turn_ = 0;
 };

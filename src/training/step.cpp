@@ -12,6 +12,9 @@ namespace {
 
 constexpr double kLeastWeight = 1e-12;  // of a batch in which nothing is to be predicted: its loss is 0
 
+// What changes from step to step beside the batch, and travels with it.
+enum StepNumber : int64_t { kLearningRate, kBeta1, kStep, kNumbers };
+
 // Nothing is read back in training: a metric that gathers on the host has to wait for an evaluation.
 tasks::MeterList training_meters(const tasks::Task& task) {
   tasks::MeterList meters = task.meters();
@@ -56,9 +59,7 @@ TrainStep::TrainStep(models::Model& model, const data::DataShape& shape, std::un
                   options.clip_norm,
                   options.precision == "fp16"},
                  [&](const std::string& name) { return model.decays(name); }),
-      learning_rate_(at::zeros({}, at::TensorOptions(at::kDouble).device(device))),
-      beta1_(at::zeros_like(learning_rate_)),
-      meter_(at::zeros({meters_.size() + 2}, learning_rate_.options())) {
+      meter_(at::zeros({meters_.size() + 2}, at::TensorOptions(at::kDouble).device(device))) {
   set_float_products(options.precision, device);
   model_.dropout_stream()->to(device);
   if (data::read_in_lanes(shape, data::Split::kTrain)) memory_ = model_.init_state(options.batch);
@@ -68,17 +69,15 @@ void TrainStep::run(const data::HostBatch& batch, int64_t step, const plan::Sche
   const std::pair shape{batch.padded_len, batch.batch};
   std::unique_ptr<Bucket>& bucket = buckets_[shape];
   if (!bucket) {
-    bucket.reset(new Bucket{{device_, batch.batch, batch.padded_len, shape_},
+    bucket.reset(new Bucket{{device_, batch.batch, batch.padded_len, shape_, kNumbers},
                             {fmt::format("training step of {} rows of length {}", batch.batch, batch.padded_len),
                              [this, shape] { work(buckets_.at(shape)->batch); }, recorder_}});
   }
   for (const auto& [name, place] : memory_)
     XF_ASSERT(batch.batch <= place.size(0), "a batch of {} rows for a memory of {}", batch.batch, place.size(0));
   model_.train();
-  bucket->batch.load(batch);
-  learning_rate_.fill_(values.learning_rate);
-  beta1_.fill_(values.beta1);
-  model_.dropout_stream()->set_step(step);
+  bucket->batch.load(batch, {values.learning_rate, values.beta1, static_cast<double>(step)});
+  model_.dropout_stream()->seed_library(step);
   bucket->replay.run();
   const at::NoGradGuard no_grad;
   model_.after_step(step + 1);
@@ -86,6 +85,7 @@ void TrainStep::run(const data::HostBatch& batch, int64_t step, const plan::Sche
 
 void TrainStep::work(const tasks::DeviceBatch& batch) {
   optimizer_.zero_gradients();
+  model_.dropout_stream()->take_step(batch.number(kStep));
   const int64_t at_once = options_.micro_batch > 0 ? options_.micro_batch : batch.size();
   // The loss is divided by the weight of the whole batch, whichever micro-batch its parts are in.
   const at::Tensor inverse_weight = task_->weight(batch.all()).clamp_min(kLeastWeight).reciprocal();
@@ -117,7 +117,7 @@ void TrainStep::work(const tasks::DeviceBatch& batch) {
     for (const auto& [name, place] : before) remembered.emplace_back(place, state.at(name).detach());
   }
   const at::NoGradGuard no_grad;
-  optimizer_.step(learning_rate_, beta1_);
+  optimizer_.step(batch.number(kLearningRate), batch.number(kBeta1));
 
   const at::Tensor& skipped = optimizer_.skipped();
   // What a skipped step remembers may not be a number either.

@@ -73,9 +73,8 @@ class TrainStep {
   at::Device device_;
   Recorder recorder_;
   Optimizer optimizer_;
-  at::Tensor learning_rate_, beta1_;  // float64 []
-  at::Tensor meter_;                  // float64 [meters + 2]
-  models::State memory_;              // each [batch, ..]; a narrower batch has its first rows
+  at::Tensor meter_;      // float64 [meters + 2]
+  models::State memory_;  // each [batch, ..]; a narrower batch has its first rows
   std::map<std::pair<int64_t, int64_t>, std::unique_ptr<Bucket>> buckets_;  // by padded length and rows
 };
 

@@ -57,6 +57,15 @@ void DropoutStream::set_step(int64_t step, int64_t first_row) {
   // Filled by the device itself: a copy from the host would wait for it.
   state.select(0, 1).fill_(step);
   set_first_row(first_row);
+  seed_library(step);
+}
+
+void DropoutStream::take_step(const at::Tensor& step) {
+  const at::NoGradGuard no_grad;
+  state.select(0, 1).copy_(step);
+}
+
+void DropoutStream::seed_library(int64_t step) const {
   const PhiloxBlock block = philox(key_, static_cast<uint64_t>(step), 0);
   at::Generator generator = at::globalContext().defaultGenerator(state.device());
   const std::lock_guard<std::mutex> lock(generator.mutex());

@@ -21,8 +21,12 @@ struct DropoutStream {
 
   explicit DropoutStream(uint64_t seed);
   void to(const at::Device& device);
-  // Also seeds LibTorch's own generator of the device from (key, step), for operators that draw by themselves.
+  // Also seeds LibTorch's own generator, as seed_library() does.
   void set_step(int64_t step, int64_t first_row = 0);
+  // The step's number from a float64 scalar on the device, as captured work reads it.
+  void take_step(const at::Tensor& step);
+  // LibTorch's own generator of the device from (key, step), for operators that draw by themselves.
+  void seed_library(int64_t step) const;
   void set_first_row(int64_t first_row);
 
  private:
