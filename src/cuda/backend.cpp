@@ -5,6 +5,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
+#include <fmt/format.h>
 
 #include "cuda/nvml.h"
 #include "cuda/recording.h"
@@ -29,6 +30,13 @@ class Backend : public CudaBackend {
     int count = 0;
     const cudaError_t error = cudaGetDeviceCount(&count);
     static_cast<void>(cudaGetLastError());
+    if (error == cudaErrorInsufficientDriver) {
+      int driver = 0, runtime = 0;
+      static_cast<void>(cudaDriverGetVersion(&driver));
+      static_cast<void>(cudaRuntimeGetVersion(&runtime));
+      return fmt::format("the driver supports CUDA up to {}, this program is made for {}: a newer driver is needed",
+                         version_text(driver), version_text(runtime));
+    }
     if (error != cudaSuccess) return cudaGetErrorString(error);
     return count > 0 ? "" : "the driver shows no device";
   }

@@ -60,6 +60,16 @@ bool has_driver() {
   return library != nullptr;
 }
 
+// What cmake/CudaPlugin.cmake compiles for at least.
+constexpr int kLeastGeneration = 8;
+
+// "8.6" -> 8; 0 for what is no version.
+int compute_generation(const std::string& capability) {
+  int generation = 0;
+  std::from_chars(capability.data(), capability.data() + capability.size(), generation);
+  return generation;
+}
+
 at::Device activated_cuda(int index) {
   CudaBackend& backend = cuda_backend();
   const std::string reason = backend.no_device_reason();
@@ -68,6 +78,12 @@ at::Device activated_cuda(int index) {
                  index, backend.device_count()> 1
                ? fmt::format(" to cuda:{}", backend.device_count() - 1)
                : "");
+  const Json facts = backend.facts(index);
+  const std::string capability = facts.value("compute_capability", "");
+  XF_CHECK(
+      compute_generation(capability) >= kLeastGeneration, ResourceError,
+      "CUDA: cuda:{} ({}) has compute capability {}; {}.0 or later is needed (Ampere, 2020); train with --device cpu",
+      index, facts.value("name", "?"), capability, kLeastGeneration);
   backend.activate(index);
   return {at::kCUDA, static_cast<at::DeviceIndex>(index)};
 }

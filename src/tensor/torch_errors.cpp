@@ -2,6 +2,8 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
 #include <new>
 #include <string>
@@ -18,6 +20,24 @@ OutOfMemory out_of_memory(const std::string& text) {
   return OutOfMemory(fmt::format("{}{}; a smaller --micro-batch needs less", said ? "" : "out of memory: ", text));
 }
 
+// Of the CUDA runtime's error numbers, those that are not the program's: what is wrong with driver, device or power.
+bool is_of_the_machine(int32_t code) {
+  constexpr std::array kCodes{35,    // the driver is older than the runtime
+                              46,    // the device is taken
+                              100,   // no device
+                              209,   // no kernel for such a device
+                              214,   // memory that its correction gave up
+                              220,   // a link between devices that its correction gave up
+                              702,   // a kernel that the display's watchdog ended
+                              802};  // the system is not ready
+  return std::find(kCodes.begin(), kCodes.end(), code) != kCodes.end();
+}
+
+// LibTorch adds lines for those who debug it.
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+constexpr const char* kGoOn = "a training run goes on from its last checkpoint by the same command";
+
 }  // namespace
 
 void rethrow_translated() {
@@ -29,6 +49,13 @@ void rethrow_translated() {
     throw out_of_memory(error.what_without_backtrace());
   } catch (const std::bad_alloc&) {
     throw OutOfMemory("out of memory on the host; a smaller --micro-batch needs less");
+  } catch (const c10::AcceleratorError& error) {
+    constexpr int32_t kNoMemory = 2;
+    const std::string text = first_line(error.what_without_backtrace());
+    if (error.get_error_code() == kNoMemory) throw out_of_memory(text);
+    if (is_of_the_machine(error.get_error_code()))
+      throw ResourceError(fmt::format("the device failed: {}; {}", text, kGoOn));
+    throw InternalError(fmt::format("the device refused what it was given: {}; {}", text, kGoOn));
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace();
     if (text.find("DefaultCPUAllocator") != std::string::npos || text.find("out of memory") != std::string::npos)

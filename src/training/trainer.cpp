@@ -40,8 +40,8 @@ RunRecord train(const RunPlan& plan, const RunOptions& options, Observer& observ
   } catch (const Error& error) {
     try {
       recorded({status_of(error), error.what()});
-    } catch (const Error& second) {
-      // The first failure is the one to tell (a full disk refuses the record too).
+    } catch (const std::exception& second) {
+      // The first failure is the one to tell (a full disk refuses the record too, and a device that failed its sums).
       observer.on_message(fmt::format("warning: no record could be written: {}", second.what()));
     }
     throw;

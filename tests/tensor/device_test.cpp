@@ -46,9 +46,19 @@ TEST_CASE("CUDA is refused with what is missing and how to get it, and used when
     const scratch::Variable reason("FAKE_NO_DEVICE", "no CUDA-capable device is detected");
     holds(message(), "no CUDA-capable device is detected; train with --device cpu");
   }
+  {
+    const scratch::Variable old("FAKE_CAPABILITY", "7.5");
+    holds(message(), "cuda:0 (fake) has compute capability 7.5; 8.0 or later is needed");
+    holds(message(), "train with --device cpu");
+  }
+  for (const char* enough : {"8.0", "8.6", "9.0", "12.0"}) {
+    const scratch::Variable capability("FAKE_CAPABILITY", enough);
+    CHECK(find_device("cuda:0").device.str() == "cuda:0");
+  }
   const at::Device second = find_device("cuda:1").device;
   CHECK(second.str() == "cuda:1");
-  holds(scratch::message_of<ResourceError>([] { (void)find_device("cuda:2"); }), "cuda:0 to cuda:1");
+  holds(scratch::message_of<ResourceError>([] { (void)find_device("cuda:9"); }),
+        "there is no device cuda:9; this machine has cuda:0 to cuda:1");
   CHECK(device_memory(second).live_bytes == 101);
   CHECK(device_energy(second) == 8.0);
   CHECK(hardware_facts(second)["gpu"]["name"] == "fake");

@@ -177,6 +177,32 @@ TEST_CASE("want of memory is told once, in units that people read") {
              Catch::StartsWith("CUDA out of memory. Tried 2 GiB; a smaller"));
 }
 
+TEST_CASE("a device that fails is told from a program that does, in one line that says what to do") {
+  const auto thrown = [](int32_t code) {
+    try {
+      throw c10::AcceleratorError({__func__, __FILE__, 1}, code, "CUDA error: something\nFor debugging consider ...");
+    } catch (...) {
+      rethrow_translated();
+    }
+  };
+  const auto said = [&]<class Kind>(int32_t code, Kind) -> std::string {
+    try {
+      thrown(code);
+    } catch (const Kind& error) {
+      return error.what();
+    }
+    return "";
+  };
+  for (const int32_t code : {35, 46, 214, 702})
+    CHECK_THAT(said(code, ResourceError("")),
+               Catch::StartsWith("the device failed: CUDA error: something; a training") &&
+                   Catch::Contains("last checkpoint"));
+  for (const int32_t code : {1, 700, 719})  // a wrong argument, a wrong address, a failed launch
+    CHECK_THAT(said(code, InternalError("")),
+               Catch::Contains("CUDA error: something; a training") && !Catch::Contains("debugging"));
+  CHECK_THAT(said(2, OutOfMemory("")), Catch::Contains("--micro-batch"));
+}
+
 TEST_CASE("the process has used memory and met faults") {
   CHECK(peak_process_bytes() > 10 << 20);
   CHECK(page_faults() > 100);
