@@ -21,12 +21,11 @@ class FakeBackend : public xformer::CudaBackend {
   void reset_peak(int) override {}
   [[nodiscard]] int64_t available(int index) const override { return 1000 + index; }
   void release_cached(int) override {}
-  [[nodiscard]] xformer::Json facts(int) const override{
-      return {const std::string capability = environment("FAKE_CAPABILITY");
-  return {{"name", "fake"}, {"compute_capability", capability.empty() ? "9.0" : capability}};
-} [[nodiscard]] std::optional<double> energy(int index) override {
-  return 7.0 + index;
-}
+  [[nodiscard]] xformer::Json facts(int) const override {
+    const std::string capability = environment("FAKE_CAPABILITY");
+    return {{"name", "fake"}, {"compute_capability", capability.empty() ? "9.0" : capability}};
+  }
+  [[nodiscard]] std::optional<double> energy(int index) override { return 7.0 + index; }
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/Functions.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 
 #include "kernels/device/thread.h"
 #include "kernels/dropout/dropout.h"
@@ -45,7 +46,17 @@ namespace xformer::kernels {
   TORCH_CHECK(place.state.device() == dropped.device() && place.state.scalar_type() == at::kLong &&
                   place.state.numel() == 3 && place.state.is_contiguous(),
               "dropout's state is int64 [3] on the tensor's device");
-  return {threshold, place.state.const_data_ptr<int64_t>(), place.site, dropped.numel() / dropped.size(0)};
+  return {threshold, static_cast<const int64_t*>(place.state.const_data_ptr()), place.site,
+          dropped.numel() / dropped.size(0)};
+}
+
+// x dropped at this place, by the dispatcher: a plugin links none of the program's functions.
+[[nodiscard]] inline at::Tensor dropped_on_device(const DropoutPlace& place, const at::Tensor& x) {
+  if (dropout_threshold(place.p) == 0) return x;
+  static const auto kDropout = c10::Dispatcher::singleton()
+                                   .findSchemaOrThrow("xformer::dropout", "")
+                                   .typed<at::Tensor(const at::Tensor&, double, const at::Tensor&, int64_t)>();
+  return kDropout.call(x, place.p, place.state, place.site);
 }
 
 }  // namespace xformer::kernels

@@ -32,7 +32,7 @@ ResidualNormForward residual_norm_forward_device(const at::Tensor& x_in, const a
   }
   if (x.numel() == 0) return result;
   if (width > widest_row(element_type(x))) {
-    if (has_branch) result.sum = x + drop(branch);
+    if (has_branch) result.sum = x + dropped_on_device(drop, branch);
     if (!has_norm) return result;
     const auto [normed, mean, rstd] = at::native_layer_norm(result.sum, {width}, weight, bias, norm.epsilon);
     return {result.sum, normed, mean.view({rows}), rstd.view({rows})};
@@ -73,7 +73,7 @@ ResidualNormGradients residual_norm_backward_device(const at::Tensor& sum_gradie
                                        rstd, weight, weight, {true, true, true});
     x = x.view(sum.sizes());
     if (sum_gradient.defined()) x = x + sum_gradient;
-    return {x, has_branch ? drop(x) : at::Tensor(), of_weight, of_bias};
+    return {x, has_branch ? dropped_on_device(drop, x) : at::Tensor(), of_weight, of_bias};
   }
   result.x = at::empty_like(sum);
   if (has_branch) result.branch = drops ? at::empty_like(sum) : result.x;

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# usage: sass_test.sh FOLDER   the machine code of the plugin's kernels (FOLDER/**/*.o, for every architecture) is what their
+# source means: matrix units where tiles are multiplied, accesses of sixteen bytes where runs are read and written, nothing in
+# local memory, and no kernel that writes nothing. Skips where cuobjdump or nvdisasm is missing (Python wheels
+# nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm have them).
+set -euo pipefail
+
+for tool in cuobjdump nvdisasm; do
+  command -v $tool >/dev/null || PATH=$PATH:/usr/local/cuda/bin
+  command -v $tool >/dev/null || { echo "sass: there is no $tool here"; exit 77; }
+done
+objects=$(find "$1" -name '*.o' 2>/dev/null | sort)
+[[ -n $objects ]] || { echo "sass: the plugin is not built here"; exit 77; }
+
+failed=0
+for object in $objects; do
+  # Of each kernel and architecture: how often what it does with memory and matrix units stands in it.
+  counts=$(cuobjdump -sass "$object" | awk '
+    /^[ \t]*arch = / { arch = $3 }
+    /Function :/ { name = arch " " $3; kernels[name] = 1 }
+    { for (i = 1; i <= 4 && i <= NF; i++) {
+        if ($i ~ /^LDG\.E\.128/) wide_loads[name]++
+        if ($i ~ /^STG\.E\.128/) wide_stores[name]++
+        if ($i ~ /^STG\./) stores[name]++
+        if ($i ~ /^(LDL|STL)/) local_memory[name]++
+        if ($i ~ /^HMMA/) products[name]++ } }
+    END { for (name in kernels) print name, wide_loads[name] + 0, wide_stores[name] + 0, stores[name] + 0,
+                                      local_memory[name] + 0, products[name] + 0 }')
+  [[ -n $counts ]] || { echo "sass: $object has no kernel"; failed=1; }
+  while read -r arch name wide_loads wide_stores stores local_memory products; do
+    say() { echo "sass: $arch ${object#"$1"/} $name: $2"; failed=1; }
+    ((local_memory == 0)) || say "$1" "$local_memory accesses of local memory"
+    ((stores > 0)) || say "$1" "writes nothing"
+    [[ $name == *GradientNormEnd* ]] && continue
+    ((wide_loads > 0)) || say "$1" "no load of sixteen bytes"
+    if [[ $name == *Attention* ]]; then
+      ((products > 0)) || say "$1" "no product on matrix units"
+    elif [[ $name != *GradientNormParts* ]]; then
+      ((wide_stores > 0)) || say "$1" "no store of sixteen bytes"
+    fi
+  done <<<"$counts"
+  echo "sass: $(wc -l <<<"$counts") kernels in ${object#"$1"/}"
+done
+((failed == 0))
