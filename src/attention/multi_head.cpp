@@ -68,9 +68,17 @@ at::Tensor MultiHeadMixer::decode(const at::Tensor& x, const DecodingStep& step,
 
 at::Tensor MultiHeadMixer::cross(const at::Tensor& x, const SequenceMask& mask, const at::Tensor& other,
                                  const SequenceMask& other_mask, Carry& carry) {
-  const std::vector<at::Tensor> answers = kernels::linear(other, {key_->map(), value_->map()});
+  return cross(x, mask, cross_rows(other), other_mask, carry);
+}
+
+std::vector<at::Tensor> MultiHeadMixer::cross_rows(const at::Tensor& other) const {
+  return kernels::linear(other, {key_->map(), value_->map()});
+}
+
+at::Tensor MultiHeadMixer::cross(const at::Tensor& x, const SequenceMask& mask, const std::vector<at::Tensor>& rows,
+                                 const SequenceMask& other_mask, Carry& carry) {
   const SequenceMask keys{other_mask.key_valid, /*causal=*/false, /*cross=*/true};
-  return mix({query_->forward(x), answers[0], answers[1]},
+  return mix({query_->forward(x), rows[0], rows[1]},
              [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
                return mask.zero_padding(core_->forward(q, k, v, keys, carry));
              });

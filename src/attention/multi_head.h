@@ -33,6 +33,10 @@ class MultiHeadMixer : public SequenceMixer, public DecodingMixer {
   // Only of what build_cross made.
   at::Tensor cross(const at::Tensor& x, const SequenceMask& mask, const at::Tensor& other,
                    const SequenceMask& other_mask, Carry& carry);
+  // The same with keys and values that cross_rows made of `other`, once for any number of queries.
+  at::Tensor cross(const at::Tensor& x, const SequenceMask& mask, const std::vector<at::Tensor>& rows,
+                   const SequenceMask& other_mask, Carry& carry);
+  [[nodiscard]] std::vector<at::Tensor> cross_rows(const at::Tensor& other) const;  // keys, values [b,k,h d]
   [[nodiscard]] Cost cross_cost(int64_t batch, int64_t length, int64_t other_length) const;
   [[nodiscard]] std::string backend() const override { return ""; }
   [[nodiscard]] AttentionCore& core() { return *core_; }

@@ -11,9 +11,6 @@
 
 namespace xformer::models {
 
-namespace {
-
-// Sines in the first half of the columns, cosines in the second (GLRA common_layers.sinusoidal_init).
 at::Tensor sinusoidal_positions(int64_t length, int64_t dim) {
   at::Tensor table = at::zeros({length, dim});
   auto values = table.accessor<float, 2>();
@@ -28,8 +25,6 @@ at::Tensor sinusoidal_positions(int64_t length, int64_t dim) {
   }
   return table;
 }
-
-}  // namespace
 
 Embedding::Embedding(Model& owner, const EmbeddingOptions& options, const ModelRequest& request)
     : owner_(owner),

@@ -28,6 +28,9 @@ struct EmbeddingOptions {
   double dropout = 0;           // not of columns
 };
 
+// [length, dim], sines in the first half of the columns, cosines in the second (GLRA common_layers.sinusoidal_init).
+[[nodiscard]] at::Tensor sinusoidal_positions(int64_t length, int64_t dim);
+
 // Its parameters are registered in the model that owns it, under names of their own:
 //   tokens, input or events (columns: column_weight, column_bias, codes), positions, segments, cls, prefix.
 class Embedding {

@@ -17,6 +17,9 @@ struct InputSpec {
   std::vector<int64_t> categories = {};  // sizes of the columns of codes, as DataShape has them
   int64_t side = 0;                      // of the square image whose pixels are the places; 0: they are none
   int64_t segments = 0;                  // kinds of stretches that a sequence is made of; 0: it is of one piece
+  // Symbols of a text that is written about the first sequence, as the second holds it (core/pair_symbols.h); 0:
+  // none is.
+  int64_t written = 0;
 };
 
 // A batch as a model sees it.
