@@ -26,7 +26,7 @@ Json split_facts(const DataSource& source, Split split) {
   if (count == 0) return result;
   const auto n = static_cast<double>(count);
   if (shape.target.has("target")) result["mean_target"] = targets / n;
-  else if (!shape.target.of_places())
+  else if (shape.target.has("label") && !shape.target.of_places())
     for (const auto& [label, times] : labels) result["labels"][std::to_string(label)] = times;
   std::sort(lengths.begin(), lengths.end());
   result["length"] = {{"min", lengths.front()},

@@ -51,6 +51,16 @@ TargetSpec place_target(int64_t classes, const PlaceTarget& options) {
   return target;
 }
 
+TargetSpec text_target(int64_t classes, int64_t written, const std::string& symbol, Judged judged) {
+  return {"written-text",
+          fmt::format("text of at most {} {}s", written, symbol),
+          {},
+          {{"classes", classes},
+           {"written", written},
+           {"symbol", symbol},
+           {"judged", judged == Judged::kAnswer ? "answers" : "summaries"}}};
+}
+
 Json target_to_json(const TargetSpec& target) {
   Json fields = Json::array();
   for (const Field& field : target.fields) fields.push_back(field_to_json(field));

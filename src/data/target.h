@@ -45,6 +45,11 @@ struct PlaceTarget {
 // One of `classes` at every place that has one: the field "label" with places, elsewhere kNoLabel.
 [[nodiscard]] TargetSpec place_target(int64_t classes, const PlaceTarget& options = {});
 
+enum class Judged { kSummary, kAnswer };  // by ROUGE, or by F1 and exact match
+// A text of at most `written` symbols about the first of two sequences, the second of which holds those that are right
+// (core/pair_symbols.h). `symbol`: what one is ("byte").
+[[nodiscard]] TargetSpec text_target(int64_t classes, int64_t written, const std::string& symbol, Judged judged);
+
 [[nodiscard]] Json target_to_json(const TargetSpec& target);
 [[nodiscard]] TargetSpec target_from_json(const Json& json);
 

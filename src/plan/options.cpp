@@ -353,6 +353,7 @@ models::ModelRequest model_request(const RunPlan& plan, const data::DataShape& s
   request.input = {shape.max_len, shape.vocabulary, shape.sequences, shape.width, shape.categories, shape.side};
   if (const int64_t segments = data::index_of(shape.further, "segments"); segments >= 0)
     request.input.segments = shape.further[static_cast<size_t>(segments)].range;
+  request.input.written = output.written;
   request.outputs = output.columns;
   request.causal = output.causal;
   request.attention = parts.attention;

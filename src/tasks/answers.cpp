@@ -7,15 +7,14 @@
 
 namespace xformer::tasks {
 
-namespace {
-
-// With quotes around what would break a row.
 std::string csv_field(const std::string& text) {
   if (text.find_first_of(",\"\r\n") == text.npos) return text;
   std::string result = "\"";
   for (const char letter : text) result += letter == '"' ? "\"\"" : std::string(1, letter);
   return result + "\"";
 }
+
+namespace {
 
 class LabelAnswers : public Answers {
  public:

@@ -20,13 +20,16 @@ struct AnswerNames {
 class Answers {
  public:
   virtual ~Answers() = default;
-  // The filled rows of a batch; their outputs in float32 on the host.
+  // The filled rows of a batch; their outputs in float32 on the host, or what was written (Meter::add).
   virtual void add(const at::Tensor& outputs, const data::HostBatch& batch) = 0;
   // CSV; names stand in columns behind all others.
   virtual void write(const Path& path, const AnswerNames& names) const = 0;
   // What the best answer that is the same for all examples reaches here, by metric.
   [[nodiscard]] virtual std::vector<Metric> constant_answer() const = 0;
 };
+
+// With quotes around what would break a row.
+[[nodiscard]] std::string csv_field(const std::string& text);
 
 // A metric that is the share of examples whose label is among so many guesses.
 struct GuessMetric {

@@ -32,7 +32,8 @@ class Meter {
     return {};
   }
   // Host half, for what no sum gives (AUC): the filled rows of a batch, their outputs in float32 on the host. What
-  // comes of it must not depend on the order of examples. Evaluations have it, training steps do not.
+  // comes of it must not depend on the order of examples. Evaluations have it, training steps do not. Where the task
+  // has the model write a text, the outputs are its classes [b,t] int64, -1 behind its end.
   [[nodiscard]] virtual bool on_host() const { return false; }
   virtual void add(const at::Tensor& outputs, const data::HostBatch& batch) { (void)outputs, (void)batch; }
 

@@ -14,6 +14,7 @@ struct OutputSpec {
   bool per_position = false;   // an answer for every place, [b, n, columns]; else one for the example, [b, columns]
   bool causal = false;         // no place may see a later one
   bool carries_state = false;  // in an evaluation, too, a batch goes on where the one before it ended
+  int64_t written = 0;         // in an evaluation the model also writes a text of at most so many symbols; 0: none
 };
 
 class Task {
@@ -58,7 +59,7 @@ struct TaskKind {
   std::string name;
   std::vector<std::string> aliases = {};
   std::string summary;
-  std::vector<std::string> fields;  // of a batch, beside the input
+  std::vector<std::string> fields = {};  // of a batch, beside the input
   std::function<std::unique_ptr<Task>(const data::DataShape&, const LossOptions&)> make;
 };
 [[nodiscard]] const Registry<TaskKind>& all_kinds();

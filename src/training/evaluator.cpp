@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "data/batches/lane_order.h"
+#include "models/decoding.h"
 
 namespace xformer::training {
 
@@ -45,6 +46,19 @@ Evaluator::Forward& Evaluator::forward_for(const data::HostBatch& batch, const E
   return *entry;
 }
 
+at::Tensor Evaluator::written(const tasks::BatchView& batch, const std::string& precision) {
+  auto* const writer = dynamic_cast<models::WritingModel*>(&model_);
+  XF_ASSERT(writer != nullptr, "a model that writes no text");
+  const AutocastScope autocast(device_.type(), product_type(precision));
+  const std::vector<models::WrittenText> texts = models::write_texts(*writer, batch.inputs, writer->search());
+  at::Tensor result = at::full({batch.row_valid.size(0), task_->output().written}, -1, at::kLong);
+  for (size_t row = 0; row < texts.size(); ++row) {
+    const std::vector<int64_t>& classes = texts[row].classes;
+    result[static_cast<int64_t>(row)].narrow(0, 0, static_cast<int64_t>(classes.size())).copy_(at::tensor(classes));
+  }
+  return result;
+}
+
 std::optional<Evaluation> Evaluator::run(const data::DataSource& source, const EvaluationRequest& request) {
   const at::NoGradGuard no_grad;
   const auto start = std::chrono::steady_clock::now();
@@ -81,7 +95,9 @@ std::optional<Evaluation> Evaluator::run(const data::DataSource& source, const E
     forward.replay->run();
     examples += host.filled;
     if (request.answers != nullptr || meters.on_host()) {
-      const at::Tensor outputs = forward.outputs.narrow(0, 0, host.filled).to(at::kCPU, at::kFloat).contiguous();
+      const at::Tensor outputs = task_->output().written > 0
+                                     ? written(forward.batch.rows(0, host.filled), request.precision)
+                                     : forward.outputs.narrow(0, 0, host.filled).to(at::kCPU, at::kFloat).contiguous();
       meters.add(outputs, host);
       if (request.answers != nullptr) request.answers->add(outputs, host);
     }

@@ -48,6 +48,8 @@ class Evaluator {
     std::unique_ptr<Replay> replay;
   };
   Forward& forward_for(const data::HostBatch& batch, const EvaluationRequest& request, const data::DataShape& shape);
+  // What the model writes about the sources of a batch (tasks::Meter::add).
+  [[nodiscard]] at::Tensor written(const tasks::BatchView& batch, const std::string& precision);
 
   models::Model& model_;
   std::unique_ptr<const tasks::Task> task_;

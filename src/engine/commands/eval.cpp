@@ -1,6 +1,8 @@
 // `xformer eval RUN_DIR`: accuracy or error of a trained run on a split, from its own or from other data.
 #include <unistd.h>
 
+#include <span>
+
 #include "cli/progress.h"
 #include "core/text.h"
 #include "data/shifted_source.h"
@@ -73,9 +75,13 @@ int evaluate_run(const EvalArguments& arguments) {
     fmt::print("{}\n", answer.dump(2));
   } else {
     const std::string by = moved ? fmt::format(" ({} by {})", arguments.shift, arguments.shift_by) : "";
-    fmt::print("{} {}{} {} {:.4f}, loss {:.4f} over {} examples\n", run.plan.name(), data::split_name(split), by,
-               result->headline().spec.name, result->headline().value, result->loss,
-               format_count(static_cast<uint64_t>(result->examples)));
+    // A text that is written is judged in several ways at once.
+    const bool texts = tasks::make_task(run.source->info().shape)->output().written > 0;
+    std::string metrics;
+    for (const Metric& metric : std::span(result->metrics).first(texts ? result->metrics.size() : 1))
+      metrics += fmt::format("{} {:.4f}, ", metric.spec.name, metric.value);
+    fmt::print("{} {}{} {}loss {:.4f} over {} examples\n", run.plan.name(), data::split_name(split), by, metrics,
+               result->loss, format_count(static_cast<uint64_t>(result->examples)));
   }
   return 0;
 }
