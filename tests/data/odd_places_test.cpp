@@ -36,6 +36,8 @@ const std::vector<Sample> kSamples{
     {"tabular/rents", "tabular/sample/rents", {{"schema", "target=rent categorical=heating kind=regression"}}},
     {"bytes/notes", "bytes/sample", {{"length", 32}}},
     {"longdoc/places", "longdoc/sample"},
+    {"summarise/harbour", "summarise/sample"},
+    {"qa/harbour", "qa/sample"},
     {"genome/gates", "genome/sample"},
     {"transactions/mine",
      "transactions/sample",
