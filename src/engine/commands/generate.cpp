@@ -13,6 +13,7 @@
 #include "data/text/stream_symbols.h"
 #include "engine/commands.h"
 #include "engine/plan_arguments.h"
+#include "engine/written_text.h"
 #include "kernels/policy.h"
 #include "training/run_directory.h"
 #include "training/weights.h"
@@ -27,9 +28,11 @@ struct GenerateArguments {
   std::string run, prompt, prompt_file, pictures;
   int64_t count = 1, length = 0, seed = 0;
   inspect::SamplingOptions sampling;
+  WriteArguments writing;
   ComputeArguments compute;
   bool json = false;
-  std::vector<const CLI::Option*> drawing;  // what --greedy leaves without a meaning
+  std::vector<const CLI::Option*> drawing;                    // what --greedy leaves without a meaning
+  std::vector<const CLI::Option*> not_writing, writing_only;  // of runs that write a text about another
 };
 
 // What the run's task has to say.
@@ -50,7 +53,7 @@ SequenceKind kind_of(const RunPlan& plan, const std::string& run) {
   kind.images = kind.symbol == "dim" && kind.dataset->picture;
   XF_CHECK(kind.images || kind.symbol == "byte" || kind.symbol == "character", UserError,
            "{} is a run of {} ({}); expected one of a task that predicts its own sequence: bytes/<name> or "
-           "cifar10-density",
+           "cifar10-density, or writes a text: summarise/<name>, qa/<name>",
            run, plan.task, target.text);
   if (kind.images) kind.symbol = "byte";
   kind.symbols = data::StreamSymbols(kind.symbol == "character");
@@ -158,6 +161,15 @@ int generate_from_run(const GenerateArguments& arguments) {
   arguments.compute.check();
   const auto [option, prompt] = read_prompt(arguments);
   const RunPlan plan = plan::stored_plan(training::read_plan(arguments.run));
+  if (plan::planned_shape(plan).target.kind == "written-text") {
+    for (const CLI::Option* one : arguments.not_writing)
+      XF_CHECK(one->count() == 0, UserError, "{}: a run of {} writes the text that its search finds (--beams)",
+               one->get_name(), plan.task);
+    return write_text(plan, arguments.run, option, prompt, arguments.writing, arguments.compute, arguments.json);
+  }
+  for (const CLI::Option* one : arguments.writing_only)
+    XF_CHECK(one->count() == 0, UserError, "{} is for runs of summarise/<name> and qa/<name>; {} is one of {}",
+             one->get_name(), arguments.run, plan.task);
   const SequenceKind kind = kind_of(plan, arguments.run);
   inspect::GenerationRequest request = request_of(arguments, kind, plan::padded_len(plan), option, prompt);
   check_words(arguments, kind, plan.task);
@@ -236,13 +248,23 @@ std::function<int()> add_generate(CLI::App& program) {
   const auto arguments = std::make_shared<GenerateArguments>();
   GenerateArguments& a = *arguments;
   CLI::App& command = *program.add_subcommand("generate", "texts that a trained run continues, images that it draws");
-  command.add_option("RUN_DIR", a.run, "directory of a run of bytes/<name> or cifar10-density")->required();
-  command.add_option("--prompt", a.prompt, "text to be continued")->type_name("TEXT");
+  command
+      .add_option("RUN_DIR", a.run,
+                  "directory of a run of bytes/<name>, cifar10-density, summarise/<name> or qa/<name>")
+      ->required();
+  command.add_option("--prompt", a.prompt, "text to be continued, summarised or asked about")->type_name("TEXT");
   command.add_option("--prompt-file", a.prompt_file, "the same, the bytes of a file")->type_name("FILE");
-  command.add_option("--count", a.count, "texts or images")->check(whole_number(1))->capture_default_str();
-  command.add_option("--length", a.length, fmt::format("bytes or characters of each text; default: {}", kTextLength))
-      ->check(whole_number(1));
-  const auto drawing = [&](CLI::Option* option) { a.drawing.push_back(option); };
+  const auto not_writing = [&](CLI::Option* option) { a.not_writing.push_back(option); };
+  const auto writing_only = [&](CLI::Option* option) { a.writing_only.push_back(option); };
+  not_writing(command.add_option("--count", a.count, "texts or images")->check(whole_number(1))->capture_default_str());
+  not_writing(
+      command
+          .add_option("--length", a.length, fmt::format("bytes or characters of each text; default: {}", kTextLength))
+          ->check(whole_number(1)));
+  const auto drawing = [&](CLI::Option* option) {
+    a.drawing.push_back(option);
+    not_writing(option);
+  };
   drawing(command.add_option("--temperature", a.sampling.temperature, "scores are divided by it before all else")
               ->check(number_above_zero(std::numeric_limits<double>::max(), "a number above 0"))
               ->capture_default_str());
@@ -253,9 +275,17 @@ std::function<int()> add_generate(CLI::App& program) {
                           "draw from the likeliest that have this share together, of those that --top-k leaves")
               ->check(number_above_zero(1, "a number above 0 and up to 1"))
               ->capture_default_str());
-  command.add_flag("--greedy", a.sampling.greedy, "always the likeliest");
+  not_writing(command.add_flag("--greedy", a.sampling.greedy, "always the likeliest"));
   drawing(command.add_option("--seed", a.seed, "of the draws")->check(whole_number(0))->capture_default_str());
-  command.add_option("--png", a.pictures, "folder that images are written into")->type_name("DIR");
+  not_writing(command.add_option("--png", a.pictures, "folder that images are written into")->type_name("DIR"));
+  writing_only(command.add_option("--question", a.writing.question, "of qa/<name>: what is asked about --prompt")
+                   ->type_name("TEXT"));
+  writing_only(command.add_option("--beams", a.writing.beams, "texts that the search follows; default: the run's")
+                   ->check(whole_number(1)));
+  writing_only(command
+                   .add_option("--length-penalty", a.writing.length_penalty,
+                               "of several beams, how far longer texts are preferred; default: the run's")
+                   ->check(CLI::NonNegativeNumber));
   a.compute.add_to(command, /*batches=*/false);
   command.add_flag("--json", a.json, "print JSON");
   return [arguments] { return generate_from_run(*arguments); };
