@@ -164,7 +164,7 @@ TEST_CASE("a published metric has its own title, unit, direction and decimals") 
     return labels(table, false).at(0) + (table.columns[0].metric.higher_is_better ? " up " : " down ") +
            shown(table, {}).rows.at(0).at(1).text;
   };
-  CHECK(heading("rouge1", 44.21) == "t, ROUGE-1 up 44.21");
+  CHECK(heading("rouge1", 44.21) == "t, ROUGE-1, % up 44.21");
   CHECK(heading("gini", 62.8) == "t, Gini, % up 62.80");
   CHECK(heading("auc", 100) == "t, AUC, % up 100.00");
   CHECK(heading("f1", 99.9) == "t, F1, % up 99.90");
