@@ -50,7 +50,8 @@ TEST_CASE("scores are those of rouge-score") {
     std::string reference, text;
     std::vector<Numbers> scores;  // rouge1, rouge2, rougeL
   };
-  // rouge-score 0.1.2, RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=True).score(reference, text).
+  // Package rouge-score in its version 0.1.2: RougeScorer(["rouge1", "rouge2", "rougeL"],
+  // use_stemmer=True).score(reference, text).
   const std::vector<Pair> pairs{
       {"The cat was found under the bed.",
        "the cat was under the bed",

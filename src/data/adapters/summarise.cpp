@@ -1,4 +1,4 @@
-// Summaries of long texts, byte by byte (tasks-more 13 has the metrics): `summarise/<name>`, JSON lines of articles and
+// Summaries of long texts, byte by byte: `summarise/<name>`, JSON lines of articles and
 // their abstracts in the layouts of arXiv, PubMed (Cohan et al. 2018) and BigPatent (Sharma et al. 2019).
 //
 // The source is the article's first data.length bytes; right is the abstract alone.
