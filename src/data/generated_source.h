@@ -13,6 +13,7 @@ struct ExampleBuffers {
   std::vector<float> values;
   std::vector<uint16_t> wide_ids;
   std::vector<int32_t> labels;
+  std::vector<float> answers;
 };
 // Of one sequence with a label at every place (place_target): the buffers' wide ids, as narrow as the vocabulary asks
 // for, and labels.

@@ -49,13 +49,15 @@ std::vector<ExpectedTensor> expected_tensors(const data::DataShape& shape, const
   if (output.per_position) outputs.insert(outputs.begin() + 1, length);
   result.push_back({kGradOutput, outputs, kRealTypes,
                     fmt::format("what --grad starts with [{},outputs]", output.per_position ? "b,n" : "b"), false});
-  for (const auto& [name, field] : answer_tensors(shape))
-    result.push_back({name, field.of_tokens() ? places : std::vector<int64_t>{batch},
-                      field.whole() ? kWholeTypes : kRealTypes,
-                      field.of_tokens() ? "classes [b,n], -1 for none"
-                      : field.whole()   ? "classes [b]"
-                                        : "numbers [b]",
+  for (const auto& [name, field] : answer_tensors(shape)) {
+    std::vector<int64_t> sizes = field.of_tokens() ? places : std::vector<int64_t>{batch};
+    if (field.axes == data::Axes::kTokenByK) sizes.push_back(field.k);
+    result.push_back({name, sizes, field.whole() ? kWholeTypes : kRealTypes,
+                      !field.of_tokens() ? field.whole() ? "classes [b]" : "numbers [b]"
+                      : field.whole()    ? "classes [b,n], -1 for none"
+                                         : "numbers [b,n,width]",
                       false});
+  }
   return result;
 }
 

@@ -87,7 +87,7 @@ TEST_CASE("temporal-order: two symbols that matter, in four orders equally often
 }
 
 TEST_CASE("an example depends on its index alone, and splits share none") {
-  for (const std::string task : {"adding", "temporal-order", "aan-synth"}) {
+  for (const std::string task : {"adding", "temporal-order", "aan-synth", "furthest-vector"}) {
     CAPTURE(task);
     const Json few{{"length", 64}, {"train_examples", 40}, {"dev_examples", 40}, {"test_examples", 10}};
     Json more = few;

@@ -89,6 +89,13 @@ TEST_CASE("a task that asks at every place takes a family that answers there, an
   CHECK_THROWS_WITH(plan_of("mqar", "encoder/linear"), Catch::Matchers::Contains("take decoder/linear"));
   CHECK_THROWS_WITH(plan_of("mqar", "lstm"), Catch::Matchers::Contains("take decoder/softmax"));
   CHECK_THROWS_WITH(plan_of("listops", "decoder/linear"), Catch::Matchers::Contains("take encoder/linear"));
+  CHECK(plan_of("furthest-vector", "linformer").family == "token-encoder");
+  CHECK(model_request(plan_of("furthest-vector", "linear")).outputs == 4);
+  CHECK_FALSE(model_request(plan_of("furthest-vector", "linear")).causal);
+  CHECK_THROWS_WITH(plan_of("furthest-vector", "encoder/linear"),
+                    Catch::Matchers::Contains("take token-encoder/linear"));
+  CHECK_THROWS_WITH(plan_of("furthest-vector", "decoder/linear"), Catch::Matchers::Contains("one sequence of ids"));
+  CHECK_THROWS_WITH(plan_of("mqar", "token-encoder/linear"), Catch::Matchers::Contains("take decoder/linear"));
   CHECK_THROWS_WITH(plan_of("mqar", "linformer"), Catch::Matchers::Contains("no causal form"));
   PlanRequest smoothed;
   smoothed.task = "bytes/text8";
