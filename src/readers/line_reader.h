@@ -15,6 +15,8 @@
 
 namespace xformer::readers {
 
+class ByteSource;
+
 class LineReader {
  public:
   static constexpr size_t kLongestLine = 1'000'000;
@@ -32,7 +34,6 @@ class LineReader {
   [[nodiscard]] uint64_t bytes_read() const;  // of the file as it lies there, compressed or not
 
  private:
-  class ByteSource;
   Path path_;
   size_t longest_line_;
   std::unique_ptr<ByteSource> source_;
