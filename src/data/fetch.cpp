@@ -25,7 +25,7 @@ std::vector<Json> addressed_files(const std::string& task, std::string& set) {
   set = name.substr(name.find('/') + 1);
   std::vector<Json> result;
   for (const Json& file : manifest_of(name).value("files", Json::array()))
-    if (file.contains("urls") && file.value("set", set) == set) result.push_back(file);
+    if (file.contains("urls") && needed_by(file, name)) result.push_back(file);
   return result;
 }
 

@@ -2,7 +2,7 @@
 //
 //   "files": [{"name", "urls": [...], "bytes", "sha256", "md5",
 //              "about_bytes": the size in round figures, where the exact one was never seen
-//              "set":    the only task of the dataset that needs it, e.g. "adult"; left out: every one
+//              "set":    who needs it (data/manifests.h)
 //              "from":   of a set that has several publishers: which one, for --from; left out: the usual one
 //              "unpack": the folder that the archive's files go to, "only": a part of the path of those wanted}]
 //

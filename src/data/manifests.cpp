@@ -1,5 +1,6 @@
 #include "data/manifests.h"
 
+#include <algorithm>
 #include <map>
 
 #include "core/error.h"
@@ -19,6 +20,13 @@ const Json& manifest_of(const std::string& task) {
   static const Json kNone = Json::object();
   const auto found = kManifests.find(task.substr(0, task.find('/')));
   return found == kManifests.end() ? kNone : found->second;
+}
+
+bool needed_by(const Json& file, const std::string& task) {
+  if (!file.contains("set")) return true;
+  const std::string own = task.substr(task.find('/') + 1);  // the whole name where there is no set
+  const Json& sets = file["set"];
+  return sets.is_array() ? std::find(sets.begin(), sets.end(), Json(own)) != sets.end() : sets == own;
 }
 
 readers::ExpectedFile expected_file(const Json& file) {
@@ -52,7 +60,7 @@ void check_known_files(const std::string& task, const Path& folder, CheckReport&
     }
   };
   for (const Json& meant : manifest_of(task).value("files", Json::array()))
-    compare(expected_file(meant), meant.at("name"), meant.value("folder", ""));
+    if (needed_by(meant, task)) compare(expected_file(meant), meant.at("name"), meant.value("folder", ""));
   const Path around = std::filesystem::is_directory(folder) ? folder : folder.parent_path();
   const Json first = first_hashes(around);
   for (const auto& [name, hash] : first.items())

@@ -2,6 +2,7 @@
 //
 //   "files": [{"name", "bytes", "sha256", "md5"}]   null or left out where neither the publisher says it nor a file of
 //                                                   that name was ever held; what more there is, data/fetch.h tells
+//              "set": the only task of the dataset that needs it, e.g. "adult", or a list of such; left out: every one
 //              "folder": where an archive of the publisher has it; it may lie there or in the folder itself
 #pragma once
 
@@ -15,6 +16,9 @@ namespace xformer::data {
 // The manifest of `task`: the one of that name ("uea" for "uea/<any>") or with it among its "tasks"; an empty object
 // where there is none.
 [[nodiscard]] const Json& manifest_of(const std::string& task);
+
+// Whether a file belongs to a task, by its full name.
+[[nodiscard]] bool needed_by(const Json& file, const std::string& task);
 
 // Size and hashes of one entry of "files", as far as they are stated.
 [[nodiscard]] readers::ExpectedFile expected_file(const Json& file);

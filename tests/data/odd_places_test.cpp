@@ -39,6 +39,9 @@ const std::vector<Sample> kSamples{
     {"summarise/harbour", "summarise/sample"},
     {"qa/harbour", "qa/sample"},
     {"genome/gates", "genome/sample"},
+    {"scifar", "image/sample"},
+    {"smnist/strokes", "smnist/sample"},
+    {"speech-commands/tones", "speech-commands/sample", {{"rate", 8000}, {"length", 300}}},
     {"transactions/mine",
      "transactions/sample",
      {{"schema", "dates=iso label=late categorical=kind,channel amounts=sum"}}}};

@@ -312,6 +312,8 @@ TEST_CASE("the samples of the repository open, and are the files that their mani
       {"image", Json::object()},
       {"uea/Waves", Json::object()},
       {"pathfinder32", Json::object()},
+      {"smnist/strokes", Json::object()},
+      {"speech-commands/tones", {{"rate", 8000}, {"length", 300}}},
       {"tabular/rents", {{"schema", "target=rent categorical=heating kind=regression"}}}};
   for (const auto& [task, options] : tasks) {
     CAPTURE(task);

@@ -33,7 +33,7 @@ void pack(const CifarFiles& files, const Options& options, const AddExample& add
   std::vector<uint8_t> train;
   const std::vector<std::string> notes = read_cifar_colours(
       files,
-      [&](Split split, std::span<const uint8_t> colours) {
+      [&](Split split, int64_t, std::span<const uint8_t> colours) {
         if (split == Split::kTest) return add(Split::kTest, {{colours}});
         train.insert(train.end(), colours.begin(), colours.end());
       },

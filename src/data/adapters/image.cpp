@@ -12,8 +12,6 @@ namespace {
 
 constexpr int64_t kAdapterVersion = 2;  // part of the cache's key: raise it when the content made here changes
 constexpr int64_t kSide = 32, kPixels = kSide * kSide;
-constexpr std::array<const char*, 10> kClasses{"airplane", "automobile", "bird",  "cat",  "deer",
-                                               "dog",      "frog",       "horse", "ship", "truck"};
 
 struct Options {
   bool mask_zero_pixels = true;
@@ -63,7 +61,7 @@ void pack(const CifarFiles& files, const Options& options, const AddExample& add
     add(i < count / 10 ? Split::kDev : Split::kTrain,
         {{std::span(train).subspan(place * kPixels, kPixels)}, {}, labels[place]});
   }
-  info.details["classes"] = kClasses;
+  info.details["classes"] = kCifarClasses;
   info.details["files"] = file_facts(files.paths());
   if (!notes.empty()) info.details["notes"] = notes;
 }
@@ -92,7 +90,7 @@ CheckReport check(const Json& given, const DataLocation& location, const Progres
 
 std::string show(const Example& example, const DataInfo&) {
   return fmt::format("{}label {} ({})", drawn_in_letters(example.ids[0]), example.label,
-                     kClasses.at(static_cast<size_t>(example.label)));
+                     kCifarClasses.at(static_cast<size_t>(example.label)));
 }
 
 }  // namespace

@@ -158,8 +158,7 @@ std::vector<std::string> read_cifar(const CifarFiles& files, const AddGreyImage&
 
 std::vector<std::string> read_cifar_colours(const CifarFiles& files, const AddColourImage& add,
                                             const ProgressCallback& progress) {
-  const auto colours = [&](Split split, int64_t, std::span<const uint8_t> pixels) { add(split, pixels); };
-  return read_images(files, Form::kColours, colours, progress);
+  return read_images(files, Form::kColours, add, progress);
 }
 
 }  // namespace xformer::data

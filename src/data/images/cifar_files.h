@@ -18,6 +18,9 @@
 
 namespace xformer::data {
 
+inline constexpr std::array<const char*, 10> kCifarClasses{"airplane", "automobile", "bird",  "cat",  "deer",
+                                                           "dog",      "frog",       "horse", "ship", "truck"};
+
 struct CifarFiles {
   static constexpr int64_t kBatches = 6, kImagesPerBatch = 10'000;
 
@@ -38,7 +41,7 @@ using AddGreyImage =
 std::vector<std::string> read_cifar(const CifarFiles& files, const AddGreyImage& add, const ProgressCallback& progress);
 
 // The same with the red, green and blue byte of each pixel, row by row.
-using AddColourImage = std::function<void(Split split, std::span<const uint8_t> colours)>;
+using AddColourImage = std::function<void(Split split, int64_t label, std::span<const uint8_t> colours)>;
 std::vector<std::string> read_cifar_colours(const CifarFiles& files, const AddColourImage& add,
                                             const ProgressCallback& progress);
 
