@@ -11,7 +11,7 @@ namespace xformer::plan {
 
 namespace {
 
-RunPlan plan_of(const std::string& model, const std::string& task, const Json& set = Json::object()) {
+RunPlan planned(const std::string& model, const std::string& task, const Json& set = Json::object()) {
   PlanRequest asked;
   asked.model = model, asked.task = task;
   asked.layers.push_back({"--set", set});
@@ -41,20 +41,20 @@ TEST_CASE("every default of a task names an attention, a task and an option, and
 }
 
 TEST_CASE("a task's default is below what is asked for, and says where it is from") {
-  const RunPlan image = plan_of("local-block", "image");
+  const RunPlan image = planned("local-block", "image");
   CHECK(image.options.values["attention.block"] == 64);
   CHECK(image.options.origins.at("attention.block").text ==
         "local-block on image: google-research/long-range-arena, configs of image and pathfinder");
   CHECK(image.options.origins.at("attention.block").is_preset());
-  CHECK(plan_of("mrs-local-block", "pathfinder32-hard").options.values["attention.block"] == 64);
-  CHECK(plan_of("local-block", "listops").options.values["attention.block"] == 50);
-  CHECK(plan_of("local-block", "image", {{"attention.block", 32}}).options.values["attention.block"] == 32);
-  CHECK(plan_of("mra2", "uea/JapaneseVowels").options.values["attention.budget"] == 0.25);
-  CHECK(plan_of("mra2", "text").options.values["attention.diag"] == 1);
-  CHECK(plan_of("mra2", "listops").options.values["attention.diag"] == 0);
-  CHECK(plan_of("paramixer-cdil", "image").options.values["attention.links"] == 3);
-  CHECK(plan_of("paramixer-cdil", "text").options.values["attention.links"] == 9);
-  CHECK(plan_of("paramixer-chord", "text").options.values["attention.hidden"] == 128);
+  CHECK(planned("mrs-local-block", "pathfinder32-hard").options.values["attention.block"] == 64);
+  CHECK(planned("local-block", "listops").options.values["attention.block"] == 50);
+  CHECK(planned("local-block", "image", {{"attention.block", 32}}).options.values["attention.block"] == 32);
+  CHECK(planned("mra2", "uea/JapaneseVowels").options.values["attention.budget"] == 0.25);
+  CHECK(planned("mra2", "text").options.values["attention.diag"] == 1);
+  CHECK(planned("mra2", "listops").options.values["attention.diag"] == 0);
+  CHECK(planned("paramixer-cdil", "image").options.values["attention.links"] == 3);
+  CHECK(planned("paramixer-cdil", "text").options.values["attention.links"] == 9);
+  CHECK(planned("paramixer-chord", "text").options.values["attention.hidden"] == 128);
 }
 
 TEST_CASE("attentions without a paper's word about a task have no layer") {
