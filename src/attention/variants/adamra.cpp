@@ -249,7 +249,7 @@ class AdaMraMixer : public SequenceMixer {
 
   at::Tensor softmax_mix(const at::Tensor& queries, const at::Tensor& own,
                          const std::vector<Segments>& segments) const {
-    const int64_t b = queries.size(0), n = queries.size(1);
+    const int64_t n = queries.size(1);
     at::Tensor sum;
     for (int64_t h = 0; h < heads_; ++h) {
       const ProbeScope scope("head", h);
@@ -257,10 +257,11 @@ class AdaMraMixer : public SequenceMixer {
       kernels::AttentionOptions options;
       options.scale = 1 / std::sqrt(static_cast<double>(sub_dim_));
       options.mask = part.mask;
-      options.query_valid = own.select(3, h).reshape({-1, n}).expand({b, n});  // rows of other heads are zero
       options.dropout = dropouts_[static_cast<size_t>(h)].place(is_training());
       const at::Tensor q = queries.select(3, std::min(h, queries.size(3) - 1)).transpose(1, 2);  // [b,S,n,d/S]
-      const at::Tensor rows = kernels::attention(q, part.keys, part.values, options);
+      // All rows, so that what is multiplied does not depend on where the router sends tokens.
+      const at::Tensor elsewhere = own.select(3, h).reshape({-1, 1, n, 1}).logical_not();
+      const at::Tensor rows = kernels::attention(q, part.keys, part.values, options).masked_fill(elsewhere, 0);
       sum = sum.defined() ? sum + rows : rows;
     }
     return sum;
