@@ -28,8 +28,6 @@ const std::vector<TaskDefault>& task_defaults() {
        "block",
        64,
        "google-research/long-range-arena, configs of image and pathfinder"},
-      // mlpen/mra-attention, LRA/code/lra_config.py: the diagonal before all other blocks on texts.
-      {{"mra2", "mra2-s"}, {"text", "retrieval"}, "diag", 1, "mlpen/mra-attention, configuration of the Arena"},
       // The supplement's words: MRA-2 computes 25 % of the blocks.
       {{"mra2", "mra2-s"}, {"uea/*"}, "budget", 0.25, "MrsFormer, supplement A.1"},
       // Column "protocol" of the table: CDIL with so many links; Text's 9 are the option's default.
