@@ -78,14 +78,7 @@ std::unique_ptr<DataSource> open(const Json& given, const DataLocation& location
 }
 
 CheckReport check(const Json& given, const DataLocation& location, const ProgressCallback& progress) {
-  const auto source = open(given, location, progress);
-  CheckReport report;
-  compare_sizes(*source, {45'000, 5'000, 10'000}, report);
-  for (const Json& note : source->info().details.value("notes", Json::array()))
-    report.add("every batch is whole", CheckOutcome::kNote, note.get<std::string>());
-  check_duplicates(*source, report);
-  describe_splits(*source, report);
-  return report;
+  return check_cifar(*open(given, location, progress));
 }
 
 std::string show(const Example& example, const DataInfo&) {

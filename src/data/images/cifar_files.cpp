@@ -161,4 +161,14 @@ std::vector<std::string> read_cifar_colours(const CifarFiles& files, const AddCo
   return read_images(files, Form::kColours, add, progress);
 }
 
+CheckReport check_cifar(const DataSource& source) {
+  CheckReport report;
+  compare_sizes(source, {45'000, 5'000, 10'000}, report);
+  for (const Json& note : source.info().details.value("notes", Json::array()))
+    report.add("every batch is whole", CheckOutcome::kNote, note.get<std::string>());
+  check_duplicates(source, report);
+  describe_splits(source, report);
+  return report;
+}
+
 }  // namespace xformer::data

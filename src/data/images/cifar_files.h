@@ -13,6 +13,7 @@
 
 #include "core/files.h"
 #include "core/progress_callback.h"
+#include "data/check.h"
 #include "data/source.h"
 #include "readers/cifar.h"
 
@@ -44,5 +45,8 @@ std::vector<std::string> read_cifar(const CifarFiles& files, const AddGreyImage&
 using AddColourImage = std::function<void(Split split, int64_t label, std::span<const uint8_t> colours)>;
 std::vector<std::string> read_cifar_colours(const CifarFiles& files, const AddColourImage& add,
                                             const ProgressCallback& progress);
+
+// What `data check` says of CIFAR-10 split into 45,000, 5,000 and 10,000 images.
+[[nodiscard]] CheckReport check_cifar(const DataSource& source);
 
 }  // namespace xformer::data
