@@ -21,7 +21,7 @@ constexpr Form kForms[] = {Form::kElu, Form::kEluPlain, Form::kRelu, Form::kRelu
 
 struct FeatureCase {
   int64_t b, h, n, m, d, e, f;
-  bool masked = false, holes = false;
+  bool masked = false, holes = false, causal = false;
 };
 
 FeatureAttentionOptions options_of(Form form, int64_t d, int64_t f, at::ScalarType type) {
@@ -55,6 +55,7 @@ at::Tensor random_mask(Stream& numbers, int64_t rows, int64_t length, bool holes
 FeatureAttentionOptions options_of(Form form, const FeatureCase& one, at::ScalarType type) {
   FeatureAttentionOptions options = options_of(form, one.d, one.f, type);
   Stream numbers(static_cast<uint64_t>(one.n * 1000 + one.m));
+  options.mask.causal = one.causal;
   if (one.masked) {
     options.mask.key_valid = random_mask(numbers, one.b, one.m, one.holes);
     options.query_valid = one.n == one.m ? options.mask.key_valid : random_mask(numbers, one.b, one.n, one.holes);
@@ -118,6 +119,13 @@ TEST_CASE("fused feature attention equals its definition, with gradients, for an
       {3, 2, 2050, 1025, 4, 3, 7, true, true},
       {1, 2, 300, 300, 8, 8, 256},
       {1, 1, 40, 40, 4, 4, 5000},
+      {1, 1, 1, 1, 1, 1, 1, false, false, true},
+      {2, 2, 32, 32, 4, 4, 12, false, false, true},
+      {2, 3, 33, 33, 5, 8, 20, true, false, true},
+      {3, 3, 301, 301, 5, 8, 33, true, true, true},
+      {3, 2, 1090, 1090, 8, 3, 7, true, true, true},
+      {1, 2, 300, 300, 8, 8, 256, false, false, true},
+      {1, 1, 70, 70, 4, 4, 5000, false, false, true},
   };
   for (const Form form : kForms)
     for (const FeatureCase& one : cases) {
@@ -130,14 +138,15 @@ TEST_CASE("fused feature attention equals its definition, with gradients, for an
 TEST_CASE("fused feature attention over random shapes") {
   Stream numbers(98);
   const auto below = [&](uint64_t bound) { return static_cast<int64_t>(numbers.next_below(bound)); };
-  for (int turn = 0; turn < 40; ++turn) {
+  for (int turn = 0; turn < 60; ++turn) {
     const Form form = kForms[below(5)];
     FeatureCase one{1 + below(3),  1 + below(3),  1 + below(400), 2 + below(600),
                     2 + below(20), 1 + below(20), 2 + below(90)};
     if (below(2) == 0) one.m = one.n;
     one.masked = below(2) == 0;
     one.holes = below(2) == 0;
-    CAPTURE(static_cast<int>(form), one.b, one.h, one.n, one.m, one.d, one.e, one.f, one.masked, one.holes);
+    one.causal = one.m == one.n && below(2) == 0;
+    CAPTURE(static_cast<int>(form), one.b, one.h, one.n, one.m, one.d, one.e, one.f, one.masked, one.holes, one.causal);
     CHECK(difference_of(form, one) < 1e-11);
   }
 }
@@ -155,9 +164,10 @@ TEST_CASE("fused feature attention without samples, heads or tokens is empty") {
 
 TEST_CASE("fused feature attention: keys whose scores climb far beyond exp's range, and fall again") {
   // Every tile brings a new maximum, and rescales what was summed before; then none does.
-  const FeatureAttentionOptions options = options_of(Form::kSoftmax, 6, 24, at::kDouble);
+  FeatureAttentionOptions options = options_of(Form::kSoftmax, 6, 24, at::kDouble);
   const FeatureCase one{1, 1, 2500, 2500, 6, 4, 24};
-  for (const bool falls : {false, true}) {
+  for (const auto& [causal, falls] : {std::pair(false, false), {false, true}, {true, false}, {true, true}}) {
+    options.mask.causal = causal;
     Tensors inputs = inputs_of(one, at::kDouble);
     at::Tensor slope = at::linspace(0.1, 40, one.m, at::kDouble);
     if (falls) slope = slope.flip(0);
@@ -210,8 +220,9 @@ TEST_CASE("fused feature attention takes views as they lie, and lays its result 
 TEST_CASE("fused feature attention gives the same bits with any number of threads") {
   const int before = at::get_num_threads();
   for (const Form form : kForms)
-    for (const FeatureCase& one :
-         {FeatureCase{1, 1, 3000, 3000, 8, 8, 40, true, true}, {3, 3, 130, 130, 8, 8, 40, true}}) {
+    for (const FeatureCase& one : {FeatureCase{1, 1, 3000, 3000, 8, 8, 40, true, true},
+                                   {3, 3, 130, 130, 8, 8, 40, true},
+                                   {3, 3, 130, 130, 8, 8, 40, true, true, true}}) {
       const FeatureAttentionOptions options = options_of(form, one, at::kFloat);
       at::set_num_threads(1);
       const Tensors alone = run_with_gradients(fused(options), inputs_of(one, at::kFloat));
@@ -226,7 +237,7 @@ TEST_CASE("fused feature attention gives the same bits with any number of thread
 
 TEST_CASE("fused feature attention keeps no features: its memory is that of a few activations") {
   install_caching_allocator();
-  const FeatureAttentionOptions options = options_of(Form::kSoftmax, 16, 256, at::kFloat);
+  FeatureAttentionOptions options = options_of(Form::kSoftmax, 16, 256, at::kFloat);
   const auto peak = [&](int64_t n) {
     at::Tensor x = random_tensor("x", {1, 2, n, 16}, at::kFloat).requires_grad_(true);
     reset_host_peak();
@@ -234,9 +245,12 @@ TEST_CASE("fused feature attention keeps no features: its memory is that of a fe
     feature_attention(x, x, x, options).sum().backward();
     return host_memory().peak_bytes - before;
   };
-  const int64_t shorter = peak(4096), longer = peak(16384);
-  CHECK(longer <= 5 * shorter);
-  CHECK(longer < 2 * 16384 * 256 * static_cast<int64_t>(sizeof(float)));  // one tensor of features
+  for (const bool causal : {false, true}) {
+    options.mask.causal = causal;
+    const int64_t shorter = peak(4096), longer = peak(16384);
+    CHECK(longer <= 5 * shorter);
+    CHECK(longer < 2 * 16384 * 256 * static_cast<int64_t>(sizeof(float)));  // one tensor of features
+  }
 }
 
 TEST_CASE("fused feature attention: nothing comes out of NaN but NaN, and nothing of padding") {
@@ -309,20 +323,60 @@ TEST_CASE("--kernels=check holds fused feature attention against its definition,
   }
 }
 
-TEST_CASE("feature attention is composed of tensor operations where it is causal") {
-  const at::Tensor x = random_tensor("x", {2, 2, 70, 8}, at::kFloat);
+TEST_CASE("causal feature attention: the last row of a prefix is what the bidirectional form gives it") {
+  const at::Tensor x = random_tensor("x", {2, 2, 170, 8});
+  for (const Form form : kForms) {
+    FeatureAttentionOptions options = options_of(form, 8, 24, at::kDouble);
+    options.mask.causal = true;
+    const at::Tensor out = feature_attention(x, x, x, options);
+    options.mask.causal = false;
+    for (const int64_t length : {1, 31, 32, 33, 64, 170}) {
+      const at::Tensor prefix = x.narrow(2, 0, length);
+      CHECK(difference(out.select(2, length - 1),
+                       feature_attention(prefix, prefix, prefix, options).select(2, length - 1)) < 1e-12);
+    }
+  }
+}
+
+TEST_CASE("causal feature attention: no output depends on a later token, and no gradient on an earlier row") {
+  const at::Tensor x = random_tensor("x", {1, 2, 150, 8}, at::kFloat),
+                   other = random_tensor("y", {1, 2, 150, 8}, at::kFloat);
   for (const Form form : kForms) {
     FeatureAttentionOptions options = options_of(form, 8, 24, at::kFloat);
     options.mask.causal = true;
-    options.mask.key_valid = options.query_valid = at::arange(70).lt(at::tensor({70, 33}).unsqueeze(1));
     const at::Tensor out = feature_attention(x, x, x, options);
-    CHECK(at::equal(out, feature_attention_reference(x, x, x, options)));
-    CHECK(out[1].narrow(1, 33, 37).abs().sum().item<double>() == 0);
-    // The last row of a prefix is what the bidirectional form gives it.
-    options.mask = {};
-    options.query_valid = at::Tensor();
-    const at::Tensor prefix = x.narrow(2, 0, 33);
-    CHECK(difference(out.select(2, 32), feature_attention(prefix, prefix, prefix, options).select(2, 32)) < 1e-5);
+    for (const int64_t first : {1, 32, 45, 100}) {
+      const at::Tensor changed = at::cat({x.narrow(2, 0, first), 30 * other.narrow(2, first, 150 - first)}, 2);
+      CHECK(at::equal(feature_attention(changed, changed, changed, options).narrow(2, 0, first),
+                      out.narrow(2, 0, first)));
+      Tensors leaves;
+      for (int i = 0; i < 3; ++i) leaves.push_back(x.detach().clone().requires_grad_(true));
+      feature_attention(leaves[0], leaves[1], leaves[2], options).narrow(2, 0, first).square().sum().backward();
+      for (const at::Tensor& leaf : leaves)
+        CHECK(leaf.grad().narrow(2, first, 150 - first).abs().sum().item<double>() == 0);
+    }
+  }
+}
+
+TEST_CASE("causal feature attention multiplies a chunk with itself and every row with the table once") {
+  const auto flops = [&](int64_t n, const FeatureAttentionOptions& options) {
+    const at::Tensor x = random_tensor("x", {1, 2, n, 8}, at::kFloat);
+    const OpCounter counter;
+    static_cast<void>(feature_attention(x, x, x, options));
+    return counter.counts().flops;
+  };
+  for (const Form form : kForms) {
+    FeatureAttentionOptions options = options_of(form, 8, 24, at::kFloat);
+    options.mask.causal = true;
+    const int64_t f = options.omega.defined() ? 24 : 8, columns = options.divisor > 0 ? 8 : 9;
+    for (const int64_t n : {1, 32, 33, 70}) {
+      int64_t products = options.omega.defined() ? 2 * n * 8 * f : 0;
+      for (int64_t first = 0; first < n; first += kCausalRows) {
+        const int64_t rows = std::min(kCausalRows, n - first);
+        products += rows * rows * (f + 8) + rows * f * columns * ((first > 0) + (first + rows < n));
+      }
+      CHECK(flops(n, options) == 2 * 2 * products);
+    }
   }
 }
 

@@ -62,11 +62,21 @@ double kernel_sums_flops(const Shape& shape, int64_t features, int64_t columns, 
   return z * static_cast<double>(rows) * (4 * f * e + 2 * static_cast<double>(chunk) * (f + e));
 }
 
+double feature_attention_flops(const Shape& shape, int64_t features, int64_t columns, bool causal) {
+  if (!causal) return kernel_sums_flops(shape, features, columns, false);
+  const int64_t n = shape.query_len, chunk = kernels::kCausalRows, rest = n % chunk, first = std::min(n, chunk);
+  const auto squares = static_cast<double>((n - rest) * chunk + rest * rest);
+  // The table is not read by the first chunk, nor written by the last.
+  const auto rows = static_cast<double>(2 * n - first - (rest > 0 ? rest : first));
+  return 2 * static_cast<double>(shape.batch * shape.heads * features) *
+         (squares * (1 + static_cast<double>(shape.head_dim) / static_cast<double>(features)) +
+          rows * static_cast<double>(columns));
+}
+
 double feature_attention_kept(const Shape& shape, int64_t features, bool causal) {
   const double z = static_cast<double>(shape.batch * shape.heads), f = static_cast<double>(features);
   const double columns = static_cast<double>(shape.head_dim + 1);
-  if (causal) return z * f * static_cast<double>(shape.query_len + shape.key_len);
-  return z * columns * (f + static_cast<double>(shape.query_len));
+  return z * columns * ((causal ? 0 : f) + static_cast<double>(shape.query_len));
 }
 
 }  // namespace xformer::attention

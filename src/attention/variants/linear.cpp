@@ -35,7 +35,7 @@ class LinearCore : public AttentionCore, public DecodingCore {
 
   [[nodiscard]] Cost cost(const Shape& shape) const override {
     const int64_t d = shape.head_dim, columns = by_sum_ ? d + 1 : d;
-    return {kernel_sums_flops(shape, d, columns, causal_), kernel_sums_flops(shape, d, columns, false),
+    return {feature_attention_flops(shape, d, columns, causal_), feature_attention_flops(shape, d, columns, false),
             feature_attention_kept(shape, d, causal_)};
   }
 

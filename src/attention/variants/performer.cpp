@@ -78,8 +78,8 @@ Cost kernel_cost(const Shape& shape, int64_t features, bool projected, bool caus
   const double z = static_cast<double>(shape.batch * shape.heads), m = static_cast<double>(features);
   const double rows = static_cast<double>(shape.query_len + shape.key_len), d = static_cast<double>(shape.head_dim);
   const double projection = projected ? 2 * z * rows * d * m : 0;
-  return {projection + kernel_sums_flops(shape, features, shape.head_dim + 1, causal),
-          projection + kernel_sums_flops(shape, features, shape.head_dim + 1, false),
+  return {projection + feature_attention_flops(shape, features, shape.head_dim + 1, causal),
+          projection + feature_attention_flops(shape, features, shape.head_dim + 1, false),
           feature_attention_kept(shape, features, causal)};
 }
 
@@ -145,11 +145,7 @@ class ReluCore : public AttentionCore, public DecodingCore {
   [[nodiscard]] bool zeroes_padding() const override { return true; }
   [[nodiscard]] bool takes_bf16() const override { return true; }
 
-  [[nodiscard]] Cost cost(const Shape& shape) const override {
-    Cost result = kernel_cost(shape, size_, projected_, causal_);
-    if (causal_) result.peak_elements *= 2;  // ReLU keeps its output, the product phi
-    return result;
-  }
+  [[nodiscard]] Cost cost(const Shape& shape) const override { return kernel_cost(shape, size_, projected_, causal_); }
 
   void after_step(int64_t step) override { features_.after_step(step); }
 

@@ -107,16 +107,21 @@ class RfaCore : public AttentionCore, public DecodingCore {
     return averages(at::matmul(features(scaled(q)), sums));
   }
 
-  [[nodiscard]] Cost cost(const Shape& shape) const override {
+  [[nodiscard]] Cost cost(const Shape& shape) const override { return cost_of(shape, map_ == Map::kArccos); }
+
+  // By the operator, or by tensor operations, as every gate and the other map are.
+  [[nodiscard]] Cost cost_of(const Shape& shape, bool fused) const {
     const double z = static_cast<double>(shape.batch * shape.heads), d = static_cast<double>(shape.head_dim);
     const double rows = static_cast<double>(shape.query_len + shape.key_len);
     const int64_t directions = trained_.omega.size(0), f = map_ == Map::kArccos ? directions : 2 * directions;
     const double projection = 2 * z * rows * d * static_cast<double>(directions);
     // The plain form keeps y and features of every row.
     const double plain = z * rows * static_cast<double>(directions + f);
-    return {projection + kernel_sums_flops(shape, f, shape.head_dim + 1, causal_),
-            projection + kernel_sums_flops(shape, f, shape.head_dim + 1, false),
-            map_ == Map::kArccos ? feature_attention_kept(shape, f, causal_) : plain};
+    const int64_t columns = shape.head_dim + 1;
+    return {projection + (fused ? feature_attention_flops(shape, f, columns, causal_)
+                                : kernel_sums_flops(shape, f, columns, causal_)),
+            projection + kernel_sums_flops(shape, f, columns, false),
+            fused ? feature_attention_kept(shape, f, causal_) : plain};
   }
 
   void after_step(int64_t step) override { trained_.after_step(step); }
@@ -193,7 +198,7 @@ class GatedMixer : public SequenceMixer, public DecodingMixer {
   }
 
   [[nodiscard]] Cost cost(int64_t batch, int64_t length) const override {
-    Cost result = core_->cost({batch, heads_, length, length, head_dim_});
+    Cost result = core_->cost_of({batch, heads_, length, length, head_dim_}, /*fused=*/false);
     const double maps =
         2.0 * static_cast<double>(batch * length * model_dim_ * heads_) * static_cast<double>(4 * head_dim_ + 1);
     result.flops_executed += maps;

@@ -3,33 +3,12 @@
 #include <ATen/Functions.h>
 
 #include "kernels/cpu/units.h"
+#include "kernels/feature_attention/causal.h"
 #include "kernels/feature_attention/pass.h"
 
 namespace xformer::kernels {
 
 namespace {
-
-template <class Stored>
-void clear_rows(const Heads<Stored>& x, int64_t b, int64_t h, int64_t first, int64_t end, int64_t width) {
-  for (int64_t i = first; i < end; ++i) std::fill_n(x.at(b, h, i), width, Stored(0));
-}
-
-// From the gradient of y in scratch.gradient to that of rows x. kSoftmax: scratch.sums has its sum over each row.
-template <class Stored, class Value>
-void through_scores(const FeaturePass<Stored>& pass, const TileRows<const Value>& x, int64_t rows, Stored* into,
-                    int64_t into_stride, FeatureScratch<Stored>& scratch) {
-  const auto scale = static_cast<Value>(pass.options.scale);
-  const Value* const gradient = scratch.gradient.data();
-  const TileRows<Value> to = rows_for(into, into_stride, rows, pass.d, scratch.result_room);
-  if (pass.omega == nullptr)
-    for (int64_t r = 0; r < rows; ++r) std::copy_n(gradient + r * pass.d, pass.d, to.data + r * to.stride);
-  else
-    gemm(rows, pass.d, pass.f, scale, {factor_of<Stored>(gradient, rows * pass.f, scratch.gradient_factor), pass.f},
-         {pass.omega, pass.d}, Value(0), to.data, to.stride);
-  // The share of |x'|^2 / 2.
-  if (pass.softmax) add_rows(to.data, to.stride, x.data, x.stride, rows, pass.d, scratch.sums.data(), -scale * scale);
-  store_rows(to, rows, pass.d, into, into_stride);
-}
 
 // Gradients of one part of a head's queries, and their share d_table of the table's gradient.
 template <class Stored, class Value>
@@ -69,7 +48,7 @@ void queries_back(const FeaturePass<Stored>& pass, int64_t z, int64_t part, cons
     pass.count_sums(2 * rows);
     gemm(e, f, rows, Value(1), {numerator_factor, e, true}, {factor_of<Stored>(tile, rows * f, scratch.tile_factor), f},
          Value(1), d_table, f);
-    through_scores(pass, x, rows, dq.at(b, h, first), dq.stride, scratch);
+    pass.through_scores(x, rows, dq.at(b, h, first), dq.stride, scratch);
   }
   clear_rows(dq, b, h, std::max(part * kPartRows, end), last, pass.d);
 }
@@ -98,7 +77,7 @@ double keys_back(const FeaturePass<Stored>& pass, int64_t z, int64_t part, const
     gemm(rows, e, f, Value(1), {factor_of<Stored>(tile, rows * f, scratch.tile_factor), f}, {table_factor, f, true},
          Value(0), to_v.data, to_v.stride);
     store_rows(to_v, rows, e, dv.at(b, h, first), dv.stride);
-    through_scores(pass, x, rows, dk.at(b, h, first), dk.stride, scratch);
+    pass.through_scores(x, rows, dk.at(b, h, first), dk.stride, scratch);
     for (int64_t r = 0; pass.softmax && r < rows; ++r) sum += static_cast<double>(scratch.sums[static_cast<size_t>(r)]);
   }
   clear_rows(dk, b, h, std::max(part * kPartRows, end), last, pass.d);
@@ -112,6 +91,7 @@ FeatureAttentionGradients feature_attention_backward_cpu(const at::Tensor& gradi
                                                          const at::Tensor& k_in, const at::Tensor& v_in,
                                                          const FeatureAttentionForward& forward,
                                                          const FeatureAttentionOptions& options) {
+  if (options.mask.causal) return causal_features_backward(gradient_in, q_in, k_in, v_in, forward, options);
   const at::Tensor q = with_rows(q_in), k = with_rows(k_in), v = with_rows(v_in), gradient = with_rows(gradient_in);
   FeatureAttentionGradients result;
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, q.scalar_type(), "feature_attention_backward", [&] {

@@ -1,4 +1,4 @@
-// The CPU's two passes of feature attention (feature_attention.h, the bidirectional form), for float and double, and
+// The CPU's two passes of feature attention (feature_attention.h, both forms), for float and double, and
 // for bf16 with omega, sums and denominators in float.
 #pragma once
 
@@ -9,9 +9,10 @@ namespace xformer::kernels {
 // Axis letters: f features, e columns of v; z = b h heads.
 struct FeatureAttentionForward {
   at::Tensor out;          // [b,h,n,e], memory [b,n,h,e]
-  at::Tensor table;        // [z,e+1,f]: S turned over, and z below it
+  at::Tensor table;        // [z,e+1,f]: S turned over, and z below it; causal: undefined
   at::Tensor denominator;  // [z,n]
   // kSoftmax only: c of the keys [z], and where it is reached, the key and the feature [z,2] (-1 without a valid key).
+  // Causal: c of each row [z,n], and no winner.
   at::Tensor largest, winner;
 };
 

@@ -40,8 +40,7 @@ at::Tensor feature_attention(const at::Tensor& q, const at::Tensor& k, const at:
   XF_ASSERT(q.dim() == 4 && k.dim() == 4 && v.dim() == 4 && k.size(2) == v.size(2) && q.size(3) == k.size(3),
             "feature attention takes [b,h,n,d], [b,h,m,d] and [b,h,m,e]");
   XF_ASSERT(options.omega.defined() || options.map != FeatureMap::kSoftmax, "softmax's features need a projection");
-  const bool possible = !options.mask.causal &&
-                        (!options.omega.defined() || options.omega.scalar_type() == at::toOpMathType(q.scalar_type()));
+  const bool possible = !options.omega.defined() || options.omega.scalar_type() == at::toOpMathType(q.scalar_type());
   return run_fused(FeatureAttentionCall{q, k, v, options, {}}, possible)[0];
 }
 

@@ -1,8 +1,7 @@
 // Kernel attention by features, in time and memory linear in the length (Katharopoulos et al. 2020, equations 4 to 7):
 //   out_i = phi(q_i)^T S / (phi(q_i)^T z + epsilon),   S = sum_j phi(k_j) v_j^T,   z = sum_j phi(k_j)
-// over valid keys j (causal: j <= i). The bidirectional CPU kernel makes features a tile of rows at a time: no tensor
-// [n,f] of them exists, and the backward pass makes them again from q, k and S. Padding behind the last valid key or
-// query is skipped, not computed.
+// over valid keys j (causal: j <= i). The CPU kernels make features a tile of rows at a time: no tensor [n,f] of them
+// exists, and the backward pass makes them again. Padding behind the last valid key or query is skipped, not computed.
 #pragma once
 
 #include <torch/types.h>
@@ -30,8 +29,11 @@ struct FeatureAttentionOptions {
       query_valid;  // [b,n] bool: other rows of the output are zero, without a gradient; undefined: all are valid
 };
 
+// Rows of a chunk of the causal form on the CPU, whose rows and keys are multiplied with each other.
+constexpr int64_t kCausalRows = 32;
+
 // q [b,h,n,d], k [b,h,m,d], v [b,h,m,e] -> [b,h,n,e]; zero without a valid key. Strides are free; the result's memory
-// is [b,n,h,e], as an output projection wants it. The causal form is the reference.
+// is [b,n,h,e], as an output projection wants it.
 [[nodiscard]] at::Tensor feature_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                            const FeatureAttentionOptions& options);
 

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "kernels/cpu/units.h"
+#include "kernels/feature_attention/causal.h"
 #include "kernels/feature_attention/pass.h"
 
 namespace xformer::kernels {
@@ -35,16 +36,12 @@ struct PartSums {
 template <class Stored, class Value>
 void find_winner(const FeaturePass<Stored>& pass, const Stored* x, int64_t first, int64_t rows, const bool* valid,
                  const FeatureScratch<Stored>& scratch, PartSums<Value>& sums) {
-  // Products of equal keys may differ in their last bits between places in a tile.
-  const Value near = sums.largest - std::abs(sums.largest) * static_cast<Value>(1e-5);
+  const Value near = pass.nearly(sums.largest);
   for (int64_t r = 0; r < rows; ++r) {
     const Value largest = scratch.largest[static_cast<size_t>(r)];
     if ((valid != nullptr && !valid[r]) || !(largest >= near)) continue;
     const int64_t feature = pass.winner_of(scratch.tile.data() + r * pass.f, largest);
-    const Stored *const row = x + r * pass.keys.stride, *const direction = pass.omega + feature * pass.d;
-    double score = 0;
-    for (int64_t i = 0; i < pass.d; ++i) score += static_cast<double>(row[i]) * static_cast<double>(direction[i]);
-    sums.winner.offer(score, first + r, feature);
+    sums.winner.offer(pass.score_of(x + r * pass.keys.stride, feature), first + r, feature);
   }
 }
 
@@ -156,6 +153,7 @@ void answer_queries(const FeaturePass<Stored>& pass, int64_t z, int64_t part, co
 
 FeatureAttentionForward feature_attention_forward_cpu(const at::Tensor& q_in, const at::Tensor& k_in,
                                                       const at::Tensor& v_in, const FeatureAttentionOptions& options) {
+  if (options.mask.causal) return causal_features_forward(q_in, k_in, v_in, options);
   const at::Tensor q = with_rows(q_in), k = with_rows(k_in), v = with_rows(v_in);
   FeatureAttentionForward result;
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, q.scalar_type(), "feature_attention", [&] {

@@ -1,6 +1,7 @@
 // What both passes of feature attention share: sizes, tiles, and how a tile of rows becomes scores y.
 #pragma once
 
+#include <cmath>
 #include <vector>
 
 #include "kernels/cpu/gemm.h"
@@ -95,6 +96,22 @@ struct FeaturePass {
     return wide;
   }
 
+  // From the gradient of y in scratch.gradient to that of rows x. kSoftmax: scratch.sums has its sum over each row.
+  void through_scores(const TileRows<const Value>& x, int64_t rows, Stored* into, int64_t into_stride,
+                      FeatureScratch<Stored>& scratch) const {
+    const auto scale = static_cast<Value>(options.scale);
+    const Value* const gradient = scratch.gradient.data();
+    const TileRows<Value> to = rows_for(into, into_stride, rows, d, scratch.result_room);
+    if (omega == nullptr)
+      for (int64_t r = 0; r < rows; ++r) std::copy_n(gradient + r * d, d, to.data + r * to.stride);
+    else
+      gemm(rows, d, f, scale, {factor_of<Stored>(gradient, rows * f, scratch.gradient_factor), f}, {omega, d}, Value(0),
+           to.data, to.stride);
+    // The share of |x'|^2 / 2.
+    if (softmax) add_rows(to.data, to.stride, x.data, x.stride, rows, d, scratch.sums.data(), -scale * scale);
+    store_rows(to, rows, d, into, into_stride);
+  }
+
   // The first feature of a row that reaches the row's largest; -1 where that is NaN.
   [[nodiscard]] int64_t winner_of(const Value* row, Value largest) const {
     constexpr int64_t kStep = 16;
@@ -106,6 +123,17 @@ struct FeaturePass {
     }
     return -1;
   }
+
+  // y of a feature for a row, in an order of summation that comes out the same for equal rows wherever they stand in a
+  // tile, as products need not.
+  [[nodiscard]] double score_of(const Stored* row, int64_t feature) const {
+    const Stored* const direction = omega + feature * d;
+    double score = 0;
+    for (int64_t i = 0; i < d; ++i) score += static_cast<double>(row[i]) * static_cast<double>(direction[i]);
+    return score;
+  }
+  // Keys whose largest y is not below this may be as large as `largest` by score_of().
+  [[nodiscard]] static Value nearly(Value largest) { return largest - std::abs(largest) * static_cast<Value>(1e-5); }
 
   // Flags of a tile's rows; nullptr where all of them count.
   [[nodiscard]] static const bool* flags(const ValidRows& valid, int64_t b, int64_t first, int64_t rows) {
@@ -127,5 +155,10 @@ struct FeaturePass {
   const Stored* omega = nullptr;  // rounded as products take it
   ValidRows valid_keys, valid_queries;
 };
+
+template <class Stored>
+void clear_rows(const Heads<Stored>& x, int64_t b, int64_t h, int64_t first, int64_t end, int64_t width) {
+  for (int64_t i = first; i < end; ++i) std::fill_n(x.at(b, h, i), width, Stored(0));
+}
 
 }  // namespace xformer::kernels

@@ -113,7 +113,7 @@ template <class Value>
       continue;
     }
     map_row(map, tile + r * f, f, shift + r, floor);
-    add(sums, tile + r * f, f, Value(1));
+    if (sums != nullptr) add(sums, tile + r * f, f, Value(1));
   }
 }
 

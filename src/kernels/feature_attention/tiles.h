@@ -10,7 +10,8 @@ namespace xformer::kernels {
 void largest_of_rows(const float* tile, int64_t rows, int64_t f, float* largest);
 void largest_of_rows(const double* tile, int64_t rows, int64_t f, double* largest);
 
-// y -> features (kRelu, kSoftmax: plus `floor`), zeros where not valid; `sums` [f] gains those of every row.
+// y -> features (kRelu, kSoftmax: plus `floor`), zeros where not valid; `sums` [f], where given,
+// gains those of every row.
 void features_of_keys(FeatureMap map, float* tile, int64_t rows, int64_t f, const float* shift, const bool* valid,
                       float floor, float* sums);
 void features_of_keys(FeatureMap map, double* tile, int64_t rows, int64_t f, const double* shift, const bool* valid,
