@@ -152,7 +152,8 @@ void causal_keys_back(const CausalPass<Stored>& pass, int64_t z, const CausalKno
   std::fill(scratch.table.begin(), scratch.table.end(), Value(0));
   std::fill(scratch.apart.begin(), scratch.apart.end(), Value(0));
   Value *const d_sum = scratch.dots.data(), *const slope = scratch.gradient.data(), *const table = scratch.table.data(),
-               *const factors = scratch.factors.data();
+               *const factors = scratch.factors.data(), *const more = scratch.more.data();
+  const Value* const nothing = nullptr;
   const int64_t chunks = (pass.row_end(b) + kCausalRows - 1) / kCausalRows;
   for (int64_t first = (chunks - 1) * kCausalRows; first >= 0; first -= kCausalRows) {
     const CausalChunk at = pass.chunk(z, first);
@@ -175,12 +176,13 @@ void causal_keys_back(const CausalPass<Stored>& pass, int64_t z, const CausalKno
         const Stored* const table_factor = pass.table_factor(scratch);
         gemm(at.keys, e, f, Value(1), {keys, f}, {table_factor, f, true}, Value(0), to_v.data, to_v.stride);
         gemm(at.keys, f, e, Value(1), {v, pass.values.stride}, {table_factor, f}, Value(0), slope, f);
-        for (int64_t j = 0; j < at.keys; ++j) {
-          Value *const row = to_v.data + j * to_v.stride, *const d_key = slope + j * f;
-          const Value floor = pass.softmax && (valid == nullptr || valid[j]) ? pass.floor() : Value(0);
-          for (int64_t column = 0; pass.softmax && column < e; ++column)
-            row[column] = factors[j] * row[column] + floor * scratch.apart[static_cast<size_t>(column)];
-          for (int64_t i = 0; i < f; ++i) d_key[i] = factors[j] * (d_key[i] + table[e * f + i]);
+        std::fill_n(more, at.keys, Value(1));
+        scale_rows(slope, f, at.keys, f, factors, more, table + e * f);
+        if (pass.softmax) {
+          scale_rows(to_v.data, to_v.stride, at.keys, e, factors, nothing, nothing);
+          for (int64_t j = 0; j < at.keys; ++j) more[j] = valid == nullptr || valid[j] ? pass.floor() : Value(0);
+          // 0 apart: the same row for all
+          add_rows(to_v.data, to_v.stride, scratch.apart.data(), 0, at.keys, e, more, Value(1));
         }
       }
       pass.weigh(at, scratch, scratch.sums.data());
