@@ -6,7 +6,10 @@ KINDS = {"eager": "eager", "caching": "eager under a caching allocator", "compil
          "bf16-compile": "bf16 autocast, torch.compile, under a caching allocator",
          "sdpa": "scaled_dot_product_attention, no attention dropout", "products": "its matrix products alone"}
 SAME = ["eager", "caching", "compile", "compile-caching", "bf16", "bf16-compile"]  # the same function as ours
-RATIOS = [*SAME, "sdpa"]
+# On a GPU, all in the precision of ours.
+GPU_KINDS = {"eager": "eager", "compile": "torch.compile", "reduce-overhead": "torch.compile, in CUDA graphs (reduce-overhead)",
+             "sdpa": KINDS["sdpa"]}
+GPU_SAME = ["eager", "compile", "reduce-overhead"]
 
 
 def summary(times):
@@ -38,9 +41,9 @@ def measured(row, kind):
     return entry if entry and entry["status"] == "ok" else None
 
 
-def best(row):
+def best(row, same=SAME):
     """The ratio of PyTorch's fastest way to take the same step, or None."""
-    found = [ratio(entry) for kind in SAME if (entry := measured(row, kind))]
+    found = [ratio(entry) for kind in same if (entry := measured(row, kind))]
     return min(found, default=None)
 
 
@@ -57,8 +60,9 @@ def number(value, form="{:.2f}"):
     return "-" if value is None else form.format(value)
 
 
-def seconds(summary):
-    return f"{summary['median'] / 1e3:.3f} ({summary['p10'] / 1e3:.3f} to {summary['p90'] / 1e3:.3f})"
+def seconds(summary, digits):
+    return " ".join([f"{summary['median'] / 1e3:.{digits}f}",
+                     f"({summary['p10'] / 1e3:.{digits}f} to {summary['p90'] / 1e3:.{digits}f})"])
 
 
 def megabytes(value):
@@ -78,15 +82,16 @@ def ratio(entry):
     return entry["ratio_of_rounds"]["median"] if entry else None
 
 
-def ratios(row):
-    ours = row["ours"]
-    cells = [model(row), place(row), number(ours["step_ms"]["median"] / 1e3, "{:.3f}")]
-    cells += [number(ratio(measured(row, kind))) for kind in RATIOS] + [number(best(row))]
-    eager, least = measured(row, "eager"), floor(row)
-    cells.append(number(least[2] if least else None))
-    cells.append(number(least[2] * ratio(eager) if least and eager else None))
-    cells.append(megabytes(ours["peak_process_bytes"]))
-    cells += [megabytes((measured(row, kind) or {}).get("peak_bytes")) for kind in RATIOS]
+def ratios(row, same, with_floor):
+    ours, kinds = row["ours"], [*same, "sdpa"]
+    cells = [model(row), place(row), number(ours["step_ms"]["median"] / 1e3, "{:.3f}" if with_floor else "{:.6f}")]
+    cells += [number(ratio(measured(row, kind))) for kind in kinds] + [number(best(row, same))]
+    if with_floor:
+        eager, least = measured(row, "eager"), floor(row)
+        cells.append(number(least[2] if least else None))
+        cells.append(number(least[2] * ratio(eager) if least and eager else None))
+    cells.append(megabytes(ours["peak_process_bytes" if with_floor else "peak_bytes"]))
+    cells += [megabytes((measured(row, kind) or {}).get("peak_bytes")) for kind in kinds]
     return cells
 
 
@@ -94,8 +99,8 @@ def place(row):
     return f"{row['shape']}, {row['length']:,} x {row['batch']}"
 
 
-def details(row):
-    for kind, words in KINDS.items():
+def details(row, kinds, digits):
+    for kind, words in kinds.items():
         entry = row["kinds"].get(kind)
         if entry is None:
             continue
@@ -104,7 +109,7 @@ def details(row):
             yield begin + [entry["message"].replace("|", "/"), "-", "-", "-", "-"]
             continue
         spread = entry["ratio_of_rounds"]
-        yield begin + [seconds(entry["ms"]), seconds(entry["ours_ms"]),
+        yield begin + [seconds(entry["ms"], digits), seconds(entry["ours_ms"], digits),
                        f"{ratio(entry):.2f} ({spread['p10']:.2f} to {spread['p90']:.2f})", str(entry["rounds"]),
                        f"{entry['setup_seconds']:.0f}"]
 
@@ -128,9 +133,11 @@ def facts(results):
             continue
         software = sorted({f"xformer {row['software']['xformer']} ({row['software']['commit'][:12]}"
                            f"{', modified' if row['software']['dirty'] else ''})" for row in rows})
-        yield (f"`{run['command']}`, {run['date']}: {', '.join(sorted({row['shape'] for row in rows}))}. {run['processor']}, "
+        device = f"{run['gpu']}; " if run.get("gpu") else ""
+        packages = f"PyTorch {run['torch']}, " + (f"transformers {run['transformers']}, " if run["transformers"] else "")
+        yield (f"`{run['command']}`, {run['date']}: {', '.join(sorted({row['shape'] for row in rows}))}. {device}{run['processor']}, "
                f"{run['processors']} processors, {run['memory_bytes'] / 1e9:.0f} GB, {run['threads']} threads. "
-               f"{'; '.join(software)}; PyTorch {run['torch']}, transformers {run['transformers']}, Python {run['python']}, "
+               f"{'; '.join(software)}; {packages}Python {run['python']}, "
                f"{run['compiler']}. At most {run['rounds']} rounds of a pair, fewer where they took {run['seconds']:.0f} s.")
         yield ""
         yield "What the machine does at best in that run, by single operators:"
@@ -139,27 +146,43 @@ def facts(results):
             [*name.rsplit(", ", 1), number(rate, "{:.3g}")] for name, rate in run["ceilings"].items()])
 
 
+def tables(results, same, kinds, with_floor):
+    rows, digits = results["rows"], 3 if with_floor else 6
+    ratio_kinds = [*same, "sdpa"]
+    yield from lines_of(["model", "shape", "ours, s"] + [f"{kind} / ours" for kind in ratio_kinds] + ["best / ours"] +
+                        (["ours / floor", "eager / floor"] if with_floor else []) + ["ours, MB"] +
+                        [f"{kind}, MB" for kind in ratio_kinds], [ratios(row, same, with_floor) for row in rows])
+    if with_floor:
+        yield from ["## The arithmetic floor", "",
+                    "Floor: the smaller count of a step's FLOPs over the rate of the model's own matrix products alone, in the "
+                    "row's precision, each by the library that is fastest at it on this machine with operands as it likes them, in "
+                    "turns with ours; eager over it by its ratio to ours.", ""]
+        yield from lines_of(["model", "shape", "GFLOP, ours", "GFLOP, PyTorch", "products, GFLOP/s", "by", "floor, s", "parameters"],
+                            [floors(row) for row in rows])
+    yield from ["## Every pair", "", "Medians with their 10th and 90th percentiles, in seconds.", ""]
+    yield from lines_of(["model", "shape", "PyTorch", "PyTorch, s", "ours, s", "ratio", "rounds", "set-up, s"],
+                        [cells for row in rows for cells in details(row, kinds, digits)])
+    yield from ["## Conditions", ""]
+    yield from facts(results)
+
+
+MODEL = ("Forward, backward, AdamW and schedule of the encoder of protocol `mlpen` (two layers of width 64, two heads), dropout 0.1, "
+         "{precision}, on random numbers below ListOps' vocabulary; `listops-lengths`: as many of them valid as in the first "
+         "ListOps examples. Ours and one process of PyTorch take a step each in turn. A ratio is the median over rounds of "
+         "PyTorch's time over ours: above 1 ours is faster; `best` is PyTorch's fastest but for `sdpa`. {memory} "
+         "`sdpa` and ours beside it have no dropout of attention weights; the models are `tests/peers/models.py`.")
+
+
 def markdown(results):
-    rows = results["rows"]
-    lines = [
-        "# xformer beside PyTorch: one training step on a CPU", "",
-        "Forward, backward, AdamW and schedule of the encoder of protocol `mlpen` (two layers of width 64, two heads), "
-        "dropout 0.1, ours in fp32 or, where the row says so, in bf16 (PyTorch's by its autocast), on random numbers below ListOps' vocabulary; `listops-lengths`: as many of them valid as in the first "
-        "ListOps examples. Ours and one process of PyTorch take a step each in turn. A ratio is the median over rounds of "
-        "PyTorch's time over ours: above 1 ours is faster; `best` is PyTorch's fastest but for `sdpa`. Memory is the most that the process had, Python and libraries included. "
-        "`caching` and both in bf16 run under a caching allocator. `sdpa` and ours beside it have no dropout of attention weights; the models are `tests/peers/models.py`.", ""]
-    lines += lines_of(["model", "shape", "ours, s"] + [f"{kind} / ours" for kind in RATIOS] +
-                      ["best / ours", "ours / floor", "eager / floor", "ours, MB"] + [f"{kind}, MB" for kind in RATIOS],
-                      [ratios(row) for row in rows])
-    lines += ["## The arithmetic floor", "",
-              "Floor: the smaller count of a step's FLOPs over the rate of the model's own matrix products alone, in the "
-              "row's precision, each by the library that is fastest at it on this machine with operands as it likes them, in "
-              "turns with ours; eager over it by its ratio to ours.", ""]
-    lines += lines_of(["model", "shape", "GFLOP, ours", "GFLOP, PyTorch", "products, GFLOP/s", "by", "floor, s", "parameters"],
-                      [floors(row) for row in rows])
-    lines += ["## Every pair", "", "Medians with their 10th and 90th percentiles, in seconds.", ""]
-    lines += lines_of(["model", "shape", "PyTorch", "PyTorch, s", "ours, s", "ratio", "rounds", "set-up, s"],
-                      [cells for row in rows for cells in details(row)])
-    lines += ["## Conditions", ""]
-    lines += facts(results)
+    if results.get("device") == "cuda":
+        lines = ["# xformer beside PyTorch: one training step on a GPU", "",
+                 MODEL.format(precision="both in the precision that the row says, fp32 where it says none",
+                              memory="A turn is as many steps as take 50 ms. Memory is the most that was allocated on the GPU."), "",
+                 *tables(results, GPU_SAME, GPU_KINDS, with_floor=False)]
+    else:
+        lines = ["# xformer beside PyTorch: one training step on a CPU", "",
+                 MODEL.format(precision="ours in fp32 or, where the row says so, in bf16 (PyTorch's by its autocast)",
+                              memory="Memory is the most that the process had, Python and libraries included. "
+                                     "`caching` and both in bf16 run under a caching allocator."), "",
+                 *tables(results, SAME, KINDS, with_floor=True)]
     return "\n".join(lines).rstrip("\n") + "\n"

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""scripts/compare-pytorch --device cuda without a GPU: a program and a Python that only answer, and write down how they
+were started."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+COMPARE = pathlib.Path(__file__).resolve().parent.parent.parent / "scripts" / "compare-pytorch"
+
+# Both as they answer: a line when ready, one for every step; ours takes 2 ms, PyTorch's 6, compiled 4.
+ANSWERS = '''#!%s
+import json, pathlib, sys
+words = sys.argv[1:]
+with open(%r, "a") as log:
+    log.write(" ".join(words) + "\\n")
+if words[0] == "bench":
+    row = {"valid_lengths": None, "step_ms": {"median": 2.0}, "flops": {"step_counted": 1}, "parameters": 5,
+           "peak_bytes": 300e6, "peak_process_bytes": None}
+    ready, ms = {"row": row}, 2.0
+    pathlib.Path(words[words.index("--json") + 1]).write_text(json.dumps(
+        {"rows": [row], "date": "D", "software": {"xformer": "0.1.0", "commit": "0123456789ab", "dirty": False}}))
+elif words[0] == "-c":
+    compile(words[1], "facts", "exec")
+    print(json.dumps({"python": "3.1", "torch": "2.11", "transformers": None, "gpu": "a GPU"}))
+    sys.exit()
+elif words[0].endswith("ceilings.py"):
+    print(json.dumps({"copy, GB/s": 3000.0}))
+    sys.exit()
+else:
+    ready, ms = {"setup_seconds": 1.0, "parameters": 5}, 4.0 if "--compile" in words else 6.0
+print(json.dumps(ready), flush=True)
+for _ in sys.stdin:
+    print(json.dumps({"ms": ms, "peak_bytes": 900e6}), flush=True)
+'''
+
+
+class Compare(unittest.TestCase):
+    def setUp(self):
+        self.scratch = tempfile.TemporaryDirectory()
+        self.folder = pathlib.Path(self.scratch.name)
+        self.log, self.fake = self.folder / "log", self.folder / "fake"
+        self.fake.write_text(ANSWERS % (sys.executable, str(self.log)))
+        self.fake.chmod(0o755)
+
+    def tearDown(self):
+        self.scratch.cleanup()
+
+    def run_it(self, *words):
+        return subprocess.run([COMPARE, "--out", self.folder / "out", "--rounds", "3", "--threads", "1", *words],
+                              capture_output=True, text=True, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
+
+    def test_on_a_gpu_all_run_there_and_in_the_machines_python(self):
+        done = self.run_it("--device", "cuda:1", "--program", self.fake, "--python", self.fake, "--models", "softmax-fused",
+                           "--shapes", "64x2", "--precisions", "tf32")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = self.log.read_text().splitlines()
+        ours = [line for line in lines if line.startswith("bench")]
+        theirs = [line.split("worker.py ")[1] for line in lines if "worker.py" in line]
+        self.assertTrue(all("--device cuda:1" in line and "training.precision=tf32" in line for line in ours))
+        self.assertIn("model.attention_dropout=0", ours[1])
+        begin = "--attention softmax --length 64 --batch 2 --threads 1 --device cuda:1 --precision tf32 --warmup 6"
+        self.assertEqual(theirs[:3], [begin, begin + " --compile", begin + " --compile reduce-overhead"])
+        self.assertEqual(theirs[3], "--attention sdpa --length 64 --batch 2 --threads 1 --device cuda:1 "
+                                    "--attention-dropout 0 --precision tf32")
+        self.assertTrue(any(line.endswith("ceilings.py 1 cuda:1") for line in lines))
+        table = (self.folder / "out.md").read_text().splitlines()
+        self.assertIn("| `softmax-fused`, tf32 | 64x2, 64 x 2 | 0.002000 | 3.00 | 2.00 | 2.00 | 3.00 | 2.00 | 300 | 900 | 900 | "
+                      "900 | 900 |", table)
+        self.assertTrue(any("a GPU; " in line and "PyTorch 2.11, Python 3.1" in line and "<python>" in line for line in table))
+        # What is there is not measured again, and a CPU's results do not go between.
+        self.log.unlink()
+        self.assertEqual(self.run_it("--device", "cuda:1", "--program", self.fake, "--python", self.fake, "--models",
+                                     "softmax-fused", "--shapes", "64x2", "--precisions", "tf32").returncode, 0)
+        self.assertFalse(self.log.exists())
+        done = self.run_it("--program", self.fake, "--python", self.fake, "--models", "linear", "--shapes", "64x2")
+        self.assertEqual((done.returncode, "was measured with --device cuda" in done.stderr), (2, True))
+
+    def test_what_is_wrong_is_said_before_anything_runs(self):
+        for words, said in ((["--device", "gpu"], "expected cpu, cuda or cuda:N, got 'gpu'"),
+                            (["--device", "cuda", "--precisions", "fp16"], "known: fp32, tf32, bf16"),
+                            (["--precisions", "tf32"], "known: fp32, bf16")):
+            done = self.run_it(*words)
+            self.assertEqual((done.returncode, said in done.stderr), (2, True), done.stderr)
+
+    def test_a_python_without_pytorch_is_named(self):
+        for python, said in (("/bin/false", "PyTorch does not run on cuda in /bin/false"), ("/nowhere", "--python: ")):
+            done = self.run_it("--device", "cuda", "--program", self.fake, "--python", python, "--models", "linear")
+            self.assertEqual((done.returncode, said in done.stderr), (4, True), done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
