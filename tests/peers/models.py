@@ -1,4 +1,4 @@
-"""The encoder of the mlpen code line in PyTorch, with the attentions that the program is compared with.
+"""The encoder of the mlpen code line and a causal decoder in PyTorch, with the attentions that the program is compared with.
 
 Written from the papers and definitions the way code of this field is: masks by arithmetic, feature maps as operations of
 their own, explicit attention weights. Parameters have the names that docs/weights.md gives them, so that weights can
@@ -20,10 +20,15 @@ class Softmax(nn.Module):
     def __init__(self, sizes, shared, layer):
         super().__init__()
         self.dropout = nn.Dropout(sizes.attention_dropout)
+        later = torch.ones(sizes.length, sizes.length, dtype=torch.bool).triu(1) if sizes.causal else None
+        self.register_buffer("later", later, persistent=False)
 
     def forward(self, q, k, v, mask):
         scores = torch.matmul(q, k.transpose(-2, -1)) / math.sqrt(q.size(-1))
-        scores = scores - 1e6 * (1 - mask[:, None, None, :])
+        if self.later is None:
+            scores = scores - 1e6 * (1 - mask[:, None, None, :])
+        else:
+            scores = scores.masked_fill(self.later, -torch.inf)
         return torch.matmul(self.dropout(torch.softmax(scores, dim=-1)), v)
 
 
@@ -32,11 +37,12 @@ class FusedSoftmax(nn.Module):
 
     def __init__(self, sizes, shared, layer):
         super().__init__()
-        self.dropout, self.all_valid = sizes.attention_dropout, sizes.all_valid
+        self.dropout, self.all_valid, self.causal = sizes.attention_dropout, sizes.all_valid, sizes.causal
 
     def forward(self, q, k, v, mask):
-        allowed = None if self.all_valid else mask[:, None, None, :].bool()
-        return F.scaled_dot_product_attention(q, k, v, allowed, self.dropout if self.training else 0.0)
+        allowed = None if self.all_valid or self.causal else mask[:, None, None, :].bool()
+        dropout = self.dropout if self.training else 0.0
+        return F.scaled_dot_product_attention(q, k, v, allowed, dropout, is_causal=self.causal)
 
 
 class Linformer(nn.Module):
@@ -86,12 +92,30 @@ class Performer(nn.Module):
 
 
 class Linear(nn.Module):
-    """Kernel attention with the features elu + 1."""
+    """Kernel attention with the features elu + 1; causal in chunks of 64, with sums of the chunks before."""
 
     def __init__(self, sizes, shared, layer):
         super().__init__()
+        self.causal = sizes.causal
+        if self.causal and sizes.length % 64:
+            raise SystemExit(f"linear: expected a length in chunks of 64, got {sizes.length}")
+
+    @staticmethod
+    def before(totals):
+        """[b, h, chunks, ...] -> sums over the chunks before each."""
+        return totals.cumsum(dim=2) - totals
+
+    def by_chunks(self, q, k, v):
+        q, k, v = (x.unflatten(2, (-1, 64)) for x in (F.elu(q) + 1, F.elu(k) + 1, v))
+        within = torch.matmul(q, k.transpose(-1, -2)).tril()
+        context = self.before(torch.matmul(k.transpose(-1, -2), v))
+        keys = self.before(k.sum(dim=-2, keepdim=True))
+        denominator = within.sum(dim=-1, keepdim=True) + torch.matmul(q, keys.transpose(-1, -2)) + 1e-6
+        return ((torch.matmul(within, v) + torch.matmul(q, context)) / denominator).flatten(2, 3)
 
     def forward(self, q, k, v, mask):
+        if self.causal:
+            return self.by_chunks(q, k, v)
         valid = mask[:, None, :, None]
         q = F.elu(q) + 1
         k = (F.elu(k) + 1) * valid
@@ -216,10 +240,17 @@ class Sizes:
     """Of the protocol mlpen on ListOps, the vocabulary's rows and classes included."""
 
     dim, heads, head_dim, ff_dim, layers = 64, 2, 32, 128, 2
-    vocabulary, rows, classes, classifier_dim = 16, 32, 10, 128
+    vocabulary, rows, classes, classifier_dim, causal = 16, 32, 10, 128, False
 
     def __init__(self, length, dropout, attention_dropout, all_valid):
         self.length, self.dropout, self.attention_dropout, self.all_valid = length, dropout, attention_dropout, all_valid
+
+
+class LanguageSizes(Sizes):
+    """Of the protocol character-lm on bytes; row 0 of the vocabulary is the padding."""
+
+    dim, heads, head_dim, ff_dim, layers = 256, 4, 64, 1024, 4
+    vocabulary, rows, classes, causal = 257, 257, 256, True
 
 
 class Encoder(nn.Module):
@@ -234,6 +265,9 @@ class Encoder(nn.Module):
                             Block(attention, sizes, self.shared, layer))
         self.layers = sizes.layers
         self.norm = nn.Identity() if attention in LAYERS else nn.LayerNorm(sizes.dim)
+        self.add_readout(sizes)
+
+    def add_readout(self, sizes):
         self.classifier_in = nn.Linear(sizes.dim, sizes.classifier_dim)
         self.classifier_out = nn.Linear(sizes.classifier_dim, sizes.classes)
 
@@ -243,9 +277,22 @@ class Encoder(nn.Module):
         first = x
         for layer in range(self.layers):
             x = getattr(self, f"layer{layer}")(x, mask, first)
-        pooled = (self.norm(x) * mask[:, :, None]).mean(dim=1)
+        return self.readout(self.norm(x), mask)
+
+    def readout(self, x, mask):
+        pooled = (x * mask[:, :, None]).mean(dim=1)
         return self.classifier_out(F.relu(self.classifier_in(pooled)))
 
     def extra_loss(self):
         """What attentions add to the loss of the forward pass before."""
         return sum((module.loss for module in self.modules() if isinstance(module, more_models.Routing)), 0.0)
+
+
+class Decoder(Encoder):
+    """Scores every place by the vectors of the embedding: logits [b, n, classes]."""
+
+    def add_readout(self, sizes):
+        pass
+
+    def readout(self, x, mask):
+        return torch.matmul(x, self.tokens[1:].t())

@@ -32,24 +32,29 @@ CASES = [("softmax", "softmax", RAGGED), ("sdpa", "softmax", RAGGED), ("linforme
          ("nystromformer", "nystromformer", ALL_VALID), ("paramixer-chord", "paramixer-chord", RAGGED),
          ("combiner-fixed", "combiner-fixed", RAGGED), ("routing", "routing", RAGGED), ("clustered", "clustered", RAGGED),
          ("entmax15", "entmax15", RAGGED)]
+CAUSAL = [("softmax", "softmax", ALL_VALID), ("sdpa", "softmax", ALL_VALID), ("linear", "linear", ALL_VALID)]
 DISCRETE = ["routing", "clustered"]  # choose by numbers that in float32 may lie on either side of a border
 SHIFTED = ["softmax", "nystromformer", "combiner-fixed", "clustered", "entmax15"]  # do not see what all keys get
 TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-4}  # of the largest value
 
 
+LISTOPS = ["--task", "listops", "--set", f"data.max_length={LENGTH}", "data.min_length=10"]
+BYTES = ["--task", "bytes/enwik8", "--set", f"data.length={LENGTH}"]
+
+
 def forward(program, model, words, tensors, folder):
     given, made = folder / "in.safetensors", folder / "out.safetensors"
     save_file(tensors, given)
-    command = [program, "forward", "--model", model, "--task", "listops", *words, "--set", f"data.max_length={LENGTH}",
-               "data.min_length=10", "--input", given, "--output", made]
+    command = [program, "forward", "--model", model, *words, "--input", given, "--output", made]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": ""})
     if done.returncode:
         sys.exit(f"{' '.join(map(str, command))}\n{done.stderr}")
     return load_file(made)
 
 
-def peer(attention, weights, lengths):
-    model = models.Encoder(attention, models.Sizes(LENGTH, 0, 0, min(lengths) == LENGTH)).to(weights["tokens"].dtype)
+def peer(attention, weights, lengths, language):
+    sizes = (models.LanguageSizes if language else models.Sizes)(LENGTH, 0, 0, min(lengths) == LENGTH)
+    model = (models.Decoder if language else models.Encoder)(attention, sizes).to(weights["tokens"].dtype)
     # Sums of the step at hand, which PyTorch's models do not keep.
     model.load_state_dict({key: value for key, value in weights.items() if ".core.step_" not in key}, strict=True)
     return model.eval()
@@ -59,19 +64,21 @@ def difference(ours, theirs):
     return ((ours - theirs).abs().max() / ours.abs().max().clamp(min=1e-30)).item()
 
 
-def compare(program, attention, model, lengths, type_, folder):
+def compare(program, attention, model, lengths, type_, language, folder):
     """{what: largest difference}"""
     mask = torch.arange(LENGTH) < torch.tensor(lengths)[:, None]
-    batch = {"tokens": torch.randint(1, 16, (3, LENGTH)) * mask, "mask": mask, "labels": torch.tensor([3, 9, 0])}
-    drawn = forward(program, model, ["--seed", "5"], batch, folder)
+    batch = {"tokens": torch.randint(1, 257 if language else 16, (3, LENGTH)) * mask, "mask": mask,
+             "labels": torch.randint(0, 256, (3, LENGTH)) if language else torch.tensor([3, 9, 0])}
+    task = BYTES if language else LISTOPS
+    drawn = forward(program, model, [*task, "--seed", "5"], batch, folder)
     # Queries and keys large enough for attention to be far from uniform.
     weights = {key: ((4 if ".query." in key or ".key." in key else 1) * value).to(type_)
                for key, value in drawn.items() if key not in ("logits", "loss")}
     save_file(weights, folder / "weights.safetensors")
-    ours = forward(program, model, ["--weights", folder / "weights.safetensors", "--grad"], batch, folder)
-    net = peer(attention, weights, lengths)
+    ours = forward(program, model, [*task, "--weights", folder / "weights.safetensors", "--grad"], batch, folder)
+    net = peer(attention, weights, lengths, language)
     logits = net(batch["tokens"], mask.to(type_))
-    loss = torch.nn.functional.cross_entropy(logits, batch["labels"])
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, -2), batch["labels"].flatten())
     loss.backward()
     found = {"logits": difference(ours["logits"], logits), "loss": difference(ours["loss"], loss)}
     # Performer's code cuts the gradient through the features' maximum, which the program keeps.
@@ -82,7 +89,7 @@ def compare(program, attention, model, lengths, type_, folder):
             theirs = parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)
             found[f"gradient of {key}"] = difference(ours[f"grad.{key}"], theirs)
     if attention == "softmax":  # that the comparison can tell attentions apart
-        other = difference(ours["logits"], peer("linear", weights, lengths)(batch["tokens"], mask.to(type_)))
+        other = difference(ours["logits"], peer("linear", weights, lengths, language)(batch["tokens"], mask.to(type_)))
         found["softmax beside linear, whose difference must be large"] = 0 if other > 100 * TOLERANCES[type_] else 1
     return found
 
@@ -105,16 +112,16 @@ def main():
     torch.manual_seed(7)
     failures = products_differ()
     with tempfile.TemporaryDirectory() as folder:
-        for attention, model, lengths in CASES:
+        for attention, model, lengths, language in [*((*case, False) for case in CASES), *((*case, True) for case in CAUSAL)]:
             for type_, tolerance in TOLERANCES.items():
                 if attention in DISCRETE and type_ != torch.float64:
                     continue
-                found = compare(program, attention, model, lengths, type_, pathlib.Path(folder))
+                found = compare(program, attention, model, lengths, type_, language, pathlib.Path(folder))
                 worst = max(found, key=found.get)
                 good = found[worst] <= tolerance
                 failures += not good
-                print(f"{attention:14} {str(type_):14} {len(found):3} compared, largest difference {found[worst]:.1e} "
-                      f"({worst})  {'ok' if good else 'FAILED'}")
+                print(f"{attention:14} {'causal' if language else '':6} {str(type_):14} {len(found):3} compared, "
+                      f"largest difference {found[worst]:.1e} ({worst})  {'ok' if good else 'FAILED'}")
     return 1 if failures else 0
 
 

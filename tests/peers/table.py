@@ -168,7 +168,8 @@ def tables(results, same, kinds, with_floor):
 
 MODEL = ("Forward, backward, AdamW and schedule of the encoder of protocol `mlpen` (two layers of width 64, two heads), dropout 0.1, "
          "{precision}, on random numbers below ListOps' vocabulary; `listops-lengths`: as many of them valid as in the first "
-         "ListOps examples. Ours and one process of PyTorch take a step each in turn. A ratio is the median over rounds of "
+         "ListOps examples; `bytes-2k`: a causal decoder of four layers of width 256, four heads (protocol `character-lm`), that "
+         "scores every place of random bytes. Ours and one process of PyTorch take a step each in turn. A ratio is the median over rounds of "
          "PyTorch's time over ours: above 1 ours is faster; `best` is PyTorch's fastest but for `sdpa`. {memory} "
          "`sdpa` and ours beside it have no dropout of attention weights; the models are `tests/peers/models.py`.")
 

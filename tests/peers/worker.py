@@ -40,6 +40,7 @@ def arguments():
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--attention-dropout", type=float, default=0.1)
     parser.add_argument("--valid", type=pathlib.Path, help="JSON list of the rows' valid lengths; default: all valid")
+    parser.add_argument("--language", action="store_true", help="a causal decoder of bytes, with a label at every place")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", default="fp32", choices=["fp32", "tf32", "bf16"])
     parser.add_argument("--compile", nargs="?", const="default", metavar="MODE", help="torch.compile the model")
@@ -54,15 +55,16 @@ class Trainer:
         lengths = json.loads(given.valid.read_text()) if given.valid else [given.length] * given.batch
         if len(lengths) != given.batch or not all(1 <= length <= given.length for length in lengths):
             raise SystemExit(f"--valid: expected {given.batch} lengths from 1 to {given.length}, got {lengths}")
-        sizes = models.Sizes(given.length, given.dropout, given.attention_dropout, min(lengths) == given.length)
+        sizes = (models.LanguageSizes if given.language else models.Sizes)(
+            given.length, given.dropout, given.attention_dropout, min(lengths) == given.length)
         mask = (torch.arange(given.length) < torch.tensor(lengths)[:, None]).float()
         tokens = torch.randint(1, sizes.vocabulary, (given.batch, given.length)) * mask.long()
-        batch = tokens, mask, torch.randint(0, sizes.classes, (given.batch,))
+        batch = tokens, mask, torch.randint(0, sizes.classes, tokens.shape if given.language else (given.batch,))
         self.device = torch.device(given.device)
         self.batch = [part.pin_memory() for part in batch] if self.device.type == "cuda" else batch
         self.half = given.precision == "bf16"
         torch.backends.cuda.matmul.allow_tf32 = given.precision == "tf32"
-        model = models.Encoder(given.attention, sizes).to(self.device)
+        model = (models.Decoder if given.language else models.Encoder)(given.attention, sizes).to(self.device)
         self.parameters = sum(p.numel() for p in model.parameters())
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0)
         self.schedule = torch.optim.lr_scheduler.OneCycleLR(self.optimizer, 1e-4, total_steps=1_000_000,
@@ -74,7 +76,7 @@ class Trainer:
         self.begin()
         tokens, mask, labels = (part.to(self.device, non_blocking=True) for part in self.batch)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
-            loss = torch.nn.functional.cross_entropy(self.model(tokens, mask), labels)
+            loss = torch.nn.functional.cross_entropy(self.model(tokens, mask).flatten(0, -2), labels.flatten())
             loss = loss + self.model.extra_loss()
         loss.backward()
         self.optimizer.step()
