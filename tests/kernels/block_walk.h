@@ -1,8 +1,9 @@
 // Device programs (kernels/device/thread.h) run on the CPU: block by block, every thread of a block a fibre that runs
 // until it has to wait for others. What a program must not do is an error: a barrier or an exchange between lanes that
 // not all come to, two different ones at once, access of sixteen bytes from elsewhere than a sixteenth byte, writing
-// behind the shared memory. Shared memory holds NaN at first. A walk backwards starts with the last block, and in it
-// with the last thread: a result that depends on who comes first differs between the two.
+// behind the shared memory. Shared memory holds NaN at first. A warp runs as far as barriers let it before the next one
+// begins. A walk backwards starts with the last block, and in it with the last thread: a result that depends on who
+// comes first differs between the two.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -123,22 +124,28 @@ class BlockWalk {
     const auto count = static_cast<int>(fibres_.size());
     while (true) {
       bool moved = false;
-      for (int i = 0; i < count; ++i) {
-        current_ = order_ == WalkOrder::kForward ? i : count - 1 - i;
-        Fibre& fibre = fibres_[static_cast<size_t>(current_)];
-        if (fibre.waits != Wait::kNothing) continue;
-        walking = this;
-        go_on(fibre);
-        if (!fibre.error.empty()) throw std::logic_error(fibre.error);
-        moved = true;
-      }
-      for (int first = 0; first < count; first += kWarp) moved |= release(first, kWarp, Wait::kWarp);
-      moved |= release(0, count, Wait::kBlock);
-      if (!moved) break;
+      for (int first = 0; first < count; first += kWarp)
+        while (run_warp(order_ == WalkOrder::kForward ? first : count - kWarp - first)) moved = true;
+      if (!release(0, count, Wait::kBlock) && !moved) break;
     }
     for (const Fibre& fibre : fibres_)
       if (fibre.waits != Wait::kEnded)
         throw std::logic_error(std::string("a thread waits for others at ") + fibre.what + " that do not come");
+  }
+
+  // Until every lane waits or has ended; whether anyone moved.
+  bool run_warp(int first) {
+    bool moved = false;
+    for (int i = 0; i < kWarp; ++i) {
+      current_ = first + (order_ == WalkOrder::kForward ? i : kWarp - 1 - i);
+      Fibre& fibre = fibres_[static_cast<size_t>(current_)];
+      if (fibre.waits != Wait::kNothing) continue;
+      walking = this;
+      go_on(fibre);
+      if (!fibre.error.empty()) throw std::logic_error(fibre.error);
+      moved = true;
+    }
+    return release(first, kWarp, Wait::kWarp) || moved;
   }
 
   // Lets those go on that all wait for each other.

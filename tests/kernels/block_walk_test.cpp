@@ -89,6 +89,24 @@ TEST_CASE("a walk in two orders shows a missing barrier") {
   CHECK(neighbour(WalkOrder::kForward)[5] != neighbour(WalkOrder::kBackward)[5]);
 }
 
+TEST_CASE("a walk in two orders shows a warp that overwrites what another has yet to read") {
+  const auto opposite = [](WalkOrder order) {
+    std::vector<float> got(64);
+    walk_two_warps(
+        [&](const WalkedThread& thread) {
+          auto* const shared = static_cast<float*>(thread.shared());
+          shared[thread.index()] = 1;
+          thread.sync();
+          got[static_cast<size_t>(thread.index())] = shared[(thread.index() + kWarp) % 64];
+          static_cast<void>(thread.shuffle_xor(0, 1));
+          shared[thread.index()] = 2;
+        },
+        order);
+    return got;
+  };
+  CHECK(opposite(WalkOrder::kForward) != opposite(WalkOrder::kBackward));
+}
+
 TEST_CASE("a walk takes grids that devices take") {
   const auto nothing = [](const WalkedThread&) {};
   CHECK_THROWS_AS(walk_two_warps(nothing, WalkOrder::kForward, {0, 0}), std::logic_error);
