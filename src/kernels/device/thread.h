@@ -61,6 +61,12 @@ struct Arithmetic<double> {
   return value;
 }
 
+[[nodiscard]] XFORMER_DEVICE uint32_t bits_of(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+
 // Neighbouring elements that one thread handles: as many as a Philox block decides about.
 inline constexpr int kRun = static_cast<int>(kElementsPerBlock);
 
