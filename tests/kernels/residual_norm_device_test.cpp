@@ -1,12 +1,11 @@
 // Residual and norm as a device computes them, walked on the CPU, against the definition in double precision.
-#include <ATen/Context.h>
-
 #include "block_walk.h"
 #include "fused_support.h"
 #include "kernels/operator.h"
 #include "kernels/residual_norm/device.h"
 #include "kernels/residual_norm/residual_norm.h"
 #include "place_support.h"
+#include "poisoned_memory.h"
 
 namespace xformer::kernels::residual_norm_device_test {
 
@@ -106,16 +105,6 @@ ResidualNormGradients counted_backward(const at::Tensor& dsum, const at::Tensor&
   return residual_norm_backward_device(dsum, dnormed, made, has_branch, drop, weight,
                                        [](const ResidualNormBackwardArguments&) { ++counted_backwards; });
 }
-
-// Fills what at::empty gives with NaN, so that nothing goes unwritten.
-struct PoisonedMemory {
-  PoisonedMemory() { set(true); }
-  ~PoisonedMemory() { set(false); }
-  static void set(bool on) {
-    at::globalContext().setDeterministicAlgorithms(on, /*warn_only=*/false);
-    at::globalContext().setDeterministicFillUninitializedMemory(on);
-  }
-};
 
 }  // namespace
 

@@ -33,11 +33,8 @@ for object in $objects; do
     ((stores > 0)) || say "$1" "writes nothing"
     [[ $name == *GradientNormEnd* ]] && continue
     ((wide_loads > 0)) || say "$1" "no load of sixteen bytes"
-    if [[ $name == *Attention* ]]; then
-      ((products > 0)) || say "$1" "no product on matrix units"
-    elif [[ $name != *GradientNormParts* ]]; then
-      ((wide_stores > 0)) || say "$1" "no store of sixteen bytes"
-    fi
+    [[ $name != *ProductKind* ]] || ((products > 0)) || say "$1" "no product on matrix units"
+    [[ $name == *Attention* || $name == *GradientNormParts* ]] || ((wide_stores > 0)) || say "$1" "no store of sixteen bytes"
   done <<<"$counts"
   echo "sass: $(wc -l <<<"$counts") kernels in ${object#"$1"/}"
 done

@@ -2,8 +2,6 @@
 // The signatures are the CPU's (cpu.h).
 #pragma once
 
-#include <ATen/Context.h>
-
 #include "kernels/attention/cpu.h"
 #include "kernels/attention/program.h"
 #include "kernels/device/tensors.h"
@@ -14,7 +12,7 @@ namespace xformer::kernels {
 [[nodiscard]] inline at::Tensor readable_heads(const at::Tensor& x) { return x.stride(3) == 1 ? x : x.contiguous(); }
 
 [[nodiscard]] inline HeadPlaces head_places(const at::Tensor& x) {
-  HeadPlaces places{x.stride(0), x.stride(1), x.stride(2)};
+  HeadPlaces places{{x.stride(2), false}, x.stride(0), x.stride(1)};
   places.wide =
       x.size(3) % kRun == 0 && reads_wide({x}) && places.sample % 4 == 0 && places.head % 4 == 0 && places.row % 4 == 0;
   return places;
@@ -27,7 +25,7 @@ namespace xformer::kernels {
   for (const at::Tensor& one : {q, k, v})
     TORCH_CHECK(one.scalar_type() == at::kFloat && one.size(3) <= kAttentionWidest && one.device() == q.device(),
                 "attention on a device takes heads of float, at most ", kAttentionWidest, " wide");
-  a.product = at::globalContext().allowTF32CuBLAS() ? ProductKind::kTf32 : ProductKind::kFloat;
+  a.product = product_kind();
   a.q = q.const_data_ptr<float>(), a.k = k.const_data_ptr<float>(), a.v = v.const_data_ptr<float>();
   a.q_places = head_places(q), a.k_places = head_places(k), a.v_places = head_places(v);
   a.b = q.size(0), a.h = q.size(1), a.n = q.size(2), a.m = k.size(2);

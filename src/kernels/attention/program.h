@@ -6,17 +6,16 @@
 
 #include <cmath>
 
-#include "kernels/device/product.h"
+#include "kernels/device/tile.h"
 
 namespace xformer::kernels {
 
-inline constexpr int kTileThreads = 128, kAttentionTile = 64;
+inline constexpr int kAttentionTile = kTileSide;
 inline constexpr int kAttentionWidest = 64;  // d and e; wider heads are left to plain operations
 
-// Where [b,h,n,d] lies: elements from one sample, head and row to the next; the last axis has no gaps.
-struct HeadPlaces {
-  int64_t sample = 0, head = 0, row = 0;
-  bool wide = false;  // rows of whole runs that begin at sixteen bytes
+// Where [b,h,n,d] lies: elements from one row, sample and head to the next; the last axis has no gaps.
+struct HeadPlaces : RowPlaces {
+  int64_t sample = 0, head = 0;
 };
 
 struct AttentionArguments {
@@ -80,25 +79,6 @@ XFORMER_DEVICE int64_t valid_end(const Thread& thread, const bool* flags, int64_
   for (int i = 0; i < kTileThreads / kWarp; ++i) last = memory[i] > last ? memory[i] : last;
   thread.sync();
   return last;
-}
-
-// Rows first .. first + 63 of a head into shared memory, kWidth wide: 0 behind the head's width, behind `count` rows
-// and where `valid` says so, whatever lies there.
-template <int kWidth, class Thread>
-XFORMER_DEVICE void load_tile(const Thread& thread, const float* head, const HeadPlaces& places, int width,
-                              int64_t first, int64_t count, const bool* valid, const SharedRows& into) {
-  constexpr int kRuns = kWidth / kRun;
-  XFORMER_UNROLL
-  for (int i = 0; i < kAttentionTile * kRuns / kTileThreads; ++i) {
-    const int place = i * kTileThreads + thread.index(), row = place / kRuns, column = place % kRuns * kRun;
-    const int64_t from = first + row;
-    const bool there = from < count && (valid == nullptr || valid[from]);
-    const int left = !there || column >= width ? 0 : width - column < kRun ? width - column : kRun;
-    float values[kRun];
-    load_run(thread, head + from * places.row + column, left, places.wide, values);
-    XFORMER_UNROLL
-    for (int j = 0; j < kRun; ++j) *into.at(row, column + j) = values[j];
-  }
 }
 
 // A fragment's sums to rows of a contiguous [b,rows,h,width], those of a warp's 16 that there are.

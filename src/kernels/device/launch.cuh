@@ -75,4 +75,9 @@ template <class Program>
   return cudaGetLastError();
 }
 
+// As what chooses a program wants a launch.
+[[nodiscard]] inline auto launched_on(cudaStream_t stream) {
+  return [stream](const LaunchGrid& grid, const auto& program) { return launch_program(grid, program, stream); };
+}
+
 }  // namespace xformer::kernels

@@ -76,7 +76,7 @@ template <ProductKind kKind, int kWidth, int kTiles, class Thread>
 XFORMER_DEVICE void multiply_rows(const Thread& thread, const SharedRows& rows, int first, const SharedRows& columns,
                                   float (*c)[4]) {
   const FragmentPlace place(thread);
-  XFORMER_UNROLL
+  XFORMER_UNROLL_TWICE
   for (int k = 0; k < kWidth; k += kTilePlaces) {
     const float a[4] = {*rows.at(first + place.row, k + place.pair), *rows.at(first + place.row + 8, k + place.pair),
                         *rows.at(first + place.row, k + place.pair + 4),
@@ -85,6 +85,27 @@ XFORMER_DEVICE void multiply_rows(const Thread& thread, const SharedRows& rows, 
     for (int j = 0; j < kTiles; ++j) {
       const float* const column = columns.at(j * kTileColumns + place.row, k + place.pair);
       const float b[2] = {column[0], column[4]};
+      multiply_tile<kKind>(thread, a, b, c[j]);
+    }
+  }
+}
+
+// c[j] += left (columns 8 j .. 8 j + 7 of right) over kWidth places, a multiple of 8, which are the right's rows: of
+// the left's rows `first` .. first + 15, or, turned, of these columns of the left.
+template <ProductKind kKind, bool kTurned, int kWidth, int kTiles, class Thread>
+XFORMER_DEVICE void multiply_columns(const Thread& thread, const SharedRows& left, int first, const SharedRows& right,
+                                     float (*c)[4]) {
+  const FragmentPlace place(thread);
+  const auto at = [&](int row, int k) { return kTurned ? *left.at(k, first + row) : *left.at(first + row, k); };
+  XFORMER_UNROLL_TWICE
+  for (int k = 0; k < kWidth; k += kTilePlaces) {
+    const int even = k + 2 * place.pair;
+    const float a[4] = {at(place.row, even), at(place.row + 8, even), at(place.row, even + 1),
+                        at(place.row + 8, even + 1)};
+    const float* const from = right.at(even, place.row);
+    XFORMER_UNROLL
+    for (int j = 0; j < kTiles; ++j) {
+      const float b[2] = {from[j * kTileColumns], from[j * kTileColumns + right.stride]};
       multiply_tile<kKind>(thread, a, b, c[j]);
     }
   }

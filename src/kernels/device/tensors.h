@@ -1,10 +1,11 @@
 // What device programs are told of tensors.
 #pragma once
 
+#include <ATen/Context.h>
 #include <ATen/Functions.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
-#include "kernels/device/thread.h"
+#include "kernels/device/product.h"
 #include "kernels/dropout/dropout.h"
 
 namespace xformer::kernels {
@@ -24,6 +25,11 @@ namespace xformer::kernels {
   }
 }
 
+// How exact products are where those of cuBLAS are as exact.
+[[nodiscard]] inline ProductKind product_kind() {
+  return at::globalContext().allowTF32CuBLAS() ? ProductKind::kTf32 : ProductKind::kFloat;
+}
+
 // Whether sixteen bytes at a time can be read from where each of them begins, undefined ones aside. What LibTorch
 // allocates begins there; views may not.
 [[nodiscard]] inline bool reads_wide(at::TensorList tensors) {
@@ -31,6 +37,12 @@ namespace xformer::kernels {
     if (one.defined() && reinterpret_cast<uintptr_t>(one.const_data_ptr()) % 16 != 0) return false;
   return true;
 }
+
+// Where floats lie, if anywhere: nowhere for an undefined tensor and for one of shape and type alone (LibTorch's meta).
+[[nodiscard]] inline const float* read_floats(const at::Tensor& x) {
+  return x.defined() ? static_cast<const float*>(x.const_data_ptr()) : nullptr;
+}
+[[nodiscard]] inline float* written_floats(const at::Tensor& x) { return static_cast<float*>(x.mutable_data_ptr()); }
 
 // Where a float64 scalar lies that a step may change.
 [[nodiscard]] inline double* device_number(const at::Tensor& scalar, const at::Tensor& beside) {

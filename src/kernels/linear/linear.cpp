@@ -3,8 +3,9 @@
 #include <ATen/Functions.h>
 
 #include "core/error.h"
-#include "kernels/fused.h"
+#include "kernels/linear/autocast.h"
 #include "kernels/linear/cpu.h"
+#include "kernels/linear/program.h"
 
 namespace xformer::kernels {
 
@@ -37,12 +38,16 @@ struct LinearCall {
   }
 };
 
+// Other devices than the CPU take few maps of floats; the rest is LibTorch's.
+bool maps_fit_device(const at::Tensor& x, size_t maps) {
+  return x.is_cpu() || (x.scalar_type() == at::kFloat && maps <= kMostMaps);
+}
+
 }  // namespace
 
 std::vector<at::Tensor> linear(const at::Tensor& x, const std::vector<LinearMap>& maps) {
   LinearCall call{x, {}, {}};
-  // Under autocast to another type than ours products are LibTorch's.
-  bool possible = x.dim() > 0 && x.numel() > 0 && (!autocast_type(x.device().type()) || stores_bf16({x}));
+  bool possible = x.dim() > 0 && x.numel() > 0 && !autocast_takes_products(x) && maps_fit_device(x, maps.size());
   for (const LinearMap& map : maps) {
     call.weights.push_back(map.weight);
     if (map.bias.defined()) call.biases.push_back(map.bias);

@@ -1,0 +1,96 @@
+// Tiles of matrices in shared memory: 64 rows, which four warps multiply 16 each (device/product.h), and the way of a
+// tile between the device's memory, shared memory and the fragments of products.
+#pragma once
+
+#include "kernels/device/product.h"
+
+namespace xformer::kernels {
+
+inline constexpr int kTileThreads = 128, kTileSide = 64;
+// Floats of a tile as wide as it is high.
+inline constexpr int kTileFloats = kTileSide * shared_stride(kTileSide);
+
+[[nodiscard]] constexpr int64_t tiles_of(int64_t count) { return (count + kTileSide - 1) / kTileSide; }
+
+// Where the rows of a matrix lie, the last axis without gaps.
+struct RowPlaces {
+  int64_t row = 0;    // elements from one row to the next
+  bool wide = false;  // rows of whole runs that begin at sixteen bytes
+};
+
+// Rows first .. first + 63 of a matrix into shared memory, kWidth wide: 0 behind the matrix's width, behind `count`
+// rows and where `valid` says so, whatever lies there.
+template <int kWidth, class Thread>
+XFORMER_DEVICE void load_tile(const Thread& thread, const float* matrix, const RowPlaces& places, int width,
+                              int64_t first, int64_t count, const bool* valid, const SharedRows& into) {
+  constexpr int kRuns = kWidth / kRun;
+  XFORMER_UNROLL
+  for (int i = 0; i < kTileSide * kRuns / kTileThreads; ++i) {
+    const int place = i * kTileThreads + thread.index(), row = place / kRuns, column = place % kRuns * kRun;
+    const int64_t from = first + row;
+    const bool there = from < count && (valid == nullptr || valid[from]);
+    const int left = !there || column >= width ? 0 : width - column < kRun ? width - column : kRun;
+    float values[kRun];
+    load_run(thread, matrix + from * places.row + column, left, places.wide, values);
+    store_run(thread, values, kRun, /*wide=*/true, into.at(row, column));
+  }
+}
+
+// A warp's sums into 16 rows of a tile.
+template <class Thread>
+XFORMER_DEVICE void put_fragment(const Thread& thread, const float (*sum)[4], int first, const SharedRows& into) {
+  const FragmentPlace place(thread);
+  XFORMER_UNROLL
+  for (int j = 0; j < kTileSide / kTileColumns; ++j) {
+    XFORMER_UNROLL
+    for (int i = 0; i < 4; ++i)
+      *into.at(first + place.row + (i >= 2 ? 8 : 0), j * kTileColumns + 2 * place.pair + i % 2) = sum[j][i];
+  }
+}
+
+// visit(row, column, values) for the runs of a tile that are this thread's.
+template <class Thread, class Visit>
+XFORMER_DEVICE void for_runs(const Thread& thread, const SharedRows& tile, const Visit& visit) {
+  constexpr int kRuns = kTileSide / kRun;
+  XFORMER_UNROLL_TWICE
+  for (int i = 0; i < kTileSide * kRuns / kTileThreads; ++i) {
+    const int place = i * kTileThreads + thread.index(), row = place / kRuns, column = place % kRuns * kRun;
+    float values[kRun];
+    load_run(thread, tile.at(row, column), kRun, /*wide=*/true, values);
+    visit(row, column, values);
+  }
+}
+
+// Where a tile stands in a matrix without gaps of `rows` by `width`.
+struct TilePlace {
+  int64_t row, column, rows, width;
+
+  [[nodiscard]] XFORMER_DEVICE int64_t element(int i, int j) const { return (row + i) * width + column + j; }
+  // How many of the kRun elements from row i and column j on there are.
+  [[nodiscard]] XFORMER_DEVICE int count(int i, int j) const {
+    const int64_t left = row + i < rows ? width - column - j : 0;
+    return left <= 0 ? 0 : left < kRun ? static_cast<int>(left) : kRun;
+  }
+};
+
+// The block's sums, 16 rows of each warp, plus a bias of the matrix's columns (null: none) to their place, by way of
+// `room`, a tile that nobody reads any more after the barrier in here.
+template <class Thread>
+XFORMER_DEVICE void store_tile(const Thread& thread, const float (*sum)[4], const float* bias, const TilePlace& place,
+                               bool wide, const SharedRows& room, float* matrix) {
+  thread.sync();
+  put_fragment(thread, sum, thread.index() / kWarp * kTileRows, room);
+  thread.sync();
+  for_runs(thread, room, [&](int row, int column, float* values) {
+    const int count = place.count(row, column);
+    if (bias != nullptr) {
+      float more[kRun];
+      load_run(thread, bias + place.column + column, count, wide, more);
+      XFORMER_UNROLL
+      for (int i = 0; i < kRun; ++i) values[i] += more[i];
+    }
+    store_run(thread, values, count, wide, matrix + place.element(row, column));
+  });
+}
+
+}  // namespace xformer::kernels

@@ -1,0 +1,31 @@
+// Linear maps on CUDA tensors (part of the plugin).
+#include "kernels/linear/cuda.h"
+
+#include "kernels/device/cuda_launch.h"
+#include "kernels/linear/device.h"
+#include "kernels/operator.h"
+
+namespace xformer::kernels {
+
+namespace {
+
+std::vector<at::Tensor> linear_forward_cuda(const at::Tensor& x, const std::vector<at::Tensor>& weights,
+                                            const std::vector<at::Tensor>& biases) {
+  return linear_forward_device(x, weights, biases, cuda_launch(x, launch_linear_forward));
+}
+
+LinearGradients linear_backward_cuda(const std::vector<at::Tensor>& gradients, const at::Tensor& x,
+                                     const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& biases,
+                                     bool x_wanted) {
+  return linear_backward_device(gradients, x, weights, biases, x_wanted, cuda_launch(x, launch_linear_backward),
+                                cuda_launch(x, launch_weight_gradients));
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(xformer, CUDA, library) {
+  library.impl("linear_forward", dispatched<linear_forward_cuda>);
+  library.impl("linear_backward", dispatched<linear_backward_cuda>);
+}
+
+}  // namespace xformer::kernels

@@ -1,0 +1,136 @@
+// The passes of linear.h on a device, but for the launches themselves: cuda.cpp gives them, tests walk the programs.
+// The signatures are the CPU's (cpu.h).
+#pragma once
+
+#include <ATen/Functions.h>
+
+#include "kernels/device/tensors.h"
+#include "kernels/linear/cpu.h"
+#include "kernels/linear/program.h"
+#include "kernels/linear/weight_gradients.h"
+
+namespace xformer::kernels {
+
+// Rows [.., width] of float whose gaps are closed.
+[[nodiscard]] inline at::Tensor dense_floats(const at::Tensor& x) {
+  TORCH_CHECK(!x.defined() || x.scalar_type() == at::kFloat, "linear maps on a device take floats");
+  return x.defined() ? x.contiguous() : x;
+}
+
+[[nodiscard]] inline std::vector<int64_t> with_width(const at::Tensor& x, int64_t width) {
+  std::vector<int64_t> shape = x.sizes().vec();
+  shape.back() = width;
+  return shape;
+}
+
+// Whether tensors begin at sixteen bytes and their last axes are multiples of kRun.
+[[nodiscard]] inline bool wide_rows(at::TensorList tensors) {
+  for (const at::Tensor& one : tensors)
+    if (one.defined() && one.size(-1) % kRun != 0) return false;
+  return reads_wide(tensors);
+}
+
+// The gradients of weights and biases of some maps over the same rows, in one launch.
+class WeightGradientSum {
+ public:
+  // gradient [.., out], input [.., in], dense; both outlive the sum.
+  void add(const at::Tensor& gradient, const at::Tensor& input, bool bias) {
+    TORCH_CHECK(a_.count < kMostMaps, "at most ", kMostMaps, " maps at once");
+    WeightGradientArguments::Map& map = a_.maps[a_.count++];
+    map = {read_floats(gradient), read_floats(input), gradient.size(-1), input.size(-1), a_.table, bias};
+    a_.table += map.out * map.in + (bias ? map.out : 0);
+    a_.rows = input.numel() / map.in;
+    wide_ = wide_ && wide_rows({gradient, input});
+    options_ = input.options();
+  }
+
+  // Launch takes WeightGradientArguments. The maps' gradients, in the order in which they came.
+  template <class Launch>
+  [[nodiscard]] std::vector<LinearMap> run(const Launch& launch) {
+    a_.product = product_kind();
+    a_.parts = row_division(a_.rows, weight_tiles(a_)).parts;
+    const at::Tensor tables = at::empty({a_.parts, a_.table}, options_);
+    a_.tables = written_floats(tables);
+    a_.wide = wide_ && reads_wide({tables});
+    launch(a_);
+    const at::Tensor sums = a_.parts == 1 ? tables.select(0, 0) : tables.sum(0);
+    std::vector<LinearMap> result;
+    for (int i = 0; i < a_.count; ++i) {
+      const WeightGradientArguments::Map& map = a_.maps[i];
+      const int64_t size = map.out * map.in;
+      result.push_back({sums.narrow(0, map.start, size).view({map.out, map.in}),
+                        map.bias ? sums.narrow(0, map.start + size, map.out) : at::Tensor()});
+    }
+    return result;
+  }
+
+ private:
+  WeightGradientArguments a_;
+  bool wide_ = true;
+  at::TensorOptions options_;
+};
+
+// Launch takes LinearArguments.
+template <class Launch>
+std::vector<at::Tensor> linear_forward_device(const at::Tensor& x_in, const std::vector<at::Tensor>& weights,
+                                              const std::vector<at::Tensor>& biases, const Launch& launch) {
+  TORCH_CHECK(weights.size() <= kMostMaps, "at most ", kMostMaps, " maps at once");
+  const at::Tensor x = dense_floats(x_in);
+  LinearArguments a;
+  a.product = product_kind();
+  a.x = read_floats(x);
+  a.in = x.size(-1), a.rows = x.numel() / a.in;
+  a.wide = wide_rows({x});
+  std::vector<at::Tensor> results, held;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const at::Tensor weight = dense_floats(weights[i]);
+    const at::Tensor bias = biases.empty() ? at::Tensor() : dense_floats(biases[i]);
+    TORCH_CHECK(weight.dim() == 2 && weight.size(1) == a.in, "a linear map of another width than its rows");
+    results.push_back(at::empty(with_width(x, weight.size(0)), x.options()));
+    a.wide = a.wide && wide_rows({results.back(), weight, bias});
+    a.maps[a.count++] = {read_floats(weight), read_floats(bias), nullptr, written_floats(results.back()),
+                         weight.size(0)};
+    held.insert(held.end(), {weight, bias});
+  }
+  launch(a);
+  return results;
+}
+
+// Launch takes LinearArguments, LaunchWeights WeightGradientArguments.
+template <class Launch, class LaunchWeights>
+LinearGradients linear_backward_device(const std::vector<at::Tensor>& gradients, const at::Tensor& x_in,
+                                       const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& biases,
+                                       bool x_wanted, const Launch& launch, const LaunchWeights& launch_weights) {
+  const at::Tensor x = dense_floats(x_in);
+  LinearArguments a;
+  a.product = product_kind();
+  a.in = x.size(-1), a.rows = x.numel() / a.in;
+  a.wide = wide_rows({x});
+  WeightGradientSum sum;
+  std::vector<at::Tensor> held;
+  std::vector<size_t> places;  // of the maps that have a gradient
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (!gradients[i].defined()) continue;
+    const at::Tensor weight = dense_floats(weights[i]), gradient = dense_floats(gradients[i]);
+    sum.add(gradient, x, !biases.empty());
+    a.wide = a.wide && wide_rows({weight, gradient});
+    a.maps[a.count++] = {read_floats(weight), nullptr, read_floats(gradient), nullptr, weight.size(0)};
+    held.insert(held.end(), {weight, gradient});
+    places.push_back(i);
+  }
+  LinearGradients result{{}, std::vector<at::Tensor>(weights.size()), std::vector<at::Tensor>(biases.size())};
+  if (x_wanted) {
+    result.x = at::empty_like(x);
+    a.x_gradient = written_floats(result.x);
+    a.wide = a.wide && reads_wide({result.x});
+    launch(a);
+  }
+  const std::vector<LinearMap> found = sum.run(launch_weights);
+  for (size_t i = 0; i < places.size(); ++i) {
+    result.weights[places[i]] = found[i].weight;
+    if (!biases.empty()) result.biases[places[i]] = found[i].bias;
+  }
+  return result;
+}
+
+}  // namespace xformer::kernels

@@ -1,0 +1,114 @@
+// Linear maps (linear.h) as device programs: a block holds 64 rows in shared memory, multiplies them by tiles of the
+// weights and stores 64 by 64 of the results at a time. Forwards these are columns of all maps' results; backwards,
+// for the gradient of the input, columns of the input, with the sum over all maps in registers.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/device/tile.h"
+
+namespace xformer::kernels {
+
+inline constexpr int kMostMaps = 4;  // of one launch
+// Blocks over which work is spread: two for each multiprocessor of a large device, and the same number on every other.
+inline constexpr int64_t kSpreadBlocks = 264;
+
+struct LinearArguments {
+  struct Map {
+    const float *weight = nullptr, *bias = nullptr;  // [out, in], [out] or null
+    const float* gradient = nullptr;                 // [rows, out], read backwards
+    float* result = nullptr;                         // [rows, out], written forwards
+    int64_t out = 0;
+  };
+
+  ProductKind product = ProductKind::kFloat;
+  const float* x = nullptr;     // [rows, in], read forwards
+  float* x_gradient = nullptr;  // [rows, in], written backwards
+  int64_t rows = 0, in = 0;
+  int count = 0;
+  bool wide = false;  // all begins at sixteen bytes, and all widths are multiples of kRun
+  Map maps[kMostMaps];
+};
+
+// Tiles of columns of the results, or of the input.
+[[nodiscard]] constexpr int64_t linear_columns(const LinearArguments& a, bool backward) {
+  int64_t tiles = 0;
+  for (int i = 0; i < a.count; ++i) tiles += tiles_of(a.maps[i].out);
+  return backward ? tiles_of(a.in) : tiles;
+}
+
+// A block for each 64 rows takes all columns; where that makes few blocks, several share them.
+[[nodiscard]] constexpr LaunchGrid linear_grid(int64_t rows, int64_t column_tiles) {
+  const int64_t row_tiles = tiles_of(rows);
+  return {row_tiles * std::clamp<int64_t>(kSpreadBlocks / row_tiles, 1, column_tiles), 2 * kTileFloats * 4};
+}
+
+template <ProductKind kKind, bool kBackward>
+struct LinearProgram {
+  static constexpr int kThreads = kTileThreads, kResident = 3;
+  static constexpr int kTiles = kTileSide / kTileColumns;
+  LinearArguments a;
+
+  template <class Thread>
+  XFORMER_DEVICE void operator()(const Thread& thread) const {
+    constexpr int kStride = shared_stride(kTileSide);
+    auto* const memory = static_cast<float*>(thread.shared());
+    const SharedRows rows{memory, kStride}, weights{memory + kTileFloats, kStride};
+    const int64_t row_tiles = tiles_of(a.rows), first = thread.block() % row_tiles * kTileSide;
+    const int64_t tiles = linear_columns(a, kBackward);
+    const int warp_row = thread.index() / kWarp * kTileRows;
+    const float* held = nullptr;  // what the tile of rows holds begins there
+    for (int64_t tile = thread.block() / row_tiles; tile < tiles; tile += thread.blocks() / row_tiles) {
+      float sum[kTiles][4] = {};
+      const auto hold = [&](const float* from, int64_t width, int64_t place) {
+        thread.sync();
+        if (held == from + place) return;
+        held = from + place;
+        load_tile<kTileSide>(thread, held, {width, a.wide}, static_cast<int>(width - place), first, a.rows, nullptr,
+                             rows);
+      };
+      if constexpr (kBackward) {
+        const int64_t column = tile * kTileSide;
+        for (int i = 0; i < a.count; ++i) {
+          const LinearArguments::Map& map = a.maps[i];
+          for (int64_t place = 0; place < map.out; place += kTileSide) {
+            hold(map.gradient, map.out, place);
+            load_tile<kTileSide>(thread, map.weight + column, {a.in, a.wide}, static_cast<int>(a.in - column), place,
+                                 map.out, nullptr, weights);
+            thread.sync();
+            multiply_columns<kKind, /*kTurned=*/false, kTileSide, kTiles>(thread, rows, warp_row, weights, sum);
+          }
+        }
+        store_tile(thread, sum, nullptr, {first, column, a.rows, a.in}, a.wide, weights, a.x_gradient);
+      } else {
+        int which = 0;
+        int64_t own = tile;  // among the map's tiles
+        for (; own >= tiles_of(a.maps[which].out); ++which) own -= tiles_of(a.maps[which].out);
+        const LinearArguments::Map& map = a.maps[which];
+        const int64_t column = own * kTileSide;
+        for (int64_t place = 0; place < a.in; place += kTileSide) {
+          hold(a.x, a.in, place);
+          load_tile<kTileSide>(thread, map.weight + place, {a.in, a.wide}, static_cast<int>(a.in - place), column,
+                               map.out, nullptr, weights);
+          thread.sync();
+          multiply_rows<kKind, kTileSide, kTiles>(thread, rows, warp_row, weights, sum);
+        }
+        store_tile(thread, sum, map.bias, {first, column, a.rows, map.out}, a.wide, weights, map.result);
+      }
+    }
+  }
+};
+
+// launch(grid, program) with the kind of these arguments' products.
+template <class Launch>
+auto run_linear(const LinearArguments& a, bool backward, const Launch& launch) {
+  const LaunchGrid grid = linear_grid(a.rows, linear_columns(a, backward));
+  const bool tf32 = a.product == ProductKind::kTf32;
+  if (backward)
+    return tf32 ? launch(grid, LinearProgram<ProductKind::kTf32, true>{a})
+                : launch(grid, LinearProgram<ProductKind::kFloat, true>{a});
+  return tf32 ? launch(grid, LinearProgram<ProductKind::kTf32, false>{a})
+              : launch(grid, LinearProgram<ProductKind::kFloat, false>{a});
+}
+
+}  // namespace xformer::kernels

@@ -1,0 +1,93 @@
+// Gradients of the weights and biases of linear maps as a device program: a block keeps 64 by 64 of one gradient in
+// registers while it walks over its part of the rows, and writes it once. Parts are added afterwards, in order.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/linear/program.h"
+
+namespace xformer::kernels {
+
+struct WeightGradientArguments {
+  // dW = gradient^T input [out, in] at `start` of a part's table, and behind it, with `bias`, the gradient's sum [out].
+  struct Map {
+    const float *gradient = nullptr, *input = nullptr;  // [rows, out], [rows, in]
+    int64_t out = 0, in = 0, start = 0;
+    bool bias = false;
+  };
+
+  ProductKind product = ProductKind::kFloat;
+  int64_t rows = 0;
+  float* tables = nullptr;  // [parts, table]
+  int64_t table = 0, parts = 0;
+  int count = 0;
+  bool wide = false;  // all begins at sixteen bytes, and all widths are multiples of kRun
+  Map maps[kMostMaps];
+};
+
+[[nodiscard]] constexpr int64_t weight_tiles(const WeightGradientArguments::Map& map) {
+  return tiles_of(map.out) * tiles_of(map.in);
+}
+[[nodiscard]] constexpr int64_t weight_tiles(const WeightGradientArguments& a) {
+  int64_t tiles = 0;
+  for (int i = 0; i < a.count; ++i) tiles += weight_tiles(a.maps[i]);
+  return tiles;
+}
+
+// How the rows are divided for so many tiles of gradients.
+struct RowDivision {
+  int64_t parts, part_tiles;  // the second: of 64 rows, in every part but the last
+};
+[[nodiscard]] constexpr RowDivision row_division(int64_t rows, int64_t tiles) {
+  const int64_t row_tiles = tiles_of(rows), most = std::clamp<int64_t>(kSpreadBlocks / tiles, 1, row_tiles);
+  const int64_t part_tiles = (row_tiles + most - 1) / most;
+  return {(row_tiles + part_tiles - 1) / part_tiles, part_tiles};
+}
+
+template <ProductKind kKind>
+struct WeightGradientProgram {
+  static constexpr int kThreads = kTileThreads, kResident = 3;
+  static constexpr int kTiles = kTileSide / kTileColumns;
+  WeightGradientArguments a;
+
+  template <class Thread>
+  XFORMER_DEVICE void operator()(const Thread& thread) const {
+    constexpr int kStride = shared_stride(kTileSide);
+    auto* const memory = static_cast<float*>(thread.shared());
+    const SharedRows slopes{memory, kStride}, inputs{memory + kTileFloats, kStride};
+    const int64_t tiles = weight_tiles(a), part = thread.block() / tiles;
+    int which = 0;
+    int64_t own = thread.block() % tiles;  // among the map's tiles
+    for (; own >= weight_tiles(a.maps[which]); ++which) own -= weight_tiles(a.maps[which]);
+    const WeightGradientArguments::Map& map = a.maps[which];
+    const int64_t across = tiles_of(map.in), out = own / across * kTileSide, in = own % across * kTileSide;
+    const int64_t part_rows = row_division(a.rows, tiles).part_tiles * kTileSide;
+    const int64_t end = std::min(a.rows, (part + 1) * part_rows);
+    const int warp_row = thread.index() / kWarp * kTileRows;
+    const bool sums_bias = map.bias && in == 0 && thread.index() < kTileSide && out + thread.index() < map.out;
+    float sum[kTiles][4] = {}, bias = 0;
+    for (int64_t row = part * part_rows; row < end; row += kTileSide) {
+      thread.sync();
+      load_tile<kTileSide>(thread, map.gradient + out, {map.out, a.wide}, static_cast<int>(map.out - out), row, end,
+                           nullptr, slopes);
+      load_tile<kTileSide>(thread, map.input + in, {map.in, a.wide}, static_cast<int>(map.in - in), row, end, nullptr,
+                           inputs);
+      thread.sync();
+      multiply_columns<kKind, /*kTurned=*/true, kTileSide, kTiles>(thread, slopes, warp_row, inputs, sum);
+      if (sums_bias)
+        for (int i = 0; i < kTileSide; ++i) bias += *slopes.at(i, thread.index());
+    }
+    float* const table = a.tables + part * a.table + map.start;
+    store_tile(thread, sum, nullptr, {out, in, map.out, map.in}, a.wide, slopes, table);
+    if (sums_bias) table[map.out * map.in + out + thread.index()] = bias;
+  }
+};
+
+template <class Launch>
+auto run_weight_gradients(const WeightGradientArguments& a, const Launch& launch) {
+  const LaunchGrid grid{a.parts * weight_tiles(a), 2 * kTileFloats * 4};
+  return a.product == ProductKind::kTf32 ? launch(grid, WeightGradientProgram<ProductKind::kTf32>{a})
+                                         : launch(grid, WeightGradientProgram<ProductKind::kFloat>{a});
+}
+
+}  // namespace xformer::kernels

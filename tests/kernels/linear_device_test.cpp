@@ -1,0 +1,198 @@
+// Linear maps as a device computes them, walked on the CPU, against at::linear in double precision.
+#include <ATen/Context.h>
+
+#include "block_walk.h"
+#include "fused_support.h"
+#include "kernels/linear/device.h"
+#include "kernels/operator.h"
+#include "poisoned_memory.h"
+
+namespace xformer::kernels::linear_device_test {
+
+namespace {
+
+struct WalkedMaps {
+  int64_t rows = 70, in = 24;
+  std::vector<int64_t> outs{16, 9};
+  bool bias = true, tf32 = false, x_wanted = true;
+  int unused = -1;    // the map whose result has no gradient
+  int64_t shift = 0;  // elements by which x and the weights begin behind an aligned place
+};
+
+at::Tensor shifted_floats(const std::string& name, int64_t rows, int64_t width, int64_t shift) {
+  return random_tensor(name, {rows * width + shift}, at::kFloat).narrow(0, shift, rows * width).view({rows, width});
+}
+
+struct MapTensors {
+  at::Tensor x;
+  std::vector<at::Tensor> weights, biases, gradients;
+
+  explicit MapTensors(const WalkedMaps& one) : x(shifted_floats("x", one.rows, one.in, one.shift)) {
+    for (size_t i = 0; i < one.outs.size(); ++i) {
+      const std::string place = std::to_string(i);
+      weights.push_back(shifted_floats("weight" + place, one.outs[i], one.in, one.shift));
+      if (one.bias) biases.push_back(random_tensor("bias" + place, {one.outs[i]}, at::kFloat));
+      gradients.push_back(static_cast<int>(i) == one.unused
+                              ? at::Tensor()
+                              : random_tensor("gradient" + place, {one.rows, one.outs[i]}, at::kFloat));
+    }
+  }
+};
+
+// Results, then gradients of x, weights and biases, undefined ones left out.
+Tensors walked_maps(const WalkedMaps& one, const MapTensors& given, WalkOrder order) {
+  at::globalContext().setAllowTF32CuBLAS(one.tf32);
+  const auto walking = [order](const LaunchGrid& grid, const auto& program) { walk(grid, program, order); };
+  const auto launch = [&](bool backward) {
+    return [=](const LinearArguments& a) { run_linear(a, backward, walking); };
+  };
+  Tensors result = linear_forward_device(given.x, given.weights, given.biases, launch(false));
+  const LinearGradients found =
+      linear_backward_device(given.gradients, given.x, given.weights, given.biases, one.x_wanted, launch(true),
+                             [&](const WeightGradientArguments& a) { run_weight_gradients(a, walking); });
+  for (const at::Tensor& gradient : tensors_of(found))
+    if (gradient.defined()) result.push_back(gradient);
+  at::globalContext().setAllowTF32CuBLAS(false);
+  return result;
+}
+
+Tensors defined_maps(const WalkedMaps& one, const MapTensors& given) {
+  const auto leaf = [](const at::Tensor& x) { return x.to(at::kDouble).detach().requires_grad_(true); };
+  Tensors result, wanted, outputs, slopes;
+  const at::Tensor x = leaf(given.x);
+  if (one.x_wanted) wanted.push_back(x);
+  Tensors weights, biases;
+  for (size_t i = 0; i < given.weights.size(); ++i) {
+    weights.push_back(leaf(given.weights[i]));
+    biases.push_back(one.bias ? leaf(given.biases[i]) : at::Tensor());
+    const at::Tensor output = at::linear(x, weights[i], biases[i]);
+    result.push_back(output.detach());
+    if (!given.gradients[i].defined()) continue;
+    outputs.push_back(output), slopes.push_back(given.gradients[i].to(at::kDouble));
+    wanted.push_back(weights[i]);
+  }
+  for (size_t i = 0; i < biases.size(); ++i)
+    if (one.bias && given.gradients[i].defined()) wanted.push_back(biases[i]);
+  const Tensors found = torch::autograd::grad(outputs, wanted, slopes);
+  result.insert(result.end(), found.begin(), found.end());
+  return result;
+}
+
+double worst_map(const WalkedMaps& one, bool both_orders = false) {
+  const MapTensors given(one);
+  const Tensors got = walked_maps(one, given, WalkOrder::kForward), meant = defined_maps(one, given);
+  REQUIRE(got.size() == meant.size());
+  double worst = 0;
+  for (size_t i = 0; i < got.size(); ++i) worst = std::max(worst, difference(got[i].to(at::kDouble), meant[i]));
+  if (!both_orders) return worst;
+  const Tensors backwards = walked_maps(one, given, WalkOrder::kBackward);
+  for (size_t i = 0; i < got.size(); ++i) CHECK(at::equal(got[i], backwards[i]));
+  return worst;
+}
+
+constexpr double kLikeFloat = 2e-6, kLikeTf32 = 5e-3;
+
+int counted_maps = 0, counted_weights = 0;
+
+std::vector<at::Tensor> counted_linear_forward(const at::Tensor& x, const std::vector<at::Tensor>& weights,
+                                               const std::vector<at::Tensor>& biases) {
+  return linear_forward_device(x, weights, biases, [](const LinearArguments&) { ++counted_maps; });
+}
+
+LinearGradients counted_linear_backward(const std::vector<at::Tensor>& gradients, const at::Tensor& x,
+                                        const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& biases,
+                                        bool x_wanted) {
+  return linear_backward_device(
+      gradients, x, weights, biases, x_wanted, [](const LinearArguments&) { ++counted_maps; },
+      [](const WeightGradientArguments&) { ++counted_weights; });
+}
+
+}  // namespace
+
+TEST_CASE("linear maps on a device: every number of rows, and every width in and out, from 1 to 130") {
+  const PoisonedMemory poisoned;
+  for (int64_t size = 1; size <= 130; size += size < 10 || (size > 60 && size < 68) || size > 126 ? 1 : 7) {
+    CAPTURE(size);
+    CHECK(worst_map({.rows = size}) < kLikeFloat);
+    CHECK(worst_map({.rows = 20, .in = size}) < kLikeFloat);
+    // The gradient of one bias may come to little more than nothing.
+    CHECK(worst_map({.rows = 20, .outs = {size, 8}}) < (size == 1 ? 1e-5 : kLikeFloat));
+  }
+}
+
+TEST_CASE("linear maps on a device: shapes, maps with and without bias and gradient, in two orders") {
+  const PoisonedMemory poisoned;
+  CHECK(worst_map({.rows = 130, .in = 64, .outs = {64, 64, 64}}, true) < kLikeFloat);
+  CHECK(worst_map({.rows = 100, .in = 150, .outs = {130, 1, 70, 65}}, true) < kLikeFloat);
+  CHECK(worst_map({.rows = 1, .in = 8, .outs = {700}}, true) < kLikeFloat);  // blocks that share the columns
+  // Blocks that take all columns, and several tiles of rows in a part.
+  CHECK(worst_map({.rows = 64 * 140 + 1, .in = 4, .outs = {100}, .tf32 = true}) < kLikeTf32);
+  CHECK(worst_map({.bias = false}, true) < kLikeFloat);
+  CHECK(worst_map({.x_wanted = false}, true) < kLikeFloat);
+  for (const int unused : {0, 1}) CHECK(worst_map({.unused = unused}, true) < kLikeFloat);
+  CHECK(worst_map({.in = 16, .outs = {16, 8}, .shift = 1}, true) < kLikeFloat);
+  CHECK(worst_map({.in = 96, .outs = {64}, .tf32 = true}, true) < kLikeTf32);
+  // TF32 is not float: the bound of one would catch the other.
+  CHECK(worst_map({.in = 96, .outs = {64}, .tf32 = true}) > 10 * kLikeFloat);
+}
+
+TEST_CASE("linear maps on a device: a row that is lost loses no other") {
+  const WalkedMaps one{.rows = 80, .in = 70};
+  const MapTensors clean(one), lost(one);
+  const float nan = float_of(0x7FFFFFFF);  // what a device makes of 0 / 0
+  lost.x[3].fill_(nan);
+  lost.gradients[0][3].fill_(nan);
+  const Tensors meant = walked_maps(one, clean, WalkOrder::kForward), got = walked_maps(one, lost, WalkOrder::kForward);
+  for (const size_t i : {0, 1, 2}) {  // results and the gradient of x
+    CHECK(at::equal(got[i].narrow(0, 4, 76), meant[i].narrow(0, 4, 76)));
+    CHECK(at::equal(got[i].narrow(0, 0, 3), meant[i].narrow(0, 0, 3)));
+    CHECK(got[i][3].isnan().all().item<bool>());
+  }
+}
+
+// LibTorch's meta device has shapes and types but no memory: what is launched there is counted.
+TEST_CASE("a device with kernels of linear maps runs them: one launch forwards, two backwards") {
+  counted_maps = counted_weights = 0;
+  torch::Library library(torch::Library::IMPL, "xformer", c10::DispatchKey::Meta, __FILE__, __LINE__);
+  library.impl("linear_forward", dispatched<counted_linear_forward>);
+  library.impl("linear_backward", dispatched<counted_linear_backward>);
+  const auto run_maps = [](at::ScalarType type, size_t count) {
+    const auto leaf = [&](at::IntArrayRef shape) {
+      return at::empty(shape, at::TensorOptions(at::kMeta).dtype(type)).requires_grad_(true);
+    };
+    const at::Tensor x = leaf({4, 10, 64});
+    std::vector<LinearMap> maps;
+    for (size_t i = 0; i < count; ++i) maps.push_back({leaf({32, 64}), leaf({32})});
+    const Tensors results = linear(x, maps);
+    CHECK(results.back().sizes() == at::IntArrayRef({4, 10, 32}));
+    Tensors wanted{x}, slopes;
+    for (const LinearMap& map : maps) wanted.insert(wanted.end(), {map.weight, map.bias});
+    for (const at::Tensor& result : results) slopes.push_back(at::ones_like(result));
+    const Tensors found = torch::autograd::grad(results, wanted, slopes);
+    for (size_t i = 0; i < found.size(); ++i) CHECK(found[i].sizes() == wanted[i].sizes());
+    return std::pair(std::exchange(counted_maps, 0), std::exchange(counted_weights, 0));
+  };
+  CHECK(run_maps(at::kFloat, 1) == std::pair(2, 1));
+  CHECK(run_maps(at::kFloat, 3) == std::pair(2, 1));
+  CHECK(run_maps(at::kDouble, 1) == std::pair(0, 0));
+  CHECK(run_maps(at::kFloat, kMostMaps + 1) == std::pair(0, 0));
+}
+
+TEST_CASE("plans of linear maps fit a device at any size, and leave no row out") {
+  for (const int64_t rows : {int64_t{1}, int64_t{64}, int64_t{65}, int64_t{1000}, int64_t{1} << 31, int64_t{1} << 36})
+    for (const int64_t tiles : {int64_t{1}, int64_t{3}, int64_t{16}, int64_t{1024}}) {
+      const LaunchGrid grid = linear_grid(rows, tiles);
+      CHECK((grid.blocks >= 1 && grid.blocks <= kMostBlocks && grid.shared_bytes <= 48 * 1024));
+      CHECK(grid.blocks % tiles_of(rows) == 0);
+      CHECK(grid.blocks / tiles_of(rows) <= tiles);
+      const RowDivision division = row_division(rows, tiles);
+      CHECK((division.parts >= 1 && division.parts * tiles <= std::max(kSpreadBlocks, tiles)));
+      CHECK(division.parts * division.part_tiles >= tiles_of(rows));
+      CHECK((division.parts - 1) * division.part_tiles < tiles_of(rows));
+    }
+  LinearArguments a;
+  a.in = 100, a.count = 2, a.maps[0].out = 64, a.maps[1].out = 65;
+  CHECK((linear_columns(a, false) == 3 && linear_columns(a, true) == 2));
+}
+
+}  // namespace xformer::kernels::linear_device_test
