@@ -17,6 +17,8 @@ namespace {
 
 // Four roundings of 2^-11 each in a product on either side.
 constexpr double kTf32Tolerance = 1.0 / 256;
+// Four roundings of 2^-11 each.
+constexpr double kHalfTolerance = 1.0 / 512;
 
 bool products_in_tf32(const at::Tensor& x) { return x.is_cuda() && at::globalContext().allowTF32CuBLAS(); }
 
@@ -26,6 +28,7 @@ void compare(const char* name, const char* what, size_t place, const at::Tensor&
   if (meant.numel() == 0) return;
   const double allowed = got.scalar_type() == at::kDouble     ? 1e-9
                          : got.scalar_type() == at::kBFloat16 ? std::max(tolerance, kBf16Tolerance)
+                         : got.scalar_type() == at::kHalf     ? std::max(tolerance, kHalfTolerance)
                          : products_in_tf32(got)              ? std::max(tolerance, kTf32Tolerance)
                                                               : tolerance;
   const double largest = meant.abs().max().item<double>(), difference = (got - meant).abs().max().item<double>();

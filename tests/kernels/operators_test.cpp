@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "kernels/fused.h"
 #include "kernels/fused_support.h"
 #include "kernels/gelu_dropout/cpu.h"
 #include "kernels/operator.h"
@@ -59,6 +60,20 @@ TEST_CASE("--kernels check stops at a wrong kernel, forwards and backwards, and 
   CHECK(said_of<wrong_backward>("gelu_dropout_backward")
             .starts_with("xformer::gelu_dropout differs from its reference in gradient 0"));
   CHECK(said_of<gelu_dropout_backward_cpu>("gelu_dropout_backward").empty());
+}
+
+TEST_CASE("--kernels check allows what 16 bits round, and no more") {
+  const PolicyScope policy(Policy::kCheck);
+  const at::Tensor meant = random_tensor("x", {100}, at::kFloat);
+  for (const at::ScalarType type : {at::kHalf, at::kBFloat16}) {
+    const auto said = [&](double factor) {
+      check_forward("some", {(meant * factor).to(type)}, [&] { return variable_list{meant}; });
+    };
+    CHECK_NOTHROW(said(1));
+    CHECK_THROWS_AS(said(1.03), InternalError);
+  }
+  CHECK_THROWS_AS(check_forward("some", {(meant * 1.003).to(at::kHalf)}, [&] { return variable_list{meant}; }),
+                  InternalError);
 }
 
 }  // namespace xformer::kernels::operators_test

@@ -19,6 +19,7 @@ struct GeluDropoutCall {
   static inline const Operator<gelu_dropout_backward_cpu> kBackward{"gelu_dropout_backward"};
   static constexpr bool kTakesBf16 = true;
 
+  static bool takes_half(size_t /*input*/) { return true; }
   [[nodiscard]] variable_list inputs() const { return {x}; }
   variable_list forward() { return {kForward(x, tanh, drop)}; }
   [[nodiscard]] variable_list backward(const variable_list& gradients, bool) const {
