@@ -151,17 +151,17 @@ struct DeviceDraws {
     for (int i = 0; i < 4; ++i) into[i] = skip % 2 == 1 ? all[i] >> 16 | all[i + 1] << 16 : all[i];
   }
 
-  // kRun elements from `element` on, times 0 or the survivors' scale.
-  template <class Math>
-  XFORMER_DEVICE void apply(int64_t element, Math* values) const {
+  // kRun elements from `element` on, times 0 or the survivors' scale; those of several tensors at once.
+  template <class... Math>
+  XFORMER_DEVICE void apply(int64_t element, Math*... values) const {
     if (threshold == 0) return;
-    const Math scale = static_cast<Math>(dropout_scale(threshold));
+    const double scale = dropout_scale(threshold);
     uint32_t drawn[4];
     words(element, drawn);
     XFORMER_UNROLL
     for (int i = 0; i < kRun; ++i) {
       const uint32_t draw = i % 2 == 1 ? drawn[i / 2] >> 16 : drawn[i / 2] & 0xFFFF;
-      values[i] = draw < threshold ? Math(0) : values[i] * scale;
+      ((values[i] = draw < threshold ? Math(0) : values[i] * static_cast<Math>(scale)), ...);
     }
   }
 };

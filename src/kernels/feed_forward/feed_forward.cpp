@@ -3,8 +3,9 @@
 #include <ATen/Functions.h>
 
 #include "kernels/feed_forward/cpu.h"
-#include "kernels/fused.h"
+#include "kernels/feed_forward/program.h"
 #include "kernels/gelu_dropout/gelu_dropout.h"
+#include "kernels/linear/autocast.h"
 
 namespace xformer::kernels {
 
@@ -39,15 +40,21 @@ struct FeedForwardCall {
   }
 };
 
+// Other devices than the CPU take narrow rows of floats.
+bool part_fits_device(const FeedForwardCall& call) {
+  return call.x.is_cpu() || (call.x.scalar_type() == at::kFloat && call.x.size(-1) <= kFeedForwardWidest &&
+                             call.out.weight.size(0) <= kFeedForwardWidest);
+}
+
 }  // namespace
 
 at::Tensor feed_forward(const at::Tensor& x, const LinearMap& in, const LinearMap& out, bool tanh,
                         const DropoutPlace& drop) {
   const bool small = in.weight.numel() <= kMostWeights && out.weight.numel() <= kMostWeights;
-  // Under autocast to another type than ours products are LibTorch's.
-  const bool ours = !autocast_type(x.device().type()) || stores_bf16({x});
   const FeedForwardCall call{x, in, out, tanh, drop, {}};
-  if (small && ours && x.numel() > 0 && fused_type<FeedForwardCall>(call.inputs())) return run_fused(call)[0];
+  if (small && x.numel() > 0 && !autocast_takes_products(x) && part_fits_device(call) &&
+      fused_type<FeedForwardCall>(call.inputs()))
+    return run_fused(call)[0];
   return linear(gelu_dropout(linear(x, in), tanh, drop), out);
 }
 

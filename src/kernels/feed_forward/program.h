@@ -1,0 +1,161 @@
+// The feed-forward part (feed_forward.h) as a device program: a block takes 64 rows through both products, 64 columns
+// of what lies between them at a time, while the sums of the second product stay in registers. Forwards that is
+//   z = x W1^T + b1,  out = drop(gelu(z)) W2^T + b2,
+// backwards, for the gradient of the input,
+//   slope = drop(gradient W2) gelu'(z),  dx = slope W1,
+// which writes the slope and the activation, made again from z, for the gradients of the weights
+// (linear/weight_gradients.h).
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/device/tile.h"
+#include "kernels/gelu_dropout/program.h"
+
+namespace xformer::kernels {
+
+inline constexpr int64_t kFeedForwardWidest = 128;  // m and k; wider parts are three operators
+
+struct FeedForwardArguments {
+  ProductKind product = ProductKind::kFloat;
+  const float *in_weight = nullptr, *in_bias = nullptr;    // [f, m], [f]
+  const float *out_weight = nullptr, *out_bias = nullptr;  // [k, f], [k]
+  int64_t rows = 0, m = 0, f = 0, k = 0;
+  bool tanh = false;
+  bool wide = false;  // all begins at sixteen bytes, and all widths are multiples of kRun
+  DeviceDrop drop;
+  const float* x = nullptr;  // [rows, m]
+  float* z = nullptr;        // [rows, f], written forwards, read backwards
+  float* out = nullptr;      // [rows, k]
+
+  // Of the backward pass alone.
+  const float* gradient = nullptr;            // [rows, k]
+  float *active = nullptr, *slope = nullptr;  // [rows, f]
+  float* x_gradient = nullptr;                // [rows, m]; null: not wanted
+};
+
+[[nodiscard]] constexpr LaunchGrid feed_forward_grid(int64_t rows) { return {tiles_of(rows), 3 * kTileFloats * 4}; }
+
+// `kWidest`: of the second product's columns, 64 or 128.
+template <ProductKind kKind, int kWidest, bool kBackward>
+struct FeedForwardProgram {
+  static constexpr int kThreads = kTileThreads, kResident = kWidest == kTileSide ? 3 : 2;
+  static constexpr int kTiles = kTileSide / kTileColumns;
+  FeedForwardArguments a;
+
+  template <class Thread>
+  XFORMER_DEVICE void operator()(const Thread& thread) const {
+    constexpr int kStride = shared_stride(kTileSide);
+    auto* const memory = static_cast<float*>(thread.shared());
+    const SharedRows rows{memory, kStride}, weights{memory + kTileFloats, kStride},
+        middle{memory + 2 * kTileFloats, kStride};
+    const int64_t first = thread.block() * kTileSide;
+    const int64_t from_width = kBackward ? a.k : a.m, to_width = kBackward ? a.m : a.k;
+    const float* const from = kBackward ? a.gradient : a.x;
+    float* const to = kBackward ? a.x_gradient : a.out;
+    const int warp_row = thread.index() / kWarp * kTileRows;
+    const DeviceDraws draws(a.drop);
+    float sum[kWidest / kTileColumns][4] = {};
+    for (int64_t column = 0; column < a.f; column += kTileSide) {
+      float z[kTiles][4] = {};
+      for (int64_t place = 0; place < from_width; place += kTileSide) {
+        thread.sync();
+        if (column == 0 || from_width > kTileSide)
+          load(thread, from + place, from_width, from_width - place, first, a.rows, rows);
+        if constexpr (kBackward) load(thread, a.out_weight + column, a.f, a.f - column, place, a.k, weights);
+        else load(thread, a.in_weight + place, a.m, a.m - place, column, a.f, weights);
+        thread.sync();
+        multiply(thread, rows, warp_row, weights, z);
+      }
+      put_fragment(thread, z, warp_row, middle);
+      thread.sync();
+      activate(thread, {first, column, a.rows, a.f}, draws, middle);
+      if (kBackward && to == nullptr) continue;
+      XFORMER_UNROLL
+      for (int place = 0; place < kWidest; place += kTileSide) {
+        if (place >= to_width) continue;
+        if (place > 0) thread.sync();
+        if constexpr (kBackward) load(thread, a.in_weight + place, a.m, a.m - place, column, a.f, weights);
+        else load(thread, a.out_weight + column, a.f, a.f - column, place, a.k, weights);
+        thread.sync();
+        multiply(thread, middle, warp_row, weights, sum + place / kTileColumns);
+      }
+    }
+    if (kBackward && to == nullptr) return;
+    XFORMER_UNROLL
+    for (int place = 0; place < kWidest; place += kTileSide)
+      if (place < to_width)
+        store_tile(thread, sum + place / kTileColumns, kBackward ? nullptr : a.out_bias,
+                   {first, place, a.rows, to_width}, a.wide, weights, to);
+  }
+
+ private:
+  template <class Thread>
+  XFORMER_DEVICE void load(const Thread& thread, const float* matrix, int64_t stride, int64_t width, int64_t first,
+                           int64_t count, const SharedRows& into) const {
+    load_tile<kTileSide>(thread, matrix, {stride, a.wide}, static_cast<int>(width), first, count, nullptr, into);
+  }
+
+  // Forwards weights lie as rows of the result's columns, backwards as rows of the places that are summed over.
+  template <class Thread>
+  XFORMER_DEVICE void multiply(const Thread& thread, const SharedRows& left, int first, const SharedRows& right,
+                               float (*c)[4]) const {
+    if constexpr (kBackward)
+      multiply_columns<kKind, /*kTurned=*/false, kTileSide, kTiles>(thread, left, first, right, c);
+    else multiply_rows<kKind, kTileSide, kTiles>(thread, left, first, right, c);
+  }
+
+  // What lies between the products, in place: z without its bias to the activation, or the gradient of the activation
+  // to the slope.
+  template <class Thread>
+  XFORMER_DEVICE void activate(const Thread& thread, const TilePlace& place, const DeviceDraws& draws,
+                               const SharedRows& tile) const {
+    for_runs(thread, tile, [&](int row, int column, float* values) {
+      const int count = place.count(row, column);
+      const int64_t element = place.element(row, column);
+      float z[kRun], active[kRun];
+      if constexpr (kBackward) {
+        load_run(thread, a.z + element, count, a.wide, z);
+      } else {
+        load_run(thread, a.in_bias + place.column + column, count, a.wide, z);
+        XFORMER_UNROLL
+        for (int i = 0; i < kRun; ++i) z[i] += values[i];
+        store_run(thread, z, count, a.wide, a.z + element);
+      }
+      XFORMER_UNROLL
+      for (int i = 0; i < kRun; ++i) {
+        const DeviceGelu<float> gelu(z[i], a.tanh);
+        active[i] = gelu.value;
+        if constexpr (kBackward) values[i] *= gelu.slope;
+      }
+      if constexpr (kBackward) {
+        if (count > 0) draws.apply(element, active, values);
+        store_run(thread, active, count, a.wide, a.active + element);
+        store_run(thread, values, count, a.wide, a.slope + element);
+        store_run(thread, values, kRun, /*wide=*/true, tile.at(row, column));
+      } else {
+        if (count > 0) draws.apply(element, active);
+        store_run(thread, active, kRun, /*wide=*/true, tile.at(row, column));
+      }
+    });
+  }
+};
+
+template <ProductKind kKind, bool kBackward, class Launch>
+auto run_feed_forward(const FeedForwardArguments& a, const Launch& launch) {
+  const LaunchGrid grid = feed_forward_grid(a.rows);
+  return (kBackward ? a.m : a.k) <= kTileSide ? launch(grid, FeedForwardProgram<kKind, kTileSide, kBackward>{a})
+                                              : launch(grid, FeedForwardProgram<kKind, 2 * kTileSide, kBackward>{a});
+}
+
+// launch(grid, program) for one of the passes.
+template <class Launch>
+auto run_feed_forward(const FeedForwardArguments& a, bool backward, const Launch& launch) {
+  if (a.product == ProductKind::kTf32)
+    return backward ? run_feed_forward<ProductKind::kTf32, true>(a, launch)
+                    : run_feed_forward<ProductKind::kTf32, false>(a, launch);
+  return backward ? run_feed_forward<ProductKind::kFloat, true>(a, launch)
+                  : run_feed_forward<ProductKind::kFloat, false>(a, launch);
+}
+
+}  // namespace xformer::kernels

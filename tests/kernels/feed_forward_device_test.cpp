@@ -1,0 +1,184 @@
+// Feed-forward parts as a device computes them, walked on the CPU, against the definition in double precision.
+#include "kernels/feed_forward/feed_forward.h"
+
+#include <ATen/Context.h>
+
+#include "block_walk.h"
+#include "fused_support.h"
+#include "kernels/feed_forward/device.h"
+#include "kernels/operator.h"
+#include "place_support.h"
+#include "poisoned_memory.h"
+
+namespace xformer::kernels::feed_forward_device_test {
+
+namespace {
+
+struct WalkedPart {
+  std::vector<int64_t> rows{2, 20};
+  int64_t m = 16, f = 24, k = 16;
+  double p = 0.2;
+  bool tanh = false, tf32 = false, x_wanted = true;
+};
+
+struct PartTensors {
+  at::Tensor x, gradient;
+  LinearMap in, out;
+
+  explicit PartTensors(const WalkedPart& one)
+      : in{random_tensor("in", {one.f, one.m}, at::kFloat), random_tensor("in bias", {one.f}, at::kFloat)},
+        out{random_tensor("out", {one.k, one.f}, at::kFloat), random_tensor("out bias", {one.k}, at::kFloat)} {
+    std::vector<int64_t> shape = one.rows;
+    shape.push_back(one.m);
+    x = random_tensor("x", shape, at::kFloat);
+    shape.back() = one.k;
+    gradient = random_tensor("gradient", shape, at::kFloat);
+  }
+};
+
+auto walking_in(WalkOrder order) {
+  return [order](const LaunchGrid& grid, const auto& program) { walk(grid, program, order); };
+}
+
+FeedForwardForward walked_forward(const WalkedPart& one, const PartTensors& given, WalkOrder order) {
+  return feed_forward_forward_device(
+      given.x, given.in, given.out, one.tanh, place_of(one.p),
+      [&](const FeedForwardArguments& a) { run_feed_forward(a, /*backward=*/false, walking_in(order)); });
+}
+
+// The result, then gradients of the maps and, if wanted, of x.
+Tensors walked_part(const WalkedPart& one, const PartTensors& given, WalkOrder order) {
+  at::globalContext().setAllowTF32CuBLAS(one.tf32);
+  const FeedForwardForward made = walked_forward(one, given, order);
+  const FeedForwardGradients found = feed_forward_backward_device(
+      given.gradient, given.x, made.z, given.in, given.out, one.tanh, place_of(one.p), one.x_wanted,
+      [&](const FeedForwardArguments& a) { run_feed_forward(a, /*backward=*/true, walking_in(order)); },
+      [&](const WeightGradientArguments& a) { run_weight_gradients(a, walking_in(order)); });
+  at::globalContext().setAllowTF32CuBLAS(false);
+  Tensors result{made.out, found.in.weight, found.in.bias, found.out.weight, found.out.bias};
+  if (one.x_wanted) result.push_back(found.x);
+  return result;
+}
+
+Tensors defined_part(const WalkedPart& one, const PartTensors& given) {
+  const auto leaf = [](const at::Tensor& x) { return x.to(at::kDouble).detach().requires_grad_(true); };
+  Tensors leaves{leaf(given.in.weight), leaf(given.in.bias), leaf(given.out.weight), leaf(given.out.bias),
+                 leaf(given.x)};
+  const at::Tensor out =
+      feed_forward_reference(leaves[4], {leaves[0], leaves[1]}, {leaves[2], leaves[3]}, one.tanh, place_of(one.p));
+  if (!one.x_wanted) leaves.pop_back();
+  Tensors result = torch::autograd::grad({out}, leaves, {given.gradient.to(at::kDouble)});
+  result.insert(result.begin(), out.detach());
+  return result;
+}
+
+double worst_part(const WalkedPart& one, bool both_orders = false) {
+  const PartTensors given(one);
+  const Tensors got = walked_part(one, given, WalkOrder::kForward), meant = defined_part(one, given);
+  double worst = 0;
+  for (size_t i = 0; i < got.size(); ++i) worst = std::max(worst, difference(got[i].to(at::kDouble), meant[i]));
+  if (!both_orders) return worst;
+  const Tensors backwards = walked_part(one, given, WalkOrder::kBackward);
+  for (size_t i = 0; i < got.size(); ++i) CHECK(at::equal(got[i], backwards[i]));
+  return worst;
+}
+
+constexpr double kLikeFloat = 5e-6, kLikeTf32 = 1e-2;
+
+int counted_parts = 0, counted_sums = 0;
+
+FeedForwardForward counted_part_forward(const at::Tensor& x, const LinearMap& in, const LinearMap& out, bool tanh,
+                                        const DropoutPlace& drop) {
+  return feed_forward_forward_device(x, in, out, tanh, drop, [](const FeedForwardArguments&) { ++counted_parts; });
+}
+
+FeedForwardGradients counted_part_backward(const at::Tensor& gradient, const at::Tensor& x, const at::Tensor& z,
+                                           const LinearMap& in, const LinearMap& out, bool tanh,
+                                           const DropoutPlace& drop, bool x_wanted) {
+  return feed_forward_backward_device(
+      gradient, x, z, in, out, tanh, drop, x_wanted, [](const FeedForwardArguments&) { ++counted_parts; },
+      [](const WeightGradientArguments&) { ++counted_sums; });
+}
+
+}  // namespace
+
+TEST_CASE("feed-forward parts on a device: every number of rows and every width from 1 to 130") {
+  const PoisonedMemory poisoned;
+  for (int64_t size = 1; size <= 130; size += size < 10 || (size > 60 && size < 68) || size > 126 ? 1 : 9) {
+    CAPTURE(size);
+    CHECK(worst_part({.rows = {size}}) < kLikeFloat);
+    CHECK(worst_part({.rows = {9}, .f = size}) < kLikeFloat);
+    if (size > kFeedForwardWidest) continue;
+    CHECK(worst_part({.rows = {9}, .m = size}) < kLikeFloat);
+    CHECK(worst_part({.rows = {9}, .k = size}) < kLikeFloat);
+  }
+}
+
+TEST_CASE("feed-forward parts on a device: both forms, wide ones, dropout and gradients, in two orders") {
+  const PoisonedMemory poisoned;
+  CHECK(worst_part({.rows = {130}, .m = 64, .f = 128, .k = 64}, true) < kLikeFloat);
+  CHECK(worst_part({.rows = {2, 35}, .m = 128, .f = 200, .k = 100}, true) < kLikeFloat);
+  CHECK(worst_part({.m = 100, .f = 70, .k = 128, .tanh = true}, true) < kLikeFloat);
+  CHECK(worst_part({.tanh = true}, true) < kLikeFloat);
+  CHECK(worst_part({.p = 0}, true) < kLikeFloat);
+  CHECK(worst_part({.x_wanted = false}, true) < kLikeFloat);
+  CHECK(worst_part({.rows = {}}, true) < kLikeFloat);  // one row, of which its width is the only axis
+  CHECK(worst_part({.m = 64, .f = 64, .k = 64, .tf32 = true}, true) < kLikeTf32);
+  // TF32 is not float: the bound of one would catch the other.
+  CHECK(worst_part({.m = 64, .f = 64, .k = 64, .tf32 = true}) > 10 * kLikeFloat);
+}
+
+TEST_CASE("feed-forward parts on a device drop the activations that the CPU drops") {
+  const WalkedPart one{.rows = {3, 30}, .m = 10, .f = 77, .k = 77};
+  PartTensors given(one);
+  given.in.bias.fill_(100);  // far from where an activation is zero by itself
+  given.out = {at::eye(77), at::zeros({77})};
+  const at::Tensor got = walked_forward(one, given, WalkOrder::kForward).out;
+  const at::Tensor here = feed_forward_forward_cpu(given.x, given.in, given.out, one.tanh, place_of(one.p)).out;
+  CHECK(at::equal(got == 0, here == 0));
+  CHECK((here == 0).sum().item<int64_t>() > 0);
+}
+
+TEST_CASE("feed-forward parts on a device: a row that is lost loses no other") {
+  const WalkedPart one{.rows = {80}, .m = 70};
+  const PartTensors clean(one), lost(one);
+  lost.x[3].fill_(NAN);
+  const at::Tensor meant = walked_forward(one, clean, WalkOrder::kForward).out,
+                   got = walked_forward(one, lost, WalkOrder::kForward).out;
+  CHECK(at::equal(got.narrow(0, 4, 76), meant.narrow(0, 4, 76)));
+  CHECK(at::equal(got.narrow(0, 0, 3), meant.narrow(0, 0, 3)));
+}
+
+// LibTorch's meta device has shapes and types but no memory: what is launched there is counted.
+TEST_CASE("a device with kernels of feed-forward parts runs them: one launch forwards, two backwards") {
+  counted_parts = counted_sums = 0;
+  torch::Library library(torch::Library::IMPL, "xformer", c10::DispatchKey::Meta, __FILE__, __LINE__);
+  library.impl("feed_forward_forward", dispatched<counted_part_forward>);
+  library.impl("feed_forward_backward", dispatched<counted_part_backward>);
+  DropoutPlace place = place_of(0.1);
+  place.state = place.state.to(at::kMeta);
+  const auto run_part = [&](at::ScalarType type, int64_t m, const DropoutPlace& drop) {
+    const auto leaf = [&](at::IntArrayRef shape) {
+      return at::empty(shape, at::TensorOptions(at::kMeta).dtype(type)).requires_grad_(true);
+    };
+    const Tensors inputs{leaf({4, 10, m}), leaf({96, m}), leaf({96}), leaf({m, 96}), leaf({m})};
+    const at::Tensor out = feed_forward(inputs[0], {inputs[1], inputs[2]}, {inputs[3], inputs[4]}, false, drop);
+    const Tensors found = torch::autograd::grad({out}, inputs, {at::ones_like(out)});
+    for (size_t i = 0; i < found.size(); ++i) CHECK(found[i].sizes() == inputs[i].sizes());
+    return std::pair(std::exchange(counted_parts, 0), std::exchange(counted_sums, 0));
+  };
+  CHECK(run_part(at::kFloat, kFeedForwardWidest, place) == std::pair(2, 1));
+  CHECK(run_part(at::kFloat, kFeedForwardWidest + 8, {}) == std::pair(0, 0));
+  CHECK(run_part(at::kDouble, 64, {}) == std::pair(0, 0));
+}
+
+TEST_CASE("plans of feed-forward parts fit a device at any size") {
+  for (const int64_t rows : {int64_t{1}, int64_t{64}, int64_t{65}, int64_t{1} << 31, int64_t{1} << 36}) {
+    const LaunchGrid grid = feed_forward_grid(rows);
+    CHECK((grid.blocks >= 1 && grid.blocks <= kMostBlocks && grid.blocks * kTileSide >= rows));
+    // Three blocks at a time where a multiprocessor has 164 KiB, 1 KiB of a block's is the system's.
+    CHECK(3 * (grid.shared_bytes + 1024) <= 164 * 1024);
+  }
+}
+
+}  // namespace xformer::kernels::feed_forward_device_test
