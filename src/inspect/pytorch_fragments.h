@@ -2,7 +2,7 @@
 // (cmake/EmbeddedTexts.cmake). One is an attention (src/attention/pytorch), a family or what these share
 // (src/models/pytorch). It opens with comments for the program, which are left out:
 //   # for: softmax, softmax-fused                whose it is
-//   # only: axes=alternate|union, trim=false     options without which it is not that attention or family
+//   # only: axes=alternate|union, gate=false     options without which it is not that attention or family
 // and reads what the plan says from MODEL and ATTENTION, names that the file defines.
 #pragma once
 

@@ -22,7 +22,7 @@ struct WindowCase {
   Extra extra = Extra::kNone;
   int64_t g = 0;
   double dropout = 0;
-  bool masked = false, holes = false, extra_masked = false, extra_per_head = true;
+  bool masked = false, holes = false, extra_masked = false, extra_per_head = true, relative = false;
   int64_t b = 2, h = 2, d = 4, e = 4;
 };
 
@@ -41,8 +41,20 @@ at::Tensor random_valid(Stream& numbers, int64_t rows, int64_t length, bool hole
 struct Built {
   WindowAttentionOptions options;
   at::Tensor allowed, places;
-  Tensors inputs;  // q, k, v, extra keys, extra values
+  Tensors inputs;  // q, k, v, extra keys, extra values; vectors and bias of distances
+  bool relative = false;
 };
+
+// Each head has its own reach, with a hole in it, the last one sees itself alone; but for windows of one offset.
+at::Tensor random_bias(const Windows& windows, int64_t heads, at::ScalarType type) {
+  const at::Tensor bias = random_tensor("bias", {heads, windows.back + 1 + windows.ahead}, type);
+  for (int64_t head = 0; head < heads; ++head)
+    for (int64_t offset = -windows.back; offset <= windows.ahead; ++offset)
+      if (head == heads - 1 ? offset != 0
+                            : -offset > windows.back / 2 + 1 || offset > windows.ahead / 3 || offset == -2)
+        bias[head][offset + windows.back] = -INFINITY;
+  return bias;
+}
 
 Built build(const WindowCase& one, at::ScalarType type) {
   const Windows& w = one.windows;
@@ -57,10 +69,20 @@ Built build(const WindowCase& one, at::ScalarType type) {
   const auto tensor = [&](const char* name, at::IntArrayRef shape) { return random_tensor(name, shape, type); };
   result.inputs = {tensor("q", {one.b, one.h, w.length, one.d}), tensor("k", {one.b, one.h, w.length, one.d}),
                    tensor("v", {one.b, one.h, w.length, one.e})};
-  if (one.extra == Extra::kNone) return result;
+  result.relative = one.relative;
+  const auto with_distances = [&] {
+    if (!one.relative) return;
+    result.inputs.push_back(tensor("vectors", {w.back + 1 + w.ahead, one.d}));
+    result.inputs.push_back(random_bias(w, one.h, type));
+  };
+  if (one.extra == Extra::kNone) {
+    with_distances();
+    return result;
+  }
   const int64_t there = one.extra == Extra::kShared ? one.g : 50;
   result.inputs.push_back(tensor("more k", {one.b, one.h, there, one.d}));
   result.inputs.push_back(tensor("more v", {one.b, one.h, there, one.e}));
+  with_distances();
   if (one.extra_masked) {
     result.allowed = random_valid(numbers, one.b * (one.extra_per_head ? one.h : 1), there, true);
     result.allowed = result.allowed.view({one.b, -1, there});
@@ -78,10 +100,12 @@ Built build(const WindowCase& one, at::ScalarType type) {
 }
 
 Tensors run(const Tensors& x, const Built& built, bool fused) {
-  const ExtraKeys extra = x.size() > 3 ? ExtraKeys{x[3], x[4], built.allowed, built.places} : ExtraKeys{};
+  const size_t rest = built.relative ? x.size() - 2 : x.size();
+  const ExtraKeys extra = rest > 3 ? ExtraKeys{x[3], x[4], built.allowed, built.places} : ExtraKeys{};
+  const RelativeKeys relative = built.relative ? RelativeKeys{x[rest], x[rest + 1]} : RelativeKeys{};
   at::Tensor log_sum;
   const auto& function = fused ? window_attention : window_attention_reference;
-  const at::Tensor out = function(x[0], x[1], x[2], extra, built.options, &log_sum);
+  const at::Tensor out = function(x[0], x[1], x[2], extra, built.options, &log_sum, relative);
   // Rows without a key: the same very low number, whose size would hide all others.
   const double lowest = lowest_log_sum(out.scalar_type());
   const at::Tensor none = log_sum.detach().eq(lowest);
@@ -103,6 +127,7 @@ std::vector<Windows> shapes() {
           Windows::sliding(150, 9, 3),
           Windows::sliding(101, 17, 17, 3),
           Windows::sliding(5, 2, 2, 9),
+          Windows::sliding(130, 4, 2, 2),
           Windows::sliding(90, 1000, 1000),
           Windows::own_block(61, 6, false),
           Windows::own_block(61, 6, true),
@@ -146,6 +171,48 @@ TEST_CASE("fused windows with extra keys, shared or of each block, masked or not
       }
 }
 
+TEST_CASE(
+    "fused windows with distances: vectors and numbers of their own, heads of their own reach, any shape and mask") {
+  for (const Windows& windows : shapes())
+    for (const Extra extra : {Extra::kNone, Extra::kShared, Extra::kPerBlock})
+      for (const bool masked : {false, true}) {
+        if (extra == Extra::kPerBlock && windows.dilation > 1) continue;
+        WindowCase one{windows, extra, 3};
+        one.relative = true, one.masked = masked, one.holes = masked, one.extra_masked = masked;
+        CAPTURE(windows.length, windows.dilation, windows.block, windows.blocks, static_cast<int>(extra), masked);
+        CHECK(difference_of(one, at::kDouble) < 1e-11);
+        one.b = 3, one.h = 3, one.d = 8, one.e = 5, one.dropout = 0.3;
+        CHECK(difference_of(one, at::kDouble) < 1e-11);
+        CHECK(difference_of(one, at::kFloat) < 3e-5);
+      }
+}
+
+TEST_CASE("fused windows with distances cut long blocks into tiles that read what their head reaches") {
+  for (const Windows& windows : {Windows::sliding(700, 1000, 1000), Windows::sliding(900, 200, 0)}) {
+    WindowCase one{windows};
+    one.relative = true, one.dropout = 0.1, one.b = 1, one.masked = windows.ahead > 0;
+    CHECK(difference_of(one, at::kDouble) < 1e-11);
+  }
+}
+
+TEST_CASE("fused windows with distances read and multiply what is within a head's reach") {
+  for (const Windows& windows : shapes()) {
+    const at::Tensor x = random_tensor("x", {1, 2, windows.length, 8}, at::kFloat);
+    const int64_t back = std::min<int64_t>(windows.back, 4), ahead = std::min<int64_t>(windows.ahead, 3);
+    at::Tensor bias = at::full({2, windows.back + 1 + windows.ahead}, -INFINITY);
+    bias[0].narrow(0, windows.back - back, back + 1 + ahead).fill_(0);
+    bias[1][windows.back] = 0;
+    const RelativeKeys relative{random_tensor("vectors", {bias.size(1), 8}, at::kFloat), bias};
+    const OpCounter counter;
+    static_cast<void>(window_attention(x, x, x, {}, {windows, {}, {}}, nullptr, relative));
+    const double near = relative_products(windows, back, ahead), own = relative_products(windows, 0, 0);
+    CHECK(static_cast<double>(counter.counts().flops) == 2 * 8 * (near + own));
+    CHECK(near <= relative_products(windows, windows.back, windows.ahead));
+  }
+  // 32 rows by 40 columns, and 9 offsets for each row: the size of the sequence is nothing to it.
+  CHECK(relative_products(Windows::sliding(3200, 3000, 3000), 4, 4) < 3200 * (2 * 40 + 9));
+}
+
 TEST_CASE("fused windows cut long blocks into tiles") {
   WindowCase one{Windows::own_block(700, 1000, true)};
   one.dropout = 0.1, one.b = one.h = 1;
@@ -158,6 +225,7 @@ TEST_CASE("fused windows cut long blocks into tiles") {
 
 TEST_CASE("fused windows give the same bits with any number of threads") {
   WindowCase one{Windows::sliding(200, 11, 11), Extra::kShared, 3, 0.1, true, true};
+  one.relative = true;
   const Built built = build(one, at::kFloat);
   const int before = at::get_num_threads();
   at::set_num_threads(1);
@@ -250,6 +318,7 @@ TEST_CASE("fused windows keep no weights and no copies of keys") {
 
 TEST_CASE("--kernels=check holds fused windows against their definition, --kernels=reference runs that") {
   WindowCase one{Windows::sliding(60, 5, 5), Extra::kShared, 2, 0.1, true, true};
+  one.relative = true;
   const Built built = build(one, at::kFloat);
   set_policy(Policy::kCheck);
   CHECK_NOTHROW(run_with_gradients([&](const Tensors& x) { return run(x, built, true); }, built.inputs));

@@ -1,5 +1,4 @@
 # for: adaptive-span
-# only: trim=false
 
 
 class Core(AttentionCore):
@@ -31,5 +30,5 @@ class Core(AttentionCore):
             allowed = allowed & not_later(q)
         steps = apart.abs() - self.first
         soft = ((self.longest * self.span + (ATTENTION.ramp - steps)) / ATTENTION.ramp).clamp(0, 1)
-        weights = masked_softmax(scores, valid, allowed) * soft
-        return self.drop(weights / (weights.sum(-1, keepdim=True) + 1e-8)) @ v
+        scores = scores + soft.clamp_min(1e-30).log()
+        return self.drop(masked_softmax(scores, valid, allowed & (soft > 0))) @ v

@@ -3,12 +3,16 @@
 //   m(x) = min(max((R + S z - x) / R, 0), 1),   x the steps from the row's nearest key
 //   w_j = m(x_j) exp(s_j) / sum of m(x) exp(s),   s_j = q (k_j + e_x) / sqrt(d)
 // with a learned vector e of each distance, shared by all heads and layers. The loss gets lambda S mean(z) of every
-// layer, and z is brought back into [0, 1] after a step. As in the authors' code m multiplies a softmax over all S
-// keys, and weights are divided by their sum + 1e-8. Both ways (attention-more 7): x = |i - j|, one z for both sides,
-// distances ahead have vectors of their own. The authors' model leaves the token itself out (include_self=false).
+// layer, and z is brought back into [0, 1] after a step. m stands in the sum too, so that what it forbids need not be
+// looked at: log m joins the scores, and the operator for windows goes as far as a head sees. (The authors' code
+// multiplies a softmax over all S keys by m and divides by what is left + 1e-8.) Both ways (attention-more 7): x = |i -
+// j|, one z for both sides, distances ahead have vectors of their own. The authors' model leaves the token itself out
+// (include_self=false).
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
+#include "attention/decoding.h"
 #include "attention/descriptor.h"
 #include "attention/shared/windows.h"
 #include "kernels/batched_product/batched_product.h"
@@ -16,18 +20,17 @@
 
 namespace xformer::attention::variants::adaptive_span {
 
-constexpr double kEpsilon = 1e-8;   // of a row's sum
-constexpr int64_t kTrimmedTo = 64;  // keys; trimmed spans are multiples of it
+// Of a key at the kink where m becomes zero, instead of none: by it z has the mean of both slopes there.
+constexpr double kVanishing = 1e-30;
 
 struct Options {
   int64_t span = 0;
   int64_t ramp = 32;
   double span_penalty = 5e-7;
   bool include_self = true;
-  bool trim = false;
 };
 
-class AdaptiveSpanCore : public AttentionCore {
+class AdaptiveSpanCore : public AttentionCore, public DecodingCore {
  public:
   AdaptiveSpanCore(const Options& options, const BuildContext& context)
       : options_(options),
@@ -43,55 +46,49 @@ class AdaptiveSpanCore : public AttentionCore {
       });
     };
     past_ = vectors("past", span_);
-    if (const int64_t rows = reach(span_); !causal_ && rows > 0) ahead_ = vectors("ahead", rows);
+    if (!causal_ && farthest() > 0) ahead_ = vectors("ahead", farthest());
   }
 
   at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
                      Carry&) override {
     XF_ASSERT(mask.causal == causal_, "adaptive-span was built with causal {}", causal_);
-    const int64_t n = q.size(2), span = used_span();
-    const Windows windows = windows_of(n, span);
-    const at::Tensor scaled = windows.rows(q / std::sqrt(static_cast<double>(q.size(-1))));            // [b,h,1,t,c,d]
-    const at::Tensor scores = kernels::batched_product(scaled, windows.columns(k).transpose(-1, -2));  // [b,h,1,t,c,w]
-
-    // Of the key from the row [c,w].
-    const auto numbers = q.options().dtype(at::kLong);
-    const at::Tensor offset = at::arange(-windows.before, windows.block + windows.after, numbers) -
-                              at::arange(windows.block, numbers).unsqueeze(1);
-    const auto [past, ahead] = vectors_used(n, span);
-    at::Tensor vectors = past_.narrow(0, 0, past), place = (-offset - first_).clamp(0, past - 1);
-    if (ahead > 0) {
-      vectors = at::cat({vectors, ahead_.narrow(0, 0, ahead)});
-      place = at::where(offset.gt(0), (offset + (past - 1)).clamp_max(past + ahead - 1), place);
-    }
-    const at::Tensor by_distance = at::matmul(scaled, vectors.t()).gather(-1, place.expand(scores.sizes()));
-
-    const at::Tensor steps = offset.abs() - first_;  // x
-    at::Tensor allowed = options_.include_self ? at::Tensor() : offset.ne(0);
-    if (const at::Tensor known = windows.allowed(mask.key_valid, q); known.defined())
-      allowed = allowed.defined() ? allowed.logical_and(known) : known;
-    const at::Tensor all = scores + by_distance;
-    const at::Tensor whole = allowed.defined() ? partial_softmax(all, allowed).weights : at::softmax(all, -1);
-    // At a kink these pass the mean of both slopes; clamp would pass the steeper one.
-    const at::Tensor slope = (static_cast<double>(span_) * z_ + (static_cast<double>(options_.ramp) - steps)) /
-                             static_cast<double>(options_.ramp);
-    const at::Tensor soft =
-        at::minimum(at::maximum(slope, at::zeros({}, slope.options())), at::ones({}, slope.options()));  // m [h,c,w]
-    const at::Tensor masked = whole * soft.unsqueeze(1).unsqueeze(1);
-    const at::Tensor weights = masked / (masked.sum(-1, /*keepdim=*/true) + kEpsilon);
-    probe("weights", weights), probe("reach", static_cast<double>(span_) * z_ + static_cast<double>(options_.ramp));
-    return windows.join(kernels::batched_product(dropout_(weights, is_training()), windows.columns(v)));
+    const Windows windows = windows_of(q.size(2));
+    probe("reach", static_cast<double>(span_) * z_ + static_cast<double>(options_.ramp));
+    return kernels::window_attention(q, k, v, {}, {windows, mask.key_valid, dropout_.place(is_training())}, nullptr,
+                                     by_offset(windows.back, windows.ahead));
   }
 
+  // The new row reads as many keys as its heads see.
+  at::Tensor decode(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const DecodingStep& step,
+                    State& kept) override {
+    const at::Tensor keys = keep(kept, "keys", k, step), values = keep(kept, "values", v, step);
+    Carry none;
+    if (q.size(2) > 1) return forward(q, k, v, SequenceMask{{}, /*causal=*/true}, none);
+    const int64_t back = std::min(reaches(farthest()).max().item<int64_t>(), step.first);
+    const auto [vectors, bias] = by_offset(back, 0);
+    const auto seen = [&](const at::Tensor& rows) { return rows.narrow(2, step.first - back, back + 1); };
+    const at::Tensor scaled = q / std::sqrt(static_cast<double>(q.size(-1)));
+    const at::Tensor scores = kernels::batched_product(scaled, (seen(keys) + vectors).transpose(-1, -2));  // [b,h,1,w]
+    const at::Tensor all = scores + bias.unsqueeze(1);
+    return kernels::batched_product(partial_softmax(all, all.isneginf().logical_not()).weights, seen(values));
+  }
+
+  [[nodiscard]] bool zeroes_padding() const override { return true; }
+
   [[nodiscard]] Cost cost(const Shape& shape) const override {
-    const int64_t n = shape.query_len, span = used_span();
-    const Windows windows = windows_of(n, span);
-    const auto [past, ahead] = vectors_used(n, span);
-    const double z = static_cast<double>(shape.batch * shape.heads), d = static_cast<double>(shape.head_dim);
-    const auto rows = static_cast<double>(windows.blocks * windows.block);
-    const double executed = 4 * windows.explicit_pairs() + 2 * rows * static_cast<double>(past + ahead);
-    const double pattern = 6 * (windows.pattern_pairs() - static_cast<double>(first_ * n));
-    return {z * d * executed, z * d * pattern, 8 * z * windows.explicit_pairs()};
+    const int64_t n = shape.query_len;
+    const Windows windows = windows_of(n);
+    const auto b = static_cast<double>(shape.batch), d = static_cast<double>(shape.head_dim);
+    double products = 0, pairs = 0;
+    const at::Tensor reach = reaches(windows.back).to(at::kCPU);
+    for (int64_t head = 0; head < shape.heads; ++head) {
+      const int64_t back = reach[head].item<int64_t>(), ahead = std::min(back, windows.ahead);
+      products += kernels::relative_products(windows, back, ahead);
+      pairs += Windows::sliding(n, back, ahead).pattern_pairs() - static_cast<double>(first_ * n);
+    }
+    const double distances = static_cast<double>(windows.back + 1 + windows.ahead) * d;
+    return {2 * b * d * products, 6 * b * d * pairs,
+            kept_of_windows(b * static_cast<double>(shape.heads), static_cast<double>(n), d) + distances};
   }
 
   at::Tensor extra_loss() override {
@@ -105,20 +102,36 @@ class AdaptiveSpanCore : public AttentionCore {
   }
 
  private:
-  // Steps to the farthest token of a span.
-  [[nodiscard]] int64_t reach(int64_t span) const { return span - 1 + first_; }
-  [[nodiscard]] Windows windows_of(int64_t n, int64_t span) const {
-    return Windows::sliding(n, reach(span), causal_ ? 0 : reach(span));
+  // Offset of the farthest token of the longest span.
+  [[nodiscard]] int64_t farthest() const { return span_ - 1 + first_; }
+  [[nodiscard]] Windows windows_of(int64_t n) const {
+    return Windows::sliding(n, farthest(), causal_ ? 0 : farthest());
   }
-  // Distances behind and ahead that n tokens have.
-  [[nodiscard]] std::pair<int64_t, int64_t> vectors_used(int64_t n, int64_t span) const {
-    return {std::max<int64_t>(1, std::min(span, n - first_)), causal_ ? 0 : std::min(reach(span), n - 1)};
+
+  // log m of the offsets -back to ahead [h,r].
+  [[nodiscard]] at::Tensor log_mask(int64_t back, int64_t ahead) const {
+    const at::Tensor offset = at::arange(-back, ahead + 1, z_.options());
+    const at::Tensor left =
+        (static_cast<double>(span_) * z_.squeeze(-1) + (static_cast<double>(options_.ramp + first_) - offset.abs())) /
+        static_cast<double>(options_.ramp);
+    // At a kink these pass the mean of both slopes; clamp would pass the steeper one.
+    const at::Tensor soft = at::minimum(at::maximum(left, at::zeros({}, left.options())), at::ones({}, left.options()));
+    at::Tensor far = left.lt(0);
+    if (first_ == 1) far = far.logical_or(offset.eq(0));
+    const at::Tensor weight = (soft + left.eq(0) * kVanishing).masked_fill(far, 1);
+    return weight.log().masked_fill(far, -std::numeric_limits<double>::infinity());
   }
-  // The span whose keys are multiplied: beyond it no head has a weight.
-  [[nodiscard]] int64_t used_span() const {
-    if (!options_.trim || is_training()) return span_;
-    const double longest = z_.max().item<double>() * static_cast<double>(span_) + static_cast<double>(options_.ramp);
-    return std::min(span_, static_cast<int64_t>(std::ceil(longest / kTrimmedTo)) * kTrimmedTo);
+  // Offset of the farthest token that each head sees, of `longest` [h].
+  [[nodiscard]] at::Tensor reaches(int64_t longest) const {
+    const at::NoGradGuard no_grad;
+    return log_mask(longest, 0).isneginf().logical_not().sum(-1) - (1 - first_);
+  }
+  [[nodiscard]] kernels::RelativeKeys by_offset(int64_t back, int64_t ahead) const {
+    // The token itself has the vector of distance 0, or any if it is left out.
+    std::vector<at::Tensor> vectors = {past_.narrow(0, 0, back + 1 - first_).flip(0)};
+    if (first_ == 1) vectors.push_back(past_.narrow(0, 0, 1));
+    if (ahead > 0) vectors.push_back(ahead_.narrow(0, 0, ahead));
+    return {at::cat(vectors), log_mask(back, ahead)};
   }
 
   Options options_;
@@ -137,9 +150,7 @@ const Schema<Options>& schema() {
           .add(&Options::ramp, "ramp", "tokens over which a head's weights fade out behind its span (R)", at_least(1))
           .add(&Options::span_penalty, "span_penalty",
                "added to the loss for each token of the heads' mean span, in every layer (lambda)", at_least(0))
-          .add(&Options::include_self, "include_self", "a token sees itself; in the authors' model it does not")
-          .add(&Options::trim, "trim",
-               "outside of training, multiply only keys within the longest learned span; reads the spans back");
+          .add(&Options::include_self, "include_self", "a token sees itself; in the authors' model it does not");
   return kSchema;
 }
 

@@ -24,7 +24,7 @@ void forbid(Value* scores, int64_t from, int64_t to, int64_t end) {
 template <class Value>
 void weigh(const WindowPass& pass, const Tile& tile, WindowScratch<Value>& scratch, Value* sums, Value* log_sums) {
   const int64_t g = pass.g, line = pass.line(tile);
-  const uint16_t* const draws = pass.draw(tile, scratch.draws);
+  const Drawn draws = pass.draw(tile, scratch);
   const uint32_t threshold = pass.draws.threshold();
   const auto keep = static_cast<Value>(pass.draws.keep());
   for (int64_t r = 0; r < tile.rows; ++r) {
@@ -36,8 +36,7 @@ void weigh(const WindowPass& pass, const Tile& tile, WindowScratch<Value>& scrat
     }
     const auto [from, to, begin, end] = pass.seen(tile, r);
     forbid(scores + g, from, to, end - g);
-    const RowSum<Value> row = weigh_row(scores + begin, end - begin,
-                                        draws == nullptr ? draws : draws + r * pass.width + begin, threshold, keep);
+    const RowSum<Value> row = weigh_row(scores + begin, end - begin, draws.at(r, begin), threshold, keep);
     std::fill(scores, scores + begin, Value(0));
     std::fill(scores + end, scores + line, Value(0));
     sums[r] = row.sum;
@@ -56,7 +55,7 @@ void slopes(const WindowPass& pass, const Tile& tile, const Residue<const Value>
             const Residue<const Value>& gradient, const Value* log_sum, const Value* log_sum_gradient, Value lowest,
             WindowScratch<Value>& scratch) {
   const int64_t g = pass.g, line = pass.line(tile);
-  const uint16_t* const draws = pass.draw(tile, scratch.draws);
+  const Drawn draws = pass.draw(tile, scratch);
   const uint32_t threshold = pass.draws.threshold();
   const auto keep = static_cast<Value>(pass.draws.keep());
   for (int64_t r = 0; r < tile.rows; ++r) {
@@ -72,14 +71,60 @@ void slopes(const WindowPass& pass, const Tile& tile, const Residue<const Value>
     if (log_sum_gradient != nullptr) delta -= log_sum_gradient[place(pass, tile, r)];
     const auto [from, to, begin, end] = pass.seen(tile, r);
     forbid(scores + g, from, to, end - g);
-    row_gradients(scores + begin, slope + begin, end - begin, sum, delta,
-                  draws == nullptr ? draws : draws + r * pass.width + begin, threshold, keep);
+    row_gradients(scores + begin, slope + begin, end - begin, sum, delta, draws.at(r, begin), threshold, keep);
     for (Value* const row : {scores, slope}) {
       std::fill(row, row + begin, Value(0));
       std::fill(row + end, row + line, Value(0));
     }
   }
 }
+
+// Gradients of what distances add, a sum for every head of every sample, over the offsets that some head sees.
+struct OffsetSums {
+  explicit OffsetSums(const WindowPass& pass) {
+    if (!pass.vectors.defined()) return;
+    for (int64_t head = 0; head < pass.h; ++head) {
+      back = std::max(back, pass.reach(head).back);
+      ahead = std::max(ahead, pass.reach(head).ahead);
+    }
+    vectors = at::zeros({pass.b * pass.h, back + 1 + ahead, pass.d}, pass.q.options());
+    bias = at::zeros({pass.b, pass.h, back + 1 + ahead}, pass.q.options());
+  }
+
+  // Of a tile's scores' gradients `steps`; to_q gains what reaches the queries by them.
+  template <class Value>
+  void add(const WindowPass& pass, const Tile& tile, const Value* steps, const Operand<Value>& q_rows,
+           const Residue<Value>& to_q, std::vector<Value>& room) const {
+    const Offsets offsets = offsets_of(tile, pass.reach(tile.h));
+    const int64_t count = offsets.count, unit = tile.b * pass.h + tile.h;
+    room.assign(static_cast<size_t>(tile.rows * count), Value(0));
+    Value* const to_bias = bias.mutable_data_ptr<Value>() + unit * bias.size(2) + back;
+    for (int64_t r = 0; r < tile.rows; ++r) {
+      const auto [from, to, begin, end] = pass.seen(tile, r);
+      const int64_t offset = tile.column + from - (tile.first + r);
+      const Value* const row = steps + r * pass.line(tile) + pass.g + from;
+      std::copy_n(row, to - from, room.data() + r * count + (offset - offsets.first));
+      add_row(to_bias + offset, row, to - from);
+    }
+    const auto scale = static_cast<Value>(pass.scale);
+    gemm(tile.rows, pass.d, count, scale, {room.data(), count}, pass.vectors_from<Value>(offsets.first, false),
+         Value(1), to_q.row(tile.first), to_q.stride);
+    gemm(count, pass.d, tile.rows, scale, {room.data(), count, true}, q_rows, Value(1),
+         vectors.mutable_data_ptr<Value>() + (unit * vectors.size(1) + back + offsets.first) * pass.d, pass.d);
+  }
+
+  void finish(const WindowPass& pass, WindowAttentionGradients& result) const {
+    if (!vectors.defined()) return;
+    const int64_t first = pass.offset_place(-back), count = back + 1 + ahead;
+    result.vectors = at::zeros_like(pass.vectors);
+    result.vectors.narrow(0, first, count).copy_(vectors.sum(0));
+    result.bias = at::zeros_like(pass.bias);
+    result.bias.narrow(1, first, count).copy_(bias.sum(0));
+  }
+
+  int64_t back = 0, ahead = 0;
+  at::Tensor vectors, bias;  // [b h, back + 1 + ahead, d], [b, h, back + 1 + ahead]
+};
 
 template <class Value>
 Heads<const Value> heads_of(const at::Tensor& x) {
@@ -94,8 +139,9 @@ void zero_rows(const Heads<Value>& heads, int64_t b, int64_t h, int64_t from, in
 }  // namespace
 
 WindowAttentionForward window_attention_forward_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                                    const ExtraKeys& extra, const WindowAttentionOptions& options) {
-  const WindowPass pass(q, k, v, extra, options);
+                                                    const ExtraKeys& extra, const RelativeKeys& relative,
+                                                    const WindowAttentionOptions& options) {
+  const WindowPass pass(q, k, v, extra, relative, options);
   const Windows& windows = pass.windows;
   WindowAttentionForward result{new_heads(q, pass.n, pass.e), at::empty({pass.b, pass.h, pass.n, 1}, q.options())};
   const int64_t units = pass.b * pass.h * windows.dilation * windows.blocks;
@@ -154,14 +200,16 @@ WindowAttentionForward window_attention_forward_cpu(const at::Tensor& q, const a
 WindowAttentionGradients window_attention_backward_cpu(const at::Tensor& out_gradient,
                                                        const at::Tensor& log_sum_gradient, const at::Tensor& q,
                                                        const at::Tensor& k, const at::Tensor& v, const ExtraKeys& extra,
+                                                       const RelativeKeys& relative,
                                                        const WindowAttentionForward& forward,
                                                        const WindowAttentionOptions& options) {
-  const WindowPass pass(q, k, v, extra, options);
+  const WindowPass pass(q, k, v, extra, relative, options);
   const Windows& windows = pass.windows;
   const at::Tensor gradient = blas_rows(out_gradient.defined() ? out_gradient : at::zeros_like(forward.out));
   const at::Tensor log_slopes = log_sum_gradient.defined() ? log_sum_gradient.contiguous() : at::Tensor();
   WindowAttentionGradients result{
-      new_heads(q, pass.n, pass.d), new_heads(q, pass.n, pass.d), new_heads(q, pass.n, pass.e), {}, {}};
+      new_heads(q, pass.n, pass.d), new_heads(q, pass.n, pass.d), new_heads(q, pass.n, pass.e), {}, {}, {}, {}};
+  const OffsetSums offset_sums(pass);
   if (pass.g > 0) {
     // Heads or tokens outside, as where they come from.
     const auto like = [](const at::Tensor& x) {
@@ -228,12 +276,24 @@ WindowAttentionGradients window_attention_backward_cpu(const at::Tensor& out_gra
                        to_k.row(tile.column), to_k.stride);
                   gemm(rows, pass.d, columns, scale, {steps + g, line}, {key.row(tile.column), key.stride},
                        scalar_t(g > 0), to_q.row(tile.first), to_q.stride);
+                  if (pass.vectors.defined()) offset_sums.add(pass, tile, steps, q_rows, to_q, mine.by_offset);
                 };
                 for (int64_t residue = 0; residue < windows.dilation; ++residue)
                   for (int64_t block = 0; block < windows.blocks; ++block) pass.for_tiles(b, h, residue, block, add);
               });
   });
+  offset_sums.finish(pass, result);
   return result;
+}
+
+double relative_products(const Windows& windows, int64_t back, int64_t ahead) {
+  const Reach reach{std::min(back, windows.back), std::min(ahead, windows.ahead)};
+  int64_t products = 0;
+  for (int64_t residue = 0; residue < std::min(windows.dilation, windows.length); ++residue)
+    for (int64_t block = 0; block < windows.blocks; ++block)
+      for_cuts(windows, windows.tokens(residue, windows.length), block, 0, &reach,
+               [&](const Cut& cut) { products += cut.rows * (2 * cut.columns + offsets_of(cut, reach).count); });
+  return static_cast<double>(products);
 }
 
 }  // namespace xformer::kernels

@@ -12,19 +12,19 @@ struct WindowAttentionForward {
 
 [[nodiscard]] WindowAttentionForward window_attention_forward_cpu(const at::Tensor& q, const at::Tensor& k,
                                                                   const at::Tensor& v, const ExtraKeys& extra,
+                                                                  const RelativeKeys& relative,
                                                                   const WindowAttentionOptions& options);
 
 struct WindowAttentionGradients {
   at::Tensor q, k, v;           // memory [b,n,h,d]
   at::Tensor extra_k, extra_v;  // as the extra keys; undefined without
+  at::Tensor vectors, bias;     // as the relative keys; undefined without
 };
 
 // Gradients of the outputs; either may be undefined.
-[[nodiscard]] WindowAttentionGradients window_attention_backward_cpu(const at::Tensor& out_gradient,
-                                                                     const at::Tensor& log_sum_gradient,
-                                                                     const at::Tensor& q, const at::Tensor& k,
-                                                                     const at::Tensor& v, const ExtraKeys& extra,
-                                                                     const WindowAttentionForward& forward,
-                                                                     const WindowAttentionOptions& options);
+[[nodiscard]] WindowAttentionGradients window_attention_backward_cpu(
+    const at::Tensor& out_gradient, const at::Tensor& log_sum_gradient, const at::Tensor& q, const at::Tensor& k,
+    const at::Tensor& v, const ExtraKeys& extra, const RelativeKeys& relative, const WindowAttentionForward& forward,
+    const WindowAttentionOptions& options);
 
 }  // namespace xformer::kernels

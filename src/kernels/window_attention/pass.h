@@ -2,6 +2,8 @@
 // that it reads, and their scores.
 #pragma once
 
+#include <ATen/Dispatch.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -12,19 +14,14 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/heads.h"
 #include "kernels/cpu/valid_rows.h"
+#include "kernels/window_attention/tiles.h"
 #include "kernels/window_attention/window_attention.h"
 #include "kernels/window_attention/window_rows.h"
 
 namespace xformer::kernels {
 
-// Two tiles of floats with their draws fit into the second-level cache, unless columns are so many that less than
-// kFewestRows would remain.
-constexpr int64_t kWindowTile = 64 * 256, kFewestRows = 32;
-
-struct Tile {
+struct Tile : Cut {
   int64_t b, h, residue, block;
-  int64_t first, rows;      // of the residue's tokens
-  int64_t column, columns;  // the same of keys
 };
 
 // Rows of a residue: [b,h,n,d] by steps of the dilation.
@@ -53,20 +50,32 @@ struct ExtraRows {
 template <class Value>
 struct WindowScratch {
   std::vector<Value> scores, gradient;
-  std::vector<uint16_t> draws;
+  std::vector<Value> by_offset;  // [rows, offsets] of a tile
+  std::vector<uint16_t> draws, row_draws;
   std::vector<char> open;
   std::vector<Value> extra_k, extra_v;  // of one block, where every block has its own
+};
+
+// Draws of a tile's rows `stride` apart; nullptr without dropout.
+struct Drawn {
+  const uint16_t* data = nullptr;
+  int64_t stride = 0;
+  [[nodiscard]] const uint16_t* at(int64_t row, int64_t element) const {
+    return data == nullptr ? nullptr : data + row * stride + element;
+  }
 };
 
 class WindowPass {
  public:
   WindowPass(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const ExtraKeys& extra,
-             const WindowAttentionOptions& options)
+             const RelativeKeys& relative, const WindowAttentionOptions& options)
       : q(blas_rows(q)),
         k(blas_rows(k)),
         v(blas_rows(v)),
         extra_k(blas_rows(extra.k)),
         extra_v(blas_rows(extra.v)),
+        vectors(relative.defined() ? relative.vectors.contiguous() : at::Tensor()),
+        bias(relative.defined() ? relative.bias.contiguous() : at::Tensor()),
         b(q.size(0)),
         h(q.size(1)),
         n(q.size(2)),
@@ -81,6 +90,7 @@ class WindowPass {
               at::empty({1}, at::kByte).expand({b, h, windows.dilation, windows.blocks, windows.block, width})) {
     XF_ASSERT(k.size(3) == d && v.size(2) == n && (g == 0 || (extra.k.size(3) == d && extra.v.size(3) == e)),
               "attention over windows takes q and k [b,h,n,d], v [b,h,n,e] and extra keys of the same widths");
+    find_reach();
     if (g == 0) return;
     if (extra.allowed.defined()) extra_allowed_ = extra.allowed.contiguous().expand({b, h, extra.k.size(2)});
     if (!extra.places.defined()) return;
@@ -90,6 +100,7 @@ class WindowPass {
   }
 
   const at::Tensor q, k, v, extra_k, extra_v;
+  const at::Tensor vectors, bias;  // of distances [r,d] and [h,r]; undefined without
   const int64_t b, h, n, d, e, g, width;
   const Windows windows;
   const ValidRows valid;
@@ -159,12 +170,23 @@ class WindowPass {
   // work(tile) for the rows of one block, without the padding behind the last valid token.
   template <class Work>
   void for_tiles(int64_t sample, int64_t head, int64_t residue, int64_t block, const Work& work) const {
-    const int64_t end = windows.tokens(residue, valid.end(sample)), begin = block * windows.block;
-    const int64_t height = std::max(kFewestRows, kWindowTile / width), last = std::min(end, begin + windows.block);
-    const int64_t column = std::max<int64_t>(0, begin - windows.before);
-    const int64_t columns = std::min(end, begin + windows.block + windows.after) - column;
-    for (int64_t first = begin; first < last; first += height)
-      work(Tile{sample, head, residue, block, first, std::min(height, last - first), column, columns});
+    for_cuts(windows, windows.tokens(residue, valid.end(sample)), block, g, vectors.defined() ? &reach(head) : nullptr,
+             [&](const Cut& cut) {
+               work(Tile{cut, sample, head, residue, block});
+             });
+  }
+
+  // How far a head looks.
+  [[nodiscard]] const Reach& reach(int64_t head) const { return reach_[static_cast<size_t>(head)]; }
+  // The numbers of a head's bias from `offset` on, and so of what is laid out alike [r] or [r,d].
+  [[nodiscard]] int64_t offset_place(int64_t offset) const { return offset + windows.back; }
+  template <class Value>
+  [[nodiscard]] const Value* bias_from(int64_t head, int64_t offset) const {
+    return bias.const_data_ptr<Value>() + head * bias.size(1) + offset_place(offset);
+  }
+  template <class Value>
+  [[nodiscard]] Operand<Value> vectors_from(int64_t offset, bool transposed) const {
+    return {vectors.const_data_ptr<Value>() + offset_place(offset) * d, d, transposed};
   }
 
   [[nodiscard]] bool counts(const Tile& tile, int64_t row) const {
@@ -177,25 +199,39 @@ class WindowPass {
   };
   [[nodiscard]] Range seen(const Tile& tile, int64_t row) const {
     const int64_t token = tile.first + row;
-    const int64_t from = std::max<int64_t>(0, token - windows.back - tile.column);
-    const int64_t to = std::min(tile.columns, token + windows.ahead + 1 - tile.column);
+    const int64_t from = std::max<int64_t>(0, token - reach(tile.h).back - tile.column);
+    const int64_t to = std::min(tile.columns, token + reach(tile.h).ahead + 1 - tile.column);
     return {from, to, g > 0 ? 0 : from / kRowStep * kRowStep, (g + to + kRowStep - 1) / kRowStep * kRowStep};
   }
 
   // Elements of a tile's row in memory: extra keys, columns, and what fills up to whole steps of the vector loops.
   [[nodiscard]] int64_t line(const Tile& tile) const { return (g + tile.columns + kRowStep - 1) / kRowStep * kRowStep; }
 
-  // Draws of the tile's rows, `width` apart, each as its line of scores; nullptr without dropout.
-  const uint16_t* draw(const Tile& tile, std::vector<uint16_t>& memory) const {
+  // Draws of the tile's rows, each as its line of scores.
+  template <class Value>
+  [[nodiscard]] Drawn draw(const Tile& tile, WindowScratch<Value>& scratch) const {
+    if (draws.threshold() == 0) return {};
     const int64_t block = ((tile.b * h + tile.h) * windows.dilation + tile.residue) * windows.blocks + tile.block;
     const int64_t row = (block - tile.block) * windows.block + tile.first;
+    const int64_t cut = tile.column - (tile.block * windows.block - windows.before);  // columns that are not read
+    std::vector<uint16_t>& memory = scratch.draws;
+    if (vectors.defined()) {  // of many columns few may be read
+      const int64_t line = this->line(tile);
+      memory.resize(std::max(memory.size(), static_cast<size_t>(tile.rows * line)));
+      for (int64_t r = 0; r < tile.rows; ++r) {
+        uint16_t* const to = memory.data() + r * line;
+        if (g > 0) std::copy_n(draws.draw((row + r) * width, g, scratch.row_draws), g, to);
+        const uint16_t* const read = draws.draw((row + r) * width + g + cut, tile.columns, scratch.row_draws);
+        std::copy_n(read, tile.columns, to + g);
+      }
+      return {memory.data(), line};
+    }
     const uint16_t* const drawn = draws.draw(row * width, tile.rows * width + kRowStep, memory);
-    const int64_t cut = tile.column - (tile.block * windows.block - windows.before);  // columns before the sequence
-    if (drawn == nullptr || cut == 0) return drawn;
+    if (cut == 0) return {drawn, width};
     uint16_t* const first = memory.data() + (drawn - memory.data());
     for (int64_t r = 0; r < tile.rows; ++r)
       std::copy_backward(first + r * width, first + r * width + g, first + r * width + cut + g);
-    return drawn + cut;
+    return {drawn + cut, width};
   }
 
   // scale q k^T of a tile [rows, line], extra keys first; -infinity where a key may not be seen for another
@@ -207,6 +243,7 @@ class WindowPass {
     scratch.scores.resize(std::max(scratch.scores.size(), static_cast<size_t>(tile.rows * line)));
     Value* const scores = scratch.scores.data();
     products(tile, static_cast<Value>(scale), queries, keys, extra, d, scores);
+    if (vectors.defined()) score_offsets(tile, queries, scores, scratch.by_offset);
     constexpr Value kNever = -std::numeric_limits<Value>::infinity();
     const int64_t* const rows = places(tile);
     if (rows != nullptr || extra_allowed_.defined()) {
@@ -238,7 +275,41 @@ class WindowPass {
   }
 
  private:
+  // From the head's bias, where there is one.
+  void find_reach() {
+    reach_.assign(static_cast<size_t>(h), {windows.back, windows.ahead});
+    if (!bias.defined()) return;
+    AT_DISPATCH_FLOATING_TYPES(bias.scalar_type(), "window_attention_reach", [&] {
+      for (int64_t head = 0; head < h; ++head) {
+        const auto far = [&](int64_t offset) {
+          return *bias_from<scalar_t>(head, offset) == -std::numeric_limits<scalar_t>::infinity();
+        };
+        Reach& mine = reach_[static_cast<size_t>(head)];
+        while (mine.back > 0 && far(-mine.back)) --mine.back;
+        while (mine.ahead > 0 && far(mine.ahead)) --mine.ahead;
+      }
+    });
+  }
+
+  // What distances add to a tile's scores: a row's are neighbours, as its columns are.
+  template <class Value>
+  void score_offsets(const Tile& tile, const Residue<const Value>& queries, Value* scores,
+                     std::vector<Value>& room) const {
+    const Offsets offsets = offsets_of(tile, reach(tile.h));
+    room.resize(std::max(room.size(), static_cast<size_t>(tile.rows * offsets.count)));
+    gemm(tile.rows, offsets.count, d, static_cast<Value>(scale), {queries.row(tile.first), queries.stride},
+         vectors_from<Value>(offsets.first, /*transposed=*/true), Value(0), room.data(), offsets.count);
+    for (int64_t r = 0; r < tile.rows; ++r) {
+      const auto [from, to, begin, end] = seen(tile, r);
+      const int64_t offset = tile.column + from - (tile.first + r);
+      Value* const row = scores + r * line(tile) + g + from;
+      add_row(row, room.data() + r * offsets.count + (offset - offsets.first), to - from);
+      add_row(row, bias_from<Value>(tile.h, offset), to - from);
+    }
+  }
+
   at::Tensor extra_allowed_, places_;  // [b,h,m], [h,t,g]
+  std::vector<Reach> reach_;
 };
 
 // Heads whose stride BLAS takes even where there is but one row.

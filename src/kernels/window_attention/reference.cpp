@@ -32,9 +32,28 @@ at::Tensor extra_allowed(const ExtraKeys& extra) {
   return there.unsqueeze(2).unsqueeze(4);
 }
 
-// Which of a row's g + w keys count: broadcasts to [b,h,r,t,c,g+w]; undefined: all.
-at::Tensor allowed_keys(const ExtraKeys& extra, const WindowAttentionOptions& options, const at::Tensor& like) {
+// Of each pair in the columns: the offset's place in [r], where it is one of the windows' [c,w].
+at::Tensor offset_places(const Windows& windows, const at::Tensor& like) {
+  const auto numbers = like.options().dtype(at::kLong);
+  const at::Tensor offset = at::arange(-windows.before, windows.block + windows.after, numbers) -
+                            at::arange(windows.block, numbers).unsqueeze(1);
+  return (offset + windows.back).clamp(0, windows.back + windows.ahead);
+}
+
+// Which columns a row sees: broadcasts to [b,h,r,t,c,w]; undefined: all.
+at::Tensor allowed_columns(const WindowAttentionOptions& options, const at::Tensor& bias, const at::Tensor& like) {
   const at::Tensor allowed = options.windows.allowed(options.valid, like);
+  if (!bias.defined()) return allowed;
+  const at::Tensor seen = bias.detach().isneginf().logical_not().to(like.device());  // [h,r]
+  const at::Tensor near = seen.index({at::indexing::Slice(), offset_places(options.windows, like)});
+  const at::Tensor by_offset = near.unsqueeze(1).unsqueeze(1).unsqueeze(0);
+  return allowed.defined() ? allowed.logical_and(by_offset) : by_offset;
+}
+
+// Which of a row's g + w keys count: broadcasts to [b,h,r,t,c,g+w]; undefined: all.
+at::Tensor allowed_keys(const ExtraKeys& extra, const RelativeKeys& relative, const WindowAttentionOptions& options,
+                        const at::Tensor& like) {
+  const at::Tensor allowed = allowed_columns(options, relative.bias, like);
   if (!extra.k.defined()) return allowed;
   const at::Tensor more = extra_allowed(extra);
   if (!allowed.defined() && !more.defined()) return allowed;
@@ -56,7 +75,7 @@ at::Tensor allowed_keys(const ExtraKeys& extra, const WindowAttentionOptions& op
 
 at::Tensor window_attention_reference(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                       const ExtraKeys& extra, const WindowAttentionOptions& options,
-                                      at::Tensor* log_sum) {
+                                      at::Tensor* log_sum, const RelativeKeys& relative) {
   const Windows& windows = options.windows;
   const auto with_extra = [&](const at::Tensor& x, const at::Tensor& more) {  // [b,h,r,t,g+w,d]
     const at::Tensor columns = windows.columns(x);
@@ -66,8 +85,18 @@ at::Tensor window_attention_reference(const at::Tensor& q, const at::Tensor& k, 
     return at::cat({extra_rows(more, extra.places).expand(shape), columns}, 4);
   };
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
-  at::Tensor scores = at::matmul(windows.rows(q * scale), with_extra(k, extra.k).transpose(-1, -2));  // [b,h,r,t,c,g+w]
-  const at::Tensor allowed = allowed_keys(extra, options, q);
+  const at::Tensor rows = windows.rows(q * scale);
+  at::Tensor scores = at::matmul(rows, with_extra(k, extra.k).transpose(-1, -2));  // [b,h,r,t,c,g+w]
+  if (relative.defined()) {
+    const at::Tensor place = offset_places(windows, q);
+    const at::Tensor bias = relative.bias.masked_fill(relative.bias.isneginf(), 0);  // [h,r]
+    const at::Tensor by_distance = at::matmul(rows, relative.vectors.t()) + bias.unsqueeze(1).unsqueeze(1).unsqueeze(1);
+    auto shape = scores.sizes().vec();
+    shape[5] = place.size(1);
+    const at::Tensor gained = by_distance.gather(-1, place.expand(shape));
+    scores = extra.k.defined() ? scores + at::constant_pad_nd(gained, {extra.count(), 0}) : scores + gained;
+  }
+  const at::Tensor allowed = allowed_keys(extra, relative, options, q);
   const double lowest = lowest_log_sum(scores.scalar_type());
   if (allowed.defined()) {
     // Where a weight is zero, softmax passes no gradient: the fill needs none of its own, and saves a pass over the
@@ -79,10 +108,13 @@ at::Tensor window_attention_reference(const at::Tensor& q, const at::Tensor& k, 
   probe("weights", weights);
   at::Tensor out = windows.join(at::matmul(options.dropout(weights), with_extra(v, extra.v)));
   if (log_sum != nullptr) *log_sum = windows.join(at::logsumexp(scores, -1, /*keepdim=*/true));
-  // Without padding every row sees itself. A row without any key has even weights here: zero, and no gradient.
-  if (options.valid.defined()) {
-    const at::Tensor any = allowed.any(-1, /*keepdim=*/true).expand({-1, -1, -1, -1, windows.block, 1});
-    const at::Tensor zero = windows.join(any).logical_and(options.valid.unsqueeze(1).unsqueeze(-1)).logical_not();
+  // Without padding and distances every row sees itself. A row without any key has even weights here: zero, and no
+  // gradient.
+  if (options.valid.defined() || relative.defined()) {
+    const at::Tensor any =
+        allowed.any(-1, /*keepdim=*/true).expand({-1, -1, windows.dilation, windows.blocks, windows.block, 1});
+    at::Tensor zero = windows.join(any).logical_not();
+    if (options.valid.defined()) zero = zero.logical_or(options.valid.logical_not().unsqueeze(1).unsqueeze(-1));
     out = out.masked_fill(zero, 0);
     if (log_sum != nullptr) *log_sum = log_sum->masked_fill(zero, lowest);
   }

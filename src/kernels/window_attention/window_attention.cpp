@@ -11,6 +11,7 @@ namespace {
 struct WindowAttentionCall {
   at::Tensor q, k, v;
   ExtraKeys extra;
+  RelativeKeys relative;
   WindowAttentionOptions options;
   bool with_sums;  // of the reference; kernels make them anyway
   WindowAttentionForward made;
@@ -20,18 +21,18 @@ struct WindowAttentionCall {
   static inline const Operator<window_attention_backward_cpu> kBackward{"window_attention_backward"};
   static constexpr bool kReports = true, kPartialGradients = true;
 
-  [[nodiscard]] variable_list inputs() const { return {q, k, v, extra.k, extra.v}; }
+  [[nodiscard]] variable_list inputs() const { return {q, k, v, extra.k, extra.v, relative.vectors, relative.bias}; }
   variable_list forward() {
-    made = kForward(q, k, v, extra, options);
+    made = kForward(q, k, v, extra, relative, options);
     return {made.out, made.log_sum};
   }
   [[nodiscard]] variable_list backward(const variable_list& gradients, bool) const {
-    return tensors_of(kBackward(gradients[0], gradients[1], q, k, v, extra, made, options));
+    return tensors_of(kBackward(gradients[0], gradients[1], q, k, v, extra, relative, made, options));
   }
   [[nodiscard]] variable_list reference(const variable_list& in) const {
     at::Tensor sums;
     const at::Tensor out = window_attention_reference(in[0], in[1], in[2], {in[3], in[4], extra.allowed, extra.places},
-                                                      options, with_sums ? &sums : nullptr);
+                                                      options, with_sums ? &sums : nullptr, {in[5], in[6]});
     return {out, sums};
   }
 };
@@ -39,11 +40,16 @@ struct WindowAttentionCall {
 }  // namespace
 
 at::Tensor window_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const ExtraKeys& extra,
-                            const WindowAttentionOptions& options, at::Tensor* log_sum) {
-  XF_ASSERT(q.size(2) == options.windows.length && k.size(2) == options.windows.length,
-            "windows over {} tokens got {} and {}", options.windows.length, q.size(2), k.size(2));
+                            const WindowAttentionOptions& options, at::Tensor* log_sum, const RelativeKeys& relative) {
+  const Windows& windows = options.windows;
+  XF_ASSERT(q.size(2) == windows.length && k.size(2) == windows.length, "windows over {} tokens got {} and {}",
+            windows.length, q.size(2), k.size(2));
+  const int64_t offsets = windows.back + 1 + windows.ahead;
+  XF_ASSERT(!relative.defined() || (relative.vectors.size(0) == offsets && relative.bias.size(1) == offsets),
+            "windows of {} offsets got {} vectors and {} numbers", offsets, relative.vectors.size(0),
+            relative.bias.size(1));
   const ExtraKeys used = extra.count() > 0 ? extra : ExtraKeys();
-  const variable_list result = run_fused(WindowAttentionCall{q, k, v, used, options, log_sum != nullptr, {}});
+  const variable_list result = run_fused(WindowAttentionCall{q, k, v, used, relative, options, log_sum != nullptr, {}});
   if (log_sum != nullptr) *log_sum = result[1];
   return result[0];
 }

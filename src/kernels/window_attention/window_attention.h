@@ -21,6 +21,16 @@ struct ExtraKeys {
   [[nodiscard]] int64_t count() const { return !k.defined() ? 0 : places.defined() ? places.size(2) : k.size(2); }
 };
 
+// What the distance between a row and a key adds to its score, for offsets -back to ahead of the windows, r of them;
+// extra keys gain nothing. Adaptive spans are of this kind (Sukhbaatar et al. 2019, equation 5), and so are relative
+// positions (Shaw et al. 2018):  score = q (k_j + e_(j - i)) / sqrt(d) + bias_(j - i)
+struct RelativeKeys {
+  at::Tensor vectors;  // e [r,d], those of all heads
+  at::Tensor bias;     // [h,r]; -infinity: the head does not see such keys
+
+  [[nodiscard]] bool defined() const { return vectors.defined(); }
+};
+
 struct WindowAttentionOptions {
   Windows windows;
   at::Tensor valid;  // [b,n] bool, of keys and of rows; undefined: all are
@@ -31,15 +41,20 @@ struct WindowAttentionOptions {
 // q, k [b,h,n,d], v [b,h,n,e] -> [b,h,n,e]. Rows that are not valid or see no key are zero, with zero gradient. Strides
 // are free; the CPU's result lies in memory as [b,n,h,e], as an output projection wants it.
 // With log_sum it also gives the log of each row's sum of exp(scores) [b,h,n,1], by which several partial softmaxes
-// combine; rows that are zero have a very low, finite one. FLOPs on the CPU: 4 d (executed_pairs + n g) for each head.
+// combine; rows that are zero have a very low, finite one. FLOPs on the CPU: 4 d (executed_pairs + n g) for each head;
+// with `relative`, 2 d relative_products(windows, back, ahead) for a head whose bias is finite from -back to ahead:
+// what stands farther away is not looked at.
 [[nodiscard]] at::Tensor window_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                           const ExtraKeys& extra, const WindowAttentionOptions& options,
-                                          at::Tensor* log_sum = nullptr);
+                                          at::Tensor* log_sum = nullptr, const RelativeKeys& relative = {});
 
 // The definition, with weights [b,h,r,t,c,g+w]; reports them as probe("weights").
 [[nodiscard]] at::Tensor window_attention_reference(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                                     const ExtraKeys& extra, const WindowAttentionOptions& options,
-                                                    at::Tensor* log_sum = nullptr);
+                                                    at::Tensor* log_sum = nullptr, const RelativeKeys& relative = {});
+
+// Rows of width d that are multiplied for one head without extra keys: two of each pair, and one of each distance.
+[[nodiscard]] double relative_products(const Windows& windows, int64_t back, int64_t ahead);
 
 // The log-sum of a row without a key: the lowest finite number that softmax is filled with (masked_softmax).
 [[nodiscard]] constexpr double lowest_log_sum(at::ScalarType type) { return type == at::kDouble ? -1e300 : -1e30; }

@@ -47,6 +47,11 @@ template <class Value>
   return lanes[0];
 }
 
+template <class Value>
+[[gnu::always_inline]] inline void add(Value* to, const Value* of, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) to[i] += of[i];
+}
+
 }  // namespace
 
 XFORMER_VECTORISED
@@ -62,5 +67,9 @@ RowSum<double> weigh_row(double* scores, int64_t count, const uint16_t* draws, u
 XFORMER_VECTORISED
 float dot_row(const float* a, const float* b, int64_t count) { return dot(a, b, count); }
 double dot_row(const double* a, const double* b, int64_t count) { return dot(a, b, count); }
+
+XFORMER_VECTORISED
+void add_row(float* to, const float* of, int64_t count) { add(to, of, count); }
+void add_row(double* to, const double* of, int64_t count) { add(to, of, count); }
 
 }  // namespace xformer::kernels

@@ -24,4 +24,8 @@ RowSum<double> weigh_row(double* scores, int64_t count, const uint16_t* draws, u
 float dot_row(const float* a, const float* b, int64_t count);
 double dot_row(const double* a, const double* b, int64_t count);
 
+// to[i] += of[i]; any count.
+void add_row(float* to, const float* of, int64_t count);
+void add_row(double* to, const double* of, int64_t count);
+
 }  // namespace xformer::kernels
