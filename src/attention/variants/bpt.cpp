@@ -118,13 +118,14 @@ class BptBlock : public LayerBlock {
       };
       const at::Tensor q = split(projected[0]), k = split(projected[1]), v = split(projected[2]);
       probe("q", q), probe("k", k), probe("v", v);
-      std::vector<at::Tensor> parts{leaf_rows(q.narrow(2, 0, n), k, v, graph, mask)};
-      int64_t first = n;
+      // Cut once for all levels: a cut's gradient is as long as all nodes.
+      const std::vector<at::Tensor> rows = q.split_with_sizes(graph.sizes, 2);
+      const at::Tensor leaf_k = k.narrow(2, 0, n), leaf_v = v.narrow(2, 0, n);
+      std::vector<at::Tensor> parts{leaf_rows(rows[0], k, v, graph, mask)};
       // A vector a_e that all keys of a span have in common changes nothing.
-      for (size_t level = 1; level < graph.sizes.size(); first += graph.sizes[level++]) {
+      for (size_t level = 1; level < graph.sizes.size(); ++level) {
         const ProbeScope scope("level", static_cast<int64_t>(level));
-        parts.push_back(kernels::listed_attention(q.narrow(2, first, graph.sizes[level]), k.narrow(2, 0, n),
-                                                  v.narrow(2, 0, n),
+        parts.push_back(kernels::listed_attention(rows[level], leaf_k, leaf_v,
                                                   {graph.leaves[level - 1], {}, mask.key_valid, {}, {}}));
       }
       mixed = at::cat(parts, 2);
