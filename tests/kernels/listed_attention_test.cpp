@@ -62,6 +62,7 @@ std::vector<ListedCase> cases() {
           {.lists = 4, .length = 20, .biased = true, .dropout = 0.3, .d = 16, .e = 16},
           {.lists = 4, .per_head = true, .per_sample = true, .masked = true, .dropout = 0.3},
           {.keys = 200, .length = 40, .dropout = 0.5, .d = 32, .e = 32},
+          {.length = 30, .masked = true, .d = 85, .e = 67},
           {.n = 9, .length = 3, .per_sample = true, .masked = true, .d = 19, .e = 1}};
 }
 

@@ -26,15 +26,40 @@ template <class Value>
   }
 }
 
-template <class Value>
-[[gnu::always_inline]] inline void add_rows_of(Value* __restrict x, const Value* __restrict table, int64_t stride,
-                                               const int64_t* places, int64_t count, int64_t width, Value factor,
-                                               const Value* weights) {
+// Of kVectors vectors of channels, whose sums stay in registers.
+template <int64_t kVectors, class Value>
+[[gnu::always_inline]] inline void add_channels_of(Value* __restrict x, const Value* __restrict table, int64_t stride,
+                                                   const int64_t* places, int64_t count, Value factor,
+                                                   const Value* weights) {
+  SumLanes<Value> sums[kVectors], part;
+  for (int64_t i = 0; i < kVectors; ++i) load(x + i * kSumLanes, sums[i]);
   for (int64_t l = 0; l < count; ++l) {
     if (places[l] < 0) continue;
     const Value* const row = table + places[l] * stride;
     const Value weight = factor * weights[l];
-    for (int64_t c = 0; c < width; ++c) x[c] += weight * row[c];
+    for (int64_t i = 0; i < kVectors; ++i) {
+      load(row + i * kSumLanes, part);
+      sums[i] += weight * part;
+    }
+  }
+  for (int64_t i = 0; i < kVectors; ++i) store(sums[i], x + i * kSumLanes);
+}
+
+template <class Value>
+[[gnu::always_inline]] inline void add_rows_of(Value* __restrict x, const Value* __restrict table, int64_t stride,
+                                               const int64_t* places, int64_t count, int64_t width, Value factor,
+                                               const Value* weights) {
+  int64_t first = 0;
+  for (; first + 2 * kSumLanes <= width; first += 2 * kSumLanes)
+    add_channels_of<2>(x + first, table + first, stride, places, count, factor, weights);
+  for (; first + kSumLanes <= width; first += kSumLanes)
+    add_channels_of<1>(x + first, table + first, stride, places, count, factor, weights);
+  if (first == width) return;
+  for (int64_t l = 0; l < count; ++l) {
+    if (places[l] < 0) continue;
+    const Value* const row = table + places[l] * stride;
+    const Value weight = factor * weights[l];
+    for (int64_t c = first; c < width; ++c) x[c] += weight * row[c];
   }
 }
 
