@@ -114,6 +114,7 @@ int64_t count_of(const Json& values, const char* key) { return values.at(key).ge
 Json transformer_options(const std::string& family, const Json& own) {
   static const std::map<std::string, Json> kFixed{
       {"decoder", Json{{"pooling", "none"}, {"classifier_dim", 0}, {"mask_output", false}}},
+      {"token-encoder", Json{{"pooling", "none"}, {"classifier_dim", 0}, {"mask_output", false}}},
       {"vit", Json{{"pooling", "cls_vector"}, {"classifier_dim", 0}, {"mask_output", false}, {"norm_epsilon", 1e-6}}}};
   Json result = models::encoder_schema().write({});
   result["stochastic_depth"] = 0.0;
@@ -135,8 +136,10 @@ Json table_settings(const models::ModelRequest& request, int64_t columns) {
 Json transformer_settings(const RunPlan& plan, const models::ModelRequest& request, int64_t length) {
   Json model = transformer_options(plan.family, request.model_options);
   const bool batch_norm = model["norm"] == "batch";
-  model["final_norm"] = plan.family == "decoder" ? Json(model["norm"] == "pre")
-                                                 : Json(request.attention_options.value("final_norm", !batch_norm));
+  // Families of places have a norm behind their layers where these take the norm of their input.
+  model["final_norm"] = plan.family == "decoder" || plan.family == "token-encoder"
+                            ? Json(model["norm"] == "pre")
+                            : Json(request.attention_options.value("final_norm", !batch_norm));
   const int64_t width = count_of(model, "classifier_dim");
   Json widths = Json::array();
   if (width > 0 && model["pooling"] != "flatten") widths.push_back(width);
@@ -218,6 +221,7 @@ std::string text_of(const RunPlan& plan, const training::Weights& weights, const
                        {"numbers", request.input.width},
                        {"categories", request.input.categories},
                        {"sequences", request.input.sequences},
+                       {"segments", request.input.segments},
                        {"side", request.input.side},
                        {"length", length},
                        {"causal", request.causal},

@@ -32,7 +32,7 @@ TEST_CASE("what has a fragment is an attention's or a family's own name, and eac
   CHECK(names.size() > 20);
   CHECK(std::adjacent_find(names.begin(), names.end()) == names.end());
   for (const std::string& name : names) CHECK(attention::resolve(name).name == name);
-  for (const char* name : {"encoder", "decoder", "lstm"}) {
+  for (const char* name : {"encoder", "decoder", "token-encoder", "lstm"}) {
     INFO(name);
     const std::vector<std::string> families = pytorch_families();
     CHECK(std::find(families.begin(), families.end(), name) != families.end());

@@ -73,6 +73,10 @@ ATTENTIONS = [
     ("memory-compressed", {}), ("memory-compressed", {"alternate": "true", "block": 5}), ("mrs-memory-compressed", {}),
     ("adaptive-span", {"ramp": 4}), ("adaptive-span", {"span": 9, "ramp": 4, "include_self": "false"}),
     ("mrs-adaptive-span", {"ramp": 4}), ("rfa-gaussian", {}), ("rfa-arccos", {"redraw": 0}), ("mrs-rfa-gaussian", {}),
+    ("diet-cascade", {}), ("diet-cascade", {"first_window": 2, "window_growth": 1.5}), ("diet-dilated", {}),
+    ("diet-dilated", {"links": 4, "dilation_base": 3}), ("diet-dilated-memory", {}), ("mrs-diet-dilated-memory", {}),
+    ("paramixer-chord", {}), ("paramixer-chord", {"residual": "block", "final_norm": "true"}),
+    ("paramixer-chord", {"mask_pads": "false"}), ("paramixer-cdil", {"links": 5, "factors": 3, "hidden": 7}),
 ]
 # Options of the encoder.
 ENCODERS = [
@@ -94,6 +98,7 @@ CAUSAL = [
     ("memory-compressed", {}), ("adaptive-span", {"ramp": 4}), ("rfa-gaussian", {}), ("rfa-arccos", {}),
     ("image-local-1d", {"block": 5, "memory_length": 3}),
     ("image-local-2d", {"block_height": 2, "block_width": 3, "memory_height": 1, "memory_width": 2, "columns": 7}),
+    ("diet-cascade", {"first_window": 2}), ("diet-dilated", {}), ("diet-dilated-memory", {"links": 2}),
 ]
 
 
@@ -119,6 +124,11 @@ def cases():
     for options in ({"tied": "false", "norm": "post"}, {"ff_dim": 0},
                     {"positions": "sinusoidal", "reversible": "true"}):
         yield "softmax", "selective-copy", {**SIZES, **under("model", options)}
+    # Vectors of places, by a map; ids of places of two segments, by the embedding or a map.
+    yield "token-encoder/linear", "furthest-vector", {**SIZES, "data.length": 32}
+    yield "token-encoder/softmax", "furthest-vector", {**SIZES, "data.length": 32, "model.norm": "post"}
+    for options in ({}, {"tied": "false", "norm": "post", "scale_input": "true"}):
+        yield "softmax", "text-mlm/mill", {**SIZES, "data.length": 32, **under("model", options)}
     for options in ({}, {"interaction": "concat", "head_layers": 3, "classifier_dim": 9}):
         yield "linear", "aan-synth", {**SIZES, **under("model", options)}
     yield "mrs-deit", "imagenet", {**SIZES, "attention.scales": "1,2"}
@@ -163,8 +173,9 @@ def inputs_for(task, settings, generator):
     if task == "image":
         return {"tokens": torch.randint(0, 256, (2, 1024), generator=generator),
                 "mask": torch.ones(2, 1024, dtype=torch.bool)}
-    if task == "adding":
-        return {"values": torch.randn(4, length, 2, generator=generator), "mask": mask}
+    if task in ("adding", "furthest-vector"):
+        width = 2 if task == "adding" else 4
+        return {"values": torch.randn(4, length, width, generator=generator), "mask": mask}
     if task == "transactions":  # numbers, and codes of words
         codes = torch.randint(1, 5, (4, length, 2), generator=generator)
         values = torch.cat([torch.randn(4, length, 2, generator=generator), codes], -1)
@@ -174,6 +185,9 @@ def inputs_for(task, settings, generator):
         codes = torch.randint(0, 2, (4, codes, 1), generator=generator)
         values = torch.cat([torch.randn(4, numbers, 1, generator=generator), codes], 1)
         return {"values": values, "mask": torch.ones(values.shape[:2], dtype=torch.bool)}
+    if task.startswith("text-mlm/"):
+        return {"tokens": torch.randint(1, 32004, mask.shape, generator=generator) * mask, "mask": mask,
+                "segments": torch.randint(0, 2, mask.shape, generator=generator)}
     if task == "aan-synth":
         mask = torch.stack([mask, mask.flip(0)], 1)
     return {"tokens": torch.randint(1, 16, mask.shape, generator=generator) * mask, "mask": mask}
@@ -217,15 +231,16 @@ def compare(program, folder, model, task, settings, seed):
     program.run(folder, "export-pytorch", "run", "model.py")
     module = module_of(folder / "model.py")
     x = inputs["values"] if "values" in inputs else inputs["tokens"]
+    rest = [inputs[name] for name in ("mask", "segments") if name in inputs]
     with torch.no_grad():
-        in_float = difference(logits, module.load()(x, inputs["mask"]))
+        in_float = difference(logits, module.load()(x, *rest))
     save_file(large(weights, generator), folder / "large.safetensors")
     program.run(folder, *words, "--weights", "large.safetensors", "--output", "double.safetensors")
     with torch.no_grad():
         exported = module.load(folder / "large.safetensors")
-        found = exported(x.double() if "values" in inputs else x, inputs["mask"])
+        found = exported(x.double() if "values" in inputs else x, *rest)
     in_double = difference(load_file(folder / "double.safetensors")["logits"], found)
-    exported.train()(x.double() if "values" in inputs else x, inputs["mask"]).sum().backward()
+    exported.train()(x.double() if "values" in inputs else x, *rest).sum().backward()
     without = [name for name, one in exported.named_parameters()
                if one.grad is None and not (model.endswith("none") and (".query." in name or ".key." in name))]
     assert not without, f"no gradient reaches {without}"

@@ -32,15 +32,16 @@ def main():
         sys.exit(__doc__)
     model = load()
     dtype = next(model.parameters()).dtype
-    mask = None
+    mask, more = None, []
     if sys.argv[1].endswith(".safetensors"):
         inputs = read_safetensors(sys.argv[1])
         mask = inputs.get("mask")
+        more = [inputs[name].long() for name in ("segments",) if name in inputs]
         x = inputs["values"].to(dtype) if "values" in inputs else inputs["tokens"].long()
     else:
         x = torch.tensor([[int(word) for word in sys.argv[1:]]])
     with torch.no_grad():
-        print(json.dumps(model(x, mask).tolist()))
+        print(json.dumps(model(x, mask, *more).tolist()))
 
 
 if __name__ == "__main__":

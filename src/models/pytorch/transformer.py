@@ -1,4 +1,4 @@
-# for: encoder, dual-encoder, decoder, vit
+# for: encoder, dual-encoder, decoder, token-encoder, vit
 
 
 class Model(nn.Module):
@@ -16,6 +16,8 @@ class Model(nn.Module):
             self.positions = nn.Parameter(positions)
         if MODEL.positions == "sinusoidal":
             self.register_buffer("positions", positions)  # a table that comes with the weights
+        if MODEL.segments > 0:
+            self.segments = nn.Parameter(torch.zeros(MODEL.segments, MODEL.dim))
         if MODEL.pooling == "cls_vector":
             self.cls = nn.Parameter(torch.zeros(1, 1, MODEL.dim))
         if MODEL.prefix > 0:
@@ -33,8 +35,9 @@ class Model(nn.Module):
         for name, into, out in zip(self.maps, widths, widths[1:]):
             self.add_module(name, nn.Linear(into, out))
 
-    def embedded(self, x, valid):
-        """ids [b,n] or numbers [b,n,width], valid [b,n] -> vectors of the places and what stands in front, valid."""
+    def embedded(self, x, valid, segments):
+        """ids [b,n] or numbers [b,n,width], valid and segments [b,n] -> vectors of the places and what stands in
+        front, valid."""
         def in_front(vectors, valid_ones):
             return torch.cat([vectors.expand(len(x), -1, -1), x], 1), torch.cat([valid_ones, valid], 1)
 
@@ -51,6 +54,9 @@ class Model(nn.Module):
             x, valid = in_front(self.cls, valid[:, :1])
         if MODEL.positions != "none":
             x = x + self.positions[:x.size(1)]
+        if MODEL.segments > 0:
+            x = x + F.embedding(torch.zeros_like(valid, dtype=torch.long) if segments is None else segments,
+                                self.segments)
         if MODEL.prefix > 0:
             x, valid = in_front(self.prefix, torch.ones_like(valid[:, :1]).expand(-1, MODEL.prefix))
         return self.drop(x), valid
@@ -91,14 +97,15 @@ class Model(nn.Module):
             return (x[:, 0] + torch.where(own.any(1), largest, torch.zeros_like(largest))) / 2
         return (places * own).sum(1) / own.sum(1).clamp_min(1)
 
-    def forward(self, x, mask=None):
-        """ids [b,n] (of pairs [b,2,n]) or numbers [b,n,width]; mask as the places, bool; none: all valid -> logits"""
+    def forward(self, x, mask=None, segments=None):
+        """ids [b,n] (of pairs [b,2,n]) or numbers [b,n,width]; mask as the places, bool; none: all valid; segments
+        [b,n] where the task has them; none: all the first -> logits"""
         valid = mask
         if mask is None:
             valid = torch.ones(x.shape if MODEL.vocabulary > 0 else x.shape[:-1], dtype=torch.bool, device=x.device)
         if MODEL.sequences == 2:
             x, valid = x.flatten(0, 1), valid.flatten(0, 1)
-        x, valid = self.embedded(x, valid)
+        x, valid = self.embedded(x, valid, segments)
         x = self.pooled(self.layers(x, valid), valid)
         if MODEL.sequences == 2:
             a, b = x.unflatten(0, (-1, 2)).unbind(1)
