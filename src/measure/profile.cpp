@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <map>
 #include <optional>
 
@@ -64,6 +65,7 @@ Json figures_json(const OpFigures& sum, int64_t steps, double step_ms, double pe
           {"share", ms / step_ms},
           {"read_bytes", static_cast<double>(sum.read_bytes) / n},
           {"written_bytes", static_cast<double>(sum.written_bytes) / n},
+          {"gathered_bytes", static_cast<double>(sum.gathered_bytes) / n},
           {"flops", flops},
           {"gflops_per_s", flops > 0 && ms > 0 ? Json(flops / ms / 1e6) : Json()},
           {"share_of_peak", flops > 0 && ms > 0 ? Json(1e3 * flops / ms / peak) : Json()}};
@@ -74,6 +76,7 @@ void add(const OpFigures& one, OpFigures& sum) {
   sum.seconds += one.seconds;
   sum.read_bytes += one.read_bytes;
   sum.written_bytes += one.written_bytes;
+  sum.gathered_bytes += one.gathered_bytes;
   sum.flops += one.flops;
 }
 
@@ -102,9 +105,10 @@ class Profiling {
       result_["memory"]["peak_bytes"] = host_memory().peak_bytes - live_before;
       profile = profiled_steps(subject);
     }
-    tables(profile);
     release_cached_memory();
-    floor(profile);
+    products(profile);
+    tables(profile);
+    floor();
     outside_parallel(profile);
     return result_;
   }
@@ -166,14 +170,59 @@ class Profiling {
     return profiler.profile();
   }
 
+  // What an operator, all calls of a step, takes at least.
+  struct Floor {
+    double arithmetic_ms = 0, memory_ms = 0;  // its products; its bytes
+    double ms = 0;                            // the longer one, summed over operators
+
+    void add(const Floor& other) { arithmetic_ms += other.arithmetic_ms, memory_ms += other.memory_ms, ms += other.ms; }
+    [[nodiscard]] Json json(double taken_ms) const {
+      return {{"arithmetic_ms", arithmetic_ms},
+              {"memory_ms", memory_ms},
+              {"floor_ms", ms},
+              {"times_floor", ms > 0 ? Json(taken_ms / ms) : Json()}};
+    }
+  };
+
+  Floor floor_of(const OpFigures& sum) {
+    const double n = static_cast<double>(options_.steps), flops = static_cast<double>(sum.flops) / n;
+    const double bytes = static_cast<double>(sum.read_bytes + sum.written_bytes) / n;
+    Floor result;
+    if (sum.product) result.arithmetic_ms = products_flops_ > 0 ? products_ms_ * flops / products_flops_ : 0;
+    else result.arithmetic_ms = 1e3 * flops / peak_.rate;
+    // Gathered rows lie in tensors of this size. Calls of several sizes are taken for calls of their mean, which takes
+    // no longer than they do.
+    if (bytes > 0)
+      result.memory_ms = 1e3 * (bytes + static_cast<double>(sum.gathered_bytes) / n) /
+                         rate_at(bytes * n / static_cast<double>(sum.calls));
+    result.ms = std::max(result.arithmetic_ms, result.memory_ms);
+    return result;
+  }
+
+  // Measured once for a power of two.
+  double rate_at(double bytes) {
+    constexpr int kSmallest = 16, kLargest = 28;  // a copy of less is over too soon
+    const int power = std::clamp(static_cast<int>(std::log2(bytes)), kSmallest, kLargest);
+    const auto [found, fresh] = copy_rates_.emplace(power, 0);
+    if (fresh) {
+      tell("rate of copies");
+      found->second = copy_rate(int64_t{1} << power);
+    }
+    return found->second;
+  }
+
   void tables(const OpProfile& profile) {
     Json operators = Json::array(), kinds = Json::array();
     std::map<std::string, OpFigures> by_kind;
+    std::map<std::string, Floor> floor_by_kind;
     for (const auto& [name, figures] : profile.operators) {
       const std::string kind = operator_kind(name, figures);
       Json row{{"operator", name}, {"kind", kind}};
       row.update(figures_json(figures, options_.steps, profiled_ms_, peak_.rate));
+      const Floor own = floor_of(figures);
+      row.update(own.json(row["ms"]));
       operators.push_back(std::move(row));
+      floor_.add(own), floor_by_kind[kind].add(own);
       add(figures, by_kind[kind]);
       calls_ += static_cast<double>(figures.calls) / static_cast<double>(options_.steps);
       flops_ += static_cast<double>(figures.flops) / static_cast<double>(options_.steps);
@@ -181,6 +230,7 @@ class Profiling {
     for (const auto& [kind, figures] : by_kind) {
       Json row{{"kind", kind}};
       row.update(figures_json(figures, options_.steps, profiled_ms_, peak_.rate));
+      row.update(floor_by_kind[kind].json(row["ms"]));
       kinds.push_back(std::move(row));
     }
     sort_by_time(operators);
@@ -191,16 +241,15 @@ class Profiling {
     result_["outside_operators"] = {{"ms", outside}, {"share", outside / profiled_ms_}};
   }
 
-  void floor(const OpProfile& profile) {
+  void products(const OpProfile& profile) {
     Json rows = Json::array();
-    double ms = 0, in_products = 0;
     for (const auto& [product, figures] : profile.products) {
       tell("products alone");
       if (figures.flops == 0) continue;
       const Json whole = figures_json(figures, options_.steps, profiled_ms_, peak_.rate);
       const double alone = whole["calls"].get<double>() * 1e3 * alone_seconds(product), flops = whole["flops"];
-      ms += alone;
-      in_products += flops;
+      products_ms_ += alone;
+      products_flops_ += flops;
       rows.push_back({{"batch", product.batch},
                       {"rows", product.rows},
                       {"inner", product.inner},
@@ -217,14 +266,24 @@ class Profiling {
     }
     sort_by_time(rows);
     result_["products"] = rows;
-    const double others = flops_ - in_products, floor_ms = ms + 1e3 * others / peak_.rate;
+  }
+
+  void floor() {
+    Json rates = Json::array();
+    for (const auto& [power, rate] : copy_rates_)
+      rates.push_back({{"bytes", int64_t{1} << power}, {"gb_per_s", rate / 1e9}});
+    result_["copies"] = rates;
+    const double others = flops_ - products_flops_, floor_ms = products_ms_ + 1e3 * others / peak_.rate;
     result_["floor"] = {{"ms", floor_ms},
                         {"flops", flops_},
                         {"gflops_per_s", floor_ms > 0 ? Json(flops_ / floor_ms / 1e6) : Json()},
-                        {"products_flops", in_products},
-                        {"products_ms", ms},
+                        {"products_flops", products_flops_},
+                        {"products_ms", products_ms_},
                         {"other_flops", others},
-                        {"step_over_floor", floor_ms > 0 ? Json(step_ms_ / floor_ms) : Json()}};
+                        {"step_over_floor", floor_ms > 0 ? Json(step_ms_ / floor_ms) : Json()},
+                        {"memory_ms", floor_.memory_ms},
+                        {"with_memory_ms", floor_.ms},
+                        {"step_over_floor_with_memory", floor_.ms > 0 ? Json(step_ms_ / floor_.ms) : Json()}};
   }
 
   // 1 - (processor time of the other threads) / ((threads - 1) * wall), if those threads do not spin it away; and the
@@ -260,6 +319,9 @@ class Profiling {
   double step_ms_ = 0, plain_ms_ = 0, profiled_ms_ = 0;  // median and sum of plain steps; mean
   ProcessorSeconds processor_;                           // of plain steps
   double calls_ = 0, flops_ = 0;                         // a step
+  double products_ms_ = 0, products_flops_ = 0;          // of a step, LibTorch's products, each alone
+  std::map<int, double> copy_rates_;                     // bytes a second, by the power of two that are copied
+  Floor floor_;
   int64_t done_ = 0;
 };
 

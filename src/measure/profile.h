@@ -1,5 +1,5 @@
-// Where a step goes: the very step that bench times, operator by operator, beside what its arithmetic alone would take
-// on this machine. For the CPU.
+// Where a step goes: the very step that bench times, operator by operator, beside what its arithmetic and its bytes
+// alone would take on this machine. For the CPU.
 #pragma once
 
 #include "measure/bench.h"
@@ -10,7 +10,7 @@ struct OpFigures;
 
 namespace xformer::measure {
 
-inline constexpr int64_t kProfileSchema = 2;
+inline constexpr int64_t kProfileSchema = 3;
 
 struct ProfileOptions {
   std::string model, task = "listops", protocol;

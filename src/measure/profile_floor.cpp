@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <limits>
 #include <thread>
 #include <vector>
@@ -54,6 +55,23 @@ double alone_seconds(const Product& product) {
   const at::Tensor one_left = left.select(0, 0), one_right = right.select(0, 0);
   at::Tensor one_result = result.select(0, 0);
   return least_seconds([&] { at::mm_out(one_result, one_left, one_right); });
+}
+
+double copy_rate(int64_t bytes) {
+  const int64_t half = std::max<int64_t>(1, bytes / 2), threads = at::get_num_threads();
+  const at::Tensor from = at::ones({half}, at::kByte), to = at::ones({half}, at::kByte);
+  const auto* const source = from.const_data_ptr<uint8_t>();
+  auto* const target = to.mutable_data_ptr<uint8_t>();
+  double least = least_seconds([&] { std::memcpy(target, source, static_cast<size_t>(half)); });
+  if (threads > 1) {
+    const int64_t part = (half + threads - 1) / threads;
+    least = std::min(least, least_seconds([&] {
+                       at::parallel_for(0, half, part, [&](int64_t begin, int64_t end) {
+                         std::memcpy(target + begin, source + begin, static_cast<size_t>(end - begin));
+                       });
+                     }));
+  }
+  return static_cast<double>(2 * half) / least;
 }
 
 Peak product_peak(at::ScalarType factors) {

@@ -11,6 +11,10 @@ namespace xformer::measure {
 // Seconds of one product by itself, on operands of that layout which are there already: the least of several runs.
 [[nodiscard]] double alone_seconds(const Product& product);
 
+// Bytes a second, read and written, of a copy of which source and target together are as large: the best of several
+// runs on warm buffers, by one thread or by all. What fits into a cache goes by faster than what does not.
+[[nodiscard]] double copy_rate(int64_t bytes);
+
 // The most that the threads together reach with products in cache, as our own operators' tiles take them: the best of a
 // few of their shapes.
 struct Peak {

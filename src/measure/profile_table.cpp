@@ -1,4 +1,6 @@
 // The profile's report as Markdown tables.
+#include <algorithm>
+
 #include "core/text.h"
 #include "measure/profile.h"
 
@@ -16,20 +18,25 @@ std::string cell(const Json& value, double unit, const char* form) {
 constexpr double kLeastShare = 0.0005;
 
 // What every row ends with.
-constexpr const char* kColumns = " calls | ms | share | GB read | GB written | GFLOP | GFLOP/s | of peak |\n";
-constexpr const char* kRule = "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n";
+constexpr const char* kColumns =
+    " calls | ms | share | GB read | GB written | GB gathered | GFLOP | GFLOP/s | of peak | floor, ms | times floor "
+    "|\n";
+constexpr const char* kRule = "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n";
 
 std::string figures(const Json& row) {
   const bool multiplies = number(row["flops"]) > 0;
-  return fmt::format(" {:.4g} | {:.2f} | {:.1f} % | {} | {} | {} | {} | {} |\n", number(row["calls"]),
+  const bool gathers = !row["gathered_bytes"].is_null() && number(row["gathered_bytes"]) > 0;
+  return fmt::format(" {:.4g} | {:.2f} | {:.1f} % | {} | {} | {} | {} | {} | {} | {} | {} |\n", number(row["calls"]),
                      number(row["ms"]), 100 * number(row["share"]), cell(row["read_bytes"], 1e9, "{:.3f}"),
                      cell(row["written_bytes"], 1e9, "{:.3f}"),
+                     gathers ? cell(row["gathered_bytes"], 1e9, "{:.3f}") : std::string("-"),
                      multiplies ? cell(row["flops"], 1e9, "{:.3f}") : std::string("-"),
-                     cell(row["gflops_per_s"], 1, "{:.1f}"), cell(row["share_of_peak"], 0.01, "{:.0f} %"));
+                     cell(row["gflops_per_s"], 1, "{:.1f}"), cell(row["share_of_peak"], 0.01, "{:.0f} %"),
+                     cell(row["floor_ms"], 1, "{:.2f}"), cell(row["times_floor"], 1, "{:.1f}"));
 }
 
 std::string outside_row(const Json& outside, const char* names) {
-  return fmt::format("{} - | {:.2f} | {:.1f} % | - | - | - | - | - |\n", names, number(outside["ms"]),
+  return fmt::format("{} - | {:.2f} | {:.1f} % | - | - | - | - | - | - | - | - |\n", names, number(outside["ms"]),
                      100 * number(outside["share"]));
 }
 
@@ -40,14 +47,17 @@ std::string operator_table(const Json& report) {
               {"share", 0.0},
               {"read_bytes", nullptr},
               {"written_bytes", 0.0},
+              {"gathered_bytes", 0.0},
               {"flops", 0.0},
               {"gflops_per_s", nullptr},
-              {"share_of_peak", nullptr}};
+              {"share_of_peak", nullptr},
+              {"floor_ms", 0.0},
+              {"times_floor", nullptr}};
   int64_t folded = 0;
   for (const Json& row : report["operators"]) {
     if (number(row["share"]) < kLeastShare) {
       ++folded;
-      for (const char* key : {"calls", "ms", "share", "written_bytes", "flops"})
+      for (const char* key : {"calls", "ms", "share", "written_bytes", "gathered_bytes", "flops", "floor_ms"})
         others[key] = number(others[key]) + number(row[key]);
       continue;
     }
@@ -84,6 +94,17 @@ std::string product_table(const Json& products) {
   return text;
 }
 
+// From the slowest to the fastest.
+std::string rates(const Json& copies) {
+  double least = 0, most = 0;
+  for (const Json& row : copies) {
+    const double rate = number(row["gb_per_s"]);
+    least = least == 0 ? rate : std::min(least, rate);
+    most = std::max(most, rate);
+  }
+  return copies.size() > 1 ? fmt::format("{:.1f} to {:.1f}", least, most) : fmt::format("{:.1f}", most);
+}
+
 // Every distinct finding in a line of its own.
 std::string summary(const Json& report) {
   const Json &on = report["conditions"], &step = report["step_ms"], &floor = report["floor"],
@@ -110,6 +131,12 @@ std::string summary(const Json& report) {
                         number(floor["products_flops"]) / 1e9, number(floor["products_ms"]));
   text += fmt::format("- of it {:.4g} GFLOP are in fused operators, taken to run at the peak\n",
                       number(floor["other_flops"]) / 1e9);
+  text += fmt::format(
+      "- floor with memory: {:.2f} ms, where no operator is done before its bytes are copied ({:.2f} ms at {} GB/s); "
+      "the "
+      "step takes {} times that\n",
+      number(floor["with_memory_ms"]), number(floor["memory_ms"]), rates(report["copies"]),
+      cell(floor["step_over_floor_with_memory"], 1, "{:.2f}"));
   text += parallel["share"].is_null()
               ? fmt::format("- outside parallel regions: not measured ({})\n", parallel["reason"].get<std::string>())
               : fmt::format(

@@ -19,7 +19,7 @@ namespace xformer {
 
 // Outside the unnamed namespace because OpCounter::State holds it.
 struct OpTotals {
-  std::atomic<int64_t> flops{0}, calls{0}, reads{0};
+  std::atomic<int64_t> flops{0}, calls{0}, reads{0}, gathered{0};
 };
 
 namespace {
@@ -174,6 +174,11 @@ void add_executed_flops(int64_t flops) {
     if (OpTotals* const totals = slot.load(std::memory_order_relaxed)) totals->flops += flops;
 }
 
+void add_gathered_bytes(int64_t bytes) {
+  for (const auto& slot : slots)
+    if (OpTotals* const totals = slot.load(std::memory_order_relaxed)) totals->gathered += bytes;
+}
+
 struct OpCounter::State {
   OpTotals totals;
   size_t slot = 0;
@@ -198,7 +203,8 @@ OpCounter::~OpCounter() {
 }
 
 OpCounts OpCounter::counts() const {
-  return {state_->totals.flops.load(), state_->totals.calls.load(), state_->totals.reads.load()};
+  const OpTotals& totals = state_->totals;
+  return {totals.flops.load(), totals.calls.load(), totals.reads.load(), totals.gathered.load()};
 }
 
 }  // namespace xformer

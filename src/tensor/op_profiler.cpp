@@ -37,7 +37,7 @@ struct OpCall : at::ObserverContext {
   bool opaque = false;
   double seconds_inside = 0;
   OpTraffic inside;
-  int64_t flops_before = 0, flops_inside = 0;
+  int64_t flops_before = 0, flops_inside = 0, gathered_before = 0, gathered_inside = 0;
   std::chrono::steady_clock::time_point start;
 };
 
@@ -119,6 +119,13 @@ bool overwrites(std::string_view name) {
   return kNames.contains(name);
 }
 
+// Operators that read rows of their first tensor where the others say: as many bytes as come out.
+bool gathers(std::string_view name) {
+  static const std::unordered_set<std::string_view> kNames = {"aten::index_select", "aten::gather", "aten::index",
+                                                              "aten::embedding"};
+  return kNames.contains(name);
+}
+
 // Arguments that only lend their shape.
 bool reads_nothing(std::string_view name) { return name.ends_with("_like") || name.starts_with("aten::new_"); }
 
@@ -140,6 +147,7 @@ OpTraffic traffic(std::string_view name, std::string_view overload, const std::v
   if (allocates(name)) return {0, 0, result.written};
   if (result.written == 0 || reads_nothing(name)) return result;
   for (const OpOperand& input : inputs) result.read += input.bytes;
+  if (gathers(name)) result.read += result.written - inputs[0].bytes;
   // A target stands once among the arguments without being read; if it is there twice, it is an operand as well.
   for (const OpOperand& input : inputs)
     if (targets.erase(input.tensor) > 0) result.read -= input.bytes;
@@ -165,7 +173,8 @@ struct OpProfiler::State {
     call->inputs = operands(function.inputs());
     call->product = product(name, function.inputs());
     call->opaque = is_one_of_several(name);
-    call->flops_before = counter->counts().flops;
+    const OpCounts before = counter->counts();
+    call->flops_before = before.flops, call->gathered_before = before.gathered;
     innermost = call.get();
     call->start = Clock::now();
     return call;
@@ -174,7 +183,8 @@ struct OpProfiler::State {
   void end(const at::RecordFunction& function, const OpCall& call) {
     const double seconds = std::chrono::duration<double>(Clock::now() - call.start).count();
     const std::string_view name = function.name();
-    const int64_t flops = counter->counts().flops - call.flops_before;
+    const OpCounts counts = counter->counts();
+    const int64_t flops = counts.flops - call.flops_before, gathered = counts.gathered - call.gathered_before;
     const std::vector<c10::IValue>& results = function.outputs();
     OpTraffic moved =
         traffic(name, function.overload_name(), call.inputs, operands(Inputs(results.data(), results.size())));
@@ -188,6 +198,8 @@ struct OpProfiler::State {
     own.read_bytes = std::max<int64_t>(0, moved.read - counted.read);
     own.written_bytes = std::max<int64_t>(0, moved.written - counted.written);
     own.flops = flops - call.flops_inside;
+    own.gathered_bytes = gathered - call.gathered_inside;
+    own.product = call.product.has_value();
     OpFigures& sum = profile.operators[std::string(name)];
     if (sum.calls == 0) read_tags(function, sum);
     add(own, sum);
@@ -196,6 +208,7 @@ struct OpProfiler::State {
     if (call.outer == nullptr) return;
     call.outer->seconds_inside += seconds;
     call.outer->flops_inside += flops;
+    call.outer->gathered_inside += gathered;
     call.outer->inside.read += call.inside.read + own.read_bytes;
     call.outer->inside.written += call.inside.written + own.written_bytes;
     call.outer->inside.allocated += std::max(call.inside.allocated, moved.allocated);
@@ -206,7 +219,9 @@ struct OpProfiler::State {
     sum.seconds += own.seconds;
     sum.read_bytes += own.read_bytes;
     sum.written_bytes += own.written_bytes;
+    sum.gathered_bytes += own.gathered_bytes;
     sum.flops += own.flops;
+    sum.product = own.product;
   }
 
   static void read_tags(const at::RecordFunction& function, OpFigures& sum) {

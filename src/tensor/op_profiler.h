@@ -17,7 +17,10 @@ struct OpFigures {
   // What the operators inside did not move already. Views and operators without a tensor result move nothing, but for
   // those of our own, which read their operands and write what they allocate.
   int64_t read_bytes = 0, written_bytes = 0;
+  // Rows that operators of our own read, or added to, by lists of places, however often: on top of their tensors.
+  int64_t gathered_bytes = 0;
   int64_t flops = 0;
+  bool product = false;                     // one of LibTorch's (OpProfile::products)
   bool pointwise = false, reduces = false;  // by LibTorch's tags
 };
 

@@ -59,7 +59,7 @@ TEST_CASE("operators, and what is outside them, make up the whole step") {
   ProfileOptions options = small_profile("softmax");
   options.mode = GENERATE("train", "inference");
   const Json report = report_of(options);
-  CHECK(report["schema_version"] == 2);
+  CHECK(report["schema_version"] == 3);
   for (const char* table : {"operators", "kinds"}) {
     const Json& rows = report[table];
     INFO(table);
@@ -114,6 +114,55 @@ TEST_CASE("a profile counts the FLOPs that the bench counts, and names its produ
   REQUIRE(scores != products.end());
   CHECK((*scores)["type"] == "Float");
   CHECK((*scores)["flops"].get<double>() / (*scores)["calls"].get<double>() == 2.0 * 4 * 32 * 32 * 4);
+}
+
+TEST_CASE("the floor with memory: no operator is done before its products and before its bytes") {
+  for (const char* model : {"softmax", "logsparse"}) {  // LibTorch's products; lists of keys
+    const Json report = report_of(small_profile(model));
+    const Json& floor = report["floor"];
+    double gathered = 0, memory_ms = 0;
+    for (const char* table : {"operators", "kinds"}) {
+      double arithmetic_ms = 0, ms = 0;
+      memory_ms = 0;
+      for (const Json& row : report[table]) {
+        arithmetic_ms += row["arithmetic_ms"].get<double>();
+        memory_ms += row["memory_ms"].get<double>();
+        ms += row["floor_ms"].get<double>();
+        const double longer = std::max(row["arithmetic_ms"].get<double>(), row["memory_ms"].get<double>());
+        if (std::string_view(table) == "kinds") {
+          CHECK(row["floor_ms"].get<double>() >= Approx(longer));
+          continue;
+        }
+        CHECK(row["floor_ms"] == longer);
+        gathered += row["gathered_bytes"].get<double>();
+        const double moved = row["read_bytes"].get<double>() + row["written_bytes"].get<double>();
+        CHECK((row["memory_ms"].get<double>() > 0) == (moved > 0));
+        if (longer == 0) CHECK(row["times_floor"].is_null());
+        else CHECK(row["times_floor"].get<double>() == Approx(row["ms"].get<double>() / longer));
+      }
+      CHECK(arithmetic_ms == Approx(floor["ms"].get<double>()));
+      CHECK(memory_ms == Approx(floor["memory_ms"].get<double>()));
+      CHECK(ms == Approx(floor["with_memory_ms"].get<double>()));
+    }
+    CHECK(floor["with_memory_ms"].get<double>() >= floor["ms"].get<double>());
+    CHECK(floor["with_memory_ms"].get<double>() <= floor["ms"].get<double>() + memory_ms);
+    CHECK(floor["step_over_floor_with_memory"].get<double>() ==
+          Approx(report["step_ms"]["median"].get<double>() / floor["with_memory_ms"].get<double>()));
+    // Each of 32 rows reads keys and values of width 4 of 2 sequences and heads; backward three times as much.
+    if (std::string_view(model) == "softmax") CHECK(gathered == 0);
+    else CHECK(gathered > 4 * 2 * 2 * 32 * 2 * 4 * 4);
+    // Of 64 KiB at least, and rows lie in what one call moves.
+    REQUIRE_FALSE(report["copies"].empty());
+    for (const Json& row : report["copies"]) {
+      CHECK(row["bytes"] >= 1 << 16);
+      CHECK(row["gb_per_s"].get<double>() > 0);
+    }
+  }
+}
+
+TEST_CASE("what is copied is copied") {
+  CHECK(copy_rate(1 << 16) > 1e8);
+  CHECK(copy_rate(1 << 16) < 1e13);
 }
 
 TEST_CASE("FLOPs of operators of our own are theirs, and no product of LibTorch's") {
@@ -252,13 +301,13 @@ TEST_CASE("the tables have a line for every operator that takes time, every kind
   for (const Json& row : report["kinds"])
     CHECK(contains(text, fmt::format("\n| {} | ", row["kind"].get<std::string>())));
   const auto lines = static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
-  // Title, eight findings and conditions with blank lines between, and tables of a heading of two lines.
+  // Title, nine findings and conditions with blank lines between, and tables of a heading of two lines.
   const size_t tables =
       2 + (operators.size() - 1) + 1 + 1 + 2 + report["kinds"].size() + 1 + 1 + 2 + report["products"].size();
-  CHECK(lines == 2 + 8 + 1 + tables + 2);
+  CHECK(lines == 2 + 9 + 1 + tables + 2);
   CHECK(contains(text,
                  fmt::format("\n- peak in bf16: {:.1f} GFLOP/s", report["peaks"][1]["gflops_per_s"].get<double>())));
-  CHECK(contains(text, " GFLOP | GFLOP/s | of peak |\n"));
+  CHECK(contains(text, " GFLOP | GFLOP/s | of peak | floor, ms | times floor |\n"));
   CHECK(contains(text, "\nConditions: random tokens, every position valid; cpu on "));
 }
 

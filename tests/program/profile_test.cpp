@@ -14,8 +14,8 @@ TEST_CASE("profile prints tables", "[cli]") {
   REQUIRE(outcome.code == 0);
   CHECK(outcome.out == scratch::get(place / "tables.md"));
   for (const char* part :
-       {"`softmax` on listops (mlpen): training steps of 2 x 32 tokens",
-        "- step: ", "- peak in fp32: ", "- arithmetic floor: ", "- outside parallel regions: not measured (one thread)",
+       {"`softmax` on listops (mlpen): training steps of 2 x 32 tokens", "- step: ", "- peak in fp32: ",
+        "- arithmetic floor: ", "- floor with memory: ", "- outside parallel regions: not measured (one thread)",
         "- memory: ", "| `aten::bmm` | products |", "| outside operators | |", "\n| products | ",
         "\n| product | calls |", "\nConditions: "})
     CHECK(contains(outcome.out, part));
@@ -31,7 +31,7 @@ TEST_CASE("profile prints its report as JSON", "[cli]") {
   REQUIRE(outcome.code == 0);
   CHECK(outcome.out == scratch::get(place / "report.json"));
   const Json report = Json::parse(outcome.out);
-  CHECK(report["schema_version"] == 2);
+  CHECK(report["schema_version"] == 3);
   CHECK(contains(report["command"], "--out <out>"));
   CHECK(report["conditions"]["threads"] == 1);
   CHECK(report["conditions"]["mode"] == "inference");

@@ -147,6 +147,26 @@ TEST_CASE("bytes are those of arguments and results, counted where they moved") 
   CHECK(bytes([&] { at::mm(x, y.t()); }) == Bytes(2 * size, 4 * 4 * 4));
 }
 
+TEST_CASE(
+    "of picked rows those that are picked are read, each time, and lists of our own operators are counted apart") {
+  const at::Tensor table = at::ones({100, 8}), places = at::tensor({3, 3, 7, 99, 0}, at::kLong);
+  const auto bytes = [&](const std::function<void()>& action) { return bytes_of(profiled(action)); };
+  const int64_t rows = 5 * 8 * 4, list = 5 * 8;
+  CHECK(bytes([&] { table.index_select(0, places); }) == Bytes(rows + list, rows));
+  CHECK(bytes([&] { at::embedding(table, places); }) == Bytes(rows + list, rows));
+  CHECK(bytes([&] { table.gather(0, places.unsqueeze(1).expand({5, 8})); }) == Bytes(rows + list, rows));
+  const OpProfile own = profiled([&] {
+    RECORD_FUNCTION("xformer::outer", c10::ArrayRef<const c10::IValue>());
+    {
+      RECORD_FUNCTION("xformer::inner", c10::ArrayRef<const c10::IValue>());
+      std::thread([] { add_gathered_bytes(700); }).join();
+    }
+    add_gathered_bytes(30);
+  });
+  CHECK(own.operators.at("xformer::inner").gathered_bytes == 700);
+  CHECK(own.operators.at("xformer::outer").gathered_bytes == 30);
+}
+
 TEST_CASE("an operator of our own without a result reads its operands and writes what it allocates") {
   const at::Tensor x = at::ones({4, 8});
   const auto own = [](const OpProfile& profile) { return profile.operators.at("xformer::own"); };
@@ -176,6 +196,8 @@ TEST_CASE("products are told apart by shape, layout and type") {
                                                                 {{1, 3, 4, 5, false, false, at::kDouble}, {1, 120}},
                                                                 {{2, 3, 4, 5, false, false, at::kFloat}, {1, 240}}};
   CHECK((got == meant));
+  CHECK(profile.operators.at("aten::addmm").product);
+  CHECK_FALSE(profile.operators.at("aten::ones").product);
 }
 
 TEST_CASE("LibTorch's tags say what is elementwise and what reduces") {

@@ -123,6 +123,7 @@ ListedAttentionForward listed_attention_forward_cpu(const at::Tensor& q_in, cons
         log_sum = largest + std::log(sum);
       }
       add_executed_flops(2 * there * (pass.d + pass.e));
+      add_gathered_bytes(there * (pass.d + pass.e) * static_cast<int64_t>(sizeof(scalar_t)));
     });
   });
   return result;
@@ -179,6 +180,8 @@ ListedAttentionGradients listed_attention_backward_cpu(const at::Tensor& gradien
                       mine.scores.data());
       }
       add_executed_flops(2 * there * (3 * pass.d + 2 * pass.e));
+      // Keys and values, and their gradients, which are read and written.
+      add_gathered_bytes(3 * there * (pass.d + pass.e) * static_cast<int64_t>(sizeof(scalar_t)));
     });
   });
   return result;

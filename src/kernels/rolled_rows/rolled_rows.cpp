@@ -57,7 +57,9 @@ at::Tensor rolled_forward(const at::Tensor& v, const at::Tensor& w, const Rolled
       mix_rolled(of, rows + sample, weights + b * of.n * of.links, first, last, out + sample);
     });
   });
-  add_executed_flops(2 * multiply_adds(v, options, valid));
+  const int64_t read = multiply_adds(v, options, valid);  // elements of links
+  add_executed_flops(2 * read);
+  add_gathered_bytes(read * v.element_size());
   return result;
 }
 
@@ -85,7 +87,9 @@ RolledGradients rolled_backward(const at::Tensor& gradient, const at::Tensor& v,
       weight_slopes(of, slopes + sample, rows + sample, first, last, dw + weight);
     });
   });
-  add_executed_flops(4 * multiply_adds(v, options, valid));
+  const int64_t read = multiply_adds(v, options, valid);
+  add_executed_flops(4 * read);
+  add_gathered_bytes(2 * read * v.element_size());  // of the gradient on the way back, and of v beside it
   return result;
 }
 
