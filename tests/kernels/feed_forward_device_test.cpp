@@ -9,6 +9,7 @@
 #include "kernels/operator.h"
 #include "place_support.h"
 #include "poisoned_memory.h"
+#include "tensor/op_counter.h"
 
 namespace xformer::kernels::feed_forward_device_test {
 
@@ -162,9 +163,11 @@ TEST_CASE("a device with kernels of feed-forward parts runs them: one launch for
       return at::empty(shape, at::TensorOptions(at::kMeta).dtype(type)).requires_grad_(true);
     };
     const Tensors inputs{leaf({4, 10, m}), leaf({96, m}), leaf({96}), leaf({m, 96}), leaf({m})};
+    const OpCounter counter;
     const at::Tensor out = feed_forward(inputs[0], {inputs[1], inputs[2]}, {inputs[3], inputs[4]}, false, drop);
     const Tensors found = torch::autograd::grad({out}, inputs, {at::ones_like(out)});
     for (size_t i = 0; i < found.size(); ++i) CHECK(found[i].sizes() == inputs[i].sizes());
+    CHECK(counter.counts().flops == 3 * 2 * 40 * 2 * 96 * m);
     return std::pair(std::exchange(counted_parts, 0), std::exchange(counted_sums, 0));
   };
   CHECK(run_part(at::kFloat, kFeedForwardWidest, place) == std::pair(2, 1));

@@ -6,6 +6,7 @@
 #include "kernels/linear/device.h"
 #include "kernels/operator.h"
 #include "poisoned_memory.h"
+#include "tensor/op_counter.h"
 
 namespace xformer::kernels::linear_device_test {
 
@@ -163,6 +164,7 @@ TEST_CASE("a device with kernels of linear maps runs them: one launch forwards, 
     const at::Tensor x = leaf({4, 10, 64});
     std::vector<LinearMap> maps;
     for (size_t i = 0; i < count; ++i) maps.push_back({leaf({32, 64}), leaf({32})});
+    const OpCounter counter;
     const Tensors results = linear(x, maps);
     CHECK(results.back().sizes() == at::IntArrayRef({4, 10, 32}));
     Tensors wanted{x}, slopes;
@@ -170,6 +172,7 @@ TEST_CASE("a device with kernels of linear maps runs them: one launch forwards, 
     for (const at::Tensor& result : results) slopes.push_back(at::ones_like(result));
     const Tensors found = torch::autograd::grad(results, wanted, slopes);
     for (size_t i = 0; i < found.size(); ++i) CHECK(found[i].sizes() == wanted[i].sizes());
+    CHECK(counter.counts().flops == 3 * static_cast<int64_t>(count) * 2 * 40 * 64 * 32);
     return std::pair(std::exchange(counted_maps, 0), std::exchange(counted_weights, 0));
   };
   CHECK(run_maps(at::kFloat, 1) == std::pair(2, 1));

@@ -6,6 +6,7 @@
 #include "kernels/feed_forward/program.h"
 #include "kernels/gelu_dropout/gelu_dropout.h"
 #include "kernels/linear/autocast.h"
+#include "tensor/op_counter.h"
 
 namespace xformer::kernels {
 
@@ -28,15 +29,23 @@ struct FeedForwardCall {
   static bool is_parameter(size_t input) { return input > 0; }
   [[nodiscard]] variable_list inputs() const { return {x, in.weight, in.bias, out.weight, out.bias}; }
   variable_list forward() {
+    count_products(1, 1);
     const FeedForwardForward made = kForward(x, in, out, tanh, drop);
     z = made.z;
     return {made.out};
   }
   [[nodiscard]] variable_list backward(const variable_list& gradients, bool x_wanted) const {
+    count_products(x_wanted ? 2 : 1, 2);
     return tensors_of(kBackward(gradients[0], x, z, in, out, tanh, drop, x_wanted));
   }
   [[nodiscard]] variable_list reference(const variable_list& given) const {
     return {feed_forward_reference(given[0], {given[1], given[2]}, {given[3], given[4]}, tanh, drop)};
+  }
+  // So often by either map. The CPU's products count themselves.
+  void count_products(int64_t by_in, int64_t by_out) const {
+    if (x.is_cpu()) return;
+    const int64_t rows = x.numel() / x.size(-1);
+    add_executed_flops(2 * rows * (by_in * in.weight.numel() + by_out * out.weight.numel()));
   }
 };
 

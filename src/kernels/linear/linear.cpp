@@ -6,6 +6,7 @@
 #include "kernels/linear/autocast.h"
 #include "kernels/linear/cpu.h"
 #include "kernels/linear/program.h"
+#include "tensor/op_counter.h"
 
 namespace xformer::kernels {
 
@@ -25,8 +26,13 @@ struct LinearCall {
 
   static bool is_parameter(size_t input) { return input > 0; }
   [[nodiscard]] variable_list inputs() const { return tensors_of(*this); }
-  variable_list forward() { return kForward(x, weights, biases); }
+  variable_list forward() {
+    for (const at::Tensor& weight : weights) count_products(weight, 1);
+    return kForward(x, weights, biases);
+  }
   [[nodiscard]] variable_list backward(const variable_list& gradients, bool x_wanted) const {
+    for (size_t i = 0; i < weights.size(); ++i)
+      if (gradients[i].defined()) count_products(weights[i], x_wanted ? 2 : 1);
     return tensors_of(kBackward(gradients, x, weights, biases, x_wanted));
   }
   [[nodiscard]] variable_list reference(const variable_list& in) const {
@@ -35,6 +41,10 @@ struct LinearCall {
     for (size_t i = 1; i <= count; ++i)
       results.push_back(at::linear(in[0], in[i], biases.empty() ? at::Tensor() : in[count + i]));
     return results;
+  }
+  // The CPU's products count themselves.
+  void count_products(const at::Tensor& weight, int64_t times) const {
+    if (!x.is_cpu()) add_executed_flops(times * 2 * x.numel() * weight.size(0));
   }
 };
 
