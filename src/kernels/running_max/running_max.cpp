@@ -67,22 +67,45 @@ at::Tensor running_max_forward(const at::Tensor& x, const RunningMaxOptions& opt
 at::Tensor running_max_backward(const at::Tensor& gradient, const at::Tensor& x, const RunningMaxOptions& options) {
   const at::Tensor valid = options.valid.contiguous();
   const int64_t d = x.size(4);
-  at::Tensor result = at::zeros_like(x);
-  std::vector<std::vector<int64_t>> scratch(static_cast<size_t>(workers_for(x.numel())));  // cells of the maxima
+  at::Tensor result = at::empty_like(x);
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "running_max_backward", [&] {
+    std::vector<std::vector<scalar_t>> scratch(static_cast<size_t>(workers_for(x.numel())));
     const auto* const values = x.const_data_ptr<scalar_t>();
     const auto* const slopes = gradient.const_data_ptr<scalar_t>();
     auto* const to = result.mutable_data_ptr<scalar_t>();
     for_lanes(x, options, valid, [&](int64_t head, const bool* counts, const Lane& lane, int64_t worker) {
-      std::vector<int64_t>& largest = scratch[static_cast<size_t>(worker)];
-      largest.assign(static_cast<size_t>(d), -1);
-      for (int64_t i = 0, cell = lane.first; i < lane.cells; ++i, cell += lane.step)
-        for (int64_t c = 0; c < d; ++c) {
-          int64_t& place = largest[static_cast<size_t>(c)];
-          if (place >= 0) to[head + place * d + c] += slopes[head + cell * d + c];
-          if (counts[cell] && (place < 0 || replaces(values[head + cell * d + c], values[head + place * d + c])))
-            place = cell;
+      // The largest before every cell, in the lane's order, behind a row of sums.
+      std::vector<scalar_t>& room = scratch[static_cast<size_t>(worker)];
+      room.resize(static_cast<size_t>((lane.cells + 2) * d));
+      scalar_t *const sums = room.data(), *const largest = sums + d;
+      std::fill_n(sums, 2 * d, scalar_t(0));
+      int64_t begin = lane.cells;  // the first cell that counts
+      for (int64_t i = 0, cell = lane.first; i < lane.cells; ++i, cell += lane.step) {
+        const scalar_t *const own = values + head + cell * d, *const before = largest + i * d;
+        scalar_t* const after = largest + (i + 1) * d;
+        if (!counts[cell]) std::copy_n(before, d, after);
+        else if (begin == lane.cells) std::copy_n(own, d, after), begin = i;
+        else
+          for (int64_t c = 0; c < d; ++c) after[c] = replaces(own[c], before[c]) ? own[c] : before[c];
+      }
+      // On the way back a cell that is the largest so far takes what the cells behind it have left.
+      for (int64_t i = lane.cells - 1; i >= 0; --i) {
+        const int64_t cell = lane.first + i * lane.step;
+        const scalar_t *const own = values + head + cell * d, *const before = largest + i * d;
+        const scalar_t* const slope = slopes + head + cell * d;
+        scalar_t* const out = to + head + cell * d;
+        if (i > begin && counts[cell]) {
+          for (int64_t c = 0; c < d; ++c) {
+            const bool takes = replaces(own[c], before[c]);
+            out[c] = takes ? sums[c] : scalar_t(0);
+            sums[c] = (takes ? scalar_t(0) : sums[c]) + slope[c];
+          }
+          continue;
         }
+        if (i == begin) std::copy_n(sums, d, out);
+        else std::fill_n(out, d, scalar_t(0));
+        for (int64_t c = 0; c < d; ++c) sums[c] += slope[c];
+      }
     });
   });
   return result;
