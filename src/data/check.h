@@ -52,6 +52,10 @@ void compare_sizes(const DataSource& source, const std::array<int64_t, 3>& publi
 // test split is left out.
 void check_duplicates(const DataSource& source, CheckReport& report);
 
+// What there is to say in the end of examples in classes: a note where class_splits.h drew the splits (detail "split"
+// is "own"), check_duplicates, describe_splits.
+void check_drawn_splits(const DataSource& source, CheckReport& report);
+
 class DuplicateFinder;
 void report_duplicates(const DuplicateFinder& duplicates, CheckReport& report);
 

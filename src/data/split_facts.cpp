@@ -123,6 +123,14 @@ void check_duplicates(const DataSource& source, CheckReport& report) {
   report_duplicates(duplicates, report);
 }
 
+void check_drawn_splits(const DataSource& source, CheckReport& report) {
+  if (source.info().details["split"] == "own")
+    report.add("the files say what is train, dev and test", CheckOutcome::kNote,
+               "the splits are drawn by data.split_seed, the same share of every class");
+  check_duplicates(source, report);
+  describe_splits(source, report);
+}
+
 void report_duplicates(const DuplicateFinder& duplicates, CheckReport& report) {
   const auto say = [&](const char* check, int64_t count, const char* what, const std::string& first) {
     report.add(check, count == 0 ? CheckOutcome::kPassed : CheckOutcome::kNote,

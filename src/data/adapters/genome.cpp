@@ -225,11 +225,7 @@ CheckReport check(const Known& known, const Json& given, const DataLocation& loc
     report.add("every sequence is read whole", CheckOutcome::kNote,
                fmt::format("sequences longer than data.length, of which the first {} letters are read: {}",
                            source->info().shape.max_len, format_count(details["cut"].get<uint64_t>())));
-  if (details["split"] == "own")
-    report.add("the files say what is train, dev and test", CheckOutcome::kNote,
-               "the splits are drawn by data.split_seed, the same share of every class");
-  check_duplicates(*source, report);
-  describe_splits(*source, report);
+  check_drawn_splits(*source, report);
   return report;
 }
 

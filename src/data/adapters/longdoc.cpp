@@ -186,7 +186,7 @@ class Packer {
 std::unique_ptr<DataSource> open(const std::string& name, bool arxiv, const Json& given, const DataLocation& location,
                                  const ProgressCallback& progress) {
   const Options options = read_options(arxiv, given);
-  require_folder(name, "a folder with a folder of texts for each class, or train/ and test/ with these", location);
+  require_folder(name, "a folder of texts for each class, or train/ and test/ with these", location);
   const DocumentTree tree = find_documents(name, location.folder, listed_names("data.classes", options.classes));
   Json key = schema().write(options);
   key.update({{"adapter", kAdapterVersion}, {"files", file_identity({tree.root})}});
@@ -220,11 +220,7 @@ CheckReport check(const std::string& name, bool arxiv, const Json& given, const 
     report.add("every text is read whole", CheckOutcome::kNote,
                fmt::format("texts longer than data.length, of which {} characters are read: {}", info.shape.max_len,
                            count("cut")));
-  if (info.details["split"] == "own")
-    report.add("the files say what is train, dev and test", CheckOutcome::kNote,
-               "the splits are drawn by data.split_seed, the same share of every class");
-  check_duplicates(*source, report);
-  describe_splits(*source, report);
+  check_drawn_splits(*source, report);
   return report;
 }
 

@@ -150,7 +150,7 @@ void pack(const AudioTree& tree, const Options& options, const AddExample& add, 
 std::unique_ptr<DataSource> open(const std::string& name, bool words, const Json& given, const DataLocation& location,
                                  const ProgressCallback& progress) {
   const Options options = read_options(words, given);
-  require_folder(name, "a folder with a folder of WAV files for each class", location);
+  require_folder(name, "a folder of WAV files for each class", location);
   const AudioTree tree = find_audio(name, location.folder, listed_names("data.classes", options.classes));
   Json key = schema().write(options);
   key.update({{"adapter", kAdapterVersion}, {"files", file_identity({tree.root})}});
@@ -176,11 +176,7 @@ CheckReport check(const std::string& name, bool words, const Json& given, const 
        fmt::format("sounds longer than data.length, of which {} samples are read", source->info().shape.max_len));
   note("shorter", "every sound is long enough", "sounds shorter than data.length, which are filled up");
   note("other_files", "every file is a sound", "files whose names do not end in .wav, which are left out");
-  if (details["split"] == "own")
-    report.add("the files say what is train, dev and test", CheckOutcome::kNote,
-               "the splits are drawn by data.split_seed, the same share of every class");
-  check_duplicates(*source, report);
-  describe_splits(*source, report);
+  check_drawn_splits(*source, report);
   return report;
 }
 

@@ -5,9 +5,9 @@
 #include <map>
 
 #include "core/error.h"
-#include "core/names.h"
 #include "core/plain_files.h"
 #include "core/text.h"
+#include "data/class_folders.h"
 #include "data/what_is_there.h"
 #include "readers/line_reader.h"
 
@@ -66,22 +66,14 @@ void apply_list(AudioTree& tree, const char* list, Split split, const std::map<s
 }
 
 AudioTree find_sounds(const std::string& task, const Path& place, const std::vector<std::string>& classes) {
-  XF_CHECK(fs::is_directory(place), DataError,
-           "expected a folder with a folder of sounds for each class, found the file {}; an archive is to be unpacked "
-           "first",
-           place.string());
+  const ClassFolders wanted{task, "sounds", "a folder of WAV files for each of two classes or more"};
+  require_class_folders(wanted, place);
   AudioTree tree;
   tree.root = place;
   std::vector<std::string> there;
   for (const Path& folder : subfolders(place))
     if (const std::string name = folder.filename().string(); name[0] != '_' && name[0] != '.') there.push_back(name);
-  tree.classes = classes.empty() ? there : classes;
-  XF_CHECK(tree.classes.size() >= 2, DataError,
-           "no sounds of {} in {}: expected a folder of WAV files for each of two classes or more; {}", task,
-           place.string(), what_is_there(place));
-  for (const std::string& name : tree.classes)
-    XF_CHECK(std::find(there.begin(), there.end(), name) != there.end(), DataError, "no sounds of {} in {}: {}; {}",
-             task, place.string(), unknown_name_message("class", name, there), what_is_there(place));
+  tree.classes = chosen_classes(wanted, place, there, classes);
   for (size_t label = 0; label < tree.classes.size(); ++label) add_sounds(tree, label);
   const bool dev = fs::exists(place / kDevList), test = fs::exists(place / kTestList);
   XF_CHECK(dev == test, DataError, "{}: found {}, and no {} beside it", place.string(), dev ? kDevList : kTestList,

@@ -8,10 +8,10 @@
 #include <tuple>
 
 #include "core/error.h"
-#include "core/names.h"
 #include "core/plain_files.h"
 #include "core/text.h"
 #include "core/utf8.h"
+#include "data/class_folders.h"
 #include "data/class_splits.h"
 #include "data/what_is_there.h"
 #include "readers/lfs_pointer.h"
@@ -56,10 +56,8 @@ void require_each_class(const DocumentTree& tree, const Path& place) {
 }
 
 DocumentTree find(const std::string& task, const Path& place, const std::vector<std::string>& classes) {
-  XF_CHECK(fs::is_directory(place), DataError,
-           "expected a folder with a folder of texts for each class, found the file {}; an archive is to be unpacked "
-           "first",
-           place.string());
+  const ClassFolders wanted{task, "texts", "a folder for each of two classes or more, or these in train/ and test/"};
+  require_class_folders(wanted, place);
   DocumentTree tree;
   tree.root = place;
   const std::vector<std::string> there = folder_names(place);
@@ -76,13 +74,7 @@ DocumentTree find(const std::string& task, const Path& place, const std::vector<
   if (splits.empty()) names.insert(there.begin(), there.end());
   for (const auto& [name, split] : splits)
     for (const std::string& one : folder_names(place / name)) names.insert(one);
-  tree.classes = classes.empty() ? std::vector<std::string>(names.begin(), names.end()) : classes;
-  XF_CHECK(tree.classes.size() >= 2, DataError,
-           "no texts of {} in {}: expected a folder for each of two classes or more, or these in train/ and test/; {}",
-           task, place.string(), what_is_there(place));
-  for (const std::string& name : tree.classes)
-    XF_CHECK(names.contains(name), DataError, "no texts of {} in {}: {}; {}", task, place.string(),
-             unknown_name_message("class", name, {names.begin(), names.end()}), what_is_there(place));
+  tree.classes = chosen_classes(wanted, place, {names.begin(), names.end()}, classes);
   if (splits.empty()) add_classes(tree, "", std::nullopt);
   for (const auto& [name, split] : splits) add_classes(tree, name, split);
   require_each_class(tree, place);
