@@ -81,6 +81,8 @@ struct FamilyDescriptor {
   std::vector<OptionInfo> options;  // keys without the prefix "model."
   bool takes_attention = true;      // false: the family's name is the whole model's
   bool per_position = false;        // it answers at every place; else once for an example
+  // Of one that answers at every place: that it sees no later place, or sees them; nothing: as the task has it.
+  std::optional<bool> causal = {};
   // Length that every batch is padded to (N_pad) for data of at most max_tokens.
   std::function<int64_t(const Json& options, int64_t max_tokens)> padded_len;
   // Cross-option checks before anything is built: UserError.

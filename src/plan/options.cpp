@@ -232,6 +232,14 @@ void check_family(const PlanParts& parts) {
            places ? "an answer at every place" : "one answer for an example", parts.family->name,
            places ? "one for an example" : "one at every place", parts.dataset->default_family,
            parts.family->takes_attention ? parts.attention.name : "softmax");
+  if (!parts.family->causal) return;
+  Json options = Json::object();
+  for (const OptionInfo& option : parts.dataset->options) options[option.name] = option.fallback;
+  const bool causal = tasks::make_task(parts.dataset->shape(options))->output().causal;
+  XF_CHECK(*parts.family->causal == causal, UserError, "the {} family sees {}, and {} lets {}; take {}/{}",
+           parts.family->name, causal ? "later places" : "no later place", parts.dataset->name,
+           causal ? "no place see them" : "every place see all others", parts.dataset->default_family,
+           parts.attention.name);
 }
 
 }  // namespace

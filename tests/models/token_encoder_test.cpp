@@ -97,15 +97,10 @@ TEST_CASE("segments have their gradient, and losses made in blocks are those of 
   CHECK(whole->named_parameters().find("segments")->grad().abs().sum().item<double>() > 0);
 }
 
-TEST_CASE("what is asked from earlier places alone goes to the decoder, and numbers to neither", "[token-encoder]") {
-  ModelRequest causal = places("softmax");
-  causal.causal = true;
-  CHECK_THROWS_WITH(build("token-encoder", causal), Catch::Matchers::Contains("take decoder/softmax"));
+TEST_CASE("numbers have no vectors to be scored by", "[token-encoder]") {
   ModelRequest numbers = places("softmax");
   numbers.input = {.max_tokens = kPlaces, .width = 3};
   CHECK_THROWS_WITH(build("token-encoder", numbers), Catch::Matchers::Contains("the task has numbers"));
-  ModelRequest both = request_for("decoder", "softmax", {kPlaces, kIds}, kClasses, {{"dim", 16}, {"head_dim", 8}});
-  CHECK_THROWS_WITH(build("decoder", both), Catch::Matchers::Contains("take token-encoder/softmax"));
 }
 
 }  // namespace xformer::models::token_encoder_test
