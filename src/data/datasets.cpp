@@ -12,6 +12,7 @@
 #include "data/batches/batch_order.h"
 #include "data/check.h"
 #include "data/limited_source.h"
+#include "data/objective_source.h"
 
 namespace xformer::data {
 
@@ -43,13 +44,27 @@ void guard(Function& function) {
 
 // What an adapter says of a dataset, with the options of batching, of which the adapter never hears.
 DatasetDescriptor with_batching(DatasetDescriptor dataset) {
-  for (const OptionInfo& option : batching_schema().options()) dataset.options.push_back(option);
-  strip(dataset.shape);
+  for (OptionInfo option : batching_schema().options()) {
+    if (option.name == "masked_share") option.neutral = option.fallback = dataset.masked_share;
+    dataset.options.push_back(option);
+  }
+  dataset.shape = [inner = std::move(dataset.shape)](const Json& options) {
+    return objective_shape(inner(without_batching(options)), batching_of(options));
+  };
   strip(dataset.check_options);
+  dataset.check_options = [inner = std::move(dataset.check_options),
+                           share = dataset.masked_share](const Json& options) {
+    inner(options);
+    const BatchingOptions batching = batching_of(options);
+    XF_CHECK(batching.objective == "masked" || options.value("masked_share", share) == share, UserError,
+             "data.masked_share: under data.objective={} nothing is masked; expected {:g}, got {:g}",
+             batching.objective, share, batching.masked_share);
+  };
   strip(dataset.check_generator);
   dataset.open = [inner = std::move(dataset.open)](const Json& options, const DataLocation& location,
                                                    const ProgressCallback& progress) {
-    return limited(inner(without_batching(options), location, progress), batching_of(options).limit);
+    const BatchingOptions batching = batching_of(options);
+    return limited(under_objective(inner(without_batching(options), location, progress), batching), batching.limit);
   };
   strip(dataset.check);
   guard(dataset.open);

@@ -31,6 +31,7 @@ struct DataShape {
   int64_t vocabulary = 0;       // ids in use, padding included; 0: places hold numbers instead
   int64_t id_offset = 0;        // the id of a stored byte 0
   bool zero_is_padding = true;  // a place with id 0 is no token, wherever it stands
+  bool masks = false;           // the last id stands for whatever is hidden behind it, and for none of its own
   int64_t sequences = 1;        // of ids in an example: 2 for pairs of documents
   int64_t width = 0;            // numbers at each place
   int64_t side = 0;             // of a square image whose places are its pixels, row by row; 0: no such image
@@ -155,6 +156,7 @@ struct DatasetDescriptor {
   std::vector<std::string> generator_options;  // those of `options` that only the generator reads: refused with --data
   bool accepts_length = false;                 // --length sets data.length
   bool generated = false;                      // needs no files
+  double masked_share = 0.15;                  // of its ids that data.objective=masked hides
   bool shape_is_likely = false;                // only the files say what the shape is: DataInfo has it, `shape` a guess
   // Under these data options.
   std::function<DataShape(const Json& options)> shape;

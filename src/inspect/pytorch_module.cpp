@@ -210,6 +210,11 @@ std::vector<std::string> sorted(std::vector<std::string> names) {
 
 std::string text_of(const RunPlan& plan, const training::Weights& weights, const std::string& stem) {
   const models::ModelRequest request = plan::model_request(plan);
+  const std::string objective = plan.options.values["data.objective"];
+  XF_CHECK(objective == "task", UserError,
+           "what a run of data.objective={} leaves are weights to begin a task with, and no model to write out; take a "
+           "run of the task itself",
+           objective);
   const models::FamilyDescriptor& family = models::all_families().get(plan.family);
   const Fragment& model =
       fragment_of(parts(), family.name, "model", request.model_options, pytorch_families(), "the family");

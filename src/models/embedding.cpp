@@ -51,9 +51,14 @@ Embedding::Embedding(Model& owner, const EmbeddingOptions& options, const ModelR
       offsets_ = owner.register_buffer("code_offsets", at::tensor(offsets, at::kLong));
     }
   } else if (input.vocabulary > 0) {
-    rows_ = options.vocabulary_rows > 0 ? options.vocabulary_rows
-                                        : input.vocabulary + (options.front == Front::kToken ? 1 : 0);
-    tokens_ = add("tokens", init.normal("tokens", {rows_, dim}, options.init == "glra" ? 1.0 : 0.02));
+    const int64_t ids = input.vocabulary - (input.masks ? 1 : 0);
+    const double deviation = options.init == "glra" ? 1.0 : 0.02;
+    rows_ = options.vocabulary_rows > 0 ? options.vocabulary_rows : ids + (options.front == Front::kToken ? 1 : 0);
+    tokens_ = add("tokens", init.normal("tokens", {rows_, dim}, deviation));
+    if (input.masks) {
+      hidden_ = ids;
+      mask_ = add("mask", init.normal("mask", {1, dim}, deviation));
+    }
   } else {
     // timm leaves its patch embedding, a convolution, as LibTorch makes it.
     const std::string scheme = options.init == "vit" ? "mlpen" : options.init;
@@ -91,6 +96,11 @@ Embedding::Embedded Embedding::forward(at::Tensor ids, const at::Tensor& values,
   const auto in_front = [&](const at::Tensor& vectors, const at::Tensor& x) {
     return at::cat({vectors.expand({batch, vectors.size(1), dim}), x}, 1);
   };
+  at::Tensor table = tokens_;
+  if (mask_.defined()) {
+    table = at::cat({tokens_, mask_});
+    ids = at::where(ids.eq(hidden_), rows_, ids);
+  }
   if (options_.front == Front::kToken) {
     ids = at::cat({at::full({batch, 1}, rows_ - 1, ids.options()), ids.narrow(1, 0, ids.size(1) - 1)}, 1);
     valid = at::cat({at::ones({batch, 1}, valid.options()), valid.narrow(1, 0, valid.size(1) - 1)}, 1);
@@ -98,13 +108,13 @@ Embedding::Embedded Embedding::forward(at::Tensor ids, const at::Tensor& values,
   const kernels::DropoutPlace drop = dropout_.place(owner_.is_training());
   at::Tensor x;
   if (tokens_.defined() && leading() == 0 && !options_.scale_input && !segments_.defined()) {
-    x = kernels::embedding(tokens_, ids, first > 0 && positions_.defined() ? positions_.slice(0, first) : positions_,
+    x = kernels::embedding(table, ids, first > 0 && positions_.defined() ? positions_.slice(0, first) : positions_,
                            drop);
   } else {
-    x = tokens_.defined() ? kernels::embedding(tokens_, ids, {}, {})
-        : input_          ? input_->forward(values)
-        : events_         ? events_->forward(values)
-                          : columns(values.squeeze(-1));
+    x = table.defined() ? kernels::embedding(table, ids, {}, {})
+        : input_        ? input_->forward(values)
+        : events_       ? events_->forward(values)
+                        : columns(values.squeeze(-1));
     if (options_.scale_input) x = x * std::sqrt(static_cast<double>(dim));
     if (cls_.defined()) {
       x = in_front(cls_, x);

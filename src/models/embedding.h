@@ -32,7 +32,8 @@ struct EmbeddingOptions {
 [[nodiscard]] at::Tensor sinusoidal_positions(int64_t length, int64_t dim);
 
 // Its parameters are registered in the model that owns it, under names of their own:
-//   tokens, input or events (columns: column_weight, column_bias, codes), positions, segments, cls, prefix.
+//   tokens, input or events (columns: column_weight, column_bias, codes), positions, segments, cls, prefix; mask, of
+//   what is hidden, so that the ids have the same table where nothing is.
 class Embedding {
  public:
   Embedding(Model& owner, const EmbeddingOptions& options, const ModelRequest& request);
@@ -60,8 +61,8 @@ class Embedding {
   const Model& owner_;
   const EmbeddingOptions options_;
   const int64_t prefix_len_;
-  int64_t rows_ = 0, numbers_ = 0, codes_ = 0;
-  at::Tensor tokens_, positions_, segments_, cls_, prefix_;
+  int64_t rows_ = 0, hidden_ = -1, numbers_ = 0, codes_ = 0;  // hidden_: the id of what is hidden
+  at::Tensor tokens_, mask_, positions_, segments_, cls_, prefix_;
   at::Tensor column_weight_, column_bias_, table_, offsets_;
   std::shared_ptr<attention::Linear> input_;  // where places hold numbers
   std::shared_ptr<EventInput> events_;        // where they hold events

@@ -54,7 +54,10 @@ const Schema<EncoderOptions>& encoder_schema() {
                "reversible residuals: layers are computed again in the backward pass instead of kept (another "
                "function: two streams, their mean at the end)")
           .add(&Options::ff_chunk, "ff_chunk", "positions that the feed-forward part takes at once; 0: all",
-               at_least(0));
+               at_least(0))
+          .add(&Options::causal, "causal",
+               "no place sees a later one, though the task would let it; any attention with a causal form")
+          .added(false);
   return kSchema;
 }
 
@@ -64,7 +67,8 @@ int64_t encoder_padded_len(const EncoderOptions& options, int64_t max_tokens) {
 }
 
 void check_encoder(const EncoderOptions& options, const ModelRequest& request) {
-  const int64_t vocabulary = request.input.vocabulary, needed = vocabulary + (options.pooling == "cls_token" ? 1 : 0);
+  const int64_t vocabulary = request.input.vocabulary - (request.input.masks ? 1 : 0);
+  const int64_t needed = vocabulary + (options.pooling == "cls_token" ? 1 : 0);
   XF_CHECK(options.vocabulary_rows == 0 || options.vocabulary_rows >= needed, UserError,
            "model.vocabulary_rows: the task has {} ids, expected at least as many rows, got {}", needed,
            options.vocabulary_rows);

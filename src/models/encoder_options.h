@@ -24,6 +24,7 @@ struct EncoderOptions {
   bool reversible = false;
   int64_t ff_chunk = 0;
   double stochastic_depth = 0;  // of the last layer, rising evenly from 0 in the first
+  bool causal = false;
 };
 [[nodiscard]] const Schema<EncoderOptions>& encoder_schema();
 

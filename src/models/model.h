@@ -20,6 +20,7 @@ struct InputSpec {
   // Symbols of a text that is written about the first sequence, as the second holds it (core/pair_symbols.h); 0:
   // none is.
   int64_t written = 0;
+  bool masks = false;  // the last id stands for whatever is hidden (DataShape)
 };
 
 // A batch as a model sees it.
@@ -67,7 +68,8 @@ struct ModelRequest {
   // Columns: logits of classes, or one number. Where ids are predicted, the classes are the last so many of the
   // vocabulary.
   int64_t outputs = 0;
-  bool causal = false;  // the task's outputs may see no later place
+  bool causal = false;        // the task's outputs may see no later place, or the model is to see none
+  bool per_position = false;  // outputs at every place
   attention::Resolved attention;
   Json attention_options = Json::object();
   Json model_options = Json::object();
@@ -83,6 +85,7 @@ struct FamilyDescriptor {
   bool per_position = false;        // it answers at every place; else once for an example
   // Of one that answers at every place: that it sees no later place, or sees them; nothing: as the task has it.
   std::optional<bool> causal = {};
+  bool pretrains = false;  // once, but at every place where a task's inputs are what is asked (data.objective)
   // Length that every batch is padded to (N_pad) for data of at most max_tokens.
   std::function<int64_t(const Json& options, int64_t max_tokens)> padded_len;
   // Cross-option checks before anything is built: UserError.

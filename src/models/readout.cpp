@@ -27,7 +27,7 @@ Readout::Readout(Model& owner, const ReadoutOptions& options, const ModelRequest
   widths.push_back(request.outputs);
   for (size_t i = 0; i + 1 < widths.size(); ++i) {
     const bool last = i + 2 == widths.size();
-    const std::string name = last ? "classifier_out" : i == 0 ? "classifier_in" : "classifier_middle";
+    const std::string name = last ? options.last : i == 0 ? "classifier_in" : "classifier_middle";
     auto map = std::make_shared<attention::Linear>(widths[i], widths[i + 1], true, options.init, init.child(name));
     if (options.init == "glra") {  // flax Dense: LeCun normal, zero bias
       const at::NoGradGuard no_grad;
@@ -46,7 +46,10 @@ at::Tensor Readout::pooled(const at::Tensor& stacked, const at::Tensor& valid) c
   const auto factor = [&] { return valid.unsqueeze(-1).to(x.scalar_type()); };
   if (options_.mask_output && valid.defined()) x = x * factor();
   const int64_t length = x.size(1) - pinned_;
-  if (options_.pooling == "none") return x.narrow(1, pinned_, length);
+  if (options_.pooling == "none") {
+    const at::Tensor places = x.narrow(1, pinned_, length);
+    return options_.last_dropped ? at::constant_pad_nd(places, {0, 0, 0, 1}) : places;
+  }
   at::Tensor result;
   if (options_.pooling == "first") {
     result = x.select(1, pinned_ - 1);

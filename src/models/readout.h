@@ -21,13 +21,15 @@ struct ReadoutOptions {
   bool mask_output = false;          // zero padded places before pooling
   int64_t summaries = 1;             // vectors side by side that one row of scores is made of
   std::vector<int64_t> hidden = {};  // widths of the maps but the last, with ReLU behind each
-  int64_t loss_block = 0;            // places at once, where losses are made instead of scores; 0: never
-  bool tied = false;                 // scored by the embedding's vectors of the ids, without a map of its own
+  std::string last = "classifier_out";
+  bool last_dropped = false;  // where every place is read: a reserved id in front has the last one's room
+  int64_t loss_block = 0;     // places at once, where losses are made instead of scores; 0: never
+  bool tied = false;          // scored by the embedding's vectors of the ids, without a map of its own
   std::string init = "mlpen";
 };
 
 // Its parameters are registered in the model that owns it: norm, classifier_in, classifier_middle (of three maps),
-// classifier_out.
+// classifier_out (or what it is called in its place).
 class Readout {
  public:
   // `pinned` leading tokens of x are no part of the sequence; with pooling "first" the last of them is read. `tokens`

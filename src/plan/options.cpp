@@ -4,9 +4,7 @@
 #include <cmath>
 
 #include "attention/own_file.h"
-#include "plan/schedule.h"
 #include "plan/task_defaults.h"
-#include "plan/update_rule.h"
 #include "tasks/task.h"
 
 namespace xformer::plan {
@@ -16,83 +14,7 @@ namespace {
 // Of --fast.
 constexpr int64_t kFastSteps = 5, kFastBatches = 2;
 
-template <class Descriptor>
-std::vector<std::string> names_of(const Registry<Descriptor>& registry) {
-  std::vector<std::string> names;
-  for (const Descriptor& one : registry.all()) names.push_back(one.name);
-  return names;
-}
-
-// "adamw, Adam with decoupled weight decay (beta1, beta2); radam, ..."
-template <class Descriptor>
-std::string named(const Registry<Descriptor>& registry) {
-  std::vector<std::string> parts;
-  for (const Descriptor& one : registry.all())
-    parts.push_back(fmt::format("{}, {} ({})", one.name, one.summary, fmt::join(one.options, ", ")));
-  return fmt::format("{}", fmt::join(parts, "; "));
-}
-
 }  // namespace
-
-const Schema<TrainingOptions>& training_schema() {
-  using O = TrainingOptions;
-  static const Schema<O> kSchema =
-      Schema<O>()
-          .add(&O::steps, "steps", "optimiser steps of the whole schedule", at_least(1))
-          .add(&O::epochs, "epochs", "passes over the training data; 0: count steps instead", at_least(0))
-          .add(&O::batch, "batch", "examples per optimiser step", at_least(1))
-          .add(&O::micro_batch, "micro_batch", "examples at once, accumulated to the batch; 0: the whole batch",
-               at_least(0))
-          .add(&O::buckets, "buckets", "length buckets that batches are drawn from, each padded to its own length",
-               between(1, 64))
-          .add(&O::learning_rate, "learning_rate", "peak or base rate of the schedule", above(0))
-          .add(&O::schedule, "schedule", "learning rate over time: " + named(all_schedules()),
-               one_of(names_of(all_schedules())))
-          .add(&O::warmup, "warmup", "steps of rising rate", at_least(0))
-          .add(&O::warmup_epochs, "warmup_epochs", "passes over the training data of rising rate; 0: warmup",
-               at_least(0))
-          .add(&O::optimizer, "optimizer", named(all_optimizers()), one_of(names_of(all_optimizers())))
-          .add(&O::beta1, "beta1", "decay of the first moment, where it is not cycled", fraction_below_one())
-          .add(&O::beta2, "beta2", "decay of the second moment", fraction_below_one())
-          .add(&O::epsilon, "epsilon", "added to the root of the second moment", above(0))
-          .add(&O::weight_decay, "weight_decay", "decoupled decay of every parameter", at_least(0))
-          .add(&O::cycle_beta1, "cycle_beta1", "onecycle_linear: beta1 runs 0.95 -> 0.85 -> 0.95 against the rate")
-          .add(&O::clip_norm, "clip_norm", "gradients are scaled down to this norm; 0: never", at_least(0))
-          .add(&O::label_smoothing, "label_smoothing",
-               "of classes in training: this share of the target is spread over all classes", fraction_below_one())
-          .add(
-              &O::precision, "precision",
-              "arithmetic outside the attention core, which stays in fp32; bf16 on a CPU: activations and factors of "
-              "all products, with sums, softmax, norms and weights in fp32; fp16 with dynamic loss scaling; tf32: fp32 "
-              "whose products are TF32, everywhere, on CUDA",
-              one_of({"fp32", "tf32", "bf16", "fp16"}))
-          .add(&O::selection, "selection", "weights that are tested: of the strictly best dev evaluation, or the last",
-               one_of({"best_dev", "last"}))
-          .add(&O::eval_every, "eval_every", "steps between dev evaluations", at_least(1))
-          .add(&O::eval_epochs, "eval_epochs", "passes over the training data between dev evaluations; 0: eval_every",
-               at_least(0))
-          .add(&O::patience, "patience", "dev evaluations without a new best before training ends; 0: never",
-               at_least(0))
-          .add(&O::log_every, "log_every", "steps between lines of the metric log", at_least(1))
-          .add(&O::max_skips, "max_skips",
-               "steps in a row with a gradient that is not finite before the run is called diverged", at_least(0))
-          .add(&O::init_sha256, "init_sha256", "hash of the weights that training begins with; set by --init-from")
-          .add(&O::freeze, "freeze", "parameters that are not trained: patterns of names, separated by commas")
-          .add(&O::reinit, "reinit",
-               "tensors that keep their initial values under --init-from: patterns of names, separated by commas");
-  return kSchema;
-}
-
-const Schema<EvalOptions>& eval_schema() {
-  using O = EvalOptions;
-  static const Schema<O> kSchema =
-      Schema<O>()
-          .add(&O::parity, "parity",
-               "as mlpen's code: dev sees only dev_batches shuffled batches, test drops its last partial batch")
-          .add(&O::dev_batches, "dev_batches", "batches per dev evaluation under parity; 0: all full ones", at_least(0))
-          .add(&O::batch, "batch", "examples per evaluation batch; 0: as in training", at_least(0));
-  return kSchema;
-}
 
 ModelWords read_model(const std::string& model, const std::string& default_family) {
   static constexpr std::string_view kMrs = "mrs-";
@@ -189,6 +111,19 @@ RunPlan named_plan(const PlanParts& parts, int64_t seed) {
   return plan;
 }
 
+// Of an objective that the data has.
+void check_objective(const RunPlan& plan, const PlanParts& parts, const std::string& objective) {
+  if (objective == "task") return;
+  XF_CHECK(parts.family->pretrains, UserError,
+           "data.objective={}: it asks at every place, and models of the {} family answer once for an example; take "
+           "encoder/{}",
+           objective, parts.family->name, parts.family->takes_attention ? parts.attention.name : "softmax");
+  XF_CHECK(
+      objective != "causal" || plan.group("model").value("causal", false), UserError,
+      "data.objective=causal: the next id is to be told at every place, and a bidirectional model has it before its "
+      "eyes; set model.causal=true, here and where the task itself is trained, or take data.objective=masked");
+}
+
 void check_combinations(const RunPlan& plan, const PlanParts& parts) {
   const TrainingOptions training = training_schema().read(plan.group("training"));
   XF_CHECK(training.micro_batch <= training.batch, UserError,
@@ -199,9 +134,11 @@ void check_combinations(const RunPlan& plan, const PlanParts& parts) {
            "training.micro_batch: model.norm=batch takes its mean and variance over the whole batch of {}, parts of it "
            "have others; expected 0, got {}",
            training.batch, training.micro_batch);
-  XF_CHECK(training.label_smoothing == 0 || plan.group("model").value("loss_block", int64_t{0}) == 0, UserError,
-           "training.label_smoothing: losses made in blocks (model.loss_block) are of the label alone; expected 0, got "
-           "{:g}",
+  const data::BatchingOptions batching = data::batching_of(plan.group("data"));
+  const bool in_blocks = batching.objective != "task" || plan.group("model").value("loss_block", int64_t{0}) > 0;
+  XF_CHECK(training.label_smoothing == 0 || !in_blocks, UserError,
+           "training.label_smoothing: losses made in blocks (model.loss_block, data.objective) are of the label alone; "
+           "expected 0, got {:g}",
            training.label_smoothing);
   // rsqrt rises and falls by itself: the official Retrieval ends inside its warm-up.
   XF_CHECK(training.warmup <= training.steps || training.epochs > 0 || training.schedule == "rsqrt", UserError,
@@ -209,7 +146,7 @@ void check_combinations(const RunPlan& plan, const PlanParts& parts) {
   XF_CHECK(training.warmup_epochs <= training.epochs, UserError,
            "training.warmup_epochs: expected at most training.epochs = {}, got {}", training.epochs,
            training.warmup_epochs);
-  XF_CHECK(data::batching_of(plan.group("data")).repeats == 1 || training.buckets == 1, UserError,
+  XF_CHECK(batching.repeats == 1 || training.buckets == 1, UserError,
            "data.repeats: repeated examples come in one order of all lengths; expected training.buckets=1, got {}",
            training.buckets);
   const bool hash = training.init_sha256.size() == 64 &&
@@ -221,7 +158,9 @@ void check_combinations(const RunPlan& plan, const PlanParts& parts) {
            "training.reinit: there is nothing to keep '{}' from, the plan begins with no weights (--init-from FILE)",
            training.reinit);
   parts.dataset->check_options(plan.group("data"));
-  parts.family->check(model_request(plan));
+  const data::DataShape shape = planned_shape(plan);
+  check_objective(plan, parts, batching.objective);
+  parts.family->check(model_request(plan, shape));
 }
 
 // Before any option is read: a protocol's values are those of its task's own family.
@@ -355,18 +294,20 @@ data::DataShape planned_shape(const RunPlan& plan) { return data::find_dataset(p
 models::ModelRequest model_request(const RunPlan& plan, const data::DataShape& shape) {
   const PlanParts parts = find_parts(plan.task, plan.family + "/" + plan.attention, plan.protocol);
   models::ModelRequest request;
+  request.model_options = plan.group("model");
   const tasks::OutputSpec output = tasks::make_task(shape)->output();
-  XF_ASSERT(output.per_position == parts.family->per_position, "{} is answered by another kind of family than {}",
-            plan.task, parts.family->name);
+  XF_ASSERT(output.per_position == parts.family->per_position || (output.per_position && parts.family->pretrains),
+            "{} is answered by another kind of family than {}", plan.task, parts.family->name);
   request.input = {shape.max_len, shape.vocabulary, shape.sequences, shape.width, shape.categories, shape.side};
   if (const int64_t segments = data::index_of(shape.further, "segments"); segments >= 0)
     request.input.segments = shape.further[static_cast<size_t>(segments)].range;
   request.input.written = output.written;
+  request.input.masks = shape.masks;
   request.outputs = output.columns;
-  request.causal = output.causal;
+  request.causal = output.causal || request.model_options.value("causal", false);
+  request.per_position = output.per_position;
   request.attention = parts.attention;
   request.attention_options = plan.group("attention");
-  request.model_options = plan.group("model");
   request.seed = static_cast<uint64_t>(plan.seed);
   return request;
 }

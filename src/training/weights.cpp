@@ -137,6 +137,21 @@ Weights weights_of_plan(const RunPlan& plan, const plan::TrainingOptions& option
   return weights;
 }
 
+// What trained them, as far as their file says so; null where it does not.
+Json run_of(const Weights& weights) {
+  const auto read = [&](const char* key) {
+    const auto found = weights.metadata.find(key);
+    return found == weights.metadata.end() ? Json() : Json::parse(found->second, nullptr, /*allow_exceptions=*/false);
+  };
+  const Json trained = read("plan"), step = read("step");
+  if (!trained.is_object()) return {};
+  Json run = Json::object();
+  for (const char* key : {"task", "protocol", "model", "seed", "data.objective", "data.masked_share"})
+    if (trained.contains(key)) run[key] = trained[key];
+  if (step.is_number()) run["step"] = step;
+  return run;
+}
+
 std::string file_name(const Path& path) { return (path.has_filename() ? path : path.parent_path()).filename(); }
 
 }  // namespace
@@ -195,11 +210,11 @@ Json prepare_model(models::Model& model, const RunPlan& plan, const Path& init_f
                        comparison.taken.size() + fresh.size());
     if (!fresh.empty()) line += "; fresh: " + first_names(fresh, 20);
     if (!comparison.unused.empty()) line += "; unused in the file: " + first_names(comparison.unused, 20);
-    entry = {{"file", file_name(init_from)},
-             {"sha256", weights.sha256},
-             {"taken", comparison.taken.size()},
-             {"fresh", fresh.size()},
-             {"unused", comparison.unused.size()}};
+    entry = {{"file", file_name(init_from)},       {"sha256", weights.sha256},
+             {"taken", comparison.taken.size()},   {"fresh", fresh.size()},
+             {"unused", comparison.unused.size()}, {"fresh_tensors", fresh},
+             {"unused_tensors", comparison.unused}};
+    if (Json run = run_of(weights); !run.is_null()) entry["run"] = std::move(run);
   }
   if (const std::string frozen = freeze(model, options); !frozen.empty()) line += (line.empty() ? "" : "; ") + frozen;
   if (!line.empty()) say(line);

@@ -144,7 +144,8 @@ def have_the_program_read_ours(program, weights):
         check(equal == (name != "norm.bias"), f"{name} after training from our file")
     record = json.loads((program.folder / "from-ours" / "record.json").read_text())
     check(record["init_from"] == {"file": "ours.safetensors", "sha256": weights_sha256(ours), "taken": len(weights),
-                                  "fresh": 0, "unused": 1}, f"record: {record['init_from']}")
+                                  "fresh": 0, "unused": 1, "fresh_tensors": [],
+                                  "unused_tensors": ["of_another_model"]}, f"record: {record['init_from']}")
 
     # What does not fit.
     for name, change, code, words in (

@@ -226,7 +226,9 @@ TEST_CASE("a start takes what matches by name and shape, buffers too, and says w
                       {"sha256", plan.options.values["training.init_sha256"]},
                       {"taken", count},
                       {"fresh", 3},
-                      {"unused", 1}});
+                      {"unused", 1},
+                      {"fresh_tensors", {"norm.bias", "classifier_out.weight", "classifier_out.bias"}},
+                      {"unused_tensors", {"decoder"}}});
   CHECK(said == fmt::format("init-from {}: {} of {} tensors taken; fresh: norm.bias, classifier_out.weight, "
                             "classifier_out.bias; unused in the file: decoder",
                             file.string(), count, fresh.size()));

@@ -98,6 +98,7 @@ std::vector<DatasetDescriptor> describe() {
       "2021";
   image.source = "the binary or Python version from https://www.cs.toronto.edu/~kriz/cifar.html, as it is or unpacked";
   image.options = schema().options();
+  image.masked_share = 0.5;
   image.shape = [](const Json& options) { return shape_of(read_options(options)); };
   image.open = open;
   image.check = check;

@@ -135,6 +135,7 @@ std::vector<DatasetDescriptor> describe() {
   for (const OptionInfo& option : listops.options)
     if (option.name != "max_length") listops.generator_options.push_back(option.name);
   listops.generated = true;
+  listops.masked_share = 0.1;
   listops.shape = [](const Json& options) { return shape_of(read_options(options)); };
   listops.check_generator = [](const Json& options) { static_cast<void>(ListOpsGenerator(read_options(options))); };
   listops.open = open;

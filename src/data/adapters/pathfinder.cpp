@@ -236,6 +236,7 @@ std::vector<DatasetDescriptor> describe() {
     const Schema<Options> sizes = sizes_schema<Options>();
     for (const OptionInfo& option : sizes.options()) descriptor.generator_options.push_back(option.name);
     descriptor.generated = true;
+    descriptor.masked_share = 0.5;
     descriptor.shape = [task](const Json& options) { return shape_of(task, read_options(options)); };
     descriptor.open = [task](const Json& options, const DataLocation& location, const ProgressCallback& progress) {
       return open(task, options, location, progress);

@@ -36,6 +36,14 @@ const Schema<BatchingOptions>& batching_schema() {
                "times that a training example comes in a row, each augmented anew; an epoch keeps its size and sees "
                "fewer examples",
                between(1, 16))
+          .add(&BatchingOptions::objective, "objective",
+               "task: its own answers; or, to begin the task with weights that know its inputs, masked: ids that are "
+               "hidden in a sequence, causal: at each place the next id, both of its training examples alone",
+               one_of({"task", "masked", "causal"}))
+          .added("task")
+          .add(&BatchingOptions::masked_share, "masked_share", "share of a sequence's ids that objective=masked hides",
+               between(0.001, 1))
+          .added(BatchingOptions().masked_share)
           .add(&BatchingOptions::limit, "limit",
                "only so many examples of a split, or such a share, evenly out of all: train=0.1,dev=200,test=200; such "
                "a run is not comparable with others",

@@ -11,14 +11,16 @@
 
 namespace xformer::data {
 
-// Options of the group "data." that every dataset has: what happens to examples on their way into training batches. The
+// Options of the group "data." that every dataset has: what happens to examples on their way into batches. The
 // registry adds them to each dataset's own, and takes them away before its adapter reads those.
 struct BatchingOptions {
   bool shuffle = true;
   int64_t cyclic_shift =
       0;                // sequences are rolled by a number from 0 to this less one, drawn for each epoch and example
   int64_t repeats = 1;  // an example comes so often in a row, the epoch has as many examples as before
-  std::string limit;    // "train=0.1,dev=200": how much of each split there is (data/limited_source.h)
+  std::string objective = "task";  // what is to be predicted, where it is not the task's answer
+  double masked_share = 0.15;      // (data/objective_source.h)
+  std::string limit;               // "train=0.1,dev=200": how much of each split there is (data/limited_source.h)
 };
 [[nodiscard]] const Schema<BatchingOptions>& batching_schema();
 // Of all options of the group.

@@ -184,8 +184,10 @@ int check(const DataCommandArguments& arguments) {
   data::CheckReport report = dataset.check(data_options(dataset, arguments.settings), location, interruptible(line));
   data::check_known_files(dataset.name, location.folder, report);
   if (arguments.learnable)
-    check_learnable(dataset, *dataset.open(data_options(dataset, arguments.settings), location, interruptible(line)),
-                    line, report);
+    check_learnable(
+        dataset,
+        *dataset.open(data::without_batching(data_options(dataset, arguments.settings)), location, interruptible(line)),
+        line, report);
   line.finish();
   if (arguments.json) {
     Json answer = report.json();
@@ -268,6 +270,8 @@ int show(const DataCommandArguments& arguments) {
   XF_CHECK(arguments.index < size, UserError, "--index: the {} split has examples 0 to {}, got {}",
            data::split_name(split), size - 1, arguments.index);
   XF_CHECK(folder.empty() || !arguments.json, UserError, "--json and --png: one of them");
+  XF_CHECK(folder.empty() || !source->info().shape.masks, UserError,
+           "--png: what data.objective=masked hides has no colour; without --png the ids are shown");
   std::error_code error;
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
   XF_CHECK(!error, ResourceError, "--png: cannot make the folder {}: {}", folder.string(), error.message());
