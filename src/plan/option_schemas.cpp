@@ -70,7 +70,11 @@ const Schema<TrainingOptions>& training_schema() {
           .add(&O::init_sha256, "init_sha256", "hash of the weights that training begins with; set by --init-from")
           .add(&O::freeze, "freeze", "parameters that are not trained: patterns of names, separated by commas")
           .add(&O::reinit, "reinit",
-               "tensors that keep their initial values under --init-from: patterns of names, separated by commas");
+               "tensors that keep their initial values under --init-from: patterns of names, separated by commas")
+          .add(&O::extend, "extend",
+               "tensors of more rows than those of --init-from, which are copied again and again until all are filled: "
+               "patterns of names, separated by commas")
+          .added("");
   return kSchema;
 }
 

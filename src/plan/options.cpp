@@ -157,6 +157,9 @@ void check_combinations(const RunPlan& plan, const PlanParts& parts) {
   XF_CHECK(training.reinit.empty() || hash, UserError,
            "training.reinit: there is nothing to keep '{}' from, the plan begins with no weights (--init-from FILE)",
            training.reinit);
+  XF_CHECK(training.extend.empty() || hash, UserError,
+           "training.extend: there are no rows to copy into '{}', the plan begins with no weights (--init-from FILE)",
+           training.extend);
   parts.dataset->check_options(plan.group("data"));
   const data::DataShape shape = planned_shape(plan);
   check_objective(plan, parts, batching.objective);

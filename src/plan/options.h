@@ -24,7 +24,7 @@ struct TrainingOptions {
   double clip_norm = 0, label_smoothing = 0;
   std::string precision = "fp32", selection = "best_dev";
   int64_t eval_every = 50, eval_epochs = 0, patience = 0, log_every = 10, max_skips = 20;
-  std::string init_sha256, freeze, reinit;
+  std::string init_sha256, freeze, reinit, extend;
 };
 [[nodiscard]] const Schema<TrainingOptions>& training_schema();
 

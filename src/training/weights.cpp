@@ -65,15 +65,29 @@ std::string misfit(const at::Tensor& model, const at::Tensor& file) {
 // How the tensors of a model, but those to be left alone, stand to those of a file.
 struct Comparison {
   std::vector<std::pair<at::Tensor, at::Tensor>> pairs;  // into, from
-  Names taken, missing, different, unused;
+  Names taken, extended, missing, different, unused;     // those extended are taken, too
 };
 
-Comparison compare(const models::Model& model, const Weights& weights, const Names& left_alone = {}) {
+// The rows of a smaller tensor, again and again until there are as many as in `model`; undefined where that cannot be.
+at::Tensor with_more_rows(const at::Tensor& model, const at::Tensor& file) {
+  if (model.dim() == 0 || file.dim() != model.dim() || file.size(0) == 0 || file.size(0) >= model.size(0) ||
+      model.sizes().slice(1) != file.sizes().slice(1))
+    return {};
+  return file.index_select(0, at::arange(model.size(0)).remainder(file.size(0)));
+}
+
+Comparison compare(const models::Model& model, const Weights& weights, const Names& left_alone = {},
+                   const Names& to_extend = {}) {
   Comparison result;
   std::map<std::string, at::Tensor> rest = weights.tensors;
   for (const auto& [name, tensor] : models::state(model)) {
-    const auto found = rest.extract(name);
+    auto found = rest.extract(name);
     if (std::find(left_alone.begin(), left_alone.end(), name) != left_alone.end()) continue;
+    if (!found.empty() && std::find(to_extend.begin(), to_extend.end(), name) != to_extend.end())
+      if (const at::Tensor longer = with_more_rows(tensor, found.mapped()); longer.defined()) {
+        result.extended.push_back(name);
+        found.mapped() = longer;
+      }
     if (found.empty()) {
       result.missing.push_back(name);
     } else if (const std::string reason = misfit(tensor, found.mapped()); !reason.empty()) {
@@ -190,15 +204,17 @@ Json prepare_model(models::Model& model, const RunPlan& plan, const Path& init_f
            plan.options.origins.at("training.init_sha256").text);
   const Names reinit =
       matching_names("training.reinit", "tensor", patterns_of(options.reinit), names_of(models::state(model)));
+  const Names extend =
+      matching_names("training.extend", "tensor", patterns_of(options.extend), names_of(models::state(model)));
   Json entry;
   std::string line;
   // What is gone on with has its weights already.
   if (!options.init_sha256.empty() && !newest_checkpoint(run_folder, [](const std::string&) {})) {
     const Weights weights = weights_of_plan(plan, options, init_from, say);
-    Comparison comparison = compare(model, weights, reinit);
+    Comparison comparison = compare(model, weights, reinit, extend);
     XF_CHECK(comparison.different.empty(), UserError,
              "--init-from {}: {} of its tensors do not fit the model; --reinit PATTERN leaves them at their initial "
-             "values:\n  {}",
+             "values, training.extend=PATTERN copies rows where there are too few:\n  {}",
              weights.source, comparison.different.size(), fmt::join(comparison.different, "\n  "));
     XF_CHECK(!comparison.taken.empty(), UserError,
              "--init-from {}: nothing of it would be taken; it has {}; the model has {}", weights.source,
@@ -208,12 +224,14 @@ Json prepare_model(models::Model& model, const RunPlan& plan, const Path& init_f
     fresh.insert(fresh.end(), reinit.begin(), reinit.end());
     line = fmt::format("init-from {}: {} of {} tensors taken", weights.source, comparison.taken.size(),
                        comparison.taken.size() + fresh.size());
+    if (!comparison.extended.empty()) line += "; rows copied: " + first_names(comparison.extended, 20);
     if (!fresh.empty()) line += "; fresh: " + first_names(fresh, 20);
     if (!comparison.unused.empty()) line += "; unused in the file: " + first_names(comparison.unused, 20);
     entry = {{"file", file_name(init_from)},       {"sha256", weights.sha256},
              {"taken", comparison.taken.size()},   {"fresh", fresh.size()},
              {"unused", comparison.unused.size()}, {"fresh_tensors", fresh},
              {"unused_tensors", comparison.unused}};
+    if (!comparison.extended.empty()) entry["extended_tensors"] = comparison.extended;
     if (Json run = run_of(weights); !run.is_null()) entry["run"] = std::move(run);
   }
   if (const std::string frozen = freeze(model, options); !frozen.empty()) line += (line.empty() ? "" : "; ") + frozen;

@@ -97,6 +97,18 @@ TEST_CASE("longformer equals softmax with a full window or with all tokens globa
   }
 }
 
+TEST_CASE("longformer has the dilations of its layer, and the list begins again behind the last") {
+  const std::vector<int64_t> by_layer{1, 1, 2, 1, 3, 1};  // three layers of two heads
+  const Inputs in = random_inputs(2, 2, 40, 3);
+  const SequenceMask mask{{}, /*causal=*/true};
+  for (const int64_t layer : {0, 1, 2, 3}) {
+    const auto first = by_layer.begin() + layer % 3 * 2;
+    const BuiltCore core = make_core("longformer", sizes(0, 4, by_layer), {.layer = layer, .causal = true});
+    CHECK(max_difference(core(in.q, in.k, in.v, mask), reference(in, in, mask, 0, 4, {first, first + 2})) < 1e-10);
+  }
+  CHECK_THROWS_WITH(make_core("longformer", sizes(0, 4, {1, 2, 3}), {}), Catch::Contains("for 2 heads"));
+}
+
 TEST_CASE("with dilation 3 the token at distance 3 has a gradient, and those at distance 1 and 2 have none") {
   const int64_t n = 61, row = 30;
   Inputs in = random_inputs(1, 2, n, 5);

@@ -304,6 +304,43 @@ TEST_CASE("weights are held against what files hold, not against a guess at it")
                     Contains("input.weight"));
 }
 
+TEST_CASE("a tensor of more rows takes those of the file again and again, where it may") {
+  const Files files;
+  NamedTensors first = copy_of(*plan::build_model(tiny_plan()));
+  entry(first, "positions") = at::arange(32 * 16, at::kFloat).view({32, 16});
+  const Path file = files.write("first", first);
+  const Json longer{{"data.max_length", 80}};  // 128 places, and 72 in the last test
+  CHECK_THROWS_WITH(
+      prepare_model(*plan::build_model(plan_from(file, longer)), plan_from(file, longer), file, files.no_run(),
+                    kSilent),
+      Contains("positions ([128, 16] in the model, [32, 16] in the file)") && Contains("training.extend=PATTERN"));
+  for (const int64_t places : {128, 72}) {
+    Json more{{"data.max_length", places == 128 ? 80 : 72}, {"training.extend", "positions"}};
+    if (places == 72) more["model.length_rule"] = "exact";
+    const RunPlan plan = plan_from(file, more);
+    const auto model = plan::build_model(plan);
+    std::string heard;
+    const Json record =
+        prepare_model(*model, plan, file, files.no_run(), [&](const std::string& line) { heard += line; });
+    NamedTensors after = copy_of(*model);
+    const at::Tensor& positions = entry(after, "positions");
+    REQUIRE(positions.size(0) == places);
+    for (int64_t row = 0; row < places; ++row) CHECK(at::equal(positions[row], entry(first, "positions")[row % 32]));
+    CHECK(record["extended_tensors"] == Json{"positions"});
+    CHECK(record["taken"] == after.size());
+    CHECK_THAT(heard, Contains("rows copied: positions"));
+  }
+  // Neither fewer rows nor others, nor a name that no tensor has.
+  const auto refused = [&](const Json& more, const std::string& why) {
+    const RunPlan plan = plan_from(file, more);
+    CHECK_THROWS_WITH(prepare_model(*plan::build_model(plan), plan, file, files.no_run(), kSilent), Contains(why));
+  };
+  refused({{"data.max_length", 12}, {"training.extend", "positions"}}, "positions ([16, 16]");
+  refused({{"model.dim", 8}, {"data.max_length", 80}, {"training.extend", "positions"}}, "positions ([128, 8]");
+  refused({{"training.extend", "position"}}, "'positions'?");
+  CHECK_THROWS_WITH(tiny_plan({{"training.extend", "positions"}}), Contains("begins with no weights"));
+}
+
 TEST_CASE("what is frozen keeps its values, the rest is trained, and nothing to train is an error") {
   const scratch::Folder folder;
   Listener listener;

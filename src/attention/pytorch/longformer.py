@@ -7,7 +7,8 @@ class Core(AttentionCore):
 
     def forward(self, q, k, v, valid, carry):
         window, apart = ATTENTION.window[self.layer % len(ATTENTION.window)], places_apart(q)
-        steps = [ATTENTION.dilation[head % len(ATTENTION.dilation)] for head in range(self.heads)]
+        first = self.layer * self.heads
+        steps = [ATTENTION.dilation[(first + head) % len(ATTENTION.dilation)] for head in range(self.heads)]
         steps = torch.tensor(steps, device=q.device).view(-1, 1, 1)
         allowed = (apart.abs() <= window * steps) & (apart % steps == 0)
         first = torch.arange(q.size(2), device=q.device) < ATTENTION.global_tokens

@@ -23,16 +23,15 @@ struct Options {
   bool global_tied = true;
 };
 
-// One dilation per head: the list repeated.
-std::vector<int64_t> dilation_of_heads(const std::vector<int64_t>& dilations, int64_t heads) {
+// One dilation per head: the list repeated, over heads and then over layers.
+std::vector<int64_t> dilation_of_heads(const std::vector<int64_t>& dilations, int64_t heads, int64_t layer) {
   const auto given = static_cast<int64_t>(dilations.size());
-  XF_CHECK(
-      heads % given == 0, UserError,
-      "attention.dilation: expected as many dilations as heads (under mrs-: as heads of one scale), or a number that "
-      "divides them; got {} dilations [{}] for {} heads",
-      given, fmt::join(dilations, ","), heads);
+  XF_CHECK(heads % given == 0 || given % heads == 0, UserError,
+           "attention.dilation: expected as many dilations as heads (under mrs-: as heads of one scale), a number that "
+           "divides them, or as many for each of several layers; got {} dilations [{}] for {} heads",
+           given, fmt::join(dilations, ","), heads);
   std::vector<int64_t> result;
-  for (int64_t h = 0; h < heads; ++h) result.push_back(dilations[static_cast<size_t>(h % given)]);
+  for (int64_t h = 0; h < heads; ++h) result.push_back(dilations[static_cast<size_t>((layer * heads + h) % given)]);
   return result;
 }
 
@@ -46,7 +45,7 @@ void check_core(const Options& options) {
 
 GlobalWindow make_attention(const Options& options, const BuildContext& context) {
   return {options.global_tokens, layer_window(options.window, context.layer),
-          dilation_of_heads(options.dilation, context.heads), context};
+          dilation_of_heads(options.dilation, context.heads, context.layer), context};
 }
 
 class TiedCore : public AttentionCore {
@@ -133,7 +132,9 @@ const Schema<Options>& schema() {
       Schema<Options>()
           .add(&Options::window, "window", kWindowHelp, each_at_least(0))
           .add(&Options::dilation, "dilation",
-               "steps between the tokens of a window, for each head; as many as heads, or a number that divides them",
+               "steps between the tokens of a window, for each head: as many as heads, a number that divides them, or "
+               "as "
+               "many for each of several layers (the list repeats)",
                each_at_least(1))
           .add(&Options::global_tokens, "global_tokens", kGlobalTokensHelp, at_least(0))
           .add(&Options::global_tied, "global_tied",
@@ -163,7 +164,7 @@ std::vector<Descriptor> describe() {
   result.check = [](const Json& options, int64_t heads) {
     const Options own = schema().read(options);
     if (heads == 0) check_core(own);
-    else (void)dilation_of_heads(own.dilation, heads);
+    else (void)dilation_of_heads(own.dilation, heads, /*layer=*/0);
   };
   result.build_core = [](const Json& options, const BuildContext& context) {
     const Options own = schema().read(options);
