@@ -186,6 +186,16 @@ void check_family(const PlanParts& parts) {
 
 }  // namespace
 
+std::vector<ValueLayer> preset_layers(const PlanParts& parts) {
+  const auto groups = option_groups(parts);
+  // A protocol speaks of its task's own family, and of mrs- forms: another model takes what concerns it.
+  ValueLayer protocol{{OriginKind::kProtocol, "protocol " + parts.protocol->name}};
+  for (const auto& [key, value] : parts.protocol->values.items())
+    if (!(key.starts_with("model.") || key.starts_with("attention.")) || has_key(groups, key))
+      protocol.values[key] = value;
+  return {task_default_layer(parts.attention, parts.dataset->name), protocol};
+}
+
 RunPlan resolve_plan(const PlanRequest& request) {
   const PlanParts parts = find_parts(request.task, request.model, request.protocol);
   check_family(parts);
@@ -196,12 +206,7 @@ RunPlan resolve_plan(const PlanRequest& request) {
       parts.dataset->name, length_options(*parts.dataset), parts.dataset->name);
   RunPlan plan = named_plan(parts, request.seed);
   const auto groups = option_groups(parts);
-  // A protocol speaks of its task's own family, and of mrs- forms: another model takes what concerns it.
-  ValueLayer protocol{{OriginKind::kProtocol, "protocol " + parts.protocol->name}};
-  for (const auto& [key, value] : parts.protocol->values.items())
-    if (!(key.starts_with("model.") || key.starts_with("attention.")) || has_key(groups, key))
-      protocol.values[key] = value;
-  std::vector<ValueLayer> layers{task_default_layer(parts.attention, parts.dataset->name), protocol};
+  std::vector<ValueLayer> layers = preset_layers(parts);
   layers.insert(layers.end(), request.layers.begin(), request.layers.end());
   if (request.length > 0) layers.push_back({"--length", {{"data.length", request.length}}});
   plan.options = resolve_options(groups, layers);

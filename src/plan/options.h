@@ -67,6 +67,10 @@ struct ModelWords {
 
 [[nodiscard]] PlanParts find_parts(const std::string& task, const std::string& model, const std::string& protocol);
 
+// What nobody asked for by itself, weakest first: the task's own values for the attention (task_defaults.h), then the
+// protocol's.
+[[nodiscard]] std::vector<ValueLayer> preset_layers(const PlanParts& parts);
+
 // UserError on any wrong name, key, value or combination; touches no file and no device.
 [[nodiscard]] RunPlan resolve_plan(const PlanRequest& request);
 // A plan from its stored form (plan.json, a checkpoint): values are checked again, origins are "stored plan".

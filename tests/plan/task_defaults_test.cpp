@@ -56,6 +56,14 @@ TEST_CASE("a task's default is below what is asked for, and says where it is fro
   CHECK(planned("paramixer-chord", "text").options.values["attention.hidden"] == 128);
 }
 
+TEST_CASE("a task's default is below its protocol's values, which no protocol shows yet") {
+  const std::vector<ValueLayer> layers = preset_layers(find_parts("image", "local-block", "glra"));
+  REQUIRE(layers.size() == 2);
+  CHECK(layers[0].values == Json{{"attention.block", 64}});
+  CHECK(layers[1].origin.text == "protocol glra");
+  CHECK(layers[1].values.contains("model.dim"));
+}
+
 TEST_CASE("attentions without a paper's word about a task have no layer") {
   CHECK(task_defaults_of(attention::resolve("linformer")).empty());
   CHECK(task_default_layer(attention::resolve("local-block"), "listops").values.empty());
