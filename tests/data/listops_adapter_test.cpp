@@ -41,7 +41,7 @@ TEST_CASE("the descriptor states classes, vocabulary, length and what only the g
   CHECK(listops.shape({{"max_length", 600}}).max_len == 600);
   CHECK(listops.generator_options == std::vector<std::string>{"min_length", "max_depth", "max_args", "train_examples",
                                                               "dev_examples", "test_examples", "generator_seed"});
-  CHECK(listops.options.size() == 12);
+  CHECK(listops.options.size() == 14);
 }
 
 TEST_CASE("without a folder the generator makes the data, once") {

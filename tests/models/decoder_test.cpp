@@ -135,7 +135,6 @@ TEST_CASE("a decoder takes one sequence of ids, and tasks whose places look back
   CHECK(refused({kPlaces, kIds}, true) == "accepted");
   CHECK_THAT(refused({kPlaces, 0, 1, 3}, true), Contains("numbers"));
   CHECK_THAT(refused({kPlaces, kIds, 2}, true), Contains("pairs"));
-  CHECK_THAT(refused({kPlaces, kIds}, false), Contains("no later place"));
   CHECK_THROWS_WITH(build("decoder", decoder("softmax", {{"ff_dim", 0}, {"reversible", true}})), Contains("ff_dim"));
   CHECK_THROWS_WITH(build("decoder", decoder("softmax", {{"dim", 15}, {"positions", "sinusoidal"}})),
                     Contains("even width"));

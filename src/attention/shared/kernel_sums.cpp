@@ -2,6 +2,8 @@
 
 #include <ATen/Functions.h>
 
+#include <algorithm>
+
 #include "kernels/feature_attention/features.h"
 
 namespace xformer::attention {
@@ -62,21 +64,18 @@ double kernel_sums_flops(const Shape& shape, int64_t features, int64_t columns, 
   return z * static_cast<double>(rows) * (4 * f * e + 2 * static_cast<double>(chunk) * (f + e));
 }
 
-double feature_attention_flops(const Shape& shape, int64_t features, int64_t columns, bool causal) {
-  if (!causal) return kernel_sums_flops(shape, features, columns, false);
+Cost feature_attention_cost(const Shape& shape, int64_t features, int64_t columns, bool causal) {
+  const double z = static_cast<double>(shape.batch * shape.heads), f = static_cast<double>(features);
+  const double formula = kernel_sums_flops(shape, features, columns, false);
+  const double outputs = z * static_cast<double>((shape.head_dim + 1) * shape.query_len);
+  if (!causal) return {formula, formula, z * static_cast<double>(shape.head_dim + 1) * f + outputs};
   const int64_t n = shape.query_len, chunk = kernels::kCausalRows, rest = n % chunk, first = std::min(n, chunk);
   const auto squares = static_cast<double>((n - rest) * chunk + rest * rest);
   // The table is not read by the first chunk, nor written by the last.
   const auto rows = static_cast<double>(2 * n - first - (rest > 0 ? rest : first));
-  return 2 * static_cast<double>(shape.batch * shape.heads * features) *
-         (squares * (1 + static_cast<double>(shape.head_dim) / static_cast<double>(features)) +
-          rows * static_cast<double>(columns));
-}
-
-double feature_attention_kept(const Shape& shape, int64_t features, bool causal) {
-  const double z = static_cast<double>(shape.batch * shape.heads), f = static_cast<double>(features);
-  const double columns = static_cast<double>(shape.head_dim + 1);
-  return z * columns * ((causal ? 0 : f) + static_cast<double>(shape.query_len));
+  const double executed =
+      2 * z * (squares * (f + static_cast<double>(shape.head_dim)) + rows * f * static_cast<double>(columns));
+  return {executed, std::min(formula, executed), outputs};
 }
 
 }  // namespace xformer::attention

@@ -21,11 +21,10 @@ using kernels::values_and_count;
 // Adds to what is kept under a name what the tokens at hand bring, and gives both together.
 const at::Tensor& add_kept(State& kept, const std::string& name, const at::Tensor& more, const DecodingStep& step);
 
-// FLOPs of phi(Q) (phi(K)^T values), and what the causal form executes: as tensor operations, and as the operator.
+// FLOPs of phi(Q) (phi(K)^T values) by tensor operations, and what their causal form executes.
 [[nodiscard]] double kernel_sums_flops(const Shape& shape, int64_t features, int64_t columns, bool causal);
-[[nodiscard]] double feature_attention_flops(const Shape& shape, int64_t features, int64_t columns, bool causal);
-// Elements that the operator keeps for the backward pass: the output with its denominators and, of the bidirectional
+// What the operator takes. Kept for the backward pass are the output with its denominators and, of the bidirectional
 // form, the sums of keys.
-[[nodiscard]] double feature_attention_kept(const Shape& shape, int64_t features, bool causal);
+[[nodiscard]] Cost feature_attention_cost(const Shape& shape, int64_t features, int64_t columns, bool causal);
 
 }  // namespace xformer::attention

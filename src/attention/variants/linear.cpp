@@ -35,8 +35,7 @@ class LinearCore : public AttentionCore, public DecodingCore {
 
   [[nodiscard]] Cost cost(const Shape& shape) const override {
     const int64_t d = shape.head_dim, columns = by_sum_ ? d + 1 : d;
-    return {feature_attention_flops(shape, d, columns, causal_), feature_attention_flops(shape, d, columns, false),
-            feature_attention_kept(shape, d, causal_)};
+    return feature_attention_cost(shape, d, columns, causal_);
   }
 
  private:

@@ -78,9 +78,10 @@ Cost kernel_cost(const Shape& shape, int64_t features, bool projected, bool caus
   const double z = static_cast<double>(shape.batch * shape.heads), m = static_cast<double>(features);
   const double rows = static_cast<double>(shape.query_len + shape.key_len), d = static_cast<double>(shape.head_dim);
   const double projection = projected ? 2 * z * rows * d * m : 0;
-  return {projection + feature_attention_flops(shape, features, shape.head_dim + 1, causal),
-          projection + feature_attention_flops(shape, features, shape.head_dim + 1, false),
-          feature_attention_kept(shape, features, causal)};
+  Cost result = feature_attention_cost(shape, features, shape.head_dim + 1, causal);
+  result.flops_executed += projection;
+  result.flops_pattern += projection;
+  return result;
 }
 
 class PerformerCore : public AttentionCore, public DecodingCore {

@@ -118,10 +118,12 @@ class RfaCore : public AttentionCore, public DecodingCore {
     // The plain form keeps y and features of every row.
     const double plain = z * rows * static_cast<double>(directions + f);
     const int64_t columns = shape.head_dim + 1;
-    return {projection + (fused ? feature_attention_flops(shape, f, columns, causal_)
-                                : kernel_sums_flops(shape, f, columns, causal_)),
-            projection + kernel_sums_flops(shape, f, columns, false),
-            fused ? feature_attention_kept(shape, f, causal_) : plain};
+    Cost result =
+        fused ? feature_attention_cost(shape, f, columns, causal_)
+              : Cost{kernel_sums_flops(shape, f, columns, causal_), kernel_sums_flops(shape, f, columns, false), plain};
+    result.flops_executed += projection;
+    result.flops_pattern += projection;
+    return result;
   }
 
   void after_step(int64_t step) override { trained_.after_step(step); }
