@@ -45,7 +45,6 @@ const Stored* chunk_back(const CausalPass<Stored>& pass, const CausalChunk& at, 
 }
 
 // The key that gave the c of the rows from it on.
-template <class Value>
 struct CausalWinner {
   double score = 0;
   int64_t key = -1;
@@ -60,7 +59,7 @@ void causal_queries_back(const CausalPass<Stored>& pass, int64_t z, const Causal
   std::fill(scratch.apart.begin(), scratch.apart.end(), Value(0));
   Value before = pass.kNone, *const d_sum = scratch.dots.data(), *const slope = scratch.gradient.data();
   const Value* const z_row = scratch.table.data() + e * f;
-  CausalWinner<Value> winner;
+  CausalWinner winner;
   int64_t winners[kCausalRows];
   for (int64_t first = 0; first < end; first += kCausalRows) {
     const CausalChunk at = pass.chunk(z, first);

@@ -3,30 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/cpu/vector_math.h"
 #include "kernels/cpu/vectorised.h"
+#include "kernels/feature_attention/row_sums.h"
 
 namespace xformer::kernels {
 
 namespace {
-
-template <class Value>
-[[gnu::always_inline]] inline Value sum_of_products(const Value* a, const Value* b, int64_t count) {
-  SumLanes<Value> lanes = {}, x, y;
-  int64_t i = 0;
-  for (; i + kSumLanes <= count; i += kSumLanes) {
-    load(a + i, x);
-    if (b == nullptr) {
-      lanes += x;
-    } else {
-      load(b + i, y);
-      lanes += x * y;
-    }
-  }
-  Value rest = 0;
-  for (; i < count; ++i) rest += b == nullptr ? a[i] : a[i] * b[i];
-  return rest + sum_of<kSumLanes, Value>(lanes);
-}
 
 // Most rows have the c of the chunk's first: there is nothing to do for them then.
 template <class Value>
@@ -44,7 +26,7 @@ template <class Value>
     bring_to_row(row, count, c, r);
     if (more != nullptr)
       for (int64_t j = 0; j < count; ++j) row[j] += valid == nullptr || valid[j] ? more[r] : Value(0);
-    sums[r] = sum_of_products<Value>(row, nullptr, count);
+    sums[r] = total_of(row, count);
     std::fill(row + count, row + keys, Value(0));
   }
 }
@@ -56,7 +38,7 @@ template <class Value>
     Value* const row = slopes + r * keys;
     const int64_t count = std::min(r + 1, keys);
     for (int64_t j = 0; j < count; ++j) row[j] = valid == nullptr || valid[j] ? row[j] + d_sum[r] : Value(0);
-    sums[r] = sum_of_products<Value>(row, nullptr, count);
+    sums[r] = total_of(row, count);
     bring_to_row(row, count, c, r);
     std::fill(row + count, row + keys, Value(0));
   }
@@ -77,14 +59,15 @@ template <class Value>
       // The derivative of exp is what it gave; elu + 1 passes 1 where its slope is 1.
       const Value most = map == FeatureMap::kElu ? Value(1) : INFINITY;
       for (int64_t i = 0; i < f; ++i) slope[i] *= std::min(row[i] - floor, most);
-      if (map == FeatureMap::kSoftmax) row_sums[r] = sum_of_products<Value>(slope, nullptr, f);
+      if (map == FeatureMap::kSoftmax) row_sums[r] = total_of(slope, f);
     }
   }
 }
 
 template <class Value>
 [[gnu::always_inline]] inline void row_dots(const Value* tile, int64_t rows, int64_t f, const Value* with, Value* out) {
-  for (int64_t r = 0; r < rows; ++r) out[r] = sum_of_products(tile + r * f, with, f);
+  for (int64_t r = 0; r < rows; ++r)
+    out[r] = with == nullptr ? total_of(tile + r * f, f) : dot_of(tile + r * f, with, f);
 }
 
 template <class Value>
