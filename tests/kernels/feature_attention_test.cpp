@@ -1,111 +1,14 @@
 // Fused feature attention against its definition with all features: outputs and gradients, over maps, shapes and masks.
-#include "kernels/feature_attention/feature_attention.h"
-
 #include <ATen/Parallel.h>
 
 #include "core/error.h"
-#include "core/random.h"
-#include "fused_support.h"
+#include "feature_attention_support.h"
 #include "kernels/policy.h"
 #include "tensor/memory.h"
 #include "tensor/op_counter.h"
 #include "tensor/probe.h"
 
 namespace xformer::kernels {
-
-namespace {
-
-// The feature maps that attentions use.
-enum class Form { kElu, kEluPlain, kRelu, kReluIdentity, kSoftmax };
-constexpr Form kForms[] = {Form::kElu, Form::kEluPlain, Form::kRelu, Form::kReluIdentity, Form::kSoftmax};
-
-struct FeatureCase {
-  int64_t b, h, n, m, d, e, f;
-  bool masked = false, holes = false, causal = false;
-};
-
-FeatureAttentionOptions options_of(Form form, int64_t d, int64_t f, at::ScalarType type) {
-  FeatureAttentionOptions options;
-  options.map = form == Form::kSoftmax                               ? FeatureMap::kSoftmax
-                : form == Form::kRelu || form == Form::kReluIdentity ? FeatureMap::kRelu
-                                                                     : FeatureMap::kElu;
-  if (form == Form::kElu) options.epsilon = 1e-6;
-  if (form == Form::kEluPlain) options.divisor = 7;
-  if (options.map == FeatureMap::kRelu) options.floor = 1e-3;
-  if (form == Form::kSoftmax) options.floor = 1e-4;
-  if (form == Form::kRelu || form == Form::kSoftmax) {
-    options.omega = random_tensor("omega", {f, d}, type);
-    options.scale = std::pow(static_cast<double>(d), -0.25);
-  }
-  return options;
-}
-
-at::Tensor random_mask(Stream& numbers, int64_t rows, int64_t length, bool holes) {
-  at::Tensor mask = at::zeros({rows, length}, at::kBool);
-  for (int64_t row = 0; row < rows; ++row) {
-    // Row 0 keeps everything, the last of several loses all.
-    auto valid = static_cast<int64_t>(numbers.next_below(static_cast<uint64_t>(length + 1)));
-    if (row == 0) valid = length;
-    else if (row == rows - 1) valid = 0;
-    for (int64_t i = 0; i < valid; ++i) mask[row][i] = !holes || row == 0 || numbers.next_below(4) > 0;
-  }
-  return mask;
-}
-
-FeatureAttentionOptions options_of(Form form, const FeatureCase& one, at::ScalarType type) {
-  FeatureAttentionOptions options = options_of(form, one.d, one.f, type);
-  Stream numbers(static_cast<uint64_t>(one.n * 1000 + one.m));
-  options.mask.causal = one.causal;
-  if (one.masked) {
-    options.mask.key_valid = random_mask(numbers, one.b, one.m, one.holes);
-    options.query_valid = one.n == one.m ? options.mask.key_valid : random_mask(numbers, one.b, one.n, one.holes);
-  }
-  return options;
-}
-
-Tensors inputs_of(const FeatureCase& one, at::ScalarType type) {
-  return {random_tensor("q", {one.b, one.h, one.n, one.d}, type),
-          random_tensor("k", {one.b, one.h, one.m, one.d}, type),
-          random_tensor("v", {one.b, one.h, one.m, one.e}, type)};
-}
-
-TensorFunction fused(const FeatureAttentionOptions& options) {
-  return [options](const Tensors& x) { return Tensors{feature_attention(x[0], x[1], x[2], options)}; };
-}
-
-TensorFunction reference(const FeatureAttentionOptions& options) {
-  return [options](const Tensors& x) { return Tensors{feature_attention_reference(x[0], x[1], x[2], options)}; };
-}
-
-double difference_of(Form form, const FeatureCase& one) {
-  const FeatureAttentionOptions options = options_of(form, one, at::kDouble);
-  return worst_difference(fused(options), reference(options), inputs_of(one, at::kDouble));
-}
-
-// In float no result may be further from the definition in double than ten times what the definition itself is in float
-// (gradients that cancel, as those of a single key, are all error).
-bool is_near_in_float(const FeatureAttentionOptions& options, const Tensors& inputs) {
-  const auto converted = [&](at::ScalarType type) {
-    FeatureAttentionOptions copy = options;
-    if (copy.omega.defined()) copy.omega = options.omega.to(at::kFloat).to(type);
-    Tensors result;
-    for (const at::Tensor& input : inputs) result.push_back(input.to(at::kFloat).to(type));
-    return std::make_pair(copy, result);
-  };
-  const auto [single, single_inputs] = converted(at::kFloat);
-  const auto [exact, exact_inputs] = converted(at::kDouble);
-  const Tensors got = run_with_gradients(fused(single), single_inputs),
-                usual = run_with_gradients(reference(single), single_inputs),
-                meant = run_with_gradients(reference(exact), exact_inputs);
-  for (size_t i = 0; i < got.size(); ++i) {
-    const double error = difference(got[i].to(at::kDouble), meant[i]);
-    CAPTURE(i, error);
-    if (!(error <= 2e-5 + 10 * difference(usual[i].to(at::kDouble), meant[i]))) return false;
-  }
-  return true;
-}
-
-}  // namespace
 
 TEST_CASE("fused feature attention equals its definition, with gradients, for any map, shape and mask") {
   const std::vector<FeatureCase> cases = {
@@ -126,6 +29,9 @@ TEST_CASE("fused feature attention equals its definition, with gradients, for an
       {3, 2, 1090, 1090, 8, 3, 7, true, true, true},
       {1, 2, 300, 300, 8, 8, 256, false, false, true},
       {1, 1, 70, 70, 4, 4, 5000, false, false, true},
+      {2, 1, 256, 256, 8, 4, 12, false, false, true},
+      {2, 1, 257, 257, 8, 4, 12, true, true, true},
+      {1, 1, 785, 785, 4, 8, 48, false, false, true},
   };
   for (const Form form : kForms)
     for (const FeatureCase& one : cases) {
@@ -320,63 +226,6 @@ TEST_CASE("--kernels=check holds fused feature attention against its definition,
     const ProbeRecorder recorder([](const std::string&) { return true; });
     CHECK(at::equal(feature_attention(x, x, x, options), out));
     CHECK(recorder.seen().size() == (form == Form::kEluPlain ? 2 : 3));
-  }
-}
-
-TEST_CASE("causal feature attention: the last row of a prefix is what the bidirectional form gives it") {
-  const at::Tensor x = random_tensor("x", {2, 2, 170, 8});
-  for (const Form form : kForms) {
-    FeatureAttentionOptions options = options_of(form, 8, 24, at::kDouble);
-    options.mask.causal = true;
-    const at::Tensor out = feature_attention(x, x, x, options);
-    options.mask.causal = false;
-    for (const int64_t length : {1, 31, 32, 33, 64, 170}) {
-      const at::Tensor prefix = x.narrow(2, 0, length);
-      CHECK(difference(out.select(2, length - 1),
-                       feature_attention(prefix, prefix, prefix, options).select(2, length - 1)) < 1e-12);
-    }
-  }
-}
-
-TEST_CASE("causal feature attention: no output depends on a later token, and no gradient on an earlier row") {
-  const at::Tensor x = random_tensor("x", {1, 2, 150, 8}, at::kFloat),
-                   other = random_tensor("y", {1, 2, 150, 8}, at::kFloat);
-  for (const Form form : kForms) {
-    FeatureAttentionOptions options = options_of(form, 8, 24, at::kFloat);
-    options.mask.causal = true;
-    const at::Tensor out = feature_attention(x, x, x, options);
-    for (const int64_t first : {1, 32, 45, 100}) {
-      const at::Tensor changed = at::cat({x.narrow(2, 0, first), 30 * other.narrow(2, first, 150 - first)}, 2);
-      CHECK(at::equal(feature_attention(changed, changed, changed, options).narrow(2, 0, first),
-                      out.narrow(2, 0, first)));
-      Tensors leaves;
-      for (int i = 0; i < 3; ++i) leaves.push_back(x.detach().clone().requires_grad_(true));
-      feature_attention(leaves[0], leaves[1], leaves[2], options).narrow(2, 0, first).square().sum().backward();
-      for (const at::Tensor& leaf : leaves)
-        CHECK(leaf.grad().narrow(2, first, 150 - first).abs().sum().item<double>() == 0);
-    }
-  }
-}
-
-TEST_CASE("causal feature attention multiplies a chunk with itself and every row with the table once") {
-  const auto flops = [&](int64_t n, const FeatureAttentionOptions& options) {
-    const at::Tensor x = random_tensor("x", {1, 2, n, 8}, at::kFloat);
-    const OpCounter counter;
-    static_cast<void>(feature_attention(x, x, x, options));
-    return counter.counts().flops;
-  };
-  for (const Form form : kForms) {
-    FeatureAttentionOptions options = options_of(form, 8, 24, at::kFloat);
-    options.mask.causal = true;
-    const int64_t f = options.omega.defined() ? 24 : 8, columns = options.divisor > 0 ? 8 : 9;
-    for (const int64_t n : {1, 32, 33, 70}) {
-      int64_t products = options.omega.defined() ? 2 * n * 8 * f : 0;
-      for (int64_t first = 0; first < n; first += kCausalRows) {
-        const int64_t rows = std::min(kCausalRows, n - first);
-        products += rows * rows * (f + 8) + rows * f * columns * ((first > 0) + (first + rows < n));
-      }
-      CHECK(flops(n, options) == 2 * 2 * products);
-    }
   }
 }
 

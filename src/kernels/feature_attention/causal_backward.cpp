@@ -1,5 +1,4 @@
-// The backward pass of the causal form: gradients of queries with the tables of the forward pass, made again, then
-// those of keys and values, chunk by chunk from the end. Weights and features are made again.
+// The backward pass of the causal form, block by block from the end (causal.h).
 #include <ATen/Dispatch.h>
 #include <ATen/Functions.h>
 
@@ -10,198 +9,204 @@ namespace xformer::kernels {
 
 namespace {
 
-// What both walks read.
+// What the pass reads and writes of a head.
 template <class Stored>
-struct CausalKnown {
+struct CausalGradients {
   using Value = Computed<Stored>;
   Heads<const Stored> gradient, out;
-  const Value *denominator, *largest;  // of the head, [n]; largest: kSoftmax
+  const Value *denominator, *largest, *tables;  // [n], kSoftmax [n], [blocks,(f+1)(e+1)]
+  const int64_t* winner;                        // kSoftmax [n]
+  Heads<Stored> dq, dk, dv;
+  Value* to_largest;  // kSoftmax [n], zeros: what each key gets for a c that it gave
 };
 
-// Gradients of numerators and, by a sum, of denominators into scratch.numerator and scratch.dots; the former as a
-// product takes them.
+// Gradients of numerators and, by a sum, of denominators.
 template <class Stored, class Value>
-const Stored* quotients_back(const CausalPass<Stored>& pass, const CausalChunk& at, const CausalKnown<Stored>& known,
-                             CausalScratch<Stored>& scratch, Value* d_sum) {
-  const int64_t e = pass.e;
-  const auto slopes = loaded_rows(known.gradient.at(at.b, at.h, at.first), known.gradient.stride, at.rows, e,
+void quotients_back(const CausalPass<Stored>& pass, const CausalChunk<Value>& at, const CausalGradients<Stored>& known,
+                    CausalTiles<Value>& tiles, CausalScratch<Stored>& scratch) {
+  const auto slopes = loaded_rows(known.gradient.at(at.b, at.h, at.first), known.gradient.stride, at.rows, pass.e,
                                   scratch.first_room),
-             outs = loaded_rows(known.out.at(at.b, at.h, at.first), known.out.stride, at.rows, e, scratch.second_room);
-  gradients_of_quotient(slopes.data, slopes.stride, outs.data, outs.stride, at.rows, e, known.denominator + at.first,
-                        pass.query_flags(at), scratch.numerator.data(), d_sum);
-  if (!pass.by_sum) std::fill_n(d_sum, at.rows, Value(0));
-  return factor_of<Stored>(scratch.numerator.data(), at.rows * e, scratch.numerator_factor);
+             outs = loaded_rows(known.out.at(at.b, at.h, at.first), known.out.stride, at.rows, pass.e,
+                                scratch.second_room);
+  gradients_of_quotient(slopes.data, slopes.stride, outs.data, outs.stride, at.rows, pass.e,
+                        known.denominator + at.first, pass.query_flags(at), tiles.numerator.data(), tiles.d_sum);
+  std::fill(tiles.d_sum + (pass.by_sum ? at.rows : 0), tiles.d_sum + kCausalRows, Value(0));
 }
 
-// Gradients of the products within a chunk as a product takes them; scratch.sums gets the sums of those of weights.
 template <class Stored, class Value>
-const Stored* chunk_back(const CausalPass<Stored>& pass, const CausalChunk& at, const Stored* numerator,
-                         const Value* d_sum, CausalScratch<Stored>& scratch) {
-  gemm(at.rows, at.keys, pass.e, Value(1), {numerator, pass.e},
-       {pass.values.at(at.b, at.h, at.first), pass.values.stride, true}, Value(0), scratch.slopes.data(), at.keys);
-  slopes_of_chunk(scratch.slopes.data(), at.rows, at.keys, pass.key_flags(at), pass.c_of(scratch), d_sum,
-                  scratch.sums.data());
-  return factor_of<Stored>(scratch.slopes.data(), at.rows * at.keys, scratch.slopes_factor);
+const Stored* numerator_factor(const CausalPass<Stored>& pass, const CausalChunk<Value>& at,
+                               const CausalTiles<Value>& tiles, CausalScratch<Stored>& scratch) {
+  return factor_of<Stored>(tiles.numerator.data(), at.rows * pass.e, scratch.numerator_factor);
 }
 
-// The key that gave the c of the rows from it on.
-struct CausalWinner {
-  double score = 0;
-  int64_t key = -1;
-};
-
-// Gradients of a head's queries; to_largest [n] gains what each key gets for a c that it gave.
+// From the gradient of y in scratch.gradient, whose sums over columns are `totals`, to that of rows x.
 template <class Stored, class Value>
-void causal_queries_back(const CausalPass<Stored>& pass, int64_t z, const CausalKnown<Stored>& known,
-                         const Heads<Stored>& dq, Value* to_largest, CausalScratch<Stored>& scratch) {
-  const int64_t b = z / pass.h, h = z % pass.h, f = pass.f, e = pass.e, end = pass.row_end(b);
-  std::fill(scratch.table.begin(), scratch.table.end(), Value(0));
-  std::fill(scratch.apart.begin(), scratch.apart.end(), Value(0));
-  Value before = pass.kNone, *const d_sum = scratch.dots.data(), *const slope = scratch.gradient.data();
-  const Value* const z_row = scratch.table.data() + e * f;
-  CausalWinner winner;
-  int64_t winners[kCausalRows];
-  for (int64_t first = 0; first < end; first += kCausalRows) {
-    const CausalChunk at = pass.chunk(z, first);
-    Value top = before;
-    int64_t known_rows = 0;
-    pass.load_keys(at, before, scratch, [&](int64_t r, Value largest) {
-      while (known_rows < r) winners[known_rows++] = winner.key;
-      if (!(largest >= pass.nearly(top)) && winner.key >= 0) return;
-      top = std::max(top, largest);
-      const int64_t feature = pass.winner_of(scratch.tile.data() + r * f, largest);
-      if (feature < 0) return;
-      const double score = pass.score_of(pass.keys.at(b, h, first + r), feature);
-      if (winner.key < 0 || score >= winner.score) winner = {score, first + r};
-    });
-    while (known_rows < at.rows) winners[known_rows++] = winner.key;
-    const auto x = pass.load_queries(at, scratch, /*with_winners=*/true);
-    const Stored* const numerator = quotients_back(pass, at, known, scratch, d_sum);
-    Value *const more = scratch.more.data(), *const factors = scratch.factors.data();
-    std::fill_n(more, at.rows, Value(0));
-    if (at.earlier) {
-      gemm(at.rows, f, e, Value(1), {numerator, e}, {pass.table_factor(scratch), f}, Value(0), slope, f);
-      for (int64_t r = 0; r < at.rows; ++r) {
-        const auto i = static_cast<size_t>(r);
-        factors[r] = pass.softmax ? pass.decay(before, scratch.c[i]) : Value(1);
-        if (!pass.softmax) continue;
-        more[r] = d_sum[r] * scratch.apart[static_cast<size_t>(e)];
-        for (int64_t column = 0; column < e; ++column)
-          more[r] +=
-              scratch.numerator[static_cast<size_t>(r * e + column)] * scratch.apart[static_cast<size_t>(column)];
-      }
-      scale_rows(slope, f, at.rows, f, factors, d_sum, z_row);
-      pass.count_sums(at.rows);
-    } else {
-      std::fill_n(slope, at.rows * f, Value(0));
-    }
-    if (at.keys > 0) {
-      const Stored* const within = chunk_back(pass, at, numerator, d_sum, scratch);
-      for (int64_t r = 0; r < at.rows; ++r) more[r] += scratch.sums[static_cast<size_t>(r)];
-      gemm(at.rows, f, at.keys, Value(1), {within, at.keys}, {pass.keys_factor(at, scratch), f}, Value(1), slope, f);
-    }
-    for (int64_t r = 0; pass.softmax && r < at.rows; ++r) {
-      if (winners[r] >= 0) {
-        Value sum = 0;
-        dots_of_rows(scratch.queries.data() + r * f, 1, f, slope + r * f, &sum);
-        to_largest[winners[r]] -= sum;
-      }
-      for (int64_t i = 0; i < f; ++i) slope[r * f + i] += pass.floor() * more[r];
-    }
-    slopes_of_features(pass.options.map, scratch.queries.data(), slope, at.rows, f, pass.query_flags(at), pass.floor(),
-                       scratch.sums.data());
-    for (int64_t r = 0; pass.softmax && r < at.rows; ++r) {
-      const auto i = static_cast<size_t>(r);
-      if (scratch.winners[i] >= 0) slope[r * f + scratch.winners[i]] -= scratch.sums[i];
-    }
-    pass.through_scores(x, at.rows, dq.at(b, h, first), dq.stride, scratch);
-    if (at.later && at.keys > 0) pass.join_keys(at, before, scratch);
-    if (pass.softmax) before = scratch.c[static_cast<size_t>(at.rows - 1)];
+void through_column_scores(const CausalPass<Stored>& pass, const Stored* x, int64_t stride, int64_t rows,
+                           const Value* totals, Stored* into, int64_t into_stride, CausalScratch<Stored>& scratch) {
+  const auto scale = static_cast<Value>(pass.options.scale);
+  const Value* const gradient = scratch.gradient.data();
+  const TileRows<Value> to = rows_for(into, into_stride, rows, pass.d, scratch.result_room);
+  if (pass.omega == nullptr) turn_over(pass.f, rows, gradient, kCausalRows, to.data, to.stride);
+  else
+    gemm(rows, pass.d, pass.f, scale,
+         {factor_of<Stored>(gradient, pass.f * kCausalRows, scratch.gradient_factor), kCausalRows, true},
+         {pass.omega, pass.d}, Value(0), to.data, to.stride);
+  if (pass.softmax) {  // the share of |x'|^2 / 2
+    const auto wide = loaded_rows(x, stride, rows, pass.d, scratch.x_room);
+    add_rows(to.data, to.stride, wide.data, wide.stride, rows, pass.d, totals, -scale * scale);
   }
-  clear_rows(dq, b, h, end, pass.n, pass.d);
+  store_rows(to, rows, pass.d, into, into_stride);
 }
 
-// The chunk's queries join the table of what keys ahead of it get, relative to `before`, the c there.
+// Features of a chunk, and what its quotients give.
 template <class Stored, class Value>
-void join_queries(const CausalPass<Stored>& pass, const CausalChunk& at, Value before, const Stored* numerator,
-                  const Value* d_sum, CausalScratch<Stored>& scratch) {
+void load_chunk(const CausalPass<Stored>& pass, const CausalChunk<Value>& at, const CausalGradients<Stored>& known,
+                CausalTiles<Value>& tiles, CausalScratch<Stored>& scratch) {
+  if (at.keys > 0) {
+    Value* const tile = tiles.keys.data();
+    pass.column_scores(pass.keys.at(at.b, at.h, at.first), pass.keys.stride, at.keys, tile, scratch);
+    // Keys that gave a c are their own row's winner.
+    const int64_t* const winner = known.winner + at.first;
+    const auto won = [&](int64_t j) { return winner[j] == at.first + j; };
+    bool any = false;
+    for (int64_t j = 0; pass.softmax && j < at.keys; ++j) any = any || won(j);
+    if (any) largest_of_columns(tile, pass.f, scratch.largest, scratch.winners);
+    for (int64_t j = 0; pass.softmax && j < at.keys; ++j)
+      tiles.key_features[j] = won(j) ? static_cast<int64_t>(scratch.winners[j]) : -1;
+    pass.key_features(at, tiles, scratch);
+  }
+  pass.load_queries(at, tiles, scratch);
+  quotients_back(pass, at, known, tiles, scratch);
+}
+
+// Gradients of a chunk's queries, and of the products within it, which are kept.
+template <class Stored, class Value>
+void queries_back(const CausalPass<Stored>& pass, const CausalChunk<Value>& at, const CausalGradients<Stored>& known,
+                  CausalTiles<Value>& tiles, CausalScratch<Stored>& scratch) {
   const int64_t f = pass.f, e = pass.e;
-  Value *const table = scratch.table.data(), *const factors = scratch.factors.data(), *const more = scratch.more.data();
-  if (pass.softmax) pass.scale_table(pass.decay(before, scratch.c[static_cast<size_t>(at.rows - 1)]), scratch);
-  for (int64_t r = 0; r < at.rows; ++r) {
-    factors[r] = pass.softmax ? pass.decay(before, scratch.c[static_cast<size_t>(r)]) : Value(1);
-    more[r] = factors[r] * d_sum[r];
+  Value *const slope = scratch.gradient.data(), *const more = scratch.more, *const times = scratch.times;
+  const Stored* const numerator = numerator_factor(pass, at, tiles, scratch);
+  std::fill_n(more, kCausalRows, Value(0));
+  std::fill_n(times, kCausalRows, Value(0));
+  if (at.earlier) {
+    gemm(f, at.rows, e, Value(1), {pass.table_factor(scratch.table, scratch), e}, {numerator, e, true}, Value(0), slope,
+         kCausalRows);
+    const Value *const factors = pass.decays_to_rows(at, scratch.factors), *const apart = scratch.table.apart();
+    if (factors != nullptr) scale_columns(slope, f, factors, slope);
+    if (pass.softmax) dots_of_rows(tiles.numerator.data(), at.rows, e, apart, more);
+    for (int64_t r = 0; r < at.rows; ++r) {
+      times[r] = factors == nullptr ? tiles.d_sum[r] : factors[r] * tiles.d_sum[r];
+      if (pass.softmax) more[r] += tiles.d_sum[r] * apart[e];
+    }
+    pass.count_sums(at.rows);
   }
-  add_rows(table + e * f, 0, scratch.queries.data(), f, at.rows, f, more, Value(1));
-  pass.count_sums(at.rows);
-  scale_rows(scratch.queries.data(), f, at.rows, f, factors, static_cast<const Value*>(nullptr),
-             static_cast<const Value*>(nullptr));
-  gemm(e, f, at.rows, Value(1), {numerator, e, true}, {pass.queries_factor(at, scratch), f}, Value(1), table, f);
-  if (!pass.softmax) return;
-  add_rows(scratch.apart.data(), 0, scratch.numerator.data(), e, at.rows, e, scratch.totals.data(), Value(1));
-  for (int64_t r = 0; r < at.rows; ++r)
-    scratch.apart[static_cast<size_t>(e)] += scratch.totals[static_cast<size_t>(r)] * d_sum[r];
+  if (at.keys > 0) {
+    gemm(at.rows, at.keys, e, Value(1), {numerator, e},
+         {pass.values.at(at.b, at.h, at.first), pass.values.stride, true}, Value(0), tiles.slopes.data(), at.keys);
+    slopes_of_chunk(tiles.slopes.data(), at.rows, at.keys, pass.key_flags(at), at.c, tiles.d_sum, scratch.sums);
+    for (int64_t r = 0; r < at.rows; ++r) more[r] += scratch.sums[r];
+    gemm(f, at.rows, at.keys, Value(1), {pass.keys_factor(tiles, scratch), kCausalRows},
+         {factor_of<Stored>(tiles.slopes.data(), at.rows * at.keys, scratch.weights_factor), at.keys, true},
+         Value(at.earlier), slope, kCausalRows);
+  } else if (!at.earlier) {
+    std::fill_n(slope, kCausalRows * f, Value(0));
+  }
+  for (int64_t r = 0; r < at.rows; ++r) more[r] *= pass.floor();
+  slopes_of_columns(
+      pass.options.map, tiles.queries.data(), slope, f,
+      {times, scratch.table.z(), pass.softmax ? more : nullptr, pass.kept(pass.query_flags(at), at.rows, scratch.keep)},
+      pass.floor(), scratch.dots, scratch.sums);
+  for (int64_t r = 0; pass.softmax && r < at.rows; ++r) {
+    if (const int64_t key = known.winner[at.first + r]; key >= 0) known.to_largest[key] -= scratch.dots[r];
+    slope[tiles.query_features[r] * kCausalRows + r] -= scratch.sums[r];
+  }
+  through_column_scores(pass, pass.queries.at(at.b, at.h, at.first), pass.queries.stride, at.rows, scratch.sums,
+                        known.dq.at(at.b, at.h, at.first), known.dq.stride, scratch);
 }
 
+// Gradients of a chunk's keys and values.
 template <class Stored, class Value>
-void causal_keys_back(const CausalPass<Stored>& pass, int64_t z, const CausalKnown<Stored>& known,
-                      const Value* to_largest, const Heads<Stored>& dk, const Heads<Stored>& dv,
-                      CausalScratch<Stored>& scratch) {
-  const int64_t b = z / pass.h, h = z % pass.h, f = pass.f, e = pass.e;
-  std::fill(scratch.table.begin(), scratch.table.end(), Value(0));
-  std::fill(scratch.apart.begin(), scratch.apart.end(), Value(0));
-  Value *const d_sum = scratch.dots.data(), *const slope = scratch.gradient.data(), *const table = scratch.table.data(),
-               *const factors = scratch.factors.data(), *const more = scratch.more.data();
-  const Value* const nothing = nullptr;
-  const int64_t chunks = (pass.row_end(b) + kCausalRows - 1) / kCausalRows;
-  for (int64_t first = (chunks - 1) * kCausalRows; first >= 0; first -= kCausalRows) {
-    const CausalChunk at = pass.chunk(z, first);
-    const Value before = pass.softmax && at.earlier ? known.largest[first - 1] : pass.kNone;
-    pass.load_queries(at, scratch, /*with_winners=*/false);
-    const auto x = pass.load_keys(at, before, scratch, [&](int64_t r, Value largest) {
-      if (to_largest[first + r] != 0)
-        scratch.winners[static_cast<size_t>(r)] = pass.winner_of(scratch.tile.data() + r * f, largest);
-    });
-    const Stored* const numerator = quotients_back(pass, at, known, scratch, d_sum);
-    if (at.keys > 0) {
-      const bool* const valid = pass.key_flags(at);
-      const Stored* const v = pass.values.at(b, h, first);
-      const TileRows<Value> to_v = rows_for(dv.at(b, h, first), dv.stride, at.keys, e, scratch.result_room);
-      const Stored* const keys = pass.keys_factor(at, scratch);
-      if (at.later) {
-        const Value last = scratch.c[static_cast<size_t>(at.rows - 1)];
-        for (int64_t j = 0; j < at.keys; ++j)
-          factors[j] = pass.softmax ? pass.decay(scratch.c[static_cast<size_t>(j)], last) : Value(1);
-        const Stored* const table_factor = pass.table_factor(scratch);
-        gemm(at.keys, e, f, Value(1), {keys, f}, {table_factor, f, true}, Value(0), to_v.data, to_v.stride);
-        gemm(at.keys, f, e, Value(1), {v, pass.values.stride}, {table_factor, f}, Value(0), slope, f);
-        std::fill_n(more, at.keys, Value(1));
-        scale_rows(slope, f, at.keys, f, factors, more, table + e * f);
-        if (pass.softmax) {
-          scale_rows(to_v.data, to_v.stride, at.keys, e, factors, nothing, nothing);
-          for (int64_t j = 0; j < at.keys; ++j) more[j] = valid == nullptr || valid[j] ? pass.floor() : Value(0);
-          // 0 apart: the same row for all
-          add_rows(to_v.data, to_v.stride, scratch.apart.data(), 0, at.keys, e, more, Value(1));
-        }
-      }
-      pass.weigh(at, scratch, scratch.sums.data());
-      gemm(at.keys, e, at.rows, Value(1),
-           {factor_of<Stored>(scratch.weights.data(), at.rows * at.keys, scratch.weights_factor), at.keys, true},
-           {numerator, e}, Value(at.later), to_v.data, to_v.stride);
-      store_rows(to_v, at.keys, e, dv.at(b, h, first), dv.stride);
-      const Stored* const within = chunk_back(pass, at, numerator, d_sum, scratch);
-      gemm(at.keys, f, at.rows, Value(1), {within, at.keys, true}, {pass.queries_factor(at, scratch), f},
-           Value(at.later), slope, f);
-      slopes_of_features(pass.options.map, scratch.keys.data(), slope, at.keys, f, valid, pass.key_floor(),
-                         scratch.sums.data());
-      for (int64_t r = 0; pass.softmax && r < at.keys; ++r)
-        if (to_largest[first + r] != 0) slope[r * f + scratch.winners[static_cast<size_t>(r)]] += to_largest[first + r];
-      pass.through_scores(x, at.keys, dk.at(b, h, first), dk.stride, scratch);
+void keys_back(const CausalPass<Stored>& pass, const CausalChunk<Value>& at, const CausalGradients<Stored>& known,
+               CausalTiles<Value>& tiles, CausalScratch<Stored>& scratch) {
+  const int64_t f = pass.f, e = pass.e;
+  Value *const slope = scratch.gradient.data(), *const times = scratch.times, *const more = scratch.more;
+  const Stored *const v = pass.values.at(at.b, at.h, at.first), *const keys = pass.keys_factor(tiles, scratch),
+                      *const numerator = numerator_factor(pass, at, tiles, scratch);
+  const bool* const valid = pass.key_flags(at);
+  const TileRows<Value> to_v =
+      rows_for(known.dv.at(at.b, at.h, at.first), known.dv.stride, at.keys, e, scratch.result_room);
+  std::fill_n(times, kCausalRows, Value(0));
+  if (at.later) {
+    const Stored* const table = pass.table_factor(scratch.behind, scratch);
+    gemm(at.keys, e, f, Value(1), {keys, kCausalRows, true}, {table, e}, Value(0), to_v.data, to_v.stride);
+    gemm(f, at.keys, e, Value(1), {table, e}, {v, pass.values.stride, true}, Value(0), slope, kCausalRows);
+    std::fill_n(times, kCausalRows, Value(1));
+    if (const Value* const factors = pass.decays_of_keys(at, scratch.factors); factors != nullptr) {
+      scale_columns(slope, f, factors, slope);
+      std::copy_n(factors, kCausalRows, times);
+      for (int64_t j = 0; j < at.keys; ++j)
+        for (int64_t column = 0; column < e; ++column) to_v.data[j * to_v.stride + column] *= factors[j];
     }
-    if (at.earlier) join_queries(pass, at, before, numerator, d_sum, scratch);
+    if (pass.softmax) {
+      for (int64_t j = 0; j < at.keys; ++j) more[j] = valid == nullptr || valid[j] ? pass.floor() : Value(0);
+      // 0 apart: the same row for all
+      add_rows(to_v.data, to_v.stride, scratch.behind.apart(), 0, at.keys, e, more, Value(1));
+    }
   }
-  clear_rows(dk, b, h, pass.key_end(b), pass.n, pass.d);
-  clear_rows(dv, b, h, pass.key_end(b), pass.n, e);
+  gemm(at.keys, e, at.rows, Value(1), {pass.weigh(at, tiles, scratch), at.keys, true}, {numerator, e}, Value(at.later),
+       to_v.data, to_v.stride);
+  store_rows(to_v, at.keys, e, known.dv.at(at.b, at.h, at.first), known.dv.stride);
+  gemm(f, at.keys, at.rows, Value(1), {pass.queries_factor(tiles, scratch), kCausalRows},
+       {factor_of<Stored>(tiles.slopes.data(), at.rows * at.keys, scratch.weights_factor), at.keys}, Value(at.later),
+       slope, kCausalRows);
+  slopes_of_columns(pass.options.map, tiles.keys.data(), slope, f,
+                    {times, scratch.behind.z(), nullptr, pass.kept(valid, at.keys, scratch.keep)}, pass.key_floor(),
+                    scratch.dots, scratch.sums);
+  for (int64_t j = 0; pass.softmax && j < at.keys; ++j)
+    if (tiles.key_features[j] >= 0) slope[tiles.key_features[j] * kCausalRows + j] += known.to_largest[at.first + j];
+  through_column_scores(pass, pass.keys.at(at.b, at.h, at.first), pass.keys.stride, at.keys, scratch.sums,
+                        known.dk.at(at.b, at.h, at.first), known.dk.stride, scratch);
+}
+
+// The chunk's queries join the table of what keys ahead of it get, relative to the c there.
+template <class Stored, class Value>
+void join_queries(const CausalPass<Stored>& pass, const CausalChunk<Value>& at, const CausalTiles<Value>& tiles,
+                  CausalScratch<Stored>& scratch) {
+  CausalTable<Value>& behind = scratch.behind;
+  if (pass.softmax) behind.scale(pass.decay(pass.before(at), at.last()));
+  pass.join(tiles.queries.data(), at.rows, pass.decays_to_rows(at, scratch.factors), tiles.d_sum,
+            {numerator_factor(pass, at, tiles, scratch), pass.e}, behind, scratch);
+  if (!pass.softmax) return;
+  add_rows(behind.apart(), 0, tiles.numerator.data(), pass.e, at.rows, pass.e, tiles.totals, Value(1));
+}
+
+template <class Stored>
+void causal_head_back(const CausalPass<Stored>& pass, int64_t z, const CausalGradients<Stored>& known,
+                      CausalScratch<Stored>& scratch) {
+  const int64_t b = z / pass.h, h = z % pass.h, end = pass.row_end(b);
+  scratch.behind.clear();
+  for (int64_t block = (end + kCausalBlock - 1) / kCausalBlock - 1; block >= 0; --block) {
+    const int64_t start = block * kCausalBlock;
+    const int64_t chunks = (std::min(kCausalBlock, end - start) + kCausalRows - 1) / kCausalRows;
+    if (block == 0) scratch.table.clear();
+    else std::copy_n(known.tables + (block - 1) * pass.table_size(), pass.table_size(), scratch.table.all.data());
+    for (int64_t i = 0; i < chunks; ++i) {
+      const auto at = pass.chunk(z, start + i * kCausalRows, known.largest);
+      auto& tiles = scratch.chunks[static_cast<size_t>(i)];
+      load_chunk(pass, at, known, tiles, scratch);
+      queries_back(pass, at, known, tiles, scratch);
+      if (i + 1 < chunks && at.keys > 0) pass.join_keys(at, tiles, scratch);
+    }
+    for (int64_t i = chunks - 1; i >= 0; --i) {
+      const auto at = pass.chunk(z, start + i * kCausalRows, known.largest);
+      auto& tiles = scratch.chunks[static_cast<size_t>(i)];
+      if (at.keys > 0) keys_back(pass, at, known, tiles, scratch);
+      if (at.earlier) join_queries(pass, at, tiles, scratch);
+    }
+  }
+  clear_rows(known.dq, b, h, end, pass.n, pass.d);
+  clear_rows(known.dk, b, h, pass.key_end(b), pass.n, pass.d);
+  clear_rows(known.dv, b, h, pass.key_end(b), pass.n, pass.e);
 }
 
 }  // namespace
@@ -214,21 +219,30 @@ FeatureAttentionGradients causal_features_backward(const at::Tensor& gradient, c
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, q.scalar_type(), "causal_features_backward", [&] {
     using Value = Computed<scalar_t>;
     const CausalPass<scalar_t> pass(q_rows, k_rows, v_rows, options);
-    const int64_t heads = pass.b * pass.h;
+    const int64_t heads = pass.b * pass.h, followed = pass.n * pass.softmax;
     result = {new_heads(q, pass.n, pass.d), new_heads(k, pass.n, pass.d), new_heads(v, pass.n, pass.e)};
-    const auto dq = writing<scalar_t>(result.q), dk = writing<scalar_t>(result.k), dv = writing<scalar_t>(result.v);
-    const at::Tensor to_largest = at::zeros({heads, pass.softmax ? pass.n : 0}, computed_options(q));
-    auto* const to_largest_of = to_largest.template mutable_data_ptr<Value>();
+    const at::Tensor to_largest = at::zeros({heads, followed}, computed_options(q));
+    const CausalGradients<scalar_t> all{reading<scalar_t>(slopes),
+                                        reading<scalar_t>(forward.out),
+                                        forward.denominator.template const_data_ptr<Value>(),
+                                        forward.largest.template const_data_ptr<Value>(),
+                                        forward.table.template const_data_ptr<Value>(),
+                                        forward.winner.template const_data_ptr<int64_t>(),
+                                        writing<scalar_t>(result.q),
+                                        writing<scalar_t>(result.k),
+                                        writing<scalar_t>(result.v),
+                                        to_largest.template mutable_data_ptr<Value>()};
+    const int64_t chunks = (std::min(pass.n, kCausalBlock) + kCausalRows - 1) / kCausalRows;
     std::vector<CausalScratch<scalar_t>> scratch(static_cast<size_t>(workers_for(heads)),
-                                                 CausalScratch<scalar_t>(pass.f, pass.e));
+                                                 CausalScratch<scalar_t>(pass.f, pass.e, chunks));
     for_units(heads, 2 * pass.n * pass.f * (pass.d + pass.e + kCausalRows), [&](int64_t z, int64_t worker) {
-      const int64_t row = z * pass.n, row_of_largest = row * pass.softmax;
-      const CausalKnown<scalar_t> known{reading<scalar_t>(slopes), reading<scalar_t>(forward.out),
-                                        forward.denominator.template const_data_ptr<Value>() + row,
-                                        forward.largest.template const_data_ptr<Value>() + row_of_largest};
-      CausalScratch<scalar_t>& mine = scratch[static_cast<size_t>(worker)];
-      causal_queries_back(pass, z, known, dq, to_largest_of + row_of_largest, mine);
-      causal_keys_back(pass, z, known, to_largest_of + row_of_largest, dk, dv, mine);
+      CausalGradients<scalar_t> known = all;
+      known.denominator += z * pass.n;
+      known.largest += z * followed;
+      known.tables += z * pass.tables() * pass.table_size();
+      known.winner += z * followed;
+      known.to_largest += z * followed;
+      causal_head_back(pass, z, known, scratch[static_cast<size_t>(worker)]);
     });
   });
   return result;

@@ -2,13 +2,149 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <utility>
 
+#include "kernels/cpu/pack.h"
 #include "kernels/cpu/vectorised.h"
 #include "kernels/feature_attention/row_sums.h"
 
 namespace xformer::kernels {
 
 namespace {
+
+// A row of a tile.
+template <class Value>
+using Columns = typename Vector<Value, kCausalRows>::Lanes;
+
+template <class Value>
+[[gnu::always_inline]] inline void column_largest(const Value* tile, int64_t f, Value* largest, Value* winners) {
+  Columns<Value> most, winner = {}, x;
+  load(tile, most);
+  for (int64_t i = 1; i < f; ++i) {
+    load(tile + i * kCausalRows, x);
+    winner = x > most ? Columns<Value>{} + static_cast<Value>(i) : winner;
+    most = x > most ? x : most;
+  }
+  store(most, largest);
+  store(winner, winners);
+}
+
+template <class Value>
+[[gnu::always_inline]] inline void column_features(FeatureMap map, Value* tile, int64_t f, const Value* shift,
+                                                   const Value* keep, Value floor, Value* totals) {
+  Columns<Value> total = {}, x;
+  for (int64_t i = 0; i < f; ++i) {
+    Value* const row = tile + i * kCausalRows;
+    if (map == FeatureMap::kSoftmax) {
+      for (int64_t r = 0; r < kCausalRows; ++r) row[r] = exp_of(row[r] - shift[r]) + floor;
+    } else if (map == FeatureMap::kElu) {
+      for (int64_t r = 0; r < kCausalRows; ++r) row[r] = (row[r] > 0 ? row[r] + 1 : exp_of(row[r])) + floor;
+    } else {
+      for (int64_t r = 0; r < kCausalRows; ++r) row[r] = (row[r] < 0 ? Value(0) : row[r]) + floor;
+    }
+    if (keep != nullptr)
+      for (int64_t r = 0; r < kCausalRows; ++r) row[r] = keep[r] != 0 ? row[r] : Value(0);
+    if (totals == nullptr) continue;
+    load(row, x);
+    total += x;
+  }
+  if (totals != nullptr) store(total, totals);
+}
+
+template <class Value>
+[[gnu::always_inline]] inline void column_dots(const Value* tile, int64_t f, const Value* with, Value* out) {
+  Columns<Value> total = {}, x;
+  for (int64_t i = 0; i < f; ++i) {
+    load(tile + i * kCausalRows, x);
+    total += x * with[i];
+  }
+  store(total, out);
+}
+
+// sum = [a0 + a1, b0 + b1, a2 + a3, b2 + b3, ..], where a0 stands for `step` lanes.
+template <int64_t step, class Value, size_t... lane>
+[[gnu::always_inline]] inline void add_in_turns(const Columns<Value>& a, const Columns<Value>& b, Columns<Value>& sum,
+                                                std::index_sequence<lane...>) {
+  sum = __builtin_shufflevector(a, b, lane / (2 * step) * 2 * step + lane % step + lane / step % 2 * kCausalRows...) +
+        __builtin_shufflevector(a, b,
+                                lane / (2 * step) * 2 * step + step + lane % step + lane / step % 2 * kCausalRows...);
+}
+
+// Sums over the columns times their factors: lane i gets a part of that of row i % count, lanes of a row in turns.
+template <int64_t count, class Value>
+[[gnu::always_inline]] inline void sums_of_rows(const Value* tile, const Columns<Value>& factors,
+                                                Columns<Value>& sums) {
+  if constexpr (count == 1) {
+    load(tile, sums);
+    sums *= factors;
+  } else {
+    Columns<Value> low, high;
+    sums_of_rows<count / 2, Value>(tile, factors, low);
+    sums_of_rows<count / 2, Value>(tile + count / 2 * kCausalRows, factors, high);
+    add_in_turns<count / 2, Value>(low, high, sums, std::make_index_sequence<kCausalRows>());
+  }
+}
+
+template <class Value>
+[[gnu::always_inline]] inline void column_sums(const Value* tile, int64_t f, const Value* factor, Value* sums) {
+  Columns<Value> factors, before, x;
+  load(factor, factors);
+  int64_t i = 0;
+  for (; i + kCausalRows <= f; i += kCausalRows) {
+    sums_of_rows<kCausalRows, Value>(tile + i * kCausalRows, factors, x);
+    load(sums + i, before);
+    x += before;
+    store(x, sums + i);
+  }
+  for (; i < f; ++i) {
+    load(tile + i * kCausalRows, x);
+    x *= factors;
+    sums[i] += sum_of<kCausalRows, Value>(x);
+  }
+}
+
+template <class Value>
+[[gnu::always_inline]] inline void columns_times(const Value* tile, int64_t f, const Value* factor, Value* into) {
+  Columns<Value> factors, x;
+  load(factor, factors);
+  for (int64_t i = 0; i < f; ++i) {
+    load(tile + i * kCausalRows, x);
+    x *= factors;
+    store(x, into + i * kCausalRows);
+  }
+}
+
+template <class Value>
+[[gnu::always_inline]] inline void column_slopes(FeatureMap map, const Value* features, Value* gradient, int64_t f,
+                                                 const ColumnTerms<Value>& terms, Value floor, Value* dots,
+                                                 Value* totals) {
+  Columns<Value> dot = {}, total = {}, times, more = {}, feature, slope;
+  load(terms.times, times);
+  if (terms.more != nullptr) load(terms.more, more);
+  // The derivative of exp is what it gave; elu + 1 passes 1 where its slope is 1.
+  const Value most = map == FeatureMap::kElu ? Value(1) : std::numeric_limits<Value>::infinity();
+  for (int64_t i = 0; i < f; ++i) {
+    load(features + i * kCausalRows, feature);
+    load(gradient + i * kCausalRows, slope);
+    slope += times * terms.sums[i];
+    dot += feature * slope;
+    slope += more;
+    feature -= floor;
+    if (map == FeatureMap::kRelu) slope = feature > 0 ? slope : Columns<Value>{};
+    else slope *= feature > most ? Columns<Value>{} + most : feature;
+    total += slope;
+    store(slope, gradient + i * kCausalRows);
+  }
+  if (terms.keep != nullptr)
+    for (int64_t i = 0; i < f; ++i)
+      for (int64_t r = 0; r < kCausalRows; ++r)
+        gradient[i * kCausalRows + r] = terms.keep[r] != 0 ? gradient[i * kCausalRows + r] : Value(0);
+  store(dot, dots);
+  store(total, totals);
+  for (int64_t r = 0; terms.keep != nullptr && r < kCausalRows; ++r)
+    if (terms.keep[r] == 0) dots[r] = totals[r] = 0;
+}
 
 // Most rows have the c of the chunk's first: there is nothing to do for them then.
 template <class Value>
@@ -44,45 +180,71 @@ template <class Value>
   }
 }
 
-template <class Value>
-[[gnu::always_inline]] inline void feature_slopes(FeatureMap map, const Value* features, Value* gradient, int64_t rows,
-                                                  int64_t f, const bool* valid, Value floor, Value* row_sums) {
-  for (int64_t r = 0; r < rows; ++r) {
-    const Value* const row = features + r * f;
-    Value* const slope = gradient + r * f;
-    row_sums[r] = 0;
-    if (valid != nullptr && !valid[r]) {
-      std::fill_n(slope, f, Value(0));
-    } else if (map == FeatureMap::kRelu) {
-      for (int64_t i = 0; i < f; ++i) slope[i] = row[i] > floor ? slope[i] : Value(0);
-    } else {
-      // The derivative of exp is what it gave; elu + 1 passes 1 where its slope is 1.
-      const Value most = map == FeatureMap::kElu ? Value(1) : INFINITY;
-      for (int64_t i = 0; i < f; ++i) slope[i] *= std::min(row[i] - floor, most);
-      if (map == FeatureMap::kSoftmax) row_sums[r] = total_of(slope, f);
-    }
-  }
-}
-
-template <class Value>
-[[gnu::always_inline]] inline void row_dots(const Value* tile, int64_t rows, int64_t f, const Value* with, Value* out) {
-  for (int64_t r = 0; r < rows; ++r)
-    out[r] = with == nullptr ? total_of(tile + r * f, f) : dot_of(tile + r * f, with, f);
-}
-
-template <class Value>
-[[gnu::always_inline]] inline void rows_times(Value* tile, int64_t stride, int64_t rows, int64_t width,
-                                              const Value* factor, const Value* plus, const Value* with) {
-  for (int64_t r = 0; r < rows; ++r) {
-    Value* const row = tile + r * stride;
-    if (plus != nullptr)
-      for (int64_t i = 0; i < width; ++i) row[i] = factor[r] * (row[i] + plus[r] * with[i]);
-    else if (factor[r] != 1)
-      for (int64_t i = 0; i < width; ++i) row[i] *= factor[r];
-  }
-}
-
 }  // namespace
+
+void turn_over(int64_t rows, int64_t columns, const float* from, int64_t from_stride, float* to, int64_t to_stride) {
+  pack_transposed(columns, rows, 1, from, from_stride, to, to_stride);
+}
+void turn_over(int64_t rows, int64_t columns, const double* from, int64_t from_stride, double* to, int64_t to_stride) {
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t i = 0; i < columns; ++i) to[i * to_stride + r] = from[r * from_stride + i];
+}
+
+XFORMER_VECTORISED
+void largest_of_columns(const float* tile, int64_t f, float* largest, float* winners) {
+  column_largest(tile, f, largest, winners);
+}
+void largest_of_columns(const double* tile, int64_t f, double* largest, double* winners) {
+  column_largest(tile, f, largest, winners);
+}
+
+XFORMER_VECTORISED
+void features_of_columns(FeatureMap map, float* tile, int64_t f, const float* shift, const float* keep, float floor,
+                         float* totals) {
+  column_features(map, tile, f, shift, keep, floor, totals);
+}
+void features_of_columns(FeatureMap map, double* tile, int64_t f, const double* shift, const double* keep, double floor,
+                         double* totals) {
+  column_features(map, tile, f, shift, keep, floor, totals);
+}
+
+XFORMER_VECTORISED
+void dots_of_columns(const float* tile, int64_t f, const float* with, float* out) { column_dots(tile, f, with, out); }
+void dots_of_columns(const double* tile, int64_t f, const double* with, double* out) {
+  column_dots(tile, f, with, out);
+}
+
+XFORMER_VECTORISED
+void add_columns(const float* tile, int64_t f, const float* factor, float* sums) { column_sums(tile, f, factor, sums); }
+void add_columns(const double* tile, int64_t f, const double* factor, double* sums) {
+  column_sums(tile, f, factor, sums);
+}
+
+XFORMER_VECTORISED
+void scale_columns(const float* tile, int64_t f, const float* factor, float* into) {
+  columns_times(tile, f, factor, into);
+}
+void scale_columns(const double* tile, int64_t f, const double* factor, double* into) {
+  columns_times(tile, f, factor, into);
+}
+
+XFORMER_VECTORISED
+void slopes_of_columns(FeatureMap map, const float* features, float* gradient, int64_t f,
+                       const ColumnTerms<float>& terms, float floor, float* dots, float* totals) {
+  column_slopes(map, features, gradient, f, terms, floor, dots, totals);
+}
+void slopes_of_columns(FeatureMap map, const double* features, double* gradient, int64_t f,
+                       const ColumnTerms<double>& terms, double floor, double* dots, double* totals) {
+  column_slopes(map, features, gradient, f, terms, floor, dots, totals);
+}
+
+XFORMER_VECTORISED
+void dots_of_rows(const float* from, int64_t rows, int64_t width, const float* with, float* out) {
+  for (int64_t r = 0; r < rows; ++r) out[r] = dot_of(from + r * width, with, width);
+}
+void dots_of_rows(const double* from, int64_t rows, int64_t width, const double* with, double* out) {
+  for (int64_t r = 0; r < rows; ++r) out[r] = dot_of(from + r * width, with, width);
+}
 
 XFORMER_VECTORISED
 void weights_of_chunk(float* weights, int64_t rows, int64_t keys, const bool* valid, const float* c, const float* more,
@@ -102,34 +264,6 @@ void slopes_of_chunk(float* slopes, int64_t rows, int64_t keys, const bool* vali
 void slopes_of_chunk(double* slopes, int64_t rows, int64_t keys, const bool* valid, const double* c,
                      const double* d_sum, double* sums) {
   chunk_slopes(slopes, rows, keys, valid, c, d_sum, sums);
-}
-
-XFORMER_VECTORISED
-void slopes_of_features(FeatureMap map, const float* features, float* gradient, int64_t rows, int64_t f,
-                        const bool* valid, float floor, float* row_sums) {
-  feature_slopes(map, features, gradient, rows, f, valid, floor, row_sums);
-}
-void slopes_of_features(FeatureMap map, const double* features, double* gradient, int64_t rows, int64_t f,
-                        const bool* valid, double floor, double* row_sums) {
-  feature_slopes(map, features, gradient, rows, f, valid, floor, row_sums);
-}
-
-XFORMER_VECTORISED
-void dots_of_rows(const float* tile, int64_t rows, int64_t f, const float* with, float* out) {
-  row_dots(tile, rows, f, with, out);
-}
-void dots_of_rows(const double* tile, int64_t rows, int64_t f, const double* with, double* out) {
-  row_dots(tile, rows, f, with, out);
-}
-
-XFORMER_VECTORISED
-void scale_rows(float* tile, int64_t stride, int64_t rows, int64_t width, const float* factor, const float* plus,
-                const float* with) {
-  rows_times(tile, stride, rows, width, factor, plus, with);
-}
-void scale_rows(double* tile, int64_t stride, int64_t rows, int64_t width, const double* factor, const double* plus,
-                const double* with) {
-  rows_times(tile, stride, rows, width, factor, plus, with);
 }
 
 }  // namespace xformer::kernels

@@ -9,10 +9,10 @@ namespace xformer::kernels {
 // Axis letters: f features, e columns of v; z = b h heads.
 struct FeatureAttentionForward {
   at::Tensor out;          // [b,h,n,e], memory [b,n,h,e]
-  at::Tensor table;        // [z,e+1,f]: S turned over, and z below it; causal: undefined
+  at::Tensor table;        // [z,e+1,f]: S turned over, and z below it; causal: those ahead of blocks (causal.h)
   at::Tensor denominator;  // [z,n]
   // kSoftmax only: c of the keys [z], and where it is reached, the key and the feature [z,2] (-1 without a valid key).
-  // Causal: c of each row [z,n], and no winner.
+  // Causal: c of each row and the key that gave it [z,n].
   at::Tensor largest, winner;
 };
 

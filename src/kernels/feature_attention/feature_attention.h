@@ -30,7 +30,7 @@ struct FeatureAttentionOptions {
 };
 
 // Rows of a chunk of the causal form on the CPU, whose rows and keys are multiplied with each other.
-constexpr int64_t kCausalRows = 32;
+constexpr int64_t kCausalRows = 16;
 
 // q [b,h,n,d], k [b,h,m,d], v [b,h,m,e] -> [b,h,n,e]; zero without a valid key. Strides are free; the result's memory
 // is [b,n,h,e], as an output projection wants it.
