@@ -25,6 +25,11 @@ bool names_a_run(const std::string& key) {
 
 bool is_of_data(const std::string& key) { return key.starts_with("data."); }
 
+// What a search found is a result of the run, not a name of it.
+bool was_searched(const RunRecord& record, const std::string& key) {
+  return record.search.is_object() && record.search.contains("chosen") && record.search["chosen"].contains(key);
+}
+
 // Plan keys that those of these records which have them do not agree on: older programs knew fewer options.
 std::vector<std::string> differing_keys(const Group& records, bool of_data) {
   std::vector<std::string> keys;  // in the order of plans
@@ -32,7 +37,7 @@ std::vector<std::string> differing_keys(const Group& records, bool of_data) {
   std::set<std::string> differing;
   for (const RunRecord* record : records)
     for (const auto& [key, value] : record->plan.items()) {
-      if (!names_a_run(key) || is_of_data(key) != of_data) continue;
+      if (!names_a_run(key) || is_of_data(key) != of_data || was_searched(*record, key)) continue;
       const auto [known, is_new] = first.emplace(key, value);
       if (is_new) keys.push_back(key);
       else if (known->second != value) differing.insert(key);
@@ -57,7 +62,7 @@ template <class Keys>
 std::string with_values(const std::string& name, const RunRecord& record, const Keys& keys) {
   Json values = Json::object();
   for (const std::string& key : keys)
-    if (record.plan.contains(key)) values[key] = record.plan[key];
+    if (record.plan.contains(key) && !was_searched(record, key)) values[key] = record.plan[key];
   return with_options(name, values);
 }
 

@@ -9,7 +9,7 @@
 namespace xformer::reporting {
 
 // A column is a task under its data options, a row a model under its own, both named by what differs: runs of one
-// column and row have one plan but for the seed.
+// column and row have one plan but for the seed and for what a search chose.
 struct RecordLabel {
   std::string column, row;
 };

@@ -94,6 +94,27 @@ TEST_CASE("a row and a column hold runs of one plan, whichever program wrote the
   CHECK(rows(records) == std::vector<std::string>(3, "t: linear"));
 }
 
+TEST_CASE("what a search chose names no row: each column has its own best") {
+  std::vector<RunRecord> records;
+  for (const int width : {32, 64})
+    for (const int pairs : {4, 8}) {
+      RunRecord one = run(fmt::format("runs/{}-{}", width, pairs), "t", 0, "2026-01-01");
+      const double rate = pairs == 4 && width == 64 ? 0.01 : 0.003;
+      one.plan = {{"data.pairs", pairs}, {"model.dim", width}, {"training.learning_rate", rate}};
+      one.search = {{"chosen", {{"training.learning_rate", rate}}}};
+      records.push_back(one);
+    }
+  const auto rows = [&] {
+    std::vector<std::string> result;
+    for (const RecordLabel& label : labels_of(records)) result.push_back(label.row);
+    return result;
+  };
+  CHECK(rows() == std::vector<std::string>{"linear, dim=32", "linear, dim=32", "linear, dim=64", "linear, dim=64"});
+  // A rate that a person gave is a name.
+  for (RunRecord& record : records) record.search = {};
+  CHECK(rows()[0] == "linear, dim=32, learning_rate=0.003");
+}
+
 TEST_CASE("a task is chosen by its name, and missing names are told") {
   const std::vector<RunRecord> records{run("a", "uea/X", 0, "1"), run("b", "uea/Y", 0, "1"), run("c", "text", 0, "1")};
   std::vector<std::string> notes;
