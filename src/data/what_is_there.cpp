@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/plain_files.h"
+#include "data/class_splits.h"
 
 namespace xformer::data {
 
@@ -36,6 +37,8 @@ std::string offered_place(const Path& place, const std::function<bool(const Path
   std::vector<Path> near = subfolders(place);
   const Path own = place.has_filename() ? place : place.parent_path();
   near.push_back(own.has_parent_path() ? own.parent_path() : Path("."));
+  // A split alone is not the set.
+  std::erase_if(near, [](const Path& one) { return split_by_name(one.filename().string()).has_value(); });
   const auto found = std::find_if(near.begin(), near.end(), holds);
   return found == near.end() ? "" : fmt::format("; did you mean --data {}?", found->string());
 }

@@ -148,4 +148,16 @@ std::optional<int64_t> parse_date(std::string_view text, DateFormat format) {
   return seconds + *time;
 }
 
+std::string date_text(int64_t seconds, DateFormat format) {
+  if (format == DateFormat::kSeconds) return fmt::format("second {}", seconds);
+  const int64_t days = seconds / kDay - (seconds % kDay < 0 ? 1 : 0), within = seconds - days * kDay;
+  if (format == DateFormat::kDays)
+    return fmt::format("day {:.{}f}", static_cast<double>(seconds) / static_cast<double>(kDay), within == 0 ? 0 : 3);
+  const std::chrono::year_month_day date{std::chrono::sys_days(std::chrono::days(days))};
+  std::string text = fmt::format("{:04}-{:02}-{:02}", static_cast<int>(date.year()),
+                                 static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()));
+  if (within > 0) text += fmt::format(" {:02}:{:02}:{:02}", within / 3600, within / 60 % 60, within % 60);
+  return text;
+}
+
 }  // namespace xformer::readers

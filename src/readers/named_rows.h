@@ -43,5 +43,7 @@ enum class DateFormat {
 };
 // Seconds, of days of 86,400 each; whole ones. Nothing for what is no date of this format, or beyond 10,000 years.
 [[nodiscard]] std::optional<int64_t> parse_date(std::string_view text, DateFormat format);
+// How a person writes such a moment: 1993-07-05, 1993-07-05 13:45:00, day 730, second 1711929600.
+[[nodiscard]] std::string date_text(int64_t seconds, DateFormat format);
 
 }  // namespace xformer::readers

@@ -74,6 +74,12 @@ TEST_CASE("dates are seconds from a day, or nothing", "[named_rows]") {
   CHECK(parse_date("930705 00:00:01", DateFormat::kShort) == *iso("1993-07-05") + 1);
   CHECK_FALSE(parse_date("930732", DateFormat::kShort).has_value());
   CHECK(parse_date("1.5", DateFormat::kDays) == 129600);
+  for (const char* const day : {"1993-07-05", "1969-12-31", "2024-02-29 13:45:07", "1900-01-01 00:00:01"})
+    CHECK(date_text(*iso(day), DateFormat::kIso) == day);
+  CHECK(date_text(*iso("1993-07-05"), DateFormat::kShort) == "1993-07-05");
+  CHECK(date_text(129600, DateFormat::kDays) == "day 1.500");
+  CHECK(date_text(-86400, DateFormat::kDays) == "day -1");
+  CHECK(date_text(1711929600, DateFormat::kSeconds) == "second 1711929600");
   CHECK(parse_date("-3", DateFormat::kSeconds) == -3);
   CHECK_FALSE(parse_date("1e300", DateFormat::kDays).has_value());
   CHECK_FALSE(parse_date("monday", DateFormat::kDays).has_value());

@@ -171,7 +171,7 @@ std::unique_ptr<DataSource> open_generated(const StandInOptions& options) {
   return generated_source(std::move(examples));
 }
 
-CheckReport check_files(const DataSource& source) {
+CheckReport check_files(const DataSource& source, readers::DateFormat dates) {
   const Json& details = source.info().details;
   CheckReport report;
   const auto range = [&](Split split, int at) {
@@ -179,7 +179,8 @@ CheckReport check_files(const DataSource& source) {
   };
   const int64_t last = std::max(range(Split::kTrain, 1), range(Split::kDev, 1)), first = range(Split::kTest, 0);
   report.add("test users are asked later than all others", last < first ? CheckOutcome::kPassed : CheckOutcome::kFailed,
-             fmt::format("the last of train and dev at second {}, the first of test at {}", last, first));
+             fmt::format("the last of train and dev on {}, the first of test on {}", readers::date_text(last, dates),
+                         readers::date_text(first, dates)));
   for (const Dropped& dropped : source.info().dropped)
     report.add("every user has events", CheckOutcome::kNote, fmt::format("{}: {}", dropped.reason, dropped.count));
   const auto note = [&](const char* claim, const char* fact, const char* what) {
@@ -243,7 +244,8 @@ DatasetDescriptor descriptor(const std::string& name, const std::string& known) 
     return open_files(task, read(given), location, progress);
   };
   result.check = [task, read](const Json& given, const DataLocation& location, const ProgressCallback& progress) {
-    return check_files(*open_files(task, read(given), location, progress));
+    const Options options = read(given);
+    return check_files(*open_files(task, options, location, progress), parse_event_schema(options.schema).dates);
   };
   result.show = show;
   return result;
@@ -270,7 +272,9 @@ DatasetDescriptor files_or_generator() {
   };
   result.check = [](const Json& given, const DataLocation& location, const ProgressCallback& progress) {
     const Options options = whole_schema().read(given);
-    if (!location.folder.empty()) return check_files(*open_files("transactions", options, location, progress));
+    if (!location.folder.empty())
+      return check_files(*open_files("transactions", options, location, progress),
+                         parse_event_schema(options.schema).dates);
     CheckReport report;
     check_generated(*open_generated(options), report, progress,
                     [&](const Example& example) { return stand_in_fault(options, example.values, example.label); });
