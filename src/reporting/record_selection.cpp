@@ -11,6 +11,7 @@
 #include "core/names.h"
 #include "core/option_names.h"
 #include "reporting/model_names.h"
+#include "reporting/quantities.h"
 
 namespace xformer::reporting {
 namespace {
@@ -189,6 +190,25 @@ std::vector<RunRecord> select_records(std::vector<RunRecord> records, const Reco
         "all of these are runs of part of the data (--limit, --fast): of no use but to see that they run");
   }
   settle_duplicates(records, how.duplicates, notes);
+  return records;
+}
+
+std::vector<RunRecord> judged_by(std::vector<RunRecord> records, const std::string& metric) {
+  std::vector<std::string> names;
+  for (const Quantity& one : quantities()) names.push_back(one.metric.name);
+  for (const RunRecord& record : records)
+    for (const MetricResult& one : record.metrics)
+      if (std::find(names.begin(), names.end(), one.spec.name) == names.end()) names.push_back(one.spec.name);
+  const std::string& wanted = names[choice("--metric: ", "metric", metric, names)];
+  const auto is_wanted = [&](const MetricResult& one) { return one.spec.name == wanted; };
+  std::set<std::string> tasks;
+  for (const RunRecord& record : records)
+    if (std::any_of(record.metrics.begin(), record.metrics.end(), is_wanted)) tasks.insert(record.task);
+  std::erase_if(records, [&](const RunRecord& record) { return !tasks.contains(record.task); });
+  for (RunRecord& record : records)
+    // What a run without it reached in another metric is no score here.
+    if (std::stable_partition(record.metrics.begin(), record.metrics.end(), is_wanted) == record.metrics.begin())
+      record.metrics.clear();
   return records;
 }
 

@@ -31,6 +31,10 @@ struct RecordSelection {
 [[nodiscard]] std::vector<RunRecord> select_records(std::vector<RunRecord> records, const RecordSelection& how,
                                                     std::vector<std::string>& notes);
 
+// Runs of the tasks that have this metric beside the one they are judged by, judged by it instead. UserError, with
+// the metrics there are, where no task has it.
+[[nodiscard]] std::vector<RunRecord> judged_by(std::vector<RunRecord> records, const std::string& metric);
+
 // UserError, with the tasks there are, when there is more than one.
 void require_one_task(const std::vector<RunRecord>& records);
 

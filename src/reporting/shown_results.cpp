@@ -131,7 +131,7 @@ std::string chance_text(const ResultTable& table) {
                      others ? "; in another metric, better than that" : "");
 }
 
-std::string legend(const ResultTable& table, size_t usual) {
+std::string legend(const ResultTable& table, size_t usual, bool averages) {
   std::vector<std::string> said;
   if (!table.run_columns().empty())
     said.push_back(
@@ -144,7 +144,8 @@ std::string legend(const ResultTable& table, size_t usual) {
         "Bold: the best of its column where a paired t test over common seeds, adjusted by Holm, tells it from every "
         "other model there (p < 0.05).");
   if (const std::string chance = chance_text(table); table.quantity.empty() && !chance.empty()) said.push_back(chance);
-  if (!table.averaged.empty()) said.push_back(fmt::format("Average: over {}.", fmt::join(table.averaged, ", ")));
+  if (averages && !table.averaged.empty())
+    said.push_back(fmt::format("Average: over {}.", fmt::join(table.averaged, ", ")));
   if (const std::string sources = sources_text(table); !sources.empty()) said.push_back(sources);
   return fmt::format("{}", fmt::join(said, " "));
 }
@@ -223,10 +224,11 @@ Table shown(const ResultTable& table, const ResultView& view) {
       add_column(result, column, each([&](size_t row) { return number_cell(table.rows[row].*value, decimals); }));
   };
   const int decimals = view.digits.value_or(kAverageDecimals);
+  const size_t without_average = result.columns.size();
   if (view.average) add({.label = "average", .unit = "%", .group = "average"}, &ResultRow::average, decimals);
-  const bool averages = std::any_of(table.rows.begin(), table.rows.end(),
-                                    [](const ResultRow& row) { return !row.published_average.empty(); });
-  if (view.average && view.published && averages)
+  const bool published_averages = std::any_of(table.rows.begin(), table.rows.end(),
+                                              [](const ResultRow& row) { return !row.published_average.empty(); });
+  if (view.average && view.published && published_averages)
     add_column(result, {.label = "published", .unit = "%", .group = "average"},
                each([&](size_t row) { return published_cell(table.rows[row].published_average, decimals); }));
   const size_t before = result.columns.size();
@@ -234,7 +236,7 @@ Table shown(const ResultTable& table, const ResultView& view) {
        {std::tuple{view.time, "time", &ResultRow::time}, std::tuple{view.energy, "energy", &ResultRow::energy}})
     if (const MetricSpec& metric = find_quantity(name).metric; wanted && table.quantity != name)
       add({.label = metric.title, .unit = metric.unit}, value, metric.decimals);
-  result.notes.push_back(legend(table, usual));
+  result.notes.push_back(legend(table, usual, before > without_average));
   if (result.columns.size() > before)
     result.notes.back() += table.columns.size() > 1 ? " Cost: of one run of every task, the mean over seeds."
                                                     : " Cost: of one run, the mean over seeds.";

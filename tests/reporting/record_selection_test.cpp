@@ -53,6 +53,29 @@ TEST_CASE("of several records of one run the newest that completed counts, unles
   CHECK_THROWS_WITH(select_records(records, {"oldest", ""}, notes), Contains("--duplicates: unknown rule 'oldest'"));
 }
 
+TEST_CASE("runs are judged by another metric of theirs where their task has it") {
+  const MetricSpec auc{"auc", "AUC", "%", true, 2};
+  std::vector<RunRecord> records{run("runs/a", "two", 0, "1"), run("runs/b", "two", 1, "1"),
+                                 run("runs/c", "seven", 0, "1")};
+  records[0].metrics.insert(records[0].metrics.begin(), {accuracy_metric(), "dev", 0.6});
+  records[0].metrics.push_back({auc, "dev", 0.7});
+  records[0].metrics.push_back({auc, "test", 0.8, 0.5});
+  const std::vector<RunRecord> judged = judged_by(records, "auc");
+  CHECK(places(judged) == std::vector<std::string>{"runs/a", "runs/b"});
+  CHECK(judged[0].score() == 0.8);
+  CHECK(judged[0].headline("dev")->value == 0.7);
+  CHECK(judged[0].metrics.size() == 4);
+  CHECK_FALSE(judged[1].score());  // its accuracy is no AUC
+  const ResultTable table = result_table(judged, {});
+  REQUIRE(table.columns.size() == 1);
+  CHECK(table.columns[0].metric.name == "auc");
+  CHECK(table.cells[0][0].mean == 80);
+  CHECK(table.cells[0][0].escaped == 1);
+  CHECK(judged_by(records, "accuracy").size() == 3);
+  CHECK_THROWS_WITH(judged_by(records, "acu"), Contains("--metric: unknown metric 'acu'; did you mean 'auc'?"));
+  CHECK_THROWS_WITH(judged_by({}, "auc"), Contains("known: speed, memory"));
+}
+
 TEST_CASE("runs that differ in an option are no duplicates") {
   std::vector<RunRecord> records{run("runs/a", "t", 0, "1"), run("runs/b", "t", 0, "2")};
   records[1].plan["model.dim"] = 32;

@@ -167,6 +167,7 @@ TEST_CASE("an average needs to be asked for, of all or of some") {
   const std::vector<RunRecord> records = two_models();
   CHECK_FALSE(result_table(records, {}, {.average_over = std::nullopt}).rows[0].average);
   CHECK_THAT(as_markdown(result_table(records, {})), Contains("Average: over clear, close."));
+  CHECK_THAT(as_markdown(result_table(records, {}), {.average = false}), !Contains("Average"));
 }
 
 TEST_CASE("the page holds all runs, its links lead into it, and nothing comes from elsewhere") {

@@ -10,6 +10,7 @@
 #include "core/names.h"
 #include "core/text.h"
 #include "reporting/quantities.h"
+#include "reporting/record_selection.h"
 #include "reporting/result_formats.h"
 
 namespace xformer::cli {
@@ -60,6 +61,11 @@ void choose_columns(const std::string& list, ResultTable& table, ResultView& vie
   if (!tasks.empty()) keep_columns(table, tasks);
 }
 
+bool is_quantity(const std::string& metric) {
+  const auto& all = reporting::quantities();
+  return std::any_of(all.begin(), all.end(), [&](const auto& one) { return one.metric.name == metric; });
+}
+
 std::string written_as(ReportFormat format, const ResultTable& table, const ResultView& view) {
   switch (format) {
     case ReportFormat::kLatex:
@@ -82,20 +88,24 @@ std::string written_as(ReportFormat format, const ResultTable& table, const Resu
 
 int report(const ReportArguments& arguments, const ExperimentReader& experiments) {
   const auto format = static_cast<ReportFormat>(choice("--format: ", "format", arguments.format, report_formats()));
-  if (!arguments.metric.empty()) static_cast<void>(reporting::find_quantity(arguments.metric));
   std::vector<reporting::PublishedValue> published;
   if (!arguments.published.empty()) published = reporting::read_published(arguments.published);
   const Path place = arguments.records.front();
   const bool alone = arguments.records.size() == 1;
+  const auto page = [&](const ReportPage& made) {
+    XF_CHECK(arguments.metric.empty(), UserError,
+             "--metric is of runs; {} is a folder of experiments or an experiment that measures", place.string());
+    return written(written_as(format, made), arguments);
+  };
   if (alone && std::filesystem::is_directory(place))
     if (const std::vector<Path> files = experiment_files(place); !files.empty())
-      return written(written_as(format, mission_page(place, files, arguments.folder, experiments)), arguments);
-  reporting::ResultOptions options{.metric = arguments.metric, .average_over = std::nullopt};
+      return page(mission_page(place, files, arguments.folder, experiments));
+  reporting::ResultOptions options{.average_over = std::nullopt};
   std::optional<ReportedExperiment> experiment;
   std::vector<RunRecord> records;
   if (alone && is_experiment(place)) {
     experiment = experiments(place, arguments.folder);
-    if (experiment->measurements > 0) return written(written_as(format, measured_page(*experiment)), arguments);
+    if (experiment->measurements > 0) return page(measured_page(*experiment));
     if (experiment->published && arguments.published.empty()) {
       published = reporting::read_published(*experiment->published, experiment->published_name);
       options.all_published = experiment->is_whole_table();
@@ -104,6 +114,12 @@ int report(const ReportArguments& arguments, const ExperimentReader& experiments
     options.average_over = experiment->average_over;
   } else {
     records = selected_records(arguments.records, arguments.selection);
+  }
+  if (is_quantity(arguments.metric)) {
+    options.metric = arguments.metric;
+  } else if (!arguments.metric.empty()) {
+    std::vector<RunRecord>& judged = experiment ? experiment->records : records;
+    judged = reporting::judged_by(std::move(judged), arguments.metric);
   }
   // Tasks of one experiment belong together; of a folder's only who reads it knows.
   if (arguments.average == "all") options.average_over = std::vector<std::string>();
@@ -139,9 +155,12 @@ std::function<int()> add_report(CLI::App& program, const ExperimentReader& exper
                                "latex with siunitx or plain, csv: a line for each cell, long: for each number of each "
                                "run, html: a page; else aligned text"),
             report_formats());
-  std::vector<std::string> quantities;
-  for (const reporting::Quantity& one : reporting::quantities()) quantities.push_back(one.metric.name);
-  words(command.add_option("--metric", arguments->metric, "in place of scores"), quantities);
+  std::string known;
+  for (const reporting::Quantity& one : reporting::quantities()) known += one.metric.name + ", ";
+  command
+      .add_option("--metric", arguments->metric,
+                  "in place of scores: " + known + "or another metric of the records, such as auc")
+      ->type_name("NAME");
   command
       .add_option("--columns", arguments->columns,
                   "these alone, separated by commas: tasks (uea/*), published, difference, interval, average, time, "
