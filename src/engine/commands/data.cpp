@@ -230,6 +230,8 @@ int fetch(const DataCommandArguments& arguments) {
                       : root != nullptr && *root != '\0' ? Path(root) / dataset.name
                                                          : Path();
   const std::vector<data::FileToFetch> wanted = data::files_to_fetch(dataset.name, arguments.mirrors, arguments.from);
+  XF_CHECK(!wanted.empty() || !dataset.generated, UserError,
+           "there is nothing to fetch: {} is generated, a run makes it without files", dataset.name);
   XF_CHECK(!wanted.empty(), UserError, "no address of {}'s files is known: {}", dataset.name, dataset.source);
   if (arguments.dry_run) {
     print_wanted(wanted, folder);
