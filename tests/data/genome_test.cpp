@@ -1,10 +1,12 @@
 // Sequences in classes from FASTA files and tables: ids, classes, splits, what is left out; and what cannot be read.
+#include <array>
 #include <catch2/catch.hpp>
 #include <cmath>
 
 #include "core/error.h"
 #include "data/adapter_place.h"
 #include "data/check.h"
+#include "data/genome/made_fragments.h"
 #include "gzip_maker.h"
 
 namespace xformer::genome_test {
@@ -121,6 +123,72 @@ TEST_CASE("promoter regions are two FASTA files or a table, judged by F1", "[gen
   CHECK_THAT(refusal(more, "promoter"), Contains("promoter has two classes, found 3: 0, 1, 2"));
 }
 
+TEST_CASE("a made fragment keeps 8 of the 20 parts of its promoter, the others are random letters", "[genome]") {
+  const size_t length = 2010;  // parts of 100 and of 101 letters
+  const auto begin_of = [&](size_t part) { return part * length / 20; };
+  std::array<int64_t, 20> kept{};
+  std::map<char, int64_t> letters;
+  for (uint64_t number = 0; number < 400; ++number) {
+    const std::string made = made_fragment(std::string(length, 'N'), 7, number);
+    REQUIRE(made.size() == length);
+    int64_t stay = 0;
+    for (size_t part = 0; part < 20; ++part) {
+      const std::string own = made.substr(begin_of(part), begin_of(part + 1) - begin_of(part));
+      const bool same = own.find_first_not_of('N') == own.npos;
+      CHECK((same || own.find('N') == own.npos));  // a part stays whole or goes whole
+      stay += same ? 1 : 0;
+      kept[part] += same ? 1 : 0;
+      for (const char letter : own) ++letters[letter];
+    }
+    CHECK(stay == 8);
+  }
+  // 160 of 400 each, deviation 9.8; of 482,400 drawn letters a quarter each, deviation 301.
+  for (const int64_t count : kept) CHECK(std::abs(count - 160) < 49);
+  CHECK(letters.size() == 5);
+  for (const char letter : {'A', 'C', 'G', 'T'})
+    CHECK(std::abs(static_cast<double>(letters[letter]) - static_cast<double>(length * 400 - letters['N']) / 4) < 1500);
+  CHECK(made_fragment("ACGTACGTACGTACGTACGTACGT", 7, 1) == made_fragment("ACGTACGTACGTACGTACGTACGT", 7, 1));
+  CHECK(made_fragment(std::string(length, 'N'), 7, 1) != made_fragment(std::string(length, 'N'), 7, 2));
+  CHECK(made_fragment(std::string(length, 'N'), 7, 1) != made_fragment(std::string(length, 'N'), 8, 1));
+}
+
+TEST_CASE("of promoters alone the fragments are made, each in the split of its promoter", "[genome]") {
+  const Place place;
+  scratch::put(place.folder / "human_epdnew.fa", fasta("p", 20, 200, 1));
+  const auto source = place.open("promoter", {{"made", "substituted"}});
+  const DataInfo& info = source->info();
+  CHECK(info.details["classes"] == Json{"made", "true"});
+  CHECK((info.sizes == std::array<int64_t, 3>{24, 8, 8}));
+  CHECK((info.details["made"] == 20 && info.details["sequences"] == 20));
+  for (const Split split : kAllSplits) {
+    std::vector<std::vector<uint8_t>> promoters, made;
+    for (int64_t i = 0; i < source->size(split); ++i)
+      (source->read(split, i).label == 1 ? promoters : made).push_back(ids_of(*source, split, i));
+    REQUIRE(promoters.size() == made.size());
+    // Of 200 letters 80 stay, and of the drawn ones a quarter is as it was: 110 of the own promoter's, 50 of another's.
+    for (const auto& one : made) {
+      int64_t most = 0;
+      for (const auto& promoter : promoters) {
+        int64_t same = 0;
+        for (size_t at = 0; at < one.size(); ++at) same += one[at] == promoter[at] ? 1 : 0;
+        most = std::max(most, same);
+      }
+      CHECK((most >= 85 && most < 140));
+    }
+  }
+  CHECK_THAT(
+      find_dataset("promoter").check(options_of("promoter", {{"made", "substituted"}}), place.location(), {}).text(),
+      Contains("fragments made of promoters, one of each: 20"));
+  CHECK_THROWS_WITH(place.open("promoter"), Contains("found human_epdnew.fa"));  // the default makes none
+  DataLocation file = place.location();
+  file.folder = place.folder / "human_epdnew.fa";
+  const auto options = options_of("promoter", {{"made", "substituted"}});
+  CHECK(find_dataset("promoter").open(options, file, {})->size(Split::kTrain) == 24);
+  const Place table;
+  scratch::put(table.folder / "fragments.csv", "Label,Sequence\n1,ACGT\n");
+  CHECK_THAT(refusal(table, "promoter", {{"made", "substituted"}}), Contains("expected FASTA files"));
+}
+
 TEST_CASE("a table is read by its header, classes that are numbers in their order", "[genome]") {
   const Place place;
   std::string text = "sequence\tclass\r\n";
@@ -205,6 +273,10 @@ TEST_CASE("classes by patterns take their files, and a class without one is name
   CHECK(source->size(Split::kTrain) == 6);
   CHECK_THROWS_WITH(place.open("genome/rna", {{"classes", "a=*coding_m*,b=*protein*|*amino*"}}),
                     Contains("expected a FASTA file of the class b (a name like *protein* or *amino*)"));
+  scratch::put(place.folder / "a.tsv", "sequence\tclass\n");
+  scratch::put(place.folder / "b.tsv", "sequence\tclass\n");
+  CHECK_THROWS_WITH(place.open("hfdna"), Contains("a FASTA file for each class (like *fruitfly* and *human*), or one"));
+  for (const char* name : {"a.tsv", "b.tsv"}) fs::remove(place.folder / name);
   CHECK_THROWS_WITH(place.open("genome/rna", {{"min_length", 21}}),
                     Contains("no sequence of the class other is left") && Contains("15 of 15 are shorter"));
   const auto& dataset = find_dataset("genome/rna");

@@ -5,27 +5,32 @@
 // A, G, C and T are ids 1 to 4, whatever stands for several of them 5; 0 is padding. A sequence is cut to its first
 // data.length letters.
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 
 #include "core/error.h"
+#include "core/random.h"
 #include "core/text.h"
 #include "data/cache/cache.h"
 #include "data/cache/packed_files.h"
 #include "data/check.h"
 #include "data/class_splits.h"
 #include "data/genome/genome_files.h"
+#include "data/genome/made_fragments.h"
 
 namespace xformer::data::adapters::genome {
 namespace {
 
 constexpr int64_t kAdapterVersion = 1;  // part of the cache's key: raise it when the content made here changes
-constexpr uint64_t kMostLetters = 8'000'000'000;  // of all examples, which are held until they are split
-constexpr std::string_view kIds = "AGCT";         // id 1 and on
+constexpr uint64_t kMostLetters = 8'000'000'000;                // of all examples, which are held until they are split
+constexpr std::string_view kIds = "AGCT";                       // id 1 and on
+constexpr std::array<const char*, 2> kClasses{"made", "true"};  // of promoters
 
 struct Options {
   int64_t length = 16384, min_length = 1, split_seed = 0;
-  std::string ambiguous = "n", classes;
+  std::string ambiguous = "n", classes, made = "files";
+  [[nodiscard]] bool makes() const { return made == "substituted"; }
   double dev_share = 0.2, test_share = 0.2;
 };
 
@@ -48,15 +53,28 @@ const Schema<Options>& schema() {
   return kSchema;
 }
 
+const Schema<Options>& promoter_schema() {
+  static const Schema<Options> kSchema =
+      Schema<Options>()
+          .include(schema())
+          .add(&Options::made, "made",
+               "fragments that are no promoters: files (they are there), or substituted (made of every promoter by "
+               "random letters in 12 of its 20 parts, in the split of that; the files hold promoters alone)",
+               one_of({"files", "substituted"}))
+          .added("files");
+  return kSchema;
+}
+
 // One of the sets; what it says of options is their default there.
 struct Known {
   std::string name, title, paper, source, headline;
   Json defaults = Json::object();
-  bool two_classes = true;
+  bool two_classes = true, promoters = false;
+  [[nodiscard]] const Schema<Options>& schema() const { return promoters ? promoter_schema() : genome::schema(); }
 };
 
 std::vector<OptionInfo> options_of(const Known& known) {
-  std::vector<OptionInfo> result = schema().options();
+  std::vector<OptionInfo> result = known.schema().options();
   for (OptionInfo& option : result)
     if (known.defaults.contains(option.name)) option.fallback = known.defaults[option.name];
   return result;
@@ -65,7 +83,7 @@ std::vector<OptionInfo> options_of(const Known& known) {
 Options read_options(const Known& known, const Json& given) {
   Json all = known.defaults;
   all.update(given);
-  const Options options = schema().read(all);
+  const Options options = known.schema().read(all);
   check_shares(options.dev_share, options.test_share);
   return options;
 }
@@ -115,6 +133,18 @@ Content read(const GenomeFiles& files, const Options& options, const ProgressCal
   return content;
 }
 
+// Behind each promoter the fragment that is made of it.
+void add_made(Content& content, uint64_t seed) {
+  std::vector<Kept> all;
+  for (Kept& one : content.kept) {
+    Kept made{made_fragment(one.letters, seed, all.size() / 2), kClasses[0], one.where, one.split};
+    one.class_name = kClasses[1];
+    all.push_back(std::move(one));
+    all.push_back(std::move(made));
+  }
+  content.kept = std::move(all);
+}
+
 // By label: of the files, or of a table's rows that may be trained on, numbers in their order.
 std::vector<std::string> classes_of(const GenomeFiles& files, const Content& content) {
   if (!files.tables) return files.classes;
@@ -153,15 +183,19 @@ std::vector<int64_t> labels_of(const std::vector<std::string>& classes, const Co
 void pack(const Known& known, const GenomeFiles& files, const Path& place, const Options& options,
           const AddExample& add, DataInfo& info, const ProgressCallback& progress) {
   Content content = read(files, options, progress);
-  const std::vector<std::string> classes = classes_of(files, content);
+  if (options.makes()) add_made(content, derive_seed(static_cast<uint64_t>(options.split_seed), "made"));
+  const std::vector<std::string> classes =
+      options.makes() ? std::vector<std::string>(kClasses.begin(), kClasses.end()) : classes_of(files, content);
   const std::vector<int64_t> labels = labels_of(classes, content, place);
   XF_CHECK(!known.two_classes || classes.size() == 2, DataError, "{}: {} has two classes, found {}: {}", place.string(),
            known.name, classes.size(), fmt::join(classes, ", "));
   std::vector<std::optional<Split>> made;
   for (const Kept& one : content.kept) made.push_back(one.split);
   const bool drawn = std::none_of(made.begin(), made.end(), [](const auto& split) { return split.has_value(); });
-  const std::vector<Split> splits =
+  std::vector<Split> splits =
       class_splits(labels, made, options.dev_share, options.test_share, static_cast<uint64_t>(options.split_seed));
+  // A promoter and what is made of it share letters: no split has one without the other.
+  for (size_t i = 0; options.makes() && i < splits.size(); i += 2) splits[i + 1] = splits[i];
   info.shape = shape_of(known, options, static_cast<int64_t>(classes.size()));
   info.origin = "files";
   info.details = {{"files", file_facts(files.paths())},
@@ -172,6 +206,7 @@ void pack(const Known& known, const GenomeFiles& files, const Path& place, const
                   {"cut", content.cut},
                   {"with_ambiguous_letters", content.with_ambiguous},
                   {"letters", Json::object()}};
+  if (options.makes()) info.details["made"] = content.kept.size() / 2;
   for (size_t i = 0; i < content.counts.size(); ++i)
     if (content.counts[i] > 0) info.details["letters"][std::string(1, readers::kNucleotides[i])] = content.counts[i];
   std::vector<uint8_t> ids;
@@ -187,8 +222,10 @@ std::unique_ptr<DataSource> open(const Known& known, const Json& given, const Da
                                  const ProgressCallback& progress) {
   const Options options = read_options(known, given);
   require_folder(known.name, "a folder with a FASTA file for each class, or a table of sequence and class", location);
-  const GenomeFiles files = find_genome_files(known.name, location.folder, parse_class_patterns(options.classes));
-  Json key = schema().write(options);
+  const GenomeFiles files = options.makes()
+                                ? find_promoter_files(known.name, location.folder)
+                                : find_genome_files(known.name, location.folder, parse_class_patterns(options.classes));
+  Json key = known.schema().write(options);
   key.update({{"adapter", kAdapterVersion}, {"task", known.name}, {"files", file_identity(files.paths())}});
   const auto build = [&](const AddExample& add, DataInfo& info) {
     pack(known, files, location.folder, options, add, info, progress);
@@ -211,6 +248,10 @@ CheckReport check(const Known& known, const Json& given, const DataLocation& loc
   report.add("every letter is one of nucleic acids", CheckOutcome::kPassed,
              fmt::format("{} letters in {} sequences: {}", format_count(static_cast<uint64_t>(all)),
                          format_count(details["sequences"].get<uint64_t>()), fmt::join(letters, ", ")));
+  if (details.contains("made"))
+    report.add(
+        "every sequence is of the files", CheckOutcome::kNote,
+        fmt::format("fragments made of promoters, one of each: {}", format_count(details["made"].get<uint64_t>())));
   if (several > 0)
     report.add("every letter is one base", CheckOutcome::kNote,
                fmt::format("letters that stand for several bases: {} in {} sequences, which {}",
@@ -289,12 +330,16 @@ std::vector<DatasetDescriptor> describe() {
                   "https://www.ensembl.org/info/data/ftp/index.html",
                   "auc",
                   {{"min_length", 5001}, {"classes", "turtle=Chelonoidis*|Gopherus*|*turtle*,mouse=Mus_*|*mouse*"}}}),
-      descriptor({"promoter",
-                  "promoter regions: around a transcription start, or made",
-                  "Zaheer et al., Big Bird: Transformers for Longer Sequences, 2020",
-                  "fragments of EPDnew (https://epd.expasy.org) and made ones, a FASTA file each, or a table",
-                  "f1",
-                  {{"length", 8000}, {"classes", "made=*neg*|*non*|*made*,true=*pos*|*promoter*|*true*"}}})};
+      descriptor(
+          {"promoter",
+           "promoter regions: around a transcription start, or made",
+           "Zaheer et al., Big Bird: Transformers for Longer Sequences, 2020",
+           "fragments of EPDnew (https://epd.expasy.org) and made ones, a FASTA file each, or a table; data.made makes "
+           "them",
+           "f1",
+           {{"length", 8000}, {"classes", "made=*neg*|*non*|*made*,true=*pos*|*promoter*|*true*"}},
+           /*two_classes=*/true,
+           /*promoters=*/true})};
   DatasetDescriptor any = descriptor(any_set("<name>"));
   any.member = [](const std::string& name) { return descriptor(any_set(name)); };
   result.push_back(any);

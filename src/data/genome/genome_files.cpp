@@ -43,6 +43,16 @@ void look_into(const Path& folder, const std::optional<Split>& split, Candidates
   }
 }
 
+// Those of a folder, or where it has no FASTA those of its splits.
+Candidates candidates(const Path& place) {
+  Candidates all, in_splits;
+  look_into(place, std::nullopt, all);
+  if (!all.fasta.empty()) return all;
+  for (const Path& folder : subfolders(place))
+    if (const auto split = split_by_name(folder.filename().string())) look_into(folder, split, in_splits);
+  return in_splits.fasta.empty() && in_splits.tables.empty() ? all : in_splits;
+}
+
 // Those that a pattern fits, by its class.
 std::vector<GenomeFiles::One> matching(const std::vector<GenomeFiles::One>& files,
                                        const std::vector<ClassPattern>& patterns) {
@@ -97,14 +107,7 @@ GenomeFiles find(const std::string& task, const Path& place, const std::vector<C
     found.tables = true;
     return found;
   }
-  Candidates all;
-  look_into(place, std::nullopt, all);
-  if (all.fasta.empty()) {
-    Candidates in_splits;
-    for (const Path& folder : subfolders(place))
-      if (const auto split = split_by_name(folder.filename().string())) look_into(folder, split, in_splits);
-    if (!in_splits.fasta.empty() || !in_splits.tables.empty()) all = in_splits;
-  }
+  Candidates all = candidates(place);
   if (!patterns.empty()) {
     const std::vector<GenomeFiles::One> classed = matching(all.fasta, patterns);
     if (!classed.empty()) {
@@ -120,18 +123,18 @@ GenomeFiles find(const std::string& task, const Path& place, const std::vector<C
       all.fasta.clear();
     }
   }
-  XF_CHECK(
-      !all.fasta.empty() || !all.tables.empty(), DataError,
-      "no sequences of {} in {}: expected a FASTA file (.fa, .fa.gz) for each class{}, or a table (.tsv, .csv) of "
-      "sequence and class; {}",
-      task, place.string(),
-      patterns.empty() ? "" : fmt::format(" (like {} and {})", patterns[0].patterns[0], patterns.back().patterns[0]),
-      what_is_there(place));
+  const std::string like =
+      patterns.empty() ? "" : fmt::format(" (like {} and {})", patterns[0].patterns[0], patterns.back().patterns[0]);
+  XF_CHECK(!all.fasta.empty() || !all.tables.empty(), DataError,
+           "no sequences of {} in {}: expected a FASTA file (.fa, .fa.gz) for each class{}, or a table (.tsv, .csv) of "
+           "sequence and class; {}",
+           task, place.string(), like, what_is_there(place));
   found.tables = all.fasta.empty();
   found.files = found.tables ? all.tables : all.fasta;
   check_splits(place, found.files);
   XF_CHECK(!found.tables || found.files.size() == 1 || found.files.front().split, DataError,
-           "{}: expected one table, or train, test and perhaps dev; {}", place.string(), what_is_there(place));
+           "{}: expected a FASTA file for each class{}, or one table, or those of train, test and perhaps dev; {}",
+           place.string(), like, what_is_there(place));
   if (!found.tables && found.classes.empty()) {
     for (const GenomeFiles::One& file : found.files) found.classes.push_back(file.class_name);
     std::sort(found.classes.begin(), found.classes.end());
@@ -214,6 +217,21 @@ std::vector<Path> GenomeFiles::paths() const {
 
 GenomeFiles find_genome_files(const std::string& task, const Path& place, const std::vector<ClassPattern>& patterns) {
   return find_or_offer(place, [&](const Path& one) { return find(task, one, patterns); });
+}
+
+GenomeFiles find_promoter_files(const std::string& task, const Path& place) {
+  return find_or_offer(place, [&](const Path& one) {
+    GenomeFiles found;
+    if (!fs::is_directory(one) && is_fasta(one)) found.files.push_back({one, "", std::nullopt});
+    if (fs::is_directory(one)) found.files = candidates(one).fasta;
+    XF_CHECK(!found.files.empty(), DataError, "no promoters of {} in {}: expected FASTA files (.fa, .fa.gz); {}", task,
+             one.string(), fs::is_directory(one) ? what_is_there(one) : "found another file");
+    check_splits(one, found.files);
+    std::sort(found.files.begin(), found.files.end(), [](const auto& left, const auto& right) {
+      return std::tie(left.split, left.path) < std::tie(right.split, right.path);
+    });
+    return found;
+  });
 }
 
 void read_genome(const GenomeFiles& files, size_t most, const std::function<void(const GenomeRecord&)>& add,

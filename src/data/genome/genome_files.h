@@ -43,6 +43,9 @@ struct GenomeFiles {
 [[nodiscard]] GenomeFiles find_genome_files(const std::string& task, const Path& place,
                                             const std::vector<ClassPattern>& patterns);
 
+// Of promoters alone: one FASTA file, or every one in a folder or in those of its splits. DataError: none.
+[[nodiscard]] GenomeFiles find_promoter_files(const std::string& task, const Path& place);
+
 struct GenomeRecord {
   std::string class_name;
   std::optional<Split> split;
