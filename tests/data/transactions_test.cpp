@@ -1,6 +1,7 @@
 // Users and their events: what small files become, which message a damaged one gets, who is for the test, and that
 // generated users of both classes have the same bags of events.
 #include <algorithm>
+#include <array>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <map>
@@ -304,6 +305,7 @@ TEST_CASE("generated users of both classes have the same bags, and only their or
   options.length = 60;
   options.mean_events = 40;
   options.pairs = 5;
+  std::array<int64_t, 5> firsts{};  // of a pair, by place modulo five
   for (uint64_t user = 0; user < 300; ++user) {
     std::vector<float> good, bad;
     Stream one(17, user), same(17, user);
@@ -315,7 +317,11 @@ TEST_CASE("generated users of both classes have the same bags, and only their or
     CHECK(stand_in_fault(options, good, 0).empty());
     CHECK(stand_in_fault(options, bad, 1).empty());
     CHECK_FALSE(stand_in_fault(options, good, 1).empty());
+    for (size_t i = 0; i * kStandInWidth < bad.size(); ++i)
+      firsts[i % firsts.size()] += bad[i * kStandInWidth + kStandInNumbers] == kKindA ? 1 : 0;
   }
+  // 300 each; five deviations, were the five of a user all at one. On a grid of slots the last place has none.
+  for (const int64_t count : firsts) CHECK(std::abs(count - 300) < 173);
 }
 
 TEST_CASE("without files users are generated, half of each class, at lengths about the mean", "[transactions]") {

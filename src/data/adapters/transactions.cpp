@@ -156,7 +156,7 @@ std::unique_ptr<DataSource> open_files(const std::string& name, const Options& o
 std::unique_ptr<DataSource> open_generated(const StandInOptions& options) {
   check_stand_in(options);
   GeneratedExamples examples{"transactions",
-                             1,
+                             2,
                              generator_schema().write(options),
                              static_cast<uint64_t>(options.generator_seed),
                              stand_in_shape(options),

@@ -46,14 +46,16 @@ void draw_stand_in(const StandInOptions& options, int64_t label, Stream& numbers
     values.push_back(static_cast<float>(kKindB + 1 + below(options.kinds - 2)));
     values.push_back(static_cast<float>(kUnknownWordCode + 1 + below(kStandInChannels)));
   }
-  std::vector<int64_t> slots(static_cast<size_t>(events / slot));
+  // Slots begin elsewhere in every user: places that are multiples of a number from the first event tell nothing.
+  const int64_t begin = below(std::min(slot, events - options.pairs * slot + 1));
+  std::vector<int64_t> slots(static_cast<size_t>((events - begin) / slot));
   std::iota(slots.begin(), slots.end(), int64_t{0});
   for (int64_t pair = 0; pair < options.pairs; ++pair) {
     std::swap(slots[static_cast<size_t>(pair)],
               slots[static_cast<size_t>(pair + below(static_cast<int64_t>(slots.size()) - pair))]);
     const int64_t one = below(slot), step = 1 + below(slot - 1), other = (one + step) % slot;
     const auto event = [&](int64_t at) {
-      return values.begin() + (slots[static_cast<size_t>(pair)] * slot + at) * kStandInWidth;
+      return values.begin() + (begin + slots[static_cast<size_t>(pair)] * slot + at) * kStandInWidth;
     };
     const auto first = event(std::min(one, other)), second = event(std::max(one, other));
     first[kKind] = kKindA;
