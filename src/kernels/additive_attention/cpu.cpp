@@ -185,8 +185,7 @@ AdditiveAttentionGradients additive_attention_backward_cpu(const at::Tensor& gra
           additive_scores(query, w_row, pass.d, k_rows, pass.m, seen, scores);
           pass.forbid(sample, seen, scores);
           // What softmax's gradient takes off: the row's sum of out * gradient.
-          scalar_t delta = 0;
-          for (int64_t c = 0; c < pass.e; ++c) delta += out.at(sample, head, row)[c] * slope_rows[r * given.stride + c];
+          const scalar_t delta = row_product(out.at(sample, head, row), slope_rows + r * given.stride, pass.e);
           const uint16_t* const draws = pass.draws.draw(pass.place(sample, head, row) * pass.m, seen, mine.draws);
           row_gradients(scores, slopes, seen, log_sum, delta, draws, pass.draws.threshold(), keep);
           additive_gradients(query, w_row, pass.d, k_rows, pass.m, seen, slopes, to_q.at(sample, head, row),

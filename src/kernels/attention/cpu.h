@@ -29,6 +29,9 @@ struct AttentionGradients {
 // Largest of `start` and the row's scores.
 [[nodiscard]] float row_largest(const float* scores, int64_t count, float start);
 [[nodiscard]] double row_largest(const double* scores, int64_t count, double start);
+// Sum over i of x[i] y[i].
+[[nodiscard]] float row_product(const float* x, const float* y, int64_t count);
+[[nodiscard]] double row_product(const double* x, const double* y, int64_t count);
 // scores -> drop(exp(score - shift)); returns the sum before dropout.
 float row_weights(float* scores, int64_t count, float shift, const uint16_t* draws, uint32_t threshold, float keep);
 double row_weights(double* scores, int64_t count, double shift, const uint16_t* draws, uint32_t threshold, double keep);

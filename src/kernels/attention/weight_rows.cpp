@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "kernels/attention/cpu.h"
+#include "kernels/cpu/row_sums.h"
 #include "kernels/cpu/vector_math.h"
 #include "kernels/cpu/vectorised.h"
 
@@ -109,6 +110,10 @@ template <class Value>
 XFORMER_VECTORISED
 float row_largest(const float* scores, int64_t count, float start) { return largest_of(scores, count, start); }
 double row_largest(const double* scores, int64_t count, double start) { return largest_of(scores, count, start); }
+
+XFORMER_VECTORISED
+float row_product(const float* x, const float* y, int64_t count) { return dot_of(x, y, count); }
+double row_product(const double* x, const double* y, int64_t count) { return dot_of(x, y, count); }
 
 XFORMER_VECTORISED
 float row_weights(float* scores, int64_t count, float shift, const uint16_t* draws, uint32_t threshold, float keep) {

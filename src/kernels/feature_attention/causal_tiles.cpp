@@ -6,8 +6,9 @@
 #include <utility>
 
 #include "kernels/cpu/pack.h"
+#include "kernels/cpu/row_sums.h"
+#include "kernels/cpu/vector_math.h"
 #include "kernels/cpu/vectorised.h"
-#include "kernels/feature_attention/row_sums.h"
 
 namespace xformer::kernels {
 

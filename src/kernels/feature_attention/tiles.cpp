@@ -1,7 +1,8 @@
 #include "kernels/feature_attention/tiles.h"
 
+#include "kernels/cpu/row_sums.h"
+#include "kernels/cpu/vector_math.h"
 #include "kernels/cpu/vectorised.h"
-#include "kernels/feature_attention/row_sums.h"
 
 namespace xformer::kernels {
 

@@ -21,11 +21,15 @@ namespace {
 
 constexpr int64_t kListedRows = 64;  // of a unit of work
 
+// Of rows that are worked on together, each with room for its list up to a multiple of kListedLanes.
 template <class Value>
 struct ListedScratch {
   std::vector<Value> scores, slopes;
   std::vector<int64_t> places;
   std::vector<uint16_t> draws;
+  const uint16_t* drawn = nullptr;  // of the first row
+
+  [[nodiscard]] const uint16_t* draws_of(int64_t element) const { return drawn == nullptr ? nullptr : drawn + element; }
 };
 
 // What both passes share: sizes, and the keys of a row.
@@ -39,6 +43,7 @@ struct ListedPass {
         d(q.size(3)),
         e(v.size(3)),
         length(options.places.size(3)),
+        room((length + kListedLanes - 1) / kListedLanes * kListedLanes),
         scale(1 / std::sqrt(static_cast<double>(d))),
         places(options.places.contiguous().expand({b, h, -1, -1})),
         lists(options.lists.defined() ? options.lists.contiguous() : options.lists),
@@ -49,23 +54,36 @@ struct ListedPass {
     XF_ASSERT(options.places.scalar_type() == at::kLong && (lists.defined() || places.size(2) == n),
               "listed attention takes int64 places [b,h,c,L], and c = {} lists without a list of each row; got {}", n,
               places.size(2));
+    XF_ASSERT(m > 0, "listed attention takes one key, at least");
     XF_ASSERT(!bias.defined() || bias.sizes() == at::IntArrayRef({b, h, n, length}),
               "listed attention takes a bias of each place [b,h,n,L]");
   }
 
   [[nodiscard]] int64_t place(int64_t sample, int64_t head, int64_t row) const { return (sample * h + head) * n + row; }
 
-  // The places of a row's keys, -1 where there is none that counts; how many places were there is added to `there`.
-  const int64_t* keys_of(int64_t sample, int64_t head, int64_t row, std::vector<int64_t>& room, int64_t& there) const {
-    const int64_t list = lists.defined() ? lists.const_data_ptr<int64_t>()[place(sample, head, row)] : row;
-    const int64_t* const from = places.const_data_ptr<int64_t>() + sample * places.stride(0) + head * places.stride(1) +
-                                list * places.stride(2);
-    room.resize(static_cast<size_t>(length));
-    for (int64_t l = 0; l < length; ++l) {
-      there += from[l] >= 0;
-      room[static_cast<size_t>(l)] = from[l] >= 0 && keys.at(sample, from[l]) ? from[l] : -1;
+  // Places and draws of rows first .. end - 1, the places of those that are valid: -1 where there is no key that
+  // counts. Returns how many places these have, whether or not their keys count.
+  template <class Value>
+  int64_t begin(int64_t sample, int64_t head, int64_t first, int64_t end, ListedScratch<Value>& mine) const {
+    mine.scores.resize(static_cast<size_t>(room));
+    mine.slopes.resize(static_cast<size_t>(room));
+    mine.places.resize(static_cast<size_t>((end - first) * length));
+    // A row's last step goes over draws that are the next row's, of weights that are zero.
+    mine.drawn = draws.draw(place(sample, head, first) * length, (end - first) * length + kListedLanes, mine.draws);
+    const int64_t* const all = places.const_data_ptr<int64_t>() + sample * places.stride(0) + head * places.stride(1);
+    const int64_t* const own = lists.defined() ? lists.const_data_ptr<int64_t>() + place(sample, head, first) : nullptr;
+    const bool* const valid = keys.defined() ? keys.flags(sample) : nullptr;
+    int64_t* to = mine.places.data();
+    int64_t there = 0;
+    for (int64_t row = first; row < end; ++row, to += length) {
+      if (!rows.at(sample, row)) continue;
+      const int64_t* const from = all + (own == nullptr ? row : own[row - first]) * places.stride(2);
+      for (int64_t l = 0; l < length; ++l) {
+        there += from[l] >= 0;
+        to[l] = from[l] >= 0 && (valid == nullptr || valid[from[l]]) ? from[l] : -1;
+      }
     }
-    return room.data();
+    return there;
   }
 
   template <class Value>
@@ -75,7 +93,7 @@ struct ListedPass {
     for (int64_t l = 0; l < length; ++l) scores[static_cast<size_t>(l)] += own[l];
   }
 
-  int64_t b, h, n, m, d, e, length;
+  int64_t b, h, n, m, d, e, length, room;
   double scale;
   at::Tensor places, lists, bias;
   ValidRows keys, rows;
@@ -100,24 +118,23 @@ ListedAttentionForward listed_attention_forward_cpu(const at::Tensor& q_in, cons
     for_units(units, kListedRows * pass.length * (pass.d + pass.e), [&](int64_t unit, int64_t worker) {
       auto& mine = scratch[static_cast<size_t>(worker)];
       const int64_t z = unit / tiles, sample = z / pass.h, head = z % pass.h, first = unit % tiles * kListedRows;
-      int64_t there = 0;
-      for (int64_t row = first; row < std::min(first + kListedRows, pass.n); ++row) {
+      const int64_t end = std::min(first + kListedRows, pass.n);
+      const int64_t there = pass.begin(sample, head, first, end, mine);
+      for (int64_t row = first; row < end; ++row) {
         scalar_t* const to = out.at(sample, head, row);
         scalar_t& log_sum = log_sums[pass.place(sample, head, row)];
         std::fill_n(to, pass.e, scalar_t(0));
         log_sum = kInfinite;
         if (!pass.rows.at(sample, row)) continue;
-        const int64_t* const places = pass.keys_of(sample, head, row, mine.places, there);
-        mine.scores.assign(static_cast<size_t>(pass.length), -kInfinite);
+        const int64_t element = (row - first) * pass.length;
+        const int64_t* const places = mine.places.data() + element;
         listed_products(queries.at(sample, head, row), keys.at(sample, head), keys.stride, places, pass.length, pass.d,
-                        static_cast<scalar_t>(pass.scale), mine.scores.data());
+                        static_cast<scalar_t>(pass.scale), -kInfinite, mine.scores.data());
         pass.add_bias(sample, head, row, mine.scores);
-        const scalar_t largest = row_largest(mine.scores.data(), pass.length, -kInfinite);
+        const scalar_t largest = row_largest(mine.scores.data(), pass.room, -kInfinite);
         if (largest == -kInfinite) continue;
-        const uint16_t* const draws =
-            pass.draws.draw(pass.place(sample, head, row) * pass.length, pass.length, mine.draws);
-        const scalar_t sum = row_weights(mine.scores.data(), pass.length, largest, draws, pass.draws.threshold(),
-                                         static_cast<scalar_t>(pass.draws.keep()));
+        const scalar_t sum = row_weights(mine.scores.data(), pass.room, largest, mine.draws_of(element),
+                                         pass.draws.threshold(), static_cast<scalar_t>(pass.draws.keep()));
         add_listed(to, values.at(sample, head), values.stride, places, pass.length, pass.e, 1 / sum,
                    mine.scores.data());
         log_sum = largest + std::log(sum);
@@ -152,32 +169,33 @@ ListedAttentionGradients listed_attention_backward_cpu(const at::Tensor& gradien
       auto& mine = scratch[static_cast<size_t>(worker)];
       const int64_t sample = z / pass.h, head = z % pass.h;
       int64_t there = 0;
-      for (int64_t row = 0; row < pass.n; ++row) {
-        const scalar_t log_sum = log_sums[pass.place(sample, head, row)];
-        if (log_sum == kInfinite) continue;
-        const int64_t* const places = pass.keys_of(sample, head, row, mine.places, there);
-        const scalar_t *const query = queries.at(sample, head, row), *const slope = given.at(sample, head, row);
-        mine.scores.assign(static_cast<size_t>(pass.length), -kInfinite);
-        mine.slopes.assign(static_cast<size_t>(pass.length), scalar_t(0));
-        listed_products(query, keys.at(sample, head), keys.stride, places, pass.length, pass.d, scale,
+      for (int64_t first = 0; first < pass.n; first += kListedRows) {
+        const int64_t end = std::min(first + kListedRows, pass.n);
+        there += pass.begin(sample, head, first, end, mine);
+        for (int64_t row = first; row < end; ++row) {
+          const scalar_t log_sum = log_sums[pass.place(sample, head, row)];
+          if (log_sum == kInfinite) continue;
+          const int64_t element = (row - first) * pass.length;
+          const int64_t* const places = mine.places.data() + element;
+          const scalar_t *const query = queries.at(sample, head, row), *const slope = given.at(sample, head, row);
+          listed_products(query, keys.at(sample, head), keys.stride, places, pass.length, pass.d, scale, -kInfinite,
+                          mine.scores.data());
+          pass.add_bias(sample, head, row, mine.scores);
+          listed_products(slope, values.at(sample, head), values.stride, places, pass.length, pass.e, scalar_t(1),
+                          scalar_t(0), mine.slopes.data());
+          // What softmax's gradient takes off: the row's sum of out * gradient.
+          const scalar_t delta = row_product(out.at(sample, head, row), slope, pass.e);
+          row_gradients(mine.scores.data(), mine.slopes.data(), pass.room, log_sum, delta, mine.draws_of(element),
+                        pass.draws.threshold(), static_cast<scalar_t>(pass.draws.keep()));
+          if (result.bias.defined())
+            std::copy_n(mine.slopes.data(), pass.length,
+                        result.bias.mutable_data_ptr<scalar_t>() + pass.place(sample, head, row) * pass.length);
+          add_listed(dq.at(sample, head, row), keys.at(sample, head), keys.stride, places, pass.length, pass.d, scale,
+                     mine.slopes.data());
+          add_to_listed(query, dk.at(sample, head), dk.stride, places, pass.length, pass.d, scale, mine.slopes.data());
+          add_to_listed(slope, dv.at(sample, head), dv.stride, places, pass.length, pass.e, scalar_t(1),
                         mine.scores.data());
-        pass.add_bias(sample, head, row, mine.scores);
-        listed_products(slope, values.at(sample, head), values.stride, places, pass.length, pass.e, scalar_t(1),
-                        mine.slopes.data());
-        scalar_t delta = 0;  // what softmax's gradient takes off: the row's sum of out * gradient
-        for (int64_t c = 0; c < pass.e; ++c) delta += out.at(sample, head, row)[c] * slope[c];
-        const uint16_t* const draws =
-            pass.draws.draw(pass.place(sample, head, row) * pass.length, pass.length, mine.draws);
-        row_gradients(mine.scores.data(), mine.slopes.data(), pass.length, log_sum, delta, draws,
-                      pass.draws.threshold(), static_cast<scalar_t>(pass.draws.keep()));
-        if (result.bias.defined())
-          std::copy_n(mine.slopes.data(), pass.length,
-                      result.bias.mutable_data_ptr<scalar_t>() + pass.place(sample, head, row) * pass.length);
-        add_listed(dq.at(sample, head, row), keys.at(sample, head), keys.stride, places, pass.length, pass.d, scale,
-                   mine.slopes.data());
-        add_to_listed(query, dk.at(sample, head), dk.stride, places, pass.length, pass.d, scale, mine.slopes.data());
-        add_to_listed(slope, dv.at(sample, head), dv.stride, places, pass.length, pass.e, scalar_t(1),
-                      mine.scores.data());
+        }
       }
       add_executed_flops(2 * there * (3 * pass.d + 2 * pass.e));
       // Keys and values, and their gradients, which are read and written.

@@ -26,11 +26,15 @@ struct ListedAttentionGradients {
 
 // A row x [width] against the rows of a table that `places` [count] name, which are `stride` apart.
 
-// products[l] = factor x . table[places[l]], for places of at least 0; the others stay as they are.
+// What `products` and the weights of rows have room for behind the last of `count`: to a multiple of kListedLanes.
+inline constexpr int64_t kListedLanes = 16;
+
+// products[l] = factor x . table[places[l]] for places of at least 0, and `none` for the others and for those from
+// count up to the next multiple of kListedLanes. The table has a row, at least.
 void listed_products(const float* x, const float* table, int64_t stride, const int64_t* places, int64_t count,
-                     int64_t width, float factor, float* products);
+                     int64_t width, float factor, float none, float* products);
 void listed_products(const double* x, const double* table, int64_t stride, const int64_t* places, int64_t count,
-                     int64_t width, double factor, double* products);
+                     int64_t width, double factor, double none, double* products);
 // x += factor sum over l of weights[l] table[places[l]]
 void add_listed(float* x, const float* table, int64_t stride, const int64_t* places, int64_t count, int64_t width,
                 float factor, const float* weights);

@@ -1,4 +1,6 @@
 // The loops of attention over listed keys: one row with rows of a table, a vector of channels at a time.
+#include <utility>
+
 #include "kernels/cpu/vectorised.h"
 #include "kernels/listed_attention/cpu.h"
 
@@ -6,23 +8,54 @@ namespace xformer::kernels {
 
 namespace {
 
+// Keys whose products are summed side by side.
+constexpr int64_t kKeys = kSumLanes;
+
+// Of two vectors of sums in groups of `group` lanes, each group a sum in the making, one vector of all their groups,
+// half as wide: those of `a`, then those of `b`.
+template <int64_t group, class Value, int... k>
+[[gnu::always_inline]] inline void fold(const SumLanes<Value>& a, const SumLanes<Value>& b, SumLanes<Value>& into,
+                                        std::integer_sequence<int, k...>) {
+  constexpr int kHalf = group / 2;
+  into = __builtin_shufflevector(a, b, (k / kHalf * static_cast<int>(group) + k % kHalf)...) +
+         __builtin_shufflevector(a, b, (k / kHalf * static_cast<int>(group) + k % kHalf + kHalf)...);
+}
+
+// sums[0] = the sums of the lanes of sums[0] .. sums[group - 1], one behind the other.
+template <int64_t group, class Value>
+[[gnu::always_inline]] inline void fold_all(SumLanes<Value>* sums) {
+  if constexpr (group > 1) {
+    for (int64_t i = 0; i < group / 2; ++i)
+      fold<group, Value>(sums[2 * i], sums[2 * i + 1], sums[i], std::make_integer_sequence<int, kSumLanes>());
+    fold_all<group / 2, Value>(sums);
+  }
+}
+
 template <class Value>
 [[gnu::always_inline]] inline void products_of(const Value* x, const Value* table, int64_t stride,
                                                const int64_t* places, int64_t count, int64_t width, Value factor,
-                                               Value* products) {
-  for (int64_t l = 0; l < count; ++l) {
-    if (places[l] < 0) continue;
-    const Value* const row = table + places[l] * stride;
-    SumLanes<Value> lanes = {}, a, b;
+                                               Value none, Value* products) {
+  for (int64_t first = 0; first < count; first += kKeys) {
+    const Value* rows[kKeys];  // a key that is not there is read as the first row, and not used
+    Value there[kKeys];
+    for (int64_t l = 0; l < kKeys; ++l) {
+      const int64_t place = first + l < count ? places[first + l] : -1;
+      rows[l] = table + (place < 0 ? 0 : place) * stride;
+      there[l] = place < 0 ? Value(0) : Value(1);
+    }
+    SumLanes<Value> sums[kKeys] = {}, a, b;
     int64_t c = 0;
     for (; c + kSumLanes <= width; c += kSumLanes) {
       load(x + c, a);
-      load(row + c, b);
-      lanes += a * b;
+      for (int64_t l = 0; l < kKeys; ++l) {
+        load(rows[l] + c, b);
+        sums[l] += a * b;
+      }
     }
-    Value rest = 0;
-    for (; c < width; ++c) rest += x[c] * row[c];
-    products[l] = factor * (rest + sum_of<kSumLanes, Value>(lanes));
+    fold_all<kSumLanes, Value>(sums);
+    for (; c < width; ++c)
+      for (int64_t l = 0; l < kKeys; ++l) sums[0][l] += x[c] * rows[l][c];
+    for (int64_t l = 0; l < kKeys; ++l) products[first + l] = there[l] > 0 ? factor * sums[0][l] : none;
   }
 }
 
@@ -71,7 +104,15 @@ template <class Value>
     if (places[l] < 0) continue;
     Value* const row = table + places[l] * stride;
     const Value weight = factor * weights[l];
-    for (int64_t c = 0; c < width; ++c) row[c] += weight * x[c];
+    SumLanes<Value> own, sum;
+    int64_t c = 0;
+    for (; c + kSumLanes <= width; c += kSumLanes) {
+      load(x + c, own);
+      load(row + c, sum);
+      sum += weight * own;
+      store(sum, row + c);
+    }
+    for (; c < width; ++c) row[c] += weight * x[c];
   }
 }
 
@@ -79,12 +120,12 @@ template <class Value>
 
 XFORMER_VECTORISED
 void listed_products(const float* x, const float* table, int64_t stride, const int64_t* places, int64_t count,
-                     int64_t width, float factor, float* products) {
-  products_of(x, table, stride, places, count, width, factor, products);
+                     int64_t width, float factor, float none, float* products) {
+  products_of(x, table, stride, places, count, width, factor, none, products);
 }
 void listed_products(const double* x, const double* table, int64_t stride, const int64_t* places, int64_t count,
-                     int64_t width, double factor, double* products) {
-  products_of(x, table, stride, places, count, width, factor, products);
+                     int64_t width, double factor, double none, double* products) {
+  products_of(x, table, stride, places, count, width, factor, none, products);
 }
 
 XFORMER_VECTORISED

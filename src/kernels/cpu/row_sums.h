@@ -2,7 +2,7 @@
 // that call them (kernels/cpu/vectorised.h).
 #pragma once
 
-#include "kernels/cpu/vector_math.h"
+#include "kernels/cpu/vectorised.h"
 
 namespace xformer::kernels {
 
