@@ -3,17 +3,17 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
-#include <bit>
 
 #include "kernels/cpu/units.h"
 #include "kernels/cpu/valid_rows.h"
 #include "kernels/fused.h"
+#include "kernels/hamming_clusters/cpu.h"
 
 namespace xformer::kernels {
 
 namespace {
 
-// Clusters of the tokens `places` [count] of one head.
+// Clusters of the tokens `places` of one head.
 void cluster_head(const int64_t* codes, const std::vector<int64_t>& places, const HammingClusterOptions& options,
                   int64_t* into) {
   const auto count = static_cast<int64_t>(places.size()), clusters = options.clusters;
@@ -21,41 +21,32 @@ void cluster_head(const int64_t* codes, const std::vector<int64_t>& places, cons
     for (int64_t rank = 0; rank < count; ++rank) into[places[static_cast<size_t>(rank)]] = rank;
     return;
   }
-  std::vector<uint64_t> centroids;
+  // Codes and clusters of the valid tokens side by side, with room for a last step that is not full.
+  const auto room = static_cast<size_t>(count + kCodeLanes);
+  std::vector<uint64_t> own(room), centroids;
+  std::vector<int64_t> nearest(room);
+  for (int64_t i = 0; i < count; ++i)
+    own[static_cast<size_t>(i)] = static_cast<uint64_t>(codes[places[static_cast<size_t>(i)]]);
   for (int64_t c = 0; c < clusters; ++c)
-    centroids.push_back(
-        static_cast<uint64_t>(codes[places[static_cast<size_t>((2 * c + 1) * count / (2 * clusters))]]));
-  std::vector<int64_t> ones(static_cast<size_t>(clusters * options.bits)), members(static_cast<size_t>(clusters));
+    centroids.push_back(own[static_cast<size_t>((2 * c + 1) * count / (2 * clusters))]);
+  std::vector<int64_t> ones(static_cast<size_t>(clusters * kCodeBits)), members(static_cast<size_t>(clusters));
   for (int64_t round = 0; round < options.rounds; ++round) {
     if (round > 0) {
       std::fill(ones.begin(), ones.end(), 0);
       std::fill(members.begin(), members.end(), 0);
-      for (const int64_t place : places) {
-        const auto code = static_cast<uint64_t>(codes[place]);
-        int64_t* const counts = ones.data() + into[place] * options.bits;
-        for (int64_t bit = 0; bit < options.bits; ++bit) counts[bit] += static_cast<int64_t>(code >> bit & 1U);
-        ++members[static_cast<size_t>(into[place])];
-      }
+      count_ones(own.data(), nearest.data(), count, ones.data(), members.data());
       for (int64_t c = 0; c < clusters; ++c) {
         const int64_t of = members[static_cast<size_t>(c)];
         if (of == 0) continue;
         uint64_t code = 0;
         for (int64_t bit = 0; bit < options.bits; ++bit)
-          if (2 * ones[static_cast<size_t>(c * options.bits + bit)] > of) code |= uint64_t{1} << bit;
+          if (2 * ones[static_cast<size_t>(c * kCodeBits + bit)] > of) code |= uint64_t{1} << bit;
         centroids[static_cast<size_t>(c)] = code;
       }
     }
-    for (const int64_t place : places) {
-      const auto code = static_cast<uint64_t>(codes[place]);
-      int64_t nearest = 0;
-      int least = 65;
-      for (int64_t c = 0; c < clusters; ++c) {
-        const int distance = std::popcount(code ^ centroids[static_cast<size_t>(c)]);
-        if (distance < least) least = distance, nearest = c;
-      }
-      into[place] = nearest;
-    }
+    nearest_codes(own.data(), count, centroids.data(), clusters, nearest.data());
   }
+  for (int64_t i = 0; i < count; ++i) into[places[static_cast<size_t>(i)]] = nearest[static_cast<size_t>(i)];
 }
 
 at::Tensor hamming_clusters_cpu(const at::Tensor& codes_in, const HammingClusterOptions& options) {

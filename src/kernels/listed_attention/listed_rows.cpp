@@ -1,6 +1,5 @@
 // The loops of attention over listed keys: one row with rows of a table, a vector of channels at a time.
-#include <utility>
-
+#include "kernels/cpu/row_sums.h"
 #include "kernels/cpu/vectorised.h"
 #include "kernels/listed_attention/cpu.h"
 
@@ -8,54 +7,21 @@ namespace xformer::kernels {
 
 namespace {
 
-// Keys whose products are summed side by side.
-constexpr int64_t kKeys = kSumLanes;
-
-// Of two vectors of sums in groups of `group` lanes, each group a sum in the making, one vector of all their groups,
-// half as wide: those of `a`, then those of `b`.
-template <int64_t group, class Value, int... k>
-[[gnu::always_inline]] inline void fold(const SumLanes<Value>& a, const SumLanes<Value>& b, SumLanes<Value>& into,
-                                        std::integer_sequence<int, k...>) {
-  constexpr int kHalf = group / 2;
-  into = __builtin_shufflevector(a, b, (k / kHalf * static_cast<int>(group) + k % kHalf)...) +
-         __builtin_shufflevector(a, b, (k / kHalf * static_cast<int>(group) + k % kHalf + kHalf)...);
-}
-
-// sums[0] = the sums of the lanes of sums[0] .. sums[group - 1], one behind the other.
-template <int64_t group, class Value>
-[[gnu::always_inline]] inline void fold_all(SumLanes<Value>* sums) {
-  if constexpr (group > 1) {
-    for (int64_t i = 0; i < group / 2; ++i)
-      fold<group, Value>(sums[2 * i], sums[2 * i + 1], sums[i], std::make_integer_sequence<int, kSumLanes>());
-    fold_all<group / 2, Value>(sums);
-  }
-}
-
 template <class Value>
 [[gnu::always_inline]] inline void products_of(const Value* x, const Value* table, int64_t stride,
                                                const int64_t* places, int64_t count, int64_t width, Value factor,
                                                Value none, Value* products) {
-  for (int64_t first = 0; first < count; first += kKeys) {
-    const Value* rows[kKeys];  // a key that is not there is read as the first row, and not used
-    Value there[kKeys];
-    for (int64_t l = 0; l < kKeys; ++l) {
+  for (int64_t first = 0; first < count; first += kSumLanes) {
+    const Value* rows[kSumLanes];  // a key that is not there is read as the first row, and not used
+    Value there[kSumLanes];
+    for (int64_t l = 0; l < kSumLanes; ++l) {
       const int64_t place = first + l < count ? places[first + l] : -1;
       rows[l] = table + (place < 0 ? 0 : place) * stride;
       there[l] = place < 0 ? Value(0) : Value(1);
     }
-    SumLanes<Value> sums[kKeys] = {}, a, b;
-    int64_t c = 0;
-    for (; c + kSumLanes <= width; c += kSumLanes) {
-      load(x + c, a);
-      for (int64_t l = 0; l < kKeys; ++l) {
-        load(rows[l] + c, b);
-        sums[l] += a * b;
-      }
-    }
-    fold_all<kSumLanes, Value>(sums);
-    for (; c < width; ++c)
-      for (int64_t l = 0; l < kKeys; ++l) sums[0][l] += x[c] * rows[l][c];
-    for (int64_t l = 0; l < kKeys; ++l) products[first + l] = there[l] > 0 ? factor * sums[0][l] : none;
+    SumLanes<Value> dots;
+    dots_of(x, rows, width, dots);
+    for (int64_t l = 0; l < kSumLanes; ++l) products[first + l] = there[l] > 0 ? factor * dots[l] : none;
   }
 }
 

@@ -11,6 +11,7 @@ struct RolledLinks {
   const int64_t* steps;
   const bool* valid;
   bool residual;
+  int64_t* there;  // room for the rows that a row's links lead to
 };
 
 // out row i = sum over p of w[i,p] v row i + step p (+ v row i), of the rows first .. last - 1.

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "kernels/cpu/row_sums.h"
 #include "kernels/cpu/vectorised.h"
 #include "kernels/rolled_rows/cpu.h"
 
@@ -11,58 +12,69 @@ namespace {
   return of.valid == nullptr || of.valid[row];
 }
 
-[[gnu::always_inline]] inline int64_t stepped(const RolledLinks& of, int64_t row, int64_t link) {
-  const int64_t there = row + of.steps[link];
-  return there < of.n ? there : there - of.n;
+// Where the links of row i lead.
+[[gnu::always_inline]] inline void follow(const RolledLinks& of, int64_t i) {
+  for (int64_t p = 0; p < of.links; ++p) {
+    const int64_t j = i + of.steps[p];
+    of.there[p] = j < of.n ? j : j - of.n;
+  }
 }
 
-// `lanes` sums of a row stay in registers while its links go by.
-template <int64_t lanes, bool spread, class Value>
+// Sums of `lanes` columns at a time, kVectors times side by side in registers while the links go by.
+template <int64_t lanes, int64_t kVectors, bool spread, class Value>
 [[gnu::always_inline]] inline void sum_links(const RolledLinks& of, const Value* from, const Value* w, int64_t i,
                                              int64_t column, Value* out) {
-  typename Vector<Value, lanes>::Lanes sum = {}, row;
-  if (of.residual && counts(of, i)) load(from + i * of.columns + column, sum);
+  typename Vector<Value, lanes>::Lanes sums[kVectors] = {}, row;
+  if (of.residual && counts(of, i))
+    for (int64_t k = 0; k < kVectors; ++k) load(from + i * of.columns + column + k * lanes, sums[k]);
   for (int64_t p = 0; p < of.links; ++p) {
-    const int64_t j = stepped(of, i, p);
+    const int64_t j = of.there[p];
     if (spread && !counts(of, j)) continue;
-    load(from + j * of.columns + column, row);
-    sum += w[(spread ? j : i) * of.links + p] * row;
+    const Value weight = w[(spread ? j : i) * of.links + p];
+    for (int64_t k = 0; k < kVectors; ++k) {
+      load(from + j * of.columns + column + k * lanes, row);
+      sums[k] += weight * row;
+    }
   }
-  store(sum, out + i * of.columns + column);
+  for (int64_t k = 0; k < kVectors; ++k) store(sums[k], out + i * of.columns + column + k * lanes);
 }
 
 template <bool spread, class Value>
 [[gnu::always_inline]] inline void sum_rows(const RolledLinks& of, const Value* from, const Value* w, int64_t first,
                                             int64_t last, Value* out) {
-  constexpr int64_t kWide = 32, kNarrow = 8;
+  constexpr int64_t kNarrow = 8;
   for (int64_t i = first; i < last; ++i) {
     if (!spread && !counts(of, i)) {
       std::fill_n(out + i * of.columns, of.columns, Value(0));
       continue;
     }
+    follow(of, i);
     int64_t c = 0;
-    for (; c + kWide <= of.columns; c += kWide) sum_links<kWide, spread>(of, from, w, i, c, out);
-    for (; c + kNarrow <= of.columns; c += kNarrow) sum_links<kNarrow, spread>(of, from, w, i, c, out);
-    for (; c < of.columns; ++c) sum_links<1, spread>(of, from, w, i, c, out);
+    for (; c + 4 * kSumLanes <= of.columns; c += 4 * kSumLanes) sum_links<kSumLanes, 4, spread>(of, from, w, i, c, out);
+    for (; c + kSumLanes <= of.columns; c += kSumLanes) sum_links<kSumLanes, 1, spread>(of, from, w, i, c, out);
+    for (; c + kNarrow <= of.columns; c += kNarrow) sum_links<kNarrow, 1, spread>(of, from, w, i, c, out);
+    for (; c < of.columns; ++c) sum_links<1, 1, spread>(of, from, w, i, c, out);
   }
 }
 
 template <class Value>
 [[gnu::always_inline]] inline void multiply_rows(const RolledLinks& of, const Value* slope, const Value* v,
                                                  int64_t first, int64_t last, Value* out) {
-  for (int64_t i = first; i < last; ++i)
-    for (int64_t p = 0; p < of.links; ++p) {
-      const Value *const left = slope + i * of.columns, *const right = v + stepped(of, i, p) * of.columns;
-      SumLanes<Value> sums = {}, a, b;
-      int64_t c = 0;
-      for (; c + kSumLanes <= of.columns; c += kSumLanes) {
-        load(left + c, a), load(right + c, b);
-        sums += a * b;
-      }
-      Value sum = sum_of<kSumLanes, Value>(sums);
-      for (; c < of.columns; ++c) sum += left[c] * right[c];
-      out[i * of.links + p] = counts(of, i) ? sum : Value(0);
+  for (int64_t i = first; i < last; ++i) {
+    if (!counts(of, i)) {
+      std::fill_n(out + i * of.links, of.links, Value(0));
+      continue;
     }
+    follow(of, i);
+    for (int64_t p = 0; p < of.links; p += kSumLanes) {
+      const int64_t count = std::min(kSumLanes, of.links - p);
+      const Value* rows[kSumLanes];  // those behind the last link are read as it is, and not used
+      for (int64_t l = 0; l < kSumLanes; ++l) rows[l] = v + of.there[p + std::min(l, count - 1)] * of.columns;
+      SumLanes<Value> dots;
+      dots_of(slope + i * of.columns, rows, of.columns, dots);
+      for (int64_t l = 0; l < count; ++l) out[i * of.links + p + l] = dots[l];
+    }
+  }
 }
 
 }  // namespace

@@ -31,8 +31,9 @@ void for_rows(const at::Tensor& v, const std::vector<int64_t>& steps, const Roll
   const int64_t n = v.size(1), links = static_cast<int64_t>(steps.size()), parts = (n + kRows - 1) / kRows;
   for_units(v.size(0) * parts, kRows * v.size(2) * links, [&](int64_t unit, int64_t) {
     const int64_t b = unit / parts, first = unit % parts * kRows;
-    const RolledLinks of{
-        n, v.size(2), links, steps.data(), valid.defined() ? valid.flags(b) : nullptr, options.residual};
+    std::vector<int64_t> there(steps.size());
+    const bool* const flags = valid.defined() ? valid.flags(b) : nullptr;
+    const RolledLinks of{n, v.size(2), links, steps.data(), flags, options.residual, there.data()};
     work(of, b, first, std::min(n, first + kRows));
   });
 }

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "kernels/cpu/units.h"
 #include "kernels/fused.h"
+#include "kernels/running_max/cpu.h"
 #include "kernels/window_attention/window_attention.h"
 
 namespace xformer::kernels {
@@ -33,12 +34,6 @@ void for_lanes(const at::Tensor& x, const RunningMaxOptions& options, const at::
   });
 }
 
-// A NaN is larger than all, and stays.
-template <class Value>
-bool replaces(Value x, Value largest) {
-  return x >= largest || x != x;
-}
-
 at::Tensor running_max_forward(const at::Tensor& x, const RunningMaxOptions& options) {
   const at::Tensor valid = options.valid.contiguous();
   const int64_t d = x.size(4);
@@ -54,8 +49,7 @@ at::Tensor running_max_forward(const at::Tensor& x, const RunningMaxOptions& opt
         if (before == nullptr && own == nullptr) std::fill_n(out, d, scalar_t(0));
         else if (own == nullptr) std::copy_n(before, d, out);
         else if (before == nullptr) std::copy_n(own, d, out);
-        else
-          for (int64_t c = 0; c < d; ++c) out[c] = replaces(own[c], before[c]) ? own[c] : before[c];
+        else larger_of(own, before, d, out);
         if (before != nullptr || own != nullptr) before = out;
         own = counts[cell] ? from + head + cell * d : nullptr;
       }
@@ -85,8 +79,7 @@ at::Tensor running_max_backward(const at::Tensor& gradient, const at::Tensor& x,
         scalar_t* const after = largest + (i + 1) * d;
         if (!counts[cell]) std::copy_n(before, d, after);
         else if (begin == lane.cells) std::copy_n(own, d, after), begin = i;
-        else
-          for (int64_t c = 0; c < d; ++c) after[c] = replaces(own[c], before[c]) ? own[c] : before[c];
+        else larger_of(own, before, d, after);
       }
       // On the way back a cell that is the largest so far takes what the cells behind it have left.
       for (int64_t i = lane.cells - 1; i >= 0; --i) {
@@ -95,11 +88,7 @@ at::Tensor running_max_backward(const at::Tensor& gradient, const at::Tensor& x,
         const scalar_t* const slope = slopes + head + cell * d;
         scalar_t* const out = to + head + cell * d;
         if (i > begin && counts[cell]) {
-          for (int64_t c = 0; c < d; ++c) {
-            const bool takes = replaces(own[c], before[c]);
-            out[c] = takes ? sums[c] : scalar_t(0);
-            sums[c] = (takes ? scalar_t(0) : sums[c]) + slope[c];
-          }
+          take_slopes(own, before, slope, d, sums, out);
           continue;
         }
         if (i == begin) std::copy_n(sums, d, out);

@@ -1,0 +1,16 @@
+// Loops over codes of up to kCodeBits bits that the compiler vectorises.
+#pragma once
+
+#include <cstdint>
+
+namespace xformer::kernels {
+
+inline constexpr int64_t kCodeBits = 64, kCodeLanes = 16;
+
+// nearest[i] = the centroid at the least Hamming distance from codes[i], the first of equally near ones. Both have room
+// up to a multiple of kCodeLanes. Fewer than 2^32 centroids.
+void nearest_codes(const uint64_t* codes, int64_t count, const uint64_t* centroids, int64_t clusters, int64_t* nearest);
+// members[c] += the codes of cluster c; ones[c][bit] += those of them whose bit is set (kCodeBits numbers a cluster).
+void count_ones(const uint64_t* codes, const int64_t* clusters, int64_t count, int64_t* ones, int64_t* members);
+
+}  // namespace xformer::kernels

@@ -1,0 +1,16 @@
+// Loops of running maxima that the compiler vectorises: cells of `count` channels.
+#pragma once
+
+#include <cstdint>
+
+namespace xformer::kernels {
+
+// out = the larger of each pair, `own` where they are equal. A NaN is larger than all, and stays.
+void larger_of(const float* own, const float* before, int64_t count, float* out);
+void larger_of(const double* own, const double* before, int64_t count, double* out);
+// out = sums where `own` is the larger, 0 elsewhere; sums = what that leaves, and slope.
+void take_slopes(const float* own, const float* before, const float* slope, int64_t count, float* sums, float* out);
+void take_slopes(const double* own, const double* before, const double* slope, int64_t count, double* sums,
+                 double* out);
+
+}  // namespace xformer::kernels
