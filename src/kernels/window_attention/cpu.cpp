@@ -177,10 +177,7 @@ WindowAttentionForward window_attention_forward_cpu(const at::Tensor& q, const a
                   gemm(tile.rows, pass.e, tile.columns, scalar_t(1), {weights + pass.g, line},
                        {from.row(tile.column), from.stride}, scalar_t(pass.g > 0), rows.row(tile.first), rows.stride);
                   for (int64_t r = 0; r < tile.rows; ++r) {
-                    scalar_t* const row = rows.row(tile.first + r);
-                    // A selection, so that rows that are not wanted may hold anything; NaN stays NaN.
-                    const scalar_t factor = 1 / sums[r];
-                    for (int64_t c = 0; c < pass.e; ++c) row[c] = sums[r] == 0 ? scalar_t(0) : row[c] * factor;
+                    divide_row(rows.row(tile.first + r), pass.e, sums[r]);
                     log_sums[place(pass, tile, r)] = sums[r] == 0 ? lowest : logs[r];
                   }
                 });

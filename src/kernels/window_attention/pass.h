@@ -92,7 +92,11 @@ class WindowPass {
               "attention over windows takes q and k [b,h,n,d], v [b,h,n,e] and extra keys of the same widths");
     find_reach();
     if (g == 0) return;
-    if (extra.allowed.defined()) extra_allowed_ = extra.allowed.contiguous().expand({b, h, extra.k.size(2)});
+    if (extra.allowed.defined()) {
+      const at::Tensor rows = extra.allowed.contiguous();
+      extra_allowed_ = rows.expand({b, h, extra.k.size(2)});
+      allowed_ = {rows.const_data_ptr<bool>(), extra_allowed_.stride(0), extra_allowed_.stride(1)};
+    }
     if (!extra.places.defined()) return;
     XF_ASSERT(windows.dilation == 1 && extra.places.size(1) == windows.blocks, "places are of the {} blocks of a row",
               windows.blocks);
@@ -130,9 +134,8 @@ class WindowPass {
   }
   // Whether key `place` of `extra` counts.
   [[nodiscard]] bool extra_counts(const Tile& tile, int64_t place) const {
-    if (place < 0 || !extra_allowed_.defined()) return place >= 0;
-    return extra_allowed_
-        .const_data_ptr<bool>()[tile.b * extra_allowed_.stride(0) + tile.h * extra_allowed_.stride(1) + place];
+    if (place < 0 || allowed_.flags == nullptr) return place >= 0;
+    return allowed_.flags[tile.b * allowed_.sample + tile.h * allowed_.head + place];
   }
   // The tile's extra keys or values of `width`: as they lie, or side by side in `room`, zero where they do not count.
   template <class Value>
@@ -162,8 +165,7 @@ class WindowPass {
     gemm(g, width, tile.rows, factor, {left, stride, true}, right, Value(0), room.data(), width);
     for (int64_t j = 0; j < g; ++j) {
       if (!extra_counts(tile, rows[j])) continue;
-      Value* const row = to.at(tile.b, tile.h, rows[j]);
-      for (int64_t c = 0; c < width; ++c) row[c] += room[static_cast<size_t>(j * width + c)];
+      add_row(to.at(tile.b, tile.h, rows[j]), room.data() + j * width, width);
     }
   }
 
@@ -246,7 +248,7 @@ class WindowPass {
     if (vectors.defined()) score_offsets(tile, queries, scores, scratch.by_offset);
     constexpr Value kNever = -std::numeric_limits<Value>::infinity();
     const int64_t* const rows = places(tile);
-    if (rows != nullptr || extra_allowed_.defined()) {
+    if (rows != nullptr || allowed_.flags != nullptr) {
       for (int64_t j = 0; j < g; ++j) {
         if (extra_counts(tile, rows == nullptr ? j : rows[j])) continue;
         for (int64_t r = 0; r < tile.rows; ++r) scores[r * line + j] = kNever;
@@ -309,6 +311,11 @@ class WindowPass {
   }
 
   at::Tensor extra_allowed_, places_;  // [b,h,m], [h,t,g]
+  // Those of extra_allowed_, asked of the tensor once and not for each key.
+  struct {
+    const bool* flags = nullptr;
+    int64_t sample = 0, head = 0;
+  } allowed_;
   std::vector<Reach> reach_;
 };
 

@@ -52,6 +52,13 @@ template <class Value>
   for (int64_t i = 0; i < count; ++i) to[i] += of[i];
 }
 
+// A selection, so that rows that are not wanted may hold anything; NaN stays NaN.
+template <class Value>
+[[gnu::always_inline]] inline void divide(Value* row, int64_t count, Value sum) {
+  const Value factor = 1 / sum;
+  for (int64_t i = 0; i < count; ++i) row[i] = sum == 0 ? Value(0) : row[i] * factor;
+}
+
 }  // namespace
 
 XFORMER_VECTORISED
@@ -71,5 +78,9 @@ double dot_row(const double* a, const double* b, int64_t count) { return dot(a, 
 XFORMER_VECTORISED
 void add_row(float* to, const float* of, int64_t count) { add(to, of, count); }
 void add_row(double* to, const double* of, int64_t count) { add(to, of, count); }
+
+XFORMER_VECTORISED
+void divide_row(float* row, int64_t count, float sum) { divide(row, count, sum); }
+void divide_row(double* row, int64_t count, double sum) { divide(row, count, sum); }
 
 }  // namespace xformer::kernels
