@@ -291,7 +291,8 @@ TEST_CASE("classes by patterns take their files, and a class without one is name
 TEST_CASE("genuine sequences: human RNA in FASTA, chimpanzee and dog in tables", "[genome]") {
   const auto folder = scratch::real_data("genome");
   if (!folder) {
-    WARN("skipped: XFORMER_TEST_DATA is not set");
+    WARN("skipped: XFORMER_TEST_DATA names no folder with genome/");
+    SUCCEED();
     return;
   }
   const scratch::Folder cache;

@@ -363,7 +363,8 @@ TEST_CASE("the bank's real files are a table of loans with few defaults, the las
           "[transactions]") {
   const auto folder = scratch::real_data("transactions");
   if (!folder) {
-    WARN("XFORMER_TEST_DATA has no transactions: skipped");
+    WARN("skipped: XFORMER_TEST_DATA names no folder with transactions/");
+    SUCCEED();
     return;
   }
   const Place place;
