@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # usage: vectorised_test.sh LIBRARY   every function marked XFORMER_VECTORISED has its versions for the instruction sets
-# in LIBRARY (libxformer_kernels.a): a compiler that leaves them out says nothing, and the kernels are several times slower.
+# in LIBRARY (libxformer_kernels.a), and vector registers in them: a compiler that leaves out the one or the other says
+# nothing, and the kernels are several times slower.
 set -euo pipefail
 
 root=$(cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../.." && pwd)
@@ -11,4 +12,14 @@ fi
 marked=$(grep -rh '^XFORMER_VECTORISED' "$root/src/kernels" --include='*.cpp' | wc -l)
 made=$(nm "$1" 2>/dev/null | grep -c ' [tT] .*arch_x86_64_v4' || true)
 echo "vectorised: $marked functions marked, $made versions for x86-64-v4"
-((marked > 0 && made >= marked))
+((marked > 0 && made >= marked)) || exit 1
+command -v objdump >/dev/null || exit 0
+plain=$(objdump -d --no-show-raw-insn -C "$1" 2>/dev/null | awk '
+  /^[0-9a-f]+ <.*clone .arch_x86_64_v4\]>:/ { name = substr($0, index($0, "<")); vectors = 0; next }
+  /%[yz]mm/ { ++vectors }
+  /^$/ && name { if (!vectors) print "  " name; name = "" }
+  END { if (name && !vectors) print "  " name }')
+[[ -z $plain ]] || {
+  printf 'vectorised: no vector register of 256 or 512 bits in\n%s\n' "$plain"
+  exit 1
+}
