@@ -4,19 +4,9 @@
 
 #include "kernels/attention/cpu.h"
 #include "kernels/attention/program.h"
-#include "kernels/device/tensors.h"
+#include "kernels/device/head_tensors.h"
 
 namespace xformer::kernels {
-
-// With the last axis in one piece.
-[[nodiscard]] inline at::Tensor readable_heads(const at::Tensor& x) { return x.stride(3) == 1 ? x : x.contiguous(); }
-
-[[nodiscard]] inline HeadPlaces head_places(const at::Tensor& x) {
-  HeadPlaces places{{x.stride(2), false}, x.stride(0), x.stride(1)};
-  places.wide =
-      x.size(3) % kRun == 0 && reads_wide({x}) && places.sample % 4 == 0 && places.head % 4 == 0 && places.row % 4 == 0;
-  return places;
-}
 
 // What both passes are told; q, k and v as readable_heads() gives them, which must outlive the launch.
 [[nodiscard]] inline AttentionArguments attention_arguments(const at::Tensor& q, const at::Tensor& k,
@@ -32,22 +22,11 @@ namespace xformer::kernels {
   a.d = static_cast<int>(q.size(3)), a.e = static_cast<int>(v.size(3));
   a.scale = static_cast<float>(options.scale);
   a.causal = options.mask.causal;
-  const auto flags = [&](const at::Tensor& valid, int64_t rows) -> const bool* {
-    if (!valid.defined()) return nullptr;
-    TORCH_CHECK(valid.is_contiguous() && valid.numel() == a.b * rows && valid.scalar_type() == at::kBool,
-                "flags of valid places are [b, places] bool without gaps");
-    return valid.const_data_ptr<bool>();
-  };
-  a.key_valid = flags(options.mask.key_valid, a.m);
-  a.query_valid = flags(options.query_valid, a.n);
+  a.key_valid = valid_flags(options.mask.key_valid, a.b, a.m);
+  a.query_valid = valid_flags(options.query_valid, a.b, a.n);
   const uint32_t threshold = dropout_threshold(options.dropout.p);
   if (threshold > 0) a.drop = device_drop(options.dropout, q), a.drop.row_elements = a.h * a.n * a.m;
   return a;
-}
-
-// [b,h,rows,width] whose memory is [b,rows,h,width].
-[[nodiscard]] inline at::Tensor rows_of_heads(const at::Tensor& like, int64_t rows, int64_t width) {
-  return at::empty({like.size(0), rows, like.size(1), width}, like.options()).transpose(1, 2);
 }
 
 // Launch takes AttentionArguments.

@@ -6,17 +6,12 @@
 
 #include <cmath>
 
-#include "kernels/device/tile.h"
+#include "kernels/device/heads.h"
 
 namespace xformer::kernels {
 
 inline constexpr int kAttentionTile = kTileSide;
 inline constexpr int kAttentionWidest = 64;  // d and e; wider heads are left to plain operations
-
-// Where [b,h,n,d] lies: elements from one row, sample and head to the next; the last axis has no gaps.
-struct HeadPlaces : RowPlaces {
-  int64_t sample = 0, head = 0;
-};
 
 struct AttentionArguments {
   ProductKind product = ProductKind::kFloat;
@@ -36,8 +31,6 @@ struct AttentionArguments {
   HeadPlaces gradient_places;
   float* delta = nullptr;  // [b,h,n]: written by the pass over queries, read by that over keys
   float *dq = nullptr, *dk = nullptr, *dv = nullptr;
-
-  [[nodiscard]] constexpr int64_t tiles(int64_t rows) const { return (rows + kAttentionTile - 1) / kAttentionTile; }
 };
 
 // Heads of up to 32, or up to 64.
@@ -49,53 +42,6 @@ struct AttentionArguments {
       int64_t{tiles} * kAttentionTile * shared_stride(width) + kAttentionTile * (kAttentionTile + 8) / 2;
   return {b * h * ((rows + kAttentionTile - 1) / kAttentionTile),
           (floats + 2 * kAttentionTile + kTileThreads / kWarp) * 4};
-}
-
-// One sample's head and 64 of its rows.
-struct AttentionBlock {
-  int64_t b, h, first;
-
-  XFORMER_DEVICE AttentionBlock(const AttentionArguments& a, int64_t block, int64_t rows) {
-    const int64_t tiles = a.tiles(rows);
-    first = block % tiles * kAttentionTile;
-    h = block / tiles % a.h;
-    b = block / tiles / a.h;
-  }
-};
-
-// One behind the last of `count` flags that is set, the same in all threads. `memory`: an int for each warp.
-template <class Thread>
-XFORMER_DEVICE int64_t valid_end(const Thread& thread, const bool* flags, int64_t count, int* memory) {
-  if (flags == nullptr) return count;
-  int last = 0;
-  for (int64_t i = thread.index(); i < count; i += kTileThreads)
-    if (flags[i]) last = static_cast<int>(i) + 1;
-  for (int mask = 1; mask < kWarp; mask *= 2) {
-    const int other = thread.shuffle_xor(last, mask);
-    last = other > last ? other : last;
-  }
-  if (thread.index() % kWarp == 0) memory[thread.index() / kWarp] = last;
-  thread.sync();
-  for (int i = 0; i < kTileThreads / kWarp; ++i) last = memory[i] > last ? memory[i] : last;
-  thread.sync();
-  return last;
-}
-
-// A fragment's sums to rows of a contiguous [b,rows,h,width], those of a warp's 16 that there are.
-template <int kTiles, class Thread>
-XFORMER_DEVICE void store_fragment(const Thread& thread, const float (*sum)[4], float factor0, float factor1,
-                                   float* head, int64_t row_stride, int width, int64_t first, int64_t count) {
-  const FragmentPlace place(thread);
-  XFORMER_UNROLL
-  for (int i = 0; i < 4; ++i) {
-    const int64_t row = first + place.row + (i >= 2 ? 8 : 0);
-    if (row >= count) continue;
-    XFORMER_UNROLL
-    for (int j = 0; j < kTiles; ++j) {
-      const int column = j * kTileColumns + 2 * place.pair + i % 2;
-      if (column < width) head[row * row_stride + column] = sum[j][i] * (i >= 2 ? factor1 : factor0);
-    }
-  }
 }
 
 // The draws of a tile of 64 queries by 64 keys in shared memory, 16 bits each, numbered as if all [b,h,n,m] weights lay
@@ -153,7 +99,7 @@ struct AttentionForwardProgram {
         v{memory + 2 * kAttentionTile * kStride, kStride};
     float* const drawn = memory + 3 * kAttentionTile * kStride;
     auto* const ends = reinterpret_cast<int*>(drawn + TileDraws::kFloats);
-    const AttentionBlock block(a, thread.block(), a.n);
+    const HeadBlock block = head_block(a.h, thread.block(), a.n);
     const bool* const key_valid = a.key_valid == nullptr ? nullptr : a.key_valid + block.b * a.m;
     const bool* const query_valid = a.query_valid == nullptr ? nullptr : a.query_valid + block.b * a.n;
     int64_t end = valid_end(thread, key_valid, a.m, ends);
@@ -248,7 +194,7 @@ struct AttentionBackwardProgram {
     float* const delta = log_sum + kAttentionTile;
     auto* const ends = reinterpret_cast<int*>(delta + kAttentionTile);
     const int64_t rows = kKeys ? a.m : a.n;
-    const AttentionBlock block(a, thread.block(), rows);
+    const HeadBlock block = head_block(a.h, thread.block(), rows);
     const bool* const key_valid = a.key_valid == nullptr ? nullptr : a.key_valid + block.b * a.m;
     const bool* const query_valid = a.query_valid == nullptr ? nullptr : a.query_valid + block.b * a.n;
     const bool *const own_valid = kKeys ? key_valid : query_valid, *const other_valid = kKeys ? query_valid : key_valid;

@@ -2,6 +2,8 @@
 // tile between the device's memory, shared memory and the fragments of products.
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/device/product.h"
 
 namespace xformer::kernels {
@@ -11,6 +13,19 @@ inline constexpr int kTileThreads = 128, kTileSide = 64;
 inline constexpr int kTileFloats = kTileSide * shared_stride(kTileSide);
 
 [[nodiscard]] constexpr int64_t tiles_of(int64_t count) { return (count + kTileSide - 1) / kTileSide; }
+
+// Blocks over which work is spread: two for each multiprocessor of a large device, and the same number on every other.
+inline constexpr int64_t kSpreadBlocks = 264;
+
+// How the rows are divided where each part is summed in so many tiles.
+struct RowDivision {
+  int64_t parts, part_tiles;  // the second: of 64 rows, in every part but the last
+};
+[[nodiscard]] constexpr RowDivision row_division(int64_t rows, int64_t tiles) {
+  const int64_t row_tiles = tiles_of(rows), most = std::clamp<int64_t>(kSpreadBlocks / tiles, 1, row_tiles);
+  const int64_t part_tiles = (row_tiles + most - 1) / most;
+  return {(row_tiles + part_tiles - 1) / part_tiles, part_tiles};
+}
 
 // Where the rows of a matrix lie, the last axis without gaps.
 struct RowPlaces {

@@ -6,15 +6,10 @@
 
 #include <torch/types.h>
 
+#include "kernels/feature_attention/feature_map.h"
 #include "tensor/sequence_mask.h"
 
 namespace xformer::kernels {
-
-enum class FeatureMap {
-  kElu,      // elu(y) + 1
-  kRelu,     // relu(y) + floor
-  kSoftmax,  // exp(y - |x'|^2 / 2 - c) + floor, with c the largest y: of a row for queries, of all valid keys for keys
-};           // (causal: of the valid keys up to the row)
 
 // y = omega x', x' = scale x.
 struct FeatureAttentionOptions {

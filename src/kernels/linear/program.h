@@ -10,8 +10,6 @@
 namespace xformer::kernels {
 
 inline constexpr int kMostMaps = 4;  // of one launch
-// Blocks over which work is spread: two for each multiprocessor of a large device, and the same number on every other.
-inline constexpr int64_t kSpreadBlocks = 264;
 
 struct LinearArguments {
   struct Map {

@@ -34,16 +34,6 @@ struct WeightGradientArguments {
   return tiles;
 }
 
-// How the rows are divided for so many tiles of gradients.
-struct RowDivision {
-  int64_t parts, part_tiles;  // the second: of 64 rows, in every part but the last
-};
-[[nodiscard]] constexpr RowDivision row_division(int64_t rows, int64_t tiles) {
-  const int64_t row_tiles = tiles_of(rows), most = std::clamp<int64_t>(kSpreadBlocks / tiles, 1, row_tiles);
-  const int64_t part_tiles = (row_tiles + most - 1) / most;
-  return {(row_tiles + part_tiles - 1) / part_tiles, part_tiles};
-}
-
 template <ProductKind kKind>
 struct WeightGradientProgram {
   static constexpr int kThreads = kTileThreads, kResident = 3;

@@ -1,0 +1,130 @@
+// The passes of feature_attention.h on a device, but for the launches themselves: cuda.cpp gives them, tests walk the
+// programs. The signatures are the CPU's (cpu.h); of what the forward pass leaves, `table` is [z,f (e + 1)], S and z
+// behind it, `denominator` turned over and 0 where a row does not count, and, kSoftmax, `largest` and `winner` are
+// FeatureShifts.
+#pragma once
+
+#include "kernels/device/head_tensors.h"
+#include "kernels/feature_attention/cpu.h"
+#include "kernels/feature_attention/table_programs.h"
+
+namespace xformer::kernels {
+
+// Whether a device's programs take such heads.
+[[nodiscard]] inline bool fits_feature_programs(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                                const FeatureAttentionOptions& options) {
+  return q.scalar_type() == at::kFloat && std::max(q.size(3), v.size(3)) <= kFeatureHeadWidest && q.numel() > 0 &&
+         k.numel() > 0 && v.numel() > 0 && !options.mask.causal &&
+         (!options.omega.defined() || options.omega.size(0) > 0);
+}
+
+// Operands as programs read them, which must outlive the launches, and what these are told.
+struct FeatureOperands {
+  at::Tensor q, k, v, omega, gradient;
+  FeatureArguments a;
+
+  FeatureOperands(const at::Tensor& q_in, const at::Tensor& k_in, const at::Tensor& v_in,
+                  const FeatureAttentionOptions& options, const at::Tensor& gradient_in = {})
+      : q(readable_heads(q_in)), k(readable_heads(k_in)), v(readable_heads(v_in)) {
+    TORCH_CHECK(fits_feature_programs(q, k, v, options), "feature attention on a device takes heads of float, at most ",
+                kFeatureHeadWidest, " wide, and its full form");
+    a.product = product_kind();
+    a.map = options.map;
+    a.b = q.size(0), a.h = q.size(1);
+    a.d = static_cast<int>(q.size(3)), a.e = static_cast<int>(v.size(3)), a.f = a.d;
+    a.scale = static_cast<float>(options.scale), a.floor = static_cast<float>(options.floor);
+    a.epsilon = static_cast<float>(options.epsilon), a.divisor = static_cast<float>(options.divisor);
+    if (options.omega.defined()) {
+      TORCH_CHECK(options.omega.scalar_type() == at::kFloat && options.omega.size(1) == a.d, "omega is [f,d] of float");
+      omega = options.omega.contiguous();
+      a.f = static_cast<int>(omega.size(0));
+      a.omega = read_floats(omega), a.omega_places = {a.d, a.d % kRun == 0 && reads_wide({omega})};
+    }
+    a.q = {read_floats(q), head_places(q), valid_flags(options.query_valid, a.b, q.size(2)), q.size(2)};
+    a.k = {read_floats(k), head_places(k), valid_flags(options.mask.key_valid, a.b, k.size(2)), k.size(2)};
+    a.v = read_floats(v), a.v_places = head_places(v);
+    if (!gradient_in.defined()) return;
+    gradient = readable_heads(gradient_in);
+    a.gradient = read_floats(gradient), a.gradient_places = head_places(gradient);
+  }
+
+  // kSoftmax: the numbers of rows, in one tensor of floats, the shifts of queries and of keys and c, and one of ints,
+  // the features of queries and of keys and the key that gave c.
+  void take_shifts(const at::Tensor& largest, const at::Tensor& winner) {
+    if (a.map != FeatureMap::kSoftmax) return;
+    const int64_t queries = a.heads() * a.q.rows, keys = a.heads() * a.k.rows;
+    a.q.shift = written_floats(largest), a.k.shift = a.q.shift + queries, a.largest = a.k.shift + keys;
+    a.q.feature = static_cast<int*>(winner.mutable_data_ptr());
+    a.k.feature = a.q.feature + queries, a.winner = a.k.feature + keys;
+  }
+  [[nodiscard]] int64_t shifts() const {
+    return a.map == FeatureMap::kSoftmax ? a.heads() * (a.q.rows + 2 * a.k.rows) : 0;
+  }
+
+  template <class Launch>
+  void run(FeatureStage stage, const Launch& launch) {
+    a.stage = stage;
+    launch(a);
+  }
+  // The table of a sum over rows, which later stages read.
+  template <class Launch>
+  [[nodiscard]] at::Tensor run_sums(FeatureStage stage, const Launch& launch) {
+    const int64_t rows = stage == FeatureStage::kKeySums ? a.k.rows : a.q.rows;
+    const at::Tensor parts =
+        at::empty({a.heads(), feature_division(a.heads(), rows, a.f).parts, a.table_size()}, q.options());
+    a.parts = written_floats(parts);
+    run(stage, launch);
+    at::Tensor table = parts.size(1) == 1 ? parts.select(1, 0) : parts.sum(1);
+    take_table(table);
+    return table;
+  }
+  void take_table(const at::Tensor& table) {
+    a.table = read_floats(table);
+    a.wide_table = a.e % kRun == 0 && a.table_size() % 4 == 0 && reads_wide({table});
+  }
+};
+
+// Launch takes FeatureArguments.
+template <class Launch>
+FeatureAttentionForward feature_attention_forward_device(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                                         const FeatureAttentionOptions& options, const Launch& launch) {
+  FeatureOperands operands(q, k, v, options);
+  FeatureArguments& a = operands.a;
+  FeatureAttentionForward result;
+  result.out = rows_of_heads(operands.q, a.q.rows, a.e);
+  result.denominator = at::empty({a.heads(), a.q.rows}, operands.q.options());
+  result.largest = at::empty({operands.shifts()}, operands.q.options());
+  result.winner = at::empty({operands.shifts()}, operands.q.options().dtype(at::kInt));
+  a.out = written_floats(result.out), a.inverse = written_floats(result.denominator);
+  operands.take_shifts(result.largest, result.winner);
+  if (a.map == FeatureMap::kSoftmax) operands.run(FeatureStage::kShifts, launch);
+  result.table = operands.run_sums(FeatureStage::kKeySums, launch);
+  operands.run(FeatureStage::kAnswers, launch);
+  return result;
+}
+
+// Launch takes FeatureArguments.
+template <class Launch>
+FeatureAttentionGradients feature_attention_backward_device(const at::Tensor& gradient, const at::Tensor& q,
+                                                            const at::Tensor& k, const at::Tensor& v,
+                                                            const FeatureAttentionForward& forward,
+                                                            const FeatureAttentionOptions& options,
+                                                            const Launch& launch) {
+  FeatureOperands operands(q, k, v, options, gradient);
+  FeatureArguments& a = operands.a;
+  FeatureAttentionGradients result{rows_of_heads(operands.q, a.q.rows, a.d), rows_of_heads(operands.q, a.k.rows, a.d),
+                                   rows_of_heads(operands.q, a.k.rows, a.e)};
+  const at::Tensor d_sum = at::empty_like(forward.denominator);
+  const at::Tensor slopes = at::empty({a.map == FeatureMap::kSoftmax ? a.heads() * a.k.rows : 0}, operands.q.options());
+  a.out = written_floats(forward.out), a.inverse = written_floats(forward.denominator);
+  a.d_sum = written_floats(d_sum), a.slopes = written_floats(slopes);
+  a.dq = written_floats(result.q), a.dk = written_floats(result.k), a.dv = written_floats(result.v);
+  operands.take_shifts(forward.largest, forward.winner);
+  operands.take_table(forward.table);
+  operands.run(FeatureStage::kQueryGradients, launch);
+  const at::Tensor d_table = operands.run_sums(FeatureStage::kQuerySums, launch);
+  operands.run(FeatureStage::kKeyGradients, launch);
+  return result;
+}
+
+}  // namespace xformer::kernels

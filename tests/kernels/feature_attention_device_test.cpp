@@ -1,0 +1,219 @@
+// Feature attention as a device computes it, walked on the CPU, against the definition in double precision.
+#include <ATen/Context.h>
+
+#include "block_walk.h"
+#include "feature_attention_support.h"
+#include "kernels/feature_attention/device.h"
+#include "kernels/operator.h"
+#include "poisoned_memory.h"
+#include "tensor/op_counter.h"
+
+namespace xformer::kernels::feature_attention_device_test {
+
+namespace {
+
+struct WalkedFeatures {
+  Form form = Form::kSoftmax;
+  int64_t n = 70, m = 70, d = 16, e = 16, f = 24;
+  int64_t valid_keys = -1;     // of sample 0, with a hole; -1: all, sample 1 always has all
+  int64_t valid_queries = -1;  // likewise
+  bool tf32 = false, gaps = false;
+};
+
+at::Tensor heads_of(const std::string& name, const WalkedFeatures& one, int64_t rows, int64_t width) {
+  // As a projection leaves them; with gaps between rows and the last axis not the fastest.
+  if (one.gaps) return random_tensor(name, {2, 1, width, rows}, at::kFloat).transpose(2, 3);
+  return random_tensor(name, {2, rows, 1, width}, at::kFloat).transpose(1, 2);
+}
+
+at::Tensor flags_of(int64_t rows, int64_t valid) {
+  if (valid < 0) return {};
+  at::Tensor flags = at::ones({2, rows}, at::kBool);
+  flags[0].narrow(0, valid, rows - valid).zero_();
+  if (valid > 3) flags[0][1] = false;
+  return flags;
+}
+
+FeatureAttentionOptions options_of(const WalkedFeatures& one) {
+  FeatureAttentionOptions options = options_of(one.form, one.d, one.f, at::kFloat);
+  options.mask.key_valid = flags_of(one.m, one.valid_keys);
+  options.query_valid = flags_of(one.n, one.valid_queries);
+  return options;
+}
+
+Tensors operands_of(const WalkedFeatures& one) {
+  return {heads_of("q", one, one.n, one.d), heads_of("k", one, one.m, one.d), heads_of("v", one, one.m, one.e),
+          heads_of("gradient", one, one.n, one.e)};
+}
+
+// Output and gradients of q, k and v.
+Tensors walked(const WalkedFeatures& one, const Tensors& given, WalkOrder order) {
+  at::globalContext().setAllowTF32CuBLAS(one.tf32);
+  const FeatureAttentionOptions options = options_of(one);
+  const auto launch = [order](const FeatureArguments& a) {
+    run_feature_stage(a, [order](const LaunchGrid& grid, const auto& program) { walk(grid, program, order); });
+  };
+  const FeatureAttentionForward forward =
+      feature_attention_forward_device(given[0], given[1], given[2], options, launch);
+  const FeatureAttentionGradients found =
+      feature_attention_backward_device(given[3], given[0], given[1], given[2], forward, options, launch);
+  at::globalContext().setAllowTF32CuBLAS(false);
+  return {forward.out, found.q, found.k, found.v};
+}
+
+Tensors defined(const WalkedFeatures& one, const Tensors& given) {
+  FeatureAttentionOptions options = options_of(one);
+  if (options.omega.defined()) options.omega = options.omega.to(at::kDouble);
+  Tensors leaves;
+  for (size_t i = 0; i < 3; ++i) leaves.push_back(given[i].to(at::kDouble).detach().requires_grad_(true));
+  const at::Tensor out = feature_attention_reference(leaves[0], leaves[1], leaves[2], options);
+  Tensors result = torch::autograd::grad({out}, leaves, {given[3].to(at::kDouble)});
+  result.insert(result.begin(), out.detach());
+  return result;
+}
+
+double worst_of(const WalkedFeatures& one, bool both_orders = false) {
+  const Tensors given = operands_of(one), got = walked(one, given, WalkOrder::kForward), meant = defined(one, given);
+  double worst = 0;
+  for (size_t i = 0; i < got.size(); ++i) worst = std::max(worst, difference(got[i].to(at::kDouble), meant[i]));
+  if (!both_orders) return worst;
+  const Tensors backwards = walked(one, given, WalkOrder::kBackward);
+  for (size_t i = 0; i < got.size(); ++i) CHECK(at::equal(got[i], backwards[i]));
+  return worst;
+}
+
+// The slope of relu jumps where y is next to zero.
+constexpr double kLikeFloat = 1e-5, kLikeTf32 = 1e-1;
+
+int counted_launches = 0;
+
+void count_stage(const FeatureArguments& a) {
+  run_feature_stage(a, [](const LaunchGrid&, const auto&) { ++counted_launches; });
+}
+
+FeatureAttentionForward counted_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                        const FeatureAttentionOptions& options) {
+  return feature_attention_forward_device(q, k, v, options, count_stage);
+}
+
+FeatureAttentionGradients counted_backward(const at::Tensor& gradient, const at::Tensor& q, const at::Tensor& k,
+                                           const at::Tensor& v, const FeatureAttentionForward& forward,
+                                           const FeatureAttentionOptions& options) {
+  return feature_attention_backward_device(gradient, q, k, v, forward, options, count_stage);
+}
+
+}  // namespace
+
+TEST_CASE("feature attention on a device: every length from 1 to 130, every map") {
+  const PoisonedMemory poisoned;
+  for (const Form form : kForms)
+    for (int64_t n = 1; n <= 130; n += n < 10 || (n > 60 && n < 68) || n > 126 ? 1 : 9) {
+      CAPTURE(static_cast<int>(form), n);
+      // Of one key everything cancels but rounding.
+      CHECK(worst_of({.form = form, .n = n, .m = n, .valid_keys = n > 2 ? n - n / 3 : -1}) <
+            (n == 1 ? 1e-2 : kLikeFloat));
+    }
+}
+
+TEST_CASE("feature attention on a device: widths, features, padding and strides, in two orders") {
+  const PoisonedMemory poisoned;
+  for (const Form form : kForms) {
+    CAPTURE(static_cast<int>(form));
+    CHECK(worst_of({.form = form, .d = 32, .e = 32, .f = 64}, true) < kLikeFloat);
+    CHECK(worst_of({.form = form, .d = 5, .e = 7, .f = 6}, true) < kLikeFloat);
+    CHECK(worst_of({.form = form, .d = 64, .e = 48, .f = 130}, true) < kLikeFloat);
+    CHECK(worst_of({.form = form, .d = 40, .e = 8, .f = 200}, true) < kLikeFloat);
+    CHECK(worst_of({.form = form, .n = 130, .m = 16}, true) < kLikeFloat);
+    CHECK(worst_of({.form = form, .n = 9, .m = 200}, true) < kLikeFloat);
+    CHECK(worst_of({.form = form, .n = 100, .m = 72, .valid_keys = 65, .valid_queries = 66}, true) < kLikeFloat);
+    CHECK(worst_of({.form = form, .gaps = true}, true) < kLikeFloat);
+    CHECK(worst_of({.form = form, .d = 32, .e = 32, .f = 96, .tf32 = true}, true) < kLikeTf32);
+    // TF32 is not float: the bound of one would catch the other.
+    CHECK(worst_of({.form = form, .d = 32, .e = 32, .f = 96, .tf32 = true}) > 10 * kLikeFloat);
+  }
+}
+
+TEST_CASE("feature attention on a device: a sample without a key or a query gives zero, and zero gradients") {
+  const PoisonedMemory poisoned;
+  for (const Form form : kForms)
+    for (WalkedFeatures one : {WalkedFeatures{.valid_keys = 0}, WalkedFeatures{.valid_queries = 0}}) {
+      one.form = form;
+      CHECK(worst_of(one) < kLikeFloat);
+      for (const at::Tensor& x : walked(one, operands_of(one), WalkOrder::kForward))
+        CHECK(x[0].abs().max().item<float>() == 0);
+    }
+}
+
+TEST_CASE("feature attention on a device: what stands in padding does not matter") {
+  const PoisonedMemory poisoned;
+  for (const Form form : kForms) {
+    const WalkedFeatures one{.form = form, .valid_keys = 40, .valid_queries = 50};
+    const Tensors given = operands_of(one), clean = walked(one, given, WalkOrder::kForward);
+    for (const size_t i : {1, 2}) given[i][0].narrow(1, 40, 30).fill_(NAN);
+    for (const size_t i : {0, 3}) given[i][0].narrow(1, 50, 20).fill_(NAN);
+    const Tensors lost = walked(one, given, WalkOrder::kForward);
+    for (size_t i = 0; i < lost.size(); ++i) CHECK(at::equal(lost[i], clean[i]));
+  }
+}
+
+TEST_CASE(
+    "feature attention on a device: scores far from zero, and of equal largest keys the first takes c's gradient") {
+  const PoisonedMemory poisoned;
+  const WalkedFeatures one{.n = 90, .m = 140, .f = 72, .valid_keys = 130};
+  const Tensors given = operands_of(one);
+  const at::Tensor omega = options_of(one).omega;
+  for (const int64_t place : {13, 70, 129}) given[1].select(2, place).copy_(omega[66] * 3);
+  given[0].mul_(4);
+  const Tensors got = walked(one, given, WalkOrder::kForward), meant = defined(one, given);
+  for (size_t i = 0; i < got.size(); ++i) CHECK(difference(got[i].to(at::kDouble), meant[i]) < 5 * kLikeFloat);
+}
+
+// LibTorch's meta device has shapes and types but no memory: what is launched there is counted.
+TEST_CASE("a device with kernels of feature attention runs them: two launches forwards, three backwards") {
+  counted_launches = 0;
+  torch::Library library(torch::Library::IMPL, "xformer", c10::DispatchKey::Meta, __FILE__, __LINE__);
+  library.impl("feature_attention_forward", dispatched<counted_forward>);
+  library.impl("feature_attention_backward", dispatched<counted_backward>);
+  const auto launches = [&](Form form, at::ScalarType type, int64_t d, int64_t flops) {
+    FeatureAttentionOptions options = options_of(form, d, 96, type);
+    if (options.omega.defined()) options.omega = options.omega.to(at::kMeta);
+    const auto leaf = [&](int64_t rows) {
+      return at::empty({2, 3, rows, d}, at::TensorOptions(at::kMeta).dtype(type)).requires_grad_(true);
+    };
+    const Tensors inputs{leaf(10), leaf(12), leaf(12)};
+    const OpCounter counter;
+    const at::Tensor out = feature_attention(inputs[0], inputs[1], inputs[2], options);
+    const Tensors found = torch::autograd::grad({out}, inputs, {at::ones_like(out)});
+    for (size_t i = 0; i < found.size(); ++i) CHECK(found[i].sizes() == inputs[i].sizes());
+    if (flops > 0) CHECK(counter.counts().flops == flops);
+    return std::exchange(counted_launches, 0);
+  };
+  const int64_t heads = 2 * 2 * 3;  // two for an addition and a product
+  CHECK(launches(Form::kElu, at::kFloat, 64, heads * 64 * (10 * (3 * 64 + 3) + 12 * (3 * 64 + 2))) == 5);
+  CHECK(launches(Form::kEluPlain, at::kFloat, 64, heads * 64 * (10 * 3 * 64 + 12 * 3 * 64)) == 5);
+  CHECK(launches(Form::kRelu, at::kFloat, 32, heads * 96 * (10 * (7 * 32 + 3) + 12 * (6 * 32 + 2))) == 5);
+  CHECK(launches(Form::kSoftmax, at::kFloat, 32, heads * 96 * (10 * (8 * 32 + 3) + 12 * (7 * 32 + 2))) == 8);
+  CHECK(launches(Form::kElu, at::kFloat, kFeatureHeadWidest + 8, 0) == 0);
+  CHECK(launches(Form::kElu, at::kDouble, 64, 0) == 0);
+}
+
+TEST_CASE("plans of feature attention fit a device at any size") {
+  for (const int width : {32, 64}) {
+    // Two blocks at a time where a multiprocessor has 164 KiB, 1 KiB of a block's is the system's.
+    CHECK(2 * (feature_bytes(width, 4) + 1024) <= 164 * 1024);
+    for (const int64_t heads : {int64_t{1}, int64_t{512}, int64_t{1} << 16})
+      for (const int64_t rows : {int64_t{1}, int64_t{65}, int64_t{2048}, int64_t{1} << 20})
+        for (const int64_t f : {int64_t{1}, int64_t{256}, int64_t{1} << 12}) {
+          if (heads * rows > int64_t{1} << 32) continue;
+          const LaunchGrid by_rows = feature_rows_grid(heads, rows, width, 4),
+                           by_features = feature_sums_grid(heads, rows, f, width);
+          CHECK((by_rows.blocks >= 1 && by_rows.blocks <= kMostBlocks && by_rows.shared_bytes <= kMostSharedBytes));
+          CHECK((by_features.blocks >= 1 && by_features.blocks <= kMostBlocks));
+          const RowDivision division = feature_division(heads, rows, f);
+          CHECK(division.parts * division.part_tiles >= tiles_of(rows));
+          CHECK((division.parts - 1) * division.part_tiles < tiles_of(rows));
+        }
+  }
+}
+
+}  // namespace xformer::kernels::feature_attention_device_test
