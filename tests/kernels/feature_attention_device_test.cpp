@@ -17,7 +17,8 @@ struct WalkedFeatures {
   int64_t n = 70, m = 70, d = 16, e = 16, f = 24;
   int64_t valid_keys = -1;     // of sample 0, with a hole; -1: all, sample 1 always has all
   int64_t valid_queries = -1;  // likewise
-  bool tf32 = false, gaps = false;
+  int64_t first_keys = 0;      // of sample 0 that do not count
+  bool causal = false, tf32 = false, gaps = false;
 };
 
 at::Tensor heads_of(const std::string& name, const WalkedFeatures& one, int64_t rows, int64_t width) {
@@ -37,6 +38,8 @@ at::Tensor flags_of(int64_t rows, int64_t valid) {
 FeatureAttentionOptions options_of(const WalkedFeatures& one) {
   FeatureAttentionOptions options = options_of(one.form, one.d, one.f, at::kFloat);
   options.mask.key_valid = flags_of(one.m, one.valid_keys);
+  if (one.first_keys > 0) options.mask.key_valid[0].narrow(0, 0, one.first_keys).zero_();
+  options.mask.causal = one.causal;
   options.query_valid = flags_of(one.n, one.valid_queries);
   return options;
 }
@@ -104,15 +107,16 @@ FeatureAttentionGradients counted_backward(const at::Tensor& gradient, const at:
 
 }  // namespace
 
-TEST_CASE("feature attention on a device: every length from 1 to 130, every map") {
+TEST_CASE("feature attention on a device: every length from 1 to 130, every map, full and causal") {
   const PoisonedMemory poisoned;
-  for (const Form form : kForms)
-    for (int64_t n = 1; n <= 130; n += n < 10 || (n > 60 && n < 68) || n > 126 ? 1 : 9) {
-      CAPTURE(static_cast<int>(form), n);
-      // Of one key everything cancels but rounding.
-      CHECK(worst_of({.form = form, .n = n, .m = n, .valid_keys = n > 2 ? n - n / 3 : -1}) <
-            (n == 1 ? 1e-2 : kLikeFloat));
-    }
+  for (const bool causal : {false, true})
+    for (const Form form : kForms)
+      for (int64_t n = 1; n <= 130; n += n < 10 || (n > 60 && n < 68) || n > 126 ? 1 : 9) {
+        CAPTURE(causal, static_cast<int>(form), n);
+        // Of one key everything cancels but rounding.
+        CHECK(worst_of({.form = form, .n = n, .m = n, .valid_keys = n > 2 ? n - n / 3 : -1, .causal = causal}) <
+              (n == 1 ? 1e-2 : kLikeFloat));
+      }
 }
 
 TEST_CASE("feature attention on a device: widths, features, padding and strides, in two orders") {
@@ -133,10 +137,59 @@ TEST_CASE("feature attention on a device: widths, features, padding and strides,
   }
 }
 
+TEST_CASE("causal feature attention on a device: widths, features, padding and many rows, in two orders") {
+  const PoisonedMemory poisoned;
+  for (const Form form : kForms) {
+    CAPTURE(static_cast<int>(form));
+    CHECK(worst_of({.form = form, .n = 200, .m = 200, .d = 32, .e = 32, .f = 64, .causal = true}, true) < kLikeFloat);
+    CHECK(worst_of({.form = form, .n = 100, .m = 100, .d = 5, .e = 7, .f = 6, .causal = true}, true) < kLikeFloat);
+    CHECK(worst_of({.form = form, .n = 130, .m = 130, .d = 64, .e = 64, .f = 130, .causal = true}) < kLikeFloat);
+    CHECK(worst_of({.form = form, .n = 210, .m = 210, .valid_keys = 70, .valid_queries = 201, .causal = true}, true) <
+          kLikeFloat);
+    CHECK(worst_of({.form = form, .n = 210, .m = 210, .valid_keys = 201, .valid_queries = 70, .causal = true}) <
+          kLikeFloat);
+    CHECK(worst_of({.form = form, .causal = true, .gaps = true}, true) < kLikeFloat);
+    CHECK(worst_of({.form = form, .n = 100, .m = 100, .d = 32, .e = 32, .causal = true, .tf32 = true}, true) <
+          kLikeTf32);
+  }
+}
+
+TEST_CASE("causal feature attention on a device: rows of many heads, in one part, are those of one, in several") {
+  const PoisonedMemory poisoned;
+  constexpr int64_t kMany = 45;
+  const WalkedFeatures one{.n = 150, .m = 150, .d = 8, .e = 8, .f = 130, .causal = true};
+  CHECK(feature_division(1, one.n, one.f).parts == 3);
+  CHECK(feature_division(kMany, one.n, one.f).parts == 1);
+  Tensors given = operands_of(one), many;
+  for (at::Tensor& x : given) x = x.narrow(0, 1, 1), many.push_back(x.expand({kMany, -1, -1, -1}).contiguous());
+  const Tensors apart = walked(one, given, WalkOrder::kForward), whole = walked(one, many, WalkOrder::kForward);
+  for (size_t i = 0; i < apart.size(); ++i)
+    for (const int64_t sample : {int64_t{0}, kMany - 1})
+      CHECK(difference(whole[i].narrow(0, sample, 1).to(at::kDouble), apart[i].to(at::kDouble)) < kLikeFloat);
+}
+
+TEST_CASE("causal feature attention on a device: c that rises, of equal keys the last, and none at first") {
+  const PoisonedMemory poisoned;
+  WalkedFeatures one{.n = 270, .m = 270, .f = 72, .valid_keys = 260, .causal = true};
+  Tensors given = operands_of(one);
+  FeatureAttentionOptions options = options_of(one);
+  for (const int64_t place : {13, 70, 129, 200, 259})
+    given[1].select(2, place).copy_(options.omega[66] * (place < 200 ? 3 : 4));
+  const auto compare = [&] {
+    const Tensors got = walked(one, given, WalkOrder::kForward), meant = defined(one, given);
+    for (size_t i = 0; i < got.size(); ++i) CHECK(difference(got[i].to(at::kDouble), meant[i]) < 5 * kLikeFloat);
+  };
+  compare();
+  one.first_keys = 80;
+  compare();
+}
+
 TEST_CASE("feature attention on a device: a sample without a key or a query gives zero, and zero gradients") {
   const PoisonedMemory poisoned;
   for (const Form form : kForms)
-    for (WalkedFeatures one : {WalkedFeatures{.valid_keys = 0}, WalkedFeatures{.valid_queries = 0}}) {
+    for (WalkedFeatures one :
+         {WalkedFeatures{.valid_keys = 0}, WalkedFeatures{.valid_queries = 0},
+          WalkedFeatures{.valid_keys = 0, .causal = true}, WalkedFeatures{.valid_queries = 0, .causal = true}}) {
       one.form = form;
       CHECK(worst_of(one) < kLikeFloat);
       for (const at::Tensor& x : walked(one, operands_of(one), WalkOrder::kForward))
@@ -146,14 +199,15 @@ TEST_CASE("feature attention on a device: a sample without a key or a query give
 
 TEST_CASE("feature attention on a device: what stands in padding does not matter") {
   const PoisonedMemory poisoned;
-  for (const Form form : kForms) {
-    const WalkedFeatures one{.form = form, .valid_keys = 40, .valid_queries = 50};
-    const Tensors given = operands_of(one), clean = walked(one, given, WalkOrder::kForward);
-    for (const size_t i : {1, 2}) given[i][0].narrow(1, 40, 30).fill_(NAN);
-    for (const size_t i : {0, 3}) given[i][0].narrow(1, 50, 20).fill_(NAN);
-    const Tensors lost = walked(one, given, WalkOrder::kForward);
-    for (size_t i = 0; i < lost.size(); ++i) CHECK(at::equal(lost[i], clean[i]));
-  }
+  for (const bool causal : {false, true})
+    for (const Form form : kForms) {
+      const WalkedFeatures one{.form = form, .valid_keys = 40, .valid_queries = 50, .causal = causal};
+      const Tensors given = operands_of(one), clean = walked(one, given, WalkOrder::kForward);
+      for (const size_t i : {1, 2}) given[i][0].narrow(1, 40, 30).fill_(NAN);
+      for (const size_t i : {0, 3}) given[i][0].narrow(1, 50, 20).fill_(NAN);
+      const Tensors lost = walked(one, given, WalkOrder::kForward);
+      for (size_t i = 0; i < lost.size(); ++i) CHECK(at::equal(lost[i], clean[i]));
+    }
 }
 
 TEST_CASE(
@@ -174,13 +228,15 @@ TEST_CASE("a device with kernels of feature attention runs them: two launches fo
   torch::Library library(torch::Library::IMPL, "xformer", c10::DispatchKey::Meta, __FILE__, __LINE__);
   library.impl("feature_attention_forward", dispatched<counted_forward>);
   library.impl("feature_attention_backward", dispatched<counted_backward>);
-  const auto launches = [&](Form form, at::ScalarType type, int64_t d, int64_t flops) {
+  const auto launches = [&](Form form, at::ScalarType type, int64_t d, int64_t flops, bool causal = false) {
     FeatureAttentionOptions options = options_of(form, d, 96, type);
+    options.mask.causal = causal;
     if (options.omega.defined()) options.omega = options.omega.to(at::kMeta);
     const auto leaf = [&](int64_t rows) {
       return at::empty({2, 3, rows, d}, at::TensorOptions(at::kMeta).dtype(type)).requires_grad_(true);
     };
-    const Tensors inputs{leaf(10), leaf(12), leaf(12)};
+    const int64_t keys = causal ? 10 : 12;
+    const Tensors inputs{leaf(10), leaf(keys), leaf(keys)};
     const OpCounter counter;
     const at::Tensor out = feature_attention(inputs[0], inputs[1], inputs[2], options);
     const Tensors found = torch::autograd::grad({out}, inputs, {at::ones_like(out)});
@@ -193,6 +249,8 @@ TEST_CASE("a device with kernels of feature attention runs them: two launches fo
   CHECK(launches(Form::kEluPlain, at::kFloat, 64, heads * 64 * (10 * 3 * 64 + 12 * 3 * 64)) == 5);
   CHECK(launches(Form::kRelu, at::kFloat, 32, heads * 96 * (10 * (7 * 32 + 3) + 12 * (6 * 32 + 2))) == 5);
   CHECK(launches(Form::kSoftmax, at::kFloat, 32, heads * 96 * (10 * (8 * 32 + 3) + 12 * (7 * 32 + 2))) == 8);
+  CHECK(launches(Form::kElu, at::kFloat, 64, heads * 10 * (64 * (6 * 64 + 5) + 4 * 64 * 128), true) == 5);
+  CHECK(launches(Form::kSoftmax, at::kFloat, 32, heads * 10 * (96 * (18 * 32 + 5) + 4 * 64 * 128), true) == 8);
   CHECK(launches(Form::kElu, at::kFloat, kFeatureHeadWidest + 8, 0) == 0);
   CHECK(launches(Form::kElu, at::kDouble, 64, 0) == 0);
 }
@@ -209,6 +267,10 @@ TEST_CASE("plans of feature attention fit a device at any size") {
                            by_features = feature_sums_grid(heads, rows, f, width);
           CHECK((by_rows.blocks >= 1 && by_rows.blocks <= kMostBlocks && by_rows.shared_bytes <= kMostSharedBytes));
           CHECK((by_features.blocks >= 1 && by_features.blocks <= kMostBlocks));
+          const LaunchGrid causal = causal_grid(heads, rows, width, /*backward=*/true),
+                           scan = feature_scan_grid(heads, (f + 1) * 65);
+          CHECK((causal.blocks == by_rows.blocks && causal.shared_bytes <= kMostSharedBytes));
+          CHECK((scan.blocks >= 1 && scan.blocks <= kMostBlocks));
           const RowDivision division = feature_division(heads, rows, f);
           CHECK(division.parts * division.part_tiles >= tiles_of(rows));
           CHECK((division.parts - 1) * division.part_tiles < tiles_of(rows));

@@ -129,4 +129,21 @@ XFORMER_DEVICE void multiply_weights(const Thread& thread, const float (*weights
   }
 }
 
+// sum[j] += weights (columns of the tile)^T: likewise, by kTiles * 8 rows of width kPlaces * 8.
+template <ProductKind kKind, int kPlaces, int kTiles, class Thread>
+XFORMER_DEVICE void multiply_weights_turned(const Thread& thread, const float (*weights)[4], const SharedRows& columns,
+                                            float (*sum)[4]) {
+  const FragmentPlace place(thread);
+  XFORMER_UNROLL
+  for (int k = 0; k < kPlaces; ++k) {
+    const float a[4] = {weights[k][0], weights[k][2], weights[k][1], weights[k][3]};
+    XFORMER_UNROLL
+    for (int j = 0; j < kTiles; ++j) {
+      const float* const column = columns.at(j * kTileColumns + place.row, k * kTilePlaces + 2 * place.pair);
+      const float b[2] = {column[0], column[1]};
+      multiply_tile<kKind>(thread, a, b, sum[j]);
+    }
+  }
+}
+
 }  // namespace xformer::kernels

@@ -33,14 +33,14 @@ struct RowPlaces {
   bool wide = false;  // rows of whole runs that begin at sixteen bytes
 };
 
-// Rows first .. first + 63 of a matrix into shared memory, kWidth wide: 0 behind the matrix's width, behind `count`
+// kRows rows of a matrix from `first` on into shared memory, kWidth wide: 0 behind the matrix's width, behind `count`
 // rows and where `valid` says so, whatever lies there.
-template <int kWidth, class Thread>
+template <int kWidth, int kRows = kTileSide, class Thread>
 XFORMER_DEVICE void load_tile(const Thread& thread, const float* matrix, const RowPlaces& places, int width,
                               int64_t first, int64_t count, const bool* valid, const SharedRows& into) {
   constexpr int kRuns = kWidth / kRun;
   XFORMER_UNROLL
-  for (int i = 0; i < kTileSide * kRuns / kTileThreads; ++i) {
+  for (int i = 0; i < kRows * kRuns / kTileThreads; ++i) {
     const int place = i * kTileThreads + thread.index(), row = place / kRuns, column = place % kRuns * kRun;
     const int64_t from = first + row;
     const bool there = from < count && (valid == nullptr || valid[from]);

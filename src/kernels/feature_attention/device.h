@@ -1,12 +1,11 @@
 // The passes of feature_attention.h on a device, but for the launches themselves: cuda.cpp gives them, tests walk the
-// programs. The signatures are the CPU's (cpu.h); of what the forward pass leaves, `table` is [z,f (e + 1)], S and z
-// behind it, `denominator` turned over and 0 where a row does not count, and, kSoftmax, `largest` and `winner` are
-// FeatureShifts.
+// programs. The signatures are the CPU's (cpu.h), but not what the forward pass leaves: `denominator` is turned over, 0
+// where a row does not count, and has, causal, sums of features behind it; FeatureOperands says what the others are.
 #pragma once
 
 #include "kernels/device/head_tensors.h"
 #include "kernels/feature_attention/cpu.h"
-#include "kernels/feature_attention/table_programs.h"
+#include "kernels/feature_attention/stages.h"
 
 namespace xformer::kernels {
 
@@ -14,8 +13,7 @@ namespace xformer::kernels {
 [[nodiscard]] inline bool fits_feature_programs(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                                 const FeatureAttentionOptions& options) {
   return q.scalar_type() == at::kFloat && std::max(q.size(3), v.size(3)) <= kFeatureHeadWidest && q.numel() > 0 &&
-         k.numel() > 0 && v.numel() > 0 && !options.mask.causal &&
-         (!options.omega.defined() || options.omega.size(0) > 0);
+         k.numel() > 0 && v.numel() > 0 && (!options.omega.defined() || options.omega.size(0) > 0);
 }
 
 // Operands as programs read them, which must outlive the launches, and what these are told.
@@ -27,9 +25,10 @@ struct FeatureOperands {
                   const FeatureAttentionOptions& options, const at::Tensor& gradient_in = {})
       : q(readable_heads(q_in)), k(readable_heads(k_in)), v(readable_heads(v_in)) {
     TORCH_CHECK(fits_feature_programs(q, k, v, options), "feature attention on a device takes heads of float, at most ",
-                kFeatureHeadWidest, " wide, and its full form");
+                kFeatureHeadWidest, " wide");
     a.product = product_kind();
-    a.map = options.map;
+    a.map = options.map, a.causal = options.mask.causal;
+    TORCH_CHECK(!a.causal || q.size(2) == k.size(2), "the causal form takes as many keys as queries");
     a.b = q.size(0), a.h = q.size(1);
     a.d = static_cast<int>(q.size(3)), a.e = static_cast<int>(v.size(3)), a.f = a.d;
     a.scale = static_cast<float>(options.scale), a.floor = static_cast<float>(options.floor);
@@ -66,21 +65,36 @@ struct FeatureOperands {
     a.stage = stage;
     launch(a);
   }
-  // The table of a sum over rows, which later stages read.
+  // The sums over keys or queries, which later stages read: [z,table_size()], or, causal, in one piece the chunks and
+  // the parts that FeatureArguments has.
   template <class Launch>
   [[nodiscard]] at::Tensor run_sums(FeatureStage stage, const Launch& launch) {
-    const int64_t rows = stage == FeatureStage::kKeySums ? a.k.rows : a.q.rows;
-    const at::Tensor parts =
-        at::empty({a.heads(), feature_division(a.heads(), rows, a.f).parts, a.table_size()}, q.options());
-    a.parts = written_floats(parts);
+    const int64_t rows = stage == FeatureStage::kKeySums ? a.k.rows : a.q.rows, size = a.table_size();
+    const int64_t parts = feature_division(a.heads(), rows, a.f).parts;
+    if (a.causal) {
+      const at::Tensor tables = at::empty({a.heads() * (tiles_of(rows) + parts) * size}, q.options());
+      take_table(tables);
+      run(stage, launch);
+      return tables;
+    }
+    const at::Tensor sums = at::empty({a.heads(), parts, size}, q.options());
+    a.parts = written_floats(sums);
     run(stage, launch);
-    at::Tensor table = parts.size(1) == 1 ? parts.select(1, 0) : parts.sum(1);
+    at::Tensor table = parts == 1 ? sums.select(1, 0) : sums.sum(1);
     take_table(table);
     return table;
   }
   void take_table(const at::Tensor& table) {
-    a.table = read_floats(table);
-    a.wide_table = a.e % kRun == 0 && a.table_size() % 4 == 0 && reads_wide({table});
+    a.wide_table = a.e % kRun == 0 && reads_wide({table});
+    if (!a.causal) {
+      a.table = read_floats(table);
+      return;
+    }
+    a.chunks = written_floats(table);
+    a.parts = a.chunks + a.heads() * tiles_of(a.q.rows) * a.table_size();
+  }
+  void take_rows(const at::Tensor& numbers) {
+    a.inverse = written_floats(numbers), a.totals = a.inverse + a.heads() * a.q.rows;
   }
 };
 
@@ -92,10 +106,11 @@ FeatureAttentionForward feature_attention_forward_device(const at::Tensor& q, co
   FeatureArguments& a = operands.a;
   FeatureAttentionForward result;
   result.out = rows_of_heads(operands.q, a.q.rows, a.e);
-  result.denominator = at::empty({a.heads(), a.q.rows}, operands.q.options());
+  result.denominator = at::empty({a.apart() ? 2 : 1, a.heads(), a.q.rows}, operands.q.options());
   result.largest = at::empty({operands.shifts()}, operands.q.options());
   result.winner = at::empty({operands.shifts()}, operands.q.options().dtype(at::kInt));
-  a.out = written_floats(result.out), a.inverse = written_floats(result.denominator);
+  a.out = written_floats(result.out);
+  operands.take_rows(result.denominator);
   operands.take_shifts(result.largest, result.winner);
   if (a.map == FeatureMap::kSoftmax) operands.run(FeatureStage::kShifts, launch);
   result.table = operands.run_sums(FeatureStage::kKeySums, launch);
@@ -114,11 +129,12 @@ FeatureAttentionGradients feature_attention_backward_device(const at::Tensor& gr
   FeatureArguments& a = operands.a;
   FeatureAttentionGradients result{rows_of_heads(operands.q, a.q.rows, a.d), rows_of_heads(operands.q, a.k.rows, a.d),
                                    rows_of_heads(operands.q, a.k.rows, a.e)};
-  const at::Tensor d_sum = at::empty_like(forward.denominator);
+  const at::Tensor d_sum = at::empty({a.heads(), a.q.rows}, operands.q.options());
   const at::Tensor slopes = at::empty({a.map == FeatureMap::kSoftmax ? a.heads() * a.k.rows : 0}, operands.q.options());
-  a.out = written_floats(forward.out), a.inverse = written_floats(forward.denominator);
+  a.out = written_floats(forward.out);
   a.d_sum = written_floats(d_sum), a.slopes = written_floats(slopes);
   a.dq = written_floats(result.q), a.dk = written_floats(result.k), a.dv = written_floats(result.v);
+  operands.take_rows(forward.denominator);
   operands.take_shifts(forward.largest, forward.winner);
   operands.take_table(forward.table);
   operands.run(FeatureStage::kQueryGradients, launch);

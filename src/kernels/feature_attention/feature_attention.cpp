@@ -24,13 +24,14 @@ struct FeatureAttentionCall {
 
   [[nodiscard]] variable_list inputs() const { return {q, k, v}; }
   variable_list forward() {
-    const int64_t scores = options.map == FeatureMap::kSoftmax ? 2 : 1;
-    count_products({scores, 1, 1}, {scores, 1, 1});
+    const int64_t scores = options.map == FeatureMap::kSoftmax ? 2 : 1, causal = options.mask.causal ? 1 : 0;
+    count_products({scores, 1, 1}, {scores + causal, 1, 1}, causal);
     made = kForward(q, k, v, options);
     return {made.out};
   }
   [[nodiscard]] variable_list backward(const variable_list& gradients, bool) const {
-    count_products({3, 2, 2}, {2, 2, 1});
+    const int64_t causal = options.mask.causal ? 1 : 0;  // features of the other side, made again
+    count_products({3 + causal, 2, 2}, {2 + causal, 2, 1}, 3 * causal);
     return tensors_of(kBackward(gradients[0], q, k, v, made, options));
   }
   [[nodiscard]] variable_list reference(const variable_list& in) const {
@@ -40,16 +41,18 @@ struct FeatureAttentionCall {
   struct RowProducts {
     int64_t omega, table, sums;
   };
-  // The CPU's products count themselves.
-  void count_products(const RowProducts& of_queries, const RowProducts& of_keys) const {
+  // `within`: how often all of 64 rows are multiplied with each other, by features and by values. The CPU's products
+  // count themselves.
+  void count_products(const RowProducts& of_queries, const RowProducts& of_keys, int64_t within) const {
     if (q.is_cpu()) return;
     const bool projected = options.omega.defined();
-    const int64_t d = q.size(3), f = projected ? options.omega.size(0) : d;
+    const int64_t d = q.size(3), e = v.size(3), f = projected ? options.omega.size(0) : d;
     const auto numbers = [&](const RowProducts& row) {
-      return row.omega * (projected ? d : 0) + row.table * v.size(3) + row.sums * (options.divisor <= 0 ? 1 : 0);
+      return row.omega * (projected ? d : 0) + row.table * e + row.sums * (options.divisor <= 0 ? 1 : 0);
     };
-    add_executed_flops(2 * q.size(0) * q.size(1) * f *
-                       (q.size(2) * numbers(of_queries) + k.size(2) * numbers(of_keys)));
+    add_executed_flops(2 * q.size(0) * q.size(1) *
+                       (f * (q.size(2) * numbers(of_queries) + k.size(2) * numbers(of_keys)) +
+                        within * q.size(2) * kTileSide * (f + e)));
   }
 };
 

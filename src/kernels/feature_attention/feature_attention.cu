@@ -1,7 +1,7 @@
 // Feature attention on a CUDA device. No LibTorch here.
 #include "kernels/device/launch.cuh"
 #include "kernels/feature_attention/cuda.h"
-#include "kernels/feature_attention/table_programs.h"
+#include "kernels/feature_attention/stages.h"
 
 namespace xformer::kernels {
 

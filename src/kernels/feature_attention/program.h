@@ -2,7 +2,10 @@
 // four warps 16 of them each, and goes over the features, 64 at a time, which live in registers: y = omega x' is made
 // again wherever features are needed. Every pass reads its rows once, and once for each 64 features where it sums over
 // rows; what lies between passes is a table of f (e + 1) numbers for each head and part of the rows, and with kSoftmax
-// two numbers for each row. Nothing is added by atomics: parts of sums over rows are added afterwards, in order.
+// two numbers for each row. So without repeats for more than 64 features, forwards q, k and v are read and out is
+// written once (kSoftmax: q and k are read twice); backwards q and the gradient are read twice, k, v and out once, and
+// dq, dk and dv written. Nothing is added by atomics: parts of sums over rows are added afterwards, in order. The
+// causal form is in causal_programs.h.
 //
 // Forwards: kSoftmax alone, what exponents lose (FeatureShiftProgram, KeyLargestProgram); S and z from keys and values
 // (FeatureSumsProgram); the rows of queries against them (FeatureAnswerProgram). Backwards, with u = gradient /
@@ -40,18 +43,21 @@ struct FeatureArguments {
   int64_t b = 0, h = 0;
   int d = 0, e = 0, f = 0;
   float scale = 1, floor = 0, epsilon = 0, divisor = 0;
+  bool causal = false;
   const float* omega = nullptr;  // [f,d]; null: features are those of x itself
   RowPlaces omega_places;
   FeatureRows q, k;
   const float* v = nullptr;
   HeadPlaces v_places;
-  float* largest = nullptr;  // kSoftmax [z,m]: each key's largest y, then c
+  float* largest = nullptr;  // kSoftmax [z,m]: each key's largest y, then c, causal of the keys up to it
   int* winner = nullptr;     // kSoftmax [z,m]: the key that gave c, -1 for none
-  // [z,parts,f (e + 1)] sums over a part of the rows: S [f,e], z [f] behind it. The sum of the parts is read as
-  // `table`.
+  // [z,parts,table_size()] sums over a part of the rows. The sum of the parts is read as `table`; causal, what comes
+  // before a part (of sums over queries: behind it) takes its place.
   float* parts = nullptr;
-  const float* table = nullptr;  // [z,f (e + 1)]
+  float* chunks = nullptr;       // causal [z,tiles_of(n),table_size()]: of the part before (behind) each 64 rows
+  const float* table = nullptr;  // [z,table_size()]
   bool wide_table = false;       // rows of S begin at sixteen bytes
+  float* totals = nullptr;       // causal kSoftmax [z,n]: sums of a query's features
   float* inverse = nullptr;      // [z,n]: what rows are divided by, turned over; 0 for those that do not count
   float* out = nullptr;          // [b,n,h,e]
 
@@ -59,19 +65,24 @@ struct FeatureArguments {
   const float* gradient = nullptr;
   HeadPlaces gradient_places;
   float* d_sum = nullptr;   // [z,n]: s
-  float* slopes = nullptr;  // kSoftmax [z,m]: sums over features of a key's gradients of y
+  float* slopes = nullptr;  // kSoftmax [z,m]: what c takes for each key, causal for each query
   float *dq = nullptr, *dk = nullptr, *dv = nullptr;
 
   [[nodiscard]] constexpr int64_t heads() const { return b * h; }
-  [[nodiscard]] constexpr int64_t table_size() const { return int64_t{f} * (e + 1); }
+  // Whether what the floor takes of keys is summed apart, as no scale goes with it.
+  [[nodiscard]] constexpr bool apart() const { return causal && map == FeatureMap::kSoftmax; }
+  // S [f,e], z [f] behind it, and behind that, apart(), the sums of values and their number [e + 1].
+  [[nodiscard]] constexpr int64_t z_at() const { return int64_t{f} * e; }
+  [[nodiscard]] constexpr int64_t apart_at() const { return int64_t{f} * (e + 1); }
+  [[nodiscard]] constexpr int64_t table_size() const { return (apart_at() + (apart() ? e + 1 : 0) + 3) / 4 * 4; }
 };
 
 // Heads of up to 32, or up to 64.
 [[nodiscard]] constexpr int feature_width(int64_t d, int64_t e) { return d <= 32 && e <= 32 ? 32 : 64; }
 
-// Shared memory of so many tiles, and of three numbers a row and one a warp.
+// Shared memory of so many tiles, and of numbers for each row, column and warp.
 [[nodiscard]] constexpr int64_t feature_bytes(int width, int tiles) {
-  return (int64_t{tiles} * kTileSide * shared_stride(width) + 3 * kTileSide + kTileThreads / kWarp) * 4;
+  return (int64_t{tiles} * kTileSide * shared_stride(width) + 9 * kTileSide + kTileThreads / kWarp) * 4;
 }
 // A block for each 64 rows of every head.
 [[nodiscard]] constexpr LaunchGrid feature_rows_grid(int64_t heads, int64_t rows, int width, int tiles) {
@@ -102,12 +113,11 @@ struct DeviceFeature {
   }
 };
 
-// y of the 64 features from `first` on for 64 rows x: of a warp's 16 rows, or, turned, of its 16 features. Minus
-// infinity behind the last feature. Without omega features are columns of x.
-template <ProductKind kKind, int kWidth, bool kTurned, class Thread>
+// y of the kTiles * 8 features from `first` on for 64 rows x: of a warp's 16 rows, or, turned, of its 16 features.
+// Minus infinity behind the last feature. Without omega features are columns of x.
+template <ProductKind kKind, int kWidth, bool kTurned, int kTiles, class Thread>
 XFORMER_DEVICE void feature_scores(const Thread& thread, const FeatureArguments& a, int first, const SharedRows& x,
-                                   const SharedRows& omega, float (*y)[4]) {
-  constexpr int kTiles = kTileSide / kTileColumns;
+                                   const SharedRows& omega, float (&y)[kTiles][4]) {
   const FragmentPlace place(thread);
   const int warp_row = thread.index() / kWarp * kTileRows;
   if (a.omega != nullptr)
@@ -117,25 +127,25 @@ XFORMER_DEVICE void feature_scores(const Thread& thread, const FeatureArguments&
     XFORMER_UNROLL
     for (int i = 0; i < 4; ++i) {
       const int row = warp_row + place.row + (i >= 2 ? 8 : 0), column = j * kTileColumns + 2 * place.pair + i % 2;
-      const int own = kTurned ? column : row, feature = kTurned ? row : column;
-      if (first + feature >= a.f) y[j][i] = -static_cast<float>(INFINITY);
+      const int own = kTurned ? column : row, feature = first + (kTurned ? row : column);
+      if (feature >= a.f) y[j][i] = -static_cast<float>(INFINITY);
       else if (a.omega != nullptr) y[j][i] *= a.scale;
       else y[j][i] = *x.at(own, feature);
     }
   }
 }
 
-// 64 rows of omega from `feature` on.
-template <int kWidth, class Thread>
+// kRows rows of omega from `feature` on.
+template <int kWidth, int kRows = kTileSide, class Thread>
 XFORMER_DEVICE void load_omega(const Thread& thread, const FeatureArguments& a, int feature, const SharedRows& into) {
-  if (a.omega != nullptr) load_tile<kWidth>(thread, a.omega, a.omega_places, a.d, feature, a.f, nullptr, into);
+  if (a.omega != nullptr) load_tile<kWidth, kRows>(thread, a.omega, a.omega_places, a.d, feature, a.f, nullptr, into);
 }
 
 // 64 rows of a head's S from `feature` on, and those of its z.
 template <int kWidth, class Thread>
 XFORMER_DEVICE void load_table(const Thread& thread, const FeatureArguments& a, int64_t head, int feature,
                                const SharedRows& into, float* sums) {
-  const float *const table = a.table + head * a.table_size(), *const z = table + int64_t{a.f} * a.e;
+  const float *const table = a.table + head * a.table_size(), *const z = table + a.z_at();
   load_tile<kWidth>(thread, table, {a.e, a.wide_table}, a.e, feature, a.f, nullptr, into);
   if (thread.index() < kTileSide)
     sums[thread.index()] = feature + thread.index() < a.f ? z[feature + thread.index()] : 0.0f;
@@ -209,8 +219,8 @@ struct FeatureShiftProgram {
   }
 };
 
-// kSoftmax: c of a head's keys, and which key gave it, of equal ones the first. A block for each head; a thread goes
-// over a piece of the keys.
+// kSoftmax: c of a head's keys, and which key gave it, of equal ones the first; causal, of the keys up to each, of
+// equal ones the last. A block for each head; a thread goes over a piece of the keys.
 struct KeyLargestProgram {
   static constexpr int kThreads = kTileThreads, kResident = 2;
   FeatureArguments a;
@@ -223,14 +233,16 @@ struct KeyLargestProgram {
     const int64_t begin = thread.index() * piece, end = begin + piece < m ? begin + piece : m;
     float top = -INFINITY;
     int key = -1;
-    for (int64_t j = begin; j < end; ++j)
-      if (a.largest[head + j] > top) top = a.largest[head + j], key = static_cast<int>(j);
+    const auto offer = [&](float y, int other) {
+      if (y > top || (a.causal && other >= 0 && y == top && y > -static_cast<float>(INFINITY))) top = y, key = other;
+    };
+    for (int64_t j = begin; j < end; ++j) offer(a.largest[head + j], static_cast<int>(j));
     tops[thread.index()] = top, keys[thread.index()] = key;
     thread.sync();
     top = -INFINITY, key = -1;
-    for (int i = 0; i < kThreads; ++i)
-      if (tops[i] > top) top = tops[i], key = keys[i];
+    for (int i = 0; i < (a.causal ? thread.index() : kThreads); ++i) offer(tops[i], keys[i]);
     for (int64_t j = begin; j < end; ++j) {
+      if (a.causal) offer(a.largest[head + j], static_cast<int>(j));
       a.largest[head + j] = top, a.winner[head + j] = key;
       if (key >= 0) a.k.shift[head + j] += top;
     }

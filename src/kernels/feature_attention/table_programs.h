@@ -5,9 +5,22 @@
 
 namespace xformer::kernels {
 
+// exp(from - to), also where both are minus infinity.
+template <class Thread>
+XFORMER_DEVICE float decay(const Thread& thread, float from, float to) {
+  return from == to ? 1.0f : thread.exp(from - to);
+}
+
+// Causal kSoftmax: c of row `row` of a head, or of its last row. Sums over keys are relative to the c of the last of
+// them, sums over queries to that of the row before the first.
+XFORMER_DEVICE float border(const FeatureArguments& a, int64_t head, int64_t row) {
+  return a.largest[head * a.k.rows + (row < a.k.rows ? row : a.k.rows - 1)];
+}
+
 // Sums over a part of the rows, of keys with their values, or with kQueries of queries with u and s: a block keeps
-// those of 64 features in registers.
-template <ProductKind kKind, int kWidth, bool kQueries>
+// those of 64 features in registers. Causal, it goes over queries from the last to the first, and leaves what it has
+// before each 64 rows.
+template <ProductKind kKind, int kWidth, bool kQueries, bool kCausal>
 struct FeatureSumsProgram {
   static constexpr int kThreads = kTileThreads, kResident = 2;
   static constexpr int kTiles = kTileSide / kTileColumns, kOutTiles = kWidth / kTileColumns;
@@ -19,21 +32,51 @@ struct FeatureSumsProgram {
     auto* const memory = static_cast<float*>(thread.shared());
     const SharedRows omega{memory, kStride}, x{memory + kFloats, kStride}, values{memory + 2 * kFloats, kStride};
     float *const shift = memory + 3 * kFloats, *const factor = shift + kTileSide, *const weight = factor + kTileSide;
-    auto* const ends = reinterpret_cast<int*>(weight + kTileSide);
+    float *const apart_factor = weight + kTileSide, *const apart_weight = apart_factor + kTileSide;
+    auto* const ends = reinterpret_cast<int*>(apart_weight + kTileSide);
     const FeatureRows& side = kQueries ? a.q : a.k;
     const RowDivision division = feature_division(a.heads(), side.rows, a.f);
     const int64_t feature_tiles = tiles_of(a.f), unit = thread.block() / feature_tiles;
     const int64_t head = unit / division.parts, part = unit % division.parts;
     const int first = static_cast<int>(thread.block() % feature_tiles) * kTileSide;
-    HeadBlock block{head / a.h, head % a.h, part * division.part_tiles * kTileSide};
-    const bool* const valid = side.valid == nullptr ? nullptr : side.valid + block.b * side.rows;
-    int64_t end = valid_end(thread, valid, side.rows, ends);
-    if (end > block.first + division.part_tiles * kTileSide) end = block.first + division.part_tiles * kTileSide;
+    const bool* const valid = side.valid == nullptr ? nullptr : side.valid + head / a.h * side.rows;
+    const int64_t end = valid_end(thread, valid, side.rows, ends);
+    const int64_t begin_tile = part * division.part_tiles;
+    const int64_t end_tile = std::min(begin_tile + division.part_tiles, tiles_of(kCausal ? side.rows : end));
     load_omega<kWidth>(thread, a, first, omega);
     const FragmentPlace place(thread);
     const int warp_row = thread.index() / kWarp * kTileRows;
-    float sum[kOutTiles][4] = {}, total[2] = {0, 0};
-    for (; block.first < end; block.first += kTileSide) {
+    const bool apart = kCausal && a.apart(), sums_apart = apart && first == 0 && thread.index() <= a.e;
+    float sum[kOutTiles][4] = {}, total[2] = {0, 0}, apart_sum = 0;
+    const auto store = [&](float* table) {
+      store_fragment<kOutTiles>(thread, sum, 1.0f, 1.0f, table, a.e, a.e, first + warp_row, a.f);
+      XFORMER_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        const int feature = first + warp_row + place.row + 8 * half;
+        const float all = lane_sum(thread, total[half], 1, 4);
+        if (feature < a.f && place.pair == 0) table[a.z_at() + feature] = all;
+      }
+      if (sums_apart) table[a.apart_at() + thread.index()] = apart_sum;
+    };
+    for (int64_t i = begin_tile; i < end_tile; ++i) {
+      const int64_t tile = kCausal && kQueries ? begin_tile + end_tile - 1 - i : i;
+      const HeadBlock block{head / a.h, head % a.h, tile * kTileSide};
+      if (kCausal && i > begin_tile) store(a.chunks + (head * tiles_of(side.rows) + tile) * a.table_size());
+      float now = 0;  // apart: what the sums are relative to after this tile
+      if (apart) {
+        const int64_t last = block.first + (kQueries ? -1 : kTileSide - 1),
+                      before = last + (kQueries ? 1 : -1) * kTileSide;
+        now = border(a, head, last < 0 ? 0 : last);
+        const float was = i == begin_tile ? now : border(a, head, before);
+        const float scale = kQueries ? decay(thread, now, was) : decay(thread, was, now);
+        XFORMER_UNROLL
+        for (int j = 0; j < kOutTiles; ++j) {
+          XFORMER_UNROLL
+          for (int one = 0; one < 4; ++one) sum[j][one] *= scale;
+        }
+        total[0] *= scale, total[1] *= scale;
+      }
+      if (block.first >= end) continue;
       thread.sync();
       load_rows<kWidth>(thread, side.x, side.places, a.d, block, end, valid, x);
       load_rows<kWidth>(thread, kQueries ? a.gradient : a.v, kQueries ? a.gradient_places : a.v_places, a.e, block, end,
@@ -41,33 +84,37 @@ struct FeatureSumsProgram {
       if (thread.index() < kTileSide) {
         const int64_t row = block.first + thread.index(), at = head * side.rows + row;
         const bool counts = row < end && (valid == nullptr || valid[row]);
+        float own_factor = !counts ? 0.0f : kQueries ? a.inverse[at] : 1.0f;
+        float own_weight = !counts ? 0.0f : kQueries ? a.d_sum[at] : 1.0f;
         shift[thread.index()] = counts && side.shift != nullptr ? side.shift[at] : 0.0f;
-        factor[thread.index()] = !counts ? 0.0f : kQueries ? a.inverse[at] : 1.0f;
-        weight[thread.index()] = !counts ? 0.0f : kQueries ? a.d_sum[at] : 1.0f;
+        if (apart) {
+          const float more = counts && kQueries ? a.totals[at] : 1.0f;
+          apart_factor[thread.index()] = own_factor * more, apart_weight[thread.index()] = own_weight * more;
+          const float c = border(a, head, row), scale = kQueries ? decay(thread, now, c) : decay(thread, c, now);
+          own_factor *= scale, own_weight *= scale;
+        }
+        factor[thread.index()] = own_factor, weight[thread.index()] = own_weight;
       }
       thread.sync();
+      if (sums_apart)
+        for (int row = 0; row < kTileSide; ++row)
+          apart_sum += thread.index() == a.e ? apart_weight[row] : apart_factor[row] * *values.at(row, thread.index());
+      const float floor = apart && !kQueries ? 0.0f : a.floor;
       float phi[kTiles][4] = {};
       feature_scores<kKind, kWidth, /*kTurned=*/true>(thread, a, first, x, omega, phi);
       XFORMER_UNROLL
       for (int j = 0; j < kTiles; ++j) {
         XFORMER_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          const int column = j * kTileColumns + 2 * place.pair + i % 2;
-          const float one = DeviceFeature(thread, a.map, phi[j][i], shift[column]).value + a.floor;
-          total[i / 2] += one * weight[column];
-          phi[j][i] = one * factor[column];
+        for (int one = 0; one < 4; ++one) {
+          const int column = j * kTileColumns + 2 * place.pair + one % 2;
+          const float value = DeviceFeature(thread, a.map, phi[j][one], shift[column]).value + floor;
+          total[one / 2] += value * weight[column];
+          phi[j][one] = value * factor[column];
         }
       }
       multiply_weights<kKind, kTiles, kOutTiles>(thread, phi, values, sum);
     }
-    float* const table = a.parts + unit * a.table_size();
-    store_fragment<kOutTiles>(thread, sum, 1.0f, 1.0f, table, a.e, a.e, first + warp_row, a.f);
-    XFORMER_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      const int feature = first + warp_row + place.row + 8 * half;
-      const float all = lane_sum(thread, total[half], 1, 4);
-      if (feature < a.f && place.pair == 0) table[int64_t{a.f} * a.e + feature] = all;
-    }
+    store(a.parts + unit * a.table_size());
   }
 };
 
@@ -129,6 +176,33 @@ struct FeatureAnswerProgram {
                               a.h * a.e, a.e, block.first + warp_row, a.q.rows);
   }
 };
+
+// kSoftmax: what |x'|^2 / 2, and of queries c, take of the gradients of y of 64 rows x, in `total` a lane's share of
+// their sums over features.
+template <bool kKeys, int kOutTiles, class Thread>
+XFORMER_DEVICE void through_shift(const Thread& thread, const FeatureArguments& a, const HeadBlock& block,
+                                  const SharedRows& x, const float* total, float (&sum)[kOutTiles][4]) {
+  const FeatureRows& side = kKeys ? a.k : a.q;
+  const FragmentPlace place(thread);
+  XFORMER_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const int own = thread.index() / kWarp * kTileRows + place.row + 8 * half;
+    const int64_t row = block.first + own, at = (block.b * a.h + block.h) * side.rows + row;
+    const float all = lane_sum(thread, total[half], 1, 4);
+    if (row >= side.rows) continue;
+    if (kKeys && !a.causal && place.pair == 0) a.slopes[at] = all;
+    const float* const winner = kKeys ? nullptr : a.omega + int64_t{side.feature[at]} * a.d;
+    XFORMER_UNROLL
+    for (int j = 0; j < kOutTiles; ++j) {
+      XFORMER_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const int column = j * kTileColumns + 2 * place.pair + i;
+        if (column >= a.d) continue;
+        sum[j][2 * half + i] -= all * (a.scale * *x.at(own, column) + (kKeys ? 0.0f : winner[column]));
+      }
+    }
+  }
+}
 
 // The gradients of 64 rows: of queries, and s on the way, or, with kKeys, of keys and their values.
 template <ProductKind kKind, int kWidth, bool kKeys>
@@ -211,40 +285,13 @@ struct FeatureBackwardProgram {
       if constexpr (kKeys) multiply_weights<kKind, kTiles, kOutTiles>(thread, phi, table, value_sum);
     }
     const float scale = a.omega != nullptr ? a.scale : 1.0f;
-    if (a.map == FeatureMap::kSoftmax) through_shift(thread, block, x, total, sum);
+    if (a.map == FeatureMap::kSoftmax) through_shift<kKeys>(thread, a, block, x, total, sum);
     const int64_t own_head = block.b * side.rows * a.h + block.h;
     store_fragment<kOutTiles>(thread, sum, scale, scale, (kKeys ? a.dk : a.dq) + own_head * a.d, a.h * a.d, a.d,
                               block.first + warp_row, side.rows);
     if constexpr (kKeys)
       store_fragment<kOutTiles>(thread, value_sum, factor[0], factor[1], a.dv + own_head * a.e, a.h * a.e, a.e,
                                 block.first + warp_row, side.rows);
-  }
-
- private:
-  // What |x'|^2 / 2, and of queries c, take of a row's gradients of y, in `total` a lane's share of their sum.
-  template <class Thread>
-  XFORMER_DEVICE void through_shift(const Thread& thread, const HeadBlock& block, const SharedRows& x,
-                                    const float* total, float (*sum)[4]) const {
-    const FeatureRows& side = kKeys ? a.k : a.q;
-    const FragmentPlace place(thread);
-    XFORMER_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      const int own = thread.index() / kWarp * kTileRows + place.row + 8 * half;
-      const int64_t row = block.first + own, at = (block.b * a.h + block.h) * side.rows + row;
-      const float all = lane_sum(thread, total[half], 1, 4);
-      if (row >= side.rows) continue;
-      if (kKeys && place.pair == 0) a.slopes[at] = all;
-      const float* const winner = kKeys ? nullptr : a.omega + int64_t{side.feature[at]} * a.d;
-      XFORMER_UNROLL
-      for (int j = 0; j < kOutTiles; ++j) {
-        XFORMER_UNROLL
-        for (int i = 0; i < 2; ++i) {
-          const int column = j * kTileColumns + 2 * place.pair + i;
-          if (column >= a.d) continue;
-          sum[j][2 * half + i] -= all * (a.scale * *x.at(own, column) + (kKeys ? 0.0f : winner[column]));
-        }
-      }
-    }
   }
 };
 
@@ -271,37 +318,5 @@ struct KeyWinnerProgram {
   }
 };
 [[nodiscard]] constexpr LaunchGrid key_winner_grid(int64_t heads) { return {heads, kTileThreads / kWarp * 4}; }
-
-// launch(grid, program) for the programs of a stage, one behind the other.
-template <ProductKind kKind, int kWidth, class Launch>
-void run_feature_stage(const FeatureArguments& a, const Launch& launch) {
-  const int64_t z = a.heads(), n = a.q.rows, m = a.k.rows;
-  switch (a.stage) {
-    case FeatureStage::kShifts:
-      launch({z * (tiles_of(n) + tiles_of(m)), feature_bytes(kWidth, 2)}, FeatureShiftProgram<kKind, kWidth>{a});
-      return launch(key_largest_grid(z), KeyLargestProgram{a});
-    case FeatureStage::kKeySums:
-      return launch(feature_sums_grid(z, m, a.f, kWidth), FeatureSumsProgram<kKind, kWidth, false>{a});
-    case FeatureStage::kAnswers:
-      return launch(feature_rows_grid(z, n, kWidth, 3), FeatureAnswerProgram<kKind, kWidth>{a});
-    case FeatureStage::kQueryGradients:
-      return launch(feature_rows_grid(z, n, kWidth, 4), FeatureBackwardProgram<kKind, kWidth, false>{a});
-    case FeatureStage::kQuerySums:
-      return launch(feature_sums_grid(z, n, a.f, kWidth), FeatureSumsProgram<kKind, kWidth, true>{a});
-    case FeatureStage::kKeyGradients:
-      launch(feature_rows_grid(z, m, kWidth, 4), FeatureBackwardProgram<kKind, kWidth, true>{a});
-      if (a.map == FeatureMap::kSoftmax) launch(key_winner_grid(z), KeyWinnerProgram{a});
-  }
-}
-
-template <class Launch>
-void run_feature_stage(const FeatureArguments& a, const Launch& launch) {
-  const bool narrow = feature_width(a.d, a.e) == 32;
-  if (a.product == ProductKind::kTf32)
-    return narrow ? run_feature_stage<ProductKind::kTf32, 32>(a, launch)
-                  : run_feature_stage<ProductKind::kTf32, 64>(a, launch);
-  narrow ? run_feature_stage<ProductKind::kFloat, 32>(a, launch)
-         : run_feature_stage<ProductKind::kFloat, 64>(a, launch);
-}
 
 }  // namespace xformer::kernels

@@ -1,0 +1,56 @@
+// Which device programs a stage of feature attention launches.
+#pragma once
+
+#include "kernels/feature_attention/causal_gradients.h"
+
+namespace xformer::kernels {
+
+// Causal, with what comes before each part of the rows; else parts are added by whoever asked for them.
+template <ProductKind kKind, int kWidth, bool kQueries, class Launch>
+void run_feature_sums(const FeatureArguments& a, const Launch& launch) {
+  const int64_t rows = kQueries ? a.q.rows : a.k.rows;
+  const LaunchGrid grid = feature_sums_grid(a.heads(), rows, a.f, kWidth);
+  if (!a.causal) return launch(grid, FeatureSumsProgram<kKind, kWidth, kQueries, false>{a});
+  launch(grid, FeatureSumsProgram<kKind, kWidth, kQueries, true>{a});
+  if (feature_division(a.heads(), rows, a.f).parts > 1)
+    launch(feature_scan_grid(a.heads(), a.table_size()), FeatureScanProgram<kQueries>{a});
+}
+
+// launch(grid, program) for the programs of a stage, one behind the other.
+template <ProductKind kKind, int kWidth, class Launch>
+void run_feature_stage(const FeatureArguments& a, const Launch& launch) {
+  const int64_t z = a.heads(), n = a.q.rows, m = a.k.rows;
+  switch (a.stage) {
+    case FeatureStage::kShifts:
+      launch({z * (tiles_of(n) + tiles_of(m)), feature_bytes(kWidth, 2)}, FeatureShiftProgram<kKind, kWidth>{a});
+      return launch(key_largest_grid(z), KeyLargestProgram{a});
+    case FeatureStage::kKeySums:
+      return run_feature_sums<kKind, kWidth, false>(a, launch);
+    case FeatureStage::kAnswers:
+      if (a.causal) return launch(causal_grid(z, n, kWidth, /*backward=*/false), CausalAnswerProgram<kKind, kWidth>{a});
+      return launch(feature_rows_grid(z, n, kWidth, 3), FeatureAnswerProgram<kKind, kWidth>{a});
+    case FeatureStage::kQueryGradients:
+      if (a.causal)
+        return launch(causal_grid(z, n, kWidth, /*backward=*/true), CausalBackwardProgram<kKind, kWidth, false>{a});
+      return launch(feature_rows_grid(z, n, kWidth, 4), FeatureBackwardProgram<kKind, kWidth, false>{a});
+    case FeatureStage::kQuerySums:
+      return run_feature_sums<kKind, kWidth, true>(a, launch);
+    case FeatureStage::kKeyGradients:
+      if (a.causal) launch(causal_grid(z, m, kWidth, /*backward=*/true), CausalBackwardProgram<kKind, kWidth, true>{a});
+      else launch(feature_rows_grid(z, m, kWidth, 4), FeatureBackwardProgram<kKind, kWidth, true>{a});
+      if (a.apart()) launch({z * tiles_of(m), 0}, CausalWinnerProgram{a});
+      else if (a.map == FeatureMap::kSoftmax) launch(key_winner_grid(z), KeyWinnerProgram{a});
+  }
+}
+
+template <class Launch>
+void run_feature_stage(const FeatureArguments& a, const Launch& launch) {
+  const bool narrow = feature_width(a.d, a.e) == 32;
+  if (a.product == ProductKind::kTf32)
+    return narrow ? run_feature_stage<ProductKind::kTf32, 32>(a, launch)
+                  : run_feature_stage<ProductKind::kTf32, 64>(a, launch);
+  narrow ? run_feature_stage<ProductKind::kFloat, 32>(a, launch)
+         : run_feature_stage<ProductKind::kFloat, 64>(a, launch);
+}
+
+}  // namespace xformer::kernels
