@@ -18,6 +18,7 @@ struct WalkedFeatures {
   int64_t valid_keys = -1;     // of sample 0, with a hole; -1: all, sample 1 always has all
   int64_t valid_queries = -1;  // likewise
   int64_t first_keys = 0;      // of sample 0 that do not count
+  double floor = -1;           // -1: the form's, which lets c matter little
   bool causal = false, tf32 = false, gaps = false;
 };
 
@@ -39,6 +40,7 @@ FeatureAttentionOptions options_of(const WalkedFeatures& one) {
   FeatureAttentionOptions options = options_of(one.form, one.d, one.f, at::kFloat);
   options.mask.key_valid = flags_of(one.m, one.valid_keys);
   if (one.first_keys > 0) options.mask.key_valid[0].narrow(0, 0, one.first_keys).zero_();
+  if (one.floor >= 0) options.floor = one.floor;
   options.mask.causal = one.causal;
   options.query_valid = flags_of(one.n, one.valid_queries);
   return options;
@@ -154,27 +156,30 @@ TEST_CASE("causal feature attention on a device: widths, features, padding and m
   }
 }
 
-TEST_CASE("causal feature attention on a device: rows of many heads, in one part, are those of one, in several") {
+TEST_CASE("feature attention on a device: several parts of several tiles each, full and causal") {
   const PoisonedMemory poisoned;
-  constexpr int64_t kMany = 45;
-  const WalkedFeatures one{.n = 150, .m = 150, .d = 8, .e = 8, .f = 130, .causal = true};
-  CHECK(feature_division(1, one.n, one.f).parts == 3);
-  CHECK(feature_division(kMany, one.n, one.f).parts == 1);
-  Tensors given = operands_of(one), many;
-  for (at::Tensor& x : given) x = x.narrow(0, 1, 1), many.push_back(x.expand({kMany, -1, -1, -1}).contiguous());
-  const Tensors apart = walked(one, given, WalkOrder::kForward), whole = walked(one, many, WalkOrder::kForward);
-  for (size_t i = 0; i < apart.size(); ++i)
-    for (const int64_t sample : {int64_t{0}, kMany - 1})
-      CHECK(difference(whole[i].narrow(0, sample, 1).to(at::kDouble), apart[i].to(at::kDouble)) < kLikeFloat);
+  for (const bool causal : {false, true}) {
+    const WalkedFeatures one{.n = 270, .m = 270, .d = 8, .e = 8, .f = 130, .floor = 0.2, .causal = causal};
+    Tensors given;
+    for (const std::string name : {"q", "k", "v", "gradient"})
+      given.push_back(random_tensor(name, {22, 1, one.n, one.d}, at::kFloat));
+    for (const int64_t place : {100, 200, 260}) given[1].select(2, place).mul_(place * 0.02);
+    const RowDivision division = feature_division(given[0].size(0), one.n, one.f);
+    CHECK((division.parts == 3 && division.part_tiles == 2));
+    CHECK(feature_division(300, one.n, one.f).parts == 1);
+    const Tensors got = walked(one, given, WalkOrder::kForward), meant = defined(one, given);
+    for (size_t i = 0; i < got.size(); ++i) CHECK(difference(got[i].to(at::kDouble), meant[i]) < 10 * kLikeFloat);
+  }
 }
 
 TEST_CASE("causal feature attention on a device: c that rises, of equal keys the last, and none at first") {
   const PoisonedMemory poisoned;
-  WalkedFeatures one{.n = 270, .m = 270, .f = 72, .valid_keys = 260, .causal = true};
+  WalkedFeatures one{.n = 270, .m = 270, .f = 72, .valid_keys = 260, .floor = 0.2, .causal = true};
   Tensors given = operands_of(one);
   FeatureAttentionOptions options = options_of(one);
+  given[1].mul_(0.2);  // with small keys, features are large beside the floor
   for (const int64_t place : {13, 70, 129, 200, 259})
-    given[1].select(2, place).copy_(options.omega[66] * (place < 200 ? 3 : 4));
+    given[1].select(2, place).copy_(options.omega[66] * (place < 200 ? 0.5 : 0.6));
   const auto compare = [&] {
     const Tensors got = walked(one, given, WalkOrder::kForward), meant = defined(one, given);
     for (size_t i = 0; i < got.size(); ++i) CHECK(difference(got[i].to(at::kDouble), meant[i]) < 5 * kLikeFloat);
@@ -213,10 +218,11 @@ TEST_CASE("feature attention on a device: what stands in padding does not matter
 TEST_CASE(
     "feature attention on a device: scores far from zero, and of equal largest keys the first takes c's gradient") {
   const PoisonedMemory poisoned;
-  const WalkedFeatures one{.n = 90, .m = 140, .f = 72, .valid_keys = 130};
+  const WalkedFeatures one{.n = 90, .m = 140, .f = 72, .valid_keys = 130, .floor = 0.2};
   const Tensors given = operands_of(one);
   const at::Tensor omega = options_of(one).omega;
-  for (const int64_t place : {13, 70, 129}) given[1].select(2, place).copy_(omega[66] * 3);
+  given[1].mul_(0.2);  // with small keys, features are large beside the floor
+  for (const int64_t place : {13, 70, 129}) given[1].select(2, place).copy_(omega[66] * 0.5);
   given[0].mul_(4);
   const Tensors got = walked(one, given, WalkOrder::kForward), meant = defined(one, given);
   for (size_t i = 0; i < got.size(); ++i) CHECK(difference(got[i].to(at::kDouble), meant[i]) < 5 * kLikeFloat);
