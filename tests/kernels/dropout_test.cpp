@@ -14,7 +14,6 @@
 #include "core/random.h"
 #include "kernels/dropout/cpu.h"
 #include "kernels/dropout/numbers.h"
-#include "kernels/dropout/philox_block.h"
 #include "kernels/policy_scope.h"
 #include "tensor/init.h"
 
@@ -276,36 +275,6 @@ TEST_CASE("every policy gives the same numbers") {
     CHECK(at::equal(values.back(), values[0]));
     CHECK(at::equal(gradients.back(), gradients[0]));
   }
-}
-
-// What the CUDA kernel does, thread by thread: the same lines, compiled for the CPU.
-template <class Value>
-void check_blocks(at::ScalarType type) {
-  DropoutStream stream(11);
-  for (const int64_t rows : {1, 3})
-    for (const int64_t row_elements : {1, 8, 13, 64})
-      for (const int64_t first_row : {0, 1, 5}) {
-        stream.set_step(6, first_row);
-        const at::Tensor x = at::arange(1, rows * row_elements + 1, at::TensorOptions(type)).view({rows, row_elements});
-        const at::Tensor meant = dropout(x, 0.4, stream.state, 3);
-        at::Tensor got = at::full_like(x, -1);
-        const auto key = static_cast<uint64_t>(stream.state[0].item<int64_t>());
-        const int64_t elements = x.numel(), offset = first_row * row_elements;
-        for (int64_t block = offset / kElementsPerBlock; block * kElementsPerBlock < offset + elements; ++block) {
-          const int64_t start = block * kElementsPerBlock - offset;
-          const int begin = static_cast<int>(std::max<int64_t>(0, -start));
-          const int end = static_cast<int>(std::min<int64_t>(kElementsPerBlock, elements - start));
-          drop_block<Value>(key, dropout_counter_high(6, 3), static_cast<uint64_t>(block), begin, end,
-                            dropout_threshold(0.4), x.const_data_ptr<Value>() + start,
-                            got.mutable_data_ptr<Value>() + start);
-        }
-        CHECK(got.equal(meant));
-      }
-}
-
-TEST_CASE("the device's walk over blocks drops what the CPU drops") {
-  check_blocks<float>(at::kFloat);
-  check_blocks<double>(at::kDouble);
 }
 
 TEST_CASE("a step's number also seeds LibTorch's generator, so that operators which draw by themselves repeat it") {

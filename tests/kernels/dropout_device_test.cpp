@@ -1,0 +1,42 @@
+// Dropout as a device computes it, walked on the CPU: the CPU's own result, bit for bit.
+#include "block_walk.h"
+#include "fused_support.h"
+#include "kernels/dropout/cpu.h"
+#include "kernels/dropout/device.h"
+#include "poisoned_memory.h"
+
+namespace xformer::kernels::dropout_device_test {
+
+TEST_CASE("dropout on a device drops what the CPU drops, wherever rows begin") {
+  DropoutStream stream(11);
+  for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16})
+    for (const int64_t rows : {1, 3})
+      for (const int64_t row_elements : {1, 8, 13, 64, 1100})
+        for (const int64_t first_row : {0, 1, 5})
+          for (const int64_t shift : {0, 1}) {
+            CAPTURE(type, rows, row_elements, first_row, shift);
+            stream.set_step(6, first_row);
+            const at::Tensor x = random_tensor("x", {rows * row_elements + shift}, type)
+                                     .narrow(0, shift, rows * row_elements)
+                                     .view({rows, row_elements});
+            const at::Tensor meant = dropout_cpu(x, 0.4, stream.state, 3);
+            for (const WalkOrder order : {WalkOrder::kForward, WalkOrder::kBackward}) {
+              const PoisonedMemory poisoned;
+              const at::Tensor got = dropout_device(x, 0.4, stream.state, 3, [&](const DropoutArguments& a) {
+                run_dropout<WalkedTypes>(
+                    a, [&](const LaunchGrid& grid, const auto& program) { walk(grid, program, order); });
+              });
+              CHECK(got.equal(meant));
+            }
+          }
+}
+
+TEST_CASE("plans of dropout fit a device at any size") {
+  for (const int64_t elements : {int64_t{1}, int64_t{2048}, int64_t{2049}, int64_t{1} << 40}) {
+    const LaunchGrid grid = dropout_grid(elements);
+    CHECK((grid.blocks >= 1 && grid.blocks <= kMostBlocks));
+    CHECK(grid.blocks * kDropoutThreads * kRun >= elements);
+  }
+}
+
+}  // namespace xformer::kernels::dropout_device_test
