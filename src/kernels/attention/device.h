@@ -8,7 +8,14 @@
 
 namespace xformer::kernels {
 
-// What both passes are told; q, k and v as readable_heads() gives them, which must outlive the launch.
+[[nodiscard]] inline AttentionOptions with_readable_flags(AttentionOptions options) {
+  options.mask.key_valid = readable_flags(options.mask.key_valid);
+  options.query_valid = readable_flags(options.query_valid);
+  return options;
+}
+
+// What both passes are told; q, k and v as readable_heads() gives them, options with readable flags. All must outlive
+// the launch.
 [[nodiscard]] inline AttentionArguments attention_arguments(const at::Tensor& q, const at::Tensor& k,
                                                             const at::Tensor& v, const AttentionOptions& options) {
   AttentionArguments a;
@@ -32,7 +39,8 @@ namespace xformer::kernels {
 // Launch takes AttentionArguments.
 template <class Launch>
 AttentionForward attention_forward_device(const at::Tensor& q_in, const at::Tensor& k_in, const at::Tensor& v_in,
-                                          const AttentionOptions& options, const Launch& launch) {
+                                          const AttentionOptions& given, const Launch& launch) {
+  const AttentionOptions options = with_readable_flags(given);
   const at::Tensor q = readable_heads(q_in), k = readable_heads(k_in), v = readable_heads(v_in);
   AttentionArguments a = attention_arguments(q, k, v, options);
   AttentionForward result{rows_of_heads(q, a.n, a.e), at::empty({a.b, a.h, a.n}, q.options())};
@@ -45,8 +53,9 @@ AttentionForward attention_forward_device(const at::Tensor& q_in, const at::Tens
 template <class Launch>
 AttentionGradients attention_backward_device(const at::Tensor& gradient_in, const at::Tensor& q_in,
                                              const at::Tensor& k_in, const at::Tensor& v_in,
-                                             const AttentionForward& forward, const AttentionOptions& options,
+                                             const AttentionForward& forward, const AttentionOptions& given,
                                              const Launch& launch) {
+  const AttentionOptions options = with_readable_flags(given);
   const at::Tensor q = readable_heads(q_in), k = readable_heads(k_in), v = readable_heads(v_in);
   const at::Tensor gradient = readable_heads(gradient_in);
   AttentionArguments a = attention_arguments(q, k, v, options);

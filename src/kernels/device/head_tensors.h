@@ -21,6 +21,11 @@ namespace xformer::kernels {
   return at::empty({like.size(0), rows, like.size(1), width}, like.options()).transpose(1, 2);
 }
 
+// Flags in one piece, as programs read them; undefined ones stay so. Must outlive the launch.
+[[nodiscard]] inline at::Tensor readable_flags(const at::Tensor& valid) {
+  return valid.defined() ? valid.contiguous() : valid;
+}
+
 // Flags [b, rows] of the rows that count; null where all do.
 [[nodiscard]] inline const bool* valid_flags(const at::Tensor& valid, int64_t b, int64_t rows) {
   if (!valid.defined()) return nullptr;

@@ -18,12 +18,16 @@ namespace xformer::kernels {
 
 // Operands as programs read them, which must outlive the launches, and what these are told.
 struct FeatureOperands {
-  at::Tensor q, k, v, omega, gradient;
+  at::Tensor q, k, v, query_valid, key_valid, omega, gradient;
   FeatureArguments a;
 
   FeatureOperands(const at::Tensor& q_in, const at::Tensor& k_in, const at::Tensor& v_in,
                   const FeatureAttentionOptions& options, const at::Tensor& gradient_in = {})
-      : q(readable_heads(q_in)), k(readable_heads(k_in)), v(readable_heads(v_in)) {
+      : q(readable_heads(q_in)),
+        k(readable_heads(k_in)),
+        v(readable_heads(v_in)),
+        query_valid(readable_flags(options.query_valid)),
+        key_valid(readable_flags(options.mask.key_valid)) {
     TORCH_CHECK(fits_feature_programs(q, k, v, options), "feature attention on a device takes heads of float, at most ",
                 kFeatureHeadWidest, " wide");
     a.product = product_kind();
@@ -39,8 +43,8 @@ struct FeatureOperands {
       a.f = static_cast<int>(omega.size(0));
       a.omega = read_floats(omega), a.omega_places = {a.d, a.d % kRun == 0 && reads_wide({omega})};
     }
-    a.q = {read_floats(q), head_places(q), valid_flags(options.query_valid, a.b, q.size(2)), q.size(2)};
-    a.k = {read_floats(k), head_places(k), valid_flags(options.mask.key_valid, a.b, k.size(2)), k.size(2)};
+    a.q = {read_floats(q), head_places(q), valid_flags(query_valid, a.b, q.size(2)), q.size(2)};
+    a.k = {read_floats(k), head_places(k), valid_flags(key_valid, a.b, k.size(2)), k.size(2)};
     a.v = read_floats(v), a.v_places = head_places(v);
     if (!gradient_in.defined()) return;
     gradient = readable_heads(gradient_in);

@@ -1,0 +1,5 @@
+#pragma once
+
+namespace c10::cuda {
+using CUDAGuard = c10::DeviceGuard;
+}

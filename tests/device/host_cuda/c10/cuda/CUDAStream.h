@@ -1,0 +1,5 @@
+#pragma once
+
+namespace c10::cuda {
+inline void* getCurrentCUDAStream() { return nullptr; }
+}

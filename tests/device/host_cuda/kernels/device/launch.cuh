@@ -1,0 +1,24 @@
+// Stands for src/kernels/device/launch.cuh where the plugin's sources are compiled for the CPU: programs are walked.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "device/walked_device.h"
+#include "kernels/block_walk.h"
+
+namespace xformer::kernels {
+
+using CudaTypes = WalkedTypes;
+
+template <class Program>
+[[nodiscard]] cudaError_t launch_program(const LaunchGrid& grid, const Program& program, cudaStream_t) {
+  count_launch();
+  if (const std::optional<WalkOrder> order = walk_order()) walk(grid, program, *order);
+  return cudaSuccess;
+}
+
+[[nodiscard]] inline auto launched_on(cudaStream_t stream) {
+  return [stream](const LaunchGrid& grid, const auto& program) { return launch_program(grid, program, stream); };
+}
+
+}  // namespace xformer::kernels

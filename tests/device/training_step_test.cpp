@@ -1,0 +1,101 @@
+// Whole training steps on a device: the plugin's operators, walked, between LibTorch's, as a CUDA device runs them.
+#include <ATen/Functions.h>
+
+#include <catch2/catch.hpp>
+
+#include "data/batches/batcher.h"
+#include "device/walked_device.h"
+#include "inspect/tiny.h"
+#include "kernels/policy.h"
+#include "training/step.h"
+
+namespace xformer::training::device_test {
+
+namespace {
+
+using kernels::WalkOrder;
+
+data::HostBatch marks(int64_t number) {
+  data::BatchRows rows{{}, 16};
+  for (int64_t row = 0; row < 2; ++row) rows.rows.push_back(number * 2 + row);
+  data::HostBatch batch;
+  data::fill_batch(inspect::MarkTask(), data::Split::kTrain, rows, 2, batch);
+  return batch;
+}
+
+struct Steps {
+  StepSums sums;
+  std::vector<std::pair<std::string, at::Tensor>> gradients;  // of the last step
+};
+
+Steps steps_on(const at::Device& device, const std::string& name, const std::string& precision = "fp32") {
+  const auto model = inspect::build_tiny_model(name);
+  model->to(device);
+  plan::TrainingOptions options;
+  options.batch = 2;
+  options.clip_norm = 1;
+  options.precision = precision;
+  TrainStep step(*model, inspect::MarkTask().info().shape, options, device);
+  for (int64_t i = 0; i < 2; ++i) step.run(marks(i), i, {1e-3, 0.9});
+  Steps result;
+  for (const auto& parameter : model->named_parameters())
+    if (parameter->grad().defined()) result.gradients.emplace_back(parameter.key(), parameter->grad().cpu().clone());
+  result.sums = step.read_and_reset();
+  return result;
+}
+
+double largest(const Steps& steps) {
+  double result = 0;
+  for (const auto& [name, gradient] : steps.gradients)
+    if (gradient.numel() > 0) result = std::max(result, gradient.abs().max().item<double>());
+  return result;
+}
+
+}  // namespace
+
+// Other heads of several scales are of the same operators.
+bool goes_without(const std::string& name) {
+  return name.starts_with("mrs-") && name != "mrs-linformer" && name != "mrs-performer";
+}
+
+TEST_CASE("two steps on a device are those of the CPU, for every attention") {
+  kernels::set_walk_order(WalkOrder::kForward);
+  for (const std::string& name : attention::distinct_names()) {
+    if (goes_without(name)) continue;
+    CAPTURE(name);
+    const Steps here = steps_on(at::kCPU, name);
+    kernels::reset_backends();
+    Steps there;
+    try {
+      there = steps_on(kernels::kWalkedDevice, name);
+    } catch (const std::exception& error) {
+      FAIL_CHECK(error.what());
+      continue;
+    }
+    const auto ran = kernels::backends_run();
+    if (ran.contains("residual_norm")) CHECK(ran.at("residual_norm") == "fused-hpu");  // Paramixer has no norm
+    CHECK(there.sums.loss == Approx(here.sums.loss).epsilon(1e-4));
+    CHECK(there.sums.gradient_norm == Approx(here.sums.gradient_norm).epsilon(1e-3));
+    REQUIRE(there.gradients.size() == here.gradients.size());
+    const double size = largest(here);
+    for (size_t i = 0; i < here.gradients.size(); ++i) {
+      CAPTURE(here.gradients[i].first);
+      CHECK((there.gradients[i].second - here.gradients[i].second).abs().max().item<double>() < 1e-3 * size);
+    }
+  }
+}
+
+TEST_CASE("a step on a device has the same bits whatever order blocks and threads come in") {
+  for (const std::string name : {"softmax-fused", "linear", "mrs-performer"}) {
+    CAPTURE(name);
+    kernels::set_walk_order(WalkOrder::kForward);
+    const Steps first = steps_on(kernels::kWalkedDevice, name);
+    kernels::set_walk_order(WalkOrder::kBackward);
+    const Steps second = steps_on(kernels::kWalkedDevice, name);
+    CHECK(first.sums.loss == second.sums.loss);
+    for (size_t i = 0; i < first.gradients.size(); ++i)
+      CHECK(at::equal(first.gradients[i].second, second.gradients[i].second));
+  }
+}
+
+}  // namespace xformer::training::device_test

@@ -1,0 +1,35 @@
+// A device for tests on machines without one: over host memory, in the place of one of the kinds that LibTorch knows
+// (kHPU: tensors may move to it as to CUDA, and LibTorch here has no kernels for it). The plugin's operators run on it
+// as on CUDA, from the same sources, their launches walked block by block (kernels/block_walk.h); LibTorch's own run
+// by their CPU kernels. What reaches the device is counted.
+#pragma once
+
+#include <torch/types.h>
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "kernels/block_walk.h"
+
+namespace xformer::kernels {
+
+inline const at::Device kWalkedDevice(at::kHPU, 0);
+
+// Launches of our own operators are walked in this order; none: they are only counted, and results are zero.
+void set_walk_order(std::optional<WalkOrder> order);
+[[nodiscard]] std::optional<WalkOrder> walk_order();
+void count_launch();
+
+struct DeviceWork {
+  int64_t launches = 0;                      // of our own programs
+  std::map<std::string, int64_t> operators;  // LibTorch's that compute or copy there, by name: a launch each, or more
+  int64_t bytes = 0;                         // of all operands and results of either
+  int64_t reads = 0;                         // values that the host waited for
+
+  [[nodiscard]] int64_t all_launches() const;
+};
+// Since the last call.
+[[nodiscard]] DeviceWork take_device_work();
+
+}  // namespace xformer::kernels
