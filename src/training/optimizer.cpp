@@ -32,6 +32,7 @@ Optimizer::Optimizer(NamedTensors parameters, const UpdateOptions& options,
   }
   values_ = at::zeros({size}, type);  // the gaps stay zero, in values, gradients and moments
   gradients_ = at::zeros_like(values_);
+  gap_ = at::zeros({kAlignment}, type);
   for (size_t i = 0; i < rule_.moments.size(); ++i) moments_.push_back(at::zeros_like(values_));
   int64_t place = 0;
   for (const auto& [name, parameter] : parameters_) {
@@ -41,8 +42,8 @@ Optimizer::Optimizer(NamedTensors parameters, const UpdateOptions& options,
     at::Tensor value = parameter;
     view(values_).copy_(value);
     value.set_data(view(values_));
-    // Gradients live in place from the start: the same memory at every step.
-    value.mutable_grad() = view(gradients_);
+    gradient_views_.push_back(view(gradients_));
+    value.mutable_grad() = gradient_views_.back();
     for (size_t i = 0; i < moments_.size(); ++i) state_.emplace_back(rule_.moments[i] + "." + name, view(moments_[i]));
     place += (parameter.numel() + kAlignment - 1) / kAlignment * kAlignment;
   }
@@ -56,10 +57,30 @@ Optimizer::Optimizer(NamedTensors parameters, const UpdateOptions& options,
   good_steps_ = at::zeros({}, type.dtype(at::kInt));
 }
 
-void Optimizer::zero_gradients() { gradients_.zero_(); }
+void Optimizer::zero_gradients() {
+  for (const auto& [name, parameter] : parameters_) at::Tensor(parameter).mutable_grad() = at::Tensor();
+}
+
+void Optimizer::gather_gradients() {
+  const auto in_place = [&](size_t i) { return parameters_[i].second.grad().is_same(gradient_views_[i]); };
+  size_t placed = 0;
+  for (size_t i = 0; i < parameters_.size(); ++i) placed += in_place(i) ? 1 : 0;
+  if (placed == parameters_.size()) return;
+  std::vector<at::Tensor> pieces;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor& parameter = parameters_[i].second;
+    const int64_t gap = (kAlignment - parameter.numel() % kAlignment) % kAlignment;
+    const at::Tensor gradient = parameter.grad().defined() ? parameter.grad() : at::zeros_like(parameter);
+    pieces.push_back((in_place(i) ? gradient.clone() : gradient).reshape({-1}));
+    if (gap > 0) pieces.push_back(gap_.narrow(0, 0, gap));
+  }
+  at::cat_out(gradients_, pieces);
+  for (size_t i = 0; i < parameters_.size(); ++i) at::Tensor(parameters_[i].second).mutable_grad() = gradient_views_[i];
+}
 
 void Optimizer::step(const at::Tensor& learning_rate, const at::Tensor& beta1) {
   const at::NoGradGuard no_grad;
+  gather_gradients();
   kernels::gradient_norm(gradients_, scale_, options_.clip_norm, {norm_, factor_, skipped_, step_});
   const auto update = [&](int64_t begin, int64_t count, double decay) {
     if (count == 0) return;

@@ -30,6 +30,8 @@ class Optimizer {
       NamedTensors parameters, const UpdateOptions& options,
       const std::function<bool(const std::string& name)>& decays = [](const std::string&) { return true; });
 
+  // Takes the gradients away. Autograd then leaves the next ones where they were made, which is a launch for each
+  // parameter less than adding them to zeros.
   void zero_gradients();
   // One update with the gradients accumulated so far; learning rate and beta1 are float64 scalars on the device. A
   // gradient that is not finite leaves everything but the loss scale as it is.
@@ -50,7 +52,12 @@ class Optimizer {
   NamedTensors parameters_;
   UpdateOptions options_;
   const plan::UpdateRule& rule_;
-  at::Tensor values_, gradients_;  // flat: what decays, then the rest
+  // From where autograd left them into the flat buffer, at once; parameters have views of it then.
+  void gather_gradients();
+
+  at::Tensor values_, gradients_;           // flat: what decays, then the rest
+  std::vector<at::Tensor> gradient_views_;  // by parameter
+  at::Tensor gap_;                          // zeros between them
   std::vector<at::Tensor> moments_;
   int64_t decayed_ = 0;  // elements of what decays
   NamedTensors state_;   // views of the moments by parameter

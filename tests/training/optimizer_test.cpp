@@ -53,11 +53,11 @@ void compare(const UpdateOptions& options) {
     optimizer.zero_gradients();
     std::vector<double> gradient;
     for (int i = 0; i < 13; ++i) gradient.push_back(std::sin(t + 3.0 * i));
-    // Accumulated as backward does it, into what lies there.
+    // As backward leaves them.
     const at::Tensor all = at::tensor(gradient, at::kDouble);
     const at::Tensor factor = options.loss_scaling ? optimizer.loss_scale().to(at::kDouble) : number(1);
-    first.mutable_grad().add_(all.narrow(0, 0, 7) * factor);
-    second.mutable_grad().add_(all.narrow(0, 7, 6).view({2, 3}) * factor);
+    first.mutable_grad() = all.narrow(0, 0, 7) * factor;
+    second.mutable_grad() = all.narrow(0, 7, 6).view({2, 3}) * factor;
     const plan::ScheduleValues now{0.01 + 0.001 * t, 0.95 - 0.005 * t};  // both cycle, as onecycle_linear does
     step(optimizer, now.learning_rate, now.beta1);
     reference.step(gradient, now, options);
@@ -82,7 +82,7 @@ TEST_CASE("RAdam follows its authors' loop, before and after the variance is tra
     optimizer.zero_gradients();
     std::vector<double> gradient;
     for (int i = 0; i < 5; ++i) gradient.push_back(std::cos(t + 2.0 * i));
-    x.mutable_grad().add_(at::tensor(gradient, at::kDouble));
+    x.mutable_grad() = at::tensor(gradient, at::kDouble);
     step(optimizer, rate, b1);
     const double power = std::pow(b2, t), length = longest - 2 * t * power / (1 - power);
     for (size_t i = 0; i < 5; ++i) {
@@ -109,8 +109,8 @@ TEST_CASE("parameters that do not decay are updated as if there were no weight d
     at::Tensor a = at::ones({3}, at::kDouble).requires_grad_(), b = at::full({2}, 2.0, at::kDouble).requires_grad_();
     Optimizer optimizer({{"a", a}, {"b", b}}, {"adamw", {0.999, 1e-8, decay}}, decays);
     optimizer.zero_gradients();
-    a.mutable_grad().fill_(0.5);
-    b.mutable_grad().fill_(0.25);
+    a.mutable_grad() = at::full_like(a, 0.5);
+    b.mutable_grad() = at::full_like(b, 0.25);
     step(optimizer);
     return std::pair{a.detach().clone(), b.detach().clone()};
   };
@@ -119,6 +119,27 @@ TEST_CASE("parameters that do not decay are updated as if there were no weight d
   CHECK(a.equal(updated(0, all).first));
   CHECK(b.equal(updated(0.3, all).second));
   CHECK_FALSE(b.equal(updated(0, all).second));
+}
+
+TEST_CASE("gradients are taken from where backward leaves them, and one that is missing is zero") {
+  const auto moments = [](bool missing, int64_t backwards) {
+    at::Tensor a = at::arange(1, 4, at::kFloat).requires_grad_(), b = at::ones({2, 2}).requires_grad_(),
+               c = at::ones({70}).requires_grad_();
+    Optimizer optimizer({{"a", a}, {"b", b}, {"c", c}}, {});
+    for (int64_t t = 0; t < 2; ++t) {
+      optimizer.zero_gradients();
+      const at::Tensor loss =
+          a.square().sum() + (missing ? at::zeros({}) : (b.t() * at::arange(4).view({2, 2})).sum()) + 3 * c.sum();
+      for (int64_t i = 0; i < backwards; ++i) loss.backward({}, /*retain_graph=*/true);
+      step(optimizer, 0);
+    }
+    CHECK(a.grad().equal(2 * static_cast<double>(backwards) * a.detach()));
+    CHECK(c.grad().equal(at::full({70}, 3.f * static_cast<float>(backwards))));
+    return optimizer.state().at(3).second.flatten();  // exp_avg of b
+  };
+  CHECK(at::allclose(moments(false, 1), 0.19 * at::tensor({0.f, 2.f, 1.f, 3.f})));
+  CHECK(at::allclose(moments(false, 2), 0.38 * at::tensor({0.f, 2.f, 1.f, 3.f})));
+  CHECK(moments(true, 1).equal(at::zeros({4})));
 }
 
 TEST_CASE("AdamW clips the norm of the whole gradient") { compare({"adamw", {0.999, 1e-8, 0}, 0.5}); }
@@ -161,7 +182,7 @@ TEST_CASE("a gradient that is not finite changes nothing and is counted") {
   const NamedTensors now = optimizer.state();
   for (size_t i = 0; i < now.size(); ++i) CHECK(now[i].second.equal(state[i]));
   optimizer.zero_gradients();
-  parameter.mutable_grad().fill_(1);
+  parameter.mutable_grad() = at::ones({3});
   step(optimizer);
   CHECK(optimizer.skipped().item<double>() == 0);
   CHECK_FALSE(parameter.detach().equal(before));
