@@ -63,6 +63,9 @@ bool has_driver() {
 // What cmake/CudaPlugin.cmake compiles for at least.
 constexpr int kLeastGeneration = 8;
 
+// With less, not even the smallest model and the libraries' own memory fit.
+constexpr int64_t kLeastMemory = 200'000'000;
+
 // "8.6" -> 8; 0 for what is no version.
 int compute_generation(const std::string& capability) {
   int generation = 0;
@@ -85,6 +88,12 @@ at::Device activated_cuda(int index) {
       "CUDA: cuda:{} ({}) has compute capability {}; {}.0 or later is needed (Ampere, 2020); train with --device cpu",
       index, facts.value("name", "?"), capability, kLeastGeneration);
   backend.activate(index);
+  const int64_t left = backend.available(index);
+  XF_CHECK(
+      left >= kLeastMemory, ResourceError,
+      "CUDA: cuda:{} ({}) has {} MB of memory left: other processes hold the rest (nvidia-smi names them); wait for "
+      "them, take another --device cuda:N, or train with --device cpu",
+      index, facts.value("name", "?"), left / 1'000'000);
   return {at::kCUDA, static_cast<at::DeviceIndex>(index)};
 }
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <filesystem>
 #include <new>
+#include <regex>
 #include <string>
 
 #include "core/error.h"
@@ -14,10 +15,27 @@ namespace xformer {
 
 namespace {
 
-// Some of LibTorch's own words begin with it.
+// Who else has memory of a CUDA device, by LibTorch's words: "Process 4711 has 70.00 GiB memory in use. ", once or
+// more.
+std::string other_processes(const std::string& text) {
+  static const std::regex kProcess("Process ([0-9]+) has ([^ ]+ [A-Za-z]+) memory in use");
+  std::string result;
+  for (auto found = std::sregex_iterator(text.begin(), text.end(), kProcess); found != std::sregex_iterator(); ++found)
+    result += fmt::format("{}{} has {}", result.empty() ? "" : ", ", found->str(1), found->str(2));
+  return result;
+}
+
+// Some of LibTorch's own words begin with it, and end with its own settings and addresses.
 OutOfMemory out_of_memory(const std::string& text) {
   const bool said = text.find("out of memory") != std::string::npos;
-  return OutOfMemory(fmt::format("{}{}; a smaller --micro-batch needs less", said ? "" : "out of memory: ", text));
+  const std::string others = other_processes(text);
+  std::string words = text.substr(0, text.find(" Of the allocated memory "));
+  if (words.ends_with('.')) words.pop_back();
+  const std::string remedy =
+      others.empty() ? ""
+                     : fmt::format("; other processes hold memory there ({}): wait, or take another --device", others);
+  return OutOfMemory(
+      fmt::format("{}{}; a smaller --micro-batch needs less{}", said ? "" : "out of memory: ", words, remedy));
 }
 
 // Of the CUDA runtime's error numbers, those that are not the program's: what is wrong with driver, device or power.

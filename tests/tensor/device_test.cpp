@@ -51,6 +51,11 @@ TEST_CASE("CUDA is refused with what is missing and how to get it, and used when
     holds(message(), "cuda:0 (fake) has compute capability 7.5; 8.0 or later is needed");
     holds(message(), "train with --device cpu");
   }
+  {
+    const scratch::Variable left("FAKE_AVAILABLE", "150000000");
+    holds(message(), "cuda:0 (fake) has 150 MB of memory left: other processes hold the rest");
+    holds(message(), "take another --device cuda:N");
+  }
   for (const char* enough : {"8.0", "8.6", "9.0", "12.0"}) {
     const scratch::Variable capability("FAKE_CAPABILITY", enough);
     CHECK(find_device("cuda:0").device.str() == "cuda:0");

@@ -19,7 +19,10 @@ class FakeBackend : public xformer::CudaBackend {
   [[nodiscard]] std::unique_ptr<xformer::Recording> record(const std::function<void()>&) override { return nullptr; }
   [[nodiscard]] xformer::MemoryUse memory(int index) const override { return {.live_bytes = 100 + index}; }
   void reset_peak(int) override {}
-  [[nodiscard]] int64_t available(int index) const override { return 1000 + index; }
+  [[nodiscard]] int64_t available(int index) const override {
+    const std::string left = environment("FAKE_AVAILABLE");
+    return left.empty() ? 1'000'000'000 + index : std::stoll(left);
+  }
   void release_cached(int) override {}
   [[nodiscard]] xformer::Json facts(int) const override {
     const std::string capability = environment("FAKE_CAPABILITY");

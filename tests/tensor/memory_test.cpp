@@ -173,6 +173,18 @@ TEST_CASE("want of memory is told once, in units that people read") {
   const std::string host = told([] { static_cast<void>(c10::GetCPUAllocator()->allocate(SIZE_MAX - 5)); });
   CHECK_THAT(host, Catch::StartsWith("out of memory: 18.4 EB of host memory asked for, ") &&
                        Catch::Contains("--micro-batch") && !Catch::Contains("out of host"));
+  CHECK(told([] {
+          TORCH_CHECK_WITH(
+              OutOfMemoryError, false,
+              "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of "
+              "which 1.20 GiB is free. Process 4711 has 70.00 GiB memory in use. Process 5 has 512.00 MiB "
+              "memory in use. Of the allocated memory 6.00 GiB is allocated by PyTorch, and 1.00 GiB is "
+              "reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting");
+        }) ==
+        "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of which 1.20 GiB is "
+        "free. Process 4711 has 70.00 GiB memory in use. Process 5 has 512.00 MiB memory in use; a smaller "
+        "--micro-batch needs less; other processes hold memory there (4711 has 70.00 GiB, 5 has 512.00 MiB): wait, or "
+        "take another --device");
   CHECK_THAT(told([] { TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried 2 GiB"); }),
              Catch::StartsWith("CUDA out of memory. Tried 2 GiB; a smaller"));
 }
