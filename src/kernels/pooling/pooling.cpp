@@ -11,6 +11,7 @@
 #include "kernels/cpu/valid_rows.h"
 #include "kernels/fused.h"
 #include "kernels/pooling/cpu.h"
+#include "kernels/pooling/device.h"
 
 namespace xformer::kernels {
 
@@ -145,27 +146,6 @@ at::Tensor scatter_rows(const std::vector<at::Tensor>& pooled, const at::Tensor&
   return result;
 }
 
-// Groups as the dispatcher takes them: lists of numbers.
-struct GroupLists {
-  std::vector<int64_t> scales, sizes, heads;  // of each group its scale and how many heads; all their heads
-
-  [[nodiscard]] static GroupLists of(const std::vector<HeadGroup>& groups) {
-    GroupLists lists;
-    for (const HeadGroup& group : groups) {
-      lists.scales.push_back(group.scale);
-      lists.sizes.push_back(static_cast<int64_t>(group.heads.size()));
-      lists.heads.insert(lists.heads.end(), group.heads.begin(), group.heads.end());
-    }
-    return lists;
-  }
-  [[nodiscard]] std::vector<HeadGroup> groups() const {
-    std::vector<HeadGroup> result;
-    auto next = heads.begin();
-    for (size_t i = 0; i < scales.size(); next += sizes[i++]) result.push_back({scales[i], {next, next + sizes[i]}});
-    return result;
-  }
-};
-
 std::vector<at::Tensor> pool_forward(const at::Tensor& x, const at::Tensor& key_valid, const GroupLists& groups,
                                      int64_t pinned) {
   return gather_rows(x, key_valid, groups.groups(), pinned, true);
@@ -263,14 +243,16 @@ std::vector<at::Tensor> pool_heads(const at::Tensor& x, const SequenceMask& mask
                                    int64_t pinned) {
   XF_ASSERT(heads_in(groups) == x.size(1), "groups of {} heads for {}", heads_in(groups), x.size(1));
   if (groups.size() == 1 && groups[0].scale == 1) return pool_heads_reference(x, mask, groups, pinned);
-  return run_fused(PoolHeadsCall{x, mask.key_valid, x.size(2), pinned, GroupLists::of(groups)});
+  const bool possible = x.is_cpu() || fits_pool_programs({x}, groups);
+  return run_fused(PoolHeadsCall{x, mask.key_valid, x.size(2), pinned, GroupLists::of(groups)}, possible);
 }
 
 at::Tensor repeat_heads(const std::vector<at::Tensor>& pooled, int64_t n, const std::vector<HeadGroup>& groups,
                         int64_t pinned) {
   XF_ASSERT(pooled.size() == groups.size(), "{} tensors for {} groups", pooled.size(), groups.size());
   if (groups.size() == 1 && groups[0].scale == 1) return repeat_heads_reference(pooled, n, groups, pinned);
-  return run_fused(RepeatHeadsCall{pooled, n, pinned, GroupLists::of(groups)})[0];
+  const bool possible = pooled[0].is_cpu() || fits_pool_programs(pooled, groups);
+  return run_fused(RepeatHeadsCall{pooled, n, pinned, GroupLists::of(groups)}, possible)[0];
 }
 
 }  // namespace xformer::kernels

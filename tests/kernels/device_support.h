@@ -1,0 +1,63 @@
+// What tests of operators on a device share: masks, tensors with strides, and launches that are walked.
+#pragma once
+
+#include "block_walk.h"
+#include "core/random.h"
+#include "fused_support.h"
+
+namespace xformer::kernels {
+
+// Which of n tokens are valid: those of the first sample whole, of the second a prefix with holes, of the third none.
+inline at::Tensor ragged_flags(int64_t b, int64_t n) {
+  Stream numbers(static_cast<uint64_t>(31 * b + n));
+  at::Tensor flags = at::ones({b, n}, at::kBool);
+  for (int64_t row = 1; row < b; ++row) {
+    const int64_t length = row % 3 == 2 ? 0 : static_cast<int64_t>(numbers.next_below(static_cast<uint64_t>(n + 1)));
+    for (int64_t i = 0; i < n; ++i) flags[row][i] = i < length && numbers.next_below(4) > 0;
+  }
+  return flags;
+}
+
+// [b,h,n,d] as a projection leaves it; `gaps`: with the last axis not the fastest.
+inline at::Tensor float_heads(const std::string& name, at::IntArrayRef shape, bool gaps = false) {
+  const at::Tensor dense = random_tensor(name, {shape[0], shape[2], shape[1], shape[3]}, at::kFloat).transpose(1, 2);
+  return gaps ? dense.transpose(2, 3).contiguous().transpose(2, 3) : dense;
+}
+
+// NaN where the flags [b,n] are false, in the rows of [b,h,n,d] or of [b,n,d].
+inline at::Tensor lost_padding(const at::Tensor& x, const at::Tensor& flags) {
+  const at::Tensor rows = x.dim() == 4 ? flags.unsqueeze(1) : flags;
+  return x.masked_fill(rows.logical_not().unsqueeze(-1), NAN);
+}
+
+// launch(grid, program) on the CPU.
+inline auto walking(WalkOrder order) {
+  return [order](const LaunchGrid& grid, const auto& program) { walk(grid, program, order); };
+}
+
+// The largest difference of a walk from what is meant in double precision; both orders must give the same bits.
+template <class Walk>
+double worst_walked(const Walk& walked, const Tensors& meant) {
+  const Tensors got = walked(WalkOrder::kForward), backwards = walked(WalkOrder::kBackward);
+  REQUIRE(got.size() == meant.size());
+  double worst = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    CHECK(at::equal(got[i], backwards[i]));
+    worst = std::max(worst, difference(got[i].to(at::kDouble), meant[i]));
+  }
+  return worst;
+}
+
+// Outputs of a definition in double precision and its gradients, for these gradients of the outputs.
+inline Tensors in_double(const TensorFunction& definition, const Tensors& inputs, const Tensors& gradients) {
+  Tensors leaves, slopes;
+  for (const at::Tensor& one : inputs) leaves.push_back(one.to(at::kDouble).detach().requires_grad_(true));
+  for (const at::Tensor& one : gradients) slopes.push_back(one.to(at::kDouble));
+  Tensors result = definition(leaves);
+  const Tensors found = torch::autograd::grad(result, leaves, slopes);
+  for (at::Tensor& one : result) one = one.detach();
+  result.insert(result.end(), found.begin(), found.end());
+  return result;
+}
+
+}  // namespace xformer::kernels
