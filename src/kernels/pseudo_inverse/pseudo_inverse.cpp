@@ -10,6 +10,8 @@
 #include "kernels/cpu/units.h"
 #include "kernels/cpu/valid_rows.h"
 #include "kernels/fused.h"
+#include "kernels/pseudo_inverse/device.h"
+#include "tensor/op_counter.h"
 
 namespace xformer::kernels {
 
@@ -134,11 +136,7 @@ class Corner {
   std::vector<int64_t> places_;
 };
 
-// The result [b,h,m,m], and what the iterations had, [b,h,iterations * kKept,m,m], as far as a corner fills it.
-struct Inverse {
-  at::Tensor result, kept;
-};
-
+// What the iterations had is [b,h,iterations * kKept,m,m], as far as a corner fills it.
 Inverse invert(const at::Tensor& a, const at::Tensor& landmarks_valid, int64_t iterations) {
   const int64_t heads = a.size(1), m = a.size(2), units = a.size(0) * heads;
   const ValidRows valid(landmarks_valid, m);
@@ -206,15 +204,21 @@ struct PseudoInverseCall {
   [[nodiscard]] variable_list inputs() const { return {a}; }
   variable_list forward() {
     a = a.contiguous();
+    count_products(4);
     const Inverse inverse = kForward(a, landmarks_valid, iterations);
     kept = inverse.kept;
     return {inverse.result};
   }
   [[nodiscard]] variable_list backward(const variable_list& gradients, bool) const {
+    count_products(11);
     return {kBackward(gradients[0].contiguous(), a, kept, landmarks_valid, iterations)};
   }
   [[nodiscard]] variable_list reference(const variable_list& in) const {
     return {pseudo_inverse_reference(in[0], {landmarks_valid, false}, iterations)};
+  }
+  // Of each iteration. The CPU's products count themselves.
+  void count_products(int64_t products) const {
+    if (!a.is_cpu()) add_executed_flops(2 * products * iterations * a.numel() * a.size(2));
   }
 };
 
@@ -241,7 +245,8 @@ at::Tensor pseudo_inverse_reference(const at::Tensor& a, const SequenceMask& mas
 
 at::Tensor pseudo_inverse(const at::Tensor& a, const SequenceMask& mask, int64_t iterations) {
   XF_ASSERT(a.dim() == 4 && a.size(2) == a.size(3) && iterations >= 1, "pseudo_inverse takes [b,h,m,m]");
-  return run_fused(PseudoInverseCall{a, mask.key_valid, iterations, {}})[0];
+  const bool possible = a.is_cpu() || fits_pseudo_inverse_programs(a);
+  return run_fused(PseudoInverseCall{a, mask.key_valid, iterations, {}}, possible)[0];
 }
 
 }  // namespace xformer::kernels
