@@ -11,6 +11,7 @@
 #include "kernels/cpu/valid_rows.h"
 #include "kernels/fused.h"
 #include "kernels/token_convolution/cpu.h"
+#include "kernels/token_convolution/device.h"
 #include "tensor/op_counter.h"
 
 namespace xformer::kernels {
@@ -94,10 +95,6 @@ at::Tensor convolve_forward(const at::Tensor& base, const at::Tensor& x, const a
   return result;
 }
 
-struct ConvolutionGradients {
-  at::Tensor base, x, w;
-};
-
 ConvolutionGradients convolve_backward(const at::Tensor& gradient, const at::Tensor& x, const at::Tensor& w,
                                        const at::Tensor& key_valid) {
   const int64_t heads = x.size(1), n = x.size(2), d = x.size(3), taps = w.size(1), half = taps / 2;
@@ -148,13 +145,19 @@ struct ConvolveTokensCall {
   [[nodiscard]] variable_list inputs() const { return {base, x, w}; }
   variable_list forward() {
     x = with_rows(x), w = w.contiguous();
+    count_sums(2);
     return {kForward(with_rows(std::exchange(base, {})), x, w, key_valid)};
   }
   [[nodiscard]] variable_list backward(const variable_list& gradients, bool) const {
+    count_sums(4);
     return tensors_of(kBackward(with_rows(gradients[0]), x, w, key_valid));
   }
   [[nodiscard]] variable_list reference(const variable_list& in) const {
     return {convolve_tokens_reference(in[0], in[1], in[2], {key_valid, false})};
+  }
+  // The CPU's kernels count what they do.
+  void count_sums(int64_t flops) const {
+    if (!x.is_cpu()) add_executed_flops(flops * x.numel() * w.size(1));
   }
 };
 
@@ -178,7 +181,8 @@ at::Tensor convolve_tokens_reference(const at::Tensor& base, const at::Tensor& x
 at::Tensor convolve_tokens(const at::Tensor& base, const at::Tensor& x, const at::Tensor& w, const SequenceMask& mask) {
   XF_ASSERT(w.dim() == 2 && w.size(0) == x.size(1) && w.size(1) % 2 == 1 && base.sizes() == x.sizes(),
             "convolve_tokens takes two [b,h,n,d] and [h,T] with T odd");
-  return run_fused(ConvolveTokensCall{base, x, w, mask.key_valid})[0];
+  const bool possible = x.is_cpu() || fits_convolution_programs(x, w);
+  return run_fused(ConvolveTokensCall{base, x, w, mask.key_valid}, possible)[0];
 }
 
 }  // namespace xformer::kernels
