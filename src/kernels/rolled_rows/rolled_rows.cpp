@@ -9,6 +9,7 @@
 #include "kernels/cpu/valid_rows.h"
 #include "kernels/fused.h"
 #include "kernels/rolled_rows/cpu.h"
+#include "kernels/rolled_rows/device.h"
 #include "tensor/op_counter.h"
 
 namespace xformer::kernels {
@@ -20,7 +21,7 @@ constexpr int64_t kRows = 256;  // of a unit of work
 // offset mod n in 0 .. n - 1, or the way back.
 std::vector<int64_t> steps_of(const std::vector<int64_t>& offsets, int64_t n, bool back) {
   std::vector<int64_t> result;
-  for (const int64_t offset : offsets) result.push_back((((back ? -offset : offset) % n) + n) % n);
+  for (const int64_t offset : offsets) result.push_back(step_of(back ? -offset : offset, n));
   return result;
 }
 
@@ -64,10 +65,6 @@ at::Tensor rolled_forward(const at::Tensor& v, const at::Tensor& w, const Rolled
   return result;
 }
 
-struct RolledGradients {
-  at::Tensor v, w;
-};
-
 RolledGradients rolled_backward(const at::Tensor& gradient, const at::Tensor& v, const at::Tensor& w,
                                 const RolledRowsOptions& options) {
   const ValidRows valid(options.valid, v.size(1));
@@ -105,13 +102,22 @@ struct RolledRowsCall {
   [[nodiscard]] variable_list inputs() const { return {v, w}; }
   variable_list forward() {
     v = v.contiguous(), w = w.contiguous();
+    count_links(1);
     return {kForward(v, w, options)};
   }
   [[nodiscard]] variable_list backward(const variable_list& gradients, bool) const {
+    count_links(2);
     return tensors_of(kBackward(gradients[0].contiguous(), v, w, options));
   }
   [[nodiscard]] variable_list reference(const variable_list& in) const {
     return {rolled_rows_reference(in[0], in[1], options)};
+  }
+  // How often each link is followed; the CPU's kernels count themselves.
+  void count_links(int64_t times) const {
+    if (v.is_cpu()) return;
+    const int64_t read = times * v.numel() * w.size(2);
+    add_executed_flops(2 * read);
+    add_gathered_bytes(read * v.element_size());
   }
 };
 
@@ -128,7 +134,8 @@ at::Tensor rolled_rows(const at::Tensor& v, const at::Tensor& w, const RolledRow
   XF_ASSERT(v.dim() == 3 && w.dim() == 3 && w.size(1) == v.size(1) &&
                 w.size(2) == static_cast<int64_t>(options.offsets.size()),
             "rolled_rows takes [b,n,e] and [b,n,{}]", options.offsets.size());
-  return run_fused(RolledRowsCall{v, w, options})[0];
+  const bool possible = v.is_cpu() || fits_rolled_programs(v, w);
+  return run_fused(RolledRowsCall{v, w, options}, possible)[0];
 }
 
 }  // namespace xformer::kernels
