@@ -34,7 +34,7 @@ for object in $objects; do
     [[ $name == *GradientNormEnd* || $name == *KeyLargest* || $name == *Winner* || $name == *FeatureScan* ]] && continue
     ((wide_loads > 0)) || say "$1" "no load of sixteen bytes"
     [[ $name != *ProductKind* ]] || ((products > 0)) || say "$1" "no product on matrix units"
-    [[ $name == *Attention* || $name == *Feature* || $name == *Causal* || $name == *GradientNormParts* || $name == *KernelGradient* ]] || ((wide_stores > 0)) || say "$1" "no store of sixteen bytes"
+    [[ $name == *Attention* || $name == *Feature* || $name == *Causal* || $name == *GradientNormParts* || $name == *KernelGradient* || $name == *Mixture* || $name == *MixedToken* ]] || ((wide_stores > 0)) || say "$1" "no store of sixteen bytes"
   done <<<"$counts"
   echo "sass: $(wc -l <<<"$counts") kernels in ${object#"$1"/}"
 done

@@ -11,6 +11,8 @@
 #include "kernels/cpu/units.h"
 #include "kernels/cpu/valid_rows.h"
 #include "kernels/fused.h"
+#include "kernels/token_projection/device.h"
+#include "tensor/op_counter.h"
 
 namespace xformer::kernels {
 
@@ -96,10 +98,6 @@ at::Tensor project_forward(const at::Tensor& projection, const at::Tensor& x, co
   return result;
 }
 
-struct ProjectionGradients {
-  at::Tensor projection, x, y;
-};
-
 ProjectionGradients project_backward(const at::Tensor& gradient, const at::Tensor& projection, const at::Tensor& x,
                                      const at::Tensor& y, const at::Tensor& key_valid) {
   const ProjectionSizes s = sizes_of(projection, x, y);
@@ -169,13 +167,19 @@ struct ProjectTokensCall {
   variable_list forward() {
     projection = projection.contiguous(), x = with_rows(x);
     if (y.defined()) y = with_rows(y);
+    count_products(1);
     return {kForward(projection, x, y, key_valid)};
   }
   [[nodiscard]] variable_list backward(const variable_list& gradients, bool) const {
+    count_products(2);
     return tensors_of(kBackward(gradients[0].contiguous(), projection, x, y, key_valid));
   }
   [[nodiscard]] variable_list reference(const variable_list& in) const {
     return {project_tokens_reference(in[0], in[1], in[2], {key_valid, false})};
+  }
+  // The CPU's products count themselves.
+  void count_products(int64_t times) const {
+    if (!x.is_cpu()) add_executed_flops(times * 2 * x.numel() * (y.defined() ? 2 : 1) * projection.size(1));
   }
 };
 
@@ -201,7 +205,8 @@ at::Tensor project_tokens(const at::Tensor& projection, const at::Tensor& x, con
   XF_ASSERT((!y.defined() || x.sizes() == y.sizes()) && x.size(2) <= projection.size(2) &&
                 (projection.size(0) == 1 || projection.size(0) == x.size(1)),
             "project_tokens takes [h or 1, r, N] and [b,h,n,d] with n <= N");
-  return run_fused(ProjectTokensCall{projection, x, y, mask.key_valid})[0];
+  const bool possible = x.is_cpu() || fits_projection_programs(projection, x);
+  return run_fused(ProjectTokensCall{projection, x, y, mask.key_valid}, possible)[0];
 }
 
 }  // namespace xformer::kernels

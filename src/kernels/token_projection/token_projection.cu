@@ -1,0 +1,11 @@
+// Mixtures of tokens on a CUDA device. No LibTorch here.
+#include "kernels/device/launch.cuh"
+#include "kernels/token_projection/cuda.h"
+
+namespace xformer::kernels {
+
+cudaError_t launch_projection(const ProjectionArguments& a, cudaStream_t stream) {
+  return run_projection(a, launched_on(stream));
+}
+
+}  // namespace xformer::kernels

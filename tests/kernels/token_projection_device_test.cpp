@@ -1,0 +1,176 @@
+// Mixtures of tokens as a device computes them, walked on the CPU, against the definition in double precision.
+#include <ATen/Context.h>
+
+#include "device_support.h"
+#include "kernels/operator.h"
+#include "kernels/token_projection/device.h"
+#include "kernels/token_projection/token_projection.h"
+#include "poisoned_memory.h"
+#include "tensor/op_counter.h"
+
+namespace xformer::kernels::token_projection_device_test {
+
+namespace {
+
+struct WalkedProjection {
+  int64_t n = 70, longest = 72, rows = 24, d = 16, b = 2, h = 2, heads = 2;  // the last: of the projection
+  bool masked = true, both = true, tf32 = false, gaps = false;
+
+  [[nodiscard]] at::Tensor valid() const { return masked ? ragged_flags(b, n) : at::Tensor(); }
+  // The projection, x and perhaps y.
+  [[nodiscard]] Tensors operands() const {
+    Tensors result{random_tensor("table", {heads, rows, longest}, at::kFloat), float_heads("x", {b, h, n, d}, gaps)};
+    if (both) result.push_back(float_heads("y", {b, h, n, d}));
+    return result;
+  }
+  [[nodiscard]] at::Tensor gradient() const {
+    return random_tensor("gradient", {b, h, rows, (both ? 2 : 1) * d}, at::kFloat);
+  }
+};
+
+// The mixtures, then gradients of the projection, x and y.
+Tensors projected(const WalkedProjection& one, const Tensors& given, const at::Tensor& gradient, WalkOrder order) {
+  at::globalContext().setAllowTF32CuBLAS(one.tf32);
+  const auto launch = [order](const ProjectionArguments& a) { run_projection(a, walking(order)); };
+  const at::Tensor y = one.both ? given[2] : at::Tensor();
+  const at::Tensor out = project_forward_device(given[0], given[1], y, one.valid(), launch);
+  const ProjectionGradients found = project_backward_device(gradient, given[0], given[1], y, one.valid(), launch);
+  at::globalContext().setAllowTF32CuBLAS(false);
+  Tensors result{out, found.projection, found.x};
+  if (one.both) result.push_back(found.y);
+  return result;
+}
+
+double worst_projection(const WalkedProjection& one) {
+  const Tensors given = one.operands();
+  const at::Tensor gradient = one.gradient();
+  return worst_walked([&](WalkOrder order) { return projected(one, given, gradient, order); },
+                      in_double(
+                          [&](const Tensors& in) {
+                            return Tensors{project_tokens_reference(in[0], in[1], one.both ? in[2] : at::Tensor(),
+                                                                    {one.valid(), false})};
+                          },
+                          given, {gradient}));
+}
+
+constexpr double kLikeFloat = 5e-6, kLikeTf32 = 1e-2;
+
+int counted_projections = 0;
+
+void count_projection(const ProjectionArguments&) { ++counted_projections; }
+
+at::Tensor counted_forward(const at::Tensor& projection, const at::Tensor& x, const at::Tensor& y,
+                           const at::Tensor& valid) {
+  return project_forward_device(projection, x, y, valid, count_projection);
+}
+ProjectionGradients counted_backward(const at::Tensor& gradient, const at::Tensor& projection, const at::Tensor& x,
+                                     const at::Tensor& y, const at::Tensor& valid) {
+  return project_backward_device(gradient, projection, x, y, valid, count_projection);
+}
+
+}  // namespace
+
+TEST_CASE("mixtures of tokens on a device: lengths from 1 to 130") {
+  const PoisonedMemory poisoned;
+  for (int64_t n = 1; n <= 130; n += n < 10 || (n > 60 && n < 68) || n > 126 ? 1 : 9) {
+    CAPTURE(n);
+    CHECK(worst_projection({.n = n,
+                            .longest = n + n % 4,
+                            .rows = 1 + n % 70,
+                            .d = 1 + n % 40,
+                            .h = 1 + n % 2,
+                            .heads = 1,
+                            .masked = n % 3 > 0,
+                            .both = n % 2 > 0}) < kLikeFloat);
+  }
+}
+
+TEST_CASE("mixtures of tokens on a device: widths, rows, heads, kinds of product and strides") {
+  const PoisonedMemory poisoned;
+  for (const int64_t d : {1, 8, 32, 33, 64}) {
+    CAPTURE(d);
+    CHECK(worst_projection({.d = d}) < kLikeFloat);
+  }
+  CHECK(worst_projection({.longest = 200, .rows = 130}) < kLikeFloat);
+  CHECK(worst_projection({.heads = 1}) < kLikeFloat);
+  CHECK(worst_projection({.masked = false, .gaps = true}) < kLikeFloat);
+  CHECK(worst_projection({.both = false}) < kLikeFloat);
+  CHECK(worst_projection({.d = 32, .tf32 = true}) < kLikeTf32);
+  CHECK(worst_projection({.d = 64, .tf32 = true}) < kLikeTf32);
+  // TF32 is not float: the bound of one would catch the other.
+  CHECK(worst_projection({.d = 32, .tf32 = true}) > 10 * kLikeFloat);
+}
+
+TEST_CASE("mixtures of tokens on a device: parts of several samples") {
+  const PoisonedMemory poisoned;
+  const WalkedProjection one{.n = 200, .longest = 200, .rows = 9, .d = 3, .b = 140, .h = 1, .heads = 1};
+  CHECK(table_parts(one.b, table_tiles(1, one.rows, one.longest)) == 66);
+  const Tensors given = one.operands();
+  const at::Tensor gradient = one.gradient();
+  const at::Tensor found = projected(one, given, gradient, WalkOrder::kForward)[1];
+  const at::Tensor meant = in_double(
+      [&](const Tensors& in) {
+        return Tensors{project_tokens_reference(in[0], in[1], in[2], {one.valid(), false})};
+      },
+      given, {gradient})[1];
+  CHECK(difference(found.to(at::kDouble), meant) < kLikeFloat);
+}
+
+TEST_CASE("mixtures of tokens on a device: what stands in padding does not matter") {
+  const PoisonedMemory poisoned;
+  const WalkedProjection one{.n = 100, .longest = 100};
+  Tensors given = one.operands();
+  at::Tensor gradient = one.gradient();
+  const Tensors clean = projected(one, given, gradient, WalkOrder::kForward);
+  for (const size_t i : {1, 2}) given[i] = lost_padding(given[i], one.valid());
+  const Tensors lost = projected(one, given, gradient, WalkOrder::kForward);
+  for (size_t i = 0; i < clean.size(); ++i) CHECK(at::equal(lost[i], clean[i]));
+  // A gradient that is lost comes to no padding.
+  gradient.fill_(NAN);
+  const at::Tensor of_x = projected(one, given, gradient, WalkOrder::kForward)[2];
+  CHECK(at::equal(of_x.isnan(), one.valid().unsqueeze(1).unsqueeze(-1).expand_as(of_x)));
+}
+
+// LibTorch's meta device has shapes and types but no memory: what is launched there is counted.
+TEST_CASE("a device with kernels of mixtures runs them: one launch forwards, two backwards") {
+  counted_projections = 0;
+  torch::Library library(torch::Library::IMPL, "xformer", c10::DispatchKey::Meta, __FILE__, __LINE__);
+  library.impl("project_tokens_forward", dispatched<counted_forward>);
+  library.impl("project_tokens_backward", dispatched<counted_backward>);
+  const auto launches = [&](int64_t d, at::ScalarType type, bool both) {
+    const auto leaf = [&](at::IntArrayRef shape) {
+      return at::empty(shape, at::TensorOptions(at::kMeta).dtype(type)).requires_grad_(true);
+    };
+    Tensors inputs{leaf({1, 7, 50}), leaf({2, 3, 40, d})};
+    if (both) inputs.push_back(leaf({2, 3, 40, d}));
+    const OpCounter counter;
+    const at::Tensor out = project_tokens(inputs[0], inputs[1], both ? inputs[2] : at::Tensor(), {});
+    const Tensors found = torch::autograd::grad({out}, inputs, {at::ones_like(out)});
+    for (size_t i = 0; i < found.size(); ++i) CHECK(found[i].sizes() == inputs[i].sizes());
+    if (counted_projections > 0) CHECK(counter.counts().flops == 6 * 2 * 3 * 40 * d * 7 * (both ? 2 : 1));
+    return std::exchange(counted_projections, 0);
+  };
+  CHECK(launches(32, at::kFloat, true) == 3);
+  CHECK(launches(kProjectedWidest, at::kFloat, false) == 3);
+  CHECK(launches(kProjectedWidest + 1, at::kFloat, true) == 0);
+  CHECK(launches(32, at::kDouble, true) == 0);
+}
+
+TEST_CASE("plans of mixtures of tokens fit a device at any size") {
+  for (const int64_t units : {int64_t{1}, int64_t{1} << 12})
+    for (const int64_t n : {int64_t{1}, int64_t{2048}, int64_t{1} << 20})
+      for (const int64_t rows : {int64_t{1}, int64_t{256}, int64_t{1} << 13}) {
+        ProjectionArguments a;
+        a.b = units, a.h = 4, a.heads = 4, a.n = n, a.columns = n, a.rows = rows, a.d = 64, a.count = 2;
+        a.parts = table_parts(a.b, table_tiles(a.heads, rows, n));
+        CHECK((a.parts >= 1 && a.parts <= a.b));
+        for (const ProjectionStage stage :
+             {ProjectionStage::kMixtures, ProjectionStage::kTokenGradients, ProjectionStage::kTableGradient}) {
+          a.stage = stage;
+          const LaunchGrid grid = projection_grid(a);
+          CHECK((grid.blocks >= 1 && grid.blocks <= kMostBlocks && grid.shared_bytes <= 48 * 1024));
+        }
+      }
+}
+
+}  // namespace xformer::kernels::token_projection_device_test
