@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 
 #include "kernels/embedding/cpu.h"
+#include "kernels/embedding/device.h"
 #include "kernels/fused.h"
 
 namespace xformer::kernels {
@@ -36,7 +37,8 @@ struct EmbeddingCall {
 at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& ids, const at::Tensor& positions,
                      const DropoutPlace& drop) {
   const at::ScalarType type = stores_bf16({tokens, positions}) ? at::kBFloat16 : tokens.scalar_type();
-  return run_fused(EmbeddingCall{tokens, ids, positions, drop, type})[0];
+  const bool possible = tokens.is_cpu() || fits_embedding_programs(tokens, ids);
+  return run_fused(EmbeddingCall{tokens, ids, positions, drop, type}, possible)[0];
 }
 
 at::Tensor embedding_reference(const at::Tensor& tokens, const at::Tensor& ids, const at::Tensor& positions,

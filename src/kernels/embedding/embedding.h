@@ -5,8 +5,8 @@
 
 namespace xformer::kernels {
 
-// tokens [v,m], ids [b,n] of 0 .. v - 1 (else an IndexError, as at::embedding's), positions [at least n, m] or
-// undefined
+// tokens [v,m], ids [b,n] of 0 .. v - 1 (else an IndexError, as at::embedding's; where the kernels of another device
+// run, a row of NaN, since ids are not read back), positions [at least n, m] or undefined
 // -> [b,n,m]; under autocast to bf16 in that, where the kernels of the CPU run.
 [[nodiscard]] at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& ids, const at::Tensor& positions,
                                    const DropoutPlace& drop);

@@ -1,0 +1,156 @@
+// Token and position embedding (embedding.h) as device programs. Forwards a thread has a run of one token's row.
+// Backwards the gradient of the tokens' table is a product, of which token stands in each row with the rows' gradients,
+// in blocks of 64 tokens by 64 columns that walk over their part of the rows: nothing is added by atomics, and parts
+// are added afterwards, in order. It is as good as float's at any precision. A thread sums a run of the positions'
+// gradient over the samples.
+#pragma once
+
+#include <cmath>
+
+#include "kernels/device/tile.h"
+
+namespace xformer::kernels {
+
+inline constexpr int kEmbeddingThreads = 256;
+inline constexpr int64_t kMostTokens = 1024;  // of a table; larger ones are left to plain operations
+
+enum class EmbeddingStage { kRows, kTokenGradient, kPositionGradient };
+
+struct EmbeddingArguments {
+  EmbeddingStage stage = EmbeddingStage::kRows;
+  const float *tokens = nullptr, *positions = nullptr;  // [vocabulary,m], [at least n,m] or null
+  const int64_t* ids = nullptr;                         // [b,n]; rows of others than 0 .. vocabulary - 1 are NaN
+  float* out = nullptr;                                 // [b,n,m]
+  const float* gradient = nullptr;                      // [b,n,m]
+  float* tables = nullptr;                              // [parts,vocabulary,m]
+  float* d_positions = nullptr;                         // [position_rows,m]
+  int64_t b = 0, n = 0, m = 0, vocabulary = 0, position_rows = 0;
+  bool wide = false;  // all rows begin at sixteen bytes and are whole runs
+  DeviceDrop drop;
+};
+
+[[nodiscard]] constexpr int64_t embedding_runs(int64_t m) { return (m + kRun - 1) / kRun; }
+[[nodiscard]] constexpr RowDivision embedding_division(const EmbeddingArguments& a) {
+  return row_division(a.b * a.n, tiles_of(a.vocabulary) * tiles_of(a.m));
+}
+[[nodiscard]] constexpr LaunchGrid embedding_grid(const EmbeddingArguments& a) {
+  if (a.stage == EmbeddingStage::kTokenGradient)
+    return {embedding_division(a).parts * tiles_of(a.vocabulary) * tiles_of(a.m), 2 * kTileFloats * 4};
+  const int64_t rows = a.stage == EmbeddingStage::kRows ? a.b * a.n : a.position_rows;
+  return {(rows * embedding_runs(a.m) + kEmbeddingThreads - 1) / kEmbeddingThreads, 0};
+}
+
+// A thread's run of a row.
+struct EmbeddingPlace {
+  int64_t row, column;
+  int count;
+
+  template <class Thread>
+  XFORMER_DEVICE EmbeddingPlace(const Thread& thread, int64_t rows, int64_t m) {
+    const int64_t place = thread.block() * kEmbeddingThreads + thread.index();
+    row = place / embedding_runs(m), column = place % embedding_runs(m) * kRun;
+    count = row >= rows ? 0 : m - column < kRun ? static_cast<int>(m - column) : kRun;
+  }
+};
+
+struct EmbeddingProgram {
+  static constexpr int kThreads = kEmbeddingThreads, kResident = 4;
+  EmbeddingArguments a;
+
+  template <class Thread>
+  XFORMER_DEVICE void operator()(const Thread& thread) const {
+    const EmbeddingPlace place(thread, a.b * a.n, a.m);
+    if (place.count == 0) return;
+    const int64_t id = a.ids[place.row], element = place.row * a.m + place.column;
+    float values[kRun], more[kRun];
+    if (id >= 0 && id < a.vocabulary) {
+      load_run(thread, a.tokens + id * a.m + place.column, place.count, a.wide, values);
+    } else {
+      XFORMER_UNROLL
+      for (int i = 0; i < kRun; ++i) values[i] = NAN;
+    }
+    if (a.positions != nullptr) {
+      load_run(thread, a.positions + place.row % a.n * a.m + place.column, place.count, a.wide, more);
+      XFORMER_UNROLL
+      for (int i = 0; i < kRun; ++i) values[i] += more[i];
+    }
+    DeviceDraws(a.drop).apply(element, values);
+    store_run(thread, values, place.count, a.wide, a.out + element);
+  }
+};
+
+struct PositionGradientProgram {
+  static constexpr int kThreads = kEmbeddingThreads, kResident = 4;
+  EmbeddingArguments a;
+
+  template <class Thread>
+  XFORMER_DEVICE void operator()(const Thread& thread) const {
+    const EmbeddingPlace place(thread, a.position_rows, a.m);
+    if (place.count == 0) return;
+    const DeviceDraws draws(a.drop);
+    float sum[kRun] = {}, more[kRun];
+    for (int64_t b = 0; place.row < a.n && b < a.b; ++b) {
+      const int64_t element = (b * a.n + place.row) * a.m + place.column;
+      load_run(thread, a.gradient + element, place.count, a.wide, more);
+      draws.apply(element, more);
+      XFORMER_UNROLL
+      for (int i = 0; i < kRun; ++i) sum[i] += more[i];
+    }
+    store_run(thread, sum, place.count, a.wide, a.d_positions + place.row * a.m + place.column);
+  }
+};
+
+template <ProductKind kKind>
+struct TokenGradientProgram {
+  static constexpr int kThreads = kTileThreads, kResident = 3;
+  static constexpr int kTiles = kTileSide / kTileColumns;
+  EmbeddingArguments a;
+
+  template <class Thread>
+  XFORMER_DEVICE void operator()(const Thread& thread) const {
+    constexpr int kStride = shared_stride(kTileSide);
+    auto* const memory = static_cast<float*>(thread.shared());
+    const SharedRows which{memory, kStride}, slopes{memory + kTileFloats, kStride};
+    const DeviceDraws draws(a.drop);
+    const RowDivision division = embedding_division(a);
+    const int64_t across = tiles_of(a.m), tiles = tiles_of(a.vocabulary) * across, part = thread.block() / tiles;
+    const int64_t token = thread.block() % tiles / across * kTileSide, column = thread.block() % across * kTileSide;
+    const int64_t rows = a.b * a.n, end = std::min(rows, (part + 1) * division.part_tiles * kTileSide);
+    const int warp_row = thread.index() / kWarp * kTileRows;
+    float sum[kTiles][4] = {};
+    for (int64_t row = part * division.part_tiles * kTileSide; row < end; row += kTileSide) {
+      const TilePlace place{row, column, end, a.m};
+      thread.sync();
+      for_runs(thread, slopes, [&](int i, int j, float* values) {
+        const int64_t element = place.element(i, j);
+        load_run(thread, a.gradient + element, place.count(i, j), a.wide, values);
+        if (place.count(i, j) > 0) draws.apply(element, values);
+        store_run(thread, values, kRun, /*wide=*/true, slopes.at(i, j));
+        const int64_t own = row + i < end ? a.ids[row + i] - token : -1;
+        XFORMER_UNROLL
+        for (int k = 0; k < kRun; ++k) values[k] = own == j + k ? 1.0f : 0.0f;
+        store_run(thread, values, kRun, /*wide=*/true, which.at(i, j));
+      });
+      thread.sync();
+      multiply_columns<kKind, /*kTurned=*/true, kTileSide, kTiles>(thread, which, warp_row, slopes, sum);
+    }
+    store_tile(thread, sum, nullptr, {token, column, a.vocabulary, a.m}, a.wide, which,
+               a.tables + part * a.vocabulary * a.m);
+  }
+};
+
+// launch(grid, program) of these arguments' stage.
+template <class Launch>
+auto run_embedding(const EmbeddingArguments& a, const Launch& launch) {
+  const LaunchGrid grid = embedding_grid(a);
+  switch (a.stage) {
+    case EmbeddingStage::kRows:
+      return launch(grid, EmbeddingProgram{a});
+    case EmbeddingStage::kTokenGradient:
+      return launch(grid, TokenGradientProgram<ProductKind::kFloat>{a});
+    default:
+      return launch(grid, PositionGradientProgram{a});
+  }
+}
+
+}  // namespace xformer::kernels
