@@ -57,6 +57,8 @@ def kernels(place):
                            "--steps", 1, "--warmup", 2, "--set", "training.micro_batch=1")
 
     rows = check("none,softmax", "5,50", 3, "fp32,bf16,fp16" if place.on_gpu else "fp32,bf16")
+    if not place.small:  # feature attention, projection, inverse, convolution, pooling, links and embedding, in float
+        rows += check("linear,linformer,nystromformer,mrs-linear,paramixer-chord", 130, 3, "fp32")
     if place.on_gpu and not place.small:
         rows += check("softmax", 4096, 66, "fp32")
     detail = f"{len(rows)} rows agree with the reference"
