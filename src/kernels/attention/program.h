@@ -4,9 +4,8 @@
 // over rows of keys, for dk and dv. Softmax and sums are in float.
 #pragma once
 
-#include <cmath>
-
 #include "kernels/device/heads.h"
+#include "kernels/device/softmax.h"
 
 namespace xformer::kernels {
 
@@ -44,45 +43,11 @@ struct AttentionArguments {
           (floats + 2 * kAttentionTile + kTileThreads / kWarp) * 4};
 }
 
-// The draws of a tile of 64 queries by 64 keys in shared memory, 16 bits each, numbered as if all [b,h,n,m] weights lay
-// in memory: a thread draws those of eight neighbouring keys at a time, whichever way the tile is read afterwards.
-class TileDraws {
- public:
-  static constexpr int kStride = kAttentionTile + 8;  // of a query's row, so that lanes read from different banks
-  static constexpr int kFloats = kAttentionTile * kStride / 2;
-
-  XFORMER_DEVICE TileDraws(const AttentionArguments& a, int64_t b, int64_t h, float* memory)
-      : draws_(a.drop),
-        first_(draws_.first + (b * a.h + h) * a.n * a.m),
-        keys_(a.m),
-        memory_(reinterpret_cast<uint16_t*>(memory)),
-        scale_(draws_.threshold == 0 ? 1.0f : static_cast<float>(dropout_scale(draws_.threshold))) {}
-
-  // Between two barriers, of the tile whose first query and key these are.
-  template <class Thread>
-  XFORMER_DEVICE void draw(const Thread& thread, int64_t query, int64_t key) const {
-    if (draws_.threshold == 0) return;
-    constexpr int kRuns = kAttentionTile / kRun;
-    for (int i = thread.index(); i < kAttentionTile * kRuns; i += kTileThreads) {
-      const int row = i / kRuns, column = i % kRuns * kRun;
-      uint32_t words[4];
-      draws_.words(first_ - draws_.first + (query + row) * keys_ + key + column, words);
-      memcpy(memory_ + row * kStride + column, words, sizeof(words));
-    }
-  }
-
-  // 0 for a weight that is dropped, else the survivors' scale.
-  [[nodiscard]] XFORMER_DEVICE float factor(int query, int key) const {
-    if (draws_.threshold == 0) return 1;
-    return memory_[query * kStride + key] < draws_.threshold ? 0.0f : scale_;
-  }
-
- private:
-  DeviceDraws draws_;
-  int64_t first_, keys_;
-  uint16_t* memory_;
-  float scale_;
-};
+// Where the weight of a query and a key is among all [b,h,n,m].
+[[nodiscard]] XFORMER_DEVICE int64_t weight_place(const AttentionArguments& a, const HeadBlock& block, int64_t query,
+                                                  int64_t key) {
+  return ((block.b * a.h + block.h) * a.n + query) * a.m + key;
+}
 
 template <ProductKind kKind, int kWidth>
 struct AttentionForwardProgram {
@@ -92,7 +57,6 @@ struct AttentionForwardProgram {
 
   template <class Thread>
   XFORMER_DEVICE void operator()(const Thread& thread) const {
-    constexpr float kNever = -INFINITY;
     constexpr int kStride = shared_stride(kWidth);
     auto* const memory = static_cast<float*>(thread.shared());
     const SharedRows q{memory, kStride}, k{memory + kAttentionTile * kStride, kStride},
@@ -111,66 +75,34 @@ struct AttentionForwardProgram {
                       block.first, a.n, query_valid, q);
     const FragmentPlace place(thread);
     const int warp_row = thread.index() / kWarp * kTileRows;
-    const int64_t row = block.first + warp_row + place.row;  // and row + 8
-    const TileDraws draws(a, block.b, block.h, drawn);
-    float out[kOutTiles][4] = {}, largest[2] = {kNever, kNever}, sum[2] = {0, 0};
+    const TileDraws draws(a.drop, drawn);
+    SoftmaxRows<kOutTiles> rows;
     for (int64_t key = 0; key < end; key += kAttentionTile) {
       thread.sync();
       load_tile<kWidth>(thread, keys, a.k_places, a.d, key, end, key_valid, k);
       load_tile<kWidth>(thread, values, a.v_places, a.e, key, end, key_valid, v);
-      draws.draw(thread, block.first, key);
+      draws.draw(thread, [&](int row) { return weight_place(a, block, block.first + row, key); });
       thread.sync();
       float score[kTiles][4] = {};
       multiply_rows<kKind, kWidth, kTiles>(thread, q, warp_row, k, score);
-      XFORMER_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        float now = largest[half];
-        XFORMER_UNROLL
-        for (int j = 0; j < kTiles; ++j) {
-          XFORMER_UNROLL
-          for (int i = 2 * half; i < 2 * half + 2; ++i) {
-            const int64_t column = key + j * kTileColumns + 2 * place.pair + i % 2;
-            const bool seen =
-                column < end && (key_valid == nullptr || key_valid[column]) && !(a.causal && column > row + 8 * half);
-            score[j][i] = seen ? score[j][i] * a.scale : kNever;
-            now = score[j][i] > now ? score[j][i] : now;
-          }
-        }
-        XFORMER_UNROLL
-        for (int mask = 1; mask < 4; mask *= 2) {
-          const float other = thread.shuffle_xor(now, mask);
-          now = other > now ? other : now;
-        }
-        const float shift = now == kNever ? 0.0f : now, factor = thread.exp(largest[half] - shift);
-        largest[half] = now;
-        sum[half] *= factor;
-        XFORMER_UNROLL
-        for (int j = 0; j < kOutTiles; ++j) out[j][2 * half] *= factor, out[j][2 * half + 1] *= factor;
-        XFORMER_UNROLL
-        for (int j = 0; j < kTiles; ++j) {
-          XFORMER_UNROLL
-          for (int i = 2 * half; i < 2 * half + 2; ++i) {
-            const float weight = thread.exp(score[j][i] - shift);
-            sum[half] += weight;
-            score[j][i] =
-                weight * draws.factor(warp_row + place.row + 8 * half, j * kTileColumns + 2 * place.pair + i % 2);
-          }
-        }
-      }
-      multiply_weights<kKind, kTiles, kOutTiles>(thread, score, v, out);
+      const auto seen = [&](int row, int column) {
+        return key + column < end && (key_valid == nullptr || key_valid[key + column]) &&
+               !(a.causal && key + column > block.first + row);
+      };
+      rows.template weigh<kTiles>(thread, a.scale, draws, warp_row, seen, score);
+      multiply_weights<kKind, kTiles, kOutTiles>(thread, score, v, rows.out);
     }
     float inverse[2];
     XFORMER_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const float total = lane_sum(thread, sum[half], 1, 4);
-      const int64_t own = row + 8 * half;
-      const bool counts = own < a.n && !(total <= 0) && (query_valid == nullptr || query_valid[own]);
-      inverse[half] = counts ? 1 / total : 0.0f;
+      const auto total = rows.total(thread, half);
+      const int64_t own = block.first + warp_row + place.row + 8 * half;
+      const bool counts = own < a.n && (query_valid == nullptr || query_valid[own]);
+      inverse[half] = counts ? total.inverse : 0.0f;
       if (own < a.n && place.pair == 0)
-        a.log_sum[(block.b * a.h + block.h) * a.n + own] =
-            counts ? largest[half] + std::log(total) : static_cast<float>(INFINITY);
+        a.log_sum[(block.b * a.h + block.h) * a.n + own] = counts ? total.log_sum : static_cast<float>(INFINITY);
     }
-    store_fragment<kOutTiles>(thread, out, inverse[0], inverse[1], a.out + (block.b * a.n * a.h + block.h) * a.e,
+    store_fragment<kOutTiles>(thread, rows.out, inverse[0], inverse[1], a.out + (block.b * a.n * a.h + block.h) * a.e,
                               a.h * a.e, a.e, block.first + warp_row, a.n);
   }
 };
@@ -225,42 +157,30 @@ struct AttentionBackwardProgram {
       delta[thread.index()] = total;
       log_sum[thread.index()] = query < a.n ? a.log_sum[statistics + query] : static_cast<float>(INFINITY);
     }
-    const FragmentPlace place(thread);
     const int warp_row = thread.index() / kWarp * kTileRows;
-    const TileDraws draws(a, block.b, block.h, drawn);
+    const TileDraws draws(a.drop, drawn);
     float sum[kOutTiles][4] = {}, value_sum[kKeys ? kOutTiles : 1][4] = {};
     for (int64_t first = begin; first < end; first += kAttentionTile) {
       thread.sync();
       load_tile<kWidth>(thread, kKeys ? q : k, kKeys ? a.q_places : a.k_places, a.d, first, end, other_valid, other);
       load_tile<kWidth>(thread, kKeys ? gradient : v, kKeys ? a.gradient_places : a.v_places, a.e, first, end,
                         other_valid, other_value);
-      draws.draw(thread, kKeys ? first : block.first, kKeys ? block.first : first);
+      const int64_t query = kKeys ? first : block.first, key = kKeys ? block.first : first;
+      draws.draw(thread, [&](int row) { return weight_place(a, block, query + row, key); });
       if (kKeys && thread.index() < kAttentionTile) {
-        const int64_t query = first + thread.index();
-        delta[thread.index()] = query < end ? a.delta[statistics + query] : 0.0f;
-        log_sum[thread.index()] = query < end ? a.log_sum[statistics + query] : static_cast<float>(INFINITY);
+        const int64_t row = query + thread.index();
+        delta[thread.index()] = row < end ? a.delta[statistics + row] : 0.0f;
+        log_sum[thread.index()] = row < end ? a.log_sum[statistics + row] : static_cast<float>(INFINITY);
       }
       thread.sync();
       float weight[kTiles][4] = {}, slope[kTiles][4] = {};
       multiply_rows<kKind, kWidth, kTiles>(thread, own, warp_row, other, weight);
       multiply_rows<kKind, kWidth, kTiles>(thread, own_value, warp_row, other_value, slope);
-      XFORMER_UNROLL
-      for (int j = 0; j < kTiles; ++j) {
-        XFORMER_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          const int own_row = warp_row + place.row + (i >= 2 ? 8 : 0),
-                    column = j * kTileColumns + 2 * place.pair + i % 2;
-          const int64_t key = kKeys ? block.first + own_row : first + column;
-          const int64_t query = kKeys ? first + column : block.first + own_row;
-          const int statistic = kKeys ? column : own_row;
-          const bool seen =
-              key < (kKeys ? own_end : end) && (key_valid == nullptr || key_valid[key]) && !(a.causal && key > query);
-          const float p = seen ? thread.exp(weight[j][i] * a.scale - log_sum[statistic]) : 0.0f;
-          const float kept = kKeys ? draws.factor(column, own_row) : draws.factor(own_row, column);
-          weight[j][i] = p * kept;  // for dv
-          slope[j][i] = p * (slope[j][i] * kept - delta[statistic]) * a.scale;
-        }
-      }
+      const auto seen = [&](int row, int column) {
+        return key + column < (kKeys ? own_end : end) && (key_valid == nullptr || key_valid[key + column]) &&
+               !(a.causal && key + column > query + row);
+      };
+      softmax_gradient<kKeys, kTiles>(thread, a.scale, draws, warp_row, seen, log_sum, delta, weight, slope);
       multiply_weights<kKind, kTiles, kOutTiles>(thread, slope, other, sum);
       if constexpr (kKeys) multiply_weights<kKind, kTiles, kOutTiles>(thread, weight, other_value, value_sum);
     }

@@ -33,22 +33,32 @@ struct RowPlaces {
   bool wide = false;  // rows of whole runs that begin at sixteen bytes
 };
 
-// kRows rows of a matrix from `first` on into shared memory, kWidth wide: 0 behind the matrix's width, behind `count`
-// rows and where `valid` says so, whatever lies there.
-template <int kWidth, int kRows = kTileSide, class Thread>
-XFORMER_DEVICE void load_tile(const Thread& thread, const float* matrix, const RowPlaces& places, int width,
-                              int64_t first, int64_t count, const bool* valid, const SharedRows& into) {
+// Rows of a matrix into shared memory, kRows of kWidth: for each row of the tile place_of(row) of the matrix, -1: none;
+// 0 there and behind the matrix's width, whatever lies there.
+template <int kWidth, int kRows = kTileSide, class Thread, class PlaceOf>
+XFORMER_DEVICE void load_rows(const Thread& thread, const float* matrix, const RowPlaces& places, int width,
+                              const PlaceOf& place_of, const SharedRows& into) {
   constexpr int kRuns = kWidth / kRun;
   XFORMER_UNROLL
   for (int i = 0; i < kRows * kRuns / kTileThreads; ++i) {
     const int place = i * kTileThreads + thread.index(), row = place / kRuns, column = place % kRuns * kRun;
-    const int64_t from = first + row;
-    const bool there = from < count && (valid == nullptr || valid[from]);
-    const int left = !there || column >= width ? 0 : width - column < kRun ? width - column : kRun;
+    const int64_t from = place_of(row);
+    const int left = from < 0 || column >= width ? 0 : width - column < kRun ? width - column : kRun;
     float values[kRun];
     load_run(thread, matrix + from * places.row + column, left, places.wide, values);
     store_run(thread, values, kRun, /*wide=*/true, into.at(row, column));
   }
+}
+
+// Those from `first` on, but for rows behind `count` and where `valid` (null: all are) says so.
+template <int kWidth, int kRows = kTileSide, class Thread>
+XFORMER_DEVICE void load_tile(const Thread& thread, const float* matrix, const RowPlaces& places, int width,
+                              int64_t first, int64_t count, const bool* valid, const SharedRows& into) {
+  const auto place_of = [&](int row) {
+    const int64_t from = first + row;
+    return from < count && (valid == nullptr || valid[from]) ? from : int64_t{-1};
+  };
+  load_rows<kWidth, kRows>(thread, matrix, places, width, place_of, into);
 }
 
 // A warp's sums into 16 rows of a tile.
