@@ -3,6 +3,7 @@
 #include "core/error.h"
 #include "kernels/fused.h"
 #include "kernels/window_attention/cpu.h"
+#include "kernels/window_attention/device.h"
 
 namespace xformer::kernels {
 
@@ -49,7 +50,8 @@ at::Tensor window_attention(const at::Tensor& q, const at::Tensor& k, const at::
             "windows of {} offsets got {} vectors and {} numbers", offsets, relative.vectors.size(0),
             relative.bias.size(1));
   const ExtraKeys used = extra.count() > 0 ? extra : ExtraKeys();
-  const variable_list result = run_fused(WindowAttentionCall{q, k, v, used, relative, options, log_sum != nullptr, {}});
+  const variable_list result = run_fused(WindowAttentionCall{q, k, v, used, relative, options, log_sum != nullptr, {}},
+                                         q.is_cpu() || fits_window_programs(q, v, relative));
   if (log_sum != nullptr) *log_sum = result[1];
   return result[0];
 }

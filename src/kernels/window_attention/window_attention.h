@@ -2,7 +2,8 @@
 // size [n, n] (attention-core 9.1, 9.2 and 9.3: blocked window, dilation, keys that all rows see).
 //   P = softmax(q k^T / sqrt(d)) over each row's window and the extra keys,   out = drop(P) v
 // On the CPU keys and values are read where they lie and the weights are not kept: one number a row is, the log of its
-// sum, from which the backward pass makes them again. Padding behind the last valid token is skipped.
+// sum, from which the backward pass makes them again. Padding behind the last valid token is skipped. Other devices
+// have kernels of this kind for heads of float up to 64 wide, without distances.
 #pragma once
 
 #include "kernels/dropout/place.h"
