@@ -7,6 +7,7 @@
 #include "device/walked_device.h"
 #include "inspect/tiny.h"
 #include "kernels/policy.h"
+#include "measure/bench.h"
 #include "training/step.h"
 
 namespace xformer::training::device_test {
@@ -28,20 +29,23 @@ struct Steps {
   std::vector<std::pair<std::string, at::Tensor>> gradients;  // of the last step
 };
 
-Steps steps_on(const at::Device& device, const std::string& name, const std::string& precision = "fp32") {
-  const auto model = inspect::build_tiny_model(name);
-  model->to(device);
-  plan::TrainingOptions options;
-  options.batch = 2;
-  options.clip_norm = 1;
-  options.precision = precision;
-  TrainStep step(*model, inspect::MarkTask().info().shape, options, device);
-  for (int64_t i = 0; i < 2; ++i) step.run(marks(i), i, {1e-3, 0.9});
+Steps steps_of(models::Model& model, const data::DataShape& shape, const plan::TrainingOptions& options,
+               const std::function<data::HostBatch(int64_t step)>& batch, const at::Device& device) {
+  model.to(device);
+  TrainStep step(model, shape, options, device);
+  for (int64_t i = 0; i < 2; ++i) step.run(batch(i), i, {1e-3, 0.9});
   Steps result;
-  for (const auto& parameter : model->named_parameters())
+  for (const auto& parameter : model.named_parameters())
     if (parameter->grad().defined()) result.gradients.emplace_back(parameter.key(), parameter->grad().cpu().clone());
   result.sums = step.read_and_reset();
   return result;
+}
+
+Steps steps_on(const at::Device& device, const std::string& name) {
+  plan::TrainingOptions options;
+  options.batch = 2;
+  options.clip_norm = 1;
+  return steps_of(*inspect::build_tiny_model(name), inspect::MarkTask().info().shape, options, marks, device);
 }
 
 double largest(const Steps& steps) {
@@ -52,6 +56,18 @@ double largest(const Steps& steps) {
 }
 
 }  // namespace
+
+// The same steps, but for what rounding does.
+void check_same(const Steps& there, const Steps& here) {
+  CHECK(there.sums.loss == Approx(here.sums.loss).epsilon(1e-4));
+  CHECK(there.sums.gradient_norm == Approx(here.sums.gradient_norm).epsilon(1e-3));
+  REQUIRE(there.gradients.size() == here.gradients.size());
+  const double size = largest(here);
+  for (size_t i = 0; i < here.gradients.size(); ++i) {
+    CAPTURE(here.gradients[i].first);
+    CHECK((there.gradients[i].second - here.gradients[i].second).abs().max().item<double>() < 1e-3 * size);
+  }
+}
 
 // Other heads of several scales are of the same operators.
 bool goes_without(const std::string& name) {
@@ -74,19 +90,54 @@ TEST_CASE("two steps on a device are those of the CPU, for every attention") {
     }
     const auto ran = kernels::backends_run();
     if (ran.contains("residual_norm")) CHECK(ran.at("residual_norm") == "fused-hpu");  // Paramixer has no norm
-    CHECK(there.sums.loss == Approx(here.sums.loss).epsilon(1e-4));
-    CHECK(there.sums.gradient_norm == Approx(here.sums.gradient_norm).epsilon(1e-3));
-    REQUIRE(there.gradients.size() == here.gradients.size());
-    const double size = largest(here);
-    for (size_t i = 0; i < here.gradients.size(); ++i) {
-      CAPTURE(here.gradients[i].first);
-      CHECK((there.gradients[i].second - here.gradients[i].second).abs().max().item<double>() < 1e-3 * size);
+    check_same(there, here);
+  }
+}
+
+struct OtherModel {
+  std::string task, model;
+  int64_t length = 24;
+  Json values = {{"model.dim", 32}, {"model.head_dim", 16}, {"model.ff_dim", 32}, {"model.layers", 1}};
+};
+
+TEST_CASE("families and kinds of tasks take the same steps on a device") {
+  const std::vector<OtherModel> models = {{"adding", "linear"},
+                                          {"mqar", "linear"},
+                                          {"selective-copy", "softmax-fused"},
+                                          {"bytes/enwik8", "softmax-fused"},
+                                          {"bytes/enwik8", "transformer-xl"},
+                                          {"furthest-vector", "bigbird-etc"},
+                                          {"text-mlm/c4", "combiner-fixed"},
+                                          {"retrieval", "performer"},
+                                          {"tabular/adult", "mrs-linformer", 24, {{"model.dim", 32}}},
+                                          {"speech-commands", "lstm", 24, {}},
+                                          {"imagenet", "nystromformer"}};
+  kernels::set_walk_order(WalkOrder::kForward);
+  for (const OtherModel& one : models) {
+    CAPTURE(one.task, one.model);
+    try {
+      measure::BenchOptions wanted;
+      wanted.task = one.task, wanted.models = {one.model};
+      wanted.lengths = {one.length}, wanted.batches = {2};
+      wanted.layers.push_back({"test", one.values});
+      wanted.layers.push_back({"test", {{"training.precision", "fp32"}}});
+      const measure::BenchCase found = measure::bench_cases(wanted).front();
+      const plan::TrainingOptions options = plan::training_schema().read(found.plan.group("training"));
+      const auto on = [&](const at::Device& device) {
+        const auto model = models::all_families().get(found.plan.family).build(found.request);
+        return steps_of(
+            *model, found.shape, options, [&](int64_t) { return measure::bench_batch(found); }, device);
+      };
+      check_same(on(kernels::kWalkedDevice), on(at::kCPU));
+    } catch (const std::exception& error) {
+      FAIL_CHECK(error.what());
     }
   }
 }
 
 TEST_CASE("a step on a device has the same bits whatever order blocks and threads come in") {
-  for (const std::string name : {"softmax-fused", "linear", "mrs-performer"}) {
+  for (const std::string name :
+       {"softmax-fused", "linear", "mrs-performer", "longformer", "nystromformer", "paramixer-chord"}) {
     CAPTURE(name);
     kernels::set_walk_order(WalkOrder::kForward);
     const Steps first = steps_on(kernels::kWalkedDevice, name);
