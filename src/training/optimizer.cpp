@@ -62,16 +62,13 @@ void Optimizer::zero_gradients() {
 }
 
 void Optimizer::gather_gradients() {
-  const auto in_place = [&](size_t i) { return parameters_[i].second.grad().is_same(gradient_views_[i]); };
-  size_t placed = 0;
-  for (size_t i = 0; i < parameters_.size(); ++i) placed += in_place(i) ? 1 : 0;
-  if (placed == parameters_.size()) return;
+  // Not taken away since they were gathered: they are all there.
+  if (parameters_.front().second.grad().is_same(gradient_views_.front())) return;
   std::vector<at::Tensor> pieces;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& parameter = parameters_[i].second;
     const int64_t gap = (kAlignment - parameter.numel() % kAlignment) % kAlignment;
-    const at::Tensor gradient = parameter.grad().defined() ? parameter.grad() : at::zeros_like(parameter);
-    pieces.push_back((in_place(i) ? gradient.clone() : gradient).reshape({-1}));
+    pieces.push_back((parameter.grad().defined() ? parameter.grad() : at::zeros_like(parameter)).reshape({-1}));
     if (gap > 0) pieces.push_back(gap_.narrow(0, 0, gap));
   }
   at::cat_out(gradients_, pieces);

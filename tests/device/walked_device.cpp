@@ -70,6 +70,11 @@ void count_operator(const std::string& name, int64_t bytes) {
   work.bytes += bytes;
 }
 
+void count_read() {
+  const std::lock_guard guard(lock);
+  ++work.reads;
+}
+
 void fall_back(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const size_t arguments = op.schema().arguments().size();
   int64_t bytes = bytes_of(at::ArrayRef<const c10::IValue>(stack->data() + stack->size() - arguments, arguments));
@@ -104,7 +109,7 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool) {
   on_host(to).copy_(on_host(from));
   if (falling_back == 0) {
     count_operator("aten::copy_", static_cast<int64_t>(from.nbytes() + to.nbytes()));
-    if (to.is_cpu()) ++work.reads;
+    if (to.is_cpu()) count_read();
   }
   return to;
 }
@@ -127,7 +132,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
 }
 
 at::Scalar read_value(const at::Tensor& x) {
-  ++work.reads;
+  count_read();
   return on_host(x).item();
 }
 

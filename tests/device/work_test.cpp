@@ -3,7 +3,6 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "core/json.h"
 #include "device/walked_device.h"
 #include "measure/bench.h"
 #include "training/step.h"
@@ -31,6 +30,13 @@ kernels::DeviceWork work_of(const std::string& name) {
     step.run(batch, i, {1e-3, 0.9});
   }
   return kernels::take_device_work();
+}
+
+// LibTorch's operators, for whoever asks why there are more than there were.
+std::string listed(const kernels::DeviceWork& work) {
+  std::string text;
+  for (const auto& [name, calls] : work.operators) text += name + " " + std::to_string(calls) + "\n";
+  return text;
 }
 
 struct Budget {
@@ -65,6 +71,7 @@ TEST_CASE("a training step asks of a device what its budget says, for every atte
     CAPTURE(name);
     const kernels::DeviceWork work = work_of(name);
     const Budget got{work.all_launches(), work.launches, work.bytes / 1'000'000};
+    INFO(listed(work));
     CHECK(work.reads == 0);
     if (writes) {
       table << name << "," << got.launches << "," << got.own << "," << got.megabytes << "\n";

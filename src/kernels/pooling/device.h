@@ -41,7 +41,7 @@ template <class Launch>
 std::vector<at::Tensor> pooled_on_device(const at::Tensor& x_in, const at::Tensor& key_valid, const GroupLists& lists,
                                          int64_t pinned, bool mean, const Launch& launch) {
   const at::Tensor x = readable_heads(x_in);
-  const at::Tensor valid = key_valid.defined() ? key_valid.contiguous() : key_valid;
+  const at::Tensor valid = readable_flags(key_valid);
   std::vector<at::Tensor> result;
   for (size_t i = 0; i < lists.scales.size(); ++i)
     result.push_back(at::empty({x.size(0), lists.sizes[i], pooled_rows(x.size(2), lists.scales[i], pinned), x.size(3)},
@@ -60,7 +60,7 @@ at::Tensor repeated_on_device(const std::vector<at::Tensor>& pooled_in, const at
                               const GroupLists& lists, int64_t pinned, bool share, const Launch& launch) {
   std::vector<at::Tensor> pooled;
   for (const at::Tensor& one : pooled_in) pooled.push_back(readable_heads(one));
-  const at::Tensor valid = key_valid.defined() ? key_valid.contiguous() : key_valid;
+  const at::Tensor valid = readable_flags(key_valid);
   const at::Tensor& like = pooled[0];
   const at::Tensor result =
       at::empty({like.size(0), n, static_cast<int64_t>(lists.heads.size()), like.size(3)}, like.options())

@@ -36,7 +36,7 @@ template <class Launch>
 Inverse pseudo_inverse_forward_device(const at::Tensor& a_in, const at::Tensor& landmarks_valid, int64_t iterations,
                                       const Launch& launch) {
   const at::Tensor a = a_in.contiguous();
-  const at::Tensor valid = landmarks_valid.defined() ? landmarks_valid.contiguous() : landmarks_valid;
+  const at::Tensor valid = readable_flags(landmarks_valid);
   const int64_t m = a.size(2);
   PseudoInverseArguments arguments = pseudo_inverse_arguments(a, valid, iterations);
   const Inverse inverse{at::empty_like(a), at::empty({a.size(0), a.size(1), iterations, m, m}, a.options())};
@@ -51,7 +51,7 @@ template <class Launch>
 at::Tensor pseudo_inverse_backward_device(const at::Tensor& gradient_in, const at::Tensor& a_in, const at::Tensor& kept,
                                           const at::Tensor& landmarks_valid, int64_t iterations, const Launch& launch) {
   const at::Tensor a = a_in.contiguous(), gradient = gradient_in.contiguous();
-  const at::Tensor valid = landmarks_valid.defined() ? landmarks_valid.contiguous() : landmarks_valid;
+  const at::Tensor valid = readable_flags(landmarks_valid);
   PseudoInverseArguments arguments = pseudo_inverse_arguments(a, valid, iterations);
   at::Tensor result = at::empty_like(a);
   arguments.gradient = read_floats(gradient);

@@ -24,9 +24,8 @@ struct RolledOperands {
   RolledArguments a;
 
   RolledOperands(const at::Tensor& v_in, const at::Tensor& w_in, const RolledRowsOptions& options)
-      : v(v_in.contiguous()), w(w_in.contiguous()), valid(options.valid) {
+      : v(v_in.contiguous()), w(w_in.contiguous()), valid(readable_flags(options.valid)) {
     TORCH_CHECK(fits_rolled_programs(v, w), "rolled_rows on a device takes floats and at most ", kMostLinks, " links");
-    if (valid.defined()) valid = valid.contiguous();
     a.v = read_floats(v), a.w = read_floats(w);
     a.b = v.size(0), a.n = v.size(1);
     a.e = static_cast<int>(v.size(2)), a.links = static_cast<int>(w.size(2));

@@ -22,7 +22,7 @@ struct ConvolutionOperands {
   ConvolutionArguments a;
 
   ConvolutionOperands(const at::Tensor& x_in, const at::Tensor& w_in, const at::Tensor& key_valid)
-      : x(readable_heads(x_in)), w(w_in.contiguous()), valid(key_valid.defined() ? key_valid.contiguous() : key_valid) {
+      : x(readable_heads(x_in)), w(w_in.contiguous()), valid(readable_flags(key_valid)) {
     TORCH_CHECK(fits_convolution_programs(x, w), "convolve_tokens on a device takes floats and at most ", kMostTaps,
                 " taps");
     a.x = read_floats(x), a.x_places = head_places(x);

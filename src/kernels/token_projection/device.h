@@ -24,11 +24,10 @@ struct ProjectionOperands {
 
   ProjectionOperands(const at::Tensor& projection_in, const at::Tensor& x_in, const at::Tensor& y_in,
                      const at::Tensor& key_valid)
-      : projection(projection_in.contiguous()), x(readable_heads(x_in)), y(y_in), valid(key_valid) {
+      : projection(projection_in.contiguous()), x(readable_heads(x_in)), y(y_in), valid(readable_flags(key_valid)) {
     TORCH_CHECK(fits_projection_programs(projection, x), "project_tokens on a device takes heads of floats, at most ",
                 kProjectedWidest, " wide");
     if (y.defined()) y = readable_heads(y);
-    if (valid.defined()) valid = valid.contiguous();
     a.product = product_kind();
     a.table = read_floats(projection);
     a.heads = projection.size(0), a.rows = projection.size(1), a.columns = projection.size(2);

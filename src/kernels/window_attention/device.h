@@ -33,7 +33,7 @@ struct WindowOperands {
   WindowOperands(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const ExtraKeys& extra,
                  const WindowAttentionOptions& options)
       : q(readable_heads(q)), k(readable_heads(k)), v(readable_heads(v)) {
-    if (options.valid.defined()) valid = options.valid.contiguous();
+    valid = readable_flags(options.valid);
     if (extra.count() == 0) return;
     extra_k = readable_heads(extra.k), extra_v = readable_heads(extra.v);
     if (extra.allowed.defined()) allowed = extra.allowed.contiguous();

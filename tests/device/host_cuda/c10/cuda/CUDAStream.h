@@ -3,4 +3,4 @@
 
 namespace c10::cuda {
 inline void* getCurrentCUDAStream() { return nullptr; }
-}
+}  // namespace c10::cuda
