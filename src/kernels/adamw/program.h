@@ -47,7 +47,7 @@ struct AdamWProgram {
     const Value epsilon = static_cast<Value>(f.epsilon);
     const int64_t stride = thread.blocks() * kThreads * kRun;
     for (int64_t i = (thread.block() * kThreads + thread.index()) * kRun; i < a.elements; i += stride) {
-      const int count = a.elements - i < kRun ? static_cast<int>(a.elements - i) : kRun;
+      const int count = run_length(a.elements - i);
       Value gradient[kRun], x[kRun], m[kRun], v[kRun];
       load_run(thread, static_cast<const Value*>(a.gradient) + i, count, a.wide, gradient);
       load_run(thread, static_cast<const Value*>(a.x) + i, count, a.wide, x);

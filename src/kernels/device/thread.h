@@ -71,6 +71,10 @@ struct Arithmetic<double> {
 
 // Neighbouring elements that one thread handles: as many as a Philox block decides about.
 inline constexpr int kRun = static_cast<int>(kElementsPerBlock);
+// How many of them there are where `left` elements are left; 0 of none or fewer.
+[[nodiscard]] XFORMER_DEVICE constexpr int run_length(int64_t left) {
+  return left <= 0 ? 0 : left < kRun ? static_cast<int>(left) : kRun;
+}
 
 // into[i] = from[i] for i < count, 0 behind. `wide`: `from` is 16-byte aligned, and count is 0 or kRun.
 template <class Thread, class Value, class Math>

@@ -43,7 +43,7 @@ XFORMER_DEVICE void load_rows(const Thread& thread, const float* matrix, const R
   for (int i = 0; i < kRows * kRuns / kTileThreads; ++i) {
     const int place = i * kTileThreads + thread.index(), row = place / kRuns, column = place % kRuns * kRun;
     const int64_t from = place_of(row);
-    const int left = from < 0 || column >= width ? 0 : width - column < kRun ? width - column : kRun;
+    const int left = from < 0 ? 0 : run_length(width - column);
     float values[kRun];
     load_run(thread, matrix + from * places.row + column, left, places.wide, values);
     store_run(thread, values, kRun, /*wide=*/true, into.at(row, column));
@@ -93,8 +93,7 @@ struct TilePlace {
   [[nodiscard]] XFORMER_DEVICE int64_t element(int i, int j) const { return (row + i) * width + column + j; }
   // How many of the kRun elements from row i and column j on there are.
   [[nodiscard]] XFORMER_DEVICE int count(int i, int j) const {
-    const int64_t left = row + i < rows ? width - column - j : 0;
-    return left <= 0 ? 0 : left < kRun ? static_cast<int>(left) : kRun;
+    return row + i < rows ? run_length(width - column - j) : 0;
   }
 };
 

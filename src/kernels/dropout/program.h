@@ -30,7 +30,7 @@ struct DropoutProgram {
   XFORMER_DEVICE void operator()(const Thread& thread) const {
     const int64_t first = (thread.block() * kThreads + thread.index()) * kRun, left = a.elements - first;
     if (left <= 0) return;
-    const int count = left < kRun ? static_cast<int>(left) : kRun;
+    const int count = run_length(left);
     typename Arithmetic<Value>::Type x[kRun];
     load_run(thread, static_cast<const Value*>(a.x) + first, count, a.wide, x);
     DeviceDraws(a.drop).apply(first, x);

@@ -49,7 +49,7 @@ struct EmbeddingPlace {
   XFORMER_DEVICE EmbeddingPlace(const Thread& thread, int64_t rows, int64_t m) {
     const int64_t place = thread.block() * kEmbeddingThreads + thread.index();
     row = place / embedding_runs(m), column = place % embedding_runs(m) * kRun;
-    count = row >= rows ? 0 : m - column < kRun ? static_cast<int>(m - column) : kRun;
+    count = row < rows ? run_length(m - column) : 0;
   }
 };
 

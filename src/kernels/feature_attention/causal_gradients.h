@@ -34,10 +34,10 @@ struct CausalBackwardProgram {
     const bool* const valid = side.valid == nullptr ? nullptr : side.valid + block.b * n;
     const bool* const far_valid = far.valid == nullptr ? nullptr : far.valid + block.b * n;
     const int64_t end = valid_end(thread, valid, n, ends);
-    load_rows<kWidth>(thread, side.x, side.places, a.d, block, end, valid, x);
-    load_rows<kWidth>(thread, kKeys ? a.v : a.gradient, kKeys ? a.v_places : a.gradient_places, a.e, block, end, valid,
-                      values);
-    load_rows<kWidth>(thread, far.x, far.places, a.d, block, n, far_valid, other);
+    load_block<kWidth>(thread, side.x, side.places, a.d, block, end, valid, x);
+    load_block<kWidth>(thread, kKeys ? a.v : a.gradient, kKeys ? a.v_places : a.gradient_places, a.e, block, end, valid,
+                       values);
+    load_block<kWidth>(thread, far.x, far.places, a.d, block, n, far_valid, other);
     load_far_values(thread, block, far_valid, omega);  // and where the table will be
     beside.load(thread, a, far, head, block.first);
     if (kKeys && thread.index() < kTileSide) {
@@ -202,8 +202,8 @@ struct CausalBackwardProgram {
   template <class Thread>
   XFORMER_DEVICE void load_far_values(const Thread& thread, const HeadBlock& block, const bool* valid,
                                       const SharedRows& into) const {
-    load_rows<kWidth>(thread, kKeys ? a.gradient : a.v, kKeys ? a.gradient_places : a.v_places, a.e, block, a.q.rows,
-                      valid, into);
+    load_block<kWidth>(thread, kKeys ? a.gradient : a.v, kKeys ? a.gradient_places : a.v_places, a.e, block, a.q.rows,
+                       valid, into);
   }
 
   // exp(c_j - c_i) of key j and query i.

@@ -90,7 +90,7 @@ struct CausalTables {
     XFORMER_UNROLL_TWICE
     for (int i = 0; i < kCausalFeatures * kRuns / kTileThreads; ++i) {
       const int place = i * kTileThreads + thread.index(), row = place / kRuns, column = place % kRuns * kRun;
-      const int left = feature + row >= a.f || column >= a.e ? 0 : a.e - column < kRun ? a.e - column : kRun;
+      const int left = feature + row < a.f ? run_length(a.e - column) : 0;
       const int64_t from = int64_t{feature + row} * a.e + column;
       float values[kRun], more[kRun];
       load_run(thread, chunk == nullptr ? nullptr : chunk + from, chunk == nullptr ? 0 : left, a.wide_table, values);
@@ -170,8 +170,8 @@ struct CausalAnswerProgram {
     const bool* const valid = a.q.valid == nullptr ? nullptr : a.q.valid + block.b * n;
     const bool* const key_valid = a.k.valid == nullptr ? nullptr : a.k.valid + block.b * n;
     const int64_t end = valid_end(thread, valid, n, ends);
-    load_rows<kWidth>(thread, a.q.x, a.q.places, a.d, block, end, valid, x);
-    load_rows<kWidth>(thread, a.k.x, a.k.places, a.d, block, n, key_valid, keys);
+    load_block<kWidth>(thread, a.q.x, a.q.places, a.d, block, end, valid, x);
+    load_block<kWidth>(thread, a.k.x, a.k.places, a.d, block, n, key_valid, keys);
     key.load(thread, a, a.k, head, block.first);
     const CausalTables<false> before(thread, a, head, block.first / kTileSide);
     before.load_apart(thread, a, apart);
@@ -244,7 +244,7 @@ struct CausalAnswerProgram {
       if (a.apart()) a.totals[row_at + row] = all;
     }
     thread.sync();
-    load_rows<kWidth>(thread, a.v, a.v_places, a.e, block, n, key_valid, keys);
+    load_block<kWidth>(thread, a.v, a.v_places, a.e, block, n, key_valid, keys);
     thread.sync();
     multiply_weights<kKind, kTiles, kOutTiles>(thread, weight, keys, out);
     store_fragment<kOutTiles>(thread, out, inverse[0], inverse[1], a.out + (block.b * n * a.h + block.h) * a.e,

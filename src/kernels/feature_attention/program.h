@@ -153,8 +153,8 @@ XFORMER_DEVICE void load_table(const Thread& thread, const FeatureArguments& a, 
 
 // 64 rows of a head's queries or keys.
 template <int kWidth, class Thread>
-XFORMER_DEVICE void load_rows(const Thread& thread, const float* x, const HeadPlaces& places, int width,
-                              const HeadBlock& block, int64_t end, const bool* valid, const SharedRows& into) {
+XFORMER_DEVICE void load_block(const Thread& thread, const float* x, const HeadPlaces& places, int width,
+                               const HeadBlock& block, int64_t end, const bool* valid, const SharedRows& into) {
   load_tile<kWidth>(thread, x + block.b * places.sample + block.h * places.head, places, width, block.first, end, valid,
                     into);
 }
@@ -176,7 +176,7 @@ struct FeatureShiftProgram {
     const FeatureRows& side = keys ? a.k : a.q;
     const HeadBlock block = head_block(a.h, keys ? thread.block() - queries : thread.block(), side.rows);
     const bool* const valid = side.valid == nullptr ? nullptr : side.valid + block.b * side.rows;
-    load_rows<kWidth>(thread, side.x, side.places, a.d, block, side.rows, valid, x);
+    load_block<kWidth>(thread, side.x, side.places, a.d, block, side.rows, valid, x);
     const FragmentPlace place(thread);
     float largest[2] = {-INFINITY, -INFINITY};
     int winner[2] = {0, 0};

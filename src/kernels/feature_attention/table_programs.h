@@ -78,9 +78,9 @@ struct FeatureSumsProgram {
       }
       if (block.first >= end) continue;
       thread.sync();
-      load_rows<kWidth>(thread, side.x, side.places, a.d, block, end, valid, x);
-      load_rows<kWidth>(thread, kQueries ? a.gradient : a.v, kQueries ? a.gradient_places : a.v_places, a.e, block, end,
-                        valid, values);
+      load_block<kWidth>(thread, side.x, side.places, a.d, block, end, valid, x);
+      load_block<kWidth>(thread, kQueries ? a.gradient : a.v, kQueries ? a.gradient_places : a.v_places, a.e, block,
+                         end, valid, values);
       if (thread.index() < kTileSide) {
         const int64_t row = block.first + thread.index(), at = head * side.rows + row;
         const bool counts = row < end && (valid == nullptr || valid[row]);
@@ -136,7 +136,7 @@ struct FeatureAnswerProgram {
     const int64_t head = block.b * a.h + block.h;
     const bool* const valid = a.q.valid == nullptr ? nullptr : a.q.valid + block.b * a.q.rows;
     const int64_t end = valid_end(thread, valid, a.q.rows, ends);
-    load_rows<kWidth>(thread, a.q.x, a.q.places, a.d, block, end, valid, x);
+    load_block<kWidth>(thread, a.q.x, a.q.places, a.d, block, end, valid, x);
     const FragmentPlace place(thread);
     const int warp_row = thread.index() / kWarp * kTileRows;
     float shift[2] = {0, 0}, total[2] = {0, 0}, out[kOutTiles][4] = {};
@@ -224,9 +224,9 @@ struct FeatureBackwardProgram {
     const int64_t head = block.b * a.h + block.h;
     const bool* const valid = side.valid == nullptr ? nullptr : side.valid + block.b * side.rows;
     const int64_t end = valid_end(thread, valid, side.rows, ends);
-    load_rows<kWidth>(thread, side.x, side.places, a.d, block, end, valid, x);
-    load_rows<kWidth>(thread, kKeys ? a.v : a.gradient, kKeys ? a.v_places : a.gradient_places, a.e, block, end, valid,
-                      values);
+    load_block<kWidth>(thread, side.x, side.places, a.d, block, end, valid, x);
+    load_block<kWidth>(thread, kKeys ? a.v : a.gradient, kKeys ? a.v_places : a.gradient_places, a.e, block, end, valid,
+                       values);
     thread.sync();
     const FragmentPlace place(thread);
     const int warp_row = thread.index() / kWarp * kTileRows;

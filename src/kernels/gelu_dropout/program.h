@@ -55,7 +55,7 @@ struct GeluDropoutProgram {
     using Math = typename Arithmetic<Value>::Type;
     const int64_t first = (thread.block() * kThreads + thread.index()) * kRun, left = a.elements - first;
     if (left <= 0) return;
-    const int count = left < kRun ? static_cast<int>(left) : kRun;
+    const int count = run_length(left);
     Math x[kRun], result[kRun];
     load_run(thread, static_cast<const Value*>(a.x) + first, count, a.wide, x);
     if (a.gradient != nullptr) load_run(thread, static_cast<const Value*>(a.gradient) + first, count, a.wide, result);

@@ -53,7 +53,7 @@ struct GradientNormPartsProgram {
     const int64_t stride = thread.blocks() * kThreads * kRun;
     double sum = 0;
     for (int64_t i = (thread.block() * kThreads + thread.index()) * kRun; i < a.elements; i += stride) {
-      const int count = a.elements - i < kRun ? static_cast<int>(a.elements - i) : kRun;
+      const int count = run_length(a.elements - i);
       Value values[kRun];
       load_run(thread, static_cast<const Value*>(a.gradients) + i, count, a.wide, values);
       XFORMER_UNROLL

@@ -71,7 +71,7 @@ struct PoolProgram {
     const int64_t row = unit % group.pooled, within = unit / group.pooled % group.heads;
     const int64_t b = unit / group.pooled / group.heads;
     const bool lives = b < a.b;  // the others lend their lanes to the sums
-    const int width = !lives ? 0 : a.d - column < kRun ? a.d - column : kRun;
+    const int width = lives ? run_length(a.d - column) : 0;
 
     // Tokens from .. to - 1.
     const bool alone = row < a.pinned;

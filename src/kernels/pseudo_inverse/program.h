@@ -105,8 +105,7 @@ struct InverseUnit {
 
   [[nodiscard]] XFORMER_DEVICE int64_t run() const { return int64_t{place.own_row} * a.m + place.own_column; }
   [[nodiscard]] XFORMER_DEVICE int width() const {
-    const int left = place.own_row < a.m ? a.m - place.own_column : 0;
-    return left <= 0 ? 0 : left < kRun ? left : kRun;
+    return place.own_row < a.m ? run_length(a.m - place.own_column) : 0;
   }
   // The thread's run of a matrix, 0 where it does not count, whatever lies there.
   template <class Thread>

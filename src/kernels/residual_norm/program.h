@@ -74,10 +74,7 @@ struct RowPlace {
 
   [[nodiscard]] XFORMER_DEVICE int64_t column(int pack) const { return int64_t{pack * lanes + lane} * kRun; }
   // Elements of run `pack` that exist.
-  [[nodiscard]] XFORMER_DEVICE int count(int pack, int64_t width) const {
-    const int64_t left = width - column(pack);
-    return left <= 0 ? 0 : left < kRun ? static_cast<int>(left) : kRun;
-  }
+  [[nodiscard]] XFORMER_DEVICE int count(int pack, int64_t width) const { return run_length(width - column(pack)); }
 };
 
 template <class Value, class Branch, int kPacks>

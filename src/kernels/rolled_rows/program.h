@@ -56,7 +56,7 @@ struct RolledPlace {
 
   // Of the kRun elements from `column` on, those that there are.
   [[nodiscard]] XFORMER_DEVICE static int width(const RolledArguments& a, int column) {
-    return a.e - column < kRun ? a.e - column : kRun;
+    return run_length(a.e - column);
   }
 };
 

@@ -65,7 +65,7 @@ XFORMER_DEVICE void load_window(const Thread& thread, const float* head, const H
     const int row = place / kRuns, own = place % kRuns * kRun, behind = d - column - own;
     const int64_t token = first + row;
     const bool there = token >= 0 && token < n && (valid == nullptr || valid[token]);
-    const int count = !there || behind <= 0 ? 0 : behind < kRun ? behind : kRun;
+    const int count = there ? run_length(behind) : 0;
     float values[kRun];
     load_run(thread, head + token * places.row + column + own, count, places.wide, values);
     store_run(thread, values, kRun, /*wide=*/true, into.at(row, own));
@@ -137,7 +137,7 @@ struct ConvolutionProgram {
       const int place = i * kTileThreads + thread.index(), row = place / kRuns, own = place % kRuns * kRun;
       const int64_t token = block.first + row;
       const int behind = a.d - column - own;
-      const int count = token >= a.n || behind <= 0 ? 0 : behind < kRun ? behind : kRun;
+      const int count = token < a.n ? run_length(behind) : 0;
       const bool there = count > 0 && any && (valid == nullptr || valid[token]);
       const int64_t to = block.b * a.result_places.sample + block.h * a.result_places.head +
                          token * a.result_places.row + column + own;

@@ -87,6 +87,20 @@ struct ProjectionRoom {
   }
 };
 
+// The tile of a block that has `rows` of one side of a head, and the warp's own rows in it.
+struct ProjectionTile {
+  int64_t b, h;
+  int side;
+  int64_t first;
+  int warp_row;
+};
+template <class Thread>
+XFORMER_DEVICE ProjectionTile projection_tile(const Thread& thread, const ProjectionArguments& a, int64_t rows) {
+  const int64_t tiles = tiles_of(rows), unit = thread.block() / tiles;
+  return {unit / a.count / a.h, unit / a.count % a.h, static_cast<int>(unit % a.count),
+          thread.block() % tiles * kTileSide, thread.index() / kWarp * kTileRows};
+}
+
 template <ProductKind kKind, int kWidth>
 struct MixtureProgram {
   static constexpr int kThreads = kTileThreads, kResident = 3;
@@ -96,9 +110,7 @@ struct MixtureProgram {
   template <class Thread>
   XFORMER_DEVICE void operator()(const Thread& thread) const {
     const ProjectionRoom room(thread, kTileSide, kWidth);
-    const int64_t tiles = tiles_of(a.rows), first = thread.block() % tiles * kTileSide;
-    const int64_t unit = thread.block() / tiles, b = unit / a.count / a.h, h = unit / a.count % a.h;
-    const int side = static_cast<int>(unit % a.count), warp_row = thread.index() / kWarp * kTileRows;
+    const auto [b, h, side, first, warp_row] = projection_tile(thread, a, a.rows);
     const bool* const valid = a.flags(b);
     const int64_t end = valid_end(thread, valid, a.n, room.ends);
     float sum[kTiles][4] = {};
@@ -124,9 +136,7 @@ struct MixedTokenProgram {
   template <class Thread>
   XFORMER_DEVICE void operator()(const Thread& thread) const {
     const ProjectionRoom room(thread, kTileSide, kWidth);
-    const int64_t tiles = tiles_of(a.n), first = thread.block() % tiles * kTileSide;
-    const int64_t unit = thread.block() / tiles, b = unit / a.count / a.h, h = unit / a.count % a.h;
-    const int side = static_cast<int>(unit % a.count), warp_row = thread.index() / kWarp * kTileRows;
+    const auto [b, h, side, first, warp_row] = projection_tile(thread, a, a.n);
     const bool* const valid = a.flags(b);
     const int64_t end = valid_end(thread, valid, a.n, room.ends);
     float sum[kTiles][4] = {};
