@@ -22,6 +22,7 @@ struct WalkedWindows {
   double p = 0.2;
   bool each_head = false;  // heads have places and flags of their own
   bool tf32 = false, gaps = false, sums = true;
+  bool biased = false;  // keys and extra keys gain something of their own, some -infinity
 };
 
 at::Tensor heads_of(const std::string& name, const WalkedWindows& one, int64_t rows, int64_t width) {
@@ -47,6 +48,14 @@ at::Tensor places_of(const WalkedWindows& one) {
   return places;
 }
 
+// Every fifth is -infinity, and all of the last sample's where there is one for each.
+at::Tensor gains_of(const WalkedWindows& one, const char* name, int64_t samples, int64_t heads, int64_t keys) {
+  at::Tensor gains = random_tensor(name, {samples, heads, keys}, at::kFloat);
+  gains.view({-1}).slice(0, 2, {}, 5).fill_(-INFINITY);
+  if (samples > 1 && one.b > 1) gains[-1].fill_(-INFINITY);
+  return gains;
+}
+
 struct Given {
   at::Tensor q, k, v, gradient, sum_gradient;
   ExtraKeys extra;
@@ -62,6 +71,7 @@ Given given_of(const WalkedWindows& one) {
               one.sums ? random_tensor("sums", {one.b, one.h, n, 1}, at::kFloat) : at::Tensor(),
               {},
               {one.windows, flags_of(one, n, one.valid), place_of(one.p)}};
+  if (one.biased) given.options.bias = gains_of(one, "gains", one.b, 1, n);
   if (more == 0) return given;
   given.extra = {heads_of("more k", one, more, one.d), heads_of("more v", one, more, one.e), {}};
   given.extra.allowed = flags_of(one, more, one.allowed);
@@ -70,6 +80,7 @@ Given given_of(const WalkedWindows& one) {
     given.extra.allowed.select(1, 0).select(1, more - 1).zero_();
   }
   if (one.m > 0) given.extra.places = places_of(one);
+  if (one.biased) given.extra.bias = gains_of(one, "more gains", 1, one.h, more);
   return given;
 }
 
@@ -192,6 +203,15 @@ TEST_CASE("windows on a device: any shape, with and without extra keys, padded, 
     CHECK(worst_of({.windows = windows, .g = 5, .m = 7, .valid = valid, .allowed = 6}, is_short) < kLikeFloat);
     if (windows.blocks > 20) continue;
     CHECK(worst_of({.windows = windows, .g = 70, .m = 130, .h = 2, .allowed = 100, .each_head = true}) < kLikeFloat);
+  }
+}
+
+TEST_CASE("windows on a device: keys with a bias of their own, or seen by no row") {
+  const PoisonedMemory poisoned;
+  for (const Windows& windows : {Windows::sliding(131, 17, 17, 2), Windows::own_block(100, 20, false)}) {
+    const int64_t m = windows.dilation > 1 ? 0 : 9;
+    CHECK(worst_of({.windows = windows, .biased = true}, true) < kLikeFloat);
+    CHECK(worst_of({.windows = windows, .g = 7, .m = m, .b = 3, .h = 2, .valid = 70, .biased = true}) < kLikeFloat);
   }
 }
 

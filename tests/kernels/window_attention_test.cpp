@@ -22,7 +22,7 @@ struct WindowCase {
   Extra extra = Extra::kNone;
   int64_t g = 0;
   double dropout = 0;
-  bool masked = false, holes = false, extra_masked = false, extra_per_head = true, relative = false;
+  bool masked = false, holes = false, extra_masked = false, extra_per_head = true, relative = false, biased = false;
   int64_t b = 2, h = 2, d = 4, e = 4;
 };
 
@@ -40,7 +40,7 @@ at::Tensor random_valid(Stream& numbers, int64_t rows, int64_t length, bool hole
 
 struct Built {
   WindowAttentionOptions options;
-  at::Tensor allowed, places;
+  at::Tensor allowed, places, extra_bias;
   Tensors inputs;  // q, k, v, extra keys, extra values; vectors and bias of distances
   bool relative = false;
 };
@@ -56,10 +56,20 @@ at::Tensor random_bias(const Windows& windows, int64_t heads, at::ScalarType typ
   return bias;
 }
 
+// What keys gain, -infinity for a third of them and for the last sample's.
+at::Tensor random_gains(Stream& numbers, const char* name, at::IntArrayRef shape, at::ScalarType type) {
+  const at::Tensor gains = random_tensor(name, shape, type);
+  auto flat = gains.view({-1});
+  for (int64_t i = 0; i < flat.size(0); ++i)
+    if (numbers.next_below(3) == 0) flat[i] = -INFINITY;
+  if (gains.size(0) > 1) gains[-1].fill_(-INFINITY);
+  return gains;
+}
+
 Built build(const WindowCase& one, at::ScalarType type) {
   const Windows& w = one.windows;
   Stream numbers(static_cast<uint64_t>(w.length * 100 + one.g));
-  Built result{{w, {}, {}}, {}, {}, {}};
+  Built result{{w, {}, {}, {}}, {}, {}, {}, {}};
   if (one.masked) result.options.valid = random_valid(numbers, one.b, w.length, one.holes);
   if (one.dropout > 0) {
     DropoutStream stream(5);
@@ -70,6 +80,10 @@ Built build(const WindowCase& one, at::ScalarType type) {
   result.inputs = {tensor("q", {one.b, one.h, w.length, one.d}), tensor("k", {one.b, one.h, w.length, one.d}),
                    tensor("v", {one.b, one.h, w.length, one.e})};
   result.relative = one.relative;
+  if (one.biased) {
+    const int64_t samples = one.masked ? one.b : 1;
+    result.options.bias = random_gains(numbers, "gains", {samples, one.extra_per_head ? one.h : 1, w.length}, type);
+  }
   const auto with_distances = [&] {
     if (!one.relative) return;
     result.inputs.push_back(tensor("vectors", {w.back + 1 + w.ahead, one.d}));
@@ -83,6 +97,7 @@ Built build(const WindowCase& one, at::ScalarType type) {
   result.inputs.push_back(tensor("more k", {one.b, one.h, there, one.d}));
   result.inputs.push_back(tensor("more v", {one.b, one.h, there, one.e}));
   with_distances();
+  if (one.biased) result.extra_bias = random_gains(numbers, "more gains", {one.b, 1, there}, type);
   if (one.extra_masked) {
     result.allowed = random_valid(numbers, one.b * (one.extra_per_head ? one.h : 1), there, true);
     result.allowed = result.allowed.view({one.b, -1, there});
@@ -101,7 +116,7 @@ Built build(const WindowCase& one, at::ScalarType type) {
 
 Tensors run(const Tensors& x, const Built& built, bool fused) {
   const size_t rest = built.relative ? x.size() - 2 : x.size();
-  const ExtraKeys extra = rest > 3 ? ExtraKeys{x[3], x[4], built.allowed, built.places} : ExtraKeys{};
+  const ExtraKeys extra = rest > 3 ? ExtraKeys{x[3], x[4], built.allowed, built.places, built.extra_bias} : ExtraKeys{};
   const RelativeKeys relative = built.relative ? RelativeKeys{x[rest], x[rest + 1]} : RelativeKeys{};
   at::Tensor log_sum;
   const auto& function = fused ? window_attention : window_attention_reference;
@@ -151,6 +166,20 @@ TEST_CASE("fused windows equal their definition, with log-sums and gradients, fo
         CHECK(difference_of(one, at::kDouble) < 1e-11);
         one.b = 3, one.h = 1, one.d = 8, one.e = 5, one.dropout = 0.3;
         CHECK(difference_of(one, at::kDouble) < 1e-11);
+        CHECK(difference_of(one, at::kFloat) < 3e-5);
+      }
+}
+
+TEST_CASE("fused windows whose keys have a bias of their own, or are seen by no row") {
+  for (const Windows& windows : shapes())
+    for (const Extra extra : {Extra::kNone, Extra::kShared, Extra::kPerBlock})
+      for (const bool masked : {false, true}) {
+        if (extra == Extra::kPerBlock && windows.dilation > 1) continue;
+        WindowCase one{windows, extra, extra == Extra::kNone ? 0 : 9};
+        one.biased = true, one.masked = one.extra_masked = masked, one.extra_per_head = !masked;
+        CAPTURE(windows.length, windows.dilation, windows.block, windows.blocks, masked, extra == Extra::kShared);
+        CHECK(difference_of(one, at::kDouble) < 1e-11);
+        one.dropout = 0.2, one.b = 3, one.e = 7;
         CHECK(difference_of(one, at::kFloat) < 3e-5);
       }
 }

@@ -76,28 +76,16 @@ at::Tensor Pool::before(const at::Tensor& x, const at::Tensor& valid, int64_t di
 }
 
 at::Tensor Pool::bias(const at::Tensor& count) const {
-  const at::Tensor none = no_weight_unless(count.gt(0));
-  return options_.log_count_bias ? none + count.clamp_min(1).to(none.scalar_type()).log() : none;
+  const at::Tensor none = none_unless(count.gt(0));
+  return options_.log_count_bias ? none + count.clamp_min(1).to(at::kDouble).log() : none;
 }
 
-at::Tensor no_weight_unless(const at::Tensor& valid) {
-  return at::where(valid, at::zeros({}, valid.options().dtype(at::kDouble)), kernels::lowest_log_sum(at::kFloat));
+at::Tensor none_unless(const at::Tensor& valid) {
+  return at::zeros(valid.sizes(), valid.options().dtype(at::kFloat)).masked_fill(valid.logical_not(), -INFINITY);
 }
 
 at::Tensor count_before(const at::Tensor& valid, int64_t dim, bool behind) {
   return running_sum(valid.to(at::kLong), dim, behind);
-}
-
-at::Tensor with_ones(const at::Tensor& q) {
-  const auto d = static_cast<double>(q.size(-1));
-  return at::constant_pad_nd(q * std::sqrt((d + 1) / d), {0, 1}, 1);
-}
-
-at::Tensor with_bias(const at::Tensor& k, const at::Tensor& bias) {
-  auto shape = k.sizes().vec();
-  shape.back() = 1;
-  const double root = std::sqrt(static_cast<double>(k.size(-1) + 1));
-  return at::cat({k, (bias * root).to(k.scalar_type()).expand(shape)}, -1);
 }
 
 at::Tensor joined(const std::vector<Part>& parts) {

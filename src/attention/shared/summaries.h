@@ -35,8 +35,7 @@ class Pool {
   [[nodiscard]] at::Tensor over(const at::Tensor& x, const at::Tensor& valid, int64_t dim) const;
   // Of the cells of a grid [b,h,R,C,d] before each one along `dim` (2 or 3), or behind it; valid [b,1,R,C,1].
   [[nodiscard]] at::Tensor before(const at::Tensor& x, const at::Tensor& valid, int64_t dim, bool behind) const;
-  // What the logit of a summary of so many tokens gets on top: log(count) with log_count_bias, and for none a number
-  // that leaves no weight.
+  // What the logit of a summary of so many tokens gains: log(count) with log_count_bias, -infinity of none.
   [[nodiscard]] at::Tensor bias(const at::Tensor& count) const;
   [[nodiscard]] double flops(double rows, double width) const { return key_ ? 4 * rows * width * width : 0; }
 
@@ -50,12 +49,8 @@ class Pool {
 // How many valid rows stand before each one along `dim`, or behind it.
 [[nodiscard]] at::Tensor count_before(const at::Tensor& valid, int64_t dim, bool behind);
 
-// The bias of tokens: none of valid ones, and one that leaves no weight to the others.
-[[nodiscard]] at::Tensor no_weight_unless(const at::Tensor& valid);
-
-// q and k with a column more, so that q'.k' / sqrt(d + 1) = q.k / sqrt(d) + bias of the key [.., 1].
-[[nodiscard]] at::Tensor with_ones(const at::Tensor& q);
-[[nodiscard]] at::Tensor with_bias(const at::Tensor& k, const at::Tensor& bias);
+// What the logits of keys gain: nothing of valid ones, -infinity of the others.
+[[nodiscard]] at::Tensor none_unless(const at::Tensor& valid);
 
 // Some of the keys of one softmax: their mean under it, and the log of the sum of its exponentials.
 struct Part {

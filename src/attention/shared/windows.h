@@ -20,12 +20,12 @@ inline constexpr const char* kWindowHelp =
 // of n tokens and width d.
 [[nodiscard]] constexpr double kept_of_windows(double z, double n, double d) { return z * n * (4 * d + 1); }
 
-// softmax(q k^T / sqrt(d)) v over each row's window and the extra keys. q, k, v [b,h,n,d] -> [b,h,n,d]; key_valid [b,n]
-// or undefined. Rows of padded queries are zero.
+// softmax(q k^T / sqrt(d) + bias) v over each row's window and the extra keys. q, k, v [b,h,n,d] -> [b,h,n,d];
+// key_valid [b,n] or undefined. Rows of padded queries are zero. `bias` is WindowAttentionOptions' one.
 [[nodiscard]] at::Tensor window_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                           const at::Tensor& key_valid, const Windows& windows,
                                           const kernels::Dropout& dropout, bool training, const ExtraKeys& extra = {},
-                                          at::Tensor* log_sum = nullptr);
+                                          at::Tensor* log_sum = nullptr, const at::Tensor& bias = {});
 
 // softmax of scores over the allowed keys only, with the log of each row's sum, by which partial softmaxes combine. A
 // row without an allowed key has weights zero and a very low, finite log-sum.

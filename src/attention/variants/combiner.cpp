@@ -76,7 +76,6 @@ class FixedCore : public SetsCore {
   [[nodiscard]] Cost cost(const Shape& shape) const override {
     const int64_t n = shape.query_len, rows = n - frame_.pinned(n);
     const double z = static_cast<double>(shape.batch * shape.heads), d = static_cast<double>(shape.head_dim);
-    const double columns = d + (d + (bias_ && spans(rows) > 1 ? 1 : 0));
     double pairs = frame_.executed_pairs(n), pattern = frame_.pattern_pairs(n), joint = 0, kept = 0, maps = 0;
     if (rows > 0) {
       const Windows own = this->own(rows);
@@ -89,7 +88,7 @@ class FixedCore : public SetsCore {
       maps = t == 1 ? 0 : pool_.flops(static_cast<double>(rows), d);
       kept = kept_of_windows(1, static_cast<double>(rows), d) + 2 * static_cast<double>(padded);
     }
-    return {z * (4 * d * pairs + 2 * columns * joint + maps), z * (4 * d * pattern + maps),
+    return {z * (4 * d * (pairs + joint) + maps), z * (4 * d * pattern + maps),
             z * (kept + 2 * frame_.executed_pairs(n))};
   }
 
@@ -110,14 +109,10 @@ class FixedCore : public SetsCore {
     const at::Tensor place = at::arange(t, numbers), row = place.unsqueeze(1);
     const at::Tensor seen = frame_.causal() ? place.lt(row) : place.ne(row);  // [t,t]
     const at::Tensor places = at::where(seen, place, at::full({}, -1, numbers)).unsqueeze(0);
-    const at::Tensor allowed = sets.count.gt(0).squeeze(-1);  // [b,1,t]
-    at::Tensor q = in.q, k = in.k, set_k = sets.k;
-    if (bias_) {
-      q = with_ones(q), k = with_bias(k, at::zeros({}, q.options()));
-      set_k = with_bias(set_k, at::where(sets.count.gt(0), pool_.bias(sets.count), 0));
-    }
-    result.out = window_attention(q, k, in.v, in.valid, own, dropout_, is_training(), {set_k, sets.v, allowed, places},
-                                  &result.log_sum);
+    const at::Tensor allowed = sets.count.gt(0).squeeze(-1);                            // [b,1,t]
+    const at::Tensor bias = bias_ ? pool_.bias(sets.count).squeeze(-1) : at::Tensor();  // [b,1,t]
+    result.out = window_attention(in.q, in.k, in.v, in.valid, own, dropout_, is_training(),
+                                  {sets.k, sets.v, allowed, places, bias}, &result.log_sum);
     return result;
   }
 

@@ -41,25 +41,25 @@ class AxialCore : public AttentionCore {
   [[nodiscard]] Cost cost(const Shape& shape) const override {
     const int64_t n = shape.query_len, tokens = n - frame_.pinned(n);
     const double z = static_cast<double>(shape.batch * shape.heads), d = static_cast<double>(shape.head_dim);
-    double plain = frame_.executed_pairs(n), with_bias = 0, pattern = frame_.pattern_pairs(n), maps = 0, frames = 4;
-    const auto add = [&](double& executed, const Windows& windows) {
-      executed += windows.executed_pairs();
+    double plain = frame_.executed_pairs(n), pattern = frame_.pattern_pairs(n), maps = 0, frames = 4;
+    const auto add = [&](const Windows& windows) {
+      plain += windows.executed_pairs();
       pattern += windows.pattern_pairs();
     };
     if (tokens > 0) {
       const Grid grid(tokens, columns_);
-      add(plain, grid.row(tokens, frame_.causal()));
+      add(grid.row(tokens, frame_.causal()));
       if (grid.rows > 1) {
-        for (const bool behind : sides()) add(plain, one_side(grid.column(tokens, !behind), behind));
+        for (const bool behind : sides()) add(one_side(grid.column(tokens, !behind), behind));
         for (const Table& table : tables()) {
-          add(with_bias, expected_over(grid, table));
-          for (const Windows& windows : readers(grid, table)) add(with_bias, windows);
+          add(expected_over(grid, table));
+          for (const Windows& windows : readers(grid, table)) add(windows);
           frames += 9;
         }
         maps = pool_.flops(static_cast<double>(tokens), d);
       }
     }
-    return {z * (4 * d * plain + (4 * d + 2) * with_bias + maps), z * (4 * d * pattern + maps),
+    return {z * (4 * d * plain + maps), z * (4 * d * pattern + maps),
             z * (2 * frame_.executed_pairs(n) + static_cast<double>(tokens) * d * frames)};
   }
 
@@ -103,24 +103,25 @@ class AxialCore : public AttentionCore {
     const int64_t n = in.q.size(2);
     const Grid grid(n, columns_);
     const auto read = [&](const std::string& name, size_t site, const at::Tensor& q, const at::Tensor& k,
-                          const at::Tensor& v, const at::Tensor& valid, const Windows& windows) {
+                          const at::Tensor& v, const at::Tensor& valid, const Windows& windows,
+                          const at::Tensor& bias) {
       const ProbeScope scope(name.c_str());
       Part part;
-      part.out = window_attention(q, k, v, valid, windows, dropouts_[site], is_training(), {}, &part.log_sum);
+      part.out = window_attention(q, k, v, valid, windows, dropouts_[site], is_training(), {}, &part.log_sum, bias);
       if (windows.length > n) part = {part.out.narrow(2, 0, n), part.log_sum.narrow(2, 0, n)};
       return part;
     };
-    std::vector<Part> direct{read("row", 0, in.q, in.k, in.v, in.valid, grid.row(n, frame_.causal()))};
+    std::vector<Part> direct{read("row", 0, in.q, in.k, in.v, in.valid, grid.row(n, frame_.causal()), {})};
     if (grid.rows == 1) return {direct};
     for (const bool behind : sides())
       direct.push_back(read(behind ? "column_behind" : "column_before", behind ? 2 : 1, in.q, in.k, in.v, in.valid,
-                            one_side(grid.column(n, !behind), behind)));
+                            one_side(grid.column(n, !behind), behind), {}));
 
     const at::Tensor cell_valid = grid.cells(in.valid.unsqueeze(1).unsqueeze(-1));  // [b,1,R,C,1]
     const at::Tensor pooled_q = grid.cells(pool_.queries(in.q)), pooled_k = grid.cells(pool_.keys(in.k));
     const at::Tensor all = at::ones({in.q.size(0), grid.padded()}, in.valid.options());
-    const at::Tensor q = with_ones(grid.whole(in.q)), v = grid.whole(in.v);
-    const at::Tensor k = with_bias(grid.whole(in.k), no_weight_unless(cell_valid).flatten(2, 3));
+    const at::Tensor q = grid.whole(in.q), k = grid.whole(in.k), v = grid.whole(in.v);
+    const at::Tensor no_padding = none_unless(cell_valid.flatten(2));  // [b,1,R C]
     std::vector<Part> vertical = direct, horizontal = direct;
     size_t site = kDirect;
     for (const Table& table : tables()) {
@@ -128,21 +129,21 @@ class AxialCore : public AttentionCore {
       const auto before = [&](const at::Tensor& x) {
         return pool_.before(x, cell_valid, along, table.behind).flatten(2, 3);
       };
-      const at::Tensor bias = pool_.bias(count_before(cell_valid, along, table.behind)).flatten(2, 3);
+      const at::Tensor bias = pool_.bias(count_before(cell_valid, along, table.behind)).flatten(2);
       const std::string name = table.name;
       at::Tensor values;
       {
         const ProbeScope scope((name + "_sets").c_str());
-        values = window_attention(with_ones(before(pooled_q)), k, v, all, expected_over(grid, table), dropouts_[site],
-                                  is_training());
+        values = window_attention(before(pooled_q), k, v, all, expected_over(grid, table), dropouts_[site],
+                                  is_training(), {}, nullptr, no_padding);
       }
-      const at::Tensor keys = with_bias(before(pooled_k), bias);
+      const at::Tensor keys = before(pooled_k);
       int64_t reader = 0;
       for (const Windows& windows : readers(grid, table)) {
         ++reader;
         (table.vertical ? vertical : horizontal)
-            .push_back(
-                read(name + std::to_string(reader), site + static_cast<size_t>(reader), q, keys, values, all, windows));
+            .push_back(read(name + std::to_string(reader), site + static_cast<size_t>(reader), q, keys, values, all,
+                            windows, bias));
       }
       site += kReads;
     }

@@ -66,7 +66,7 @@ class LearnableCore : public AttentionCore {
     const auto rows = static_cast<double>(tokens), c = static_cast<double>(clusters_);
     const double slots = c * static_cast<double>(w), assigned = 2 * rows * c * d, maps = pool_.flops(rows, d);
     const double executed =
-        assigned + slots * static_cast<double>(w) * (4 * d + 2) + 4 * d * (2 * rows * c + frame_.executed_pairs(n));
+        assigned + 4 * d * (slots * static_cast<double>(w) + 2 * rows * c + frame_.executed_pairs(n));
     // With clusters of one size.
     const double pattern = assigned + 4 * d * (rows * (rows / c + c - 1) + frame_.pattern_pairs(n));
     return {z * (executed + maps), z * (pattern + maps),
@@ -134,13 +134,13 @@ class LearnableCore : public AttentionCore {
     const auto seated = [&](const at::Tensor& x) {  // [b,h,n,d] -> [b,h,clusters w,d], zero in empty seats
       return at::constant_pad_nd(x, {0, 0, 0, 1}).gather(2, of_rows(members.place, d));
     };
-    const at::Tensor bias = no_weight_unless(members.place.lt(n).unsqueeze(-1));
+    const at::Tensor filled = none_unless(members.place.lt(n));  // [b,h,clusters w]
     const Windows windows = Windows::own_block(members.place.size(2), members.width, false);
     Part part;
     {
       const ProbeScope scope("members");
-      part.out = window_attention(with_ones(seated(in.q)), with_bias(seated(in.k), bias), seated(in.v), {}, windows,
-                                  member_dropout_, is_training(), {}, &part.log_sum);
+      part.out = window_attention(seated(in.q), seated(in.k), seated(in.v), {}, windows, member_dropout_, is_training(),
+                                  {}, &part.log_sum, filled);
     }
     const auto back = [&](const at::Tensor& x, double none) {
       return at::constant_pad_nd(x, {0, 0, 0, 1}, none).gather(2, of_rows(members.slot, x.size(3)));

@@ -83,10 +83,10 @@ class RowmajorMixer : public SequenceMixer {
       if (grid.rows > 1) {
         const Windows all = grid.row(grid.padded(), false);
         const double width = options_.row_summary == "wsum" ? 2 * d : d;
-        flops += 2 * (d + 1 + width) * all.executed_pairs();
+        flops += 2 * (d + width) * all.executed_pairs();
         pattern += 2 * (d + width) * all.pattern_pairs();
         for (const Windows& windows : readers(grid)) {
-          flops += (4 * d + 2) * windows.executed_pairs();
+          flops += 4 * d * windows.executed_pairs();
           pattern += 4 * d * windows.pattern_pairs();
         }
         if (summary_key_) maps = 4 * static_cast<double>(batch * grid.padded()) * m * inner;
@@ -114,31 +114,31 @@ class RowmajorMixer : public SequenceMixer {
     const Grid grid(n, columns_);
     const bool training = is_training();
     const auto read = [&](const char* name, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                          const at::Tensor& valid, const Windows& windows, const kernels::Dropout& dropout) {
+                          const at::Tensor& valid, const Windows& windows, const kernels::Dropout& dropout,
+                          const at::Tensor& bias) {
       const ProbeScope scope(name);
       Part part;
-      part.out = window_attention(q, k, v, valid, windows, dropout, training, {}, &part.log_sum);
+      part.out = window_attention(q, k, v, valid, windows, dropout, training, {}, &part.log_sum, bias);
       return part;
     };
-    std::vector<Part> parts{read("row", in.q, in.k, in.v, in.valid, grid.row(n, frame_.causal()), row_dropout_)};
+    std::vector<Part> parts{read("row", in.q, in.k, in.v, in.valid, grid.row(n, frame_.causal()), row_dropout_, {})};
     if (grid.rows == 1) return parts;
 
     const at::Tensor cell_valid = grid.cells(in.valid.unsqueeze(1).unsqueeze(-1));  // [b,1,R,C,1]
     const at::Tensor all = at::ones({in.q.size(0), grid.padded()}, in.valid.options());
-    const at::Tensor q = with_ones(grid.whole(in.q)), k = grid.whole(in.k), v = grid.whole(in.v);
-    const at::Tensor token_keys = with_bias(k, no_weight_unless(cell_valid).flatten(2, 3));
+    const at::Tensor q = grid.whole(in.q), k = grid.whole(in.k), v = grid.whole(in.v);
     const bool wsum = options_.row_summary == "wsum";
-    const at::Tensor made =
-        read("sets", q, token_keys, wsum ? at::cat({v, k}, -1) : v, all, grid.row(grid.padded(), false), set_dropout_)
-            .out;
+    const at::Tensor made = read("sets", q, k, wsum ? at::cat({v, k}, -1) : v, all, grid.row(grid.padded(), false),
+                                 set_dropout_, none_unless(cell_valid.flatten(2)))
+                                .out;
     const at::Tensor values = made.narrow(-1, 0, head_dim_);
     const at::Tensor keys = wsum           ? made.narrow(-1, head_dim_, head_dim_)
                             : summary_key_ ? projected(values, x, in, grid)
                                            : k;
     const at::Tensor count = cell_valid.sum(3, /*keepdim=*/true).expand({-1, -1, -1, grid.columns, -1});
-    const at::Tensor set_keys = with_bias(keys, pool_.bias(count).flatten(2, 3));
+    const at::Tensor bias = pool_.bias(count).flatten(2);  // [b,1,R C]
     const auto add = [&](const char* name, const Windows& windows, const kernels::Dropout& dropout) {
-      const Part part = read(name, q, set_keys, values, all, windows, dropout);
+      const Part part = read(name, q, keys, values, all, windows, dropout, bias);
       parts.push_back({part.out.narrow(2, 0, n), part.log_sum.narrow(2, 0, n)});
     };
     const std::vector<Windows> columns = readers(grid);

@@ -28,22 +28,31 @@ namespace xformer::kernels {
 
 // Tensors as programs read them, which must outlive the launches.
 struct WindowOperands {
-  at::Tensor q, k, v, extra_k, extra_v, valid, allowed, places;
+  at::Tensor q, k, v, extra_k, extra_v, valid, allowed, places, gains, extra_gains;
 
   WindowOperands(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const ExtraKeys& extra,
                  const WindowAttentionOptions& options)
       : q(readable_heads(q)), k(readable_heads(k)), v(readable_heads(v)) {
     valid = readable_flags(options.valid);
+    const auto floats = [](const at::Tensor& x) { return x.defined() ? x.to(at::kFloat).contiguous() : x; };
+    gains = floats(options.bias);
     if (extra.count() == 0) return;
+    extra_gains = floats(extra.bias);
     extra_k = readable_heads(extra.k), extra_v = readable_heads(extra.v);
     if (extra.allowed.defined()) allowed = extra.allowed.contiguous();
     if (extra.places.defined()) places = extra.places.contiguous();
   }
 };
 
+[[nodiscard]] inline KeyGains key_gains(const at::Tensor& x, int64_t b, int64_t h, int64_t keys) {
+  if (!x.defined()) return {};
+  const at::Tensor rows = x.expand({b, h, keys});
+  return {read_floats(x), rows.stride(0), rows.stride(1)};
+}
+
 [[nodiscard]] inline WindowArguments window_arguments(const WindowOperands& given, const RelativeKeys& relative,
                                                       const WindowAttentionOptions& options) {
-  const auto& [q, k, v, extra_k, extra_v, valid, allowed, places] = given;
+  const auto& [q, k, v, extra_k, extra_v, valid, allowed, places, gains, extra_gains] = given;
   for (const at::Tensor& one : {q, k, v, extra_k, extra_v})
     TORCH_CHECK(!one.defined() || (one.device() == q.device() && fits_window_programs(one, one, relative)),
                 "attention over windows on a device takes heads of float, at most ", kWindowHeadWidest,
@@ -58,10 +67,12 @@ struct WindowOperands {
   a.d = static_cast<int>(q.size(3)), a.e = static_cast<int>(v.size(3));
   a.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(a.d)));
   a.valid = valid_flags(valid, a.b, windows.length);
+  a.gains = key_gains(gains, a.b, a.h, windows.length);
   if (extra_k.defined()) {
     a.extra_k = read_floats(extra_k), a.extra_v = read_floats(extra_v);
     a.extra_k_places = head_places(extra_k), a.extra_v_places = head_places(extra_v);
     a.m = a.g = extra_k.size(2);
+    a.extra_gains = key_gains(extra_gains, a.b, a.h, a.m);
   }
   if (allowed.defined()) {
     TORCH_CHECK(allowed.scalar_type() == at::kBool && allowed.size(0) == a.b && allowed.size(2) == a.m,

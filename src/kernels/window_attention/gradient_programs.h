@@ -45,6 +45,7 @@ struct WindowAttentionQueryProgram {
     for_window_keys<kWidth>(thread, block, rows, k, v, draws, [&] {
       float weight[kTiles][4] = {}, slope[kTiles][4] = {};
       multiply_rows<kKind, kWidth, kTiles>(thread, q, warp_row, k, weight);
+      block.template add_gains<false, kTiles>(thread, warp_row, weight);
       multiply_rows<kKind, kWidth, kTiles>(thread, gradient, warp_row, v, slope);
       const auto seen = [&](int query, int key) { return tile.sees(query, key); };
       softmax_gradient<false, kTiles>(thread, a.scale, draws, warp_row, seen, tile.log_sum, tile.delta, weight, slope);
@@ -120,6 +121,7 @@ struct WindowAttentionKeyProgram {
       thread.sync();
       float weight[kTiles][4] = {}, slope[kTiles][4] = {};
       multiply_rows<kKind, kWidth, kTiles>(thread, k, warp_row, q, weight);
+      block.template add_gains<true, kTiles>(thread, warp_row, weight);
       multiply_rows<kKind, kWidth, kTiles>(thread, v, warp_row, gradient, slope);
       const auto seen = [&](int query, int key) { return tile.sees(query, key); };
       softmax_gradient<true, kTiles>(thread, a.scale, draws, warp_row, seen, tile.log_sum, tile.delta, weight, slope);
@@ -220,11 +222,7 @@ struct WindowAttentionExtraProgram {
       const int width = value ? a.e : a.d, from = value ? column - kWidth : column, left = width - from;
       float total[kRun];
       load_run(thread, own(row), kRun, /*wide=*/true, total);
-      store_run(thread, total,
-                left < 0      ? 0
-                : left < kRun ? left
-                              : kRun,
-                width % kRun == 0,
+      store_run(thread, total, run_length(left), width % kRun == 0,
                 (value ? a.extra_dv : a.extra_dk) + ((b * a.m + first + row) * a.h + h) * width + from);
     }
   }

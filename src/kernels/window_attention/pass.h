@@ -53,6 +53,7 @@ struct WindowScratch {
   std::vector<Value> by_offset;  // [rows, offsets] of a tile
   std::vector<uint16_t> draws, row_draws;
   std::vector<char> open;
+  std::vector<Value> gains;             // of a tile's keys, as a line
   std::vector<Value> extra_k, extra_v;  // of one block, where every block has its own
 };
 
@@ -91,7 +92,9 @@ class WindowPass {
     XF_ASSERT(k.size(3) == d && v.size(2) == n && (g == 0 || (extra.k.size(3) == d && extra.v.size(3) == e)),
               "attention over windows takes q and k [b,h,n,d], v [b,h,n,e] and extra keys of the same widths");
     find_reach();
+    gains_ = for_heads(options.bias, n);
     if (g == 0) return;
+    extra_gains_ = for_heads(extra.bias, extra.k.size(2));
     if (extra.allowed.defined()) {
       const at::Tensor rows = extra.allowed.contiguous();
       extra_allowed_ = rows.expand({b, h, extra.k.size(2)});
@@ -246,6 +249,7 @@ class WindowPass {
     Value* const scores = scratch.scores.data();
     products(tile, static_cast<Value>(scale), queries, keys, extra, d, scores);
     if (vectors.defined()) score_offsets(tile, queries, scores, scratch.by_offset);
+    if (gains_.defined() || extra_gains_.defined()) score_gains(tile, scores, scratch.gains);
     constexpr Value kNever = -std::numeric_limits<Value>::infinity();
     const int64_t* const rows = places(tile);
     if (rows != nullptr || allowed_.flags != nullptr) {
@@ -310,6 +314,32 @@ class WindowPass {
     }
   }
 
+  // What biases of keys add to a tile's scores.
+  template <class Value>
+  void score_gains(const Tile& tile, Value* scores, std::vector<Value>& gains) const {
+    gains.assign(static_cast<size_t>(g + tile.columns), Value(0));
+    const int64_t* const rows = places(tile);
+    const auto of_head = [&](const at::Tensor& x) {
+      return x.const_data_ptr<Value>() + tile.b * x.stride(0) + tile.h * x.stride(1);
+    };
+    if (extra_gains_.defined()) {
+      const Value* const of = of_head(extra_gains_);
+      for (int64_t j = 0; j < g; ++j)
+        if (const int64_t place = rows == nullptr ? j : rows[j]; place >= 0) gains[static_cast<size_t>(j)] = of[place];
+    }
+    if (gains_.defined()) {
+      const Value* const of = of_head(gains_) + tile.residue + tile.column * windows.dilation;
+      for (int64_t j = 0; j < tile.columns; ++j) gains[static_cast<size_t>(g + j)] = of[j * windows.dilation];
+    }
+    for (int64_t r = 0; r < tile.rows; ++r) add_row(scores + r * line(tile), gains.data(), g + tile.columns);
+  }
+
+  // A bias of keys, of every sample and head.
+  [[nodiscard]] at::Tensor for_heads(const at::Tensor& bias, int64_t keys) const {
+    return bias.defined() ? bias.to(q.scalar_type()).contiguous().expand({b, h, keys}) : at::Tensor();
+  }
+
+  at::Tensor gains_, extra_gains_;     // [b,h,n], [b,h,m]; undefined without
   at::Tensor extra_allowed_, places_;  // [b,h,m], [h,t,g]
   // Those of extra_allowed_, asked of the tensor once and not for each key.
   struct {

@@ -12,6 +12,12 @@ namespace xformer::kernels {
 inline constexpr int kWindowHeadWidest = 64;    // d and e; wider heads are left to plain operations
 inline constexpr float kWindowLowest = -1e30f;  // lowest_log_sum() of floats
 
+// What the scores of keys gain, [.., keys], from sample to sample and head to head as it says; null: nothing.
+struct KeyGains {
+  const float* data = nullptr;
+  int64_t sample = 0, head = 0;
+};
+
 struct WindowArguments {
   ProductKind product = ProductKind::kFloat;
   WindowPattern pattern;
@@ -23,6 +29,7 @@ struct WindowArguments {
   int d = 0, e = 0;
   float scale = 1;
   const bool* valid = nullptr;  // [b,n]; null: all are
+  KeyGains gains;               // of the tokens
   DeviceDrop drop;
 
   // Extra keys: m of them, g for a row. `allowed` and `places` step from sample to sample and head to head as it says.
@@ -31,6 +38,7 @@ struct WindowArguments {
   int64_t m = 0, g = 0;
   const bool* allowed = nullptr;  // [.., m]; null: all are
   int64_t allowed_sample = 0, allowed_head = 0;
+  KeyGains extra_gains;
   const int64_t* places = nullptr;  // [..,t,g]; null: every row has all m
   int64_t places_head = 0;
 
@@ -74,6 +82,7 @@ struct WindowKeys {
 struct WindowTile {
   int64_t first[kTileSide];            // where a query's weight of the tile's first key is among all
   int key[kTileSide];                  // rows of k and v, or of the extra ones; -1: none that counts
+  float gain[kTileSide];               // what its product with a query gains, where keys do
   int query[kTileSide];                // rows of q, likewise
   int from[kTileSide], to[kTileSide];  // the columns that a query sees, but for extra keys
   int start[kTileSide];                // where its columns begin, which may be before the first token
@@ -160,8 +169,15 @@ struct WindowBlock {
   XFORMER_DEVICE void set_keys(const Thread& thread, const WindowKeys& keys, int part) const {
     const int i = thread.index();
     if (i >= kTileSide) return;
-    tile.key[i] =
+    int key =
         keys.extra ? extra(part, keys.first + i) : token(part, keys.first + i, a.pattern.tokens(part, tile.tokens));
+    const KeyGains& gains = keys.extra ? a.extra_gains : a.gains;
+    float gain = 0;
+    if (gains.data != nullptr && key >= 0) {
+      gain = gains.data[tile.b * gains.sample + tile.h * gains.head + key] / a.scale;
+      if (gain == -static_cast<float>(INFINITY)) key = -1;
+    }
+    tile.key[i] = key, tile.gain[i] = gain;
     if (i > 0) return;
     tile.source[0] = keys.extra ? source(a.extra_k, a.extra_k_places) : source(a.k, a.k_places);
     tile.source[1] = keys.extra ? source(a.extra_v, a.extra_v_places) : source(a.v, a.v_places);
@@ -187,6 +203,19 @@ struct WindowBlock {
     load_rows<kWidth>(
         thread, tile.source[i].rows, tile.source[i].places, i == 0 ? a.d : a.e,
         [&](int row) { return int64_t{rows[row]}; }, into);
+  }
+  // q k^T of a warp's 16 queries, or k q^T of its keys, with what the keys gain.
+  template <bool kOfKeys, int kTiles, class Thread>
+  XFORMER_DEVICE void add_gains(const Thread& thread, int warp_row, float (*product)[4]) const {
+    if (a.gains.data == nullptr && a.extra_gains.data == nullptr) return;
+    const FragmentPlace place(thread);
+    XFORMER_UNROLL
+    for (int j = 0; j < kTiles; ++j) {
+      XFORMER_UNROLL
+      for (int i = 0; i < 4; ++i)
+        product[j][i] +=
+            tile.gain[kOfKeys ? warp_row + place.row + (i >= 2 ? 8 : 0) : j * kTileColumns + 2 * place.pair + i % 2];
+    }
   }
   template <class Thread>
   XFORMER_DEVICE void draw(const Thread& thread, const TileDraws& draws) const {
@@ -275,6 +304,7 @@ struct WindowAttentionForwardProgram {
     for_window_keys<kWidth>(thread, block, rows, k, v, draws, [&] {
       float score[kTiles][4] = {};
       multiply_rows<kKind, kWidth, kTiles>(thread, q, warp_row, k, score);
+      block.template add_gains<false, kTiles>(thread, warp_row, score);
       const auto seen = [&](int query, int key) { return tile.sees(query, key); };
       found.template weigh<kTiles>(thread, a.scale, draws, warp_row, seen, score);
       multiply_weights<kKind, kTiles, kOutTiles>(thread, score, v, found.out);

@@ -20,16 +20,26 @@ at::Tensor extra_rows(const at::Tensor& x, const at::Tensor& places) {
   return x.index({at::indexing::Slice(), heads, places.clamp_min(0)}).unsqueeze(2);
 }
 
+// Numbers of keys [b or 1,h or 1,n] by columns: broadcasts to [b,h,r,t,c,w].
+at::Tensor by_columns(const Windows& windows, const at::Tensor& x) {
+  return windows.columns(x.unsqueeze(-1)).transpose(-1, -2);
+}
+// Those of extra keys [b or 1,h or 1,m]: broadcasts to [b,h,r,t,c,g].
+at::Tensor by_extra(const ExtraKeys& extra, const at::Tensor& x) {
+  if (!extra.places.defined()) return x.unsqueeze(2).unsqueeze(2).unsqueeze(2);
+  return extra_rows(x.expand({-1, extra.k.size(1), -1}).unsqueeze(-1), extra.places).transpose(-1, -2);
+}
+
+at::Tensor both(const at::Tensor& a, const at::Tensor& b) {
+  return a.defined() && b.defined() ? a.logical_and(b) : a.defined() ? a : b;
+}
+
 // Which of them count: broadcasts to [b,h,r,t,c,g]; undefined: all.
 at::Tensor extra_allowed(const ExtraKeys& extra) {
-  if (!extra.places.defined())
-    return extra.allowed.defined() ? extra.allowed.unsqueeze(2).unsqueeze(2).unsqueeze(2) : at::Tensor();
-  at::Tensor there = extra.places.ge(0).unsqueeze(0);  // [1,h or 1,t,g]
-  if (extra.allowed.defined()) {
-    const at::Tensor open = extra.allowed.expand({-1, extra.k.size(1), -1});
-    there = there.logical_and(extra_rows(open.unsqueeze(-1), extra.places).squeeze(-1).squeeze(2));
-  }
-  return there.unsqueeze(2).unsqueeze(4);
+  at::Tensor allowed = extra.allowed.defined() ? by_extra(extra, extra.allowed) : at::Tensor();
+  if (extra.bias.defined()) allowed = both(allowed, by_extra(extra, extra.bias.isneginf().logical_not()));
+  if (!extra.places.defined()) return allowed;
+  return both(extra.places.ge(0).unsqueeze(0).unsqueeze(2).unsqueeze(4), allowed);  // [1,h or 1,1,t,1,g]
 }
 
 // Of each pair in the columns: the offset's place in [r], where it is one of the windows' [c,w].
@@ -42,12 +52,14 @@ at::Tensor offset_places(const Windows& windows, const at::Tensor& like) {
 
 // Which columns a row sees: broadcasts to [b,h,r,t,c,w]; undefined: all.
 at::Tensor allowed_columns(const WindowAttentionOptions& options, const at::Tensor& bias, const at::Tensor& like) {
-  const at::Tensor allowed = options.windows.allowed(options.valid, like);
+  at::Tensor allowed = options.windows.allowed(options.valid, like);
+  if (options.bias.defined())
+    allowed = both(allowed, by_columns(options.windows, options.bias.isneginf().logical_not()));
   if (!bias.defined()) return allowed;
   const at::Tensor seen = bias.detach().isneginf().logical_not().to(like.device());  // [h,r]
   const at::Tensor near = seen.index({at::indexing::Slice(), offset_places(options.windows, like)});
   const at::Tensor by_offset = near.unsqueeze(1).unsqueeze(1).unsqueeze(0);
-  return allowed.defined() ? allowed.logical_and(by_offset) : by_offset;
+  return both(allowed, by_offset);
 }
 
 // Which of a row's g + w keys count: broadcasts to [b,h,r,t,c,g+w]; undefined: all.
@@ -96,6 +108,10 @@ at::Tensor window_attention_reference(const at::Tensor& q, const at::Tensor& k, 
     const at::Tensor gained = by_distance.gather(-1, place.expand(shape));
     scores = extra.k.defined() ? scores + at::constant_pad_nd(gained, {extra.count(), 0}) : scores + gained;
   }
+  const auto finite = [&](const at::Tensor& bias) { return bias.masked_fill(bias.isneginf(), 0).to(q.scalar_type()); };
+  if (options.bias.defined())
+    scores.narrow(-1, extra.count(), windows.columns_per_block()) += by_columns(windows, finite(options.bias));
+  if (extra.bias.defined()) scores.narrow(-1, 0, extra.count()) += by_extra(extra, finite(extra.bias));
   const at::Tensor allowed = allowed_keys(extra, relative, options, q);
   const double lowest = lowest_log_sum(scores.scalar_type());
   if (allowed.defined()) {
@@ -108,9 +124,9 @@ at::Tensor window_attention_reference(const at::Tensor& q, const at::Tensor& k, 
   probe("weights", weights);
   at::Tensor out = windows.join(at::matmul(options.dropout(weights), with_extra(v, extra.v)));
   if (log_sum != nullptr) *log_sum = windows.join(at::logsumexp(scores, -1, /*keepdim=*/true));
-  // Without padding and distances every row sees itself. A row without any key has even weights here: zero, and no
-  // gradient.
-  if (options.valid.defined() || relative.defined()) {
+  // Without padding, distances and biases every row sees itself. A row without any key has even weights here: zero, and
+  // no gradient.
+  if (options.valid.defined() || options.bias.defined() || relative.defined()) {
     const at::Tensor any =
         allowed.any(-1, /*keepdim=*/true).expand({-1, -1, windows.dilation, windows.blocks, windows.block, 1});
     at::Tensor zero = windows.join(any).logical_not();

@@ -32,8 +32,9 @@ struct WindowAttentionCall {
   }
   [[nodiscard]] variable_list reference(const variable_list& in) const {
     at::Tensor sums;
-    const at::Tensor out = window_attention_reference(in[0], in[1], in[2], {in[3], in[4], extra.allowed, extra.places},
-                                                      options, with_sums ? &sums : nullptr, {in[5], in[6]});
+    const at::Tensor out =
+        window_attention_reference(in[0], in[1], in[2], {in[3], in[4], extra.allowed, extra.places, extra.bias},
+                                   options, with_sums ? &sums : nullptr, {in[5], in[6]});
     return {out, sums};
   }
 };

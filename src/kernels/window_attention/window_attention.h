@@ -1,6 +1,6 @@
 // Softmax attention over sliding windows and blocks in products of small dense blocks: time and memory n w, nothing of
 // size [n, n] (attention-core 9.1, 9.2 and 9.3: blocked window, dilation, keys that all rows see).
-//   P = softmax(q k^T / sqrt(d)) over each row's window and the extra keys,   out = drop(P) v
+//   P = softmax(q k^T / sqrt(d) + bias) over each row's window and the extra keys,   out = drop(P) v
 // On the CPU keys and values are read where they lie and the weights are not kept: one number a row is, the log of its
 // sum, from which the backward pass makes them again. Padding behind the last valid token is skipped. Other devices
 // have kernels of this kind for heads of float up to 64 wide, without distances.
@@ -18,6 +18,7 @@ struct ExtraKeys {
   // int64 [h or 1,t,g]: where in k and v the keys of a block are, -1 for none; without dilation. They are read where
   // they lie (BigBird's random blocks, Sinkhorn's sorted ones).
   at::Tensor places = {};
+  at::Tensor bias = {};  // [b or 1,h or 1,m]: as that of the columns
   // g, 0 without any.
   [[nodiscard]] int64_t count() const { return !k.defined() ? 0 : places.defined() ? places.size(2) : k.size(2); }
 };
@@ -37,6 +38,9 @@ struct WindowAttentionOptions {
   at::Tensor valid;  // [b,n] bool, of keys and of rows; undefined: all are
   // Element e of the weights [b,h,r,t,c,g+w], extra keys first, is dropped as kernels::dropout would drop it.
   DropoutPlace dropout;
+  // [b or 1,h or 1,n]: what a key's scores gain in every row, without a gradient; -infinity: no row sees it. Undefined:
+  // nothing.
+  at::Tensor bias = {};
 };
 
 // q, k [b,h,n,d], v [b,h,n,e] -> [b,h,n,e]. Rows that are not valid or see no key are zero, with zero gradient. Strides
