@@ -3,6 +3,7 @@
 #include "core/error.h"
 #include "kernels/fused.h"
 #include "kernels/listed_attention/cpu.h"
+#include "kernels/listed_attention/device.h"
 
 namespace xformer::kernels {
 
@@ -37,7 +38,8 @@ at::Tensor listed_attention(const at::Tensor& q, const at::Tensor& k, const at::
                             const ListedAttentionOptions& options, const at::Tensor& bias) {
   XF_ASSERT(k.size(2) == v.size(2) && q.size(3) == k.size(3),
             "listed attention takes q [b,h,n,d], k [b,h,m,d] and v [b,h,m,e]");
-  return run_fused(ListedAttentionCall{q, k, v, bias, options, {}})[0];
+  return run_fused(ListedAttentionCall{q, k, v, bias, options, {}},
+                   q.is_cpu() || fits_listed_programs(q, k, v, bias, options.places))[0];
 }
 
 }  // namespace xformer::kernels

@@ -2,7 +2,8 @@
 // [n,m] or [n,L,d]:
 //   P_i = softmax over l of q_i k_p(i,l) / sqrt(d) + B_il,   out_i = sum over l of drop(P)_il v_p(i,l)
 // with p(i,l) the l-th place of the row's list and B a bias, where one is given. The CPU's kernel keeps no weights: one
-// number a row is kept, the log of its sum, from which the backward pass makes them again.
+// number a row is kept, the log of its sum, from which the backward pass makes them again. Other devices have kernels
+// of this kind for heads of float up to 64 wide; their backward pass holds two numbers for each place.
 //
 // Axis letters: m keys, c lists, L places of a list.
 #pragma once

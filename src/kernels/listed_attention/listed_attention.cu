@@ -1,0 +1,28 @@
+// Attention over listed keys on a CUDA device. No LibTorch here.
+#include "kernels/device/launch.cuh"
+#include "kernels/listed_attention/cuda.h"
+#include "kernels/listed_attention/gradient_programs.h"
+
+namespace xformer::kernels {
+
+namespace {
+
+cudaError_t launch_listed_pass(const ListedArguments& a, bool backward, cudaStream_t stream) {
+  cudaError_t error = cudaSuccess;
+  run_listed_attention(a, backward, [&](const LaunchGrid& grid, const auto& program) {
+    if (error == cudaSuccess) error = launch_program(grid, program, stream);
+  });
+  return error;
+}
+
+}  // namespace
+
+cudaError_t launch_listed_attention_forward(const ListedArguments& a, cudaStream_t stream) {
+  return launch_listed_pass(a, /*backward=*/false, stream);
+}
+
+cudaError_t launch_listed_attention_backward(const ListedArguments& a, cudaStream_t stream) {
+  return launch_listed_pass(a, /*backward=*/true, stream);
+}
+
+}  // namespace xformer::kernels
