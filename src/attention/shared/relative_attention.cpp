@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "attention/shared/closed_keys.h"
 #include "attention/shared/full_precision.h"
+#include "tensor/closed_keys.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention {

@@ -8,8 +8,8 @@
 #include <cmath>
 
 #include "attention/decoding.h"
-#include "attention/shared/closed_keys.h"
 #include "kernels/additive_attention/additive_attention.h"
+#include "tensor/closed_keys.h"
 
 namespace xformer::attention::variants::additive {
 

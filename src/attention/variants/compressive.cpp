@@ -16,9 +16,9 @@
 #include <cmath>
 
 #include "attention/descriptor.h"
-#include "attention/shared/closed_keys.h"
 #include "attention/shared/full_precision.h"
 #include "attention/shared/relative_attention.h"
+#include "tensor/closed_keys.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::compressive {

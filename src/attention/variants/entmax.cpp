@@ -7,9 +7,9 @@
 #include <cmath>
 
 #include "attention/decoding.h"
-#include "attention/shared/closed_keys.h"
 #include "kernels/batched_product/batched_product.h"
 #include "kernels/entmax/entmax.h"
+#include "tensor/closed_keys.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::entmax {

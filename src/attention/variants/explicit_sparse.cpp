@@ -8,8 +8,8 @@
 #include <cmath>
 
 #include "attention/decoding.h"
-#include "attention/shared/closed_keys.h"
 #include "kernels/batched_product/batched_product.h"
+#include "tensor/closed_keys.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::explicit_sparse {

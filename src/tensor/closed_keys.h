@@ -3,7 +3,7 @@
 
 #include "tensor/sequence_mask.h"
 
-namespace xformer::attention {
+namespace xformer {
 
 // bool that broadcasts to [b,h,queries,keys], on the device of `like`; undefined where every row reads every key.
 [[nodiscard]] at::Tensor closed_keys(const SequenceMask& mask, int64_t queries, int64_t keys, const at::Tensor& like);
@@ -16,4 +16,4 @@ namespace xformer::attention {
   return static_cast<double>(causal ? queries * keys - queries * (queries - 1) / 2 : queries * keys);
 }
 
-}  // namespace xformer::attention
+}  // namespace xformer

@@ -1,8 +1,8 @@
-#include "attention/shared/closed_keys.h"
+#include "tensor/closed_keys.h"
 
 #include <ATen/Functions.h>
 
-namespace xformer::attention {
+namespace xformer {
 
 at::Tensor closed_keys(const SequenceMask& mask, int64_t queries, int64_t keys, const at::Tensor& like) {
   at::Tensor closed;
@@ -12,4 +12,4 @@ at::Tensor closed_keys(const SequenceMask& mask, int64_t queries, int64_t keys, 
   return closed.defined() ? closed.logical_or(later) : later;
 }
 
-}  // namespace xformer::attention
+}  // namespace xformer
