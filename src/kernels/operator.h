@@ -97,9 +97,16 @@ struct Unpacked<kKernel, Result(Sent...)> {
 template <auto kKernel>
 inline constexpr auto* dispatched = &Unpacked<kKernel>::call;
 
+// In the place of the CPU's kernel where devices alone have one: a CPU runs the call's reference.
+template <class Function>
+inline constexpr Function* kNoCpuKernel = nullptr;
+
 template <auto kCpu>
 class Operator {
   using Types = Signature<kCpu>;
+  template <auto kKernel>
+  struct Is;
+  static constexpr bool kHasCpu = !std::is_same_v<Is<kCpu>, Is<decltype(kCpu){nullptr}>>;
 
  public:
   explicit Operator(const std::string& name)
@@ -133,7 +140,7 @@ class Operator {
 
   static c10::TypedOperatorHandle<Dispatched> registered(torch::Library& library, const std::string& name) {
     library.def(c10::inferFunctionSchemaFlattenedReturns<Dispatched>().cloneWithName(name, ""));
-    library.impl(name.c_str(), c10::DispatchKey::CPU, dispatched<kCpu>);
+    if constexpr (kHasCpu) library.impl(name.c_str(), c10::DispatchKey::CPU, dispatched<kCpu>);
     return c10::Dispatcher::singleton()
         .findSchemaOrThrow(("xformer::" + name).c_str(), "")
         .template typed<Dispatched>();

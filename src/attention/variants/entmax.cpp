@@ -3,14 +3,13 @@
 //                      each head, alpha_h = clamp(1 + sigmoid(a_h), 1.01, 2), learned with the rest
 //   entmax15, sparsemax  alpha = 3/2 and 2: Peters, Niculae, Martins, "Sparse Sequence-to-Sequence Models", ACL 2019,
 //                      equations 9 to 11, and Martins and Astudillo, "From Softmax to Sparsemax", ICML 2016
-// over the keys that a row may read; the equations are those of kernels/entmax/entmax.h.
+// over the keys that a row may read; the equations are those of kernels/entmax/entmax.h, the operator is
+// kernels/entmax_attention.
 #include <cmath>
 
 #include "attention/decoding.h"
-#include "kernels/batched_product/batched_product.h"
-#include "kernels/entmax/entmax.h"
+#include "kernels/entmax_attention/entmax_attention.h"
 #include "tensor/closed_keys.h"
-#include "tensor/probe.h"
 
 namespace xformer::attention::variants::entmax {
 
@@ -32,40 +31,25 @@ class EntmaxCore : public AttentionCore, public RowCore {
 
   at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
                      Carry&) override {
-    const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
-    const at::Tensor scores = kernels::batched_product(q * scale, k.transpose(-1, -2));  // [b,h,n,n]
-    const at::Tensor weights = this->weights(scores, mask);
-    probe("weights", weights);
-    return kernels::batched_product(dropout_(weights, is_training()), v);
+    kernels::EntmaxAttentionOptions options;
+    options.rows = {1 / std::sqrt(static_cast<double>(q.size(-1))), mask, mask.query_valid(q.size(2)),
+                    dropout_.place(is_training())};
+    at::Tensor alpha;
+    if (logit_.defined()) alpha = (1 + at::sigmoid(logit_)).clamp(kLeastAlpha, kMostAlpha).to(q.scalar_type());
+    else options.alpha = alpha_;
+    return kernels::entmax_attention(q, k, v, alpha, options);
   }
 
-  // Weights and the dropout's output are kept for the backward pass.
+  // Weights and the dropout's output are kept for the backward pass, on a CPU.
   [[nodiscard]] Cost cost(const Shape& shape) const override {
     const double z = static_cast<double>(shape.batch * shape.heads), d = static_cast<double>(shape.head_dim);
     const double pairs = static_cast<double>(shape.query_len * shape.key_len);
     return {4 * z * d * pairs, 4 * z * d * read_pairs(shape.query_len, shape.key_len, causal_), 2 * z * pairs};
   }
 
- private:
-  [[nodiscard]] at::Tensor weights(const at::Tensor& scores, const SequenceMask& mask) const {
-    if (!logit_.defined() && alpha_ == 1) return masked_softmax(scores, mask);
-    const at::Tensor closed = closed_keys(mask, scores.size(2), scores.size(3), scores);
-    {
-      // A weight of zero passes no gradient to its score.
-      const at::NoGradGuard no_grad;
-      if (closed.defined()) scores.masked_fill_(closed, lowest_score(scores.scalar_type()));
-    }
-    const bool closed_form = !logit_.defined() && (alpha_ == 1.5 || alpha_ == 2);
-    const at::Tensor alpha = logit_.defined()
-                                 ? (1 + at::sigmoid(logit_)).clamp(kLeastAlpha, kMostAlpha).to(scores.scalar_type())
-                                 : at::full({closed_form ? 1 : scores.size(1)}, alpha_, scores.options());
-    const at::Tensor result =
-        kernels::entmax(scores, alpha, {closed_form ? alpha_ : 0.0, lowest_score(scores.scalar_type()) / 2});
-    probe("alpha", alpha);
-    probe("support", result.gt(0).sum(-1));
-    return result;
-  }
+  [[nodiscard]] bool zeroes_padding() const override { return true; }
 
+ private:
   double alpha_;
   bool causal_;
   kernels::Dropout dropout_;

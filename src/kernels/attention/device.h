@@ -23,7 +23,7 @@ namespace xformer::kernels {
     TORCH_CHECK(one.scalar_type() == at::kFloat && one.size(3) <= kAttentionWidest && one.device() == q.device(),
                 "attention on a device takes heads of float, at most ", kAttentionWidest, " wide");
   a.product = product_kind();
-  a.q = q.const_data_ptr<float>(), a.k = k.const_data_ptr<float>(), a.v = v.const_data_ptr<float>();
+  a.q = read_floats(q), a.k = read_floats(k), a.v = read_floats(v);
   a.q_places = head_places(q), a.k_places = head_places(k), a.v_places = head_places(v);
   a.b = q.size(0), a.h = q.size(1), a.n = q.size(2), a.m = k.size(2);
   a.d = static_cast<int>(q.size(3)), a.e = static_cast<int>(v.size(3));

@@ -12,10 +12,6 @@ namespace {
 
 constexpr int64_t kRowsAtOnce = 16;  // of a unit of work
 
-EntmaxPower power_of(const EntmaxOptions& options) {
-  return options.alpha == 2 ? EntmaxPower::kOne : options.alpha == 1.5 ? EntmaxPower::kTwo : EntmaxPower::kAny;
-}
-
 // row(number, b) for all of [b,h,q].
 template <class Value, class Row>
 void for_rows(const at::Tensor& x, const at::Tensor& alpha, const EntmaxOptions& options, const Row& row) {
@@ -37,7 +33,8 @@ at::Tensor entmax_forward_cpu(const at::Tensor& scores_in, const at::Tensor& alp
     const auto* const from = scores.const_data_ptr<scalar_t>();
     auto* const to = result.mutable_data_ptr<scalar_t>();
     for_rows<scalar_t>(scores, alpha, options, [&](int64_t row, scalar_t b) {
-      entmax_row(from + row * k, k, power_of(options), b, static_cast<scalar_t>(options.no_key), to + row * k);
+      entmax_row(from + row * k, k, entmax_power(options.alpha), b, static_cast<scalar_t>(options.no_key),
+                 to + row * k);
     });
   });
   return result;
@@ -52,7 +49,8 @@ EntmaxGradients entmax_backward_cpu(const at::Tensor& gradient_in, const at::Ten
     const auto *const weights = p.const_data_ptr<scalar_t>(), *const given = gradient.const_data_ptr<scalar_t>();
     auto *const to = result.mutable_data_ptr<scalar_t>(), *const alphas = of_alpha.mutable_data_ptr<scalar_t>();
     for_rows<scalar_t>(p, alpha, options, [&](int64_t row, scalar_t b) {
-      alphas[row] = entmax_row_gradients(weights + row * k, given + row * k, k, power_of(options), b, to + row * k);
+      alphas[row] =
+          entmax_row_gradients(weights + row * k, given + row * k, k, entmax_power(options.alpha), b, to + row * k);
     });
   });
   return {result, options.alpha == 0 ? of_alpha.sum(at::IntArrayRef({0, 2})) : at::zeros_like(alpha)};

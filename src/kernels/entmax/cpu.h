@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/entmax/entmax.h"
+#include "kernels/entmax/power.h"
 
 namespace xformer::kernels {
 
@@ -14,9 +15,6 @@ struct EntmaxGradients {
 
 [[nodiscard]] EntmaxGradients entmax_backward_cpu(const at::Tensor& gradient, const at::Tensor& p,
                                                   const at::Tensor& alpha, const EntmaxOptions& options);
-
-// What a row is raised to: 1 / (alpha - 1) of alpha 2, of 1.5, or of any other.
-enum class EntmaxPower { kOne, kTwo, kAny };
 
 // scores [count] -> p [count], b = alpha - 1.
 void entmax_row(const float* scores, int64_t count, EntmaxPower power, float b, float no_key, float* p);
