@@ -149,7 +149,7 @@ ResultTable table_of(const ReportedExperiment& experiment, const std::vector<Pub
                      const reporting::ResultOptions& options) {
   ResultTable table = reporting::result_table(experiment.records, published, options);
   table.title = experiment.title;
-  table.notes = experiment.notes;
+  table.notes.insert(table.notes.begin(), experiment.notes.begin(), experiment.notes.end());
   table.name = short_name(experiment.file);
   return table;
 }

@@ -59,12 +59,37 @@ std::set<std::string> partly_known_keys(const Group& records) {
   return result;
 }
 
-template <class Keys>
-std::string with_values(const std::string& name, const RunRecord& record, const Keys& keys) {
+// Of the keys that a record has, but for those at their usual value.
+std::string with_values(const std::string& name, const RunRecord& record, const std::vector<std::string>& keys,
+                        const std::map<std::string, Json>& usual = {}) {
   Json values = Json::object();
-  for (const std::string& key : keys)
-    if (record.plan.contains(key) && !was_searched(record, key)) values[key] = record.plan[key];
+  for (const std::string& key : keys) {
+    const auto found = record.plan.find(key);
+    if (found == record.plan.end() || was_searched(record, key)) continue;
+    if (const auto same = usual.find(key); same == usual.end() || same->second != *found) values[key] = *found;
+  }
   return with_options(name, values);
+}
+
+// Of each key the value that most plans of one model have, where there are enough to say "most": an ablation changes
+// one option at a time, and rows that name all the others as well cannot be read.
+std::map<std::string, Json> usual_values(const Group& records, const std::vector<std::string>& keys) {
+  std::map<std::string, Json> result;
+  std::set<std::vector<Json>> plans;
+  for (const RunRecord* record : records) {
+    std::vector<Json> values;
+    for (const std::string& key : keys) values.push_back(record->plan.value(key, Json()));
+    plans.insert(values);
+  }
+  constexpr size_t kFewest = 4;
+  if (plans.size() < kFewest) return result;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    std::map<Json, size_t> count;
+    for (const std::vector<Json>& values : plans) ++count[values[i]];
+    for (const auto& [value, times] : count)
+      if (2 * times > plans.size() && !value.is_null()) result[keys[i]] = value;
+  }
+  return result;
 }
 
 // Programs that know different options write different plans of what may be one run. Their hashes, which leave out an
@@ -85,7 +110,7 @@ void tell_plans_apart(const std::vector<RunRecord>& records, std::vector<RecordL
     for (const std::string& key : partly_known_keys(group)) (is_of_data(key) ? of_data : others).push_back(key);
     for (const size_t place : places)
       labels[place] = {with_values(label.first, records[place], of_data),
-                       with_values(label.second, records[place], others)};
+                       with_values(label.second, records[place], others), labels[place].unsaid};
   }
 }
 
@@ -157,14 +182,18 @@ std::vector<RecordLabel> labels_of(const std::vector<RunRecord>& records) {
     });
     result.push_back({with_values(protocols ? record.task + " (" + record.protocol + ")" : record.task, record,
                                   data_keys[record.task]),
-                      ""});
+                      "", ""});
     by_model[{result.back().column, name_of.at(&record)}].push_back(&record);
   }
   std::map<std::pair<std::string, std::string>, std::vector<std::string>> own_keys;
   for (const auto& [model, group] : by_model) own_keys[model] = differing_keys(group, /*of_data=*/false);
+  std::map<std::pair<std::string, std::string>, std::map<std::string, Json>> usual;
+  for (const auto& [model, group] : by_model) usual[model] = usual_values(group, own_keys[model]);
   for (size_t i = 0; i < records.size(); ++i) {
     const std::string& name = name_of.at(&records[i]);
-    result[i].row = with_values(name, records[i], own_keys[{result[i].column, name}]);
+    const std::pair model(result[i].column, name);
+    result[i].row = with_values(name, records[i], own_keys[model], usual[model]);
+    if (!usual[model].empty()) result[i].unsaid = with_options(name, usual[model]);
   }
   tell_plans_apart(records, result);
   return result;

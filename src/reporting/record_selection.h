@@ -9,9 +9,10 @@
 namespace xformer::reporting {
 
 // A column is a task under its data options, a row a model under its own, both named by what differs: runs of one
-// column and row have one plan but for the seed and for what a search chose.
+// column and row have one plan but for the seed and for what a search chose. Of four plans of a model and more, a row
+// leaves out the values that most of them have: `unsaid` is the model with those, "" without any.
 struct RecordLabel {
-  std::string column, row;
+  std::string column, row, unsaid;
 };
 // "adding, length=512" of {"data.length": 512}.
 [[nodiscard]] std::string with_options(std::string label, const Json& options);

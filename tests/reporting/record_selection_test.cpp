@@ -138,6 +138,40 @@ TEST_CASE("what a search chose names no row: each column has its own best") {
   CHECK(rows()[0] == "linear, dim=32, learning_rate=0.003");
 }
 
+TEST_CASE("a row of an ablation says what it changed, and what the others have is said once") {
+  std::vector<RunRecord> records;
+  const auto add = [&](double rate, int width) {
+    RunRecord one = run(fmt::format("runs/{}-{}", rate, width), "t", 0, "1");
+    one.plan = {{"training.learning_rate", rate}, {"model.dim", width}};
+    records.push_back(one);
+  };
+  const auto rows = [&] {
+    std::vector<std::string> result;
+    for (const RecordLabel& label : labels_of(records)) result.push_back(label.row);
+    return result;
+  };
+  add(0.1, 64), add(0.2, 64), add(0.1, 32);
+  CHECK(rows()[0] == "linear, learning_rate=0.1, dim=64");
+  CHECK(labels_of(records)[0].unsaid.empty());
+  // A rate of half of the plans is not that of most.
+  add(0.3, 64);
+  CHECK(rows() == std::vector<std::string>{"linear, learning_rate=0.1", "linear, learning_rate=0.2",
+                                           "linear, learning_rate=0.1, dim=32", "linear, learning_rate=0.3"});
+  CHECK(labels_of(records)[2].unsaid == "linear, dim=64");
+  add(0.1, 16);
+  CHECK(rows() == std::vector<std::string>{"linear", "linear, learning_rate=0.2", "linear, dim=32",
+                                           "linear, learning_rate=0.3", "linear, dim=16"});
+  // Seeds make no plan.
+  for (int64_t seed = 1; seed < 9; ++seed) {
+    records.push_back(records[1]);
+    records.back().seed = seed;
+  }
+  CHECK(rows()[0] == "linear");
+  const ResultTable table = result_table(records, {});
+  REQUIRE(table.notes.size() == 1);
+  CHECK(table.notes[0] == "Where a row says nothing else: linear, dim=64, learning_rate=0.1.");
+}
+
 TEST_CASE("a task is chosen by its name, and missing names are told") {
   const std::vector<RunRecord> records{run("a", "uea/X", 0, "1"), run("b", "uea/Y", 0, "1"), run("c", "text", 0, "1")};
   std::vector<std::string> notes;
