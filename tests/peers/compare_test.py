@@ -69,7 +69,7 @@ class Compare(unittest.TestCase):
                                     "--attention-dropout 0 --precision tf32")
         self.assertTrue(any(line.endswith("ceilings.py 1 cuda:1") for line in lines))
         table = (self.folder / "out.md").read_text().splitlines()
-        self.assertIn("| `softmax-fused`, tf32 | 64x2, 64 x 2 | 0.002000 | 3.00 | 2.00 | 2.00 | 3.00 | 2.00 | 300 | 900 | 900 | "
+        self.assertIn("| `softmax-fused`, tf32 | 64x2, 64 x 2 | 0123456, D | 0.002000 | 3.00 | 2.00 | 2.00 | 3.00 | 2.00 | 300 | 900 | 900 | "
                       "900 | 900 |", table)
         self.assertTrue(any("a GPU; " in line and "PyTorch 2.11, Python 3.1" in line and "<python>" in line for line in table))
         # What is there is not measured again, and a CPU's results do not go between.

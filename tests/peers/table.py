@@ -84,7 +84,7 @@ def ratio(entry):
 
 def ratios(row, same, with_floor):
     ours, kinds = row["ours"], [*same, "sdpa"]
-    cells = [model(row), place(row), number(ours["step_ms"]["median"] / 1e3, "{:.3f}" if with_floor else "{:.6f}")]
+    cells = [model(row), place(row), program(row), number(ours["step_ms"]["median"] / 1e3, "{:.3f}" if with_floor else "{:.6f}")]
     cells += [number(ratio(measured(row, kind))) for kind in kinds] + [number(best(row, same))]
     if with_floor:
         eager, least = measured(row, "eager"), floor(row)
@@ -97,6 +97,11 @@ def ratios(row, same, with_floor):
 
 def place(row):
     return f"{row['shape']}, {row['length']:,} x {row['batch']}"
+
+
+def program(row):
+    """Which program of ours was measured, and when: rows of one table may be of several."""
+    return f"{row['software']['commit'][:7]}{', modified' if row['software']['dirty'] else ''}, {row['date'][:10]}"
 
 
 def details(row, kinds, digits):
@@ -149,7 +154,7 @@ def facts(results):
 def tables(results, same, kinds, with_floor):
     rows, digits = results["rows"], 3 if with_floor else 6
     ratio_kinds = [*same, "sdpa"]
-    yield from lines_of(["model", "shape", "ours, s"] + [f"{kind} / ours" for kind in ratio_kinds] + ["best / ours"] +
+    yield from lines_of(["model", "shape", "ours is of", "ours, s"] + [f"{kind} / ours" for kind in ratio_kinds] + ["best / ours"] +
                         (["ours / floor", "eager / floor"] if with_floor else []) + ["ours, MB"] +
                         [f"{kind}, MB" for kind in ratio_kinds], [ratios(row, same, with_floor) for row in rows])
     if with_floor:

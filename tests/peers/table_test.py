@@ -15,7 +15,7 @@ def pair(ms, ours, **more):
 
 
 # 6 GFLOP by ours, 4 by PyTorch; products of 2 GFLOP take 50 ms, which is 40 GFLOP/s, so the floor is 0.1 s.
-ROW = {"shape": "listops", "length": 2048, "batch": 32, "model": "linear", "run": 0,
+ROW = {"shape": "listops", "length": 2048, "batch": 32, "model": "linear", "run": 0, "date": "2026-01-01T00:00:00Z",
        "software": {"xformer": "0.1.0", "commit": "0123456789abcdef", "dirty": False},
        "ours": {"step_ms": {"median": 210.0}, "flops": {"step_counted": 6e9}, "parameters": 5, "peak_process_bytes": 300e6},
        "kinds": {"eager": pair([700.0, 800.0, 900.0], [190.0, 200.0, 210.0]),
@@ -43,7 +43,7 @@ class Table(unittest.TestCase):
 
     def test_ratios_and_floor(self):
         # ours / floor is that of the rounds with the products, 0.25 / 0.1; eager is four times ours.
-        self.assertIn("| `linear` | listops, 2,048 x 32 | 0.210 | 4.00 | 2.50 | - | - | - | - | - | 2.50 | 2.50 | 10.00 | 300 | "
+        self.assertIn("| `linear` | listops, 2,048 x 32 | 0123456, 2026-01-01 | 0.210 | 4.00 | 2.50 | - | - | - | - | - | 2.50 | 2.50 | 10.00 | 300 | "
                       "900 | 900 | - | - | - | - | - |", self.lines())
         self.assertIn("| `linear` | listops, 2,048 x 32 | 6 | 4 | 40.0 | LIBXSMM 75%, MKL 25% | 0.100 | 5 |", self.lines())
 
