@@ -5,33 +5,28 @@
 
 #include <algorithm>
 
+#include "kernels/device/counting.h"
 #include "kernels/listed_attention/program.h"
 
 namespace xformer::kernels {
 
-// Values that a block reverses, one for each lane.
-inline constexpr int kReversedValues = kWarp;
-inline constexpr int kReversedStride = kListedThreads + 1;  // of a value's counters, so that lanes have different banks
-// Counters of each value and thread, sums of each value over a warp's, and what each warp has seen of smaller values.
-inline constexpr int kReversalInts = kReversedValues * kReversedStride + kReversedValues * kListedWarps + kListedWarps;
+// Counters, and what each warp has seen of smaller values.
+inline constexpr int kReversalInts = kCounterInts + kListedWarps;
 
 [[nodiscard]] constexpr int64_t reversal_tiles(const Reversal& r) {
-  return (r.values + kReversedValues - 1) / kReversedValues;
+  return (r.values + kCountedValues - 1) / kCountedValues;
 }
 [[nodiscard]] constexpr int64_t reversal_blocks(const Reversal& r) { return r.slices * reversal_tiles(r); }
 
-// Block `block` of a reversal: the entries that are one of 32 values. Every thread counts those among its own entries,
-// sums over values and threads say where they belong, and then it writes them there: a fixed order, value by value and
-// thread by thread.
+// Block `block` of a reversal: the entries that are one of 32 values, in the order of device/counting.h.
 template <class Thread>
 XFORMER_DEVICE void reverse_numbers(const Thread& thread, const Reversal& r, int64_t block) {
   constexpr int kAtOnce = 8;
   const int64_t slice = block / reversal_tiles(r);
-  const int first = static_cast<int>(block % reversal_tiles(r)) * kReversedValues;
+  const int first = static_cast<int>(block % reversal_tiles(r)) * kCountedValues;
   const int64_t* const numbers = r.numbers + slice * r.entries;
   auto* const counters = static_cast<int*>(thread.shared());
-  int* const sums = counters + kReversedValues * kReversedStride;
-  int* const smaller = sums + kReversedValues * kListedWarps;
+  int* const smaller = counters + kCounterInts;
   const int index = thread.index(), lane = index % kWarp, warp = index / kWarp;
   // visit(entry, number - first) of the thread's own entries that are a number.
   const auto for_entries = [&](const auto& visit) {
@@ -49,47 +44,23 @@ XFORMER_DEVICE void reverse_numbers(const Thread& thread, const Reversal& r, int
   };
 
   int* const own = counters + index;
-  for (int value = 0; value < kReversedValues; ++value) own[value * kReversedStride] = 0;
+  for (int value = 0; value < kCountedValues; ++value) own[value * kCounterStride] = 0;
   int below = 0;
   for_entries([&](int, int value) {
     if (value < 0) ++below;
-    else if (value < kReversedValues) ++own[value * kReversedStride];
+    else if (value < kCountedValues) ++own[value * kCounterStride];
   });
   below = lane_sum(thread, below, 1, kWarp);
   if (lane == 0) smaller[warp] = below;
   thread.sync();
-
-  // A lane has a value, a warp the counters of its number.
-  int* const column = counters + lane * kReversedStride + warp * kWarp;
-  int count = 0;
-  for (int i = 0; i < kWarp; ++i) count += column[i];
-  sums[warp * kReversedValues + lane] = count;
-  thread.sync();
-  int before = 0, all = 0, start = 0;  // of the value in warps before this one and in all; where the value begins
-  for (int i = 0; i < kListedWarps; ++i) {
-    start += smaller[i];
-    if (i == warp) before = all;
-    all += sums[i * kReversedValues + lane];
-  }
-  int total = all;
-  XFORMER_UNROLL
-  for (int mask = 1; mask < kWarp; mask *= 2) {
-    const int other = thread.shuffle_xor(total, mask);
-    if ((lane & mask) != 0) start += other;
-    total += other;
-  }
-  if (warp == 0 && first + lane <= r.values) r.starts[slice * (r.values + 1) + first + lane] = start;
-  if (index == kWarp - 1 && first + kReversedValues == r.values)
-    r.starts[slice * (r.values + 1) + r.values] = start + all;
-  int at = start + before;
-  for (int i = 0; i < kWarp; ++i) {
-    const int here = column[i];
-    column[i] = at;
-    at += here;
-  }
-  thread.sync();
+  int start = 0;
+  for (int i = 0; i < kListedWarps; ++i) start += smaller[i];
+  const CountedValue found = place_counted(thread, start, counters);
+  if (warp == 0 && first + lane <= r.values) r.starts[slice * (r.values + 1) + first + lane] = found.start;
+  if (index == kWarp - 1 && first + kCountedValues == r.values)
+    r.starts[slice * (r.values + 1) + r.values] = found.start + found.count;
   for_entries([&](int entry, int value) {
-    if (value >= 0 && value < kReversedValues) r.found[slice * r.entries + own[value * kReversedStride]++] = entry;
+    if (value >= 0 && value < kCountedValues) r.found[slice * r.entries + own[value * kCounterStride]++] = entry;
   });
 }
 

@@ -11,7 +11,7 @@
 namespace xformer::kernels {
 
 inline constexpr int kListedHeadWidest = 64;  // d and e; wider heads are left to plain operations
-inline constexpr int kListedThreads = 128, kListedWarps = kListedThreads / kWarp;
+inline constexpr int kListedThreads = kTileThreads, kListedWarps = kListedThreads / kWarp;
 inline constexpr int kListedPiece = 256;   // places of a row that are in shared memory at once
 inline constexpr int kListedRowsEach = 8;  // rows of a warp, at most
 // Keys or readers that a lane goes after at once, and keys where it reads two rows of each.
