@@ -61,6 +61,7 @@ def kernels(place):
         rows += check("linear,linformer,nystromformer,mrs-linear,paramixer-chord", 130, 3, "fp32")
     if place.on_gpu and not place.small:
         rows += check("longformer,bigbird-itc,logsparse,improved-clustered,adaptively-sparse,sparsemax", "5,50", 3, "fp32")
+        rows += check("reformer", "50,130", 3, "fp32")
         rows += check("softmax", 4096, 66, "fp32")
     detail = f"{len(rows)} rows agree with the reference"
     try:

@@ -136,8 +136,9 @@ TEST_CASE("families and kinds of tasks take the same steps on a device") {
 }
 
 TEST_CASE("a step on a device has the same bits whatever order blocks and threads come in") {
-  for (const std::string name : {"softmax-fused", "linear", "mrs-performer", "longformer", "nystromformer",
-                                 "paramixer-chord", "logsparse", "improved-clustered", "adaptively-sparse"}) {
+  for (const std::string name :
+       {"softmax-fused", "linear", "mrs-performer", "longformer", "nystromformer", "paramixer-chord", "logsparse",
+        "improved-clustered", "adaptively-sparse", "reformer"}) {
     CAPTURE(name);
     kernels::set_walk_order(WalkOrder::kForward);
     const Steps first = steps_on(kernels::kWalkedDevice, name);

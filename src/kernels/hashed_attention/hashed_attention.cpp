@@ -3,6 +3,7 @@
 #include "core/error.h"
 #include "kernels/fused.h"
 #include "kernels/hashed_attention/cpu.h"
+#include "kernels/hashed_attention/device.h"
 
 namespace xformer::kernels {
 
@@ -39,13 +40,15 @@ at::Tensor hashed_attention(const at::Tensor& q, const at::Tensor& v, const at::
                             const HashedAttentionOptions& options) {
   XF_ASSERT(!buckets.defined() || buckets.size(3) == hashed_slots(q.size(2), options.chunk),
             "{} slots for {} tokens in chunks of {}", buckets.size(3), q.size(2), options.chunk);
-  return run_fused(HashedAttentionCall{q, v, buckets, options, {}}, !options.dup_correct)[0];
+  const bool fits = q.is_cpu() || fits_hashed_programs(q, v, buckets);
+  return run_fused(HashedAttentionCall{q, v, buckets, options, {}}, fits && !options.dup_correct)[0];
 }
 
 at::Tensor hash_buckets(const at::Tensor& turned, const std::vector<int64_t>& factors,
                         const HashedAttentionOptions& options) {
   const at::Tensor values = turned.detach();
-  const bool fused = hash_buckets_operator.runs_on(values) && fit_kernels({values});
+  const bool fused = hash_buckets_operator.runs_on(values) && fit_kernels({values}) &&
+                     (values.is_cpu() || fits_bucket_program(values, factors));
   calls_of("hash_buckets").count(values, fused);
   if (!fused) return hash_buckets_reference(values, factors, options);
   const at::Tensor result = hash_buckets_operator(values, factors, options);
