@@ -179,6 +179,24 @@ def shapes(place):
     return measured_rows(place, groups[::6] if place.small else groups)
 
 
+def operators(place):
+    """`xformer profile`: a report for each model, and its longest operators in the results."""
+    length, batch = sizes(place)
+    done = []
+    for model in ("softmax-fused", "linformer", "none"):
+        report = place.folder / f"{model}.json"
+        code, said = place.xformer("profile", "--model", model, "--length", length, "--batch", batch, "--json", "--out", report,
+                                   log=f"{model}.txt")
+        if code != 0:
+            raise Ended(f"{model}: profile ended with {code}: {last_line(said)}")
+        told = json.loads(report.read_text())
+        keys = ("operator", "kind", "calls", "ms", "share", "floor_ms")
+        place.row(model=model, **{key: told[key] for key in ("step_ms", "host_ms", "profiled_ms", "events", "captured")},
+                  operators=[{key: row[key] for key in keys} for row in told["operators"][:20]])
+        done.append(f"{model} {told['profiled_ms']:.3g} ms")
+    return "; ".join(done)
+
+
 def profile(place):
     """Time and memory traffic of every kernel of about one plain step, by Nsight Compute."""
     if not place.on_gpu:

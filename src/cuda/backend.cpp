@@ -1,5 +1,6 @@
 // The plugin's side of tensor/cuda_backend.h, over LibTorch's CUDA libraries.
 #include <ATen/Context.h>
+#include <ATen/cuda/Sleep.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -53,6 +54,12 @@ class Backend : public CudaBackend {
   void synchronize(int index) override {
     const c10::cuda::CUDAGuard guard(narrow(index));
     c10::cuda::device_synchronize();
+  }
+
+  void hold(int index, double seconds) override {
+    int kilohertz = 0;  // at most; at fewer it takes longer
+    C10_CUDA_CHECK(cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, index));
+    at::cuda::sleep(static_cast<int64_t>(1e3 * kilohertz * seconds));
   }
 
   [[nodiscard]] std::unique_ptr<Recording> record(const std::function<void()>& work) override {

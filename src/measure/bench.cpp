@@ -4,100 +4,21 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include "core/text.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/policy.h"
+#include "measure/subject.h"
 #include "tensor/device.h"
 #include "tensor/memory.h"
 #include "tensor/op_counter.h"
 #include "tensor/torch_errors.h"
 #include "training/record.h"
-#include "training/step.h"
 
 namespace xformer::measure {
 
 namespace {
-
-// A model that takes steps.
-class Subject {
- public:
-  Subject(const BenchCase& wanted, bool trains, const BenchRun& run, const training::Recorder& recorder)
-      : device_(run.device),
-        options_(plan::training_schema().read(wanted.plan.group("training"))),
-        host_(bench_batch(wanted)) {
-    model_ = models::all_families().get(wanted.plan.family).build(wanted.request);
-    model_->to(device_);
-    if (trains) {
-      training_ = std::make_unique<training::TrainStep>(*model_, wanted.shape, options_, device_, recorder);
-      return;
-    }
-    training::set_float_products(options_.precision, device_);
-    model_->eval();
-    batch_ = std::make_unique<tasks::DeviceBatch>(device_, wanted.batch, wanted.length, wanted.shape);
-    const auto forward = [this] {
-      const AutocastScope autocast(device_.type(), training::product_type(options_.precision));
-      static_cast<void>(model_->forward(batch_->all().inputs));
-    };
-    inference_ =
-        std::make_unique<training::Replay>(fmt::format("forward pass of length {}", wanted.length), forward, recorder);
-  }
-
-  // Milliseconds of a step, from the batch in host memory until the device is done; of several, their mean.
-  double step() {
-    const auto start = std::chrono::steady_clock::now();
-    const auto mean_since_start = [&] {
-      return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count() /
-             static_cast<double>(steps_at_once_);
-    };
-    for (int64_t i = 0; i < steps_at_once_; ++i) run();
-    host_ms_.push_back(mean_since_start());
-    synchronize(device_);
-    return mean_since_start();
-  }
-
-  // After the warm-up. On a CUDA device as many steps are timed at once as take a while, one queued behind the other as
-  // in training: a wait after each would be timed with it.
-  void settle() {
-    constexpr double kLeastMilliseconds = 50;
-    if (device_.is_cuda()) steps_at_once_ = std::max<int64_t>(1, std::llround(std::ceil(kLeastMilliseconds / step())));
-    host_ms_.clear();
-  }
-
-  [[nodiscard]] int64_t steps_at_once() const { return steps_at_once_; }
-  // Until the steps were queued on a CUDA device, of every call of step() since settle().
-  [[nodiscard]] Json host_ms() const {
-    return device_.is_cuda() && !host_ms_.empty() ? Json(training::quantile(host_ms_, 0.5)) : Json();
-  }
-  [[nodiscard]] const models::Model& model() const { return *model_; }
-  [[nodiscard]] bool captured() const { return training_ ? training_->recorded() > 0 : inference_->recorded(); }
-  [[nodiscard]] std::optional<int64_t> kernels() const {
-    return training_ ? training_->kernels() : inference_->kernels();
-  }
-
- private:
-  void run() {
-    if (training_) {
-      training_->run(host_, steps_++, {options_.learning_rate, options_.beta1});
-    } else {
-      const at::NoGradGuard no_grad;
-      batch_->load(host_);
-      inference_->run();
-    }
-  }
-
-  at::Device device_;
-  plan::TrainingOptions options_;
-  data::HostBatch host_;
-  std::shared_ptr<models::Model> model_;
-  std::unique_ptr<training::TrainStep> training_;
-  std::unique_ptr<tasks::DeviceBatch> batch_;
-  std::unique_ptr<training::Replay> inference_;
-  int64_t steps_ = 0, steps_at_once_ = 1;
-  std::vector<double> host_ms_;
-};
 
 class Bench {
  public:
@@ -211,7 +132,7 @@ class Bench {
     if (!small.valid_lengths.empty()) small.valid_lengths.resize(static_cast<size_t>(batch));
     const int64_t live_before = device_memory(run_.device).live_bytes;
     reset_device_peak(run_.device);
-    Subject(small, trains_, run_, training::Recorder{}).step();
+    Subject(small, trains_, run_.device, training::Recorder{}).step();
     return static_cast<double>(device_memory(run_.device).peak_bytes - live_before);
   }
 
@@ -253,7 +174,7 @@ class Bench {
     reset_device_peak(run_.device);
     reset_host_peak();
     const bool fits = in_memory(i, [&] {
-      subject = std::make_unique<Subject>(cases_[i], trains_, run_, recorder_);
+      subject = std::make_unique<Subject>(cases_[i], trains_, run_.device, recorder_);
       const double forward = subject->model().cost(cases_[i].batch, cases_[i].length).flops_executed;
       row["parameters"] = models::parameter_count(subject->model());
       row["flops"] = {{"forward_formula", forward}, {"step_formula", trains_ ? 3 * forward : forward}};
@@ -319,8 +240,7 @@ class Bench {
     if (times.empty()) return;
     const double median = training::quantile(times, 0.5),
                  examples = 1e3 * static_cast<double>(cases_[i].batch) / median;
-    row["step_ms"] = {
-        {"median", median}, {"p10", training::quantile(times, 0.1)}, {"p90", training::quantile(times, 0.9)}};
+    row["step_ms"] = spread(times);
     row["examples_per_s"] = examples;
     row["tokens_per_s"] = examples * static_cast<double>(cases_[i].length);
   }

@@ -9,53 +9,18 @@
 #include <map>
 #include <optional>
 
-#include "core/names.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/policy.h"
 #include "measure/profile_floor.h"
+#include "measure/subject.h"
 #include "tensor/device.h"
 #include "tensor/memory.h"
 #include "tensor/op_profiler.h"
 #include "training/record.h"
-#include "training/step.h"
 
 namespace xformer::measure {
 
 namespace {
-
-// A model that takes steps, as bench's does.
-class Subject {
- public:
-  Subject(const BenchCase& one, bool trains)
-      : options_(plan::training_schema().read(one.plan.group("training"))), host_(bench_batch(one)) {
-    model_ = models::all_families().get(one.plan.family).build(one.request);
-    if (trains) {
-      training_.emplace(*model_, one.shape, options_, at::kCPU);
-      return;
-    }
-    training::set_float_products(options_.precision, at::kCPU);
-    model_->eval();
-    batch_.emplace(at::kCPU, one.batch, one.length, one.shape);
-  }
-
-  void step() {
-    if (training_) return training_->run(host_, steps_++, {options_.learning_rate, options_.beta1});
-    const at::NoGradGuard no_grad;
-    batch_->load(host_);
-    const AutocastScope autocast(at::kCPU, training::product_type(options_.precision));
-    static_cast<void>(model_->forward(batch_->all().inputs));
-  }
-
-  [[nodiscard]] const models::Model& model() const { return *model_; }
-
- private:
-  plan::TrainingOptions options_;
-  data::HostBatch host_;
-  std::shared_ptr<models::Model> model_;
-  std::optional<training::TrainStep> training_;
-  std::optional<tasks::DeviceBatch> batch_;
-  int64_t steps_ = 0;
-};
 
 // Calls, times, bytes and FLOPs of one step, from the sums over `steps`; `peak` in FLOPs a second.
 Json figures_json(const OpFigures& sum, int64_t steps, double step_ms, double peak) {
@@ -88,24 +53,34 @@ void sort_by_time(Json& rows) {
 class Profiling {
  public:
   Profiling(const ProfileOptions& options, const BenchCase& one, const BenchRun& run)
-      : options_(options), case_(one), run_(run), warmup_(std::max<int64_t>(1, options.warmup)) {}
+      : options_(options),
+        case_(one),
+        run_(run),
+        recorder_(
+            training::make_recorder(run.cuda_graph, run.device, [this](const auto& line) { not_captured_ = line; })),
+        precision_(one.plan.options.values["training.precision"]),
+        on_cpu_(run.device.is_cpu()),
+        trains_(options.mode == "train"),
+        warmup_(std::max<int64_t>(1, options.warmup)) {}
 
   Json results() {
     OpProfile profile;
     peaks();
     {
-      const int64_t live_before = host_memory().live_bytes;
-      release_cached_memory();
-      reset_host_peak();
-      Subject subject(case_, options_.mode == "train");
+      const int64_t live_before = device_memory(run_.device).live_bytes;
+      release_device_memory(run_.device);
+      reset_device_peak(run_.device);
+      Subject subject(case_, trains_, run_.device, training::Recorder{});
       for (int64_t i = 0; i < warmup_; ++i) step(subject, "warm-up");
+      subject.settle();
       result_["parameters"] = models::parameter_count(subject.model());
       result_["backend"] = subject.model().backend();
       plain_steps(subject);
-      result_["memory"]["peak_bytes"] = host_memory().peak_bytes - live_before;
+      result_["memory"]["peak_bytes"] = device_memory(run_.device).peak_bytes - live_before;
       profile = profiled_steps(subject);
     }
-    release_cached_memory();
+    release_device_memory(run_.device);
+    captured_steps();
     products(profile);
     tables(profile);
     floor();
@@ -117,42 +92,44 @@ class Profiling {
   // Milliseconds of one step.
   double step(Subject& subject, const char* what) {
     tell(what);
-    const auto start = std::chrono::steady_clock::now();
-    subject.step();
-    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    return subject.step();
   }
 
   void tell(const char* what) {
     if (run_.stop_requested()) throw Interrupted("stopped by a signal; a profile that is not whole is not written");
-    const auto total = static_cast<double>(warmup_ + 2 * options_.steps + 1);
+    const int64_t captured = recorder_.record ? training::Replay::kPlainRuns + 1 + options_.steps : 0;
+    const auto total = static_cast<double>(warmup_ + 2 * options_.steps + captured + (on_cpu_ ? 1 : 2));
     run_.progress(fmt::format("{}  length {}  batch {}  {}", case_.plan.model, case_.length, case_.batch, what),
                   std::min(static_cast<double>(done_++), total - 1) / total);
   }
 
   void plain_steps(Subject& subject) {
     std::vector<double> times;
-    const int64_t faults = page_faults(), requests = host_memory().system_requests;
+    const int64_t faults = page_faults(), requests = device_memory(run_.device).system_requests;
     processor_ = processor_seconds([&] {
       for (int64_t i = 0; i < options_.steps; ++i) times.push_back(step(subject, "timed"));
     });
-    const double n = static_cast<double>(options_.steps);
+    const double n = static_cast<double>(options_.steps * subject.steps_at_once());
     for (const double ms : times) plain_ms_ += ms;
-    step_ms_ = training::quantile(times, 0.5);
-    result_["step_ms"] = {
-        {"median", step_ms_}, {"p10", training::quantile(times, 0.1)}, {"p90", training::quantile(times, 0.9)}};
+    result_["step_ms"] = spread(times);
+    step_ms_ = result_["step_ms"]["median"];
+    result_["host_ms"] = subject.host_ms();
     result_["memory"] = {
-        {"system_requests_per_step", static_cast<double>(host_memory().system_requests - requests) / n},
-        {"page_faults_per_step", static_cast<double>(page_faults() - faults) / n}};
+        {"system_requests_per_step", static_cast<double>(device_memory(run_.device).system_requests - requests) / n},
+        {"page_faults_per_step", on_cpu_ ? Json(static_cast<double>(page_faults() - faults) / n) : Json()}};
   }
 
   void peaks() {
-    const auto type = training::product_type(case_.plan.options.values["training.precision"].get<std::string>());
+    std::vector<std::string> precisions = {"fp32", "bf16"};  // fp16, which a CPU only imitates, is held against fp32
+    if (!on_cpu_) precisions.emplace_back("fp16");
+    if (run_.device.is_cuda()) precisions.emplace_back("tf32");
     result_["peaks"] = Json::array();
-    for (const at::ScalarType factors : {at::kFloat, at::kBFloat16}) {
+    for (const std::string& precision : precisions) {
       tell("peak of products");
-      const Peak peak = product_peak(factors);
-      if (factors == at::kFloat || factors == type) peak_ = peak;  // fp16, which a CPU only imitates: float's
-      result_["peaks"].push_back({{"precision", factors == at::kFloat ? "fp32" : "bf16"},
+      const Peak peak = on_cpu_ ? product_peak(precision == "bf16" ? at::kBFloat16 : at::kFloat)
+                                : device_product_peak(run_.device, precision);
+      if (precision == "fp32" || precision == precision_) peak_ = peak;
+      result_["peaks"].push_back({{"precision", precision},
                                   {"gflops_per_s", peak.rate / 1e9},
                                   {"library", peak.library},
                                   {"rows", peak.rows},
@@ -162,12 +139,53 @@ class Profiling {
   }
 
   OpProfile profiled_steps(Subject& subject) {
+    const auto step = [&](OpProfiler& profiler) {
+      tell("operators timed");
+      return profiler.time([&] { subject.run(); });
+    };
+    double queueing = 0;  // seconds in which the host asks for a step and its events, and more
+    if (!on_cpu_) {
+      OpProfiler rehearsal(run_.device);
+      const auto start = std::chrono::steady_clock::now();
+      step(rehearsal);
+      queueing = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    }
     double sum = 0;
-    const OpProfiler profiler;
-    for (int64_t i = 0; i < options_.steps; ++i) sum += step(subject, "operators timed");
-    profiled_ms_ = sum / static_cast<double>(options_.steps);
+    bool ahead = true;
+    OpProfiler profiler(run_.device);
+    for (int64_t i = 0; i < options_.steps; ++i) {
+      constexpr double kMostHeld = 1;
+      hold(run_.device, std::min(kMostHeld, queueing));
+      const TimedWork timed = step(profiler);
+      sum += timed.seconds;
+      ahead = ahead && timed.queued_ahead;
+    }
+    profiled_ms_ = 1e3 * sum / static_cast<double>(options_.steps);
     result_["profiled_ms"] = profiled_ms_;
-    return profiler.profile();
+    result_["events"] = on_cpu_ ? Json() : Json{{"us", 1e6 * profiler.event_seconds()}, {"queued_ahead", ahead}};
+    OpProfile profile = profiler.profile();
+    for (auto& [name, figures] : profile.operators) figures.seconds = std::max(0.0, figures.seconds);
+    for (auto& [product, figures] : profile.products) figures.seconds = std::max(0.0, figures.seconds);
+    return profile;
+  }
+
+  // The same step as a CUDA graph, beside the plain one.
+  void captured_steps() {
+    Json& into = result_["captured"];
+    if (on_cpu_) return;
+    into = {
+        {"step_ms", nullptr}, {"kernels_launched", nullptr}, {"reason", "steps are captured on CUDA devices alone"}};
+    if (run_.device.is_cuda()) into["reason"] = "--cuda-graph off, or --kernels check";
+    if (!recorder_.record) return;
+    Subject subject(case_, trains_, run_.device, recorder_);
+    for (int i = 0; i <= training::Replay::kPlainRuns; ++i) step(subject, "warm-up, captured");
+    into["reason"] = not_captured_;
+    if (!subject.captured()) return;
+    subject.settle();
+    std::vector<double> times;
+    for (int64_t i = 0; i < options_.steps; ++i) times.push_back(step(subject, "timed, captured"));
+    into["step_ms"] = spread(times);
+    if (const auto kernels = subject.kernels()) into["kernels_launched"] = *kernels;
   }
 
   // What an operator, all calls of a step, takes at least.
@@ -206,7 +224,7 @@ class Profiling {
     const auto [found, fresh] = copy_rates_.emplace(power, 0);
     if (fresh) {
       tell("rate of copies");
-      found->second = copy_rate(int64_t{1} << power);
+      found->second = copy_rate(int64_t{1} << power, run_.device);
     }
     return found->second;
   }
@@ -221,6 +239,11 @@ class Profiling {
       row.update(figures_json(figures, options_.steps, profiled_ms_, peak_.rate));
       const Floor own = floor_of(figures);
       row.update(own.json(row["ms"]));
+      // How many keys a row reads is known on the device alone, and this program asks it for nothing.
+      if (!on_cpu_ && kind == "attention" && figures.flops == 0) {
+        row["flops"] = nullptr;
+        not_counted_.push_back(name);
+      }
       operators.push_back(std::move(row));
       floor_.add(own), floor_by_kind[kind].add(own);
       add(figures, by_kind[kind]);
@@ -247,7 +270,8 @@ class Profiling {
       tell("products alone");
       if (figures.flops == 0) continue;
       const Json whole = figures_json(figures, options_.steps, profiled_ms_, peak_.rate);
-      const double alone = whole["calls"].get<double>() * 1e3 * alone_seconds(product), flops = whole["flops"];
+      const double alone = whole["calls"].get<double>() * 1e3 * alone_seconds(product, run_.device),
+                   flops = whole["flops"];
       products_ms_ += alone;
       products_flops_ += flops;
       rows.push_back({{"batch", product.batch},
@@ -274,16 +298,18 @@ class Profiling {
       rates.push_back({{"bytes", int64_t{1} << power}, {"gb_per_s", rate / 1e9}});
     result_["copies"] = rates;
     const double others = flops_ - products_flops_, floor_ms = products_ms_ + 1e3 * others / peak_.rate;
+    const double step_ms = on_cpu_ ? step_ms_ : profiled_ms_;  // plain steps may wait for the host
     result_["floor"] = {{"ms", floor_ms},
                         {"flops", flops_},
                         {"gflops_per_s", floor_ms > 0 ? Json(flops_ / floor_ms / 1e6) : Json()},
                         {"products_flops", products_flops_},
                         {"products_ms", products_ms_},
                         {"other_flops", others},
-                        {"step_over_floor", floor_ms > 0 ? Json(step_ms_ / floor_ms) : Json()},
+                        {"step_over_floor", floor_ms > 0 ? Json(step_ms / floor_ms) : Json()},
                         {"memory_ms", floor_.memory_ms},
                         {"with_memory_ms", floor_.ms},
-                        {"step_over_floor_with_memory", floor_.ms > 0 ? Json(step_ms_ / floor_.ms) : Json()}};
+                        {"step_over_floor_with_memory", floor_.ms > 0 ? Json(step_ms / floor_.ms) : Json()},
+                        {"not_counted", not_counted_}};
   }
 
   // 1 - (processor time of the other threads) / ((threads - 1) * wall), if those threads do not spin it away; and the
@@ -292,6 +318,10 @@ class Profiling {
     const int64_t threads = at::get_num_threads();
     Json& into = result_["outside_parallel"];
     into = {{"share", nullptr}, {"share_of_processor_time", nullptr}, {"spin_us", nullptr}, {"reason", ""}};
+    if (!on_cpu_) {
+      into["reason"] = "the work is a device's";
+      return;
+    }
     if (threads == 1) {
       into["reason"] = "one thread";
       return;
@@ -313,6 +343,10 @@ class Profiling {
   const ProfileOptions& options_;
   const BenchCase& case_;
   const BenchRun& run_;
+  std::string not_captured_;  // why
+  const training::Recorder recorder_;
+  const std::string precision_;
+  const bool on_cpu_, trains_;
   const int64_t warmup_;
   Json result_ = Json::object();
   Peak peak_;                                            // of the step's precision
@@ -322,52 +356,13 @@ class Profiling {
   double products_ms_ = 0, products_flops_ = 0;          // of a step, LibTorch's products, each alone
   std::map<int, double> copy_rates_;                     // bytes a second, by the power of two that are copied
   Floor floor_;
+  std::vector<std::string> not_counted_;  // operators whose FLOPs nobody knows
   int64_t done_ = 0;
 };
 
 }  // namespace
 
-BenchCase profile_case(const ProfileOptions& options) {
-  XF_CHECK(!options.model.empty(), UserError,
-           "--model is missing, e.g. --model softmax-fused (`xformer list` shows the names)");
-  XF_CHECK(options.mode == "train" || options.mode == "inference", UserError, "--mode: {}",
-           unknown_name_message("mode", options.mode, {"train", "inference"}));
-  XF_CHECK(options.length >= 0 && options.batch >= 0, UserError, "--length and --batch count from 1");
-  XF_CHECK(options.steps >= 1 && options.warmup >= 0, UserError, "--steps counts from 1 and --warmup from 0");
-  const plan::PlanParts parts = plan::find_parts(options.task, options.model, options.protocol);
-  plan::PlanRequest request;
-  request.task = options.task;
-  request.model = options.model;
-  request.protocol = options.protocol;
-  // A length of the user's choice is exact, whatever the family would pad real data to. --set may ask for its own rule.
-  const bool has_rule = std::any_of(parts.family->options.begin(), parts.family->options.end(),
-                                    [](const OptionInfo& option) { return option.name == "length_rule"; });
-  if (options.length > 0 && has_rule) request.layers.push_back({"--length", {{"model.length_rule", "exact"}}});
-  if (options.batch > 0) request.layers.push_back({"--batch", {{"training.batch", options.batch}}});
-  for (const ValueLayer& layer : options.layers) request.layers.push_back(layer);
-  BenchCase one;
-  one.plan = plan::resolve_plan(request);
-  one.length = options.length > 0 ? options.length : plan::padded_len(one.plan);
-  one.batch = one.plan.options.values["training.batch"].get<int64_t>();
-  one.shape = plan::planned_shape(one.plan);
-  one.shape.max_len = one.length;
-  one.request = plan::model_request(one.plan, one.shape);
-  const int64_t padded = parts.family->padded_len(one.request.model_options, one.length);
-  XF_CHECK(padded == one.length, UserError, "--length {}: {} would pad it to {}", one.length, one.plan.model, padded);
-  parts.family->check(one.request);
-  return one;
-}
-
-void check_profile_device(const at::Device& device) {
-  XF_CHECK(
-      device.is_cpu(), UserError,
-      "a profile is taken on the CPU (--device cpu), not on {}: there the host only asks for work, so its clock says "
-      "nothing about an operator. `xformer bench` times whole steps there, NVIDIA's nsys the kernels",
-      device.str());
-}
-
 Json run_profile(const ProfileOptions& options, const BenchCase& one, const BenchRun& run) {
-  check_profile_device(run.device);
   kernels::set_policy(kernels::parse_policy(run.kernels));
   Json report{{"schema_version", kProfileSchema}, {"command", run.command}};
   report.update(Profiling(options, one, run).results());

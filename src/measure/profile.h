@@ -1,5 +1,5 @@
 // Where a step goes: the very step that bench times, operator by operator, beside what its arithmetic and its bytes
-// alone would take on this machine. For the CPU.
+// alone would take on this machine.
 #pragma once
 
 #include "measure/bench.h"
@@ -10,7 +10,7 @@ struct OpFigures;
 
 namespace xformer::measure {
 
-inline constexpr int64_t kProfileSchema = 3;
+inline constexpr int64_t kProfileSchema = 4;
 
 struct ProfileOptions {
   std::string model, task = "listops", protocol;
@@ -23,9 +23,6 @@ struct ProfileOptions {
 
 // UserError for any wrong name, key, value or combination; nothing is built.
 [[nodiscard]] BenchCase profile_case(const ProfileOptions& options);
-
-// UserError for any but the CPU.
-void check_profile_device(const at::Device& device);
 
 // The report (docs/profile.md). Interrupted when a stop was requested.
 [[nodiscard]] Json run_profile(const ProfileOptions& options, const BenchCase& one, const BenchRun& run);

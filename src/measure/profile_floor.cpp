@@ -12,6 +12,9 @@
 #include <vector>
 
 #include "kernels/cpu/gemm.h"
+#include "tensor/device.h"
+#include "tensor/device_clock.h"
+#include "training/step.h"
 
 namespace xformer::measure {
 
@@ -39,27 +42,50 @@ double least_seconds(const std::function<void()>& work) {
   return least;
 }
 
+// The same by the device's clock, of as many runs at once as take a millisecond.
+double least_device_seconds(const at::Device& device, const std::function<void()>& work) {
+  constexpr double kEnough = 1e-3, kMostRuns = 100, kHeld = 2e-3;
+  DeviceClock clock(device);
+  const auto seconds_of = [&](int64_t runs) {
+    clock.restart();
+    hold(device, kHeld);
+    const size_t from = clock.mark();
+    for (int64_t run = 0; run < runs; ++run) work();
+    const size_t to = clock.mark();
+    clock.wait();
+    return clock.seconds(from, to) / static_cast<double>(runs);
+  };
+  seconds_of(1);  // warms
+  const auto runs = static_cast<int64_t>(std::clamp(kEnough / seconds_of(1), 1.0, kMostRuns));
+  return std::min({seconds_of(runs), seconds_of(runs), seconds_of(runs)});
+}
+
+double least_seconds(const at::Device& device, const std::function<void()>& work) {
+  return device.is_cpu() ? least_seconds(work) : least_device_seconds(device, work);
+}
+
 }  // namespace
 
-double alone_seconds(const Product& product) {
+double alone_seconds(const Product& product, const at::Device& device) {
   const at::NoGradGuard no_grad;
   const auto matrices = [&](int64_t rows, int64_t columns, bool transposed) {
-    const auto options = at::TensorOptions(product.type);
+    const auto options = at::TensorOptions(product.type).device(device);
     return transposed ? at::ones({product.batch, columns, rows}, options).transpose(1, 2)
                       : at::ones({product.batch, rows, columns}, options);
   };
   const at::Tensor left = matrices(product.rows, product.inner, product.left_transposed);
   const at::Tensor right = matrices(product.inner, product.columns, product.right_transposed);
   at::Tensor result = matrices(product.rows, product.columns, false);
-  if (product.batch > 1) return least_seconds([&] { at::bmm_out(result, left, right); });
+  if (product.batch > 1) return least_seconds(device, [&] { at::bmm_out(result, left, right); });
   const at::Tensor one_left = left.select(0, 0), one_right = right.select(0, 0);
   at::Tensor one_result = result.select(0, 0);
-  return least_seconds([&] { at::mm_out(one_result, one_left, one_right); });
+  return least_seconds(device, [&] { at::mm_out(one_result, one_left, one_right); });
 }
 
-double copy_rate(int64_t bytes) {
+double copy_rate(int64_t bytes, const at::Device& device) {
   const int64_t half = std::max<int64_t>(1, bytes / 2), threads = at::get_num_threads();
-  const at::Tensor from = at::ones({half}, at::kByte), to = at::ones({half}, at::kByte);
+  const at::Tensor from = at::ones({half}, at::TensorOptions(at::kByte).device(device)), to = at::ones_like(from);
+  if (!device.is_cpu()) return static_cast<double>(2 * half) / least_device_seconds(device, [&] { to.copy_(from); });
   const auto* const source = from.const_data_ptr<uint8_t>();
   auto* const target = to.mutable_data_ptr<uint8_t>();
   double least = least_seconds([&] { std::memcpy(target, source, static_cast<size_t>(half)); });
@@ -103,6 +129,25 @@ Peak product_peak(at::ScalarType factors) {
   if (factors == at::kBFloat16) try_all(operands.const_data_ptr<at::BFloat16>());
   else try_all(operands.const_data_ptr<float>());
   kernels::reset_products();
+  return best;
+}
+
+Peak device_product_peak(const at::Device& device, const std::string& precision) {
+  constexpr int64_t kSmallest = 512, kLargest = 8192;
+  constexpr double kEnough = 2e-3;  // seconds, by which a product has every multiprocessor at work
+  const at::NoGradGuard no_grad;
+  training::set_float_products(precision, device);
+  const auto options = at::TensorOptions(training::product_type(precision).value_or(at::kFloat)).device(device);
+  Peak best;
+  double taken = 0;
+  for (int64_t size = kSmallest; size <= kLargest && taken < kEnough; size *= 2) {
+    // Not ones, with which a device takes less power and keeps a faster clock.
+    const at::Tensor left = at::linspace(-1, 1, size * size).view({size, size}).to(options);
+    at::Tensor result = at::empty_like(left);
+    taken = least_device_seconds(device, [&] { at::mm_out(result, left, left); });
+    const double rate = static_cast<double>(2 * size * size * size) / taken;
+    if (rate > best.rate) best = {rate, size, size, size, "cublas"};
+  }
   return best;
 }
 

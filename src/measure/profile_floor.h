@@ -9,11 +9,12 @@
 namespace xformer::measure {
 
 // Seconds of one product by itself, on operands of that layout which are there already: the least of several runs.
-[[nodiscard]] double alone_seconds(const Product& product);
+// Here and below a device that is no CPU keeps the time itself, with what is asked of it in its queue.
+[[nodiscard]] double alone_seconds(const Product& product, const at::Device& device = at::kCPU);
 
 // Bytes a second, read and written, of a copy of which source and target together are as large: the best of several
-// runs on warm buffers, by one thread or by all. What fits into a cache goes by faster than what does not.
-[[nodiscard]] double copy_rate(int64_t bytes);
+// runs on warm buffers, on the CPU by one thread or by all. What fits into a cache goes by faster than what does not.
+[[nodiscard]] double copy_rate(int64_t bytes, const at::Device& device = at::kCPU);
 
 // The most that the threads together reach with products in cache, as our own operators' tiles take them: the best of a
 // few of their shapes.
@@ -24,6 +25,9 @@ struct Peak {
 };
 // Of float or bf16 factors; sums are float. kernels::products_run() begins anew.
 [[nodiscard]] Peak product_peak(at::ScalarType factors);
+// What a device reaches with LibTorch's product of two squares, in "fp32", "tf32", "bf16" or "fp16"; for its float
+// products that precision holds from then on.
+[[nodiscard]] Peak device_product_peak(const at::Device& device, const std::string& precision);
 
 // Seconds of processor time while `work` runs: of the calling thread and of the process's others.
 struct ProcessorSeconds {

@@ -1,4 +1,6 @@
 // The profile's report as Markdown tables.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "core/text.h"
@@ -24,7 +26,7 @@ constexpr const char* kColumns =
 constexpr const char* kRule = "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n";
 
 std::string figures(const Json& row) {
-  const bool multiplies = number(row["flops"]) > 0;
+  const bool multiplies = !row["flops"].is_null() && number(row["flops"]) > 0;
   const bool gathers = !row["gathered_bytes"].is_null() && number(row["gathered_bytes"]) > 0;
   return fmt::format(" {:.4g} | {:.2f} | {:.1f} % | {} | {} | {} | {} | {} | {} | {} | {} |\n", number(row["calls"]),
                      number(row["ms"]), 100 * number(row["share"]), cell(row["read_bytes"], 1e9, "{:.3f}"),
@@ -58,7 +60,7 @@ std::string operator_table(const Json& report) {
     if (number(row["share"]) < kLeastShare) {
       ++folded;
       for (const char* key : {"calls", "ms", "share", "written_bytes", "gathered_bytes", "flops", "floor_ms"})
-        others[key] = number(others[key]) + number(row[key]);
+        if (!row[key].is_null()) others[key] = number(others[key]) + number(row[key]);
       continue;
     }
     text += fmt::format("| `{}` | {} |{}", row["operator"].get<std::string>(), row["kind"].get<std::string>(),
@@ -105,32 +107,56 @@ std::string rates(const Json& copies) {
   return copies.size() > 1 ? fmt::format("{:.1f} to {:.1f}", least, most) : fmt::format("{:.1f}", most);
 }
 
+// What the clocks of host and device say of a step on a device; nothing on the CPU.
+std::string device_lines(const Json& report) {
+  const Json &events = report["events"], &captured = report["captured"], &host = report["host_ms"];
+  if (events.is_null()) return "";
+  std::string text;
+  if (!host.is_null()) text += fmt::format("- of the step the host takes {:.2f} ms to ask for it\n", number(host));
+  text += captured["step_ms"].is_null()
+              ? fmt::format("- not captured: {}\n", captured["reason"].get<std::string>())
+              : fmt::format("- captured in a CUDA graph: {:.2f} ms, {} kernels\n",
+                            number(captured["step_ms"]["median"]), cell(captured["kernels_launched"], 1, "{:.0f}"));
+  return text + fmt::format("- an operator's events take {:.2f} us each, which is taken off; {}\n",
+                            number(events["us"]),
+                            events["queued_ahead"].get<bool>()
+                                ? "every step was in the queue before the device began it"
+                                : "the host was not always ahead: times hold what the device waited for it");
+}
+
 // Every distinct finding in a line of its own.
 std::string summary(const Json& report) {
   const Json &on = report["conditions"], &step = report["step_ms"], &floor = report["floor"],
              &memory = report["memory"], &parallel = report["outside_parallel"];
   std::string text = fmt::format(
       "`{}` on {} ({}): {} of {} x {} tokens\n\n"
-      "- step: {:.2f} ms (median of {}; 10th to 90th percentile {:.2f} to {:.2f}); {:.2f} with every operator timed\n",
+      "- step: {:.2f} ms (median of {}; 10th to 90th percentile {:.2f} to {:.2f}); {:.2f} with every operator "
+      "timed{}\n",
       on["model"].get<std::string>(), on["task"].get<std::string>(), on["protocol"].get<std::string>(),
       on["mode"] == "train" ? "training steps" : "forward passes", on["batch"].get<int64_t>(),
       on["length"].get<int64_t>(), number(step["median"]), on["steps"].get<int64_t>(), number(step["p10"]),
-      number(step["p90"]), number(report["profiled_ms"]));
+      number(step["p90"]), number(report["profiled_ms"]), on["device"] == "cpu" ? "" : ", by the device's clock");
+  text += device_lines(report);
+  const std::string where = on["device"] == "cpu"
+                                ? fmt::format(" in cache on {} threads at once", on["threads"].get<int64_t>())
+                                : std::string();
   for (const Json& peak : report["peaks"])
-    text += fmt::format(
-        "- peak in {}: {:.1f} GFLOP/s by {}, products of {} x {} x {} (rows, columns, inner) in cache on {} threads at "
-        "once\n",
-        peak["precision"].get<std::string>(), number(peak["gflops_per_s"]), peak["library"].get<std::string>(),
-        peak["rows"].get<int64_t>(), peak["columns"].get<int64_t>(), peak["inner"].get<int64_t>(),
-        on["threads"].get<int64_t>());
+    text += fmt::format("- peak in {}: {:.1f} GFLOP/s by {}, products of {} x {} x {} (rows, columns, inner){}\n",
+                        peak["precision"].get<std::string>(), number(peak["gflops_per_s"]),
+                        peak["library"].get<std::string>(), peak["rows"].get<int64_t>(), peak["columns"].get<int64_t>(),
+                        peak["inner"].get<int64_t>(), where);
   text += fmt::format("- arithmetic floor: {:.2f} ms for {:.4g} GFLOP, {} GFLOP/s; the step takes {} times that\n",
                       number(floor["ms"]), number(floor["flops"]) / 1e9, cell(floor["gflops_per_s"], 1, "{:.1f}"),
                       cell(floor["step_over_floor"], 1, "{:.2f}"));
   if (number(floor["products_flops"]) > 0)
     text += fmt::format("- of it {:.4g} GFLOP are LibTorch's products: {:.2f} ms, each alone on warm buffers\n",
                         number(floor["products_flops"]) / 1e9, number(floor["products_ms"]));
-  text += fmt::format("- of it {:.4g} GFLOP are in fused operators, taken to run at the peak\n",
-                      number(floor["other_flops"]) / 1e9);
+  text += fmt::format("- of it {:.4g} GFLOP are in fused operators, taken to run at the peak{}\n",
+                      number(floor["other_flops"]) / 1e9,
+                      floor["not_counted"].empty()
+                          ? ""
+                          : fmt::format("; without {}, whose FLOPs are not counted on a device",
+                                        fmt::join(floor["not_counted"].get<std::vector<std::string>>(), ", ")));
   text += fmt::format(
       "- floor with memory: {:.2f} ms, where no operator is done before its bytes are copied ({:.2f} ms at {} GB/s); "
       "the "
@@ -142,11 +168,11 @@ std::string summary(const Json& report) {
               : fmt::format(
                     "- outside parallel regions: {:.1f} % of the step, {:.1f} % of the main thread's processor time\n",
                     100 * number(parallel["share"]), 100 * number(parallel["share_of_processor_time"]));
-  return text + fmt::format(
-                    "- memory: {} in tensors at the peak; {:.4g} requests of the system and {:.4g} page faults "
-                    "a step\n\n",
-                    format_bytes(memory["peak_bytes"].get<uint64_t>()), number(memory["system_requests_per_step"]),
-                    number(memory["page_faults_per_step"]));
+  text += fmt::format("- memory: {} in tensors at the peak; {:.4g} requests of the system",
+                      format_bytes(memory["peak_bytes"].get<uint64_t>()), number(memory["system_requests_per_step"]));
+  if (!memory["page_faults_per_step"].is_null())
+    text += fmt::format(" and {:.4g} page faults", number(memory["page_faults_per_step"]));
+  return text + " a step\n\n";
 }
 
 }  // namespace

@@ -34,6 +34,8 @@ class CudaBackend {
   // stream is captured from must not be the default one.
   virtual void activate(int index) = 0;
   virtual void synchronize(int index) = 0;
+  // The current stream does nothing for about so long, and then what it was asked for meanwhile.
+  virtual void hold(int index, double seconds) = 0;
 
   // Runs `work` without executing its launches and keeps them (a CUDA graph). Recordings share a memory pool: none may
   // read what another left in memory that it allocated itself. Throws c10::Error when the work cannot be recorded

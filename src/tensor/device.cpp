@@ -175,6 +175,10 @@ void synchronize(const at::Device& device) {
   if (device.is_cuda()) cuda_backend().synchronize(device.index());
 }
 
+void hold(const at::Device& device, double seconds) {
+  if (device.is_cuda()) cuda_backend().hold(device.index(), seconds);
+}
+
 std::optional<double> device_energy(const at::Device& device) {
   return device.is_cuda() ? cuda_backend().energy(device.index()) : std::nullopt;
 }

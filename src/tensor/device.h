@@ -42,6 +42,9 @@ void release_device_memory(const at::Device& device);
 [[nodiscard]] int64_t available_memory(const at::Device& device);
 // Waits until the device has done what was asked of it; nothing to wait for on the CPU.
 void synchronize(const at::Device& device);
+// Keeps a CUDA device from what it is asked for from now on, for about so long, so that it finds all of that in its
+// queue; nothing elsewhere.
+void hold(const at::Device& device, double seconds);
 // Joules the device has used since some fixed moment; nullopt where no counter tells.
 [[nodiscard]] std::optional<double> device_energy(const at::Device& device);
 

@@ -5,19 +5,23 @@
 #include <ATen/record_function.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <mutex>
 #include <optional>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
+#include "tensor/device_clock.h"
 #include "tensor/op_counter.h"
 
 namespace xformer {
 
-// These three are outside the unnamed namespace because OpProfiler::State holds them.
+// These are outside the unnamed namespace because OpProfiler::State holds them.
 
 // An argument or result: what it is and how many different bytes it shows.
 struct OpOperand {
@@ -39,6 +43,15 @@ struct OpCall : at::ObserverContext {
   OpTraffic inside;
   int64_t flops_before = 0, flops_inside = 0, gathered_before = 0, gathered_inside = 0;
   std::chrono::steady_clock::time_point start;
+  int64_t span = -1;      // on a device: in OpProfiler::State, its own or that of the call around it; -1: none
+  bool has_span = false;  // its own
+};
+
+// What a device did for a call.
+struct OpSpan {
+  int64_t outer = -1;  // before it in the list
+  size_t from = 0, to = 0;
+  OpFigures *sum = nullptr, *product = nullptr;
 };
 
 namespace {
@@ -154,15 +167,33 @@ OpTraffic traffic(std::string_view name, std::string_view overload, const std::v
   return result;
 }
 
-thread_local OpProfiler::State* active = nullptr;
+// A view or an allocation: what launches for it is in an operator that it calls.
+bool launches_nothing(const at::RecordFunction& function) {
+  if (allocates(function.name())) return true;
+  const auto name = function.operator_name();
+  const auto found = name ? c10::Dispatcher::singleton().findOp(*name) : std::nullopt;
+  if (!found || !found->hasSchema()) return false;
+  const auto& results = found->schema().returns();
+  return std::any_of(results.begin(), results.end(), [](const c10::Argument& result) {
+    return result.alias_info() != nullptr && !result.alias_info()->isWrite();
+  });
+}
+
+// Of the process: callbacks follow the work to the threads of backward passes.
+std::atomic<OpProfiler::State*> active = nullptr;
+thread_local OpCall* innermost = nullptr;
 
 }  // namespace
 
 struct OpProfiler::State {
   OpProfile profile;
-  OpCall* innermost = nullptr;
   at::CallbackHandle handle = 0;
   std::optional<OpCounter> counter;
+  std::optional<DeviceClock> clock;                     // none: the host's
+  std::vector<OpSpan> spans;                            // of calls that the device may not be done with
+  std::unordered_map<std::string, bool> has_no_launch;  // by name and overload
+  int64_t announced = 0, seen_flops = 0;                // between outermost operators; up to the last of them
+  std::mutex lock;
 
   std::unique_ptr<OpCall> begin(const at::RecordFunction& function) {
     const std::string_view name = function.name();
@@ -175,13 +206,52 @@ struct OpProfiler::State {
     call->opaque = is_one_of_several(name);
     const OpCounts before = counter->counts();
     call->flops_before = before.flops, call->gathered_before = before.gathered;
+    if (clock) {
+      const std::lock_guard guard(lock);
+      if (call->outer == nullptr) take_announced(name, before.flops, *call);
+      begin_span(function, *call);
+    }
     innermost = call.get();
     call->start = Clock::now();
     return call;
   }
 
+  // A device's kernels count nothing themselves: whoever asks for one announces its FLOPs right before.
+  void take_announced(std::string_view name, int64_t flops, OpCall& call) {
+    announced += flops - seen_flops;
+    seen_flops = flops;
+    if (name.starts_with("xformer::")) call.flops_before -= std::exchange(announced, 0);
+  }
+
+  void begin_span(const at::RecordFunction& function, OpCall& call) {
+    call.span = call.outer == nullptr ? -1 : call.outer->span;
+    const auto [known, fresh] =
+        has_no_launch.try_emplace(std::string(function.name()) + "." + std::string(function.overload_name()));
+    if (fresh) known->second = launches_nothing(function);
+    if (known->second) return;
+    spans.push_back({call.span, clock->mark()});
+    call.span = static_cast<int64_t>(spans.size()) - 1, call.has_span = true;
+  }
+
+  // Gives every call the time between its places that no call inside had.
+  void settle_spans() {
+    std::vector<double> own;
+    for (const OpSpan& span : spans) {
+      own.push_back(clock->seconds(span.from, span.to));
+      if (span.outer >= 0) own[static_cast<size_t>(span.outer)] -= own.back();
+    }
+    for (size_t i = 0; i < spans.size(); ++i) {
+      spans[i].sum->seconds += own[i];
+      if (spans[i].product != nullptr) spans[i].product->seconds += own[i];
+    }
+    spans.clear();
+    clock->restart();
+  }
+
   void end(const at::RecordFunction& function, const OpCall& call) {
-    const double seconds = std::chrono::duration<double>(Clock::now() - call.start).count();
+    const double seconds = clock ? 0 : std::chrono::duration<double>(Clock::now() - call.start).count();
+    const std::lock_guard guard(lock);
+    if (call.has_span) spans[static_cast<size_t>(call.span)].to = clock->mark();
     const std::string_view name = function.name();
     const OpCounts counts = counter->counts();
     const int64_t flops = counts.flops - call.flops_before, gathered = counts.gathered - call.gathered_before;
@@ -203,9 +273,15 @@ struct OpProfiler::State {
     OpFigures& sum = profile.operators[std::string(name)];
     if (sum.calls == 0) read_tags(function, sum);
     add(own, sum);
-    if (call.product) add(own, profile.products[*call.product]);
+    OpFigures* const product = call.product ? &profile.products[*call.product] : nullptr;
+    if (product != nullptr) add(own, *product);
+    if (call.has_span)
+      spans[static_cast<size_t>(call.span)].sum = &sum, spans[static_cast<size_t>(call.span)].product = product;
     innermost = call.outer;
-    if (call.outer == nullptr) return;
+    if (call.outer == nullptr) {
+      seen_flops = counts.flops;
+      return;
+    }
     call.outer->seconds_inside += seconds;
     call.outer->flops_inside += flops;
     call.outer->gathered_inside += gathered;
@@ -236,11 +312,13 @@ struct OpProfiler::State {
 namespace {
 
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function) {
-  return active == nullptr ? nullptr : active->begin(function);
+  OpProfiler::State* const state = active.load();
+  return state == nullptr ? nullptr : state->begin(function);
 }
 
 void on_end(const at::RecordFunction& function, at::ObserverContext* context) {
-  if (context != nullptr && active != nullptr) active->end(function, *static_cast<const OpCall*>(context));
+  OpProfiler::State* const state = active.load();
+  if (context != nullptr && state != nullptr) state->end(function, *static_cast<const OpCall*>(context));
 }
 
 }  // namespace
@@ -251,9 +329,10 @@ double OpProfile::seconds() const {
   return result;
 }
 
-OpProfiler::OpProfiler() : state_(std::make_unique<State>()) {
-  XF_ASSERT(active == nullptr, "two operator profilers at once on one thread");
-  active = state_.get();
+OpProfiler::OpProfiler(const at::Device& device) : state_(std::make_unique<State>()) {
+  if (!device.is_cpu()) state_->clock.emplace(device);
+  State* none = nullptr;
+  XF_ASSERT(active.compare_exchange_strong(none, state_.get()), "two operator profilers at once");
   at::RecordFunctionCallback callback(on_start, on_end);
   callback.needsInputs(true).needsOutputs(true).scopes({at::RecordScope::FUNCTION});
   // Before the counter's, so that the FLOPs at the start of a call are those before it.
@@ -266,6 +345,25 @@ OpProfiler::~OpProfiler() {
   at::removeCallback(state_->handle);
   active = nullptr;
 }
+
+TimedWork OpProfiler::time(const std::function<void()>& work) {
+  std::optional<DeviceClock>& clock = state_->clock;
+  if (!clock) {
+    const Clock::time_point start = Clock::now();
+    work();
+    return {std::chrono::duration<double>(Clock::now() - start).count(), false};
+  }
+  const size_t from = clock->mark();
+  work();
+  const size_t to = clock->mark();
+  const bool ahead = !clock->passed(from);
+  clock->wait();
+  const double seconds = clock->seconds(from, to);
+  state_->settle_spans();
+  return {seconds, ahead};
+}
+
+double OpProfiler::event_seconds() const { return state_->clock ? state_->clock->mark_seconds() : 0; }
 
 const OpProfile& OpProfiler::profile() const { return state_->profile; }
 

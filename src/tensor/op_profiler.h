@@ -1,10 +1,12 @@
 // Where the time goes: for every operator that the calling thread runs, its own time (without the operators that it
-// calls), the bytes of its tensors and the FLOPs of OpCounter. For the CPU, where an operator is done when it returns.
+// calls), the bytes of its tensors and the FLOPs of OpCounter. On the CPU an operator is done when it returns, and the
+// host's clock tells; elsewhere the device's does, by events before and after it in the device's queue.
 #pragma once
 
 #include <torch/types.h>
 
 #include <compare>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -38,15 +40,27 @@ struct OpProfile {
   [[nodiscard]] double seconds() const;        // in operators
 };
 
-// Times the operators of the calling thread while it lives; one at a time. Operators that LibTorch makes of several,
-// around a single piece of work (convolution), are shown as one.
+// What time() says of a piece of work, with what is outside operators.
+struct TimedWork {
+  double seconds = 0;
+  // On a device: it had not begun when all of it was in its queue, so that it waited for nothing between operators.
+  bool queued_ahead = false;
+};
+
+// Times the operators of the calling thread, and of backward passes that it starts, while it lives; one at a time.
+// Operators that LibTorch makes of several, around a single piece of work (convolution), are shown as one.
 class OpProfiler {
  public:
-  OpProfiler();
+  explicit OpProfiler(const at::Device& device = at::kCPU);
   ~OpProfiler();
   OpProfiler(const OpProfiler&) = delete;
   OpProfiler& operator=(const OpProfiler&) = delete;
+  // Runs `work`, and waits for it. On a device operators have times of what runs here alone. Views and allocations have
+  // none there; the events' own time is taken off, as an average, so that what takes nothing may come out below 0.
+  TimedWork time(const std::function<void()>& work);
   [[nodiscard]] const OpProfile& profile() const;
+  // That an event by itself takes; 0 on the CPU.
+  [[nodiscard]] double event_seconds() const;
 
   struct State;
 

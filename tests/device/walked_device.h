@@ -32,4 +32,10 @@ struct DeviceWork {
 // Since the last call.
 [[nodiscard]] DeviceWork take_device_work();
 
+// The device's clock goes on by so many milliseconds with a launch and with an event; at first it stands still.
+struct ClockTicks {
+  double launch = 0, event = 0;
+};
+void set_clock_ticks(const ClockTicks& ticks);
+
 }  // namespace xformer::kernels

@@ -59,7 +59,7 @@ TEST_CASE("operators, and what is outside them, make up the whole step") {
   ProfileOptions options = small_profile("softmax");
   options.mode = GENERATE("train", "inference");
   const Json report = report_of(options);
-  CHECK(report["schema_version"] == 3);
+  CHECK(report["schema_version"] == 4);
   for (const char* table : {"operators", "kinds"}) {
     const Json& rows = report[table];
     INFO(table);
@@ -76,6 +76,7 @@ TEST_CASE("operators, and what is outside them, make up the whole step") {
   CHECK(names.contains("aten::_softmax_backward_data") == (options.mode == "train"));
   CHECK(names.contains("xformer::dropout") == (options.mode == "train"));
   CHECK(report["conditions"]["dropout"] == (options.mode == "train"));
+  for (const char* device : {"host_ms", "events", "captured"}) CHECK(report[device].is_null());
 }
 
 TEST_CASE("a profile counts the FLOPs that the bench counts, and names its products") {
@@ -331,9 +332,9 @@ TEST_CASE("a profile checks every word before it builds a model, and stops betwe
                  }),
                  "--length 17: linear would pad it to 32"));
   BenchRun run;
-  run.device = at::Device(at::kCUDA, 0);
-  CHECK(contains(scratch::message_of<UserError>([&] { report_of(good, run); }), "not on cuda:0"));
-  run.device = at::kCPU;
+  run.cuda_graph = "on";
+  CHECK(contains(scratch::message_of<UserError>([&] { report_of(good, run); }), "not on cpu"));
+  run.cuda_graph = "auto";
   int64_t told = 0;
   run.progress = [&](const std::string&, double fraction) {
     ++told;

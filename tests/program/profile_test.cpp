@@ -31,7 +31,7 @@ TEST_CASE("profile prints its report as JSON", "[cli]") {
   REQUIRE(outcome.code == 0);
   CHECK(outcome.out == scratch::get(place / "report.json"));
   const Json report = Json::parse(outcome.out);
-  CHECK(report["schema_version"] == 3);
+  CHECK(report["schema_version"] == 4);
   CHECK(contains(report["command"], "--out <out>"));
   CHECK(report["conditions"]["threads"] == 1);
   CHECK(report["conditions"]["mode"] == "inference");
@@ -60,7 +60,7 @@ TEST_CASE("profile answers wrong words", "[cli]") {
       {"profile --model linear --set model.dmi=3", 2, {"'model.dim'?"}},
       {"profile --model linear --precision fp8", 2, {"unknown precision", "fp8"}},
       {"profile --model linear --device gpu", 2, {"'gpu'"}},
-      {"profile --model linear --device cuda", 2, {"--device cpu", "not on cuda", "xformer bench"}},
+      {"profile --model linear --cuda-graph on", 2, {"--cuda-graph on", "not on cpu"}},
       {"profile --model linear --lenght 5", 2, {"--length"}},
       {"profile --model linear --out nowhere/report.json", 2, {"--out", "nowhere"}},
   };

@@ -29,7 +29,7 @@ ended() { # ITEM STATUS: the line that an item left
 
 gpu_check --plan A --plan B --plan C --device cpu --small
 check "plans A, B and C pass on a CPU as far as it can run them" equal "$code" 0
-for item in device graphs kernels bench resume memory train shapes; do
+for item in device graphs kernels bench operators resume memory train shapes; do
   check "$item passes" ended $item pass
 done
 for item in captured contract learning; do
@@ -40,9 +40,11 @@ for item in ceilings pairs; do # with PyTorch, where this checkout has it
   check "$item passes, or says what it lacks" matches "$lines" "\"$item\", \"plan\": \"[AB]\", \"status\": (\"pass\"|\"skip\".*PyTorch)"
 done
 check "the killed run was resumed twice" contains "$lines" '"resumed": 2, "same_bits": true'
+check "a profile is saved for each of three models" equal "$(cd "$work/results/operators" && echo *.json)" "linformer.json none.json softmax-fused.json"
+check "with its longest operators" matches "$lines" '"operators", "row": .*"model": "none".*"operators": \[\{"operator": "[a-z]+::'
 check "rows of a bench are saved one by one" equal "$(grep -c '^{"item": "bench", "row"' <<<"$lines")" 2
 check "a training leaves its record" contains "$(<"$work/results/train/linear-bf16-record.json")" '"status": "completed"'
-check "the table has every item" equal "$(grep -cE '^[ABC]  [a-z]+ +(PASS|SKIP|CUT) ' <<<"$text")" 14
+check "the table has every item" equal "$(grep -cE '^[ABC]  [a-z]+ +(PASS|SKIP|CUT) ' <<<"$text")" 15
 
 # The fourth call is the one that finishes the resumed run.
 stand_in <<PROGRAM

@@ -16,6 +16,7 @@ class FakeBackend : public xformer::CudaBackend {
   [[nodiscard]] int device_count() const override { return 2; }
   void activate(int) override {}
   void synchronize(int) override {}
+  void hold(int, double) override {}
   [[nodiscard]] std::unique_ptr<xformer::Recording> record(const std::function<void()>&) override { return nullptr; }
   [[nodiscard]] xformer::MemoryUse memory(int index) const override { return {.live_bytes = 100 + index}; }
   void reset_peak(int) override {}

@@ -5,7 +5,6 @@
 #include "cli/printed.h"
 #include "cli/progress.h"
 #include "core/files.h"
-#include "core/names.h"
 #include "engine/commands.h"
 #include "engine/plan_arguments.h"
 #include "engine/signals.h"
@@ -32,8 +31,6 @@ int profile(const ProfileArguments& arguments) {
   measure::BenchCase one = measure::profile_case(options);
   arguments.compute.check();
   const data::DataLocation location = arguments.data.location_for_lengths(arguments.valid_from_data, one.plan);
-  if (const std::string device = canonical_name(arguments.compute.device); device != "auto")
-    measure::check_profile_device(at::Device(device));
   if (!arguments.out.empty()) {
     const Path folder = Path(arguments.out).parent_path();
     XF_CHECK(folder.empty() || std::filesystem::is_directory(folder), UserError, "--out {}: there is no folder {}",
@@ -82,7 +79,7 @@ std::function<int()> add_profile(CLI::App& program) {
       ->capture_default_str()
       ->check(whole_number(0));
   words(command.add_option("--precision", arguments->precision, "of the arithmetic (training.precision)"),
-        {"fp32", "bf16"});
+        {"fp32", "tf32", "bf16", "fp16"});
   command.add_flag("--valid-from-data", arguments->valid_from_data,
                    "as many valid tokens as the task's first training examples have, instead of all");
   arguments->data.add_to(command);
