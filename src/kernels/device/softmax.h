@@ -46,13 +46,20 @@ class TileDraws {
   float scale_;
 };
 
+// The logit of a product: scaled where its key is seen, or scaled with what its key gains, which is -infinity where it
+// is not seen.
+XFORMER_DEVICE float logit(bool seen, float product, float scale) {
+  return seen ? product * scale : -static_cast<float>(INFINITY);
+}
+XFORMER_DEVICE float logit(float gain, float product, float scale) { return (product + gain) * scale; }
+
 // Rows of a warp over the tiles so far: sums of exp(score - largest), with values and without.
 template <int kOutTiles>
 struct SoftmaxRows {
   float out[kOutTiles][4] = {}, largest[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
 
   // A tile's products become exponentials, times their dropout; what came before is scaled to the same largest score.
-  // `first`: the warp's first row in its block; seen(row, column), both of the tile.
+  // `first`: the warp's first row in its block; seen(row, column), both of the tile, as logit() takes it.
   template <int kTiles, class Thread, class Seen>
   XFORMER_DEVICE void weigh(const Thread& thread, float scale, const TileDraws& draws, int first, const Seen& seen,
                             float (*score)[4]) {
@@ -66,7 +73,7 @@ struct SoftmaxRows {
       for (int j = 0; j < kTiles; ++j) {
         XFORMER_UNROLL
         for (int i = 2 * half; i < 2 * half + 2; ++i) {
-          score[j][i] = seen(row, j * kTileColumns + 2 * place.pair + i % 2) ? score[j][i] * scale : kNever;
+          score[j][i] = logit(seen(row, j * kTileColumns + 2 * place.pair + i % 2), score[j][i], scale);
           now = score[j][i] > now ? score[j][i] : now;
         }
       }
@@ -118,7 +125,7 @@ XFORMER_DEVICE void softmax_gradient(const Thread& thread, float scale, const Ti
     for (int i = 0; i < 4; ++i) {
       const int row = first + place.row + (i >= 2 ? 8 : 0), column = j * kTileColumns + 2 * place.pair + i % 2;
       const int query = kKeys ? column : row, key = kKeys ? row : column;
-      const float p = seen(query, key) ? thread.exp(weight[j][i] * scale - log_sum[query]) : 0.0f;
+      const float p = thread.exp(logit(seen(query, key), weight[j][i], scale) - log_sum[query]);
       const float kept = draws.factor(query, key);
       weight[j][i] = p * kept;
       slope[j][i] = p * (slope[j][i] * kept - delta[query]) * scale;

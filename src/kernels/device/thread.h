@@ -72,7 +72,8 @@ struct Arithmetic<double> {
 // Neighbouring elements that one thread handles: as many as a Philox block decides about.
 inline constexpr int kRun = static_cast<int>(kElementsPerBlock);
 // How many of them there are where `left` elements are left; 0 of none or fewer.
-[[nodiscard]] XFORMER_DEVICE constexpr int run_length(int64_t left) {
+template <class Count>
+[[nodiscard]] XFORMER_DEVICE constexpr int run_length(Count left) {
   return left <= 0 ? 0 : left < kRun ? static_cast<int>(left) : kRun;
 }
 

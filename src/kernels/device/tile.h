@@ -43,7 +43,7 @@ XFORMER_DEVICE void load_rows(const Thread& thread, const float* matrix, const R
   for (int i = 0; i < kRows * kRuns / kTileThreads; ++i) {
     const int place = i * kTileThreads + thread.index(), row = place / kRuns, column = place % kRuns * kRun;
     const int64_t from = place_of(row);
-    const int left = from < 0 ? 0 : run_length(width - column);
+    const int left = from < 0 || column >= width ? 0 : run_length(width - column);
     float values[kRun];
     load_run(thread, matrix + from * places.row + column, left, places.wide, values);
     store_run(thread, values, kRun, /*wide=*/true, into.at(row, column));

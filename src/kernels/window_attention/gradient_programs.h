@@ -45,10 +45,10 @@ struct WindowAttentionQueryProgram {
     for_window_keys<kWidth>(thread, block, rows, k, v, draws, [&] {
       float weight[kTiles][4] = {}, slope[kTiles][4] = {};
       multiply_rows<kKind, kWidth, kTiles>(thread, q, warp_row, k, weight);
-      block.template add_gains<false, kTiles>(thread, warp_row, weight);
       multiply_rows<kKind, kWidth, kTiles>(thread, gradient, warp_row, v, slope);
-      const auto seen = [&](int query, int key) { return tile.sees(query, key); };
-      softmax_gradient<false, kTiles>(thread, a.scale, draws, warp_row, seen, tile.log_sum, tile.delta, weight, slope);
+      const auto gained = [&](int query, int key) { return tile.gained(query, key); };
+      softmax_gradient<false, kTiles>(thread, a.scale, draws, warp_row, gained, tile.log_sum, tile.delta, weight,
+                                      slope);
       multiply_weights<kKind, kTiles, kOutTiles>(thread, slope, k, sum);
     });
     block.store<kOutTiles>(thread, sum, 1.0f, 1.0f, rows, warp_row, a.d, a.dq);
@@ -121,10 +121,9 @@ struct WindowAttentionKeyProgram {
       thread.sync();
       float weight[kTiles][4] = {}, slope[kTiles][4] = {};
       multiply_rows<kKind, kWidth, kTiles>(thread, k, warp_row, q, weight);
-      block.template add_gains<true, kTiles>(thread, warp_row, weight);
       multiply_rows<kKind, kWidth, kTiles>(thread, v, warp_row, gradient, slope);
-      const auto seen = [&](int query, int key) { return tile.sees(query, key); };
-      softmax_gradient<true, kTiles>(thread, a.scale, draws, warp_row, seen, tile.log_sum, tile.delta, weight, slope);
+      const auto gained = [&](int query, int key) { return tile.gained(query, key); };
+      softmax_gradient<true, kTiles>(thread, a.scale, draws, warp_row, gained, tile.log_sum, tile.delta, weight, slope);
       multiply_weights<kKind, kTiles, kOutTiles>(thread, slope, q, sum);
       multiply_weights<kKind, kTiles, kOutTiles>(thread, weight, gradient, value_sum);
     }

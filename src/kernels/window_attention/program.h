@@ -82,7 +82,7 @@ struct WindowKeys {
 struct WindowTile {
   int64_t first[kTileSide];            // where a query's weight of the tile's first key is among all
   int key[kTileSide];                  // rows of k and v, or of the extra ones; -1: none that counts
-  float gain[kTileSide];               // what its product with a query gains, where keys do
+  float gain[kTileSide];               // what its product with a query gains: -infinity of none that counts
   int query[kTileSide];                // rows of q, likewise
   int from[kTileSide], to[kTileSide];  // the columns that a query sees, but for extra keys
   int start[kTileSide];                // where its columns begin, which may be before the first token
@@ -95,10 +95,10 @@ struct WindowTile {
   Span tiles;                                  // of rows, where it does
   int part;                                    // of the rows, or a residue, which are its own
 
-  // Whether a query sees a key.
-  [[nodiscard]] XFORMER_DEVICE bool sees(int query, int key_place) const {
+  // What the product of a query and a key gains: -infinity where the query does not see it.
+  [[nodiscard]] XFORMER_DEVICE float gained(int query, int key_place) const {
     const auto place = static_cast<unsigned>(key_place - (seen[query] & 0xFF));
-    return key[key_place] >= 0 && place < static_cast<unsigned>(seen[query] >> 8);
+    return place < static_cast<unsigned>(seen[query] >> 8) ? gain[key_place] : -static_cast<float>(INFINITY);
   }
 };
 
@@ -164,20 +164,21 @@ struct WindowBlock {
     const float sum = there < 0 ? kWindowLowest : a.log_sum[statistics() + there];
     tile.log_sum[i] = sum == kWindowLowest ? static_cast<float>(INFINITY) : sum;
   }
+  // What a key's product gains.
+  [[nodiscard]] XFORMER_DEVICE float gain(bool extra, int key) const {
+    const auto of = [&](const KeyGains& gains) {
+      return gains.data == nullptr ? 0.0f : gains.data[tile.b * gains.sample + tile.h * gains.head + key] / a.scale;
+    };
+    return extra ? of(a.extra_gains) : of(a.gains);
+  }
   // Its keys and values, likewise; `part`: their residue, or the block of the rows whose extra keys they are.
   template <class Thread>
   XFORMER_DEVICE void set_keys(const Thread& thread, const WindowKeys& keys, int part) const {
     const int i = thread.index();
     if (i >= kTileSide) return;
-    int key =
+    const int key =
         keys.extra ? extra(part, keys.first + i) : token(part, keys.first + i, a.pattern.tokens(part, tile.tokens));
-    const KeyGains& gains = keys.extra ? a.extra_gains : a.gains;
-    float gain = 0;
-    if (gains.data != nullptr && key >= 0) {
-      gain = gains.data[tile.b * gains.sample + tile.h * gains.head + key] / a.scale;
-      if (gain == -static_cast<float>(INFINITY)) key = -1;
-    }
-    tile.key[i] = key, tile.gain[i] = gain;
+    tile.key[i] = key, tile.gain[i] = key < 0 ? -static_cast<float>(INFINITY) : gain(keys.extra, key);
     if (i > 0) return;
     tile.source[0] = keys.extra ? source(a.extra_k, a.extra_k_places) : source(a.k, a.k_places);
     tile.source[1] = keys.extra ? source(a.extra_v, a.extra_v_places) : source(a.v, a.v_places);
@@ -203,19 +204,6 @@ struct WindowBlock {
     load_rows<kWidth>(
         thread, tile.source[i].rows, tile.source[i].places, i == 0 ? a.d : a.e,
         [&](int row) { return int64_t{rows[row]}; }, into);
-  }
-  // q k^T of a warp's 16 queries, or k q^T of its keys, with what the keys gain.
-  template <bool kOfKeys, int kTiles, class Thread>
-  XFORMER_DEVICE void add_gains(const Thread& thread, int warp_row, float (*product)[4]) const {
-    if (a.gains.data == nullptr && a.extra_gains.data == nullptr) return;
-    const FragmentPlace place(thread);
-    XFORMER_UNROLL
-    for (int j = 0; j < kTiles; ++j) {
-      XFORMER_UNROLL
-      for (int i = 0; i < 4; ++i)
-        product[j][i] +=
-            tile.gain[kOfKeys ? warp_row + place.row + (i >= 2 ? 8 : 0) : j * kTileColumns + 2 * place.pair + i % 2];
-    }
   }
   template <class Thread>
   XFORMER_DEVICE void draw(const Thread& thread, const TileDraws& draws) const {
@@ -304,9 +292,8 @@ struct WindowAttentionForwardProgram {
     for_window_keys<kWidth>(thread, block, rows, k, v, draws, [&] {
       float score[kTiles][4] = {};
       multiply_rows<kKind, kWidth, kTiles>(thread, q, warp_row, k, score);
-      block.template add_gains<false, kTiles>(thread, warp_row, score);
-      const auto seen = [&](int query, int key) { return tile.sees(query, key); };
-      found.template weigh<kTiles>(thread, a.scale, draws, warp_row, seen, score);
+      const auto gained = [&](int query, int key) { return tile.gained(query, key); };
+      found.template weigh<kTiles>(thread, a.scale, draws, warp_row, gained, score);
       multiply_weights<kKind, kTiles, kOutTiles>(thread, score, v, found.out);
     });
     const FragmentPlace place(thread);
