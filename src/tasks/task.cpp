@@ -9,9 +9,13 @@ namespace xformer::tasks {
 
 at::Tensor Task::weight(const BatchView& batch) const { return batch.row_valid.sum(at::kDouble); }
 
-at::Tensor RowTask::loss(const at::Tensor& outputs, const BatchView& batch) const {
+void RowTask::check_columns(const at::Tensor& outputs) const {
   XF_ASSERT(outputs.dim() == 2 && outputs.size(1) == columns_, "{} outputs where the task needs {}", outputs.size(-1),
             columns_);
+}
+
+at::Tensor RowTask::loss(const at::Tensor& outputs, const BatchView& batch) const {
+  check_columns(outputs);
   return valid_sum(row_losses(outputs, batch), batch);
 }
 

@@ -39,6 +39,9 @@ class RowTask : public Task {
   [[nodiscard]] OutputSpec output() const override { return {columns_}; }
   [[nodiscard]] at::Tensor loss(const at::Tensor& outputs, const BatchView& batch) const override;
 
+ protected:
+  void check_columns(const at::Tensor& outputs) const;
+
  private:
   [[nodiscard]] virtual at::Tensor row_losses(const at::Tensor& outputs, const BatchView& batch) const = 0;  // [b]
 

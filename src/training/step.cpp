@@ -2,9 +2,11 @@
 
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include "core/error.h"
 #include "data/batches/lane_order.h"
+#include "kernels/step_sums/step_sums.h"
 
 namespace xformer::training {
 
@@ -88,32 +90,35 @@ void TrainStep::work(const tasks::DeviceBatch& batch) {
   model_.dropout_stream()->take_step(batch.number(kStep));
   const int64_t at_once = options_.micro_batch > 0 ? options_.micro_batch : batch.size();
   // The loss is divided by the weight of the whole batch, whichever micro-batch its parts are in.
-  const at::Tensor inverse_weight = task_->weight(batch.all()).clamp_min(kLeastWeight).reciprocal();
-  at::Tensor sums = at::zeros({meters_.size()}, meter_.options());
+  const at::Tensor whole_weight = task_->weight(batch.all());
+  const at::Tensor inverse_weight = whole_weight.clamp_min(kLeastWeight).reciprocal();
+  at::Tensor sums;
   std::vector<std::pair<at::Tensor, at::Tensor>> remembered;  // places, and what they hold after the step
   for (int64_t first = 0; first < batch.size(); first += at_once) {
     model_.dropout_stream()->set_first_row(first * shape_.sequences);
     const tasks::BatchView rows = batch.rows(first, std::min(at_once, batch.size() - first));
-    const at::Tensor weight = task_->weight(rows);
+    const at::Tensor weight = at_once >= batch.size() ? whole_weight : task_->weight(rows);
     const int64_t here = rows.row_valid.size(0);
     models::State before, state;
     for (const auto& [name, place] : memory_) before[name] = place.narrow(0, first, here);
     // Of batches that do not go on from each other each begins afresh.
     state = memory_.empty() ? model_.init_state(here) : before;
-    at::Tensor outputs, loss, objective;
+    at::Tensor outputs, loss;
+    std::vector<at::Tensor> objectives, slopes;  // sums that are made smaller, and by how much
     {
       const AutocastScope autocast(device_.type(), product_type(options_.precision));
       outputs = model_.forward(rows.inputs, state);
       loss = task_->loss(outputs, rows);
-      const at::Tensor inverse = inverse_weight.to(loss.scalar_type());
-      objective = loss * inverse;
+      at::Tensor inverse = inverse_weight.to(loss.scalar_type());
+      if (optimizer_.loss_scale().defined()) inverse = inverse * optimizer_.loss_scale();
+      objectives.push_back(loss), slopes.push_back(inverse);
       if (const at::Tensor extra = model_.extra_loss(); extra.defined())
-        objective = objective + extra * (weight.to(loss.scalar_type()) * inverse);
-      if (optimizer_.loss_scale().defined()) objective = objective * optimizer_.loss_scale();
+        objectives.push_back(extra), slopes.push_back(weight.to(loss.scalar_type()) * inverse);
     }
-    objective.backward();
+    torch::autograd::backward(objectives, slopes);
     const at::NoGradGuard no_grad;
-    sums.add_(meters_.count(loss, weight, outputs, rows));
+    const at::Tensor counted = meters_.count(loss, weight, outputs, rows);
+    sums = sums.defined() ? sums.add_(counted) : counted;
     for (const auto& [name, place] : before) remembered.emplace_back(place, state.at(name).detach());
   }
   const at::NoGradGuard no_grad;
@@ -123,10 +128,7 @@ void TrainStep::work(const tasks::DeviceBatch& batch) {
   // What a skipped step remembers may not be a number either.
   for (const auto& [place, value] : remembered) place.copy_(at::where(skipped > 0, place, value));
   // A skipped step counts in no sum: its loss may not be a number.
-  const int64_t size = meters_.size();
-  meter_.narrow(0, 0, size).add_(at::where(skipped > 0, at::zeros_like(sums), sums));
-  meter_.select(0, size).add_(skipped);
-  meter_.select(0, size + 1).add_(1).mul_(skipped);
+  kernels::add_step_sums(meter_, sums, skipped);
 }
 
 NamedTensors TrainStep::tensors() const {

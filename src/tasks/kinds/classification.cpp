@@ -4,6 +4,7 @@
 // class (Szegedy et al. 2016, section 7), and mix two of them by their shares.
 #include <ATen/Functions.h>
 
+#include "kernels/cross_entropy/cross_entropy.h"
 #include "tasks/two_classes.h"
 
 namespace xformer::tasks::kinds::classification {
@@ -27,19 +28,25 @@ class Classification : public RowTask {
         smoothing_(options.label_smoothing),
         headline_(target.parameters.value("headline", accuracy_metric().name)) {}
 
+  at::Tensor loss(const at::Tensor& outputs, const BatchView& batch) const override {
+    if (batch.has("share")) return RowTask::loss(outputs, batch);
+    check_columns(outputs);
+    return kernels::cross_entropy({outputs, batch.field("label"), batch.row_valid}, smoothing_);
+  }
+
+  // Of mixed examples.
   at::Tensor row_losses(const at::Tensor& outputs, const BatchView& batch) const override {
     const auto against = [&](const at::Tensor& labels) {
       return at::cross_entropy_loss(outputs, labels, {}, at::Reduction::None, -100, smoothing_);
     };
-    if (!batch.has("share")) return against(batch.field("label"));
     return batch.field("share") * against(batch.field("label")) +
            (1 - batch.field("share")) * against(batch.field("second_label"));
   }
 
   MeterList meters() const override {
     MeterList result;
-    result.push_back(share_meter(accuracy_metric(), [](const at::Tensor& scores, const BatchView& batch) {
-      return highest(scores).eq(batch.field("label"));
+    result.push_back(mean_meter(accuracy_metric(), [](const at::Tensor& scores, const BatchView& batch) {
+      return kernels::rows_found({scores, batch.field("label"), batch.row_valid});
     }));
     if (top5_) result.push_back(share_meter(top5_metric(), among_five));
     if (output().columns == 2) add_two_class_meters(result, difference, highest);
