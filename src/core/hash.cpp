@@ -1,49 +1,43 @@
 #include "core/hash.h"
 
-#include <openssl/evp.h>
+#include <nettle/md5.h>
+#include <nettle/sha2.h>
 
 #include <array>
-
-#include "core/error.h"
+#include <cstdint>
+#include <span>
 
 namespace xformer {
 namespace {
 
-using Digest = std::array<unsigned char, EVP_MAX_MD_SIZE>;
-
-std::string hex_of(const Digest& digest, unsigned length) {
+std::string hex_of(std::span<const uint8_t> digest) {
   static constexpr char kDigits[] = "0123456789abcdef";
   std::string result;
-  for (unsigned i = 0; i < length; ++i) {
-    result.push_back(kDigits[digest[i] >> 4]);
-    result.push_back(kDigits[digest[i] & 15]);
+  for (const uint8_t byte : digest) {
+    result.push_back(kDigits[byte >> 4]);
+    result.push_back(kDigits[byte & 15]);
   }
   return result;
 }
 
+const uint8_t* as_bytes(std::string_view bytes) { return reinterpret_cast<const uint8_t*>(bytes.data()); }
+
 }  // namespace
 
 struct Sha256::Context {
-  EVP_MD_CTX* state = EVP_MD_CTX_new();
-  ~Context() { EVP_MD_CTX_free(state); }
+  sha256_ctx state;
 };
 
-Sha256::Sha256() : context_(std::make_unique<Context>()) {
-  XF_ASSERT(context_->state != nullptr && EVP_DigestInit_ex(context_->state, EVP_sha256(), nullptr) == 1,
-            "libcrypto offers no SHA-256");
-}
+Sha256::Sha256() : context_(std::make_unique<Context>()) { sha256_init(&context_->state); }
 
 Sha256::~Sha256() = default;
 
-void Sha256::update(std::string_view bytes) {
-  XF_ASSERT(EVP_DigestUpdate(context_->state, bytes.data(), bytes.size()) == 1, "SHA-256 took no bytes");
-}
+void Sha256::update(std::string_view bytes) { sha256_update(&context_->state, bytes.size(), as_bytes(bytes)); }
 
 std::string Sha256::hex() {
-  Digest digest{};
-  unsigned length = 0;
-  XF_ASSERT(EVP_DigestFinal_ex(context_->state, digest.data(), &length) == 1, "SHA-256 was ended twice");
-  return hex_of(digest, length);
+  std::array<uint8_t, SHA256_DIGEST_SIZE> digest;
+  sha256_digest(&context_->state, digest.size(), digest.data());
+  return hex_of(digest);
 }
 
 std::string sha256(std::string_view bytes) {
@@ -60,11 +54,12 @@ std::string sha256_of_file(const Path& path) {
 
 std::string md5_of_file(const Path& path) {
   const MappedFile file(path);
-  Digest digest{};
-  unsigned length = 0;
-  XF_ASSERT(EVP_Digest(file.bytes().data(), file.bytes().size(), digest.data(), &length, EVP_md5(), nullptr) == 1,
-            "libcrypto offers no MD5");
-  return hex_of(digest, length);
+  md5_ctx state;
+  md5_init(&state);
+  md5_update(&state, file.bytes().size(), reinterpret_cast<const uint8_t*>(file.bytes().data()));
+  std::array<uint8_t, MD5_DIGEST_SIZE> digest;
+  md5_digest(&state, digest.size(), digest.data());
+  return hex_of(digest);
 }
 
 }  // namespace xformer

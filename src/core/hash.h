@@ -1,4 +1,4 @@
-// SHA-256 of bytes and files (OpenSSL's libcrypto), and MD5 where a publisher states no other, as lower-case hex.
+// SHA-256 of bytes and files (Nettle), and MD5 where a publisher states no other, as lower-case hex.
 #pragma once
 
 #include <memory>
