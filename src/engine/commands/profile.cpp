@@ -88,8 +88,7 @@ std::function<int()> add_profile(CLI::App& program) {
       ->allow_extra_args(true);
   command.add_flag("--json", arguments->json, "print the whole report as JSON (docs/profile.md)");
   command.add_option("--out", arguments->out, "also write there what is printed")->type_name("FILE");
-  arguments->compute.device = "cpu";
-  arguments->compute.add_to(command, /*batches=*/false);
+  arguments->compute.add_to(command);
   return [arguments] { return profile(*arguments); };
 }
 
