@@ -270,6 +270,7 @@ Table shown_tests(const ResultTable& table) {
     row.push_back(number_cell(one.test.p, 4));
     row.push_back(number_cell(one.adjusted_p, 4));
     if (!possible) row.back().notes = {one.test.degrees < 0 ? "no test: no common seed" : "no test: 1 common seed"};
+    else if (std::isnan(one.test.p)) row.back().notes = {"no test: the same difference in every seed"};
   }
   return result;
 }

@@ -78,16 +78,24 @@ double student_point(double p, int64_t degrees) {
 }
 
 PairedT paired_t(std::span<const double> one, std::span<const double> other) {
-  constexpr double kOutside = 0.05;  // of the interval
+  constexpr double kOutside = 0.05;    // of the interval
+  constexpr double kRounding = 1e-14;  // of the largest value: a spread no wider is none
   const std::vector<double> all = differences(one, other);
   const double middle = mean(all);
   PairedT result{kNone, static_cast<int64_t>(all.size()) - 1, kNone, middle, kNone, kNone};
   if (result.degrees < 1) return result;
   const double error = sample_deviation(all) / std::sqrt(static_cast<double>(all.size()));
+  double largest = 0;
+  for (const auto& values : {one, other})
+    for (const double value : values) largest = std::max(largest, std::abs(value));
+  if (error <= kRounding * largest) {
+    if (std::abs(middle) <= kRounding * largest) result.t = 0, result.p = 1, result.low = result.high = 0;
+    return result;
+  }
   const double half = student_point(kOutside, result.degrees) * error;
   result.low = middle - half, result.high = middle + half;
-  result.t = middle == 0 ? 0 : middle / error;  // infinite where all differ by the same
-  result.p = middle == 0 ? 1 : student_two_sided(result.t, result.degrees);
+  result.t = middle / error;
+  result.p = student_two_sided(result.t, result.degrees);
   return result;
 }
 

@@ -12,13 +12,13 @@ namespace xformer::reporting {
 [[nodiscard]] double sample_deviation(std::span<const double> values);
 
 // Two-sided tests of paired values, one of each span at each place. p is 1 where they do not differ at all, NaN where
-// there are too few.
+// there are too few, and in the t test where all differ by the same: there is no spread to judge them by.
 struct PairedT {
   double t = 0;
   int64_t degrees = 0;  // n - 1
   double p = 0;
   double difference = 0;     // mean of one - other; NaN of no pair
-  double low = 0, high = 0;  // its 95 % interval
+  double low = 0, high = 0;  // its 95 % interval; NaN where p is
 };
 [[nodiscard]] PairedT paired_t(std::span<const double> one, std::span<const double> other);
 

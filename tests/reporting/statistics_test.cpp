@@ -56,7 +56,20 @@ TEST_CASE("a paired t test") {
   CHECK(paired_t(one, one).p == 1);
   CHECK(paired_t(std::vector<double>{1}, std::vector<double>{3}).difference == -2);
   CHECK(std::isnan(paired_t(std::vector<double>{1}, std::vector<double>{2}).p));
-  CHECK(paired_t(std::vector<double>{1, 2}, std::vector<double>{2, 3}).p == 0);
+}
+
+TEST_CASE("equal differences have no spread that a t test could judge them by, whatever rounding leaves of one") {
+  for (const double by : {1.0, 1.0 / 3}) {
+    std::vector<double> other{99.19, 98.65, 98.92}, one;
+    for (const double value : other) one.push_back(value + by);
+    const PairedT test = paired_t(one, other);
+    CHECK(test.difference == Approx(by));
+    for (const double figure : {test.t, test.p, test.low, test.high}) CHECK(std::isnan(figure));
+    one.back() += 1e-9;  // which is one
+    CHECK(paired_t(one, other).p < 1e-6);
+  }
+  const std::vector<double> thirds{0.1 + 0.2, 0.7}, same{0.3, 0.7};  // 4e-17 apart
+  CHECK(paired_t(thirds, same).p == 1);
 }
 
 TEST_CASE("Wilcoxon's p is the share of all signs that are as far out") {
