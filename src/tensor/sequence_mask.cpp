@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 
 #include "core/error.h"
+#include "tensor/closed_keys.h"
 
 namespace xformer {
 
@@ -56,19 +57,8 @@ at::Tensor repeat_tokens(const at::Tensor& x, int64_t n, int64_t scale, int64_t 
 }
 
 at::Tensor masked_softmax(const at::Tensor& scores, const SequenceMask& mask) {
-  const int64_t queries = scores.size(-2), keys = scores.size(-1);
-  at::Tensor forbidden;  // broadcast to [b, h, q, k]
-  if (!mask.all_valid()) forbidden = mask.key_valid.logical_not().unsqueeze(1).unsqueeze(1);
-  if (mask.causal) {
-    // Query i of the last `queries` positions may see keys up to its own position.
-    const at::Tensor later = at::ones({queries, keys}, scores.options().dtype(at::kBool)).triu(keys - queries + 1);
-    forbidden = forbidden.defined() ? forbidden.logical_or(later) : later;
-  }
-  if (!forbidden.defined()) return at::softmax(scores, -1);
-  // The lowest finite number instead of -inf: a row without a key stays finite, and the second fill makes
-  // both its values and its gradient zero. Forbidden weights are exactly zero, not merely small.
-  const double lowest = scores.scalar_type() == at::kDouble ? -1e300 : -1e30;
-  return at::softmax(scores.masked_fill(forbidden, lowest), -1).masked_fill(forbidden, 0);
+  const at::Tensor closed = closed_keys(mask, scores.size(-2), scores.size(-1), scores);
+  return closed.defined() ? closed_softmax(scores, closed) : at::softmax(scores, -1);
 }
 
 }  // namespace xformer

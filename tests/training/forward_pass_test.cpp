@@ -107,7 +107,7 @@ int64_t most_launches(const std::string& name) {
                                                           {"combiner-fixed", 675},
                                                           {"combiner-learnable", 1120},
                                                           {"combiner-logsparse", 2715},
-                                                          {"combiner-mixture", 3860},
+                                                          {"combiner-mixture", 4265},
                                                           {"compressive", 335},
                                                           {"diet-cascade", 345},
                                                           {"diet-dilated", 380},

@@ -19,6 +19,7 @@
 #include "attention/decoding.h"
 #include "attention/shared/windows.h"
 #include "kernels/batched_product/batched_product.h"
+#include "tensor/closed_keys.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::sinkhorn {
@@ -170,13 +171,13 @@ class SinkhornCore : public AttentionCore, public DecodingCore {
     at::Tensor linked = full.unsqueeze(-1).logical_and(full.unsqueeze(-2));
     if (causal_) linked = linked.tril(-1);
     const at::Tensor apart = linked.logical_not();
-    const double lowest = r.scalar_type() == at::kDouble ? -1e300 : -1e30;  // as in masked_softmax
+    const at::Tensor lowest = at::full({}, lowest_score(r.scalar_type()), r.options());
     for (int64_t round = 0; round < options_.sort_rounds; ++round) {
-      r = r.masked_fill(apart, lowest);
-      r = (r - at::logsumexp(r, -1, /*keepdim=*/true)).masked_fill(apart, lowest);
+      r = at::where(apart, lowest, r);
+      r = at::where(apart, lowest, r - at::logsumexp(r, -1, /*keepdim=*/true));
       r = r - (causal_ ? at::logcumsumexp(r, -2) : at::logsumexp(r, -2, /*keepdim=*/true));
     }
-    return at::exp(r.masked_fill(apart, lowest)).masked_fill(apart, 0);
+    return at::where(apart, 0, at::exp(at::where(apart, lowest, r)));
   }
 
   // All queries [b,h,n,d] on all of these sorted keys and values [b,h,t,c,d], usable [b,h,t,c,1].
@@ -185,8 +186,7 @@ class SinkhornCore : public AttentionCore, public DecodingCore {
     const at::Tensor closed = usable.flatten(2, 3).transpose(-1, -2).logical_not();  // [b,h,1,g]
     const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
     const at::Tensor scores = kernels::batched_product(q * scale, k.flatten(2, 3).transpose(-1, -2));
-    const double lowest = scores.scalar_type() == at::kDouble ? -1e300 : -1e30;
-    const at::Tensor weights = at::softmax(scores.masked_fill(closed, lowest), -1).masked_fill(closed, 0);
+    const at::Tensor weights = closed_softmax(scores, closed);
     probe("weights", weights);
     return kernels::batched_product(dropout_(weights, is_training()), v.flatten(2, 3));
   }

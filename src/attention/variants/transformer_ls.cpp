@@ -19,6 +19,7 @@
 #include "attention/shared/full_precision.h"
 #include "attention/shared/windows.h"
 #include "kernels/batched_product/batched_product.h"
+#include "tensor/closed_keys.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::transformer_ls {
@@ -158,10 +159,7 @@ class TransformerLsMixer : public SequenceMixer {
     };
     const at::Tensor valid = mask.all_valid() ? at::ones({1, n}, q.options().dtype(at::kBool)) : mask.key_valid;
     const at::Tensor open = in_segments(valid.unsqueeze(1).unsqueeze(-1)).transpose(3, 4);  // [b or 1,1,s,1,l]
-    const double lowest = kernels::lowest_log_sum(q.scalar_type());
-    const at::Tensor shut = open.logical_not();
-    const at::Tensor weights =
-        at::softmax(in_segments(columns).transpose(3, 4).masked_fill(shut, lowest), -1).masked_fill(shut, 0);
+    const at::Tensor weights = closed_softmax(in_segments(columns).transpose(3, 4), open.logical_not());
     const auto mixed = [&](const at::Tensor& x) {  // [b, h, s r_c, d]
       return far_norm(kernels::batched_product(weights, in_segments(x)).flatten(2, 3));
     };

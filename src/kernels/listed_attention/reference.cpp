@@ -6,6 +6,7 @@
 
 #include "kernels/listed_attention/listed_attention.h"
 #include "kernels/row_tiles.h"
+#include "tensor/closed_keys.h"
 #include "tensor/probe.h"
 
 namespace xformer::kernels {
@@ -41,8 +42,7 @@ at::Tensor listed_attention_reference(const at::Tensor& q, const at::Tensor& k, 
     return at::matmul(rows_at(whole[0], rows[1]), rows[0].unsqueeze(-1)).squeeze(-1);  // [b,h,r,L]
   });
   if (bias.defined()) scores = scores + bias;
-  const double lowest = scores.scalar_type() == at::kDouble ? -1e300 : -1e30;  // as in masked_softmax
-  const at::Tensor weights = at::softmax(scores.masked_fill(closed, lowest), -1).masked_fill(closed, 0);
+  const at::Tensor weights = closed_softmax(scores, closed);
   probe("weights", weights);
   return in_row_tiles({options.dropout(weights), places}, {v}, tile, [](const Tensors& rows, const Tensors& whole) {
     return at::matmul(rows[0].unsqueeze(-2), rows_at(whole[0], rows[1])).squeeze(-2);  // [b,h,r,e]
