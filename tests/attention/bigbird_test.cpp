@@ -190,6 +190,16 @@ TEST_CASE("bigbird's random blocks are distinct, unlinked, even, of their head a
   const at::Tensor evaluated = kept(in.q, in.k, in.v);
   kept.module->train();
   CHECK(kept(in.q, in.k, in.v).equal(evaluated));
+  // Other ranks, loaded behind a forward pass, are those that count.
+  {
+    const at::NoGradGuard no_grad;
+    const at::Tensor kept_ranks = kept.module->named_buffers()["ranks"];
+    kept_ranks.copy_(kept_ranks.flip(-1).clone());
+  }
+  const at::Tensor other = kept(in.q, in.k, in.v);
+  CHECK_FALSE(other.equal(evaluated));
+  const Case c{"bigbird-itc", "clip", 3, 2};
+  CHECK(max_difference(other, reference(kept, in, {}, c)) < 1e-10);
 }
 
 TEST_CASE("bigbird's pairs are those of the formula, and of its graph") {

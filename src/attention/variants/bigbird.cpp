@@ -14,6 +14,7 @@
 
 #include "attention/descriptor.h"
 #include "attention/shared/global_window.h"
+#include "attention/shared/index_tables.h"
 #include "attention/shared/windows.h"
 #include "kernels/attention/attention.h"
 #include "tensor/probe.h"
@@ -94,7 +95,7 @@ class BigBirdCore : public AttentionCore {
     const at::Tensor middle_valid =
         mask.all_valid() ? at::Tensor() : mask.key_valid.narrow(1, parts.front, parts.middle);
     const at::Tensor counted = mask.all_valid() ? at::Tensor() : mask.key_valid.unsqueeze(1);
-    const ExtraKeys extra{k, v, counted, places(parts, n, q.size(1), q.options().dtype(at::kLong))};
+    const ExtraKeys extra{k, v, counted, known_places(parts, n, q)};
     const at::Tensor local =
         window_attention(middle(q), middle(k), middle(v), middle_valid, windows(parts), dropout_, is_training(), extra);
     if (parts.global() == 0) return local;
@@ -155,6 +156,13 @@ class BigBirdCore : public AttentionCore {
     return kernels::attention(q, k, v, options);
   }
 
+  // Made again where other ranks were loaded.
+  [[nodiscard]] at::Tensor known_places(const Layout& parts, int64_t n, const at::Tensor& q) const {
+    const int64_t version = random_ > 0 ? static_cast<int64_t>(ranks_._version()) : 0;
+    return tables_.get({n, q.size(1), version}, q.device(),
+                       [&](const at::TensorOptions& numbers) { return places(parts, n, q.size(1), numbers); });
+  }
+
   // The tokens, of n, that each block sees beside its neighbours [h or 1,t,g]: the global ones, then those of blocks
   // from elsewhere; -1 behind the last token of a ragged one.
   [[nodiscard]] at::Tensor places(const Layout& parts, int64_t n, int64_t heads,
@@ -184,6 +192,7 @@ class BigBirdCore : public AttentionCore {
   int64_t max_len_;
   kernels::Dropout dropout_, global_dropout_;
   at::Tensor ranks_;  // [h, T, T]
+  IndexTables tables_;
   bool whole_ = false;
 };
 

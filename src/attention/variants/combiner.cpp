@@ -12,6 +12,7 @@
 #include <bit>
 #include <cmath>
 
+#include "attention/shared/index_tables.h"
 #include "attention/shared/summaries.h"
 #include "tensor/probe.h"
 
@@ -105,10 +106,11 @@ class FixedCore : public SetsCore {
       return result;
     }
     const Sets sets = sets_of(in, pool_.queries(in.q), pool_.keys(in.k), own.block, set_dropout_);
-    const auto numbers = in.q.options().dtype(at::kLong);
-    const at::Tensor place = at::arange(t, numbers), row = place.unsqueeze(1);
-    const at::Tensor seen = frame_.causal() ? place.lt(row) : place.ne(row);  // [t,t]
-    const at::Tensor places = at::where(seen, place, at::full({}, -1, numbers)).unsqueeze(0);
+    // Which spans rows of each span read [1,t,t]: the others, if causal the earlier ones.
+    const at::Tensor places = tables_.get({t}, in.q.device(), [&](const at::TensorOptions& numbers) {
+      const at::Tensor place = at::arange(t, numbers), row = place.unsqueeze(1);
+      return at::where(frame_.causal() ? place.lt(row) : place.ne(row), place, -1).unsqueeze(0);
+    });
     const at::Tensor allowed = sets.count.gt(0).squeeze(-1);                            // [b,1,t]
     const at::Tensor bias = bias_ ? pool_.bias(sets.count).squeeze(-1) : at::Tensor();  // [b,1,t]
     result.out = window_attention(in.q, in.k, in.v, in.valid, own, dropout_, is_training(),
@@ -118,6 +120,7 @@ class FixedCore : public SetsCore {
 
   int64_t span_ = 1;
   kernels::Dropout set_dropout_;
+  IndexTables tables_;
 };
 
 constexpr int64_t kFine = 8, kFineLevels = 3;     // tokens of a group, whose levels 0 to 2 lie inside it
@@ -165,47 +168,63 @@ class LogsparseCore : public SetsCore {
     return result;
   }
 
+  // The block of a higher level that the rows of each group read [g], -1: none.
+  [[nodiscard]] at::Tensor beside(int64_t length, int64_t level, const at::TensorOptions& numbers) const {
+    const at::Tensor own = at::arange(length / kFine, numbers).div(int64_t{1} << (level - kFineLevels), "floor");
+    const at::Tensor odd = own.remainder(2), block = own + 1 - 2 * odd;
+    at::Tensor link = block.lt(blocks(length, level));
+    if (frame_.causal()) link = link.logical_and(odd.eq(1));
+    return at::where(link, block, -1);
+  }
+  // Which of the keys beside it each row of a group reads, bool [g,8,L]: tokens, blocks of the lowest levels, one of
+  // each higher level.
+  [[nodiscard]] at::Tensor links(int64_t length, const at::TensorOptions& numbers) const {
+    const int64_t groups = length / kFine;
+    const at::Tensor row = at::arange(kFine, numbers).unsqueeze(1);
+    std::vector<at::Tensor> result{at::arange(kFine, numbers).eq(row)};
+    for (int64_t level = 0; level < kFineLevels; ++level) {
+      const at::Tensor own = row.div(int64_t{1} << level, "floor"), odd = own.remainder(2);
+      const at::Tensor link = at::arange(kFine >> level, numbers).eq(own + 1 - 2 * odd);
+      result.push_back(frame_.causal() ? link.logical_and(odd.eq(1)) : link);
+    }
+    for (at::Tensor& link : result) link = link.expand({groups, kFine, -1});
+    for (int64_t level = kFineLevels; level < levels(length); ++level)
+      result.push_back(beside(length, level, numbers).ge(0).view({groups, 1, 1}).expand({-1, kFine, -1}));
+    return at::cat(result, 2);
+  }
+
   [[nodiscard]] Part attend(const Tokens& given) const override {
     const int64_t n = given.q.size(2), length = padded(n), groups = length / kFine, top = levels(length);
+    const at::Device device = given.q.device();
     const auto longer = [&](const at::Tensor& x) { return at::constant_pad_nd(x, {0, 0, 0, length - n}); };
     const Tokens in{longer(given.q), longer(given.k), longer(given.v),
                     at::constant_pad_nd(given.valid, {0, length - n})};
     const at::Tensor pooled_q = pool_.queries(in.q), pooled_k = pool_.keys(in.k);
-    const auto numbers = in.q.options().dtype(at::kLong);
     const auto grouped = [&](const at::Tensor& x) { return x.unflatten(2, {groups, -1}); };
     const at::Tensor token_valid = in.valid.unsqueeze(1).unsqueeze(-1);  // [b,1,n,1]
 
     // Beside each group [b,h,g,L,d]: its tokens, blocks of the lowest levels, one block of every higher level.
-    std::vector<at::Tensor> k{grouped(in.k)}, v{grouped(in.v)}, count{grouped(token_valid.to(at::kLong))}, links;
-    const at::Tensor row = at::arange(kFine, numbers).unsqueeze(1);
-    links.push_back(at::arange(kFine, numbers).eq(row).unsqueeze(0));  // [1 or g,8,..]: which rows read it
+    std::vector<at::Tensor> k{grouped(in.k)}, v{grouped(in.v)}, count{grouped(token_valid.to(at::kLong))};
     for (int64_t level = 0; level < top; ++level) {
       Sets sets{pooled_k, in.v, token_valid.to(at::kLong)};
       if (level > 0) {
         const size_t site = std::min(static_cast<size_t>(level), set_dropouts_.size()) - 1;
         sets = sets_of(in, pooled_q, pooled_k, int64_t{1} << level, set_dropouts_[site]);
       }
-      const auto step = [&](const at::Tensor& x, int64_t size) { return x.div(size, "floor"); };
       if (level < kFineLevels) {
         k.push_back(grouped(sets.k)), v.push_back(grouped(sets.v)), count.push_back(grouped(sets.count));
-        const at::Tensor own = step(row, int64_t{1} << level), odd = own.remainder(2);
-        at::Tensor link = at::arange(kFine >> level, numbers).eq(own + 1 - 2 * odd);
-        if (frame_.causal()) link = link.logical_and(odd.eq(1));
-        links.push_back(link.unsqueeze(0));
         continue;
       }
-      const at::Tensor own = step(at::arange(groups, numbers), int64_t{1} << (level - kFineLevels));
-      const at::Tensor odd = own.remainder(2), beside = own + 1 - 2 * odd;
-      at::Tensor link = beside.lt(blocks(length, level));
-      if (frame_.causal()) link = link.logical_and(odd.eq(1));
-      const at::Tensor place = at::where(link, beside, at::zeros({}, numbers));
+      const at::Tensor place = tables_.get({length, level}, device, [&](const at::TensorOptions& numbers) {
+        return beside(length, level, numbers).clamp_min(0);
+      });
       const auto take = [&](const at::Tensor& x) { return x.index_select(2, place).unsqueeze(3); };
       k.push_back(take(sets.k)), v.push_back(take(sets.v)), count.push_back(take(sets.count));
-      links.push_back(link.view({groups, 1, 1}).expand({groups, kFine, 1}));
     }
-    for (at::Tensor& link : links) link = link.expand({groups, kFine, link.size(2)});
-    const at::Tensor counts = at::cat(count, 3).transpose(-1, -2);           // [b,1,g,1,L]
-    const at::Tensor allowed = at::cat(links, 2).logical_and(counts.gt(0));  // [b,1,g,8,L]
+    const at::Tensor read =
+        tables_.get({length}, device, [&](const at::TensorOptions& numbers) { return links(length, numbers); });
+    const at::Tensor counts = at::cat(count, 3).transpose(-1, -2);  // [b,1,g,1,L]
+    const at::Tensor allowed = read.logical_and(counts.gt(0));      // [b,1,g,8,L]
     const Part part = explicit_part(grouped(in.q), at::cat(k, 3), at::cat(v, 3), allowed,
                                     bias_ ? at::where(counts.gt(0), pool_.bias(counts), 0) : at::Tensor(),
                                     dropout_.place(is_training()));
@@ -214,6 +233,7 @@ class LogsparseCore : public SetsCore {
   }
 
   std::vector<kernels::Dropout> set_dropouts_;  // by level, from 1 on, of the longest length
+  IndexTables tables_;
 };
 
 const Schema<FixedOptions>& fixed_schema() {

@@ -11,6 +11,7 @@
 #include <cmath>
 
 #include "attention/descriptor.h"
+#include "attention/shared/index_tables.h"
 #include "attention/shared/windows.h"
 #include "kernels/batched_product/batched_product.h"
 #include "tensor/probe.h"
@@ -213,7 +214,7 @@ class FixedCore : public SparseCore {
     }
     if (near)
       return window_attention(in.q, in.k, in.v, in.valid, own(m), dropout_, training,
-                              {k, v, allowed, elsewhere(t, p, numbers)});
+                              {k, v, allowed, elsewhere(t, p, in.q.device())});
     allowed = allowed.unsqueeze(2);
     if (causal_) {
       const at::Tensor place =
@@ -228,12 +229,14 @@ class FixedCore : public SparseCore {
 
   // What rows of each block see beside it of p pinned keys and the summaries of t blocks [1,t,p + t c]: the
   // pinned ones and the summaries of other blocks, if causal of earlier ones; -1 for its own, which it has already.
-  [[nodiscard]] at::Tensor elsewhere(int64_t t, int64_t p, const at::TensorOptions& numbers) const {
-    const at::Tensor row = at::arange(t, numbers).unsqueeze(1);  // [t,1]
-    const at::Tensor block = row.expand({t, columns()}).flatten();
-    const at::Tensor seen = causal_ ? block.lt(row) : block.ne(row);  // [t,t c]
-    const at::Tensor places = at::where(seen, at::arange(p, p + t * columns(), numbers), -1);
-    return at::cat({at::arange(p, numbers).expand({t, p}), places}, 1).unsqueeze(0);
+  [[nodiscard]] at::Tensor elsewhere(int64_t t, int64_t p, const at::Device& device) const {
+    return tables_.get({t, p}, device, [&](const at::TensorOptions& numbers) {
+      const at::Tensor row = at::arange(t, numbers).unsqueeze(1);  // [t,1]
+      const at::Tensor block = row.expand({t, columns()}).flatten();
+      const at::Tensor seen = causal_ ? block.lt(row) : block.ne(row);  // [t,t c]
+      const at::Tensor places = at::where(seen, at::arange(p, p + t * columns(), numbers), -1);
+      return at::cat({at::arange(p, numbers).expand({t, p}), places}, 1).unsqueeze(0);
+    });
   }
 
   [[nodiscard]] Pairs pairs(int64_t m, int64_t p, bool near, bool far) const override {
@@ -256,6 +259,7 @@ class FixedCore : public SparseCore {
 
   int64_t summary_;
   bool first_too_;
+  IndexTables tables_;
 };
 
 template <class Options>
