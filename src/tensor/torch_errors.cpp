@@ -26,7 +26,7 @@ std::string other_processes(const std::string& text) {
 }
 
 // Some of LibTorch's own words begin with it, and end with its own settings and addresses.
-OutOfMemory out_of_memory(const std::string& text) {
+std::string out_of_memory(const std::string& text) {
   const bool said = text.find("out of memory") != std::string::npos;
   const std::string others = other_processes(text);
   std::string words = text.substr(0, text.find(" Of the allocated memory "));
@@ -34,8 +34,7 @@ OutOfMemory out_of_memory(const std::string& text) {
   const std::string remedy =
       others.empty() ? ""
                      : fmt::format("; other processes hold memory there ({}): wait, or take another --device", others);
-  return OutOfMemory(
-      fmt::format("{}{}; a smaller --micro-batch needs less{}", said ? "" : "out of memory: ", words, remedy));
+  return fmt::format("{}{}; a smaller --micro-batch needs less{}", said ? "" : "out of memory: ", words, remedy);
 }
 
 // Of the CUDA runtime's error numbers, those that are not the program's: what is wrong with driver, device or power.
@@ -54,35 +53,33 @@ bool is_of_the_machine(int32_t code) {
 // LibTorch adds lines for those who debug it.
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-constexpr const char* kGoOn = "a training run goes on from its last checkpoint by the same command";
-
 }  // namespace
 
-void rethrow_translated() {
+void rethrow_translated(const std::string& next) {
+  const auto and_next = [&](const std::string& text) { return next.empty() ? text : text + "; " + next; };
   try {
     throw;
   } catch (const Error&) {
     throw;
   } catch (const c10::OutOfMemoryError& error) {
-    throw out_of_memory(error.what_without_backtrace());
+    throw OutOfMemory(and_next(out_of_memory(error.what_without_backtrace())));
   } catch (const std::bad_alloc&) {
-    throw OutOfMemory("out of memory on the host; a smaller --micro-batch needs less");
+    throw OutOfMemory(and_next("out of memory on the host; a smaller --micro-batch needs less"));
   } catch (const c10::AcceleratorError& error) {
     constexpr int32_t kNoMemory = 2;
     const std::string text = first_line(error.what_without_backtrace());
-    if (error.get_error_code() == kNoMemory) throw out_of_memory(text);
-    if (is_of_the_machine(error.get_error_code()))
-      throw ResourceError(fmt::format("the device failed: {}; {}", text, kGoOn));
-    throw InternalError(fmt::format("the device refused what it was given: {}; {}", text, kGoOn));
+    if (error.get_error_code() == kNoMemory) throw OutOfMemory(and_next(out_of_memory(text)));
+    if (is_of_the_machine(error.get_error_code())) throw ResourceError(and_next("the device failed: " + text));
+    throw InternalError(and_next("the device refused what it was given: " + text));
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace();
     if (text.find("DefaultCPUAllocator") != std::string::npos || text.find("out of memory") != std::string::npos)
-      throw out_of_memory(text);
-    throw InternalError(fmt::format("LibTorch: {}", text));
+      throw OutOfMemory(and_next(out_of_memory(text)));
+    throw InternalError(and_next("LibTorch: " + text));
   } catch (const std::filesystem::filesystem_error& error) {
-    throw ResourceError(error.what());
+    throw ResourceError(and_next(error.what()));
   } catch (const std::exception& error) {
-    throw InternalError(error.what());
+    throw InternalError(and_next(error.what()));
   }
 }
 

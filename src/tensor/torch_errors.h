@@ -1,10 +1,13 @@
 // LibTorch's exceptions in the project's kinds, at the boundary where training calls it.
 #pragma once
 
+#include <string>
+
 namespace xformer {
 
-// To be called in a catch block: throws the current exception again, memory that is lacking as ResourceError, any
-// other of LibTorch's as InternalError; the project's own pass through.
-[[noreturn]] void rethrow_translated();
+// To be called in a catch block: throws the current exception again, memory that is lacking as OutOfMemory, a device
+// that failed as ResourceError, any other of LibTorch's as InternalError; the project's own pass through. `next` stands
+// at the end of every message made here: what is left of the caller's work, and what to do.
+[[noreturn]] void rethrow_translated(const std::string& next = "");
 
 }  // namespace xformer

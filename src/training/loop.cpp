@@ -82,6 +82,15 @@ RunRecord Loop::record(const Ending& ending) const {
   return record;
 }
 
+std::string Loop::what_is_kept() const {
+  if (!saved_step_) return "";
+  if (*saved_step_ < 0) return "there is no checkpoint yet: the same command begins anew";
+  return fmt::format(
+      "the last checkpoint, of step {}, is kept: the same command goes on from it; another --micro-batch or plan needs "
+      "another --out",
+      *saved_step_);
+}
+
 int64_t Loop::checkpoint_every() const {
   return options_.checkpoint_every > 0 ? options_.checkpoint_every : training_.eval_every;
 }
@@ -208,8 +217,8 @@ void Loop::report() {
     throw Diverged(
         fmt::format("the gradient was not finite for {} steps in a row up to step {} (training.max_skips is {}); {}",
                     sums.skipped_in_a_row, state_.step, training_.max_skips,
-                    saved_step_ < 0 ? "there is no checkpoint yet"
-                                    : fmt::format("the last checkpoint is of step {}", saved_step_)));
+                    *saved_step_ < 0 ? "there is no checkpoint yet"
+                                     : fmt::format("the last checkpoint is of step {}", *saved_step_)));
 }
 
 bool Loop::evaluate_dev() {

@@ -21,6 +21,8 @@ class Loop {
   Ending run();
   // What is known at any ending, whatever was thrown.
   [[nodiscard]] RunRecord record(const Ending& ending) const;
+  // For the message of a run that failed: its newest checkpoint, and how it goes on. Empty before that was looked for.
+  [[nodiscard]] std::string what_is_kept() const;
 
  private:
   [[nodiscard]] int64_t checkpoint_every() const;
@@ -63,7 +65,8 @@ class Loop {
   std::unique_ptr<Evaluator> evaluator_;
   plan::ScheduleOptions schedule_;
   std::unique_ptr<data::Prefetcher> batches_;
-  int64_t steps_per_epoch_ = 1, last_step_ = 0, saved_step_ = -1;
+  int64_t steps_per_epoch_ = 1, last_step_ = 0;
+  std::optional<int64_t> saved_step_;  // of the newest checkpoint; -1: there is none; nothing: not looked for yet
   StepClock clock_;
   std::optional<double> energy_before_;
   std::optional<Tested> tested_;          // of the weights that would be tested now, where dev has told
