@@ -6,8 +6,8 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
-#include <fmt/format.h>
 
+#include "cuda/no_device.h"
 #include "cuda/nvml.h"
 #include "cuda/recording.h"
 #include "tensor/cuda_backend.h"
@@ -18,28 +18,19 @@ namespace {
 
 namespace allocator = c10::cuda::CUDACachingAllocator;
 
-// "13000" -> "13.0"
-std::string version_text(int version) {
-  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
-}
-
 c10::DeviceIndex narrow(int index) { return static_cast<c10::DeviceIndex>(index); }
 
 class Backend : public CudaBackend {
  public:
   [[nodiscard]] std::string no_device_reason() const override {
-    int count = 0;
-    const cudaError_t error = cudaGetDeviceCount(&count);
+    DeviceQuery answer;
+    const cudaError_t error = cudaGetDeviceCount(&answer.count);
+    answer.error = error;
+    answer.error_text = cudaGetErrorString(error);
+    static_cast<void>(cudaDriverGetVersion(&answer.driver));
+    static_cast<void>(cudaRuntimeGetVersion(&answer.runtime));
     static_cast<void>(cudaGetLastError());
-    if (error == cudaErrorInsufficientDriver) {
-      int driver = 0, runtime = 0;
-      static_cast<void>(cudaDriverGetVersion(&driver));
-      static_cast<void>(cudaRuntimeGetVersion(&runtime));
-      return fmt::format("the driver supports CUDA up to {}, this program is made for {}: a newer driver is needed",
-                         version_text(driver), version_text(runtime));
-    }
-    if (error != cudaSuccess) return cudaGetErrorString(error);
-    return count > 0 ? "" : "the driver shows no device";
+    return cuda::no_device_reason(answer);
   }
 
   [[nodiscard]] int device_count() const override { return c10::cuda::device_count(); }

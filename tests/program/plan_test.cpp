@@ -177,9 +177,11 @@ TEST_CASE("--quiet shows the result alone, and OMP_NUM_THREADS is heard where --
   CHECK(contains(outcome.out, "test accuracy"));
   CHECK(contains(scratch::get(place / "run" / "run.log"), "step 10: dev accuracy"));
   CHECK(json_file(place / "run" / "record.json")["hardware"]["threads"] == 1);
-  const Outcome given = place.run(tiny("linear", "--threads 2 --steps 4 --out given"), {{"OMP_NUM_THREADS", "1"}});
+  const Outcome given =
+      place.run(tiny("linear", "--threads 2 --deterministic off --steps 4 --out given"), {{"OMP_NUM_THREADS", "1"}});
   REQUIRE(given.code == 0);
   CHECK(json_file(place / "given" / "record.json")["hardware"]["threads"] == 2);
+  CHECK(json_file(place / "given" / "record.json")["deterministic"] == false);
   CHECK(contains(given.out, "speed not measured"));
 }
 

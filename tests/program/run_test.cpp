@@ -48,6 +48,7 @@ TEST_CASE("a run leaves a record, and is not run twice", "[cli]") {
     CHECK_FALSE(record[pointer].is_null());
   }
   CHECK(record["status"] == "completed");
+  CHECK(record["deterministic"] == true);  // nothing was said of it
   CHECK(record["origins"]["training.batch"] == "--batch");
   CHECK_FALSE(contains(record.dump(), place.path().string()));  // no path of this machine
   CHECK(scratch::get(place / "run" / "predictions.csv").starts_with("index,label,prediction,score_0"));

@@ -1,6 +1,9 @@
 // Names of devices, and what a machine says that lacks one.
 #include "tensor/device.h"
 
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+
 #include <catch2/catch.hpp>
 
 #include "core/error.h"
@@ -67,6 +70,32 @@ TEST_CASE("CUDA is refused with what is missing and how to get it, and used when
   CHECK(device_memory(second).live_bytes == 101);
   CHECK(device_energy(second) == 8.0);
   CHECK(hardware_facts(second)["gpu"]["name"] == "fake");
+}
+
+TEST_CASE("computing is deterministic unless it is switched off") {
+  const char* const name = "CUBLAS_WORKSPACE_CONFIG";
+  const int threads = at::get_num_threads();
+  const auto settings = [&](bool deterministic) {
+    ComputeOptions options;
+    CHECK(options.deterministic);  // the default
+    options.threads = threads;
+    options.deterministic = deterministic;
+    configure_compute(options);
+    CHECK(at::globalContext().deterministicAlgorithms() == deterministic);
+    CHECK_FALSE(at::globalContext().deterministicAlgorithmsWarnOnly());
+    CHECK_FALSE(at::globalContext().deterministicFillUninitializedMemory());
+    CHECK(at::globalContext().benchmarkCuDNN() != deterministic);
+    const char* const workspace = std::getenv(name);
+    return std::string(workspace == nullptr ? "" : workspace);
+  };
+  {
+    const scratch::Variable unset(name, nullptr);
+    CHECK(settings(false).empty());
+    CHECK(settings(true) == ":4096:8");
+  }
+  const scratch::Variable own(name, ":16:8");
+  CHECK(settings(true) == ":16:8");
+  CHECK(settings(false) == ":16:8");
 }
 
 TEST_CASE("on the CPU, device memory is the counting allocator's and there is no energy counter") {
