@@ -7,6 +7,8 @@
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 
+#include <map>
+
 #include "cuda/no_device.h"
 #include "cuda/nvml.h"
 #include "cuda/recording.h"
@@ -80,18 +82,23 @@ class Backend : public CudaBackend {
 
   void release_cached(int) override { release_unused_memory(); }
 
+  // Asked for once, before the first work: a device that failed may answer nothing more, and the record of the run
+  // that it failed in names it.
   [[nodiscard]] Json facts(int index) const override {
+    Json& facts = facts_[index];
+    if (!facts.is_null()) return facts;
     cudaDeviceProp device{};
     int driver = 0, runtime = 0;
     C10_CUDA_CHECK(cudaGetDeviceProperties(&device, index));
     C10_CUDA_CHECK(cudaDriverGetVersion(&driver));
     C10_CUDA_CHECK(cudaRuntimeGetVersion(&runtime));
-    return {{"name", device.name},
-            {"memory_bytes", device.totalGlobalMem},
-            {"compute_capability", std::to_string(device.major) + "." + std::to_string(device.minor)},
-            {"multiprocessors", device.multiProcessorCount},
-            {"driver_supports_cuda", version_text(driver)},
-            {"cuda_runtime", version_text(runtime)}};
+    facts = {{"name", device.name},
+             {"memory_bytes", device.totalGlobalMem},
+             {"compute_capability", std::to_string(device.major) + "." + std::to_string(device.minor)},
+             {"multiprocessors", device.multiProcessorCount},
+             {"driver_supports_cuda", version_text(driver)},
+             {"cuda_runtime", version_text(runtime)}};
+    return facts;
   }
 
   [[nodiscard]] std::optional<double> energy(int index) override {
@@ -99,6 +106,9 @@ class Backend : public CudaBackend {
     if (cudaDeviceGetPCIBusId(address, sizeof address, index) != cudaSuccess) return std::nullopt;
     return energy_joules(address);
   }
+
+ private:
+  mutable std::map<int, Json> facts_;
 };
 
 }  // namespace

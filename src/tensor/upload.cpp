@@ -2,6 +2,7 @@
 
 #include <ATen/Functions.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
 
 #include "core/error.h"
 
@@ -22,6 +23,16 @@ Upload::Upload(const at::Device& device, const Shapes& shapes) : device_(device)
   for (const auto& [shape, type] : shapes_) bytes += (bytes_of(shape, type) + kAlignment - 1) / kAlignment * kAlignment;
   block_ = at::zeros({bytes}, at::TensorOptions(device).dtype(at::kByte));
   tensors_ = views_of(block_);
+}
+
+Upload::~Upload() {
+  for (Slot& slot : slots_) {
+    try {
+      if (slot.sent) slot.sent->synchronize();
+    } catch (const c10::Error&) {
+      static_cast<void>(new Slot(std::move(slot)));
+    }
+  }
 }
 
 std::vector<at::Tensor> Upload::views_of(const at::Tensor& block) const {

@@ -19,6 +19,10 @@ class Upload {
 
   // Zeros of these shapes and types on the device. To the CPU there is nothing to stage: the copies are plain ones.
   Upload(const at::Device& device, const Shapes& shapes);
+  Upload(Upload&&) = default;
+  // Waits for the copies under way. Leaves the blocks of a device that failed where they are: LibTorch asks the device
+  // before it frees them, and what a destructor throws would end the process before the failure is told.
+  ~Upload();
 
   // Where what is copied arrives, always in the same places.
   [[nodiscard]] const std::vector<at::Tensor>& tensors() const { return tensors_; }

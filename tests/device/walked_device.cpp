@@ -26,7 +26,9 @@ std::mutex lock;  // backward passes have a thread of their own
 DeviceWork work;
 std::optional<WalkOrder> order;
 ClockTicks ticks;
-double now = 0;                     // milliseconds
+double now = 0;  // milliseconds
+bool failed = false;
+int64_t freed_too_late = 0;
 thread_local int falling_back = 0;  // LibTorch copies what it takes to the CPU
 
 struct Memory : at::Allocator {
@@ -38,6 +40,23 @@ struct Memory : at::Allocator {
   at::DeleterFnPtr raw_deleter() const override { return &std::free; }
   void copy_data(void* to, const void* from, std::size_t bytes) const override { memcpy(to, from, bytes); }
 };
+
+struct PinnedMemory : Memory {
+  at::DataPtr allocate(size_t bytes) override {
+    at::DataPtr data = Memory::allocate(bytes);
+    return {data.get(), data.release_context(), &release, at::kCPU};
+  }
+  at::DeleterFnPtr raw_deleter() const override { return &release; }
+  static void release(void* place) {
+    freed_too_late += failed ? 1 : 0;
+    std::free(place);
+  }
+};
+
+void wait_for_device() {
+  if (failed)
+    throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, 719, "CUDA error: unspecified launch failure\n...");
+}
 
 struct Guard : c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::HPU> {
   c10::Device getDevice() const override { return kWalkedDevice; }
@@ -58,8 +77,8 @@ struct Guard : c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::HPU> {
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override { delete static_cast<double*>(event); }
   void block(void*, const c10::Stream&) const override {}
   bool queryEvent(void*) const override { return true; }
-  void synchronizeEvent(void*) const override {}
-  void synchronizeDevice(const c10::DeviceIndex) const override {}
+  void synchronizeEvent(void*) const override { wait_for_device(); }
+  void synchronizeDevice(const c10::DeviceIndex) const override { wait_for_device(); }
 
  private:
   static c10::Stream stream() noexcept { return c10::Stream(c10::Stream::DEFAULT, kWalkedDevice); }
@@ -191,7 +210,10 @@ struct HPUHooks : at::HPUHooksInterface {
     return at::detail::getDefaultCPUGenerator();
   }
   at::Device getDeviceFromPtr(void*) const override { return kWalkedDevice; }
-  at::Allocator* getPinnedMemoryAllocator() const override { return at::getCPUAllocator(); }
+  at::Allocator* getPinnedMemoryAllocator() const override {
+    static PinnedMemory memory;
+    return &memory;
+  }
 };
 
 void set_walk_order(std::optional<WalkOrder> wanted) { order = wanted; }
@@ -202,6 +224,9 @@ void count_launch() {
   ++work.launches;
   now += ticks.launch;
 }
+
+void set_failed(bool now_failed) { failed = now_failed; }
+int64_t pinned_blocks_freed_too_late() { return freed_too_late; }
 
 void set_clock_ticks(const ClockTicks& wanted) {
   const std::lock_guard guard(lock);

@@ -32,6 +32,11 @@ struct DeviceWork {
 // Since the last call.
 [[nodiscard]] DeviceWork take_device_work();
 
+// From now on every wait for the device throws what LibTorch throws of a CUDA device in which a kernel failed.
+void set_failed(bool failed);
+// Pinned blocks that were freed while it had failed: there LibTorch throws, from a destructor.
+[[nodiscard]] int64_t pinned_blocks_freed_too_late();
+
 // The device's clock goes on by so many milliseconds with a launch and with an event; at first it stands still.
 struct ClockTicks {
   double launch = 0, event = 0;
