@@ -1,10 +1,12 @@
 """Items of scripts/gpu-check that ask whether the device computes the right thing."""
 
+import json
 import pathlib
 import re
 import shutil
+import time
 
-from session import Cut, Ended, NoDevice, Skipped, TimeOver, last_line
+from session import Cut, Ended, NoDevice, Skipped, TimeOver, ending, last_line
 
 GRAPH = ("--cuda-graph", "on")
 
@@ -16,7 +18,7 @@ def one_step(place):
     if code == 4 and place.on_gpu:
         raise NoDevice(said.strip())
     if code != 0:
-        raise Ended(f"one small step ended with {code}: {last_line(said)}")
+        raise Ended(f"one small step {ending(code, said)}")
 
 
 def device(place):
@@ -63,19 +65,65 @@ def kernels(place):
         rows += check("longformer,bigbird-itc,logsparse,improved-clustered,adaptively-sparse,sparsemax", "5,50", 3, "fp32")
         rows += check("reformer", "50,130", 3, "fp32")
         rows += check("softmax", 4096, 66, "fp32")
-    detail = f"{len(rows)} rows agree with the reference"
+    return f"{len(rows)} rows agree with the reference"
+
+
+MEMCHECK = ("none", "softmax-fused", "linformer", "performer", "longformer", "bigbird-itc", "logsparse", "reformer",
+            "adaptively-sparse", "nystromformer", "mrs-linear", "paramixer-chord")
+RACECHECK = ("softmax-fused", "longformer", "reformer")
+AT_ONCE = 4  # most of a check is the host's work
+
+
+def sanitizer(place):
+    """Plain steps of a model each, under NVIDIA's compute-sanitizer: accesses to memory, then races in shared memory."""
+    if not place.on_gpu:
+        raise Skipped("needs a GPU")
+    tool = place.tool("compute-sanitizer")
+    checks = [("memcheck", model) for model in MEMCHECK] + [("racecheck", model) for model in RACECHECK]
+    waiting, running, ended, wrong = list(checks), {}, set(), []
+
+    def start(check, model):
+        report = place.folder / f"{check}-{model}.json"
+        report.unlink(missing_ok=True)  # an earlier call's
+        size = ["--lengths", 50, "--batch", 2]
+        if model == "none":  # rows that begin in the middle of a block of eight
+            size = ["--lengths", 5, "--batch", 3, "--set", "training.micro_batch=1"]
+        return place.start(tool, "--tool", check, "--target-processes", "all", "--error-exitcode", 9, place.program, "bench",
+                           "--models", model, *size, "--steps", 1, "--warmup", 2, "--cuda-graph", "off", "--no-baseline",
+                           "--device", place.device, "--json", report, log=f"{check}-{model}.txt")
+
+    def judge(check, model, code, seconds):
+        said, report = place.text(f"{check}-{model}.txt"), place.folder / f"{check}-{model}.json"
+        right, message = code == 0, last_line(said) if code == 0 else ending(code, said)
+        if right:  # nothing was seen of a step that did not run
+            row = json.loads(report.read_text())["rows"][0] if report.exists() else {"status": "no row", "message": message}
+            right = row["status"] == "ok"
+            message = message if right else f"checked nothing: {row['status']}: {row['message']}"
+        place.row(check=check, model=model, status="ok" if right else "failed", seconds=round(seconds, 1), message=message)
+        ended.add((check, model))
+        if not right:
+            wrong.append(f"{check} of {model} {message}")
+
+    over = None
     try:
-        sanitizer = place.tool("compute-sanitizer")
-    except Skipped as reason:
-        return f"{detail}; {reason}"
-    command = [place.program, "bench", "--models", "none", "--lengths", 5, "--batch", 3, "--steps", 1, "--warmup", 2, "--no-baseline",
-               "--device", place.device, "--set", "training.micro_batch=1"]
-    if place.on_gpu:
-        code, said = place.run(sanitizer, "--tool", "memcheck", "--target-processes", "all", "--error-exitcode", 9, *command,
-                               log="memcheck.txt")
-        if code != 0:
-            raise Ended(f"memcheck ended with {code}: {last_line(said)}")
-        detail += "; memcheck found nothing"
+        while waiting or running:
+            while waiting and len(running) < AT_ONCE:
+                now = waiting.pop(0)
+                running[now] = start(*now), time.monotonic()
+            for now, (child, begin) in list(running.items()):
+                if child.poll() is not None:
+                    del running[now]
+                    judge(*now, child.returncode, time.monotonic() - begin)
+            time.sleep(0.02)
+    except TimeOver as reason:
+        over = reason
+    detail = f"{len(ended) - len(wrong)} checks found nothing"
+    if over:
+        detail += f"; not run: {', '.join(f'{check} of {model}' for check, model in checks if (check, model) not in ended)}"
+    if wrong:
+        raise Ended("; ".join([*wrong, detail]))
+    if over:
+        raise (Cut if ended else TimeOver)(detail)
     return detail
 
 
@@ -98,7 +146,7 @@ def selftest(place, part, enough):
         raise
     count = result(said)
     if code != 0 or not count:
-        raise Ended(f"ended with {code}: {last_line(said)}")
+        raise Ended(ending(code, said))
     return f"{count} claims hold"
 
 

@@ -6,7 +6,7 @@ import shutil
 import signal
 import time
 
-from session import Ended, last_line
+from session import Ended, ending
 
 VARYING = ("time", "examples_per_s", "memory_peak_bytes", "page_faults_per_step")  # in logs of the same bits
 
@@ -44,7 +44,7 @@ def resume(place):
         def train(*more, model=model):
             code, said = place.xformer("train", *more)
             if code != 0:
-                raise Ended(f"{model}: train ended with {code}: {last_line(said)}")
+                raise Ended(f"{model}: train {ending(code, said)}")
 
         train(*words, "--out", whole)
         train(*words, "--out", parts, "--stop-after", steps // 4)
@@ -84,14 +84,14 @@ def memory(place):
     code, said = place.xformer("train", *small_run("softmax", "--batch", large, *words, f"data.train_examples={large}", "--out", run),
                                preparation=limit)
     if code != 4 or "out of memory" not in said:
-        raise Ended(f"a batch of {large} ended with {code} where 4 and 'out of memory' were expected: {last_line(said)}")
+        raise Ended(f"a batch of {large}, where 4 and 'out of memory' were expected, {ending(code, said)}")
     status = json.loads((run / "record.json").read_text())["status"]
     if status != "out-of-memory":
         raise Ended(f"its record says {status}")
     code, said = place.xformer("train", *small_run("softmax", "--batch", batch, "--micro-batch", fits, *words,
                                                    f"data.train_examples={batch}", "--out", place.work / "fits"))
     if code != 0:
-        raise Ended(f"--micro-batch {fits} ended with {code}: {last_line(said)}")
+        raise Ended(f"--micro-batch {fits} {ending(code, said)}")
     return f"a batch of {large} says so, --micro-batch {fits} goes on"
 
 
@@ -114,7 +114,7 @@ def train(place):
                 if (run / name).exists():
                     shutil.copy(run / name, place.folder / f"{model}-{precision}-{name}")
             if code != 0:
-                raise Ended(f"{model} in {precision} ended with {code}: {last_line(said)}")
+                raise Ended(f"{model} in {precision} {ending(code, said)}")
             status = json.loads((run / "record.json").read_text())["status"]
             place.row(model=model, precision=precision, status=status, seconds=round(time.monotonic() - begin, 1))
             if status != "completed":

@@ -112,7 +112,7 @@ class Session:
         report = self.folder / f"bench-{self.reports}.json"
         code, said = self.xformer("bench", *words, "--no-baseline", "--json", report, **more)
         if code != 0:
-            raise Ended(f"bench ended with {code}: {last_line(said)}")
+            raise Ended(f"bench {ending(code, said)}")
         rows = json.loads(report.read_text())["rows"]
         for row in rows:
             if row["status"] not in allowed:
@@ -160,6 +160,12 @@ class Session:
                 return environment
             reason = f"python3 has no PyTorch for {self.device}: {last_line(said)}"
         return reason
+
+
+def ending(code, said):
+    """How a process ended that should not have ended so, and its last words."""
+    how = f"ended with {code}" if code >= 0 else f"was ended by {signal.Signals(-code).name}"
+    return f"{how}: {last_line(said)}"
 
 
 def last_line(text):

@@ -12,7 +12,7 @@ import time
 
 import compute
 from paced import Failed, Paced
-from session import PEERS, Cut, Ended, Skipped, TimeOver, last_line
+from session import PEERS, Cut, Ended, Skipped, TimeOver, ending
 
 # ours, and the attention of tests/peers/models.py that is the same function
 MODELS = {"softmax-fused": "softmax", "linformer": "linformer", "performer": "performer", "nystromformer": "nystromformer",
@@ -36,7 +36,7 @@ def threads(place):
 def ceilings(place):
     code, said = place.run("python3", PEERS / "ceilings.py", threads(place), place.device, environment=place.python())
     if code != 0:
-        raise Ended(f"ended with {code}: {last_line(said)}")
+        raise Ended(ending(code, said))
     rates = json.loads(said.splitlines()[-1])
     place.row(**rates)
     return "; ".join(f"{name} {value:.3g}" for name, value in rates.items() if "copy" in name or "node" in name)
@@ -133,7 +133,7 @@ def pairs(place):
 def all_names(place):
     code, said = place.run(place.program, "list", "attentions", "--json", log="names.txt")
     if code != 0:
-        raise Ended(f"list ended with {code}: {last_line(said)}")
+        raise Ended(f"list {ending(code, said)}")
     names = [entry["name"] for entry in json.loads(said[said.index("["):])]
     return names[:2] if place.small else names
 
@@ -188,7 +188,7 @@ def operators(place):
         code, said = place.xformer("profile", "--model", model, "--length", length, "--batch", batch, "--json", "--out", report,
                                    log=f"{model}.txt")
         if code != 0:
-            raise Ended(f"{model}: profile ended with {code}: {last_line(said)}")
+            raise Ended(f"{model}: profile {ending(code, said)}")
         told = json.loads(report.read_text())
         keys = ("operator", "kind", "calls", "ms", "share", "floor_ms")
         place.row(model=model, **{key: told[key] for key in ("step_ms", "host_ms", "profiled_ms", "events", "captured")},
@@ -218,7 +218,7 @@ def profile(place):
             raise Skipped("the driver keeps its counters from ncu here")
         table = kernel_table(said)
         if not table:
-            raise Ended(f"{model}: ncu ended with {code}: {last_line(said)}")
+            raise Ended(f"{model}: ncu {ending(code, said)}")
         place.row(model=model, launches=launches, ns=sum(row["ns"] for row in table), kernels=table[:40])
         done.append(model)
     return f"kernels of {', '.join(done)}"

@@ -35,7 +35,9 @@ done
 for item in captured contract learning; do
   check "$item passes, or is cut short with what it found" ended $item '(pass|cut)'
 done
-check "what needs a GPU says so" matches "$lines" '"profile".*"skip".*needs a GPU'
+for item in profile sanitizer; do
+  check "$item says that it needs a GPU" matches "$lines" "\"$item\".*\"skip\".*needs a GPU"
+done
 for item in ceilings pairs; do # with PyTorch, where this checkout has it
   check "$item passes, or says what it lacks" matches "$lines" "\"$item\", \"plan\": \"[AB]\", \"status\": (\"pass\"|\"skip\".*PyTorch)"
 done
@@ -44,7 +46,14 @@ check "a profile is saved for each of three models" equal "$(cd "$work/results/o
 check "with its longest operators" matches "$lines" '"operators", "row": .*"model": "none".*"operators": \[\{"operator": "[a-z]+::'
 check "rows of a bench are saved one by one" equal "$(grep -c '^{"item": "bench", "row"' <<<"$lines")" 2
 check "a training leaves its record" contains "$(<"$work/results/train/linear-bf16-record.json")" '"status": "completed"'
-check "the table has every item" equal "$(grep -cE '^[ABC]  [a-z]+ +(PASS|SKIP|CUT) ' <<<"$text")" 15
+check "the table has every item" equal "$(grep -cE '^[ABC]  [a-z]+ +(PASS|SKIP|CUT) ' <<<"$text")" 16
+
+help=$("$root/scripts/gpu-check" --help)
+for plan in A B C; do
+  most=$(tr -s ' \n' ' ' <<<"$help" | grep -oE "of each plan [A-Z0-9, ]+" | grep -oE "$plan [0-9]+")
+  sum=$(awk -v plan=$plan '$2 == plan && $4 == "s" { sum += $3 } END { print sum }' <<<"$help")
+  check "plan $plan has time for all its items: $sum s of ${most#* }" test "$sum" -le "${most#* }"
+done
 
 # The fourth call is the one that finishes the resumed run.
 stand_in <<PROGRAM
@@ -69,6 +78,60 @@ check "it is named" matches "$text" '^A  contract +FAIL .*a claim that does not 
 check "the items after it are run" ended captured pass
 gpu_check --part captured
 check "what passes alone passes" equal "$code" 0
+
+stand_in <<'PROGRAM'
+case "$*" in
+  *captured*) ulimit -c 0 && kill -SEGV $$ ;;
+  *selftest*) echo "ok  stand-in" ;;
+esac
+PROGRAM
+gpu_check --part captured --part contract
+check "a program that a signal ends is a failure" equal "$code" 1
+check "which names the signal" matches "$text" '^A  captured +FAIL .*was ended by SIGSEGV'
+check "and costs no other item" ended contract pass
+gpu_check --part graphs --part contract # a bench that leaves no report
+check "an error in the script is a failure" equal "$code" 1
+check "which is told and saved" matches "$lines" '^\{"item": "graphs", "plan": "A", "status": "fail".*FileNotFoundError'
+check "and costs no other item either" ended contract pass
+
+# A compute-sanitizer that finds something in $FAULT, sees a step that did not run in $UNRUN, and never ends in $SLOW.
+mkdir "$work/bin"
+cat >"$work/bin/compute-sanitizer" <<SANITIZER
+#!$(command -v bash)
+echo "\$*" >>"$work/sanitized"
+[[ "\$*" =~ --tool\ ([a-z]+)\ .*\ --models\ ([a-z-]+)\ .*\ --json\ ([^ ]+) ]] || exit 2
+now="\${BASH_REMATCH[1]} \${BASH_REMATCH[2]}" status=ok
+[[ \$now != \${FAULT:-} ]] || { echo "========= ERROR SUMMARY: 1 error"; exit 9; }
+[[ \$now != \${SLOW:-} ]] || exec sleep 100
+[[ \$now != \${UNRUN:-} ]] || status=out-of-memory
+printf '{"rows": [{"status": "%s", "message": "said"}]}' "\$status" >"\${BASH_REMATCH[3]}"
+echo "========= ERROR SUMMARY: 0 errors"
+SANITIZER
+chmod +x "$work/bin/compute-sanitizer"
+sanitized() { # WORDS...: gpu-check's item with that sanitizer
+  rm -f "$work/sanitized"
+  PATH=$work/bin:$PATH gpu_check --part sanitizer "$@"
+}
+found() { grep -cE "^\{\"item\": \"sanitizer\", \"row\": \{\"check\": \"$1\", \"model\": \"$2\", \"status\": \"$3\"" <<<"$lines"; }
+sanitized
+check "a sanitizer that finds nothing passes" equal "$code" 0
+check "and says of how many checks" matches "$text" '^A  sanitizer  PASS .* 15 checks found nothing'
+check "a row is saved for each model's accesses" equal "$(found memcheck '[a-z-]+' ok)" 12
+check "and for the races of three" equal "$(found racecheck '(softmax-fused|longformer|reformer)' ok)" 3
+check "each is one plain step of one model on the device" equal \
+  "$(grep -cE -- '--error-exitcode 9 .*/program bench --models [a-z-]+ .*--steps 1 .*--cuda-graph off .*--device cuda ' "$work/sanitized")" 15
+FAULT='memcheck longformer' UNRUN='racecheck reformer' sanitized
+check "a model in which it finds something fails" equal "$code" 1
+check "and is named with what it said" contains "$text" "memcheck of longformer ended with 9: ========= ERROR SUMMARY: 1 error"
+check "so does one whose step did not run" contains "$text" "racecheck of reformer checked nothing: out-of-memory: said"
+check "their rows say so" equal "$(found memcheck longformer failed) $(found racecheck reformer failed)" "1 1"
+check "the others stand" equal "$(found '[a-z]+' '[a-z-]+' ok)" 13
+check "and are counted" contains "$text" "13 checks found nothing"
+SLOW='racecheck longformer' sanitized --budget 15
+check "what has no time left is no failure" equal "$code" 0
+check "but is cut short, and what was not run is named" matches "$text" \
+  '^A  sanitizer  CUT .* 14 checks found nothing; not run: racecheck of longformer$'
+check "and what had ended is saved" equal "$(found '[a-z]+' '[a-z-]+' ok)" 14
 
 stand_in <<PROGRAM
 [[ "\$*" == *captured* ]] || exit 0
