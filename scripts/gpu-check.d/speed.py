@@ -93,21 +93,26 @@ def together(place, model, theirs, precision):
             except Failed as reason:
                 place.row(model=model, precision=precision, kind=kind, status="failed", message=str(reason))
         mine.step()  # not timed: it slept while the others were made ready
-        times, begin = [], time.monotonic()
-        while len(times) < rounds and time.monotonic() - begin < most_seconds:
-            times.append(mine.step()["ms"])
+        own, begin = [], time.monotonic()
+        while len(own) < rounds and time.monotonic() - begin < most_seconds:
+            own.append(mine.step())
             for kind, (process, _, steps) in alive.items():
                 steps.append(process.step())
-        ratios = {}
+        ratios, times = {}, [step["ms"] for step in own]
         for kind, (_, ready, steps) in alive.items():
             ms = [step["ms"] for step in steps]
             ratios[kind] = statistics.median(ms) / statistics.median(times)
             place.row(model=model, precision=precision, kind=kind, status="ok", length=length, batch=batch, rounds=len(times),
                       ours_ms=statistics.median(times), ms=statistics.median(ms), ratio=ratios[kind], captured=facts["captured"],
-                      host_ms=statistics.median(step["host_ms"] for step in steps), peak_bytes=steps[-1]["peak_bytes"],
+                      **apart("", steps), **apart("ours_", own), peak_bytes=steps[-1]["peak_bytes"],
                       ours_peak_bytes=facts["peak_bytes"], setup_seconds=ready["setup_seconds"], torch=ready["torch"],
                       all_ours_ms=times, all_ms=ms)
         return f"{model} {precision}: " + ", ".join(f"{kind} {ratio:.2f}" for kind, ratio in ratios.items())
+
+
+def apart(whose, steps):
+    """Medians of what the host alone and the device alone take, where the steps tell."""
+    return {whose + key: statistics.median(step[key] for step in steps) for key in ("host_ms", "device_ms") if key in steps[0]}
 
 
 def pairs(place):

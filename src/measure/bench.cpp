@@ -77,6 +77,7 @@ class Bench {
             {"message", ""},
             {"step_ms", nullptr},
             {"host_ms", nullptr},
+            {"device_ms", nullptr},
             {"steps_at_once", 1},
             {"examples_per_s", nullptr},
             {"tokens_per_s", nullptr},
@@ -117,7 +118,7 @@ class Bench {
     if (run_.stop_requested()) throw Interrupted("stopped by a signal; a bench that is not whole is not written");
   }
 
-  double step(size_t i, Subject& subject, const char* what) {
+  StepTime step(size_t i, Subject& subject, const char* what) {
     check_stop();
     const BenchCase& one = cases_[i];
     run_.progress(fmt::format("{}  length {}  batch {}  {}", one.label, one.length, one.batch, what),
@@ -216,9 +217,13 @@ class Bench {
     for (int64_t turn = 0; turn < options_.steps && run_.turn(); ++turn) {
       for (size_t i = 0; i < count; ++i) {
         if (!subjects[i]) continue;
-        const bool fits = in_memory(first + i, [&] { times[i].push_back(step(first + i, *subjects[i], "timed")); });
-        if (fits) run_.timed(cases_[first + i].plan.model, times[i].back());
-        else subjects[i].reset();
+        StepTime time;
+        if (!in_memory(first + i, [&] { time = step(first + i, *subjects[i], "timed"); })) {
+          subjects[i].reset();
+          continue;
+        }
+        times[i].push_back(time.ms);
+        run_.timed(cases_[first + i].plan.model, time);
       }
     }
     check_stop();
@@ -230,6 +235,7 @@ class Bench {
       if (!subjects[i]) continue;
       note_times(first + i, times[i]);
       rows_[first + i]["host_ms"] = subjects[i]->host_ms();
+      rows_[first + i]["device_ms"] = subjects[i]->device_ms();
     }
   }
 

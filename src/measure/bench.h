@@ -2,6 +2,7 @@
 // takes, on random tokens. Every position is valid, unless the lengths of real examples say otherwise.
 #pragma once
 
+#include <optional>
 #include <span>
 
 #include "data/batches/batcher.h"
@@ -42,6 +43,13 @@ struct BenchCase {
   std::vector<int64_t> valid_lengths;  // of each row; none: every position is valid
 };
 
+// What a step took in milliseconds; of several that were queued one behind the other, their mean.
+struct StepTime {
+  double ms = 0;  // from the batch in host memory until the device is done
+  // On a device: until the step was queued, and by the device's own clock from its beginning to its end.
+  std::optional<double> host_ms, device_ms;
+};
+
 // Where and how, and who listens.
 struct BenchRun {
   at::Device device = at::kCPU;
@@ -56,7 +64,7 @@ struct BenchRun {
   // `ready`, after warm-up, and by `timed`, after each step.
   std::function<bool()> turn = [] { return true; };
   std::function<void(const Json& row)> ready = [](const Json&) {};
-  std::function<void(const std::string& model, double milliseconds)> timed = [](auto&&...) {};
+  std::function<void(const std::string& model, const StepTime& time)> timed = [](auto&&...) {};
 };
 
 // By length, then batch, width, precision and model. UserError for any wrong name, key, value or combination.

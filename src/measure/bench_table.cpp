@@ -13,8 +13,11 @@ std::string cell(const Json& value, double unit, const char* form) {
 }  // namespace
 
 std::string bench_markdown(const Json& report) {
-  std::string text = "| model | length | batch | step ms | p10 | p90 | examples/s | tokens/s", rule = "\n| --- ";
+  const bool on_device = report["conditions"]["device"] != "cpu";
+  std::string text = "| model | length | batch | step ms | p10 | p90", rule = "\n| --- ";
   int columns = 7;
+  if (on_device) text += " | device ms | host ms", columns += 2;
+  text += " | examples/s | tokens/s";
   for (const auto& [name, ratios] : report["rows"][0]["against"].items()) {
     text += fmt::format(" | speed / `{}` | memory / `{}`", name, name);
     columns += 2;
@@ -29,17 +32,20 @@ std::string bench_markdown(const Json& report) {
     const auto flops = [&](const char* key) { return counted ? cell(row["flops"][key], 1e9, "{:.4g}") : "-"; };
     std::string backend = row["backend"].is_null() ? "-" : row["backend"].get<std::string>();
     if (row["captured"] == true) backend += ", captured";
+    std::string apart;
+    for (const char* key : {"device_ms", "host_ms"})
+      if (on_device) apart += cell(row[key], 1, "{:.3f}") + " | ";
     std::string against;
     for (const auto& [name, ratios] : row["against"].items())
       against += ratios.is_null()
                      ? "- | - | "
                      : fmt::format("{:.2f} | {:.2f} | ", ratios["speed"].get<double>(), ratios["memory"].get<double>());
-    text += fmt::format("| `{}` | {} | {} | {} | {} | {} | {} | {} | {}{} | {} | {} | {} | {} | {} |\n",
+    text += fmt::format("| `{}` | {} | {} | {} | {} | {} | {}{} | {} | {}{} | {} | {} | {} | {} | {} |\n",
                         row["label"].get<std::string>(), row["length"].get<int64_t>(), row["batch"].get<int64_t>(),
                         row["status"] == "ok"          ? time("median")
                         : row["status"] == "too-large" ? "too large"
                                                        : "out of memory",
-                        time("p10"), time("p90"), cell(row["examples_per_s"], 1, "{:.1f}"),
+                        time("p10"), time("p90"), apart, cell(row["examples_per_s"], 1, "{:.1f}"),
                         cell(row["tokens_per_s"], 1, "{:.0f}"), against,
                         row["peak_bytes"].is_null() ? "-" : format_bytes(row["peak_bytes"].get<uint64_t>()),
                         cell(row["parameters"], 1, "{:.0f}"), flops("step_formula"), flops("step_counted"),

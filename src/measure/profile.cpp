@@ -92,7 +92,7 @@ class Profiling {
   // Milliseconds of one step.
   double step(Subject& subject, const char* what) {
     tell(what);
-    return subject.step();
+    return subject.step().ms;
   }
 
   void tell(const char* what) {

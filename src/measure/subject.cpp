@@ -1,5 +1,6 @@
 #include "measure/subject.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 
@@ -36,27 +37,50 @@ void Subject::run() {
   inference_->run();
 }
 
-double Subject::step() {
+StepTime Subject::step() {
   const auto start = std::chrono::steady_clock::now();
   const auto mean_since_start = [&] {
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count() /
            static_cast<double>(steps_at_once_);
   };
+  if (clock_) clock_->restart(), clock_->mark();
   for (int64_t i = 0; i < steps_at_once_; ++i) run();
-  host_ms_.push_back(mean_since_start());
+  StepTime time;
+  if (clock_) clock_->mark(), time.host_ms = mean_since_start();
   synchronize(device_);
-  return mean_since_start();
+  time.ms = mean_since_start();
+  if (clock_) {
+    time.device_ms = 1e3 * clock_->seconds(0, 1) / static_cast<double>(steps_at_once_);
+    host_ms_.push_back(*time.host_ms), device_ms_.push_back(*time.device_ms);
+  }
+  return time;
 }
 
 void Subject::settle() {
-  constexpr double kLeastMilliseconds = 50;
-  if (device_.is_cuda()) steps_at_once_ = std::max<int64_t>(1, std::llround(std::ceil(kLeastMilliseconds / step())));
-  host_ms_.clear();
+  if (device_.is_cpu()) return;
+  clock_.emplace(device_);
+  steps_at_once_ = steps_to_time([this](int64_t count) {
+    steps_at_once_ = count;
+    return *step().device_ms * static_cast<double>(count);
+  });
+  host_ms_.clear(), device_ms_.clear();
 }
 
-Json Subject::host_ms() const {
-  return device_.is_cuda() && !host_ms_.empty() ? Json(training::quantile(host_ms_, 0.5)) : Json();
+int64_t steps_to_time(const std::function<double(int64_t count)>& milliseconds) {
+  constexpr double kLeastMilliseconds = 50;
+  constexpr int64_t kMost = 1000;  // no step takes less than 50 us
+  int64_t count = 1;
+  while (count < kMost) {
+    const double taken = milliseconds(count);
+    if (taken >= kLeastMilliseconds) break;
+    const double each = std::max(taken / static_cast<double>(count), kLeastMilliseconds / kMost);
+    count = std::max<int64_t>(count + 1, std::llround(std::ceil(kLeastMilliseconds / each)));
+  }
+  return std::min(count, kMost);
 }
+
+Json Subject::host_ms() const { return host_ms_.empty() ? Json() : Json(training::quantile(host_ms_, 0.5)); }
+Json Subject::device_ms() const { return device_ms_.empty() ? Json() : Json(training::quantile(device_ms_, 0.5)); }
 
 Json spread(const std::vector<double>& milliseconds) {
   return {{"median", training::quantile(milliseconds, 0.5)},

@@ -17,14 +17,7 @@ namespace xformer::measure::device_profile_test {
 
 namespace {
 
-// Of the device's clock, while one of these lives; nothing is computed.
-struct Ticks {
-  explicit Ticks(const kernels::ClockTicks& ticks) {
-    kernels::set_walk_order(std::nullopt);
-    kernels::set_clock_ticks(ticks);
-  }
-  ~Ticks() { kernels::set_clock_ticks({}); }
-};
+using kernels::Ticks;
 
 double ms(const OpFigures& figures) { return 1e3 * figures.seconds; }
 
@@ -173,7 +166,7 @@ TEST_CASE("a device's profile: sums, what cannot be known there, and its words")
   CHECK(report["peaks"].size() == 3);
   for (const Json& row : report["copies"])
     CHECK(row["gb_per_s"].get<double>() == Approx(row["bytes"].get<double>() / 10e-3 / 1e9));
-  CHECK(report["host_ms"].is_null());
+  CHECK(report["host_ms"].get<double>() > 0);
   CHECK(report["captured"]["step_ms"].is_null());
   CHECK(report["outside_parallel"]["share"].is_null());
   CHECK(report["outside_parallel"]["spin_us"].is_null());

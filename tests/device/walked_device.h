@@ -42,5 +42,13 @@ struct ClockTicks {
   double launch = 0, event = 0;
 };
 void set_clock_ticks(const ClockTicks& ticks);
+// While one of these lives; nothing is computed.
+struct Ticks {
+  explicit Ticks(const ClockTicks& ticks) {
+    set_walk_order(std::nullopt);
+    set_clock_ticks(ticks);
+  }
+  ~Ticks() { set_clock_ticks({}); }
+};
 
 }  // namespace xformer::kernels

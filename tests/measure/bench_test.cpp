@@ -63,6 +63,7 @@ TEST_CASE("a bench has a row for every length, batch and model, in this order") 
     CHECK(row["tokens_per_s"].get<double>() == Approx(examples * row["length"].get<double>()));
     CHECK(row["captured"] == false);
     CHECK(row["peak_host_bytes"] == row["peak_bytes"]);
+    for (const char* key : {"host_ms", "device_ms"}) CHECK(row[key].is_null());
   }
   CHECK(places == std::vector<std::string>{"16 1 softmax", "16 1 linear", "16 3 softmax", "16 3 linear", "24 1 softmax",
                                            "24 1 linear", "24 3 softmax", "24 3 linear"});
@@ -234,8 +235,9 @@ TEST_CASE("a paced bench takes a step when it is asked to") {
     events.push_back("ready");
   };
   run.turn = [&] { return turns++ < asked; };
-  run.timed = [&](const std::string& model, double milliseconds) {
-    CHECK(milliseconds > 0);
+  run.timed = [&](const std::string& model, const StepTime& time) {
+    CHECK(time.ms > 0);
+    CHECK_FALSE((time.host_ms || time.device_ms));  // which a device has
     events.push_back(model);
   };
   const Json report = report_of(options, run), row = report["rows"][0];

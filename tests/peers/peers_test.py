@@ -8,11 +8,13 @@ weights is a few per cent off on some processors).
 Exit codes: 0 as expected, 1 not, 77 PyTorch is missing (skipped; scripts/setup --peers).
 """
 
+import math
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
+import unittest.mock
 
 try:
     import torch
@@ -23,6 +25,7 @@ except ImportError as missing:
 
 import models
 import products
+import worker
 
 LENGTH = 256
 RAGGED, ALL_VALID = [LENGTH, 200, 31], [LENGTH] * 3
@@ -107,10 +110,45 @@ def products_differ():
     return worst > 1
 
 
+class Clock:
+    """A device's, on which a step takes 3 ms and one that is waited for another 4."""
+    now, waited = 0.0, True
+
+    def step(self):
+        self.now += 7 if self.waited else 3
+        self.waited = False
+
+    def synchronize(self):
+        self.waited = True
+
+    def event(self, enable_timing):
+        assert enable_timing
+        one = unittest.mock.Mock()
+        one.record = lambda: setattr(one, "at", self.now)
+        one.elapsed_time = lambda later: later.at - one.at
+        return one
+
+
+def timing_differs():
+    """Steps on a device are timed by its events, as many at once as take 50 ms; on a CPU one by one, by the host's clock."""
+    clock = Clock()
+    with unittest.mock.patch.multiple(torch.cuda, Event=clock.event, synchronize=clock.synchronize):
+        alone, many = (worker.timed(clock.step, count, on_gpu=True) for count in (1, 20))
+    on_cpu = worker.timed(clock.step, 1, on_gpu=False)
+    found = {"a step's device_ms": alone["device_ms"] == 7, "that of 20": math.isclose(many["device_ms"], 64 / 20),
+             "what a line has": (set(many), set(on_cpu)) == ({"ms", "host_ms", "device_ms"}, {"ms", "host_ms"}),
+             "host_ms within ms": 0 < many["host_ms"] <= many["ms"],
+             "steps at once": [worker.steps_to_time(lambda n: alone + each * (n - 1)) for alone, each in
+                               ((60, 1), (50, 50), (49, 49), (7, 7), (10, 2), (0, 0))] == [1, 1, 2, 8, 21, 1000]}
+    for what, good in found.items():
+        print(f"timing: {what:20} {'ok' if good else 'FAILED'}")
+    return not all(found.values())
+
+
 def main():
     program = pathlib.Path(sys.argv[1]).resolve()
     torch.manual_seed(7)
-    failures = products_differ()
+    failures = products_differ() + timing_differs()
     with tempfile.TemporaryDirectory() as folder:
         for attention, model, lengths, language in [*((*case, False) for case in CASES), *((*case, True) for case in CAUSAL)]:
             for type_, tolerance in TOLERANCES.items():

@@ -10,6 +10,8 @@ SAME = ["eager", "caching", "compile", "compile-caching", "bf16", "bf16-compile"
 GPU_KINDS = {"eager": "eager", "compile": "torch.compile", "reduce-overhead": "torch.compile, in CUDA graphs (reduce-overhead)",
              "sdpa": KINDS["sdpa"]}
 GPU_SAME = ["eager", "compile", "reduce-overhead"]
+# There by the device's clock, and how long the host takes to queue a step.
+APART = {"device_ms": "PyTorch, device", "host_ms": "PyTorch, host", "ours_device_ms": "ours, device", "ours_host_ms": "ours, host"}
 
 
 def summary(times):
@@ -104,18 +106,19 @@ def program(row):
     return f"{row['software']['commit'][:7]}{', modified' if row['software']['dirty'] else ''}, {row['date'][:10]}"
 
 
-def details(row, kinds, digits):
+def details(row, kinds, digits, on_gpu):
     for kind, words in kinds.items():
         entry = row["kinds"].get(kind)
         if entry is None:
             continue
         begin = [model(row), place(row), words]
         if entry["status"] != "ok":
-            yield begin + [entry["message"].replace("|", "/"), "-", "-", "-", "-"]
+            yield begin + [entry["message"].replace("|", "/"), *["-"] * (8 if on_gpu else 4)]
             continue
         spread = entry["ratio_of_rounds"]
         yield begin + [seconds(entry["ms"], digits), seconds(entry["ours_ms"], digits),
-                       f"{ratio(entry):.2f} ({spread['p10']:.2f} to {spread['p90']:.2f})", str(entry["rounds"]),
+                       f"{ratio(entry):.2f} ({spread['p10']:.2f} to {spread['p90']:.2f})",
+                       *[f"{entry[key]['median'] / 1e3:.{digits}f}" for key in (APART if on_gpu else [])], str(entry["rounds"]),
                        f"{entry['setup_seconds']:.0f}"]
 
 
@@ -164,9 +167,10 @@ def tables(results, same, kinds, with_floor):
                     "turns with ours; eager over it by its ratio to ours.", ""]
         yield from lines_of(["model", "shape", "GFLOP, ours", "GFLOP, PyTorch", "products, GFLOP/s", "by", "floor, s", "parameters"],
                             [floors(row) for row in rows])
-    yield from ["## Every pair", "", "Medians with their 10th and 90th percentiles, in seconds.", ""]
-    yield from lines_of(["model", "shape", "PyTorch", "PyTorch, s", "ours, s", "ratio", "rounds", "set-up, s"],
-                        [cells for row in rows for cells in details(row, kinds, digits)])
+    alone = "" if with_floor else " `device`: by its own clock, `host`: until it had queued a step, medians both."
+    yield from ["## Every pair", "", f"Medians with their 10th and 90th percentiles, in seconds.{alone}", ""]
+    yield from lines_of(["model", "shape", "PyTorch", "PyTorch, s", "ours, s", "ratio", *([] if with_floor else APART.values()), "rounds",
+                         "set-up, s"], [cells for row in rows for cells in details(row, kinds, digits, not with_floor)])
     yield from ["## Conditions", ""]
     yield from facts(results)
 

@@ -69,6 +69,18 @@ class Table(unittest.TestCase):
                       "4.00 (3.50 to 4.50) | 3 | 7 |", self.lines())
         self.assertIn("| `linear` | listops, 2,048 x 32 | torch.compile | no compiler / here | - | - | - | - |", self.lines())
 
+    def test_on_a_gpu_pairs_have_the_times_of_device_and_host(self):
+        apart = {"ours_device_ms": 190.0, "ours_host_ms": 20.0, "device_ms": 700.0, "host_ms": 780.0}
+        self.row["kinds"] = {"eager": pair([700.0, 800.0, 900.0], [190.0, 200.0, 210.0],
+                                           **{key: table.summary([ms]) for key, ms in apart.items()}),
+                             "compile": self.row["kinds"]["compile"]}
+        self.row["ours"]["peak_bytes"] = 1e6
+        lines = table.markdown({"device": "cuda", "runs": [RUN], "rows": [self.row]}).splitlines()
+        head = next(line for line in lines if line.startswith("| model | shape | PyTorch |"))
+        self.assertIn("| ratio | PyTorch, device | PyTorch, host | ours, device | ours, host | rounds |", head)
+        self.assertTrue(any("| 4.00 (3.50 to 4.50) | 0.700000 | 0.780000 | 0.190000 | 0.020000 | 3 | 7 |" in line for line in lines))
+        self.assertTrue(any(line.endswith("no compiler / here |" + " - |" * 8) and line.count("|") == head.count("|") for line in lines))
+
     def test_models_of_different_size_are_seen(self):
         self.row["kinds"]["products"]["parameters"] = 6
         self.assertTrue(any(line.endswith("| 5 / 6 |") for line in self.lines()))

@@ -4,7 +4,8 @@
     worker.py --attention NAME --length N --batch B --threads T [--device cuda] [--compile [MODE] | --products] ...
 
 A step is forward, backward, AdamW and the one-cycle schedule on random tokens, which on a GPU are copied there from pinned
-memory. There as many steps as take 50 ms are queued one behind the other and timed together, as `xformer bench` does. After set-up and warm-up one line of JSON
+memory. There as many steps as take 50 ms are queued one behind the other and timed together, by the host's clock and by events on
+the device, as `xformer bench` does. After set-up and warm-up one line of JSON
 says that it is ready, then every line read is answered by one with the milliseconds and the most memory the process
 had so far. With --products a "step" is the model's matrix products alone, each by the library that is fastest at it
 (products.py): what the machine could do of the step if there were nothing else. That process also counts the step's
@@ -122,6 +123,32 @@ class Products:
             product()
 
 
+def timed(step, count, on_gpu):
+    """Milliseconds of a step, the mean of `count` queued one behind the other."""
+    begin = time.perf_counter()
+    if on_gpu:
+        marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+        marks[0].record()
+    for _ in range(count):
+        step()
+    if on_gpu:
+        marks[1].record()
+    queued = time.perf_counter()
+    if on_gpu:
+        torch.cuda.synchronize()
+    end = time.perf_counter()
+    line = {"ms": 1e3 * (end - begin) / count, "host_ms": 1e3 * (queued - begin) / count}
+    return line | {"device_ms": marks[0].elapsed_time(marks[1]) / count} if on_gpu else line
+
+
+def steps_to_time(milliseconds):
+    """How many steps take 50 ms, by milliseconds(count) of so many: as src/measure/subject.h has it."""
+    count, most = 1, 1000
+    while count < most and (taken := milliseconds(count)) < 50:
+        count = min(most, max(count + 1, math.ceil(50 / max(taken / count, 50 / most))))
+    return count
+
+
 def main():
     given = arguments()
     on_gpu = given.device.startswith("cuda")
@@ -141,15 +168,8 @@ def main():
         subject.step()
 
     def step(count=1):
-        begin = time.perf_counter()
         with torch.no_grad() if given.products else torch.enable_grad():
-            for _ in range(count):
-                subject.step()
-        queued = time.perf_counter()
-        if on_gpu:
-            torch.cuda.synchronize()
-        end = time.perf_counter()
-        return {"ms": 1e3 * (end - begin) / count, "host_ms": 1e3 * (queued - begin) / count}
+            return timed(subject.step, count, on_gpu)
 
     def answer(line):
         line["peak_bytes"] = (torch.cuda.max_memory_allocated() if on_gpu else
@@ -158,7 +178,7 @@ def main():
 
     for _ in range(given.warmup - 1):
         step()
-    at_once = max(1, math.ceil(50 / step()["ms"])) if on_gpu else 1
+    at_once = steps_to_time(lambda count: count * step(count)["device_ms"]) if on_gpu else 1
     answer(ready | {"setup_seconds": time.monotonic() - started})
     for _ in sys.stdin:
         answer({"event": "step", **step(at_once)})

@@ -236,8 +236,11 @@ int bench(const BenchArguments& arguments) {
     if (options.paced) {
       run.turn = [&] { return lines.next(); };
       run.ready = [](const Json& row) { answer({{"event", "ready"}, {"row", row}}); };
-      run.timed = [](const std::string& model, double milliseconds) {
-        answer({{"event", "step"}, {"model", model}, {"ms", milliseconds}});
+      run.timed = [](const std::string& model, const measure::StepTime& time) {
+        Json line = {{"event", "step"}, {"model", model}, {"ms", time.ms}};
+        if (time.host_ms) line["host_ms"] = *time.host_ms;
+        if (time.device_ms) line["device_ms"] = *time.device_ms;
+        answer(line);
       };
     }
     report = measure::run_bench(options, cases, run);
