@@ -228,6 +228,11 @@ void count_launch() {
 void set_failed(bool now_failed) { failed = now_failed; }
 int64_t pinned_blocks_freed_too_late() { return freed_too_late; }
 
+void note_plan(LaunchPlan plan) {
+  const std::lock_guard guard(lock);
+  work.plans.insert(std::move(plan));
+}
+
 void set_clock_ticks(const ClockTicks& wanted) {
   const std::lock_guard guard(lock);
   ticks = wanted;

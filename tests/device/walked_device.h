@@ -8,6 +8,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "kernels/block_walk.h"
@@ -21,8 +22,18 @@ void set_walk_order(std::optional<WalkOrder> order);
 [[nodiscard]] std::optional<WalkOrder> walk_order();
 void count_launch();
 
+// What a launch of a program asks of a multiprocessor.
+struct LaunchPlan {
+  std::string program;  // the compiler's name for its type
+  int threads = 0, resident = 0;
+  int64_t shared_bytes = 0;
+  auto operator<=>(const LaunchPlan&) const = default;
+};
+void note_plan(LaunchPlan plan);
+
 struct DeviceWork {
   int64_t launches = 0;                      // of our own programs
+  std::set<LaunchPlan> plans;                // theirs, each that is different
   std::map<std::string, int64_t> operators;  // LibTorch's that compute or copy there, by name: a launch each, or more
   int64_t bytes = 0;                         // of all operands and results of either
   int64_t reads = 0;                         // values that the host waited for

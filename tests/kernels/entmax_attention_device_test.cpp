@@ -2,6 +2,7 @@
 #include <ATen/Context.h>
 
 #include "device_support.h"
+#include "kernels/device/occupancy.h"
 #include "kernels/entmax_attention/device.h"
 #include "kernels/operator.h"
 #include "place_support.h"
@@ -218,6 +219,35 @@ TEST_CASE("a device with kernels of entmax runs them: one launch forwards, two b
   CHECK_FALSE(fits(at::kFloat, kAttentionWidest, 1));
   CHECK_FALSE(fits(at::kFloat, kAttentionWidest + 1, 0));
   CHECK_FALSE(fits(at::kDouble, 32, 0));
+}
+
+TEST_CASE("plans of entmax fit a device at any size") {
+  for (const int64_t heads : {int64_t{1}, int64_t{512}, int64_t{1} << 16})
+    for (const int64_t n : {int64_t{0}, int64_t{1}, int64_t{65}, int64_t{2048}, int64_t{1} << 20})
+      for (const int64_t m : {int64_t{0}, int64_t{1}, int64_t{64}, int64_t{1} << 20})
+        for (const int width : {1, 32, 33, 64})
+          for (const bool tf32 : {false, true}) {
+            if (heads * std::max(n, m) > int64_t{1} << 32) continue;
+            CAPTURE(heads, n, m, width, tf32);
+            EntmaxArguments a;
+            a.product = tf32 ? ProductKind::kTf32 : ProductKind::kFloat;
+            a.b = heads, a.h = 1, a.n = n, a.m = m, a.d = width, a.e = 1;
+            std::vector<int64_t> blocks;
+            const auto check = [&](const LaunchGrid& grid, const auto& program) {
+              using Program = std::decay_t<decltype(program)>;
+              blocks.push_back(grid.blocks);
+              CHECK((grid.blocks <= kMostBlocks && grid.shared_bytes <= kMostSharedBytes));
+              // As many at a time as its registers are kept few for.
+              CHECK(resident_blocks(kSm80, Program::kThreads, 1, grid.shared_bytes) >= Program::kResident);
+            };
+            const auto tiles = [&](int64_t rows) { return heads * ((rows + 63) / 64); };
+            run_entmax_attention(a, /*backward=*/false, check);
+            run_entmax_attention(a, /*backward=*/true, check);
+            std::vector<int64_t> meant{tiles(n)};
+            for (const int64_t rows : {n, m})
+              if (rows > 0) meant.push_back(tiles(rows));
+            CHECK(blocks == meant);
+          }
 }
 
 }  // namespace xformer::kernels::entmax_attention_device_test

@@ -3,6 +3,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <typeinfo>
+
 #include "device/walked_device.h"
 #include "kernels/block_walk.h"
 
@@ -13,6 +15,7 @@ using CudaTypes = WalkedTypes;
 template <class Program>
 [[nodiscard]] cudaError_t launch_program(const LaunchGrid& grid, const Program& program, cudaStream_t) {
   count_launch();
+  note_plan({typeid(Program).name(), Program::kThreads, Program::kResident, grid.shared_bytes});
   if (const std::optional<WalkOrder> order = walk_order()) walk(grid, program, *order);
   return cudaSuccess;
 }
