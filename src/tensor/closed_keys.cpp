@@ -13,9 +13,9 @@ at::Tensor closed_keys(const SequenceMask& mask, int64_t queries, int64_t keys, 
 }
 
 at::Tensor closed_softmax(const at::Tensor& scores, const at::Tensor& closed) {
-  // The lowest finite number instead of -inf: a row without a key stays finite, and the second selection makes both its
-  // values and its gradient zero. Selections are one pass; masked_fill would copy first.
-  return at::where(closed, 0, at::softmax(at::where(closed, lowest_score(scores.scalar_type()), scores), -1));
+  // The lowest finite number instead of -inf: a row without a key stays finite, and the second fill makes both its
+  // values and its gradient zero.
+  return at::softmax(scores.masked_fill(closed, lowest_score(scores.scalar_type())), -1).masked_fill(closed, 0);
 }
 
 }  // namespace xformer

@@ -106,7 +106,7 @@ int64_t most_launches(const std::string& name) {
                                                           {"combiner-axial-vertical", 2330},
                                                           {"combiner-fixed", 675},
                                                           {"combiner-learnable", 1120},
-                                                          {"combiner-logsparse", 2715},
+                                                          {"combiner-logsparse", 2990},
                                                           {"combiner-mixture", 4265},
                                                           {"compressive", 335},
                                                           {"diet-cascade", 345},

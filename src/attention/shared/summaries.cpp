@@ -106,7 +106,7 @@ Part explicit_part(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
                    const at::Tensor& bias, const kernels::DropoutPlace& drop) {
   at::Tensor scores = kernels::batched_product(q / std::sqrt(static_cast<double>(q.size(-1))), k.transpose(-1, -2));
   if (bias.defined()) scores = scores + bias.to(scores.scalar_type());
-  scores = at::where(allowed, scores, lowest(scores));
+  scores = scores.masked_fill(allowed.logical_not(), lowest(scores));
   // Beside an allowed key the others have no weight at all; without one all have the same, and the row is zero.
   const at::Tensor out = kernels::batched_product(drop(at::softmax(scores, -1)), v);
   return {at::where(allowed.any(-1, /*keepdim=*/true), out, 0), at::logsumexp(scores, -1, /*keepdim=*/true)};

@@ -21,8 +21,8 @@ at::Tensor window_attention(const at::Tensor& q, const at::Tensor& k, const at::
 
 PartialWeights partial_softmax(const at::Tensor& scores, const at::Tensor& allowed) {
   const at::Tensor forbidden = allowed.logical_not();
-  const at::Tensor filled = at::where(forbidden, kernels::lowest_log_sum(scores.scalar_type()), scores);
-  return {at::where(forbidden, 0, at::softmax(filled, -1)), at::logsumexp(filled, -1, /*keepdim=*/true)};
+  const at::Tensor filled = scores.masked_fill(forbidden, kernels::lowest_log_sum(scores.scalar_type()));
+  return {at::softmax(filled, -1).masked_fill(forbidden, 0), at::logsumexp(filled, -1, /*keepdim=*/true)};
 }
 
 at::Tensor with_residues(const NearRows& near, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

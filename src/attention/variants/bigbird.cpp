@@ -156,11 +156,10 @@ class BigBirdCore : public AttentionCore {
     return kernels::attention(q, k, v, options);
   }
 
-  // Made again where other ranks were loaded.
+  // Kept where there are no random blocks: other ranks may be loaded at any time.
   [[nodiscard]] at::Tensor known_places(const Layout& parts, int64_t n, const at::Tensor& q) const {
-    const int64_t version = random_ > 0 ? static_cast<int64_t>(ranks_._version()) : 0;
-    return tables_.get({n, q.size(1), version}, q.device(),
-                       [&](const at::TensorOptions& numbers) { return places(parts, n, q.size(1), numbers); });
+    const auto make = [&](const at::TensorOptions& numbers) { return places(parts, n, q.size(1), numbers); };
+    return random_ > 0 ? make(q.options().dtype(at::kLong)) : tables_.get({n, q.size(1)}, q.device(), make);
   }
 
   // The tokens, of n, that each block sees beside its neighbours [h or 1,t,g]: the global ones, then those of blocks
