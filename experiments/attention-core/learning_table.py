@@ -20,7 +20,7 @@ def table_of(folder):
     data = json.loads((folder / "data.json").read_text())
     counts = data["splits"]["train"]["labels"]
     entropy = -sum(count / sum(counts) * math.log(count / sum(counts)) for count in counts if count)
-    rows, failed, commits, steps = [], [], set(), set()
+    rows, failed, steps = [], [], set()
     for path in sorted(folder.glob("listops/*/*/0/record.json")):
         record = json.loads(path.read_text())
         lines = [json.loads(line) for line in (path.parent / "log.jsonl").read_text().splitlines()]
@@ -29,13 +29,14 @@ def table_of(folder):
         name = record["model"]
         if not learned and name not in REPORTED_ONLY:
             failed.append(name)
-        commits.add(record["software"]["commit"][:12] + (", modified" if record["software"]["dirty"] else ""))
+        code = record["software"]["commit"][:7] + (", modified" if record["software"]["dirty"] else "")
         steps.add(record["steps"]["done"])
         verdict = "reported only" if name in REPORTED_ONLY else "yes" if learned else "no"
         rows.append(
-            f"| `{name}` | {losses[0]:.3f} | {losses[-1]:.3f} | {verdict} | {record['examples_per_s']:.1f} | "
+            f"| `{name}` | {losses[0]:.3f} | {losses[-1]:.3f} | {verdict} | "
             f"{record['peak_device_bytes'] / 1e6:.0f} | {record['flops']['training_per_example'] / 1e6:.1f} | "
-            f"{record['parameters']:,} |"
+            f"{record['parameters']:,} | "
+            f"{code}, {record['date'][:10]} |"
         )
     if not rows:
         sys.exit(f"no records under {folder}")
@@ -43,11 +44,11 @@ def table_of(folder):
     print(
         f"Made by `experiments/attention-core/learn.json`: lengths 512 to 600 in batches of 16 padded to 1,024, dropout off, AdamW "
         f"at a constant 1e-3, {', '.join(map(str, sorted(steps)))} steps for all. A loss is the mean over one pass of the 64 "
-        f"examples. Entropy of their labels: {entropy:.3f}; learned means at most {0.95 * entropy:.3f}. Speed is the median "
-        f"of a machine shared with other work, memory what tensors took at most. Code: {'; '.join(sorted(commits))}.\n"
+        f"examples. Entropy of their labels: {entropy:.3f}; learned means at most {0.95 * entropy:.3f}. Memory is what "
+        f"tensors took at most, by the program that the last column names.\n"
     )
-    print("| model | first loss | last loss | learned | examples/s | peak MB | MFLOP per example and step | parameters |")
-    print("| --- | ---: | ---: | --- | ---: | ---: | ---: | ---: |")
+    print("| model | first loss | last loss | learned | peak MB | MFLOP per example and step | parameters | code |")
+    print("| --- | ---: | ---: | --- | ---: | ---: | ---: | --- |")
     print("\n".join(rows))
     if failed:
         print(f"\nNot learned at this budget: {', '.join(failed)}.")
