@@ -35,8 +35,7 @@ def table_of(folder):
         rows.append(
             f"| `{name}` | {losses[0]:.3f} | {losses[-1]:.3f} | {verdict} | "
             f"{record['peak_device_bytes'] / 1e6:.0f} | {record['flops']['training_per_example'] / 1e6:.1f} | "
-            f"{record['parameters']:,} | "
-            f"{code}, {record['date'][:10]} |"
+            f"{record['parameters']:,} | {code}, {record['date'][:10]} |"
         )
     if not rows:
         sys.exit(f"no records under {folder}")
