@@ -312,12 +312,9 @@ AttentionGradients attention_backward_cpu(const at::Tensor& gradient_in, const a
       const int64_t key_end = allowed.key_end(b), last = std::min(sizes.m, (part + 1) * part_len);
       // delta = sum of out * gradient over a row: what softmax's gradient takes off.
       mine.out.resize(static_cast<size_t>(sizes.n));
-      for (int64_t i = 0; i < sizes.n; ++i) {
-        const scalar_t *a = slopes.at(b, h, i), *c = outs.at(b, h, i);
-        Value sum = 0;
-        for (int64_t j = 0; j < sizes.e; ++j) sum += static_cast<Value>(a[j]) * static_cast<Value>(c[j]);
-        mine.out[static_cast<size_t>(i)] = sum;
-      }
+      for (int64_t i = 0; i < sizes.n; ++i)
+        mine.out[static_cast<size_t>(i)] = row_product(loaded(slopes.at(b, h, i), sizes.e, mine.dk),
+                                                       loaded(outs.at(b, h, i), sizes.e, mine.dv), sizes.e);
       // Rows that no block below writes: without queries or keys, and before the first key block of a causal part.
       const int64_t first_key = part * part_len;
       const bool none = first_key >= std::min(last, key_end);

@@ -17,37 +17,19 @@ constexpr int64_t kRowLanes = 64;
 // real lengths are seldom multiples of kRowLanes, and a step number by number would take as long as all others.
 constexpr int64_t kTailLanes = 16;
 
-// The largest of count lanes, a power of two; they are lost.
-template <class Value>
-[[gnu::always_inline]] inline Value largest_lane(Value* lanes, int64_t count) {
-  for (int64_t width = count / 2; width > 0; width /= 2)
-    for (int64_t lane = 0; lane < width; ++lane)
-      lanes[lane] = lanes[lane] > lanes[lane + width] ? lanes[lane] : lanes[lane + width];
-  return lanes[0];
-}
-
+// The last step of a row that is no multiple of a step looks at some numbers again.
 template <class Value>
 [[gnu::always_inline]] inline Value largest_of(const Value* scores, int64_t count, Value start) {
-  Value most = start, tail[kTailLanes];
-  int64_t i = 0;
-  if (count >= kRowLanes) {
-    Value lanes[kRowLanes];
-    for (int64_t lane = 0; lane < kRowLanes; ++lane) lanes[lane] = start;
-    for (; i + kRowLanes <= count; i += kRowLanes)
-      for (int64_t lane = 0; lane < kRowLanes; ++lane)
-        lanes[lane] = lanes[lane] > scores[i + lane] ? lanes[lane] : scores[i + lane];
-    most = largest_lane(lanes, kRowLanes);
+  if (count < kSumLanes) {
+    for (int64_t i = 0; i < count; ++i) start = start > scores[i] ? start : scores[i];
+    return start;
   }
-  for (int64_t lane = 0; lane < kTailLanes; ++lane) tail[lane] = start;
-  for (; i + kTailLanes <= count; i += kTailLanes)
-    for (int64_t lane = 0; lane < kTailLanes; ++lane)
-      tail[lane] = tail[lane] > scores[i + lane] ? tail[lane] : scores[i + lane];
-  for (int64_t lane = 0; lane < kTailLanes; ++lane) {
-    const Value score = i + lane < count ? scores[i + lane] : start;
-    tail[lane] = tail[lane] > score ? tail[lane] : score;
+  SumLanes<Value> largest = SumLanes<Value>{} + start, part;
+  for (int64_t i = 0; i < count; i += kSumLanes) {
+    load(scores + (i + kSumLanes <= count ? i : count - kSumLanes), part);
+    largest = largest > part ? largest : part;
   }
-  const Value last = largest_lane(tail, kTailLanes);
-  return most > last ? most : last;
+  return largest_lane<kSumLanes, Value>(largest);
 }
 
 template <bool kDrops, class Value>
@@ -75,34 +57,33 @@ template <bool kDrops, class Value>
       scores[i + lane] = dropped(i + lane, p);
     }
   }
-  for (int64_t lane = 0; lane < kTailLanes; ++lane) {
-    if (i + lane < count) {
-      const Value p = exp_of(scores[i + lane] - shift);
-      tail[lane] += p;
-      scores[i + lane] = dropped(i + lane, p);
+  if (i < count)
+    for (int64_t lane = 0; lane < kTailLanes; ++lane) {
+      if (i + lane < count) {
+        const Value p = exp_of(scores[i + lane] - shift);
+        tail[lane] += p;
+        scores[i + lane] = dropped(i + lane, p);
+      }
     }
-  }
   for (int64_t width = kTailLanes / 2; width > 0; width /= 2)
     for (int64_t lane = 0; lane < width; ++lane) tail[lane] += tail[lane + width];
   return tail[0];
 }
 
-template <class Value>
-[[gnu::always_inline]] inline void gradients_of(Value* scores, Value* gradient, int64_t count, Value log_sum,
-                                                Value delta, const uint16_t* draws, uint32_t threshold, Value keep) {
-  if (draws == nullptr) {
-    for (int64_t i = 0; i < count; ++i) {
-      const Value p = exp_of(scores[i] - log_sum);
-      scores[i] = p;
-      gradient[i] = p * (gradient[i] - delta);
-    }
-    return;
-  }
-  for (int64_t i = 0; i < count; ++i) {
-    const Value p = exp_of(scores[i] - log_sum), factor = draws[i] < threshold ? Value(0) : keep;
+template <bool kDrops, class Value>
+[[gnu::always_inline]] inline void gradients_of(Value* __restrict scores, Value* __restrict gradient, int64_t count,
+                                                Value log_sum, Value delta, const uint16_t* draws, uint32_t threshold,
+                                                Value keep) {
+  const auto one = [&](int64_t i) {
+    const Value p = exp_of(scores[i] - log_sum), factor = kDrops ? (draws[i] < threshold ? Value(0) : keep) : Value(1);
     scores[i] = p * factor;
     gradient[i] = p * (gradient[i] * factor - delta);
-  }
+  };
+  const int64_t whole = count / kTailLanes * kTailLanes;
+  for (int64_t i = 0; i < whole; ++i) one(i);
+  if (whole == count) return;
+  for (int64_t lane = 0; lane < kTailLanes; ++lane)
+    if (whole + lane < count) one(whole + lane);
 }
 
 }  // namespace
@@ -129,11 +110,13 @@ double row_weights(double* scores, int64_t count, double shift, const uint16_t* 
 XFORMER_VECTORISED
 void row_gradients(float* scores, float* gradient, int64_t count, float log_sum, float delta, const uint16_t* draws,
                    uint32_t threshold, float keep) {
-  gradients_of(scores, gradient, count, log_sum, delta, draws, threshold, keep);
+  draws == nullptr ? gradients_of<false>(scores, gradient, count, log_sum, delta, draws, threshold, keep)
+                   : gradients_of<true>(scores, gradient, count, log_sum, delta, draws, threshold, keep);
 }
 void row_gradients(double* scores, double* gradient, int64_t count, double log_sum, double delta, const uint16_t* draws,
                    uint32_t threshold, double keep) {
-  gradients_of(scores, gradient, count, log_sum, delta, draws, threshold, keep);
+  draws == nullptr ? gradients_of<false>(scores, gradient, count, log_sum, delta, draws, threshold, keep)
+                   : gradients_of<true>(scores, gradient, count, log_sum, delta, draws, threshold, keep);
 }
 
 }  // namespace xformer::kernels

@@ -1,5 +1,5 @@
-// Sums over a row of numbers, in lanes whose order depends on the length alone. Made part of the vectorised functions
-// that call them (kernels/cpu/vectorised.h).
+// Sums over a row of numbers, in lanes whose order depends on the length alone, and the largest of lanes. Made part of
+// the vectorised functions that call them (kernels/cpu/vectorised.h).
 #pragma once
 
 #include <utility>
@@ -7,6 +7,19 @@
 #include "kernels/cpu/vectorised.h"
 
 namespace xformer::kernels {
+
+// The largest lane, halves against halves, in registers.
+template <int64_t lanes, class Value>
+[[gnu::always_inline]] inline Value largest_lane(const typename Vector<Value, lanes>::Lanes& x) {
+  if constexpr (lanes == 1) {
+    return x[0];
+  } else {
+    typename Vector<Value, lanes / 2>::Lanes low, high;
+    std::memcpy(&low, &x, sizeof(low));
+    std::memcpy(&high, reinterpret_cast<const char*>(&x) + sizeof(low), sizeof(high));
+    return largest_lane<lanes / 2, Value>(low > high ? low : high);
+  }
+}
 
 template <class Value>
 [[gnu::always_inline]] inline Value dot_of(const Value* a, const Value* b, int64_t count) {

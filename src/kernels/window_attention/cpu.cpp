@@ -20,18 +20,27 @@ void forbid(Value* scores, int64_t from, int64_t to, int64_t end) {
   std::fill(scores + to, scores + end, kNever);
 }
 
-// Weights of a tile from its scores, not yet divided by their sums, and the sums and log-sums.
+// As many rows of the next block as this row of its tile stands for.
 template <class Value>
-void weigh(const WindowPass& pass, const Tile& tile, WindowScratch<Value>& scratch, Value* sums, Value* log_sums) {
+[[gnu::always_inline]] inline void prefetch(const WindowPass& pass, const Tile& tile, int64_t row,
+                                            const WindowScratch<Value>& scratch) {
+  for (const NextRows<Value>& next : scratch.next) next.prefetch(tile.first - tile.block * pass.windows.block + row);
+}
+
+// Weights of a tile from its scores, not yet divided by their sums, and the sums and log-sums, `lowest` of no keys.
+template <class Value>
+void weigh(const WindowPass& pass, const Tile& tile, Value lowest, WindowScratch<Value>& scratch, Value* sums,
+           Value* log_sums) {
   const int64_t g = pass.g, line = pass.line(tile);
   const Drawn draws = pass.draw(tile, scratch);
   const uint32_t threshold = pass.draws.threshold();
   const auto keep = static_cast<Value>(pass.draws.keep());
   for (int64_t r = 0; r < tile.rows; ++r) {
     Value* const scores = scratch.scores.data() + r * line;
+    prefetch(pass, tile, r, scratch);
     if (!pass.counts(tile, r)) {
       std::fill_n(scores, line, Value(0));
-      sums[r] = 0;
+      sums[r] = log_sums[r] = 0;
       continue;
     }
     const auto [from, to, begin, end] = pass.seen(tile, r);
@@ -39,9 +48,9 @@ void weigh(const WindowPass& pass, const Tile& tile, WindowScratch<Value>& scrat
     const RowSum<Value> row = weigh_row(scores + begin, end - begin, draws.at(r, begin), threshold, keep);
     std::fill(scores, scores + begin, Value(0));
     std::fill(scores + end, scores + line, Value(0));
-    sums[r] = row.sum;
-    log_sums[r] = row.shift + std::log(row.sum);
+    sums[r] = row.sum, log_sums[r] = row.shift;
   }
+  log_rows(log_sums, sums, tile.rows, lowest, log_sums);
 }
 
 // The place of each of a tile's rows in [b,h,n].
@@ -61,6 +70,7 @@ void slopes(const WindowPass& pass, const Tile& tile, const Residue<const Value>
   for (int64_t r = 0; r < tile.rows; ++r) {
     Value *const scores = scratch.scores.data() + r * line, *const slope = scratch.gradient.data() + r * line;
     const Value sum = log_sum[place(pass, tile, r)];
+    prefetch(pass, tile, r, scratch);
     if (sum == lowest) {
       std::fill_n(scores, line, Value(0));
       std::fill_n(slope, line, Value(0));
@@ -144,7 +154,9 @@ WindowAttentionForward window_attention_forward_cpu(const at::Tensor& q, const a
   const WindowPass pass(q, k, v, extra, relative, options);
   const Windows& windows = pass.windows;
   WindowAttentionForward result{new_heads(q, pass.n, pass.e), at::empty({pass.b, pass.h, pass.n, 1}, q.options())};
-  const int64_t units = pass.b * pass.h * windows.dilation * windows.blocks;
+  // Blocks go by in runs, so that a thread knows which one it will take next.
+  const int64_t all = windows.dilation * windows.blocks, run = std::clamp<int64_t>(pass.b * pass.h * all / 256, 1, 16);
+  const int64_t runs = (all + run - 1) / run, units = pass.b * pass.h * runs;
   AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "window_attention", [&] {
     std::vector<WindowScratch<scalar_t>> scratch(static_cast<size_t>(workers_for(units)));
     const auto queries = with_stride(reading<scalar_t>(pass.q), pass.d);
@@ -154,40 +166,51 @@ WindowAttentionForward window_attention_forward_cpu(const at::Tensor& q, const a
     const auto extra_keys = heads_of<scalar_t>(pass.extra_k), extra_values = heads_of<scalar_t>(pass.extra_v);
     auto* const log_sums = result.log_sum.mutable_data_ptr<scalar_t>();
     const auto lowest = static_cast<scalar_t>(lowest_log_sum(q.scalar_type()));
-    for_units(units, windows.block * (windows.columns_per_block() + pass.g) * (pass.d + pass.e),
+    const auto look_ahead = [&](int64_t b, int64_t h, int64_t one, WindowScratch<scalar_t>& mine) {
+      const int64_t residue = one / windows.blocks, block = one % windows.blocks;
+      mine.next = {pass.next_rows(queries, b, h, residue, block, pass.d, false),
+                   pass.next_rows(keys, b, h, residue, block, pass.d, true),
+                   pass.next_rows(values, b, h, residue, block, pass.e, true)};
+    };
+    for_units(units, run * windows.block * (windows.columns_per_block() + pass.g) * (pass.d + pass.e),
               [&](int64_t unit, int64_t worker) {
                 WindowScratch<scalar_t>& mine = scratch[static_cast<size_t>(worker)];
-                const int64_t block = unit % windows.blocks, z = unit / windows.blocks, residue = z % windows.dilation;
-                const int64_t b = z / windows.dilation / pass.h, h = z / windows.dilation % pass.h;
-                pass.for_tiles(b, h, residue, block, [&](const Tile& tile) {
-                  const auto rows = pass.residue(out, tile);
-                  const auto from = pass.residue(values, tile);
-                  const int64_t line = pass.line(tile);
-                  pass.score(tile, pass.residue(queries, tile), pass.residue(keys, tile),
-                             pass.extra_rows(tile, extra_keys, pass.d, mine.extra_k), mine);
-                  mine.gradient.resize(std::max(mine.gradient.size(), static_cast<size_t>(2 * tile.rows)));
-                  scalar_t *const sums = mine.gradient.data(), *const logs = sums + tile.rows;
-                  weigh(pass, tile, mine, sums, logs);
-                  const scalar_t* const weights = mine.scores.data();
-                  if (pass.g > 0) {
-                    const auto more = pass.extra_rows(tile, extra_values, pass.e, mine.extra_v);
-                    gemm(tile.rows, pass.e, pass.g, scalar_t(1), {weights, line}, {more.data, more.stride}, scalar_t(0),
-                         rows.row(tile.first), rows.stride);
+                const int64_t b = unit / runs / pass.h, h = unit / runs % pass.h;
+                const int64_t last_one = std::min(all, (unit % runs + 1) * run);
+                for (int64_t one = unit % runs * run; one < last_one; ++one) {
+                  const int64_t residue = one / windows.blocks, block = one % windows.blocks;
+                  if (one + 1 < last_one) look_ahead(b, h, one + 1, mine);
+                  else mine.next.clear();
+                  pass.for_tiles(b, h, residue, block, [&](const Tile& tile) {
+                    const auto rows = pass.residue(out, tile);
+                    const auto from = pass.residue(values, tile);
+                    const int64_t line = pass.line(tile);
+                    pass.score(tile, pass.residue(queries, tile), pass.residue(keys, tile),
+                               pass.extra_rows(tile, extra_keys, pass.d, mine.extra_k), mine);
+                    mine.gradient.resize(std::max(mine.gradient.size(), static_cast<size_t>(2 * tile.rows)));
+                    scalar_t *const sums = mine.gradient.data(), *const logs = sums + tile.rows;
+                    weigh(pass, tile, lowest, mine, sums, logs);
+                    const scalar_t* const weights = mine.scores.data();
+                    if (pass.g > 0) {
+                      const auto more = pass.extra_rows(tile, extra_values, pass.e, mine.extra_v);
+                      gemm(tile.rows, pass.e, pass.g, scalar_t(1), {weights, line}, {more.data, more.stride},
+                           scalar_t(0), rows.row(tile.first), rows.stride);
+                    }
+                    gemm(tile.rows, pass.e, tile.columns, scalar_t(1), {weights + pass.g, line},
+                         {from.row(tile.column), from.stride}, scalar_t(pass.g > 0), rows.row(tile.first), rows.stride);
+                    for (int64_t r = 0; r < tile.rows; ++r) {
+                      divide_row(rows.row(tile.first + r), pass.e, sums[r]);
+                      log_sums[place(pass, tile, r)] = logs[r];
+                    }
+                  });
+                  // Padding behind the last valid token.
+                  const int64_t last = std::min(windows.tokens(residue, pass.n), (block + 1) * windows.block);
+                  for (int64_t i = std::max(windows.tokens(residue, pass.valid.end(b)), block * windows.block);
+                       i < last; ++i) {
+                    const int64_t token = residue + i * windows.dilation;
+                    std::fill_n(out.at(b, h, token), pass.e, scalar_t(0));
+                    log_sums[(b * pass.h + h) * pass.n + token] = lowest;
                   }
-                  gemm(tile.rows, pass.e, tile.columns, scalar_t(1), {weights + pass.g, line},
-                       {from.row(tile.column), from.stride}, scalar_t(pass.g > 0), rows.row(tile.first), rows.stride);
-                  for (int64_t r = 0; r < tile.rows; ++r) {
-                    divide_row(rows.row(tile.first + r), pass.e, sums[r]);
-                    log_sums[place(pass, tile, r)] = sums[r] == 0 ? lowest : logs[r];
-                  }
-                });
-                // Padding behind the last valid token.
-                const int64_t last = std::min(windows.tokens(residue, pass.n), (block + 1) * windows.block);
-                for (int64_t i = std::max(windows.tokens(residue, pass.valid.end(b)), block * windows.block); i < last;
-                     ++i) {
-                  const int64_t token = residue + i * windows.dilation;
-                  std::fill_n(out.at(b, h, token), pass.e, scalar_t(0));
-                  log_sums[(b * pass.h + h) * pass.n + token] = lowest;
                 }
               });
   });
@@ -236,14 +259,25 @@ WindowAttentionGradients window_attention_backward_cpu(const at::Tensor& out_gra
     const auto* const log_gradients = data(log_slopes);
     const auto lowest = static_cast<scalar_t>(lowest_log_sum(q.scalar_type()));
     const auto scale = static_cast<scalar_t>(pass.scale);
+    const auto look_ahead = [&](int64_t b, int64_t h, int64_t one, WindowScratch<scalar_t>& mine) {
+      const int64_t residue = one / windows.blocks, block = one % windows.blocks;
+      mine.next = {pass.next_rows(queries, b, h, residue, block, pass.d, false),
+                   pass.next_rows(keys, b, h, residue, block, pass.d, true),
+                   pass.next_rows(values, b, h, residue, block, pass.e, true),
+                   pass.next_rows(outs, b, h, residue, block, pass.e, false),
+                   pass.next_rows(given, b, h, residue, block, pass.e, false)};
+    };
+    // Blocks that share no keys: the first tile of each writes their gradients, the others add to them.
+    const bool alone = windows.before == 0 && windows.after == 0 && !pass.vectors.defined();
     // Windows overlap: a head's key gradients are added up by one thread, block after block.
     for_units(pass.b * pass.h, pass.n * (windows.columns_per_block() + pass.g) * (pass.d + pass.e),
               [&](int64_t unit, int64_t worker) {
                 WindowScratch<scalar_t>& mine = scratch[static_cast<size_t>(worker)];
                 const int64_t b = unit / pass.h, h = unit % pass.h;
-                zero_rows(dk, b, h, 0, pass.n, pass.d);
-                zero_rows(dv, b, h, 0, pass.n, pass.e);
-                zero_rows(dq, b, h, pass.valid.end(b), pass.n, pass.d);
+                const int64_t end = pass.valid.end(b), sums_from = alone ? end : 0;
+                zero_rows(dk, b, h, sums_from, pass.n, pass.d);
+                zero_rows(dv, b, h, sums_from, pass.n, pass.e);
+                zero_rows(dq, b, h, end, pass.n, pass.d);
                 const auto add = [&](const Tile& tile) {
                   const int64_t g = pass.g, rows = tile.rows, columns = tile.columns, line = pass.line(tile);
                   const auto slope = pass.residue(given, tile);
@@ -267,16 +301,20 @@ WindowAttentionGradients window_attention_backward_cpu(const at::Tensor& out_gra
                     pass.add_extra(tile, scalar_t(1), weights, line, o_rows, pass.e, extra_dv, mine.extra_v);
                     pass.add_extra(tile, scale, steps, line, q_rows, pass.d, extra_dk, mine.extra_k);
                   }
-                  gemm(columns, pass.e, rows, scalar_t(1), {weights + g, line, true}, o_rows, scalar_t(1),
+                  const auto more = scalar_t(!alone || tile.first > tile.block * windows.block);
+                  gemm(columns, pass.e, rows, scalar_t(1), {weights + g, line, true}, o_rows, more,
                        to_v.row(tile.column), to_v.stride);
-                  gemm(columns, pass.d, rows, scale, {steps + g, line, true}, q_rows, scalar_t(1),
-                       to_k.row(tile.column), to_k.stride);
+                  gemm(columns, pass.d, rows, scale, {steps + g, line, true}, q_rows, more, to_k.row(tile.column),
+                       to_k.stride);
                   gemm(rows, pass.d, columns, scale, {steps + g, line}, {key.row(tile.column), key.stride},
                        scalar_t(g > 0), to_q.row(tile.first), to_q.stride);
                   if (pass.vectors.defined()) offset_sums.add(pass, tile, steps, q_rows, to_q, mine.by_offset);
                 };
-                for (int64_t residue = 0; residue < windows.dilation; ++residue)
-                  for (int64_t block = 0; block < windows.blocks; ++block) pass.for_tiles(b, h, residue, block, add);
+                for (int64_t one = 0; one < windows.dilation * windows.blocks; ++one) {
+                  if (one + 1 < windows.dilation * windows.blocks) look_ahead(b, h, one + 1, mine);
+                  else mine.next.clear();
+                  pass.for_tiles(b, h, one / windows.blocks, one % windows.blocks, add);
+                }
               });
   });
   offset_sums.finish(pass, result);

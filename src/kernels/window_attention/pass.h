@@ -46,9 +46,24 @@ struct ExtraRows {
   return fits ? x : x.contiguous();
 }
 
+// Rows that the next block reads of one tensor. They are asked for row by row between other work: processors do not
+// look ahead along rows that lie far apart, and forget most of what is asked for at once.
+template <class Value>
+struct NextRows {
+  const Value* data;
+  int64_t stride, count, width;
+  // Always inlined: g++ takes a function that does nothing else for one that does nothing.
+  [[gnu::always_inline]] void prefetch(int64_t row) const {
+    constexpr int64_t kLine = 64 / sizeof(Value);
+    if (row >= count) return;
+    for (int64_t c = 0; c < width; c += kLine) __builtin_prefetch(data + row * stride + c, /*write=*/0, /*cache=*/2);
+  }
+};
+
 // What a worker computes in.
 template <class Value>
 struct WindowScratch {
+  std::vector<NextRows<Value>> next;  // empty behind the last block
   std::vector<Value> scores, gradient;
   std::vector<Value> by_offset;  // [rows, offsets] of a tile
   std::vector<uint16_t> draws, row_draws;
@@ -170,6 +185,15 @@ class WindowPass {
       if (!extra_counts(tile, rows[j])) continue;
       add_row(to.at(tile.b, tile.h, rows[j]), room.data() + j * width, width);
     }
+  }
+
+  // The rows that a block reads of x, without those that the block before it read too if `around`.
+  template <class Value>
+  [[nodiscard]] NextRows<Value> next_rows(const Heads<const Value>& x, int64_t b, int64_t h, int64_t residue,
+                                          int64_t block, int64_t width, bool around) const {
+    const int64_t more = around ? windows.after : 0, begin = block * windows.block + (block > 0 ? more : 0);
+    const int64_t end = std::min(windows.tokens(residue, valid.end(b)), (block + 1) * windows.block + more);
+    return {x.at(b, h, residue + begin * windows.dilation), x.stride * windows.dilation, end - begin, width};
   }
 
   // work(tile) for the rows of one block, without the padding behind the last valid token.

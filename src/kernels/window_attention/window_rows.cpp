@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "kernels/cpu/row_sums.h"
 #include "kernels/cpu/vector_math.h"
 #include "kernels/cpu/vectorised.h"
 
@@ -9,42 +10,36 @@ namespace xformer::kernels {
 
 namespace {
 
+// Rows are so short that what lies between their ends counts: lanes meet in registers, and each loop does one thing,
+// because the compiler vectorises exponentials only where nothing is summed beside them.
 template <bool kDrops, class Value>
 [[gnu::always_inline]] inline RowSum<Value> weigh(Value* scores, int64_t count, const uint16_t* draws,
                                                   uint32_t threshold, Value keep) {
   constexpr Value kNone = -std::numeric_limits<Value>::infinity();
-  Value lanes[kRowStep];
-  for (int64_t lane = 0; lane < kRowStep; ++lane) lanes[lane] = kNone;
-  for (int64_t i = 0; i < count; i += kRowStep)
-    for (int64_t lane = 0; lane < kRowStep; ++lane)
-      lanes[lane] = lanes[lane] > scores[i + lane] ? lanes[lane] : scores[i + lane];
-  for (int64_t width = kRowStep / 2; width > 0; width /= 2)
-    for (int64_t lane = 0; lane < width; ++lane)
-      lanes[lane] = lanes[lane] > lanes[lane + width] ? lanes[lane] : lanes[lane + width];
-  const Value shift = lanes[0] == kNone ? Value(0) : lanes[0];
-  for (int64_t lane = 0; lane < kRowStep; ++lane) lanes[lane] = 0;
+  SumLanes<Value> largest = SumLanes<Value>{} + kNone, sums = {}, part;
   for (int64_t i = 0; i < count; i += kRowStep) {
-    for (int64_t lane = 0; lane < kRowStep; ++lane) {
-      const Value p = exp_of(scores[i + lane] - shift);
-      lanes[lane] += p;
-      scores[i + lane] = kDrops ? (draws[i + lane] < threshold ? Value(0) : p * keep) : p;
-    }
+    load(scores + i, part);
+    largest = largest > part ? largest : part;
   }
-  for (int64_t width = kRowStep / 2; width > 0; width /= 2)
-    for (int64_t lane = 0; lane < width; ++lane) lanes[lane] += lanes[lane + width];
-  return {shift, lanes[0]};
+  const Value most = largest_lane<kRowStep, Value>(largest), shift = most == kNone ? Value(0) : most;
+  for (int64_t i = 0; i < count; ++i) scores[i] = exp_of(scores[i] - shift);
+  for (int64_t i = 0; i < count; i += kRowStep) {
+    load(scores + i, part);
+    sums += part;
+  }
+  if (kDrops)
+    for (int64_t i = 0; i < count; ++i) scores[i] = draws[i] < threshold ? Value(0) : scores[i] * keep;
+  return {shift, sum_of<kRowStep, Value>(sums)};
 }
 
+// A NaN stays one, as it does in std::log.
 template <class Value>
-[[gnu::always_inline]] inline Value dot(const Value* a, const Value* b, int64_t count) {
-  Value lanes[kRowStep] = {};
-  int64_t i = 0;
-  for (; i + kRowStep <= count; i += kRowStep)
-    for (int64_t lane = 0; lane < kRowStep; ++lane) lanes[lane] += a[i + lane] * b[i + lane];
-  for (int64_t lane = 0; i + lane < count; ++lane) lanes[lane] += a[i + lane] * b[i + lane];
-  for (int64_t width = kRowStep / 2; width > 0; width /= 2)
-    for (int64_t lane = 0; lane < width; ++lane) lanes[lane] += lanes[lane + width];
-  return lanes[0];
+[[gnu::always_inline]] inline void logs(const Value* shifts, const Value* sums, int64_t count, Value none,
+                                        Value* log_sums) {
+  for (int64_t i = 0; i < count; ++i) {
+    const Value sum = sums[i], log = shifts[i] + log_of(sum);
+    log_sums[i] = sum == 0 ? none : sum != sum ? sum : log;
+  }
 }
 
 template <class Value>
@@ -72,8 +67,16 @@ RowSum<double> weigh_row(double* scores, int64_t count, const uint16_t* draws, u
 }
 
 XFORMER_VECTORISED
-float dot_row(const float* a, const float* b, int64_t count) { return dot(a, b, count); }
-double dot_row(const double* a, const double* b, int64_t count) { return dot(a, b, count); }
+void log_rows(const float* shifts, const float* sums, int64_t count, float none, float* log_sums) {
+  logs(shifts, sums, count, none, log_sums);
+}
+void log_rows(const double* shifts, const double* sums, int64_t count, double none, double* log_sums) {
+  logs(shifts, sums, count, none, log_sums);
+}
+
+XFORMER_VECTORISED
+float dot_row(const float* a, const float* b, int64_t count) { return dot_of(a, b, count); }
+double dot_row(const double* a, const double* b, int64_t count) { return dot_of(a, b, count); }
 
 XFORMER_VECTORISED
 void add_row(float* to, const float* of, int64_t count) { add(to, of, count); }

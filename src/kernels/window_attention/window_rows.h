@@ -4,9 +4,11 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/vectorised.h"
+
 namespace xformer::kernels {
 
-constexpr int64_t kRowStep = 32;  // g++ unrolls shorter loops before it vectorises them
+constexpr int64_t kRowStep = kSumLanes;
 
 // What a row of scores became: its largest number and the sum of exp(score - shift), before dropout. `shift` is the
 // largest number, or 0 where all are -infinity.
@@ -19,6 +21,10 @@ struct RowSum {
 // below `threshold` is dropped, the others are multiplied by `keep`.
 RowSum<float> weigh_row(float* scores, int64_t count, const uint16_t* draws, uint32_t threshold, float keep);
 RowSum<double> weigh_row(double* scores, int64_t count, const uint16_t* draws, uint32_t threshold, double keep);
+
+// log_sums[i] = shifts[i] + log sums[i], `none` where the sum is 0; any count.
+void log_rows(const float* shifts, const float* sums, int64_t count, float none, float* log_sums);
+void log_rows(const double* shifts, const double* sums, int64_t count, double none, double* log_sums);
 
 // Sum of a[i] b[i]; any count.
 float dot_row(const float* a, const float* b, int64_t count);
