@@ -22,7 +22,7 @@ TEST_CASE("every operator is registered, and with a kernel for the CPU where it 
                                  "feed_forward",       "gelu_dropout",  "hashed_attention", "linear",
                                  "listed_attention",   "pool_heads",    "project_tokens",   "pseudo_inverse",
                                  "repeat_heads",       "residual_norm", "rolled_rows",      "running_max",
-                                 "window_attention"})
+                                 "set_attention",      "set_max",       "joined_softmax",   "window_attention"})
     expected.insert({name + "_forward", name + "_backward"});
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     if (name.getNamespace() != "xformer") continue;

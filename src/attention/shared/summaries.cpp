@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "kernels/batched_product/batched_product.h"
+#include "kernels/joined_softmax/joined_softmax.h"
 #include "kernels/running_max/running_max.h"
 #include "tensor/probe.h"
 
@@ -58,13 +59,11 @@ at::Tensor Pool::prepared(const at::Tensor& x, const std::shared_ptr<Linear>& ma
   return options_.pool == "relu" ? at::relu(x) : x;
 }
 
-at::Tensor Pool::over(const at::Tensor& x, const at::Tensor& valid, int64_t dim) const {
-  if (options_.pool == "mean" || options_.pool == "sum") {
-    const at::Tensor sum = at::where(valid, x, 0).sum(dim, /*keepdim=*/true);
-    return options_.pool == "sum" ? sum : sum / valid.sum(dim, /*keepdim=*/true).clamp_min(1);
-  }
-  const at::Tensor largest = std::get<0>(at::max(at::where(valid, x, lowest(x)), dim, /*keepdim=*/true));
-  return at::where(valid.any(dim, /*keepdim=*/true), largest, 0);
+at::Tensor Pool::of_sets(const at::Tensor& x, const kernels::TokenSets& sets, const at::Tensor& counts) const {
+  if (options_.pool != "mean" && options_.pool != "sum") return kernels::set_max(x, sets);
+  const at::Tensor kept = at::where(sets.valid.unsqueeze(1).unsqueeze(-1), x, 0);
+  const at::Tensor sum = kernels::in_sets(kept, sets).sum(3);
+  return options_.pool == "sum" ? sum : sum / counts.clamp_min(1);
 }
 
 at::Tensor Pool::before(const at::Tensor& x, const at::Tensor& valid, int64_t dim, bool behind) const {
@@ -88,18 +87,11 @@ at::Tensor count_before(const at::Tensor& valid, int64_t dim, bool behind) {
   return running_sum(valid.to(at::kLong), dim, behind);
 }
 
-at::Tensor joined(const std::vector<Part>& parts) {
+at::Tensor joined(const std::vector<Part>& parts, int64_t n) {
   if (parts.size() == 1) return parts[0].out;
-  std::vector<at::Tensor> log_sums;
-  for (const Part& part : parts) log_sums.push_back(part.log_sum);
-  const at::Tensor shares = at::softmax(at::cat(log_sums, -1), -1);  // [b,h,n,parts]
-  probe("shares", shares);
-  at::Tensor result;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const at::Tensor share = shares.narrow(-1, static_cast<int64_t>(i), 1);
-    result = result.defined() ? at::addcmul(result, parts[i].out, share) : parts[i].out * share;
-  }
-  return result;
+  std::vector<at::Tensor> outs, log_sums;
+  for (const Part& part : parts) outs.push_back(part.out), log_sums.push_back(part.log_sum);
+  return kernels::joined_softmax(outs, log_sums, n);
 }
 
 Part explicit_part(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& allowed,
@@ -145,7 +137,7 @@ at::Tensor PinnedFrame::forward(const at::Tensor& given_q, const at::Tensor& giv
     const ProbeScope scope("mixture", static_cast<int64_t>(i));
     std::vector<Part> parts = mixtures[i];
     if (p > 0) parts.push_back(pinned_part);
-    const at::Tensor one = joined(parts);
+    const at::Tensor one = joined(parts, n - p);
     sum = sum.defined() ? sum + one : one;
   }
   const at::Tensor mean = mixtures.size() == 1 ? sum : sum / static_cast<double>(mixtures.size());

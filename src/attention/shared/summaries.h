@@ -12,6 +12,7 @@
 #include "attention/multi_head.h"
 #include "attention/shared/windows.h"
 #include "core/schema.h"
+#include "kernels/token_sets/token_sets.h"
 
 namespace xformer::attention {
 
@@ -31,8 +32,8 @@ class Pool {
   // What is pooled of rows [b,h,n,d].
   [[nodiscard]] at::Tensor queries(const at::Tensor& q) const { return prepared(q, query_); }
   [[nodiscard]] at::Tensor keys(const at::Tensor& k) const { return prepared(k, key_); }
-  // Of all rows along `dim`, which becomes 1; valid broadcasts to x, with 1 in its last dimension. 0 of no row.
-  [[nodiscard]] at::Tensor over(const at::Tensor& x, const at::Tensor& valid, int64_t dim) const;
+  // Of the valid rows of each set of tokens: [b,h,n,d] -> [b,h,t,d], 0 of no row. `counts`: their numbers [b,1,t,1].
+  [[nodiscard]] at::Tensor of_sets(const at::Tensor& x, const kernels::TokenSets& sets, const at::Tensor& counts) const;
   // Of the cells of a grid [b,h,R,C,d] before each one along `dim` (2 or 3), or behind it; valid [b,1,R,C,1].
   [[nodiscard]] at::Tensor before(const at::Tensor& x, const at::Tensor& valid, int64_t dim, bool behind) const;
   // What the logit of a summary of so many tokens gains: log(count) with log_count_bias, -infinity of none.
@@ -54,10 +55,10 @@ class Pool {
 
 // Some of the keys of one softmax: their mean under it, and the log of the sum of its exponentials.
 struct Part {
-  at::Tensor out, log_sum;  // [b,h,n,d], [b,h,n,1]
+  at::Tensor out, log_sum;  // [b,h,m,d], [b,h,m,1]; one of several parts may have more rows than are wanted
 };
-// The softmax over the keys of all parts.
-[[nodiscard]] at::Tensor joined(const std::vector<Part>& parts);
+// The softmax over the keys of all parts, of their first n rows.
+[[nodiscard]] at::Tensor joined(const std::vector<Part>& parts, int64_t n);
 // softmax(q k^T / sqrt(d) + bias) v over allowed keys, with its weights in memory; rows without one are zero. allowed
 // and bias broadcast to [..,rows,keys]; a bias that is undefined is none.
 [[nodiscard]] Part explicit_part(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

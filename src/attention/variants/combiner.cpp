@@ -47,15 +47,10 @@ class SetsCore : public AttentionCore {
   // Of blocks of so many tokens; the last one may have fewer.
   [[nodiscard]] Sets sets_of(const Tokens& in, const at::Tensor& pooled_q, const at::Tensor& pooled_k, int64_t size,
                              const kernels::Dropout& dropout) const {
-    const int64_t n = in.q.size(2), t = (n + size - 1) / size;
-    const auto split = [&](const at::Tensor& x) {  // [b,h,n,d] -> [b,h,t,s,d]
-      return at::constant_pad_nd(x, {0, 0, 0, t * size - n}).unflatten(2, {t, size});
-    };
-    const at::Tensor valid = split(in.valid.unsqueeze(1).unsqueeze(-1));
-    const at::Tensor q = pool_.over(split(pooled_q), valid, 3);
-    const at::Tensor values =
-        explicit_part(q, split(in.k), split(in.v), valid.transpose(-1, -2), {}, dropout.place(is_training())).out;
-    return {pool_.over(split(pooled_k), valid, 3).squeeze(3), values.squeeze(3), valid.sum(3)};
+    const kernels::TokenSets sets{size, in.valid};
+    const at::Tensor count = kernels::in_sets(in.valid.unsqueeze(1).unsqueeze(-1), sets).sum(3);
+    const at::Tensor q = pool_.of_sets(pooled_q, sets, count), k = pool_.of_sets(pooled_k, sets, count);
+    return {k, kernels::set_attention(q, in.k, in.v, {sets, dropout.place(is_training())}), count};
   }
 
   PinnedFrame frame_;
@@ -80,14 +75,15 @@ class FixedCore : public SetsCore {
     double pairs = frame_.executed_pairs(n), pattern = frame_.pattern_pairs(n), joint = 0, kept = 0, maps = 0;
     if (rows > 0) {
       const Windows own = this->own(rows);
-      const int64_t t = spans(rows), padded = t == 1 ? 0 : t * own.block;
-      joint = own.executed_pairs() + static_cast<double>(t == 1 ? 0 : rows * t);
-      pairs += static_cast<double>(padded);
+      const int64_t t = spans(rows), sets = t == 1 ? 0 : t;
+      joint = own.executed_pairs() + static_cast<double>(rows * sets);
+      pairs += static_cast<double>(t == 1 ? 0 : rows);
       pattern += own.pattern_pairs() + static_cast<double>(t == 1 ? 0 : rows);
       for (int64_t a = 0; a < t; ++a)
         pattern += static_cast<double>(std::min(own.block, rows - a * own.block) * (frame_.causal() ? a : t - 1));
       maps = t == 1 ? 0 : pool_.flops(static_cast<double>(rows), d);
-      kept = kept_of_windows(1, static_cast<double>(rows), d) + 2 * static_cast<double>(padded);
+      // Of a set its query, key and value, and the log of its sum.
+      kept = kept_of_windows(1, static_cast<double>(rows), d) + static_cast<double>(sets) * (3 * d + 1);
     }
     return {z * (4 * d * (pairs + joint) + maps), z * (4 * d * pattern + maps),
             z * (kept + 2 * frame_.executed_pairs(n))};
@@ -141,7 +137,7 @@ class LogsparseCore : public SetsCore {
     const double z = static_cast<double>(shape.batch * shape.heads), d = static_cast<double>(shape.head_dim);
     int64_t local = 0, least = 0, joint = 0;
     if (rows > 0) {
-      for (int64_t level = 1; level < levels(length); ++level) local += blocks(length, level) << level;
+      local = (levels(length) - 1) * rows;
       joint = length * (kFineKeys + levels(length) - kFineLevels);
       for (int64_t level = 0; (int64_t{1} << level) < rows; ++level) least += level == 0 ? 0 : rows;
       for (int64_t i = 0; i < rows; ++i) least += keys(i, rows);
@@ -150,7 +146,7 @@ class LogsparseCore : public SetsCore {
     const double pattern = frame_.pattern_pairs(n) + static_cast<double>(least);
     return {z * (4 * d * executed + pool_.flops(static_cast<double>(length), d)),
             z * (4 * d * pattern + pool_.flops(static_cast<double>(rows), d)),
-            z * (2 * executed + 16 * static_cast<double>(length) * d)};
+            z * (2 * (frame_.executed_pairs(n) + static_cast<double>(joint)) + 16 * static_cast<double>(length) * d)};
   }
 
  private:

@@ -108,7 +108,6 @@ class AxialCore : public AttentionCore {
       const ProbeScope scope(name.c_str());
       Part part;
       part.out = window_attention(q, k, v, valid, windows, dropouts_[site], is_training(), {}, &part.log_sum, bias);
-      if (windows.length > n) part = {part.out.narrow(2, 0, n), part.log_sum.narrow(2, 0, n)};
       return part;
     };
     std::vector<Part> direct{read("row", 0, in.q, in.k, in.v, in.valid, grid.row(n, frame_.causal()), {})};

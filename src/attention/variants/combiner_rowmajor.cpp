@@ -138,8 +138,7 @@ class RowmajorMixer : public SequenceMixer {
     const at::Tensor count = cell_valid.sum(3, /*keepdim=*/true).expand({-1, -1, -1, grid.columns, -1});
     const at::Tensor bias = pool_.bias(count).flatten(2);  // [b,1,R C]
     const auto add = [&](const char* name, const Windows& windows, const kernels::Dropout& dropout) {
-      const Part part = read(name, q, keys, values, all, windows, dropout, bias);
-      parts.push_back({part.out.narrow(2, 0, n), part.log_sum.narrow(2, 0, n)});
+      parts.push_back(read(name, q, keys, values, all, windows, dropout, bias));
     };
     const std::vector<Windows> columns = readers(grid);
     add("rows_before", columns[0], before_dropout_);
