@@ -19,6 +19,7 @@
 #include "attention/shared/random_features.h"
 #include "kernels/batched_product/batched_product.h"
 #include "kernels/hamming_clusters/hamming_clusters.h"
+#include "kernels/largest_places/largest_places.h"
 #include "kernels/listed_attention/listed_attention.h"
 #include "tensor/probe.h"
 
@@ -74,8 +75,8 @@ class ClusteredCore : public AttentionCore {
     };
     if (top_k_ == 0) return of_rows(kernels::batched_product(dropout_(weights, is_training()), v));
 
-    const at::Tensor top = std::get<1>(at::topk(weights.detach(), std::min(top_k_, n), -1));  // T [b,h,C,k]
-    const at::Tensor mass = weights.gather(3, top).sum(-1, /*keepdim=*/true);                 // m [b,h,C,1]
+    const at::Tensor top = kernels::largest_places(weights, std::min(top_k_, n));  // T [b,h,C,k]
+    const at::Tensor mass = weights.gather(3, top).sum(-1, /*keepdim=*/true);      // m [b,h,C,1]
     const at::Tensor rest = kernels::batched_product(dropout_(weights.scatter(3, top, 0), is_training()), v);
     at::Tensor places = top;  // without those that have no weight because they are padding
     if (!mask.all_valid()) {

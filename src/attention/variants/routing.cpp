@@ -18,6 +18,7 @@
 #include "attention/shared/class_windows.h"
 #include "attention/shared/parts.h"
 #include "kernels/attention/attention.h"
+#include "kernels/largest_places/largest_places.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::routing {
@@ -147,8 +148,7 @@ class RoutingCore : public AttentionCore {
       const at::Tensor padded = mask.key_valid.logical_not().unsqueeze(1).unsqueeze(1);
       scores = scores.masked_fill(padded, kernels::lowest_log_sum(scores.scalar_type()));
     }
-    const at::Tensor best = std::get<1>(at::topk(scores, members(n), -1));
-    const at::Tensor chosen = std::get<0>(at::sort(best, -1));
+    const at::Tensor chosen = kernels::largest_places(scores, members(n));
     return (chosen + (at::arange(b * h, chosen.options()) * n).view({b, h, 1, 1})).flatten();
   }
 

@@ -1,0 +1,62 @@
+// The k largest numbers of a row by bisection of their bits: as whole numbers of the same order they are counted
+// against a bound that grows bit by bit, until as many as are wanted lie above it.
+#include <bit>
+#include <limits>
+
+#include "kernels/cpu/vectorised.h"
+#include "kernels/largest_places/cpu.h"
+
+namespace xformer::kernels {
+
+namespace {
+
+// Without sign bit, and turned round where that was set: of the same order as the numbers, NaNs above all.
+template <class Value, class Bits>
+[[gnu::always_inline]] inline void order_of(const Value* row, int64_t n, Bits* __restrict order) {
+  constexpr Bits kSign = Bits(1) << (8 * sizeof(Bits) - 1);
+  for (int64_t i = 0; i < n; ++i) {
+    const Bits bits = std::bit_cast<Bits>(row[i]), ordered = (bits & kSign) != 0 ? ~bits : bits | kSign;
+    order[i] = row[i] != row[i] ? std::numeric_limits<Bits>::max() : ordered;
+  }
+}
+
+template <class Bits>
+[[gnu::always_inline]] inline int64_t count_from(const Bits* order, int64_t n, Bits bound) {
+  int32_t count = 0;
+  for (int64_t i = 0; i < n; ++i) count += order[i] >= bound ? 1 : 0;
+  return count;
+}
+
+template <class Value, class Bits>
+[[gnu::always_inline]] inline void largest(const Value* row, int64_t n, int64_t k, Bits* __restrict order,
+                                           int64_t* __restrict places) {
+  order_of(row, n, order);
+  // The largest bound that k numbers or more reach.
+  Bits bound = 0;
+  int64_t reach = n;
+  for (Bits bit = Bits(1) << (8 * sizeof(Bits) - 1); bit != 0 && reach > k; bit >>= 1) {
+    const int64_t count = count_from(order, n, bound | bit);
+    if (count >= k) bound |= bit, reach = count;
+  }
+  // Of those that are equal to it, where they are too many, the first.
+  constexpr Bits kMost = std::numeric_limits<Bits>::max();
+  int64_t equal = reach == k ? n : bound == kMost ? k : k - count_from(order, n, bound + 1);
+  for (int64_t i = 0, found = 0; found < k; ++i) {
+    places[found] = i;
+    const bool is = order[i] == bound;
+    found += order[i] > bound || (is && equal > 0) ? 1 : 0;
+    equal -= is ? 1 : 0;
+  }
+}
+
+}  // namespace
+
+XFORMER_VECTORISED
+void largest_of_row(const float* row, int64_t n, int64_t k, uint32_t* room, int64_t* places) {
+  largest(row, n, k, room, places);
+}
+void largest_of_row(const double* row, int64_t n, int64_t k, uint64_t* room, int64_t* places) {
+  largest(row, n, k, room, places);
+}
+
+}  // namespace xformer::kernels
