@@ -9,7 +9,6 @@
 
 #include "attention/decoding.h"
 #include "kernels/batched_product/batched_product.h"
-#include "kernels/largest_places/largest_places.h"
 #include "tensor/closed_keys.h"
 #include "tensor/probe.h"
 
@@ -69,9 +68,8 @@ class ExplicitSparseCore : public AttentionCore, public RowCore {
   [[nodiscard]] at::Tensor threshold(const at::Tensor& scores, const at::Tensor& closed) const {
     const int64_t keys = scores.size(-1), least = std::min(options_.top_k, keys);
     const int64_t most = std::min(keys, std::max(least, fraction_of(options_.top_fraction, keys)));
-    if (most == least || !closed.defined())
-      return scores.gather(-1, kernels::largest_places(scores, most)).amin(-1, /*keepdim=*/true);
     const at::Tensor sorted = std::get<0>(at::topk(scores, most, -1));
+    if (most == least || !closed.defined()) return sorted.narrow(-1, most - 1, 1);
     const at::Tensor open = closed.logical_not().sum(-1, /*keepdim=*/true).to(at::kDouble);
     const at::Tensor rank = at::ceil(open * options_.top_fraction - 1e-9).to(at::kLong).clamp(least, most) - 1;
     return sorted.gather(-1, rank.expand({scores.size(0), scores.size(1), scores.size(2), 1}));

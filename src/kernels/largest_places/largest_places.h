@@ -1,6 +1,5 @@
-// Where the largest numbers of each row are: the members of a cluster (Routing Transformer, Roy et al. 2021), a
-// centroid's keys (improved clustered attention, Vyas et al. 2020), the scores that a row keeps (Explicit Sparse
-// Transformer, Zhao et al. 2019).
+// Where the largest numbers of each row are: the members of a cluster (Routing Transformer, Roy et al. 2021), the keys of
+// a centroid (improved clustered attention, Vyas et al. 2020).
 #pragma once
 
 #include <torch/types.h>
