@@ -1,5 +1,5 @@
-// Where the largest numbers of each row are: the members of a cluster (Routing Transformer, Roy et al. 2021), the keys of
-// a centroid (improved clustered attention, Vyas et al. 2020).
+// Where the largest numbers of each row are: the members of a cluster (Routing Transformer, Roy et al. 2021), the keys
+// of a centroid (improved clustered attention, Vyas et al. 2020).
 #pragma once
 
 #include <torch/types.h>
