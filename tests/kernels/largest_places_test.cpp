@@ -49,7 +49,8 @@ TEST_CASE("largest_places among equal numbers, zeros of both signs, infinities a
   const double infinite = std::numeric_limits<double>::infinity(), none = std::numeric_limits<double>::quiet_NaN();
   for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
     check_rows(at::zeros({2, 40}, type), 7);
-    check_rows(at::round(random_tensor("x", {8, 50}, type) * 2).abs(), 11);
+    check_rows(at::round(random_tensor("x", {8, 50}, type) * 2), 11);
+    check_rows(at::tensor({-0.0, 0.0, -1.0, -0.0, 0.0}, at::kDouble).to(type), 2);
     check_rows(at::tensor({-infinite, infinite, 0.0, -1.0, none, -1.0, infinite, 1e-40}, at::kDouble).to(type), 4);
     check_rows(at::full({2, 20}, none, type), 3);
     check_rows(at::full({3, 20}, -1e30, at::kFloat).to(type), 20);

@@ -7,8 +7,8 @@
 namespace xformer::kernels {
 
 // x [..,n], 1 <= k <= n -> int64 [..,k], ascending: the places of the k largest numbers of each row, among equal ones
-// any. A NaN is larger than all. Without a gradient. On the CPU a row takes the time of some ten looks at its numbers,
-// where a partial sort moves them about.
+// any. A NaN is larger than all. Without a gradient. On the CPU a row is looked at once for each bit of its
+// numbers at most, where a partial sort moves them about.
 [[nodiscard]] at::Tensor largest_places(const at::Tensor& x, int64_t k);
 // The definition.
 [[nodiscard]] at::Tensor largest_places_reference(const at::Tensor& x, int64_t k);

@@ -10,12 +10,13 @@ namespace xformer::kernels {
 
 namespace {
 
-// Without sign bit, and turned round where that was set: of the same order as the numbers, NaNs above all.
+// Without sign bit, and turned round where that was set: of the same order as the numbers, zeros of both signs equal,
+// NaNs above all.
 template <class Value, class Bits>
 [[gnu::always_inline]] inline void order_of(const Value* row, int64_t n, Bits* __restrict order) {
   constexpr Bits kSign = Bits(1) << (8 * sizeof(Bits) - 1);
   for (int64_t i = 0; i < n; ++i) {
-    const Bits bits = std::bit_cast<Bits>(row[i]), ordered = (bits & kSign) != 0 ? ~bits : bits | kSign;
+    const Bits bits = std::bit_cast<Bits>(row[i] + Value(0)), ordered = (bits & kSign) != 0 ? ~bits : bits | kSign;
     order[i] = row[i] != row[i] ? std::numeric_limits<Bits>::max() : ordered;
   }
 }
