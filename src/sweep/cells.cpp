@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <set>
 
 #include "core/error.h"
 #include "core/hash.h"
 #include "core/names.h"
 #include "core/option_names.h"
+#include "sweep/cell_record.h"
 
 namespace xformer::sweep {
 
@@ -318,20 +320,25 @@ std::vector<Cell> kept(const std::vector<Cell>& cells, const std::vector<char>& 
   return result;
 }
 
-}  // namespace
-
-std::vector<Cell> only(const std::vector<Cell>& cells, const std::string& pattern) {
+// The runs that `wanted` holds for, and what they need.
+std::vector<Cell> runs_where(const std::vector<Cell>& cells, const std::function<bool(const Cell&)>& wanted) {
   std::vector<char> needed(cells.size(), 0);
   for (size_t i = cells.size(); i-- > 0;) {
     const Cell& cell = cells[i];
-    const bool fits =
-        cell.kind == CellKind::kRun && (cell.id == pattern || matches_pattern("*" + pattern + "*", cell.label));
-    if (!fits && needed[i] == 0) continue;
+    if (needed[i] == 0 && !(cell.kind == CellKind::kRun && wanted(cell))) continue;
     needed[i] = 1;
     if (cell.before) needed[*cell.before] = 1;
     for (const size_t trial : cell.trials) needed[trial] = 1;
   }
-  std::vector<Cell> result = kept(cells, needed);
+  return kept(cells, needed);
+}
+
+}  // namespace
+
+std::vector<Cell> only(const std::vector<Cell>& cells, const std::string& pattern) {
+  std::vector<Cell> result = runs_where(cells, [&](const Cell& run) {
+    return run.id == pattern || matches_pattern("*" + pattern + "*", run.label);
+  });
   if (result.empty()) {
     std::vector<std::string> labels;
     for (const Cell& cell : cells)
@@ -339,6 +346,10 @@ std::vector<Cell> only(const std::vector<Cell>& cells, const std::string& patter
     throw UserError(fmt::format("--only: '{}' fits no cell; there are {}", pattern, first_names(labels)));
   }
   return result;
+}
+
+std::vector<Cell> unrecorded(const std::vector<Cell>& cells, const Path& records) {
+  return runs_where(cells, [&](const Cell& run) { return !run.trials.empty() || !completed_record(records / run.place); });
 }
 
 std::vector<Cell> without(const std::vector<Cell>& cells, const std::set<std::string>& ids) {

@@ -40,6 +40,10 @@ struct Cell {
 // UserError when there is none.
 [[nodiscard]] std::vector<Cell> only(const std::vector<Cell>& cells, const std::string& pattern);
 
+// The runs that have no completed record below `records`, where records are to stay (SweepOptions::record_to), and what
+// they need. Where that of a run after a search would lie is not known before its trials, so such a run stays.
+[[nodiscard]] std::vector<Cell> unrecorded(const std::vector<Cell>& cells, const Path& records);
+
 // All but those of these ids and what needs them.
 [[nodiscard]] std::vector<Cell> without(const std::vector<Cell>& cells, const std::set<std::string>& ids);
 

@@ -292,6 +292,7 @@ class Sweep {
     record.experiment = experiment_.name;
     if (chosen_[i]) record.search = chosen_[i]->search;
     const Path place = options_.record_to / cell.place / "record.json";
+    if (!record.completed() && completed_record(place.parent_path())) return;  // a failure takes nobody's result away
     std::filesystem::create_directories(place.parent_path());
     write_file_atomically(place, to_json(record).dump(2) + "\n");
   }

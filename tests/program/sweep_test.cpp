@@ -138,6 +138,28 @@ TEST_CASE("SIGTERM stops a sweep after its cells have saved, and the same comman
   CHECK(contains(rest.out, "4 of 4 cells completed"));
 }
 
+TEST_CASE("a sweep in another folder runs what --record-to lacks, and says so", "[sweep]") {
+  const Place place;
+  std::filesystem::create_directory(place / "small");
+  scratch::put(place / "small/sweep.json", kExperiment);
+  const auto command = [](const std::string& out, const std::string& more = "") {
+    return words("sweep small/sweep.json --threads 1 --record-to kept --out " + out + more);
+  };
+  CHECK(place.run(command("first", " --seeds 0")).code == 0);
+  const Outcome plan = place.run(command("second", " --dry-run"));
+  CHECK(contains(plan.err, "2 of 4 runs have their records in kept: not run again"));
+  CHECK(contains(plan.out, "2 cells, 2 to run"));
+  const Outcome rest = place.run(command("second"));
+  CHECK(rest.code == 0);
+  CHECK(contains(rest.out, "2 of 2 cells completed"));
+  CHECK(runs_in(place / "second").size() == 2);
+  const Outcome none = place.run(command("third"));
+  CHECK(none.code == 0);
+  CHECK(contains(none.err, "4 of 4 runs have their records in kept: not run again"));
+  CHECK(contains(none.out, "`xformer report small/sweep.json --records kept` makes the table"));
+  CHECK(!std::filesystem::exists(place / "third"));
+}
+
 TEST_CASE("every experiment of the project asks for what there is, or says what it waits for", "[sweep]") {
   const Place place;
   Words command{"validate"};

@@ -115,6 +115,51 @@ TEST_CASE("every cell ends in a record, whatever became of it, and nothing is ru
   CHECK(place.starts().size() == starts.size() + 1);
 }
 
+TEST_CASE("what has its record is not run again, in whatever folder the runs lie") {
+  Place place;
+  const ExperimentFile file(experiment(R"("none", "linear", "linformer")"));
+  const std::vector<Cell> cells = file.cells();
+  CHECK(sweep::unrecorded(cells, place.options.record_to).size() == 3);
+  CHECK(place.run(file).completed == 2);
+  const std::vector<Cell> rest = sweep::unrecorded(cells, place.options.record_to);
+  REQUIRE(rest.size() == 1);
+  CHECK(rest[0].plan.attention == "linformer");  // it failed, so nothing is known of it
+
+  // A sweep elsewhere that fails leaves what another one reached.
+  const Path kept = place.options.record_to / cells[2].place / "record.json";
+  Json record = place.record(cells[0]);
+  record["model"] = "linformer";
+  scratch::put(kept, record.dump());
+  place.options.out /= "elsewhere";
+  CHECK(place.run(file).failed == 1);
+  CHECK(read_json_file(kept) == record);
+  CHECK(sweep::unrecorded(cells, place.options.record_to).empty());
+}
+
+TEST_CASE("what only a recorded run needed is not run either") {
+  Place place;
+  const ExperimentFile file(experiment(R"("none", "linear")", R"(, "stages": [{"name": "a"}, {"name": "b"}])"));
+  const std::vector<Cell> cells = file.cells();
+  REQUIRE(cells.size() == 4);
+  CHECK(place.run(file).completed == 4);
+  CHECK(sweep::unrecorded(cells, place.options.record_to).empty());
+  std::filesystem::remove(place.options.record_to / cells[3].place / "record.json");
+  const std::vector<Cell> rest = sweep::unrecorded(cells, place.options.record_to);
+  REQUIRE(rest.size() == 2);
+  CHECK((rest[0].id == cells[2].id && rest[1].before == 0U));
+}
+
+TEST_CASE("a run after a search is looked for by its sweep: its record's place is the search's to say") {
+  Place place;
+  const ExperimentFile file(experiment(
+      R"("none")", R"(, "search": {"over": {"training.learning_rate": [0.1, 0.2]}, "method": "grid"})"));
+  const std::vector<Cell> cells = file.cells();
+  const Path guess = place.options.record_to / cells.back().place / "record.json";
+  std::filesystem::create_directories(guess.parent_path());
+  scratch::put(guess, R"({"schema_version": 1, "status": "completed"})");
+  CHECK(sweep::unrecorded(cells, place.options.record_to).size() == cells.size());
+}
+
 TEST_CASE("a cause that several cells have is told once, and its cells are counted") {
   Place place;
   const ExperimentFile file(experiment(R"("linformer")", R"(, "seeds": "0-3")"));

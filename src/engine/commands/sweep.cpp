@@ -217,6 +217,18 @@ sweep::Experiment read_experiment(SweepArguments& arguments) {
   return experiment;
 }
 
+// Those that --record-to has no record of, which is said where it has some.
+std::vector<sweep::Cell> cells_without_record(const std::vector<sweep::Cell>& cells, const Path& records) {
+  std::vector<sweep::Cell> rest = sweep::unrecorded(cells, records);
+  const auto runs = [](const std::vector<sweep::Cell>& of) {
+    return std::count_if(of.begin(), of.end(), [](const auto& cell) { return cell.kind == sweep::CellKind::kRun; });
+  };
+  if (runs(rest) < runs(cells))
+    fmt::print(stderr, "{} of {} runs have their records in {}: not run again\n", runs(cells) - runs(rest), runs(cells),
+               records.string());
+  return rest;
+}
+
 int sweep_experiment(SweepArguments& arguments) {
   static_cast<void>(choice("--executor: ", "executor", arguments.executor, {"local", "slurm", "print"}));
   arguments.compute.check();
@@ -241,7 +253,15 @@ int sweep_experiment(SweepArguments& arguments) {
   sweep::SweepOptions options;
   options.out = out_folder(experiment, arguments);
   options.record_to = arguments.record_to;
-  if (!arguments.record_to.empty()) check_results_folder(options.record_to);
+  if (!arguments.record_to.empty()) {
+    check_results_folder(options.record_to);
+    cells = cells_without_record(cells, options.record_to);
+    if (cells.empty()) {
+      fmt::print("`xformer report {} --records {}` makes the table\n", shell_word(arguments.file),
+                 shell_word(options.record_to.string()));
+      return 0;
+    }
+  }
   options.program = own_program();
   options.data = data_words(arguments.data);
   options.gpus = arguments.gpus;
