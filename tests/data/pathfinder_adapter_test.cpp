@@ -1,4 +1,5 @@
 // Pathfinder from folders as the Long Range Arena distributes them and from the generator, and what is refused.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <numeric>
@@ -175,6 +176,35 @@ TEST_CASE("without a folder the images are drawn, the same whatever asks for the
     CHECK(dataset.picture(source->read(Split::kTrain, 0), source->info()).width == side);
     CHECK_THAT(dataset.show(source->read(Split::kTrain, 0), source->info()), Contains("label"));
   }
+}
+
+TEST_CASE("curves of fewer paddles: the task's own count changes nothing, three leave more of the image black") {
+  const Folder cache;
+  const auto drawn = [&](const std::string& task, const Json& more) {
+    Json given{{"train_examples", 200}, {"dev_examples", 1}, {"test_examples", 1}};
+    given.update(more);
+    DataLocation location;
+    location.cache = cache.path();
+    return find_dataset(task).open(options_of(task, given), location, {});
+  };
+  const auto lit = [](const DataSource& source) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < source.size(Split::kTrain); ++i)
+      for (const uint8_t level : source.read(Split::kTrain, i).ids[0].as<uint8_t>()) count += level > 0 ? 1 : 0;
+    return count;
+  };
+  const auto own = drawn("pathfinder32", Json::object()), three = drawn("pathfinder32", {{"contour_length", 3}});
+  CHECK(drawn("pathfinder32", {{"contour_length", 14}})->info().sha256 == own->info().sha256);
+  CHECK(drawn("pathfinder32-easy", {{"contour_length", 6}})->info().sha256 ==
+        drawn("pathfinder32-easy", Json::object())->info().sha256);
+  CHECK(three->info().details["generator"]["contour_lengths"] == Json({3}));
+  // Two curves of 3 paddles and at most 20 distractors of 1, instead of 14 and 5 of 4: 26 paddles for 48.
+  CHECK(lit(*three) < 3 * lit(*own) / 4);
+  // One paddle is the least: its distractors have one, too.
+  CHECK(drawn("pathfinder32", {{"contour_length", 1}})->size(Split::kTrain) == 200);
+  const std::vector<std::string>& drawing = find_dataset("pathfinder32").generator_options;
+  CHECK(std::count(drawing.begin(), drawing.end(), "contour_length") == 1);
+  CHECK(std::count(drawing.begin(), drawing.end(), "split") == 0);
 }
 
 TEST_CASE("genuine images come through the adapter") {

@@ -21,6 +21,7 @@ namespace {
 
 constexpr int64_t kAdapterVersion = 1;  // part of the cache's key: raise it when what is made of files changes
 constexpr int64_t kDrawingVersion = 2;  // and this one when other images are drawn
+constexpr int64_t kMostContour = 14;    // longer curves seldom find room
 constexpr int64_t kFilesOfASplit = 10;  // metadata files of test and of dev under split=files
 
 struct Task {
@@ -44,14 +45,24 @@ std::string set_name(int64_t contour) {
 
 struct Options : GeneratedSizes {
   Options() { train_examples = 160'000, dev_examples = 20'000, test_examples = 20'000; }
+  int64_t contour_length = 0;
   bool mask_zero_pixels = true;
   std::string split = "seeded";
   int64_t split_seed = 0;
 };
 
+// What only drawn images are made by.
+Schema<Options> drawing_schema() {
+  return sizes_schema<Options>()
+      .add(&Options::contour_length, "contour_length",
+           "paddles in each of the two curves of a drawn image, fewer for an easier task; 0: the task's own",
+           between(0, kMostContour))
+      .added(0);
+}
+
 const Schema<Options>& schema() {
   static const Schema<Options> kSchema =
-      sizes_schema<Options>()
+      drawing_schema()
           .add(&Options::mask_zero_pixels, "mask_zero_pixels",
                "black pixels count as padding, as in both published code bases, whose mask is id > 0")
           .add(&Options::split, "split",
@@ -76,8 +87,10 @@ DataShape shape_of(const Task& task, const Options& options) {
 
 std::unique_ptr<DataSource> open_generated(const Task& task, const Options& options, const DataLocation& location,
                                            const ProgressCallback& progress) {
+  const std::vector<int64_t> contours =
+      options.contour_length > 0 ? std::vector<int64_t>{options.contour_length} : task.contours;
   const Json settings{{"side", task.side},
-                      {"contour_lengths", task.contours},
+                      {"contour_lengths", contours},
                       {"train_examples", options.train_examples},
                       {"dev_examples", options.dev_examples},
                       {"test_examples", options.test_examples},
@@ -88,7 +101,7 @@ std::unique_ptr<DataSource> open_generated(const Task& task, const Options& opti
     info.details = {{"generator", settings}};
     info.shape = shape_of(task, options);
     std::vector<PathfinderSettings> sets;
-    for (const int64_t contour : task.contours) sets.push_back(pathfinder_settings(task.side, contour));
+    for (const int64_t contour : contours) sets.push_back(pathfinder_settings(task.side, contour));
     const uint64_t seed = derive_seed(static_cast<uint64_t>(options.generator_seed), "pathfinder/" + task.name);
     const int64_t dev = options.train_examples, test = dev + options.dev_examples;
     const auto make = [&](int64_t index) -> std::optional<MadeExample> {
@@ -233,8 +246,8 @@ std::vector<DatasetDescriptor> describe() {
     descriptor.source = fmt::format(
         "generated; or pathfinder{} of https://storage.googleapis.com/long-range-arena/lra_release.gz", task.side);
     descriptor.options = schema().options();
-    const Schema<Options> sizes = sizes_schema<Options>();
-    for (const OptionInfo& option : sizes.options()) descriptor.generator_options.push_back(option.name);
+    const Schema<Options> drawing = drawing_schema();
+    for (const OptionInfo& option : drawing.options()) descriptor.generator_options.push_back(option.name);
     descriptor.generated = true;
     descriptor.masked_share = 0.5;
     descriptor.shape = [task](const Json& options) { return shape_of(task, read_options(options)); };

@@ -277,7 +277,7 @@ PathfinderSettings pathfinder_settings(int64_t side, int64_t contour_length) {
   XF_ASSERT(side == 32 || side == 128, "images of 32 or 128 pixels, not {}", side);
   PathfinderSettings settings;
   settings.contour_length = contour_length;
-  settings.distractor_length = contour_length / 3;
+  settings.distractor_length = std::max<int64_t>(1, contour_length / 3);
   settings.distractors = 20 / settings.distractor_length;
   if (side == 32) return settings;
   settings.side = 128;

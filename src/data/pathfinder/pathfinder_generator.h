@@ -26,8 +26,8 @@ struct PathfinderSettings {
   double snake_contrast = 2, paddle_contrast = 0.75;
 };
 
-// Settings of images of 32 or 128 pixels with curves of 6, 9 or 14 paddles: distractors a third as long, as many of
-// them as the published count of paddles allows.
+// Settings of images of 32 or 128 pixels with curves of 6, 9 or 14 paddles, or of fewer for an easier task: distractors
+// a third as long, as many of them as the published count of paddles allows.
 [[nodiscard]] PathfinderSettings pathfinder_settings(int64_t side, int64_t contour_length);
 
 struct PathfinderImage {
