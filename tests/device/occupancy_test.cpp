@@ -128,7 +128,8 @@ TEST_CASE("a multiprocessor holds as many blocks of each kernel as its budget sa
   static_cast<void>(kernels::take_device_work());
   std::set<LaunchPlan> plans;
   for (const char* model : {"none", "softmax-fused", "linformer", "performer", "nystromformer", "longformer",
-                            "bigbird-itc", "logsparse", "reformer", "entmax15", "mrs-linformer", "paramixer-chord"})
+                            "bigbird-itc", "logsparse", "reformer", "entmax15", "mrs-linformer", "paramixer-chord",
+                            "combiner-fixed", "combiner-axial-vertical", "additive"})
     add_plans(model, "listops", 32, Json::object(), plans);
   // What is launched elsewhere: causally, by few heads, and where the feed-forward part is too wide to be one kernel.
   add_plans("performer", "bytes/enwik8", 2, {{"model.heads", 8}, {"model.head_dim", 32}}, plans);

@@ -194,6 +194,7 @@ class WalkedThread {
   }
 
   static float exp(float value) { return std::exp(value); }
+  static float reciprocal(float value) { return 1 / value; }
 
   // PTX manual, mma.m16n8k8 of .tf32, lane = 4 g + t:
   //   a0: (g, t)  a1: (g + 8, t)  a2: (g, t + 4)  a3: (g + 8, t + 4)      of 16 x 8

@@ -128,11 +128,10 @@ TEST_CASE("a device with kernels of rolled rows runs them: one launch each way")
 
 TEST_CASE("plans of rolled rows fit a device at any size") {
   for (const int64_t e : {1, 8, 9, 32, 256, 4096}) {
-    CHECK((rolled_lanes(e) == kWarp || rolled_lanes(e) * kRun >= e));
+    CHECK((row_lanes(e) == kWarp || row_lanes(e) * kRun >= e));
     for (const int64_t rows : {int64_t{1}, int64_t{65536}, int64_t{1} << 31}) {
-      const LaunchGrid grid = rolled_grid(rows, e);
-      CHECK(
-          (grid.blocks >= 1 && grid.blocks <= kMostBlocks && grid.blocks * (kRolledThreads / rolled_lanes(e)) >= rows));
+      const LaunchGrid grid = row_grid(rows, e, kRolledThreads);
+      CHECK((grid.blocks >= 1 && grid.blocks <= kMostBlocks && grid.blocks * (kRolledThreads / row_lanes(e)) >= rows));
     }
   }
 }

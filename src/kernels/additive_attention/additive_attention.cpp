@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "kernels/additive_attention/cpu.h"
+#include "kernels/additive_attention/device.h"
 #include "kernels/fused.h"
 
 namespace xformer::kernels {
@@ -38,7 +39,7 @@ at::Tensor additive_attention(const at::Tensor& q, const at::Tensor& k, const at
   XF_ASSERT(k.size(2) == v.size(2) && q.size(3) == k.size(3) && w.size(1) == q.size(3) && w.size(0) == q.size(1) &&
                 (!options.mask.causal || q.size(2) == k.size(2)),
             "additive attention takes q [b,h,n,d], k [b,h,m,d], v [b,h,m,e] and w [h,d], causal n = m");
-  return run_fused(AdditiveAttentionCall{q, k, v, w, options, {}})[0];
+  return run_fused(AdditiveAttentionCall{q, k, v, w, options, {}}, q.is_cpu() || fits_additive_programs(q, k, v))[0];
 }
 
 }  // namespace xformer::kernels

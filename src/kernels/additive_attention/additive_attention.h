@@ -2,8 +2,8 @@
 // ICLR 2015, appendix A.1.2:
 //   e_ij = w . tanh(q_i + k_j),   P = softmax_j(e),   out = drop(P) v
 // over valid keys j (causal: j <= i), with one w for each head and without 1 / sqrt(d). Nothing of size [n,m,d] exists;
-// the CPU's kernel keeps no weights either: one number a row is kept, the log of its sum, from which the backward pass
-// makes them again.
+// kernels keep no weights either: one number a row is kept, the log of its sum, from which the backward pass makes them
+// again.
 #pragma once
 
 #include "kernels/dropout/place.h"

@@ -36,6 +36,11 @@ class CudaThread {
     return result;
   }
   __device__ float exp(float value) const { return __expf(value); }
+  __device__ float reciprocal(float value) const {
+    float result;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+    return result;
+  }
   __device__ void mma(float* c, const uint32_t* a, const uint32_t* b) const {
     asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%0, %1, %2, %3};"

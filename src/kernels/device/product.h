@@ -3,6 +3,7 @@
 // beside what thread.h says,
 //   uint32_t tf32(float value)                          to 10 bits of mantissa, the nearest, ties away from zero
 //   float exp(float value)                              to about 22 bits
+//   float reciprocal(float value)                       likewise, and 0 from 2^126 on
 //   void mma(float* c, const uint32_t* a, const uint32_t* b)   c += a b, in the manual's fragments
 //
 // Lane l = 4 g + t holds of a tile of 16 x 8 sums c[0], c[1]: row g, columns 2 t, 2 t + 1; c[2], c[3]: row g + 8. Which

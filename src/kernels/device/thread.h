@@ -77,6 +77,18 @@ template <class Count>
   return left <= 0 ? 0 : left < kRun ? static_cast<int>(left) : kRun;
 }
 
+// Lanes of a warp that share a row of e elements, kRun neighbours each at a time, and the blocks of so many threads that
+// have a row for each of them.
+[[nodiscard]] XFORMER_DEVICE constexpr int row_lanes(int64_t e) {
+  int lanes = 1;
+  while (lanes < kWarp && lanes * kRun < e) lanes *= 2;
+  return lanes;
+}
+[[nodiscard]] constexpr LaunchGrid row_grid(int64_t rows, int64_t e, int threads) {
+  const int64_t at_once = threads / row_lanes(e);
+  return {(rows + at_once - 1) / at_once, 0};
+}
+
 // into[i] = from[i] for i < count, 0 behind. `wide`: `from` is 16-byte aligned, and count is 0 or kRun.
 template <class Thread, class Value, class Math>
 XFORMER_DEVICE void load_run(const Thread& thread, const Value* from, int count, bool wide, Math* into) {

@@ -10,6 +10,7 @@
 #include "kernels/cpu/units.h"
 #include "kernels/fused.h"
 #include "kernels/joined_softmax/cpu.h"
+#include "kernels/joined_softmax/device.h"
 #include "tensor/probe.h"
 
 namespace xformer::kernels {
@@ -172,7 +173,8 @@ at::Tensor joined_softmax(const Tensors& outs, const Tensors& log_sums, int64_t 
     fits = outs[i].dim() == 4 && outs[i].size(2) >= n && outs[i].size(3) == outs[0].size(3) &&
            log_sums[i].sizes() == at::IntArrayRef({outs[0].size(0), outs[0].size(1), outs[i].size(2), 1});
   XF_ASSERT(fits, "joined_softmax takes as many outs [b,h,m,e] as log_sums [b,h,m,1], of {} rows or more", n);
-  return run_fused(JoinedSoftmaxCall{outs, log_sums, n})[0];
+  const bool possible = outs[0].is_cpu() || fits_joined_programs(outs, n);
+  return run_fused(JoinedSoftmaxCall{outs, log_sums, n}, possible)[0];
 }
 
 }  // namespace xformer::kernels

@@ -24,7 +24,7 @@ struct RowPlan {
 
 [[nodiscard]] constexpr RowPlan row_plan(int64_t width) {
   RowPlan plan;
-  while (plan.lanes < kWarp && plan.lanes * kRun < width) plan.lanes *= 2;
+  plan.lanes = row_lanes(width);
   plan.packs = width <= kWarp * kRun ? 1 : 2;
   plan.rows = kRowThreads / plan.lanes;
   return plan;

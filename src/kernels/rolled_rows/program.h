@@ -27,17 +27,6 @@ struct RolledArguments {
 
 // An offset as a step from 0 to n - 1.
 [[nodiscard]] constexpr int64_t step_of(int64_t offset, int64_t n) { return (offset % n + n) % n; }
-// Lanes that share a row.
-[[nodiscard]] constexpr int rolled_lanes(int64_t e) {
-  int lanes = 1;
-  while (lanes < kWarp && lanes * kRun < e) lanes *= 2;
-  return lanes;
-}
-[[nodiscard]] constexpr LaunchGrid rolled_grid(int64_t rows, int64_t e) {
-  const int64_t at_once = kRolledThreads / rolled_lanes(e);
-  return {(rows + at_once - 1) / at_once, 0};
-}
-
 // Where a thread stands.
 struct RolledPlace {
   int lanes, lane;
@@ -46,7 +35,7 @@ struct RolledPlace {
 
   template <class Thread>
   XFORMER_DEVICE RolledPlace(const Thread& thread, const RolledArguments& a)
-      : lanes(rolled_lanes(a.e)),
+      : lanes(row_lanes(a.e)),
         lane(thread.index() % lanes),
         row(thread.block() * (kRolledThreads / lanes) + thread.index() / lanes),
         i(row % a.n),
@@ -126,7 +115,7 @@ struct RolledBackwardProgram {
 // launch(grid, program) for either pass.
 template <class Launch>
 auto run_rolled(const RolledArguments& a, bool backward, const Launch& launch) {
-  const LaunchGrid grid = rolled_grid(a.b * a.n, a.e);
+  const LaunchGrid grid = row_grid(a.b * a.n, a.e, kRolledThreads);
   return backward ? launch(grid, RolledBackwardProgram{a}) : launch(grid, RolledForwardProgram{a});
 }
 

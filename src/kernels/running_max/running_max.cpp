@@ -10,6 +10,7 @@
 #include "kernels/cpu/units.h"
 #include "kernels/fused.h"
 #include "kernels/running_max/cpu.h"
+#include "kernels/running_max/device.h"
 #include "kernels/window_attention/window_attention.h"
 
 namespace xformer::kernels {
@@ -140,7 +141,7 @@ at::Tensor running_max_reference(const at::Tensor& x, const RunningMaxOptions& o
 at::Tensor running_max(const at::Tensor& x, const RunningMaxOptions& options) {
   XF_ASSERT(x.dim() == 5 && options.valid.sizes() == at::IntArrayRef({x.size(0), x.size(2), x.size(3)}),
             "running_max takes [b,h,R,C,d] and valid cells [b,R,C]");
-  return run_fused(RunningMaxCall{x, options})[0];
+  return run_fused(RunningMaxCall{x, options}, x.is_cpu() || fits_running_max_program(x))[0];
 }
 
 }  // namespace xformer::kernels

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "kernels/fused.h"
 #include "kernels/token_sets/cpu.h"
+#include "kernels/token_sets/device.h"
 #include "kernels/window_attention/window_attention.h"
 
 namespace xformer::kernels {
@@ -79,7 +80,7 @@ at::Tensor set_max_reference(const at::Tensor& x, const TokenSets& sets) {
 
 at::Tensor set_max(const at::Tensor& x, const TokenSets& sets) {
   check(x, sets);
-  return run_fused(SetMaxCall{x, {}, sets})[0];
+  return run_fused(SetMaxCall{x, {}, sets}, x.is_cpu() || fits_set_max_program(x))[0];
 }
 
 at::Tensor set_attention_reference(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

@@ -1,0 +1,28 @@
+// Additive attention on a CUDA device. No LibTorch here.
+#include "kernels/additive_attention/cuda.h"
+#include "kernels/additive_attention/gradient_programs.h"
+#include "kernels/device/launch.cuh"
+
+namespace xformer::kernels {
+
+namespace {
+
+cudaError_t launch_additive_pass(const AdditiveArguments& a, bool backward, cudaStream_t stream) {
+  cudaError_t error = cudaSuccess;
+  run_additive_attention(a, backward, [&](const LaunchGrid& grid, const auto& program) {
+    if (error == cudaSuccess) error = launch_program(grid, program, stream);
+  });
+  return error;
+}
+
+}  // namespace
+
+cudaError_t launch_additive_forward(const AdditiveArguments& a, cudaStream_t stream) {
+  return launch_additive_pass(a, /*backward=*/false, stream);
+}
+
+cudaError_t launch_additive_backward(const AdditiveArguments& a, cudaStream_t stream) {
+  return launch_additive_pass(a, /*backward=*/true, stream);
+}
+
+}  // namespace xformer::kernels
