@@ -63,14 +63,15 @@ def kernels(place):
         rows += check("linear,linformer,nystromformer,mrs-linear,paramixer-chord", 130, 3, "fp32")
     if place.on_gpu and not place.small:
         rows += check("longformer,bigbird-itc,logsparse,improved-clustered,adaptively-sparse,sparsemax", "5,50", 3, "fp32")
+        rows += check("additive,combiner-fixed,combiner-axial-vertical", "5,50", 3, "fp32")
         rows += check("reformer", "50,130", 3, "fp32")
         rows += check("softmax", 4096, 66, "fp32")
     return f"{len(rows)} rows agree with the reference"
 
 
 MEMCHECK = ("none", "softmax-fused", "linformer", "performer", "longformer", "bigbird-itc", "logsparse", "reformer",
-            "adaptively-sparse", "nystromformer", "mrs-linear", "paramixer-chord")
-RACECHECK = ("softmax-fused", "longformer", "reformer")
+            "adaptively-sparse", "nystromformer", "mrs-linear", "paramixer-chord", "additive", "combiner-mixture")
+RACECHECK = ("softmax-fused", "longformer", "reformer", "additive")
 AT_ONCE = 4  # most of a check is the host's work
 
 
