@@ -32,28 +32,19 @@ struct AdditiveQueryProgram {
               a.gradient_places.wide, a.e, counts, slope);
     const float delta = mean_slope(thread, head, lane, row, counts, slope);
     const float log_sum = counts ? a.log_sum[head.statistic(row)] : static_cast<float>(INFINITY);
-    const int64_t end = additive_keys_end(thread, head, room.ends);
-    for (int64_t first = 0; first < end; first += kTileSide) {
-      thread.sync();
-      load_tile<kWidth>(thread, head.of(a.k, a.k_places), a.k_places, a.d, first, a.m, head.key_flags, room.first);
-      load_tile<kWidth>(thread, head.of(a.v, a.v_places), a.v_places, a.e, first, a.m, head.key_flags, room.second);
-      draws.draw(thread, [&](int of_tile) { return head.statistic(head.block.first + of_tile) * a.m + first; });
-      thread.sync();
-      const int keys = static_cast<int>(end - first < kTileSide ? end - first : kTileSide);
-      for (int j = 0; j < keys; ++j) {
-        float r[Lane::kOwn], product = 0;
-        const float score = lane.score(thread, own, room, j, r);
-        lane.for_channels(thread, room.second, j, [&](int i, float value) { product += slope[i] * value; });
-        product = Lane::row_sum(thread, product);
-        if (!AdditiveHead::counts(head.key_flags, first + j, a.m) || (a.causal && first + j > row)) continue;
-        const float of_score = thread.exp(score - log_sum) * (product * draws.factor(lane.row, j) - delta);
-        XFORMER_UNROLL
-        for (int i = 0; i < Lane::kOwn; ++i) {
-          dw[i] += of_score * r[i];
-          dq[i] += of_score * (r[i] - r[i] * r[i]);
-        }
+    for_additive_keys(thread, head, room, draws, [&](int j, int64_t key) {
+      float r[Lane::kOwn], product = 0;
+      const float score = lane.score(thread, own, room, j, r);
+      lane.for_channels(thread, room.second, j, [&](int i, float value) { product += slope[i] * value; });
+      product = Lane::row_sum(thread, product);
+      if (!AdditiveHead::counts(head.key_flags, key, a.m) || (a.causal && key > row)) return;
+      const float of_score = thread.exp(score - log_sum) * (product * draws.factor(lane.row, j) - delta);
+      XFORMER_UNROLL
+      for (int i = 0; i < Lane::kOwn; ++i) {
+        dw[i] += of_score * r[i];
+        dq[i] += of_score * (r[i] - r[i] * r[i]);
       }
-    }
+    });
     lane.for_channels(thread, room.factor_row(), 0, [&](int i, float factor) { dq[i] *= kAdditiveSlope * factor; });
     if (row < a.n) lane.store(thread, dq, a.d, a.dq + head.result(row, a.n, a.d));
     add_rows(thread, head, lane, room, dw);

@@ -165,6 +165,24 @@ XFORMER_DEVICE int64_t additive_keys_end(const Thread& thread, const AdditiveHea
   return a.causal && first + kTileSide < end ? first + kTileSide : end;
 }
 
+// visit(j, key) for each key in turn that any query of a block may see, row j of both tiles, with the tile's draws in
+// shared memory. For all threads.
+template <int kWidth, class Thread, class Visit>
+XFORMER_DEVICE void for_additive_keys(const Thread& thread, const AdditiveHead& head, const AdditiveRoom<kWidth>& room,
+                                      const TileDraws& draws, const Visit& visit) {
+  const AdditiveArguments& a = head.a;
+  const int64_t end = additive_keys_end(thread, head, room.ends);
+  for (int64_t first = 0; first < end; first += kTileSide) {
+    thread.sync();
+    load_tile<kWidth>(thread, head.of(a.k, a.k_places), a.k_places, a.d, first, a.m, head.key_flags, room.first);
+    load_tile<kWidth>(thread, head.of(a.v, a.v_places), a.v_places, a.e, first, a.m, head.key_flags, room.second);
+    draws.draw(thread, [&](int of_tile) { return head.statistic(head.block.first + of_tile) * a.m + first; });
+    thread.sync();
+    const int keys = static_cast<int>(end - first < kTileSide ? end - first : kTileSide);
+    for (int j = 0; j < keys; ++j) visit(j, first + j);
+  }
+}
+
 template <int kWidth>
 struct AdditiveForwardProgram {
   static constexpr int kThreads = kTileThreads, kResident = kWidth == 32 ? 5 : 3;
@@ -182,26 +200,17 @@ struct AdditiveForwardProgram {
     float own[Lane::kOwn], out[Lane::kOwn] = {}, largest = -INFINITY, sum = 0;
     lane.load_scorer(thread, head, room, head.of(a.q, a.q_places) + (counts ? row : 0) * a.q_places.row,
                      a.q_places.wide, counts, own);
-    const int64_t end = additive_keys_end(thread, head, room.ends);
-    for (int64_t first = 0; first < end; first += kTileSide) {
-      thread.sync();
-      load_tile<kWidth>(thread, head.of(a.k, a.k_places), a.k_places, a.d, first, a.m, head.key_flags, room.first);
-      load_tile<kWidth>(thread, head.of(a.v, a.v_places), a.v_places, a.e, first, a.m, head.key_flags, room.second);
-      draws.draw(thread, [&](int of_tile) { return head.statistic(head.block.first + of_tile) * a.m + first; });
-      thread.sync();
-      const int keys = static_cast<int>(end - first < kTileSide ? end - first : kTileSide);
-      for (int j = 0; j < keys; ++j) {
-        float r[Lane::kOwn];
-        const float score = lane.score(thread, own, room, j, r);
-        if (!counts || !AdditiveHead::counts(head.key_flags, first + j, a.m) || (a.causal && first + j > row)) continue;
-        const float now = score > largest ? score : largest;
-        const float before = thread.exp(largest - now), weight = thread.exp(score - now);
-        const float kept = weight * draws.factor(lane.row, j);
-        largest = now;
-        sum = sum * before + weight;
-        lane.for_channels(thread, room.second, j, [&](int i, float value) { out[i] = out[i] * before + kept * value; });
-      }
-    }
+    for_additive_keys(thread, head, room, draws, [&](int j, int64_t key) {
+      float r[Lane::kOwn];
+      const float score = lane.score(thread, own, room, j, r);
+      if (!counts || !AdditiveHead::counts(head.key_flags, key, a.m) || (a.causal && key > row)) return;
+      const float now = score > largest ? score : largest;
+      const float before = thread.exp(largest - now), weight = thread.exp(score - now);
+      const float kept = weight * draws.factor(lane.row, j);
+      largest = now;
+      sum = sum * before + weight;
+      lane.for_channels(thread, room.second, j, [&](int i, float value) { out[i] = out[i] * before + kept * value; });
+    });
     if (row >= a.n) return;
     const float scale = sum > 0 ? 1 / sum : 0.0f;
     XFORMER_UNROLL
