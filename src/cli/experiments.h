@@ -19,7 +19,7 @@ struct ReportedExperiment {
   std::string published_name;
   std::vector<std::string> average_over;  // tasks; none named: all
   int64_t measurements = 0;  // of an experiment that measures: reports of `xformer bench`; it has no records
-  std::string remark = {};   // of records in the folder that no run asks for; mostly empty
+  std::vector<std::string> remarks = {};  // of records in the folder that are damaged, or that no run asks for
   // One for each run, in the experiment's order: the record in the folder, or one without a path, of what its task is
   // judged by, where there is none; of a run that waits for names, with these as its message (reporting::kWaiting).
   std::vector<RunRecord> records = {};

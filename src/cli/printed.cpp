@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <limits>
 
 #include "cli/progress.h"
@@ -19,6 +20,8 @@ bool is_number(const std::string& text) {
 }
 
 }  // namespace
+
+void note(std::string_view line) { std::fputs(fmt::format("{}\n", line).c_str(), stderr); }
 
 size_t text_width(int descriptor) {
   const TerminalOptions terminal = terminal_options(descriptor);

@@ -3,9 +3,13 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace xformer::cli {
+
+// A line on stderr. What cannot be shown is not worth ending the work for: errors are ignored.
+void note(std::string_view line);
 
 // Columns to wrap to: the window's, else $COLUMNS, else 80; 0 where the descriptor is no terminal: no wrapping.
 [[nodiscard]] size_t text_width(int descriptor = 1);

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "cli/command.h"
+#include "cli/printed.h"
 #include "reporting/run_records.h"
 
 namespace xformer::cli {
@@ -16,8 +17,9 @@ void add_selection(CLI::App& command, reporting::RecordSelection& into) {
 
 std::vector<RunRecord> selected_records(const std::vector<std::string>& places, const reporting::RecordSelection& how) {
   std::vector<std::string> notes;
-  std::vector<RunRecord> records = reporting::select_records(reporting::read_run_records(places), how, notes);
-  for (const std::string& note : notes) fmt::print(stderr, "xformer: {}\n", note);
+  std::vector<RunRecord> records = reporting::read_run_records(places, notes);
+  records = reporting::select_records(std::move(records), how, notes);
+  for (const std::string& one : notes) note(fmt::format("xformer: {}", one));
   return records;
 }
 

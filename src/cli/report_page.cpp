@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "cli/printed.h"
 #include "core/error.h"
 #include "core/json_file.h"
 #include "core/text.h"
@@ -215,7 +216,7 @@ ReportPage mission_page(const Path& folder, const std::vector<Path>& files, cons
     const Path name = file.lexically_relative(folder).replace_extension();
     const Path inner = std::filesystem::absolute(file).parent_path().filename() / file.stem();
     const ReportedExperiment experiment = experiments(file, records.empty() ? Path() : records / inner);
-    if (!experiment.remark.empty()) fmt::print(stderr, "xformer: {}\n", experiment.remark);
+    for (const std::string& remark : experiment.remarks) note(fmt::format("xformer: {}", remark));
     const std::vector<PublishedValue> published = published_of(experiment);
     Progress progress;
     std::vector<Table> tables;

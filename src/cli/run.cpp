@@ -2,13 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <map>
+#include <system_error>
 
 #include "cli/printed.h"
 #include "core/code_version.h"
@@ -90,8 +94,7 @@ void print_error(const std::string& text) {
   const size_t width = text_width(STDERR_FILENO);
   const std::string whole = "xformer: " + text;  // the lines are views of it
   for (const std::string_view line : split(whole, '\n'))
-    if (width == 0) fmt::print(stderr, "{}\n", line);
-    else fmt::print(stderr, "{}\n", fmt::join(wrapped(line, width), "\n"));
+    note(width == 0 ? std::string(line) : fmt::format("{}", fmt::join(wrapped(line, width), "\n")));
 }
 
 }  // namespace
@@ -108,7 +111,21 @@ CLI::Validator whole_number(int64_t least) {
 
 const std::string& recorded_command() { return command_words(); }
 
-int run(int argc, char** argv, const std::function<std::vector<CommandSetup>()>& commands) {
+namespace {
+
+// A program may be started without them; the next file that is opened would be taken for the output then.
+void open_missing_streams() {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(descriptor, F_GETFD) < 0)
+      static_cast<void>(::open("/dev/null", O_RDWR));  // takes the lowest free number
+}
+
+int unwritten_output(int error) {
+  print_error(fmt::format("the standard output cannot be written: {}", std::strerror(error)));
+  return static_cast<int>(ExitCode::kResource);
+}
+
+int run_command(int argc, char** argv, const std::function<std::vector<CommandSetup>()>& commands) {
   command_words() = words_without_paths(argc, argv);
   CLI::App program("Trains, measures and compares efficient-attention Transformers.", "xformer");
   const CodeVersion& code = code_version();
@@ -153,11 +170,15 @@ int run(int argc, char** argv, const std::function<std::vector<CommandSetup>()>&
     print_error(error.what());
     return static_cast<int>(error.code());
   } catch (const std::filesystem::filesystem_error& error) {
-    print_error(error.what());  // what a file system says is no bug of ours
+    print_error(fmt::format("{}: {}", error.path1().string(), error.code().message()));  // no bug of ours
     return static_cast<int>(error.code() == std::errc::permission_denied ||
                                     error.code() == std::errc::no_space_on_device
                                 ? ExitCode::kResource
                                 : ExitCode::kData);
+  } catch (const std::system_error& error) {
+    if (std::ferror(stdout) != 0) return unwritten_output(error.code().value());
+    print_error(error.what());
+    return static_cast<int>(ExitCode::kResource);
   } catch (const std::bad_alloc&) {
     print_error("out of memory");
     return static_cast<int>(ExitCode::kResource);
@@ -166,6 +187,16 @@ int run(int argc, char** argv, const std::function<std::vector<CommandSetup>()>&
                             code.version, code.commit));
     return static_cast<int>(ExitCode::kInternal);
   }
+}
+
+}  // namespace
+
+int run(int argc, char** argv, const std::function<std::vector<CommandSetup>()>& commands) {
+  open_missing_streams();
+  const int code = run_command(argc, argv, commands);
+  // What was printed is in the buffer still.
+  const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  return written || code != 0 ? code : unwritten_output(errno);
 }
 
 }  // namespace xformer::cli

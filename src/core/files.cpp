@@ -138,6 +138,21 @@ void write_file_atomically(const Path& path, const std::function<void(const Byte
     ops::fail("sync the folder of", path, error);
 }
 
+void make_folders(const Path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  XF_CHECK(!error, ResourceError, "cannot make the folder {}: {}", folder.string(), error.message());
+}
+
+void check_folder_can_be_made(const Path& folder, const std::string& what) {
+  Path there = std::filesystem::absolute(folder.empty() ? "." : folder);
+  std::error_code error;
+  while (there.has_relative_path() && !std::filesystem::exists(there, error)) there = there.parent_path();
+  const bool is_folder = std::filesystem::is_directory(there, error);
+  XF_CHECK(is_folder && ::access(there.c_str(), W_OK) == 0, ResourceError, "{}: cannot make {}: {}: {}",
+           folder.string(), what, there.string(), is_folder ? "Permission denied" : "Not a directory");
+}
+
 AppendFile::AppendFile(const Path& path) : path_(path) {
   descriptor_ = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
   if (descriptor_ < 0) ops::fail("write", path, errno);

@@ -18,6 +18,12 @@ using Path = std::filesystem::path;
 
 [[nodiscard]] std::string read_file(const Path& path);
 
+// With all above it; ResourceError.
+void make_folders(const Path& folder);
+// Before work whose results are to lie there: ResourceError, "FOLDER: cannot make WHAT: ...", where it could not be
+// made or nothing written into it.
+void check_folder_can_be_made(const Path& folder, const std::string& what);
+
 // Writes to a temporary name in the same folder, syncs it, renames it over `path`, syncs the folder.
 // Whatever fails, `path` holds either its old or its new content and no temporary file stays. A link stays one: what it
 // names is written. The file that is replaced leaves its mode behind. Into a pipe is written as it comes; ResourceError

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <limits>
 
 namespace xformer {
 
@@ -110,6 +111,7 @@ Json written(const EvaluationPoint& point) {
 bool take(const Json& json, EvaluationPoint& point) {
   if (!json.is_object()) return false;
   for (const auto& [key, value] : json.items()) {
+    if (key == "loss" && value.is_null()) point.loss = std::numeric_limits<double>::quiet_NaN();  // as JSON has it
     if (!value.is_number() || key.ends_with("_stderr")) continue;
     if (key == "step") point.step = value.get<int64_t>();
     else if (key == "loss") point.loss = value;

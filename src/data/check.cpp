@@ -50,12 +50,9 @@ Json summary(const SplitFacts& facts) {
   Json result{{"examples", lengths.size()}, {"labels", facts.labels}};
   if (lengths.empty()) return result;
   std::sort(lengths.begin(), lengths.end());
-  const size_t middle = lengths.size() / 2;
-  const double median = lengths.size() % 2 == 1 ? static_cast<double>(lengths[middle])
-                                                : static_cast<double>(lengths[middle - 1] + lengths[middle]) / 2;
   const double sum = static_cast<double>(std::accumulate(lengths.begin(), lengths.end(), int64_t{0}));
   result["length"] = {{"min", lengths.front()},
-                      {"median", median},
+                      {"median", median(lengths)},
                       {"mean", sum / static_cast<double>(lengths.size())},
                       {"max", lengths.back()}};
   return result;

@@ -9,6 +9,14 @@
 
 namespace xformer::data {
 
+double median(const std::vector<int64_t>& sorted) {
+  const size_t middle = sorted.size() / 2;
+  return sorted.size() % 2 == 1 ? static_cast<double>(sorted[middle])
+                                : static_cast<double>(sorted[middle - 1] + sorted[middle]) / 2;
+}
+
+bool dev_is_test_split(const DataSource& source) { return source.info().details.value("dev", "") == "test"; }
+
 Json split_facts(const DataSource& source, Split split) {
   const DataShape& shape = source.info().shape;
   const int64_t count = source.size(split);
@@ -30,7 +38,7 @@ Json split_facts(const DataSource& source, Split split) {
     for (const auto& [label, times] : labels) result["labels"][std::to_string(label)] = times;
   std::sort(lengths.begin(), lengths.end());
   result["length"] = {{"min", lengths.front()},
-                      {"median", lengths[lengths.size() / 2]},
+                      {"median", median(lengths)},
                       {"mean", sum / n},
                       {"max", lengths.back()},
                       {"longer_than_the_model_reads", std::count_if(lengths.begin(), lengths.end(),
@@ -98,6 +106,9 @@ void describe_splits(const DataSource& source, CheckReport& report) {
 }
 
 void check_duplicates(const DataSource& source, CheckReport& report) {
+  if (dev_is_test_split(source))
+    report.add("dev and test are two splits", CheckOutcome::kNote,
+               "the dev split is the test split: what is selected on dev is selected on test");
   DuplicateFinder duplicates({"train", "dev", "test"});
   std::vector<uint8_t> input;
   const std::vector<Part> parts = parts_of(source.info().shape);
@@ -109,7 +120,7 @@ void check_duplicates(const DataSource& source, CheckReport& report) {
     input.insert(input.end(), bytes.begin(), bytes.end());
   };
   for (const Split split : kAllSplits) {
-    if (split == Split::kDev && source.info().details.value("dev", "") == "test") continue;
+    if (split == Split::kDev && dev_is_test_split(source)) continue;
     for (int64_t i = 0; i < source.size(split); ++i) {
       const Example example = source.read(split, i);
       input.clear();

@@ -86,7 +86,7 @@ RunRecord waiting_record(const sweep::WaitingRun& run) {
 }
 
 void add_records(const sweep::Experiment& experiment, cli::ReportedExperiment& into) {
-  const std::vector<RunRecord> there = reporting::find_run_records(into.folder);
+  const std::vector<RunRecord> there = reporting::find_run_records(into.folder, into.remarks);
   const std::set<std::string> free = free_keys(experiment);
   struct Placed {
     size_t task, model;  // in the experiment's lists
@@ -126,8 +126,8 @@ void add_records(const sweep::Experiment& experiment, cli::ReportedExperiment& i
   });
   for (Placed& one : placed) into.records.push_back(std::move(one.record));
   if (used < there.size())
-    into.remark =
-        fmt::format("{}: {} records are of no run of {}", into.folder.string(), there.size() - used, experiment.name);
+    into.remarks.push_back(
+        fmt::format("{}: {} records are of no run of {}", into.folder.string(), there.size() - used, experiment.name));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdlib>
 
+#include "cli/printed.h"
 #include "core/names.h"
 #include "core/option_names.h"
 #include "kernels/cpu/tile_product.h"
@@ -112,7 +113,9 @@ void PlanArguments::add_to(CLI::App& command) {
                   "(training.epochs)")
       ->check(whole_number(1))
       ->group("Plan");
-  command.add_option("--lr", learning_rate, "peak or base learning rate (training.learning_rate)")->group("Plan");
+  command.add_option("--lr", learning_rate, "peak or base learning rate (training.learning_rate)")
+      ->check(CLI::Validator([](std::string& text) { return text.empty() ? "expected a number, got ''" : ""; }, ""))
+      ->group("Plan");
   command.add_option("--batch", batch, "examples per step (training.batch)")->check(whole_number(1))->group("Plan");
   command.add_option("--micro-batch", micro_batch, "examples at once, accumulated to the batch (training.micro_batch)")
       ->check(whole_number(1))
@@ -286,10 +289,14 @@ void ComputeArguments::add_to(CLI::App& command, bool batches) {
       ->capture_default_str();
 }
 
+constexpr int64_t kMostThreads = 1024;
+
 void ComputeArguments::check() const {
   static_cast<void>(kernels::parse_policy(kernels));
   XF_CHECK(deterministic == "on" || deterministic == "off", UserError, "--deterministic: expected on or off, got '{}'",
            deterministic);
+  // LibTorch starts them all at once; of thousands it never comes back.
+  XF_CHECK(threads <= kMostThreads, UserError, "--threads: expected at most {}, got {}", kMostThreads, threads);
   check_device_name(device);
   training::check_cuda_graph_word(cuda_graph);
 }
@@ -311,9 +318,9 @@ std::vector<std::string> ComputeArguments::words() const {
 at::Device ComputeArguments::start() const {
   configure_compute({threads, deterministic == "on"});
   const FoundDevice found = find_device(device);
-  if (!found.note.empty()) fmt::print(stderr, "xformer: {}\n", found.note);
+  if (!found.note.empty()) cli::note(fmt::format("xformer: {}", found.note));
   if (const std::string& note = kernels::tile_products().note; found.device.is_cpu() && !note.empty())
-    fmt::print(stderr, "xformer: {}\n", note);
+    cli::note(fmt::format("xformer: {}", note));
   return found.device;
 }
 

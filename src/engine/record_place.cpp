@@ -20,6 +20,7 @@ void check_results_folder(const Path& place, bool dirty) {
            "--record-to {}: this program was built from modified sources, and results/ takes records of committed code "
            "only; commit, run scripts/setup, and train again",
            place.string());
+  check_folder_can_be_made(place.extension() == ".json" ? place.parent_path() : place, "the folder of --record-to");
 }
 
 void check_results_folder(const Path& place) { check_results_folder(place, code_version().dirty); }

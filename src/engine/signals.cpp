@@ -33,6 +33,7 @@ void catch_stop_signals() {
   action.sa_handler = on_signal;
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;
+  ::signal(SIGPIPE, SIG_IGN);  // a reader of the output that ends does not end the work
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
     struct sigaction before {};
     sigaction(signal, nullptr, &before);

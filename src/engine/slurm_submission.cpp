@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 
+#include "cli/printed.h"
 #include "cli/progress.h"
 #include "core/error.h"
 #include "core/text.h"
@@ -110,18 +111,17 @@ std::vector<sweep::SlurmJob> slurm_jobs(const sweep::Experiment& experiment,
 void print_slurm_jobs(const std::vector<sweep::SlurmJob>& jobs) {
   for (size_t i = 0; i < jobs.size(); ++i) {
     if (jobs.size() > 1)
-      fmt::print(stderr, "array {} of {}{}:\n", i + 1, jobs.size(),
-                 i > 0 ? ", to begin when the one before has ended" : "");
+      cli::note(fmt::format("array {} of {}{}:", i + 1, jobs.size(),
+                            i > 0 ? ", to begin when the one before has ended" : ""));
     fmt::print("{}", sweep::slurm_script(jobs[i]));
   }
   if (jobs.empty()) return;
   if (jobs.front().memory == 0)
-    fmt::print(stderr,
-               "no --mem: neither earlier records nor small steps here tell what all cells take (on a GPU, or their "
-               "data is not here); --slurm=--mem=8G asks for it\n");
+    cli::note(
+        "no --mem: neither earlier records nor small steps here tell what all cells take (on a GPU, or their "
+        "data is not here); --slurm=--mem=8G asks for it");
   if (jobs.front().threads == 0)
-    fmt::print(stderr,
-               "no --cpus-per-task: a cell uses the processors that Slurm gives it; --threads N asks for them\n");
+    cli::note("no --cpus-per-task: a cell uses the processors that Slurm gives it; --threads N asks for them");
 }
 
 void submit_slurm_jobs(const sweep::Experiment& experiment, const std::vector<sweep::SlurmJob>& jobs,

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "cli/byte_text.h"
+#include "cli/printed.h"
 #include "core/pair_symbols.h"
 #include "core/text.h"
 #include "data/text/text_pairs.h"
@@ -29,7 +30,7 @@ std::vector<uint16_t> source_of(const RunPlan& plan, const std::string& option, 
   if (asked) ids = data::question_source(arguments.question, prompt, shape.max_len);
   else append_bytes(ids, std::string_view(prompt).substr(0, static_cast<size_t>(shape.max_len)));
   const size_t all = prompt.size() + (asked ? arguments.question.size() + 1 : 0);
-  if (ids.size() < all) fmt::print(stderr, "the model reads {} symbols of the {} that were given\n", ids.size(), all);
+  if (ids.size() < all) cli::note(fmt::format("the model reads {} symbols of the {} that were given", ids.size(), all));
   return ids;
 }
 
@@ -44,8 +45,7 @@ std::string shown_bytes(const std::string& bytes) {
 int write_text(const RunPlan& plan, const std::string& run, const std::string& option, const std::string& prompt,
                const WriteArguments& arguments, const ComputeArguments& compute, bool json) {
   const std::vector<uint16_t> source = source_of(plan, option, prompt, arguments);
-  const training::Weights weights =
-      training::read_weights(run, [](const std::string& text) { fmt::print(stderr, "{}\n", text); });
+  const training::Weights weights = training::read_weights(run, [](const std::string& text) { cli::note(text); });
   const at::Device device = compute.start();
   kernels::set_policy(kernels::parse_policy(compute.kernels));
   const auto model = plan::build_model(plan);
@@ -80,8 +80,8 @@ int write_text(const RunPlan& plan, const std::string& run, const std::string& o
   for (const int64_t symbol : written.classes) ids.push_back(symbol + kEndId);
   const std::string text = bytes_of_ids(ids);
   if (!json) fmt::print("{}\n", next ? printer.rest() : shown_bytes(text));
-  fmt::print(stderr, "{} symbols in {}: {:.1f} symbols/s\n", written.classes.size(), format_duration(seconds.count()),
-             static_cast<double>(written.classes.size()) / seconds.count());
+  cli::note(fmt::format("{} symbols in {}: {:.1f} symbols/s", written.classes.size(), format_duration(seconds.count()),
+                        static_cast<double>(written.classes.size()) / seconds.count()));
   if (!json) return 0;
   std::vector<int> bytes;
   for (const char byte : text) bytes.push_back(static_cast<uint8_t>(byte));

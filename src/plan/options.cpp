@@ -184,6 +184,26 @@ void check_family(const PlanParts& parts) {
            parts.attention.name);
 }
 
+// Whether training.steps was asked for nearer than the epochs that would outlast it. Both from one place is a
+// UserError, but of a whole plan, which has every option: there epochs decide.
+bool steps_over_epochs(const ResolvedOptions& options, const std::vector<ValueLayer>& layers) {
+  const Origin &steps = options.origins.at("training.steps"), &epochs = options.origins.at("training.epochs");
+  if (options.values["training.epochs"] == 0 || steps.is_preset()) return false;
+  if (epochs.is_preset()) return true;
+  const auto nearest = std::find_if(layers.rbegin(), layers.rend(), [&](const ValueLayer& layer) {
+    return layer.origin.text == steps.text || layer.origin.text == epochs.text;
+  });
+  if (steps.text != epochs.text) return nearest->origin.text == steps.text;
+  const auto& known = training_schema().options();
+  const bool whole_plan = std::all_of(known.begin(), known.end(), [&](const OptionInfo& option) {
+    return option.neutral || nearest->values.contains("training." + option.name);
+  });
+  XF_CHECK(whole_plan, UserError,
+           "training.steps={} and training.epochs={} (from {}) both say how long training is; give one of them",
+           options.values["training.steps"].dump(), options.values["training.epochs"].dump(), steps.text);
+  return false;
+}
+
 }  // namespace
 
 std::vector<ValueLayer> preset_layers(const PlanParts& parts) {
@@ -219,6 +239,7 @@ RunPlan resolve_plan(const PlanRequest& request) {
     }
   };
   int64_t asked_steps = request.steps;
+  Origin asker = request.steps > 0 ? "--steps" : "--fast";
   if (request.fast) {
     const auto number = [&](const char* key) { return plan.options.values[key].get<int64_t>(); };
     const int64_t batch = number("eval.batch") > 0 ? number("eval.batch") : number("training.batch");
@@ -229,9 +250,13 @@ RunPlan resolve_plan(const PlanRequest& request) {
   }
   if (asked_steps > 0) {
     refuse_another_length(request.steps > 0 ? fmt::format("--steps {}", asked_steps) : "--fast");
+  } else if (request.epochs == 0 && steps_over_epochs(plan.options, layers)) {
+    asked_steps = plan.options.values["training.steps"];
+    asker = plan.options.origins["training.steps"];
+  }
+  if (asked_steps > 0) {
     // The schedule is shortened or stretched as a whole: its warm-up keeps its share, unless it was set itself.
-    ValueLayer steps{request.steps > 0 ? "--steps" : "--fast",
-                     {{"training.steps", asked_steps}, {"training.epochs", 0}}};
+    ValueLayer steps{asker, {{"training.steps", asked_steps}, {"training.epochs", 0}}};
     const double before = plan.options.values["training.steps"].get<double>();
     const double warmup = plan.options.values["training.warmup"].get<double>();
     if (warmup > 0 && plan.options.origins["training.warmup"].is_preset())
@@ -246,8 +271,7 @@ RunPlan resolve_plan(const PlanRequest& request) {
     plan.options = resolve_options(groups, layers);
   }
   if (request.epochs > 0) {
-    XF_CHECK(asked_steps == 0, UserError, "{} and --epochs: one of them says how long a run is",
-             request.steps > 0 ? "--steps" : "--fast");
+    XF_CHECK(asked_steps == 0, UserError, "{} and --epochs: one of them says how long a run is", asker.text);
     refuse_another_length(fmt::format("--epochs {}", request.epochs));
     ValueLayer epochs{"--epochs", {{"training.epochs", request.epochs}}};
     const auto share = [&](const char* part, const char* whole) {

@@ -179,7 +179,8 @@ std::vector<size_t> ResultTable::run_columns() const {
 ResultTable result_table(const std::vector<RunRecord>& records, const std::vector<PublishedValue>& published,
                          const ResultOptions& options) {
   const Quantity* const quantity = options.metric.empty() ? nullptr : &find_quantity(options.metric);
-  std::vector<std::string> columns, rows, unsaid;
+  std::vector<std::string> columns, rows;
+  std::vector<std::pair<std::string, std::vector<std::string>>> unsaid;  // with the columns where it holds
   struct Found {
     size_t row, column;
     const RunRecord* record;
@@ -191,7 +192,12 @@ ResultTable result_table(const std::vector<RunRecord>& records, const std::vecto
   for (size_t i = 0; i < records.size(); ++i) {
     const RunRecord& record = records[i];
     const size_t column = place_of(labels[i].column, columns);
-    if (!labels[i].unsaid.empty()) static_cast<void>(place_of(labels[i].unsaid, unsaid));
+    if (!labels[i].unsaid.empty()) {
+      auto known =
+          std::find_if(unsaid.begin(), unsaid.end(), [&](const auto& one) { return one.first == labels[i].unsaid; });
+      if (known == unsaid.end()) known = unsaid.insert(known, {labels[i].unsaid, {}});
+      static_cast<void>(place_of(labels[i].column, known->second));
+    }
     found.push_back({place_of(labels[i].row, rows), column, &record});
     if (column == table.columns.size()) table.columns.push_back({columns.back(), record.task});
     // A run that was tested tells the metric for certain; others as their task is known without its files.
@@ -207,8 +213,12 @@ ResultTable result_table(const std::vector<RunRecord>& records, const std::vecto
     if (quantity != nullptr) column.metric = quantity->metric;
   }
   for (const std::string& row : rows) table.rows.push_back({.label = row});
-  if (!unsaid.empty())
-    table.notes.push_back(fmt::format("Where a row says nothing else: {}.", fmt::join(unsaid, "; ")));
+  if (!unsaid.empty()) {
+    std::vector<std::string> said;
+    for (const auto& [settings, where] : unsaid)
+      said.push_back(columns.size() == 1 ? settings : fmt::format("{} on {}", settings, fmt::join(where, " and ")));
+    table.notes.push_back(fmt::format("Where a row says nothing else: {}.", fmt::join(said, "; ")));
+  }
   table.cells.assign(rows.size(), std::vector<ResultCell>(columns.size()));
   for (const auto& [row, column, record] : found) {
     ResultCell& cell = table.cells[row][column];

@@ -54,7 +54,9 @@ Verdict judge(const Cell& cell, const Ending& ending, bool system_out_of_memory,
   if (ending.signal != 0) verdict.message = fmt::format("crashed by signal {}: {}", ending.signal, verdict.message);
   if (verdict.message.empty()) verdict.message = fmt::format("ended with exit code {}", ending.exit_code);
   const bool lasting = ending.signal == 0 && (code == ExitCode::kUser || code == ExitCode::kData);
-  verdict.give_up = lasting || history.failures + 1 > retries;
+  const bool tried_enough = history.failures + 1 > retries;
+  verdict.stop_sweep = ending.signal == 0 && code == ExitCode::kResource && tried_enough;
+  verdict.give_up = lasting || (tried_enough && !verdict.stop_sweep);
   return verdict;
 }
 

@@ -15,13 +15,14 @@ struct Verdict {
   std::string status;   // completed, failed, diverged, out-of-memory, interrupted, killed
   std::string message;  // of what did not complete
   bool give_up = false;
+  bool stop_sweep = false;  // the cause lies in the machine (a full disk, no such device): no cell would fare better
   int64_t next_micro_batch = 0;  // after running out of memory; 0: as before
 };
 
 // Of an attempt in `run_folder` whose output is in `output`; `history` is from before its end. Running out of memory
 // halves the micro-batch, down to one example; what failed is tried again `retries` times, but not a wrong name or
-// value, data that is not as it should be, nor what diverged: all would be so again; what was killed from outside goes
-// on.
+// value, data that is not as it should be, nor what diverged: all would be so again; what the machine refused ends the
+// sweep in place of the cell; what was killed from outside goes on.
 [[nodiscard]] Verdict judge(const Cell& cell, const Ending& ending, bool system_out_of_memory, const Path& run_folder,
                             const Path& output, const CellHistory& history, int64_t retries);
 

@@ -12,17 +12,13 @@
 #include "core/names.h"
 #include "core/option_names.h"
 #include "sweep/cell_record.h"
+#include "sweep/names.h"
 
 namespace xformer::sweep {
 
 namespace {
 
 constexpr size_t kHashDigits = 16;
-
-bool contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::any_of(names.begin(), names.end(),
-                     [&](const std::string& one) { return canonical_name(one) == canonical_name(name); });
-}
 
 RunPlan plan_of(const Ask& ask, int64_t seed) {
   plan::PlanRequest request;
@@ -113,7 +109,7 @@ class Expansion {
   std::vector<Cell> run() {
     for (const Ask& task : experiment_.tasks)
       for (const Ask& model : experiment_.models) {
-        if (!awaited(task.task, model.model).empty() || excluded(task.task, model.model)) continue;
+        if (!awaited(task.task, model.model).empty() || experiment_.excluded(task.task, model.model)) continue;
         for (const Json& values : combinations(experiment_.grid))
           for (const int64_t seed : experiment_.seeds) add_run(task, model, values, seed);
       }
@@ -125,7 +121,7 @@ class Expansion {
     for (const Ask& task : experiment_.tasks)
       for (const Ask& model : experiment_.models) {
         const std::vector<std::string> names = awaited(task.task, model.model);
-        if (names.empty() || excluded(task.task, model.model)) continue;
+        if (names.empty() || experiment_.excluded(task.task, model.model)) continue;
         for (const Json& values : combinations(experiment_.grid))
           for (const int64_t seed : experiment_.seeds)
             result.push_back({ask_of(task, model, last_stage(values)), seed, names});
@@ -138,7 +134,7 @@ class Expansion {
   [[nodiscard]] std::vector<std::string> awaited(const std::string& task, const std::string& model) const {
     std::vector<std::string> result;
     const auto add = [&](const std::vector<std::string>& waited_for, const std::string& name) {
-      if (contains(waited_for, name) && !contains(result, name)) result.push_back(name);
+      if (is_among(waited_for, name) && !is_among(result, name)) result.push_back(name);
     };
     add(experiment_.waits_for_tasks, task);
     add(experiment_.waits_for_models, model);
@@ -148,11 +144,6 @@ class Expansion {
     }
     return result;
   }
-  [[nodiscard]] bool excluded(const std::string& task, const std::string& model) const {
-    return std::any_of(experiment_.exclude.begin(), experiment_.exclude.end(),
-                       [&](const Condition& one) { return one.holds(task, model); });
-  }
-
   [[nodiscard]] Ask last_stage(const Json& values) const {
     Ask grid;
     grid.set = values;
@@ -236,46 +227,6 @@ class Expansion {
   std::vector<Cell> cells_;
 };
 
-bool is_task(const std::string& name) {
-  try {
-    static_cast<void>(data::find_dataset(name));
-    return true;
-  } catch (const UserError&) {
-    return false;
-  }
-}
-
-bool is_model(const std::string& name) {
-  try {
-    static_cast<void>(plan::find_parts("listops", name, ""));
-    return true;
-  } catch (const UserError&) {
-    return false;
-  }
-}
-
-void check_waiting(const Experiment& experiment) {
-  const auto check = [&](const std::vector<std::string>& names, const std::vector<std::string>& asked, const char* kind,
-                         bool (*registered)(const std::string&)) {
-    for (const std::string& name : names) {
-      XF_CHECK(!registered(name), UserError,
-               "{}: waits_for: the {} '{}' is registered: take it off the list, nothing waits for it any more",
-               experiment.file.string(), kind, name);
-      XF_CHECK(experiment.bench.is_array() || contains(asked, name), UserError,
-               "{}: waits_for: the experiment asks for no {} '{}'", experiment.file.string(), kind, name);
-    }
-  };
-  std::vector<std::string> tasks, models;
-  for (const Ask& ask : experiment.tasks) tasks.push_back(ask.task);
-  for (const Ask& ask : experiment.models) models.push_back(ask.model);
-  for (const Stage& stage : experiment.stages) {
-    tasks.push_back(stage.ask.task);
-    models.push_back(stage.ask.model);
-  }
-  check(experiment.waits_for_tasks, tasks, "task", is_task);
-  check(experiment.waits_for_models, models, "model", is_model);
-}
-
 }  // namespace
 
 std::vector<std::string> Cell::words() const {
@@ -298,7 +249,7 @@ Path place_below(const Path& folder, const RunPlan& plan, const std::string& suf
 }
 
 std::vector<Cell> expand(const Experiment& experiment) {
-  check_waiting(experiment);
+  check_names(experiment);
   return Expansion(experiment).run();
 }
 
@@ -335,21 +286,21 @@ std::vector<Cell> runs_where(const std::vector<Cell>& cells, const std::function
 
 }  // namespace
 
-std::vector<Cell> only(const std::vector<Cell>& cells, const std::string& pattern) {
-  std::vector<Cell> result = runs_where(cells, [&](const Cell& run) {
-    return run.id == pattern || matches_pattern("*" + pattern + "*", run.label);
-  });
+std::vector<Cell> only(const std::vector<Cell>& cells, const std::string& pattern, const std::string& option) {
+  std::vector<Cell> result = runs_where(
+      cells, [&](const Cell& run) { return run.id == pattern || matches_pattern("*" + pattern + "*", run.label); });
   if (result.empty()) {
     std::vector<std::string> labels;
     for (const Cell& cell : cells)
       if (cell.kind == CellKind::kRun) labels.push_back(cell.label);
-    throw UserError(fmt::format("--only: '{}' fits no cell; there are {}", pattern, first_names(labels)));
+    throw UserError(fmt::format("{}: '{}' fits no cell; there are {}", option, pattern, first_names(labels)));
   }
   return result;
 }
 
 std::vector<Cell> unrecorded(const std::vector<Cell>& cells, const Path& records) {
-  return runs_where(cells, [&](const Cell& run) { return !run.trials.empty() || !completed_record(records / run.place); });
+  return runs_where(cells,
+                    [&](const Cell& run) { return !run.trials.empty() || !completed_record(records / run.place); });
 }
 
 std::vector<Cell> without(const std::vector<Cell>& cells, const std::set<std::string>& ids) {

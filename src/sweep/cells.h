@@ -38,7 +38,8 @@ struct Cell {
 
 // The runs with a part of their label that a pattern fits ("text/mrs-*"), or whose id it is, and what they need.
 // UserError when there is none.
-[[nodiscard]] std::vector<Cell> only(const std::vector<Cell>& cells, const std::string& pattern);
+[[nodiscard]] std::vector<Cell> only(const std::vector<Cell>& cells, const std::string& pattern,
+                                     const std::string& option = "--only");
 
 // The runs that have no completed record below `records`, where records are to stay (SweepOptions::record_to), and what
 // they need. Where that of a run after a search would lie is not known before its trials, so such a run stays.

@@ -11,6 +11,19 @@ double planned_examples(const RunPlan& plan) {
   return values["training.steps"].get<double>() * values["training.batch"].get<double>();
 }
 
+// Of an option that decides what a step computes.
+bool decides_a_step(const std::string& key) {
+  return key.starts_with("model.") || key.starts_with("attention.") || key.starts_with("data.") ||
+         key == "training.precision";
+}
+
+// Whether a step of the record's plan, of any age, computes what one of this plan does, but for how many examples.
+bool same_step(const Json& stored, const RunPlan& plan) {
+  for (const auto& [key, value] : plan.options.values.items())
+    if (decides_a_step(key) && stored.value(key, plan.options.before.at(key)) != value) return false;
+  return true;
+}
+
 }  // namespace
 
 void Estimator::learn(const RunRecord& record) {
@@ -20,8 +33,8 @@ void Estimator::learn(const RunRecord& record) {
   const double batch = record.plan.value("training.batch", 0.0);
   const int64_t peak = std::max(record.peak_process_bytes.value_or(0), record.peak_device_bytes.value_or(0));
   known_.push_back(
-      {record.plan_hash, record.task, record.model,
-       record.train_seconds.value_or(0) + record.evaluation_seconds.value_or(0),
+      {record.plan_hash, record.task, record.model, record.plan,
+       record.train_seconds.value_or(0) + record.evaluation_seconds.value_or(0), batch,
        static_cast<double>(record.steps->done) * batch, static_cast<double>(peak),
        record.flops ? record.flops->forward_per_example * static_cast<double>(record.steps->done) * batch : 0});
 }
@@ -47,9 +60,11 @@ std::optional<Estimate> Estimator::of(const RunPlan& plan) const {
   if (count == 0 && plan.options.values["training.epochs"].get<int64_t>() == 0) {
     sum.from = "the same model and task";
     for (const Known& one : known_)
-      if (one.task == plan.task && one.model == plan.model && one.examples > 0) {
+      if (one.task == plan.task && one.model == plan.model && one.examples > 0 && same_step(one.plan, plan)) {
         sum.seconds += one.seconds * planned_examples(plan) / one.examples;
-        sum.peak_bytes = std::max(sum.peak_bytes, one.peak_bytes);
+        // No more than in proportion to the batch: weights do not grow with it.
+        const double batches = plan.options.values["training.batch"].get<double>() / one.batch;
+        sum.peak_bytes = std::max(sum.peak_bytes, one.peak_bytes * std::max(batches, 1.0));
         ++count;
       }
   }

@@ -18,8 +18,9 @@ class Estimator {
   void learn(const RunRecord& record);
   // All records in a folder and below it, if it exists; files that are no records are passed over.
   void learn_folder(const Path& folder);
-  // From runs of the same plan with any seed; else from runs of the same model on the same task, their time scaled by
-  // steps and batch. Nothing when there are none.
+  // From runs of the same plan with any seed; else from runs of the same model on the same task and in the same size
+  // (every option of model, attention and data, and the precision), their time scaled by steps and batch, their memory
+  // by a larger batch. Nothing when there are none.
   [[nodiscard]] std::optional<Estimate> of(const RunPlan& plan) const;
   // Of `examples` in training, by what a forward pass of one takes: as fast as models compute that were run on the same
   // task, else on others. Memory is not known.
@@ -31,7 +32,8 @@ class Estimator {
  private:
   struct Known {
     std::string hash, task, model;
-    double seconds = 0, examples = 0, peak_bytes = 0, flops = 0;  // flops: of all examples, forwards
+    Json plan;
+    double seconds = 0, batch = 0, examples = 0, peak_bytes = 0, flops = 0;  // flops: of all examples, forwards
   };
   std::vector<Known> known_;
 };

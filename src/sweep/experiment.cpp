@@ -198,6 +198,10 @@ bool Condition::holds(const std::string& task_name, const std::string& model_nam
   return (task.empty() || matches_pattern(task, task_name)) && (model.empty() || matches_pattern(model, model_name));
 }
 
+bool Experiment::excluded(const std::string& task, const std::string& model) const {
+  return std::any_of(exclude.begin(), exclude.end(), [&](const Condition& one) { return one.holds(task, model); });
+}
+
 std::vector<int64_t> parse_seeds(const std::string& text, const std::string& origin) {
   const auto number = [&](std::string_view digits) {
     int64_t value = -1;

@@ -70,6 +70,8 @@ struct Experiment {
   std::vector<std::string> setup;         // lines of shell before the first cell of a Slurm job: "module load cuda"
   Json bench;  // of an experiment that measures instead of training: words of `xformer bench`; else null
   std::vector<std::string> waits_for_tasks, waits_for_models;  // names that are not there yet
+
+  [[nodiscard]] bool excluded(const std::string& task, const std::string& model) const;
 };
 
 // Reads the file and all it extends, and checks its form: what it names is checked by expand (cells.h). UserErrors name

@@ -46,7 +46,7 @@ class Sweep {
     bool stopping = false;
     for (;;) {
       reap();
-      if (!stopping && options_.stop_requested()) {
+      if (!stopping && (options_.stop_requested() || !refused_.empty())) {
         stopping = true;
         observer_.on_message(fmt::format("stopping: {} running cells save and end", running_.size()));
         for (const auto& one : running_) {
@@ -63,6 +63,9 @@ class Sweep {
         const SweepProgress now = progress();
         observer_.on_progress(now);
         journal_.write({{"event", "sweep ended"}, {"completed", now.completed}, {"failed", now.failed}});
+        XF_CHECK(refused_.empty(), ResourceError,
+                 "{}; other cells would fare no better: {} of {} are completed, and the same command goes on", refused_,
+                 now.completed, now.cells);
         XF_CHECK(!stopping, Interrupted, "{} of {} cells are completed; the same command goes on", now.completed,
                  now.cells);
         return now;
@@ -170,7 +173,7 @@ class Sweep {
 
   void start(size_t i) {
     const Path claims = options_.out / "claims";
-    std::filesystem::create_directories(claims);
+    make_folders(claims);
     std::optional<FileLock> claim = FileLock::try_lock(claims / cells_[i].id);
     if (!claim) {
       states_[i] = CellState::kElsewhere;
@@ -182,7 +185,7 @@ class Sweep {
     const Cell cell = resolved(i);
     const CellHistory& history = histories_[cell.id];
     const Path folder = run_folder(options_.out, cell, history.micro_batch);
-    std::filesystem::create_directories(folder);
+    make_folders(folder);
     // Somebody may train there without a sweep.
     if (!FileLock::try_lock(folder / "lock")) {
       states_[i] = CellState::kElsewhere;
@@ -243,6 +246,10 @@ class Sweep {
       settle(one.index, *completed_record(one.folder));
       return;
     }
+    if (verdict.stop_sweep) {
+      refused_ = fmt::format("{}: {}", one.cell.label, verdict.message);
+      return;
+    }
     if (verdict.give_up) {
       give_up(one.index, one.cell, verdict.status, verdict.message);
       return;
@@ -293,7 +300,7 @@ class Sweep {
     if (chosen_[i]) record.search = chosen_[i]->search;
     const Path place = options_.record_to / cell.place / "record.json";
     if (!record.completed() && completed_record(place.parent_path())) return;  // a failure takes nobody's result away
-    std::filesystem::create_directories(place.parent_path());
+    make_folders(place.parent_path());
     write_file_atomically(place, to_json(record).dump(2) + "\n");
   }
 
@@ -343,6 +350,7 @@ class Sweep {
   std::vector<std::unique_ptr<Running>> running_;
   std::map<std::string, int64_t> causes_;
   std::set<std::string> said_;
+  std::string refused_;  // what the machine refused a cell; empty: nothing
   Clock::time_point next_look_{}, next_show_{};
   bool quiet_ = true;  // what has ended before is told as one number
 };
@@ -377,9 +385,7 @@ std::vector<std::string> cell_command(const SweepOptions& options, const std::ve
 
 SweepProgress run_sweep(const Experiment& experiment, const std::vector<Cell>& cells, const SweepOptions& options,
                         SweepObserver& observer) {
-  std::error_code error;
-  std::filesystem::create_directories(options.out, error);
-  XF_CHECK(!error, ResourceError, "{}: cannot make the sweep's folder: {}", options.out.string(), error.message());
+  make_folders(options.out);
   return Sweep(experiment, cells, options, observer).run();
 }
 

@@ -50,7 +50,8 @@ class SweepObserver {
   virtual void on_progress(const SweepProgress& progress) { (void)progress; }
 };
 
-// Ends when every cell is completed or given up; Interrupted, after its cells have saved, when a stop is requested.
+// Ends when every cell is completed or given up; after its cells have saved, Interrupted when a stop is requested, and
+// ResourceError when the machine refuses a cell what others need as well.
 SweepProgress run_sweep(const Experiment& experiment, const std::vector<Cell>& cells, const SweepOptions& options,
                         SweepObserver& observer);
 

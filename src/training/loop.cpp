@@ -1,6 +1,7 @@
 #include "training/loop.h"
 
 #include <chrono>
+#include <cmath>
 
 #include "data/batches/lane_order.h"
 #include "tensor/device.h"
@@ -45,6 +46,8 @@ Loop::Ending Loop::run() {
   }
   if (!evaluate_dev()) return interrupted();
   if (saved_step_ != state_.step) save();
+  // The last steps may all have been skipped, too few for training.max_skips.
+  check_loss("dev", state_.dev.back().loss, state_.step);
   if (!test()) return interrupted();
   return {"completed", ""};
 }
@@ -221,6 +224,13 @@ void Loop::report() {
                                      : fmt::format("the last checkpoint is of step {}", *saved_step_)));
 }
 
+void Loop::check_loss(const char* split, double loss, int64_t step) const {
+  if (!std::isfinite(loss))
+    throw Diverged(
+        fmt::format("the loss on {} of the weights of step {} is not finite ({}); the last checkpoint is of step {}",
+                    split, step, loss, *saved_step_));
+}
+
 bool Loop::evaluate_dev() {
   if (state_.evaluated_step == state_.step) return true;
   EvaluationRequest request = evaluation_request(data::Split::kDev);
@@ -278,6 +288,7 @@ bool Loop::test() {
     state_.evaluation_seconds += result->seconds;
     tested_ = Tested{*selected_step_, std::move(*result), std::move(answers)};
   }
+  check_loss("test", tested_->result.loss, *selected_step_);
   test_ = point_of(tested_->result);
   chance_ = tested_->answers->constant_answer();
   tasks::AnswerNames names{{}, [this](int64_t index) { return source_->name(data::Split::kTest, index); }};

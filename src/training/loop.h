@@ -36,6 +36,7 @@ class Loop {
   void report();
   // False when a stop was requested on the way.
   bool evaluate_dev();
+  void check_loss(const char* split, double loss, int64_t step) const;  // Diverged where it is not finite
   EvaluationRequest evaluation_request(data::Split split);
   // False when a stop was requested on the way.
   bool test();

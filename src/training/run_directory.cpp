@@ -1,7 +1,5 @@
 #include "training/run_directory.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
 
@@ -87,24 +85,10 @@ int64_t logged_step(const Path& run_folder) {
   return step;
 }
 
-namespace {
-
-// Before the data is made ready, which may take a while.
-void check_can_be_made(const Path& folder) {
-  Path there = std::filesystem::absolute(folder);
-  std::error_code error;
-  while (there.has_relative_path() && !std::filesystem::exists(there, error)) there = there.parent_path();
-  const bool is_folder = std::filesystem::is_directory(there, error);
-  XF_CHECK(is_folder && ::access(there.c_str(), W_OK) == 0, ResourceError, "{}: cannot make the run directory: {}: {}",
-           folder.string(), there.string(), is_folder ? "Permission denied" : "Not a directory");
-}
-
-}  // namespace
-
 RunStanding standing_of(const Path& folder, const RunPlan& plan, Resume resume) {
   if (!std::filesystem::exists(folder / "plan.json")) {
     XF_CHECK(resume != Resume::kMust, UserError, "--resume must: {} holds no run to go on with", folder.string());
-    check_can_be_made(folder);
+    check_folder_can_be_made(folder, "the run directory");  // before the data is made ready, which may take a while
     return {};
   }
   if (resume == Resume::kOverwrite) return {Standing::kReplaced};
@@ -125,7 +109,7 @@ RunStanding standing_of(const Path& folder, const RunPlan& plan, Resume resume) 
 
 RunDirectory::RunDirectory(Path folder, const RunPlan& plan, Resume resume,
                            const std::function<void(const std::string&)>& warn)
-    : folder_(std::move(folder)), warn_(warn) {
+    : folder_(std::move(folder)), must_go_on_(resume == Resume::kMust), warn_(warn) {
   static_cast<void>(standing_of(folder_, plan, resume));
   std::error_code error;
   std::filesystem::create_directories(folder_ / "checkpoints", error);
@@ -157,14 +141,24 @@ void RunDirectory::remove_run() const {
 
 std::optional<Checkpoint> newest_checkpoint(const Path& run_folder,
                                             const std::function<void(const std::string&)>& warn) {
-  for (const int64_t step : checkpoint_steps(run_folder)) {
+  const std::vector<int64_t> steps = checkpoint_steps(run_folder);
+  for (const int64_t step : steps) {
     try {
       return read_checkpoint(checkpoint_path(run_folder, step));
     } catch (const DataError& damaged) {
-      warn(fmt::format("{}; falling back to the checkpoint before it", damaged.what()));
+      warn(fmt::format("{}; {}", damaged.what(),
+                       step == steps.back() ? "there is none before it" : "falling back to the checkpoint before it"));
     }
   }
   return std::nullopt;
+}
+
+std::optional<Checkpoint> RunDirectory::latest_checkpoint() const {
+  std::optional<Checkpoint> checkpoint = newest_checkpoint(folder_, warn_);
+  XF_CHECK(checkpoint || !must_go_on_, UserError,
+           "--resume must: {} holds no whole checkpoint to go on from; without --resume the same command begins anew",
+           folder_.string());
+  return checkpoint;
 }
 
 void RunDirectory::remove_unfinished_files() const {

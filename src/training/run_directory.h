@@ -56,8 +56,9 @@ class RunDirectory {
   [[nodiscard]] Path record_path() const { return folder_ / "record.json"; }
   // The record of a finished run, if there is one.
   [[nodiscard]] const std::optional<RunRecord>& finished_record() const { return finished_; }
-  // The newest checkpoint that is whole; damaged ones are passed over with a warning.
-  [[nodiscard]] std::optional<Checkpoint> latest_checkpoint() const { return newest_checkpoint(folder_, warn_); }
+  // The newest checkpoint that is whole; damaged ones are passed over with a warning. UserError where there must be
+  // one.
+  [[nodiscard]] std::optional<Checkpoint> latest_checkpoint() const;
   // Written, with the length of the log now, read back and compared before older ones but the previous are removed.
   void save_checkpoint(const NamedTensors& tensors, TrainingState& state);
 
@@ -72,6 +73,7 @@ class RunDirectory {
   void remove_unfinished_files() const;
 
   Path folder_;
+  bool must_go_on_;
   std::function<void(const std::string&)> warn_;
   std::optional<FileLock> lock_;
   std::optional<AppendFile> log_;

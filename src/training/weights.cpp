@@ -41,7 +41,12 @@ Weights weights_in_file(const Path& path) {
 
 Weights weights_in_run(const Path& run, const Say& say) {
   if (std::filesystem::exists(run / "model.safetensors")) return weights_in_file(run / "model.safetensors");
-  const auto checkpoint = newest_checkpoint(run, say);
+  bool damaged = false;
+  const auto checkpoint = newest_checkpoint(run, [&](const std::string& warning) {
+    damaged = true;
+    say(warning);
+  });
+  XF_CHECK(checkpoint || !damaged, DataError, "{}: no checkpoint is whole", run.string());
   XF_CHECK(checkpoint.has_value(), UserError, "{} holds neither model.safetensors nor a whole checkpoint yet",
            run.string());
   Weights result = weights_of(*checkpoint, run.string());

@@ -339,6 +339,15 @@ TEST_CASE("a damaged cache is refused by file name with the remedy") {
     bad = content;
     bad[24 + 4 * 8] = 10;  // the first label
     refused(train, bad, "label");
+    // What no table tells: another content under the hash that records would name.
+    for (size_t at = 16; at < 16 + 7; ++at) {
+      bad = content;
+      bad[at] = static_cast<char>(bad[at] ^ 1);
+      scratch::put(train, bad);
+      INFO("element " << at - 16);
+      CHECK_THAT(damage(folder.path()),
+                 Contains(entry.string()) && Contains("its manifest says") && Contains("remove"));
+    }
     std::filesystem::remove(train);
     CHECK_THAT(damage(folder.path()), Contains(train.string()) && Contains("remove the folder"));
   }

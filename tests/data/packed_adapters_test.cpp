@@ -346,8 +346,9 @@ TEST_CASE("genuine sets come through their adapters with the published counts") 
     const CheckReport report = find_dataset(task).check(options_of(task), location, {});
     CAPTURE(task, report.json().dump(1));
     CHECK(report.passed);
-    for (const CheckItem& item : report.items)  // a table may say the same of two people
-      CHECK((item.outcome == CheckOutcome::kPassed || item.check.starts_with("no input occurs")));
+    for (const CheckItem& item : report.items)  // a table may say the same of two people, and these sets have no dev
+      CHECK((item.outcome == CheckOutcome::kPassed || item.check.starts_with("no input occurs") ||
+             (task.starts_with("uea/") && item.check == "dev and test are two splits")));
     return find_dataset(task).open(options_of(task), location, {});
   };
   CHECK(open("uea/JapaneseVowels", *uea)->info().shape.max_len == 29);

@@ -139,6 +139,49 @@ TEST_CASE("a length that is said twice on the command line is refused, one from 
   CHECK_THAT(message_of(asked), Catch::Contains("training.steps=7 (from --set)"));
 }
 
+TEST_CASE("steps that an option asks for take the place of a protocol's epochs, and of a farther place's") {
+  PlanRequest asked;
+  asked.task = "uea/JapaneseVowels";
+  asked.model = "linear";
+  const Origin near = "--set", file{OriginKind::kFile, "file a.json"};
+  const auto length = [&] {
+    const RunPlan plan = resolve_plan(asked);
+    return std::pair(plan.options.values["training.steps"].get<int64_t>(),
+                     plan.options.values["training.epochs"].get<int64_t>());
+  };
+  asked.layers = {{near, {{"training.steps", 5}}}};
+  CHECK(length() == std::pair<int64_t, int64_t>(5, 0));
+  CHECK(resolve_plan(asked).options.origins.at("training.epochs").text == "--set");
+  asked.layers = {{file, {{"training.epochs", 3}}}, {near, {{"training.steps", 5}}}};
+  CHECK(length() == std::pair<int64_t, int64_t>(5, 0));
+  asked.layers = {{file, {{"training.steps", 5}}}, {near, {{"training.epochs", 3}}}};
+  CHECK(length().second == 3);
+  asked.layers = {{file, {{"training.steps", 5}}}};
+  asked.epochs = 2;
+  CHECK(length().second == 2);
+  asked.epochs = 0;
+  asked.layers = {{near, {{"training.steps", 5}, {"training.epochs", 0}}}};
+  CHECK(length() == std::pair<int64_t, int64_t>(5, 0));
+  for (const Origin& one : {near, file}) {
+    asked.layers = {{one, {{"training.steps", 5}, {"training.epochs", 3}}}};
+    CHECK_THAT(message_of(asked),
+               Catch::Contains("training.steps=5 and training.epochs=3 (from " + one.text + ") both"));
+  }
+  // A whole plan has both, and epochs decide.
+  asked.layers = {{file, resolve_plan({"uea/JapaneseVowels", "linear", ""}).to_config(true)}};
+  for (const char* name : {"task", "model", "protocol", "seed"}) asked.layers[0].values.erase(name);
+  CHECK(length() == std::pair<int64_t, int64_t>(5000, 100));
+}
+
+TEST_CASE("a warm-up of the epochs that steps replace keeps its share of them") {
+  PlanRequest asked = request();
+  asked.layers = {{{OriginKind::kFile, "file a.json"}, {{"training.epochs", 10}, {"training.warmup_epochs", 2}}},
+                  {"--set", {{"training.steps", 50}}}};
+  const RunPlan plan = resolve_plan(asked);
+  CHECK(plan.options.values["training.warmup"] == 10);
+  CHECK(plan.options.values["training.warmup_epochs"] == 0);
+}
+
 TEST_CASE("--fast is five steps and two batches of each evaluation, and no other plan than before without it") {
   PlanRequest asked = request();
   const std::string hash = resolve_plan(asked).hash();

@@ -20,6 +20,9 @@ TEST_CASE("wrong words are answered with the nearest right one", "[cli]") {
   put(place / "broken.toml", "model = 'linear'\nseed =\n");
   put(place / "twice.yaml", "training.batch: 3\ntraining: {batch: 4}\n");
   put(place / "circle.json", R"({"extends": "circle.json"})");
+  put(place / "grid.json", R"({"tasks": ["listops"], "models": ["linear"]})");
+  put(place / "record.json", R"({"schema_version": 1, "status": "completed", "task": "listops", "model": "linear",
+    "accuracy": 0.5, "test": {"examples": 4}})");
   const std::string train = "train --task listops --model ";
   const struct {
     std::string arguments;
@@ -86,6 +89,16 @@ TEST_CASE("wrong words are answered with the nearest right one", "[cli]") {
       {train + "linear --set lr=fast", 2, {"training.learning_rate", "--set", "a number"}},
       {train + "linear heads=two", 2, {"model.heads", "an integer"}},
       {train + "linear training.batch=0", 2, {"training.batch", "at least 1"}},
+      {train + "linear --lr=", 2, {"--lr"}},
+      {train + "linear --threads 5000", 2, {"--threads", "at most 1024"}},
+      {"eval nothing --shift-by 2", 2, {"--shift-by", "--shift"}},
+      {"sweep grid.json --cell zzz", 2, {"--cell: 'zzz'", "listops/linear/seed 0"}},
+      {"sweep grid.json --data nowhere", 3, {"--data nowhere"}},
+      {"sweep grid.json --gpus 0 --device cpu", 2, {"--gpus", "--device cpu"}},
+      {"sweep grid.json --record-to file/x", 4, {"file/x", "--record-to", "Not a directory"}},
+      {train + "linear --record-to file/x", 4, {"file/x", "--record-to", "Not a directory"}},
+      {"report record.json --average lisops", 2, {"--average", "'listops'?"}},
+      {"report record.json --average listops", 2, {"--average", "two columns"}},
       {train + "linear --lr 0", 2, {"training.learning_rate", "--lr"}},
       {train + "linear --epochs 0", 2, {"--epochs", "from 1"}},
       {train + "linear --epochs 2 --steps 3", 2, {"--steps and --epochs"}},

@@ -170,6 +170,10 @@ TEST_CASE("a row of an ablation says what it changed, and what the others have i
   const ResultTable table = result_table(records, {});
   REQUIRE(table.notes.size() == 1);
   CHECK(table.notes[0] == "Where a row says nothing else: linear, dim=64, learning_rate=0.1.");
+  // Of one task's runs alone.
+  records.push_back(run("runs/u", "u", 0, "1"));
+  records.back().plan = {{"training.learning_rate", 0.5}, {"model.dim", 8}};
+  CHECK(result_table(records, {}).notes[0] == "Where a row says nothing else: linear, dim=64, learning_rate=0.1 on t.");
 }
 
 TEST_CASE("a task is chosen by its name, and missing names are told") {

@@ -169,12 +169,21 @@ TEST_CASE("records are read from files and folders, other JSON is passed over") 
                   {"accuracy", 0.75},    {"test", {{"examples", 4}}}, {"chance", 0.5}, {"plan", {{"model.dim", 8}}}};
   scratch::put(folder / "a.json", json.dump());
   scratch::put(folder / "b.json", "{\"name\": 1}");
-  scratch::put(folder / "c.json", "no JSON");
-  const auto records = read_run_records({folder.path().string()});
+  std::vector<std::string> notes;
+  CHECK(read_run_records({folder.path().string()}, notes).size() == 1);
+  CHECK(notes.empty());
+  // What may have been a record is named.
+  scratch::put(folder / "c.json", json.dump().substr(0, 50));
+  std::filesystem::create_directory(folder / "run");
+  scratch::put(folder / "run/record.json", "{}");
+  const auto records = read_run_records({folder.path().string()}, notes);
   REQUIRE(records.size() == 1);
   CHECK((records[0].score() == 0.75 && records[0].test->examples == 4 && records[0].plan["model.dim"] == 8));
-  CHECK_THROWS_AS(read_run_records({(folder / "b.json").string()}), DataError);
-  CHECK_THROWS_AS(read_run_records({(folder / "none").string()}), DataError);
+  CHECK(notes == std::vector<std::string>{(folder / "c.json").string() + ": damaged, and left out",
+                                          (folder / "run/record.json").string() + ": damaged, and left out"});
+  CHECK_THROWS_AS(read_run_records({(folder / "b.json").string()}, notes), DataError);
+  CHECK_THROWS_AS(read_run_records({(folder / "none").string()}, notes), DataError);
+  CHECK_THROWS_WITH(read_run_records({(folder / "run").string()}, notes), Contains("record.json: damaged"));
 }
 
 TEST_CASE("what an experiment wants and has not is counted, in the experiment's order") {

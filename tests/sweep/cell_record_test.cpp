@@ -47,12 +47,13 @@ TEST_CASE("a failure is tried again as often as the file says, a wrong value and
   Attempt attempt;
   attempt.says("epoch 1\nxformer: cannot read the file\nsee `xformer train --help`\n");
   attempt.history.failures = 0;
-  CHECK_FALSE(attempt.ends({4, 0}).give_up);
-  CHECK(attempt.ends({4, 0}).message == "cannot read the file");
+  CHECK_FALSE(attempt.ends({70, 0}).give_up);
+  CHECK(attempt.ends({70, 0}).message == "cannot read the file");
   attempt.history.failures = 1;
-  CHECK(attempt.ends({4, 0}).give_up);
+  CHECK(attempt.ends({70, 0}).give_up);
+  CHECK_FALSE(attempt.ends({70, 0}).stop_sweep);
   attempt.retries = 2;
-  CHECK_FALSE(attempt.ends({4, 0}).give_up);
+  CHECK_FALSE(attempt.ends({70, 0}).give_up);
   attempt.history.failures = 0;
   CHECK(attempt.ends({2, 0}).give_up);
   CHECK(attempt.ends({3, 0}).give_up);
@@ -63,6 +64,16 @@ TEST_CASE("a failure is tried again as often as the file says, a wrong value and
   CHECK(crash.status == "failed");
   CHECK_FALSE(crash.give_up);
   CHECK_THAT(crash.message, Contains("crashed by signal 11"));
+}
+
+TEST_CASE("what the machine refuses a cell ends the sweep in its place, once it was tried often enough") {
+  Attempt attempt;
+  attempt.says("xformer: cannot write log.jsonl: No space left on device\n");
+  attempt.history.failures = 0;
+  CHECK_FALSE(attempt.ends({4, 0}).stop_sweep);
+  attempt.history.failures = 1;
+  CHECK(attempt.ends({4, 0}).stop_sweep);
+  CHECK_FALSE(attempt.ends({4, 0}).give_up);
 }
 
 TEST_CASE("what diverged would diverge again") {

@@ -30,6 +30,25 @@ TEST_CASE("cells of one name say what tells them apart") {
                                                          "text/none/seed 0 length=32"});
 }
 
+TEST_CASE("misspelt patterns, and an exclusion of all, are told") {
+  const auto file = [](const std::string& more) {
+    return ExperimentFile(R"({"tasks": ["listops"], "models": ["linear", "none"], )" + more + "}");
+  };
+  const auto message = [&](const std::string& more) {
+    return scratch::message_of<UserError>([&] { static_cast<void>(file(more).cells()); });
+  };
+  CHECK_THAT(message(R"("cases": [{"where": {"task": "listop"}, "steps": 5}])"),
+             Contains("cases: unknown task 'listop'; did you mean 'listops'?"));
+  CHECK_THAT(message(R"("exclude": [{"task": "listops", "model": "lineer"}])"),
+             Contains("exclude: unknown model 'lineer'; did you mean 'linear'?"));
+  CHECK_THAT(message(R"("exclude": [{"task": "uae/*"}])"), Contains("exclude: unknown task 'uae/*'"));
+  CHECK_THAT(message(R"("exclude": [{"task": "listops"}])"), Contains("exclude leaves no run"));
+  // Of an experiment that this one may extend.
+  CHECK(
+      file(R"("exclude": [{"task": "uea/JapaneseVowels", "model": "*performer"}, {"task": "text"}])").cells().size() ==
+      2);
+}
+
 TEST_CASE("a grid is every task with every model and seed, the stronger setting wins") {
   const ExperimentFile file(R"({
     "tasks": ["listops", {"task": "text", "length": 500, "set": {"training.batch": 8}}],

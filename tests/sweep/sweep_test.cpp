@@ -40,6 +40,7 @@ case $model in
   softmax) if [ "$micro" != 2 ]; then echo '{"schema_version": 1, "status": "out-of-memory", "message": "out of memory"}' > "$out/record.json"; exit 4; fi ;;
   reformer) if first; then kill -9 $$; fi ;;
   luna) sleep 0.4 ;;
+  fmm) if [ -f REFUSED ]; then echo 'xformer: No space left on device'; exit 4; fi ;;
   local-window) trap 'exit 6' TERM; touch "$out/waits"; while :; do sleep 0.05; done ;;
   longformer) touch "$out/waits"; exec sleep 60 ;;
 esac
@@ -51,6 +52,7 @@ class Place {
   Place() {
     std::string text = kProgram;
     text.replace(text.find("STARTS"), 6, (folder_ / "starts").string());
+    text.replace(text.find("REFUSED"), 7, refused.string());
     put(folder_ / "program", text);
     std::filesystem::permissions(folder_ / "program", std::filesystem::perms::owner_all);
     options.out = folder_ / "out";
@@ -75,10 +77,12 @@ class Place {
     return sweep::run_sweep(file.read(), file.cells(), options, observer);
   }
 
-  SweepOptions options;
-
  private:
   Folder folder_;
+
+ public:
+  const Path refused = folder_ / "refused";  // while it is there, the machine refuses fmm's cells
+  SweepOptions options;
 };
 
 std::string experiment(const std::string& models, const std::string& more = "") {
@@ -113,6 +117,21 @@ TEST_CASE("every cell ends in a record, whatever became of it, and nothing is ru
   place.options.retry_failed = true;
   CHECK(place.run(file).failed == 1);
   CHECK(place.starts().size() == starts.size() + 1);
+}
+
+TEST_CASE("a sweep ends at once where the machine refuses what every cell needs, and goes on when it does not") {
+  Place place;
+  put(place.refused, "");
+  const ExperimentFile file(experiment(R"("none", "fmm", "linear")"));
+  const std::vector<Cell> cells = file.cells();
+  CHECK_THROWS_WITH(place.run(file), Contains(cells[1].label + ": No space left on device; other cells") &&
+                                         Contains("1 of 3 are completed, and the same command goes on"));
+  CHECK(place.starts() ==
+        std::vector<std::string>{"fmm gpu= micro= from=", "fmm gpu= micro= from=", "none gpu= micro= from="});
+  CHECK(place.record(cells[1]).is_null());  // nothing was given up
+  CHECK(place.record(cells[2]).is_null());
+  std::filesystem::remove(place.refused);
+  CHECK(place.run(file).completed == 3);
 }
 
 TEST_CASE("what has its record is not run again, in whatever folder the runs lie") {
@@ -151,8 +170,8 @@ TEST_CASE("what only a recorded run needed is not run either") {
 
 TEST_CASE("a run after a search is looked for by its sweep: its record's place is the search's to say") {
   Place place;
-  const ExperimentFile file(experiment(
-      R"("none")", R"(, "search": {"over": {"training.learning_rate": [0.1, 0.2]}, "method": "grid"})"));
+  const ExperimentFile file(
+      experiment(R"("none")", R"(, "search": {"over": {"training.learning_rate": [0.1, 0.2]}, "method": "grid"})"));
   const std::vector<Cell> cells = file.cells();
   const Path guess = place.options.record_to / cells.back().place / "record.json";
   std::filesystem::create_directories(guess.parent_path());
@@ -280,12 +299,14 @@ TEST_CASE("earlier records tell what a cell will take") {
   const std::vector<Cell> cells = file.cells();
   sweep::Estimator estimator;
   CHECK_FALSE(estimator.of(cells[0].plan));
+  Json plan = cells[0].plan.to_json();
+  plan["training.batch"] = 4;
   const auto record = [&](const std::string& hash, double seconds, double steps, double peak) {
     return parse_run_record({{"status", "completed"},
                              {"plan_hash", hash},
                              {"task", "listops"},
                              {"model", "none"},
-                             {"plan", {{"training.batch", 4}}},
+                             {"plan", plan},
                              {"steps", {{"done", steps}}},
                              {"train_seconds", seconds},
                              {"evaluation_seconds", 1},
@@ -295,8 +316,22 @@ TEST_CASE("earlier records tell what a cell will take") {
   estimator.learn(record("another", 9, 100, 5e6));
   REQUIRE(estimator.of(cells[0].plan));
   CHECK(estimator.of(cells[0].plan)->seconds == Approx(40));
-  CHECK(estimator.of(cells[0].plan)->peak_bytes == Approx(5e6));
+  CHECK(estimator.of(cells[0].plan)->peak_bytes == Approx(10e6));  // twice the batch, and no more than twice the memory
   CHECK_FALSE(estimator.of(cells[1].plan));
+  // Another size of the same model is another matter, what only decides how it is trained is none.
+  sweep::Estimator other;
+  for (const auto& [key, value] :
+       {std::pair<const char*, Json>{"model.dim", 4096}, {"data.max_length", 9}, {"training.precision", "bf16"}}) {
+    REQUIRE(plan.contains(key));
+    const Json before = std::exchange(plan[key], value);
+    other.learn(record("larger", 900, 100, 5e9));
+    plan[key] = before;
+    INFO(key);
+    CHECK_FALSE(other.of(cells[0].plan));
+  }
+  plan["training.learning_rate"] = 0.5;
+  other.learn(record("faster", 9, 100, 5e6));
+  CHECK(other.of(cells[0].plan)->seconds == Approx(40));
   estimator.learn(record(cells[0].plan.hash(), 29, 200, 7e6));
   CHECK(estimator.of(cells[0].plan)->seconds == Approx(30));
   CHECK(estimator.of(cells[0].plan)->from == "the same plan");

@@ -93,4 +93,25 @@ TEST_CASE("every line of the log has its time") {
   CHECK(lines > 5);
 }
 
+TEST_CASE("--resume must begins nothing anew where no checkpoint is whole") {
+  Setting setting;
+  RunOptions options = setting.options("a");
+  options.stop_after = 3;
+  static_cast<void>(setting.run(plan_with(), options));
+  const Path only = options.out / "checkpoints" / "step-00000003.safetensors";
+  REQUIRE(std::filesystem::exists(only));
+  std::filesystem::resize_file(only, std::filesystem::file_size(only) - 5);
+  struct Listener : Observer {
+    std::string heard;
+    void on_message(const std::string& line) override { heard += line + "\n"; }
+  } listener;
+  options.stop_after = 0;
+  options.resume = Resume::kMust;
+  CHECK_THROWS_WITH(train(plan_with(), options, listener),
+                    Catch::Contains("--resume must: " + options.out.string() + " holds no whole checkpoint"));
+  CHECK(listener.heard.find("there is none before it") != std::string::npos);
+  options.resume = Resume::kAuto;
+  CHECK(setting.run(plan_with(), options)["status"] == "completed");
+}
+
 }  // namespace xformer::training

@@ -14,6 +14,7 @@ inline Json settings(const Json& more) {
               {"model.head_dim", 8},      {"model.ff_dim", 16},       {"model.classifier_dim", 16},
               {"training.batch", 8},      {"training.steps", 12},     {"training.warmup", 2},
               {"training.eval_every", 4}, {"training.log_every", 3}};
+  if (more.contains("training.epochs")) values.erase("training.steps");
   values.update(more);
   return values;
 }

@@ -118,4 +118,23 @@ TEST_CASE("the checkpoint that a failed run names is the one there is, an earlie
   CHECK(setting.content_hash("parts") == setting.content_hash("whole"));
 }
 
+TEST_CASE("a run whose last steps were lost, too few for max_skips, diverged as well") {
+  Setting setting;
+  RunOptions options = setting.options("a");
+  Json values{{"training.learning_rate", 1e30},
+              {"training.schedule", "constant"},
+              {"training.steps", 5},
+              {"training.warmup", 0}};
+  const auto diverged = [&](const char* split) {
+    CHECK_THROWS_WITH(setting.run(plan_with(values), options),
+                      Catch::Contains(fmt::format("the loss on {} of the weights of step ", split)));
+    const Json record = read_json_file(options.out / "record.json");
+    CHECK(record["status"] == "diverged");
+    CHECK_FALSE(record.contains("test"));
+    CHECK_FALSE(std::filesystem::exists(options.out / "model.safetensors"));
+  };
+  diverged("dev");
+  diverged("dev");  // from the checkpoint of the last step
+}
+
 }  // namespace xformer::training

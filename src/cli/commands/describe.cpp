@@ -150,7 +150,10 @@ std::function<int()> add_describe(CLI::App& program, const Catalogue& catalogue)
   const auto arguments = std::make_shared<DescribeArguments>();
   CLI::App& command = *program.add_subcommand(
       "describe", "whatever has a name: an attention, model, task, protocol, schedule, metric, `training`, `eval`");
-  command.add_option("NAME", arguments->name, "a name from `xformer list`, or any word that a description uses")
+  command
+      .add_option("NAME", arguments->name,
+                  "a name from `xformer list`, or a class, cost, trait or quantity that a description names (FP, "
+                  "causal_ok, smat)")
       ->required();
   command.add_flag("--json", arguments->json, "print JSON");
   command.add_flag("--markdown", arguments->markdown, "print Markdown");

@@ -146,7 +146,7 @@ int new_attention(const NewArguments& arguments, const Catalogue& catalogue) {
       "They compile and pass as they are: kernel attention, to be replaced by yours.\n"
       "{4}"
       "  ninja -C build xformer                    # finds the new file\n"
-      "  ./xformer train --model {3} --task listops --length 200 --steps 20\n"
+      "  ./xformer train --model {3} --task temporal-order --steps 20\n"
       "  ninja -C build attention_test contract_test\n"
       "  build/tests/attention_test '{3}*' && build/tests/contract_test\n"
       "README's table of attentions: ./xformer list attentions --markdown\n",

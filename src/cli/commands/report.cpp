@@ -61,6 +61,17 @@ void choose_columns(const std::string& list, ResultTable& table, ResultView& vie
   if (!tasks.empty()) keep_columns(table, tasks);
 }
 
+// That there is the average that was asked for.
+void check_average(const std::vector<std::string>& tasks, const ResultTable& table) {
+  std::vector<std::string> known;
+  for (const reporting::ResultColumn& column : table.columns) known.push_back(column.task);
+  for (const std::string& task : tasks)
+    XF_CHECK(std::find(known.begin(), known.end(), task) != known.end(), UserError, "--average: {}",
+             unknown_name_message("task", task, known));
+  XF_CHECK(!table.averaged.empty(), UserError,
+           "--average: it is of two columns with runs or more that are all judged by shares (%)");
+}
+
 bool is_quantity(const std::string& metric) {
   const auto& all = reporting::quantities();
   return std::any_of(all.begin(), all.end(), [&](const auto& one) { return one.metric.name == metric; });
@@ -110,7 +121,7 @@ int report(const ReportArguments& arguments, const ExperimentReader& experiments
       published = reporting::read_published(*experiment->published, experiment->published_name);
       options.all_published = experiment->is_whole_table();
     }
-    if (!experiment->remark.empty()) fmt::print(stderr, "xformer: {}\n", experiment->remark);
+    for (const std::string& remark : experiment->remarks) note(fmt::format("xformer: {}", remark));
     options.average_over = experiment->average_over;
   } else {
     records = selected_records(arguments.records, arguments.selection);
@@ -127,6 +138,7 @@ int report(const ReportArguments& arguments, const ExperimentReader& experiments
   ResultTable table =
       experiment ? table_of(*experiment, published, options) : reporting::result_table(records, published, options);
   if (!experiment) table.name = "results";
+  if (!arguments.average.empty()) check_average(*options.average_over, table);
   ResultView view = arguments.view;
   if (arguments.digits >= 0) view.digits = arguments.digits;
   choose_columns(arguments.columns, table, view);

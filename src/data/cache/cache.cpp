@@ -145,6 +145,11 @@ void remove_abandoned_folders(const Path& dataset_folder) {
   for (const Path& path : abandoned) fs::remove_all(path);
 }
 
+// The data's SHA-256 is over these.
+std::string content_line(Split split, int64_t count, const std::string& hash) {
+  return fmt::format("{} {} {}\n", split_name(split), count, hash);
+}
+
 void build_entry(const CacheRequest& request, const Path& entry, const BuildCache& build) {
   TemporaryFolder temporary(file_operations::temporary_name(entry));
   DataInfo info;
@@ -172,7 +177,7 @@ void build_entry(const CacheRequest& request, const Path& entry, const BuildCach
     for (const Split split : kAllSplits) {
       writer(split).finish();
       info.sizes[static_cast<size_t>(split)] = writer(split).count();
-      content += fmt::format("{} {} {}\n", split_name(split), writer(split).count(), writer(split).content_hash());
+      content += content_line(split, writer(split).count(), writer(split).content_hash());
     }
     info.sha256 = sha256(content);
   }
@@ -202,13 +207,19 @@ std::unique_ptr<DataSource> map_entry(const CacheRequest& request, const Path& e
              (entry / kManifest).string(), manifest.at("key").dump());
     DataInfo info = info_from_json(manifest.at("info"));
     std::vector<SplitMap> splits;
+    std::string content;
     for (const Split split : kAllSplits) {
       const Path path = entry / split_file(split);
       splits.emplace_back(path, kCacheVersion, info.shape);
       const int64_t expected = info.sizes[static_cast<size_t>(split)];
       XF_CHECK(splits.back().count() == expected, DataError, "{} is damaged: expected {} examples, found {}",
                path.string(), expected, splits.back().count());
+      content += content_line(split, expected, splits.back().content_hash());
     }
+    // Records name this hash: read whole each time, which takes a second for a gigabyte or two.
+    const std::string found = sha256(content);
+    XF_CHECK(found == info.sha256, DataError, "{} is damaged: its examples have SHA-256 {}, its manifest says {}",
+             entry.string(), found, info.sha256);
     if (request.adjust) request.adjust(info.shape);
     return std::make_unique<PackedSource>(std::move(info), std::move(splits), entry / kNames);
   } catch (const DataError& error) {

@@ -60,6 +60,11 @@ uint64_t facts_of(const std::vector<Part>& parts) {
       std::count_if(parts.begin(), parts.end(), [](const Part& part) { return !part.field.of_tokens(); }));
 }
 
+void hash_part(Sha256& hash, const Elements& elements) {
+  hash.update(bytes_of(static_cast<uint32_t>(elements.size())));
+  hash.update(elements.bytes());
+}
+
 }  // namespace
 
 SplitWriter::SplitWriter(const Path& path, const DataShape& shape)
@@ -105,8 +110,7 @@ void SplitWriter::add(const Example& example) {
       continue;
     }
     const Elements elements = part.elements(example);
-    hash_.update(bytes_of(static_cast<uint32_t>(elements.size())));
-    hash_.update(elements.bytes());
+    hash_part(hash_, elements);
     pad(bytes_in(part));
     write(elements.bytes());
     offsets_.push_back(written_ / unit_);
@@ -186,20 +190,30 @@ double SplitMap::word(int64_t index, size_t fact) const {
   return static_cast<int32_t>(word);
 }
 
+Elements SplitMap::elements(int64_t index, size_t part) const {
+  const uint64_t place = static_cast<uint64_t>(index) * sequences_ + (part - facts_), size = bytes_in(parts_[part]);
+  const uint64_t begin = round_up(offsets_[place] * unit_, size), end = offsets_[place + 1] * unit_;
+  return {parts_[part].field.element, elements_ + begin, (end - begin) / size};
+}
+
 Example SplitMap::read(int64_t index) const {
   XF_ASSERT(index >= 0 && index < count_, "example {} of {}", index, count_);
   Example example;
   for (size_t i = 0; i < parts_.size(); ++i) {
-    const Part& part = parts_[i];
-    if (i < facts_) {
-      part.set_fact(example, word(index, i));
-      continue;
-    }
-    const uint64_t place = static_cast<uint64_t>(index) * sequences_ + (i - facts_);
-    const uint64_t begin = round_up(offsets_[place] * unit_, bytes_in(part)), end = offsets_[place + 1] * unit_;
-    part.set_elements(example, {part.field.element, elements_ + begin, (end - begin) / bytes_in(part)});
+    if (i < facts_) parts_[i].set_fact(example, word(index, i));
+    else parts_[i].set_elements(example, elements(index, i));
   }
   return example;
+}
+
+std::string SplitMap::content_hash() const {
+  Sha256 hash;
+  for (int64_t index = 0; index < count_; ++index) {
+    const uint32_t* const words = words_ + static_cast<uint64_t>(index) * facts_;
+    for (size_t i = 0; i < facts_; ++i) hash.update(bytes_of(words[i]));
+    for (size_t i = facts_; i < parts_.size(); ++i) hash_part(hash, elements(index, i));
+  }
+  return hash.hex();
 }
 
 }  // namespace xformer::data::cache_format

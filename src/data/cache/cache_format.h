@@ -55,9 +55,11 @@ class SplitMap {
   SplitMap(const Path& path, int64_t version, const DataShape& shape);
   [[nodiscard]] int64_t count() const { return count_; }
   [[nodiscard]] Example read(int64_t index) const;
+  [[nodiscard]] std::string content_hash() const;  // as its writer made it; reads all
 
  private:
   [[nodiscard]] double word(int64_t index, size_t fact) const;  // of the fact-th field without places
+  [[nodiscard]] Elements elements(int64_t index, size_t part) const;
 
   MappedFile file_;
   std::vector<Part> parts_;

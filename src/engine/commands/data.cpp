@@ -138,11 +138,12 @@ int stats(const DataCommandArguments& arguments) {
   }
   const Json names = opened.source->info().details.value("classes", Json::array());
   for (const auto& [split, facts] : result.items()) {
-    fmt::print("{}: {} examples\n", split, format_count(facts["examples"].get<uint64_t>()));
+    fmt::print("{}: {} examples{}\n", split, format_count(facts["examples"].get<uint64_t>()),
+               split == "dev" && data::dev_is_test_split(*opened.source) ? ", those of the test split" : "");
     if (!facts.contains("length")) continue;
     const Json& length = facts["length"];
-    fmt::print("  length {} to {}, median {}, mean {:.1f}; {} longer than the model reads\n", length["min"].dump(),
-               length["max"].dump(), length["median"].dump(), length["mean"].get<double>(),
+    fmt::print("  length {} to {}, median {:g}, mean {:.1f}; {} longer than the model reads\n", length["min"].dump(),
+               length["max"].dump(), length["median"].get<double>(), length["mean"].get<double>(),
                length["longer_than_the_model_reads"].dump());
     if (facts.contains("mean_target")) fmt::print("  mean target {:.4f}\n", facts["mean_target"].get<double>());
     if (!facts.contains("labels")) continue;
@@ -153,6 +154,8 @@ int stats(const DataCommandArguments& arguments) {
                  100 * count.get<double>() / all, place < names.size() ? names[place].get<std::string>() : "");
     }
   }
+  if (const auto cut = opened.source->info().details.value("cut", uint64_t{0}); cut > 0)
+    fmt::print("{} sequences were longer, and cut when they were packed\n", format_count(cut));
   return 0;
 }
 

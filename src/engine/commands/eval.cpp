@@ -28,6 +28,12 @@ struct EvalArguments {
   bool json = false;
 };
 
+// The hash of the data that a run was trained on; "" while it has no record.
+std::string trained_on_data(const Path& run) {
+  const RunRecord record = read_run_record(run / "record.json");
+  return record.data ? record.data->sha256 : "";
+}
+
 int evaluate_run(const EvalArguments& arguments) {
   arguments.compute.check();
   const data::Split split = data::parse_split(arguments.split);
@@ -42,6 +48,10 @@ int evaluate_run(const EvalArguments& arguments) {
   ProgressLine line(terminal_options(STDERR_FILENO));
   const training::TrainedRun run = training::open_run(arguments.run, split, location, device, progress_callback(line),
                                                       [&](const std::string& text) { line.print(text); });
+  if (const std::string trained_on = trained_on_data(arguments.run);
+      !trained_on.empty() && trained_on != run.source->info().sha256)
+    line.print(fmt::format("note: this is other data than the run's: its SHA-256 is {}, the run's was {}",
+                           run.source->info().sha256, trained_on));
   const auto options = plan::training_schema().read(run.plan.group("training"));
   const auto moved = arguments.shift.empty() ? nullptr : data::shifted(*run.source, shift);
   const data::DataSource& source = moved ? *moved : *run.source;
@@ -93,11 +103,13 @@ std::function<int()> add_eval(CLI::App& program) {
   CLI::App& command = *program.add_subcommand("eval", "accuracy or error of a trained run on a split");
   command.add_option("RUN_DIR", arguments->run, "directory of the run")->required();
   command.add_option("--split", arguments->split, "train, dev or test")->capture_default_str();
-  command.add_option("--shift", arguments->shift,
-                     "test on sequences that stand some places later: roll (cyclically) or drop-newest (the newest "
-                     "places go, the oldest become padding)");
+  CLI::Option* const shift =
+      command.add_option("--shift", arguments->shift,
+                         "test on sequences that stand some places later: roll (cyclically) or drop-newest (the newest "
+                         "places go, the oldest become padding)");
   command.add_option("--shift-by", arguments->shift_by, "places of --shift")
       ->check(whole_number(1))
+      ->needs(shift)
       ->capture_default_str();
   arguments->data.add_to(command);
   command.add_option("--batch", arguments->batch, "examples per batch; default: as in training")

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include "cli/printed.h"
 #include "core/error.h"
 #include "core/files.h"
 #include "engine/commands.h"
@@ -26,7 +27,7 @@ int export_pytorch(const ExportArguments& arguments) {
     XF_CHECK(!std::filesystem::exists(path), UserError, "{} is there already", path.string());
   const RunPlan plan = plan::stored_plan(training::read_plan(arguments.run));
   const training::Weights weights =
-      training::read_weights(arguments.run, [](const std::string& text) { fmt::print(stderr, "{}\n", text); });
+      training::read_weights(arguments.run, [](const std::string& text) { cli::note(text); });
   const inspect::PytorchModule module = inspect::pytorch_module(plan, weights, file.stem().string());
   write_tensor_file(weights_file, module.tensors, {{"plan", plan.to_json().dump()}});
   write_file_atomically(file, module.text);

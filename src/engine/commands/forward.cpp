@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "cli/printed.h"
 #include "core/code_version.h"
 #include "engine/commands.h"
 #include "engine/plan_arguments.h"
@@ -95,7 +96,7 @@ inspect::AttentionForward attention_request(const ForwardArguments& arguments) {
 }
 
 inspect::ModelForward model_request(const ForwardArguments& arguments) {
-  const auto say = [](const std::string& text) { fmt::print(stderr, "{}\n", text); };
+  const auto say = [](const std::string& text) { cli::note(text); };
   inspect::ModelForward request;
   if (!arguments.run.empty()) {
     request.plan = plan::stored_plan(training::read_plan(arguments.run));
@@ -151,7 +152,7 @@ bool is_standard_output(const std::string& path) {
 }
 
 void report(const inspect::ForwardResult& result, const std::string& output, bool json, std::FILE* out) {
-  for (const std::string& note : result.notes) fmt::print(stderr, "note: {}\n", note);
+  for (const std::string& note : result.notes) cli::note(fmt::format("note: {}", note));
   Json tensors = Json::array();
   for (const auto& [name, tensor] : result.tensors) {
     const std::string type = safetensors_type(tensor.scalar_type());

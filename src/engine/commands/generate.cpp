@@ -1,5 +1,6 @@
 // `xformer generate RUN_DIR`: texts that a trained run continues, images that it draws (docs/generate.md).
 #include "inspect/generate.h"
+#include "cli/printed.h"
 
 #include <unistd.h>
 
@@ -174,7 +175,7 @@ int generate_from_run(const GenerateArguments& arguments) {
   inspect::GenerationRequest request = request_of(arguments, kind, plan::padded_len(plan), option, prompt);
   check_words(arguments, kind, plan.task);
   const training::Weights weights =
-      training::read_weights(arguments.run, [](const std::string& text) { fmt::print(stderr, "{}\n", text); });
+      training::read_weights(arguments.run, [](const std::string& text) { cli::note(text); });
   request.device = arguments.compute.start();
   kernels::set_policy(kernels::parse_policy(arguments.compute.kernels));
   const auto model = plan::build_model(plan);
@@ -213,8 +214,8 @@ int generate_from_run(const GenerateArguments& arguments) {
     sequences.push_back(std::move(sequence));
   }
   const double all = static_cast<double>(request.count) * static_cast<double>(request.length);
-  fmt::print(stderr, "{} {}s in {}: {:.1f} tokens/s\n", format_count(static_cast<uint64_t>(all)), kind.symbol,
-             format_duration(seconds.count()), all / seconds.count());
+  cli::note(fmt::format("{0} {1}s in {2}: {3:.1f} {1}s/s", format_count(static_cast<uint64_t>(all)), kind.symbol,
+                        format_duration(seconds.count()), all / seconds.count()));
   if (!arguments.json) return 0;
   Json sampling{{"greedy", true}};
   if (!request.sampling.greedy)

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "cli/printed.h"
 #include "cli/progress.h"
 #include "core/names.h"
 #include "core/text.h"
@@ -40,7 +41,7 @@ std::function<std::vector<std::string>(const RunPlan&)> data_words(const std::ve
   for (const std::string& entry : entries) {
     const size_t equals = entry.find('=');
     const std::string folder = equals == std::string::npos ? entry : entry.substr(equals + 1);
-    XF_CHECK(std::filesystem::exists(folder), UserError, "--data {}: there is no {}", entry, folder);
+    XF_CHECK(std::filesystem::exists(folder), DataError, "--data {}: there is no {}", entry, folder);
     places.emplace_back(equals == std::string::npos ? "*" : entry.substr(0, equals),
                         std::filesystem::absolute(folder).string());
   }
@@ -83,7 +84,7 @@ std::vector<sweep::Cell> cells_with_data(const std::vector<sweep::Cell>& cells, 
       "data is not as it should be for {} of {} cells, and nothing was started:{}\n--data [TASK=]DIR says where it "
       "is; `xformer data fetch NAME` gets it; --skip-missing runs the other {}",
       data.lacking().size(), cells.size(), problems, rest.size());
-  fmt::print(stderr, "left out for want of data:{}\n", problems);
+  cli::note(fmt::format("left out for want of data:{}", problems));
   return rest;
 }
 
@@ -102,7 +103,7 @@ int print_commands(const std::vector<sweep::Cell>& cells, const sweep::SweepOpti
     else fmt::print("{}\n", command_line(sweep::cell_command(options, cells, cell, histories)));
   }
   if (later > 0)
-    fmt::print(stderr, "{} runs need the result of their search: ask again when its trials are completed\n", later);
+    cli::note(fmt::format("{} runs need the result of their search: ask again when its trials are completed", later));
   return 0;
 }
 
@@ -224,8 +225,8 @@ std::vector<sweep::Cell> cells_without_record(const std::vector<sweep::Cell>& ce
     return std::count_if(of.begin(), of.end(), [](const auto& cell) { return cell.kind == sweep::CellKind::kRun; });
   };
   if (runs(rest) < runs(cells))
-    fmt::print(stderr, "{} of {} runs have their records in {}: not run again\n", runs(cells) - runs(rest), runs(cells),
-               records.string());
+    cli::note(fmt::format("{} of {} runs have their records in {}: not run again", runs(cells) - runs(rest),
+                          runs(cells), records.string()));
   return rest;
 }
 
@@ -236,6 +237,10 @@ int sweep_experiment(SweepArguments& arguments) {
   XF_CHECK(arguments.gpus.empty() || arguments.executor == "local", UserError,
            "--gpus shares out the devices of this machine; with --executor {} the {}", arguments.executor,
            arguments.executor == "slurm" ? "queue does: --slurm=--gpus=1" : "commands' own environment names them");
+  XF_CHECK(arguments.gpus.empty() || arguments.compute.device == "auto" || arguments.compute.device == "cuda",
+           UserError, "--gpus gives each cell one CUDA device, its first; --device {} is another",
+           arguments.compute.device);
+  if (!arguments.gpus.empty()) arguments.compute.device = "cuda";  // a cell without its device is no run on the CPU
   for (const auto& [option, given] : {std::pair{"--slurm", !arguments.slurm.empty()},
                                       {"--setup", !arguments.setup.empty()},
                                       {"--cells-per-job", arguments.cells_per_job > 0}})
@@ -246,10 +251,10 @@ int sweep_experiment(SweepArguments& arguments) {
   if (!arguments.seeds.empty()) experiment.seeds = sweep::parse_seeds(arguments.seeds, "--seeds");
   std::vector<sweep::Cell> cells = sweep::expand(experiment);
   if (const size_t waiting = sweep::waiting_runs(experiment).size(); waiting > 0)
-    fmt::print(stderr, "{} runs wait for names that are not there yet (`xformer validate {}`)\n", waiting,
-               arguments.file);
-  if (!arguments.cell.empty()) cells = sweep::only(cells, arguments.cell);
-  else if (!arguments.pattern.empty()) cells = sweep::only(cells, arguments.pattern);
+    cli::note(
+        fmt::format("{} runs wait for names that are not there yet (`xformer validate {}`)", waiting, arguments.file));
+  if (!arguments.cell.empty()) cells = sweep::only(cells, arguments.cell, "--cell");
+  else if (!arguments.pattern.empty()) cells = sweep::only(cells, arguments.pattern, "--only");
   sweep::SweepOptions options;
   options.out = out_folder(experiment, arguments);
   options.record_to = arguments.record_to;

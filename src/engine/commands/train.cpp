@@ -1,6 +1,7 @@
 // `xformer train`: from words to a record.
 #include <fmt/format.h>
 
+#include "cli/printed.h"
 #include "core/text.h"
 #include "engine/commands.h"
 #include "engine/dry_run.h"
@@ -75,7 +76,7 @@ int train(const TrainArguments& arguments) {
   options.device = arguments.compute.start();
   plan::suit_device(plan, options.device.is_cuda());
   if (const std::string warning = plan::precision_warning(plan, options.device.is_cuda()); !warning.empty())
-    fmt::print(stderr, "warning: {}\n", warning);
+    cli::note(fmt::format("warning: {}", warning));
   options.out = run_folder(arguments, plan);
   if (arguments.dry_run) {
     print_dry_run(plan, options,

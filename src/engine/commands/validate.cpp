@@ -1,6 +1,7 @@
 // `xformer validate`: whether experiment files ask for what there is, without touching data or device.
 #include <fmt/ranges.h>
 
+#include "cli/printed.h"
 #include "core/error.h"
 #include "engine/commands.h"
 #include "reporting/result_table.h"
@@ -58,7 +59,7 @@ int validate(const std::vector<std::string>& files) {
       }
     } catch (const Error& error) {
       std::fflush(stdout);
-      fmt::print(stderr, "xformer: {}\n", error.what());
+      cli::note(fmt::format("xformer: {}", error.what()));
       code = std::max(code, static_cast<int>(error.code()));
     }
   }
