@@ -113,6 +113,8 @@ class AttentionCore : public torch::nn::Module, public Hooks {
   // Whether forward also takes q, k and v in bf16, with autocast off: it hands them to operators of kernels/ alone,
   // which do in float what is no product (attention-core 0.7).
   [[nodiscard]] virtual bool takes_bf16() const { return false; }
+  // The same of bf16 and fp16 on other devices than the CPU.
+  [[nodiscard]] virtual bool takes_half_on_devices() const { return false; }
 };
 
 class SequenceMixer : public torch::nn::Module, public Hooks {

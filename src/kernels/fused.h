@@ -213,9 +213,9 @@ variable_list run_fused(const Call& call, bool possible = true) {
   static CallCounts& counts = calls_of(Call::kName);
   const variable_list inputs = call.inputs();
   const std::optional<at::ScalarType> type = possible ? fused_type<Call>(inputs) : std::nullopt;
-  if (type == at::kBFloat16) counts.count_bf16();
-  else counts.count(inputs[0], type.has_value());
   const bool bf16 = stores_bf16(inputs);
+  if (bf16 && type == at::kBFloat16) counts.count_bf16();
+  else counts.count(inputs[0], type.has_value());
   if (!bf16 && type) return run_kernels(call);
   if (!bf16 || (!type && autocast_type(at::kCPU))) return call.reference(inputs);
   const AutocastScope full(at::kCPU, std::nullopt);

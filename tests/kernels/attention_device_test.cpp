@@ -19,12 +19,15 @@ struct WalkedHeads {
   int64_t valid_queries = -1;  // likewise
   double p = 0.2;
   bool causal = false, tf32 = false, gaps = false;
+  at::ScalarType type = at::kFloat;
+  int64_t behind = 0;  // elements of something else behind each row
 };
 
 at::Tensor heads_of(const std::string& name, const WalkedHeads& one, int64_t rows, int64_t width) {
   // As a projection leaves them; with gaps between rows and the last axis not the fastest.
-  if (one.gaps) return random_tensor(name, {2, 1, width, rows}, at::kFloat).transpose(2, 3);
-  return random_tensor(name, {2, rows, 1, width}, at::kFloat).transpose(1, 2);
+  if (one.gaps) return random_tensor(name, {2, 1, width, rows}, at::kFloat).to(one.type).transpose(2, 3);
+  const at::Tensor wider = random_tensor(name, {2, rows, 1, width + one.behind}, at::kFloat).to(one.type);
+  return wider.narrow(3, 0, width).transpose(1, 2);
 }
 
 at::Tensor flags_of(int64_t rows, int64_t valid) {
@@ -53,7 +56,8 @@ Tensors walked_attention(const WalkedHeads& one, WalkOrder order) {
   const AttentionOptions options = options_of(one);
   const auto launch = [&](bool backward) {
     return [=](const AttentionArguments& a) {
-      run_attention(a, backward, [&](const LaunchGrid& grid, const auto& program) { walk(grid, program, order); });
+      run_attention<WalkedTypes>(a, backward,
+                                 [&](const LaunchGrid& grid, const auto& program) { walk(grid, program, order); });
     };
   };
   const AttentionForward forward = attention_forward_device(q, k, v, options, launch(false));
@@ -107,9 +111,33 @@ TEST_CASE("attention on a device: widths, few keys, causality, padding and dropo
   CHECK(worst_attention({.n = 100, .m = 100, .valid_keys = 30, .causal = true}, true) < kLikeFloat);
   CHECK(worst_attention({.n = 100, .m = 72, .valid_keys = 65, .valid_queries = 66}, true) < kLikeFloat);
   CHECK(worst_attention({.gaps = true}, true) < kLikeFloat);
+  CHECK(worst_attention({.behind = 4}, true) < kLikeFloat);
   CHECK(worst_attention({.m = 96, .d = 32, .e = 32, .tf32 = true}, true) < kLikeTf32);
   // TF32 is not float: the bound of one would catch the other.
   CHECK(worst_attention({.m = 96, .d = 32, .e = 32, .tf32 = true}) > 10 * kLikeFloat);
+}
+
+TEST_CASE("attention on a device: heads in bf16 and fp16 lose nothing but by their own roundings") {
+  for (const auto& [type, rounding] : {std::pair{at::kBFloat16, 1.0 / 256}, {at::kHalf, 1.0 / 2048}}) {
+    CAPTURE(type);
+    for (const WalkedHeads& one :
+         {WalkedHeads{.n = 3, .m = 3}, WalkedHeads{.n = 130, .m = 16, .d = 32, .e = 32}, WalkedHeads{.d = 5, .e = 7},
+          WalkedHeads{.n = 100, .m = 100, .d = 64, .e = 64, .valid_keys = 30, .causal = true},
+          WalkedHeads{.n = 66, .m = 9, .valid_queries = 65, .gaps = true},
+          // Sixteen bytes are four floats and eight of these.
+          WalkedHeads{.n = 40, .m = 40, .behind = 4}, WalkedHeads{.n = 40, .m = 40, .behind = 8}}) {
+      WalkedHeads half = one;
+      half.type = type;
+      CAPTURE(one.n, one.m, one.d);
+      const Tensors got = walked_attention(half, WalkOrder::kForward), meant = defined_attention(half);
+      for (const at::Tensor& x : got) CHECK(x.scalar_type() == type);
+      // The output is one rounding away; gradients also of what that rounding does to delta.
+      CHECK(difference(got[0].to(at::kDouble), meant[0]) < rounding);
+      for (size_t i = 1; i < got.size(); ++i) CHECK(difference(got[i].to(at::kDouble), meant[i]) < 3 * rounding);
+      const Tensors backwards = walked_attention(half, WalkOrder::kBackward);
+      for (size_t i = 0; i < got.size(); ++i) CHECK(at::equal(got[i], backwards[i]));
+    }
+  }
 }
 
 TEST_CASE("attention on a device: a sample without a key or a query gives zero, and zero gradients") {
@@ -127,8 +155,8 @@ TEST_CASE("attention on a device: what stands in padding does not matter") {
   for (at::Tensor x : {k, v}) x[0].narrow(1, 40, 30).fill_(NAN);
   q[0].narrow(1, 50, 20).fill_(NAN);
   const AttentionForward lost = attention_forward_device(q, k, v, options_of(one), [&](const AttentionArguments& a) {
-    run_attention(a, false,
-                  [&](const LaunchGrid& grid, const auto& program) { walk(grid, program, WalkOrder::kForward); });
+    run_attention<WalkedTypes>(
+        a, false, [&](const LaunchGrid& grid, const auto& program) { walk(grid, program, WalkOrder::kForward); });
   });
   CHECK(at::equal(lost.out, clean[0]));
 }

@@ -108,17 +108,22 @@ class FusedCore : public AttentionCore, public RowCore {
   explicit FusedCore(const BuildContext& context) : causal_(context.causal), dropout_(context.make_dropout()) {}
 
   at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
-                     Carry&) override {
+                     Carry& carry) override {
     XF_ASSERT(!mask.causal || q.size(2) == k.size(2), "causal needs as many keys ({}) as queries ({})", k.size(2),
               q.size(2));
     const bool fused = kernels::attention_runs_fused(q, k, v);
+    const bool bf16 = q.scalar_type() == at::kBFloat16 || kernels::stores_bf16({q, k, v});
+    const bool fp16 = q.scalar_type() == at::kHalf;
     if (q.is_cpu() || fused) {
       (is_training() ? in_training_ : in_evaluation_) =
           !fused ? "reference"
                  : "fused-" + c10::DeviceTypeName(q.device().type(), /*lower_case=*/true) +
-                       (kernels::stores_bf16({q, k, v}) ? "-bf16" : "");
+                       (bf16   ? "-bf16"
+                        : fp16 ? "-fp16"
+                               : "");
       return kernels::attention(q, k, v, own_options(q, mask));
     }
+    if (bf16 || fp16) return forward(q.to(at::kFloat), k.to(at::kFloat), v.to(at::kFloat), mask, carry);
     const double p = is_training() ? dropout_.p() : 0;
     if (mask.all_valid()) return attend(q, k, v, {}, p, mask.causal);
 
@@ -144,6 +149,7 @@ class FusedCore : public AttentionCore, public RowCore {
 
   [[nodiscard]] bool zeroes_padding() const override { return true; }
   [[nodiscard]] bool takes_bf16() const override { return true; }
+  [[nodiscard]] bool takes_half_on_devices() const override { return true; }
 
   [[nodiscard]] std::string backend() const override {
     std::string text;

@@ -20,6 +20,7 @@ struct AttentionCall {
   static inline const Operator<attention_forward_cpu> kForward{"attention_forward"};
   static inline const Operator<attention_backward_cpu> kBackward{"attention_backward"};
   static constexpr bool kReports = true, kTakesBf16 = true;
+  static bool takes_half(size_t /*input*/) { return true; }
 
   [[nodiscard]] variable_list inputs() const { return {q, k, v}; }
   variable_list forward() {
@@ -34,21 +35,24 @@ struct AttentionCall {
   }
 };
 
-// Other devices than the CPU take narrow heads of float; the rest is composed.
-bool fits_device(const at::Tensor& q, const at::Tensor& v) {
-  return q.is_cpu() || (q.scalar_type() == at::kFloat && std::max(q.size(3), v.size(3)) <= kAttentionWidest);
+// Other devices than the CPU take narrow heads of one type, float, bf16 or fp16; the rest is composed.
+bool fits_device(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  if (q.is_cpu()) return true;
+  const at::ScalarType type = q.scalar_type();
+  return type != at::kDouble && k.scalar_type() == type && v.scalar_type() == type &&
+         std::max(q.size(3), v.size(3)) <= kAttentionWidest;
 }
 
 }  // namespace
 
 bool attention_runs_fused(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  return fits_device(q, v) && fused_type<AttentionCall>({q, k, v});
+  return fits_device(q, k, v) && fused_type<AttentionCall>({q, k, v});
 }
 
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionOptions& options) {
   XF_ASSERT(!options.mask.causal || q.size(2) == k.size(2), "causal needs as many keys ({}) as queries ({})", k.size(2),
             q.size(2));
-  return run_fused(AttentionCall{q, k, v, options, {}}, fits_device(q, v))[0];
+  return run_fused(AttentionCall{q, k, v, options, {}}, fits_device(q, k, v))[0];
 }
 
 }  // namespace xformer::kernels

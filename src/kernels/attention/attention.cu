@@ -8,7 +8,7 @@ namespace {
 
 cudaError_t launch_pass(const AttentionArguments& a, bool backward, cudaStream_t stream) {
   cudaError_t error = cudaSuccess;
-  run_attention(a, backward, [&](const LaunchGrid& grid, const auto& program) {
+  run_attention<CudaTypes>(a, backward, [&](const LaunchGrid& grid, const auto& program) {
     if (error == cudaSuccess) error = launch_program(grid, program, stream);
   });
   return error;

@@ -20,10 +20,12 @@ namespace xformer::kernels {
                                                             const at::Tensor& v, const AttentionOptions& options) {
   AttentionArguments a;
   for (const at::Tensor& one : {q, k, v})
-    TORCH_CHECK(one.scalar_type() == at::kFloat && one.size(3) <= kAttentionWidest && one.device() == q.device(),
-                "attention on a device takes heads of float, at most ", kAttentionWidest, " wide");
+    TORCH_CHECK(one.scalar_type() == q.scalar_type() && one.size(3) <= kAttentionWidest && one.device() == q.device(),
+                "attention on a device takes heads of one type, at most ", kAttentionWidest, " wide");
+  a.type = element_type(q);
+  TORCH_CHECK(a.type != ElementType::kDouble, "attention on a device takes no heads of double");
   a.product = product_kind();
-  a.q = read_floats(q), a.k = read_floats(k), a.v = read_floats(v);
+  a.q = q.const_data_ptr(), a.k = k.const_data_ptr(), a.v = v.const_data_ptr();
   a.q_places = head_places(q), a.k_places = head_places(k), a.v_places = head_places(v);
   a.b = q.size(0), a.h = q.size(1), a.n = q.size(2), a.m = k.size(2);
   a.d = static_cast<int>(q.size(3)), a.e = static_cast<int>(v.size(3));
@@ -43,8 +45,8 @@ AttentionForward attention_forward_device(const at::Tensor& q_in, const at::Tens
   const AttentionOptions options = with_readable_flags(given);
   const at::Tensor q = readable_heads(q_in), k = readable_heads(k_in), v = readable_heads(v_in);
   AttentionArguments a = attention_arguments(q, k, v, options);
-  AttentionForward result{rows_of_heads(q, a.n, a.e), at::empty({a.b, a.h, a.n}, q.options())};
-  a.out = result.out.mutable_data_ptr<float>(), a.log_sum = result.log_sum.mutable_data_ptr<float>();
+  AttentionForward result{rows_of_heads(q, a.n, a.e), at::empty({a.b, a.h, a.n}, q.options().dtype(at::kFloat))};
+  a.out = result.out.mutable_data_ptr(), a.log_sum = result.log_sum.mutable_data_ptr<float>();
   if (a.b * a.h * a.n > 0) launch(a);
   return result;
 }
@@ -61,11 +63,11 @@ AttentionGradients attention_backward_device(const at::Tensor& gradient_in, cons
   AttentionArguments a = attention_arguments(q, k, v, options);
   AttentionGradients result{rows_of_heads(q, a.n, a.d), rows_of_heads(q, a.m, a.d), rows_of_heads(q, a.m, a.e)};
   const at::Tensor delta = at::empty_like(forward.log_sum);
-  a.out = forward.out.mutable_data_ptr<float>(), a.log_sum = forward.log_sum.mutable_data_ptr<float>();
-  a.gradient = gradient.const_data_ptr<float>(), a.gradient_places = head_places(gradient);
+  a.out = forward.out.mutable_data_ptr(), a.log_sum = forward.log_sum.mutable_data_ptr<float>();
+  TORCH_CHECK(gradient.scalar_type() == q.scalar_type(), "a gradient of another type than its heads");
+  a.gradient = gradient.const_data_ptr(), a.gradient_places = head_places(gradient);
   a.delta = delta.mutable_data_ptr<float>();
-  a.dq = result.q.mutable_data_ptr<float>(), a.dk = result.k.mutable_data_ptr<float>();
-  a.dv = result.v.mutable_data_ptr<float>();
+  a.dq = result.q.mutable_data_ptr(), a.dk = result.k.mutable_data_ptr(), a.dv = result.v.mutable_data_ptr();
   if (a.b * a.h > 0) launch(a);
   return result;
 }

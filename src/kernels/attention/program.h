@@ -1,8 +1,11 @@
 // Attention (attention.h) as device programs: a block holds 64 rows of one head in shared memory, its four warps 16 of
 // them each, and walks over the tiles of 64 that these rows see (Dao et al., "FlashAttention", 2022; the passes as in
 // FlashAttention-2). Nothing is added by atomics: the backward pass goes once over rows of queries, for dq, and once
-// over rows of keys, for dk and dv. Softmax and sums are in float.
+// over rows of keys, for dk and dv. Softmax and sums are in float, also of heads in bf16 or fp16: those are operands of
+// TF32 products as they are.
 #pragma once
+
+#include <type_traits>
 
 #include "kernels/device/heads.h"
 #include "kernels/device/softmax.h"
@@ -13,10 +16,11 @@ inline constexpr int kAttentionTile = kTileSide;
 inline constexpr int kAttentionWidest = 64;  // d and e; wider heads are left to plain operations
 
 struct AttentionArguments {
+  ElementType type = ElementType::kFloat;  // of heads, outputs and gradients; not double
   ProductKind product = ProductKind::kFloat;
-  const float *q = nullptr, *k = nullptr, *v = nullptr;
+  const void *q = nullptr, *k = nullptr, *v = nullptr;
   HeadPlaces q_places, k_places, v_places;
-  float* out = nullptr;      // [b,n,h,e]
+  void* out = nullptr;       // [b,n,h,e]
   float* log_sum = nullptr;  // [b,h,n]; +infinity for rows that see no key or do not count
   int64_t b = 0, h = 0, n = 0, m = 0;
   int d = 0, e = 0;
@@ -26,10 +30,10 @@ struct AttentionArguments {
   DeviceDrop drop;
 
   // Of the backward pass alone. The gradients dq, dk, dv are [b,n,h,d], [b,m,h,d], [b,m,h,e].
-  const float* gradient = nullptr;
+  const void* gradient = nullptr;
   HeadPlaces gradient_places;
   float* delta = nullptr;  // [b,h,n]: written by the pass over queries, read by that over keys
-  float *dq = nullptr, *dk = nullptr, *dv = nullptr;
+  void *dq = nullptr, *dk = nullptr, *dv = nullptr;
 };
 
 // Heads of up to 32, or up to 64.
@@ -49,7 +53,13 @@ struct AttentionArguments {
   return ((block.b * a.h + block.h) * a.n + query) * a.m + key;
 }
 
-template <ProductKind kKind, int kWidth>
+// One sample's head of such a tensor.
+template <class Value>
+[[nodiscard]] XFORMER_DEVICE const Value* at_head(const void* x, const HeadPlaces& places, const HeadBlock& block) {
+  return static_cast<const Value*>(x) + block.b * places.sample + block.h * places.head;
+}
+
+template <class Value, ProductKind kKind, int kWidth>
 struct AttentionForwardProgram {
   static constexpr int kThreads = kTileThreads, kResident = 2;
   static constexpr int kTiles = kAttentionTile / kTileColumns, kOutTiles = kWidth / kTileColumns;
@@ -69,10 +79,10 @@ struct AttentionForwardProgram {
     int64_t end = valid_end(thread, key_valid, a.m, ends);
     if (block.first >= valid_end(thread, query_valid, a.n, ends)) end = 0;
     if (a.causal && end > block.first + kAttentionTile) end = block.first + kAttentionTile;
-    const float* const keys = a.k + block.b * a.k_places.sample + block.h * a.k_places.head;
-    const float* const values = a.v + block.b * a.v_places.sample + block.h * a.v_places.head;
-    load_tile<kWidth>(thread, a.q + block.b * a.q_places.sample + block.h * a.q_places.head, a.q_places, a.d,
-                      block.first, a.n, query_valid, q);
+    const auto* const keys = at_head<Value>(a.k, a.k_places, block);
+    const auto* const values = at_head<Value>(a.v, a.v_places, block);
+    load_tile<kWidth>(thread, at_head<Value>(a.q, a.q_places, block), a.q_places, a.d, block.first, a.n, query_valid,
+                      q);
     const FragmentPlace place(thread);
     const int warp_row = thread.index() / kWarp * kTileRows;
     const TileDraws draws(a.drop, drawn);
@@ -102,15 +112,16 @@ struct AttentionForwardProgram {
       if (own < a.n && place.pair == 0)
         a.log_sum[(block.b * a.h + block.h) * a.n + own] = counts ? total.log_sum : static_cast<float>(INFINITY);
     }
-    store_fragment<kOutTiles>(thread, rows.out, inverse[0], inverse[1], a.out + (block.b * a.n * a.h + block.h) * a.e,
-                              a.h * a.e, a.e, block.first + warp_row, a.n);
+    store_fragment<kOutTiles>(thread, rows.out, inverse[0], inverse[1],
+                              static_cast<Value*>(a.out) + (block.b * a.n * a.h + block.h) * a.e, a.h * a.e, a.e,
+                              block.first + warp_row, a.n);
   }
 };
 
 // The gradients of 64 rows: of queries (dq, and delta on the way), or, with kKeys, of keys and their values. With P the
 // weights and D their dropout, on rows of queries: dS = P o (D o (dO V^T) - delta) scale, dq = dS K; on rows of keys
 // the transposed ones: dk = dS^T Q, dv = (D o P)^T dO.
-template <ProductKind kKind, int kWidth, bool kKeys>
+template <class Value, ProductKind kKind, int kWidth, bool kKeys>
 struct AttentionBackwardProgram {
   static constexpr int kThreads = kTileThreads, kResident = 2;
   static constexpr int kTiles = kAttentionTile / kTileColumns, kOutTiles = kWidth / kTileColumns;
@@ -135,11 +146,9 @@ struct AttentionBackwardProgram {
     if (block.first >= own_end) end = 0;
     if (a.causal && kKeys) begin = block.first;
     if (a.causal && !kKeys && end > block.first + kAttentionTile) end = block.first + kAttentionTile;
-    const auto at_head = [&](const float* x, const HeadPlaces& places) {
-      return x + block.b * places.sample + block.h * places.head;
-    };
-    const float *const q = at_head(a.q, a.q_places), *const k = at_head(a.k, a.k_places);
-    const float *const v = at_head(a.v, a.v_places), *const gradient = at_head(a.gradient, a.gradient_places);
+    const auto *const q = at_head<Value>(a.q, a.q_places, block), *const k = at_head<Value>(a.k, a.k_places, block);
+    const auto* const v = at_head<Value>(a.v, a.v_places, block);
+    const auto* const gradient = at_head<Value>(a.gradient, a.gradient_places, block);
     const int64_t statistics = (block.b * a.h + block.h) * a.n;
     load_tile<kWidth>(thread, kKeys ? k : q, kKeys ? a.k_places : a.q_places, a.d, block.first, own_end, own_valid,
                       own);
@@ -150,8 +159,8 @@ struct AttentionBackwardProgram {
       const int64_t query = block.first + thread.index();
       float total = 0;
       if (query < own_end) {
-        const float* const out = a.out + ((block.b * a.n + query) * a.h + block.h) * a.e;
-        for (int c = 0; c < a.e; ++c) total += out[c] * *own_value.at(thread.index(), c);
+        const auto* const out = static_cast<const Value*>(a.out) + ((block.b * a.n + query) * a.h + block.h) * a.e;
+        for (int c = 0; c < a.e; ++c) total += static_cast<float>(out[c]) * *own_value.at(thread.index(), c);
       }
       if (query < a.n) a.delta[statistics + query] = total;
       delta[thread.index()] = total;
@@ -185,28 +194,37 @@ struct AttentionBackwardProgram {
       if constexpr (kKeys) multiply_weights<kKind, kTiles, kOutTiles>(thread, weight, other_value, value_sum);
     }
     const int64_t first = block.first + warp_row, head = block.b * rows * a.h + block.h;
-    store_fragment<kOutTiles>(thread, sum, 1.0f, 1.0f, (kKeys ? a.dk : a.dq) + head * a.d, a.h * a.d, a.d, first, rows);
+    store_fragment<kOutTiles>(thread, sum, 1.0f, 1.0f, static_cast<Value*>(kKeys ? a.dk : a.dq) + head * a.d, a.h * a.d,
+                              a.d, first, rows);
     if constexpr (kKeys)
-      store_fragment<kOutTiles>(thread, value_sum, 1.0f, 1.0f, a.dv + head * a.e, a.h * a.e, a.e, first, rows);
+      store_fragment<kOutTiles>(thread, value_sum, 1.0f, 1.0f, static_cast<Value*>(a.dv) + head * a.e, a.h * a.e, a.e,
+                                first, rows);
   }
 };
 
 // launch(grid, program) for the forward pass, then likewise for both parts of the backward pass, one behind the other.
-template <ProductKind kKind, int kWidth, class Launch>
-void run_attention(const AttentionArguments& a, bool backward, const Launch& launch) {
-  if (!backward) return launch(attention_grid(a.b, a.h, a.n, kWidth, 3), AttentionForwardProgram<kKind, kWidth>{a});
-  if (a.n > 0) launch(attention_grid(a.b, a.h, a.n, kWidth, 4), AttentionBackwardProgram<kKind, kWidth, false>{a});
-  if (a.m > 0) launch(attention_grid(a.b, a.h, a.m, kWidth, 4), AttentionBackwardProgram<kKind, kWidth, true>{a});
+template <class Value, ProductKind kKind, int kWidth, class Launch>
+void run_attention_passes(const AttentionArguments& a, bool backward, const Launch& launch) {
+  if (!backward)
+    return launch(attention_grid(a.b, a.h, a.n, kWidth, 3), AttentionForwardProgram<Value, kKind, kWidth>{a});
+  if (a.n > 0)
+    launch(attention_grid(a.b, a.h, a.n, kWidth, 4), AttentionBackwardProgram<Value, kKind, kWidth, false>{a});
+  if (a.m > 0)
+    launch(attention_grid(a.b, a.h, a.m, kWidth, 4), AttentionBackwardProgram<Value, kKind, kWidth, true>{a});
 }
 
-template <class Launch>
+// `Types` has what a device calls Half and BFloat16.
+template <class Types, class Launch>
 void run_attention(const AttentionArguments& a, bool backward, const Launch& launch) {
-  const bool narrow = attention_width(a.d, a.e) == 32;
-  if (a.product == ProductKind::kTf32)
-    return narrow ? run_attention<ProductKind::kTf32, 32>(a, backward, launch)
-                  : run_attention<ProductKind::kTf32, 64>(a, backward, launch);
-  narrow ? run_attention<ProductKind::kFloat, 32>(a, backward, launch)
-         : run_attention<ProductKind::kFloat, 64>(a, backward, launch);
+  const auto run = [&]<class Value, ProductKind kKind>(Value, std::integral_constant<ProductKind, kKind>) {
+    attention_width(a.d, a.e) == 32 ? run_attention_passes<Value, kKind, 32>(a, backward, launch)
+                                    : run_attention_passes<Value, kKind, 64>(a, backward, launch);
+  };
+  constexpr std::integral_constant<ProductKind, ProductKind::kTf32> kTf32;
+  if (a.type == ElementType::kHalf) return run(typename Types::Half(), kTf32);
+  if (a.type == ElementType::kBFloat16) return run(typename Types::BFloat16(), kTf32);
+  if (a.product == ProductKind::kTf32) return run(float(), kTf32);
+  run(float(), std::integral_constant<ProductKind, ProductKind::kFloat>());
 }
 
 }  // namespace xformer::kernels

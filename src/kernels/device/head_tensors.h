@@ -11,8 +11,9 @@ namespace xformer::kernels {
 
 [[nodiscard]] inline HeadPlaces head_places(const at::Tensor& x) {
   HeadPlaces places{{x.stride(2), false}, x.stride(0), x.stride(1)};
-  places.wide =
-      x.size(3) % kRun == 0 && reads_wide({x}) && places.sample % 4 == 0 && places.head % 4 == 0 && places.row % 4 == 0;
+  const int64_t sixteen = 16 / x.element_size();  // bytes
+  places.wide = x.size(3) % kRun == 0 && reads_wide({x}) && places.sample % sixteen == 0 &&
+                places.head % sixteen == 0 && places.row % sixteen == 0;
   return places;
 }
 

@@ -40,9 +40,9 @@ XFORMER_DEVICE int64_t valid_end(const Thread& thread, const bool* flags, int64_
 }
 
 // A fragment's sums to rows of a contiguous [b,rows,h,width], those of a warp's 16 that there are.
-template <int kTiles, class Thread>
+template <int kTiles, class Thread, class Value>
 XFORMER_DEVICE void store_fragment(const Thread& thread, const float (*sum)[4], float factor0, float factor1,
-                                   float* head, int64_t row_stride, int width, int64_t first, int64_t count) {
+                                   Value* head, int64_t row_stride, int width, int64_t first, int64_t count) {
   const FragmentPlace place(thread);
   XFORMER_UNROLL
   for (int i = 0; i < 4; ++i) {
@@ -51,7 +51,8 @@ XFORMER_DEVICE void store_fragment(const Thread& thread, const float (*sum)[4], 
     XFORMER_UNROLL
     for (int j = 0; j < kTiles; ++j) {
       const int column = j * kTileColumns + 2 * place.pair + i % 2;
-      if (column < width) head[row * row_stride + column] = sum[j][i] * (i >= 2 ? factor1 : factor0);
+      if (column < width)
+        head[row * row_stride + column] = static_cast<Value>(sum[j][i] * (i >= 2 ? factor1 : factor0));
     }
   }
 }

@@ -35,8 +35,8 @@ struct RowPlaces {
 
 // Rows of a matrix into shared memory, kRows of kWidth: for each row of the tile place_of(row) of the matrix, -1: none;
 // 0 there and behind the matrix's width, whatever lies there.
-template <int kWidth, int kRows = kTileSide, class Thread, class PlaceOf>
-XFORMER_DEVICE void load_rows(const Thread& thread, const float* matrix, const RowPlaces& places, int width,
+template <int kWidth, int kRows = kTileSide, class Thread, class Value, class PlaceOf>
+XFORMER_DEVICE void load_rows(const Thread& thread, const Value* matrix, const RowPlaces& places, int width,
                               const PlaceOf& place_of, const SharedRows& into) {
   constexpr int kRuns = kWidth / kRun;
   XFORMER_UNROLL
@@ -51,8 +51,8 @@ XFORMER_DEVICE void load_rows(const Thread& thread, const float* matrix, const R
 }
 
 // Those from `first` on, but for rows behind `count` and where `valid` (null: all are) says so.
-template <int kWidth, int kRows = kTileSide, class Thread>
-XFORMER_DEVICE void load_tile(const Thread& thread, const float* matrix, const RowPlaces& places, int width,
+template <int kWidth, int kRows = kTileSide, class Thread, class Value>
+XFORMER_DEVICE void load_tile(const Thread& thread, const Value* matrix, const RowPlaces& places, int width,
                               int64_t first, int64_t count, const bool* valid, const SharedRows& into) {
   const auto place_of = [&](int row) {
     const int64_t from = first + row;

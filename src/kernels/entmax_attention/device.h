@@ -23,6 +23,7 @@ namespace xformer::kernels {
                   (!alpha.defined() || (alpha.scalar_type() == at::kFloat && alpha.numel() == q.size(1))),
               "attention by entmax on a device takes alpha from above 1, of all heads or [h] float");
   EntmaxArguments a{attention_arguments(q, k, v, options.rows)};
+  TORCH_CHECK(a.type == ElementType::kFloat, "attention by entmax on a device takes heads of float");
   a.power = entmax_power(options.alpha);
   a.alpha_less_1 = static_cast<float>(options.alpha - 1);
   a.alphas = read_floats(alpha);

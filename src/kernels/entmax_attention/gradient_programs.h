@@ -16,10 +16,10 @@ struct EntmaxGradientHeads {
   int64_t rows;  // where the head's numbers begin in [b,h,n]
 
   XFORMER_DEVICE EntmaxGradientHeads(const EntmaxArguments& a, const HeadBlock& block)
-      : q(a.q + block.b * a.q_places.sample + block.h * a.q_places.head),
-        k(a.k + block.b * a.k_places.sample + block.h * a.k_places.head),
-        v(a.v + block.b * a.v_places.sample + block.h * a.v_places.head),
-        gradient(a.gradient + block.b * a.gradient_places.sample + block.h * a.gradient_places.head),
+      : q(at_head<float>(a.q, a.q_places, block)),
+        k(at_head<float>(a.k, a.k_places, block)),
+        v(at_head<float>(a.v, a.v_places, block)),
+        gradient(at_head<float>(a.gradient, a.gradient_places, block)),
         key_valid(a.key_valid == nullptr ? nullptr : a.key_valid + block.b * a.m),
         query_valid(a.query_valid == nullptr ? nullptr : a.query_valid + block.b * a.n),
         rows((block.b * a.h + block.h) * a.n) {}
@@ -143,8 +143,9 @@ struct EntmaxAttentionQueryProgram {
       a.delta[from.rows + own] = mean;
       if (a.alpha_rows != nullptr) a.alpha_rows[from.rows + own] = sums[half].alpha(head);
     }
-    store_fragment<kOutTiles>(thread, sum, a.scale, a.scale, a.dq + (block.b * a.n * a.h + block.h) * a.d, a.h * a.d,
-                              a.d, block.first + warp_row, a.n);
+    store_fragment<kOutTiles>(thread, sum, a.scale, a.scale,
+                              static_cast<float*>(a.dq) + (block.b * a.n * a.h + block.h) * a.d, a.h * a.d, a.d,
+                              block.first + warp_row, a.n);
   }
 };
 
@@ -218,8 +219,10 @@ struct EntmaxAttentionKeyProgram {
       }
     }
     const int64_t first = block.first + warp_row, start = block.b * a.m * a.h + block.h;
-    store_fragment<kOutTiles>(thread, sum, a.scale, a.scale, a.dk + start * a.d, a.h * a.d, a.d, first, a.m);
-    store_fragment<kOutTiles>(thread, value_sum, 1.0f, 1.0f, a.dv + start * a.e, a.h * a.e, a.e, first, a.m);
+    store_fragment<kOutTiles>(thread, sum, a.scale, a.scale, static_cast<float*>(a.dk) + start * a.d, a.h * a.d, a.d,
+                              first, a.m);
+    store_fragment<kOutTiles>(thread, value_sum, 1.0f, 1.0f, static_cast<float*>(a.dv) + start * a.e, a.h * a.e, a.e,
+                              first, a.m);
   }
 };
 

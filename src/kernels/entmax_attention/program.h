@@ -187,10 +187,10 @@ struct EntmaxAttentionForwardProgram {
     int64_t end = valid_end(thread, key_valid, a.m, ends);
     if (block.first >= valid_end(thread, query_valid, a.n, ends)) end = 0;
     if (a.causal && end > block.first + kAttentionTile + a.ahead()) end = block.first + kAttentionTile + a.ahead();
-    const float* const keys = a.k + block.b * a.k_places.sample + block.h * a.k_places.head;
-    const float* const values = a.v + block.b * a.v_places.sample + block.h * a.v_places.head;
-    load_tile<kWidth>(thread, a.q + block.b * a.q_places.sample + block.h * a.q_places.head, a.q_places, a.d,
-                      block.first, a.n, query_valid, q);
+    const float* const keys = at_head<float>(a.k, a.k_places, block);
+    const float* const values = at_head<float>(a.v, a.v_places, block);
+    load_tile<kWidth>(thread, at_head<float>(a.q, a.q_places, block), a.q_places, a.d, block.first, a.n, query_valid,
+                      q);
     const FragmentPlace place(thread);
     const int warp_row = thread.index() / kWarp * kTileRows;
     const TileDraws draws(a.drop, drawn);
@@ -249,8 +249,9 @@ struct EntmaxAttentionForwardProgram {
       const int64_t own = block.first + warp_row + place.row + 8 * half;
       if (own < a.n && place.pair == 0) a.log_sum[(block.b * a.h + block.h) * a.n + own] = rows.threshold[half];
     }
-    store_fragment<kOutTiles>(thread, out, inverse[0], inverse[1], a.out + (block.b * a.n * a.h + block.h) * a.e,
-                              a.h * a.e, a.e, block.first + warp_row, a.n);
+    store_fragment<kOutTiles>(thread, out, inverse[0], inverse[1],
+                              static_cast<float*>(a.out) + (block.b * a.n * a.h + block.h) * a.e, a.h * a.e, a.e,
+                              block.first + warp_row, a.n);
   }
 };
 
