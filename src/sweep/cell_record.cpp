@@ -55,7 +55,9 @@ Verdict judge(const Cell& cell, const Ending& ending, bool system_out_of_memory,
   if (verdict.message.empty()) verdict.message = fmt::format("ended with exit code {}", ending.exit_code);
   const bool lasting = ending.signal == 0 && (code == ExitCode::kUser || code == ExitCode::kData);
   const bool tried_enough = history.failures + 1 > retries;
-  verdict.stop_sweep = ending.signal == 0 && code == ExitCode::kResource && tried_enough;
+  // Memory is a matter of the cell, also where it ended before it had a record to say so in.
+  const bool memory = verdict.message.starts_with("out of memory");
+  verdict.stop_sweep = ending.signal == 0 && code == ExitCode::kResource && tried_enough && !memory;
   verdict.give_up = lasting || (tried_enough && !verdict.stop_sweep);
   return verdict;
 }

@@ -74,6 +74,9 @@ TEST_CASE("what the machine refuses a cell ends the sweep in its place, once it 
   attempt.history.failures = 1;
   CHECK(attempt.ends({4, 0}).stop_sweep);
   CHECK_FALSE(attempt.ends({4, 0}).give_up);
+  attempt.says("xformer: out of memory\n");  // before there was a run to say it of
+  CHECK_FALSE(attempt.ends({4, 0}).stop_sweep);
+  CHECK(attempt.ends({4, 0}).give_up);
 }
 
 TEST_CASE("what diverged would diverge again") {
