@@ -40,8 +40,6 @@ struct CheckReport {
 
 // Of lengths in order, one or more: the middle one, or the mean of the two.
 [[nodiscard]] double median(const std::vector<int64_t>& sorted);
-// Whether the source has no dev split of its own, and gives the test split for it.
-[[nodiscard]] bool dev_is_test_split(const DataSource& source);
 // Per split: count, labels or mean target, shortest, median, mean and longest length.
 [[nodiscard]] Json split_facts(const DataSource& source, Split split);
 // These of all splits, and notes on classes of one training example or none, which cannot be learnt.

@@ -98,6 +98,8 @@ struct DataInfo {
   std::vector<Dropped> dropped;
   DataShape shape;
   Json details = Json::object();  // adapter's own facts: raw file hashes, generator settings, vocabulary hash
+  // Whether the data has no dev split of its own, and the test split stands for it.
+  [[nodiscard]] bool dev_is_test() const { return details.is_object() && details.value("dev", "") == "test"; }
 };
 
 class HostBatch;

@@ -15,8 +15,6 @@ double median(const std::vector<int64_t>& sorted) {
                                 : static_cast<double>(sorted[middle - 1] + sorted[middle]) / 2;
 }
 
-bool dev_is_test_split(const DataSource& source) { return source.info().details.value("dev", "") == "test"; }
-
 Json split_facts(const DataSource& source, Split split) {
   const DataShape& shape = source.info().shape;
   const int64_t count = source.size(split);
@@ -106,7 +104,7 @@ void describe_splits(const DataSource& source, CheckReport& report) {
 }
 
 void check_duplicates(const DataSource& source, CheckReport& report) {
-  if (dev_is_test_split(source))
+  if (source.info().dev_is_test())
     report.add("dev and test are two splits", CheckOutcome::kNote,
                "the dev split is the test split: what is selected on dev is selected on test");
   DuplicateFinder duplicates({"train", "dev", "test"});
@@ -120,7 +118,7 @@ void check_duplicates(const DataSource& source, CheckReport& report) {
     input.insert(input.end(), bytes.begin(), bytes.end());
   };
   for (const Split split : kAllSplits) {
-    if (split == Split::kDev && dev_is_test_split(source)) continue;
+    if (split == Split::kDev && source.info().dev_is_test()) continue;
     for (int64_t i = 0; i < source.size(split); ++i) {
       const Example example = source.read(split, i);
       input.clear();

@@ -44,8 +44,8 @@ void measure(const std::vector<std::string>& command, const Path& log, const Fil
 }  // namespace
 
 void run_bench_experiment(const sweep::Experiment& experiment, const BenchPlaces& places) {
-  std::filesystem::create_directories(places.out);
-  if (!places.record_to.empty()) std::filesystem::create_directories(places.record_to);
+  make_folders(places.out);
+  if (!places.record_to.empty()) make_folders(places.record_to);
   catch_stop_signals();
   for (size_t i = 0; i < experiment.bench.size(); ++i) {
     const std::string stem = fmt::format("bench-{}", i + 1);

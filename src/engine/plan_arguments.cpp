@@ -289,13 +289,11 @@ void ComputeArguments::add_to(CLI::App& command, bool batches) {
       ->capture_default_str();
 }
 
-constexpr int64_t kMostThreads = 1024;
-
 void ComputeArguments::check() const {
   static_cast<void>(kernels::parse_policy(kernels));
   XF_CHECK(deterministic == "on" || deterministic == "off", UserError, "--deterministic: expected on or off, got '{}'",
            deterministic);
-  // LibTorch starts them all at once; of thousands it never comes back.
+  constexpr int64_t kMostThreads = 1024;  // LibTorch starts them all at once; of thousands it never comes back
   XF_CHECK(threads <= kMostThreads, UserError, "--threads: expected at most {}, got {}", kMostThreads, threads);
   check_device_name(device);
   training::check_cuda_graph_word(cuda_graph);

@@ -21,7 +21,7 @@ data::OrderOptions training_order(const RunPlan& plan, const data::DataShape& sh
 }
 
 bool dev_is_test(const RunPlan& plan, const data::DataSource& source) {
-  return source.info().details.value("dev", "") == "test" &&
+  return source.info().dev_is_test() &&
          source.size(data::Split::kDev) == source.size(data::Split::kTest) &&  // unless --limit takes other parts
          !plan::eval_schema().read(plan.group("eval")).parity;
 }

@@ -64,9 +64,7 @@ RunRecord::Data data_of(const data::DataInfo& info) {
   return data;
 }
 
-std::string selection_split(const data::DataInfo& info) {
-  return info.details.is_object() && info.details.value("dev", "") == "test" ? "test" : "dev";
-}
+std::string selection_split(const data::DataInfo& info) { return info.dev_is_test() ? "test" : "dev"; }
 
 RunRecord::Speed speed_of(const StepTimes& times) {
   const auto at = [&](double p) { return quantile(times.seconds, p); };

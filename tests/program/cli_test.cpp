@@ -321,6 +321,7 @@ TEST_CASE("real ListOps files", "[data]") {
   INFO(evaluated.err);
   REQUIRE(evaluated.code == 0);
   CHECK(Json::parse(evaluated.out)["examples"] == 10000);
+  CHECK(contains(evaluated.err, "other data than the run's"));
   const Outcome missing = place.run(Words{"eval", "run", "--split", "dev", "--threads", "1", "--data", real.string()});
   CHECK(missing.code == 3);
   CHECK(contains(missing.err, "no dev split"));

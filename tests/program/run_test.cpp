@@ -89,6 +89,7 @@ TEST_CASE("a run leaves a record, and is not run twice", "[cli]") {
       CHECK(result["accuracy"] == Approx(expected));
       CHECK(result["examples"] == 32);
       CHECK(result["data"]["sha256"] == record["data"]["sha256"]);
+      CHECK_FALSE(contains(outcome.err, "other data"));
     }
   }
 }

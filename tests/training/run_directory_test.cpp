@@ -101,10 +101,7 @@ TEST_CASE("--resume must begins nothing anew where no checkpoint is whole") {
   const Path only = options.out / "checkpoints" / "step-00000003.safetensors";
   REQUIRE(std::filesystem::exists(only));
   std::filesystem::resize_file(only, std::filesystem::file_size(only) - 5);
-  struct Listener : Observer {
-    std::string heard;
-    void on_message(const std::string& line) override { heard += line + "\n"; }
-  } listener;
+  Listener listener;
   options.stop_after = 0;
   options.resume = Resume::kMust;
   CHECK_THROWS_WITH(train(plan_with(), options, listener),

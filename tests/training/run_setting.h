@@ -27,6 +27,12 @@ inline RunPlan plan_with(const Json& more = Json::object(), const std::string& m
   return plan::resolve_plan(request);
 }
 
+// Keeps what it is told.
+struct Listener : Observer {
+  std::string heard;
+  void on_message(const std::string& line) override { heard += line + "\n"; }
+};
+
 struct Setting {
   scratch::Folder scratch;
   Observer silent;

@@ -346,10 +346,7 @@ TEST_CASE("a damaged checkpoint falls back to the one before it, and loses nothi
   const Path newest = options.out / "checkpoints" / "step-00000010.safetensors";
   REQUIRE(std::filesystem::exists(newest));
   std::filesystem::resize_file(newest, std::filesystem::file_size(newest) - 5);
-  struct Listener : Observer {
-    std::string heard;
-    void on_message(const std::string& line) override { heard += line + "\n"; }
-  } listener;
+  Listener listener;
   options.stop_after = 0;
   const Json record = to_json(train(plan, options, listener));
   CHECK(listener.heard.find("step-00000010.safetensors") != std::string::npos);

@@ -9,8 +9,7 @@
 #include "core/hash.h"
 #include "plan/options.h"
 #include "readers/safetensors.h"
-#include "scratch.h"
-#include "training/trainer.h"
+#include "run_setting.h"
 
 namespace xformer::training {
 
@@ -72,11 +71,6 @@ RunPlan plan_from(const Path& file, Json more = Json::object(), const std::strin
   more["training.init_sha256"] = read_weights(file, kSilent).sha256;
   return tiny_plan(more, model);
 }
-
-struct Listener : Observer {
-  std::string heard;
-  void on_message(const std::string& line) override { heard += line + "\n"; }
-};
 
 RunOptions options_in(const scratch::Folder& folder, const std::string& name) {
   RunOptions options;

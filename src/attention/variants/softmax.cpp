@@ -115,12 +115,9 @@ class FusedCore : public AttentionCore, public RowCore {
     const bool bf16 = q.scalar_type() == at::kBFloat16 || kernels::stores_bf16({q, k, v});
     const bool fp16 = q.scalar_type() == at::kHalf;
     if (q.is_cpu() || fused) {
-      (is_training() ? in_training_ : in_evaluation_) =
-          !fused ? "reference"
-                 : "fused-" + c10::DeviceTypeName(q.device().type(), /*lower_case=*/true) +
-                       (bf16   ? "-bf16"
-                        : fp16 ? "-fp16"
-                               : "");
+      const std::string device = "fused-" + c10::DeviceTypeName(q.device().type(), /*lower_case=*/true);
+      std::string& ran = is_training() ? in_training_ : in_evaluation_;
+      ran = !fused ? "reference" : device + (bf16 ? "-bf16" : "") + (fp16 ? "-fp16" : "");
       return kernels::attention(q, k, v, own_options(q, mask));
     }
     if (bf16 || fp16) return forward(q.to(at::kFloat), k.to(at::kFloat), v.to(at::kFloat), mask, carry);

@@ -216,7 +216,7 @@ std::unique_ptr<DataSource> map_entry(const CacheRequest& request, const Path& e
                path.string(), expected, splits.back().count());
       content += content_line(split, expected, splits.back().content_hash());
     }
-    // Records name this hash: read whole each time, which takes a second for a gigabyte or two.
+    // Records name this hash: read whole each time, at about a gigabyte a second.
     const std::string found = sha256(content);
     XF_CHECK(found == info.sha256, DataError, "{} is damaged: its examples have SHA-256 {}, its manifest says {}",
              entry.string(), found, info.sha256);
@@ -256,8 +256,7 @@ std::unique_ptr<DataSource> open_cached(const CacheRequest& request, const Build
   std::error_code error;
   if (!fs::exists(entry, error)) {
     try {
-      fs::create_directories(folder, error);
-      if (error) file_operations::fail("make the folder", folder, error.value());
+      make_folders(folder);
       const FileLock lock = lock_dataset(folder / ".lock", progress);
       if (!fs::exists(entry)) {  // else another process has made it meanwhile
         remove_abandoned_folders(folder);

@@ -139,7 +139,7 @@ int stats(const DataCommandArguments& arguments) {
   const Json names = opened.source->info().details.value("classes", Json::array());
   for (const auto& [split, facts] : result.items()) {
     fmt::print("{}: {} examples{}\n", split, format_count(facts["examples"].get<uint64_t>()),
-               split == "dev" && data::dev_is_test_split(*opened.source) ? ", those of the test split" : "");
+               split == "dev" && opened.source->info().dev_is_test() ? ", those of the test split" : "");
     if (!facts.contains("length")) continue;
     const Json& length = facts["length"];
     fmt::print("  length {} to {}, median {:g}, mean {:.1f}; {} longer than the model reads\n", length["min"].dump(),

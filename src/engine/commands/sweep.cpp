@@ -132,7 +132,7 @@ int submit(const sweep::Experiment& experiment, const std::vector<sweep::Cell>& 
 
   const Path journal_file = options.out / "journal.jsonl";
   std::optional<sweep::Journal> journal;
-  if (!arguments.dry_run) std::filesystem::create_directories(options.out);
+  if (!arguments.dry_run) make_folders(options.out);
   if (!arguments.dry_run || std::filesystem::exists(journal_file)) journal.emplace(journal_file);
   const auto histories = journal ? journal->histories() : std::map<std::string, sweep::CellHistory>{};
   const std::set<std::string> queued = journal ? sweep::queued_cells(*journal) : std::set<std::string>{};
@@ -283,7 +283,7 @@ int sweep_experiment(SweepArguments& arguments) {
   if (arguments.executor == "print") return print_commands(cells, options);
   cells = cells_with_data(cells, options, arguments.skip_missing);
   if (!arguments.grid_text.empty()) {
-    std::filesystem::create_directories(options.out);
+    make_folders(options.out);
     write_file_atomically(arguments.file, arguments.grid_text);
   }
   if (arguments.executor == "slurm") return submit(experiment, cells, options, arguments);

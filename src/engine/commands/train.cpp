@@ -97,9 +97,7 @@ int train(const TrainArguments& arguments) {
   if (!arguments.record_to.empty() && record.completed()) {
     const Path place = record_place(arguments.record_to, plan);
     check_results_folder(place, record.dirty());
-    std::error_code error;
-    if (place.has_parent_path()) std::filesystem::create_directories(place.parent_path(), error);
-    XF_CHECK(!error, ResourceError, "--record-to {}: cannot make its folder: {}", place.string(), error.message());
+    if (place.has_parent_path()) make_folders(place.parent_path());
     write_file_atomically(place, to_json(record).dump(2) + "\n");
     fmt::print("recorded in {}\n", place.string());
   }

@@ -76,7 +76,7 @@ struct AdditiveHead {
     return row < rows && (flags == nullptr || flags[row]);
   }
   [[nodiscard]] XFORMER_DEVICE const float* of(const float* x, const HeadPlaces& places) const {
-    return x + block.b * places.sample + block.h * places.head;
+    return at_head<float>(x, places, block);
   }
   // The places of a row of a result [b,rows,h,width] and of a query's number [b,h,n].
   [[nodiscard]] XFORMER_DEVICE int64_t result(int64_t row, int64_t rows, int width) const {

@@ -53,12 +53,6 @@ struct AttentionArguments {
   return ((block.b * a.h + block.h) * a.n + query) * a.m + key;
 }
 
-// One sample's head of such a tensor.
-template <class Value>
-[[nodiscard]] XFORMER_DEVICE const Value* at_head(const void* x, const HeadPlaces& places, const HeadBlock& block) {
-  return static_cast<const Value*>(x) + block.b * places.sample + block.h * places.head;
-}
-
 template <class Value, ProductKind kKind, int kWidth>
 struct AttentionForwardProgram {
   static constexpr int kThreads = kTileThreads, kResident = 2;

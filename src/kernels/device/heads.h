@@ -21,6 +21,12 @@ struct HeadBlock {
   return {block / tiles / heads, block / tiles % heads, block % tiles * kTileSide};
 }
 
+// One sample's head of a tensor whose heads lie so.
+template <class Value>
+[[nodiscard]] XFORMER_DEVICE const Value* at_head(const void* x, const HeadPlaces& places, const HeadBlock& block) {
+  return static_cast<const Value*>(x) + block.b * places.sample + block.h * places.head;
+}
+
 // One behind the last of `count` flags that is set, the same in all threads. `memory`: an int for each warp.
 template <class Thread>
 XFORMER_DEVICE int64_t valid_end(const Thread& thread, const bool* flags, int64_t count, int* memory) {

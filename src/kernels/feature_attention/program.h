@@ -155,8 +155,7 @@ XFORMER_DEVICE void load_table(const Thread& thread, const FeatureArguments& a, 
 template <int kWidth, class Thread>
 XFORMER_DEVICE void load_block(const Thread& thread, const float* x, const HeadPlaces& places, int width,
                                const HeadBlock& block, int64_t end, const bool* valid, const SharedRows& into) {
-  load_tile<kWidth>(thread, x + block.b * places.sample + block.h * places.head, places, width, block.first, end, valid,
-                    into);
+  load_tile<kWidth>(thread, at_head<float>(x, places, block), places, width, block.first, end, valid, into);
 }
 
 // kSoftmax: for every query |x'|^2 / 2 + c, for every key |x'|^2 / 2 and its largest y, and for both whose that is.

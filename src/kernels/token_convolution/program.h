@@ -97,8 +97,8 @@ struct ConvolutionProgram {
     const bool* const valid = a.flags(block.b);
     const int64_t end = valid_end(thread, valid, a.n, reinterpret_cast<int*>(w + a.taps));
     if (block.first < end) {
-      load_window(thread, a.x + block.b * a.x_places.sample + block.h * a.x_places.head, a.x_places, column, a.d,
-                  block.first - half, rows, a.n, valid, window);
+      load_window(thread, at_head<float>(a.x, a.x_places, block), a.x_places, column, a.d, block.first - half, rows,
+                  a.n, valid, window);
       for (int t = thread.index(); t < a.taps; t += kTileThreads)
         w[t] = a.w[block.h * a.taps + (a.turned ? a.taps - 1 - t : t)];
       thread.sync();
