@@ -28,13 +28,16 @@ std::string other_processes(const std::string& text) {
 // Some of LibTorch's own words begin with it, and end with its own settings and addresses.
 std::string out_of_memory(const std::string& text) {
   const bool said = text.find("out of memory") != std::string::npos;
+  // Plain steps of another length need theirs beside what captured ones hold.
+  const bool captured = text.find("allocated in private pools") != std::string::npos;
   const std::string others = other_processes(text);
   std::string words = text.substr(0, text.find(" Of the allocated memory "));
   if (words.ends_with('.')) words.pop_back();
   const std::string remedy =
       others.empty() ? ""
                      : fmt::format("; other processes hold memory there ({}): wait, or take another --device", others);
-  return fmt::format("{}{}; a smaller --micro-batch needs less{}", said ? "" : "out of memory: ", words, remedy);
+  return fmt::format("{}{}; a smaller --micro-batch{} needs less{}", said ? "" : "out of memory: ", words,
+                     captured ? " or --cuda-graph off" : "", remedy);
 }
 
 // Of the CUDA runtime's error numbers, those that are not the program's: what is wrong with driver, device or power.

@@ -27,6 +27,12 @@ std::function<void()> cuda_error(int32_t code, const std::string& text) {
 }
 
 void no_memory() { TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate 2.00 GiB."); }
+// As LibTorch says it where CUDA graphs hold some.
+void no_memory_beside_graphs() {
+  TORCH_CHECK_WITH(OutOfMemoryError, false,
+                   "CUDA out of memory. Tried to allocate 2.00 GiB. Of the allocated memory 70.00 GiB is allocated by "
+                   "PyTorch, with 30.00 GiB allocated in private pools (e.g., CUDA Graphs), and 1.00 GiB is reserved.");
+}
 
 struct Failed {
   ExitCode code = ExitCode::kDone;
@@ -71,6 +77,8 @@ TEST_CASE("a device that fails in a step costs that step alone, and says so in e
        "the device failed: CUDA error: uncorrectable ECC error encountered"},
       {"out-of-memory", no_memory, ExitCode::kResource, "out-of-memory",
        "CUDA out of memory. Tried to allocate 2.00 GiB; a smaller --micro-batch needs less"},
+      {"out-of-memory-graphs", no_memory_beside_graphs, ExitCode::kResource, "out-of-memory",
+       "CUDA out of memory. Tried to allocate 2.00 GiB; a smaller --micro-batch or --cuda-graph off needs less"},
       {"out-of-memory-code", cuda_error(2, "out of memory"), ExitCode::kResource, "out-of-memory",
        "CUDA error: out of memory; a smaller --micro-batch needs less"},
       {"other", [] { TORCH_CHECK(false, "CUBLAS_STATUS_EXECUTION_FAILED"); }, ExitCode::kInternal, "failed",
