@@ -15,6 +15,7 @@
 #include <memory>
 #include <string>
 
+#include "kernels/branch/branch.h"
 #include "kernels/dropout/dropout.h"
 #include "tensor/init.h"
 #include "tensor/sequence_mask.h"
@@ -121,6 +122,10 @@ class SequenceMixer : public torch::nn::Module, public Hooks {
  public:
   // x [b,n,m] -> [b,n,m].
   virtual at::Tensor forward(const at::Tensor& x, const SequenceMask& mask, Carry& carry) = 0;
+  // The same as a branch whose last map may be yet to be made, for whoever adds it to something.
+  virtual kernels::Branch branch(const at::Tensor& x, const SequenceMask& mask, Carry& carry) {
+    return {forward(x, mask, carry)};
+  }
   [[nodiscard]] virtual Cost cost(int64_t batch, int64_t length) const = 0;
   [[nodiscard]] std::string backend() const override { return "explicit"; }
 };

@@ -52,7 +52,7 @@ std::vector<at::Tensor> MultiHeadMixer::project(const at::Tensor& x) const {
   return rows;
 }
 
-at::Tensor MultiHeadMixer::forward(const at::Tensor& x, const SequenceMask& mask, Carry& carry) {
+kernels::Branch MultiHeadMixer::branch(const at::Tensor& x, const SequenceMask& mask, Carry& carry) {
   return mix(project(x), [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
     const at::Tensor mixed = core_->forward(q, k, v, mask, carry);
     // Rows of padded queries are zero from here on, whatever the core left in them (attention-core 0.4).
@@ -61,13 +61,14 @@ at::Tensor MultiHeadMixer::forward(const at::Tensor& x, const SequenceMask& mask
 }
 
 at::Tensor MultiHeadMixer::decode(const at::Tensor& x, const DecodingStep& step, Carry& carry, State& kept) {
-  return mix(project(x), [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  const auto core = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
     return attention::decode(*core_, q, k, v, step, carry, kept);
-  });
+  };
+  return mix(project(x), core).made();
 }
 
-at::Tensor MultiHeadMixer::cross(const at::Tensor& x, const SequenceMask& mask, const at::Tensor& other,
-                                 const SequenceMask& other_mask, Carry& carry) {
+kernels::Branch MultiHeadMixer::cross(const at::Tensor& x, const SequenceMask& mask, const at::Tensor& other,
+                                      const SequenceMask& other_mask, Carry& carry) {
   return cross(x, mask, cross_rows(other), other_mask, carry);
 }
 
@@ -75,8 +76,9 @@ std::vector<at::Tensor> MultiHeadMixer::cross_rows(const at::Tensor& other) cons
   return kernels::linear(other, {key_->map(), value_->map()});
 }
 
-at::Tensor MultiHeadMixer::cross(const at::Tensor& x, const SequenceMask& mask, const std::vector<at::Tensor>& rows,
-                                 const SequenceMask& other_mask, Carry& carry) {
+kernels::Branch MultiHeadMixer::cross(const at::Tensor& x, const SequenceMask& mask,
+                                      const std::vector<at::Tensor>& rows, const SequenceMask& other_mask,
+                                      Carry& carry) {
   const SequenceMask keys{other_mask.key_valid, /*causal=*/false, /*cross=*/true};
   return mix({query_->forward(x), rows[0], rows[1]},
              [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
@@ -84,7 +86,7 @@ at::Tensor MultiHeadMixer::cross(const at::Tensor& x, const SequenceMask& mask, 
              });
 }
 
-at::Tensor MultiHeadMixer::mix(const std::vector<at::Tensor>& projected, const Core& core) {
+kernels::Branch MultiHeadMixer::mix(const std::vector<at::Tensor>& projected, const Core& core) {
   const auto split = [&](const at::Tensor& rows) {  // [b, n, h d] -> [b, h, n, d]
     return rows.view({rows.size(0), rows.size(1), heads_, head_dim_}).transpose(1, 2);
   };
@@ -97,7 +99,7 @@ at::Tensor MultiHeadMixer::mix(const std::vector<at::Tensor>& projected, const C
     mixed = core(q, k, v);
   }
   probe("mixed", mixed);
-  return out_->forward(mixed.transpose(1, 2).reshape({q.size(0), q.size(2), heads_ * head_dim_}));
+  return {mixed.transpose(1, 2).reshape({q.size(0), q.size(2), heads_ * head_dim_}), out_->map()};
 }
 
 Cost MultiHeadMixer::cross_cost(int64_t batch, int64_t length, int64_t other_length) const {

@@ -26,16 +26,19 @@ enum class Values { kProjected, kKeys };  // kKeys: the values are the keys, and
 class MultiHeadMixer : public SequenceMixer, public DecodingMixer {
  public:
   MultiHeadMixer(const BuildContext& context, std::shared_ptr<AttentionCore> core, Values values = Values::kProjected);
-  at::Tensor forward(const at::Tensor& x, const SequenceMask& mask, Carry& carry) override;
+  at::Tensor forward(const at::Tensor& x, const SequenceMask& mask, Carry& carry) override {
+    return branch(x, mask, carry).made();
+  }
+  kernels::Branch branch(const at::Tensor& x, const SequenceMask& mask, Carry& carry) override;
   at::Tensor decode(const at::Tensor& x, const DecodingStep& step, Carry& carry, State& kept) override;
   [[nodiscard]] Cost cost(int64_t batch, int64_t length) const override { return cross_cost(batch, length, length); }
   // Queries of x [b,n,m], keys and values of `other` [b,k,m], each with its own mask; every query sees all of `other`.
   // Only of what build_cross made.
-  at::Tensor cross(const at::Tensor& x, const SequenceMask& mask, const at::Tensor& other,
-                   const SequenceMask& other_mask, Carry& carry);
+  kernels::Branch cross(const at::Tensor& x, const SequenceMask& mask, const at::Tensor& other,
+                        const SequenceMask& other_mask, Carry& carry);
   // The same with keys and values that cross_rows made of `other`, once for any number of queries.
-  at::Tensor cross(const at::Tensor& x, const SequenceMask& mask, const std::vector<at::Tensor>& rows,
-                   const SequenceMask& other_mask, Carry& carry);
+  kernels::Branch cross(const at::Tensor& x, const SequenceMask& mask, const std::vector<at::Tensor>& rows,
+                        const SequenceMask& other_mask, Carry& carry);
   [[nodiscard]] std::vector<at::Tensor> cross_rows(const at::Tensor& other) const;  // keys, values [b,k,h d]
   [[nodiscard]] Cost cross_cost(int64_t batch, int64_t length, int64_t other_length) const;
   [[nodiscard]] std::string backend() const override { return ""; }
@@ -46,8 +49,8 @@ class MultiHeadMixer : public SequenceMixer, public DecodingMixer {
   [[nodiscard]] std::vector<at::Tensor> project(const at::Tensor& x) const;
   // [b,h,n,d] of queries, keys and values -> [b,h,n,d], rows of padded queries zero.
   using Core = std::function<at::Tensor(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v)>;
-  // The core between the projected rows and the output map.
-  at::Tensor mix(const std::vector<at::Tensor>& projected, const Core& core);
+  // The core behind the projected rows; the output map is yet to be made.
+  kernels::Branch mix(const std::vector<at::Tensor>& projected, const Core& core);
 
   int64_t model_dim_, heads_, head_dim_;
   std::shared_ptr<AttentionCore> core_;

@@ -29,6 +29,8 @@ std::string_view kind_by_name(std::string_view name) {
                                       "dot",
                                       "vdot",
                                       "linear",
+                                      "branch",
+                                      "feed_forward",
                                       "matmul",
                                       "einsum",
                                       "tensordot",

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "kernels/feed_forward/feed_forward.h"
 #include "tensor/probe.h"
 
 namespace xformer::models {
@@ -42,7 +41,7 @@ FeedForward::FeedForward(torch::nn::Module& block, const BlockOptions& options,
   out_ = linear("out", ff_dim_, dim_);
 }
 
-at::Tensor FeedForward::forward(const at::Tensor& x) const {
+kernels::Branch FeedForward::branch(const at::Tensor& x) const {
   const int64_t batch = x.size(0), length = x.size(1);
   kernels::DropoutPlace drop = dropout_.place(block_.is_training());
   if (chunk_ == 0 || chunk_ >= length) return map(x, drop);
@@ -54,22 +53,27 @@ at::Tensor FeedForward::forward(const at::Tensor& x) const {
       drop.state = state.clone();
       drop.state.select(0, 2).mul_(length).add_(first);
     }
-    parts.push_back(map(rows.narrow(0, first, std::min(chunk_ * batch, rows.size(0) - first)), drop));
+    parts.push_back(map(rows.narrow(0, first, std::min(chunk_ * batch, rows.size(0) - first)), drop).made());
   }
-  return at::cat(parts, 0).view(x.sizes());
+  return {at::cat(parts, 0).view(x.sizes())};
 }
 
-at::Tensor FeedForward::map(const at::Tensor& x, const kernels::DropoutPlace& drop) const {
-  if (relu_) return out_->forward(drop(at::relu(in_->forward(x))));
-  if (!gated_) return kernels::feed_forward(x, in_->map(), out_->map(), tanh_, drop);
+kernels::Branch FeedForward::map(const at::Tensor& x, const kernels::DropoutPlace& drop) const {
+  if (relu_) return {drop(at::relu(in_->forward(x))), out_->map()};
+  if (!gated_) return {x, out_->map(), in_->map(), tanh_, drop};
   const std::vector<at::Tensor> parts = in_->forward(x).chunk(2, -1);
-  return out_->forward(drop(parts[0] * at::relu(parts[1])));
+  return {drop(parts[0] * at::relu(parts[1])), out_->map()};
 }
 
 attention::Cost FeedForward::cost(int64_t batch, int64_t length) const {
   const auto hidden = static_cast<double>(batch * length * ff_dim_);
   const double flops = (gated_ ? 6 : 4) * hidden * static_cast<double>(dim_);
   return {flops, flops, (gated_ ? 3 : 2) * hidden};
+}
+
+kernels::Branch probed_branch(const char* name, const std::function<kernels::Branch()>& work) {
+  if (probe_recorder == nullptr) return work();
+  return {probed(name, [&] { return work().made(); })};
 }
 
 ResidualBlock::ResidualBlock(const BlockOptions& options, std::shared_ptr<attention::SequenceMixer> mixer,
@@ -88,18 +92,23 @@ ResidualBlock::ResidualBlock(const BlockOptions& options, std::shared_ptr<attent
   }
 }
 
-at::Tensor ResidualBlock::on_path(const kernels::Dropout& path, const at::Tensor& branch) const {
-  if (path.p() == 0 || !is_training()) return branch;
-  return branch * path(at::ones({branch.size(0), 1, 1}, branch.options()), /*training=*/true);
+kernels::Branch ResidualBlock::taken(const char* name, const kernels::Dropout& path,
+                                     const std::function<kernels::Branch()>& work) const {
+  const kernels::Branch all = probed_branch(name, work);
+  if (path.p() == 0 || !is_training()) return all;
+  const at::Tensor made = all.made();
+  return {made * path(at::ones({made.size(0), 1, 1}, made.options()), /*training=*/true)};
 }
 
 at::Tensor ResidualBlock::forward(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry) {
-  return layer(x, mask.key_valid, [&](const at::Tensor& y) { return mixer_->forward(y, mask, carry); });
+  return layer(x, mask.key_valid, [&](const at::Tensor& y) { return mixer_->branch(y, mask, carry); });
 }
 
 at::Tensor ResidualBlock::decode(const at::Tensor& x, const attention::DecodingStep& step, attention::Carry& carry,
                                  attention::State& kept) {
-  return layer(x, {}, [&](const at::Tensor& y) { return attention::decode(*mixer_, y, step, carry, kept); });
+  return layer(x, {}, [&](const at::Tensor& y) -> kernels::Branch {
+    return {attention::decode(*mixer_, y, step, carry, kept)};
+  });
 }
 
 at::Tensor PreNormBlock::decode_mixed(const at::Tensor& x, const attention::DecodingStep& step, attention::Carry& carry,
@@ -120,12 +129,13 @@ at::Tensor PreNormBlock::fed(const at::Tensor& x) {
 at::Tensor PreNormBlock::layer(const at::Tensor& x, const at::Tensor& valid, const Mixed& mixer) {
   const bool training = is_training();
   const kernels::ResidualNorm entry = mixer_norm_ ? mixer_norm_->behind(x, {}, {}, valid) : kernels::ResidualNorm{x, x};
-  const at::Tensor mixed = on_path(mixer_path_, kept(probed("mixer", [&] { return mixer(entry.normed); })));
-  if (!ff_) return kernels::residual(kept(entry.sum), mixed, mixer_dropout_.place(training));
+  kernels::Branch mixed = taken("mixer", mixer_path_, [&] { return mixer(entry.normed); });
+  if (rows_ > 0) mixed = {kept(mixed.made())};
+  if (!ff_) return kernels::add_branch(kept(entry.sum), mixed, mixer_dropout_.place(training));
   const kernels::ResidualNorm half =
       ff_norm_->behind(kept(entry.sum), mixed, mixer_dropout_.place(training), kept(valid));
-  const at::Tensor fed = on_path(ff_path_, probed("ff", [&] { return ff_->forward(half.normed); }));
-  return kernels::residual(half.sum, fed, ff_dropout_.place(training));
+  const kernels::Branch fed = taken("ff", ff_path_, [&] { return ff_->branch(half.normed); });
+  return kernels::add_branch(half.sum, fed, ff_dropout_.place(training));
 }
 
 attention::Cost ResidualBlock::cost(int64_t batch, int64_t length) const {
@@ -136,10 +146,10 @@ attention::Cost ResidualBlock::cost(int64_t batch, int64_t length) const {
 
 at::Tensor PostNormBlock::layer(const at::Tensor& x, const at::Tensor& valid, const Mixed& mixer) {
   const bool training = is_training();
-  const at::Tensor mixed = on_path(mixer_path_, probed("mixer", [&] { return mixer(x); }));
+  const kernels::Branch mixed = taken("mixer", mixer_path_, [&] { return mixer(x); });
   const at::Tensor half = mixer_norm_->behind(x, mixed, mixer_dropout_.place(training), valid).normed;
   if (!ff_) return half;
-  const at::Tensor fed = on_path(ff_path_, probed("ff", [&] { return ff_->forward(half); }));
+  const kernels::Branch fed = taken("ff", ff_path_, [&] { return ff_->branch(half); });
   return ff_norm_->behind(half, fed, ff_dropout_.place(training), valid).normed;
 }
 

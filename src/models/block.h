@@ -37,11 +37,13 @@ class FeedForward {
  public:
   FeedForward(torch::nn::Module& block, const BlockOptions& options,
               const std::shared_ptr<kernels::DropoutStream>& stream, const InitStream& init);
-  [[nodiscard]] at::Tensor forward(const at::Tensor& x) const;  // [b,n,m] -> [b,n,m]
+  [[nodiscard]] at::Tensor forward(const at::Tensor& x) const { return branch(x).made(); }  // [b,n,m] -> [b,n,m]
+  // The same, its last steps yet to be done.
+  [[nodiscard]] kernels::Branch branch(const at::Tensor& x) const;
   [[nodiscard]] attention::Cost cost(int64_t batch, int64_t length) const;
 
  private:
-  [[nodiscard]] at::Tensor map(const at::Tensor& x, const kernels::DropoutPlace& drop) const;
+  [[nodiscard]] kernels::Branch map(const at::Tensor& x, const kernels::DropoutPlace& drop) const;
 
   const torch::nn::Module& block_;
   int64_t dim_, ff_dim_, chunk_;
@@ -49,6 +51,9 @@ class FeedForward {
   std::shared_ptr<attention::Linear> in_, out_;
   kernels::Dropout dropout_;
 };
+
+// The branch that `work` makes, to its end where somebody looks at `name`.
+[[nodiscard]] kernels::Branch probed_branch(const char* name, const std::function<kernels::Branch()>& work);
 
 // A mixer and a feed-forward part, each with a residual connection, a norm and dropout of its branch.
 class ResidualBlock : public attention::LayerBlock, public attention::DecodingMixer {
@@ -63,7 +68,7 @@ class ResidualBlock : public attention::LayerBlock, public attention::DecodingMi
 
  protected:
   // What the mixer makes of the layer's places.
-  using Mixed = std::function<at::Tensor(const at::Tensor& x)>;
+  using Mixed = std::function<kernels::Branch(const at::Tensor& x)>;
   // x [b,n,m], valid [b,n] bool or undefined where all are -> [b,n,m].
   virtual at::Tensor layer(const at::Tensor& x, const at::Tensor& valid, const Mixed& mixer) = 0;
 
@@ -75,8 +80,10 @@ class ResidualBlock : public attention::LayerBlock, public attention::DecodingMi
   [[nodiscard]] at::Tensor kept(const at::Tensor& x) const {
     return rows_ == 0 || !x.defined() ? x : x.narrow(1, 0, rows_);
   }
-  // The branch [b,n,m] where it is not left out, in training scaled by the inverse of the share that is not.
-  [[nodiscard]] at::Tensor on_path(const kernels::Dropout& path, const at::Tensor& branch) const;
+  // As probed_branch, where in training some examples leave the branch out, and the others scale it by the inverse of
+  // their share.
+  [[nodiscard]] kernels::Branch taken(const char* name, const kernels::Dropout& path,
+                                      const std::function<kernels::Branch()>& work) const;
 
   kernels::Dropout mixer_dropout_, ff_dropout_, mixer_path_, ff_path_;
 };

@@ -51,16 +51,15 @@ at::Tensor CrossBlock::decode(const at::Tensor& x, const attention::DecodingStep
 at::Tensor CrossBlock::behind_self(const at::Tensor& x, const Crossed& crossed) const {
   const bool training = is_training();
   const kernels::DropoutPlace drop = cross_dropout_.place(training);
-  const auto fed = [&](const at::Tensor& y) { return probed("ff", [&] { return ff_->forward(y); }); };
+  const auto mixed = [&](const at::Tensor& y) { return probed_branch("cross", [&] { return crossed(y); }); };
+  const auto fed = [&](const at::Tensor& y) { return probed_branch("ff", [&] { return ff_->branch(y); }); };
   if (post_norm_) {
-    const at::Tensor mixed = probed("cross", [&] { return crossed(x); });
-    const at::Tensor half = cross_norm_->behind(x, mixed, drop, {}).normed;
+    const at::Tensor half = cross_norm_->behind(x, mixed(x), drop, {}).normed;
     return ff_norm_->behind(half, fed(half), ff_dropout_.place(training), {}).normed;
   }
   const kernels::ResidualNorm entry = cross_norm_->behind(x, {}, {}, {});
-  const at::Tensor mixed = probed("cross", [&] { return crossed(entry.normed); });
-  const kernels::ResidualNorm half = ff_norm_->behind(entry.sum, mixed, drop, {});
-  return kernels::residual(half.sum, fed(half.normed), ff_dropout_.place(training));
+  const kernels::ResidualNorm half = ff_norm_->behind(entry.sum, mixed(entry.normed), drop, {});
+  return kernels::add_branch(half.sum, fed(half.normed), ff_dropout_.place(training));
 }
 
 attention::Cost CrossBlock::cost(int64_t batch, int64_t length, int64_t other_length) const {

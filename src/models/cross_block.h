@@ -26,7 +26,7 @@ class CrossBlock : public torch::nn::Module {
   [[nodiscard]] attention::Cost cost(int64_t batch, int64_t length, int64_t other_length) const;
 
  private:
-  using Crossed = std::function<at::Tensor(const at::Tensor& x)>;
+  using Crossed = std::function<kernels::Branch(const at::Tensor& x)>;
   [[nodiscard]] at::Tensor behind_self(const at::Tensor& x, const Crossed& crossed) const;
 
   const bool post_norm_;

@@ -14,9 +14,9 @@ LayerNorm::LayerNorm(int64_t dim, double epsilon) {
   weights_ = {register_parameter("weight", at::ones({dim})), register_parameter("bias", at::zeros({dim})), epsilon};
 }
 
-kernels::ResidualNorm LayerNorm::behind(const at::Tensor& x, const at::Tensor& branch,
+kernels::ResidualNorm LayerNorm::behind(const at::Tensor& x, const kernels::Branch& branch,
                                         const kernels::DropoutPlace& drop, const at::Tensor& /*valid*/) {
-  return kernels::residual_norm(x, branch, drop, weights_);
+  return kernels::branch_norm(x, branch, drop, weights_);
 }
 
 BatchNorm::BatchNorm(int64_t dim, double epsilon, bool all_places)
@@ -27,9 +27,9 @@ BatchNorm::BatchNorm(int64_t dim, double epsilon, bool all_places)
       running_mean_(register_buffer("running_mean", at::zeros({dim}))),
       running_variance_(register_buffer("running_variance", at::ones({dim}))) {}
 
-kernels::ResidualNorm BatchNorm::behind(const at::Tensor& x, const at::Tensor& branch,
+kernels::ResidualNorm BatchNorm::behind(const at::Tensor& x, const kernels::Branch& branch,
                                         const kernels::DropoutPlace& drop, const at::Tensor& valid) {
-  const at::Tensor sum = branch.defined() ? kernels::residual(x, branch, drop) : x;
+  const at::Tensor sum = branch.defined() ? kernels::add_branch(x, branch, drop) : x;
   const auto [mean, variance] =
       is_training() ? batch_statistics(sum, valid) : std::pair(running_mean_, running_variance_);
   return {sum, (sum - mean) * (variance + epsilon_).rsqrt() * weight_ + bias_};

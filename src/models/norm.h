@@ -3,7 +3,7 @@
 
 #include <torch/nn/module.h>
 
-#include "kernels/residual_norm/residual_norm.h"
+#include "kernels/branch/branch.h"
 
 namespace xformer::models {
 
@@ -11,7 +11,7 @@ class Norm : public torch::nn::Module {
  public:
   // x + drop(branch), or x itself for an undefined branch, and its norm. x [b,n,m]; valid [b,n] bool, or undefined
   // where all are.
-  [[nodiscard]] virtual kernels::ResidualNorm behind(const at::Tensor& x, const at::Tensor& branch,
+  [[nodiscard]] virtual kernels::ResidualNorm behind(const at::Tensor& x, const kernels::Branch& branch,
                                                      const kernels::DropoutPlace& drop, const at::Tensor& valid) = 0;
 };
 
@@ -22,7 +22,7 @@ class LayerNorm : public Norm {
   [[nodiscard]] at::Tensor forward(const at::Tensor& x) const {
     return kernels::residual_norm(x, {}, {}, weights_).normed;
   }
-  [[nodiscard]] kernels::ResidualNorm behind(const at::Tensor& x, const at::Tensor& branch,
+  [[nodiscard]] kernels::ResidualNorm behind(const at::Tensor& x, const kernels::Branch& branch,
                                              const kernels::DropoutPlace& drop, const at::Tensor& valid) override;
 
  private:
@@ -37,7 +37,7 @@ class BatchNorm : public Norm {
   // all_places: padded places of an example count like its own, as torch's BatchNorm1d has it (Zerveas et al. 2021);
   // otherwise valid ones alone. Examples without any valid place never do.
   BatchNorm(int64_t dim, double epsilon, bool all_places);
-  [[nodiscard]] kernels::ResidualNorm behind(const at::Tensor& x, const at::Tensor& branch,
+  [[nodiscard]] kernels::ResidualNorm behind(const at::Tensor& x, const kernels::Branch& branch,
                                              const kernels::DropoutPlace& drop, const at::Tensor& valid) override;
 
  private:

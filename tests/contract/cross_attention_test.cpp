@@ -14,7 +14,7 @@ struct Cross : Built<MultiHeadMixer> {
   at::Tensor operator()(const at::Tensor& x, const at::Tensor& other, const SequenceMask& mask = {},
                         const SequenceMask& other_mask = {}) const {
     Carry carry;
-    return module->cross(x, mask, other, other_mask, carry);
+    return module->cross(x, mask, other, other_mask, carry).made();
   }
 };
 

@@ -117,6 +117,31 @@ TEST_CASE("attention on a device: widths, few keys, causality, padding and dropo
   CHECK(worst_attention({.m = 96, .d = 32, .e = 32, .tf32 = true}) > 10 * kLikeFloat);
 }
 
+// Few rows and many keys, or few keys and many rows.
+TEST_CASE("attention on a device: what few rows see is divided among blocks") {
+  CHECK(attention_division(2, 64, 512).parts == 2);
+  CHECK(attention_division(2, 9, 1100).parts == 4);
+  CHECK(attention_division(64, 64, 2048).parts == 4);
+  CHECK(attention_division(64, 2048, 64).parts == 1);
+  CHECK(attention_division(64, 2048, 2048).parts == 1);
+  CHECK(attention_division(1, 1, 0).parts == 1);
+  CHECK(worst_attention({.n = 9, .m = 1100}, true) < kLikeFloat);
+  CHECK(worst_attention({.n = 1100, .m = 9, .d = 5, .e = 7}, true) < kLikeFloat);
+  // The last parts of the first sample see nothing, and one ends in its middle.
+  CHECK(worst_attention({.n = 70, .m = 1030, .d = 32, .e = 24, .valid_keys = 600, .valid_queries = 66}, true) <
+        kLikeFloat);
+  CHECK(worst_attention({.n = 600, .m = 600, .valid_keys = 550, .causal = true}, true) < kLikeFloat);
+  for (const int64_t none : {int64_t{0}, int64_t{1}})
+    CHECK(worst_attention({.n = 3, .m = 520, .valid_keys = none}) < kLikeFloat);
+  WalkedHeads half{.n = 20, .m = 1100, .d = 32, .e = 32};
+  half.type = at::kBFloat16;
+  const Tensors got = walked_attention(half, WalkOrder::kForward), meant = defined_attention(half);
+  for (size_t i = 0; i < got.size(); ++i) {
+    CHECK(got[i].scalar_type() == at::kBFloat16);
+    CHECK(difference(got[i].to(at::kDouble), meant[i]) < (i == 0 ? 1.0 : 3.0) / 256);
+  }
+}
+
 TEST_CASE("attention on a device: heads in bf16 and fp16 lose nothing but by their own roundings") {
   for (const auto& [type, rounding] : {std::pair{at::kBFloat16, 1.0 / 256}, {at::kHalf, 1.0 / 2048}}) {
     CAPTURE(type);
@@ -165,7 +190,7 @@ TEST_CASE("plans of attention fit a device") {
   for (const int width : {32, 64})
     for (const int tiles : {3, 4})
       for (const int64_t rows : {int64_t{1}, int64_t{2048}, int64_t{1} << 20}) {
-        const LaunchGrid grid = attention_grid(64, 8, rows, width, tiles);
+        const LaunchGrid grid = attention_grid(64, 8, rows, width, tiles, attention_division(512, rows, rows).parts);
         CHECK((grid.blocks >= 1 && grid.blocks <= kMostBlocks && grid.shared_bytes <= kMostSharedBytes));
       }
 }

@@ -1,20 +1,23 @@
 // Device programs (kernels/device/thread.h) run on the CPU: block by block, every thread of a block a fibre that runs
 // until it has to wait for others. What a program must not do is an error: a barrier or an exchange between lanes that
 // not all come to, two different ones at once, access of sixteen bytes from elsewhere than a sixteenth byte, writing
-// behind the shared memory. Shared memory holds NaN at first. A warp runs as far as barriers let it before the next one
-// begins. A walk backwards starts with the last block, and in it with the last thread: a result that depends on who
-// comes first differs between the two.
+// behind the shared memory. Shared memory holds NaN at first, and what is sent there comes when it is awaited, no
+// sooner. A warp runs as far as barriers let it before the next one begins. A walk backwards starts with the last
+// block, and in it with the last thread: a result that depends on who comes first differs between the two.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <setjmp.h>
 #include <ucontext.h>
 
+#include <algorithm>
 #include <cmath>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/device/thread.h"
@@ -55,6 +58,25 @@ class BlockWalk {
 
   void sync(int index) { wait(index, Wait::kBlock, "sync"); }
 
+  // Copies on their way, group by group, of which those of a thread may be called for in their order.
+  struct Copy {
+    float* to;
+    const float* from;  // null: zeros
+  };
+  void send(int index, const Copy& copy) { fibres_[static_cast<size_t>(index)].sent.push_back(copy); }
+  void end_copies(int index) {
+    Fibre& fibre = fibres_[static_cast<size_t>(index)];
+    fibre.groups.push_back(std::exchange(fibre.sent, {}));
+  }
+  void await_copies(int index, size_t later) {
+    std::deque<std::vector<Copy>>& groups = fibres_[static_cast<size_t>(index)].groups;
+    for (; groups.size() > later; groups.pop_front())
+      for (const Copy& copy : groups.front()) {
+        if (copy.from != nullptr) memcpy(copy.to, copy.from, 16);
+        else memset(copy.to, 0, 16);
+      }
+  }
+
   // Gives `mine` to the warp and waits until every lane has given something; what lane i gave then lies at
   // given(index, i), until the warp's exchange after the next. `what` must be the same for all.
   void exchange(int index, const void* mine, size_t bytes, const char* what) {
@@ -79,6 +101,8 @@ class BlockWalk {
     const char* what = "";
     alignas(16) char given[2][64];
     int turn = 0;
+    std::vector<Copy> sent;
+    std::deque<std::vector<Copy>> groups;
     std::string error;
   };
   static constexpr size_t kStackBytes = 128 * 1024;
@@ -120,7 +144,7 @@ class BlockWalk {
   }
 
   void run_block() {
-    for (Fibre& fibre : fibres_) fibre.waits = Wait::kNothing, fibre.begun = false;
+    for (Fibre& fibre : fibres_) fibre.waits = Wait::kNothing, fibre.begun = false, fibre.groups.clear();
     const auto count = static_cast<int>(fibres_.size());
     while (true) {
       bool moved = false;
@@ -131,6 +155,10 @@ class BlockWalk {
     for (const Fibre& fibre : fibres_)
       if (fibre.waits != Wait::kEnded)
         throw std::logic_error(std::string("a thread waits for others at ") + fibre.what + " that do not come");
+    for (const Fibre& fibre : fibres_)
+      if (!fibre.sent.empty() ||
+          std::any_of(fibre.groups.begin(), fibre.groups.end(), [](const auto& group) { return !group.empty(); }))
+        throw std::logic_error("copies that nobody awaits");
   }
 
   // Until every lane waits or has ended; whether anyone moved.
@@ -225,6 +253,15 @@ class WalkedThread {
   static void store16(void* to, const uint32_t* words) {
     check_aligned(to);
     memcpy(to, words, 16);
+  }
+  void copy16(float* to, const float* from, bool there) const {
+    check_aligned(to), check_aligned(from);
+    walk_.send(index_, {to, there ? from : nullptr});
+  }
+  void end_copies() const { walk_.end_copies(index_); }
+  template <int kLater>
+  void await_copies() const {
+    walk_.await_copies(index_, kLater);
   }
 
  private:

@@ -77,8 +77,15 @@ RelativeMixer::RelativeMixer(const RelativeOptions& options, const BuildContext&
   position_bias_ = bias("position_bias");
 }
 
+// Kept in training alone: of decoding every step has another length.
 at::Tensor RelativeMixer::distances(int64_t n, int64_t p) const {
   const auto numbers = position_->weight.options().requires_grad(false);
+  const auto make = [&](const at::TensorOptions&) { return encoded_distances(n, p, numbers); };
+  if (!is_training()) return make(numbers);
+  return distances_.get({n, p, static_cast<int64_t>(position_->weight.scalar_type())}, numbers.device(), make);
+}
+
+at::Tensor RelativeMixer::encoded_distances(int64_t n, int64_t p, const at::TensorOptions& numbers) const {
   at::Tensor steps = at::arange(n + p - 1, -ahead(n) - 1, -1, numbers);
   if (clamp_ > 0) steps = steps.clamp(-clamp_, clamp_);
   const auto width = static_cast<double>(model_dim_);
@@ -87,21 +94,26 @@ at::Tensor RelativeMixer::distances(int64_t n, int64_t p) const {
   return at::cat({angles.sin(), angles.cos()}, 1).narrow(1, 0, model_dim_);
 }
 
+at::Tensor RelativeMixer::out_of_reach(int64_t n, int64_t p, int64_t farthest) const {
+  if (!causal_ && farthest == 0) return {};
+  const at::Device device = position_->weight.device();
+  const auto make = [&](const at::TensorOptions& numbers) {
+    const at::Tensor all = at::ones({n, p + n}, numbers.device(device).dtype(at::kBool));
+    at::Tensor result = all.triu(p + (causal_ ? 1 : farthest));
+    return farthest > 0 ? result.logical_or(all.tril(p - farthest)) : result;
+  };
+  return is_training() ? reaches_.get({n, p, farthest}, device, make) : make(at::TensorOptions());
+}
+
 at::Tensor RelativeMixer::hidden(int64_t n, const Past& past, const SequenceMask& mask, int64_t farthest) const {
   const int64_t p = past.length();
-  const auto bools = position_->weight.options().dtype(at::kBool).requires_grad(false);
-  at::Tensor result;
-  const auto add = [&](const at::Tensor& more) { result = result.defined() ? result.logical_or(more) : more; };
-  if (causal_) add(at::ones({n, p + n}, bools).triu(p + 1));
-  if (farthest > 0) {
-    add(at::ones({n, p + n}, bools).tril(p - farthest));
-    if (!causal_) add(at::ones({n, p + n}, bools).triu(p + farthest));
-  }
-  if (p == 0 && mask.all_valid()) return result;
-  at::Tensor valid = mask.all_valid() ? at::ones({past.valid.size(0), n}, bools) : mask.key_valid;
+  const at::Tensor far = out_of_reach(n, p, farthest);
+  if (p == 0 && mask.all_valid()) return far;
+  at::Tensor valid = mask.key_valid;
+  if (mask.all_valid()) valid = at::ones({past.valid.size(0), n}, past.valid.options());
   if (p > 0) valid = at::cat({past.valid, valid}, 1);
-  add(valid.logical_not().unsqueeze(1).unsqueeze(1));
-  return result;
+  const at::Tensor closed = valid.logical_not().unsqueeze(1).unsqueeze(1);
+  return far.defined() ? closed.logical_or(far) : closed;
 }
 
 Past RelativeMixer::rows_of(const at::Tensor& x, const SequenceMask& mask) {

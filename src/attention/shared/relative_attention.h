@@ -8,6 +8,7 @@
 #pragma once
 
 #include "attention/multi_head.h"
+#include "attention/shared/index_tables.h"
 
 namespace xformer::attention {
 
@@ -71,6 +72,9 @@ class RelativeMixer : public SequenceMixer {
   // causal, so that rows of products begin one place earlier each (attend).
   [[nodiscard]] int64_t ahead(int64_t n) const { return causal_ ? 1 : std::max<int64_t>(n - 1, 1); }
   [[nodiscard]] at::Tensor distances(int64_t n, int64_t p) const;  // R [n + p + ahead, m]
+  [[nodiscard]] at::Tensor encoded_distances(int64_t n, int64_t p, const at::TensorOptions& numbers) const;
+  // bool [n,p+n]: keys that no row at its place may read; undefined: none.
+  [[nodiscard]] at::Tensor out_of_reach(int64_t n, int64_t p, int64_t farthest) const;
   // bool that broadcasts to [b,h,n,p+n]: keys that a row must not read; undefined: none.
   [[nodiscard]] at::Tensor hidden(int64_t n, const Past& past, const SequenceMask& mask, int64_t farthest) const;
 
@@ -78,6 +82,7 @@ class RelativeMixer : public SequenceMixer {
   kernels::Dropout dropout_;
   std::shared_ptr<Linear> position_;         // W_r
   at::Tensor content_bias_, position_bias_;  // u, w [h,d]
+  IndexTables distances_, reaches_;
 };
 
 // Of every parameter.

@@ -156,10 +156,11 @@ class BigBirdCore : public AttentionCore {
     return kernels::attention(q, k, v, options);
   }
 
-  // Kept where there are no random blocks: other ranks may be loaded at any time.
+  // Made anew where other ranks have been loaded (by copy_, of which a tensor counts its versions).
   [[nodiscard]] at::Tensor known_places(const Layout& parts, int64_t n, const at::Tensor& q) const {
-    const auto make = [&](const at::TensorOptions& numbers) { return places(parts, n, q.size(1), numbers); };
-    return random_ > 0 ? make(q.options().dtype(at::kLong)) : tables_.get({n, q.size(1)}, q.device(), make);
+    const int64_t loaded = ranks_.defined() ? static_cast<int64_t>(ranks_._version()) : 0;
+    return tables_.get({n, q.size(1), loaded}, q.device(),
+                       [&](const at::TensorOptions& numbers) { return places(parts, n, q.size(1), numbers); });
   }
 
   // The tokens, of n, that each block sees beside its neighbours [h or 1,t,g]: the global ones, then those of blocks

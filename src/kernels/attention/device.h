@@ -38,6 +38,11 @@ namespace xformer::kernels {
   return a;
 }
 
+// In how many parts a pass over so many rows of these heads sees `seen` others.
+[[nodiscard]] inline int64_t seen_parts(const at::Tensor& q, int64_t rows, int64_t seen) {
+  return attention_division(q.size(0) * q.size(1), rows, seen).parts;
+}
+
 // Launch takes AttentionArguments.
 template <class Launch>
 AttentionForward attention_forward_device(const at::Tensor& q_in, const at::Tensor& k_in, const at::Tensor& v_in,
@@ -47,6 +52,12 @@ AttentionForward attention_forward_device(const at::Tensor& q_in, const at::Tens
   AttentionArguments a = attention_arguments(q, k, v, options);
   AttentionForward result{rows_of_heads(q, a.n, a.e), at::empty({a.b, a.h, a.n}, q.options().dtype(at::kFloat))};
   a.out = result.out.mutable_data_ptr(), a.log_sum = result.log_sum.mutable_data_ptr<float>();
+  at::Tensor out, log_sum;  // of parts
+  if (const int64_t parts = seen_parts(q, a.n, a.m); parts > 1) {
+    const at::TensorOptions floats = q.options().dtype(at::kFloat);
+    out = at::empty({parts, a.b, a.n, a.h, a.e}, floats), log_sum = at::empty({parts, a.b, a.h, a.n}, floats);
+    a.part_out = written_floats(out), a.part_log_sum = written_floats(log_sum);
+  }
   if (a.b * a.h * a.n > 0) launch(a);
   return result;
 }
@@ -62,13 +73,30 @@ AttentionGradients attention_backward_device(const at::Tensor& gradient_in, cons
   const at::Tensor gradient = readable_heads(gradient_in);
   AttentionArguments a = attention_arguments(q, k, v, options);
   AttentionGradients result{rows_of_heads(q, a.n, a.d), rows_of_heads(q, a.m, a.d), rows_of_heads(q, a.m, a.e)};
+  const auto parts_of = [&](int64_t rows, int64_t seen, int64_t width) {
+    const int64_t parts = seen_parts(q, rows, seen);
+    return parts == 1 ? at::Tensor() : at::empty({parts, a.b * rows * a.h * width}, q.options().dtype(at::kFloat));
+  };
+  const at::Tensor dq = parts_of(a.n, a.m, a.d), dk = parts_of(a.m, a.n, a.d + a.e);
   const at::Tensor delta = at::empty_like(forward.log_sum);
   a.out = forward.out.mutable_data_ptr(), a.log_sum = forward.log_sum.mutable_data_ptr<float>();
   TORCH_CHECK(gradient.scalar_type() == q.scalar_type(), "a gradient of another type than its heads");
   a.gradient = gradient.const_data_ptr(), a.gradient_places = head_places(gradient);
   a.delta = delta.mutable_data_ptr<float>();
   a.dq = result.q.mutable_data_ptr(), a.dk = result.k.mutable_data_ptr(), a.dv = result.v.mutable_data_ptr();
+  if (dq.defined()) a.dq_parts = written_floats(dq);
+  if (dk.defined()) a.dk_parts = written_floats(dk);
   if (a.b * a.h > 0) launch(a);
+  // Rows from a place of what parts come to.
+  const auto heads_in = [&](const at::Tensor& sum, int64_t place, int64_t rows, int64_t width) {
+    const at::Tensor own = sum.narrow(0, place, a.b * rows * a.h * width).to(q.scalar_type());
+    return own.view({a.b, rows, a.h, width}).transpose(1, 2);
+  };
+  if (dq.defined()) result.q = heads_in(dq.sum(0), 0, a.n, a.d);
+  if (dk.defined()) {
+    const at::Tensor sum = dk.sum(0);
+    result.k = heads_in(sum, 0, a.m, a.d), result.v = heads_in(sum, a.b * a.m * a.h * a.d, a.m, a.e);
+  }
   return result;
 }
 

@@ -1,10 +1,13 @@
 // Attention (attention.h) as device programs: a block holds 64 rows of one head in shared memory, its four warps 16 of
 // them each, and walks over the tiles of 64 that these rows see (Dao et al., "FlashAttention", 2022; the passes as in
 // FlashAttention-2). Nothing is added by atomics: the backward pass goes once over rows of queries, for dq, and once
-// over rows of keys, for dk and dv. Softmax and sums are in float, also of heads in bf16 or fp16: those are operands of
-// TF32 products as they are.
+// over rows of keys, for dk and dv. Where few rows make few blocks, several share what a row sees, and their results
+// are put together afterwards, in order (Dao et al., "Flash-Decoding", 2023). Softmax and sums are in float, also of
+// heads in bf16 or fp16: those are operands of TF32 products as they are.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <type_traits>
 
 #include "kernels/device/heads.h"
@@ -22,6 +25,8 @@ struct AttentionArguments {
   HeadPlaces q_places, k_places, v_places;
   void* out = nullptr;       // [b,n,h,e]
   float* log_sum = nullptr;  // [b,h,n]; +infinity for rows that see no key or do not count
+  // Of several parts of the keys, else null: the same of each part on its own, [parts,b,n,h,e] and [parts,b,h,n].
+  float *part_out = nullptr, *part_log_sum = nullptr;
   int64_t b = 0, h = 0, n = 0, m = 0;
   int d = 0, e = 0;
   float scale = 1;
@@ -34,18 +39,49 @@ struct AttentionArguments {
   HeadPlaces gradient_places;
   float* delta = nullptr;  // [b,h,n]: written by the pass over queries, read by that over keys
   void *dq = nullptr, *dk = nullptr, *dv = nullptr;
+  // Of several parts of the keys, or of the queries, in the place of these: parts to be added, each of a dq, or of a dk
+  // and behind it a dv.
+  float *dq_parts = nullptr, *dk_parts = nullptr;
 };
+
+// Places in shared memory for each kind of tile that a block walks over: of narrow heads two, so that the next tiles
+// come while these are read; more would leave a multiprocessor of sm_80 with one block of wide ones.
+[[nodiscard]] constexpr int tile_places(int width) { return width == 32 ? 2 : 1; }
 
 // Heads of up to 32, or up to 64.
 [[nodiscard]] constexpr int attention_width(int64_t d, int64_t e) { return d <= 32 && e <= 32 ? 32 : 64; }
 
+// How what rows see is divided among their blocks: parts of four tiles or more, since each part costs a pass over its
+// results. The same on every device.
+[[nodiscard]] constexpr RowDivision attention_division(int64_t heads, int64_t rows, int64_t seen) {
+  const int64_t tiles = std::max<int64_t>(tiles_of(seen), 1), blocks = std::max<int64_t>(heads * tiles_of(rows), 1);
+  const int64_t most = std::clamp<int64_t>(kSpreadBlocks / blocks, 1, std::max<int64_t>(tiles / 4, 1));
+  const int64_t part_tiles = (tiles + most - 1) / most;
+  return {(tiles + part_tiles - 1) / part_tiles, part_tiles};
+}
+
 // `tiles`: those kept in shared memory.
-[[nodiscard]] constexpr LaunchGrid attention_grid(int64_t b, int64_t h, int64_t rows, int width, int tiles) {
+[[nodiscard]] constexpr LaunchGrid attention_grid(int64_t b, int64_t h, int64_t rows, int width, int tiles,
+                                                  int64_t parts = 1) {
   const int64_t floats =
       int64_t{tiles} * kAttentionTile * shared_stride(width) + kAttentionTile * (kAttentionTile + 8) / 2;
-  return {b * h * ((rows + kAttentionTile - 1) / kAttentionTile),
-          (floats + 2 * kAttentionTile + kTileThreads / kWarp) * 4};
+  return {b * h * tiles_of(rows) * parts, (floats + 2 * kAttentionTile + kTileThreads / kWarp) * 4};
 }
+
+// What a block has where several share what rows see.
+struct SeenPart {
+  int64_t number, first, end;  // which part, and from where to where it goes
+  int64_t block;               // among those of the same part
+  bool alone;
+
+  XFORMER_DEVICE SeenPart(int64_t heads, int64_t rows, int64_t seen, int64_t of) {
+    const RowDivision division = attention_division(heads, rows, seen);
+    const int64_t blocks = heads * tiles_of(rows), part_rows = division.part_tiles * kAttentionTile;
+    number = of / blocks, block = of % blocks;
+    first = number * part_rows, end = first + part_rows;
+    alone = division.parts == 1;
+  }
+};
 
 // Where the weight of a query and a key is among all [b,h,n,m].
 [[nodiscard]] XFORMER_DEVICE int64_t weight_place(const AttentionArguments& a, const HeadBlock& block, int64_t query,
@@ -57,20 +93,23 @@ template <class Value, ProductKind kKind, int kWidth>
 struct AttentionForwardProgram {
   static constexpr int kThreads = kTileThreads, kResident = 2;
   static constexpr int kTiles = kAttentionTile / kTileColumns, kOutTiles = kWidth / kTileColumns;
+  static constexpr int kPlaces = tile_places(kWidth), kTileCount = 1 + 2 * kPlaces;
   AttentionArguments a;
 
   template <class Thread>
   XFORMER_DEVICE void operator()(const Thread& thread) const {
-    constexpr int kStride = shared_stride(kWidth);
+    constexpr int kStride = shared_stride(kWidth), kTileFloats = kAttentionTile * kStride;
     auto* const memory = static_cast<float*>(thread.shared());
-    const SharedRows q{memory, kStride}, k{memory + kAttentionTile * kStride, kStride},
-        v{memory + 2 * kAttentionTile * kStride, kStride};
-    float* const drawn = memory + 3 * kAttentionTile * kStride;
+    const SharedRows q{memory, kStride};
+    const auto key_tile = [&](int turn) { return SharedRows{memory + (1 + turn) * kTileFloats, kStride}; };
+    const auto value_tile = [&](int turn) { return SharedRows{memory + (1 + kPlaces + turn) * kTileFloats, kStride}; };
+    float* const drawn = memory + kTileCount * kTileFloats;
     auto* const ends = reinterpret_cast<int*>(drawn + TileDraws::kFloats);
-    const HeadBlock block = head_block(a.h, thread.block(), a.n);
+    const SeenPart part(a.b * a.h, a.n, a.m, thread.block());
+    const HeadBlock block = head_block(a.h, part.block, a.n);
     const bool* const key_valid = a.key_valid == nullptr ? nullptr : a.key_valid + block.b * a.m;
     const bool* const query_valid = a.query_valid == nullptr ? nullptr : a.query_valid + block.b * a.n;
-    int64_t end = valid_end(thread, key_valid, a.m, ends);
+    int64_t end = std::min(valid_end(thread, key_valid, a.m, ends), part.end);
     if (block.first >= valid_end(thread, query_valid, a.n, ends)) end = 0;
     if (a.causal && end > block.first + kAttentionTile) end = block.first + kAttentionTile;
     const auto* const keys = at_head<Value>(a.k, a.k_places, block);
@@ -81,12 +120,22 @@ struct AttentionForwardProgram {
     const int warp_row = thread.index() / kWarp * kTileRows;
     const TileDraws draws(a.drop, drawn);
     SoftmaxRows<kOutTiles> rows;
-    for (int64_t key = 0; key < end; key += kAttentionTile) {
+    const auto send = [&](int64_t key, int turn) {
+      if (key < end) {
+        send_tile<kWidth>(thread, keys, a.k_places, a.d, key, end, key_valid, key_tile(turn));
+        send_tile<kWidth>(thread, values, a.v_places, a.e, key, end, key_valid, value_tile(turn));
+      }
+      thread.end_copies();
+    };
+    if constexpr (kPlaces == 2) send(part.first, 0);
+    int turn = 0;
+    for (int64_t key = part.first; key < end; key += kAttentionTile, turn = kPlaces - 1 - turn) {
       thread.sync();
-      load_tile<kWidth>(thread, keys, a.k_places, a.d, key, end, key_valid, k);
-      load_tile<kWidth>(thread, values, a.v_places, a.e, key, end, key_valid, v);
+      send(key + (kPlaces - 1) * kAttentionTile, kPlaces - 1 - turn);
       draws.draw(thread, [&](int row) { return weight_place(a, block, block.first + row, key); });
+      thread.template await_copies<kPlaces - 1>();
       thread.sync();
+      const SharedRows k = key_tile(turn), v = value_tile(turn);
       float score[kTiles][4] = {};
       multiply_rows<kKind, kWidth, kTiles>(thread, q, warp_row, k, score);
       const auto seen = [&](int row, int column) {
@@ -97,6 +146,7 @@ struct AttentionForwardProgram {
       multiply_weights<kKind, kTiles, kOutTiles>(thread, score, v, rows.out);
     }
     float inverse[2];
+    float* const log_sum = part.alone ? a.log_sum : a.part_log_sum + part.number * a.b * a.h * a.n;
     XFORMER_UNROLL
     for (int half = 0; half < 2; ++half) {
       const auto total = rows.total(thread, half);
@@ -104,11 +154,13 @@ struct AttentionForwardProgram {
       const bool counts = own < a.n && (query_valid == nullptr || query_valid[own]);
       inverse[half] = counts ? total.inverse : 0.0f;
       if (own < a.n && place.pair == 0)
-        a.log_sum[(block.b * a.h + block.h) * a.n + own] = counts ? total.log_sum : static_cast<float>(INFINITY);
+        log_sum[(block.b * a.h + block.h) * a.n + own] = counts ? total.log_sum : static_cast<float>(INFINITY);
     }
-    store_fragment<kOutTiles>(thread, rows.out, inverse[0], inverse[1],
-                              static_cast<Value*>(a.out) + (block.b * a.n * a.h + block.h) * a.e, a.h * a.e, a.e,
-                              block.first + warp_row, a.n);
+    const auto store = [&](auto* out) {
+      store_fragment<kOutTiles>(thread, rows.out, inverse[0], inverse[1], out + (block.b * a.n * a.h + block.h) * a.e,
+                                a.h * a.e, a.e, block.first + warp_row, a.n);
+    };
+    part.alone ? store(static_cast<Value*>(a.out)) : store(a.part_out + part.number * a.b * a.n * a.h * a.e);
   }
 };
 
@@ -119,6 +171,7 @@ template <class Value, ProductKind kKind, int kWidth, bool kKeys>
 struct AttentionBackwardProgram {
   static constexpr int kThreads = kTileThreads, kResident = 2;
   static constexpr int kTiles = kAttentionTile / kTileColumns, kOutTiles = kWidth / kTileColumns;
+  static constexpr int kPlaces = tile_places(kWidth), kTileCount = 2 + 2 * kPlaces;
   AttentionArguments a;
 
   template <class Thread>
@@ -126,19 +179,23 @@ struct AttentionBackwardProgram {
     constexpr int kStride = shared_stride(kWidth), kTileFloats = kAttentionTile * kStride;
     auto* const memory = static_cast<float*>(thread.shared());
     const SharedRows own{memory, kStride}, own_value{memory + kTileFloats, kStride};
-    const SharedRows other{memory + 2 * kTileFloats, kStride}, other_value{memory + 3 * kTileFloats, kStride};
-    float *const drawn = memory + 4 * kTileFloats, *const log_sum = drawn + TileDraws::kFloats;
+    const auto other_tile = [&](int turn) { return SharedRows{memory + (2 + turn) * kTileFloats, kStride}; };
+    const auto other_value_tile = [&](int turn) {
+      return SharedRows{memory + (2 + kPlaces + turn) * kTileFloats, kStride};
+    };
+    float *const drawn = memory + kTileCount * kTileFloats, *const log_sum = drawn + TileDraws::kFloats;
     float* const delta = log_sum + kAttentionTile;
     auto* const ends = reinterpret_cast<int*>(delta + kAttentionTile);
     const int64_t rows = kKeys ? a.m : a.n;
-    const HeadBlock block = head_block(a.h, thread.block(), rows);
+    const SeenPart part(a.b * a.h, rows, kKeys ? a.n : a.m, thread.block());
+    const HeadBlock block = head_block(a.h, part.block, rows);
     const bool* const key_valid = a.key_valid == nullptr ? nullptr : a.key_valid + block.b * a.m;
     const bool* const query_valid = a.query_valid == nullptr ? nullptr : a.query_valid + block.b * a.n;
     const bool *const own_valid = kKeys ? key_valid : query_valid, *const other_valid = kKeys ? query_valid : key_valid;
     const int64_t own_end = valid_end(thread, own_valid, rows, ends);
-    int64_t end = valid_end(thread, other_valid, kKeys ? a.n : a.m, ends), begin = 0;
+    int64_t end = std::min(valid_end(thread, other_valid, kKeys ? a.n : a.m, ends), part.end), begin = part.first;
     if (block.first >= own_end) end = 0;
-    if (a.causal && kKeys) begin = block.first;
+    if (a.causal && kKeys && begin < block.first) begin = block.first;
     if (a.causal && !kKeys && end > block.first + kAttentionTile) end = block.first + kAttentionTile;
     const auto *const q = at_head<Value>(a.q, a.q_places, block), *const k = at_head<Value>(a.k, a.k_places, block);
     const auto* const v = at_head<Value>(a.v, a.v_places, block);
@@ -156,18 +213,27 @@ struct AttentionBackwardProgram {
         const auto* const out = static_cast<const Value*>(a.out) + ((block.b * a.n + query) * a.h + block.h) * a.e;
         for (int c = 0; c < a.e; ++c) total += static_cast<float>(out[c]) * *own_value.at(thread.index(), c);
       }
-      if (query < a.n) a.delta[statistics + query] = total;
+      if (query < a.n && part.number == 0) a.delta[statistics + query] = total;
       delta[thread.index()] = total;
       log_sum[thread.index()] = query < a.n ? a.log_sum[statistics + query] : static_cast<float>(INFINITY);
     }
     const int warp_row = thread.index() / kWarp * kTileRows;
     const TileDraws draws(a.drop, drawn);
     float sum[kOutTiles][4] = {}, value_sum[kKeys ? kOutTiles : 1][4] = {};
-    for (int64_t first = begin; first < end; first += kAttentionTile) {
+    const auto send = [&](int64_t from, int turn) {
+      if (from < end) {
+        send_tile<kWidth>(thread, kKeys ? q : k, kKeys ? a.q_places : a.k_places, a.d, from, end, other_valid,
+                          other_tile(turn));
+        send_tile<kWidth>(thread, kKeys ? gradient : v, kKeys ? a.gradient_places : a.v_places, a.e, from, end,
+                          other_valid, other_value_tile(turn));
+      }
+      thread.end_copies();
+    };
+    if constexpr (kPlaces == 2) send(begin, 0);
+    int turn = 0;
+    for (int64_t first = begin; first < end; first += kAttentionTile, turn = kPlaces - 1 - turn) {
       thread.sync();
-      load_tile<kWidth>(thread, kKeys ? q : k, kKeys ? a.q_places : a.k_places, a.d, first, end, other_valid, other);
-      load_tile<kWidth>(thread, kKeys ? gradient : v, kKeys ? a.gradient_places : a.v_places, a.e, first, end,
-                        other_valid, other_value);
+      send(first + (kPlaces - 1) * kAttentionTile, kPlaces - 1 - turn);
       const int64_t query = kKeys ? first : block.first, key = kKeys ? block.first : first;
       draws.draw(thread, [&](int row) { return weight_place(a, block, query + row, key); });
       if (kKeys && thread.index() < kAttentionTile) {
@@ -175,7 +241,9 @@ struct AttentionBackwardProgram {
         delta[thread.index()] = row < end ? a.delta[statistics + row] : 0.0f;
         log_sum[thread.index()] = row < end ? a.log_sum[statistics + row] : static_cast<float>(INFINITY);
       }
+      thread.template await_copies<kPlaces - 1>();
       thread.sync();
+      const SharedRows other = other_tile(turn), other_value = other_value_tile(turn);
       float weight[kTiles][4] = {}, slope[kTiles][4] = {};
       multiply_rows<kKind, kWidth, kTiles>(thread, own, warp_row, other, weight);
       multiply_rows<kKind, kWidth, kTiles>(thread, own_value, warp_row, other_value, slope);
@@ -188,23 +256,74 @@ struct AttentionBackwardProgram {
       if constexpr (kKeys) multiply_weights<kKind, kTiles, kOutTiles>(thread, weight, other_value, value_sum);
     }
     const int64_t first = block.first + warp_row, head = block.b * rows * a.h + block.h;
-    store_fragment<kOutTiles>(thread, sum, 1.0f, 1.0f, static_cast<Value*>(kKeys ? a.dk : a.dq) + head * a.d, a.h * a.d,
-                              a.d, first, rows);
-    if constexpr (kKeys)
-      store_fragment<kOutTiles>(thread, value_sum, 1.0f, 1.0f, static_cast<Value*>(a.dv) + head * a.e, a.h * a.e, a.e,
-                                first, rows);
+    const auto store = [&](const float(*sums)[4], auto* to, int width) {
+      store_fragment<kOutTiles>(thread, sums, 1.0f, 1.0f, to + head * width, a.h * width, width, first, rows);
+    };
+    if (part.alone) {
+      store(sum, static_cast<Value*>(kKeys ? a.dk : a.dq), a.d);
+      if constexpr (kKeys) store(value_sum, static_cast<Value*>(a.dv), a.e);
+    } else {
+      const int64_t row_count = a.b * rows * a.h;
+      float* const to = (kKeys ? a.dk_parts : a.dq_parts) + part.number * row_count * (kKeys ? a.d + a.e : a.d);
+      store(sum, to, a.d);
+      if constexpr (kKeys) store(value_sum, to + row_count * a.d, a.e);
+    }
+  }
+};
+
+// One attention over all keys from those over parts of them: a few lanes of a warp have a row.
+template <class Value>
+struct AttentionJoinProgram {
+  static constexpr int kThreads = 256, kResident = 4;
+  AttentionArguments a;
+
+  template <class Thread>
+  XFORMER_DEVICE void operator()(const Thread& thread) const {
+    constexpr float kNone = INFINITY;
+    const int lanes = row_lanes(a.e), lane = thread.index() % lanes;
+    const int64_t row = thread.block() * (kThreads / lanes) + thread.index() / lanes, rows = a.b * a.n * a.h;
+    if (row >= rows) return;
+    const int64_t place = (row / a.h / a.n * a.h + row % a.h) * a.n + row / a.h % a.n;
+    const int64_t parts = attention_division(a.b * a.h, a.n, a.m).parts;
+    const auto log_of = [&](int64_t part) { return a.part_log_sum[part * rows + place]; };
+    float largest = -kNone, sum = 0;
+    for (int64_t part = 0; part < parts; ++part)
+      if (log_of(part) != kNone && log_of(part) > largest) largest = log_of(part);
+    const auto share = [&](int64_t part) { return log_of(part) == kNone ? 0.0f : thread.exp(log_of(part) - largest); };
+    for (int64_t part = 0; part < parts; ++part) sum += share(part);
+    const float inverse = sum == 0 ? 0.0f : 1 / sum;
+    if (lane == 0) a.log_sum[place] = sum == 0 ? kNone : largest + std::log(sum);
+    const bool wide = a.e % kRun == 0;
+    for (int column = lane * kRun; column < a.e; column += lanes * kRun) {
+      const int width = run_length(a.e - column);
+      float out[kRun] = {}, more[kRun];
+      for (int64_t part = 0; part < parts; ++part) {
+        load_run(thread, a.part_out + (part * rows + row) * a.e + column, width, wide, more);
+        XFORMER_UNROLL
+        for (int i = 0; i < kRun; ++i) out[i] += share(part) * inverse * more[i];
+      }
+      store_run(thread, out, width, wide, static_cast<Value*>(a.out) + row * a.e + column);
+    }
   }
 };
 
 // launch(grid, program) for the forward pass, then likewise for both parts of the backward pass, one behind the other.
 template <class Value, ProductKind kKind, int kWidth, class Launch>
 void run_attention_passes(const AttentionArguments& a, bool backward, const Launch& launch) {
-  if (!backward)
-    return launch(attention_grid(a.b, a.h, a.n, kWidth, 3), AttentionForwardProgram<Value, kKind, kWidth>{a});
-  if (a.n > 0)
-    launch(attention_grid(a.b, a.h, a.n, kWidth, 4), AttentionBackwardProgram<Value, kKind, kWidth, false>{a});
-  if (a.m > 0)
-    launch(attention_grid(a.b, a.h, a.m, kWidth, 4), AttentionBackwardProgram<Value, kKind, kWidth, true>{a});
+  const auto grid = [&](int64_t rows, int64_t seen, int tiles) {
+    return attention_grid(a.b, a.h, rows, kWidth, tiles, attention_division(a.b * a.h, rows, seen).parts);
+  };
+  if (!backward) {
+    using Forward = AttentionForwardProgram<Value, kKind, kWidth>;
+    launch(grid(a.n, a.m, Forward::kTileCount), Forward{a});
+    if (a.part_out == nullptr) return;
+    using Join = AttentionJoinProgram<Value>;
+    return launch(row_grid(a.b * a.h * a.n, a.e, Join::kThreads), Join{a});
+  }
+  using Queries = AttentionBackwardProgram<Value, kKind, kWidth, false>;
+  using Keys = AttentionBackwardProgram<Value, kKind, kWidth, true>;
+  if (a.n > 0) launch(grid(a.n, a.m, Queries::kTileCount), Queries{a});
+  if (a.m > 0) launch(grid(a.m, a.n, Keys::kTileCount), Keys{a});
 }
 
 // `Types` has what a device calls Half and BFloat16.

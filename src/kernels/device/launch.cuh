@@ -57,6 +57,17 @@ class CudaThread {
     *static_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
   }
 
+  __device__ void copy16(float* to, const float* from, bool there) const {
+    const auto place = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(from), "r"(there ? 16 : 0)
+                 : "memory");
+  }
+  __device__ void end_copies() const { asm volatile("cp.async.commit_group;" ::: "memory"); }
+  template <int kLater>
+  __device__ void await_copies() const {
+    asm volatile("cp.async.wait_group %0;" ::"n"(kLater) : "memory");
+  }
+
  private:
   void* shared_;
 };

@@ -16,6 +16,11 @@
 //   T shuffle_xor(T value, int mask)       the value of the warp's lane `lane ^ mask`; all 32 call it together
 //   void load16(const void* from, uint32_t* words), store16(void* to, const uint32_t* words)
 //                                          sixteen aligned bytes of the device's memory at once
+//   void copy16(float* to, const float* from, bool there)
+//                                          sends these to the block's own memory, zeros where nothing is there
+//   void end_copies()                      what this thread sent since the last call is a group, an empty one too
+//   void await_copies<kLater>()            until this thread's groups have come, all but the latest kLater; others see
+//                                          them behind the next sync()
 #pragma once
 
 #include <cstdint>
@@ -77,8 +82,8 @@ template <class Count>
   return left <= 0 ? 0 : left < kRun ? static_cast<int>(left) : kRun;
 }
 
-// Lanes of a warp that share a row of e elements, kRun neighbours each at a time, and the blocks of so many threads that
-// have a row for each of them.
+// Lanes of a warp that share a row of e elements, kRun neighbours each at a time, and the blocks of so many threads
+// that have a row for each of them.
 [[nodiscard]] XFORMER_DEVICE constexpr int row_lanes(int64_t e) {
   int lanes = 1;
   while (lanes < kWarp && lanes * kRun < e) lanes *= 2;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/device/product.h"
 
@@ -59,6 +60,29 @@ XFORMER_DEVICE void load_tile(const Thread& thread, const Value* matrix, const R
     return from < count && (valid == nullptr || valid[from]) ? from : int64_t{-1};
   };
   load_rows<kWidth, kRows>(thread, matrix, places, width, place_of, into);
+}
+
+// As load_tile, of floats in whole runs: sent (thread.h), so that they come while the block does something else. Others
+// are there at once.
+template <int kWidth, class Thread, class Value>
+XFORMER_DEVICE void send_tile(const Thread& thread, const Value* matrix, const RowPlaces& places, int width,
+                              int64_t first, int64_t count, const bool* valid, const SharedRows& into) {
+  if constexpr (std::is_same_v<Value, float>) {
+    if (places.wide) {
+      constexpr int kRuns = kWidth / kRun;
+      XFORMER_UNROLL
+      for (int i = 0; i < kTileSide * kRuns / kTileThreads; ++i) {
+        const int place = i * kTileThreads + thread.index(), row = place / kRuns, column = place % kRuns * kRun;
+        const int64_t from = first + row;
+        const bool there = from < count && column < width && (valid == nullptr || valid[from]);
+        const float* const run = matrix + (there ? from * places.row + column : 0);
+        XFORMER_UNROLL
+        for (int half = 0; half < kRun; half += 4) thread.copy16(into.at(row, column + half), run + half, there);
+      }
+      return;
+    }
+  }
+  load_tile<kWidth>(thread, matrix, places, width, first, count, valid, into);
 }
 
 // A warp's sums into 16 rows of a tile.

@@ -6,13 +6,12 @@
 #include "kernels/feed_forward/program.h"
 #include "kernels/gelu_dropout/gelu_dropout.h"
 #include "kernels/linear/autocast.h"
+#include "kernels/linear/program.h"
 #include "tensor/op_counter.h"
 
 namespace xformer::kernels {
 
 namespace {
-
-constexpr int64_t kMostWeights = int64_t{1} << 16;  // of one map; of larger ones LibTorch's products lose nothing
 
 struct FeedForwardCall {
   at::Tensor x;

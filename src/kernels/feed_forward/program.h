@@ -9,8 +9,8 @@
 
 #include <algorithm>
 
-#include "kernels/device/tile.h"
 #include "kernels/gelu_dropout/program.h"
+#include "kernels/residual_norm/epilogue.h"
 
 namespace xformer::kernels {
 
@@ -26,7 +26,8 @@ struct FeedForwardArguments {
   DeviceDrop drop;
   const float* x = nullptr;  // [rows, m]
   float* z = nullptr;        // [rows, f], written forwards, read backwards
-  float* out = nullptr;      // [rows, k]
+  float* out = nullptr;      // [rows, k]; null where `residual` takes it up (kernels/branch)
+  ResidualEpilogue residual;
 
   // Of the backward pass alone.
   const float* gradient = nullptr;            // [rows, k]
@@ -82,6 +83,15 @@ struct FeedForwardProgram {
       }
     }
     if (kBackward && to == nullptr) return;
+    if constexpr (!kBackward) {
+      if (a.residual.x != nullptr) {
+        const TilePlace place{first, 0, a.rows, a.k};
+        if constexpr (kWidest == kTileSide)
+          store_residual<1>(thread, sum, a.out_bias, a.residual, place, a.wide, {rows});
+        else store_residual<2>(thread, sum, a.out_bias, a.residual, place, a.wide, {rows, weights});
+        return;
+      }
+    }
     XFORMER_UNROLL
     for (int place = 0; place < kWidest; place += kTileSide)
       if (place < to_width)

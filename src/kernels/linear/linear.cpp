@@ -12,8 +12,6 @@ namespace xformer::kernels {
 
 namespace {
 
-constexpr int64_t kMostWeights = int64_t{1} << 16;  // of one map; of larger ones LibTorch's products lose nothing
-
 // Inputs are x, then weights, then biases.
 struct LinearCall {
   at::Tensor x;

@@ -9,7 +9,8 @@
 
 namespace xformer::kernels {
 
-inline constexpr int kMostMaps = 4;  // of one launch
+inline constexpr int kMostMaps = 4;                        // of one launch
+inline constexpr int64_t kMostWeights = int64_t{1} << 16;  // of a map; of larger ones LibTorch's products lose nothing
 
 struct LinearArguments {
   struct Map {

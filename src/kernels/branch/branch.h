@@ -1,0 +1,29 @@
+// A residual connection to a branch that ends in a linear map, and the norm behind it:
+//   sum = x + drop(branch),   normed = norm(sum)                                                (residual_norm.h)
+// On devices other than the CPU whoever makes the branch, a linear map or a whole feed-forward part, adds and
+// normalises too, and the branch does not go to memory.
+#pragma once
+
+#include "kernels/linear/linear.h"
+#include "kernels/residual_norm/residual_norm.h"
+
+namespace xformer::kernels {
+
+// What a branch is to be made of.
+struct Branch {
+  at::Tensor rows = {};    // [.., k]; without maps the branch itself; undefined: there is none
+  LinearMap out = {};      // of the rows, or of what `in` makes of them
+  LinearMap in = {};       // of the rows: the branch is a feed-forward part's (feed_forward.h)
+  bool tanh = false;       // of that part, likewise
+  DropoutPlace drop = {};  // inside it
+
+  [[nodiscard]] bool defined() const { return rows.defined(); }
+  [[nodiscard]] at::Tensor made() const;  // [.., m]
+};
+
+// As residual_norm() and residual() of branch.made().
+[[nodiscard]] ResidualNorm branch_norm(const at::Tensor& x, const Branch& branch, const DropoutPlace& drop,
+                                       const NormWeights& norm);
+[[nodiscard]] at::Tensor add_branch(const at::Tensor& x, const Branch& branch, const DropoutPlace& drop);
+
+}  // namespace xformer::kernels

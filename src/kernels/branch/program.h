@@ -1,0 +1,63 @@
+// A linear map with its residual and norm (branch.h) as a device program: a block takes 64 rows through all columns of
+// the map, whose sums stay in registers. A feed-forward part has a program of its own (feed_forward/program.h).
+#pragma once
+
+#include "kernels/residual_norm/epilogue.h"
+
+namespace xformer::kernels {
+
+struct LinearBranchArguments {
+  ProductKind product = ProductKind::kFloat;
+  const float *x = nullptr, *weight = nullptr, *bias = nullptr;  // [rows, in], [out, in], [out] or null
+  int64_t rows = 0, in = 0, out = 0;
+  bool wide = false;  // all begins at sixteen bytes, and all widths are multiples of kRun
+  ResidualEpilogue residual;
+};
+
+[[nodiscard]] constexpr LaunchGrid linear_branch_grid(int64_t rows) { return {tiles_of(rows), 2 * kTileFloats * 4}; }
+
+// kPacks: tiles of columns.
+template <ProductKind kKind, int kPacks>
+struct LinearBranchProgram {
+  static constexpr int kThreads = kTileThreads, kResident = kPacks == 1 ? 3 : 2;
+  static constexpr int kTiles = kTileSide / kTileColumns;
+  LinearBranchArguments a;
+
+  template <class Thread>
+  XFORMER_DEVICE void operator()(const Thread& thread) const {
+    constexpr int kStride = shared_stride(kTileSide);
+    auto* const memory = static_cast<float*>(thread.shared());
+    const SharedRows rows{memory, kStride}, weights{memory + kTileFloats, kStride};
+    const int64_t first = thread.block() * kTileSide;
+    const int warp_row = thread.index() / kWarp * kTileRows;
+    float sum[kPacks * kTiles][4] = {};
+    for (int64_t place = 0; place < a.in; place += kTileSide) {
+      const int width = static_cast<int>(a.in - place);
+      XFORMER_UNROLL
+      for (int pack = 0; pack < kPacks; ++pack) {
+        thread.sync();
+        if (pack == 0) load_tile<kTileSide>(thread, a.x + place, {a.in, a.wide}, width, first, a.rows, nullptr, rows);
+        load_tile<kTileSide>(thread, a.weight + place, {a.in, a.wide}, width, pack * kTileSide, a.out, nullptr,
+                             weights);
+        thread.sync();
+        multiply_rows<kKind, kTileSide, kTiles>(thread, rows, warp_row, weights, sum + pack * kTiles);
+      }
+    }
+    const TilePlace place{first, 0, a.rows, a.out};
+    if constexpr (kPacks == 1) store_residual<1>(thread, sum, a.bias, a.residual, place, a.wide, {rows});
+    else store_residual<2>(thread, sum, a.bias, a.residual, place, a.wide, {rows, weights});
+  }
+};
+
+// launch(grid, program).
+template <class Launch>
+auto run_linear_branch(const LinearBranchArguments& a, const Launch& launch) {
+  const LaunchGrid grid = linear_branch_grid(a.rows);
+  const auto run = [&]<int kPacks>(std::integral_constant<int, kPacks>) {
+    return a.product == ProductKind::kTf32 ? launch(grid, LinearBranchProgram<ProductKind::kTf32, kPacks>{a})
+                                           : launch(grid, LinearBranchProgram<ProductKind::kFloat, kPacks>{a});
+  };
+  return a.out <= kTileSide ? run(std::integral_constant<int, 1>()) : run(std::integral_constant<int, 2>());
+}
+
+}  // namespace xformer::kernels

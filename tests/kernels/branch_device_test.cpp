@@ -1,0 +1,241 @@
+// Branches with their residual and norm as a device computes them, walked on the CPU, against the definition in double
+// precision.
+#include <ATen/Context.h>
+
+#include "device_support.h"
+#include "kernels/branch/branch.h"
+#include "kernels/branch/device.h"
+#include "kernels/feed_forward/feed_forward.h"
+#include "kernels/operator.h"
+#include "place_support.h"
+#include "poisoned_memory.h"
+#include "tensor/op_counter.h"
+
+namespace xformer::kernels::branch_device_test {
+
+namespace {
+
+struct WalkedBranch {
+  std::vector<int64_t> rows{2, 20};
+  int64_t k = 24, f = 0, m = 16;  // f: of a feed-forward part; 0: there is none
+  double p = 0.2;
+  bool norm = true, bias = true, tf32 = false;
+  int64_t shift = 0;  // elements by which x begins behind an aligned place
+};
+
+struct BranchTensors {
+  at::Tensor x, sum_gradient, normed_gradient;
+  Branch branch;
+  NormWeights norm;
+
+  explicit BranchTensors(const WalkedBranch& one) {
+    const auto rows_of = [&](const std::string& name, int64_t width, int64_t shift) {
+      std::vector<int64_t> shape = one.rows;
+      shape.push_back(width);
+      int64_t count = 1;
+      for (const int64_t side : shape) count *= side;
+      return random_tensor(name, {count + shift}, at::kFloat).narrow(0, shift, count).view(shape);
+    };
+    const auto map_of = [&](const std::string& name, int64_t in, int64_t out) {
+      return LinearMap{random_tensor(name, {out, in}, at::kFloat),
+                       one.bias ? random_tensor(name + " bias", {out}, at::kFloat) : at::Tensor()};
+    };
+    x = rows_of("x", one.m, one.shift);
+    sum_gradient = rows_of("sum gradient", one.m, 0), normed_gradient = rows_of("normed gradient", one.m, 0);
+    branch.rows = rows_of("rows", one.k, 0);
+    branch.out = map_of("out", one.f > 0 ? one.f : one.k, one.m);
+    if (one.f > 0) branch.in = map_of("in", one.k, one.f), branch.drop = place_of(one.p), branch.drop.site += 1;
+    if (one.norm) norm = {random_tensor("weight", {one.m}, at::kFloat), random_tensor("bias", {one.m}, at::kFloat)};
+  }
+  // Those that are there.
+  [[nodiscard]] Tensors inputs() const {
+    Tensors all{x,           branch.rows, branch.out.weight, branch.out.bias, branch.in.weight, branch.in.bias,
+                norm.weight, norm.bias};
+    std::erase_if(all, [](const at::Tensor& one) { return !one.defined(); });
+    return all;
+  }
+};
+
+BranchForward walked_forward(const WalkedBranch& one, const BranchTensors& given, WalkOrder order) {
+  return branch_forward_device(
+      given.x, given.branch, place_of(one.p), given.norm,
+      [&](const LinearBranchArguments& a) { run_linear_branch(a, walking(order)); },
+      [&](const FeedForwardArguments& a) { run_feed_forward(a, /*backward=*/false, walking(order)); });
+}
+
+// The sum and the normed rows, then gradients.
+Tensors walked_branch(const WalkedBranch& one, WalkOrder order) {
+  const BranchTensors given(one);
+  at::globalContext().setAllowTF32CuBLAS(one.tf32);
+  const BranchForward made = walked_forward(one, given, order);
+  const BranchGradients found = branch_backward_device(
+      given.sum_gradient, one.norm ? given.normed_gradient : at::Tensor(), made, given.branch, place_of(one.p),
+      given.norm.weight,
+      [&](const ResidualNormBackwardArguments& a) {
+        choose_program<WalkedTypes>(
+            a, [&](const auto& program) { walk(row_backward_grid(a.rows, a.width), program, order); });
+      },
+      [&](const LinearArguments& a) { run_linear(a, /*backward=*/true, walking(order)); },
+      [&](const FeedForwardArguments& a) { run_feed_forward(a, /*backward=*/true, walking(order)); },
+      [&](const WeightGradientArguments& a) { run_weight_gradients(a, walking(order)); });
+  at::globalContext().setAllowTF32CuBLAS(false);
+  Tensors result{made.norm.sum, made.norm.normed};
+  for (const at::Tensor& gradient : tensors_of(found)) result.push_back(gradient);
+  std::erase_if(result, [](const at::Tensor& tensor) { return !tensor.defined(); });
+  return result;
+}
+
+Tensors defined_branch(const WalkedBranch& one) {
+  const BranchTensors given(one);
+  const auto definition = [&](const Tensors& leaves) -> Tensors {
+    size_t next = 0;
+    const auto take = [&](const at::Tensor& like) { return like.defined() ? leaves[next++] : at::Tensor(); };
+    const auto take_map = [&](const LinearMap& like) {
+      LinearMap map;
+      map.weight = take(like.weight), map.bias = take(like.bias);
+      return map;
+    };
+    const at::Tensor x = take(given.x), rows = take(given.branch.rows);
+    const LinearMap out = take_map(given.branch.out), in = take_map(given.branch.in);
+    const at::Tensor end = one.f > 0 ? feed_forward_reference(rows, in, out, false, given.branch.drop)
+                                     : at::linear(rows, out.weight, out.bias);
+    if (!one.norm) return {x + place_of(one.p)(end)};
+    const at::Tensor weight = take(given.norm.weight), bias = take(given.norm.bias);
+    const ResidualNorm meant = residual_norm_reference(x, end, place_of(one.p), {weight, bias});
+    return {meant.sum, meant.normed};
+  };
+  Tensors gradients{given.sum_gradient};
+  if (one.norm) gradients.push_back(given.normed_gradient);
+  return in_double(definition, given.inputs(), gradients);
+}
+
+double worst_branch(const WalkedBranch& one) {
+  return worst_walked([&](WalkOrder order) { return walked_branch(one, order); }, defined_branch(one));
+}
+
+constexpr double kLikeFloat = 2e-5, kLikeTf32 = 2e-2;
+
+int counted_launches = 0;
+
+BranchForward counted_forward(const at::Tensor& x, const Branch& branch, const DropoutPlace& drop,
+                              const NormWeights& norm) {
+  const auto count = [](const auto&) { ++counted_launches; };
+  return branch_forward_device(x, branch, drop, norm, count, count);
+}
+
+BranchGradients counted_backward(const at::Tensor& sum_gradient, const at::Tensor& normed_gradient,
+                                 const BranchForward& made, const Branch& branch, const DropoutPlace& drop,
+                                 const at::Tensor& weight) {
+  const auto count = [](const auto&) { ++counted_launches; };
+  return branch_backward_device(sum_gradient, normed_gradient, made, branch, drop, weight, count, count, count, count);
+}
+
+}  // namespace
+
+TEST_CASE("branches on a device: every number of rows and every width") {
+  const PoisonedMemory poisoned;
+  for (int64_t size = 1; size <= 130; ++size) {
+    CAPTURE(size);
+    CHECK(worst_branch({.rows = {size}}) < kLikeFloat);
+    CHECK(worst_branch({.rows = {9}, .k = size}) < kLikeFloat);
+    if (size > kWidestEpilogue) continue;
+    // In rows of one element everything cancels but rounding.
+    CHECK(worst_branch({.rows = {9}, .m = size}) < (size == 1 ? 1e-3 : kLikeFloat));
+    CHECK(worst_branch({.rows = {9}, .f = 20, .m = size, .norm = false}) < kLikeFloat);
+  }
+}
+
+TEST_CASE("branches on a device: maps and parts, with and without norm, bias and dropout") {
+  const PoisonedMemory poisoned;
+  for (const int64_t f : {0, 70}) {
+    CAPTURE(f);
+    CHECK(worst_branch({.rows = {130}, .k = 64, .f = f, .m = 64}) < kLikeFloat);
+    CHECK(worst_branch({.rows = {2, 35}, .k = 100, .f = f, .m = 128}) < kLikeFloat);
+    CHECK(worst_branch({.f = f, .m = 100, .norm = false}) < kLikeFloat);
+    CHECK(worst_branch({.f = f, .p = 0}) < kLikeFloat);
+    CHECK(worst_branch({.f = f, .p = 0, .norm = false}) < kLikeFloat);
+    CHECK(worst_branch({.f = f, .shift = 1}) < kLikeFloat);
+    CHECK(worst_branch({.k = 64, .f = f, .m = 64, .tf32 = true}) < kLikeTf32);
+    // TF32 is not float: the bound of one would catch the other.
+    CHECK(worst_branch({.k = 64, .f = f, .m = 64, .tf32 = true}) > 10 * kLikeFloat);
+  }
+  CHECK(worst_branch({.bias = false}) < kLikeFloat);
+  CHECK(worst_branch({.rows = {20}, .k = 300}) < kLikeFloat);
+}
+
+TEST_CASE("branches on a device: a row that is lost loses no other") {
+  for (const int64_t f : {0, 70}) {
+    const WalkedBranch one{.rows = {80}, .f = f, .m = 70};
+    const BranchTensors clean(one), lost(one);
+    lost.branch.rows[3].fill_(float_of(0x7FFFFFFF));  // what a device makes of 0 / 0
+    const ResidualNormForward meant = walked_forward(one, clean, WalkOrder::kForward).norm,
+                              got = walked_forward(one, lost, WalkOrder::kForward).norm;
+    for (const auto& [a, b] : {std::pair{got.sum, meant.sum}, {got.normed, meant.normed}}) {
+      CHECK(at::equal(a.narrow(0, 4, 76), b.narrow(0, 4, 76)));
+      CHECK(at::equal(a.narrow(0, 0, 3), b.narrow(0, 0, 3)));
+    }
+    CHECK(got.normed[3].isnan().all().item<bool>());
+  }
+}
+
+// LibTorch's meta device has shapes and types but no memory: what is launched there is counted.
+TEST_CASE("a device with kernels of branches runs them: one launch forwards") {
+  counted_launches = 0;
+  torch::Library library(torch::Library::IMPL, "xformer", c10::DispatchKey::Meta, __FILE__, __LINE__);
+  library.impl("branch_forward", dispatched<counted_forward>);
+  library.impl("branch_backward", dispatched<counted_backward>);
+  const auto run_branch = [&](at::ScalarType type, int64_t m, bool part, bool norm) {
+    const auto leaf = [&](at::IntArrayRef shape) {
+      return at::empty(shape, at::TensorOptions(at::kMeta).dtype(type)).requires_grad_(true);
+    };
+    const Branch branch{leaf({4, 10, 32}),
+                        {leaf({m, part ? 96 : 32}), leaf({m})},
+                        part ? LinearMap{leaf({96, 32}), leaf({96})} : LinearMap()};
+    const at::Tensor x = leaf({4, 10, m});
+    const NormWeights weights{leaf({m}), leaf({m})};
+    const OpCounter counter;
+    Tensors results{norm ? at::Tensor() : add_branch(x, branch, {})}, wanted{x, branch.rows, branch.out.weight};
+    if (norm) {
+      const ResidualNorm both = branch_norm(x, branch, {}, weights);
+      results = {both.sum, both.normed};
+      wanted.push_back(weights.bias);
+    }
+    if (part) wanted.insert(wanted.end(), {branch.in.weight, branch.in.bias});
+    Tensors slopes;
+    for (const at::Tensor& result : results) slopes.push_back(at::ones_like(result));
+    const Tensors found = torch::autograd::grad(results, wanted, slopes);
+    for (size_t i = 0; i < found.size(); ++i) CHECK(found[i].sizes() == wanted[i].sizes());
+    CHECK(counter.counts().flops == 3 * 2 * 40 * (part ? 96 * (32 + m) : 32 * m));
+    return std::exchange(counted_launches, 0);
+  };
+  CHECK(run_branch(at::kFloat, kWidestEpilogue, false, true) == 1 + 3);
+  CHECK(run_branch(at::kFloat, 64, false, false) == 1 + 2);
+  CHECK(run_branch(at::kFloat, 64, true, true) == 1 + 3);
+  CHECK(run_branch(at::kFloat, 64, true, false) == 1 + 2);
+  CHECK(run_branch(at::kFloat, kWidestEpilogue + 8, false, false) == 0);
+  CHECK(run_branch(at::kDouble, 64, true, false) == 0);
+}
+
+// Here a branch is made first; its meaning is the composition of both operators.
+TEST_CASE("branches on a CPU are their residual and norm") {
+  for (const int64_t f : {0, 70}) {
+    const BranchTensors given({.f = f});
+    const at::Tensor made = given.branch.made();
+    const ResidualNorm got = branch_norm(given.x, given.branch, place_of(0.2), given.norm),
+                       meant = residual_norm(given.x, made, place_of(0.2), given.norm);
+    CHECK((at::equal(got.sum, meant.sum) && at::equal(got.normed, meant.normed)));
+    CHECK(at::equal(add_branch(given.x, given.branch, place_of(0.2)), meant.sum));
+  }
+  const BranchTensors given({});
+  CHECK(at::equal(branch_norm(given.x, {}, {}, given.norm).sum, given.x));
+}
+
+TEST_CASE("plans of branches fit a device at any size") {
+  for (const int64_t rows : {int64_t{1}, int64_t{64}, int64_t{65}, int64_t{1} << 31, int64_t{1} << 36}) {
+    const LaunchGrid grid = linear_branch_grid(rows);
+    CHECK((grid.blocks >= 1 && grid.blocks <= kMostBlocks && grid.blocks * kTileSide >= rows));
+    CHECK(3 * (grid.shared_bytes + 1024) <= 164 * 1024);
+  }
+}
+
+}  // namespace xformer::kernels::branch_device_test
