@@ -156,11 +156,13 @@ class BigBirdCore : public AttentionCore {
     return kernels::attention(q, k, v, options);
   }
 
-  // Made anew where other ranks have been loaded (by copy_, of which a tensor counts its versions).
+  // On a device kept until other ranks are loaded (by copy_: a tensor counts its versions), for there they are sixteen
+  // launches. A CPU makes them anew, however the ranks were changed.
   [[nodiscard]] at::Tensor known_places(const Layout& parts, int64_t n, const at::Tensor& q) const {
+    const auto make = [&](const at::TensorOptions& numbers) { return places(parts, n, q.size(1), numbers); };
+    if (random_ > 0 && q.is_cpu()) return make(q.options().dtype(at::kLong));
     const int64_t loaded = ranks_.defined() ? static_cast<int64_t>(ranks_._version()) : 0;
-    return tables_.get({n, q.size(1), loaded}, q.device(),
-                       [&](const at::TensorOptions& numbers) { return places(parts, n, q.size(1), numbers); });
+    return tables_.get({n, q.size(1), loaded}, q.device(), make);
   }
 
   // The tokens, of n, that each block sees beside its neighbours [h or 1,t,g]: the global ones, then those of blocks
