@@ -1,5 +1,6 @@
 #include "engine/engine.h"
 
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include "attention/own_file.h"
@@ -9,8 +10,26 @@
 #include "engine/experiment_records.h"
 #include "models/model.h"
 #include "tensor/memory.h"
+#include "tensor/torch_errors.h"
 
 namespace xformer::engine {
+
+namespace {
+
+// What LibTorch throws, in our words, whichever verb it is.
+CommandSetup translated(const CommandSetup& setup) {
+  return [setup](CLI::App& program) -> std::function<int()> {
+    return [action = setup(program)] {
+      try {
+        return action();
+      } catch (const c10::Error&) {
+        rethrow_translated();
+      }
+    };
+  };
+}
+
+}  // namespace
 
 int run_engine(int argc, char** argv) {
   install_caching_allocator();
@@ -47,32 +66,34 @@ int run_engine(int argc, char** argv) {
     static_cast<void>(program.add_subcommand("version", "which version this is, and what it was built with"));
     return [] { return 0; };
   };
-  return run(argc, argv, [&]() -> std::vector<CommandSetup> {
-    return {add_train,
-            add_sweep,
-            add_validate,
-            add_eval,
-            add_forward,
-            add_generate,
-            add_export_pytorch,
-            add_bench,
-            add_profile,
-            report,
-            add_smat,
-            plot,
-            add_span,
-            add_analyse,
-            list,
-            describe,
-            add_data,
-            add_selftest,
-            add_export_template,
-            add_check,
-            make_new,
-            add_completion,
-            help,
-            version,
-            write_catalogue};
+  return run(argc, argv, [&] {
+    std::vector<CommandSetup> setups{add_train,
+                                     add_sweep,
+                                     add_validate,
+                                     add_eval,
+                                     add_forward,
+                                     add_generate,
+                                     add_export_pytorch,
+                                     add_bench,
+                                     add_profile,
+                                     report,
+                                     add_smat,
+                                     plot,
+                                     add_span,
+                                     add_analyse,
+                                     list,
+                                     describe,
+                                     add_data,
+                                     add_selftest,
+                                     add_export_template,
+                                     add_check,
+                                     make_new,
+                                     add_completion,
+                                     help,
+                                     version,
+                                     write_catalogue};
+    for (CommandSetup& setup : setups) setup = translated(setup);
+    return setups;
   });
 }
 

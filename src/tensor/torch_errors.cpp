@@ -26,7 +26,7 @@ std::string other_processes(const std::string& text) {
 }
 
 // Some of LibTorch's own words begin with it, and end with its own settings and addresses.
-std::string out_of_memory(const std::string& text) {
+std::string out_of_memory(const std::string& text, const std::string& smaller) {
   const bool said = text.find("out of memory") != std::string::npos;
   // Plain steps of another length need theirs beside what captured ones hold.
   const bool captured = text.find("allocated in private pools") != std::string::npos;
@@ -36,7 +36,7 @@ std::string out_of_memory(const std::string& text) {
   const std::string remedy =
       others.empty() ? ""
                      : fmt::format("; other processes hold memory there ({}): wait, or take another --device", others);
-  return fmt::format("{}{}; a smaller --micro-batch{} needs less{}", said ? "" : "out of memory: ", words,
+  return fmt::format("{}{}; a smaller {}{} needs less{}", said ? "" : "out of memory: ", words, smaller,
                      captured ? " or --cuda-graph off" : "", remedy);
 }
 
@@ -58,26 +58,26 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 
 }  // namespace
 
-void rethrow_translated(const std::string& next) {
+void rethrow_translated(const std::string& next, const std::string& smaller) {
   const auto and_next = [&](const std::string& text) { return next.empty() ? text : text + "; " + next; };
   try {
     throw;
   } catch (const Error&) {
     throw;
   } catch (const c10::OutOfMemoryError& error) {
-    throw OutOfMemory(and_next(out_of_memory(error.what_without_backtrace())));
+    throw OutOfMemory(and_next(out_of_memory(error.what_without_backtrace(), smaller)));
   } catch (const std::bad_alloc&) {
-    throw OutOfMemory(and_next("out of memory on the host; a smaller --micro-batch needs less"));
+    throw OutOfMemory(and_next(fmt::format("out of memory on the host; a smaller {} needs less", smaller)));
   } catch (const c10::AcceleratorError& error) {
     constexpr int32_t kNoMemory = 2;
     const std::string text = first_line(error.what_without_backtrace());
-    if (error.get_error_code() == kNoMemory) throw OutOfMemory(and_next(out_of_memory(text)));
+    if (error.get_error_code() == kNoMemory) throw OutOfMemory(and_next(out_of_memory(text, smaller)));
     if (is_of_the_machine(error.get_error_code())) throw ResourceError(and_next("the device failed: " + text));
     throw InternalError(and_next("the device refused what it was given: " + text));
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace();
     if (text.find("DefaultCPUAllocator") != std::string::npos || text.find("out of memory") != std::string::npos)
-      throw OutOfMemory(and_next(out_of_memory(text)));
+      throw OutOfMemory(and_next(out_of_memory(text, smaller)));
     throw InternalError(and_next("LibTorch: " + text));
   } catch (const std::filesystem::filesystem_error& error) {
     throw ResourceError(and_next(error.what()));

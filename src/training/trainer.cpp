@@ -35,7 +35,7 @@ RunRecord train(const RunPlan& plan, const RunOptions& options, Observer& observ
     try {
       ending = loop.run();
     } catch (...) {
-      rethrow_translated(loop.what_is_kept());
+      rethrow_translated(loop.what_is_kept(), "--micro-batch");
     }
   } catch (const Error& error) {
     try {

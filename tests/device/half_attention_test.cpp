@@ -36,6 +36,36 @@ TEST_CASE("softmax-fused takes heads in bf16 and fp16 on a device, wider ones th
   }
 }
 
+// LibTorch's own operator would drop others, by its generator.
+TEST_CASE("softmax-fused drops on a device what it drops on a CPU, whatever its heads and their type") {
+  const SequenceMask mask = length_mask({70, 41}, 70);
+  const BuildContext context = make_context({.dropout = 0.3});
+  const Resolved softmax = resolve("softmax-fused");
+  const std::shared_ptr<AttentionCore> core = build_core(softmax, full_options(softmax), context);
+  core->train();
+  const auto out_on = [&](const c10::Device& device, int64_t width, at::ScalarType type, uint64_t seed) {
+    std::vector<at::Tensor> heads;
+    for (const char* name : {"q", "k", "v"})
+      heads.push_back(random_tensor(name, {2, 2, 70, width}).to(at::kFloat).to(type).to(device));
+    SequenceMask there = mask;
+    there.key_valid = mask.key_valid.to(device);
+    context.dropout_stream->to(device);
+    context.dropout_stream->set_step(3);
+    at::manual_seed(seed);
+    Carry carry;
+    return core->forward(heads[0], heads[1], heads[2], there, carry).cpu().to(at::kFloat);
+  };
+  for (const int64_t width : {16, 80}) {
+    CAPTURE(width);
+    const at::Tensor meant = out_on(at::kCPU, width, at::kFloat, 1);
+    for (const uint64_t seed : {1, 2})
+      CHECK((out_on(kernels::kWalkedDevice, width, at::kFloat, seed) - meant).abs().max().item<double>() < 1e-5);
+    // Of rounded heads; an element dropped otherwise is a tenth and more.
+    CHECK((out_on(kernels::kWalkedDevice, width, at::kBFloat16, 1) - meant).abs().max().item<double>() < 0.05);
+  }
+  CHECK_THAT(core->backend(), Contains("reference in training"));  // the last heads were wide
+}
+
 TEST_CASE("between projections 16 bits stay for what takes them on a device, and nowhere else") {
   const at::Tensor here = at::ones({2}, at::kHalf), there = here.to(kernels::kWalkedDevice);
   CHECK(FullPrecision(at::kHPU, false, true)(there).scalar_type() == at::kHalf);

@@ -1,11 +1,11 @@
 // Softmax attention: Vaswani et al., "Attention Is All You Need", NeurIPS 2017, equation 1:
 //   O = softmax(Q K^T / sqrt(d)) V over valid keys (and, if causal, not later ones).
 // Two names: `softmax` forms the [n, n] weights, as the published comparisons do; the memory of `softmax-fused` is
-// linear in n. It is our operator (kernels/attention) on the CPU and, of heads up to 64 wide, on CUDA devices; for
-// wider ones there LibTorch's scaled_dot_product_attention, whose dropout comes from LibTorch's own generator, seeded
-// afresh for every step (DropoutStream::set_step). With `recompute` softmax keeps q, k and v alone and forms the
-// weights again in the backward pass, as the Transformer of mlpen/Nystromformer does (attention_grad_checkpointing in
-// its LRA/code/lra_config.py; Chen et al. 2016).
+// linear in n. It is our operator (kernels/attention) on the CPU and, of heads up to 64 wide, on CUDA devices. Wider
+// ones there are LibTorch's scaled_dot_product_attention; where it would drop weights, by a generator of its own, they
+// are the operator's definition, which forms them. With `recompute` softmax keeps q, k and v alone and forms the weights
+// again in the backward pass, as the Transformer of mlpen/Nystromformer does (attention_grad_checkpointing in its
+// LRA/code/lra_config.py; Chen et al. 2016).
 #include <ATen/SDPBackend.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -113,16 +113,16 @@ class FusedCore : public AttentionCore, public RowCore {
               q.size(2));
     const bool fused = kernels::attention_runs_fused(q, k, v);
     const bool bf16 = q.scalar_type() == at::kBFloat16 || kernels::stores_bf16({q, k, v});
-    const bool fp16 = q.scalar_type() == at::kHalf;
-    if (q.is_cpu() || fused) {
+    const bool fp16 = q.scalar_type() == at::kHalf, drops = is_training() && dropout_.p() > 0;
+    const bool defined = drops || kernels::policy() == kernels::Policy::kReference;  // in float
+    if (q.is_cpu() || fused || (defined && !bf16 && !fp16)) {
       const std::string device = "fused-" + c10::DeviceTypeName(q.device().type(), /*lower_case=*/true);
       std::string& ran = is_training() ? in_training_ : in_evaluation_;
       ran = !fused ? "reference" : device + (bf16 ? "-bf16" : "") + (fp16 ? "-fp16" : "");
       return kernels::attention(q, k, v, own_options(q, mask));
     }
     if (bf16 || fp16) return forward(q.to(at::kFloat), k.to(at::kFloat), v.to(at::kFloat), mask, carry);
-    const double p = is_training() ? dropout_.p() : 0;
-    if (mask.all_valid()) return attend(q, k, v, {}, p, mask.causal);
+    if (mask.all_valid()) return attend(q, k, v, {}, mask.causal);
 
     at::Tensor allowed = mask.key_valid.unsqueeze(1).unsqueeze(1);  // [b,1,1,n]
     // The operator takes a mask or causality, not both: then, and only then, a boolean [b,1,n,n].
@@ -133,7 +133,7 @@ class FusedCore : public AttentionCore, public RowCore {
     at::Tensor zero = empty;
     if (const at::Tensor valid = mask.query_valid(q.size(2)); valid.defined())
       zero = zero.logical_or(valid.logical_not().unsqueeze(1).unsqueeze(-1));
-    return attend(q, k, v, allowed.logical_or(empty), p, false).masked_fill(zero, 0);
+    return attend(q, k, v, allowed.logical_or(empty), false).masked_fill(zero, 0);
   }
 
   // Keeps queries, keys, values, output and one log-sum per row. What runs when causal is the CPU's count of tiles.
@@ -149,12 +149,7 @@ class FusedCore : public AttentionCore, public RowCore {
   [[nodiscard]] bool takes_half_on_devices() const override { return true; }
 
   [[nodiscard]] std::string backend() const override {
-    std::string text;
-    if (!in_training_.empty()) {
-      text = in_training_ + " in training";
-      if (dropout_.p() > 0 && in_training_.starts_with("sdpa"))
-        text += " (dropout by LibTorch's generator, reseeded each step)";
-    }
+    std::string text = in_training_.empty() ? "" : in_training_ + " in training";
     if (!in_evaluation_.empty()) text += (text.empty() ? "" : ", ") + in_evaluation_ + " in evaluation";
     return text;
   }
@@ -185,10 +180,10 @@ class FusedCore : public AttentionCore, public RowCore {
   }
 
   at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                    const std::optional<at::Tensor>& allowed, double p, bool causal) {
+                    const std::optional<at::Tensor>& allowed, bool causal) {
     (is_training() ? in_training_ : in_evaluation_) =
-        backend_name(static_cast<at::SDPBackend>(at::_fused_sdp_choice(q, k, v, allowed, p, causal)));
-    return at::scaled_dot_product_attention(q, k, v, allowed, p, causal);
+        backend_name(static_cast<at::SDPBackend>(at::_fused_sdp_choice(q, k, v, allowed, /*dropout_p=*/0, causal)));
+    return at::scaled_dot_product_attention(q, k, v, allowed, /*dropout_p=*/0, causal);
   }
 
   bool causal_;
@@ -228,7 +223,6 @@ std::vector<Descriptor> describe() {
   fused.name = "softmax-fused";
   fused.title = "Scaled dot-product attention, fused";
   fused.summary = "The same function without the weights in memory, which is linear in the length.";
-  fused.traits.library_dropout = true;  // of heads wider than 64 on CUDA devices
   fused.options.clear();
   fused.build_core = [](const Json&, const BuildContext& context) { return std::make_shared<FusedCore>(context); };
   return {exact, fused};
