@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "kernels/token_mean/token_mean.h"
 #include "models/place_loss.h"
 #include "tensor/probe.h"
 
@@ -43,8 +44,8 @@ at::Tensor Readout::pooled(const at::Tensor& stacked, const at::Tensor& valid) c
   if (norm_) probe("norm", x);
   if (options_.activation == "gelu") x = dropout_(at::gelu(x), owner_.is_training());
   if (options_.activation == "relu") x = at::relu(x);
-  const auto factor = [&] { return valid.unsqueeze(-1).to(x.scalar_type()); };
-  if (options_.mask_output && valid.defined()) x = x * factor();
+  const bool padded = options_.pooling == "mean_padded", mean = padded || options_.pooling == "mean_valid";
+  if (options_.mask_output && valid.defined() && !mean) x = x * valid.unsqueeze(-1).to(x.scalar_type());
   const int64_t length = x.size(1) - pinned_;
   if (options_.pooling == "none") {
     const at::Tensor places = x.narrow(1, pinned_, length);
@@ -68,11 +69,8 @@ at::Tensor Readout::pooled(const at::Tensor& stacked, const at::Tensor& valid) c
       places = places.masked_fill(none.all(1, /*keepdim=*/true).unsqueeze(-1), 0);
     }
     result = (x.select(1, 0) + places.amax(1)) / 2;
-  } else if (options_.pooling == "mean_padded" || !valid.defined()) {
-    result = x.narrow(1, pinned_, length).sum(1) / static_cast<double>(length);
   } else {
-    const at::Tensor own = factor().narrow(1, pinned_, length);
-    result = (x.narrow(1, pinned_, length) * own).sum(1) / own.sum(1).clamp_min(1);
+    result = kernels::token_mean(x, {!padded || options_.mask_output ? valid : at::Tensor(), pinned_, padded});
   }
   probe("pooled", result);
   return result;
