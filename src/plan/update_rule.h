@@ -14,10 +14,11 @@ struct OptimizerOptions {
   double beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
 };
 
-// Parameters that decay alike, as one flat vector, and all that one update reads. The scalars are float64 [] on the
+// All parameters as one flat vector, and all that one update reads. The scalars are float64 [] on the
 // same device, because a captured step must see them change.
 struct OptimizerUpdate {
   at::Tensor values, gradients;
+  int64_t decayed;                  // elements in front to which weight decay applies
   std::vector<at::Tensor> moments;  // in the descriptor's order, 0 before the first update
   at::Tensor learning_rate, beta1;
   at::Tensor factor;  // of the gradient: clipping, inverse loss scale

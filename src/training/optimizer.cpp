@@ -52,6 +52,7 @@ Optimizer::Optimizer(NamedTensors parameters, const UpdateOptions& options,
   norm_ = at::zeros({}, scalar);
   skipped_ = at::zeros({}, scalar);
   factor_ = at::ones({}, scalar);
+  blocks_ready_ = at::zeros({}, type.dtype(at::kInt));
   if (!options_.loss_scaling) return;
   scale_ = at::full({}, kFirstScale, type.dtype(at::kFloat));
   good_steps_ = at::zeros({}, type.dtype(at::kInt));
@@ -78,18 +79,9 @@ void Optimizer::gather_gradients() {
 void Optimizer::step(const at::Tensor& learning_rate, const at::Tensor& beta1) {
   const at::NoGradGuard no_grad;
   gather_gradients();
-  kernels::gradient_norm(gradients_, scale_, options_.clip_norm, {norm_, factor_, skipped_, step_});
-  const auto update = [&](int64_t begin, int64_t count, double decay) {
-    if (count == 0) return;
-    const auto part = [&](const at::Tensor& flat) { return flat.narrow(0, begin, count); };
-    plan::OptimizerUpdate now{part(values_), part(gradients_), {}, learning_rate, beta1, factor_, step_, skipped_};
-    for (const at::Tensor& moment : moments_) now.moments.push_back(part(moment));
-    plan::OptimizerOptions constants = options_.constants;
-    constants.weight_decay = decay;
-    rule_.apply(now, constants);
-  };
-  update(0, decayed_, options_.constants.weight_decay);
-  update(decayed_, values_.numel() - decayed_, 0);
+  kernels::gradient_norm(gradients_, scale_, options_.clip_norm, {norm_, factor_, skipped_, step_, blocks_ready_});
+  rule_.apply({values_, gradients_, decayed_, moments_, learning_rate, beta1, factor_, step_, skipped_},
+              options_.constants);
   if (options_.loss_scaling)
     at::_amp_update_scale_(scale_, good_steps_, skipped_.to(at::kFloat), kGrowth, kBackoff, kGrowthInterval);
 }

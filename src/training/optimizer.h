@@ -61,7 +61,7 @@ class Optimizer {
   std::vector<at::Tensor> moments_;
   int64_t decayed_ = 0;  // elements of what decays
   NamedTensors state_;   // views of the moments by parameter
-  at::Tensor step_, norm_, skipped_, factor_;
+  at::Tensor step_, norm_, skipped_, factor_, blocks_ready_;
   at::Tensor scale_, good_steps_;
 };
 

@@ -37,16 +37,19 @@ struct NormResult {
 };
 
 NormResult walk_norm(const at::Tensor& gradients, const at::Tensor& scale, double clip, WalkOrder order) {
-  const GradientControls controls{device_scalar(NAN), device_scalar(NAN), device_scalar(NAN), device_scalar(6)};
+  const GradientControls controls{device_scalar(NAN), device_scalar(NAN), device_scalar(NAN), device_scalar(6),
+                                  at::zeros({}, at::kInt)};
   gradient_norm_device(gradients, scale, clip, controls, [&](const GradientNormArguments& a) {
-    run_programs(a, [&](const LaunchGrid& grid, const auto& program) { walk(grid, program, order); });
+    run_gradient_norm(a, [&](const LaunchGrid& grid, const auto& program) { walk(grid, program, order); });
   });
+  CHECK(controls.ready.item<int>() == 0);  // for the next launch
   return {controls.norm.item<double>(), controls.factor.item<double>(), controls.skip.item<double>(),
           controls.step.item<double>()};
 }
 
 NormResult defined_norm(const at::Tensor& gradients, const at::Tensor& scale, double clip) {
-  const GradientControls controls{device_scalar(NAN), device_scalar(NAN), device_scalar(NAN), device_scalar(6)};
+  const GradientControls controls{device_scalar(NAN), device_scalar(NAN), device_scalar(NAN), device_scalar(6),
+                                  at::Tensor()};
   gradient_norm_reference(gradients, scale, clip, controls);
   return {controls.norm.item<double>(), controls.factor.item<double>(), controls.skip.item<double>(),
           controls.step.item<double>()};
@@ -59,7 +62,7 @@ TEST_CASE("AdamW on a device equals its definition, for any size, place and type
     for (const at::ScalarType type : {at::kFloat, at::kDouble})
       for (const int64_t size : {1, 7, 64, 1000, 5003})
         for (const int64_t shift : {0, 1}) {
-          const AdamWConstants constants{0.98, 1e-7, 0.05, rectified};
+          const AdamWConstants constants{0.98, 1e-7, 0.05, rectified, /*decayed=*/size / 3};
           const UpdatedBuffers ours(size, type, shift), backwards(size, type, shift), meant(size, type, shift);
           const double tolerance = type == at::kDouble ? 1e-13 : 2e-6;
           for (int t = 1; t <= 9; ++t) {

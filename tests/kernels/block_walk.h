@@ -254,6 +254,8 @@ class WalkedThread {
     check_aligned(to);
     memcpy(to, words, 16);
   }
+  static int64_t arrive(int32_t* counter) { return (*counter)++; }
+  static double arrived(const double* from) { return *from; }
   void copy16(float* to, const float* from, bool there) const {
     check_aligned(to), check_aligned(from);
     walk_.send(index_, {to, there ? from : nullptr});

@@ -4,6 +4,7 @@
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/error.h"
@@ -45,8 +46,12 @@ void adamw_cpu(const at::Tensor& x, const at::Tensor& gradient, const at::Tensor
     const scalar_t* from = gradient.const_data_ptr<scalar_t>();
     scalar_t *into = x.mutable_data_ptr<scalar_t>(), *first = m.mutable_data_ptr<scalar_t>(),
              *second = v.mutable_data_ptr<scalar_t>();
+    AdamWFactors undecayed = factors;
+    undecayed.decay = 1;
     at::parallel_for(0, x.numel(), kGrain, [&](int64_t begin, int64_t end) {
-      update(factors, from + begin, into + begin, first + begin, second + begin, end - begin);
+      const int64_t middle = std::clamp(constants.decayed, begin, end);
+      update(factors, from + begin, into + begin, first + begin, second + begin, middle - begin);
+      update(undecayed, from + middle, into + middle, first + middle, second + middle, end - middle);
     });
   });
 }
@@ -76,8 +81,9 @@ void adamw_reference(const at::Tensor& x, const at::Tensor& gradient, const at::
   } else {
     step = m / (v.sqrt() * second_share.rsqrt() + constants.epsilon);
   }
-  const at::Tensor moved =
-      x * (1 - controls.learning_rate * constants.weight_decay) - step * (controls.learning_rate / first_share);
+  at::Tensor decayed = x.clone();
+  decayed.view(-1).slice(0, 0, constants.decayed).mul_(1 - controls.learning_rate * constants.weight_decay);
+  const at::Tensor moved = decayed - step * (controls.learning_rate / first_share);
   x.copy_(at::where(skip, x, moved));
 }
 

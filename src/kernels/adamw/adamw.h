@@ -27,6 +27,7 @@ struct AdamWControls {
 struct AdamWConstants {
   double beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
   bool rectified = false;
+  int64_t decayed = INT64_MAX;  // elements in front to which weight decay applies; the others do not decay
 };
 
 // x, gradient, m, v: contiguous, of one shape and floating type; x, m and v are changed in place.

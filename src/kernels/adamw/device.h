@@ -21,7 +21,7 @@ void adamw_device(const at::Tensor& x, const at::Tensor& gradient, const at::Ten
   a.skip = device_number(controls.skip, x);
   a.beta2 = constants.beta2, a.epsilon = constants.epsilon, a.weight_decay = constants.weight_decay;
   a.rectified = constants.rectified;
-  a.elements = x.numel();
+  a.elements = x.numel(), a.decayed = constants.decayed;
   a.wide = reads_wide({x, gradient, m, v});
   launch(a);
 }

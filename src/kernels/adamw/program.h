@@ -15,8 +15,8 @@ struct AdamWArguments {
   const double *learning_rate = nullptr, *beta1 = nullptr, *factor = nullptr, *step = nullptr, *skip = nullptr;
   double beta2 = 0, epsilon = 0, weight_decay = 0;
   bool rectified = false;
-  int64_t elements = 0;
-  bool wide = false;  // the buffers are 16-byte aligned
+  int64_t elements = 0, decayed = 0;  // the second: of those in front, which decay
+  bool wide = false;                  // the buffers are 16-byte aligned
 };
 
 inline constexpr int kUpdateThreads = 256;
@@ -58,7 +58,7 @@ struct AdamWProgram {
         const Value g = gradient[j] * factor;
         m[j] = b1 * m[j] + a1 * g;
         v[j] = b2 * v[j] + a2 * g * g;
-        x[j] = decay * x[j] - rate * m[j] / (std::sqrt(v[j]) * root + epsilon);
+        x[j] = (i + j < a.decayed ? decay : Value(1)) * x[j] - rate * m[j] / (std::sqrt(v[j]) * root + epsilon);
       }
       store_run(thread, x, count, a.wide, static_cast<Value*>(a.x) + i);
       store_run(thread, m, count, a.wide, static_cast<Value*>(a.m) + i);

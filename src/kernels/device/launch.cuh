@@ -57,6 +57,14 @@ class CudaThread {
     *static_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
   }
 
+  __device__ int64_t arrive(int32_t* counter) const {
+    __threadfence();
+    const int32_t before = atomicAdd(counter, 1);
+    __threadfence();
+    return before;
+  }
+  __device__ double arrived(const double* from) const { return __ldcg(from); }
+
   __device__ void copy16(float* to, const float* from, bool there) const {
     const auto place = static_cast<uint32_t>(__cvta_generic_to_shared(to));
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(from), "r"(there ? 16 : 0)

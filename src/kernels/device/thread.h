@@ -16,6 +16,8 @@
 //   T shuffle_xor(T value, int mask)       the value of the warp's lane `lane ^ mask`; all 32 call it together
 //   void load16(const void* from, uint32_t* words), store16(void* to, const uint32_t* words)
 //                                          sixteen aligned bytes of the device's memory at once
+//   int64_t arrive(int32_t* counter)       how many blocks called it before, from 0 on; one thread of each block calls
+//   double arrived(const double* from)     what a block wrote before it arrived, read by the last that does
 //   void copy16(float* to, const float* from, bool there)
 //                                          sends these to the block's own memory, zeros where nothing is there
 //   void end_copies()                      what this thread sent since the last call is a group, an empty one too

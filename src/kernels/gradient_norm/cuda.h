@@ -1,4 +1,4 @@
-// The launches of the norm of gradients on a CUDA device, between host code that knows LibTorch and device code that
+// The launch of the norm of gradients on a CUDA device, between host code that knows LibTorch and device code that
 // does not.
 #pragma once
 

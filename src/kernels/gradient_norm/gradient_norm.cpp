@@ -23,7 +23,7 @@ void gradient_norm(const at::Tensor& gradients, const at::Tensor& loss_scale, do
 
 void gradient_norm_reference(const at::Tensor& gradients, const at::Tensor& loss_scale, double clip,
                              const GradientControls& controls) {
-  const auto& [norm, factor, skip, step] = controls;
+  const auto& [norm, factor, skip, step, ready] = controls;
   norm.copy_(at::linalg_vector_norm(gradients));
   factor.fill_(1);
   if (loss_scale.defined()) {

@@ -5,11 +5,7 @@
 namespace xformer::kernels {
 
 cudaError_t launch_gradient_norm(const GradientNormArguments& a, cudaStream_t stream) {
-  cudaError_t error = cudaSuccess;
-  run_programs(a, [&](const LaunchGrid& grid, const auto& program) {
-    if (error == cudaSuccess) error = launch_program(grid, program, stream);
-  });
-  return error;
+  return run_gradient_norm(a, launched_on(stream));
 }
 
 }  // namespace xformer::kernels

@@ -7,9 +7,10 @@
 
 namespace xformer::kernels {
 
-// Float64 scalars ([]) on the gradients' device, which are written; the step is counted on.
+// Scalars ([]) on the gradients' device, which are written, float64 but for the last; the step is counted on.
 struct GradientControls {
   at::Tensor norm, factor, skip, step;
+  at::Tensor ready;  // int32 [], 0: a device counts in it
 };
 
 // gradients: one flat buffer. loss_scale: float32 [], by which the gradients are too large; undefined: 1. clip 0: no

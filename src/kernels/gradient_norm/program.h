@@ -1,5 +1,6 @@
-// The norm of all gradients (gradient_norm.h) as two device programs: each block sums the squares of a share of them in
-// double precision, then one block adds the sums and decides. The order is the same on every device.
+// The norm of all gradients (gradient_norm.h) as a device program: each block sums the squares of a share of them in
+// double precision, and the last that is ready adds the sums, in their order, and decides. So the numbers are the same
+// on every device, whichever block that is.
 #pragma once
 
 #include <algorithm>
@@ -18,17 +19,16 @@ struct GradientNormArguments {
   int64_t elements = 0;
   bool wide = false;  // the gradients are 16-byte aligned
   double* parts = nullptr;
-  int64_t part_count = 0;
   const float* loss_scale = nullptr;  // null: 1
   double clip = 0;
   double *norm = nullptr, *factor = nullptr, *skip = nullptr, *step = nullptr;
+  int32_t* ready = nullptr;  // blocks; 0 between launches
 };
 
 [[nodiscard]] constexpr LaunchGrid norm_parts_grid(int64_t elements) {
   const int64_t at_once = int64_t{kNormThreads} * kRun;
-  return {std::clamp<int64_t>((elements + at_once - 1) / at_once, 1, kNormParts), kNormThreads / kWarp * 8};
+  return {std::clamp<int64_t>((elements + at_once - 1) / at_once, 1, kNormParts), kNormThreads / kWarp * 8 + 8};
 }
-inline constexpr LaunchGrid kNormEndGrid{1, kNormThreads / kWarp * 8};
 
 // The sum over a block's threads, in its first thread.
 template <class Thread>
@@ -44,7 +44,7 @@ XFORMER_DEVICE double block_sum(const Thread& thread, double value, int threads)
 }
 
 template <class Value>
-struct GradientNormPartsProgram {
+struct GradientNormProgram {
   static constexpr int kThreads = kNormThreads, kResident = 2;
   GradientNormArguments a;
 
@@ -59,22 +59,23 @@ struct GradientNormPartsProgram {
       XFORMER_UNROLL
       for (int j = 0; j < kRun; ++j) sum += static_cast<double>(values[j]) * static_cast<double>(values[j]);
     }
-    const double total = block_sum(thread, sum, kThreads);
-    if (thread.index() == 0) a.parts[thread.block()] = total;
+    double total = block_sum(thread, sum, kThreads);
+    auto* const last = reinterpret_cast<bool*>(static_cast<double*>(thread.shared()) + kThreads / kWarp);
+    if (thread.index() == 0) {
+      a.parts[thread.block()] = total;
+      *last = thread.arrive(a.ready) == thread.blocks() - 1;
+    }
+    thread.sync();
+    if (!*last) return;
+    sum = 0;
+    for (int64_t i = thread.index(); i < thread.blocks(); i += kThreads) sum += thread.arrived(a.parts + i);
+    total = block_sum(thread, sum, kThreads);
+    if (thread.index() == 0) decide(total);
   }
-};
 
-template <class Value>
-struct GradientNormEndProgram {
-  static constexpr int kThreads = kNormThreads, kResident = 2;
-  GradientNormArguments a;
-
-  template <class Thread>
-  XFORMER_DEVICE void operator()(const Thread& thread) const {
-    double sum = 0;
-    for (int64_t i = thread.index(); i < a.part_count; i += kThreads) sum += a.parts[i];
-    const double total = block_sum(thread, sum, kThreads);
-    if (thread.index() != 0) return;
+ private:
+  XFORMER_DEVICE void decide(double total) const {
+    *a.ready = 0;
     const double scale = a.loss_scale == nullptr ? 1 : 1 / static_cast<double>(*a.loss_scale);
     // Squares that their own type cannot hold would make moments that are not finite.
     const double norm = std::sqrt(static_cast<double>(static_cast<Value>(total))) * scale;
@@ -87,15 +88,11 @@ struct GradientNormEndProgram {
   }
 };
 
-// launch(grid, program) twice, one behind the other.
 template <class Launch>
-void run_programs(const GradientNormArguments& a, const Launch& launch) {
-  const auto both = [&]<class Value>(Value) {
-    launch(norm_parts_grid(a.elements), GradientNormPartsProgram<Value>{a});
-    launch(kNormEndGrid, GradientNormEndProgram<Value>{a});
-  };
-  if (a.type == ElementType::kDouble) both(double());
-  else both(float());
+auto run_gradient_norm(const GradientNormArguments& a, const Launch& launch) {
+  const LaunchGrid grid = norm_parts_grid(a.elements);
+  return a.type == ElementType::kDouble ? launch(grid, GradientNormProgram<double>{a})
+                                        : launch(grid, GradientNormProgram<float>{a});
 }
 
 }  // namespace xformer::kernels

@@ -12,7 +12,7 @@ UpdateRule describe() {
           .apply = [](const OptimizerUpdate& now, const OptimizerOptions& options) {
             kernels::adamw(now.values, now.gradients, now.moments[0], now.moments[1],
                            {now.learning_rate, now.beta1, now.factor, now.step, now.skip},
-                           {options.beta2, options.epsilon, options.weight_decay, /*rectified=*/false});
+                           {options.beta2, options.epsilon, options.weight_decay, /*rectified=*/false, now.decayed});
           }};
 }
 
