@@ -85,7 +85,7 @@ class Compare(unittest.TestCase):
 
     def test_what_is_wrong_is_said_before_anything_runs(self):
         for words, said in ((["--device", "gpu"], "expected cpu, cuda or cuda:N, got 'gpu'"),
-                            (["--device", "cuda", "--precisions", "fp16"], "known: fp32, tf32, bf16"),
+                            (["--device", "cuda", "--precisions", "fp16"], "known: fp32, bf16, tf32"),
                             (["--precisions", "tf32"], "known: fp32, bf16")):
             done = self.run_it(*words)
             self.assertEqual((done.returncode, said in done.stderr), (2, True), done.stderr)

@@ -157,7 +157,8 @@ def main():
     started = time.monotonic()
     torch.set_num_threads(given.threads)
     subject = Trainer(given)
-    ready = {"event": "ready", "parameters": subject.parameters, "torch": torch.__version__}
+    ready = {"event": "ready", "parameters": subject.parameters, "torch": torch.__version__,
+             "gpu": torch.cuda.get_device_name(given.device) if on_gpu else None}
     if given.products:
         with FlopCounterMode(display=False) as counter, ProductRecorder() as recorder:
             subject.step()
