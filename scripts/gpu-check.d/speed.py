@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import csv
+import itertools
 import json
 import os
 import shlex
@@ -12,21 +13,24 @@ import time
 
 import compute
 from paced import Failed, Paced
+from pairs import GPU_SHAPES, MODELS, PRECISIONS, TABLE_MODELS, TABLE_SHAPES, WAYS
 from session import PEERS, Cut, Ended, Skipped, TimeOver, ending
 
-# ours, and the attention of tests/peers/models.py that is the same function
-MODELS = {"softmax-fused": "softmax", "linformer": "linformer", "performer": "performer", "nystromformer": "nystromformer",
-          "linear": "linear", "none": "none"}
-KINDS = {"eager": [], "compile": ["--compile"], "reduce-overhead": ["--compile", "reduce-overhead"]}
-PRECISIONS = ("fp32", "bf16", "tf32")
+AT_ONCE = 4  # pairs made ready together, as many as the memory of an 80 GB device and 16 processors can take
 
 
-def sizes(place, length=2048, batch=32):
-    return (64, 2) if place.small else (length, batch)
+def sizes(place, shape="listops"):
+    return (64, 2) if place.small else GPU_SHAPES[shape][:2]
 
 
-def chosen_models(place):
-    return {name: theirs for name, theirs in MODELS.items() if not place.given.model or name in place.given.model}
+def chosen_pairs(place):
+    """(shape, model, precision) of what is asked for, the most important first."""
+    given, precisions = place.given, PRECISIONS["cuda"] if place.on_gpu else ["fp32"]
+    chosen = itertools.product(given.precision or precisions, given.shape or TABLE_SHAPES, TABLE_MODELS)
+    chosen = [(shape, model, precision) for precision, shape, model in chosen if not given.model or model in given.model]
+    if not chosen:
+        raise Skipped(f"measures {', '.join(TABLE_MODELS)} alone")
+    return chosen[:1] if place.small else chosen
 
 
 def threads(place):
@@ -42,10 +46,18 @@ def ceilings(place):
     return "; ".join(f"{name} {value:.3g}" for name, value in rates.items() if "copy" in name or "node" in name)
 
 
-def worker(place, attention, precision, more):
-    length, batch = sizes(place)
+def worker(place, attention, shape, precision, more):
+    length, batch = sizes(place, shape)
     return ["python3", PEERS / "worker.py", "--attention", attention, "--length", length, "--batch", batch, "--device",
             place.device, "--precision", precision, "--threads", threads(place), *(["--warmup", 6] if place.on_gpu else []), *more]
+
+
+def compilations(place):
+    """Commands that compile what `pairs` will ask for, in its order. reduce-overhead needs the same kernels as compile, so it
+    comes when these are there."""
+    chosen = chosen_pairs(place) if place.on_gpu else []  # on a CPU it takes minutes
+    return [worker(place, MODELS[model], shape, precision, words) for precision in dict.fromkeys(one[2] for one in chosen)
+            for words in WAYS.values() if words for shape, model, asked in chosen if asked == precision]
 
 
 def learning(place):
@@ -53,9 +65,7 @@ def learning(place):
     commands, compiler, note = [], None, "nothing given to torch.compile"
     with contextlib.suppress(Skipped):
         environment = {**place.python(), "TORCHINDUCTOR_COMPILE_THREADS": "2"}
-        if place.on_gpu:  # on a CPU it takes minutes
-            commands = [worker(place, theirs, precision, more) for precision in PRECISIONS[:2]
-                        for theirs in chosen_models(place).values() for more in KINDS.values() if more]
+        commands = compilations(place)
     if commands:
         lines = [f"{shlex.join(map(str, command))} >{i}.txt 2>&1" for i, command in enumerate(commands)]
         (place.folder / "commands").write_text("\n".join(lines) + "\n")
@@ -71,43 +81,65 @@ def learning(place):
     return f"{said}; {note}"
 
 
-def together(place, model, theirs, precision):
-    """Our process and one of every kind beside it, a turn of each after the other; a row for every kind."""
-    length, batch = sizes(place)
-    kinds = {"eager": KINDS["eager"]} if not place.on_gpu else dict(KINDS)
-    commands = {kind: worker(place, theirs, precision, more) for kind, more in kinds.items()}
-    if theirs == "softmax":
-        commands["sdpa"] = worker(place, "sdpa", precision, [])
-    ours = [place.program, "bench", "--paced", "--models", model, "--lengths", length, "--batch", batch, "--device", place.device,
-            "--precision", precision, "--steps", 1000000, "--threads", threads(place), "--json", place.folder / "ours.json"]
-    rounds, most_seconds = (3, 60) if place.small else (15, 6)
-    with contextlib.ExitStack() as stack:
-        mine = stack.enter_context(Paced(ours, place.folder, {}, f"{model}-{precision}.txt"))
-        processes = {kind: stack.enter_context(Paced(command, place.folder, place.python(), f"{model}-{precision}-{kind}.txt"))
-                     for kind, command in commands.items()}
-        facts = mine.answer()["row"]
-        alive = {}
-        for kind, process in processes.items():
+class Pair:
+    """Our process and one of every kind of PyTorch beside it, from when they are started to a row for every kind."""
+
+    def __init__(self, place, stack, shape, model, precision):
+        self.place, self.facts = place, {"shape": shape, "model": model, "precision": precision}
+        self.length, self.batch = sizes(place, shape)
+        self.name = f"{model} {precision} {shape}"
+        kinds = {kind: words for kind, words in WAYS.items() if place.on_gpu or not words}
+        commands = {kind: worker(place, MODELS[model], shape, precision, words) for kind, words in kinds.items()}
+        if MODELS[model] == "softmax":
+            commands["sdpa"] = worker(place, "sdpa", shape, precision, [])
+        log = f"{shape}-{model}-{precision}"
+        ours = [place.program, "bench", "--paced", "--models", model, "--lengths", self.length, "--batch", self.batch, "--device",
+                place.device, "--precision", precision, "--steps", 1000000, "--threads", threads(place),
+                "--json", place.folder / f"{log}.json"]
+        self.mine = stack.enter_context(Paced(ours, place.folder, {}, f"{log}.txt"))
+        self.others = {kind: stack.enter_context(Paced(command, place.folder, place.python(), f"{log}-{kind}.txt"))
+                       for kind, command in commands.items()}
+
+    def answers(self, ask):
+        """What each of PyTorch's processes that is alive answers; one that ends is told of once."""
+        found = {}
+        for kind, process in list(self.others.items()):
             try:
-                alive[kind] = (process, process.answer(), [])
+                found[kind] = ask(process)
             except Failed as reason:
-                place.row(model=model, precision=precision, kind=kind, status="failed", message=str(reason))
-        mine.step()  # not timed: it slept while the others were made ready
-        own, begin = [], time.monotonic()
+                self.failed(kind, reason)
+                del self.others[kind]
+        return found
+
+    def failed(self, kind, reason):
+        self.place.row(**self.facts, kind=kind, status="failed", message=str(reason))
+
+    def wait(self):
+        """Until all are ready or have ended."""
+        self.ready = self.answers(Paced.answer)
+        self.ours = self.mine.answer()["row"]
+
+    def measure(self, version):
+        """{kind: PyTorch's time over ours, the median over rounds}"""
+        rounds, most_seconds = (3, 60) if self.place.small else (15, 6)
+        self.mine.step()  # not timed, nor PyTorch's: they slept while others were made ready or measured
+        self.answers(Paced.step)
+        own, steps, begin = [], {kind: [] for kind in self.others}, time.monotonic()
         while len(own) < rounds and time.monotonic() - begin < most_seconds:
-            own.append(mine.step())
-            for kind, (process, _, steps) in alive.items():
-                steps.append(process.step())
+            own.append(self.mine.step())
+            for kind, step in self.answers(Paced.step).items():
+                steps[kind].append(step)
         ratios, times = {}, [step["ms"] for step in own]
-        for kind, (_, ready, steps) in alive.items():
-            ms = [step["ms"] for step in steps]
-            ratios[kind] = statistics.median(ms) / statistics.median(times)
-            place.row(model=model, precision=precision, kind=kind, status="ok", length=length, batch=batch, rounds=len(times),
-                      ours_ms=statistics.median(times), ms=statistics.median(ms), ratio=ratios[kind], captured=facts["captured"],
-                      **apart("", steps), **apart("ours_", own), peak_bytes=steps[-1]["peak_bytes"],
-                      ours_peak_bytes=facts["peak_bytes"], setup_seconds=ready["setup_seconds"], torch=ready["torch"],
-                      all_ours_ms=times, all_ms=ms)
-        return f"{model} {precision}: " + ", ".join(f"{kind} {ratio:.2f}" for kind, ratio in ratios.items())
+        for kind in self.others:
+            ms, ready = [step["ms"] for step in steps[kind]], self.ready[kind]
+            ratios[kind] = statistics.median(theirs / mine for mine, theirs in zip(times, ms))
+            self.place.row(**self.facts, kind=kind, status="ok", length=self.length, batch=self.batch, rounds=len(times),
+                           ours_ms=statistics.median(times), ms=statistics.median(ms), ratio=ratios[kind],
+                           captured=self.ours["captured"], kernels_launched=self.ours["kernels_launched"],
+                           **apart("", steps[kind]), **apart("ours_", own), peak_bytes=steps[kind][-1]["peak_bytes"],
+                           ours_peak_bytes=self.ours["peak_bytes"], setup_seconds=ready["setup_seconds"], torch=ready["torch"],
+                           gpu=ready["gpu"], xformer=version, all_ours_ms=times, all_ms=ms)
+        return ratios
 
 
 def apart(whose, steps):
@@ -116,23 +148,38 @@ def apart(whose, steps):
 
 
 def pairs(place):
+    """Some pairs are made ready together, then each is measured while the others sleep."""
     place.python()
-    done, failed = [], []
+    version = place.run(place.program, "--version")[1].strip()
+    chosen, done, failed = chosen_pairs(place), {}, []
+
+    def guarded(pair, action, *words):
+        try:
+            return action(pair, *words)
+        except Failed as reason:
+            pair.failed("ours", reason)
+            failed.append(f"{pair.name}: {reason}")
+
+    def detail():
+        least = [f"{kind} at least {ratio:.2f} ({name})" for kind in WAYS
+                 for ratio, name in sorted((ratios[kind], name) for name, ratios in done.items() if kind in ratios)[:1]]
+        return "; ".join([*failed, f"{len(done)} of {len(chosen)} pairs", *least])
+
     try:
-        for precision in PRECISIONS if place.on_gpu else PRECISIONS[:1]:
-            for model, theirs in list(chosen_models(place).items())[:1 if place.small else None]:
-                try:
-                    done.append(together(place, model, theirs, precision))
-                except Failed as reason:
-                    place.row(model=model, precision=precision, kind="ours", status="failed", message=str(reason))
-                    failed.append(f"{model} {precision}: {reason}")
+        for first in range(0, len(chosen), AT_ONCE):
+            with contextlib.ExitStack() as stack:
+                together = [Pair(place, stack, *which) for which in chosen[first:first + AT_ONCE]]
+                for pair in together:
+                    guarded(pair, Pair.wait)
+                for pair in together:
+                    if hasattr(pair, "ours") and (ratios := guarded(pair, Pair.measure, version)) is not None:
+                        done[pair.name] = ratios
     except TimeOver:
-        if not done or failed:
-            raise
-        raise Cut("; ".join(done)) from None
+        if not failed:
+            raise (Cut if done else TimeOver)(detail()) from None
     if failed:
-        raise Ended("; ".join(failed))
-    return "; ".join(done)
+        raise Ended(detail())
+    return detail()
 
 
 def all_names(place):
@@ -177,11 +224,15 @@ def ranking(place):
 
 
 def shapes(place):
-    groups = []
-    for task, length, batch in (("text", 4096, 16), ("image", 1024, 32)):
-        length, batch = sizes(place, length, batch)
-        groups += [["--models", model, "--task", task, "--lengths", length, "--batch", batch, "--steps", 3] for model in MODELS]
-    return measured_rows(place, groups[::6] if place.small else groups)
+    """What `pairs` measures, ours alone, and long enough for the device's counter of energy."""
+    groups = collections.defaultdict(list)
+    for shape, model, precision in chosen_pairs(place):
+        groups[shape, precision].append(model)
+    benches = []
+    for (shape, precision), models in groups.items():
+        length, batch = sizes(place, shape)
+        benches.append(["--models", ",".join(models), "--lengths", length, "--batch", batch, "--precision", precision, "--steps", 20])
+    return measured_rows(place, benches)
 
 
 def operators(place):

@@ -45,7 +45,7 @@ check "the killed run was resumed twice" contains "$lines" '"resumed": 2, "same_
 check "a profile is saved for each of three models" equal "$(cd "$work/results/operators" && echo *.json)" "linformer.json none.json softmax-fused.json"
 check "with its longest operators" matches "$lines" '"operators", "row": .*"model": "none".*"operators": \[\{"operator": "[a-z]+::'
 check "rows of a bench are saved one by one" equal "$(grep -c '^{"item": "bench", "row"' <<<"$lines")" 2
-check "a training leaves its record" contains "$(<"$work/results/train/linear-bf16-record.json")" '"status": "completed"'
+check "a training leaves its record" contains "$(<"$work/results/train/linear-bf16-record.json")" '"status": "stopped"'
 check "the table has every item" equal "$(grep -cE '^[ABC]  [a-z]+ +(PASS|SKIP|CUT) ' <<<"$text")" 16
 
 help=$("$root/scripts/gpu-check" --help)
@@ -133,6 +133,87 @@ check "but is cut short, and what was not run is named" matches "$text" \
   '^A  sanitizer  CUT .* 17 checks found nothing; not run: racecheck of longformer$'
 check "and what had ended is saved" equal "$(found '[a-z]+' '[a-z-]+' ok)" 17
 
+# A program and a PyTorch that only answer. A step of ours takes 2 ms, PyTorch's eager 8, others less; the first of PyTorch's
+# processes whose words match $FAULT ends, and what matches $SLOW is never ready.
+cat >"$work/bin/python3" <<PYTHON
+#!$(command -v bash)
+[[ "\$*" != *"import torch"* ]] || { echo 2.11.0; exit; }
+[[ "\$*" == *worker.py* ]] || exec $(python3 -c 'import sys; print(sys.executable)') "\$@"
+echo "\$*" >>"$work/asked"
+[[ -z \${FAULT:-} || ! "\$*" =~ \$FAULT ]] || { echo "out of memory" >&2; exit 1; }
+[[ -z \${SLOW:-} || ! "\$*" =~ \$SLOW ]] || exec sleep 100
+case "\$*" in *reduce-overhead*) ms=3 ;; *--compile*) ms=4 ;; *sdpa*) ms=6 ;; *) ms=8 ;; esac
+echo '{"event": "ready", "setup_seconds": 1, "torch": "2.11.0", "gpu": "a GPU"}'
+while read -r; do echo "{\"ms\": \$ms, \"host_ms\": 1, \"device_ms\": 1, \"peak_bytes\": \${ms}00000000}"; done
+PYTHON
+chmod +x "$work/bin/python3"
+stand_in <<'PROGRAM'
+case "$*" in
+  --version) echo "xformer 1.2.3" ;;
+  selftest*) echo "ok  stand-in" ;;
+  *--paced*"--models reformer --lengths 1024 "*"--precision tf32"*) echo "a kernel failed" >&2; exit 70 ;;
+  *--paced*)
+    echo '{"row": {"captured": true, "kernels_launched": 21, "peak_bytes": 300000000}}'
+    while read -r; do echo '{"ms": 2, "host_ms": 1, "device_ms": 1}'; done
+    ;;
+  *)
+    [[ "$*" =~ --models\ ([^ ]+)\ --lengths\ ([0-9]+)\ --batch\ ([0-9]+)\ --precision\ ([a-z0-9]+)\ .*--json\ ([^ ]+) ]] || exit 0
+    for model in ${BASH_REMATCH[1]//,/ }; do
+      printf '%s{"model": "%s", "length": %d, "batch": %d, "precision": "%s", "status": "ok", "captured": true, "step_ms": {"median": 2.5},
+        "kernels_launched": 22, "peak_bytes": 400000000, "joules_per_step": 0.51234}' "${rows:+,}" "$model" "${BASH_REMATCH[@]:2:3}"
+      rows=1
+    done >"${BASH_REMATCH[5]}.rows"
+    printf '{"rows": [%s]}' "$(<"${BASH_REMATCH[5]}.rows")" >"${BASH_REMATCH[5]}"
+    ;;
+esac
+PROGRAM
+FAULT='reformer --length 2048 .* fp32 .*--compile$' PATH=$work/bin:$PATH gpu_check --part learning --part pairs --part shapes \
+  --model softmax-fused --model reformer --precision fp32 --precision tf32
+# ATTENTION LENGTH BATCH PRECISION WORDS: how often PyTorch was started so
+asked() { grep -cE -- "worker.py --attention $1 --length $2 --batch $3 --device cuda --precision $4 .*--warmup 6$5\$" "$work/asked"; }
+for precision in fp32 tf32; do # once to be compiled, once in its pair
+  check "what pairs asks for in $precision is compiled before, at every shape" equal \
+    "$(asked softmax 2048 32 $precision ' --compile') $(asked softmax 4096 16 $precision ' --compile reduce-overhead') $(
+      asked reformer 1024 32 $precision ' --compile') $(asked softmax 1024 32 $precision '')" "2 2 2 1"
+done
+check "and how much of it is ready is told" contains "$lines" "torch.compile is ready with 23 of 24"
+row() { # SHAPE MODEL PRECISION KIND STATUS: how many such rows pairs saved
+  grep -cE "^\{\"item\": \"pairs\", \"row\": \{\"shape\": \"$1\", \"model\": \"$2\", \"precision\": \"$3\", \"kind\": \"$4\", \"status\": \"$5\"" <<<"$lines"
+}
+check "a row is saved for every kind of PyTorch in every pair" equal "$(row '[a-z0-9-]+' '[a-z-]+' '[a-z0-9]+' '[a-z-]+' ok)" $((6 * 4 + 5 * 3 - 1))
+check "a PyTorch that ends costs its own row alone" equal "$(row listops reformer fp32 compile failed) $(row listops reformer fp32 '[a-z-]+' ok)" "1 2"
+check "a program of ours that ends fails its pair" matches "$text" '^B  pairs +FAIL .*reformer tf32 image: ended with 70: a kernel failed'
+check "the others stand, and the least of their ratios is told" matches "$text" '11 of 12 pairs; eager at least 4.00 .*; compile at least 2.00 '
+check "shapes measures the same alone" equal "$(grep -c '^{"item": "shapes", "row"' <<<"$lines")" 12
+
+table() { code=0 && text=$("$root/scripts/gpu-check" --table "$@" 2>&1) || code=$?; }
+table "$work/results/results.jsonl"
+check "the table has seven models at three shapes in each precision that was measured" equal "$code $(grep -c '^| `' <<<"$text")" "0 42"
+check "a pair's row has times, ratios, kernels, memory and energy" contains "$text" \
+  '| `softmax-fused` | text-4k, 4,096 x 16 | 2.000 | 4.00 | 2.00 | 1.50 | 3.00 | 21 | 300 | 800 | 400 | 300 | 600 | 0.512 |'
+check "what PyTorch could not is missing there" contains "$text" \
+  '| `reformer` | listops, 2,048 x 32 | 2.000 | 4.00 | - | 1.50 | - | 21 | 300 | 800 | - | 300 | - | 0.512 |'
+check "of what was measured alone the rest is there" contains "$text" \
+  '| `reformer`, tf32 | image, 1,024 x 32 | 2.500 | - | - | - | - | 22 | 400 | - | - | - | - | 0.512 |'
+check "what was not measured is a row of dashes" contains "$text" \
+  '| `linear`, tf32 | image, 1,024 x 32 | - | - | - | - | - | - | - | - | - | - | - | - |'
+check "it says of which device and versions it is" equal "$(tail -1 <<<"$text")" "a GPU, xformer 1.2.3, PyTorch 2.11.0."
+grep -v '"pairs"' "$work/results/results.jsonl" >"$work/alone.jsonl"
+table "$work/alone.jsonl"
+check "without pairs there is no table" equal "$code $text" "2 gpu-check: --table $work/alone.jsonl: nothing of the item pairs is in it"
+echo '{"item": "pai' >>"$work/alone.jsonl"
+table "$work/alone.jsonl"
+check "half a line is named" matches "$code $text" '^2 gpu-check: --table .*: line [0-9]+ is none of gpu-check'
+table "$work/nowhere"
+check "so is a file that is not there" equal "$code $text" "2 gpu-check: --table $work/nowhere: No such file or directory"
+
+SLOW='--length 1024' PATH=$work/bin:$PATH gpu_check --part pairs --budget 8 --model softmax-fused --model reformer --precision fp32
+check "pairs that have no time left are no failure" equal "$code" 0
+check "but are cut short with what was measured" matches "$text" '^B  pairs +CUT .* 4 of 6 pairs'
+check "which is saved" equal "$(row '[a-z0-9-]+' '[a-z-]+' fp32 '[a-z-]+' ok)" 14
+PATH=$work/bin:$PATH gpu_check --part pairs --model additive
+check "a model that is not compared is said not to be" matches "$text" '^B  pairs +SKIP .*measures softmax-fused, linformer'
+
 stand_in <<PROGRAM
 [[ "\$*" == *captured* ]] || exit 0
 echo "ok  softmax in \${PRECISION}: recorded steps equal plain ones"
@@ -195,6 +276,21 @@ import sys, speed
 print(*((row["kernel"], row["count"], row["ns"], row["bytes"]) for row in speed.kernel_table(sys.stdin.read())))' <<<"$csv")
 check "kernels are added up by name, the longest first" equal "$table" \
   "('drop(float)', 2, 3500.0, 2000000.0) ('gemm', 1, 1200.0, 0.0)"
+
+# A curve of a device beside a stored one of a CPU.
+beside_cpu() { # PLAN: of the device's run, whose accuracy is 0.5, 0.75 at steps 50, 100
+  mkdir -p "$work/stored/linear/plan/0"
+  echo '{"hardware": {"device": "cpu"}, "plan": {"protocol": "mlpen-fp16", "training.precision": "fp32", "seed": 0}, "dev": [
+    {"step": 50, "accuracy": 0.25}, {"step": 100, "accuracy": 0.625}, {"step": 150, "accuracy": 1}]}' >"$work/stored/linear/plan/0/record.json"
+  PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$root/scripts/gpu-check.d python3 -c '
+import json, pathlib, sys, runs
+dev = [{"step": 50, "accuracy": 0.5}, {"step": 100, "accuracy": 0.75}]
+print(runs.beside_cpu({"model": "linear", "plan": json.loads(sys.argv[1]), "dev": dev}, pathlib.Path(sys.argv[2])))' "$1" "$work/stored"
+}
+check "a curve is compared with a CPU's of the same plan" equal \
+  "$(beside_cpu '{"protocol": "mlpen", "training.precision": "bf16", "seed": 0, "option.of.later": 1}')" \
+  "{'difference': 0.25, 'at_step': 50, 'evaluations': 2, 'last_difference': 0.125}"
+check "and with none of another plan" equal "$(beside_cpu '{"protocol": "mlpen", "training.precision": "fp32", "seed": 1}')" None
 
 printf '%s passed, %s failed\n' "$passed" "$failed"
 ((failed == 0))

@@ -73,6 +73,7 @@ check "that names it" contains "$text" "-Dxformer_DIR=$package/share/cmake/xform
 bare PATH=/usr/bin:/bin XFORMER_LIBTORCH="$libtorch" XFORMER_PROGRAM= "$package/scripts/gpu-check" --device cpu --small \
   --part graphs --part ceilings --out "$work/results"
 check "its gpu-check finds its program, and what it needs for PyTorch" equal "$code" 0
+check "and curves of a CPU to lay its own beside" test -s "$(echo "$package"/results/runs/mrsformer/table-9-listops/listops/linformer/*/0/record.json)"
 
 bare "$package/xformer" list
 check "without LibTorch the launcher ends with 4" equal "$code" 4
