@@ -7,7 +7,9 @@
 #include "fused_support.h"
 #include "kernels/attention/attention.h"
 #include "kernels/attention/device.h"
+#include "kernels/device/occupancy.h"
 #include "place_support.h"
+#include "poisoned_memory.h"
 
 namespace xformer::kernels::attention_device_test {
 
@@ -61,6 +63,7 @@ Tensors walked_attention(const WalkedHeads& one, WalkOrder order) {
     };
   };
   const AttentionForward forward = attention_forward_device(q, k, v, options, launch(false));
+  CHECK_FALSE(forward.log_sum.isnan().any().item<bool>());  // written for every row, also those that do not count
   const AttentionGradients found =
       attention_backward_device(heads_of("gradient", one, one.n, one.e), q, k, v, forward, options, launch(true));
   at::globalContext().setAllowTF32CuBLAS(false);
@@ -90,9 +93,47 @@ double worst_attention(const WalkedHeads& one, bool both_orders = false) {
 
 constexpr double kLikeFloat = 1e-5, kLikeTf32 = 5e-3;
 
+// Shapes whose plans are looked at: as many heads as a grid has blocks, as many rows as an int counts.
+constexpr int64_t kHeadCounts[] = {1, 8, 131, 132, 512, 513, 1 << 16, 1 << 20, kMostBlocks};
+constexpr int64_t kRowCounts[] = {1, 64, 65, 255, 257, 2048, 1 << 20, INT32_MAX};
+
+// Whether q, k, v and the output are a TiB or less of floats, and an int64 numbers the weights for dropout.
+constexpr bool is_shape(int64_t heads, int64_t n, int64_t m, int64_t width) {
+  return std::max(n, m) <= (int64_t{1} << 36) / width / heads && n * m <= (int64_t{1} << 62) / heads;
+}
+
+// Whether a pass over rows that see so many others fits a device, leaves none of these out and looks at none twice.
+template <class Program>
+constexpr bool pass_fits(int64_t heads, int64_t rows, int64_t seen, int width) {
+  const RowDivision division = attention_division(heads, rows, seen);
+  const LaunchGrid grid = attention_grid(heads, 1, rows, width, Program::kTileCount, division.parts);
+  const int64_t blocks = heads * tiles_of(rows);
+  return grid.blocks == blocks * division.parts && grid.blocks >= 1 && grid.blocks <= kMostBlocks &&
+         grid.blocks <= std::max(blocks, kSpreadBlocks) && grid.shared_bytes <= kMostSharedBytes &&
+         resident_blocks(kSm80, Program::kThreads, 1, grid.shared_bytes) >= Program::kResident &&
+         division.parts * division.part_tiles >= tiles_of(seen) &&
+         (division.parts - 1) * division.part_tiles < tiles_of(seen);
+}
+
+template <int kWidth>
+constexpr bool passes_fit() {
+  using Forward = AttentionForwardProgram<float, ProductKind::kFloat, kWidth>;
+  using Queries = AttentionBackwardProgram<float, ProductKind::kFloat, kWidth, false>;
+  using Keys = AttentionBackwardProgram<float, ProductKind::kFloat, kWidth, true>;
+  for (const int64_t heads : kHeadCounts)
+    for (const int64_t n : kRowCounts)
+      for (const int64_t m : kRowCounts)
+        if (is_shape(heads, n, m, 1) &&
+            !(pass_fits<Forward>(heads, n, m, kWidth) && pass_fits<Queries>(heads, n, m, kWidth) &&
+              pass_fits<Keys>(heads, m, n, kWidth)))
+          return false;
+  return true;
+}
+
 }  // namespace
 
 TEST_CASE("attention on a device: every length from 1 to 130") {
+  const PoisonedMemory poisoned;
   for (int64_t n = 1; n <= 130; ++n) {
     CAPTURE(n);
     // Of one key everything cancels but rounding.
@@ -101,6 +142,7 @@ TEST_CASE("attention on a device: every length from 1 to 130") {
 }
 
 TEST_CASE("attention on a device: widths, few keys, causality, padding and dropout, in two orders") {
+  const PoisonedMemory poisoned;
   CHECK(worst_attention({.d = 32, .e = 32}, true) < kLikeFloat);
   CHECK(worst_attention({.d = 5, .e = 7}, true) < kLikeFloat);
   CHECK(worst_attention({.d = 64, .e = 48}, true) < kLikeFloat);
@@ -119,6 +161,7 @@ TEST_CASE("attention on a device: widths, few keys, causality, padding and dropo
 
 // Few rows and many keys, or few keys and many rows.
 TEST_CASE("attention on a device: what few rows see is divided among blocks") {
+  const PoisonedMemory poisoned;
   CHECK(attention_division(2, 64, 512).parts == 2);
   CHECK(attention_division(2, 9, 1100).parts == 4);
   CHECK(attention_division(64, 64, 2048).parts == 4);
@@ -143,6 +186,7 @@ TEST_CASE("attention on a device: what few rows see is divided among blocks") {
 }
 
 TEST_CASE("attention on a device: heads in bf16 and fp16 lose nothing but by their own roundings") {
+  const PoisonedMemory poisoned;
   for (const auto& [type, rounding] : {std::pair{at::kBFloat16, 1.0 / 256}, {at::kHalf, 1.0 / 2048}}) {
     CAPTURE(type);
     for (const WalkedHeads& one :
@@ -166,6 +210,7 @@ TEST_CASE("attention on a device: heads in bf16 and fp16 lose nothing but by the
 }
 
 TEST_CASE("attention on a device: a sample without a key or a query gives zero, and zero gradients") {
+  const PoisonedMemory poisoned;
   for (const WalkedHeads& one : {WalkedHeads{.valid_keys = 0}, WalkedHeads{.valid_queries = 0}}) {
     CHECK(worst_attention(one) < kLikeFloat);
     for (const at::Tensor& x : walked_attention(one, WalkOrder::kForward)) CHECK(x[0].abs().max().item<float>() == 0);
@@ -173,6 +218,7 @@ TEST_CASE("attention on a device: a sample without a key or a query gives zero, 
 }
 
 TEST_CASE("attention on a device: what stands in padding does not matter") {
+  const PoisonedMemory poisoned;
   const WalkedHeads one{.valid_keys = 40, .valid_queries = 50};
   const Tensors clean = walked_attention(one, WalkOrder::kForward);
   at::Tensor q = heads_of("q", one, one.n, one.d), k = heads_of("k", one, one.m, one.d),
@@ -186,13 +232,51 @@ TEST_CASE("attention on a device: what stands in padding does not matter") {
   CHECK(at::equal(lost.out, clean[0]));
 }
 
-TEST_CASE("plans of attention fit a device") {
-  for (const int width : {32, 64})
-    for (const int tiles : {3, 4})
-      for (const int64_t rows : {int64_t{1}, int64_t{2048}, int64_t{1} << 20}) {
-        const LaunchGrid grid = attention_grid(64, 8, rows, width, tiles, attention_division(512, rows, rows).parts);
-        CHECK((grid.blocks >= 1 && grid.blocks <= kMostBlocks && grid.shared_bytes <= kMostSharedBytes));
-      }
+TEST_CASE("plans of attention fit a device at any size") {
+  // Constants, in which an overflow is an error.
+  STATIC_REQUIRE(passes_fit<32>());
+  STATIC_REQUIRE(passes_fit<64>());
+}
+
+TEST_CASE("what is launched of attention is what is planned, and the last block has the last rows") {
+  using Kind = std::pair<ElementType, ProductKind>;
+  for (const auto& [type, product] :
+       {Kind{ElementType::kFloat, ProductKind::kFloat}, Kind{ElementType::kFloat, ProductKind::kTf32},
+        Kind{ElementType::kHalf, ProductKind::kTf32}, Kind{ElementType::kBFloat16, ProductKind::kTf32}})
+    for (const int64_t heads : kHeadCounts)
+      for (const int64_t n : kRowCounts)
+        for (const int64_t m : kRowCounts)
+          for (const int width : {1, 32, 33, 64}) {
+            if (!is_shape(heads, n, m, width)) continue;
+            CAPTURE(type, product, heads, n, m, width);
+            AttentionArguments a;
+            a.type = type, a.product = product;
+            a.b = heads, a.h = 1, a.n = n, a.m = m, a.d = width, a.e = 1;
+            float some = 0;
+            const int64_t parts = attention_division(heads, n, m).parts;
+            if (parts > 1) a.part_out = &some;
+            std::vector<int64_t> blocks;
+            const auto check = [&](const LaunchGrid& grid, const auto& program) {
+              using Program = std::decay_t<decltype(program)>;
+              blocks.push_back(grid.blocks);
+              CHECK(grid.shared_bytes <= kMostSharedBytes);
+              CHECK(resident_blocks(kSm80, Program::kThreads, 1, grid.shared_bytes) >= Program::kResident);
+            };
+            run_attention<WalkedTypes>(a, /*backward=*/false, check);
+            run_attention<WalkedTypes>(a, /*backward=*/true, check);
+            const auto pass_blocks = [&](int64_t rows, int64_t seen) {
+              const int64_t result = heads * tiles_of(rows) * attention_division(heads, rows, seen).parts;
+              const SeenPart last(heads, rows, seen, result - 1);
+              const HeadBlock own = head_block(a.h, last.block, rows);
+              CHECK((last.end >= seen && last.first < seen && last.alone == (last.number == 0)));
+              CHECK((own.b == heads - 1 && own.h == 0 && own.first < rows && own.first + kAttentionTile >= rows));
+              return result;
+            };
+            std::vector<int64_t> meant{pass_blocks(n, m)};
+            if (parts > 1) meant.push_back((heads * n + 255) / 256);  // a lane has a row, which is one element wide
+            meant.insert(meant.end(), {pass_blocks(n, m), pass_blocks(m, n)});
+            CHECK(blocks == meant);
+          }
 }
 
 }  // namespace xformer::kernels::attention_device_test
