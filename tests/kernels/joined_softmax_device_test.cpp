@@ -1,5 +1,6 @@
 // One softmax over parts as a device computes it, walked on the CPU, against the definition in double precision.
 #include "device_support.h"
+#include "kernels/device/occupancy.h"
 #include "kernels/joined_softmax/device.h"
 #include "kernels/joined_softmax/joined_softmax.h"
 #include "kernels/operator.h"
@@ -62,6 +63,40 @@ at::Tensor counted_forward(const Tensors& outs, const Tensors& log_sums, int64_t
 Tensors counted_backward(const at::Tensor& gradient, const Tensors& outs, const Tensors& log_sums) {
   return joined_backward_device(gradient, outs, log_sums, count_join);
 }
+
+// Shapes whose plans are looked at, of which one part is a TiB of floats or less.
+constexpr int64_t kHeadCounts[] = {1, 3, 512, 1 << 16, 1 << 20, kMostBlocks};
+constexpr int64_t kRowCounts[] = {1, 7, 255, 257, 2048, 1 << 20, INT32_MAX, int64_t{1} << 38};
+constexpr int64_t kWidths[] = {1, 8, 9, 64, 65, 256, 257, 1 << 16};
+
+constexpr bool is_shape(int64_t heads, int64_t rows, int64_t e) { return rows <= (int64_t{1} << 38) / e / heads; }
+
+template <class Program>
+constexpr bool pass_fits(int64_t heads, int64_t rows, int64_t e) {
+  const LaunchGrid grid = row_grid(heads * rows, e, Program::kThreads);
+  const int64_t at_once = Program::kThreads / row_lanes(e);
+  return grid.blocks >= 1 && grid.blocks <= kMostBlocks && grid.blocks * at_once >= heads * rows &&
+         (grid.blocks - 1) * at_once < heads * rows && grid.shared_bytes == 0 &&
+         resident_blocks(kSm80, Program::kThreads, 1, grid.shared_bytes) >= Program::kResident;
+}
+
+constexpr bool passes_fit() {
+  for (const int64_t heads : kHeadCounts)
+    for (const int64_t rows : kRowCounts)
+      for (const int64_t e : kWidths)
+        if (is_shape(heads, rows, e) &&
+            !(pass_fits<JoinedForwardProgram>(heads, rows, e) && pass_fits<JoinedBackwardProgram>(heads, rows, e)))
+          return false;
+  return true;
+}
+
+// All that a program's place in its rows asks of a thread.
+struct PlacedThread {
+  int64_t of_grid = 0;
+
+  [[nodiscard]] int index() const { return static_cast<int>(of_grid % kJoinedThreads); }
+  [[nodiscard]] int64_t block() const { return of_grid / kJoinedThreads; }
+};
 
 }  // namespace
 
@@ -132,6 +167,32 @@ TEST_CASE("a device with kernels of one softmax over parts runs them: one launch
   CHECK(launches(kMostJoined, at::kFloat) == 2);
   CHECK(launches(kMostJoined + 1, at::kFloat) == 0);  // the definition
   CHECK(launches(3, at::kDouble) == 0);
+}
+
+TEST_CASE("plans of one softmax over parts fit a device at any size, and have every row once") {
+  STATIC_REQUIRE(passes_fit());  // a constant, in which an overflow is an error
+  for (const int64_t heads : kHeadCounts)
+    for (const int64_t rows : kRowCounts)
+      for (const int64_t e : kWidths) {
+        if (!is_shape(heads, rows, e)) continue;
+        CAPTURE(heads, rows, e);
+        JoinedArguments a;
+        a.b = 1, a.h = heads, a.n = (rows + 1) / 2, a.rows = rows, a.e = static_cast<int>(e);
+        int64_t threads = 0;
+        for (const bool backward : {false, true})
+          run_joined(a, backward, [&](const LaunchGrid& grid, const auto& program) {
+            threads = grid.blocks * std::decay_t<decltype(program)>::kThreads;
+            const int64_t behind = heads * rows * row_lanes(e);
+            const JoinedPlace first(PlacedThread{0}, a), last(PlacedThread{behind - 1}, a);
+            CHECK((first.lives && first.head == 0 && first.row == 0 && first.lane == 0 && first.counts));
+            CHECK((last.lives && last.head == heads - 1 && last.row == rows - 1 && last.lane == last.lanes - 1));
+            CHECK(last.counts == (rows == 1));
+            CHECK(last.in_rows(a, rows) + e == heads * rows * e);
+            CHECK(last.in_logs(a, rows) + 1 == heads * rows);
+            if (behind < threads) CHECK_FALSE(JoinedPlace(PlacedThread{behind}, a).lives);
+          });
+        CHECK(threads >= heads * rows * row_lanes(e));
+      }
 }
 
 }  // namespace xformer::kernels::joined_softmax_device_test
