@@ -51,12 +51,11 @@ const Schema<TrainingOptions>& training_schema() {
           .add(&O::clip_norm, "clip_norm", "gradients are scaled down to this norm; 0: never", at_least(0))
           .add(&O::label_smoothing, "label_smoothing",
                "of classes in training: this share of the target is spread over all classes", fraction_below_one())
-          .add(
-              &O::precision, "precision",
-              "arithmetic outside the attention core, which stays in fp32; bf16 on a CPU: activations and factors of "
-              "all products, with sums, softmax, norms and weights in fp32; fp16 with dynamic loss scaling; tf32: fp32 "
-              "whose products are TF32, everywhere, on CUDA",
-              one_of({"fp32", "tf32", "bf16", "fp16"}))
+          .add(&O::precision, "precision",
+               "arithmetic of products and activations; sums and softmax in the attention core stay in fp32; bf16 on a "
+               "CPU: activations and factors of all products, with sums, softmax, norms and weights in fp32; fp16 with "
+               "dynamic loss scaling; tf32: fp32 whose products are TF32, everywhere, on CUDA",
+               one_of({"fp32", "tf32", "bf16", "fp16"}))
           .add(&O::selection, "selection", "weights that are tested: of the strictly best dev evaluation, or the last",
                one_of({"best_dev", "last"}))
           .add(&O::eval_every, "eval_every", "steps between dev evaluations", at_least(1))
