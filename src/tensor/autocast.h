@@ -10,7 +10,7 @@ namespace xformer {
 
 // The type that products on such a device run in now; none: that of their operands.
 [[nodiscard]] inline std::optional<at::ScalarType> autocast_type(c10::DeviceType device) {
-  if (!at::autocast::is_autocast_enabled(device)) return std::nullopt;
+  if (!at::autocast::is_autocast_available(device) || !at::autocast::is_autocast_enabled(device)) return std::nullopt;
   return at::autocast::get_autocast_dtype(device);
 }
 

@@ -20,12 +20,13 @@ struct WalkedFeatures {
   int64_t first_keys = 0;      // of sample 0 that do not count
   double floor = -1;           // -1: the form's, which lets c matter little
   bool causal = false, tf32 = false, gaps = false;
+  at::ScalarType type = at::kFloat;  // of heads
 };
 
 at::Tensor heads_of(const std::string& name, const WalkedFeatures& one, int64_t rows, int64_t width) {
   // As a projection leaves them; with gaps between rows and the last axis not the fastest.
-  if (one.gaps) return random_tensor(name, {2, 1, width, rows}, at::kFloat).transpose(2, 3);
-  return random_tensor(name, {2, rows, 1, width}, at::kFloat).transpose(1, 2);
+  if (one.gaps) return random_tensor(name, {2, 1, width, rows}, at::kFloat).to(one.type).transpose(2, 3);
+  return random_tensor(name, {2, rows, 1, width}, at::kFloat).to(one.type).transpose(1, 2);
 }
 
 at::Tensor flags_of(int64_t rows, int64_t valid) {
@@ -56,7 +57,8 @@ Tensors walked(const WalkedFeatures& one, const Tensors& given, WalkOrder order)
   at::globalContext().setAllowTF32CuBLAS(one.tf32);
   const FeatureAttentionOptions options = options_of(one);
   const auto launch = [order](const FeatureArguments& a) {
-    run_feature_stage(a, [order](const LaunchGrid& grid, const auto& program) { walk(grid, program, order); });
+    run_feature_stage<WalkedTypes>(
+        a, [order](const LaunchGrid& grid, const auto& program) { walk(grid, program, order); });
   };
   const FeatureAttentionForward forward =
       feature_attention_forward_device(given[0], given[1], given[2], options, launch);
@@ -93,7 +95,7 @@ constexpr double kLikeFloat = 1e-5, kLikeTf32 = 1e-1;
 int counted_launches = 0;
 
 void count_stage(const FeatureArguments& a) {
-  run_feature_stage(a, [](const LaunchGrid&, const auto&) { ++counted_launches; });
+  run_feature_stage<WalkedTypes>(a, [](const LaunchGrid&, const auto&) { ++counted_launches; });
 }
 
 FeatureAttentionForward counted_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -140,6 +142,25 @@ TEST_CASE("feature attention on a device: widths, features, padding and strides,
     // TF32 is not float: the bound of one would catch the other.
     CHECK(worst_of({.form = form, .d = 32, .e = 32, .f = 96, .tf32 = true}) > 10 * kLikeFloat);
   }
+}
+
+// What is meant is of the same rounded heads. Relu's slope jumps, so it has a bound of its own.
+TEST_CASE("feature attention on a device: heads in bf16 and fp16, full and causal, in two orders") {
+  const PoisonedMemory poisoned;
+  for (const auto& [type, rounding] : {std::pair{at::kBFloat16, 1.0 / 256}, {at::kHalf, 1.0 / 2048}})
+    for (const Form form : kForms)
+      for (const bool causal : {false, true}) {
+        CAPTURE(type, static_cast<int>(form), causal);
+        WalkedFeatures one{.form = form, .n = 100, .m = 100, .valid_keys = 65, .causal = causal, .type = type};
+        for (const auto& [d, e, f] : {std::array<int64_t, 3>{32, 32, 64}, {5, 7, 6}, {64, 48, 130}}) {
+          CAPTURE(d);
+          one.d = d, one.e = e, one.f = f;
+          const Tensors got = walked(one, operands_of(one), WalkOrder::kForward);
+          for (const at::Tensor& x : got) CHECK(x.scalar_type() == type);
+          const double bound = form == Form::kRelu ? kLikeTf32 : 6 * rounding;
+          CHECK(worst_of(one, true) < bound);
+        }
+      }
 }
 
 TEST_CASE("causal feature attention on a device: widths, features, padding and many rows, in two orders") {

@@ -12,23 +12,27 @@ struct WalkedPools {
   std::vector<HeadGroup> groups{{1, {1, 3}}, {3, {0}}, {9, {2}}};
   int64_t n = 30, d = 5, pinned = 0;
   bool masked = true, gaps = false;
+  at::ScalarType type = at::kFloat;
 
   [[nodiscard]] int64_t heads() const { return static_cast<int64_t>(GroupLists::of(groups).heads.size()); }
   [[nodiscard]] at::Tensor valid() const { return masked ? ragged_flags(3, n) : at::Tensor(); }
-  [[nodiscard]] at::Tensor tokens(const std::string& name) const { return float_heads(name, {3, heads(), n, d}, gaps); }
+  [[nodiscard]] at::Tensor tokens(const std::string& name) const {
+    return float_heads(name, {3, heads(), n, d}, gaps).to(type);
+  }
   [[nodiscard]] Tensors rows(const std::string& name) const {
     Tensors result;
     for (const HeadGroup& group : groups)
       result.push_back(float_heads(name + std::to_string(group.scale),
                                    {3, static_cast<int64_t>(group.heads.size()), pooled_len(n, group.scale, pinned), d},
-                                   gaps));
+                                   gaps)
+                           .to(type));
     return result;
   }
 };
 
 template <bool kPool>
 auto walked_pool(WalkOrder order) {
-  return [order](const PoolArguments& a) { walk(pool_grid(a), PoolProgram<kPool>{a}, order); };
+  return [order](const PoolArguments& a) { run_pool<WalkedTypes, kPool>(a, walking(order)); };
 }
 
 // Rows of all groups, then the gradient of x.
@@ -113,9 +117,14 @@ TEST_CASE("pooling and repeating on a device: widths, scales, strides and tokens
         WalkedPools{.groups = wide, .n = 64, .pinned = 2}, WalkedPools{.gaps = true}})
     for (const bool masked : {false, true}) {
       one.masked = masked;
-      CAPTURE(one.n, one.d, one.pinned, masked);
-      CHECK(worst_pool(one) < kLikeFloat);
-      CHECK(worst_repeat(one) < kLikeFloat);
+      // In 16 bits: one rounding, of sums in float.
+      for (const auto& [type, bound] :
+           {std::pair{at::kFloat, kLikeFloat}, {at::kBFloat16, 1.0 / 256}, {at::kHalf, 1.0 / 2048}}) {
+        one.type = type;
+        CAPTURE(one.n, one.d, one.pinned, masked, type);
+        CHECK(worst_pool(one) < bound);
+        CHECK(worst_repeat(one) < bound);
+      }
     }
 }
 

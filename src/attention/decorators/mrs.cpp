@@ -85,6 +85,9 @@ class MrsCore : public AttentionCore {
   [[nodiscard]] bool takes_bf16() const override {
     return std::all_of(cores_.begin(), cores_.end(), [](const auto& core) { return core->takes_bf16(); });
   }
+  [[nodiscard]] bool takes_half_on_devices() const override {
+    return std::all_of(cores_.begin(), cores_.end(), [](const auto& core) { return core->takes_half_on_devices(); });
+  }
 
  private:
   int64_t pinned_;

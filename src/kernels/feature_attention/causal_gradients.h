@@ -7,7 +7,7 @@ namespace xformer::kernels {
 
 // The gradients of 64 rows: of queries, and s on the way, or, with kKeys, of keys and their values. With B_ij = u_i v_j
 // + s_i for keys j <= i, and W_ij the weights: those of features are B phi(k) and, of keys, B^T phi(q); dv = W^T u.
-template <ProductKind kKind, int kWidth, bool kKeys>
+template <class Value, ProductKind kKind, int kWidth, bool kKeys>
 struct CausalBackwardProgram {
   static constexpr int kThreads = kTileThreads, kResident = 2;
   static constexpr int kTiles = kTileSide / kTileColumns, kOutTiles = kWidth / kTileColumns;
@@ -34,10 +34,10 @@ struct CausalBackwardProgram {
     const bool* const valid = side.valid == nullptr ? nullptr : side.valid + block.b * n;
     const bool* const far_valid = far.valid == nullptr ? nullptr : far.valid + block.b * n;
     const int64_t end = valid_end(thread, valid, n, ends);
-    load_block<kWidth>(thread, side.x, side.places, a.d, block, end, valid, x);
-    load_block<kWidth>(thread, kKeys ? a.v : a.gradient, kKeys ? a.v_places : a.gradient_places, a.e, block, end, valid,
-                       values);
-    load_block<kWidth>(thread, far.x, far.places, a.d, block, n, far_valid, other);
+    load_block<Value, kWidth>(thread, side.x, side.places, a.d, block, end, valid, x);
+    load_block<Value, kWidth>(thread, kKeys ? a.v : a.gradient, kKeys ? a.v_places : a.gradient_places, a.e, block, end,
+                              valid, values);
+    load_block<Value, kWidth>(thread, far.x, far.places, a.d, block, n, far_valid, other);
     load_far_values(thread, block, far_valid, omega);  // and where the table will be
     beside.load(thread, a, far, head, block.first);
     if (kKeys && thread.index() < kTileSide) {
@@ -68,9 +68,9 @@ struct CausalBackwardProgram {
         float product = 0, by_apart = 0;
         if (counts) {
           factor[half] = a.inverse[at];
-          const float* const out = a.out + ((block.b * n + row) * a.h + block.h) * a.e;
+          const auto* const out = static_cast<const Value*>(a.out) + ((block.b * n + row) * a.h + block.h) * a.e;
           for (int column = place.pair; column < a.e; column += 4) {
-            product += out[column] * *values.at(own, column);
+            product += static_cast<float>(out[column]) * *values.at(own, column);
             if (a.apart()) by_apart += apart[column] * *values.at(own, column);
           }
         }
@@ -166,7 +166,8 @@ struct CausalBackwardProgram {
     }
     const float by_omega = a.omega != nullptr ? a.scale : 1.0f;
     const int64_t own_head = block.b * n * a.h + block.h;
-    store_fragment<kOutTiles>(thread, sum, by_omega, by_omega, (kKeys ? a.dk : a.dq) + own_head * a.d, a.h * a.d, a.d,
+    store_fragment<kOutTiles>(thread, sum, by_omega, by_omega,
+                              static_cast<Value*>(kKeys ? a.dk : a.dq) + own_head * a.d, a.h * a.d, a.d,
                               block.first + warp_row, n);
     if constexpr (kKeys) {
       thread.sync();
@@ -192,8 +193,8 @@ struct CausalBackwardProgram {
         }
       }
       multiply_weights<kKind, kTiles, kOutTiles>(thread, weights, other, value_sum);
-      store_fragment<kOutTiles>(thread, value_sum, factor[0], factor[1], a.dv + own_head * a.e, a.h * a.e, a.e,
-                                block.first + warp_row, n);
+      store_fragment<kOutTiles>(thread, value_sum, factor[0], factor[1], static_cast<Value*>(a.dv) + own_head * a.e,
+                                a.h * a.e, a.e, block.first + warp_row, n);
     }
   }
 
@@ -202,8 +203,8 @@ struct CausalBackwardProgram {
   template <class Thread>
   XFORMER_DEVICE void load_far_values(const Thread& thread, const HeadBlock& block, const bool* valid,
                                       const SharedRows& into) const {
-    load_block<kWidth>(thread, kKeys ? a.gradient : a.v, kKeys ? a.gradient_places : a.v_places, a.e, block, a.q.rows,
-                       valid, into);
+    load_block<Value, kWidth>(thread, kKeys ? a.gradient : a.v, kKeys ? a.gradient_places : a.v_places, a.e, block,
+                              a.q.rows, valid, into);
   }
 
   // exp(c_j - c_i) of key j and query i.
@@ -216,6 +217,7 @@ struct CausalBackwardProgram {
 
 // kSoftmax: what c takes, to the keys that gave it: of the rows from a key on that have its c. A warp goes over 16
 // keys.
+template <class Value>
 struct CausalWinnerProgram {
   static constexpr int kThreads = kTileThreads, kResident = 2;
   FeatureArguments a;
@@ -232,8 +234,9 @@ struct CausalWinnerProgram {
         if (row + lane < m && a.winner[head + row + lane] == key) sum += a.slopes[head + row + lane];
       sum = lane_sum(thread, sum, 1, kWarp);
       const float* const omega = a.omega + int64_t{a.k.feature[head + key]} * a.d;
-      float* const dk = a.dk + ((block.b * m + key) * a.h + block.h) * a.d;
-      for (int i = lane; i < a.d; i += kWarp) dk[i] -= sum * a.scale * omega[i];
+      auto* const dk = static_cast<Value*>(a.dk) + ((block.b * m + key) * a.h + block.h) * a.d;
+      for (int i = lane; i < a.d; i += kWarp)
+        dk[i] = static_cast<Value>(static_cast<float>(dk[i]) - sum * a.scale * omega[i]);
     }
   }
 };

@@ -148,7 +148,7 @@ XFORMER_DEVICE void put_features(const Thread& thread, const FeatureArguments& a
 }
 
 // The output of 64 queries.
-template <ProductKind kKind, int kWidth>
+template <class Value, ProductKind kKind, int kWidth>
 struct CausalAnswerProgram {
   static constexpr int kThreads = kTileThreads, kResident = 2;
   static constexpr int kTiles = kTileSide / kTileColumns, kOutTiles = kWidth / kTileColumns;
@@ -170,8 +170,8 @@ struct CausalAnswerProgram {
     const bool* const valid = a.q.valid == nullptr ? nullptr : a.q.valid + block.b * n;
     const bool* const key_valid = a.k.valid == nullptr ? nullptr : a.k.valid + block.b * n;
     const int64_t end = valid_end(thread, valid, n, ends);
-    load_block<kWidth>(thread, a.q.x, a.q.places, a.d, block, end, valid, x);
-    load_block<kWidth>(thread, a.k.x, a.k.places, a.d, block, n, key_valid, keys);
+    load_block<Value, kWidth>(thread, a.q.x, a.q.places, a.d, block, end, valid, x);
+    load_block<Value, kWidth>(thread, a.k.x, a.k.places, a.d, block, n, key_valid, keys);
     key.load(thread, a, a.k, head, block.first);
     const CausalTables<false> before(thread, a, head, block.first / kTileSide);
     before.load_apart(thread, a, apart);
@@ -244,11 +244,12 @@ struct CausalAnswerProgram {
       if (a.apart()) a.totals[row_at + row] = all;
     }
     thread.sync();
-    load_block<kWidth>(thread, a.v, a.v_places, a.e, block, n, key_valid, keys);
+    load_block<Value, kWidth>(thread, a.v, a.v_places, a.e, block, n, key_valid, keys);
     thread.sync();
     multiply_weights<kKind, kTiles, kOutTiles>(thread, weight, keys, out);
-    store_fragment<kOutTiles>(thread, out, inverse[0], inverse[1], a.out + (block.b * n * a.h + block.h) * a.e,
-                              a.h * a.e, a.e, block.first + warp_row, n);
+    store_fragment<kOutTiles>(thread, out, inverse[0], inverse[1],
+                              static_cast<Value*>(a.out) + (block.b * n * a.h + block.h) * a.e, a.h * a.e, a.e,
+                              block.first + warp_row, n);
   }
 };
 

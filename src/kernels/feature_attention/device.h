@@ -12,8 +12,10 @@ namespace xformer::kernels {
 // Whether a device's programs take such heads.
 [[nodiscard]] inline bool fits_feature_programs(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                                 const FeatureAttentionOptions& options) {
-  return q.scalar_type() == at::kFloat && std::max(q.size(3), v.size(3)) <= kFeatureHeadWidest && q.numel() > 0 &&
-         k.numel() > 0 && v.numel() > 0 && (!options.omega.defined() || options.omega.size(0) > 0);
+  const at::ScalarType type = q.scalar_type();
+  return type != at::kDouble && k.scalar_type() == type && v.scalar_type() == type &&
+         std::max(q.size(3), v.size(3)) <= kFeatureHeadWidest && q.numel() > 0 && k.numel() > 0 && v.numel() > 0 &&
+         (!options.omega.defined() || options.omega.size(0) > 0);
 }
 
 // Operands as programs read them, which must outlive the launches, and what these are told.
@@ -28,9 +30,10 @@ struct FeatureOperands {
         v(readable_heads(v_in)),
         query_valid(readable_flags(options.query_valid)),
         key_valid(readable_flags(options.mask.key_valid)) {
-    TORCH_CHECK(fits_feature_programs(q, k, v, options), "feature attention on a device takes heads of float, at most ",
-                kFeatureHeadWidest, " wide");
-    a.product = product_kind();
+    TORCH_CHECK(fits_feature_programs(q, k, v, options),
+                "feature attention on a device takes heads of one type, not double, at most ", kFeatureHeadWidest,
+                " wide");
+    a.type = element_type(q), a.product = product_kind();
     a.map = options.map, a.causal = options.mask.causal;
     TORCH_CHECK(!a.causal || q.size(2) == k.size(2), "the causal form takes as many keys as queries");
     a.b = q.size(0), a.h = q.size(1);
@@ -43,13 +46,16 @@ struct FeatureOperands {
       a.f = static_cast<int>(omega.size(0));
       a.omega = read_floats(omega), a.omega_places = {a.d, a.d % kRun == 0 && reads_wide({omega})};
     }
-    a.q = {read_floats(q), head_places(q), valid_flags(query_valid, a.b, q.size(2)), q.size(2)};
-    a.k = {read_floats(k), head_places(k), valid_flags(key_valid, a.b, k.size(2)), k.size(2)};
-    a.v = read_floats(v), a.v_places = head_places(v);
+    a.q = {q.const_data_ptr(), head_places(q), valid_flags(query_valid, a.b, q.size(2)), q.size(2)};
+    a.k = {k.const_data_ptr(), head_places(k), valid_flags(key_valid, a.b, k.size(2)), k.size(2)};
+    a.v = v.const_data_ptr(), a.v_places = head_places(v);
     if (!gradient_in.defined()) return;
     gradient = readable_heads(gradient_in);
-    a.gradient = read_floats(gradient), a.gradient_places = head_places(gradient);
+    TORCH_CHECK(gradient.scalar_type() == q.scalar_type(), "a gradient of another type than its heads");
+    a.gradient = gradient.const_data_ptr(), a.gradient_places = head_places(gradient);
   }
+
+  [[nodiscard]] at::TensorOptions floats() const { return q.options().dtype(at::kFloat); }
 
   // kSoftmax: the numbers of rows, in one tensor of floats, the shifts of queries and of keys and c, and one of ints,
   // the features of queries and of keys and the key that gave c.
@@ -76,12 +82,12 @@ struct FeatureOperands {
     const int64_t rows = stage == FeatureStage::kKeySums ? a.k.rows : a.q.rows, size = a.table_size();
     const int64_t parts = feature_division(a.heads(), rows, a.f).parts;
     if (a.causal) {
-      const at::Tensor tables = at::empty({a.heads() * (tiles_of(rows) + parts) * size}, q.options());
+      const at::Tensor tables = at::empty({a.heads() * (tiles_of(rows) + parts) * size}, floats());
       take_table(tables);
       run(stage, launch);
       return tables;
     }
-    const at::Tensor sums = at::empty({a.heads(), parts, size}, q.options());
+    const at::Tensor sums = at::empty({a.heads(), parts, size}, floats());
     a.parts = written_floats(sums);
     run(stage, launch);
     at::Tensor table = parts == 1 ? sums.select(1, 0) : sums.sum(1);
@@ -110,10 +116,10 @@ FeatureAttentionForward feature_attention_forward_device(const at::Tensor& q, co
   FeatureArguments& a = operands.a;
   FeatureAttentionForward result;
   result.out = rows_of_heads(operands.q, a.q.rows, a.e);
-  result.denominator = at::empty({a.apart() ? 2 : 1, a.heads(), a.q.rows}, operands.q.options());
-  result.largest = at::empty({operands.shifts()}, operands.q.options());
+  result.denominator = at::empty({a.apart() ? 2 : 1, a.heads(), a.q.rows}, operands.floats());
+  result.largest = at::empty({operands.shifts()}, operands.floats());
   result.winner = at::empty({operands.shifts()}, operands.q.options().dtype(at::kInt));
-  a.out = written_floats(result.out);
+  a.out = result.out.mutable_data_ptr();
   operands.take_rows(result.denominator);
   operands.take_shifts(result.largest, result.winner);
   if (a.map == FeatureMap::kSoftmax) operands.run(FeatureStage::kShifts, launch);
@@ -133,11 +139,11 @@ FeatureAttentionGradients feature_attention_backward_device(const at::Tensor& gr
   FeatureArguments& a = operands.a;
   FeatureAttentionGradients result{rows_of_heads(operands.q, a.q.rows, a.d), rows_of_heads(operands.q, a.k.rows, a.d),
                                    rows_of_heads(operands.q, a.k.rows, a.e)};
-  const at::Tensor d_sum = at::empty({a.heads(), a.q.rows}, operands.q.options());
-  const at::Tensor slopes = at::empty({a.map == FeatureMap::kSoftmax ? a.heads() * a.k.rows : 0}, operands.q.options());
-  a.out = written_floats(forward.out);
+  const at::Tensor d_sum = at::empty({a.heads(), a.q.rows}, operands.floats());
+  const at::Tensor slopes = at::empty({a.map == FeatureMap::kSoftmax ? a.heads() * a.k.rows : 0}, operands.floats());
+  a.out = forward.out.mutable_data_ptr();
   a.d_sum = written_floats(d_sum), a.slopes = written_floats(slopes);
-  a.dq = written_floats(result.q), a.dk = written_floats(result.k), a.dv = written_floats(result.v);
+  a.dq = result.q.mutable_data_ptr(), a.dk = result.k.mutable_data_ptr(), a.dv = result.v.mutable_data_ptr();
   operands.take_rows(forward.denominator);
   operands.take_shifts(forward.largest, forward.winner);
   operands.take_table(forward.table);

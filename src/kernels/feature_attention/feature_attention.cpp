@@ -21,6 +21,7 @@ struct FeatureAttentionCall {
   static inline const Operator<feature_attention_forward_cpu> kForward{"feature_attention_forward"};
   static inline const Operator<feature_attention_backward_cpu> kBackward{"feature_attention_backward"};
   static constexpr bool kReports = true, kTakesBf16 = true;
+  static bool takes_half(size_t /*input*/) { return true; }
 
   [[nodiscard]] variable_list inputs() const { return {q, k, v}; }
   variable_list forward() {

@@ -27,7 +27,7 @@ enum class FeatureStage { kShifts, kKeySums, kAnswers, kQueryGradients, kQuerySu
 
 // Queries or keys. z = b h heads.
 struct FeatureRows {
-  const float* x = nullptr;
+  const void* x = nullptr;
   HeadPlaces places;
   const bool* valid = nullptr;  // [b,rows]; null: all are
   int64_t rows = 0;
@@ -38,6 +38,7 @@ struct FeatureRows {
 
 struct FeatureArguments {
   FeatureStage stage = FeatureStage::kShifts;
+  ElementType type = ElementType::kFloat;  // of heads, outputs and gradients; not double
   ProductKind product = ProductKind::kFloat;
   FeatureMap map = FeatureMap::kElu;
   int64_t b = 0, h = 0;
@@ -47,7 +48,7 @@ struct FeatureArguments {
   const float* omega = nullptr;  // [f,d]; null: features are those of x itself
   RowPlaces omega_places;
   FeatureRows q, k;
-  const float* v = nullptr;
+  const void* v = nullptr;
   HeadPlaces v_places;
   float* largest = nullptr;  // kSoftmax [z,m]: each key's largest y, then c, causal of the keys up to it
   int* winner = nullptr;     // kSoftmax [z,m]: the key that gave c, -1 for none
@@ -59,14 +60,14 @@ struct FeatureArguments {
   bool wide_table = false;       // rows of S begin at sixteen bytes
   float* totals = nullptr;       // causal kSoftmax [z,n]: sums of a query's features
   float* inverse = nullptr;      // [z,n]: what rows are divided by, turned over; 0 for those that do not count
-  float* out = nullptr;          // [b,n,h,e]
+  void* out = nullptr;           // [b,n,h,e]
 
   // Of the backward pass alone. The gradients dq, dk, dv are [b,n,h,d], [b,m,h,d], [b,m,h,e].
-  const float* gradient = nullptr;
+  const void* gradient = nullptr;
   HeadPlaces gradient_places;
   float* d_sum = nullptr;   // [z,n]: s
   float* slopes = nullptr;  // kSoftmax [z,m]: what c takes for each key, causal for each query
-  float *dq = nullptr, *dk = nullptr, *dv = nullptr;
+  void *dq = nullptr, *dk = nullptr, *dv = nullptr;
 
   [[nodiscard]] constexpr int64_t heads() const { return b * h; }
   // Whether what the floor takes of keys is summed apart, as no scale goes with it.
@@ -152,14 +153,14 @@ XFORMER_DEVICE void load_table(const Thread& thread, const FeatureArguments& a, 
 }
 
 // 64 rows of a head's queries or keys.
-template <int kWidth, class Thread>
-XFORMER_DEVICE void load_block(const Thread& thread, const float* x, const HeadPlaces& places, int width,
+template <class Value, int kWidth, class Thread>
+XFORMER_DEVICE void load_block(const Thread& thread, const void* x, const HeadPlaces& places, int width,
                                const HeadBlock& block, int64_t end, const bool* valid, const SharedRows& into) {
-  load_tile<kWidth>(thread, at_head<float>(x, places, block), places, width, block.first, end, valid, into);
+  load_tile<kWidth>(thread, at_head<Value>(x, places, block), places, width, block.first, end, valid, into);
 }
 
 // kSoftmax: for every query |x'|^2 / 2 + c, for every key |x'|^2 / 2 and its largest y, and for both whose that is.
-template <ProductKind kKind, int kWidth>
+template <class Value, ProductKind kKind, int kWidth>
 struct FeatureShiftProgram {
   static constexpr int kThreads = kTileThreads, kResident = 2;
   static constexpr int kTiles = kTileSide / kTileColumns;
@@ -175,7 +176,7 @@ struct FeatureShiftProgram {
     const FeatureRows& side = keys ? a.k : a.q;
     const HeadBlock block = head_block(a.h, keys ? thread.block() - queries : thread.block(), side.rows);
     const bool* const valid = side.valid == nullptr ? nullptr : side.valid + block.b * side.rows;
-    load_block<kWidth>(thread, side.x, side.places, a.d, block, side.rows, valid, x);
+    load_block<Value, kWidth>(thread, side.x, side.places, a.d, block, side.rows, valid, x);
     const FragmentPlace place(thread);
     float largest[2] = {-INFINITY, -INFINITY};
     int winner[2] = {0, 0};

@@ -20,7 +20,7 @@ XFORMER_DEVICE float border(const FeatureArguments& a, int64_t head, int64_t row
 // Sums over a part of the rows, of keys with their values, or with kQueries of queries with u and s: a block keeps
 // those of 64 features in registers. Causal, it goes over queries from the last to the first, and leaves what it has
 // before each 64 rows.
-template <ProductKind kKind, int kWidth, bool kQueries, bool kCausal>
+template <class Value, ProductKind kKind, int kWidth, bool kQueries, bool kCausal>
 struct FeatureSumsProgram {
   static constexpr int kThreads = kTileThreads, kResident = 2;
   static constexpr int kTiles = kTileSide / kTileColumns, kOutTiles = kWidth / kTileColumns;
@@ -78,9 +78,9 @@ struct FeatureSumsProgram {
       }
       if (block.first >= end) continue;
       thread.sync();
-      load_block<kWidth>(thread, side.x, side.places, a.d, block, end, valid, x);
-      load_block<kWidth>(thread, kQueries ? a.gradient : a.v, kQueries ? a.gradient_places : a.v_places, a.e, block,
-                         end, valid, values);
+      load_block<Value, kWidth>(thread, side.x, side.places, a.d, block, end, valid, x);
+      load_block<Value, kWidth>(thread, kQueries ? a.gradient : a.v, kQueries ? a.gradient_places : a.v_places, a.e,
+                                block, end, valid, values);
       if (thread.index() < kTileSide) {
         const int64_t row = block.first + thread.index(), at = head * side.rows + row;
         const bool counts = row < end && (valid == nullptr || valid[row]);
@@ -119,7 +119,7 @@ struct FeatureSumsProgram {
 };
 
 // The output of 64 queries.
-template <ProductKind kKind, int kWidth>
+template <class Value, ProductKind kKind, int kWidth>
 struct FeatureAnswerProgram {
   static constexpr int kThreads = kTileThreads, kResident = 2;
   static constexpr int kTiles = kTileSide / kTileColumns, kOutTiles = kWidth / kTileColumns;
@@ -136,7 +136,7 @@ struct FeatureAnswerProgram {
     const int64_t head = block.b * a.h + block.h;
     const bool* const valid = a.q.valid == nullptr ? nullptr : a.q.valid + block.b * a.q.rows;
     const int64_t end = valid_end(thread, valid, a.q.rows, ends);
-    load_block<kWidth>(thread, a.q.x, a.q.places, a.d, block, end, valid, x);
+    load_block<Value, kWidth>(thread, a.q.x, a.q.places, a.d, block, end, valid, x);
     const FragmentPlace place(thread);
     const int warp_row = thread.index() / kWarp * kTileRows;
     float shift[2] = {0, 0}, total[2] = {0, 0}, out[kOutTiles][4] = {};
@@ -172,8 +172,9 @@ struct FeatureAnswerProgram {
       inverse[half] = !counts ? 0.0f : a.divisor > 0 ? 1 / a.divisor : sum == 0 ? 1.0f : 1 / sum;
       if (row < a.q.rows && place.pair == 0) a.inverse[head * a.q.rows + row] = inverse[half];
     }
-    store_fragment<kOutTiles>(thread, out, inverse[0], inverse[1], a.out + (block.b * a.q.rows * a.h + block.h) * a.e,
-                              a.h * a.e, a.e, block.first + warp_row, a.q.rows);
+    store_fragment<kOutTiles>(thread, out, inverse[0], inverse[1],
+                              static_cast<Value*>(a.out) + (block.b * a.q.rows * a.h + block.h) * a.e, a.h * a.e, a.e,
+                              block.first + warp_row, a.q.rows);
   }
 };
 
@@ -205,7 +206,7 @@ XFORMER_DEVICE void through_shift(const Thread& thread, const FeatureArguments& 
 }
 
 // The gradients of 64 rows: of queries, and s on the way, or, with kKeys, of keys and their values.
-template <ProductKind kKind, int kWidth, bool kKeys>
+template <class Value, ProductKind kKind, int kWidth, bool kKeys>
 struct FeatureBackwardProgram {
   static constexpr int kThreads = kTileThreads, kResident = 2;
   static constexpr int kTiles = kTileSide / kTileColumns, kOutTiles = kWidth / kTileColumns;
@@ -224,9 +225,9 @@ struct FeatureBackwardProgram {
     const int64_t head = block.b * a.h + block.h;
     const bool* const valid = side.valid == nullptr ? nullptr : side.valid + block.b * side.rows;
     const int64_t end = valid_end(thread, valid, side.rows, ends);
-    load_block<kWidth>(thread, side.x, side.places, a.d, block, end, valid, x);
-    load_block<kWidth>(thread, kKeys ? a.v : a.gradient, kKeys ? a.v_places : a.gradient_places, a.e, block, end, valid,
-                       values);
+    load_block<Value, kWidth>(thread, side.x, side.places, a.d, block, end, valid, x);
+    load_block<Value, kWidth>(thread, kKeys ? a.v : a.gradient, kKeys ? a.v_places : a.gradient_places, a.e, block, end,
+                              valid, values);
     thread.sync();
     const FragmentPlace place(thread);
     const int warp_row = thread.index() / kWarp * kTileRows;
@@ -244,8 +245,9 @@ struct FeatureBackwardProgram {
         float product = 0;
         if (counts) {
           factor[half] = a.inverse[at];
-          const float* const out = a.out + ((block.b * side.rows + row) * a.h + block.h) * a.e;
-          for (int c = place.pair; c < a.e; c += 4) product += out[c] * *values.at(own, c);
+          const auto* const out =
+              static_cast<const Value*>(a.out) + ((block.b * side.rows + row) * a.h + block.h) * a.e;
+          for (int c = place.pair; c < a.e; c += 4) product += static_cast<float>(out[c]) * *values.at(own, c);
         }
         product = lane_sum(thread, product, 1, 4);
         if (a.divisor <= 0) weight[half] = -factor[half] * product;
@@ -287,15 +289,16 @@ struct FeatureBackwardProgram {
     const float scale = a.omega != nullptr ? a.scale : 1.0f;
     if (a.map == FeatureMap::kSoftmax) through_shift<kKeys>(thread, a, block, x, total, sum);
     const int64_t own_head = block.b * side.rows * a.h + block.h;
-    store_fragment<kOutTiles>(thread, sum, scale, scale, (kKeys ? a.dk : a.dq) + own_head * a.d, a.h * a.d, a.d,
-                              block.first + warp_row, side.rows);
+    store_fragment<kOutTiles>(thread, sum, scale, scale, static_cast<Value*>(kKeys ? a.dk : a.dq) + own_head * a.d,
+                              a.h * a.d, a.d, block.first + warp_row, side.rows);
     if constexpr (kKeys)
-      store_fragment<kOutTiles>(thread, value_sum, factor[0], factor[1], a.dv + own_head * a.e, a.h * a.e, a.e,
-                                block.first + warp_row, side.rows);
+      store_fragment<kOutTiles>(thread, value_sum, factor[0], factor[1], static_cast<Value*>(a.dv) + own_head * a.e,
+                                a.h * a.e, a.e, block.first + warp_row, side.rows);
   }
 };
 
 // kSoftmax: what c takes of the gradients of all keys' y, to the key that gave it. A block for each head.
+template <class Value>
 struct KeyWinnerProgram {
   static constexpr int kThreads = kTileThreads, kResident = 2;
   FeatureArguments a;
@@ -314,7 +317,9 @@ struct KeyWinnerProgram {
     const int64_t key = a.winner[head * m];
     if (key < 0 || thread.index() >= a.d) return;
     const int64_t place = ((head / a.h * m + key) * a.h + head % a.h) * a.d + thread.index();
-    a.dk[place] -= sum * a.scale * a.omega[int64_t{a.k.feature[head * m + key]} * a.d + thread.index()];
+    auto* const dk = static_cast<Value*>(a.dk) + place;
+    const float share = sum * a.scale * a.omega[int64_t{a.k.feature[head * m + key]} * a.d + thread.index()];
+    *dk = static_cast<Value>(static_cast<float>(*dk) - share);
   }
 };
 [[nodiscard]] constexpr LaunchGrid key_winner_grid(int64_t heads) { return {heads, kTileThreads / kWarp * 4}; }

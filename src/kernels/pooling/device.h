@@ -13,17 +13,19 @@ namespace xformer::kernels {
   size_t heads = 0;
   for (const HeadGroup& group : groups) heads += group.heads.size();
   for (const at::Tensor& one : tensors)
-    if (one.scalar_type() != at::kFloat || one.numel() == 0) return false;
+    if (one.scalar_type() != tensors[0].scalar_type() || one.scalar_type() == at::kDouble || one.numel() == 0)
+      return false;
   return groups.size() <= kMostPoolGroups && heads <= kMostPooledHeads;
 }
 
 // What both ways are told. `x` and `pooled` are as readable_heads() gives them, or made here.
 [[nodiscard]] inline PoolArguments pool_arguments(const at::Tensor& x, const std::vector<at::Tensor>& pooled,
                                                   const GroupLists& lists, int64_t pinned) {
-  TORCH_CHECK(fits_pool_programs(pooled, lists.groups()) && x.scalar_type() == at::kFloat,
-              "pooling on a device takes floats, at most ", kMostPoolGroups, " groups of ", kMostPooledHeads, " heads");
+  TORCH_CHECK(fits_pool_programs(pooled, lists.groups()) && x.scalar_type() == pooled[0].scalar_type(),
+              "pooling on a device takes tokens of one type, not double, at most ", kMostPoolGroups, " groups of ",
+              kMostPooledHeads, " heads");
   PoolArguments a;
-  a.places = head_places(x);
+  a.type = element_type(x), a.places = head_places(x);
   a.b = x.size(0), a.n = x.size(2), a.pinned = pinned;
   a.d = static_cast<int>(x.size(3));
   int first = 0;
@@ -47,8 +49,8 @@ std::vector<at::Tensor> pooled_on_device(const at::Tensor& x_in, const at::Tenso
     result.push_back(at::empty({x.size(0), lists.sizes[i], pooled_rows(x.size(2), lists.scales[i], pinned), x.size(3)},
                                x.options()));
   PoolArguments a = pool_arguments(x, result, lists, pinned);
-  a.x = read_floats(x);
-  for (size_t i = 0; i < result.size(); ++i) a.groups[i].rows_made = written_floats(result[i]);
+  a.x = x.const_data_ptr();
+  for (size_t i = 0; i < result.size(); ++i) a.groups[i].rows_made = result[i].mutable_data_ptr();
   a.valid = valid_flags(valid, a.b, a.n), a.mean = mean;
   launch(a);
   return result;
@@ -66,8 +68,8 @@ at::Tensor repeated_on_device(const std::vector<at::Tensor>& pooled_in, const at
       at::empty({like.size(0), n, static_cast<int64_t>(lists.heads.size()), like.size(3)}, like.options())
           .transpose(1, 2);
   PoolArguments a = pool_arguments(result, pooled, lists, pinned);
-  a.x_made = written_floats(result);
-  for (size_t i = 0; i < pooled.size(); ++i) a.groups[i].rows = read_floats(pooled[i]);
+  a.x_made = result.mutable_data_ptr();
+  for (size_t i = 0; i < pooled.size(); ++i) a.groups[i].rows = pooled[i].const_data_ptr();
   a.valid = valid_flags(valid, a.b, a.n), a.mean = share;
   launch(a);
   return result;

@@ -170,6 +170,7 @@ struct PoolHeadsCall {
   static inline const Operator<pool_forward> kForward{"pool_heads_forward"};
   static inline const Operator<pool_backward> kBackward{"pool_heads_backward"};
   static constexpr bool kReports = true, kTakesBf16 = true;
+  static bool takes_half(size_t /*input*/) { return true; }
 
   [[nodiscard]] variable_list inputs() const { return {x}; }
   variable_list forward() { return kForward(with_rows(std::exchange(x, {})), key_valid, groups, pinned); }
@@ -190,6 +191,7 @@ struct RepeatHeadsCall {
   static inline const Operator<repeat_forward> kForward{"repeat_heads_forward"};
   static inline const Operator<repeat_backward> kBackward{"repeat_heads_backward"};
   static constexpr bool kReports = true, kTakesBf16 = true;
+  static bool takes_half(size_t /*input*/) { return true; }
 
   [[nodiscard]] variable_list inputs() const { return pooled; }
   variable_list forward() {

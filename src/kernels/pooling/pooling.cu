@@ -5,11 +5,11 @@
 namespace xformer::kernels {
 
 cudaError_t launch_pooling(const PoolArguments& a, cudaStream_t stream) {
-  return launch_program(pool_grid(a), PoolProgram<true>{a}, stream);
+  return run_pool<CudaTypes, true>(a, launched_on(stream));
 }
 
 cudaError_t launch_repeating(const PoolArguments& a, cudaStream_t stream) {
-  return launch_program(pool_grid(a), PoolProgram<false>{a}, stream);
+  return run_pool<CudaTypes, false>(a, launched_on(stream));
 }
 
 }  // namespace xformer::kernels

@@ -13,15 +13,16 @@ inline constexpr int kMostPoolGroups = 8, kMostPooledHeads = 64;
 
 struct PoolArguments {
   struct Group {
-    const float* rows = nullptr;  // [b,heads,pooled,d], read to be repeated
-    float* rows_made = nullptr;   // the same, written
+    const void* rows = nullptr;  // [b,heads,pooled,d], read to be repeated
+    void* rows_made = nullptr;   // the same, written
     HeadPlaces places;
     int64_t scale = 1, pooled = 0;
     int heads = 0, first = 0;  // `first`: of them in PoolArguments::heads
   };
 
-  const float* x = nullptr;  // [b,h,n,d], read to be pooled
-  float* x_made = nullptr;   // the same, written
+  ElementType type = ElementType::kFloat;  // of tokens and rows; not double
+  const void* x = nullptr;                 // [b,h,n,d], read to be pooled
+  void* x_made = nullptr;                  // the same, written
   HeadPlaces places;
   const bool* valid = nullptr;  // [b,n]: others are zero in groups whose scale is not 1; null: all are
   bool mean = false;            // divided by how many tokens of a span are valid
@@ -54,7 +55,7 @@ struct PoolArguments {
 }
 
 // Tokens to the rows of their spans, or the rows to all tokens of their spans.
-template <bool kPool>
+template <class Value, bool kPool>
 struct PoolProgram {
   static constexpr int kThreads = kPoolThreads, kResident = 4;
   PoolArguments a;
@@ -89,7 +90,8 @@ struct PoolProgram {
       ++count;
       if constexpr (kPool) {
         float more[kRun];
-        load_run(thread, a.x + head + token * a.places.row + column, width, a.places.wide, more);
+        load_run(thread, static_cast<const Value*>(a.x) + head + token * a.places.row + column, width, a.places.wide,
+                 more);
         XFORMER_UNROLL
         for (int i = 0; i < kRun; ++i) values[i] += more[i];
       }
@@ -101,18 +103,27 @@ struct PoolProgram {
         values[i] = lane_sum(thread, values[i], 1, lanes);
         if (a.mean && count > 1) values[i] /= static_cast<float>(count);
       }
-      if (lane == 0) store_run(thread, values, width, group.places.wide, group.rows_made + place);
+      if (lane == 0) store_run(thread, values, width, group.places.wide, static_cast<Value*>(group.rows_made) + place);
     } else {
       const float share = a.mean && count > 1 ? 1 / static_cast<float>(count) : 1.0f;
-      load_run(thread, group.rows + place, width, group.places.wide, values);
+      load_run(thread, static_cast<const Value*>(group.rows) + place, width, group.places.wide, values);
       for (int64_t token = from + lane; token < to; token += lanes) {
         float made[kRun];
         XFORMER_UNROLL
         for (int i = 0; i < kRun; ++i) made[i] = counts(token) ? share * values[i] : 0.0f;
-        store_run(thread, made, width, a.places.wide, a.x_made + head + token * a.places.row + column);
+        store_run(thread, made, width, a.places.wide,
+                  static_cast<Value*>(a.x_made) + head + token * a.places.row + column);
       }
     }
   }
 };
+
+// `Types` has what a device calls Half and BFloat16.
+template <class Types, bool kPool, class Launch>
+auto run_pool(const PoolArguments& a, const Launch& launch) {
+  if (a.type == ElementType::kHalf) return launch(pool_grid(a), PoolProgram<typename Types::Half, kPool>{a});
+  if (a.type == ElementType::kBFloat16) return launch(pool_grid(a), PoolProgram<typename Types::BFloat16, kPool>{a});
+  return launch(pool_grid(a), PoolProgram<float, kPool>{a});
+}
 
 }  // namespace xformer::kernels
