@@ -5,6 +5,7 @@
 #include "block_walk.h"
 #include "fused_support.h"
 #include "kernels/cross_entropy/device.h"
+#include "kernels/device/occupancy.h"
 #include "kernels/step_sums/device.h"
 #include "kernels/step_sums/step_sums.h"
 #include "poisoned_memory.h"
@@ -41,13 +42,16 @@ void check_rows(const ClassRows& rows, double smoothing) {
 
 }  // namespace
 
-TEST_CASE("cross entropy on a device: any number of classes and rows, smoothed or not") {
+TEST_CASE("cross entropy on a device: 1 to 130 classes and 1 to 130 rows, and many, smoothed or not") {
   const PoisonedMemory poisoned;
-  for (int64_t c = 1; c <= 70; ++c) check_rows(random_rows(5, c), c % 2 == 0 ? 0.1 : 0);
-  for (const int64_t b : {1, 2, 15, 16, 17, 33, 100})
-    for (const double smoothing : {0.0, 0.3}) check_rows(random_rows(b, 10), smoothing);
+  for (int64_t n = 1; n <= 130; ++n) {
+    check_rows(random_rows(5, n), n % 2 == 0 ? 0.1 : 0);
+    check_rows(random_rows(n, 10), n % 2 == 0 ? 0 : 0.3);
+  }
   check_rows(random_rows(3, 1000), 0.1);
   check_rows(random_rows(64, 1024), 0);
+  check_rows(random_rows(1, kMostClassScores), 0.1);
+  check_rows(random_rows(kMostClassScores / 8, 8), 0.1);
   ClassRows spread = random_rows(6, 12);  // a view with gaps
   spread.scores = random_tensor("wide", {6, 24}, at::kFloat).narrow(1, 3, 12);
   check_rows(spread, 0.1);
@@ -95,6 +99,31 @@ TEST_CASE("a step's sums on a device: added, or where it was skipped not, whatev
       });
       CHECK(at::equal(got, meant));
     }
+}
+
+TEST_CASE("plans of cross entropy and of a step's sums fit a device at any size") {
+  // Both are one block whatever comes: a device holds it, and what its threads share has its place.
+  const auto holds = [](const LaunchGrid& grid, int threads, int resident) {
+    return grid.blocks == 1 && threads % kWarp == 0 && threads <= 1024 && grid.shared_bytes <= kMostSharedBytes &&
+           resident_blocks(kSm80, threads, 1, grid.shared_bytes) >= resident;
+  };
+  STATIC_REQUIRE(holds(kCrossEntropyGrid, CrossEntropyProgram::kThreads, CrossEntropyProgram::kResident));
+  STATIC_REQUIRE(kCrossEntropyGrid.shared_bytes == 2 * CrossEntropyProgram::kThreads / kWarp * sizeof(double));
+  STATIC_REQUIRE(holds(kStepSumsGrid, StepSumsProgram::kThreads, StepSumsProgram::kResident));
+  // A class is an int32_t, one behind the last too.
+  STATIC_REQUIRE(kMostClassScores < INT32_MAX);
+  const auto fits = [](int64_t b, int64_t c) {
+    const at::TensorOptions nowhere(at::kMeta);
+    return fits_cross_entropy_program({at::empty({b, c}, nowhere.dtype(at::kFloat)),
+                                       at::empty({b}, nowhere.dtype(at::kLong)),
+                                       at::empty({b}, nowhere.dtype(at::kFloat))});
+  };
+  CHECK((fits(1, kMostClassScores) && fits(kMostClassScores, 1)));
+  for (const int64_t many : {kMostClassScores + 1, int64_t{1} << 31, int64_t{1} << 40})
+    CHECK_FALSE((fits(1, many) || fits(many, 1)));
+  // The product of these is a multiple of 2^32.
+  CHECK_FALSE(fits(int64_t{1} << 20, int64_t{1} << 20));
+  CHECK_FALSE((fits(0, 10) || fits(10, 0)));
 }
 
 }  // namespace xformer::kernels::cross_entropy_device_test
