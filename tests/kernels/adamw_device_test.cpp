@@ -32,6 +32,24 @@ void walk_adamw(const UpdatedBuffers& on, const AdamWControls& controls, const A
   });
 }
 
+void check_update(int64_t size, at::ScalarType type, int64_t shift, bool rectified, int steps) {
+  CAPTURE(size, type, shift, rectified);
+  const AdamWConstants constants{0.98, 1e-7, 0.05, rectified, /*decayed=*/size / 3};
+  const UpdatedBuffers ours(size, type, shift), backwards(size, type, shift), meant(size, type, shift);
+  const double tolerance = type == at::kDouble ? 1e-13 : 2e-6;
+  for (int t = 1; t <= steps; ++t) {
+    const AdamWControls controls{device_scalar(0.01 * t), device_scalar(0.95 - 0.01 * t), device_scalar(1.0 / t),
+                                 device_scalar(t), device_scalar(0)};
+    walk_adamw(ours, controls, constants, WalkOrder::kForward);
+    walk_adamw(backwards, controls, constants, WalkOrder::kBackward);
+    adamw_reference(meant.x, meant.gradient, meant.m, meant.v, controls, constants);
+  }
+  CHECK(at::allclose(ours.x, meant.x, tolerance, tolerance));
+  CHECK(at::allclose(ours.m, meant.m, tolerance, tolerance));
+  CHECK(at::allclose(ours.v, meant.v, tolerance, tolerance));
+  CHECK(at::equal(ours.x, backwards.x));
+}
+
 struct NormResult {
   double norm, factor, skip, step;
 };
@@ -57,26 +75,17 @@ NormResult defined_norm(const at::Tensor& gradients, const at::Tensor& scale, do
 
 }  // namespace
 
+TEST_CASE("AdamW on a device equals its definition, for every size from 1 to 130") {
+  for (int64_t size = 1; size <= 130; ++size)
+    for (const at::ScalarType type : {at::kFloat, at::kDouble})
+      for (const int64_t shift : {0, 1}) check_update(size, type, shift, /*rectified=*/size % 2 == 0, /*steps=*/2);
+}
+
 TEST_CASE("AdamW on a device equals its definition, for any size, place and type") {
   for (const bool rectified : {false, true})
     for (const at::ScalarType type : {at::kFloat, at::kDouble})
       for (const int64_t size : {1, 7, 64, 1000, 5003})
-        for (const int64_t shift : {0, 1}) {
-          const AdamWConstants constants{0.98, 1e-7, 0.05, rectified, /*decayed=*/size / 3};
-          const UpdatedBuffers ours(size, type, shift), backwards(size, type, shift), meant(size, type, shift);
-          const double tolerance = type == at::kDouble ? 1e-13 : 2e-6;
-          for (int t = 1; t <= 9; ++t) {
-            const AdamWControls controls{device_scalar(0.01 * t), device_scalar(0.95 - 0.01 * t),
-                                         device_scalar(1.0 / t), device_scalar(t), device_scalar(0)};
-            walk_adamw(ours, controls, constants, WalkOrder::kForward);
-            walk_adamw(backwards, controls, constants, WalkOrder::kBackward);
-            adamw_reference(meant.x, meant.gradient, meant.m, meant.v, controls, constants);
-          }
-          CHECK(at::allclose(ours.x, meant.x, tolerance, tolerance));
-          CHECK(at::allclose(ours.m, meant.m, tolerance, tolerance));
-          CHECK(at::allclose(ours.v, meant.v, tolerance, tolerance));
-          CHECK(at::equal(ours.x, backwards.x));
-        }
+        for (const int64_t shift : {0, 1}) check_update(size, type, shift, rectified, /*steps=*/9);
 }
 
 TEST_CASE("AdamW on a device leaves everything when a step is skipped") {
@@ -87,6 +96,18 @@ TEST_CASE("AdamW on a device leaves everything when a step is skipped") {
   CHECK(buffers.x.equal(before.x));
   CHECK(buffers.m.equal(before.m));
   CHECK(buffers.v.equal(before.v));
+}
+
+TEST_CASE("the norm of gradients on a device: every size from 1 to 130") {
+  for (int64_t size = 1; size <= 130; ++size)
+    for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+      CAPTURE(size, type);
+      const at::Tensor gradients = InitStream(5).normal("g", {size + 1}, 1).to(type).narrow(0, size % 2, size);
+      const NormResult got = walk_norm(gradients, {}, 0.5, WalkOrder::kForward),
+                       meant = defined_norm(gradients, {}, 0.5);
+      CHECK(got.norm == Approx(meant.norm).epsilon(1e-6));
+      CHECK(got.factor == Approx(meant.factor).epsilon(1e-6));
+    }
 }
 
 TEST_CASE("the norm of gradients on a device: norm, clipping, loss scale, in any order") {

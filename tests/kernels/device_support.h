@@ -38,17 +38,20 @@ inline auto walking(WalkOrder order) {
   return [order](const LaunchGrid& grid, const auto& program) { walk(grid, program, order); };
 }
 
-// The largest difference of a walk from what is meant in double precision; both orders must give the same bits.
+// The largest difference of what was walked from what is meant in double precision.
+inline double worst_from(const Tensors& got, const Tensors& meant) {
+  REQUIRE(got.size() == meant.size());
+  double worst = 0;
+  for (size_t i = 0; i < got.size(); ++i) worst = std::max(worst, difference(got[i].to(at::kDouble), meant[i]));
+  return worst;
+}
+
+// That of a walk, of which both orders must give the same bits.
 template <class Walk>
 double worst_walked(const Walk& walked, const Tensors& meant) {
   const Tensors got = walked(WalkOrder::kForward), backwards = walked(WalkOrder::kBackward);
-  REQUIRE(got.size() == meant.size());
-  double worst = 0;
-  for (size_t i = 0; i < got.size(); ++i) {
-    CHECK(at::equal(got[i], backwards[i]));
-    worst = std::max(worst, difference(got[i].to(at::kDouble), meant[i]));
-  }
-  return worst;
+  for (size_t i = 0; i < got.size(); ++i) CHECK(at::equal(got[i], backwards[i]));
+  return worst_from(got, meant);
 }
 
 // Outputs of a definition in double precision and its gradients, for these gradients of the outputs.
