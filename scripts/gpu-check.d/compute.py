@@ -66,6 +66,7 @@ def kernels(place):
         rows += check("longformer,bigbird-itc,logsparse,improved-clustered,adaptively-sparse,sparsemax", "5,50", 3, "fp32")
         rows += check("additive,combiner-fixed,combiner-axial-vertical", "5,50", 3, "fp32")
         rows += check("reformer", "50,130", 3, "fp32")
+        rows += check("linear,performer,mrs-linear", 130, 3, "bf16,fp16")  # heads in 16 bits
         rows += check("softmax-fused", 600, 2, "fp32,bf16,fp16")  # keys shared out among blocks, tiles sent ahead
         rows += check("softmax", 4096, 66, "fp32")
     return f"{len(rows)} rows agree with the reference"

@@ -136,8 +136,10 @@ void check_against_double(const at::Device& device, const SelftestListener& tell
   for (const std::string& name : attention::distinct_names()) check(name, {}, "", 1e-3);
   // Whose heads are in 16 bits then: a few roundings of 2^-8, or of 2^-11. What cancels, such as the gradient of the
   // keys' bias, leaves them.
-  check("softmax-fused", at::kBFloat16, " in bf16", 0.03);
-  if (!device.is_cpu()) check("softmax-fused", at::kHalf, " in fp16", 0.01);
+  for (const char* name : {"softmax-fused", "linear", "performer", "mrs-linear"}) {
+    check(name, at::kBFloat16, " in bf16", 0.03);
+    if (!device.is_cpu()) check(name, at::kHalf, " in fp16", 0.01);
+  }
 }
 
 SelftestItem check_lives_of_recordings(const at::Device& device, const training::Recorder& recorder) {
