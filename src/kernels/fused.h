@@ -22,8 +22,8 @@
 // somebody looks; kPartialGradients, for a backward pass that takes undefined gradients of outputs nobody used;
 // kTakesBf16, for kernels that read and write activations in bf16 (kernels/cpu/stored.h); and
 // `static bool takes_half(size_t input)`, the inputs that may be bf16 or fp16 on other devices than the CPU, as
-// products under autocast leave them, where the others are float; what runs without the kernel is in float then, but
-// under autocast by LibTorch's rules.
+// products under autocast leave them, where the others are float. Where the first may be and the kernel does not run,
+// the reference is in float, but under autocast by LibTorch's rules.
 //
 // Under autocast to bf16 on a CPU, activations are bf16 between operators and parameters stay float: run_fused() brings
 // the inputs to these types, all but those that `static bool is_parameter(size_t input)` names. A call without the mark
@@ -218,7 +218,9 @@ variable_list run_fused(const Call& call, bool possible = true) {
   if (bf16 && type == at::kBFloat16) counts.count_bf16();
   else counts.count(inputs[0], type.has_value());
   if (!bf16 && type) return run_kernels(call);
-  if (!bf16 && !autocast_type(inputs[0].device().type())) return call.reference(in_float(inputs));
+  if constexpr (requires { Call::takes_half(0); })
+    if (Call::takes_half(0) && !bf16 && !autocast_type(inputs[0].device().type()))
+      return call.reference(in_float(inputs));
   if (!bf16 || (!type && autocast_type(at::kCPU))) return call.reference(inputs);
   const AutocastScope full(at::kCPU, std::nullopt);
   variable_list outputs = type ? run_kernels(with_activations(call, *type)) : call.reference(in_float(inputs));

@@ -43,6 +43,7 @@ TEST_CASE("heads in bf16 and fp16 on a device are taken as they are, wider ones 
 
 // LibTorch's own operator would drop others, by its generator.
 TEST_CASE("softmax-fused drops on a device what it drops on a CPU, whatever its heads and their type") {
+  kernels::set_walk_order(kernels::WalkOrder::kForward);
   const SequenceMask mask = length_mask({70, 41}, 70);
   const BuildContext context = make_context({.dropout = 0.3});
   const Resolved softmax = resolve("softmax-fused");

@@ -15,6 +15,7 @@
 #include <regex>
 #include <set>
 
+#include "attention/support.h"
 #include "device/walked_device.h"
 #include "measure/bench.h"
 #include "training/step.h"
@@ -42,7 +43,12 @@ std::string readable(const std::string& name) {
   std::string result = text != nullptr ? text : name;
   std::free(text);
   result = std::regex_replace(result, std::regex("^void .*run_program<(.*?) ?>\\(.*$"), "$1");
-  return std::regex_replace(std::regex_replace(result, std::regex("xformer::kernels::"), ""), std::regex(", "), " ");
+  for (const auto& [from, to] : {std::pair{"xformer::kernels::", ""},
+                                 {", ", " "},
+                                 {"c10::Half|__half", "half"},
+                                 {"c10::BFloat16|__nv_bfloat16", "bfloat16"}})
+    result = std::regex_replace(result, std::regex(from), to);
+  return result;
 }
 
 // What a training step launches, with products in float and in TF32. One layer: they are all alike.
@@ -63,6 +69,25 @@ void add_plans(const std::string& model, const std::string& task, int64_t batch,
     step.run(host, tf32 ? 1 : 0, {1e-3, 0.9});
   }
   at::globalContext().setAllowTF32CuBLAS(false);
+  plans.merge(kernels::take_device_work().plans);
+}
+
+// What a core launches, both ways, for heads in 16 bits.
+void add_half_plans(const std::string& name, bool causal, int64_t width, std::set<LaunchPlan>& plans) {
+  using namespace attention;
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    const Json options = name.starts_with("mrs-") ? Json{{"scales", {1, 4}}} : Json::object();
+    const support::Setup setup{.head_dim = width, .causal = causal, .dropout = 0.1, .type = at::kFloat};
+    const support::BuiltCore core = support::make_core(name, options, setup);
+    core.module->to(kernels::kWalkedDevice), core.shared->to(kernels::kWalkedDevice);
+    std::vector<at::Tensor> heads;
+    for (const char* one : {"q", "k", "v"})
+      heads.push_back(support::random_tensor(one, {2, 2, 2048, width}).to(type).to(kernels::kWalkedDevice));
+    for (at::Tensor& one : heads) one.requires_grad_(true);
+    SequenceMask mask;
+    mask.causal = causal;
+    core(heads[0], heads[1], heads[2], mask).sum().backward();
+  }
   plans.merge(kernels::take_device_work().plans);
 }
 
@@ -131,6 +156,13 @@ TEST_CASE("a multiprocessor holds as many blocks of each kernel as its budget sa
                             "bigbird-itc", "logsparse", "reformer", "entmax15", "mrs-linformer", "paramixer-chord",
                             "combiner-fixed", "combiner-axial-vertical", "additive"})
     add_plans(model, "listops", 32, Json::object(), plans);
+  for (const char* model : {"softmax-fused", "performer", "longformer", "logsparse", "reformer", "entmax15",
+                            "linformer", "combiner-fixed", "additive"})
+    add_plans(model, "listops", 32, {{"model.heads", 1}}, plans);  // 64 wide
+  for (const int64_t width : {32, 64}) {
+    for (const char* core : {"softmax-fused", "performer", "mrs-linear"}) add_half_plans(core, false, width, plans);
+    for (const char* core : {"softmax-fused", "performer"}) add_half_plans(core, true, width, plans);
+  }
   // What is launched elsewhere: causally, by few heads, and where the feed-forward part is too wide to be one kernel.
   add_plans("performer", "bytes/enwik8", 2, {{"model.heads", 8}, {"model.head_dim", 32}}, plans);
   const auto registers = reported_registers();

@@ -9,7 +9,7 @@ namespace xformer::kernels {
 // + s_i for keys j <= i, and W_ij the weights: those of features are B phi(k) and, of keys, B^T phi(q); dv = W^T u.
 template <class Value, ProductKind kKind, int kWidth, bool kKeys>
 struct CausalBackwardProgram {
-  static constexpr int kThreads = kTileThreads, kResident = 2;
+  static constexpr int kThreads = kTileThreads, kResident = kWidth > 32 ? 1 : 2;  // wide tiles fill sm_80's memory
   static constexpr int kTiles = kTileSide / kTileColumns, kOutTiles = kWidth / kTileColumns;
   static constexpr int kFeatureTiles = kCausalFeatures / kTileColumns;
   FeatureArguments a;
