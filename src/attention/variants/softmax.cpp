@@ -3,9 +3,9 @@
 // Two names: `softmax` forms the [n, n] weights, as the published comparisons do; the memory of `softmax-fused` is
 // linear in n. It is our operator (kernels/attention) on the CPU and, of heads up to 64 wide, on CUDA devices. Wider
 // ones there are LibTorch's scaled_dot_product_attention; where it would drop weights, by a generator of its own, they
-// are the operator's definition, which forms them. With `recompute` softmax keeps q, k and v alone and forms the weights
-// again in the backward pass, as the Transformer of mlpen/Nystromformer does (attention_grad_checkpointing in its
-// LRA/code/lra_config.py; Chen et al. 2016).
+// are the operator's definition, which forms them. With `recompute` softmax keeps q, k and v alone and forms the
+// weights again in the backward pass, as the Transformer of mlpen/Nystromformer does (attention_grad_checkpointing in
+// its LRA/code/lra_config.py; Chen et al. 2016).
 #include <ATen/SDPBackend.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -108,32 +108,20 @@ class FusedCore : public AttentionCore, public RowCore {
   explicit FusedCore(const BuildContext& context) : causal_(context.causal), dropout_(context.make_dropout()) {}
 
   at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
-                     Carry& carry) override {
+                     Carry&) override {
     XF_ASSERT(!mask.causal || q.size(2) == k.size(2), "causal needs as many keys ({}) as queries ({})", k.size(2),
               q.size(2));
-    const bool fused = kernels::attention_runs_fused(q, k, v);
-    const bool bf16 = q.scalar_type() == at::kBFloat16 || kernels::stores_bf16({q, k, v});
-    const bool fp16 = q.scalar_type() == at::kHalf, drops = is_training() && dropout_.p() > 0;
-    const bool defined = drops || kernels::policy() == kernels::Policy::kReference;  // in float
-    if (q.is_cpu() || fused || (defined && !bf16 && !fp16)) {
-      const std::string device = "fused-" + c10::DeviceTypeName(q.device().type(), /*lower_case=*/true);
-      std::string& ran = is_training() ? in_training_ : in_evaluation_;
-      ran = !fused ? "reference" : device + (bf16 ? "-bf16" : "") + (fp16 ? "-fp16" : "");
-      return kernels::attention(q, k, v, own_options(q, mask));
+    const bool fused = kernels::attention_runs_fused(q, k, v), drops = is_training() && dropout_.p() > 0;
+    if (!q.is_cpu() && !fused && !drops && kernels::policy() != kernels::Policy::kReference) {
+      const kernels::variable_list wide = kernels::in_float({q, k, v});
+      return by_library(wide[0], wide[1], wide[2], mask);
     }
-    if (bf16 || fp16) return forward(q.to(at::kFloat), k.to(at::kFloat), v.to(at::kFloat), mask, carry);
-    if (mask.all_valid()) return attend(q, k, v, {}, mask.causal);
-
-    at::Tensor allowed = mask.key_valid.unsqueeze(1).unsqueeze(1);  // [b,1,1,n]
-    // The operator takes a mask or causality, not both: then, and only then, a boolean [b,1,n,n].
-    if (mask.causal) allowed = allowed.logical_and(at::ones({q.size(2), k.size(2)}, allowed.options()).tril());
-    // What the operator makes of a row without any key depends on its backend: let such a row see all keys and
-    // fill it with zero, which also stops its gradient.
-    const at::Tensor empty = allowed.any(-1, /*keepdim=*/true).logical_not();  // [b,1,1 or n,1]
-    at::Tensor zero = empty;
-    if (const at::Tensor valid = mask.query_valid(q.size(2)); valid.defined())
-      zero = zero.logical_or(valid.logical_not().unsqueeze(1).unsqueeze(-1));
-    return attend(q, k, v, allowed.logical_or(empty), false).masked_fill(zero, 0);
+    const bool bf16 = q.scalar_type() == at::kBFloat16 || kernels::stores_bf16({q, k, v});
+    const bool fp16 = q.scalar_type() == at::kHalf;
+    const std::string device = "fused-" + c10::DeviceTypeName(q.device().type(), /*lower_case=*/true);
+    std::string& ran = is_training() ? in_training_ : in_evaluation_;
+    ran = !fused ? "reference" : device + (bf16 ? "-bf16" : "") + (fp16 ? "-fp16" : "");
+    return kernels::attention(q, k, v, own_options(q, mask));
   }
 
   // Keeps queries, keys, values, output and one log-sum per row. What runs when causal is the CPU's count of tiles.
@@ -177,6 +165,22 @@ class FusedCore : public AttentionCore, public RowCore {
       default:
         return "sdpa";
     }
+  }
+
+  // LibTorch's scaled_dot_product_attention.
+  at::Tensor by_library(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask) {
+    if (mask.all_valid()) return attend(q, k, v, {}, mask.causal);
+
+    at::Tensor allowed = mask.key_valid.unsqueeze(1).unsqueeze(1);  // [b,1,1,n]
+    // The operator takes a mask or causality, not both: then, and only then, a boolean [b,1,n,n].
+    if (mask.causal) allowed = allowed.logical_and(at::ones({q.size(2), k.size(2)}, allowed.options()).tril());
+    // What the operator makes of a row without any key depends on its backend: let such a row see all keys and
+    // fill it with zero, which also stops its gradient.
+    const at::Tensor empty = allowed.any(-1, /*keepdim=*/true).logical_not();  // [b,1,1 or n,1]
+    at::Tensor zero = empty;
+    if (const at::Tensor valid = mask.query_valid(q.size(2)); valid.defined())
+      zero = zero.logical_or(valid.logical_not().unsqueeze(1).unsqueeze(-1));
+    return attend(q, k, v, allowed.logical_or(empty), false).masked_fill(zero, 0);
   }
 
   at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

@@ -329,15 +329,11 @@ void run_attention_passes(const AttentionArguments& a, bool backward, const Laun
 // `Types` has what a device calls Half and BFloat16.
 template <class Types, class Launch>
 void run_attention(const AttentionArguments& a, bool backward, const Launch& launch) {
-  const auto run = [&]<class Value, ProductKind kKind>(Value, std::integral_constant<ProductKind, kKind>) {
-    attention_width(a.d, a.e) == 32 ? run_attention_passes<Value, kKind, 32>(a, backward, launch)
-                                    : run_attention_passes<Value, kKind, 64>(a, backward, launch);
-  };
-  constexpr std::integral_constant<ProductKind, ProductKind::kTf32> kTf32;
-  if (a.type == ElementType::kHalf) return run(typename Types::Half(), kTf32);
-  if (a.type == ElementType::kBFloat16) return run(typename Types::BFloat16(), kTf32);
-  if (a.product == ProductKind::kTf32) return run(float(), kTf32);
-  run(float(), std::integral_constant<ProductKind, ProductKind::kFloat>());
+  with_heads<Types>(a.type, a.product,
+                    [&]<class Value, ProductKind kKind>(Value, std::integral_constant<ProductKind, kKind>) {
+                      attention_width(a.d, a.e) == 32 ? run_attention_passes<Value, kKind, 32>(a, backward, launch)
+                                                      : run_attention_passes<Value, kKind, 64>(a, backward, launch);
+                    });
 }
 
 }  // namespace xformer::kernels

@@ -1,6 +1,8 @@
 // Heads of attention on a device: where their rows lie, which of them a block has, and how its sums get to them.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/device/tile.h"
 
 namespace xformer::kernels {
@@ -25,6 +27,14 @@ struct HeadBlock {
 template <class Value>
 [[nodiscard]] XFORMER_DEVICE const Value* at_head(const void* x, const HeadPlaces& places, const HeadBlock& block) {
   return static_cast<const Value*>(x) + block.b * places.sample + block.h * places.head;
+}
+
+// run(a value of the heads' type, a constant of ProductKind): 16-bit heads are operands of TF32 products as they are.
+template <class Types, class Run>
+void with_heads(ElementType type, ProductKind product, const Run& run) {
+  if (type == ElementType::kFloat && product == ProductKind::kFloat)
+    return run(float(), std::integral_constant<ProductKind, ProductKind::kFloat>());
+  with_element<Types>(type, [&](auto value) { run(value, std::integral_constant<ProductKind, ProductKind::kTf32>()); });
 }
 
 // One behind the last of `count` flags that is set, the same in all threads. `memory`: an int for each warp.

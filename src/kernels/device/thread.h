@@ -45,6 +45,14 @@ namespace xformer::kernels {
 
 enum class ElementType { kFloat, kDouble, kHalf, kBFloat16 };
 
+// run(a value of the type), of which double is none. `Types` has what a device calls Half and BFloat16.
+template <class Types, class Run>
+auto with_element(ElementType type, const Run& run) {
+  if (type == ElementType::kHalf) return run(typename Types::Half());
+  if (type == ElementType::kBFloat16) return run(typename Types::BFloat16());
+  return run(float());
+}
+
 // How many blocks a program runs in, and the memory each of them shares.
 struct LaunchGrid {
   int64_t blocks = 0;

@@ -43,9 +43,7 @@ template <class Types, class Launch>
 auto run_dropout(const DropoutArguments& a, const Launch& launch) {
   const LaunchGrid grid = dropout_grid(a.elements);
   if (a.type == ElementType::kDouble) return launch(grid, DropoutProgram<double>{a});
-  if (a.type == ElementType::kHalf) return launch(grid, DropoutProgram<typename Types::Half>{a});
-  if (a.type == ElementType::kBFloat16) return launch(grid, DropoutProgram<typename Types::BFloat16>{a});
-  return launch(grid, DropoutProgram<float>{a});
+  return with_element<Types>(a.type, [&]<class Value>(Value) { return launch(grid, DropoutProgram<Value>{a}); });
 }
 
 }  // namespace xformer::kernels

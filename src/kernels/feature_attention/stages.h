@@ -49,15 +49,11 @@ void run_feature_stage(const FeatureArguments& a, const Launch& launch) {
 // `Types` has what a device calls Half and BFloat16.
 template <class Types, class Launch>
 void run_feature_stage(const FeatureArguments& a, const Launch& launch) {
-  const auto run = [&]<class Value, ProductKind kKind>(Value, std::integral_constant<ProductKind, kKind>) {
-    feature_width(a.d, a.e) == 32 ? run_feature_stage<Value, kKind, 32>(a, launch)
-                                  : run_feature_stage<Value, kKind, 64>(a, launch);
-  };
-  constexpr std::integral_constant<ProductKind, ProductKind::kTf32> kTf32;
-  if (a.type == ElementType::kHalf) return run(typename Types::Half(), kTf32);
-  if (a.type == ElementType::kBFloat16) return run(typename Types::BFloat16(), kTf32);
-  if (a.product == ProductKind::kTf32) return run(float(), kTf32);
-  run(float(), std::integral_constant<ProductKind, ProductKind::kFloat>());
+  with_heads<Types>(a.type, a.product,
+                    [&]<class Value, ProductKind kKind>(Value, std::integral_constant<ProductKind, kKind>) {
+                      feature_width(a.d, a.e) == 32 ? run_feature_stage<Value, kKind, 32>(a, launch)
+                                                    : run_feature_stage<Value, kKind, 64>(a, launch);
+                    });
 }
 
 }  // namespace xformer::kernels

@@ -74,9 +74,7 @@ template <class Types, class Launch>
 auto run_gelu(const GeluDropoutArguments& a, const Launch& launch) {
   const LaunchGrid grid = gelu_grid(a.elements);
   if (a.type == ElementType::kDouble) return launch(grid, GeluDropoutProgram<double>{a});
-  if (a.type == ElementType::kHalf) return launch(grid, GeluDropoutProgram<typename Types::Half>{a});
-  if (a.type == ElementType::kBFloat16) return launch(grid, GeluDropoutProgram<typename Types::BFloat16>{a});
-  return launch(grid, GeluDropoutProgram<float>{a});
+  return with_element<Types>(a.type, [&]<class Value>(Value) { return launch(grid, GeluDropoutProgram<Value>{a}); });
 }
 
 }  // namespace xformer::kernels

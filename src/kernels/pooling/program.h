@@ -121,9 +121,8 @@ struct PoolProgram {
 // `Types` has what a device calls Half and BFloat16.
 template <class Types, bool kPool, class Launch>
 auto run_pool(const PoolArguments& a, const Launch& launch) {
-  if (a.type == ElementType::kHalf) return launch(pool_grid(a), PoolProgram<typename Types::Half, kPool>{a});
-  if (a.type == ElementType::kBFloat16) return launch(pool_grid(a), PoolProgram<typename Types::BFloat16, kPool>{a});
-  return launch(pool_grid(a), PoolProgram<float, kPool>{a});
+  return with_element<Types>(a.type,
+                             [&]<class Value>(Value) { return launch(pool_grid(a), PoolProgram<Value, kPool>{a}); });
 }
 
 }  // namespace xformer::kernels

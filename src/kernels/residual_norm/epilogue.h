@@ -2,9 +2,8 @@
 // so sum and normed rows go to memory at once, and the branch never does.
 #pragma once
 
-#include <cmath>
-
 #include "kernels/device/tile.h"
+#include "kernels/residual_norm/row_norm.h"
 
 namespace xformer::kernels {
 
@@ -35,7 +34,7 @@ XFORMER_DEVICE void store_residual(const Thread& thread, const float (*products)
   const auto width = static_cast<float>(place.width);
   for (int i = 0; i < kTileSide * kRuns / kTileThreads; ++i) {  // kRuns neighbouring lanes have a row
     const int at = i * kTileThreads + thread.index(), row = at / kRuns, column = at % kRuns * kRun;
-    float sum[kPacks][kRun], total = 0, more[kRun];
+    float sum[kPacks][kRun], more[kRun];
     XFORMER_UNROLL
     for (int pack = 0; pack < kPacks; ++pack) {
       const int own = pack * kTileSide + column, count = place.count(row, own);
@@ -49,34 +48,20 @@ XFORMER_DEVICE void store_residual(const Thread& thread, const float (*products)
       if (count > 0) draws.apply(element, sum[pack]);
       load_run(thread, a.x + element, count, wide, more);
       XFORMER_UNROLL
-      for (int k = 0; k < kRun; ++k) {
-        sum[pack][k] += more[k];
-        total += k < count ? sum[pack][k] : 0.0f;
-      }
+      for (int k = 0; k < kRun; ++k) sum[pack][k] += more[k];
       store_run(thread, sum[pack], count, wide, a.sum + element);
     }
     if (a.normed == nullptr) continue;
-    const float mean = lane_sum(thread, total, 1, kRuns) / width;
-    float squares = 0;
+    const auto count_of = [&](int pack) { return place.count(row, pack * kTileSide + column); };
+    const RowStatistics<float> of = row_statistics(thread, sum, kRuns, width, a.epsilon, count_of);
     XFORMER_UNROLL
     for (int pack = 0; pack < kPacks; ++pack) {
-      const int count = place.count(row, pack * kTileSide + column);
-      XFORMER_UNROLL
-      for (int k = 0; k < kRun; ++k) squares += k < count ? (sum[pack][k] - mean) * (sum[pack][k] - mean) : 0.0f;
-    }
-    const float rstd = 1 / std::sqrt(lane_sum(thread, squares, 1, kRuns) / width + a.epsilon);
-    XFORMER_UNROLL
-    for (int pack = 0; pack < kPacks; ++pack) {
-      const int own = pack * kTileSide + column, count = place.count(row, own);
-      load_run(thread, a.weight + own, count, wide, more);
-      XFORMER_UNROLL
-      for (int k = 0; k < kRun; ++k) sum[pack][k] = (sum[pack][k] - mean) * rstd * more[k];
-      load_run(thread, a.bias + own, count, wide, more);
-      XFORMER_UNROLL
-      for (int k = 0; k < kRun; ++k) sum[pack][k] += more[k];
+      const int own = pack * kTileSide + column, count = count_of(pack);
+      norm_run(thread, of, a.weight + own, a.bias + own, count, wide, sum[pack]);
       store_run(thread, sum[pack], count, wide, a.normed + place.element(row, own));
     }
-    if (column == 0 && place.row + row < place.rows) a.mean[place.row + row] = mean, a.rstd[place.row + row] = rstd;
+    if (column == 0 && place.row + row < place.rows)
+      a.mean[place.row + row] = of.mean, a.rstd[place.row + row] = of.rstd;
   }
 }
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/device/thread.h"
+#include "kernels/residual_norm/row_norm.h"
 
 namespace xformer::kernels {
 
@@ -92,10 +92,11 @@ struct ResidualNormForwardProgram {
     for (int64_t first = thread.block() * at_once; first < a.rows; first += thread.blocks() * at_once) {
       const int64_t row = first + place.row;
       const bool lives = row < a.rows;  // the others lend their lanes to the sums
-      Math sum[kPacks][kRun], total = 0;
+      const auto count_of = [&](int pack) { return lives ? place.count(pack, a.width) : 0; };
+      Math sum[kPacks][kRun];
       XFORMER_UNROLL
       for (int pack = 0; pack < kPacks; ++pack) {
-        const int count = lives ? place.count(pack, a.width) : 0;
+        const int count = count_of(pack);
         const int64_t element = row * a.width + place.column(pack);
         load_run(thread, static_cast<const Value*>(a.x) + element, count, a.wide, sum[pack]);
         if (a.branch != nullptr) {
@@ -105,27 +106,19 @@ struct ResidualNormForwardProgram {
           for (int i = 0; i < kRun; ++i) sum[pack][i] += i < count ? branch[i] : Math(0);
           store_run(thread, sum[pack], count, a.wide, static_cast<Value*>(a.sum) + element);
         }
-        for (int i = 0; i < kRun; ++i) total += sum[pack][i];
       }
       if (a.normed == nullptr) continue;
-      const Math mean = lane_sum(thread, total, 1, place.lanes) / width;
-      Math squares = 0;
-      XFORMER_UNROLL
-      for (int pack = 0; pack < kPacks; ++pack)
-        for (int i = 0; i < kRun; ++i)
-          if (i < place.count(pack, a.width)) squares += (sum[pack][i] - mean) * (sum[pack][i] - mean);
-      const Math variance = lane_sum(thread, squares, 1, place.lanes) / width;
-      const Math rstd = 1 / std::sqrt(variance + static_cast<Math>(a.epsilon));
+      const RowStatistics<Math> of =
+          row_statistics(thread, sum, place.lanes, width, static_cast<Math>(a.epsilon), count_of);
       XFORMER_UNROLL
       for (int pack = 0; pack < kPacks; ++pack) {
-        const int count = lives ? place.count(pack, a.width) : 0;
-        Math weight[kRun], bias[kRun];
-        load_run(thread, static_cast<const Math*>(a.weight) + place.column(pack), count, a.wide, weight);
-        load_run(thread, static_cast<const Math*>(a.bias) + place.column(pack), count, a.wide, bias);
-        for (int i = 0; i < kRun; ++i) weight[i] = (sum[pack][i] - mean) * rstd * weight[i] + bias[i];
-        store_run(thread, weight, count, a.wide, static_cast<Value*>(a.normed) + row * a.width + place.column(pack));
+        const int64_t column = place.column(pack);
+        norm_run(thread, of, static_cast<const Math*>(a.weight) + column, static_cast<const Math*>(a.bias) + column,
+                 count_of(pack), a.wide, sum[pack]);
+        store_run(thread, sum[pack], count_of(pack), a.wide, static_cast<Value*>(a.normed) + row * a.width + column);
       }
-      if (lives && place.lane == 0) static_cast<Math*>(a.mean)[row] = mean, static_cast<Math*>(a.rstd)[row] = rstd;
+      if (lives && place.lane == 0)
+        static_cast<Math*>(a.mean)[row] = of.mean, static_cast<Math*>(a.rstd)[row] = of.rstd;
     }
   }
 };
@@ -223,9 +216,7 @@ auto choose_program(const ResidualNormForwardArguments& a, const Launch& launch)
                                         : launch(ResidualNormForwardProgram<float, Branch, 2>{a});
   };
   if (a.type == ElementType::kDouble) return launch(ResidualNormForwardProgram<double, double, 1>{a});
-  if (a.branch_type == ElementType::kHalf) return with_packs(typename Types::Half());
-  if (a.branch_type == ElementType::kBFloat16) return with_packs(typename Types::BFloat16());
-  return with_packs(float());
+  return with_element<Types>(a.branch_type, with_packs);
 }
 
 template <class Types, class Launch>
