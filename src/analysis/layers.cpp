@@ -57,7 +57,7 @@ int64_t for_each_layer(const TrainedRun& run, data::Split split, int64_t count, 
     progress(static_cast<int64_t>(i), static_cast<int64_t>(rows.size()));
     data::fill_batch(*run.source, split, {.rows = {rows[i]}, .padded_len = padded}, 1, host);
     batch.load(host);
-    const models::ModelInput& input = batch.all().inputs;
+    const models::ModelInput& input = batch.widened().inputs;
     const NamedTensors reported = reported_in(*run.model, input);
     for (int64_t layer = 0; layer < layers; ++layer) {
       const auto part = [&](const char* name) { return found(reported, fmt::format("layer{}.mixer.{}", layer, name)); };

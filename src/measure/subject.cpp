@@ -24,7 +24,7 @@ Subject::Subject(const BenchCase& wanted, bool trains, const at::Device& device,
   batch_ = std::make_unique<tasks::DeviceBatch>(device_, wanted.batch, wanted.length, wanted.shape);
   const auto forward = [this] {
     const AutocastScope autocast(device_.type(), training::product_type(options_.precision));
-    static_cast<void>(model_->forward(batch_->all().inputs));
+    static_cast<void>(model_->forward(batch_->widened().inputs));
   };
   inference_ =
       std::make_unique<training::Replay>(fmt::format("forward pass of length {}", wanted.length), forward, recorder);

@@ -16,6 +16,18 @@ const at::Tensor* find(const BatchView& view, std::string_view name) {
 
 constexpr size_t kBeforeFields = 3;  // flags of places, flags of rows, numbers
 
+at::ScalarType type_of(const data::Field& field) {
+  if (!field.whole()) return field.element == data::Element::kBool ? at::kBool : at::kFloat;
+  return at::kLong;
+}
+
+// With a sign: a place without a label has -1.
+at::ScalarType travels_as(const data::Field& field) {
+  if (!field.whole() || !field.of_tokens() || field.range == 0) return type_of(field);
+  if (field.range <= int64_t{1} << 7) return at::kChar;
+  return field.range <= int64_t{1} << 15 ? at::kShort : at::kInt;
+}
+
 Upload::Shapes upload_shapes(int64_t rows, int64_t padded_len, const data::DataShape& shape, int64_t numbers) {
   std::vector<int64_t> places{rows, padded_len};
   if (shape.sequences > 1) places.insert(places.begin() + 1, shape.sequences);
@@ -23,8 +35,7 @@ Upload::Shapes upload_shapes(int64_t rows, int64_t padded_len, const data::DataS
   for (const data::Field& field : data::fields_of(shape)) {
     std::vector<int64_t> sizes = field.of_tokens() ? places : std::vector<int64_t>{rows};
     if (field.axes == data::Axes::kTokenByK) sizes.push_back(field.k);
-    const bool number = field.element == data::Element::kF32, flag = field.element == data::Element::kBool;
-    shapes.emplace_back(sizes, number ? at::kFloat : flag ? at::kBool : at::kLong);
+    shapes.emplace_back(sizes, travels_as(field));
   }
   return shapes;
 }
@@ -37,6 +48,15 @@ const at::Tensor& BatchView::field(std::string_view name) const {
   const at::Tensor* const found = find(*this, name);
   XF_ASSERT(found != nullptr, "a batch without the field {}", name);
   return *found;
+}
+
+BatchView BatchView::rows(int64_t first, int64_t count) const {
+  BatchView view;
+  view.inputs.key_valid = inputs.key_valid.narrow(0, first, count);
+  view.row_valid = row_valid.narrow(0, first, count);
+  for (const auto& [name, tensor] : fields) view.fields.emplace_back(name, tensor.narrow(0, first, count));
+  view.set_inputs();
+  return view;
 }
 
 void BatchView::set_inputs() {
@@ -54,8 +74,18 @@ DeviceBatch::DeviceBatch(at::Device device, int64_t rows, int64_t padded_len, co
   all_.row_valid = tensors[1];
   numbers_ = tensors[2];
   size_t next = kBeforeFields;
-  for (const data::Field& field : data::fields_of(shape)) all_.fields.emplace_back(field.name, tensors[next++]);
+  for (const data::Field& field : data::fields_of(shape)) {
+    const at::Tensor& arrived = tensors[next++];
+    const bool narrow = travels_as(field) != type_of(field);
+    all_.fields.emplace_back(field.name, narrow ? at::zeros_like(arrived, type_of(field)) : arrived);
+    if (narrow) narrow_.emplace_back(arrived, all_.fields.back().second);
+  }
   all_.set_inputs();
+}
+
+const BatchView& DeviceBatch::widened() const {
+  for (const auto& [arrived, field] : narrow_) field.copy_(arrived);
+  return all_;
 }
 
 void DeviceBatch::load(const data::HostBatch& batch, const std::vector<double>& numbers) {
@@ -75,15 +105,6 @@ void DeviceBatch::load(const data::HostBatch& batch, const std::vector<double>& 
     from.push_back(number ? view(column.numbers, into, at::kFloat) : view(column.whole, into, at::kLong));
   }
   upload_(from);
-}
-
-BatchView DeviceBatch::rows(int64_t first, int64_t rows) const {
-  BatchView view;
-  view.inputs.key_valid = all_.inputs.key_valid.narrow(0, first, rows);
-  view.row_valid = all_.row_valid.narrow(0, first, rows);
-  for (const auto& [name, tensor] : all_.fields) view.fields.emplace_back(name, tensor.narrow(0, first, rows));
-  view.set_inputs();
-  return view;
 }
 
 }  // namespace xformer::tasks

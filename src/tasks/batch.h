@@ -17,11 +17,13 @@ struct BatchView {
 
   [[nodiscard]] bool has(std::string_view name) const;
   [[nodiscard]] const at::Tensor& field(std::string_view name) const;  // which there must be
-  void set_inputs();                                                   // to the fields of their names
+  // Views of rows first .. first + count - 1.
+  [[nodiscard]] BatchView rows(int64_t first, int64_t count) const;
+  void set_inputs();  // to the fields of their names
 };
 
 // A whole batch in device memory, of one shape. The buffers keep their place from the first to the last batch, so that
-// work on them can be recorded.
+// work on them can be recorded. Whole numbers of places travel in the narrowest type that holds their range.
 class DeviceBatch {
  public:
   // `numbers`: so many travel with each batch.
@@ -30,17 +32,17 @@ class DeviceBatch {
   void load(const data::HostBatch& batch, const std::vector<double>& numbers = {});
 
   [[nodiscard]] int64_t size() const { return all_.row_valid.size(0); }
-  [[nodiscard]] const BatchView& all() const { return all_; }
+  // What arrived last, what travelled narrow widened: a part of the work that reads it, to be recorded with it.
+  [[nodiscard]] const BatchView& widened() const;
   // Float64 [], on the device.
   [[nodiscard]] at::Tensor number(int64_t i) const { return numbers_.select(0, i); }
-  // Views of rows first .. first + rows - 1.
-  [[nodiscard]] BatchView rows(int64_t first, int64_t rows) const;
 
  private:
   int64_t padded_len_;
   BatchView all_;
   at::Tensor numbers_;
   Upload upload_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> narrow_;  // of upload_, and the field that it becomes
 };
 
 }  // namespace xformer::tasks

@@ -26,7 +26,7 @@ Evaluator::Forward& Evaluator::forward_for(const data::HostBatch& batch, const E
     for (const auto& [name, place] : memory_) memory[name] = place.narrow(0, 0, batch.batch);
     entry.reset(new Forward{{device_, batch.batch, batch.padded_len, shape}, {}, std::move(memory), nullptr});
     const auto work = [this, &forward = *entry, precision = request.precision] {
-      const tasks::BatchView& batch = forward.batch.all();
+      const tasks::BatchView& batch = forward.batch.widened();
       models::State state = forward.memory;
       at::Tensor outputs;
       {
@@ -96,7 +96,7 @@ std::optional<Evaluation> Evaluator::run(const data::DataSource& source, const E
     examples += host.filled;
     if (request.answers != nullptr || meters.on_host()) {
       const at::Tensor outputs = task_->output().written > 0
-                                     ? written(forward.batch.rows(0, host.filled), request.precision)
+                                     ? written(forward.batch.widened().rows(0, host.filled), request.precision)
                                      : forward.outputs.narrow(0, 0, host.filled).to(at::kCPU, at::kFloat).contiguous();
       meters.add(outputs, host);
       if (request.answers != nullptr) request.answers->add(outputs, host);

@@ -86,17 +86,18 @@ void TrainStep::run(const data::HostBatch& batch, int64_t step, const plan::Sche
 }
 
 void TrainStep::work(const tasks::DeviceBatch& batch) {
+  const tasks::BatchView& all = batch.widened();
   optimizer_.zero_gradients();
   model_.dropout_stream()->take_step(batch.number(kStep));
   const int64_t at_once = options_.micro_batch > 0 ? options_.micro_batch : batch.size();
   // The loss is divided by the weight of the whole batch, whichever micro-batch its parts are in.
-  const at::Tensor whole_weight = task_->weight(batch.all());
+  const at::Tensor whole_weight = task_->weight(all);
   const at::Tensor inverse_weight = whole_weight.clamp_min(kLeastWeight).reciprocal();
   at::Tensor sums;
   std::vector<std::pair<at::Tensor, at::Tensor>> remembered;  // places, and what they hold after the step
   for (int64_t first = 0; first < batch.size(); first += at_once) {
     model_.dropout_stream()->set_first_row(first * shape_.sequences);
-    const tasks::BatchView rows = batch.rows(first, std::min(at_once, batch.size() - first));
+    const tasks::BatchView rows = all.rows(first, std::min(at_once, batch.size() - first));
     const at::Tensor weight = at_once >= batch.size() ? whole_weight : task_->weight(rows);
     const int64_t here = rows.row_valid.size(0);
     models::State before, state;

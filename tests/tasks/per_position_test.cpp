@@ -70,10 +70,11 @@ struct PlaceScore {
 PlaceScore judge(const at::Tensor& outputs, const data::DataShape& shape) {
   DeviceBatch batch(at::kCPU, kRows, kPlaces, shape);
   batch.load(host_batch(shape));
+  const BatchView& view = batch.widened();
   const auto task = make_task(shape);
   const Meters meters(task->meters());
-  const at::Tensor loss = task->loss(outputs, batch.all()), weight = task->weight(batch.all());
-  const at::Tensor sums = meters.count(loss, weight, outputs, batch.all());
+  const at::Tensor loss = task->loss(outputs, view), weight = task->weight(view);
+  const at::Tensor sums = meters.count(loss, weight, outputs, view);
   PlaceScore result{loss.item<double>(),
                     weight.item<double>(),
                     {},
@@ -130,11 +131,11 @@ TEST_CASE("a model that gives every class the same score has log2 of their numbe
     host.whole("label") = {0, classes - 1, 1, -1, 0, 0, 0, 0};
     DeviceBatch batch(at::kCPU, 2, kPlaces, shape);
     batch.load(host);
+    const BatchView& view = batch.widened();
     const auto task = make_task(shape);
     const Meters meters(task->meters());
     const at::Tensor outputs = at::full({2, kPlaces, classes}, 0.25);
-    const at::Tensor sums =
-        meters.count(task->loss(outputs, batch.all()), task->weight(batch.all()), outputs, batch.all());
+    const at::Tensor sums = meters.count(task->loss(outputs, view), task->weight(view), outputs, view);
     const auto reading = meters.read({sums.const_data_ptr<double>(), static_cast<size_t>(sums.numel())});
     CHECK(reading.metrics.front().value == Approx(std::log2(static_cast<double>(classes))).epsilon(1e-6));
     CHECK(reading.metrics[1].value == Approx(static_cast<double>(classes)).epsilon(1e-5));
@@ -146,7 +147,7 @@ TEST_CASE("empty rows and places without a label have no gradient, whatever stan
   DeviceBatch batch(at::kCPU, kRows, kPlaces, shape);
   batch.load(host_batch(shape));
   const at::Tensor outputs = scores().requires_grad_();
-  make_task(shape)->loss(outputs, batch.all()).backward();
+  make_task(shape)->loss(outputs, batch.widened()).backward();
   const at::Tensor moved = outputs.grad().abs().sum(-1).flatten() > 0;
   for (size_t i = 0; i < kLabels.size(); ++i) CHECK(moved[static_cast<int64_t>(i)].item<bool>() == (kLabels[i] >= 0));
   at::Tensor odd = scores();

@@ -53,7 +53,8 @@ Learnt learn(const std::string& task, const std::string& family, int64_t steps) 
     for (int64_t row = 0; row < kRows; ++row) rows.push_back((step * kRows + row) % source->size(data::Split::kTrain));
     data::fill_batch(*source, data::Split::kTrain, {rows, 32}, kRows, host);
     batch.load(host);
-    const at::Tensor loss = kind->loss(model->forward(batch.all().inputs), batch.all()) / kind->weight(batch.all());
+    const BatchView& view = batch.widened();
+    const at::Tensor loss = kind->loss(model->forward(view.inputs), view) / kind->weight(view);
     loss.backward();
     const at::NoGradGuard no_grad;
     for (const auto& [name, tensor] : trained) {
@@ -99,9 +100,10 @@ TEST_CASE("a step with 32,000 pieces never holds the scores of all its places", 
     Stream numbers(2);
     DeviceBatch batch(at::kCPU, 1, kPlaces, shape);
     batch.load(data::random_batch(shape, 1, kPlaces, numbers));
+    const BatchView& view = batch.widened();
     reset_host_peak();
     const int64_t before = host_memory().live_bytes;
-    make_task(shape)->loss(model->forward(batch.all().inputs), batch.all()).backward();
+    make_task(shape)->loss(model->forward(view.inputs), view).backward();
     return host_memory().peak_bytes - before;
   };
   constexpr int64_t kAll = kPlaces * kPieces * static_cast<int64_t>(sizeof(float));

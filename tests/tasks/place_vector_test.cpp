@@ -84,10 +84,11 @@ struct VectorScore {
 VectorScore judge_vectors(const at::Tensor& outputs) {
   DeviceBatch batch(at::kCPU, kRows, kPlaces, shape_of_vectors());
   batch.load(vectors_batch());
+  const BatchView& view = batch.widened();
   const auto task = make_task(shape_of_vectors());
   const Meters meters(task->meters());
-  const at::Tensor loss = task->loss(outputs, batch.all()), weight = task->weight(batch.all());
-  const at::Tensor sums = meters.count(loss, weight, outputs, batch.all());
+  const at::Tensor loss = task->loss(outputs, view), weight = task->weight(view);
+  const at::Tensor sums = meters.count(loss, weight, outputs, view);
   return {loss.item<double>(), weight.item<double>(),
           meters.read({sums.const_data_ptr<double>(), static_cast<size_t>(sums.numel())}).metrics};
 }
@@ -126,11 +127,12 @@ TEST_CASE("the mirror image of a place's own vector is no answer, though its nea
   answers[0] = values[4], answers[1] = values[5];
   DeviceBatch batch(at::kCPU, kRows, kPlaces, shape_of_vectors());
   batch.load(host);
+  const BatchView& view = batch.widened();
   const auto right = [&](double x, double y) {
     at::Tensor outputs = at::zeros({kRows, kPlaces, kWidth});  // of which no other place makes an answer
-    for (int64_t place = 1; place < 4; ++place) outputs[0][place] = -batch.all().field("values")[0][place];
+    for (int64_t place = 1; place < 4; ++place) outputs[0][place] = -view.field("values")[0][place];
     outputs[0][0][0] = x, outputs[0][0][1] = y;
-    return make_task(shape_of_vectors())->meters().front()->count(outputs, batch.all()).front().item<int64_t>();
+    return make_task(shape_of_vectors())->meters().front()->count(outputs, view).front().item<int64_t>();
   };
   const int64_t others = right(1, 0);  // places but the first
   CHECK(right(-1, 0) == others);       // -u
@@ -147,11 +149,12 @@ TEST_CASE("two vectors that differ in the last bit are told apart", "[place-vect
   for (size_t place = 0; place < kPlaces; ++place) answers[place * kWidth] = values[2], answers[place * kWidth + 1] = 0;
   DeviceBatch batch(at::kCPU, kRows, kPlaces, shape_of_vectors());
   batch.load(host);
+  const BatchView& view = batch.widened();
   at::Tensor outputs = all_answers();
-  outputs[0].copy_(batch.all().field("answer")[0]);
+  outputs[0].copy_(view.field("answer")[0]);
   const auto found = [&] {
     const auto meter = std::move(make_task(shape_of_vectors())->meters().front());
-    return meter->count(outputs, batch.all()).front().item<int64_t>();
+    return meter->count(outputs, view).front().item<int64_t>();
   };
   CHECK(found() == 8);
   outputs[0][0][0] = 1;  // the other one
@@ -166,7 +169,7 @@ TEST_CASE("places and rows that are not there have no gradient and count in noth
     if (kValid[static_cast<size_t>(i)] == 0)
       outputs.view({-1, kWidth})[i].fill_(std::numeric_limits<float>::quiet_NaN());
   outputs.requires_grad_();
-  make_task(shape_of_vectors())->loss(outputs, batch.all()).backward();
+  make_task(shape_of_vectors())->loss(outputs, batch.widened()).backward();
   const at::Tensor moved = outputs.grad().abs().sum(-1).flatten();
   for (size_t i = 0; i < kValid.size(); ++i)
     CHECK((moved[static_cast<int64_t>(i)].item<float>() > 0) == (kValid[i] != 0));

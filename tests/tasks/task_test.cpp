@@ -48,7 +48,7 @@ TEST_CASE("empty rows count in no loss, accuracy or gradient") {
   DeviceBatch batch(at::kCPU, 3, 4, kIds);
   batch.load(partial());
   at::Tensor logits = at::tensor({0.f, 0.f, 1.f, 0.f, 2.f, 0.f, 9.f, 9.f, 9.f}).view({3, 3}).requires_grad_();
-  const Judged sums = judge(logits, batch.all(), kIds);
+  const Judged sums = judge(logits, batch.widened(), kIds);
   const double first = -1 + std::log(2 + std::exp(1.0)), second = std::log(2 + std::exp(2.0));
   CHECK(sums.loss.item<float>() == Approx(first + second));
   CHECK(sums.metrics.front().value == 0.5);
@@ -62,7 +62,7 @@ TEST_CASE("an empty row with scores that are not numbers still counts in nothing
   batch.load(partial());
   at::Tensor logits = at::zeros({3, 3});
   logits[2].fill_(std::numeric_limits<float>::quiet_NaN());
-  CHECK(judge(logits, batch.all(), kIds).loss.item<float>() == Approx(2 * std::log(3.0)));
+  CHECK(judge(logits, batch.widened(), kIds).loss.item<float>() == Approx(2 * std::log(3.0)));
 }
 
 TEST_CASE("one logit, and a number, are judged by their own loss, over valid rows only") {
@@ -71,18 +71,19 @@ TEST_CASE("one logit, and a number, are judged by their own loss, over valid row
   DeviceBatch batch(at::kCPU, 3, 4, shape);
   batch.load(partial(shape));
   const at::Tensor logits = at::tensor({2.f, 0.5f, NAN}).view({3, 1});
-  const Judged binary = judge(logits, batch.all(), shape);
+  const Judged binary = judge(logits, batch.widened(), shape);
   CHECK(binary.loss.item<float>() == Approx(std::log1p(std::exp(-2.0)) + std::log1p(std::exp(0.5))));
   CHECK(binary.metrics.front().value == 0.5);
   shape.target = data::number_target(1, 1.6);
   DeviceBatch numbers(at::kCPU, 3, 4, shape);
   numbers.load(partial(shape));
-  const Judged number = judge(logits, numbers.all(), shape);
+  const BatchView& view_of_numbers = numbers.widened();
+  const Judged number = judge(logits, view_of_numbers, shape);
   CHECK(number.loss.item<float>() == Approx(1.5 * 1.5 + 1.5 * 1.5));
   CHECK((number.metrics.front().spec == accuracy_metric() && number.metrics.front().value == 1));
   shape.target = data::number_target(1, 1.4);
-  CHECK(judge(logits, numbers.all(), shape).metrics.front().value == 0);
-  CHECK_THROWS_AS(judge(logits.expand({3, 2}), numbers.all(), shape), InternalError);
+  CHECK(judge(logits, view_of_numbers, shape).metrics.front().value == 0);
+  CHECK_THROWS_AS(judge(logits.expand({3, 2}), view_of_numbers, shape), InternalError);
 }
 
 TEST_CASE("smoothed and mixed labels are one soft target, and the five highest scores are counted") {
@@ -92,8 +93,9 @@ TEST_CASE("smoothed and mixed labels are one soft target, and the five highest s
   host.whole("second_label") = {5, 0, 0};
   host.numbers("share") = {0.7f, 1, 1};
   batch.load(host);
+  const BatchView& view = batch.widened();
   const at::Tensor logits = at::arange(21, at::kFloat).view({3, 7}).sin();
-  const Judged sums = judge(logits, batch.all(), shape, 0.1);
+  const Judged sums = judge(logits, view, shape, 0.1);
   at::Tensor target = at::full({3, 7}, 0.1 / 7);
   target[0][2] += 0.9 * 0.7;
   target[0][5] += 0.9 * 0.3;
@@ -101,7 +103,7 @@ TEST_CASE("smoothed and mixed labels are one soft target, and the five highest s
   CHECK(target[0].sum().item<double>() == Approx(1));
   const double expected = -(target * logits.log_softmax(-1)).slice(0, 0, 2).sum().item<double>();
   CHECK(sums.loss.item<double>() == Approx(expected).epsilon(1e-6));
-  CHECK(judge(logits, batch.all(), shape).loss.item<double>() != Approx(expected).epsilon(1e-3));
+  CHECK(judge(logits, view, shape).loss.item<double>() != Approx(expected).epsilon(1e-3));
   int64_t within = 0;
   for (const int64_t row : {0, 1}) {
     const auto own = logits[row][host.whole("label")[static_cast<size_t>(row)]].item<float>();
@@ -117,7 +119,7 @@ TEST_CASE("numbers without a tolerance are measured by RMSE in their own unit") 
   shape.target = data::number_target(3);
   DeviceBatch batch(at::kCPU, 3, 4, shape);
   batch.load(partial(shape));
-  const Judged numbers = judge(at::tensor({2.5f, 1.f, NAN}).view({3, 1}), batch.all(), shape);
+  const Judged numbers = judge(at::tensor({2.5f, 1.f, NAN}).view({3, 1}), batch.widened(), shape);
   REQUIRE(numbers.metrics.size() == 1);
   CHECK((numbers.metrics[0].spec == rmse_metric() && numbers.metrics[0].value == Approx(3 * 2)));
 }
@@ -171,24 +173,46 @@ TEST_CASE("pairs and numbers have buffers of their own shape") {
   data::DataShape pairs = kIds;
   pairs.sequences = 2;
   const DeviceBatch two(at::kCPU, 3, 4, pairs);
-  CHECK(two.all().inputs.tokens.sizes() == at::IntArrayRef({3, 2, 4}));
-  CHECK(two.all().inputs.key_valid.sizes() == at::IntArrayRef({3, 2, 4}));
+  CHECK(two.widened().inputs.tokens.sizes() == at::IntArrayRef({3, 2, 4}));
+  CHECK(two.widened().inputs.key_valid.sizes() == at::IntArrayRef({3, 2, 4}));
   const data::DataShape numbers{.max_len = 2, .width = 3, .target = data::class_target(3)};
   DeviceBatch series(at::kCPU, 3, 2, numbers);
   data::HostBatch host;
   host.reset(numbers, 3, 2);
   for (size_t i = 0; i < 18; ++i) host.numbers("values")[i] = static_cast<float>(i);
   series.load(host);
-  CHECK(series.rows(1, 1).inputs.values[0][1][2].item<float>() == 11);
-  CHECK_FALSE(series.all().inputs.tokens.defined());
+  CHECK(series.widened().rows(1, 1).inputs.values[0][1][2].item<float>() == 11);
+  CHECK_FALSE(series.widened().inputs.tokens.defined());
+}
+
+TEST_CASE("ids, labels of places and missing ones arrive whole, in whatever type their range lets them travel") {
+  for (const int64_t range : {2, 128, 129, 256, 257, 32'768, 32'769, 65'536, 65'537, 1'000'000}) {
+    CAPTURE(range);
+    data::DataShape shape = kIds;
+    shape.vocabulary = range;
+    shape.target = data::place_target(range);
+    DeviceBatch batch(at::kCPU, 3, 4, shape);
+    data::HostBatch host;
+    host.reset(shape, 3, 4);
+    for (const char* field : {"tokens", "label"})
+      for (size_t i = 0; i < 12; ++i) host.whole(field)[i] = i % 2 == 0 ? range - 1 : static_cast<int64_t>(i) % range;
+    host.whole("label")[3] = -1;
+    batch.load(host);
+    const BatchView& view = batch.widened();
+    for (const char* field : {"tokens", "label"}) {
+      REQUIRE(view.field(field).scalar_type() == at::kLong);
+      CHECK(at::equal(view.field(field).flatten(), at::tensor(host.whole(field))));
+    }
+    CHECK(view.inputs.tokens.const_data_ptr() == view.field("tokens").const_data_ptr());
+  }
 }
 
 TEST_CASE("a batch keeps its buffers, and micro-batches are views of them") {
   DeviceBatch batch(at::kCPU, 3, 4, kIds);
-  const BatchView all = batch.all(), part = batch.rows(1, 2);
+  const BatchView all = batch.widened(), part = all.rows(1, 2);
   const void* before = all.inputs.tokens.const_data_ptr();
   batch.load(partial());
-  CHECK(batch.all().inputs.tokens.const_data_ptr() == before);
+  CHECK(batch.widened().inputs.tokens.const_data_ptr() == before);
   CHECK(all.field("label")[0].item<int64_t>() == 2);
   CHECK(part.inputs.tokens.sizes() == at::IntArrayRef({2, 4}));
   CHECK(part.inputs.tokens[0][1].item<int64_t>() == 5);  // what was loaded after the view was made

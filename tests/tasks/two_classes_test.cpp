@@ -64,7 +64,7 @@ TwoClassScore judge(const std::string& kind, const std::vector<Row>& rows, int64
     DeviceBatch batch(at::kCPU, batch_rows, 1, shape);
     batch.load(host);
     const at::Tensor outputs = outputs_of(kind, here);
-    const BatchView& all = batch.all();
+    const BatchView& all = batch.widened();
     sums += meters.count(task->loss(outputs, all), task->weight(all), outputs, all);
     const at::Tensor filled = outputs.narrow(0, 0, host.filled);
     meters.add(filled, host);

@@ -94,6 +94,7 @@ TEST_CASE("trained are the symbols of the first right text and its end", "[writt
       host_of(shape, {{{"ab", "other"}, ""}, {{"longer than 8"}, ""}, {{""}, ""}, {{"1234567"}, ""}}, 5);
   DeviceBatch batch(at::kCPU, 5, kLength, shape);
   batch.load(host);
+  const BatchView& view = batch.widened();
   const std::vector<std::vector<int64_t>> labels{
       {'a' + 1, 'b' + 1, 0},
       {'l' + 1, 'o' + 1, 'n' + 1, 'g' + 1, 'e' + 1, 'r' + 1, ' ' + 1, 't' + 1},
@@ -107,13 +108,13 @@ TEST_CASE("trained are the symbols of the first right text and its end", "[writt
   for (size_t row = 0; row < labels.size(); ++row)
     for (size_t i = 0; i < labels[row].size(); ++i, ++places)
       meant -= logs[static_cast<int64_t>(row)][static_cast<int64_t>(i)][labels[row][i]].item<double>();
-  const at::Tensor loss = task->loss(scores, batch.all());
+  const at::Tensor loss = task->loss(scores, view);
   CHECK(loss.item<double>() == Approx(meant).epsilon(1e-12));
-  CHECK(task->weight(batch.all()).item<double>() == places);
+  CHECK(task->weight(view).item<double>() == places);
   loss.backward();
   CHECK(scores.grad().abs().sum(-1).gt(0).sum().item<double>() == places);
   // Batches of fewer places than a text may have (a bucket of short examples).
-  CHECK(task->loss(scores.narrow(1, 0, 2), batch.all()).item<double>() < meant);
+  CHECK(task->loss(scores.narrow(1, 0, 2), view).item<double>() < meant);
 }
 
 TEST_CASE("summaries are judged by ROUGE against all of the first right text", "[written]") {

@@ -98,7 +98,8 @@ TEST_CASE("an evaluation has every metric of its kind, the host's over all examp
   data::fill_batch(source, data::Split::kDev, rows, 512, host);
   tasks::DeviceBatch batch(at::kCPU, 512, 16, source.info().shape);
   batch.load(host);
-  const at::Tensor outputs = model->forward(batch.all().inputs), labels = batch.all().field("label");
+  const tasks::BatchView& view = batch.widened();
+  const at::Tensor outputs = model->forward(view.inputs), labels = view.field("label");
   const at::Tensor score = outputs.select(1, 0), own = score.masked_select(labels.eq(0)),
                    others = score.masked_select(labels.gt(0));
   CHECK(whole.metrics[0].value == Approx((own.unsqueeze(1) > others).to(at::kDouble).mean().item<double>()));
@@ -135,7 +136,8 @@ TEST_CASE("a loss is divided by the weight of the whole batch, not by rows, in m
     model->dropout_stream()->set_step(0);
     tasks::DeviceBatch batch(at::kCPU, 8, 16, inspect::MarkTask().info().shape);
     batch.load(host);
-    const at::Tensor loss = Weighted().loss(model->forward(batch.all().inputs), batch.all()) / weight;
+    const tasks::BatchView& view = batch.widened();
+    const at::Tensor loss = Weighted().loss(model->forward(view.inputs), view) / weight;
     loss.backward();
     double square = 0;
     for (const auto& [name, parameter] : models::trainable(*model))
