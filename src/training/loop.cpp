@@ -117,8 +117,10 @@ void Loop::build() {
   if (Json init = prepare_model(*model_, plan_, options_.init_from, directory_.folder(), say); !init.is_null())
     state_.init_from = std::move(init);
   model_->to(options_.device);
-  const Recorder recorder = make_recorder(options_.cuda_graph, options_.device, say);
+  Recorder recorder = make_recorder(options_.cuda_graph, options_.device, say);
+  recorder.prepared = std::make_shared<bool>(false);
   step_runner_ = std::make_unique<TrainStep>(*model_, source_->info().shape, training_, options_.device, recorder);
+  if (training_.buckets > 1) step_runner_->expect(order_.padded_len);
   evaluator_ = std::make_unique<Evaluator>(*model_, tasks::make_task(source_->info().shape), options_.device, recorder);
   schedule_ = {training_.schedule, training_.learning_rate, training_.warmup, last_step_,
                training_.beta1,    training_.cycle_beta1,   steps_per_epoch_};

@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/names.h"
 #include "kernels/policy.h"
+#include "tensor/recording_scope.h"
 
 namespace xformer::training {
 
@@ -42,22 +43,29 @@ Recorder host_recorder() {
 Replay::Replay(std::string name, std::function<void()> work, Recorder recorder)
     : name_(std::move(name)), work_(std::move(work)), recorder_(std::move(recorder)) {}
 
-void Replay::run() {
-  if (!recording_ && recorder_.record && plain_runs_ >= kPlainRuns) {
-    try {
-      recording_ = recorder_.record(work_);
-    } catch (const c10::OutOfMemoryError&) {
-      throw;  // plain steps would hardly fit either, and the remedy is another
-    } catch (const c10::Error& error) {
-      const std::string reason = error.what_without_backtrace();
-      XF_CHECK(!recorder_.required, ResourceError, "--cuda-graph on: the {} cannot be captured: {}", name_, reason);
-      recorder_.say("the " + name_ + " is not captured in a CUDA graph and runs plainly: " + reason);
-      recorder_.record = nullptr;
-    }
+bool Replay::is_due() const { return !recording_ && recorder_.record && (plain_runs_ >= kPlainRuns || at_once()); }
+
+void Replay::record() {
+  if (!is_due()) return;
+  try {
+    const RecordingScope scope;
+    recording_ = recorder_.record(work_);
+  } catch (const c10::OutOfMemoryError&) {
+    throw;  // plain steps would hardly fit either, and the remedy is another
+  } catch (const c10::Error& error) {
+    if (at_once()) return;  // it needs something that its first plain run makes
+    const std::string reason = error.what_without_backtrace();
+    XF_CHECK(!recorder_.required, ResourceError, "--cuda-graph on: the {} cannot be captured: {}", name_, reason);
+    recorder_.say("the " + name_ + " is not captured in a CUDA graph and runs plainly: " + reason);
+    recorder_.record = nullptr;
   }
+}
+
+void Replay::run() {
+  record();
   if (recording_) return recording_->replay();
-  ++plain_runs_;
   work_();
+  if (++plain_runs_ == kPlainRuns && recorder_.prepared) *recorder_.prepared = true;
 }
 
 }  // namespace xformer::training

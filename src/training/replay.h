@@ -14,6 +14,10 @@ namespace xformer::training {
 struct Recorder {
   std::function<std::unique_ptr<Recording>(const std::function<void()>& work)> record;  // none: never recorded
   bool required = false;  // a failure is an error, not a reason to go on plainly
+  // Shared by all work of one model (its steps and evaluations of every length): whether some of it has had its plain
+  // runs. What comes new is then recorded at once where it can be: recordings share memory, a plain run beside them
+  // would need its own. None: all work runs plainly at first.
+  std::shared_ptr<bool> prepared;
   std::function<void(const std::string& line)> say = [](const std::string&) {};  // hears the reason
 };
 
@@ -33,6 +37,10 @@ class Replay {
   // `work` once: plainly in the first kPlainRuns calls, in which libraries set themselves up, and wherever nothing
   // records.
   void run();
+  // The next run would record it.
+  [[nodiscard]] bool is_due() const;
+  // Records it where it is due, and runs nothing.
+  void record();
   [[nodiscard]] bool recorded() const { return recording_ != nullptr; }
   // Kernels of what was recorded, where somebody counted them.
   [[nodiscard]] std::optional<int64_t> kernels() const { return recording_ ? recording_->kernels() : std::nullopt; }
@@ -40,6 +48,8 @@ class Replay {
   static constexpr int kPlainRuns = 3;
 
  private:
+  [[nodiscard]] bool at_once() const { return plain_runs_ == 0 && recorder_.prepared && *recorder_.prepared; }
+
   std::string name_;
   std::function<void()> work_;
   Recorder recorder_;

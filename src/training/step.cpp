@@ -67,20 +67,25 @@ TrainStep::TrainStep(models::Model& model, const data::DataShape& shape, std::un
   if (data::read_in_lanes(shape, data::Split::kTrain)) memory_ = model_.init_state(options.batch);
 }
 
-void TrainStep::run(const data::HostBatch& batch, int64_t step, const plan::ScheduleValues& values) {
-  const std::pair shape{batch.padded_len, batch.batch};
+TrainStep::Bucket& TrainStep::bucket_of(std::pair<int64_t, int64_t> shape) {
   std::unique_ptr<Bucket>& bucket = buckets_[shape];
-  if (!bucket) {
-    bucket.reset(new Bucket{{device_, batch.batch, batch.padded_len, shape_, kNumbers},
-                            {fmt::format("training step of {} rows of length {}", batch.batch, batch.padded_len),
+  const auto [length, rows] = shape;
+  if (!bucket)
+    bucket.reset(new Bucket{{device_, rows, length, shape_, kNumbers},
+                            {fmt::format("training step of {} rows of length {}", rows, length),
                              [this, shape] { work(buckets_.at(shape)->batch); }, recorder_}});
-  }
+  return *bucket;
+}
+
+void TrainStep::run(const data::HostBatch& batch, int64_t step, const plan::ScheduleValues& values) {
+  Bucket& bucket = bucket_of({batch.padded_len, batch.batch});
   for (const auto& [name, place] : memory_)
     XF_ASSERT(batch.batch <= place.size(0), "a batch of {} rows for a memory of {}", batch.batch, place.size(0));
   model_.train();
-  bucket->batch.load(batch, {values.learning_rate, values.beta1, static_cast<double>(step)});
+  bucket.batch.load(batch, {values.learning_rate, values.beta1, static_cast<double>(step)});
   model_.dropout_stream()->seed_library(step);
-  bucket->replay.run();
+  if (batch.padded_len < longest_ && bucket.replay.is_due()) bucket_of({longest_, options_.batch}).replay.record();
+  bucket.replay.run();
   const at::NoGradGuard no_grad;
   model_.after_step(step + 1);
 }

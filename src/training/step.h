@@ -38,6 +38,9 @@ class TrainStep {
             Recorder recorder = {});
   TrainStep(models::Model& model, const data::DataShape& shape, std::unique_ptr<const tasks::Task> task,
             const plan::TrainingOptions& options, at::Device device, Recorder recorder = {});
+  // The length of the longest batches that will come: the work of these is recorded before that of shorter ones, which
+  // then fits into its memory.
+  void expect(int64_t longest) { longest_ = longest; }
   // `step` counts from 0. On a CUDA device it returns before the step is done.
   void run(const data::HostBatch& batch, int64_t step, const plan::ScheduleValues& values);
   [[nodiscard]] StepSums read_and_reset();
@@ -65,6 +68,9 @@ class TrainStep {
     tasks::DeviceBatch batch;
     Replay replay;
   };
+  // By padded length and rows, as buckets_ has it.
+  Bucket& bucket_of(std::pair<int64_t, int64_t> shape);
+
   models::Model& model_;
   data::DataShape shape_;
   std::unique_ptr<const tasks::Task> task_;
@@ -72,6 +78,7 @@ class TrainStep {
   plan::TrainingOptions options_;
   at::Device device_;
   Recorder recorder_;
+  int64_t longest_ = 0;
   Optimizer optimizer_;
   at::Tensor meter_;      // float64 [meters + 2]
   models::State memory_;  // each [batch, ..]; a narrower batch has its first rows

@@ -11,6 +11,7 @@
 #include "kernels/policy_scope.h"
 #include "scratch.h"
 #include "tensor/op_counter.h"
+#include "tensor/recording_scope.h"
 #include "training/evaluator.h"
 
 namespace xformer::training {
@@ -27,6 +28,22 @@ Recorder failing(bool required, std::vector<std::string>& said) {
   return recorder;
 }
 
+// Calls the work as a capture does.
+Recorder counting(int& records, int& replays) {
+  Recorder recorder;
+  recorder.record = [&](const std::function<void()>& work) {
+    ++records;
+    work();
+    struct Counted : Recording {
+      explicit Counted(int& count) : count_(count) {}
+      void replay() override { ++count_; }
+      int& count_;
+    };
+    return std::make_unique<Counted>(replays);
+  };
+  return recorder;
+}
+
 // Batch `number` of the tiny task, of 8 rows; the last ones are missing from odd numbers.
 data::HostBatch marks_batch(int64_t number, int64_t length = 16) {
   data::BatchRows rows{{}, length};
@@ -40,17 +57,7 @@ data::HostBatch marks_batch(int64_t number, int64_t length = 16) {
 
 TEST_CASE("work runs plainly at first, is recorded once, and replayed from then on") {
   int calls = 0, records = 0, replays = 0;
-  Recorder recorder;
-  recorder.record = [&](const std::function<void()>& work) {
-    ++records;
-    work();  // as a capture calls it, without effect
-    struct Counted : Recording {
-      explicit Counted(int& count) : count_(count) {}
-      void replay() override { ++count_; }
-      int& count_;
-    };
-    return std::make_unique<Counted>(replays);
-  };
+  const Recorder recorder = counting(records, replays);
   Replay replay(
       "work", [&] { ++calls; }, recorder);
   for (int i = 0; i < 3; ++i) {
@@ -63,6 +70,73 @@ TEST_CASE("work runs plainly at first, is recorded once, and replayed from then 
   CHECK(records == 1);
   CHECK(calls == 4);
   CHECK(replays == 4);
+}
+
+TEST_CASE("work of a model whose other work had its plain runs is recorded at once") {
+  int records = 0, replays = 0, calls = 0;
+  bool recording = false;
+  Recorder recorder = counting(records, replays);
+  recorder.prepared = std::make_shared<bool>(false);
+  Replay first(
+      "step", [&] { recording = RecordingScope::any(); }, recorder);
+  Replay second(
+      "evaluation", [&] { ++calls; }, recorder);
+  for (int i = 0; i < Replay::kPlainRuns; ++i) first.run();
+  CHECK_FALSE(recording);
+  first.run();
+  CHECK(recording);
+  CHECK_FALSE(RecordingScope::any());
+  second.run();
+  CHECK(second.recorded());
+  CHECK(calls == 1);
+  CHECK(records == 2);
+  CHECK(replays == 2);
+  // Of another model.
+  Recorder other = counting(records, replays);
+  other.prepared = std::make_shared<bool>(false);
+  Replay third(
+      "step", [&] { ++calls; }, other);
+  third.run();
+  CHECK_FALSE(third.recorded());
+}
+
+TEST_CASE("what cannot be recorded at once has its plain runs first, and no word is said of it") {
+  std::vector<std::string> said;
+  for (const bool required : {false, true}) {
+    Recorder recorder = failing(required, said);
+    recorder.prepared = std::make_shared<bool>(true);
+    int calls = 0, tries = 0;
+    recorder.record = [&, fail = recorder.record](const std::function<void()>& work) {
+      ++tries;
+      return fail(work);
+    };
+    Replay replay(
+        "step", [&] { ++calls; }, recorder);
+    for (int i = 0; i < Replay::kPlainRuns; ++i) replay.run();
+    CHECK(calls == Replay::kPlainRuns);
+    CHECK(tries == 1);
+    CHECK(said.size() == (required ? 1 : 0));
+    if (required) CHECK_THROWS_AS(replay.run(), ResourceError);
+    else replay.run();
+    CHECK(tries == 2);
+  }
+  CHECK(said.size() == 1);
+}
+
+TEST_CASE("the step of the longest batch is recorded before those of shorter ones") {
+  const auto model = inspect::build_tiny_model("softmax");
+  plan::TrainingOptions options;
+  options.batch = 8;
+  Recorder recorder = host_recorder();
+  recorder.prepared = std::make_shared<bool>(false);
+  TrainStep step(*model, inspect::MarkTask().info().shape, options, at::kCPU, recorder);
+  step.expect(16);
+  for (int64_t i = 0; i < Replay::kPlainRuns; ++i) step.run(marks_batch(0, 8), i, {});
+  CHECK(step.recorded() == 0);
+  step.run(marks_batch(0, 8), 3, {});
+  CHECK(step.recorded() == 2);
+  step.run(marks_batch(0, 16), 4, {});
+  CHECK(step.recorded() == 2);
 }
 
 TEST_CASE(

@@ -16,7 +16,7 @@ struct ClassRows {
 // where it sees no other (its logit is kernels::kSelfLogit).
 [[nodiscard]] ClassRows class_windows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                       const at::Tensor& classes, int64_t back, bool self_last,
-                                      const kernels::Dropout& dropout, bool training);
+                                      const kernels::Dropout& dropout, bool training, const IndexTables& tables);
 
 // Over the tokens in order of their class. explicit_pairs() are multiplied; a pattern has most where all are of one
 // class.

@@ -1,32 +1,57 @@
-// Index tables of an attention that follow from numbers alone (lengths, heads): made at the first step of their kind,
-// which is a plain one before any is captured in a CUDA graph, and kept.
+// Index tables of an attention that follow from numbers alone (lengths, heads): made at the first step of their kind
+// and kept, so that no later step launches anything for them.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "tensor/recording_scope.h"
+
 namespace xformer::attention {
+
+// A table that was made on the host, where it is read. LibTorch's error while work is recorded: its copy would run with
+// every replay, from memory that is gone.
+[[nodiscard]] inline at::Tensor host_table(const at::Tensor& table, const at::Device& device) {
+  TORCH_CHECK(!RecordingScope::any(), "an index table is made on the host, which recorded work cannot do");
+  return table.to(device);
+}
 
 class IndexTables {
  public:
-  // The table of these numbers on a device. make(options of int64 tensors there) makes it the first time.
+  // The table `name` of these numbers on a device. make(options of int64 tensors there) makes it the first time; while
+  // work is recorded it is made as a part of that work, and not kept.
   template <class Make>
-  [[nodiscard]] at::Tensor get(std::vector<int64_t> numbers, const at::Device& device, const Make& make) const {
-    at::Tensor& table = tables_[{std::move(numbers), device.str()}];
-    if (!table.defined()) {
+  [[nodiscard]] at::Tensor get(const char* name, std::vector<int64_t> numbers, const at::Device& device,
+                               const Make& make) const {
+    const auto made = [&] {
       const at::NoGradGuard no_grad;
-      table = make(at::TensorOptions(at::kLong).device(device));
-    }
-    return table;
+      return make(at::TensorOptions(at::kLong).device(device));
+    };
+    std::tuple key(std::string(name), std::move(numbers), device.str());
+    const auto found = tables_.find(key);
+    if (found != tables_.end()) return found->second;
+    if (RecordingScope::any()) return made();
+    return tables_.emplace(std::move(key), made()).first->second;
+  }
+
+  // 0, 1, .. count - 1.
+  [[nodiscard]] at::Tensor numbers(int64_t count, const at::Device& device) const {
+    return first_rows(count, 1, device);
+  }
+  // 0, n, 2 n, .. of `count` sequences of n rows that lie behind each other [count]: the first row of each.
+  [[nodiscard]] at::Tensor first_rows(int64_t count, int64_t n, const at::Device& device) const {
+    return get("first rows", {count, n}, device,
+               [&](const at::TensorOptions& numbers) { return at::arange(count, numbers) * n; });
   }
 
  private:
-  mutable std::map<std::pair<std::vector<int64_t>, std::string>, at::Tensor> tables_;
+  mutable std::map<std::tuple<std::string, std::vector<int64_t>, std::string>, at::Tensor> tables_;
 };
 
 }  // namespace xformer::attention

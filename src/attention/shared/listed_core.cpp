@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "attention/shared/index_tables.h"
 #include "attention/shared/windows.h"
 #include "core/error.h"
 #include "kernels/listed_attention/listed_attention.h"
@@ -44,7 +45,7 @@ at::Tensor ListedCore::forward(const at::Tensor& q, const at::Tensor& k, const a
                                Carry& /*carry*/) {
   XF_ASSERT(mask.causal == causal_ && k.size(2) == q.size(2), "listed keys are of one sequence, causal {}", causal_);
   at::Tensor& places = lists(q.size(2)).places;
-  if (places.device() != q.device()) places = places.to(q.device());
+  if (places.device() != q.device()) places = host_table(places, q.device());
   probe("places", places);
   return kernels::listed_attention(q, k, v,
                                    {places, {}, mask.key_valid, mask.key_valid, dropout_.place(is_training())});

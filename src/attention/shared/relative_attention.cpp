@@ -82,7 +82,8 @@ at::Tensor RelativeMixer::distances(int64_t n, int64_t p) const {
   const auto numbers = position_->weight.options().requires_grad(false);
   const auto make = [&](const at::TensorOptions&) { return encoded_distances(n, p, numbers); };
   if (!is_training()) return make(numbers);
-  return distances_.get({n, p, static_cast<int64_t>(position_->weight.scalar_type())}, numbers.device(), make);
+  return tables_.get("distances", {n, p, static_cast<int64_t>(position_->weight.scalar_type())}, numbers.device(),
+                     make);
 }
 
 at::Tensor RelativeMixer::encoded_distances(int64_t n, int64_t p, const at::TensorOptions& numbers) const {
@@ -102,7 +103,7 @@ at::Tensor RelativeMixer::out_of_reach(int64_t n, int64_t p, int64_t farthest) c
     at::Tensor result = all.triu(p + (causal_ ? 1 : farthest));
     return farthest > 0 ? result.logical_or(all.tril(p - farthest)) : result;
   };
-  return is_training() ? reaches_.get({n, p, farthest}, device, make) : make(at::TensorOptions());
+  return is_training() ? tables_.get("reach", {n, p, farthest}, device, make) : make(at::TensorOptions());
 }
 
 at::Tensor RelativeMixer::hidden(int64_t n, const Past& past, const SequenceMask& mask, int64_t farthest) const {

@@ -82,7 +82,7 @@ class RelativeMixer : public SequenceMixer {
   kernels::Dropout dropout_;
   std::shared_ptr<Linear> position_;         // W_r
   at::Tensor content_bias_, position_bias_;  // u, w [h,d]
-  IndexTables distances_, reaches_;
+  IndexTables tables_;
 };
 
 // Of every parameter.

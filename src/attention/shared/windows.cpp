@@ -27,9 +27,11 @@ PartialWeights partial_softmax(const at::Tensor& scores, const at::Tensor& allow
 
 at::Tensor with_residues(const NearRows& near, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                          const at::Tensor& key_valid, const Windows& residues, const kernels::Dropout& dropout,
-                         bool training) {
+                         bool training, const IndexTables& tables) {
   // The near keys have the row's own token: the residue leaves it out.
-  at::Tensor allowed = at::eye(residues.block, q.options()).eq(0);
+  at::Tensor allowed = tables.get("others", {residues.block}, q.device(), [&](const at::TensorOptions& numbers) {
+    return at::eye(residues.block, numbers).eq(0);
+  });
   if (const at::Tensor known = residues.allowed(key_valid, q); known.defined()) allowed = allowed.logical_and(known);
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
   const at::Tensor scores =

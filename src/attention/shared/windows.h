@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "attention/core.h"
+#include "attention/shared/index_tables.h"
 #include "kernels/window_attention/window_attention.h"
 
 namespace xformer::attention {
@@ -42,7 +43,7 @@ struct NearRows {
 // of the sum. Forms the weights of all residues, residues.explicit_pairs() a head.
 [[nodiscard]] at::Tensor with_residues(const NearRows& near, const at::Tensor& q, const at::Tensor& k,
                                        const at::Tensor& v, const at::Tensor& key_valid, const Windows& residues,
-                                       const kernels::Dropout& dropout, bool training);
+                                       const kernels::Dropout& dropout, bool training, const IndexTables& tables);
 
 // The core of attentions that see one set of windows, a function of length and causality.
 class WindowCore : public AttentionCore {

@@ -16,6 +16,7 @@
 #include "attention/descriptor.h"
 #include "attention/multi_head.h"
 #include "attention/shared/full_precision.h"
+#include "attention/shared/index_tables.h"
 #include "attention/shared/kernel_sums.h"
 #include "kernels/attention/attention.h"
 #include "kernels/batched_product/batched_product.h"
@@ -140,7 +141,7 @@ class AdaMraMixer : public SequenceMixer {
   Routes route(const at::Tensor& q) {
     if (random_) return {random_routes(q), {}};
     const at::Tensor p = at::softmax(router_->forward(q), -1);  // [b,n,H]
-    const at::Tensor chosen = at::arange(heads_, q.options().dtype(at::kLong)) == p.detach().argmax(-1, true);
+    const at::Tensor chosen = tables_.numbers(heads_, q.device()) == p.detach().argmax(-1, true);
     if (options_.router_gradient == "none") return {chosen, {}};
     const at::Tensor gate = (p * chosen).sum(-1, /*keepdim=*/true);
     return {chosen, options_.router_gradient == "gate" ? gate : gate / gate.detach()};
@@ -274,8 +275,9 @@ class AdaMraMixer : public SequenceMixer {
   at::Tensor head_query_, head_key_, head_value_;  // [H,d,d]; undefined when shared
   at::Tensor filters_;                             // [2, sum l, 1 or d]; undefined for mean and kmeans
   at::Tensor fixed_routes_;                        // [3]: a stream's state
-  std::vector<kernels::Dropout> draws_;            // H - 1
-  std::vector<kernels::Dropout> dropouts_;         // of softmax's weights, by resolution
+  IndexTables tables_;
+  std::vector<kernels::Dropout> draws_;     // H - 1
+  std::vector<kernels::Dropout> dropouts_;  // of softmax's weights, by resolution
 };
 
 const Schema<Options>& schema() {

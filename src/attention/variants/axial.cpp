@@ -48,7 +48,7 @@ class AxialCore : public AttentionCore {
       at::Tensor log_sum;
       const at::Tensor rows = attend(row_windows(places), &log_sum);
       return with_residues({rows, log_sum}, rest.q, rest.k, rest.v, rest.valid, column_windows(places), column_dropout_,
-                           is_training());
+                           is_training(), tables_);
     });
   }
 
@@ -85,6 +85,7 @@ class AxialCore : public AttentionCore {
   bool causal_;
   PinnedTokens pinned_;
   kernels::Dropout dropout_, column_dropout_;
+  IndexTables tables_;
 };
 
 // row(x) + column(x).

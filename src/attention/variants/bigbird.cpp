@@ -162,7 +162,7 @@ class BigBirdCore : public AttentionCore {
     const auto make = [&](const at::TensorOptions& numbers) { return places(parts, n, q.size(1), numbers); };
     if (random_ > 0 && q.is_cpu()) return make(q.options().dtype(at::kLong));
     const int64_t loaded = ranks_.defined() ? static_cast<int64_t>(ranks_._version()) : 0;
-    return tables_.get({n, q.size(1), loaded}, q.device(), make);
+    return tables_.get("places", {n, q.size(1), loaded}, q.device(), make);
   }
 
   // The tokens, of n, that each block sees beside its neighbours [h or 1,t,g]: the global ones, then those of blocks

@@ -15,6 +15,7 @@
 #include "attention/descriptor.h"
 #include "attention/multi_head.h"
 #include "attention/shared/full_precision.h"
+#include "attention/shared/index_tables.h"
 #include "kernels/listed_attention/listed_attention.h"
 #include "kernels/residual_norm/residual_norm.h"
 #include "tensor/probe.h"
@@ -168,10 +169,11 @@ class BptBlock : public LayerBlock {
 
   [[nodiscard]] int64_t types() const { return (2 * options_.neighbours + 1) * (options_.level_clip + 1); }
 
-  // Made once for a length; a captured step finds it made.
+  // Made once for a length.
   const Graph& graph_of(int64_t n, const at::Device& device) {
-    Graph& graph = graphs_[{n, device.str()}];
-    if (graph.nodes > 0) return graph;
+    const auto found = graphs_.find({n, device.str()});
+    if (found != graphs_.end()) return found->second;
+    Graph graph;
     graph.sizes = level_sizes(n);
     for (const int64_t size : graph.sizes) graph.nodes += size;
     std::vector<std::vector<Edge>> lists;
@@ -186,14 +188,14 @@ class BptBlock : public LayerBlock {
       for (const Edge& edge : list) places.push_back(edge.node), types.push_back(edge.type);
     }
     const auto table = [&](const std::vector<int64_t>& list) {
-      return at::tensor(list, at::kLong).view({1, 1, n, -1}).to(device);
+      return host_table(at::tensor(list, at::kLong).view({1, 1, n, -1}), device);
     };
     graph.places = table(places), graph.types = table(types);
     for (size_t level = 1; level < graph.sizes.size(); ++level) {
       const at::Tensor leaf = at::arange(graph.sizes[level] << level, at::kLong).view({1, 1, graph.sizes[level], -1});
-      graph.leaves.push_back(leaf.masked_fill(leaf.ge(n), -1).to(device));
+      graph.leaves.push_back(host_table(leaf.masked_fill(leaf.ge(n), -1), device));
     }
-    return graph;
+    return graphs_.emplace(std::pair(n, device.str()), std::move(graph)).first->second;
   }
 
   // Leaves q [b,h,n,d] over the nodes k, v [b,h,t,d] of their lists.

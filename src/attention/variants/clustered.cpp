@@ -16,6 +16,7 @@
 #include <cmath>
 
 #include "attention/descriptor.h"
+#include "attention/shared/index_tables.h"
 #include "attention/shared/random_features.h"
 #include "kernels/batched_product/batched_product.h"
 #include "kernels/hamming_clusters/hamming_clusters.h"
@@ -110,13 +111,14 @@ class ClusteredCore : public AttentionCore {
     const at::Tensor planes = planes_.omega.to(q.scalar_type());
     const int64_t d = q.size(3);
     const at::Tensor above = at::matmul(q, planes.narrow(1, 0, d).t()).gt(planes.select(1, d));  // [b,h,n,bits]
-    const at::Tensor places = at::arange(options_.hash_bits, q.options().dtype(at::kLong));
+    const at::Tensor places = tables_.numbers(options_.hash_bits, q.device());
     return at::bitwise_left_shift(above.to(at::kLong), places).sum(-1);
   }
 
   Options options_;
   int64_t top_k_;
   kernels::Dropout dropout_, exact_dropout_;
+  IndexTables tables_;
   RandomFeatures planes_;  // a and t side by side [bits, d + 1]
 };
 

@@ -103,7 +103,7 @@ class FixedCore : public SetsCore {
     }
     const Sets sets = sets_of(in, pool_.queries(in.q), pool_.keys(in.k), own.block, set_dropout_);
     // Which spans rows of each span read [1,t,t]: the others, if causal the earlier ones.
-    const at::Tensor places = tables_.get({t}, in.q.device(), [&](const at::TensorOptions& numbers) {
+    const at::Tensor places = tables_.get("places", {t}, in.q.device(), [&](const at::TensorOptions& numbers) {
       const at::Tensor place = at::arange(t, numbers), row = place.unsqueeze(1);
       return at::where(frame_.causal() ? place.lt(row) : place.ne(row), place, -1).unsqueeze(0);
     });
@@ -211,14 +211,14 @@ class LogsparseCore : public SetsCore {
         k.push_back(grouped(sets.k)), v.push_back(grouped(sets.v)), count.push_back(grouped(sets.count));
         continue;
       }
-      const at::Tensor place = tables_.get({length, level}, device, [&](const at::TensorOptions& numbers) {
+      const at::Tensor place = tables_.get("place", {length, level}, device, [&](const at::TensorOptions& numbers) {
         return beside(length, level, numbers).clamp_min(0);
       });
       const auto take = [&](const at::Tensor& x) { return x.index_select(2, place).unsqueeze(3); };
       k.push_back(take(sets.k)), v.push_back(take(sets.v)), count.push_back(take(sets.count));
     }
-    const at::Tensor read =
-        tables_.get({length}, device, [&](const at::TensorOptions& numbers) { return links(length, numbers); });
+    const at::Tensor read = tables_.get("links", {length}, device,
+                                        [&](const at::TensorOptions& numbers) { return links(length, numbers); });
     const at::Tensor counts = at::cat(count, 3).transpose(-1, -2);  // [b,1,g,1,L]
     const at::Tensor allowed = read.logical_and(counts.gt(0));      // [b,1,g,8,L]
     const Part part = explicit_part(grouped(in.q), at::cat(k, 3), at::cat(v, 3), allowed,

@@ -110,7 +110,7 @@ class LearnableCore : public AttentionCore {
     const at::Tensor by_cluster = std::get<1>(at::sort(cluster.gather(2, by_score), /*stable=*/true, -1, false));
     const at::Tensor order = by_score.gather(2, by_cluster);
     const at::Tensor first = (counts.cumsum(2) - counts).gather(2, cluster.gather(2, order));
-    const at::Tensor numbers = at::arange(n, cluster.options());
+    const at::Tensor numbers = tables_.numbers(n, cluster.device());
     const at::Tensor rank = at::empty_like(cluster).scatter(2, order, numbers - first);
     result.surplus = rank.ge(result.width).logical_and(valid);
     const int64_t slots = clusters_ * result.width;
@@ -176,7 +176,7 @@ class LearnableCore : public AttentionCore {
     const at::Tensor set_v = added(set_dropout_(weights, is_training()) * in.v).narrow(2, 0, sets);
 
     const at::Tensor there = count.narrow(2, 0, sets).transpose(-1, -2);  // [b,h,1,sets]
-    const at::Tensor own = at::arange(sets, set.options()).eq(set.masked_fill(members.surplus, -1).unsqueeze(-1));
+    const at::Tensor own = tables_.numbers(sets, set.device()).eq(set.masked_fill(members.surplus, -1).unsqueeze(-1));
     const at::Tensor bias = options_.log_count_bias ? at::where(there.gt(0), pool_.bias(there), 0) : at::Tensor();
     return explicit_part(in.q, set_k, set_v, there.gt(0).logical_and(own.logical_not()), bias,
                          dropout_.place(is_training()));
@@ -187,6 +187,7 @@ class LearnableCore : public AttentionCore {
   Pool pool_;
   int64_t clusters_ = 1, most_members_ = 1;
   kernels::Dropout set_dropout_, member_dropout_, dropout_;
+  IndexTables tables_;
   at::Tensor centroids_, sums_, step_sums_;  // mu, S, s [h,clusters,d]
   at::Tensor counts_, step_counts_;          // C, c [h,clusters]
 };

@@ -12,6 +12,7 @@
 
 #include "attention/descriptor.h"
 #include "attention/shared/grid.h"
+#include "attention/shared/index_tables.h"
 #include "attention/shared/pinned.h"
 #include "attention/shared/windows.h"
 
@@ -136,10 +137,11 @@ class ImageLocalCore : public AttentionCore {
     return {static_cast<int64_t>(own), static_cast<int64_t>(memory)};
   }
 
-  // Made once for a length; a captured step finds them made.
+  // Made once for a length.
   const Tables& tables_of(int64_t places, int64_t pinned, const at::Device& device) {
-    Tables& result = tables_[{places, device.str()}];
-    if (result.units > 0) return result;
+    const auto found = tables_.find({places, device.str()});
+    if (found != tables_.end()) return found->second;
+    Tables result;
     const std::vector<Unit> units = cut_(places, causal_);
     const auto [width, seen] = widths(units);
     std::vector<int64_t> memory, order, back(static_cast<size_t>(places));
@@ -153,12 +155,14 @@ class ImageLocalCore : public AttentionCore {
       }
       order.resize(order.size() + static_cast<size_t>(width) - unit.own.size(), places);
     }
-    const auto numbers = [&](const std::vector<int64_t>& list) { return at::tensor(list, at::kLong).to(device); };
+    const auto numbers = [&](const std::vector<int64_t>& list) {
+      return host_table(at::tensor(list, at::kLong), device);
+    };
     result.units = static_cast<int64_t>(units.size());
     result.width = width;
     result.memory = numbers(memory).view({1, result.units, seen + pinned});
     if (!std::is_sorted(order.begin(), order.end())) result.order = numbers(order), result.back = numbers(back);
-    return result;
+    return tables_.emplace(std::pair(places, device.str()), std::move(result)).first->second;
   }
 
   Cut cut_;

@@ -14,6 +14,7 @@
 #include <cmath>
 
 #include "attention/descriptor.h"
+#include "attention/shared/index_tables.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::mra {
@@ -96,15 +97,24 @@ class MraCore : public AttentionCore {
   // the device nor the batch has a say in ties.
   [[nodiscard]] at::Tensor order_of(const at::Tensor& coarse, const at::Tensor& count) const {
     const int64_t blocks = coarse.size(-1);
-    const at::Tensor index = at::arange(blocks, coarse.options().dtype(at::kLong)), row = index.unsqueeze(1);
-    const auto yes = [](const at::Tensor& condition) { return condition.to(at::kLong); };
-    at::Tensor priors = yes(row < options_.first) + yes(index < options_.first);  // [g,g]
-    if (options_.diag > 0) priors = priors + yes((row - index).abs() <= options_.diag / 2);
+    const auto table = [&](const char* name, const auto& of) {  // of(row [g,1], column [g]) [g,g]
+      return tables_.get(name, {blocks}, coarse.device(), [&](const at::TensorOptions& numbers) {
+        const at::Tensor column = at::arange(blocks, numbers);
+        return of(column.unsqueeze(1), column);
+      });
+    };
+    const at::Tensor classes = table("classes", [&](const at::Tensor& row, const at::Tensor& column) {
+      const auto yes = [](const at::Tensor& condition) { return condition.to(at::kLong); };
+      const at::Tensor priors = yes(row < options_.first) + yes(column < options_.first);
+      return 3 - (options_.diag > 0 ? priors + yes((row - column).abs() <= options_.diag / 2) : priors);
+    });
+    const at::Tensor place = table("places", [&](const at::Tensor& row, const at::Tensor& column) {
+      return ((row * blocks + column) * kStride).bitwise_and(kPlaces - 1);
+    });
     const at::Tensor present = count > 0, both = present.unsqueeze(-1).logical_and(present.unsqueeze(-2));
-    const at::Tensor rank = at::where(both, 3 - priors, int64_t{4});
+    const at::Tensor rank = at::where(both, classes, int64_t{4});
     // The bits of floats that are not negative rise with their values.
     const at::Tensor behind = (coarse.amax(-1, /*keepdim=*/true) - coarse).to(at::kFloat).view(at::kInt).to(at::kLong);
-    const at::Tensor place = ((row * blocks + index) * kStride).bitwise_and(kPlaces - 1);
     return (rank.bitwise_left_shift(kClassShift) + behind.bitwise_left_shift(kPlaceBits) + place).flatten(2);
   }
 
@@ -118,7 +128,8 @@ class MraCore : public AttentionCore {
     const at::Tensor order = order_of(coarse, count),
                      smallest = std::get<0>(at::topk(order, chosen, -1, /*largest=*/false));
     const at::Tensor position = (smallest.bitwise_and(kPlaces - 1) * kBack).bitwise_and(kPlaces - 1),
-                     row = position.floor_divide(g), start = (at::arange(b * h, order.options()) * g).view({b, h, 1});
+                     row = position.floor_divide(g),
+                     start = tables_.first_rows(b * h, g, order.device()).view({b, h, 1});
     return {(order <= smallest.narrow(-1, chosen - 1, 1)).view({b, h, g, g}), (row + start).flatten(),
             (position - row * g + start).flatten()};
   }
@@ -188,6 +199,7 @@ class MraCore : public AttentionCore {
   bool sparse_;
   int64_t grid_, pinned_;
   kernels::Dropout fine_dropout_, coarse_dropout_;
+  IndexTables tables_;
 };
 
 const Schema<Options>& schema() {

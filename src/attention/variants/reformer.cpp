@@ -146,7 +146,7 @@ class ReformerMixer : public SequenceMixer {
       return x.unsqueeze(2).expand({b, heads_, r, n, x.size(-1)}).flatten(1, 2);
     };
     const ClassRows found = class_windows(rounds(q), rounds(k), rounds(v), classes.flatten(1, 2), options_.chunk,
-                                          /*self_last=*/true, dropout_, is_training());
+                                          /*self_last=*/true, dropout_, is_training(), tables_);
     const auto split = [&](const at::Tensor& x) { return x.unflatten(1, {heads_, r}); };
     return mask.zero_padding((split(found.rows) * at::softmax(split(found.log_sum), 2)).sum(2));
   }
@@ -156,6 +156,7 @@ class ReformerMixer : public SequenceMixer {
   bool causal_;
   kernels::Dropout dropout_;
   std::shared_ptr<Linear> query_, value_, out_;
+  IndexTables tables_;
   at::Tensor rotations_;  // [h,d,r,columns]; undefined where no sequence is longer than a chunk
 };
 

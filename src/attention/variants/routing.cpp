@@ -122,7 +122,7 @@ class RoutingCore : public AttentionCore {
   // The sums of a step, over its micro-batches, and the loss.
   void learn(const std::vector<at::Tensor>& vectors, const at::Tensor& centres, const SequenceMask& mask) {
     const int64_t b = vectors[0].size(0), h = vectors[0].size(1), n = vectors[0].size(2), d = vectors[0].size(3);
-    const at::Tensor head = (at::arange(h, vectors[0].options().dtype(at::kLong)) * centroids_).view({1, h, 1});
+    const at::Tensor head = tables_.first_rows(h, centroids_, vectors[0].device()).view({1, h, 1});
     const at::Tensor valid =
         (mask.all_valid() ? at::ones({b, 1, n, 1}, vectors[0].options()) : mask.as_factor(vectors[0].scalar_type()))
             .expand({b, h, n, 1});
@@ -149,7 +149,7 @@ class RoutingCore : public AttentionCore {
       scores = scores.masked_fill(padded, kernels::lowest_log_sum(scores.scalar_type()));
     }
     const at::Tensor chosen = kernels::largest_places(scores, members(n));
-    return (chosen + (at::arange(b * h, chosen.options()) * n).view({b, h, 1, 1})).flatten();
+    return (chosen + tables_.first_rows(b * h, n, chosen.device()).view({b, h, 1, 1})).flatten();
   }
 
   [[nodiscard]] at::Tensor by_clusters(const at::Tensor& x, const at::Tensor& y, const at::Tensor& v,
@@ -184,8 +184,8 @@ class RoutingCore : public AttentionCore {
     if (!mask.all_valid()) cluster = cluster.masked_fill(mask.key_valid.logical_not().unsqueeze(1), centroids_);
     probe("cluster", cluster);
     const double scale = 1 / std::sqrt(static_cast<double>(x.size(-1)));
-    const ClassRows found =
-        class_windows(x * scale, x, v, cluster, members(x.size(2)) - 1, /*self_last=*/false, dropout_, is_training());
+    const ClassRows found = class_windows(x * scale, x, v, cluster, members(x.size(2)) - 1, /*self_last=*/false,
+                                          dropout_, is_training(), tables_);
     return mask.zero_padding(found.rows);
   }
 
@@ -193,6 +193,7 @@ class RoutingCore : public AttentionCore {
   bool causal_;
   int64_t local_, centroids_ = 1;
   kernels::Dropout dropout_, local_dropout_;
+  IndexTables tables_;
   at::Tensor sum_, count_;            // s [h,k,d], n [h,k]
   at::Tensor step_sum_, step_count_;  // the same of the step at hand
   at::Tensor loss_;                   // of the last forward pass in training, until it is asked for

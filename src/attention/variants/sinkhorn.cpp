@@ -88,7 +88,7 @@ class SinkhornCore : public AttentionCore, public DecodingCore {
     }
     const at::Tensor sorted_k = sorted.narrow(-1, 0, d), sorted_v = sorted.narrow(-1, d, v.size(-1));
     if (options_.sort_cut > 0) return cut(q, sorted_k, sorted_v, usable);
-    const at::Tensor places = at::arange(t * c, q.options().dtype(at::kLong)).view({1, t, c});
+    const at::Tensor places = tables_.numbers(t * c, q.device()).view({1, t, c});
     return window_attention(q, k, v, mask.key_valid, windows, dropout_, is_training(),
                             {sorted_k.flatten(2, 3), sorted_v.flatten(2, 3), usable.flatten(2), places});
   }
@@ -135,7 +135,10 @@ class SinkhornCore : public AttentionCore, public DecodingCore {
     at::Tensor summary = tokens.sum(3), count = slots.sum(3);  // [b,h,t,d or 2d], [b or 1,1,t,1]
     if (causal_) {                                             // of the blocks before and the first token, as a mean
       const at::Tensor both = at::cat({summary, count.expand({summary.size(0), heads_, -1, -1})}, -1);
-      const at::Tensor before = at::matmul(at::ones({t, t}, k.options()).tril(-1), both);
+      const at::Tensor earlier = tables_.get("earlier", {t}, k.device(), [&](const at::TensorOptions& numbers) {
+        return at::ones({t, t}, numbers.dtype(at::kFloat)).tril(-1);
+      });
+      const at::Tensor before = at::matmul(earlier.to(both.scalar_type()), both);
       summary = before.narrow(-1, 0, tokens.size(-1)) + tokens.select(3, 0);
       count = before.narrow(-1, tokens.size(-1), 1) + slots.select(3, 0);
     }
@@ -159,7 +162,9 @@ class SinkhornCore : public AttentionCore, public DecodingCore {
     auto shape = like.sizes().vec();
     shape.push_back(kCoins);
     const at::Tensor coins = coins_(at::ones(shape, like.options()), /*training=*/true);  // 0 or 2
-    const at::Tensor place = at::exp2(-at::arange(2, kCoins + 2, like.options()));
+    const at::Tensor place = tables_.get("halves", {}, like.device(), [](const at::TensorOptions& numbers) {
+      return at::exp2(-at::arange(2, kCoins + 2, numbers.dtype(at::kFloat)));  // exact
+    });
     const at::Tensor noise = -at::log(-at::log((coins * place).sum(-1) + std::exp2(-kCoins - 1)));
     probe("gumbel", noise);
     return noise;
@@ -195,6 +200,7 @@ class SinkhornCore : public AttentionCore, public DecodingCore {
   bool causal_;
   int64_t heads_, least_, max_blocks_ = 1;  // least_: tokens that decoding runs over
   kernels::Dropout dropout_, coins_;
+  IndexTables tables_;
   at::Tensor weight_, bias_;  // w [h, T, d or 2d], c [h, T]
   at::Tensor null_;           // [h, 1, 2d], key and value
 };

@@ -121,6 +121,7 @@ class SparseCore : public AttentionCore {
   int64_t stride_;
   bool causal_;
   kernels::Dropout dropout_, other_dropout_, pinned_dropout_;
+  IndexTables tables_;
 
  private:
   // The first p rows see all keys; if causal, those up to themselves.
@@ -157,7 +158,8 @@ class StridedCore : public SparseCore {
     const at::Tensor near_out =
         window_attention(in.q, in.k, in.v, in.valid, window(m), dropout_, is_training(), in.pinned, &near_sum);
 
-    return with_residues({near_out, near_sum}, in.q, in.k, in.v, in.valid, residues, other_dropout_, is_training());
+    return with_residues({near_out, near_sum}, in.q, in.k, in.v, in.valid, residues, other_dropout_, is_training(),
+                         tables_);
   }
 
   [[nodiscard]] Pairs pairs(int64_t m, int64_t p, bool near, bool far) const override {
@@ -217,9 +219,11 @@ class FixedCore : public SparseCore {
                               {k, v, allowed, elsewhere(t, p, in.q.device())});
     allowed = allowed.unsqueeze(2);
     if (causal_) {
-      const at::Tensor place =
-          at::cat({at::full({p}, -1, numbers), summary(at::arange(m, numbers).view({1, 1, m, 1})).flatten()});
-      allowed = allowed.logical_and(place.le(at::arange(m, numbers).unsqueeze(1)));  // [b or 1,1,m,g]
+      const at::Tensor earlier = tables_.get("earlier", {m, p}, in.q.device(), [&](const at::TensorOptions& places) {
+        const at::Tensor row = at::arange(m, places);
+        return at::cat({at::full({p}, -1, places), summary(row.view({1, 1, m, 1})).flatten()}).le(row.unsqueeze(1));
+      });
+      allowed = allowed.logical_and(earlier);  // [b or 1,1,m,g]
     }
     const at::Tensor q = in.q / std::sqrt(static_cast<double>(in.q.size(-1)));
     const PartialWeights part = partial_softmax(kernels::batched_product(q, k.transpose(-1, -2)), allowed);
@@ -230,7 +234,7 @@ class FixedCore : public SparseCore {
   // What rows of each block see beside it of p pinned keys and the summaries of t blocks [1,t,p + t c]: the
   // pinned ones and the summaries of other blocks, if causal of earlier ones; -1 for its own, which it has already.
   [[nodiscard]] at::Tensor elsewhere(int64_t t, int64_t p, const at::Device& device) const {
-    return tables_.get({t, p}, device, [&](const at::TensorOptions& numbers) {
+    return tables_.get("elsewhere", {t, p}, device, [&](const at::TensorOptions& numbers) {
       const at::Tensor row = at::arange(t, numbers).unsqueeze(1);  // [t,1]
       const at::Tensor block = row.expand({t, columns()}).flatten();
       const at::Tensor seen = causal_ ? block.lt(row) : block.ne(row);  // [t,t c]
@@ -259,7 +263,6 @@ class FixedCore : public SparseCore {
 
   int64_t summary_;
   bool first_too_;
-  IndexTables tables_;
 };
 
 template <class Options>

@@ -14,6 +14,7 @@
 #include "attention/descriptor.h"
 #include "attention/multi_head.h"
 #include "attention/shared/full_precision.h"
+#include "attention/shared/index_tables.h"
 #include "kernels/listed_attention/listed_attention.h"
 #include "tensor/probe.h"
 
@@ -135,7 +136,15 @@ class StarBlock : public LayerBlock {
   // Where each satellite's keys are in the table: i - 1, i and i + 1 of h, i of e, s [1 or b,1,S,5].
   [[nodiscard]] at::Tensor places(const at::Tensor& valid) const {
     const int64_t count = valid.size(1);
-    const at::Tensor i = at::arange(count, valid.options().dtype(at::kLong)).unsqueeze(0);  // [1,S]
+    // The open ring's follow from the number of satellites alone.
+    const auto made = [&](const at::TensorOptions& numbers) { return places(valid, at::arange(count, numbers)); };
+    if (closed_) return made(valid.options().dtype(at::kLong));
+    return tables_.get("places", {count}, valid.device(), made);
+  }
+
+  [[nodiscard]] at::Tensor places(const at::Tensor& valid, const at::Tensor& satellites) const {
+    const int64_t count = satellites.size(0);
+    const at::Tensor i = satellites.unsqueeze(0);  // [1,S]
     at::Tensor left = i - 1, right = at::where(i.eq(count - 1), -1, i + 1);
     if (closed_) {
       const at::Tensor numbers = valid.to(at::kInt);
@@ -172,6 +181,7 @@ class StarBlock : public LayerBlock {
   bool code_, closed_, first_;
   int64_t model_dim_, heads_, head_dim_;
   kernels::Dropout ring_dropout_, relay_dropout_;
+  IndexTables tables_;
   std::shared_ptr<Maps> ring_, relay_;
   Norm ring_norm_, relay_norm_;
 };

@@ -167,14 +167,16 @@ class TransformerLsMixer : public SequenceMixer {
     probe("projection", weights), probe("short_k", short_k), probe("short_v", short_v);
 
     // Mixture s of row i counts if its segment has a token and lies before the row's own.
-    const auto numbers = q.options().dtype(at::kLong);
-    const at::Tensor own = at::floor_divide(at::arange(n, numbers), size).unsqueeze(-1);              // [n,1]
-    const at::Tensor of_slot = at::floor_divide(at::arange(segments * columns_, numbers), columns_);  // [s r_c]
+    const at::Tensor earlier = tables_.get("earlier", {n}, q.device(), [&](const at::TensorOptions& numbers) {
+      const at::Tensor own = at::floor_divide(at::arange(n, numbers), size).unsqueeze(-1);              // [n,1]
+      const at::Tensor of_slot = at::floor_divide(at::arange(segments * columns_, numbers), columns_);  // [s r_c]
+      return of_slot.lt(own);
+    });
     const at::Tensor filled =
         open.squeeze(3).any(-1).repeat_interleave(columns_, -1).unsqueeze(2);  // [b or 1,1,1,s r_c]
     const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
-    const PartialWeights slots = partial_softmax(kernels::batched_product(q * scale, short_k.transpose(-1, -2)),
-                                                 of_slot.lt(own).logical_and(filled));
+    const PartialWeights slots =
+        partial_softmax(kernels::batched_product(q * scale, short_k.transpose(-1, -2)), earlier.logical_and(filled));
     probe("far_weights", slots.weights);
     const at::Tensor far = kernels::batched_product(slot_dropout_(slots.weights, is_training()), short_v);
     // Two partial softmaxes become one by their shares exp(log_sum) of the whole.
@@ -187,6 +189,7 @@ class TransformerLsMixer : public SequenceMixer {
   bool causal_;
   int64_t columns_;  // r, or r_c
   kernels::Dropout dropout_, slot_dropout_;
+  IndexTables tables_;
   std::shared_ptr<Linear> query_, key_, value_, projection_, out_;
   Norm near_norm_, far_norm_;
 };

@@ -1,0 +1,50 @@
+// Tables of numbers that cores keep from step to step.
+#include "attention/shared/index_tables.h"
+
+#include <c10/util/Exception.h>
+
+#include <catch2/catch.hpp>
+
+namespace xformer::attention {
+
+TEST_CASE("an index table is made once for its name, its numbers and its device") {
+  const IndexTables tables;
+  int made = 0;
+  const auto rows = [&](const char* name, int64_t count) {
+    return tables.get(name, {count}, at::kCPU, [&](const at::TensorOptions& numbers) {
+      ++made;
+      return at::arange(count, numbers);
+    });
+  };
+  CHECK(rows("rows", 3).is_same(rows("rows", 3)));
+  CHECK(made == 1);
+  CHECK(rows("rows", 4).size(0) == 4);
+  CHECK_FALSE(rows("columns", 3).is_same(rows("rows", 3)));
+  CHECK(made == 3);
+  CHECK(at::equal(tables.first_rows(3, 5, at::kCPU), at::tensor({0, 5, 10}, at::kLong)));
+  CHECK(at::equal(tables.numbers(2, at::kCPU), at::tensor({0, 1}, at::kLong)));
+}
+
+TEST_CASE("a table that is made while work is recorded is not kept, and one of the host is refused") {
+  const IndexTables tables;
+  int made = 0;
+  const auto table = [&] {
+    return tables.get("table", {2}, at::kCPU, [&](const at::TensorOptions& numbers) {
+      ++made;
+      return at::zeros({2}, numbers);
+    });
+  };
+  {
+    const RecordingScope scope;
+    const at::Tensor first = table();
+    CHECK_FALSE(first.is_same(table()));
+    CHECK(made == 2);
+    CHECK_THROWS_AS(host_table(at::zeros({2}), at::kCPU), c10::Error);
+  }
+  const at::Tensor kept = table();
+  CHECK(made == 3);
+  const RecordingScope scope;
+  CHECK(kept.is_same(table()));
+}
+
+}  // namespace xformer::attention
