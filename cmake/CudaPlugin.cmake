@@ -4,6 +4,8 @@
 # Device code knows nothing of LibTorch and is compiled by nvcc for sm_80 and sm_90, with PTX for what comes after. What the
 # assembler says of a kernel's registers, stack and spills lies beside its object (.ptxas; tests/repo/ptxas_test.sh).
 set(XFORMER_CUDA AUTO CACHE STRING "Build the CUDA plugin: AUTO (where nvcc 13 is), ON or OFF")
+# Off: they make the plugin twice as large, and a package may have 40 MB.
+option(XFORMER_CUDA_LINES "Tables of source lines in the CUDA plugin, for a profiler (ncu)" OFF)
 if(XFORMER_CUDA STREQUAL "OFF")
   return()
 endif()
@@ -33,18 +35,21 @@ get_filename_component(nvcc_folder ${nvcc_folder} DIRECTORY)
 get_filename_component(cuda_include ${nvcc_folder}/../include ABSOLUTE)
 
 file(GLOB_RECURSE device_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*.cu)
+set(line_tables "")
+if(XFORMER_CUDA_LINES)
+  set(line_tables -lineinfo)
+endif()
 set(device_objects "")
 foreach(source IN LISTS device_sources)
   file(RELATIVE_PATH name ${CMAKE_SOURCE_DIR}/src ${source})
   set(object ${CMAKE_BINARY_DIR}/cuda/${name}.o)
   get_filename_component(object_folder ${object} DIRECTORY)
   file(MAKE_DIRECTORY ${object_folder})
-  # No -lineinfo: it makes the plugin twice as large, and a package may have 40 MB.
   add_custom_command(
     OUTPUT ${object}
     COMMAND sh -c [["$@" 2>"$0" || { cat "$0" >&2; exit 1; }]] ${object}.ptxas
             ${XFORMER_NVCC} -c ${source} -o ${object} -MD -MF ${object}.d -std=c++20 -O3 --expt-relaxed-constexpr
-            --compress-mode=size -Werror all-warnings -Xptxas -v -ccbin ${CMAKE_CXX_COMPILER} -Xcompiler -fPIC -I ${CMAKE_SOURCE_DIR}/src
+            ${line_tables} --compress-mode=size -Werror all-warnings -Xptxas -v -ccbin ${CMAKE_CXX_COMPILER} -Xcompiler -fPIC -I ${CMAKE_SOURCE_DIR}/src
             -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
     DEPENDS ${source} DEPFILE ${object}.d VERBATIM COMMENT "Compiling ${name} for CUDA")
   list(APPEND device_objects ${object})
