@@ -101,6 +101,38 @@ TEST_CASE("products are their definition for every shape, order, stride, alpha a
   SECTION("bf16 factors") { check_all<c10::BFloat16, float>(kProduct); }
 }
 
+TEST_CASE("products by a factor that was packed are their definition, too") {
+  const auto product = []<class Value>(int64_t rows, int64_t columns, int64_t inner, auto alpha, Operand<Value> a,
+                                       Operand<Value> b, auto beta, auto* c, int64_t stride) {
+    PackedFactor<Value> factor;
+    factor.pack(1, 1, 3, {b.data, b.stride});  // what it was packed from before leaves nothing
+    factor.pack(inner, columns, alpha, b);
+    gemm(rows, a, factor, beta, c, stride);
+  };
+  SECTION("float") { check_all<float, float>(product); }
+  SECTION("float by LibTorch's BLAS") {
+    const PolicyScope scope(Policy::kBlas);
+    check_all<float, float>(product);
+  }
+  SECTION("double") { check_all<double, double>(product); }
+  SECTION("bf16 factors") { check_all<c10::BFloat16, float>(product); }
+}
+
+TEST_CASE("a packed factor serves products of any number of rows, with the bits of products by what it was made from") {
+  const Matrix<float> a(300, 70, 0, 1), b(70, 90, 3, 2);
+  std::vector<float> x(a.data), y(b.data);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = 1 / (x[i] + 0.3F);
+  for (float& one : y) one = std::isnan(one) ? one : 1 / (one + 0.7F);
+  PackedFactor<float> factor;
+  factor.pack(70, 90, 0.3F, {y.data(), b.stride});
+  for (const int64_t rows : {1, 3, 17, 31, 300}) {
+    std::vector<float> one(static_cast<size_t>(rows * 90), NAN), other(one);
+    gemm(rows, 90, 70, 0.3F, Operand<float>{x.data(), 70}, Operand<float>{y.data(), b.stride}, 0.0F, one.data(), 90);
+    gemm(rows, Operand<float>{x.data(), 70}, factor, 0.0F, other.data(), 90);
+    CHECK(std::equal(one.begin(), one.end(), other.begin(), other.end()));
+  }
+}
+
 TEST_CASE("products of bf16 in pairs are their definition where there is AVX-512") {
   if (tile_products().name.find("avx512") == std::string::npos) {
     WARN("skipped: " << tile_products().name);

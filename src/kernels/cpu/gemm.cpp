@@ -112,30 +112,51 @@ Operand<Value> part(const Operand<Value>& x, int64_t row, int64_t column) {
   return {x.data + (x.transposed ? column * x.stride + row : row * x.stride + column), x.stride, x.transposed};
 }
 
-void multiply(int64_t rows, int64_t columns, int64_t inner, float alpha, Operand<float> a, Operand<float> b, float beta,
-              float* c, int64_t c_stride) {
-  thread_local std::vector<float> a_room, b_room;
-  const bool packs_a = a.transposed && a.stride >= kFar,
-             packs_b = b.transposed || alpha != 1 || (b.stride > kWide && rows >= kReused);
-  float* const packed_a = packs_a ? aligned(a_room, kFarStride * kDeep) : nullptr;
-  float* const packed_b = aligned(b_room, kWide * kDeep);
+// right(k, depth, j, width) is where that piece of b lies, and its stride.
+template <class Right>
+void multiply(int64_t rows, int64_t columns, int64_t inner, Operand<float> a, float beta, float* c, int64_t c_stride,
+              const Right& right) {
+  thread_local std::vector<float> room;
+  const bool packs_a = a.transposed && a.stride >= kFar;
+  float* const packed = packs_a ? aligned(room, kFarStride * kDeep) : nullptr;
   for_pieces(rows, kTall, [&](int64_t i, int64_t height) {
     for_pieces(inner, kDeep, [&](int64_t k, int64_t depth) {
       Operand<float> left = part(a, i, k);
       if (packs_a) {
-        pack_rows(depth, height, 1, left.data, a.stride, packed_a, kFarStride);
-        left = {packed_a, kFarStride, true};
+        pack_rows(depth, height, 1, left.data, a.stride, packed, kFarStride);
+        left = {packed, kFarStride, true};
       }
       for_pieces(columns, kWide, [&](int64_t j, int64_t width) {
-        const Operand<float> right = part(b, k, j);
-        const int64_t stride = panel_stride(width);
-        if (packs_b)
-          (b.transposed ? pack_transposed : pack_rows)(depth, width, alpha, right.data, b.stride, packed_b, stride);
-        multiply_piece(height, width, depth, left, packs_b ? packed_b : right.data, packs_b ? stride : b.stride,
-                       c + i * c_stride + j, c_stride, beta != 0 || k > 0);
+        const Operand<float> piece = right(k, depth, j, width);
+        multiply_piece(height, width, depth, left, piece.data, piece.stride, c + i * c_stride + j, c_stride,
+                       beta != 0 || k > 0);
       });
     });
   });
+}
+
+void pack_panel(int64_t depth, int64_t width, float alpha, const Operand<float>& b, float* to) {
+  if (b.transposed) pack_transposed(depth, width, alpha, b.data, b.stride, to, panel_stride(width));
+  else pack_rows(depth, width, alpha, b.data, b.stride, to, panel_stride(width));
+}
+
+void multiply(int64_t rows, int64_t columns, int64_t inner, float alpha, Operand<float> a, Operand<float> b, float beta,
+              float* c, int64_t c_stride) {
+  thread_local std::vector<float> room;
+  const bool packs = b.transposed || alpha != 1 || (b.stride > kWide && rows >= kReused);
+  float* const packed = packs ? aligned(room, kWide * kDeep) : nullptr;
+  multiply(rows, columns, inner, a, beta, c, c_stride, [&](int64_t k, int64_t depth, int64_t j, int64_t width) {
+    const Operand<float> piece = part(b, k, j);
+    if (!packs) return piece;
+    pack_panel(depth, width, alpha, piece, packed);
+    return Operand<float>{packed, panel_stride(width)};
+  });
+}
+
+// Where the panel of b from row k and column j on begins, among those of `depth` rows; all but the last columns' are of
+// multiples of 16.
+int64_t panel_place(int64_t columns, int64_t k, int64_t depth, int64_t j) {
+  return k * panel_stride(columns) + j * depth;
 }
 
 template <class Value>
@@ -211,21 +232,21 @@ void gemm(int64_t rows, int64_t columns, int64_t inner, float alpha, Operand<BFl
   gemm(rows, columns, inner, alpha, wide_a, wide_b, beta, c, c_stride);
 }
 
-void gemm_by_pairs(int64_t rows, int64_t columns, int64_t inner, float alpha, Operand<BFloat16> a, Operand<BFloat16> b,
-                   float beta, float* c, int64_t c_stride) {
+namespace {
+
+// As multiply() above, of pairs; columns come first.
+template <class Right>
+void multiply_pairs(int64_t rows, int64_t columns, int64_t inner, float alpha, Operand<BFloat16> a, float beta,
+                    float* c, int64_t c_stride, const Right& right) {
   const bool terms = alpha != 0 && inner != 0;
   prepare(rows, columns, terms, terms ? beta / alpha : beta, c, c_stride);
   if (!terms) return;
-  thread_local std::vector<BFloat16> room;
-  BFloat16* const packed = aligned(room, kWide * kDeep);
   a = in_pairs(rows, inner, a);
   for_pieces(columns, kWide, [&](int64_t j, int64_t width) {
     for_pieces((inner + 1) / 2 * 2, kDeep, [&](int64_t k, int64_t depth) {
-      const int64_t stride = panel_stride(width);
-      (b.transposed ? pack_pairs_transposed : pack_pairs)(std::min(depth, inner - k), width, part(b, k, j).data,
-                                                          b.stride, packed, stride);
+      const Operand<BFloat16> piece = right(k, depth, j, width);
       for_pieces(rows, kTall, [&](int64_t i, int64_t height) {
-        multiply_piece(height, width, depth, part(a, i, k), packed, stride, c + i * c_stride + j, c_stride,
+        multiply_piece(height, width, depth, part(a, i, k), piece.data, piece.stride, c + i * c_stride + j, c_stride,
                        beta != 0 || k > 0);
       });
     });
@@ -233,6 +254,75 @@ void gemm_by_pairs(int64_t rows, int64_t columns, int64_t inner, float alpha, Op
   // Once the sums are there: a factor of bf16 numbers would round them again.
   if (alpha != 1) scale(rows, columns, alpha, c, c_stride);
 }
+
+void pack_panel(int64_t depth, int64_t width, const Operand<BFloat16>& b, BFloat16* to) {
+  (b.transposed ? pack_pairs_transposed : pack_pairs)(depth, width, b.data, b.stride, to, panel_stride(width));
+}
+
+}  // namespace
+
+void gemm_by_pairs(int64_t rows, int64_t columns, int64_t inner, float alpha, Operand<BFloat16> a, Operand<BFloat16> b,
+                   float beta, float* c, int64_t c_stride) {
+  thread_local std::vector<BFloat16> room;
+  BFloat16* const packed = aligned(room, kWide * kDeep);
+  multiply_pairs(rows, columns, inner, alpha, a, beta, c, c_stride,
+                 [&](int64_t k, int64_t depth, int64_t j, int64_t width) {
+                   pack_panel(std::min(depth, inner - k), width, part(b, k, j), packed);
+                   return Operand<BFloat16>{packed, panel_stride(width)};
+                 });
+}
+
+template <class Value>
+void PackedFactor<Value>::pack(int64_t inner, int64_t columns, Number alpha, Operand<Value> b) {
+  inner_ = inner, columns_ = columns, alpha_ = alpha, b_ = b, panels_ = nullptr;
+  if constexpr (!std::is_same_v<Value, double>) {
+    constexpr bool kPairs = std::is_same_v<Value, BFloat16>;
+    if (!by_tiles(kFewRows, Operand<Value>{nullptr, 0}, b, 0) || (kPairs && !tile_products().pairs)) return;
+    const int64_t depths = kPairs ? (inner + 1) / 2 * 2 : inner;
+    Value* const panels = aligned(room_, depths * panel_stride(columns));
+    panels_ = panels;
+    for_pieces(depths, kDeep, [&](int64_t k, int64_t depth) {
+      for_pieces(columns, kWide, [&](int64_t j, int64_t width) {
+        Value* const to = panels + panel_place(columns, k, depth, j);
+        if constexpr (kPairs) pack_panel(std::min(depth, inner - k), width, part(b, k, j), to);
+        else pack_panel(depth, width, alpha, part(b, k, j), to);
+      });
+    });
+  }
+}
+
+template <class Value>
+void gemm(int64_t rows, Operand<Value> a, const PackedFactor<Value>& b, at::opmath_type<Value> beta,
+          at::opmath_type<Value>* c, int64_t c_stride) {
+  const int64_t inner = b.inner_, columns = b.columns_;
+  if constexpr (!std::is_same_v<Value, double>) {
+    if (b.panels_ != nullptr && rows > 0 && columns > 0 && by_tiles(rows, a, b.b_, c_stride)) {
+      add_executed_flops(2 * rows * columns * inner);
+      mark(tiles_ran);
+      const auto panel = [&](int64_t k, int64_t depth, int64_t j, int64_t width) {
+        return Operand<Value>{b.panels_ + panel_place(columns, k, depth, j), panel_stride(width)};
+      };
+      if constexpr (std::is_same_v<Value, BFloat16>)
+        return multiply_pairs(rows, columns, inner, b.alpha_, a, beta, c, c_stride, panel);
+      else {
+        prepare(rows, columns, b.alpha_ != 0 && inner != 0, beta, c, c_stride);
+        if (b.alpha_ != 0) multiply(rows, columns, inner, a, beta, c, c_stride, panel);
+        return;
+      }
+    }
+  }
+  gemm(rows, columns, inner, b.alpha_, a, b.b_, beta, c, c_stride);
+}
+
+template class PackedFactor<float>;
+template class PackedFactor<double>;
+template class PackedFactor<BFloat16>;
+template void gemm(int64_t rows, Operand<float> a, const PackedFactor<float>& b, float beta, float* c,
+                   int64_t c_stride);
+template void gemm(int64_t rows, Operand<double> a, const PackedFactor<double>& b, double beta, double* c,
+                   int64_t c_stride);
+template void gemm(int64_t rows, Operand<BFloat16> a, const PackedFactor<BFloat16>& b, float beta, float* c,
+                   int64_t c_stride);
 
 std::string products_run() {
   const std::string blas = at::hasMKL() ? "mkl" : "blas", &tiles = tile_products().name;

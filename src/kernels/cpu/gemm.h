@@ -7,10 +7,12 @@
 // summation depend on the machine and the shape alone, never on timing or threads.
 #pragma once
 
+#include <ATen/OpMathType.h>
 #include <c10/util/BFloat16.h>
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace xformer::kernels {
 
@@ -32,8 +34,37 @@ void gemm(int64_t rows, int64_t columns, int64_t inner, double alpha, Operand<do
 void gemm(int64_t rows, int64_t columns, int64_t inner, float alpha, Operand<c10::BFloat16> a, Operand<c10::BFloat16> b,
           float beta, float* c, int64_t c_stride);
 
-// What the last does on processors with an instruction for it, which AVX-512 can stand in for, slowly: no FLOPs
-// counted.
+// The second factor of several products, alpha b [inner, columns], laid out once as generated code reads it. Where
+// other code multiplies, it reads b where that lies, so b must stay there as long.
+template <class Value>
+class PackedFactor {
+ public:
+  using Number = at::opmath_type<Value>;
+  PackedFactor() = default;
+  PackedFactor(PackedFactor&&) = default;
+  PackedFactor& operator=(PackedFactor&&) = default;
+  void pack(int64_t inner, int64_t columns, Number alpha, Operand<Value> b);
+
+ private:
+  template <class Any>
+  friend void gemm(int64_t rows, Operand<Any> a, const PackedFactor<Any>& b, at::opmath_type<Any> beta,
+                   at::opmath_type<Any>* c, int64_t c_stride);
+
+  int64_t inner_ = 0, columns_ = 0;
+  Number alpha_ = 1;
+  Operand<Value> b_{nullptr, 0};
+  std::vector<Value> room_;
+  const Value* panels_ = nullptr;  // in room_; nullptr: other code multiplies
+};
+
+// c [rows, columns] = a b + beta c: the bits of the products above, with the factor as it was packed. For float, double
+// and bf16.
+template <class Value>
+void gemm(int64_t rows, Operand<Value> a, const PackedFactor<Value>& b, at::opmath_type<Value> beta,
+          at::opmath_type<Value>* c, int64_t c_stride);
+
+// What the product of bf16 does on processors with an instruction for it, which AVX-512 can stand in for, slowly: no
+// FLOPs counted.
 void gemm_by_pairs(int64_t rows, int64_t columns, int64_t inner, float alpha, Operand<c10::BFloat16> a,
                    Operand<c10::BFloat16> b, float beta, float* c, int64_t c_stride);
 

@@ -70,6 +70,12 @@ XFORMER_VECTORISED void pack_transposed(int64_t rows, int64_t columns, float fac
             [&](auto& lanes) { lanes *= factor; });
 }
 
+void pack_transposed(int64_t rows, int64_t columns, double factor, const double* from, int64_t stride, double* to,
+                     int64_t to_stride) {
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < columns; ++j) to[i * to_stride + j] = factor * from[j * stride + i];
+}
+
 XFORMER_VECTORISED void pack_pairs(int64_t rows, int64_t columns, const c10::BFloat16* from, int64_t stride,
                                    c10::BFloat16* to, int64_t to_stride) {
   auto* const pairs = reinterpret_cast<uint32_t*>(to);

@@ -14,6 +14,8 @@ void pack_rows(int64_t rows, int64_t columns, float factor, const float* from, i
 // The same of a matrix that is stored [columns, rows].
 void pack_transposed(int64_t rows, int64_t columns, float factor, const float* from, int64_t stride, float* to,
                      int64_t to_stride);
+void pack_transposed(int64_t rows, int64_t columns, double factor, const double* from, int64_t stride, double* to,
+                     int64_t to_stride);
 
 // Pairs of rows interleaved: to [(rows + 1) / 2, columns, 2], strides of `to` in pairs; a last row without a partner
 // gets zeros.

@@ -21,7 +21,8 @@ void queries_back(const FeaturePass<Stored>& pass, int64_t z, int64_t part, cons
   Value *const tile = scratch.tile.data(), *const slope = scratch.gradient.data(),
                *const numerator = scratch.numerator.data(), *const d_sum = scratch.dots.data();
   std::fill_n(d_table, (e + 1) * f, Value(0));
-  const Stored* const table_factor = factor_of<Stored>(table, e * f, scratch.table_factor);
+  std::fill_n(pass.table_sums(d_table, scratch), e * f, Value(0));
+  scratch.table.pack(e, f, Value(1), {factor_of<Stored>(table, e * f, scratch.table_factor), f});
   for (int64_t first = part * kPartRows; first < end; first += pass.tile_rows) {
     const int64_t rows = std::min(pass.tile_rows, end - first);
     const bool* const valid = pass.flags(pass.valid_queries, b, first, rows);
@@ -32,13 +33,10 @@ void queries_back(const FeaturePass<Stored>& pass, int64_t z, int64_t part, cons
                           numerator, d_sum);
     if (!pass.by_sum) std::fill_n(d_sum, rows, Value(0));
     const Stored* const numerator_factor = factor_of<Stored>(numerator, rows * e, scratch.numerator_factor);
-    const auto x = pass.scores(pass.queries.at(b, h, first), pass.queries.stride, rows, scratch);
-    for (int64_t r = 0; pass.softmax && r < rows; ++r) {
-      const auto i = static_cast<size_t>(r);
-      scratch.shift[i] += scratch.largest[i];
-      scratch.winners[i] = pass.winner_of(tile + r * f, scratch.largest[i]);
-    }
-    gemm(rows, f, e, Value(1), {numerator_factor, e}, {table_factor, f}, Value(0), slope, f);
+    const auto x =
+        pass.scores(pass.queries.at(b, h, first), pass.queries.stride, rows, scratch, /*finds_winners=*/true);
+    for (size_t r = 0; pass.softmax && r < static_cast<size_t>(rows); ++r) scratch.shift[r] += scratch.largest[r];
+    gemm(rows, {numerator_factor, e}, scratch.table, Value(0), slope, f);
     gradients_of_features(pass.options.map, tile, slope, rows, f, scratch.shift.data(), valid, pass.floor(),
                           table + e * f, d_sum, d_table + e * f, scratch.sums.data());
     for (int64_t r = 0; pass.softmax && r < rows; ++r) {
@@ -46,10 +44,10 @@ void queries_back(const FeaturePass<Stored>& pass, int64_t z, int64_t part, cons
       if (scratch.winners[i] >= 0) slope[r * f + scratch.winners[i]] -= scratch.sums[i];
     }
     pass.count_sums(2 * rows);
-    gemm(e, f, rows, Value(1), {numerator_factor, e, true}, {factor_of<Stored>(tile, rows * f, scratch.tile_factor), f},
-         Value(1), d_table, f);
+    pass.add_to_table(rows, {numerator_factor, e}, d_table, scratch);
     pass.through_scores(x, rows, dq.at(b, h, first), dq.stride, scratch);
   }
+  pass.finish_table(d_table, scratch);
   clear_rows(dq, b, h, std::max(part * kPartRows, end), last, pass.d);
 }
 
@@ -62,20 +60,21 @@ double keys_back(const FeaturePass<Stored>& pass, int64_t z, int64_t part, const
   const int64_t end = pass.valid_queries.end(b) == 0 ? 0 : std::min(last, pass.valid_keys.end(b));
   Value *const tile = scratch.tile.data(), *const slope = scratch.gradient.data();
   const Stored* const table_factor = factor_of<Stored>(d_table, e * f, scratch.table_factor);
+  scratch.table.pack(e, f, Value(1), {table_factor, f});
+  scratch.turned_table.pack(f, e, Value(1), {table_factor, f, true});
   double sum = 0;
   for (int64_t first = part * kPartRows; first < end; first += pass.tile_rows) {
     const int64_t rows = std::min(pass.tile_rows, end - first);
     const auto x = pass.scores(pass.keys.at(b, h, first), pass.keys.stride, rows, scratch);
     for (int64_t r = 0; pass.softmax && r < rows; ++r) scratch.shift[static_cast<size_t>(r)] += largest;
-    gemm(rows, f, e, Value(1), {pass.values.at(b, h, first), pass.values.stride}, {table_factor, f}, Value(0), slope,
-         f);
+    gemm(rows, {pass.values.at(b, h, first), pass.values.stride}, scratch.table, Value(0), slope, f);
     gradients_of_features(pass.options.map, tile, slope, rows, f, scratch.shift.data(),
                           pass.flags(pass.valid_keys, b, first, rows), pass.floor(), d_table + e * f,
                           static_cast<const Value*>(nullptr), static_cast<Value*>(nullptr), scratch.sums.data());
     pass.count_sums(rows);
     const TileRows<Value> to_v = rows_for(dv.at(b, h, first), dv.stride, rows, e, scratch.result_room);
-    gemm(rows, e, f, Value(1), {factor_of<Stored>(tile, rows * f, scratch.tile_factor), f}, {table_factor, f, true},
-         Value(0), to_v.data, to_v.stride);
+    gemm(rows, {factor_of<Stored>(tile, rows * f, scratch.tile_factor), f}, scratch.turned_table, Value(0), to_v.data,
+         to_v.stride);
     store_rows(to_v, rows, e, dv.at(b, h, first), dv.stride);
     pass.through_scores(x, rows, dk.at(b, h, first), dk.stride, scratch);
     for (int64_t r = 0; pass.softmax && r < rows; ++r) sum += static_cast<double>(scratch.sums[static_cast<size_t>(r)]);

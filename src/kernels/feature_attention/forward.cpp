@@ -2,6 +2,7 @@
 #include <ATen/Dispatch.h>
 #include <ATen/Functions.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -40,7 +41,8 @@ void find_winner(const FeaturePass<Stored>& pass, const Stored* x, int64_t first
   for (int64_t r = 0; r < rows; ++r) {
     const Value largest = scratch.largest[static_cast<size_t>(r)];
     if ((valid != nullptr && !valid[r]) || !(largest >= near)) continue;
-    const int64_t feature = pass.winner_of(scratch.tile.data() + r * pass.f, largest);
+    const Value* const y = scratch.tile.data() + r * pass.f;
+    const int64_t feature = std::find(y, y + pass.f, largest) - y;
     sums.winner.offer(pass.score_of(x + r * pass.keys.stride, feature), first + r, feature);
   }
 }
@@ -50,8 +52,9 @@ void sum_keys(const FeaturePass<Stored>& pass, int64_t z, int64_t part, FeatureS
               PartSums<Value>& sums) {
   const int64_t b = z / pass.h, h = z % pass.h, f = pass.f, e = pass.e;
   const int64_t end = std::min((part + 1) * kPartRows, pass.valid_keys.end(b));
-  Value *const table = sums.table, *const tile = scratch.tile.data();
+  Value *const table = sums.table, *const tile = scratch.tile.data(), *const products = pass.table_sums(table, scratch);
   std::fill_n(table, (e + 1) * f, Value(0));
+  std::fill_n(products, e * f, Value(0));
   if (pass.softmax) sums.values.assign(static_cast<size_t>(e), Value(0));
   for (int64_t first = part * kPartRows; first < end; first += pass.tile_rows) {
     const int64_t rows = std::min(pass.tile_rows, end - first);
@@ -70,7 +73,8 @@ void sum_keys(const FeaturePass<Stored>& pass, int64_t z, int64_t part, FeatureS
       find_winner(pass, x, first, rows, valid, scratch, sums);
       if (sums.largest > before && first > part * kPartRows) {
         const Value factor = std::exp(before - sums.largest);
-        for (int64_t i = 0; i < (e + 1) * f; ++i) table[i] *= factor;
+        for (int64_t i = 0; i < e * f; ++i) products[i] *= factor;
+        for (int64_t i = 0; i < f; ++i) table[e * f + i] *= factor;
       }
       for (int64_t r = 0; r < rows; ++r) scratch.shift[static_cast<size_t>(r)] += sums.largest;
       const TileRows<const Value> wide = loaded_rows(v, pass.values.stride, rows, e, scratch.first_room);
@@ -79,9 +83,9 @@ void sum_keys(const FeaturePass<Stored>& pass, int64_t z, int64_t part, FeatureS
     features_of_keys(pass.options.map, tile, rows, f, scratch.shift.data(), valid,
                      pass.softmax ? Value(0) : pass.floor(), table + e * f);
     pass.count_sums(rows);
-    gemm(e, f, rows, Value(1), {v, pass.values.stride, true},
-         {factor_of<Stored>(tile, rows * f, scratch.tile_factor), f}, Value(1), table, f);
+    pass.add_to_table(rows, {v, pass.values.stride}, table, scratch);
   }
+  pass.finish_table(table, scratch);
 }
 
 // The table of a head from its parts; the first one's may lie where the table does.
@@ -124,7 +128,7 @@ void answer_queries(const FeaturePass<Stored>& pass, int64_t z, int64_t part, co
   const int64_t last = std::min((part + 1) * kPartRows, pass.n);
   const int64_t end = pass.valid_keys.end(b) == 0 ? 0 : std::min(last, pass.valid_queries.end(b));
   Value* const tile = scratch.tile.data();
-  const Stored* const table_factor = factor_of<Stored>(table, e * f, scratch.table_factor);
+  scratch.turned_table.pack(f, e, Value(1), {factor_of<Stored>(table, e * f, scratch.table_factor), f, true});
   for (int64_t first = part * kPartRows; first < end; first += pass.tile_rows) {
     const int64_t rows = std::min(pass.tile_rows, end - first);
     pass.scores(pass.queries.at(b, h, first), pass.queries.stride, rows, scratch);
@@ -138,8 +142,8 @@ void answer_queries(const FeaturePass<Stored>& pass, int64_t z, int64_t part, co
       denominator[first + r] = !pass.by_sum ? static_cast<Value>(pass.options.divisor) : sum == 0 ? Value(1) : sum;
     }
     const TileRows<Value> to = rows_for(out.at(b, h, first), out.stride, rows, e, scratch.result_room);
-    gemm(rows, e, f, Value(1), {factor_of<Stored>(tile, rows * f, scratch.tile_factor), f}, {table_factor, f, true},
-         Value(0), to.data, to.stride);
+    gemm(rows, {factor_of<Stored>(tile, rows * f, scratch.tile_factor), f}, scratch.turned_table, Value(0), to.data,
+         to.stride);
     divide_rows(to.data, to.stride, rows, e, denominator + first, pass.flags(pass.valid_queries, b, first, rows));
     store_rows(to, rows, e, out.at(b, h, first), out.stride);
   }

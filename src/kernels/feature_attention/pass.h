@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/heads.h"
+#include "kernels/cpu/pack.h"
 #include "kernels/cpu/stored.h"
 #include "kernels/cpu/valid_rows.h"
 #include "kernels/feature_attention/cpu.h"
@@ -39,6 +40,8 @@ struct FeatureScratch {
   std::vector<int64_t> winners;
   std::vector<Value> x_room, first_room, second_room, result_room;                   // rows that are stored otherwise
   std::vector<Stored> tile_factor, gradient_factor, numerator_factor, table_factor;  // as products take them
+  PackedFactor<Stored> table, turned_table;
+  std::vector<Value> sums_room;  // FeaturePass::table_sums()
 };
 
 template <class Stored>
@@ -69,31 +72,55 @@ struct FeaturePass {
         valid_queries(choice.query_valid, n) {
     if (omega_rows.defined()) omega_rows = omega_rows.to(q.scalar_type()).contiguous();
     omega = omega_rows.defined() ? omega_rows.const_data_ptr<Stored>() : nullptr;
+    if (omega == nullptr) return;
+    const auto scale = static_cast<Value>(options.scale);
+    to_scores.pack(d, f, scale, {omega, d, true});
+    from_scores.pack(f, d, scale, {omega, d});
   }
 
   [[nodiscard]] static int64_t parts_of(int64_t length) {
     return std::max<int64_t>(1, (length + kPartRows - 1) / kPartRows);
   }
   [[nodiscard]] std::vector<FeatureScratch<Stored>> scratch_for(int64_t workers) const {
-    return std::vector<FeatureScratch<Stored>>(static_cast<size_t>(workers), FeatureScratch<Stored>(tile_rows, f, e));
+    std::vector<FeatureScratch<Stored>> result;
+    for (int64_t worker = 0; worker < workers; ++worker) result.emplace_back(tile_rows, f, e);
+    return result;
   }
 
-  // y of rows x into the tile, and into `largest` each row's largest where the map needs it. Returns the rows to
-  // compute with, as long as scratch.x_room holds them.
-  TileRows<const Value> scores(const Stored* x, int64_t stride, int64_t rows, FeatureScratch<Stored>& scratch) const {
+  // y of rows x into the tile, and into `largest` each row's largest where the map needs it, with the first feature
+  // that has it if wanted. Returns the rows to compute with, as long as scratch.x_room holds them.
+  TileRows<const Value> scores(const Stored* x, int64_t stride, int64_t rows, FeatureScratch<Stored>& scratch,
+                               bool finds_winners = false) const {
     Value* const tile = scratch.tile.data();
-    if (omega != nullptr)
-      gemm(rows, f, d, static_cast<Value>(options.scale), {x, stride}, {omega, d, true}, Value(0), tile, f);
+    if (omega != nullptr) gemm(rows, {x, stride}, to_scores, Value(0), tile, f);
     if (omega != nullptr && !softmax) return {};
     const TileRows<const Value> wide = loaded_rows(x, stride, rows, d, scratch.x_room);
     if (omega == nullptr)
       for (int64_t r = 0; r < rows; ++r) std::copy_n(wide.data + r * wide.stride, d, tile + r * d);
     if (!softmax) return wide;
-    largest_of_rows(tile, rows, f, scratch.largest.data());
+    largest_of_rows(tile, rows, f, scratch.largest.data(), finds_winners ? scratch.winners.data() : nullptr);
     // |x'|^2 / 2
     squares_of_rows(wide.data, wide.stride, rows, d, static_cast<Value>(options.scale * options.scale / 2),
                     scratch.shift.data());
     return wide;
+  }
+
+  // A table's sums over rows x [rows,e], x^T with the features in the tile: begun, added to and finished into the table
+  // [e,f]. In between they lie turned over, [f,e], but in bf16: the tile is the factor then that need not be packed.
+  static constexpr bool kTurnsSums = !kConverts<Stored>;
+  [[nodiscard]] Value* table_sums(Value* table, FeatureScratch<Stored>& scratch) const {
+    return kTurnsSums ? grown(scratch.sums_room, e * f) : table;
+  }
+  void add_to_table(int64_t rows, Operand<Stored> x, Value* table, FeatureScratch<Stored>& scratch) const {
+    const Value* const tile = scratch.tile.data();
+    Value* const sums = table_sums(table, scratch);
+    if constexpr (kTurnsSums) gemm(f, e, rows, Value(1), {tile, f, true}, x, Value(1), sums, e);
+    else
+      gemm(e, f, rows, Value(1), {x.data, x.stride, true}, {factor_of<Stored>(tile, rows * f, scratch.tile_factor), f},
+           Value(1), sums, f);
+  }
+  void finish_table(Value* table, FeatureScratch<Stored>& scratch) const {
+    if constexpr (kTurnsSums) pack_transposed(e, f, Value(1), table_sums(table, scratch), e, table, f);
   }
 
   // From the gradient of y in scratch.gradient to that of rows x. kSoftmax: scratch.sums has its sum over each row.
@@ -105,23 +132,11 @@ struct FeaturePass {
     if (omega == nullptr)
       for (int64_t r = 0; r < rows; ++r) std::copy_n(gradient + r * d, d, to.data + r * to.stride);
     else
-      gemm(rows, d, f, scale, {factor_of<Stored>(gradient, rows * f, scratch.gradient_factor), f}, {omega, d}, Value(0),
-           to.data, to.stride);
+      gemm(rows, {factor_of<Stored>(gradient, rows * f, scratch.gradient_factor), f}, from_scores, Value(0), to.data,
+           to.stride);
     // The share of |x'|^2 / 2.
     if (softmax) add_rows(to.data, to.stride, x.data, x.stride, rows, d, scratch.sums.data(), -scale * scale);
     store_rows(to, rows, d, into, into_stride);
-  }
-
-  // The first feature of a row that reaches the row's largest; -1 where that is NaN.
-  [[nodiscard]] int64_t winner_of(const Value* row, Value largest) const {
-    constexpr int64_t kStep = 16;
-    for (int64_t first = 0; first < f; first += kStep) {
-      const int64_t end = std::min(first + kStep, f);
-      int reached = 0;
-      for (int64_t i = first; i < end; ++i) reached += row[i] == largest;
-      if (reached > 0) return std::find(row + first, row + end, largest) - row;
-    }
-    return -1;
   }
 
   // y of a feature for a row, in an order of summation that comes out the same for equal rows wherever they stand in a
@@ -153,6 +168,7 @@ struct FeaturePass {
   at::Tensor q_rows, k_rows, v_rows, omega_rows;
   Heads<const Stored> queries, keys, values;
   const Stored* omega = nullptr;  // rounded as products take it
+  PackedFactor<Stored> to_scores, from_scores;
   ValidRows valid_keys, valid_queries;
 };
 

@@ -28,6 +28,27 @@ template <class Value>
   return larger(result, lanes[0]);
 }
 
+template <class Value>
+[[gnu::always_inline]] inline int64_t place_of(Value largest, const Value* row, int64_t f) {
+  for (int64_t first = 0; first < f; first += kLargestLanes) {
+    const int64_t end = first + kLargestLanes < f ? first + kLargestLanes : f;
+    int reached = 0;
+    for (int64_t i = first; i < end; ++i) reached += row[i] == largest;
+    for (int64_t i = first; reached > 0 && i < end; ++i)
+      if (row[i] == largest) return i;
+  }
+  return -1;
+}
+
+template <class Value>
+[[gnu::always_inline]] inline void largest_numbers(const Value* tile, int64_t rows, int64_t f, Value* largest,
+                                                   int64_t* winners) {
+  for (int64_t r = 0; r < rows; ++r) {
+    largest[r] = largest_of(tile + r * f, f);
+    if (winners != nullptr) winners[r] = place_of(largest[r], tile + r * f, f);
+  }
+}
+
 // y -> features. NaN stays NaN.
 template <class Value>
 [[gnu::always_inline]] inline void map_row(FeatureMap map, Value* row, int64_t f, const Value* shift, Value floor) {
@@ -150,11 +171,11 @@ template <class Value>
 }  // namespace
 
 XFORMER_VECTORISED
-void largest_of_rows(const float* tile, int64_t rows, int64_t f, float* largest) {
-  for (int64_t r = 0; r < rows; ++r) largest[r] = largest_of(tile + r * f, f);
+void largest_of_rows(const float* tile, int64_t rows, int64_t f, float* largest, int64_t* winners) {
+  largest_numbers(tile, rows, f, largest, winners);
 }
-void largest_of_rows(const double* tile, int64_t rows, int64_t f, double* largest) {
-  for (int64_t r = 0; r < rows; ++r) largest[r] = largest_of(tile + r * f, f);
+void largest_of_rows(const double* tile, int64_t rows, int64_t f, double* largest, int64_t* winners) {
+  largest_numbers(tile, rows, f, largest, winners);
 }
 
 XFORMER_VECTORISED

@@ -6,9 +6,9 @@
 
 namespace xformer::kernels {
 
-// The largest number of each row.
-void largest_of_rows(const float* tile, int64_t rows, int64_t f, float* largest);
-void largest_of_rows(const double* tile, int64_t rows, int64_t f, double* largest);
+// The largest number of each row and, where `winners` is given, the first feature that reaches it; -1 where it is NaN.
+void largest_of_rows(const float* tile, int64_t rows, int64_t f, float* largest, int64_t* winners = nullptr);
+void largest_of_rows(const double* tile, int64_t rows, int64_t f, double* largest, int64_t* winners = nullptr);
 
 // y -> features (kRelu, kSoftmax: plus `floor`), zeros where not valid; `sums` [f], where given,
 // gains those of every row.
