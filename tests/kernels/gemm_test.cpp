@@ -105,8 +105,8 @@ TEST_CASE("products by a factor that was packed are their definition, too") {
   const auto product = []<class Value>(int64_t rows, int64_t columns, int64_t inner, auto alpha, Operand<Value> a,
                                        Operand<Value> b, auto beta, auto* c, int64_t stride) {
     PackedFactor<Value> factor;
-    factor.pack(1, 1, 3, {b.data, b.stride});  // what it was packed from before leaves nothing
-    factor.pack(inner, columns, alpha, b);
+    factor.pack(64, 1, 1, 3, {b.data, b.stride});  // what it was packed from before leaves nothing
+    factor.pack(std::max<int64_t>(rows, 32), inner, columns, alpha, b);
     gemm(rows, a, factor, beta, c, stride);
   };
   SECTION("float") { check_all<float, float>(product); }
@@ -124,7 +124,7 @@ TEST_CASE("a packed factor serves products of any number of rows, with the bits 
   for (size_t i = 0; i < x.size(); ++i) x[i] = 1 / (x[i] + 0.3F);
   for (float& one : y) one = std::isnan(one) ? one : 1 / (one + 0.7F);
   PackedFactor<float> factor;
-  factor.pack(70, 90, 0.3F, {y.data(), b.stride});
+  factor.pack(300, 70, 90, 0.3F, {y.data(), b.stride});
   for (const int64_t rows : {1, 3, 17, 31, 300}) {
     std::vector<float> one(static_cast<size_t>(rows * 90), NAN), other(one);
     gemm(rows, 90, 70, 0.3F, Operand<float>{x.data(), 70}, Operand<float>{y.data(), b.stride}, 0.0F, one.data(), 90);

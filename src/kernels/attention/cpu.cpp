@@ -130,7 +130,18 @@ struct Scratch {
   std::vector<Value> largest, sum, out;
   std::vector<Stored> factor, gradient_factor;  // tiles as products take them
   std::vector<Value> dq, dk, dv;                // sums over blocks
+  // Backwards of a block of keys; forwards of all blocks of a head's keys, turned over.
+  PackedFactor<Stored> keys, turned_keys, turned_values;
+  std::vector<PackedFactor<Stored>> head_keys;
+  int64_t head = -1;  // b h + h, of head_keys
 };
+
+template <class Stored>
+std::vector<Scratch<Stored>> scratch_for(int64_t workers, const Sizes& sizes, bool backward, bool drops) {
+  std::vector<Scratch<Stored>> result;
+  for (int64_t worker = 0; worker < workers; ++worker) result.emplace_back(sizes.n, sizes.m, backward, drops);
+  return result;
+}
 
 Sizes sizes_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   XF_ASSERT(q.dim() == 4 && k.dim() == 4 && v.dim() == 4 && k.size(2) == v.size(2) && q.size(3) == k.size(3),
@@ -151,11 +162,24 @@ void forward_block(const Sizes& sizes, const AttentionOptions& options, const Al
   std::fill(scratch.largest.begin(), scratch.largest.end(), kNone);
   std::fill(scratch.sum.begin(), scratch.sum.end(), Value(0));
   if (end == 0) std::fill(scratch.out.begin(), scratch.out.end(), Value(0));
+  const int64_t all_keys = allowed.key_end(b, sizes.n);
+  if (const int64_t head = b * sizes.h + h; scratch.head != head) {
+    scratch.head = head;
+    scratch.head_keys.resize(static_cast<size_t>((all_keys + kKeyBlock - 1) / kKeyBlock));
+    for (int64_t key = 0; key < all_keys; key += kKeyBlock)
+      scratch.head_keys[static_cast<size_t>(key / kKeyBlock)].pack(
+          sizes.n, sizes.d, std::min(kKeyBlock, all_keys - key), static_cast<Value>(options.scale),
+          {k.at(b, h, key), k.stride, true});
+  }
   for (int64_t key = 0; key < end; key += kKeyBlock) {
     const int64_t count = std::min(kKeyBlock, end - key);
     Value* const scores = scratch.scores.data();
-    gemm(rows, count, sizes.d, static_cast<Value>(options.scale), {q.at(b, h, first), q.stride},
-         {k.at(b, h, key), k.stride, true}, Value(0), scores, count);
+    if (count == std::min(kKeyBlock, all_keys - key))
+      gemm(rows, {q.at(b, h, first), q.stride}, scratch.head_keys[static_cast<size_t>(key / kKeyBlock)], Value(0),
+           scores, count);
+    else  // causal, in the middle of a block
+      gemm(rows, count, sizes.d, static_cast<Value>(options.scale), {q.at(b, h, first), q.stride},
+           {k.at(b, h, key), k.stride, true}, Value(0), scores, count);
     allowed.exclude(scores, b, first, rows, key, count);
     draws.draw(b, h, first, rows, key, count, scratch.draws, scratch.rows);
     for (int64_t r = 0; r < rows; ++r) {
@@ -211,13 +235,14 @@ void backward_keys(const Sizes& sizes, const AttentionOptions& options, const Al
   Value *const scores = scratch.scores.data(), *const slope = scratch.gradient.data();
   const TileRows<Value> to_k = rows_for(dk.at(b, h, key), dk.stride, count, d, scratch.dk),
                         to_v = rows_for(dv.at(b, h, key), dv.stride, count, e, scratch.dv);
+  scratch.keys.pack(end - begin, count, d, scale, {k.at(b, h, key), k.stride});
+  scratch.turned_keys.pack(end - begin, d, count, scale, {k.at(b, h, key), k.stride, true});
+  scratch.turned_values.pack(end - begin, e, count, Value(1), {v.at(b, h, key), v.stride, true});
   for (int64_t first = begin; first < end; first += block) {
     const int64_t rows = std::min(block, end - first);
     const Value more = first > begin ? Value(1) : Value(0);
-    gemm(rows, count, d, scale, {q.at(b, h, first), q.stride}, {k.at(b, h, key), k.stride, true}, Value(0), scores,
-         count);
-    gemm(rows, count, e, Value(1), {gradient.at(b, h, first), gradient.stride}, {v.at(b, h, key), v.stride, true},
-         Value(0), slope, count);
+    gemm(rows, {q.at(b, h, first), q.stride}, scratch.turned_keys, Value(0), scores, count);
+    gemm(rows, {gradient.at(b, h, first), gradient.stride}, scratch.turned_values, Value(0), slope, count);
     allowed.exclude(scores, b, first, rows, key, count);
     draws.draw(b, h, first, rows, key, count, scratch.draws, scratch.rows);
     for (int64_t r = 0; r < rows; ++r) {
@@ -234,8 +259,7 @@ void backward_keys(const Sizes& sizes, const AttentionOptions& options, const Al
     gemm(count, e, rows, Value(1), {weights, count, true}, {gradient.at(b, h, first), gradient.stride}, more, to_v.data,
          to_v.stride);
     gemm(count, d, rows, scale, {steps, count, true}, {q.at(b, h, first), q.stride}, more, to_k.data, to_k.stride);
-    gemm(rows, d, count, scale, {steps, count}, {k.at(b, h, key), k.stride}, Value(adds_to_q),
-         dq.data + first * dq.stride, dq.stride);
+    gemm(rows, {steps, count}, scratch.keys, Value(adds_to_q), dq.data + first * dq.stride, dq.stride);
   }
   store_rows(to_k, count, d, dk.at(b, h, key), dk.stride);
   store_rows(to_v, count, e, dv.at(b, h, key), dv.stride);
@@ -264,8 +288,7 @@ AttentionForward attention_forward_cpu(const at::Tensor& q_in, const at::Tensor&
   const int64_t block = query_block(sizes.m), blocks = (sizes.n + block - 1) / block,
                 units = sizes.b * sizes.h * blocks;
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, q.scalar_type(), "attention", [&] {
-    std::vector<Scratch<scalar_t>> scratch(static_cast<size_t>(workers_for(units)),
-                                           Scratch<scalar_t>(sizes.n, sizes.m, false, draws.any()));
+    auto scratch = scratch_for<scalar_t>(workers_for(units), sizes, false, draws.any());
     const auto queries = reading<scalar_t>(q), keys = reading<scalar_t>(k), values = reading<scalar_t>(v);
     const auto out = writing<scalar_t>(result.out);
     auto* const log_sums = result.log_sum.mutable_data_ptr<Computed<scalar_t>>();
@@ -297,8 +320,7 @@ AttentionGradients attention_backward_cpu(const at::Tensor& gradient_in, const a
   for (int64_t part = 0; parts > 1 && part < parts; ++part) shares.push_back(at::empty(q.sizes(), computed_options(q)));
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, q.scalar_type(), "attention_backward", [&] {
     using Value = Computed<scalar_t>;
-    std::vector<Scratch<scalar_t>> scratch(static_cast<size_t>(workers_for(heads * parts)),
-                                           Scratch<scalar_t>(sizes.n, sizes.m, true, draws.any()));
+    auto scratch = scratch_for<scalar_t>(workers_for(heads * parts), sizes, true, draws.any());
     const auto queries = reading<scalar_t>(q), keys = reading<scalar_t>(k), values = reading<scalar_t>(v);
     const auto slopes = reading<scalar_t>(gradient), outs = reading<scalar_t>(forward.out);
     const auto q_to = writing<scalar_t>(result.q), dk = writing<scalar_t>(result.k), dv = writing<scalar_t>(result.v);

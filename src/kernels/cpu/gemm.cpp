@@ -273,11 +273,12 @@ void gemm_by_pairs(int64_t rows, int64_t columns, int64_t inner, float alpha, Op
 }
 
 template <class Value>
-void PackedFactor<Value>::pack(int64_t inner, int64_t columns, Number alpha, Operand<Value> b) {
+void PackedFactor<Value>::pack(int64_t rows, int64_t inner, int64_t columns, Number alpha, Operand<Value> b) {
   inner_ = inner, columns_ = columns, alpha_ = alpha, b_ = b, panels_ = nullptr;
   if constexpr (!std::is_same_v<Value, double>) {
     constexpr bool kPairs = std::is_same_v<Value, BFloat16>;
-    if (!by_tiles(kFewRows, Operand<Value>{nullptr, 0}, b, 0) || (kPairs && !tile_products().pairs)) return;
+    if (rows < kReused || !by_tiles(rows, Operand<Value>{nullptr, 0}, b, 0) || (kPairs && !tile_products().pairs))
+      return;
     const int64_t depths = kPairs ? (inner + 1) / 2 * 2 : inner;
     Value* const panels = aligned(room_, depths * panel_stride(columns));
     panels_ = panels;

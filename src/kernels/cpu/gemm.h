@@ -35,7 +35,7 @@ void gemm(int64_t rows, int64_t columns, int64_t inner, float alpha, Operand<c10
           float beta, float* c, int64_t c_stride);
 
 // The second factor of several products, alpha b [inner, columns], laid out once as generated code reads it. Where
-// other code multiplies, it reads b where that lies, so b must stay there as long.
+// other code multiplies, or the products have few rows in all, b is read where it lies, so it must stay there as long.
 template <class Value>
 class PackedFactor {
  public:
@@ -43,7 +43,8 @@ class PackedFactor {
   PackedFactor() = default;
   PackedFactor(PackedFactor&&) = default;
   PackedFactor& operator=(PackedFactor&&) = default;
-  void pack(int64_t inner, int64_t columns, Number alpha, Operand<Value> b);
+  // For products of so many rows in all.
+  void pack(int64_t rows, int64_t inner, int64_t columns, Number alpha, Operand<Value> b);
 
  private:
   template <class Any>

@@ -22,7 +22,8 @@ void queries_back(const FeaturePass<Stored>& pass, int64_t z, int64_t part, cons
                *const numerator = scratch.numerator.data(), *const d_sum = scratch.dots.data();
   std::fill_n(d_table, (e + 1) * f, Value(0));
   std::fill_n(pass.table_sums(d_table, scratch), e * f, Value(0));
-  scratch.table.pack(e, f, Value(1), {factor_of<Stored>(table, e * f, scratch.table_factor), f});
+  scratch.table.pack(end - part * kPartRows, e, f, Value(1),
+                     {factor_of<Stored>(table, e * f, scratch.table_factor), f});
   for (int64_t first = part * kPartRows; first < end; first += pass.tile_rows) {
     const int64_t rows = std::min(pass.tile_rows, end - first);
     const bool* const valid = pass.flags(pass.valid_queries, b, first, rows);
@@ -60,8 +61,8 @@ double keys_back(const FeaturePass<Stored>& pass, int64_t z, int64_t part, const
   const int64_t end = pass.valid_queries.end(b) == 0 ? 0 : std::min(last, pass.valid_keys.end(b));
   Value *const tile = scratch.tile.data(), *const slope = scratch.gradient.data();
   const Stored* const table_factor = factor_of<Stored>(d_table, e * f, scratch.table_factor);
-  scratch.table.pack(e, f, Value(1), {table_factor, f});
-  scratch.turned_table.pack(f, e, Value(1), {table_factor, f, true});
+  scratch.table.pack(end - part * kPartRows, e, f, Value(1), {table_factor, f});
+  scratch.turned_table.pack(end - part * kPartRows, f, e, Value(1), {table_factor, f, true});
   double sum = 0;
   for (int64_t first = part * kPartRows; first < end; first += pass.tile_rows) {
     const int64_t rows = std::min(pass.tile_rows, end - first);

@@ -128,7 +128,8 @@ void answer_queries(const FeaturePass<Stored>& pass, int64_t z, int64_t part, co
   const int64_t last = std::min((part + 1) * kPartRows, pass.n);
   const int64_t end = pass.valid_keys.end(b) == 0 ? 0 : std::min(last, pass.valid_queries.end(b));
   Value* const tile = scratch.tile.data();
-  scratch.turned_table.pack(f, e, Value(1), {factor_of<Stored>(table, e * f, scratch.table_factor), f, true});
+  scratch.turned_table.pack(end - part * kPartRows, f, e, Value(1),
+                            {factor_of<Stored>(table, e * f, scratch.table_factor), f, true});
   for (int64_t first = part * kPartRows; first < end; first += pass.tile_rows) {
     const int64_t rows = std::min(pass.tile_rows, end - first);
     pass.scores(pass.queries.at(b, h, first), pass.queries.stride, rows, scratch);

@@ -74,8 +74,8 @@ struct FeaturePass {
     omega = omega_rows.defined() ? omega_rows.const_data_ptr<Stored>() : nullptr;
     if (omega == nullptr) return;
     const auto scale = static_cast<Value>(options.scale);
-    to_scores.pack(d, f, scale, {omega, d, true});
-    from_scores.pack(f, d, scale, {omega, d});
+    to_scores.pack(b * h * std::max(n, m), d, f, scale, {omega, d, true});
+    from_scores.pack(b * h * std::max(n, m), f, d, scale, {omega, d});
   }
 
   [[nodiscard]] static int64_t parts_of(int64_t length) {
