@@ -25,6 +25,22 @@ TEST_CASE("an index table is made once for its name, its numbers and its device"
   CHECK(at::equal(tables.numbers(2, at::kCPU), at::tensor({0, 1}, at::kLong)));
 }
 
+TEST_CASE("lengths without end leave a bounded number of tables, and the first stay") {
+  const IndexTables tables;
+  int made = 0;
+  const auto of = [&](int64_t count) {
+    return tables.get("rows", {count}, at::kCPU, [&](const at::TensorOptions& numbers) {
+      ++made;
+      return at::arange(count, numbers);
+    });
+  };
+  const auto most = static_cast<int64_t>(IndexTables::kMost);
+  for (int64_t count = 1; count <= most + 5; ++count) CHECK(of(count).size(0) == count);
+  made = 0;
+  for (int64_t count = 1; count <= most + 5; ++count) CHECK(of(count).size(0) == count);
+  CHECK(made == 5);
+}
+
 TEST_CASE("a table that is made while work is recorded is not kept, and one of the host is refused") {
   const IndexTables tables;
   int made = 0;

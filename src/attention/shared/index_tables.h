@@ -24,8 +24,11 @@ namespace xformer::attention {
 
 class IndexTables {
  public:
+  static constexpr size_t kMost = 64;
+
   // The table `name` of these numbers on a device. make(options of int64 tensors there) makes it the first time; while
-  // work is recorded it is made as a part of that work, and not kept.
+  // work is recorded it is made as a part of that work, and not kept; nor are more than kMost, for decoding has another
+  // length at every step.
   template <class Make>
   [[nodiscard]] at::Tensor get(const char* name, std::vector<int64_t> numbers, const at::Device& device,
                                const Make& make) const {
@@ -36,7 +39,7 @@ class IndexTables {
     std::tuple key(std::string(name), std::move(numbers), device.str());
     const auto found = tables_.find(key);
     if (found != tables_.end()) return found->second;
-    if (RecordingScope::any()) return made();
+    if (RecordingScope::any() || tables_.size() >= kMost) return made();
     return tables_.emplace(std::move(key), made()).first->second;
   }
 
