@@ -221,16 +221,21 @@ void Loop::report() {
   if (sums.skipped_in_a_row > training_.max_skips)
     throw Diverged(
         fmt::format("the gradient was not finite for {} steps in a row up to step {} (training.max_skips is {}); {}",
-                    sums.skipped_in_a_row, state_.step, training_.max_skips,
-                    *saved_step_ < 0 ? "there is no checkpoint yet"
-                                     : fmt::format("the last checkpoint is of step {}", *saved_step_)));
+                    sums.skipped_in_a_row, state_.step, training_.max_skips, after_divergence()));
+}
+
+std::string Loop::after_divergence() const {
+  return fmt::format(
+      "{}; a lower training.learning_rate (it is {}), a longer training.warmup ({}) or training.clip_norm ({}; 0: off) "
+      "may help",
+      *saved_step_ < 0 ? "there is no checkpoint yet" : fmt::format("the last checkpoint is of step {}", *saved_step_),
+      training_.learning_rate, training_.warmup, training_.clip_norm);
 }
 
 void Loop::check_loss(const char* split, double loss, int64_t step) const {
   if (!std::isfinite(loss))
-    throw Diverged(
-        fmt::format("the loss on {} of the weights of step {} is not finite ({}); the last checkpoint is of step {}",
-                    split, step, loss, *saved_step_));
+    throw Diverged(fmt::format("the loss on {} of the weights of step {} is not finite ({}); {}", split, step, loss,
+                               after_divergence()));
 }
 
 bool Loop::evaluate_dev() {

@@ -36,6 +36,8 @@ class Loop {
   void report();
   // False when a stop was requested on the way.
   bool evaluate_dev();
+  // What is left after a divergence, and what may help.
+  [[nodiscard]] std::string after_divergence() const;
   void check_loss(const char* split, double loss, int64_t step) const;  // Diverged where it is not finite
   EvaluationRequest evaluation_request(data::Split split);
   // False when a stop was requested on the way.

@@ -259,6 +259,8 @@ TEST_CASE("a run that diverges says so", "[cli]") {
   INFO(outcome.err);
   CHECK(outcome.code == 5);
   CHECK(contains(outcome.err, "not finite"));
+  CHECK(contains(outcome.err, "a lower training.learning_rate"));
+  CHECK_FALSE(contains(outcome.err, "step -1"));
   CHECK_FALSE(contains(outcome.err, "step -1"));
   const Json record = json_file(place / "run" / "record.json");
   CHECK(record["status"] == "diverged");
