@@ -16,16 +16,14 @@ class ClosedSoftmax : public torch::autograd::Function<ClosedSoftmax> {
     const at::Tensor filled = scores.masked_fill(closed, lowest_score(scores.scalar_type()));
     at::Tensor weights = at::softmax(filled, -1).masked_fill_(closed, 0);
     context->save_for_backward({weights});
-    context->saved_data["type"] = scores.scalar_type();
     return weights;
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& gradients) {
     const at::Tensor weights = context->get_saved_variables()[0];
-    return {at::_softmax_backward_data(gradients[0], weights, -1, weights.scalar_type())
-                .to(context->saved_data["type"].toScalarType()),
-            {}};
+    // Autograd turns it into the type of the scores.
+    return {at::_softmax_backward_data(gradients[0], weights, -1, weights.scalar_type()), {}};
   }
 };
 

@@ -91,15 +91,18 @@ void check_all(const Product& product) {
         }
 }
 
-TEST_CASE("products are their definition for every shape, order, stride, alpha and beta") {
-  SECTION("float") { check_all<float, float>(kProduct); }
+template <class Product>
+void check_types(const Product& product) {
+  SECTION("float") { check_all<float, float>(product); }
   SECTION("float by LibTorch's BLAS") {
     const PolicyScope scope(Policy::kBlas);
-    check_all<float, float>(kProduct);
+    check_all<float, float>(product);
   }
-  SECTION("double") { check_all<double, double>(kProduct); }
-  SECTION("bf16 factors") { check_all<c10::BFloat16, float>(kProduct); }
+  SECTION("double") { check_all<double, double>(product); }
+  SECTION("bf16 factors") { check_all<c10::BFloat16, float>(product); }
 }
+
+TEST_CASE("products are their definition for every shape, order, stride, alpha and beta") { check_types(kProduct); }
 
 TEST_CASE("products by a factor that was packed are their definition, too") {
   const auto product = []<class Value>(int64_t rows, int64_t columns, int64_t inner, auto alpha, Operand<Value> a,
@@ -109,13 +112,7 @@ TEST_CASE("products by a factor that was packed are their definition, too") {
     factor.pack(std::max<int64_t>(rows, 32), inner, columns, alpha, b);
     gemm(rows, a, factor, beta, c, stride);
   };
-  SECTION("float") { check_all<float, float>(product); }
-  SECTION("float by LibTorch's BLAS") {
-    const PolicyScope scope(Policy::kBlas);
-    check_all<float, float>(product);
-  }
-  SECTION("double") { check_all<double, double>(product); }
-  SECTION("bf16 factors") { check_all<c10::BFloat16, float>(product); }
+  check_types(product);
 }
 
 TEST_CASE("a packed factor serves products of any number of rows, with the bits of products by what it was made from") {

@@ -197,6 +197,31 @@ Operand<float> widened(int64_t rows, int64_t columns, Operand<BFloat16> from, st
   return {to, columns, from.transposed};
 }
 
+// As multiply() above, of pairs; columns come first.
+template <class Right>
+void multiply_pairs(int64_t rows, int64_t columns, int64_t inner, float alpha, Operand<BFloat16> a, float beta,
+                    float* c, int64_t c_stride, const Right& right) {
+  const bool terms = alpha != 0 && inner != 0;
+  prepare(rows, columns, terms, terms ? beta / alpha : beta, c, c_stride);
+  if (!terms) return;
+  a = in_pairs(rows, inner, a);
+  for_pieces(columns, kWide, [&](int64_t j, int64_t width) {
+    for_pieces((inner + 1) / 2 * 2, kDeep, [&](int64_t k, int64_t depth) {
+      const Operand<BFloat16> piece = right(k, depth, j, width);
+      for_pieces(rows, kTall, [&](int64_t i, int64_t height) {
+        multiply_piece(height, width, depth, part(a, i, k), piece.data, piece.stride, c + i * c_stride + j, c_stride,
+                       beta != 0 || k > 0);
+      });
+    });
+  });
+  // Once the sums are there: a factor of bf16 numbers would round them again.
+  if (alpha != 1) scale(rows, columns, alpha, c, c_stride);
+}
+
+void pack_panel(int64_t depth, int64_t width, const Operand<BFloat16>& b, BFloat16* to) {
+  (b.transposed ? pack_pairs_transposed : pack_pairs)(depth, width, b.data, b.stride, to, panel_stride(width));
+}
+
 }  // namespace
 
 void gemm(int64_t rows, int64_t columns, int64_t inner, float alpha, Operand<float> a, Operand<float> b, float beta,
@@ -231,35 +256,6 @@ void gemm(int64_t rows, int64_t columns, int64_t inner, float alpha, Operand<BFl
   const Operand<float> wide_a = widened(rows, inner, a, left), wide_b = widened(inner, columns, b, right);
   gemm(rows, columns, inner, alpha, wide_a, wide_b, beta, c, c_stride);
 }
-
-namespace {
-
-// As multiply() above, of pairs; columns come first.
-template <class Right>
-void multiply_pairs(int64_t rows, int64_t columns, int64_t inner, float alpha, Operand<BFloat16> a, float beta,
-                    float* c, int64_t c_stride, const Right& right) {
-  const bool terms = alpha != 0 && inner != 0;
-  prepare(rows, columns, terms, terms ? beta / alpha : beta, c, c_stride);
-  if (!terms) return;
-  a = in_pairs(rows, inner, a);
-  for_pieces(columns, kWide, [&](int64_t j, int64_t width) {
-    for_pieces((inner + 1) / 2 * 2, kDeep, [&](int64_t k, int64_t depth) {
-      const Operand<BFloat16> piece = right(k, depth, j, width);
-      for_pieces(rows, kTall, [&](int64_t i, int64_t height) {
-        multiply_piece(height, width, depth, part(a, i, k), piece.data, piece.stride, c + i * c_stride + j, c_stride,
-                       beta != 0 || k > 0);
-      });
-    });
-  });
-  // Once the sums are there: a factor of bf16 numbers would round them again.
-  if (alpha != 1) scale(rows, columns, alpha, c, c_stride);
-}
-
-void pack_panel(int64_t depth, int64_t width, const Operand<BFloat16>& b, BFloat16* to) {
-  (b.transposed ? pack_pairs_transposed : pack_pairs)(depth, width, b.data, b.stride, to, panel_stride(width));
-}
-
-}  // namespace
 
 void gemm_by_pairs(int64_t rows, int64_t columns, int64_t inner, float alpha, Operand<BFloat16> a, Operand<BFloat16> b,
                    float beta, float* c, int64_t c_stride) {
