@@ -110,7 +110,8 @@ constexpr bool pass_fits(int64_t heads, int64_t rows, int64_t seen, int width) {
   const int64_t blocks = heads * tiles_of(rows);
   return grid.blocks == blocks * division.parts && grid.blocks >= 1 && grid.blocks <= kMostBlocks &&
          grid.blocks <= std::max(blocks, kSpreadBlocks) && grid.shared_bytes <= kMostSharedBytes &&
-         resident_blocks(kSm80, Program::kThreads, 1, grid.shared_bytes) >= Program::kResident &&
+         resident_blocks(kSm80, Program::kThreads, 1, grid.shared_bytes) >= 2 &&
+         resident_blocks(kSm90, Program::kThreads, 1, grid.shared_bytes) >= Program::kResident &&
          division.parts * division.part_tiles >= tiles_of(seen) &&
          (division.parts - 1) * division.part_tiles < tiles_of(seen);
 }

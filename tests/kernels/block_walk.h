@@ -61,7 +61,8 @@ class BlockWalk {
   // Copies on their way, group by group, of which those of a thread may be called for in their order.
   struct Copy {
     float* to;
-    const float* from;  // null: zeros
+    const float* from;
+    int count;  // of the four floats; the rest become zeros
   };
   void send(int index, const Copy& copy) { fibres_[static_cast<size_t>(index)].sent.push_back(copy); }
   void end_copies(int index) {
@@ -72,8 +73,8 @@ class BlockWalk {
     std::deque<std::vector<Copy>>& groups = fibres_[static_cast<size_t>(index)].groups;
     for (; groups.size() > later; groups.pop_front())
       for (const Copy& copy : groups.front()) {
-        if (copy.from != nullptr) memcpy(copy.to, copy.from, 16);
-        else memset(copy.to, 0, 16);
+        memset(copy.to, 0, 16);
+        memcpy(copy.to, copy.from, static_cast<size_t>(copy.count) * sizeof(float));
       }
   }
 
@@ -214,6 +215,14 @@ class WalkedThread {
     return value;
   }
 
+  uint32_t ballot(bool mine) const {
+    walk_.exchange(index_, &mine, sizeof(mine), "ballot");
+    uint32_t all = 0;
+    for (int lane = 0; lane < kWarp; ++lane)
+      all |= (*static_cast<const bool*>(walk_.given(index_, lane)) ? 1u : 0u) << lane;
+    return all;
+  }
+
   // To the nearest of 10 bits of mantissa, ties away from zero (PTX: cvt.rna.tf32.f32); the other bits are zero.
   static uint32_t tf32(float value) {
     uint32_t bits;
@@ -222,6 +231,7 @@ class WalkedThread {
   }
 
   static float exp(float value) { return std::exp(value); }
+  static float exp2(float value) { return std::exp2(value); }
   static float reciprocal(float value) { return 1 / value; }
 
   // PTX manual, mma.m16n8k8 of .tf32, lane = 4 g + t:
@@ -256,9 +266,10 @@ class WalkedThread {
   }
   static int64_t arrive(int32_t* counter) { return (*counter)++; }
   static double arrived(const double* from) { return *from; }
-  void copy16(float* to, const float* from, bool there) const {
+  void copy16(float* to, const float* from, int count) const {
     check_aligned(to), check_aligned(from);
-    walk_.send(index_, {to, there ? from : nullptr});
+    if (count < 0 || count > 4) throw std::logic_error("no part of four floats");
+    walk_.send(index_, {to, from, count});
   }
   void end_copies() const { walk_.end_copies(index_); }
   template <int kLater>

@@ -188,8 +188,8 @@ TEST_CASE("plans of linear maps fit a device at any size, and leave no row out")
       CHECK((grid.blocks >= 1 && grid.blocks <= kMostBlocks && grid.shared_bytes <= 48 * 1024));
       CHECK(grid.blocks % tiles_of(rows) == 0);
       CHECK(grid.blocks / tiles_of(rows) <= tiles);
-      const RowDivision division = row_division(rows, tiles);
-      CHECK((division.parts >= 1 && division.parts * tiles <= std::max(kSpreadBlocks, tiles)));
+      const RowDivision division = weight_division(rows, tiles);
+      CHECK((division.parts >= 1 && division.parts * tiles <= std::max(kSpreadBlocks / 2 * 3, tiles)));
       CHECK(division.parts * division.part_tiles >= tiles_of(rows));
       CHECK((division.parts - 1) * division.part_tiles < tiles_of(rows));
     }

@@ -10,8 +10,8 @@
 #include <cmath>
 #include <type_traits>
 
+#include "kernels/attention/tile_weights.h"
 #include "kernels/device/heads.h"
-#include "kernels/device/softmax.h"
 
 namespace xformer::kernels {
 
@@ -63,22 +63,22 @@ struct AttentionArguments {
 // `tiles`: those kept in shared memory.
 [[nodiscard]] constexpr LaunchGrid attention_grid(int64_t b, int64_t h, int64_t rows, int width, int tiles,
                                                   int64_t parts = 1) {
-  const int64_t floats =
-      int64_t{tiles} * kAttentionTile * shared_stride(width) + kAttentionTile * (kAttentionTile + 8) / 2;
+  const int64_t floats = int64_t{tiles} * kAttentionTile * shared_stride(width) + TileKept<false>::kFloats;
   return {b * h * tiles_of(rows) * parts, (floats + 2 * kAttentionTile + kTileThreads / kWarp) * 4};
 }
 
 // What a block has where several share what rows see.
 struct SeenPart {
-  int64_t number, first, end;  // which part, and from where to where it goes
-  int64_t block;               // among those of the same part
+  int number, first, end;  // which part, and from where to where it goes
+  int64_t block;           // among those of the same part
   bool alone;
 
   XFORMER_DEVICE SeenPart(int64_t heads, int64_t rows, int64_t seen, int64_t of) {
     const RowDivision division = attention_division(heads, rows, seen);
     const int64_t blocks = heads * tiles_of(rows), part_rows = division.part_tiles * kAttentionTile;
-    number = of / blocks, block = of % blocks;
-    first = number * part_rows, end = first + part_rows;
+    number = static_cast<int>(of / blocks), block = of % blocks;
+    first = static_cast<int>(number * part_rows);
+    end = static_cast<int>(std::min(first + part_rows, seen));
     alone = division.parts == 1;
   }
 };
@@ -89,9 +89,41 @@ struct SeenPart {
   return ((block.b * a.h + block.h) * a.n + query) * a.m + key;
 }
 
+// Which weights of a tile count in the warp's rows g and g + 8, of queries or, with kKeys, of keys. `first`: the number
+// of the tile's first column, `row` of the warp's first row; valid and `end` are the keys'. Columns behind the last
+// query count here, and not by their infinite sum of weights.
+template <bool kKeys>
+struct WarpSeen {
+  RowBits rows[2];
+  bool whole;  // all do, in all lanes
+
+  template <class Thread>
+  XFORMER_DEVICE WarpSeen(const Thread& thread, const FragmentPlace& place, bool causal, const bool* valid,
+                          int64_t first, int64_t end, int64_t row) {
+    constexpr uint64_t kAll = ~uint64_t{0};
+    const uint64_t keys = kKeys ? kAll : seen_keys(thread, valid, first, end);
+    // A query sees itself and what comes before.
+    whole = kKeys ? valid == nullptr && row + kTileRows <= end && !(causal && first < row + kTileRows - 1)
+                  : keys == kAll && !(causal && first + kTileSide - 1 > row);
+    if (whole) return;
+    XFORMER_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const int64_t own = row + place.row + 8 * half;
+      uint64_t columns = keys;
+      if constexpr (kKeys) {
+        if (own >= end || (valid != nullptr && !valid[own])) columns = 0;
+        if (causal) columns &= ~columns_before(own - first);
+      } else if (causal) {
+        columns &= columns_before(own + 1 - first);
+      }
+      rows[half] = {place, columns};
+    }
+  }
+};
+
 template <class Value, ProductKind kKind, int kWidth>
 struct AttentionForwardProgram {
-  static constexpr int kThreads = kTileThreads, kResident = 2;
+  static constexpr int kThreads = kTileThreads, kResident = kWidth == 32 ? 3 : 2;
   static constexpr int kTiles = kAttentionTile / kTileColumns, kOutTiles = kWidth / kTileColumns;
   static constexpr int kPlaces = tile_places(kWidth), kTileCount = 1 + 2 * kPlaces;
   AttentionArguments a;
@@ -103,24 +135,26 @@ struct AttentionForwardProgram {
     const SharedRows q{memory, kStride};
     const auto key_tile = [&](int turn) { return SharedRows{memory + (1 + turn) * kTileFloats, kStride}; };
     const auto value_tile = [&](int turn) { return SharedRows{memory + (1 + kPlaces + turn) * kTileFloats, kStride}; };
-    float* const drawn = memory + kTileCount * kTileFloats;
-    auto* const ends = reinterpret_cast<int*>(drawn + TileDraws::kFloats);
+    float* const bits = memory + kTileCount * kTileFloats;
+    auto* const ends = reinterpret_cast<int*>(bits + TileKept<false>::kFloats);
     const SeenPart part(a.b * a.h, a.n, a.m, thread.block());
     const HeadBlock block = head_block(a.h, part.block, a.n);
-    const bool* const key_valid = a.key_valid == nullptr ? nullptr : a.key_valid + block.b * a.m;
-    const bool* const query_valid = a.query_valid == nullptr ? nullptr : a.query_valid + block.b * a.n;
-    int64_t end = std::min(valid_end(thread, key_valid, a.m, ends), part.end);
-    if (block.first >= valid_end(thread, query_valid, a.n, ends)) end = 0;
-    if (a.causal && end > block.first + kAttentionTile) end = block.first + kAttentionTile;
+    const bool* key_valid = a.key_valid == nullptr ? nullptr : a.key_valid + block.b * a.m;
+    const bool* query_valid = a.query_valid == nullptr ? nullptr : a.query_valid + block.b * a.n;
+    int end = std::min(static_cast<int>(trimmed_end(thread, key_valid, a.m, ends)), part.end);
+    const int64_t query_end = trimmed_end(thread, query_valid, a.n, ends);
+    if (block.first >= query_end) end = 0;
+    if (a.causal && end > block.first + kAttentionTile) end = static_cast<int>(block.first) + kAttentionTile;
     const auto* const keys = at_head<Value>(a.k, a.k_places, block);
     const auto* const values = at_head<Value>(a.v, a.v_places, block);
-    load_tile<kWidth>(thread, at_head<Value>(a.q, a.q_places, block), a.q_places, a.d, block.first, a.n, query_valid,
-                      q);
+    load_tile<kWidth>(thread, at_head<Value>(a.q, a.q_places, block), a.q_places, a.d, block.first, query_end,
+                      query_valid, q);
     const FragmentPlace place(thread);
     const int warp_row = thread.index() / kWarp * kTileRows;
-    const TileDraws draws(a.drop, drawn);
-    SoftmaxRows<kOutTiles> rows;
-    const auto send = [&](int64_t key, int turn) {
+    const TileKept<false> drops(a.drop, a.m, bits);
+    const int64_t weights = weight_place(a, block, block.first, 0);
+    WeightRows<kOutTiles> rows;
+    const auto send = [&](int key, int turn) {
       if (key < end) {
         send_tile<kWidth>(thread, keys, a.k_places, a.d, key, end, key_valid, key_tile(turn));
         send_tile<kWidth>(thread, values, a.v_places, a.e, key, end, key_valid, value_tile(turn));
@@ -129,20 +163,18 @@ struct AttentionForwardProgram {
     };
     if constexpr (kPlaces == 2) send(part.first, 0);
     int turn = 0;
-    for (int64_t key = part.first; key < end; key += kAttentionTile, turn = kPlaces - 1 - turn) {
+    for (int key = part.first; key < end; key += kAttentionTile, turn = kPlaces - 1 - turn) {
       thread.sync();
       send(key + (kPlaces - 1) * kAttentionTile, kPlaces - 1 - turn);
-      draws.draw(thread, [&](int row) { return weight_place(a, block, block.first + row, key); });
+      drops.draw(thread, weights + key);
       thread.template await_copies<kPlaces - 1>();
       thread.sync();
       const SharedRows k = key_tile(turn), v = value_tile(turn);
       float score[kTiles][4] = {};
       multiply_rows<kKind, kWidth, kTiles>(thread, q, warp_row, k, score);
-      const auto seen = [&](int row, int column) {
-        return key + column < end && (key_valid == nullptr || key_valid[key + column]) &&
-               !(a.causal && key + column > block.first + row);
-      };
-      rows.template weigh<kTiles>(thread, a.scale, draws, warp_row, seen, score);
+      const WarpSeen<false> seen(thread, place, a.causal, key_valid, key, end, block.first + warp_row);
+      const RowBits kept[2] = {drops.row(place, warp_row + place.row), drops.row(place, warp_row + place.row + 8)};
+      rows.template weigh<kTiles>(thread, a.scale * kLog2E, seen.whole, seen.rows, kept, score);
       multiply_weights<kKind, kTiles, kOutTiles>(thread, score, v, rows.out);
     }
     float inverse[2];
@@ -151,8 +183,8 @@ struct AttentionForwardProgram {
     for (int half = 0; half < 2; ++half) {
       const auto total = rows.total(thread, half);
       const int64_t own = block.first + warp_row + place.row + 8 * half;
-      const bool counts = own < a.n && (query_valid == nullptr || query_valid[own]);
-      inverse[half] = counts ? total.inverse : 0.0f;
+      const bool counts = own < query_end && (query_valid == nullptr || query_valid[own]);
+      inverse[half] = counts ? total.inverse * drops.scale() : 0.0f;
       if (own < a.n && place.pair == 0)
         log_sum[(block.b * a.h + block.h) * a.n + own] = counts ? total.log_sum : static_cast<float>(INFINITY);
     }
@@ -169,9 +201,12 @@ struct AttentionForwardProgram {
 // the transposed ones: dk = dS^T Q, dv = (D o P)^T dO.
 template <class Value, ProductKind kKind, int kWidth, bool kKeys>
 struct AttentionBackwardProgram {
-  static constexpr int kThreads = kTileThreads, kResident = 2;
+  static constexpr int kThreads = kTileThreads, kResident = kWidth == 32 ? 3 : 2;
   static constexpr int kTiles = kAttentionTile / kTileColumns, kOutTiles = kWidth / kTileColumns;
   static constexpr int kPlaces = tile_places(kWidth), kTileCount = 2 + 2 * kPlaces;
+  static constexpr int kAtOnce = !kKeys                                       ? kTiles
+                                 : kWidth > 32 || kKind == ProductKind::kTf32 ? kTiles / 4
+                                                                              : kTiles / 2;  // registers are short
   AttentionArguments a;
 
   template <class Thread>
@@ -183,20 +218,21 @@ struct AttentionBackwardProgram {
     const auto other_value_tile = [&](int turn) {
       return SharedRows{memory + (2 + kPlaces + turn) * kTileFloats, kStride};
     };
-    float *const drawn = memory + kTileCount * kTileFloats, *const log_sum = drawn + TileDraws::kFloats;
-    float* const delta = log_sum + kAttentionTile;
-    auto* const ends = reinterpret_cast<int*>(delta + kAttentionTile);
+    float* const bits = memory + kTileCount * kTileFloats;
+    auto* const numbers = reinterpret_cast<QueryNumbers*>(bits + TileKept<kKeys>::kFloats);  // of a tile's queries
+    auto* const ends = reinterpret_cast<int*>(numbers + kAttentionTile);
     const int64_t rows = kKeys ? a.m : a.n;
     const SeenPart part(a.b * a.h, rows, kKeys ? a.n : a.m, thread.block());
     const HeadBlock block = head_block(a.h, part.block, rows);
-    const bool* const key_valid = a.key_valid == nullptr ? nullptr : a.key_valid + block.b * a.m;
-    const bool* const query_valid = a.query_valid == nullptr ? nullptr : a.query_valid + block.b * a.n;
-    const bool *const own_valid = kKeys ? key_valid : query_valid, *const other_valid = kKeys ? query_valid : key_valid;
-    const int64_t own_end = valid_end(thread, own_valid, rows, ends);
-    int64_t end = std::min(valid_end(thread, other_valid, kKeys ? a.n : a.m, ends), part.end), begin = part.first;
+    const bool* own_valid = flags_of(kKeys, block);
+    const bool* other_valid = flags_of(!kKeys, block);
+    const int64_t own_end = trimmed_end(thread, own_valid, rows, ends);
+    const int64_t others = kKeys ? a.n : a.m;
+    int end = std::min(static_cast<int>(trimmed_end(thread, other_valid, others, ends)), part.end), begin = part.first;
+    const auto own_first = static_cast<int>(block.first);
     if (block.first >= own_end) end = 0;
-    if (a.causal && kKeys && begin < block.first) begin = block.first;
-    if (a.causal && !kKeys && end > block.first + kAttentionTile) end = block.first + kAttentionTile;
+    if (a.causal && kKeys && begin < own_first) begin = own_first;
+    if (a.causal && !kKeys && end > own_first + kAttentionTile) end = own_first + kAttentionTile;
     const auto *const q = at_head<Value>(a.q, a.q_places, block), *const k = at_head<Value>(a.k, a.k_places, block);
     const auto* const v = at_head<Value>(a.v, a.v_places, block);
     const auto* const gradient = at_head<Value>(a.gradient, a.gradient_places, block);
@@ -214,13 +250,20 @@ struct AttentionBackwardProgram {
         for (int c = 0; c < a.e; ++c) total += static_cast<float>(out[c]) * *own_value.at(thread.index(), c);
       }
       if (query < a.n && part.number == 0) a.delta[statistics + query] = total;
-      delta[thread.index()] = total;
-      log_sum[thread.index()] = query < a.n ? a.log_sum[statistics + query] : static_cast<float>(INFINITY);
+      numbers[thread.index()] = numbers_of(query, query < a.n ? a.log_sum + statistics : nullptr, total);
     }
     const int warp_row = thread.index() / kWarp * kTileRows;
-    const TileDraws draws(a.drop, drawn);
+    const FragmentPlace place(thread);
+    const TileKept<kKeys> drops(a.drop, a.m, bits);
+    const int64_t weights = weight_place(a, block, kKeys ? 0 : block.first, kKeys ? block.first : 0);
+    QueryNumbers own_numbers[2] = {};
+    if constexpr (!kKeys) {
+      thread.sync();
+      XFORMER_UNROLL
+      for (int half = 0; half < 2; ++half) own_numbers[half] = numbers[warp_row + place.row + 8 * half];
+    }
     float sum[kOutTiles][4] = {}, value_sum[kKeys ? kOutTiles : 1][4] = {};
-    const auto send = [&](int64_t from, int turn) {
+    const auto send = [&](int from, int turn) {
       if (from < end) {
         send_tile<kWidth>(thread, kKeys ? q : k, kKeys ? a.q_places : a.k_places, a.d, from, end, other_valid,
                           other_tile(turn));
@@ -231,43 +274,68 @@ struct AttentionBackwardProgram {
     };
     if constexpr (kPlaces == 2) send(begin, 0);
     int turn = 0;
-    for (int64_t first = begin; first < end; first += kAttentionTile, turn = kPlaces - 1 - turn) {
+    for (int first = begin; first < end; first += kAttentionTile, turn = kPlaces - 1 - turn) {
       thread.sync();
       send(first + (kPlaces - 1) * kAttentionTile, kPlaces - 1 - turn);
-      const int64_t query = kKeys ? first : block.first, key = kKeys ? block.first : first;
-      draws.draw(thread, [&](int row) { return weight_place(a, block, query + row, key); });
+      drops.draw(thread, weights + (kKeys ? first * a.m : first));
       if (kKeys && thread.index() < kAttentionTile) {
-        const int64_t row = query + thread.index();
-        delta[thread.index()] = row < end ? a.delta[statistics + row] : 0.0f;
-        log_sum[thread.index()] = row < end ? a.log_sum[statistics + row] : static_cast<float>(INFINITY);
+        const int query = first + thread.index();
+        const bool there = query < end;
+        numbers[thread.index()] =
+            numbers_of(query, there ? a.log_sum + statistics : nullptr, there ? a.delta[statistics + query] : 0.0f);
       }
       thread.template await_copies<kPlaces - 1>();
       thread.sync();
       const SharedRows other = other_tile(turn), other_value = other_value_tile(turn);
-      float weight[kTiles][4] = {}, slope[kTiles][4] = {};
-      multiply_rows<kKind, kWidth, kTiles>(thread, own, warp_row, other, weight);
-      multiply_rows<kKind, kWidth, kTiles>(thread, own_value, warp_row, other_value, slope);
-      const auto seen = [&](int row, int column) {
-        return key + column < (kKeys ? own_end : end) && (key_valid == nullptr || key_valid[key + column]) &&
-               !(a.causal && key + column > query + row);
+      const WarpSeen<kKeys> seen(thread, place, a.causal, kKeys ? own_valid : other_valid, first, kKeys ? own_end : end,
+                                 block.first + warp_row);
+      const RowBits kept[2] = {drops.row(place, warp_row + place.row), drops.row(place, warp_row + place.row + 8)};
+      const auto of_query = [&](int which, QueryNumbers* of) {
+        if constexpr (kKeys) {
+          uint32_t words[4];
+          thread.load16(numbers + which * kTileColumns + 2 * place.pair, words);
+          memcpy(of, words, sizeof(words));
+        } else {
+          of[0] = own_numbers[which];
+        }
       };
-      softmax_gradient<kKeys, kTiles>(thread, a.scale, draws, warp_row, seen, log_sum, delta, weight, slope);
-      multiply_weights<kKind, kTiles, kOutTiles>(thread, slope, other, sum);
-      if constexpr (kKeys) multiply_weights<kKind, kTiles, kOutTiles>(thread, weight, other_value, value_sum);
+      XFORMER_UNROLL
+      for (int tile = 0; tile < kTiles; tile += kAtOnce) {
+        const SharedRows some{other.at(tile * kTileColumns), kStride},
+            value{other_value.at(tile * kTileColumns), kStride};
+        float weight[kAtOnce][4] = {}, slope[kAtOnce][4] = {};
+        multiply_rows<kKind, kWidth, kAtOnce>(thread, own, warp_row, some, weight);
+        multiply_rows<kKind, kWidth, kAtOnce>(thread, own_value, warp_row, value, slope);
+        weight_gradient<kKeys, kAtOnce>(thread, tile, a.scale * kLog2E, drops.scale(), seen.whole, seen.rows, kept,
+                                        of_query, weight, slope);
+        multiply_weights<kKind, kAtOnce, kOutTiles>(thread, slope, some, sum);
+        if constexpr (kKeys) multiply_weights<kKind, kAtOnce, kOutTiles>(thread, weight, value, value_sum);
+      }
     }
     const int64_t first = block.first + warp_row, head = block.b * rows * a.h + block.h;
-    const auto store = [&](const float(*sums)[4], auto* to, int width) {
-      store_fragment<kOutTiles>(thread, sums, 1.0f, 1.0f, to + head * width, a.h * width, width, first, rows);
+    const auto store = [&](const float(*sums)[4], float factor, auto* to, int width) {
+      store_fragment<kOutTiles>(thread, sums, factor, factor, to + head * width, a.h * width, width, first, rows);
     };
     if (part.alone) {
-      store(sum, static_cast<Value*>(kKeys ? a.dk : a.dq), a.d);
-      if constexpr (kKeys) store(value_sum, static_cast<Value*>(a.dv), a.e);
+      store(sum, a.scale, static_cast<Value*>(kKeys ? a.dk : a.dq), a.d);
+      if constexpr (kKeys) store(value_sum, drops.scale(), static_cast<Value*>(a.dv), a.e);
     } else {
       const int64_t row_count = a.b * rows * a.h;
       float* const to = (kKeys ? a.dk_parts : a.dq_parts) + part.number * row_count * (kKeys ? a.d + a.e : a.d);
-      store(sum, to, a.d);
-      if constexpr (kKeys) store(value_sum, to + row_count * a.d, a.e);
+      store(sum, a.scale, to, a.d);
+      if constexpr (kKeys) store(value_sum, drops.scale(), to + row_count * a.d, a.e);
     }
+  }
+
+ private:
+  // Of keys, or of queries.
+  [[nodiscard]] XFORMER_DEVICE const bool* flags_of(bool keys, const HeadBlock& block) const {
+    if (keys) return a.key_valid == nullptr ? nullptr : a.key_valid + block.b * a.m;
+    return a.query_valid == nullptr ? nullptr : a.query_valid + block.b * a.n;
+  }
+  // log_sums: of the head's queries; null where there is none.
+  [[nodiscard]] XFORMER_DEVICE static QueryNumbers numbers_of(int64_t query, const float* log_sums, float delta) {
+    return {log_sums == nullptr ? static_cast<float>(INFINITY) : log_sums[query] * kLog2E, delta};
   }
 };
 
@@ -331,8 +399,9 @@ template <class Types, class Launch>
 void run_attention(const AttentionArguments& a, bool backward, const Launch& launch) {
   with_heads<Types>(a.type, a.product,
                     [&]<class Value, ProductKind kKind>(Value, std::integral_constant<ProductKind, kKind>) {
-                      attention_width(a.d, a.e) == 32 ? run_attention_passes<Value, kKind, 32>(a, backward, launch)
-                                                      : run_attention_passes<Value, kKind, 64>(a, backward, launch);
+                      constexpr ProductKind kOwn = std::is_same_v<Value, float> ? kKind : ProductKind::kHalf;
+                      attention_width(a.d, a.e) == 32 ? run_attention_passes<Value, kOwn, 32>(a, backward, launch)
+                                                      : run_attention_passes<Value, kOwn, 64>(a, backward, launch);
                     });
 }
 

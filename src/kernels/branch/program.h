@@ -19,7 +19,7 @@ struct LinearBranchArguments {
 // kPacks: tiles of columns.
 template <ProductKind kKind, int kPacks>
 struct LinearBranchProgram {
-  static constexpr int kThreads = kTileThreads, kResident = kPacks == 1 ? 3 : 2;
+  static constexpr int kThreads = kTileThreads, kResident = kPacks == 1 ? 4 : 2;
   static constexpr int kTiles = kTileSide / kTileColumns;
   LinearBranchArguments a;
 
@@ -36,9 +36,10 @@ struct LinearBranchProgram {
       XFORMER_UNROLL
       for (int pack = 0; pack < kPacks; ++pack) {
         thread.sync();
-        if (pack == 0) load_tile<kTileSide>(thread, a.x + place, {a.in, a.wide}, width, first, a.rows, nullptr, rows);
-        load_tile<kTileSide>(thread, a.weight + place, {a.in, a.wide}, width, pack * kTileSide, a.out, nullptr,
+        if (pack == 0) send_tile<kTileSide>(thread, a.x + place, {a.in, a.wide}, width, first, a.rows, nullptr, rows);
+        send_tile<kTileSide>(thread, a.weight + place, {a.in, a.wide}, width, pack * kTileSide, a.out, nullptr,
                              weights);
+        await_sent(thread);
         thread.sync();
         multiply_rows<kKind, kTileSide, kTiles>(thread, rows, warp_row, weights, sum + pack * kTiles);
       }

@@ -55,6 +55,23 @@ XFORMER_DEVICE int64_t valid_end(const Thread& thread, const bool* flags, int64_
   return last;
 }
 
+// The same, and no flags where all before that end are set: then the end says it all.
+template <class Thread>
+XFORMER_DEVICE int64_t trimmed_end(const Thread& thread, const bool*& flags, int64_t count, int* memory) {
+  const int64_t end = valid_end(thread, flags, count, memory);
+  if (flags == nullptr) return end;
+  int gaps = 0;
+  for (int64_t i = thread.index(); i < end; i += kTileThreads) gaps += flags[i] ? 0 : 1;
+  gaps = lane_sum(thread, gaps, 1, kWarp);
+  if (thread.index() % kWarp == 0) memory[thread.index() / kWarp] = gaps;
+  thread.sync();
+  gaps = 0;
+  for (int i = 0; i < kTileThreads / kWarp; ++i) gaps += memory[i];
+  thread.sync();
+  if (gaps == 0) flags = nullptr;
+  return end;
+}
+
 // A fragment's sums to rows of a contiguous [b,rows,h,width], those of a warp's 16 that there are.
 template <int kTiles, class Thread, class Value>
 XFORMER_DEVICE void store_fragment(const Thread& thread, const float (*sum)[4], float factor0, float factor1,

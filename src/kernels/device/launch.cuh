@@ -30,12 +30,19 @@ class CudaThread {
     return __shfl_xor_sync(0xFFFFFFFFu, value, mask);
   }
 
+  __device__ uint32_t ballot(bool mine) const { return __ballot_sync(0xFFFFFFFFu, mine); }
+
   __device__ uint32_t tf32(float value) const {
     uint32_t result;
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(result) : "f"(value));
     return result;
   }
   __device__ float exp(float value) const { return __expf(value); }
+  __device__ float exp2(float value) const {
+    float result;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+    return result;
+  }
   __device__ float reciprocal(float value) const {
     float result;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
@@ -65,9 +72,9 @@ class CudaThread {
   }
   __device__ double arrived(const double* from) const { return __ldcg(from); }
 
-  __device__ void copy16(float* to, const float* from, bool there) const {
+  __device__ void copy16(float* to, const float* from, int count) const {
     const auto place = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(from), "r"(there ? 16 : 0)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(from), "r"(count * 4)
                  : "memory");
   }
   __device__ void end_copies() const { asm volatile("cp.async.commit_group;" ::: "memory"); }

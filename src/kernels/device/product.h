@@ -2,7 +2,7 @@
 // mma.sync.m16n8k8 of TF32 operands with sums in float (PTX manual, "Matrix fragments for mma.m16n8k8"). A Thread has,
 // beside what thread.h says,
 //   uint32_t tf32(float value)                          to 10 bits of mantissa, the nearest, ties away from zero
-//   float exp(float value)                              to about 22 bits
+//   float exp(float value), exp2(float value)           to about 22 bits
 //   float reciprocal(float value)                       likewise, and 0 from 2^126 on
 //   void mma(float* c, const uint32_t* a, const uint32_t* b)   c += a b, in the manual's fragments
 //
@@ -18,6 +18,7 @@ namespace xformer::kernels {
 enum class ProductKind {
   kTf32,   // operands of 10 bits of mantissa
   kFloat,  // as good as float: each operand is the sum of two of 10 bits, of whose four products three count
+  kHalf,   // operands that came in 16 bits, and are taken as they are; the weights of multiply_weights as kTf32's
 };
 
 inline constexpr int kTileRows = 16, kTileColumns = 8, kTilePlaces = 8;
@@ -53,10 +54,11 @@ XFORMER_DEVICE void multiply_tile(const Thread& thread, const float* a, const fl
     thread.mma(c, a_low, b_high);
     thread.mma(c, a_high, b_low);
   } else {
+    constexpr bool kRounds = kKind == ProductKind::kTf32;
     XFORMER_UNROLL
-    for (int i = 0; i < 4; ++i) a_high[i] = thread.tf32(a[i]);
+    for (int i = 0; i < 4; ++i) a_high[i] = kRounds ? thread.tf32(a[i]) : bits_of(a[i]);
     XFORMER_UNROLL
-    for (int i = 0; i < 2; ++i) b_high[i] = thread.tf32(b[i]);
+    for (int i = 0; i < 2; ++i) b_high[i] = kRounds ? thread.tf32(b[i]) : bits_of(b[i]);
   }
   thread.mma(c, a_high, b_high);
 }
@@ -112,6 +114,14 @@ XFORMER_DEVICE void multiply_columns(const Thread& thread, const SharedRows& lef
   }
 }
 
+template <ProductKind kKind, class Thread>
+XFORMER_DEVICE void round_weights(const Thread& thread, float (&a)[4]) {
+  if constexpr (kKind == ProductKind::kHalf) {
+    XFORMER_UNROLL
+    for (float& one : a) one = float_of(thread.tf32(one));
+  }
+}
+
 // sum[j] += weights (rows of the tile): 16 x kPlaces * 8 weights as a product left them by kPlaces * 8 rows of width
 // kTiles * 8. The lane's weights are of places 2 t and 2 t + 1, so these are what its registers stand for here.
 template <ProductKind kKind, int kPlaces, int kTiles, class Thread>
@@ -120,7 +130,8 @@ XFORMER_DEVICE void multiply_weights(const Thread& thread, const float (*weights
   const FragmentPlace place(thread);
   XFORMER_UNROLL
   for (int k = 0; k < kPlaces; ++k) {
-    const float a[4] = {weights[k][0], weights[k][2], weights[k][1], weights[k][3]};
+    float a[4] = {weights[k][0], weights[k][2], weights[k][1], weights[k][3]};
+    round_weights<kKind>(thread, a);
     const float* const from = rows.at(k * kTilePlaces + 2 * place.pair, place.row);
     XFORMER_UNROLL
     for (int j = 0; j < kTiles; ++j) {
@@ -137,7 +148,8 @@ XFORMER_DEVICE void multiply_weights_turned(const Thread& thread, const float (*
   const FragmentPlace place(thread);
   XFORMER_UNROLL
   for (int k = 0; k < kPlaces; ++k) {
-    const float a[4] = {weights[k][0], weights[k][2], weights[k][1], weights[k][3]};
+    float a[4] = {weights[k][0], weights[k][2], weights[k][1], weights[k][3]};
+    round_weights<kKind>(thread, a);
     XFORMER_UNROLL
     for (int j = 0; j < kTiles; ++j) {
       const float* const column = columns.at(j * kTileColumns + place.row, k * kTilePlaces + 2 * place.pair);

@@ -18,8 +18,10 @@
 //                                          sixteen aligned bytes of the device's memory at once
 //   int64_t arrive(int32_t* counter)       how many blocks called it before, from 0 on; one thread of each block calls
 //   double arrived(const double* from)     what a block wrote before it arrived, read by the last that does
-//   void copy16(float* to, const float* from, bool there)
-//                                          sends these to the block's own memory, zeros where nothing is there
+//   uint32_t ballot(bool mine)             a bit for each lane of the warp; all 32 call it together
+//   void copy16(float* to, const float* from, int count)
+//                                          sends the first `count` of four floats to the block's own memory, zeros
+//                                          behind
 //   void end_copies()                      what this thread sent since the last call is a group, an empty one too
 //   void await_copies<kLater>()            until this thread's groups have come, all but the latest kLater; others see
 //                                          them behind the next sync()
@@ -35,10 +37,12 @@
 #define XFORMER_DEVICE __device__ __forceinline__
 #define XFORMER_UNROLL _Pragma("unroll")
 #define XFORMER_UNROLL_TWICE _Pragma("unroll 2")  // of loops whose values lie in memory: less code
+#define XFORMER_UNROLL_NEVER _Pragma("unroll 1")  // where registers are short
 #else
 #define XFORMER_DEVICE inline
 #define XFORMER_UNROLL
 #define XFORMER_UNROLL_TWICE
+#define XFORMER_UNROLL_NEVER
 #endif
 
 namespace xformer::kernels {

@@ -18,12 +18,12 @@ inline constexpr int kTileFloats = kTileSide * shared_stride(kTileSide);
 // Blocks over which work is spread: two for each multiprocessor of a large device, and the same number on every other.
 inline constexpr int64_t kSpreadBlocks = 264;
 
-// How the rows are divided where each part is summed in so many tiles.
+// How the rows are divided where each part is summed in so many tiles, for so many blocks.
 struct RowDivision {
   int64_t parts, part_tiles;  // the second: of 64 rows, in every part but the last
 };
-[[nodiscard]] constexpr RowDivision row_division(int64_t rows, int64_t tiles) {
-  const int64_t row_tiles = tiles_of(rows), most = std::clamp<int64_t>(kSpreadBlocks / tiles, 1, row_tiles);
+[[nodiscard]] constexpr RowDivision row_division(int64_t rows, int64_t tiles, int64_t blocks = kSpreadBlocks) {
+  const int64_t row_tiles = tiles_of(rows), most = std::clamp<int64_t>(blocks / tiles, 1, row_tiles);
   const int64_t part_tiles = (row_tiles + most - 1) / most;
   return {(row_tiles + part_tiles - 1) / part_tiles, part_tiles};
 }
@@ -35,54 +35,103 @@ struct RowPlaces {
 };
 
 // Rows of a matrix into shared memory, kRows of kWidth: for each row of the tile place_of(row) of the matrix, -1: none;
-// 0 there and behind the matrix's width, whatever lies there.
+// 0 there and behind the matrix's width, whatever lies there. Floats in whole runs are sent (thread.h), so that they
+// come together and while the block does something else; of others all are read before any is stored, for a compiler
+// cannot know that one does not change the next. Whoever sends ends the group and awaits it.
 template <int kWidth, int kRows = kTileSide, class Thread, class Value, class PlaceOf>
-XFORMER_DEVICE void load_rows(const Thread& thread, const Value* matrix, const RowPlaces& places, int width,
+XFORMER_DEVICE void send_rows(const Thread& thread, const Value* matrix, const RowPlaces& places, int width,
                               const PlaceOf& place_of, const SharedRows& into) {
-  constexpr int kRuns = kWidth / kRun;
-  XFORMER_UNROLL
-  for (int i = 0; i < kRows * kRuns / kTileThreads; ++i) {
-    const int place = i * kTileThreads + thread.index(), row = place / kRuns, column = place % kRuns * kRun;
-    const int64_t from = place_of(row);
-    const int left = from < 0 || column >= width ? 0 : run_length(width - column);
-    float values[kRun];
-    load_run(thread, matrix + from * places.row + column, left, places.wide, values);
-    store_run(thread, values, kRun, /*wide=*/true, into.at(row, column));
+  if constexpr (std::is_same_v<Value, float>) {
+    if (places.wide) {
+      constexpr int kPiece = 4, kPieces = kWidth / kPiece;
+      XFORMER_UNROLL_TWICE
+      for (int i = 0; i < kRows * kPieces / kTileThreads; ++i) {
+        const int place = i * kTileThreads + thread.index(), row = place / kPieces, column = place % kPieces * kPiece;
+        const int64_t from = place_of(row);
+        const int left = from < 0 ? 0 : width - column, count = left < 0 ? 0 : left < kPiece ? left : kPiece;
+        thread.copy16(into.at(row, column), matrix + (count > 0 ? from * places.row + column : 0), count);
+      }
+      return;
+    }
+  }
+  constexpr int kRuns = kWidth / kRun, kTurns = kRows * kRuns / kTileThreads, kAtOnce = kTurns < 2 ? kTurns : 2;
+  for (int turn = 0; turn < kTurns; turn += kAtOnce) {
+    float values[kAtOnce][kRun];
+    XFORMER_UNROLL
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int place = (turn + i) * kTileThreads + thread.index(), row = place / kRuns, column = place % kRuns * kRun;
+      const int64_t from = place_of(row);
+      const int left = from < 0 || column >= width ? 0 : run_length(width - column);
+      load_run(thread, matrix + (left == 0 ? 0 : from * places.row + column), left, places.wide, values[i]);
+    }
+    XFORMER_UNROLL
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int place = (turn + i) * kTileThreads + thread.index(), row = place / kRuns, column = place % kRuns * kRun;
+      store_run(thread, values[i], kRun, /*wide=*/true, into.at(row, column));
+    }
   }
 }
 
 // Those from `first` on, but for rows behind `count` and where `valid` (null: all are) says so.
 template <int kWidth, int kRows = kTileSide, class Thread, class Value>
-XFORMER_DEVICE void load_tile(const Thread& thread, const Value* matrix, const RowPlaces& places, int width,
-                              int64_t first, int64_t count, const bool* valid, const SharedRows& into) {
-  const auto place_of = [&](int row) {
-    const int64_t from = first + row;
-    return from < count && (valid == nullptr || valid[from]) ? from : int64_t{-1};
-  };
-  load_rows<kWidth, kRows>(thread, matrix, places, width, place_of, into);
-}
-
-// As load_tile, of floats in whole runs: sent (thread.h), so that they come while the block does something else. Others
-// are there at once.
-template <int kWidth, class Thread, class Value>
 XFORMER_DEVICE void send_tile(const Thread& thread, const Value* matrix, const RowPlaces& places, int width,
                               int64_t first, int64_t count, const bool* valid, const SharedRows& into) {
   if constexpr (std::is_same_v<Value, float>) {
-    if (places.wide) {
-      constexpr int kRuns = kWidth / kRun;
+    if (places.wide && valid == nullptr && first + kRows <= count && width >= kWidth) {  // most tiles
+      constexpr int kPiece = 4, kPieces = kWidth / kPiece;
+      const int row = thread.index() / kPieces, column = thread.index() % kPieces * kPiece;
+      const float* from = matrix + (first + row) * places.row + column;
       XFORMER_UNROLL
-      for (int i = 0; i < kTileSide * kRuns / kTileThreads; ++i) {
-        const int place = i * kTileThreads + thread.index(), row = place / kRuns, column = place % kRuns * kRun;
-        const int64_t from = first + row;
-        const bool there = from < count && column < width && (valid == nullptr || valid[from]);
-        const float* const run = matrix + (there ? from * places.row + column : 0);
-        XFORMER_UNROLL
-        for (int half = 0; half < kRun; half += 4) thread.copy16(into.at(row, column + half), run + half, there);
+      for (int i = 0; i < kRows * kPieces / kTileThreads; ++i) {
+        thread.copy16(into.at(row + i * (kTileThreads / kPieces), column), from, kPiece);
+        from += kTileThreads / kPieces * places.row;
       }
       return;
     }
   }
-  load_tile<kWidth>(thread, matrix, places, width, first, count, valid, into);
+  const auto place_of = [&](int row) {
+    const int64_t from = first + row;
+    return from < count && (valid == nullptr || valid[from]) ? from : int64_t{-1};
+  };
+  send_rows<kWidth, kRows>(thread, matrix, places, width, place_of, into);
+}
+
+// What was sent has come, to be seen by others behind the next sync().
+template <class Thread>
+XFORMER_DEVICE void await_sent(const Thread& thread) {
+  thread.end_copies();
+  thread.template await_copies<0>();
+}
+
+// Likewise, there at once.
+template <int kWidth, int kRows = kTileSide, class Thread, class Value, class PlaceOf>
+XFORMER_DEVICE void load_rows(const Thread& thread, const Value* matrix, const RowPlaces& places, int width,
+                              const PlaceOf& place_of, const SharedRows& into) {
+  send_rows<kWidth, kRows>(thread, matrix, places, width, place_of, into);
+  await_sent(thread);
+}
+template <int kWidth, int kRows = kTileSide, class Thread, class Value>
+XFORMER_DEVICE void load_tile(const Thread& thread, const Value* matrix, const RowPlaces& places, int width,
+                              int64_t first, int64_t count, const bool* valid, const SharedRows& into) {
+  send_tile<kWidth, kRows>(thread, matrix, places, width, first, count, valid, into);
+  await_sent(thread);
+}
+
+// Walks over so many tiles, the next of which is on its way while one is used: send(number, turn) to one of two places,
+// use(number, turn) from there.
+template <class Thread, class Send, class Use>
+XFORMER_DEVICE void walk_tiles(const Thread& thread, int64_t count, const Send& send, const Use& use) {
+  if (count > 0) send(0, 0);
+  thread.end_copies();
+  int turn = 0;
+  for (int64_t number = 0; number < count; ++number, turn = 1 - turn) {
+    thread.sync();
+    if (number + 1 < count) send(number + 1, 1 - turn);
+    thread.end_copies();
+    thread.template await_copies<1>();
+    thread.sync();
+    use(number, turn);
+  }
 }
 
 // A warp's sums into 16 rows of a tile.
@@ -101,7 +150,7 @@ XFORMER_DEVICE void put_fragment(const Thread& thread, const float (*sum)[4], in
 template <class Thread, class Visit>
 XFORMER_DEVICE void for_runs(const Thread& thread, const SharedRows& tile, const Visit& visit) {
   constexpr int kRuns = kTileSide / kRun;
-  XFORMER_UNROLL_TWICE
+  XFORMER_UNROLL_NEVER
   for (int i = 0; i < kTileSide * kRuns / kTileThreads; ++i) {
     const int place = i * kTileThreads + thread.index(), row = place / kRuns, column = place % kRuns * kRun;
     float values[kRun];
@@ -126,19 +175,34 @@ struct TilePlace {
 template <class Thread>
 XFORMER_DEVICE void store_tile(const Thread& thread, const float (*sum)[4], const float* bias, const TilePlace& place,
                                bool wide, const SharedRows& room, float* matrix) {
+  constexpr int kPiece = 4, kPieces = kTileSide / kPiece;  // sixteen bytes, so that neighbouring lanes write neighbours
   thread.sync();
   put_fragment(thread, sum, thread.index() / kWarp * kTileRows, room);
   thread.sync();
-  for_runs(thread, room, [&](int row, int column, float* values) {
-    const int count = place.count(row, column);
-    if (bias != nullptr) {
-      float more[kRun];
-      load_run(thread, bias + place.column + column, count, wide, more);
+  const int column = thread.index() % kPieces * kPiece;
+  const int64_t across = place.width - place.column - column;
+  float more[kPiece] = {};
+  if (bias != nullptr) {
+    XFORMER_UNROLL
+    for (int i = 0; i < kPiece; ++i) more[i] = i < across ? bias[place.column + column + i] : 0.0f;
+  }
+  XFORMER_UNROLL
+  for (int turn = 0; turn < kTileSide * kPieces / kTileThreads; ++turn) {
+    const int row = turn * (kTileThreads / kPieces) + thread.index() / kPieces;
+    if (place.row + row >= place.rows || across <= 0) continue;
+    uint32_t words[kPiece];
+    thread.load16(room.at(row, column), words);
+    float* const to = matrix + place.element(row, column);
+    XFORMER_UNROLL
+    for (int i = 0; i < kPiece; ++i) words[i] = bits_of(float_of(words[i]) + more[i]);
+    if (wide) {
+      thread.store16(to, words);
+    } else {
       XFORMER_UNROLL
-      for (int i = 0; i < kRun; ++i) values[i] += more[i];
+      for (int i = 0; i < kPiece; ++i)
+        if (i < across) to[i] = float_of(words[i]);
     }
-    store_run(thread, values, count, wide, matrix + place.element(row, column));
-  });
+  }
 }
 
 }  // namespace xformer::kernels

@@ -229,10 +229,9 @@ struct EntmaxAttentionKeyProgram {
 // launch(grid, program) for the forward pass, then likewise for both parts of the backward pass, one behind the other.
 template <ProductKind kKind, int kWidth, class Launch>
 void run_entmax_attention(const EntmaxArguments& a, bool backward, const Launch& launch) {
-  if (!backward)
-    return launch(attention_grid(a.b, a.h, a.n, kWidth, 3), EntmaxAttentionForwardProgram<kKind, kWidth>{a});
-  if (a.n > 0) launch(attention_grid(a.b, a.h, a.n, kWidth, 4), EntmaxAttentionQueryProgram<kKind, kWidth>{a});
-  if (a.m > 0) launch(attention_grid(a.b, a.h, a.m, kWidth, 4), EntmaxAttentionKeyProgram<kKind, kWidth>{a});
+  if (!backward) return launch(entmax_grid(a.b, a.h, a.n, kWidth, 3), EntmaxAttentionForwardProgram<kKind, kWidth>{a});
+  if (a.n > 0) launch(entmax_grid(a.b, a.h, a.n, kWidth, 4), EntmaxAttentionQueryProgram<kKind, kWidth>{a});
+  if (a.m > 0) launch(entmax_grid(a.b, a.h, a.m, kWidth, 4), EntmaxAttentionKeyProgram<kKind, kWidth>{a});
 }
 
 template <class Launch>

@@ -13,6 +13,7 @@
 #include <cmath>
 
 #include "kernels/attention/program.h"
+#include "kernels/device/softmax.h"
 #include "kernels/entmax/power.h"
 
 namespace xformer::kernels {
@@ -165,6 +166,12 @@ struct EntmaxRows {
     return lane_sum(thread, sum[half], 1, 4);
   }
 };
+
+// A block for each 64 rows of every head. `tiles`: those kept in shared memory.
+[[nodiscard]] constexpr LaunchGrid entmax_grid(int64_t b, int64_t h, int64_t rows, int width, int tiles) {
+  const int64_t floats = int64_t{tiles} * kAttentionTile * shared_stride(width) + TileDraws::kFloats;
+  return {b * h * tiles_of(rows), (floats + 2 * kAttentionTile + kTileThreads / kWarp) * 4};
+}
 
 template <ProductKind kKind, int kWidth>
 struct EntmaxAttentionForwardProgram {

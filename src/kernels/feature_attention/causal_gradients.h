@@ -34,11 +34,11 @@ struct CausalBackwardProgram {
     const bool* const valid = side.valid == nullptr ? nullptr : side.valid + block.b * n;
     const bool* const far_valid = far.valid == nullptr ? nullptr : far.valid + block.b * n;
     const int64_t end = valid_end(thread, valid, n, ends);
-    load_block<Value, kWidth>(thread, side.x, side.places, a.d, block, end, valid, x);
-    load_block<Value, kWidth>(thread, kKeys ? a.v : a.gradient, kKeys ? a.v_places : a.gradient_places, a.e, block, end,
+    send_block<Value, kWidth>(thread, side.x, side.places, a.d, block, end, valid, x);
+    send_block<Value, kWidth>(thread, kKeys ? a.v : a.gradient, kKeys ? a.v_places : a.gradient_places, a.e, block, end,
                               valid, values);
-    load_block<Value, kWidth>(thread, far.x, far.places, a.d, block, n, far_valid, other);
-    load_far_values(thread, block, far_valid, omega);  // and where the table will be
+    send_block<Value, kWidth>(thread, far.x, far.places, a.d, block, n, far_valid, other);
+    send_far_values(thread, block, far_valid, omega);  // and where the table will be
     beside.load(thread, a, far, head, block.first);
     if (kKeys && thread.index() < kTileSide) {
       const int64_t row = block.first + thread.index();
@@ -48,6 +48,7 @@ struct CausalBackwardProgram {
     }
     const CausalTables<kKeys> far_table(thread, a, head, block.first / kTileSide);
     far_table.load_apart(thread, a, apart);
+    await_sent(thread);
     thread.sync();
     const FragmentPlace place(thread);
     const int warp_row = thread.index() / kWarp * kTileRows;
@@ -108,8 +109,9 @@ struct CausalBackwardProgram {
     float total[2] = {0, 0}, by_largest[2] = {0, 0};
     for (int first = 0; first < (block.first < end ? a.f : 0); first += kCausalFeatures) {
       thread.sync();
-      load_omega<kWidth, kCausalFeatures>(thread, a, first, omega);
+      send_omega<kWidth, kCausalFeatures>(thread, a, first, omega);
       far_table.template load<kWidth>(thread, a, first, table, sums);
+      await_sent(thread);
       thread.sync();
       put_features<kKind, kWidth>(thread, a, first, other, omega, beside.shift, !kKeys && a.apart() ? 0.0f : a.floor,
                                   features);
@@ -171,7 +173,8 @@ struct CausalBackwardProgram {
                               block.first + warp_row, n);
     if constexpr (kKeys) {
       thread.sync();
-      load_far_values(thread, block, far_valid, other);
+      send_far_values(thread, block, far_valid, other);
+      await_sent(thread);
       thread.sync();
       XFORMER_UNROLL
       for (int j = 0; j < kOutTiles; ++j) {
@@ -201,9 +204,9 @@ struct CausalBackwardProgram {
  private:
   // Gradients beside keys, values beside queries.
   template <class Thread>
-  XFORMER_DEVICE void load_far_values(const Thread& thread, const HeadBlock& block, const bool* valid,
+  XFORMER_DEVICE void send_far_values(const Thread& thread, const HeadBlock& block, const bool* valid,
                                       const SharedRows& into) const {
-    load_block<Value, kWidth>(thread, kKeys ? a.gradient : a.v, kKeys ? a.gradient_places : a.v_places, a.e, block,
+    send_block<Value, kWidth>(thread, kKeys ? a.gradient : a.v, kKeys ? a.gradient_places : a.v_places, a.e, block,
                               a.q.rows, valid, into);
   }
 

@@ -170,11 +170,12 @@ struct CausalAnswerProgram {
     const bool* const valid = a.q.valid == nullptr ? nullptr : a.q.valid + block.b * n;
     const bool* const key_valid = a.k.valid == nullptr ? nullptr : a.k.valid + block.b * n;
     const int64_t end = valid_end(thread, valid, n, ends);
-    load_block<Value, kWidth>(thread, a.q.x, a.q.places, a.d, block, end, valid, x);
-    load_block<Value, kWidth>(thread, a.k.x, a.k.places, a.d, block, n, key_valid, keys);
+    send_block<Value, kWidth>(thread, a.q.x, a.q.places, a.d, block, end, valid, x);
+    send_block<Value, kWidth>(thread, a.k.x, a.k.places, a.d, block, n, key_valid, keys);
     key.load(thread, a, a.k, head, block.first);
     const CausalTables<false> before(thread, a, head, block.first / kTileSide);
     before.load_apart(thread, a, apart);
+    await_sent(thread);
     const FragmentPlace place(thread);
     const int warp_row = thread.index() / kWarp * kTileRows;
     float shift[2] = {0, 0}, total[2] = {0, 0}, by_table[2] = {0, 0};
@@ -186,8 +187,9 @@ struct CausalAnswerProgram {
     float weight[kTiles][4] = {}, out[kOutTiles][4] = {};
     for (int first = 0; first < (block.first < end ? a.f : 0); first += kCausalFeatures) {
       thread.sync();
-      load_omega<kWidth, kCausalFeatures>(thread, a, first, omega);
+      send_omega<kWidth, kCausalFeatures>(thread, a, first, omega);
       before.template load<kWidth>(thread, a, first, table, sums);
+      await_sent(thread);
       thread.sync();
       put_features<kKind, kWidth>(thread, a, first, keys, omega, key.shift, a.apart() ? 0.0f : a.floor, peaks);
       float phi[kFeatureTiles][4] = {};
@@ -244,7 +246,8 @@ struct CausalAnswerProgram {
       if (a.apart()) a.totals[row_at + row] = all;
     }
     thread.sync();
-    load_block<Value, kWidth>(thread, a.v, a.v_places, a.e, block, n, key_valid, keys);
+    send_block<Value, kWidth>(thread, a.v, a.v_places, a.e, block, n, key_valid, keys);
+    await_sent(thread);
     thread.sync();
     multiply_weights<kKind, kTiles, kOutTiles>(thread, weight, keys, out);
     store_fragment<kOutTiles>(thread, out, inverse[0], inverse[1],

@@ -103,14 +103,11 @@ struct DeviceFeature {
 
   template <class Thread>
   XFORMER_DEVICE DeviceFeature(const Thread& thread, FeatureMap map, float y, float shift) {
-    if (map == FeatureMap::kRelu) {
-      value = y < 0 ? 0.0f : y;
-      slope = y > 0 ? 1.0f : 0.0f;
-    } else {
-      const bool above = map == FeatureMap::kElu && y > 0;
-      slope = above ? 1.0f : thread.exp(y - shift);
-      value = above ? y + 1 : slope;
-    }
+    // Chosen, not branched to: the map is the same for all, and an exponential costs less than a jump.
+    const bool relu = map == FeatureMap::kRelu, above = y > 0 && (relu || map == FeatureMap::kElu);
+    const float power = thread.exp(y - shift), below = relu ? y < 0 ? 0.0f : y : power;
+    value = above ? relu ? y : y + 1 : below;
+    slope = above ? 1.0f : relu ? 0.0f : power;
   }
 };
 
@@ -121,42 +118,49 @@ XFORMER_DEVICE void feature_scores(const Thread& thread, const FeatureArguments&
                                    const SharedRows& omega, float (&y)[kTiles][4]) {
   const FragmentPlace place(thread);
   const int warp_row = thread.index() / kWarp * kTileRows;
-  if (a.omega != nullptr)
-    multiply_rows<kKind, kWidth, kTiles>(thread, kTurned ? omega : x, warp_row, kTurned ? x : omega, y);
-  XFORMER_UNROLL
-  for (int j = 0; j < kTiles; ++j) {
+  const auto for_all = [&](const auto& change) {
     XFORMER_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const int row = warp_row + place.row + (i >= 2 ? 8 : 0), column = j * kTileColumns + 2 * place.pair + i % 2;
-      const int own = kTurned ? column : row, feature = first + (kTurned ? row : column);
-      if (feature >= a.f) y[j][i] = -static_cast<float>(INFINITY);
-      else if (a.omega != nullptr) y[j][i] *= a.scale;
-      else y[j][i] = *x.at(own, feature);
+    for (int j = 0; j < kTiles; ++j) {
+      XFORMER_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const int row = warp_row + place.row + (i >= 2 ? 8 : 0), column = j * kTileColumns + 2 * place.pair + i % 2;
+        change(kTurned ? column : row, kTurned ? row : column, y[j][i]);
+      }
     }
+  };
+  if (a.omega != nullptr) {
+    multiply_rows<kKind, kWidth, kTiles>(thread, kTurned ? omega : x, warp_row, kTurned ? x : omega, y);
+    for_all([&](int, int, float& one) { one *= a.scale; });
+  } else {
+    for_all([&](int own, int feature, float& one) { one = *x.at(own, std::min(first + feature, kWidth - 1)); });
   }
+  if (first + kTileSide <= a.f) return;
+  for_all([&](int, int feature, float& one) {
+    if (first + feature >= a.f) one = -static_cast<float>(INFINITY);
+  });
 }
 
-// kRows rows of omega from `feature` on.
+// kRows rows of omega from `feature` on; these and what follows are sent (device/tile.h).
 template <int kWidth, int kRows = kTileSide, class Thread>
-XFORMER_DEVICE void load_omega(const Thread& thread, const FeatureArguments& a, int feature, const SharedRows& into) {
-  if (a.omega != nullptr) load_tile<kWidth, kRows>(thread, a.omega, a.omega_places, a.d, feature, a.f, nullptr, into);
+XFORMER_DEVICE void send_omega(const Thread& thread, const FeatureArguments& a, int feature, const SharedRows& into) {
+  if (a.omega != nullptr) send_tile<kWidth, kRows>(thread, a.omega, a.omega_places, a.d, feature, a.f, nullptr, into);
 }
 
 // 64 rows of a head's S from `feature` on, and those of its z.
 template <int kWidth, class Thread>
-XFORMER_DEVICE void load_table(const Thread& thread, const FeatureArguments& a, int64_t head, int feature,
+XFORMER_DEVICE void send_table(const Thread& thread, const FeatureArguments& a, int64_t head, int feature,
                                const SharedRows& into, float* sums) {
   const float *const table = a.table + head * a.table_size(), *const z = table + a.z_at();
-  load_tile<kWidth>(thread, table, {a.e, a.wide_table}, a.e, feature, a.f, nullptr, into);
+  send_tile<kWidth>(thread, table, {a.e, a.wide_table}, a.e, feature, a.f, nullptr, into);
   if (thread.index() < kTileSide)
     sums[thread.index()] = feature + thread.index() < a.f ? z[feature + thread.index()] : 0.0f;
 }
 
 // 64 rows of a head's queries or keys.
 template <class Value, int kWidth, class Thread>
-XFORMER_DEVICE void load_block(const Thread& thread, const void* x, const HeadPlaces& places, int width,
+XFORMER_DEVICE void send_block(const Thread& thread, const void* x, const HeadPlaces& places, int width,
                                const HeadBlock& block, int64_t end, const bool* valid, const SharedRows& into) {
-  load_tile<kWidth>(thread, at_head<Value>(x, places, block), places, width, block.first, end, valid, into);
+  send_tile<kWidth>(thread, at_head<Value>(x, places, block), places, width, block.first, end, valid, into);
 }
 
 // kSoftmax: for every query |x'|^2 / 2 + c, for every key |x'|^2 / 2 and its largest y, and for both whose that is.
@@ -176,13 +180,14 @@ struct FeatureShiftProgram {
     const FeatureRows& side = keys ? a.k : a.q;
     const HeadBlock block = head_block(a.h, keys ? thread.block() - queries : thread.block(), side.rows);
     const bool* const valid = side.valid == nullptr ? nullptr : side.valid + block.b * side.rows;
-    load_block<Value, kWidth>(thread, side.x, side.places, a.d, block, side.rows, valid, x);
+    send_block<Value, kWidth>(thread, side.x, side.places, a.d, block, side.rows, valid, x);
     const FragmentPlace place(thread);
     float largest[2] = {-INFINITY, -INFINITY};
     int winner[2] = {0, 0};
     for (int first = 0; first < a.f; first += kTileSide) {
       thread.sync();
-      load_omega<kWidth>(thread, a, first, omega);
+      send_omega<kWidth>(thread, a, first, omega);
+      await_sent(thread);
       thread.sync();
       float y[kTiles][4] = {};
       feature_scores<kKind, kWidth, /*kTurned=*/false>(thread, a, first, x, omega, y);

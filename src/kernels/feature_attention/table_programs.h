@@ -22,7 +22,7 @@ XFORMER_DEVICE float border(const FeatureArguments& a, int64_t head, int64_t row
 // before each 64 rows.
 template <class Value, ProductKind kKind, int kWidth, bool kQueries, bool kCausal>
 struct FeatureSumsProgram {
-  static constexpr int kThreads = kTileThreads, kResident = 2;
+  static constexpr int kThreads = kTileThreads, kResident = kWidth == 32 ? 3 : 2;
   static constexpr int kTiles = kTileSide / kTileColumns, kOutTiles = kWidth / kTileColumns;
   FeatureArguments a;
 
@@ -39,11 +39,12 @@ struct FeatureSumsProgram {
     const int64_t feature_tiles = tiles_of(a.f), unit = thread.block() / feature_tiles;
     const int64_t head = unit / division.parts, part = unit % division.parts;
     const int first = static_cast<int>(thread.block() % feature_tiles) * kTileSide;
-    const bool* const valid = side.valid == nullptr ? nullptr : side.valid + head / a.h * side.rows;
-    const int64_t end = valid_end(thread, valid, side.rows, ends);
+    const bool* valid = side.valid == nullptr ? nullptr : side.valid + head / a.h * side.rows;
+    const int64_t end = trimmed_end(thread, valid, side.rows, ends);
     const int64_t begin_tile = part * division.part_tiles;
     const int64_t end_tile = std::min(begin_tile + division.part_tiles, tiles_of(kCausal ? side.rows : end));
-    load_omega<kWidth>(thread, a, first, omega);
+    send_omega<kWidth>(thread, a, first, omega);
+    await_sent(thread);
     const FragmentPlace place(thread);
     const int warp_row = thread.index() / kWarp * kTileRows;
     const bool apart = kCausal && a.apart(), sums_apart = apart && first == 0 && thread.index() <= a.e;
@@ -78,8 +79,8 @@ struct FeatureSumsProgram {
       }
       if (block.first >= end) continue;
       thread.sync();
-      load_block<Value, kWidth>(thread, side.x, side.places, a.d, block, end, valid, x);
-      load_block<Value, kWidth>(thread, kQueries ? a.gradient : a.v, kQueries ? a.gradient_places : a.v_places, a.e,
+      send_block<Value, kWidth>(thread, side.x, side.places, a.d, block, end, valid, x);
+      send_block<Value, kWidth>(thread, kQueries ? a.gradient : a.v, kQueries ? a.gradient_places : a.v_places, a.e,
                                 block, end, valid, values);
       if (thread.index() < kTileSide) {
         const int64_t row = block.first + thread.index(), at = head * side.rows + row;
@@ -95,6 +96,7 @@ struct FeatureSumsProgram {
         }
         factor[thread.index()] = own_factor, weight[thread.index()] = own_weight;
       }
+      await_sent(thread);
       thread.sync();
       if (sums_apart)
         for (int row = 0; row < kTileSide; ++row)
@@ -121,7 +123,7 @@ struct FeatureSumsProgram {
 // The output of 64 queries.
 template <class Value, ProductKind kKind, int kWidth>
 struct FeatureAnswerProgram {
-  static constexpr int kThreads = kTileThreads, kResident = 2;
+  static constexpr int kThreads = kTileThreads, kResident = kWidth == 32 ? 3 : 2;
   static constexpr int kTiles = kTileSide / kTileColumns, kOutTiles = kWidth / kTileColumns;
   FeatureArguments a;
 
@@ -134,9 +136,10 @@ struct FeatureAnswerProgram {
     auto* const ends = reinterpret_cast<int*>(sums + kTileSide);
     const HeadBlock block = head_block(a.h, thread.block(), a.q.rows);
     const int64_t head = block.b * a.h + block.h;
-    const bool* const valid = a.q.valid == nullptr ? nullptr : a.q.valid + block.b * a.q.rows;
-    const int64_t end = valid_end(thread, valid, a.q.rows, ends);
-    load_block<Value, kWidth>(thread, a.q.x, a.q.places, a.d, block, end, valid, x);
+    const bool* valid = a.q.valid == nullptr ? nullptr : a.q.valid + block.b * a.q.rows;
+    const int64_t end = trimmed_end(thread, valid, a.q.rows, ends);
+    send_block<Value, kWidth>(thread, a.q.x, a.q.places, a.d, block, end, valid, x);
+    await_sent(thread);
     const FragmentPlace place(thread);
     const int warp_row = thread.index() / kWarp * kTileRows;
     float shift[2] = {0, 0}, total[2] = {0, 0}, out[kOutTiles][4] = {};
@@ -147,8 +150,9 @@ struct FeatureAnswerProgram {
     }
     for (int first = 0; first < (block.first < end ? a.f : 0); first += kTileSide) {
       thread.sync();
-      load_omega<kWidth>(thread, a, first, omega);
-      load_table<kWidth>(thread, a, head, first, table, sums);
+      send_omega<kWidth>(thread, a, first, omega);
+      send_table<kWidth>(thread, a, head, first, table, sums);
+      await_sent(thread);
       thread.sync();
       float phi[kTiles][4] = {};
       feature_scores<kKind, kWidth, /*kTurned=*/false>(thread, a, first, x, omega, phi);
@@ -208,7 +212,7 @@ XFORMER_DEVICE void through_shift(const Thread& thread, const FeatureArguments& 
 // The gradients of 64 rows: of queries, and s on the way, or, with kKeys, of keys and their values.
 template <class Value, ProductKind kKind, int kWidth, bool kKeys>
 struct FeatureBackwardProgram {
-  static constexpr int kThreads = kTileThreads, kResident = 2;
+  static constexpr int kThreads = kTileThreads, kResident = kWidth == 32 && !kKeys ? 3 : 2;
   static constexpr int kTiles = kTileSide / kTileColumns, kOutTiles = kWidth / kTileColumns;
   FeatureArguments a;
 
@@ -223,11 +227,12 @@ struct FeatureBackwardProgram {
     const FeatureRows& side = kKeys ? a.k : a.q;
     const HeadBlock block = head_block(a.h, thread.block(), side.rows);
     const int64_t head = block.b * a.h + block.h;
-    const bool* const valid = side.valid == nullptr ? nullptr : side.valid + block.b * side.rows;
-    const int64_t end = valid_end(thread, valid, side.rows, ends);
-    load_block<Value, kWidth>(thread, side.x, side.places, a.d, block, end, valid, x);
-    load_block<Value, kWidth>(thread, kKeys ? a.v : a.gradient, kKeys ? a.v_places : a.gradient_places, a.e, block, end,
+    const bool* valid = side.valid == nullptr ? nullptr : side.valid + block.b * side.rows;
+    const int64_t end = trimmed_end(thread, valid, side.rows, ends);
+    send_block<Value, kWidth>(thread, side.x, side.places, a.d, block, end, valid, x);
+    send_block<Value, kWidth>(thread, kKeys ? a.v : a.gradient, kKeys ? a.v_places : a.gradient_places, a.e, block, end,
                               valid, values);
+    await_sent(thread);
     thread.sync();
     const FragmentPlace place(thread);
     const int warp_row = thread.index() / kWarp * kTileRows;
@@ -257,8 +262,9 @@ struct FeatureBackwardProgram {
     float sum[kOutTiles][4] = {}, value_sum[kKeys ? kOutTiles : 1][4] = {};
     for (int first = 0; first < (block.first < end ? a.f : 0); first += kTileSide) {
       thread.sync();
-      load_omega<kWidth>(thread, a, first, omega);
-      load_table<kWidth>(thread, a, head, first, table, sums);
+      send_omega<kWidth>(thread, a, first, omega);
+      send_table<kWidth>(thread, a, head, first, table, sums);
+      await_sent(thread);
       thread.sync();
       float phi[kTiles][4] = {}, slope[kTiles][4] = {};
       feature_scores<kKind, kWidth, /*kTurned=*/false>(thread, a, first, x, omega, phi);

@@ -35,7 +35,7 @@ struct FeedForwardArguments {
   float* x_gradient = nullptr;                // [rows, m]; null: not wanted
 };
 
-[[nodiscard]] constexpr LaunchGrid feed_forward_grid(int64_t rows) { return {tiles_of(rows), 3 * kTileFloats * 4}; }
+[[nodiscard]] constexpr LaunchGrid feed_forward_grid(int64_t rows) { return {tiles_of(rows), 4 * kTileFloats * 4}; }
 
 // `kWidest`: of the second product's columns, 64 or 128.
 template <ProductKind kKind, int kWidest, bool kBackward>
@@ -49,40 +49,49 @@ struct FeedForwardProgram {
     constexpr int kStride = shared_stride(kTileSide);
     auto* const memory = static_cast<float*>(thread.shared());
     const SharedRows rows{memory, kStride}, weights{memory + kTileFloats, kStride},
-        middle{memory + 2 * kTileFloats, kStride};
+        middle{memory + 2 * kTileFloats, kStride}, to_weights{memory + 3 * kTileFloats, kStride};
     const int64_t first = thread.block() * kTileSide;
     const int64_t from_width = kBackward ? a.k : a.m, to_width = kBackward ? a.m : a.k;
     const float* const from = kBackward ? a.gradient : a.x;
     float* const to = kBackward ? a.x_gradient : a.out;
+    const bool to_wanted = !kBackward || to != nullptr;
     const int warp_row = thread.index() / kWarp * kTileRows;
     const DeviceDraws draws(a.drop);
     float sum[kWidest / kTileColumns][4] = {};
+    const auto send_to_weights = [&](int64_t column, int64_t place) {
+      if constexpr (kBackward) send(thread, a.in_weight + place, a.m, a.m - place, column, a.f, to_weights);
+      else send(thread, a.out_weight + column, a.f, a.f - column, place, a.k, to_weights);
+    };
     for (int64_t column = 0; column < a.f; column += kTileSide) {
       float z[kTiles][4] = {};
       for (int64_t place = 0; place < from_width; place += kTileSide) {
         thread.sync();
         if (column == 0 || from_width > kTileSide)
-          load(thread, from + place, from_width, from_width - place, first, a.rows, rows);
-        if constexpr (kBackward) load(thread, a.out_weight + column, a.f, a.f - column, place, a.k, weights);
-        else load(thread, a.in_weight + place, a.m, a.m - place, column, a.f, weights);
+          send(thread, from + place, from_width, from_width - place, first, a.rows, rows);
+        if constexpr (kBackward) send(thread, a.out_weight + column, a.f, a.f - column, place, a.k, weights);
+        else send(thread, a.in_weight + place, a.m, a.m - place, column, a.f, weights);
+        if (place == 0 && to_wanted) send_to_weights(column, 0);
+        await_sent(thread);
         thread.sync();
         multiply(thread, rows, warp_row, weights, z);
       }
       put_fragment(thread, z, warp_row, middle);
       thread.sync();
       activate(thread, {first, column, a.rows, a.f}, draws, middle);
-      if (kBackward && to == nullptr) continue;
+      if (!to_wanted) continue;
       XFORMER_UNROLL
       for (int place = 0; place < kWidest; place += kTileSide) {
         if (place >= to_width) continue;
-        if (place > 0) thread.sync();
-        if constexpr (kBackward) load(thread, a.in_weight + place, a.m, a.m - place, column, a.f, weights);
-        else load(thread, a.out_weight + column, a.f, a.f - column, place, a.k, weights);
+        if (place > 0) {
+          thread.sync();
+          send_to_weights(column, place);
+          await_sent(thread);
+        }
         thread.sync();
-        multiply(thread, middle, warp_row, weights, sum + place / kTileColumns);
+        multiply(thread, middle, warp_row, to_weights, sum + place / kTileColumns);
       }
     }
-    if (kBackward && to == nullptr) return;
+    if (!to_wanted) return;
     if constexpr (!kBackward) {
       if (a.residual.x != nullptr) {
         const TilePlace place{first, 0, a.rows, a.k};
@@ -101,9 +110,9 @@ struct FeedForwardProgram {
 
  private:
   template <class Thread>
-  XFORMER_DEVICE void load(const Thread& thread, const float* matrix, int64_t stride, int64_t width, int64_t first,
+  XFORMER_DEVICE void send(const Thread& thread, const float* matrix, int64_t stride, int64_t width, int64_t first,
                            int64_t count, const SharedRows& into) const {
-    load_tile<kTileSide>(thread, matrix, {stride, a.wide}, static_cast<int>(width), first, count, nullptr, into);
+    send_tile<kTileSide>(thread, matrix, {stride, a.wide}, static_cast<int>(width), first, count, nullptr, into);
   }
 
   // Forwards weights lie as rows of the result's columns, backwards as rows of the places that are summed over.

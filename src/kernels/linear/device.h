@@ -48,7 +48,7 @@ class WeightGradientSum {
   template <class Launch>
   [[nodiscard]] std::vector<LinearMap> run(const Launch& launch) {
     a_.product = product_kind();
-    a_.parts = row_division(a_.rows, weight_tiles(a_)).parts;
+    a_.parts = weight_division(a_.rows, weight_tiles(a_)).parts;
     const at::Tensor tables = at::empty({a_.parts, a_.table}, options_);
     a_.tables = written_floats(tables);
     a_.wide = wide_ && reads_wide({tables});

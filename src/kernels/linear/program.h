@@ -44,7 +44,7 @@ struct LinearArguments {
 
 template <ProductKind kKind, bool kBackward>
 struct LinearProgram {
-  static constexpr int kThreads = kTileThreads, kResident = 3;
+  static constexpr int kThreads = kTileThreads, kResident = 4;
   static constexpr int kTiles = kTileSide / kTileColumns;
   LinearArguments a;
 
@@ -63,7 +63,7 @@ struct LinearProgram {
         thread.sync();
         if (held == from + place) return;
         held = from + place;
-        load_tile<kTileSide>(thread, held, {width, a.wide}, static_cast<int>(width - place), first, a.rows, nullptr,
+        send_tile<kTileSide>(thread, held, {width, a.wide}, static_cast<int>(width - place), first, a.rows, nullptr,
                              rows);
       };
       if constexpr (kBackward) {
@@ -72,8 +72,9 @@ struct LinearProgram {
           const LinearArguments::Map& map = a.maps[i];
           for (int64_t place = 0; place < map.out; place += kTileSide) {
             hold(map.gradient, map.out, place);
-            load_tile<kTileSide>(thread, map.weight + column, {a.in, a.wide}, static_cast<int>(a.in - column), place,
+            send_tile<kTileSide>(thread, map.weight + column, {a.in, a.wide}, static_cast<int>(a.in - column), place,
                                  map.out, nullptr, weights);
+            await_sent(thread);
             thread.sync();
             multiply_columns<kKind, /*kTurned=*/false, kTileSide, kTiles>(thread, rows, warp_row, weights, sum);
           }
@@ -87,8 +88,9 @@ struct LinearProgram {
         const int64_t column = own * kTileSide;
         for (int64_t place = 0; place < a.in; place += kTileSide) {
           hold(a.x, a.in, place);
-          load_tile<kTileSide>(thread, map.weight + place, {a.in, a.wide}, static_cast<int>(a.in - place), column,
+          send_tile<kTileSide>(thread, map.weight + place, {a.in, a.wide}, static_cast<int>(a.in - place), column,
                                map.out, nullptr, weights);
+          await_sent(thread);
           thread.sync();
           multiply_rows<kKind, kTileSide, kTiles>(thread, rows, warp_row, weights, sum);
         }

@@ -34,6 +34,11 @@ struct WeightGradientArguments {
   return tiles;
 }
 
+// Three blocks for each multiprocessor of a large device.
+[[nodiscard]] constexpr RowDivision weight_division(int64_t rows, int64_t tiles) {
+  return row_division(rows, tiles, kSpreadBlocks / 2 * 3);
+}
+
 template <ProductKind kKind>
 struct WeightGradientProgram {
   static constexpr int kThreads = kTileThreads, kResident = 3;
@@ -44,38 +49,41 @@ struct WeightGradientProgram {
   XFORMER_DEVICE void operator()(const Thread& thread) const {
     constexpr int kStride = shared_stride(kTileSide);
     auto* const memory = static_cast<float*>(thread.shared());
-    const SharedRows slopes{memory, kStride}, inputs{memory + kTileFloats, kStride};
+    const auto slope_tile = [&](int turn) { return SharedRows{memory + turn * kTileFloats, kStride}; };
+    const auto input_tile = [&](int turn) { return SharedRows{memory + (2 + turn) * kTileFloats, kStride}; };
     const int64_t tiles = weight_tiles(a), part = thread.block() / tiles;
     int which = 0;
     int64_t own = thread.block() % tiles;  // among the map's tiles
     for (; own >= weight_tiles(a.maps[which]); ++which) own -= weight_tiles(a.maps[which]);
     const WeightGradientArguments::Map& map = a.maps[which];
     const int64_t across = tiles_of(map.in), out = own / across * kTileSide, in = own % across * kTileSide;
-    const int64_t part_rows = row_division(a.rows, tiles).part_tiles * kTileSide;
+    const int64_t part_rows = weight_division(a.rows, tiles).part_tiles * kTileSide;
     const int64_t end = std::min(a.rows, (part + 1) * part_rows);
     const int warp_row = thread.index() / kWarp * kTileRows;
     const bool sums_bias = map.bias && in == 0 && thread.index() < kTileSide && out + thread.index() < map.out;
     float sum[kTiles][4] = {}, bias = 0;
-    for (int64_t row = part * part_rows; row < end; row += kTileSide) {
-      thread.sync();
-      load_tile<kTileSide>(thread, map.gradient + out, {map.out, a.wide}, static_cast<int>(map.out - out), row, end,
-                           nullptr, slopes);
-      load_tile<kTileSide>(thread, map.input + in, {map.in, a.wide}, static_cast<int>(map.in - in), row, end, nullptr,
-                           inputs);
-      thread.sync();
-      multiply_columns<kKind, /*kTurned=*/true, kTileSide, kTiles>(thread, slopes, warp_row, inputs, sum);
+    const auto send = [&](int64_t number, int turn) {
+      const int64_t row = part * part_rows + number * kTileSide;
+      send_tile<kTileSide>(thread, map.gradient + out, {map.out, a.wide}, static_cast<int>(map.out - out), row, end,
+                           nullptr, slope_tile(turn));
+      send_tile<kTileSide>(thread, map.input + in, {map.in, a.wide}, static_cast<int>(map.in - in), row, end, nullptr,
+                           input_tile(turn));
+    };
+    walk_tiles(thread, tiles_of(end - part * part_rows), send, [&](int64_t, int turn) {
+      multiply_columns<kKind, /*kTurned=*/true, kTileSide, kTiles>(thread, slope_tile(turn), warp_row, input_tile(turn),
+                                                                   sum);
       if (sums_bias)
-        for (int i = 0; i < kTileSide; ++i) bias += *slopes.at(i, thread.index());
-    }
+        for (int i = 0; i < kTileSide; ++i) bias += *slope_tile(turn).at(i, thread.index());
+    });
     float* const table = a.tables + part * a.table + map.start;
-    store_tile(thread, sum, nullptr, {out, in, map.out, map.in}, a.wide, slopes, table);
+    store_tile(thread, sum, nullptr, {out, in, map.out, map.in}, a.wide, slope_tile(0), table);
     if (sums_bias) table[map.out * map.in + out + thread.index()] = bias;
   }
 };
 
 template <class Launch>
 auto run_weight_gradients(const WeightGradientArguments& a, const Launch& launch) {
-  const LaunchGrid grid{a.parts * weight_tiles(a), 2 * kTileFloats * 4};
+  const LaunchGrid grid{a.parts * weight_tiles(a), 4 * kTileFloats * 4};
   return a.product == ProductKind::kTf32 ? launch(grid, WeightGradientProgram<ProductKind::kTf32>{a})
                                          : launch(grid, WeightGradientProgram<ProductKind::kFloat>{a});
 }

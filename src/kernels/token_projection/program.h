@@ -63,7 +63,7 @@ struct ProjectionArguments {
 }
 
 [[nodiscard]] constexpr LaunchGrid projection_grid(const ProjectionArguments& a) {
-  const int64_t units = a.b * a.h * a.count, bytes = 2 * kTileFloats * 4 + kTileThreads / kWarp * 4;
+  const int64_t units = a.b * a.h * a.count, bytes = 4 * kTileFloats * 4 + kTileThreads / kWarp * 4;
   switch (a.stage) {
     case ProjectionStage::kMixtures:
       return {units * tiles_of(a.rows), bytes};
@@ -74,17 +74,22 @@ struct ProjectionArguments {
   }
 }
 
-// What a block holds.
+// What a block holds: two places for each of the tiles that are multiplied.
 struct ProjectionRoom {
-  SharedRows left, right;
-  int* ends;
+  float* memory;
+  int left_stride, right_stride;
 
   template <class Thread>
-  XFORMER_DEVICE ProjectionRoom(const Thread& thread, int left_width, int right_width) {
-    auto* const memory = static_cast<float*>(thread.shared());
-    left = {memory, shared_stride(left_width)}, right = {memory + kTileFloats, shared_stride(right_width)};
-    ends = reinterpret_cast<int*>(memory + 2 * kTileFloats);
+  XFORMER_DEVICE ProjectionRoom(const Thread& thread, int left_width, int right_width)
+      : memory(static_cast<float*>(thread.shared())),
+        left_stride(shared_stride(left_width)),
+        right_stride(shared_stride(right_width)) {}
+
+  [[nodiscard]] XFORMER_DEVICE SharedRows left(int turn) const { return {memory + turn * kTileFloats, left_stride}; }
+  [[nodiscard]] XFORMER_DEVICE SharedRows right(int turn) const {
+    return {memory + (2 + turn) * kTileFloats, right_stride};
   }
+  [[nodiscard]] XFORMER_DEVICE int* ends() const { return reinterpret_cast<int*>(memory + 4 * kTileFloats); }
 };
 
 // The tile of a block that has `rows` of one side of a head, and the warp's own rows in it.
@@ -111,17 +116,21 @@ struct MixtureProgram {
   XFORMER_DEVICE void operator()(const Thread& thread) const {
     const ProjectionRoom room(thread, kTileSide, kWidth);
     const auto [b, h, side, first, warp_row] = projection_tile(thread, a, a.rows);
-    const bool* const valid = a.flags(b);
-    const int64_t end = valid_end(thread, valid, a.n, room.ends);
+    const bool* valid = a.flags(b);
+    const int64_t end = trimmed_end(thread, valid, a.n, room.ends());
+    const float* const table = a.table_of(h);
+    const auto* const tokens = a.tokens(b, h, side);
     float sum[kTiles][4] = {};
-    for (int64_t token = 0; token < end; token += kTileSide) {
-      thread.sync();
-      load_tile<kTileSide>(thread, a.table_of(h) + token, {a.columns, a.wide_table}, static_cast<int>(end - token),
-                           first, a.rows, nullptr, room.left);
-      load_tile<kWidth>(thread, a.tokens(b, h, side), a.sides[side].places, a.d, token, end, valid, room.right);
-      thread.sync();
-      multiply_columns<kKind, /*kTurned=*/false, kTileSide, kTiles>(thread, room.left, warp_row, room.right, sum);
-    }
+    const auto send = [&](int64_t number, int turn) {
+      const int64_t token = number * kTileSide;
+      send_tile<kTileSide>(thread, table + token, {a.columns, a.wide_table}, static_cast<int>(end - token), first,
+                           a.rows, nullptr, room.left(turn));
+      send_tile<kWidth>(thread, tokens, a.sides[side].places, a.d, token, end, valid, room.right(turn));
+    };
+    walk_tiles(thread, tiles_of(end), send, [&](int64_t, int turn) {
+      multiply_columns<kKind, /*kTurned=*/false, kTileSide, kTiles>(thread, room.left(turn), warp_row, room.right(turn),
+                                                                    sum);
+    });
     store_fragment<kTiles>(thread, sum, 1.0f, 1.0f, a.out + a.mixtures(b, h, side), a.width(), a.d, first + warp_row,
                            a.rows);
   }
@@ -137,18 +146,20 @@ struct MixedTokenProgram {
   XFORMER_DEVICE void operator()(const Thread& thread) const {
     const ProjectionRoom room(thread, kTileSide, kWidth);
     const auto [b, h, side, first, warp_row] = projection_tile(thread, a, a.n);
-    const bool* const valid = a.flags(b);
-    const int64_t end = valid_end(thread, valid, a.n, room.ends);
+    const bool* valid = a.flags(b);
+    const int64_t end = trimmed_end(thread, valid, a.n, room.ends());
+    const float *const table = a.table_of(h), *const gradient = a.gradient + a.mixtures(b, h, side);
     float sum[kTiles][4] = {};
-    for (int64_t row = 0; first < end && row < a.rows; row += kTileSide) {
-      thread.sync();
-      load_tile<kTileSide>(thread, a.table_of(h) + first, {a.columns, a.wide_table}, static_cast<int>(end - first), row,
-                           a.rows, nullptr, room.left);
-      load_tile<kWidth>(thread, a.gradient + a.mixtures(b, h, side), {a.width(), a.wide_gradient}, a.d, row, a.rows,
-                        nullptr, room.right);
-      thread.sync();
-      multiply_columns<kKind, /*kTurned=*/true, kTileSide, kTiles>(thread, room.left, warp_row, room.right, sum);
-    }
+    const auto send = [&](int64_t number, int turn) {
+      const int64_t row = number * kTileSide;
+      send_tile<kTileSide>(thread, table + first, {a.columns, a.wide_table}, static_cast<int>(end - first), row, a.rows,
+                           nullptr, room.left(turn));
+      send_tile<kWidth>(thread, gradient, {a.width(), a.wide_gradient}, a.d, row, a.rows, nullptr, room.right(turn));
+    };
+    walk_tiles(thread, first < end ? tiles_of(a.rows) : 0, send, [&](int64_t, int turn) {
+      multiply_columns<kKind, /*kTurned=*/true, kTileSide, kTiles>(thread, room.left(turn), warp_row, room.right(turn),
+                                                                   sum);
+    });
     const FragmentPlace place(thread);
     XFORMER_UNROLL
     for (int j = 0; j < kTiles; ++j) {
@@ -182,23 +193,26 @@ struct TableGradientProgram {
     float sum[kTiles][4] = {};
     for (int64_t b = part * a.b / a.parts; b < (part + 1) * a.b / a.parts; ++b) {
       if (column >= a.n) break;
-      const bool* const valid = a.flags(b);
+      const bool* valid = a.flags(b);
       const int64_t seen = std::min<int64_t>(kTileSide, a.n - column);
-      const int64_t end = column + valid_end(thread, valid == nullptr ? nullptr : valid + column, seen, room.ends);
+      if (valid != nullptr) valid += column;
+      const int64_t end = column + trimmed_end(thread, valid, seen, room.ends());
       if (end == column) continue;
-      for (int64_t h = from_head; h < to_head; ++h)
-        for (int side = 0; side < a.count; ++side) {
-          thread.sync();
-          load_tile<kWidth>(thread, a.gradient + a.mixtures(b, h, side), {a.width(), a.wide_gradient}, a.d, row, a.rows,
-                            nullptr, room.left);
-          load_tile<kWidth>(thread, a.tokens(b, h, side), a.sides[side].places, a.d, column, end, valid, room.right);
-          thread.sync();
-          multiply_rows<kKind, kWidth, kTiles>(thread, room.left, warp_row, room.right, sum);
-        }
+      const auto send = [&](int64_t number, int turn) {
+        const int64_t h = from_head + number / a.count;
+        const int side = static_cast<int>(number % a.count);
+        send_tile<kWidth>(thread, a.gradient + a.mixtures(b, h, side), {a.width(), a.wide_gradient}, a.d, row, a.rows,
+                          nullptr, room.left(turn));
+        send_tile<kWidth>(thread, a.tokens(b, h, side), a.sides[side].places, a.d, column, end,
+                          valid == nullptr ? nullptr : valid - column, room.right(turn));
+      };
+      walk_tiles(thread, (to_head - from_head) * a.count, send, [&](int64_t, int turn) {
+        multiply_rows<kKind, kWidth, kTiles>(thread, room.left(turn), warp_row, room.right(turn), sum);
+      });
     }
     float* const into = a.d_tables + (part * a.heads + table) * a.rows * a.columns;
     store_tile(thread, sum, nullptr, {row, column, a.rows, a.columns}, a.wide_table,
-               SharedRows{room.left.values, shared_stride(kTileSide)}, into);
+               SharedRows{room.memory, shared_stride(kTileSide)}, into);
   }
 };
 
