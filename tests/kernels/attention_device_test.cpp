@@ -23,6 +23,7 @@ struct WalkedHeads {
   bool causal = false, tf32 = false, gaps = false;
   at::ScalarType type = at::kFloat;
   int64_t behind = 0;  // elements of something else behind each row
+  int row_tiles = 0;   // as AttentionArguments has it
 };
 
 at::Tensor heads_of(const std::string& name, const WalkedHeads& one, int64_t rows, int64_t width) {
@@ -57,7 +58,8 @@ Tensors walked_attention(const WalkedHeads& one, WalkOrder order) {
                    v = heads_of("v", one, one.m, one.e);
   const AttentionOptions options = options_of(one);
   const auto launch = [&](bool backward) {
-    return [=](const AttentionArguments& a) {
+    return [=](AttentionArguments a) {
+      a.row_tiles = one.row_tiles;
       run_attention<WalkedTypes>(a, backward,
                                  [&](const LaunchGrid& grid, const auto& program) { walk(grid, program, order); });
     };
@@ -106,8 +108,11 @@ constexpr bool is_shape(int64_t heads, int64_t n, int64_t m, int64_t width) {
 template <class Program>
 constexpr bool pass_fits(int64_t heads, int64_t rows, int64_t seen, int width) {
   const RowDivision division = attention_division(heads, rows, seen);
-  const LaunchGrid grid = attention_grid(heads, 1, rows, width, Program::kTileCount, division.parts);
-  const int64_t blocks = heads * tiles_of(rows);
+  const bool tall = Program::kSide > kTileSide;
+  const LaunchGrid grid = attention_grid(heads, 1, rows, width, Program::kTileCount, tall ? 2 : 1, division.parts);
+  const int64_t blocks = heads * ((rows + Program::kSide - 1) / Program::kSide);
+  if (tall && (attention_row_tiles(heads, rows, width) == 1 || division.parts != 1))
+    return attention_row_tiles(heads, rows, width) == 1;  // not what is launched
   return grid.blocks == blocks * division.parts && grid.blocks >= 1 && grid.blocks <= kMostBlocks &&
          grid.blocks <= std::max(blocks, kSpreadBlocks) && grid.shared_bytes <= kMostSharedBytes &&
          resident_blocks(kSm80, Program::kThreads, 1, grid.shared_bytes) >= 2 &&
@@ -116,11 +121,11 @@ constexpr bool pass_fits(int64_t heads, int64_t rows, int64_t seen, int width) {
          (division.parts - 1) * division.part_tiles < tiles_of(seen);
 }
 
-template <int kWidth>
+template <int kWidth, int kRowTiles>
 constexpr bool passes_fit() {
-  using Forward = AttentionForwardProgram<float, ProductKind::kFloat, kWidth>;
-  using Queries = AttentionBackwardProgram<float, ProductKind::kFloat, kWidth, false>;
-  using Keys = AttentionBackwardProgram<float, ProductKind::kFloat, kWidth, true>;
+  using Forward = AttentionForwardProgram<float, ProductKind::kFloat, kWidth, kRowTiles>;
+  using Queries = AttentionBackwardProgram<float, ProductKind::kFloat, kWidth, kRowTiles, false>;
+  using Keys = AttentionBackwardProgram<float, ProductKind::kFloat, kWidth, kRowTiles, true>;
   for (const int64_t heads : kHeadCounts)
     for (const int64_t n : kRowCounts)
       for (const int64_t m : kRowCounts)
@@ -158,6 +163,32 @@ TEST_CASE("attention on a device: widths, few keys, causality, padding and dropo
   CHECK(worst_attention({.m = 96, .d = 32, .e = 32, .tf32 = true}, true) < kLikeTf32);
   // TF32 is not float: the bound of one would catch the other.
   CHECK(worst_attention({.m = 96, .d = 32, .e = 32, .tf32 = true}) > 10 * kLikeFloat);
+}
+
+TEST_CASE("attention on a device: blocks of 128 rows where there are many of them") {
+  CHECK(attention_row_tiles(64, 2048, 32) == 2);
+  CHECK(attention_row_tiles(64, 2048, 64) == 1);
+  CHECK(attention_row_tiles(64, 256, 32) == 1);
+  const PoisonedMemory poisoned;
+  for (const int64_t n : {int64_t{1}, int64_t{16}, int64_t{33}, int64_t{64}, int64_t{65}, int64_t{127}, int64_t{128},
+                          int64_t{129}, int64_t{200}}) {
+    CAPTURE(n);
+    CHECK(worst_attention({.n = n, .m = n, .valid_keys = n > 2 ? n - n / 3 : -1, .row_tiles = 2}, true) <
+          (n == 1 ? 1e-3 : kLikeFloat));
+    CHECK(worst_attention({.n = n, .m = n, .d = 32, .e = 32, .causal = true, .row_tiles = 2}) <
+          (n == 1 ? 1e-3 : kLikeFloat));
+  }
+  CHECK(worst_attention({.n = 140, .m = 72, .d = 5, .e = 7, .valid_keys = 65, .valid_queries = 130, .row_tiles = 2},
+                        true) < kLikeFloat);
+  CHECK(worst_attention({.n = 140, .m = 140, .valid_keys = 135, .valid_queries = 66, .causal = true, .row_tiles = 2},
+                        true) < kLikeFloat);
+  CHECK(worst_attention({.n = 130, .m = 130, .p = 0, .gaps = true, .row_tiles = 2}, true) < kLikeFloat);
+
+  WalkedHeads half{.n = 140, .m = 130, .d = 32, .e = 32, .row_tiles = 2};
+  half.type = at::kHalf;
+  const Tensors got = walked_attention(half, WalkOrder::kForward), meant = defined_attention(half);
+  for (size_t i = 0; i < got.size(); ++i)
+    CHECK(difference(got[i].to(at::kDouble), meant[i]) < (i == 0 ? 1.0 : 3.0) / 2048);
 }
 
 // Few rows and many keys, or few keys and many rows.
@@ -235,8 +266,9 @@ TEST_CASE("attention on a device: what stands in padding does not matter") {
 
 TEST_CASE("plans of attention fit a device at any size") {
   // Constants, in which an overflow is an error.
-  STATIC_REQUIRE(passes_fit<32>());
-  STATIC_REQUIRE(passes_fit<64>());
+  STATIC_REQUIRE(passes_fit<32, 1>());
+  STATIC_REQUIRE(passes_fit<32, 2>());
+  STATIC_REQUIRE(passes_fit<64, 1>());
 }
 
 TEST_CASE("what is launched of attention is what is planned, and the last block has the last rows") {

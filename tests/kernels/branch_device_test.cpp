@@ -70,11 +70,7 @@ Tensors walked_branch(const WalkedBranch& one, WalkOrder order) {
   const BranchForward made = walked_forward(one, given, order);
   const BranchGradients found = branch_backward_device(
       given.sum_gradient, one.norm ? given.normed_gradient : at::Tensor(), made, given.branch, place_of(one.p),
-      given.norm.weight,
-      [&](const ResidualNormBackwardArguments& a) {
-        choose_program<WalkedTypes>(
-            a, [&](const auto& program) { walk(row_backward_grid(a.rows, a.width), program, order); });
-      },
+      given.norm.weight, [&](const ResidualNormBackwardArguments& a) { run_row_backward(a, walking(order)); },
       [&](const LinearArguments& a) { run_linear(a, /*backward=*/true, walking(order)); },
       [&](const FeedForwardArguments& a) { run_feed_forward(a, /*backward=*/true, walking(order)); },
       [&](const WeightGradientArguments& a) { run_weight_gradients(a, walking(order)); });

@@ -52,8 +52,7 @@ NormPasses walked(const WalkedRows& one, WalkOrder order) {
   result.gradients = residual_norm_backward_device(
       one.sum_gradient ? shifted("dsum", one, one.type) : at::Tensor(), shifted("dnormed", one, one.type),
       result.forward, one.branch, place, norm.weight, [&](const ResidualNormBackwardArguments& a) {
-        choose_program<WalkedTypes>(
-            a, [&](const auto& program) { walk(row_backward_grid(a.rows, a.width), program, order); });
+        run_row_backward(a, [&](const LaunchGrid& grid, const auto& program) { walk(grid, program, order); });
       });
   return result;
 }

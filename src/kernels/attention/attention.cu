@@ -1,5 +1,7 @@
 // Attention on a CUDA device. No LibTorch here.
 #include "kernels/attention/cuda.h"
+
+#include "kernels/attention/gradient_program.h"
 #include "kernels/device/launch.cuh"
 
 namespace xformer::kernels {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/attention/cpu.h"
-#include "kernels/attention/program.h"
+#include "kernels/attention/gradient_program.h"
 #include "kernels/device/head_tensors.h"
 
 namespace xformer::kernels {

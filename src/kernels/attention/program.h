@@ -33,6 +33,7 @@ struct AttentionArguments {
   bool causal = false;
   const bool *key_valid = nullptr, *query_valid = nullptr;  // [b,m], [b,n]; null: all are valid
   DeviceDrop drop;
+  int row_tiles = 0;  // attention_row_tiles(), unless told otherwise
 
   // Of the backward pass alone. The gradients dq, dk, dv are [b,n,h,d], [b,m,h,d], [b,m,h,e].
   const void* gradient = nullptr;
@@ -60,11 +61,18 @@ struct AttentionArguments {
   return {(tiles + part_tiles - 1) / part_tiles, part_tiles};
 }
 
-// `tiles`: those kept in shared memory.
+// Whether a block has 128 of the rows, and its warps 32 each: what these see is then read half as often, which narrow
+// heads leave the registers for. Where that makes enough blocks; these see all there is.
+[[nodiscard]] constexpr int attention_row_tiles(int64_t heads, int64_t rows, int width) {
+  return width == 32 && heads * ((rows + 2 * kTileSide - 1) / (2 * kTileSide)) >= kSpreadBlocks ? 2 : 1;
+}
+
+// `tiles`: those of 64 rows in shared memory; `row_tiles` of them are a block's own rows.
 [[nodiscard]] constexpr LaunchGrid attention_grid(int64_t b, int64_t h, int64_t rows, int width, int tiles,
-                                                  int64_t parts = 1) {
-  const int64_t floats = int64_t{tiles} * kAttentionTile * shared_stride(width) + TileKept<false>::kFloats;
-  return {b * h * tiles_of(rows) * parts, (floats + 2 * kAttentionTile + kTileThreads / kWarp) * 4};
+                                                  int row_tiles = 1, int64_t parts = 1) {
+  const int64_t side = int64_t{kTileSide} * row_tiles, numbers = 2 * side;  // of kept weights, and of queries
+  const int64_t floats = int64_t{tiles} * kAttentionTile * shared_stride(width) + 2 * numbers;
+  return {b * h * ((rows + side - 1) / side) * parts, (floats + kTileThreads / kWarp) * 4};
 }
 
 // What a block has where several share what rows see.
@@ -81,7 +89,16 @@ struct SeenPart {
     end = static_cast<int>(std::min(first + part_rows, seen));
     alone = division.parts == 1;
   }
+  // A block that sees all.
+  XFORMER_DEVICE SeenPart(int64_t seen, int64_t of)
+      : number(0), first(0), end(static_cast<int>(seen)), block(of), alone(true) {}
 };
+
+template <int kRowTiles>
+[[nodiscard]] XFORMER_DEVICE SeenPart seen_part(int64_t heads, int64_t rows, int64_t seen, int64_t block) {
+  if constexpr (kRowTiles == 1) return SeenPart(heads, rows, seen, block);
+  return SeenPart(seen, block);
+}
 
 // Where the weight of a query and a key is among all [b,h,n,m].
 [[nodiscard]] XFORMER_DEVICE int64_t weight_place(const AttentionArguments& a, const HeadBlock& block, int64_t query,
@@ -89,25 +106,26 @@ struct SeenPart {
   return ((block.b * a.h + block.h) * a.n + query) * a.m + key;
 }
 
-// Which weights of a tile count in the warp's rows g and g + 8, of queries or, with kKeys, of keys. `first`: the number
-// of the tile's first column, `row` of the warp's first row; valid and `end` are the keys'. Columns behind the last
-// query count here, and not by their infinite sum of weights.
-template <bool kKeys>
+// Which weights of a tile count in the warp's rows g and g + 8 of each sixteen, of queries or, with kKeys, of keys.
+// `first`: the number of the tile's first column, `row` of the warp's first row; valid and `end` are the keys'. Columns
+// behind the last query count here, and not by their infinite sum of weights.
+template <bool kKeys, int kRowTiles>
 struct WarpSeen {
-  RowBits rows[2];
+  RowBits rows[2 * kRowTiles];
   bool whole;  // all do, in all lanes
 
   template <class Thread>
   XFORMER_DEVICE WarpSeen(const Thread& thread, const FragmentPlace& place, bool causal, const bool* valid,
                           int64_t first, int64_t end, int64_t row) {
     constexpr uint64_t kAll = ~uint64_t{0};
+    constexpr int kRows = kRowTiles * kTileRows;
     const uint64_t keys = kKeys ? kAll : seen_keys(thread, valid, first, end);
     // A query sees itself and what comes before.
-    whole = kKeys ? valid == nullptr && row + kTileRows <= end && !(causal && first < row + kTileRows - 1)
+    whole = kKeys ? valid == nullptr && row + kRows <= end && !(causal && first < row + kRows - 1)
                   : keys == kAll && !(causal && first + kTileSide - 1 > row);
     if (whole) return;
     XFORMER_UNROLL
-    for (int half = 0; half < 2; ++half) {
+    for (int half = 0; half < 2 * kRowTiles; ++half) {
       const int64_t own = row + place.row + 8 * half;
       uint64_t columns = keys;
       if constexpr (kKeys) {
@@ -121,11 +139,13 @@ struct WarpSeen {
   }
 };
 
-template <class Value, ProductKind kKind, int kWidth>
+// kRowTiles: attention_row_tiles().
+template <class Value, ProductKind kKind, int kWidth, int kRowTiles>
 struct AttentionForwardProgram {
-  static constexpr int kThreads = kTileThreads, kResident = kWidth == 32 ? 3 : 2;
+  static constexpr int kThreads = kTileThreads, kResident = kWidth == 32 && kRowTiles == 1 ? 3 : 2;
   static constexpr int kTiles = kAttentionTile / kTileColumns, kOutTiles = kWidth / kTileColumns;
-  static constexpr int kPlaces = tile_places(kWidth), kTileCount = 1 + 2 * kPlaces;
+  static constexpr int kPlaces = tile_places(kWidth), kTileCount = kRowTiles + 2 * kPlaces;
+  static constexpr int kSide = kRowTiles * kTileSide, kHalves = 2 * kRowTiles;
   AttentionArguments a;
 
   template <class Thread>
@@ -133,27 +153,29 @@ struct AttentionForwardProgram {
     constexpr int kStride = shared_stride(kWidth), kTileFloats = kAttentionTile * kStride;
     auto* const memory = static_cast<float*>(thread.shared());
     const SharedRows q{memory, kStride};
-    const auto key_tile = [&](int turn) { return SharedRows{memory + (1 + turn) * kTileFloats, kStride}; };
-    const auto value_tile = [&](int turn) { return SharedRows{memory + (1 + kPlaces + turn) * kTileFloats, kStride}; };
+    const auto key_tile = [&](int turn) { return SharedRows{memory + (kRowTiles + turn) * kTileFloats, kStride}; };
+    const auto value_tile = [&](int turn) {
+      return SharedRows{memory + (kRowTiles + kPlaces + turn) * kTileFloats, kStride};
+    };
     float* const bits = memory + kTileCount * kTileFloats;
-    auto* const ends = reinterpret_cast<int*>(bits + TileKept<false>::kFloats);
-    const SeenPart part(a.b * a.h, a.n, a.m, thread.block());
-    const HeadBlock block = head_block(a.h, part.block, a.n);
+    auto* const ends = reinterpret_cast<int*>(bits + TileKept<false, kRowTiles>::kFloats);
+    const SeenPart part = seen_part<kRowTiles>(a.b * a.h, a.n, a.m, thread.block());
+    const HeadBlock block = head_block(a.h, part.block, a.n, kSide);
     const bool* key_valid = a.key_valid == nullptr ? nullptr : a.key_valid + block.b * a.m;
     const bool* query_valid = a.query_valid == nullptr ? nullptr : a.query_valid + block.b * a.n;
     int end = std::min(static_cast<int>(trimmed_end(thread, key_valid, a.m, ends)), part.end);
     const int64_t query_end = trimmed_end(thread, query_valid, a.n, ends);
     if (block.first >= query_end) end = 0;
-    if (a.causal && end > block.first + kAttentionTile) end = static_cast<int>(block.first) + kAttentionTile;
+    if (a.causal && end > block.first + kSide) end = static_cast<int>(block.first) + kSide;
     const auto* const keys = at_head<Value>(a.k, a.k_places, block);
     const auto* const values = at_head<Value>(a.v, a.v_places, block);
-    load_tile<kWidth>(thread, at_head<Value>(a.q, a.q_places, block), a.q_places, a.d, block.first, query_end,
-                      query_valid, q);
+    load_tile<kWidth, kSide>(thread, at_head<Value>(a.q, a.q_places, block), a.q_places, a.d, block.first, query_end,
+                             query_valid, q);
     const FragmentPlace place(thread);
-    const int warp_row = thread.index() / kWarp * kTileRows;
-    const TileKept<false> drops(a.drop, a.m, bits);
+    const int warp_row = thread.index() / kWarp * kRowTiles * kTileRows;
+    const TileKept<false, kRowTiles> drops(a.drop, a.m, bits);
     const int64_t weights = weight_place(a, block, block.first, 0);
-    WeightRows<kOutTiles> rows;
+    WeightRows<kOutTiles, kRowTiles> rows;
     const auto send = [&](int key, int turn) {
       if (key < end) {
         send_tile<kWidth>(thread, keys, a.k_places, a.d, key, end, key_valid, key_tile(turn));
@@ -170,17 +192,19 @@ struct AttentionForwardProgram {
       thread.template await_copies<kPlaces - 1>();
       thread.sync();
       const SharedRows k = key_tile(turn), v = value_tile(turn);
-      float score[kTiles][4] = {};
-      multiply_rows<kKind, kWidth, kTiles>(thread, q, warp_row, k, score);
-      const WarpSeen<false> seen(thread, place, a.causal, key_valid, key, end, block.first + warp_row);
-      const RowBits kept[2] = {drops.row(place, warp_row + place.row), drops.row(place, warp_row + place.row + 8)};
+      float score[kRowTiles * kTiles][4] = {};
+      multiply_rows<kKind, kWidth, kTiles, kRowTiles>(thread, q, warp_row, k, score);
+      const WarpSeen<false, kRowTiles> seen(thread, place, a.causal, key_valid, key, end, block.first + warp_row);
+      RowBits kept[kHalves];
+      XFORMER_UNROLL
+      for (int half = 0; half < kHalves; ++half) kept[half] = drops.row(place, warp_row + place.row + 8 * half);
       rows.template weigh<kTiles>(thread, a.scale * kLog2E, seen.whole, seen.rows, kept, score);
-      multiply_weights<kKind, kTiles, kOutTiles>(thread, score, v, rows.out);
+      multiply_weights<kKind, kTiles, kOutTiles, kRowTiles>(thread, score, v, rows.out);
     }
-    float inverse[2];
+    float inverse[kHalves];
     float* const log_sum = part.alone ? a.log_sum : a.part_log_sum + part.number * a.b * a.h * a.n;
     XFORMER_UNROLL
-    for (int half = 0; half < 2; ++half) {
+    for (int half = 0; half < kHalves; ++half) {
       const auto total = rows.total(thread, half);
       const int64_t own = block.first + warp_row + place.row + 8 * half;
       const bool counts = own < query_end && (query_valid == nullptr || query_valid[own]);
@@ -189,153 +213,13 @@ struct AttentionForwardProgram {
         log_sum[(block.b * a.h + block.h) * a.n + own] = counts ? total.log_sum : static_cast<float>(INFINITY);
     }
     const auto store = [&](auto* out) {
-      store_fragment<kOutTiles>(thread, rows.out, inverse[0], inverse[1], out + (block.b * a.n * a.h + block.h) * a.e,
-                                a.h * a.e, a.e, block.first + warp_row, a.n);
+      XFORMER_UNROLL
+      for (int r = 0; r < kRowTiles; ++r)
+        store_fragment<kOutTiles>(thread, rows.out + r * kOutTiles, inverse[2 * r], inverse[2 * r + 1],
+                                  out + (block.b * a.n * a.h + block.h) * a.e, a.h * a.e, a.e,
+                                  block.first + warp_row + r * kTileRows, a.n);
     };
     part.alone ? store(static_cast<Value*>(a.out)) : store(a.part_out + part.number * a.b * a.n * a.h * a.e);
-  }
-};
-
-// The gradients of 64 rows: of queries (dq, and delta on the way), or, with kKeys, of keys and their values. With P the
-// weights and D their dropout, on rows of queries: dS = P o (D o (dO V^T) - delta) scale, dq = dS K; on rows of keys
-// the transposed ones: dk = dS^T Q, dv = (D o P)^T dO.
-template <class Value, ProductKind kKind, int kWidth, bool kKeys>
-struct AttentionBackwardProgram {
-  static constexpr int kThreads = kTileThreads, kResident = kWidth == 32 ? 3 : 2;
-  static constexpr int kTiles = kAttentionTile / kTileColumns, kOutTiles = kWidth / kTileColumns;
-  static constexpr int kPlaces = tile_places(kWidth), kTileCount = 2 + 2 * kPlaces;
-  static constexpr int kAtOnce = !kKeys                                       ? kTiles
-                                 : kWidth > 32 || kKind == ProductKind::kTf32 ? kTiles / 4
-                                                                              : kTiles / 2;  // registers are short
-  AttentionArguments a;
-
-  template <class Thread>
-  XFORMER_DEVICE void operator()(const Thread& thread) const {
-    constexpr int kStride = shared_stride(kWidth), kTileFloats = kAttentionTile * kStride;
-    auto* const memory = static_cast<float*>(thread.shared());
-    const SharedRows own{memory, kStride}, own_value{memory + kTileFloats, kStride};
-    const auto other_tile = [&](int turn) { return SharedRows{memory + (2 + turn) * kTileFloats, kStride}; };
-    const auto other_value_tile = [&](int turn) {
-      return SharedRows{memory + (2 + kPlaces + turn) * kTileFloats, kStride};
-    };
-    float* const bits = memory + kTileCount * kTileFloats;
-    auto* const numbers = reinterpret_cast<QueryNumbers*>(bits + TileKept<kKeys>::kFloats);  // of a tile's queries
-    auto* const ends = reinterpret_cast<int*>(numbers + kAttentionTile);
-    const int64_t rows = kKeys ? a.m : a.n;
-    const SeenPart part(a.b * a.h, rows, kKeys ? a.n : a.m, thread.block());
-    const HeadBlock block = head_block(a.h, part.block, rows);
-    const bool* own_valid = flags_of(kKeys, block);
-    const bool* other_valid = flags_of(!kKeys, block);
-    const int64_t own_end = trimmed_end(thread, own_valid, rows, ends);
-    const int64_t others = kKeys ? a.n : a.m;
-    int end = std::min(static_cast<int>(trimmed_end(thread, other_valid, others, ends)), part.end), begin = part.first;
-    const auto own_first = static_cast<int>(block.first);
-    if (block.first >= own_end) end = 0;
-    if (a.causal && kKeys && begin < own_first) begin = own_first;
-    if (a.causal && !kKeys && end > own_first + kAttentionTile) end = own_first + kAttentionTile;
-    const auto *const q = at_head<Value>(a.q, a.q_places, block), *const k = at_head<Value>(a.k, a.k_places, block);
-    const auto* const v = at_head<Value>(a.v, a.v_places, block);
-    const auto* const gradient = at_head<Value>(a.gradient, a.gradient_places, block);
-    const int64_t statistics = (block.b * a.h + block.h) * a.n;
-    load_tile<kWidth>(thread, kKeys ? k : q, kKeys ? a.k_places : a.q_places, a.d, block.first, own_end, own_valid,
-                      own);
-    load_tile<kWidth>(thread, kKeys ? v : gradient, kKeys ? a.v_places : a.gradient_places, a.e, block.first, own_end,
-                      own_valid, own_value);
-    thread.sync();
-    if (!kKeys && thread.index() < kAttentionTile) {
-      const int64_t query = block.first + thread.index();
-      float total = 0;
-      if (query < own_end) {
-        const auto* const out = static_cast<const Value*>(a.out) + ((block.b * a.n + query) * a.h + block.h) * a.e;
-        for (int c = 0; c < a.e; ++c) total += static_cast<float>(out[c]) * *own_value.at(thread.index(), c);
-      }
-      if (query < a.n && part.number == 0) a.delta[statistics + query] = total;
-      numbers[thread.index()] = numbers_of(query, query < a.n ? a.log_sum + statistics : nullptr, total);
-    }
-    const int warp_row = thread.index() / kWarp * kTileRows;
-    const FragmentPlace place(thread);
-    const TileKept<kKeys> drops(a.drop, a.m, bits);
-    const int64_t weights = weight_place(a, block, kKeys ? 0 : block.first, kKeys ? block.first : 0);
-    QueryNumbers own_numbers[2] = {};
-    if constexpr (!kKeys) {
-      thread.sync();
-      XFORMER_UNROLL
-      for (int half = 0; half < 2; ++half) own_numbers[half] = numbers[warp_row + place.row + 8 * half];
-    }
-    float sum[kOutTiles][4] = {}, value_sum[kKeys ? kOutTiles : 1][4] = {};
-    const auto send = [&](int from, int turn) {
-      if (from < end) {
-        send_tile<kWidth>(thread, kKeys ? q : k, kKeys ? a.q_places : a.k_places, a.d, from, end, other_valid,
-                          other_tile(turn));
-        send_tile<kWidth>(thread, kKeys ? gradient : v, kKeys ? a.gradient_places : a.v_places, a.e, from, end,
-                          other_valid, other_value_tile(turn));
-      }
-      thread.end_copies();
-    };
-    if constexpr (kPlaces == 2) send(begin, 0);
-    int turn = 0;
-    for (int first = begin; first < end; first += kAttentionTile, turn = kPlaces - 1 - turn) {
-      thread.sync();
-      send(first + (kPlaces - 1) * kAttentionTile, kPlaces - 1 - turn);
-      drops.draw(thread, weights + (kKeys ? first * a.m : first));
-      if (kKeys && thread.index() < kAttentionTile) {
-        const int query = first + thread.index();
-        const bool there = query < end;
-        numbers[thread.index()] =
-            numbers_of(query, there ? a.log_sum + statistics : nullptr, there ? a.delta[statistics + query] : 0.0f);
-      }
-      thread.template await_copies<kPlaces - 1>();
-      thread.sync();
-      const SharedRows other = other_tile(turn), other_value = other_value_tile(turn);
-      const WarpSeen<kKeys> seen(thread, place, a.causal, kKeys ? own_valid : other_valid, first, kKeys ? own_end : end,
-                                 block.first + warp_row);
-      const RowBits kept[2] = {drops.row(place, warp_row + place.row), drops.row(place, warp_row + place.row + 8)};
-      const auto of_query = [&](int which, QueryNumbers* of) {
-        if constexpr (kKeys) {
-          uint32_t words[4];
-          thread.load16(numbers + which * kTileColumns + 2 * place.pair, words);
-          memcpy(of, words, sizeof(words));
-        } else {
-          of[0] = own_numbers[which];
-        }
-      };
-      XFORMER_UNROLL
-      for (int tile = 0; tile < kTiles; tile += kAtOnce) {
-        const SharedRows some{other.at(tile * kTileColumns), kStride},
-            value{other_value.at(tile * kTileColumns), kStride};
-        float weight[kAtOnce][4] = {}, slope[kAtOnce][4] = {};
-        multiply_rows<kKind, kWidth, kAtOnce>(thread, own, warp_row, some, weight);
-        multiply_rows<kKind, kWidth, kAtOnce>(thread, own_value, warp_row, value, slope);
-        weight_gradient<kKeys, kAtOnce>(thread, tile, a.scale * kLog2E, drops.scale(), seen.whole, seen.rows, kept,
-                                        of_query, weight, slope);
-        multiply_weights<kKind, kAtOnce, kOutTiles>(thread, slope, some, sum);
-        if constexpr (kKeys) multiply_weights<kKind, kAtOnce, kOutTiles>(thread, weight, value, value_sum);
-      }
-    }
-    const int64_t first = block.first + warp_row, head = block.b * rows * a.h + block.h;
-    const auto store = [&](const float(*sums)[4], float factor, auto* to, int width) {
-      store_fragment<kOutTiles>(thread, sums, factor, factor, to + head * width, a.h * width, width, first, rows);
-    };
-    if (part.alone) {
-      store(sum, a.scale, static_cast<Value*>(kKeys ? a.dk : a.dq), a.d);
-      if constexpr (kKeys) store(value_sum, drops.scale(), static_cast<Value*>(a.dv), a.e);
-    } else {
-      const int64_t row_count = a.b * rows * a.h;
-      float* const to = (kKeys ? a.dk_parts : a.dq_parts) + part.number * row_count * (kKeys ? a.d + a.e : a.d);
-      store(sum, a.scale, to, a.d);
-      if constexpr (kKeys) store(value_sum, drops.scale(), to + row_count * a.d, a.e);
-    }
-  }
-
- private:
-  // Of keys, or of queries.
-  [[nodiscard]] XFORMER_DEVICE const bool* flags_of(bool keys, const HeadBlock& block) const {
-    if (keys) return a.key_valid == nullptr ? nullptr : a.key_valid + block.b * a.m;
-    return a.query_valid == nullptr ? nullptr : a.query_valid + block.b * a.n;
-  }
-  // log_sums: of the head's queries; null where there is none.
-  [[nodiscard]] XFORMER_DEVICE static QueryNumbers numbers_of(int64_t query, const float* log_sums, float delta) {
-    return {log_sums == nullptr ? static_cast<float>(INFINITY) : log_sums[query] * kLog2E, delta};
   }
 };
 
@@ -374,35 +258,5 @@ struct AttentionJoinProgram {
     }
   }
 };
-
-// launch(grid, program) for the forward pass, then likewise for both parts of the backward pass, one behind the other.
-template <class Value, ProductKind kKind, int kWidth, class Launch>
-void run_attention_passes(const AttentionArguments& a, bool backward, const Launch& launch) {
-  const auto grid = [&](int64_t rows, int64_t seen, int tiles) {
-    return attention_grid(a.b, a.h, rows, kWidth, tiles, attention_division(a.b * a.h, rows, seen).parts);
-  };
-  if (!backward) {
-    using Forward = AttentionForwardProgram<Value, kKind, kWidth>;
-    launch(grid(a.n, a.m, Forward::kTileCount), Forward{a});
-    if (a.part_out == nullptr) return;
-    using Join = AttentionJoinProgram<Value>;
-    return launch(row_grid(a.b * a.h * a.n, a.e, Join::kThreads), Join{a});
-  }
-  using Queries = AttentionBackwardProgram<Value, kKind, kWidth, false>;
-  using Keys = AttentionBackwardProgram<Value, kKind, kWidth, true>;
-  if (a.n > 0) launch(grid(a.n, a.m, Queries::kTileCount), Queries{a});
-  if (a.m > 0) launch(grid(a.m, a.n, Keys::kTileCount), Keys{a});
-}
-
-// `Types` has what a device calls Half and BFloat16.
-template <class Types, class Launch>
-void run_attention(const AttentionArguments& a, bool backward, const Launch& launch) {
-  with_heads<Types>(a.type, a.product,
-                    [&]<class Value, ProductKind kKind>(Value, std::integral_constant<ProductKind, kKind>) {
-                      constexpr ProductKind kOwn = std::is_same_v<Value, float> ? kKind : ProductKind::kHalf;
-                      attention_width(a.d, a.e) == 32 ? run_attention_passes<Value, kOwn, 32>(a, backward, launch)
-                                                      : run_attention_passes<Value, kOwn, 64>(a, backward, launch);
-                    });
-}
 
 }  // namespace xformer::kernels

@@ -45,11 +45,11 @@ XFORMER_DEVICE uint64_t seen_keys(const Thread& thread, const bool* valid, int64
 }
 
 // Which weights of a tile dropout keeps, in shared memory: 64 bits for each query, of the keys, or with kKeys for each
-// key, of the queries.
-template <bool kKeys>
+// key, of the queries; kRowTiles times 64 rows of them.
+template <bool kKeys, int kRowTiles>
 class TileKept {
  public:
-  static constexpr int kFloats = 2 * kTileSide;
+  static constexpr int kFloats = 2 * kTileSide * kRowTiles;
 
   // `across`: keys in a row of all weights. The drop outlives this.
   XFORMER_DEVICE TileKept(const DeviceDrop& drop, int64_t across, float* memory)
@@ -68,11 +68,19 @@ class TileKept {
     const int64_t number = draws.first + first;
     if (number % kRun == 0 && across_ % kRun == 0) {  // whole runs of draws, which share the rounds' keys
       XFORMER_UNROLL_NEVER
-      for (int turn = 0; turn < kTurns; ++turn) {
-        const auto [query, run] = place_of(thread, turn);
-        const PhiloxBlock all =
-            philox(draws.key, static_cast<uint64_t>(number / kRun + query * (across_ / kRun) + run), draws.high);
-        keep(thread, query, run, {all[0], all[1], all[2], all[3]});
+      for (int turn = 0; turn < kTurns; turn += kAtOnce) {
+        PhiloxBlock drawn[kAtOnce];
+        XFORMER_UNROLL
+        for (int i = 0; i < kAtOnce; ++i) {
+          const auto [query, run] = place_of(thread, turn + i);
+          drawn[i] =
+              philox(draws.key, static_cast<uint64_t>(number / kRun + query * (across_ / kRun) + run), draws.high);
+        }
+        XFORMER_UNROLL
+        for (int i = 0; i < kAtOnce; ++i) {
+          const auto [query, run] = place_of(thread, turn + i);
+          keep(thread, query, run, {drawn[i][0], drawn[i][1], drawn[i][2], drawn[i][3]});
+        }
       }
       return;
     }
@@ -94,7 +102,8 @@ class TileKept {
   }
 
  private:
-  static constexpr int kRuns = kTileSide / kRun, kTurns = kTileSide * kRuns / kTileThreads;
+  static constexpr int kRuns = kTileSide / kRun, kTurns = kRowTiles * kTileSide * kRuns / kTileThreads;
+  static constexpr int kAtOnce = kRowTiles > 1 ? 4 : 1;  // registers are short where blocks are many
   struct Run {
     int query, run;  // of eight keys
   };
@@ -134,36 +143,47 @@ class TileKept {
   uint32_t* memory_;
 };
 
-// Rows of a warp over the tiles so far: sums of 2^(score - largest), with values and without.
-template <int kOutTiles>
+// Rows of a warp over the tiles so far: sums of 2^(score - largest), with values and without. `half` counts the rows
+// g and g + 8 of each sixteen.
+template <int kOutTiles, int kRowTiles>
 struct WeightRows {
-  float out[kOutTiles][4] = {}, largest[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
+  static constexpr int kHalves = 2 * kRowTiles;
+  float out[kRowTiles * kOutTiles][4] = {}, largest[kHalves], sum[kHalves];
+
+  XFORMER_DEVICE WeightRows() {
+    XFORMER_UNROLL
+    for (int half = 0; half < kHalves; ++half) largest[half] = -static_cast<float>(INFINITY), sum[half] = 0;
+  }
 
   // A tile's products become exponentials, 0 where they are dropped; what came before is scaled to the same largest
-  // score. `scale` turns products to logits of base 2; `seen`: of rows g and g + 8; `whole`: all are, in all lanes.
+  // score. `scale` turns products to logits of base 2; `whole`: all weights count, in all lanes.
   template <int kTiles, class Thread>
-  XFORMER_DEVICE void weigh(const Thread& thread, float scale, bool whole, const RowBits (&seen)[2],
-                            const RowBits (&kept)[2], float (*score)[4]) {
+  XFORMER_DEVICE void weigh(const Thread& thread, float scale, bool whole, const RowBits (&seen)[kHalves],
+                            const RowBits (&kept)[kHalves], float (*scores)[4]) {
     constexpr float kNever = -INFINITY;
     XFORMER_UNROLL
-    for (int j = 0; j < kTiles; ++j) {
+    for (int j = 0; j < kRowTiles * kTiles; ++j) {
       XFORMER_UNROLL
-      for (int i = 0; i < 4; ++i) score[j][i] *= scale;
+      for (int i = 0; i < 4; ++i) scores[j][i] *= scale;
     }
     if (!whole) {
       XFORMER_UNROLL
-      for (int j = 0; j < kTiles; ++j) {
+      for (int j = 0; j < kRowTiles * kTiles; ++j) {
         XFORMER_UNROLL
-        for (int i = 0; i < 4; ++i) score[j][i] = seen[i / 2].at(j, i % 2) ? score[j][i] : kNever;
+        for (int i = 0; i < 4; ++i)
+          scores[j][i] = seen[j / kTiles * 2 + i / 2].at(j % kTiles, i % 2) ? scores[j][i] : kNever;
       }
     }
     XFORMER_UNROLL
-    for (int half = 0; half < 2; ++half) {
+    for (int half = 0; half < kHalves; ++half) {
+      float(*const score)[4] = scores + half / 2 * kTiles;
+      float(*const own)[4] = out + half / 2 * kOutTiles;
+      const int begin = half % 2 * 2;  // of a fragment's four
       float now = largest[half];
       XFORMER_UNROLL
       for (int j = 0; j < kTiles; ++j) {
         XFORMER_UNROLL
-        for (int i = 2 * half; i < 2 * half + 2; ++i) now = score[j][i] > now ? score[j][i] : now;
+        for (int i = begin; i < begin + 2; ++i) now = score[j][i] > now ? score[j][i] : now;
       }
       XFORMER_UNROLL
       for (int mask = 1; mask < 4; mask *= 2) {
@@ -174,11 +194,11 @@ struct WeightRows {
       largest[half] = now;
       sum[half] *= factor;
       XFORMER_UNROLL
-      for (int j = 0; j < kOutTiles; ++j) out[j][2 * half] *= factor, out[j][2 * half + 1] *= factor;
+      for (int j = 0; j < kOutTiles; ++j) own[j][begin] *= factor, own[j][begin + 1] *= factor;
       XFORMER_UNROLL
       for (int j = 0; j < kTiles; ++j) {
         XFORMER_UNROLL
-        for (int i = 2 * half; i < 2 * half + 2; ++i) {
+        for (int i = begin; i < begin + 2; ++i) {
           const float weight = thread.exp2(score[j][i] - shift);
           sum[half] += weight;
           score[j][i] = kept[half].at(j, i % 2) ? weight : 0.0f;
@@ -187,7 +207,7 @@ struct WeightRows {
     }
   }
 
-  // Of row g + 8 half: what its `out` is to be multiplied with, and the log of its sum; 0 and infinity without a key.
+  // Of a row: what its `out` is to be multiplied with, and the log of its sum; 0 and infinity without a key.
   struct Total {
     float inverse, log_sum;
   };
@@ -208,24 +228,28 @@ struct QueryNumbers {
 // and D their dropout without the survivors' scale, D P in `weight` and P (scale D dO v^T - delta) in `slope`.
 // `tile`: the number of the first of these tiles of columns in the row; of_query(half or tile, into): the numbers of a
 // lane's row, or of its two columns.
-template <bool kKeys, int kTiles, class Thread, class OfQuery>
+template <bool kKeys, int kTiles, int kRowTiles, class Thread, class OfQuery>
 XFORMER_DEVICE void weight_gradient(const Thread& thread, int tile, float scale, float kept_scale, bool whole,
-                                    const RowBits (&seen)[2], const RowBits (&kept)[2], const OfQuery& of_query,
-                                    float (*weight)[4], float (*slope)[4]) {
+                                    const RowBits (&seen)[2 * kRowTiles], const RowBits (&kept)[2 * kRowTiles],
+                                    const OfQuery& of_query, float (*weight)[4], float (*slope)[4]) {
   XFORMER_UNROLL
   for (int j = 0; j < kTiles; ++j) {
     QueryNumbers numbers[2];
     if constexpr (kKeys) of_query(tile + j, numbers);
     XFORMER_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const int half = i / 2;
-      if constexpr (!kKeys) of_query(half, numbers);
-      const QueryNumbers& of = numbers[kKeys ? i % 2 : 0];
-      float p = thread.exp2(weight[j][i] * scale - of.log_sum);
-      if (!whole) p = seen[half].at(tile + j, i % 2) ? p : 0.0f;
-      const bool keeps = kept[half].at(tile + j, i % 2);
-      weight[j][i] = keeps ? p : 0.0f;
-      slope[j][i] = p * ((keeps ? slope[j][i] : 0.0f) * kept_scale - of.delta);
+    for (int r = 0; r < kRowTiles; ++r) {
+      float *const weights = weight[r * kTiles + j], *const slopes = slope[r * kTiles + j];
+      XFORMER_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const int half = 2 * r + i / 2;
+        if constexpr (!kKeys) of_query(half, numbers);
+        const QueryNumbers& of = numbers[kKeys ? i % 2 : 0];
+        float p = thread.exp2(weights[i] * scale - of.log_sum);
+        if (!whole) p = seen[half].at(tile + j, i % 2) ? p : 0.0f;
+        const bool keeps = kept[half].at(tile + j, i % 2);
+        weights[i] = keeps ? p : 0.0f;
+        slopes[i] = p * ((keeps ? slopes[i] : 0.0f) * kept_scale - of.delta);
+      }
     }
   }
 }

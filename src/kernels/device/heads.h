@@ -17,10 +17,10 @@ struct HeadBlock {
   int64_t b, h, first;
 };
 
-// That of a block in a grid that gives every head a block for each 64 of its rows.
-[[nodiscard]] XFORMER_DEVICE HeadBlock head_block(int64_t heads, int64_t block, int64_t rows) {
-  const int64_t tiles = tiles_of(rows);
-  return {block / tiles / heads, block / tiles % heads, block % tiles * kTileSide};
+// That of a block in a grid that gives every head a block for each 64 of its rows, or each `side`.
+[[nodiscard]] XFORMER_DEVICE HeadBlock head_block(int64_t heads, int64_t block, int64_t rows, int side = kTileSide) {
+  const int64_t tiles = (rows + side - 1) / side;
+  return {block / tiles / heads, block / tiles % heads, block % tiles * side};
 }
 
 // One sample's head of a tensor whose heads lie so.

@@ -74,21 +74,26 @@ struct SharedRows {
 [[nodiscard]] constexpr int shared_stride(int width) { return (width + 31) / 32 * 32 + 4; }
 
 // c[j] += rows (columns 8 j .. 8 j + 7 of the tile)^T over `width` places, a multiple of 8: rows `first` .. first + 15
-// of the one by kTiles * 8 rows of the other.
-template <ProductKind kKind, int kWidth, int kTiles, class Thread>
+// of the one by kTiles * 8 rows of the other. kRowTiles: so many sixteens of rows, c of one behind the other, for which
+// the other is read, and taken apart, once.
+template <ProductKind kKind, int kWidth, int kTiles, int kRowTiles = 1, class Thread>
 XFORMER_DEVICE void multiply_rows(const Thread& thread, const SharedRows& rows, int first, const SharedRows& columns,
                                   float (*c)[4]) {
   const FragmentPlace place(thread);
   XFORMER_UNROLL_TWICE
   for (int k = 0; k < kWidth; k += kTilePlaces) {
-    const float a[4] = {*rows.at(first + place.row, k + place.pair), *rows.at(first + place.row + 8, k + place.pair),
-                        *rows.at(first + place.row, k + place.pair + 4),
-                        *rows.at(first + place.row + 8, k + place.pair + 4)};
+    float a[kRowTiles][4];
+    XFORMER_UNROLL
+    for (int r = 0; r < kRowTiles; ++r) {
+      const float* const from = rows.at(first + r * kTileRows + place.row, k + place.pair);
+      a[r][0] = from[0], a[r][1] = from[8 * rows.stride], a[r][2] = from[4], a[r][3] = from[8 * rows.stride + 4];
+    }
     XFORMER_UNROLL
     for (int j = 0; j < kTiles; ++j) {
       const float* const column = columns.at(j * kTileColumns + place.row, k + place.pair);
       const float b[2] = {column[0], column[4]};
-      multiply_tile<kKind>(thread, a, b, c[j]);
+      XFORMER_UNROLL
+      for (int r = 0; r < kRowTiles; ++r) multiply_tile<kKind>(thread, a[r], b, c[r * kTiles + j]);
     }
   }
 }
@@ -124,19 +129,26 @@ XFORMER_DEVICE void round_weights(const Thread& thread, float (&a)[4]) {
 
 // sum[j] += weights (rows of the tile): 16 x kPlaces * 8 weights as a product left them by kPlaces * 8 rows of width
 // kTiles * 8. The lane's weights are of places 2 t and 2 t + 1, so these are what its registers stand for here.
-template <ProductKind kKind, int kPlaces, int kTiles, class Thread>
+// kRowTiles: as for multiply_rows, of weights and sums.
+template <ProductKind kKind, int kPlaces, int kTiles, int kRowTiles = 1, class Thread>
 XFORMER_DEVICE void multiply_weights(const Thread& thread, const float (*weights)[4], const SharedRows& rows,
                                      float (*sum)[4]) {
   const FragmentPlace place(thread);
   XFORMER_UNROLL
   for (int k = 0; k < kPlaces; ++k) {
-    float a[4] = {weights[k][0], weights[k][2], weights[k][1], weights[k][3]};
-    round_weights<kKind>(thread, a);
+    float a[kRowTiles][4];
+    XFORMER_UNROLL
+    for (int r = 0; r < kRowTiles; ++r) {
+      const float* const own = weights[r * kPlaces + k];
+      a[r][0] = own[0], a[r][1] = own[2], a[r][2] = own[1], a[r][3] = own[3];
+      round_weights<kKind>(thread, a[r]);
+    }
     const float* const from = rows.at(k * kTilePlaces + 2 * place.pair, place.row);
     XFORMER_UNROLL
     for (int j = 0; j < kTiles; ++j) {
       const float b[2] = {from[j * kTileColumns], from[j * kTileColumns + rows.stride]};
-      multiply_tile<kKind>(thread, a, b, sum[j]);
+      XFORMER_UNROLL
+      for (int r = 0; r < kRowTiles; ++r) multiply_tile<kKind>(thread, a[r], b, sum[r * kTiles + j]);
     }
   }
 }

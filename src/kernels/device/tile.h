@@ -44,7 +44,7 @@ XFORMER_DEVICE void send_rows(const Thread& thread, const Value* matrix, const R
   if constexpr (std::is_same_v<Value, float>) {
     if (places.wide) {
       constexpr int kPiece = 4, kPieces = kWidth / kPiece;
-      XFORMER_UNROLL_TWICE
+      XFORMER_UNROLL_NEVER
       for (int i = 0; i < kRows * kPieces / kTileThreads; ++i) {
         const int place = i * kTileThreads + thread.index(), row = place / kPieces, column = place % kPieces * kPiece;
         const int64_t from = place_of(row);

@@ -51,9 +51,10 @@ class WeightGradientSum {
     a_.parts = weight_division(a_.rows, weight_tiles(a_)).parts;
     const at::Tensor tables = at::empty({a_.parts, a_.table}, options_);
     a_.tables = written_floats(tables);
+    const at::Tensor sums = a_.parts == 1 ? tables.select(0, 0) : at::empty({a_.table}, options_);
+    a_.sums = written_floats(sums);
     a_.wide = wide_ && reads_wide({tables});
     launch(a_);
-    const at::Tensor sums = a_.parts == 1 ? tables.select(0, 0) : tables.sum(0);
     std::vector<LinearMap> result;
     for (int i = 0; i < a_.count; ++i) {
       const WeightGradientArguments::Map& map = a_.maps[i];

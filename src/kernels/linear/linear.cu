@@ -13,7 +13,11 @@ cudaError_t launch_linear_backward(const LinearArguments& a, cudaStream_t stream
 }
 
 cudaError_t launch_weight_gradients(const WeightGradientArguments& a, cudaStream_t stream) {
-  return run_weight_gradients(a, launched_on(stream));
+  cudaError_t error = cudaSuccess;
+  run_weight_gradients(a, [&](const LaunchGrid& grid, const auto& program) {
+    if (error == cudaSuccess) error = launch_program(grid, program, stream);
+  });
+  return error;
 }
 
 }  // namespace xformer::kernels

@@ -1,9 +1,10 @@
 // Gradients of the weights and biases of linear maps as a device program: a block keeps 64 by 64 of one gradient in
-// registers while it walks over its part of the rows, and writes it once. Parts are added afterwards, in order.
+// registers while it walks over its part of the rows, and writes it once. Parts are added by one more launch, in order.
 #pragma once
 
 #include <algorithm>
 
+#include "kernels/device/part_sums.h"
 #include "kernels/linear/program.h"
 
 namespace xformer::kernels {
@@ -19,6 +20,7 @@ struct WeightGradientArguments {
   ProductKind product = ProductKind::kFloat;
   int64_t rows = 0;
   float* tables = nullptr;  // [parts, table]
+  float* sums = nullptr;    // [table]; of one part the table itself
   int64_t table = 0, parts = 0;
   int count = 0;
   bool wide = false;  // all begins at sixteen bytes, and all widths are multiples of kRun
@@ -82,10 +84,11 @@ struct WeightGradientProgram {
 };
 
 template <class Launch>
-auto run_weight_gradients(const WeightGradientArguments& a, const Launch& launch) {
+void run_weight_gradients(const WeightGradientArguments& a, const Launch& launch) {
   const LaunchGrid grid{a.parts * weight_tiles(a), 4 * kTileFloats * 4};
-  return a.product == ProductKind::kTf32 ? launch(grid, WeightGradientProgram<ProductKind::kTf32>{a})
-                                         : launch(grid, WeightGradientProgram<ProductKind::kFloat>{a});
+  if (a.product == ProductKind::kTf32) launch(grid, WeightGradientProgram<ProductKind::kTf32>{a});
+  else launch(grid, WeightGradientProgram<ProductKind::kFloat>{a});
+  if (a.parts > 1) launch(part_sums_grid(a.table), PartSumsProgram{{a.tables, a.sums, a.parts, a.table}});
 }
 
 }  // namespace xformer::kernels

@@ -80,6 +80,7 @@ ResidualNormGradients residual_norm_backward_device(const at::Tensor& sum_gradie
   const LaunchGrid grid = row_backward_grid(rows, width);
   const at::Tensor parts = at::empty({sum.numel() == 0 ? 0 : grid.blocks, 2, width},
                                      sum.options().dtype(at::toOpMathType(sum.scalar_type())));
+  at::Tensor total;  // [2, m]
   if (sum.numel() > 0) {
     ResidualNormBackwardArguments a;
     a.type = element_type(sum);
@@ -89,12 +90,16 @@ ResidualNormGradients residual_norm_backward_device(const at::Tensor& sum_gradie
     a.x_gradient = result.x.mutable_data_ptr();
     if (drops) a.branch_gradient = result.branch.mutable_data_ptr();
     a.parts = parts.mutable_data_ptr();
+    if (parts.scalar_type() == at::kFloat) {
+      total = at::empty({2, width}, parts.options());
+      a.sums = written_floats(total);
+    }
     a.rows = rows, a.width = width;
     a.wide = width % kRun == 0 && reads_wide({sum, normed_gradient, sum_gradient, weight});
     if (drops) a.drop = device_drop(drop, sum);
     launch(a);
   }
-  const at::Tensor total = parts.sum(0);  // [2, m]
+  if (!total.defined()) total = parts.sum(0);
   result.weight = total.select(0, 0);
   result.bias = total.select(0, 1);
   return result;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/device/part_sums.h"
 #include "kernels/residual_norm/row_norm.h"
 
 namespace xformer::kernels {
@@ -58,6 +59,7 @@ struct ResidualNormBackwardArguments {
   const void *normed_gradient = nullptr, *sum_gradient = nullptr;  // the second may be null
   void *x_gradient = nullptr, *branch_gradient = nullptr;          // the second may be null: not wanted
   void* parts = nullptr;  // [blocks, 2, width]: sums of the gradients of weight and bias
+  float* sums = nullptr;  // [2, width]: over all blocks; null of doubles
   int64_t rows = 0, width = 0;
   bool wide = false;
   DeviceDrop drop;
@@ -219,11 +221,15 @@ auto choose_program(const ResidualNormForwardArguments& a, const Launch& launch)
   return with_element<Types>(a.branch_type, with_packs);
 }
 
-template <class Types, class Launch>
-auto choose_program(const ResidualNormBackwardArguments& a, const Launch& launch) {
-  if (a.type == ElementType::kDouble) return launch(ResidualNormBackwardProgram<double, 1>{a});
-  if (row_plan(a.width).packs == 1) return launch(ResidualNormBackwardProgram<float, 1>{a});
-  return launch(ResidualNormBackwardProgram<float, 2>{a});
+// launch(grid, program) for the pass over rows, and of floats for the sums over its parts.
+template <class Launch>
+void run_row_backward(const ResidualNormBackwardArguments& a, const Launch& launch) {
+  const LaunchGrid grid = row_backward_grid(a.rows, a.width);
+  if (a.type == ElementType::kDouble) return launch(grid, ResidualNormBackwardProgram<double, 1>{a});
+  if (row_plan(a.width).packs == 1) launch(grid, ResidualNormBackwardProgram<float, 1>{a});
+  else launch(grid, ResidualNormBackwardProgram<float, 2>{a});
+  const PartSumsArguments sums{static_cast<const float*>(a.parts), a.sums, grid.blocks, 2 * a.width};
+  launch(part_sums_grid(sums.size), PartSumsProgram{sums});
 }
 
 }  // namespace xformer::kernels

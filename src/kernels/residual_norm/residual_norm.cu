@@ -10,8 +10,11 @@ cudaError_t launch_residual_norm_forward(const ResidualNormForwardArguments& a, 
 }
 
 cudaError_t launch_residual_norm_backward(const ResidualNormBackwardArguments& a, cudaStream_t stream) {
-  return choose_program<CudaTypes>(
-      a, [&](const auto& program) { return launch_program(row_backward_grid(a.rows, a.width), program, stream); });
+  cudaError_t error = cudaSuccess;
+  run_row_backward(a, [&](const LaunchGrid& grid, const auto& program) {
+    if (error == cudaSuccess) error = launch_program(grid, program, stream);
+  });
+  return error;
 }
 
 }  // namespace xformer::kernels

@@ -66,7 +66,8 @@ ProjectionGradients project_backward_device(const at::Tensor& gradient_in, const
   ProjectionOperands operands(projection, x, y, key_valid);
   ProjectionArguments& a = operands.a;
   const at::Tensor gradient = gradient_in.contiguous();
-  const at::Tensor both = rows_of_heads(operands.x, a.n, a.width());  // gradients of x and y
+  // Gradients of x and y, each whole: what made these goes on from rows without gaps.
+  const at::Tensor both = at::empty({a.count, a.b, a.n, a.h, a.d}, x.options());
   a.parts = table_parts(a.b, table_tiles(a.heads, a.rows, a.columns));
   const at::Tensor tables = at::empty({a.parts, a.heads, a.rows, a.columns}, projection.options());
   a.gradient = read_floats(gradient);
@@ -75,8 +76,8 @@ ProjectionGradients project_backward_device(const at::Tensor& gradient_in, const
   a.wide_table = a.wide_table && reads_wide({tables});
   operands.run(ProjectionStage::kTokenGradients, launch);
   operands.run(ProjectionStage::kTableGradient, launch);
-  return {a.parts == 1 ? tables.select(0, 0) : tables.sum(0), both.narrow(3, 0, a.d),
-          y.defined() ? both.narrow(3, a.d, a.d) : at::Tensor()};
+  return {a.parts == 1 ? tables.select(0, 0) : tables.sum(0), both.select(0, 0).transpose(1, 2),
+          y.defined() ? both.select(0, 1).transpose(1, 2) : at::Tensor()};
 }
 
 }  // namespace xformer::kernels

@@ -31,7 +31,7 @@ struct ProjectionArguments {
   float* out = nullptr;             // [b,h,rows,count d]
   const float* gradient = nullptr;  // the same
   bool wide_gradient = false;       // its rows' halves begin at sixteen bytes and are whole runs
-  float* d_tokens = nullptr;        // [b,n,h,count d]
+  float* d_tokens = nullptr;        // [count,b,n,h,d]
   float* d_tables = nullptr;        // [parts,heads,rows,columns]
   int64_t parts = 0;
 
@@ -169,8 +169,7 @@ struct MixedTokenProgram {
         if (token >= end || (valid != nullptr && !valid[token])) sum[j][i] = 0;  // whatever the gradient is
       }
     }
-    const int64_t stride = a.h * a.width();
-    store_fragment<kTiles>(thread, sum, 1.0f, 1.0f, a.d_tokens + b * a.n * stride + h * a.width() + side * a.d, stride,
+    store_fragment<kTiles>(thread, sum, 1.0f, 1.0f, a.d_tokens + ((side * a.b + b) * a.n * a.h + h) * a.d, a.h * a.d,
                            a.d, first + warp_row, a.n);
   }
 };

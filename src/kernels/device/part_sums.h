@@ -1,0 +1,48 @@
+// Sums over parts as a device program: what a pass wrote in parts, each of a block, is added in an order that depends
+// on their number alone. A warp has neighbouring columns and every eighth part, and a block puts its warps together.
+#pragma once
+
+#include "kernels/device/thread.h"
+
+namespace xformer::kernels {
+
+struct PartSumsArguments {
+  const float* parts = nullptr;  // [count, size]
+  float* sums = nullptr;         // [size]
+  int64_t count = 0, size = 0;
+};
+
+struct PartSumsProgram {
+  static constexpr int kThreads = 256, kResident = 4;
+  static constexpr int kWarps = kThreads / kWarp, kAtOnce = 8;
+  PartSumsArguments a;
+
+  template <class Thread>
+  XFORMER_DEVICE void operator()(const Thread& thread) const {
+    auto* const shared = static_cast<float*>(thread.shared());
+    const int lane = thread.index() % kWarp, warp = thread.index() / kWarp;
+    const int64_t column = thread.block() * kWarp + lane;
+    const float* const parts = a.parts + (column < a.size ? column : 0);
+    float sum = 0;
+    int64_t part = warp;
+    for (; part + (kAtOnce - 1) * kWarps < a.count; part += kAtOnce * kWarps) {
+      float some[kAtOnce];  // read together
+      XFORMER_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) some[i] = parts[(part + i * kWarps) * a.size];
+      XFORMER_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) sum += some[i];
+    }
+    for (; part < a.count; part += kWarps) sum += parts[part * a.size];
+    shared[thread.index()] = sum;
+    thread.sync();
+    if (warp != 0 || column >= a.size) return;
+    for (int i = 1; i < kWarps; ++i) sum += shared[i * kWarp + lane];
+    a.sums[column] = sum;
+  }
+};
+
+[[nodiscard]] constexpr LaunchGrid part_sums_grid(int64_t size) {
+  return {(size + kWarp - 1) / kWarp, PartSumsProgram::kThreads * 4};
+}
+
+}  // namespace xformer::kernels
