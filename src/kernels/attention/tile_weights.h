@@ -174,37 +174,46 @@ struct WeightRows {
           scores[j][i] = seen[j / kTiles * 2 + i / 2].at(j % kTiles, i % 2) ? scores[j][i] : kNever;
       }
     }
+    // Halves side by side, so that what one waits for is work for the others.
+    float now[kHalves], shift[kHalves];
     XFORMER_UNROLL
-    for (int half = 0; half < kHalves; ++half) {
-      float(*const score)[4] = scores + half / 2 * kTiles;
-      float(*const own)[4] = out + half / 2 * kOutTiles;
-      const int begin = half % 2 * 2;  // of a fragment's four
-      float now = largest[half];
+    for (int half = 0; half < kHalves; ++half) now[half] = largest[half];
+    const auto for_pairs = [&](const auto& visit) {  // of a row's neighbouring columns
       XFORMER_UNROLL
       for (int j = 0; j < kTiles; ++j) {
         XFORMER_UNROLL
-        for (int i = begin; i < begin + 2; ++i) now = score[j][i] > now ? score[j][i] : now;
+        for (int half = 0; half < kHalves; ++half) visit(half, j, scores[half / 2 * kTiles + j] + half % 2 * 2);
       }
+    };
+    for_pairs([&](int half, int, const float* pair) {
+      const float larger = pair[1] > pair[0] ? pair[1] : pair[0];
+      now[half] = larger > now[half] ? larger : now[half];
+    });
+    XFORMER_UNROLL
+    for (int mask = 1; mask < 4; mask *= 2) {
       XFORMER_UNROLL
-      for (int mask = 1; mask < 4; mask *= 2) {
-        const float other = thread.shuffle_xor(now, mask);
-        now = other > now ? other : now;
-      }
-      const float shift = now == kNever ? 0.0f : now, factor = thread.exp2(largest[half] - shift);
-      largest[half] = now;
-      sum[half] *= factor;
-      XFORMER_UNROLL
-      for (int j = 0; j < kOutTiles; ++j) own[j][begin] *= factor, own[j][begin + 1] *= factor;
-      XFORMER_UNROLL
-      for (int j = 0; j < kTiles; ++j) {
-        XFORMER_UNROLL
-        for (int i = begin; i < begin + 2; ++i) {
-          const float weight = thread.exp2(score[j][i] - shift);
-          sum[half] += weight;
-          score[j][i] = kept[half].at(j, i % 2) ? weight : 0.0f;
-        }
+      for (int half = 0; half < kHalves; ++half) {
+        const float other = thread.shuffle_xor(now[half], mask);
+        now[half] = other > now[half] ? other : now[half];
       }
     }
+    XFORMER_UNROLL
+    for (int half = 0; half < kHalves; ++half) {
+      shift[half] = now[half] == kNever ? 0.0f : now[half];
+      const float factor = thread.exp2(largest[half] - shift[half]);
+      largest[half] = now[half];
+      sum[half] *= factor;
+      XFORMER_UNROLL
+      for (int j = 0; j < kOutTiles; ++j) {
+        float* const own = out[half / 2 * kOutTiles + j] + half % 2 * 2;
+        own[0] *= factor, own[1] *= factor;
+      }
+    }
+    for_pairs([&](int half, int j, float* pair) {
+      const float first = thread.exp2(pair[0] - shift[half]), second = thread.exp2(pair[1] - shift[half]);
+      sum[half] += first + second;
+      pair[0] = kept[half].at(j, 0) ? first : 0.0f, pair[1] = kept[half].at(j, 1) ? second : 0.0f;
+    });
   }
 
   // Of a row: what its `out` is to be multiplied with, and the log of its sum; 0 and infinity without a key.
