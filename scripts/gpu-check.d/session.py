@@ -154,7 +154,7 @@ class Session:
         for place in [*places, ""]:
             path = os.pathsep.join(filter(None, (place, os.environ.get("PYTHONPATH"))))
             environment = {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1",
-                           "TORCHINDUCTOR_CACHE_DIR": str(self.work / "inductor")}
+                           "TORCHINDUCTOR_CACHE_DIR": os.environ.get("TORCHINDUCTOR_CACHE_DIR") or str(self.work / "inductor")}
             code, said = self.run("python3", "-c", test, environment=environment)
             if code == 0:
                 return environment
