@@ -56,7 +56,8 @@ def markdown(lines):
     for precision in PRECISIONS["cuda"]:
         keys = {(model, shape): (model, precision, *GPU_SHAPES[shape][:2]) for shape in TABLE_SHAPES for model in TABLE_MODELS}
         if any(key in beside for key in keys.values()):
-            rows += [cells(model, precision, shape, beside.get(key, {}), alone.get(key, {})) for (model, shape), key in keys.items()]
+            rows += [cells(model, precision, shape, beside.get(key, {}), alone.get(key, {})) for (model, shape), key in keys.items()
+                     if key in beside or key in alone]
     if not rows:
         raise ValueError("nothing of the item pairs is in it")
     facts = {f"{row['gpu']}, {row['xformer']}, PyTorch {row['torch']}" for kinds in beside.values() for row in kinds.values()}

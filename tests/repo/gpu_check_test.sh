@@ -188,15 +188,13 @@ check "shapes measures the same alone" equal "$(grep -c '^{"item": "shapes", "ro
 
 table() { code=0 && text=$("$root/scripts/gpu-check" --table "$@" 2>&1) || code=$?; }
 table "$work/results/results.jsonl"
-check "the table has seven models at three shapes in each precision that was measured" equal "$code $(grep -c '^| `' <<<"$text")" "0 42"
+check "the table has what was measured" equal "$code $(grep -c '^| `' <<<"$text")" "0 12"
 check "a pair's row has times, ratios, kernels, memory and energy" contains "$text" \
   '| `softmax-fused` | text-4k, 4,096 x 16 | 2.000 | 4.00 | 2.00 | 1.50 | 3.00 | 21 | 300 | 800 | 400 | 300 | 600 | 0.512 |'
 check "what PyTorch could not is missing there" contains "$text" \
   '| `reformer` | listops, 2,048 x 32 | 2.000 | 4.00 | - | 1.50 | - | 21 | 300 | 800 | - | 300 | - | 0.512 |'
 check "of what was measured alone the rest is there" contains "$text" \
   '| `reformer`, tf32 | image, 1,024 x 32 | 2.500 | - | - | - | - | 22 | 400 | - | - | - | - | 0.512 |'
-check "what was not measured is a row of dashes" contains "$text" \
-  '| `linear`, tf32 | image, 1,024 x 32 | - | - | - | - | - | - | - | - | - | - | - | - |'
 check "it says of which device and versions it is" equal "$(tail -1 <<<"$text")" "a GPU, xformer 1.2.3, PyTorch 2.11.0."
 grep -v '"pairs"' "$work/results/results.jsonl" >"$work/alone.jsonl"
 table "$work/alone.jsonl"
