@@ -54,10 +54,14 @@ std::string conditions_of(const std::vector<const RunRecord*>& runs) {
     if (run->plan.contains("training.precision")) precisions.insert(value_word(run->plan["training.precision"]));
     if (!run->hardware.is_object()) continue;
     if (run->hardware.contains("threads")) threads.insert(value_word(run->hardware["threads"]));
-    if (run->hardware.contains("device"))
-      devices.insert(
-          value_word(run->hardware["device"]) +
-          (run->hardware.contains("processor") ? fmt::format(" ({})", value_word(run->hardware["processor"])) : ""));
+    if (run->hardware.contains("device")) {
+      Json what;  // computed
+      if (run->hardware.contains("gpu") && run->hardware["gpu"].is_object())
+        what = run->hardware["gpu"].value("name", Json());
+      else if (run->hardware.contains("processor")) what = run->hardware["processor"];
+      devices.insert(value_word(run->hardware["device"]) +
+                     (what.is_null() ? "" : fmt::format(" ({})", value_word(what))));
+    }
   }
   std::vector<std::string> parts;
   if (!batches.empty()) parts.push_back(fmt::format("batch {}", fmt::join(batches, " or ")));

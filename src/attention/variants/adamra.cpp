@@ -186,11 +186,11 @@ class AdaMraMixer : public SequenceMixer {
 
   // k-means of the keys from the means of segments; values follow their keys. A cluster that lost its tokens stays
   // where it is until the end, and then holds nothing.
-  static std::pair<at::Tensor, SequenceMask> cluster(const at::Tensor& both, const at::Tensor& means,
-                                                     const SequenceMask& mask, const SequenceMask& pooled) {
+  [[nodiscard]] std::pair<at::Tensor, SequenceMask> cluster(const at::Tensor& both, const at::Tensor& means,
+                                                            const SequenceMask& mask,
+                                                            const SequenceMask& pooled) const {
     const at::Tensor rows = mask.all_valid() ? both : both * mask.as_factor(both.scalar_type());
-    const at::Tensor keys = rows.detach().select(1, 0),
-                     index = at::arange(means.size(2), keys.options().dtype(at::kLong));
+    const at::Tensor keys = rows.detach().select(1, 0), index = tables_.numbers(means.size(2), keys.device());
     at::Tensor centres = means.detach().select(1, 0), members, count;  // [b,m,d], [b,m,n], [b,m,1]
     for (int round = 0; round < kRounds; ++round) {
       if (round > 0) centres = at::where(count > 0, at::matmul(members, keys) / count.clamp_min(1), centres);

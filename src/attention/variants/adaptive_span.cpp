@@ -14,6 +14,7 @@
 
 #include "attention/decoding.h"
 #include "attention/descriptor.h"
+#include "attention/shared/index_tables.h"
 #include "attention/shared/windows.h"
 #include "kernels/batched_product/batched_product.h"
 #include "tensor/probe.h"
@@ -110,7 +111,10 @@ class AdaptiveSpanCore : public AttentionCore, public DecodingCore {
 
   // log m of the offsets -back to ahead [h,r].
   [[nodiscard]] at::Tensor log_mask(int64_t back, int64_t ahead) const {
-    const at::Tensor offset = at::arange(-back, ahead + 1, z_.options());
+    const at::Tensor offset = tables_.get("offsets", {back, ahead, static_cast<int64_t>(z_.scalar_type())}, z_.device(),
+                                          [&](const at::TensorOptions& numbers) {
+                                            return at::arange(-back, ahead + 1, numbers.dtype(z_.scalar_type()));
+                                          });
     const at::Tensor left =
         (static_cast<double>(span_) * z_.squeeze(-1) + (static_cast<double>(options_.ramp + first_) - offset.abs())) /
         static_cast<double>(options_.ramp);
@@ -138,6 +142,7 @@ class AdaptiveSpanCore : public AttentionCore, public DecodingCore {
   int64_t span_;   // S
   int64_t first_;  // steps from a row to its nearest key
   bool causal_;
+  IndexTables tables_;
   kernels::Dropout dropout_;
   at::Tensor z_;             // [h, 1, 1]
   at::Tensor past_, ahead_;  // e of keys behind [S, d] and ahead [S - 1 or S, d]; undefined where there are none

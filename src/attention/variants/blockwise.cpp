@@ -11,6 +11,7 @@
 #include <cmath>
 
 #include "attention/descriptor.h"
+#include "attention/shared/index_tables.h"
 #include "attention/shared/parts.h"
 #include "attention/shared/pinned.h"
 #include "attention/shared/windows.h"
@@ -134,7 +135,10 @@ class BlockwiseCore : public AttentionCore {
     const auto flags = in.q.options().dtype(at::kBool);
     const at::Tensor valid = in.valid.defined() ? in.valid : at::ones({b, places}, flags);
     at::Tensor open = at::constant_pad_nd(valid, {0, t * c - places}).reshape({b, t, c}).roll(back, 1);
-    if (causal_) open = open.logical_and(at::arange(t, in.q.options().dtype(at::kLong)).ge(group.shift).unsqueeze(-1));
+    if (causal_) {
+      const auto behind = [&](const at::TensorOptions& numbers) { return at::arange(t, numbers).ge(group.shift); };
+      open = open.logical_and(tables_.get("behind", {t, group.shift}, in.q.device(), behind).unsqueeze(-1));
+    }
     if (p > 0) {
       const at::Tensor pinned =
           in.pinned.allowed.defined() ? in.pinned.allowed.expand({b, t, p}) : at::ones({b, t, p}, flags);
@@ -152,6 +156,7 @@ class BlockwiseCore : public AttentionCore {
   int64_t blocks_;
   bool causal_;
   PinnedTokens pinned_;
+  IndexTables tables_;
   std::vector<Group> groups_;
 };
 

@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 
 #include "attention/multi_head.h"
+#include "attention/shared/index_tables.h"
 #include "models/event_input.h"
 #include "tensor/probe.h"
 
@@ -67,7 +68,7 @@ class Lstm : public Model {
                                                    /*batch_first=*/true));
     probe("states", states);
     // Padding stands behind the last valid place and changes no state before it.
-    const at::Tensor places = at::arange(x.size(1), input.key_valid.options().dtype(at::kLong));
+    const at::Tensor places = tables_.numbers(x.size(1), input.key_valid.device());
     const at::Tensor last = at::where(input.key_valid, places, at::zeros_like(places)).amax(1);
     const at::Tensor state = states.gather(1, last.view({-1, 1, 1}).expand({-1, 1, options_.hidden})).squeeze(1);
     const at::Tensor out = output_->forward(state_dropout_(state, is_training()));
@@ -95,6 +96,7 @@ class Lstm : public Model {
   std::shared_ptr<attention::Linear> input_, output_;
   std::shared_ptr<EventInput> events_;
   std::vector<at::Tensor> weights_;
+  attention::IndexTables tables_;
   kernels::Dropout embedding_dropout_, state_dropout_;
 };
 
