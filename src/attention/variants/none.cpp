@@ -1,18 +1,40 @@
 // No attention: o_i = v_i. The sanity floor of the mlpen code (attention-core 3.19): what it reaches, and the time it
 // takes, belong to the rest of the model.
+#include <torch/csrc/autograd/custom_function.h>
+
 #include "attention/descriptor.h"
 
 namespace xformer::attention::variants::none {
 
 struct Options {};
 
+// v, and zeros as the gradients of q and k, so that a training step holds the whole frame around a core. They are one
+// number each until somebody wants them in full.
+class OwnValues : public torch::autograd::Function<OwnValues> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& q, const at::Tensor& k,
+                            const at::Tensor& v, const SequenceMask& mask) {
+    context->saved_data["q"] = q.sizes();
+    context->saved_data["k"] = k.sizes();
+    if (!mask.all_valid()) context->save_for_backward({mask.key_valid});
+    return mask.zero_padding(v);
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    const at::Tensor zero = at::zeros({}, gradients[0].options());
+    const auto zeros = [&](const char* of) { return zero.expand(context->saved_data[of].toIntVector()); };
+    const torch::autograd::variable_list saved = context->get_saved_variables();
+    const SequenceMask mask{saved.empty() ? at::Tensor() : saved[0]};
+    return {zeros("q"), zeros("k"), mask.zero_padding(gradients[0]), {}};
+  }
+};
+
 class NoneCore : public AttentionCore {
  public:
   at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
                      Carry&) override {
-    // Empty slices give q and k a gradient of zero, so that a training step holds the whole frame around a core.
-    const at::Tensor out = at::cat({v, q.narrow(2, 0, 0), k.narrow(2, 0, 0)}, 2);
-    return mask.zero_padding(out);
+    return OwnValues::apply(q, k, v, mask);
   }
 
   [[nodiscard]] bool zeroes_padding() const override { return true; }
