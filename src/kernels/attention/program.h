@@ -1,9 +1,9 @@
 // Attention (attention.h) as device programs: a block holds 64 rows of one head in shared memory, its four warps 16 of
-// them each, and walks over the tiles of 64 that these rows see (Dao et al., "FlashAttention", 2022; the passes as in
-// FlashAttention-2). Nothing is added by atomics: the backward pass goes once over rows of queries, for dq, and once
-// over rows of keys, for dk and dv. Where few rows make few blocks, several share what a row sees, and their results
-// are put together afterwards, in order (Dao et al., "Flash-Decoding", 2023). Softmax and sums are in float, also of
-// heads in bf16 or fp16: those are operands of TF32 products as they are.
+// them each, or twice as many (attention_row_tiles), and walks over the tiles of 64 that these rows see (Dao et al.,
+// "FlashAttention", 2022; the passes as in FlashAttention-2). Nothing is added by atomics: the backward pass goes once
+// over rows of queries, for dq, and once over rows of keys, for dk and dv. Where few rows make few blocks, several
+// share what a row sees, and their results are put together afterwards, in order (Dao et al., "Flash-Decoding", 2023).
+// Softmax and sums are in float, also of heads in bf16 or fp16: those are operands of TF32 products as they are.
 #pragma once
 
 #include <algorithm>
@@ -108,7 +108,7 @@ template <int kRowTiles>
 
 // Which weights of a tile count in the warp's rows g and g + 8 of each sixteen, of queries or, with kKeys, of keys.
 // `first`: the number of the tile's first column, `row` of the warp's first row; valid and `end` are the keys'. Columns
-// behind the last query count here, and not by their infinite sum of weights.
+// behind the last query seem to count here: their sum of weights is infinite, so that none of them weighs anything.
 template <bool kKeys, int kRowTiles>
 struct WarpSeen {
   RowBits rows[2 * kRowTiles];

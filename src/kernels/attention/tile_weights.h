@@ -66,7 +66,7 @@ class TileKept {
     if (drop_.threshold == 0) return;
     const DeviceDraws draws(drop_);  // made for each tile: registers are short while products are made
     const int64_t number = draws.first + first;
-    if (number % kRun == 0 && across_ % kRun == 0) {  // whole runs of draws, which share the rounds' keys
+    if (number % kRun == 0 && across_ % kRun == 0) {  // whole runs of draws, as most tiles have them
       XFORMER_UNROLL_NEVER
       for (int turn = 0; turn < kTurns; turn += kAtOnce) {
         PhiloxBlock drawn[kAtOnce];

@@ -119,6 +119,7 @@ XFORMER_DEVICE void multiply_columns(const Thread& thread, const SharedRows& lef
   }
 }
 
+// Weights are made, not read: where operands are taken as they are, these alone are rounded.
 template <ProductKind kKind, class Thread>
 XFORMER_DEVICE void round_weights(const Thread& thread, float (&a)[4]) {
   if constexpr (kKind == ProductKind::kHalf) {
