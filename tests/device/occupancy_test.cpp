@@ -185,8 +185,8 @@ TEST_CASE("a multiprocessor holds as many blocks of each kernel as its budget sa
       now.registers[i] = registers.empty() ? before.registers[i] : registers.at(name)[i];
       now.blocks[i] = kernels::resident_blocks(kMultiprocessors[i], now.threads, now.registers[i], plan.shared_bytes);
       CHECK(now.blocks[i] >= 1);
-      // Registers are kept few so that as many blocks as the program says find room: so must the rest, but for one block
-      // on sm_80, which has less shared memory.
+      // Registers are kept few so that as many blocks as the program says find room: so must the rest, but for one
+      // block on sm_80, which has less shared memory.
       CHECK(now.blocks[i] >= (i == 0 ? plan.resident - 1 : plan.resident));
       if (writes) continue;
       CHECK(now.threads == before.threads);

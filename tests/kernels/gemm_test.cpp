@@ -130,6 +130,30 @@ TEST_CASE("a packed factor serves products of any number of rows, with the bits 
   }
 }
 
+TEST_CASE("a factor that is rounded as it is laid out makes the bits of one that was rounded before") {
+  using c10::BFloat16;
+  for (const Shape& s : kShapes)
+    for (const auto& [a_turned, b_turned] : {std::pair{false, false}, {true, false}, {true, true}})
+      for (const float beta : {0.0F, 1.0F}) {
+        const int64_t b_rows = b_turned ? s.columns : s.inner, b_width = b_turned ? s.inner : s.columns;
+        const Matrix<BFloat16> a(a_turned ? s.inner : s.rows, a_turned ? s.rows : s.inner, 2, 1);
+        std::vector<float> b(static_cast<size_t>(b_rows * (b_width + 3)), NAN);  // with gaps that must not be read
+        std::vector<BFloat16> rounded(b.size());
+        for (int64_t i = 0; i < b_rows; ++i)
+          for (int64_t j = 0; j < b_width; ++j) {
+            const auto at = static_cast<size_t>(i * (b_width + 3) + j);
+            b[at] = 1 / (0.7F + static_cast<float>((i * 7 + j * 3) % 11)), rounded[at] = BFloat16(b[at]);
+          }
+        std::vector<float> got(static_cast<size_t>(s.rows * s.columns), 0.5F), meant = got;
+        gemm_rounding(s.rows, s.columns, s.inner, Operand<BFloat16>{a.data.data(), a.stride, a_turned},
+                      {b.data(), b_width + 3, b_turned}, beta, got.data(), s.columns);
+        gemm(s.rows, s.columns, s.inner, 1.0F, Operand<BFloat16>{a.data.data(), a.stride, a_turned},
+             Operand<BFloat16>{rounded.data(), b_width + 3, b_turned}, beta, meant.data(), s.columns);
+        INFO(s.rows << " x " << s.columns << " x " << s.inner << (a_turned ? " a^T" : "") << (b_turned ? " b^T" : ""));
+        CHECK(got == meant);
+      }
+}
+
 TEST_CASE("products of bf16 in pairs are their definition where there is AVX-512") {
   if (tile_products().name.find("avx512") == std::string::npos) {
     WARN("skipped: " << tile_products().name);

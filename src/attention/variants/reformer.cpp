@@ -21,6 +21,7 @@
 #include "attention/multi_head.h"
 #include "attention/shared/class_windows.h"
 #include "attention/shared/full_precision.h"
+#include "kernels/batched_product/batched_product.h"
 #include "kernels/hashed_attention/hashed_attention.h"
 #include "tensor/probe.h"
 
@@ -127,8 +128,9 @@ class ReformerMixer : public SequenceMixer {
     const at::Tensor q = queries.to(at::toOpMathType(queries.scalar_type()));
     const std::vector<int64_t> factors = bucket_factors(n);
     const int64_t columns = columns_of(factors);
-    const at::Tensor rotations = rotations_.to(q.scalar_type()).narrow(3, 0, columns).reshape({heads_, head_dim_, -1});
-    const at::Tensor turned = at::bmm(q.transpose(0, 1).reshape({heads_, b * n, head_dim_}), rotations);
+    const at::Tensor rotations =
+        rotations_.to(q.scalar_type()).narrow(3, 0, columns).reshape({heads_, 1, head_dim_, -1});
+    const at::Tensor turned = kernels::batched_product(q.transpose(0, 1), rotations);  // [h,b,n,..]
     return kernels::hash_buckets(turned.view({heads_, b, n, options_.rounds, columns}), factors, options);
   }
 

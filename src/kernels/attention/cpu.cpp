@@ -11,6 +11,7 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/heads.h"
 #include "kernels/cpu/stored.h"
+#include "kernels/cpu/tile_sums.h"
 #include "kernels/cpu/units.h"
 #include "kernels/cpu/valid_rows.h"
 #include "kernels/dropout/cpu.h"
@@ -128,8 +129,9 @@ struct Scratch {
   std::vector<uint16_t> draws;
   std::vector<const uint16_t*> rows;
   std::vector<Value> largest, sum, out;
-  std::vector<Stored> factor, gradient_factor;  // tiles as products take them
-  std::vector<Value> dq, dk, dv;                // sums over blocks
+  std::vector<Stored> factor;               // a tile as products take it
+  std::vector<Value> dq, dk, dv;            // sums over blocks
+  std::vector<Value> turned_dk, turned_dv;  // the same, TileSums' room
   // Backwards of a block of keys; forwards of all blocks of a head's keys, turned over.
   PackedFactor<Stored> keys, turned_keys, turned_values;
   std::vector<PackedFactor<Stored>> head_keys;
@@ -142,6 +144,18 @@ std::vector<Scratch<Stored>> scratch_for(int64_t workers, const Sizes& sizes, bo
   for (int64_t worker = 0; worker < workers; ++worker) result.emplace_back(sizes.n, sizes.m, backward, drops);
   return result;
 }
+
+// The scale of scores: products' where floats are laid out for them anyway; else that of the loops over weights, for
+// which it costs nothing.
+template <class Stored>
+struct ScoreScale {
+  using Value = Computed<Stored>;
+  // A negative one would turn over which score is the largest, and zero times -infinity is no number.
+  explicit ScoreScale(double scale)
+      : weights(kConverts<Stored> && scale > 0 ? static_cast<Value>(scale) : Value(1)),
+        products(weights == 1 ? static_cast<Value>(scale) : Value(1)) {}
+  Value weights, products;
+};
 
 Sizes sizes_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   XF_ASSERT(q.dim() == 4 && k.dim() == 4 && v.dim() == 4 && k.size(2) == v.size(2) && q.size(3) == k.size(3),
@@ -162,14 +176,14 @@ void forward_block(const Sizes& sizes, const AttentionOptions& options, const Al
   std::fill(scratch.largest.begin(), scratch.largest.end(), kNone);
   std::fill(scratch.sum.begin(), scratch.sum.end(), Value(0));
   if (end == 0) std::fill(scratch.out.begin(), scratch.out.end(), Value(0));
+  const ScoreScale<Stored> scale(options.scale);
   const int64_t all_keys = allowed.key_end(b, sizes.n);
   if (const int64_t head = b * sizes.h + h; scratch.head != head) {
     scratch.head = head;
     scratch.head_keys.resize(static_cast<size_t>((all_keys + kKeyBlock - 1) / kKeyBlock));
     for (int64_t key = 0; key < all_keys; key += kKeyBlock)
       scratch.head_keys[static_cast<size_t>(key / kKeyBlock)].pack(
-          sizes.n, sizes.d, std::min(kKeyBlock, all_keys - key), static_cast<Value>(options.scale),
-          {k.at(b, h, key), k.stride, true});
+          sizes.n, sizes.d, std::min(kKeyBlock, all_keys - key), scale.products, {k.at(b, h, key), k.stride, true});
   }
   for (int64_t key = 0; key < end; key += kKeyBlock) {
     const int64_t count = std::min(kKeyBlock, end - key);
@@ -178,18 +192,18 @@ void forward_block(const Sizes& sizes, const AttentionOptions& options, const Al
       gemm(rows, {q.at(b, h, first), q.stride}, scratch.head_keys[static_cast<size_t>(key / kKeyBlock)], Value(0),
            scores, count);
     else  // causal, in the middle of a block
-      gemm(rows, count, sizes.d, static_cast<Value>(options.scale), {q.at(b, h, first), q.stride},
-           {k.at(b, h, key), k.stride, true}, Value(0), scores, count);
+      gemm(rows, count, sizes.d, scale.products, {q.at(b, h, first), q.stride}, {k.at(b, h, key), k.stride, true},
+           Value(0), scores, count);
     allowed.exclude(scores, b, first, rows, key, count);
     draws.draw(b, h, first, rows, key, count, scratch.draws, scratch.rows);
     for (int64_t r = 0; r < rows; ++r) {
       const auto i = static_cast<size_t>(r);
       const Value before = scratch.largest[i], now = row_largest(scores + r * count, count, before);
-      const Value shift = now == kNone ? Value(0) : now;
+      const Value shift = now == kNone ? Value(0) : scale.weights * now;
       const Value sum = row_weights(scores + r * count, count, shift, scratch.rows[i], draws.threshold(),
-                                    static_cast<Value>(draws.keep()));
+                                    static_cast<Value>(draws.keep()), scale.weights);
       if (key > 0 && now > before) {
-        const Value factor = std::exp(before - now);
+        const Value factor = std::exp(scale.weights * (before - now));
         scratch.sum[i] *= factor;
         for (int64_t c = 0; c < e; ++c) scratch.out[static_cast<size_t>(r * e + c)] *= factor;
       }
@@ -210,7 +224,7 @@ void forward_block(const Sizes& sizes, const AttentionOptions& options, const Al
     // NaN input must come out as NaN: a sum that is neither positive nor zero.
     if (sum != sum && allowed.query(b, first + r)) std::fill_n(from, e, sum);
     put(from, e, row);
-    log_sum[first + r] = counts ? scratch.largest[static_cast<size_t>(r)] + std::log(sum) : -kNone;
+    log_sum[first + r] = counts ? scale.weights * scratch.largest[static_cast<size_t>(r)] + std::log(sum) : -kNone;
   }
 }
 
@@ -221,7 +235,7 @@ void backward_keys(const Sizes& sizes, const AttentionOptions& options, const Al
                    const Heads<const Stored>& gradient, const Heads<const Stored>& q, const Heads<const Stored>& k,
                    const Heads<const Stored>& v, const TileRows<Value>& dq, const Heads<Stored>& dk,
                    const Heads<Stored>& dv, const Value* log_sum, const Value* delta, Scratch<Stored>& scratch) {
-  const auto scale = static_cast<Value>(options.scale);
+  const ScoreScale<Stored> scale(options.scale);
   const int64_t d = sizes.d, e = sizes.e, end = allowed.query_end(b), block = query_block(sizes.m);
   // Causal rows before the first key of the block see none of it.
   const int64_t begin = options.mask.causal ? key / block * block : 0;
@@ -235,12 +249,13 @@ void backward_keys(const Sizes& sizes, const AttentionOptions& options, const Al
   Value *const scores = scratch.scores.data(), *const slope = scratch.gradient.data();
   const TileRows<Value> to_k = rows_for(dk.at(b, h, key), dk.stride, count, d, scratch.dk),
                         to_v = rows_for(dv.at(b, h, key), dv.stride, count, e, scratch.dv);
-  scratch.keys.pack(end - begin, count, d, scale, {k.at(b, h, key), k.stride});
-  scratch.turned_keys.pack(end - begin, d, count, scale, {k.at(b, h, key), k.stride, true});
+  const TileSums<Stored> k_sums(to_k, count, d, scale.products, scratch.turned_dk),
+      v_sums(to_v, count, e, Value(1), scratch.turned_dv);
+  scratch.keys.pack(end - begin, count, d, scale.products, {k.at(b, h, key), k.stride});
+  scratch.turned_keys.pack(end - begin, d, count, scale.products, {k.at(b, h, key), k.stride, true});
   scratch.turned_values.pack(end - begin, e, count, Value(1), {v.at(b, h, key), v.stride, true});
   for (int64_t first = begin; first < end; first += block) {
     const int64_t rows = std::min(block, end - first);
-    const Value more = first > begin ? Value(1) : Value(0);
     gemm(rows, {q.at(b, h, first), q.stride}, scratch.turned_keys, Value(0), scores, count);
     gemm(rows, {gradient.at(b, h, first), gradient.stride}, scratch.turned_values, Value(0), slope, count);
     allowed.exclude(scores, b, first, rows, key, count);
@@ -252,15 +267,16 @@ void backward_keys(const Sizes& sizes, const AttentionOptions& options, const Al
         continue;
       }
       row_gradients(scores + r * count, slope + r * count, count, log_sum[first + r], delta[first + r],
-                    scratch.rows[static_cast<size_t>(r)], draws.threshold(), static_cast<Value>(draws.keep()));
+                    scratch.rows[static_cast<size_t>(r)], draws.threshold(), static_cast<Value>(draws.keep()),
+                    scale.weights);
     }
-    const Stored *const weights = factor_of<Stored>(scores, rows * count, scratch.factor),
-                        *const steps = factor_of<Stored>(slope, rows * count, scratch.gradient_factor);
-    gemm(count, e, rows, Value(1), {weights, count, true}, {gradient.at(b, h, first), gradient.stride}, more, to_v.data,
-         to_v.stride);
-    gemm(count, d, rows, scale, {steps, count, true}, {q.at(b, h, first), q.stride}, more, to_k.data, to_k.stride);
-    gemm(rows, {steps, count}, scratch.keys, Value(adds_to_q), dq.data + first * dq.stride, dq.stride);
+    v_sums.add(0, count, rows, scores, count, {gradient.at(b, h, first), gradient.stride}, first == begin);
+    k_sums.add(0, count, rows, slope, count, {q.at(b, h, first), q.stride}, first == begin);
+    gemm(rows, {factor_of<Stored>(slope, rows * count, scratch.factor), count}, scratch.keys, Value(adds_to_q),
+         dq.data + first * dq.stride, dq.stride);
   }
+  k_sums.finish();
+  v_sums.finish();
   store_rows(to_k, count, d, dk.at(b, h, key), dk.stride);
   store_rows(to_v, count, e, dv.at(b, h, key), dv.stride);
 }

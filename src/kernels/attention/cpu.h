@@ -32,13 +32,16 @@ struct AttentionGradients {
 // Sum over i of x[i] y[i].
 [[nodiscard]] float row_product(const float* x, const float* y, int64_t count);
 [[nodiscard]] double row_product(const double* x, const double* y, int64_t count);
-// scores -> drop(exp(score - shift)); returns the sum before dropout.
-float row_weights(float* scores, int64_t count, float shift, const uint16_t* draws, uint32_t threshold, float keep);
-double row_weights(double* scores, int64_t count, double shift, const uint16_t* draws, uint32_t threshold, double keep);
-// scores -> drop(p) with p = exp(score - log_sum); `gradient`, that of drop(p) -> p (drop(gradient) - delta).
+// scores -> drop(exp(factor score - shift)); returns the sum before dropout.
+float row_weights(float* scores, int64_t count, float shift, const uint16_t* draws, uint32_t threshold, float keep,
+                  float factor = 1);
+double row_weights(double* scores, int64_t count, double shift, const uint16_t* draws, uint32_t threshold, double keep,
+                   double factor = 1);
+// scores -> drop(p) with p = exp(factor score - log_sum); `gradient`, that of drop(p) -> the score's, factor p
+// (drop(gradient) - delta).
 void row_gradients(float* scores, float* gradient, int64_t count, float log_sum, float delta, const uint16_t* draws,
-                   uint32_t threshold, float keep);
+                   uint32_t threshold, float keep, float factor = 1);
 void row_gradients(double* scores, double* gradient, int64_t count, double log_sum, double delta, const uint16_t* draws,
-                   uint32_t threshold, double keep);
+                   uint32_t threshold, double keep, double factor = 1);
 
 }  // namespace xformer::kernels

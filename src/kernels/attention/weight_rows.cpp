@@ -34,7 +34,7 @@ template <class Value>
 
 template <bool kDrops, class Value>
 [[gnu::always_inline]] inline Value weights_of(Value* scores, int64_t count, Value shift, const uint16_t* draws,
-                                               uint32_t threshold, Value keep) {
+                                               uint32_t threshold, Value keep, Value factor) {
   Value tail[kTailLanes] = {};
   const auto dropped = [&](int64_t i, Value p) { return kDrops ? (draws[i] < threshold ? Value(0) : p * keep) : p; };
   int64_t i = 0;
@@ -42,7 +42,7 @@ template <bool kDrops, class Value>
     Value lanes[kRowLanes] = {};
     for (; i + kRowLanes <= count; i += kRowLanes) {
       for (int64_t lane = 0; lane < kRowLanes; ++lane) {
-        const Value p = exp_of(scores[i + lane] - shift);
+        const Value p = exp_of(factor * scores[i + lane] - shift);
         lanes[lane] += p;
         scores[i + lane] = dropped(i + lane, p);
       }
@@ -52,7 +52,7 @@ template <bool kDrops, class Value>
   }
   for (; i + kTailLanes <= count; i += kTailLanes) {
     for (int64_t lane = 0; lane < kTailLanes; ++lane) {
-      const Value p = exp_of(scores[i + lane] - shift);
+      const Value p = exp_of(factor * scores[i + lane] - shift);
       tail[lane] += p;
       scores[i + lane] = dropped(i + lane, p);
     }
@@ -60,7 +60,7 @@ template <bool kDrops, class Value>
   if (i < count)
     for (int64_t lane = 0; lane < kTailLanes; ++lane) {
       if (i + lane < count) {
-        const Value p = exp_of(scores[i + lane] - shift);
+        const Value p = exp_of(factor * scores[i + lane] - shift);
         tail[lane] += p;
         scores[i + lane] = dropped(i + lane, p);
       }
@@ -73,11 +73,12 @@ template <bool kDrops, class Value>
 template <bool kDrops, class Value>
 [[gnu::always_inline]] inline void gradients_of(Value* __restrict scores, Value* __restrict gradient, int64_t count,
                                                 Value log_sum, Value delta, const uint16_t* draws, uint32_t threshold,
-                                                Value keep) {
+                                                Value keep, Value factor) {
   const auto one = [&](int64_t i) {
-    const Value p = exp_of(scores[i] - log_sum), factor = kDrops ? (draws[i] < threshold ? Value(0) : keep) : Value(1);
-    scores[i] = p * factor;
-    gradient[i] = p * (gradient[i] * factor - delta);
+    const Value p = exp_of(factor * scores[i] - log_sum);
+    const Value kept = kDrops ? (draws[i] < threshold ? Value(0) : keep) : Value(1);
+    scores[i] = p * kept;
+    gradient[i] = factor * p * (gradient[i] * kept - delta);
   };
   const int64_t whole = count / kTailLanes * kTailLanes;
   for (int64_t i = 0; i < whole; ++i) one(i);
@@ -97,26 +98,27 @@ float row_product(const float* x, const float* y, int64_t count) { return dot_of
 double row_product(const double* x, const double* y, int64_t count) { return dot_of(x, y, count); }
 
 XFORMER_VECTORISED
-float row_weights(float* scores, int64_t count, float shift, const uint16_t* draws, uint32_t threshold, float keep) {
-  return draws == nullptr ? weights_of<false>(scores, count, shift, draws, threshold, keep)
-                          : weights_of<true>(scores, count, shift, draws, threshold, keep);
+float row_weights(float* scores, int64_t count, float shift, const uint16_t* draws, uint32_t threshold, float keep,
+                  float factor) {
+  return draws == nullptr ? weights_of<false>(scores, count, shift, draws, threshold, keep, factor)
+                          : weights_of<true>(scores, count, shift, draws, threshold, keep, factor);
 }
-double row_weights(double* scores, int64_t count, double shift, const uint16_t* draws, uint32_t threshold,
-                   double keep) {
-  return draws == nullptr ? weights_of<false>(scores, count, shift, draws, threshold, keep)
-                          : weights_of<true>(scores, count, shift, draws, threshold, keep);
+double row_weights(double* scores, int64_t count, double shift, const uint16_t* draws, uint32_t threshold, double keep,
+                   double factor) {
+  return draws == nullptr ? weights_of<false>(scores, count, shift, draws, threshold, keep, factor)
+                          : weights_of<true>(scores, count, shift, draws, threshold, keep, factor);
 }
 
 XFORMER_VECTORISED
 void row_gradients(float* scores, float* gradient, int64_t count, float log_sum, float delta, const uint16_t* draws,
-                   uint32_t threshold, float keep) {
-  draws == nullptr ? gradients_of<false>(scores, gradient, count, log_sum, delta, draws, threshold, keep)
-                   : gradients_of<true>(scores, gradient, count, log_sum, delta, draws, threshold, keep);
+                   uint32_t threshold, float keep, float factor) {
+  draws == nullptr ? gradients_of<false>(scores, gradient, count, log_sum, delta, draws, threshold, keep, factor)
+                   : gradients_of<true>(scores, gradient, count, log_sum, delta, draws, threshold, keep, factor);
 }
 void row_gradients(double* scores, double* gradient, int64_t count, double log_sum, double delta, const uint16_t* draws,
-                   uint32_t threshold, double keep) {
-  draws == nullptr ? gradients_of<false>(scores, gradient, count, log_sum, delta, draws, threshold, keep)
-                   : gradients_of<true>(scores, gradient, count, log_sum, delta, draws, threshold, keep);
+                   uint32_t threshold, double keep, double factor) {
+  draws == nullptr ? gradients_of<false>(scores, gradient, count, log_sum, delta, draws, threshold, keep, factor)
+                   : gradients_of<true>(scores, gradient, count, log_sum, delta, draws, threshold, keep, factor);
 }
 
 }  // namespace xformer::kernels

@@ -269,6 +269,32 @@ void gemm_by_pairs(int64_t rows, int64_t columns, int64_t inner, float alpha, Op
 }
 
 template <class Value>
+void gemm_rounding(int64_t rows, int64_t columns, int64_t inner, Operand<Value> a, Operand<at::opmath_type<Value>> b,
+                   at::opmath_type<Value> beta, at::opmath_type<Value>* c, int64_t c_stride) {
+  if constexpr (!std::is_same_v<Value, BFloat16>) {
+    gemm(rows, columns, inner, Value(1), a, b, beta, c, c_stride);
+  } else {
+    if (rows == 0 || columns == 0) return;
+    thread_local std::vector<BFloat16> room;
+    if (b.transposed || !tile_products().pairs || !by_tiles(rows, a, {nullptr, b.stride}, c_stride)) {
+      const int64_t height = b.transposed ? columns : inner, width = b.transposed ? inner : columns;
+      BFloat16* const rounded = aligned(room, height * width);
+      narrow(height, width, b.data, b.stride, rounded, width);
+      return gemm(rows, columns, inner, 1.0F, a, {rounded, width, b.transposed}, beta, c, c_stride);
+    }
+    add_executed_flops(2 * rows * columns * inner);
+    mark(tiles_ran);
+    BFloat16* const packed = aligned(room, kWide * kDeep);
+    multiply_pairs(
+        rows, columns, inner, 1, a, beta, c, c_stride, [&](int64_t k, int64_t depth, int64_t j, int64_t width) {
+          const Operand<float> piece = part(b, k, j);
+          pack_rounded_pairs(std::min(depth, inner - k), width, piece.data, b.stride, packed, panel_stride(width));
+          return Operand<BFloat16>{packed, panel_stride(width)};
+        });
+  }
+}
+
+template <class Value>
 void PackedFactor<Value>::pack(int64_t rows, int64_t inner, int64_t columns, Number alpha, Operand<Value> b) {
   inner_ = inner, columns_ = columns, alpha_ = alpha, b_ = b, panels_ = nullptr;
   if constexpr (!std::is_same_v<Value, double>) {
@@ -310,6 +336,13 @@ void gemm(int64_t rows, Operand<Value> a, const PackedFactor<Value>& b, at::opma
   }
   gemm(rows, columns, inner, b.alpha_, a, b.b_, beta, c, c_stride);
 }
+
+template void gemm_rounding(int64_t rows, int64_t columns, int64_t inner, Operand<float> a, Operand<float> b,
+                            float beta, float* c, int64_t c_stride);
+template void gemm_rounding(int64_t rows, int64_t columns, int64_t inner, Operand<double> a, Operand<double> b,
+                            double beta, double* c, int64_t c_stride);
+template void gemm_rounding(int64_t rows, int64_t columns, int64_t inner, Operand<BFloat16> a, Operand<float> b,
+                            float beta, float* c, int64_t c_stride);
 
 template class PackedFactor<float>;
 template class PackedFactor<double>;

@@ -34,6 +34,12 @@ void gemm(int64_t rows, int64_t columns, int64_t inner, double alpha, Operand<do
 void gemm(int64_t rows, int64_t columns, int64_t inner, float alpha, Operand<c10::BFloat16> a, Operand<c10::BFloat16> b,
           float beta, float* c, int64_t c_stride);
 
+// c [rows, columns] = a b + beta c with the second factor as it was computed, rounded to the first one's type while it
+// is laid out. For float, double and bf16.
+template <class Value>
+void gemm_rounding(int64_t rows, int64_t columns, int64_t inner, Operand<Value> a, Operand<at::opmath_type<Value>> b,
+                   at::opmath_type<Value> beta, at::opmath_type<Value>* c, int64_t c_stride);
+
 // The second factor of several products, alpha b [inner, columns], laid out once as generated code reads it. Where
 // other code multiplies, or the products have few rows in all, b is read where it lies, so it must stay there as long.
 template <class Value>

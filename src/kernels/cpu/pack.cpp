@@ -1,7 +1,9 @@
 #include "kernels/cpu/pack.h"
 
+#include <algorithm>
 #include <cstring>
 
+#include "kernels/cpu/rounding.h"
 #include "kernels/cpu/vectorised.h"
 
 namespace xformer::kernels {
@@ -94,6 +96,47 @@ XFORMER_VECTORISED void pack_pairs_transposed(int64_t rows, int64_t columns, con
   transpose(rows / 2, columns, from, stride * static_cast<int64_t>(sizeof(*from)), pairs, to_stride, [](auto&) {});
   if (rows % 2 == 1)
     for (int64_t j = 0; j < columns; ++j) pairs[rows / 2 * to_stride + j] = from[j * stride + rows - 1].x;
+}
+
+namespace {
+
+XFORMER_VECTORISED void round_pairs_plainly(int64_t rows, int64_t columns, const float* from, int64_t stride,
+                                            c10::BFloat16* to, int64_t to_stride) {
+  auto* const pairs = reinterpret_cast<uint32_t*>(to);
+  for (int64_t i = 0; i < rows; i += 2)
+    for (int64_t j = 0; j < columns; ++j) {
+      const uint32_t below = i + 1 < rows ? rounded_bits(from[(i + 1) * stride + j]) : 0;
+      pairs[i / 2 * to_stride + j] = rounded_bits(from[i * stride + j]) | below << 16;
+    }
+}
+
+#ifdef XFORMER_ROUNDS_BY_512
+XFORMER_ROUNDS_BY_512
+void round_pairs_by_512(int64_t rows, int64_t columns, const float* from, int64_t stride, c10::BFloat16* to,
+                        int64_t to_stride) {
+  // Of 16 numbers of each row behind each other, to one of each in turns.
+  alignas(64) uint16_t order[32];
+  for (uint16_t i = 0; i < 16; ++i) order[2 * i] = i, order[2 * i + 1] = static_cast<uint16_t>(16 + i);
+  const __m512i turns = _mm512_load_si512(order);
+  for (int64_t i = 0; i < rows; i += 2)
+    for (int64_t j = 0; j < columns; j += 16) {
+      const auto wanted = static_cast<__mmask16>((1U << std::min<int64_t>(16, columns - j)) - 1);
+      const __m512 own = _mm512_maskz_loadu_ps(wanted, from + i * stride + j),
+                   below =
+                       i + 1 < rows ? _mm512_maskz_loadu_ps(wanted, from + (i + 1) * stride + j) : _mm512_setzero_ps();
+      const __m512i both = _mm512_permutexvar_epi16(turns, (__m512i)_mm512_cvtne2ps_pbh(below, own));
+      _mm512_mask_storeu_epi32(to + 2 * (i / 2 * to_stride + j), wanted, both);
+    }
+}
+#else
+constexpr auto round_pairs_by_512 = round_pairs_plainly;
+#endif
+
+}  // namespace
+
+void pack_rounded_pairs(int64_t rows, int64_t columns, const float* from, int64_t stride, c10::BFloat16* to,
+                        int64_t to_stride) {
+  return (rounds_by_512() ? round_pairs_by_512 : round_pairs_plainly)(rows, columns, from, stride, to, to_stride);
 }
 
 }  // namespace xformer::kernels

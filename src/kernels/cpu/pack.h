@@ -24,5 +24,8 @@ void pack_pairs(int64_t rows, int64_t columns, const c10::BFloat16* from, int64_
 // The same of a matrix that is stored [columns, rows].
 void pack_pairs_transposed(int64_t rows, int64_t columns, const c10::BFloat16* from, int64_t stride, c10::BFloat16* to,
                            int64_t to_stride);
+// pack_pairs() of floats, rounded on the way (rounding.h).
+void pack_rounded_pairs(int64_t rows, int64_t columns, const float* from, int64_t stride, c10::BFloat16* to,
+                        int64_t to_stride);
 
 }  // namespace xformer::kernels

@@ -1,10 +1,15 @@
 #include "kernels/cpu/stored.h"
 
+#include <algorithm>
 #include <bit>
+#include <utility>
 
+#include "kernels/cpu/rounding.h"
 #include "kernels/cpu/vectorised.h"
 
 namespace xformer::kernels {
+
+constexpr int64_t kAhead = 4096;
 
 // A bf16 number is the upper half of the float that it stands for.
 XFORMER_VECTORISED
@@ -12,22 +17,54 @@ void widen(int64_t rows, int64_t width, const c10::BFloat16* from, int64_t from_
   for (int64_t r = 0; r < rows; ++r) {
     const auto* __restrict in = reinterpret_cast<const uint16_t*>(from + r * from_stride);
     float* __restrict out = to + r * to_stride;
-    for (int64_t i = 0; i < width; ++i) out[i] = std::bit_cast<float>(uint32_t{in[i]} << 16);
+    for (int64_t first = 0; first < width; first += 32) {
+      __builtin_prefetch(in + first + kAhead, 0, 2);
+      const int64_t end = std::min(width, first + 32);
+      if (end == first + 32)
+        for (int64_t i = first; i < first + 32; ++i) out[i] = std::bit_cast<float>(uint32_t{in[i]} << 16);
+      else
+        for (int64_t i = first; i < end; ++i) out[i] = std::bit_cast<float>(uint32_t{in[i]} << 16);
+    }
   }
 }
 
-// By bits, because LibTorch's rounding has a branch that is not vectorised.
+namespace {
+
 XFORMER_VECTORISED
-void narrow(int64_t rows, int64_t width, const float* from, int64_t from_stride, c10::BFloat16* to, int64_t to_stride) {
+void narrow_plainly(int64_t rows, int64_t width, const float* from, int64_t from_stride, c10::BFloat16* to,
+                    int64_t to_stride) {
   for (int64_t r = 0; r < rows; ++r) {
     const float* __restrict in = from + r * from_stride;
     auto* __restrict out = reinterpret_cast<uint16_t*>(to + r * to_stride);
-    for (int64_t i = 0; i < width; ++i) {
-      const auto bits = std::bit_cast<uint32_t>(in[i]);
-      const uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
-      out[i] = static_cast<uint16_t>((bits & 0x7FFFFFFFu) > 0x7F800000u ? 0x7FC0u : rounded);
+    for (int64_t i = 0; i < width; ++i) out[i] = rounded_bits(in[i]);
+  }
+}
+
+#ifdef XFORMER_ROUNDS_BY_512
+XFORMER_ROUNDS_BY_512
+void narrow_by_512(int64_t rows, int64_t width, const float* from, int64_t from_stride, c10::BFloat16* to,
+                   int64_t to_stride) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* const in = from + r * from_stride;
+    c10::BFloat16* const out = to + r * to_stride;
+    int64_t i = 0;
+    for (; i + 32 <= width; i += 32)
+      _mm512_storeu_si512(out + i, (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(in + i + 16), _mm512_loadu_ps(in + i)));
+    for (; i < width; i += 16) {
+      const auto wanted = static_cast<__mmask16>((1U << std::min<int64_t>(16, width - i)) - 1);
+      _mm256_mask_storeu_epi16(out + i, wanted, (__m256i)_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(wanted, in + i)));
     }
   }
+}
+#else
+constexpr auto narrow_by_512 = narrow_plainly;
+#endif
+
+}  // namespace
+
+void narrow(int64_t rows, int64_t width, const float* from, int64_t from_stride, c10::BFloat16* to, int64_t to_stride) {
+  if (from_stride == width && to_stride == width) width *= std::exchange(rows, 1);
+  return (rounds_by_512() ? narrow_by_512 : narrow_plainly)(rows, width, from, from_stride, to, to_stride);
 }
 
 }  // namespace xformer::kernels

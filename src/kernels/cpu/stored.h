@@ -19,7 +19,7 @@ inline constexpr bool kConverts = !std::is_same_v<Stored, Computed<Stored>>;
 
 // `rows` rows of `width` numbers; each side has its own distance between rows.
 void widen(int64_t rows, int64_t width, const c10::BFloat16* from, int64_t from_stride, float* to, int64_t to_stride);
-// To the nearest, ties to even; NaN stays NaN.
+// As rounding.h says.
 void narrow(int64_t rows, int64_t width, const float* from, int64_t from_stride, c10::BFloat16* to, int64_t to_stride);
 
 // Rows of a tile: `stride` numbers apart.

@@ -74,8 +74,7 @@ class CudaThread {
 
   __device__ void copy16(float* to, const float* from, int count) const {
     const auto place = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(from), "r"(count * 4)
-                 : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(from), "r"(count * 4) : "memory");
   }
   __device__ void end_copies() const { asm volatile("cp.async.commit_group;" ::: "memory"); }
   template <int kLater>

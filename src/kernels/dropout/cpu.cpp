@@ -6,9 +6,9 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "core/error.h"
+#include "kernels/cpu/stored.h"
 #include "kernels/cpu/vectorised.h"
 #include "kernels/dropout/numbers.h"
 
@@ -51,34 +51,11 @@ void apply(const double* x, const uint16_t* draws, int64_t count, uint32_t thres
   apply_draws<int64_t>(x, draws, count, threshold, y);
 }
 
-// By bits, because LibTorch's rounding has a branch: to the nearest, ties to even, NaN stays NaN.
-template <class Words>
-[[gnu::always_inline]] inline void apply_bits(const Words& x, const Words& draws, uint32_t threshold, float scale,
-                                              Words& y) {
-  using Floats = SumLanes<float>;
-  const Words bits = reinterpret_cast<Words>(reinterpret_cast<Floats>(x << 16) * scale);
-  const Words rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
-  const Words value = (bits & 0x7FFFFFFFU) > 0x7F800000U ? Words{} + 0x7FC0U : rounded;
-  y = draws < threshold ? Words{} : value;
-}
-
-XFORMER_VECTORISED
 void apply(const at::BFloat16* x, const uint16_t* draws, int64_t count, uint32_t threshold, at::BFloat16* y) {
-  using Halves = Vector<uint16_t, kSumLanes>::Lanes;
-  using Words = Vector<uint32_t, kSumLanes>::Lanes;
-  const auto scale = static_cast<float>(dropout_scale(threshold));
-  const auto* in = reinterpret_cast<const uint16_t*>(x);
-  auto* out = reinterpret_cast<uint16_t*>(y);
-  for (int64_t i = 0; i < count; i += kSumLanes) {
-    const auto bytes = static_cast<size_t>(std::min(kSumLanes, count - i)) * sizeof(uint16_t);
-    Halves numbers = {}, drawn = {};
-    std::memcpy(&numbers, in + i, bytes);
-    std::memcpy(&drawn, draws + i, bytes);
-    Words words;
-    apply_bits(__builtin_convertvector(numbers, Words), __builtin_convertvector(drawn, Words), threshold, scale, words);
-    const Halves result = __builtin_convertvector(words, Halves);
-    std::memcpy(out + i, &result, bytes);
-  }
+  alignas(64) float wide[kChunkElements];
+  widen(1, count, x, count, wide, count);
+  apply(wide, draws, count, threshold, wide);
+  narrow(1, count, wide, count, y, count);
 }
 
 // Rare on a CPU and left plain.

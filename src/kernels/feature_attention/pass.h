@@ -115,9 +115,7 @@ struct FeaturePass {
     const Value* const tile = scratch.tile.data();
     Value* const sums = table_sums(table, scratch);
     if constexpr (kTurnsSums) gemm(f, e, rows, Value(1), {tile, f, true}, x, Value(1), sums, e);
-    else
-      gemm(e, f, rows, Value(1), {x.data, x.stride, true}, {factor_of<Stored>(tile, rows * f, scratch.tile_factor), f},
-           Value(1), sums, f);
+    else gemm_rounding<Stored>(e, f, rows, {x.data, x.stride, true}, {tile, f}, Value(1), sums, f);
   }
   void finish_table(Value* table, FeatureScratch<Stored>& scratch) const {
     if constexpr (kTurnsSums) pack_transposed(e, f, Value(1), table_sums(table, scratch), e, table, f);

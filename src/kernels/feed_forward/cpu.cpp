@@ -55,16 +55,10 @@ struct Pass {
   }
 };
 
-template <class Value>
-void fill_bias(const at::Tensor& bias, int64_t count, Value* rows) {
-  const int64_t width = bias.numel();
-  for (int64_t r = 0; r < count; ++r) std::copy_n(bias.const_data_ptr<Value>(), width, rows + r * width);
-}
-
 template <class Stored>
 struct Scratch {
   std::vector<Computed<Stored>> z, rows, active, slope;
-  std::vector<Stored> active_factor, slope_factor;
+  std::vector<Stored> factor;
   std::vector<uint16_t> draws;
 };
 
@@ -78,22 +72,26 @@ FeedForwardForward feed_forward_forward_cpu(const at::Tensor& x, const LinearMap
   const RowParts& rows = pass.rows;
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "feed_forward", [&] {
     using Value = Computed<scalar_t>;
+    PackedFactor<scalar_t> in_factor, out_factor;
+    in_factor.pack(rows.rows, pass.m, pass.f, Value(1), {pass.in_weight.const_data_ptr<scalar_t>(), pass.m, true});
+    out_factor.pack(rows.rows, pass.f, pass.k, Value(1), {pass.out_weight.const_data_ptr<scalar_t>(), pass.f, true});
     std::vector<Scratch<scalar_t>> scratch(static_cast<size_t>(workers_for(rows.blocks)));
+    const auto *const in_bias = pass.in_bias.const_data_ptr<Value>(), *const out_bias =
+                                                                          pass.out_bias.const_data_ptr<Value>();
     for_units(rows.blocks, rows.block_rows * pass.f * (pass.m + pass.k), [&](int64_t block, int64_t worker) {
       Scratch<scalar_t>& mine = scratch[static_cast<size_t>(worker)];
       const int64_t first = block * rows.block_rows, count = std::min(rows.block_rows, rows.rows - first);
       scalar_t* const z_to = result.z.mutable_data_ptr<scalar_t>() + first * pass.f;
       scalar_t* const to = result.out.mutable_data_ptr<scalar_t>() + first * pass.k;
       Value *const z = place_for(z_to, count * pass.f, mine.z), *const active = grown(mine.active, count * pass.f);
-      fill_bias(pass.in_bias, count, z);
-      gemm(count, pass.f, pass.m, Value(1), {pass.x.const_data_ptr<scalar_t>() + first * pass.m, pass.m},
-           {pass.in_weight.const_data_ptr<scalar_t>(), pass.m, true}, Value(1), z, pass.f);
+      repeat_row(in_bias, count, pass.f, z);
+      gemm(count, {pass.x.const_data_ptr<scalar_t>() + first * pass.m, pass.m}, in_factor, Value(1), z, pass.f);
       store(z, count * pass.f, z_to);
       gelu_run(pass.run<Value>(first, count, mine.draws), z, active);
       Value* const out = place_for(to, count * pass.k, mine.rows);
-      fill_bias(pass.out_bias, count, out);
-      gemm(count, pass.k, pass.f, Value(1), {factor_of<scalar_t>(active, count * pass.f, mine.active_factor), pass.f},
-           {pass.out_weight.const_data_ptr<scalar_t>(), pass.f, true}, Value(1), out, pass.k);
+      repeat_row(out_bias, count, pass.k, out);
+      gemm(count, {factor_of<scalar_t>(active, count * pass.f, mine.factor), pass.f}, out_factor, Value(1), out,
+           pass.k);
       store(out, count * pass.k, to);
     });
   });
@@ -114,9 +112,11 @@ FeedForwardGradients feed_forward_backward_cpu(const at::Tensor& gradient_in, co
   if (x_wanted) result.x = at::empty_like(pass.x);
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "feed_forward_backward", [&] {
     using Value = Computed<scalar_t>;
+    PackedFactor<scalar_t> in_factor, out_factor;
+    if (x_wanted)
+      in_factor.pack(pass.rows.rows, f, pass.m, Value(1), {pass.in_weight.const_data_ptr<scalar_t>(), pass.m});
+    out_factor.pack(pass.rows.rows, k, f, Value(1), {pass.out_weight.const_data_ptr<scalar_t>(), f});
     std::vector<Scratch<scalar_t>> scratch(static_cast<size_t>(workers_for(pass.rows.parts)));
-    const auto* const in_weight = pass.in_weight.const_data_ptr<scalar_t>();
-    const auto* const out_weight = pass.out_weight.const_data_ptr<scalar_t>();
     const int64_t size = pass.rows.part_blocks * pass.rows.block_rows * table;
     for_units(pass.rows.parts, size, [&](int64_t part, int64_t worker) {
       Scratch<scalar_t>& mine = scratch[static_cast<size_t>(worker)];
@@ -125,19 +125,19 @@ FeedForwardGradients feed_forward_backward_cpu(const at::Tensor& gradient_in, co
         const scalar_t* const from = gradient.const_data_ptr<scalar_t>() + first * k;
         const scalar_t* const inputs = pass.x.const_data_ptr<scalar_t>() + first * pass.m;
         Value *const active = grown(mine.active, count * f), *const slope = grown(mine.slope, count * f);
-        gemm(count, f, k, Value(1), {from, k}, {out_weight, f}, Value(0), slope, f);
+        gemm(count, {from, k}, out_factor, Value(0), slope, f);
         gelu_both_run(pass.run<Value>(first, count, mine.draws),
                       loaded(z.const_data_ptr<scalar_t>() + first * f, count * f, mine.z), active, slope);
-        const scalar_t* const slopes = factor_of<scalar_t>(slope, count * f, mine.slope_factor);
-        gemm(k, f, count, Value(1), {from, k, true}, {factor_of<scalar_t>(active, count * f, mine.active_factor), f},
-             Value(1), own + out_at, f);
+        // The wide tiles as second factors, which are rounded while they are laid out; so W1's gradient lies turned
+        // over.
+        gemm_rounding<scalar_t>(k, f, count, {from, k, true}, {active, f}, Value(1), own + out_at, f);
         add_rows(loaded(from, count * k, mine.rows), count, k, own + out_bias_at);
-        gemm(f, pass.m, count, Value(1), {slopes, f, true}, {inputs, pass.m}, Value(1), own, pass.m);
+        gemm_rounding<scalar_t>(pass.m, f, count, {inputs, pass.m, true}, {slope, f}, Value(1), own, f);
         add_rows(slope, count, f, own + in_bias_at);
         if (!x_wanted) return;
         scalar_t* const to = result.x.mutable_data_ptr<scalar_t>() + first * pass.m;
         Value* const into = place_for(to, count * pass.m, mine.rows);
-        gemm(count, pass.m, f, Value(1), {slopes, f}, {in_weight, pass.m}, Value(0), into, pass.m);
+        gemm(count, {factor_of<scalar_t>(slope, count * f, mine.factor), f}, in_factor, Value(0), into, pass.m);
         store(into, count * pass.m, to);
       });
     });
@@ -146,7 +146,7 @@ FeedForwardGradients feed_forward_backward_cpu(const at::Tensor& gradient_in, co
   const auto piece = [&](int64_t begin, const at::Tensor& like) {
     return sums.narrow(0, begin, like.numel()).view(like.sizes());
   };
-  result.in = {piece(0, in.weight), piece(in_bias_at, in.bias)};
+  result.in = {sums.narrow(0, 0, in_size).view({pass.m, f}).t().contiguous(), piece(in_bias_at, in.bias)};
   result.out = {piece(out_at, out.weight), piece(out_bias_at, out.bias)};
   return result;
 }

@@ -3,12 +3,12 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "kernels/cpu/units.h"
 #include "kernels/hashed_attention/cpu.h"
 #include "kernels/hashed_attention/pass.h"
+#include "kernels/hashed_attention/token_rows.h"
 
 namespace xformer::kernels {
 
@@ -26,15 +26,14 @@ at::Tensor hash_buckets_cpu(const at::Tensor& turned_in, const std::vector<int64
       const int64_t sample = unit / h, head = unit % h;
       int64_t* const into = result.mutable_data_ptr<int64_t>() + unit * r * slots;
       std::fill_n(into, r * slots, behind);
+      const scalar_t* const rows = turned.const_data_ptr<scalar_t>() + (head * b + sample) * n * r * columns;
       for (int64_t i = 0; i < n; ++i) {
         if (!valid.at(sample, i)) continue;
-        const scalar_t* row = turned.const_data_ptr<scalar_t>() + ((head * b + sample) * n + i) * r * columns;
+        const scalar_t* row = rows + i * r * columns;
         for (int64_t round = 0; round < r; ++round) {
           int64_t bucket = 0, unit_of_digit = 1;
           for (const int64_t factor : factors) {
-            int64_t winner = 0;
-            for (int64_t m = 1; m < factor / 2; ++m)
-              if (std::abs(row[m]) > std::abs(row[winner])) winner = m;
+            const int64_t winner = largest_size(row, factor / 2);
             bucket += unit_of_digit * (row[winner] < 0 ? winner + factor / 2 : winner);
             unit_of_digit *= factor;
             row += factor / 2;

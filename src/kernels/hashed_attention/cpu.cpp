@@ -10,34 +10,24 @@
 
 #include "kernels/attention/cpu.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/tile_sums.h"
 #include "kernels/cpu/units.h"
 #include "kernels/hashed_attention/pass.h"
+#include "kernels/hashed_attention/token_rows.h"
 
 namespace xformer::kernels {
 
 namespace {
 
+// Rows that are converted, changed and stored together.
+constexpr int64_t kRowsAtOnce = 64;
+
 // rows [count, width] = those of the tokens; zero where there is none.
 template <class Value>
 void gather(const Value* from, int64_t stride, int64_t width, const int32_t* tokens, int64_t count,
             std::vector<Value>& rows) {
-  rows.resize(static_cast<size_t>(count * width));
-  for (int64_t i = 0; i < count; ++i) {
-    Value* const row = rows.data() + i * width;
-    if (tokens[i] < 0) std::fill_n(row, width, Value(0));
-    else std::copy_n(from + tokens[i] * stride, width, row);
-  }
-}
-
-template <class Value>
-void scatter_add(const std::vector<Value>& rows, int64_t width, const int32_t* tokens, int64_t count,
-                 std::vector<Value>& into) {
-  for (int64_t i = 0; i < count; ++i) {
-    if (tokens[i] < 0) continue;
-    const Value* const row = rows.data() + i * width;
-    Value* const place = into.data() + tokens[i] * width;
-    for (int64_t j = 0; j < width; ++j) place[j] += row[j];
-  }
+  constexpr auto kBytes = static_cast<int64_t>(sizeof(Value));
+  gather_rows(from, stride * kBytes, width * kBytes, tokens, count, grown(rows, count * width));
 }
 
 template <class Stored>
@@ -62,13 +52,14 @@ void sort_rows(const HashedPass& pass, const Heads<const Stored>& q, const Heads
   const int32_t* const tokens = sorted.tokens.data();
   gather(q.at(unit / pass.h, unit % pass.h), q.stride, d, tokens, count, sorted.q);
   gather(v.at(unit / pass.h, unit % pass.h), v.stride, pass.e, tokens, count, sorted.v);
-  sorted.k.resize(sorted.q.size());
-  for (int64_t i = 0; i < count; ++i) {
-    const Value factor = tokens[i] < 0 ? Value(0) : mine.length[static_cast<size_t>(tokens[i])];
-    const Value* const query = loaded(sorted.q.data() + i * d, d, mine.first_room);
-    Value* const key = place_for(sorted.k.data() + i * d, d, mine.second_room);
-    for (int64_t j = 0; j < d; ++j) key[j] = query[j] * factor;
-    store(key, d, sorted.k.data() + i * d);
+  grown(sorted.k, count * d);
+  for (int64_t first = 0; first < count; first += kRowsAtOnce) {
+    const int64_t rows = std::min(kRowsAtOnce, count - first);
+    Stored* const to = sorted.k.data() + first * d;
+    Value* const keys = place_for(to, rows * d, mine.second_room);
+    scale_rows(loaded(sorted.q.data() + first * d, rows * d, mine.first_room), d, tokens + first, rows,
+               mine.length.data(), keys);
+    store(keys, rows * d, to);
   }
 }
 
@@ -105,7 +96,7 @@ void add_round(const HashedPass& pass, int64_t unit, int64_t round, Scratch<Stor
       mine.steps[static_cast<size_t>(2 * r + 1)] = found.sum;
     }
     gemm(pass.c, e, window.columns, Value(1),
-         {factor_of<Stored>(mine.scores.data(), pass.c * pass.line, mine.weight_factor), pass.line},
+         {factor_of<Stored>(mine.scores.data(), pass.c * pass.line, mine.factor), pass.line},
          {mine.sorted.v.data() + (chunk * pass.c + window.first) * e, e}, Value(0), mine.rows.data(), e);
     for (int64_t r = 0; r < pass.c; ++r) {
       if (queries[r] < 0) continue;
@@ -121,7 +112,7 @@ void add_round(const HashedPass& pass, int64_t unit, int64_t round, Scratch<Stor
       const Value highest = std::max(shift, mine.shift[token]);
       const Value old = std::exp(mine.shift[token] - highest), now = std::exp(shift - highest);
       mine.shift[token] = highest, mine.sum[token] = mine.sum[token] * old + sum * now;
-      for (int64_t j = 0; j < e; ++j) into[j] = into[j] * old + row[j] * now;
+      mix_row(into, row, e, old, now);
     }
   }
 }
@@ -133,14 +124,20 @@ void add_round_gradients(const HashedPass& pass, int64_t unit, int64_t round, co
   const auto keep = static_cast<Value>(pass.draws.keep());
   const int64_t c = pass.c, d = pass.d, e = pass.e, line = pass.line, count = pass.before + pass.slots;
   Sorted<Stored>& sorted = mine.sorted;
-  sorted.q_gradient.assign(static_cast<size_t>(count * d), Value(0));
-  sorted.k_gradient.assign(static_cast<size_t>(count * d), Value(0));
-  sorted.v_gradient.assign(static_cast<size_t>(count * e), Value(0));
+  // Every chunk's queries are written once, its keys are added to; no rows but those of chunks stay untouched.
+  std::fill_n(grown(sorted.q_gradient, count * d), pass.before * d, Value(0));
+  const TileSums<Stored> k_sums({grown(sorted.k_gradient, count * d), d}, count, d, Value(1), mine.turned_k),
+      v_sums({grown(sorted.v_gradient, count * e), e}, count, e, Value(1), mine.turned_v);
+  k_sums.clear();
+  v_sums.clear();
   mine.steps.resize(static_cast<size_t>(c * line));
   for (int64_t chunk = 0; chunk < pass.slots / c; ++chunk) {
     const HashedPass::Window window = pass.window(sorted.tokens, chunk);
-    if (window.columns == 0) continue;
     const int64_t key = chunk * c + window.first, query = chunk * c + pass.before;
+    if (window.columns == 0) {
+      std::fill_n(sorted.q_gradient.data() + query * d, c * d, Value(0));
+      continue;
+    }
     const int32_t *const queries = sorted.tokens.data() + query, *const keys = sorted.tokens.data() + key;
     score(pass, chunk, window, mine);
     Value *const weights = mine.scores.data(), *const steps = mine.steps.data();
@@ -167,19 +164,17 @@ void add_round_gradients(const HashedPass& pass, int64_t unit, int64_t round, co
                     pass.draws.threshold(), keep);
       pass.for_self(queries, keys, chunk, window, r, [&](int64_t j) { step[j] = Value(0); });
     }
-    const Stored *const weight_factor = factor_of<Stored>(weights, c * line, mine.weight_factor),
-                        *const step_factor = factor_of<Stored>(steps, c * line, mine.step_factor);
-    gemm(window.columns, e, c, Value(1), {weight_factor, line, true}, {slope, e}, Value(1),
-         sorted.v_gradient.data() + key * e, e);
-    gemm(window.columns, d, c, Value(1), {step_factor, line, true}, {sorted.q.data() + query * d, d}, Value(1),
-         sorted.k_gradient.data() + key * d, d);
-    gemm(c, d, window.columns, Value(1), {step_factor, line}, {sorted.k.data() + key * d, d}, Value(0),
-         sorted.q_gradient.data() + query * d, d);
+    v_sums.add(key, window.columns, c, weights, line, {slope, e}, /*replaces=*/false);
+    k_sums.add(key, window.columns, c, steps, line, {sorted.q.data() + query * d, d}, /*replaces=*/false);
+    gemm(c, d, window.columns, Value(1), {factor_of<Stored>(steps, c * line, mine.factor), line},
+         {sorted.k.data() + key * d, d}, Value(0), sorted.q_gradient.data() + query * d, d);
   }
+  k_sums.finish();
+  v_sums.finish();
   const int32_t* const tokens = sorted.tokens.data();
-  scatter_add(sorted.q_gradient, d, tokens, count, mine.q_gradient);
-  scatter_add(sorted.k_gradient, d, tokens, count, mine.k_gradient);
-  scatter_add(sorted.v_gradient, e, tokens, count, mine.v_gradient);
+  add_rows_at(sorted.q_gradient.data(), d, tokens, count, mine.q_gradient.data());
+  add_rows_at(sorted.k_gradient.data(), d, tokens, count, mine.k_gradient.data());
+  add_rows_at(sorted.v_gradient.data(), e, tokens, count, mine.v_gradient.data());
 }
 
 }  // namespace

@@ -31,8 +31,9 @@ struct Scratch {
   std::vector<Value> q_gradient, k_gradient, v_gradient;  // of all tokens
   std::vector<Value> shift, sum, out;                     // of all tokens
   std::vector<uint16_t> draws;
-  std::vector<Stored> weight_factor, step_factor;  // as products take them
-  std::vector<Value> first_room, second_room;      // a row that is stored otherwise
+  std::vector<Stored> factor;                  // a tile as products take it
+  std::vector<Value> turned_k, turned_v;       // TileSums' rooms
+  std::vector<Value> first_room, second_room;  // rows that are stored otherwise
 };
 
 class HashedPass {

@@ -50,17 +50,20 @@ std::vector<at::Tensor> linear_forward_cpu(const at::Tensor& x_in, const std::ve
   const RowParts blocks(x.numel() / in, row_width(x, maps));
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "linear", [&] {
     using Value = Computed<scalar_t>;
+    std::vector<PackedFactor<scalar_t>> factors(maps.size());
+    for (size_t i = 0; i < maps.size(); ++i)
+      factors[i].pack(blocks.rows, in, maps[i].weight.size(0), Value(1),
+                      {maps[i].weight.const_data_ptr<scalar_t>(), in, true});
     std::vector<std::vector<Value>> rooms(static_cast<size_t>(workers_for(blocks.blocks)));
     for_units(blocks.blocks, blocks.block_rows * in * maps[0].weight.size(0), [&](int64_t block, int64_t worker) {
       const int64_t row = block * blocks.block_rows, rows = std::min(blocks.block_rows, blocks.rows - row);
       for (size_t i = 0; i < maps.size(); ++i) {
         const int64_t out = maps[i].weight.size(0);
+        const bool adds = maps[i].bias.defined();
         scalar_t* const to = results[i].mutable_data_ptr<scalar_t>() + row * out;
         Value* const into = place_for(to, rows * out, rooms[static_cast<size_t>(worker)]);
-        if (maps[i].bias.defined())
-          for (int64_t r = 0; r < rows; ++r) std::copy_n(maps[i].bias.const_data_ptr<Value>(), out, into + r * out);
-        gemm(rows, out, in, Value(1), {x.const_data_ptr<scalar_t>() + row * in, in},
-             {maps[i].weight.const_data_ptr<scalar_t>(), in, true}, Value(maps[i].bias.defined()), into, out);
+        if (adds) repeat_row(maps[i].bias.const_data_ptr<Value>(), rows, out, into);
+        gemm(rows, {x.const_data_ptr<scalar_t>() + row * in, in}, factors[i], Value(adds), into, out);
         store(into, rows * out, to);
       }
     });
@@ -97,6 +100,10 @@ LinearGradients linear_backward_cpu(const std::vector<at::Tensor>& gradients_in,
     struct Room {
       std::vector<Value> x, slopes;
     };
+    std::vector<PackedFactor<scalar_t>> factors(maps.size());
+    for (size_t i = 0; x_wanted && i < maps.size(); ++i)
+      factors[i].pack(blocks.rows, maps[i].weight.size(0), in, Value(1),
+                      {maps[i].weight.const_data_ptr<scalar_t>(), in});
     std::vector<Room> rooms(static_cast<size_t>(workers_for(blocks.parts)));
     for_units(blocks.parts, blocks.part_blocks * blocks.block_rows * table, [&](int64_t part, int64_t worker) {
       Room& room = rooms[static_cast<size_t>(worker)];
@@ -108,9 +115,7 @@ LinearGradients linear_backward_cpu(const std::vector<at::Tensor>& gradients_in,
         for (size_t i = 0; i < maps.size(); ++i) {
           const int64_t out = maps[i].weight.size(0);
           const scalar_t* const slopes = gradients[i].const_data_ptr<scalar_t>() + row * out;
-          if (x_wanted)
-            gemm(rows, in, out, Value(1), {slopes, out}, {maps[i].weight.const_data_ptr<scalar_t>(), in}, Value(i > 0),
-                 into, in);
+          if (x_wanted) gemm(rows, {slopes, out}, factors[i], Value(i > 0), into, in);
           gemm(out, in, rows, Value(1), {slopes, out, true}, {inputs, in}, Value(1), own + starts[i], in);
           if (maps[i].bias.defined())
             add_rows(loaded(slopes, rows * out, room.slopes), rows, out, own + starts[i] + out * in);

@@ -19,6 +19,10 @@ struct LinearGradients {
                                                   const std::vector<at::Tensor>& weights,
                                                   const std::vector<at::Tensor>& biases, bool x_wanted);
 
+// rows [count, width] = `row` [width], over and over.
+void repeat_row(const float* row, int64_t count, int64_t width, float* rows);
+void repeat_row(const double* row, int64_t count, int64_t width, double* rows);
+
 // sums [width] += the rows' sum.
 void add_rows(const float* rows, int64_t count, int64_t width, float* sums);
 void add_rows(const double* rows, int64_t count, int64_t width, double* sums);

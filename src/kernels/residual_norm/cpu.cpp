@@ -14,7 +14,8 @@ namespace xformer::kernels {
 
 namespace {
 
-constexpr int64_t kBlockElements = 4096;
+// Of a block: what is converted lies in rooms of its own beside it, which share the cache.
+constexpr int64_t kBlockElements = 4096, kConvertedElements = 1024;
 // Gradients of weight and bias are summed within each of so many parts of the rows, then over these.
 constexpr int64_t kParts = 64;
 
@@ -26,7 +27,9 @@ struct Division {
         width(x.size(-1)),
         part_rows(std::max<int64_t>((rows + kParts - 1) / kParts, 1)),
         parts((rows + part_rows - 1) / part_rows),
-        block_rows(std::max<int64_t>(kBlockElements / std::max<int64_t>(width, 1), 1)) {}
+        block_rows(std::max<int64_t>(
+            (x.scalar_type() == at::kBFloat16 ? kConvertedElements : kBlockElements) / std::max<int64_t>(width, 1),
+            1)) {}
 
   // work(first row, rows, worker) for the blocks of each part, in order.
   template <class Work>

@@ -116,26 +116,34 @@ template <class Value>
       }
     }
     for (int64_t r = 0; r < rows; ++r) {
+      shift[r] /= static_cast<Value>(width);
+      slope[r] = slope[r] * block.rstd[first + r] / static_cast<Value>(width);
+    }
+    // Some columns of all these rows, so that the sums over rows stay in registers.
+    for (int64_t i = 0; i < whole; i += kSumLanes) {
+      load(weight + i, w);
+      load(block.weight_gradient + i, dw);
+      load(block.bias_gradient + i, db);
+      for (int64_t r = 0; r < rows; ++r) {
+        const int64_t row = (first + r) * width;
+        const Value mean = block.mean[first + r], rstd = block.rstd[first + r];
+        load(block.sum + row + i, x);
+        load(block.normed_gradient + row + i, dy);
+        const SumLanes<Value> u = (x - mean) * rstd;
+        store(rstd * (dy * w - shift[r] - u * slope[r]), block.x_gradient + row + i);
+        dw += dy * u;
+        db += dy;
+      }
+      store(dw, block.weight_gradient + i);
+      store(db, block.bias_gradient + i);
+    }
+    for (int64_t r = 0; r < rows; ++r) {
       const int64_t row = (first + r) * width;
       const Value *const sum = block.sum + row, *const gradient = block.normed_gradient + row;
       Value* const into = block.x_gradient + row;
-      const Value mean = block.mean[first + r], rstd = block.rstd[first + r];
-      const Value own_shift = shift[r] / static_cast<Value>(width),
-                  own_slope = slope[r] * rstd / static_cast<Value>(width);
-      for (int64_t i = 0; i < whole; i += kSumLanes) {
-        load(sum + i, x);
-        load(gradient + i, dy);
-        load(weight + i, w);
-        load(block.weight_gradient + i, dw);
-        load(block.bias_gradient + i, db);
-        const SumLanes<Value> u = (x - mean) * rstd;
-        store(rstd * (dy * w - own_shift - u * own_slope), into + i);
-        store(dw + dy * u, block.weight_gradient + i);
-        store(db + dy, block.bias_gradient + i);
-      }
       for (int64_t i = whole; i < width; ++i) {
-        const Value u = (sum[i] - mean) * rstd;
-        into[i] = rstd * (gradient[i] * weight[i] - own_shift - u * own_slope);
+        const Value u = (sum[i] - block.mean[first + r]) * block.rstd[first + r];
+        into[i] = block.rstd[first + r] * (gradient[i] * weight[i] - shift[r] - u * slope[r]);
         block.weight_gradient[i] += gradient[i] * u;
         block.bias_gradient[i] += gradient[i];
       }

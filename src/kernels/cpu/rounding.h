@@ -1,0 +1,35 @@
+// float -> bf16, to the nearest, ties to even; NaN stays NaN.
+//
+// Processors with AVX-512 and bf16 have an instruction for 32 numbers, which takes numbers below 2^-126 for zeros; by
+// bits it is eight instructions for 16. A machine always does the same.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+#define XFORMER_ROUNDS_BY_512 __attribute__((target("avx512bf16,avx512bw,avx512vl")))
+#endif
+
+namespace xformer::kernels {
+
+// By bits, because LibTorch's rounding has a branch that is not vectorised.
+[[gnu::always_inline]] inline uint16_t rounded_bits(float x) {
+  const auto bits = std::bit_cast<uint32_t>(x);
+  const uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
+  return static_cast<uint16_t>((bits & 0x7FFFFFFFu) > 0x7F800000u ? 0x7FC0u : rounded);
+}
+
+// Whether this processor has the instruction.
+[[nodiscard]] inline bool rounds_by_512() {
+#ifdef XFORMER_ROUNDS_BY_512
+  static const bool has =
+      __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+  return has;
+#else
+  return false;
+#endif
+}
+
+}  // namespace xformer::kernels

@@ -1,0 +1,73 @@
+// float <-> bf16 in rows and in pairs of rows: every upper half of a float, every width of a last step.
+#include <c10/util/BFloat16.h>
+
+#include <bit>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <vector>
+
+#include "kernels/cpu/pack.h"
+#include "kernels/cpu/stored.h"
+
+namespace xformer::kernels {
+
+namespace {
+
+// LibTorch's rounding, or zero where a number is below the normal ones.
+bool is_rounded(c10::BFloat16 got, float from) {
+  const c10::BFloat16 meant(from);
+  if (std::isnan(from)) return std::isnan(static_cast<float>(got));
+  return got.x == meant.x || (std::abs(from) < 0x1p-126F && static_cast<float>(got) == 0);
+}
+
+}  // namespace
+
+TEST_CASE("floats are rounded to the nearest bf16, ties to even, and widened again") {
+  std::vector<float> numbers;
+  for (uint32_t upper = 0; upper < 65536; ++upper)
+    for (const uint32_t lower : {0U, 1U, 0x7FFFU, 0x8000U, 0x8001U, 0xFFFFU})
+      numbers.push_back(std::bit_cast<float>(upper << 16 | lower));
+  const auto count = static_cast<int64_t>(numbers.size());
+  std::vector<c10::BFloat16> rounded(numbers.size());
+  narrow(1, count, numbers.data(), count, rounded.data(), count);
+  int64_t wrong = 0;
+  for (size_t i = 0; i < numbers.size(); ++i) wrong += !is_rounded(rounded[i], numbers[i]);
+  CHECK(wrong == 0);
+  std::vector<float> wide(numbers.size());
+  widen(1, count, rounded.data(), count, wide.data(), count);
+  for (size_t i = 0; i < wide.size(); ++i) wrong += std::bit_cast<uint32_t>(wide[i]) != uint32_t{rounded[i].x} << 16;
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("rows of every width are rounded, packed in pairs and widened, and nothing beside them is touched") {
+  constexpr int64_t kGap = 3;
+  const c10::BFloat16 untouched(-77.0F);
+  for (int64_t width = 1; width <= 100; ++width)
+    for (const int64_t rows : {1, 2, 5}) {
+      const int64_t stride = width + kGap;
+      std::vector<float> from(static_cast<size_t>(rows * stride), NAN);
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t i = 0; i < width; ++i)
+          from[static_cast<size_t>(r * stride + i)] = 1.0F / static_cast<float>(3 + r * 131 + i);
+      std::vector<c10::BFloat16> out(from.size(), untouched);
+      narrow(rows, width, from.data(), stride, out.data(), stride);
+      std::vector<float> wide(from.size(), -77.0F);
+      widen(rows, width, out.data(), stride, wide.data(), stride);
+      const int64_t pair_rows = (rows + 1) / 2;
+      std::vector<c10::BFloat16> pairs(static_cast<size_t>(pair_rows * 2 * stride), untouched), meant = pairs;
+      pack_rounded_pairs(rows, width, from.data(), stride, pairs.data(), stride);
+      pack_pairs(rows, width, out.data(), stride, meant.data(), stride);
+      int64_t wrong = 0;
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t i = 0; i < stride; ++i) {
+          const auto at = static_cast<size_t>(r * stride + i);
+          wrong += i < width ? out[at].x != c10::BFloat16(from[at]).x : out[at].x != untouched.x;
+          wrong += wide[at] != static_cast<float>(out[at]);
+        }
+      for (size_t i = 0; i < pairs.size(); ++i) wrong += pairs[i].x != meant[i].x;
+      INFO(rows << " rows of " << width);
+      CHECK(wrong == 0);
+    }
+}
+
+}  // namespace xformer::kernels
