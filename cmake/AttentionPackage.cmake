@@ -36,9 +36,10 @@ foreach(header IN LISTS package_headers)
   install(FILES src/${header} DESTINATION include/xformer/${folder})
 endforeach()
 install(FILES ${interface} DESTINATION include/xformer/attention)
-# Others' headers in the versions that the program was compiled with.
+# Others' headers in the versions that the program was compiled with; of fmt what these headers include.
 find_path(fmt_folder fmt/format.h REQUIRED)
 find_path(json_folder nlohmann/json.hpp REQUIRED)
-install(DIRECTORY ${fmt_folder}/fmt ${json_folder}/nlohmann DESTINATION include/xformer)
+install(FILES ${fmt_folder}/fmt/core.h ${fmt_folder}/fmt/format.h ${fmt_folder}/fmt/format-inl.h DESTINATION include/xformer/fmt)
+install(DIRECTORY ${json_folder}/nlohmann DESTINATION include/xformer)
 file(GLOB skeletons CONFIGURE_DEPENDS src/attention/skeletons/*.in)
 install(FILES ${skeletons} DESTINATION share/xformer/skeletons)

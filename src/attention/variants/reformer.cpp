@@ -128,9 +128,10 @@ class ReformerMixer : public SequenceMixer {
     const at::Tensor q = queries.to(at::toOpMathType(queries.scalar_type()));
     const std::vector<int64_t> factors = bucket_factors(n);
     const int64_t columns = columns_of(factors);
-    const at::Tensor rotations =
-        rotations_.to(q.scalar_type()).narrow(3, 0, columns).reshape({heads_, 1, head_dim_, -1});
-    const at::Tensor turned = kernels::batched_product(q.transpose(0, 1), rotations);  // [h,b,n,..]
+    const at::Tensor rotations = rotations_.to(q.scalar_type()).narrow(3, 0, columns).reshape({heads_, head_dim_, -1});
+    // Read where they lie; a device's product of more dimensions would copy the rotations for each sample.
+    const at::Tensor turned = q.is_cpu() ? kernels::batched_product(q.transpose(0, 1), rotations.unsqueeze(1))
+                                         : at::bmm(q.transpose(0, 1).reshape({heads_, b * n, head_dim_}), rotations);
     return kernels::hash_buckets(turned.view({heads_, b, n, options_.rounds, columns}), factors, options);
   }
 

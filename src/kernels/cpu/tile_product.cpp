@@ -118,11 +118,15 @@ TileProduct generate(const TileShape& shape) {
 }
 
 size_t hash_of(const TileShape& shape) {
-  uint64_t hash = static_cast<uint64_t>(shape.a_transposed) | static_cast<uint64_t>(shape.adds) << 1 |
-                  static_cast<uint64_t>(shape.pairs) << 2;
-  for (const int32_t part : {shape.rows, shape.columns, shape.inner, shape.a_stride, shape.b_stride, shape.c_stride})
-    hash = (hash ^ static_cast<uint64_t>(part)) * 0x9e3779b97f4a7c15ULL;
-  return hash >> 32;
+  const auto both = [](int32_t low, int32_t high) {
+    return static_cast<uint64_t>(static_cast<uint32_t>(high)) << 32 | static_cast<uint32_t>(low);
+  };
+  const uint64_t kind = static_cast<uint64_t>(shape.a_transposed) | static_cast<uint64_t>(shape.adds) << 1 |
+                        static_cast<uint64_t>(shape.pairs) << 2;
+  const uint64_t hash = both(shape.rows, shape.columns) * 0x9e3779b97f4a7c15ULL ^
+                        both(shape.inner, shape.a_stride) * 0xc2b2ae3d27d4eb4fULL ^
+                        both(shape.b_stride, shape.c_stride) * 0x165667b19e3779f9ULL;
+  return ((hash ^ hash >> 29) + kind) * 0x9e3779b97f4a7c15ULL >> 32;
 }
 
 // Finds shapes by probing from their hash's place; grows by half-empty tables twice the size. Readers take no lock:
@@ -149,7 +153,7 @@ class Codes {
 
     [[nodiscard]] std::atomic<const Entry*>& place(const TileShape& shape) {
       for (size_t i = hash_of(shape);; ++i) {
-        auto& one = places[i % places.size()];
+        auto& one = places[i & (places.size() - 1)];  // a power of two
         const Entry* const entry = one.load(std::memory_order_acquire);
         if (entry == nullptr || entry->shape == shape) return one;
       }

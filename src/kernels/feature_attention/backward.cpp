@@ -133,7 +133,7 @@ FeatureAttentionGradients feature_attention_backward_cpu(const at::Tensor& gradi
       double sum = 0;
       for (int64_t part = 0; part < pass.key_parts; ++part)
         sum += to_largest[static_cast<size_t>(z * pass.key_parts + part)];
-      const auto factor = static_cast<Value>(-sum * options.scale);
+      const auto factor = static_cast<Value>(-sum * static_cast<double>(pass.omega_scale));
       scalar_t* const place = dk.at(z / pass.h, z % pass.h, winner[0]);
       FeatureScratch<scalar_t>& mine = scratch.front();
       const TileRows<Value> row = rows_for(place, pass.d, 1, pass.d, mine.result_room);

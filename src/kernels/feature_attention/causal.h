@@ -170,8 +170,7 @@ struct CausalPass : FeaturePass<Stored> {
   void column_scores(const Stored* x, int64_t stride, int64_t rows, Value* tile, Scratch& scratch) const {
     const int64_t d = this->d;
     if (this->omega != nullptr)
-      gemm(this->f, rows, d, static_cast<Value>(this->options.scale), {this->omega, d}, {x, stride, true}, Value(0),
-           tile, kCausalRows);
+      gemm(this->f, rows, d, this->omega_scale, {this->omega, d}, {x, stride, true}, Value(0), tile, kCausalRows);
     if (this->omega != nullptr && !this->softmax) return;
     const TileRows<const Value> wide = loaded_rows(x, stride, rows, d, scratch.x_room);
     if (this->omega == nullptr) turn_over(rows, d, wide.data, wide.stride, tile, kCausalRows);

@@ -48,7 +48,7 @@ void through_column_scores(const CausalPass<Stored>& pass, const Stored* x, int6
   const TileRows<Value> to = rows_for(into, into_stride, rows, pass.d, scratch.result_room);
   if (pass.omega == nullptr) turn_over(pass.f, rows, gradient, kCausalRows, to.data, to.stride);
   else
-    gemm(rows, pass.d, pass.f, scale,
+    gemm(rows, pass.d, pass.f, pass.omega_scale,
          {factor_of<Stored>(gradient, pass.f * kCausalRows, scratch.gradient_factor), kCausalRows, true},
          {pass.omega, pass.d}, Value(0), to.data, to.stride);
   if (pass.softmax) {  // the share of |x'|^2 / 2

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/error.h"
 #include "kernels/cpu/units.h"
 #include "kernels/feature_attention/causal.h"
 #include "kernels/feature_attention/pass.h"
@@ -88,7 +89,7 @@ void sum_keys(const FeaturePass<Stored>& pass, int64_t z, int64_t part, FeatureS
   pass.finish_table(table, scratch);
 }
 
-// The table of a head from its parts; the first one's may lie where the table does.
+// The table of a head from its parts, of which the first lies where the table does.
 template <class Stored, class Value>
 void join_parts(const FeaturePass<Stored>& pass, int64_t z, const PartSums<Value>* parts, Value* table, Value* largest,
                 int64_t* winner) {
@@ -104,7 +105,12 @@ void join_parts(const FeaturePass<Stored>& pass, int64_t z, const PartSums<Value
   for (int64_t part = 0; part < pass.key_parts; ++part) {
     const Value factor = parts[part].largest == top ? Value(1) : std::exp(parts[part].largest - top);
     const Value* const from = parts[part].table;
-    for (int64_t i = 0; i < (e + 1) * f; ++i) table[i] = (part == 0 ? Value(0) : table[i]) + factor * from[i];
+    if (part > 0) {
+      add_rows(table, 0, from, 0, 1, (e + 1) * f, &factor, Value(1));
+      continue;
+    }
+    XF_ASSERT(from == table, "the first part's sums lie elsewhere");
+    for (int64_t i = 0; factor != 1 && i < (e + 1) * f; ++i) table[i] *= factor;
   }
   if (!pass.softmax) return;
   const ValidRows& valid = pass.valid_keys;

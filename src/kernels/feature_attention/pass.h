@@ -70,12 +70,14 @@ struct FeaturePass {
         values(reading<Stored>(v_rows)),
         valid_keys(choice.mask.key_valid, m),
         valid_queries(choice.query_valid, n) {
-    if (omega_rows.defined()) omega_rows = omega_rows.to(q.scalar_type()).contiguous();
-    omega = omega_rows.defined() ? omega_rows.const_data_ptr<Stored>() : nullptr;
-    if (omega == nullptr) return;
-    const auto scale = static_cast<Value>(options.scale);
-    to_scores.pack(b * h * std::max(n, m), d, f, scale, {omega, d, true});
-    from_scores.pack(b * h * std::max(n, m), f, d, scale, {omega, d});
+    if (!omega_rows.defined()) return;
+    // Where it is rounded all the same, omega has the scale in it; else products have.
+    omega_scale = kConverts<Stored> ? Value(1) : static_cast<Value>(options.scale);
+    if (kConverts<Stored>) omega_rows = omega_rows * options.scale;
+    omega_rows = omega_rows.to(q.scalar_type()).contiguous();
+    omega = omega_rows.const_data_ptr<Stored>();
+    to_scores.pack(b * h * std::max(n, m), d, f, omega_scale, {omega, d, true});
+    from_scores.pack(b * h * std::max(n, m), f, d, omega_scale, {omega, d});
   }
 
   [[nodiscard]] static int64_t parts_of(int64_t length) {
@@ -165,7 +167,8 @@ struct FeaturePass {
   bool by_sum, softmax;
   at::Tensor q_rows, k_rows, v_rows, omega_rows;
   Heads<const Stored> queries, keys, values;
-  const Stored* omega = nullptr;  // rounded as products take it
+  const Stored* omega = nullptr;  // as products take it
+  Value omega_scale = 1;          // what is not in it
   PackedFactor<Stored> to_scores, from_scores;
   ValidRows valid_keys, valid_queries;
 };

@@ -1,4 +1,6 @@
 // What linear does to rows beside products.
+#include <algorithm>
+
 #include "kernels/cpu/vectorised.h"
 #include "kernels/linear/cpu.h"
 
@@ -26,15 +28,12 @@ template <class Value>
 }
 
 template <class Value>
-[[gnu::always_inline]] inline void repeat(const Value* __restrict row, int64_t count, int64_t width,
-                                          Value* __restrict rows) {
-  for (int64_t r = 0; r < count; ++r)
-    for (int64_t i = 0; i < width; ++i) rows[r * width + i] = row[i];
+void repeat(const Value* row, int64_t count, int64_t width, Value* rows) {
+  for (int64_t r = 0; r < count; ++r) std::copy_n(row, width, rows + r * width);
 }
 
 }  // namespace
 
-XFORMER_VECTORISED
 void repeat_row(const float* row, int64_t count, int64_t width, float* rows) { repeat(row, count, width, rows); }
 void repeat_row(const double* row, int64_t count, int64_t width, double* rows) { repeat(row, count, width, rows); }
 

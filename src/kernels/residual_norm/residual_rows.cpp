@@ -89,10 +89,10 @@ template <class Value>
 // The means of a few rows first, so that no row waits for those of the one before it.
 template <class Value>
 [[gnu::always_inline]] inline void gradients_of(const NormBackwardRows<Value>& block) {
-  constexpr int64_t kRows = 16;
+  constexpr int64_t kRows = 16, kColumns = 4;  // vectors
   const int64_t width = block.width, whole = width / kSumLanes * kSumLanes;
   const Value* const weight = block.weight;
-  SumLanes<Value> x, dy, w, dw, db;
+  SumLanes<Value> x, dy, w[kColumns], dw[kColumns], db[kColumns];
   Value shift[kRows], slope[kRows];
   for (int64_t first = 0; first < block.rows; first += kRows) {
     const int64_t rows = block.rows - first < kRows ? block.rows - first : kRows;
@@ -104,9 +104,9 @@ template <class Value>
       for (int64_t i = 0; i < whole; i += kSumLanes) {
         load(sum + i, x);
         load(gradient + i, dy);
-        load(weight + i, w);
-        lanes += dy * w;
-        products += dy * w * (x - mean);
+        load(weight + i, w[0]);
+        lanes += dy * w[0];
+        products += dy * w[0] * (x - mean);
       }
       shift[r] = sum_of<kSumLanes, Value>(lanes), slope[r] = sum_of<kSumLanes, Value>(products);
       for (int64_t i = whole; i < width; ++i) {
@@ -119,23 +119,34 @@ template <class Value>
       shift[r] /= static_cast<Value>(width);
       slope[r] = slope[r] * block.rstd[first + r] / static_cast<Value>(width);
     }
-    // Some columns of all these rows, so that the sums over rows stay in registers.
-    for (int64_t i = 0; i < whole; i += kSumLanes) {
-      load(weight + i, w);
-      load(block.weight_gradient + i, dw);
-      load(block.bias_gradient + i, db);
-      for (int64_t r = 0; r < rows; ++r) {
-        const int64_t row = (first + r) * width;
-        const Value mean = block.mean[first + r], rstd = block.rstd[first + r];
-        load(block.sum + row + i, x);
-        load(block.normed_gradient + row + i, dy);
-        const SumLanes<Value> u = (x - mean) * rstd;
-        store(rstd * (dy * w - shift[r] - u * slope[r]), block.x_gradient + row + i);
-        dw += dy * u;
-        db += dy;
+    // Some columns of all these rows at a time, so that the sums over rows stay in registers.
+    for (int64_t i = 0; i < whole; i += kColumns * kSumLanes) {
+      const int64_t columns = whole - i < kColumns * kSumLanes ? (whole - i) / kSumLanes : kColumns;
+      for (int64_t c = 0; c < columns; ++c) {
+        load(weight + i + c * kSumLanes, w[c]);
+        load(block.weight_gradient + i + c * kSumLanes, dw[c]);
+        load(block.bias_gradient + i + c * kSumLanes, db[c]);
       }
-      store(dw, block.weight_gradient + i);
-      store(db, block.bias_gradient + i);
+      for (int64_t r = 0; r < rows; ++r) {
+        const int64_t row = (first + r) * width + i;
+        const Value mean = block.mean[first + r], rstd = block.rstd[first + r];
+        const auto column = [&](int64_t c) {
+          load(block.sum + row + c * kSumLanes, x);
+          load(block.normed_gradient + row + c * kSumLanes, dy);
+          const SumLanes<Value> u = (x - mean) * rstd;
+          store(rstd * (dy * w[c] - shift[r] - u * slope[r]), block.x_gradient + row + c * kSumLanes);
+          dw[c] += dy * u;
+          db[c] += dy;
+        };
+        if (columns == kColumns)
+          for (int64_t c = 0; c < kColumns; ++c) column(c);
+        else
+          for (int64_t c = 0; c < columns; ++c) column(c);
+      }
+      for (int64_t c = 0; c < columns; ++c) {
+        store(dw[c], block.weight_gradient + i + c * kSumLanes);
+        store(db[c], block.bias_gradient + i + c * kSumLanes);
+      }
     }
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t row = (first + r) * width;
