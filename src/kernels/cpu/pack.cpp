@@ -124,7 +124,7 @@ void round_pairs_by_512(int64_t rows, int64_t columns, const float* from, int64_
       const __m512 own = _mm512_maskz_loadu_ps(wanted, from + i * stride + j),
                    below =
                        i + 1 < rows ? _mm512_maskz_loadu_ps(wanted, from + (i + 1) * stride + j) : _mm512_setzero_ps();
-      const __m512i both = _mm512_permutexvar_epi16(turns, (__m512i)_mm512_cvtne2ps_pbh(below, own));
+      const __m512i both = _mm512_permutexvar_epi16(turns, rounded_by_512(own, below));
       _mm512_mask_storeu_epi32(to + 2 * (i / 2 * to_stride + j), wanted, both);
     }
 }

@@ -9,7 +9,7 @@
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
-#define XFORMER_ROUNDS_BY_512 __attribute__((target("avx512bf16,avx512bw,avx512vl")))
+#define XFORMER_ROUNDS_BY_512 __attribute__((target("avx512bf16,avx512bw,avx512dq,avx512vl")))
 #endif
 
 namespace xformer::kernels {
@@ -31,5 +31,21 @@ namespace xformer::kernels {
   return false;
 #endif
 }
+
+#ifdef XFORMER_ROUNDS_BY_512
+// 32 bf16 numbers, those of `low` first.
+XFORMER_ROUNDS_BY_512 inline __m512i rounded_by_512(const __m512& low, const __m512& high) {
+  constexpr int kBelowNormal = 0x20;
+  const __mmask16 low_tiny = _mm512_fpclass_ps_mask(low, kBelowNormal),
+                  high_tiny = _mm512_fpclass_ps_mask(high, kBelowNormal);
+  if (__builtin_expect((low_tiny | high_tiny) == 0, 1)) return (__m512i)_mm512_cvtne2ps_pbh(high, low);
+  alignas(64) float numbers[32];
+  alignas(64) uint16_t rounded[32];
+  _mm512_store_ps(numbers, low);
+  _mm512_store_ps(numbers + 16, high);
+  for (int i = 0; i < 32; ++i) rounded[i] = rounded_bits(numbers[i]);
+  return _mm512_load_si512(rounded);
+}
+#endif
 
 }  // namespace xformer::kernels

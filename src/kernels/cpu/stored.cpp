@@ -49,10 +49,11 @@ void narrow_by_512(int64_t rows, int64_t width, const float* from, int64_t from_
     c10::BFloat16* const out = to + r * to_stride;
     int64_t i = 0;
     for (; i + 32 <= width; i += 32)
-      _mm512_storeu_si512(out + i, (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(in + i + 16), _mm512_loadu_ps(in + i)));
+      _mm512_storeu_si512(out + i, rounded_by_512(_mm512_loadu_ps(in + i), _mm512_loadu_ps(in + i + 16)));
     for (; i < width; i += 16) {
       const auto wanted = static_cast<__mmask16>((1U << std::min<int64_t>(16, width - i)) - 1);
-      _mm256_mask_storeu_epi16(out + i, wanted, (__m256i)_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(wanted, in + i)));
+      const __m512i rounded = rounded_by_512(_mm512_maskz_loadu_ps(wanted, in + i), _mm512_setzero_ps());
+      _mm512_mask_storeu_epi16(out + i, wanted, rounded);
     }
   }
 }
