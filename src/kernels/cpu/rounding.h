@@ -1,7 +1,7 @@
 // float -> bf16, to the nearest, ties to even; NaN stays NaN.
 //
-// Processors with AVX-512 and bf16 have an instruction for 32 numbers, which takes numbers below 2^-126 for zeros; by
-// bits it is eight instructions for 16. A machine always does the same.
+// Processors with AVX-512 and bf16 have an instruction for 32 numbers; by bits it is eight instructions for 16. It
+// takes numbers below 2^-126 for zeros, so where there are any, these 32 go by bits.
 #pragma once
 
 #include <bit>
@@ -24,8 +24,8 @@ namespace xformer::kernels {
 // Whether this processor has the instruction.
 [[nodiscard]] inline bool rounds_by_512() {
 #ifdef XFORMER_ROUNDS_BY_512
-  static const bool has =
-      __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+  static const bool has = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") &&
+                          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   return has;
 #else
   return false;

@@ -9,7 +9,8 @@
 
 namespace xformer::kernels {
 
-constexpr int64_t kAhead = 4096;
+// What is widened comes from memory a block after the other: a line of the cache is asked for so many numbers before.
+constexpr int64_t kStep = 32, kAhead = 4096;
 
 // A bf16 number is the upper half of the float that it stands for.
 XFORMER_VECTORISED
@@ -17,14 +18,12 @@ void widen(int64_t rows, int64_t width, const c10::BFloat16* from, int64_t from_
   for (int64_t r = 0; r < rows; ++r) {
     const auto* __restrict in = reinterpret_cast<const uint16_t*>(from + r * from_stride);
     float* __restrict out = to + r * to_stride;
-    for (int64_t first = 0; first < width; first += 32) {
+    int64_t first = 0;
+    for (; first + kStep <= width; first += kStep) {
       __builtin_prefetch(in + first + kAhead, 0, 2);
-      const int64_t end = std::min(width, first + 32);
-      if (end == first + 32)
-        for (int64_t i = first; i < first + 32; ++i) out[i] = std::bit_cast<float>(uint32_t{in[i]} << 16);
-      else
-        for (int64_t i = first; i < end; ++i) out[i] = std::bit_cast<float>(uint32_t{in[i]} << 16);
+      for (int64_t i = first; i < first + kStep; ++i) out[i] = std::bit_cast<float>(uint32_t{in[i]} << 16);
     }
+    for (int64_t i = first; i < width; ++i) out[i] = std::bit_cast<float>(uint32_t{in[i]} << 16);
   }
 }
 
