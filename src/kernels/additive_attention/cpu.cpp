@@ -99,6 +99,7 @@ AdditiveAttentionForward additive_attention_forward_cpu(const at::Tensor& q_in, 
     const auto* const w_rows = w.const_data_ptr<scalar_t>();
     const auto out = writing<scalar_t>(result.out);
     auto* const log_sums = result.log_sum.mutable_data_ptr<scalar_t>();
+    const auto keep = static_cast<scalar_t>(pass.draws.keep());
     constexpr scalar_t kInfinite = std::numeric_limits<scalar_t>::infinity();
     for_units(units, kAdditiveRows * pass.m * 8 * pass.d, [&](int64_t unit, int64_t worker) {
       auto& mine = scratch[static_cast<size_t>(worker)];
@@ -122,8 +123,7 @@ AdditiveAttentionForward additive_attention_forward_cpu(const at::Tensor& q_in, 
           continue;
         }
         const uint16_t* const draws = pass.draws.draw(pass.place(sample, head, row) * pass.m, seen, mine.draws);
-        sums[r] =
-            row_weights(scores, seen, largest, draws, pass.draws.threshold(), static_cast<scalar_t>(pass.draws.keep()));
+        sums[r] = row_weights(scores, seen, natural_weights(largest, draws, pass.draws.threshold(), keep));
         log_sum = largest + std::log(sums[r]);
       }
       pass.count(first, columns, 1);
@@ -187,7 +187,7 @@ AdditiveAttentionGradients additive_attention_backward_cpu(const at::Tensor& gra
           // What softmax's gradient takes off: the row's sum of out * gradient.
           const scalar_t delta = row_product(out.at(sample, head, row), slope_rows + r * given.stride, pass.e);
           const uint16_t* const draws = pass.draws.draw(pass.place(sample, head, row) * pass.m, seen, mine.draws);
-          row_gradients(scores, slopes, seen, log_sum, delta, draws, pass.draws.threshold(), keep);
+          row_gradients(scores, slopes, seen, natural_weights(log_sum, draws, pass.draws.threshold(), keep), delta);
           additive_gradients(query, w_row, pass.d, k_rows, pass.m, seen, slopes, to_q.at(sample, head, row),
                              to_w + z * pass.d, to_k + z * pass.d * pass.m);
         }

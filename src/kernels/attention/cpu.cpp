@@ -145,16 +145,21 @@ std::vector<Scratch<Stored>> scratch_for(int64_t workers, const Sizes& sizes, bo
   return result;
 }
 
-// The scale of scores: products' where floats are laid out for them anyway; else that of the loops over weights, for
-// which it costs nothing.
+// The scale of scores, which are logarithms to base 2: products' where floats are laid out for them anyway; else that
+// of the loops over weights, for which it costs nothing.
 template <class Stored>
 struct ScoreScale {
   using Value = Computed<Stored>;
   // A negative one would turn over which score is the largest, and zero times -infinity is no number.
-  explicit ScoreScale(double scale)
-      : weights(kConverts<Stored> && scale > 0 ? static_cast<Value>(scale) : Value(1)),
-        products(weights == 1 ? static_cast<Value>(scale) : Value(1)) {}
-  Value weights, products;
+  explicit ScoreScale(double scale) {
+    const bool in_loops = kConverts<Stored> && scale > 0;
+    (in_loops ? weights : scores) = static_cast<Value>(scale * kLog2OfE);
+    (in_loops ? slopes : sums) = static_cast<Value>(scale);
+  }
+  Value scores = 1;   // of products q k^T
+  Value weights = 1;  // of those in the loops over weights
+  Value slopes = 1;   // of gradients there
+  Value sums = 1;     // of products with those gradients
 };
 
 Sizes sizes_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
@@ -177,13 +182,14 @@ void forward_block(const Sizes& sizes, const AttentionOptions& options, const Al
   std::fill(scratch.sum.begin(), scratch.sum.end(), Value(0));
   if (end == 0) std::fill(scratch.out.begin(), scratch.out.end(), Value(0));
   const ScoreScale<Stored> scale(options.scale);
+  const auto keep = static_cast<Value>(draws.keep());
   const int64_t all_keys = allowed.key_end(b, sizes.n);
   if (const int64_t head = b * sizes.h + h; scratch.head != head) {
     scratch.head = head;
     scratch.head_keys.resize(static_cast<size_t>((all_keys + kKeyBlock - 1) / kKeyBlock));
     for (int64_t key = 0; key < all_keys; key += kKeyBlock)
       scratch.head_keys[static_cast<size_t>(key / kKeyBlock)].pack(
-          sizes.n, sizes.d, std::min(kKeyBlock, all_keys - key), scale.products, {k.at(b, h, key), k.stride, true});
+          sizes.n, sizes.d, std::min(kKeyBlock, all_keys - key), scale.scores, {k.at(b, h, key), k.stride, true});
   }
   for (int64_t key = 0; key < end; key += kKeyBlock) {
     const int64_t count = std::min(kKeyBlock, end - key);
@@ -192,7 +198,7 @@ void forward_block(const Sizes& sizes, const AttentionOptions& options, const Al
       gemm(rows, {q.at(b, h, first), q.stride}, scratch.head_keys[static_cast<size_t>(key / kKeyBlock)], Value(0),
            scores, count);
     else  // causal, in the middle of a block
-      gemm(rows, count, sizes.d, scale.products, {q.at(b, h, first), q.stride}, {k.at(b, h, key), k.stride, true},
+      gemm(rows, count, sizes.d, scale.scores, {q.at(b, h, first), q.stride}, {k.at(b, h, key), k.stride, true},
            Value(0), scores, count);
     allowed.exclude(scores, b, first, rows, key, count);
     draws.draw(b, h, first, rows, key, count, scratch.draws, scratch.rows);
@@ -200,10 +206,10 @@ void forward_block(const Sizes& sizes, const AttentionOptions& options, const Al
       const auto i = static_cast<size_t>(r);
       const Value before = scratch.largest[i], now = row_largest(scores + r * count, count, before);
       const Value shift = now == kNone ? Value(0) : scale.weights * now;
-      const Value sum = row_weights(scores + r * count, count, shift, scratch.rows[i], draws.threshold(),
-                                    static_cast<Value>(draws.keep()), scale.weights);
+      const Value sum =
+          row_weights(scores + r * count, count, {scale.weights, shift, scratch.rows[i], draws.threshold(), keep});
       if (key > 0 && now > before) {
-        const Value factor = std::exp(scale.weights * (before - now));
+        const Value factor = std::exp2(scale.weights * (before - now));
         scratch.sum[i] *= factor;
         for (int64_t c = 0; c < e; ++c) scratch.out[static_cast<size_t>(r * e + c)] *= factor;
       }
@@ -224,7 +230,8 @@ void forward_block(const Sizes& sizes, const AttentionOptions& options, const Al
     // NaN input must come out as NaN: a sum that is neither positive nor zero.
     if (sum != sum && allowed.query(b, first + r)) std::fill_n(from, e, sum);
     put(from, e, row);
-    log_sum[first + r] = counts ? scale.weights * scratch.largest[static_cast<size_t>(r)] + std::log(sum) : -kNone;
+    const Value largest = scale.weights * scratch.largest[static_cast<size_t>(r)];
+    log_sum[first + r] = counts ? static_cast<Value>(kLogOf2) * largest + std::log(sum) : -kNone;
   }
 }
 
@@ -236,6 +243,7 @@ void backward_keys(const Sizes& sizes, const AttentionOptions& options, const Al
                    const Heads<const Stored>& v, const TileRows<Value>& dq, const Heads<Stored>& dk,
                    const Heads<Stored>& dv, const Value* log_sum, const Value* delta, Scratch<Stored>& scratch) {
   const ScoreScale<Stored> scale(options.scale);
+  const auto keep = static_cast<Value>(draws.keep());
   const int64_t d = sizes.d, e = sizes.e, end = allowed.query_end(b), block = query_block(sizes.m);
   // Causal rows before the first key of the block see none of it.
   const int64_t begin = options.mask.causal ? key / block * block : 0;
@@ -249,10 +257,10 @@ void backward_keys(const Sizes& sizes, const AttentionOptions& options, const Al
   Value *const scores = scratch.scores.data(), *const slope = scratch.gradient.data();
   const TileRows<Value> to_k = rows_for(dk.at(b, h, key), dk.stride, count, d, scratch.dk),
                         to_v = rows_for(dv.at(b, h, key), dv.stride, count, e, scratch.dv);
-  const TileSums<Stored> k_sums(to_k, count, d, scale.products, scratch.turned_dk),
+  const TileSums<Stored> k_sums(to_k, count, d, scale.sums, scratch.turned_dk),
       v_sums(to_v, count, e, Value(1), scratch.turned_dv);
-  scratch.keys.pack(end - begin, count, d, scale.products, {k.at(b, h, key), k.stride});
-  scratch.turned_keys.pack(end - begin, d, count, scale.products, {k.at(b, h, key), k.stride, true});
+  scratch.keys.pack(end - begin, count, d, scale.sums, {k.at(b, h, key), k.stride});
+  scratch.turned_keys.pack(end - begin, d, count, scale.scores, {k.at(b, h, key), k.stride, true});
   scratch.turned_values.pack(end - begin, e, count, Value(1), {v.at(b, h, key), v.stride, true});
   for (int64_t first = begin; first < end; first += block) {
     const int64_t rows = std::min(block, end - first);
@@ -266,9 +274,10 @@ void backward_keys(const Sizes& sizes, const AttentionOptions& options, const Al
         std::fill_n(slope + r * count, count, Value(0));
         continue;
       }
-      row_gradients(scores + r * count, slope + r * count, count, log_sum[first + r], delta[first + r],
-                    scratch.rows[static_cast<size_t>(r)], draws.threshold(), static_cast<Value>(draws.keep()),
-                    scale.weights);
+      const Value shift = static_cast<Value>(kLog2OfE) * log_sum[first + r];
+      row_gradients(scores + r * count, slope + r * count, count,
+                    {scale.weights, shift, scratch.rows[static_cast<size_t>(r)], draws.threshold(), keep},
+                    delta[first + r], scale.slopes);
     }
     v_sums.add(0, count, rows, scores, count, {gradient.at(b, h, first), gradient.stride}, first == begin);
     k_sums.add(0, count, rows, slope, count, {q.at(b, h, first), q.stride}, first == begin);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/attention/attention.h"
+#include "kernels/cpu/vector_math.h"
 
 namespace xformer::kernels {
 
@@ -23,8 +24,21 @@ struct AttentionGradients {
                                                         const AttentionForward& forward,
                                                         const AttentionOptions& options);
 
-// One row of a tile of weights, in place. `draws`: 16 bits an element, or nullptr without dropout; an element whose
-// draw is below `threshold` is dropped, the others are multiplied by `keep`.
+// How a row of a tile's scores becomes weights: drop(2^(factor score - shift)), with exponents of at most 127.
+template <class Value>
+struct RowWeights {
+  Value factor, shift;
+  const uint16_t* draws;  // 16 bits an element, or nullptr without dropout: below `threshold` it is dropped
+  uint32_t threshold;
+  Value keep;  // what the others are multiplied by
+};
+
+// drop(e^(score - shift)).
+template <class Value>
+[[nodiscard]] RowWeights<Value> natural_weights(Value shift, const uint16_t* draws, uint32_t threshold, Value keep) {
+  constexpr auto kFactor = static_cast<Value>(kLog2OfE);
+  return {kFactor, kFactor * shift, draws, threshold, keep};
+}
 
 // Largest of `start` and the row's scores.
 [[nodiscard]] float row_largest(const float* scores, int64_t count, float start);
@@ -32,16 +46,13 @@ struct AttentionGradients {
 // Sum over i of x[i] y[i].
 [[nodiscard]] float row_product(const float* x, const float* y, int64_t count);
 [[nodiscard]] double row_product(const double* x, const double* y, int64_t count);
-// scores -> drop(exp(factor score - shift)); returns the sum before dropout.
-float row_weights(float* scores, int64_t count, float shift, const uint16_t* draws, uint32_t threshold, float keep,
-                  float factor = 1);
-double row_weights(double* scores, int64_t count, double shift, const uint16_t* draws, uint32_t threshold, double keep,
-                   double factor = 1);
-// scores -> drop(p) with p = exp(factor score - log_sum); `gradient`, that of drop(p) -> the score's, factor p
-// (drop(gradient) - delta).
-void row_gradients(float* scores, float* gradient, int64_t count, float log_sum, float delta, const uint16_t* draws,
-                   uint32_t threshold, float keep, float factor = 1);
-void row_gradients(double* scores, double* gradient, int64_t count, double log_sum, double delta, const uint16_t* draws,
-                   uint32_t threshold, double keep, double factor = 1);
+// scores -> weights, in place; returns their sum before dropout.
+float row_weights(float* scores, int64_t count, const RowWeights<float>& weights);
+double row_weights(double* scores, int64_t count, const RowWeights<double>& weights);
+// scores -> weights; `gradient`, that of the weights -> slope p (drop(gradient) - delta), p the weights before dropout.
+void row_gradients(float* scores, float* gradient, int64_t count, const RowWeights<float>& weights, float delta,
+                   float slope = 1);
+void row_gradients(double* scores, double* gradient, int64_t count, const RowWeights<double>& weights, double delta,
+                   double slope = 1);
 
 }  // namespace xformer::kernels

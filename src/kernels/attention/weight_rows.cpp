@@ -33,38 +33,27 @@ template <class Value>
 }
 
 template <bool kDrops, class Value>
-[[gnu::always_inline]] inline Value weights_of(Value* scores, int64_t count, Value shift, const uint16_t* draws,
-                                               uint32_t threshold, Value keep, Value factor) {
+[[gnu::always_inline]] inline Value weights_of(Value* scores, int64_t count, const RowWeights<Value>& row) {
+  const auto [factor, shift, draws, threshold, keep] = row;
   Value tail[kTailLanes] = {};
-  const auto dropped = [&](int64_t i, Value p) { return kDrops ? (draws[i] < threshold ? Value(0) : p * keep) : p; };
+  const auto weigh = [&](int64_t i, Value& sum) {
+    const Value p = exp2_of(factor * scores[i] - shift);
+    sum += p;
+    scores[i] = kDrops ? (draws[i] < threshold ? Value(0) : p * keep) : p;
+  };
   int64_t i = 0;
   if (count >= kRowLanes) {
     Value lanes[kRowLanes] = {};
-    for (; i + kRowLanes <= count; i += kRowLanes) {
-      for (int64_t lane = 0; lane < kRowLanes; ++lane) {
-        const Value p = exp_of(factor * scores[i + lane] - shift);
-        lanes[lane] += p;
-        scores[i + lane] = dropped(i + lane, p);
-      }
-    }
+    for (; i + kRowLanes <= count; i += kRowLanes)
+      for (int64_t lane = 0; lane < kRowLanes; ++lane) weigh(i + lane, lanes[lane]);
     for (int64_t first = 0; first < kRowLanes; first += kTailLanes)
       for (int64_t lane = 0; lane < kTailLanes; ++lane) tail[lane] += lanes[first + lane];
   }
-  for (; i + kTailLanes <= count; i += kTailLanes) {
-    for (int64_t lane = 0; lane < kTailLanes; ++lane) {
-      const Value p = exp_of(factor * scores[i + lane] - shift);
-      tail[lane] += p;
-      scores[i + lane] = dropped(i + lane, p);
-    }
-  }
+  for (; i + kTailLanes <= count; i += kTailLanes)
+    for (int64_t lane = 0; lane < kTailLanes; ++lane) weigh(i + lane, tail[lane]);
   if (i < count)
-    for (int64_t lane = 0; lane < kTailLanes; ++lane) {
-      if (i + lane < count) {
-        const Value p = exp_of(factor * scores[i + lane] - shift);
-        tail[lane] += p;
-        scores[i + lane] = dropped(i + lane, p);
-      }
-    }
+    for (int64_t lane = 0; lane < kTailLanes; ++lane)
+      if (i + lane < count) weigh(i + lane, tail[lane]);
   for (int64_t width = kTailLanes / 2; width > 0; width /= 2)
     for (int64_t lane = 0; lane < width; ++lane) tail[lane] += tail[lane + width];
   return tail[0];
@@ -72,13 +61,13 @@ template <bool kDrops, class Value>
 
 template <bool kDrops, class Value>
 [[gnu::always_inline]] inline void gradients_of(Value* __restrict scores, Value* __restrict gradient, int64_t count,
-                                                Value log_sum, Value delta, const uint16_t* draws, uint32_t threshold,
-                                                Value keep, Value factor) {
+                                                const RowWeights<Value>& row, Value delta, Value slope) {
+  const auto [factor, shift, draws, threshold, keep] = row;
   const auto one = [&](int64_t i) {
-    const Value p = exp_of(factor * scores[i] - log_sum);
+    const Value p = exp2_of(factor * scores[i] - shift);
     const Value kept = kDrops ? (draws[i] < threshold ? Value(0) : keep) : Value(1);
     scores[i] = p * kept;
-    gradient[i] = factor * p * (gradient[i] * kept - delta);
+    gradient[i] = slope * p * (gradient[i] * kept - delta);
   };
   const int64_t whole = count / kTailLanes * kTailLanes;
   for (int64_t i = 0; i < whole; ++i) one(i);
@@ -98,27 +87,25 @@ float row_product(const float* x, const float* y, int64_t count) { return dot_of
 double row_product(const double* x, const double* y, int64_t count) { return dot_of(x, y, count); }
 
 XFORMER_VECTORISED
-float row_weights(float* scores, int64_t count, float shift, const uint16_t* draws, uint32_t threshold, float keep,
-                  float factor) {
-  return draws == nullptr ? weights_of<false>(scores, count, shift, draws, threshold, keep, factor)
-                          : weights_of<true>(scores, count, shift, draws, threshold, keep, factor);
+float row_weights(float* scores, int64_t count, const RowWeights<float>& weights) {
+  return weights.draws == nullptr ? weights_of<false>(scores, count, weights)
+                                  : weights_of<true>(scores, count, weights);
 }
-double row_weights(double* scores, int64_t count, double shift, const uint16_t* draws, uint32_t threshold, double keep,
-                   double factor) {
-  return draws == nullptr ? weights_of<false>(scores, count, shift, draws, threshold, keep, factor)
-                          : weights_of<true>(scores, count, shift, draws, threshold, keep, factor);
+double row_weights(double* scores, int64_t count, const RowWeights<double>& weights) {
+  return weights.draws == nullptr ? weights_of<false>(scores, count, weights)
+                                  : weights_of<true>(scores, count, weights);
 }
 
 XFORMER_VECTORISED
-void row_gradients(float* scores, float* gradient, int64_t count, float log_sum, float delta, const uint16_t* draws,
-                   uint32_t threshold, float keep, float factor) {
-  draws == nullptr ? gradients_of<false>(scores, gradient, count, log_sum, delta, draws, threshold, keep, factor)
-                   : gradients_of<true>(scores, gradient, count, log_sum, delta, draws, threshold, keep, factor);
+void row_gradients(float* scores, float* gradient, int64_t count, const RowWeights<float>& weights, float delta,
+                   float slope) {
+  weights.draws == nullptr ? gradients_of<false>(scores, gradient, count, weights, delta, slope)
+                           : gradients_of<true>(scores, gradient, count, weights, delta, slope);
 }
-void row_gradients(double* scores, double* gradient, int64_t count, double log_sum, double delta, const uint16_t* draws,
-                   uint32_t threshold, double keep, double factor) {
-  draws == nullptr ? gradients_of<false>(scores, gradient, count, log_sum, delta, draws, threshold, keep, factor)
-                   : gradients_of<true>(scores, gradient, count, log_sum, delta, draws, threshold, keep, factor);
+void row_gradients(double* scores, double* gradient, int64_t count, const RowWeights<double>& weights, double delta,
+                   double slope) {
+  weights.draws == nullptr ? gradients_of<false>(scores, gradient, count, weights, delta, slope)
+                           : gradients_of<true>(scores, gradient, count, weights, delta, slope);
 }
 
 }  // namespace xformer::kernels

@@ -160,8 +160,9 @@ void add_round_gradients(const HashedPass& pass, int64_t unit, int64_t round, co
         pass.for_self(queries, keys, chunk, window, r, [&](int64_t j) { row[j] = Value(0); });
       }
       const uint16_t* const of_row = drawn == nullptr ? nullptr : drawn + r * (pass.before + c) + window.first;
-      row_gradients(row, step, window.columns, shift + std::log(mine.sum[token]), delta[token], of_row,
-                    pass.draws.threshold(), keep);
+      row_gradients(row, step, window.columns,
+                    natural_weights(shift + std::log(mine.sum[token]), of_row, pass.draws.threshold(), keep),
+                    delta[token]);
       pass.for_self(queries, keys, chunk, window, r, [&](int64_t j) { step[j] = Value(0); });
     }
     v_sums.add(key, window.columns, c, weights, line, {slope, e}, /*replaces=*/false);

@@ -115,6 +115,7 @@ ListedAttentionForward listed_attention_forward_cpu(const at::Tensor& q_in, cons
     const auto out = writing<scalar_t>(result.out);
     auto* const log_sums = result.log_sum.mutable_data_ptr<scalar_t>();
     constexpr scalar_t kInfinite = std::numeric_limits<scalar_t>::infinity();
+    const auto keep = static_cast<scalar_t>(pass.draws.keep());
     for_units(units, kListedRows * pass.length * (pass.d + pass.e), [&](int64_t unit, int64_t worker) {
       auto& mine = scratch[static_cast<size_t>(worker)];
       const int64_t z = unit / tiles, sample = z / pass.h, head = z % pass.h, first = unit % tiles * kListedRows;
@@ -133,8 +134,9 @@ ListedAttentionForward listed_attention_forward_cpu(const at::Tensor& q_in, cons
         pass.add_bias(sample, head, row, mine.scores);
         const scalar_t largest = row_largest(mine.scores.data(), pass.room, -kInfinite);
         if (largest == -kInfinite) continue;
-        const scalar_t sum = row_weights(mine.scores.data(), pass.room, largest, mine.draws_of(element),
-                                         pass.draws.threshold(), static_cast<scalar_t>(pass.draws.keep()));
+        const scalar_t sum =
+            row_weights(mine.scores.data(), pass.room,
+                        natural_weights(largest, mine.draws_of(element), pass.draws.threshold(), keep));
         add_listed(to, values.at(sample, head), values.stride, places, pass.length, pass.e, 1 / sum,
                    mine.scores.data());
         log_sum = largest + std::log(sum);
@@ -164,6 +166,7 @@ ListedAttentionGradients listed_attention_backward_cpu(const at::Tensor& gradien
     const auto* const log_sums = forward.log_sum.const_data_ptr<scalar_t>();
     const auto scale = static_cast<scalar_t>(pass.scale);
     constexpr scalar_t kInfinite = std::numeric_limits<scalar_t>::infinity();
+    const auto keep = static_cast<scalar_t>(pass.draws.keep());
     // Rows share keys: a head's are added up by one thread, row after row.
     for_units(pass.b * pass.h, 3 * pass.n * pass.length * (pass.d + pass.e), [&](int64_t z, int64_t worker) {
       auto& mine = scratch[static_cast<size_t>(worker)];
@@ -185,8 +188,8 @@ ListedAttentionGradients listed_attention_backward_cpu(const at::Tensor& gradien
                           scalar_t(0), mine.slopes.data());
           // What softmax's gradient takes off: the row's sum of out * gradient.
           const scalar_t delta = row_product(out.at(sample, head, row), slope, pass.e);
-          row_gradients(mine.scores.data(), mine.slopes.data(), pass.room, log_sum, delta, mine.draws_of(element),
-                        pass.draws.threshold(), static_cast<scalar_t>(pass.draws.keep()));
+          row_gradients(mine.scores.data(), mine.slopes.data(), pass.room,
+                        natural_weights(log_sum, mine.draws_of(element), pass.draws.threshold(), keep), delta);
           if (result.bias.defined())
             std::copy_n(mine.slopes.data(), pass.length,
                         result.bias.mutable_data_ptr<scalar_t>() + pass.place(sample, head, row) * pass.length);

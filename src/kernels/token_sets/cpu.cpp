@@ -202,7 +202,8 @@ SetAttentionGradients set_attention_backward_cpu(const at::Tensor& gradient_in, 
       // What softmax's gradient takes off: the row's sum of out * gradient.
       const scalar_t delta = dot_row(out.at(one.b, one.h, one.set), slope, pass.e);
       const uint16_t* const draws = pass.draws.draw(place * pass.sets.size, pass.line, mine.draws);
-      row_gradients(scores, slopes, pass.line, log_sums[place], delta, draws, pass.draws.threshold(), keep);
+      row_gradients(scores, slopes, pass.line, natural_weights(log_sums[place], draws, pass.draws.threshold(), keep),
+                    delta);
       weighted_sum(key, keys.stride, count, slopes, pass.d, scale, dq.at(one.b, one.h, one.set));
       spread(query, pass.d, slopes, one.count, scale, dk.at(one.b, one.h, one.first), dk.stride);
       spread(slope, pass.e, scores, one.count, scalar_t(1), dv.at(one.b, one.h, one.first), dv.stride);

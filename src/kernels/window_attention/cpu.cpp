@@ -81,7 +81,8 @@ void slopes(const WindowPass& pass, const Tile& tile, const Residue<const Value>
     if (log_sum_gradient != nullptr) delta -= log_sum_gradient[place(pass, tile, r)];
     const auto [from, to, begin, end] = pass.seen(tile, r);
     forbid(scores + g, from, to, end - g);
-    row_gradients(scores + begin, slope + begin, end - begin, sum, delta, draws.at(r, begin), threshold, keep);
+    row_gradients(scores + begin, slope + begin, end - begin, natural_weights(sum, draws.at(r, begin), threshold, keep),
+                  delta);
     for (Value* const row : {scores, slope}) {
       std::fill(row, row + begin, Value(0));
       std::fill(row + end, row + line, Value(0));
