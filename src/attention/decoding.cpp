@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "tensor/parts.h"
+
 namespace xformer::attention {
 
 int64_t decoding_length(const Resolved& attention, const Json& options, int64_t max_len) {
@@ -32,8 +34,7 @@ const SequenceMask kCausal{{}, /*causal=*/true};
 
 // [..,n,d] with zeros behind, where the step asks for a length.
 at::Tensor lengthened(const at::Tensor& rows, const DecodingStep& step) {
-  const int64_t missing = step.length - rows.size(-2);
-  return missing > 0 ? at::constant_pad_nd(rows, {0, 0, 0, missing}) : rows;
+  return with_zeros_behind(rows, -2, std::max<int64_t>(0, step.length - rows.size(-2)));
 }
 
 }  // namespace

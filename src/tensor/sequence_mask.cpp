@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "tensor/closed_keys.h"
+#include "tensor/parts.h"
 
 namespace xformer {
 
@@ -27,7 +28,7 @@ SequenceMask SequenceMask::pooled(int64_t scale, int64_t pinned) const {
   if (scale == 1 || all_valid()) return *this;
   const int64_t n = key_valid.size(1), groups = pooled_len(n, scale, pinned) - pinned;
   const at::Tensor rest =
-      at::constant_pad_nd(key_valid.narrow(1, pinned, n - pinned), {0, groups * scale - (n - pinned)});
+      with_zeros_behind(part_of(key_valid, 1, pinned, n - pinned), 1, groups * scale - (n - pinned));
   const at::Tensor any = rest.view({rest.size(0), groups, scale}).any(2);
   return {pinned == 0 ? any : at::cat({key_valid.narrow(1, 0, pinned), any}, 1), causal, cross};
 }
@@ -37,7 +38,7 @@ at::Tensor pool_tokens(const at::Tensor& x, const SequenceMask& mask, int64_t sc
   const int64_t n = x.size(2), groups = pooled_len(n, scale, pinned) - pinned, missing = groups * scale - (n - pinned);
   const at::Tensor valid = mask.all_valid() ? at::ones({1, 1, n, 1}, x.options()) : mask.as_factor(x.scalar_type());
   const auto grouped = [&](const at::Tensor& rows) {  // [.., n - pinned, d] -> sums [.., groups, d]
-    const at::Tensor padded = at::constant_pad_nd(rows.narrow(2, pinned, n - pinned), {0, 0, 0, missing});
+    const at::Tensor padded = with_zeros_behind(part_of(rows, 2, pinned, n - pinned), 2, missing);
     return padded.unflatten(2, {groups, scale}).sum(3);
   };
   const at::Tensor masked = mask.all_valid() ? x : x * valid;
@@ -52,7 +53,7 @@ at::Tensor repeat_tokens(const at::Tensor& x, int64_t n, int64_t scale, int64_t 
   shape[2] = groups;
   shape.insert(shape.begin() + 3, scale);
   const at::Tensor repeated =
-      x.narrow(2, pinned, groups).unsqueeze(3).expand(shape).flatten(2, 3).narrow(2, 0, n - pinned);
+      part_of(part_of(x, 2, pinned, groups).unsqueeze(3).expand(shape).flatten(2, 3), 2, 0, n - pinned);
   return pinned == 0 ? repeated : at::cat({x.narrow(2, 0, pinned), repeated}, 2);
 }
 

@@ -7,6 +7,7 @@
 
 #include "attention/shared/windows.h"
 #include "kernels/attention/attention.h"
+#include "tensor/parts.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention {
@@ -63,7 +64,7 @@ at::Tensor GlobalWindow::forward(const Projected& local, const Projected& rows, 
         extra = {k.narrow(2, 0, g), v.narrow(2, 0, g), {}};
         if (!mask.all_valid()) extra.allowed = mask.key_valid.narrow(1, 0, g).unsqueeze(1);
       }
-      const auto rest = [&](const at::Tensor& x) { return x.narrow(2, g, others); };
+      const auto rest = [&](const at::Tensor& x) { return part_of(x, 2, g, others); };
       const at::Tensor out = window_attention(
           rest(q), rest(k), rest(v), valid,
           Windows::sliding(others, window_, mask.causal ? 0 : window_, group.dilation), group.dropout, training, extra);

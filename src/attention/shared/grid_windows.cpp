@@ -2,11 +2,11 @@
 
 #include <ATen/Functions.h>
 
+#include "tensor/parts.h"
+
 namespace xformer::attention {
 
-at::Tensor Grid::whole(const at::Tensor& x) const {
-  return padded() == length ? x : at::constant_pad_nd(x, {0, 0, 0, padded() - length});
-}
+at::Tensor Grid::whole(const at::Tensor& x) const { return with_zeros_behind(x, 2, padded() - length); }
 
 at::Tensor Grid::cells(const at::Tensor& x) const { return whole(x).unflatten(2, {rows, columns}); }
 

@@ -71,8 +71,12 @@ class PinnedFrame {
   explicit PinnedFrame(const BuildContext& context);
 
   struct Tokens {
-    at::Tensor q, k, v;  // [b,h,n,d] behind the pinned ones, zero in padding
+    at::Tensor q, k, v;  // [b,h,n,d] behind the pinned ones
     at::Tensor valid;    // [b,n] bool, defined
+    bool padded;         // whether there may be others than valid ones
+
+    // The same with zeros in padding: for operations that do not know of it.
+    [[nodiscard]] Tokens without_padding() const;
   };
   // The parts of one or more softmaxes, whose outputs are averaged.
   using Attend = std::function<std::vector<std::vector<Part>>(const Tokens& tokens)>;

@@ -20,6 +20,7 @@
 #include "attention/shared/kernel_sums.h"
 #include "kernels/attention/attention.h"
 #include "kernels/batched_product/batched_product.h"
+#include "tensor/parts.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::adamra {
@@ -180,7 +181,7 @@ class AdaMraMixer : public SequenceMixer {
     const int64_t first = std::accumulate(options_.rates.begin(), options_.rates.begin() + h, int64_t{0});
     const int64_t segments = pooled_len(n, rate);
     const at::Tensor rows = mask.all_valid() ? both : both * mask.as_factor(both.scalar_type());
-    const at::Tensor grouped = at::constant_pad_nd(rows, {0, 0, 0, segments * rate - n}).unflatten(2, {segments, rate});
+    const at::Tensor grouped = with_zeros_behind(rows, 2, segments * rate - n).unflatten(2, {segments, rate});
     return {(grouped * filters_.narrow(1, first, rate).unsqueeze(1)).sum(3), pooled};
   }
 

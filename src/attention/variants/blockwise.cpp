@@ -16,6 +16,7 @@
 #include "attention/shared/pinned.h"
 #include "attention/shared/windows.h"
 #include "kernels/attention/attention.h"
+#include "tensor/parts.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::blockwise {
@@ -125,7 +126,7 @@ class BlockwiseCore : public AttentionCore {
     const int64_t t = (places + c - 1) / c, p = in.pinned.k.defined() ? in.pinned.k.size(2) : 0;
     const int64_t back = causal_ ? group.shift : t - group.shift % t;  // the block read, so many blocks before, in turn
     const auto blocks = [&](const at::Tensor& x) {                     // [b,h,places,d] -> [b,t,h,c,d]
-      return at::constant_pad_nd(x, {0, 0, 0, t * c - places}).unflatten(2, {t, c}).transpose(1, 2);
+      return with_zeros_behind(x, 2, t * c - places).unflatten(2, {t, c}).transpose(1, 2);
     };
     const auto keys = [&](const at::Tensor& x, const at::Tensor& pinned) {  // [b t,h,p + c,d]
       at::Tensor read = blocks(x).roll(back, 1);
@@ -134,7 +135,7 @@ class BlockwiseCore : public AttentionCore {
     };
     const auto flags = in.q.options().dtype(at::kBool);
     const at::Tensor valid = in.valid.defined() ? in.valid : at::ones({b, places}, flags);
-    at::Tensor open = at::constant_pad_nd(valid, {0, t * c - places}).reshape({b, t, c}).roll(back, 1);
+    at::Tensor open = with_zeros_behind(valid, 1, t * c - places).reshape({b, t, c}).roll(back, 1);
     if (causal_) {
       const auto behind = [&](const at::TensorOptions& numbers) { return at::arange(t, numbers).ge(group.shift); };
       open = open.logical_and(tables_.get("behind", {t, group.shift}, in.q.device(), behind).unsqueeze(-1));
@@ -150,7 +151,7 @@ class BlockwiseCore : public AttentionCore {
     options.dropout = place_of_parts(group.dropout.place(is_training()), t);
     const at::Tensor out =
         kernels::attention(blocks(in.q).flatten(0, 1), keys(in.k, in.pinned.k), keys(in.v, in.pinned.v), options);
-    return out.unflatten(0, {b, t}).transpose(1, 2).flatten(2, 3).narrow(2, 0, places);
+    return part_of(out.unflatten(0, {b, t}).transpose(1, 2).flatten(2, 3), 2, 0, places);
   }
 
   int64_t blocks_;

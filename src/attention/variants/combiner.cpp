@@ -14,6 +14,7 @@
 
 #include "attention/shared/index_tables.h"
 #include "attention/shared/summaries.h"
+#include "tensor/parts.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::combiner {
@@ -192,9 +193,10 @@ class LogsparseCore : public SetsCore {
   [[nodiscard]] Part attend(const Tokens& given) const override {
     const int64_t n = given.q.size(2), length = padded(n), groups = length / kFine, top = levels(length);
     const at::Device device = given.q.device();
-    const auto longer = [&](const at::Tensor& x) { return at::constant_pad_nd(x, {0, 0, 0, length - n}); };
-    const Tokens in{longer(given.q), longer(given.k), longer(given.v),
-                    at::constant_pad_nd(given.valid, {0, length - n})};
+    const Tokens clean = given.without_padding();
+    const auto longer = [&](const at::Tensor& x) { return with_zeros_behind(x, 2, length - n); };
+    const Tokens in{longer(clean.q), longer(clean.k), longer(clean.v), with_zeros_behind(clean.valid, 1, length - n),
+                    true};
     const at::Tensor pooled_q = pool_.queries(in.q), pooled_k = pool_.keys(in.k);
     const auto grouped = [&](const at::Tensor& x) { return x.unflatten(2, {groups, -1}); };
     const at::Tensor token_valid = in.valid.unsqueeze(1).unsqueeze(-1);  // [b,1,n,1]
@@ -224,7 +226,7 @@ class LogsparseCore : public SetsCore {
     const Part part = explicit_part(grouped(in.q), at::cat(k, 3), at::cat(v, 3), allowed,
                                     bias_ ? at::where(counts.gt(0), pool_.bias(counts), 0) : at::Tensor(),
                                     dropout_.place(is_training()));
-    const auto back = [&](const at::Tensor& x) { return x.flatten(2, 3).narrow(2, 0, n); };
+    const auto back = [&](const at::Tensor& x) { return part_of(x.flatten(2, 3), 2, 0, n); };
     return {back(part.out), back(part.log_sum)};
   }
 

@@ -35,7 +35,8 @@ class AxialCore : public AttentionCore {
 
   at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
                      Carry&) override {
-    return frame_.forward(q, k, v, mask, is_training(), [&](const PinnedFrame::Tokens& in) { return attend(in); });
+    return frame_.forward(q, k, v, mask, is_training(),
+                          [&](const PinnedFrame::Tokens& in) { return attend(in.without_padding()); });
   }
 
   [[nodiscard]] Cost cost(const Shape& shape) const override {

@@ -54,7 +54,8 @@ class LearnableCore : public AttentionCore {
 
   at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
                      Carry&) override {
-    return frame_.forward(q, k, v, mask, is_training(), [&](const PinnedFrame::Tokens& in) {
+    return frame_.forward(q, k, v, mask, is_training(), [&](const PinnedFrame::Tokens& given) {
+      const PinnedFrame::Tokens in = given.without_padding();
       const Members members = assign(in);
       return std::vector<std::vector<Part>>{{direct(in, members), summaries(in, members)}};
     });

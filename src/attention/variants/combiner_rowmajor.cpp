@@ -13,6 +13,7 @@
 #include "attention/shared/grid_windows.h"
 #include "attention/shared/summaries.h"
 #include "kernels/residual_norm/residual_norm.h"
+#include "tensor/parts.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::combiner_rowmajor {
@@ -60,7 +61,8 @@ class RowmajorMixer : public SequenceMixer {
       const auto split = [&](const at::Tensor& rows) { return heads(full(rows)); };
       const at::Tensor q = split(projected[0]), k = split(projected[1]), v = split(projected[2]);
       probe("q", q), probe("k", k), probe("v", v);
-      mixed = frame_.forward(q, k, v, mask, is_training(), [&](const PinnedFrame::Tokens& in) {
+      mixed = frame_.forward(q, k, v, mask, is_training(), [&](const PinnedFrame::Tokens& given) {
+        const PinnedFrame::Tokens in = given.without_padding();
         return std::vector<std::vector<Part>>{attend(in, full(x).narrow(1, frame_.pinned(n), in.q.size(2)))};
       });
       mixed = mask.zero_padding(mixed);
@@ -150,8 +152,7 @@ class RowmajorMixer : public SequenceMixer {
   [[nodiscard]] at::Tensor projected(const at::Tensor& values, const at::Tensor& x, const PinnedFrame::Tokens& in,
                                      const Grid& grid) const {
     const int64_t b = x.size(0), places = grid.padded();
-    const at::Tensor rows =
-        at::constant_pad_nd(at::where(in.valid.unsqueeze(-1), x, 0), {0, 0, 0, places - grid.length});
+    const at::Tensor rows = with_zeros_behind(at::where(in.valid.unsqueeze(-1), x, 0), 1, places - grid.length);
     const at::Tensor branch = summary_out_->forward(values.transpose(1, 2).reshape({b, places, heads_ * head_dim_}));
     const at::Tensor normed = kernels::residual_norm(rows, branch, branch_dropout_.place(is_training()), norm_).normed;
     return heads(summary_key_->forward(normed));

@@ -13,6 +13,7 @@
 
 #include "attention/descriptor.h"
 #include "kernels/attention/attention.h"
+#include "tensor/parts.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::conv_linformer {
@@ -80,7 +81,7 @@ class ConvLinformerCore : public AttentionCore {
   [[nodiscard]] at::Tensor convolve(const at::Tensor& x, const SequenceMask& mask, const Convolution& with) const {
     const int64_t b = x.size(0), h = x.size(1), n = x.size(2), d = x.size(3), rows = pooled_len(n, stride_);
     const at::Tensor valid = mask.all_valid() ? x : x * mask.as_factor(x.scalar_type());
-    const at::Tensor windows = at::constant_pad_nd(valid, {0, 0, 0, rows * stride_ - n}).unflatten(2, {rows, stride_});
+    const at::Tensor windows = with_zeros_behind(valid, 2, rows * stride_ - n).unflatten(2, {rows, stride_});
     at::Tensor mixed;
     if (full_) {
       mixed = at::matmul(windows.flatten(3), with.kernel.flatten(0, 1));

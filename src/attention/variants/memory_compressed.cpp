@@ -11,6 +11,7 @@
 #include "attention/descriptor.h"
 #include "attention/shared/windows.h"
 #include "kernels/attention/attention.h"
+#include "tensor/parts.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::memory_compressed {
@@ -84,7 +85,7 @@ class MemoryCompressedCore : public AttentionCore {
   // [b,h,n,d] -> [b,h,n',d]
   [[nodiscard]] at::Tensor compressed(const at::Tensor& x, const SequenceMask& mask) const {
     const int64_t n = x.size(2), groups = pooled_len(n, rate_);
-    const at::Tensor valid = at::constant_pad_nd(mask.zero_padding(x), {0, 0, 0, groups * rate_ - n});
+    const at::Tensor valid = with_zeros_behind(mask.zero_padding(x), 2, groups * rate_ - n);
     return at::matmul(valid.unflatten(2, {groups, rate_}).flatten(3), kernel_.flatten(1, 2)) + bias_;
   }
 

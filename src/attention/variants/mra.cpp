@@ -15,6 +15,7 @@
 
 #include "attention/descriptor.h"
 #include "attention/shared/index_tables.h"
+#include "tensor/parts.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::mra {
@@ -143,11 +144,11 @@ class MraCore : public AttentionCore {
     at::Tensor valid;  // [b or 1,1,g,c]; undefined when every block is full
     if (missing > 0 || !mask.all_valid()) {
       const at::Tensor tokens = mask.all_valid() ? at::ones({1, n}, q.options().dtype(at::kBool)) : mask.key_valid;
-      valid = at::constant_pad_nd(tokens, {0, missing}).view({-1, 1, g, c});
+      valid = with_zeros_behind(tokens, 1, missing).reshape({-1, 1, g, c});
     }
     const auto split = [&](const at::Tensor& x) {  // [b,h,n,d] -> [b,h,g,c,d]; padded rows are zero
       const at::Tensor rows = mask.all_valid() ? x : x * mask.as_factor(x.scalar_type());
-      return (missing == 0 ? rows : at::constant_pad_nd(rows, {0, 0, 0, missing})).reshape({b, h, g, c, d});
+      return with_zeros_behind(rows, 2, missing).reshape({b, h, g, c, d});
     };
     const at::Tensor q_blocks = split(q * (1 / std::sqrt(static_cast<double>(d)))), k_blocks = split(k),
                      v_blocks = split(v);
@@ -192,7 +193,7 @@ class MraCore : public AttentionCore {
     }
     // Zero only for rows without any key, whose sums are zero too.
     const at::Tensor out = sums / totals.masked_fill(totals == 0, 1).unsqueeze(-1);
-    return out.view({b, h, g * c, d}).narrow(2, 0, n);
+    return part_of(out.view({b, h, g * c, d}), 2, 0, n);
   }
 
   Options options_;

@@ -20,6 +20,7 @@
 #include "attention/shared/windows.h"
 #include "kernels/batched_product/batched_product.h"
 #include "tensor/closed_keys.h"
+#include "tensor/parts.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::sinkhorn {
@@ -99,7 +100,7 @@ class SinkhornCore : public AttentionCore, public DecodingCore {
                     State& kept) override {
     const auto all = [&](const char* name, const at::Tensor& rows) {
       const at::Tensor found = keep(kept, name, rows, step);
-      return at::constant_pad_nd(found, {0, 0, 0, std::max<int64_t>(0, least_ - found.size(2))});
+      return with_zeros_behind(found, 2, std::max<int64_t>(0, least_ - found.size(2)));
     };
     Carry carry;
     return forward(all("queries", q), all("keys", k), all("values", v), {{}, /*causal=*/true}, carry)

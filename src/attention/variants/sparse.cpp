@@ -14,6 +14,7 @@
 #include "attention/shared/index_tables.h"
 #include "attention/shared/windows.h"
 #include "kernels/batched_product/batched_product.h"
+#include "tensor/parts.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::sparse {
@@ -60,8 +61,9 @@ class SparseCore : public AttentionCore {
     const int64_t heads = q.size(1), first = head_split_ ? (heads + 1) / 2 : heads;
     const auto half = [&](int64_t from, int64_t count) {
       Input part = in;
-      const auto take = [&](const at::Tensor& x) { return x.narrow(1, from, count); };
-      part.q = take(q).narrow(2, p, n - p), part.k = take(k).narrow(2, p, n - p), part.v = take(v).narrow(2, p, n - p);
+      const auto take = [&](const at::Tensor& x) { return part_of(x, 1, from, count); };
+      const auto behind = [&](const at::Tensor& x) { return part_of(take(x), 2, p, n - p); };
+      part.q = behind(q), part.k = behind(k), part.v = behind(v);
       if (p > 0) part.pinned.k = take(part.pinned.k), part.pinned.v = take(part.pinned.v);
       return part;
     };
@@ -201,7 +203,7 @@ class FixedCore : public SparseCore {
       return window_attention(in.q, in.k, in.v, in.valid, own(m), dropout_, training, in.pinned);
     // The summary columns of all blocks: [b,h,m,d] -> [b,h,t c,d].
     const auto summary = [&](const at::Tensor& x) {
-      const at::Tensor blocks = at::constant_pad_nd(x, {0, 0, 0, t * stride_ - m}).unflatten(2, {t, stride_});
+      const at::Tensor blocks = with_zeros_behind(x, 2, t * stride_ - m).unflatten(2, {t, stride_});
       const at::Tensor last = blocks.narrow(3, stride_ - summary_, summary_);
       return (first_too_ ? at::cat({blocks.narrow(3, 0, 1), last}, 3) : last).flatten(2, 3);
     };

@@ -20,6 +20,7 @@
 #include "attention/shared/windows.h"
 #include "kernels/batched_product/batched_product.h"
 #include "tensor/closed_keys.h"
+#include "tensor/parts.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::transformer_ls {
@@ -155,7 +156,7 @@ class TransformerLsMixer : public SequenceMixer {
                                          const at::Tensor& near_sum) const {
     const int64_t n = q.size(2), size = options_.segment, segments = (n + size - 1) / size;
     const auto in_segments = [&](const at::Tensor& x) {  // [b,h,n,x] -> [b,h,s,l,x]
-      return at::constant_pad_nd(x, {0, 0, 0, segments * size - n}).unflatten(2, {segments, size});
+      return with_zeros_behind(x, 2, segments * size - n).unflatten(2, {segments, size});
     };
     const at::Tensor valid = mask.all_valid() ? at::ones({1, n}, q.options().dtype(at::kBool)) : mask.key_valid;
     const at::Tensor open = in_segments(valid.unsqueeze(1).unsqueeze(-1)).transpose(3, 4);  // [b or 1,1,s,1,l]

@@ -1,5 +1,7 @@
-// Work in units of unequal size over the threads: whoever is free takes the next. Which thread takes which is left to
-// chance, so a unit writes what no other writes; sums over units go through a place per unit and are added in order.
+// Work in units of unequal size over the threads: whoever is free takes some of the rest, neighbours, for what lies
+// side by side in memory is best read by one; at first many, at last one by one, so that all end together. Which thread
+// takes which is left to chance, so a unit writes what no other writes; sums over units go through a place per unit and
+// are added in order.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -25,10 +27,16 @@ void for_units(int64_t units, int64_t unit_size, const Work& work) {
     for (int64_t unit = 0; unit < units; ++unit) work(unit, int64_t{0});
     return;
   }
+  const int64_t workers = workers_for(units);
   std::atomic<int64_t> next{0};
-  at::parallel_for(0, workers_for(units), 1, [&](int64_t from, int64_t to) {
+  at::parallel_for(0, workers, 1, [&](int64_t from, int64_t to) {
     for (int64_t worker = from; worker < to; ++worker)
-      for (int64_t unit = next.fetch_add(1); unit < units; unit = next.fetch_add(1)) work(unit, worker);
+      for (int64_t first = next.load(); first < units;) {
+        const int64_t count = std::max<int64_t>(1, (units - first) / (4 * workers));
+        if (!next.compare_exchange_weak(first, first + count)) continue;  // `first` is what it is now
+        for (int64_t unit = first; unit < first + count; ++unit) work(unit, worker);
+        first = next.load();
+      }
   });
 }
 

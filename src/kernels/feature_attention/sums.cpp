@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "tensor/parts.h"
 
 namespace xformer::kernels {
 
@@ -42,13 +43,13 @@ at::Tensor causal_kernel_sums(const at::Tensor& phi_q, const at::Tensor& phi_k, 
   XF_ASSERT(phi_k.size(2) == n, "causal sums need as many keys ({}) as queries ({})", phi_k.size(2), n);
   const int64_t chunk = causal_chunk(n), chunks = (n + chunk - 1) / chunk, missing = chunks * chunk - n;
   const auto split = [&](const at::Tensor& x) {  // [b,h,n,x] -> [b,h,g,c,x]
-    return (missing == 0 ? x : at::constant_pad_nd(x, {0, 0, 0, missing})).unflatten(2, {chunks, chunk});
+    return with_zeros_behind(x, 2, missing).unflatten(2, {chunks, chunk});
   };
   const at::Tensor q = split(phi_q), k = split(phi_k), x = split(values);
   at::Tensor within = at::matmul(q, k.transpose(-1, -2));  // [b,h,g,c,c]
   if (!log_scale.defined()) {
     const at::Tensor before = sums_before(at::matmul(k.transpose(-1, -2), x), {});
-    return (at::matmul(q, before) + at::matmul(within.tril(), x)).flatten(2, 3).narrow(2, 0, n);
+    return part_of((at::matmul(q, before) + at::matmul(within.tril(), x)).flatten(2, 3), 2, 0, n);
   }
   // The last scale is repeated over the missing rows, which keeps every exponent at or below zero.
   at::Tensor s = log_scale;

@@ -38,6 +38,12 @@ void for_sets(const at::Tensor& x, const TokenSets& sets, int64_t size, const Wo
   });
 }
 
+template <class Value>
+SetRows<Value> rows_of(const Heads<const Value>& x, const OneSet& one, const ValidRows& valid) {
+  return {x.at(one.b, one.h, one.first), x.stride, one.count,
+          valid.all(one.b, one.first, one.first + one.count) ? nullptr : valid.flags(one.b) + one.first};
+}
+
 // What both passes of a set's attention share.
 struct SetPass {
   SetPass(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SetAttentionOptions& options)
@@ -101,16 +107,7 @@ at::Tensor set_max_forward_cpu(const at::Tensor& given, const TokenSets& sets) {
     const auto rows = reading<scalar_t>(x);
     const auto out = writing<scalar_t>(result);
     for_sets(x, sets, d, [&](const OneSet& one, int64_t) {
-      scalar_t* const largest = out.at(one.b, one.h, one.set);
-      bool found = false;
-      for (int64_t i = one.first; i < one.first + one.count; ++i) {
-        if (!valid.at(one.b, i)) continue;
-        const scalar_t* const row = rows.at(one.b, one.h, i);
-        if (found) keep_largest(row, d, largest);
-        else std::copy_n(row, d, largest);
-        found = true;
-      }
-      if (!found) std::fill_n(largest, d, scalar_t(0));
+      largest_of_set(rows_of(rows, one, valid), d, out.at(one.b, one.h, one.set));
     });
   });
   return result;
@@ -130,12 +127,8 @@ at::Tensor set_max_backward_cpu(const at::Tensor& gradient_in, const at::Tensor&
       const scalar_t* const slope = given.at(one.b, one.h, one.set);
       std::vector<scalar_t>& left = rooms[static_cast<size_t>(worker)];
       left.assign(slope, slope + d);
-      for (int64_t i = one.first; i < one.first + one.count; ++i) {
-        scalar_t* const row = to.at(one.b, one.h, i);
-        if (valid.at(one.b, i))
-          take_slope(rows.at(one.b, one.h, i), largest.at(one.b, one.h, one.set), d, left.data(), row);
-        else std::fill_n(row, d, scalar_t(0));
-      }
+      slopes_of_set(rows_of(rows, one, valid), d, largest.at(one.b, one.h, one.set), left.data(),
+                    to.at(one.b, one.h, one.first), to.stride);
     });
   });
   return result;

@@ -25,13 +25,22 @@ struct SetAttentionGradients {
                                                                const SetAttentionForward& forward,
                                                                const SetAttentionOptions& options);
 
-// largest[c] = the larger of it and row[c]; a NaN is larger than all, and stays.
-void keep_largest(const float* row, int64_t width, float* largest);
-void keep_largest(const double* row, int64_t width, double* largest);
-// Where row[c] is largest[c] or NaN it takes what is left of the slopes, out = slopes, which become 0; out = 0
-// elsewhere.
-void take_slope(const float* row, const float* largest, int64_t width, float* slopes, float* out);
-void take_slope(const double* row, const double* largest, int64_t width, double* slopes, double* out);
+// The rows of one set; `valid` says which count, nullptr: all.
+template <class Value>
+struct SetRows {
+  const Value* rows;
+  int64_t stride, count;
+  const bool* valid;
+};
+
+// largest[c] = the largest row[c], 0 of no row; a NaN is larger than all.
+void largest_of_set(const SetRows<float>& of, int64_t width, float* largest);
+void largest_of_set(const SetRows<double>& of, int64_t width, double* largest);
+// out row [c] = left[c] in the first row that has largest[c] or is NaN, where nothing is left then; 0 in the others.
+void slopes_of_set(const SetRows<float>& of, int64_t width, const float* largest, float* left, float* out,
+                   int64_t out_stride);
+void slopes_of_set(const SetRows<double>& of, int64_t width, const double* largest, double* left, double* out,
+                   int64_t out_stride);
 
 // out[i] = factor row_i . x, for `count` rows.
 void products_with(const float* rows, int64_t stride, int64_t count, const float* x, int64_t width, float factor,

@@ -16,13 +16,33 @@ template <class Value>
 }
 
 template <class Value>
-[[gnu::always_inline]] inline void take(const Value* row, const Value* largest, int64_t width, Value* __restrict slopes,
+[[gnu::always_inline]] inline void take(const Value* row, const Value* largest, int64_t width, Value* __restrict left,
                                         Value* __restrict out) {
   for (int64_t c = 0; c < width; ++c) {
     const bool takes = (row[c] == largest[c]) | (row[c] != row[c]);
-    const Value left = slopes[c];
-    out[c] = takes ? left : Value(0);
-    slopes[c] = takes ? Value(0) : left;
+    const Value slope = left[c];
+    out[c] = takes ? slope : Value(0);
+    left[c] = takes ? Value(0) : slope;
+  }
+}
+
+template <class Value>
+[[gnu::always_inline]] inline void largest_rows(const SetRows<Value>& of, int64_t width, Value* __restrict largest) {
+  int64_t i = 0;
+  while (of.valid != nullptr && i < of.count && !of.valid[i]) ++i;
+  for (int64_t c = 0; c < width; ++c) largest[c] = i < of.count ? of.rows[i * of.stride + c] : Value(0);
+  for (++i; i < of.count; ++i)
+    if (of.valid == nullptr || of.valid[i]) larger(of.rows + i * of.stride, width, largest);
+}
+
+template <class Value>
+[[gnu::always_inline]] inline void slopes_of_rows(const SetRows<Value>& of, int64_t width, const Value* largest,
+                                                  Value* __restrict left, Value* __restrict out, int64_t out_stride) {
+  for (int64_t i = 0; i < of.count; ++i) {
+    Value* const to = out + i * out_stride;
+    if (of.valid == nullptr || of.valid[i]) take(of.rows + i * of.stride, largest, width, left, to);
+    else
+      for (int64_t c = 0; c < width; ++c) to[c] = 0;
   }
 }
 
@@ -78,15 +98,17 @@ template <class Value>
 }  // namespace
 
 XFORMER_VECTORISED
-void keep_largest(const float* row, int64_t width, float* largest) { larger(row, width, largest); }
-void keep_largest(const double* row, int64_t width, double* largest) { larger(row, width, largest); }
+void largest_of_set(const SetRows<float>& of, int64_t width, float* largest) { largest_rows(of, width, largest); }
+void largest_of_set(const SetRows<double>& of, int64_t width, double* largest) { largest_rows(of, width, largest); }
 
 XFORMER_VECTORISED
-void take_slope(const float* row, const float* largest, int64_t width, float* slopes, float* out) {
-  take(row, largest, width, slopes, out);
+void slopes_of_set(const SetRows<float>& of, int64_t width, const float* largest, float* left, float* out,
+                   int64_t out_stride) {
+  slopes_of_rows(of, width, largest, left, out, out_stride);
 }
-void take_slope(const double* row, const double* largest, int64_t width, double* slopes, double* out) {
-  take(row, largest, width, slopes, out);
+void slopes_of_set(const SetRows<double>& of, int64_t width, const double* largest, double* left, double* out,
+                   int64_t out_stride) {
+  slopes_of_rows(of, width, largest, left, out, out_stride);
 }
 
 XFORMER_VECTORISED

@@ -9,6 +9,7 @@
 #include "kernels/token_sets/cpu.h"
 #include "kernels/token_sets/device.h"
 #include "kernels/window_attention/window_attention.h"
+#include "tensor/parts.h"
 
 namespace xformer::kernels {
 
@@ -69,7 +70,7 @@ void check(const at::Tensor& x, const TokenSets& sets) {
 
 at::Tensor in_sets(const at::Tensor& x, const TokenSets& sets) {
   const int64_t n = x.size(2), t = sets.count(n);
-  return at::constant_pad_nd(x, {0, 0, 0, t * sets.size - n}).unflatten(2, {t, sets.size});
+  return with_zeros_behind(x, 2, t * sets.size - n).unflatten(2, {t, sets.size});
 }
 
 at::Tensor set_max_reference(const at::Tensor& x, const TokenSets& sets) {

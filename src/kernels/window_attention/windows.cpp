@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "tensor/parts.h"
 
 namespace xformer::kernels {
 
@@ -68,12 +69,12 @@ Windows Windows::neighbour_blocks(int64_t n, int64_t block, bool causal) {
 
 at::Tensor Windows::rows(const at::Tensor& x) const {
   const int64_t missing = dilation * blocks * block - length;
-  const at::Tensor padded = missing == 0 ? x : at::constant_pad_nd(x, {0, 0, 0, missing});
+  const at::Tensor padded = with_zeros_behind(x, 2, missing);
   return padded.unflatten(2, {blocks * block, dilation}).transpose(2, 3).unflatten(3, {blocks, block});
 }
 
 at::Tensor Windows::join(const at::Tensor& x) const {
-  return x.flatten(3, 4).transpose(2, 3).flatten(2, 3).narrow(2, 0, length);
+  return part_of(x.flatten(3, 4).transpose(2, 3).flatten(2, 3), 2, 0, length);
 }
 
 at::Tensor Windows::columns(const at::Tensor& x) const {
