@@ -8,11 +8,7 @@ namespace xformer::kernels {
 namespace {
 
 cudaError_t launch_additive_pass(const AdditiveArguments& a, bool backward, cudaStream_t stream) {
-  cudaError_t error = cudaSuccess;
-  run_additive_attention(a, backward, [&](const LaunchGrid& grid, const auto& program) {
-    if (error == cudaSuccess) error = launch_program(grid, program, stream);
-  });
-  return error;
+  return launch_all(stream, [&](const auto& launch) { run_additive_attention(a, backward, launch); });
 }
 
 }  // namespace

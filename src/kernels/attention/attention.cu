@@ -9,11 +9,7 @@ namespace xformer::kernels {
 namespace {
 
 cudaError_t launch_pass(const AttentionArguments& a, bool backward, cudaStream_t stream) {
-  cudaError_t error = cudaSuccess;
-  run_attention<CudaTypes>(a, backward, [&](const LaunchGrid& grid, const auto& program) {
-    if (error == cudaSuccess) error = launch_program(grid, program, stream);
-  });
-  return error;
+  return launch_all(stream, [&](const auto& launch) { run_attention<CudaTypes>(a, backward, launch); });
 }
 
 }  // namespace

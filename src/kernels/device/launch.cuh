@@ -5,6 +5,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 
+#include "kernels/device/launches.h"
 #include "kernels/device/thread.h"
 
 namespace xformer::kernels {
@@ -95,6 +96,7 @@ __global__ void __launch_bounds__(Program::kThreads, Program::kResident) run_pro
 template <class Program>
 [[nodiscard]] cudaError_t launch_program(const LaunchGrid& grid, const Program& program, cudaStream_t stream) {
   constexpr int64_t kGranted = 48 * 1024;  // more is given to those that ask
+  if (grid.blocks > kMostBlocks) return cudaErrorInvalidConfiguration;
   if (grid.shared_bytes > kGranted) {
     const cudaError_t error = cudaFuncSetAttribute(run_program<Program>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                    static_cast<int>(grid.shared_bytes));
@@ -103,11 +105,6 @@ template <class Program>
   run_program<<<static_cast<unsigned>(grid.blocks), Program::kThreads, static_cast<size_t>(grid.shared_bytes),
                 stream>>>(program);
   return cudaGetLastError();
-}
-
-// As what chooses a program wants a launch.
-[[nodiscard]] inline auto launched_on(cudaStream_t stream) {
-  return [stream](const LaunchGrid& grid, const auto& program) { return launch_program(grid, program, stream); };
 }
 
 }  // namespace xformer::kernels

@@ -6,11 +6,7 @@
 namespace xformer::kernels {
 
 cudaError_t launch_feature_stage(const FeatureArguments& a, cudaStream_t stream) {
-  cudaError_t error = cudaSuccess;
-  run_feature_stage<CudaTypes>(a, [&](const LaunchGrid& grid, const auto& program) {
-    if (error == cudaSuccess) error = launch_program(grid, program, stream);
-  });
-  return error;
+  return launch_all(stream, [&](const auto& launch) { run_feature_stage<CudaTypes>(a, launch); });
 }
 
 }  // namespace xformer::kernels

@@ -29,7 +29,8 @@ void cluster_head(const int64_t* codes, const std::vector<int64_t>& places, cons
     own[static_cast<size_t>(i)] = static_cast<uint64_t>(codes[places[static_cast<size_t>(i)]]);
   for (int64_t c = 0; c < clusters; ++c)
     centroids.push_back(own[static_cast<size_t>((2 * c + 1) * count / (2 * clusters))]);
-  std::vector<int64_t> ones(static_cast<size_t>(clusters * kCodeBits)), members(static_cast<size_t>(clusters));
+  std::vector<int32_t> ones(static_cast<size_t>(clusters * kCodeBits));
+  std::vector<int64_t> members(static_cast<size_t>(clusters));
   for (int64_t round = 0; round < options.rounds; ++round) {
     if (round > 0) {
       std::fill(ones.begin(), ones.end(), 0);
@@ -40,7 +41,7 @@ void cluster_head(const int64_t* codes, const std::vector<int64_t>& places, cons
         if (of == 0) continue;
         uint64_t code = 0;
         for (int64_t bit = 0; bit < options.bits; ++bit)
-          if (2 * ones[static_cast<size_t>(c * kCodeBits + bit)] > of) code |= uint64_t{1} << bit;
+          if (2 * int64_t{ones[static_cast<size_t>(c * kCodeBits + bit)]} > of) code |= uint64_t{1} << bit;
         centroids[static_cast<size_t>(c)] = code;
       }
     }

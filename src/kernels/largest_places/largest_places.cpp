@@ -25,7 +25,7 @@ at::Tensor largest_places_cpu(const at::Tensor& given, int64_t k) {
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "largest_places", [&] {
     using Bits = std::conditional_t<std::is_same_v<scalar_t, float>, uint32_t, uint64_t>;
     std::vector<std::vector<Bits>> rooms(static_cast<size_t>(workers_for(units)),
-                                         std::vector<Bits>(static_cast<size_t>(n)));
+                                         std::vector<Bits>(static_cast<size_t>(2 * n + 8)));
     const auto* const from = x.const_data_ptr<scalar_t>();
     auto* const places = result.mutable_data_ptr<int64_t>();
     for_units(units, kRowsAtOnce * n * 16, [&](int64_t unit, int64_t worker) {

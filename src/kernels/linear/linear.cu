@@ -13,11 +13,7 @@ cudaError_t launch_linear_backward(const LinearArguments& a, cudaStream_t stream
 }
 
 cudaError_t launch_weight_gradients(const WeightGradientArguments& a, cudaStream_t stream) {
-  cudaError_t error = cudaSuccess;
-  run_weight_gradients(a, [&](const LaunchGrid& grid, const auto& program) {
-    if (error == cudaSuccess) error = launch_program(grid, program, stream);
-  });
-  return error;
+  return launch_all(stream, [&](const auto& launch) { run_weight_gradients(a, launch); });
 }
 
 }  // namespace xformer::kernels

@@ -10,11 +10,7 @@ cudaError_t launch_residual_norm_forward(const ResidualNormForwardArguments& a, 
 }
 
 cudaError_t launch_residual_norm_backward(const ResidualNormBackwardArguments& a, cudaStream_t stream) {
-  cudaError_t error = cudaSuccess;
-  run_row_backward(a, [&](const LaunchGrid& grid, const auto& program) {
-    if (error == cudaSuccess) error = launch_program(grid, program, stream);
-  });
-  return error;
+  return launch_all(stream, [&](const auto& launch) { run_row_backward(a, launch); });
 }
 
 }  // namespace xformer::kernels

@@ -7,6 +7,7 @@
 
 #include "device/walked_device.h"
 #include "kernels/block_walk.h"
+#include "kernels/device/launches.h"
 
 namespace xformer::kernels {
 
@@ -18,10 +19,6 @@ template <class Program>
   note_plan({typeid(Program).name(), Program::kThreads, Program::kResident, grid.shared_bytes});
   if (const std::optional<WalkOrder> order = walk_order()) walk(grid, program, *order);
   return cudaSuccess;
-}
-
-[[nodiscard]] inline auto launched_on(cudaStream_t stream) {
-  return [stream](const LaunchGrid& grid, const auto& program) { return launch_program(grid, program, stream); };
 }
 
 }  // namespace xformer::kernels
