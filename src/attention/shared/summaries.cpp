@@ -113,14 +113,16 @@ PinnedFrame::PinnedFrame(const BuildContext& context)
 
 PinnedFrame::Tokens PinnedFrame::Tokens::without_padding() const {
   const SequenceMask mask{padded ? valid : at::Tensor()};
-  return {mask.zero_padding(q), mask.zero_padding(k), mask.zero_padding(v), valid, padded};
+  return {mask.zero_padding(q), mask.zero_padding(k), mask.zero_padding(v), valid, false};
 }
 
-at::Tensor PinnedFrame::forward(const at::Tensor& q, const at::Tensor& given_k, const at::Tensor& given_v,
+at::Tensor PinnedFrame::forward(const at::Tensor& given_q, const at::Tensor& given_k, const at::Tensor& given_v,
                                 const SequenceMask& mask, bool training, const Attend& attend) const {
-  const int64_t n = q.size(2), p = pinned(n), keys = causal_ ? p : n;
+  const int64_t n = given_q.size(2), p = pinned(n), keys = causal_ ? p : n;
   XF_ASSERT(mask.causal == causal_ && given_k.size(2) == n, "combiner attends within one sequence, causal {}", causal_);
-  const at::Tensor k = p > 0 ? mask.zero_padding(given_k) : given_k, v = p > 0 ? mask.zero_padding(given_v) : given_v;
+  // What pinned tokens read, and what reads them, does not know of padding.
+  const auto fit = [&](const at::Tensor& x) { return p > 0 ? mask.zero_padding(x) : x; };
+  const at::Tensor q = fit(given_q), k = fit(given_k), v = fit(given_v);
   at::Tensor first;  // rows of the pinned tokens
   if (p > 0) {
     const SequenceMask seen{mask.all_valid() ? at::Tensor() : mask.key_valid.narrow(1, 0, keys), causal_};
@@ -132,7 +134,7 @@ at::Tensor PinnedFrame::forward(const at::Tensor& q, const at::Tensor& given_k, 
   }
   const at::Tensor valid = mask.all_valid() ? at::ones({q.size(0), n}, q.options().dtype(at::kBool)) : mask.key_valid;
   const auto rest = [&](const at::Tensor& x) { return part_of(x, 2, p, n - p); };
-  const Tokens tokens{rest(q), rest(k), rest(v), valid.narrow(1, p, n - p), !mask.all_valid()};
+  const Tokens tokens{rest(q), rest(k), rest(v), valid.narrow(1, p, n - p), p == 0 && !mask.all_valid()};
   const std::vector<std::vector<Part>> mixtures = attend(tokens);
   Part pinned_part;
   if (p > 0)

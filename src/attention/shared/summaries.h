@@ -73,9 +73,9 @@ class PinnedFrame {
   struct Tokens {
     at::Tensor q, k, v;  // [b,h,n,d] behind the pinned ones
     at::Tensor valid;    // [b,n] bool, defined
-    bool padded;         // whether there may be others than valid ones
+    bool padded;         // whether there may be other tokens, and those of them not zero
 
-    // The same with zeros in padding: for operations that do not know of it.
+    // The same with zeros for those: for operations that do not know of padding.
     [[nodiscard]] Tokens without_padding() const;
   };
   // The parts of one or more softmaxes, whose outputs are averaged.

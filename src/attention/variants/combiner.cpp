@@ -196,7 +196,7 @@ class LogsparseCore : public SetsCore {
     const Tokens clean = given.without_padding();
     const auto longer = [&](const at::Tensor& x) { return with_zeros_behind(x, 2, length - n); };
     const Tokens in{longer(clean.q), longer(clean.k), longer(clean.v), with_zeros_behind(clean.valid, 1, length - n),
-                    true};
+                    clean.padded};
     const at::Tensor pooled_q = pool_.queries(in.q), pooled_k = pool_.keys(in.k);
     const auto grouped = [&](const at::Tensor& x) { return x.unflatten(2, {groups, -1}); };
     const at::Tensor token_valid = in.valid.unsqueeze(1).unsqueeze(-1);  // [b,1,n,1]

@@ -38,8 +38,7 @@ template <class Value>
   for (int64_t i = 0; i < f; ++i) {
     Value* const row = tile + i * kCausalRows;
     if (map == FeatureMap::kSoftmax) {
-      for (int64_t r = 0; r < kCausalRows; ++r)
-        row[r] = exp2_of((row[r] - shift[r]) * static_cast<Value>(kLog2OfE)) + floor;
+      for (int64_t r = 0; r < kCausalRows; ++r) row[r] = exp_below(row[r] - shift[r]) + floor;
     } else if (map == FeatureMap::kElu) {
       for (int64_t r = 0; r < kCausalRows; ++r) row[r] = (row[r] > 0 ? row[r] + 1 : exp_of(row[r])) + floor;
     } else {

@@ -53,8 +53,8 @@ template <class Value>
 template <class Value>
 [[gnu::always_inline]] inline void map_row(FeatureMap map, Value* row, int64_t f, const Value* shift, Value floor) {
   if (map == FeatureMap::kSoftmax) {
-    const Value base = static_cast<Value>(kLog2OfE), by = *shift * base;
-    for (int64_t i = 0; i < f; ++i) row[i] = exp2_of(row[i] * base - by) + floor;
+    const Value by = *shift;
+    for (int64_t i = 0; i < f; ++i) row[i] = exp_below(row[i] - by) + floor;
   } else if (map == FeatureMap::kElu) {
     for (int64_t i = 0; i < f; ++i) row[i] = (row[i] > 0 ? row[i] + 1 : exp_of(row[i])) + floor;
   } else {
@@ -68,9 +68,9 @@ template <class Value>
                                                     int64_t f, const Value* shift, Value floor,
                                                     const Value* __restrict sums, Value times) {
   if (map == FeatureMap::kSoftmax) {
-    const Value base = static_cast<Value>(kLog2OfE), by = *shift * base;
+    const Value by = *shift;
     for (int64_t i = 0; i < f; ++i) {
-      const Value peak = exp2_of(row[i] * base - by);
+      const Value peak = exp_below(row[i] - by);
       slope[i] = (slope[i] + times * sums[i]) * peak;
       row[i] = peak + floor;
     }

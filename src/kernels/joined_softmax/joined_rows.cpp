@@ -17,8 +17,7 @@ template <class Value>
     for (int64_t r = 0; r < count; ++r)
       largest[r] = shares[i * count + r] > largest[r] ? shares[i * count + r] : largest[r];
   for (int64_t i = 0; i < parts; ++i)
-    for (int64_t r = 0; r < count; ++r)
-      shares[i * count + r] = exp2_of((shares[i * count + r] - largest[r]) * static_cast<Value>(kLog2OfE));
+    for (int64_t r = 0; r < count; ++r) shares[i * count + r] = exp_below(shares[i * count + r] - largest[r]);
   for (int64_t i = 0; i < parts; ++i)
     for (int64_t r = 0; r < count; ++r) sum[r] += shares[i * count + r];
   for (int64_t i = 0; i < parts; ++i)

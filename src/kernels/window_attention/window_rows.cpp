@@ -22,7 +22,7 @@ template <bool kDrops, class Value>
     largest = largest > part ? largest : part;
   }
   const Value most = largest_lane<kRowStep, Value>(largest), shift = most == kNone ? Value(0) : most;
-  for (int64_t i = 0; i < count; ++i) scores[i] = exp2_of((scores[i] - shift) * static_cast<Value>(kLog2OfE));
+  for (int64_t i = 0; i < count; ++i) scores[i] = exp_below(scores[i] - shift);
   for (int64_t i = 0; i < count; i += kRowStep) {
     load(scores + i, part);
     sums += part;
