@@ -44,20 +44,22 @@ MultiHeadMixer::MultiHeadMixer(const BuildContext& context, std::shared_ptr<Atte
   core_ = register_module("core", std::move(core));
 }
 
-std::vector<at::Tensor> MultiHeadMixer::project(const at::Tensor& x) const {
+std::vector<at::Tensor> MultiHeadMixer::project(const at::Tensor& x, const at::Tensor& needed) const {
   std::vector<kernels::LinearMap> maps{query_->map(), key_->map()};
   if (value_) maps.push_back(value_->map());
-  std::vector<at::Tensor> rows = kernels::linear(x, maps);
+  std::vector<at::Tensor> rows = kernels::linear(x, maps, needed);
   if (!value_) rows.push_back(rows[1]);
   return rows;
 }
 
 kernels::Branch MultiHeadMixer::branch(const at::Tensor& x, const SequenceMask& mask, Carry& carry) {
-  return mix(project(x), [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  const at::Tensor needed = mask.needed();
+  const auto core = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
     const at::Tensor mixed = core_->forward(q, k, v, mask, carry);
     // Rows of padded queries are zero from here on, whatever the core left in them (attention-core 0.4).
     return core_->zeroes_padding() ? mixed : mask.zero_padding(mixed);
-  });
+  };
+  return mix(project(x, needed), core, needed);
 }
 
 at::Tensor MultiHeadMixer::decode(const at::Tensor& x, const DecodingStep& step, Carry& carry, State& kept) {
@@ -66,7 +68,7 @@ at::Tensor MultiHeadMixer::decode(const at::Tensor& x, const DecodingStep& step,
   const auto core = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
     return attention::decode(*core_, wide(q), wide(k), wide(v), step, carry, kept);
   };
-  return mix(project(x), core).made();
+  return mix(project(x, {}), core, {}).made();
 }
 
 kernels::Branch MultiHeadMixer::cross(const at::Tensor& x, const SequenceMask& mask, const at::Tensor& other,
@@ -82,13 +84,14 @@ kernels::Branch MultiHeadMixer::cross(const at::Tensor& x, const SequenceMask& m
                                       const std::vector<at::Tensor>& rows, const SequenceMask& other_mask,
                                       Carry& carry) {
   const SequenceMask keys{other_mask.key_valid, /*causal=*/false, /*cross=*/true};
-  return mix({query_->forward(x), rows[0], rows[1]},
-             [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-               return mask.zero_padding(core_->forward(q, k, v, keys, carry));
-             });
+  const auto core = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+    return mask.zero_padding(core_->forward(q, k, v, keys, carry));
+  };
+  return mix({query_->forward(x), rows[0], rows[1]}, core, {});
 }
 
-kernels::Branch MultiHeadMixer::mix(const std::vector<at::Tensor>& projected, const Core& core) {
+kernels::Branch MultiHeadMixer::mix(const std::vector<at::Tensor>& projected, const Core& core,
+                                    const at::Tensor& needed) {
   const auto split = [&](const at::Tensor& rows) {  // [b, n, h d] -> [b, h, n, d]
     return rows.view({rows.size(0), rows.size(1), heads_, head_dim_}).transpose(1, 2);
   };
@@ -101,7 +104,9 @@ kernels::Branch MultiHeadMixer::mix(const std::vector<at::Tensor>& projected, co
     mixed = core(q, k, v);
   }
   probe("mixed", mixed);
-  return {mixed.transpose(1, 2).reshape({q.size(0), q.size(2), heads_ * head_dim_}), out_->map()};
+  return {.rows = mixed.transpose(1, 2).reshape({q.size(0), q.size(2), heads_ * head_dim_}),
+          .out = out_->map(),
+          .needed = needed};
 }
 
 Cost MultiHeadMixer::cross_cost(int64_t batch, int64_t length, int64_t other_length) const {

@@ -45,12 +45,12 @@ class MultiHeadMixer : public SequenceMixer, public DecodingMixer {
   [[nodiscard]] AttentionCore& core() { return *core_; }
 
  private:
-  // Of x [b,n,m]: rows of queries, keys and values [b,n,h d].
-  [[nodiscard]] std::vector<at::Tensor> project(const at::Tensor& x) const;
+  // Of x [b,n,m]: rows of queries, keys and values [b,n,h d]; of needed ones (kernels::linear).
+  [[nodiscard]] std::vector<at::Tensor> project(const at::Tensor& x, const at::Tensor& needed) const;
   // [b,h,n,d] of queries, keys and values -> [b,h,n,d], rows of padded queries zero.
   using Core = std::function<at::Tensor(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v)>;
   // The core behind the projected rows; the output map is yet to be made.
-  kernels::Branch mix(const std::vector<at::Tensor>& projected, const Core& core);
+  kernels::Branch mix(const std::vector<at::Tensor>& projected, const Core& core, const at::Tensor& needed);
 
   int64_t model_dim_, heads_, head_dim_;
   std::shared_ptr<AttentionCore> core_;

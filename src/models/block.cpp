@@ -41,11 +41,12 @@ FeedForward::FeedForward(torch::nn::Module& block, const BlockOptions& options,
   out_ = linear("out", ff_dim_, dim_);
 }
 
-kernels::Branch FeedForward::branch(const at::Tensor& x) const {
+kernels::Branch FeedForward::branch(const at::Tensor& x, const at::Tensor& needed) const {
   const int64_t batch = x.size(0), length = x.size(1);
   kernels::DropoutPlace drop = dropout_.place(block_.is_training());
-  if (chunk_ == 0 || chunk_ >= length) return map(x, drop);
+  if (chunk_ == 0 || chunk_ >= length) return map(x, drop, needed);
   const at::Tensor rows = x.reshape({batch * length, dim_}), state = drop.state;
+  const at::Tensor needed_rows = needed.defined() ? needed.reshape(-1) : needed;
   std::vector<at::Tensor> parts;
   for (int64_t first = 0; first < rows.size(0); first += chunk_ * batch) {
     if (drop.p > 0) {
@@ -53,16 +54,20 @@ kernels::Branch FeedForward::branch(const at::Tensor& x) const {
       drop.state = state.clone();
       drop.state.select(0, 2).mul_(length).add_(first);
     }
-    parts.push_back(map(rows.narrow(0, first, std::min(chunk_ * batch, rows.size(0) - first)), drop).made());
+    const int64_t count = std::min(chunk_ * batch, rows.size(0) - first);
+    const at::Tensor needed_part = needed.defined() ? needed_rows.narrow(0, first, count) : needed;
+    parts.push_back(map(rows.narrow(0, first, count), drop, needed_part).made());
   }
   return {at::cat(parts, 0).view(x.sizes())};
 }
 
-kernels::Branch FeedForward::map(const at::Tensor& x, const kernels::DropoutPlace& drop) const {
-  if (relu_) return {drop(at::relu(in_->forward(x))), out_->map()};
-  if (!gated_) return {x, out_->map(), in_->map(), tanh_, drop};
-  const std::vector<at::Tensor> parts = in_->forward(x).chunk(2, -1);
-  return {drop(parts[0] * at::relu(parts[1])), out_->map()};
+kernels::Branch FeedForward::map(const at::Tensor& x, const kernels::DropoutPlace& drop,
+                                 const at::Tensor& needed) const {
+  if (!relu_ && !gated_) return {x, out_->map(), in_->map(), tanh_, drop, needed};
+  const at::Tensor wide = kernels::linear(x, in_->map(), needed);
+  if (relu_) return {.rows = drop(at::relu(wide)), .out = out_->map(), .needed = needed};
+  const std::vector<at::Tensor> parts = wide.chunk(2, -1);
+  return {.rows = drop(parts[0] * at::relu(parts[1])), .out = out_->map(), .needed = needed};
 }
 
 attention::Cost FeedForward::cost(int64_t batch, int64_t length) const {
@@ -101,7 +106,7 @@ kernels::Branch ResidualBlock::taken(const char* name, const kernels::Dropout& p
 }
 
 at::Tensor ResidualBlock::forward(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry) {
-  return layer(x, mask.key_valid, [&](const at::Tensor& y) { return mixer_->branch(y, mask, carry); });
+  return layer(x, mask, [&](const at::Tensor& y) { return mixer_->branch(y, mask, carry); });
 }
 
 at::Tensor ResidualBlock::decode(const at::Tensor& x, const attention::DecodingStep& step, attention::Carry& carry,
@@ -126,15 +131,17 @@ at::Tensor PreNormBlock::fed(const at::Tensor& x) {
   return ff_dropout_(probed("ff", ff), is_training());
 }
 
-at::Tensor PreNormBlock::layer(const at::Tensor& x, const at::Tensor& valid, const Mixed& mixer) {
+at::Tensor PreNormBlock::layer(const at::Tensor& x, const SequenceMask& mask, const Mixed& mixer) {
   const bool training = is_training();
-  const kernels::ResidualNorm entry = mixer_norm_ ? mixer_norm_->behind(x, {}, {}, valid) : kernels::ResidualNorm{x, x};
+  const at::Tensor valid = mask.key_valid, needed = mask.needed();
+  const kernels::ResidualNorm entry =
+      mixer_norm_ ? mixer_norm_->behind(x, {.needed = needed}, {}, valid) : kernels::ResidualNorm{x, x};
   kernels::Branch mixed = taken("mixer", mixer_path_, [&] { return mixer(entry.normed); });
-  if (rows_ > 0) mixed = {kept(mixed.made())};
+  if (rows_ > 0) mixed = {.rows = kept(mixed.made()), .needed = kept(needed)};
   if (!ff_) return kernels::add_branch(kept(entry.sum), mixed, mixer_dropout_.place(training));
   const kernels::ResidualNorm half =
       ff_norm_->behind(kept(entry.sum), mixed, mixer_dropout_.place(training), kept(valid));
-  const kernels::Branch fed = taken("ff", ff_path_, [&] { return ff_->branch(half.normed); });
+  const kernels::Branch fed = taken("ff", ff_path_, [&] { return ff_->branch(half.normed, kept(needed)); });
   return kernels::add_branch(half.sum, fed, ff_dropout_.place(training));
 }
 
@@ -144,12 +151,13 @@ attention::Cost ResidualBlock::cost(int64_t batch, int64_t length) const {
   return result;
 }
 
-at::Tensor PostNormBlock::layer(const at::Tensor& x, const at::Tensor& valid, const Mixed& mixer) {
+at::Tensor PostNormBlock::layer(const at::Tensor& x, const SequenceMask& mask, const Mixed& mixer) {
   const bool training = is_training();
+  const at::Tensor valid = mask.key_valid;
   const kernels::Branch mixed = taken("mixer", mixer_path_, [&] { return mixer(x); });
   const at::Tensor half = mixer_norm_->behind(x, mixed, mixer_dropout_.place(training), valid).normed;
   if (!ff_) return half;
-  const kernels::Branch fed = taken("ff", ff_path_, [&] { return ff_->branch(half); });
+  const kernels::Branch fed = taken("ff", ff_path_, [&] { return ff_->branch(half, mask.needed()); });
   return ff_norm_->behind(half, fed, ff_dropout_.place(training), valid).normed;
 }
 

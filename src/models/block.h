@@ -37,13 +37,14 @@ class FeedForward {
  public:
   FeedForward(torch::nn::Module& block, const BlockOptions& options,
               const std::shared_ptr<kernels::DropoutStream>& stream, const InitStream& init);
-  [[nodiscard]] at::Tensor forward(const at::Tensor& x) const { return branch(x).made(); }  // [b,n,m] -> [b,n,m]
-  // The same, its last steps yet to be done.
-  [[nodiscard]] kernels::Branch branch(const at::Tensor& x) const;
+  [[nodiscard]] at::Tensor forward(const at::Tensor& x) const { return branch(x, {}).made(); }  // [b,n,m] -> [b,n,m]
+  // The same, its last steps yet to be done, of needed places [b,n] (kernels::Branch).
+  [[nodiscard]] kernels::Branch branch(const at::Tensor& x, const at::Tensor& needed) const;
   [[nodiscard]] attention::Cost cost(int64_t batch, int64_t length) const;
 
  private:
-  [[nodiscard]] kernels::Branch map(const at::Tensor& x, const kernels::DropoutPlace& drop) const;
+  [[nodiscard]] kernels::Branch map(const at::Tensor& x, const kernels::DropoutPlace& drop,
+                                    const at::Tensor& needed) const;
 
   const torch::nn::Module& block_;
   int64_t dim_, ff_dim_, chunk_;
@@ -69,8 +70,8 @@ class ResidualBlock : public attention::LayerBlock, public attention::DecodingMi
  protected:
   // What the mixer makes of the layer's places.
   using Mixed = std::function<kernels::Branch(const at::Tensor& x)>;
-  // x [b,n,m], valid [b,n] bool or undefined where all are -> [b,n,m].
-  virtual at::Tensor layer(const at::Tensor& x, const at::Tensor& valid, const Mixed& mixer) = 0;
+  // x [b,n,m] -> [b,n,m].
+  virtual at::Tensor layer(const at::Tensor& x, const SequenceMask& mask, const Mixed& mixer) = 0;
 
   const int64_t rows_;
   std::shared_ptr<Norm> mixer_norm_, ff_norm_;  // undefined where the options leave them out
@@ -99,7 +100,7 @@ class PreNormBlock : public ResidualBlock {
   [[nodiscard]] at::Tensor fed(const at::Tensor& x);
 
  private:
-  at::Tensor layer(const at::Tensor& x, const at::Tensor& valid, const Mixed& mixer) override;
+  at::Tensor layer(const at::Tensor& x, const SequenceMask& mask, const Mixed& mixer) override;
 };
 
 // x = norm(x + drop(mixer(x))); x = norm(x + drop(ff(x))) (Vaswani et al. 2017, section 3.1).
@@ -108,7 +109,7 @@ class PostNormBlock : public ResidualBlock {
   using ResidualBlock::ResidualBlock;
 
  private:
-  at::Tensor layer(const at::Tensor& x, const at::Tensor& valid, const Mixed& mixer) override;
+  at::Tensor layer(const at::Tensor& x, const SequenceMask& mask, const Mixed& mixer) override;
 };
 
 }  // namespace xformer::models

@@ -52,7 +52,7 @@ at::Tensor CrossBlock::behind_self(const at::Tensor& x, const Crossed& crossed) 
   const bool training = is_training();
   const kernels::DropoutPlace drop = cross_dropout_.place(training);
   const auto mixed = [&](const at::Tensor& y) { return probed_branch("cross", [&] { return crossed(y); }); };
-  const auto fed = [&](const at::Tensor& y) { return probed_branch("ff", [&] { return ff_->branch(y); }); };
+  const auto fed = [&](const at::Tensor& y) { return probed_branch("ff", [&] { return ff_->branch(y, {}); }); };
   if (post_norm_) {
     const at::Tensor half = cross_norm_->behind(x, mixed(x), drop, {}).normed;
     return ff_norm_->behind(half, fed(half), ff_dropout_.place(training), {}).normed;

@@ -26,6 +26,11 @@ struct ReadoutOptions {
   int64_t loss_block = 0;     // places at once, where losses are made instead of scores; 0: never
   bool tied = false;          // scored by the embedding's vectors of the ids, without a map of its own
   std::string init = "mlpen";
+
+  // Whether summaries depend on what stands in padded places.
+  [[nodiscard]] bool reads_padding() const {
+    return !mask_output && (pooling == "mean_padded" || pooling == "flatten");
+  }
 };
 
 // Its parameters are registered in the model that owns it: norm, classifier_in, classifier_middle (of three maps),

@@ -7,6 +7,7 @@ namespace xformer::models {
 
 Stack::Stack(Model& owner, const StackOptions& options, const ModelRequest& request, int64_t max_len, int64_t pinned)
     : causal_(request.causal),
+      padding_read_(options.padding_read || options.block.norm == NormKind::kBatchAll),
       max_len_(max_len),
       decoding_length_(attention::decoding_length(request.attention, request.attention_options, max_len)),
       shared_(owner.shared()) {
@@ -56,7 +57,7 @@ Stack::Stack(Model& owner, const StackOptions& options, const ModelRequest& requ
 }
 
 at::Tensor Stack::forward(at::Tensor x, const at::Tensor& valid, State& state) const {
-  const SequenceMask mask{valid, causal_};
+  const SequenceMask mask{valid, causal_, /*cross=*/false, padding_read_};
   if (!reversible_.empty()) {
     std::vector<at::Tensor> parameters = shared_->parameters();
     for (const auto& layer : layers_)

@@ -18,6 +18,7 @@ struct StackOptions {
   bool post_norm = false;
   bool reversible = false;
   bool first_mixer_norm = true;    // of pre-norm blocks; false: the first block's mixer takes what the embedding made
+  bool padding_read = false;       // whoever comes behind reads tokens that are not valid
   bool reads_pinned_only = false;  // whoever comes behind reads only the pinned tokens: the last block makes no others
 };
 
@@ -34,7 +35,7 @@ class Stack {
   [[nodiscard]] attention::Cost cost(int64_t sequences, int64_t length) const;
 
  private:
-  const bool causal_;
+  const bool causal_, padding_read_;
   const int64_t max_len_, decoding_length_;
   std::vector<std::shared_ptr<attention::LayerBlock>> layers_;
   std::vector<std::shared_ptr<PreNormBlock>> reversible_;  // the same layers, when they are run that way

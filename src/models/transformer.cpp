@@ -4,10 +4,20 @@
 
 namespace xformer::models {
 
+namespace {
+
+StackOptions stack_of(const Parts& parts) {
+  StackOptions stack = parts.stack;
+  stack.padding_read = parts.readout.reads_padding();
+  return stack;
+}
+
+}  // namespace
+
 Transformer::Transformer(const Parts& parts, const ModelRequest& request)
     : Model(request.seed),
       embedding_(*this, parts.embedding, request),
-      stack_(*this, parts.stack, request, embedding_.max_len(), embedding_.pinned()),
+      stack_(*this, stack_of(parts), request, embedding_.max_len(), embedding_.pinned()),
       readout_(*this, parts.readout, request, embedding_.pinned(), embedding_.tokens()) {}
 
 at::Tensor Transformer::forward(const ModelInput& input, State& state) {

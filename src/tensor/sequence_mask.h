@@ -10,11 +10,14 @@ namespace xformer {
 struct SequenceMask {
   at::Tensor key_valid;  // [b, n] bool, or undefined when every token is valid
   bool causal = false;
-  bool cross = false;  // queries are another sequence, of which key_valid says nothing
+  bool cross = false;        // queries are another sequence, of which key_valid says nothing
+  bool padding_read = true;  // somebody reads what is made of tokens that are not valid
 
   [[nodiscard]] bool all_valid() const { return !key_valid.defined(); }
   // key_valid as factors for [b, h, n, d] tensors: [b, 1, n, 1] of the given type. Only when !all_valid().
   [[nodiscard]] at::Tensor as_factor(at::ScalarType type) const;
+  // [b, n] bool: the tokens of which anything has to be made; undefined: all.
+  [[nodiscard]] at::Tensor needed() const { return padding_read || cross ? at::Tensor() : key_valid; }
   // [b, n] bool: which of n queries are valid; undefined where the mask does not say.
   [[nodiscard]] at::Tensor query_valid(int64_t n) const;
   // x [b, h, n, d] with zero in the rows of tokens that are not valid, whatever stood there.

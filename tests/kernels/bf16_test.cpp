@@ -159,7 +159,7 @@ void add_maps(std::vector<Case>& cases) {
                       parameter("b", {24}), parameter("c", {5})}});
     for (const bool tanh : {false, true}) {
       const auto feed = [=](auto* run) {
-        return [=](const Tensors& x) { return Tensors{run(x[0], {x[1], x[2]}, {x[3], x[4]}, tanh, drop)}; };
+        return [=](const Tensors& x) { return Tensors{run(x[0], {x[1], x[2]}, {x[3], x[4]}, tanh, drop, {})}; };
       };
       cases.push_back({"feed_forward",
                        feed(&feed_forward),
@@ -173,7 +173,7 @@ void add_maps(std::vector<Case>& cases) {
     }
     const auto norm = [=](auto* run) {
       return [=](const Tensors& x) {
-        const ResidualNorm got = run(x[0], x[1], drop, NormWeights{x[2], x[3], 1e-5});
+        const ResidualNorm got = run(x[0], x[1], drop, NormWeights{x[2], x[3], 1e-5}, {});
         return Tensors{got.sum, got.normed};
       };
     };

@@ -136,7 +136,7 @@ TEST_CASE("feed-forward parts on a device drop the activations that the CPU drop
   given.in.bias.fill_(100);  // far from where an activation is zero by itself
   given.out = {at::eye(77), at::zeros({77})};
   const at::Tensor got = walked_forward(one, given, WalkOrder::kForward).out;
-  const at::Tensor here = feed_forward_forward_cpu(given.x, given.in, given.out, one.tanh, place_of(one.p)).out;
+  const at::Tensor here = feed_forward_forward_cpu(given.x, given.in, given.out, one.tanh, place_of(one.p), {}).out;
   CHECK(at::equal(got == 0, here == 0));
   CHECK((here == 0).sum().item<int64_t>() > 0);
 }

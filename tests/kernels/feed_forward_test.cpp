@@ -16,7 +16,7 @@ namespace {
 TensorFunction operator_of(bool tanh, double p, bool fused) {
   return [=](const Tensors& x) {
     const auto& function = fused ? feed_forward : feed_forward_reference;
-    return Tensors{function(x[0], {x[1], x[2]}, {x[3], x[4]}, tanh, place_of(p))};
+    return Tensors{function(x[0], {x[1], x[2]}, {x[3], x[4]}, tanh, place_of(p), {})};
   };
 }
 
@@ -55,7 +55,7 @@ TEST_CASE("the fused feed-forward part without a gradient of its input, and with
   const auto weights_only = [](bool fused) {
     return [fused](const Tensors& x) {
       const auto& function = fused ? feed_forward : feed_forward_reference;
-      return Tensors{function(x[0].detach(), {x[1], x[2]}, {x[3], x[4]}, false, place_of(0.1))};
+      return Tensors{function(x[0].detach(), {x[1], x[2]}, {x[3], x[4]}, false, place_of(0.1), {})};
     };
   };
   CHECK(worst_difference(weights_only(true), weights_only(false), inputs) < 1e-11);

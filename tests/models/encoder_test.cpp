@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "models/model.h"
+#include "models/stack.h"
 #include "tensor/op_counter.h"
 
 namespace xformer::models {
@@ -69,6 +70,14 @@ class BlockOfOnes : public attention::LayerBlock {
   [[nodiscard]] attention::Cost cost(int64_t, int64_t) const override { return {}; }
 };
 
+// What a stack's layers are registered in.
+class Owner : public Model {
+ public:
+  using Model::Model;
+  at::Tensor forward(const ModelInput&, State&) override { return {}; }
+  [[nodiscard]] attention::Cost cost(int64_t, int64_t) const override { return {}; }
+};
+
 }  // namespace
 
 TEST_CASE("mean_padded is n / N_pad times mean_valid of masked output") {
@@ -94,6 +103,41 @@ TEST_CASE("what stands at padded positions changes nothing") {
     const at::Tensor before = model->forward(input);
     input.tokens = at::where(input.key_valid, input.tokens, at::full_like(input.tokens, 3));
     CHECK(model->forward(input).equal(before));
+  }
+}
+
+TEST_CASE("what layers leave out of padding changes no valid output and no gradient") {
+  for (const std::string& name : attention::all_names()) {
+    for (const bool post_norm : {false, true}) {
+      INFO(name << (post_norm ? ", norm behind" : ""));
+      const ModelRequest request = small(name);
+      const ModelInput input = ragged();
+      const at::Tensor valid = at::where(at::arange(16).eq(0), true, input.key_valid);
+      std::vector<std::vector<at::Tensor>> found;  // outputs, gradients of x, then of parameters
+      for (const bool padding_read : {false, true}) {
+        const auto owner = std::make_shared<Owner>(request.seed);
+        const Stack stack(*owner,
+                          {.block = {.dim = 16, .ff_dim = 32},
+                           .heads = 2,
+                           .head_dim = 8,
+                           .post_norm = post_norm,
+                           .padding_read = padding_read},
+                          request, /*max_len=*/16, /*pinned=*/0);
+        owner->train();
+        owner->dropout_stream()->set_step(3, 2);
+        const at::Tensor x = InitStream(7).normal("x", {3, 16, 16}, 1).requires_grad_(true);
+        State state = owner->init_state(3);
+        const at::Tensor rows = valid.unsqueeze(-1), out = stack.forward(x, valid, state) * rows;
+        out.square().sum().backward();
+        found.push_back({out.detach(), x.grad()});
+        for (const at::Tensor& parameter : owner->parameters())
+          found.back().push_back(parameter.grad().defined() ? parameter.grad() : at::zeros({}));
+      }
+      for (size_t i = 0; i < found[0].size(); ++i) {
+        INFO(i);
+        CHECK(at::allclose(found[0][i], found[1][i], 1e-5, 1e-5));
+      }
+    }
   }
 }
 

@@ -34,7 +34,7 @@ class NoneCore : public AttentionCore {
  public:
   at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
                      Carry&) override {
-    return OwnValues::apply(q, k, v, mask);
+    return OwnValues::apply(q, k, v, mask.padding_read ? mask : SequenceMask());
   }
 
   [[nodiscard]] bool zeroes_padding() const override { return true; }

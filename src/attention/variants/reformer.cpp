@@ -65,7 +65,7 @@ class ReformerMixer : public SequenceMixer {
     const int64_t b = x.size(0), n = x.size(1);
     XF_CHECK(n <= max_len_, UserError, "reformer was built for at most {} tokens, got {}", max_len_, n);
     XF_ASSERT(mask.causal == causal_, "reformer was built with causal {}", causal_);
-    const std::vector<at::Tensor> projected = kernels::linear(x, {query_->map(), value_->map()});
+    const std::vector<at::Tensor> projected = kernels::linear(x, {query_->map(), value_->map()}, mask.needed());
     at::Tensor mixed;  // [b,h,n,d]
     {
       const FullPrecision full(x.device().type(), /*takes_bf16=*/!causal_);
@@ -80,7 +80,7 @@ class ReformerMixer : public SequenceMixer {
       mixed = causal_ ? look_back(q, v, buckets, mask) : kernels::hashed_attention(q, v, buckets, options);
     }
     probe("mixed", mixed);
-    return out_->forward(mixed.transpose(1, 2).reshape({b, n, heads_ * head_dim_}));
+    return kernels::linear(mixed.transpose(1, 2).reshape({b, n, heads_ * head_dim_}), out_->map(), mask.needed());
   }
 
   // Z n d r columns for hashing, 4 Z d for each pair. The pattern has no rows behind the last token.

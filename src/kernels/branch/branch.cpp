@@ -57,22 +57,28 @@ bool runs_on_device(const BranchCall& call) {
          !autocast_takes_products(call.branch.rows) && fused_type<BranchCall>(call.inputs());
 }
 
+// As a device makes it.
+Branch of_all_rows(Branch branch) {
+  branch.needed = at::Tensor();
+  return branch;
+}
+
 }  // namespace
 
 at::Tensor Branch::made() const {
-  if (in.weight.defined()) return feed_forward(rows, in, out, tanh, drop);
-  return out.weight.defined() ? linear(rows, out) : rows;
+  if (in.weight.defined()) return feed_forward(rows, in, out, tanh, drop, needed);
+  return out.weight.defined() ? linear(rows, out, needed) : rows;
 }
 
 ResidualNorm branch_norm(const at::Tensor& x, const Branch& branch, const DropoutPlace& drop, const NormWeights& norm) {
-  const BranchCall call{x, branch, drop, norm, {}};
-  if (!runs_on_device(call)) return residual_norm(x, branch.made(), drop, norm);
+  const BranchCall call{x, of_all_rows(branch), drop, norm, {}};
+  if (!runs_on_device(call)) return residual_norm(x, branch.made(), drop, norm, branch.needed);
   const variable_list result = run_fused(call);
   return {result[0], result[1]};
 }
 
 at::Tensor add_branch(const at::Tensor& x, const Branch& branch, const DropoutPlace& drop) {
-  const BranchCall call{x, branch, drop, {}, {}};
+  const BranchCall call{x, of_all_rows(branch), drop, {}, {}};
   return runs_on_device(call) ? run_fused(call)[0] : residual(x, branch.made(), drop);
 }
 

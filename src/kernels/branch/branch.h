@@ -16,6 +16,9 @@ struct Branch {
   LinearMap in = {};       // of the rows: the branch is a feed-forward part's (feed_forward.h)
   bool tanh = false;       // of that part, likewise
   DropoutPlace drop = {};  // inside it
+  // Of the rows, [..] bool: those of which somebody reads the branch, the sum or the norm (linear.h, residual_norm.h);
+  // undefined: all.
+  at::Tensor needed = {};
 
   [[nodiscard]] bool defined() const { return rows.defined(); }
   [[nodiscard]] at::Tensor made() const;  // [.., m]

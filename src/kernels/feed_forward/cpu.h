@@ -10,7 +10,8 @@ struct FeedForwardForward {
 };
 
 [[nodiscard]] FeedForwardForward feed_forward_forward_cpu(const at::Tensor& x, const LinearMap& in,
-                                                          const LinearMap& out, bool tanh, const DropoutPlace& drop);
+                                                          const LinearMap& out, bool tanh, const DropoutPlace& drop,
+                                                          const at::Tensor& needed);
 
 struct FeedForwardGradients {
   at::Tensor x;  // undefined if not wanted
@@ -20,6 +21,6 @@ struct FeedForwardGradients {
 [[nodiscard]] FeedForwardGradients feed_forward_backward_cpu(const at::Tensor& gradient, const at::Tensor& x,
                                                              const at::Tensor& z, const LinearMap& in,
                                                              const LinearMap& out, bool tanh, const DropoutPlace& drop,
-                                                             bool x_wanted);
+                                                             const at::Tensor& needed, bool x_wanted);
 
 }  // namespace xformer::kernels

@@ -2,6 +2,7 @@
 
 #include <ATen/Functions.h>
 
+#include "kernels/cpu/needed_rows.h"
 #include "kernels/feed_forward/cpu.h"
 #include "kernels/feed_forward/program.h"
 #include "kernels/gelu_dropout/gelu_dropout.h"
@@ -18,7 +19,7 @@ struct FeedForwardCall {
   LinearMap in, out;
   bool tanh;
   DropoutPlace drop;
-  at::Tensor z;
+  at::Tensor needed, z;
 
   static constexpr const char* kName = "feed_forward";
   static inline const Operator<feed_forward_forward_cpu> kForward{"feed_forward_forward"};
@@ -29,16 +30,16 @@ struct FeedForwardCall {
   [[nodiscard]] variable_list inputs() const { return {x, in.weight, in.bias, out.weight, out.bias}; }
   variable_list forward() {
     count_products(1, 1);
-    const FeedForwardForward made = kForward(x, in, out, tanh, drop);
+    const FeedForwardForward made = kForward(x, in, out, tanh, drop, needed);
     z = made.z;
     return {made.out};
   }
   [[nodiscard]] variable_list backward(const variable_list& gradients, bool x_wanted) const {
     count_products(x_wanted ? 2 : 1, 2);
-    return tensors_of(kBackward(gradients[0], x, z, in, out, tanh, drop, x_wanted));
+    return tensors_of(kBackward(gradients[0], x, z, in, out, tanh, drop, needed, x_wanted));
   }
   [[nodiscard]] variable_list reference(const variable_list& given) const {
-    return {feed_forward_reference(given[0], {given[1], given[2]}, {given[3], given[4]}, tanh, drop)};
+    return {feed_forward_reference(given[0], {given[1], given[2]}, {given[3], given[4]}, tanh, drop, needed)};
   }
   // So often by either map. The CPU's products count themselves.
   void count_products(int64_t by_in, int64_t by_out) const {
@@ -57,19 +58,21 @@ bool part_fits_device(const FeedForwardCall& call) {
 }  // namespace
 
 at::Tensor feed_forward(const at::Tensor& x, const LinearMap& in, const LinearMap& out, bool tanh,
-                        const DropoutPlace& drop) {
+                        const DropoutPlace& drop, const at::Tensor& needed) {
   const bool small = in.weight.numel() <= kMostWeights && out.weight.numel() <= kMostWeights;
-  const FeedForwardCall call{x, in, out, tanh, drop, {}};
+  FeedForwardCall call{x, in, out, tanh, drop, {}, {}};
   if (small && x.numel() > 0 && !autocast_takes_products(x) && part_fits_device(call) &&
-      fused_type<FeedForwardCall>(call.inputs()))
+      fused_type<FeedForwardCall>(call.inputs())) {
+    call.needed = needed_of(call, needed);
     return run_fused(call)[0];
-  return linear(gelu_dropout(linear(x, in), tanh, drop), out);
+  }
+  return linear(gelu_dropout(linear(x, in, needed), tanh, drop), out, needed);
 }
 
 at::Tensor feed_forward_reference(const at::Tensor& x, const LinearMap& in, const LinearMap& out, bool tanh,
-                                  const DropoutPlace& drop) {
+                                  const DropoutPlace& drop, const at::Tensor& needed) {
   const at::Tensor active = gelu_dropout_reference(at::linear(x, in.weight, in.bias), tanh, drop);
-  return at::linear(active, out.weight, out.bias);
+  return needed_alone(at::linear(active, out.weight, out.bias), needed);
 }
 
 }  // namespace xformer::kernels

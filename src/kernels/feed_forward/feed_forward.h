@@ -9,12 +9,12 @@
 namespace xformer::kernels {
 
 // x [.., m], in [f, m], out [k, f], both with a bias -> [.., k], contiguous. `tanh`: the form of gelu_dropout.h.
-// Element e of the activation [.., f] is dropped as kernels::dropout would drop it. For larger maps the three operators
-// that it is made of run.
+// `needed` as of linear(). Element e of the activation [.., f] is dropped as kernels::dropout would drop it. For larger
+// maps the three operators that it is made of run.
 [[nodiscard]] at::Tensor feed_forward(const at::Tensor& x, const LinearMap& in, const LinearMap& out, bool tanh,
-                                      const DropoutPlace& drop);
+                                      const DropoutPlace& drop, const at::Tensor& needed = {});
 // The definition.
 [[nodiscard]] at::Tensor feed_forward_reference(const at::Tensor& x, const LinearMap& in, const LinearMap& out,
-                                                bool tanh, const DropoutPlace& drop);
+                                                bool tanh, const DropoutPlace& drop, const at::Tensor& needed = {});
 
 }  // namespace xformer::kernels

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/needed_rows.h"
 #include "kernels/cpu/row_parts.h"
 #include "kernels/cpu/stored.h"
 #include "kernels/cpu/units.h"
@@ -35,7 +36,7 @@ std::vector<LinearMap> contiguous(const std::vector<at::Tensor>& weights, const 
 }  // namespace
 
 std::vector<at::Tensor> linear_forward_cpu(const at::Tensor& x_in, const std::vector<at::Tensor>& weights,
-                                           const std::vector<at::Tensor>& biases) {
+                                           const std::vector<at::Tensor>& biases, const at::Tensor& needed) {
   const at::Tensor x = x_in.contiguous();
   const std::vector<LinearMap> maps = contiguous(weights, biases, x.scalar_type());
   const int64_t in = x.size(-1);
@@ -48,6 +49,7 @@ std::vector<at::Tensor> linear_forward_cpu(const at::Tensor& x_in, const std::ve
     results.push_back(at::empty(shape, x.options()));
   }
   const RowParts blocks(x.numel() / in, row_width(x, maps));
+  const NeededRows needed_rows(needed, blocks.rows);
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "linear", [&] {
     using Value = Computed<scalar_t>;
     std::vector<PackedFactor<scalar_t>> factors(maps.size());
@@ -56,16 +58,21 @@ std::vector<at::Tensor> linear_forward_cpu(const at::Tensor& x_in, const std::ve
                       {maps[i].weight.const_data_ptr<scalar_t>(), in, true});
     std::vector<std::vector<Value>> rooms(static_cast<size_t>(workers_for(blocks.blocks)));
     for_units(blocks.blocks, blocks.block_rows * in * maps[0].weight.size(0), [&](int64_t block, int64_t worker) {
-      const int64_t row = block * blocks.block_rows, rows = std::min(blocks.block_rows, blocks.rows - row);
-      for (size_t i = 0; i < maps.size(); ++i) {
-        const int64_t out = maps[i].weight.size(0);
-        const bool adds = maps[i].bias.defined();
-        scalar_t* const to = results[i].mutable_data_ptr<scalar_t>() + row * out;
-        Value* const into = place_for(to, rows * out, rooms[static_cast<size_t>(worker)]);
-        if (adds) repeat_row(maps[i].bias.const_data_ptr<Value>(), rows, out, into);
-        gemm(rows, {x.const_data_ptr<scalar_t>() + row * in, in}, factors[i], Value(adds), into, out);
-        store(into, rows * out, to);
-      }
+      const int64_t begin = block * blocks.block_rows, count = std::min(blocks.block_rows, blocks.rows - begin);
+      needed_rows.for_runs(begin, count, [&](int64_t row, int64_t rows, Needed which) {
+        for (size_t i = 0; i < maps.size(); ++i) {
+          const int64_t out = maps[i].weight.size(0);
+          const bool adds = maps[i].bias.defined();
+          scalar_t* const to = results[i].mutable_data_ptr<scalar_t>() + row * out;
+          if (which != Needed::kNone) {
+            Value* const into = place_for(to, rows * out, rooms[static_cast<size_t>(worker)]);
+            if (adds) repeat_row(maps[i].bias.const_data_ptr<Value>(), rows, out, into);
+            gemm(rows, {x.const_data_ptr<scalar_t>() + row * in, in}, factors[i], Value(adds), into, out);
+            store(into, rows * out, to);
+          }
+          if (which != Needed::kAll) needed_rows.clear(row, rows, out, to);
+        }
+      });
     });
   });
   return results;
@@ -73,7 +80,7 @@ std::vector<at::Tensor> linear_forward_cpu(const at::Tensor& x_in, const std::ve
 
 LinearGradients linear_backward_cpu(const std::vector<at::Tensor>& gradients_in, const at::Tensor& x_in,
                                     const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& biases,
-                                    bool x_wanted) {
+                                    const at::Tensor& needed, bool x_wanted) {
   const at::Tensor x = x_in.contiguous();
   const std::vector<LinearMap> all_maps = contiguous(weights, biases, x.scalar_type());
   const int64_t in = x.size(-1);
@@ -92,6 +99,7 @@ LinearGradients linear_backward_cpu(const std::vector<at::Tensor>& gradients_in,
   }
   XF_ASSERT(!maps.empty(), "no gradient of any map");
   const RowParts blocks(x.numel() / in, row_width(x, maps), table);
+  const NeededRows needed_rows(needed, blocks.rows);
   const at::Tensor tables = at::zeros({blocks.parts, table}, computed_options(x));
   LinearGradients result{{}, std::vector<at::Tensor>(weights.size()), std::vector<at::Tensor>(biases.size())};
   if (x_wanted) result.x = at::empty_like(x);
@@ -99,6 +107,7 @@ LinearGradients linear_backward_cpu(const std::vector<at::Tensor>& gradients_in,
     using Value = Computed<scalar_t>;
     struct Room {
       std::vector<Value> x, slopes;
+      std::vector<scalar_t> needed_inputs, needed_slopes;
     };
     std::vector<PackedFactor<scalar_t>> factors(maps.size());
     for (size_t i = 0; x_wanted && i < maps.size(); ++i)
@@ -108,20 +117,27 @@ LinearGradients linear_backward_cpu(const std::vector<at::Tensor>& gradients_in,
     for_units(blocks.parts, blocks.part_blocks * blocks.block_rows * table, [&](int64_t part, int64_t worker) {
       Room& room = rooms[static_cast<size_t>(worker)];
       Value* const own = tables.mutable_data_ptr<Value>() + part * table;
-      blocks.for_blocks(part, [&](int64_t row, int64_t rows) {
-        const scalar_t* const inputs = x.const_data_ptr<scalar_t>() + row * in;
+      const auto add_run = [&](int64_t row, int64_t rows, Needed which) {
         scalar_t* const to = x_wanted ? result.x.mutable_data_ptr<scalar_t>() + row * in : nullptr;
+        if (which == Needed::kNone) {
+          if (x_wanted) needed_rows.clear(row, rows, in, to);
+          return;
+        }
+        const scalar_t* const inputs =
+            needed_rows.only(which, row, rows, in, x.const_data_ptr<scalar_t>() + row * in, room.needed_inputs);
         Value* const into = x_wanted ? place_for(to, rows * in, room.x) : nullptr;
         for (size_t i = 0; i < maps.size(); ++i) {
           const int64_t out = maps[i].weight.size(0);
-          const scalar_t* const slopes = gradients[i].const_data_ptr<scalar_t>() + row * out;
+          const scalar_t* const slopes = needed_rows.only(
+              which, row, rows, out, gradients[i].const_data_ptr<scalar_t>() + row * out, room.needed_slopes);
           if (x_wanted) gemm(rows, {slopes, out}, factors[i], Value(i > 0), into, in);
           gemm(out, in, rows, Value(1), {slopes, out, true}, {inputs, in}, Value(1), own + starts[i], in);
           if (maps[i].bias.defined())
             add_rows(loaded(slopes, rows * out, room.slopes), rows, out, own + starts[i] + out * in);
         }
         if (x_wanted) store(into, rows * in, to);
-      });
+      };
+      blocks.for_blocks(part, [&](int64_t row, int64_t rows) { needed_rows.for_runs(row, rows, add_run); });
     });
   });
   const at::Tensor sums = blocks.parts == 1 ? tables.select(0, 0) : tables.sum(0);

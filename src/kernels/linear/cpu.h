@@ -7,7 +7,8 @@ namespace xformer::kernels {
 
 // One bias for each weight, or none at all.
 [[nodiscard]] std::vector<at::Tensor> linear_forward_cpu(const at::Tensor& x, const std::vector<at::Tensor>& weights,
-                                                         const std::vector<at::Tensor>& biases);
+                                                         const std::vector<at::Tensor>& biases,
+                                                         const at::Tensor& needed);
 
 struct LinearGradients {
   at::Tensor x;                             // undefined if not wanted
@@ -17,7 +18,8 @@ struct LinearGradients {
 // One gradient for each map, undefined where its result was not used; at least one is defined.
 [[nodiscard]] LinearGradients linear_backward_cpu(const std::vector<at::Tensor>& gradients, const at::Tensor& x,
                                                   const std::vector<at::Tensor>& weights,
-                                                  const std::vector<at::Tensor>& biases, bool x_wanted);
+                                                  const std::vector<at::Tensor>& biases, const at::Tensor& needed,
+                                                  bool x_wanted);
 
 // rows [count, width] = `row` [width], over and over.
 void repeat_row(const float* row, int64_t count, int64_t width, float* rows);

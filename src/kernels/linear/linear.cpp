@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 
 #include "core/error.h"
+#include "kernels/cpu/needed_rows.h"
 #include "kernels/linear/autocast.h"
 #include "kernels/linear/cpu.h"
 #include "kernels/linear/program.h"
@@ -12,10 +13,10 @@ namespace xformer::kernels {
 
 namespace {
 
-// Inputs are x, then weights, then biases.
 struct LinearCall {
   at::Tensor x;
   std::vector<at::Tensor> weights, biases;
+  at::Tensor needed;
 
   static constexpr const char* kName = "linear";
   static inline const Operator<linear_forward_cpu> kForward{"linear_forward"};
@@ -23,21 +24,27 @@ struct LinearCall {
   static constexpr bool kPartialGradients = true, kTakesBf16 = true;
 
   static bool is_parameter(size_t input) { return input > 0; }
-  [[nodiscard]] variable_list inputs() const { return tensors_of(*this); }
+  // x, then weights, then biases.
+  [[nodiscard]] variable_list inputs() const {
+    variable_list all{x};
+    all.insert(all.end(), weights.begin(), weights.end());
+    all.insert(all.end(), biases.begin(), biases.end());
+    return all;
+  }
   variable_list forward() {
     for (const at::Tensor& weight : weights) count_products(weight, 1);
-    return kForward(x, weights, biases);
+    return kForward(x, weights, biases, needed);
   }
   [[nodiscard]] variable_list backward(const variable_list& gradients, bool x_wanted) const {
     for (size_t i = 0; i < weights.size(); ++i)
       if (gradients[i].defined()) count_products(weights[i], x_wanted ? 2 : 1);
-    return tensors_of(kBackward(gradients, x, weights, biases, x_wanted));
+    return tensors_of(kBackward(gradients, x, weights, biases, needed, x_wanted));
   }
   [[nodiscard]] variable_list reference(const variable_list& in) const {
     const size_t count = weights.size();
     variable_list results;
     for (size_t i = 1; i <= count; ++i)
-      results.push_back(at::linear(in[0], in[i], biases.empty() ? at::Tensor() : in[count + i]));
+      results.push_back(needed_alone(at::linear(in[0], in[i], biases.empty() ? at::Tensor() : in[count + i]), needed));
     return results;
   }
   // The CPU's products count themselves.
@@ -53,18 +60,21 @@ bool maps_fit_device(const at::Tensor& x, size_t maps) {
 
 }  // namespace
 
-std::vector<at::Tensor> linear(const at::Tensor& x, const std::vector<LinearMap>& maps) {
-  LinearCall call{x, {}, {}};
+std::vector<at::Tensor> linear(const at::Tensor& x, const std::vector<LinearMap>& maps, const at::Tensor& needed) {
+  LinearCall call{x, {}, {}, {}};
   bool possible = x.dim() > 0 && x.numel() > 0 && !autocast_takes_products(x) && maps_fit_device(x, maps.size());
   for (const LinearMap& map : maps) {
     call.weights.push_back(map.weight);
     if (map.bias.defined()) call.biases.push_back(map.bias);
     possible = possible && map.weight.numel() > 0 && map.weight.numel() <= kMostWeights;
   }
+  if (possible) call.needed = needed_of(call, needed);
   XF_ASSERT(call.biases.empty() || call.biases.size() == maps.size(), "of maps taken together all have a bias or none");
   return run_fused(call, possible);
 }
 
-at::Tensor linear(const at::Tensor& x, const LinearMap& map) { return linear(x, std::vector<LinearMap>{map}).front(); }
+at::Tensor linear(const at::Tensor& x, const LinearMap& map, const at::Tensor& needed) {
+  return linear(x, std::vector<LinearMap>{map}, needed).front();
+}
 
 }  // namespace xformer::kernels

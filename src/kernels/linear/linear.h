@@ -16,8 +16,11 @@ struct LinearMap {
 
 // x [.., in] -> x weight^T + bias [.., out], contiguous. As at::linear; under autocast to bf16 the sums and the
 // gradients of weights and biases are float's.
-[[nodiscard]] at::Tensor linear(const at::Tensor& x, const LinearMap& map);
+// `needed` [..] bool, or undefined: the rows that somebody reads. A CPU's kernels leave the others zero, and no
+// gradient goes by them; where those do not run all rows are made.
+[[nodiscard]] at::Tensor linear(const at::Tensor& x, const LinearMap& map, const at::Tensor& needed = {});
 // One result for each map; all of them have a bias or none. One that is not used has no gradient, as if on its own.
-[[nodiscard]] std::vector<at::Tensor> linear(const at::Tensor& x, const std::vector<LinearMap>& maps);
+[[nodiscard]] std::vector<at::Tensor> linear(const at::Tensor& x, const std::vector<LinearMap>& maps,
+                                             const at::Tensor& needed = {});
 
 }  // namespace xformer::kernels

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "kernels/cpu/needed_rows.h"
 #include "kernels/cpu/stored.h"
 #include "kernels/cpu/units.h"
 
@@ -42,11 +43,19 @@ struct Division {
   }
 };
 
+// Rows of which some are needed, and as they are computed with.
+template <class Stored>
+struct NeededRoom {
+  std::vector<Stored> needed;
+  std::vector<Computed<Stored>> computed;
+};
+
 // What a worker computes in.
-template <class Value>
+template <class Stored>
 struct NormScratch {
   std::vector<uint16_t> draws;
-  std::vector<Value> x, branch, sum, normed, x_gradient;
+  NeededRoom<Stored> x, sum, normed;
+  std::vector<Computed<Stored>> branch, x_gradient;
 
   static std::vector<NormScratch> of(const Division& division) {
     return std::vector<NormScratch>(static_cast<size_t>(workers_for(division.parts)));
@@ -56,7 +65,8 @@ struct NormScratch {
 }  // namespace
 
 ResidualNormForward residual_norm_forward_cpu(const at::Tensor& x_in, const at::Tensor& branch_in,
-                                              const DropoutPlace& drop, const NormWeights& norm) {
+                                              const DropoutPlace& drop, const NormWeights& norm,
+                                              const at::Tensor& needed) {
   const at::Tensor x = x_in.contiguous();
   const bool has_branch = branch_in.defined(), has_norm = norm.weight.defined();
   XF_ASSERT(!has_branch || x.sizes() == branch_in.sizes(), "x and its branch have different shapes");
@@ -73,30 +83,42 @@ ResidualNormForward residual_norm_forward_cpu(const at::Tensor& x_in, const at::
     result.rstd = at::empty({division.rows}, computed_options(x));
     weight = norm.weight.contiguous(), bias = norm.bias.contiguous();
   }
+  const NeededRows needed_rows(needed, division.rows);
   const ElementDraws draws(has_branch ? drop : DropoutPlace(), x);
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "residual_norm", [&] {
     using Value = Computed<scalar_t>;
-    auto scratch = NormScratch<Value>::of(division);
+    auto scratch = NormScratch<scalar_t>::of(division);
     division.for_blocks([&](int64_t /*part*/, int64_t row, int64_t rows, int64_t worker) {
-      NormScratch<Value>& mine = scratch[static_cast<size_t>(worker)];
+      NormScratch<scalar_t>& mine = scratch[static_cast<size_t>(worker)];
       const int64_t first = row * division.width, count = rows * division.width;
-      const Value* total = loaded(x.const_data_ptr<scalar_t>() + first, count, mine.x);
+      const Needed which = needed_rows.of(row, rows);
+      scalar_t* const sum_to = has_branch ? sum.mutable_data_ptr<scalar_t>() + first : nullptr;
+      scalar_t* const normed_to = has_norm ? result.normed.mutable_data_ptr<scalar_t>() + first : nullptr;
+      const auto clear_others = [&] {
+        if (has_branch) needed_rows.clear(row, rows, division.width, sum_to);
+        if (!has_norm) return;
+        needed_rows.clear(row, rows, division.width, normed_to);
+        needed_rows.clear(row, rows, 1, result.mean.mutable_data_ptr<Value>() + row);
+        needed_rows.clear(row, rows, 1, result.rstd.mutable_data_ptr<Value>() + row);
+      };
+      if (which == Needed::kNone) return clear_others();
+      const Value* total = loaded(x.const_data_ptr<scalar_t>() + first, count, mine.x.computed);
       if (has_branch) {
-        scalar_t* const to = sum.mutable_data_ptr<scalar_t>() + first;
-        Value* const into = place_for(to, count, mine.sum);
+        Value* const into = place_for(sum_to, count, mine.sum.computed);
         residual_rows(total, loaded(branch.const_data_ptr<scalar_t>() + first, count, mine.branch),
                       {draws.draw(first, count, mine.draws), draws.threshold(), draws.keep()}, count, into);
-        store(into, count, to);
+        store(into, count, sum_to);
         total = into;
       }
-      if (!has_norm) return;
-      scalar_t* const to = result.normed.mutable_data_ptr<scalar_t>() + first;
-      Value* const into = place_for(to, count, mine.normed);
-      norm_rows(NormForwardRows<Value>{rows, division.width, total, weight.const_data_ptr<Value>(),
-                                       bias.const_data_ptr<Value>(), static_cast<Value>(norm.epsilon), into,
-                                       result.mean.mutable_data_ptr<Value>() + row,
-                                       result.rstd.mutable_data_ptr<Value>() + row});
-      store(into, count, to);
+      if (has_norm) {
+        Value* const into = place_for(normed_to, count, mine.normed.computed);
+        norm_rows(NormForwardRows<Value>{rows, division.width, total, weight.const_data_ptr<Value>(),
+                                         bias.const_data_ptr<Value>(), static_cast<Value>(norm.epsilon), into,
+                                         result.mean.mutable_data_ptr<Value>() + row,
+                                         result.rstd.mutable_data_ptr<Value>() + row});
+        store(into, count, normed_to);
+      }
+      if (which == Needed::kSome) clear_others();
     });
   });
   return result;
@@ -105,7 +127,8 @@ ResidualNormForward residual_norm_forward_cpu(const at::Tensor& x_in, const at::
 ResidualNormGradients residual_norm_backward_cpu(const at::Tensor& sum_gradient_in,
                                                  const at::Tensor& normed_gradient_in,
                                                  const ResidualNormForward& forward, bool has_branch,
-                                                 const DropoutPlace& drop, const at::Tensor& weight_in) {
+                                                 const DropoutPlace& drop, const at::Tensor& weight_in,
+                                                 const at::Tensor& needed) {
   const at::Tensor sum = forward.sum.contiguous(), normed_gradient = normed_gradient_in.contiguous();
   const at::Tensor weight = weight_in.contiguous();
   const bool has_sum_gradient = sum_gradient_in.defined();
@@ -114,29 +137,40 @@ ResidualNormGradients residual_norm_backward_cpu(const at::Tensor& sum_gradient_
   ResidualNormGradients result;
   result.x = at::empty_like(sum);
   const ElementDraws draws(has_branch ? drop : DropoutPlace(), sum);
+  const NeededRows needed_rows(needed, division.rows);
   const bool drops = draws.threshold() > 0;
   if (has_branch) result.branch = drops ? at::empty_like(sum) : result.x;
   const at::Tensor sums = at::zeros({division.parts, 2, division.width}, computed_options(sum));
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, sum.scalar_type(), "residual_norm_backward", [&] {
     using Value = Computed<scalar_t>;
-    auto scratch = NormScratch<Value>::of(division);
+    auto scratch = NormScratch<scalar_t>::of(division);
     division.for_blocks([&](int64_t part, int64_t row, int64_t rows, int64_t worker) {
-      NormScratch<Value>& mine = scratch[static_cast<size_t>(worker)];
+      NormScratch<scalar_t>& mine = scratch[static_cast<size_t>(worker)];
       const int64_t first = row * division.width, count = rows * division.width;
-      const auto block_of = [&](const at::Tensor& x, std::vector<Value>& room) {
-        return loaded(x.const_data_ptr<scalar_t>() + first, count, room);
-      };
+      const Needed which = needed_rows.of(row, rows);
       scalar_t* const to = result.x.mutable_data_ptr<scalar_t>() + first;
+      scalar_t* const branch_to = drops ? result.branch.mutable_data_ptr<scalar_t>() + first : nullptr;
+      if (which == Needed::kNone) {
+        if (!has_branch && has_sum_gradient) std::copy_n(sum_gradient.const_data_ptr<scalar_t>() + first, count, to);
+        else needed_rows.clear(row, rows, division.width, to);
+        if (drops) needed_rows.clear(row, rows, division.width, branch_to);
+        return;
+      }
+      const auto block_of = [&](const at::Tensor& x, NeededRoom<scalar_t>& room, bool all = false) {
+        const scalar_t* const from = x.const_data_ptr<scalar_t>() + first;
+        return loaded(needed_rows.only(all ? Needed::kAll : which, row, rows, division.width, from, room.needed), count,
+                      room.computed);
+      };
       Value *const x_gradient = place_for(to, count, mine.x_gradient), *const own = sums.mutable_data_ptr<Value>() +
                                                                                     part * 2 * division.width;
       norm_gradient_rows(NormBackwardRows<Value>{
           rows, division.width, block_of(sum, mine.sum), forward.mean.const_data_ptr<Value>() + row,
           forward.rstd.const_data_ptr<Value>() + row, weight.const_data_ptr<Value>(),
-          block_of(normed_gradient, mine.normed), has_sum_gradient ? block_of(sum_gradient, mine.x) : nullptr,
-          x_gradient, own, own + division.width});
+          block_of(normed_gradient, mine.normed),
+          has_sum_gradient ? block_of(sum_gradient, mine.x, /*all=*/!has_branch) : nullptr, x_gradient, own,
+          own + division.width});
       store(x_gradient, count, to);
       if (!drops) return;
-      scalar_t* const branch_to = result.branch.mutable_data_ptr<scalar_t>() + first;
       Value* const branch_gradient = place_for(branch_to, count, mine.branch);
       drop_rows(x_gradient, {draws.draw(first, count, mine.draws), draws.threshold(), draws.keep()}, count,
                 branch_gradient);

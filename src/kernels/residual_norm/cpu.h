@@ -12,7 +12,8 @@ struct ResidualNormForward {
 
 // Without norm weights only the sum is made.
 [[nodiscard]] ResidualNormForward residual_norm_forward_cpu(const at::Tensor& x, const at::Tensor& branch,
-                                                            const DropoutPlace& drop, const NormWeights& norm);
+                                                            const DropoutPlace& drop, const NormWeights& norm,
+                                                            const at::Tensor& needed);
 
 struct ResidualNormGradients {
   at::Tensor x, branch, weight, bias;  // branch: undefined if there was none
@@ -22,7 +23,8 @@ struct ResidualNormGradients {
 [[nodiscard]] ResidualNormGradients residual_norm_backward_cpu(const at::Tensor& sum_gradient,
                                                                const at::Tensor& normed_gradient,
                                                                const ResidualNormForward& forward, bool has_branch,
-                                                               const DropoutPlace& drop, const at::Tensor& weight);
+                                                               const DropoutPlace& drop, const at::Tensor& weight,
+                                                               const at::Tensor& needed);
 
 // Some rows. `draws`: 16 bits an element, or nullptr without dropout.
 struct DropRule {

@@ -2,6 +2,7 @@
 
 #include <ATen/Functions.h>
 
+#include "kernels/cpu/needed_rows.h"
 #include "kernels/fused.h"
 #include "kernels/residual_norm/cpu.h"
 
@@ -14,6 +15,7 @@ struct ResidualNormCall {
   bool has_branch;
   DropoutPlace drop;
   NormWeights norm;
+  at::Tensor needed;
   ResidualNormForward made;
 
   static constexpr const char* kName = "residual_norm";
@@ -25,17 +27,19 @@ struct ResidualNormCall {
   static bool takes_half(size_t input) { return input == 1; }
   [[nodiscard]] variable_list inputs() const { return {x, branch, norm.weight, norm.bias}; }
   variable_list forward() {
-    made = kForward(x, branch, drop, norm);
+    made = kForward(x, branch, drop, norm, needed);
     x = made.sum, branch = at::Tensor();  // nothing is seen of x and branch but their sum: it is as if x were the sum
     return {made.sum, std::exchange(made.normed, {})};
   }
   [[nodiscard]] variable_list backward(const variable_list& gradients, bool) const {
-    if (!gradients[1].defined())  // nobody used the normed rows
-      return {gradients[0], has_branch ? drop(gradients[0]) : at::Tensor(), {}, {}};
-    return tensors_of(kBackward(gradients[0], gradients[1], made, has_branch, drop, norm.weight));
+    if (!gradients[1].defined()) {  // nobody used the normed rows
+      const at::Tensor sum = has_branch ? needed_alone(gradients[0], needed) : gradients[0];
+      return {sum, has_branch ? drop(sum) : at::Tensor(), {}, {}};
+    }
+    return tensors_of(kBackward(gradients[0], gradients[1], made, has_branch, drop, norm.weight, needed));
   }
   [[nodiscard]] variable_list reference(const variable_list& in) const {
-    const ResidualNorm meant = residual_norm_reference(in[0], in[1], drop, {in[2], in[3], norm.epsilon});
+    const ResidualNorm meant = residual_norm_reference(in[0], in[1], drop, {in[2], in[3], norm.epsilon}, needed);
     return {meant.sum, meant.normed};
   }
 };
@@ -51,7 +55,7 @@ struct ResidualCall {
   static bool takes_half(size_t input) { return input == 1; }
   [[nodiscard]] variable_list inputs() const { return {x, branch}; }
   variable_list forward() {
-    const at::Tensor sum = kForward(x, branch, drop, NormWeights()).sum;
+    const at::Tensor sum = kForward(x, branch, drop, NormWeights(), at::Tensor()).sum;
     x = branch = at::Tensor();
     return {sum};
   }
@@ -64,8 +68,10 @@ struct ResidualCall {
 }  // namespace
 
 ResidualNorm residual_norm(const at::Tensor& x, const at::Tensor& branch, const DropoutPlace& drop,
-                           const NormWeights& norm) {
-  const variable_list result = run_fused(ResidualNormCall{x, branch, branch.defined(), drop, norm, {}});
+                           const NormWeights& norm, const at::Tensor& needed) {
+  ResidualNormCall call{x, branch, branch.defined(), drop, norm, {}, {}};
+  call.needed = needed_of(call, needed);
+  const variable_list result = run_fused(call);
   return {result[0], result[1]};
 }
 
@@ -74,9 +80,11 @@ at::Tensor residual(const at::Tensor& x, const at::Tensor& branch, const Dropout
 }
 
 ResidualNorm residual_norm_reference(const at::Tensor& x, const at::Tensor& branch, const DropoutPlace& drop,
-                                     const NormWeights& norm) {
-  const at::Tensor sum = branch.defined() ? x + drop(branch) : x;
-  return {sum, at::layer_norm(sum, {sum.size(-1)}, norm.weight, norm.bias, norm.epsilon, /*cudnn_enable=*/false)};
+                                     const NormWeights& norm, const at::Tensor& needed) {
+  const at::Tensor sum = branch.defined() ? needed_alone(x + drop(branch), needed) : x;
+  const at::Tensor normed =
+      at::layer_norm(sum, {sum.size(-1)}, norm.weight, norm.bias, norm.epsilon, /*cudnn_enable=*/false);
+  return {sum, needed_alone(normed, needed)};
 }
 
 }  // namespace xformer::kernels

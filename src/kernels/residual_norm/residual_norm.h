@@ -17,12 +17,13 @@ struct ResidualNorm {
 };
 
 // x [.., m]; branch of the same shape, or undefined: then the sum is x. A caller that goes on with `sum` in x's place
-// gets both gradients added in the same pass.
+// gets both gradients added in the same pass. `needed`: as of linear(), for both; a sum that is x itself stays it.
 [[nodiscard]] ResidualNorm residual_norm(const at::Tensor& x, const at::Tensor& branch, const DropoutPlace& drop,
-                                         const NormWeights& norm);
+                                         const NormWeights& norm, const at::Tensor& needed = {});
 // The definition.
 [[nodiscard]] ResidualNorm residual_norm_reference(const at::Tensor& x, const at::Tensor& branch,
-                                                   const DropoutPlace& drop, const NormWeights& norm);
+                                                   const DropoutPlace& drop, const NormWeights& norm,
+                                                   const at::Tensor& needed = {});
 
 // x + drop(branch) alone.
 [[nodiscard]] at::Tensor residual(const at::Tensor& x, const at::Tensor& branch, const DropoutPlace& drop);

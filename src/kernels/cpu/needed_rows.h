@@ -1,0 +1,80 @@
+// Rows of a batch that somebody reads, mostly all but the padding behind each sequence's end. Kernels work on tiles
+// with such a row: the others are zero in what they make, and what arrives there as a gradient is not looked at.
+#pragma once
+
+#include <ATen/Functions.h>
+#include <torch/types.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "kernels/cpu/stored.h"
+
+namespace xformer::kernels {
+
+// Of the rows that a kernel works on at once.
+enum class Needed { kAll, kSome, kNone };
+
+class NeededRows {
+ public:
+  // `needed`: bool, one for each of the rows; undefined: all are.
+  NeededRows(const at::Tensor& needed, int64_t rows)
+      : needed_(needed.defined() ? needed.contiguous() : needed),
+        flags_(needed_.defined() ? needed_.const_data_ptr<bool>() : nullptr) {
+    XF_ASSERT(!needed_.defined() || needed_.numel() == rows, "{} rows, of which {} are said to be needed or not", rows,
+              needed_.numel());
+  }
+
+  [[nodiscard]] Needed of(int64_t first, int64_t count) const {
+    if (flags_ == nullptr) return Needed::kAll;
+    const bool* const from = flags_ + first;
+    if (std::find(from, from + count, !from[0]) != from + count) return Needed::kSome;
+    return from[0] ? Needed::kAll : Needed::kNone;
+  }
+
+  // work(first, count, which) for the rows' tiles in order, neighbours of one kind together: products see few numbers
+  // of rows.
+  template <class Work>
+  void for_runs(int64_t first, int64_t count, const Work& work) const {
+    if (flags_ == nullptr) return work(first, count, Needed::kAll);
+    const int64_t end = first + count;
+    for (int64_t begin = first; begin < end;) {
+      int64_t to = std::min(begin + kTile, end);
+      const Needed kind = of(begin, to - begin);
+      for (; to < end; to = std::min(to + kTile, end))
+        if (of(to, std::min(kTile, end - to)) != kind) break;
+      work(begin, to - begin, kind);
+      begin = to;
+    }
+  }
+
+  // Zeros in rows [count, width] from `first` on that are not needed.
+  template <class Stored>
+  void clear(int64_t first, int64_t count, int64_t width, Stored* rows) const {
+    for (int64_t i = 0; i < count; ++i)
+      if (!flags_[first + i]) std::fill_n(rows + i * width, width, Stored(0));
+  }
+
+  // The rows where they lie if all are needed, or a copy in `room` with zeros in the others.
+  template <class Stored>
+  [[nodiscard]] const Stored* only(Needed which, int64_t first, int64_t count, int64_t width, const Stored* rows,
+                                   std::vector<Stored>& room) const {
+    if (which == Needed::kAll) return rows;
+    Stored* const to = grown(room, count * width);
+    std::copy_n(rows, count * width, to);
+    clear(first, count, width, to);
+    return to;
+  }
+
+ private:
+  static constexpr int64_t kTile = 64;
+  at::Tensor needed_;
+  const bool* flags_;  // of needed_
+};
+
+// What a definition makes [.., width], with zeros in rows that are not needed: [..] bool, undefined: all are.
+[[nodiscard]] inline at::Tensor needed_alone(const at::Tensor& rows, const at::Tensor& needed) {
+  return needed.defined() ? rows.masked_fill(needed.logical_not().unsqueeze(-1), 0) : rows;
+}
+
+}  // namespace xformer::kernels
