@@ -27,9 +27,9 @@ struct ReadoutOptions {
   bool tied = false;          // scored by the embedding's vectors of the ids, without a map of its own
   std::string init = "mlpen";
 
-  // Whether summaries depend on what stands in padded places.
+  // Whether what is made depends on what layers make of padded places; of places that are read by themselves theirs do.
   [[nodiscard]] bool reads_padding() const {
-    return !mask_output && (pooling == "mean_padded" || pooling == "flatten");
+    return pooling == "none" || (!mask_output && (pooling == "mean_padded" || pooling == "flatten"));
   }
 };
 

@@ -90,13 +90,13 @@ constexpr double kLikeFloat = 5e-6, kLikeTf32 = 1e-2;
 int counted_parts = 0, counted_sums = 0;
 
 FeedForwardForward counted_part_forward(const at::Tensor& x, const LinearMap& in, const LinearMap& out, bool tanh,
-                                        const DropoutPlace& drop) {
+                                        const DropoutPlace& drop, const at::Tensor& /*needed*/) {
   return feed_forward_forward_device(x, in, out, tanh, drop, [](const FeedForwardArguments&) { ++counted_parts; });
 }
 
 FeedForwardGradients counted_part_backward(const at::Tensor& gradient, const at::Tensor& x, const at::Tensor& z,
                                            const LinearMap& in, const LinearMap& out, bool tanh,
-                                           const DropoutPlace& drop, bool x_wanted) {
+                                           const DropoutPlace& drop, const at::Tensor& /*needed*/, bool x_wanted) {
   return feed_forward_backward_device(
       gradient, x, z, in, out, tanh, drop, x_wanted, [](const FeedForwardArguments&) { ++counted_parts; },
       [](const WeightGradientArguments&) { ++counted_sums; });

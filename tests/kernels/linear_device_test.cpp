@@ -96,13 +96,13 @@ constexpr double kLikeFloat = 2e-6, kLikeTf32 = 5e-3;
 int counted_maps = 0, counted_weights = 0;
 
 std::vector<at::Tensor> counted_linear_forward(const at::Tensor& x, const std::vector<at::Tensor>& weights,
-                                               const std::vector<at::Tensor>& biases) {
+                                               const std::vector<at::Tensor>& biases, const at::Tensor& /*needed*/) {
   return linear_forward_device(x, weights, biases, [](const LinearArguments&) { ++counted_maps; });
 }
 
 LinearGradients counted_linear_backward(const std::vector<at::Tensor>& gradients, const at::Tensor& x,
                                         const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& biases,
-                                        bool x_wanted) {
+                                        const at::Tensor& /*needed*/, bool x_wanted) {
   return linear_backward_device(
       gradients, x, weights, biases, x_wanted, [](const LinearArguments&) { ++counted_maps; },
       [](const WeightGradientArguments&) { ++counted_weights; });

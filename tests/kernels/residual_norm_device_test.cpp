@@ -93,14 +93,14 @@ double worst_of(const WalkedRows& one) {
 int counted_forwards = 0, counted_backwards = 0;
 
 ResidualNormForward counted_forward(const at::Tensor& x, const at::Tensor& branch, const DropoutPlace& drop,
-                                    const NormWeights& norm) {
+                                    const NormWeights& norm, const at::Tensor& /*needed*/) {
   return residual_norm_forward_device(x, branch, drop, norm,
                                       [](const ResidualNormForwardArguments&) { ++counted_forwards; });
 }
 
 ResidualNormGradients counted_backward(const at::Tensor& dsum, const at::Tensor& dnormed,
                                        const ResidualNormForward& made, bool has_branch, const DropoutPlace& drop,
-                                       const at::Tensor& weight) {
+                                       const at::Tensor& weight, const at::Tensor& /*needed*/) {
   return residual_norm_backward_device(dsum, dnormed, made, has_branch, drop, weight,
                                        [](const ResidualNormBackwardArguments&) { ++counted_backwards; });
 }

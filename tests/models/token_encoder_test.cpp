@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "core/error.h"
+#include "kernels/policy_scope.h"
 #include "models/family_model.h"
 
 namespace xformer::models::token_encoder_test {
@@ -76,6 +77,16 @@ TEST_CASE("every place sees those before and behind it, and none that is padding
     padded.tokens.narrow(1, kPlaces - 4, 4).fill_(0);
     CHECK(apart(model->forward(padded).narrow(1, 0, kPlaces - 4), short_one.narrow(1, 0, kPlaces - 4)) < 1e-6);
   }
+}
+
+TEST_CASE("padded places are answered, too, as the definition has it", "[token-encoder]") {
+  const auto model = build("token-encoder", places("linear"));
+  ModelInput padded = input();
+  padded.key_valid = padded.key_valid.clone();
+  padded.key_valid[1].narrow(0, 3, kPlaces - 3).fill_(false);
+  const at::Tensor made = model->forward(padded);
+  const kernels::PolicyScope reference(kernels::Policy::kReference);
+  CHECK(apart(model->forward(padded), made) < 1e-5);
 }
 
 TEST_CASE("segments have their gradient, and losses made in blocks are those of the scores", "[token-encoder]") {
