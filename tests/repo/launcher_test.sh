@@ -81,6 +81,10 @@ touch -d '+2 minutes' "$checkout/build/.xformer-built"
 capture "$checkout/xformer" list
 check "a later build that left the program alone counts" equal "$err" ""
 rm "$checkout/build/.xformer-built"
+touch -d '+2 minutes' "$checkout/build/xformer-engine"
+capture "$checkout/xformer" list
+check "so does an engine that was built anew" equal "$err" ""
+rm "$checkout/build/xformer-engine"
 touch -d '2020-01-01' "$checkout/src/core/a.cpp"
 touch -d '+1 minute' "$checkout/CMakeLists.txt"
 capture "$checkout/xformer"
