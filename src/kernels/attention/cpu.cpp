@@ -7,15 +7,12 @@
 #include <limits>
 #include <vector>
 
-#include "core/error.h"
+#include "kernels/attention/score_tiles.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/heads.h"
 #include "kernels/cpu/stored.h"
 #include "kernels/cpu/tile_sums.h"
 #include "kernels/cpu/units.h"
-#include "kernels/cpu/valid_rows.h"
-#include "kernels/dropout/cpu.h"
-#include "kernels/dropout/numbers.h"
 
 namespace xformer::kernels {
 
@@ -27,99 +24,16 @@ constexpr int64_t kTile = 64 * 256, kKeyBlock = 256, kMostRows = 256;
 // Queries of a tile: more where there are few keys.
 int64_t query_block(int64_t keys) { return std::min(kMostRows, kTile / std::clamp<int64_t>(keys, 1, kKeyBlock)); }
 
-struct Sizes {
-  int64_t b, h, n, m, d, e;
-};
-
-// Which keys and queries count.
-class Allowed {
- public:
-  Allowed(const AttentionOptions& options, const Sizes& sizes)
-      : causal_(options.mask.causal), keys_(options.mask.key_valid, sizes.m), queries_(options.query_valid, sizes.n) {}
-
-  // One behind the last key that any row of the sample may see; the same of queries that count.
-  [[nodiscard]] int64_t key_end(int64_t b) const { return keys_.end(b); }
-  [[nodiscard]] int64_t query_end(int64_t b) const { return queries_.end(b); }
-  [[nodiscard]] bool query(int64_t b, int64_t i) const { return queries_.at(b, i); }
-  // One behind the last key that rows below `row_end` may see.
-  [[nodiscard]] int64_t key_end(int64_t b, int64_t row_end) const {
-    return causal_ ? std::min(key_end(b), row_end) : key_end(b);
-  }
-
-  // Scores of keys first .. first + count - 1, for rows row .. row + rows - 1, become -infinity where not allowed.
-  template <class Value>
-  void exclude(Value* scores, int64_t b, int64_t row, int64_t rows, int64_t first, int64_t count) const {
-    constexpr Value kNever = -std::numeric_limits<Value>::infinity();
-    if (!keys_.all(b, first, first + count)) {
-      const bool* const valid = keys_.flags(b) + first;
-      for (int64_t r = 0; r < rows; ++r)
-        for (int64_t j = 0; j < count; ++j)
-          if (!valid[j]) scores[r * count + j] = kNever;
-    }
-    if (!causal_ || first + count <= row + 1) return;
-    for (int64_t r = 0; r < rows; ++r)
-      for (int64_t j = std::max<int64_t>(0, row + r + 1 - first); j < count; ++j) scores[r * count + j] = kNever;
-  }
-
- private:
-  bool causal_;
-  ValidRows keys_, queries_;
-};
-
-// The draws of a tile of weights, which lie in memory as if all [b,h,n,m] of them did.
-class WeightDraws {
- public:
-  WeightDraws(const DropoutPlace& place, const Sizes& sizes)
-      : threshold_(dropout_threshold(place.p)), h_(sizes.h), n_(sizes.n), m_(sizes.m) {
-    if (threshold_ == 0) return;
-    XF_ASSERT(place.state.device().is_cpu() && place.state.is_contiguous(), "dropout's state is in host memory");
-    const int64_t* numbers = place.state.const_data_ptr<int64_t>();
-    key_ = static_cast<uint64_t>(numbers[0]);
-    high_ = dropout_counter_high(numbers[1], place.site);
-    first_row_ = numbers[2];
-  }
-
-  [[nodiscard]] bool any() const { return threshold_ > 0; }
-  [[nodiscard]] uint32_t threshold() const { return threshold_; }
-  [[nodiscard]] double keep() const { return dropout_scale(threshold_); }
-
-  // Draws of rows `row` .. and keys `first` ..; afterwards row r's stand at rows()[r].
-  void draw(int64_t b, int64_t h, int64_t row, int64_t rows, int64_t first, int64_t count,
-            std::vector<uint16_t>& memory, std::vector<const uint16_t*>& starts) const {
-    if (!any()) {
-      std::fill(starts.begin(), starts.end(), nullptr);
-      return;
-    }
-    const int64_t line = (count + 2 * kElementsPerBlock) / kElementsPerBlock * kElementsPerBlock;
-    const bool whole = count == m_;  // rows follow each other without a gap
-    for (int64_t r = 0; r < rows; r += whole ? rows : 1) {
-      const int64_t element = (((first_row_ + b) * h_ + h) * n_ + row + r) * m_ + first;
-      const int64_t skip = element % kElementsPerBlock, wanted = whole ? rows * count : count;
-      uint16_t* const into = memory.data() + r * line;
-      draw_blocks(key_, high_, static_cast<uint64_t>(element / kElementsPerBlock),
-                  (skip + wanted + kElementsPerBlock - 1) / kElementsPerBlock, into);
-      if (whole)
-        for (int64_t i = 0; i < rows; ++i) starts[static_cast<size_t>(i)] = into + skip + i * count;
-      else starts[static_cast<size_t>(r)] = into + skip;
-    }
-  }
-
- private:
-  uint32_t threshold_;
-  int64_t h_, n_, m_, first_row_ = 0;
-  uint64_t key_ = 0, high_ = 0;
-};
-
 // What a worker computes in: no more than its shapes need, for small calls are many.
 template <class Stored>
 struct Scratch {
   using Value = Computed<Stored>;
-  Scratch(int64_t n, int64_t m, bool backward, bool drops)
+  Scratch(int64_t n, int64_t m, bool backward, const WeightDraws& dropped)
       : tile(static_cast<size_t>(std::min(query_block(m), n) * std::min(kKeyBlock, m))),
         block(static_cast<size_t>(std::min(query_block(m), n))),
         scores(tile),
         gradient(backward ? tile : 0),
-        draws(drops ? tile + block * 2 * kElementsPerBlock : 0),
+        draws(dropped.room(static_cast<int64_t>(block), std::min(kKeyBlock, m))),
         rows(block, nullptr),
         largest(block),
         sum(block) {}
@@ -139,9 +53,10 @@ struct Scratch {
 };
 
 template <class Stored>
-std::vector<Scratch<Stored>> scratch_for(int64_t workers, const Sizes& sizes, bool backward, bool drops) {
+std::vector<Scratch<Stored>> scratch_for(int64_t workers, const HeadSizes& sizes, bool backward,
+                                         const WeightDraws& draws) {
   std::vector<Scratch<Stored>> result;
-  for (int64_t worker = 0; worker < workers; ++worker) result.emplace_back(sizes.n, sizes.m, backward, drops);
+  for (int64_t worker = 0; worker < workers; ++worker) result.emplace_back(sizes.n, sizes.m, backward, draws);
   return result;
 }
 
@@ -162,15 +77,9 @@ struct ScoreScale {
   Value sums = 1;     // of products with those gradients
 };
 
-Sizes sizes_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  XF_ASSERT(q.dim() == 4 && k.dim() == 4 && v.dim() == 4 && k.size(2) == v.size(2) && q.size(3) == k.size(3),
-            "attention takes [b,h,n,d], [b,h,m,d] and [b,h,m,e]");
-  return {q.size(0), q.size(1), q.size(2), k.size(2), q.size(3), v.size(3)};
-}
-
 // Rows first .. first + rows - 1 of one head: their output and log-sums.
 template <class Stored, class Value = Computed<Stored>>
-void forward_block(const Sizes& sizes, const AttentionOptions& options, const Allowed& allowed,
+void forward_block(const HeadSizes& sizes, const AttentionOptions& options, const AllowedPairs& allowed,
                    const WeightDraws& draws, int64_t b, int64_t h, int64_t first, const Heads<const Stored>& q,
                    const Heads<const Stored>& k, const Heads<const Stored>& v, const Heads<Stored>& out, Value* log_sum,
                    Scratch<Stored>& scratch) {
@@ -200,7 +109,7 @@ void forward_block(const Sizes& sizes, const AttentionOptions& options, const Al
     else  // causal, in the middle of a block
       gemm(rows, count, sizes.d, scale.scores, {q.at(b, h, first), q.stride}, {k.at(b, h, key), k.stride, true},
            Value(0), scores, count);
-    allowed.exclude(scores, b, first, rows, key, count);
+    allowed.exclude(scores, count, b, first, rows, key, count);
     draws.draw(b, h, first, rows, key, count, scratch.draws, scratch.rows);
     for (int64_t r = 0; r < rows; ++r) {
       const auto i = static_cast<size_t>(r);
@@ -237,7 +146,7 @@ void forward_block(const Sizes& sizes, const AttentionOptions& options, const Al
 
 // Keys key .. key + count - 1 of one head against all rows: gradients of these keys and values, and their share of dq.
 template <class Stored, class Value = Computed<Stored>>
-void backward_keys(const Sizes& sizes, const AttentionOptions& options, const Allowed& allowed,
+void backward_keys(const HeadSizes& sizes, const AttentionOptions& options, const AllowedPairs& allowed,
                    const WeightDraws& draws, int64_t b, int64_t h, int64_t key, int64_t count, bool adds_to_q,
                    const Heads<const Stored>& gradient, const Heads<const Stored>& q, const Heads<const Stored>& k,
                    const Heads<const Stored>& v, const TileRows<Value>& dq, const Heads<Stored>& dk,
@@ -266,7 +175,7 @@ void backward_keys(const Sizes& sizes, const AttentionOptions& options, const Al
     const int64_t rows = std::min(block, end - first);
     gemm(rows, {q.at(b, h, first), q.stride}, scratch.turned_keys, Value(0), scores, count);
     gemm(rows, {gradient.at(b, h, first), gradient.stride}, scratch.turned_values, Value(0), slope, count);
-    allowed.exclude(scores, b, first, rows, key, count);
+    allowed.exclude(scores, count, b, first, rows, key, count);
     draws.draw(b, h, first, rows, key, count, scratch.draws, scratch.rows);
     for (int64_t r = 0; r < rows; ++r) {
       if (log_sum[first + r] == std::numeric_limits<Value>::infinity()) {  // a row without weights
@@ -306,14 +215,14 @@ int64_t attention_pairs(int64_t n, int64_t m, bool causal) {
 AttentionForward attention_forward_cpu(const at::Tensor& q_in, const at::Tensor& k_in, const at::Tensor& v_in,
                                        const AttentionOptions& options) {
   const at::Tensor q = with_rows(q_in), k = with_rows(k_in), v = with_rows(v_in);
-  const Sizes sizes = sizes_of(q, k, v);
-  const Allowed allowed(options, sizes);
+  const HeadSizes sizes = head_sizes(q, k, v);
+  const AllowedPairs allowed(options, sizes);
   const WeightDraws draws(options.dropout, sizes);
   AttentionForward result{new_heads(q, sizes.n, sizes.e), at::empty({sizes.b, sizes.h, sizes.n}, computed_options(q))};
   const int64_t block = query_block(sizes.m), blocks = (sizes.n + block - 1) / block,
                 units = sizes.b * sizes.h * blocks;
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, q.scalar_type(), "attention", [&] {
-    auto scratch = scratch_for<scalar_t>(workers_for(units), sizes, false, draws.any());
+    auto scratch = scratch_for<scalar_t>(workers_for(units), sizes, false, draws);
     const auto queries = reading<scalar_t>(q), keys = reading<scalar_t>(k), values = reading<scalar_t>(v);
     const auto out = writing<scalar_t>(result.out);
     auto* const log_sums = result.log_sum.mutable_data_ptr<Computed<scalar_t>>();
@@ -330,8 +239,8 @@ AttentionGradients attention_backward_cpu(const at::Tensor& gradient_in, const a
                                           const at::Tensor& v_in, const AttentionForward& forward,
                                           const AttentionOptions& options) {
   const at::Tensor q = with_rows(q_in), k = with_rows(k_in), v = with_rows(v_in), gradient = with_rows(gradient_in);
-  const Sizes sizes = sizes_of(q, k, v);
-  const Allowed allowed(options, sizes);
+  const HeadSizes sizes = head_sizes(q, k, v);
+  const AllowedPairs allowed(options, sizes);
   const WeightDraws draws(options.dropout, sizes);
   AttentionGradients result{new_heads(q, sizes.n, sizes.d), new_heads(k, sizes.m, sizes.d),
                             new_heads(v, sizes.m, sizes.e)};
@@ -345,7 +254,7 @@ AttentionGradients attention_backward_cpu(const at::Tensor& gradient_in, const a
   for (int64_t part = 0; parts > 1 && part < parts; ++part) shares.push_back(at::empty(q.sizes(), computed_options(q)));
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, q.scalar_type(), "attention_backward", [&] {
     using Value = Computed<scalar_t>;
-    auto scratch = scratch_for<scalar_t>(workers_for(heads * parts), sizes, true, draws.any());
+    auto scratch = scratch_for<scalar_t>(workers_for(heads * parts), sizes, true, draws);
     const auto queries = reading<scalar_t>(q), keys = reading<scalar_t>(k), values = reading<scalar_t>(v);
     const auto slopes = reading<scalar_t>(gradient), outs = reading<scalar_t>(forward.out);
     const auto q_to = writing<scalar_t>(result.q), dk = writing<scalar_t>(result.k), dv = writing<scalar_t>(result.v);
