@@ -35,19 +35,22 @@ class EntmaxCore : public AttentionCore, public RowCore {
     options.rows = {1 / std::sqrt(static_cast<double>(q.size(-1))), mask, mask.query_valid(q.size(2)),
                     dropout_.place(is_training())};
     at::Tensor alpha;
-    if (logit_.defined()) alpha = (1 + at::sigmoid(logit_)).clamp(kLeastAlpha, kMostAlpha).to(q.scalar_type());
+    if (logit_.defined()) alpha = (1 + at::sigmoid(logit_)).clamp(kLeastAlpha, kMostAlpha);
     else options.alpha = alpha_;
     return kernels::entmax_attention(q, k, v, alpha, options);
   }
 
-  // Weights and the dropout's output are kept for the backward pass, on a CPU.
+  // Keeps queries, keys, values, output and one threshold a row. What runs when causal is the CPU's count of blocks.
   [[nodiscard]] Cost cost(const Shape& shape) const override {
     const double z = static_cast<double>(shape.batch * shape.heads), d = static_cast<double>(shape.head_dim);
-    const double pairs = static_cast<double>(shape.query_len * shape.key_len);
-    return {4 * z * d * pairs, 4 * z * d * read_pairs(shape.query_len, shape.key_len, causal_), 2 * z * pairs};
+    const double n = static_cast<double>(shape.query_len), keys = static_cast<double>(shape.key_len);
+    const auto pairs = static_cast<double>(kernels::entmax_attention_pairs(shape.query_len, shape.key_len, causal_));
+    return {4 * z * d * pairs, 4 * z * d * read_pairs(shape.query_len, shape.key_len, causal_),
+            z * (2 * d * (n + keys) + n)};
   }
 
   [[nodiscard]] bool zeroes_padding() const override { return true; }
+  [[nodiscard]] bool takes_bf16() const override { return true; }
 
  private:
   double alpha_;

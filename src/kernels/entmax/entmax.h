@@ -6,7 +6,7 @@
 // Gradients are closed forms of p alone (attention-third 9): with u = p^(2 - alpha) on the support and u' = u / sum u,
 // dL/ds = u (g - sum u' g), and
 //   dp / dalpha = (p - u') / b^2 + (h - u' sum h) / b,   h = -p log p
-// The CPU's kernel takes a row through all steps while it is in the cache; p is all that is kept.
+// These are plain tensor operations that keep p alone, the definition of kernels/entmax_attention.
 #pragma once
 
 #include <torch/types.h>
@@ -21,9 +21,5 @@ struct EntmaxOptions {
 // scores [b,h,q,k], alpha [h] within 1 and 2, both excluded where the gradient of alpha is asked for -> p [b,h,q,k].
 // With options.alpha the tensor alpha has one element, which has no gradient.
 [[nodiscard]] at::Tensor entmax(const at::Tensor& scores, const at::Tensor& alpha, const EntmaxOptions& options);
-
-// The definition, its gradients by the closed forms.
-[[nodiscard]] at::Tensor entmax_reference(const at::Tensor& scores, const at::Tensor& alpha,
-                                          const EntmaxOptions& options);
 
 }  // namespace xformer::kernels

@@ -1,6 +1,7 @@
 #include "kernels/entmax_attention/entmax_attention.h"
 
 #include "core/error.h"
+#include "kernels/entmax_attention/cpu.h"
 #include "kernels/entmax_attention/device.h"
 #include "kernels/fused.h"
 
@@ -14,9 +15,10 @@ struct EntmaxAttentionCall {
   EntmaxAttentionForward made;
 
   static constexpr const char* kName = "entmax_attention";
-  static inline const Operator<kNoCpuKernel<EntmaxForwardPass>> kForward{"entmax_attention_forward"};
-  static inline const Operator<kNoCpuKernel<EntmaxBackwardPass>> kBackward{"entmax_attention_backward"};
-  static constexpr bool kReports = true;
+  static inline const Operator<entmax_attention_forward_cpu> kForward{"entmax_attention_forward"};
+  static inline const Operator<entmax_attention_backward_cpu> kBackward{"entmax_attention_backward"};
+  static constexpr bool kReports = true, kTakesBf16 = true;
+  static bool is_parameter(size_t input) { return input == 3; }
 
   [[nodiscard]] variable_list inputs() const { return {q, k, v, alpha}; }
   variable_list forward() {
@@ -31,14 +33,18 @@ struct EntmaxAttentionCall {
   }
 };
 
+// Of alpha 1, which is softmax, there are none.
+bool fits_kernels(const at::Tensor& q, const at::Tensor& v, const EntmaxAttentionOptions& options) {
+  return q.is_cpu() ? options.alpha != 1 : fits_entmax_programs(q, v, options);
+}
+
 }  // namespace
 
 at::Tensor entmax_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& alpha,
                             const EntmaxAttentionOptions& options) {
   XF_ASSERT(alpha.defined() == (options.alpha == 0) && (!alpha.defined() || alpha.sizes() == q.sizes().slice(1, 1)),
             "attention by entmax takes one alpha for each head, or one that options.alpha says");
-  if (q.is_cpu()) return entmax_attention_reference(q, k, v, alpha, options);
-  return run_fused(EntmaxAttentionCall{q, k, v, alpha, options, {}}, fits_entmax_programs(q, v, options))[0];
+  return run_fused(EntmaxAttentionCall{q, k, v, alpha, options, {}}, fits_kernels(q, v, options))[0];
 }
 
 }  // namespace xformer::kernels

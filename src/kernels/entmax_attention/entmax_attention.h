@@ -1,9 +1,9 @@
 // Attention whose rows of weights are alpha-entmax in place of softmax (entmax.h), with dropout of the weights:
 //   P = entmax(scale q k^T) over valid (and, if causal, not later) keys,   out = drop(P) v
-// On a CPU it is its definition, whose parts are operators (entmax, batched_product) and which keeps the weights.
-// Devices with kernels of it keep one number a row, the threshold, and find it by Newton's steps over tiles of scores
-// that are multiplied anew for each of them (as in Goncalves, Treviso, Martins, "AdaSplash: Adaptive Sparse Flash
-// Attention", 2025); the backward pass makes the weights again from it.
+// Kernels keep one number a row, the threshold, from which the backward pass makes the weights again. It is found by
+// Newton's steps: on a CPU over the scores of some rows and all keys, which stay in the cache; on devices over tiles of
+// scores that are multiplied anew for each step (as in Goncalves, Treviso, Martins, "AdaSplash: Adaptive Sparse Flash
+// Attention", 2025).
 #pragma once
 
 #include "kernels/attention/attention.h"
@@ -19,6 +19,10 @@ struct EntmaxAttentionOptions {
 // for, undefined where options.alpha says it. A row without any allowed key is zero, with zero gradient.
 [[nodiscard]] at::Tensor entmax_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                           const at::Tensor& alpha, const EntmaxAttentionOptions& options);
+
+// Pairs of a query and a key that the CPU's forward pass multiplies for each head when all are valid: n m, or, causal,
+// whole blocks of keys up to the diagonal.
+[[nodiscard]] int64_t entmax_attention_pairs(int64_t n, int64_t m, bool causal);
 
 // The definition, with [b,h,n,m] weights; reports alpha, the weights and how many of a row are not zero as
 // probe("alpha"), probe("weights") and probe("support").

@@ -1,4 +1,4 @@
-// What the two passes of attention by alpha-entmax leave on a device.
+// What the two passes of attention by alpha-entmax leave.
 #pragma once
 
 #include "kernels/entmax_attention/entmax_attention.h"
@@ -7,7 +7,8 @@ namespace xformer::kernels {
 
 struct EntmaxAttentionForward {
   at::Tensor out;         // [b,h,n,e], memory [b,n,h,e]
-  at::Tensor thresholds;  // [b,h,n]; +infinity for rows without a key and for queries that are not valid
+  at::Tensor thresholds;  // [b,h,n], float where q is bf16; +infinity for rows without a key and for queries that are
+                          // not valid
 };
 using EntmaxForwardPass = EntmaxAttentionForward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                                  const at::Tensor& alpha, const EntmaxAttentionOptions& options);

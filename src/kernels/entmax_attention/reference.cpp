@@ -1,4 +1,4 @@
-// Attention by alpha-entmax from its parts: the meaning of the operator, and what a CPU runs.
+// Attention by alpha-entmax from its parts: the meaning of the operator.
 #include <ATen/Functions.h>
 
 #include "kernels/batched_product/batched_product.h"
