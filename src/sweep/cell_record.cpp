@@ -32,11 +32,13 @@ Verdict judge(const Cell& cell, const Ending& ending, bool system_out_of_memory,
   if (out_of_memory) {
     verdict.status = "out-of-memory";
     if (ending.signal != 0) verdict.message = "the system ended it for want of memory";
-    const auto option = [&](const char* key) { return cell.plan.options.values[key].get<int64_t>(); };
+    const Json& options = cell.plan.options.values;
+    const auto option = [&](const char* key) { return options[key].get<int64_t>(); };
     int64_t now = history.micro_batch > 0 ? history.micro_batch : option("training.micro_batch");
     if (now == 0) now = option("training.batch");
-    verdict.give_up = now <= 1;
-    verdict.next_micro_batch = (now + 1) / 2;
+    // A batch norm over a part of the batch would be another model.
+    verdict.give_up = now <= 1 || options.value("model.norm", "") == "batch";
+    if (!verdict.give_up) verdict.next_micro_batch = (now + 1) / 2;
     return verdict;
   }
   if (outside) {

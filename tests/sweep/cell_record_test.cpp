@@ -104,6 +104,14 @@ TEST_CASE("running out of memory halves the micro-batch down to one example") {
   attempt.history.micro_batch = 0;
   CHECK(attempt.ends({0, SIGKILL}, /*system_out_of_memory=*/true).next_micro_batch == 4);
   CHECK(attempt.ends({0, SIGKILL}).status == "killed");
+  // Batch norm takes no parts of a batch.
+  Attempt normed;
+  normed.cell =
+      ExperimentFile(R"({"tasks": ["listops"], "models": ["none"], "set": {"model.norm": "batch"}})").cells()[0];
+  const Verdict lost = normed.record(R"({"status": "out-of-memory", "message": "asked for 9 GB"})").ends({4, 0});
+  CHECK(lost.give_up);
+  CHECK(lost.next_micro_batch == 0);
+  CHECK(lost.message == "asked for 9 GB");
   // A full disk is no matter of the batch.
   CHECK(Attempt().record(R"({"status": "failed", "message": "disk full"})").ends({4, 0}).status == "failed");
 }
