@@ -1,14 +1,15 @@
 // Marks a function whose loops the compiler vectorises once for each instruction set; the loader picks. Only plain
 // functions can be versioned, no templates; what they call is inlined (gnu::always_inline). The layer's flags (-O3
 // -fno-trapping-math, CMakeLists.txt) make a selection a vector selection; an attribute here would come too late for
-// what is inlined. Other compilers and processors get the plain version.
+// what is inlined. Other compilers and processors get the plain version. A list within one name, "avx2,fma", would be
+// two versions, the first of them without fused multiply-adds; v3 has both.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define XFORMER_VECTORISED __attribute__((target_clones("arch=x86-64-v4", "avx2,fma", "default")))
+#define XFORMER_VECTORISED __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define XFORMER_VECTORISED
 #endif
