@@ -73,7 +73,7 @@ std::vector<FileToFetch> files_to_fetch(const std::string& task, const std::vect
       for (const Json& url : file.at("urls")) one.urls.push_back(with_set(url, set));
     if (file.contains("about_bytes")) one.about_bytes = file.at("about_bytes").get<uint64_t>();
     one.unpack = with_set(file.value("unpack", ""), set);
-    one.only = file.value("only", "");
+    one.only = with_set(file.value("only", ""), set);
     result.push_back(std::move(one));
   }
   return result;

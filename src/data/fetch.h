@@ -6,8 +6,8 @@
 //              "from":   of a set that has several publishers: which one, for --from; left out: the usual one
 //              "unpack": the folder that the archive's files go to, "only": a part of the path of those wanted}]
 //
-// "<Name>" in a name or address stands for the set. A file whose hash the manifest does not know gets it fixed by the
-// first fetch, in fetched.json beside it: a later one of other content is refused.
+// "<Name>" in a name, address or path stands for the set. A file whose hash the manifest does not know gets it fixed by
+// the first fetch, in fetched.json beside it: a later one of other content is refused.
 #pragma once
 
 #include <optional>

@@ -243,6 +243,14 @@ TEST_CASE("a set's files are found in its folder and in its parent, .ts first, i
   put("PEMS-SF_TRAIN.ts");
   put("PEMS-SF_TEST.ts");
   CHECK(names(folder.path()) == std::pair<std::string, std::string>("PEMS-SF_TRAIN.ts", "PEMS-SF_TEST.ts"));
+  // The whole archive, and a set of it in a folder of its own.
+  for (const char* const place : {"all/Multivariate_ts/PEMS-SF", "one/PEMS-SF/Multivariate_ts/PEMS-SF"}) {
+    std::filesystem::create_directories(folder / place);
+    for (const char* const part : {"TRAIN", "TEST"})
+      scratch::put(folder / place / fmt::format("PEMS-SF_{}.ts", part), "");
+  }
+  for (const char* const from : {"all", "one"})
+    CHECK(names(folder / from) == std::pair<std::string, std::string>("PEMS-SF_TRAIN.ts", "PEMS-SF_TEST.ts"));
 }
 
 TEST_CASE("a folder without a set's files is refused with what was looked for and what is there") {

@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 import unittest
+import zipfile
 import zlib
 
 sys.dont_write_bytecode = True
@@ -147,9 +148,9 @@ class Fetch(unittest.TestCase):
         self.assertFalse((self.folder / "data").exists())
 
     def test_a_dry_run_asks_nobody_and_says_from_where_how_large_and_which_hash(self):
-        def dry(task):
-            done = subprocess.run([XFORMER, "data", "fetch", task, "--into", str(self.folder / "data"), "--dry-run"],
-                                  capture_output=True, text=True, timeout=60)
+        def dry(task, *more):
+            done = subprocess.run([XFORMER, "data", "fetch", task, "--into", str(self.folder / "data"), "--dry-run",
+                                   *more], capture_output=True, text=True, timeout=60)
             self.assertEqual(done.returncode, 0, done.stderr)
             return done.stdout
         text = dry("text")
@@ -162,6 +163,15 @@ class Fetch(unittest.TestCase):
             self.assertIn(part, release)
         self.assertIn("https://www.dropbox.com/s/o53umyg6mn3zhxy/data.tar.gz", dry("tabular/helena"))
         self.assertIn("also to be had --from authors", dry("tabular/adult"))
+        self.assertNotIn("also to be had", dry(TASK))
+        for name in ("EthanolConcentration", "FaceDetection", "Handwriting", "Heartbeat", "JapaneseVowels", "PEMS-SF",
+                     "SelfRegulationSCP1", "SelfRegulationSCP2", "SpokenArabicDigits", "UWaveGestureLibrary"):
+            self.assertIn("also to be had --from archive", dry(f"uea/{name}"))
+            whole = dry(f"uea/{name}", "--from", "archive")
+            for part in ("https://www.timeseriesclassification.com/aeon-toolkit/Archives/Multivariate2018_ts.zip",
+                         "size    unknown", "hash    unknown: the one found is recorded",
+                         f"what has '/{name}/' in its path into {self.folder / 'data' / name}"):
+                self.assertIn(part, whole)
         self.assertFalse((self.folder / "data").exists())
         self.fetch()
         self.assertIn(hashlib.sha256(CONTENT).hexdigest() + ", as first fetched", dry(TASK))
@@ -309,9 +319,33 @@ class Fetch(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("2 examples", done.stdout)
 
+    def test_a_set_of_the_whole_archive_is_unpacked_alone_and_used(self):
+        cases = ("@problemName made\n@timeStamps false\n@univariate true\n@dimensions 1\n@classLabel true a b\n@data\n"
+                 "1.0,2.0,3.0:a\n2.0,4.0,5.0:b\n")
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w") as archive:
+            for name in ("Handwriting", "PEMS-SF", "StandWalkJump"):
+                for part in ("TRAIN", "TEST"):
+                    archive.writestr(f"Multivariate_ts/{name}/{name}_{part}.ts", cases)
+        self.server.act = lambda request: request.answer(packed.getvalue())
+        for name in ("Handwriting", "PEMS-SF"):
+            self.fetch(f"uea/{name}", "--from", "archive")
+            unpacked = self.folder / "data" / name / "Multivariate_ts"
+            self.assertEqual([path.name for path in unpacked.iterdir()], [name])
+            done = subprocess.run([XFORMER, "data", "make", f"uea/{name}", "--data", str(self.folder / "data")],
+                                  capture_output=True, text=True, timeout=60,
+                                  env={"XFORMER_CACHE": str(self.folder / "cache"), "PATH": "/usr/bin:/bin"})
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("2 examples", done.stdout)
+        self.assertEqual(len(self.server.seen), 1)
+        digest = hashlib.sha256(packed.getvalue()).hexdigest()
+        self.assertEqual(json.loads((self.folder / "data" / "fetched.json").read_text()),
+                         {"Multivariate2018_ts.zip": digest})
+
     def test_a_publisher_that_a_set_does_not_have_is_refused(self):
         self.assertIn("did you mean 'authors'?", self.fetch("tabular/adult", "--from", "author", code=2))
         self.assertIn("have one publisher", self.fetch("tabular/helena", "--from", "authors", code=2))
+        self.assertIn("have one publisher", self.fetch(TASK, "--from", "archive", code=2))
         self.assertEqual(self.names(), [])
 
     def test_every_part_of_an_archive_is_asked_for_by_its_own_path(self):

@@ -58,19 +58,24 @@ SeriesFiles files_in(const Path& folder, const std::string& name) {
   return files;
 }
 
+// NAME in `folder` or in the whole archive's folder there; `folder` where there is neither.
+Path set_folder(const Path& folder, const std::string& name) {
+  for (const Path& place : {folder, folder / "Multivariate_ts"})
+    for (const Path& below : subfolders(place))
+      if (squeezed(below.filename().string()) == squeezed(name)) return below;
+  return folder;
+}
+
 SeriesFiles find(const Path& folder, const std::string& name, bool require_both) {
   XF_CHECK(fs::exists(folder), DataError, "no folder {}: expected one with the files of {}", folder.string(), name);
   XF_CHECK(fs::is_directory(folder), DataError, "expected a folder with the files of {}, found the file {}", name,
            folder.string());
   Path place = folder;
   SeriesFiles files = files_in(folder, name);
-  if (!files.train && !files.test) {
-    for (const Entry& entry : entries_of(folder)) {
-      if (!entry.is_folder || squeezed(entry.name) != squeezed(name)) continue;
-      place = folder / entry.name;
-      files = files_in(place, name);
-      break;
-    }
+  // Twice: what is fetched of the whole archive lies as it does there, in a folder of the set's name.
+  for (int depth = 0; depth < 2 && !files.train && !files.test; ++depth) {
+    place = set_folder(place, name);
+    files = files_in(place, name);
   }
   const bool any = files.train || files.test;
   for (const bool train : {true, false}) {
