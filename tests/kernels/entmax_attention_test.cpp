@@ -172,6 +172,34 @@ TEST_CASE("fused entmax: NaN in a query or a key comes out as NaN, and nothing o
   }
 }
 
+TEST_CASE("fused entmax: a sample whose gradient is NaN leaves the next one's as they are") {
+  const int before = at::get_num_threads();
+  at::set_num_threads(1);  // so that both go through the same memory
+  for (const double alpha : {1.5, 1.3}) {
+    CAPTURE(alpha);
+    EntmaxAttentionOptions options;
+    options.alpha = alpha;
+    options.rows.mask.key_valid = at::ones({2, 300}, at::kBool);
+    options.rows.mask.key_valid[1].narrow(0, 261, 39).fill_(false);  // in the middle of a vector's lanes
+    const auto heads = [](const char* name, int64_t rows) {
+      return random_tensor(name, {2, 1, rows, 4}, at::kFloat).requires_grad_(true);
+    };
+    const Tensors in{heads("q", 20), heads("k", 300), heads("v", 300)};
+    at::Tensor gradient = random_tensor("gradient", {2, 1, 20, 4}, at::kFloat);
+    const auto found = [&] {
+      return torch::autograd::grad({entmax_attention(in[0], in[1], in[2], {}, options)}, in, {gradient});
+    };
+    const Tensors clean = found();
+    gradient[0].fill_(NAN);
+    const Tensors lost = found();
+    for (size_t i = 0; i < in.size(); ++i) {
+      CHECK(lost[i][0].isnan().any().item<bool>());
+      CHECK(at::equal(lost[i][1], clean[i][1]));
+    }
+  }
+  at::set_num_threads(before);
+}
+
 TEST_CASE("fused entmax in bf16 is within its roundings of the definition in float") {
   for (const double alpha : kAlphas) {
     CAPTURE(alpha);
