@@ -132,6 +132,11 @@ std::optional<double> RunRecord::score() const {
   return found != nullptr ? found->value : std::nullopt;
 }
 
+bool RunRecord::from_scratch() const {
+  const auto hash = plan.find("training.init_sha256");
+  return hash == plan.end() || *hash == "";
+}
+
 std::string RunRecord::commit() const {
   std::string result;
   if (software.is_object() && software.contains("commit")) take(software["commit"], result);

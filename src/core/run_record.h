@@ -115,6 +115,7 @@ struct RunRecord {
   // Its value on test, of a run that got there.
   [[nodiscard]] std::optional<double> score() const;
   [[nodiscard]] bool completed() const { return status == "completed"; }
+  [[nodiscard]] bool from_scratch() const;   // its plan begins with no weights of another run
   [[nodiscard]] std::string commit() const;  // "" when not known
   [[nodiscard]] bool dirty() const;          // built from modified sources, or nobody knows
 };

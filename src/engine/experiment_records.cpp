@@ -17,29 +17,33 @@ namespace {
 
 // What a sweep may choose for a run that asks for the rest.
 std::set<std::string> free_keys(const sweep::Experiment& experiment) {
-  std::set<std::string> keys{"training.micro_batch", "training.init_sha256"};
+  std::set<std::string> keys{"training.micro_batch"};
   if (experiment.search)
     for (const sweep::Axis& axis : experiment.search->axes) keys.insert(axis.key);
   return keys;
 }
 
-// What a record of a cell may say: where epochs are counted it has no number of steps, and a CPU has another precision
-// than the protocol wishes for.
+// What a record of a cell may say: where epochs are counted it has no number of steps, a CPU has another precision than
+// the protocol wishes for, and with which weights a stage begins no plan knows before the one before it has ended.
 class Wanted {
  public:
   Wanted(const RunPlan& plan, std::set<std::string> free) : plan_(plan), on_cpu_(plan), free_(std::move(free)) {
     const RunRecord record = record_of_plan(plan, "");
+    from_scratch_ = record.from_scratch();
+    free_.insert("training.init_sha256");
     for (const auto& [key, origin] : plan.options.origins)
       if (!record.plan.contains(key)) free_.insert(key);
     plan::suit_device(on_cpu_, /*on_cuda=*/false);
   }
   [[nodiscard]] bool is(const RunRecord& record) const {
-    return plan_differences(record.plan, plan_, free_).empty() || plan_differences(record.plan, on_cpu_, free_).empty();
+    return record.from_scratch() == from_scratch_ && (plan_differences(record.plan, plan_, free_).empty() ||
+                                                      plan_differences(record.plan, on_cpu_, free_).empty());
   }
 
  private:
   RunPlan plan_, on_cpu_;
   std::set<std::string> free_;
+  bool from_scratch_ = true;
 };
 
 Path records_folder(const sweep::Experiment& experiment) {

@@ -16,7 +16,7 @@
 namespace xformer::reporting {
 namespace {
 
-using Group = std::vector<const RunRecord*>;
+using Group = std::vector<const Json*>;  // settings of runs
 
 // Whether a plan's key is an option that says what a run is. How much of a batch is computed at once, and which weights
 // it began with, make no other model of it.
@@ -31,14 +31,23 @@ bool was_searched(const RunRecord& record, const std::string& key) {
   return record.search.is_object() && record.search.contains("chosen") && record.search["chosen"].contains(key);
 }
 
-// Plan keys that those of these records which have them do not agree on: older programs knew fewer options.
-std::vector<std::string> differing_keys(const Group& records, bool of_data) {
+// What a run is, by key. Which weights it began with is a result of other runs; that it began with some is a setting.
+Json settings_of(const RunRecord& record) {
+  Json settings = Json::object();
+  for (const auto& [key, value] : record.plan.items())
+    if (names_a_run(key) && !was_searched(record, key)) settings[key] = value;
+  settings["training.init"] = record.from_scratch() ? "scratch" : "weights";
+  return settings;
+}
+
+// Keys that those of these runs which have them do not agree on: older programs knew fewer options.
+std::vector<std::string> differing_keys(const Group& runs, bool of_data) {
   std::vector<std::string> keys;  // in the order of plans
   std::map<std::string, Json> first;
   std::set<std::string> differing;
-  for (const RunRecord* record : records)
-    for (const auto& [key, value] : record->plan.items()) {
-      if (!names_a_run(key) || is_of_data(key) != of_data || was_searched(*record, key)) continue;
+  for (const Json* settings : runs)
+    for (const auto& [key, value] : settings->items()) {
+      if (is_of_data(key) != of_data) continue;
       const auto [known, is_new] = first.emplace(key, value);
       if (is_new) keys.push_back(key);
       else if (known->second != value) differing.insert(key);
@@ -47,25 +56,24 @@ std::vector<std::string> differing_keys(const Group& records, bool of_data) {
   return keys;
 }
 
-// Plan keys that some of these records have and some do not.
-std::set<std::string> partly_known_keys(const Group& records) {
+// Keys that some of these runs have and some do not.
+std::set<std::string> partly_known_keys(const Group& runs) {
   std::map<std::string, size_t> count;
-  for (const RunRecord* record : records)
-    for (const auto& [key, value] : record->plan.items())
-      if (names_a_run(key)) ++count[key];
+  for (const Json* settings : runs)
+    for (const auto& [key, value] : settings->items()) ++count[key];
   std::set<std::string> result;
   for (const auto& [key, times] : count)
-    if (times < records.size()) result.insert(key);
+    if (times < runs.size()) result.insert(key);
   return result;
 }
 
-// Of the keys that a record has, but for those at their usual value.
-std::string with_values(const std::string& name, const RunRecord& record, const std::vector<std::string>& keys,
+// Of the keys that a run has, but for those at their usual value.
+std::string with_values(const std::string& name, const Json& settings, const std::vector<std::string>& keys,
                         const std::map<std::string, Json>& usual = {}) {
   Json values = Json::object();
   for (const std::string& key : keys) {
-    const auto found = record.plan.find(key);
-    if (found == record.plan.end() || was_searched(record, key)) continue;
+    const auto found = settings.find(key);
+    if (found == settings.end()) continue;
     if (const auto same = usual.find(key); same == usual.end() || same->second != *found) values[key] = *found;
   }
   return with_options(name, values);
@@ -73,12 +81,12 @@ std::string with_values(const std::string& name, const RunRecord& record, const 
 
 // Of each key the value that most plans of one model have, where there are enough to say "most": an ablation changes
 // one option at a time, and rows that name all the others as well cannot be read.
-std::map<std::string, Json> usual_values(const Group& records, const std::vector<std::string>& keys) {
+std::map<std::string, Json> usual_values(const Group& runs, const std::vector<std::string>& keys) {
   std::map<std::string, Json> result;
   std::set<std::vector<Json>> plans;
-  for (const RunRecord* record : records) {
+  for (const Json* settings : runs) {
     std::vector<Json> values;
-    for (const std::string& key : keys) values.push_back(record->plan.value(key, Json()));
+    for (const std::string& key : keys) values.push_back(settings->value(key, Json()));
     plans.insert(values);
   }
   constexpr size_t kFewest = 4;
@@ -94,7 +102,8 @@ std::map<std::string, Json> usual_values(const Group& records, const std::vector
 
 // Programs that know different options write different plans of what may be one run. Their hashes, which leave out an
 // option at the value that it always had, tell whether it is: where they differ, so do the names.
-void tell_plans_apart(const std::vector<RunRecord>& records, std::vector<RecordLabel>& labels) {
+void tell_plans_apart(const std::vector<RunRecord>& records, const std::vector<Json>& settings,
+                      std::vector<RecordLabel>& labels) {
   std::map<std::pair<std::string, std::string>, std::vector<size_t>> same;
   for (size_t i = 0; i < records.size(); ++i)
     if (!records[i].plan_hash.empty()) same[{labels[i].column, labels[i].row}].push_back(i);
@@ -102,15 +111,15 @@ void tell_plans_apart(const std::vector<RunRecord>& records, std::vector<RecordL
     Group group;
     std::set<std::string> hashes;
     for (const size_t place : places) {
-      group.push_back(&records[place]);
+      group.push_back(&settings[place]);
       hashes.insert(records[place].plan_hash);
     }
     if (hashes.size() < 2) continue;
     std::vector<std::string> of_data, others;
     for (const std::string& key : partly_known_keys(group)) (is_of_data(key) ? of_data : others).push_back(key);
     for (const size_t place : places)
-      labels[place] = {with_values(label.first, records[place], of_data),
-                       with_values(label.second, records[place], others), labels[place].unsaid};
+      labels[place] = {with_values(label.first, settings[place], of_data),
+                       with_values(label.second, settings[place], others), labels[place].unsaid};
   }
 }
 
@@ -167,23 +176,26 @@ std::string with_options(std::string label, const Json& options) {
 }
 
 std::vector<RecordLabel> labels_of(const std::vector<RunRecord>& records) {
+  std::vector<Json> settings;
+  for (const RunRecord& record : records) settings.push_back(settings_of(record));
   std::map<std::string, Group> by_task;
-  for (const RunRecord& record : records) by_task[record.task].push_back(&record);
+  std::map<std::string, std::set<std::string>> protocols;  // runs that wait may name none
+  for (size_t i = 0; i < records.size(); ++i) {
+    by_task[records[i].task].push_back(&settings[i]);
+    if (!records[i].protocol.empty()) protocols[records[i].task].insert(records[i].protocol);
+  }
   std::map<std::string, std::vector<std::string>> data_keys;
   for (const auto& [task, group] : by_task) data_keys[task] = differing_keys(group, /*of_data=*/true);
   const std::map<const RunRecord*, std::string> name_of = model_names(records);
   std::vector<RecordLabel> result;
   std::map<std::pair<std::string, std::string>, Group> by_model;
-  for (const RunRecord& record : records) {
-    const Group& same = by_task[record.task];
-    // Runs that wait may name none.
-    const bool protocols = !record.protocol.empty() && std::any_of(same.begin(), same.end(), [&](const RunRecord* one) {
-      return !one->protocol.empty() && one->protocol != record.protocol;
-    });
-    result.push_back({with_values(protocols ? record.task + " (" + record.protocol + ")" : record.task, record,
+  for (size_t i = 0; i < records.size(); ++i) {
+    const RunRecord& record = records[i];
+    const bool several = !record.protocol.empty() && protocols[record.task].size() > 1;
+    result.push_back({with_values(several ? record.task + " (" + record.protocol + ")" : record.task, settings[i],
                                   data_keys[record.task]),
                       "", ""});
-    by_model[{result.back().column, name_of.at(&record)}].push_back(&record);
+    by_model[{result.back().column, name_of.at(&record)}].push_back(&settings[i]);
   }
   std::map<std::pair<std::string, std::string>, std::vector<std::string>> own_keys;
   for (const auto& [model, group] : by_model) own_keys[model] = differing_keys(group, /*of_data=*/false);
@@ -192,10 +204,10 @@ std::vector<RecordLabel> labels_of(const std::vector<RunRecord>& records) {
   for (size_t i = 0; i < records.size(); ++i) {
     const std::string& name = name_of.at(&records[i]);
     const std::pair model(result[i].column, name);
-    result[i].row = with_values(name, records[i], own_keys[model], usual[model]);
+    result[i].row = with_values(name, settings[i], own_keys[model], usual[model]);
     if (!usual[model].empty()) result[i].unsaid = with_options(name, usual[model]);
   }
-  tell_plans_apart(records, result);
+  tell_plans_apart(records, settings, result);
   return result;
 }
 

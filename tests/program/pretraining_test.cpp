@@ -90,6 +90,14 @@ TEST_CASE("two stages killed before, at and behind their border end in the bits 
   CHECK(report.code == 0);
   CHECK(contains(report.out, "linear"));
   CHECK_FALSE(contains(report.out, "bits/symbol"));
+  CHECK_FALSE(contains(report.out, "without record"));
+  // Nor is its run one of the same task from scratch, which differs in nothing else.
+  scratch::put(place / "small/scratch.json",
+               R"({"extends": "stages.json", "title": "From scratch", "steps": 24, "stages": []})");
+  const Outcome fresh = place.run(words("report small/scratch.json --records reference-records"));
+  INFO(fresh.err);
+  CHECK(fresh.code == 0);
+  CHECK(contains(fresh.out, "1 without record"));
 }
 
 TEST_CASE("an objective is refused, shown and exported with words that help", "[pretraining]") {

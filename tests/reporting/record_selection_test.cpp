@@ -88,6 +88,31 @@ TEST_CASE("runs that differ in an option are no duplicates") {
   CHECK(select_records(records, {}, notes).size() == 1);
 }
 
+TEST_CASE("runs that began with weights and runs from scratch share no row, and are no duplicates of each other") {
+  std::vector<RunRecord> records{run("runs/a", "t", 0, "1"), run("runs/b", "t", 0, "2"), run("runs/c", "t", 1, "3"),
+                                 run("runs/d", "t", 2, "4")};
+  const auto rows = [&] {
+    std::vector<std::string> result;
+    for (const RecordLabel& label : labels_of(records)) result.push_back(label.row);
+    return result;
+  };
+  // A program that knew of no weights wrote runs from scratch.
+  records[1].plan["training.init_sha256"] = std::string(64, 'a');
+  records[2].plan["training.init_sha256"] = std::string(64, 'b');
+  records[3].plan["training.init_sha256"] = "";
+  const std::vector<std::string> both{"linear, init=scratch", "linear, init=weights", "linear, init=weights",
+                                      "linear, init=scratch"};
+  CHECK(rows() == both);
+  for (size_t i = 0; i < records.size(); ++i) records[i].plan_hash = std::to_string(i);
+  CHECK(rows() == both);
+  std::vector<std::string> notes;
+  CHECK(select_records(records, {"refuse", ""}, notes).size() == 4);
+  // The stage before has a seed of its own, and so its weights: those are no setting.
+  records.erase(records.begin());
+  records.pop_back();
+  CHECK(rows() == std::vector<std::string>(2, "linear"));
+}
+
 TEST_CASE("a row and a column hold runs of one plan, whichever program wrote them") {
   const auto rows = [](const std::vector<RunRecord>& records) {
     std::vector<std::string> result;
