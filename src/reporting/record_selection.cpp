@@ -26,16 +26,14 @@ bool names_a_run(const std::string& key) {
 
 bool is_of_data(const std::string& key) { return key.starts_with("data."); }
 
-// What a search found is a result of the run, not a name of it.
-bool was_searched(const RunRecord& record, const std::string& key) {
-  return record.search.is_object() && record.search.contains("chosen") && record.search["chosen"].contains(key);
-}
-
-// What a run is, by key. Which weights it began with is a result of other runs; that it began with some is a setting.
+// What a run is, by key. The value that a search found and the weights that a run began with are results of runs; that
+// there was a search, and that there were weights, are settings.
 Json settings_of(const RunRecord& record) {
   Json settings = Json::object();
   for (const auto& [key, value] : record.plan.items())
-    if (names_a_run(key) && !was_searched(record, key)) settings[key] = value;
+    if (names_a_run(key)) settings[key] = value;
+  if (record.search.is_object() && record.search.contains("chosen"))
+    for (const auto& [key, value] : record.search["chosen"].items()) settings[key] = "searched";
   settings["training.init"] = record.from_scratch() ? "scratch" : "weights";
   return settings;
 }

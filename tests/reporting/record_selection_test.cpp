@@ -163,6 +163,25 @@ TEST_CASE("what a search chose names no row: each column has its own best") {
   CHECK(rows()[0] == "linear, dim=32, learning_rate=0.003");
 }
 
+TEST_CASE("runs whose option a search chose and runs with a value of their own share no row") {
+  std::vector<RunRecord> records{run("runs/a", "t", 0, "1"), run("runs/b", "t", 1, "2"), run("runs/c", "t", 2, "3")};
+  const auto rows = [&] {
+    std::vector<std::string> result;
+    for (const RecordLabel& label : labels_of(records)) result.push_back(label.row);
+    return result;
+  };
+  for (RunRecord& record : records) record.plan["training.learning_rate"] = 0.01;
+  CHECK(rows() == std::vector<std::string>(3, "linear"));
+  // The same value or another one: it was looked for.
+  records[1].search = records[2].search = {{"chosen", {{"training.learning_rate", 0.01}}}};
+  records[2].plan["training.learning_rate"] = 0.003;
+  CHECK(rows() == std::vector<std::string>{"linear, learning_rate=0.01", "linear, learning_rate=searched",
+                                           "linear, learning_rate=searched"});
+  // A run that is wanted and not there, of which nobody knows yet what a search will choose, is beside all others.
+  records[0].plan.erase("training.learning_rate");
+  CHECK(rows() == std::vector<std::string>(3, "linear"));
+}
+
 TEST_CASE("a row of an ablation says what it changed, and what the others have is said once") {
   std::vector<RunRecord> records;
   const auto add = [&](double rate, int width) {
