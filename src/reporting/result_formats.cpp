@@ -50,20 +50,22 @@ Json json_number(const std::optional<double>& value) {
   return value && std::isfinite(*value) ? Json(rounded(*value)) : Json();
 }
 
-// Of every published value of a cell.
 template <class Text>
-std::string of_published(const ResultCell& cell, const Text& text) {
+std::string of_each(const std::vector<PublishedValue>& published, const Text& text) {
   std::vector<std::string> texts;
-  for (const PublishedValue& one : cell.published) texts.push_back(text(one));
+  for (const PublishedValue& one : published) texts.push_back(text(one));
   const bool said = std::any_of(texts.begin(), texts.end(), [](const std::string& one) { return !one.empty(); });
   return said ? fmt::format("{}", fmt::join(texts, "; ")) : "";
 }
 
-std::string sources_of(const ResultCell& cell) { return of_published(cell, place_text); }
+std::string sources_of(const std::vector<PublishedValue>& published) { return of_each(published, place_text); }
 
-// A number, where there is one.
-Json published_average(const ResultRow& row) {
-  return row.published_average.empty() ? Json() : json_number(row.published_average.front().value);
+std::string values_of(const std::vector<PublishedValue>& published) {
+  return of_each(published, [](const PublishedValue& one) { return one.text.empty() ? number(one.value) : one.text; });
+}
+
+std::string deviations_of(const std::vector<PublishedValue>& published) {
+  return of_each(published, [](const PublishedValue& one) { return number(one.deviation); });
 }
 
 Json json_of(const PublishedValue& value) {
@@ -74,6 +76,13 @@ Json json_of(const PublishedValue& value) {
     if (!text.empty()) result[key] = text;
   if (value.digitised) result["digitised"] = true;
   return result;
+}
+
+// The first under this name, those that disagree with it under "also_" and the name; nothing where there are none.
+void add_published(const std::string& name, const std::vector<PublishedValue>& published, Json& into) {
+  for (const PublishedValue& value : published)
+    if (!into.contains(name)) into[name] = json_of(value);
+    else into["also_" + name].push_back(json_of(value));
 }
 
 std::string csv_line(std::vector<std::string> fields) {
@@ -127,7 +136,7 @@ std::string as_markdown(const ResultTable& table, const ResultView& view) {
                 [&](const std::string& model, const ResultColumn& column, const ResultCell& cell, size_t, size_t) {
                   if (!cell.runs.empty())
                     text += fmt::format("- `{}`, {}: {}{}\n", model, column.label, source_text(cell),
-                                        cell.published.empty() ? "" : "; published: " + sources_of(cell));
+                                        cell.published.empty() ? "" : "; published: " + sources_of(cell.published));
                 });
   for_each_cell(table,
                 [&](const std::string& model, const ResultColumn& column, const ResultCell& cell, size_t, size_t) {
@@ -155,25 +164,25 @@ std::string as_csv(const ResultTable& table) {
   std::string text =
       "model,task,unit,mean,deviation,runs,above_chance,best,supported,published,published_deviation,difference,"
       "published_source,missing,best_minus_this,low,high,t,degrees_of_freedom,p,holm_p,time_min,energy_kj,records\n";
+  const auto width = static_cast<size_t>(std::count(text.begin(), text.end(), ',') + 1);
   for_each_cell(table, [&](const std::string& model, const ResultColumn& column, const ResultCell& cell, size_t row,
                            size_t place) {
     std::vector<std::string> paths;
     for (const RunRecord* run : cell.runs) paths.push_back(run->path.string());
-    std::vector<std::string> fields{
-        model,
-        column.label,
-        unit_text(column.metric),
-        number(cell.mean),
-        number(cell.deviation),
-        std::to_string(cell.runs.size()),
-        std::to_string(cell.escaped),
-        cell.best ? "1" : "0",
-        cell.supported ? "1" : "0",
-        of_published(cell, [](const PublishedValue& one) { return one.text.empty() ? number(one.value) : one.text; }),
-        of_published(cell, [](const PublishedValue& one) { return number(one.deviation); }),
-        number(cell.difference()),
-        sources_of(cell),
-        cell.whole() ? "" : missing_text(cell)};
+    std::vector<std::string> fields{model,
+                                    column.label,
+                                    unit_text(column.metric),
+                                    number(cell.mean),
+                                    number(cell.deviation),
+                                    std::to_string(cell.runs.size()),
+                                    std::to_string(cell.escaped),
+                                    cell.best ? "1" : "0",
+                                    cell.supported ? "1" : "0",
+                                    values_of(cell.published),
+                                    deviations_of(cell.published),
+                                    number(cell.difference()),
+                                    sources_of(cell.published),
+                                    cell.whole() ? "" : missing_text(cell)};
     const SeedTest* const test = test_of(table, row, place);
     for (const double value :
          test == nullptr ? std::vector<double>(7, NAN)
@@ -184,6 +193,14 @@ std::string as_csv(const ResultTable& table) {
     fields.push_back(fmt::format("{}", fmt::join(paths, ";")));
     text += csv_line(fields);
   });
+  for (const ResultRow& row : table.rows) {
+    if (!row.average && row.published_average.empty()) continue;
+    std::vector<std::string> fields{row.label, kAverage, "%", number(row.average), "", "", "", "", ""};
+    for (const auto& of : {values_of, deviations_of}) fields.push_back(of(row.published_average));
+    fields.insert(fields.end(), {"", sources_of(row.published_average)});
+    fields.resize(width);  // of the means of means there is no more
+    text += csv_line(fields);
+  }
   return text;
 }
 
@@ -210,12 +227,13 @@ std::string as_long_csv(const ResultTable& table) {
 
 Json as_json(const ResultTable& table) {
   Json rows = Json::array(), cells = Json::array(), tests = Json::array(), comparisons = Json::array();
-  for (const ResultRow& row : table.rows)
-    rows.push_back({{"model", row.label},
-                    {"average", json_number(row.average)},
-                    {"published_average", published_average(row)},
-                    {"time_min", json_number(row.time)},
-                    {"energy_kj", json_number(row.energy)}});
+  for (const ResultRow& row : table.rows) {
+    Json entry{{"model", row.label}, {"average", json_number(row.average)}};
+    add_published("published_average", row.published_average, entry);
+    entry["time_min"] = json_number(row.time);
+    entry["energy_kj"] = json_number(row.energy);
+    rows.push_back(entry);
+  }
   for_each_cell(table,
                 [&](const std::string& model, const ResultColumn& column, const ResultCell& cell, size_t, size_t) {
                   Json runs = Json::array();
@@ -230,9 +248,7 @@ Json as_json(const ResultTable& table) {
                              {"best", cell.best},
                              {"supported", cell.supported},
                              {"runs", runs}};
-                  for (const PublishedValue& value : cell.published)
-                    if (!entry.contains("published")) entry["published"] = json_of(value);
-                    else entry["also_published"].push_back(json_of(value));
+                  add_published("published", cell.published, entry);
                   if (!cell.published.empty()) entry["difference"] = json_number(cell.difference());
                   if (!cell.whole()) entry["missing"] = missing_text(cell);
                   cells.push_back(entry);

@@ -41,7 +41,7 @@ struct ResultView {
 // A page of several tables, each under its title.
 [[nodiscard]] std::string as_html(const std::string& title, const std::vector<std::string>& notes,
                                   const std::vector<Table>& tables);
-// A line for each cell, with the test against the best of its column.
+// A line for each cell, with the test against the best of its column, and for each average, of the task `average`.
 [[nodiscard]] std::string as_csv(const ResultTable& table);
 // model,task,seed,split,metric,value,unit,record: a line for each score and each quantity of each run.
 [[nodiscard]] std::string as_long_csv(const ResultTable& table);

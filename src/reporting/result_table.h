@@ -2,6 +2,7 @@
 // support. result_formats.h writes it.
 #pragma once
 
+#include <cmath>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,7 +20,7 @@ struct ResultCell {
   std::vector<double> scores;                  // of the runs
   int64_t missing = 0;                         // wanted and not there
   std::string waits_for;                       // names that are not there yet, of runs that wait for them
-  double mean = 0, deviation = 0;              // NaN: no run; fewer than two
+  double mean = NAN, deviation = NAN;          // NaN: no run; fewer than two
   int64_t escaped = 0;                         // runs whose 95 % interval, or score, lies beyond the constant answer
   std::vector<PublishedValue> published;       // several where publications disagree
   bool best = false;                           // of its column

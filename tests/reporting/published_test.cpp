@@ -1,6 +1,7 @@
 // Published values: how they are read, and that each has a place in the table of its experiment.
 #include "reporting/published.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 
@@ -123,6 +124,36 @@ TEST_CASE("what runs reached in a further metric stands beside what is published
   CHECK_THAT(as_markdown(result_table(records, {value}, {.all_published = true})),
              Contains("| model | t, % | t, AUC, % | t published, AUC, % |") && Contains("| 85.00 ± 7.07 | 94.32 |") &&
                  Contains("| - | - |"));
+}
+
+TEST_CASE("where no run is, CSV and JSON have no mean of ours") {
+  const std::vector<RunRecord> records{run("a", "t", 0, 0.6)};
+  const ResultTable table = result_table(records, {{"t", "chance", "S", 10.5}}, {.all_published = true});
+  CHECK_THAT(as_csv(table), Contains("\na,t,%,60,,1,") && Contains("\nchance,t,%,,,0,0,0,0,10.5,,,S,no record,"));
+  const Json cell = as_json(table)["cells"][1];
+  CHECK((cell["model"] == "chance" && cell["mean"].is_null() && cell["deviation"].is_null()));
+}
+
+TEST_CASE("CSV and JSON have averages, the published ones with all that is said of them") {
+  const std::vector<RunRecord> records{run("a", "t", 0, 0.6), run("a", "u", 0, 0.8), run("b", "t", 0, 0.5)};
+  std::vector<PublishedValue> published{
+      {kAverage, "a", "S", 72.5}, {kAverage, "a", "S", 71.25}, {kAverage, "b", "F", NAN}};
+  published[0].deviation = 0.25;
+  published[1].row = 6;
+  published[2].text = "FAIL";
+  const ResultTable table = result_table(records, published);
+  CHECK_THAT(as_csv(table), Contains("\na,average,%,70,,,,,,72.5; 71.25,0.25; ,,\"S; S, row 6\",,,,,,,,,,,\n") &&
+                                Contains("\nb,average,%,,,,,,,FAIL,,,F,,,,,,,,,,,\n"));
+  const std::string csv = as_csv(table);
+  CHECK(std::count(csv.begin(), csv.end(), '\n') == 1 + 4 + 2);
+  const Json rows = as_json(table)["rows"];
+  CHECK(rows[0]["average"] == 70.0);
+  CHECK(rows[0]["published_average"] == Json{{"value", 72.5}, {"source", "S"}, {"deviation", 0.25}});
+  CHECK(rows[0]["also_published_average"] == Json::array({Json{{"value", 71.25}, {"source", "S, row 6"}}}));
+  CHECK(rows[1]["published_average"] == Json{{"value", nullptr}, {"source", "F"}, {"text", "FAIL"}});
+  CHECK_FALSE(as_json(result_table(records, {}))["rows"][0].contains("published_average"));
+  // Of one task there is no average.
+  CHECK_THAT(as_csv(result_table({records.front()}, {})), !Contains("average,"));
 }
 
 TEST_CASE("two published values of one cell both stand in it, each with its source") {

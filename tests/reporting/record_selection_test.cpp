@@ -177,7 +177,7 @@ TEST_CASE("runs whose option a search chose and runs with a value of their own s
   records[2].plan["training.learning_rate"] = 0.003;
   CHECK(rows() == std::vector<std::string>{"linear, learning_rate=0.01", "linear, learning_rate=searched",
                                            "linear, learning_rate=searched"});
-  // A run that is wanted and not there, of which nobody knows yet what a search will choose, is beside all others.
+  // What a search will choose for a run that is not there yet nobody knows: it belongs to those that were searched.
   records[0].plan.erase("training.learning_rate");
   CHECK(rows() == std::vector<std::string>(3, "linear"));
 }
