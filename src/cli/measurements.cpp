@@ -151,7 +151,7 @@ Measurements read_measurements(const std::vector<std::string>& places, const rep
   }
   if (of_records.empty()) return result;
   const std::vector<RunRecord> records = selected_records(of_records, how);
-  reporting::require_one_task(records);
+  reporting::require_one_column(records, "models are compared by runs");
   const std::vector<reporting::RecordLabel> labels = reporting::labels_of(records);
   for (size_t i = 0; i < records.size(); ++i) add_record(records[i], labels[i].row, result);
   XF_CHECK(!result.models.empty(), DataError, "nothing to compare: {}", fmt::join(result.sources, "; "));

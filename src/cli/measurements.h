@@ -31,8 +31,8 @@ struct Measurements {
 
 // A table is CSV with the columns model, examples_per_s, peak_memory_mb and accuracy. A report of `xformer bench` has
 // no accuracies: take_accuracies brings them; of its lengths `length` is taken (0: there is one). UserErrors: records
-// of two tasks, a model's seed twice, no length said; DataErrors: no record that has a score and a
-// speed (one without is left out, and said among the sources), a column missing or no number.
+// of two tasks, protocols or options of the data, a model's seed twice, no length said; DataErrors: no record that has
+// a score and a speed (one without is left out, and said among the sources), a column missing or no number.
 [[nodiscard]] Measurements read_measurements(const std::vector<std::string>& places,
                                              const reporting::RecordSelection& how, int64_t length = 0);
 

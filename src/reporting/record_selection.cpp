@@ -251,10 +251,14 @@ std::vector<RunRecord> judged_by(std::vector<RunRecord> records, const std::stri
   return records;
 }
 
-void require_one_task(const std::vector<RunRecord>& records) {
+void require_one_column(const std::vector<RunRecord>& records, const std::string& what) {
   const std::vector<std::string> tasks = tasks_of(records);
   XF_CHECK(tasks.size() <= 1, UserError, "there are records of {}; --task NAME says which are meant",
            fmt::join(tasks, ", "));
+  std::set<std::string> columns;
+  for (const RecordLabel& label : labels_of(records)) columns.insert(label.column);
+  XF_CHECK(columns.size() <= 1, UserError, "{} of one task under one protocol and options; these are records of {}",
+           what, fmt::join(columns, " and "));
 }
 
 }  // namespace xformer::reporting

@@ -37,7 +37,8 @@ struct RecordSelection {
 // the metrics there are, where no task has it.
 [[nodiscard]] std::vector<RunRecord> judged_by(std::vector<RunRecord> records, const std::string& metric);
 
-// UserError, with the tasks there are, when there is more than one.
-void require_one_task(const std::vector<RunRecord>& records);
+// UserError, with the tasks or the columns there are, when there is more than one: `what`, of them all, would mix
+// settings.
+void require_one_column(const std::vector<RunRecord>& records, const std::string& what);
 
 }  // namespace xformer::reporting

@@ -109,6 +109,22 @@ TEST_CASE("what SMAT cannot be made of is said", "[cli]") {
   refuses({"smat", at("a.json")}, 2, "two or more");
   refuses({"smat", at("a.json"), at("b.json")}, 2, "--task NAME says which");
   refuses({"smat", at("a.json"), at("a.json"), "--duplicates", "refuse"}, 2, "is there twice");
+  // Seeds of one model at two lengths, or under two protocols, are not averaged.
+  Json longer = Json::parse(record("a", 1, 2, 2, 0.75));
+  longer["plan"] = {{"data.max_length", 250}};
+  Json shorter = Json::parse(record("b", 0, 1, 1, 0.5));
+  shorter["plan"] = {{"data.max_length", 77}};
+  put(place / "longer.json", longer.dump());
+  put(place / "shorter.json", shorter.dump());
+  const std::string columns =
+      "one task under one protocol and options; these are records of text, max_length=250 and text, max_length=77";
+  refuses({"smat", at("longer.json"), at("shorter.json")}, 2, columns);
+  refuses({"plot", "tradeoff", at("longer.json"), at("shorter.json")}, 2, columns);
+  longer["protocol"] = "clean", shorter["protocol"] = "mlpen";
+  shorter["plan"] = longer["plan"];
+  put(place / "longer.json", longer.dump());
+  put(place / "shorter.json", shorter.dump());
+  refuses({"smat", at("longer.json"), at("shorter.json")}, 2, "records of text (clean) and text (mlpen)");
   put(place / "still.json", record("a", 0, 0, 1, 0.5));
   refuses({"smat", at("still.json")}, 3, "nothing to compare: a with seed 0 left out");
   refuses({"smat", at("text.csv")}, 3, "expected a number, got 'fast'");

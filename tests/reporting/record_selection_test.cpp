@@ -225,8 +225,22 @@ TEST_CASE("a task is chosen by its name, and missing names are told") {
   std::vector<std::string> notes;
   CHECK(places(select_records(records, {"newest", "uea/*"}, notes)) == std::vector<std::string>{"a", "b"});
   CHECK_THROWS_WITH(select_records(records, {"newest", "image"}, notes), Contains("records of uea/X, uea/Y, text"));
-  CHECK_THROWS_WITH(require_one_task(records), Contains("uea/X, uea/Y, text; --task NAME"));
-  CHECK_NOTHROW(require_one_task({records[0]}));
+  CHECK_THROWS_WITH(require_one_column(records, "curves are"), Contains("uea/X, uea/Y, text; --task NAME"));
+  CHECK_NOTHROW(require_one_column({records[0]}, "curves are"));
+}
+
+TEST_CASE("records of one task under two options of its data, or two protocols, are no one column") {
+  std::vector<RunRecord> records{run("a", "t", 0, "1"), run("b", "t", 1, "1")};
+  records[0].plan["data.length"] = 250;
+  records[1].plan["data.length"] = 77;
+  CHECK_THROWS_WITH(
+      require_one_column(records, "curves are"),
+      "curves are of one task under one protocol and options; these are records of t, length=250 and t, length=77");
+  records[1].plan["data.length"] = 250;
+  records[1].model = records[1].attention = "luna";  // a row of its own
+  CHECK_NOTHROW(require_one_column(records, "curves are"));
+  records[1].protocol = "q";
+  CHECK_THROWS_AS(require_one_column(records, "curves are"), UserError);
 }
 
 TEST_CASE("runs of part of the data are never set beside others") {

@@ -105,12 +105,9 @@ int tradeoff(const PlotArguments& arguments) {
 // Dev score by step of one task's models, runs that have not ended included.
 int curves(const PlotArguments& arguments) {
   const std::vector<RunRecord> records = selected_records(arguments.places, arguments.selection);
-  reporting::require_one_task(records);
+  reporting::require_one_column(records, "curves are");
   const reporting::ResultTable table = reporting::result_table(records, {});
-  std::vector<std::string> tasks, names;
-  for (const reporting::ResultColumn& column : table.columns) tasks.push_back(column.label);
-  XF_CHECK(tasks.size() == 1, UserError,
-           "curves are of one task under one protocol and options; these are records of {}", fmt::join(tasks, ", "));
+  std::vector<std::string> names;
   for (const reporting::ResultRow& row : table.rows) names.push_back(row.label);
   const std::vector<std::string> wanted = chosen_models(arguments, names);
   std::vector<reporting::CurveRuns> models;
@@ -120,7 +117,7 @@ int curves(const PlotArguments& arguments) {
     models.push_back({names[row], cell.runs});
     models.back().runs.insert(models.back().runs.end(), cell.failed.begin(), cell.failed.end());
   }
-  return written(learning_curves(tasks.front(), models), arguments);
+  return written(learning_curves(table.columns.front().label, models), arguments);
 }
 
 // Time or memory of a training step by length, from a bench report, with the exponents of growth.
