@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "data/datasets.h"
 #include "reporting/result_table.h"
 #include "reporting/run_records.h"
 #include "sweep/cells.h"
@@ -51,12 +52,31 @@ Path records_folder(const sweep::Experiment& experiment) {
   return std::filesystem::exists(kept) ? kept : sweep::usual_folder("runs", experiment);
 }
 
+// What the task of a cell is judged by, the headline first.
+std::vector<MetricSpec> metrics_of(const sweep::Cell& cell) {
+  return tasks::metric_specs(*tasks::make_task(plan::planned_shape(cell.plan)));
+}
+
+// The headline of its task stands first in a record, as the task shows it; a run without it has no score.
+void judge(const MetricSpec& headline, RunRecord& record) {
+  for (const std::string split : {"test", "dev"}) {
+    MetricResult first{headline, split, {}};
+    const auto found = std::find_if(record.metrics.begin(), record.metrics.end(), [&](const MetricResult& one) {
+      return one.split == split && one.spec.name == headline.name;
+    });
+    if (found != record.metrics.end()) {
+      first.value = found->value, first.chance = found->chance;
+      record.metrics.erase(found);
+    }
+    record.metrics.insert(record.metrics.begin(), std::move(first));
+  }
+}
+
 // A run that is wanted and not there: what its task is judged by, and its options but for those that only the sweep or
 // the device will choose.
 RunRecord missing_record(const sweep::Cell& cell, const std::set<std::string>& free) {
   RunRecord record = record_of_plan(cell.plan, "");
-  const auto metrics = tasks::metric_specs(*tasks::make_task(plan::planned_shape(cell.plan)));
-  record.metrics = training::results_of(metrics, {}, {}, {});
+  record.metrics = training::results_of(metrics_of(cell), {}, {}, {});
   record.plan_hash.clear();
   RunPlan on_cpu = cell.plan;
   plan::suit_device(on_cpu, /*on_cuda=*/false);
@@ -65,14 +85,16 @@ RunRecord missing_record(const sweep::Cell& cell, const std::set<std::string>& f
   return record;
 }
 
-// The record of a run of the experiment, called as the experiment calls it. Options that came after it are at the value
-// that they always had.
+// The record of a run of the experiment, called and judged as the experiment does. Options that came after it are at
+// the value that they always had.
 RunRecord found_record(const sweep::Cell& cell, const RunRecord& found) {
   RunRecord record = found;
   record.name = cell.plan.name();
   const Json wanted = record_of_plan(cell.plan, "").plan;
   for (const auto& [key, value] : wanted.items())
     if (!record.plan.contains(key)) record.plan[key] = value;
+  // Where only its files say what a task is, the record knows best by what it is judged.
+  if (!data::find_dataset(cell.plan.task).shape_is_likely) judge(metrics_of(cell).front(), record);
   return record;
 }
 

@@ -17,10 +17,12 @@ namespace {
 
 constexpr double kSignificant = 0.05, kOtherSize = 0.1;
 
-std::optional<double> score_of(const RunRecord& run, const Quantity* quantity) {
+// `metric`: of its column; what a run reached in another one is no score there.
+std::optional<double> score_of(const RunRecord& run, const Quantity* quantity, const MetricSpec& metric) {
   if (!run.completed()) return std::nullopt;
   if (quantity != nullptr) return quantity->of(run);
-  return run.score() ? std::optional(run.headline("test")->spec.shown(*run.score())) : std::nullopt;
+  if (!run.score() || run.headline("test")->spec.name != metric.name) return std::nullopt;
+  return metric.shown(*run.score());
 }
 
 bool escaped_chance(const RunRecord& run) {
@@ -231,13 +233,15 @@ ResultTable result_table(const std::vector<RunRecord>& records, const std::vecto
     for (const RunRecord* other : cell.runs)
       XF_CHECK(other->seed != record->seed, UserError, "seed {} of {} on {} is there twice: {} and {}", record->seed,
                rows[row], columns[column], other->path.string(), record->path.string());
-    (score_of(*record, quantity) ? cell.runs : cell.failed).push_back(record);
+    (score_of(*record, quantity, table.columns[column].metric) ? cell.runs : cell.failed).push_back(record);
   }
   for (auto& row : table.cells)
-    for (ResultCell& cell : row) {
+    for (size_t column = 0; column < columns.size(); ++column) {
+      ResultCell& cell = row[column];
       std::sort(cell.runs.begin(), cell.runs.end(),
                 [](const RunRecord* a, const RunRecord* b) { return a->seed < b->seed; });
-      for (const RunRecord* run : cell.runs) cell.scores.push_back(*score_of(*run, quantity));
+      for (const RunRecord* run : cell.runs)
+        cell.scores.push_back(*score_of(*run, quantity, table.columns[column].metric));
       cell.mean = mean(cell.scores);
       cell.deviation = sample_deviation(cell.scores);
       cell.escaped = std::count_if(cell.runs.begin(), cell.runs.end(),

@@ -74,6 +74,38 @@ TEST_CASE("every published value stands in the report of its experiment, and the
   CHECK((outcome.out == scratch::get(kSource / "results/tables/mission.md")));
 }
 
+TEST_CASE("an experiment is reported in what its tasks are judged by, whatever a record says", "[report]") {
+  const Place place;
+  std::filesystem::create_directory(place / "small");
+  scratch::put(place / "small/judged.json", R"({
+    "title": "Judged", "tasks": ["listops"], "models": ["linear"], "steps": 2,
+    "set": {"model.dim": 16, "model.head_dim": 8, "model.ff_dim": 16, "model.classifier_dim": 16, "data.min_length": 10,
+            "data.max_length": 60, "data.train_examples": 64, "data.dev_examples": 32, "data.test_examples": 32,
+            "training.batch": 8}})");
+  const Outcome sweep = place.run(words("sweep small/judged.json --threads 1 --out out --record-to kept"));
+  INFO(sweep.err);
+  REQUIRE(sweep.code == 0);
+  Path file;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(place / "kept"))
+    if (entry.path().filename() == "record.json") file = entry.path();
+  REQUIRE(!file.empty());
+  const auto report_of = [&](const Json& record) {
+    scratch::put(file, record.dump());
+    return place.run(words("report small/judged.json --records kept --format markdown")).out;
+  };
+  Json record = json_file(file);
+  const std::string own = report_of(record);
+  CHECK(contains(own, "| listops, % |"));
+  CHECK_FALSE(contains(own, "not measured"));
+  for (Json& one : record["metrics"]) one["title"] = "share", one["unit"] = "points", one["decimals"] = 5;
+  CHECK(report_of(record) == own);
+  for (Json& one : record["metrics"]) one["name"] = "rmse";
+  const std::string other = report_of(record);
+  CHECK(contains(other, "| listops, % |"));
+  CHECK(contains(other, " 1 not measured\n"));
+  CHECK_FALSE(contains(other, "points"));
+}
+
 TEST_CASE("an experiment that waits is reported with its published values and the names that it waits for",
           "[report]") {
   const Place place;

@@ -233,6 +233,15 @@ TEST_CASE("a column without any run is headed and rounded as its task is judged"
   CHECK(cell(result_table(records, {value}), "a", "t").published.empty());
 }
 
+TEST_CASE("what a run reached in another metric than its column's is no score there") {
+  std::vector<RunRecord> records{run("a", "t", 0, 0.3), run("a", "t", 1, 0.6), run("b", "t", 0, 0.5)};
+  make_error(records[0]);
+  const ResultTable table = result_table(records, {});
+  CHECK(cell(table, "a", "t").mean == Approx(60));
+  CHECK(cell(table, "a", "t").failed == std::vector<const RunRecord*>{&records[0]});
+  CHECK_THAT(as_markdown(table), Contains("| t, % |") && Contains("1 not measured") && !Contains("RMSE"));
+}
+
 TEST_CASE("what a metric says of itself is what tables show") {
   std::vector<RunRecord> records{run("a", "t", 0, 3.21987), run("b", "t", 0, 2.5)};
   for (RunRecord& record : records) record.metrics[0].spec = {"bits_per_byte", "bits per byte", "bits/byte", false, 3};
