@@ -33,7 +33,7 @@ const std::vector<MetricSpec>& known_metrics() {
                                             {"memory_per_device", "memory of a device", "GB", false, 2},
                                             {"train_time", "training", "hours", false, 2},
                                             {"train_time_per_step", "time of a step", "ms", false, 0},
-                                            {"steps_per_second", "speed", "steps/s", true, 2},
+                                            {"steps_per_second", "speed", "steps/s", true, 1},
                                             {"speed", "speed", "examples/s", true, 1},
                                             {"lra_score", "LRA score", "%", true, 2},
                                             {"smat", "SMAT", "", true, 2}};
@@ -62,6 +62,7 @@ PublishedValue value_of(const Json& entry) {
   value.text = text_of(entry, "text");
   value.unit = text_of(entry, "unit");
   value.qualifier = text_of(entry, "qualifier");
+  value.deviation_source = text_of(entry, "std_source");
   if (const std::string from = text_of(entry, "quoted_from"); !from.empty()) value.remark = "quoted from " + from;
   value.remark = joined(joined(text_of(entry, "condition"), text_of(entry, "size")), value.remark);
   if (entry.contains("std")) value.deviation = entry["std"].get<double>();
@@ -106,7 +107,8 @@ std::string printed(const PublishedValue& value, int decimals) {
 }
 
 std::string place_text(const PublishedValue& value) {
-  return value.source + (value.row > 0 ? fmt::format(", row {}", value.row) : "");
+  return value.source + (value.row > 0 ? fmt::format(", row {}", value.row) : "") +
+         (value.deviation_source.empty() ? "" : ", ± from " + value.deviation_source);
 }
 
 MetricSpec published_metric(const PublishedValue& value) {

@@ -103,10 +103,14 @@ std::vector<TableCell> further_cells(const ResultTable& table, size_t column, in
 std::string sources_text(const ResultTable& table) {
   std::vector<std::string> sources;
   bool deviations = false;
+  const auto add_source = [&](const std::string& source) {
+    if (std::find(sources.begin(), sources.end(), source) == sources.end()) sources.push_back(source);
+  };
   const auto add = [&](const std::vector<PublishedValue>& values) {
     for (const PublishedValue& value : values) {
-      if (std::find(sources.begin(), sources.end(), value.source) == sources.end()) sources.push_back(value.source);
-      deviations |= value.deviation.has_value();
+      add_source(value.source);
+      if (!value.deviation_source.empty()) add_source(value.deviation_source + " (±)");
+      else deviations |= value.deviation.has_value();
     }
   };
   for (size_t row = 0; row < table.rows.size(); ++row) {

@@ -187,6 +187,19 @@ TEST_CASE("a publication's deviation, a figure's reading and a text are shown as
   CHECK(as_json(table)["cells"][1]["published"]["digitised"] == true);
 }
 
+TEST_CASE("a deviation that is printed elsewhere says where") {
+  const auto published = read(R"([
+    {"task": "t", "model": "a", "value": 2.77, "source": "S", "std": 0.003, "std_source": "appendix E"},
+    {"task": "t", "model": "b", "value": 3.5, "source": "S"}])");
+  std::vector<RunRecord> records{run("a", "t", 0, 0.6), run("b", "t", 0, 0.6)};
+  const ResultTable table = result_table(records, published);
+  CHECK_THAT(as_markdown(table),
+             Contains("Published: S; appendix E (±).") && Contains("published: S, ± from appendix E\n"));
+  CHECK_THAT(as_csv(table), Contains(",\"S, ± from appendix E\","));
+  CHECK(as_json(table)["cells"][0]["published"]["source"] == "S, ± from appendix E");
+  CHECK(as_json(table)["cells"][1]["published"]["source"] == "S");
+}
+
 TEST_CASE("a published metric has its own title, unit, direction and decimals") {
   const auto heading = [](const std::string& metric, double number) {
     PublishedValue value{"t", "a", "S", number};
@@ -204,7 +217,7 @@ TEST_CASE("a published metric has its own title, unit, direction and decimals") 
   CHECK(heading("train_time", 4.5) == "t, hours down 4.50");
   CHECK(heading("ram", 7647) == "t, MB down 7647");
   CHECK(heading("rmse", 0.468) == "t, RMSE down 0.4680");
-  CHECK(heading("steps_per_second", 8.1) == "t, steps/s up 8.10");
+  CHECK(heading("steps_per_second", 8.1) == "t, steps/s up 8.1");
 }
 
 }  // namespace xformer::reporting::published_test
