@@ -4,13 +4,15 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <vector>
 
 namespace xformer::kernels {
 
 // draws[8 * i ..] of Philox block first_block + i, for i < blocks: 16 bits an element.
 void draw_blocks(uint64_t key, uint64_t counter_high, uint64_t first_block, int64_t blocks, uint16_t* draws);
-// The same for processors without AVX-512.
-void draw_blocks_plainly(uint64_t key, uint64_t counter_high, uint64_t first_block, int64_t blocks, uint16_t* draws);
+// By each instruction set that this processor has, the widest first, which is draw_blocks().
+using DrawBlocks = void(uint64_t key, uint64_t counter_high, uint64_t first_block, int64_t blocks, uint16_t* draws);
+[[nodiscard]] std::vector<DrawBlocks*> ways_to_draw();
 
 // The operator's kernel. x of any strides, state [3] in host memory; the result is contiguous.
 [[nodiscard]] at::Tensor dropout_cpu(const at::Tensor& x, double p, const at::Tensor& state, int64_t site);

@@ -29,81 +29,46 @@ constexpr int64_t kLanes = 32;
 
 // By hand, because g++ makes products of 64 bits of what are products of 32, which take three times as long. A word
 // lies in the lower half of 64 bits; what is above it is never looked at.
-#define XFORMER_AVX512 __attribute__((target("avx512f")))
+namespace by_512 {
 
-constexpr int kRegister = 8;  // blocks
+#define XFORMER_DRAWS __attribute__((target("avx512f")))
+constexpr int kRegister = 8, kMany = 4;
 using Words = Vector<uint64_t, kRegister>::Lanes;
-
-// into = words * factor, of the lower halves.
-XFORMER_AVX512 inline void multiply(const Words& words, const Words& factor, Words& into) {
+constexpr Words kPlaces = {0, 1, 2, 3, 4, 5, 6, 7};
+XFORMER_DRAWS inline void multiply(const Words& words, const Words& factor, Words& into) {
   into = (Words)_mm512_maskz_mul_epu32(0xFF, (__m512i)words, (__m512i)factor);
 }
-
-// `count` registers of blocks, so many that one's products hide behind the others'.
-template <int count>
-XFORMER_AVX512 inline void draw_registers(uint64_t key, uint64_t counter_high, uint64_t block, uint16_t* draws) {
-  const Words none = {}, places = {0, 1, 2, 3, 4, 5, 6, 7}, first = none + kFirst, second = none + kSecond;
-  Words c0[count], c1[count], c2[count], c3[count], product0, product1;
-  for (int i = 0; i < count; ++i) {
-    c0[i] = places + (block + static_cast<uint64_t>(i * kRegister));
-    c1[i] = c0[i] >> 32;
-    c2[i] = none + counter_high;
-    c3[i] = none + (counter_high >> 32);
-  }
-  uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
-  for (int round = 0; round < 10; ++round) {
-    const Words key0 = none + k0, key1 = none + k1;
-    for (int i = 0; i < count; ++i) {
-      multiply(c0[i], first, product0);
-      multiply(c2[i], second, product1);
-      c0[i] = (product1 >> 32) ^ c1[i] ^ key0;
-      c1[i] = product1;
-      c2[i] = (product0 >> 32) ^ c3[i] ^ key1;
-      c3[i] = product0;
-    }
-    k0 += kFirstKey;
-    k1 += kSecondKey;
-  }
-  for (int i = 0; i < count; ++i) {
-    const Words words01 = (c0[i] & 0xFFFFFFFFu) | (c1[i] << 32), words23 = (c2[i] & 0xFFFFFFFFu) | (c3[i] << 32);
-    const Words front = __builtin_shufflevector(words01, words23, 0, 8, 1, 9, 2, 10, 3, 11);
-    const Words back = __builtin_shufflevector(words01, words23, 4, 12, 5, 13, 6, 14, 7, 15);
-    uint16_t* const into = draws + i * kRegister * kElementsPerBlock;
-    std::memcpy(into, &front, sizeof(front));
-    std::memcpy(into + 4 * kElementsPerBlock, &back, sizeof(back));
-  }
+XFORMER_DRAWS inline void interleave(const Words& a, const Words& b, Words& front, Words& back) {
+  front = __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+  back = __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
 }
+#include "kernels/dropout/draw_registers.inc"
+#undef XFORMER_DRAWS
 
-XFORMER_AVX512 void draw_by_512(uint64_t key, uint64_t counter_high, uint64_t block, int64_t blocks, uint16_t* draws) {
-  constexpr int kMany = 4;
-  for (; blocks >= kMany * kRegister; blocks -= kMany * kRegister) {
-    draw_registers<kMany>(key, counter_high, block, draws);
-    block += kMany * kRegister;
-    draws += kMany * kRegister * kElementsPerBlock;
-  }
-  for (; blocks > 0; blocks -= kRegister) {
-    alignas(64) uint16_t last[kRegister * kElementsPerBlock];
-    draw_registers<1>(key, counter_high, block, last);
-    std::memcpy(draws, last, static_cast<size_t>(std::min<int64_t>(blocks, kRegister) * kBlockBytes));
-    block += kRegister;
-    draws += kRegister * kElementsPerBlock;
-  }
+}  // namespace by_512
+
+namespace by_256 {
+
+#define XFORMER_DRAWS __attribute__((target("avx2")))
+constexpr int kRegister = 4, kMany = 3;
+using Words = Vector<uint64_t, kRegister>::Lanes;
+constexpr Words kPlaces = {0, 1, 2, 3};
+XFORMER_DRAWS inline void multiply(const Words& words, const Words& factor, Words& into) {
+  into = (Words)_mm256_mul_epu32((__m256i)words, (__m256i)factor);
 }
-
-bool has_512() {
-  static const bool has = __builtin_cpu_supports("avx512f");
-  return has;
+XFORMER_DRAWS inline void interleave(const Words& a, const Words& b, Words& front, Words& back) {
+  front = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+  back = __builtin_shufflevector(a, b, 2, 6, 3, 7);
 }
+#include "kernels/dropout/draw_registers.inc"
+#undef XFORMER_DRAWS
 
-#else
-bool has_512() { return false; }
-void draw_by_512(uint64_t, uint64_t, uint64_t, int64_t, uint16_t*) {}
+}  // namespace by_256
+
 #endif
 
-}  // namespace
-
-XFORMER_VECTORISED
-void draw_blocks_plainly(uint64_t key, uint64_t counter_high, uint64_t first_block, int64_t blocks, uint16_t* draws) {
+// For processors without AVX2.
+void draw_plainly(uint64_t key, uint64_t counter_high, uint64_t first_block, int64_t blocks, uint16_t* draws) {
   for (int64_t start = 0; start < blocks; start += kLanes) {
     // Word-major: c0[i] .. c3[i] are the four words of block start + i.
     uint32_t c0[kLanes], c1[kLanes], c2[kLanes], c3[kLanes];
@@ -142,8 +107,21 @@ void draw_blocks_plainly(uint64_t key, uint64_t counter_high, uint64_t first_blo
   }
 }
 
+}  // namespace
+
+std::vector<DrawBlocks*> ways_to_draw() {
+  std::vector<DrawBlocks*> ways;
+#if defined(__x86_64__) && defined(__GNUC__)
+  if (__builtin_cpu_supports("avx512f")) ways.push_back(by_512::draw);
+  if (__builtin_cpu_supports("avx2")) ways.push_back(by_256::draw);
+#endif
+  ways.push_back(draw_plainly);
+  return ways;
+}
+
 void draw_blocks(uint64_t key, uint64_t counter_high, uint64_t first_block, int64_t blocks, uint16_t* draws) {
-  return (has_512() ? draw_by_512 : draw_blocks_plainly)(key, counter_high, first_block, blocks, draws);
+  static DrawBlocks* const draw = ways_to_draw().front();
+  draw(key, counter_high, first_block, blocks, draws);
 }
 
 }  // namespace xformer::kernels
