@@ -157,6 +157,7 @@ TEST_CASE("a factor that is rounded as it is laid out makes the bits of one that
 TEST_CASE("products of bf16 in pairs are their definition where there is AVX-512") {
   if (tile_products().name.find("avx512") == std::string::npos) {
     WARN("skipped: " << tile_products().name);
+    SUCCEED();
     return;
   }
   check_all<c10::BFloat16, float>([](auto... arguments) { gemm_by_pairs(arguments...); });
@@ -193,6 +194,7 @@ TEST_CASE("products count their FLOPs once, whatever they are made of") {
 TEST_CASE("lengths that change need code for few shapes, which is made once and by any thread") {
   if (!tile_products().available) {
     WARN("skipped: " << tile_products().note);
+    SUCCEED();
     return;
   }
   const std::vector<float> numbers(700 * 64, 1);
@@ -258,6 +260,7 @@ std::string child_says(const std::string& environment) {
 TEST_CASE("LIBXSMM_TARGET and a system without new code decide what multiplies, and every choice multiplies well") {
   if (child_says("").find("ran libxsmm") == std::string::npos) {
     WARN("skipped: no AVX2");
+    SUCCEED();
     return;
   }
   CHECK_THAT(child_says("LIBXSMM_TARGET=hsw"), Catch::Contains("ran libxsmm 1.17, avx2; \n"));
