@@ -66,5 +66,9 @@ target_link_libraries(xformer_cuda PRIVATE libtorch xformer_code_version fmt::fm
                       "${XFORMER_LIBTORCH}/lib/libtorch_cuda.so" "${XFORMER_LIBTORCH}/lib/libc10_cuda.so"
                       "${XFORMER_LIBTORCH}/lib/libcudart.so.13")
 set_target_properties(xformer_cuda PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR} DEFINE_SYMBOL "")
+if(XFORMER_UNITY)
+  # No precompiled header: the one there is was made without -fvisibility=hidden, and its templates would be exported.
+  set_target_properties(xformer_cuda PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 9)
+endif()
 # Who builds the program gets its plugin.
 add_dependencies(xformer xformer_cuda)
