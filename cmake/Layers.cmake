@@ -1,6 +1,6 @@
 # xformer_layer(NAME LINK targets... [TORCH] [REGISTRY folder]...)
 #
-# The library xformer_NAME from src/NAME/**.cpp. With TORCH it shares the precompiled LibTorch header.
+# The library xformer_NAME from src/NAME/**.cpp. It shares a precompiled header: LibTorch's with TORCH, core's without.
 # REGISTRY folder: every .cpp directly in src/NAME/folder defines `describe()` in the namespace of its stem
 # (xformer::NAME::folder::stem); a generated header lists them all, so a new file is found by the next build
 # and a plain static library keeps every one of them.
@@ -16,16 +16,19 @@ function(xformer_layer name)
   foreach(registry IN LISTS layer_REGISTRY)
     xformer_registry_header(${name} ${registry})
   endforeach()
+  # Whose precompiled header is used; without XFORMER_UNITY it is LibTorch's alone.
+  set(owner core)
   if(layer_TORCH)
-    if(name STREQUAL "tensor")
-      target_precompile_headers(xformer_tensor PRIVATE ${CMAKE_SOURCE_DIR}/src/tensor/pch.h)
-    else()
-      target_precompile_headers(xformer_${name} REUSE_FROM xformer_tensor)
-    endif()
-    if(XFORMER_UNITY)
-      # A LibTorch file costs seconds of headers alone; a few batches keep two cores busy.
-      set_target_properties(xformer_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 4)
-    endif()
+    set(owner tensor)
+  endif()
+  if(name STREQUAL owner AND (layer_TORCH OR XFORMER_UNITY))
+    target_precompile_headers(xformer_${name} PRIVATE ${folder}/pch.h)
+  elseif(layer_TORCH OR XFORMER_UNITY)
+    target_precompile_headers(xformer_${name} REUSE_FROM xformer_${owner})
+  endif()
+  if(XFORMER_UNITY)
+    # Headers and their templates cost most files more than what is written there; a few batches keep two cores busy.
+    set_target_properties(xformer_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 4)
   endif()
 endfunction()
 

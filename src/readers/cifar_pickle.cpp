@@ -68,12 +68,13 @@ class BatchParser {
   void entry() {
     const size_t begin = at_;
     const std::string key(text("a name of the dict").bytes.substr(0, kLongestGlobal));
-    check(keys_.insert(key).second, begin, "every name once", quoted(key) + " again");
+    // Named in full: where <iomanip> is included, a std::string would mean std::quoted.
+    check(keys_.insert(key).second, begin, "every name once", xformer::quoted(key) + " again");
     if (key == "labels") labels();
     else if (key == "data") array();
     else if (key == "filenames") filenames();
     else if (key == "batch_label") (void)text("the batch's label");
-    else refuse(begin, "'batch_label', 'labels', 'data' or 'filenames'", quoted(key));
+    else refuse(begin, "'batch_label', 'labels', 'data' or 'filenames'", xformer::quoted(key));
   }
 
   void labels() {
@@ -185,7 +186,8 @@ class BatchParser {
   void exactly(std::string_view value, const char* what) {
     const size_t begin = at_;
     const Text found = text(what);
-    check(found.bytes == value, begin, fmt::format("{}, {}", what, quoted(value)), quoted(found.bytes));
+    check(found.bytes == value, begin, fmt::format("{}, {}", what, xformer::quoted(value)),
+          xformer::quoted(found.bytes));
   }
 
   int64_t integer(const char* what) {
@@ -271,7 +273,7 @@ class BatchParser {
     }};
     const bool right = std::any_of(kNames.begin(), kNames.end(),
                                    [&](const auto& known) { return known == std::tuple(module, member, expected); });
-    check(right, begin, what, fmt::format("the name {}", quoted(fmt::format("{}.{}", module, member))));
+    check(right, begin, what, fmt::format("the name {}", xformer::quoted(fmt::format("{}.{}", module, member))));
     put(expected);
   }
 

@@ -1,5 +1,5 @@
-// The one precompiled header: what of LibTorch this program uses. Never torch/torch.h, whose weight doubles
-// the time of every file.
+// The precompiled header of files with LibTorch: what of it this program uses. Never torch/torch.h, whose weight
+// doubles the time of every file.
 #pragma once
 
 #include <ATen/Functions.h>

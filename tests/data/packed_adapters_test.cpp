@@ -187,8 +187,7 @@ TEST_CASE("retrieval: pairs of cut documents, both valid on their own") {
 TEST_CASE("image: grey levels as ids, black as padding or not, from one cache") {
   const Place place;
   std::string batch;
-  for (int i = 0; i < 10; ++i)
-    batch += std::string(1, static_cast<char>(i)) + std::string(3072, static_cast<char>(i * 20));
+  for (int i = 0; i < 10; ++i) batch.append(1, static_cast<char>(i)).append(3072, static_cast<char>(i * 20));
   for (const char* name :
        {"data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"})
     scratch::put(place.folder / (std::string(name) + ".bin"), batch);

@@ -17,7 +17,7 @@ namespace {
 
 std::string varint(uint64_t value) {
   std::string result;
-  for (; value >= 0x80; value >>= 7) result += static_cast<char>(value & 0x7F | 0x80);
+  for (; value >= 0x80; value >>= 7) result += static_cast<char>((value & 0x7F) | 0x80);
   return result + static_cast<char>(value);
 }
 std::string field(int number, const std::string& bytes) {
