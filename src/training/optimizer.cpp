@@ -13,6 +13,8 @@ namespace {
 
 constexpr double kFirstScale = 65536, kGrowth = 2, kBackoff = 0.5;
 constexpr int64_t kGrowthInterval = 2000;
+// Elements from which a gradient is copied by itself: LibTorch's cat has few blocks for each of its pieces on a device.
+constexpr int64_t kAlone = int64_t{1} << 18;
 constexpr int64_t kAlignment = 64;  // elements: every parameter begins where vector loads and matrix products like it
 
 }  // namespace
@@ -65,14 +67,29 @@ void Optimizer::zero_gradients() {
 void Optimizer::gather_gradients() {
   // Not taken away since they were gathered: they are all there.
   if (parameters_.front().second.grad().is_same(gradient_views_.front())) return;
-  std::vector<at::Tensor> pieces;
+  std::vector<at::Tensor> pieces;  // that lie behind each other and are yet to be written
+  int64_t end = 0, begin = 0;      // of these
+  const auto write = [&] {
+    if (end > begin) {
+      at::Tensor into = gradients_.narrow(0, begin, end - begin);
+      at::cat_out(into, pieces);
+    }
+    pieces.clear(), begin = end;
+  };
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& parameter = parameters_[i].second;
     const int64_t gap = (kAlignment - parameter.numel() % kAlignment) % kAlignment;
-    pieces.push_back((parameter.grad().defined() ? parameter.grad() : at::zeros_like(parameter)).reshape({-1}));
-    if (gap > 0) pieces.push_back(gap_.narrow(0, 0, gap));
+    const at::Tensor gradient = parameter.grad().defined() ? parameter.grad() : at::zeros_like(parameter);
+    if (parameter.numel() >= kAlone) {
+      write();
+      gradient_views_[i].copy_(gradient);
+      begin = end = end + parameter.numel();
+    } else {
+      pieces.push_back(gradient.reshape({-1})), end += parameter.numel();
+    }
+    if (gap > 0) pieces.push_back(gap_.narrow(0, 0, gap)), end += gap;
   }
-  at::cat_out(gradients_, pieces);
+  write();
   for (size_t i = 0; i < parameters_.size(); ++i) at::Tensor(parameters_[i].second).mutable_grad() = gradient_views_[i];
 }
 

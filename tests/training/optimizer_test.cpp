@@ -142,6 +142,33 @@ TEST_CASE("gradients are taken from where backward leaves them, and one that is 
   CHECK(moments(true, 1).equal(at::zeros({4})));
 }
 
+TEST_CASE("gradients of large and of small parameters come to lie where their views are, in any order") {
+  constexpr int64_t kLarge = (int64_t{1} << 18) + 3;
+  for (const auto& sizes : {std::vector<int64_t>{5, kLarge, 7, 64}, {kLarge, 9}, {3, kLarge, kLarge}, {kLarge}}) {
+    CAPTURE(sizes);
+    std::vector<std::pair<std::string, at::Tensor>> parameters;
+    for (const int64_t size : sizes)
+      parameters.emplace_back(std::to_string(parameters.size()), at::ones({size}).requires_grad_());
+    Optimizer optimizer(parameters, {"adamw", {0.999, 1e-8, 0}, 0});
+    for (const float times : {1.0f, 2.0f}) {
+      optimizer.zero_gradients();
+      std::vector<at::Tensor> gradients;
+      for (auto& [name, parameter] : parameters) {
+        gradients.push_back(times * at::arange(1, parameter.numel() + 1, at::kFloat) +
+                            static_cast<float>(gradients.size()));
+        parameter.mutable_grad() = gradients.back();
+      }
+      step(optimizer, 0);
+      double square = 0;
+      for (size_t i = 0; i < gradients.size(); ++i) {
+        CHECK(parameters[i].second.grad().equal(gradients[i]));
+        square += gradients[i].to(at::kDouble).square().sum().item<double>();
+      }
+      CHECK(optimizer.gradient_norm().item<double>() == Approx(std::sqrt(square)));  // nothing lies between them
+    }
+  }
+}
+
 TEST_CASE("AdamW clips the norm of the whole gradient") { compare({"adamw", {0.999, 1e-8, 0}, 0.5}); }
 TEST_CASE("a gradient below the clipping norm is left as it is") {
   compare({"adamw", {0.999, 1e-8, 0}, 100});

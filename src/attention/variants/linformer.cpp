@@ -50,9 +50,9 @@ class LinformerCore : public AttentionCore {
       short_k = kernels::project_tokens(e_, k, {}, mask);
       short_v = kernels::project_tokens(f_, v, {}, mask);
     } else {
-      const at::Tensor both = kernels::project_tokens(e_, k, v, mask);
-      short_k = both.narrow(-1, 0, d);
-      short_v = both.narrow(-1, d, d);
+      // Split, so that their gradients are put together once, not each into zeros.
+      const std::vector<at::Tensor> both = kernels::project_tokens(e_, k, v, mask).split(d, -1);
+      short_k = both[0], short_v = both[1];
     }
     probe("short_k", short_k), probe("short_v", short_v);
     kernels::AttentionOptions options;
