@@ -12,13 +12,24 @@ namespace xformer {
 
 using PhiloxBlock = std::array<uint32_t, 4>;
 
+// All 64 bits. A device's compiler, left alone, multiplies the upper halves too, which are zero.
+[[nodiscard]] constexpr uint64_t wide_product(uint32_t one, uint32_t other) {
+#ifdef __CUDA_ARCH__
+  uint64_t product = 0;
+  asm("mul.wide.u32 %0, %1, %2;" : "=l"(product) : "r"(one), "r"(other));
+  return product;
+#else
+  return uint64_t{one} * other;
+#endif
+}
+
 // The 128 bits at `counter` under `key`.
 [[nodiscard]] constexpr PhiloxBlock philox(uint64_t key, uint64_t counter_low, uint64_t counter_high) {
   PhiloxBlock c{static_cast<uint32_t>(counter_low), static_cast<uint32_t>(counter_low >> 32),
                 static_cast<uint32_t>(counter_high), static_cast<uint32_t>(counter_high >> 32)};
   uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round) {
-    const uint64_t p0 = uint64_t{0xD2511F53} * c[0], p1 = uint64_t{0xCD9E8D57} * c[2];
+    const uint64_t p0 = wide_product(0xD2511F53, c[0]), p1 = wide_product(0xCD9E8D57, c[2]);
     c = {static_cast<uint32_t>(p1 >> 32) ^ c[1] ^ k0, static_cast<uint32_t>(p1),
          static_cast<uint32_t>(p0 >> 32) ^ c[3] ^ k1, static_cast<uint32_t>(p0)};
     k0 += 0x9E3779B9;

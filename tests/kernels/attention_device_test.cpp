@@ -22,15 +22,18 @@ struct WalkedHeads {
   double p = 0.2;
   bool causal = false, tf32 = false, gaps = false;
   at::ScalarType type = at::kFloat;
-  int64_t behind = 0;  // elements of something else behind each row
-  int row_tiles = 0;   // as AttentionArguments has it
+  int64_t behind = 0;                    // elements of something else behind each row
+  bool draws = false;                    // the backward pass draws what the forward pass has drawn
+  double q_size = 1, gradient_size = 1;  // times numbers of about 1
 };
 
 at::Tensor heads_of(const std::string& name, const WalkedHeads& one, int64_t rows, int64_t width) {
   // As a projection leaves them; with gaps between rows and the last axis not the fastest.
   if (one.gaps) return random_tensor(name, {2, 1, width, rows}, at::kFloat).to(one.type).transpose(2, 3);
-  const at::Tensor wider = random_tensor(name, {2, rows, 1, width + one.behind}, at::kFloat).to(one.type);
-  return wider.narrow(3, 0, width).transpose(1, 2);
+  at::Tensor wider = random_tensor(name, {2, rows, 1, width + one.behind}, at::kFloat);
+  if (name == "q") wider.mul_(one.q_size);
+  if (name == "gradient") wider.mul_(one.gradient_size);
+  return wider.to(one.type).narrow(3, 0, width).transpose(1, 2);
 }
 
 at::Tensor flags_of(int64_t rows, int64_t valid) {
@@ -43,7 +46,7 @@ at::Tensor flags_of(int64_t rows, int64_t valid) {
 
 AttentionOptions options_of(const WalkedHeads& one) {
   AttentionOptions options;
-  options.scale = 0.7 / std::sqrt(static_cast<double>(one.d));
+  options.scale = 0.7 / std::sqrt(static_cast<double>(one.d)) / one.q_size;
   options.mask.key_valid = flags_of(one.m, one.valid_keys);
   options.mask.causal = one.causal;
   options.query_valid = flags_of(one.n, one.valid_queries);
@@ -58,9 +61,9 @@ Tensors walked_attention(const WalkedHeads& one, WalkOrder order) {
                    v = heads_of("v", one, one.m, one.e);
   const AttentionOptions options = options_of(one);
   const auto launch = [&](bool backward) {
-    return [=](AttentionArguments a) {
-      a.row_tiles = one.row_tiles;
-      run_attention<WalkedTypes>(a, backward,
+    return [=](AttentionArguments a, const PlaneArguments& planes) {
+      if (one.draws) a.kept = nullptr;
+      run_attention<WalkedTypes>(a, planes, backward,
                                  [&](const LaunchGrid& grid, const auto& program) { walk(grid, program, order); });
     };
   };
@@ -106,13 +109,10 @@ constexpr bool is_shape(int64_t heads, int64_t n, int64_t m, int64_t width) {
 
 // Whether a pass over rows that see so many others fits a device, leaves none of these out and looks at none twice.
 template <class Program>
-constexpr bool pass_fits(int64_t heads, int64_t rows, int64_t seen, int width) {
+constexpr bool pass_fits(int64_t heads, int64_t rows, int64_t seen) {
   const RowDivision division = attention_division(heads, rows, seen);
-  const bool tall = Program::kSide > kTileSide;
-  const LaunchGrid grid = attention_grid(heads, 1, rows, width, Program::kTileCount, tall ? 2 : 1, division.parts);
-  const int64_t blocks = heads * ((rows + Program::kSide - 1) / Program::kSide);
-  if (tall && (attention_row_tiles(heads, rows, width) == 1 || division.parts != 1))
-    return attention_row_tiles(heads, rows, width) == 1;  // not what is launched
+  const LaunchGrid grid = attention_grid(heads, rows, seen, Program::kSharedBytes);
+  const int64_t blocks = heads * tiles_of(rows);
   return grid.blocks == blocks * division.parts && grid.blocks >= 1 && grid.blocks <= kMostBlocks &&
          grid.blocks <= std::max(blocks, kSpreadBlocks) && grid.shared_bytes <= kMostSharedBytes &&
          resident_blocks(kSm80, Program::kThreads, 1, grid.shared_bytes) >= 2 &&
@@ -121,17 +121,16 @@ constexpr bool pass_fits(int64_t heads, int64_t rows, int64_t seen, int width) {
          (division.parts - 1) * division.part_tiles < tiles_of(seen);
 }
 
-template <int kWidth, int kRowTiles>
+template <ProductKind kKind, int kWidth>
 constexpr bool passes_fit() {
-  using Forward = AttentionForwardProgram<float, ProductKind::kFloat, kWidth, kRowTiles>;
-  using Queries = AttentionBackwardProgram<float, ProductKind::kFloat, kWidth, kRowTiles, false>;
-  using Keys = AttentionBackwardProgram<float, ProductKind::kFloat, kWidth, kRowTiles, true>;
+  using Forward = AttentionForwardProgram<float, kKind, kWidth>;
+  using Queries = AttentionBackwardProgram<float, kKind, kWidth, false>;
+  using Keys = AttentionBackwardProgram<float, kKind, kWidth, true>;
   for (const int64_t heads : kHeadCounts)
     for (const int64_t n : kRowCounts)
       for (const int64_t m : kRowCounts)
         if (is_shape(heads, n, m, 1) &&
-            !(pass_fits<Forward>(heads, n, m, kWidth) && pass_fits<Queries>(heads, n, m, kWidth) &&
-              pass_fits<Keys>(heads, m, n, kWidth)))
+            !(pass_fits<Forward>(heads, n, m) && pass_fits<Queries>(heads, n, m) && pass_fits<Keys>(heads, m, n)))
           return false;
   return true;
 }
@@ -165,30 +164,55 @@ TEST_CASE("attention on a device: widths, few keys, causality, padding and dropo
   CHECK(worst_attention({.m = 96, .d = 32, .e = 32, .tf32 = true}) > 10 * kLikeFloat);
 }
 
-TEST_CASE("attention on a device: blocks of 128 rows where there are many of them") {
-  CHECK(attention_row_tiles(64, 2048, 32) == 2);
-  CHECK(attention_row_tiles(64, 2048, 64) == 1);
-  CHECK(attention_row_tiles(64, 256, 32) == 1);
+TEST_CASE("attention on a device: what the forward pass noted of dropout is what the backward pass would draw") {
   const PoisonedMemory poisoned;
-  for (const int64_t n : {int64_t{1}, int64_t{16}, int64_t{33}, int64_t{64}, int64_t{65}, int64_t{127}, int64_t{128},
-                          int64_t{129}, int64_t{200}}) {
-    CAPTURE(n);
-    CHECK(worst_attention({.n = n, .m = n, .valid_keys = n > 2 ? n - n / 3 : -1, .row_tiles = 2}, true) <
-          (n == 1 ? 1e-3 : kLikeFloat));
-    CHECK(worst_attention({.n = n, .m = n, .d = 32, .e = 32, .causal = true, .row_tiles = 2}) <
-          (n == 1 ? 1e-3 : kLikeFloat));
+  // Whole runs of draws, and rows that begin in the middle of one; several tiles of both, padding and causality.
+  for (const int64_t m : {int64_t{136}, int64_t{133}}) {
+    for (const bool causal : {false, true}) {
+      CAPTURE(m, causal);
+      WalkedHeads one{.n = causal ? m : 70, .m = m, .valid_keys = 130, .valid_queries = 66, .causal = causal};
+      const Tensors noted = walked_attention(one, WalkOrder::kForward);
+      one.draws = true;
+      const Tensors drawn = walked_attention(one, WalkOrder::kForward);
+      for (size_t i = 0; i < noted.size(); ++i) CHECK(at::equal(noted[i], drawn[i]));
+    }
   }
-  CHECK(worst_attention({.n = 140, .m = 72, .d = 5, .e = 7, .valid_keys = 65, .valid_queries = 130, .row_tiles = 2},
-                        true) < kLikeFloat);
-  CHECK(worst_attention({.n = 140, .m = 140, .valid_keys = 135, .valid_queries = 66, .causal = true, .row_tiles = 2},
-                        true) < kLikeFloat);
-  CHECK(worst_attention({.n = 130, .m = 130, .p = 0, .gaps = true, .row_tiles = 2}, true) < kLikeFloat);
+}
 
-  WalkedHeads half{.n = 140, .m = 130, .d = 32, .e = 32, .row_tiles = 2};
-  half.type = at::kHalf;
-  const Tensors got = walked_attention(half, WalkOrder::kForward), meant = defined_attention(half);
-  for (size_t i = 0; i < got.size(); ++i)
-    CHECK(difference(got[i].to(at::kDouble), meant[i]) < (i == 0 ? 1.0 : 3.0) / 2048);
+TEST_CASE("attention on a device: planes keep what is large and what is small") {
+  const PoisonedMemory poisoned;
+  // A gradient is as small as a mean over many rows makes it; fp16 alone ends at 65,504 and 6e-8.
+  for (const double size : {1e-30, 1e-12, 1e-3, 1e5, 1e15}) {
+    CAPTURE(size);
+    CHECK(worst_attention({.q_size = size}) < kLikeFloat);
+    const WalkedHeads one{.gradient_size = size};
+    const Tensors got = walked_attention(one, WalkOrder::kForward), meant = defined_attention(one);
+    for (size_t i = 1; i < got.size(); ++i)
+      CHECK(difference(got[i].to(at::kDouble) / size, meant[i] / size) < kLikeFloat);
+  }
+  // Of a head with one large row the others lose nothing that counts beside it.
+  WalkedHeads one{.n = 80, .m = 80, .d = 32, .e = 32};
+  const AttentionOptions options = options_of(one);
+  at::Tensor q = heads_of("q", one, one.n, one.d).clone();
+  const at::Tensor k = heads_of("k", one, one.m, one.d), v = heads_of("v", one, one.m, one.e);
+  q[0][0][3].mul_(1e4);
+  const auto launch = [&](const AttentionArguments& a, const PlaneArguments& planes) {
+    run_attention<WalkedTypes>(a, planes, false, [&](const LaunchGrid& grid, const auto& program) {
+      walk(grid, program, WalkOrder::kForward);
+    });
+  };
+  const at::Tensor got = attention_forward_device(q, k, v, options, launch).out;
+  CHECK(difference(got.to(at::kDouble),
+                   attention_reference(q.to(at::kDouble), k.to(at::kDouble), v.to(at::kDouble), options)) < kLikeFloat);
+  // Infinity and NaN stay in their rows.
+  q[0][0][5][0] = INFINITY, q[1][0][6][1] = NAN;
+  const at::Tensor lost = attention_forward_device(q, k, v, options, launch).out;
+  CHECK((lost[0][0][5].isnan().all().item<bool>() && lost[1][0][6].isnan().all().item<bool>()));
+  for (const auto& [sample, row] : {std::pair{0, 5}, {1, 6}}) {
+    at::Tensor rest = lost[sample][0].clone(), meant = got[sample][0].clone();
+    rest[row].zero_(), meant[row].zero_();
+    CHECK(difference(rest, meant) < kLikeFloat);
+  }
 }
 
 // Few rows and many keys, or few keys and many rows.
@@ -257,18 +281,21 @@ TEST_CASE("attention on a device: what stands in padding does not matter") {
              v = heads_of("v", one, one.m, one.e);
   for (at::Tensor x : {k, v}) x[0].narrow(1, 40, 30).fill_(NAN);
   q[0].narrow(1, 50, 20).fill_(NAN);
-  const AttentionForward lost = attention_forward_device(q, k, v, options_of(one), [&](const AttentionArguments& a) {
-    run_attention<WalkedTypes>(
-        a, false, [&](const LaunchGrid& grid, const auto& program) { walk(grid, program, WalkOrder::kForward); });
-  });
+  const auto launch = [&](const AttentionArguments& a, const PlaneArguments& planes) {
+    run_attention<WalkedTypes>(a, planes, false, [&](const LaunchGrid& grid, const auto& program) {
+      walk(grid, program, WalkOrder::kForward);
+    });
+  };
+  const AttentionForward lost = attention_forward_device(q, k, v, options_of(one), launch);
   CHECK(at::equal(lost.out, clean[0]));
 }
 
 TEST_CASE("plans of attention fit a device at any size") {
   // Constants, in which an overflow is an error.
-  STATIC_REQUIRE(passes_fit<32, 1>());
-  STATIC_REQUIRE(passes_fit<32, 2>());
-  STATIC_REQUIRE(passes_fit<64, 1>());
+  STATIC_REQUIRE(passes_fit<ProductKind::kTf32, 32>());
+  STATIC_REQUIRE(passes_fit<ProductKind::kFloat, 32>());
+  STATIC_REQUIRE(passes_fit<ProductKind::kTf32, 64>());
+  STATIC_REQUIRE(passes_fit<ProductKind::kFloat, 64>());
 }
 
 TEST_CASE("what is launched of attention is what is planned, and the last block has the last rows") {
@@ -295,24 +322,26 @@ TEST_CASE("what is launched of attention is what is planned, and the last block 
               CHECK(grid.shared_bytes <= kMostSharedBytes);
               CHECK(resident_blocks(kSm90, Program::kThreads, 1, grid.shared_bytes) >= Program::kResident);
             };
-            run_attention<WalkedTypes>(a, /*backward=*/false, check);
-            run_attention<WalkedTypes>(a, /*backward=*/true, check);
-            const bool one_kind = type == ElementType::kFloat && product == ProductKind::kTf32;  // of 64 rows a block
+            PlaneArguments planes;
+            planes.b = heads, planes.h = 1, planes.count = 3;
+            planes.sources[kQueryPlane].rows = planes.sources[kGradientPlane].rows = n;
+            planes.sources[kKeyPlane].rows = planes.sources[kValuePlane].rows = m;
+            run_attention<WalkedTypes>(a, planes, /*backward=*/false, check);
+            planes.count = 4;
+            run_attention<WalkedTypes>(a, planes, /*backward=*/true, check);
             const auto pass_blocks = [&](int64_t rows, int64_t seen) {
-              const bool tall = !one_kind && attention_row_tiles(heads, rows, attention_width(width, 1)) == 2;
-              const int side = tall ? 2 * kTileSide : kTileSide;
-              const int64_t parts_seen = attention_division(heads, rows, seen).parts;
-              CHECK((!tall || parts_seen == 1));  // what is seen is not shared out then
-              const int64_t result = heads * ((rows + side - 1) / side) * parts_seen;
-              const SeenPart last = tall ? SeenPart(seen, result - 1) : SeenPart(heads, rows, seen, result - 1);
-              const HeadBlock own = head_block(a.h, last.block, rows, side);
+              const int64_t result = heads * tiles_of(rows) * attention_division(heads, rows, seen).parts;
+              const SeenPart last(heads, rows, seen, result - 1);
+              const HeadBlock own = head_block(a.h, last.block, rows);
               CHECK((last.end >= seen && last.first < seen && last.alone == (last.number == 0)));
-              CHECK((own.b == heads - 1 && own.h == 0 && own.first < rows && own.first + side >= rows));
+              CHECK((own.b == heads - 1 && own.h == 0 && own.first < rows && own.first + kTileSide >= rows));
               return result;
             };
-            std::vector<int64_t> meant{pass_blocks(n, m)};
+            // The largest of each tile, then the planes.
+            const int64_t forward = heads * (tiles_of(n) + 2 * tiles_of(m)), backward = forward + heads * tiles_of(n);
+            std::vector<int64_t> meant{forward, forward, pass_blocks(n, m)};
             if (parts > 1) meant.push_back((heads * n + 255) / 256);  // a lane has a row, which is one element wide
-            meant.insert(meant.end(), {pass_blocks(n, m), pass_blocks(m, n)});
+            meant.insert(meant.end(), {backward, backward, pass_blocks(n, m), pass_blocks(m, n)});
             CHECK(blocks == meant);
           }
 }

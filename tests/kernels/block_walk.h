@@ -207,6 +207,7 @@ class WalkedThread {
   [[nodiscard]] int64_t blocks() const { return walk_.blocks(); }
   [[nodiscard]] void* shared() const { return walk_.shared(); }
   void sync() const { walk_.sync(index_); }
+  static int anew(int value) { return value; }
 
   template <class Value>
   Value shuffle_xor(Value value, int mask) const {
@@ -253,6 +254,57 @@ class WalkedThread {
         sum += static_cast<double>(given(row % 8 * 4 + k % 4, (row >= 8 ? 1 : 0) + (k >= 4 ? 2 : 0))) *
                static_cast<double>(given(column * 4 + k % 4, 4 + (k >= 4 ? 1 : 0)));
       c[i] = static_cast<float>(sum);
+    }
+  }
+
+  static uint32_t halves(float first, float second) {
+    const at::Half both[2] = {first, second};
+    uint32_t bits;
+    memcpy(&bits, both, sizeof(bits));
+    return bits;
+  }
+  static void floats(uint32_t halves, float* two) {
+    at::Half both[2];
+    memcpy(both, &halves, sizeof(halves));
+    two[0] = both[0], two[1] = both[1];
+  }
+
+  // PTX manual, mma.m16n8k16 of .f16, lane = 4 g + t, two numbers a register:
+  //   a0: (g, 2t)  a1: (g + 8, 2t)  a2: (g, 2t + 8)  a3: (g + 8, 2t + 8)   of 16 x 16
+  //   b0: (2t, g)  b1: (2t + 8, g)                                         of 16 x 8
+  void mma_half(float* c, const uint32_t* a, const uint32_t* b) const {
+    const uint32_t mine[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+    walk_.exchange(index_, mine, sizeof(mine), "mma_half");
+    const auto given = [&](int lane, int place, int which) {
+      float two[2];
+      floats(static_cast<const uint32_t*>(walk_.given(index_, lane))[place], two);
+      return static_cast<double>(two[which]);
+    };
+    const int g = index_ % kWarp / 4, t = index_ % 4;
+    for (int i = 0; i < 4; ++i) {
+      const int row = g + (i >= 2 ? 8 : 0), column = 2 * t + i % 2;
+      double sum = c[i];
+      for (int k = 0; k < 16; ++k)
+        sum += given(row % 8 * 4 + k % 8 / 2, (row >= 8 ? 1 : 0) + (k >= 8 ? 2 : 0), k % 2) *
+               given(column * 4 + k % 8 / 2, 4 + (k >= 8 ? 1 : 0), k % 2);
+      c[i] = static_cast<float>(sum);
+    }
+  }
+
+  // PTX manual, ldmatrix .m8n8 .x4 .b16.
+  static const char* place_in(const char* shared) { return shared; }
+  template <bool kTurned>
+  void load_matrices(const char* row, uint32_t* into) const {
+    check_aligned(row);
+    uint16_t mine[8];
+    memcpy(mine, row, sizeof(mine));
+    walk_.exchange(index_, mine, sizeof(mine), kTurned ? "load_matrices, turned" : "load_matrices");
+    const int g = index_ % kWarp / 4, t = index_ % 4;
+    for (int i = 0; i < 4; ++i) {
+      const auto number = [&](int of_row, int column) {
+        return static_cast<uint32_t>(static_cast<const uint16_t*>(walk_.given(index_, 8 * i + of_row))[column]);
+      };
+      into[i] = kTurned ? number(2 * t, g) | number(2 * t + 1, g) << 16 : number(g, 2 * t) | number(g, 2 * t + 1) << 16;
     }
   }
 

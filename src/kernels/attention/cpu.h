@@ -10,6 +10,7 @@ struct AttentionForward {
   at::Tensor out;  // [b,h,n,e], memory [b,n,h,e]
   at::Tensor
       log_sum;  // [b,h,n], float where q is bf16; +infinity for rows without a key and for queries that are not valid
+  at::Tensor kept;  // of a device: which weights dropout keeps, as its backward pass reads it; else undefined
 };
 
 [[nodiscard]] AttentionForward attention_forward_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

@@ -7,7 +7,9 @@
 
 namespace xformer::kernels {
 
-[[nodiscard]] cudaError_t launch_attention_forward(const AttentionArguments& a, cudaStream_t stream);
-[[nodiscard]] cudaError_t launch_attention_backward(const AttentionArguments& a, cudaStream_t stream);
+[[nodiscard]] cudaError_t launch_attention_forward(const AttentionArguments& a, const PlaneArguments& planes,
+                                                   cudaStream_t stream);
+[[nodiscard]] cudaError_t launch_attention_backward(const AttentionArguments& a, const PlaneArguments& planes,
+                                                    cudaStream_t stream);
 
 }  // namespace xformer::kernels

@@ -43,14 +43,60 @@ namespace xformer::kernels {
   return attention_division(q.size(0) * q.size(1), rows, seen).parts;
 }
 
-// Launch takes AttentionArguments.
+// Planes of heads (planes.h), in memory that must outlive the launch.
+class AttentionPlanes {
+ public:
+  // of: q, k, v and, backwards, the gradient, as readable_heads() gives them; `a` has what attention_arguments() says.
+  AttentionPlanes(AttentionArguments& a, at::TensorList of) {
+    arguments.type = a.type, arguments.product = a.product, arguments.b = a.b, arguments.h = a.h;
+    const int64_t terms = a.type == ElementType::kFloat ? plane_terms(a.product) : 1;
+    const at::TensorOptions options = of[0].options();
+    for (const at::Tensor& heads : of) {
+      PlaneSource& source = arguments.sources[arguments.count];
+      const bool is_query = arguments.count == kQueryPlane || arguments.count == kGradientPlane;
+      source.heads = heads.const_data_ptr(), source.places = head_places(heads);
+      source.valid = is_query ? a.query_valid : a.key_valid;
+      source.rows = heads.size(2), source.width = static_cast<int>(heads.size(3));
+      memory_.push_back(at::empty({a.b * a.h * tiles_of(source.rows) * kTileSide, attention_width(a.d, a.e) * terms},
+                                  options.dtype(at::kHalf)));
+      source.plane = memory_.back().mutable_data_ptr();
+      a.planes[arguments.count++] = source.plane;
+    }
+    maxima_ = at::empty({plane_blocks(arguments)}, options.dtype(at::kFloat));
+    factors_ = at::empty({arguments.count, a.b * a.h}, maxima_.options());
+    arguments.maxima = written_floats(maxima_), arguments.factors = written_floats(factors_);
+    a.factors = arguments.factors;
+  }
+
+  PlaneArguments arguments;
+
+ private:
+  std::vector<at::Tensor> memory_;
+  at::Tensor maxima_, factors_;
+};
+
+// Pairs of a head up to which it is written down which weights dropout keeps: a bit each.
+inline constexpr int64_t kMostKeptPairs = int64_t{1} << 24;
+
+// Memory for that, undefined where nothing is dropped or both passes are to draw.
+[[nodiscard]] inline at::Tensor kept_weights(const AttentionArguments& a, const at::Tensor& q) {
+  if (a.drop.threshold == 0 || a.n * a.m > kMostKeptPairs) return {};
+  return at::empty({a.b, a.h, tiles_of(a.n), tiles_of(a.m), TileKept::kWords}, q.options().dtype(at::kInt));
+}
+[[nodiscard]] inline uint32_t* kept_words(const at::Tensor& kept) {
+  return kept.defined() ? static_cast<uint32_t*>(kept.mutable_data_ptr()) : nullptr;
+}
+
+// Launch takes AttentionArguments and PlaneArguments.
 template <class Launch>
 AttentionForward attention_forward_device(const at::Tensor& q_in, const at::Tensor& k_in, const at::Tensor& v_in,
                                           const AttentionOptions& given, const Launch& launch) {
   const AttentionOptions options = with_readable_flags(given);
   const at::Tensor q = readable_heads(q_in), k = readable_heads(k_in), v = readable_heads(v_in);
   AttentionArguments a = attention_arguments(q, k, v, options);
-  AttentionForward result{rows_of_heads(q, a.n, a.e), at::empty({a.b, a.h, a.n}, q.options().dtype(at::kFloat))};
+  AttentionForward result{rows_of_heads(q, a.n, a.e), at::empty({a.b, a.h, a.n}, q.options().dtype(at::kFloat)),
+                          kept_weights(a, q)};
+  a.kept = kept_words(result.kept);
   a.out = result.out.mutable_data_ptr(), a.log_sum = result.log_sum.mutable_data_ptr<float>();
   at::Tensor out, log_sum;  // of parts
   if (const int64_t parts = seen_parts(q, a.n, a.m); parts > 1) {
@@ -58,11 +104,12 @@ AttentionForward attention_forward_device(const at::Tensor& q_in, const at::Tens
     out = at::empty({parts, a.b, a.n, a.h, a.e}, floats), log_sum = at::empty({parts, a.b, a.h, a.n}, floats);
     a.part_out = written_floats(out), a.part_log_sum = written_floats(log_sum);
   }
-  if (a.b * a.h * a.n > 0) launch(a);
+  const AttentionPlanes planes(a, {q, k, v});
+  if (a.b * a.h * a.n > 0) launch(a, planes.arguments);
   return result;
 }
 
-// Launch takes AttentionArguments.
+// Likewise.
 template <class Launch>
 AttentionGradients attention_backward_device(const at::Tensor& gradient_in, const at::Tensor& q_in,
                                              const at::Tensor& k_in, const at::Tensor& v_in,
@@ -83,10 +130,13 @@ AttentionGradients attention_backward_device(const at::Tensor& gradient_in, cons
   TORCH_CHECK(gradient.scalar_type() == q.scalar_type(), "a gradient of another type than its heads");
   a.gradient = gradient.const_data_ptr(), a.gradient_places = head_places(gradient);
   a.delta = delta.mutable_data_ptr<float>();
+  a.kept = kept_words(forward.kept);
+  AttentionPlanes planes(a, {q, k, v, gradient});
+  planes.arguments.out = a.out, planes.arguments.delta = a.delta;
   a.dq = result.q.mutable_data_ptr(), a.dk = result.k.mutable_data_ptr(), a.dv = result.v.mutable_data_ptr();
   if (dq.defined()) a.dq_parts = written_floats(dq);
   if (dk.defined()) a.dk_parts = written_floats(dk);
-  if (a.b * a.h > 0) launch(a);
+  if (a.b * a.h > 0) launch(a, planes.arguments);
   // Rows from a place of what parts come to.
   const auto heads_in = [&](const at::Tensor& sum, int64_t place, int64_t rows, int64_t width) {
     const at::Tensor own = sum.narrow(0, place, a.b * rows * a.h * width).to(q.scalar_type());

@@ -5,146 +5,172 @@
 
 namespace xformer::kernels {
 
-// The gradients of 64 rows: of queries (dq, and delta on the way), or, with kKeys, of keys and their values. With P the
-// weights and D their dropout, on rows of queries: dS = P o (D o (dO V^T) - delta) scale, dq = dS K; on rows of keys
-// the transposed ones: dk = dS^T Q, dv = (D o P)^T dO.
-template <class Value, ProductKind kKind, int kWidth, int kRowTiles, bool kKeys>
+// The gradients of 64 rows: of queries (dq), or, with kKeys, of keys and their values. With P the weights and D their
+// dropout, on rows of queries: dS = P o (D o (dO V^T) - delta) scale, dq = dS K; on rows of keys the transposed ones:
+// dk = dS^T Q, dv = (D o P)^T dO. dS is an operand of 16 bits' range: it is made in units in which |dO V^T| <= kWidth
+// 2^2kPlaneExponent and with it everything in the brackets is at most 2.
+template <class Value, ProductKind kKind, int kWidth, bool kKeys>
 struct AttentionBackwardProgram {
-  static constexpr int kThreads = kTileThreads, kResident = kWidth == 32 && kRowTiles == 1 ? 3 : 2;
+  static constexpr int kTerms = plane_terms(kKind);
+  using Tile = HalfTile<kWidth, kTerms>;
+  using Memory = AttentionMemory<Tile, 2, kKeys>;
+  static constexpr int kThreads = kTileThreads, kResident = kWidth == 32 ? 3 : 2;
   static constexpr int kTiles = kAttentionTile / kTileColumns, kOutTiles = kWidth / kTileColumns;
-  static constexpr int kPlaces = tile_places(kWidth), kTileCount = 2 * kRowTiles + 2 * kPlaces;
-  static constexpr int kSide = kRowTiles * kTileSide, kHalves = 2 * kRowTiles;
-  // Tiles of columns: registers are short.
-  static constexpr int kAtOnce = kRowTiles > 1                                ? kKeys ? kTiles / 4 : kTiles / 2
-                                 : !kKeys                                     ? kTiles
-                                 : kWidth > 32 || kKind == ProductKind::kTf32 ? kTiles / 4
-                                                                              : kTiles / 2;
+  static constexpr int kAtOnce = 2;  // tiles of columns: registers are short
+  static constexpr int kPlaces = Memory::kPlaces, kSharedBytes = Memory::kBytes;
   AttentionArguments a;
 
   template <class Thread>
   XFORMER_DEVICE void operator()(const Thread& thread) const {
-    constexpr int kStride = shared_stride(kWidth), kTileFloats = kAttentionTile * kStride;
-    auto* const memory = static_cast<float*>(thread.shared());
-    const SharedRows own{memory, kStride}, own_value{memory + kRowTiles * kTileFloats, kStride};
-    const auto other_tile = [&](int turn) {
-      return SharedRows{memory + (2 * kRowTiles + turn) * kTileFloats, kStride};
-    };
-    const auto other_value_tile = [&](int turn) {
-      return SharedRows{memory + (2 * kRowTiles + kPlaces + turn) * kTileFloats, kStride};
-    };
-    float* const bits = memory + kTileCount * kTileFloats;
-    auto* const numbers =
-        reinterpret_cast<QueryNumbers*>(bits + TileKept<kKeys, kRowTiles>::kFloats);  // of a tile's queries
-    auto* const ends = reinterpret_cast<int*>(numbers + kSide);
-    const int64_t rows = kKeys ? a.m : a.n;
-    const SeenPart part = seen_part<kRowTiles>(a.b * a.h, rows, kKeys ? a.n : a.m, thread.block());
-    const HeadBlock block = head_block(a.h, part.block, rows, kSide);
+    const Memory memory{static_cast<char*>(thread.shared())};
+    const int64_t rows = kKeys ? a.m : a.n, seen_rows = kKeys ? a.n : a.m;
+    const SeenPart part(a.b * a.h, rows, seen_rows, thread.block());
+    const HeadBlock block = head_block(a.h, part.block, rows);
+    const int64_t head = block.b * a.h + block.h;
     const bool* own_valid = flags_of(kKeys, block);
     const bool* other_valid = flags_of(!kKeys, block);
-    const int64_t own_end = trimmed_end(thread, own_valid, rows, ends);
-    const int64_t others = kKeys ? a.n : a.m;
-    int end = std::min(static_cast<int>(trimmed_end(thread, other_valid, others, ends)), part.end), begin = part.first;
+    const auto own_end = static_cast<int>(trimmed_end(thread, own_valid, rows, memory.ends()));
+    int end = std::min(static_cast<int>(trimmed_end(thread, other_valid, seen_rows, memory.ends())), part.end),
+        begin = part.first;
     const auto own_first = static_cast<int>(block.first);
-    if (block.first >= own_end) end = 0;
+    if (own_first >= own_end) end = 0;
     if (a.causal && kKeys && begin < own_first) begin = own_first;
-    if (a.causal && !kKeys && end > own_first + kSide) end = own_first + kSide;
-    const auto *const q = at_head<Value>(a.q, a.q_places, block), *const k = at_head<Value>(a.k, a.k_places, block);
-    const auto* const v = at_head<Value>(a.v, a.v_places, block);
-    const auto* const gradient = at_head<Value>(a.gradient, a.gradient_places, block);
-    const int64_t statistics = (block.b * a.h + block.h) * a.n;
-    send_tile<kWidth, kSide>(thread, kKeys ? k : q, kKeys ? a.k_places : a.q_places, a.d, block.first, own_end,
-                             own_valid, own);
-    send_tile<kWidth, kSide>(thread, kKeys ? v : gradient, kKeys ? a.v_places : a.gradient_places, a.e, block.first,
-                             own_end, own_valid, own_value);
-    await_sent(thread);
-    thread.sync();
-    if (!kKeys && thread.index() < kSide) {
-      const int64_t query = block.first + thread.index();
-      float total = 0;
-      if (query < own_end) {
-        const auto* const out = static_cast<const Value*>(a.out) + ((block.b * a.n + query) * a.h + block.h) * a.e;
-        for (int c = 0; c < a.e; ++c) total += static_cast<float>(out[c]) * *own_value.at(thread.index(), c);
-      }
-      if (query < a.n && part.number == 0) a.delta[statistics + query] = total;
-      numbers[thread.index()] = numbers_of(query, query < a.n ? a.log_sum + statistics : nullptr, total);
-    }
-    const int warp_row = thread.index() / kWarp * kRowTiles * kTileRows;
-    const FragmentPlace place(thread);
-    const TileKept<kKeys, kRowTiles> drops(a.drop, a.m, bits);
-    const int64_t weights = weight_place(a, block, kKeys ? 0 : block.first, kKeys ? block.first : 0);
-    QueryNumbers own_numbers[kHalves] = {};
-    if constexpr (!kKeys) {
-      thread.sync();
-      XFORMER_UNROLL
-      for (int half = 0; half < kHalves; ++half) own_numbers[half] = numbers[warp_row + place.row + 8 * half];
-    }
-    float sum[kRowTiles * kOutTiles][4] = {}, value_sum[kKeys ? kRowTiles * kOutTiles : 1][4] = {};
-    const auto send = [&](int from, int turn) {
+    if (a.causal && !kKeys && end > own_first + kTileSide) end = own_first + kTileSide;
+
+    const auto factor = [&](int plane) { return a.factors[plane * a.b * a.h + head]; };
+    // The slopes' unit, and what it makes of delta.
+    constexpr int kWidthExponent = kWidth == 32 ? 5 : 6;
+    static_assert(1 << kWidthExponent == kWidth);
+    const float kept_scale = survivors_scale(a.drop);
+    int exponent = 2 * kPlaneExponent + kWidthExponent;
+    for (float most = 1; most < kept_scale; most *= 2) ++exponent;
+    const float unit = float_of(static_cast<uint32_t>(127 - exponent) << 23);
+    const auto numbers_of = [&](int64_t query, bool there) {
+      return QueryNumbers{
+          there ? kWeightExponent - a.log_sum[head * a.n + query] * kLog2E : -static_cast<float>(INFINITY),
+          there ? a.delta[head * a.n + query] * factor(kGradientPlane) * unit * factor(kValuePlane) : 0.0f};
+    };
+    // What comes before a tile is used.
+    const auto prepare = [&](int from, int turn) {
       if (from < end) {
-        send_tile<kWidth>(thread, kKeys ? q : k, kKeys ? a.q_places : a.k_places, a.d, from, end, other_valid,
-                          other_tile(turn));
-        send_tile<kWidth>(thread, kKeys ? gradient : v, kKeys ? a.gradient_places : a.v_places, a.e, from, end,
-                          other_valid, other_value_tile(turn));
+        const int tile = from / kTileSide, own_tile = own_first / kTileSide;
+        const int64_t place = head * tiles_of(seen_rows) + tile;
+        send_plane<Tile>(thread, a.planes[kKeys ? kQueryPlane : kKeyPlane], place, memory.other(0, turn));
+        send_plane<Tile>(thread, a.planes[kKeys ? kGradientPlane : kValuePlane], place, memory.other(1, turn));
+        const TileKept kept = memory.kept(turn);
+        if (a.kept != nullptr) {
+          const uint32_t* const words = kept_place(a, head, kKeys ? tile : own_tile, kKeys ? own_tile : tile);
+          const int at = 4 * thread.index();
+          if (at < TileKept::kWords)
+            thread.copy16(reinterpret_cast<float*>(kept.words()) + at, reinterpret_cast<const float*>(words) + at, 4);
+        } else if (a.drop.threshold > 0) {
+          kept.draw(thread, DeviceDraws(a.drop),
+                    weight_place(a, block, kKeys ? from : own_first, kKeys ? own_first : from), a.m);
+        }
+        if (kKeys && thread.index() < kTileSide)
+          memory.numbers(turn)[thread.index()] = numbers_of(from + thread.index(), from + thread.index() < end);
       }
       thread.end_copies();
     };
-    if constexpr (kPlaces == 2) send(begin, 0);
-    int turn = 0;
-    for (int first = begin; first < end; first += kAttentionTile, turn = kPlaces - 1 - turn) {
-      thread.sync();
-      send(first + (kPlaces - 1) * kAttentionTile, kPlaces - 1 - turn);
-      drops.draw(thread, weights + (kKeys ? first * a.m : first));
-      if (kKeys && thread.index() < kAttentionTile) {
-        const int query = first + thread.index();
-        const bool there = query < end;
-        numbers[thread.index()] =
-            numbers_of(query, there ? a.log_sum + statistics : nullptr, there ? a.delta[statistics + query] : 0.0f);
-      }
-      thread.template await_copies<kPlaces - 1>();
-      thread.sync();
-      const SharedRows other = other_tile(turn), other_value = other_value_tile(turn);
-      const WarpSeen<kKeys, kRowTiles> seen(thread, place, a.causal, kKeys ? own_valid : other_valid, first,
-                                            kKeys ? own_end : end, block.first + warp_row);
-      RowBits kept[kHalves];
+    if (a.drop.threshold == 0) {
       XFORMER_UNROLL
-      for (int half = 0; half < kHalves; ++half) kept[half] = drops.row(place, warp_row + place.row + 8 * half);
-      const auto of_query = [&](int which, QueryNumbers* of) {
-        if constexpr (kKeys) {
-          uint32_t words[4];
-          thread.load16(numbers + which * kTileColumns + 2 * place.pair, words);
-          memcpy(of, words, sizeof(words));
-        } else {
-          of[0] = own_numbers[which];
-        }
-      };
+      for (int turn = 0; turn < kPlaces; ++turn) memory.kept(turn).keep_all(thread);
+    }
+    char* const own_value = memory.memory + Tile::kBytes;
+    const int64_t own_place = head * tiles_of(rows) + own_first / kTileSide;
+    send_plane<Tile>(thread, a.planes[kKeys ? kKeyPlane : kQueryPlane], own_place, memory.memory);
+    send_plane<Tile>(thread, a.planes[kKeys ? kValuePlane : kGradientPlane], own_place, own_value);
+    thread.end_copies();
+    prepare(begin, 0);
+    const int warp_row = thread.index() / kWarp * kTileRows;
+    const FragmentPlace place(thread);
+    QueryNumbers own_numbers[2] = {};
+    if constexpr (!kKeys) {
       XFORMER_UNROLL
-      for (int tile = 0; tile < kTiles; tile += kAtOnce) {
-        const SharedRows some{other.at(tile * kTileColumns), kStride},
-            value{other_value.at(tile * kTileColumns), kStride};
-        float weight[kRowTiles * kAtOnce][4] = {}, slope[kRowTiles * kAtOnce][4] = {};
-        multiply_rows<kKind, kWidth, kAtOnce, kRowTiles>(thread, own, warp_row, some, weight);
-        multiply_rows<kKind, kWidth, kAtOnce, kRowTiles>(thread, own_value, warp_row, value, slope);
-        weight_gradient<kKeys, kAtOnce, kRowTiles>(thread, tile, a.scale * kLog2E, drops.scale(), seen.whole, seen.rows,
-                                                   kept, of_query, weight, slope);
-        multiply_weights<kKind, kAtOnce, kOutTiles, kRowTiles>(thread, slope, some, sum);
-        if constexpr (kKeys) multiply_weights<kKind, kAtOnce, kOutTiles, kRowTiles>(thread, weight, value, value_sum);
+      for (int half = 0; half < 2; ++half) {
+        const int query = own_first + warp_row + place.row + 8 * half;
+        own_numbers[half] = numbers_of(query, query < a.n);
       }
     }
-    const int64_t first = block.first + warp_row, head = block.b * rows * a.h + block.h;
-    const auto store = [&](const float(*sums)[4], float factor, auto* to, int width) {
-      XFORMER_UNROLL
-      for (int r = 0; r < kRowTiles; ++r)
-        store_fragment<kOutTiles>(thread, sums + r * kOutTiles, factor, factor, to + head * width, a.h * width, width,
-                                  first + r * kTileRows, rows);
+    thread.template await_copies<1>();
+    thread.sync();
+    HalfRows<kWidth, kTerms> own_rows, own_values;
+    own_rows.load(thread, memory.memory, warp_row);
+    own_values.load(thread, own_value, warp_row);
+    const float scale = a.scale * kLog2E / factor(kQueryPlane) / factor(kKeyPlane);
+    float sum[kOutTiles][4] = {}, value_sum[kKeys ? kOutTiles : 1][4] = {};
+    int turn = 0;
+    for (int first = begin; first < end; first += kAttentionTile, turn = kPlaces - 1 - turn) {
+      if (kPlaces == 1 && first > begin) {
+        thread.sync();
+        prepare(first, 0);
+      }
+      thread.template await_copies<0>();
+      thread.sync();
+      if constexpr (kPlaces == 2) prepare(first + kAttentionTile, 1 - turn);
+      const TileKept drops = memory.kept(turn);
+      const QueryNumbers* const numbers = memory.numbers(turn);
+      const WarpSeen<kKeys> seen(thread, place, a.causal, kKeys ? own_valid : other_valid, first, kKeys ? own_end : end,
+                                 own_first + warp_row);
+      XFORMER_UNROLL_NEVER  // else what is read ahead takes all registers
+          for (int tile = 0; tile < kTiles; tile += kAtOnce) {
+        const auto of_query = [&](int which, QueryNumbers* of) {
+          if constexpr (kKeys) {
+            uint32_t words[4];
+            thread.load16(numbers + (tile + which) * kTileColumns + 2 * place.pair, words);
+            memcpy(of, words, sizeof(words));
+          } else {
+            of[0] = own_numbers[which];
+          }
+        };
+        RowBits seen_here[2], kept[2];
+        seen.take(tile, seen_here);
+        if constexpr (!kKeys) {
+          XFORMER_UNROLL
+          for (int half = 0; half < 2; ++half)
+            kept[half] = RowBits(place, drops.row(warp_row + place.row + 8 * half, tile / RowBits::kTiles) >>
+                                            (tile % RowBits::kTiles * kTileColumns));
+        }
+        const auto kept_in = [&](int which) {
+          uint32_t columns[2] = {};
+          if constexpr (kKeys) {
+            drops.rows((tile + which) * kTileColumns + 2 * place.pair, warp_row / kWarp, columns);
+            columns[0] >>= warp_row % kWarp + place.row, columns[1] >>= warp_row % kWarp + place.row;
+          }
+          return [&kept, which, one = columns[0], other = columns[1]](int half, int i) {
+            if constexpr (kKeys) return ((i == 0 ? one : other) >> (8 * half) & 1) != 0;
+            else return kept[half].at(which, i);
+          };
+        };
+        const int column = tile * kTileColumns;
+        float weight[kAtOnce][4] = {}, slope[kAtOnce][4] = {};
+        const RowProduct<kWidth, kTerms> products[] = {{own_rows, memory.other(0, turn), weight},
+                                                       {own_values, memory.other(1, turn), slope}};
+        multiply_rows<kAtOnce>(thread, products, column);
+        weight_gradient<kKeys, kAtOnce>(thread, scale, kept_scale * unit, seen.whole, seen_here, of_query, kept_in,
+                                        weight, slope);
+        multiply_weights<kAtOnce, kWidth, kTerms>(thread, slope, memory.other(0, turn), column, sum);
+        if constexpr (kKeys)
+          multiply_weights<kAtOnce, kWidth, kTerms>(thread, weight, memory.other(1, turn), column, value_sum);
+      }
+    }
+    constexpr float kWeightUnit = 1.0f / (1 << kWeightExponent);
+    const float sum_scale = a.scale * kWeightUnit / unit / factor(kGradientPlane) / factor(kValuePlane) /
+                            factor(kKeys ? kQueryPlane : kKeyPlane);
+    const float value_scale = kept_scale * kWeightUnit / factor(kGradientPlane);
+    const int64_t head_row = block.b * rows * a.h + block.h;
+    const auto store = [&](const float(*sums)[4], float by, auto* to, int width) {
+      store_fragment<kOutTiles>(thread, sums, by, by, to + head_row * width, a.h * width, width, own_first + warp_row,
+                                rows);
     };
     if (part.alone) {
-      store(sum, a.scale, static_cast<Value*>(kKeys ? a.dk : a.dq), a.d);
-      if constexpr (kKeys) store(value_sum, drops.scale(), static_cast<Value*>(a.dv), a.e);
+      store(sum, sum_scale, static_cast<Value*>(kKeys ? a.dk : a.dq), a.d);
+      if constexpr (kKeys) store(value_sum, value_scale, static_cast<Value*>(a.dv), a.e);
     } else {
       const int64_t row_count = a.b * rows * a.h;
       float* const to = (kKeys ? a.dk_parts : a.dq_parts) + part.number * row_count * (kKeys ? a.d + a.e : a.d);
-      store(sum, a.scale, to, a.d);
-      if constexpr (kKeys) store(value_sum, drops.scale(), to + row_count * a.d, a.e);
+      store(sum, sum_scale, to, a.d);
+      if constexpr (kKeys) store(value_sum, value_scale, to + row_count * a.d, a.e);
     }
   }
 
@@ -154,54 +180,37 @@ struct AttentionBackwardProgram {
     if (keys) return a.key_valid == nullptr ? nullptr : a.key_valid + block.b * a.m;
     return a.query_valid == nullptr ? nullptr : a.query_valid + block.b * a.n;
   }
-  // log_sums: of the head's queries; null where there is none.
-  [[nodiscard]] XFORMER_DEVICE static QueryNumbers numbers_of(int64_t query, const float* log_sums, float delta) {
-    return {log_sums == nullptr ? static_cast<float>(INFINITY) : log_sums[query] * kLog2E, delta};
-  }
 };
 
-// launch(grid, program) for the forward pass, then likewise for both parts of the backward pass, one behind the other.
+// launch(grid, program) for the forward pass, then likewise for both parts of the backward pass, one behind the other;
+// before either the planes that it reads.
 template <class Value, ProductKind kKind, int kWidth, class Launch>
-void run_attention_passes(const AttentionArguments& a, bool backward, const Launch& launch) {
-  const auto run = [&](int64_t rows, int64_t seen, const auto& program_of) {
-    const auto with = [&]<int kRowTiles>(std::integral_constant<int, kRowTiles> row_tiles) {
-      const auto program = program_of(row_tiles);
-      launch(attention_grid(a.b, a.h, rows, kWidth, program.kTileCount, kRowTiles,
-                            kRowTiles > 1 ? 1 : attention_division(a.b * a.h, rows, seen).parts),
-             program);
-    };
-    if constexpr (kWidth == 32 && kKind != ProductKind::kTf32)  // which gains little, and a package has its limit
-      if (a.row_tiles == 2 || (a.row_tiles == 0 && attention_row_tiles(a.b * a.h, rows, kWidth) == 2))
-        return with(std::integral_constant<int, 2>());
-    with(std::integral_constant<int, 1>());
+void run_attention_passes(const AttentionArguments& a, const PlaneArguments& planes, bool backward,
+                          const Launch& launch) {
+  constexpr int64_t kPlaneBytes = 4 * kPlaneThreads / kWarp;
+  launch({plane_blocks(planes), kPlaneBytes}, PlaneMaximaProgram<Value, kWidth>{planes});
+  launch({plane_blocks(planes), kPlaneBytes}, PlaneProgram<Value, kKind, kWidth>{planes});
+  const auto run = [&](int64_t rows, int64_t seen, const auto& program) {
+    launch(attention_grid(a.b * a.h, rows, seen, program.kSharedBytes), program);
   };
   if (!backward) {
-    run(a.n, a.m, [&]<int kRowTiles>(std::integral_constant<int, kRowTiles>) {
-      return AttentionForwardProgram<Value, kKind, kWidth, kRowTiles>{a};
-    });
+    run(a.n, a.m, AttentionForwardProgram<Value, kKind, kWidth>{a});
     if (a.part_out == nullptr) return;
     using Join = AttentionJoinProgram<Value>;
     return launch(row_grid(a.b * a.h * a.n, a.e, Join::kThreads), Join{a});
   }
-  if (a.n > 0)
-    run(a.n, a.m, [&]<int kRowTiles>(std::integral_constant<int, kRowTiles>) {
-      return AttentionBackwardProgram<Value, kKind, kWidth, kRowTiles, false>{a};
-    });
-  if (a.m > 0)
-    run(a.m, a.n, [&]<int kRowTiles>(std::integral_constant<int, kRowTiles>) {
-      return AttentionBackwardProgram<Value, kKind, kWidth, kRowTiles, true>{a};
-    });
+  if (a.n > 0) run(a.n, a.m, AttentionBackwardProgram<Value, kKind, kWidth, false>{a});
+  if (a.m > 0) run(a.m, a.n, AttentionBackwardProgram<Value, kKind, kWidth, true>{a});
 }
 
 // `Types` has what a device calls Half and BFloat16.
 template <class Types, class Launch>
-void run_attention(const AttentionArguments& a, bool backward, const Launch& launch) {
-  with_heads<Types>(a.type, a.product,
-                    [&]<class Value, ProductKind kKind>(Value, std::integral_constant<ProductKind, kKind>) {
-                      constexpr ProductKind kOwn = std::is_same_v<Value, float> ? kKind : ProductKind::kHalf;
-                      attention_width(a.d, a.e) == 32 ? run_attention_passes<Value, kOwn, 32>(a, backward, launch)
-                                                      : run_attention_passes<Value, kOwn, 64>(a, backward, launch);
-                    });
+void run_attention(const AttentionArguments& a, const PlaneArguments& planes, bool backward, const Launch& launch) {
+  with_heads<Types>(
+      a.type, a.product, [&]<class Value, ProductKind kKind>(Value, std::integral_constant<ProductKind, kKind>) {
+        attention_width(a.d, a.e) == 32 ? run_attention_passes<Value, kKind, 32>(a, planes, backward, launch)
+                                        : run_attention_passes<Value, kKind, 64>(a, planes, backward, launch);
+      });
 }
 
 }  // namespace xformer::kernels

@@ -1,15 +1,16 @@
-// Attention (attention.h) as device programs: a block holds 64 rows of one head in shared memory, its four warps 16 of
-// them each, or twice as many (attention_row_tiles), and walks over the tiles of 64 that these rows see (Dao et al.,
-// "FlashAttention", 2022; the passes as in FlashAttention-2). Nothing is added by atomics: the backward pass goes once
-// over rows of queries, for dq, and once over rows of keys, for dk and dv. Where few rows make few blocks, several
-// share what a row sees, and their results are put together afterwards, in order (Dao et al., "Flash-Decoding", 2023).
-// Softmax and sums are in float, also of heads in bf16 or fp16: those are operands of TF32 products as they are.
+// Attention (attention.h) as device programs: a block has 64 rows of one head, its four warps 16 of them each, and
+// walks over the tiles of 64 that these rows see (Dao et al., "FlashAttention", 2022; the passes as in
+// FlashAttention-2). All read planes (planes.h), which are made first. Nothing is added by atomics: the backward pass
+// goes once over rows of queries, for dq, and once over rows of keys, for dk and dv. Where few rows make few blocks,
+// several share what a row sees, and their results are put together afterwards, in order (Dao et al., "Flash-Decoding",
+// 2023). Softmax and sums are in float.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
 
+#include "kernels/attention/planes.h"
 #include "kernels/attention/tile_weights.h"
 #include "kernels/device/heads.h"
 
@@ -33,21 +34,22 @@ struct AttentionArguments {
   bool causal = false;
   const bool *key_valid = nullptr, *query_valid = nullptr;  // [b,m], [b,n]; null: all are valid
   DeviceDrop drop;
-  int row_tiles = 0;  // attention_row_tiles(), unless told otherwise
+  // Planes of q, k, v and, backwards, of the gradient, and with what they were multiplied, [4,b,h].
+  const void* planes[4] = {};
+  const float* factors = nullptr;
+  // Which weights dropout keeps, as the forward pass found and the backward pass reads it, or null: both draw. For
+  // every head and tile of its queries the tiles of keys, TileKept::kWords each; heads have tiles_of() of both.
+  uint32_t* kept = nullptr;
 
   // Of the backward pass alone. The gradients dq, dk, dv are [b,n,h,d], [b,m,h,d], [b,m,h,e].
   const void* gradient = nullptr;
   HeadPlaces gradient_places;
-  float* delta = nullptr;  // [b,h,n]: written by the pass over queries, read by that over keys
+  float* delta = nullptr;  // [b,h,n]
   void *dq = nullptr, *dk = nullptr, *dv = nullptr;
   // Of several parts of the keys, or of the queries, in the place of these: parts to be added, each of a dq, or of a dk
   // and behind it a dv.
   float *dq_parts = nullptr, *dk_parts = nullptr;
 };
-
-// Places in shared memory for each kind of tile that a block walks over: of narrow heads two, so that the next tiles
-// come while these are read; more would leave a multiprocessor of sm_80 with one block of wide ones.
-[[nodiscard]] constexpr int tile_places(int width) { return width == 32 ? 2 : 1; }
 
 // Heads of up to 32, or up to 64.
 [[nodiscard]] constexpr int attention_width(int64_t d, int64_t e) { return d <= 32 && e <= 32 ? 32 : 64; }
@@ -61,18 +63,37 @@ struct AttentionArguments {
   return {(tiles + part_tiles - 1) / part_tiles, part_tiles};
 }
 
-// Whether a block has 128 of the rows, and its warps 32 each: what these see is then read half as often, which narrow
-// heads leave the registers for. Where that makes enough blocks; these see all there is.
-[[nodiscard]] constexpr int attention_row_tiles(int64_t heads, int64_t rows, int width) {
-  return width == 32 && heads * ((rows + 2 * kTileSide - 1) / (2 * kTileSide)) >= kSpreadBlocks ? 2 : 1;
-}
+// Planes of attention, by number.
+enum { kQueryPlane, kKeyPlane, kValuePlane, kGradientPlane };
 
-// `tiles`: those of 64 rows in shared memory; `row_tiles` of them are a block's own rows.
-[[nodiscard]] constexpr LaunchGrid attention_grid(int64_t b, int64_t h, int64_t rows, int width, int tiles,
-                                                  int row_tiles = 1, int64_t parts = 1) {
-  const int64_t side = int64_t{kTileSide} * row_tiles, numbers = 2 * side;  // of kept weights, and of queries
-  const int64_t floats = int64_t{tiles} * kAttentionTile * shared_stride(width) + 2 * numbers;
-  return {b * h * ((rows + side - 1) / side) * parts, (floats + kTileThreads / kWarp) * 4};
+// Where in shared memory a pass has what: its own tiles, of the tiles that it walks over two, of bits of kept weights,
+// and of numbers of 64 queries, then a number for each warp. All of a tile but its own stand twice, so that the next
+// come while these are read, unless that would leave a multiprocessor of sm_80 with one block.
+template <class Tile, int kOwnTiles, bool kNumbers>
+struct AttentionMemory {
+  static constexpr int kPlaces = Tile::kBytes <= 8192 ? 2 : 1;
+  static constexpr int kOthers = kOwnTiles * Tile::kBytes, kKept = kOthers + 2 * kPlaces * Tile::kBytes;
+  static constexpr int kQueryNumbers = kKept + kPlaces * TileKept::kWords * 4;
+  static constexpr int kEnds =
+      kQueryNumbers + (kNumbers ? kPlaces * kTileSide * static_cast<int>(sizeof(QueryNumbers)) : 0);
+  static constexpr int kBytes = kEnds + kTileThreads / kWarp * 4;
+  char* memory;
+
+  // One of two kinds of tiles.
+  [[nodiscard]] XFORMER_DEVICE char* other(int kind, int turn) const {
+    return memory + kOthers + (2 * turn + kind) * Tile::kBytes;
+  }
+  [[nodiscard]] XFORMER_DEVICE TileKept kept(int turn) const {
+    return TileKept(reinterpret_cast<uint32_t*>(memory + kKept) + turn * TileKept::kWords);
+  }
+  [[nodiscard]] XFORMER_DEVICE QueryNumbers* numbers(int turn) const {
+    return reinterpret_cast<QueryNumbers*>(memory + kQueryNumbers) + turn * kTileSide;
+  }
+  [[nodiscard]] XFORMER_DEVICE int* ends() const { return reinterpret_cast<int*>(memory + kEnds); }
+};
+
+[[nodiscard]] constexpr LaunchGrid attention_grid(int64_t heads, int64_t rows, int64_t seen, int64_t shared_bytes) {
+  return {heads * tiles_of(rows) * attention_division(heads, rows, seen).parts, shared_bytes};
 }
 
 // What a block has where several share what rows see.
@@ -89,16 +110,7 @@ struct SeenPart {
     end = static_cast<int>(std::min(first + part_rows, seen));
     alone = division.parts == 1;
   }
-  // A block that sees all.
-  XFORMER_DEVICE SeenPart(int64_t seen, int64_t of)
-      : number(0), first(0), end(static_cast<int>(seen)), block(of), alone(true) {}
 };
-
-template <int kRowTiles>
-[[nodiscard]] XFORMER_DEVICE SeenPart seen_part(int64_t heads, int64_t rows, int64_t seen, int64_t block) {
-  if constexpr (kRowTiles == 1) return SeenPart(heads, rows, seen, block);
-  return SeenPart(seen, block);
-}
 
 // Where the weight of a query and a key is among all [b,h,n,m].
 [[nodiscard]] XFORMER_DEVICE int64_t weight_place(const AttentionArguments& a, const HeadBlock& block, int64_t query,
@@ -106,27 +118,25 @@ template <int kRowTiles>
   return ((block.b * a.h + block.h) * a.n + query) * a.m + key;
 }
 
-// Which weights of a tile count in the warp's rows g and g + 8 of each sixteen, of queries or, with kKeys, of keys.
-// `first`: the number of the tile's first column, `row` of the warp's first row; valid and `end` are the keys'. Columns
-// behind the last query seem to count here: their sum of weights is infinite, so that none of them weighs anything.
-template <bool kKeys, int kRowTiles>
+// Which weights of a tile count in the warp's rows g and g + 8, of queries or, with kKeys, of keys. `first`: the number
+// of the tile's first column, `row` of the warp's first row; valid and `end` are the keys'. Columns behind the last
+// query seem to count here: their sum of weights is infinite, so that none of them weighs anything.
+template <bool kKeys>
 struct WarpSeen {
-  RowBits rows[2 * kRowTiles];
-  bool whole;  // all do, in all lanes
+  RowBits rows[kTileSide / kWarp][2];  // of 32 columns each
+  bool whole;                          // all do, in all lanes
 
   template <class Thread>
-  XFORMER_DEVICE WarpSeen(const Thread& thread, const FragmentPlace& place, bool causal, const bool* valid,
-                          int64_t first, int64_t end, int64_t row) {
-    constexpr uint64_t kAll = ~uint64_t{0};
-    constexpr int kRows = kRowTiles * kTileRows;
-    const uint64_t keys = kKeys ? kAll : seen_keys(thread, valid, first, end);
+  XFORMER_DEVICE WarpSeen(const Thread& thread, const FragmentPlace& place, bool causal, const bool* valid, int first,
+                          int end, int row) {
     // A query sees itself and what comes before.
-    whole = kKeys ? valid == nullptr && row + kRows <= end && !(causal && first < row + kRows - 1)
-                  : keys == kAll && !(causal && first + kTileSide - 1 > row);
+    whole = valid == nullptr && (kKeys ? row + kTileRows <= end && !(causal && first < row + kTileRows - 1)
+                                       : first + kTileSide <= end && !(causal && first + kTileSide - 1 > row));
     if (whole) return;
+    const uint64_t keys = kKeys ? ~uint64_t{0} : seen_keys(thread, valid, first, end);
     XFORMER_UNROLL
-    for (int half = 0; half < 2 * kRowTiles; ++half) {
-      const int64_t own = row + place.row + 8 * half;
+    for (int half = 0; half < 2; ++half) {
+      const int own = row + place.row + 8 * half;
       uint64_t columns = keys;
       if constexpr (kKeys) {
         if (own >= end || (valid != nullptr && !valid[own])) columns = 0;
@@ -134,90 +144,131 @@ struct WarpSeen {
       } else if (causal) {
         columns &= columns_before(own + 1 - first);
       }
-      rows[half] = {place, columns};
+      rows[0][half] = {place, static_cast<uint32_t>(columns)};
+      rows[1][half] = {place, static_cast<uint32_t>(columns >> kWarp)};
     }
+  }
+
+  // From a tile of columns on.
+  XFORMER_DEVICE void take(int tile, RowBits (&into)[2]) const {
+    XFORMER_UNROLL
+    for (int half = 0; half < 2; ++half) into[half] = rows[0][half].from(tile, rows[1][half]);
   }
 };
 
-// kRowTiles: attention_row_tiles().
-template <class Value, ProductKind kKind, int kWidth, int kRowTiles>
+// Sends a tile of a plane to shared memory.
+template <class Tile, class Thread>
+XFORMER_DEVICE void send_plane(const Thread& thread, const void* plane, int64_t tile, char* into) {
+  const int own = thread.anew(thread.index()) * 16;
+  const auto* const from = static_cast<const char*>(plane) + tile * Tile::kBytes + own;
+  XFORMER_UNROLL
+  for (int at = 0; at < Tile::kBytes; at += kTileThreads * 16)
+    thread.copy16(reinterpret_cast<float*>(into + own + at), reinterpret_cast<const float*>(from + at), 4);
+}
+
+// Where the kept weights of a head's tile of queries and tile of keys lie.
+[[nodiscard]] XFORMER_DEVICE uint32_t* kept_place(const AttentionArguments& a, int64_t head, int64_t query_tile,
+                                                  int64_t key_tile) {
+  return a.kept + ((head * tiles_of(a.n) + query_tile) * tiles_of(a.m) + key_tile) * int64_t{TileKept::kWords};
+}
+
+template <class Value, ProductKind kKind, int kWidth>
 struct AttentionForwardProgram {
-  static constexpr int kThreads = kTileThreads, kResident = kWidth == 32 && kRowTiles == 1 ? 3 : 2;
+  static constexpr int kTerms = plane_terms(kKind);
+  using Tile = HalfTile<kWidth, kTerms>;
+  using Memory = AttentionMemory<Tile, 1, false>;
+  static constexpr int kThreads = kTileThreads, kResident = kWidth == 32 ? 3 : 2;
   static constexpr int kTiles = kAttentionTile / kTileColumns, kOutTiles = kWidth / kTileColumns;
-  static constexpr int kPlaces = tile_places(kWidth), kTileCount = kRowTiles + 2 * kPlaces;
-  static constexpr int kSide = kRowTiles * kTileSide, kHalves = 2 * kRowTiles;
+  static constexpr int kAtOnce = 4;  // tiles of columns: registers are short
+  static constexpr int kPlaces = Memory::kPlaces, kSharedBytes = Memory::kBytes;
   AttentionArguments a;
 
   template <class Thread>
   XFORMER_DEVICE void operator()(const Thread& thread) const {
-    constexpr int kStride = shared_stride(kWidth), kTileFloats = kAttentionTile * kStride;
-    auto* const memory = static_cast<float*>(thread.shared());
-    const SharedRows q{memory, kStride};
-    const auto key_tile = [&](int turn) { return SharedRows{memory + (kRowTiles + turn) * kTileFloats, kStride}; };
-    const auto value_tile = [&](int turn) {
-      return SharedRows{memory + (kRowTiles + kPlaces + turn) * kTileFloats, kStride};
-    };
-    float* const bits = memory + kTileCount * kTileFloats;
-    auto* const ends = reinterpret_cast<int*>(bits + TileKept<false, kRowTiles>::kFloats);
-    const SeenPart part = seen_part<kRowTiles>(a.b * a.h, a.n, a.m, thread.block());
-    const HeadBlock block = head_block(a.h, part.block, a.n, kSide);
+    const Memory memory{static_cast<char*>(thread.shared())};
+    const SeenPart part(a.b * a.h, a.n, a.m, thread.block());
+    const HeadBlock block = head_block(a.h, part.block, a.n);
+    const int64_t head = block.b * a.h + block.h;
     const bool* key_valid = a.key_valid == nullptr ? nullptr : a.key_valid + block.b * a.m;
     const bool* query_valid = a.query_valid == nullptr ? nullptr : a.query_valid + block.b * a.n;
-    int end = std::min(static_cast<int>(trimmed_end(thread, key_valid, a.m, ends)), part.end);
-    const int64_t query_end = trimmed_end(thread, query_valid, a.n, ends);
-    if (block.first >= query_end) end = 0;
-    if (a.causal && end > block.first + kSide) end = static_cast<int>(block.first) + kSide;
-    const auto* const keys = at_head<Value>(a.k, a.k_places, block);
-    const auto* const values = at_head<Value>(a.v, a.v_places, block);
-    load_tile<kWidth, kSide>(thread, at_head<Value>(a.q, a.q_places, block), a.q_places, a.d, block.first, query_end,
-                             query_valid, q);
+    int end = std::min(static_cast<int>(trimmed_end(thread, key_valid, a.m, memory.ends())), part.end);
+    const int64_t query_end = trimmed_end(thread, query_valid, a.n, memory.ends());
+    const auto first_row = static_cast<int>(block.first);
+    if (first_row >= query_end) end = 0;
+    if (a.causal && end > first_row + kTileSide) end = first_row + kTileSide;
     const FragmentPlace place(thread);
-    const int warp_row = thread.index() / kWarp * kRowTiles * kTileRows;
-    const TileKept<false, kRowTiles> drops(a.drop, a.m, bits);
-    const int64_t weights = weight_place(a, block, block.first, 0);
-    WeightRows<kOutTiles, kRowTiles> rows;
-    const auto send = [&](int key, int turn) {
+    const int warp_row = thread.index() / kWarp * kTileRows;
+    const DeviceDraws draws(a.drop);
+    // What comes before a tile of keys is used.
+    const auto prepare = [&](int key, int turn) {
       if (key < end) {
-        send_tile<kWidth>(thread, keys, a.k_places, a.d, key, end, key_valid, key_tile(turn));
-        send_tile<kWidth>(thread, values, a.v_places, a.e, key, end, key_valid, value_tile(turn));
+        const int64_t tile = head * tiles_of(a.m) + key / kTileSide;
+        send_plane<Tile>(thread, a.planes[kKeyPlane], tile, memory.other(0, turn));
+        send_plane<Tile>(thread, a.planes[kValuePlane], tile, memory.other(1, turn));
+        if (draws.threshold > 0) memory.kept(turn).draw(thread, draws, weight_place(a, block, block.first, key), a.m);
       }
       thread.end_copies();
     };
-    if constexpr (kPlaces == 2) send(part.first, 0);
+    if (draws.threshold == 0) {
+      XFORMER_UNROLL
+      for (int turn = 0; turn < kPlaces; ++turn) memory.kept(turn).keep_all(thread);
+    }
+    send_plane<Tile>(thread, a.planes[kQueryPlane], head * tiles_of(a.n) + first_row / kTileSide, memory.memory);
+    thread.end_copies();
+    prepare(part.first, 0);
+    thread.template await_copies<1>();
+    thread.sync();
+    HalfRows<kWidth, kTerms> queries;
+    queries.load(thread, memory.memory, warp_row);
+    const float scale =
+        a.scale * kLog2E / a.factors[kQueryPlane * a.b * a.h + head] / a.factors[kKeyPlane * a.b * a.h + head];
+    WeightRows<kOutTiles> rows;
     int turn = 0;
     for (int key = part.first; key < end; key += kAttentionTile, turn = kPlaces - 1 - turn) {
+      if (kPlaces == 1 && key > part.first) {
+        thread.sync();
+        prepare(key, 0);
+      }
+      thread.template await_copies<0>();
       thread.sync();
-      send(key + (kPlaces - 1) * kAttentionTile, kPlaces - 1 - turn);
-      drops.draw(thread, weights + key);
-      thread.template await_copies<kPlaces - 1>();
-      thread.sync();
-      const SharedRows k = key_tile(turn), v = value_tile(turn);
-      float score[kRowTiles * kTiles][4] = {};
-      multiply_rows<kKind, kWidth, kTiles, kRowTiles>(thread, q, warp_row, k, score);
-      const WarpSeen<false, kRowTiles> seen(thread, place, a.causal, key_valid, key, end, block.first + warp_row);
-      RowBits kept[kHalves];
-      XFORMER_UNROLL
-      for (int half = 0; half < kHalves; ++half) kept[half] = drops.row(place, warp_row + place.row + 8 * half);
-      rows.template weigh<kTiles>(thread, a.scale * kLog2E, seen.whole, seen.rows, kept, score);
-      multiply_weights<kKind, kTiles, kOutTiles, kRowTiles>(thread, score, v, rows.out);
+      if constexpr (kPlaces == 2) prepare(key + kAttentionTile, 1 - turn);
+      const TileKept drops = memory.kept(turn);
+      if (a.kept != nullptr && thread.index() < TileKept::kWords / 4) {
+        uint32_t four[4];
+        thread.load16(drops.words() + 4 * thread.index(), four);
+        thread.store16(kept_place(a, head, first_row / kTileSide, key / kTileSide) + 4 * thread.index(), four);
+      }
+      const WarpSeen<false> seen(thread, place, a.causal, key_valid, key, end, first_row + warp_row);
+      XFORMER_UNROLL_NEVER  // else what is read ahead takes all registers
+          for (int tile = 0; tile < kTiles; tile += kAtOnce) {
+        static_assert(kAtOnce == RowBits::kTiles);
+        RowBits seen_here[2], kept[2];
+        seen.take(tile, seen_here);
+        XFORMER_UNROLL
+        for (int half = 0; half < 2; ++half)
+          kept[half] = {place, drops.row(warp_row + place.row + 8 * half, tile / RowBits::kTiles)};
+        float score[kAtOnce][4] = {};
+        const RowProduct<kWidth, kTerms> products[] = {{queries, memory.other(0, turn), score}};
+        multiply_rows<kAtOnce>(thread, products, tile * kTileColumns);
+        rows.template weigh<kAtOnce>(thread, scale, seen.whole, seen_here, kept, score);
+        multiply_weights<kAtOnce, kWidth, kTerms>(thread, score, memory.other(1, turn), tile * kTileColumns, rows.out);
+      }
     }
-    float inverse[kHalves];
+    float inverse[2];
     float* const log_sum = part.alone ? a.log_sum : a.part_log_sum + part.number * a.b * a.h * a.n;
+    const float kept_scale = survivors_scale(a.drop) / a.factors[kValuePlane * a.b * a.h + head];
     XFORMER_UNROLL
-    for (int half = 0; half < kHalves; ++half) {
+    for (int half = 0; half < 2; ++half) {
       const auto total = rows.total(thread, half);
-      const int64_t own = block.first + warp_row + place.row + 8 * half;
+      const int own = first_row + warp_row + place.row + 8 * half;
       const bool counts = own < query_end && (query_valid == nullptr || query_valid[own]);
-      inverse[half] = counts ? total.inverse * drops.scale() : 0.0f;
+      inverse[half] = counts ? total.inverse * kept_scale : 0.0f;
       if (own < a.n && place.pair == 0)
-        log_sum[(block.b * a.h + block.h) * a.n + own] = counts ? total.log_sum : static_cast<float>(INFINITY);
+        log_sum[head * a.n + own] = counts ? total.log_sum : static_cast<float>(INFINITY);
     }
     const auto store = [&](auto* out) {
-      XFORMER_UNROLL
-      for (int r = 0; r < kRowTiles; ++r)
-        store_fragment<kOutTiles>(thread, rows.out + r * kOutTiles, inverse[2 * r], inverse[2 * r + 1],
-                                  out + (block.b * a.n * a.h + block.h) * a.e, a.h * a.e, a.e,
-                                  block.first + warp_row + r * kTileRows, a.n);
+      store_fragment<kOutTiles>(thread, rows.out, inverse[0], inverse[1], out + (block.b * a.n * a.h + block.h) * a.e,
+                                a.h * a.e, a.e, first_row + warp_row, a.n);
     };
     part.alone ? store(static_cast<Value*>(a.out)) : store(a.part_out + part.number * a.b * a.n * a.h * a.e);
   }

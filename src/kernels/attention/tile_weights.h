@@ -12,21 +12,23 @@ namespace xformer::kernels {
 
 inline constexpr float kLog2E = 1.44269504088896340736f;
 
-// One bit for each column of a tile's row, as the lane reads them: in its fragment of a product, element i (0, 1) of
-// tile j is column 8 j + 2 t + i.
+// One bit for each of 32 columns of a tile's row, as the lane reads them: in its fragment of a product, element i (0,
+// 1) of tile j is column 8 j + 2 t + i.
 class RowBits {
  public:
   RowBits() = default;
-  XFORMER_DEVICE RowBits(const FragmentPlace& place, uint64_t columns) {
-    const uint64_t own = columns >> (2 * place.pair);
-    low_ = static_cast<uint32_t>(own), high_ = static_cast<uint32_t>(own >> 32);
+  XFORMER_DEVICE RowBits(const FragmentPlace& place, uint32_t columns) : own_(columns >> (2 * place.pair)) {}
+  [[nodiscard]] XFORMER_DEVICE bool at(int j, int i) const { return (own_ >> (j * kTileColumns + i) & 1) != 0; }
+  // Of the tiles from `tile` on, of those of `next` behind the fourth.
+  [[nodiscard]] XFORMER_DEVICE RowBits from(int tile, const RowBits& next) const {
+    RowBits result;
+    result.own_ = (tile < kTiles ? own_ : next.own_) >> (tile % kTiles * kTileColumns);
+    return result;
   }
-  [[nodiscard]] XFORMER_DEVICE bool at(int j, int i) const {
-    return ((j < 4 ? low_ : high_) >> (j % 4 * kTileColumns + i) & 1) != 0;
-  }
+  static constexpr int kTiles = 4;
 
  private:
-  uint32_t low_ = 0, high_ = 0;
+  uint32_t own_ = 0;
 };
 
 // The first `count` columns of a row, or those behind; any count.
@@ -44,176 +46,136 @@ XFORMER_DEVICE uint64_t seen_keys(const Thread& thread, const bool* valid, int64
   return static_cast<uint64_t>(high) << kWarp | low;
 }
 
-// Which weights of a tile dropout keeps, in shared memory: 64 bits for each query, of the keys, or with kKeys for each
-// key, of the queries; kRowTiles times 64 rows of them.
-template <bool kKeys, int kRowTiles>
+// Which weights of a tile dropout keeps, in shared memory: a bit for each of 64 queries and 64 keys. First come words
+// of the keys 0 to 31, one for each query, then those of the others.
 class TileKept {
  public:
-  static constexpr int kFloats = 2 * kTileSide * kRowTiles;
+  static constexpr int kWords = 2 * kTileSide;
 
-  // `across`: keys in a row of all weights. The drop outlives this.
-  XFORMER_DEVICE TileKept(const DeviceDrop& drop, int64_t across, float* memory)
-      : drop_(drop), across_(across), memory_(reinterpret_cast<uint32_t*>(memory)) {}
+  XFORMER_DEVICE explicit TileKept(uint32_t* words) : words_(words) {}
 
-  // What a survivor is multiplied with.
-  [[nodiscard]] XFORMER_DEVICE float scale() const {
-    return drop_.threshold == 0 ? 1.0f : 65536.0f / static_cast<float>(65536 - drop_.threshold);
-  }
-
-  // Between two barriers. `first`: the place among all weights of the tile's first.
+  // Of a tile, between two barriers. `first`: the place among all weights of the tile's first; across: keys in a row.
   template <class Thread>
-  XFORMER_DEVICE void draw(const Thread& thread, int64_t first) const {
-    if (drop_.threshold == 0) return;
-    const DeviceDraws draws(drop_);  // made for each tile: registers are short while products are made
+  XFORMER_DEVICE void draw(const Thread& thread, const DeviceDraws& draws, int64_t first, int64_t across) const {
+    // Not known to be the same for all tiles: what is made of it would take registers while products are made.
+    const int own = thread.anew(thread.index()), query = own / kRuns, run = own % kRuns;
     const int64_t number = draws.first + first;
-    if (number % kRun == 0 && across_ % kRun == 0) {  // whole runs of draws, as most tiles have them
-      XFORMER_UNROLL_NEVER
-      for (int turn = 0; turn < kTurns; turn += kAtOnce) {
-        PhiloxBlock drawn[kAtOnce];
-        XFORMER_UNROLL
-        for (int i = 0; i < kAtOnce; ++i) {
-          const auto [query, run] = place_of(thread, turn + i);
-          drawn[i] =
-              philox(draws.key, static_cast<uint64_t>(number / kRun + query * (across_ / kRun) + run), draws.high);
-        }
-        XFORMER_UNROLL
-        for (int i = 0; i < kAtOnce; ++i) {
-          const auto [query, run] = place_of(thread, turn + i);
-          keep(thread, query, run, {drawn[i][0], drawn[i][1], drawn[i][2], drawn[i][3]});
-        }
-      }
+    if (number % kRun == 0 && across % kRun == 0) {  // whole runs of draws, as most tiles have them
+      const int64_t row = across / kRun, block = number / kRun + query * row + run;
+      PhiloxBlock drawn[kTurns];
+      XFORMER_UNROLL
+      for (int turn = 0; turn < kTurns; ++turn)
+        drawn[turn] = philox(draws.key, static_cast<uint64_t>(block + turn * kTurnRows * row), draws.high);
+      XFORMER_UNROLL
+      for (int turn = 0; turn < kTurns; ++turn)
+        keep(draws.threshold, query + turn * kTurnRows, run,
+             {drawn[turn][0], drawn[turn][1], drawn[turn][2], drawn[turn][3]});
       return;
     }
     XFORMER_UNROLL_NEVER
     for (int turn = 0; turn < kTurns; ++turn) {
-      const auto [query, run] = place_of(thread, turn);
-      uint32_t words[4];
-      draws.words(first + query * across_ + run * kRun, words);
-      keep(thread, query, run, words);
+      uint32_t drawn[4];
+      draws.words(first + (query + turn * kTurnRows) * across + run * kRun, drawn);
+      keep(draws.threshold, query + turn * kTurnRows, run, drawn);
     }
   }
-
-  // Of a row of the tile.
-  [[nodiscard]] XFORMER_DEVICE RowBits row(const FragmentPlace& place, int row) const {
-    if (drop_.threshold == 0) return {place, ~uint64_t{0}};
-    uint64_t all;
-    memcpy(&all, memory_ + 2 * row, sizeof(all));
-    return {place, all};
+  // All of them are kept.
+  template <class Thread>
+  XFORMER_DEVICE void keep_all(const Thread& thread) const {
+    words_[thread.index()] = ~uint32_t{0};
   }
+  static_assert(kWords == kTileThreads);
+
+  // Of a query 32 keys, the first or the other ones.
+  [[nodiscard]] XFORMER_DEVICE uint32_t row(int query, int half) const { return words_[half * kTileSide + query]; }
+  // Those of two neighbouring queries.
+  XFORMER_DEVICE void rows(int query, int half, uint32_t (&two)[2]) const {
+    memcpy(two, words_ + half * kTileSide + query, sizeof(two));
+  }
+  [[nodiscard]] XFORMER_DEVICE uint32_t* words() const { return words_; }
 
  private:
-  static constexpr int kRuns = kTileSide / kRun, kTurns = kRowTiles * kTileSide * kRuns / kTileThreads;
-  static constexpr int kAtOnce = kRowTiles > 1 ? 4 : 1;  // registers are short where blocks are many
-  struct Run {
-    int query, run;  // of eight keys
-  };
-  // What a thread draws in its turns. A warp has 32 queries and a run of keys where bits of neighbouring queries belong
-  // together.
-  template <class Thread>
-  [[nodiscard]] XFORMER_DEVICE static Run place_of(const Thread& thread, int turn) {
-    const int at = turn * kTileThreads + thread.index();
-    if constexpr (kKeys) return {at % kTileSide, at / kTileSide};
-    return {at / kRuns, at % kRuns};
-  }
-  template <class Thread>
-  XFORMER_DEVICE void keep(const Thread& thread, int query, int run, const uint32_t (&words)[4]) const {
-    const uint32_t threshold = drop_.threshold << 16;
-    bool kept[kRun];
+  static constexpr int kRuns = kTileSide / kRun, kTurns = kTileSide * kRuns / kTileThreads,
+                       kTurnRows = kTileThreads / kRuns;
+  XFORMER_DEVICE void keep(uint32_t drop_below, int query, int run, const uint32_t (&drawn)[4]) const {
+    const uint32_t threshold = drop_below << 16;
+    uint32_t bits = 0;
     XFORMER_UNROLL
-    for (int i = 0; i < kRun; ++i) kept[i] = (i % 2 == 1 ? words[i / 2] : words[i / 2] << 16) >= threshold;
-    if constexpr (kKeys) {
-      const int lane = thread.index() % kWarp;
-      uint32_t own = 0;
-      XFORMER_UNROLL
-      for (int i = 0; i < kRun; ++i) {
-        const uint32_t all = thread.ballot(kept[i]);
-        own = lane == i ? all : own;
-      }
-      if (lane < kRun) memory_[2 * (run * kRun + lane) + query / kWarp] = own;
-    } else {
-      uint32_t bits = 0;
-      XFORMER_UNROLL
-      for (int i = 0; i < kRun; ++i) bits |= kept[i] ? 1u << i : 0u;
-      reinterpret_cast<uint8_t*>(memory_)[query * kRuns + run] = static_cast<uint8_t>(bits);
-    }
+    for (int i = 0; i < kRun; ++i) bits |= (i % 2 == 1 ? drawn[i / 2] : drawn[i / 2] << 16) >= threshold ? 1u << i : 0u;
+    reinterpret_cast<uint8_t*>(words_ + run / 4 * kTileSide + query)[run % 4] = static_cast<uint8_t>(bits);
   }
 
-  const DeviceDrop& drop_;
-  int64_t across_;
-  uint32_t* memory_;
+  uint32_t* words_;
 };
 
-// Rows of a warp over the tiles so far: sums of 2^(score - largest), with values and without. `half` counts the rows
-// g and g + 8 of each sixteen.
-template <int kOutTiles, int kRowTiles>
+// What a survivor is multiplied with.
+[[nodiscard]] XFORMER_DEVICE float survivors_scale(const DeviceDrop& drop) {
+  return drop.threshold == 0 ? 1.0f : 65536.0f / static_cast<float>(65536 - drop.threshold);
+}
+
+// Weights are this power of two too large, so that small ones keep their bits in 16 of them.
+inline constexpr int kWeightExponent = 14;
+
+// A warp's sixteen rows over the tiles so far: sums of 2^(score - largest), with values and without. `half` counts the
+// rows g and g + 8.
+template <int kOutTiles>
 struct WeightRows {
-  static constexpr int kHalves = 2 * kRowTiles;
-  float out[kRowTiles * kOutTiles][4] = {}, largest[kHalves], sum[kHalves];
+  float out[kOutTiles][4] = {}, largest[2], sum[2] = {};
 
-  XFORMER_DEVICE WeightRows() {
-    XFORMER_UNROLL
-    for (int half = 0; half < kHalves; ++half) largest[half] = -static_cast<float>(INFINITY), sum[half] = 0;
-  }
+  XFORMER_DEVICE WeightRows() { largest[0] = largest[1] = -static_cast<float>(INFINITY); }
 
-  // A tile's products become exponentials, 0 where they are dropped; what came before is scaled to the same largest
-  // score. `scale` turns products to logits of base 2; `whole`: all weights count, in all lanes.
+  // A tile's products become exponentials times 2^kWeightExponent, 0 where they are dropped; what came before is scaled
+  // to the same largest score. `scale`, which is positive, turns products to logits of base 2; `whole`: all weights
+  // count, in all lanes.
   template <int kTiles, class Thread>
-  XFORMER_DEVICE void weigh(const Thread& thread, float scale, bool whole, const RowBits (&seen)[kHalves],
-                            const RowBits (&kept)[kHalves], float (*scores)[4]) {
+  XFORMER_DEVICE void weigh(const Thread& thread, float scale, bool whole, const RowBits (&seen)[2],
+                            const RowBits (&kept)[2], float (*scores)[4]) {
     constexpr float kNever = -INFINITY;
-    XFORMER_UNROLL
-    for (int j = 0; j < kRowTiles * kTiles; ++j) {
-      XFORMER_UNROLL
-      for (int i = 0; i < 4; ++i) scores[j][i] *= scale;
-    }
     if (!whole) {
-      XFORMER_UNROLL
-      for (int j = 0; j < kRowTiles * kTiles; ++j) {
-        XFORMER_UNROLL
-        for (int i = 0; i < 4; ++i)
-          scores[j][i] = seen[j / kTiles * 2 + i / 2].at(j % kTiles, i % 2) ? scores[j][i] : kNever;
-      }
-    }
-    // Halves side by side, so that what one waits for is work for the others.
-    float now[kHalves], shift[kHalves];
-    XFORMER_UNROLL
-    for (int half = 0; half < kHalves; ++half) now[half] = largest[half];
-    const auto for_pairs = [&](const auto& visit) {  // of a row's neighbouring columns
       XFORMER_UNROLL
       for (int j = 0; j < kTiles; ++j) {
         XFORMER_UNROLL
-        for (int half = 0; half < kHalves; ++half) visit(half, j, scores[half / 2 * kTiles + j] + half % 2 * 2);
+        for (int i = 0; i < 4; ++i) scores[j][i] = seen[i / 2].at(j, i % 2) ? scores[j][i] : kNever;
       }
-    };
-    for_pairs([&](int half, int, const float* pair) {
-      const float larger = pair[1] > pair[0] ? pair[1] : pair[0];
-      now[half] = larger > now[half] ? larger : now[half];
-    });
+    }
+    // Halves side by side, so that what one waits for is work for the other.
+    float now[2] = {kNever, kNever}, shift[2], factor[2];
+    XFORMER_UNROLL
+    for (int j = 0; j < kTiles; ++j) {
+      XFORMER_UNROLL
+      for (int half = 0; half < 2; ++half)
+        now[half] = larger_of(now[half], larger_of(scores[j][2 * half], scores[j][2 * half + 1]));
+    }
     XFORMER_UNROLL
     for (int mask = 1; mask < 4; mask *= 2) {
       XFORMER_UNROLL
-      for (int half = 0; half < kHalves; ++half) {
-        const float other = thread.shuffle_xor(now[half], mask);
-        now[half] = other > now[half] ? other : now[half];
-      }
+      for (int half = 0; half < 2; ++half) now[half] = larger_of(now[half], thread.shuffle_xor(now[half], mask));
     }
     XFORMER_UNROLL
-    for (int half = 0; half < kHalves; ++half) {
-      shift[half] = now[half] == kNever ? 0.0f : now[half];
-      const float factor = thread.exp2(largest[half] - shift[half]);
+    for (int half = 0; half < 2; ++half) {
+      now[half] = larger_of(largest[half], now[half] * scale);
+      const float base = now[half] == kNever ? 0.0f : now[half];
+      factor[half] = thread.exp2(largest[half] - base);
+      shift[half] = kWeightExponent - base;
       largest[half] = now[half];
-      sum[half] *= factor;
+    }
+    if (thread.ballot(factor[0] != 1 || factor[1] != 1) != 0) {  // rarely, behind the first tiles
       XFORMER_UNROLL
       for (int j = 0; j < kOutTiles; ++j) {
-        float* const own = out[half / 2 * kOutTiles + j] + half % 2 * 2;
-        own[0] *= factor, own[1] *= factor;
+        XFORMER_UNROLL
+        for (int i = 0; i < 4; ++i) out[j][i] *= factor[i / 2];
+      }
+      sum[0] *= factor[0], sum[1] *= factor[1];
+    }
+    XFORMER_UNROLL
+    for (int j = 0; j < kTiles; ++j) {
+      XFORMER_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const float weight = thread.exp2(scores[j][i] * scale + shift[i / 2]);
+        sum[i / 2] += weight;
+        scores[j][i] = kept[i / 2].at(j, i % 2) ? weight : 0.0f;
       }
     }
-    for_pairs([&](int half, int j, float* pair) {
-      const float first = thread.exp2(pair[0] - shift[half]), second = thread.exp2(pair[1] - shift[half]);
-      sum[half] += first + second;
-      pair[0] = kept[half].at(j, 0) ? first : 0.0f, pair[1] = kept[half].at(j, 1) ? second : 0.0f;
-    });
   }
 
   // Of a row: what its `out` is to be multiplied with, and the log of its sum; 0 and infinity without a key.
@@ -224,41 +186,38 @@ struct WeightRows {
   [[nodiscard]] XFORMER_DEVICE Total total(const Thread& thread, int half) const {
     const float all = lane_sum(thread, sum[half], 1, 4);
     if (all <= 0) return {0, static_cast<float>(INFINITY)};
-    return {1 / all, largest[half] / kLog2E + std::log(all)};
+    return {1 / all, (largest[half] - kWeightExponent) / kLog2E + std::log(all)};
   }
 };
 
-// What the gradient of a weight needs of its query: the log of its sum of weights, of base 2, and delta.
+// What the gradient of a weight needs of its query: kWeightExponent less the log of its sum of weights, of base 2, and
+// delta in the units of `slope` below.
 struct QueryNumbers {
-  float log_sum, delta;
+  float shift, delta;
 };
 
 // From a tile's products q k^T and dO v^T, of queries by keys or, with kKeys, of keys by queries: with P the weights
-// and D their dropout without the survivors' scale, D P in `weight` and P (scale D dO v^T - delta) in `slope`.
-// `tile`: the number of the first of these tiles of columns in the row; of_query(half or tile, into): the numbers of a
-// lane's row, or of its two columns.
-template <bool kKeys, int kTiles, int kRowTiles, class Thread, class OfQuery>
-XFORMER_DEVICE void weight_gradient(const Thread& thread, int tile, float scale, float kept_scale, bool whole,
-                                    const RowBits (&seen)[2 * kRowTiles], const RowBits (&kept)[2 * kRowTiles],
-                                    const OfQuery& of_query, float (*weight)[4], float (*slope)[4]) {
+// times 2^kWeightExponent and D their dropout without the survivors' scale, D P in `weight` and P (gradient_scale D dO
+// v^T - delta) in `slope`. of_query(half or tile, into): the numbers of a lane's row, or of its two columns; kept(tile)
+// says of a half and a column of the tile whether dropout keeps the weight.
+template <bool kKeys, int kTiles, class Thread, class OfQuery, class Kept>
+XFORMER_DEVICE void weight_gradient(const Thread& thread, float scale, float gradient_scale, bool whole,
+                                    const RowBits (&seen)[2], const OfQuery& of_query, const Kept& kept,
+                                    float (*weight)[4], float (*slope)[4]) {
   XFORMER_UNROLL
   for (int j = 0; j < kTiles; ++j) {
     QueryNumbers numbers[2];
-    if constexpr (kKeys) of_query(tile + j, numbers);
+    if constexpr (kKeys) of_query(j, numbers);
+    const auto kept_here = kept(j);
     XFORMER_UNROLL
-    for (int r = 0; r < kRowTiles; ++r) {
-      float *const weights = weight[r * kTiles + j], *const slopes = slope[r * kTiles + j];
-      XFORMER_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        const int half = 2 * r + i / 2;
-        if constexpr (!kKeys) of_query(half, numbers);
-        const QueryNumbers& of = numbers[kKeys ? i % 2 : 0];
-        float p = thread.exp2(weights[i] * scale - of.log_sum);
-        if (!whole) p = seen[half].at(tile + j, i % 2) ? p : 0.0f;
-        const bool keeps = kept[half].at(tile + j, i % 2);
-        weights[i] = keeps ? p : 0.0f;
-        slopes[i] = p * ((keeps ? slopes[i] : 0.0f) * kept_scale - of.delta);
-      }
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (!kKeys) of_query(i / 2, numbers);
+      const QueryNumbers& of = numbers[kKeys ? i % 2 : 0];
+      float p = thread.exp2(weight[j][i] * scale + of.shift);
+      if (!whole) p = seen[i / 2].at(j, i % 2) ? p : 0.0f;
+      const bool keeps = kept_here(i / 2, i % 2);
+      weight[j][i] = keeps ? p : 0.0f;
+      slope[j][i] = p * ((keeps ? slope[j][i] : 0.0f) * gradient_scale - of.delta);
     }
   }
 }

@@ -25,6 +25,10 @@ class CudaThread {
   __device__ int64_t blocks() const { return gridDim.x; }
   __device__ void* shared() const { return shared_; }
   __device__ void sync() const { __syncthreads(); }
+  __device__ int anew(int value) const {
+    asm volatile("" : "+r"(value));
+    return value;
+  }
 
   template <class Value>
   __device__ Value shuffle_xor(Value value, int mask) const {
@@ -54,6 +58,39 @@ class CudaThread {
         "{%0, %1, %2, %3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  }
+
+  __device__ uint32_t halves(float first, float second) const {
+    uint32_t result;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(second), "f"(first));
+    return result;
+  }
+  __device__ void floats(uint32_t halves, float* two) const {
+    __half2 both;
+    memcpy(&both, &halves, sizeof(both));
+    const float2 result = __half22float2(both);
+    two[0] = result.x, two[1] = result.y;
+  }
+  __device__ void mma_half(float* c, const uint32_t* a, const uint32_t* b) const {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  }
+  // Volatile: what lies there changes between barriers, which the operands do not say.
+  __device__ uint32_t place_in(const char* shared) const {
+    return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  }
+  template <bool kTurned>
+  __device__ void load_matrices(uint32_t place, uint32_t* into) const {
+    if constexpr (kTurned)
+      asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(into[0]), "=r"(into[1]), "=r"(into[2]), "=r"(into[3])
+                   : "r"(place));
+    else
+      asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(into[0]), "=r"(into[1]), "=r"(into[2]), "=r"(into[3])
+                   : "r"(place));
   }
 
   // As one value, so that the compiler does not take the access apart.

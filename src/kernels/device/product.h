@@ -18,7 +18,6 @@ namespace xformer::kernels {
 enum class ProductKind {
   kTf32,   // operands of 10 bits of mantissa
   kFloat,  // as good as float: each operand is the sum of two of 10 bits, of whose four products three count
-  kHalf,   // operands that came in 16 bits, and are taken as they are; the weights of multiply_weights as kTf32's
 };
 
 inline constexpr int kTileRows = 16, kTileColumns = 8, kTilePlaces = 8;
@@ -54,11 +53,10 @@ XFORMER_DEVICE void multiply_tile(const Thread& thread, const float* a, const fl
     thread.mma(c, a_low, b_high);
     thread.mma(c, a_high, b_low);
   } else {
-    constexpr bool kRounds = kKind == ProductKind::kTf32;
     XFORMER_UNROLL
-    for (int i = 0; i < 4; ++i) a_high[i] = kRounds ? thread.tf32(a[i]) : bits_of(a[i]);
+    for (int i = 0; i < 4; ++i) a_high[i] = thread.tf32(a[i]);
     XFORMER_UNROLL
-    for (int i = 0; i < 2; ++i) b_high[i] = kRounds ? thread.tf32(b[i]) : bits_of(b[i]);
+    for (int i = 0; i < 2; ++i) b_high[i] = thread.tf32(b[i]);
   }
   thread.mma(c, a_high, b_high);
 }
@@ -74,26 +72,20 @@ struct SharedRows {
 [[nodiscard]] constexpr int shared_stride(int width) { return (width + 31) / 32 * 32 + 4; }
 
 // c[j] += rows (columns 8 j .. 8 j + 7 of the tile)^T over `width` places, a multiple of 8: rows `first` .. first + 15
-// of the one by kTiles * 8 rows of the other. kRowTiles: so many sixteens of rows, c of one behind the other, for which
-// the other is read, and taken apart, once.
-template <ProductKind kKind, int kWidth, int kTiles, int kRowTiles = 1, class Thread>
+// of the one by kTiles * 8 rows of the other.
+template <ProductKind kKind, int kWidth, int kTiles, class Thread>
 XFORMER_DEVICE void multiply_rows(const Thread& thread, const SharedRows& rows, int first, const SharedRows& columns,
                                   float (*c)[4]) {
   const FragmentPlace place(thread);
   XFORMER_UNROLL_TWICE
   for (int k = 0; k < kWidth; k += kTilePlaces) {
-    float a[kRowTiles][4];
-    XFORMER_UNROLL
-    for (int r = 0; r < kRowTiles; ++r) {
-      const float* const from = rows.at(first + r * kTileRows + place.row, k + place.pair);
-      a[r][0] = from[0], a[r][1] = from[8 * rows.stride], a[r][2] = from[4], a[r][3] = from[8 * rows.stride + 4];
-    }
+    const float* const from = rows.at(first + place.row, k + place.pair);
+    const float a[4] = {from[0], from[8 * rows.stride], from[4], from[8 * rows.stride + 4]};
     XFORMER_UNROLL
     for (int j = 0; j < kTiles; ++j) {
       const float* const column = columns.at(j * kTileColumns + place.row, k + place.pair);
       const float b[2] = {column[0], column[4]};
-      XFORMER_UNROLL
-      for (int r = 0; r < kRowTiles; ++r) multiply_tile<kKind>(thread, a[r], b, c[r * kTiles + j]);
+      multiply_tile<kKind>(thread, a, b, c[j]);
     }
   }
 }
@@ -119,37 +111,20 @@ XFORMER_DEVICE void multiply_columns(const Thread& thread, const SharedRows& lef
   }
 }
 
-// Weights are made, not read: where operands are taken as they are, these alone are rounded.
-template <ProductKind kKind, class Thread>
-XFORMER_DEVICE void round_weights(const Thread& thread, float (&a)[4]) {
-  if constexpr (kKind == ProductKind::kHalf) {
-    XFORMER_UNROLL
-    for (float& one : a) one = float_of(thread.tf32(one));
-  }
-}
-
 // sum[j] += weights (rows of the tile): 16 x kPlaces * 8 weights as a product left them by kPlaces * 8 rows of width
 // kTiles * 8. The lane's weights are of places 2 t and 2 t + 1, so these are what its registers stand for here.
-// kRowTiles: as for multiply_rows, of weights and sums.
-template <ProductKind kKind, int kPlaces, int kTiles, int kRowTiles = 1, class Thread>
+template <ProductKind kKind, int kPlaces, int kTiles, class Thread>
 XFORMER_DEVICE void multiply_weights(const Thread& thread, const float (*weights)[4], const SharedRows& rows,
                                      float (*sum)[4]) {
   const FragmentPlace place(thread);
   XFORMER_UNROLL
   for (int k = 0; k < kPlaces; ++k) {
-    float a[kRowTiles][4];
-    XFORMER_UNROLL
-    for (int r = 0; r < kRowTiles; ++r) {
-      const float* const own = weights[r * kPlaces + k];
-      a[r][0] = own[0], a[r][1] = own[2], a[r][2] = own[1], a[r][3] = own[3];
-      round_weights<kKind>(thread, a[r]);
-    }
+    const float a[4] = {weights[k][0], weights[k][2], weights[k][1], weights[k][3]};
     const float* const from = rows.at(k * kTilePlaces + 2 * place.pair, place.row);
     XFORMER_UNROLL
     for (int j = 0; j < kTiles; ++j) {
       const float b[2] = {from[j * kTileColumns], from[j * kTileColumns + rows.stride]};
-      XFORMER_UNROLL
-      for (int r = 0; r < kRowTiles; ++r) multiply_tile<kKind>(thread, a[r], b, sum[r * kTiles + j]);
+      multiply_tile<kKind>(thread, a, b, sum[j]);
     }
   }
 }
@@ -161,8 +136,7 @@ XFORMER_DEVICE void multiply_weights_turned(const Thread& thread, const float (*
   const FragmentPlace place(thread);
   XFORMER_UNROLL
   for (int k = 0; k < kPlaces; ++k) {
-    float a[4] = {weights[k][0], weights[k][2], weights[k][1], weights[k][3]};
-    round_weights<kKind>(thread, a);
+    const float a[4] = {weights[k][0], weights[k][2], weights[k][1], weights[k][3]};
     XFORMER_UNROLL
     for (int j = 0; j < kTiles; ++j) {
       const float* const column = columns.at(j * kTileColumns + place.row, k * kTilePlaces + 2 * place.pair);

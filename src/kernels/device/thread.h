@@ -13,6 +13,9 @@
 //   int64_t block(), int64_t blocks()      the block's place in the grid, and how many there are
 //   void* shared()                         the block's own memory, 16-byte aligned, holding anything at first
 //   void sync()                            waits for all threads of the block
+//   int anew(int value)                    the same value, of which a compiler does not know that: what is made of it
+//   in a
+//                                          loop is made there each time, and takes no registers in between
 //   T shuffle_xor(T value, int mask)       the value of the warp's lane `lane ^ mask`; all 32 call it together
 //   void load16(const void* from, uint32_t* words), store16(void* to, const uint32_t* words)
 //                                          sixteen aligned bytes of the device's memory at once
@@ -27,6 +30,7 @@
 //                                          them behind the next sync()
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -87,6 +91,9 @@ struct Arithmetic<double> {
   memcpy(&bits, &value, sizeof(bits));
   return bits;
 }
+
+// The larger of two, of which NaN is neither: one instruction on a device.
+[[nodiscard]] XFORMER_DEVICE float larger_of(float one, float other) { return fmaxf(one, other); }
 
 // Neighbouring elements that one thread handles: as many as a Philox block decides about.
 inline constexpr int kRun = static_cast<int>(kElementsPerBlock);
