@@ -137,25 +137,6 @@ TEST_CASE("linear maps on a device: shapes, maps with and without bias and gradi
   CHECK(worst_map({.in = 96, .outs = {64}, .tf32 = true}) > 10 * kLikeFloat);
 }
 
-TEST_CASE("linear maps on a device: a gradient that is one row for all is not spread out first") {
-  const PoisonedMemory poisoned;
-  const at::Tensor row = random_tensor("row", {1, 16}, at::kFloat);
-  const at::Tensor one_for_all = row.expand({70, 16}), scalar = at::full({}, 0.5f).expand({70, 16});
-  CHECK(DenseRows(one_for_all).rows.data_ptr() == row.data_ptr());
-  CHECK((DenseRows(one_for_all).next == 0 && DenseRows(scalar).next == 0));
-  CHECK(DenseRows(scalar.expand({2, 70, 16})).rows.sizes() == at::IntArrayRef({16}));
-  const WalkedMaps one{.outs = {16, 9}};
-  for (const at::Tensor& gradient : {one_for_all, scalar}) {
-    MapTensors given(one), dense(one);
-    given.gradients[0] = gradient, dense.gradients[0] = gradient.contiguous();
-    CHECK(DenseRows(dense.gradients[0]).next == 16);
-    const Tensors got = walked_maps(one, given, WalkOrder::kForward),
-                  meant = walked_maps(one, dense, WalkOrder::kForward);
-    REQUIRE(got.size() == meant.size());
-    for (size_t i = 0; i < got.size(); ++i) CHECK(at::equal(got[i], meant[i]));
-  }
-}
-
 TEST_CASE("linear maps on a device: a row that is lost loses no other") {
   const WalkedMaps one{.rows = 80, .in = 70};
   const MapTensors clean(one), lost(one);

@@ -9,7 +9,7 @@ namespace xformer::attention::variants::none {
 struct Options {};
 
 // v, and zeros as the gradients of q and k, so that a training step holds the whole frame around a core. They are one
-// row for all tokens until somebody wants them in full.
+// number each until somebody wants them in full.
 class OwnValues : public torch::autograd::Function<OwnValues> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& q, const at::Tensor& k,
@@ -22,11 +22,11 @@ class OwnValues : public torch::autograd::Function<OwnValues> {
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& gradients) {
-    const std::vector<int64_t> q = context->saved_data["q"].toIntVector(), k = context->saved_data["k"].toIntVector();
-    const at::Tensor row = at::zeros({1, q[1], 1, q[3]}, gradients[0].options());  // of all heads
+    const at::Tensor zero = at::zeros({}, gradients[0].options());
+    const auto zeros = [&](const char* of) { return zero.expand(context->saved_data[of].toIntVector()); };
     const torch::autograd::variable_list saved = context->get_saved_variables();
     const SequenceMask mask{saved.empty() ? at::Tensor() : saved[0]};
-    return {row.expand(q), row.expand(k), mask.zero_padding(gradients[0]), {}};
+    return {zeros("q"), zeros("k"), mask.zero_padding(gradients[0]), {}};
   }
 };
 

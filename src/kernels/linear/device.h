@@ -17,22 +17,6 @@ namespace xformer::kernels {
   return x.defined() ? x.contiguous() : x;
 }
 
-// Rows [.., width] of float for a launch. Of rows that are all one and the same, as an expanded gradient has them, that
-// one is enough: elements from one row to the next are 0 then.
-struct DenseRows {
-  at::Tensor rows;
-  int64_t next = 0;
-
-  explicit DenseRows(const at::Tensor& x) : rows(x), next(x.size(-1)) {
-    bool repeated = x.dim() > 1 && x.numel() > 0;
-    for (int64_t axis = 0; axis + 1 < x.dim(); ++axis)
-      repeated = repeated && (x.stride(axis) == 0 || x.size(axis) == 1);
-    if (repeated) next = 0;
-    for (; repeated && rows.dim() > 1;) rows = rows.select(0, 0);
-    rows = dense_floats(rows);
-  }
-};
-
 [[nodiscard]] inline std::vector<int64_t> with_width(const at::Tensor& x, int64_t width) {
   std::vector<int64_t> shape = x.sizes().vec();
   shape.back() = width;
@@ -50,13 +34,10 @@ struct DenseRows {
 class WeightGradientSum {
  public:
   // gradient [.., out], input [.., in], dense; both outlive the sum.
-  void add(const at::Tensor& gradient, const at::Tensor& input, bool bias) { add(DenseRows(gradient), input, bias); }
-  void add(const DenseRows& of_gradient, const at::Tensor& input, bool bias) {
+  void add(const at::Tensor& gradient, const at::Tensor& input, bool bias) {
     TORCH_CHECK(a_.count < kMostMaps, "at most ", kMostMaps, " maps at once");
-    const at::Tensor& gradient = of_gradient.rows;
     WeightGradientArguments::Map& map = a_.maps[a_.count++];
-    map = {
-        read_floats(gradient), read_floats(input), gradient.size(-1), input.size(-1), of_gradient.next, a_.table, bias};
+    map = {read_floats(gradient), read_floats(input), gradient.size(-1), input.size(-1), a_.table, bias};
     a_.table += map.out * map.in + (bias ? map.out : 0);
     a_.rows = input.numel() / map.in;
     wide_ = wide_ && wide_rows({gradient, input});
@@ -131,13 +112,11 @@ LinearGradients linear_backward_device(const std::vector<at::Tensor>& gradients,
   std::vector<size_t> places;  // of the maps that have a gradient
   for (size_t i = 0; i < weights.size(); ++i) {
     if (!gradients[i].defined()) continue;
-    const at::Tensor weight = dense_floats(weights[i]);
-    const DenseRows gradient(gradients[i]);
+    const at::Tensor weight = dense_floats(weights[i]), gradient = dense_floats(gradients[i]);
     sum.add(gradient, x, !biases.empty());
-    a.wide = a.wide && wide_rows({weight, gradient.rows});
-    a.maps[a.count++] = {read_floats(weight), nullptr,      read_floats(gradient.rows), nullptr,
-                         weight.size(0),      gradient.next};
-    held.insert(held.end(), {weight, gradient.rows});
+    a.wide = a.wide && wide_rows({weight, gradient});
+    a.maps[a.count++] = {read_floats(weight), nullptr, read_floats(gradient), nullptr, weight.size(0)};
+    held.insert(held.end(), {weight, gradient});
     places.push_back(i);
   }
   LinearGradients result{{}, std::vector<at::Tensor>(weights.size()), std::vector<at::Tensor>(biases.size())};

@@ -18,7 +18,6 @@ struct LinearArguments {
     const float* gradient = nullptr;                 // [rows, out], read backwards
     float* result = nullptr;                         // [rows, out], written forwards
     int64_t out = 0;
-    int64_t gradient_next = 0;  // from one row of the gradient to the next: out, or 0 where all are the same
   };
 
   ProductKind product = ProductKind::kFloat;
@@ -60,11 +59,11 @@ struct LinearProgram {
     const float* held = nullptr;  // what the tile of rows holds begins there
     for (int64_t tile = thread.block() / row_tiles; tile < tiles; tile += thread.blocks() / row_tiles) {
       float sum[kTiles][4] = {};
-      const auto hold = [&](const float* from, int64_t width, int64_t next, int64_t place) {
+      const auto hold = [&](const float* from, int64_t width, int64_t place) {
         thread.sync();
         if (held == from + place) return;
         held = from + place;
-        send_tile<kTileSide>(thread, held, {next, a.wide}, static_cast<int>(width - place), first, a.rows, nullptr,
+        send_tile<kTileSide>(thread, held, {width, a.wide}, static_cast<int>(width - place), first, a.rows, nullptr,
                              rows);
       };
       if constexpr (kBackward) {
@@ -72,7 +71,7 @@ struct LinearProgram {
         for (int i = 0; i < a.count; ++i) {
           const LinearArguments::Map& map = a.maps[i];
           for (int64_t place = 0; place < map.out; place += kTileSide) {
-            hold(map.gradient, map.out, map.gradient_next, place);
+            hold(map.gradient, map.out, place);
             send_tile<kTileSide>(thread, map.weight + column, {a.in, a.wide}, static_cast<int>(a.in - column), place,
                                  map.out, nullptr, weights);
             await_sent(thread);
@@ -88,7 +87,7 @@ struct LinearProgram {
         const LinearArguments::Map& map = a.maps[which];
         const int64_t column = own * kTileSide;
         for (int64_t place = 0; place < a.in; place += kTileSide) {
-          hold(a.x, a.in, a.in, place);
+          hold(a.x, a.in, place);
           send_tile<kTileSide>(thread, map.weight + place, {a.in, a.wide}, static_cast<int>(a.in - place), column,
                                map.out, nullptr, weights);
           await_sent(thread);

@@ -13,9 +13,7 @@ struct WeightGradientArguments {
   // dW = gradient^T input [out, in] at `start` of a part's table, and behind it, with `bias`, the gradient's sum [out].
   struct Map {
     const float *gradient = nullptr, *input = nullptr;  // [rows, out], [rows, in]
-    int64_t out = 0, in = 0;
-    int64_t gradient_next = 0;  // from one row of the gradient to the next: out, or 0 where all are the same
-    int64_t start = 0;
+    int64_t out = 0, in = 0, start = 0;
     bool bias = false;
   };
 
@@ -68,8 +66,8 @@ struct WeightGradientProgram {
     float sum[kTiles][4] = {}, bias = 0;
     const auto send = [&](int64_t number, int turn) {
       const int64_t row = part * part_rows + number * kTileSide;
-      send_tile<kTileSide>(thread, map.gradient + out, {map.gradient_next, a.wide}, static_cast<int>(map.out - out),
-                           row, end, nullptr, slope_tile(turn));
+      send_tile<kTileSide>(thread, map.gradient + out, {map.out, a.wide}, static_cast<int>(map.out - out), row, end,
+                           nullptr, slope_tile(turn));
       send_tile<kTileSide>(thread, map.input + in, {map.in, a.wide}, static_cast<int>(map.in - in), row, end, nullptr,
                            input_tile(turn));
     };
