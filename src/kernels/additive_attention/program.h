@@ -185,7 +185,7 @@ XFORMER_DEVICE void for_additive_keys(const Thread& thread, const AdditiveHead& 
 
 template <int kWidth>
 struct AdditiveForwardProgram {
-  static constexpr int kThreads = kTileThreads, kResident = kWidth == 32 ? 5 : 3;
+  static constexpr int kThreads = kTileThreads, kResident = kWidth == 32 ? 4 : 3;
   using Lane = AdditiveLane<kWidth>;
   AdditiveArguments a;
 

@@ -18,6 +18,8 @@ struct AttentionBackwardProgram {
   static constexpr int kTiles = kAttentionTile / kTileColumns, kOutTiles = kWidth / kTileColumns;
   static constexpr int kAtOnce = 2;  // tiles of columns: registers are short
   static constexpr int kPlaces = Memory::kPlaces, kSharedBytes = Memory::kBytes;
+  // Whether a lane keeps its part of both own tiles: of wide heads in two terms one is read again each time.
+  static constexpr bool kHolds = !(kKeys && kWidth * kTerms > 64);
   AttentionArguments a;
 
   template <class Thread>
@@ -96,7 +98,7 @@ struct AttentionBackwardProgram {
     thread.sync();
     HalfRows<kWidth, kTerms> own_rows, own_values;
     own_rows.load(thread, memory.memory, warp_row);
-    own_values.load(thread, own_value, warp_row);
+    if constexpr (kHolds) own_values.load(thread, own_value, warp_row);
     const float scale = a.scale * kLog2E / factor(kQueryPlane) / factor(kKeyPlane);
     float sum[kOutTiles][4] = {}, value_sum[kKeys ? kOutTiles : 1][4] = {};
     int turn = 0;
@@ -144,9 +146,10 @@ struct AttentionBackwardProgram {
         };
         const int column = tile * kTileColumns;
         float weight[kAtOnce][4] = {}, slope[kAtOnce][4] = {};
-        const RowProduct<kWidth, kTerms> products[] = {{own_rows, memory.other(0, turn), weight},
-                                                       {own_values, memory.other(1, turn), slope}};
-        multiply_rows<kAtOnce>(thread, products, column);
+        const RowProduct<kWidth, kTerms> scores{own_rows, memory.other(0, turn), weight};
+        const RowProduct<kWidth, kTerms> slopes{own_values, memory.other(1, turn), slope};
+        if constexpr (!kHolds) own_values.load(thread, own_value, warp_row);
+        multiply_rows<kAtOnce>(thread, {scores, slopes}, column);
         weight_gradient<kKeys, kAtOnce>(thread, scale, kept_scale * unit, seen.whole, seen_here, of_query, kept_in,
                                         weight, slope);
         multiply_weights<kAtOnce, kWidth, kTerms>(thread, slope, memory.other(0, turn), column, sum);

@@ -248,8 +248,8 @@ struct AttentionForwardProgram {
         for (int half = 0; half < 2; ++half)
           kept[half] = {place, drops.row(warp_row + place.row + 8 * half, tile / RowBits::kTiles)};
         float score[kAtOnce][4] = {};
-        const RowProduct<kWidth, kTerms> products[] = {{queries, memory.other(0, turn), score}};
-        multiply_rows<kAtOnce>(thread, products, tile * kTileColumns);
+        const RowProduct<kWidth, kTerms> scores{queries, memory.other(0, turn), score};
+        multiply_rows<kAtOnce>(thread, {scores}, tile * kTileColumns);
         rows.template weigh<kAtOnce>(thread, scale, seen.whole, seen_here, kept, score);
         multiply_weights<kAtOnce, kWidth, kTerms>(thread, score, memory.other(1, turn), tile * kTileColumns, rows.out);
       }

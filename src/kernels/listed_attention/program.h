@@ -187,7 +187,7 @@ struct ListedRows {
 
 template <int kWidth>
 struct ListedAttentionForwardProgram {
-  static constexpr int kThreads = kListedThreads, kResident = 5;
+  static constexpr int kThreads = kListedThreads, kResident = 4;
   using Lane = ListedLane<kWidth>;
   ListedArguments a;
 
