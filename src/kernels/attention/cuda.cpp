@@ -9,24 +9,15 @@ namespace xformer::kernels {
 
 namespace {
 
-// As cuda_launch(), of a pass and its planes.
-auto launching(const at::Tensor& on,
-               cudaError_t (*pass)(const AttentionArguments& a, const PlaneArguments& planes, cudaStream_t stream)) {
-  return [device = on.device(), pass](const AttentionArguments& a, const PlaneArguments& planes) {
-    const c10::cuda::CUDAGuard guard(device);
-    C10_CUDA_CHECK(pass(a, planes, c10::cuda::getCurrentCUDAStream()));
-  };
-}
-
 AttentionForward attention_forward_cuda(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                         const AttentionOptions& options) {
-  return attention_forward_device(q, k, v, options, launching(q, launch_attention_forward));
+  return attention_forward_device(q, k, v, options, cuda_launch(q, launch_attention_forward));
 }
 
 AttentionGradients attention_backward_cuda(const at::Tensor& gradient, const at::Tensor& q, const at::Tensor& k,
                                            const at::Tensor& v, const AttentionForward& forward,
                                            const AttentionOptions& options) {
-  return attention_backward_device(gradient, q, k, v, forward, options, launching(q, launch_attention_backward));
+  return attention_backward_device(gradient, q, k, v, forward, options, cuda_launch(q, launch_attention_backward));
 }
 
 }  // namespace

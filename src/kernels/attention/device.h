@@ -128,7 +128,6 @@ AttentionGradients attention_backward_device(const at::Tensor& gradient_in, cons
   const at::Tensor delta = at::empty_like(forward.log_sum);
   a.out = forward.out.mutable_data_ptr(), a.log_sum = forward.log_sum.mutable_data_ptr<float>();
   TORCH_CHECK(gradient.scalar_type() == q.scalar_type(), "a gradient of another type than its heads");
-  a.gradient = gradient.const_data_ptr(), a.gradient_places = head_places(gradient);
   a.delta = delta.mutable_data_ptr<float>();
   a.kept = kept_words(forward.kept);
   AttentionPlanes planes(a, {q, k, v, gradient});

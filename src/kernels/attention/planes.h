@@ -23,7 +23,7 @@ struct PlaneSource {
   const bool* valid = nullptr;  // [b,rows]; null: all rows count
   int64_t rows = 0;
   int width = 0;
-  void* plane = nullptr;  // [b,h,plane_tiles] of tiles
+  void* plane = nullptr;  // of each head the tiles, one behind the other
 };
 
 struct PlaneArguments {

@@ -17,4 +17,13 @@ auto cuda_launch(const at::Tensor& x, cudaError_t (*launch)(const Arguments& arg
   };
 }
 
+// Likewise, of a launch that is told of two things.
+template <class First, class Second>
+auto cuda_launch(const at::Tensor& x, cudaError_t (*launch)(const First&, const Second&, cudaStream_t stream)) {
+  return [device = x.device(), launch](const First& first, const Second& second) {
+    const c10::cuda::CUDAGuard guard(device);
+    C10_CUDA_CHECK(launch(first, second, c10::cuda::getCurrentCUDAStream()));
+  };
+}
+
 }  // namespace xformer::kernels
