@@ -18,6 +18,8 @@ struct ReportedExperiment {
   std::optional<Path> published;
   std::string published_name;
   std::vector<std::string> average_over;  // tasks; none named: all
+  std::string metric = {};                // shown where nobody asks for another; "": scores
+  std::vector<std::string> columns = {};  // likewise
   int64_t measurements = 0;  // of an experiment that measures: reports of `xformer bench`; it has no records
   std::vector<std::string> remarks = {};  // of records in the folder that are damaged, or that no run asks for
   // One for each run, in the experiment's order: the record in the folder, or one without a path, of what its task is

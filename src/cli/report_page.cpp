@@ -11,7 +11,8 @@
 #include "core/text.h"
 #include "reporting/bench_comparison.h"
 #include "reporting/bench_growth.h"
-#include "reporting/result_formats.h"
+#include "reporting/quantities.h"
+#include "reporting/record_selection.h"
 
 namespace xformer::cli {
 namespace {
@@ -20,6 +21,7 @@ using reporting::LatexNumbers;
 using reporting::PublishedValue;
 using reporting::ResultCell;
 using reporting::ResultTable;
+using reporting::ResultView;
 using reporting::Table;
 
 std::vector<PublishedValue> published_of(const ReportedExperiment& experiment) {
@@ -146,6 +148,35 @@ std::string written_as(ReportFormat format, const ReportPage& page) {
   return markdown(page);
 }
 
+std::string judge(std::vector<RunRecord>& records, const std::string& metric, const std::string& origin) {
+  if (metric.empty()) return "";
+  const auto& all = reporting::quantities();
+  if (std::any_of(all.begin(), all.end(), [&](const auto& one) { return one.metric.name == metric; })) return metric;
+  records = reporting::judged_by(std::move(records), metric, origin);
+  return "";
+}
+
+void choose_columns(const std::vector<std::string>& words, const std::string& origin, ResultTable& table,
+                    ResultView& view) {
+  if (words.empty()) return;
+  const std::vector<std::pair<std::string, bool ResultView::*>> kMore{
+      {"published", &ResultView::published}, {"difference", &ResultView::difference},
+      {"interval", &ResultView::interval},   {"average", &ResultView::average},
+      {"time", &ResultView::time},           {"energy", &ResultView::energy}};
+  for (const auto& [name, shown] : kMore) view.*shown = false;
+  std::vector<std::string> tasks;
+  for (const std::string& word : words) {
+    const auto more = std::find_if(kMore.begin(), kMore.end(), [&](const auto& one) { return one.first == word; });
+    bool measured = false;
+    for (size_t column = 0; column < table.columns.size(); ++column)
+      measured |= metric_of(table, column, word).has_value();
+    if (more != kMore.end()) view.*more->second = true;
+    else if (measured) view.beside.push_back(word);
+    else tasks.push_back(word);
+  }
+  if (!tasks.empty()) keep_columns(table, tasks, origin);
+}
+
 ResultTable table_of(const ReportedExperiment& experiment, const std::vector<PublishedValue>& published,
                      const reporting::ResultOptions& options) {
   ResultTable table = reporting::result_table(experiment.records, published, options);
@@ -215,7 +246,7 @@ ReportPage mission_page(const Path& folder, const std::vector<Path>& files, cons
   for (const Path& file : files) {
     const Path name = file.lexically_relative(folder).replace_extension();
     const Path inner = std::filesystem::absolute(file).parent_path().filename() / file.stem();
-    const ReportedExperiment experiment = experiments(file, records.empty() ? Path() : records / inner);
+    ReportedExperiment experiment = experiments(file, records.empty() ? Path() : records / inner);
     for (const std::string& remark : experiment.remarks) note(fmt::format("xformer: {}", remark));
     const std::vector<PublishedValue> published = published_of(experiment);
     Progress progress;
@@ -231,11 +262,14 @@ ReportPage mission_page(const Path& folder, const std::vector<Path>& files, cons
       for (int64_t i = 1; i <= experiment.measurements; ++i)
         if (std::filesystem::exists(measurement(experiment, i))) ++progress.whole;
     } else {
-      const ResultTable table =
-          table_of(experiment, published,
-                   {.average_over = experiment.average_over, .all_published = experiment.is_whole_table()});
+      const std::string quantity = judge(experiment.records, experiment.metric, file.string() + ": metric");
+      ResultTable table = table_of(
+          experiment, published,
+          {.metric = quantity, .average_over = experiment.average_over, .all_published = experiment.is_whole_table()});
       progress = progress_of(table);
-      tables.push_back(shown(table, {}));
+      ResultView view;
+      choose_columns(experiment.columns, file.string() + ": columns", table, view);
+      tables.push_back(shown(table, view));
     }
     if (!tables.empty()) tables.back().notes.insert(tables.back().notes.end(), notes.begin(), notes.end());
     for (Table& table : tables) {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cli/experiments.h"
-#include "reporting/result_table.h"
+#include "reporting/result_formats.h"
 #include "reporting/table.h"
 
 namespace xformer::cli {
@@ -25,6 +25,13 @@ struct ReportPage {
 
 // "mrsformer-table-9" of experiments/mrsformer/table-9.json.
 [[nodiscard]] std::string short_name(const Path& experiment);
+
+// Runs judged by another metric that their tests have, "" for their own; or the quantity that is to be shown in place
+// of scores, which is returned. `origin` is who asks, for UserErrors.
+[[nodiscard]] std::string judge(std::vector<RunRecord>& records, const std::string& metric, const std::string& origin);
+// What is left of a table: tasks by pattern, of what stands beside them what is named, and what else is measured.
+void choose_columns(const std::vector<std::string>& words, const std::string& origin, reporting::ResultTable& table,
+                    reporting::ResultView& view);
 
 // Of an experiment that trains: under its title, with its notes.
 [[nodiscard]] reporting::ResultTable table_of(const ReportedExperiment& experiment,

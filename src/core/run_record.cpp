@@ -65,9 +65,9 @@ void visit(RunRecord& it, const Fields& fields) {
          "reserved_device_bytes", it.reserved_device_bytes, "peak_process_bytes", it.peak_process_bytes, "backend",
          it.backend, "kernels", it.kernels, "kernels_run", it.kernels_run, "cuda_graph", it.cuda_graph, "energy",
          it.energy, "deterministic", it.deterministic, "init_from", it.init_from, "steps", it.steps, "selection",
-         it.selection, "dev", it.dev, "test", it.test, "skipped_steps", it.skipped_steps, "resumed_at", it.resumed_at,
-         "data", it.data, "seeds", it.seeds, "search", it.search, "software", it.software, "hardware", it.hardware,
-         "command", it.command, "date", it.date, "plan", it.plan, "origins", it.origins);
+         it.selection, "train", it.train, "dev", it.dev, "test", it.test, "skipped_steps", it.skipped_steps,
+         "resumed_at", it.resumed_at, "data", it.data, "seeds", it.seeds, "search", it.search, "software", it.software,
+         "hardware", it.hardware, "command", it.command, "date", it.date, "plan", it.plan, "origins", it.origins);
 }
 
 namespace {

@@ -45,6 +45,11 @@ struct EvaluationPoint {
 bool take(const Json& json, EvaluationPoint& point);
 
 struct RunRecord {
+  // The last line of the log on training: the mean since the line before it.
+  struct Train {
+    int64_t step = 0;
+    double loss = 0;
+  };
   struct Flops {
     double forward_per_example = 0;
     int64_t length = 0;  // padded
@@ -100,6 +105,7 @@ struct RunRecord {
   Json init_from, seeds, search, software, hardware;  // facts as they come
   std::optional<Steps> steps;
   std::optional<Selection> selection;
+  std::optional<Train> train;  // none where that loss was not finite
   std::optional<std::vector<EvaluationPoint>> dev;
   std::optional<EvaluationPoint> test;
   std::optional<int64_t> skipped_steps;
@@ -119,6 +125,11 @@ struct RunRecord {
   [[nodiscard]] std::string commit() const;  // "" when not known
   [[nodiscard]] bool dirty() const;          // built from modified sources, or nobody knows
 };
+
+template <class Fields>
+void visit(RunRecord::Train& it, const Fields& fields) {
+  fields("step", it.step, "loss", it.loss);
+}
 
 // Of a run about which nothing but what was asked for is known.
 [[nodiscard]] RunRecord record_of_plan(const RunPlan& plan, const std::string& command);

@@ -40,7 +40,8 @@ struct CheckReport {
 
 // Of lengths in order, one or more: the middle one, or the mean of the two.
 [[nodiscard]] double median(const std::vector<int64_t>& sorted);
-// Per split: count, labels or mean target, shortest, median, mean and longest length.
+// Per split: count, labels and their entropy in nats (what the best constant answer loses) or mean target, shortest,
+// median, mean and longest length.
 [[nodiscard]] Json split_facts(const DataSource& source, Split split);
 // These of all splits, and notes on classes of one training example or none, which cannot be learnt.
 void describe_splits(const DataSource& source, CheckReport& report);

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/names.h"
+#include "core/text.h"
 
 namespace xformer::data {
 namespace {
@@ -48,18 +49,28 @@ class ShiftedSource : public DataSource {
 
 }  // namespace
 
-Shift parse_shift(const std::string& name, int64_t places) {
-  return {choice("--shift: ", "shift", name, {"roll", "drop-newest"}) == 1, places};
+Shift parse_shift(const std::string& name, int64_t places, const std::string& origin) {
+  return {name, choice(origin + ": ", "shift", name, {"roll", "drop-newest"}) == 1, places, origin};
+}
+
+std::vector<Shift> parse_shifts(const std::string& names, const std::string& origin) {
+  std::vector<Shift> result;
+  for (const std::string_view name : split(names, ','))
+    if (!trim(name).empty()) result.push_back(parse_shift(std::string(trim(name)), 1, origin));
+  return result;
+}
+
+void check_shift(const Shift& shift, const DataShape& shape) {
+  const bool events = shape.width > 1 && !shape.categories.empty();
+  const bool ids = shape.vocabulary > 0 && shape.zero_is_padding && shape.id_offset == 0;
+  XF_CHECK(!shape.target.of_places(), UserError, "{}: the task has an answer at every place, which would not move",
+           shift.origin);
+  XF_CHECK(!shift.drop_newest || events || ids, UserError,
+           "{}: drop-newest: in the task's sequences nothing means padding; roll needs none", shift.origin);
 }
 
 std::unique_ptr<DataSource> shifted(const DataSource& source, const Shift& shift) {
-  const DataShape& shape = source.info().shape;
-  const bool events = shape.width > 1 && !shape.categories.empty();
-  const bool ids = shape.vocabulary > 0 && shape.zero_is_padding && shape.id_offset == 0;
-  XF_CHECK(!shape.target.of_places(), UserError,
-           "--shift: the task has an answer at every place, which would not move");
-  XF_CHECK(!shift.drop_newest || events || ids, UserError,
-           "--shift drop-newest: in the task's sequences nothing means padding; roll needs none");
+  check_shift(shift, source.info().shape);
   return std::make_unique<ShiftedSource>(source, shift);
 }
 

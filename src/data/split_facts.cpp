@@ -1,5 +1,6 @@
 // What there is to say of any dataset's splits: sizes, labels, lengths.
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "core/names.h"
@@ -32,8 +33,15 @@ Json split_facts(const DataSource& source, Split split) {
   if (count == 0) return result;
   const auto n = static_cast<double>(count);
   if (shape.target.has("target")) result["mean_target"] = targets / n;
-  else if (shape.target.has("label") && !shape.target.of_places())
-    for (const auto& [label, times] : labels) result["labels"][std::to_string(label)] = times;
+  else if (shape.target.has("label") && !shape.target.of_places()) {
+    double entropy = 0;
+    for (const auto& [label, times] : labels) {
+      result["labels"][std::to_string(label)] = times;
+      const double share = static_cast<double>(times) / n;
+      entropy -= share * std::log(share);
+    }
+    result["label_entropy"] = entropy;
+  }
   std::sort(lengths.begin(), lengths.end());
   result["length"] = {{"min", lengths.front()},
                       {"median", median(lengths)},

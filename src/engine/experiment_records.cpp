@@ -77,6 +77,8 @@ void judge(const MetricSpec& headline, RunRecord& record) {
 RunRecord missing_record(const sweep::Cell& cell, const std::set<std::string>& free) {
   RunRecord record = record_of_plan(cell.plan, "");
   record.metrics = training::results_of(metrics_of(cell), {}, {}, {});
+  for (const data::Shift& shift : plan::shifts_of(cell.plan))
+    record.metrics.push_back({training::change_metric(record.headline("test")->spec, shift.name), "test", {}});
   record.plan_hash.clear();
   RunPlan on_cpu = cell.plan;
   plan::suit_device(on_cpu, /*on_cuda=*/false);
@@ -166,7 +168,9 @@ cli::ReportedExperiment reported_experiment(const Path& file, const Path& folder
                                  .notes = experiment.notes,
                                  .published = experiment.published,
                                  .published_name = experiment.published_name,
-                                 .average_over = experiment.average_over};
+                                 .average_over = experiment.average_over,
+                                 .metric = experiment.metric,
+                                 .columns = experiment.columns};
   if (experiment.bench.is_array()) result.measurements = static_cast<int64_t>(experiment.bench.size());
   else add_records(experiment, result);
   return result;

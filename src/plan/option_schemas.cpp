@@ -84,7 +84,11 @@ const Schema<EvalOptions>& eval_schema() {
           .add(&O::parity, "parity",
                "as mlpen's code: dev sees only dev_batches shuffled batches, test drops its last partial batch")
           .add(&O::dev_batches, "dev_batches", "batches per dev evaluation under parity; 0: all full ones", at_least(0))
-          .add(&O::batch, "batch", "examples per evaluation batch; 0: as in training", at_least(0));
+          .add(&O::batch, "batch", "examples per evaluation batch; 0: as in training", at_least(0))
+          .add(&O::shifts, "shifts",
+               "the test once more on sequences that stand one place later: roll (cyclically), drop-newest (the newest "
+               "goes, the oldest becomes padding), or both with a comma; what that changes is a metric of the record")
+          .added("");
   return kSchema;
 }
 

@@ -163,6 +163,7 @@ void check_combinations(const RunPlan& plan, const PlanParts& parts) {
   parts.dataset->check_options(plan.group("data"));
   const data::DataShape shape = planned_shape(plan);
   check_objective(plan, parts, batching.objective);
+  for (const data::Shift& shift : shifts_of(plan)) data::check_shift(shift, shape);
   parts.family->check(model_request(plan, shape));
 }
 
@@ -205,6 +206,10 @@ bool steps_over_epochs(const ResolvedOptions& options, const std::vector<ValueLa
 }
 
 }  // namespace
+
+std::vector<data::Shift> shifts_of(const RunPlan& plan) {
+  return data::parse_shifts(eval_schema().read(plan.group("eval")).shifts, "eval.shifts");
+}
 
 std::vector<ValueLayer> preset_layers(const PlanParts& parts) {
   const auto groups = option_groups(parts);

@@ -7,6 +7,7 @@
 #include "attention/descriptor.h"
 #include "core/run_plan.h"
 #include "data/datasets.h"
+#include "data/shifted_source.h"
 #include "models/model.h"
 #include "plan/protocols.h"
 
@@ -32,8 +33,11 @@ struct TrainingOptions {
 struct EvalOptions {
   bool parity = false;
   int64_t dev_batches = 0, batch = 0;
+  std::string shifts;
 };
 [[nodiscard]] const Schema<EvalOptions>& eval_schema();
+// Under which the test is made once more.
+[[nodiscard]] std::vector<data::Shift> shifts_of(const RunPlan& plan);
 
 // What the user asked for, as words.
 struct PlanRequest {

@@ -29,6 +29,10 @@ std::optional<double> time(const RunRecord& run) {
 
 std::optional<double> input(const RunRecord& run) { return run.speed ? run.speed->input_work_ms : std::nullopt; }
 
+std::optional<double> train_loss(const RunRecord& run) {
+  return run.train ? std::optional(run.train->loss) : std::nullopt;
+}
+
 // It is that of the last process.
 std::optional<double> energy(const RunRecord& run) {
   const bool whole = run.energy && (!run.resumed_at || run.resumed_at->empty());
@@ -44,8 +48,28 @@ const std::vector<Quantity>& quantities() {
                                           {{"flops", "operations", "GFLOP", false, 4}, flops, /*exact=*/true},
                                           {{"time", "time", "min", false, 1}, time},
                                           {{"energy", "energy", "kJ", false, 1}, energy},
-                                          {{"input", "input of a batch", "ms", false, 2}, input}};
+                                          {{"input", "input of a batch", "ms", false, 2}, input},
+                                          {{"train_loss", "training loss", "", false, 3}, train_loss}};
   return kAll;
+}
+
+std::optional<MetricSpec> metric_of(const RunRecord& run, const std::string& name) {
+  for (const Quantity& one : quantities())
+    if (one.metric.name == name) return one.metric;
+  for (const MetricResult& one : run.metrics)
+    if (one.split == "test" && one.spec.name == name) return one.spec;
+  return std::nullopt;
+}
+
+std::optional<Metric> value_of(const RunRecord& run, const std::string& name) {
+  for (const Quantity& one : quantities()) {
+    if (one.metric.name != name) continue;
+    const std::optional<double> value = one.of(run);
+    return value ? std::optional(Metric{one.metric, *value}) : std::nullopt;
+  }
+  for (const MetricResult& one : run.metrics)
+    if (one.split == "test" && one.spec.name == name && one.value) return Metric{one.spec, one.spec.shown(*one.value)};
+  return std::nullopt;
 }
 
 const Quantity& find_quantity(const std::string& name) {

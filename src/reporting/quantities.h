@@ -16,8 +16,13 @@ struct Quantity {
 };
 
 // speed (examples/s), memory (MB), parameters, flops (GFLOP of an example, forwards), time (min of training and
-// evaluation), energy (kJ), input (ms that making a batch takes, beside the steps or not).
+// evaluation), energy (kJ), input (ms that making a batch takes, beside the steps or not), train_loss (of the last
+// line of the log).
 [[nodiscard]] const std::vector<Quantity>& quantities();
+// Of a quantity by its name, or of a metric that a run's test has or would have.
+[[nodiscard]] std::optional<MetricSpec> metric_of(const RunRecord& run, const std::string& name);
+// What a run says under such a name, as it is shown.
+[[nodiscard]] std::optional<Metric> value_of(const RunRecord& run, const std::string& name);
 // UserError with the names there are.
 [[nodiscard]] const Quantity& find_quantity(const std::string& name);
 

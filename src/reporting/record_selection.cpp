@@ -232,13 +232,13 @@ std::vector<RunRecord> select_records(std::vector<RunRecord> records, const Reco
   return records;
 }
 
-std::vector<RunRecord> judged_by(std::vector<RunRecord> records, const std::string& metric) {
+std::vector<RunRecord> judged_by(std::vector<RunRecord> records, const std::string& metric, const std::string& origin) {
   std::vector<std::string> names;
   for (const Quantity& one : quantities()) names.push_back(one.metric.name);
   for (const RunRecord& record : records)
     for (const MetricResult& one : record.metrics)
       if (std::find(names.begin(), names.end(), one.spec.name) == names.end()) names.push_back(one.spec.name);
-  const std::string& wanted = names[choice("--metric: ", "metric", metric, names)];
+  const std::string& wanted = names[choice(origin + ": ", "metric", metric, names)];
   const auto is_wanted = [&](const MetricResult& one) { return one.spec.name == wanted; };
   std::set<std::string> tasks;
   for (const RunRecord& record : records)

@@ -34,8 +34,9 @@ struct RecordSelection {
                                                     std::vector<std::string>& notes);
 
 // Runs of the tasks that have this metric beside the one they are judged by, judged by it instead. UserError, with
-// the metrics there are, where no task has it.
-[[nodiscard]] std::vector<RunRecord> judged_by(std::vector<RunRecord> records, const std::string& metric);
+// the metrics there are, where no task has it; `origin` is who asks.
+[[nodiscard]] std::vector<RunRecord> judged_by(std::vector<RunRecord> records, const std::string& metric,
+                                               const std::string& origin = "--metric");
 
 // UserError, with the tasks or the columns there are, when there is more than one: `what`, of them all, would mix
 // settings.

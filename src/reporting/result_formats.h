@@ -13,10 +13,12 @@ namespace xformer::reporting {
 // What of a table is shown.
 struct ResultView {
   bool published = true, difference = true, average = true, time = true, energy = true;  // where they are known
-  bool interval = false;           // of accuracies of one run: Wilson's 95 % interval over its test examples
-  bool transpose = false;          // tasks below each other
-  bool tests = false;              // the tests behind what is bold in tables of their own
-  std::optional<int> digits = {};  // decimals of scores; none: the metric's
+  // 95 % intervals: Wilson's of one run's accuracy over its test examples, Student's of a mean over seeds.
+  bool interval = false;
+  std::vector<std::string> beside = {};  // what else of the runs stands beside their scores (value_of in quantities.h)
+  bool transpose = false;                // tasks below each other
+  bool tests = false;                    // the tests behind what is bold in tables of their own
+  std::optional<int> digits = {};        // decimals of scores; none: the metric's
 };
 
 // Rows are models. What a cell's runs did not reach stands in its footnotes; the legend is the first of the notes.

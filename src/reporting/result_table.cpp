@@ -267,10 +267,18 @@ ResultTable result_table(const std::vector<RunRecord>& records, const std::vecto
   return table;
 }
 
-void keep_columns(ResultTable& table, const std::vector<std::string>& patterns) {
+std::optional<MetricSpec> metric_of(const ResultTable& table, size_t column, const std::string& name) {
+  for (const auto& row : table.cells)
+    for (const RunRecord* run : row[column].asked)
+      if (const std::optional<MetricSpec> metric = metric_of(*run, name)) return metric;
+  return std::nullopt;
+}
+
+void keep_columns(ResultTable& table, const std::vector<std::string>& patterns, const std::string& origin) {
   std::vector<size_t> kept;
   std::vector<std::string> known;
   for (const ResultColumn& column : table.columns) known.push_back(column.label);
+  for (const Quantity& one : quantities()) known.push_back(one.metric.name);
   for (const std::string& pattern : patterns) {
     bool fits = false;
     for (size_t column = 0; column < table.columns.size(); ++column) {
@@ -280,7 +288,7 @@ void keep_columns(ResultTable& table, const std::vector<std::string>& patterns) 
       fits = true;
       if (std::find(kept.begin(), kept.end(), column) == kept.end()) kept.push_back(column);
     }
-    XF_CHECK(fits, UserError, "--columns: {}", unknown_name_message("column", pattern, known));
+    XF_CHECK(fits, UserError, "{}: {}", origin, unknown_name_message("column", pattern, known));
   }
   const auto chosen = [&](const auto& all) {
     std::decay_t<decltype(all)> result;

@@ -93,8 +93,12 @@ inline constexpr const char* kWaiting = "waiting";
 [[nodiscard]] ResultTable result_table(const std::vector<RunRecord>& records,
                                        const std::vector<PublishedValue>& published, const ResultOptions& options = {});
 
+// A quantity by its name, or the metric of it that tests of the runs of a column have (quantities.h).
+[[nodiscard]] std::optional<MetricSpec> metric_of(const ResultTable& table, size_t column, const std::string& name);
+
 // Leaves the columns whose label or task a pattern fits ("uea/*"), in the order of the patterns. Averages and the
-// comparison of models stay those of the whole table. UserError of a pattern that fits none.
-void keep_columns(ResultTable& table, const std::vector<std::string>& patterns);
+// comparison of models stay those of the whole table. UserError of a pattern that fits none; `origin` is who asks.
+void keep_columns(ResultTable& table, const std::vector<std::string>& patterns,
+                  const std::string& origin = "--columns");
 
 }  // namespace xformer::reporting

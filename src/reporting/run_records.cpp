@@ -9,8 +9,23 @@
 namespace xformer::reporting {
 namespace {
 
+// The last line on training in a run's log; none where there is no log, or that line is no whole one.
+std::optional<RunRecord::Train> last_train_line(const Path& log) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(log, ignored)) return std::nullopt;
+  const std::string text = read_file(log);
+  const size_t event = text.rfind(R"({"event":"train")");
+  if (event == std::string::npos) return std::nullopt;
+  const Json line =
+      Json::parse(text.substr(event, text.find('\n', event) - event), nullptr, /*allow_exceptions=*/false);
+  const bool known = line.is_object() && line.contains("loss") && line["loss"].is_number();  // null: not finite
+  return known ? std::optional(RunRecord::Train{line.value("step", int64_t{0}), line["loss"]}) : std::nullopt;
+}
+
 std::optional<RunRecord> record_of(const Path& path) {
   RunRecord record = read_run_record(path);
+  // Records of before it was written there have it in the log beside them.
+  if (!record.train) record.train = last_train_line(path.parent_path() / "log.jsonl");
   const bool whole = record.schema > 0 && !record.task.empty() && !record.model.empty() && !record.status.empty();
   return whole ? std::optional(std::move(record)) : std::nullopt;
 }

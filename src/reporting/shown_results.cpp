@@ -58,12 +58,46 @@ TableCell published_cell(const std::vector<PublishedValue>& values, int decimals
   return shown;
 }
 
+// "-" where there is none.
+std::string interval_text(const std::optional<Interval>& interval, int decimals) {
+  return interval ? fmt::format("{:.{}f} to {:.{}f}", interval->low, decimals, interval->high, decimals) : "-";
+}
+
 // Over examples, of one run; seeds tell more where there are several.
-TableCell interval_cell(const ResultCell& cell, const MetricSpec& metric) {
-  if (cell.runs.size() != 1 || metric.name != accuracy_metric().name || !cell.runs.front()->test) return {"-"};
+std::optional<Interval> interval_of(const ResultCell& cell, const MetricSpec& metric) {
+  if (cell.runs.size() != 1) return mean_interval(cell.scores);
   const RunRecord& run = *cell.runs.front();
-  const Interval interval = wilson(*run.score(), std::max<int64_t>(run.test->examples, 1));
-  return {fmt::format("{} to {}", metric.text(interval.low), metric.text(interval.high))};
+  if (metric.name != accuracy_metric().name || !run.test) return std::nullopt;
+  const Interval share = wilson(*run.score(), std::max<int64_t>(run.test->examples, 1));
+  return Interval{metric.shown(share.low), metric.shown(share.high)};
+}
+
+// What the runs of a column say under a name, and the intervals of their means; empty where there are none.
+struct Beside {
+  MetricSpec metric;
+  std::vector<TableCell> cells, intervals;
+};
+
+Beside beside(const ResultTable& table, size_t column, const std::string& name) {
+  const std::optional<MetricSpec> metric = metric_of(table, column, name);
+  if (!metric) return {};
+  const auto known = std::find_if(quantities().begin(), quantities().end(),
+                                  [&](const Quantity& one) { return one.metric.name == name; });
+  const bool exact = known != quantities().end() && known->exact;
+  Beside result{*metric, {}, {}};
+  bool intervals = false;
+  for (const auto& row : table.cells) {
+    std::vector<double> own;
+    for (const RunRecord* run : row[column].runs)
+      if (const std::optional<Metric> value = value_of(*run, name)) own.push_back(value->value);
+    TableCell& cell = result.cells.emplace_back(number_cell(mean(own), metric->decimals));
+    if (own.size() > 1 && !exact) cell.spread = fmt::format("{:.{}f}", sample_deviation(own), metric->decimals);
+    const std::optional<Interval> interval = exact ? std::nullopt : mean_interval(own);
+    result.intervals.push_back({interval_text(interval, metric->decimals)});
+    intervals |= interval.has_value();
+  }
+  if (!intervals) result.intervals.clear();
+  return result;
 }
 
 TableCell difference_cell(const ResultCell& cell, const MetricSpec& metric) {
@@ -135,7 +169,20 @@ std::string chance_text(const ResultTable& table) {
                      others ? "; in another metric, better than that" : "");
 }
 
-std::string legend(const ResultTable& table, size_t usual, bool averages) {
+// How the intervals that are shown were made.
+std::string how_intervals(const ResultTable& table) {
+  bool one = false, several = false;
+  for (const auto& row : table.cells)
+    for (size_t column = 0; column < row.size(); ++column)
+      if (!row[column].runs.empty() && interval_of(row[column], table.columns[column].metric))
+        (row[column].runs.size() == 1 ? one : several) = true;
+  std::vector<std::string> ways;
+  if (one) ways.emplace_back("of one run's accuracy over its test examples (Wilson)");
+  if (several) ways.emplace_back("of a mean over seeds, by Student's t, which says nothing of other examples");
+  return ways.empty() ? "" : fmt::format("95 % interval: {}.", fmt::join(ways, "; "));
+}
+
+std::string legend(const ResultTable& table, const ResultView& view, size_t usual, bool averages) {
   std::vector<std::string> said;
   if (!table.run_columns().empty())
     said.push_back(
@@ -148,6 +195,8 @@ std::string legend(const ResultTable& table, size_t usual, bool averages) {
         "Bold: the best of its column where a paired t test over common seeds, adjusted by Holm, tells it from every "
         "other model there (p < 0.05).");
   if (const std::string chance = chance_text(table); table.quantity.empty() && !chance.empty()) said.push_back(chance);
+  if (const std::string intervals = how_intervals(table); view.interval && !intervals.empty())
+    said.push_back(intervals);
   if (averages && !table.averaged.empty())
     said.push_back(fmt::format("Average: over {}.", fmt::join(table.averaged, ", ")));
   if (const std::string sources = sources_text(table); !sources.empty()) said.push_back(sources);
@@ -213,15 +262,26 @@ Table shown(const ResultTable& table, const ResultView& view) {
                  }));
     else if (const std::vector<TableCell> cells = further_cells(table, column, metric.decimals); !cells.empty())
       add_column(result, {.label = label, .unit = unit, .group = label}, cells);
-    if (view.interval && table.quantity.empty() && metric.name == accuracy_metric().name &&
-        any(table, column, [](const ResultCell& cell) { return cell.runs.size() == 1; }))
-      add_column(result, {.label = "95 % interval", .unit = unit, .group = label, .numbers = false},
-                 each([&](size_t row) { return interval_cell(table.cells[row][column], metric); }));
+    const TableColumn interval{.label = "95 % interval", .unit = unit, .group = label, .numbers = false};
+    const auto has_interval = [&](const auto& row) { return interval_of(row[column], metric).has_value(); };
+    if (view.interval && std::any_of(table.cells.begin(), table.cells.end(), has_interval))
+      add_column(result, interval, each([&](size_t row) {
+                   return TableCell{interval_text(interval_of(table.cells[row][column], metric), metric.decimals)};
+                 }));
     if (view.published && any(table, column, [](const ResultCell& cell) { return !cell.published.empty(); }))
       add(with_runs.empty() ? label : "published",
           [&](const ResultCell& cell) { return published_cell(cell.published, metric.decimals); });
     if (view.difference && any(table, column, [](const ResultCell& cell) { return cell.difference().has_value(); }))
       add("difference", [&](const ResultCell& cell) { return difference_cell(cell, metric); });
+    for (const std::string& name : view.beside) {
+      const Beside further = beside(table, column, name);
+      if (further.cells.empty()) continue;
+      const std::string own = further.metric.title;
+      add_column(result, {.label = own, .unit = further.metric.unit, .group = label}, further.cells);
+      if (view.interval && !further.intervals.empty())
+        add_column(result, {"95 % interval of the " + own, further.metric.unit, label, /*numbers=*/false},
+                   further.intervals);
+    }
   }
   const auto add = [&](const TableColumn& column, std::optional<double> ResultRow::*value, int decimals) {
     if (any(table, value))
@@ -240,7 +300,7 @@ Table shown(const ResultTable& table, const ResultView& view) {
        {std::tuple{view.time, "time", &ResultRow::time}, std::tuple{view.energy, "energy", &ResultRow::energy}})
     if (const MetricSpec& metric = find_quantity(name).metric; wanted && table.quantity != name)
       add({.label = metric.title, .unit = metric.unit}, value, metric.decimals);
-  result.notes.push_back(legend(table, usual, before > without_average));
+  result.notes.push_back(legend(table, view, usual, before > without_average));
   if (result.columns.size() > before)
     result.notes.back() += table.columns.size() > 1 ? " Cost: of one run of every task, the mean over seeds."
                                                     : " Cost: of one run, the mean over seeds.";

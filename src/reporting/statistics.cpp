@@ -137,6 +137,11 @@ std::vector<double> holm(std::span<const double> p) {
   return result;
 }
 
+std::optional<Interval> mean_interval(std::span<const double> values) {
+  const PairedT test = paired_t(values, std::vector<double>(values.size(), 0));
+  return test.low < test.high ? std::optional(Interval{test.low, test.high}) : std::nullopt;
+}
+
 Interval wilson(double share, int64_t count) {
   constexpr double z = 1.959963984540054;
   const auto n = static_cast<double>(count);

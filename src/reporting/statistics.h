@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -41,6 +42,9 @@ struct SignedRanks {
 struct Interval {
   double low = 0, high = 0;
 };
+// Student's 95 % interval of the mean of what such values are drawn from; none of fewer than two, and where they do not
+// differ.
+[[nodiscard]] std::optional<Interval> mean_interval(std::span<const double> values);
 // Wilson's 95 % interval of a share seen in `count` trials.
 [[nodiscard]] Interval wilson(double share, int64_t count);
 

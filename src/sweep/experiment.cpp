@@ -237,9 +237,9 @@ Experiment read_experiment(const Path& path) {
 
 Experiment parse_experiment(const Json& json, const Path& path) {
   const Reader file{path.string(), json};
-  file.expect_keys({"title",   "notes",     "tasks",        "models", "seeds",     "protocol", "steps",
-                    "length",  "set",       "grid",         "cases",  "exclude",   "stages",   "search",
-                    "retries", "published", "average_over", "bench",  "waits_for", "setup"});
+  file.expect_keys({"title",        "notes", "tasks",     "models",  "seeds",  "protocol", "steps",   "length",
+                    "set",          "grid",  "cases",     "exclude", "stages", "search",   "retries", "published",
+                    "average_over", "bench", "waits_for", "setup",   "metric", "columns"});
   Experiment result;
   result.name = experiment_name(path);
   result.file = path;
@@ -263,6 +263,8 @@ Experiment parse_experiment(const Json& json, const Path& path) {
   if (file.has("bench")) {
     XF_CHECK(!file.has("tasks"), UserError, "{}: an experiment either measures (bench) or trains (tasks), got both",
              file.place);
+    for (const char* key : {"metric", "columns"})
+      XF_CHECK(!file.has(key), UserError, "{}: {} is of an experiment that trains", file.place, key);
     result.bench = json["bench"];
     if (!result.bench.is_array()) file.at("bench").fail("a list of commands, each a list of words of `xformer bench`");
     for (const Reader& command : file.at("bench").list())
@@ -298,6 +300,8 @@ Experiment parse_experiment(const Json& json, const Path& path) {
   XF_CHECK(!result.search || result.stages.empty(), UserError, "{}: a search has no stages yet: give one of them",
            file.place);
   result.retries = file.count("retries", 0, 1);
+  result.metric = file.text("metric", "");
+  result.columns = file.texts("columns");
   result.average_over = file.texts("average_over");
   for (const std::string& task : result.average_over)
     XF_CHECK(std::any_of(result.tasks.begin(), result.tasks.end(), [&](const Ask& one) { return one.task == task; }),

@@ -67,6 +67,8 @@ struct Experiment {
   std::optional<Path> published;
   std::string published_name;  // of the entries there that are meant: "published.json#table-8", else the file's stem
   std::vector<std::string> average_over;  // tasks that the average of a row is over; none named: all
+  std::string metric;                     // what its table shows in place of scores; "": scores
+  std::vector<std::string> columns;       // of its table, as `report --columns` takes them; none named: all
   std::vector<std::string> setup;         // lines of shell before the first cell of a Slurm job: "module load cuda"
   Json bench;  // of an experiment that measures instead of training: words of `xformer bench`; else null
   std::vector<std::string> waits_for_tasks, waits_for_models;  // names that are not there yet

@@ -67,6 +67,7 @@ RunRecord Loop::record(const Ending& ending) const {
   record.skipped_steps = state_.skipped_steps;
   record.resumed_at = state_.resumed_at;
   record.init_from = state_.init_from;
+  record.train = state_.train;
   record.dev = state_.dev;
   record.test = test_;
   if (const StepTimes times = clock_.times(); !times.seconds.empty()) record.speed = speed_of(times);
@@ -78,6 +79,7 @@ RunRecord Loop::record(const Ending& ending) const {
   record.selection->split = selection_split(source_->info());
   record.metrics =
       results_of(tasks::metric_specs(*tasks::make_task(source_->info().shape)), state_.best, test_, chance_);
+  record.metrics.insert(record.metrics.end(), changes_.begin(), changes_.end());
   if (!model_) return record;
   record.backend = model_->backend();  // only now: attention may choose with its inputs
   record.parameters = models::parameter_count(*model_);
@@ -103,6 +105,8 @@ void Loop::look_at_data() {
   if (duplicates > 0)
     observer_.on_message(
         fmt::format("warning: {} examples occur in more than one split; `xformer data check` names them", duplicates));
+  for (const data::Shift& shift : plan::shifts_of(plan_))
+    shifted_.emplace_back(shift.name, data::shifted(*source_, shift));
   order_ = training_order(plan_, source_->info().shape);
   const Course course = course_of(plan_, *source_);
   last_step_ = course.steps;
@@ -196,6 +200,8 @@ void Loop::report() {
   state_.train_seconds += waited;
   const StepInterval interval = clock_.close(waited);
   const MemoryUse memory = device_memory(options_.device);
+  state_.train.reset();
+  if (std::isfinite(sums.loss)) state_.train = RunRecord::Train{state_.step, sums.loss};
   TrainPoint point;
   point.step = state_.step;
   point.steps = last_step_;
@@ -307,8 +313,24 @@ bool Loop::test() {
   Json entry{{"event", "test"}, {"step", state_.step}};
   entry.update(written(*test_));
   directory_.log(entry);
+  if (!test_shifted()) return false;
   directory_.log({{"event", "finished"}, {"step", state_.step}});
   observer_.on_test(*selected_step_, tested_->result);
+  return true;
+}
+
+bool Loop::test_shifted() {
+  for (const auto& [shift, source] : shifted_) {
+    EvaluationRequest request = evaluation_request(data::Split::kTest);
+    request.drop_remainder = evaluation_.parity;
+    const auto result = evaluator_->run(*source, request);
+    if (!result) return false;
+    state_.evaluation_seconds += result->seconds;
+    changes_.push_back(change_of(tested_->result.headline(), result->headline(), shift));
+    Json entry{{"event", "shift"}, {"shift", shift}};
+    entry.update(written(point_of(*result)));
+    directory_.log(entry);
+  }
   return true;
 }
 

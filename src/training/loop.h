@@ -26,6 +26,8 @@ class Loop {
 
  private:
   [[nodiscard]] int64_t checkpoint_every() const;
+  // False when a stop was requested on the way.
+  bool test_shifted();
   void look_at_data();
   void build();
   // Takes up the newest whole checkpoint, or starts at step 0.
@@ -76,6 +78,9 @@ class Loop {
   std::optional<int64_t> selected_step_;  // from the test on, as the two below
   std::optional<EvaluationPoint> test_;
   std::vector<Metric> chance_;  // of the best constant answer
+  // The data under the plan's shifts, by their names, and what these change of the test.
+  std::vector<std::pair<std::string, std::unique_ptr<data::DataSource>>> shifted_;
+  std::vector<MetricResult> changes_;
 };
 
 }  // namespace xformer::training

@@ -55,6 +55,17 @@ std::vector<MetricResult> results_of(const std::vector<MetricSpec>& specs,
   return result;
 }
 
+MetricSpec change_metric(MetricSpec headline, const std::string& shift) {
+  headline.name += "_change_" + shift;
+  std::replace(headline.name.begin(), headline.name.end(), '-', '_');
+  headline.title = fmt::format("change of {} by {}", headline.title, shift);
+  return headline;
+}
+
+MetricResult change_of(const Metric& test, const Metric& shifted, const std::string& shift) {
+  return {change_metric(test.spec, shift), "test", shifted.value - test.value};
+}
+
 RunRecord::Data data_of(const data::DataInfo& info) {
   RunRecord::Data data{info.sha256, info.origin, Json::object(), Json::array(), info.details};
   for (const data::Split split : data::kAllSplits)

@@ -23,6 +23,9 @@ namespace xformer::training {
                                                    const std::optional<EvaluationPoint>& best_dev,
                                                    const std::optional<EvaluationPoint>& test,
                                                    const std::vector<Metric>& chance);
+// What a test loses or gains by a shift of the data (data/shifted_source.h): "gini_change_roll".
+[[nodiscard]] MetricSpec change_metric(MetricSpec headline, const std::string& shift);
+[[nodiscard]] MetricResult change_of(const Metric& test, const Metric& shifted, const std::string& shift);
 [[nodiscard]] RunRecord::Data data_of(const data::DataInfo& info);
 // "dev", or "test" of data whose dev examples are its test split, as the code had them whose numbers are to be matched.
 [[nodiscard]] std::string selection_split(const data::DataInfo& info);

@@ -10,6 +10,7 @@ struct TrainingState {
   int64_t format = 0;           // of the checkpoint that it was read from
   int64_t step = 0;             // steps done
   int64_t evaluated_step = -1;  // of the last dev evaluation
+  std::optional<RunRecord::Train> train;
   std::vector<EvaluationPoint> dev;
   std::optional<EvaluationPoint> best;  // of dev
   int64_t skipped_steps = 0;

@@ -3,6 +3,7 @@
 
 #include "core/error.h"
 #include "data/check.h"
+#include "fake_source.h"
 #include "listops_text.h"
 #include "scratch.h"
 
@@ -46,6 +47,14 @@ TEST_CASE("correct files pass, and sizes other than the published ones are a not
   CHECK(json["passed"] == true);
   CHECK(json["checks"].size() == report.items.size());
   CHECK(json["checks"][0]["passed"] == true);
+}
+
+TEST_CASE("facts of a split tell what the best constant answer loses") {
+  // Labels 0 to 9 and 0 to 4: ten classes, five of them twice in fifteen.
+  const fake::Source source(std::vector<int64_t>(15, 2));
+  const double twice = 2.0 / 15, once = 1.0 / 15;
+  CHECK(split_facts(source, Split::kTrain)["label_entropy"].get<double>() ==
+        Approx(-5 * twice * std::log(twice) - 5 * once * std::log(once)));
 }
 
 TEST_CASE("a label that is not the value of its expression fails with file and line") {

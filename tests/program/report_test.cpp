@@ -106,6 +106,42 @@ TEST_CASE("an experiment is reported in what its tasks are judged by, whatever a
   CHECK_FALSE(contains(other, "points"));
 }
 
+TEST_CASE("an experiment says what its table shows; who asks for something else gets that", "[report]") {
+  const Place place;
+  std::filesystem::create_directory(place / "small");
+  const auto put = [&](const std::string& metric) {
+    scratch::put(place / "small/shown.json", R"({
+      "title": "Shown", "tasks": ["transactions"], "models": ["linear"], "length": 16, "seeds": "0-1", "steps": 2,
+      "metric": ")" + metric + R"(", "columns": ["interval", "gini_change_roll", "memory"],
+      "set": {"data.mean_events": 10, "data.pairs": 2, "data.train_examples": 40, "data.dev_examples": 20, "data.test_examples": 40,
+              "training.batch": 8, "training.eval_every": 2, "eval.shifts": "roll"}})");
+  };
+  put("train_loss");
+  const Outcome sweep = place.run(words("sweep small/shown.json --threads 1 --out out --record-to kept/small/shown"));
+  INFO(sweep.err);
+  REQUIRE(sweep.code == 0);
+  const auto report = [&](const std::string& more) {
+    return place.run(words("report small/shown.json --records kept/small/shown --format markdown" + more));
+  };
+  const std::string own = report("").out;
+  INFO(own);
+  CHECK(contains(own,
+                 "| model | transactions, training loss | transactions 95 % interval, training loss | transactions "
+                 "change of Gini by roll, % | "));
+  CHECK(contains(own, "transactions peak memory, MB |"));
+  CHECK(contains(report(" --metric auc --columns memory").out,
+                 "| model | transactions, AUC, % | transactions peak memory, MB |"));
+  CHECK(contains(report(" --metric gini_change_roll --columns average").out,
+                 "| transactions, change of Gini by roll, %"));
+  // The page of a folder shows the same.
+  CHECK(contains(place.run(words("report small --records kept --format markdown")).out,
+                 "| transactions, training loss |"));
+  CHECK(contains(report(" --columns memry").err, "--columns: unknown column 'memry'; did you mean 'memory'?"));
+  put("ginni");
+  const Outcome wrong = report("");
+  CHECK((wrong.code == 2 && contains(wrong.err, "shown.json: metric: unknown metric 'ginni'; did you mean 'gini'?")));
+}
+
 TEST_CASE("an experiment that waits is reported with its published values and the names that it waits for",
           "[report]") {
   const Place place;

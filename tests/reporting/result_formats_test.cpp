@@ -139,18 +139,43 @@ TEST_CASE("columns, digits and turning are the same for what people read") {
   CHECK_THROWS_AS(keep_columns(table, {"nowhere"}), UserError);
 }
 
-TEST_CASE("the interval of one run's accuracy stands beside it when it is asked for") {
+TEST_CASE("an interval stands beside what it is of when it is asked for: over examples, or over seeds") {
   std::vector<RunRecord> records{run("a", "t", 0, 0.6), run("b", "t", 0, 0.6), run("b", "t", 1, 0.7)};
   const ResultTable table = result_table(records, {});
   // Wilson: (p + z^2 / 2n -+ z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n) of 600 of 1,000.
+  CHECK_THAT(as_markdown(table, {.interval = true}), Contains("t 95 % interval, %") && Contains("56.93 to 62.99"));
+  // Student's of two: the mean -+ 12.7062 x 7.0711 / sqrt(2).
   CHECK_THAT(as_markdown(table, {.interval = true}),
-             Contains("t 95 % interval, %") && Contains("56.93 to 62.99") && Contains("| b | 65.00 ± 7.07 | - |"));
+             Contains("| b | 65.00 ± 7.07 | 1.47 to 128.53 |") &&
+                 Contains("of one run's accuracy over its test examples (Wilson); of a mean over seeds, by Student's"));
   CHECK_THAT(as_markdown(table), !Contains("56.93"));
   CHECK_THAT(as_latex(table, LatexNumbers::kSiunitx, {.interval = true}), Contains("56.93 to 62.99"));
   for (RunRecord& record : records) make_error(record);
-  CHECK_THAT(as_markdown(result_table(records, {}), {.interval = true}), !Contains("interval, "));
+  const std::string errors = as_markdown(result_table(records, {}), {.interval = true});
+  CHECK_THAT(errors, Contains("interval, RMSE") && !Contains("Wilson"));  // an error has none over examples
+  CHECK_THAT(errors, Contains("| a | 0.6000 <sup>a,b</sup> | - |"));
   const std::vector<RunRecord> seeds{run("a", "t", 0, 0.6), run("a", "t", 1, 0.6)};
   CHECK_THAT(as_markdown(result_table(seeds, {}), {.interval = true}), !Contains("interval, "));
+}
+
+TEST_CASE("what else runs measured stands beside their scores, with its spread, or without where it is counted") {
+  std::vector<RunRecord> records = two_models();
+  for (RunRecord& record : records)
+    if (record.task == "clear") {
+      record.metrics.push_back({{"auc", "AUC", "%", true, 2}, "test", *record.score() + 0.1});
+      record.metrics.push_back({{"auc", "AUC", "%", true, 2}, "dev", 0.0});
+    }
+  records[0].train = RunRecord::Train{12, 0.5};
+  const ResultTable table = result_table(records, {});
+  const std::string text = as_markdown(table, {.beside = {"auc", "parameters", "train_loss"}});
+  CHECK_THAT(text, Contains("| model | clear, % | clear AUC, % | clear parameters | clear training loss | close, % | "
+                            "close parameters | close training loss | average, % | time, min |"));
+  CHECK_THAT(text, Contains("| a | **81.50 ± 1.29** | 91.50 ± 1.29 | 100 | 0.500 | 84.50 ± 3.87 | 100 |"));
+  CHECK_THAT(text, Contains("| 71.55 ± 1.22 | 100 | - |"));  // b; its training loss nobody wrote down
+  // Of those four: 91.5 -+ 3.182446 x 1.290994 / 2.
+  CHECK_THAT(as_markdown(table, {.interval = true, .beside = {"auc", "parameters"}}),
+             Contains("interval of the AUC, %") && Contains("89.45 to 93.55") && !Contains("interval of the param"));
+  CHECK((metric_of(table, 0, "auc") && metric_of(table, 1, "memory") && !metric_of(table, 1, "auc")));
 }
 
 TEST_CASE("a column that no record knows the metric of has that of its published values") {

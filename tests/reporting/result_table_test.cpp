@@ -186,6 +186,34 @@ TEST_CASE("records are read from files and folders, other JSON is passed over") 
   CHECK_THROWS_WITH(read_run_records({(folder / "run").string()}, notes), Contains("record.json: damaged"));
 }
 
+TEST_CASE("the last training loss is the record's own, or that of the log beside an older record") {
+  const scratch::Folder folder;
+  Json json{{"schema_version", 2}, {"status", "completed"}, {"task", "t"}, {"model", "a"}};
+  const auto loss = [&](const std::string& log) {
+    scratch::put(folder / "record.json", json.dump());
+    scratch::put(folder / "log.jsonl", log);
+    std::vector<std::string> notes;
+    const auto records = read_run_records({folder.path().string()}, notes);
+    REQUIRE(records.size() == 1);
+    ResultCell cell;
+    cell.runs = {records.data()};
+    return mean_of(cell, "train_loss");
+  };
+  const std::string line = R"({"event":"train","step":8,"loss":0.25,"accuracy":1.0})";
+  CHECK_FALSE(loss(""));
+  CHECK(loss(R"({"event":"train","step":4,"loss":0.5})"
+             "\n" +
+             line +
+             "\n"
+             R"({"event":"test","loss":3.0})") == 0.25);
+  CHECK_FALSE(loss(line + "\n"
+                          R"({"event":"train","step":9,"loss":null})"));
+  CHECK_FALSE(loss(line + "\n"
+                          R"({"event":"train","step":9,"lo)"));
+  json["train"] = {{"step", 8}, {"loss", 0.125}};
+  CHECK(loss(line) == 0.125);
+}
+
 TEST_CASE("what an experiment wants and has not is counted, in the experiment's order") {
   std::vector<RunRecord> records{run("b", "t", 0, 0), run("b", "t", 1, 0.6), run("a", "t", 0, 0), run("a", "t", 1, 0)};
   for (const size_t i : {0, 2, 3}) {

@@ -115,4 +115,15 @@ TEST_CASE("Wilson's interval") {
   CHECK(wilson(0, 10).high == Approx(0.27753).epsilon(1e-4));
 }
 
+TEST_CASE("the interval of a mean is Student's, and there is none without a spread") {
+  const std::optional<Interval> five = mean_interval(std::vector<double>{1, 2, 3, 4, 5});
+  REQUIRE(five);
+  CHECK(five->low == Approx(3 - 2.776445 * std::sqrt(2.5 / 5)).epsilon(1e-6));  // t(4) of tables
+  CHECK(five->high == Approx(3 + 2.776445 * std::sqrt(2.5 / 5)).epsilon(1e-6));
+  CHECK_FALSE(mean_interval(std::vector<double>{}));
+  CHECK_FALSE(mean_interval(std::vector<double>{7}));
+  CHECK_FALSE(mean_interval(std::vector<double>{7, 7, 7}));
+  CHECK_FALSE(mean_interval(std::vector<double>{0, 0}));
+}
+
 }  // namespace xformer::reporting::statistics_test

@@ -212,6 +212,8 @@ TEST_CASE("what is wrong in an experiment file is said with its place") {
   refused(R"({"tasks": ["listops"], "models": ["none"], "published": "nowhere.json"})", "published: there is no");
   refused(R"({"tasks": ["listops"], "models": ["none"], "bench": [["--as", "x"]]})",
           "either measures (bench) or trains");
+  refused(R"({"bench": [["--as", "x"]], "metric": "time"})", "metric is of an experiment that trains");
+  refused(R"({"tasks": ["listops"], "models": ["none"], "columns": "memory"})", "columns: expected a list");
   refused(
       R"({"tasks": ["listops"], "models": ["none"], "search": {"method": "random", "over": {"training.batch": [1]}}})",
       "needs a budget");

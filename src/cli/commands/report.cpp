@@ -44,23 +44,6 @@ std::vector<std::string> words_of(const std::string& list) {
   return result;
 }
 
-// What --columns leaves: tasks by pattern, and of what stands beside them all, or those that it names.
-void choose_columns(const std::string& list, ResultTable& table, ResultView& view) {
-  if (list.empty()) return;
-  const std::vector<std::pair<std::string, bool ResultView::*>> kMore{
-      {"published", &ResultView::published}, {"difference", &ResultView::difference},
-      {"interval", &ResultView::interval},   {"average", &ResultView::average},
-      {"time", &ResultView::time},           {"energy", &ResultView::energy}};
-  for (const auto& [name, shown] : kMore) view.*shown = false;
-  std::vector<std::string> tasks;
-  for (const std::string& word : words_of(list)) {
-    const auto more = std::find_if(kMore.begin(), kMore.end(), [&](const auto& one) { return one.first == word; });
-    if (more == kMore.end()) tasks.push_back(word);
-    else view.*more->second = true;
-  }
-  if (!tasks.empty()) keep_columns(table, tasks);
-}
-
 // That there is the average that was asked for.
 void check_average(const std::vector<std::string>& tasks, const ResultTable& table) {
   std::vector<std::string> known;
@@ -70,11 +53,6 @@ void check_average(const std::vector<std::string>& tasks, const ResultTable& tab
              unknown_name_message("task", task, known));
   XF_CHECK(!table.averaged.empty(), UserError,
            "--average: it is of two columns with runs or more that are all judged by shares (%)");
-}
-
-bool is_quantity(const std::string& metric) {
-  const auto& all = reporting::quantities();
-  return std::any_of(all.begin(), all.end(), [&](const auto& one) { return one.metric.name == metric; });
 }
 
 std::string written_as(ReportFormat format, const ResultTable& table, const ResultView& view) {
@@ -126,12 +104,10 @@ int report(const ReportArguments& arguments, const ExperimentReader& experiments
   } else {
     records = selected_records(arguments.records, arguments.selection);
   }
-  if (is_quantity(arguments.metric)) {
-    options.metric = arguments.metric;
-  } else if (!arguments.metric.empty()) {
-    std::vector<RunRecord>& judged = experiment ? experiment->records : records;
-    judged = reporting::judged_by(std::move(judged), arguments.metric);
-  }
+  // What an experiment's file asks for, where nobody asks for anything else.
+  const bool own_metric = arguments.metric.empty() && experiment, own_columns = arguments.columns.empty() && experiment;
+  options.metric = judge(experiment ? experiment->records : records, own_metric ? experiment->metric : arguments.metric,
+                         own_metric ? place.string() + ": metric" : "--metric");
   // Tasks of one experiment belong together; of a folder's only who reads it knows.
   if (arguments.average == "all") options.average_over = std::vector<std::string>();
   else if (!arguments.average.empty()) options.average_over = words_of(arguments.average);
@@ -141,7 +117,8 @@ int report(const ReportArguments& arguments, const ExperimentReader& experiments
   if (!arguments.average.empty()) check_average(*options.average_over, table);
   ResultView view = arguments.view;
   if (arguments.digits >= 0) view.digits = arguments.digits;
-  choose_columns(arguments.columns, table, view);
+  choose_columns(own_columns ? experiment->columns : words_of(arguments.columns),
+                 own_columns ? place.string() + ": columns" : "--columns", table, view);
   return written(written_as(format, table, view), arguments);
 }
 
@@ -176,7 +153,7 @@ std::function<int()> add_report(CLI::App& program, const ExperimentReader& exper
   command
       .add_option("--columns", arguments->columns,
                   "these alone, separated by commas: tasks (uea/*), published, difference, interval, average, time, "
-                  "energy")
+                  "energy; and what else --metric takes, beside the scores: memory, auc")
       ->type_name("LIST");
   command
       .add_option("--average", arguments->average,

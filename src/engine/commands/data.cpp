@@ -153,6 +153,7 @@ int stats(const DataCommandArguments& arguments) {
       fmt::print("  class {:<6}{:>9}  {:5.1f} %  {}\n", label, format_count(count.get<uint64_t>()),
                  100 * count.get<double>() / all, place < names.size() ? names[place].get<std::string>() : "");
     }
+    fmt::print("  loss of the best constant answer: {:.4f}\n", facts["label_entropy"].get<double>());
   }
   if (const auto cut = opened.source->info().details.value("cut", uint64_t{0}); cut > 0)
     fmt::print("{} sequences were longer, and cut when they were packed\n", format_count(cut));

@@ -38,7 +38,7 @@ int evaluate_run(const EvalArguments& arguments) {
   arguments.compute.check();
   const data::Split split = data::parse_split(arguments.split);
   const data::Shift shift =
-      arguments.shift.empty() ? data::Shift() : data::parse_shift(arguments.shift, arguments.shift_by);
+      arguments.shift.empty() ? data::Shift{} : data::parse_shift(arguments.shift, arguments.shift_by);
   const std::string task = plan::stored_plan(training::read_plan(arguments.run)).task;
   data::DataLocation location = arguments.data.location(task);
   location.require_all_splits = false;
