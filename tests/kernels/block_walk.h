@@ -55,6 +55,11 @@ class BlockWalk {
   [[nodiscard]] int64_t block() const { return block_; }
   [[nodiscard]] int64_t blocks() const { return grid_.blocks; }
   [[nodiscard]] void* shared() { return shared_.data(); }
+  // Whether it lies in the memory that the threads of a block share.
+  [[nodiscard]] bool owns(const void* place) const {
+    const std::less<const void*> before;
+    return !before(place, shared_.data()) && before(place, shared_.data() + shared_.size());
+  }
 
   void sync(int index) { wait(index, Wait::kBlock, "sync"); }
 
@@ -312,7 +317,13 @@ class WalkedThread {
     check_aligned(from);
     memcpy(words, from, 16);
   }
-  static void store16(void* to, const uint32_t* words) {
+  void store16(void* to, const uint32_t* words) const {
+    if (walk_.owns(to)) throw std::logic_error("a store to the device's memory goes into the block's own");
+    check_aligned(to);
+    memcpy(to, words, 16);
+  }
+  void put16(void* to, const uint32_t* words) const {
+    if (!walk_.owns(to)) throw std::logic_error("what belongs into the block's own memory goes elsewhere");
     check_aligned(to);
     memcpy(to, words, 16);
   }

@@ -68,6 +68,16 @@ TEST_CASE("a walk refuses what hangs or breaks on a device") {
           uint32_t words[4];
           thread.load16(static_cast<float*>(thread.shared()) + 1, words);
         }).find("not aligned") != std::string::npos);
+  // Whose memory it is, a device's store has to know.
+  CHECK(refusal([](const WalkedThread& thread) {
+          const uint32_t words[4] = {};
+          thread.store16(thread.shared(), words);
+        }).find("goes into the block's own") != std::string::npos);
+  alignas(16) static uint32_t outside[4];
+  CHECK(refusal([](const WalkedThread& thread) {
+          const uint32_t words[4] = {};
+          thread.put16(outside, words);
+        }).find("goes elsewhere") != std::string::npos);
   // A whole warp may exchange while the other does not.
   CHECK(refusal([](const WalkedThread& thread) {
           if (thread.index() < kWarp) static_cast<void>(thread.shuffle_xor(1, 1));

@@ -2,7 +2,6 @@
 """fetch_test.py XFORMER: `xformer data fetch` against servers on loopback that do what servers do."""
 
 import hashlib
-import http.server
 import io
 import json
 import pathlib
@@ -12,7 +11,6 @@ import ssl
 import struct
 import subprocess
 import sys
-import tarfile
 import tempfile
 import threading
 import time
@@ -21,7 +19,7 @@ import zipfile
 import zlib
 
 sys.dont_write_bytecode = True
-from served import Handler  # noqa: E402
+from served import begun, tar_of  # noqa: E402
 
 XFORMER = sys.argv.pop(1)
 CONTENT = bytes(range(256)) * 2000
@@ -31,10 +29,7 @@ TASK, ARCHIVE = "uea/Waves", "Waves.zip"  # its hash is not known beforehand
 class Fetch(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp())
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads, self.server.seen, self.release = True, [], threading.Event()
-        self.server.act = lambda request: request.answer(CONTENT)
-        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        self.server, self.release = begun(lambda request: request.answer(CONTENT)), threading.Event()
         self.address = f"http://127.0.0.1:{self.server.server_address[1]}"
 
     def tearDown(self):
@@ -133,8 +128,9 @@ class Fetch(unittest.TestCase):
         self.assertIn("answers 404", message)
         self.assertIn("by hand", message)
         self.assertEqual(len(self.server.seen), 1)
-        closed = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+        closed = begun(lambda request: None)
         address = f"http://127.0.0.1:{closed.server_address[1]}"
+        closed.shutdown()
         closed.server_close()
         message = self.fetch(address=address, code=4)
         self.assertIn(f"put it into {self.folder / 'data'}", message)
@@ -177,9 +173,7 @@ class Fetch(unittest.TestCase):
         self.assertIn(hashlib.sha256(CONTENT).hexdigest() + ", as first fetched", dry(TASK))
 
     def test_the_second_mirror_helps(self):
-        other = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        other.seen, other.act = [], lambda request: request.answer(b"", 404)
-        threading.Thread(target=other.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        other = begun(lambda request: request.answer(b"", 404))
         try:
             self.fetch(TASK, "--mirror", self.address, address=f"http://127.0.0.1:{other.server_address[1]}")
         finally:
@@ -259,19 +253,10 @@ class Fetch(unittest.TestCase):
         self.fetch(TASK, "--certificates", str(self.folder / "public.pem"), address=address)
         self.assertEqual(self.content(), CONTENT)
 
-    def archive(self, members):
-        packed = io.BytesIO()
-        with tarfile.open(fileobj=packed, mode="w:gz") as tar:
-            for name, data in members.items():
-                info = tarfile.TarInfo(name)
-                info.size = len(data)
-                tar.addfile(info, io.BytesIO(data))
-        return packed.getvalue()
-
     def test_an_archive_is_unpacked_and_used(self):
         rows = b"1.0\ta\tb\tfirst document\tsecond\n0.0\tc\td\tx\tyz\n"
         inner = {f"lra_release/tsv_data/new_aan_pairs.{part}.tsv": rows for part in ("train", "eval", "test")}
-        body = self.archive({**inner, "lra_release/listops-1000/basic_train.tsv": b"not asked for"})
+        body = tar_of({**inner, "lra_release/listops-1000/basic_train.tsv": b"not asked for"})
         self.server.act = lambda request: request.answer(body)
         self.assertIn("unpacked into", self.fetch("retrieval"))
         self.assertFalse((self.folder / "data" / "lra_release" / "lra_release" / "listops-1000").exists())
@@ -284,7 +269,7 @@ class Fetch(unittest.TestCase):
     def test_the_arenas_listops_and_the_authors_tables_are_found_where_they_unpack(self):
         rows = b"Source\tTarget\n( ( ( [MAX 1 ) 2 ) ] )\t2\n"
         inner = {f"lra_release/listops-1000/basic_{part}.tsv": rows for part in ("train", "val", "test")}
-        body = self.archive({**inner, "lra_release/tsv_data/new_aan_pairs.train.tsv": b"not asked for"})
+        body = tar_of({**inner, "lra_release/tsv_data/new_aan_pairs.train.tsv": b"not asked for"})
         self.server.act = lambda request: request.answer(body)
         self.fetch("listops")
         self.assertFalse((self.folder / "data" / "lra_release-listops" / "lra_release" / "tsv_data").exists())
@@ -302,7 +287,7 @@ class Fetch(unittest.TestCase):
         table = {"info.json": b'{"task_type": "binclass", "n_num_features": 1}'}
         for part in ("train", "val", "test"):
             table.update({f"N_{part}.npy": array([1.0, 2.0], "<f4"), f"y_{part}.npy": array([0, 1], "|u1")})
-        body = self.archive({f"data/{name}/{file}": content for name in ("helena", "higgs_small")
+        body = tar_of({f"data/{name}/{file}": content for name in ("helena", "higgs_small")
                              for file, content in table.items()})
         self.fetch("tabular/higgs-small")
         self.assertFalse((self.folder / "data" / "rtdl-higgs-small" / "data" / "helena").exists())
@@ -311,7 +296,7 @@ class Fetch(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("2 examples", done.stdout)
         # Adult is the archive's where that is asked for; else UCI's.
-        body = self.archive({f"data/adult/{file}": content for file, content in table.items()})
+        body = tar_of({f"data/adult/{file}": content for file, content in table.items()})
         shutil.rmtree(self.folder / "data")
         self.fetch("tabular/adult", "--from", "authors")
         done = subprocess.run([XFORMER, "data", "make", "tabular/adult", "--data", str(self.folder / "data")],
@@ -359,7 +344,7 @@ class Fetch(unittest.TestCase):
             self.assertIn("unknown: the one found is recorded", done.stdout)
 
     def test_an_archive_without_the_part_that_is_wanted_is_refused(self):
-        body = self.archive({"lra_release/listops-1000/basic_train.tsv": b"x"})
+        body = tar_of({"lra_release/listops-1000/basic_train.tsv": b"x"})
         self.server.act = lambda request: request.answer(body)
         message = self.fetch("pathfinder32-easy", code=3)
         self.assertIn("pathfinder32/curv_baseline/", message)
@@ -379,7 +364,7 @@ class Fetch(unittest.TestCase):
             members[f"{place}/metadata/0.npy"] = b"".join(
                 b"imgs/0 sample_%d.png %d %d 1.0 %d 3.0 2 0.5 1 1\n" % (i, i, i % 2, length) for i in range(20))
             members.update({f"{place}/imgs/0/sample_{i}.png": png(10 * i + 1) for i in range(20)})
-        body = self.archive(members)
+        body = tar_of(members)
         self.server.act = lambda request: request.answer(body)
         for task in ("pathfinder32-easy", "pathfinder32-inter"):
             self.fetch(task)
@@ -391,7 +376,7 @@ class Fetch(unittest.TestCase):
         self.assertEqual(len(self.server.seen), 1)
 
     def test_an_archive_that_leads_out_is_refused(self):
-        body = self.archive({"lra_release/tsv_data/../../../out": b"x"})
+        body = tar_of({"lra_release/tsv_data/../../../out": b"x"})
         self.server.act = lambda request: request.answer(body)
         self.assertIn("..", self.fetch("retrieval", code=3))
         self.assertFalse((self.folder / "data" / "lra_release").exists())

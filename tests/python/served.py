@@ -1,6 +1,9 @@
-"""A server on loopback that does what a test says, and notes what it was asked."""
+"""A server on loopback that does what a test says, and notes what it was asked; and what it serves."""
 
 import http.server
+import io
+import tarfile
+import threading
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -39,3 +42,22 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.answer(body[first:], 206, [("ETag", tag), ("Content-Range", f"bytes {first}-{len(body) - 1}/{len(body)}")])
         else:
             self.answer(body, 200, [("ETag", tag)], stop_after=cut)
+
+
+def begun(act):
+    """A server in a thread of its own; act(handler) answers each request."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads, server.seen, server.act = True, [], act
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    return server
+
+
+def tar_of(members):
+    """A .tar.gz of such bytes by their names."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return packed.getvalue()

@@ -75,7 +75,7 @@ struct AdditiveQueryProgram {
     if (thread.index() % kWarp < 2) {
       XFORMER_UNROLL
       for (int run = 0; run < Lane::kRuns; ++run)
-        store_run(thread, dw + run * kRun, kRun, /*wide=*/true, room.first.at(warp, lane.column(run)));
+        put_run(thread, dw + run * kRun, room.first.at(warp, lane.column(run)));
     }
     thread.sync();
     const int64_t tile = head.statistic(0) / a.n * tiles_of(a.n) + head.block.first / kTileSide;

@@ -18,7 +18,9 @@
 //                                          loop is made there each time, and takes no registers in between
 //   T shuffle_xor(T value, int mask)       the value of the warp's lane `lane ^ mask`; all 32 call it together
 //   void load16(const void* from, uint32_t* words), store16(void* to, const uint32_t* words)
-//                                          sixteen aligned bytes of the device's memory at once
+//                                          sixteen aligned bytes at once, of the device's memory
+//   void put16(void* to, const uint32_t* words)
+//                                          likewise into the block's own
 //   int64_t arrive(int32_t* counter)       how many blocks called it before, from 0 on; one thread of each block calls
 //   double arrived(const double* from)     what a block wrote before it arrived, read by the last that does
 //   uint32_t ballot(bool mine)             a bit for each lane of the warp; all 32 call it together
@@ -144,6 +146,14 @@ XFORMER_DEVICE void store_run(const Thread& thread, const Math* from, int count,
     for (int i = 0; i < kRun; ++i)
       if (i < count) to[i] = static_cast<Value>(from[i]);
   }
+}
+
+// A run into the block's own memory, at sixteen bytes there.
+template <class Thread>
+XFORMER_DEVICE void put_run(const Thread& thread, const float* from, float* to) {
+  uint32_t words[kRun];
+  for (int i = 0; i < kRun; ++i) words[i] = bits_of(from[i]);
+  for (int i = 0; i < kRun; i += 4) thread.put16(to + i, words + i);
 }
 
 // Sum over the lanes of a warp that differ in these bits of their number only, `from` <= bit < `to`, powers of two: the

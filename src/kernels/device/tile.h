@@ -67,7 +67,7 @@ XFORMER_DEVICE void send_rows(const Thread& thread, const Value* matrix, const R
     XFORMER_UNROLL
     for (int i = 0; i < kAtOnce; ++i) {
       const int place = (turn + i) * kTileThreads + thread.index(), row = place / kRuns, column = place % kRuns * kRun;
-      store_run(thread, values[i], kRun, /*wide=*/true, into.at(row, column));
+      put_run(thread, values[i], into.at(row, column));
     }
   }
 }

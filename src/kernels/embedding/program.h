@@ -125,11 +125,11 @@ struct TokenGradientProgram {
         const int64_t element = place.element(i, j);
         load_run(thread, a.gradient + element, place.count(i, j), a.wide, values);
         if (place.count(i, j) > 0) draws.apply(element, values);
-        store_run(thread, values, kRun, /*wide=*/true, slopes.at(i, j));
+        put_run(thread, values, slopes.at(i, j));
         const int64_t own = row + i < end ? a.ids[row + i] - token : -1;
         XFORMER_UNROLL
         for (int k = 0; k < kRun; ++k) values[k] = own == j + k ? 1.0f : 0.0f;
-        store_run(thread, values, kRun, /*wide=*/true, which.at(i, j));
+        put_run(thread, values, which.at(i, j));
       });
       thread.sync();
       multiply_columns<kKind, /*kTurned=*/true, kTileSide, kTiles>(thread, which, warp_row, slopes, sum);

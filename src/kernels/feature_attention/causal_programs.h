@@ -97,7 +97,7 @@ struct CausalTables {
       load_run(thread, part == nullptr ? nullptr : part + from, part == nullptr ? 0 : left, a.wide_table, more);
       XFORMER_UNROLL
       for (int j = 0; j < kRun; ++j) values[j] += scale * more[j];
-      store_run(thread, values, kRun, /*wide=*/true, into.at(row, column));
+      put_run(thread, values, into.at(row, column));
     }
     if (thread.index() < kCausalFeatures)
       sums[thread.index()] = feature + thread.index() < a.f ? at(a.z_at() + feature + thread.index(), scale) : 0.0f;

@@ -151,10 +151,10 @@ struct FeedForwardProgram {
         if (count > 0) draws.apply(element, active, values);
         store_run(thread, active, count, a.wide, a.active + element);
         store_run(thread, values, count, a.wide, a.slope + element);
-        store_run(thread, values, kRun, /*wide=*/true, tile.at(row, column));
+        put_run(thread, values, tile.at(row, column));
       } else {
         if (count > 0) draws.apply(element, active);
-        store_run(thread, active, kRun, /*wide=*/true, tile.at(row, column));
+        put_run(thread, active, tile.at(row, column));
       }
     });
   }

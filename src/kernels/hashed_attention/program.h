@@ -185,7 +185,7 @@ struct HashedBlock {
       const float factor = key_factor(a, lane_sum(thread, squares, 1, kRuns));
       XFORMER_UNROLL
       for (int j = 0; j < kRun; ++j) values[j] *= factor;
-      store_run(thread, values, kRun, /*wide=*/true, into.at(row, column));
+      put_run(thread, values, into.at(row, column));
     }
   }
   template <class Thread>

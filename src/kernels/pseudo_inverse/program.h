@@ -122,7 +122,7 @@ struct InverseUnit {
   XFORMER_DEVICE void load_into(const Thread& thread, const float* matrix, const SharedRows& into) const {
     float values[kRun];
     load(thread, matrix, values);
-    store_run(thread, values, kRun, /*wide=*/true, into.at(place.own_row, place.own_column));
+    put_run(thread, values, into.at(place.own_row, place.own_column));
   }
   template <class Thread>
   XFORMER_DEVICE void store(const Thread& thread, float* values, float* matrix) const {

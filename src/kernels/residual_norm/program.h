@@ -179,7 +179,13 @@ struct ResidualNormBackwardProgram {
           for (int i = 0; i < kRun; ++i) g[pack][i] += more[i];
         }
         store_run(thread, g[pack], count, a.wide, static_cast<Value*>(a.x_gradient) + element);
-        if (a.branch_gradient == nullptr || count == 0) continue;
+      }
+      if (a.branch_gradient == nullptr) continue;
+      XFORMER_UNROLL
+      for (int pack = 0; pack < kPacks; ++pack) {
+        const int count = lives ? place.count(pack, a.width) : 0;
+        if (count == 0) continue;
+        const int64_t element = row * a.width + place.column(pack);
         draws.apply(element, g[pack]);
         store_run(thread, g[pack], count, a.wide, static_cast<Value*>(a.branch_gradient) + element);
       }

@@ -68,7 +68,7 @@ XFORMER_DEVICE void load_window(const Thread& thread, const float* head, const H
     const int count = there ? run_length(behind) : 0;
     float values[kRun];
     load_run(thread, head + token * places.row + column + own, count, places.wide, values);
-    store_run(thread, values, kRun, /*wide=*/true, into.at(row, own));
+    put_run(thread, values, into.at(row, own));
   }
 }
 

@@ -182,10 +182,10 @@ struct WindowAttentionExtraProgram {
       load_run(thread, parts + from * kNumbers, kRun, /*wide=*/true, more);
       XFORMER_UNROLL
       for (int i = 0; i < kRun; ++i) total[i] += more[i];
-      store_run(thread, total, kRun, /*wide=*/true, own(row));
+      put_run(thread, total, own(row));
     };
     const float zeros[kRun] = {};
-    for (int row = group; row < kTileSide; row += kGroups) store_run(thread, zeros, kRun, /*wide=*/true, own(row));
+    for (int row = group; row < kTileSide; row += kGroups) put_run(thread, zeros, own(row));
     if (a.places == nullptr) {
       for (int row = group; row < kTileSide && first + row < a.g; row += kGroups)
         for (int64_t part = 0; part < a.parts; ++part) add(row, part * a.g + first + row);
