@@ -313,9 +313,9 @@ bool Loop::test() {
   Json entry{{"event", "test"}, {"step", state_.step}};
   entry.update(written(*test_));
   directory_.log(entry);
+  observer_.on_test(*selected_step_, tested_->result);
   if (!test_shifted()) return false;
   directory_.log({{"event", "finished"}, {"step", state_.step}});
-  observer_.on_test(*selected_step_, tested_->result);
   return true;
 }
 
@@ -326,7 +326,10 @@ bool Loop::test_shifted() {
     const auto result = evaluator_->run(*source, request);
     if (!result) return false;
     state_.evaluation_seconds += result->seconds;
-    changes_.push_back(change_of(tested_->result.headline(), result->headline(), shift));
+    const Metric& headline = result->headline();
+    changes_.push_back(change_of(tested_->result.headline(), headline, shift));
+    observer_.on_message(fmt::format("test under {}: {} {:.4f}, a change of {:+.4f}", shift, headline.spec.name,
+                                     headline.value, *changes_.back().value));
     Json entry{{"event", "shift"}, {"shift", shift}};
     entry.update(written(point_of(*result)));
     directory_.log(entry);

@@ -18,7 +18,9 @@ TEST_CASE("a run's record says what shifts of its test data change, as an evalua
   const RunOptions options = setting.options("a");
   more["eval.shifts"] = "roll, drop-newest";
   const RunPlan plan = plan_with(more, "linformer");
-  const Json record = setting.run(plan, options);
+  Listener listener;
+  const Json record = to_json(train(plan, options, listener));
+  CHECK_THAT(listener.heard, Contains("test under roll: accuracy ") && Contains("test under drop-newest: accuracy "));
   CHECK(setting.content_hash("a") == setting.content_hash("plain"));
   CHECK(record["test"] == plain["test"]);
   REQUIRE(record["metrics"].size() == 4);
