@@ -149,9 +149,7 @@ std::string written_as(ReportFormat format, const ReportPage& page) {
 }
 
 std::string judge(std::vector<RunRecord>& records, const std::string& metric, const std::string& origin) {
-  if (metric.empty()) return "";
-  const auto& all = reporting::quantities();
-  if (std::any_of(all.begin(), all.end(), [&](const auto& one) { return one.metric.name == metric; })) return metric;
+  if (metric.empty() || reporting::quantity_named(metric) != nullptr) return metric;
   records = reporting::judged_by(std::move(records), metric, origin);
   return "";
 }

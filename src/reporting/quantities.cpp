@@ -53,19 +53,23 @@ const std::vector<Quantity>& quantities() {
   return kAll;
 }
 
-std::optional<MetricSpec> metric_of(const RunRecord& run, const std::string& name) {
+const Quantity* quantity_named(const std::string& name) {
   for (const Quantity& one : quantities())
-    if (one.metric.name == name) return one.metric;
+    if (one.metric.name == name) return &one;
+  return nullptr;
+}
+
+std::optional<MetricSpec> metric_of(const RunRecord& run, const std::string& name) {
+  if (const Quantity* const one = quantity_named(name)) return one->metric;
   for (const MetricResult& one : run.metrics)
     if (one.split == "test" && one.spec.name == name) return one.spec;
   return std::nullopt;
 }
 
 std::optional<Metric> value_of(const RunRecord& run, const std::string& name) {
-  for (const Quantity& one : quantities()) {
-    if (one.metric.name != name) continue;
-    const std::optional<double> value = one.of(run);
-    return value ? std::optional(Metric{one.metric, *value}) : std::nullopt;
+  if (const Quantity* const one = quantity_named(name)) {
+    const std::optional<double> value = one->of(run);
+    return value ? std::optional(Metric{one->metric, *value}) : std::nullopt;
   }
   for (const MetricResult& one : run.metrics)
     if (one.split == "test" && one.spec.name == name && one.value) return Metric{one.spec, one.spec.shown(*one.value)};

@@ -23,6 +23,8 @@ struct Quantity {
 [[nodiscard]] std::optional<MetricSpec> metric_of(const RunRecord& run, const std::string& name);
 // What a run says under such a name, as it is shown.
 [[nodiscard]] std::optional<Metric> value_of(const RunRecord& run, const std::string& name);
+// nullptr where there is none of the name.
+[[nodiscard]] const Quantity* quantity_named(const std::string& name);
 // UserError with the names there are.
 [[nodiscard]] const Quantity& find_quantity(const std::string& name);
 

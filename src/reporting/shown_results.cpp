@@ -81,9 +81,8 @@ struct Beside {
 Beside beside(const ResultTable& table, size_t column, const std::string& name) {
   const std::optional<MetricSpec> metric = metric_of(table, column, name);
   if (!metric) return {};
-  const auto known = std::find_if(quantities().begin(), quantities().end(),
-                                  [&](const Quantity& one) { return one.metric.name == name; });
-  const bool exact = known != quantities().end() && known->exact;
+  const Quantity* const quantity = quantity_named(name);
+  const bool exact = quantity != nullptr && quantity->exact;
   Beside result{*metric, {}, {}};
   bool intervals = false;
   for (const auto& row : table.cells) {
