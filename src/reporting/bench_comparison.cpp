@@ -101,9 +101,9 @@ Table shown(const std::vector<BenchRow>& rows) {
                     {.label = "length"},
                     {.label = "batch"},
                     {.label = "times softmax's speed", .group = "times softmax's speed"},
-                    {.label = "published", .group = "times softmax's speed"},
+                    {.label = "of published values", .group = "times softmax's speed"},
                     {.label = "times less memory", .group = "times less memory"},
-                    {.label = "published", .group = "times less memory"}};
+                    {.label = "of published values", .group = "times less memory"}};
   for (const BenchRow& row : rows) {
     auto& cells = result.rows.emplace_back(std::vector<TableCell>{{row.label}, whole(row.length), whole(row.batch)});
     for (const auto& value : {row.speed, row.published_speed, row.saving, row.published_saving})

@@ -42,15 +42,27 @@ std::optional<double> energy(const RunRecord& run) {
 }  // namespace
 
 const std::vector<Quantity>& quantities() {
-  static const std::vector<Quantity> kAll{{{"speed", "speed", "examples/s", true, 1}, speed},
-                                          {{"memory", "peak memory", "MB", false, 1}, memory},
-                                          {{"parameters", "parameters", "", false, 0}, parameters, /*exact=*/true},
-                                          {{"flops", "operations", "GFLOP", false, 4}, flops, /*exact=*/true},
-                                          {{"time", "time", "min", false, 1}, time},
-                                          {{"energy", "energy", "kJ", false, 1}, energy},
-                                          {{"input", "input of a batch", "ms", false, 2}, input},
+  constexpr bool kExact = true, kOfMachine = true;
+  static const std::vector<Quantity> kAll{{{"speed", "speed", "examples/s", true, 1}, speed, !kExact, kOfMachine},
+                                          {{"memory", "peak memory", "MB", false, 1}, memory, !kExact, kOfMachine},
+                                          {{"parameters", "parameters", "", false, 0}, parameters, kExact},
+                                          {{"flops", "operations", "GFLOP", false, 4}, flops, kExact},
+                                          {{"time", "time", "min", false, 1}, time, !kExact, kOfMachine},
+                                          {{"energy", "energy", "kJ", false, 1}, energy, !kExact, kOfMachine},
+                                          {{"input", "input of a batch", "ms", false, 2}, input, !kExact, kOfMachine},
                                           {{"train_loss", "training loss", "", false, 3}, train_loss}};
   return kAll;
+}
+
+std::set<std::string> machines_of(const std::vector<const RunRecord*>& runs) {
+  std::set<std::string> result;
+  for (const RunRecord* run : runs) {
+    if (!run->hardware.is_object()) continue;
+    const std::string device = run->hardware.value("device", "");
+    if (device.starts_with("cuda")) result.insert(run->hardware.value(Json::json_pointer("/gpu/name"), "GPU"));
+    else if (!device.empty()) result.insert("CPU");
+  }
+  return result;
 }
 
 const Quantity* quantity_named(const std::string& name) {

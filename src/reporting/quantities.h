@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@ struct Quantity {
   MetricSpec metric;                                  // its name is what --metric calls it
   std::optional<double> (*of)(const RunRecord& run);  // in the metric's unit; none where nobody measured it
   bool exact = false;                                 // counted, not measured: no seed changes it, no test tells more
+  bool of_machine = false;                            // another kind of machine gives another: no mean is over several
 };
 
 // speed (examples/s), memory (MB), parameters, flops (GFLOP of an example, forwards), time (min of training and
@@ -23,6 +25,8 @@ struct Quantity {
 [[nodiscard]] std::optional<MetricSpec> metric_of(const RunRecord& run, const std::string& name);
 // What a run says under such a name, as it is shown.
 [[nodiscard]] std::optional<Metric> value_of(const RunRecord& run, const std::string& name);
+// What runs ran on, as far as they say: GPUs by their names, "CPU".
+[[nodiscard]] std::set<std::string> machines_of(const std::vector<const RunRecord*>& runs);
 // nullptr where there is none of the name.
 [[nodiscard]] const Quantity* quantity_named(const std::string& name);
 // UserError with the names there are.

@@ -18,6 +18,8 @@ namespace {
 
 using Group = std::vector<const Json*>;  // settings of runs
 
+constexpr size_t kHashShown = 8;  // digits of a data set's
+
 // Whether a plan's key is an option that says what a run is. How much of a batch is computed at once, and which weights
 // it began with, make no other model of it.
 bool names_a_run(const std::string& key) {
@@ -121,6 +123,25 @@ void tell_plans_apart(const std::vector<RunRecord>& records, const std::vector<J
   }
 }
 
+// A plan does not say which files were read. A run that is wanted and not there has the data that most have.
+void tell_data_apart(const std::vector<RunRecord>& records, std::vector<RecordLabel>& labels) {
+  std::map<std::string, std::map<std::string, size_t>> counts;  // by column: runs of each data hash
+  const auto hash_of = [](const RunRecord& record) { return record.data ? record.data->sha256 : ""; };
+  for (size_t i = 0; i < records.size(); ++i)
+    if (const std::string hash = hash_of(records[i]); !hash.empty()) ++counts[labels[i].column][hash];
+  for (size_t i = 0; i < records.size(); ++i) {
+    const auto found = counts.find(labels[i].column);
+    if (found == counts.end() || found->second.size() < 2) continue;
+    const auto& hashes = found->second;
+    std::string hash = hash_of(records[i]);
+    if (hash.empty())
+      hash = std::max_element(hashes.begin(), hashes.end(), [](const auto& one, const auto& other) {
+               return one.second < other.second;
+             })->first;
+    labels[i].column += ", data=" + hash.substr(0, kHashShown);
+  }
+}
+
 std::vector<std::string> tasks_of(const std::vector<RunRecord>& records) {
   std::vector<std::string> tasks;
   for (const RunRecord& record : records)
@@ -206,6 +227,7 @@ std::vector<RecordLabel> labels_of(const std::vector<RunRecord>& records) {
     if (!usual[model].empty()) result[i].unsaid = with_options(name, usual[model]);
   }
   tell_plans_apart(records, settings, result);
+  tell_data_apart(records, result);
   return result;
 }
 

@@ -10,8 +10,8 @@ namespace xformer::reporting {
 
 // A column is a task under its data options, a row a model under its own, both named by what differs: runs of one
 // column and row have one plan but for the seed, and for what a search chose of all of them and which weights all of
-// them began with. Of four plans of a model and more, a row leaves out the values that most of them have: `unsaid` is
-// the model with those, "" without any.
+// them began with, and one data set: columns of the same options and other data name its hash. Of four plans of a model
+// and more, a row leaves out the values that most of them have: `unsaid` is the model with those, "" without any.
 struct RecordLabel {
   std::string column, row, unsaid;
 };

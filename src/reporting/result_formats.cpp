@@ -58,7 +58,12 @@ std::string of_each(const std::vector<PublishedValue>& published, const Text& te
   return said ? fmt::format("{}", fmt::join(texts, "; ")) : "";
 }
 
-std::string sources_of(const std::vector<PublishedValue>& published) { return of_each(published, place_text); }
+std::string sources_of(const std::vector<PublishedValue>& published) {
+  return of_each(published, [](const PublishedValue& one) {
+    return place_text(one) + (one.remark.empty() ? "" : ", " + one.remark) +
+           (one.qualifier.empty() ? "" : ", " + one.qualifier);
+  });
+}
 
 std::string values_of(const std::vector<PublishedValue>& published) {
   return of_each(published, [](const PublishedValue& one) { return one.text.empty() ? number(one.value) : one.text; });

@@ -23,13 +23,15 @@ struct ResultCell {
   double mean = NAN, deviation = NAN;          // NaN: no run; fewer than two
   int64_t escaped = 0;                         // runs whose 95 % interval, or score, lies beyond the constant answer
   std::vector<PublishedValue> published;       // several where publications disagree
+  bool several_machines = false;               // the runs failed to have a mean: a quantity of machines of two kinds
   bool best = false;                           // of its column
   bool supported = false;  // a paired t test over seeds, adjusted by Holm, tells it from every other model there
   [[nodiscard]] bool whole() const { return !runs.empty() && runs.size() == asked.size(); }
   [[nodiscard]] std::optional<double> difference() const;  // from the first published value
 };
 
-// The mean of a quantity (quantities.h) over a cell's runs; none where one of them lacks it.
+// The mean of a quantity (quantities.h) over a cell's runs; none where one of them lacks it, or where it is of a
+// machine and they are of several kinds.
 [[nodiscard]] std::optional<double> mean_of(const ResultCell& cell, const std::string& quantity);
 
 struct ResultColumn {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "reporting/quantities.h"
 #include "reporting/result_formats.h"
@@ -87,8 +88,9 @@ Beside beside(const ResultTable& table, size_t column, const std::string& name) 
   bool intervals = false;
   for (const auto& row : table.cells) {
     std::vector<double> own;
+    const bool mixed = quantity != nullptr && quantity->of_machine && machines_of(row[column].runs).size() > 1;
     for (const RunRecord* run : row[column].runs)
-      if (const std::optional<Metric> value = value_of(*run, name)) own.push_back(value->value);
+      if (const std::optional<Metric> value = value_of(*run, name); value && !mixed) own.push_back(value->value);
     TableCell& cell = result.cells.emplace_back(number_cell(mean(own), metric->decimals));
     if (own.size() > 1 && !exact) cell.spread = fmt::format("{:.{}f}", sample_deviation(own), metric->decimals);
     const std::optional<Interval> interval = exact ? std::nullopt : mean_interval(own);
@@ -102,6 +104,16 @@ Beside beside(const ResultTable& table, size_t column, const std::string& name) 
 TableCell difference_cell(const ResultCell& cell, const MetricSpec& metric) {
   const std::optional<double> apart = cell.difference();
   return apart ? TableCell{fmt::format("{:+.{}f}", *apart, metric.decimals), apart} : TableCell{"-"};
+}
+
+// Of runs of different machines, whose costs are shown; empty where they are of one kind.
+std::string machines_text(const ResultTable& table) {
+  std::vector<const RunRecord*> runs;
+  for (const auto& row : table.cells)
+    for (const ResultCell& cell : row) runs.insert(runs.end(), cell.asked.begin(), cell.asked.end());
+  const std::set<std::string> machines = machines_of(runs);
+  if (machines.size() < 2) return "";
+  return fmt::format("Warning: costs are of {}, and compare where they are of the same.", fmt::join(machines, " and "));
 }
 
 bool any(const ResultTable& table, size_t column, bool (*of)(const ResultCell&)) {
@@ -214,7 +226,8 @@ std::string missing_text(const ResultCell& cell) {
   if (!cell.waits_for.empty()) return "waits for " + cell.waits_for;
   std::map<std::string, int64_t> endings;
   if (cell.missing > 0) endings["without record"] = cell.missing;
-  for (const RunRecord* run : cell.failed) ++endings[run->completed() ? "not measured" : run->status];
+  const char* const unmeasured = cell.several_machines ? "of different machines" : "not measured";
+  for (const RunRecord* run : cell.failed) ++endings[run->completed() ? unmeasured : run->status];
   std::vector<std::string> parts;
   for (const auto& [status, count] : endings) parts.push_back(fmt::format("{} {}", count, status));
   return fmt::format("{}", fmt::join(parts, ", "));
@@ -303,6 +316,13 @@ Table shown(const ResultTable& table, const ResultView& view) {
   if (result.columns.size() > before)
     result.notes.back() += table.columns.size() > 1 ? " Cost: of one run of every task, the mean over seeds."
                                                     : " Cost: of one run, the mean over seeds.";
+  const auto costs = [](const std::string& name) {
+    const Quantity* const quantity = quantity_named(name);
+    return quantity != nullptr && quantity->of_machine;
+  };
+  const bool beside_costs = std::any_of(view.beside.begin(), view.beside.end(), costs);
+  if (result.columns.size() > before || costs(table.quantity) || beside_costs)
+    if (const std::string machines = machines_text(table); !machines.empty()) result.notes.push_back(machines);
   for (const std::string& warning : table.warnings) result.notes.push_back("Warning: " + warning + ".");
   return view.transpose ? transposed(result) : result;
 }

@@ -243,6 +243,21 @@ TEST_CASE("records of one task under two options of its data, or two protocols, 
   CHECK_THROWS_AS(require_one_column(records, "curves are"), UserError);
 }
 
+TEST_CASE("runs of one plan on other data are of another column, and no seeds of one cell") {
+  std::vector<RunRecord> records{run("a", "t", 0, "1"), run("b", "t", 1, "1"), run("c", "t", 1, "2"),
+                                 run("", "t", 2, "1")};
+  for (RunRecord& record : records) record.plan_hash = "x", record.data = RunRecord::Data{"0123456789", "", {}, {}, {}};
+  records[2].data->sha256 = "9876543210";
+  records[3].path.clear(), records[3].data.reset();
+  std::vector<std::string> columns, notes;
+  for (const RecordLabel& label : labels_of(records)) columns.push_back(label.column);
+  CHECK(columns ==
+        std::vector<std::string>{"t, data=01234567", "t, data=01234567", "t, data=98765432", "t, data=01234567"});
+  CHECK(select_records(records, {}, notes).size() == 4);
+  records[2].data = records[0].data;
+  CHECK((labels_of(records)[0].column == "t" && select_records(records, {}, notes).size() == 3));
+}
+
 TEST_CASE("runs of part of the data are never set beside others") {
   std::vector<RunRecord> records{run("a", "t", 0, "1"), run("b", "t", 1, "1")};
   records[1].not_comparable = "of part of the data";

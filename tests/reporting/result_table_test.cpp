@@ -58,6 +58,23 @@ TEST_CASE("what did not end well is named and never averaged over, what is not t
   CHECK(as_json(table)["cells"][3]["missing"] == "no record");
 }
 
+TEST_CASE("scores of all machines share a cell, costs those of one kind") {
+  std::vector<RunRecord> records{run("a", "t", 0, 0.7), run("a", "t", 1, 0.8), run("b", "t", 0, 0.6),
+                                 run("b", "t", 1, 0.7)};
+  for (RunRecord& record : records) record.hardware = {{"device", "cpu"}}, record.train_seconds = 120;
+  records[1].hardware = {{"device", "cuda:0"}, {"gpu", {{"name", "Fast"}}}};
+  const ResultTable scores = result_table(records, {});
+  CHECK(cell(scores, "a", "t").mean == Approx(75));
+  CHECK((!scores.rows[0].time && scores.rows[1].time == Approx(2)));
+  CHECK_THAT(as_markdown(scores), Contains("| a | 75.00 ± 7.07 | - |") && Contains("costs are of CPU and Fast"));
+  const ResultTable times = result_table(records, {}, {.metric = "time"});
+  CHECK((cell(times, "a", "t").runs.empty() && cell(times, "b", "t").mean == Approx(2)));
+  CHECK_THAT(as_markdown(times), Contains("2 of different machines") && Contains("costs are of CPU and Fast"));
+  records[1].hardware = records[0].hardware;
+  CHECK_THAT(as_markdown(result_table(records, {})),
+             Contains("| a | 75.00 ± 7.07 | 2.0 |") && !Contains("costs are of"));
+}
+
 TEST_CASE("two models never share a row, and one model has one") {
   std::vector<RunRecord> records{run("softmax", "listops", 0, 0.3),      run("softmax", "retrieval", 0, 0.6),
                                  run("softmax", "image-folder", 0, 0.5), run("softmax", "adult", 0, 0.7),
