@@ -107,9 +107,8 @@ Table summary_of(const std::vector<Progress>& all, const std::string& title) {
   add(sum);
   table.notes = {
       "A cell is a model on a task, done when all its seeds are, begun when some are; of an experiment that measures, "
-      "one measurement. A run counts where its record lies, in the experiment that it was made for, also where others "
-      "ask "
-      "for the same; published values count in each experiment that shows them."};
+      "one measurement. A run counts in the experiment in whose folder its record lies, also where others ask for the "
+      "same; published values count in each experiment that shows them."};
   return table;
 }
 

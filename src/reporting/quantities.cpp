@@ -65,6 +65,10 @@ std::set<std::string> machines_of(const std::vector<const RunRecord*>& runs) {
   return result;
 }
 
+bool Quantity::has_mean_over(const std::vector<const RunRecord*>& runs) const {
+  return !of_machine || machines_of(runs).size() < 2;
+}
+
 const Quantity* quantity_named(const std::string& name) {
   for (const Quantity& one : quantities())
     if (one.metric.name == name) return &one;

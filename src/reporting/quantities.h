@@ -15,6 +15,7 @@ struct Quantity {
   std::optional<double> (*of)(const RunRecord& run);  // in the metric's unit; none where nobody measured it
   bool exact = false;                                 // counted, not measured: no seed changes it, no test tells more
   bool of_machine = false;                            // another kind of machine gives another: no mean is over several
+  [[nodiscard]] bool has_mean_over(const std::vector<const RunRecord*>& runs) const;
 };
 
 // speed (examples/s), memory (MB), parameters, flops (GFLOP of an example, forwards), time (min of training and

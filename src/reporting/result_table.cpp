@@ -159,7 +159,7 @@ size_t place_of(const std::string& label, std::vector<std::string>& labels) {
 
 std::optional<double> mean_of(const ResultCell& cell, const std::string& quantity) {
   const Quantity& measured = find_quantity(quantity);
-  if (measured.of_machine && machines_of(cell.runs).size() > 1) return std::nullopt;
+  if (!measured.has_mean_over(cell.runs)) return std::nullopt;
   std::vector<double> values;
   for (const RunRecord* run : cell.runs)
     if (const auto value = measured.of(*run)) values.push_back(*value);
@@ -239,7 +239,7 @@ ResultTable result_table(const std::vector<RunRecord>& records, const std::vecto
   for (auto& row : table.cells)
     for (size_t column = 0; column < columns.size(); ++column) {
       ResultCell& cell = row[column];
-      cell.several_machines = quantity != nullptr && quantity->of_machine && machines_of(cell.runs).size() > 1;
+      cell.several_machines = quantity != nullptr && !quantity->has_mean_over(cell.runs);
       if (cell.several_machines) {
         cell.failed.insert(cell.failed.end(), cell.runs.begin(), cell.runs.end());
         cell.runs.clear();

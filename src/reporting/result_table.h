@@ -23,7 +23,7 @@ struct ResultCell {
   double mean = NAN, deviation = NAN;          // NaN: no run; fewer than two
   int64_t escaped = 0;                         // runs whose 95 % interval, or score, lies beyond the constant answer
   std::vector<PublishedValue> published;       // several where publications disagree
-  bool several_machines = false;               // the runs failed to have a mean: a quantity of machines of two kinds
+  bool several_machines = false;               // costs of different ones, which have no mean, are in `failed`
   bool best = false;                           // of its column
   bool supported = false;  // a paired t test over seeds, adjusted by Holm, tells it from every other model there
   [[nodiscard]] bool whole() const { return !runs.empty() && runs.size() == asked.size(); }

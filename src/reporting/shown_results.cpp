@@ -88,9 +88,9 @@ Beside beside(const ResultTable& table, size_t column, const std::string& name) 
   bool intervals = false;
   for (const auto& row : table.cells) {
     std::vector<double> own;
-    const bool mixed = quantity != nullptr && quantity->of_machine && machines_of(row[column].runs).size() > 1;
-    for (const RunRecord* run : row[column].runs)
-      if (const std::optional<Metric> value = value_of(*run, name); value && !mixed) own.push_back(value->value);
+    if (quantity == nullptr || quantity->has_mean_over(row[column].runs))
+      for (const RunRecord* run : row[column].runs)
+        if (const std::optional<Metric> value = value_of(*run, name)) own.push_back(value->value);
     TableCell& cell = result.cells.emplace_back(number_cell(mean(own), metric->decimals));
     if (own.size() > 1 && !exact) cell.spread = fmt::format("{:.{}f}", sample_deviation(own), metric->decimals);
     const std::optional<Interval> interval = exact ? std::nullopt : mean_interval(own);
