@@ -24,12 +24,13 @@ template <class Value>
     for (int64_t i = 0; i < count; ++i) start = start > scores[i] ? start : scores[i];
     return start;
   }
-  SumLanes<Value> largest = SumLanes<Value>{} + start, part;
+  SumRegisters<Value> largest, part;
+  largest.fill(start);
   for (int64_t i = 0; i < count; i += kSumLanes) {
-    load(scores + (i + kSumLanes <= count ? i : count - kSumLanes), part);
-    largest = largest > part ? largest : part;
+    part.load_from(scores + (i + kSumLanes <= count ? i : count - kSumLanes));
+    largest.take_larger(part);
   }
-  return largest_lane<kSumLanes, Value>(largest);
+  return largest.largest();
 }
 
 template <bool kDrops, class Value>

@@ -1,51 +1,38 @@
-// Sums over a row of numbers, in lanes whose order depends on the length alone, and the largest of lanes. Made part of
-// the vectorised functions that call them (kernels/cpu/vectorised.h).
+// Sums over a row of numbers, in lanes whose order depends on the length alone. Made part of the vectorised functions
+// that call them (kernels/cpu/vectorised.h).
 #pragma once
 
 #include <utility>
 
-#include "kernels/cpu/vectorised.h"
+#include "kernels/cpu/registers.h"
 
 namespace xformer::kernels {
 
-// The largest lane, halves against halves, in registers.
-template <int64_t lanes, class Value>
-[[gnu::always_inline]] inline Value largest_lane(const typename Vector<Value, lanes>::Lanes& x) {
-  if constexpr (lanes == 1) {
-    return x[0];
-  } else {
-    typename Vector<Value, lanes / 2>::Lanes low, high;
-    std::memcpy(&low, &x, sizeof(low));
-    std::memcpy(&high, reinterpret_cast<const char*>(&x) + sizeof(low), sizeof(high));
-    return largest_lane<lanes / 2, Value>(low > high ? low : high);
-  }
-}
-
 template <class Value>
 [[gnu::always_inline]] inline Value dot_of(const Value* a, const Value* b, int64_t count) {
-  SumLanes<Value> lanes = {}, x, y;
+  SumRegisters<Value> lanes = {}, x, y;
   int64_t i = 0;
   for (; i + kSumLanes <= count; i += kSumLanes) {
-    load(a + i, x);
-    load(b + i, y);
+    x.load_from(a + i);
+    y.load_from(b + i);
     lanes += x * y;
   }
   Value rest = 0;
   for (; i < count; ++i) rest += a[i] * b[i];
-  return rest + sum_of<kSumLanes, Value>(lanes);
+  return rest + lanes.sum();
 }
 
 template <class Value>
 [[gnu::always_inline]] inline Value total_of(const Value* from, int64_t count) {
-  SumLanes<Value> lanes = {}, x;
+  SumRegisters<Value> lanes = {}, x;
   int64_t i = 0;
   for (; i + kSumLanes <= count; i += kSumLanes) {
-    load(from + i, x);
+    x.load_from(from + i);
     lanes += x;
   }
   Value rest = 0;
   for (; i < count; ++i) rest += from[i];
-  return rest + sum_of<kSumLanes, Value>(lanes);
+  return rest + lanes.sum();
 }
 
 // Of two vectors of sums in groups of `group` lanes, each group a sum in the making, one vector of all their groups,
@@ -68,23 +55,38 @@ template <int64_t group, class Value>
   }
 }
 
-// dots[l] = x . rows[l] for kSumLanes rows, whose sums stay in registers side by side.
-template <class Value>
-[[gnu::always_inline]] inline void dots_of(const Value* x, const Value* const* rows, int64_t count,
-                                           SumLanes<Value>& dots) {
-  SumLanes<Value> sums[kSumLanes] = {}, a, b;
-  int64_t c = 0;
-  for (; c + kSumLanes <= count; c += kSumLanes) {
-    load(x + c, a);
-    for (int64_t l = 0; l < kSumLanes; ++l) {
-      load(rows[l] + c, b);
-      sums[l] += a * b;
+// dots[l] = x . rows[l] for kSumLanes rows. Their sums stay in registers side by side where there are 32 of as many
+// lanes; where there are not, a few rows are multiplied at a time.
+template <int64_t kRegister, class Value>
+[[gnu::always_inline]] inline void dots_of(const Value* x, const Value* const* rows, int64_t count, Value* dots) {
+  const int64_t whole = count / kSumLanes * kSumLanes;
+  if constexpr (kRegister >= kSumLanes * static_cast<int64_t>(sizeof(Value))) {
+    SumLanes<Value> sums[kSumLanes] = {}, a, b;
+    for (int64_t c = 0; c < whole; c += kSumLanes) {
+      load(x + c, a);
+      for (int64_t l = 0; l < kSumLanes; ++l) {
+        load(rows[l] + c, b);
+        sums[l] += a * b;
+      }
+    }
+    fold_all<kSumLanes, Value>(sums);
+    store(sums[0], dots);
+  } else {
+    constexpr int64_t kAtOnce = 4;
+    for (int64_t l = 0; l < kSumLanes; l += kAtOnce) {
+      SumRegisters<Value, kRegister> sums[kAtOnce] = {}, a, b;
+      for (int64_t c = 0; c < whole; c += kSumLanes) {
+        a.load_from(x + c);
+        for (int64_t i = 0; i < kAtOnce; ++i) {
+          b.load_from(rows[l + i] + c);
+          sums[i] += a * b;
+        }
+      }
+      for (int64_t i = 0; i < kAtOnce; ++i) dots[l + i] = sums[i].sum();
     }
   }
-  fold_all<kSumLanes, Value>(sums);
-  for (; c < count; ++c)
-    for (int64_t l = 0; l < kSumLanes; ++l) sums[0][l] += x[c] * rows[l][c];
-  dots = sums[0];
+  for (int64_t c = whole; c < count; ++c)
+    for (int64_t l = 0; l < kSumLanes; ++l) dots[l] += x[c] * rows[l][c];
 }
 
 }  // namespace xformer::kernels

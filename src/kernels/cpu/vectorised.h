@@ -10,13 +10,39 @@
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define XFORMER_VECTORISED __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#define XFORMER_VERSION(instructions, bytes, result, name, parameters, ...)           \
+  __attribute__((target(instructions))) static result name##_by_register parameters { \
+    constexpr int64_t kRegister = bytes;                                              \
+    return __VA_ARGS__;                                                               \
+  }
 #else
 #define XFORMER_VECTORISED
 #endif
 
+// A function whose body, the last argument, is told how many bytes a register has: kRegister, for sums that stay in
+// registers (kernels/cpu/registers.h).
+//   XFORMER_VECTORISED_BY_REGISTER(float, largest, (const float* x, int64_t n), (x, n), largest_of<kRegister>(x, n))
+#ifdef XFORMER_VERSION
+#define XFORMER_VECTORISED_BY_REGISTER(result, name, parameters, arguments, ...)    \
+  XFORMER_VERSION("arch=x86-64-v4", 64, result, name, parameters, __VA_ARGS__)      \
+  XFORMER_VERSION("arch=x86-64-v3", 32, result, name, parameters, __VA_ARGS__)      \
+  XFORMER_VERSION("default", kPlainRegister, result, name, parameters, __VA_ARGS__) \
+  result name parameters { return name##_by_register arguments; }
+#else
+#define XFORMER_VECTORISED_BY_REGISTER(result, name, parameters, arguments, ...) \
+  result name parameters {                                                       \
+    constexpr int64_t kRegister = kPlainRegister;                                \
+    return __VA_ARGS__;                                                          \
+  }
+#endif
+
 namespace xformer::kernels {
 
-// `lanes` numbers side by side, in as few registers as the instruction set has for them.
+// Bytes of a register of any processor, for functions without versions.
+inline constexpr int64_t kPlainRegister = 16;
+
+// `lanes` numbers side by side. Wider than a register they lie in memory between two statements: a sum that a loop
+// carries on is one of kernels/cpu/registers.h.
 template <class Value, int64_t lanes>
 struct Vector {
   typedef Value Lanes __attribute__((vector_size(lanes * sizeof(Value))));
@@ -49,6 +75,19 @@ template <int64_t lanes, class Value>
     std::memcpy(&low, &x, sizeof(low));
     std::memcpy(&high, reinterpret_cast<const char*>(&x) + sizeof(low), sizeof(high));
     return sum_of<lanes / 2, Value>(low + high);
+  }
+}
+
+// The largest lane, halves against halves, in registers.
+template <int64_t lanes, class Value>
+[[gnu::always_inline]] inline Value largest_lane(const typename Vector<Value, lanes>::Lanes& x) {
+  if constexpr (lanes == 1) {
+    return x[0];
+  } else {
+    typename Vector<Value, lanes / 2>::Lanes low, high;
+    std::memcpy(&low, &x, sizeof(low));
+    std::memcpy(&high, reinterpret_cast<const char*>(&x) + sizeof(low), sizeof(high));
+    return largest_lane<lanes / 2, Value>(low > high ? low : high);
   }
 }
 

@@ -1,6 +1,6 @@
 // The loops of joined_softmax, in versions for each instruction set.
+#include "kernels/cpu/registers.h"
 #include "kernels/cpu/vector_math.h"
-#include "kernels/cpu/vectorised.h"
 #include "kernels/joined_softmax/cpu.h"
 
 namespace xformer::kernels {
@@ -32,12 +32,12 @@ template <class Value>
     Value* const out = to.data + r * to.stride;
     int64_t c = 0;
     for (; c + kSumLanes <= width; c += kSumLanes) {
-      SumLanes<Value> sum = {}, row;
+      SumRegisters<Value> sum = {}, row;
       for (int64_t i = 0; i < parts; ++i) {
-        load(from[i].data + r * from[i].stride + c, row);
-        sum += shares[i * count + r] * row;
+        row.load_from(from[i].data + r * from[i].stride + c);
+        sum += row * shares[i * count + r];
       }
-      store(sum, out + c);
+      sum.store_to(out + c);
     }
     for (; c < width; ++c) {
       Value sum = 0;
@@ -57,15 +57,14 @@ template <class Value>
       const Value *const g = slope.data + r * slope.stride, *const row = from[i].data + r * from[i].stride;
       Value* const out = to[i].data + r * to[i].stride;
       const Value share = shares[i * count + r];
-      SumLanes<Value> sums = {}, x, y;
+      SumRegisters<Value> sums = {}, x, y;
       int64_t c = 0;
       for (; c + kSumLanes <= width; c += kSumLanes) {
-        load(g + c, x), load(row + c, y);
+        x.load_from(g + c), y.load_from(row + c);
         sums += x * y;
-        x *= share;
-        store(x, out + c);
+        (x * share).store_to(out + c);
       }
-      Value product = sum_of<kSumLanes, Value>(sums);
+      Value product = sums.sum();
       for (; c < width; ++c) {
         product += g[c] * row[c];
         out[c] = share * g[c];

@@ -1,7 +1,7 @@
 // What linear does to rows beside products.
 #include <algorithm>
 
-#include "kernels/cpu/vectorised.h"
+#include "kernels/cpu/registers.h"
 #include "kernels/linear/cpu.h"
 
 namespace xformer::kernels {
@@ -9,19 +9,19 @@ namespace xformer::kernels {
 namespace {
 
 // A few columns at a time, whose sums stay in registers from the first row to the last.
-template <class Value>
+template <int64_t kRegister, class Value>
 [[gnu::always_inline]] inline void add_to(const Value* rows, int64_t count, int64_t width, Value* sums) {
   constexpr int64_t kColumns = 4;  // vectors
   int64_t i = 0;
-  SumLanes<Value> x, sum[kColumns];
+  SumRegisters<Value, kRegister> x, sum[kColumns];
   for (; i + kColumns * kSumLanes <= width; i += kColumns * kSumLanes) {
-    for (int64_t c = 0; c < kColumns; ++c) load(sums + i + c * kSumLanes, sum[c]);
+    for (int64_t c = 0; c < kColumns; ++c) sum[c].load_from(sums + i + c * kSumLanes);
     for (int64_t r = 0; r < count; ++r)
       for (int64_t c = 0; c < kColumns; ++c) {
-        load(rows + r * width + i + c * kSumLanes, x);
+        x.load_from(rows + r * width + i + c * kSumLanes);
         sum[c] += x;
       }
-    for (int64_t c = 0; c < kColumns; ++c) store(sum[c], sums + i + c * kSumLanes);
+    for (int64_t c = 0; c < kColumns; ++c) sum[c].store_to(sums + i + c * kSumLanes);
   }
   for (int64_t r = 0; i < width && r < count; ++r)
     for (int64_t j = i; j < width; ++j) sums[j] += rows[r * width + j];
@@ -37,8 +37,10 @@ void repeat(const Value* row, int64_t count, int64_t width, Value* rows) {
 void repeat_row(const float* row, int64_t count, int64_t width, float* rows) { repeat(row, count, width, rows); }
 void repeat_row(const double* row, int64_t count, int64_t width, double* rows) { repeat(row, count, width, rows); }
 
-XFORMER_VECTORISED
-void add_rows(const float* rows, int64_t count, int64_t width, float* sums) { add_to(rows, count, width, sums); }
-void add_rows(const double* rows, int64_t count, int64_t width, double* sums) { add_to(rows, count, width, sums); }
+XFORMER_VECTORISED_BY_REGISTER(void, add_rows, (const float* rows, int64_t count, int64_t width, float* sums),
+                               (rows, count, width, sums), add_to<kRegister>(rows, count, width, sums))
+void add_rows(const double* rows, int64_t count, int64_t width, double* sums) {
+  add_to<kPlainRegister>(rows, count, width, sums);
+}
 
 }  // namespace xformer::kernels

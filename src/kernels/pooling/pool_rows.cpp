@@ -1,6 +1,4 @@
-#include <cstring>
-
-#include "kernels/cpu/vectorised.h"
+#include "kernels/cpu/registers.h"
 #include "kernels/pooling/cpu.h"
 
 namespace xformer::kernels {
@@ -10,13 +8,13 @@ namespace {
 // Sums of `lanes` columns, which stay in registers while the rows go by.
 template <int64_t lanes, class Value>
 [[gnu::always_inline]] inline void sum_columns(const Value* x, const RowSet& set, Value* out) {
-  typename Vector<Value, lanes>::Lanes sum = {}, row;
+  Registers<Value, lanes, 32> sum = {}, row;
   for (int64_t i = 0; i < set.rows; ++i) {
     if (set.flags != nullptr && !set.flags[i]) continue;
-    std::memcpy(&row, x + i * set.stride, sizeof(row));
+    row.load_from(x + i * set.stride);
     sum += row;
   }
-  std::memcpy(out, &sum, sizeof(sum));
+  sum.store_to(out);
 }
 
 template <class Value>

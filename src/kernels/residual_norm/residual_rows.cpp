@@ -1,7 +1,7 @@
 // Rows of residual_norm that lie in the cache.
 #include <cmath>
 
-#include "kernels/cpu/vectorised.h"
+#include "kernels/cpu/registers.h"
 #include "kernels/residual_norm/cpu.h"
 
 namespace xformer::kernels {
@@ -37,31 +37,31 @@ template <class Value>
 }
 
 // In three passes over the rows, so that no row waits for the sums of the one before it.
-template <class Value>
+template <int64_t kRegister, class Value>
 [[gnu::always_inline]] inline void norm_of(const NormForwardRows<Value>& block) {
   const int64_t rows = block.rows, width = block.width, whole = width / kSumLanes * kSumLanes;
   const auto count = static_cast<Value>(width);
-  SumLanes<Value> x, w, c;
+  SumRegisters<Value, kRegister> x, w, c;
   for (int64_t r = 0; r < rows; ++r) {
     const Value* const sum = block.sum + r * width;
-    SumLanes<Value> lanes = {};
+    SumRegisters<Value, kRegister> lanes = {};
     for (int64_t i = 0; i < whole; i += kSumLanes) {
-      load(sum + i, x);
+      x.load_from(sum + i);
       lanes += x;
     }
-    Value total = sum_of<kSumLanes, Value>(lanes);
+    Value total = lanes.sum();
     for (int64_t i = whole; i < width; ++i) total += sum[i];
     block.mean[r] = total / count;
   }
   for (int64_t r = 0; r < rows; ++r) {
     const Value* const sum = block.sum + r * width;
     const Value mean = block.mean[r];
-    SumLanes<Value> squares = {};
+    SumRegisters<Value, kRegister> squares = {};
     for (int64_t i = 0; i < whole; i += kSumLanes) {
-      load(sum + i, x);
+      x.load_from(sum + i);
       squares += (x - mean) * (x - mean);
     }
-    Value total = sum_of<kSumLanes, Value>(squares);
+    Value total = squares.sum();
     for (int64_t i = whole; i < width; ++i) total += (sum[i] - mean) * (sum[i] - mean);
     block.rstd[r] = total;
   }
@@ -71,10 +71,10 @@ template <class Value>
     Value* const normed = block.normed + r * width;
     const Value mean = block.mean[r], rstd = block.rstd[r];
     for (int64_t i = 0; i < whole; i += kSumLanes) {
-      load(sum + i, x);
-      load(block.weight + i, w);
-      load(block.bias + i, c);
-      store((x - mean) * rstd * w + c, normed + i);
+      x.load_from(sum + i);
+      w.load_from(block.weight + i);
+      c.load_from(block.bias + i);
+      ((x - mean) * rstd * w + c).store_to(normed + i);
     }
     for (int64_t i = whole; i < width; ++i) normed[i] = (sum[i] - mean) * rstd * block.weight[i] + block.bias[i];
   }
@@ -87,12 +87,12 @@ template <class Value>
 
 // With u = (sum - mean) rstd and g = gradient of normed * weight: dx = dsum + rstd (g - mean(g) - u mean(g u)).
 // The means of a few rows first, so that no row waits for those of the one before it.
-template <class Value>
+template <int64_t kRegister, class Value>
 [[gnu::always_inline]] inline void gradients_of(const NormBackwardRows<Value>& block) {
   constexpr int64_t kRows = 16, kColumns = 4;  // vectors
   const int64_t width = block.width, whole = width / kSumLanes * kSumLanes;
   const Value* const weight = block.weight;
-  SumLanes<Value> x, dy, w[kColumns], dw[kColumns], db[kColumns];
+  SumRegisters<Value, kRegister> x, dy, w[kColumns], dw[kColumns], db[kColumns];
   Value shift[kRows], slope[kRows];
   for (int64_t first = 0; first < block.rows; first += kRows) {
     const int64_t rows = block.rows - first < kRows ? block.rows - first : kRows;
@@ -100,15 +100,15 @@ template <class Value>
       const int64_t row = (first + r) * width;
       const Value *const sum = block.sum + row, *const gradient = block.normed_gradient + row;
       const Value mean = block.mean[first + r];
-      SumLanes<Value> lanes = {}, products = {};
+      SumRegisters<Value, kRegister> lanes = {}, products = {};
       for (int64_t i = 0; i < whole; i += kSumLanes) {
-        load(sum + i, x);
-        load(gradient + i, dy);
-        load(weight + i, w[0]);
+        x.load_from(sum + i);
+        dy.load_from(gradient + i);
+        w[0].load_from(weight + i);
         lanes += dy * w[0];
         products += dy * w[0] * (x - mean);
       }
-      shift[r] = sum_of<kSumLanes, Value>(lanes), slope[r] = sum_of<kSumLanes, Value>(products);
+      shift[r] = lanes.sum(), slope[r] = products.sum();
       for (int64_t i = whole; i < width; ++i) {
         const Value g = gradient[i] * weight[i];
         shift[r] += g;
@@ -123,18 +123,18 @@ template <class Value>
     for (int64_t i = 0; i < whole; i += kColumns * kSumLanes) {
       const int64_t columns = whole - i < kColumns * kSumLanes ? (whole - i) / kSumLanes : kColumns;
       for (int64_t c = 0; c < columns; ++c) {
-        load(weight + i + c * kSumLanes, w[c]);
-        load(block.weight_gradient + i + c * kSumLanes, dw[c]);
-        load(block.bias_gradient + i + c * kSumLanes, db[c]);
+        w[c].load_from(weight + i + c * kSumLanes);
+        dw[c].load_from(block.weight_gradient + i + c * kSumLanes);
+        db[c].load_from(block.bias_gradient + i + c * kSumLanes);
       }
       for (int64_t r = 0; r < rows; ++r) {
         const int64_t row = (first + r) * width + i;
         const Value mean = block.mean[first + r], rstd = block.rstd[first + r];
-        const auto column = [&](int64_t c) {
-          load(block.sum + row + c * kSumLanes, x);
-          load(block.normed_gradient + row + c * kSumLanes, dy);
-          const SumLanes<Value> u = (x - mean) * rstd;
-          store(rstd * (dy * w[c] - shift[r] - u * slope[r]), block.x_gradient + row + c * kSumLanes);
+        const auto column = [&](int64_t c) __attribute__((always_inline)) {
+          x.load_from(block.sum + row + c * kSumLanes);
+          dy.load_from(block.normed_gradient + row + c * kSumLanes);
+          const SumRegisters<Value, kRegister> u = (x - mean) * rstd;
+          ((dy * w[c] - shift[r] - u * slope[r]) * rstd).store_to(block.x_gradient + row + c * kSumLanes);
           dw[c] += dy * u;
           db[c] += dy;
         };
@@ -144,8 +144,8 @@ template <class Value>
           for (int64_t c = 0; c < columns; ++c) column(c);
       }
       for (int64_t c = 0; c < columns; ++c) {
-        store(dw[c], block.weight_gradient + i + c * kSumLanes);
-        store(db[c], block.bias_gradient + i + c * kSumLanes);
+        dw[c].store_to(block.weight_gradient + i + c * kSumLanes);
+        db[c].store_to(block.bias_gradient + i + c * kSumLanes);
       }
     }
     for (int64_t r = 0; r < rows; ++r) {
@@ -173,13 +173,13 @@ void residual_rows(const double* x, const double* branch, const DropRule& drop, 
   residual_of(x, branch, drop, count, sum);
 }
 
-XFORMER_VECTORISED
-void norm_rows(const NormForwardRows<float>& block) { norm_of(block); }
-void norm_rows(const NormForwardRows<double>& block) { norm_of(block); }
+XFORMER_VECTORISED_BY_REGISTER(void, norm_rows, (const NormForwardRows<float>& block), (block),
+                               norm_of<kRegister>(block))
+void norm_rows(const NormForwardRows<double>& block) { norm_of<kPlainRegister>(block); }
 
-XFORMER_VECTORISED
-void norm_gradient_rows(const NormBackwardRows<float>& block) { gradients_of(block); }
-void norm_gradient_rows(const NormBackwardRows<double>& block) { gradients_of(block); }
+XFORMER_VECTORISED_BY_REGISTER(void, norm_gradient_rows, (const NormBackwardRows<float>& block), (block),
+                               gradients_of<kRegister>(block))
+void norm_gradient_rows(const NormBackwardRows<double>& block) { gradients_of<kPlainRegister>(block); }
 
 XFORMER_VECTORISED
 void drop_rows(const float* in, const DropRule& drop, int64_t count, float* out) { drop_of(in, drop, count, out); }

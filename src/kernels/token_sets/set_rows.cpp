@@ -1,5 +1,5 @@
 // The loops over the rows of one set of tokens, in versions for each instruction set.
-#include "kernels/cpu/vectorised.h"
+#include "kernels/cpu/registers.h"
 #include "kernels/token_sets/cpu.h"
 
 namespace xformer::kernels {
@@ -46,37 +46,36 @@ template <class Value>
   }
 }
 
-template <class Value>
+template <int64_t kRegister, class Value>
 [[gnu::always_inline]] inline void products(const Value* rows, int64_t stride, int64_t count, const Value* x,
                                             int64_t width, Value factor, Value* __restrict out) {
   for (int64_t i = 0; i < count; ++i) {
     const Value* const row = rows + i * stride;
-    SumLanes<Value> sums = {}, a, b;
+    SumRegisters<Value, kRegister> sums = {}, a, b;
     int64_t c = 0;
     for (; c + kSumLanes <= width; c += kSumLanes) {
-      load(row + c, a), load(x + c, b);
+      a.load_from(row + c), b.load_from(x + c);
       sums += a * b;
     }
-    Value sum = sum_of<kSumLanes, Value>(sums);
+    Value sum = sums.sum();
     for (; c < width; ++c) sum += row[c] * x[c];
     out[i] = factor * sum;
   }
 }
 
 // A block of channels after the other, so that its sum stays in a register.
-template <class Value>
+template <int64_t kRegister, class Value>
 [[gnu::always_inline]] inline void sum_rows(const Value* rows, int64_t stride, int64_t count, const Value* weights,
                                             int64_t width, Value factor, Value* __restrict out) {
   int64_t c = 0;
   for (; c + kSumLanes <= width; c += kSumLanes) {
-    SumLanes<Value> sums = {}, row;
+    SumRegisters<Value, kRegister> sums = {}, row;
     for (int64_t i = 0; i < count; ++i) {
       if (weights[i] == 0) continue;
-      load(rows + i * stride + c, row);
-      sums += weights[i] * row;
+      row.load_from(rows + i * stride + c);
+      sums += row * weights[i];
     }
-    sums *= factor;
-    store(sums, out + c);
+    (sums * factor).store_to(out + c);
   }
   for (; c < width; ++c) {
     Value sum = 0;
@@ -111,24 +110,24 @@ void slopes_of_set(const SetRows<double>& of, int64_t width, const double* large
   slopes_of_rows(of, width, largest, left, out, out_stride);
 }
 
-XFORMER_VECTORISED
-void products_with(const float* rows, int64_t stride, int64_t count, const float* x, int64_t width, float factor,
-                   float* out) {
-  products(rows, stride, count, x, width, factor, out);
-}
+XFORMER_VECTORISED_BY_REGISTER(void, products_with,
+                               (const float* rows, int64_t stride, int64_t count, const float* x, int64_t width,
+                                float factor, float* out),
+                               (rows, stride, count, x, width, factor, out),
+                               products<kRegister>(rows, stride, count, x, width, factor, out))
 void products_with(const double* rows, int64_t stride, int64_t count, const double* x, int64_t width, double factor,
                    double* out) {
-  products(rows, stride, count, x, width, factor, out);
+  products<kPlainRegister>(rows, stride, count, x, width, factor, out);
 }
 
-XFORMER_VECTORISED
-void weighted_sum(const float* rows, int64_t stride, int64_t count, const float* weights, int64_t width, float factor,
-                  float* out) {
-  sum_rows(rows, stride, count, weights, width, factor, out);
-}
+XFORMER_VECTORISED_BY_REGISTER(void, weighted_sum,
+                               (const float* rows, int64_t stride, int64_t count, const float* weights, int64_t width,
+                                float factor, float* out),
+                               (rows, stride, count, weights, width, factor, out),
+                               sum_rows<kRegister>(rows, stride, count, weights, width, factor, out))
 void weighted_sum(const double* rows, int64_t stride, int64_t count, const double* weights, int64_t width,
                   double factor, double* out) {
-  sum_rows(rows, stride, count, weights, width, factor, out);
+  sum_rows<kPlainRegister>(rows, stride, count, weights, width, factor, out);
 }
 
 XFORMER_VECTORISED

@@ -16,20 +16,21 @@ template <bool kDrops, class Value>
 [[gnu::always_inline]] inline RowSum<Value> weigh(Value* scores, int64_t count, const uint16_t* draws,
                                                   uint32_t threshold, Value keep) {
   constexpr Value kNone = -std::numeric_limits<Value>::infinity();
-  SumLanes<Value> largest = SumLanes<Value>{} + kNone, sums = {}, part;
+  SumRegisters<Value> largest, sums = {}, part;
+  largest.fill(kNone);
   for (int64_t i = 0; i < count; i += kRowStep) {
-    load(scores + i, part);
-    largest = largest > part ? largest : part;
+    part.load_from(scores + i);
+    largest.take_larger(part);
   }
-  const Value most = largest_lane<kRowStep, Value>(largest), shift = most == kNone ? Value(0) : most;
+  const Value most = largest.largest(), shift = most == kNone ? Value(0) : most;
   for (int64_t i = 0; i < count; ++i) scores[i] = exp_below(scores[i] - shift);
   for (int64_t i = 0; i < count; i += kRowStep) {
-    load(scores + i, part);
+    part.load_from(scores + i);
     sums += part;
   }
   if (kDrops)
     for (int64_t i = 0; i < count; ++i) scores[i] = draws[i] < threshold ? Value(0) : scores[i] * keep;
-  return {shift, sum_of<kRowStep, Value>(sums)};
+  return {shift, sums.sum()};
 }
 
 // A NaN stays one, as it does in std::log.
