@@ -113,7 +113,7 @@ std::string machines_text(const ResultTable& table) {
     for (const ResultCell& cell : row) runs.insert(runs.end(), cell.asked.begin(), cell.asked.end());
   const std::set<std::string> machines = machines_of(runs);
   if (machines.size() < 2) return "";
-  return fmt::format("Warning: costs are of {}, and compare where they are of the same.", fmt::join(machines, " and "));
+  return fmt::format("costs are of {}, and compare where they are of the same", fmt::join(machines, " and "));
 }
 
 bool any(const ResultTable& table, size_t column, bool (*of)(const ResultCell&)) {
@@ -316,14 +316,16 @@ Table shown(const ResultTable& table, const ResultView& view) {
   if (result.columns.size() > before)
     result.notes.back() += table.columns.size() > 1 ? " Cost: of one run of every task, the mean over seeds."
                                                     : " Cost: of one run, the mean over seeds.";
+  std::vector<std::string> warnings = table.warnings;
   const auto costs = [](const std::string& name) {
     const Quantity* const quantity = quantity_named(name);
     return quantity != nullptr && quantity->of_machine;
   };
   const bool beside_costs = std::any_of(view.beside.begin(), view.beside.end(), costs);
   if (result.columns.size() > before || costs(table.quantity) || beside_costs)
-    if (const std::string machines = machines_text(table); !machines.empty()) result.notes.push_back(machines);
-  for (const std::string& warning : table.warnings) result.notes.push_back("Warning: " + warning + ".");
+    if (const std::string machines = machines_text(table); !machines.empty())
+      warnings.insert(warnings.begin(), machines);
+  for (const std::string& warning : warnings) result.notes.push_back("Warning: " + warning + ".");
   return view.transpose ? transposed(result) : result;
 }
 
