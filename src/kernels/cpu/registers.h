@@ -1,7 +1,7 @@
 // Numbers side by side in as many registers as they need. One vector that is wider than a register of the processor is
 // taken apart at every operation, but what a loop carries on in it lies in memory, and every step waits for the stores
-// of the one before it (g++ 12: sums of 64 bytes with registers of 32). Made part of the functions of
-// XFORMER_VECTORISED_BY_REGISTER (kernels/cpu/vectorised.h).
+// of the one before it (g++ 12: sums of 64 bytes with registers of 32). Made part of vectorised functions
+// (kernels/cpu/vectorised.h).
 #pragma once
 
 #include "kernels/cpu/vectorised.h"

@@ -65,6 +65,14 @@ template <class Lanes, class Value>
   std::memcpy(into, &lanes, sizeof(lanes));
 }
 
+template <int64_t lanes, class Value>
+[[gnu::always_inline]] inline void halve(const typename Vector<Value, lanes>::Lanes& x,
+                                         typename Vector<Value, lanes / 2>::Lanes& low,
+                                         typename Vector<Value, lanes / 2>::Lanes& high) {
+  std::memcpy(&low, &x, sizeof(low));
+  std::memcpy(&high, reinterpret_cast<const char*>(&x) + sizeof(low), sizeof(high));
+}
+
 // The sum of all lanes, halves upon halves.
 template <int64_t lanes, class Value>
 [[gnu::always_inline]] inline Value sum_of(const typename Vector<Value, lanes>::Lanes& x) {
@@ -72,8 +80,7 @@ template <int64_t lanes, class Value>
     return x[0];
   } else {
     typename Vector<Value, lanes / 2>::Lanes low, high;
-    std::memcpy(&low, &x, sizeof(low));
-    std::memcpy(&high, reinterpret_cast<const char*>(&x) + sizeof(low), sizeof(high));
+    halve<lanes, Value>(x, low, high);
     return sum_of<lanes / 2, Value>(low + high);
   }
 }
@@ -85,8 +92,7 @@ template <int64_t lanes, class Value>
     return x[0];
   } else {
     typename Vector<Value, lanes / 2>::Lanes low, high;
-    std::memcpy(&low, &x, sizeof(low));
-    std::memcpy(&high, reinterpret_cast<const char*>(&x) + sizeof(low), sizeof(high));
+    halve<lanes, Value>(x, low, high);
     return largest_lane<lanes / 2, Value>(low > high ? low : high);
   }
 }
