@@ -38,6 +38,11 @@ const Schema<EncoderOptions>& encoder_schema() {
                "places that batch norm takes its mean and variance over: valid ones, or all, padding included",
                one_of({"valid", "all"}))
           .added("valid")
+          .add(&Options::key_places, "key_places",
+               "places that attention reads: valid ones, or all, padding included (of an example that has any valid "
+               "one)",
+               one_of({"valid", "all"}))
+          .added("valid")
           .add(&Options::activation, "activation", "of the feed-forward part", one_of({"gelu", "gelu_tanh", "relu"}))
           .add(&Options::init, "init",
                "initial values: mlpen (LibTorch's defaults), glra (Xavier, LeCun), mvts (mlpen with uniform positions) "
@@ -85,6 +90,8 @@ void check_encoder(const EncoderOptions& options, const ModelRequest& request) {
            "model.pooling: what stands in front of a causal model's sequence sees none of it; expected mean_padded, "
            "mean_valid or flatten, got {}",
            options.pooling);
+  XF_CHECK(options.key_places == "valid" || options.norm != "batch" || options.norm_places == "all", UserError,
+           "model.key_places: attention that reads padding needs a norm that counts it; set model.norm_places=all");
   const std::string& name = request.attention.name;
   const bool block = static_cast<bool>(request.attention.base->build_block);
   // Whole layers without norms say themselves whether one stands behind the last of them.
@@ -129,7 +136,8 @@ Parts encoder_parts(const EncoderOptions& options, const ModelRequest& request) 
                  .attention_bias = options.attention_bias,
                  .attention_init = options.init,
                  .post_norm = options.norm != "pre",
-                 .reversible = options.reversible};
+                 .reversible = options.reversible,
+                 .padding_is_valid = options.key_places == "all"};
   if (options.norm == "batch")
     parts.stack.block.norm = options.norm_places == "all" ? NormKind::kBatchAll : NormKind::kBatch;
   parts.readout = {.dim = options.dim,

@@ -18,7 +18,7 @@ struct EncoderOptions {
   std::string positions = "learned", pooling = "mean_padded";
   int64_t classifier_dim = 128, vocabulary_rows = 0;
   double norm_epsilon = 1e-5;
-  std::string norm = "pre", norm_places = "valid", activation = "gelu", init = "mlpen";
+  std::string norm = "pre", norm_places = "valid", key_places = "valid", activation = "gelu", init = "mlpen";
   bool attention_bias = true, mask_output = true, scale_input = false, activate_output = false;
   std::string length_rule = "power_of_two";
   bool reversible = false;

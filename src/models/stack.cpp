@@ -8,6 +8,7 @@ namespace xformer::models {
 Stack::Stack(Model& owner, const StackOptions& options, const ModelRequest& request, int64_t max_len, int64_t pinned)
     : causal_(request.causal),
       padding_read_(options.padding_read || options.block.norm == NormKind::kBatchAll),
+      padding_is_valid_(options.padding_is_valid),
       max_len_(max_len),
       decoding_length_(attention::decoding_length(request.attention, request.attention_options, max_len)),
       shared_(owner.shared()) {
@@ -57,7 +58,9 @@ Stack::Stack(Model& owner, const StackOptions& options, const ModelRequest& requ
 }
 
 at::Tensor Stack::forward(at::Tensor x, const at::Tensor& valid, State& state) const {
-  const SequenceMask mask{valid, causal_, /*cross=*/false, padding_read_};
+  const bool widened = padding_is_valid_ && valid.defined();
+  const at::Tensor places = widened ? valid.logical_or(valid.any(1, /*keepdim=*/true)) : valid;
+  const SequenceMask mask{places, causal_, /*cross=*/false, padding_read_};
   if (!reversible_.empty()) {
     std::vector<at::Tensor> parameters = shared_->parameters();
     for (const auto& layer : layers_)

@@ -19,6 +19,7 @@ struct StackOptions {
   bool reversible = false;
   bool first_mixer_norm = true;    // of pre-norm blocks; false: the first block's mixer takes what the embedding made
   bool padding_read = false;       // whoever comes behind reads tokens that are not valid
+  bool padding_is_valid = false;   // to the layers: all places of an example with any valid one are
   bool reads_pinned_only = false;  // whoever comes behind reads only the pinned tokens: the last block makes no others
 };
 
@@ -35,7 +36,7 @@ class Stack {
   [[nodiscard]] attention::Cost cost(int64_t sequences, int64_t length) const;
 
  private:
-  const bool causal_, padding_read_;
+  const bool causal_, padding_read_, padding_is_valid_;
   const int64_t max_len_, decoding_length_;
   std::vector<std::shared_ptr<attention::LayerBlock>> layers_;
   std::vector<std::shared_ptr<PreNormBlock>> reversible_;  // the same layers, when they are run that way

@@ -106,6 +106,39 @@ TEST_CASE("what stands at padded positions changes nothing") {
   }
 }
 
+TEST_CASE("key_places=all: attention reads padding as any other place, of examples that have one") {
+  const ModelInput input = ragged();
+  for (const char* name : {"softmax", "mrs-linear", "linformer"})
+    for (const char* norm : {"pre", "batch"}) {
+      INFO(name << ", " << norm);
+      const Json options{{"pooling", "flatten"}, {"norm", norm}, {"norm_places", "all"}, {"mask_output", false}};
+      const auto masked = build(small(name, options)), unmasked = [&] {
+        Json wider = options;
+        wider["key_places"] = "all";
+        return build(small(name, wider));
+      }();
+      masked->eval();
+      unmasked->eval();
+      ModelInput full = input;
+      full.key_valid = input.key_valid.logical_or(input.key_valid.any(1, true));
+      CHECK(full.key_valid.select(0, 1).all().item<bool>());
+      CHECK(unmasked->forward(input).equal(masked->forward(full)));
+      // The first two rows have padding, the third nothing else.
+      const at::Tensor apart = (unmasked->forward(input) - masked->forward(input)).abs().amax(1);
+      CHECK(apart.narrow(0, 0, 2).min().item<double>() > 1e-4);
+      CHECK(apart[2].item<double>() == 0);
+    }
+}
+
+TEST_CASE("attention that reads padding is refused beside a norm that does not") {
+  const auto check = [](const char* places) {
+    all_families().get("encoder").check(
+        small("softmax", {{"norm", "batch"}, {"norm_places", places}, {"key_places", "all"}}));
+  };
+  CHECK_NOTHROW(check("all"));
+  CHECK_THROWS_WITH(check("valid"), Catch::Matchers::Contains("set model.norm_places=all"));
+}
+
 TEST_CASE("what layers leave out of padding changes no valid output and no gradient") {
   for (const std::string& name : attention::all_names()) {
     for (const bool post_norm : {false, true}) {

@@ -86,6 +86,7 @@ ENCODERS = [
     {"pooling": "flatten", "positions": "none", "activation": "relu"},
     {"norm": "post", "activate_output": "true", "scale_input": "true"}, {"norm": "batch"}, {"reversible": "true"},
     {"pooling": "cls_vector", "scale_input": "true", "norm_epsilon": 1e-2, "ff_chunk": 3},
+    {"pooling": "flatten", "key_places": "all"},
 ]
 # (attention, options) that a causal model can have.
 CAUSAL = [

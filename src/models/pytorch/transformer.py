@@ -62,6 +62,8 @@ class Model(nn.Module):
         return self.drop(x), valid
 
     def layers(self, x, valid):
+        if MODEL.key_places == "all":
+            valid = valid | valid.any(1, keepdim=True)
         every = [getattr(self, f"layer{layer}") for layer in range(MODEL.layers)]
         carry = {}
         if not MODEL.reversible:
