@@ -69,6 +69,9 @@ struct BenchRun {
 
 // By length, then batch, width, precision and model. UserError for any wrong name, key, value or combination.
 [[nodiscard]] std::vector<BenchCase> bench_cases(const BenchOptions& options);
+// A protocol's precision that a device lacks becomes fp32, as training has it. The warnings of what it only imitates,
+// each once.
+[[nodiscard]] std::vector<std::string> suit_device(std::span<BenchCase> cases, const at::Device& device);
 // Places in options.models of what is compared with. UserError for a name that is not measured.
 [[nodiscard]] std::vector<size_t> bench_baselines(const BenchOptions& options);
 // Row i of every batch gets the length of training example i, cut at the batch's. Opens the task's data, making it

@@ -134,6 +134,18 @@ BenchCase bench_case(const BenchOptions& options, const std::vector<plan::PlanPa
 
 }  // namespace
 
+std::vector<std::string> suit_device(std::span<BenchCase> cases, const at::Device& device) {
+  std::vector<std::string> warnings;
+  for (BenchCase& one : cases) {
+    plan::suit_device(one.plan, device.is_cuda());
+    one.precision = one.plan.options.values["training.precision"];
+    const std::string warning = plan::precision_warning(one.plan, device.is_cuda());
+    if (!warning.empty() && std::find(warnings.begin(), warnings.end(), warning) == warnings.end())
+      warnings.push_back(warning);
+  }
+  return warnings;
+}
+
 std::vector<size_t> bench_baselines(const BenchOptions& options) {
   if (options.against.empty()) return {0};
   std::vector<size_t> result;

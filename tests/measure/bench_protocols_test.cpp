@@ -34,6 +34,24 @@ TEST_CASE("a named comparison has its models, each with its own options") {
                  "did you mean 'lra-table-2'?"));
 }
 
+TEST_CASE("a protocol's fp16 is for CUDA, one that was asked for is imitated with a warning") {
+  BenchOptions options = small_bench({"softmax", "linear"}, {64});
+  options.task = "text";
+  options.protocol = find_bench_protocol("adamra-table-2").protocol;
+  std::vector<BenchCase> cases = bench_cases(options);
+  CHECK(suit_device(cases, at::Device(at::kCUDA, 0)).empty());
+  for (const BenchCase& one : cases) CHECK(one.precision == "fp16");
+  CHECK(suit_device(cases, at::kCPU).empty());
+  for (const BenchCase& one : cases) {
+    CHECK(one.precision == "fp32");
+    CHECK(one.plan.options.values["training.precision"] == "fp32");
+  }
+  options.precisions = {"fp16"};
+  cases = bench_cases(options);
+  CHECK(suit_device(cases, at::kCPU).size() == 1);
+  CHECK(cases.front().precision == "fp16");
+}
+
 TEST_CASE("what a row takes in memory is predicted, and one that cannot fit is not tried") {
   BenchOptions options = small_bench({"softmax", "linear"}, {64});
   options.batches = {16};

@@ -223,6 +223,7 @@ int bench(const BenchArguments& arguments) {
   }
 
   measure::BenchRun run = arguments.compute.start_bench();
+  for (const std::string& warning : measure::suit_device(cases, run.device)) note(fmt::format("warning: {}", warning));
   run.command = recorded_command();
   run.stop_requested = stop_signal_came;
   catch_stop_signals();

@@ -40,6 +40,8 @@ int profile(const ProfileArguments& arguments) {
   }
 
   measure::BenchRun run = arguments.compute.start_bench();
+  for (const std::string& warning : measure::suit_device({&one, 1}, run.device))
+    note(fmt::format("warning: {}", warning));
   run.command = recorded_command();
   run.stop_requested = stop_signal_came;
   catch_stop_signals();
