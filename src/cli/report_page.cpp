@@ -205,7 +205,11 @@ ReportPage measured_page(const ReportedExperiment& experiment) {
       return row.speed || row.saving || row.published_speed || row.published_saving;
     });
     const size_t before = page.tables.size();
-    const auto growth = experiment.published ? std::vector<reporting::GrowthRow>() : reporting::growth_of(report);
+    const bool has_published = std::any_of(rows.begin(), rows.end(), [](const reporting::BenchRow& row) {
+      return row.published_speed || row.published_saving;
+    });
+    const auto growth =
+        has_published || !scales.empty() ? std::vector<reporting::GrowthRow>() : reporting::growth_of(report);
     if (to_softmax || (scales.empty() && growth.empty())) page.tables.push_back(shown(rows));
     if (!scales.empty()) page.tables.push_back(shown(scales));
     if (!growth.empty()) page.tables.push_back(shown(growth));

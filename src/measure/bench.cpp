@@ -20,6 +20,15 @@ namespace xformer::measure {
 
 namespace {
 
+// What the descriptor of its attention says; null where the model has none.
+Json attention_facts(const BenchCase& one) {
+  if (!models::all_families().get(one.plan.family).takes_attention) return nullptr;
+  const attention::Resolved& attention = one.request.attention;
+  return {{"class", attention.base->method_class},
+          {"growth", attention::complexity_name(attention.base->complexity)},
+          {"causal", attention.traits().causal_ok}};
+}
+
 class Bench {
  public:
   Bench(const BenchOptions& options, const std::vector<BenchCase>& cases, const BenchRun& run)
@@ -66,6 +75,7 @@ class Bench {
   Json first_row(const BenchCase& one) const {
     return {{"model", one.plan.model},
             {"label", one.label},
+            {"attention", attention_facts(one)},
             {"own", one.own},
             {"length", one.length},
             {"batch", one.batch},

@@ -14,6 +14,7 @@ constexpr size_t kLeastLengths = 3;
 struct Series {
   std::string label;
   int64_t batch = 0;
+  Json attention = {};
   std::map<int64_t, std::pair<double, double>> at;  // length to ms and bytes
 };
 
@@ -30,7 +31,7 @@ std::vector<Series> series_of(const Json& report) {
     const auto place = static_cast<size_t>(found - keys.begin());
     if (found == keys.end()) {
       keys.push_back(key);
-      result.push_back({label, row["batch"], {}});
+      result.push_back({label, row["batch"], row.value("attention", Json()), {}});
     }
     result[place].at[row["length"].get<int64_t>()] = {median.get<double>(), peak.get<double>()};
   }
@@ -52,8 +53,19 @@ std::vector<GrowthRow> growth_of(const Json& report) {
       return growth_exponent(std::vector<PlotPoint>(points.end() - 2, points.end()));
     };
     const auto& [longest, measured] = *one.at.rbegin();
-    result.push_back({one.label, one.batch, longest, growth_exponent(times), growth_exponent(peaks), last(times),
-                      last(peaks), measured.first, measured.second});
+    GrowthRow& row = result.emplace_back(GrowthRow{.label = one.label,
+                                                   .batch = one.batch,
+                                                   .longest = longest,
+                                                   .time = growth_exponent(times),
+                                                   .memory = growth_exponent(peaks),
+                                                   .time_at_last = last(times),
+                                                   .memory_at_last = last(peaks),
+                                                   .step_ms = measured.first,
+                                                   .peak_bytes = measured.second});
+    if (!one.attention.is_object()) continue;
+    row.method_class = one.attention.at("class");
+    row.causal = one.attention.at("causal").get<bool>() ? "yes" : "no";
+    row.said = one.attention.at("growth");
   }
   return result;
 }
@@ -61,6 +73,9 @@ std::vector<GrowthRow> growth_of(const Json& report) {
 Table shown(const std::vector<GrowthRow>& rows) {
   Table result;
   result.columns = {{.label = "model", .numbers = false},
+                    {.label = "class", .numbers = false},
+                    {.label = "causal", .numbers = false},
+                    {.label = "growth", .numbers = false},
                     {.label = "batch"},
                     {.label = "time, n^"},
                     {.label = "time, last two, n^"},
@@ -71,6 +86,9 @@ Table shown(const std::vector<GrowthRow>& rows) {
                     {.label = "memory there", .unit = "MB"}};
   for (const GrowthRow& row : rows)
     result.rows.push_back({{row.label},
+                           {row.method_class},
+                           {row.causal},
+                           {row.said},
                            number_cell(static_cast<double>(row.batch), 0),
                            number_cell(row.time, 2),
                            number_cell(row.time_at_last, 2),
@@ -79,7 +97,10 @@ Table shown(const std::vector<GrowthRow>& rows) {
                            number_cell(static_cast<double>(row.longest), 0),
                            number_cell(row.step_ms, 1),
                            number_cell(row.peak_bytes / 1e6, 1)});
-  result.notes = {"Exponents of the length n: slopes of the logarithms over all lengths, and between the two longest."};
+  result.notes = {
+      "Exponents of the length n: slopes of the logarithms over all lengths, and between the two longest. Class, "
+      "causal "
+      "and growth are what `xformer list attentions` says."};
   return result;
 }
 

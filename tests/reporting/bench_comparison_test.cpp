@@ -83,14 +83,16 @@ TEST_CASE("mrs-X stands beside X of the same sizes, and published sentences belo
 }
 
 TEST_CASE("growth with the length is a slope of logarithms, of models measured at three lengths or more") {
-  const auto row = [](const char* model, int64_t batch, double length, const Json& ms, double bytes) {
+  const Json facts{{"class", "LR+LP"}, {"growth", "n^2"}, {"causal", true}};
+  const auto row = [&](const char* model, int64_t batch, double length, const Json& ms, double bytes) {
     return Json{{"model", model},
                 {"label", model},
                 {"length", static_cast<int64_t>(length)},
                 {"batch", batch},
                 {"status", ms.is_null() ? "too-large" : "ok"},
                 {"step_ms", ms.is_null() ? ms : Json{{"median", ms}}},
-                {"peak_bytes", bytes}};
+                {"peak_bytes", bytes},
+                {"attention", std::string(model) == "square" ? facts : Json()}};
   };
   Json rows = Json::array();
   for (const double length : {64.0, 128.0, 256.0}) {  // 3 n^2 and 1e6 n; another at two lengths alone
@@ -113,7 +115,9 @@ TEST_CASE("growth with the length is a slope of logarithms, of models measured a
   CHECK(growth[1].time_at_last == Approx(1));
   CHECK(std::abs(growth[1].memory) < 1e-12);
   const std::string table = as_markdown(shown(growth));
-  CHECK(table.find("| square | 2 | 2.00 | 2.00 | 1.00 | 1.00 | 256 | 196608.0 | 256.0 |") != std::string::npos);
+  CHECK(table.find("| square | LR+LP | yes | n^2 | 2 | 2.00 | 2.00 | 1.00 | 1.00 | 256 | 196608.0 | 256.0 |") !=
+        std::string::npos);
+  CHECK(table.find("| late | - | - | - | 1 |") != std::string::npos);
 }
 
 TEST_CASE("a bench without published values stands alone, its columns too") {
