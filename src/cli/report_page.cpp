@@ -188,7 +188,7 @@ ResultTable table_of(const ReportedExperiment& experiment, const std::vector<Pub
 ReportPage measured_page(const ReportedExperiment& experiment) {
   ReportPage page{experiment.title, experiment.notes, {}};
   const std::string name = short_name(experiment.file);
-  std::vector<PublishedValue> published = published_of(experiment);
+  const std::vector<PublishedValue> published = published_of(experiment);
   for (int64_t i = 1; i <= experiment.measurements; ++i) {
     const Path path = measurement(experiment, i);
     if (!std::filesystem::exists(path)) {
@@ -219,23 +219,10 @@ ReportPage measured_page(const ReportedExperiment& experiment) {
       page.tables[j].notes.push_back(source);
     }
   }
-  // What the publication says in words, and in numbers.
-  std::vector<std::string> sentences;
-  if (experiment.published)
-    sentences = reporting::published_sentences(*experiment.published, experiment.published_name);
-  std::erase_if(published, [](const PublishedValue& value) { return !value.qualifier.empty(); });
   if (!published.empty()) {
-    ResultTable own = reporting::result_table({}, published, {.all_published = true});
-    page.tables.push_back(shown(own, {}));
+    page.tables.push_back(shown(reporting::result_table({}, published, {.all_published = true}), {}));
     page.tables.back().title = "As published: " + experiment.title;
     page.tables.back().name = name + "-published";
-  } else if (!sentences.empty() && page.tables.empty()) {
-    page.notes.insert(page.notes.end(), sentences.begin(), sentences.end());
-    return page;
-  }
-  if (!sentences.empty()) {
-    std::vector<std::string>& notes = page.tables.back().notes;
-    notes.insert(notes.end(), sentences.begin(), sentences.end());
   }
   return page;
 }

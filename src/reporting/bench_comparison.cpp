@@ -154,14 +154,4 @@ Table shown(const std::vector<ScalesRow>& rows) {
   return result;
 }
 
-std::vector<std::string> published_sentences(const Path& published, const std::string& experiment) {
-  std::vector<std::string> result;
-  for (const Json& entry : read_entries(published))
-    if (entry.value("experiment", "") == experiment && entry.contains("qualifier") && entry["value"].is_number())
-      result.push_back(fmt::format("Published: {}, {}: {} {} {} ({}).", entry.value("model", ""),
-                                   entry.value("metric", ""), entry["qualifier"].get<std::string>(),
-                                   entry["value"].dump(), entry.value("unit", ""), entry.value("source", "")));
-  return result;
-}
-
 }  // namespace xformer::reporting

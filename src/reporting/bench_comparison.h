@@ -37,7 +37,4 @@ struct ScalesRow {
 [[nodiscard]] std::vector<ScalesRow> compare_scales(const Json& report);
 [[nodiscard]] Table shown(const std::vector<ScalesRow>& rows);
 
-// The published sentences of an experiment, those with a qualifier ("up to", "less than"); none of an empty path.
-[[nodiscard]] std::vector<std::string> published_sentences(const Path& published, const std::string& experiment);
-
 }  // namespace xformer::reporting

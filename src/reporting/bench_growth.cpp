@@ -71,36 +71,31 @@ std::vector<GrowthRow> growth_of(const Json& report) {
 }
 
 Table shown(const std::vector<GrowthRow>& rows) {
+  const bool facts = std::any_of(rows.begin(), rows.end(), [](const GrowthRow& row) { return !row.said.empty(); });
   Table result;
-  result.columns = {{.label = "model", .numbers = false},
-                    {.label = "class", .numbers = false},
-                    {.label = "causal", .numbers = false},
-                    {.label = "growth", .numbers = false},
-                    {.label = "batch"},
-                    {.label = "time, n^"},
-                    {.label = "time, last two, n^"},
-                    {.label = "memory, n^"},
-                    {.label = "memory, last two, n^"},
-                    {.label = "longest"},
-                    {.label = "step there", .unit = "ms"},
-                    {.label = "memory there", .unit = "MB"}};
-  for (const GrowthRow& row : rows)
-    result.rows.push_back({{row.label},
-                           {row.method_class},
-                           {row.causal},
-                           {row.said},
-                           number_cell(static_cast<double>(row.batch), 0),
-                           number_cell(row.time, 2),
-                           number_cell(row.time_at_last, 2),
-                           number_cell(row.memory, 2),
-                           number_cell(row.memory_at_last, 2),
-                           number_cell(static_cast<double>(row.longest), 0),
-                           number_cell(row.step_ms, 1),
-                           number_cell(row.peak_bytes / 1e6, 1)});
-  result.notes = {
-      "Exponents of the length n: slopes of the logarithms over all lengths, and between the two longest. Class, "
-      "causal "
-      "and growth are what `xformer list attentions` says."};
+  result.columns = {{.label = "model", .numbers = false}};
+  if (facts)
+    for (const char* label : {"class", "causal", "growth"})
+      result.columns.push_back({.label = label, .numbers = false});
+  for (const char* label : {"batch", "time, n^", "time, last two, n^", "memory, n^", "memory, last two, n^", "longest"})
+    result.columns.push_back({.label = label});
+  result.columns.push_back({.label = "step there", .unit = "ms"});
+  result.columns.push_back({.label = "memory there", .unit = "MB"});
+  for (const GrowthRow& row : rows) {
+    std::vector<TableCell>& cells = result.rows.emplace_back();
+    cells.push_back({row.label});
+    if (facts)
+      for (const std::string& word : {row.method_class, row.causal, row.said})
+        cells.push_back({word.empty() ? "-" : word});
+    const auto add = [&](double value, int decimals) { cells.push_back(number_cell(value, decimals)); };
+    add(static_cast<double>(row.batch), 0);
+    for (const double exponent : {row.time, row.time_at_last, row.memory, row.memory_at_last}) add(exponent, 2);
+    add(static_cast<double>(row.longest), 0);
+    add(row.step_ms, 1);
+    add(row.peak_bytes / 1e6, 1);
+  }
+  result.notes = {"Exponents of the length n: slopes of the logarithms over all lengths, and between the two longest."};
+  if (facts) result.notes.front() += " Class, causal and growth are what `xformer list attentions` says.";
   return result;
 }
 

@@ -14,7 +14,7 @@ namespace xformer::reporting {
 // between the two longest, where what does not grow counts least.
 struct GrowthRow {
   std::string label;
-  std::string method_class = "-", causal = "-", said = "-";  // of its attention, where the report tells
+  std::string method_class = {}, causal = {}, said = {};  // of its attention; "" where the report does not tell
   int64_t batch = 0, longest = 0;
   double time = 0, memory = 0, time_at_last = 0, memory_at_last = 0;
   double step_ms = 0, peak_bytes = 0;  // at the longest

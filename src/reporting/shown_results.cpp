@@ -235,7 +235,8 @@ std::string missing_text(const ResultCell& cell) {
 
 std::string unit_text(const MetricSpec& metric) {
   if (metric.unit.empty()) return metric.title;
-  return metric.unit == "%" && metric.name != accuracy_metric().name ? metric.heading() : metric.unit;
+  // "% of FMM's memory" says as little as "%" of what the share is.
+  return metric.unit.starts_with("%") && metric.name != accuracy_metric().name ? metric.heading() : metric.unit;
 }
 
 std::string cell_text(const ResultCell& cell, const MetricSpec& metric) {

@@ -9,18 +9,19 @@ namespace {
 
 const Path kSource = XFORMER_SOURCE;
 
-// By experiment: the lines of its tables on the page, and its sentences of what is published.
+// By experiment: the lines of its tables on the page.
 std::map<std::string, std::vector<std::string>> sections_of(const std::string& page) {
   std::map<std::string, std::vector<std::string>> result;
   std::string name;
   for (const std::string_view line : split(page, '\n')) {
     if (line.starts_with("## ")) name = line.substr(3, line.find(": ") - 3);
-    if (line.starts_with("|") || line.starts_with("Published: ")) result[name].emplace_back(line);
+    if (line.starts_with("|")) result[name].emplace_back(line);
   }
   return result;
 }
 
-// The words of a table's cells, and how often each is there; of numbers as they are without closing zeros.
+// The words of a table's cells, and cells of several words, and how often each is there; of numbers as they are without
+// closing zeros.
 std::map<std::string, int> words_of(const std::vector<std::string>& lines) {
   std::map<std::string, int> result;
   for (const std::string& line : lines)
@@ -29,6 +30,9 @@ std::map<std::string, int> words_of(const std::vector<std::string>& lines) {
       const double number = std::strtod(word.c_str(), &end);
       ++result[*end == '\0' ? fmt::format("{}", number) : word];
     }
+  for (const std::string& line : lines)
+    for (const std::string_view cell : split(line, '|'))
+      if (trim(cell).find(' ') != std::string_view::npos) ++result[std::string(trim(cell))];
   return result;
 }
 

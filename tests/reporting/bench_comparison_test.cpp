@@ -56,7 +56,7 @@ TEST_CASE("a bench stands beside published ratios to softmax") {
             .published_speed == 4.0);
 }
 
-TEST_CASE("mrs-X stands beside X of the same sizes, and published sentences below") {
+TEST_CASE("mrs-X stands beside X of the same sizes") {
   const auto row = [](const char* model, int64_t width, double flops, const Json& bytes) {
     return Json{{"model", model},     {"length", 64},        {"batch", 1},
                 {"width", width},     {"precision", "fp32"}, {"flops", {{"step_counted", flops}}},
@@ -74,12 +74,6 @@ TEST_CASE("mrs-X stands beside X of the same sizes, and published sentences belo
   const std::string table = as_markdown(shown(rows));
   CHECK(table.find("| mrs-fmm | 8 | 64 | 1 | 80.0 | 25.0 |") != std::string::npos);
   CHECK(table.find("| mrs-fmm | 16 | 64 | 1 | 50.0 | - |") != std::string::npos);
-  const scratch::Folder folder;
-  const Path published = scratch::put(folder / "published.json", R"([
-    {"experiment": "f", "model": "mrs-fmm", "metric": "saving", "value": 35, "unit": "%", "qualifier": "up to", "source": "S"},
-    {"experiment": "g", "model": "mrs-fmm", "metric": "saving", "value": 36, "unit": "%", "qualifier": "up to", "source": "S"},
-    {"experiment": "f", "model": "fmm", "metric": "saving", "value": 37}])");
-  CHECK(published_sentences(published, "f") == std::vector<std::string>{"Published: mrs-fmm, saving: up to 35 % (S)."});
 }
 
 TEST_CASE("growth with the length is a slope of logarithms, of models measured at three lengths or more") {
@@ -131,7 +125,6 @@ TEST_CASE("a bench without published values stands alone, its columns too") {
   CHECK_FALSE(rows[1].published_speed);
   CHECK(as_markdown(shown(rows)).find("| linear | 64 | 2 | 3.00 | 1.00 |") != std::string::npos);
   CHECK(as_markdown(shown(rows)).find("published") == std::string::npos);
-  CHECK(published_sentences("", "any").empty());
 }
 
 }  // namespace xformer::reporting
