@@ -20,17 +20,25 @@ constexpr double kTf32Tolerance = 1.0 / 256;
 // Four roundings of 2^-11 each.
 constexpr double kHalfTolerance = 1.0 / 512;
 
-bool products_in_tf32(const at::Tensor& x) { return x.is_cuda() && at::globalContext().allowTF32CuBLAS(); }
+// Under autocast kernels of a device round what they multiply to 10 bits of mantissa or fewer.
+bool products_in_tf32(const at::Tensor& x) {
+  return !x.is_cpu() && (at::globalContext().allowTF32CuBLAS() || autocast_type(x.device().type()));
+}
+
+// Of what is stored in 16 bits; 0 of other types.
+double tolerance_of(at::ScalarType type) {
+  return type == at::kBFloat16 ? kBf16Tolerance : type == at::kHalf ? kHalfTolerance : 0;
+}
 
 // `least`: a difference is compared with the largest element, or with this where that is smaller.
 void compare(const char* name, const char* what, size_t place, const at::Tensor& got, const at::Tensor& meant,
              double tolerance, double least = 1e-3) {
   if (meant.numel() == 0) return;
-  const double allowed = got.scalar_type() == at::kDouble     ? 1e-9
-                         : got.scalar_type() == at::kBFloat16 ? std::max(tolerance, kBf16Tolerance)
-                         : got.scalar_type() == at::kHalf     ? std::max(tolerance, kHalfTolerance)
-                         : products_in_tf32(got)              ? std::max(tolerance, kTf32Tolerance)
-                                                              : tolerance;
+  const double stored = tolerance_of(got.scalar_type());
+  const double allowed = got.scalar_type() == at::kDouble ? 1e-9
+                         : stored > 0                     ? std::max(tolerance, stored)
+                         : products_in_tf32(got)          ? std::max(tolerance, kTf32Tolerance)
+                                                          : tolerance;
   const double largest = meant.abs().max().item<double>(), difference = (got - meant).abs().max().item<double>();
   // Not `difference > ...`: a NaN on one side must fail. Both may be NaN where the input is.
   const bool both_lost = !got.isfinite().all().item<bool>() && !meant.isfinite().all().item<bool>();
@@ -123,6 +131,9 @@ variable_list in_float(const variable_list& tensors) {
       one = one.to(at::kFloat);
   return result;
 }
+
+// Sums that may cancel over a whole sequence, of rounded terms.
+double gradient_tolerance(at::ScalarType kept) { return 4 * tolerance_of(kept); }
 
 void check_forward(const char* name, const variable_list& got, const std::function<variable_list()>& reference,
                    double tolerance) {

@@ -22,7 +22,8 @@
 // somebody looks; kPartialGradients, for a backward pass that takes undefined gradients of outputs nobody used;
 // kTakesBf16, for kernels that read and write activations in bf16 (kernels/cpu/stored.h); and
 // `static bool takes_half(size_t input)`, the inputs that may be bf16 or fp16 on other devices than the CPU, as
-// products under autocast leave them, where the others are float. Where the first may be and the kernel does not run,
+// products under autocast leave them, where the others are float; with it may come `at::ScalarType kept_type() const`,
+// that of what the forward pass leaves. Where the first may be and the kernel does not run,
 // the reference is in float, but under autocast by LibTorch's rules.
 //
 // Under autocast to bf16 on a CPU, activations are bf16 between operators and parameters stay float: run_fused() brings
@@ -85,13 +86,16 @@ inline constexpr double kBf16Tolerance = 1.0 / 64;
 void check_forward(const char* name, const variable_list& got, const std::function<variable_list()>& reference,
                    double tolerance = 1e-4);
 
+inline constexpr double kGradientTolerance = 1e-3;
 // The same for a backward pass, under any policy: `inputs` are the operator's tensors, `got` their gradients
 // (undefined: none is asked for), `gradients` those of the outputs; the reference is called with inputs that require
 // gradients where got is defined, in float where they are bf16.
 void check_backward(const char* name, const variable_list& inputs, const variable_list& gradients,
                     const variable_list& got,
                     const std::function<variable_list(const variable_list& inputs)>& reference,
-                    double tolerance = 1e-3);
+                    double tolerance = kGradientTolerance);
+// What gradients may be apart where the forward pass left numbers of this type, which the reference does not round.
+[[nodiscard]] double gradient_tolerance(at::ScalarType kept);
 
 // bf16 tensors in float, the others as they are.
 [[nodiscard]] variable_list in_float(const variable_list& tensors);
@@ -141,11 +145,15 @@ struct FusedFunction : torch::autograd::Function<FusedFunction<Call>> {
       return result;
     const variable_list found = state.call.backward(gradients, context->needs_input_grad(0));
     if (policy() == Policy::kCheck) {
+      double tolerance = kGradientTolerance;
+      if constexpr (requires { state.call.kept_type(); })
+        tolerance = std::max(tolerance, gradient_tolerance(state.call.kept_type()));
       variable_list inputs = state.call.inputs();
       for (size_t i = 0; i < inputs.size(); ++i)
         if (!inputs[i].defined() && found[i].defined()) inputs[i] = at::zeros_like(found[i]);
-      check_backward(Call::kName, inputs, gradients, found,
-                     [&](const variable_list& leaves) { return state.call.reference(leaves); });
+      check_backward(
+          Call::kName, inputs, gradients, found,
+          [&](const variable_list& leaves) { return state.call.reference(leaves); }, tolerance);
     }
     for (size_t i = 0; i < state.given.size(); ++i) result[i] = found[static_cast<size_t>(state.given[i])];
     return result;

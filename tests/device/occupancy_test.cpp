@@ -163,6 +163,11 @@ TEST_CASE("a multiprocessor holds as many blocks of each kernel as its budget sa
     for (const char* core : {"softmax-fused", "performer", "mrs-linear"}) add_half_plans(core, false, width, plans);
     for (const char* core : {"softmax-fused", "performer"}) add_half_plans(core, true, width, plans);
   }
+  // Steps whose maps store 16 bits, of widths of one tile and of two.
+  for (const char* precision : {"bf16", "fp16"})
+    for (const int64_t width : {64, 128})
+      add_plans("softmax-fused", "listops", 32, {{"training.precision", precision}, {"model.dim", width}}, plans);
+  add_plans("softmax-fused", "listops", 32, {{"model.dim", 128}}, plans);
   // What is launched elsewhere: causally, by few heads, and where the feed-forward part is too wide to be one kernel.
   add_plans("performer", "bytes/enwik8", 2, {{"model.heads", 8}, {"model.head_dim", 32}}, plans);
   const auto registers = reported_registers();

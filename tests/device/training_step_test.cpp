@@ -6,7 +6,7 @@
 #include "data/batches/batcher.h"
 #include "device/walked_device.h"
 #include "inspect/tiny.h"
-#include "kernels/policy.h"
+#include "kernels/policy_scope.h"
 #include "measure/bench.h"
 #include "training/step.h"
 
@@ -41,8 +41,9 @@ Steps steps_of(models::Model& model, const data::DataShape& shape, const plan::T
   return result;
 }
 
-Steps steps_on(const at::Device& device, const std::string& name) {
+Steps steps_on(const at::Device& device, const std::string& name, const std::string& precision = "fp32") {
   plan::TrainingOptions options;
+  options.precision = precision;
   options.batch = 2;
   options.clip_norm = 1;
   return steps_of(*inspect::build_tiny_model(name), inspect::MarkTask().info().shape, options, marks, device);
@@ -67,6 +68,41 @@ void check_same(const Steps& there, const Steps& here) {
     CAPTURE(here.gradients[i].first);
     CHECK((there.gradients[i].second - here.gradients[i].second).abs().max().item<double>() < 1e-3 * size);
   }
+}
+
+// How far gradients are apart, of the largest; those of fp16 are scaled.
+double apart(const Steps& steps, const Steps& meant) {
+  const double size = largest(meant), scale = size / largest(steps);
+  double result = 0;
+  for (size_t i = 0; i < meant.gradients.size(); ++i) {
+    const at::Tensor difference = steps.gradients[i].second * scale - meant.gradients[i].second;
+    if (difference.numel() > 0) result = std::max(result, difference.abs().max().item<double>() / size);
+  }
+  return result;
+}
+
+// In bf16 under the operators' own checks.
+TEST_CASE("steps in 16 bits on a device are as near to those in float as where LibTorch has the maps") {
+  kernels::set_walk_order(WalkOrder::kForward);
+  for (const std::string precision : {"bf16", "fp16"})
+    for (const std::string name : {"none", "softmax-fused", "softmax", "linear", "performer", "linformer", "mrs-linear",
+                                   "nystromformer", "longformer", "fmm", "paramixer-chord", "reformer"}) {
+      CAPTURE(name, precision);
+      const Steps meant = steps_on(at::kCPU, name);
+      const auto with = [&](kernels::Policy policy) {
+        const kernels::PolicyScope scope(policy);
+        kernels::reset_backends();
+        return steps_on(kernels::kWalkedDevice, name, precision);
+      };
+      const Steps composed = with(kernels::Policy::kComposite);
+      const Steps got = with(precision == "bf16" ? kernels::Policy::kCheck : kernels::Policy::kAuto);
+      const auto ran = kernels::backends_run();
+      for (const char* maps : {"linear", "branch"})
+        if (ran.contains(maps)) CHECK(ran.at(maps) == "fused-hpu");
+      CHECK((ran.contains("linear") || ran.contains("branch")));
+      CHECK(got.sums.loss == Approx(meant.sums.loss).epsilon(0.01));
+      CHECK(apart(got, meant) < 1.5 * apart(composed, meant) + 0.005);
+    }
 }
 
 // Other heads of several scales are of the same operators.

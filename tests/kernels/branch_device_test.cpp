@@ -21,6 +21,8 @@ struct WalkedBranch {
   double p = 0.2;
   bool norm = true, bias = true, tf32 = false;
   int64_t shift = 0;  // elements by which x begins behind an aligned place
+  // Of the rows of a map, or of what lies inside a feed-forward part.
+  at::ScalarType stored = at::kFloat;
 };
 
 struct BranchTensors {
@@ -42,7 +44,7 @@ struct BranchTensors {
     };
     x = rows_of("x", one.m, one.shift);
     sum_gradient = rows_of("sum gradient", one.m, 0), normed_gradient = rows_of("normed gradient", one.m, 0);
-    branch.rows = rows_of("rows", one.k, 0);
+    branch.rows = rows_of("rows", one.k, 0).to(one.f > 0 ? at::kFloat : one.stored);
     branch.out = map_of("out", one.f > 0 ? one.f : one.k, one.m);
     if (one.f > 0) branch.in = map_of("in", one.k, one.f), branch.drop = place_of(one.p), branch.drop.site += 1;
     if (one.norm) norm = {random_tensor("weight", {one.m}, at::kFloat), random_tensor("bias", {one.m}, at::kFloat)};
@@ -57,10 +59,11 @@ struct BranchTensors {
 };
 
 BranchForward walked_forward(const WalkedBranch& one, const BranchTensors& given, WalkOrder order) {
+  const AutocastScope autocast(at::kCPU, one.stored == at::kFloat ? std::nullopt : std::optional(one.stored));
   return branch_forward_device(
       given.x, given.branch, place_of(one.p), given.norm,
-      [&](const LinearBranchArguments& a) { run_linear_branch(a, walking(order)); },
-      [&](const FeedForwardArguments& a) { run_feed_forward(a, /*backward=*/false, walking(order)); });
+      [&](const LinearBranchArguments& a) { run_linear_branch<WalkedTypes>(a, walking(order)); },
+      [&](const FeedForwardArguments& a) { run_feed_forward<WalkedTypes>(a, /*backward=*/false, walking(order)); });
 }
 
 // The sum and the normed rows, then gradients.
@@ -71,10 +74,12 @@ Tensors walked_branch(const WalkedBranch& one, WalkOrder order) {
   const BranchGradients found = branch_backward_device(
       given.sum_gradient, one.norm ? given.normed_gradient : at::Tensor(), made, given.branch, place_of(one.p),
       given.norm.weight, [&](const ResidualNormBackwardArguments& a) { run_row_backward(a, walking(order)); },
-      [&](const LinearArguments& a) { run_linear(a, /*backward=*/true, walking(order)); },
-      [&](const FeedForwardArguments& a) { run_feed_forward(a, /*backward=*/true, walking(order)); },
-      [&](const WeightGradientArguments& a) { run_weight_gradients(a, walking(order)); });
+      [&](const LinearArguments& a) { run_linear<WalkedTypes>(a, /*backward=*/true, walking(order)); },
+      [&](const FeedForwardArguments& a) { run_feed_forward<WalkedTypes>(a, /*backward=*/true, walking(order)); },
+      [&](const WeightGradientArguments& a) { run_weight_gradients<WalkedTypes>(a, walking(order)); });
   at::globalContext().setAllowTF32CuBLAS(false);
+  CHECK((made.norm.sum.scalar_type() == at::kFloat && found.rows.scalar_type() == given.branch.rows.scalar_type()));
+  if (one.f > 0) CHECK(made.z.scalar_type() == one.stored);
   Tensors result{made.norm.sum, made.norm.normed};
   for (const at::Tensor& gradient : tensors_of(found)) result.push_back(gradient);
   std::erase_if(result, [](const at::Tensor& tensor) { return !tensor.defined(); });
@@ -157,6 +162,27 @@ TEST_CASE("branches on a device: maps and parts, with and without norm, bias and
   }
   CHECK(worst_branch({.bias = false}) < kLikeFloat);
   CHECK(worst_branch({.rows = {20}, .k = 300}) < kLikeFloat);
+}
+
+TEST_CASE("branches on a device whose rows, or what lies inside, are stored in 16 bits") {
+  const PoisonedMemory poisoned;
+  for (const at::ScalarType half : {at::kHalf, at::kBFloat16}) {
+    CAPTURE(half);
+    for (const int64_t f : {0, 70}) {
+      CAPTURE(f);
+      // Roundings of weights, of what lies inside and of the gradient of the rows.
+      const double bound = half == at::kHalf ? kLikeTf32 : f == 0 ? kLikeTf32 : 4e-2;
+      for (const int64_t size : {1, 7, 8, 63, 64, 65, 127, 128}) {
+        CAPTURE(size);
+        CHECK(worst_branch({.rows = {size}, .f = f, .stored = half}) < bound);
+        CHECK(worst_branch({.rows = {9}, .k = size, .f = f, .stored = half}) < bound);
+        CHECK(worst_branch({.rows = {9}, .f = f, .m = size, .norm = false, .stored = half}) < bound);
+      }
+      CHECK(worst_branch({.rows = {130}, .k = 64, .f = f, .m = 64, .stored = half}) < bound);
+      CHECK(worst_branch({.f = f, .p = 0, .stored = half}) < bound);
+      CHECK(worst_branch({.f = f, .shift = 1, .stored = half}) < bound);
+    }
+  }
 }
 
 TEST_CASE("branches on a device: a row that is lost loses no other") {

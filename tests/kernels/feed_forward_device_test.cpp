@@ -21,6 +21,7 @@ struct WalkedPart {
   int64_t m = 16, f = 24, k = 16;
   double p = 0.2;
   bool tanh = false, tf32 = false, x_wanted = true;
+  at::ScalarType x = at::kFloat, stored = at::kFloat;  // the second: of what lies inside, the result and its gradient
 };
 
 struct PartTensors {
@@ -32,9 +33,9 @@ struct PartTensors {
         out{random_tensor("out", {one.k, one.f}, at::kFloat), random_tensor("out bias", {one.k}, at::kFloat)} {
     std::vector<int64_t> shape = one.rows;
     shape.push_back(one.m);
-    x = random_tensor("x", shape, at::kFloat);
+    x = random_tensor("x", shape, at::kFloat).to(one.x);
     shape.back() = one.k;
-    gradient = random_tensor("gradient", shape, at::kFloat);
+    gradient = random_tensor("gradient", shape, at::kFloat).to(one.stored);
   }
 };
 
@@ -43,22 +44,27 @@ auto walking_in(WalkOrder order) {
 }
 
 FeedForwardForward walked_forward(const WalkedPart& one, const PartTensors& given, WalkOrder order) {
+  const AutocastScope autocast(at::kCPU, one.stored == at::kFloat ? std::nullopt : std::optional(one.stored));
   return feed_forward_forward_device(
       given.x, given.in, given.out, one.tanh, place_of(one.p),
-      [&](const FeedForwardArguments& a) { run_feed_forward(a, /*backward=*/false, walking_in(order)); });
+      [&](const FeedForwardArguments& a) { run_feed_forward<WalkedTypes>(a, /*backward=*/false, walking_in(order)); });
 }
 
 // The result, then gradients of the maps and, if wanted, of x.
 Tensors walked_part(const WalkedPart& one, const PartTensors& given, WalkOrder order) {
   at::globalContext().setAllowTF32CuBLAS(one.tf32);
   const FeedForwardForward made = walked_forward(one, given, order);
+  CHECK((made.out.scalar_type() == one.stored && made.z.scalar_type() == one.stored));
   const FeedForwardGradients found = feed_forward_backward_device(
       given.gradient, given.x, made.z, given.in, given.out, one.tanh, place_of(one.p), one.x_wanted,
-      [&](const FeedForwardArguments& a) { run_feed_forward(a, /*backward=*/true, walking_in(order)); },
-      [&](const WeightGradientArguments& a) { run_weight_gradients(a, walking_in(order)); });
+      [&](const FeedForwardArguments& a) { run_feed_forward<WalkedTypes>(a, /*backward=*/true, walking_in(order)); },
+      [&](const WeightGradientArguments& a) { run_weight_gradients<WalkedTypes>(a, walking_in(order)); });
   at::globalContext().setAllowTF32CuBLAS(false);
   Tensors result{made.out, found.in.weight, found.in.bias, found.out.weight, found.out.bias};
-  if (one.x_wanted) result.push_back(found.x);
+  if (one.x_wanted) {
+    CHECK(found.x.scalar_type() == one.x);
+    result.push_back(found.x);
+  }
   return result;
 }
 
@@ -113,6 +119,26 @@ TEST_CASE("feed-forward parts on a device: every number of rows and every width 
     if (size > kFeedForwardWidest) continue;
     CHECK(worst_part({.rows = {9}, .m = size}) < kLikeFloat);
     CHECK(worst_part({.rows = {9}, .k = size}) < kLikeFloat);
+  }
+}
+
+TEST_CASE("feed-forward parts on a device in 16 bits: rows, widths and what is stored so, in two orders") {
+  const PoisonedMemory poisoned;
+  for (const at::ScalarType half : {at::kHalf, at::kBFloat16}) {
+    CAPTURE(half);
+    // Roundings of weights, of what lies inside and of the result.
+    const double bound = half == at::kHalf ? kLikeTf32 : 3e-2;
+    for (const int64_t size : {1, 7, 8, 63, 64, 65, 127, 128}) {
+      CAPTURE(size);
+      for (const at::ScalarType x : {at::kFloat, half}) {
+        CHECK(worst_part({.rows = {size}, .x = x, .stored = half}, true) < bound);
+        CHECK(worst_part({.rows = {9}, .m = size, .x = x, .stored = half}) < bound);
+        CHECK(worst_part({.rows = {9}, .f = size, .x = x, .stored = half}) < bound);
+        CHECK(worst_part({.rows = {9}, .k = size, .x = x, .stored = half}) < bound);
+      }
+    }
+    CHECK(worst_part({.rows = {130}, .m = 64, .f = 128, .k = 64, .tanh = true, .stored = half}, true) < bound);
+    CHECK(worst_part({.x_wanted = false, .stored = half}, true) < bound);
   }
 }
 

@@ -18,6 +18,7 @@ struct WalkedMaps {
   bool bias = true, tf32 = false, x_wanted = true;
   int unused = -1;    // the map whose result has no gradient
   int64_t shift = 0;  // elements by which x and the weights begin behind an aligned place
+  at::ScalarType x = at::kFloat, stored = at::kFloat;  // the second: of results and their gradients
 };
 
 at::Tensor shifted_floats(const std::string& name, int64_t rows, int64_t width, int64_t shift) {
@@ -28,14 +29,14 @@ struct MapTensors {
   at::Tensor x;
   std::vector<at::Tensor> weights, biases, gradients;
 
-  explicit MapTensors(const WalkedMaps& one) : x(shifted_floats("x", one.rows, one.in, one.shift)) {
+  explicit MapTensors(const WalkedMaps& one) : x(shifted_floats("x", one.rows, one.in, one.shift).to(one.x)) {
     for (size_t i = 0; i < one.outs.size(); ++i) {
       const std::string place = std::to_string(i);
       weights.push_back(shifted_floats("weight" + place, one.outs[i], one.in, one.shift));
       if (one.bias) biases.push_back(random_tensor("bias" + place, {one.outs[i]}, at::kFloat));
       gradients.push_back(static_cast<int>(i) == one.unused
                               ? at::Tensor()
-                              : random_tensor("gradient" + place, {one.rows, one.outs[i]}, at::kFloat));
+                              : random_tensor("gradient" + place, {one.rows, one.outs[i]}, at::kFloat).to(one.stored));
     }
   }
 };
@@ -45,12 +46,17 @@ Tensors walked_maps(const WalkedMaps& one, const MapTensors& given, WalkOrder or
   at::globalContext().setAllowTF32CuBLAS(one.tf32);
   const auto walking = [order](const LaunchGrid& grid, const auto& program) { walk(grid, program, order); };
   const auto launch = [&](bool backward) {
-    return [=](const LinearArguments& a) { run_linear(a, backward, walking); };
+    return [=](const LinearArguments& a) { run_linear<WalkedTypes>(a, backward, walking); };
   };
-  Tensors result = linear_forward_device(given.x, given.weights, given.biases, launch(false));
+  Tensors result = [&] {
+    const AutocastScope autocast(at::kCPU, one.stored == at::kFloat ? std::nullopt : std::optional(one.stored));
+    return linear_forward_device(given.x, given.weights, given.biases, launch(false));
+  }();
+  for (const at::Tensor& made : result) CHECK(made.scalar_type() == one.stored);
   const LinearGradients found =
       linear_backward_device(given.gradients, given.x, given.weights, given.biases, one.x_wanted, launch(true),
-                             [&](const WeightGradientArguments& a) { run_weight_gradients(a, walking); });
+                             [&](const WeightGradientArguments& a) { run_weight_gradients<WalkedTypes>(a, walking); });
+  if (one.x_wanted) CHECK(found.x.scalar_type() == one.x);
   for (const at::Tensor& gradient : tensors_of(found))
     if (gradient.defined()) result.push_back(gradient);
   at::globalContext().setAllowTF32CuBLAS(false);
@@ -135,6 +141,39 @@ TEST_CASE("linear maps on a device: shapes, maps with and without bias and gradi
   CHECK(worst_map({.in = 96, .outs = {64}, .tf32 = true}, true) < kLikeTf32);
   // TF32 is not float: the bound of one would catch the other.
   CHECK(worst_map({.in = 96, .outs = {64}, .tf32 = true}) > 10 * kLikeFloat);
+}
+
+TEST_CASE("linear maps on a device in 16 bits: rows, widths and what is stored so, in two orders") {
+  const PoisonedMemory poisoned;
+  for (const at::ScalarType half : {at::kHalf, at::kBFloat16}) {
+    CAPTURE(half);
+    // A result's last rounding, and those of the weights.
+    const double bound = half == at::kHalf ? kLikeTf32 : 1e-2;
+    for (int64_t size = 1; size <= 130; ++size) {
+      CAPTURE(size);
+      CHECK(worst_map({.rows = size, .stored = half}) < bound);
+      CHECK(worst_map({.rows = 20, .in = size, .x = half, .stored = half}) < bound);
+      CHECK(worst_map({.rows = 20, .outs = {size, 8}, .stored = half}) < bound);
+    }
+    for (const at::ScalarType x : {at::kFloat, half}) {
+      CHECK(worst_map({.rows = 130, .in = 64, .outs = {64, 64, 64}, .x = x, .stored = half}, true) < bound);
+      CHECK(worst_map({.rows = 100, .in = 150, .outs = {130, 1, 70, 65}, .x = x, .stored = half}, true) < bound);
+      CHECK(worst_map({.in = 16, .outs = {16, 8}, .shift = 1, .x = x, .stored = half}, true) < bound);
+      CHECK(worst_map({.rows = 64 * 140 + 1, .in = 4, .outs = {100}, .x = x, .stored = half}) < bound);
+    }
+  }
+}
+
+TEST_CASE("linear maps on a device in 16 bits: sums of products of two such numbers are float's") {
+  for (const at::ScalarType half : {at::kHalf, at::kBFloat16}) {
+    const WalkedMaps one{.rows = 100, .in = 70, .x = half, .stored = half};
+    const MapTensors given(one);
+    const Tensors got = walked_maps(one, given, WalkOrder::kForward), meant = defined_maps(one, given);
+    for (const size_t i : {3, 4, 5, 6}) {  // gradients of weights and biases
+      CHECK(got[i].scalar_type() == at::kFloat);
+      CHECK(difference(got[i].to(at::kDouble), meant[i]) < kLikeFloat);
+    }
+  }
 }
 
 TEST_CASE("linear maps on a device: a row that is lost loses no other") {

@@ -22,6 +22,8 @@ struct BranchCall {
   static inline const Operator<kNoCpuKernel<BranchBackwardPass>> kBackward{"branch_backward"};
   static constexpr bool kPartialGradients = true;
 
+  static bool takes_half(size_t input) { return input == 1; }
+
   [[nodiscard]] variable_list inputs() const {
     return {x,           branch.rows, branch.out.weight, branch.out.bias, branch.in.weight, branch.in.bias,
             norm.weight, norm.bias};
@@ -33,6 +35,7 @@ struct BranchCall {
     x = at::Tensor();  // no gradient needs it, nor the sum
     return {std::exchange(made.norm.sum, {})};
   }
+  [[nodiscard]] at::ScalarType kept_type() const { return made.z.defined() ? made.z.scalar_type() : at::kFloat; }
   [[nodiscard]] variable_list backward(const variable_list& gradients, bool) const {
     count_products(2);
     return tensors_of(

@@ -5,7 +5,7 @@
 namespace xformer::kernels {
 
 cudaError_t launch_linear_branch(const LinearBranchArguments& a, cudaStream_t stream) {
-  return run_linear_branch(a, launched_on(stream));
+  return run_linear_branch<CudaTypes>(a, launched_on(stream));
 }
 
 }  // namespace xformer::kernels

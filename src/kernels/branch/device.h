@@ -12,8 +12,9 @@ namespace xformer::kernels {
 // Whether the programs take these.
 [[nodiscard]] inline bool fits_branch_programs(const at::Tensor& x, const Branch& branch, const NormWeights& norm) {
   if (!branch.out.weight.defined() || x.numel() == 0 || branch.rows.numel() == 0) return false;
-  for (const at::Tensor& one : {x, branch.rows, branch.out.weight, branch.in.weight, norm.weight})
+  for (const at::Tensor& one : {x, branch.out.weight, branch.in.weight, norm.weight})
     if (one.defined() && one.scalar_type() != at::kFloat) return false;
+  if (branch.rows.scalar_type() == at::kDouble) return false;
   const bool part = branch.in.weight.defined();
   return branch.out.weight.numel() <= kMostWeights && x.size(-1) <= kWidestEpilogue &&
          (!part || (branch.in.weight.numel() <= kMostWeights && branch.rows.size(-1) <= kFeedForwardWidest));
@@ -24,9 +25,9 @@ template <class LaunchMap, class LaunchPart>
 BranchForward branch_forward_device(const at::Tensor& x_in, const Branch& branch, const DropoutPlace& drop,
                                     const NormWeights& norm, const LaunchMap& launch_map,
                                     const LaunchPart& launch_part) {
-  TORCH_CHECK(fits_branch_programs(x_in, branch, norm), "a branch on a device is of floats, at most ", kWidestEpilogue,
-              " wide");
-  const at::Tensor x = dense_floats(x_in), rows = dense_floats(branch.rows), weight = dense_floats(norm.weight),
+  TORCH_CHECK(fits_branch_programs(x_in, branch, norm), "a branch on a device is added to floats, at most ",
+              kWidestEpilogue, " wide");
+  const at::Tensor x = dense_floats(x_in), rows = dense_rows(branch.rows), weight = dense_floats(norm.weight),
                    bias = dense_floats(norm.bias);
   const LinearMap in = dense_map(branch.in), out = dense_map(branch.out);
   BranchForward made;
@@ -48,15 +49,16 @@ BranchForward branch_forward_device(const at::Tensor& x_in, const Branch& branch
   const bool wide = wide_rows({x, weight, bias});
   if (in.weight.defined()) {
     FeedForwardArguments a = feed_forward_arguments(rows, in, out, branch.tanh);
-    made.z = at::empty(with_width(rows, a.f), rows.options());
-    a.z = written_floats(made.z);
+    made.z = at::empty(with_width(rows, a.f), rows.options().dtype(product_type(rows)));
+    a.z = made.z.mutable_data_ptr(), a.half = half_among({rows, made.z});
     a.drop = device_drop(branch.drop, made.z);
     a.wide = a.wide && wide, a.residual = residual;
     launch_part(a);
   } else {
     LinearBranchArguments a;
     a.product = product_kind();
-    a.x = read_floats(rows), a.weight = read_floats(out.weight), a.bias = read_floats(out.bias);
+    a.half = half_among({rows});
+    a.x = read_stored(rows), a.weight = read_floats(out.weight), a.bias = read_floats(out.bias);
     a.in = rows.size(-1), a.rows = rows.numel() / a.in, a.out = x.size(-1);
     TORCH_CHECK(out.weight.size(1) == a.in, "a linear map of another width than its rows");
     a.wide = wide && wide_rows({rows, out.weight, out.bias}), a.residual = residual;

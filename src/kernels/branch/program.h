@@ -2,13 +2,16 @@
 // the map, whose sums stay in registers. A feed-forward part has a program of its own (feed_forward/program.h).
 #pragma once
 
+#include "kernels/linear/program.h"
 #include "kernels/residual_norm/epilogue.h"
 
 namespace xformer::kernels {
 
 struct LinearBranchArguments {
   ProductKind product = ProductKind::kFloat;
-  const float *x = nullptr, *weight = nullptr, *bias = nullptr;  // [rows, in], [out, in], [out] or null
+  ElementType half = ElementType::kFloat;          // as LinearArguments has it
+  Stored x;                                        // [rows, in]
+  const float *weight = nullptr, *bias = nullptr;  // [out, in], [out] or null
   int64_t rows = 0, in = 0, out = 0;
   bool wide = false;  // all begins at sixteen bytes, and all widths are multiples of kRun
   ResidualEpilogue residual;
@@ -17,7 +20,7 @@ struct LinearBranchArguments {
 [[nodiscard]] constexpr LaunchGrid linear_branch_grid(int64_t rows) { return {tiles_of(rows), 2 * kTileFloats * 4}; }
 
 // kPacks: tiles of columns.
-template <ProductKind kKind, int kPacks>
+template <ProductKind kKind, int kPacks, class Half>
 struct LinearBranchProgram {
   static constexpr int kThreads = kTileThreads, kResident = kPacks == 1 ? 4 : 2;
   static constexpr int kTiles = kTileSide / kTileColumns;
@@ -36,7 +39,10 @@ struct LinearBranchProgram {
       XFORMER_UNROLL
       for (int pack = 0; pack < kPacks; ++pack) {
         thread.sync();
-        if (pack == 0) send_tile<kTileSide>(thread, a.x + place, {a.in, a.wide}, width, first, a.rows, nullptr, rows);
+        if (pack == 0)
+          with_stored<Half>(a.x, [&](const auto* matrix) {
+            send_tile<kTileSide>(thread, matrix + place, {a.in, a.wide}, width, first, a.rows, nullptr, rows);
+          });
         send_tile<kTileSide>(thread, a.weight + place, {a.in, a.wide}, width, pack * kTileSide, a.out, nullptr,
                              weights);
         await_sent(thread);
@@ -51,14 +57,13 @@ struct LinearBranchProgram {
 };
 
 // launch(grid, program).
-template <class Launch>
+template <class Types, class Launch>
 auto run_linear_branch(const LinearBranchArguments& a, const Launch& launch) {
   const LaunchGrid grid = linear_branch_grid(a.rows);
-  const auto run = [&]<int kPacks>(std::integral_constant<int, kPacks>) {
-    return a.product == ProductKind::kTf32 ? launch(grid, LinearBranchProgram<ProductKind::kTf32, kPacks>{a})
-                                           : launch(grid, LinearBranchProgram<ProductKind::kFloat, kPacks>{a});
-  };
-  return a.out <= kTileSide ? run(std::integral_constant<int, 1>()) : run(std::integral_constant<int, 2>());
+  return with_products<Types>(a.product, a.half, [&](auto kind, auto half) {
+    return a.out <= kTileSide ? launch(grid, LinearBranchProgram<kind(), 1, decltype(half)>{a})
+                              : launch(grid, LinearBranchProgram<kind(), 2, decltype(half)>{a});
+  });
 }
 
 }  // namespace xformer::kernels

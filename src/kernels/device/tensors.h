@@ -5,8 +5,9 @@
 #include <ATen/Functions.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
-#include "kernels/device/product.h"
+#include "kernels/device/tile.h"
 #include "kernels/dropout/dropout.h"
+#include "tensor/autocast.h"
 
 namespace xformer::kernels {
 
@@ -43,6 +44,30 @@ namespace xformer::kernels {
   return x.defined() ? static_cast<const float*>(x.const_data_ptr()) : nullptr;
 }
 [[nodiscard]] inline float* written_floats(const at::Tensor& x) { return static_cast<float*>(x.mutable_data_ptr()); }
+
+// Where a matrix lies that may be in sixteen bits.
+[[nodiscard]] inline Stored read_stored(const at::Tensor& x) {
+  return {x.const_data_ptr(), x.scalar_type() != at::kFloat};
+}
+[[nodiscard]] inline StoredTo written_stored(const at::Tensor& x) {
+  return {x.mutable_data_ptr(), x.scalar_type() != at::kFloat};
+}
+// The type of those of a launch that are stored in sixteen bits; float where all, undefined ones aside, are floats.
+[[nodiscard]] inline ElementType half_among(at::TensorList tensors) {
+  ElementType half = ElementType::kFloat;
+  for (const at::Tensor& one : tensors) {
+    if (!one.defined() || one.scalar_type() == at::kFloat) continue;
+    const ElementType type = element_type(one);
+    TORCH_CHECK(type != ElementType::kDouble && (half == ElementType::kFloat || half == type),
+                "products on a device take floats, and one type of 16 bits");
+    half = type;
+  }
+  return half;
+}
+// What products of x are stored as: autocast's type, or x's own.
+[[nodiscard]] inline at::ScalarType product_type(const at::Tensor& x) {
+  return autocast_type(x.device().type()).value_or(x.scalar_type());
+}
 
 // Where a float64 scalar lies that a step may change.
 [[nodiscard]] inline double* device_number(const at::Tensor& scalar, const at::Tensor& beside) {

@@ -28,6 +28,29 @@ struct RowDivision {
   return {(row_tiles + part_tiles - 1) / part_tiles, part_tiles};
 }
 
+// A matrix in memory: floats, or numbers of sixteen bits, of the one such type that a program knows.
+struct Stored {
+  const void* at = nullptr;
+  bool half = false;
+};
+struct StoredTo {
+  void* at = nullptr;
+  bool half = false;
+};
+// run(pointer); Half is float in a program that knows no other.
+template <class Half, class Run>
+XFORMER_DEVICE void with_stored(const Stored& matrix, const Run& run) {
+  if constexpr (!std::is_same_v<Half, float>)
+    if (matrix.half) return run(static_cast<const Half*>(matrix.at));
+  run(static_cast<const float*>(matrix.at));
+}
+template <class Half, class Run>
+XFORMER_DEVICE void with_stored(const StoredTo& matrix, const Run& run) {
+  if constexpr (!std::is_same_v<Half, float>)
+    if (matrix.half) return run(static_cast<Half*>(matrix.at));
+  run(static_cast<float*>(matrix.at));
+}
+
 // Where the rows of a matrix lie, the last axis without gaps.
 struct RowPlaces {
   int64_t row = 0;    // elements from one row to the next
@@ -203,6 +226,24 @@ XFORMER_DEVICE void store_tile(const Thread& thread, const float (*sum)[4], cons
         if (i < across) to[i] = float_of(words[i]);
     }
   }
+}
+// The same of a matrix in sixteen bits.
+template <class Thread, class Half>
+XFORMER_DEVICE void store_tile(const Thread& thread, const float (*sum)[4], const float* bias, const TilePlace& place,
+                               bool wide, const SharedRows& room, Half* matrix) {
+  thread.sync();
+  put_fragment(thread, sum, thread.index() / kWarp * kTileRows, room);
+  thread.sync();
+  for_runs(thread, room, [&](int row, int column, float* values) {
+    const int count = place.count(row, column);
+    if (bias != nullptr) {
+      float more[kRun];
+      load_run(thread, bias + place.column + column, count, wide, more);
+      XFORMER_UNROLL
+      for (int i = 0; i < kRun; ++i) values[i] += more[i];
+    }
+    store_run(thread, values, count, wide, matrix + place.element(row, column));
+  });
 }
 
 }  // namespace xformer::kernels

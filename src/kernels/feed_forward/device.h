@@ -23,7 +23,7 @@ namespace xformer::kernels {
               "a feed-forward part on a device is at most ", kFeedForwardWidest, " wide");
   a.in_weight = read_floats(in.weight), a.in_bias = read_floats(in.bias);
   a.out_weight = read_floats(out.weight), a.out_bias = read_floats(out.bias);
-  a.x = read_floats(x);
+  a.x = read_stored(x);
   a.tanh = tanh;
   a.wide = wide_rows({x, in.weight, in.bias, out.weight, out.bias});
   return a;
@@ -34,11 +34,13 @@ template <class Launch>
 FeedForwardForward feed_forward_forward_device(const at::Tensor& x_in, const LinearMap& in_map,
                                                const LinearMap& out_map, bool tanh, const DropoutPlace& drop,
                                                const Launch& launch) {
-  const at::Tensor x = dense_floats(x_in);
+  const at::Tensor x = dense_rows(x_in);
   const LinearMap in = dense_map(in_map), out = dense_map(out_map);
   FeedForwardArguments a = feed_forward_arguments(x, in, out, tanh);
-  FeedForwardForward result{at::empty(with_width(x, a.k), x.options()), at::empty(with_width(x, a.f), x.options())};
-  a.out = written_floats(result.out), a.z = written_floats(result.z);
+  const at::TensorOptions stored = x.options().dtype(product_type(x));
+  FeedForwardForward result{at::empty(with_width(x, a.k), stored), at::empty(with_width(x, a.f), stored)};
+  a.out = written_stored(result.out), a.z = result.z.mutable_data_ptr();
+  a.half = half_among({x, result.z});
   a.drop = device_drop(drop, result.z);
   launch(a);
   return result;
@@ -51,14 +53,15 @@ FeedForwardGradients feed_forward_backward_device(const at::Tensor& gradient_in,
                                                   const LinearMap& out_map, bool tanh, const DropoutPlace& drop,
                                                   bool x_wanted, const Launch& launch,
                                                   const LaunchWeights& launch_weights) {
-  const at::Tensor x = dense_floats(x_in), gradient = dense_floats(gradient_in);
+  const at::Tensor x = dense_rows(x_in), gradient = dense_rows(gradient_in);
   const LinearMap in = dense_map(in_map), out = dense_map(out_map);
   FeedForwardArguments a = feed_forward_arguments(x, in, out, tanh);
   const at::Tensor active = at::empty_like(z), slope = at::empty_like(z);
   FeedForwardGradients result;
-  if (x_wanted) result.x = at::empty_like(x), a.x_gradient = written_floats(result.x);
-  a.gradient = read_floats(gradient), a.z = written_floats(z);
-  a.active = written_floats(active), a.slope = written_floats(slope);
+  if (x_wanted) result.x = at::empty_like(x), a.x_gradient = written_stored(result.x);
+  a.gradient = read_stored(gradient), a.z = z.mutable_data_ptr();
+  a.active = active.mutable_data_ptr(), a.slope = slope.mutable_data_ptr();
+  a.half = half_among({x, gradient, z});
   a.wide = a.wide && wide_rows({gradient, z});
   a.drop = device_drop(drop, z);
   launch(a);

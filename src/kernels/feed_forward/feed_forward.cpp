@@ -27,6 +27,7 @@ struct FeedForwardCall {
   static constexpr bool kTakesBf16 = true;
 
   static bool is_parameter(size_t input) { return input > 0; }
+  static bool takes_half(size_t input) { return input == 0; }
   [[nodiscard]] variable_list inputs() const { return {x, in.weight, in.bias, out.weight, out.bias}; }
   variable_list forward() {
     count_products(1, 1);
@@ -34,6 +35,7 @@ struct FeedForwardCall {
     z = made.z;
     return {made.out};
   }
+  [[nodiscard]] at::ScalarType kept_type() const { return z.defined() ? z.scalar_type() : at::kFloat; }
   [[nodiscard]] variable_list backward(const variable_list& gradients, bool x_wanted) const {
     count_products(x_wanted ? 2 : 1, 2);
     return tensors_of(kBackward(gradients[0], x, z, in, out, tanh, drop, needed, x_wanted));
@@ -49,9 +51,9 @@ struct FeedForwardCall {
   }
 };
 
-// Other devices than the CPU take narrow rows of floats.
+// Other devices than the CPU take narrow rows, and no doubles.
 bool part_fits_device(const FeedForwardCall& call) {
-  return call.x.is_cpu() || (call.x.scalar_type() == at::kFloat && call.x.size(-1) <= kFeedForwardWidest &&
+  return call.x.is_cpu() || (call.x.scalar_type() != at::kDouble && call.x.size(-1) <= kFeedForwardWidest &&
                              call.out.weight.size(0) <= kFeedForwardWidest);
 }
 

@@ -5,11 +5,11 @@
 namespace xformer::kernels {
 
 cudaError_t launch_feed_forward_forward(const FeedForwardArguments& a, cudaStream_t stream) {
-  return run_feed_forward(a, /*backward=*/false, launched_on(stream));
+  return run_feed_forward<CudaTypes>(a, /*backward=*/false, launched_on(stream));
 }
 
 cudaError_t launch_feed_forward_backward(const FeedForwardArguments& a, cudaStream_t stream) {
-  return run_feed_forward(a, /*backward=*/true, launched_on(stream));
+  return run_feed_forward<CudaTypes>(a, /*backward=*/true, launched_on(stream));
 }
 
 }  // namespace xformer::kernels

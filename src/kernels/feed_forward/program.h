@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "kernels/gelu_dropout/program.h"
+#include "kernels/linear/program.h"
 #include "kernels/residual_norm/epilogue.h"
 
 namespace xformer::kernels {
@@ -24,21 +25,22 @@ struct FeedForwardArguments {
   bool tanh = false;
   bool wide = false;  // all begins at sixteen bytes, and all widths are multiples of kRun
   DeviceDrop drop;
-  const float* x = nullptr;  // [rows, m]
-  float* z = nullptr;        // [rows, f], written forwards, read backwards
-  float* out = nullptr;      // [rows, k]; null where `residual` takes it up (kernels/branch)
+  ElementType half = ElementType::kFloat;  // as LinearArguments has it; what lies between the products is stored so
+  Stored x;                                // [rows, m]
+  void* z = nullptr;                       // [rows, f], written forwards, read backwards
+  StoredTo out;                            // [rows, k]; null where `residual` takes it up (kernels/branch)
   ResidualEpilogue residual;
 
   // Of the backward pass alone.
-  const float* gradient = nullptr;            // [rows, k]
-  float *active = nullptr, *slope = nullptr;  // [rows, f]
-  float* x_gradient = nullptr;                // [rows, m]; null: not wanted
+  Stored gradient;                           // [rows, k]
+  void *active = nullptr, *slope = nullptr;  // [rows, f]
+  StoredTo x_gradient;                       // [rows, m]; null: not wanted
 };
 
 [[nodiscard]] constexpr LaunchGrid feed_forward_grid(int64_t rows) { return {tiles_of(rows), 4 * kTileFloats * 4}; }
 
 // `kWidest`: of the second product's columns, 64 or 128.
-template <ProductKind kKind, int kWidest, bool kBackward>
+template <ProductKind kKind, int kWidest, bool kBackward, class Half>
 struct FeedForwardProgram {
   static constexpr int kThreads = kTileThreads, kResident = kWidest == kTileSide ? 3 : 2;
   static constexpr int kTiles = kTileSide / kTileColumns;
@@ -52,9 +54,9 @@ struct FeedForwardProgram {
         middle{memory + 2 * kTileFloats, kStride}, to_weights{memory + 3 * kTileFloats, kStride};
     const int64_t first = thread.block() * kTileSide;
     const int64_t from_width = kBackward ? a.k : a.m, to_width = kBackward ? a.m : a.k;
-    const float* const from = kBackward ? a.gradient : a.x;
-    float* const to = kBackward ? a.x_gradient : a.out;
-    const bool to_wanted = !kBackward || to != nullptr;
+    const Stored from = kBackward ? a.gradient : a.x;
+    const StoredTo to = kBackward ? a.x_gradient : a.out;
+    const bool to_wanted = !kBackward || to.at != nullptr;
     const int warp_row = thread.index() / kWarp * kTileRows;
     const DeviceDraws draws(a.drop);
     float sum[kWidest / kTileColumns][4] = {};
@@ -67,7 +69,9 @@ struct FeedForwardProgram {
       for (int64_t place = 0; place < from_width; place += kTileSide) {
         thread.sync();
         if (column == 0 || from_width > kTileSide)
-          send(thread, from + place, from_width, from_width - place, first, a.rows, rows);
+          with_stored<Half>(from, [&](const auto* matrix) {
+            send(thread, matrix + place, from_width, from_width - place, first, a.rows, rows);
+          });
         if constexpr (kBackward) send(thread, a.out_weight + column, a.f, a.f - column, place, a.k, weights);
         else send(thread, a.in_weight + place, a.m, a.m - place, column, a.f, weights);
         if (place == 0 && to_wanted) send_to_weights(column, 0);
@@ -104,13 +108,15 @@ struct FeedForwardProgram {
     XFORMER_UNROLL
     for (int place = 0; place < kWidest; place += kTileSide)
       if (place < to_width)
-        store_tile(thread, sum + place / kTileColumns, kBackward ? nullptr : a.out_bias,
-                   {first, place, a.rows, to_width}, a.wide, weights, to);
+        with_stored<Half>(to, [&](auto* matrix) {
+          store_tile(thread, sum + place / kTileColumns, kBackward ? nullptr : a.out_bias,
+                     {first, place, a.rows, to_width}, a.wide, weights, matrix);
+        });
   }
 
  private:
-  template <class Thread>
-  XFORMER_DEVICE void send(const Thread& thread, const float* matrix, int64_t stride, int64_t width, int64_t first,
+  template <class Thread, class Value>
+  XFORMER_DEVICE void send(const Thread& thread, const Value* matrix, int64_t stride, int64_t width, int64_t first,
                            int64_t count, const SharedRows& into) const {
     send_tile<kTileSide>(thread, matrix, {stride, a.wide}, static_cast<int>(width), first, count, nullptr, into);
   }
@@ -134,12 +140,12 @@ struct FeedForwardProgram {
       const int64_t element = place.element(row, column);
       float z[kRun], active[kRun];
       if constexpr (kBackward) {
-        load_run(thread, a.z + element, count, a.wide, z);
+        load_run(thread, static_cast<const Half*>(a.z) + element, count, a.wide, z);
       } else {
         load_run(thread, a.in_bias + place.column + column, count, a.wide, z);
         XFORMER_UNROLL
         for (int i = 0; i < kRun; ++i) z[i] += values[i];
-        store_run(thread, z, count, a.wide, a.z + element);
+        store_run(thread, z, count, a.wide, static_cast<Half*>(a.z) + element);
       }
       XFORMER_UNROLL
       for (int i = 0; i < kRun; ++i) {
@@ -149,8 +155,8 @@ struct FeedForwardProgram {
       }
       if constexpr (kBackward) {
         if (count > 0) draws.apply(element, active, values);
-        store_run(thread, active, count, a.wide, a.active + element);
-        store_run(thread, values, count, a.wide, a.slope + element);
+        store_run(thread, active, count, a.wide, static_cast<Half*>(a.active) + element);
+        store_run(thread, values, count, a.wide, static_cast<Half*>(a.slope) + element);
         put_run(thread, values, tile.at(row, column));
       } else {
         if (count > 0) draws.apply(element, active);
@@ -160,21 +166,21 @@ struct FeedForwardProgram {
   }
 };
 
-template <ProductKind kKind, bool kBackward, class Launch>
-auto run_feed_forward(const FeedForwardArguments& a, const Launch& launch) {
+template <ProductKind kKind, bool kBackward, class Half, class Launch>
+auto run_feed_forward_pass(const FeedForwardArguments& a, const Launch& launch) {
   const LaunchGrid grid = feed_forward_grid(a.rows);
-  return (kBackward ? a.m : a.k) <= kTileSide ? launch(grid, FeedForwardProgram<kKind, kTileSide, kBackward>{a})
-                                              : launch(grid, FeedForwardProgram<kKind, 2 * kTileSide, kBackward>{a});
+  return (kBackward ? a.m : a.k) <= kTileSide
+             ? launch(grid, FeedForwardProgram<kKind, kTileSide, kBackward, Half>{a})
+             : launch(grid, FeedForwardProgram<kKind, 2 * kTileSide, kBackward, Half>{a});
 }
 
 // launch(grid, program) for one of the passes.
-template <class Launch>
+template <class Types, class Launch>
 auto run_feed_forward(const FeedForwardArguments& a, bool backward, const Launch& launch) {
-  if (a.product == ProductKind::kTf32)
-    return backward ? run_feed_forward<ProductKind::kTf32, true>(a, launch)
-                    : run_feed_forward<ProductKind::kTf32, false>(a, launch);
-  return backward ? run_feed_forward<ProductKind::kFloat, true>(a, launch)
-                  : run_feed_forward<ProductKind::kFloat, false>(a, launch);
+  return with_products<Types>(a.product, a.half, [&](auto kind, auto half) {
+    return backward ? run_feed_forward_pass<kind(), true, decltype(half)>(a, launch)
+                    : run_feed_forward_pass<kind(), false, decltype(half)>(a, launch);
+  });
 }
 
 }  // namespace xformer::kernels

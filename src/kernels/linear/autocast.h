@@ -5,10 +5,9 @@
 
 namespace xformer::kernels {
 
-// Whether products on x's device are LibTorch's now: under autocast to another type than ours.
+// Whether products on x's device are LibTorch's now: on a CPU, under autocast to another type than ours.
 [[nodiscard]] inline bool autocast_takes_products(const at::Tensor& x) {
-  const c10::DeviceType device = x.device().type();
-  return at::autocast::is_autocast_available(device) && autocast_type(device) && !stores_bf16({x});
+  return x.is_cpu() && autocast_type(at::kCPU) && !stores_bf16({x});
 }
 
 }  // namespace xformer::kernels

@@ -17,6 +17,12 @@ namespace xformer::kernels {
   return x.defined() ? x.contiguous() : x;
 }
 
+// Rows of float, bf16 or fp16 whose gaps are closed.
+[[nodiscard]] inline at::Tensor dense_rows(const at::Tensor& x) {
+  TORCH_CHECK(x.scalar_type() != at::kDouble, "linear maps on a device take no doubles");
+  return x.contiguous();
+}
+
 [[nodiscard]] inline std::vector<int64_t> with_width(const at::Tensor& x, int64_t width) {
   std::vector<int64_t> shape = x.sizes().vec();
   shape.back() = width;
@@ -33,25 +39,26 @@ namespace xformer::kernels {
 // The gradients of weights and biases of some maps over the same rows, in one launch.
 class WeightGradientSum {
  public:
-  // gradient [.., out], input [.., in], dense; both outlive the sum.
+  // gradient [.., out], input [.., in], dense.
   void add(const at::Tensor& gradient, const at::Tensor& input, bool bias) {
     TORCH_CHECK(a_.count < kMostMaps, "at most ", kMostMaps, " maps at once");
     WeightGradientArguments::Map& map = a_.maps[a_.count++];
-    map = {read_floats(gradient), read_floats(input), gradient.size(-1), input.size(-1), a_.table, bias};
+    map = {read_stored(gradient), read_stored(input), gradient.size(-1), input.size(-1), a_.table, bias};
+    held_.insert(held_.end(), {gradient, input});
     a_.table += map.out * map.in + (bias ? map.out : 0);
     a_.rows = input.numel() / map.in;
     wide_ = wide_ && wide_rows({gradient, input});
-    options_ = input.options();
   }
 
   // Launch takes WeightGradientArguments. The maps' gradients, in the order in which they came.
   template <class Launch>
   [[nodiscard]] std::vector<LinearMap> run(const Launch& launch) {
-    a_.product = product_kind();
+    a_.product = product_kind(), a_.half = half_among(held_);
+    const at::TensorOptions options = held_.front().options().dtype(at::kFloat);
     a_.parts = weight_division(a_.rows, weight_tiles(a_)).parts;
-    const at::Tensor tables = at::empty({a_.parts, a_.table}, options_);
+    const at::Tensor tables = at::empty({a_.parts, a_.table}, options);
     a_.tables = written_floats(tables);
-    const at::Tensor sums = a_.parts == 1 ? tables.select(0, 0) : at::empty({a_.table}, options_);
+    const at::Tensor sums = a_.parts == 1 ? tables.select(0, 0) : at::empty({a_.table}, options);
     a_.sums = written_floats(sums);
     a_.wide = wide_ && reads_wide({tables});
     launch(a_);
@@ -68,7 +75,7 @@ class WeightGradientSum {
  private:
   WeightGradientArguments a_;
   bool wide_ = true;
-  at::TensorOptions options_;
+  std::vector<at::Tensor> held_;
 };
 
 // Launch takes LinearArguments.
@@ -76,10 +83,11 @@ template <class Launch>
 std::vector<at::Tensor> linear_forward_device(const at::Tensor& x_in, const std::vector<at::Tensor>& weights,
                                               const std::vector<at::Tensor>& biases, const Launch& launch) {
   TORCH_CHECK(weights.size() <= kMostMaps, "at most ", kMostMaps, " maps at once");
-  const at::Tensor x = dense_floats(x_in);
+  const at::Tensor x = dense_rows(x_in);
+  const at::TensorOptions stored = x.options().dtype(product_type(x));
   LinearArguments a;
   a.product = product_kind();
-  a.x = read_floats(x);
+  a.x = read_stored(x);
   a.in = x.size(-1), a.rows = x.numel() / a.in;
   a.wide = wide_rows({x});
   std::vector<at::Tensor> results, held;
@@ -87,12 +95,12 @@ std::vector<at::Tensor> linear_forward_device(const at::Tensor& x_in, const std:
     const at::Tensor weight = dense_floats(weights[i]);
     const at::Tensor bias = biases.empty() ? at::Tensor() : dense_floats(biases[i]);
     TORCH_CHECK(weight.dim() == 2 && weight.size(1) == a.in, "a linear map of another width than its rows");
-    results.push_back(at::empty(with_width(x, weight.size(0)), x.options()));
+    results.push_back(at::empty(with_width(x, weight.size(0)), stored));
     a.wide = a.wide && wide_rows({results.back(), weight, bias});
-    a.maps[a.count++] = {read_floats(weight), read_floats(bias), nullptr, written_floats(results.back()),
-                         weight.size(0)};
+    a.maps[a.count++] = {read_floats(weight), read_floats(bias), {}, written_stored(results.back()), weight.size(0)};
     held.insert(held.end(), {weight, bias});
   }
+  a.half = half_among({x, results.front()});
   launch(a);
   return results;
 }
@@ -102,28 +110,29 @@ template <class Launch, class LaunchWeights>
 LinearGradients linear_backward_device(const std::vector<at::Tensor>& gradients, const at::Tensor& x_in,
                                        const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& biases,
                                        bool x_wanted, const Launch& launch, const LaunchWeights& launch_weights) {
-  const at::Tensor x = dense_floats(x_in);
+  const at::Tensor x = dense_rows(x_in);
   LinearArguments a;
   a.product = product_kind();
   a.in = x.size(-1), a.rows = x.numel() / a.in;
   a.wide = wide_rows({x});
   WeightGradientSum sum;
-  std::vector<at::Tensor> held;
+  std::vector<at::Tensor> held, rows{x};
   std::vector<size_t> places;  // of the maps that have a gradient
   for (size_t i = 0; i < weights.size(); ++i) {
     if (!gradients[i].defined()) continue;
-    const at::Tensor weight = dense_floats(weights[i]), gradient = dense_floats(gradients[i]);
+    const at::Tensor weight = dense_floats(weights[i]), gradient = dense_rows(gradients[i]);
     sum.add(gradient, x, !biases.empty());
     a.wide = a.wide && wide_rows({weight, gradient});
-    a.maps[a.count++] = {read_floats(weight), nullptr, read_floats(gradient), nullptr, weight.size(0)};
-    held.insert(held.end(), {weight, gradient});
+    a.maps[a.count++] = {read_floats(weight), nullptr, read_stored(gradient), {}, weight.size(0)};
+    held.push_back(weight), rows.push_back(gradient);
     places.push_back(i);
   }
   LinearGradients result{{}, std::vector<at::Tensor>(weights.size()), std::vector<at::Tensor>(biases.size())};
   if (x_wanted) {
     result.x = at::empty_like(x);
-    a.x_gradient = written_floats(result.x);
+    a.x_gradient = written_stored(result.x);
     a.wide = a.wide && reads_wide({result.x});
+    a.half = half_among(rows);
     launch(a);
   }
   const std::vector<LinearMap> found = sum.run(launch_weights);

@@ -24,6 +24,7 @@ struct LinearCall {
   static constexpr bool kPartialGradients = true, kTakesBf16 = true;
 
   static bool is_parameter(size_t input) { return input > 0; }
+  static bool takes_half(size_t input) { return input == 0; }
   // x, then weights, then biases.
   [[nodiscard]] variable_list inputs() const {
     variable_list all{x};
@@ -53,9 +54,9 @@ struct LinearCall {
   }
 };
 
-// Other devices than the CPU take few maps of floats; the rest is LibTorch's.
+// Other devices than the CPU take few maps, and no doubles; the rest is LibTorch's.
 bool maps_fit_device(const at::Tensor& x, size_t maps) {
-  return x.is_cpu() || (x.scalar_type() == at::kFloat && maps <= kMostMaps);
+  return x.is_cpu() || (x.scalar_type() != at::kDouble && maps <= kMostMaps);
 }
 
 }  // namespace

@@ -5,15 +5,15 @@
 namespace xformer::kernels {
 
 cudaError_t launch_linear_forward(const LinearArguments& a, cudaStream_t stream) {
-  return run_linear(a, /*backward=*/false, launched_on(stream));
+  return run_linear<CudaTypes>(a, /*backward=*/false, launched_on(stream));
 }
 
 cudaError_t launch_linear_backward(const LinearArguments& a, cudaStream_t stream) {
-  return run_linear(a, /*backward=*/true, launched_on(stream));
+  return run_linear<CudaTypes>(a, /*backward=*/true, launched_on(stream));
 }
 
 cudaError_t launch_weight_gradients(const WeightGradientArguments& a, cudaStream_t stream) {
-  return launch_all(stream, [&](const auto& launch) { run_weight_gradients(a, launch); });
+  return launch_all(stream, [&](const auto& launch) { run_weight_gradients<CudaTypes>(a, launch); });
 }
 
 }  // namespace xformer::kernels

@@ -15,14 +15,15 @@ inline constexpr int64_t kMostWeights = int64_t{1} << 16;  // of a map; of large
 struct LinearArguments {
   struct Map {
     const float *weight = nullptr, *bias = nullptr;  // [out, in], [out] or null
-    const float* gradient = nullptr;                 // [rows, out], read backwards
-    float* result = nullptr;                         // [rows, out], written forwards
+    Stored gradient;                                 // [rows, out], read backwards
+    StoredTo result;                                 // [rows, out], written forwards
     int64_t out = 0;
   };
 
   ProductKind product = ProductKind::kFloat;
-  const float* x = nullptr;     // [rows, in], read forwards
-  float* x_gradient = nullptr;  // [rows, in], written backwards
+  ElementType half = ElementType::kFloat;  // of what is stored in sixteen bits, whose products are TF32's
+  Stored x;                                // [rows, in], read forwards
+  StoredTo x_gradient;                     // [rows, in], written backwards
   int64_t rows = 0, in = 0;
   int count = 0;
   bool wide = false;  // all begins at sixteen bytes, and all widths are multiples of kRun
@@ -42,7 +43,7 @@ struct LinearArguments {
   return {row_tiles * std::clamp<int64_t>(kSpreadBlocks / row_tiles, 1, column_tiles), 2 * kTileFloats * 4};
 }
 
-template <ProductKind kKind, bool kBackward>
+template <ProductKind kKind, bool kBackward, class Half>
 struct LinearProgram {
   static constexpr int kThreads = kTileThreads, kResident = 4;
   static constexpr int kTiles = kTileSide / kTileColumns;
@@ -56,15 +57,18 @@ struct LinearProgram {
     const int64_t row_tiles = tiles_of(a.rows), first = thread.block() % row_tiles * kTileSide;
     const int64_t tiles = linear_columns(a, kBackward);
     const int warp_row = thread.index() / kWarp * kTileRows;
-    const float* held = nullptr;  // what the tile of rows holds begins there
+    const void* held = nullptr;  // what the tile of rows holds is of this matrix,
+    int64_t held_place = 0;      // from this column on
     for (int64_t tile = thread.block() / row_tiles; tile < tiles; tile += thread.blocks() / row_tiles) {
       float sum[kTiles][4] = {};
-      const auto hold = [&](const float* from, int64_t width, int64_t place) {
+      const auto hold = [&](const Stored& from, int64_t width, int64_t place) {
         thread.sync();
-        if (held == from + place) return;
-        held = from + place;
-        send_tile<kTileSide>(thread, held, {width, a.wide}, static_cast<int>(width - place), first, a.rows, nullptr,
-                             rows);
+        if (held == from.at && held_place == place) return;
+        held = from.at, held_place = place;
+        with_stored<Half>(from, [&](const auto* matrix) {
+          send_tile<kTileSide>(thread, matrix + place, {width, a.wide}, static_cast<int>(width - place), first, a.rows,
+                               nullptr, rows);
+        });
       };
       if constexpr (kBackward) {
         const int64_t column = tile * kTileSide;
@@ -79,7 +83,9 @@ struct LinearProgram {
             multiply_columns<kKind, /*kTurned=*/false, kTileSide, kTiles>(thread, rows, warp_row, weights, sum);
           }
         }
-        store_tile(thread, sum, nullptr, {first, column, a.rows, a.in}, a.wide, weights, a.x_gradient);
+        with_stored<Half>(a.x_gradient, [&](auto* to) {
+          store_tile(thread, sum, nullptr, {first, column, a.rows, a.in}, a.wide, weights, to);
+        });
       } else {
         int which = 0;
         int64_t own = tile;  // among the map's tiles
@@ -94,22 +100,32 @@ struct LinearProgram {
           thread.sync();
           multiply_rows<kKind, kTileSide, kTiles>(thread, rows, warp_row, weights, sum);
         }
-        store_tile(thread, sum, map.bias, {first, column, a.rows, map.out}, a.wide, weights, map.result);
+        with_stored<Half>(map.result, [&](auto* to) {
+          store_tile(thread, sum, map.bias, {first, column, a.rows, map.out}, a.wide, weights, to);
+        });
       }
     }
   }
 };
 
-// launch(grid, program) with the kind of these arguments' products.
-template <class Launch>
+// run(a product kind, a value of the type of what is stored in sixteen bits, float if nothing is), as constants.
+template <class Types, class Run>
+auto with_products(ProductKind kind, ElementType half, const Run& run) {
+  using Tf32 = std::integral_constant<ProductKind, ProductKind::kTf32>;
+  if (half == ElementType::kHalf) return run(Tf32(), typename Types::Half());
+  if (half == ElementType::kBFloat16) return run(Tf32(), typename Types::BFloat16());
+  if (kind == ProductKind::kTf32) return run(Tf32(), float());
+  return run(std::integral_constant<ProductKind, ProductKind::kFloat>(), float());
+}
+
+// launch(grid, program).
+template <class Types, class Launch>
 auto run_linear(const LinearArguments& a, bool backward, const Launch& launch) {
   const LaunchGrid grid = linear_grid(a.rows, linear_columns(a, backward));
-  const bool tf32 = a.product == ProductKind::kTf32;
-  if (backward)
-    return tf32 ? launch(grid, LinearProgram<ProductKind::kTf32, true>{a})
-                : launch(grid, LinearProgram<ProductKind::kFloat, true>{a});
-  return tf32 ? launch(grid, LinearProgram<ProductKind::kTf32, false>{a})
-              : launch(grid, LinearProgram<ProductKind::kFloat, false>{a});
+  return with_products<Types>(a.product, a.half, [&](auto kind, auto half) {
+    return backward ? launch(grid, LinearProgram<kind(), true, decltype(half)>{a})
+                    : launch(grid, LinearProgram<kind(), false, decltype(half)>{a});
+  });
 }
 
 }  // namespace xformer::kernels

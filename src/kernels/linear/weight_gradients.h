@@ -12,12 +12,13 @@ namespace xformer::kernels {
 struct WeightGradientArguments {
   // dW = gradient^T input [out, in] at `start` of a part's table, and behind it, with `bias`, the gradient's sum [out].
   struct Map {
-    const float *gradient = nullptr, *input = nullptr;  // [rows, out], [rows, in]
+    Stored gradient, input;  // [rows, out], [rows, in]
     int64_t out = 0, in = 0, start = 0;
     bool bias = false;
   };
 
   ProductKind product = ProductKind::kFloat;
+  ElementType half = ElementType::kFloat;  // as LinearArguments has it
   int64_t rows = 0;
   float* tables = nullptr;  // [parts, table]
   float* sums = nullptr;    // [table]; of one part the table itself
@@ -41,7 +42,7 @@ struct WeightGradientArguments {
   return row_division(rows, tiles, kSpreadBlocks / 2 * 3);
 }
 
-template <ProductKind kKind>
+template <ProductKind kKind, class Half>
 struct WeightGradientProgram {
   static constexpr int kThreads = kTileThreads, kResident = 3;
   static constexpr int kTiles = kTileSide / kTileColumns;
@@ -66,10 +67,14 @@ struct WeightGradientProgram {
     float sum[kTiles][4] = {}, bias = 0;
     const auto send = [&](int64_t number, int turn) {
       const int64_t row = part * part_rows + number * kTileSide;
-      send_tile<kTileSide>(thread, map.gradient + out, {map.out, a.wide}, static_cast<int>(map.out - out), row, end,
-                           nullptr, slope_tile(turn));
-      send_tile<kTileSide>(thread, map.input + in, {map.in, a.wide}, static_cast<int>(map.in - in), row, end, nullptr,
-                           input_tile(turn));
+      with_stored<Half>(map.gradient, [&](const auto* matrix) {
+        send_tile<kTileSide>(thread, matrix + out, {map.out, a.wide}, static_cast<int>(map.out - out), row, end,
+                             nullptr, slope_tile(turn));
+      });
+      with_stored<Half>(map.input, [&](const auto* matrix) {
+        send_tile<kTileSide>(thread, matrix + in, {map.in, a.wide}, static_cast<int>(map.in - in), row, end, nullptr,
+                             input_tile(turn));
+      });
     };
     walk_tiles(thread, tiles_of(end - part * part_rows), send, [&](int64_t, int turn) {
       multiply_columns<kKind, /*kTurned=*/true, kTileSide, kTiles>(thread, slope_tile(turn), warp_row, input_tile(turn),
@@ -83,11 +88,11 @@ struct WeightGradientProgram {
   }
 };
 
-template <class Launch>
+template <class Types, class Launch>
 void run_weight_gradients(const WeightGradientArguments& a, const Launch& launch) {
   const LaunchGrid grid{a.parts * weight_tiles(a), 4 * kTileFloats * 4};
-  if (a.product == ProductKind::kTf32) launch(grid, WeightGradientProgram<ProductKind::kTf32>{a});
-  else launch(grid, WeightGradientProgram<ProductKind::kFloat>{a});
+  with_products<Types>(a.product, a.half,
+                       [&](auto kind, auto half) { launch(grid, WeightGradientProgram<kind(), decltype(half)>{a}); });
   if (a.parts > 1) launch(part_sums_grid(a.table), PartSumsProgram{{a.tables, a.sums, a.parts, a.table}});
 }
 
