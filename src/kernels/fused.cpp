@@ -15,15 +15,10 @@ namespace xformer::kernels {
 
 namespace {
 
-// Four roundings of 2^-11 each in a product on either side.
-constexpr double kTf32Tolerance = 1.0 / 256;
 // Four roundings of 2^-11 each.
 constexpr double kHalfTolerance = 1.0 / 512;
 
-// Under autocast kernels of a device round what they multiply to 10 bits of mantissa or fewer.
-bool products_in_tf32(const at::Tensor& x) {
-  return !x.is_cpu() && (at::globalContext().allowTF32CuBLAS() || autocast_type(x.device().type()));
-}
+bool products_in_tf32(const at::Tensor& x) { return x.is_cuda() && at::globalContext().allowTF32CuBLAS(); }
 
 // Of what is stored in 16 bits; 0 of other types.
 double tolerance_of(at::ScalarType type) {
@@ -169,7 +164,7 @@ void check_backward(const char* name, const variable_list& inputs, const variabl
     heads.push_back(gradients[i].to(outputs[i].scalar_type()));
   }
   // Gradients are sums that may cancel over a whole sequence, of rounded terms.
-  const double allowed = bf16 ? std::max(tolerance, 4 * kBf16Tolerance) : tolerance;
+  const double allowed = bf16 ? std::max(tolerance, gradient_tolerance(at::kBFloat16)) : tolerance;
   const variable_list meant = torch::autograd::grad(sources, wanted, heads, {}, false, /*allow_unused=*/true);
   size_t next = 0;
   for (size_t i = 0; i < inputs.size(); ++i) {

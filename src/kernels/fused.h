@@ -23,8 +23,9 @@
 // kTakesBf16, for kernels that read and write activations in bf16 (kernels/cpu/stored.h); and
 // `static bool takes_half(size_t input)`, the inputs that may be bf16 or fp16 on other devices than the CPU, as
 // products under autocast leave them, where the others are float; with it may come `at::ScalarType kept_type() const`,
-// that of what the forward pass leaves. Where the first may be and the kernel does not run,
-// the reference is in float, but under autocast by LibTorch's rules.
+// that of what the forward pass leaves, and kRoundsProducts, where under autocast float outputs are of products of ten
+// bits. Where the first may be and the kernel does not run, the reference is in float, but under autocast by LibTorch's
+// rules.
 //
 // Under autocast to bf16 on a CPU, activations are bf16 between operators and parameters stay float: run_fused() brings
 // the inputs to these types, all but those that `static bool is_parameter(size_t input)` names. A call without the mark
@@ -79,14 +80,16 @@ struct CallCounts {
 
 // What a difference in bf16 may be, of the largest element: four roundings of 2^-8 each.
 inline constexpr double kBf16Tolerance = 1.0 / 64;
+// Four roundings of 2^-11 each in a product on either side.
+inline constexpr double kTf32Tolerance = 1.0 / 256;
+inline constexpr double kOutputTolerance = 1e-4, kGradientTolerance = 1e-3;
 
 // Under --kernels=check: InternalError unless `got` is what `reference` makes of the same arguments, within `tolerance`
 // of float (of the largest element), 1e-9 of double and kBf16Tolerance of bf16. What the reference leaves undefined is
 // not looked at.
 void check_forward(const char* name, const variable_list& got, const std::function<variable_list()>& reference,
-                   double tolerance = 1e-4);
+                   double tolerance = kOutputTolerance);
 
-inline constexpr double kGradientTolerance = 1e-3;
 // The same for a backward pass, under any policy: `inputs` are the operator's tensors, `got` their gradients
 // (undefined: none is asked for), `gradients` those of the outputs; the reference is called with inputs that require
 // gradients where got is defined, in float where they are bf16.
@@ -212,7 +215,11 @@ variable_list run_kernels(const Call& call) {
     defined.push_back(inputs[i]);
   }
   variable_list outputs = FusedFunction<Call>::apply(at::TensorList(defined), std::move(state));
-  check_forward(Call::kName, outputs, [&] { return call.reference(in_float(inputs)); });
+  double tolerance = kOutputTolerance;
+  if constexpr (requires { Call::kRoundsProducts; })
+    if (autocast_type(inputs[0].device().type())) tolerance = kTf32Tolerance;
+  check_forward(
+      Call::kName, outputs, [&] { return call.reference(in_float(inputs)); }, tolerance);
   return outputs;
 }
 

@@ -20,7 +20,7 @@ struct BranchCall {
   static constexpr const char* kName = "branch";
   static inline const Operator<kNoCpuKernel<BranchForwardPass>> kForward{"branch_forward"};
   static inline const Operator<kNoCpuKernel<BranchBackwardPass>> kBackward{"branch_backward"};
-  static constexpr bool kPartialGradients = true;
+  static constexpr bool kPartialGradients = true, kRoundsProducts = true;
 
   static bool takes_half(size_t input) { return input == 1; }
 
