@@ -51,66 +51,13 @@ def graphs(place):
     return "two benches of three models in one process each"
 
 
-def kernels(place):
-    """Operators of ours against their references: dropout in every bit, the others within 1e-4 of the largest element (more in
-    16 bits). Rows taken one at a time begin in the middle of a block of eight where they are short, and behind 2^31 elements
-    where they are long."""
-    def check(models, lengths, batch, precisions):
-        return place.bench("--models", models, "--lengths", lengths, "--batch", batch, "--precision", precisions, "--kernels", "check",
-                           "--steps", 1, "--warmup", 2, "--set", "training.micro_batch=1")
-
-    rows = check("none,softmax", "5,50", 3, "fp32,bf16,fp16" if place.on_gpu else "fp32,bf16")
-    if not place.small:  # feature attention, projection, inverse, convolution, pooling, links and embedding, in float
-        rows += check("linear,linformer,nystromformer,mrs-linear,paramixer-chord", 130, 3, "fp32")
-    if place.on_gpu and not place.small:
-        rows += check("longformer,bigbird-itc,logsparse,improved-clustered,adaptively-sparse,sparsemax", "5,50", 3, "fp32")
-        rows += check("additive,combiner-fixed,combiner-axial-vertical", "5,50", 3, "fp32")
-        rows += check("reformer", "50,130", 3, "fp32")
-        rows += check("linear,performer,mrs-linear", 130, 3, "bf16,fp16")  # heads in 16 bits
-        rows += check("softmax-fused", 600, 2, "fp32,bf16,fp16")  # keys shared out among blocks, tiles sent ahead
-        rows += check("softmax", 4096, 66, "fp32")
-    return f"{len(rows)} rows agree with the reference"
-
-
-MEMCHECK = ("none", "softmax-fused", "linformer", "performer", "longformer", "bigbird-itc", "logsparse", "reformer",
-            "adaptively-sparse", "nystromformer", "mrs-linear", "paramixer-chord", "additive", "combiner-mixture")
-RACECHECK = ("softmax-fused", "longformer", "reformer", "additive")
 AT_ONCE = 4  # most of a check is the host's work
 
 
-def sanitizer(place):
-    """Plain steps of a model each, under NVIDIA's compute-sanitizer: accesses to memory, then races in shared memory."""
-    if not place.on_gpu:
-        raise Skipped("needs a GPU")
-    tool = place.tool("compute-sanitizer")
-    checks = [("memcheck", model) for model in MEMCHECK] + [("racecheck", model) for model in RACECHECK]
-    waiting, running, ended, wrong = list(checks), {}, set(), []
-
-    def start(check, model):
-        report = place.folder / f"{check}-{model}.json"
-        report.unlink(missing_ok=True)  # an earlier call's
-        size = ["--lengths", 50, "--batch", 2]
-        if model == "softmax-fused":  # tiles of keys that are sent while others are read
-            size = ["--lengths", 150, "--batch", 2]
-        if model == "none":  # rows that begin in the middle of a block of eight
-            size = ["--lengths", 5, "--batch", 3, "--set", "training.micro_batch=1"]
-        return place.start(tool, "--tool", check, "--target-processes", "all", "--error-exitcode", 9, place.program, "bench",
-                           "--models", model, *size, "--steps", 1, "--warmup", 2, "--cuda-graph", "off", "--no-baseline",
-                           "--device", place.device, "--json", report, log=f"{check}-{model}.txt")
-
-    def judge(check, model, code, seconds):
-        said, report = place.text(f"{check}-{model}.txt"), place.folder / f"{check}-{model}.json"
-        right, message = code == 0, last_line(said) if code == 0 else ending(code, said)
-        if right:  # nothing was seen of a step that did not run
-            row = json.loads(report.read_text())["rows"][0] if report.exists() else {"status": "no row", "message": message}
-            right = row["status"] == "ok"
-            message = message if right else f"checked nothing: {row['status']}: {row['message']}"
-        place.row(check=check, model=model, status="ok" if right else "failed", seconds=round(seconds, 1), message=message)
-        ended.add((check, model))
-        if not right:
-            wrong.append(f"{check} of {model} {message}")
-
-    over = None
+def side_by_side(waiting, start, judge):
+    """Runs start(*each) of `waiting`, some at a time, then judge(*each, exit code, seconds); TimeOver when that came before the
+    end, else None."""
+    waiting, running = list(waiting), {}
     try:
         while waiting or running:
             while waiting and len(running) < AT_ONCE:
@@ -122,10 +69,112 @@ def sanitizer(place):
                     judge(*now, child.returncode, time.monotonic() - begin)
             time.sleep(0.02)
     except TimeOver as reason:
-        over = reason
+        return reason
+    return None
+
+
+def kernels(place):
+    """Operators of ours against their references: dropout in every bit, the others within 1e-4 of the largest element (more in
+    16 bits). Rows taken one at a time begin in the middle of a block of eight where they are short, and behind 2^31 elements
+    where they are long."""
+    checks = []  # models, lengths, batch, precision
+
+    def check(models, lengths, batch, *precisions):
+        checks.extend((models, lengths, batch, precision) for precision in precisions)
+
+    half = ("bf16", "fp16") if place.on_gpu else ("bf16",)
+    check("none,softmax", "5,50", 3, "fp32", *half)
+    if place.on_gpu and not place.small:
+        check("linear,performer,mrs-linear", 130, 3, *half)  # heads in 16 bits
+        check("softmax-fused", 600, 2, "fp32", *half)  # keys shared out among blocks, tiles sent ahead
+    if not place.small:  # feature attention, projection, inverse, convolution, pooling, links and embedding
+        check("linear,linformer,nystromformer,mrs-linear,paramixer-chord", 130, 3, "fp32")
+    if place.on_gpu and not place.small:
+        check("softmax", 4096, 66, "fp32")
+        check("linformer,nystromformer,paramixer-chord,reformer", 130, 3, *half)
+        check("longformer,bigbird-itc,logsparse", "5,50", 3, "fp32")
+        check("improved-clustered,adaptively-sparse,sparsemax", "5,50", 3, "fp32")
+        check("additive,combiner-fixed,combiner-axial-vertical", "5,50", 3, "fp32")
+        check("reformer", "50,130", 3, "fp32")
+    count, wrong = 0, []
+
+    def files(models, lengths, precision):
+        name = f"{models.split(',')[0]}-{str(lengths).split(',')[0]}-{precision}"
+        return place.folder / f"{name}.json", f"{name}.txt"
+
+    def start(models, lengths, batch, precision):
+        report, log = files(models, lengths, precision)
+        report.unlink(missing_ok=True)  # an earlier call's
+        return place.start(place.program, "bench", "--models", models, "--lengths", lengths, "--batch", batch, "--precision", precision,
+                           "--kernels", "check", "--steps", 1, "--warmup", 2, "--set", "training.micro_batch=1", "--no-baseline",
+                           "--device", place.device, "--json", report, log=log)
+
+    def judge(models, lengths, _batch, precision, code, seconds):
+        nonlocal count
+        report, log = files(models, lengths, precision)
+        rows = json.loads(report.read_text())["rows"] if report.exists() else []
+        if code != 0 or not rows:
+            rows.append({"model": models, "length": lengths, "status": "failed", "message": ending(code, place.text(log))})
+        for row in rows:
+            told = {key: row[key] for key in ("model", "length", "status", "message") if key in row}
+            place.row(precision=precision, **told, seconds=round(seconds, 1))
+            count += row["status"] == "ok"
+            if row["status"] != "ok":
+                wrong.append(f"{row['model']} at {row['length']} in {precision}: {row['status']}: {row['message']}")
+
+    over = side_by_side(checks, start, judge)
+    if wrong:
+        raise Ended("; ".join([*wrong, f"{count} rows agree"]))
+    if over:
+        raise (Cut if count else TimeOver)(f"{count} rows agree with the reference, then the time was over")
+    return f"{count} rows agree with the reference"
+
+
+MEMCHECK = ("none", "softmax-fused", "linformer", "performer", "longformer", "bigbird-itc", "logsparse", "reformer",
+            "adaptively-sparse", "nystromformer", "mrs-linear", "paramixer-chord", "additive", "combiner-mixture")
+RACECHECK = ("softmax-fused", "longformer", "reformer", "additive")
+
+
+def sanitizer(place):
+    """Plain steps of a model each, under NVIDIA's compute-sanitizer: accesses to memory, then races in shared memory."""
+    if not place.on_gpu:
+        raise Skipped("needs a GPU")
+    tool = place.tool("compute-sanitizer")
+    checks = [(check, model, precision) for check, models in (("memcheck", MEMCHECK), ("racecheck", RACECHECK)) for model in models
+              for precision in place.given.precision or ["fp32"]]
+    ended, wrong = set(), []
+
+    def start(check, model, precision):
+        report = place.folder / f"{check}-{model}-{precision}.json"
+        report.unlink(missing_ok=True)  # an earlier call's
+        size = ["--lengths", 50, "--batch", 2]
+        if model == "softmax-fused":  # tiles of keys that are sent while others are read
+            size = ["--lengths", 150, "--batch", 2]
+        if model == "none":  # rows that begin in the middle of a block of eight
+            size = ["--lengths", 5, "--batch", 3, "--set", "training.micro_batch=1"]
+        return place.start(tool, "--tool", check, "--target-processes", "all", "--error-exitcode", 9, place.program, "bench",
+                           "--models", model, *size, "--precision", precision, "--steps", 1, "--warmup", 2, "--cuda-graph", "off",
+                           "--no-baseline", "--device", place.device, "--json", report, log=f"{check}-{model}-{precision}.txt")
+
+    def judge(check, model, precision, code, seconds):
+        name = f"{check}-{model}-{precision}"
+        said, report = place.text(f"{name}.txt"), place.folder / f"{name}.json"
+        right, message = code == 0, last_line(said) if code == 0 else ending(code, said)
+        if right:  # nothing was seen of a step that did not run
+            row = json.loads(report.read_text())["rows"][0] if report.exists() else {"status": "no row", "message": message}
+            right = row["status"] == "ok"
+            message = message if right else f"checked nothing: {row['status']}: {row['message']}"
+        place.row(check=check, model=model, precision=precision, status="ok" if right else "failed", seconds=round(seconds, 1),
+                  message=message)
+        ended.add((check, model, precision))
+        if not right:
+            wrong.append(f"{check} of {model} in {precision} {message}")
+
+    over = side_by_side(checks, start, judge)
     detail = f"{len(ended) - len(wrong)} checks found nothing"
     if over:
-        detail += f"; not run: {', '.join(f'{check} of {model}' for check, model in checks if (check, model) not in ended)}"
+        left = [f"{check} of {model} in {precision}" for check, model, precision in checks if (check, model, precision) not in ended]
+        detail += f"; not run: {', '.join(left)}"
     if wrong:
         raise Ended("; ".join([*wrong, detail]))
     if over:

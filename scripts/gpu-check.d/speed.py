@@ -235,21 +235,28 @@ def shapes(place):
     return measured_rows(place, benches)
 
 
+def profiled(place, models):
+    """(model, precision, name of the file) of those asked for, else of these models in fp32."""
+    return [(model, precision, f"{model}-{precision}") for precision in place.given.precision or ["fp32"]
+            for model in place.given.model or models]
+
+
 def operators(place):
     """`xformer profile`: a report for each model, and its longest operators in the results."""
     length, batch = sizes(place)
     done = []
-    for model in ("softmax-fused", "linformer", "none"):
-        report = place.folder / f"{model}.json"
-        code, said = place.xformer("profile", "--model", model, "--length", length, "--batch", batch, "--json", "--out", report,
-                                   log=f"{model}.txt")
+    for model, precision, name in profiled(place, ("softmax-fused", "linformer", "none")):
+        report = place.folder / f"{name}.json"
+        code, said = place.xformer("profile", "--model", model, "--length", length, "--batch", batch, "--precision", precision, "--json",
+                                   "--out", report, log=f"{name}.txt")
         if code != 0:
-            raise Ended(f"{model}: profile {ending(code, said)}")
+            raise Ended(f"{model} in {precision}: profile {ending(code, said)}")
         told = json.loads(report.read_text())
         keys = ("operator", "kind", "calls", "ms", "share", "floor_ms")
-        place.row(model=model, **{key: told[key] for key in ("step_ms", "host_ms", "profiled_ms", "events", "captured")},
+        whole = {key: told[key] for key in ("step_ms", "host_ms", "profiled_ms", "events", "captured")}
+        place.row(model=model, precision=precision, **whole,
                   operators=[{key: row[key] for key in keys} for row in told["operators"][:20]])
-        done.append(f"{model} {told['profiled_ms']:.3g} ms")
+        done.append(f"{model} {precision} {told['profiled_ms']:.3g} ms")
     return "; ".join(done)
 
 
@@ -260,23 +267,23 @@ def profile(place):
     ncu = place.tool("ncu")
     length, batch = sizes(place)
     done = []
-    for model in ("softmax-fused", "linformer", "performer", "none"):
-        words = ["--models", model, "--lengths", length, "--batch", batch, "--steps", 1]
+    for model, precision, name in profiled(place, ("softmax-fused", "linformer", "performer", "none")):
+        words = ["--models", model, "--lengths", length, "--batch", batch, "--precision", precision, "--steps", 1]
         launches = place.bench(*words)[0]["kernels_launched"]
         if not launches:
-            raise Ended(f"{model} was not captured, so nobody counted its kernels")
+            raise Ended(f"{model} in {precision} was not captured, so nobody counted its kernels")
         # Steps repeat: as many launches as a step has, from anywhere behind the smaller batches that `bench` tries first.
         code, said = place.run(ncu, "--clock-control", "none", "--target-processes", "all", "--csv", "--launch-skip", 9 * launches,
                                "--launch-count", launches, "--metrics", "gpu__time_duration.sum,dram__bytes.sum", place.program,
                                "bench", *words, "--no-baseline", "--cuda-graph", "off", "--device", place.device,
-                               log=f"{model}.csv")
+                               log=f"{name}.csv")
         if "ERR_NVGPUCTRPERM" in said:
             raise Skipped("the driver keeps its counters from ncu here")
         table = kernel_table(said)
         if not table:
-            raise Ended(f"{model}: ncu {ending(code, said)}")
-        place.row(model=model, launches=launches, ns=sum(row["ns"] for row in table), kernels=table[:40])
-        done.append(model)
+            raise Ended(f"{model} in {precision}: ncu {ending(code, said)}")
+        place.row(model=model, precision=precision, launches=launches, ns=sum(row["ns"] for row in table), kernels=table[:40])
+        done.append(f"{model} {precision}")
     return f"kernels of {', '.join(done)}"
 
 

@@ -42,7 +42,7 @@ for item in ceilings pairs; do # with PyTorch, where this checkout has it
   check "$item passes, or says what it lacks" matches "$lines" "\"$item\", \"plan\": \"[AB]\", \"status\": (\"pass\"|\"skip\".*PyTorch)"
 done
 check "the killed run was resumed twice" contains "$lines" '"resumed": 2, "same_bits": true'
-check "a profile is saved for each of three models" equal "$(cd "$work/results/operators" && echo *.json)" "linformer.json none.json softmax-fused.json"
+check "a profile is saved for each of three models" equal "$(cd "$work/results/operators" && echo *.json)" "linformer-fp32.json none-fp32.json softmax-fused-fp32.json"
 check "with its longest operators" matches "$lines" '"operators", "row": .*"model": "none".*"operators": \[\{"operator": "[a-z]+::'
 check "rows of a bench are saved one by one" equal "$(grep -c '^{"item": "bench", "row"' <<<"$lines")" 2
 check "a training leaves its record" contains "$(<"$work/results/train/linear-bf16-record.json")" '"status": "stopped"'
@@ -122,16 +122,18 @@ check "each is one plain step of one model on the device" equal \
   "$(grep -cE -- '--error-exitcode 9 .*/program bench --models [a-z-]+ .*--steps 1 .*--cuda-graph off .*--device cuda ' "$work/sanitized")" 18
 FAULT='memcheck longformer' UNRUN='racecheck reformer' sanitized
 check "a model in which it finds something fails" equal "$code" 1
-check "and is named with what it said" contains "$text" "memcheck of longformer ended with 9: ========= ERROR SUMMARY: 1 error"
-check "so does one whose step did not run" contains "$text" "racecheck of reformer checked nothing: out-of-memory: said"
+check "and is named with what it said" contains "$text" "memcheck of longformer in fp32 ended with 9: ========= ERROR SUMMARY: 1 error"
+check "so does one whose step did not run" contains "$text" "racecheck of reformer in fp32 checked nothing: out-of-memory: said"
 check "their rows say so" equal "$(found memcheck longformer failed) $(found racecheck reformer failed)" "1 1"
 check "the others stand" equal "$(found '[a-z]+' '[a-z-]+' ok)" 16
 check "and are counted" contains "$text" "16 checks found nothing"
 SLOW='racecheck longformer' sanitized --budget 15
 check "what has no time left is no failure" equal "$code" 0
 check "but is cut short, and what was not run is named" matches "$text" \
-  '^A  sanitizer  CUT .* 17 checks found nothing; not run: racecheck of longformer$'
+  '^A  sanitizer  CUT .* 17 checks found nothing; not run: racecheck of longformer in fp32$'
 check "and what had ended is saved" equal "$(found '[a-z]+' '[a-z-]+' ok)" 17
+sanitized --precision bf16
+check "in another precision every one is a step of that" equal "$(grep -c -- '--precision bf16 ' "$work/sanitized")" 18
 
 # A program and a PyTorch that only answer. A step of ours takes 2 ms, PyTorch's eager 8, others less; the first of PyTorch's
 # processes whose words match $FAULT ends, and what matches $SLOW is never ready.
