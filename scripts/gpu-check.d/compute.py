@@ -1,6 +1,7 @@
 """Items of scripts/gpu-check that ask whether the device computes the right thing."""
 
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -107,7 +108,8 @@ def kernels(place):
         report.unlink(missing_ok=True)  # an earlier call's
         return place.start(place.program, "bench", "--models", models, "--lengths", lengths, "--batch", batch, "--precision", precision,
                            "--kernels", "check", "--steps", 1, "--warmup", 2, "--set", "training.micro_batch=1", "--no-baseline",
-                           "--device", place.device, "--json", report, log=log)
+                           "--threads", max(1, len(os.sched_getaffinity(0)) // AT_ONCE), "--device", place.device,
+                           "--json", report, log=log)
 
     def judge(models, lengths, _batch, precision, code, seconds):
         nonlocal count

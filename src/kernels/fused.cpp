@@ -145,8 +145,8 @@ void check_backward(const char* name, const variable_list& inputs, const variabl
                     const std::function<variable_list(const variable_list& inputs)>& reference, double tolerance) {
   const at::AutoGradMode with_grad(true);
   variable_list leaves = in_float(inputs), wanted;
-  bool bf16 = false;
-  double least = 1e-3;  // in bf16 where gradients cancel, of one token say, what is left is compared with what came
+  double allowed = tolerance;
+  double least = 1e-3;  // in 16 bits where gradients cancel, of one token say, what is left is compared with what came
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].defined()) continue;
     leaves[i] = leaves[i].detach();
@@ -157,14 +157,12 @@ void check_backward(const char* name, const variable_list& inputs, const variabl
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (!gradients[i].defined()) continue;
     sources.push_back(outputs[i]);
-    if (gradients[i].scalar_type() == at::kBFloat16 && gradients[i].numel() > 0) {
-      bf16 = true;
+    if (tolerance_of(gradients[i].scalar_type()) > 0 && gradients[i].numel() > 0) {
+      allowed = std::max(allowed, gradient_tolerance(gradients[i].scalar_type()));
       least = std::max(least, gradients[i].abs().max().item<double>());
     }
     heads.push_back(gradients[i].to(outputs[i].scalar_type()));
   }
-  // Gradients are sums that may cancel over a whole sequence, of rounded terms.
-  const double allowed = bf16 ? std::max(tolerance, gradient_tolerance(at::kBFloat16)) : tolerance;
   const variable_list meant = torch::autograd::grad(sources, wanted, heads, {}, false, /*allow_unused=*/true);
   size_t next = 0;
   for (size_t i = 0; i < inputs.size(); ++i) {

@@ -242,8 +242,7 @@ variable_list run_fused(const Call& call, bool possible = true) {
   else counts.count(inputs[0], type.has_value());
   if (!bf16 && type) return run_kernels(call);
   if constexpr (requires { Call::takes_half(0); })
-    if (Call::takes_half(0) && !bf16 && !autocast_type(inputs[0].device().type()))
-      return call.reference(in_float(inputs));
+    if (!bf16 && !autocast_type(inputs[0].device().type())) return call.reference(in_float(inputs));
   if (!bf16 || (!type && autocast_type(at::kCPU))) return call.reference(inputs);
   const AutocastScope full(at::kCPU, std::nullopt);
   variable_list outputs = type ? run_kernels(with_activations(call, *type)) : call.reference(in_float(inputs));

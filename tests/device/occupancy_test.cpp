@@ -77,7 +77,8 @@ void add_half_plans(const std::string& name, bool causal, int64_t width, std::se
   using namespace attention;
   for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
     const Json options = name.starts_with("mrs-") ? Json{{"scales", {1, 4}}} : Json::object();
-    const support::Setup setup{.head_dim = width, .causal = causal, .dropout = 0.1, .type = at::kFloat};
+    const support::Setup setup{
+        .head_dim = width, .max_len = 2048, .causal = causal, .dropout = 0.1, .type = at::kFloat};
     const support::BuiltCore core = support::make_core(name, options, setup);
     core.module->to(kernels::kWalkedDevice), core.shared->to(kernels::kWalkedDevice);
     std::vector<at::Tensor> heads;
@@ -160,7 +161,8 @@ TEST_CASE("a multiprocessor holds as many blocks of each kernel as its budget sa
                             "linformer", "combiner-fixed", "additive"})
     add_plans(model, "listops", 32, {{"model.heads", 1}}, plans);  // 64 wide
   for (const int64_t width : {32, 64}) {
-    for (const char* core : {"softmax-fused", "performer", "mrs-linear"}) add_half_plans(core, false, width, plans);
+    for (const char* core : {"softmax-fused", "performer", "mrs-linear", "linformer"})
+      add_half_plans(core, false, width, plans);
     for (const char* core : {"softmax-fused", "performer"}) add_half_plans(core, true, width, plans);
   }
   // Steps whose maps store 16 bits, of widths of one tile and of two.

@@ -78,4 +78,24 @@ TEST_CASE("--kernels check allows what 16 bits round, and no more") {
                   InternalError);
 }
 
+TEST_CASE("--kernels check allows gradients what those that came in 16 bits were rounded to, four times, and no more") {
+  const at::Tensor x = random_tensor("x", {100}, at::kFloat);
+  const auto square = [](const variable_list& in) { return variable_list{in[0] * in[0]}; };
+  for (const auto& [type, four] : {std::pair{at::kFloat, 1e-3}, {at::kHalf, 1.0 / 128}, {at::kBFloat16, 1.0 / 16}}) {
+    CAPTURE(type);
+    const at::Tensor gradient = random_tensor("gradient", {100}, at::kFloat).to(type);
+    const at::Tensor meant = 2 * x * gradient.to(at::kFloat);
+    // Of the larger of the gradient's largest element and that of what came.
+    const double largest =
+        std::max(meant.abs().max().item<double>(), type == at::kFloat ? 0 : gradient.abs().max().item<double>());
+    const auto off = [&](double apart) {
+      at::Tensor got = meant.clone();
+      got[7] += apart * largest;
+      check_backward("some", {x}, {gradient}, {got}, square);
+    };
+    CHECK_NOTHROW(off(0.95 * four));
+    CHECK_THROWS_AS(off(1.05 * four), InternalError);
+  }
+}
+
 }  // namespace xformer::kernels::operators_test

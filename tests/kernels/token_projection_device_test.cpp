@@ -16,23 +16,25 @@ namespace {
 struct WalkedProjection {
   int64_t n = 70, longest = 72, rows = 24, d = 16, b = 2, h = 2, heads = 2;  // the last: of the projection
   bool masked = true, both = true, tf32 = false, gaps = false;
+  at::ScalarType type = at::kFloat;  // of all but the projection
 
   [[nodiscard]] at::Tensor valid() const { return masked ? ragged_flags(b, n) : at::Tensor(); }
   // The projection, x and perhaps y.
   [[nodiscard]] Tensors operands() const {
-    Tensors result{random_tensor("table", {heads, rows, longest}, at::kFloat), float_heads("x", {b, h, n, d}, gaps)};
-    if (both) result.push_back(float_heads("y", {b, h, n, d}));
+    Tensors result{random_tensor("table", {heads, rows, longest}, at::kFloat),
+                   float_heads("x", {b, h, n, d}, gaps).to(type)};
+    if (both) result.push_back(float_heads("y", {b, h, n, d}).to(type));
     return result;
   }
   [[nodiscard]] at::Tensor gradient() const {
-    return random_tensor("gradient", {b, h, rows, (both ? 2 : 1) * d}, at::kFloat);
+    return random_tensor("gradient", {b, h, rows, (both ? 2 : 1) * d}, at::kFloat).to(type);
   }
 };
 
 // The mixtures, then gradients of the projection, x and y.
 Tensors projected(const WalkedProjection& one, const Tensors& given, const at::Tensor& gradient, WalkOrder order) {
   at::globalContext().setAllowTF32CuBLAS(one.tf32);
-  const auto launch = [order](const ProjectionArguments& a) { run_projection(a, walking(order)); };
+  const auto launch = [order](const ProjectionArguments& a) { run_projection<WalkedTypes>(a, walking(order)); };
   const at::Tensor y = one.both ? given[2] : at::Tensor();
   const at::Tensor out = project_forward_device(given[0], given[1], y, one.valid(), launch);
   const ProjectionGradients found = project_backward_device(gradient, given[0], given[1], y, one.valid(), launch);
@@ -103,10 +105,38 @@ TEST_CASE("mixtures of tokens on a device: widths, rows, heads, kinds of product
   CHECK(worst_projection({.d = 32, .tf32 = true}) > 10 * kLikeFloat);
 }
 
+TEST_CASE("mixtures of tokens on a device in 16 bits: rounded once, gradients of the projection not at all") {
+  const PoisonedMemory poisoned;
+  for (const auto& [type, rounding] : {std::pair{at::kBFloat16, 1.0 / 256}, {at::kHalf, 1.0 / 2048}})
+    for (const int64_t d : {3, 16, 32, 40, 64})
+      for (const bool both : {true, false}) {
+        CAPTURE(type, d, both);
+        const WalkedProjection one{
+            .n = 130, .longest = 136, .rows = 70, .d = d, .both = both, .gaps = d == 16, .type = type};
+        const Tensors given = one.operands();
+        const at::Tensor gradient = one.gradient();
+        const Tensors meant = in_double(
+            [&](const Tensors& in) {
+              return Tensors{project_tokens_reference(in[0], in[1], both ? in[2] : at::Tensor(), {one.valid(), false})};
+            },
+            given, {gradient});
+        const Tensors got = projected(one, given, gradient, WalkOrder::kForward);
+        const Tensors again = projected(one, given, gradient, WalkOrder::kBackward);
+        for (size_t i = 0; i < got.size(); ++i) {
+          CHECK(at::equal(got[i], again[i]));
+          CHECK(got[i].scalar_type() == (i == 1 ? at::kFloat : type));
+          // Of tables there are ten bits in products; tokens and their mixtures' gradients lose nothing there.
+          const double largest = meant[i].abs().max().item<double>();
+          CHECK(difference(got[i].to(at::kDouble), meant[i]) <
+                (i == 1 ? kLikeFloat : largest * (rounding + 1.0 / 1024)));
+        }
+      }
+}
+
 TEST_CASE("mixtures of tokens on a device: parts of several samples") {
   const PoisonedMemory poisoned;
   const WalkedProjection one{.n = 200, .longest = 200, .rows = 9, .d = 3, .b = 140, .h = 1, .heads = 1};
-  CHECK(table_parts(one.b, table_tiles(1, one.rows, one.longest)) == 66);
+  CHECK(table_parts(one.b, table_tiles(1, one.rows, one.longest)) == 99);
   const Tensors given = one.operands();
   const at::Tensor gradient = one.gradient();
   const at::Tensor found = projected(one, given, gradient, WalkOrder::kForward)[1];
@@ -140,11 +170,11 @@ TEST_CASE("a device with kernels of mixtures runs them: one launch forwards, two
   library.impl("project_tokens_forward", dispatched<counted_forward>);
   library.impl("project_tokens_backward", dispatched<counted_backward>);
   const auto launches = [&](int64_t d, at::ScalarType type, bool both) {
-    const auto leaf = [&](at::IntArrayRef shape) {
-      return at::empty(shape, at::TensorOptions(at::kMeta).dtype(type)).requires_grad_(true);
+    const auto leaf = [&](at::IntArrayRef shape, at::ScalarType own) {
+      return at::empty(shape, at::TensorOptions(at::kMeta).dtype(own)).requires_grad_(true);
     };
-    Tensors inputs{leaf({1, 7, 50}), leaf({2, 3, 40, d})};
-    if (both) inputs.push_back(leaf({2, 3, 40, d}));
+    Tensors inputs{leaf({1, 7, 50}, type == at::kDouble ? type : at::kFloat), leaf({2, 3, 40, d}, type)};
+    if (both) inputs.push_back(leaf({2, 3, 40, d}, type));
     const OpCounter counter;
     const at::Tensor out = project_tokens(inputs[0], inputs[1], both ? inputs[2] : at::Tensor(), {});
     const Tensors found = torch::autograd::grad({out}, inputs, {at::ones_like(out)});
@@ -154,7 +184,10 @@ TEST_CASE("a device with kernels of mixtures runs them: one launch forwards, two
   };
   CHECK(launches(32, at::kFloat, true) == 3);
   CHECK(launches(kProjectedWidest, at::kFloat, false) == 3);
+  CHECK(launches(32, at::kBFloat16, true) == 3);
+  CHECK(launches(32, at::kHalf, false) == 3);
   CHECK(launches(kProjectedWidest + 1, at::kFloat, true) == 0);
+  CHECK(launches(kProjectedWidest + 1, at::kBFloat16, true) == 0);
   CHECK(launches(32, at::kDouble, true) == 0);
 }
 

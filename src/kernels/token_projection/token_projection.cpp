@@ -161,6 +161,7 @@ struct ProjectTokensCall {
   static inline const Operator<project_forward> kForward{"project_tokens_forward"};
   static inline const Operator<project_backward> kBackward{"project_tokens_backward"};
   static constexpr bool kTakesBf16 = true;
+  static bool takes_half(size_t input) { return input > 0; }
 
   static bool is_parameter(size_t input) { return input == 0; }
   [[nodiscard]] variable_list inputs() const { return {projection, x, y}; }

@@ -5,7 +5,7 @@
 namespace xformer::kernels {
 
 cudaError_t launch_projection(const ProjectionArguments& a, cudaStream_t stream) {
-  return run_projection(a, launched_on(stream));
+  return launch_all(stream, [&](const auto& launch) { run_projection<CudaTypes>(a, launch); });
 }
 
 }  // namespace xformer::kernels
