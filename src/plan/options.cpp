@@ -132,8 +132,8 @@ void check_combinations(const RunPlan& plan, const PlanParts& parts) {
                plan.group("model").value("norm", "") != "batch",
            UserError,
            "training.micro_batch: model.norm=batch takes its mean and variance over the whole batch of {}, parts of it "
-           "have others; expected 0, got {}",
-           training.batch, training.micro_batch);
+           "have others; expected {} or 0, all at once, got {}",
+           training.batch, training.batch, training.micro_batch);
   const data::BatchingOptions batching = data::batching_of(plan.group("data"));
   const bool in_blocks = batching.objective != "task" || plan.group("model").value("loss_block", int64_t{0}) > 0;
   XF_CHECK(training.label_smoothing == 0 || !in_blocks, UserError,

@@ -53,12 +53,12 @@ EmbeddingGradients embedding_backward_device(const at::Tensor& gradient_in, cons
   EmbeddingArguments a = embedding_arguments(ids, token_rows, gradient.size(2));
   EmbeddingGradients result;
   const at::Tensor tables = at::empty({embedding_division(a).parts, token_rows, a.m}, gradient.options());
-  a.gradient = read_floats(gradient), a.tables = written_floats(tables);
+  result.tokens = tables.size(0) == 1 ? tables.select(0, 0) : at::empty({token_rows, a.m}, gradient.options());
+  a.gradient = read_floats(gradient), a.tables = written_floats(tables), a.sums = written_floats(result.tokens);
   a.wide = a.m % kRun == 0 && reads_wide({gradient, tables});
   a.drop = device_drop(drop, gradient);
   a.stage = EmbeddingStage::kTokenGradient;
   launch(a);
-  result.tokens = tables.size(0) == 1 ? tables.select(0, 0) : tables.sum(0);
   if (position_rows == 0) return result;
   result.positions = at::empty({position_rows, a.m}, gradient.options());
   a.d_positions = written_floats(result.positions), a.position_rows = position_rows;

@@ -5,7 +5,7 @@
 namespace xformer::kernels {
 
 cudaError_t launch_embedding(const EmbeddingArguments& a, cudaStream_t stream) {
-  return run_embedding(a, launched_on(stream));
+  return launch_all(stream, [&](const auto& launch) { run_embedding(a, launch); });
 }
 
 }  // namespace xformer::kernels

@@ -1,17 +1,19 @@
 // Token and position embedding (embedding.h) as device programs. Forwards a thread has a run of one token's row.
 // Backwards the gradient of the tokens' table is a product, of which token stands in each row with the rows' gradients,
 // in blocks of 64 tokens by 64 columns that walk over their part of the rows: nothing is added by atomics, and parts
-// are added afterwards, in order. It is as good as float's at any precision. A thread sums a run of the positions'
-// gradient over the samples.
+// are added by one more launch, in order. It is as good as float's at any precision. Four lanes of a warp share a run
+// of the positions' gradient and add every fourth sample of it each.
 #pragma once
 
 #include <cmath>
 
+#include "kernels/device/part_sums.h"
 #include "kernels/device/tile.h"
 
 namespace xformer::kernels {
 
 inline constexpr int kEmbeddingThreads = 256;
+inline constexpr int kPositionLanes = 4;      // of a run of the positions' gradient
 inline constexpr int64_t kMostTokens = 1024;  // of a table; larger ones are left to plain operations
 
 enum class EmbeddingStage { kRows, kTokenGradient, kPositionGradient };
@@ -23,6 +25,7 @@ struct EmbeddingArguments {
   float* out = nullptr;                                 // [b,n,m]
   const float* gradient = nullptr;                      // [b,n,m]
   float* tables = nullptr;                              // [parts,vocabulary,m]
+  float* sums = nullptr;                                // [vocabulary,m]; of one part the tables themselves
   float* d_positions = nullptr;                         // [position_rows,m]
   int64_t b = 0, n = 0, m = 0, vocabulary = 0, position_rows = 0;
   bool wide = false;  // all rows begin at sixteen bytes and are whole runs
@@ -36,18 +39,17 @@ struct EmbeddingArguments {
 [[nodiscard]] constexpr LaunchGrid embedding_grid(const EmbeddingArguments& a) {
   if (a.stage == EmbeddingStage::kTokenGradient)
     return {embedding_division(a).parts * tiles_of(a.vocabulary) * tiles_of(a.m), 2 * kTileFloats * 4};
-  const int64_t rows = a.stage == EmbeddingStage::kRows ? a.b * a.n : a.position_rows;
-  return {(rows * embedding_runs(a.m) + kEmbeddingThreads - 1) / kEmbeddingThreads, 0};
+  const bool all = a.stage == EmbeddingStage::kRows;
+  const int64_t rows = all ? a.b * a.n : a.position_rows, runs = kEmbeddingThreads / (all ? 1 : kPositionLanes);
+  return {(rows * embedding_runs(a.m) + runs - 1) / runs, 0};
 }
 
-// A thread's run of a row.
+// A run of a row.
 struct EmbeddingPlace {
   int64_t row, column;
   int count;
 
-  template <class Thread>
-  XFORMER_DEVICE EmbeddingPlace(const Thread& thread, int64_t rows, int64_t m) {
-    const int64_t place = thread.block() * kEmbeddingThreads + thread.index();
+  XFORMER_DEVICE EmbeddingPlace(int64_t place, int64_t rows, int64_t m) {
     row = place / embedding_runs(m), column = place % embedding_runs(m) * kRun;
     count = row < rows ? run_length(m - column) : 0;
   }
@@ -59,7 +61,7 @@ struct EmbeddingProgram {
 
   template <class Thread>
   XFORMER_DEVICE void operator()(const Thread& thread) const {
-    const EmbeddingPlace place(thread, a.b * a.n, a.m);
+    const EmbeddingPlace place(thread.block() * kThreads + thread.index(), a.b * a.n, a.m);
     if (place.count == 0) return;
     const int64_t id = a.ids[place.row], element = place.row * a.m + place.column;
     float values[kRun], more[kRun];
@@ -81,22 +83,27 @@ struct EmbeddingProgram {
 
 struct PositionGradientProgram {
   static constexpr int kThreads = kEmbeddingThreads, kResident = 4;
+  static constexpr int kRuns = kWarp / kPositionLanes;  // of a warp, next to each other
   EmbeddingArguments a;
 
   template <class Thread>
   XFORMER_DEVICE void operator()(const Thread& thread) const {
-    const EmbeddingPlace place(thread, a.position_rows, a.m);
-    if (place.count == 0) return;
+    const int64_t warp = thread.block() * (kThreads / kWarp) + thread.index() / kWarp;
+    const EmbeddingPlace place(warp * kRuns + thread.index() % kRuns, a.position_rows, a.m);
+    const int64_t first = thread.index() % kWarp / kRuns, end = place.count > 0 && place.row < a.n ? a.b : 0;
     const DeviceDraws draws(a.drop);
     float sum[kRun] = {}, more[kRun];
-    for (int64_t b = 0; place.row < a.n && b < a.b; ++b) {
+    for (int64_t b = first; b < end; b += kPositionLanes) {
       const int64_t element = (b * a.n + place.row) * a.m + place.column;
       load_run(thread, a.gradient + element, place.count, a.wide, more);
       draws.apply(element, more);
       XFORMER_UNROLL
       for (int i = 0; i < kRun; ++i) sum[i] += more[i];
     }
-    store_run(thread, sum, place.count, a.wide, a.d_positions + place.row * a.m + place.column);
+    XFORMER_UNROLL
+    for (int i = 0; i < kRun; ++i) sum[i] = lane_sum(thread, sum[i], kRuns, kWarp);
+    if (first == 0 && place.count > 0)
+      store_run(thread, sum, place.count, a.wide, a.d_positions + place.row * a.m + place.column);
   }
 };
 
@@ -139,16 +146,20 @@ struct TokenGradientProgram {
   }
 };
 
-// launch(grid, program) of these arguments' stage.
+// launch(grid, program) for the programs of these arguments' stage, one behind the other.
 template <class Launch>
-auto run_embedding(const EmbeddingArguments& a, const Launch& launch) {
+void run_embedding(const EmbeddingArguments& a, const Launch& launch) {
   const LaunchGrid grid = embedding_grid(a);
   switch (a.stage) {
     case EmbeddingStage::kRows:
       return launch(grid, EmbeddingProgram{a});
-    case EmbeddingStage::kTokenGradient:
-      return launch(grid, TokenGradientProgram<ProductKind::kFloat>{a});
-    default:
+    case EmbeddingStage::kTokenGradient: {
+      launch(grid, TokenGradientProgram<ProductKind::kFloat>{a});
+      const PartSumsArguments sums{a.tables, a.sums, embedding_division(a).parts, a.vocabulary * a.m};
+      if (sums.count > 1) launch(part_sums_grid(sums.size), PartSumsProgram{sums});
+      return;
+    }
+    case EmbeddingStage::kPositionGradient:
       return launch(grid, PositionGradientProgram{a});
   }
 }

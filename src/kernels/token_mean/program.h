@@ -1,5 +1,5 @@
-// The mean over tokens (token_mean.h) as a device program each way. Forwards a block has a few columns of one sequence,
-// neighbouring lanes kRun of them each, and its threads every so many tokens of them, whose sums meet in one order.
+// The mean over tokens (token_mean.h) as a device program each way. Forwards a block has two runs of columns of one
+// sequence, so that there are blocks enough, and its threads every so many tokens of them, whose sums meet in one order.
 // Backwards a few lanes of a warp write a token.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace xformer::kernels {
 
-inline constexpr int kMeanThreads = 512, kMeanLanes = 4, kMeanColumns = kMeanLanes * kRun;  // of a block, forwards
+inline constexpr int kMeanThreads = 512, kMeanLanes = 2, kMeanColumns = kMeanLanes * kRun;  // of a block, forwards
 inline constexpr int kMeanTokens = kMeanThreads / kMeanLanes;                               // at once
 inline constexpr int kMeanWarps = kMeanThreads / kWarp;
 inline constexpr int kSpreadThreads = 256;
