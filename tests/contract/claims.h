@@ -43,7 +43,7 @@ inline const Claims kTreeSummaries{.appended_padding = true,
                                    .causal = true,
                                    .complexity = Complexity::kLinearithmic,
                                    .without_gradient = kKeyBias,
-                                   .growth = 2.12};
+                                   .growth = 2.25};
 // What many have in common: softmax over all pairs, over few keys of each row, and sums of kernels.
 inline const Claims kAllPairs{.appended_padding = true,
                               .constant_v = Constant::kExact,

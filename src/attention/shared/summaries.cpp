@@ -113,7 +113,10 @@ PinnedFrame::PinnedFrame(const BuildContext& context)
 
 PinnedFrame::Tokens PinnedFrame::Tokens::without_padding() const {
   const SequenceMask mask{padded ? valid : at::Tensor()};
-  return {mask.zero_padding(q), mask.zero_padding(k), mask.zero_padding(v), valid, false};
+  Tokens result = *this;
+  result.q = mask.zero_padding(q), result.k = mask.zero_padding(k), result.v = mask.zero_padding(v);
+  result.padded = false;
+  return result;
 }
 
 at::Tensor PinnedFrame::forward(const at::Tensor& given_q, const at::Tensor& given_k, const at::Tensor& given_v,
@@ -134,17 +137,20 @@ at::Tensor PinnedFrame::forward(const at::Tensor& given_q, const at::Tensor& giv
   }
   const at::Tensor valid = mask.all_valid() ? at::ones({q.size(0), n}, q.options().dtype(at::kBool)) : mask.key_valid;
   const auto rest = [&](const at::Tensor& x) { return part_of(x, 2, p, n - p); };
-  const Tokens tokens{rest(q), rest(k), rest(v), valid.narrow(1, p, n - p), p == 0 && !mask.all_valid()};
+  Tokens tokens{rest(q), rest(k), rest(v), valid.narrow(1, p, n - p), p == 0 && !mask.all_valid()};
+  if (p > 0)
+    tokens.pinned_k = k.narrow(2, 0, p), tokens.pinned_v = v.narrow(2, 0, p),
+    tokens.pinned_valid = valid.narrow(1, 0, p);
   const std::vector<std::vector<Part>> mixtures = attend(tokens);
   Part pinned_part;
-  if (p > 0)
-    pinned_part = explicit_part(tokens.q, k.narrow(2, 0, p), v.narrow(2, 0, p),
-                                valid.narrow(1, 0, p).unsqueeze(1).unsqueeze(1), {}, key_dropout_.place(training));
+  if (p > 0 && mixtures[0][0].log_sum.defined())
+    pinned_part = explicit_part(tokens.q, tokens.pinned_k, tokens.pinned_v,
+                                tokens.pinned_valid.unsqueeze(1).unsqueeze(1), {}, key_dropout_.place(training));
   at::Tensor sum;
   for (size_t i = 0; i < mixtures.size(); ++i) {
     const ProbeScope scope("mixture", static_cast<int64_t>(i));
     std::vector<Part> parts = mixtures[i];
-    if (p > 0) parts.push_back(pinned_part);
+    if (pinned_part.out.defined()) parts.push_back(pinned_part);
     const at::Tensor one = joined(parts, n - p);
     sum = sum.defined() ? sum + one : one;
   }

@@ -29,6 +29,8 @@ class Pool {
  public:
   Pool(torch::nn::Module& owner, const SummaryOptions& options, const BuildContext& context);
 
+  // Whether what is pooled of rows is not the rows themselves: of a set of one, too.
+  [[nodiscard]] bool prepares() const { return options_.pool == "relu" || options_.pool == "deepsets"; }
   // What is pooled of rows [b,h,n,d].
   [[nodiscard]] at::Tensor queries(const at::Tensor& q) const { return prepared(q, query_); }
   [[nodiscard]] at::Tensor keys(const at::Tensor& k) const { return prepared(k, key_); }
@@ -55,7 +57,8 @@ class Pool {
 
 // Some of the keys of one softmax: their mean under it, and the log of the sum of its exponentials.
 struct Part {
-  at::Tensor out, log_sum;  // [b,h,m,d], [b,h,m,1]; one of several parts may have more rows than are wanted
+  at::Tensor out, log_sum;  // [b,h,m,d], [b,h,m,1]; one of several parts may have more rows than are wanted.
+                            // Without log_sum: it is of all keys, pinned ones too
 };
 // The softmax over the keys of all parts, of their first n rows.
 [[nodiscard]] at::Tensor joined(const std::vector<Part>& parts, int64_t n);
@@ -74,6 +77,7 @@ class PinnedFrame {
     at::Tensor q, k, v;  // [b,h,n,d] behind the pinned ones
     at::Tensor valid;    // [b,n] bool, defined
     bool padded;         // whether there may be other tokens, and those of them not zero
+    at::Tensor pinned_k = {}, pinned_v = {}, pinned_valid = {};  // [b,h,p,d], [b,p]; undefined without pinned ones
 
     // The same with zeros for those: for operations that do not know of padding.
     [[nodiscard]] Tokens without_padding() const;

@@ -14,8 +14,7 @@
 
 #include "attention/shared/index_tables.h"
 #include "attention/shared/summaries.h"
-#include "tensor/parts.h"
-#include "tensor/probe.h"
+#include "kernels/listed_attention/listed_attention.h"
 
 namespace xformer::attention::variants::combiner {
 
@@ -120,117 +119,91 @@ class FixedCore : public SetsCore {
   IndexTables tables_;
 };
 
-constexpr int64_t kFine = 8, kFineLevels = 3;     // tokens of a group, whose levels 0 to 2 lie inside it
-constexpr int64_t kFineKeys = kFine + 8 + 4 + 2;  // its tokens, and the blocks of these levels
-
-// Rows go in groups of eight. The three lowest levels lie inside a group and are read by a small dense product under a
-// mask; of the higher levels all rows of a group read the same blocks, laid beside them.
+// Tokens and the blocks of all levels are rows of one table; each row reads its own short list of them.
 class LogsparseCore : public SetsCore {
  public:
   LogsparseCore(const SummaryOptions& options, const BuildContext& context) : SetsCore(options, context) {
     XF_ASSERT(context.max_len > 0, "combiner-logsparse needs the longest length when it is built");
-    for (int64_t level = 1; level < levels(padded(context.max_len)); ++level)
+    for (int64_t level = 1; level < std::max<int64_t>(2, levels(context.max_len)); ++level)
       set_dropouts_.push_back(context.make_dropout());
   }
 
   [[nodiscard]] Cost cost(const Shape& shape) const override {
-    const int64_t n = shape.query_len, rows = n - frame_.pinned(n), length = padded(rows);  // 0 of pinned tokens alone
+    const int64_t n = shape.query_len, rows = n - frame_.pinned(n);
     const double z = static_cast<double>(shape.batch * shape.heads), d = static_cast<double>(shape.head_dim);
-    int64_t local = 0, least = 0, joint = 0;
+    int64_t pairs = 0, blocks_read = 0;
     if (rows > 0) {
-      local = (levels(length) - 1) * rows;
-      joint = length * (kFineKeys + levels(length) - kFineLevels);
-      for (int64_t level = 0; (int64_t{1} << level) < rows; ++level) least += level == 0 ? 0 : rows;
-      for (int64_t i = 0; i < rows; ++i) least += keys(i, rows);
+      pairs = (levels(rows) - (rows > 1 ? 1 : 0)) * rows;  // of tokens with their own blocks from level 1 on
+      for (int64_t level = 1; level < levels(rows); ++level) blocks_read += blocks(rows, level);
+      for (int64_t i = 0; i < rows; ++i)
+        for (const int64_t place : places_of(i, rows)) pairs += place >= 0 ? 1 : 0;
     }
-    const double executed = frame_.executed_pairs(n) + static_cast<double>(local + joint);
-    const double pattern = frame_.pattern_pairs(n) + static_cast<double>(least);
-    return {z * (4 * d * executed + pool_.flops(static_cast<double>(length), d)),
-            z * (4 * d * pattern + pool_.flops(static_cast<double>(rows), d)),
-            z * (2 * (frame_.executed_pairs(n) + static_cast<double>(joint)) + 16 * static_cast<double>(length) * d)};
+    const double flops = z * (4 * d * (frame_.pattern_pairs(n) + static_cast<double>(pairs)) +
+                              pool_.flops(static_cast<double>(rows), d));
+    const double executed = z * 4 * d * (frame_.executed_pairs(n) - frame_.pattern_pairs(n)) + flops;
+    // Queries, keys, values, outputs, the table of keys and values, and of each block its query, key and value.
+    const double table = static_cast<double>(rows * (pool_.prepares() ? 2 : 1) + blocks_read);
+    return {executed, flops,
+            z * (kept_of_windows(1, static_cast<double>(rows), d) + 2 * table * d +
+                 static_cast<double>(blocks_read) * (3 * d + 1) + 2 * frame_.executed_pairs(n))};
   }
 
  private:
-  static int64_t padded(int64_t rows) { return (rows + kFine - 1) / kFine * kFine; }
-  // Blocks of a level, of a padded length; levels that have two or more, at least the lowest three.
-  static int64_t blocks(int64_t length, int64_t level) { return (length + (int64_t{1} << level) - 1) >> level; }
-  static int64_t levels(int64_t length) { return std::bit_width(static_cast<uint64_t>(length - 1)); }
-  // Terms of row i of n: itself and the blocks that it reads.
-  [[nodiscard]] int64_t keys(int64_t i, int64_t n) const {
-    int64_t result = 1;
-    for (int64_t level = 0; (int64_t{1} << level) < n; ++level) {
-      const int64_t block = i >> level;
-      if (block % 2 == 1 || (!frame_.causal() && (block + 1) << level < n)) ++result;
+  // Blocks of a level; levels that have two or more.
+  static int64_t blocks(int64_t rows, int64_t level) { return (rows + (int64_t{1} << level) - 1) >> level; }
+  static int64_t levels(int64_t rows) { return std::bit_width(static_cast<uint64_t>(rows - 1)); }
+  // Where in the table what row i of so many reads is: itself, and beside its own block of every level one, or -1.
+  [[nodiscard]] std::vector<int64_t> places_of(int64_t i, int64_t rows) const {
+    std::vector<int64_t> result{i};
+    int64_t first = pool_.prepares() ? rows : 0;  // of the blocks of one token
+    for (int64_t level = 0; level < levels(rows); first += blocks(rows, level), ++level) {
+      const int64_t own = i >> level;
+      if (own % 2 == 1) result.push_back(first + own - 1);
+      else result.push_back(!frame_.causal() && own + 1 < blocks(rows, level) ? first + own + 1 : -1);
     }
     return result;
   }
-
-  // The block of a higher level that the rows of each group read [g], -1: none.
-  [[nodiscard]] at::Tensor beside(int64_t length, int64_t level, const at::TensorOptions& numbers) const {
-    const at::Tensor own = at::arange(length / kFine, numbers).div(int64_t{1} << (level - kFineLevels), "floor");
-    const at::Tensor odd = own.remainder(2), block = own + 1 - 2 * odd;
-    at::Tensor link = block.lt(blocks(length, level));
-    if (frame_.causal()) link = link.logical_and(odd.eq(1));
-    return at::where(link, block, -1);
-  }
-  // Which of the keys beside it each row of a group reads, bool [g,8,L]: tokens, blocks of the lowest levels, one of
-  // each higher level.
-  [[nodiscard]] at::Tensor links(int64_t length, const at::TensorOptions& numbers) const {
-    const int64_t groups = length / kFine;
-    const at::Tensor row = at::arange(kFine, numbers).unsqueeze(1);
-    std::vector<at::Tensor> result{at::arange(kFine, numbers).eq(row)};
-    for (int64_t level = 0; level < kFineLevels; ++level) {
-      const at::Tensor own = row.div(int64_t{1} << level, "floor"), odd = own.remainder(2);
-      const at::Tensor link = at::arange(kFine >> level, numbers).eq(own + 1 - 2 * odd);
-      result.push_back(frame_.causal() ? link.logical_and(odd.eq(1)) : link);
+  // Of all rows [1,1,n,L], behind so many pinned tokens, which all read.
+  [[nodiscard]] at::Tensor places(int64_t rows, int64_t pinned, const at::TensorOptions& numbers) const {
+    std::vector<int64_t> result;
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t token = 0; token < pinned; ++token) result.push_back(token);
+      for (const int64_t place : places_of(i, rows)) result.push_back(place < 0 ? place : pinned + place);
     }
-    for (at::Tensor& link : result) link = link.expand({groups, kFine, -1});
-    for (int64_t level = kFineLevels; level < levels(length); ++level)
-      result.push_back(beside(length, level, numbers).ge(0).view({groups, 1, 1}).expand({-1, kFine, -1}));
-    return at::cat(result, 2);
+    return at::tensor(result, at::kLong).to(numbers.device()).view({1, 1, rows, -1});
   }
 
   [[nodiscard]] Part attend(const Tokens& given) const override {
-    const int64_t n = given.q.size(2), length = padded(n), groups = length / kFine, top = levels(length);
-    const at::Device device = given.q.device();
-    const Tokens clean = given.without_padding();
-    const auto longer = [&](const at::Tensor& x) { return with_zeros_behind(x, 2, length - n); };
-    const Tokens in{longer(clean.q), longer(clean.k), longer(clean.v), with_zeros_behind(clean.valid, 1, length - n),
-                    clean.padded};
-    const at::Tensor pooled_q = pool_.queries(in.q), pooled_k = pool_.keys(in.k);
-    const auto grouped = [&](const at::Tensor& x) { return x.unflatten(2, {groups, -1}); };
-    const at::Tensor token_valid = in.valid.unsqueeze(1).unsqueeze(-1);  // [b,1,n,1]
-
-    // Beside each group [b,h,g,L,d]: its tokens, blocks of the lowest levels, one block of every higher level.
-    std::vector<at::Tensor> k{grouped(in.k)}, v{grouped(in.v)}, count{grouped(token_valid.to(at::kLong))};
-    for (int64_t level = 0; level < top; ++level) {
-      Sets sets{pooled_k, in.v, token_valid.to(at::kLong)};
-      if (level > 0) {
+    const Tokens in = given.without_padding();
+    const int64_t b = in.q.size(0), h = in.q.size(1), n = in.q.size(2);
+    const int64_t pinned = in.pinned_k.defined() ? in.pinned_k.size(2) : 0;
+    std::vector<at::Tensor> k, v, count;  // [b,h,t,d], [b,t]
+    if (pinned > 0) k.push_back(in.pinned_k), v.push_back(in.pinned_v), count.push_back(in.pinned_valid.to(at::kLong));
+    k.push_back(in.k), v.push_back(in.v), count.push_back(in.valid.to(at::kLong));
+    if (levels(n) > 0) {
+      const at::Tensor pooled_q = pool_.queries(in.q), pooled_k = pool_.keys(in.k);
+      if (pool_.prepares()) k.push_back(pooled_k), v.push_back(in.v), count.push_back(count.back());
+      for (int64_t level = 1; level < levels(n); ++level) {
         const size_t site = std::min(static_cast<size_t>(level), set_dropouts_.size()) - 1;
-        sets = sets_of(in, pooled_q, pooled_k, int64_t{1} << level, set_dropouts_[site]);
+        const Sets sets = sets_of(in, pooled_q, pooled_k, int64_t{1} << level, set_dropouts_[site]);
+        k.push_back(sets.k), v.push_back(sets.v), count.push_back(sets.count.flatten(1));
       }
-      if (level < kFineLevels) {
-        k.push_back(grouped(sets.k)), v.push_back(grouped(sets.v)), count.push_back(grouped(sets.count));
-        continue;
-      }
-      const at::Tensor place = tables_.get("place", {length, level}, device, [&](const at::TensorOptions& numbers) {
-        return beside(length, level, numbers).clamp_min(0);
-      });
-      const auto take = [&](const at::Tensor& x) { return x.index_select(2, place).unsqueeze(3); };
-      k.push_back(take(sets.k)), v.push_back(take(sets.v)), count.push_back(take(sets.count));
     }
-    const at::Tensor read = tables_.get("links", {length}, device,
-                                        [&](const at::TensorOptions& numbers) { return links(length, numbers); });
-    const at::Tensor counts = at::cat(count, 3).transpose(-1, -2);  // [b,1,g,1,L]
-    const at::Tensor allowed = read.logical_and(counts.gt(0));      // [b,1,g,8,L]
-    const Part part = explicit_part(grouped(in.q), at::cat(k, 3), at::cat(v, 3), allowed,
-                                    bias_ ? at::where(counts.gt(0), pool_.bias(counts), 0) : at::Tensor(),
-                                    dropout_.place(is_training()));
-    const auto back = [&](const at::Tensor& x) { return part_of(x.flatten(2, 3), 2, 0, n); };
-    return {back(part.out), back(part.log_sum)};
+    const at::Tensor list = tables_.get("places", {n, pinned}, in.q.device(),
+                                        [&](const at::TensorOptions& numbers) { return places(n, pinned, numbers); });
+    const at::Tensor counts = at::cat(count, 1);
+    at::Tensor bias;
+    if (bias_) {
+      const at::Tensor of_keys = at::where(counts.gt(0), pool_.bias(counts), 0).to(in.q.scalar_type());
+      const at::Tensor of_rows = of_keys.index_select(1, list.clamp_min(0).flatten()).view({b, 1, n, -1});
+      bias = of_rows.expand({b, h, n, -1}).contiguous();
+    }
+    return {kernels::listed_attention(in.q, at::cat(k, 2), at::cat(v, 2),
+                                      {list, {}, counts.gt(0), in.valid, dropout_.place(is_training())}, bias),
+            {}};
   }
 
-  std::vector<kernels::Dropout> set_dropouts_;  // by level, from 1 on, of the longest length
+  std::vector<kernels::Dropout> set_dropouts_;  // by level, from 1 on, of the longest length; of longer ones the last
   IndexTables tables_;
 };
 

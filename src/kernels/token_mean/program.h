@@ -1,6 +1,6 @@
 // The mean over tokens (token_mean.h) as a device program each way. Forwards a block has two runs of columns of one
-// sequence, so that there are blocks enough, and its threads every so many tokens of them, whose sums meet in one order.
-// Backwards a few lanes of a warp write a token.
+// sequence, so that there are blocks enough, and its threads every so many tokens of them, whose sums meet in one
+// order. Backwards a few lanes of a warp write a token.
 #pragma once
 
 #include "kernels/device/thread.h"
