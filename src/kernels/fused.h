@@ -236,16 +236,17 @@ template <class Call>
 variable_list run_fused(const Call& call, bool possible = true) {
   static CallCounts& counts = calls_of(Call::kName);
   const variable_list inputs = call.inputs();
-  const std::optional<at::ScalarType> type = possible ? fused_type<Call>(inputs) : std::nullopt;
-  const bool bf16 = stores_bf16(inputs);
+  constexpr at::ScalarType kNone = at::ScalarType::Undefined;
+  const at::ScalarType type = possible ? fused_type<Call>(inputs).value_or(kNone) : kNone;
+  const bool bf16 = stores_bf16(inputs), fused = type != kNone;
   if (bf16 && type == at::kBFloat16) counts.count_bf16();
-  else counts.count(inputs[0], type.has_value());
-  if (!bf16 && type) return run_kernels(call);
+  else counts.count(inputs[0], fused);
+  if (!bf16 && fused) return run_kernels(call);
   if constexpr (requires { Call::takes_half(0); })
     if (!bf16 && !autocast_type(inputs[0].device().type())) return call.reference(in_float(inputs));
-  if (!bf16 || (!type && autocast_type(at::kCPU))) return call.reference(inputs);
+  if (!bf16 || (!fused && autocast_type(at::kCPU))) return call.reference(inputs);
   const AutocastScope full(at::kCPU, std::nullopt);
-  variable_list outputs = type ? run_kernels(with_activations(call, *type)) : call.reference(in_float(inputs));
+  variable_list outputs = fused ? run_kernels(with_activations(call, type)) : call.reference(in_float(inputs));
   for (at::Tensor& output : outputs)
     if (output.defined()) output = output.to(at::kBFloat16);
   return outputs;

@@ -60,11 +60,9 @@ at::Tensor Pool::prepared(const at::Tensor& x, const std::shared_ptr<Linear>& ma
   return options_.pool == "relu" ? at::relu(x) : x;
 }
 
-at::Tensor Pool::of_sets(const at::Tensor& x, const kernels::TokenSets& sets, const at::Tensor& counts) const {
+at::Tensor Pool::gathered(const at::Tensor& x, const kernels::TokenSets& sets) const {
   if (options_.pool != "mean" && options_.pool != "sum") return kernels::set_max(x, sets);
-  const at::Tensor kept = at::where(sets.valid.unsqueeze(1).unsqueeze(-1), x, 0);
-  const at::Tensor sum = kernels::in_sets(kept, sets).sum(3);
-  return options_.pool == "sum" ? sum : sum / counts.clamp_min(1);
+  return kernels::in_sets(at::where(sets.valid.unsqueeze(1).unsqueeze(-1), x, 0), sets).sum(3);
 }
 
 at::Tensor Pool::before(const at::Tensor& x, const at::Tensor& valid, int64_t dim, bool behind) const {

@@ -35,7 +35,15 @@ class Pool {
   [[nodiscard]] at::Tensor queries(const at::Tensor& q) const { return prepared(q, query_); }
   [[nodiscard]] at::Tensor keys(const at::Tensor& k) const { return prepared(k, key_); }
   // Of the valid rows of each set of tokens: [b,h,n,d] -> [b,h,t,d], 0 of no row. `counts`: their numbers [b,1,t,1].
-  [[nodiscard]] at::Tensor of_sets(const at::Tensor& x, const kernels::TokenSets& sets, const at::Tensor& counts) const;
+  [[nodiscard]] at::Tensor of_sets(const at::Tensor& x, const kernels::TokenSets& sets,
+                                   const at::Tensor& counts) const {
+    return finished(gathered(x, sets), counts);
+  }
+  // The same in two steps, the first of which can be taken again, of sets of sets.
+  [[nodiscard]] at::Tensor gathered(const at::Tensor& x, const kernels::TokenSets& sets) const;
+  [[nodiscard]] at::Tensor finished(const at::Tensor& x, const at::Tensor& counts) const {
+    return options_.pool == "mean" ? x / counts.clamp_min(1) : x;
+  }
   // Of the cells of a grid [b,h,R,C,d] before each one along `dim` (2 or 3), or behind it; valid [b,1,R,C,1].
   [[nodiscard]] at::Tensor before(const at::Tensor& x, const at::Tensor& valid, int64_t dim, bool behind) const;
   // What the logit of a summary of so many tokens gains: log(count) with log_count_bias, -infinity of none.

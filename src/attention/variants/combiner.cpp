@@ -50,7 +50,12 @@ class SetsCore : public AttentionCore {
     const kernels::TokenSets sets{size, in.valid};
     const at::Tensor count = kernels::in_sets(in.valid.unsqueeze(1).unsqueeze(-1), sets).sum(3);
     const at::Tensor q = pool_.of_sets(pooled_q, sets, count), k = pool_.of_sets(pooled_k, sets, count);
-    return {k, kernels::set_attention(q, in.k, in.v, {sets, dropout.place(is_training())}), count};
+    return {k, expected(in, q, size, dropout), count};
+  }
+  // Their values for these queries [b,h,t,d].
+  [[nodiscard]] at::Tensor expected(const Tokens& in, const at::Tensor& q, int64_t size,
+                                    const kernels::Dropout& dropout) const {
+    return kernels::set_attention(q, in.k, in.v, {{size, in.valid}, dropout.place(is_training())});
   }
 
   PinnedFrame frame_;
@@ -69,6 +74,8 @@ class FixedCore : public SetsCore {
         options.block > 0 ? options.block : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::ceil(root))));
   }
 
+  // Rows that read pinned tokens, too, do so whether or not they are padding.
+  [[nodiscard]] bool zeroes_padding() const override { return frame_.pinned(1) == 0; }
   [[nodiscard]] Cost cost(const Shape& shape) const override {
     const int64_t n = shape.query_len, rows = n - frame_.pinned(n);
     const double z = static_cast<double>(shape.batch * shape.heads), d = static_cast<double>(shape.head_dim);
@@ -128,6 +135,7 @@ class LogsparseCore : public SetsCore {
       set_dropouts_.push_back(context.make_dropout());
   }
 
+  [[nodiscard]] bool zeroes_padding() const override { return true; }
   [[nodiscard]] Cost cost(const Shape& shape) const override {
     const int64_t n = shape.query_len, rows = n - frame_.pinned(n);
     const double z = static_cast<double>(shape.batch * shape.heads), d = static_cast<double>(shape.head_dim);
@@ -174,19 +182,25 @@ class LogsparseCore : public SetsCore {
   }
 
   [[nodiscard]] Part attend(const Tokens& given) const override {
-    const Tokens in = given.without_padding();
+    // Kernels do not read padding, but a map's gradient would.
+    const Tokens in = pool_.prepares() ? given.without_padding() : given;
     const int64_t b = in.q.size(0), h = in.q.size(1), n = in.q.size(2);
     const int64_t pinned = in.pinned_k.defined() ? in.pinned_k.size(2) : 0;
     std::vector<at::Tensor> k, v, count;  // [b,h,t,d], [b,t]
     if (pinned > 0) k.push_back(in.pinned_k), v.push_back(in.pinned_v), count.push_back(in.pinned_valid.to(at::kLong));
     k.push_back(in.k), v.push_back(in.v), count.push_back(in.valid.to(at::kLong));
     if (levels(n) > 0) {
-      const at::Tensor pooled_q = pool_.queries(in.q), pooled_k = pool_.keys(in.k);
-      if (pool_.prepares()) k.push_back(pooled_k), v.push_back(in.v), count.push_back(count.back());
+      // Of a level's blocks, which are pairs of those below: what is pooled of queries and keys, and tokens that count.
+      at::Tensor level_q = pool_.queries(in.q), level_k = pool_.keys(in.k);
+      at::Tensor tokens = in.valid.to(at::kLong).unsqueeze(1).unsqueeze(-1);  // [b,1,t,1]
+      if (pool_.prepares()) k.push_back(level_k), v.push_back(in.v), count.push_back(count.back());
       for (int64_t level = 1; level < levels(n); ++level) {
+        const kernels::TokenSets pairs{2, tokens.gt(0).flatten(1)};
+        level_q = pool_.gathered(level_q, pairs), level_k = pool_.gathered(level_k, pairs);
+        tokens = kernels::in_sets(tokens, pairs).sum(3);
         const size_t site = std::min(static_cast<size_t>(level), set_dropouts_.size()) - 1;
-        const Sets sets = sets_of(in, pooled_q, pooled_k, int64_t{1} << level, set_dropouts_[site]);
-        k.push_back(sets.k), v.push_back(sets.v), count.push_back(sets.count.flatten(1));
+        k.push_back(pool_.finished(level_k, tokens)), count.push_back(tokens.flatten(1));
+        v.push_back(expected(in, pool_.finished(level_q, tokens), int64_t{1} << level, set_dropouts_[site]));
       }
     }
     const at::Tensor list = tables_.get("places", {n, pinned}, in.q.device(),
