@@ -119,6 +119,16 @@ bool stores_bf16(at::TensorList tensors) {
   return bf16;
 }
 
+bool of_one_type(const variable_list& tensors) {
+  const at::Tensor* first = nullptr;
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.defined()) continue;
+    if (first == nullptr) first = &tensor;
+    if (tensor.scalar_type() != first->scalar_type()) return false;
+  }
+  return true;
+}
+
 variable_list in_float(const variable_list& tensors) {
   variable_list result = tensors;
   for (at::Tensor& one : result)

@@ -24,8 +24,8 @@
 // `static bool takes_half(size_t input)`, the inputs that may be bf16 or fp16 on other devices than the CPU, as
 // products under autocast leave them, where the others are float; with it may come `at::ScalarType kept_type() const`,
 // that of what the forward pass leaves, and kRoundsProducts, where under autocast float outputs are of products of ten
-// bits. Where the first may be and the kernel does not run, the reference is in float, but under autocast by LibTorch's
-// rules.
+// bits. Where the first may be, or inputs are of several types, and the kernel does not run, the reference is in float,
+// but under autocast by LibTorch's rules.
 //
 // Under autocast to bf16 on a CPU, activations are bf16 between operators and parameters stay float: run_fused() brings
 // the inputs to these types, all but those that `static bool is_parameter(size_t input)` names. A call without the mark
@@ -100,7 +100,10 @@ void check_backward(const char* name, const variable_list& inputs, const variabl
 // What gradients may be apart where the forward pass left numbers of this type, which the reference does not round.
 [[nodiscard]] double gradient_tolerance(at::ScalarType kept);
 
-// bf16 tensors in float, the others as they are.
+// Whether the defined ones among the tensors are of one type.
+[[nodiscard]] bool of_one_type(const variable_list& tensors);
+
+// bf16 and fp16 tensors in float, the others as they are.
 [[nodiscard]] variable_list in_float(const variable_list& tensors);
 
 // A struct between the passes: its tensors as LibTorch saves them, so that changed ones are refused and an output holds
@@ -243,7 +246,8 @@ variable_list run_fused(const Call& call, bool possible = true) {
   else counts.count(inputs[0], fused);
   if (!bf16 && fused) return run_kernels(call);
   if constexpr (requires { Call::takes_half(0); })
-    if (!bf16 && !autocast_type(inputs[0].device().type())) return call.reference(in_float(inputs));
+    if (!bf16 && !autocast_type(inputs[0].device().type()) && (Call::takes_half(0) || !of_one_type(inputs)))
+      return call.reference(in_float(inputs));
   if (!bf16 || (!fused && autocast_type(at::kCPU))) return call.reference(inputs);
   const AutocastScope full(at::kCPU, std::nullopt);
   variable_list outputs = fused ? run_kernels(with_activations(call, type)) : call.reference(in_float(inputs));

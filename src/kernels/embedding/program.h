@@ -82,7 +82,7 @@ struct EmbeddingProgram {
 };
 
 struct PositionGradientProgram {
-  static constexpr int kThreads = kEmbeddingThreads, kResident = 4;
+  static constexpr int kThreads = kEmbeddingThreads, kResident = 3;
   static constexpr int kRuns = kWarp / kPositionLanes;  // of a warp, next to each other
   EmbeddingArguments a;
 
