@@ -166,7 +166,7 @@ def sanitizer(place):
             row = json.loads(report.read_text())["rows"][0] if report.exists() else {"status": "no row", "message": message}
             right = row["status"] == "ok"
             message = message if right else f"checked nothing: {row['status']}: {row['message']}"
-        place.row(check=check, model=model, precision=precision, status="ok" if right else "failed", seconds=round(seconds, 1),
+        place.row(check=check, model=model, status="ok" if right else "failed", precision=precision, seconds=round(seconds, 1),
                   message=message)
         ended.add((check, model, precision))
         if not right:
