@@ -85,12 +85,11 @@ def kernels(place):
 
     half = ("bf16", "fp16") if place.on_gpu else ("bf16",)
     check("none,softmax", "5,50", 3, "fp32", *half)
-    if place.on_gpu and not place.small:
-        check("linear,performer,mrs-linear", 130, 3, *half)  # heads in 16 bits
-        check("softmax-fused", 600, 2, "fp32", *half)  # keys shared out among blocks, tiles sent ahead
     if not place.small:  # feature attention, projection, inverse, convolution, pooling, links and embedding
         check("linear,linformer,nystromformer,mrs-linear,paramixer-chord", 130, 3, "fp32")
     if place.on_gpu and not place.small:
+        check("linear,performer,mrs-linear", 130, 3, *half)  # heads in 16 bits
+        check("softmax-fused", 600, 2, "fp32", *half)  # keys shared out among blocks, tiles sent ahead
         check("softmax", 4096, 66, "fp32")
         check("linformer,nystromformer,paramixer-chord,reformer", 130, 3, *half)
         check("longformer,bigbird-itc,logsparse", "5,50", 3, "fp32")

@@ -41,18 +41,7 @@ class SetsCore : public AttentionCore {
   using Tokens = PinnedFrame::Tokens;
   [[nodiscard]] virtual Part attend(const Tokens& in) const = 0;
 
-  struct Sets {
-    at::Tensor k, v, count;  // [b,h,t,d], [b,1,t,1] valid tokens
-  };
-  // Of blocks of so many tokens; the last one may have fewer.
-  [[nodiscard]] Sets sets_of(const Tokens& in, const at::Tensor& pooled_q, const at::Tensor& pooled_k, int64_t size,
-                             const kernels::Dropout& dropout) const {
-    const kernels::TokenSets sets{size, in.valid};
-    const at::Tensor count = kernels::in_sets(in.valid.unsqueeze(1).unsqueeze(-1), sets).sum(3);
-    const at::Tensor q = pool_.of_sets(pooled_q, sets, count), k = pool_.of_sets(pooled_k, sets, count);
-    return {k, expected(in, q, size, dropout), count};
-  }
-  // Their values for these queries [b,h,t,d].
+  // Values of blocks of so many tokens, of which the last may have fewer, for their queries [b,h,t,d].
   [[nodiscard]] at::Tensor expected(const Tokens& in, const at::Tensor& q, int64_t size,
                                     const kernels::Dropout& dropout) const {
     return kernels::set_attention(q, in.k, in.v, {{size, in.valid}, dropout.place(is_training())});
@@ -108,16 +97,19 @@ class FixedCore : public SetsCore {
       result.out = window_attention(in.q, in.k, in.v, in.valid, own, dropout_, is_training(), {}, &result.log_sum);
       return result;
     }
-    const Sets sets = sets_of(in, pool_.queries(in.q), pool_.keys(in.k), own.block, set_dropout_);
+    const kernels::TokenSets sets{own.block, in.valid};
+    const at::Tensor count = kernels::in_sets(in.valid.unsqueeze(1).unsqueeze(-1), sets).sum(3);  // [b,1,t,1]
+    const at::Tensor k = pool_.of_sets(pool_.keys(in.k), sets, count);
+    const at::Tensor v = expected(in, pool_.of_sets(pool_.queries(in.q), sets, count), own.block, set_dropout_);
     // Which spans rows of each span read [1,t,t]: the others, if causal the earlier ones.
     const at::Tensor places = tables_.get("places", {t}, in.q.device(), [&](const at::TensorOptions& numbers) {
       const at::Tensor place = at::arange(t, numbers), row = place.unsqueeze(1);
       return at::where(frame_.causal() ? place.lt(row) : place.ne(row), place, -1).unsqueeze(0);
     });
-    const at::Tensor allowed = sets.count.gt(0).squeeze(-1);                            // [b,1,t]
-    const at::Tensor bias = bias_ ? pool_.bias(sets.count).squeeze(-1) : at::Tensor();  // [b,1,t]
+    const at::Tensor allowed = count.gt(0).squeeze(-1);                            // [b,1,t]
+    const at::Tensor bias = bias_ ? pool_.bias(count).squeeze(-1) : at::Tensor();  // [b,1,t]
     result.out = window_attention(in.q, in.k, in.v, in.valid, own, dropout_, is_training(),
-                                  {sets.k, sets.v, allowed, places, bias}, &result.log_sum);
+                                  {k, v, allowed, places, bias}, &result.log_sum);
     return result;
   }
 
@@ -139,10 +131,12 @@ class LogsparseCore : public SetsCore {
   [[nodiscard]] Cost cost(const Shape& shape) const override {
     const int64_t n = shape.query_len, rows = n - frame_.pinned(n);
     const double z = static_cast<double>(shape.batch * shape.heads), d = static_cast<double>(shape.head_dim);
-    int64_t pairs = 0, blocks_read = 0;
+    int64_t pairs = 0, summaries = 0;
     if (rows > 0) {
-      pairs = (levels(rows) - (rows > 1 ? 1 : 0)) * rows;  // of tokens with their own blocks from level 1 on
-      for (int64_t level = 1; level < levels(rows); ++level) blocks_read += blocks(rows, level);
+      for (int64_t level = 1; level < levels(rows); ++level) {
+        pairs += rows;  // of tokens with their own blocks
+        summaries += blocks(rows, level);
+      }
       for (int64_t i = 0; i < rows; ++i)
         for (const int64_t place : places_of(i, rows)) pairs += place >= 0 ? 1 : 0;
     }
@@ -150,10 +144,10 @@ class LogsparseCore : public SetsCore {
                               pool_.flops(static_cast<double>(rows), d));
     const double executed = z * 4 * d * (frame_.executed_pairs(n) - frame_.pattern_pairs(n)) + flops;
     // Queries, keys, values, outputs, the table of keys and values, and of each block its query, key and value.
-    const double table = static_cast<double>(rows * (pool_.prepares() ? 2 : 1) + blocks_read);
+    const double table = static_cast<double>(rows * (pool_.prepares() ? 2 : 1) + summaries);
     return {executed, flops,
             z * (kept_of_windows(1, static_cast<double>(rows), d) + 2 * table * d +
-                 static_cast<double>(blocks_read) * (3 * d + 1) + 2 * frame_.executed_pairs(n))};
+                 static_cast<double>(summaries) * (3 * d + 1) + 2 * frame_.executed_pairs(n))};
   }
 
  private:
