@@ -29,7 +29,7 @@ class CompressedCore : public attention::AttentionCore {
   at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
                      attention::Carry& carry) override {
     const at::Tensor e = key_.unsqueeze(0), f = value_.defined() ? value_.unsqueeze(0) : e;
-    return core_->forward(q, kernels::project_tokens(e, k, {}, mask), kernels::project_tokens(f, v, {}, mask),
+    return core_->forward(q, kernels::project_tokens(e, k, {}, mask).x, kernels::project_tokens(f, v, {}, mask).x,
                           {{}, /*causal=*/false, /*cross=*/true}, carry);
   }
 

@@ -113,7 +113,10 @@ void add_token_operators(std::vector<Case>& cases) {
   for (const int64_t n : {1, 29, 600}) {
     const SequenceMask mask{valid(n, true), false};
     const auto project = [mask](auto* run) {
-      return [=](const Tensors& x) { return Tensors{run(x[0], x[1], x[2], mask)}; };
+      return [=](const Tensors& x) {
+        const TokenMixtures mixtures = run(x[0], x[1], x[2], mask);
+        return Tensors{mixtures.x, mixtures.y};
+      };
     };
     cases.push_back(
         {"project_tokens",

@@ -26,34 +26,39 @@ struct WalkedProjection {
     if (both) result.push_back(float_heads("y", {b, h, n, d}).to(type));
     return result;
   }
-  [[nodiscard]] at::Tensor gradient() const {
-    return random_tensor("gradient", {b, h, rows, (both ? 2 : 1) * d}, at::kFloat).to(type);
+  // Of the mixtures: of x and perhaps y, the second lying as attention leaves it.
+  [[nodiscard]] Tensors gradients() const {
+    Tensors result{random_tensor("gradient", {b, h, rows, d}, at::kFloat).to(type)};
+    if (both) result.push_back(random_tensor("y", {b, rows, h, d}, at::kFloat).to(type).transpose(1, 2));
+    return result;
+  }
+  [[nodiscard]] Tensors reference(const Tensors& in) const {
+    const TokenMixtures result = project_tokens_reference(in[0], in[1], both ? in[2] : at::Tensor(), {valid(), false});
+    return both ? Tensors{result.x, result.y} : Tensors{result.x};
   }
 };
 
 // The mixtures, then gradients of the projection, x and y.
-Tensors projected(const WalkedProjection& one, const Tensors& given, const at::Tensor& gradient, WalkOrder order) {
+Tensors projected(const WalkedProjection& one, const Tensors& given, const Tensors& gradients, WalkOrder order) {
   at::globalContext().setAllowTF32CuBLAS(one.tf32);
   const auto launch = [order](const ProjectionArguments& a) { run_projection<WalkedTypes>(a, walking(order)); };
-  const at::Tensor y = one.both ? given[2] : at::Tensor();
+  const at::Tensor y = one.both ? given[2] : at::Tensor(), y_gradient = one.both ? gradients[1] : at::Tensor();
   const at::Tensor out = project_forward_device(given[0], given[1], y, one.valid(), launch);
-  const ProjectionGradients found = project_backward_device(gradient, given[0], given[1], y, one.valid(), launch);
+  const ProjectionGradients found =
+      project_backward_device(gradients[0], y_gradient, given[0], given[1], y, one.valid(), launch);
   at::globalContext().setAllowTF32CuBLAS(false);
-  Tensors result{out, found.projection, found.x};
+  Tensors result{out.narrow(3, 0, one.d)};
+  if (one.both) result.push_back(out.narrow(3, one.d, one.d));
+  result.insert(result.end(), {found.projection, found.x});
   if (one.both) result.push_back(found.y);
   return result;
 }
 
 double worst_projection(const WalkedProjection& one) {
   const Tensors given = one.operands();
-  const at::Tensor gradient = one.gradient();
-  return worst_walked([&](WalkOrder order) { return projected(one, given, gradient, order); },
-                      in_double(
-                          [&](const Tensors& in) {
-                            return Tensors{project_tokens_reference(in[0], in[1], one.both ? in[2] : at::Tensor(),
-                                                                    {one.valid(), false})};
-                          },
-                          given, {gradient}));
+  const Tensors gradients = one.gradients();
+  return worst_walked([&](WalkOrder order) { return projected(one, given, gradients, order); },
+                      in_double([&](const Tensors& in) { return one.reference(in); }, given, gradients));
 }
 
 constexpr double kLikeFloat = 5e-6, kLikeTf32 = 1e-2;
@@ -66,9 +71,10 @@ at::Tensor counted_forward(const at::Tensor& projection, const at::Tensor& x, co
                            const at::Tensor& valid) {
   return project_forward_device(projection, x, y, valid, count_projection);
 }
-ProjectionGradients counted_backward(const at::Tensor& gradient, const at::Tensor& projection, const at::Tensor& x,
-                                     const at::Tensor& y, const at::Tensor& valid) {
-  return project_backward_device(gradient, projection, x, y, valid, count_projection);
+ProjectionGradients counted_backward(const at::Tensor& x_gradient, const at::Tensor& y_gradient,
+                                     const at::Tensor& projection, const at::Tensor& x, const at::Tensor& y,
+                                     const at::Tensor& valid) {
+  return project_backward_device(x_gradient, y_gradient, projection, x, y, valid, count_projection);
 }
 
 }  // namespace
@@ -114,23 +120,44 @@ TEST_CASE("mixtures of tokens on a device in 16 bits: rounded once, gradients of
         const WalkedProjection one{
             .n = 130, .longest = 136, .rows = 70, .d = d, .both = both, .gaps = d == 16, .type = type};
         const Tensors given = one.operands();
-        const at::Tensor gradient = one.gradient();
-        const Tensors meant = in_double(
-            [&](const Tensors& in) {
-              return Tensors{project_tokens_reference(in[0], in[1], both ? in[2] : at::Tensor(), {one.valid(), false})};
-            },
-            given, {gradient});
-        const Tensors got = projected(one, given, gradient, WalkOrder::kForward);
-        const Tensors again = projected(one, given, gradient, WalkOrder::kBackward);
+        const Tensors gradients = one.gradients();
+        const Tensors meant = in_double([&](const Tensors& in) { return one.reference(in); }, given, gradients);
+        const Tensors got = projected(one, given, gradients, WalkOrder::kForward);
+        const Tensors again = projected(one, given, gradients, WalkOrder::kBackward);
+        const size_t table = gradients.size();  // the place of the projection's gradient
         for (size_t i = 0; i < got.size(); ++i) {
           CHECK(at::equal(got[i], again[i]));
-          CHECK(got[i].scalar_type() == (i == 1 ? at::kFloat : type));
+          CHECK(got[i].scalar_type() == (i == table ? at::kFloat : type));
           // Of tables there are ten bits in products; tokens and their mixtures' gradients lose nothing there.
           const double largest = meant[i].abs().max().item<double>();
           CHECK(difference(got[i].to(at::kDouble), meant[i]) <
-                (i == 1 ? kLikeFloat : largest * (rounding + 1.0 / 1024)));
+                (i == table ? kLikeFloat : largest * (rounding + 1.0 / 1024)));
         }
       }
+}
+
+// Each tile has a factor of its own: what stands in others must not decide how well it is kept, nor be mixed up with
+// it.
+TEST_CASE("mixtures of tokens on a device: tiles of other sizes than their neighbours'") {
+  const PoisonedMemory poisoned;
+  const WalkedProjection one{.n = 200, .longest = 200, .rows = 130, .d = 32, .masked = false};
+  Tensors given = one.operands(), gradients = one.gradients();
+  const auto scaled = [](const at::Tensor& x, int64_t axis, double step) {  // by `step` from one tile to the next
+    at::Tensor tiles = at::arange(x.size(axis), at::kDouble).div(64, "floor");
+    at::Tensor factors = at::pow(at::full({}, step, at::kDouble), tiles).to(at::kFloat);
+    std::vector<int64_t> shape(4, 1);
+    shape.resize(static_cast<size_t>(x.dim()), 1);
+    shape[static_cast<size_t>(axis)] = x.size(axis);
+    return x * factors.view(shape);
+  };
+  given[0] = scaled(given[0], 2, 1.0 / 5000), given[1] = scaled(given[1], 2, 5000), given[2] = given[2] * 3e-8;
+  gradients[0] = scaled(gradients[0], 2, 100) * 1e-9, gradients[1] = gradients[1] * 1e-12;
+  const Tensors meant = in_double([&](const Tensors& in) { return one.reference(in); }, given, gradients);
+  const Tensors got = projected(one, given, gradients, WalkOrder::kForward);
+  for (size_t i = 0; i < got.size(); ++i) {
+    CAPTURE(i);
+    CHECK((got[i] - meant[i]).abs().max().item<double>() < 2e-6 * meant[i].abs().max().item<double>());
+  }
 }
 
 TEST_CASE("mixtures of tokens on a device: parts of several samples") {
@@ -138,13 +165,9 @@ TEST_CASE("mixtures of tokens on a device: parts of several samples") {
   const WalkedProjection one{.n = 200, .longest = 200, .rows = 9, .d = 3, .b = 140, .h = 1, .heads = 1};
   CHECK(table_parts(one.b, table_tiles(1, one.rows, one.longest)) == 99);
   const Tensors given = one.operands();
-  const at::Tensor gradient = one.gradient();
-  const at::Tensor found = projected(one, given, gradient, WalkOrder::kForward)[1];
-  const at::Tensor meant = in_double(
-      [&](const Tensors& in) {
-        return Tensors{project_tokens_reference(in[0], in[1], in[2], {one.valid(), false})};
-      },
-      given, {gradient})[1];
+  const Tensors gradients = one.gradients();
+  const at::Tensor found = projected(one, given, gradients, WalkOrder::kForward)[2];
+  const at::Tensor meant = in_double([&](const Tensors& in) { return one.reference(in); }, given, gradients)[2];
   CHECK(difference(found.to(at::kDouble), meant) < kLikeFloat);
 }
 
@@ -152,19 +175,19 @@ TEST_CASE("mixtures of tokens on a device: what stands in padding does not matte
   const PoisonedMemory poisoned;
   const WalkedProjection one{.n = 100, .longest = 100};
   Tensors given = one.operands();
-  at::Tensor gradient = one.gradient();
-  const Tensors clean = projected(one, given, gradient, WalkOrder::kForward);
+  Tensors gradients = one.gradients();
+  const Tensors clean = projected(one, given, gradients, WalkOrder::kForward);
   for (const size_t i : {1, 2}) given[i] = lost_padding(given[i], one.valid());
-  const Tensors lost = projected(one, given, gradient, WalkOrder::kForward);
+  const Tensors lost = projected(one, given, gradients, WalkOrder::kForward);
   for (size_t i = 0; i < clean.size(); ++i) CHECK(at::equal(lost[i], clean[i]));
   // A gradient that is lost comes to no padding.
-  gradient.fill_(NAN);
-  const at::Tensor of_x = projected(one, given, gradient, WalkOrder::kForward)[2];
+  gradients[0].fill_(NAN);
+  const at::Tensor of_x = projected(one, given, gradients, WalkOrder::kForward)[3];
   CHECK(at::equal(of_x.isnan(), one.valid().unsqueeze(1).unsqueeze(-1).expand_as(of_x)));
 }
 
 // LibTorch's meta device has shapes and types but no memory: what is launched there is counted.
-TEST_CASE("a device with kernels of mixtures runs them: one launch forwards, two backwards") {
+TEST_CASE("a device with kernels of mixtures runs them: two launches forwards, three backwards") {
   counted_projections = 0;
   torch::Library library(torch::Library::IMPL, "xformer", c10::DispatchKey::Meta, __FILE__, __LINE__);
   library.impl("project_tokens_forward", dispatched<counted_forward>);
@@ -176,16 +199,18 @@ TEST_CASE("a device with kernels of mixtures runs them: one launch forwards, two
     Tensors inputs{leaf({1, 7, 50}, type == at::kDouble ? type : at::kFloat), leaf({2, 3, 40, d}, type)};
     if (both) inputs.push_back(leaf({2, 3, 40, d}, type));
     const OpCounter counter;
-    const at::Tensor out = project_tokens(inputs[0], inputs[1], both ? inputs[2] : at::Tensor(), {});
-    const Tensors found = torch::autograd::grad({out}, inputs, {at::ones_like(out)});
+    const TokenMixtures mixtures = project_tokens(inputs[0], inputs[1], both ? inputs[2] : at::Tensor(), {});
+    Tensors out{mixtures.x}, ones{at::ones_like(mixtures.x)};
+    if (both) out.push_back(mixtures.y), ones.push_back(at::ones_like(mixtures.y));
+    const Tensors found = torch::autograd::grad(out, inputs, ones);
     for (size_t i = 0; i < found.size(); ++i) CHECK(found[i].sizes() == inputs[i].sizes());
     if (counted_projections > 0) CHECK(counter.counts().flops == 6 * 2 * 3 * 40 * d * 7 * (both ? 2 : 1));
     return std::exchange(counted_projections, 0);
   };
-  CHECK(launches(32, at::kFloat, true) == 3);
-  CHECK(launches(kProjectedWidest, at::kFloat, false) == 3);
-  CHECK(launches(32, at::kBFloat16, true) == 3);
-  CHECK(launches(32, at::kHalf, false) == 3);
+  CHECK(launches(32, at::kFloat, true) == 5);
+  CHECK(launches(kProjectedWidest, at::kFloat, false) == 5);
+  CHECK(launches(32, at::kBFloat16, true) == 5);
+  CHECK(launches(32, at::kHalf, false) == 5);
   CHECK(launches(kProjectedWidest + 1, at::kFloat, true) == 0);
   CHECK(launches(kProjectedWidest + 1, at::kBFloat16, true) == 0);
   CHECK(launches(32, at::kDouble, true) == 0);
@@ -202,9 +227,10 @@ TEST_CASE("plans of mixtures of tokens fit a device at any size") {
         for (const ProjectionStage stage :
              {ProjectionStage::kMixtures, ProjectionStage::kTokenGradients, ProjectionStage::kTableGradient}) {
           a.stage = stage;
-          const LaunchGrid grid = projection_grid(a);
-          CHECK((grid.blocks >= 1 && grid.blocks <= kMostBlocks && grid.shared_bytes <= kMostSharedBytes));
-          CHECK(resident_blocks(kSm90, kTileThreads, 1, grid.shared_bytes) >= 3);
+          run_projection<WalkedTypes>(a, [&](const LaunchGrid& grid, const auto& program) {
+            CHECK((grid.blocks >= 1 && grid.blocks <= kMostBlocks && grid.shared_bytes <= kMostSharedBytes));
+            CHECK(resident_blocks(kSm90, kTileThreads, 1, grid.shared_bytes) >= program.kResident);
+          });
         }
       }
 }

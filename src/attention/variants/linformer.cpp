@@ -45,14 +45,13 @@ class LinformerCore : public AttentionCore {
              k.size(2));
     at::Tensor short_k, short_v;  // [b,h,k,d]
     if (share_kv_) {
-      short_k = short_v = kernels::project_tokens(e_, k, {}, mask);
+      short_k = short_v = kernels::project_tokens(e_, k, {}, mask).x;
     } else if (f_.defined()) {
-      short_k = kernels::project_tokens(e_, k, {}, mask);
-      short_v = kernels::project_tokens(f_, v, {}, mask);
+      short_k = kernels::project_tokens(e_, k, {}, mask).x;
+      short_v = kernels::project_tokens(f_, v, {}, mask).x;
     } else {
-      // Split, so that their gradients are put together once, not each into zeros.
-      const std::vector<at::Tensor> both = kernels::project_tokens(e_, k, v, mask).split(d, -1);
-      short_k = both[0], short_v = both[1];
+      const kernels::TokenMixtures both = kernels::project_tokens(e_, k, v, mask);
+      short_k = both.x, short_v = both.y;
     }
     probe("short_k", short_k), probe("short_v", short_v);
     kernels::AttentionOptions options;

@@ -8,8 +8,8 @@ namespace xformer::attention::variants::none {
 
 struct Options {};
 
-// v, and zeros as the gradients of q and k, so that a training step holds the whole frame around a core. They are one
-// number each until somebody wants them in full.
+// v, and zeros as the gradients of q and k, so that a training step holds the whole frame around a core. They are the
+// same memory, lying as rows of heads do.
 class OwnValues : public torch::autograd::Function<OwnValues> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& q, const at::Tensor& k,
@@ -22,11 +22,14 @@ class OwnValues : public torch::autograd::Function<OwnValues> {
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& gradients) {
-    const at::Tensor zero = at::zeros({}, gradients[0].options());
-    const auto zeros = [&](const char* of) { return zero.expand(context->saved_data[of].toIntVector()); };
+    const std::vector<int64_t> q = context->saved_data["q"].toIntVector(), k = context->saved_data["k"].toIntVector();
+    const auto zeros = [&](const std::vector<int64_t>& of) {
+      return at::zeros({of[0], of[2], of[1], of[3]}, gradients[0].options()).transpose(1, 2);
+    };
+    const at::Tensor q_zeros = zeros(q);
     const torch::autograd::variable_list saved = context->get_saved_variables();
     const SequenceMask mask{saved.empty() ? at::Tensor() : saved[0]};
-    return {zeros("q"), zeros("k"), mask.zero_padding(gradients[0]), {}};
+    return {q_zeros, q == k ? q_zeros : zeros(k), mask.zero_padding(gradients[0]), {}};
   }
 };
 

@@ -6,15 +6,9 @@
 // tile, then the planes, and of the gradient delta on the way.
 #pragma once
 
-#include "kernels/device/half_product.h"
-#include "kernels/device/heads.h"
+#include "kernels/device/tile_planes.h"
 
 namespace xformer::kernels {
-
-inline constexpr int kPlaneExponent = 14;
-
-// How many numbers of fp16 make one of the heads: TF32 and 16 bits have no more mantissa than one of them.
-[[nodiscard]] constexpr int plane_terms(ProductKind kind) { return kind == ProductKind::kFloat ? 2 : 1; }
 
 // What becomes a plane.
 struct PlaneSource {
@@ -78,20 +72,6 @@ struct PlaneTile {
   }
 };
 
-inline constexpr int kPlaneThreads = 256;
-
-// The largest in the block, in all its threads; `memory`: a float for each warp.
-template <class Thread>
-[[nodiscard]] XFORMER_DEVICE float block_largest(const Thread& thread, float value, float* memory) {
-  XFORMER_UNROLL
-  for (int mask = 1; mask < kWarp; mask *= 2) value = larger_of(value, thread.shuffle_xor(value, mask));
-  if (thread.index() % kWarp == 0) memory[thread.index() / kWarp] = value;
-  thread.sync();
-  XFORMER_UNROLL
-  for (int i = 0; i < kPlaneThreads / kWarp; ++i) value = larger_of(value, memory[i]);
-  return value;
-}
-
 template <class Value, int kWidth>
 struct PlaneMaximaProgram {
   static constexpr int kThreads = kPlaneThreads, kResident = 4;
@@ -110,25 +90,12 @@ struct PlaneMaximaProgram {
           own.at<Value>(a.h, own.tile * kTileSide + first + thread.index() / kLanes, column, count);
       float values[kRun];
       load_run(thread, from, count, own.of.places.wide, values);
-      XFORMER_UNROLL
-      for (int i = 0; i < kRun; ++i) {
-        const float size = float_of(bits_of(values[i]) & 0x7FFFFFFFu);
-        if (size < static_cast<float>(INFINITY) && size > largest) largest = size;  // the others make no scale
-      }
+      largest = larger_size(largest, values);
     }
     largest = block_largest(thread, largest, static_cast<float*>(thread.shared()));
     if (thread.index() == 0) a.maxima[thread.block()] = largest;
   }
 };
-
-// The power of two that brings the largest below 2^kPlaneExponent.
-[[nodiscard]] XFORMER_DEVICE float plane_factor(float largest) {
-  if (largest == 0) return 1;
-  constexpr int kMost = 126;  // the inverse is a float too
-  const int exponent = kPlaneExponent + 126 - static_cast<int>(bits_of(largest) >> 23);
-  const int own = exponent > kMost ? kMost : exponent < -kMost ? -kMost : exponent;
-  return float_of(static_cast<uint32_t>(127 + own) << 23);
-}
 
 template <class Value, ProductKind kKind, int kWidth>
 struct PlaneProgram {
@@ -169,17 +136,7 @@ struct PlaneProgram {
         sum = lane_sum(thread, sum, 1, kLanes);
         if (lane == 0 && number < own.of.rows) a.delta[own.head * own.of.rows + number] = sum;
       }
-      uint32_t words[kTerms][4];
-      XFORMER_UNROLL
-      for (int i = 0; i < kRun; i += 2) {
-        uint32_t terms[kTerms];
-        split_halves(thread, values[i] * factor, values[i + 1] * factor, terms);
-        XFORMER_UNROLL
-        for (int term = 0; term < kTerms; ++term) words[term][i / 2] = terms[term];
-      }
-      XFORMER_UNROLL
-      for (int term = 0; term < kTerms; ++term)
-        thread.store16(tile + Tile::place(row, term * Tile::kTermPieces + lane), words[term]);
+      store_halves<Tile, kTerms>(thread, values, factor, tile, row, lane);
     }
   }
 };

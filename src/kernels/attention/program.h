@@ -156,16 +156,6 @@ struct WarpSeen {
   }
 };
 
-// Sends a tile of a plane to shared memory.
-template <class Tile, class Thread>
-XFORMER_DEVICE void send_plane(const Thread& thread, const void* plane, int64_t tile, char* into) {
-  const int own = thread.anew(thread.index()) * 16;
-  const auto* const from = static_cast<const char*>(plane) + tile * Tile::kBytes + own;
-  XFORMER_UNROLL
-  for (int at = 0; at < Tile::kBytes; at += kTileThreads * 16)
-    thread.copy16(reinterpret_cast<float*>(into + own + at), reinterpret_cast<const float*>(from + at), 4);
-}
-
 // Where the kept weights of a head's tile of queries and tile of keys lie.
 [[nodiscard]] XFORMER_DEVICE uint32_t* kept_place(const AttentionArguments& a, int64_t head, int64_t query_tile,
                                                   int64_t key_tile) {

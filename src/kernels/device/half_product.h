@@ -76,6 +76,77 @@ struct HalfRows {
   }
 };
 
+// The left operand of products, sixteen rows of the result: rows `first` .. of a tile over its width, or, turned, so
+// many of its columns over its rows.
+template <int kWidth, int kTerms, bool kTurned>
+struct HalfLeft {
+  using Tile = HalfTile<kWidth, kTerms>;
+  const char* tile;
+  int first;  // a multiple of 16
+
+  // Over the sixteen places of a step.
+  template <class Thread>
+  XFORMER_DEVICE void load(const Thread& thread, int step, uint32_t (&numbers)[kTerms][4]) const {
+    const int lane = thread.index() % kWarp;
+    XFORMER_UNROLL
+    for (int term = 0; term < kTerms; ++term) {
+      if constexpr (kTurned)
+        thread.template load_matrices<true>(
+            thread.place_in(tile) + 16 * step * Tile::kRowBytes +
+                Tile::place(lane / 16 * 8 + lane % 8, term * Tile::kTermPieces + first / 8 + lane / 8 % 2),
+            numbers[term]);
+      else
+        thread.template load_matrices<false>(
+            thread.place_in(tile) + first * Tile::kRowBytes +
+                Tile::place(lane % 16, term * Tile::kTermPieces + 2 * step + lane / 16),
+            numbers[term]);
+    }
+  }
+};
+
+// The right operand, of tiles behind each other: their rows over their width, or, turned, their columns over their
+// rows.
+template <int kWidth, int kTerms, bool kTurned>
+struct HalfRight {
+  using Tile = HalfTile<kWidth, kTerms>;
+  const char* tiles;
+
+  // Columns 8 j .. 8 j + 15 of the result over the places of a step: registers 0 and 1 are of the first eight.
+  template <class Thread>
+  XFORMER_DEVICE void load(const Thread& thread, int step, int j, uint32_t (&numbers)[kTerms][4]) const {
+    constexpr int kAcross = (kTurned ? kWidth : kTileSide) / kTileColumns;  // of a tile
+    const int lane = thread.index() % kWarp, own = j % kAcross;
+    const auto tile = thread.place_in(tiles) + j / kAcross * Tile::kBytes;
+    XFORMER_UNROLL
+    for (int term = 0; term < kTerms; ++term) {
+      if constexpr (kTurned)
+        thread.template load_matrices<true>(
+            tile + 16 * step * Tile::kRowBytes + Tile::place(lane % 16, term * Tile::kTermPieces + own + lane / 16),
+            numbers[term]);
+      else
+        thread.template load_matrices<false>(
+            tile + 8 * own * Tile::kRowBytes +
+                Tile::place(lane / 16 * 8 + lane % 8, term * Tile::kTermPieces + 2 * step + lane / 8 % 2),
+            numbers[term]);
+    }
+  }
+};
+
+// c[j] += left right over kSteps times sixteen places, 8 kTiles columns, an even number of tiles.
+template <int kTerms, int kSteps, int kTiles, class Thread, class Left, class Right>
+XFORMER_DEVICE void multiply_halves(const Thread& thread, const Left& left, const Right& right, float (*c)[4]) {
+  XFORMER_UNROLL
+  for (int step = 0; step < kSteps; ++step) {
+    uint32_t rows[kTerms][4], columns[kTiles / 2][kTerms][4];
+    left.load(thread, step, rows);
+    XFORMER_UNROLL
+    for (int j = 0; j < kTiles; j += 2) right.load(thread, step, j, columns[j / 2]);
+    multiply_terms<kTerms, kTiles>(
+        thread, [&](int, int term) { return rows[term]; },
+        [&](int j, int term) { return columns[j / 2][term] + j % 2 * 2; }, [&](int j) { return c[j]; });
+  }
+}
+
 // c[j] += rows (rows first + 8 j .. first + 8 j + 7 of the tile)^T.
 template <int kWidth, int kTerms>
 struct RowProduct {

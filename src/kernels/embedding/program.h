@@ -34,7 +34,7 @@ struct EmbeddingArguments {
 
 [[nodiscard]] constexpr int64_t embedding_runs(int64_t m) { return (m + kRun - 1) / kRun; }
 [[nodiscard]] constexpr RowDivision embedding_division(const EmbeddingArguments& a) {
-  return row_division(a.b * a.n, tiles_of(a.vocabulary) * tiles_of(a.m));
+  return row_division(a.b * a.n, tiles_of(a.vocabulary) * tiles_of(a.m), kSpreadBlocks / 2 * 3);
 }
 [[nodiscard]] constexpr LaunchGrid embedding_grid(const EmbeddingArguments& a) {
   if (a.stage == EmbeddingStage::kTokenGradient)
@@ -139,7 +139,8 @@ struct TokenGradientProgram {
         put_run(thread, values, which.at(i, j));
       });
       thread.sync();
-      multiply_columns<kKind, /*kTurned=*/true, kTileSide, kTiles>(thread, which, warp_row, slopes, sum);
+      if (token + warp_row < a.vocabulary)
+        multiply_columns<kKind, /*kTurned=*/true, kTileSide, kTiles>(thread, which, warp_row, slopes, sum);
     }
     store_tile(thread, sum, nullptr, {token, column, a.vocabulary, a.m}, a.wide, which,
                a.tables + part * a.vocabulary * a.m);

@@ -13,9 +13,9 @@ namespace xformer::kernels {
 inline constexpr int kRowThreads = 256;
 // The widest rows that fit into registers; wider ones are composed of plain operations.
 [[nodiscard]] constexpr int64_t widest_row(ElementType type) { return type == ElementType::kDouble ? 256 : 512; }
-// Blocks of a backward pass, each of which sums gradients of weight and bias by itself: two for each multiprocessor of
-// a large device, and the same number, hence the same order of summation, on every other.
-inline constexpr int64_t kRowParts = 264;
+// Blocks of a backward pass, each of which sums gradients of weight and bias by itself: three for each multiprocessor
+// of a large device, and the same number, hence the same order of summation, on every other.
+inline constexpr int64_t kRowParts = 396;
 
 // Rows among threads: `lanes` neighbouring ones hold a row, each `packs` runs of it.
 struct RowPlan {
@@ -128,7 +128,7 @@ struct ResidualNormForwardProgram {
 // With u = (sum - mean) rstd and g = gradient of normed * weight: dx = dsum + rstd (g - mean(g) - u mean(g u)).
 template <class Value, int kPacks>
 struct ResidualNormBackwardProgram {
-  static constexpr int kThreads = kRowThreads, kResident = kPacks == 1 && sizeof(Value) == 4 ? 2 : 1;
+  static constexpr int kThreads = kRowThreads, kResident = kPacks == 1 && sizeof(Value) == 4 ? 3 : 1;
   ResidualNormBackwardArguments a;
 
   template <class Thread>

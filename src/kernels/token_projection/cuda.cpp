@@ -14,9 +14,11 @@ at::Tensor project_forward_cuda(const at::Tensor& projection, const at::Tensor& 
   return project_forward_device(projection, x, y, key_valid, cuda_launch(x, launch_projection));
 }
 
-ProjectionGradients project_backward_cuda(const at::Tensor& gradient, const at::Tensor& projection, const at::Tensor& x,
-                                          const at::Tensor& y, const at::Tensor& key_valid) {
-  return project_backward_device(gradient, projection, x, y, key_valid, cuda_launch(x, launch_projection));
+ProjectionGradients project_backward_cuda(const at::Tensor& x_gradient, const at::Tensor& y_gradient,
+                                          const at::Tensor& projection, const at::Tensor& x, const at::Tensor& y,
+                                          const at::Tensor& key_valid) {
+  return project_backward_device(x_gradient, y_gradient, projection, x, y, key_valid,
+                                 cuda_launch(x, launch_projection));
 }
 
 }  // namespace

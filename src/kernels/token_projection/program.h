@@ -1,62 +1,47 @@
 // Mixtures of tokens (token_projection.h) as device programs: products of tiles of the projection with tiles of a
-// head's tokens, which lie where they are. Forwards a block has 64 mixtures of one head's x and y, side by side where
-// both are narrow, else of one of them, and walks over its tokens up to the last valid one; backwards it has 64 tokens
-// and walks over the mixtures, or, for the projection's gradient, 64 by 64 numbers of that and walks over its part of
-// the samples. Parts are added afterwards, in order.
+// head's tokens, all made first as fp16 numbers (device/tile_planes.h), each tile with a factor of its own, so that a
+// product is put right when its sums are taken up. Forwards a block has 64 mixtures of one head's x and y, side by side
+// where both are narrow, else of one of them, and walks over its tokens up to the last valid one; backwards it has 64
+// tokens and walks over the mixtures, or, for the projection's gradient, 64 by 64 numbers of that and walks over its
+// part of the samples. Parts are added afterwards, in order.
 #pragma once
 
-#include "kernels/device/heads.h"
+#include "kernels/device/tile_planes.h"
 
 namespace xformer::kernels {
 
 inline constexpr int kProjectedWidest = 64;  // d; wider heads are left to plain operations
 
-enum class ProjectionStage { kMixtures, kTokenGradients, kTableGradient };
+enum class ProjectionStage { kPlanes, kMixtures, kTokenGradients, kTableGradient };
 
 struct ProjectionArguments {
-  struct Side {  // x or y
-    const void* tokens = nullptr;
-    HeadPlaces places;
-  };
-
-  ProjectionStage stage = ProjectionStage::kMixtures;
+  ProjectionStage stage = ProjectionStage::kPlanes;
   ProductKind product = ProductKind::kFloat;
-  ElementType type = ElementType::kFloat;  // of tokens, mixtures and their gradients
-  const float* table = nullptr;            // [heads,rows,columns]
-  bool wide_table = false;                 // its rows begin at sixteen bytes and are whole runs
-  int64_t heads = 1, rows = 0, columns = 0;
-  Side sides[2];
-  int count = 1;                // sides
-  const bool* valid = nullptr;  // [b,n]; null: all are
+  ElementType type = ElementType::kFloat;    // of tokens, mixtures and their gradients
+  int64_t heads = 1, rows = 0, columns = 0;  // of the projection [heads,rows,columns]
+  int count = 1;                             // sides: x, or x and y
+  const bool* valid = nullptr;               // [b,n]; null: all are
   int64_t b = 0, h = 0, n = 0;
   int d = 0;
-  void* out = nullptr;             // [b,h,rows,count d]
-  const void* gradient = nullptr;  // the same
-  bool wide_gradient = false;      // its rows' halves begin at sixteen bytes and are whole runs
-  void* d_tokens = nullptr;        // [count,b,n,h,d]
-  float* d_tables = nullptr;       // [parts,heads,rows,columns]
+  // The projection in strips of 64 columns, which are its heads here, tokens of the sides, and backwards the sides'
+  // gradients.
+  TileSource table, sides[2], gradients[2];
+  void* out = nullptr;        // [b,h,rows,count d]
+  void* d_tokens = nullptr;   // [count,b,n,h,d]
+  float* d_tables = nullptr;  // [parts,heads,rows,columns]
+  bool wide_table = false;    // their rows begin at sixteen bytes and are whole runs
   int64_t parts = 0;
 
   [[nodiscard]] constexpr int width() const { return count * d; }
-  [[nodiscard]] XFORMER_DEVICE const bool* flags(int64_t sample) const {
-    return valid == nullptr ? nullptr : valid + sample * n;
-  }
-  [[nodiscard]] XFORMER_DEVICE const float* table_of(int64_t head) const {
-    return table + (heads == 1 ? 0 : head) * rows * columns;
-  }
-  // Mixtures, or their gradients, of a head and side.
-  [[nodiscard]] XFORMER_DEVICE int64_t mixtures(int64_t sample, int64_t head, int side) const {
-    return (sample * h + head) * rows * width() + side * d;
-  }
-  template <class Value>
-  [[nodiscard]] XFORMER_DEVICE const Value* tokens(int64_t sample, int64_t head, int side) const {
-    const Side& one = sides[side];
-    return static_cast<const Value*>(one.tokens) + sample * one.places.sample + head * one.places.head;
-  }
-  // Sides that a block has next to each other, and the columns of a tile that each of them takes.
-  [[nodiscard]] constexpr int sides_at_once() const { return d <= kTileSide / 2 ? count : 1; }
+  // Columns of a tile of tokens, and sides that a block has next to each other.
   [[nodiscard]] constexpr int side_width() const { return d <= kTileSide / 2 ? kTileSide / 2 : kTileSide; }
+  [[nodiscard]] constexpr int sides_at_once() const { return d <= kTileSide / 2 ? count : 1; }
   [[nodiscard]] constexpr int64_t units() const { return b * h * (count / sides_at_once()); }
+  [[nodiscard]] constexpr int terms() const { return type == ElementType::kFloat ? plane_terms(product) : 1; }
+  // Which tile has rows 64 `down` .. and columns 64 `strip` .. of the head's projection.
+  [[nodiscard]] XFORMER_DEVICE int64_t table_tile(int64_t head, int64_t strip, int64_t down) const {
+    return ((heads == 1 ? 0 : head) * tiles_of(columns) + strip) * tiles_of(rows) + down;
+  }
 };
 
 // Tiles of the projection's gradient, and of how many parts of the samples each is summed: three blocks for each
@@ -68,205 +53,236 @@ struct ProjectionArguments {
   return std::clamp<int64_t>(kSpreadBlocks / 2 * 3 / tiles, 1, b);
 }
 
-// What a block holds: two places for each of the tiles that are multiplied, of so many columns.
+// What a block holds: two places for left tiles and behind them right ones.
+template <int kLeftBytes, int kRightBytes>
 struct ProjectionRoom {
-  float* memory;
-  int left_stride, right_stride;
+  static constexpr int kPlace = kLeftBytes + kRightBytes;
+  static constexpr int64_t kBytes = 2 * kPlace + kTileThreads / kWarp * 4;
+  char* memory;
 
   template <class Thread>
-  XFORMER_DEVICE ProjectionRoom(const Thread& thread, int left_width, int right_width)
-      : memory(static_cast<float*>(thread.shared())),
-        left_stride(shared_stride(left_width)),
-        right_stride(shared_stride(right_width)) {}
+  XFORMER_DEVICE explicit ProjectionRoom(const Thread& thread) : memory(static_cast<char*>(thread.shared())) {}
 
-  [[nodiscard]] static constexpr int64_t bytes(int left_width, int right_width) {
-    return 2 * kTileSide * (shared_stride(left_width) + shared_stride(right_width)) * 4 + kTileThreads / kWarp * 4;
-  }
-  [[nodiscard]] XFORMER_DEVICE SharedRows left(int turn) const {
-    return {memory + turn * kTileSide * left_stride, left_stride};
-  }
-  // Those of a side begin behind the sides before it.
-  [[nodiscard]] XFORMER_DEVICE SharedRows right(int turn, int column = 0) const {
-    return {memory + kTileSide * (2 * left_stride + turn * right_stride) + column, right_stride};
-  }
-  [[nodiscard]] XFORMER_DEVICE int* ends() const {
-    return reinterpret_cast<int*>(memory + 2 * kTileSide * (left_stride + right_stride));
-  }
+  [[nodiscard]] XFORMER_DEVICE char* left(int turn) const { return memory + turn * kPlace; }
+  [[nodiscard]] XFORMER_DEVICE char* right(int turn) const { return left(turn) + kLeftBytes; }
+  [[nodiscard]] XFORMER_DEVICE int* ends() const { return reinterpret_cast<int*>(memory + 2 * kPlace); }
 };
-
-[[nodiscard]] constexpr LaunchGrid projection_grid(const ProjectionArguments& a) {
-  const int width = a.sides_at_once() * a.side_width();
-  switch (a.stage) {
-    case ProjectionStage::kMixtures:
-      return {a.units() * tiles_of(a.rows), ProjectionRoom::bytes(kTileSide, width)};
-    case ProjectionStage::kTokenGradients:
-      return {a.units() * tiles_of(a.n), ProjectionRoom::bytes(kTileSide, width)};
-    default:
-      return {a.parts * table_tiles(a.heads, a.rows, a.columns), ProjectionRoom::bytes(width, width)};
-  }
-}
 
 // The tile of a block that has `rows` of a head's sides from one on, and the warp's own rows in it.
 struct ProjectionTile {
   int64_t b, h;
   int side;
-  int64_t first;
+  int64_t tile, head;  // of the head; of all samples
   int warp_row;
+
+  [[nodiscard]] XFORMER_DEVICE int64_t first() const { return tile * kTileSide; }
 };
 template <int kSides, class Thread>
 XFORMER_DEVICE ProjectionTile projection_tile(const Thread& thread, const ProjectionArguments& a, int64_t rows) {
   const int64_t tiles = tiles_of(rows), unit = thread.block() / tiles, units = a.count / kSides;
-  return {unit / units / a.h, unit / units % a.h, static_cast<int>(unit % units), thread.block() % tiles * kTileSide,
-          thread.index() / kWarp * kTileRows};
+  return {unit / units / a.h,     unit / units % a.h, static_cast<int>(unit % units),
+          thread.block() % tiles, unit / units,       thread.index() / kWarp * kTileRows};
 }
 
-// kSides sides of a head of up to kWidth each.
-template <class Value, ProductKind kKind, int kWidth, int kSides>
+// sum += part / the factors of both operands' tiles.
+template <int kTiles>
+XFORMER_DEVICE void take_up(const float (*part)[4], float left, float right, float (*sum)[4]) {
+  const float inverse = left * right;
+  XFORMER_UNROLL
+  for (int j = 0; j < kTiles; ++j) {
+    XFORMER_UNROLL
+    for (int i = 0; i < 4; ++i) sum[j][i] += part[j][i] * inverse;
+  }
+}
+
+// kSides sides of a head of up to kWidth each, in kTerms numbers.
+template <class Value, int kTerms, int kWidth, int kSides>
 struct MixtureProgram {
-  static constexpr int kThreads = kTileThreads, kResident = 3;
-  static constexpr int kColumns = kWidth * kSides, kTiles = kWidth / kTileColumns;
+  static constexpr int kThreads = kTileThreads, kResident = 3, kTiles = kWidth / kTileColumns;
+  using Table = HalfTile<kTileSide, kTerms>;
+  using Tokens = HalfTile<kWidth, kTerms>;
+  using Room = ProjectionRoom<Table::kBytes, kSides * Tokens::kBytes>;
   ProjectionArguments a;
+
+  [[nodiscard]] LaunchGrid grid() const { return {a.units() * tiles_of(a.rows), Room::kBytes}; }
 
   template <class Thread>
   XFORMER_DEVICE void operator()(const Thread& thread) const {
-    const ProjectionRoom room(thread, kTileSide, kColumns);
-    const auto [b, h, side, first, warp_row] = projection_tile<kSides>(thread, a, a.rows);
-    const bool* valid = a.flags(b);
-    const int64_t end = trimmed_end(thread, valid, a.n, room.ends());
-    const float* const table = a.table_of(h);
+    const Room room(thread);
+    const ProjectionTile own = projection_tile<kSides>(thread, a, a.rows);
+    const int64_t end = valid_end(thread, a.valid == nullptr ? nullptr : a.valid + own.b * a.n, a.n, room.ends());
+    const int64_t tokens = own.head * tiles_of(a.n);
     float sum[kSides * kTiles][4] = {};
     const auto send = [&](int64_t number, int turn) {
-      const int64_t token = number * kTileSide;
-      send_tile<kTileSide>(thread, table + token, {a.columns, a.wide_table}, static_cast<int>(end - token), first,
-                           a.rows, nullptr, room.left(turn));
+      send_plane<Table>(thread, a.table.tiles, a.table_tile(own.h, number, own.tile), room.left(turn));
       XFORMER_UNROLL
       for (int i = 0; i < kSides; ++i)
-        send_tile<kWidth>(thread, a.tokens<Value>(b, h, side + i), a.sides[side + i].places, a.d, token, end, valid,
-                          room.right(turn, i * kWidth));
+        send_plane<Tokens>(thread, a.sides[own.side + i].tiles, tokens + number, room.right(turn) + i * Tokens::kBytes);
     };
-    walk_tiles(thread, tiles_of(end), send, [&](int64_t, int turn) {
-      multiply_columns<kKind, /*kTurned=*/false, kTileSide, kSides * kTiles>(thread, room.left(turn), warp_row,
-                                                                             room.right(turn), sum);
+    walk_tiles(thread, tiles_of(end), send, [&](int64_t number, int turn) {
+      const float table = a.table.inverses[a.table_tile(own.h, number, own.tile)];
+      float part[kSides * kTiles][4] = {};
+      multiply_halves<kTerms, kTileSide / 16, kSides * kTiles>(
+          thread, HalfLeft<kTileSide, kTerms, /*kTurned=*/false>{room.left(turn), own.warp_row},
+          HalfRight<kWidth, kTerms, /*kTurned=*/true>{room.right(turn)}, part);
+      XFORMER_UNROLL
+      for (int i = 0; i < kSides; ++i)
+        take_up<kTiles>(part + i * kTiles, table, a.sides[own.side + i].inverses[tokens + number], sum + i * kTiles);
     });
     XFORMER_UNROLL
     for (int i = 0; i < kSides; ++i)
       store_fragment<kTiles>(thread, sum + i * kTiles, 1.0f, 1.0f,
-                             static_cast<Value*>(a.out) + a.mixtures(b, h, side + i), a.width(), a.d, first + warp_row,
-                             a.rows);
+                             static_cast<Value*>(a.out) + own.head * a.rows * a.width() + (own.side + i) * a.d,
+                             a.width(), a.d, own.first() + own.warp_row, a.rows);
   }
 };
 
-template <class Value, ProductKind kKind, int kWidth, int kSides>
+template <class Value, int kTerms, int kWidth, int kSides>
 struct MixedTokenProgram {
-  static constexpr int kThreads = kTileThreads, kResident = 3;
-  static constexpr int kColumns = kWidth * kSides, kTiles = kWidth / kTileColumns;
+  static constexpr int kThreads = kTileThreads, kResident = 3, kTiles = kWidth / kTileColumns;
+  using Table = HalfTile<kTileSide, kTerms>;
+  using Slopes = HalfTile<kWidth, kTerms>;
+  using Room = ProjectionRoom<Table::kBytes, kSides * Slopes::kBytes>;
   ProjectionArguments a;
+
+  [[nodiscard]] LaunchGrid grid() const { return {a.units() * tiles_of(a.n), Room::kBytes}; }
 
   template <class Thread>
   XFORMER_DEVICE void operator()(const Thread& thread) const {
-    const ProjectionRoom room(thread, kTileSide, kColumns);
-    const auto [b, h, side, first, warp_row] = projection_tile<kSides>(thread, a, a.n);
-    const bool* valid = a.flags(b);
-    const int64_t end = trimmed_end(thread, valid, a.n, room.ends());
-    const float* const table = a.table_of(h);
+    const Room room(thread);
+    const ProjectionTile own = projection_tile<kSides>(thread, a, a.n);
+    const int64_t slopes = own.head * tiles_of(a.rows);
+    const auto counts = [&](int64_t token) {
+      return token < a.n && (a.valid == nullptr || a.valid[own.b * a.n + token]);
+    };
+    const int64_t token = own.first() + thread.index() % kWarp;
+    const bool any = thread.ballot(counts(token) || counts(token + kWarp)) != 0;
     float sum[kSides * kTiles][4] = {};
     const auto send = [&](int64_t number, int turn) {
-      const int64_t row = number * kTileSide;
-      send_tile<kTileSide>(thread, table + first, {a.columns, a.wide_table}, static_cast<int>(end - first), row, a.rows,
-                           nullptr, room.left(turn));
+      send_plane<Table>(thread, a.table.tiles, a.table_tile(own.h, own.tile, number), room.left(turn));
       XFORMER_UNROLL
       for (int i = 0; i < kSides; ++i)
-        send_tile<kWidth>(thread, static_cast<const Value*>(a.gradient) + a.mixtures(b, h, side + i),
-                          {a.width(), a.wide_gradient}, a.d, row, a.rows, nullptr, room.right(turn, i * kWidth));
+        send_plane<Slopes>(thread, a.gradients[own.side + i].tiles, slopes + number,
+                           room.right(turn) + i * Slopes::kBytes);
     };
-    walk_tiles(thread, first < end ? tiles_of(a.rows) : 0, send, [&](int64_t, int turn) {
-      multiply_columns<kKind, /*kTurned=*/true, kTileSide, kSides * kTiles>(thread, room.left(turn), warp_row,
-                                                                            room.right(turn), sum);
+    walk_tiles(thread, any ? tiles_of(a.rows) : 0, send, [&](int64_t number, int turn) {
+      const float table = a.table.inverses[a.table_tile(own.h, own.tile, number)];
+      float part[kSides * kTiles][4] = {};
+      multiply_halves<kTerms, kTileSide / 16, kSides * kTiles>(
+          thread, HalfLeft<kTileSide, kTerms, /*kTurned=*/true>{room.left(turn), own.warp_row},
+          HalfRight<kWidth, kTerms, /*kTurned=*/true>{room.right(turn)}, part);
+      XFORMER_UNROLL
+      for (int i = 0; i < kSides; ++i)
+        take_up<kTiles>(part + i * kTiles, table, a.gradients[own.side + i].inverses[slopes + number],
+                        sum + i * kTiles);
     });
     const FragmentPlace place(thread);
     XFORMER_UNROLL
-    for (int j = 0; j < kSides * kTiles; ++j) {
+    for (int half = 0; half < 2; ++half) {
+      if (counts(own.first() + own.warp_row + place.row + 8 * half)) continue;
       XFORMER_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        const int64_t token = first + warp_row + place.row + (i >= 2 ? 8 : 0);
-        if (token >= end || (valid != nullptr && !valid[token])) sum[j][i] = 0;  // whatever the gradient is
-      }
+      for (int j = 0; j < kSides * kTiles; ++j) sum[j][2 * half] = sum[j][2 * half + 1] = 0;  // whatever came
     }
     XFORMER_UNROLL
     for (int i = 0; i < kSides; ++i)
-      store_fragment<kTiles>(thread, sum + i * kTiles, 1.0f, 1.0f,
-                             static_cast<Value*>(a.d_tokens) + (((side + i) * a.b + b) * a.n * a.h + h) * a.d,
-                             a.h * a.d, a.d, first + warp_row, a.n);
+      store_fragment<kTiles>(
+          thread, sum + i * kTiles, 1.0f, 1.0f,
+          static_cast<Value*>(a.d_tokens) + (((own.side + i) * a.b + own.b) * a.n * a.h + own.h) * a.d, a.h * a.d, a.d,
+          own.first() + own.warp_row, a.n);
   }
 };
 
-template <class Value, ProductKind kKind, int kWidth, int kSides>
+template <class Value, int kTerms, int kWidth, int kSides>
 struct TableGradientProgram {
-  static constexpr int kThreads = kTileThreads, kResident = 3;
-  static constexpr int kColumns = kWidth * kSides, kTiles = kTileSide / kTileColumns;
+  static constexpr int kThreads = kTileThreads, kResident = 3, kTiles = kTileSide / kTileColumns;
+  using Operand = HalfTile<kWidth, kTerms>;
+  using Room = ProjectionRoom<kSides * Operand::kBytes, kSides * Operand::kBytes>;
+  static constexpr int64_t kOut = kTileFloats * 4;  // where the sums are put in order
   ProjectionArguments a;
+
+  [[nodiscard]] LaunchGrid grid() const {
+    return {a.parts * table_tiles(a.heads, a.rows, a.columns), std::max(Room::kBytes, kOut)};
+  }
 
   template <class Thread>
   XFORMER_DEVICE void operator()(const Thread& thread) const {
-    const ProjectionRoom room(thread, kColumns, kColumns);
+    const Room room(thread);
     const int64_t tiles = table_tiles(a.heads, a.rows, a.columns), part = thread.block() / tiles;
     const int64_t tile = thread.block() % tiles, across = tiles_of(a.columns), down = tiles_of(a.rows);
-    const int64_t table = tile / across / down, row = tile / across % down * kTileSide;
-    const int64_t column = tile % across * kTileSide, units = a.count / kSides;
-    const int64_t from_head = a.heads == 1 ? 0 : table, to_head = a.heads == 1 ? a.h : table + 1;
+    const int64_t table = tile / across / down, row_tile = tile / across % down, column_tile = tile % across;
+    const int64_t first = part * a.b / a.parts, samples = (part + 1) * a.b / a.parts - first;
+    const int heads = a.heads == 1 ? static_cast<int>(a.h) : 1, units = a.count / kSides;
     const int warp_row = thread.index() / kWarp * kTileRows;
     float sum[kTiles][4] = {};
-    for (int64_t b = part * a.b / a.parts; b < (part + 1) * a.b / a.parts; ++b) {
-      if (column >= a.n) break;
-      const bool* valid = a.flags(b);
-      const int64_t seen = std::min<int64_t>(kTileSide, a.n - column);
-      if (valid != nullptr) valid += column;
-      const int64_t end = column + trimmed_end(thread, valid, seen, room.ends());
-      if (end == column) continue;
-      const auto send = [&](int64_t number, int turn) {
-        const int64_t h = from_head + number / units;
-        XFORMER_UNROLL
-        for (int i = 0; i < kSides; ++i) {
-          const int side = static_cast<int>(number % units) + i;
-          const SharedRows left = room.left(turn);
-          send_tile<kWidth>(thread, static_cast<const Value*>(a.gradient) + a.mixtures(b, h, side),
-                            {a.width(), a.wide_gradient}, a.d, row, a.rows, nullptr,
-                            {left.values + i * kWidth, left.stride});
-          send_tile<kWidth>(thread, a.tokens<Value>(b, h, side), a.sides[side].places, a.d, column, end,
-                            valid == nullptr ? nullptr : valid - column, room.right(turn, i * kWidth));
-        }
-      };
-      walk_tiles(thread, (to_head - from_head) * units, send, [&](int64_t, int turn) {
-        multiply_rows<kKind, kColumns, kTiles>(thread, room.left(turn), warp_row, room.right(turn), sum);
-      });
-    }
+    // Sides of a head, then of the sample's next head.
+    const auto head_of = [&](int64_t number) {
+      const int own = static_cast<int>(number) / units;
+      return a.heads == 1 ? first * a.h + own : (first + own) * a.h + table;
+    };
+    const auto side_of = [&](int64_t number) { return static_cast<int>(number) % units; };
+    const auto send = [&](int64_t number, int turn) {
+      XFORMER_UNROLL
+      for (int i = 0; i < kSides; ++i) {
+        const int side = side_of(number) + i;
+        send_plane<Operand>(thread, a.gradients[side].tiles, head_of(number) * down + row_tile,
+                            room.left(turn) + i * Operand::kBytes);
+        send_plane<Operand>(thread, a.sides[side].tiles, head_of(number) * tiles_of(a.n) + column_tile,
+                            room.right(turn) + i * Operand::kBytes);
+      }
+    };
+    const int64_t count = column_tile < tiles_of(a.n) ? samples * heads * units : 0;
+    walk_tiles(thread, count, send, [&](int64_t number, int turn) {
+      XFORMER_UNROLL
+      for (int i = 0; i < kSides; ++i) {
+        const int side = side_of(number) + i;
+        const float tokens = a.sides[side].inverses[head_of(number) * tiles_of(a.n) + column_tile];
+        if (tokens == 0) continue;  // of a sample that ends before
+        float product[kTiles][4] = {};
+        multiply_halves<kTerms, kWidth / 16, kTiles>(
+            thread, HalfLeft<kWidth, kTerms, /*kTurned=*/false>{room.left(turn) + i * Operand::kBytes, warp_row},
+            HalfRight<kWidth, kTerms, /*kTurned=*/false>{room.right(turn) + i * Operand::kBytes}, product);
+        take_up<kTiles>(product, a.gradients[side].inverses[head_of(number) * down + row_tile], tokens, sum);
+      }
+    });
     float* const into = a.d_tables + (part * a.heads + table) * a.rows * a.columns;
-    store_tile(thread, sum, nullptr, {row, column, a.rows, a.columns}, a.wide_table,
-               SharedRows{room.memory, shared_stride(kTileSide)}, into);
+    store_tile(thread, sum, nullptr, {row_tile * kTileSide, column_tile * kTileSide, a.rows, a.columns}, a.wide_table,
+               SharedRows{reinterpret_cast<float*>(room.memory), shared_stride(kTileSide)}, into);
   }
 };
 
+// What becomes tiles: of all stages before those of the gradients' alone.
+[[nodiscard]] inline TilePlaneArguments projection_planes(const ProjectionArguments& a) {
+  TilePlaneArguments planes;
+  planes.half = a.type, planes.terms = a.terms();
+  planes.sources[planes.count++] = a.table;
+  for (int i = 0; i < a.count; ++i) planes.sources[planes.count++] = a.sides[i];
+  for (int i = 0; i < a.count && a.gradients[0].tiles != nullptr; ++i) planes.sources[planes.count++] = a.gradients[i];
+  return planes;
+}
+
 // launch(grid, program) of these arguments' stage.
-template <class Value, ProductKind kKind, int kWidth, int kSides, class Launch>
+template <class Value, int kTerms, int kWidth, int kSides, class Launch>
 void run_projection(const ProjectionArguments& a, const Launch& launch) {
-  const LaunchGrid grid = projection_grid(a);
+  const auto run = [&](const auto& program) { launch(program.grid(), program); };
   switch (a.stage) {
     case ProjectionStage::kMixtures:
-      return launch(grid, MixtureProgram<Value, kKind, kWidth, kSides>{a});
+      return run(MixtureProgram<Value, kTerms, kWidth, kSides>{a});
     case ProjectionStage::kTokenGradients:
-      return launch(grid, MixedTokenProgram<Value, kKind, kWidth, kSides>{a});
-    case ProjectionStage::kTableGradient:
-      return launch(grid, TableGradientProgram<Value, kKind, kWidth, kSides>{a});
+      return run(MixedTokenProgram<Value, kTerms, kWidth, kSides>{a});
+    default:
+      return run(TableGradientProgram<Value, kTerms, kWidth, kSides>{a});
   }
 }
 // `Types` has what a device calls Half and BFloat16.
 template <class Types, class Launch>
 void run_projection(const ProjectionArguments& a, const Launch& launch) {
+  if (a.stage == ProjectionStage::kPlanes) return run_tile_planes<Types>(projection_planes(a), launch);
   with_heads<Types>(a.type, a.product,
                     [&]<class Value, ProductKind kKind>(Value, std::integral_constant<ProductKind, kKind>) {
-                      if (a.side_width() == kTileSide) run_projection<Value, kKind, kTileSide, 1>(a, launch);
-                      else if (a.sides_at_once() == 1) run_projection<Value, kKind, kTileSide / 2, 1>(a, launch);
-                      else run_projection<Value, kKind, kTileSide / 2, 2>(a, launch);
+                      constexpr int kTerms = plane_terms(kKind);
+                      if (a.side_width() == kTileSide) run_projection<Value, kTerms, kTileSide, 1>(a, launch);
+                      else if (a.sides_at_once() == 1) run_projection<Value, kTerms, kTileSide / 2, 1>(a, launch);
+                      else run_projection<Value, kTerms, kTileSide / 2, 2>(a, launch);
                     });
 }
 

@@ -98,9 +98,11 @@ at::Tensor project_forward(const at::Tensor& projection, const at::Tensor& x, co
   return result;
 }
 
-ProjectionGradients project_backward(const at::Tensor& gradient, const at::Tensor& projection, const at::Tensor& x,
-                                     const at::Tensor& y, const at::Tensor& key_valid) {
+ProjectionGradients project_backward(const at::Tensor& x_gradient, const at::Tensor& y_gradient,
+                                     const at::Tensor& projection, const at::Tensor& x, const at::Tensor& y,
+                                     const at::Tensor& key_valid) {
   const ProjectionSizes s = sizes_of(projection, x, y);
+  const at::Tensor gradient = y.defined() ? at::cat({x_gradient, y_gradient}, -1) : x_gradient.contiguous();
   const ValidRows valid(key_valid, s.n);
   const at::Tensor both = at::empty({s.b, s.n, s.h, s.width}, x.options()).transpose(1, 2);  // of x and y
   const at::Tensor table_gradient = at::empty_like(projection), factors = projection.to(x.scalar_type());
@@ -154,6 +156,13 @@ ProjectionGradients project_backward(const at::Tensor& gradient, const at::Tenso
   return {table_gradient, both.narrow(3, 0, d), y.defined() ? both.narrow(3, d, d) : at::Tensor()};
 }
 
+// [b,h,r,2d] of two sides as the halves of it, else as it is.
+variable_list halves_of(const at::Tensor& mixtures, bool two) {
+  if (!two) return {mixtures};
+  const int64_t d = mixtures.size(3) / 2;
+  return {mixtures.narrow(3, 0, d), mixtures.narrow(3, d, d)};
+}
+
 struct ProjectTokensCall {
   at::Tensor projection, x, y, key_valid;
 
@@ -169,14 +178,15 @@ struct ProjectTokensCall {
     projection = projection.contiguous(), x = with_rows(x);
     if (y.defined()) y = with_rows(y);
     count_products(1);
-    return {kForward(projection, x, y, key_valid)};
+    return halves_of(kForward(projection, x, y, key_valid), y.defined());
   }
   [[nodiscard]] variable_list backward(const variable_list& gradients, bool) const {
     count_products(2);
-    return tensors_of(kBackward(gradients[0].contiguous(), projection, x, y, key_valid));
+    return tensors_of(kBackward(gradients[0], y.defined() ? gradients[1] : at::Tensor(), projection, x, y, key_valid));
   }
   [[nodiscard]] variable_list reference(const variable_list& in) const {
-    return {project_tokens_reference(in[0], in[1], in[2], {key_valid, false})};
+    const TokenMixtures mixtures = project_tokens_reference(in[0], in[1], in[2], {key_valid, false});
+    return in[2].defined() ? variable_list{mixtures.x, mixtures.y} : variable_list{mixtures.x};
   }
   // The CPU's products count themselves.
   void count_products(int64_t times) const {
@@ -186,28 +196,35 @@ struct ProjectTokensCall {
 
 }  // namespace
 
-at::Tensor project_tokens_reference(const at::Tensor& projection, const at::Tensor& x, const at::Tensor& y,
-                                    const SequenceMask& mask) {
+TokenMixtures project_tokens_reference(const at::Tensor& projection, const at::Tensor& x, const at::Tensor& y,
+                                       const SequenceMask& mask) {
   const at::Tensor both = y.defined() ? at::cat({x, y}, -1) : x,
                    tokens = mask.all_valid() ? both : both * mask.as_factor(x.scalar_type());
   const int64_t b = x.size(0), h = x.size(1), n = x.size(2), c = both.size(3), rows = projection.size(1);
   const at::Tensor used = projection.narrow(2, 0, n);
   // The batch goes into the columns of one product per head: a batched product would copy the projection for each
   // sample.
-  if (projection.size(0) == 1)
-    return at::mm(used[0], tokens.permute({2, 0, 1, 3}).reshape({n, b * h * c}))
-        .view({rows, b, h, c})
-        .permute({1, 2, 0, 3});
-  return at::bmm(used, tokens.permute({1, 2, 0, 3}).reshape({h, n, b * c})).view({h, rows, b, c}).permute({2, 0, 1, 3});
+  const at::Tensor mixtures = projection.size(0) == 1
+                                  ? at::mm(used[0], tokens.permute({2, 0, 1, 3}).reshape({n, b * h * c}))
+                                        .view({rows, b, h, c})
+                                        .permute({1, 2, 0, 3})
+                                  : at::bmm(used, tokens.permute({1, 2, 0, 3}).reshape({h, n, b * c}))
+                                        .view({h, rows, b, c})
+                                        .permute({2, 0, 1, 3});
+  if (!y.defined()) return {mixtures, {}};
+  // Split, so that their gradients are put together once, not each into zeros.
+  const std::vector<at::Tensor> sides = mixtures.split(c / 2, -1);
+  return {sides[0], sides[1]};
 }
 
-at::Tensor project_tokens(const at::Tensor& projection, const at::Tensor& x, const at::Tensor& y,
-                          const SequenceMask& mask) {
+TokenMixtures project_tokens(const at::Tensor& projection, const at::Tensor& x, const at::Tensor& y,
+                             const SequenceMask& mask) {
   XF_ASSERT((!y.defined() || x.sizes() == y.sizes()) && x.size(2) <= projection.size(2) &&
                 (projection.size(0) == 1 || projection.size(0) == x.size(1)),
             "project_tokens takes [h or 1, r, N] and [b,h,n,d] with n <= N");
   const bool possible = x.is_cpu() || fits_projection_programs(projection, x);
-  return run_fused(ProjectTokensCall{projection, x, y, mask.key_valid}, possible)[0];
+  const variable_list out = run_fused(ProjectTokensCall{projection, x, y, mask.key_valid}, possible);
+  return {out[0], y.defined() ? out[1] : at::Tensor()};
 }
 
 }  // namespace xformer::kernels

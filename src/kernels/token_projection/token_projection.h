@@ -9,11 +9,14 @@
 
 namespace xformer::kernels {
 
-// projection [h or 1, r, N], x and y [b,h,n,d] with n <= N -> [b,h,r,2d]: the mixtures of x, then those of y. Without y
-// (undefined) those of x alone, [b,h,r,d].
-[[nodiscard]] at::Tensor project_tokens(const at::Tensor& projection, const at::Tensor& x, const at::Tensor& y,
-                                        const SequenceMask& mask);
-[[nodiscard]] at::Tensor project_tokens_reference(const at::Tensor& projection, const at::Tensor& x,
-                                                  const at::Tensor& y, const SequenceMask& mask);
+struct TokenMixtures {
+  at::Tensor x, y;  // [b,h,r,d]; the second is undefined without y
+};
+
+// projection [h or 1, r, N], x and y [b,h,n,d] with n <= N; y may be undefined.
+[[nodiscard]] TokenMixtures project_tokens(const at::Tensor& projection, const at::Tensor& x, const at::Tensor& y,
+                                           const SequenceMask& mask);
+[[nodiscard]] TokenMixtures project_tokens_reference(const at::Tensor& projection, const at::Tensor& x,
+                                                     const at::Tensor& y, const SequenceMask& mask);
 
 }  // namespace xformer::kernels
