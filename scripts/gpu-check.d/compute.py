@@ -133,7 +133,7 @@ def kernels(place):
 
 MEMCHECK = ("none", "softmax-fused", "linformer", "performer", "longformer", "bigbird-itc", "logsparse", "reformer",
             "adaptively-sparse", "nystromformer", "mrs-linear", "paramixer-chord", "additive", "combiner-mixture")
-RACECHECK = ("softmax-fused", "longformer", "reformer", "additive")
+RACECHECK = ("softmax-fused", "linformer", "longformer", "reformer", "additive")
 
 
 def sanitizer(place):
@@ -149,7 +149,7 @@ def sanitizer(place):
         report = place.folder / f"{check}-{model}-{precision}.json"
         report.unlink(missing_ok=True)  # an earlier call's
         size = ["--lengths", 50, "--batch", 2]
-        if model == "softmax-fused":  # tiles of keys that are sent while others are read
+        if model in ("softmax-fused", "linformer"):  # tiles that are sent while others are read
             size = ["--lengths", 150, "--batch", 2]
         if model == "none":  # rows that begin in the middle of a block of eight
             size = ["--lengths", 5, "--batch", 3, "--set", "training.micro_batch=1"]

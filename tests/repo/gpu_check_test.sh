@@ -115,25 +115,25 @@ sanitized() { # WORDS...: gpu-check's item with that sanitizer
 found() { grep -cE "^\{\"item\": \"sanitizer\", \"row\": \{\"check\": \"$1\", \"model\": \"$2\", \"status\": \"$3\"" <<<"$lines"; }
 sanitized
 check "a sanitizer that finds nothing passes" equal "$code" 0
-check "and says of how many checks" matches "$text" '^A  sanitizer  PASS .* 18 checks found nothing'
+check "and says of how many checks" matches "$text" '^A  sanitizer  PASS .* 19 checks found nothing'
 check "a row is saved for each model's accesses" equal "$(found memcheck '[a-z-]+' ok)" 14
-check "and for the races of four" equal "$(found racecheck '(softmax-fused|longformer|reformer|additive)' ok)" 4
+check "and for the races of five" equal "$(found racecheck '(softmax-fused|linformer|longformer|reformer|additive)' ok)" 5
 check "each is one plain step of one model on the device" equal \
-  "$(grep -cE -- '--error-exitcode 9 .*/program bench --models [a-z-]+ .*--steps 1 .*--cuda-graph off .*--device cuda ' "$work/sanitized")" 18
+  "$(grep -cE -- '--error-exitcode 9 .*/program bench --models [a-z-]+ .*--steps 1 .*--cuda-graph off .*--device cuda ' "$work/sanitized")" 19
 FAULT='memcheck longformer' UNRUN='racecheck reformer' sanitized
 check "a model in which it finds something fails" equal "$code" 1
 check "and is named with what it said" contains "$text" "memcheck of longformer in fp32 ended with 9: ========= ERROR SUMMARY: 1 error"
 check "so does one whose step did not run" contains "$text" "racecheck of reformer in fp32 checked nothing: out-of-memory: said"
 check "their rows say so" equal "$(found memcheck longformer failed) $(found racecheck reformer failed)" "1 1"
-check "the others stand" equal "$(found '[a-z]+' '[a-z-]+' ok)" 16
-check "and are counted" contains "$text" "16 checks found nothing"
+check "the others stand" equal "$(found '[a-z]+' '[a-z-]+' ok)" 17
+check "and are counted" contains "$text" "17 checks found nothing"
 SLOW='racecheck longformer' sanitized --budget 15
 check "what has no time left is no failure" equal "$code" 0
 check "but is cut short, and what was not run is named" matches "$text" \
-  '^A  sanitizer  CUT .* 17 checks found nothing; not run: racecheck of longformer in fp32$'
-check "and what had ended is saved" equal "$(found '[a-z]+' '[a-z-]+' ok)" 17
+  '^A  sanitizer  CUT .* 18 checks found nothing; not run: racecheck of longformer in fp32$'
+check "and what had ended is saved" equal "$(found '[a-z]+' '[a-z-]+' ok)" 18
 sanitized --precision bf16
-check "in another precision every one is a step of that" equal "$(grep -c -- '--precision bf16 ' "$work/sanitized")" 18
+check "in another precision every one is a step of that" equal "$(grep -c -- '--precision bf16 ' "$work/sanitized")" 19
 
 # A program and a PyTorch that only answer. A step of ours takes 2 ms, PyTorch's eager 8, others less; the first of PyTorch's
 # processes whose words match $FAULT ends, and what matches $SLOW is never ready.

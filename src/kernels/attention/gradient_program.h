@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/attention/program.h"
+#include "kernels/device/joined.h"
 
 namespace xformer::kernels {
 
@@ -185,7 +186,7 @@ struct AttentionBackwardProgram {
   }
 };
 
-// launch(grid, program) for the forward pass, then likewise for both parts of the backward pass, one behind the other;
+// launch(grid, program) for the forward pass, then likewise for both parts of the backward pass, which are one launch;
 // before either the planes that it reads.
 template <class Value, ProductKind kKind, int kWidth, class Launch>
 void run_attention_passes(const AttentionArguments& a, const PlaneArguments& planes, bool backward,
@@ -193,17 +194,20 @@ void run_attention_passes(const AttentionArguments& a, const PlaneArguments& pla
   constexpr int64_t kPlaneBytes = 4 * kPlaneThreads / kWarp;
   launch({plane_blocks(planes), kPlaneBytes}, PlaneMaximaProgram<Value, kWidth>{planes});
   launch({plane_blocks(planes), kPlaneBytes}, PlaneProgram<Value, kKind, kWidth>{planes});
-  const auto run = [&](int64_t rows, int64_t seen, const auto& program) {
-    launch(attention_grid(a.b * a.h, rows, seen, program.kSharedBytes), program);
+  const auto grid = [&](int64_t rows, int64_t seen, const auto& program) {
+    return attention_grid(a.b * a.h, rows, seen, program.kSharedBytes);
   };
   if (!backward) {
-    run(a.n, a.m, AttentionForwardProgram<Value, kKind, kWidth>{a});
+    const AttentionForwardProgram<Value, kKind, kWidth> program{a};
+    launch(grid(a.n, a.m, program), program);
     if (a.part_out == nullptr) return;
     using Join = AttentionJoinProgram<Value>;
     return launch(row_grid(a.b * a.h * a.n, a.e, Join::kThreads), Join{a});
   }
-  if (a.n > 0) run(a.n, a.m, AttentionBackwardProgram<Value, kKind, kWidth, false>{a});
-  if (a.m > 0) run(a.m, a.n, AttentionBackwardProgram<Value, kKind, kWidth, true>{a});
+  // Few keys have many queries each, and their blocks take longer.
+  const AttentionBackwardProgram<Value, kKind, kWidth, true> of_keys{a};
+  const AttentionBackwardProgram<Value, kKind, kWidth, false> of_queries{a};
+  launch_joined(grid(a.m, a.n, of_keys), of_keys, grid(a.n, a.m, of_queries), of_queries, launch);
 }
 
 // `Types` has what a device calls Half and BFloat16.

@@ -1,5 +1,6 @@
 // Sums over parts as a device program: what a pass wrote in parts, each of a block, is added in an order that depends
-// on their number alone. A warp has neighbouring columns and every eighth part, and a block puts its warps together.
+// on their number and the columns' alone. A warp of a block's kWarps has neighbouring columns and every kWarps-th part,
+// and the block puts its warps together.
 #pragma once
 
 #include "kernels/device/thread.h"
@@ -12,9 +13,10 @@ struct PartSumsArguments {
   int64_t count = 0, size = 0;
 };
 
+template <int kWarps>
 struct PartSumsProgram {
-  static constexpr int kThreads = 256, kResident = 4;
-  static constexpr int kWarps = kThreads / kWarp, kAtOnce = 8;
+  static constexpr int kThreads = kWarps * kWarp, kResident = 1024 / kThreads;
+  static constexpr int kAtOnce = 8;
   PartSumsArguments a;
 
   template <class Thread>
@@ -41,8 +43,16 @@ struct PartSumsProgram {
   }
 };
 
-[[nodiscard]] constexpr LaunchGrid part_sums_grid(int64_t size) {
-  return {(size + kWarp - 1) / kWarp, PartSumsProgram::kThreads * 4};
+// launch(grid, program). Few columns are few blocks: more warps of each read at once.
+template <class Launch>
+void run_part_sums(const PartSumsArguments& a, const Launch& launch) {
+  constexpr int64_t kFewBlocks = 64;
+  const int64_t blocks = (a.size + kWarp - 1) / kWarp;
+  const auto run = [&]<int kWarps>(PartSumsProgram<kWarps> program) {
+    launch(LaunchGrid{blocks, program.kThreads * 4}, program);
+  };
+  if (blocks <= kFewBlocks) run(PartSumsProgram<32>{a});
+  else run(PartSumsProgram<8>{a});
 }
 
 }  // namespace xformer::kernels

@@ -157,7 +157,7 @@ void run_embedding(const EmbeddingArguments& a, const Launch& launch) {
     case EmbeddingStage::kTokenGradient: {
       launch(grid, TokenGradientProgram<ProductKind::kFloat>{a});
       const PartSumsArguments sums{a.tables, a.sums, embedding_division(a).parts, a.vocabulary * a.m};
-      if (sums.count > 1) launch(part_sums_grid(sums.size), PartSumsProgram{sums});
+      if (sums.count > 1) run_part_sums(sums, launch);
       return;
     }
     case EmbeddingStage::kPositionGradient:

@@ -37,12 +37,14 @@ struct FeedForwardArguments {
   StoredTo x_gradient;                       // [rows, m]; null: not wanted
 };
 
-[[nodiscard]] constexpr LaunchGrid feed_forward_grid(int64_t rows) { return {tiles_of(rows), 4 * kTileFloats * 4}; }
+[[nodiscard]] constexpr LaunchGrid feed_forward_grid(int64_t rows) { return {tiles_of(rows), 3 * kTileFloats * 4}; }
 
 // `kWidest`: of the second product's columns, 64 or 128.
 template <ProductKind kKind, int kWidest, bool kBackward, class Half>
 struct FeedForwardProgram {
-  static constexpr int kThreads = kTileThreads, kResident = kWidest == kTileSide ? 3 : 2;
+  static constexpr int kThreads = kTileThreads, kResident = kWidest > kTileSide            ? 2
+                                                            : kKind == ProductKind::kFloat ? 4
+                                                                                           : 3;
   static constexpr int kTiles = kTileSide / kTileColumns;
   FeedForwardArguments a;
 
@@ -51,19 +53,13 @@ struct FeedForwardProgram {
     constexpr int kStride = shared_stride(kTileSide);
     auto* const memory = static_cast<float*>(thread.shared());
     const SharedRows rows{memory, kStride}, weights{memory + kTileFloats, kStride},
-        middle{memory + 2 * kTileFloats, kStride}, to_weights{memory + 3 * kTileFloats, kStride};
+        middle{memory + 2 * kTileFloats, kStride};
     const int64_t first = thread.block() * kTileSide;
     const int64_t from_width = kBackward ? a.k : a.m, to_width = kBackward ? a.m : a.k;
     const Stored from = kBackward ? a.gradient : a.x;
     const StoredTo to = kBackward ? a.x_gradient : a.out;
     const bool to_wanted = !kBackward || to.at != nullptr;
-    const int warp_row = thread.index() / kWarp * kTileRows;
-    const DeviceDraws draws(a.drop);
     float sum[kWidest / kTileColumns][4] = {};
-    const auto send_to_weights = [&](int64_t column, int64_t place) {
-      if constexpr (kBackward) send(thread, a.in_weight + place, a.m, a.m - place, column, a.f, to_weights);
-      else send(thread, a.out_weight + column, a.f, a.f - column, place, a.k, to_weights);
-    };
     for (int64_t column = 0; column < a.f; column += kTileSide) {
       float z[kTiles][4] = {};
       for (int64_t place = 0; place < from_width; place += kTileSide) {
@@ -74,25 +70,24 @@ struct FeedForwardProgram {
           });
         if constexpr (kBackward) send(thread, a.out_weight + column, a.f, a.f - column, place, a.k, weights);
         else send(thread, a.in_weight + place, a.m, a.m - place, column, a.f, weights);
-        if (place == 0 && to_wanted) send_to_weights(column, 0);
         await_sent(thread);
         thread.sync();
-        multiply(thread, rows, warp_row, weights, z);
+        multiply(thread, rows, weights, z);
       }
-      put_fragment(thread, z, warp_row, middle);
-      thread.sync();
-      activate(thread, {first, column, a.rows, a.f}, draws, middle);
-      if (!to_wanted) continue;
+      put_fragment(thread, z, warp_row(thread), middle);
       XFORMER_UNROLL
       for (int place = 0; place < kWidest; place += kTileSide) {
-        if (place >= to_width) continue;
-        if (place > 0) {
-          thread.sync();
-          send_to_weights(column, place);
-          await_sent(thread);
-        }
         thread.sync();
-        multiply(thread, middle, warp_row, to_weights, sum + place / kTileColumns);
+        // The second product's weights come while the block makes what they are multiplied with.
+        if (to_wanted && place < to_width) {
+          if constexpr (kBackward) send(thread, a.in_weight + place, a.m, a.m - place, column, a.f, weights);
+          else send(thread, a.out_weight + column, a.f, a.f - column, place, a.k, weights);
+        }
+        if (place == 0) activate(thread, {first, column, a.rows, a.f}, middle);
+        if (!to_wanted || place >= to_width) continue;
+        await_sent(thread);
+        thread.sync();
+        multiply(thread, middle, weights, sum + place / kTileColumns);
       }
     }
     if (!to_wanted) return;
@@ -115,16 +110,24 @@ struct FeedForwardProgram {
   }
 
  private:
+  template <class Thread>
+  [[nodiscard]] XFORMER_DEVICE static int warp_row(const Thread& thread) {
+    return thread.anew(thread.index()) / kWarp * kTileRows;
+  }
+
   template <class Thread, class Value>
   XFORMER_DEVICE void send(const Thread& thread, const Value* matrix, int64_t stride, int64_t width, int64_t first,
                            int64_t count, const SharedRows& into) const {
-    send_tile<kTileSide>(thread, matrix, {stride, a.wide}, static_cast<int>(width), first, count, nullptr, into);
+    const int none = thread.anew(0);  // places are found again each time, and take no registers during products
+    send_tile<kTileSide>(thread, matrix + none, {stride, a.wide}, static_cast<int>(width), first, count, nullptr,
+                         {into.values + none, into.stride});
   }
 
   // Forwards weights lie as rows of the result's columns, backwards as rows of the places that are summed over.
   template <class Thread>
-  XFORMER_DEVICE void multiply(const Thread& thread, const SharedRows& left, int first, const SharedRows& right,
+  XFORMER_DEVICE void multiply(const Thread& thread, const SharedRows& left, const SharedRows& right,
                                float (*c)[4]) const {
+    const int first = warp_row(thread);
     if constexpr (kBackward)
       multiply_columns<kKind, /*kTurned=*/false, kTileSide, kTiles>(thread, left, first, right, c);
     else multiply_rows<kKind, kTileSide, kTiles>(thread, left, first, right, c);
@@ -133,8 +136,8 @@ struct FeedForwardProgram {
   // What lies between the products, in place: z without its bias to the activation, or the gradient of the activation
   // to the slope.
   template <class Thread>
-  XFORMER_DEVICE void activate(const Thread& thread, const TilePlace& place, const DeviceDraws& draws,
-                               const SharedRows& tile) const {
+  XFORMER_DEVICE void activate(const Thread& thread, const TilePlace& place, const SharedRows& tile) const {
+    const DeviceDraws draws(a.drop);  // here, for there are no registers for it during products
     for_runs(thread, tile, [&](int row, int column, float* values) {
       const int count = place.count(row, column);
       const int64_t element = place.element(row, column);

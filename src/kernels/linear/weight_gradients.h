@@ -37,14 +37,17 @@ struct WeightGradientArguments {
   return tiles;
 }
 
-// Three blocks for each multiprocessor of a large device.
+// Four blocks for each multiprocessor of a large device.
 [[nodiscard]] constexpr RowDivision weight_division(int64_t rows, int64_t tiles) {
-  return row_division(rows, tiles, kSpreadBlocks / 2 * 3);
+  return row_division(rows, tiles, 2 * kSpreadBlocks);
 }
+
+// Rows of a step of the walk: half a tile's, so that four blocks find room.
+inline constexpr int kWeightRows = kTileSide / 2;
 
 template <ProductKind kKind, class Half>
 struct WeightGradientProgram {
-  static constexpr int kThreads = kTileThreads, kResident = 3;
+  static constexpr int kThreads = kTileThreads, kResident = 4;
   static constexpr int kTiles = kTileSide / kTileColumns;
   WeightGradientArguments a;
 
@@ -52,8 +55,9 @@ struct WeightGradientProgram {
   XFORMER_DEVICE void operator()(const Thread& thread) const {
     constexpr int kStride = shared_stride(kTileSide);
     auto* const memory = static_cast<float*>(thread.shared());
-    const auto slope_tile = [&](int turn) { return SharedRows{memory + turn * kTileFloats, kStride}; };
-    const auto input_tile = [&](int turn) { return SharedRows{memory + (2 + turn) * kTileFloats, kStride}; };
+    const auto tile = [&](int place) { return SharedRows{memory + place * (kTileFloats / 2), kStride}; };
+    const auto slope_tile = [&](int turn) { return tile(turn); };
+    const auto input_tile = [&](int turn) { return tile(2 + turn); };
     const int64_t tiles = weight_tiles(a), part = thread.block() / tiles;
     int which = 0;
     int64_t own = thread.block() % tiles;  // among the map's tiles
@@ -66,21 +70,22 @@ struct WeightGradientProgram {
     const bool sums_bias = map.bias && in == 0 && thread.index() < kTileSide && out + thread.index() < map.out;
     float sum[kTiles][4] = {}, bias = 0;
     const auto send = [&](int64_t number, int turn) {
-      const int64_t row = part * part_rows + number * kTileSide;
+      const int64_t row = part * part_rows + number * kWeightRows;
       with_stored<Half>(map.gradient, [&](const auto* matrix) {
-        send_tile<kTileSide>(thread, matrix + out, {map.out, a.wide}, static_cast<int>(map.out - out), row, end,
-                             nullptr, slope_tile(turn));
+        send_tile<kTileSide, kWeightRows>(thread, matrix + out, {map.out, a.wide}, static_cast<int>(map.out - out), row,
+                                          end, nullptr, slope_tile(turn));
       });
       with_stored<Half>(map.input, [&](const auto* matrix) {
-        send_tile<kTileSide>(thread, matrix + in, {map.in, a.wide}, static_cast<int>(map.in - in), row, end, nullptr,
-                             input_tile(turn));
+        send_tile<kTileSide, kWeightRows>(thread, matrix + in, {map.in, a.wide}, static_cast<int>(map.in - in), row,
+                                          end, nullptr, input_tile(turn));
       });
     };
-    walk_tiles(thread, tiles_of(end - part * part_rows), send, [&](int64_t, int turn) {
-      multiply_columns<kKind, /*kTurned=*/true, kTileSide, kTiles>(thread, slope_tile(turn), warp_row, input_tile(turn),
-                                                                   sum);
+    const int64_t steps = (end - part * part_rows + kWeightRows - 1) / kWeightRows;
+    walk_tiles(thread, steps, send, [&](int64_t, int turn) {
+      multiply_columns<kKind, /*kTurned=*/true, kWeightRows, kTiles>(thread, slope_tile(turn), warp_row,
+                                                                     input_tile(turn), sum);
       if (sums_bias)
-        for (int i = 0; i < kTileSide; ++i) bias += *slope_tile(turn).at(i, thread.index());
+        for (int i = 0; i < kWeightRows; ++i) bias += *slope_tile(turn).at(i, thread.index());
     });
     float* const table = a.tables + part * a.table + map.start;
     store_tile(thread, sum, nullptr, {out, in, map.out, map.in}, a.wide, slope_tile(0), table);
@@ -90,10 +95,10 @@ struct WeightGradientProgram {
 
 template <class Types, class Launch>
 void run_weight_gradients(const WeightGradientArguments& a, const Launch& launch) {
-  const LaunchGrid grid{a.parts * weight_tiles(a), 4 * kTileFloats * 4};
+  const LaunchGrid grid{a.parts * weight_tiles(a), 2 * kTileFloats * 4};
   with_products<Types>(a.product, a.half,
                        [&](auto kind, auto half) { launch(grid, WeightGradientProgram<kind(), decltype(half)>{a}); });
-  if (a.parts > 1) launch(part_sums_grid(a.table), PartSumsProgram{{a.tables, a.sums, a.parts, a.table}});
+  if (a.parts > 1) run_part_sums({a.tables, a.sums, a.parts, a.table}, launch);
 }
 
 }  // namespace xformer::kernels

@@ -138,13 +138,7 @@ struct ResidualNormBackwardProgram {
     const DeviceDraws draws(a.drop);
     const int64_t at_once = kThreads / place.lanes;
     const auto width = static_cast<Math>(a.width);
-    Math weight[kPacks][kRun], weight_gradient[kPacks][kRun], bias_gradient[kPacks][kRun];
-    XFORMER_UNROLL
-    for (int pack = 0; pack < kPacks; ++pack) {
-      load_run(thread, static_cast<const Math*>(a.weight) + place.column(pack), place.count(pack, a.width), a.wide,
-               weight[pack]);
-      for (int i = 0; i < kRun; ++i) weight_gradient[pack][i] = bias_gradient[pack][i] = 0;
-    }
+    Math weight_gradient[kPacks][kRun] = {}, bias_gradient[kPacks][kRun] = {};
     for (int64_t first = thread.block() * at_once; first < a.rows; first += thread.blocks() * at_once) {
       const int64_t row = first + place.row;
       const bool lives = row < a.rows;
@@ -157,11 +151,14 @@ struct ResidualNormBackwardProgram {
         const int64_t element = row * a.width + place.column(pack);
         load_run(thread, static_cast<const Value*>(a.sum) + element, count, a.wide, u[pack]);
         load_run(thread, static_cast<const Value*>(a.normed_gradient) + element, count, a.wide, g[pack]);
+        Math weight[kRun];  // read each time: there are no registers for it
+        load_run(thread, static_cast<const Math*>(a.weight) + place.column(pack), place.count(pack, a.width), a.wide,
+                 weight);
         for (int i = 0; i < kRun; ++i) {
           u[pack][i] = i < count ? (u[pack][i] - mean) * rstd : Math(0);
           weight_gradient[pack][i] += g[pack][i] * u[pack][i];
           bias_gradient[pack][i] += g[pack][i];
-          g[pack][i] *= weight[pack][i];
+          g[pack][i] *= weight[i];
           total += g[pack][i];
           slope += g[pack][i] * u[pack][i];
         }
@@ -234,8 +231,7 @@ void run_row_backward(const ResidualNormBackwardArguments& a, const Launch& laun
   if (a.type == ElementType::kDouble) return launch(grid, ResidualNormBackwardProgram<double, 1>{a});
   if (row_plan(a.width).packs == 1) launch(grid, ResidualNormBackwardProgram<float, 1>{a});
   else launch(grid, ResidualNormBackwardProgram<float, 2>{a});
-  const PartSumsArguments sums{static_cast<const float*>(a.parts), a.sums, grid.blocks, 2 * a.width};
-  launch(part_sums_grid(sums.size), PartSumsProgram{sums});
+  run_part_sums({static_cast<const float*>(a.parts), a.sums, grid.blocks, 2 * a.width}, launch);
 }
 
 }  // namespace xformer::kernels

@@ -102,7 +102,7 @@ at::Tensor project_forward_device(const at::Tensor& projection, const at::Tensor
   return result;
 }
 
-// The same, three times.
+// The same.
 template <class Launch>
 ProjectionGradients project_backward_device(const at::Tensor& x_gradient, const at::Tensor& y_gradient,
                                             const at::Tensor& projection, const at::Tensor& x, const at::Tensor& y,
@@ -116,8 +116,7 @@ ProjectionGradients project_backward_device(const at::Tensor& x_gradient, const 
   a.d_tokens = both.mutable_data_ptr(), a.d_tables = written_floats(tables);
   a.wide_table = a.wide_table && reads_wide({tables});
   operands.run(ProjectionStage::kPlanes, launch);
-  operands.run(ProjectionStage::kTokenGradients, launch);
-  operands.run(ProjectionStage::kTableGradient, launch);
+  operands.run(ProjectionStage::kGradients, launch);
   return {a.parts == 1 ? tables.select(0, 0) : tables.sum(0), both.select(0, 0).transpose(1, 2),
           y.defined() ? both.select(0, 1).transpose(1, 2) : at::Tensor()};
 }

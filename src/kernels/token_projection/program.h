@@ -3,16 +3,17 @@
 // product is put right when its sums are taken up. Forwards a block has 64 mixtures of one head's x and y, side by side
 // where both are narrow, else of one of them, and walks over its tokens up to the last valid one; backwards it has 64
 // tokens and walks over the mixtures, or, for the projection's gradient, 64 by 64 numbers of that and walks over its
-// part of the samples. Parts are added afterwards, in order.
+// part of the samples: these two are one launch. Parts are added afterwards, in order.
 #pragma once
 
+#include "kernels/device/joined.h"
 #include "kernels/device/tile_planes.h"
 
 namespace xformer::kernels {
 
 inline constexpr int kProjectedWidest = 64;  // d; wider heads are left to plain operations
 
-enum class ProjectionStage { kPlanes, kMixtures, kTokenGradients, kTableGradient };
+enum class ProjectionStage { kPlanes, kMixtures, kGradients };
 
 struct ProjectionArguments {
   ProjectionStage stage = ProjectionStage::kPlanes;
@@ -263,15 +264,13 @@ struct TableGradientProgram {
 // launch(grid, program) of these arguments' stage.
 template <class Value, int kTerms, int kWidth, int kSides, class Launch>
 void run_projection(const ProjectionArguments& a, const Launch& launch) {
-  const auto run = [&](const auto& program) { launch(program.grid(), program); };
-  switch (a.stage) {
-    case ProjectionStage::kMixtures:
-      return run(MixtureProgram<Value, kTerms, kWidth, kSides>{a});
-    case ProjectionStage::kTokenGradients:
-      return run(MixedTokenProgram<Value, kTerms, kWidth, kSides>{a});
-    default:
-      return run(TableGradientProgram<Value, kTerms, kWidth, kSides>{a});
+  if (a.stage == ProjectionStage::kMixtures) {
+    const MixtureProgram<Value, kTerms, kWidth, kSides> program{a};
+    return launch(program.grid(), program);
   }
+  const TableGradientProgram<Value, kTerms, kWidth, kSides> of_table{a};
+  const MixedTokenProgram<Value, kTerms, kWidth, kSides> of_tokens{a};
+  launch_joined(of_table.grid(), of_table, of_tokens.grid(), of_tokens, launch);
 }
 // `Types` has what a device calls Half and BFloat16.
 template <class Types, class Launch>
