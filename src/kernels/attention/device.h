@@ -47,6 +47,7 @@ namespace xformer::kernels {
 class AttentionPlanes {
  public:
   // of: q, k, v and, backwards, the gradient, as readable_heads() gives them; `a` has what attention_arguments() says.
+  // Forwards q needs no plane, and its has no tiles.
   AttentionPlanes(AttentionArguments& a, at::TensorList of) {
     arguments.type = a.type, arguments.product = a.product, arguments.b = a.b, arguments.h = a.h;
     const int64_t terms = a.type == ElementType::kFloat ? plane_terms(a.product) : 1;
@@ -56,7 +57,7 @@ class AttentionPlanes {
       const bool is_query = arguments.count == kQueryPlane || arguments.count == kGradientPlane;
       source.heads = heads.const_data_ptr(), source.places = head_places(heads);
       source.valid = is_query ? a.query_valid : a.key_valid;
-      source.rows = heads.size(2), source.width = static_cast<int>(heads.size(3));
+      source.rows = of.size() == 3 && is_query ? 0 : heads.size(2), source.width = static_cast<int>(heads.size(3));
       memory_.push_back(at::empty({a.b * a.h * tiles_of(source.rows) * kTileSide, attention_width(a.d, a.e) * terms},
                                   options.dtype(at::kHalf)));
       source.plane = memory_.back().mutable_data_ptr();

@@ -92,7 +92,7 @@ struct PlaneMaximaProgram {
       load_run(thread, from, count, own.of.places.wide, values);
       largest = larger_size(largest, values);
     }
-    largest = block_largest(thread, largest, static_cast<float*>(thread.shared()));
+    largest = block_largest<kThreads>(thread, largest, static_cast<float*>(thread.shared()));
     if (thread.index() == 0) a.maxima[thread.block()] = largest;
   }
 };
@@ -111,7 +111,7 @@ struct PlaneProgram {
     float largest = 0;
     for (int64_t i = thread.index(); i < own.tiles; i += kThreads)
       largest = larger_of(largest, a.maxima[own.first_block + i]);
-    const float factor = plane_factor(block_largest(thread, largest, static_cast<float*>(thread.shared())));
+    const float factor = plane_factor(block_largest<kThreads>(thread, largest, static_cast<float*>(thread.shared())));
     if (own.tile == 0 && thread.index() == 0) a.factors[own.source * a.b * a.h + own.head] = factor;
     auto* const tile =
         static_cast<char*>(own.of.plane) + (own.head * own.tiles + own.tile) * static_cast<int64_t>(Tile::kBytes);
@@ -136,7 +136,8 @@ struct PlaneProgram {
         sum = lane_sum(thread, sum, 1, kLanes);
         if (lane == 0 && number < own.of.rows) a.delta[own.head * own.of.rows + number] = sum;
       }
-      store_halves<Tile, kTerms>(thread, values, factor, tile, row, lane);
+      store_halves<Tile, kTerms>(thread, values, factor, row, lane,
+                                 [&](int at, const uint32_t* words) { thread.store16(tile + at, words); });
     }
   }
 };

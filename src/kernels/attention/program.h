@@ -1,9 +1,9 @@
 // Attention (attention.h) as device programs: a block has 64 rows of one head, its four warps 16 of them each, and
 // walks over the tiles of 64 that these rows see (Dao et al., "FlashAttention", 2022; the passes as in
-// FlashAttention-2). All read planes (planes.h), which are made first. Nothing is added by atomics: the backward pass
-// goes once over rows of queries, for dq, and once over rows of keys, for dk and dv. Where few rows make few blocks,
-// several share what a row sees, and their results are put together afterwards, in order (Dao et al., "Flash-Decoding",
-// 2023). Softmax and sums are in float.
+// FlashAttention-2). These are read from planes (planes.h), which are made first. Nothing is added by atomics: the
+// backward pass goes once over rows of queries, for dq, and once over rows of keys, for dk and dv. Where few rows make
+// few blocks, several share what a row sees, and their results are put together afterwards, in order (Dao et al.,
+// "Flash-Decoding", 2023). Softmax and sums are in float.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,7 @@ struct AttentionArguments {
   bool causal = false;
   const bool *key_valid = nullptr, *query_valid = nullptr;  // [b,m], [b,n]; null: all are valid
   DeviceDrop drop;
-  // Planes of q, k, v and, backwards, of the gradient, and with what they were multiplied, [4,b,h].
+  // Planes of k, v and, backwards, of q and the gradient, and with what they were multiplied, [4,b,h].
   const void* planes[4] = {};
   const float* factors = nullptr;
   // Which weights dropout keeps, as the forward pass found and the backward pass reads it, or null: both draw. For
@@ -203,15 +203,19 @@ struct AttentionForwardProgram {
       XFORMER_UNROLL
       for (int turn = 0; turn < kPlaces; ++turn) memory.kept(turn).keep_all(thread);
     }
-    send_plane<Tile>(thread, a.planes[kQueryPlane], head * tiles_of(a.n) + first_row / kTileSide, memory.memory);
-    thread.end_copies();
     prepare(part.first, 0);
-    thread.template await_copies<1>();
+    // Its own queries become a plane's tile here.
+    TileRuns<kWidth, kThreads> own_runs;
+    const float query_factor = plane_factor(own_runs.load(
+        thread, at_head<Value>(a.q, a.q_places, block), a.q_places, a.d, first_row,
+        [&](int64_t row) { return row < query_end && (query_valid == nullptr || query_valid[row]); },
+        reinterpret_cast<float*>(memory.ends())));
+    own_runs.template store<kTerms>(thread, query_factor,
+                                    [&](int at, const uint32_t* words) { thread.put16(memory.memory + at, words); });
     thread.sync();
     HalfRows<kWidth, kTerms> queries;
     queries.load(thread, memory.memory, warp_row);
-    const float scale =
-        a.scale * kLog2E / a.factors[kQueryPlane * a.b * a.h + head] / a.factors[kKeyPlane * a.b * a.h + head];
+    const float scale = a.scale * kLog2E / query_factor / a.factors[kKeyPlane * a.b * a.h + head];
     WeightRows<kOutTiles> rows;
     int turn = 0;
     for (int key = part.first; key < end; key += kAttentionTile, turn = kPlaces - 1 - turn) {

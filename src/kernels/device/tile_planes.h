@@ -25,15 +25,15 @@ inline constexpr int kPlaneExponent = 14, kPlaneThreads = 256;
   return largest;
 }
 
-// The largest in the block, in all its threads; `memory`: a float for each warp.
-template <class Thread>
+// The largest among kThreads threads of the block, in all of them; `memory`: a float for each warp.
+template <int kThreads, class Thread>
 [[nodiscard]] XFORMER_DEVICE float block_largest(const Thread& thread, float value, float* memory) {
   XFORMER_UNROLL
   for (int mask = 1; mask < kWarp; mask *= 2) value = larger_of(value, thread.shuffle_xor(value, mask));
   if (thread.index() % kWarp == 0) memory[thread.index() / kWarp] = value;
   thread.sync();
   XFORMER_UNROLL
-  for (int i = 0; i < kPlaneThreads / kWarp; ++i) value = larger_of(value, memory[i]);
+  for (int i = 0; i < kThreads / kWarp; ++i) value = larger_of(value, memory[i]);
   return value;
 }
 
@@ -46,10 +46,10 @@ template <class Thread>
   return float_of(static_cast<uint32_t>(127 + own) << 23);
 }
 
-// A run of a tile as fp16.
-template <class Tile, int kTerms, class Thread>
-XFORMER_DEVICE void store_halves(const Thread& thread, const float* values, float factor, char* tile, int row,
-                                 int piece) {
+// A run of a tile as fp16: store(place in the tile, four words) for each of its terms.
+template <class Tile, int kTerms, class Thread, class Store>
+XFORMER_DEVICE void store_halves(const Thread& thread, const float* values, float factor, int row, int piece,
+                                 const Store& store) {
   uint32_t words[kTerms][kRun / 2];
   XFORMER_UNROLL
   for (int i = 0; i < kRun; i += 2) {
@@ -59,9 +59,45 @@ XFORMER_DEVICE void store_halves(const Thread& thread, const float* values, floa
     for (int term = 0; term < kTerms; ++term) words[term][i / 2] = terms[term];
   }
   XFORMER_UNROLL
-  for (int term = 0; term < kTerms; ++term)
-    thread.store16(tile + Tile::place(row, term * Tile::kTermPieces + piece), words[term]);
+  for (int term = 0; term < kTerms; ++term) store(Tile::place(row, term * Tile::kTermPieces + piece), words[term]);
 }
+
+// The runs of a tile of 64 rows that each of kThreads threads has.
+template <int kWidth, int kThreads>
+struct TileRuns {
+  static constexpr int kLanes = kWidth / kRun, kRows = kThreads / kLanes, kTurns = kTileSide / kRows;
+  float values[kTurns][kRun];
+
+  // Those of rows `first` .. of a matrix `width` wide for which counts(row) holds, zeros else. Returns the largest size
+  // in the tile, more than 0 unless it is zero all over; `memory`: a float for each warp.
+  template <class Thread, class Value, class Counts>
+  [[nodiscard]] XFORMER_DEVICE float load(const Thread& thread, const Value* matrix, const RowPlaces& places,
+                                          int64_t width, int64_t first, const Counts& counts, float* memory) {
+    const int column = thread.index() % kLanes * kRun, across = run_length(width - column);
+    float largest = 0;
+    bool finite = true;
+    XFORMER_UNROLL
+    for (int turn = 0; turn < kTurns; ++turn) {
+      const int64_t row = first + turn * kRows + thread.index() / kLanes;
+      const int count = counts(row) ? across : 0;
+      load_run(thread, matrix + (count == 0 ? 0 : row * places.row + column), count, places.wide, values[turn]);
+      largest = larger_size(largest, values[turn]);
+      XFORMER_UNROLL
+      for (int i = 0; i < kRun; ++i) finite = finite && values[turn][i] - values[turn][i] == 0;
+    }
+    if (!finite && largest == 0) largest = 1;
+    return block_largest<kThreads>(thread, largest, memory);
+  }
+
+  // Times the factor, as store_halves() says.
+  template <int kTerms, class Thread, class Store>
+  XFORMER_DEVICE void store(const Thread& thread, float factor, const Store& store) const {
+    XFORMER_UNROLL
+    for (int turn = 0; turn < kTurns; ++turn)
+      store_halves<HalfTile<kWidth, kTerms>, kTerms>(
+          thread, values[turn], factor, turn * kRows + thread.index() / kLanes, thread.index() % kLanes, store);
+  }
+};
 
 // Sends a tile from the device's memory to the block's own.
 template <class Tile, class Thread>
@@ -130,33 +166,19 @@ struct TilePlaneProgram {
  private:
   template <int kWidth, class Thread, class Value>
   XFORMER_DEVICE void fill(const Thread& thread, const TileSource& of, int64_t number, const Value* from) const {
-    using Tile = HalfTile<kWidth, kTerms>;
-    constexpr int kLanes = kWidth / kRun, kRows = kThreads / kLanes, kTurns = kTileSide / kRows;
     const int64_t head = number / of.head_tiles(), first = number % of.head_tiles() * kTileSide;
     const int64_t sample = head / of.heads, place = head % of.heads;
-    const int lane = thread.index() % kLanes, column = lane * kRun, own_row = thread.index() / kLanes;
-    const int across = run_length(of.columns - place * of.strip - column);
-    from += sample * of.places.sample + place * of.places.head;
-    float values[kTurns][kRun], largest = 0;
-    bool finite = true;
-    XFORMER_UNROLL
-    for (int turn = 0; turn < kTurns; ++turn) {
-      const int64_t row = first + turn * kRows + own_row;
-      const bool counts = row < of.rows && (of.valid == nullptr || of.valid[sample * of.rows + row]);
-      const int count = counts ? across : 0;
-      load_run(thread, from + (count == 0 ? 0 : row * of.places.row + column), count, of.places.wide, values[turn]);
-      largest = larger_size(largest, values[turn]);
-      XFORMER_UNROLL
-      for (int i = 0; i < kRun; ++i) finite = finite && values[turn][i] - values[turn][i] == 0;
-    }
-    if (!finite) largest = larger_of(largest, 1.0f);  // a tile is not zero all over for being NaN
-    largest = block_largest(thread, largest, static_cast<float*>(thread.shared()));
+    const auto counts = [&](int64_t row) {
+      return row < of.rows && (of.valid == nullptr || of.valid[sample * of.rows + row]);
+    };
+    TileRuns<kWidth, kThreads> runs;
+    const float largest = runs.load(thread, from + sample * of.places.sample + place * of.places.head, of.places,
+                                    of.columns - place * of.strip, first, counts, static_cast<float*>(thread.shared()));
     const float factor = plane_factor(largest);
     if (thread.index() == 0) of.inverses[number] = largest == 0 ? 0.0f : 1 / factor;
-    auto* const tile = static_cast<char*>(of.tiles) + number * static_cast<int64_t>(Tile::kBytes);
-    XFORMER_UNROLL
-    for (int turn = 0; turn < kTurns; ++turn)
-      store_halves<Tile, kTerms>(thread, values[turn], factor, tile, turn * kRows + own_row, lane);
+    auto* const tile = static_cast<char*>(of.tiles) + number * static_cast<int64_t>(HalfTile<kWidth, kTerms>::kBytes);
+    runs.template store<kTerms>(thread, factor,
+                                [&](int at, const uint32_t* words) { thread.store16(tile + at, words); });
   }
 };
 

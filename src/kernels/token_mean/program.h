@@ -45,14 +45,23 @@ struct TokenMeanForwardProgram {
     const int64_t sample = thread.block() / mean_blocks(a.d);
     const int column = static_cast<int>(thread.block() % mean_blocks(a.d)) * kMeanColumns + lane * kRun;
     const int width = run_length(a.d - column);
-    float sum[kRun] = {}, more[kRun];
+    constexpr int kAtOnce = 4;  // tokens that are read together
+    float sum[kRun] = {};
     int count = 0;
-    for (int64_t token = a.pinned + thread.index() / kMeanLanes; token < a.n; token += kMeanTokens) {
-      if (!a.counts(sample, token)) continue;
-      ++count;
-      load_run(thread, a.x + (sample * a.n + token) * a.d + column, width, a.wide, more);
+    for (int64_t first = a.pinned + thread.index() / kMeanLanes; first < a.n; first += kAtOnce * kMeanTokens) {
+      float some[kAtOnce][kRun];
       XFORMER_UNROLL
-      for (int k = 0; k < kRun; ++k) sum[k] += more[k];
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int64_t token = first + i * kMeanTokens;
+        const bool there = token < a.n && a.counts(sample, token);
+        count += there ? 1 : 0;
+        load_run(thread, a.x + (there ? (sample * a.n + token) * a.d + column : 0), there ? width : 0, a.wide, some[i]);
+      }
+      XFORMER_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        XFORMER_UNROLL
+        for (int k = 0; k < kRun; ++k) sum[k] += some[i][k];
+      }
     }
     XFORMER_UNROLL
     for (int k = 0; k < kRun; ++k) sum[k] = lane_sum(thread, sum[k], kMeanLanes, kWarp);
