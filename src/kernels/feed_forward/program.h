@@ -42,9 +42,9 @@ struct FeedForwardArguments {
 // `kWidest`: of the second product's columns, 64 or 128.
 template <ProductKind kKind, int kWidest, bool kBackward, class Half>
 struct FeedForwardProgram {
-  static constexpr int kThreads = kTileThreads, kResident = kWidest > kTileSide            ? 2
-                                                            : kKind == ProductKind::kFloat ? 4
-                                                                                           : 3;
+  static constexpr int kThreads = kTileThreads;
+  // Compilers read further ahead where a product is one instruction, and four blocks leave too few registers for that.
+  static constexpr int kResident = kWidest > kTileSide ? 2 : kKind == ProductKind::kFloat ? 4 : 3;
   static constexpr int kTiles = kTileSide / kTileColumns;
   FeedForwardArguments a;
 
