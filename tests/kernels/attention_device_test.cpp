@@ -324,10 +324,10 @@ TEST_CASE("what is launched of attention is what is planned, and the last block 
             };
             PlaneArguments planes;
             planes.b = heads, planes.h = 1, planes.count = 3;
-            planes.sources[kQueryPlane].rows = planes.sources[kGradientPlane].rows = n;
             planes.sources[kKeyPlane].rows = planes.sources[kValuePlane].rows = m;
             run_attention<WalkedTypes>(a, planes, /*backward=*/false, check);
             planes.count = 4;
+            planes.sources[kQueryPlane].rows = planes.sources[kGradientPlane].rows = n;
             run_attention<WalkedTypes>(a, planes, /*backward=*/true, check);
             const auto pass_blocks = [&](int64_t rows, int64_t seen) {
               const int64_t result = heads * tiles_of(rows) * attention_division(heads, rows, seen).parts;
@@ -337,11 +337,11 @@ TEST_CASE("what is launched of attention is what is planned, and the last block 
               CHECK((own.b == heads - 1 && own.h == 0 && own.first < rows && own.first + kTileSide >= rows));
               return result;
             };
-            // The largest of each tile, then the planes.
-            const int64_t forward = heads * (tiles_of(n) + 2 * tiles_of(m)), backward = forward + heads * tiles_of(n);
+            // The largest of each tile, then the planes; backwards both passes are one launch.
+            const int64_t forward = heads * 2 * tiles_of(m), backward = forward + heads * 2 * tiles_of(n);
             std::vector<int64_t> meant{forward, forward, pass_blocks(n, m)};
             if (parts > 1) meant.push_back((heads * n + 255) / 256);  // a lane has a row, which is one element wide
-            meant.insert(meant.end(), {backward, backward, pass_blocks(n, m), pass_blocks(m, n)});
+            meant.insert(meant.end(), {backward, backward, pass_blocks(n, m) + pass_blocks(m, n)});
             CHECK(blocks == meant);
           }
 }

@@ -132,6 +132,11 @@ check "what has no time left is no failure" equal "$code" 0
 check "but is cut short, and what was not run is named" matches "$text" \
   '^A  sanitizer  CUT .* 18 checks found nothing; not run: racecheck of longformer in fp32$'
 check "and what had ended is saved" equal "$(found '[a-z]+' '[a-z-]+' ok)" 18
+sanitized --model linformer --model none
+check "of chosen models these alone are checked" equal "$(grep -oE -- '--models [a-z-]+' "$work/sanitized" | sort | tr '\n' ' ')" \
+  "--models linformer --models linformer --models none "
+sanitized --model luna
+check "a model that none of it checks is told of" matches "$text" '^A  sanitizer  SKIP .* checks none, softmax-fused, .* alone$'
 sanitized --precision bf16
 check "in another precision every one is a step of that" equal "$(grep -c -- '--precision bf16 ' "$work/sanitized")" 19
 
