@@ -50,7 +50,7 @@ class AttentionPlanes {
   // Forwards q needs no plane, and its has no tiles.
   AttentionPlanes(AttentionArguments& a, at::TensorList of) {
     arguments.type = a.type, arguments.product = a.product, arguments.b = a.b, arguments.h = a.h;
-    const int64_t terms = a.type == ElementType::kFloat ? plane_terms(a.product) : 1;
+    const int64_t terms = plane_terms(a.type, a.product);
     const at::TensorOptions options = of[0].options();
     for (const at::Tensor& heads : of) {
       PlaneSource& source = arguments.sources[arguments.count];

@@ -14,6 +14,9 @@ inline constexpr int kPlaneExponent = 14, kPlaneThreads = 256;
 
 // How many numbers of fp16 make one of a matrix: TF32 and 16 bits have no more mantissa than one of them.
 [[nodiscard]] constexpr int plane_terms(ProductKind kind) { return kind == ProductKind::kFloat ? 2 : 1; }
+[[nodiscard]] constexpr int plane_terms(ElementType type, ProductKind kind) {
+  return type == ElementType::kFloat ? plane_terms(kind) : 1;
+}
 
 // The larger of `largest` and the sizes of a run's finite numbers; the others make no scale.
 [[nodiscard]] XFORMER_DEVICE float larger_size(float largest, const float* values) {

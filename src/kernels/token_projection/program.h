@@ -38,7 +38,7 @@ struct ProjectionArguments {
   [[nodiscard]] constexpr int side_width() const { return d <= kTileSide / 2 ? kTileSide / 2 : kTileSide; }
   [[nodiscard]] constexpr int sides_at_once() const { return d <= kTileSide / 2 ? count : 1; }
   [[nodiscard]] constexpr int64_t units() const { return b * h * (count / sides_at_once()); }
-  [[nodiscard]] constexpr int terms() const { return type == ElementType::kFloat ? plane_terms(product) : 1; }
+  [[nodiscard]] constexpr int terms() const { return plane_terms(type, product); }
   // Which tile has rows 64 `down` .. and columns 64 `strip` .. of the head's projection.
   [[nodiscard]] XFORMER_DEVICE int64_t table_tile(int64_t head, int64_t strip, int64_t down) const {
     return ((heads == 1 ? 0 : head) * tiles_of(columns) + strip) * tiles_of(rows) + down;
@@ -96,13 +96,40 @@ XFORMER_DEVICE void take_up(const float (*part)[4], float left, float right, flo
   }
 }
 
-// kSides sides of a head of up to kWidth each, in kTerms numbers.
+// A tile of the projection and, behind it, one of each of kSides sides of up to kWidth columns, in kTerms numbers.
+template <int kTerms, int kWidth, int kSides>
+using SidesRoom = ProjectionRoom<HalfTile<kTileSide, kTerms>::kBytes, kSides * HalfTile<kWidth, kTerms>::kBytes>;
+
+// sum += rows of the projection's tiles, or, turned, columns, times those of the sides: tile table_tile(number) by tile
+// `first` + number of each, so many of them.
+template <bool kTurned, int kTerms, int kWidth, int kSides, class Thread, class TableTile>
+XFORMER_DEVICE void sum_sides(const Thread& thread, const SidesRoom<kTerms, kWidth, kSides>& room,
+                              const TileSource& table, const TableTile& table_tile, const TileSource* sides,
+                              int64_t first, int64_t count, int warp_row, float (*sum)[4]) {
+  constexpr int kTiles = kWidth / kTileColumns;
+  using Side = HalfTile<kWidth, kTerms>;
+  const auto send = [&](int64_t number, int turn) {
+    send_plane<HalfTile<kTileSide, kTerms>>(thread, table.tiles, table_tile(number), room.left(turn));
+    XFORMER_UNROLL
+    for (int i = 0; i < kSides; ++i)
+      send_plane<Side>(thread, sides[i].tiles, first + number, room.right(turn) + i * Side::kBytes);
+  };
+  walk_tiles(thread, count, send, [&](int64_t number, int turn) {
+    const float inverse = table.inverses[table_tile(number)];
+    float part[kSides * kTiles][4] = {};
+    multiply_halves<kTerms, kTileSide / 16, kSides * kTiles>(
+        thread, HalfLeft<kTileSide, kTerms, kTurned>{room.left(turn), warp_row},
+        HalfRight<kWidth, kTerms, /*kTurned=*/true>{room.right(turn)}, part);
+    XFORMER_UNROLL
+    for (int i = 0; i < kSides; ++i)
+      take_up<kTiles>(part + i * kTiles, inverse, sides[i].inverses[first + number], sum + i * kTiles);
+  });
+}
+
 template <class Value, int kTerms, int kWidth, int kSides>
 struct MixtureProgram {
   static constexpr int kThreads = kTileThreads, kResident = 3, kTiles = kWidth / kTileColumns;
-  using Table = HalfTile<kTileSide, kTerms>;
-  using Tokens = HalfTile<kWidth, kTerms>;
-  using Room = ProjectionRoom<Table::kBytes, kSides * Tokens::kBytes>;
+  using Room = SidesRoom<kTerms, kWidth, kSides>;
   ProjectionArguments a;
 
   [[nodiscard]] LaunchGrid grid() const { return {a.units() * tiles_of(a.rows), Room::kBytes}; }
@@ -112,24 +139,10 @@ struct MixtureProgram {
     const Room room(thread);
     const ProjectionTile own = projection_tile<kSides>(thread, a, a.rows);
     const int64_t end = valid_end(thread, a.valid == nullptr ? nullptr : a.valid + own.b * a.n, a.n, room.ends());
-    const int64_t tokens = own.head * tiles_of(a.n);
     float sum[kSides * kTiles][4] = {};
-    const auto send = [&](int64_t number, int turn) {
-      send_plane<Table>(thread, a.table.tiles, a.table_tile(own.h, number, own.tile), room.left(turn));
-      XFORMER_UNROLL
-      for (int i = 0; i < kSides; ++i)
-        send_plane<Tokens>(thread, a.sides[own.side + i].tiles, tokens + number, room.right(turn) + i * Tokens::kBytes);
-    };
-    walk_tiles(thread, tiles_of(end), send, [&](int64_t number, int turn) {
-      const float table = a.table.inverses[a.table_tile(own.h, number, own.tile)];
-      float part[kSides * kTiles][4] = {};
-      multiply_halves<kTerms, kTileSide / 16, kSides * kTiles>(
-          thread, HalfLeft<kTileSide, kTerms, /*kTurned=*/false>{room.left(turn), own.warp_row},
-          HalfRight<kWidth, kTerms, /*kTurned=*/true>{room.right(turn)}, part);
-      XFORMER_UNROLL
-      for (int i = 0; i < kSides; ++i)
-        take_up<kTiles>(part + i * kTiles, table, a.sides[own.side + i].inverses[tokens + number], sum + i * kTiles);
-    });
+    sum_sides</*kTurned=*/false, kTerms, kWidth, kSides>(
+        thread, room, a.table, [&](int64_t number) { return a.table_tile(own.h, number, own.tile); },
+        a.sides + own.side, own.head * tiles_of(a.n), tiles_of(end), own.warp_row, sum);
     XFORMER_UNROLL
     for (int i = 0; i < kSides; ++i)
       store_fragment<kTiles>(thread, sum + i * kTiles, 1.0f, 1.0f,
@@ -141,9 +154,7 @@ struct MixtureProgram {
 template <class Value, int kTerms, int kWidth, int kSides>
 struct MixedTokenProgram {
   static constexpr int kThreads = kTileThreads, kResident = 3, kTiles = kWidth / kTileColumns;
-  using Table = HalfTile<kTileSide, kTerms>;
-  using Slopes = HalfTile<kWidth, kTerms>;
-  using Room = ProjectionRoom<Table::kBytes, kSides * Slopes::kBytes>;
+  using Room = SidesRoom<kTerms, kWidth, kSides>;
   ProjectionArguments a;
 
   [[nodiscard]] LaunchGrid grid() const { return {a.units() * tiles_of(a.n), Room::kBytes}; }
@@ -152,31 +163,15 @@ struct MixedTokenProgram {
   XFORMER_DEVICE void operator()(const Thread& thread) const {
     const Room room(thread);
     const ProjectionTile own = projection_tile<kSides>(thread, a, a.n);
-    const int64_t slopes = own.head * tiles_of(a.rows);
     const auto counts = [&](int64_t token) {
       return token < a.n && (a.valid == nullptr || a.valid[own.b * a.n + token]);
     };
     const int64_t token = own.first() + thread.index() % kWarp;
     const bool any = thread.ballot(counts(token) || counts(token + kWarp)) != 0;
     float sum[kSides * kTiles][4] = {};
-    const auto send = [&](int64_t number, int turn) {
-      send_plane<Table>(thread, a.table.tiles, a.table_tile(own.h, own.tile, number), room.left(turn));
-      XFORMER_UNROLL
-      for (int i = 0; i < kSides; ++i)
-        send_plane<Slopes>(thread, a.gradients[own.side + i].tiles, slopes + number,
-                           room.right(turn) + i * Slopes::kBytes);
-    };
-    walk_tiles(thread, any ? tiles_of(a.rows) : 0, send, [&](int64_t number, int turn) {
-      const float table = a.table.inverses[a.table_tile(own.h, own.tile, number)];
-      float part[kSides * kTiles][4] = {};
-      multiply_halves<kTerms, kTileSide / 16, kSides * kTiles>(
-          thread, HalfLeft<kTileSide, kTerms, /*kTurned=*/true>{room.left(turn), own.warp_row},
-          HalfRight<kWidth, kTerms, /*kTurned=*/true>{room.right(turn)}, part);
-      XFORMER_UNROLL
-      for (int i = 0; i < kSides; ++i)
-        take_up<kTiles>(part + i * kTiles, table, a.gradients[own.side + i].inverses[slopes + number],
-                        sum + i * kTiles);
-    });
+    sum_sides</*kTurned=*/true, kTerms, kWidth, kSides>(
+        thread, room, a.table, [&](int64_t number) { return a.table_tile(own.h, own.tile, number); },
+        a.gradients + own.side, own.head * tiles_of(a.rows), any ? tiles_of(a.rows) : 0, own.warp_row, sum);
     const FragmentPlace place(thread);
     XFORMER_UNROLL
     for (int half = 0; half < 2; ++half) {
