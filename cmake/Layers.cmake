@@ -1,11 +1,13 @@
-# xformer_layer(NAME LINK targets... [TORCH] [REGISTRY folder]...)
+# xformer_layer(NAME LINK targets... [TORCH] [OWN_HEADER] [REGISTRY folder]...)
 #
 # The library xformer_NAME from src/NAME/**.cpp. It shares a precompiled header: LibTorch's with TORCH, core's without.
+# OWN_HEADER: LibTorch's made anew, for a layer that is optimised otherwise; with the shared one g++ 12 compiles batches
+# of files by the options that the header was made with, and says nothing.
 # REGISTRY folder: every .cpp directly in src/NAME/folder defines `describe()` in the namespace of its stem
 # (xformer::NAME::folder::stem); a generated header lists them all, so a new file is found by the next build
 # and a plain static library keeps every one of them.
 function(xformer_layer name)
-  cmake_parse_arguments(PARSE_ARGV 1 layer "TORCH" "" "LINK;REGISTRY")
+  cmake_parse_arguments(PARSE_ARGV 1 layer "TORCH;OWN_HEADER" "" "LINK;REGISTRY")
   set(folder ${CMAKE_SOURCE_DIR}/src/${name})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cpp)
   # Parts of libraries of their own (cmake/CudaPlugin.cmake, cmake/Pieces.cmake).
@@ -21,8 +23,8 @@ function(xformer_layer name)
   if(layer_TORCH)
     set(owner tensor)
   endif()
-  if(name STREQUAL owner AND (layer_TORCH OR XFORMER_UNITY))
-    target_precompile_headers(xformer_${name} PRIVATE ${folder}/pch.h)
+  if(layer_OWN_HEADER OR name STREQUAL owner AND (layer_TORCH OR XFORMER_UNITY))
+    target_precompile_headers(xformer_${name} PRIVATE ${CMAKE_SOURCE_DIR}/src/${owner}/pch.h)
   elseif(layer_TORCH OR XFORMER_UNITY)
     target_precompile_headers(xformer_${name} REUSE_FROM xformer_${owner})
   endif()

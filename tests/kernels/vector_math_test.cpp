@@ -14,7 +14,7 @@ namespace xformer::kernels {
 namespace {
 
 std::vector<float> powers_of_two(std::vector<float> of) {
-  row_weights(of.data(), static_cast<int64_t>(of.size()), {1, 0, nullptr, 0, 1});
+  row_weights(of.data(), static_cast<int64_t>(of.size()), {1, 0, nullptr, 0, 1}, of.data());
   return of;
 }
 

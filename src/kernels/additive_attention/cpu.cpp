@@ -123,7 +123,7 @@ AdditiveAttentionForward additive_attention_forward_cpu(const at::Tensor& q_in, 
           continue;
         }
         const uint16_t* const draws = pass.draws.draw(pass.place(sample, head, row) * pass.m, seen, mine.draws);
-        sums[r] = row_weights(scores, seen, natural_weights(largest, draws, pass.draws.threshold(), keep));
+        sums[r] = row_weights(scores, seen, natural_weights(largest, draws, pass.draws.threshold(), keep), scores);
         log_sum = largest + std::log(sums[r]);
       }
       pass.count(first, columns, 1);

@@ -46,6 +46,7 @@ struct Scratch {
   std::vector<Stored> factor;               // a tile as products take it
   std::vector<Value> dq, dk, dv;            // sums over blocks
   std::vector<Value> turned_dk, turned_dv;  // the same, TileSums' room
+  PairedFactor weights, slopes;             // of bf16: a tile's as second factors
   // Backwards of a block of keys; forwards of all blocks of a head's keys, turned over.
   PackedFactor<Stored> keys, turned_keys, turned_values;
   std::vector<PackedFactor<Stored>> head_keys;
@@ -103,6 +104,7 @@ void forward_block(const HeadSizes& sizes, const AttentionOptions& options, cons
   for (int64_t key = 0; key < end; key += kKeyBlock) {
     const int64_t count = std::min(kKeyBlock, end - key);
     Value* const scores = scratch.scores.data();
+    Stored* const weights = place_of_factor<Stored>(scores, rows * count, scratch.factor);
     if (count == std::min(kKeyBlock, all_keys - key))
       gemm(rows, {q.at(b, h, first), q.stride}, scratch.head_keys[static_cast<size_t>(key / kKeyBlock)], Value(0),
            scores, count);
@@ -115,8 +117,9 @@ void forward_block(const HeadSizes& sizes, const AttentionOptions& options, cons
       const auto i = static_cast<size_t>(r);
       const Value before = scratch.largest[i], now = row_largest(scores + r * count, count, before);
       const Value shift = now == kNone ? Value(0) : scale.weights * now;
-      const Value sum =
-          row_weights(scores + r * count, count, {scale.weights, shift, scratch.rows[i], draws.threshold(), keep});
+      const Value sum = row_weights(scores + r * count, count,
+                                    {scale.weights, shift, scratch.rows[i], draws.threshold(), keep},
+                                    weights + r * count);
       if (key > 0 && now > before) {
         const Value factor = std::exp2(scale.weights * (before - now));
         scratch.sum[i] *= factor;
@@ -125,8 +128,8 @@ void forward_block(const HeadSizes& sizes, const AttentionOptions& options, cons
       scratch.sum[i] += sum;
       scratch.largest[i] = now;
     }
-    gemm(rows, e, count, Value(1), {factor_of<Stored>(scores, rows * count, scratch.factor), count},
-         {v.at(b, h, key), v.stride}, Value(key > 0), scratch.out.data(), e);
+    gemm(rows, e, count, Value(1), {weights, count}, {v.at(b, h, key), v.stride}, Value(key > 0), scratch.out.data(),
+         e);
   }
   for (int64_t r = 0; r < rows; ++r) {
     const Value sum = scratch.sum[static_cast<size_t>(r)];
@@ -142,6 +145,42 @@ void forward_block(const HeadSizes& sizes, const AttentionOptions& options, cons
     const Value largest = scale.weights * scratch.largest[static_cast<size_t>(r)];
     log_sum[first + r] = counts ? static_cast<Value>(kLogOf2) * largest + std::log(sum) : -kNone;
   }
+}
+
+// A row of a tile backwards.
+template <class Value>
+struct TileRow {
+  Value *scores, *slope;
+  RowWeights<Value> weights;
+  Value delta;
+  bool counts;  // it has weights
+};
+
+template <class Value>
+void weigh(const TileRow<Value>& row, int64_t count, Value slope) {
+  if (row.counts) return row_gradients(row.scores, row.slope, count, row.weights, row.delta, slope);
+  std::fill_n(row.scores, count, Value(0));
+  std::fill_n(row.slope, count, Value(0));
+}
+
+// Two rows at a time, as second factors in scratch; returns the gradients as a first one.
+template <class RowAt>
+const c10::BFloat16* weigh_pairs(int64_t rows, int64_t count, float slope, const RowAt& row_at,
+                                 Scratch<c10::BFloat16>& scratch) {
+  scratch.weights.reset(rows, count);
+  scratch.slopes.reset(rows, count);
+  c10::BFloat16* const factor = grown(scratch.factor, rows * count);
+  for (int64_t r = 0; r < rows; r += 2) {
+    GradientPair pair{{}, r / 2, count, slope};
+    for (int64_t k = 0; k < 2; ++k) {
+      const bool there = r + k < rows;
+      const TileRow<float> row = row_at(there ? r + k : r);
+      pair.rows[k] = {row.weights, row.scores, row.slope, row.delta, there && row.counts,
+                      there ? factor + (r + k) * count : nullptr};
+    }
+    by_512::pair_gradients(pair, scratch.weights, scratch.slopes);
+  }
+  return factor;
 }
 
 // Keys key .. key + count - 1 of one head against all rows: gradients of these keys and values, and their share of dq.
@@ -168,6 +207,7 @@ void backward_keys(const HeadSizes& sizes, const AttentionOptions& options, cons
                         to_v = rows_for(dv.at(b, h, key), dv.stride, count, e, scratch.dv);
   const TileSums<Stored> k_sums(to_k, count, d, scale.sums, scratch.turned_dk),
       v_sums(to_v, count, e, Value(1), scratch.turned_dv);
+  const bool paired = v_sums.takes_pairs(gradient.stride) && k_sums.takes_pairs(q.stride);
   scratch.keys.pack(end - begin, count, d, scale.sums, {k.at(b, h, key), k.stride});
   scratch.turned_keys.pack(end - begin, d, count, scale.scores, {k.at(b, h, key), k.stride, true});
   scratch.turned_values.pack(end - begin, e, count, Value(1), {v.at(b, h, key), v.stride, true});
@@ -177,21 +217,27 @@ void backward_keys(const HeadSizes& sizes, const AttentionOptions& options, cons
     gemm(rows, {gradient.at(b, h, first), gradient.stride}, scratch.turned_values, Value(0), slope, count);
     allowed.exclude(scores, count, b, first, rows, key, count);
     draws.draw(b, h, first, rows, key, count, scratch.draws, scratch.rows);
-    for (int64_t r = 0; r < rows; ++r) {
-      if (log_sum[first + r] == std::numeric_limits<Value>::infinity()) {  // a row without weights
-        std::fill_n(scores + r * count, count, Value(0));
-        std::fill_n(slope + r * count, count, Value(0));
-        continue;
+    const Operand<Stored> row_slopes{gradient.at(b, h, first), gradient.stride}, queries{q.at(b, h, first), q.stride};
+    const auto row_at = [&](int64_t r) {
+      return TileRow<Value>{scores + r * count, slope + r * count,
+                            {scale.weights, static_cast<Value>(kLog2OfE) * log_sum[first + r],
+                             scratch.rows[static_cast<size_t>(r)], draws.threshold(), keep},
+                            delta[first + r], log_sum[first + r] != std::numeric_limits<Value>::infinity()};
+    };
+    const Stored* factor = nullptr;
+    if constexpr (kConverts<Stored>)
+      if (paired) {
+        factor = weigh_pairs(rows, count, scale.slopes, row_at, scratch);
+        v_sums.add(0, scratch.weights, row_slopes, first == begin);
+        k_sums.add(0, scratch.slopes, queries, first == begin);
       }
-      const Value shift = static_cast<Value>(kLog2OfE) * log_sum[first + r];
-      row_gradients(scores + r * count, slope + r * count, count,
-                    {scale.weights, shift, scratch.rows[static_cast<size_t>(r)], draws.threshold(), keep},
-                    delta[first + r], scale.slopes);
+    if (!paired) {
+      for (int64_t r = 0; r < rows; ++r) weigh(row_at(r), count, scale.slopes);
+      v_sums.add(0, count, rows, scores, count, row_slopes, first == begin);
+      k_sums.add(0, count, rows, slope, count, queries, first == begin);
+      factor = factor_of<Stored>(slope, rows * count, scratch.factor);
     }
-    v_sums.add(0, count, rows, scores, count, {gradient.at(b, h, first), gradient.stride}, first == begin);
-    k_sums.add(0, count, rows, slope, count, {q.at(b, h, first), q.stride}, first == begin);
-    gemm(rows, {factor_of<Stored>(slope, rows * count, scratch.factor), count}, scratch.keys, Value(adds_to_q),
-         dq.data + first * dq.stride, dq.stride);
+    gemm(rows, {factor, count}, scratch.keys, Value(adds_to_q), dq.data + first * dq.stride, dq.stride);
   }
   k_sums.finish();
   v_sums.finish();

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/attention/attention.h"
-#include "kernels/cpu/vector_math.h"
+#include "kernels/attention/weight_rows.h"
 
 namespace xformer::kernels {
 
@@ -24,36 +24,5 @@ struct AttentionGradients {
                                                         const at::Tensor& k, const at::Tensor& v,
                                                         const AttentionForward& forward,
                                                         const AttentionOptions& options);
-
-// How a row of a tile's scores becomes weights: drop(2^(factor score - shift)), with exponents of at most 127.
-template <class Value>
-struct RowWeights {
-  Value factor, shift;
-  const uint16_t* draws;  // 16 bits an element, or nullptr without dropout: below `threshold` it is dropped
-  uint32_t threshold;
-  Value keep;  // what the others are multiplied by
-};
-
-// drop(e^(score - shift)).
-template <class Value>
-[[nodiscard]] RowWeights<Value> natural_weights(Value shift, const uint16_t* draws, uint32_t threshold, Value keep) {
-  constexpr auto kFactor = static_cast<Value>(kLog2OfE);
-  return {kFactor, kFactor * shift, draws, threshold, keep};
-}
-
-// Largest of `start` and the row's scores.
-[[nodiscard]] float row_largest(const float* scores, int64_t count, float start);
-[[nodiscard]] double row_largest(const double* scores, int64_t count, double start);
-// Sum over i of x[i] y[i].
-[[nodiscard]] float row_product(const float* x, const float* y, int64_t count);
-[[nodiscard]] double row_product(const double* x, const double* y, int64_t count);
-// scores -> weights, in place; returns their sum before dropout.
-float row_weights(float* scores, int64_t count, const RowWeights<float>& weights);
-double row_weights(double* scores, int64_t count, const RowWeights<double>& weights);
-// scores -> weights; `gradient`, that of the weights -> slope p (drop(gradient) - delta), p the weights before dropout.
-void row_gradients(float* scores, float* gradient, int64_t count, const RowWeights<float>& weights, float delta,
-                   float slope = 1);
-void row_gradients(double* scores, double* gradient, int64_t count, const RowWeights<double>& weights, double delta,
-                   double slope = 1);
 
 }  // namespace xformer::kernels

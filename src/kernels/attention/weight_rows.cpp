@@ -1,9 +1,11 @@
 // Rows of attention weights: the loops that are not products.
-#include <limits>
+#include "kernels/attention/weight_rows.h"
 
-#include "kernels/attention/cpu.h"
+#include <algorithm>
+
+#include "kernels/cpu/lanes_512.h"
 #include "kernels/cpu/row_sums.h"
-#include "kernels/cpu/vector_math.h"
+#include "kernels/cpu/stored.h"
 #include "kernels/cpu/vectorised.h"
 
 namespace xformer::kernels {
@@ -87,21 +89,61 @@ XFORMER_VECTORISED
 float row_product(const float* x, const float* y, int64_t count) { return dot_of(x, y, count); }
 double row_product(const double* x, const double* y, int64_t count) { return dot_of(x, y, count); }
 
+namespace {
+
 XFORMER_VECTORISED
-float row_weights(float* scores, int64_t count, const RowWeights<float>& weights) {
-  return weights.draws == nullptr ? weights_of<false>(scores, count, weights)
-                                  : weights_of<true>(scores, count, weights);
-}
-double row_weights(double* scores, int64_t count, const RowWeights<double>& weights) {
+float weights_in_place(float* scores, int64_t count, const RowWeights<float>& weights) {
   return weights.draws == nullptr ? weights_of<false>(scores, count, weights)
                                   : weights_of<true>(scores, count, weights);
 }
 
+float weights_by_compiler(const float* scores, int64_t count, const RowWeights<float>& weights, float* out) {
+  if (out != scores) std::copy_n(scores, count, out);
+  return weights_in_place(out, count, weights);
+}
+
 XFORMER_VECTORISED
-void row_gradients(float* scores, float* gradient, int64_t count, const RowWeights<float>& weights, float delta,
-                   float slope) {
+void gradients_by_compiler(float* scores, float* gradient, int64_t count, const RowWeights<float>& weights, float delta,
+                           float slope) {
   weights.draws == nullptr ? gradients_of<false>(scores, gradient, count, weights, delta, slope)
                            : gradients_of<true>(scores, gradient, count, weights, delta, slope);
+}
+
+const WeightLoops& loops() {
+  static const WeightLoops first = ways_to_weigh().front();
+  return first;
+}
+
+}  // namespace
+
+std::vector<WeightLoops> ways_to_weigh() {
+  std::vector<WeightLoops> ways;
+#ifdef XFORMER_BY_512
+  if (has_512()) ways.push_back({by_512::row_weights, by_512::row_gradients});
+#endif
+  ways.push_back({weights_by_compiler, gradients_by_compiler});
+  return ways;
+}
+
+float row_weights(float* scores, int64_t count, const RowWeights<float>& weights, float* out) {
+  return loops().weights(scores, count, weights, out);
+}
+float row_weights(float* scores, int64_t count, const RowWeights<float>& weights, c10::BFloat16* out) {
+#ifdef XFORMER_BY_512
+  if (has_bf16_512()) return by_512::row_weights(scores, count, weights, out);
+#endif
+  const float sum = row_weights(scores, count, weights, scores);
+  narrow(1, count, scores, count, out, count);
+  return sum;
+}
+double row_weights(double* scores, int64_t count, const RowWeights<double>& weights, double* out) {
+  if (out != scores) std::copy_n(scores, count, out);
+  return weights.draws == nullptr ? weights_of<false>(out, count, weights) : weights_of<true>(out, count, weights);
+}
+
+void row_gradients(float* scores, float* gradient, int64_t count, const RowWeights<float>& weights, float delta,
+                   float slope) {
+  loops().gradients(scores, gradient, count, weights, delta, slope);
 }
 void row_gradients(double* scores, double* gradient, int64_t count, const RowWeights<double>& weights, double delta,
                    double slope) {

@@ -62,13 +62,11 @@ constexpr int64_t kFewRows = 4;
 // Code has strides of operands as constants of 32 bits, times the elements' size and a few rows.
 constexpr int64_t kLargestStride = int64_t{1} << 20;
 
-// The pieces of a dimension, by its size alone: as large as may be, then the largest multiple of 16, then the rest. So
-// lengths that change from sample to sample need few kinds of code.
+// The pieces of a dimension, by its size alone.
 template <class Use>
 void for_pieces(int64_t size, int64_t most, const Use& use) {
   for (int64_t at = 0, piece = 0; at < size; at += piece) {
-    const int64_t left = size - at;
-    piece = left >= most ? most : left <= 32 ? left : left / 16 * 16;
+    piece = piece_of(size - at, most);
     use(at, piece);
   }
 }
@@ -292,6 +290,27 @@ void gemm_rounding(int64_t rows, int64_t columns, int64_t inner, Operand<Value> 
           return Operand<BFloat16>{packed, panel_stride(width)};
         });
   }
+}
+
+void PairedFactor::reset(int64_t inner, int64_t columns) {
+  static_assert(kMostInner == kDeep && kWidth == kWide, "panels are laid out for other products");
+  inner_ = inner, columns_ = columns, depth_ = (inner + 1) / 2 * 2, main_ = piece_of(depth_, kDeep);
+  panels_ = aligned(room_, depth_ * panel_stride(columns) / 2);
+}
+
+bool pairs_possible(Operand<BFloat16> a, int64_t c_stride) {
+  return tile_products().pairs && by_tiles(kFewRows, a, Operand<BFloat16>{nullptr, 0}, c_stride);
+}
+
+void gemm(int64_t rows, Operand<BFloat16> a, const PairedFactor& b, float beta, float* c, int64_t c_stride) {
+  if (rows == 0 || b.columns_ == 0) return;
+  add_executed_flops(2 * rows * b.columns_ * b.inner_);
+  mark(tiles_ran);
+  const auto* const panels = reinterpret_cast<const BFloat16*>(b.panels_);
+  multiply_pairs(rows, b.columns_, b.inner_, 1, a, beta, c, c_stride,
+                 [&](int64_t k, int64_t depth, int64_t j, int64_t width) {
+                   return Operand<BFloat16>{panels + panel_place(b.columns_, k, depth, j), panel_stride(width)};
+                 });
 }
 
 template <class Value>

@@ -24,6 +24,12 @@ struct Operand {
   bool transposed = false;
 };
 
+// How much of a dimension of which so much is left one call of generated code takes: as much as may be, then the largest
+// multiple of 16, then the rest. So lengths that change from sample to sample need few kinds of code.
+[[nodiscard]] constexpr int64_t piece_of(int64_t left, int64_t most) {
+  return left >= most ? most : left <= 32 ? left : left / 16 * 16;
+}
+
 // c [rows, columns] = alpha a b + beta c, with `inner` the length of a's rows and b's columns (after transposing). With
 // beta 0, c may hold anything. Its FLOPs are counted as executed (tensor/op_counter.h).
 void gemm(int64_t rows, int64_t columns, int64_t inner, float alpha, Operand<float> a, Operand<float> b, float beta,
@@ -69,6 +75,42 @@ class PackedFactor {
 template <class Value>
 void gemm(int64_t rows, Operand<Value> a, const PackedFactor<Value>& b, at::opmath_type<Value> beta,
           at::opmath_type<Value>* c, int64_t c_stride);
+
+// The second factor [inner, columns] of a product of bf16, laid out in panels of pairs of rows by whoever computes its
+// numbers: for the code that multiplies where pairs_possible().
+class PairedFactor {
+ public:
+  static constexpr int64_t kMostInner = 256;
+
+  // Room for so many rows, up to kMostInner, and columns.
+  void reset(int64_t inner, int64_t columns);
+  // Columns that a panel has of which so many are left.
+  [[nodiscard]] static int64_t panel_width(int64_t left) { return piece_of(left, kWidth); }
+  // Where the pairs of rows 2 place and 2 place + 1 of the panel that begins with column `first` are, with room for the
+  // next multiple of 16. A row behind an odd number of them is zeros.
+  [[nodiscard]] uint32_t* pairs(int64_t place, int64_t first) {
+    const int64_t k = 2 * place < main_ ? 0 : main_, depth = k == 0 ? main_ : depth_ - main_;
+    return panels_ + (k * line_of(columns_) + first * depth) / 2 +
+           (place - k / 2) * line_of(panel_width(columns_ - first));
+  }
+
+ private:
+  friend void gemm(int64_t rows, Operand<c10::BFloat16> a, const PairedFactor& b, float beta, float* c,
+                   int64_t c_stride);
+  static constexpr int64_t kWidth = 64;
+  static int64_t line_of(int64_t width) { return (width + 15) / 16 * 16; }
+
+  int64_t inner_ = 0, columns_ = 0;
+  int64_t depth_ = 0, main_ = 0;  // rows with the one that makes pairs; those of them in the first piece of products
+  std::vector<uint32_t> room_;
+  uint32_t* panels_ = nullptr;
+};
+
+// Whether products of such factors and results are by the code that takes pairs.
+[[nodiscard]] bool pairs_possible(Operand<c10::BFloat16> a, int64_t c_stride);
+
+// c [rows, columns] = a b + beta c.
+void gemm(int64_t rows, Operand<c10::BFloat16> a, const PairedFactor& b, float beta, float* c, int64_t c_stride);
 
 // What the product of bf16 does on processors with an instruction for it, which AVX-512 can stand in for, slowly: no
 // FLOPs counted.

@@ -97,6 +97,13 @@ template <class Stored>
   }
 }
 
+// Where a tile is to be computed that products take: where its numbers lie, or rounded in `room`.
+template <class Stored>
+[[nodiscard]] Stored* place_of_factor(Computed<Stored>* tile, int64_t count, std::vector<Stored>& room) {
+  if constexpr (kConverts<Stored>) return grown(room, count);
+  else return tile;
+}
+
 // The type that arithmetic uses for activations of a type.
 [[nodiscard]] inline at::TensorOptions computed_options(const at::Tensor& activations) {
   return activations.options().dtype(at::toOpMathType(activations.scalar_type()));

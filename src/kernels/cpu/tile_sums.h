@@ -41,6 +41,16 @@ class TileSums {
            into_.stride);
     }
   }
+  // The same of a tile that is laid out already.
+  void add(int64_t first, const PairedFactor& tile, Operand<Stored> x, bool replaces) const {
+    x.transposed = true;
+    gemm(width_, x, tile, replaces ? Value(0) : Value(1), turned_ + first, count_);
+  }
+  // Whether tiles may be: x's rows begin so far apart.
+  [[nodiscard]] bool takes_pairs(int64_t stride) const {
+    if constexpr (kConverts<Stored>) return pairs_possible({nullptr, stride, true}, count_);
+    else return false;
+  }
   void finish() const {
     if constexpr (kConverts<Stored>) pack_transposed(count_, width_, scale_, turned_, count_, into_.data, into_.stride);
   }

@@ -30,19 +30,23 @@ namespace xformer::kernels {
 // Factors between logarithms: log2 x = kLog2OfE log x.
 inline constexpr double kLog2OfE = 1.44269504088896340736, kLogOf2 = 0.69314718055994530942;
 
+// The polynomial of 2^r for r of -1/2 to 1/2 with the least relative error, the highest power first.
+inline constexpr float kExp2Terms[] = {1.5353362e-4F, 1.3398874e-3F, 9.618437e-3F, 5.5503324e-2F,
+                                       2.4022648e-1F, 6.931472e-1F,  1.0F};
+
 // 2^x for x up to 127, within one unit in the last place; 0 below -126.5. Fewer instructions than exp_of has: for loops
-// whose x are multiplied by something anyway, which can be of this base then.
+// whose x are multiplied by something anyway, which can be of this base then. lanes_512.h has the same by hand.
 [[gnu::always_inline]] inline float exp2_of(float x) {
   constexpr float kRound = 12582912.0F, kLeast = -127.0F;  // as above; 2^-127 has no bits left, so that it is 0
   const float bounded = kLeast > x ? kLeast : x;
   const float shifted = bounded + kRound, r = bounded - (shifted - kRound);
-  float y = 1.5353362e-4F;  // 2^r for r of -1/2 to 1/2, with the least relative error
-  y = y * r + 1.3398874e-3F;
-  y = y * r + 9.618437e-3F;
-  y = y * r + 5.5503324e-2F;
-  y = y * r + 2.4022648e-1F;
-  y = y * r + 6.931472e-1F;
-  y = y * r + 1.0F;
+  float y = kExp2Terms[0];
+  y = y * r + kExp2Terms[1];
+  y = y * r + kExp2Terms[2];
+  y = y * r + kExp2Terms[3];
+  y = y * r + kExp2Terms[4];
+  y = y * r + kExp2Terms[5];
+  y = y * r + kExp2Terms[6];
   return y * std::bit_cast<float>((std::bit_cast<uint32_t>(shifted) << 23) + (127U << 23));
 }
 

@@ -1,0 +1,229 @@
+// Rows of attention weights by AVX-512: the loops of weight_rows.cpp by hand (kernels/cpu/lanes_512.h), to the same
+// bits in float, and those that leave numbers rounded as products of bf16 take them.
+#include "kernels/attention/weight_rows.h"
+#include "kernels/cpu/lanes_512.h"
+
+#ifdef XFORMER_BY_512
+
+namespace xformer::kernels::by_512 {
+
+namespace {
+
+// What all numbers of a row have in common.
+struct Row {
+  const uint16_t* draws;
+  __m512 factor, shift, keep;
+  __m256i threshold;
+};
+
+XFORMER_BY_512 [[gnu::always_inline]] inline Row row_of(const RowWeights<float>& weights) {
+  return {weights.draws, _mm512_set1_ps(weights.factor), _mm512_set1_ps(weights.shift), _mm512_set1_ps(weights.keep),
+          _mm256_set1_epi16(static_cast<int16_t>(weights.threshold))};
+}
+
+XFORMER_BY_512 [[gnu::always_inline]] inline __m512 undropped(const Row& row, const float* scores, __mmask16 lanes) {
+  return exp2_by_512(_mm512_fmsub_ps(row.factor, _mm512_maskz_loadu_ps(lanes, scores), row.shift));
+}
+
+template <bool kDrops>
+XFORMER_BY_512 [[gnu::always_inline]] inline __mmask16 kept(const Row& row, int64_t i, __mmask16 lanes) {
+  if constexpr (kDrops) return kept_by_512(row.draws + i, row.threshold, lanes);
+  else return lanes;
+}
+
+// The weights of scores i .. i + 15, which `sum` gains before dropout.
+template <bool kDrops>
+XFORMER_BY_512 [[gnu::always_inline]] inline __m512 weigh(const Row& row, const float* scores, int64_t i,
+                                                          __mmask16 lanes, __m512& sum) {
+  const __m512 p = undropped(row, scores + i, lanes);
+  sum = _mm512_mask_add_ps(sum, lanes, sum, p);
+  return kDrops ? _mm512_maskz_mul_ps(kept<kDrops>(row, i, lanes), p, row.keep) : p;
+}
+
+constexpr __mmask16 kAll = 0xFFFF;
+
+// In steps of four registers, then of one, as weights_of() sums them.
+template <bool kDrops>
+XFORMER_BY_512 [[gnu::always_inline]] inline float float_weights(const float* scores, int64_t count, const Row& row,
+                                                                 float* out) {
+  __m512 sums[4] = {_mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps()};
+  int64_t i = 0;
+  for (; i + 64 <= count; i += 64)
+    for (int64_t k = 0; k < 4; ++k)
+      _mm512_storeu_ps(out + i + 16 * k, weigh<kDrops>(row, scores, i + 16 * k, kAll, sums[k]));
+  __m512 sum = _mm512_add_ps(_mm512_add_ps(_mm512_add_ps(sums[0], sums[1]), sums[2]), sums[3]);
+  for (; i < count; i += 16) {
+    const __mmask16 lanes = lanes_of(count - i);
+    _mm512_mask_storeu_ps(out + i, lanes, weigh<kDrops>(row, scores, i, lanes, sum));
+  }
+  return _mm512_reduce_add_ps(sum);
+}
+
+template <bool kDrops>
+XFORMER_BY_BF16_512 [[gnu::always_inline]] inline float bf16_weights(const float* scores, int64_t count,
+                                                                     const Row& row, c10::BFloat16* out) {
+  __m512 sums[4] = {_mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps()};
+  int64_t i = 0;
+  for (; i + 64 <= count; i += 64)
+    for (int64_t k = 0; k < 4; k += 2) {
+      const __m512 low = weigh<kDrops>(row, scores, i + 16 * k, kAll, sums[k]),
+                   high = weigh<kDrops>(row, scores, i + 16 * k + 16, kAll, sums[k + 1]);
+      _mm512_storeu_si512(out + i + 16 * k, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+    }
+  __m512 sum = _mm512_add_ps(_mm512_add_ps(_mm512_add_ps(sums[0], sums[1]), sums[2]), sums[3]);
+  for (; i < count; i += 16) {
+    const __mmask16 lanes = lanes_of(count - i);
+    _mm256_mask_storeu_epi16(out + i, lanes,
+                             (__m256i)_mm512_cvtneps_pbh(weigh<kDrops>(row, scores, i, lanes, sum)));
+  }
+  return _mm512_reduce_add_ps(sum);
+}
+
+// p (drop(gradient) - delta) slope, p being the weights before dropout.
+template <bool kDrops>
+XFORMER_BY_512 [[gnu::always_inline]] inline __m512 slope_of(const __m512& p, const float* gradient, __mmask16 lanes,
+                                                             __mmask16 kept, const Row& row, const __m512& delta,
+                                                             const __m512& slope) {
+  const __m512 given = _mm512_maskz_loadu_ps(lanes, gradient);
+  const __m512 step = kDrops ? _mm512_fmsub_ps(given, _mm512_maskz_mov_ps(kept, row.keep), delta)
+                             : _mm512_sub_ps(given, delta);
+  return _mm512_mul_ps(_mm512_mul_ps(slope, p), step);
+}
+
+template <bool kDrops, bool kWhole>
+XFORMER_BY_512 [[gnu::always_inline]] inline void gradient_step(float* scores, float* gradient, __mmask16 lanes,
+                                                                int64_t i, const Row& row, const __m512& delta,
+                                                                const __m512& slope) {
+  const __m512 p = undropped(row, scores + i, lanes);
+  const __mmask16 stays = kept<kDrops>(row, i, lanes);
+  const __m512 to = slope_of<kDrops>(p, gradient + i, lanes, stays, row, delta, slope);
+  const __m512 weight = kDrops ? _mm512_maskz_mul_ps(stays, p, row.keep) : p;
+  if constexpr (kWhole) {
+    _mm512_storeu_ps(scores + i, weight);
+    _mm512_storeu_ps(gradient + i, to);
+  } else {
+    _mm512_mask_storeu_ps(scores + i, lanes, weight);
+    _mm512_mask_storeu_ps(gradient + i, lanes, to);
+  }
+}
+
+template <bool kDrops>
+XFORMER_BY_512 [[gnu::always_inline]] inline void float_gradients(float* scores, float* gradient, int64_t count,
+                                                                  const Row& row, float delta, float slope) {
+  const __m512 deltas = _mm512_set1_ps(delta), slopes = _mm512_set1_ps(slope);
+  int64_t i = 0;
+  for (; i + 16 <= count; i += 16)
+    gradient_step<kDrops, true>(scores, gradient, kAll, i, row, deltas, slopes);
+  if (i < count) gradient_step<kDrops, false>(scores, gradient, lanes_of(count - i), i, row, deltas, slopes);
+}
+
+}  // namespace
+
+XFORMER_BY_512 float row_weights(const float* scores, int64_t count, const RowWeights<float>& weights, float* out) {
+  const Row row = row_of(weights);
+  return weights.draws == nullptr ? float_weights<false>(scores, count, row, out)
+                                  : float_weights<true>(scores, count, row, out);
+}
+
+XFORMER_BY_BF16_512 float row_weights(const float* scores, int64_t count, const RowWeights<float>& weights,
+                                      c10::BFloat16* out) {
+  const Row row = row_of(weights);
+  return weights.draws == nullptr ? bf16_weights<false>(scores, count, row, out)
+                                  : bf16_weights<true>(scores, count, row, out);
+}
+
+XFORMER_BY_512 void row_gradients(float* scores, float* gradient, int64_t count, const RowWeights<float>& weights,
+                                  float delta, float slope) {
+  const Row row = row_of(weights);
+  weights.draws == nullptr ? float_gradients<false>(scores, gradient, count, row, delta, slope)
+                           : float_gradients<true>(scores, gradient, count, row, delta, slope);
+}
+
+namespace {
+
+// A pair of rows with what all their numbers have in common.
+struct Pair {
+  Row row[2];
+  __m512 delta[2], slope;
+  __mmask16 counts[2];
+  const float *scores[2], *gradient[2];
+  c10::BFloat16* to[2];
+  __m512i turns;  // of 16 numbers of each row behind each other, to one of each in turns
+};
+
+// Numbers i .. i + 15, or of them the lanes that are there.
+template <bool kDrops, bool kWhole>
+XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void step_of(const Pair& pair, int64_t i, __mmask16 lanes,
+                                                               uint32_t* to_weights, uint32_t* to_gradients) {
+  __m512 weight[2], step[2];
+  for (int k = 0; k < 2; ++k) {
+    const auto there = kWhole ? kAll : static_cast<__mmask16>(lanes & pair.counts[k]);
+    const Row& row = pair.row[k];
+    const __m512 p = undropped(row, pair.scores[k] + i, there);
+    const __mmask16 stays = kept<kDrops>(row, i, there);
+    weight[k] = kDrops || !kWhole ? _mm512_maskz_mul_ps(stays, p, row.keep) : p;
+    step[k] = slope_of<kDrops>(p, pair.gradient[k] + i, there, stays, row, pair.delta[k], pair.slope);
+    if (!kWhole) step[k] = _mm512_maskz_mov_ps(there, step[k]);
+  }
+  const auto weights = (__m512i)_mm512_cvtne2ps_pbh(weight[1], weight[0]),
+             steps = (__m512i)_mm512_cvtne2ps_pbh(step[1], step[0]);
+  _mm512_storeu_si512(to_weights, _mm512_permutexvar_epi16(pair.turns, weights));
+  _mm512_storeu_si512(to_gradients, _mm512_permutexvar_epi16(pair.turns, steps));
+  const __m256i first = _mm512_castsi512_si256(steps), second = _mm512_extracti64x4_epi64(steps, 1);
+  if constexpr (kWhole) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(pair.to[0] + i), first);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(pair.to[1] + i), second);
+  } else {
+    _mm256_mask_storeu_epi16(pair.to[0] + i, lanes, first);
+    if (pair.to[1] != nullptr) _mm256_mask_storeu_epi16(pair.to[1] + i, lanes, second);
+  }
+}
+
+template <bool kDrops>
+XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void gradients_of(const GradientPair& given, PairedFactor& weights,
+                                                                    PairedFactor& gradients) {
+  alignas(64) uint16_t order[32];
+  for (uint16_t i = 0; i < 16; ++i) order[2 * i] = i, order[2 * i + 1] = static_cast<uint16_t>(16 + i);
+  Pair pair;
+  pair.turns = _mm512_load_si512(order);
+  pair.slope = _mm512_set1_ps(given.slope);
+  bool whole = true;
+  for (int k = 0; k < 2; ++k) {
+    const GradientPair::One& one = given.rows[k];
+    pair.row[k] = row_of(one.weights);
+    pair.delta[k] = _mm512_set1_ps(one.delta);
+    pair.counts[k] = one.counts ? kAll : __mmask16{0};
+    pair.scores[k] = one.scores, pair.gradient[k] = one.gradient, pair.to[k] = one.to;
+    whole = whole && one.counts;
+  }
+  for (int64_t first = 0, width = 0; first < given.count; first += width) {
+    width = PairedFactor::panel_width(given.count - first);
+    uint32_t *const to_weights = weights.pairs(given.place, first), *const to_gradients =
+                                                                        gradients.pairs(given.place, first);
+    int64_t i = 0;
+    for (; whole && i + 16 <= width; i += 16)
+      step_of<kDrops, true>(pair, first + i, kAll, to_weights + i, to_gradients + i);
+    for (; i < width; i += 16)
+      step_of<kDrops, false>(pair, first + i, lanes_of(width - i), to_weights + i, to_gradients + i);
+  }
+}
+
+}  // namespace
+
+XFORMER_BY_BF16_512 void pair_gradients(const GradientPair& pair, PairedFactor& weights, PairedFactor& gradients) {
+  pair.rows[0].weights.draws == nullptr ? gradients_of<false>(pair, weights, gradients)
+                                        : gradients_of<true>(pair, weights, gradients);
+}
+
+}  // namespace xformer::kernels::by_512
+
+#else
+
+namespace xformer::kernels::by_512 {
+
+// For the linker: no product takes pairs here.
+void pair_gradients(const GradientPair&, PairedFactor&, PairedFactor&) {}
+
+}  // namespace xformer::kernels::by_512
+
+#endif

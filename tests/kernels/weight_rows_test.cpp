@@ -1,0 +1,173 @@
+// The loops over rows of attention weights, by each instruction set that this processor has, against double precision;
+// and those that leave rounded numbers where products take them, against the others.
+#include "kernels/attention/weight_rows.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "kernels/cpu/lanes_512.h"
+
+namespace xformer::kernels {
+
+namespace {
+
+constexpr uint32_t kThreshold = 9000;
+constexpr float kKeep = 65536.0F / (65536 - 9000), kFactor = 0.75F, kUntouched = 77;
+
+// Numbers that repeat after no short distance.
+float number(int64_t i, int64_t salt) { return static_cast<float>((i * 7919 + salt * 104729) % 1009) / 1009; }
+
+struct RowData {
+  std::vector<float> scores, gradient;
+  std::vector<uint16_t> draws;
+  float shift;
+
+  RowData(int64_t count, int64_t salt) : shift(1 + number(salt, 5)) {
+    for (int64_t i = 0; i < count; ++i) {
+      scores.push_back(4 * number(i, salt) - 3);
+      gradient.push_back(2 * number(i, salt + 1) - 1);
+      draws.push_back(static_cast<uint16_t>(65535 * number(i, salt + 2)));
+    }
+    if (count > 2) scores[static_cast<size_t>(count / 2)] = -std::numeric_limits<float>::infinity();
+  }
+  [[nodiscard]] RowWeights<float> weights(bool drops) const {
+    return {kFactor, shift, drops ? draws.data() : nullptr, drops ? kThreshold : 0, drops ? kKeep : 1};
+  }
+  // Before dropout, and what dropout multiplies it by.
+  [[nodiscard]] double p(size_t i) const {
+    return std::exp2(double{kFactor} * static_cast<double>(scores[i]) - static_cast<double>(shift));
+  }
+  [[nodiscard]] double kept(size_t i, bool drops) const {
+    return !drops ? 1 : draws[i] < kThreshold ? 0 : static_cast<double>(kKeep);
+  }
+};
+
+float rounded(float x) { return static_cast<float>(c10::BFloat16(x)); }
+
+// Whatever a factor holds: its product with the matrix of ones on the diagonal.
+std::vector<float> numbers_in(const PairedFactor& factor, int64_t inner, int64_t columns) {
+  const int64_t even = (inner + 1) / 2 * 2;
+  std::vector<c10::BFloat16> diagonal(static_cast<size_t>(inner * even), 0.0F);
+  for (int64_t i = 0; i < inner; ++i) diagonal[static_cast<size_t>(i * even + i)] = 1.0F;
+  std::vector<float> result(static_cast<size_t>(inner * columns));
+  gemm(inner, {diagonal.data(), even}, factor, 0, result.data(), columns);
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("weights and their gradients of a row are those of double precision, whichever loop makes them") {
+  const auto ways = ways_to_weigh();
+  REQUIRE(!ways.empty());
+  for (const WeightLoops& way : ways)
+    for (const int64_t count : {1, 2, 15, 16, 17, 31, 48, 63, 64, 65, 100, 127, 256, 300})
+      for (const bool drops : {false, true}) {
+        const RowData row(count, 11);
+        const auto size = static_cast<size_t>(count);
+        std::vector<float> out(size + 16, kUntouched), scores = row.scores, gradient = row.gradient;
+        scores.resize(size + 16, kUntouched);
+        gradient.resize(size + 16, kUntouched);
+        const float sum = way.weights(row.scores.data(), count, row.weights(drops), out.data());
+        constexpr float kDelta = 0.3F, kSlope = 1.5F;
+        way.gradients(scores.data(), gradient.data(), count, row.weights(drops), kDelta, kSlope);
+        double total = 0, worst = 0;
+        for (size_t i = 0; i < size; ++i) {
+          const double p = row.p(i), weight = p * row.kept(i, drops);
+          const double step = double{kSlope} * p * (double{row.gradient[i]} * row.kept(i, drops) - double{kDelta});
+          total += p;
+          worst = std::max({worst, std::abs(double{out[i]} - weight), std::abs(double{scores[i]} - weight),
+                            std::abs(double{gradient[i]} - step)});
+          if (drops && row.draws[i] < kThreshold) CHECK(out[i] == 0);
+        }
+        INFO("count " << count << (drops ? ", with dropout" : ""));
+        CHECK(worst < 2e-6);
+        CHECK(std::abs(double{sum} - total) < 2e-6 * total);
+        for (size_t i = size; i < size + 16; ++i)
+          CHECK((out[i] == kUntouched && scores[i] == kUntouched && gradient[i] == kUntouched));
+        // In place the same, and by every way.
+        std::vector<float> in_place = row.scores, first(size);
+        CHECK(way.weights(in_place.data(), count, row.weights(drops), in_place.data()) == sum);
+        CHECK(std::equal(in_place.begin(), in_place.end(), out.begin()));
+      }
+}
+
+TEST_CASE("a score that is no number makes a weight and a sum that are none") {
+  for (const WeightLoops& way : ways_to_weigh())
+    for (const int64_t count : {3, 20, 70}) {
+      RowData row(count, 3);
+      row.scores.back() = NAN;
+      CHECK(std::isnan(way.weights(row.scores.data(), count, row.weights(false), row.scores.data())));
+      CHECK(std::isnan(row.scores.back()));
+      CHECK(!std::isnan(row.scores.front()));
+    }
+}
+
+TEST_CASE("weights as products of bf16 take them are those of float, rounded once") {
+  for (const int64_t count : {1, 7, 16, 40, 64, 90, 256})
+    for (const bool drops : {false, true}) {
+      RowData row(count, 23);
+      const auto size = static_cast<size_t>(count);
+      std::vector<float> meant(size);
+      std::vector<c10::BFloat16> got(size + 16, c10::BFloat16(kUntouched));
+      std::vector<float> copy = row.scores;
+      const float sum = row_weights(copy.data(), count, row.weights(drops), meant.data());
+      CHECK(row_weights(row.scores.data(), count, row.weights(drops), got.data()) == sum);
+      for (size_t i = 0; i < size; ++i) CHECK(static_cast<float>(got[i]) == rounded(meant[i]));
+      for (size_t i = size; i < size + 16; ++i) CHECK(static_cast<float>(got[i]) == kUntouched);
+    }
+}
+
+TEST_CASE("pairs of rows leave their weights and gradients where products take them") {
+#ifdef XFORMER_BY_512
+  if (!pairs_possible({nullptr, 2}, 2) || !has_bf16_512()) {
+    SUCCEED("no product takes pairs here");
+    return;
+  }
+  for (const int64_t rows : {1, 2, 5, 31, 64, 99})
+    for (const int64_t count : {1, 3, 16, 36, 64, 100, 130, 256})
+      for (const bool drops : {false, true}) {
+        constexpr float kSlope = 0.5F;
+        PairedFactor weights, gradients;
+        weights.reset(rows, count);
+        gradients.reset(rows, count);
+        std::vector<c10::BFloat16> first(static_cast<size_t>(rows * count + 16), c10::BFloat16(kUntouched));
+        std::vector<float> meant_weights, meant_gradients;
+        for (int64_t r = 0; r < rows; r += 2) {
+          std::vector<RowData> pair{{count, r}, {count, r + 1}};
+          GradientPair given{{}, r / 2, count, kSlope};
+          for (int64_t k = 0; k < 2; ++k) {
+            const bool there = r + k < rows, counts = there && (r + k) % 5 != 3;
+            RowData& row = pair[static_cast<size_t>(k)];
+            std::vector<float> scores = row.scores, gradient = row.gradient;
+            if (counts) row_gradients(scores.data(), gradient.data(), count, row.weights(drops), 0.2F, kSlope);
+            if (!counts) {
+              row.scores.assign(row.scores.size(), NAN);  // nobody may look at them
+              row.gradient.assign(row.gradient.size(), NAN);
+            }
+            given.rows[k] = {row.weights(drops), row.scores.data(), row.gradient.data(), 0.2F, counts,
+                             there ? first.data() + (r + k) * count : nullptr};
+            for (size_t i = 0; there && i < scores.size(); ++i) {
+              meant_weights.push_back(counts ? rounded(scores[i]) : 0);
+              meant_gradients.push_back(counts ? rounded(gradient[i]) : 0);
+            }
+          }
+          by_512::pair_gradients(given, weights, gradients);
+        }
+        INFO(rows << " rows of " << count << (drops ? ", with dropout" : ""));
+        CHECK(numbers_in(weights, rows, count) == meant_weights);
+        CHECK(numbers_in(gradients, rows, count) == meant_gradients);
+        bool same = true;
+        for (size_t i = 0; i < meant_gradients.size(); ++i)
+          same = same && static_cast<float>(first[i]) == meant_gradients[i];
+        CHECK(same);
+        for (size_t i = meant_gradients.size(); i < first.size(); ++i)
+          CHECK(static_cast<float>(first[i]) == kUntouched);
+      }
+#else
+  SUCCEED("no such loops for this processor");
+#endif
+}
+
+}  // namespace xformer::kernels
