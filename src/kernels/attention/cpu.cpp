@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/attention/gradient_rows.h"
 #include "kernels/attention/score_tiles.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/heads.h"
@@ -46,7 +47,7 @@ struct Scratch {
   std::vector<Stored> factor;               // a tile as products take it
   std::vector<Value> dq, dk, dv;            // sums over blocks
   std::vector<Value> turned_dk, turned_dv;  // the same, TileSums' room
-  PairedFactor weights, slopes;             // of bf16: a tile's as second factors
+  PairedTile paired;
   // Backwards of a block of keys; forwards of all blocks of a head's keys, turned over.
   PackedFactor<Stored> keys, turned_keys, turned_values;
   std::vector<PackedFactor<Stored>> head_keys;
@@ -147,42 +148,6 @@ void forward_block(const HeadSizes& sizes, const AttentionOptions& options, cons
   }
 }
 
-// A row of a tile backwards.
-template <class Value>
-struct TileRow {
-  Value *scores, *slope;
-  RowWeights<Value> weights;
-  Value delta;
-  bool counts;  // it has weights
-};
-
-template <class Value>
-void weigh(const TileRow<Value>& row, int64_t count, Value slope) {
-  if (row.counts) return row_gradients(row.scores, row.slope, count, row.weights, row.delta, slope);
-  std::fill_n(row.scores, count, Value(0));
-  std::fill_n(row.slope, count, Value(0));
-}
-
-// Two rows at a time, as second factors in scratch; returns the gradients as a first one.
-template <class RowAt>
-const c10::BFloat16* weigh_pairs(int64_t rows, int64_t count, float slope, const RowAt& row_at,
-                                 Scratch<c10::BFloat16>& scratch) {
-  scratch.weights.reset(rows, count);
-  scratch.slopes.reset(rows, count);
-  c10::BFloat16* const factor = grown(scratch.factor, rows * count);
-  for (int64_t r = 0; r < rows; r += 2) {
-    GradientPair pair{{}, r / 2, count, slope};
-    for (int64_t k = 0; k < 2; ++k) {
-      const bool there = r + k < rows;
-      const TileRow<float> row = row_at(there ? r + k : r);
-      pair.rows[k] = {row.weights, row.scores, row.slope, row.delta, there && row.counts,
-                      there ? factor + (r + k) * count : nullptr};
-    }
-    by_512::pair_gradients(pair, scratch.weights, scratch.slopes);
-  }
-  return factor;
-}
-
 // Keys key .. key + count - 1 of one head against all rows: gradients of these keys and values, and their share of dq.
 template <class Stored, class Value = Computed<Stored>>
 void backward_keys(const HeadSizes& sizes, const AttentionOptions& options, const AllowedPairs& allowed,
@@ -219,7 +184,7 @@ void backward_keys(const HeadSizes& sizes, const AttentionOptions& options, cons
     draws.draw(b, h, first, rows, key, count, scratch.draws, scratch.rows);
     const Operand<Stored> row_slopes{gradient.at(b, h, first), gradient.stride}, queries{q.at(b, h, first), q.stride};
     const auto row_at = [&](int64_t r) {
-      return TileRow<Value>{scores + r * count, slope + r * count,
+      return GradientRow<Value>{scores + r * count, slope + r * count,
                             {scale.weights, static_cast<Value>(kLog2OfE) * log_sum[first + r],
                              scratch.rows[static_cast<size_t>(r)], draws.threshold(), keep},
                             delta[first + r], log_sum[first + r] != std::numeric_limits<Value>::infinity()};
@@ -227,9 +192,9 @@ void backward_keys(const HeadSizes& sizes, const AttentionOptions& options, cons
     const Stored* factor = nullptr;
     if constexpr (kConverts<Stored>)
       if (paired) {
-        factor = weigh_pairs(rows, count, scale.slopes, row_at, scratch);
-        v_sums.add(0, scratch.weights, row_slopes, first == begin);
-        k_sums.add(0, scratch.slopes, queries, first == begin);
+        factor = weigh_pairs(rows, count, scale.slopes, row_at, scratch.paired);
+        v_sums.add(0, scratch.paired.weights, row_slopes, first == begin);
+        k_sums.add(0, scratch.paired.slopes, queries, first == begin);
       }
     if (!paired) {
       for (int64_t r = 0; r < rows; ++r) weigh(row_at(r), count, scale.slopes);

@@ -148,7 +148,7 @@ struct Pair {
   __mmask16 counts[2];
   const float *scores[2], *gradient[2];
   c10::BFloat16* to[2];
-  __m512i turns;  // of 16 numbers of each row behind each other, to one of each in turns
+  __m512i turns;
 };
 
 // Numbers i .. i + 15, or of them the lanes that are there.
@@ -182,10 +182,8 @@ XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void step_of(const Pair& pair,
 template <bool kDrops>
 XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void gradients_of(const GradientPair& given, PairedFactor& weights,
                                                                     PairedFactor& gradients) {
-  alignas(64) uint16_t order[32];
-  for (uint16_t i = 0; i < 16; ++i) order[2 * i] = i, order[2 * i + 1] = static_cast<uint16_t>(16 + i);
   Pair pair;
-  pair.turns = _mm512_load_si512(order);
+  pair.turns = turns_of_pairs();
   pair.slope = _mm512_set1_ps(given.slope);
   bool whole = true;
   for (int k = 0; k < 2; ++k) {

@@ -293,8 +293,8 @@ void gemm_rounding(int64_t rows, int64_t columns, int64_t inner, Operand<Value> 
 }
 
 void PairedFactor::reset(int64_t inner, int64_t columns) {
-  static_assert(kMostInner == kDeep && kWidth == kWide, "panels are laid out for other products");
-  inner_ = inner, columns_ = columns, depth_ = (inner + 1) / 2 * 2, main_ = piece_of(depth_, kDeep);
+  static_assert(kDepth == kDeep && kWidth == kWide, "panels are laid out for other products");
+  inner_ = inner, columns_ = columns, depth_ = (inner + 1) / 2 * 2;
   panels_ = aligned(room_, depth_ * panel_stride(columns) / 2);
 }
 

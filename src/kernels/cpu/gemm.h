@@ -80,28 +80,32 @@ void gemm(int64_t rows, Operand<Value> a, const PackedFactor<Value>& b, at::opma
 // numbers: for the code that multiplies where pairs_possible().
 class PairedFactor {
  public:
-  static constexpr int64_t kMostInner = 256;
-
-  // Room for so many rows, up to kMostInner, and columns.
   void reset(int64_t inner, int64_t columns);
   // Columns that a panel has of which so many are left.
   [[nodiscard]] static int64_t panel_width(int64_t left) { return piece_of(left, kWidth); }
   // Where the pairs of rows 2 place and 2 place + 1 of the panel that begins with column `first` are, with room for the
   // next multiple of 16. A row behind an odd number of them is zeros.
   [[nodiscard]] uint32_t* pairs(int64_t place, int64_t first) {
-    const int64_t k = 2 * place < main_ ? 0 : main_, depth = k == 0 ? main_ : depth_ - main_;
+    int64_t k = 2 * place / kDepth * kDepth, depth = piece_of(depth_ - k, kDepth);  // the piece of rows it is of
+    if (2 * place >= k + depth) k += depth, depth = depth_ - k;
     return panels_ + (k * line_of(columns_) + first * depth) / 2 +
            (place - k / 2) * line_of(panel_width(columns_ - first));
+  }
+  // One number becomes 0.
+  void clear(int64_t row, int64_t column) {
+    int64_t first = column / kWidth * kWidth;
+    if (const int64_t width = panel_width(columns_ - first); column >= first + width) first += width;
+    pairs(row / 2, first)[column - first] &= row % 2 == 0 ? 0xFFFF0000U : 0xFFFFU;
   }
 
  private:
   friend void gemm(int64_t rows, Operand<c10::BFloat16> a, const PairedFactor& b, float beta, float* c,
                    int64_t c_stride);
-  static constexpr int64_t kWidth = 64;
+  static constexpr int64_t kWidth = 64, kDepth = 256;
   static int64_t line_of(int64_t width) { return (width + 15) / 16 * 16; }
 
   int64_t inner_ = 0, columns_ = 0;
-  int64_t depth_ = 0, main_ = 0;  // rows with the one that makes pairs; those of them in the first piece of products
+  int64_t depth_ = 0;  // rows with the one that makes pairs
   std::vector<uint32_t> room_;
   uint32_t* panels_ = nullptr;
 };

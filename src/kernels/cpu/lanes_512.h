@@ -27,6 +27,13 @@ namespace xformer::kernels {
   return static_cast<__mmask16>(left >= 16 ? 0xFFFFU : (1U << left) - 1);
 }
 
+// Of 16 numbers of bf16 of each of two rows, behind each other, the order that makes pairs of them.
+XFORMER_BY_512 [[gnu::always_inline]] inline __m512i turns_of_pairs() {
+  alignas(64) uint16_t order[32];
+  for (uint16_t i = 0; i < 16; ++i) order[2 * i] = i, order[2 * i + 1] = static_cast<uint16_t>(16 + i);
+  return _mm512_load_si512(order);
+}
+
 // exp2_of of each lane, to the bit.
 XFORMER_BY_512 [[gnu::always_inline]] inline __m512 exp2_by_512(const __m512& x) {
   const __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), r = _mm512_sub_ps(x, n);

@@ -6,10 +6,12 @@
 
 #include "core/error.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/lanes_512.h"
 #include "kernels/cpu/needed_rows.h"
 #include "kernels/cpu/row_parts.h"
 #include "kernels/cpu/stored.h"
 #include "kernels/cpu/units.h"
+#include "kernels/feed_forward/active_rows.h"
 #include "kernels/gelu_dropout/cpu.h"
 #include "kernels/linear/cpu.h"
 
@@ -56,6 +58,9 @@ struct Pass {
     const uint16_t* const drawn = draws.draw(first * f, count * f, memory);
     return {count * f, tanh, drawn, draws.threshold(), static_cast<Value>(draws.keep())};
   }
+  [[nodiscard]] by_512::ActiveRows rows_of(const GeluRun<float>& run, int64_t count) const {
+    return {count, f, tanh, run.draws, run.threshold, run.keep};
+  }
 };
 
 template <class Stored>
@@ -63,7 +68,70 @@ struct Scratch {
   std::vector<Computed<Stored>> z, rows, active, slope;
   std::vector<Stored> factor, needed_inputs, needed_slopes;
   std::vector<uint16_t> draws;
+  PairedFactor paired_active, paired_slope;
 };
+
+// Whether rows of bf16 go by in one pass between the products (active_rows.h).
+template <class Stored>
+bool active_in_one_pass(const Pass& pass) {
+  return kConverts<Stored> && has_bf16_512() && pairs_possible({nullptr, std::max(pass.m, pass.k), true}, pass.f);
+}
+
+// The activation of some rows, as the second product takes it; z goes to where it is kept.
+template <class Stored, class Value = Computed<Stored>>
+const Stored* activate(const Pass& pass, bool one_pass, int64_t first, int64_t count,
+                       const PackedFactor<Stored>& in_factor, Stored* z_to, Scratch<Stored>& mine) {
+  const int64_t f = pass.f;
+  const auto* const bias = pass.in_bias.const_data_ptr<Value>();
+  const Operand<Stored> inputs{pass.x.const_data_ptr<Stored>() + first * pass.m, pass.m};
+  const GeluRun<Value> run = pass.run<Value>(first, count, mine.draws);
+  if constexpr (kConverts<Stored>)
+    if (one_pass) {
+      float* const sums = grown(mine.z, count * f);
+      gemm(count, inputs, in_factor, 0.0F, sums, f);
+      by_512::active_rows(pass.rows_of(run, count), sums, bias, z_to, grown(mine.factor, count * f));
+      return mine.factor.data();
+    }
+  Value *const z = place_for(z_to, count * f, mine.z), *const active = grown(mine.active, count * f);
+  repeat_row(bias, count, f, z);
+  gemm(count, inputs, in_factor, Value(1), z, f);
+  store(z, count * f, z_to);
+  gelu_run(run, z, active);
+  return factor_of<Stored>(active, count * f, mine.factor);
+}
+
+// Of a part's table.
+template <class Value>
+struct WeightSums {
+  Value *in, *in_bias, *out;  // [m, f], turned over, since the wide tiles are second factors; [f]; [k, f]
+};
+
+// Backwards from mine.slope, the gradient of what activate() gave: adds the gradients of both weights and of the first
+// bias; returns that of z as a product takes it. `from` is the gradient of the part, `inputs` its rows.
+template <class Stored, class Value = Computed<Stored>>
+const Stored* deactivate(const Pass& pass, bool one_pass, int64_t first, int64_t count, const Stored* z,
+                         const Stored* from, const Stored* inputs, const WeightSums<Value>& sums,
+                         Scratch<Stored>& mine) {
+  const int64_t f = pass.f, k = pass.k, m = pass.m;
+  const GeluRun<Value> run = pass.run<Value>(first, count, mine.draws);
+  Value* const slope = mine.slope.data();
+  if constexpr (kConverts<Stored>)
+    if (one_pass) {
+      mine.paired_active.reset(count, f);
+      mine.paired_slope.reset(count, f);
+      by_512::active_gradient_rows(pass.rows_of(run, count), z, slope, mine.paired_active, mine.paired_slope,
+                                   grown(mine.factor, count * f), sums.in_bias);
+      gemm(k, {from, k, true}, mine.paired_active, 1.0F, sums.out, f);
+      gemm(m, {inputs, m, true}, mine.paired_slope, 1.0F, sums.in, f);
+      return mine.factor.data();
+    }
+  Value* const active = grown(mine.active, count * f);
+  gelu_both_run(run, loaded(z, count * f, mine.z), active, slope);
+  gemm_rounding<Stored>(k, f, count, {from, k, true}, {active, f}, Value(1), sums.out, f);
+  gemm_rounding<Stored>(m, f, count, {inputs, m, true}, {slope, f}, Value(1), sums.in, f);
+  add_rows(slope, count, f, sums.in_bias);
+  return factor_of<Stored>(slope, count * f, mine.factor);
+}
 
 }  // namespace
 
@@ -79,8 +147,8 @@ FeedForwardForward feed_forward_forward_cpu(const at::Tensor& x, const LinearMap
     in_factor.pack(rows.rows, pass.m, pass.f, Value(1), {pass.in_weight.const_data_ptr<scalar_t>(), pass.m, true});
     out_factor.pack(rows.rows, pass.f, pass.k, Value(1), {pass.out_weight.const_data_ptr<scalar_t>(), pass.f, true});
     std::vector<Scratch<scalar_t>> scratch(static_cast<size_t>(workers_for(rows.blocks)));
-    const auto *const in_bias = pass.in_bias.const_data_ptr<Value>(), *const out_bias =
-                                                                          pass.out_bias.const_data_ptr<Value>();
+    const bool one_pass = active_in_one_pass<scalar_t>(pass);
+    const auto* const out_bias = pass.out_bias.const_data_ptr<Value>();
     for_units(rows.blocks, rows.block_rows * pass.f * (pass.m + pass.k), [&](int64_t block, int64_t worker) {
       Scratch<scalar_t>& mine = scratch[static_cast<size_t>(worker)];
       const int64_t begin = block * rows.block_rows, block_rows = std::min(rows.block_rows, rows.rows - begin);
@@ -88,15 +156,10 @@ FeedForwardForward feed_forward_forward_cpu(const at::Tensor& x, const LinearMap
         scalar_t* const z_to = result.z.mutable_data_ptr<scalar_t>() + first * pass.f;
         scalar_t* const to = result.out.mutable_data_ptr<scalar_t>() + first * pass.k;
         if (which == Needed::kNone) return pass.needed.clear(first, count, pass.k, to);
-        Value *const z = place_for(z_to, count * pass.f, mine.z), *const active = grown(mine.active, count * pass.f);
-        repeat_row(in_bias, count, pass.f, z);
-        gemm(count, {pass.x.const_data_ptr<scalar_t>() + first * pass.m, pass.m}, in_factor, Value(1), z, pass.f);
-        store(z, count * pass.f, z_to);
-        gelu_run(pass.run<Value>(first, count, mine.draws), z, active);
+        const scalar_t* const active = activate(pass, one_pass, first, count, in_factor, z_to, mine);
         Value* const out = place_for(to, count * pass.k, mine.rows);
         repeat_row(out_bias, count, pass.k, out);
-        gemm(count, {factor_of<scalar_t>(active, count * pass.f, mine.factor), pass.f}, out_factor, Value(1), out,
-             pass.k);
+        gemm(count, {active, pass.f}, out_factor, Value(1), out, pass.k);
         store(out, count * pass.k, to);
         if (which == Needed::kAll) return;
         pass.needed.clear(first, count, pass.f, z_to);
@@ -126,6 +189,7 @@ FeedForwardGradients feed_forward_backward_cpu(const at::Tensor& gradient_in, co
       in_factor.pack(pass.rows.rows, f, pass.m, Value(1), {pass.in_weight.const_data_ptr<scalar_t>(), pass.m});
     out_factor.pack(pass.rows.rows, k, f, Value(1), {pass.out_weight.const_data_ptr<scalar_t>(), f});
     std::vector<Scratch<scalar_t>> scratch(static_cast<size_t>(workers_for(pass.rows.parts)));
+    const bool one_pass = active_in_one_pass<scalar_t>(pass);
     const int64_t size = pass.rows.part_blocks * pass.rows.block_rows * table;
     for_units(pass.rows.parts, size, [&](int64_t part, int64_t worker) {
       Scratch<scalar_t>& mine = scratch[static_cast<size_t>(worker)];
@@ -140,19 +204,15 @@ FeedForwardGradients feed_forward_backward_cpu(const at::Tensor& gradient_in, co
             which, first, count, k, gradient.const_data_ptr<scalar_t>() + first * k, mine.needed_slopes);
         const scalar_t* const inputs = pass.needed.only(
             which, first, count, pass.m, pass.x.const_data_ptr<scalar_t>() + first * pass.m, mine.needed_inputs);
-        Value *const active = grown(mine.active, count * f), *const slope = grown(mine.slope, count * f);
+        Value* const slope = grown(mine.slope, count * f);
         gemm(count, {from, k}, out_factor, Value(0), slope, f);
-        gelu_both_run(pass.run<Value>(first, count, mine.draws),
-                      loaded(z.const_data_ptr<scalar_t>() + first * f, count * f, mine.z), active, slope);
-        // The wide tiles as second factors, which are rounded while they are laid out; so W1's gradient lies turned
-        // over.
-        gemm_rounding<scalar_t>(k, f, count, {from, k, true}, {active, f}, Value(1), own + out_at, f);
+        const scalar_t* const slopes =
+            deactivate(pass, one_pass, first, count, z.const_data_ptr<scalar_t>() + first * f, from, inputs,
+                       {own, own + in_bias_at, own + out_at}, mine);
         add_rows(loaded(from, count * k, mine.rows), count, k, own + out_bias_at);
-        gemm_rounding<scalar_t>(pass.m, f, count, {inputs, pass.m, true}, {slope, f}, Value(1), own, f);
-        add_rows(slope, count, f, own + in_bias_at);
         if (!x_wanted) return;
         Value* const into = place_for(to, count * pass.m, mine.rows);
-        gemm(count, {factor_of<scalar_t>(slope, count * f, mine.factor), f}, in_factor, Value(0), into, pass.m);
+        gemm(count, {slopes, f}, in_factor, Value(0), into, pass.m);
         store(into, count * pass.m, to);
       };
       pass.rows.for_blocks(part, [&](int64_t first, int64_t count) { pass.needed.for_runs(first, count, add_run); });

@@ -87,16 +87,20 @@ void add_round(const HashedPass& pass, int64_t unit, int64_t round, Scratch<Stor
     const int32_t* const queries = mine.sorted.tokens.data() + chunk * pass.c + pass.before;
     const uint16_t* const drawn = pass.draw(unit, round, chunk, mine.draws);
     mine.steps.resize(static_cast<size_t>(2 * pass.c));
+    Stored* const weights = place_of_factor<Stored>(mine.scores.data(), pass.c * pass.line, mine.factor);
+    const int32_t* const keys = mine.sorted.tokens.data() + chunk * pass.c + window.first;
     for (int64_t r = 0; r < pass.c; ++r) {
       if (queries[r] < 0) continue;
       const uint16_t* const of_row = drawn == nullptr ? nullptr : drawn + r * (pass.before + pass.c) + window.first;
-      const RowSum<Value> found =
-          weigh_row(mine.scores.data() + r * pass.line, pass.line, of_row, pass.draws.threshold(), keep);
-      mine.steps[static_cast<size_t>(2 * r)] = found.shift;
-      mine.steps[static_cast<size_t>(2 * r + 1)] = found.sum;
+      Value* const row = mine.scores.data() + r * pass.line;
+      const Value largest = row_largest(row, pass.line, -std::numeric_limits<Value>::infinity());
+      const Value shift = pass.shift_of(largest, queries, keys, chunk, window, r, row);
+      mine.steps[static_cast<size_t>(2 * r)] = largest;
+      mine.steps[static_cast<size_t>(2 * r + 1)] =
+          row_weights(row, pass.line, natural_weights(shift, of_row, pass.draws.threshold(), keep),
+                      weights + r * pass.line);
     }
-    gemm(pass.c, e, window.columns, Value(1),
-         {factor_of<Stored>(mine.scores.data(), pass.c * pass.line, mine.factor), pass.line},
+    gemm(pass.c, e, window.columns, Value(1), {weights, pass.line},
          {mine.sorted.v.data() + (chunk * pass.c + window.first) * e, e}, Value(0), mine.rows.data(), e);
     for (int64_t r = 0; r < pass.c; ++r) {
       if (queries[r] < 0) continue;
@@ -130,6 +134,7 @@ void add_round_gradients(const HashedPass& pass, int64_t unit, int64_t round, co
       v_sums({grown(sorted.v_gradient, count * e), e}, count, e, Value(1), mine.turned_v);
   k_sums.clear();
   v_sums.clear();
+  const bool paired = v_sums.takes_pairs(e) && k_sums.takes_pairs(d);
   mine.steps.resize(static_cast<size_t>(c * line));
   for (int64_t chunk = 0; chunk < pass.slots / c; ++chunk) {
     const HashedPass::Window window = pass.window(sorted.tokens, chunk);
@@ -144,31 +149,41 @@ void add_round_gradients(const HashedPass& pass, int64_t unit, int64_t round, co
     const Stored* const slope = sorted.slope.data() + query * e;
     gemm(c, window.columns, e, Value(1), {slope, e}, {sorted.v.data() + key * e, e, true}, Value(0), steps, line);
     const uint16_t* const drawn = pass.draw(unit, round, chunk, mine.draws);
-    for (int64_t r = 0; r < c; ++r) {
-      Value *const row = weights + r * line, *const step = steps + r * line;
-      if (queries[r] < 0) {
-        std::fill_n(row, window.columns, Value(0));
-        std::fill_n(step, window.columns, Value(0));
-        continue;
-      }
+    const auto row_at = [&](int64_t r) {
+      GradientRow<Value> row{weights + r * line, steps + r * line, {}, 0, queries[r] >= 0};
+      if (!row.counts) return row;
       const auto token = static_cast<size_t>(queries[r]);
-      Value shift = mine.shift[token];
-      const bool alone = shift == static_cast<Value>(kSelfLogit);
-      // Beside a logit of -1e5 the log of a sum would be lost in rounding.
-      if (alone) {
-        shift = 0;
-        pass.for_self(queries, keys, chunk, window, r, [&](int64_t j) { row[j] = Value(0); });
-      }
+      const Value shift = pass.shift_of(mine.shift[token], queries, keys, chunk, window, r, row.scores);
       const uint16_t* const of_row = drawn == nullptr ? nullptr : drawn + r * (pass.before + c) + window.first;
-      row_gradients(row, step, window.columns,
-                    natural_weights(shift + std::log(mine.sum[token]), of_row, pass.draws.threshold(), keep),
-                    delta[token]);
-      pass.for_self(queries, keys, chunk, window, r, [&](int64_t j) { step[j] = Value(0); });
+      row.weights = natural_weights(shift + std::log(mine.sum[token]), of_row, pass.draws.threshold(), keep);
+      row.delta = delta[token];
+      return row;
+    };
+    const auto for_self = [&](const auto& work) {
+      for (int64_t r = 0; r < c; ++r)
+        pass.for_self(queries, keys, chunk, window, r, [&](int64_t j) { work(r, j); });
+    };
+    const Operand<Stored> of_queries{sorted.q.data() + query * d, d};
+    Operand<Stored> factor{nullptr, 0};
+    if constexpr (kConverts<Stored>)
+      if (paired) {
+        factor = {weigh_pairs(c, window.columns, 1, row_at, mine.paired), window.columns};
+        for_self([&](int64_t r, int64_t j) {
+          mine.paired.slopes.clear(r, j);
+          mine.paired.rows[static_cast<size_t>(r * window.columns + j)] = Stored(0);
+        });
+        v_sums.add(key, mine.paired.weights, {slope, e}, /*replaces=*/false);
+        k_sums.add(key, mine.paired.slopes, of_queries, /*replaces=*/false);
+      }
+    if (!paired) {
+      for (int64_t r = 0; r < c; ++r) weigh(row_at(r), window.columns, Value(1));
+      for_self([&](int64_t r, int64_t j) { steps[r * line + j] = Value(0); });
+      v_sums.add(key, window.columns, c, weights, line, {slope, e}, /*replaces=*/false);
+      k_sums.add(key, window.columns, c, steps, line, of_queries, /*replaces=*/false);
+      factor = {factor_of<Stored>(steps, c * line, mine.factor), line};
     }
-    v_sums.add(key, window.columns, c, weights, line, {slope, e}, /*replaces=*/false);
-    k_sums.add(key, window.columns, c, steps, line, {sorted.q.data() + query * d, d}, /*replaces=*/false);
-    gemm(c, d, window.columns, Value(1), {factor_of<Stored>(steps, c * line, mine.factor), line},
-         {sorted.k.data() + key * d, d}, Value(0), sorted.q_gradient.data() + query * d, d);
+    gemm(c, d, window.columns, Value(1), factor, {sorted.k.data() + key * d, d}, Value(0),
+         sorted.q_gradient.data() + query * d, d);
   }
   k_sums.finish();
   v_sums.finish();

@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/attention/gradient_rows.h"
 #include "kernels/cpu/heads.h"
 #include "kernels/cpu/stored.h"
 #include "kernels/cpu/valid_rows.h"
@@ -32,6 +33,7 @@ struct Scratch {
   std::vector<Value> shift, sum, out;                     // of all tokens
   std::vector<uint16_t> draws;
   std::vector<Stored> factor;                  // a tile as products take it
+  PairedTile paired;
   std::vector<Value> turned_k, turned_v;       // TileSums' rooms
   std::vector<Value> first_room, second_room;  // rows that are stored otherwise
 };
@@ -119,6 +121,16 @@ class HashedPass {
     if (chunk > 0 || window.first == before) return;
     for (int64_t j = 0; j < before; ++j)
       if (keys[j] == queries[r]) work(j);
+  }
+
+  // What is taken off a row's logits before they become weights: the largest of them; beside one of -1e5, which stands
+  // for its own token and is 0 then, anything would be lost in rounding.
+  template <class Value>
+  [[nodiscard]] Value shift_of(Value largest, const int32_t* queries, const int32_t* keys, int64_t chunk,
+                               const Window& window, int64_t r, Value* row) const {
+    if (largest != static_cast<Value>(kSelfLogit)) return largest;
+    for_self(queries, keys, chunk, window, r, [&](int64_t j) { row[j] = Value(0); });
+    return Value(0);
   }
 
   const uint16_t* draw(int64_t unit, int64_t round, int64_t chunk, std::vector<uint16_t>& memory) const {

@@ -1,0 +1,51 @@
+// Rows of a tile of attention's weights backwards: one by one in float, or two by two as products of bf16 take them.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/attention/weight_rows.h"
+#include "kernels/cpu/stored.h"
+
+namespace xformer::kernels {
+
+template <class Value>
+struct GradientRow {
+  Value *scores, *slope;  // the latter is the gradient of the weights, and becomes that of the scores
+  RowWeights<Value> weights;
+  Value delta;
+  bool counts;  // or it has no weights, whatever lies there
+};
+
+template <class Value>
+void weigh(const GradientRow<Value>& row, int64_t count, Value slope) {
+  if (row.counts) return row_gradients(row.scores, row.slope, count, row.weights, row.delta, slope);
+  std::fill_n(row.scores, count, Value(0));
+  std::fill_n(row.slope, count, Value(0));
+}
+
+// A tile's weights and gradients as second factors, and the latter as a first one: rows without gaps.
+struct PairedTile {
+  PairedFactor weights, slopes;
+  std::vector<c10::BFloat16> rows;
+};
+
+// row_at(r) is row r. Where pairs_possible(). Returns where the gradients' rows are.
+template <class RowAt>
+const c10::BFloat16* weigh_pairs(int64_t rows, int64_t count, float slope, const RowAt& row_at, PairedTile& tile) {
+  tile.weights.reset(rows, count);
+  tile.slopes.reset(rows, count);
+  c10::BFloat16* const to = grown(tile.rows, rows * count);
+  for (int64_t r = 0; r < rows; r += 2) {
+    GradientPair pair{{}, r / 2, count, slope};
+    for (int64_t k = 0; k < 2; ++k) {
+      const bool there = r + k < rows;
+      const GradientRow<float> row = row_at(there ? r + k : r);
+      pair.rows[k] = {row.weights, row.scores,          row.slope,
+                      row.delta,   there && row.counts, there ? to + (r + k) * count : nullptr};
+    }
+    by_512::pair_gradients(pair, tile.weights, tile.slopes);
+  }
+  return to;
+}
+
+}  // namespace xformer::kernels

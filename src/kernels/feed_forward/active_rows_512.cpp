@@ -1,0 +1,152 @@
+#include <utility>
+
+#include "kernels/cpu/lanes_512.h"
+#include "kernels/feed_forward/active_rows.h"
+
+namespace xformer::kernels::by_512 {
+
+#ifdef XFORMER_BY_512
+
+namespace {
+
+constexpr __mmask16 kAll = 0xFFFF;
+
+// gelu_dropout's functions (gelu_dropout/runs.cpp): the share below x, and how it grows with x.
+struct Share {
+  __m512 share, slope;
+};
+
+XFORMER_BY_512 [[gnu::always_inline]] inline Share normal_share(const __m512& x) {
+  const __m512 one = _mm512_set1_ps(1), z = _mm512_mul_ps(_mm512_abs_ps(x), _mm512_set1_ps(0.70710678F));
+  const __m512 t = _mm512_div_ps(one, _mm512_fmadd_ps(_mm512_set1_ps(0.3275911F), z, one));
+  const __m512 bell = exp2_by_512(_mm512_mul_ps(_mm512_mul_ps(z, z), _mm512_set1_ps(static_cast<float>(-kLog2OfE))));
+  __m512 tail = _mm512_fmadd_ps(_mm512_set1_ps(1.061405429F), t, _mm512_set1_ps(-1.453152027F));
+  tail = _mm512_fmadd_ps(tail, t, _mm512_set1_ps(1.421413741F));
+  tail = _mm512_fmadd_ps(tail, t, _mm512_set1_ps(-0.284496736F));
+  tail = _mm512_fmadd_ps(tail, t, _mm512_set1_ps(0.254829592F));
+  tail = _mm512_mul_ps(_mm512_mul_ps(tail, t), _mm512_mul_ps(bell, _mm512_set1_ps(0.5F)));
+  const __mmask16 above = _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_NLT_UQ);
+  return {_mm512_mask_sub_ps(tail, above, one, tail), _mm512_mul_ps(bell, _mm512_set1_ps(0.39894228F))};
+}
+
+XFORMER_BY_512 [[gnu::always_inline]] inline Share logistic_share(const __m512& x) {
+  constexpr float kFactor = 1.59576912160573071176F, kCubic = 0.044715F;
+  const __m512 one = _mm512_set1_ps(1), square = _mm512_mul_ps(x, x);
+  const __m512 inner = _mm512_mul_ps(x, _mm512_fmadd_ps(square, _mm512_set1_ps(kCubic), one));
+  // Bounded, so that no power is infinite.
+  const __m512 power = exp2_by_512(_mm512_min_ps(
+      _mm512_set1_ps(126), _mm512_mul_ps(inner, _mm512_set1_ps(-kFactor * static_cast<float>(kLog2OfE)))));
+  const __m512 share = _mm512_div_ps(one, _mm512_add_ps(one, power));
+  const __m512 grows = _mm512_mul_ps(_mm512_fmadd_ps(square, _mm512_set1_ps(3 * kCubic), one), _mm512_set1_ps(kFactor));
+  return {share, _mm512_mul_ps(_mm512_mul_ps(share, _mm512_sub_ps(one, share)), grows)};
+}
+
+template <bool kTanh>
+XFORMER_BY_512 [[gnu::always_inline]] inline Share share_at(const __m512& x) {
+  if constexpr (kTanh) return logistic_share(x);
+  else return normal_share(x);
+}
+
+XFORMER_BY_512 [[gnu::always_inline]] inline __mmask16 kept_at(const uint16_t* draws, int64_t i,
+                                                               const __m256i& threshold, __mmask16 lanes) {
+  return draws == nullptr ? lanes : kept_by_512(draws + i, threshold, lanes);
+}
+
+template <bool kTanh>
+XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void rows_of(const ActiveRows& run, const float* sums,
+                                                               const float* bias, c10::BFloat16* z_to,
+                                                               c10::BFloat16* active_to) {
+  const __m512 keep = _mm512_set1_ps(run.keep);
+  const __m256i threshold = _mm256_set1_epi16(static_cast<int16_t>(run.threshold));
+  for (int64_t r = 0, at = 0; r < run.rows; ++r, at += run.f)
+    for (int64_t i = 0; i < run.f; i += 16) {
+      const __mmask16 lanes = lanes_of(run.f - i);
+      const __m512 z = _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, sums + at + i), _mm512_maskz_loadu_ps(lanes, bias + i));
+      const __m512 active = _mm512_mul_ps(z, share_at<kTanh>(z).share);
+      const __m512 kept = _mm512_maskz_mul_ps(kept_at(run.draws, at + i, threshold, lanes), active, keep);
+      const auto rounded_z = (__m256i)_mm512_cvtneps_pbh(z), rounded = (__m256i)_mm512_cvtneps_pbh(kept);
+      if (lanes == kAll) {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(z_to + at + i), rounded_z);
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(active_to + at + i), rounded);
+      } else {
+        _mm256_mask_storeu_epi16(z_to + at + i, lanes, rounded_z);
+        _mm256_mask_storeu_epi16(active_to + at + i, lanes, rounded);
+      }
+    }
+}
+
+// What one row gives to 16 columns.
+struct Given {
+  __m512 active, gradient;
+};
+
+template <bool kTanh>
+XFORMER_BY_BF16_512 [[gnu::always_inline]] inline Given given_by(const c10::BFloat16* z, const float* slopes,
+                                                                 __mmask16 kept, __mmask16 lanes, const __m512& keep) {
+  const __m512 x = _mm512_castsi512_ps(
+      _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, z)), 16));
+  const Share at = share_at<kTanh>(x);
+  const __m512 slope = _mm512_mul_ps(_mm512_maskz_loadu_ps(lanes, slopes), _mm512_fmadd_ps(x, at.slope, at.share));
+  return {_mm512_maskz_mul_ps(kept, _mm512_mul_ps(x, at.share), keep), _mm512_maskz_mul_ps(kept, slope, keep)};
+}
+
+template <bool kTanh>
+XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void gradients_of(const ActiveRows& run, const c10::BFloat16* z,
+                                                                    const float* slopes, PairedFactor& active,
+                                                                    PairedFactor& gradient, c10::BFloat16* rows,
+                                                                    float* bias_gradient) {
+  const __m512 keep = _mm512_set1_ps(run.keep);
+  const __m256i threshold = _mm256_set1_epi16(static_cast<int16_t>(run.threshold));
+  const __m512i turns = turns_of_pairs();
+  for (int64_t r = 0; r < run.rows; r += 2) {
+    const int64_t first = r * run.f, second = r + 1 < run.rows ? first + run.f : first;
+    for (int64_t panel = 0, width = 0; panel < run.f; panel += width) {
+      width = PairedFactor::panel_width(run.f - panel);
+      uint32_t *const to_active = active.pairs(r / 2, panel), *const to_gradient = gradient.pairs(r / 2, panel);
+      for (int64_t i = 0; i < width; i += 16) {
+        const __mmask16 lanes = lanes_of(width - i), below = second == first ? __mmask16{0} : lanes;
+        const int64_t column = panel + i;
+        const Given one = given_by<kTanh>(z + first + column, slopes + first + column,
+                                          kept_at(run.draws, first + column, threshold, lanes), lanes, keep),
+                    two = given_by<kTanh>(z + second + column, slopes + second + column,
+                                          kept_at(run.draws, second + column, threshold, below), below, keep);
+        const auto gradients = (__m512i)_mm512_cvtne2ps_pbh(two.gradient, one.gradient);
+        _mm512_storeu_si512(to_active + i, _mm512_permutexvar_epi16(
+                                               turns, (__m512i)_mm512_cvtne2ps_pbh(two.active, one.active)));
+        _mm512_storeu_si512(to_gradient + i, _mm512_permutexvar_epi16(turns, gradients));
+        _mm256_mask_storeu_epi16(rows + first + column, lanes, _mm512_castsi512_si256(gradients));
+        if (below != 0)
+          _mm256_mask_storeu_epi16(rows + second + column, below, _mm512_extracti64x4_epi64(gradients, 1));
+        float* const sums = bias_gradient + column;
+        _mm512_mask_storeu_ps(sums, lanes,
+                              _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, sums),
+                                            _mm512_add_ps(one.gradient, two.gradient)));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+XFORMER_BY_BF16_512 void active_rows(const ActiveRows& run, const float* sums, const float* bias, c10::BFloat16* z,
+                                     c10::BFloat16* active) {
+  run.tanh ? rows_of<true>(run, sums, bias, z, active) : rows_of<false>(run, sums, bias, z, active);
+}
+
+XFORMER_BY_BF16_512 void active_gradient_rows(const ActiveRows& run, const c10::BFloat16* z, const float* slopes,
+                                              PairedFactor& active, PairedFactor& gradient, c10::BFloat16* rows,
+                                              float* bias_gradient) {
+  run.tanh ? gradients_of<true>(run, z, slopes, active, gradient, rows, bias_gradient)
+           : gradients_of<false>(run, z, slopes, active, gradient, rows, bias_gradient);
+}
+
+#else
+
+// For the linker: no product takes pairs here.
+void active_rows(const ActiveRows&, const float*, const float*, c10::BFloat16*, c10::BFloat16*) {}
+void active_gradient_rows(const ActiveRows&, const c10::BFloat16*, const float*, PairedFactor&, PairedFactor&,
+                          c10::BFloat16*, float*) {}
+
+#endif
+
+}  // namespace xformer::kernels::by_512
