@@ -118,9 +118,9 @@ void forward_block(const HeadSizes& sizes, const AttentionOptions& options, cons
       const auto i = static_cast<size_t>(r);
       const Value before = scratch.largest[i], now = row_largest(scores + r * count, count, before);
       const Value shift = now == kNone ? Value(0) : scale.weights * now;
-      const Value sum = row_weights(scores + r * count, count,
-                                    {scale.weights, shift, scratch.rows[i], draws.threshold(), keep},
-                                    weights + r * count);
+      const Value sum =
+          row_weights(scores + r * count, count, {scale.weights, shift, scratch.rows[i], draws.threshold(), keep},
+                      weights + r * count);
       if (key > 0 && now > before) {
         const Value factor = std::exp2(scale.weights * (before - now));
         scratch.sum[i] *= factor;
@@ -184,10 +184,12 @@ void backward_keys(const HeadSizes& sizes, const AttentionOptions& options, cons
     draws.draw(b, h, first, rows, key, count, scratch.draws, scratch.rows);
     const Operand<Stored> row_slopes{gradient.at(b, h, first), gradient.stride}, queries{q.at(b, h, first), q.stride};
     const auto row_at = [&](int64_t r) {
-      return GradientRow<Value>{scores + r * count, slope + r * count,
-                            {scale.weights, static_cast<Value>(kLog2OfE) * log_sum[first + r],
-                             scratch.rows[static_cast<size_t>(r)], draws.threshold(), keep},
-                            delta[first + r], log_sum[first + r] != std::numeric_limits<Value>::infinity()};
+      return GradientRow<Value>{scores + r * count,
+                                slope + r * count,
+                                {scale.weights, static_cast<Value>(kLog2OfE) * log_sum[first + r],
+                                 scratch.rows[static_cast<size_t>(r)], draws.threshold(), keep},
+                                delta[first + r],
+                                log_sum[first + r] != std::numeric_limits<Value>::infinity()};
     };
     const Stored* factor = nullptr;
     if constexpr (kConverts<Stored>)

@@ -60,8 +60,8 @@ XFORMER_BY_512 [[gnu::always_inline]] inline float float_weights(const float* sc
 }
 
 template <bool kDrops>
-XFORMER_BY_BF16_512 [[gnu::always_inline]] inline float bf16_weights(const float* scores, int64_t count,
-                                                                     const Row& row, c10::BFloat16* out) {
+XFORMER_BY_BF16_512 [[gnu::always_inline]] inline float bf16_weights(const float* scores, int64_t count, const Row& row,
+                                                                     c10::BFloat16* out) {
   __m512 sums[4] = {_mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps()};
   int64_t i = 0;
   for (; i + 64 <= count; i += 64)
@@ -73,8 +73,7 @@ XFORMER_BY_BF16_512 [[gnu::always_inline]] inline float bf16_weights(const float
   __m512 sum = _mm512_add_ps(_mm512_add_ps(_mm512_add_ps(sums[0], sums[1]), sums[2]), sums[3]);
   for (; i < count; i += 16) {
     const __mmask16 lanes = lanes_of(count - i);
-    _mm256_mask_storeu_epi16(out + i, lanes,
-                             (__m256i)_mm512_cvtneps_pbh(weigh<kDrops>(row, scores, i, lanes, sum)));
+    _mm256_mask_storeu_epi16(out + i, lanes, (__m256i)_mm512_cvtneps_pbh(weigh<kDrops>(row, scores, i, lanes, sum)));
   }
   return _mm512_reduce_add_ps(sum);
 }
@@ -85,8 +84,8 @@ XFORMER_BY_512 [[gnu::always_inline]] inline __m512 slope_of(const __m512& p, co
                                                              __mmask16 kept, const Row& row, const __m512& delta,
                                                              const __m512& slope) {
   const __m512 given = _mm512_maskz_loadu_ps(lanes, gradient);
-  const __m512 step = kDrops ? _mm512_fmsub_ps(given, _mm512_maskz_mov_ps(kept, row.keep), delta)
-                             : _mm512_sub_ps(given, delta);
+  const __m512 step =
+      kDrops ? _mm512_fmsub_ps(given, _mm512_maskz_mov_ps(kept, row.keep), delta) : _mm512_sub_ps(given, delta);
   return _mm512_mul_ps(_mm512_mul_ps(slope, p), step);
 }
 
@@ -112,8 +111,7 @@ XFORMER_BY_512 [[gnu::always_inline]] inline void float_gradients(float* scores,
                                                                   const Row& row, float delta, float slope) {
   const __m512 deltas = _mm512_set1_ps(delta), slopes = _mm512_set1_ps(slope);
   int64_t i = 0;
-  for (; i + 16 <= count; i += 16)
-    gradient_step<kDrops, true>(scores, gradient, kAll, i, row, deltas, slopes);
+  for (; i + 16 <= count; i += 16) gradient_step<kDrops, true>(scores, gradient, kAll, i, row, deltas, slopes);
   if (i < count) gradient_step<kDrops, false>(scores, gradient, lanes_of(count - i), i, row, deltas, slopes);
 }
 

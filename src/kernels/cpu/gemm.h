@@ -24,8 +24,8 @@ struct Operand {
   bool transposed = false;
 };
 
-// How much of a dimension of which so much is left one call of generated code takes: as much as may be, then the largest
-// multiple of 16, then the rest. So lengths that change from sample to sample need few kinds of code.
+// How much of a dimension of which so much is left one call of generated code takes: as much as may be, then the
+// largest multiple of 16, then the rest. So lengths that change from sample to sample need few kinds of code.
 [[nodiscard]] constexpr int64_t piece_of(int64_t left, int64_t most) {
   return left >= most ? most : left <= 32 ? left : left / 16 * 16;
 }

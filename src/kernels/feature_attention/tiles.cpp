@@ -8,30 +8,28 @@ namespace xformer::kernels {
 
 namespace {
 
-constexpr int64_t kLargestLanes = 32;
-
-template <class Value>
-[[gnu::always_inline]] inline Value larger(Value a, Value b) {
-  return a > b ? a : b;
-}
-
+// The last step of a row that is no multiple of a step looks at some numbers again.
 template <class Value>
 [[gnu::always_inline]] inline Value largest_of(const Value* x, int64_t count) {
-  Value lanes[kLargestLanes], result = x[0];
-  for (int64_t lane = 0; lane < kLargestLanes; ++lane) lanes[lane] = result;
-  int64_t i = 0;
-  for (; i + kLargestLanes <= count; i += kLargestLanes)
-    for (int64_t lane = 0; lane < kLargestLanes; ++lane) lanes[lane] = larger(lanes[lane], x[i + lane]);
-  for (; i < count; ++i) result = larger(result, x[i]);
-  for (int64_t half = kLargestLanes / 2; half > 0; half /= 2)
-    for (int64_t lane = 0; lane < half; ++lane) lanes[lane] = larger(lanes[lane], lanes[lane + half]);
-  return larger(result, lanes[0]);
+  Value result = x[0];
+  if (count < kSumLanes) {
+    for (int64_t i = 1; i < count; ++i) result = result > x[i] ? result : x[i];
+    return result;
+  }
+  SumRegisters<Value> largest, part;
+  largest.fill(result);
+  for (int64_t i = 0; i < count; i += kSumLanes) {
+    part.load_from(x + (i + kSumLanes <= count ? i : count - kSumLanes));
+    largest.take_larger(part);
+  }
+  return largest.largest();
 }
 
 template <class Value>
 [[gnu::always_inline]] inline int64_t place_of(Value largest, const Value* row, int64_t f) {
-  for (int64_t first = 0; first < f; first += kLargestLanes) {
-    const int64_t end = first + kLargestLanes < f ? first + kLargestLanes : f;
+  constexpr int64_t kStep = 32;
+  for (int64_t first = 0; first < f; first += kStep) {
+    const int64_t end = first + kStep < f ? first + kStep : f;
     int reached = 0;
     for (int64_t i = first; i < end; ++i) reached += row[i] == largest;
     for (int64_t i = first; reached > 0 && i < end; ++i)

@@ -18,8 +18,8 @@ struct ActiveRows {
 // z = sums + bias, active = drop(gelu(z)), both rounded.
 void active_rows(const ActiveRows& run, const float* sums, const float* bias, c10::BFloat16* z, c10::BFloat16* active);
 
-// From z and `slopes`, the gradient of `active` [rows, f] in float: active and the gradient of z as second factors, that
-// gradient as a first one too, in `rows`, and its sums over rows, which bias_gradient [f] gains.
+// From z and `slopes`, the gradient of `active` [rows, f] in float: active and the gradient of z as second factors,
+// that gradient as a first one too, in `rows`, and its sums over rows, which bias_gradient [f] gains.
 void active_gradient_rows(const ActiveRows& run, const c10::BFloat16* z, const float* slopes, PairedFactor& active,
                           PairedFactor& gradient, c10::BFloat16* rows, float* bias_gradient);
 

@@ -61,7 +61,8 @@ XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void rows_of(const ActiveRows&
   for (int64_t r = 0, at = 0; r < run.rows; ++r, at += run.f)
     for (int64_t i = 0; i < run.f; i += 16) {
       const __mmask16 lanes = lanes_of(run.f - i);
-      const __m512 z = _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, sums + at + i), _mm512_maskz_loadu_ps(lanes, bias + i));
+      const __m512 z =
+          _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, sums + at + i), _mm512_maskz_loadu_ps(lanes, bias + i));
       const __m512 active = _mm512_mul_ps(z, share_at<kTanh>(z).share);
       const __m512 kept = _mm512_maskz_mul_ps(kept_at(run.draws, at + i, threshold, lanes), active, keep);
       const auto rounded_z = (__m256i)_mm512_cvtneps_pbh(z), rounded = (__m256i)_mm512_cvtneps_pbh(kept);
@@ -83,8 +84,8 @@ struct Given {
 template <bool kTanh>
 XFORMER_BY_BF16_512 [[gnu::always_inline]] inline Given given_by(const c10::BFloat16* z, const float* slopes,
                                                                  __mmask16 kept, __mmask16 lanes, const __m512& keep) {
-  const __m512 x = _mm512_castsi512_ps(
-      _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, z)), 16));
+  const __m512 x =
+      _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, z)), 16));
   const Share at = share_at<kTanh>(x);
   const __m512 slope = _mm512_mul_ps(_mm512_maskz_loadu_ps(lanes, slopes), _mm512_fmadd_ps(x, at.slope, at.share));
   return {_mm512_maskz_mul_ps(kept, _mm512_mul_ps(x, at.share), keep), _mm512_maskz_mul_ps(kept, slope, keep)};
@@ -111,16 +112,15 @@ XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void gradients_of(const Active
                     two = given_by<kTanh>(z + second + column, slopes + second + column,
                                           kept_at(run.draws, second + column, threshold, below), below, keep);
         const auto gradients = (__m512i)_mm512_cvtne2ps_pbh(two.gradient, one.gradient);
-        _mm512_storeu_si512(to_active + i, _mm512_permutexvar_epi16(
-                                               turns, (__m512i)_mm512_cvtne2ps_pbh(two.active, one.active)));
+        _mm512_storeu_si512(to_active + i,
+                            _mm512_permutexvar_epi16(turns, (__m512i)_mm512_cvtne2ps_pbh(two.active, one.active)));
         _mm512_storeu_si512(to_gradient + i, _mm512_permutexvar_epi16(turns, gradients));
         _mm256_mask_storeu_epi16(rows + first + column, lanes, _mm512_castsi512_si256(gradients));
         if (below != 0)
           _mm256_mask_storeu_epi16(rows + second + column, below, _mm512_extracti64x4_epi64(gradients, 1));
         float* const sums = bias_gradient + column;
-        _mm512_mask_storeu_ps(sums, lanes,
-                              _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, sums),
-                                            _mm512_add_ps(one.gradient, two.gradient)));
+        _mm512_mask_storeu_ps(
+            sums, lanes, _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, sums), _mm512_add_ps(one.gradient, two.gradient)));
       }
     }
   }

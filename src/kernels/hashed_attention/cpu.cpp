@@ -96,9 +96,8 @@ void add_round(const HashedPass& pass, int64_t unit, int64_t round, Scratch<Stor
       const Value largest = row_largest(row, pass.line, -std::numeric_limits<Value>::infinity());
       const Value shift = pass.shift_of(largest, queries, keys, chunk, window, r, row);
       mine.steps[static_cast<size_t>(2 * r)] = largest;
-      mine.steps[static_cast<size_t>(2 * r + 1)] =
-          row_weights(row, pass.line, natural_weights(shift, of_row, pass.draws.threshold(), keep),
-                      weights + r * pass.line);
+      mine.steps[static_cast<size_t>(2 * r + 1)] = row_weights(
+          row, pass.line, natural_weights(shift, of_row, pass.draws.threshold(), keep), weights + r * pass.line);
     }
     gemm(pass.c, e, window.columns, Value(1), {weights, pass.line},
          {mine.sorted.v.data() + (chunk * pass.c + window.first) * e, e}, Value(0), mine.rows.data(), e);
@@ -160,8 +159,7 @@ void add_round_gradients(const HashedPass& pass, int64_t unit, int64_t round, co
       return row;
     };
     const auto for_self = [&](const auto& work) {
-      for (int64_t r = 0; r < c; ++r)
-        pass.for_self(queries, keys, chunk, window, r, [&](int64_t j) { work(r, j); });
+      for (int64_t r = 0; r < c; ++r) pass.for_self(queries, keys, chunk, window, r, [&](int64_t j) { work(r, j); });
     };
     const Operand<Stored> of_queries{sorted.q.data() + query * d, d};
     Operand<Stored> factor{nullptr, 0};

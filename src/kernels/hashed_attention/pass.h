@@ -32,7 +32,7 @@ struct Scratch {
   std::vector<Value> q_gradient, k_gradient, v_gradient;  // of all tokens
   std::vector<Value> shift, sum, out;                     // of all tokens
   std::vector<uint16_t> draws;
-  std::vector<Stored> factor;                  // a tile as products take it
+  std::vector<Stored> factor;  // a tile as products take it
   PairedTile paired;
   std::vector<Value> turned_k, turned_v;       // TileSums' rooms
   std::vector<Value> first_room, second_room;  // rows that are stored otherwise

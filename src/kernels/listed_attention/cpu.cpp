@@ -134,10 +134,9 @@ ListedAttentionForward listed_attention_forward_cpu(const at::Tensor& q_in, cons
         pass.add_bias(sample, head, row, mine.scores);
         const scalar_t largest = row_largest(mine.scores.data(), pass.room, -kInfinite);
         if (largest == -kInfinite) continue;
-        const scalar_t sum =
-            row_weights(mine.scores.data(), pass.room,
-                        natural_weights(largest, mine.draws_of(element), pass.draws.threshold(), keep),
-                        mine.scores.data());
+        const scalar_t sum = row_weights(mine.scores.data(), pass.room,
+                                         natural_weights(largest, mine.draws_of(element), pass.draws.threshold(), keep),
+                                         mine.scores.data());
         add_listed(to, values.at(sample, head), values.stride, places, pass.length, pass.e, 1 / sum,
                    mine.scores.data());
         log_sum = largest + std::log(sum);

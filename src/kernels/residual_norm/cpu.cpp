@@ -50,6 +50,16 @@ struct NeededRoom {
   std::vector<Computed<Stored>> computed;
 };
 
+// Where a tensor lies; nullptr: nowhere.
+template <class Value>
+const Value* read_from(const at::Tensor& x) {
+  return x.defined() ? x.const_data_ptr<Value>() : nullptr;
+}
+template <class Value>
+Value* write_to(const at::Tensor& x) {
+  return x.defined() ? x.mutable_data_ptr<Value>() : nullptr;
+}
+
 // What a worker computes in.
 template <class Stored>
 struct NormScratch {
@@ -88,34 +98,37 @@ ResidualNormForward residual_norm_forward_cpu(const at::Tensor& x_in, const at::
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "residual_norm", [&] {
     using Value = Computed<scalar_t>;
     auto scratch = NormScratch<scalar_t>::of(division);
+    const auto *const x_rows = x.const_data_ptr<scalar_t>(), *const branch_rows = read_from<scalar_t>(branch);
+    const auto *const weights = read_from<Value>(weight), *const biases = read_from<Value>(bias);
+    auto *const sums = has_branch ? sum.mutable_data_ptr<scalar_t>() : nullptr, *const normed_rows =
+                                                                                    write_to<scalar_t>(result.normed);
+    auto *const means = write_to<Value>(result.mean), *const rstds = write_to<Value>(result.rstd);
     division.for_blocks([&](int64_t /*part*/, int64_t row, int64_t rows, int64_t worker) {
       NormScratch<scalar_t>& mine = scratch[static_cast<size_t>(worker)];
       const int64_t first = row * division.width, count = rows * division.width;
       const Needed which = needed_rows.of(row, rows);
-      scalar_t* const sum_to = has_branch ? sum.mutable_data_ptr<scalar_t>() + first : nullptr;
-      scalar_t* const normed_to = has_norm ? result.normed.mutable_data_ptr<scalar_t>() + first : nullptr;
+      scalar_t *const sum_to = has_branch ? sums + first : nullptr, *const normed_to =
+                                                                        has_norm ? normed_rows + first : nullptr;
       const auto clear_others = [&] {
         if (has_branch) needed_rows.clear(row, rows, division.width, sum_to);
         if (!has_norm) return;
         needed_rows.clear(row, rows, division.width, normed_to);
-        needed_rows.clear(row, rows, 1, result.mean.mutable_data_ptr<Value>() + row);
-        needed_rows.clear(row, rows, 1, result.rstd.mutable_data_ptr<Value>() + row);
+        needed_rows.clear(row, rows, 1, means + row);
+        needed_rows.clear(row, rows, 1, rstds + row);
       };
       if (which == Needed::kNone) return clear_others();
-      const Value* total = loaded(x.const_data_ptr<scalar_t>() + first, count, mine.x.computed);
+      const Value* total = loaded(x_rows + first, count, mine.x.computed);
       if (has_branch) {
         Value* const into = place_for(sum_to, count, mine.sum.computed);
-        residual_rows(total, loaded(branch.const_data_ptr<scalar_t>() + first, count, mine.branch),
+        residual_rows(total, loaded(branch_rows + first, count, mine.branch),
                       {draws.draw(first, count, mine.draws), draws.threshold(), draws.keep()}, count, into);
         store(into, count, sum_to);
         total = into;
       }
       if (has_norm) {
         Value* const into = place_for(normed_to, count, mine.normed.computed);
-        norm_rows(NormForwardRows<Value>{rows, division.width, total, weight.const_data_ptr<Value>(),
-                                         bias.const_data_ptr<Value>(), static_cast<Value>(norm.epsilon), into,
-                                         result.mean.mutable_data_ptr<Value>() + row,
-                                         result.rstd.mutable_data_ptr<Value>() + row});
+        norm_rows(NormForwardRows<Value>{rows, division.width, total, weights, biases, static_cast<Value>(norm.epsilon),
+                                         into, means + row, rstds + row});
         store(into, count, normed_to);
       }
       if (which == Needed::kSome) clear_others();
@@ -144,31 +157,37 @@ ResidualNormGradients residual_norm_backward_cpu(const at::Tensor& sum_gradient_
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, sum.scalar_type(), "residual_norm_backward", [&] {
     using Value = Computed<scalar_t>;
     auto scratch = NormScratch<scalar_t>::of(division);
+    const auto *const sum_rows = sum.const_data_ptr<scalar_t>(),
+                      *const normed_rows = normed_gradient.const_data_ptr<scalar_t>(),
+                      *const sum_slopes = read_from<scalar_t>(sum_gradient);
+    const auto *const means = forward.mean.const_data_ptr<Value>(), *const rstds = forward.rstd.const_data_ptr<Value>(),
+                      *const weights = weight.const_data_ptr<Value>();
+    auto *const x_to = result.x.mutable_data_ptr<scalar_t>(), *const branches_to =
+                                                                  drops ? result.branch.mutable_data_ptr<scalar_t>()
+                                                                        : nullptr;
+    auto* const tables = sums.mutable_data_ptr<Value>();
     division.for_blocks([&](int64_t part, int64_t row, int64_t rows, int64_t worker) {
       NormScratch<scalar_t>& mine = scratch[static_cast<size_t>(worker)];
       const int64_t first = row * division.width, count = rows * division.width;
       const Needed which = needed_rows.of(row, rows);
-      scalar_t* const to = result.x.mutable_data_ptr<scalar_t>() + first;
-      scalar_t* const branch_to = drops ? result.branch.mutable_data_ptr<scalar_t>() + first : nullptr;
+      scalar_t *const to = x_to + first, *const branch_to = drops ? branches_to + first : nullptr;
       if (which == Needed::kNone) {
-        if (!has_branch && has_sum_gradient) std::copy_n(sum_gradient.const_data_ptr<scalar_t>() + first, count, to);
+        if (!has_branch && has_sum_gradient) std::copy_n(sum_slopes + first, count, to);
         else needed_rows.clear(row, rows, division.width, to);
         if (drops) needed_rows.clear(row, rows, division.width, branch_to);
         return;
       }
-      const auto block_of = [&](const at::Tensor& x, NeededRoom<scalar_t>& room, bool all = false) {
-        const scalar_t* const from = x.const_data_ptr<scalar_t>() + first;
-        return loaded(needed_rows.only(all ? Needed::kAll : which, row, rows, division.width, from, room.needed), count,
-                      room.computed);
+      const auto block_of = [&](const scalar_t* from, NeededRoom<scalar_t>& room, bool all = false) {
+        return loaded(
+            needed_rows.only(all ? Needed::kAll : which, row, rows, division.width, from + first, room.needed), count,
+            room.computed);
       };
-      Value *const x_gradient = place_for(to, count, mine.x_gradient), *const own = sums.mutable_data_ptr<Value>() +
-                                                                                    part * 2 * division.width;
-      norm_gradient_rows(NormBackwardRows<Value>{
-          rows, division.width, block_of(sum, mine.sum), forward.mean.const_data_ptr<Value>() + row,
-          forward.rstd.const_data_ptr<Value>() + row, weight.const_data_ptr<Value>(),
-          block_of(normed_gradient, mine.normed),
-          has_sum_gradient ? block_of(sum_gradient, mine.x, /*all=*/!has_branch) : nullptr, x_gradient, own,
-          own + division.width});
+      Value *const x_gradient = place_for(to, count, mine.x_gradient), *const own = tables + part * 2 * division.width;
+      norm_gradient_rows(
+          NormBackwardRows<Value>{rows, division.width, block_of(sum_rows, mine.sum), means + row, rstds + row, weights,
+                                  block_of(normed_rows, mine.normed),
+                                  has_sum_gradient ? block_of(sum_slopes, mine.x, /*all=*/!has_branch) : nullptr,
+                                  x_gradient, own, own + division.width});
       store(x_gradient, count, to);
       if (!drops) return;
       Value* const branch_gradient = place_for(branch_to, count, mine.branch);
