@@ -146,12 +146,9 @@ TEST_CASE("pairs of rows leave their weights and gradients where products take t
               row.scores.assign(row.scores.size(), NAN);  // nobody may look at them
               row.gradient.assign(row.gradient.size(), NAN);
             }
-            given.rows[k] = {row.weights(drops),
-                             row.scores.data(),
-                             row.gradient.data(),
-                             0.2F,
-                             counts,
-                             there ? first.data() + (r + k) * count : nullptr};
+            given.rows[k] = {
+                counts ? row.weights(drops) : RowWeights<float>{}, row.scores.data(), row.gradient.data(), 0.2F, counts,
+                there ? first.data() + (r + k) * count : nullptr};
             for (size_t i = 0; there && i < scores.size(); ++i) {
               meant_weights.push_back(counts ? rounded(scores[i]) : 0);
               meant_gradients.push_back(counts ? rounded(gradient[i]) : 0);

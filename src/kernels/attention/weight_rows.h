@@ -56,7 +56,7 @@ struct WeightLoops {
 // Rows 2 place and 2 place + 1 of a tile backwards, as row_gradients() has them.
 struct GradientPair {
   struct One {
-    RowWeights<float> weights;
+    RowWeights<float> weights;  // rows that count both draw, or neither does
     const float *scores, *gradient;
     float delta;
     bool counts;        // or weights and gradients are 0, whatever is in the way

@@ -207,8 +207,8 @@ XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void gradients_of(const Gradie
 }  // namespace
 
 XFORMER_BY_BF16_512 void pair_gradients(const GradientPair& pair, PairedFactor& weights, PairedFactor& gradients) {
-  pair.rows[0].weights.draws == nullptr ? gradients_of<false>(pair, weights, gradients)
-                                        : gradients_of<true>(pair, weights, gradients);
+  const bool drops = pair.rows[0].weights.draws != nullptr || pair.rows[1].weights.draws != nullptr;
+  drops ? gradients_of<true>(pair, weights, gradients) : gradients_of<false>(pair, weights, gradients);
 }
 
 }  // namespace xformer::kernels::by_512

@@ -27,6 +27,13 @@ struct Registers {
   [[gnu::always_inline]] friend inline Registers operator*(const Registers& x, Value y) { return {x.all * y}; }
   [[gnu::always_inline]] inline void operator+=(const Registers& x) { all += x.all; }
   [[gnu::always_inline]] inline void load_from(const Value* from) { std::memcpy(&all, from, sizeof(all)); }
+  // Of float, from bf16, which is the upper halves.
+  [[gnu::always_inline]] inline void load_upper(const uint16_t* from) {
+    typename Vector<uint16_t, lanes>::Lanes upper;
+    std::memcpy(&upper, from, sizeof(upper));
+    using Whole = typename Vector<uint32_t, lanes>::Lanes;
+    all = (typename Vector<Value, lanes>::Lanes)(__builtin_convertvector(upper, Whole) << 16);
+  }
   [[gnu::always_inline]] inline void store_to(Value* into) const { std::memcpy(into, &all, sizeof(all)); }
   // Lane by lane what `>` says is larger, else x's.
   [[gnu::always_inline]] inline void take_larger(const Registers& x) { all = all > x.all ? all : x.all; }
@@ -58,6 +65,9 @@ struct Registers<Value, lanes, bytes, false> {
   [[gnu::always_inline]] inline void operator+=(const Registers& x) { low += x.low, high += x.high; }
   [[gnu::always_inline]] inline void load_from(const Value* from) {
     low.load_from(from), high.load_from(from + lanes / 2);
+  }
+  [[gnu::always_inline]] inline void load_upper(const uint16_t* from) {
+    low.load_upper(from), high.load_upper(from + lanes / 2);
   }
   [[gnu::always_inline]] inline void store_to(Value* into) const {
     low.store_to(into), high.store_to(into + lanes / 2);

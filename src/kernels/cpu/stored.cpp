@@ -39,7 +39,31 @@ void narrow_plainly(int64_t rows, int64_t width, const float* from, int64_t from
   }
 }
 
+XFORMER_VECTORISED
+void narrow_sums_plainly(int64_t rows, int64_t width, const float* from, const float* added, c10::BFloat16* to) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* __restrict in = from + r * width;
+    auto* __restrict out = reinterpret_cast<uint16_t*>(to + r * width);
+    for (int64_t i = 0; i < width; ++i) out[i] = rounded_bits(in[i] + added[i]);
+  }
+}
+
 #ifdef XFORMER_ROUNDS_BY_512
+XFORMER_ROUNDS_BY_512
+void narrow_sums_by_512(int64_t rows, int64_t width, const float* from, const float* added, c10::BFloat16* to) {
+  for (int64_t r = 0; r < rows; ++r, from += width, to += width)
+    for (int64_t i = 0; i < width; i += 32) {
+      const uint32_t wanted = width - i >= 32 ? ~0U : (1U << (width - i)) - 1;
+      const auto low = static_cast<__mmask16>(wanted), high = static_cast<__mmask16>(wanted >> 16);
+      const __m512 first = _mm512_add_ps(_mm512_maskz_loadu_ps(low, from + i), _mm512_maskz_loadu_ps(low, added + i)),
+                   second = _mm512_add_ps(_mm512_maskz_loadu_ps(high, from + i + 16),
+                                          _mm512_maskz_loadu_ps(high, added + i + 16));
+      const __m512i rounded = rounded_by_512(first, second);
+      if (wanted == ~0U) _mm512_storeu_si512(to + i, rounded);
+      else _mm512_mask_storeu_epi16(to + i, wanted, rounded);
+    }
+}
+
 XFORMER_ROUNDS_BY_512
 void narrow_by_512(int64_t rows, int64_t width, const float* from, int64_t from_stride, c10::BFloat16* to,
                    int64_t to_stride) {
@@ -58,6 +82,7 @@ void narrow_by_512(int64_t rows, int64_t width, const float* from, int64_t from_
 }
 #else
 constexpr auto narrow_by_512 = narrow_plainly;
+constexpr auto narrow_sums_by_512 = narrow_sums_plainly;
 #endif
 
 }  // namespace
@@ -65,6 +90,10 @@ constexpr auto narrow_by_512 = narrow_plainly;
 void narrow(int64_t rows, int64_t width, const float* from, int64_t from_stride, c10::BFloat16* to, int64_t to_stride) {
   if (from_stride == width && to_stride == width) width *= std::exchange(rows, 1);
   return (rounds_by_512() ? narrow_by_512 : narrow_plainly)(rows, width, from, from_stride, to, to_stride);
+}
+
+void narrow_sums(int64_t rows, int64_t width, const float* from, const float* added, c10::BFloat16* to) {
+  return (rounds_by_512() ? narrow_sums_by_512 : narrow_sums_plainly)(rows, width, from, added, to);
 }
 
 }  // namespace xformer::kernels

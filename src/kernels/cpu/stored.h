@@ -22,6 +22,9 @@ void widen(int64_t rows, int64_t width, const c10::BFloat16* from, int64_t from_
 // As rounding.h says.
 void narrow(int64_t rows, int64_t width, const float* from, int64_t from_stride, c10::BFloat16* to, int64_t to_stride);
 
+// The same of rows without gaps, with `added` [width] added to each before it is rounded.
+void narrow_sums(int64_t rows, int64_t width, const float* from, const float* added, c10::BFloat16* to);
+
 // Rows of a tile: `stride` numbers apart.
 template <class Value>
 struct TileRows {

@@ -157,10 +157,7 @@ FeedForwardForward feed_forward_forward_cpu(const at::Tensor& x, const LinearMap
         scalar_t* const to = result.out.mutable_data_ptr<scalar_t>() + first * pass.k;
         if (which == Needed::kNone) return pass.needed.clear(first, count, pass.k, to);
         const scalar_t* const active = activate(pass, one_pass, first, count, in_factor, z_to, mine);
-        Value* const out = place_for(to, count * pass.k, mine.rows);
-        repeat_row(out_bias, count, pass.k, out);
-        gemm(count, {active, pass.f}, out_factor, Value(1), out, pass.k);
-        store(out, count * pass.k, to);
+        map_rows(count, pass.k, {active, pass.f}, out_factor, out_bias, to, mine.rows);
         if (which == Needed::kAll) return;
         pass.needed.clear(first, count, pass.f, z_to);
         pass.needed.clear(first, count, pass.k, to);
@@ -209,7 +206,7 @@ FeedForwardGradients feed_forward_backward_cpu(const at::Tensor& gradient_in, co
         const scalar_t* const slopes =
             deactivate(pass, one_pass, first, count, z.const_data_ptr<scalar_t>() + first * f, from, inputs,
                        {own, own + in_bias_at, own + out_at}, mine);
-        add_rows(loaded(from, count * k, mine.rows), count, k, own + out_bias_at);
+        add_rows(from, count, k, own + out_bias_at);
         if (!x_wanted) return;
         Value* const into = place_for(to, count * pass.m, mine.rows);
         gemm(count, {slopes, f}, in_factor, Value(0), into, pass.m);

@@ -8,9 +8,15 @@ namespace xformer::kernels {
 
 namespace {
 
+[[gnu::always_inline]] inline void fetch(const float* from, auto& x) { x.load_from(from); }
+[[gnu::always_inline]] inline void fetch(const double* from, auto& x) { x.load_from(from); }
+[[gnu::always_inline]] inline void fetch(const c10::BFloat16* from, auto& x) {
+  x.load_upper(reinterpret_cast<const uint16_t*>(from));
+}
+
 // A few columns at a time, whose sums stay in registers from the first row to the last.
-template <int64_t kRegister, class Value>
-[[gnu::always_inline]] inline void add_to(const Value* rows, int64_t count, int64_t width, Value* sums) {
+template <int64_t kRegister, class Stored, class Value>
+[[gnu::always_inline]] inline void add_to(const Stored* rows, int64_t count, int64_t width, Value* sums) {
   constexpr int64_t kColumns = 4;  // vectors
   int64_t i = 0;
   SumRegisters<Value, kRegister> x, sum[kColumns];
@@ -18,13 +24,13 @@ template <int64_t kRegister, class Value>
     for (int64_t c = 0; c < kColumns; ++c) sum[c].load_from(sums + i + c * kSumLanes);
     for (int64_t r = 0; r < count; ++r)
       for (int64_t c = 0; c < kColumns; ++c) {
-        x.load_from(rows + r * width + i + c * kSumLanes);
+        fetch(rows + r * width + i + c * kSumLanes, x);
         sum[c] += x;
       }
     for (int64_t c = 0; c < kColumns; ++c) sum[c].store_to(sums + i + c * kSumLanes);
   }
   for (int64_t r = 0; i < width && r < count; ++r)
-    for (int64_t j = i; j < width; ++j) sums[j] += rows[r * width + j];
+    for (int64_t j = i; j < width; ++j) sums[j] += static_cast<Value>(rows[r * width + j]);
 }
 
 template <class Value>
@@ -38,6 +44,8 @@ void repeat_row(const float* row, int64_t count, int64_t width, float* rows) { r
 void repeat_row(const double* row, int64_t count, int64_t width, double* rows) { repeat(row, count, width, rows); }
 
 XFORMER_VECTORISED_BY_REGISTER(void, add_rows, (const float* rows, int64_t count, int64_t width, float* sums),
+                               (rows, count, width, sums), add_to<kRegister>(rows, count, width, sums))
+XFORMER_VECTORISED_BY_REGISTER(void, add_rows, (const c10::BFloat16* rows, int64_t count, int64_t width, float* sums),
                                (rows, count, width, sums), add_to<kRegister>(rows, count, width, sums))
 void add_rows(const double* rows, int64_t count, int64_t width, double* sums) {
   add_to<kPlainRegister>(rows, count, width, sums);

@@ -62,14 +62,11 @@ std::vector<at::Tensor> linear_forward_cpu(const at::Tensor& x_in, const std::ve
       needed_rows.for_runs(begin, count, [&](int64_t row, int64_t rows, Needed which) {
         for (size_t i = 0; i < maps.size(); ++i) {
           const int64_t out = maps[i].weight.size(0);
-          const bool adds = maps[i].bias.defined();
+          const at::Tensor& bias = maps[i].bias;
           scalar_t* const to = results[i].mutable_data_ptr<scalar_t>() + row * out;
-          if (which != Needed::kNone) {
-            Value* const into = place_for(to, rows * out, rooms[static_cast<size_t>(worker)]);
-            if (adds) repeat_row(maps[i].bias.const_data_ptr<Value>(), rows, out, into);
-            gemm(rows, {x.const_data_ptr<scalar_t>() + row * in, in}, factors[i], Value(adds), into, out);
-            store(into, rows * out, to);
-          }
+          if (which != Needed::kNone)
+            map_rows(rows, out, {x.const_data_ptr<scalar_t>() + row * in, in}, factors[i],
+                     bias.defined() ? bias.const_data_ptr<Value>() : nullptr, to, rooms[static_cast<size_t>(worker)]);
           if (which != Needed::kAll) needed_rows.clear(row, rows, out, to);
         }
       });
@@ -106,7 +103,7 @@ LinearGradients linear_backward_cpu(const std::vector<at::Tensor>& gradients_in,
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "linear_backward", [&] {
     using Value = Computed<scalar_t>;
     struct Room {
-      std::vector<Value> x, slopes;
+      std::vector<Value> x;
       std::vector<scalar_t> needed_inputs, needed_slopes;
     };
     std::vector<PackedFactor<scalar_t>> factors(maps.size());
@@ -132,8 +129,7 @@ LinearGradients linear_backward_cpu(const std::vector<at::Tensor>& gradients_in,
               which, row, rows, out, gradients[i].const_data_ptr<scalar_t>() + row * out, room.needed_slopes);
           if (x_wanted) gemm(rows, {slopes, out}, factors[i], Value(i > 0), into, in);
           gemm(out, in, rows, Value(1), {slopes, out, true}, {inputs, in}, Value(1), own + starts[i], in);
-          if (maps[i].bias.defined())
-            add_rows(loaded(slopes, rows * out, room.slopes), rows, out, own + starts[i] + out * in);
+          if (maps[i].bias.defined()) add_rows(slopes, rows, out, own + starts[i] + out * in);
         }
         if (x_wanted) store(into, rows * in, to);
       };

@@ -1,6 +1,8 @@
 // The CPU's two passes of linear.h, for float and double, and for bf16 with weights and biases in float.
 #pragma once
 
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/stored.h"
 #include "kernels/linear/linear.h"
 
 namespace xformer::kernels {
@@ -25,7 +27,22 @@ struct LinearGradients {
 void repeat_row(const float* row, int64_t count, int64_t width, float* rows);
 void repeat_row(const double* row, int64_t count, int64_t width, double* rows);
 
+// to [rows, width] = x weight + bias [width]; nullptr: without.
+template <class Stored>
+void map_rows(int64_t rows, int64_t width, Operand<Stored> x, const PackedFactor<Stored>& weight,
+              const Computed<Stored>* bias, Stored* to, std::vector<Computed<Stored>>& room) {
+  using Value = Computed<Stored>;
+  Value* const into = place_for(to, rows * width, room);
+  const bool starts = !kConverts<Stored> && bias != nullptr;  // what is rounded gets its bias then
+  if (starts) repeat_row(bias, rows, width, into);
+  gemm(rows, x, weight, Value(starts), into, width);
+  if constexpr (kConverts<Stored>)
+    if (bias != nullptr) return narrow_sums(rows, width, into, bias, to);
+  store(into, rows * width, to);
+}
+
 // sums [width] += the rows' sum.
+void add_rows(const c10::BFloat16* rows, int64_t count, int64_t width, float* sums);
 void add_rows(const float* rows, int64_t count, int64_t width, float* sums);
 void add_rows(const double* rows, int64_t count, int64_t width, double* sums);
 
