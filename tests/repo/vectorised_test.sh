@@ -32,3 +32,11 @@ called=$(objdump -d --no-show-raw-insn -C "$1" 2>/dev/null | awk '
   printf 'vectorised: a call for each number, compiled for any processor, in\n%s\n' "$called"
   exit 1
 }
+# Whether what is asked for reaches batches of files: Philox for 32 blocks at once has 8 products side by side, and two
+# for what is left.
+products=$(objdump -d --no-show-raw-insn -C "$1" 2>/dev/null | awk '/^[0-9a-f]+ <.*by_512::draw\(/ { draws = 1 } /^$/ { draws = 0 } draws && /vpmuludq/' | wc -l)
+echo "vectorised: $products products in what draws by AVX-512"
+((products >= 10)) || {
+  echo "vectorised: loops over registers are not unrolled; was the layer compiled with another's precompiled header?"
+  exit 1
+}
