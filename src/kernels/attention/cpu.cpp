@@ -231,7 +231,8 @@ AttentionForward attention_forward_cpu(const at::Tensor& q_in, const at::Tensor&
   const HeadSizes sizes = head_sizes(q, k, v);
   const AllowedPairs allowed(options, sizes);
   const WeightDraws draws(options.dropout, sizes);
-  AttentionForward result{new_heads(q, sizes.n, sizes.e), at::empty({sizes.b, sizes.h, sizes.n}, computed_options(q))};
+  AttentionForward result{
+      new_heads(q, sizes.n, sizes.e), at::empty({sizes.b, sizes.h, sizes.n}, computed_options(q)), {}};
   const int64_t block = query_block(sizes.m), blocks = (sizes.n + block - 1) / block,
                 units = sizes.b * sizes.h * blocks;
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, q.scalar_type(), "attention", [&] {

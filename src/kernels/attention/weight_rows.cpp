@@ -19,22 +19,6 @@ constexpr int64_t kRowLanes = 64;
 // real lengths are seldom multiples of kRowLanes, and a step number by number would take as long as all others.
 constexpr int64_t kTailLanes = 16;
 
-// The last step of a row that is no multiple of a step looks at some numbers again.
-template <class Value>
-[[gnu::always_inline]] inline Value largest_of(const Value* scores, int64_t count, Value start) {
-  if (count < kSumLanes) {
-    for (int64_t i = 0; i < count; ++i) start = start > scores[i] ? start : scores[i];
-    return start;
-  }
-  SumRegisters<Value> largest, part;
-  largest.fill(start);
-  for (int64_t i = 0; i < count; i += kSumLanes) {
-    part.load_from(scores + (i + kSumLanes <= count ? i : count - kSumLanes));
-    largest.take_larger(part);
-  }
-  return largest.largest();
-}
-
 template <bool kDrops, class Value>
 [[gnu::always_inline]] inline Value weights_of(Value* scores, int64_t count, const RowWeights<Value>& row) {
   const auto [factor, shift, draws, threshold, keep] = row;

@@ -40,8 +40,6 @@ XFORMER_BY_512 [[gnu::always_inline]] inline __m512 weigh(const Row& row, const 
   return kDrops ? _mm512_maskz_mul_ps(kept<kDrops>(row, i, lanes), p, row.keep) : p;
 }
 
-constexpr __mmask16 kAll = 0xFFFF;
-
 // In steps of four registers, then of one, as weights_of() sums them.
 template <bool kDrops>
 XFORMER_BY_512 [[gnu::always_inline]] inline float float_weights(const float* scores, int64_t count, const Row& row,
@@ -50,7 +48,7 @@ XFORMER_BY_512 [[gnu::always_inline]] inline float float_weights(const float* sc
   int64_t i = 0;
   for (; i + 64 <= count; i += 64)
     for (int64_t k = 0; k < 4; ++k)
-      _mm512_storeu_ps(out + i + 16 * k, weigh<kDrops>(row, scores, i + 16 * k, kAll, sums[k]));
+      _mm512_storeu_ps(out + i + 16 * k, weigh<kDrops>(row, scores, i + 16 * k, kAllLanes, sums[k]));
   __m512 sum = _mm512_add_ps(_mm512_add_ps(_mm512_add_ps(sums[0], sums[1]), sums[2]), sums[3]);
   for (; i < count; i += 16) {
     const __mmask16 lanes = lanes_of(count - i);
@@ -66,8 +64,8 @@ XFORMER_BY_BF16_512 [[gnu::always_inline]] inline float bf16_weights(const float
   int64_t i = 0;
   for (; i + 64 <= count; i += 64)
     for (int64_t k = 0; k < 4; k += 2) {
-      const __m512 low = weigh<kDrops>(row, scores, i + 16 * k, kAll, sums[k]),
-                   high = weigh<kDrops>(row, scores, i + 16 * k + 16, kAll, sums[k + 1]);
+      const __m512 low = weigh<kDrops>(row, scores, i + 16 * k, kAllLanes, sums[k]),
+                   high = weigh<kDrops>(row, scores, i + 16 * k + 16, kAllLanes, sums[k + 1]);
       _mm512_storeu_si512(out + i + 16 * k, (__m512i)_mm512_cvtne2ps_pbh(high, low));
     }
   __m512 sum = _mm512_add_ps(_mm512_add_ps(_mm512_add_ps(sums[0], sums[1]), sums[2]), sums[3]);
@@ -111,7 +109,7 @@ XFORMER_BY_512 [[gnu::always_inline]] inline void float_gradients(float* scores,
                                                                   const Row& row, float delta, float slope) {
   const __m512 deltas = _mm512_set1_ps(delta), slopes = _mm512_set1_ps(slope);
   int64_t i = 0;
-  for (; i + 16 <= count; i += 16) gradient_step<kDrops, true>(scores, gradient, kAll, i, row, deltas, slopes);
+  for (; i + 16 <= count; i += 16) gradient_step<kDrops, true>(scores, gradient, kAllLanes, i, row, deltas, slopes);
   if (i < count) gradient_step<kDrops, false>(scores, gradient, lanes_of(count - i), i, row, deltas, slopes);
 }
 
@@ -155,7 +153,7 @@ XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void step_of(const Pair& pair,
                                                                uint32_t* to_weights, uint32_t* to_gradients) {
   __m512 weight[2], step[2];
   for (int k = 0; k < 2; ++k) {
-    const auto there = kWhole ? kAll : static_cast<__mmask16>(lanes & pair.counts[k]);
+    const auto there = kWhole ? kAllLanes : static_cast<__mmask16>(lanes & pair.counts[k]);
     const Row& row = pair.row[k];
     const __m512 p = undropped(row, pair.scores[k] + i, there);
     const __mmask16 stays = kept<kDrops>(row, i, there);
@@ -188,7 +186,7 @@ XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void gradients_of(const Gradie
     const GradientPair::One& one = given.rows[k];
     pair.row[k] = row_of(one.weights);
     pair.delta[k] = _mm512_set1_ps(one.delta);
-    pair.counts[k] = one.counts ? kAll : __mmask16{0};
+    pair.counts[k] = one.counts ? kAllLanes : __mmask16{0};
     pair.scores[k] = one.scores, pair.gradient[k] = one.gradient, pair.to[k] = one.to;
     whole = whole && one.counts;
   }
@@ -198,7 +196,7 @@ XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void gradients_of(const Gradie
                                                                         gradients.pairs(given.place, first);
     int64_t i = 0;
     for (; whole && i + 16 <= width; i += 16)
-      step_of<kDrops, true>(pair, first + i, kAll, to_weights + i, to_gradients + i);
+      step_of<kDrops, true>(pair, first + i, kAllLanes, to_weights + i, to_gradients + i);
     for (; i < width; i += 16)
       step_of<kDrops, false>(pair, first + i, lanes_of(width - i), to_weights + i, to_gradients + i);
   }

@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "kernels/cpu/lanes_512.h"
 #include "kernels/cpu/pack.h"
 #include "kernels/cpu/stored.h"
 #include "kernels/cpu/tile_product.h"
@@ -294,12 +295,12 @@ void gemm_rounding(int64_t rows, int64_t columns, int64_t inner, Operand<Value> 
 
 void PairedFactor::reset(int64_t inner, int64_t columns) {
   static_assert(kDepth == kDeep && kWidth == kWide, "panels are laid out for other products");
-  inner_ = inner, columns_ = columns, depth_ = (inner + 1) / 2 * 2;
-  panels_ = aligned(room_, depth_ * panel_stride(columns) / 2);
+  inner_ = inner, columns_ = columns;
+  panels_ = aligned(room_, depth() * panel_stride(columns) / 2);
 }
 
 bool pairs_possible(Operand<BFloat16> a, int64_t c_stride) {
-  return tile_products().pairs && by_tiles(kFewRows, a, Operand<BFloat16>{nullptr, 0}, c_stride);
+  return tile_products().pairs && has_bf16_512() && by_tiles(kFewRows, a, Operand<BFloat16>{nullptr, 0}, c_stride);
 }
 
 void gemm(int64_t rows, Operand<BFloat16> a, const PairedFactor& b, float beta, float* c, int64_t c_stride) {

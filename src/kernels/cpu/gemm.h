@@ -86,8 +86,8 @@ class PairedFactor {
   // Where the pairs of rows 2 place and 2 place + 1 of the panel that begins with column `first` are, with room for the
   // next multiple of 16. A row behind an odd number of them is zeros.
   [[nodiscard]] uint32_t* pairs(int64_t place, int64_t first) {
-    int64_t k = 2 * place / kDepth * kDepth, depth = piece_of(depth_ - k, kDepth);  // the piece of rows it is of
-    if (2 * place >= k + depth) k += depth, depth = depth_ - k;
+    int64_t k = 2 * place / kDepth * kDepth, depth = piece_of(this->depth() - k, kDepth);  // the piece of rows it is of
+    if (2 * place >= k + depth) k += depth, depth = this->depth() - k;
     return panels_ + (k * line_of(columns_) + first * depth) / 2 +
            (place - k / 2) * line_of(panel_width(columns_ - first));
   }
@@ -104,13 +104,16 @@ class PairedFactor {
   static constexpr int64_t kWidth = 64, kDepth = 256;
   static int64_t line_of(int64_t width) { return (width + 15) / 16 * 16; }
 
+  // Rows with the one that makes pairs.
+  [[nodiscard]] int64_t depth() const { return (inner_ + 1) / 2 * 2; }
+
   int64_t inner_ = 0, columns_ = 0;
-  int64_t depth_ = 0;  // rows with the one that makes pairs
   std::vector<uint32_t> room_;
   uint32_t* panels_ = nullptr;
 };
 
-// Whether products of such factors and results are by the code that takes pairs.
+// Whether products of such factors and results are by the code that takes pairs, and the processor has what lays them
+// out (lanes_512.h).
 [[nodiscard]] bool pairs_possible(Operand<c10::BFloat16> a, int64_t c_stride);
 
 // c [rows, columns] = a b + beta c.

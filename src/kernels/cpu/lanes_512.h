@@ -10,21 +10,34 @@
 #define XFORMER_BY_512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
 #define XFORMER_BY_BF16_512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")))
 
+#endif
+
 namespace xformer::kernels {
 
 [[nodiscard]] inline bool has_512() {
+#ifdef XFORMER_BY_512
   static const bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   return has;
+#else
+  return false;
+#endif
 }
 [[nodiscard]] inline bool has_bf16_512() {
+#ifdef XFORMER_BY_512
   static const bool has = has_512() && __builtin_cpu_supports("avx512bf16");
   return has;
+#else
+  return false;
+#endif
 }
 
+#ifdef XFORMER_BY_512
+
+inline constexpr __mmask16 kAllLanes = 0xFFFF;
 // The lanes of a step of which `left` numbers are left.
 [[nodiscard]] inline __mmask16 lanes_of(int64_t left) {
-  return static_cast<__mmask16>(left >= 16 ? 0xFFFFU : (1U << left) - 1);
+  return left >= 16 ? kAllLanes : static_cast<__mmask16>((1U << left) - 1);
 }
 
 // Of 16 numbers of bf16 of each of two rows, behind each other, the order that makes pairs of them.
@@ -50,6 +63,6 @@ XFORMER_BY_512 [[gnu::always_inline]] inline __mmask16 kept_by_512(const uint16_
   return _mm256_mask_cmpge_epu16_mask(lanes, _mm256_maskz_loadu_epi16(lanes, draws), threshold);
 }
 
-}  // namespace xformer::kernels
-
 #endif
+
+}  // namespace xformer::kernels

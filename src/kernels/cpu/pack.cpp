@@ -110,14 +110,11 @@ XFORMER_VECTORISED void round_pairs_plainly(int64_t rows, int64_t columns, const
     }
 }
 
-#ifdef XFORMER_ROUNDS_BY_512
-XFORMER_ROUNDS_BY_512
+#ifdef XFORMER_BY_BF16_512
+XFORMER_BY_BF16_512
 void round_pairs_by_512(int64_t rows, int64_t columns, const float* from, int64_t stride, c10::BFloat16* to,
                         int64_t to_stride) {
-  // Of 16 numbers of each row behind each other, to one of each in turns.
-  alignas(64) uint16_t order[32];
-  for (uint16_t i = 0; i < 16; ++i) order[2 * i] = i, order[2 * i + 1] = static_cast<uint16_t>(16 + i);
-  const __m512i turns = _mm512_load_si512(order);
+  const __m512i turns = turns_of_pairs();
   for (int64_t i = 0; i < rows; i += 2)
     for (int64_t j = 0; j < columns; j += 16) {
       const auto wanted = static_cast<__mmask16>((1U << std::min<int64_t>(16, columns - j)) - 1);
@@ -136,7 +133,7 @@ constexpr auto round_pairs_by_512 = round_pairs_plainly;
 
 void pack_rounded_pairs(int64_t rows, int64_t columns, const float* from, int64_t stride, c10::BFloat16* to,
                         int64_t to_stride) {
-  return (rounds_by_512() ? round_pairs_by_512 : round_pairs_plainly)(rows, columns, from, stride, to, to_stride);
+  return (has_bf16_512() ? round_pairs_by_512 : round_pairs_plainly)(rows, columns, from, stride, to, to_stride);
 }
 
 }  // namespace xformer::kernels

@@ -7,10 +7,7 @@
 #include <bit>
 #include <cstdint>
 
-#if defined(__x86_64__) && defined(__GNUC__)
-#include <immintrin.h>
-#define XFORMER_ROUNDS_BY_512 __attribute__((target("avx512bf16,avx512bw,avx512dq,avx512vl")))
-#endif
+#include "kernels/cpu/lanes_512.h"
 
 namespace xformer::kernels {
 
@@ -21,20 +18,9 @@ namespace xformer::kernels {
   return static_cast<uint16_t>((bits & 0x7FFFFFFFu) > 0x7F800000u ? 0x7FC0u : rounded);
 }
 
-// Whether this processor has the instruction.
-[[nodiscard]] inline bool rounds_by_512() {
-#ifdef XFORMER_ROUNDS_BY_512
-  static const bool has = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") &&
-                          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  return has;
-#else
-  return false;
-#endif
-}
-
-#ifdef XFORMER_ROUNDS_BY_512
+#ifdef XFORMER_BY_BF16_512
 // 32 bf16 numbers, those of `low` first.
-XFORMER_ROUNDS_BY_512 inline __m512i rounded_by_512(const __m512& low, const __m512& high) {
+XFORMER_BY_BF16_512 inline __m512i rounded_by_512(const __m512& low, const __m512& high) {
   constexpr int kBelowNormal = 0x20;
   const __mmask16 low_tiny = _mm512_fpclass_ps_mask(low, kBelowNormal),
                   high_tiny = _mm512_fpclass_ps_mask(high, kBelowNormal);

@@ -1,5 +1,5 @@
-// Sums over a row of numbers, in lanes whose order depends on the length alone. Made part of the vectorised functions
-// that call them (kernels/cpu/vectorised.h).
+// Sums over a row of numbers and the largest of them, in lanes whose order depends on the length alone. Made part of
+// the vectorised functions that call them (kernels/cpu/vectorised.h).
 #pragma once
 
 #include <utility>
@@ -33,6 +33,23 @@ template <class Value>
   Value rest = 0;
   for (; i < count; ++i) rest += from[i];
   return rest + lanes.sum();
+}
+
+// The largest of `start` and a row's numbers. The last step of a row that is no multiple of a step looks at some
+// numbers again.
+template <class Value>
+[[gnu::always_inline]] inline Value largest_of(const Value* from, int64_t count, Value start) {
+  if (count < kSumLanes) {
+    for (int64_t i = 0; i < count; ++i) start = start > from[i] ? start : from[i];
+    return start;
+  }
+  SumRegisters<Value> largest, part;
+  largest.fill(start);
+  for (int64_t i = 0; i < count; i += kSumLanes) {
+    part.load_from(from + (i + kSumLanes <= count ? i : count - kSumLanes));
+    largest.take_larger(part);
+  }
+  return largest.largest();
 }
 
 // Of two vectors of sums in groups of `group` lanes, each group a sum in the making, one vector of all their groups,

@@ -48,8 +48,8 @@ void narrow_sums_plainly(int64_t rows, int64_t width, const float* from, const f
   }
 }
 
-#ifdef XFORMER_ROUNDS_BY_512
-XFORMER_ROUNDS_BY_512
+#ifdef XFORMER_BY_BF16_512
+XFORMER_BY_BF16_512
 void narrow_sums_by_512(int64_t rows, int64_t width, const float* from, const float* added, c10::BFloat16* to) {
   for (int64_t r = 0; r < rows; ++r, from += width, to += width)
     for (int64_t i = 0; i < width; i += 32) {
@@ -64,7 +64,7 @@ void narrow_sums_by_512(int64_t rows, int64_t width, const float* from, const fl
     }
 }
 
-XFORMER_ROUNDS_BY_512
+XFORMER_BY_BF16_512
 void narrow_by_512(int64_t rows, int64_t width, const float* from, int64_t from_stride, c10::BFloat16* to,
                    int64_t to_stride) {
   for (int64_t r = 0; r < rows; ++r) {
@@ -89,11 +89,11 @@ constexpr auto narrow_sums_by_512 = narrow_sums_plainly;
 
 void narrow(int64_t rows, int64_t width, const float* from, int64_t from_stride, c10::BFloat16* to, int64_t to_stride) {
   if (from_stride == width && to_stride == width) width *= std::exchange(rows, 1);
-  return (rounds_by_512() ? narrow_by_512 : narrow_plainly)(rows, width, from, from_stride, to, to_stride);
+  return (has_bf16_512() ? narrow_by_512 : narrow_plainly)(rows, width, from, from_stride, to, to_stride);
 }
 
 void narrow_sums(int64_t rows, int64_t width, const float* from, const float* added, c10::BFloat16* to) {
-  return (rounds_by_512() ? narrow_sums_by_512 : narrow_sums_plainly)(rows, width, from, added, to);
+  return (has_bf16_512() ? narrow_sums_by_512 : narrow_sums_plainly)(rows, width, from, added, to);
 }
 
 }  // namespace xformer::kernels

@@ -8,23 +8,6 @@ namespace xformer::kernels {
 
 namespace {
 
-// The last step of a row that is no multiple of a step looks at some numbers again.
-template <class Value>
-[[gnu::always_inline]] inline Value largest_of(const Value* x, int64_t count) {
-  Value result = x[0];
-  if (count < kSumLanes) {
-    for (int64_t i = 1; i < count; ++i) result = result > x[i] ? result : x[i];
-    return result;
-  }
-  SumRegisters<Value> largest, part;
-  largest.fill(result);
-  for (int64_t i = 0; i < count; i += kSumLanes) {
-    part.load_from(x + (i + kSumLanes <= count ? i : count - kSumLanes));
-    largest.take_larger(part);
-  }
-  return largest.largest();
-}
-
 template <class Value>
 [[gnu::always_inline]] inline int64_t place_of(Value largest, const Value* row, int64_t f) {
   constexpr int64_t kStep = 32;
@@ -42,7 +25,7 @@ template <class Value>
 [[gnu::always_inline]] inline void largest_numbers(const Value* tile, int64_t rows, int64_t f, Value* largest,
                                                    int64_t* winners) {
   for (int64_t r = 0; r < rows; ++r) {
-    largest[r] = largest_of(tile + r * f, f);
+    largest[r] = largest_of(tile + r * f, f, tile[r * f]);
     if (winners != nullptr) winners[r] = place_of(largest[r], tile + r * f, f);
   }
 }

@@ -1,5 +1,5 @@
 // What lies between the two products of a feed-forward part in bf16, in one pass over rows that are in the cache, by
-// AVX-512 where kernels/cpu/lanes_512.h says that the processor has it. Rounded numbers below 2^-126 are 0.
+// AVX-512, where pairs_possible(). Rounded numbers below 2^-126 are 0.
 #pragma once
 
 #include "kernels/cpu/gemm.h"

@@ -9,8 +9,6 @@ namespace xformer::kernels::by_512 {
 
 namespace {
 
-constexpr __mmask16 kAll = 0xFFFF;
-
 // gelu_dropout's functions (gelu_dropout/runs.cpp): the share below x, and how it grows with x.
 struct Share {
   __m512 share, slope;
@@ -66,7 +64,7 @@ XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void rows_of(const ActiveRows&
       const __m512 active = _mm512_mul_ps(z, share_at<kTanh>(z).share);
       const __m512 kept = _mm512_maskz_mul_ps(kept_at(run.draws, at + i, threshold, lanes), active, keep);
       const auto rounded_z = (__m256i)_mm512_cvtneps_pbh(z), rounded = (__m256i)_mm512_cvtneps_pbh(kept);
-      if (lanes == kAll) {
+      if (lanes == kAllLanes) {
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(z_to + at + i), rounded_z);
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(active_to + at + i), rounded);
       } else {

@@ -6,7 +6,6 @@
 
 #include "core/error.h"
 #include "kernels/cpu/gemm.h"
-#include "kernels/cpu/lanes_512.h"
 #include "kernels/cpu/needed_rows.h"
 #include "kernels/cpu/row_parts.h"
 #include "kernels/cpu/stored.h"
@@ -74,7 +73,7 @@ struct Scratch {
 // Whether rows of bf16 go by in one pass between the products (active_rows.h).
 template <class Stored>
 bool active_in_one_pass(const Pass& pass) {
-  return kConverts<Stored> && has_bf16_512() && pairs_possible({nullptr, std::max(pass.m, pass.k), true}, pass.f);
+  return kConverts<Stored> && pairs_possible({nullptr, std::max(pass.m, pass.k), true}, pass.f);
 }
 
 // The activation of some rows, as the second product takes it; z goes to where it is kept.
