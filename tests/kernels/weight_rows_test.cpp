@@ -84,10 +84,16 @@ TEST_CASE("weights and their gradients of a row are those of double precision, w
         CHECK(std::abs(double{sum} - total) < 2e-6 * total);
         for (size_t i = size; i < size + 16; ++i)
           CHECK((out[i] == kUntouched && scores[i] == kUntouched && gradient[i] == kUntouched));
-        // In place the same, and by every way.
-        std::vector<float> in_place = row.scores, first(size);
+        // In place the same, and by every way, to the bit.
+        std::vector<float> in_place = row.scores, others = row.scores, others_gradient = row.gradient;
         CHECK(way.weights(in_place.data(), count, row.weights(drops), in_place.data()) == sum);
         CHECK(std::equal(in_place.begin(), in_place.end(), out.begin()));
+        CHECK(ways.front().weights(row.scores.data(), count, row.weights(drops), others.data()) == sum);
+        CHECK(std::equal(others.begin(), others.end(), out.begin()));
+        others = row.scores;
+        ways.front().gradients(others.data(), others_gradient.data(), count, row.weights(drops), kDelta, kSlope);
+        CHECK(std::equal(others.begin(), others.end(), scores.begin()));
+        CHECK(std::equal(others_gradient.begin(), others_gradient.end(), gradient.begin()));
       }
 }
 
