@@ -4,6 +4,8 @@
 // takes numbers below 2^-126 for zeros, so where there are any, these 32 go by bits.
 #pragma once
 
+#include <c10/util/BFloat16.h>
+
 #include <bit>
 #include <cstdint>
 
@@ -19,7 +21,36 @@ namespace xformer::kernels {
 }
 
 #ifdef XFORMER_BY_BF16_512
-// 32 bf16 numbers, those of `low` first.
+// 32 numbers, those of `low` first.
+struct Lanes32 {
+  __m512 low, high;
+};
+// The lanes of a step of 32 of which `left` numbers are left.
+[[nodiscard]] inline __mmask32 lanes32_of(int64_t left) {
+  return left >= 32 ? ~__mmask32{0} : static_cast<__mmask32>((1U << left) - 1);
+}
+[[nodiscard]] inline __mmask16 low_of(__mmask32 lanes) { return static_cast<__mmask16>(lanes & 0xFFFFU); }
+[[nodiscard]] inline __mmask16 high_of(__mmask32 lanes) { return static_cast<__mmask16>(lanes >> 16); }
+
+// bf16 numbers; 0 in lanes that are not there, whatever lies behind them.
+XFORMER_BY_BF16_512 [[gnu::always_inline]] inline Lanes32 widened_by_512(const c10::BFloat16* from, __mmask32 lanes) {
+  const __m512i bits = _mm512_maskz_loadu_epi16(lanes, from);
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_castsi512_si256(bits)), 16)),
+          _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(bits, 1)), 16))};
+}
+XFORMER_BY_BF16_512 [[gnu::always_inline]] inline Lanes32 floats_by_512(const float* from, __mmask32 lanes) {
+  return {_mm512_maskz_loadu_ps(low_of(lanes), from), _mm512_maskz_loadu_ps(high_of(lanes), from + 16)};
+}
+
+// Loops over rows that lie in memory ask for what they will read so many numbers farther on: it takes longer to come
+// than the few instructions between two rows. (g++ 12 leaves out calls of a function that does nothing else, so this is
+// part of its callers.)
+inline constexpr int64_t kFetchedAhead = 2048;
+[[gnu::always_inline]] inline void fetch_to_read(const c10::BFloat16* from) {
+  __builtin_prefetch(from + kFetchedAhead, 0, 2);
+}
+
+// As bf16 numbers.
 XFORMER_BY_BF16_512 inline __m512i rounded_by_512(const __m512& low, const __m512& high) {
   constexpr int kBelowNormal = 0x20;
   const __mmask16 low_tiny = _mm512_fpclass_ps_mask(low, kBelowNormal),
@@ -31,6 +62,12 @@ XFORMER_BY_BF16_512 inline __m512i rounded_by_512(const __m512& low, const __m51
   _mm512_store_ps(numbers + 16, high);
   for (int i = 0; i < 32; ++i) rounded[i] = rounded_bits(numbers[i]);
   return _mm512_load_si512(rounded);
+}
+XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void store_rounded(const Lanes32& x, __mmask32 lanes,
+                                                                     c10::BFloat16* to) {
+  const __m512i rounded = rounded_by_512(x.low, x.high);
+  if (lanes == ~__mmask32{0}) _mm512_storeu_si512(to, rounded);  // by a mask it is many times slower
+  else _mm512_mask_storeu_epi16(to, lanes, rounded);
 }
 #endif
 

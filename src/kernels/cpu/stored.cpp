@@ -48,19 +48,44 @@ void narrow_sums_plainly(int64_t rows, int64_t width, const float* from, const f
   }
 }
 
+float factor_of_row(const float* divisor, const bool* valid, int64_t r) {
+  return divisor[r] == 0 || (valid != nullptr && !valid[r]) ? 0 : 1 / divisor[r];
+}
+
+XFORMER_VECTORISED
+void narrow_quotients_plainly(int64_t rows, int64_t width, const float* from, const float* divisor, const bool* valid,
+                              c10::BFloat16* to, int64_t to_stride) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const float factor = factor_of_row(divisor, valid, r);
+    const float* __restrict in = from + r * width;
+    auto* __restrict out = reinterpret_cast<uint16_t*>(to + r * to_stride);
+    for (int64_t i = 0; i < width; ++i) out[i] = factor == 0 ? uint16_t{0} : rounded_bits(in[i] * factor);
+  }
+}
+
 #ifdef XFORMER_BY_BF16_512
+XFORMER_BY_BF16_512
+void narrow_quotients_by_512(int64_t rows, int64_t width, const float* from, const float* divisor, const bool* valid,
+                             c10::BFloat16* to, int64_t to_stride) {
+  for (int64_t r = 0; r < rows; ++r, from += width, to += to_stride) {
+    const float factor = factor_of_row(divisor, valid, r);
+    const __m512 factors = _mm512_set1_ps(factor);
+    for (int64_t i = 0; i < width; i += 32) {
+      const __mmask32 lanes = lanes32_of(width - i);
+      // By a mask, for what a row without a factor holds may be no number.
+      const Lanes32 x = floats_by_512(from + i, factor == 0 ? __mmask32{0} : lanes);
+      store_rounded({_mm512_mul_ps(x.low, factors), _mm512_mul_ps(x.high, factors)}, lanes, to + i);
+    }
+  }
+}
+
 XFORMER_BY_BF16_512
 void narrow_sums_by_512(int64_t rows, int64_t width, const float* from, const float* added, c10::BFloat16* to) {
   for (int64_t r = 0; r < rows; ++r, from += width, to += width)
     for (int64_t i = 0; i < width; i += 32) {
-      const uint32_t wanted = width - i >= 32 ? ~0U : (1U << (width - i)) - 1;
-      const auto low = static_cast<__mmask16>(wanted), high = static_cast<__mmask16>(wanted >> 16);
-      const __m512 first = _mm512_add_ps(_mm512_maskz_loadu_ps(low, from + i), _mm512_maskz_loadu_ps(low, added + i)),
-                   second = _mm512_add_ps(_mm512_maskz_loadu_ps(high, from + i + 16),
-                                          _mm512_maskz_loadu_ps(high, added + i + 16));
-      const __m512i rounded = rounded_by_512(first, second);
-      if (wanted == ~0U) _mm512_storeu_si512(to + i, rounded);
-      else _mm512_mask_storeu_epi16(to + i, wanted, rounded);
+      const __mmask32 lanes = lanes32_of(width - i);
+      const Lanes32 x = floats_by_512(from + i, lanes), more = floats_by_512(added + i, lanes);
+      store_rounded({_mm512_add_ps(x.low, more.low), _mm512_add_ps(x.high, more.high)}, lanes, to + i);
     }
 }
 
@@ -82,6 +107,7 @@ void narrow_by_512(int64_t rows, int64_t width, const float* from, int64_t from_
 }
 #else
 constexpr auto narrow_by_512 = narrow_plainly;
+constexpr auto narrow_quotients_by_512 = narrow_quotients_plainly;
 constexpr auto narrow_sums_by_512 = narrow_sums_plainly;
 #endif
 
@@ -90,6 +116,12 @@ constexpr auto narrow_sums_by_512 = narrow_sums_plainly;
 void narrow(int64_t rows, int64_t width, const float* from, int64_t from_stride, c10::BFloat16* to, int64_t to_stride) {
   if (from_stride == width && to_stride == width) width *= std::exchange(rows, 1);
   return (has_bf16_512() ? narrow_by_512 : narrow_plainly)(rows, width, from, from_stride, to, to_stride);
+}
+
+void narrow_quotients(int64_t rows, int64_t width, const float* from, const float* divisor, const bool* valid,
+                      c10::BFloat16* to, int64_t to_stride) {
+  return (has_bf16_512() ? narrow_quotients_by_512 : narrow_quotients_plainly)(rows, width, from, divisor, valid, to,
+                                                                               to_stride);
 }
 
 void narrow_sums(int64_t rows, int64_t width, const float* from, const float* added, c10::BFloat16* to) {

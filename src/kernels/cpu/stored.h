@@ -25,6 +25,11 @@ void narrow(int64_t rows, int64_t width, const float* from, int64_t from_stride,
 // The same of rows without gaps, with `added` [width] added to each before it is rounded.
 void narrow_sums(int64_t rows, int64_t width, const float* from, const float* added, c10::BFloat16* to);
 
+// Rows without gaps, each divided by its divisor before it is rounded: zeros where `valid` (nullptr: all are) says so
+// or the divisor is 0.
+void narrow_quotients(int64_t rows, int64_t width, const float* from, const float* divisor, const bool* valid,
+                      c10::BFloat16* to, int64_t to_stride);
+
 // Rows of a tile: `stride` numbers apart.
 template <class Value>
 struct TileRows {

@@ -1,6 +1,6 @@
 #include <utility>
 
-#include "kernels/cpu/lanes_512.h"
+#include "kernels/cpu/rounding.h"
 #include "kernels/feed_forward/active_rows.h"
 
 namespace xformer::kernels::by_512 {
@@ -105,6 +105,8 @@ XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void gradients_of(const Active
       for (int64_t i = 0; i < width; i += 16) {
         const __mmask16 lanes = lanes_of(width - i), below = second == first ? __mmask16{0} : lanes;
         const int64_t column = panel + i;
+        fetch_to_read(z + first + column);
+        fetch_to_read(z + second + column);
         const Given one = given_by<kTanh>(z + first + column, slopes + first + column,
                                           kept_at(run.draws, first + column, threshold, lanes), lanes, keep),
                     two = given_by<kTanh>(z + second + column, slopes + second + column,

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "kernels/cpu/lanes_512.h"
 #include "kernels/cpu/needed_rows.h"
 #include "kernels/cpu/stored.h"
 #include "kernels/cpu/units.h"
@@ -15,7 +16,7 @@ namespace xformer::kernels {
 
 namespace {
 
-// Of a block: what is converted lies in rooms of its own beside it, which share the cache.
+// Of a block: what is converted outside registers lies in rooms of its own beside it, which share the cache.
 constexpr int64_t kBlockElements = 4096, kConvertedElements = 1024;
 // Gradients of weight and bias are summed within each of so many parts of the rows, then over these.
 constexpr int64_t kParts = 64;
@@ -29,7 +30,8 @@ struct Division {
         part_rows(std::max<int64_t>((rows + kParts - 1) / kParts, 1)),
         parts((rows + part_rows - 1) / part_rows),
         block_rows(std::max<int64_t>(
-            (x.scalar_type() == at::kBFloat16 ? kConvertedElements : kBlockElements) / std::max<int64_t>(width, 1),
+            (x.scalar_type() == at::kBFloat16 && !has_bf16_512() ? kConvertedElements : kBlockElements) /
+                std::max<int64_t>(width, 1),
             1)) {}
 
   // work(first row, rows, worker) for the blocks of each part, in order.
@@ -41,13 +43,6 @@ struct Division {
         work(part, row, std::min(block_rows, end - row), worker);
     });
   }
-};
-
-// Rows of which some are needed, and as they are computed with.
-template <class Stored>
-struct NeededRoom {
-  std::vector<Stored> needed;
-  std::vector<Computed<Stored>> computed;
 };
 
 // Where a tensor lies; nullptr: nowhere.
@@ -64,13 +59,52 @@ Value* write_to(const at::Tensor& x) {
 template <class Stored>
 struct NormScratch {
   std::vector<uint16_t> draws;
-  NeededRoom<Stored> x, sum, normed;
-  std::vector<Computed<Stored>> branch, x_gradient;
+  std::vector<Stored> x_needed, sum_needed, normed_needed;  // rows of which some are needed
+  std::vector<Computed<Stored>> x, sum, normed, branch, x_gradient;
 
   static std::vector<NormScratch> of(const Division& division) {
     return std::vector<NormScratch>(static_cast<size_t>(workers_for(division.parts)));
   }
 };
+
+template <class Stored>
+void norm_block(const BlockForward<Stored>& block, NormScratch<Stored>& mine) {
+  using Value = Computed<Stored>;
+  if constexpr (kConverts<Stored>)
+    if (has_bf16_512()) return by_512::norm_block(block, mine.sum);
+  const int64_t count = block.rows * block.width;
+  const Value* total = loaded(block.x, count, mine.x);
+  if (block.branch != nullptr) {
+    Value* const into = place_for(block.sum, count, mine.sum);
+    residual_rows(total, loaded(block.branch, count, mine.branch), block.drop, count, into);
+    store(into, count, block.sum);
+    total = into;
+  }
+  if (block.normed == nullptr) return;
+  Value* const into = place_for(block.normed, count, mine.normed);
+  norm_rows(NormForwardRows<Value>{block.rows, block.width, total, block.weight, block.bias, block.epsilon, into,
+                                   block.mean, block.rstd});
+  store(into, count, block.normed);
+}
+
+template <class Stored>
+void norm_gradient_block(const BlockBackward<Stored>& block, NormScratch<Stored>& mine) {
+  using Value = Computed<Stored>;
+  if constexpr (kConverts<Stored>)
+    if (has_bf16_512()) return by_512::norm_gradient_block(block);
+  const int64_t count = block.rows * block.width;
+  Value* const x_gradient = place_for(block.x_gradient, count, mine.x_gradient);
+  norm_gradient_rows(
+      NormBackwardRows<Value>{block.rows, block.width, loaded(block.sum, count, mine.sum), block.mean, block.rstd,
+                              block.weight, loaded(block.normed_gradient, count, mine.normed),
+                              block.sum_gradient == nullptr ? nullptr : loaded(block.sum_gradient, count, mine.x),
+                              x_gradient, block.weight_gradient, block.bias_gradient});
+  store(x_gradient, count, block.x_gradient);
+  if (block.branch_gradient == nullptr) return;
+  Value* const branch_gradient = place_for(block.branch_gradient, count, mine.branch);
+  drop_rows(x_gradient, block.drop, count, branch_gradient);
+  store(branch_gradient, count, block.branch_gradient);
+}
 
 }  // namespace
 
@@ -117,20 +151,19 @@ ResidualNormForward residual_norm_forward_cpu(const at::Tensor& x_in, const at::
         needed_rows.clear(row, rows, 1, rstds + row);
       };
       if (which == Needed::kNone) return clear_others();
-      const Value* total = loaded(x_rows + first, count, mine.x.computed);
-      if (has_branch) {
-        Value* const into = place_for(sum_to, count, mine.sum.computed);
-        residual_rows(total, loaded(branch_rows + first, count, mine.branch),
-                      {draws.draw(first, count, mine.draws), draws.threshold(), draws.keep()}, count, into);
-        store(into, count, sum_to);
-        total = into;
-      }
-      if (has_norm) {
-        Value* const into = place_for(normed_to, count, mine.normed.computed);
-        norm_rows(NormForwardRows<Value>{rows, division.width, total, weights, biases, static_cast<Value>(norm.epsilon),
-                                         into, means + row, rstds + row});
-        store(into, count, normed_to);
-      }
+      norm_block(BlockForward<scalar_t>{rows,
+                                        division.width,
+                                        x_rows + first,
+                                        has_branch ? branch_rows + first : nullptr,
+                                        {draws.draw(first, count, mine.draws), draws.threshold(), draws.keep()},
+                                        sum_to,
+                                        weights,
+                                        biases,
+                                        static_cast<Value>(norm.epsilon),
+                                        normed_to,
+                                        means + row,
+                                        rstds + row},
+                 mine);
       if (which == Needed::kSome) clear_others();
     });
   });
@@ -177,23 +210,26 @@ ResidualNormGradients residual_norm_backward_cpu(const at::Tensor& sum_gradient_
         if (drops) needed_rows.clear(row, rows, division.width, branch_to);
         return;
       }
-      const auto block_of = [&](const scalar_t* from, NeededRoom<scalar_t>& room, bool all = false) {
-        return loaded(
-            needed_rows.only(all ? Needed::kAll : which, row, rows, division.width, from + first, room.needed), count,
-            room.computed);
+      const auto block_of = [&](const scalar_t* from, std::vector<scalar_t>& room, bool all = false) {
+        return needed_rows.only(all ? Needed::kAll : which, row, rows, division.width, from + first, room);
       };
-      Value *const x_gradient = place_for(to, count, mine.x_gradient), *const own = tables + part * 2 * division.width;
-      norm_gradient_rows(
-          NormBackwardRows<Value>{rows, division.width, block_of(sum_rows, mine.sum), means + row, rstds + row, weights,
-                                  block_of(normed_rows, mine.normed),
-                                  has_sum_gradient ? block_of(sum_slopes, mine.x, /*all=*/!has_branch) : nullptr,
-                                  x_gradient, own, own + division.width});
-      store(x_gradient, count, to);
-      if (!drops) return;
-      Value* const branch_gradient = place_for(branch_to, count, mine.branch);
-      drop_rows(x_gradient, {draws.draw(first, count, mine.draws), draws.threshold(), draws.keep()}, count,
-                branch_gradient);
-      store(branch_gradient, count, branch_to);
+      Value* const own = tables + part * 2 * division.width;
+      norm_gradient_block(
+          BlockBackward<scalar_t>{
+              rows,
+              division.width,
+              block_of(sum_rows, mine.sum_needed),
+              means + row,
+              rstds + row,
+              weights,
+              block_of(normed_rows, mine.normed_needed),
+              has_sum_gradient ? block_of(sum_slopes, mine.x_needed, /*all=*/!has_branch) : nullptr,
+              {drops ? draws.draw(first, count, mine.draws) : nullptr, draws.threshold(), draws.keep()},
+              to,
+              branch_to,
+              own,
+              own + division.width},
+          mine);
     });
   });
   const at::Tensor total = sums.sum(0);  // [2, m]

@@ -1,6 +1,10 @@
 // The CPU's two passes of residual_norm.h, for float and double, and for bf16 with norm weights in float.
 #pragma once
 
+#include <ATen/OpMathType.h>
+
+#include <vector>
+
 #include "kernels/residual_norm/residual_norm.h"
 
 namespace xformer::kernels {
@@ -60,5 +64,34 @@ void norm_gradient_rows(const NormBackwardRows<double>& block);
 // out = drop(in).
 void drop_rows(const float* in, const DropRule& drop, int64_t count, float* out);
 void drop_rows(const double* in, const DropRule& drop, int64_t count, double* out);
+
+// A block of rows without gaps, as they are stored, from the sum to the norm of it before it is rounded.
+template <class Stored>
+struct BlockForward {
+  int64_t rows, width;
+  const Stored *x, *branch;  // the latter nullptr: none
+  DropRule drop;             // of the branch
+  Stored* sum;               // where there is a branch
+  const at::opmath_type<Stored>*weight, *bias;
+  at::opmath_type<Stored> epsilon;
+  Stored* normed;  // nullptr: there is no norm
+  at::opmath_type<Stored>*mean, *rstd;
+};
+template <class Stored>
+struct BlockBackward {
+  int64_t rows, width;
+  const Stored* sum;
+  const at::opmath_type<Stored>*mean, *rstd, *weight;
+  const Stored *normed_gradient, *sum_gradient;  // the latter may be nullptr
+  DropRule drop;
+  Stored *x_gradient, *branch_gradient;                     // the latter nullptr: it is that of x, or there is none
+  at::opmath_type<Stored>*weight_gradient, *bias_gradient;  // gain their sums
+};
+
+// Where has_bf16_512() (kernels/cpu/lanes_512.h).
+namespace by_512 {
+void norm_block(const BlockForward<c10::BFloat16>& block, std::vector<float>& room);
+void norm_gradient_block(const BlockBackward<c10::BFloat16>& block);
+}  // namespace by_512
 
 }  // namespace xformer::kernels

@@ -1,0 +1,167 @@
+// Rows of residual_norm in bf16 by AVX-512: numbers are widened, computed with and rounded in registers.
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu/rounding.h"
+#include "kernels/cpu/stored.h"
+#include "kernels/residual_norm/cpu.h"
+
+namespace xformer::kernels::by_512 {
+
+#ifdef XFORMER_BY_BF16_512
+
+namespace {
+
+constexpr int64_t kStep = 32;
+
+struct Drop {
+  __m512 keep;
+  __m512i threshold;
+};
+
+XFORMER_BY_BF16_512 [[gnu::always_inline]] inline Drop drop_of(const DropRule& rule) {
+  return {_mm512_set1_ps(static_cast<float>(rule.keep)), _mm512_set1_epi16(static_cast<int16_t>(rule.threshold))};
+}
+
+// What dropout leaves of 32 numbers.
+XFORMER_BY_BF16_512 [[gnu::always_inline]] inline Lanes32 dropped(const Lanes32& x, const uint16_t* draws,
+                                                                  __mmask32 lanes, const Drop& drop) {
+  const __mmask32 kept = _mm512_mask_cmpge_epu16_mask(lanes, _mm512_maskz_loadu_epi16(lanes, draws), drop.threshold);
+  return {_mm512_maskz_mul_ps(low_of(kept), x.low, drop.keep), _mm512_maskz_mul_ps(high_of(kept), x.high, drop.keep)};
+}
+
+XFORMER_BY_BF16_512 [[gnu::always_inline]] inline Lanes32 added(const Lanes32& a, const Lanes32& b) {
+  return {_mm512_add_ps(a.low, b.low), _mm512_add_ps(a.high, b.high)};
+}
+
+XFORMER_BY_BF16_512 [[gnu::always_inline]] inline float total(const Lanes32& x) {
+  return _mm512_reduce_add_ps(_mm512_add_ps(x.low, x.high));
+}
+
+// (x - mean) rstd, 0 in lanes that are not there.
+XFORMER_BY_BF16_512 [[gnu::always_inline]] inline Lanes32 normal(const Lanes32& x, __mmask32 lanes, const __m512& mean,
+                                                                 const __m512& rstd) {
+  return {_mm512_maskz_mul_ps(low_of(lanes), _mm512_sub_ps(x.low, mean), rstd),
+          _mm512_maskz_mul_ps(high_of(lanes), _mm512_sub_ps(x.high, mean), rstd)};
+}
+
+// Sums of a row, from which the norm is made before they are rounded, into `wide`.
+XFORMER_BY_BF16_512 [[gnu::always_inline]] inline Lanes32 sums_of(const BlockForward<c10::BFloat16>& block, int64_t at,
+                                                                  const Drop& drop, float* wide) {
+  Lanes32 all = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+  for (int64_t i = 0; i < block.width; i += kStep) {
+    const __mmask32 lanes = lanes32_of(block.width - i);
+    fetch_to_read(block.x + at + i);
+    Lanes32 x = widened_by_512(block.x + at + i, lanes);
+    if (block.branch != nullptr) {
+      fetch_to_read(block.branch + at + i);
+      Lanes32 branch = widened_by_512(block.branch + at + i, lanes);
+      if (block.drop.draws != nullptr) branch = dropped(branch, block.drop.draws + at + i, lanes, drop);
+      x = added(x, branch);
+      store_rounded(x, lanes, block.sum + at + i);
+    }
+    _mm512_storeu_ps(wide + i, x.low);
+    _mm512_storeu_ps(wide + i + kStep / 2, x.high);
+    all = added(all, x);
+  }
+  return all;
+}
+
+}  // namespace
+
+XFORMER_BY_BF16_512 void norm_block(const BlockForward<c10::BFloat16>& block, std::vector<float>& room) {
+  const int64_t width = block.width;
+  float* const wide = grown(room, (width + kStep - 1) / kStep * kStep);
+  const Drop drop = drop_of(block.drop);
+  for (int64_t r = 0; r < block.rows; ++r) {
+    const int64_t at = r * width;
+    const Lanes32 sums = sums_of(block, at, drop, wide);
+    if (block.normed == nullptr) continue;
+    const auto count = static_cast<float>(width);
+    const float mean = total(sums) / count;
+    const __m512 means = _mm512_set1_ps(mean), one = _mm512_set1_ps(1);
+    Lanes32 squares = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+    for (int64_t i = 0; i < width; i += kStep) {
+      const Lanes32 u = normal(floats_by_512(wide + i, ~__mmask32{0}), lanes32_of(width - i), means, one);
+      squares = {_mm512_fmadd_ps(u.low, u.low, squares.low), _mm512_fmadd_ps(u.high, u.high, squares.high)};
+    }
+    const float rstd = 1 / std::sqrt(total(squares) / count + block.epsilon);
+    const __m512 rstds = _mm512_set1_ps(rstd);
+    for (int64_t i = 0; i < width; i += kStep) {
+      const __mmask32 lanes = lanes32_of(width - i);
+      const Lanes32 u = normal(floats_by_512(wide + i, ~__mmask32{0}), lanes, means, rstds),
+                    weight = floats_by_512(block.weight + i, lanes), bias = floats_by_512(block.bias + i, lanes);
+      store_rounded({_mm512_fmadd_ps(u.low, weight.low, bias.low), _mm512_fmadd_ps(u.high, weight.high, bias.high)},
+                    lanes, block.normed + at + i);
+    }
+    block.mean[r] = mean, block.rstd[r] = rstd;
+  }
+}
+
+XFORMER_BY_BF16_512 void norm_gradient_block(const BlockBackward<c10::BFloat16>& block) {
+  constexpr int64_t kRows = 16;
+  const int64_t width = block.width;
+  const Drop drop = drop_of(block.drop);
+  float shift[kRows], slope[kRows];
+  for (int64_t first = 0; first < block.rows; first += kRows) {
+    const int64_t rows = std::min(kRows, block.rows - first);
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t at = (first + r) * width;
+      const __m512 mean = _mm512_set1_ps(block.mean[first + r]), rstd = _mm512_set1_ps(block.rstd[first + r]);
+      Lanes32 shifts = {_mm512_setzero_ps(), _mm512_setzero_ps()}, slopes = shifts;
+      for (int64_t i = 0; i < width; i += kStep) {
+        const __mmask32 lanes = lanes32_of(width - i);
+        fetch_to_read(block.sum + at + i);
+        fetch_to_read(block.normed_gradient + at + i);
+        if (block.sum_gradient != nullptr) fetch_to_read(block.sum_gradient + at + i);
+        const Lanes32 u = normal(widened_by_512(block.sum + at + i, lanes), lanes, mean, rstd),
+                      dy = widened_by_512(block.normed_gradient + at + i, lanes),
+                      weight = floats_by_512(block.weight + i, lanes);
+        const Lanes32 g = {_mm512_mul_ps(dy.low, weight.low), _mm512_mul_ps(dy.high, weight.high)};
+        shifts = added(shifts, g);
+        slopes = {_mm512_fmadd_ps(g.low, u.low, slopes.low), _mm512_fmadd_ps(g.high, u.high, slopes.high)};
+      }
+      shift[r] = total(shifts) / static_cast<float>(width), slope[r] = total(slopes) / static_cast<float>(width);
+    }
+    // 32 columns of all these rows at a time, so that the sums over rows stay in registers.
+    for (int64_t i = 0; i < width; i += kStep) {
+      const __mmask32 lanes = lanes32_of(width - i);
+      const Lanes32 weight = floats_by_512(block.weight + i, lanes);
+      Lanes32 d_weight = floats_by_512(block.weight_gradient + i, lanes),
+              d_bias = floats_by_512(block.bias_gradient + i, lanes);
+      for (int64_t r = 0; r < rows; ++r) {
+        const int64_t at = (first + r) * width + i;
+        const __m512 rstd = _mm512_set1_ps(block.rstd[first + r]), shifts = _mm512_set1_ps(shift[r]),
+                     slopes = _mm512_set1_ps(slope[r]);
+        const Lanes32 u = normal(widened_by_512(block.sum + at, lanes), lanes, _mm512_set1_ps(block.mean[first + r]),
+                                 rstd),
+                      dy = widened_by_512(block.normed_gradient + at, lanes);
+        Lanes32 dx = {
+            _mm512_mul_ps(rstd, _mm512_fnmadd_ps(u.low, slopes, _mm512_fmsub_ps(dy.low, weight.low, shifts))),
+            _mm512_mul_ps(rstd, _mm512_fnmadd_ps(u.high, slopes, _mm512_fmsub_ps(dy.high, weight.high, shifts)))};
+        if (block.sum_gradient != nullptr) dx = added(dx, widened_by_512(block.sum_gradient + at, lanes));
+        store_rounded(dx, lanes, block.x_gradient + at);
+        if (block.branch_gradient != nullptr)
+          store_rounded(dropped(dx, block.drop.draws + at, lanes, drop), lanes, block.branch_gradient + at);
+        d_weight = {_mm512_fmadd_ps(dy.low, u.low, d_weight.low), _mm512_fmadd_ps(dy.high, u.high, d_weight.high)};
+        d_bias = added(d_bias, dy);
+      }
+      const auto put = [&](const Lanes32& x, float* to) __attribute__((always_inline)) XFORMER_BY_BF16_512 {
+        _mm512_mask_storeu_ps(to, low_of(lanes), x.low);
+        _mm512_mask_storeu_ps(to + kStep / 2, high_of(lanes), x.high);
+      };
+      put(d_weight, block.weight_gradient + i);
+      put(d_bias, block.bias_gradient + i);
+    }
+  }
+}
+
+#else
+
+// For the linker: has_bf16_512() is false here.
+void norm_block(const BlockForward<c10::BFloat16>&, std::vector<float>&) {}
+void norm_gradient_block(const BlockBackward<c10::BFloat16>&) {}
+
+#endif
+
+}  // namespace xformer::kernels::by_512
