@@ -69,9 +69,13 @@ void add_attention(std::vector<Case>& cases) {
 }
 
 void add_feature_attention(std::vector<Case>& cases) {
+  struct Size {
+    int64_t n, features;
+    bool causal;
+  };
   for (const FeatureMap map : {FeatureMap::kElu, FeatureMap::kRelu, FeatureMap::kSoftmax})
-    for (const auto& [n, causal] :
-         {std::pair<int64_t, bool>{1, false}, {50, false}, {1500, false}, {50, true}, {500, true}}) {
+    for (const auto& [n, features, causal] :
+         {Size{1, 24, false}, {50, 24, false}, {1500, 24, false}, {51, 150, false}, {50, 24, true}, {500, 24, true}}) {
       FeatureAttentionOptions options;
       options.map = map;
       options.mask.causal = causal;
@@ -80,7 +84,7 @@ void add_feature_attention(std::vector<Case>& cases) {
       options.scale = 0.5;
       options.mask.key_valid = options.query_valid = valid(n, true);
       // Whole numbers are omega in every type; so the largest feature is the same one.
-      const at::Tensor omega = map == FeatureMap::kElu ? at::Tensor() : parameter("omega", {24, 8}).round();
+      const at::Tensor omega = map == FeatureMap::kElu ? at::Tensor() : parameter("omega", {features, 8}).round();
       const auto with = [options, omega](auto* run) {
         return [=](const Tensors& x) {
           FeatureAttentionOptions own = options;
@@ -180,12 +184,14 @@ void add_maps(std::vector<Case>& cases) {
         return Tensors{got.sum, got.normed};
       };
     };
-    for (const bool branch : {true, false})
-      cases.push_back({"residual_norm",
-                       norm(&residual_norm),
-                       norm(&residual_norm_reference),
-                       {activation("x", {3, rows, 33}), branch ? activation("branch", {3, rows, 33}) : at::Tensor(),
-                        parameter("weight", {33}), parameter("bias", {33})}});
+    for (const int64_t width : {5, 33, 64, 150})
+      for (const bool branch : {true, false})
+        cases.push_back(
+            {"residual_norm",
+             norm(&residual_norm),
+             norm(&residual_norm_reference),
+             {activation("x", {3, rows, width}), branch ? activation("branch", {3, rows, width}) : at::Tensor(),
+              parameter("weight", {width}), parameter("bias", {width})}});
     cases.push_back({"residual",
                      [=](const Tensors& x) { return Tensors{residual(x[0], x[1], drop)}; },
                      [=](const Tensors& x) { return Tensors{x[0] + drop(x[1])}; },

@@ -81,8 +81,15 @@ void sum_keys(const FeaturePass<Stored>& pass, int64_t z, int64_t part, FeatureS
       const TileRows<const Value> wide = loaded_rows(v, pass.values.stride, rows, e, scratch.first_room);
       add_rows(sums.values.data(), 0, wide.data, wide.stride, rows, e, scratch.sums.data(), Value(1));
     }
-    features_of_keys(pass.options.map, tile, rows, f, scratch.shift.data(), valid,
-                     pass.softmax ? Value(0) : pass.floor(), table + e * f);
+    const Value floor = pass.softmax ? Value(0) : pass.floor();
+    if constexpr (kConverts<Stored>)
+      if (pass.paired) {
+        scratch.features.reset(rows, f);
+        by_512::key_features(pass.rows_of(x, pass.keys.stride, rows, valid, floor, scratch), scratch.features,
+                             table + e * f);
+      }
+    if (!pass.paired)
+      features_of_keys(pass.options.map, tile, rows, f, scratch.shift.data(), valid, floor, table + e * f);
     pass.count_sums(rows);
     pass.add_to_table(rows, {v, pass.values.stride}, table, scratch);
   }
@@ -138,21 +145,33 @@ void answer_queries(const FeaturePass<Stored>& pass, int64_t z, int64_t part, co
                             {factor_of<Stored>(table, e * f, scratch.table_factor), f, true});
   for (int64_t first = part * kPartRows; first < end; first += pass.tile_rows) {
     const int64_t rows = std::min(pass.tile_rows, end - first);
-    pass.scores(pass.queries.at(b, h, first), pass.queries.stride, rows, scratch);
+    const Stored* const x = pass.queries.at(b, h, first);
+    pass.scores(x, pass.queries.stride, rows, scratch);
     for (int64_t r = 0; pass.softmax && r < rows; ++r)
       scratch.shift[static_cast<size_t>(r)] += scratch.largest[static_cast<size_t>(r)];
-    features_of_queries(pass.options.map, tile, rows, f, scratch.shift.data(), pass.floor(), table + e * f,
-                        scratch.dots.data());
+    const Stored* features = nullptr;
+    if constexpr (kConverts<Stored>)
+      if (pass.paired) {
+        features = grown(scratch.tile_factor, rows * f);
+        by_512::query_features(pass.rows_of(x, pass.queries.stride, rows, nullptr, pass.floor(), scratch),
+                               table + e * f, scratch.tile_factor.data(), scratch.dots.data());
+      }
+    if (!pass.paired) {
+      features_of_queries(pass.options.map, tile, rows, f, scratch.shift.data(), pass.floor(), table + e * f,
+                          scratch.dots.data());
+      features = factor_of<Stored>(tile, rows * f, scratch.tile_factor);
+    }
     pass.count_sums(rows);
     for (int64_t r = 0; r < rows; ++r) {
       const Value sum = scratch.dots[static_cast<size_t>(r)] + static_cast<Value>(pass.options.epsilon);
       denominator[first + r] = !pass.by_sum ? static_cast<Value>(pass.options.divisor) : sum == 0 ? Value(1) : sum;
     }
     const TileRows<Value> to = rows_for(out.at(b, h, first), out.stride, rows, e, scratch.result_room);
-    gemm(rows, {factor_of<Stored>(tile, rows * f, scratch.tile_factor), f}, scratch.turned_table, Value(0), to.data,
-         to.stride);
-    divide_rows(to.data, to.stride, rows, e, denominator + first, pass.flags(pass.valid_queries, b, first, rows));
-    store_rows(to, rows, e, out.at(b, h, first), out.stride);
+    gemm(rows, {features, f}, scratch.turned_table, Value(0), to.data, to.stride);
+    const bool* const valid = pass.flags(pass.valid_queries, b, first, rows);
+    if constexpr (kConverts<Stored>)
+      narrow_quotients(rows, e, to.data, denominator + first, valid, out.at(b, h, first), out.stride);
+    else divide_rows(to.data, to.stride, rows, e, denominator + first, valid);
   }
   for (int64_t i = std::max(part * kPartRows, end); i < last; ++i) {
     std::fill_n(out.at(b, h, i), e, Stored(0));

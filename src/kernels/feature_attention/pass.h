@@ -10,6 +10,7 @@
 #include "kernels/cpu/stored.h"
 #include "kernels/cpu/valid_rows.h"
 #include "kernels/feature_attention/cpu.h"
+#include "kernels/feature_attention/feature_rows.h"
 #include "kernels/feature_attention/tiles.h"
 #include "tensor/op_counter.h"
 
@@ -41,6 +42,7 @@ struct FeatureScratch {
   std::vector<Value> x_room, first_room, second_room, result_room;                   // rows that are stored otherwise
   std::vector<Stored> tile_factor, gradient_factor, numerator_factor, table_factor;  // as products take them
   PackedFactor<Stored> table, turned_table;
+  PairedFactor features;         // FeaturePass::paired
   std::vector<Value> sums_room;  // FeaturePass::table_sums()
 };
 
@@ -70,6 +72,9 @@ struct FeaturePass {
         values(reading<Stored>(v_rows)),
         valid_keys(choice.mask.key_valid, m),
         valid_queries(choice.query_valid, n) {
+    if constexpr (kConverts<Stored>)
+      paired = !choice.mask.causal &&
+               pairs_possible({nullptr, std::max({queries.stride, keys.stride, values.stride, e})}, f);
     if (!omega_rows.defined()) return;
     // Where it is rounded all the same, omega has the scale in it; else products have.
     omega_scale = kConverts<Stored> ? Value(1) : static_cast<Value>(options.scale);
@@ -95,7 +100,7 @@ struct FeaturePass {
                                bool finds_winners = false) const {
     Value* const tile = scratch.tile.data();
     if (omega != nullptr) gemm(rows, {x, stride}, to_scores, Value(0), tile, f);
-    if (omega != nullptr && !softmax) return {};
+    if (!softmax && (omega != nullptr || paired)) return {};
     const TileRows<const Value> wide = loaded_rows(x, stride, rows, d, scratch.x_room);
     if (omega == nullptr)
       for (int64_t r = 0; r < rows; ++r) std::copy_n(wide.data + r * wide.stride, d, tile + r * d);
@@ -107,8 +112,9 @@ struct FeaturePass {
     return wide;
   }
 
-  // A table's sums over rows x [rows,e], x^T with the features in the tile: begun, added to and finished into the table
-  // [e,f]. In between they lie turned over, [f,e], but in bf16: the tile is the factor then that need not be packed.
+  // A table's sums over rows x [rows,e], x^T with the features, which are in the tile or `paired`: begun, added to and
+  // finished into the table [e,f]. In between they lie turned over, [f,e], but in bf16: features are the factor then
+  // that need not be packed.
   static constexpr bool kTurnsSums = !kConverts<Stored>;
   [[nodiscard]] Value* table_sums(Value* table, FeatureScratch<Stored>& scratch) const {
     return kTurnsSums ? grown(scratch.sums_room, e * f) : table;
@@ -116,24 +122,42 @@ struct FeaturePass {
   void add_to_table(int64_t rows, Operand<Stored> x, Value* table, FeatureScratch<Stored>& scratch) const {
     const Value* const tile = scratch.tile.data();
     Value* const sums = table_sums(table, scratch);
+    x.transposed = !kTurnsSums;
     if constexpr (kTurnsSums) gemm(f, e, rows, Value(1), {tile, f, true}, x, Value(1), sums, e);
-    else gemm_rounding<Stored>(e, f, rows, {x.data, x.stride, true}, {tile, f}, Value(1), sums, f);
+    else if (paired) gemm(e, x, scratch.features, Value(1), sums, f);
+    else gemm_rounding<Stored>(e, f, rows, x, {tile, f}, Value(1), sums, f);
   }
   void finish_table(Value* table, FeatureScratch<Stored>& scratch) const {
     if constexpr (kTurnsSums) pack_transposed(e, f, Value(1), table_sums(table, scratch), e, table, f);
   }
 
-  // From the gradient of y in scratch.gradient to that of rows x. kSoftmax: scratch.sums has its sum over each row.
+  // Of rows x whose y are in the tile, as loops in registers take them; where omega is none y is x, and not there.
+  [[nodiscard]] by_512::FeatureRows rows_of(const Stored* x, int64_t stride, int64_t rows, const bool* valid,
+                                            Value least, const FeatureScratch<Stored>& scratch) const {
+    return {options.map,          rows,  f,    omega == nullptr ? nullptr : scratch.tile.data(), x, stride,
+            scratch.shift.data(), valid, least};
+  }
+  // Where the rounded gradient of y goes: to that of x, or where through_scores() takes it.
+  [[nodiscard]] TileRows<Stored> place_of_gradient(Stored* into, int64_t stride, int64_t rows,
+                                                   FeatureScratch<Stored>& scratch) const {
+    if (omega == nullptr) return {into, stride};
+    return {grown(scratch.gradient_factor, rows * f), f};
+  }
+
+  // From the gradient of y in scratch.gradient to that of rows x, or from what lies in place_of_gradient(). kSoftmax:
+  // scratch.sums has its sum over each row.
   void through_scores(const TileRows<const Value>& x, int64_t rows, Stored* into, int64_t into_stride,
                       FeatureScratch<Stored>& scratch) const {
     const auto scale = static_cast<Value>(options.scale);
     const Value* const gradient = scratch.gradient.data();
+    if (omega == nullptr && paired) return;
     const TileRows<Value> to = rows_for(into, into_stride, rows, d, scratch.result_room);
+    const auto factor = [&] {
+      return paired ? scratch.gradient_factor.data() : factor_of<Stored>(gradient, rows * f, scratch.gradient_factor);
+    };
     if (omega == nullptr)
       for (int64_t r = 0; r < rows; ++r) std::copy_n(gradient + r * d, d, to.data + r * to.stride);
-    else
-      gemm(rows, {factor_of<Stored>(gradient, rows * f, scratch.gradient_factor), f}, from_scores, Value(0), to.data,
-           to.stride);
+    else gemm(rows, {factor(), f}, from_scores, Value(0), to.data, to.stride);
     // The share of |x'|^2 / 2.
     if (softmax) add_rows(to.data, to.stride, x.data, x.stride, rows, d, scratch.sums.data(), -scale * scale);
     store_rows(to, rows, d, into, into_stride);
@@ -165,6 +189,7 @@ struct FeaturePass {
   const FeatureAttentionOptions& options;
   int64_t b, h, n, m, d, e, f, tile_rows, query_parts, key_parts;
   bool by_sum, softmax;
+  bool paired = false;  // features are made by feature_rows.h
   at::Tensor q_rows, k_rows, v_rows, omega_rows;
   Heads<const Stored> queries, keys, values;
   const Stored* omega = nullptr;  // as products take it
