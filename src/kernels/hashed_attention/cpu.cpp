@@ -10,6 +10,7 @@
 
 #include "kernels/attention/cpu.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/lanes_512.h"
 #include "kernels/cpu/tile_sums.h"
 #include "kernels/cpu/units.h"
 #include "kernels/hashed_attention/pass.h"
@@ -30,15 +31,25 @@ void gather(const Value* from, int64_t stride, int64_t width, const int32_t* tok
   gather_rows(from, stride * kBytes, width * kBytes, tokens, count, grown(rows, count * width));
 }
 
+// out[i] = a[i] . b[i] of a head's tokens.
+template <class Stored>
+void dots_of_tokens(const Heads<const Stored>& a, const Heads<const Stored>& b, int64_t sample, int64_t head, int64_t n,
+                    int64_t width, Computed<Stored>* out, Scratch<Stored>& mine) {
+  if constexpr (kConverts<Stored>)
+    if (has_bf16_512())
+      return by_512::dots_of_rows(a.at(sample, head), a.stride, b.at(sample, head), b.stride, n, width, out);
+  for (int64_t i = 0; i < n; ++i)
+    out[i] = dot_row(loaded(a.at(sample, head, i), width, mine.first_room),
+                     loaded(b.at(sample, head, i), width, mine.second_room), width);
+}
+
 template <class Stored>
 void measure(const HashedPass& pass, const Heads<const Stored>& q, int64_t unit, Scratch<Stored>& mine) {
   using Value = Computed<Stored>;
   mine.length.resize(static_cast<size_t>(pass.n));
   const auto floor = static_cast<Value>(kKeyEpsilon * static_cast<double>(pass.d));
-  for (int64_t i = 0; i < pass.n; ++i) {
-    const Value* const row = loaded(q.at(unit / pass.h, unit % pass.h, i), pass.d, mine.first_room);
-    mine.length[static_cast<size_t>(i)] = 1 / std::sqrt(dot_row(row, row, pass.d) + floor);
-  }
+  dots_of_tokens(q, q, unit / pass.h, unit % pass.h, pass.n, pass.d, mine.length.data(), mine);
+  for (Value& length : mine.length) length = 1 / std::sqrt(length + floor);
 }
 
 // Queries, keys and values of a round in its slots.
@@ -50,9 +61,14 @@ void sort_rows(const HashedPass& pass, const Heads<const Stored>& q, const Heads
   pass.place(unit, round, sorted.tokens);
   const int64_t count = pass.before + pass.slots, d = pass.d;
   const int32_t* const tokens = sorted.tokens.data();
-  gather(q.at(unit / pass.h, unit % pass.h), q.stride, d, tokens, count, sorted.q);
+  const Stored* const queries = q.at(unit / pass.h, unit % pass.h);
   gather(v.at(unit / pass.h, unit % pass.h), v.stride, pass.e, tokens, count, sorted.v);
   grown(sorted.k, count * d);
+  if constexpr (kConverts<Stored>)
+    if (has_bf16_512())
+      return by_512::gather_scaled(queries, q.stride, d, tokens, count, mine.length.data(), grown(sorted.q, count * d),
+                                   sorted.k.data());
+  gather(queries, q.stride, d, tokens, count, sorted.q);
   for (int64_t first = 0; first < count; first += kRowsAtOnce) {
     const int64_t rows = std::min(kRowsAtOnce, count - first);
     Stored* const to = sorted.k.data() + first * d;
@@ -191,6 +207,52 @@ void add_round_gradients(const HashedPass& pass, int64_t unit, int64_t round, co
   add_rows_at(sorted.v_gradient.data(), e, tokens, count, mine.v_gradient.data());
 }
 
+// Sums of all rounds over the sums of their weights.
+template <class Stored>
+void store_quotients(const HashedPass& pass, const Scratch<Stored>& mine, Stored* to, int64_t stride) {
+  if constexpr (kConverts<Stored>) {
+    narrow_quotients(pass.n, pass.e, mine.out.data(), mine.sum.data(), nullptr, to, stride);
+  } else {
+    for (int64_t i = 0; i < pass.n; ++i) {
+      const Stored sum = mine.sum[static_cast<size_t>(i)], factor = sum == 0 ? Stored(0) : 1 / sum;
+      for (int64_t j = 0; j < pass.e; ++j) to[i * stride + j] = mine.out[static_cast<size_t>(i * pass.e + j)] * factor;
+    }
+  }
+}
+
+// From the gradients of a head's queries, keys and values to those of q and v.
+template <class Stored>
+void store_gradients(const HashedPass& pass, int64_t unit, const Heads<const Stored>& q, const Heads<Stored>& q_out,
+                     const Heads<Stored>& v_out, Scratch<Stored>& mine) {
+  using Value = Computed<Stored>;
+  const int64_t sample = unit / pass.h, head = unit % pass.h, n = pass.n, d = pass.d, e = pass.e;
+  if constexpr (kConverts<Stored>)
+    if (has_bf16_512()) {
+      narrow(n, e, mine.v_gradient.data(), e, v_out.at(sample, head), v_out.stride);
+      return by_512::store_gradients(
+          {n, d, q.at(sample, head), q.stride, mine.length.data(), mine.q_gradient.data(), mine.k_gradient.data(),
+           pass.valid.defined() ? pass.valid.flags(sample) : nullptr},
+          q_out.at(sample, head), q_out.stride);
+    }
+  for (int64_t i = 0; i < n; ++i) {
+    put(mine.v_gradient.data() + i * e, e, v_out.at(sample, head, i));
+    Stored* const to = q_out.at(sample, head, i);
+    if (!pass.valid.at(sample, i)) {  // whatever lies there, also NaN
+      std::fill_n(to, d, Stored(0));
+      continue;
+    }
+    // k = q / |q|: its gradient without the part along k, divided by |q|.
+    const Value* const k_gradient = mine.k_gradient.data() + i * d;
+    const Value* const query = loaded(q.at(sample, head, i), d, mine.first_room);
+    const Value factor = mine.length[static_cast<size_t>(i)];
+    const Value along = dot_row(query, k_gradient, d) * factor * factor;
+    Value* const row = place_for(to, d, mine.second_room);
+    for (int64_t j = 0; j < d; ++j)
+      row[j] = mine.q_gradient[static_cast<size_t>(i * d + j)] + factor * (k_gradient[j] - query[j] * along);
+    store(row, d, to);
+  }
+}
+
 }  // namespace
 
 HashedAttentionForward hashed_attention_forward_cpu(const at::Tensor& q, const at::Tensor& v, const at::Tensor& buckets,
@@ -215,13 +277,7 @@ HashedAttentionForward hashed_attention_forward_cpu(const at::Tensor& q, const a
         sort_rows(pass, queries, values, unit, round, mine);
         add_round(pass, unit, round, mine);
       }
-      for (int64_t i = 0; i < pass.n; ++i) {
-        const Value sum = mine.sum[static_cast<size_t>(i)], factor = sum == 0 ? Value(0) : 1 / sum;
-        scalar_t* const to = out.at(unit / pass.h, unit % pass.h, i);
-        Value* const row = place_for(to, pass.e, mine.first_room);
-        for (int64_t j = 0; j < pass.e; ++j) row[j] = mine.out[static_cast<size_t>(i * pass.e + j)] * factor;
-        store(row, pass.e, to);
-      }
+      store_quotients(pass, mine, out.at(unit / pass.h, unit % pass.h), out.stride);
       std::copy(mine.shift.begin(), mine.shift.end(), result.shift.mutable_data_ptr<Value>() + unit * pass.n);
       std::copy(mine.sum.begin(), mine.sum.end(), result.sum.mutable_data_ptr<Value>() + unit * pass.n);
     });
@@ -254,32 +310,14 @@ HashedAttentionGradients hashed_attention_backward_cpu(const at::Tensor& gradien
       mine.k_gradient.assign(static_cast<size_t>(n * d), Value(0));
       mine.v_gradient.assign(static_cast<size_t>(n * e), Value(0));
       measure(pass, queries, unit, mine);
-      for (int64_t i = 0; i < n; ++i)
-        delta[static_cast<size_t>(i)] = dot_row(loaded(outs.at(sample, head, i), e, mine.first_room),
-                                                loaded(slopes.at(sample, head, i), e, mine.second_room), e);
+      dots_of_tokens(outs, slopes, sample, head, n, e, delta.data(), mine);
       for (int64_t round = 0; round < pass.rounds; ++round) {
         sort_rows(pass, queries, values, unit, round, mine);
         gather(slopes.at(sample, head), slopes.stride, e, mine.sorted.tokens.data(), pass.before + pass.slots,
                mine.sorted.slope);
         add_round_gradients(pass, unit, round, delta, mine);
       }
-      for (int64_t i = 0; i < n; ++i) {
-        put(mine.v_gradient.data() + i * e, e, v_out.at(sample, head, i));
-        scalar_t* const to = q_out.at(sample, head, i);
-        if (!pass.valid.at(sample, i)) {  // whatever lies there, also NaN
-          std::fill_n(to, d, scalar_t(0));
-          continue;
-        }
-        // k = q / |q|: its gradient without the part along k, divided by |q|.
-        const Value* const k_gradient = mine.k_gradient.data() + i * d;
-        const Value* const query = loaded(queries.at(sample, head, i), d, mine.first_room);
-        const Value factor = mine.length[static_cast<size_t>(i)];
-        const Value along = dot_row(query, k_gradient, d) * factor * factor;
-        Value* const row = place_for(to, d, mine.second_room);
-        for (int64_t j = 0; j < d; ++j)
-          row[j] = mine.q_gradient[static_cast<size_t>(i * d + j)] + factor * (k_gradient[j] - query[j] * along);
-        store(row, d, to);
-      }
+      store_gradients(pass, unit, queries, q_out, v_out, mine);
     });
   });
   return result;

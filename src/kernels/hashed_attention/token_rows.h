@@ -2,6 +2,8 @@
 // `width` numbers and no gap behind it; tokens below zero stand for none.
 #pragma once
 
+#include <c10/util/BFloat16.h>
+
 #include <cstdint>
 
 namespace xformer::kernels {
@@ -26,5 +28,29 @@ void mix_row(double* into, const double* row, int64_t width, double old, double 
 // The place among x[0] .. x[count - 1] of the first number whose size is the largest; 0 where there is no number.
 int64_t largest_size(const float* x, int64_t count);
 int64_t largest_size(const double* x, int64_t count);
+
+// Rows in bf16 where has_bf16_512() (kernels/cpu/lanes_512.h), with strides of elements.
+namespace by_512 {
+
+// out[i] = a[i] . b[i]
+void dots_of_rows(const c10::BFloat16* a, int64_t a_stride, const c10::BFloat16* b, int64_t b_stride, int64_t count,
+                  int64_t width, float* out);
+
+// gather_rows(), and those rows times factors[tokens[i]].
+void gather_scaled(const c10::BFloat16* from, int64_t stride, int64_t width, const int32_t* tokens, int64_t count,
+                   const float* factors, c10::BFloat16* rows, c10::BFloat16* scaled);
+
+// The gradient of queries q whose keys are k = factor q: own + factor (that of k without its part along k); 0 where not
+// valid (nullptr: all are). `own` and `keys` lie without gaps.
+struct QueryGradients {
+  int64_t count, width;
+  const c10::BFloat16* q;
+  int64_t stride;
+  const float *factors, *own, *keys;
+  const bool* valid;
+};
+void store_gradients(const QueryGradients& from, c10::BFloat16* to, int64_t stride);
+
+}  // namespace by_512
 
 }  // namespace xformer::kernels

@@ -1,0 +1,81 @@
+#include "kernels/cpu/rounding.h"
+#include "kernels/hashed_attention/token_rows.h"
+
+namespace xformer::kernels::by_512 {
+
+#ifdef XFORMER_BY_BF16_512
+
+namespace {
+
+constexpr int64_t kStep = 32;
+
+XFORMER_BY_BF16_512 [[gnu::always_inline]] inline __m512 with_products(const __m512& sum, const Lanes32& a,
+                                                                       const Lanes32& b) {
+  return _mm512_fmadd_ps(a.high, b.high, _mm512_fmadd_ps(a.low, b.low, sum));
+}
+
+}  // namespace
+
+XFORMER_BY_BF16_512 void dots_of_rows(const c10::BFloat16* a, int64_t a_stride, const c10::BFloat16* b,
+                                      int64_t b_stride, int64_t count, int64_t width, float* out) {
+  for (int64_t r = 0; r < count; ++r, a += a_stride, b += b_stride) {
+    __m512 sum = _mm512_setzero_ps();
+    for (int64_t i = 0; i < width; i += kStep) {
+      const __mmask32 lanes = lanes32_of(width - i);
+      fetch_to_read(a + i);
+      fetch_to_read(b + i);
+      sum = with_products(sum, widened_by_512(a + i, lanes), widened_by_512(b + i, lanes));
+    }
+    out[r] = _mm512_reduce_add_ps(sum);
+  }
+}
+
+XFORMER_BY_BF16_512 void gather_scaled(const c10::BFloat16* from, int64_t stride, int64_t width, const int32_t* tokens,
+                                       int64_t count, const float* factors, c10::BFloat16* rows,
+                                       c10::BFloat16* scaled) {
+  for (int64_t r = 0; r < count; ++r, rows += width, scaled += width) {
+    const bool there = tokens[r] >= 0;
+    const c10::BFloat16* const token = from + (there ? tokens[r] : 0) * stride;
+    const __m512 factor = _mm512_set1_ps(there ? factors[tokens[r]] : 0.0F);
+    for (int64_t i = 0; i < width; i += kStep) {
+      const __mmask32 lanes = lanes32_of(width - i);
+      const Lanes32 x = widened_by_512(token + i, there ? lanes : __mmask32{0});
+      store_rounded(x, lanes, rows + i);
+      store_rounded({_mm512_mul_ps(x.low, factor), _mm512_mul_ps(x.high, factor)}, lanes, scaled + i);
+    }
+  }
+}
+
+XFORMER_BY_BF16_512 void store_gradients(const QueryGradients& from, c10::BFloat16* to, int64_t stride) {
+  const int64_t width = from.width;
+  const c10::BFloat16* q = from.q;
+  for (int64_t r = 0; r < from.count; ++r, q += from.stride, to += stride) {
+    const float *const own = from.own + r * width, *const keys = from.keys + r * width;
+    const bool counts = from.valid == nullptr || from.valid[r];  // or anything may lie there, also NaN
+    const auto of = [&](int64_t i) { return counts ? lanes32_of(width - i) : __mmask32{0}; };
+    __m512 sum = _mm512_setzero_ps();
+    for (int64_t i = 0; i < width; i += kStep)
+      sum = with_products(sum, widened_by_512(q + i, of(i)), floats_by_512(keys + i, of(i)));
+    const float factor = counts ? from.factors[r] : 0;
+    const __m512 along = _mm512_set1_ps(_mm512_reduce_add_ps(sum) * factor * factor), factors = _mm512_set1_ps(factor);
+    for (int64_t i = 0; i < width; i += kStep) {
+      const Lanes32 x = widened_by_512(q + i, of(i)), k = floats_by_512(keys + i, of(i)),
+                    mine = floats_by_512(own + i, of(i));
+      store_rounded({_mm512_fmadd_ps(factors, _mm512_fnmadd_ps(x.low, along, k.low), mine.low),
+                     _mm512_fmadd_ps(factors, _mm512_fnmadd_ps(x.high, along, k.high), mine.high)},
+                    lanes32_of(width - i), to + i);
+    }
+  }
+}
+
+#else
+
+// For the linker: has_bf16_512() is false here.
+void dots_of_rows(const c10::BFloat16*, int64_t, const c10::BFloat16*, int64_t, int64_t, int64_t, float*) {}
+void gather_scaled(const c10::BFloat16*, int64_t, int64_t, const int32_t*, int64_t, const float*, c10::BFloat16*,
+                   c10::BFloat16*) {}
+void store_gradients(const QueryGradients&, c10::BFloat16*, int64_t) {}
+
+#endif
+
+}  // namespace xformer::kernels::by_512
