@@ -3,14 +3,28 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
+#include <type_traits>
 #include <vector>
 
+#include "kernels/cpu/lanes_512.h"
 #include "kernels/cpu/units.h"
 #include "kernels/hashed_attention/cpu.h"
 #include "kernels/hashed_attention/pass.h"
 #include "kernels/hashed_attention/token_rows.h"
 
 namespace xformer::kernels {
+
+namespace {
+
+template <class Value>
+auto way_to_find() {
+  int64_t (*find)(const Value*, int64_t) = &digit_of;
+  if constexpr (std::is_same_v<Value, float>)
+    if (has_512()) find = &by_512::digit_of;
+  return find;
+}
+
+}  // namespace
 
 at::Tensor hash_buckets_cpu(const at::Tensor& turned_in, const std::vector<int64_t>& factors,
                             const HashedAttentionOptions& options) {
@@ -22,6 +36,7 @@ at::Tensor hash_buckets_cpu(const at::Tensor& turned_in, const std::vector<int64
   int64_t behind = 1;
   for (const int64_t factor : factors) behind *= factor;
   AT_DISPATCH_FLOATING_TYPES(turned.scalar_type(), "hash_buckets", [&] {
+    const auto digit_of_row = way_to_find<scalar_t>();
     for_units(b * h, n * r * columns, [&](int64_t unit, int64_t /*worker*/) {
       const int64_t sample = unit / h, head = unit % h;
       int64_t* const into = result.mutable_data_ptr<int64_t>() + unit * r * slots;
@@ -33,8 +48,7 @@ at::Tensor hash_buckets_cpu(const at::Tensor& turned_in, const std::vector<int64
         for (int64_t round = 0; round < r; ++round) {
           int64_t bucket = 0, unit_of_digit = 1;
           for (const int64_t factor : factors) {
-            const int64_t winner = largest_size(row, factor / 2);
-            bucket += unit_of_digit * (row[winner] < 0 ? winner + factor / 2 : winner);
+            bucket += unit_of_digit * digit_of_row(row, factor / 2);
             unit_of_digit *= factor;
             row += factor / 2;
           }

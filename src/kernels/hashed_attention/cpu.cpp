@@ -170,7 +170,7 @@ void add_round_gradients(const HashedPass& pass, int64_t unit, int64_t round, co
       const auto token = static_cast<size_t>(queries[r]);
       const Value shift = pass.shift_of(mine.shift[token], queries, keys, chunk, window, r, row.scores);
       const uint16_t* const of_row = drawn == nullptr ? nullptr : drawn + r * (pass.before + c) + window.first;
-      row.weights = natural_weights(shift + std::log(mine.sum[token]), of_row, pass.draws.threshold(), keep);
+      row.weights = natural_weights(shift + mine.log_sum[token], of_row, pass.draws.threshold(), keep);
       row.delta = delta[token];
       return row;
     };
@@ -305,7 +305,9 @@ HashedAttentionGradients hashed_attention_backward_cpu(const at::Tensor& gradien
       const int64_t sample = unit / pass.h, head = unit % pass.h, n = pass.n, d = pass.d, e = pass.e;
       const auto rows_of = [&](const at::Tensor& x) { return x.const_data_ptr<Value>() + unit * n; };
       mine.shift.assign(rows_of(forward.shift), rows_of(forward.shift) + n);
-      mine.sum.assign(rows_of(forward.sum), rows_of(forward.sum) + n);
+      mine.log_sum.resize(static_cast<size_t>(n));
+      std::transform(rows_of(forward.sum), rows_of(forward.sum) + n, mine.log_sum.begin(),
+                     [](Value sum) { return std::log(sum); });
       mine.q_gradient.assign(static_cast<size_t>(n * d), Value(0));
       mine.k_gradient.assign(static_cast<size_t>(n * d), Value(0));
       mine.v_gradient.assign(static_cast<size_t>(n * e), Value(0));

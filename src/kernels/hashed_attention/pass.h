@@ -30,7 +30,7 @@ struct Scratch {
   std::vector<Value> scores, steps, rows;
   std::vector<Value> length;                              // 1 / |q| of all tokens
   std::vector<Value> q_gradient, k_gradient, v_gradient;  // of all tokens
-  std::vector<Value> shift, sum, out;                     // of all tokens
+  std::vector<Value> shift, sum, log_sum, out;            // of all tokens
   std::vector<uint16_t> draws;
   std::vector<Stored> factor;  // a tile as products take it
   PairedTile paired;

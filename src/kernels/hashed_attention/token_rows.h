@@ -25,9 +25,15 @@ void scale_rows(const double* rows, int64_t width, const int32_t* tokens, int64_
 void mix_row(float* into, const float* row, int64_t width, float old, float now);
 void mix_row(double* into, const double* row, int64_t width, double old, double now);
 
-// The place among x[0] .. x[count - 1] of the first number whose size is the largest; 0 where there is no number.
-int64_t largest_size(const float* x, int64_t count);
-int64_t largest_size(const double* x, int64_t count);
+// The place of the largest of x[0] .. x[count - 1], -x[0] .. -x[count - 1], the first of x or -x; 0 where there is no
+// number.
+int64_t digit_of(const float* x, int64_t count);
+int64_t digit_of(const double* x, int64_t count);
+
+namespace by_512 {
+// The same, where has_512().
+int64_t digit_of(const float* x, int64_t count);
+}  // namespace by_512
 
 // Rows in bf16 where has_bf16_512() (kernels/cpu/lanes_512.h), with strides of elements.
 namespace by_512 {

@@ -16,6 +16,25 @@ XFORMER_BY_BF16_512 [[gnu::always_inline]] inline __m512 with_products(const __m
 
 }  // namespace
 
+XFORMER_BY_512 int64_t digit_of(const float* x, int64_t count) {
+  float most = -1;
+  int64_t result = 0;
+  for (int64_t first = 0; first < count; first += 16) {
+    const __mmask16 lanes = lanes_of(count - first);
+    __builtin_prefetch(x + first + 512, 0, 2);  // rows come from memory
+    const __m512 part = _mm512_maskz_loadu_ps(lanes, x + first), size = _mm512_abs_ps(part);
+    // What is none, and what is not there, is smaller than any number.
+    const __m512 sizes =
+        _mm512_mask_mov_ps(_mm512_set1_ps(-1), _mm512_mask_cmp_ps_mask(lanes, size, size, _CMP_ORD_Q), size);
+    const float largest = _mm512_reduce_max_ps(sizes);
+    const int place = __builtin_ctz(_mm512_cmp_ps_mask(sizes, _mm512_set1_ps(largest), _CMP_EQ_OQ));
+    // Its sign without a branch, which would go wrong every other time.
+    const unsigned below = _mm512_cmp_ps_mask(part, _mm512_setzero_ps(), _CMP_LT_OQ) >> place & 1U;
+    if (largest > most) most = largest, result = first + place + static_cast<int64_t>(below) * count;
+  }
+  return result;
+}
+
 XFORMER_BY_BF16_512 void dots_of_rows(const c10::BFloat16* a, int64_t a_stride, const c10::BFloat16* b,
                                       int64_t b_stride, int64_t count, int64_t width, float* out) {
   for (int64_t r = 0; r < count; ++r, a += a_stride, b += b_stride) {
@@ -70,7 +89,8 @@ XFORMER_BY_BF16_512 void store_gradients(const QueryGradients& from, c10::BFloat
 
 #else
 
-// For the linker: has_bf16_512() is false here.
+// For the linker: has_512() is false here.
+int64_t digit_of(const float*, int64_t) { return 0; }
 void dots_of_rows(const c10::BFloat16*, int64_t, const c10::BFloat16*, int64_t, int64_t, int64_t, float*) {}
 void gather_scaled(const c10::BFloat16*, int64_t, int64_t, const int32_t*, int64_t, const float*, c10::BFloat16*,
                    c10::BFloat16*) {}
