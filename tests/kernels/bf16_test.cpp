@@ -72,10 +72,15 @@ void add_feature_attention(std::vector<Case>& cases) {
   struct Size {
     int64_t n, features;
     bool causal;
+    int64_t e = 6;
   };
   for (const FeatureMap map : {FeatureMap::kElu, FeatureMap::kRelu, FeatureMap::kSoftmax})
-    for (const auto& [n, features, causal] :
-         {Size{1, 24, false}, {50, 24, false}, {1500, 24, false}, {51, 150, false}, {50, 24, true}, {500, 24, true}}) {
+    for (const auto& [n, features, causal, e] : {Size{1, 24, false},
+                                                 {50, 24, false},
+                                                 {1500, 24, false},
+                                                 {51, 150, false, 37},
+                                                 {50, 24, true},
+                                                 {500, 24, true}}) {
       FeatureAttentionOptions options;
       options.map = map;
       options.mask.causal = causal;
@@ -95,20 +100,20 @@ void add_feature_attention(std::vector<Case>& cases) {
       cases.push_back({"feature_attention",
                        with(&feature_attention),
                        with(&feature_attention_reference),
-                       {activation("q", {3, 2, n, 8}), activation("k", {3, 2, n, 8}), activation("v", {3, 2, n, 6})},
+                       {activation("q", {3, 2, n, 8}), activation("k", {3, 2, n, 8}), activation("v", {3, 2, n, e})},
                        3});
     }
 }
 
 void add_hashed_attention(std::vector<Case>& cases) {
-  for (const int64_t n : {1, 40}) {
+  for (const auto& [n, d, e] : {std::tuple<int64_t, int64_t, int64_t>{1, 8, 6}, {40, 8, 6}, {40, 40, 37}}) {
     HashedAttentionOptions options{8, false, valid(n, false), place_of(0.2)};
     const at::Tensor buckets = n < 8 ? at::Tensor() : (at::arange(3 * 2 * 2 * n).view({3, 2, 2, n}) * 7).remainder(5);
     cases.push_back(
         {"hashed_attention",
          [=](const Tensors& x) { return Tensors{hashed_attention(x[0], x[1], buckets, options)}; },
          [=](const Tensors& x) { return Tensors{hashed_attention_reference(x[0], x[1], buckets, options)}; },
-         {activation("q", {3, 2, n, 8}), activation("v", {3, 2, n, 6})},
+         {activation("q", {3, 2, n, d}), activation("v", {3, 2, n, e})},
          3});
   }
 }

@@ -4,8 +4,12 @@
 
 #include <ATen/Parallel.h>
 
+#include <cmath>
+
 #include "core/random.h"
 #include "fused_support.h"
+#include "kernels/cpu/lanes_512.h"
+#include "kernels/hashed_attention/token_rows.h"
 #include "kernels/policy.h"
 #include "tensor/op_counter.h"
 
@@ -192,6 +196,30 @@ TEST_CASE("buckets on the CPU are those of the definition") {
       options.valid = at::ones({3, n}, at::kBool);
       options.valid.narrow(1, n / 2, n - n / 2).fill_(false);
       CHECK(at::equal(hash_buckets(turned, factors, options), hash_buckets_reference(turned, factors, options)));
+    }
+}
+
+TEST_CASE("a digit is the place of the first largest number of a row or of its negative, by every way") {
+  Stream numbers(7);
+  for (int64_t count = 1; count <= 40; ++count)
+    for (int turn = 0; turn < 20; ++turn) {
+      // Few sizes, so that some are equal; behind the row lies what is larger than all of it.
+      std::vector<float> row(static_cast<size_t>(count + 16), 100);
+      for (int64_t i = 0; i < count; ++i)
+        row[static_cast<size_t>(i)] =
+            turn == 0 ? NAN : static_cast<float>(numbers.next_below(9)) - (turn % 2 == 0 ? 4.0F : 10.0F);
+      if (turn == 1) row[static_cast<size_t>(count / 2)] = NAN;
+      int64_t meant = 0;
+      float most = -1;
+      for (int64_t i = 0; i < count; ++i) {
+        const float one = row[static_cast<size_t>(i)];
+        if (std::abs(one) > most) most = std::abs(one), meant = one < 0 ? i + count : i;
+      }
+      const std::vector<double> wide(row.begin(), row.end());
+      CAPTURE(count, turn);
+      CHECK(digit_of(row.data(), count) == meant);
+      CHECK(digit_of(wide.data(), count) == meant);
+      if (has_512()) CHECK(by_512::digit_of(row.data(), count) == meant);
     }
 }
 

@@ -70,4 +70,26 @@ TEST_CASE("rows of every width are rounded, packed in pairs and widened, and not
     }
 }
 
+TEST_CASE("rows are divided before they are rounded, and those without a divisor are zeros, whatever they hold") {
+  for (const int64_t width : {1, 15, 32, 33, 100}) {
+    constexpr int64_t kRows = 5, kGap = 3;
+    std::vector<float> from(static_cast<size_t>(kRows * width));
+    for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<float>(i) - 17;
+    std::fill_n(from.begin() + width, width, NAN);      // divided by 0
+    std::fill_n(from.begin() + 3 * width, width, NAN);  // does not count
+    const float divisors[kRows] = {2, 0, -3, 7, 0.5F};
+    const bool valid[kRows] = {true, true, true, false, true};
+    std::vector<c10::BFloat16> to(static_cast<size_t>(kRows * (width + kGap)), c10::BFloat16(99.0F));
+    narrow_quotients(kRows, width, from.data(), divisors, valid, to.data(), width + kGap);
+    for (int64_t r = 0; r < kRows; ++r)
+      for (int64_t i = 0; i < width + kGap; ++i) {
+        const float got = to[static_cast<size_t>(r * (width + kGap) + i)];
+        const bool zero = r == 1 || r == 3;
+        const float meant = i >= width ? 99.0F : zero ? 0.0F : from[static_cast<size_t>(r * width + i)] / divisors[r];
+        CAPTURE(width, r, i);
+        CHECK(std::abs(got - meant) <= std::abs(meant) / 256);
+      }
+  }
+}
+
 }  // namespace xformer::kernels
