@@ -1,4 +1,4 @@
-// float -> bf16, to the nearest, ties to even; NaN stays NaN.
+// float -> bf16, to the nearest, ties to even; NaN stays NaN. And by AVX-512 in registers, both ways.
 //
 // Processors with AVX-512 and bf16 have an instruction for 32 numbers; by bits it is eight instructions for 16. It
 // takes numbers below 2^-126 for zeros, so where there are any, these 32 go by bits.

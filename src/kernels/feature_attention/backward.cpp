@@ -4,7 +4,7 @@
 
 #include "kernels/cpu/units.h"
 #include "kernels/feature_attention/causal.h"
-#include "kernels/feature_attention/pass.h"
+#include "kernels/feature_attention/feature_tiles.h"
 
 namespace xformer::kernels {
 
@@ -18,8 +18,6 @@ void queries_back(const FeaturePass<Stored>& pass, int64_t z, int64_t part, cons
   const int64_t b = z / pass.h, h = z % pass.h, f = pass.f, e = pass.e;
   const int64_t last = std::min((part + 1) * kPartRows, pass.n);
   const int64_t end = pass.valid_keys.end(b) == 0 ? 0 : std::min(last, pass.valid_queries.end(b));
-  Value *const tile = scratch.tile.data(), *const slope = scratch.gradient.data(),
-               *const numerator = scratch.numerator.data(), *const d_sum = scratch.dots.data();
   std::fill_n(d_table, (e + 1) * f, Value(0));
   std::fill_n(pass.table_sums(d_table, scratch), e * f, Value(0));
   scratch.table.pack(end - part * kPartRows, e, f, Value(1),
@@ -27,46 +25,18 @@ void queries_back(const FeaturePass<Stored>& pass, int64_t z, int64_t part, cons
   for (int64_t first = part * kPartRows; first < end; first += pass.tile_rows) {
     const int64_t rows = std::min(pass.tile_rows, end - first);
     const bool* const valid = pass.flags(pass.valid_queries, b, first, rows);
-    const Stored *const given = gradient.at(b, h, first), *const made = out.at(b, h, first);
-    const Stored* numerator_factor = nullptr;
-    if constexpr (kConverts<Stored>)
-      if (pass.paired) {
-        Stored* const to = grown(scratch.numerator_factor, rows * e);
-        by_512::quotient_gradients(given, gradient.stride, made, out.stride, rows, e, denominator + first, valid, to,
-                                   d_sum);
-        numerator_factor = to;
-      }
-    if (!pass.paired) {
-      const TileRows<const Value> slopes = loaded_rows(given, gradient.stride, rows, e, scratch.first_room),
-                                  outs = loaded_rows(made, out.stride, rows, e, scratch.second_room);
-      gradients_of_quotient(slopes.data, slopes.stride, outs.data, outs.stride, rows, e, denominator + first, valid,
-                            numerator, d_sum);
-      numerator_factor = factor_of<Stored>(numerator, rows * e, scratch.numerator_factor);
-    }
-    if (!pass.by_sum) std::fill_n(d_sum, rows, Value(0));
+    const Stored* const numerator =
+        numerator_gradients<Stored>(pass, {gradient.at(b, h, first), gradient.stride},
+                                    {out.at(b, h, first), out.stride}, rows, denominator + first, valid, scratch);
+    if (!pass.by_sum) std::fill_n(scratch.dots.begin(), rows, Value(0));
     const Stored* const queries = pass.queries.at(b, h, first);
     const auto x = pass.scores(queries, pass.queries.stride, rows, scratch, /*finds_winners=*/true);
     for (size_t r = 0; pass.softmax && r < static_cast<size_t>(rows); ++r) scratch.shift[r] += scratch.largest[r];
-    gemm(rows, {numerator_factor, e}, scratch.table, Value(0), slope, f);
-    if constexpr (kConverts<Stored>)
-      if (pass.paired) {
-        const TileRows<Stored> to = pass.place_of_gradient(dq.at(b, h, first), dq.stride, rows, scratch);
-        scratch.features.reset(rows, f);
-        by_512::query_gradients(pass.rows_of(queries, pass.queries.stride, rows, valid, pass.floor(), scratch),
-                                {slope, table + e * f, d_sum, pass.softmax ? scratch.winners.data() : nullptr,
-                                 scratch.sums.data(), to.data, to.stride},
-                                scratch.features, d_table + e * f);
-      }
-    if (!pass.paired) {
-      gradients_of_features(pass.options.map, tile, slope, rows, f, scratch.shift.data(), valid, pass.floor(),
-                            table + e * f, d_sum, d_table + e * f, scratch.sums.data());
-      for (int64_t r = 0; pass.softmax && r < rows; ++r) {
-        const auto i = static_cast<size_t>(r);
-        if (scratch.winners[i] >= 0) slope[r * f + scratch.winners[i]] -= scratch.sums[i];
-      }
-    }
+    gemm(rows, {numerator, e}, scratch.table, Value(0), scratch.gradient.data(), f);
+    query_gradients(pass, {queries, pass.queries.stride, rows, valid}, table + e * f, d_table + e * f,
+                    {dq.at(b, h, first), dq.stride}, scratch);
     pass.count_sums(2 * rows);
-    pass.add_to_table(rows, {numerator_factor, e}, d_table, scratch);
+    pass.add_to_table(rows, {numerator, e}, d_table, scratch);
     pass.through_scores(x, rows, dq.at(b, h, first), dq.stride, scratch);
   }
   pass.finish_table(d_table, scratch);
@@ -80,7 +50,6 @@ double keys_back(const FeaturePass<Stored>& pass, int64_t z, int64_t part, const
   const int64_t b = z / pass.h, h = z % pass.h, f = pass.f, e = pass.e;
   const int64_t last = std::min((part + 1) * kPartRows, pass.m);
   const int64_t end = pass.valid_queries.end(b) == 0 ? 0 : std::min(last, pass.valid_keys.end(b));
-  Value *const tile = scratch.tile.data(), *const slope = scratch.gradient.data();
   const Stored* const table_factor = factor_of<Stored>(d_table, e * f, scratch.table_factor);
   scratch.table.pack(end - part * kPartRows, e, f, Value(1), {table_factor, f});
   scratch.turned_table.pack(end - part * kPartRows, f, e, Value(1), {table_factor, f, true});
@@ -91,22 +60,9 @@ double keys_back(const FeaturePass<Stored>& pass, int64_t z, int64_t part, const
     const bool* const valid = pass.flags(pass.valid_keys, b, first, rows);
     const auto x = pass.scores(keys, pass.keys.stride, rows, scratch);
     for (int64_t r = 0; pass.softmax && r < rows; ++r) scratch.shift[static_cast<size_t>(r)] += largest;
-    gemm(rows, {pass.values.at(b, h, first), pass.values.stride}, scratch.table, Value(0), slope, f);
-    const Stored* features = nullptr;
-    if constexpr (kConverts<Stored>)
-      if (pass.paired) {
-        const TileRows<Stored> to = pass.place_of_gradient(dk.at(b, h, first), dk.stride, rows, scratch);
-        features = grown(scratch.tile_factor, rows * f);
-        by_512::key_gradients(pass.rows_of(keys, pass.keys.stride, rows, valid, pass.floor(), scratch),
-                              {slope, d_table + e * f, nullptr, nullptr, scratch.sums.data(), to.data, to.stride},
-                              scratch.tile_factor.data());
-      }
-    if (!pass.paired) {
-      gradients_of_features(pass.options.map, tile, slope, rows, f, scratch.shift.data(), valid, pass.floor(),
-                            d_table + e * f, static_cast<const Value*>(nullptr), static_cast<Value*>(nullptr),
-                            scratch.sums.data());
-      features = factor_of<Stored>(tile, rows * f, scratch.tile_factor);
-    }
+    gemm(rows, {pass.values.at(b, h, first), pass.values.stride}, scratch.table, Value(0), scratch.gradient.data(), f);
+    const Stored* const features = key_gradients(pass, {keys, pass.keys.stride, rows, valid}, d_table + e * f,
+                                                 {dk.at(b, h, first), dk.stride}, scratch);
     pass.count_sums(rows);
     const TileRows<Value> to_v = rows_for(dv.at(b, h, first), dv.stride, rows, e, scratch.result_room);
     gemm(rows, {features, f}, scratch.turned_table, Value(0), to_v.data, to_v.stride);

@@ -9,7 +9,7 @@
 #include "core/error.h"
 #include "kernels/cpu/units.h"
 #include "kernels/feature_attention/causal.h"
-#include "kernels/feature_attention/pass.h"
+#include "kernels/feature_attention/feature_tiles.h"
 
 namespace xformer::kernels {
 
@@ -53,7 +53,7 @@ void sum_keys(const FeaturePass<Stored>& pass, int64_t z, int64_t part, FeatureS
               PartSums<Value>& sums) {
   const int64_t b = z / pass.h, h = z % pass.h, f = pass.f, e = pass.e;
   const int64_t end = std::min((part + 1) * kPartRows, pass.valid_keys.end(b));
-  Value *const table = sums.table, *const tile = scratch.tile.data(), *const products = pass.table_sums(table, scratch);
+  Value *const table = sums.table, *const products = pass.table_sums(table, scratch);
   std::fill_n(table, (e + 1) * f, Value(0));
   std::fill_n(products, e * f, Value(0));
   if (pass.softmax) sums.values.assign(static_cast<size_t>(e), Value(0));
@@ -81,15 +81,8 @@ void sum_keys(const FeaturePass<Stored>& pass, int64_t z, int64_t part, FeatureS
       const TileRows<const Value> wide = loaded_rows(v, pass.values.stride, rows, e, scratch.first_room);
       add_rows(sums.values.data(), 0, wide.data, wide.stride, rows, e, scratch.sums.data(), Value(1));
     }
-    const Value floor = pass.softmax ? Value(0) : pass.floor();
-    if constexpr (kConverts<Stored>)
-      if (pass.paired) {
-        scratch.features.reset(rows, f);
-        by_512::key_features(pass.rows_of(x, pass.keys.stride, rows, valid, floor, scratch), scratch.features,
-                             table + e * f);
-      }
-    if (!pass.paired)
-      features_of_keys(pass.options.map, tile, rows, f, scratch.shift.data(), valid, floor, table + e * f);
+    key_features(pass, {x, pass.keys.stride, rows, valid}, pass.softmax ? Value(0) : pass.floor(), table + e * f,
+                 scratch);
     pass.count_sums(rows);
     pass.add_to_table(rows, {v, pass.values.stride}, table, scratch);
   }
@@ -140,7 +133,6 @@ void answer_queries(const FeaturePass<Stored>& pass, int64_t z, int64_t part, co
   const int64_t b = z / pass.h, h = z % pass.h, f = pass.f, e = pass.e;
   const int64_t last = std::min((part + 1) * kPartRows, pass.n);
   const int64_t end = pass.valid_keys.end(b) == 0 ? 0 : std::min(last, pass.valid_queries.end(b));
-  Value* const tile = scratch.tile.data();
   scratch.turned_table.pack(end - part * kPartRows, f, e, Value(1),
                             {factor_of<Stored>(table, e * f, scratch.table_factor), f, true});
   for (int64_t first = part * kPartRows; first < end; first += pass.tile_rows) {
@@ -149,18 +141,8 @@ void answer_queries(const FeaturePass<Stored>& pass, int64_t z, int64_t part, co
     pass.scores(x, pass.queries.stride, rows, scratch);
     for (int64_t r = 0; pass.softmax && r < rows; ++r)
       scratch.shift[static_cast<size_t>(r)] += scratch.largest[static_cast<size_t>(r)];
-    const Stored* features = nullptr;
-    if constexpr (kConverts<Stored>)
-      if (pass.paired) {
-        features = grown(scratch.tile_factor, rows * f);
-        by_512::query_features(pass.rows_of(x, pass.queries.stride, rows, nullptr, pass.floor(), scratch),
-                               table + e * f, scratch.tile_factor.data(), scratch.dots.data());
-      }
-    if (!pass.paired) {
-      features_of_queries(pass.options.map, tile, rows, f, scratch.shift.data(), pass.floor(), table + e * f,
-                          scratch.dots.data());
-      features = factor_of<Stored>(tile, rows * f, scratch.tile_factor);
-    }
+    const Stored* const features =
+        query_features(pass, {x, pass.queries.stride, rows, nullptr}, table + e * f, scratch);
     pass.count_sums(rows);
     for (int64_t r = 0; r < rows; ++r) {
       const Value sum = scratch.dots[static_cast<size_t>(r)] + static_cast<Value>(pass.options.epsilon);

@@ -131,21 +131,8 @@ struct FeaturePass {
     if constexpr (kTurnsSums) pack_transposed(e, f, Value(1), table_sums(table, scratch), e, table, f);
   }
 
-  // Of rows x whose y are in the tile, as loops in registers take them; where omega is none y is x, and not there.
-  [[nodiscard]] by_512::FeatureRows rows_of(const Stored* x, int64_t stride, int64_t rows, const bool* valid,
-                                            Value least, const FeatureScratch<Stored>& scratch) const {
-    return {options.map,          rows,  f,    omega == nullptr ? nullptr : scratch.tile.data(), x, stride,
-            scratch.shift.data(), valid, least};
-  }
-  // Where the rounded gradient of y goes: to that of x, or where through_scores() takes it.
-  [[nodiscard]] TileRows<Stored> place_of_gradient(Stored* into, int64_t stride, int64_t rows,
-                                                   FeatureScratch<Stored>& scratch) const {
-    if (omega == nullptr) return {into, stride};
-    return {grown(scratch.gradient_factor, rows * f), f};
-  }
-
-  // From the gradient of y in scratch.gradient to that of rows x, or from what lies in place_of_gradient(). kSoftmax:
-  // scratch.sums has its sum over each row.
+  // From the gradient of y in scratch.gradient to that of rows x, or where `paired` from where place_of_gradient() let
+  // it be rounded. kSoftmax: scratch.sums has its sum over each row.
   void through_scores(const TileRows<const Value>& x, int64_t rows, Stored* into, int64_t into_stride,
                       FeatureScratch<Stored>& scratch) const {
     const auto scale = static_cast<Value>(options.scale);
@@ -189,7 +176,7 @@ struct FeaturePass {
   const FeatureAttentionOptions& options;
   int64_t b, h, n, m, d, e, f, tile_rows, query_parts, key_parts;
   bool by_sum, softmax;
-  bool paired = false;  // features are made by feature_rows.h
+  bool paired = false;  // rows of features are made in registers (feature_tiles.h)
   at::Tensor q_rows, k_rows, v_rows, omega_rows;
   Heads<const Stored> queries, keys, values;
   const Stored* omega = nullptr;  // as products take it
