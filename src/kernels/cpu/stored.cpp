@@ -48,7 +48,7 @@ void narrow_sums_plainly(int64_t rows, int64_t width, const float* from, const f
   }
 }
 
-float factor_of_row(const float* divisor, const bool* valid, int64_t r) {
+[[gnu::always_inline]] inline float factor_of_row(const float* divisor, const bool* valid, int64_t r) {
   return divisor[r] == 0 || (valid != nullptr && !valid[r]) ? 0 : 1 / divisor[r];
 }
 
@@ -59,7 +59,8 @@ void narrow_quotients_plainly(int64_t rows, int64_t width, const float* from, co
     const float factor = factor_of_row(divisor, valid, r);
     const float* __restrict in = from + r * width;
     auto* __restrict out = reinterpret_cast<uint16_t*>(to + r * to_stride);
-    for (int64_t i = 0; i < width; ++i) out[i] = factor == 0 ? uint16_t{0} : rounded_bits(in[i] * factor);
+    const uint16_t kept = factor == 0 ? 0 : 0xFFFF;  // whatever lies there, also NaN
+    for (int64_t i = 0; i < width; ++i) out[i] = static_cast<uint16_t>(rounded_bits(in[i] * factor) & kept);
   }
 }
 
