@@ -33,6 +33,9 @@ struct Lanes32 {
 [[nodiscard]] inline __mmask16 high_of(__mmask32 lanes) { return static_cast<__mmask16>(lanes >> 16); }
 
 // bf16 numbers; 0 in lanes that are not there, whatever lies behind them.
+XFORMER_BY_BF16_512 [[gnu::always_inline]] inline __m512 widened_by_512(const c10::BFloat16* from, __mmask16 lanes) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, from)), 16));
+}
 XFORMER_BY_BF16_512 [[gnu::always_inline]] inline Lanes32 widened_by_512(const c10::BFloat16* from, __mmask32 lanes) {
   const __m512i bits = _mm512_maskz_loadu_epi16(lanes, from);
   return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_castsi512_si256(bits)), 16)),

@@ -10,10 +10,6 @@ namespace {
 
 constexpr int64_t kLanes = 16, kStep = 32;
 
-XFORMER_BY_BF16_512 [[gnu::always_inline]] inline __m512 widened(const c10::BFloat16* from, __mmask16 lanes) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, from)), 16));
-}
-
 // What all numbers of a row have in common.
 struct Row {
   const float* y;
@@ -60,7 +56,7 @@ XFORMER_BY_BF16_512 [[gnu::always_inline]] inline Feature feature_at(const Row& 
     return {columns.alone(_mm512_add_ps(peak, row.floor)), peak};
   } else {
     if (row.y == nullptr && i % kStep == 0) fetch_to_read(row.x + i);
-    const __m512 y = row.y == nullptr ? widened(row.x + i, columns.lanes) : columns.of(row.y + i);
+    const __m512 y = row.y == nullptr ? widened_by_512(row.x + i, columns.lanes) : columns.of(row.y + i);
     if constexpr (kMap == FeatureMap::kElu) {
       const __mmask16 above = _mm512_cmp_ps_mask(y, zero, _CMP_GT_OQ);
       const __m512 low = exp2_by_512(_mm512_mul_ps(_mm512_min_ps(zero, y), factor));
@@ -281,8 +277,9 @@ XFORMER_BY_BF16_512 void quotient_gradients(const c10::BFloat16* gradient, int64
     for (int64_t i = 0; i < width; i += kLanes) {
       const __mmask16 lanes = lanes_of(width - i), there = counts ? lanes : __mmask16{0};
       if (i % kStep == 0) fetch_to_read(gradient + r * gradient_stride + i), fetch_to_read(out + r * out_stride + i);
-      const __m512 slope = _mm512_maskz_mul_ps(there, widened(gradient + r * gradient_stride + i, there), factor);
-      dot = _mm512_fmadd_ps(slope, widened(out + r * out_stride + i, there), dot);
+      const __m512 slope =
+          _mm512_maskz_mul_ps(there, widened_by_512(gradient + r * gradient_stride + i, there), factor);
+      dot = _mm512_fmadd_ps(slope, widened_by_512(out + r * out_stride + i, there), dot);
       store_lanes(slope, lanes, numerator + r * width + i);
     }
     sum[r] = counts ? -_mm512_reduce_add_ps(dot) : 0.0F;

@@ -82,8 +82,7 @@ struct Given {
 template <bool kTanh>
 XFORMER_BY_BF16_512 [[gnu::always_inline]] inline Given given_by(const c10::BFloat16* z, const float* slopes,
                                                                  __mmask16 kept, __mmask16 lanes, const __m512& keep) {
-  const __m512 x =
-      _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, z)), 16));
+  const __m512 x = widened_by_512(z, lanes);
   const Share at = share_at<kTanh>(x);
   const __m512 slope = _mm512_mul_ps(_mm512_maskz_loadu_ps(lanes, slopes), _mm512_fmadd_ps(x, at.slope, at.share));
   return {_mm512_maskz_mul_ps(kept, _mm512_mul_ps(x, at.share), keep), _mm512_maskz_mul_ps(kept, slope, keep)};

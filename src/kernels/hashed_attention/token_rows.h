@@ -31,12 +31,11 @@ int64_t digit_of(const float* x, int64_t count);
 int64_t digit_of(const double* x, int64_t count);
 
 namespace by_512 {
-// The same, where has_512().
-int64_t digit_of(const float* x, int64_t count);
-}  // namespace by_512
 
-// Rows in bf16 where has_bf16_512() (kernels/cpu/lanes_512.h), with strides of elements.
-namespace by_512 {
+// The same, where has_512() (kernels/cpu/lanes_512.h).
+int64_t digit_of(const float* x, int64_t count);
+
+// Rows in bf16 where has_bf16_512(), with strides of elements.
 
 // out[i] = a[i] . b[i]
 void dots_of_rows(const c10::BFloat16* a, int64_t a_stride, const c10::BFloat16* b, int64_t b_stride, int64_t count,

@@ -68,24 +68,26 @@ void drop_rows(const double* in, const DropRule& drop, int64_t count, double* ou
 // A block of rows without gaps, as they are stored, from the sum to the norm of it before it is rounded.
 template <class Stored>
 struct BlockForward {
+  using Value = at::opmath_type<Stored>;
   int64_t rows, width;
   const Stored *x, *branch;  // the latter nullptr: none
   DropRule drop;             // of the branch
   Stored* sum;               // where there is a branch
-  const at::opmath_type<Stored>*weight, *bias;
-  at::opmath_type<Stored> epsilon;
+  const Value *weight, *bias;
+  Value epsilon;
   Stored* normed;  // nullptr: there is no norm
-  at::opmath_type<Stored>*mean, *rstd;
+  Value *mean, *rstd;
 };
 template <class Stored>
 struct BlockBackward {
+  using Value = at::opmath_type<Stored>;
   int64_t rows, width;
   const Stored* sum;
-  const at::opmath_type<Stored>*mean, *rstd, *weight;
+  const Value *mean, *rstd, *weight;
   const Stored *normed_gradient, *sum_gradient;  // the latter may be nullptr
   DropRule drop;
-  Stored *x_gradient, *branch_gradient;                     // the latter nullptr: it is that of x, or there is none
-  at::opmath_type<Stored>*weight_gradient, *bias_gradient;  // gain their sums
+  Stored *x_gradient, *branch_gradient;    // the latter nullptr: it is that of x, or there is none
+  Value *weight_gradient, *bias_gradient;  // gain their sums
 };
 
 // Where has_bf16_512() (kernels/cpu/lanes_512.h).
