@@ -18,6 +18,7 @@
 #include "kernels/pseudo_inverse/pseudo_inverse.h"
 #include "kernels/residual_norm/residual_norm.h"
 #include "kernels/token_convolution/token_convolution.h"
+#include "kernels/token_mean/token_mean.h"
 #include "kernels/token_projection/token_projection.h"
 #include "place_support.h"
 #include "policy_scope.h"
@@ -147,6 +148,9 @@ void add_token_operators(std::vector<Case>& cases) {
                      convolve(&convolve_tokens),
                      convolve(&convolve_tokens_reference),
                      {activation("x", {3, 2, n, 5}), activation("y", {3, 2, n, 5}), parameter("w", {2, 3})}});
+    const TokenMeanOptions counted{mask.key_valid, n > 9 ? 3 : 0, n > 100};
+    const auto mean = [counted](auto* run) { return [=](const Tensors& x) { return Tensors{run(x[0], counted)}; }; };
+    cases.push_back({"token_mean", mean(&token_mean), mean(&token_mean_reference), {activation("x", {3, n, 5})}});
   }
   // No kernel in bf16: the inverse of landmarks stays in float, between conversions.
   const auto invert = [](auto* run) { return [=](const Tensors& x) { return Tensors{run(x[0], SequenceMask(), 6)}; }; };

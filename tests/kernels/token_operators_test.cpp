@@ -1,9 +1,10 @@
-// Operators along the sequence (projection, convolution, pooling) against their references.
+// Operators along the sequence (projection, convolution, pooling, mean) against their references.
 #include "core/random.h"
 #include "fused_support.h"
 #include "kernels/pooling/pooling.h"
 #include "kernels/pseudo_inverse/pseudo_inverse.h"
 #include "kernels/token_convolution/token_convolution.h"
+#include "kernels/token_mean/token_mean.h"
 #include "kernels/token_projection/token_projection.h"
 
 namespace xformer::kernels {
@@ -100,6 +101,31 @@ TEST_CASE("convolve_tokens is zero where the mask says so") {
     CHECK(got.masked_select(padded).abs().max().item<double>() == 0);
     CHECK(got.masked_select(padded.logical_not()).abs().min().item<double>() > 0);
   }
+}
+
+TEST_CASE("token_mean equals its reference, with gradients, and reads nothing that does not count") {
+  for (const at::ScalarType type : {at::kDouble, at::kFloat})
+    for (const auto& [b, n, d, pinned] : std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t>>{
+             {1, 1, 1, 0}, {3, 5, 7, 2}, {2, 511, 64, 0}, {2, 512, 70, 1}, {3, 1500, 65, 600}})
+      for (const int kind : {0, 1, 2, 3})
+        for (const bool padded : {false, true}) {
+          at::Tensor valid = kind == 0 ? at::Tensor() : mask_of(b, n, kind >= 2).key_valid;
+          if (kind == 3) valid[0].fill_(false);
+          const TokenMeanOptions options{valid, pinned, padded};
+          CAPTURE(b, n, d, pinned, kind, padded);
+          const auto with = [&](auto* operation) {
+            return [=](const Tensors& x) { return Tensors{operation(x[0], options)}; };
+          };
+          const Tensors x{random_tensor("x", {b, n, d}, type)};
+          CHECK(worst_difference(with(&token_mean), with(&token_mean_reference), x) <
+                (type == at::kDouble ? 1e-13 : 2e-6));
+          at::Tensor counts = valid.defined() ? valid.clone() : at::ones({b, n}, at::kBool);
+          counts.narrow(1, 0, pinned).fill_(false);
+          const Tensors clean = run_with_gradients(with(&token_mean), x),
+                        lost = run_with_gradients(with(&token_mean),
+                                                  {x[0].masked_fill(counts.logical_not().unsqueeze(-1), NAN)});
+          for (size_t i = 0; i < clean.size(); ++i) CHECK(at::equal(clean[i], lost[i]));
+        }
 }
 
 TEST_CASE("pseudo_inverse equals its reference, with gradients") {

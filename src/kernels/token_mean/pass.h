@@ -1,4 +1,4 @@
-// The passes of token_mean.h as devices have them: signatures alone.
+// The passes of token_mean.h: signatures alone.
 #pragma once
 
 #include "kernels/token_mean/token_mean.h"

@@ -2,7 +2,7 @@
 
 #include "core/error.h"
 #include "kernels/fused.h"
-#include "kernels/token_mean/pass.h"
+#include "kernels/token_mean/cpu.h"
 
 namespace xformer::kernels {
 
@@ -15,8 +15,9 @@ struct TokenMeanCall {
   at::Tensor share;
 
   static constexpr const char* kName = "token_mean";
-  static inline const Operator<kNoCpuKernel<TokenMeanForwardPass>> kForward{"token_mean_forward"};
-  static inline const Operator<kNoCpuKernel<TokenMeanBackwardPass>> kBackward{"token_mean_backward"};
+  static inline const Operator<token_mean_forward_cpu> kForward{"token_mean_forward"};
+  static inline const Operator<token_mean_backward_cpu> kBackward{"token_mean_backward"};
+  static constexpr bool kTakesBf16 = true;
 
   [[nodiscard]] variable_list inputs() const { return {x}; }
   variable_list forward() {
@@ -46,8 +47,8 @@ at::Tensor token_mean_reference(const at::Tensor& x, const TokenMeanOptions& opt
 at::Tensor token_mean(const at::Tensor& x, const TokenMeanOptions& options) {
   XF_ASSERT(x.dim() == 3 && x.size(1) >= options.pinned, "a mean over tokens behind the {} pinned ones",
             options.pinned);
-  if (x.is_cpu()) return token_mean_reference(x, options);
-  return run_fused(TokenMeanCall{x, options, x.size(1), {}}, x.scalar_type() == at::kFloat)[0];
+  const bool possible = x.is_cpu() || x.scalar_type() == at::kFloat;
+  return run_fused(TokenMeanCall{x, options, x.size(1), {}}, possible)[0];
 }
 
 }  // namespace xformer::kernels

@@ -15,7 +15,7 @@ struct TokenMeanOptions {
 // [b,n,d] -> [b,d]; a sequence of which nothing counts is zero, with a zero gradient.
 [[nodiscard]] at::Tensor token_mean(const at::Tensor& x, const TokenMeanOptions& options);
 
-// The definition, which a CPU runs.
+// The definition.
 [[nodiscard]] at::Tensor token_mean_reference(const at::Tensor& x, const TokenMeanOptions& options);
 
 }  // namespace xformer::kernels
