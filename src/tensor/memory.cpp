@@ -5,6 +5,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
+#include <malloc.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -180,6 +181,10 @@ rusage process_usage() {
 void install_caching_allocator() {
   static const bool kInstalled = [] {
     c10::SetCPUAllocator(&allocator(), kPriority);
+    // What kernels compute in comes from malloc(), which is to keep it from one call to the next as well.
+    constexpr int kLargestKept = 32 << 20, kMostKept = 256 << 20;  // bytes; the first is all that glibc takes
+    mallopt(M_MMAP_THRESHOLD, kLargestKept);
+    mallopt(M_TRIM_THRESHOLD, kMostKept);
     return true;
   }();
   (void)kInstalled;
@@ -189,7 +194,10 @@ MemoryUse host_memory() { return allocator().use(); }
 
 void reset_host_peak() { allocator().reset_peak(); }
 
-void release_cached_memory() { allocator().release(); }
+void release_cached_memory() {
+  allocator().release();
+  malloc_trim(0);
+}
 
 int64_t peak_process_bytes() { return int64_t{process_usage().ru_maxrss} * 1024; }
 
