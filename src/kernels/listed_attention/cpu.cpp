@@ -9,10 +9,11 @@
 #include <limits>
 
 #include "core/error.h"
-#include "kernels/attention/cpu.h"
 #include "kernels/cpu/heads.h"
+#include "kernels/cpu/stored.h"
 #include "kernels/cpu/units.h"
 #include "kernels/cpu/valid_rows.h"
+#include "kernels/listed_attention/listed_rows.h"
 #include "tensor/op_counter.h"
 
 namespace xformer::kernels {
@@ -25,12 +26,28 @@ constexpr int64_t kListedRows = 64;  // of a unit of work
 template <class Value>
 struct ListedScratch {
   std::vector<Value> scores, slopes;
+  std::vector<Value> k, v, dk, dv;  // of a head
   std::vector<int64_t> places;
   std::vector<uint16_t> draws;
   const uint16_t* drawn = nullptr;  // of the first row
 
   [[nodiscard]] const uint16_t* draws_of(int64_t element) const { return drawn == nullptr ? nullptr : drawn + element; }
 };
+
+// A head's rows side by side in `room`: where other heads' lie between them, they have but a part of a cache.
+template <class Value>
+ListedTable<const Value> side_by_side(const Value* from, int64_t stride, int64_t rows, int64_t width,
+                                      std::vector<Value>& room) {
+  Value* const to = grown(room, rows * width);
+  for (int64_t i = 0; i < rows; ++i) std::copy_n(from + i * stride, width, to + i * width);
+  return {to, width, width};
+}
+
+template <class Value>
+ListedTable<Value> zeros(int64_t rows, int64_t width, std::vector<Value>& room) {
+  std::fill_n(grown(room, rows * width), rows * width, Value(0));
+  return {room.data(), width, width};
+}
 
 // What both passes share: sizes, and the keys of a row.
 struct ListedPass {
@@ -86,11 +103,22 @@ struct ListedPass {
     return there;
   }
 
+  // A row of those that `mine` was begun with at `first`.
   template <class Value>
-  void add_bias(int64_t sample, int64_t head, int64_t row, std::vector<Value>& scores) const {
-    if (!bias.defined()) return;
-    const Value* const own = bias.const_data_ptr<Value>() + place(sample, head, row) * length;
-    for (int64_t l = 0; l < length; ++l) scores[static_cast<size_t>(l)] += own[l];
+  [[nodiscard]] ListedRow<Value> listed(int64_t sample, int64_t head, int64_t row, int64_t first, const Value* query,
+                                        const ListedTable<const Value>& k, const ListedTable<const Value>& v,
+                                        const ListedScratch<Value>& mine) const {
+    const int64_t element = (row - first) * length;
+    return {query,
+            k,
+            v,
+            mine.places.data() + element,
+            length,
+            bias.defined() ? bias.const_data_ptr<Value>() + place(sample, head, row) * length : nullptr,
+            static_cast<Value>(scale),
+            mine.draws_of(element),
+            draws.threshold(),
+            static_cast<Value>(draws.keep())};
   }
 
   int64_t b, h, n, m, d, e, length, room;
@@ -114,32 +142,24 @@ ListedAttentionForward listed_attention_forward_cpu(const at::Tensor& q_in, cons
     const auto queries = reading<scalar_t>(q), keys = reading<scalar_t>(k), values = reading<scalar_t>(v);
     const auto out = writing<scalar_t>(result.out);
     auto* const log_sums = result.log_sum.mutable_data_ptr<scalar_t>();
-    constexpr scalar_t kInfinite = std::numeric_limits<scalar_t>::infinity();
-    const auto keep = static_cast<scalar_t>(pass.draws.keep());
     for_units(units, kListedRows * pass.length * (pass.d + pass.e), [&](int64_t unit, int64_t worker) {
       auto& mine = scratch[static_cast<size_t>(worker)];
       const int64_t z = unit / tiles, sample = z / pass.h, head = z % pass.h, first = unit % tiles * kListedRows;
       const int64_t end = std::min(first + kListedRows, pass.n);
       const int64_t there = pass.begin(sample, head, first, end, mine);
+      const ListedTable<const scalar_t> k_rows{keys.at(sample, head), keys.stride, pass.d},
+          v_rows{values.at(sample, head), values.stride, pass.e};
       for (int64_t row = first; row < end; ++row) {
         scalar_t* const to = out.at(sample, head, row);
         scalar_t& log_sum = log_sums[pass.place(sample, head, row)];
-        std::fill_n(to, pass.e, scalar_t(0));
-        log_sum = kInfinite;
-        if (!pass.rows.at(sample, row)) continue;
-        const int64_t element = (row - first) * pass.length;
-        const int64_t* const places = mine.places.data() + element;
-        listed_products(queries.at(sample, head, row), keys.at(sample, head), keys.stride, places, pass.length, pass.d,
-                        static_cast<scalar_t>(pass.scale), -kInfinite, mine.scores.data());
-        pass.add_bias(sample, head, row, mine.scores);
-        const scalar_t largest = row_largest(mine.scores.data(), pass.room, -kInfinite);
-        if (largest == -kInfinite) continue;
-        const scalar_t sum = row_weights(mine.scores.data(), pass.room,
-                                         natural_weights(largest, mine.draws_of(element), pass.draws.threshold(), keep),
-                                         mine.scores.data());
-        add_listed(to, values.at(sample, head), values.stride, places, pass.length, pass.e, 1 / sum,
-                   mine.scores.data());
-        log_sum = largest + std::log(sum);
+        if (pass.rows.at(sample, row)) {
+          log_sum =
+              listed_row(pass.listed(sample, head, row, first, queries.at(sample, head, row), k_rows, v_rows, mine),
+                         mine.scores.data(), to);
+        } else {
+          std::fill_n(to, pass.e, scalar_t(0));
+          log_sum = std::numeric_limits<scalar_t>::infinity();
+        }
       }
       add_executed_flops(2 * there * (pass.d + pass.e));
       add_gathered_bytes(there * (pass.d + pass.e) * static_cast<int64_t>(sizeof(scalar_t)));
@@ -155,50 +175,48 @@ ListedAttentionGradients listed_attention_backward_cpu(const at::Tensor& gradien
   const at::Tensor q = with_rows(q_in), k = with_rows(k_in), v = with_rows(v_in);
   const at::Tensor gradient = with_rows(gradient_in), made = with_rows(forward.out);
   const ListedPass pass(q, k, v, bias, options);
-  const ListedAttentionGradients result{new_heads(q, pass.n, pass.d).zero_(), new_heads(k, pass.m, pass.d).zero_(),
-                                        new_heads(v, pass.m, pass.e).zero_(),
+  const ListedAttentionGradients result{new_heads(q, pass.n, pass.d), new_heads(k, pass.m, pass.d),
+                                        new_heads(v, pass.m, pass.e),
                                         bias.defined() ? at::zeros(bias.sizes(), bias.options()) : at::Tensor()};
   AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "listed_attention_backward", [&] {
     std::vector<ListedScratch<scalar_t>> scratch(static_cast<size_t>(workers_for(pass.b * pass.h)));
     const auto queries = reading<scalar_t>(q), keys = reading<scalar_t>(k), values = reading<scalar_t>(v);
     const auto given = reading<scalar_t>(gradient), out = reading<scalar_t>(made);
     const auto dq = writing<scalar_t>(result.q), dk = writing<scalar_t>(result.k), dv = writing<scalar_t>(result.v);
+    scalar_t* const dbias = result.bias.defined() ? result.bias.mutable_data_ptr<scalar_t>() : nullptr;
     const auto* const log_sums = forward.log_sum.const_data_ptr<scalar_t>();
-    const auto scale = static_cast<scalar_t>(pass.scale);
-    constexpr scalar_t kInfinite = std::numeric_limits<scalar_t>::infinity();
-    const auto keep = static_cast<scalar_t>(pass.draws.keep());
     // Rows share keys: a head's are added up by one thread, row after row.
     for_units(pass.b * pass.h, 3 * pass.n * pass.length * (pass.d + pass.e), [&](int64_t z, int64_t worker) {
       auto& mine = scratch[static_cast<size_t>(worker)];
       const int64_t sample = z / pass.h, head = z % pass.h;
+      const auto k_rows = side_by_side(keys.at(sample, head), keys.stride, pass.m, pass.d, mine.k),
+                 v_rows = side_by_side(values.at(sample, head), values.stride, pass.m, pass.e, mine.v);
+      const auto dk_rows = zeros(pass.m, pass.d, mine.dk), dv_rows = zeros(pass.m, pass.e, mine.dv);
       int64_t there = 0;
       for (int64_t first = 0; first < pass.n; first += kListedRows) {
         const int64_t end = std::min(first + kListedRows, pass.n);
         there += pass.begin(sample, head, first, end, mine);
         for (int64_t row = first; row < end; ++row) {
           const scalar_t log_sum = log_sums[pass.place(sample, head, row)];
-          if (log_sum == kInfinite) continue;
-          const int64_t element = (row - first) * pass.length;
-          const int64_t* const places = mine.places.data() + element;
-          const scalar_t *const query = queries.at(sample, head, row), *const slope = given.at(sample, head, row);
-          listed_products(query, keys.at(sample, head), keys.stride, places, pass.length, pass.d, scale, -kInfinite,
-                          mine.scores.data());
-          pass.add_bias(sample, head, row, mine.scores);
-          listed_products(slope, values.at(sample, head), values.stride, places, pass.length, pass.e, scalar_t(1),
-                          scalar_t(0), mine.slopes.data());
-          // What softmax's gradient takes off: the row's sum of out * gradient.
-          const scalar_t delta = row_product(out.at(sample, head, row), slope, pass.e);
-          row_gradients(mine.scores.data(), mine.slopes.data(), pass.room,
-                        natural_weights(log_sum, mine.draws_of(element), pass.draws.threshold(), keep), delta);
-          if (result.bias.defined())
-            std::copy_n(mine.slopes.data(), pass.length,
-                        result.bias.mutable_data_ptr<scalar_t>() + pass.place(sample, head, row) * pass.length);
-          add_listed(dq.at(sample, head, row), keys.at(sample, head), keys.stride, places, pass.length, pass.d, scale,
-                     mine.slopes.data());
-          add_to_listed(query, dk.at(sample, head), dk.stride, places, pass.length, pass.d, scale, mine.slopes.data());
-          add_to_listed(slope, dv.at(sample, head), dv.stride, places, pass.length, pass.e, scalar_t(1),
-                        mine.scores.data());
+          if (log_sum == std::numeric_limits<scalar_t>::infinity()) {
+            std::fill_n(dq.at(sample, head, row), pass.d, scalar_t(0));
+            continue;
+          }
+          const ListedGradients<scalar_t> gradients{
+              out.at(sample, head, row),
+              given.at(sample, head, row),
+              dq.at(sample, head, row),
+              dk_rows,
+              dv_rows,
+              dbias == nullptr ? nullptr : dbias + pass.place(sample, head, row) * pass.length};
+          const auto listed =
+              pass.listed(sample, head, row, first, queries.at(sample, head, row), k_rows, v_rows, mine);
+          listed_row_gradients(listed, log_sum, gradients, mine.scores.data(), mine.slopes.data());
         }
+      }
+      for (int64_t i = 0; i < pass.m; ++i) {
+        std::copy_n(dk_rows.row(i), pass.d, dk.at(sample, head, i));
+        std::copy_n(dv_rows.row(i), pass.e, dv.at(sample, head, i));
       }
       add_executed_flops(2 * there * (3 * pass.d + 2 * pass.e));
       // Keys and values, and their gradients, which are read and written.

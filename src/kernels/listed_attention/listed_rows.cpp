@@ -1,6 +1,12 @@
 // The loops of attention over listed keys: one row with rows of a table, a vector of channels at a time.
+#include "kernels/listed_attention/listed_rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/lanes_512.h"
 #include "kernels/cpu/row_sums.h"
-#include "kernels/listed_attention/cpu.h"
 
 namespace xformer::kernels {
 
@@ -81,8 +87,10 @@ template <int64_t kRegister, class Value>
   }
 }
 
-}  // namespace
+// A row x [width] against the rows of a table that `places` [count] name, which are `stride` apart.
 
+// products[l] = factor x . table[places[l]] for places of at least 0, and `none` for the others and for those from
+// count up to the next multiple of kListedLanes. The table has a row, at least.
 XFORMER_VECTORISED_BY_REGISTER(void, listed_products,
                                (const float* x, const float* table, int64_t stride, const int64_t* places,
                                 int64_t count, int64_t width, float factor, float none, float* products),
@@ -93,6 +101,7 @@ void listed_products(const double* x, const double* table, int64_t stride, const
   products_of<kPlainRegister>(x, table, stride, places, count, width, factor, none, products);
 }
 
+// x += factor sum over l of weights[l] table[places[l]]
 XFORMER_VECTORISED_BY_REGISTER(void, add_listed,
                                (float* x, const float* table, int64_t stride, const int64_t* places, int64_t count,
                                 int64_t width, float factor, const float* weights),
@@ -103,6 +112,7 @@ void add_listed(double* x, const double* table, int64_t stride, const int64_t* p
   add_rows_of<kPlainRegister>(x, table, stride, places, count, width, factor, weights);
 }
 
+// table[places[l]] += factor weights[l] x
 XFORMER_VECTORISED_BY_REGISTER(void, add_to_listed,
                                (const float* x, float* table, int64_t stride, const int64_t* places, int64_t count,
                                 int64_t width, float factor, const float* weights),
@@ -111,6 +121,64 @@ XFORMER_VECTORISED_BY_REGISTER(void, add_to_listed,
 void add_to_listed(const double* x, double* table, int64_t stride, const int64_t* places, int64_t count, int64_t width,
                    double factor, const double* weights) {
   add_to_rows_of<kPlainRegister>(x, table, stride, places, count, width, factor, weights);
+}
+
+// Whether rows go by by_512's loops.
+bool takes_512(const ListedRow<float>& row) {
+  return has_512() && row.keys.width % kListedLanes == 0 && row.values.width % kListedLanes == 0;
+}
+
+template <class Value>
+void logits_of(const ListedRow<Value>& row, Value* scores) {
+  listed_products(row.query, row.keys.data, row.keys.stride, row.places, row.count, row.keys.width, row.scale,
+                  -std::numeric_limits<Value>::infinity(), scores);
+  if (row.bias != nullptr)
+    for (int64_t l = 0; l < row.count; ++l) scores[l] += row.bias[l];
+}
+
+template <class Value>
+Value row_of(const ListedRow<Value>& row, Value* scores, Value* out) {
+  constexpr Value kInfinite = std::numeric_limits<Value>::infinity();
+  logits_of(row, scores);
+  std::fill_n(out, row.values.width, Value(0));
+  const Value largest = row_largest(scores, row.room(), -kInfinite);
+  if (largest == -kInfinite) return kInfinite;
+  const Value sum = row_weights(scores, row.room(), row.weights(largest), scores);
+  add_listed(out, row.values.data, row.values.stride, row.places, row.count, row.values.width, 1 / sum, scores);
+  return largest + std::log(sum);
+}
+
+template <class Value>
+void gradients_of(const ListedRow<Value>& row, Value log_sum, const ListedGradients<Value>& given, Value* scores,
+                  Value* slopes) {
+  logits_of(row, scores);
+  listed_products(given.slope, row.values.data, row.values.stride, row.places, row.count, row.values.width, Value(1),
+                  Value(0), slopes);
+  // What softmax's gradient takes off: the row's sum of out * gradient.
+  const Value delta = row_product(given.out, given.slope, row.values.width);
+  row_gradients(scores, slopes, row.room(), row.weights(log_sum), delta);
+  if (given.bias != nullptr) std::copy_n(slopes, row.count, given.bias);
+  std::fill_n(given.q, row.keys.width, Value(0));
+  add_listed(given.q, row.keys.data, row.keys.stride, row.places, row.count, row.keys.width, row.scale, slopes);
+  add_to_listed(row.query, given.k.data, given.k.stride, row.places, row.count, row.keys.width, row.scale, slopes);
+  add_to_listed(given.slope, given.v.data, given.v.stride, row.places, row.count, row.values.width, Value(1), scores);
+}
+
+}  // namespace
+
+float listed_row(const ListedRow<float>& row, float* scores, float* out) {
+  return takes_512(row) ? by_512::listed_row(row, scores, out) : row_of(row, scores, out);
+}
+double listed_row(const ListedRow<double>& row, double* scores, double* out) { return row_of(row, scores, out); }
+
+void listed_row_gradients(const ListedRow<float>& row, float log_sum, const ListedGradients<float>& gradients,
+                          float* scores, float* slopes) {
+  if (takes_512(row)) by_512::listed_row_gradients(row, log_sum, gradients, scores, slopes);
+  else gradients_of(row, log_sum, gradients, scores, slopes);
+}
+void listed_row_gradients(const ListedRow<double>& row, double log_sum, const ListedGradients<double>& gradients,
+                          double* scores, double* slopes) {
+  gradients_of(row, log_sum, gradients, scores, slopes);
 }
 
 }  // namespace xformer::kernels
