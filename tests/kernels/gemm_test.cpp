@@ -206,7 +206,7 @@ TEST_CASE("lengths that change need code for few shapes, which is made once and 
   const int64_t before = tile_products_made();
   all();
   const int64_t made = tile_products_made() - before;
-  CHECK((made > 0 && made <= 2 * 64));  // 1 to 32, multiples of 16 up to 256: into c, and on top of it
+  CHECK((made > 0 && made <= 2 * 64));  // 1 to 48, multiples of 16 up to 256: into c, and on top of it
   all();
   CHECK(tile_products_made() == before + made);
 

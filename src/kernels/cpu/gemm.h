@@ -27,7 +27,7 @@ struct Operand {
 // How much of a dimension of which so much is left one call of generated code takes: as much as may be, then the
 // largest multiple of 16, then the rest. So lengths that change from sample to sample need few kinds of code.
 [[nodiscard]] constexpr int64_t piece_of(int64_t left, int64_t most) {
-  return left >= most ? most : left <= 32 ? left : left / 16 * 16;
+  return left >= most ? most : left <= 48 ? left : left / 16 * 16;
 }
 
 // c [rows, columns] = alpha a b + beta c, with `inner` the length of a's rows and b's columns (after transposing). With
