@@ -2,10 +2,13 @@
 // and those that leave rounded numbers where products take them, against the others.
 #include "kernels/attention/weight_rows.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
 #include <vector>
+
+#include "kernels/window_attention/window_rows.h"
 
 namespace xformer::kernels {
 
@@ -95,6 +98,33 @@ TEST_CASE("weights and their gradients of a row are those of double precision, w
         CHECK(std::equal(others.begin(), others.end(), scores.begin()));
         CHECK(std::equal(others_gradient.begin(), others_gradient.end(), gradient.begin()));
       }
+}
+
+TEST_CASE("rows over windows are weighed to the same bits by every way, and as double precision has them") {
+  for (const WeighRow* way : ways_to_weigh_rows())
+    for (const int64_t count : {16, 48, 64, 80, 272})
+      for (const bool drops : {false, true}) {
+        RowData row(count, 7);
+        std::vector<float> first = row.scores;
+        const uint16_t* const draws = drops ? row.draws.data() : nullptr;
+        const RowSum<float> meant = ways_to_weigh_rows().back()(first.data(), count, draws, kThreshold, kKeep);
+        std::vector<float> got = row.scores;
+        const RowSum<float> sum = way(got.data(), count, draws, kThreshold, kKeep);
+        CHECK((sum.sum == meant.sum && sum.shift == meant.shift && got == first));
+        const float largest = *std::max_element(row.scores.begin(), row.scores.end());
+        double total = 0, worst = 0;
+        for (size_t i = 0; i < got.size(); ++i) {
+          const double p = std::exp(double{row.scores[i]} - double{largest});
+          total += p;
+          worst = std::max(worst, std::abs(double{got[i]} - p * row.kept(i, drops)));
+        }
+        CHECK((sum.shift == largest && worst < 1e-6 && std::abs(double{sum.sum} - total) < 1e-6 * total));
+      }
+  for (const WeighRow* way : ways_to_weigh_rows()) {
+    std::vector<float> none(32, -std::numeric_limits<float>::infinity());
+    const RowSum<float> sum = way(none.data(), 32, nullptr, 0, 1);
+    CHECK((sum.shift == 0 && sum.sum == 0 && none == std::vector<float>(32, 0.0F)));
+  }
 }
 
 TEST_CASE("a score that is no number makes a weight and a sum that are none") {

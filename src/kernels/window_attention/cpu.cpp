@@ -12,12 +12,12 @@ namespace xformer::kernels {
 
 namespace {
 
-// Scores that a row does not see, before column `from` and behind column `to`.
+// Scores that a row does not see, before and behind its columns, in the steps of its line that hold these.
 template <class Value>
-void forbid(Value* scores, int64_t from, int64_t to, int64_t end) {
+void forbid(const WindowPass& pass, const WindowPass::Range& seen, Value* scores) {
   constexpr Value kNever = -std::numeric_limits<Value>::infinity();
-  std::fill(scores, scores + from, kNever);
-  std::fill(scores + to, scores + end, kNever);
+  std::fill(scores + pass.g, scores + pass.g + seen.from, kNever);
+  std::fill(scores + pass.g + seen.to, scores + seen.end, kNever);
 }
 
 // As many rows of the next block as this row of its tile stands for.
@@ -31,10 +31,12 @@ template <class Value>
 template <class Value>
 void weigh(const WindowPass& pass, const Tile& tile, Value lowest, WindowScratch<Value>& scratch, Value* sums,
            Value* log_sums) {
-  const int64_t g = pass.g, line = pass.line(tile);
+  const int64_t line = pass.line(tile);
   const Drawn draws = pass.draw(tile, scratch);
   const uint32_t threshold = pass.draws.threshold();
   const auto keep = static_cast<Value>(pass.draws.keep());
+  // All rows' first: a vector that is read right behind a number that was written into it waits for the cache.
+  for (int64_t r = 0; r < tile.rows; ++r) forbid(pass, pass.seen(tile, r), scratch.scores.data() + r * line);
   for (int64_t r = 0; r < tile.rows; ++r) {
     Value* const scores = scratch.scores.data() + r * line;
     prefetch(pass, tile, r, scratch);
@@ -44,7 +46,6 @@ void weigh(const WindowPass& pass, const Tile& tile, Value lowest, WindowScratch
       continue;
     }
     const auto [from, to, begin, end] = pass.seen(tile, r);
-    forbid(scores + g, from, to, end - g);
     const RowSum<Value> row = weigh_row(scores + begin, end - begin, draws.at(r, begin), threshold, keep);
     std::fill(scores, scores + begin, Value(0));
     std::fill(scores + end, scores + line, Value(0));
@@ -63,7 +64,7 @@ template <class Value>
 void slopes(const WindowPass& pass, const Tile& tile, const Residue<const Value>& out,
             const Residue<const Value>& gradient, const Value* log_sum, const Value* log_sum_gradient, Value lowest,
             WindowScratch<Value>& scratch) {
-  const int64_t g = pass.g, line = pass.line(tile);
+  const int64_t line = pass.line(tile);
   const Drawn draws = pass.draw(tile, scratch);
   const uint32_t threshold = pass.draws.threshold();
   const auto keep = static_cast<Value>(pass.draws.keep());
@@ -80,7 +81,7 @@ void slopes(const WindowPass& pass, const Tile& tile, const Residue<const Value>
     Value delta = dot_row(out.row(tile.first + r), gradient.row(tile.first + r), pass.e);
     if (log_sum_gradient != nullptr) delta -= log_sum_gradient[place(pass, tile, r)];
     const auto [from, to, begin, end] = pass.seen(tile, r);
-    forbid(scores + g, from, to, end - g);
+    forbid(pass, {from, to, begin, end}, scores);
     row_gradients(scores + begin, slope + begin, end - begin, natural_weights(sum, draws.at(r, begin), threshold, keep),
                   delta);
     for (Value* const row : {scores, slope}) {

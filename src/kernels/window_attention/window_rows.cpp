@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "kernels/cpu/lanes_512.h"
 #include "kernels/cpu/row_sums.h"
 #include "kernels/cpu/vector_math.h"
 #include "kernels/cpu/vectorised.h"
@@ -57,10 +58,26 @@ template <class Value>
 
 }  // namespace
 
+namespace {
+
 XFORMER_VECTORISED
-RowSum<float> weigh_row(float* scores, int64_t count, const uint16_t* draws, uint32_t threshold, float keep) {
+RowSum<float> weigh_plainly(float* scores, int64_t count, const uint16_t* draws, uint32_t threshold, float keep) {
   return draws == nullptr ? weigh<false>(scores, count, draws, threshold, keep)
                           : weigh<true>(scores, count, draws, threshold, keep);
+}
+
+}  // namespace
+
+std::vector<WeighRow*> ways_to_weigh_rows() {
+  std::vector<WeighRow*> ways;
+  if (has_512()) ways.push_back(by_512::weigh_row);
+  ways.push_back(weigh_plainly);
+  return ways;
+}
+
+RowSum<float> weigh_row(float* scores, int64_t count, const uint16_t* draws, uint32_t threshold, float keep) {
+  static WeighRow* const weigh = ways_to_weigh_rows().front();
+  return weigh(scores, count, draws, threshold, keep);
 }
 RowSum<double> weigh_row(double* scores, int64_t count, const uint16_t* draws, uint32_t threshold, double keep) {
   return draws == nullptr ? weigh<false>(scores, count, draws, threshold, keep)

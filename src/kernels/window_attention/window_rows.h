@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "kernels/cpu/vectorised.h"
 
@@ -21,6 +22,12 @@ struct RowSum {
 // below `threshold` is dropped, the others are multiplied by `keep`.
 RowSum<float> weigh_row(float* scores, int64_t count, const uint16_t* draws, uint32_t threshold, float keep);
 RowSum<double> weigh_row(double* scores, int64_t count, const uint16_t* draws, uint32_t threshold, double keep);
+// That of float by each instruction set that there are two of them for, the widest first, which is the one above.
+using WeighRow = RowSum<float>(float* scores, int64_t count, const uint16_t* draws, uint32_t threshold, float keep);
+[[nodiscard]] std::vector<WeighRow*> ways_to_weigh_rows();
+namespace by_512 {
+WeighRow weigh_row;
+}
 
 // log_sums[i] = shifts[i] + log sums[i], `none` where the sum is 0; any count.
 void log_rows(const float* shifts, const float* sums, int64_t count, float none, float* log_sums);
