@@ -10,4 +10,7 @@ enum class EntmaxPower { kOne, kTwo, kAny };
   return alpha == 2 ? EntmaxPower::kOne : alpha == 1.5 ? EntmaxPower::kTwo : EntmaxPower::kAny;
 }
 
+// Newton's steps to a row's threshold, which takes a few.
+inline constexpr int kMostEntmaxSteps = 40;
+
 }  // namespace xformer::kernels

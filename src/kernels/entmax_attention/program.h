@@ -18,7 +18,6 @@
 
 namespace xformer::kernels {
 
-inline constexpr int kMostEntmaxSteps = 40;
 inline constexpr float kNoThreshold = INFINITY;  // of a row without a weight
 inline constexpr int kEntmaxPart = 32;           // columns of a tile that a warp has products with at a time
 

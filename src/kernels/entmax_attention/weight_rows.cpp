@@ -5,14 +5,13 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/cpu/lanes_512.h"
 #include "kernels/cpu/vector_math.h"
 #include "kernels/cpu/vectorised.h"
 
 namespace xformer::kernels {
 
 namespace {
-
-constexpr int kMostNewtonSteps = 40;
 
 // log(1 + x) for x > -1, its digits kept near 0; the lowest number where 1 + x is 0.
 [[gnu::always_inline]] inline float log1p_of(float x) {
@@ -21,10 +20,6 @@ constexpr int kMostNewtonSteps = 40;
   return u <= 0.0F ? -1e30F : result;
 }
 [[gnu::always_inline]] inline double log1p_of(double x) { return std::log1p(x); }
-
-// What the sum of a row may lie above 1 before the last step, which leaves about the square of it.
-[[gnu::always_inline]] inline float entmax_rest(float b) { return b > 0.5F ? 4e-6F : 1e-3F; }
-[[gnu::always_inline]] inline double entmax_rest(double b) { return b > 0.5 ? 1e-13 : 1e-7; }
 
 // What x = y - t makes: p, u = p^(1 - b), and for any power log(1 + x). NaN stays.
 template <class Value>
@@ -51,7 +46,7 @@ template <EntmaxPower power, class Value>
 [[gnu::always_inline]] inline Value excess_of(Value sum, Value b) {
   if constexpr (power == EntmaxPower::kOne) return sum - 1;
   else if constexpr (power == EntmaxPower::kTwo) return (sum - 1) / (1 + 1 / std::sqrt(sum));
-  else return -sum * std::expm1(-b * std::log(sum));
+  else return entmax_excess(sum, b);
 }
 
 // add(j, lane) for every j, then the sum of each array's lanes in its first place.
@@ -76,22 +71,14 @@ template <class Value>
   return *std::max_element(largest, largest + kEntmaxLanes);
 }
 
-// A row without a number above -infinity.
-template <class Value>
-[[gnu::always_inline]] inline Value without_key(Value* y, int64_t count) {
-  const bool lost = std::any_of(y, y + count, [](Value one) { return one != one; });
-  std::fill_n(y, count, lost ? std::numeric_limits<Value>::quiet_NaN() : Value(0));
-  return lost ? y[0] : std::numeric_limits<Value>::infinity();
-}
-
 template <EntmaxPower power, bool kDrops, class Value>
 [[gnu::always_inline]] inline Value weights_of(Value* y, int64_t count, const EntmaxRow<Value>& row) {
   const auto [kind, b, draws, threshold, keep] = row;
   const Value top = largest_of(y, count), inverse_b = 1 / b;
-  if (!(top > -std::numeric_limits<Value>::infinity())) return without_key(y, count);
+  if (!(top > -std::numeric_limits<Value>::infinity())) return entmax_without_key(y, count);
   // From the largest on, where P is 1 at least: P^b is convex in t and falls, so that steps rise to the root.
   Value shift = 0;
-  for (int step = 0; step < kMostNewtonSteps; ++step) {
+  for (int step = 0; step < kMostEntmaxSteps; ++step) {
     Value sums[kEntmaxLanes] = {}, slopes[kEntmaxLanes] = {};
     sum_lanes<Value>(
         count,
@@ -191,15 +178,36 @@ template <class Value>
 
 }  // namespace
 
+namespace {
+
 XFORMER_VECTORISED
-float entmax_weights(float* y, int64_t count, const EntmaxRow<float>& row) { return weights_by_power(y, count, row); }
+float weights_plainly(float* y, int64_t count, const EntmaxRow<float>& row) { return weights_by_power(y, count, row); }
+
+XFORMER_VECTORISED
+float gradients_plainly(float* y, float* gradient, int64_t count, const EntmaxRow<float>& row, float t, float* room) {
+  return gradients_by_power(y, gradient, count, row, t, room);
+}
+
+}  // namespace
+
+std::vector<EntmaxLoops> ways_to_entmax() {
+  std::vector<EntmaxLoops> ways;
+  if (has_512()) ways.push_back({by_512::entmax_weights, by_512::entmax_gradients});
+  ways.push_back({weights_plainly, gradients_plainly});
+  return ways;
+}
+
+float entmax_weights(float* y, int64_t count, const EntmaxRow<float>& row) {
+  static const EntmaxLoops loops = ways_to_entmax().front();
+  return (row.power == EntmaxPower::kAny ? loops.weights : weights_plainly)(y, count, row);
+}
 double entmax_weights(double* y, int64_t count, const EntmaxRow<double>& row) {
   return weights_by_power(y, count, row);
 }
 
-XFORMER_VECTORISED
 float entmax_gradients(float* y, float* gradient, int64_t count, const EntmaxRow<float>& row, float t, float* room) {
-  return gradients_by_power(y, gradient, count, row, t, room);
+  static const EntmaxLoops loops = ways_to_entmax().front();
+  return (row.power == EntmaxPower::kAny ? loops.gradients : gradients_plainly)(y, gradient, count, row, t, room);
 }
 double entmax_gradients(double* y, double* gradient, int64_t count, const EntmaxRow<double>& row, double t,
                         double* room) {

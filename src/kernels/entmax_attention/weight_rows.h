@@ -1,7 +1,11 @@
 // Rows of weights by alpha-entmax (kernels/entmax/entmax.h) in the cache. No LibTorch here.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
+#include <vector>
 
 #include "kernels/entmax/power.h"
 
@@ -31,5 +35,39 @@ double entmax_weights(double* y, int64_t count, const EntmaxRow<double>& row);
 float entmax_gradients(float* y, float* gradient, int64_t count, const EntmaxRow<float>& row, float t, float* room);
 double entmax_gradients(double* y, double* gradient, int64_t count, const EntmaxRow<double>& row, double t,
                         double* room);
+
+// Those of float for any power by each instruction set that there are two of them for, the widest first, which the
+// functions above take.
+struct EntmaxLoops {
+  float (*weights)(float* y, int64_t count, const EntmaxRow<float>& row);
+  float (*gradients)(float* y, float* gradient, int64_t count, const EntmaxRow<float>& row, float t, float* room);
+};
+[[nodiscard]] std::vector<EntmaxLoops> ways_to_entmax();
+
+namespace by_512 {
+
+// Any power, where has_512() (kernels/cpu/lanes_512.h).
+float entmax_weights(float* y, int64_t count, const EntmaxRow<float>& row);
+float entmax_gradients(float* y, float* gradient, int64_t count, const EntmaxRow<float>& row, float t, float* room);
+
+}  // namespace by_512
+
+// What both take of the search for a row's threshold.
+
+// What the sum P of a row may be away from 1 before the last step, which leaves about the square of it.
+[[gnu::always_inline]] inline float entmax_rest(float b) { return b > 0.5F ? 4e-6F : 1e-3F; }
+[[gnu::always_inline]] inline double entmax_rest(double b) { return b > 0.5 ? 1e-13 : 1e-7; }
+// P - P^(1 - b) with its digits near P = 1, for Newton's step towards P^b = 1.
+template <class Value>
+[[gnu::always_inline]] inline Value entmax_excess(Value sum, Value b) {
+  return -sum * std::expm1(-b * std::log(sum));
+}
+// A row without a number above -infinity.
+template <class Value>
+[[gnu::always_inline]] inline Value entmax_without_key(Value* y, int64_t count) {
+  const bool lost = std::any_of(y, y + count, [](Value one) { return one != one; });
+  std::fill_n(y, count, lost ? std::numeric_limits<Value>::quiet_NaN() : Value(0));
+  return lost ? y[0] : std::numeric_limits<Value>::infinity();
+}
 
 }  // namespace xformer::kernels
