@@ -178,28 +178,28 @@ template <class Value>
 
 }  // namespace
 
-namespace {
+namespace by_compiler {
 
 XFORMER_VECTORISED
-float weights_plainly(float* y, int64_t count, const EntmaxRow<float>& row) { return weights_by_power(y, count, row); }
+float entmax_weights(float* y, int64_t count, const EntmaxRow<float>& row) { return weights_by_power(y, count, row); }
 
 XFORMER_VECTORISED
-float gradients_plainly(float* y, float* gradient, int64_t count, const EntmaxRow<float>& row, float t, float* room) {
+float entmax_gradients(float* y, float* gradient, int64_t count, const EntmaxRow<float>& row, float t, float* room) {
   return gradients_by_power(y, gradient, count, row, t, room);
 }
 
-}  // namespace
+}  // namespace by_compiler
 
 std::vector<EntmaxLoops> ways_to_entmax() {
   std::vector<EntmaxLoops> ways;
   if (has_512()) ways.push_back({by_512::entmax_weights, by_512::entmax_gradients});
-  ways.push_back({weights_plainly, gradients_plainly});
+  ways.push_back({by_compiler::entmax_weights, by_compiler::entmax_gradients});
   return ways;
 }
 
 float entmax_weights(float* y, int64_t count, const EntmaxRow<float>& row) {
   static const EntmaxLoops loops = ways_to_entmax().front();
-  return (row.power == EntmaxPower::kAny ? loops.weights : weights_plainly)(y, count, row);
+  return (row.power == EntmaxPower::kAny ? loops.weights : by_compiler::entmax_weights)(y, count, row);
 }
 double entmax_weights(double* y, int64_t count, const EntmaxRow<double>& row) {
   return weights_by_power(y, count, row);
@@ -207,7 +207,8 @@ double entmax_weights(double* y, int64_t count, const EntmaxRow<double>& row) {
 
 float entmax_gradients(float* y, float* gradient, int64_t count, const EntmaxRow<float>& row, float t, float* room) {
   static const EntmaxLoops loops = ways_to_entmax().front();
-  return (row.power == EntmaxPower::kAny ? loops.gradients : gradients_plainly)(y, gradient, count, row, t, room);
+  return (row.power == EntmaxPower::kAny ? loops.gradients : by_compiler::entmax_gradients)(y, gradient, count, row, t,
+                                                                                            room);
 }
 double entmax_gradients(double* y, double* gradient, int64_t count, const EntmaxRow<double>& row, double t,
                         double* room) {

@@ -44,6 +44,12 @@ struct EntmaxLoops {
 };
 [[nodiscard]] std::vector<EntmaxLoops> ways_to_entmax();
 
+// All powers, by whatever the compiler makes of them.
+namespace by_compiler {
+float entmax_weights(float* y, int64_t count, const EntmaxRow<float>& row);
+float entmax_gradients(float* y, float* gradient, int64_t count, const EntmaxRow<float>& row, float t, float* room);
+}  // namespace by_compiler
+
 namespace by_512 {
 
 // Any power, where has_512() (kernels/cpu/lanes_512.h).

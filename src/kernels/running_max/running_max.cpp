@@ -4,6 +4,7 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "core/error.h"
@@ -17,21 +18,27 @@ namespace xformer::kernels {
 
 namespace {
 
-// A row or column of one head's cells, in the order in which maxima run.
-struct Lane {
-  int64_t first, step, cells;
+// Columns are worked on side by side, as their cells lie in memory.
+constexpr int64_t kMostLanes = 8;
+
+// Rows or columns of one head's cells, in the order in which maxima run: `count` of them, `between` cells apart.
+struct Lanes {
+  int64_t first, step, cells, count, between;
 };
 
-// work(offset of the head's numbers, valid flags of the sample's cells, lane, worker)
+// work(offset of the head's numbers, valid flags of the sample's cells, lanes, worker)
 template <class Work>
 void for_lanes(const at::Tensor& x, const RunningMaxOptions& options, const at::Tensor& valid, const Work& work) {
   const int64_t h = x.size(1), rows = x.size(2), columns = x.size(3), d = x.size(4);
   const int64_t lanes = options.down ? columns : rows, cells = options.down ? rows : columns;
   const int64_t step = options.down ? columns : 1, between = options.down ? 1 : columns;
-  for_units(x.size(0) * h * lanes, cells * d, [&](int64_t unit, int64_t worker) {
-    const int64_t head = unit / lanes, begin = unit % lanes * between;
-    const Lane lane = options.behind ? Lane{begin + (cells - 1) * step, -step, cells} : Lane{begin, step, cells};
-    work(head * rows * columns * d, valid.const_data_ptr<bool>() + head / h * rows * columns, lane, worker);
+  const int64_t at_once = options.down ? kMostLanes : 1, blocks = (lanes + at_once - 1) / at_once;
+  for_units(x.size(0) * h * blocks, at_once * cells * d, [&](int64_t unit, int64_t worker) {
+    const int64_t head = unit / blocks, lane = unit % blocks * at_once, begin = lane * between;
+    const int64_t count = std::min(at_once, lanes - lane);
+    const Lanes own = options.behind ? Lanes{begin + (cells - 1) * step, -step, cells, count, between}
+                                     : Lanes{begin, step, cells, count, between};
+    work(head * rows * columns * d, valid.const_data_ptr<bool>() + head / h * rows * columns, own, worker);
   });
 }
 
@@ -42,18 +49,21 @@ at::Tensor running_max_forward(const at::Tensor& x, const RunningMaxOptions& opt
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "running_max", [&] {
     const auto* const from = x.const_data_ptr<scalar_t>();
     auto* const to = result.mutable_data_ptr<scalar_t>();
-    for_lanes(x, options, valid, [&](int64_t head, const bool* counts, const Lane& lane, int64_t) {
-      const scalar_t* before = nullptr;  // the result at the last cell, where some cell counted before
-      const scalar_t* own = nullptr;     // that cell's own numbers, where it counts
-      for (int64_t i = 0, cell = lane.first; i < lane.cells; ++i, cell += lane.step) {
-        scalar_t* const out = to + head + cell * d;
-        if (before == nullptr && own == nullptr) std::fill_n(out, d, scalar_t(0));
-        else if (own == nullptr) std::copy_n(before, d, out);
-        else if (before == nullptr) std::copy_n(own, d, out);
-        else larger_of(own, before, d, out);
-        if (before != nullptr || own != nullptr) before = out;
-        own = counts[cell] ? from + head + cell * d : nullptr;
-      }
+    for_lanes(x, options, valid, [&](int64_t head, const bool* counts, const Lanes& lanes, int64_t) {
+      std::array<const scalar_t*, kMostLanes> before{};  // the result at the last cell, where some cell counted before
+      std::array<const scalar_t*, kMostLanes> own{};     // that cell's own numbers, where it counts
+      for (int64_t i = 0; i < lanes.cells; ++i)
+        for (int64_t l = 0; l < lanes.count; ++l) {
+          const int64_t cell = lanes.first + i * lanes.step + l * lanes.between;
+          const auto lane = static_cast<size_t>(l);
+          scalar_t* const out = to + head + cell * d;
+          if (before[lane] == nullptr && own[lane] == nullptr) std::fill_n(out, d, scalar_t(0));
+          else if (own[lane] == nullptr) std::copy_n(before[lane], d, out);
+          else if (before[lane] == nullptr) std::copy_n(own[lane], d, out);
+          else larger_of(own[lane], before[lane], d, out);
+          if (before[lane] != nullptr || own[lane] != nullptr) before[lane] = out;
+          own[lane] = counts[cell] ? from + head + cell * d : nullptr;
+        }
     });
   });
   return result;
@@ -68,34 +78,42 @@ at::Tensor running_max_backward(const at::Tensor& gradient, const at::Tensor& x,
     const auto* const values = x.const_data_ptr<scalar_t>();
     const auto* const slopes = gradient.const_data_ptr<scalar_t>();
     auto* const to = result.mutable_data_ptr<scalar_t>();
-    for_lanes(x, options, valid, [&](int64_t head, const bool* counts, const Lane& lane, int64_t worker) {
-      // The largest before every cell, in the lane's order, behind a row of sums.
+    for_lanes(x, options, valid, [&](int64_t head, const bool* counts, const Lanes& lanes, int64_t worker) {
+      // The largest before every cell, in the lane's order, behind a row of sums; lane by lane.
       std::vector<scalar_t>& room = scratch[static_cast<size_t>(worker)];
-      room.resize(static_cast<size_t>((lane.cells + 2) * d));
-      scalar_t *const sums = room.data(), *const largest = sums + d;
-      std::fill_n(sums, 2 * d, scalar_t(0));
-      int64_t begin = lane.cells;  // the first cell that counts
-      for (int64_t i = 0, cell = lane.first; i < lane.cells; ++i, cell += lane.step) {
-        const scalar_t *const own = values + head + cell * d, *const before = largest + i * d;
-        scalar_t* const after = largest + (i + 1) * d;
-        if (!counts[cell]) std::copy_n(before, d, after);
-        else if (begin == lane.cells) std::copy_n(own, d, after), begin = i;
-        else larger_of(own, before, d, after);
+      const int64_t size = (lanes.cells + 2) * d;
+      room.resize(static_cast<size_t>(lanes.count * size));
+      std::array<int64_t, kMostLanes> begin{};  // the first cell that counts
+      for (int64_t l = 0; l < lanes.count; ++l) {
+        std::fill_n(room.data() + l * size, 2 * d, scalar_t(0));
+        begin[static_cast<size_t>(l)] = lanes.cells;
       }
-      // On the way back a cell that is the largest so far takes what the cells behind it have left.
-      for (int64_t i = lane.cells - 1; i >= 0; --i) {
-        const int64_t cell = lane.first + i * lane.step;
-        const scalar_t *const own = values + head + cell * d, *const before = largest + i * d;
-        const scalar_t* const slope = slopes + head + cell * d;
-        scalar_t* const out = to + head + cell * d;
-        if (i > begin && counts[cell]) {
-          take_slopes(own, before, slope, d, sums, out);
-          continue;
+      for (int64_t i = 0; i < lanes.cells; ++i)
+        for (int64_t l = 0; l < lanes.count; ++l) {
+          const int64_t cell = lanes.first + i * lanes.step + l * lanes.between;
+          const scalar_t *const own = values + head + cell * d, *const before = room.data() + l * size + (i + 1) * d;
+          scalar_t* const after = room.data() + l * size + (i + 2) * d;
+          int64_t& first = begin[static_cast<size_t>(l)];
+          if (!counts[cell]) std::copy_n(before, d, after);
+          else if (first == lanes.cells) std::copy_n(own, d, after), first = i;
+          else larger_of(own, before, d, after);
         }
-        if (i == begin) std::copy_n(sums, d, out);
-        else std::fill_n(out, d, scalar_t(0));
-        for (int64_t c = 0; c < d; ++c) sums[c] += slope[c];
-      }
+      // On the way back a cell that is the largest so far takes what the cells behind it have left.
+      for (int64_t i = lanes.cells - 1; i >= 0; --i)
+        for (int64_t l = 0; l < lanes.count; ++l) {
+          const int64_t cell = lanes.first + i * lanes.step + l * lanes.between, first = begin[static_cast<size_t>(l)];
+          scalar_t* const sums = room.data() + l * size;
+          const scalar_t *const own = values + head + cell * d, *const before = sums + (i + 1) * d;
+          const scalar_t* const slope = slopes + head + cell * d;
+          scalar_t* const out = to + head + cell * d;
+          if (i > first && counts[cell]) {
+            take_slopes(own, before, slope, d, sums, out);
+            continue;
+          }
+          if (i == first) std::copy_n(sums, d, out);
+          else std::fill_n(out, d, scalar_t(0));
+          for (int64_t c = 0; c < d; ++c) sums[c] += slope[c];
+        }
     });
   });
   return result;
