@@ -87,10 +87,8 @@ template <int64_t kRegister, class Value>
   }
 }
 
-// A row x [width] against the rows of a table that `places` [count] name, which are `stride` apart.
+}  // namespace
 
-// products[l] = factor x . table[places[l]] for places of at least 0, and `none` for the others and for those from
-// count up to the next multiple of kListedLanes. The table has a row, at least.
 XFORMER_VECTORISED_BY_REGISTER(void, listed_products,
                                (const float* x, const float* table, int64_t stride, const int64_t* places,
                                 int64_t count, int64_t width, float factor, float none, float* products),
@@ -101,7 +99,6 @@ void listed_products(const double* x, const double* table, int64_t stride, const
   products_of<kPlainRegister>(x, table, stride, places, count, width, factor, none, products);
 }
 
-// x += factor sum over l of weights[l] table[places[l]]
 XFORMER_VECTORISED_BY_REGISTER(void, add_listed,
                                (float* x, const float* table, int64_t stride, const int64_t* places, int64_t count,
                                 int64_t width, float factor, const float* weights),
@@ -112,7 +109,6 @@ void add_listed(double* x, const double* table, int64_t stride, const int64_t* p
   add_rows_of<kPlainRegister>(x, table, stride, places, count, width, factor, weights);
 }
 
-// table[places[l]] += factor weights[l] x
 XFORMER_VECTORISED_BY_REGISTER(void, add_to_listed,
                                (const float* x, float* table, int64_t stride, const int64_t* places, int64_t count,
                                 int64_t width, float factor, const float* weights),
@@ -122,6 +118,8 @@ void add_to_listed(const double* x, double* table, int64_t stride, const int64_t
                    double factor, const double* weights) {
   add_to_rows_of<kPlainRegister>(x, table, stride, places, count, width, factor, weights);
 }
+
+namespace {
 
 // Whether rows go by by_512's loops.
 bool takes_512(const ListedRow<float>& row) {
@@ -139,8 +137,9 @@ void logits_of(const ListedRow<Value>& row, Value* scores) {
 template <class Value>
 Value row_of(const ListedRow<Value>& row, Value* scores, Value* out) {
   constexpr Value kInfinite = std::numeric_limits<Value>::infinity();
-  logits_of(row, scores);
+  // First of all, so that it has come from memory when it is added to.
   std::fill_n(out, row.values.width, Value(0));
+  logits_of(row, scores);
   const Value largest = row_largest(scores, row.room(), -kInfinite);
   if (largest == -kInfinite) return kInfinite;
   const Value sum = row_weights(scores, row.room(), row.weights(largest), scores);
@@ -151,6 +150,7 @@ Value row_of(const ListedRow<Value>& row, Value* scores, Value* out) {
 template <class Value>
 void gradients_of(const ListedRow<Value>& row, Value log_sum, const ListedGradients<Value>& given, Value* scores,
                   Value* slopes) {
+  std::fill_n(given.q, row.keys.width, Value(0));  // first, likewise
   logits_of(row, scores);
   listed_products(given.slope, row.values.data, row.values.stride, row.places, row.count, row.values.width, Value(1),
                   Value(0), slopes);
@@ -158,7 +158,6 @@ void gradients_of(const ListedRow<Value>& row, Value log_sum, const ListedGradie
   const Value delta = row_product(given.out, given.slope, row.values.width);
   row_gradients(scores, slopes, row.room(), row.weights(log_sum), delta);
   if (given.bias != nullptr) std::copy_n(slopes, row.count, given.bias);
-  std::fill_n(given.q, row.keys.width, Value(0));
   add_listed(given.q, row.keys.data, row.keys.stride, row.places, row.count, row.keys.width, row.scale, slopes);
   add_to_listed(row.query, given.k.data, given.k.stride, row.places, row.count, row.keys.width, row.scale, slopes);
   add_to_listed(given.slope, given.v.data, given.v.stride, row.places, row.count, row.values.width, Value(1), scores);

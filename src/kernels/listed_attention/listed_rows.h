@@ -55,6 +55,25 @@ void listed_row_gradients(const ListedRow<float>& row, float log_sum, const List
 void listed_row_gradients(const ListedRow<double>& row, double log_sum, const ListedGradients<double>& gradients,
                           double* scores, double* slopes);
 
+// What a row x [width] has to do with the rows of a table that `places` [count] name, which are `stride` apart.
+
+// products[l] = factor x . table[places[l]] for places of at least 0, and `none` for the others and for those from
+// count up to the next multiple of kListedLanes. The table has a row, at least.
+void listed_products(const float* x, const float* table, int64_t stride, const int64_t* places, int64_t count,
+                     int64_t width, float factor, float none, float* products);
+void listed_products(const double* x, const double* table, int64_t stride, const int64_t* places, int64_t count,
+                     int64_t width, double factor, double none, double* products);
+// x += factor sum over l of weights[l] table[places[l]]
+void add_listed(float* x, const float* table, int64_t stride, const int64_t* places, int64_t count, int64_t width,
+                float factor, const float* weights);
+void add_listed(double* x, const double* table, int64_t stride, const int64_t* places, int64_t count, int64_t width,
+                double factor, const double* weights);
+// table[places[l]] += factor weights[l] x
+void add_to_listed(const float* x, float* table, int64_t stride, const int64_t* places, int64_t count, int64_t width,
+                   float factor, const float* weights);
+void add_to_listed(const double* x, double* table, int64_t stride, const int64_t* places, int64_t count, int64_t width,
+                   double factor, const double* weights);
+
 namespace by_512 {
 
 // The same where has_512() (kernels/cpu/lanes_512.h) and widths are multiples of kListedLanes.
