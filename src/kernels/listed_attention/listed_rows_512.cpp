@@ -14,7 +14,8 @@ namespace {
 
 constexpr int64_t kStep = kListedLanes;
 
-// Of four vectors of four sums in the making each, the sums of each half of a quarter: those of a, then of b.
+// Of vectors with a sum in the making in each quarter, what each pair of a quarter's numbers adds up to, a's and b's in
+// turns.
 XFORMER_BY_512 [[gnu::always_inline]] inline __m512 half_quarters(const __m512& a, const __m512& b) {
   return _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
 }
@@ -26,27 +27,32 @@ XFORMER_BY_512 [[gnu::always_inline]] inline __m512 folded_quarters(const __m512
   return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xDD));
 }
 
-// x . rows in the lanes of the first `count` places, at most kStep; a place without a row is read as the first.
+// x . rows of four places, of which so many are left: a quarter of a vector is a sum in the making. A place without a
+// row is read as the first.
+XFORMER_BY_512 [[gnu::always_inline]] inline __m512 four_products(const float* x, const ListedTable<const float>& table,
+                                                                  const int64_t* places, int64_t left) {
+  if (left <= 0) return _mm512_setzero_ps();
+  const float* rows[4];
+  __m512 sums[4];
+  for (int64_t l = 0; l < 4; ++l) {
+    const int64_t place = l < left ? places[l] : -1;
+    rows[l] = table.row(place < 0 ? 0 : place);
+    sums[l] = _mm512_setzero_ps();
+  }
+  for (int64_t c = 0; c < table.width; c += kStep) {
+    const __m512 part = _mm512_loadu_ps(x + c);
+    for (int64_t l = 0; l < 4; ++l) sums[l] = _mm512_fmadd_ps(part, _mm512_loadu_ps(rows[l] + c), sums[l]);
+  }
+  return folded_quarters(folded_halves(sums[0], sums[1]), folded_halves(sums[2], sums[3]));
+}
+
+// The same of the first `count` places, at most kStep, in as many lanes.
 XFORMER_BY_512 [[gnu::always_inline]] inline __m512 products(const float* x, const ListedTable<const float>& table,
                                                              const int64_t* places, int64_t count) {
-  __m512 fours[4] = {_mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps()};
-  for (int64_t k = 0; k < 4; ++k) {  // unrolled, so that `fours` is registers
-    if (4 * k >= count) break;
-    const float* rows[4];
-    __m512 sums[4];
-    for (int64_t l = 0; l < 4; ++l) {
-      const int64_t place = 4 * k + l < count ? places[4 * k + l] : -1;
-      rows[l] = table.row(place < 0 ? 0 : place);
-      sums[l] = _mm512_setzero_ps();
-    }
-    for (int64_t c = 0; c < table.width; c += kStep) {
-      const __m512 part = _mm512_loadu_ps(x + c);
-      for (int64_t l = 0; l < 4; ++l) sums[l] = _mm512_fmadd_ps(part, _mm512_loadu_ps(rows[l] + c), sums[l]);
-    }
-    fours[k] = folded_quarters(folded_halves(sums[0], sums[1]), folded_halves(sums[2], sums[3]));
-  }
-  // Quarter j of fours[k] is the sum in the making of place 4 k + j.
-  const __m512 low = half_quarters(fours[0], fours[1]), high = half_quarters(fours[2], fours[3]);
+  const __m512 low = half_quarters(four_products(x, table, places, count),
+                                   four_products(x, table, places + 4, count - 4)),
+               high = half_quarters(four_products(x, table, places + 8, count - 8),
+                                    four_products(x, table, places + 12, count - 12));
   const __m512 sums =
       _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(low), _mm512_castps_pd(high))),
                     _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(low), _mm512_castps_pd(high))));
