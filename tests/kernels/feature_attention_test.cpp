@@ -3,6 +3,7 @@
 
 #include "core/error.h"
 #include "feature_attention_support.h"
+#include "kernels/feature_attention/tiles.h"
 #include "kernels/policy.h"
 #include "tensor/memory.h"
 #include "tensor/op_counter.h"
@@ -227,6 +228,24 @@ TEST_CASE("--kernels=check holds fused feature attention against its definition,
     CHECK(at::equal(feature_attention(x, x, x, options), out));
     CHECK(recorder.seen().size() == (form == Form::kEluPlain ? 2 : 3));
   }
+}
+
+TEST_CASE("the largest of rows of features and the first that reaches it, by every way") {
+  for (LargestOfRows* const way : ways_to_find_largest())
+    for (const int64_t f : {1, 5, 16, 31, 64, 150}) {
+      const int64_t rows = 7;
+      std::vector<float> tile(static_cast<size_t>(rows * f)), largest(static_cast<size_t>(rows));
+      std::vector<int64_t> winners(static_cast<size_t>(rows));
+      for (int64_t i = 0; i < rows * f; ++i) tile[static_cast<size_t>(i)] = static_cast<float>((i * 7919) % 41) - 60;
+      way(tile.data(), rows, f, largest.data(), winners.data());
+      for (int64_t r = 0; r < rows; ++r) {
+        const auto begin = tile.begin() + r * f, most = std::max_element(begin, begin + f);  // the first of equal ones
+        CHECK((largest[static_cast<size_t>(r)] == *most && winners[static_cast<size_t>(r)] == most - begin));
+      }
+      std::fill(tile.begin(), tile.end(), NAN);
+      way(tile.data(), rows, f, largest.data(), winners.data());
+      CHECK((std::isnan(largest[3]) && winners[3] == -1));
+    }
 }
 
 }  // namespace xformer::kernels

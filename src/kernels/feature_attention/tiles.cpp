@@ -1,5 +1,6 @@
 #include "kernels/feature_attention/tiles.h"
 
+#include "kernels/cpu/lanes_512.h"
 #include "kernels/cpu/row_sums.h"
 #include "kernels/cpu/vector_math.h"
 #include "kernels/cpu/vectorised.h"
@@ -151,9 +152,25 @@ template <class Value>
 
 }  // namespace
 
+namespace {
+
 XFORMER_VECTORISED
-void largest_of_rows(const float* tile, int64_t rows, int64_t f, float* largest, int64_t* winners) {
+void largest_plainly(const float* tile, int64_t rows, int64_t f, float* largest, int64_t* winners) {
   largest_numbers(tile, rows, f, largest, winners);
+}
+
+}  // namespace
+
+std::vector<LargestOfRows*> ways_to_find_largest() {
+  std::vector<LargestOfRows*> ways;
+  if (has_512()) ways.push_back(by_512::largest_of_rows);
+  ways.push_back(largest_plainly);
+  return ways;
+}
+
+void largest_of_rows(const float* tile, int64_t rows, int64_t f, float* largest, int64_t* winners) {
+  static LargestOfRows* const find = ways_to_find_largest().front();
+  find(tile, rows, f, largest, winners);
 }
 void largest_of_rows(const double* tile, int64_t rows, int64_t f, double* largest, int64_t* winners) {
   largest_numbers(tile, rows, f, largest, winners);

@@ -2,6 +2,8 @@
 // each row, or is nullptr: all count. Only kSoftmax reads `shift`, one a row: |x'|^2 / 2 + c.
 #pragma once
 
+#include <vector>
+
 #include "kernels/feature_attention/feature_attention.h"
 
 namespace xformer::kernels {
@@ -9,6 +11,12 @@ namespace xformer::kernels {
 // The largest number of each row and, where `winners` is given, the first feature that reaches it; -1 where it is NaN.
 void largest_of_rows(const float* tile, int64_t rows, int64_t f, float* largest, int64_t* winners = nullptr);
 void largest_of_rows(const double* tile, int64_t rows, int64_t f, double* largest, int64_t* winners = nullptr);
+// That of float by each instruction set that there are two of them for, the widest first, which is the one above.
+using LargestOfRows = void(const float* tile, int64_t rows, int64_t f, float* largest, int64_t* winners);
+[[nodiscard]] std::vector<LargestOfRows*> ways_to_find_largest();
+namespace by_512 {
+LargestOfRows largest_of_rows;
+}
 
 // y -> features (kRelu, kSoftmax: plus `floor`), zeros where not valid; `sums` [f], where given,
 // gains those of every row.
