@@ -24,6 +24,8 @@ constexpr int64_t kMostLanes = 8;
 // Rows or columns of one head's cells, in the order in which maxima run: `count` of them, `between` cells apart.
 struct Lanes {
   int64_t first, step, cells, count, between;
+
+  [[nodiscard]] int64_t cell(int64_t place, int64_t lane) const { return first + place * step + lane * between; }
 };
 
 // work(offset of the head's numbers, valid flags of the sample's cells, lanes, worker)
@@ -54,7 +56,7 @@ at::Tensor running_max_forward(const at::Tensor& x, const RunningMaxOptions& opt
       std::array<const scalar_t*, kMostLanes> own{};     // that cell's own numbers, where it counts
       for (int64_t i = 0; i < lanes.cells; ++i)
         for (int64_t l = 0; l < lanes.count; ++l) {
-          const int64_t cell = lanes.first + i * lanes.step + l * lanes.between;
+          const int64_t cell = lanes.cell(i, l);
           const auto lane = static_cast<size_t>(l);
           scalar_t* const out = to + head + cell * d;
           if (before[lane] == nullptr && own[lane] == nullptr) std::fill_n(out, d, scalar_t(0));
@@ -90,7 +92,7 @@ at::Tensor running_max_backward(const at::Tensor& gradient, const at::Tensor& x,
       }
       for (int64_t i = 0; i < lanes.cells; ++i)
         for (int64_t l = 0; l < lanes.count; ++l) {
-          const int64_t cell = lanes.first + i * lanes.step + l * lanes.between;
+          const int64_t cell = lanes.cell(i, l);
           const scalar_t *const own = values + head + cell * d, *const before = room.data() + l * size + (i + 1) * d;
           scalar_t* const after = room.data() + l * size + (i + 2) * d;
           int64_t& first = begin[static_cast<size_t>(l)];
@@ -101,7 +103,7 @@ at::Tensor running_max_backward(const at::Tensor& gradient, const at::Tensor& x,
       // On the way back a cell that is the largest so far takes what the cells behind it have left.
       for (int64_t i = lanes.cells - 1; i >= 0; --i)
         for (int64_t l = 0; l < lanes.count; ++l) {
-          const int64_t cell = lanes.first + i * lanes.step + l * lanes.between, first = begin[static_cast<size_t>(l)];
+          const int64_t cell = lanes.cell(i, l), first = begin[static_cast<size_t>(l)];
           scalar_t* const sums = room.data() + l * size;
           const scalar_t *const own = values + head + cell * d, *const before = sums + (i + 1) * d;
           const scalar_t* const slope = slopes + head + cell * d;
