@@ -115,9 +115,9 @@ HashedAttentionGradients counted_backward(const at::Tensor& gradient, const at::
   return hashed_attention_backward_device(gradient, q, v, forward, options, counts_launches(true));
 }
 
-at::Tensor counted_buckets(const at::Tensor& turned, const std::vector<int64_t>& factors,
+at::Tensor counted_buckets(const at::Tensor& q, const at::Tensor& directions, const std::vector<int64_t>& factors,
                            const HashedAttentionOptions& options) {
-  return hash_buckets_device(turned, factors, options, [](const HashBucketArguments&) { ++counted_launches; });
+  return hash_buckets_device(q, directions, factors, options, [](const HashBucketArguments&) { ++counted_launches; });
 }
 
 }  // namespace
@@ -230,18 +230,19 @@ TEST_CASE("buckets on a device are those of the CPU") {
     for (const std::vector<int64_t>& factors : {std::vector<int64_t>{2}, {16}, {4, 8}, {64}, {16, 32}, {2, 6, 4, 2}}) {
       int64_t columns = 0;
       for (const int64_t factor : factors) columns += factor / 2;
-      const at::Tensor turned = random_tensor("turned", {2, 3, n, 2, columns}, at::kFloat);
-      turned.view({-1}).slice(0, 0, {}, 5).fill_(1.5);  // equal ones: the first counts
+      // Whole numbers, whose products are exact: of equal ones the first counts.
+      const at::Tensor q = (3 * random_tensor("q", {3, n, 2, 5}, at::kFloat)).round().transpose(1, 2),
+                       directions = random_tensor("directions", {2, 5, 2, columns}, at::kFloat).sign();
       HashedAttentionOptions options;
       options.chunk = 8;
       for (const bool masked : {false, true}) {
         if (masked) options.valid = ragged_flags(3, n);
-        const at::Tensor meant = hash_buckets_cpu(turned, factors, options);
+        const at::Tensor meant = hash_buckets_cpu(q, directions, factors, options);
         for (const WalkOrder order : {WalkOrder::kForward, WalkOrder::kBackward}) {
           const auto launch = [order](const HashBucketArguments& a) {
             walk(HashBucketsProgram::grid(a), HashBucketsProgram{a}, order);
           };
-          CHECK(at::equal(hash_buckets_device(turned, factors, options, launch), meant));
+          CHECK(at::equal(hash_buckets_device(q, directions, factors, options, launch), meant));
         }
       }
     }
@@ -255,7 +256,8 @@ TEST_CASE("a device with kernels of hashed attention runs them: one launch for b
   library.impl("hashed_attention_forward", dispatched<counted_forward>);
   library.impl("hashed_attention_backward", dispatched<counted_backward>);
   const at::TensorOptions options = at::TensorOptions(at::kMeta).dtype(at::kFloat);
-  const at::Tensor buckets = hash_buckets(at::empty({3, 2, 20, 2, 5}, options), {2, 8}, {8, false, {}, {}});
+  const at::Tensor buckets =
+      hash_buckets(at::empty({2, 3, 20, 4}, options), at::empty({3, 4, 2, 5}, options), {2, 8}, {8, false, {}, {}});
   CHECK(buckets.sizes() == at::IntArrayRef({2, 3, 2, 24}));
   CHECK(std::exchange(counted_launches, 0) == 1);
   for (const bool hashed : {true, false}) {
@@ -275,9 +277,12 @@ TEST_CASE("a device with kernels of hashed attention runs them: one launch for b
   CHECK_FALSE(fits(at::kFloat, kHashedHeadWidest + 1, 2));
   CHECK_FALSE(fits(at::kFloat, 32, kMostSlots + 1));
   CHECK_FALSE(fits(at::kDouble, 32, 2));
-  CHECK(fits_bucket_program(at::empty({1, 1, 2, 1, 4}, at::kFloat), {2, 2, 2, 2}));
-  CHECK_FALSE(fits_bucket_program(at::empty({1, 1, 2, 1, 5}, at::kFloat), {2, 2, 2, 2, 2}));
-  CHECK_FALSE(fits_bucket_program(at::empty({1, 1, 2, 1, 4}, at::kDouble), {8}));
+  const auto buckets_fit = [](int64_t columns, at::ScalarType type, const std::vector<int64_t>& factors) {
+    return fits_bucket_program(at::empty({1, 1, 2, 3}, type), at::empty({1, 3, 1, columns}, type), factors);
+  };
+  CHECK(buckets_fit(4, at::kFloat, {2, 2, 2, 2}));
+  CHECK_FALSE(buckets_fit(5, at::kFloat, {2, 2, 2, 2, 2}));
+  CHECK_FALSE(buckets_fit(4, at::kDouble, {8}));
 }
 
 TEST_CASE("plans of hashed attention fit a device at any size") {

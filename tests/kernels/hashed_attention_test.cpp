@@ -185,18 +185,35 @@ TEST_CASE("fused hashed attention: padding may hold anything, NaN elsewhere is n
 }
 
 TEST_CASE("buckets on the CPU are those of the definition") {
-  for (const int64_t n : {9, 64, 100})
+  for (const int64_t n : {9, 64, 300})
     for (const std::vector<int64_t>& factors : {std::vector<int64_t>{2}, {16}, {4, 8}}) {
       int64_t columns = 0;
       for (const int64_t factor : factors) columns += factor / 2;
-      const at::Tensor turned = random_tensor("turned", {2, 3, n, 2, columns}, at::kFloat);
+      // Few whole numbers, which products and bf16 leave exact: some directions reach the same, and the first counts.
+      const at::Tensor q = (3 * random_tensor("q", {3, n, 2, 5}, at::kFloat)).round().transpose(1, 2),
+                       directions = random_tensor("directions", {2, 5, 2, columns}, at::kFloat).sign();
       HashedAttentionOptions options;
       options.chunk = 8;
-      CHECK(at::equal(hash_buckets(turned, factors, options), hash_buckets_reference(turned, factors, options)));
-      options.valid = at::ones({3, n}, at::kBool);
-      options.valid.narrow(1, n / 2, n - n / 2).fill_(false);
-      CHECK(at::equal(hash_buckets(turned, factors, options), hash_buckets_reference(turned, factors, options)));
+      for (const bool masked : {false, true}) {
+        if (masked) {
+          options.valid = at::ones({3, n}, at::kBool);
+          options.valid.narrow(1, n / 2, n - n / 2).fill_(false);
+        }
+        const at::Tensor meant = hash_buckets_reference(q, directions, factors, options);
+        CHECK(at::equal(hash_buckets(q, directions, factors, options), meant));
+        CHECK(at::equal(hash_buckets(q.to(at::kBFloat16), directions, factors, options), meant));
+        CHECK(at::equal(hash_buckets(q.to(at::kDouble), directions.to(at::kDouble), factors, options), meant));
+      }
     }
+}
+
+TEST_CASE("--kernels=check compares what buckets reach, whichever of equal directions won") {
+  const at::Tensor q = random_tensor("q", {2, 2, 300, 32}, at::kFloat);
+  at::Tensor directions = random_tensor("directions", {2, 32, 2, 12}, at::kFloat);
+  directions.select(3, 7).copy_(directions.select(3, 3) * (1 + 1e-7));
+  set_policy(Policy::kCheck);
+  CHECK_NOTHROW(hash_buckets(q, directions, {16, 8}, {}));
+  set_policy(Policy::kAuto);
 }
 
 TEST_CASE("a digit is the place of the first largest number of a row or of its negative, by every way") {

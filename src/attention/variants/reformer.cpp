@@ -21,7 +21,6 @@
 #include "attention/multi_head.h"
 #include "attention/shared/class_windows.h"
 #include "attention/shared/full_precision.h"
-#include "kernels/batched_product/batched_product.h"
 #include "kernels/hashed_attention/hashed_attention.h"
 #include "tensor/probe.h"
 
@@ -123,16 +122,12 @@ class ReformerMixer : public SequenceMixer {
 
   // q [b,h,n,d] -> bucket of each token [b,h,r,slots]; undefined where no hashing is needed.
   [[nodiscard]] at::Tensor hash(const at::Tensor& queries, const kernels::HashedAttentionOptions& options) const {
-    const int64_t b = queries.size(0), n = queries.size(2);
+    const int64_t n = queries.size(2);
     if (n <= options_.chunk) return {};
-    const at::Tensor q = queries.to(at::toOpMathType(queries.scalar_type()));
     const std::vector<int64_t> factors = bucket_factors(n);
-    const int64_t columns = columns_of(factors);
-    const at::Tensor rotations = rotations_.to(q.scalar_type()).narrow(3, 0, columns).reshape({heads_, head_dim_, -1});
-    // Read where they lie; a device's product of more dimensions would copy the rotations for each sample.
-    const at::Tensor turned = q.is_cpu() ? kernels::batched_product(q.transpose(0, 1), rotations.unsqueeze(1))
-                                         : at::bmm(q.transpose(0, 1).reshape({heads_, b * n, head_dim_}), rotations);
-    return kernels::hash_buckets(turned.view({heads_, b, n, options_.rounds, columns}), factors, options);
+    const at::Tensor rotations =
+        rotations_.to(at::toOpMathType(queries.scalar_type())).narrow(3, 0, columns_of(factors));
+    return kernels::hash_buckets(queries, rotations, factors, options);
   }
 
   // q, v [b,h,n,d], buckets [b,h,r,slots] or undefined: all tokens are of one.

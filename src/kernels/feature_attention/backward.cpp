@@ -30,6 +30,8 @@ void queries_back(const FeaturePass<Stored>& pass, int64_t z, int64_t part, cons
                                     {out.at(b, h, first), out.stride}, rows, denominator + first, valid, scratch);
     if (!pass.by_sum) std::fill_n(scratch.dots.begin(), rows, Value(0));
     const Stored* const queries = pass.queries.at(b, h, first);
+    fetch_next_rows(gradient.at(b, h, first), gradient.stride, rows, e);
+    fetch_next_rows(out.at(b, h, first), out.stride, rows, e);
     const auto x = pass.scores(queries, pass.queries.stride, rows, scratch, /*finds_winners=*/true);
     for (size_t r = 0; pass.softmax && r < static_cast<size_t>(rows); ++r) scratch.shift[r] += scratch.largest[r];
     gemm(rows, {numerator, e}, scratch.table, Value(0), scratch.gradient.data(), f);
@@ -61,6 +63,7 @@ double keys_back(const FeaturePass<Stored>& pass, int64_t z, int64_t part, const
     const auto x = pass.scores(keys, pass.keys.stride, rows, scratch);
     for (int64_t r = 0; pass.softmax && r < rows; ++r) scratch.shift[static_cast<size_t>(r)] += largest;
     gemm(rows, {pass.values.at(b, h, first), pass.values.stride}, scratch.table, Value(0), scratch.gradient.data(), f);
+    fetch_next_rows(pass.values.at(b, h, first), pass.values.stride, rows, e);
     const Stored* const features = key_gradients(pass, {keys, pass.keys.stride, rows, valid}, d_table + e * f,
                                                  {dk.at(b, h, first), dk.stride}, scratch);
     pass.count_sums(rows);

@@ -62,6 +62,7 @@ void sum_keys(const FeaturePass<Stored>& pass, int64_t z, int64_t part, FeatureS
     const bool* const valid = pass.flags(pass.valid_keys, b, first, rows);
     const Stored *const x = pass.keys.at(b, h, first), *const v = pass.values.at(b, h, first);
     pass.scores(x, pass.keys.stride, rows, scratch);
+    fetch_next_rows(v, pass.values.stride, rows, e);
     if (pass.softmax) {
       const Value before = sums.largest;
       for (int64_t r = 0; r < rows; ++r)

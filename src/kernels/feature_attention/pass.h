@@ -100,6 +100,7 @@ struct FeaturePass {
                                bool finds_winners = false) const {
     Value* const tile = scratch.tile.data();
     if (omega != nullptr) gemm(rows, {x, stride}, to_scores, Value(0), tile, f);
+    fetch_next_rows(x, stride, rows, d);
     if (!softmax && (omega != nullptr || paired)) return {};
     const TileRows<const Value> wide = loaded_rows(x, stride, rows, d, scratch.x_room);
     if (omega == nullptr)

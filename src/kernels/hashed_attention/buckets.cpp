@@ -6,7 +6,10 @@
 #include <type_traits>
 #include <vector>
 
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/heads.h"
 #include "kernels/cpu/lanes_512.h"
+#include "kernels/cpu/stored.h"
 #include "kernels/cpu/units.h"
 #include "kernels/hashed_attention/cpu.h"
 #include "kernels/hashed_attention/pass.h"
@@ -15,6 +18,9 @@
 namespace xformer::kernels {
 
 namespace {
+
+// What lies along the directions stays in the cache until its digits are found.
+constexpr int64_t kRowsHashed = 128;
 
 template <class Value>
 auto way_to_find() {
@@ -26,31 +32,45 @@ auto way_to_find() {
 
 }  // namespace
 
-at::Tensor hash_buckets_cpu(const at::Tensor& turned_in, const std::vector<int64_t>& factors,
-                            const HashedAttentionOptions& options) {
-  const at::Tensor turned = turned_in.contiguous();
-  const int64_t h = turned.size(0), b = turned.size(1), n = turned.size(2), r = turned.size(3),
-                columns = turned.size(4), slots = hashed_slots(n, options.chunk);
+at::Tensor hash_buckets_cpu(const at::Tensor& q_in, const at::Tensor& directions_in,
+                            const std::vector<int64_t>& factors, const HashedAttentionOptions& options) {
+  const at::Tensor q = with_rows(q_in), directions = directions_in.contiguous();
+  const int64_t b = q.size(0), h = q.size(1), n = q.size(2), d = q.size(3), r = directions.size(2),
+                width = r * directions.size(3), slots = hashed_slots(n, options.chunk),
+                tiles = (n + kRowsHashed - 1) / kRowsHashed;
   const ValidRows valid(options.valid, n);
-  const at::Tensor result = at::empty({b, h, r, slots}, turned.options().dtype(at::kLong));
   int64_t behind = 1;
   for (const int64_t factor : factors) behind *= factor;
-  AT_DISPATCH_FLOATING_TYPES(turned.scalar_type(), "hash_buckets", [&] {
-    const auto digit_of_row = way_to_find<scalar_t>();
-    for_units(b * h, n * r * columns, [&](int64_t unit, int64_t /*worker*/) {
-      const int64_t sample = unit / h, head = unit % h;
-      int64_t* const into = result.mutable_data_ptr<int64_t>() + unit * r * slots;
-      std::fill_n(into, r * slots, behind);
-      const scalar_t* const rows = turned.const_data_ptr<scalar_t>() + (head * b + sample) * n * r * columns;
-      for (int64_t i = 0; i < n; ++i) {
-        if (!valid.at(sample, i)) continue;
-        const scalar_t* row = rows + i * r * columns;
+  const at::Tensor result = at::full({b, h, r, slots}, behind, q.options().dtype(at::kLong));
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, q.scalar_type(), "hash_buckets", [&] {
+    using Value = Computed<scalar_t>;
+    struct Room {
+      std::vector<Value> wide, along;
+    };
+    const auto digit_of_row = way_to_find<Value>();
+    const auto queries = reading<scalar_t>(q);
+    std::vector<PackedFactor<Value>> of_heads(static_cast<size_t>(h));
+    for (int64_t head = 0; head < h; ++head)
+      of_heads[static_cast<size_t>(head)].pack(b * n, d, width, Value(1),
+                                               {directions.const_data_ptr<Value>() + head * d * width, width});
+    std::vector<Room> rooms(static_cast<size_t>(workers_for(b * h * tiles)));
+    for_units(b * h * tiles, std::min(n, kRowsHashed) * d * width, [&](int64_t unit, int64_t worker) {
+      const int64_t sample = unit / tiles / h, head = unit / tiles % h, first = unit % tiles * kRowsHashed,
+                    rows = std::min(kRowsHashed, n - first);
+      Room& room = rooms[static_cast<size_t>(worker)];
+      const auto wide = loaded_rows(queries.at(sample, head, first), queries.stride, rows, d, room.wide);
+      const Value* row = grown(room.along, rows * width);
+      gemm(rows, {wide.data, wide.stride}, of_heads[static_cast<size_t>(head)], Value(0), room.along.data(), width);
+      int64_t* const into = result.mutable_data_ptr<int64_t>() + (sample * h + head) * r * slots + first;
+      for (int64_t i = 0; i < rows; ++i, row += width) {
+        if (!valid.at(sample, first + i)) continue;
+        const Value* part = row;
         for (int64_t round = 0; round < r; ++round) {
           int64_t bucket = 0, unit_of_digit = 1;
           for (const int64_t factor : factors) {
-            bucket += unit_of_digit * digit_of_row(row, factor / 2);
+            bucket += unit_of_digit * digit_of_row(part, factor / 2);
             unit_of_digit *= factor;
-            row += factor / 2;
+            part += factor / 2;
           }
           into[round * slots + i] = bucket;
         }

@@ -25,7 +25,7 @@ struct HashedAttentionGradients {
                                                                      const HashedAttentionForward& forward,
                                                                      const HashedAttentionOptions& options);
 
-[[nodiscard]] at::Tensor hash_buckets_cpu(const at::Tensor& turned, const std::vector<int64_t>& factors,
-                                          const HashedAttentionOptions& options);
+[[nodiscard]] at::Tensor hash_buckets_cpu(const at::Tensor& q, const at::Tensor& directions,
+                                          const std::vector<int64_t>& factors, const HashedAttentionOptions& options);
 
 }  // namespace xformer::kernels

@@ -9,9 +9,9 @@ namespace xformer::kernels {
 
 namespace {
 
-at::Tensor hash_buckets_cuda(const at::Tensor& turned, const std::vector<int64_t>& factors,
+at::Tensor hash_buckets_cuda(const at::Tensor& q, const at::Tensor& directions, const std::vector<int64_t>& factors,
                              const HashedAttentionOptions& options) {
-  return hash_buckets_device(turned, factors, options, cuda_launch(turned, launch_hash_buckets));
+  return hash_buckets_device(q, directions, factors, options, cuda_launch(q, launch_hash_buckets));
 }
 
 HashedAttentionForward hashed_attention_forward_cuda(const at::Tensor& q, const at::Tensor& v,

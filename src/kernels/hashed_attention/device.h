@@ -104,18 +104,19 @@ HashedAttentionGradients hashed_attention_backward_device(const at::Tensor& grad
 }
 
 // Whether the program takes these.
-[[nodiscard]] inline bool fits_bucket_program(const at::Tensor& turned, const std::vector<int64_t>& factors) {
-  return turned.scalar_type() == at::kFloat && turned.numel() > 0 && factors.size() <= size_t{kMostFactors} &&
-         std::max({turned.size(0) * turned.size(1), turned.size(2), turned.size(3) * turned.size(4)}) <= kHashedMost;
+[[nodiscard]] inline bool fits_bucket_program(const at::Tensor& q, const at::Tensor& directions,
+                                              const std::vector<int64_t>& factors) {
+  return directions.scalar_type() == at::kFloat && q.numel() > 0 && factors.size() <= size_t{kMostFactors} &&
+         std::max({q.size(0) * q.size(1), q.size(2), directions.size(2) * directions.size(3)}) <= kHashedMost;
 }
 
 // Launch takes HashBucketArguments.
 template <class Launch>
-at::Tensor hash_buckets_device(const at::Tensor& turned_in, const std::vector<int64_t>& factors,
+at::Tensor hash_buckets_device(const at::Tensor& q, const at::Tensor& directions, const std::vector<int64_t>& factors,
                                const HashedAttentionOptions& options, const Launch& launch) {
-  const at::Tensor turned = turned_in.contiguous(), valid = readable_flags(options.valid);
-  TORCH_CHECK(fits_bucket_program(turned, factors), "buckets on a device are of floats and at most ", kMostFactors,
-              " factors");
+  const at::Tensor turned = along_directions(q, directions), valid = readable_flags(options.valid);
+  TORCH_CHECK(fits_bucket_program(q, directions, factors), "buckets on a device are of floats and at most ",
+              kMostFactors, " factors");
   HashBucketArguments a;
   a.h = static_cast<int>(turned.size(0)), a.b = static_cast<int>(turned.size(1));
   a.n = static_cast<int>(turned.size(2)), a.rounds = static_cast<int>(turned.size(3));

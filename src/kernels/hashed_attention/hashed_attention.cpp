@@ -34,6 +34,22 @@ struct HashedAttentionCall {
   }
 };
 
+// [b,h,r,n], of the buckets [b,h,r,slots] of tokens: the sum of what each digit's direction of x [h,b,n,r,columns]
+// reaches; 0 for the bucket behind all others.
+at::Tensor reached_in(const at::Tensor& buckets, const at::Tensor& x, const std::vector<int64_t>& factors) {
+  at::Tensor left = buckets.narrow(3, 0, x.size(2)).permute({1, 0, 3, 2}).unsqueeze(-1),
+             sum = at::zeros_like(left, x.options());
+  int64_t first = 0;
+  for (const int64_t factor : factors) {
+    const at::Tensor digit = left.remainder(factor), part = x.narrow(-1, first, factor / 2);
+    const at::Tensor along = part.gather(-1, digit.remainder(factor / 2));
+    sum = sum + at::where(digit < factor / 2, along, -along);
+    left = left.div(factor, "floor");
+    first += factor / 2;
+  }
+  return sum.masked_fill(left > 0, 0);
+}
+
 }  // namespace
 
 at::Tensor hashed_attention(const at::Tensor& q, const at::Tensor& v, const at::Tensor& buckets,
@@ -44,16 +60,22 @@ at::Tensor hashed_attention(const at::Tensor& q, const at::Tensor& v, const at::
   return run_fused(HashedAttentionCall{q, v, buckets, options, {}}, fits && !options.dup_correct)[0];
 }
 
-at::Tensor hash_buckets(const at::Tensor& turned, const std::vector<int64_t>& factors,
+at::Tensor hash_buckets(const at::Tensor& q_in, const at::Tensor& directions, const std::vector<int64_t>& factors,
                         const HashedAttentionOptions& options) {
-  const at::Tensor values = turned.detach();
-  const bool fused = hash_buckets_operator.runs_on(values) && fit_kernels({values}) &&
-                     (values.is_cpu() || fits_bucket_program(values, factors));
-  calls_of("hash_buckets").count(values, fused);
-  if (!fused) return hash_buckets_reference(values, factors, options);
-  const at::Tensor result = hash_buckets_operator(values, factors, options);
-  check_forward("hash_buckets", {result},
-                [&] { return variable_list{hash_buckets_reference(values, factors, options)}; });
+  const at::Tensor q = q_in.detach();
+  const bool fused = hash_buckets_operator.runs_on(q) && fit_kernels({directions}) &&
+                     (q.is_cpu() || fits_bucket_program(q, directions, factors));
+  calls_of("hash_buckets").count(q, fused);
+  if (!fused) return hash_buckets_reference(q, directions, factors, options);
+  const at::Tensor result = hash_buckets_operator(q, directions, factors, options);
+  if (policy() == Policy::kCheck) {
+    // Of directions that are equal but for rounding either may win: what is reached along those that did is compared.
+    const auto reached = [&](const at::Tensor& buckets) {
+      return reached_in(buckets, along_directions(q, directions), factors);
+    };
+    check_forward("hash_buckets", {reached(result)},
+                  [&] { return variable_list{reached(hash_buckets_reference(q, directions, factors, options))}; });
+  }
   return result;
 }
 

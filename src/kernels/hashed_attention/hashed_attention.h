@@ -7,6 +7,8 @@
 // is -1e5: it reads itself only where it sees no other. A key found several times counts several times.
 #pragma once
 
+#include <ATen/Functions.h>
+
 #include <vector>
 
 #include "kernels/dropout/place.h"
@@ -33,12 +35,21 @@ struct HashedAttentionOptions {
 [[nodiscard]] at::Tensor hashed_attention_reference(const at::Tensor& q, const at::Tensor& v, const at::Tensor& buckets,
                                                     const HashedAttentionOptions& options);
 
-// turned [h,b,n,r,columns], queries times random directions -> buckets [b,h,r,slots]. Each factor takes half as many
-// columns: its digit is argmax [x; -x]. Factor f's digit counts as many times as the factors before it multiply to.
-[[nodiscard]] at::Tensor hash_buckets(const at::Tensor& turned, const std::vector<int64_t>& factors,
-                                      const HashedAttentionOptions& options);
-[[nodiscard]] at::Tensor hash_buckets_reference(const at::Tensor& turned, const std::vector<int64_t>& factors,
+// q [b,h,n,d] and random directions [h,d,r,columns] of the type that it is computed with -> buckets [b,h,r,slots]. Each
+// factor takes half as many columns of x = q directions: its digit is argmax [x; -x]. Factor f's digit counts as many
+// times as the factors before it multiply to. Without gradient.
+[[nodiscard]] at::Tensor hash_buckets(const at::Tensor& q, const at::Tensor& directions,
+                                      const std::vector<int64_t>& factors, const HashedAttentionOptions& options);
+[[nodiscard]] at::Tensor hash_buckets_reference(const at::Tensor& q, const at::Tensor& directions,
+                                                const std::vector<int64_t>& factors,
                                                 const HashedAttentionOptions& options);
+// Queries along the directions, x [h,b,n,r,columns] above.
+[[nodiscard]] inline at::Tensor along_directions(const at::Tensor& q, const at::Tensor& directions) {
+  const int64_t b = q.size(0), h = q.size(1), n = q.size(2), d = q.size(3);
+  // A product of more dimensions would copy the directions for each sample.
+  const at::Tensor rows = q.detach().to(directions.scalar_type()).transpose(0, 1).reshape({h, b * n, d});
+  return at::bmm(rows, directions.flatten(2)).view({h, b, n, directions.size(2), directions.size(3)});
+}
 
 inline constexpr double kKeyEpsilon = 1e-6;    // of the mean square of a key
 inline constexpr double kSelfLogit = -1e5;     // of a token with itself

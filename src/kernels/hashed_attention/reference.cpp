@@ -146,8 +146,9 @@ at::Tensor hashed_attention_reference(const at::Tensor& q_heads, const at::Tenso
   return out.transpose(1, 2);
 }
 
-at::Tensor hash_buckets_reference(const at::Tensor& turned, const std::vector<int64_t>& factors,
-                                  const HashedAttentionOptions& options) {
+at::Tensor hash_buckets_reference(const at::Tensor& q, const at::Tensor& directions,
+                                  const std::vector<int64_t>& factors, const HashedAttentionOptions& options) {
+  const at::Tensor turned = along_directions(q, directions);
   at::Tensor bucket;  // [h,b,n,r,1]
   int64_t first = 0, buckets = 1;
   for (const int64_t factor : factors) {
@@ -160,7 +161,7 @@ at::Tensor hash_buckets_reference(const at::Tensor& turned, const std::vector<in
   bucket = bucket.squeeze(-1).permute({1, 0, 3, 2});  // [b,h,r,n]
   if (options.valid.defined())
     bucket = bucket.masked_fill(options.valid.logical_not().unsqueeze(1).unsqueeze(1), buckets);
-  const int64_t n = turned.size(2);
+  const int64_t n = q.size(2);
   return at::constant_pad_nd(bucket, {0, hashed_slots(n, options.chunk) - n}, buckets).contiguous();
 }
 

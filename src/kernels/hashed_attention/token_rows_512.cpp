@@ -17,22 +17,27 @@ XFORMER_BY_BF16_512 [[gnu::always_inline]] inline __m512 with_products(const __m
 }  // namespace
 
 XFORMER_BY_512 int64_t digit_of(const float* x, int64_t count) {
-  float most = -1;
-  int64_t result = 0;
-  for (int64_t first = 0; first < count; first += 16) {
+  const __m512 none = _mm512_set1_ps(-1);  // what is no number, and what is not there, is smaller than any
+  const auto sizes = [&](int64_t first) __attribute__((always_inline)) XFORMER_BY_512 {
     const __mmask16 lanes = lanes_of(count - first);
-    __builtin_prefetch(x + first + 512, 0, 2);  // rows come from memory
-    const __m512 part = _mm512_maskz_loadu_ps(lanes, x + first), size = _mm512_abs_ps(part);
-    // What is none, and what is not there, is smaller than any number.
-    const __m512 sizes =
-        _mm512_mask_mov_ps(_mm512_set1_ps(-1), _mm512_mask_cmp_ps_mask(lanes, size, size, _CMP_ORD_Q), size);
-    const float largest = _mm512_reduce_max_ps(sizes);
-    const int place = __builtin_ctz(_mm512_cmp_ps_mask(sizes, _mm512_set1_ps(largest), _CMP_EQ_OQ));
-    // Its sign without a branch, which would go wrong every other time.
-    const unsigned below = _mm512_cmp_ps_mask(part, _mm512_setzero_ps(), _CMP_LT_OQ) >> place & 1U;
-    if (largest > most) most = largest, result = first + place + static_cast<int64_t>(below) * count;
+    const __m512 size = _mm512_abs_ps(_mm512_maskz_loadu_ps(lanes, x + first));
+    return _mm512_mask_mov_ps(none, _mm512_mask_cmp_ps_mask(lanes, size, size, _CMP_ORD_Q), size);
+  };
+  __m512 most = none;
+  for (int64_t first = 0; first < count; first += 16) most = _mm512_max_ps(most, sizes(first));
+  const __m512 largest = _mm512_set1_ps(_mm512_reduce_max_ps(most));
+  if (_mm512_cmp_ps_mask(largest, none, _CMP_EQ_OQ) != 0) return 0;
+  // Without a branch on the row's numbers, which would go wrong every other time, in rows of up to 64.
+  int64_t place = 0;
+  for (int64_t block = 0; block < count; block += 64) {
+    uint64_t found = 0;
+    for (int64_t i = 0; i < 64 && block + i < count; i += 16)
+      found |= static_cast<uint64_t>(_mm512_cmp_ps_mask(sizes(block + i), largest, _CMP_EQ_OQ)) << i;
+    if (found == 0) continue;
+    place = block + __builtin_ctzll(found);
+    break;
   }
-  return result;
+  return place + static_cast<int64_t>(x[place] < 0) * count;
 }
 
 XFORMER_BY_BF16_512 void dots_of_rows(const c10::BFloat16* a, int64_t a_stride, const c10::BFloat16* b,

@@ -52,11 +52,8 @@ template <class Value>
 struct NextRows {
   const Value* data;
   int64_t stride, count, width;
-  // Always inlined: g++ takes a function that does nothing else for one that does nothing.
   [[gnu::always_inline]] void prefetch(int64_t row) const {
-    constexpr int64_t kLine = 64 / sizeof(Value);
-    if (row >= count) return;
-    for (int64_t c = 0; c < width; c += kLine) __builtin_prefetch(data + row * stride + c, /*write=*/0, /*cache=*/2);
+    if (row < count) fetch_row(data + row * stride, width);
   }
 };
 
