@@ -231,21 +231,83 @@ TEST_CASE("--kernels=check holds fused feature attention against its definition,
 }
 
 TEST_CASE("the largest of rows of features and the first that reaches it, by every way") {
-  for (LargestOfRows* const way : ways_to_find_largest())
+  for (const FeatureLoops& way : ways_to_make_features())
     for (const int64_t f : {1, 5, 16, 31, 64, 150}) {
       const int64_t rows = 7;
       std::vector<float> tile(static_cast<size_t>(rows * f)), largest(static_cast<size_t>(rows));
       std::vector<int64_t> winners(static_cast<size_t>(rows));
       for (int64_t i = 0; i < rows * f; ++i) tile[static_cast<size_t>(i)] = static_cast<float>((i * 7919) % 41) - 60;
-      way(tile.data(), rows, f, largest.data(), winners.data());
+      way.largest(tile.data(), rows, f, largest.data(), winners.data());
       for (int64_t r = 0; r < rows; ++r) {
         const auto begin = tile.begin() + r * f, most = std::max_element(begin, begin + f);  // the first of equal ones
         CHECK((largest[static_cast<size_t>(r)] == *most && winners[static_cast<size_t>(r)] == most - begin));
       }
       std::fill(tile.begin(), tile.end(), NAN);
-      way(tile.data(), rows, f, largest.data(), winners.data());
+      way.largest(tile.data(), rows, f, largest.data(), winners.data());
       CHECK((std::isnan(largest[3]) && winners[3] == -1));
     }
+}
+
+TEST_CASE("features of a tile and their gradients, by every way, are those in double") {
+  const auto numbers = [](const char* name, int64_t count) {
+    const at::Tensor x = random_tensor(name, {count}, at::kFloat);
+    return std::vector<float>(x.data_ptr<float>(), x.data_ptr<float>() + count);
+  };
+  const auto wide = [](const std::vector<float>& x) { return std::vector<double>(x.begin(), x.end()); };
+  const auto error = [](const std::vector<float>& got, const std::vector<double>& meant) {
+    double most = 0, largest = 1;
+    for (size_t i = 0; i < got.size(); ++i) {
+      most = std::max(most, std::abs(static_cast<double>(got[i]) - meant[i]));
+      largest = std::max(largest, std::abs(meant[i]));
+    }
+    return most / largest;
+  };
+  constexpr float kFloor = 0.125F;
+  for (const FeatureLoops& way : ways_to_make_features())
+    for (const FeatureMap map : {FeatureMap::kElu, FeatureMap::kRelu, FeatureMap::kSoftmax})
+      for (const int64_t f : {1, 16, 37, 64})
+        for (const int64_t rows : {1, 4, 11})
+          for (const bool ragged : {false, true}) {
+            CAPTURE(static_cast<int>(map), f, rows, ragged);
+            const auto y = numbers("y", rows * f), shift = numbers("shift", rows), sums = numbers("sums", f),
+                       slope = numbers("slope", rows * f), factor = numbers("factor", rows);
+            bool valid[11];
+            for (int64_t r = 0; r < 11; ++r) valid[r] = !ragged || (r != 1 && r != 6);
+            const bool* const flags = ragged ? valid : nullptr;
+
+            auto tile = y, gained = sums;
+            auto tile_meant = wide(tile), gained_meant = wide(gained);
+            way.keys(map, tile.data(), rows, f, shift.data(), flags, kFloor, gained.data());
+            features_of_keys(map, tile_meant.data(), rows, f, wide(shift).data(), flags, kFloor, gained_meant.data());
+            CHECK(error(tile, tile_meant) < 3e-6);
+            CHECK(error(gained, gained_meant) < 3e-6);
+
+            tile = y, tile_meant = wide(y);
+            std::vector<float> dots(static_cast<size_t>(rows));
+            auto dots_meant = wide(dots);
+            way.queries(map, tile.data(), rows, f, shift.data(), kFloor, sums.data(), dots.data());
+            features_of_queries(map, tile_meant.data(), rows, f, wide(shift).data(), kFloor, wide(sums).data(),
+                                dots_meant.data());
+            CHECK(error(tile, tile_meant) < 3e-6);
+            CHECK(error(dots, dots_meant) < 3e-6);
+
+            for (const bool scaled : {false, true}) {  // a query's gradients, and a key's
+              tile = y, tile_meant = wide(y), gained = sums, gained_meant = wide(sums);
+              auto gradient = slope, totals = dots;
+              auto gradient_meant = wide(slope), totals_meant = wide(dots);
+              const auto factor_wide = wide(factor);
+              way.gradients(map, tile.data(), gradient.data(), rows, f, shift.data(), flags, kFloor, sums.data(),
+                            scaled ? factor.data() : nullptr, scaled ? gained.data() : nullptr, totals.data());
+              gradients_of_features(map, tile_meant.data(), gradient_meant.data(), rows, f, wide(shift).data(), flags,
+                                    static_cast<double>(kFloor), wide(sums).data(),
+                                    scaled ? factor_wide.data() : nullptr, scaled ? gained_meant.data() : nullptr,
+                                    totals_meant.data());
+              CHECK(error(tile, tile_meant) < 3e-6);
+              CHECK(error(gradient, gradient_meant) < 3e-6);
+              CHECK(error(gained, gained_meant) < 3e-6);
+              if (map == FeatureMap::kSoftmax) CHECK(error(totals, totals_meant) < 3e-6);
+            }
+          }
 }
 
 }  // namespace xformer::kernels

@@ -32,7 +32,7 @@ void queries_back(const FeaturePass<Stored>& pass, int64_t z, int64_t part, cons
     const Stored* const queries = pass.queries.at(b, h, first);
     fetch_next_rows(gradient.at(b, h, first), gradient.stride, rows, e);
     fetch_next_rows(out.at(b, h, first), out.stride, rows, e);
-    const auto x = pass.scores(queries, pass.queries.stride, rows, scratch, /*finds_winners=*/true);
+    const auto x = pass.scores(queries, pass.queries.stride, rows, scratch, FeaturePass<Stored>::Finds::kWinner);
     for (size_t r = 0; pass.softmax && r < static_cast<size_t>(rows); ++r) scratch.shift[r] += scratch.largest[r];
     gemm(rows, {numerator, e}, scratch.table, Value(0), scratch.gradient.data(), f);
     query_gradients(pass, {queries, pass.queries.stride, rows, valid}, table + e * f, d_table + e * f,
@@ -60,7 +60,7 @@ double keys_back(const FeaturePass<Stored>& pass, int64_t z, int64_t part, const
     const int64_t rows = std::min(pass.tile_rows, end - first);
     const Stored* const keys = pass.keys.at(b, h, first);
     const bool* const valid = pass.flags(pass.valid_keys, b, first, rows);
-    const auto x = pass.scores(keys, pass.keys.stride, rows, scratch);
+    const auto x = pass.scores(keys, pass.keys.stride, rows, scratch, FeaturePass<Stored>::Finds::kNothing);
     for (int64_t r = 0; pass.softmax && r < rows; ++r) scratch.shift[static_cast<size_t>(r)] += largest;
     gemm(rows, {pass.values.at(b, h, first), pass.values.stride}, scratch.table, Value(0), scratch.gradient.data(), f);
     fetch_next_rows(pass.values.at(b, h, first), pass.values.stride, rows, e);

@@ -1,6 +1,7 @@
 #include "kernels/feature_attention/feature_rows.h"
 
 #include "kernels/cpu/rounding.h"
+#include "kernels/feature_attention/feature_lanes_512.h"
 
 namespace xformer::kernels::by_512 {
 
@@ -8,7 +9,7 @@ namespace xformer::kernels::by_512 {
 
 namespace {
 
-constexpr int64_t kLanes = 16, kStep = 32;
+constexpr int64_t kStep = 32;
 
 // What all numbers of a row have in common.
 struct Row {
@@ -25,49 +26,19 @@ XFORMER_BY_BF16_512 [[gnu::always_inline]] inline Row row_of(const FeatureRows& 
           _mm512_set1_ps(rows.floor), rows.valid == nullptr || rows.valid[r]};
 }
 
-// 16 columns of a row, or of them those that are there.
+// Columns of a row that may not count.
 template <bool kWhole>
-struct Columns {
-  __mmask16 lanes = kAllLanes;
-  XFORMER_BY_BF16_512 [[gnu::always_inline]] inline __m512 of(const float* from) const {
-    if constexpr (kWhole) return _mm512_loadu_ps(from);
-    else return _mm512_maskz_loadu_ps(lanes, from);
-  }
-  XFORMER_BY_BF16_512 [[gnu::always_inline]] inline __m512 alone(const __m512& x) const {
-    if constexpr (kWhole) return x;
-    else return _mm512_maskz_mov_ps(lanes, x);
-  }
-  // Columns of a row that may not count.
-  [[nodiscard]] Columns of_row(const Row& row) const { return {kWhole || row.counts ? lanes : __mmask16{0}}; }
-};
-
-// A feature, and how it grows with y. NaN stays NaN.
-struct Feature {
-  __m512 value, slope;
-};
+Columns<kWhole> counted(const Columns<kWhole>& columns, const Row& row) {
+  return {kWhole || row.counts ? columns.lanes : __mmask16{0}};
+}
 
 template <FeatureMap kMap, bool kWhole>
 XFORMER_BY_BF16_512 [[gnu::always_inline]] inline Feature feature_at(const Row& row, int64_t i,
                                                                      const Columns<kWhole>& columns) {
-  const __m512 one = _mm512_set1_ps(1), zero = _mm512_setzero_ps(),
-               factor = _mm512_set1_ps(static_cast<float>(kLog2OfE));
-  if constexpr (kMap == FeatureMap::kSoftmax) {
-    const __m512 peak = exp2_by_512(_mm512_fmsub_ps(columns.of(row.y + i), factor, row.shift));
-    return {columns.alone(_mm512_add_ps(peak, row.floor)), peak};
-  } else {
-    if (row.y == nullptr && i % kStep == 0) fetch_to_read(row.x + i);
-    const __m512 y = row.y == nullptr ? widened_by_512(row.x + i, columns.lanes) : columns.of(row.y + i);
-    if constexpr (kMap == FeatureMap::kElu) {
-      const __mmask16 above = _mm512_cmp_ps_mask(y, zero, _CMP_GT_OQ);
-      const __m512 low = exp2_by_512(_mm512_mul_ps(_mm512_min_ps(zero, y), factor));
-      return {columns.alone(_mm512_add_ps(_mm512_mask_add_ps(low, above, y, one), row.floor)),
-              _mm512_mask_mov_ps(low, above, one)};
-    } else {
-      const __m512 value = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(y, zero, _CMP_NLT_UQ), y);
-      return {columns.alone(_mm512_add_ps(value, row.floor)),
-              _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(y, zero, _CMP_GT_OQ), one)};
-    }
-  }
+  if (row.y == nullptr && i % kStep == 0) fetch_to_read(row.x + i);
+  const __m512 y = row.y == nullptr ? widened_by_512(row.x + i, columns.lanes) : columns.of(row.y + i);
+  const Feature feature = feature_of<kMap>(y, row.shift, row.floor);
+  return {columns.alone(feature.value), feature.slope};
 }
 
 XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void store_pair(const __m512& first, const __m512& second,
@@ -84,17 +55,15 @@ XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void store_row(const __m512& x
 template <bool kWhole>
 XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void add_to(float* sums, const Columns<kWhole>& columns,
                                                               const __m512& x) {
-  const __m512 sum = _mm512_add_ps(columns.of(sums), x);
-  if constexpr (kWhole) _mm512_storeu_ps(sums, sum);
-  else _mm512_mask_storeu_ps(sums, columns.lanes, sum);
+  columns.put(_mm512_add_ps(columns.of(sums), x), sums);
 }
 
 // step(column, columns) for a row's columns: 16 at a time where all count, else with the lanes that are there.
 template <class Step>
 XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void for_columns(bool counts, int64_t width, const Step& step) {
   int64_t i = 0;
-  for (; counts && i + kLanes <= width; i += kLanes) step(i, Columns<true>());
-  for (; i < width; i += kLanes) step(i, Columns<false>{lanes_of(width - i)});
+  for (; counts && i + kColumnLanes <= width; i += kColumnLanes) step(i, Columns<true>());
+  for (; i < width; i += kColumnLanes) step(i, Columns<false>{lanes_of(width - i)});
 }
 
 // Two rows, of which the second need not be there, and where numbers of theirs go in pairs.
@@ -121,8 +90,8 @@ XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void keys_of(const FeatureRows
       uint32_t* const to = features.pairs(r / 2, panel);
       for_columns(
           pair.count(), width, [&](int64_t i, const auto& columns) __attribute__((always_inline)) XFORMER_BY_BF16_512 {
-            const __m512 one = feature_at<kMap>(pair.first, panel + i, columns.of_row(pair.first)).value,
-                         two = feature_at<kMap>(pair.second, panel + i, columns.of_row(pair.second)).value;
+            const __m512 one = feature_at<kMap>(pair.first, panel + i, counted(columns, pair.first)).value,
+                         two = feature_at<kMap>(pair.second, panel + i, counted(columns, pair.second)).value;
             store_pair(one, two, turns, to + i);
             add_to(sums + panel + i, columns, _mm512_add_ps(one, two));
           });
@@ -138,7 +107,7 @@ XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void queries_of(const FeatureR
     __m512 dot = _mm512_setzero_ps();
     for_columns(
         row.counts, rows.f, [&](int64_t i, const auto& columns) __attribute__((always_inline)) XFORMER_BY_BF16_512 {
-          const __m512 value = feature_at<kMap>(row, i, columns.of_row(row)).value;
+          const __m512 value = feature_at<kMap>(row, i, counted(columns, row)).value;
           dot = _mm512_fmadd_ps(value, columns.of(sums + i), dot);
           store_row(value, columns, features + r * rows.f + i);
         });
@@ -176,9 +145,9 @@ XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void finish(const FeatureRows&
     const float sum = _mm512_reduce_add_ps(total);
     slopes.row_sums[r] = sum;
     if (!row.counts || slopes.winners == nullptr || slopes.winners[r] < 0) return;
-    const int64_t winner = slopes.winners[r], i = winner / kLanes * kLanes;
+    const int64_t winner = slopes.winners[r], i = winner / kColumnLanes * kColumnLanes;
     const Feature again = gradient_at<kMap>(row, of_row, i, Columns<false>{lanes_of(rows.f - i)});
-    alignas(64) float gradients[kLanes];
+    alignas(64) float gradients[kColumnLanes];
     _mm512_store_ps(gradients, again.slope);
     of_row.to[winner] = c10::BFloat16(gradients[winner - i] - sum);
   }
@@ -199,8 +168,8 @@ XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void query_slopes(const Featur
       for_columns(
           pair.count(), width, [&](int64_t i, const auto& columns) __attribute__((always_inline)) XFORMER_BY_BF16_512 {
             const int64_t at = panel + i;
-            const Feature one = gradient_at<kMap>(pair.first, first, at, columns.of_row(pair.first)),
-                          two = gradient_at<kMap>(pair.second, second, at, columns.of_row(pair.second));
+            const Feature one = gradient_at<kMap>(pair.first, first, at, counted(columns, pair.first)),
+                          two = gradient_at<kMap>(pair.second, second, at, counted(columns, pair.second));
             store_pair(one.value, two.value, turns, to + i);
             store_row(one.slope, columns, first.to + at);
             if (pair.both) store_row(two.slope, columns, second.to + at);
@@ -223,7 +192,7 @@ XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void key_slopes(const FeatureR
     __m512 total = _mm512_setzero_ps();
     for_columns(
         row.counts, rows.f, [&](int64_t i, const auto& columns) __attribute__((always_inline)) XFORMER_BY_BF16_512 {
-          const Feature one = gradient_at<kMap>(row, of_row, i, columns.of_row(row));
+          const Feature one = gradient_at<kMap>(row, of_row, i, counted(columns, row));
           store_row(one.value, columns, features + r * rows.f + i);
           store_row(one.slope, columns, of_row.to + i);
           total = _mm512_add_ps(total, one.slope);
@@ -274,7 +243,7 @@ XFORMER_BY_BF16_512 void quotient_gradients(const c10::BFloat16* gradient, int64
     const __m512 factor = _mm512_set1_ps(1 / divisor[r]);
     const bool counts = valid == nullptr || valid[r];
     __m512 dot = _mm512_setzero_ps();
-    for (int64_t i = 0; i < width; i += kLanes) {
+    for (int64_t i = 0; i < width; i += kColumnLanes) {
       const __mmask16 lanes = lanes_of(width - i), there = counts ? lanes : __mmask16{0};
       if (i % kStep == 0) fetch_to_read(gradient + r * gradient_stride + i), fetch_to_read(out + r * out_stride + i);
       const __m512 slope =

@@ -94,10 +94,11 @@ struct FeaturePass {
     return result;
   }
 
-  // y of rows x into the tile, and into `largest` each row's largest where the map needs it, with the first feature
-  // that has it if wanted. Returns the rows to compute with, as long as scratch.x_room holds them.
+  // y of rows x into the tile, and for kSoftmax |x'|^2 / 2 into `shift` and each row's largest y into `largest`, if
+  // wanted with the first feature that has it. Returns the rows to compute with, as long as scratch.x_room holds them.
+  enum class Finds { kNothing, kLargest, kWinner };
   TileRows<const Value> scores(const Stored* x, int64_t stride, int64_t rows, FeatureScratch<Stored>& scratch,
-                               bool finds_winners = false) const {
+                               Finds finds = Finds::kLargest) const {
     Value* const tile = scratch.tile.data();
     if (omega != nullptr) gemm(rows, {x, stride}, to_scores, Value(0), tile, f);
     fetch_next_rows(x, stride, rows, d);
@@ -106,8 +107,9 @@ struct FeaturePass {
     if (omega == nullptr)
       for (int64_t r = 0; r < rows; ++r) std::copy_n(wide.data + r * wide.stride, d, tile + r * d);
     if (!softmax) return wide;
-    largest_of_rows(tile, rows, f, scratch.largest.data(), finds_winners ? scratch.winners.data() : nullptr);
-    // |x'|^2 / 2
+    if (finds != Finds::kNothing)
+      largest_of_rows(tile, rows, f, scratch.largest.data(),
+                      finds == Finds::kWinner ? scratch.winners.data() : nullptr);
     squares_of_rows(wide.data, wide.stride, rows, d, static_cast<Value>(options.scale * options.scale / 2),
                     scratch.shift.data());
     return wide;

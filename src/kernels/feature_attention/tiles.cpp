@@ -90,7 +90,7 @@ template <class Value>
       continue;
     }
     map_row(map, tile + r * f, f, shift + r, floor);
-    if (sums != nullptr) add(sums, tile + r * f, f, Value(1));
+    add(sums, tile + r * f, f, Value(1));
   }
 }
 
@@ -152,27 +152,10 @@ template <class Value>
 
 }  // namespace
 
-namespace {
+namespace by_compiler {
 
 XFORMER_VECTORISED
-void largest_plainly(const float* tile, int64_t rows, int64_t f, float* largest, int64_t* winners) {
-  largest_numbers(tile, rows, f, largest, winners);
-}
-
-}  // namespace
-
-std::vector<LargestOfRows*> ways_to_find_largest() {
-  std::vector<LargestOfRows*> ways;
-  if (has_512()) ways.push_back(by_512::largest_of_rows);
-  ways.push_back(largest_plainly);
-  return ways;
-}
-
 void largest_of_rows(const float* tile, int64_t rows, int64_t f, float* largest, int64_t* winners) {
-  static LargestOfRows* const find = ways_to_find_largest().front();
-  find(tile, rows, f, largest, winners);
-}
-void largest_of_rows(const double* tile, int64_t rows, int64_t f, double* largest, int64_t* winners) {
   largest_numbers(tile, rows, f, largest, winners);
 }
 
@@ -181,18 +164,10 @@ void features_of_keys(FeatureMap map, float* tile, int64_t rows, int64_t f, cons
                       float floor, float* sums) {
   key_features(map, tile, rows, f, shift, valid, floor, sums);
 }
-void features_of_keys(FeatureMap map, double* tile, int64_t rows, int64_t f, const double* shift, const bool* valid,
-                      double floor, double* sums) {
-  key_features(map, tile, rows, f, shift, valid, floor, sums);
-}
 
 XFORMER_VECTORISED
 void features_of_queries(FeatureMap map, float* tile, int64_t rows, int64_t f, const float* shift, float floor,
                          const float* sums, float* dots) {
-  query_features(map, tile, rows, f, shift, floor, sums, dots);
-}
-void features_of_queries(FeatureMap map, double* tile, int64_t rows, int64_t f, const double* shift, double floor,
-                         const double* sums, double* dots) {
   query_features(map, tile, rows, f, shift, floor, sums, dots);
 }
 
@@ -201,6 +176,58 @@ void gradients_of_features(FeatureMap map, float* tile, float* gradient, int64_t
                            const bool* valid, float floor, const float* sums, const float* factor, float* d_sums,
                            float* row_sums) {
   feature_gradients(map, tile, gradient, rows, f, shift, valid, floor, sums, factor, d_sums, row_sums);
+}
+
+}  // namespace by_compiler
+
+std::vector<FeatureLoops> ways_to_make_features() {
+  std::vector<FeatureLoops> ways;
+  if (has_512())
+    ways.push_back({by_512::largest_of_rows, by_512::features_of_keys, by_512::features_of_queries,
+                    by_512::gradients_of_features});
+  ways.push_back({by_compiler::largest_of_rows, by_compiler::features_of_keys, by_compiler::features_of_queries,
+                  by_compiler::gradients_of_features});
+  return ways;
+}
+
+namespace {
+
+const FeatureLoops& loops() {
+  static const FeatureLoops widest = ways_to_make_features().front();
+  return widest;
+}
+
+}  // namespace
+
+void largest_of_rows(const float* tile, int64_t rows, int64_t f, float* largest, int64_t* winners) {
+  loops().largest(tile, rows, f, largest, winners);
+}
+void largest_of_rows(const double* tile, int64_t rows, int64_t f, double* largest, int64_t* winners) {
+  largest_numbers(tile, rows, f, largest, winners);
+}
+
+void features_of_keys(FeatureMap map, float* tile, int64_t rows, int64_t f, const float* shift, const bool* valid,
+                      float floor, float* sums) {
+  loops().keys(map, tile, rows, f, shift, valid, floor, sums);
+}
+void features_of_keys(FeatureMap map, double* tile, int64_t rows, int64_t f, const double* shift, const bool* valid,
+                      double floor, double* sums) {
+  key_features(map, tile, rows, f, shift, valid, floor, sums);
+}
+
+void features_of_queries(FeatureMap map, float* tile, int64_t rows, int64_t f, const float* shift, float floor,
+                         const float* sums, float* dots) {
+  loops().queries(map, tile, rows, f, shift, floor, sums, dots);
+}
+void features_of_queries(FeatureMap map, double* tile, int64_t rows, int64_t f, const double* shift, double floor,
+                         const double* sums, double* dots) {
+  query_features(map, tile, rows, f, shift, floor, sums, dots);
+}
+
+void gradients_of_features(FeatureMap map, float* tile, float* gradient, int64_t rows, int64_t f, const float* shift,
+                           const bool* valid, float floor, const float* sums, const float* factor, float* d_sums,
+                           float* row_sums) {
+  loops().gradients(map, tile, gradient, rows, f, shift, valid, floor, sums, factor, d_sums, row_sums);
 }
 void gradients_of_features(FeatureMap map, double* tile, double* gradient, int64_t rows, int64_t f, const double* shift,
                            const bool* valid, double floor, const double* sums, const double* factor, double* d_sums,

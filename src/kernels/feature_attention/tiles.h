@@ -11,15 +11,7 @@ namespace xformer::kernels {
 // The largest number of each row and, where `winners` is given, the first feature that reaches it; -1 where it is NaN.
 void largest_of_rows(const float* tile, int64_t rows, int64_t f, float* largest, int64_t* winners = nullptr);
 void largest_of_rows(const double* tile, int64_t rows, int64_t f, double* largest, int64_t* winners = nullptr);
-// That of float by each instruction set that there are two of them for, the widest first, which is the one above.
-using LargestOfRows = void(const float* tile, int64_t rows, int64_t f, float* largest, int64_t* winners);
-[[nodiscard]] std::vector<LargestOfRows*> ways_to_find_largest();
-namespace by_512 {
-LargestOfRows largest_of_rows;
-}
-
-// y -> features (kRelu, kSoftmax: plus `floor`), zeros where not valid; `sums` [f], where given,
-// gains those of every row.
+// y -> features (kRelu, kSoftmax: plus `floor`), zeros where not valid; `sums` [f] gains those of every row.
 void features_of_keys(FeatureMap map, float* tile, int64_t rows, int64_t f, const float* shift, const bool* valid,
                       float floor, float* sums);
 void features_of_keys(FeatureMap map, double* tile, int64_t rows, int64_t f, const double* shift, const bool* valid,
@@ -40,6 +32,29 @@ void gradients_of_features(FeatureMap map, float* tile, float* gradient, int64_t
 void gradients_of_features(FeatureMap map, double* tile, double* gradient, int64_t rows, int64_t f, const double* shift,
                            const bool* valid, double floor, const double* sums, const double* factor, double* d_sums,
                            double* row_sums);
+
+// Those of float by each instruction set that there are two of them for, the widest first, which are the ones above.
+using LargestOfRows = void(const float* tile, int64_t rows, int64_t f, float* largest, int64_t* winners);
+using FeaturesOfKeys = void(FeatureMap map, float* tile, int64_t rows, int64_t f, const float* shift, const bool* valid,
+                            float floor, float* sums);
+using FeaturesOfQueries = void(FeatureMap map, float* tile, int64_t rows, int64_t f, const float* shift, float floor,
+                               const float* sums, float* dots);
+using GradientsOfFeatures = void(FeatureMap map, float* tile, float* gradient, int64_t rows, int64_t f,
+                                 const float* shift, const bool* valid, float floor, const float* sums,
+                                 const float* factor, float* d_sums, float* row_sums);
+struct FeatureLoops {
+  LargestOfRows* largest;
+  FeaturesOfKeys* keys;
+  FeaturesOfQueries* queries;
+  GradientsOfFeatures* gradients;
+};
+[[nodiscard]] std::vector<FeatureLoops> ways_to_make_features();
+namespace by_512 {
+LargestOfRows largest_of_rows;
+FeaturesOfKeys features_of_keys;
+FeaturesOfQueries features_of_queries;
+GradientsOfFeatures gradients_of_features;
+}  // namespace by_512
 
 // Rows of a tensor [.., stride] with `width` numbers each.
 

@@ -32,13 +32,21 @@ template <class Stored>
 void map_rows(int64_t rows, int64_t width, Operand<Stored> x, const PackedFactor<Stored>& weight,
               const Computed<Stored>* bias, Stored* to, std::vector<Computed<Stored>>& room) {
   using Value = Computed<Stored>;
-  Value* const into = place_for(to, rows * width, room);
+  constexpr int64_t kAtOnce = 64;                             // stay in the first cache between what is done to them
   const bool starts = !kConverts<Stored> && bias != nullptr;  // what is rounded gets its bias then
-  if (starts) repeat_row(bias, rows, width, into);
-  gemm(rows, x, weight, Value(starts), into, width);
-  if constexpr (kConverts<Stored>)
-    if (bias != nullptr) return narrow_sums(rows, width, into, bias, to);
-  store(into, rows * width, to);
+  for (int64_t first = 0; first < rows; first += kAtOnce) {
+    const int64_t count = std::min(kAtOnce, rows - first);
+    Stored* const place = to + first * width;
+    Value* const into = place_for(place, count * width, room);
+    if (starts) repeat_row(bias, count, width, into);
+    gemm(count, {x.data + first * x.stride, x.stride}, weight, Value(starts), into, width);
+    if constexpr (kConverts<Stored>)
+      if (bias != nullptr) {
+        narrow_sums(count, width, into, bias, place);
+        continue;
+      }
+    store(into, count * width, place);
+  }
 }
 
 // sums [width] += the rows' sum.
