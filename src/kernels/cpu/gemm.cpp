@@ -176,9 +176,13 @@ Operand<BFloat16> in_pairs(int64_t rows, int64_t inner, Operand<BFloat16> a) {
   const int64_t half = (inner + 1) / 2;
   BFloat16* const to = aligned(room, rows * 2 * half);
   if (a.transposed) {
-    BFloat16* const between = aligned(pairs, half * 2 * rows);
-    pack_pairs(inner, rows, a.data, a.stride, between, rows);
-    pack_pairs_transposed(2 * rows, half, between, 2 * rows, to, half);
+    constexpr int64_t kAtOnce = 32;  // in the first cache from the one step to the other
+    BFloat16* const between = aligned(pairs, kAtOnce * rows);
+    for (int64_t k = 0; k < inner; k += kAtOnce) {
+      const int64_t depth = std::min(kAtOnce, inner - k);
+      pack_pairs(depth, rows, a.data + k * a.stride, a.stride, between, rows);
+      pack_pairs_transposed(2 * rows, (depth + 1) / 2, between, 2 * rows, to + k, half);
+    }
   } else {
     for (int64_t i = 0; i < rows; ++i) {
       std::copy_n(a.data + i * a.stride, inner, to + i * 2 * half);

@@ -77,8 +77,13 @@ XFORMER_VECTORISED void transpose_plainly(int64_t rows, int64_t columns, float f
 
 #ifdef XFORMER_BY_512
 // 8 rows of 16 columns at a time: halves of a register are two columns, so that what is exchanged stays in its half.
+template <bool kScales>
 XFORMER_BY_512 [[gnu::always_inline]] inline void transpose_piece(const __m512& factor, const float* from,
                                                                   int64_t stride, float* to, int64_t to_stride) {
+  const auto put = [&](float* place, const __m512& x) __attribute__((always_inline)) XFORMER_BY_512 {
+    if constexpr (kScales) _mm512_storeu_ps(place, _mm512_mul_ps(x, factor));
+    else _mm512_storeu_ps(place, x);
+  };
   __m512 x[8], y[8];
   for (int64_t j = 0; j < 8; ++j)
     x[j] = _mm512_insertf32x8(_mm512_castps256_ps512(_mm256_loadu_ps(from + j * stride)),
@@ -97,23 +102,35 @@ XFORMER_BY_512 [[gnu::always_inline]] inline void transpose_piece(const __m512& 
     const __m512d a = _mm512_castps_pd(x[i]), b = _mm512_castps_pd(x[i + 4]);
     const __m512 first = _mm512_castpd_ps(_mm512_permutex2var_pd(a, front, b)),
                  second = _mm512_castpd_ps(_mm512_permutex2var_pd(a, back, b));
-    _mm512_storeu_ps(to + i * to_stride, _mm512_mul_ps(first, factor));
-    _mm512_storeu_ps(to + (i + 4) * to_stride, _mm512_mul_ps(second, factor));
+    put(to + i * to_stride, first);
+    put(to + (i + 4) * to_stride, second);
   }
+}
+
+// The rows and columns that whole pieces are of.
+struct Pieces {
+  int64_t rows, columns;
+};
+template <bool kScales>
+XFORMER_BY_512 [[gnu::always_inline]] inline Pieces transpose_pieces(int64_t rows, int64_t columns, float factor,
+                                                                     const float* from, int64_t stride, float* to,
+                                                                     int64_t to_stride) {
+  const Pieces whole{rows / 8 * 8, columns / 16 * 16};
+  const __m512 factors = _mm512_set1_ps(factor);
+  for (int64_t j = 0; j < whole.columns; j += 16)
+    for (int64_t i = 0; i < whole.rows; i += 8)
+      transpose_piece<kScales>(factors, from + j * stride + i, stride, to + i * to_stride + j, to_stride);
+  return whole;
 }
 
 XFORMER_BY_512 void transpose_by_512(int64_t rows, int64_t columns, float factor, const float* from, int64_t stride,
                                      float* to, int64_t to_stride) {
-  const int64_t whole_rows = rows / 8 * 8, whole_columns = columns / 16 * 16;
-  const __m512 factors = _mm512_set1_ps(factor);
-  for (int64_t j = 0; j < whole_columns; j += 16)
-    for (int64_t i = 0; i < whole_rows; i += 8)
-      transpose_piece(factors, from + j * stride + i, stride, to + i * to_stride + j, to_stride);
-  if (whole_columns < columns)
-    transpose_plainly(rows, columns - whole_columns, factor, from + whole_columns * stride, stride, to + whole_columns,
+  const Pieces whole = transpose_pieces<true>(rows, columns, factor, from, stride, to, to_stride);
+  if (whole.columns < columns)
+    transpose_plainly(rows, columns - whole.columns, factor, from + whole.columns * stride, stride, to + whole.columns,
                       to_stride);
-  if (whole_rows < rows)
-    transpose_plainly(rows - whole_rows, whole_columns, factor, from + whole_rows, stride, to + whole_rows * to_stride,
+  if (whole.rows < rows)
+    transpose_plainly(rows - whole.rows, whole.columns, factor, from + whole.rows, stride, to + whole.rows * to_stride,
                       to_stride);
 }
 #else
@@ -133,6 +150,8 @@ void pack_transposed(int64_t rows, int64_t columns, double factor, const double*
     for (int64_t j = 0; j < columns; ++j) to[i * to_stride + j] = factor * from[j * stride + i];
 }
 
+namespace by_compiler {
+
 XFORMER_VECTORISED void pack_pairs(int64_t rows, int64_t columns, const c10::BFloat16* from, int64_t stride,
                                    c10::BFloat16* to, int64_t to_stride) {
   auto* const pairs = reinterpret_cast<uint32_t*>(to);
@@ -151,6 +170,62 @@ XFORMER_VECTORISED void pack_pairs_transposed(int64_t rows, int64_t columns, con
   transpose(rows / 2, columns, from, stride * static_cast<int64_t>(sizeof(*from)), pairs, to_stride, [](auto&) {});
   if (rows % 2 == 1)
     for (int64_t j = 0; j < columns; ++j) pairs[rows / 2 * to_stride + j] = from[j * stride + rows - 1].x;
+}
+
+}  // namespace by_compiler
+
+namespace by_512 {
+
+#ifdef XFORMER_BY_512
+XFORMER_BY_512 void pack_pairs(int64_t rows, int64_t columns, const c10::BFloat16* from, int64_t stride,
+                               c10::BFloat16* to, int64_t to_stride) {
+  const int64_t whole_rows = rows / 2 * 2, whole_columns = columns / 32 * 32;
+  alignas(64) uint16_t order[64];
+  for (uint16_t i = 0; i < 32; ++i) order[2 * i] = i, order[2 * i + 1] = static_cast<uint16_t>(32 + i);
+  const __m512i front = _mm512_load_si512(order), back = _mm512_load_si512(order + 32);
+  for (int64_t i = 0; i < whole_rows; i += 2)
+    for (int64_t j = 0; j < whole_columns; j += 32) {
+      const __m512i own = _mm512_loadu_si512(from + i * stride + j),
+                    below = _mm512_loadu_si512(from + (i + 1) * stride + j);
+      c10::BFloat16* const pairs = to + 2 * (i / 2 * to_stride + j);
+      _mm512_storeu_si512(pairs, _mm512_permutex2var_epi16(own, front, below));
+      _mm512_storeu_si512(pairs + 32, _mm512_permutex2var_epi16(own, back, below));
+    }
+  if (whole_columns < columns)
+    by_compiler::pack_pairs(whole_rows, columns - whole_columns, from + whole_columns, stride, to + 2 * whole_columns,
+                            to_stride);
+  if (whole_rows < rows)
+    by_compiler::pack_pairs(1, columns, from + whole_rows * stride, stride, to + whole_rows * to_stride, to_stride);
+}
+
+XFORMER_BY_512 void pack_pairs_transposed(int64_t rows, int64_t columns, const c10::BFloat16* from, int64_t stride,
+                                          c10::BFloat16* to, int64_t to_stride) {
+  if (stride % 2 != 0) return by_compiler::pack_pairs_transposed(rows, columns, from, stride, to, to_stride);
+  // Pairs move as numbers of four bytes, whatever these mean.
+  const Pieces whole = transpose_pieces<false>(rows / 2, columns, 1, reinterpret_cast<const float*>(from), stride / 2,
+                                               reinterpret_cast<float*>(to), to_stride);
+  if (whole.columns < columns)
+    by_compiler::pack_pairs_transposed(rows, columns - whole.columns, from + whole.columns * stride, stride,
+                                       to + 2 * whole.columns, to_stride);
+  if (2 * whole.rows < rows)
+    by_compiler::pack_pairs_transposed(rows - 2 * whole.rows, whole.columns, from + 2 * whole.rows, stride,
+                                       to + 2 * whole.rows * to_stride, to_stride);
+}
+#else
+using by_compiler::pack_pairs, by_compiler::pack_pairs_transposed;
+#endif
+
+}  // namespace by_512
+
+void pack_pairs(int64_t rows, int64_t columns, const c10::BFloat16* from, int64_t stride, c10::BFloat16* to,
+                int64_t to_stride) {
+  (has_512() ? by_512::pack_pairs : by_compiler::pack_pairs)(rows, columns, from, stride, to, to_stride);
+}
+
+void pack_pairs_transposed(int64_t rows, int64_t columns, const c10::BFloat16* from, int64_t stride, c10::BFloat16* to,
+                           int64_t to_stride) {
+  (has_512() ? by_512::pack_pairs_transposed : by_compiler::pack_pairs_transposed)(rows, columns, from, stride, to,
+                                                                                   to_stride);
 }
 
 namespace {
