@@ -112,6 +112,7 @@ void forward_block(const HeadSizes& sizes, const AttentionOptions& options, cons
     else  // causal, in the middle of a block
       gemm(rows, count, sizes.d, scale.scores, {q.at(b, h, first), q.stride}, {k.at(b, h, key), k.stride, true},
            Value(0), scores, count);
+    if (key == 0) fetch_next_rows(q.at(b, h, first), q.stride, rows, sizes.d);
     allowed.exclude(scores, count, b, first, rows, key, count);
     draws.draw(b, h, first, rows, key, count, scratch.draws, scratch.rows);
     for (int64_t r = 0; r < rows; ++r) {
@@ -180,6 +181,8 @@ void backward_keys(const HeadSizes& sizes, const AttentionOptions& options, cons
     const int64_t rows = std::min(block, end - first);
     gemm(rows, {q.at(b, h, first), q.stride}, scratch.turned_keys, Value(0), scores, count);
     gemm(rows, {gradient.at(b, h, first), gradient.stride}, scratch.turned_values, Value(0), slope, count);
+    fetch_next_rows(q.at(b, h, first), q.stride, rows, d);
+    fetch_next_rows(gradient.at(b, h, first), gradient.stride, rows, e);
     allowed.exclude(scores, count, b, first, rows, key, count);
     draws.draw(b, h, first, rows, key, count, scratch.draws, scratch.rows);
     const Operand<Stored> row_slopes{gradient.at(b, h, first), gradient.stride}, queries{q.at(b, h, first), q.stride};
@@ -282,9 +285,13 @@ AttentionGradients attention_backward_cpu(const at::Tensor& gradient_in, const a
       const int64_t key_end = allowed.key_end(b), last = std::min(sizes.m, (part + 1) * part_len);
       // delta = sum of out * gradient over a row: what softmax's gradient takes off.
       mine.out.resize(static_cast<size_t>(sizes.n));
-      for (int64_t i = 0; i < sizes.n; ++i)
-        mine.out[static_cast<size_t>(i)] = row_product(loaded(slopes.at(b, h, i), sizes.e, mine.dk),
-                                                       loaded(outs.at(b, h, i), sizes.e, mine.dv), sizes.e);
+      for (int64_t i = 0; i < sizes.n; ++i) {
+        const scalar_t *const slope = slopes.at(b, h, i), *const out = outs.at(b, h, i);
+        fetch_row_ahead(slope, slopes.stride, sizes.e);
+        fetch_row_ahead(out, outs.stride, sizes.e);
+        mine.out[static_cast<size_t>(i)] =
+            row_product(loaded(slope, sizes.e, mine.dk), loaded(out, sizes.e, mine.dv), sizes.e);
+      }
       // Rows that no block below writes: without queries or keys, and before the first key block of a causal part.
       const int64_t first_key = part * part_len;
       const bool none = first_key >= std::min(last, key_end);

@@ -44,7 +44,14 @@ template <class Value>
   constexpr int64_t kLine = 64 / sizeof(Value);
   for (int64_t i = 0; i < width; i += kLine) __builtin_prefetch(row + i, /*write=*/0, /*cache=*/2);
 }
-// For as many rows as these, behind them; there need not be any.
+// In a loop over such rows, for one far enough behind this one that it is there when its turn comes; there need not be
+// any.
+template <class Value>
+[[gnu::always_inline]] inline void fetch_row_ahead(const Value* row, int64_t stride, int64_t width) {
+  constexpr int64_t kRowsAhead = 16;
+  fetch_row(row + kRowsAhead * stride, width);
+}
+// For as many rows as these, behind them.
 template <class Value>
 [[gnu::always_inline]] inline void fetch_next_rows(const Value* rows, int64_t stride, int64_t count, int64_t width) {
   for (int64_t row = count; row < 2 * count; ++row) fetch_row(rows + row * stride, width);

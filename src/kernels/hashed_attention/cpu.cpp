@@ -38,9 +38,12 @@ void dots_of_tokens(const Heads<const Stored>& a, const Heads<const Stored>& b, 
   if constexpr (kConverts<Stored>)
     if (has_bf16_512())
       return by_512::dots_of_rows(a.at(sample, head), a.stride, b.at(sample, head), b.stride, n, width, out);
-  for (int64_t i = 0; i < n; ++i)
-    out[i] = dot_row(loaded(a.at(sample, head, i), width, mine.first_room),
-                     loaded(b.at(sample, head, i), width, mine.second_room), width);
+  for (int64_t i = 0; i < n; ++i) {
+    const Stored *const x = a.at(sample, head, i), *const y = b.at(sample, head, i);
+    fetch_row_ahead(x, a.stride, width);
+    if (y != x) fetch_row_ahead(y, b.stride, width);
+    out[i] = dot_row(loaded(x, width, mine.first_room), loaded(y, width, mine.second_room), width);
+  }
 }
 
 template <class Stored>

@@ -1,4 +1,5 @@
 // The loops of joined_softmax, in versions for each instruction set.
+#include "kernels/cpu/heads.h"
 #include "kernels/cpu/registers.h"
 #include "kernels/cpu/vector_math.h"
 #include "kernels/joined_softmax/cpu.h"
@@ -30,6 +31,7 @@ template <class Value>
                                         const Value* shares, const PartRows<Value>& to) {
   for (int64_t r = 0; r < count; ++r) {
     Value* const out = to.data + r * to.stride;
+    for (int64_t i = 0; i < parts; ++i) fetch_row_ahead(from[i].data + r * from[i].stride, from[i].stride, width);
     int64_t c = 0;
     for (; c + kSumLanes <= width; c += kSumLanes) {
       SumRegisters<Value> sum = {}, row;
@@ -56,6 +58,8 @@ template <class Value>
     for (int64_t r = 0; r < count; ++r) {
       const Value *const g = slope.data + r * slope.stride, *const row = from[i].data + r * from[i].stride;
       Value* const out = to[i].data + r * to[i].stride;
+      fetch_row_ahead(row, from[i].stride, width);
+      if (i == 0) fetch_row_ahead(g, slope.stride, width);
       const Value share = shares[i * count + r];
       SumRegisters<Value> sums = {}, x, y;
       int64_t c = 0;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "kernels/cpu/heads.h"
 #include "kernels/cpu/units.h"
 #include "kernels/fused.h"
 #include "kernels/running_max/cpu.h"
@@ -19,13 +20,25 @@ namespace xformer::kernels {
 namespace {
 
 // Columns are worked on side by side, as their cells lie in memory.
-constexpr int64_t kMostLanes = 8;
+constexpr int64_t kMostLanes = 8, kPlacesAhead = 3;
 
 // Rows or columns of one head's cells, in the order in which maxima run: `count` of them, `between` cells apart.
 struct Lanes {
   int64_t first, step, cells, count, between;
 
   [[nodiscard]] int64_t cell(int64_t place, int64_t lane) const { return first + place * step + lane * between; }
+  // Asks for the numbers of a place, which need not be there: between two of them lie other lanes'.
+  template <class Value>
+  [[gnu::always_inline]] void fetch(const Value* head, int64_t place, int64_t d) const {
+    for (int64_t lane = 0; lane < count; ++lane) fetch_row(head + cell(place, lane) * d, d);
+  }
+  // Whether all cells of a place are so: they are neighbours in memory, so that one loop does for them.
+  template <class Is>
+  [[nodiscard]] bool together(const Is& is) const {
+    bool all = true;
+    for (int64_t lane = 0; all && lane < count; ++lane) all = is(lane);
+    return all;
+  }
 };
 
 // work(offset of the head's numbers, valid flags of the sample's cells, lanes, worker)
@@ -44,6 +57,15 @@ void for_lanes(const at::Tensor& x, const RunningMaxOptions& options, const at::
   });
 }
 
+// As larger_of(), of what is there: nullptr is nothing, and of nothing comes 0.
+template <class Value>
+void larger_of_any(const Value* own, const Value* before, int64_t count, Value* out) {
+  if (before == nullptr && own == nullptr) std::fill_n(out, count, Value(0));
+  else if (own == nullptr) std::copy_n(before, count, out);
+  else if (before == nullptr) std::copy_n(own, count, out);
+  else larger_of(own, before, count, out);
+}
+
 at::Tensor running_max_forward(const at::Tensor& x, const RunningMaxOptions& options) {
   const at::Tensor valid = options.valid.contiguous();
   const int64_t d = x.size(4);
@@ -54,18 +76,22 @@ at::Tensor running_max_forward(const at::Tensor& x, const RunningMaxOptions& opt
     for_lanes(x, options, valid, [&](int64_t head, const bool* counts, const Lanes& lanes, int64_t) {
       std::array<const scalar_t*, kMostLanes> before{};  // the result at the last cell, where some cell counted before
       std::array<const scalar_t*, kMostLanes> own{};     // that cell's own numbers, where it counts
-      for (int64_t i = 0; i < lanes.cells; ++i)
+      const auto both = [&](int64_t l) {
+        return before[static_cast<size_t>(l)] != nullptr && own[static_cast<size_t>(l)] != nullptr;
+      };
+      for (int64_t i = 0; i < lanes.cells; ++i) {
+        lanes.fetch(from + head, i + kPlacesAhead, d);
+        const bool together = lanes.together(both);
+        if (together) larger_of(own[0], before[0], lanes.count * d, to + head + lanes.cell(i, 0) * d);
         for (int64_t l = 0; l < lanes.count; ++l) {
           const int64_t cell = lanes.cell(i, l);
           const auto lane = static_cast<size_t>(l);
           scalar_t* const out = to + head + cell * d;
-          if (before[lane] == nullptr && own[lane] == nullptr) std::fill_n(out, d, scalar_t(0));
-          else if (own[lane] == nullptr) std::copy_n(before[lane], d, out);
-          else if (before[lane] == nullptr) std::copy_n(own[lane], d, out);
-          else larger_of(own[lane], before[lane], d, out);
+          if (!together) larger_of_any(own[lane], before[lane], d, out);
           if (before[lane] != nullptr || own[lane] != nullptr) before[lane] = out;
           own[lane] = counts[cell] ? from + head + cell * d : nullptr;
         }
+      }
     });
   });
   return result;
@@ -81,41 +107,55 @@ at::Tensor running_max_backward(const at::Tensor& gradient, const at::Tensor& x,
     const auto* const slopes = gradient.const_data_ptr<scalar_t>();
     auto* const to = result.mutable_data_ptr<scalar_t>();
     for_lanes(x, options, valid, [&](int64_t head, const bool* counts, const Lanes& lanes, int64_t worker) {
-      // The largest before every cell, in the lane's order, behind a row of sums; lane by lane.
+      // The largest before every cell of all lanes, in their order, behind a row of sums.
       std::vector<scalar_t>& room = scratch[static_cast<size_t>(worker)];
-      const int64_t size = (lanes.cells + 2) * d;
-      room.resize(static_cast<size_t>(lanes.count * size));
+      const int64_t size = lanes.count * d;
+      room.resize(static_cast<size_t>((lanes.cells + 2) * size));
+      std::fill_n(room.data(), 2 * size, scalar_t(0));
+      scalar_t* const all_sums = room.data();
       std::array<int64_t, kMostLanes> begin{};  // the first cell that counts
-      for (int64_t l = 0; l < lanes.count; ++l) {
-        std::fill_n(room.data() + l * size, 2 * d, scalar_t(0));
-        begin[static_cast<size_t>(l)] = lanes.cells;
-      }
-      for (int64_t i = 0; i < lanes.cells; ++i)
+      for (int64_t l = 0; l < lanes.count; ++l) begin[static_cast<size_t>(l)] = lanes.cells;
+      for (int64_t i = 0; i < lanes.cells; ++i) {
+        const int64_t place = head + lanes.cell(i, 0) * d;
+        scalar_t *const all_before = room.data() + (i + 1) * size, *const all_after = all_before + size;
+        lanes.fetch(values + head, i + kPlacesAhead, d);
+        if (lanes.together([&](int64_t l) { return counts[lanes.cell(i, l)] && begin[static_cast<size_t>(l)] < i; })) {
+          larger_of(values + place, all_before, size, all_after);
+          continue;
+        }
         for (int64_t l = 0; l < lanes.count; ++l) {
           const int64_t cell = lanes.cell(i, l);
-          const scalar_t *const own = values + head + cell * d, *const before = room.data() + l * size + (i + 1) * d;
-          scalar_t* const after = room.data() + l * size + (i + 2) * d;
+          const scalar_t *const own = values + head + cell * d, *const before = all_before + l * d;
+          scalar_t* const after = all_after + l * d;
           int64_t& first = begin[static_cast<size_t>(l)];
           if (!counts[cell]) std::copy_n(before, d, after);
           else if (first == lanes.cells) std::copy_n(own, d, after), first = i;
           else larger_of(own, before, d, after);
         }
+      }
       // On the way back a cell that is the largest so far takes what the cells behind it have left.
-      for (int64_t i = lanes.cells - 1; i >= 0; --i)
+      for (int64_t i = lanes.cells - 1; i >= 0; --i) {
+        const int64_t place = head + lanes.cell(i, 0) * d;
+        const scalar_t* const all_before = room.data() + (i + 1) * size;
+        lanes.fetch(slopes + head, i - kPlacesAhead, d);
+        if (lanes.together([&](int64_t l) { return counts[lanes.cell(i, l)] && begin[static_cast<size_t>(l)] < i; })) {
+          take_slopes(values + place, all_before, slopes + place, size, all_sums, to + place);
+          continue;
+        }
         for (int64_t l = 0; l < lanes.count; ++l) {
           const int64_t cell = lanes.cell(i, l), first = begin[static_cast<size_t>(l)];
-          scalar_t* const sums = room.data() + l * size;
-          const scalar_t *const own = values + head + cell * d, *const before = sums + (i + 1) * d;
+          scalar_t* const sums = all_sums + l * d;
           const scalar_t* const slope = slopes + head + cell * d;
           scalar_t* const out = to + head + cell * d;
           if (i > first && counts[cell]) {
-            take_slopes(own, before, slope, d, sums, out);
+            take_slopes(values + head + cell * d, all_before + l * d, slope, d, sums, out);
             continue;
           }
           if (i == first) std::copy_n(sums, d, out);
           else std::fill_n(out, d, scalar_t(0));
           for (int64_t c = 0; c < d; ++c) sums[c] += slope[c];
         }
+      }
     });
   });
   return result;

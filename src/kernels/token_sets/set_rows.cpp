@@ -1,4 +1,5 @@
 // The loops over the rows of one set of tokens, in versions for each instruction set.
+#include "kernels/cpu/heads.h"
 #include "kernels/cpu/registers.h"
 #include "kernels/token_sets/cpu.h"
 
@@ -31,8 +32,11 @@ template <class Value>
   int64_t i = 0;
   while (of.valid != nullptr && i < of.count && !of.valid[i]) ++i;
   for (int64_t c = 0; c < width; ++c) largest[c] = i < of.count ? of.rows[i * of.stride + c] : Value(0);
-  for (++i; i < of.count; ++i)
-    if (of.valid == nullptr || of.valid[i]) larger(of.rows + i * of.stride, width, largest);
+  for (++i; i < of.count; ++i) {
+    const Value* const row = of.rows + i * of.stride;
+    fetch_row_ahead(row, of.stride, width);
+    if (of.valid == nullptr || of.valid[i]) larger(row, width, largest);
+  }
 }
 
 template <class Value>
@@ -40,6 +44,7 @@ template <class Value>
                                                   Value* __restrict left, Value* __restrict out, int64_t out_stride) {
   for (int64_t i = 0; i < of.count; ++i) {
     Value* const to = out + i * out_stride;
+    fetch_row_ahead(of.rows + i * of.stride, of.stride, width);
     if (of.valid == nullptr || of.valid[i]) take(of.rows + i * of.stride, largest, width, left, to);
     else
       for (int64_t c = 0; c < width; ++c) to[c] = 0;
@@ -51,6 +56,7 @@ template <int64_t kRegister, class Value>
                                             int64_t width, Value factor, Value* __restrict out) {
   for (int64_t i = 0; i < count; ++i) {
     const Value* const row = rows + i * stride;
+    fetch_row_ahead(row, stride, width);
     SumRegisters<Value, kRegister> sums = {}, a, b;
     int64_t c = 0;
     for (; c + kSumLanes <= width; c += kSumLanes) {
@@ -71,6 +77,7 @@ template <int64_t kRegister, class Value>
   for (; c + kSumLanes <= width; c += kSumLanes) {
     SumRegisters<Value, kRegister> sums = {}, row;
     for (int64_t i = 0; i < count; ++i) {
+      if (c == 0) fetch_row_ahead(rows + i * stride, stride, width);
       if (weights[i] == 0) continue;
       row.load_from(rows + i * stride + c);
       sums += row * weights[i];
