@@ -93,21 +93,29 @@ XFORMER_BY_512 [[gnu::always_inline]] inline void gradients_at(const FloatTile& 
   if (slopes.d_sums != nullptr) columns.put(d_sums, slopes.d_sums + i);
 }
 
+// step(first column, columns)
+template <class Step>
+XFORMER_BY_512 [[gnu::always_inline]] inline void for_columns(int64_t f, const Step& step) {
+  int64_t i = 0;
+  for (; i + kColumnLanes <= f; i += kColumnLanes) step(i, Columns<true>());
+  if (i < f) step(i, Columns<false>{lanes_of(f - i)});
+}
+
 template <FeatureMap kMap, int kRows>
 XFORMER_BY_512 [[gnu::always_inline]] inline void keys(const FloatTile& tile, float* sums) {
   const Rows<kRows> shift = shifts<kMap, kRows>(tile.shift);
-  int64_t i = 0;
-  for (; i + kColumnLanes <= tile.f; i += kColumnLanes) keys_at<kMap>(tile, i, Columns<true>(), shift, sums);
-  if (i < tile.f) keys_at<kMap>(tile, i, Columns<false>{lanes_of(tile.f - i)}, shift, sums);
+  for_columns(
+      tile.f, [&](int64_t i, auto columns) __attribute__((always_inline))
+              XFORMER_BY_512 { keys_at<kMap>(tile, i, columns, shift, sums); });
 }
 
 template <FeatureMap kMap, int kRows>
 XFORMER_BY_512 [[gnu::always_inline]] inline void queries(const FloatTile& tile, const float* sums, float* to) {
   const Rows<kRows> shift = shifts<kMap, kRows>(tile.shift);
   Rows<kRows> dots{};
-  int64_t i = 0;
-  for (; i + kColumnLanes <= tile.f; i += kColumnLanes) queries_at<kMap>(tile, i, Columns<true>(), shift, sums, dots);
-  if (i < tile.f) queries_at<kMap>(tile, i, Columns<false>{lanes_of(tile.f - i)}, shift, sums, dots);
+  for_columns(
+      tile.f, [&](int64_t i, auto columns) __attribute__((always_inline))
+              XFORMER_BY_512 { queries_at<kMap>(tile, i, columns, shift, sums, dots); });
   for (int r = 0; r < kRows; ++r) to[r] = _mm512_reduce_add_ps(dots.of[r]);
 }
 
@@ -116,10 +124,9 @@ XFORMER_BY_512 [[gnu::always_inline]] inline void gradients(const FloatTile& til
                                                             const float* factor, float* row_sums) {
   const Rows<kRows> shift = shifts<kMap, kRows>(tile.shift), times = spread<kRows>(factor, 1);
   Rows<kRows> totals{};
-  int64_t i = 0;
-  for (; i + kColumnLanes <= tile.f; i += kColumnLanes)
-    gradients_at<kMap>(tile, slopes, i, Columns<true>(), shift, times, totals);
-  if (i < tile.f) gradients_at<kMap>(tile, slopes, i, Columns<false>{lanes_of(tile.f - i)}, shift, times, totals);
+  for_columns(
+      tile.f, [&](int64_t i, auto columns) __attribute__((always_inline))
+              XFORMER_BY_512 { gradients_at<kMap>(tile, slopes, i, columns, shift, times, totals); });
   for (int r = 0; r < kRows; ++r) row_sums[r] = _mm512_reduce_add_ps(totals.of[r]);
 }
 

@@ -114,9 +114,9 @@ HashedAttentionGradients hashed_attention_backward_device(const at::Tensor& grad
 template <class Launch>
 at::Tensor hash_buckets_device(const at::Tensor& q, const at::Tensor& directions, const std::vector<int64_t>& factors,
                                const HashedAttentionOptions& options, const Launch& launch) {
-  const at::Tensor turned = along_directions(q, directions), valid = readable_flags(options.valid);
   TORCH_CHECK(fits_bucket_program(q, directions, factors), "buckets on a device are of floats and at most ",
               kMostFactors, " factors");
+  const at::Tensor turned = along_directions(q, directions), valid = readable_flags(options.valid);
   HashBucketArguments a;
   a.h = static_cast<int>(turned.size(0)), a.b = static_cast<int>(turned.size(1));
   a.n = static_cast<int>(turned.size(2)), a.rounds = static_cast<int>(turned.size(3));

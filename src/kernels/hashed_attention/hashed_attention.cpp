@@ -70,11 +70,10 @@ at::Tensor hash_buckets(const at::Tensor& q_in, const at::Tensor& directions, co
   const at::Tensor result = hash_buckets_operator(q, directions, factors, options);
   if (policy() == Policy::kCheck) {
     // Of directions that are equal but for rounding either may win: what is reached along those that did is compared.
-    const auto reached = [&](const at::Tensor& buckets) {
-      return reached_in(buckets, along_directions(q, directions), factors);
-    };
-    check_forward("hash_buckets", {reached(result)},
-                  [&] { return variable_list{reached(hash_buckets_reference(q, directions, factors, options))}; });
+    const at::Tensor x = along_directions(q, directions);
+    check_forward("hash_buckets", {reached_in(result, x, factors)}, [&] {
+      return variable_list{reached_in(hash_buckets_reference(q, directions, factors, options), x, factors)};
+    });
   }
   return result;
 }

@@ -115,11 +115,15 @@ at::Tensor running_max_backward(const at::Tensor& gradient, const at::Tensor& x,
       scalar_t* const all_sums = room.data();
       std::array<int64_t, kMostLanes> begin{};  // the first cell that counts
       for (int64_t l = 0; l < lanes.count; ++l) begin[static_cast<size_t>(l)] = lanes.cells;
+      // Whether each lane's cell counts, and one before it does.
+      const auto all_run = [&](int64_t i) {
+        return lanes.together([&](int64_t l) { return counts[lanes.cell(i, l)] && begin[static_cast<size_t>(l)] < i; });
+      };
       for (int64_t i = 0; i < lanes.cells; ++i) {
         const int64_t place = head + lanes.cell(i, 0) * d;
         scalar_t *const all_before = room.data() + (i + 1) * size, *const all_after = all_before + size;
         lanes.fetch(values + head, i + kPlacesAhead, d);
-        if (lanes.together([&](int64_t l) { return counts[lanes.cell(i, l)] && begin[static_cast<size_t>(l)] < i; })) {
+        if (all_run(i)) {
           larger_of(values + place, all_before, size, all_after);
           continue;
         }
@@ -138,7 +142,7 @@ at::Tensor running_max_backward(const at::Tensor& gradient, const at::Tensor& x,
         const int64_t place = head + lanes.cell(i, 0) * d;
         const scalar_t* const all_before = room.data() + (i + 1) * size;
         lanes.fetch(slopes + head, i - kPlacesAhead, d);
-        if (lanes.together([&](int64_t l) { return counts[lanes.cell(i, l)] && begin[static_cast<size_t>(l)] < i; })) {
+        if (all_run(i)) {
           take_slopes(values + place, all_before, slopes + place, size, all_sums, to + place);
           continue;
         }
