@@ -19,7 +19,7 @@ void say(const char (&text)[size]) {
 // Only what is allowed in a handler: a flag, write(2) and _exit(2).
 void on_signal(int signal) {
   if (stop_signal != 0 && signal == SIGINT) {
-    say("\nstopped at once: what was not saved is lost; a run with checkpoints goes on from its last by the same command\n");
+    say("\nstopped at once: what was not saved is lost; the same command goes on from the last checkpoint, if any\n");
     _exit(static_cast<int>(ExitCode::kInterrupted));
   }
   stop_signal = signal;
