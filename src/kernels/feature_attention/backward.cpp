@@ -30,8 +30,10 @@ void queries_back(const FeaturePass<Stored>& pass, int64_t z, int64_t part, cons
                                     {out.at(b, h, first), out.stride}, rows, denominator + first, valid, scratch);
     if (!pass.by_sum) std::fill_n(scratch.dots.begin(), rows, Value(0));
     const Stored* const queries = pass.queries.at(b, h, first);
-    fetch_next_rows(gradient.at(b, h, first), gradient.stride, rows, e);
-    fetch_next_rows(out.at(b, h, first), out.stride, rows, e);
+    if (!pass.paired) {  // whose loops ask for rows themselves
+      fetch_next_rows(gradient.at(b, h, first), gradient.stride, rows, e);
+      fetch_next_rows(out.at(b, h, first), out.stride, rows, e);
+    }
     const auto x = pass.scores(queries, pass.queries.stride, rows, scratch, FeaturePass<Stored>::Finds::kWinner);
     for (size_t r = 0; pass.softmax && r < static_cast<size_t>(rows); ++r) scratch.shift[r] += scratch.largest[r];
     gemm(rows, {numerator, e}, scratch.table, Value(0), scratch.gradient.data(), f);

@@ -100,8 +100,10 @@ struct FeaturePass {
   TileRows<const Value> scores(const Stored* x, int64_t stride, int64_t rows, FeatureScratch<Stored>& scratch,
                                Finds finds = Finds::kLargest) const {
     Value* const tile = scratch.tile.data();
-    if (omega != nullptr) gemm(rows, {x, stride}, to_scores, Value(0), tile, f);
-    fetch_next_rows(x, stride, rows, d);
+    if (omega != nullptr) {
+      gemm(rows, {x, stride}, to_scores, Value(0), tile, f);
+      fetch_next_rows(x, stride, rows, d);
+    }
     if (!softmax && (omega != nullptr || paired)) return {};
     const TileRows<const Value> wide = loaded_rows(x, stride, rows, d, scratch.x_room);
     if (omega == nullptr)
