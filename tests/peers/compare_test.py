@@ -15,7 +15,7 @@ COMPARE = pathlib.Path(__file__).resolve().parent.parent.parent / "scripts" / "c
 # Both as they answer: a line when ready, one for every step; ours takes 2 ms, PyTorch's 6, compiled 4. Of that
 # the device is at work but for 0.25 ms, and the host queues until 0.5 ms before the end.
 ANSWERS = '''#!%s
-import json, pathlib, sys
+import json, pathlib, sys, time
 words = sys.argv[1:]
 with open(%r, "a") as log:
     log.write(" ".join(words) + "\\n")
@@ -33,9 +33,12 @@ elif words[0].endswith("ceilings.py"):
     print(json.dumps({"copy, GB/s": 3000.0}))
     sys.exit()
 else:
-    ready, ms = {"setup_seconds": 1.0, "parameters": 5}, 4.0 if "--compile" in words else 6.0
+    ready = {"setup_seconds": 1.0, "parameters": 5, "step_flops": 1, "product_flops": 1, "libraries": {"L": 1.0}}
+    ms = 4.0 if "--compile" in words else 6.0
 print(json.dumps(ready), flush=True)
 for _ in sys.stdin:
+    with open(%r, "a") as log:
+        log.write(f"step {time.monotonic()}\\n")
     print(json.dumps({"ms": ms, "host_ms": ms - 0.5, "device_ms": ms - 0.25, "peak_bytes": 900e6}), flush=True)
 '''
 
@@ -45,7 +48,7 @@ class Compare(unittest.TestCase):
         self.scratch = tempfile.TemporaryDirectory()
         self.folder = pathlib.Path(self.scratch.name)
         self.log, self.fake = self.folder / "log", self.folder / "fake"
-        self.fake.write_text(ANSWERS % (sys.executable, str(self.log)))
+        self.fake.write_text(ANSWERS % (sys.executable, str(self.log), str(self.log)))
         self.fake.chmod(0o755)
 
     def tearDown(self):
@@ -82,6 +85,16 @@ class Compare(unittest.TestCase):
         self.assertFalse(self.log.exists())
         done = self.run_it("--program", self.fake, "--python", self.fake, "--models", "linear", "--shapes", "64x2")
         self.assertEqual((done.returncode, "was measured with --device cuda" in done.stderr), (2, True))
+
+    def test_on_a_cpu_each_step_waits_until_the_others_threads_sleep(self):
+        done = self.run_it("--program", self.fake, "--python", self.fake, "--models", "linear", "--shapes", "64x2",
+                           "--precisions", "bf16")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("30 ms before each step", (self.folder / "out.md").read_text())
+        times = [float(line.removeprefix("step ")) for line in self.log.read_text().splitlines() if line.startswith("step ")]
+        # One before the rounds of each of three kinds, then three rounds of two steps, each behind its pause.
+        self.assertEqual(len(times), 3 * 7)
+        self.assertTrue(all(times[i + 1] - times[i] > 0.029 for i in range(20) if i % 7 != 6))
 
     def test_what_is_wrong_is_said_before_anything_runs(self):
         for words, said in ((["--device", "gpu"], "expected cpu, cuda or cuda:N, got 'gpu'"),

@@ -142,11 +142,12 @@ def facts(results):
         software = sorted({f"xformer {row['software']['xformer']} ({row['software']['commit'][:12]}"
                            f"{', modified' if row['software']['dirty'] else ''})" for row in rows})
         device = f"{run['gpu']}; " if run.get("gpu") else ""
+        pause = f", {run['pause_ms']:.0f} ms before each step" if run.get("pause_ms") else ""
         packages = f"PyTorch {run['torch']}, " + (f"transformers {run['transformers']}, " if run["transformers"] else "")
         yield (f"`{run['command']}`, {run['date']}: {', '.join(sorted({row['shape'] for row in rows}))}. {device}{run['processor']}, "
                f"{run['processors']} processors, {run['memory_bytes'] / 1e9:.0f} GB, {run['threads']} threads. "
                f"{'; '.join(software)}; {packages}Python {run['python']}, "
-               f"{run['compiler']}. At most {run['rounds']} rounds of a pair, fewer where they took {run['seconds']:.0f} s.")
+               f"{run['compiler']}. At most {run['rounds']} rounds of a pair, fewer where they took {run['seconds']:.0f} s{pause}.")
         yield ""
         yield "What the machine does at best in that run, by single operators:"
         yield ""
@@ -178,20 +179,21 @@ def tables(results, same, kinds, with_floor):
 MODEL = ("Forward, backward, AdamW and schedule of the encoder of protocol `mlpen` (two layers of width 64, two heads), dropout 0.1, "
          "{precision}, on random numbers below ListOps' vocabulary; `listops-lengths`: as many of them valid as in the first "
          "ListOps examples; `bytes-2k`: a causal decoder of four layers of width 256, four heads (protocol `character-lm`), that "
-         "scores every place of random bytes. Ours and one process of PyTorch take a step each in turn. A ratio is the median over rounds of "
-         "PyTorch's time over ours: above 1 ours is faster; `best` is PyTorch's fastest but for `sdpa`. {memory} "
+         "scores every place of random bytes. Ours and one process of PyTorch take a step each in turn{pause}. "
+         "A ratio is the median over rounds of PyTorch's time over ours: above 1 ours is faster; `best` is PyTorch's fastest but for `sdpa`. {memory} "
          "`sdpa` and ours beside it have no dropout of attention weights; the models are `tests/peers/models.py`.")
 
 
 def markdown(results):
     if results.get("device") == "cuda":
         lines = ["# xformer beside PyTorch: one training step on a GPU", "",
-                 MODEL.format(precision="both in the precision that the row says, fp32 where it says none",
+                 MODEL.format(precision="both in the precision that the row says, fp32 where it says none", pause="",
                               memory="A turn is as many steps as take 50 ms. Memory is the most that was allocated on the GPU."), "",
                  *tables(results, GPU_SAME, GPU_KINDS, with_floor=False)]
     else:
         lines = ["# xformer beside PyTorch: one training step on a CPU", "",
                  MODEL.format(precision="ours in fp32 or, where the row says so, in bf16 (PyTorch's by its autocast)",
+                              pause=", behind the pause that the conditions name, in which threads of the other stop spinning",
                               memory="Memory is the most that the process had, Python and libraries included. "
                                      "`caching` and both in bf16 run under a caching allocator."), "",
                  *tables(results, SAME, KINDS, with_floor=True)]

@@ -47,6 +47,11 @@ class Table(unittest.TestCase):
                       "900 | 900 | - | - | - | - | - |", self.lines())
         self.assertIn("| `linear` | listops, 2,048 x 32 | 6 | 4 | 40.0 | LIBXSMM 75%, MKL 25% | 0.100 | 5 |", self.lines())
 
+    def test_conditions_name_the_pause_before_a_step_where_there_was_one(self):
+        self.assertTrue(any(line.endswith("fewer where they took 9 s.") for line in self.lines()))
+        lines = table.markdown({"runs": [RUN | {"pause_ms": 30.0}], "rows": [self.row]}).splitlines()
+        self.assertTrue(any(line.endswith("fewer where they took 9 s, 30 ms before each step.") for line in lines))
+
     def test_the_best_is_the_fastest_of_the_same_function(self):
         self.row["kinds"]["bf16"] = pair([1.0, 300.0, 400.0], [190.0, 200.0, 210.0])
         self.row["kinds"]["sdpa"] = pair([1.0, 100.0, 400.0], [190.0, 200.0, 210.0])

@@ -36,10 +36,12 @@ struct Lanes32 {
 XFORMER_BY_BF16_512 [[gnu::always_inline]] inline __m512 widened_by_512(const c10::BFloat16* from, __mmask16 lanes) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, from)), 16));
 }
-XFORMER_BY_BF16_512 [[gnu::always_inline]] inline Lanes32 widened_by_512(const c10::BFloat16* from, __mmask32 lanes) {
-  const __m512i bits = _mm512_maskz_loadu_epi16(lanes, from);
+XFORMER_BY_BF16_512 [[gnu::always_inline]] inline Lanes32 widened_by_512(const __m512i& bits) {
   return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_castsi512_si256(bits)), 16)),
           _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(bits, 1)), 16))};
+}
+XFORMER_BY_BF16_512 [[gnu::always_inline]] inline Lanes32 widened_by_512(const c10::BFloat16* from, __mmask32 lanes) {
+  return widened_by_512(_mm512_maskz_loadu_epi16(lanes, from));
 }
 XFORMER_BY_BF16_512 [[gnu::always_inline]] inline Lanes32 floats_by_512(const float* from, __mmask32 lanes) {
   return {_mm512_maskz_loadu_ps(low_of(lanes), from), _mm512_maskz_loadu_ps(high_of(lanes), from + 16)};
@@ -66,11 +68,14 @@ XFORMER_BY_BF16_512 inline __m512i rounded_by_512(const __m512& low, const __m51
   for (int i = 0; i < 32; ++i) rounded[i] = rounded_bits(numbers[i]);
   return _mm512_load_si512(rounded);
 }
+XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void store_bits(const __m512i& numbers, __mmask32 lanes,
+                                                                  c10::BFloat16* to) {
+  if (lanes == ~__mmask32{0}) _mm512_storeu_si512(to, numbers);  // by a mask it is many times slower
+  else _mm512_mask_storeu_epi16(to, lanes, numbers);
+}
 XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void store_rounded(const Lanes32& x, __mmask32 lanes,
                                                                      c10::BFloat16* to) {
-  const __m512i rounded = rounded_by_512(x.low, x.high);
-  if (lanes == ~__mmask32{0}) _mm512_storeu_si512(to, rounded);  // by a mask it is many times slower
-  else _mm512_mask_storeu_epi16(to, lanes, rounded);
+  store_bits(rounded_by_512(x.low, x.high), lanes, to);
 }
 #endif
 

@@ -54,6 +54,14 @@ class TileSums {
   void finish() const {
     if constexpr (kConverts<Stored>) pack_transposed(count_, width_, scale_, turned_, count_, into_.data, into_.stride);
   }
+  // Rows first .. first + count - 1 of the finished sums without finishing all, side by side: in `room` or where they
+  // are, where `into` has no gaps.
+  const Value* rows(int64_t first, int64_t count, std::vector<Value>& room) const {
+    if constexpr (!kConverts<Stored>) return into_.data + first * into_.stride;
+    Value* const to = grown(room, count * width_);
+    pack_transposed(count, width_, scale_, turned_ + first, count_, to, width_);
+    return to;
+  }
 
  private:
   TileRows<Value> into_;

@@ -139,15 +139,26 @@ void add_round(const HashedPass& pass, int64_t unit, int64_t round, Scratch<Stor
   }
 }
 
-// The gradients of one round, added to those of every token.
+// Rows of slots from `first` on, as rows(first, count) gives them, to those of their tokens: added, or put there.
+template <class Value, class Rows>
+void to_tokens(const std::vector<int32_t>& tokens, int64_t first, int64_t end, int64_t width, bool adds,
+               const Rows& rows, Value* into) {
+  for (; first < end; first += kRowsAtOnce) {
+    const int64_t count = std::min(kRowsAtOnce, end - first);
+    if (adds) add_rows_at(rows(first, count), width, tokens.data() + first, count, into);
+    else put_rows_at(rows(first, count), width, tokens.data() + first, count, into);
+  }
+}
+
+// The gradients of one round, added to those of every token; the first round's begin them, for every token has one slot
+// of its own in a round.
 template <class Stored, class Value>
 void add_round_gradients(const HashedPass& pass, int64_t unit, int64_t round, const std::vector<Value>& delta,
                          Scratch<Stored>& mine) {
   const auto keep = static_cast<Value>(pass.draws.keep());
   const int64_t c = pass.c, d = pass.d, e = pass.e, line = pass.line, count = pass.before + pass.slots;
   Sorted<Stored>& sorted = mine.sorted;
-  // Every chunk's queries are written once, its keys are added to; no rows but those of chunks stay untouched.
-  std::fill_n(grown(sorted.q_gradient, count * d), pass.before * d, Value(0));
+  grown(sorted.q_gradient, count * d);  // every chunk's queries are written once, its keys are added to
   const TileSums<Stored> k_sums({grown(sorted.k_gradient, count * d), d}, count, d, Value(1), mine.turned_k),
       v_sums({grown(sorted.v_gradient, count * e), e}, count, e, Value(1), mine.turned_v);
   k_sums.clear();
@@ -202,12 +213,17 @@ void add_round_gradients(const HashedPass& pass, int64_t unit, int64_t round, co
     gemm(c, d, window.columns, Value(1), factor, {sorted.k.data() + key * d, d}, Value(0),
          sorted.q_gradient.data() + query * d, d);
   }
-  k_sums.finish();
-  v_sums.finish();
-  const int32_t* const tokens = sorted.tokens.data();
-  add_rows_at(sorted.q_gradient.data(), d, tokens, count, mine.q_gradient.data());
-  add_rows_at(sorted.k_gradient.data(), d, tokens, count, mine.k_gradient.data());
-  add_rows_at(sorted.v_gradient.data(), e, tokens, count, mine.v_gradient.data());
+  const auto q_rows = [&](int64_t first, int64_t) { return sorted.q_gradient.data() + first * d; };
+  const auto k_rows = [&](int64_t first, int64_t rows) { return k_sums.rows(first, rows, mine.first_room); };
+  const auto v_rows = [&](int64_t first, int64_t rows) { return v_sums.rows(first, rows, mine.first_room); };
+  to_tokens(sorted.tokens, pass.before, count, d, round > 0, q_rows, mine.q_gradient.data());
+  const auto keys_to_tokens = [&](int64_t width, const auto& rows, Value* into) {
+    if (round > 0) return to_tokens(sorted.tokens, 0, count, width, true, rows, into);
+    to_tokens(sorted.tokens, pass.before, count, width, false, rows, into);
+    to_tokens(sorted.tokens, 0, pass.before, width, true, rows, into);
+  };
+  keys_to_tokens(d, k_rows, mine.k_gradient.data());
+  keys_to_tokens(e, v_rows, mine.v_gradient.data());
 }
 
 // Sums of all rounds over the sums of their weights.
@@ -229,6 +245,9 @@ void store_gradients(const HashedPass& pass, int64_t unit, const Heads<const Sto
                      const Heads<Stored>& v_out, Scratch<Stored>& mine) {
   using Value = Computed<Stored>;
   const int64_t sample = unit / pass.h, head = unit % pass.h, n = pass.n, d = pass.d, e = pass.e;
+  if (pass.valid.defined())  // no round had a slot for those that are not
+    for (int64_t i = 0; i < n; ++i)
+      if (!pass.valid.at(sample, i)) std::fill_n(mine.v_gradient.data() + i * e, e, Value(0));
   if constexpr (kConverts<Stored>)
     if (has_bf16_512()) {
       narrow(n, e, mine.v_gradient.data(), e, v_out.at(sample, head), v_out.stride);
@@ -311,9 +330,7 @@ HashedAttentionGradients hashed_attention_backward_cpu(const at::Tensor& gradien
       mine.log_sum.resize(static_cast<size_t>(n));
       std::transform(rows_of(forward.sum), rows_of(forward.sum) + n, mine.log_sum.begin(),
                      [](Value sum) { return std::log(sum); });
-      mine.q_gradient.assign(static_cast<size_t>(n * d), Value(0));
-      mine.k_gradient.assign(static_cast<size_t>(n * d), Value(0));
-      mine.v_gradient.assign(static_cast<size_t>(n * e), Value(0));
+      grown(mine.q_gradient, n * d), grown(mine.k_gradient, n * d), grown(mine.v_gradient, n * e);
       measure(pass, queries, unit, mine);
       dots_of_tokens(outs, slopes, sample, head, n, e, delta.data(), mine);
       for (int64_t round = 0; round < pass.rounds; ++round) {

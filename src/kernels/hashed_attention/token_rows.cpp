@@ -10,13 +10,15 @@ namespace xformer::kernels {
 
 namespace {
 
-template <class Value>
-[[gnu::always_inline]] inline void add_at(const Value* __restrict rows, int64_t width, const int32_t* tokens,
-                                          int64_t count, Value* __restrict into) {
+template <bool kAdds, class Value>
+[[gnu::always_inline]] inline void take_at(const Value* __restrict rows, int64_t width, const int32_t* tokens,
+                                           int64_t count, Value* __restrict into) {
   for (int64_t i = 0; i < count; ++i) {
     if (tokens[i] < 0) continue;
     Value* __restrict const place = into + tokens[i] * width;
-    for (int64_t j = 0; j < width; ++j) place[j] += rows[i * width + j];
+    for (int64_t j = 0; j < width; ++j)
+      if constexpr (kAdds) place[j] += rows[i * width + j];
+      else place[j] = rows[i * width + j];
   }
 }
 
@@ -93,11 +95,19 @@ void gather_rows(const void* from, int64_t stride, int64_t width, const int32_t*
 }
 
 XFORMER_VECTORISED
+void put_rows_at(const float* rows, int64_t width, const int32_t* tokens, int64_t count, float* into) {
+  take_at<false>(rows, width, tokens, count, into);
+}
+void put_rows_at(const double* rows, int64_t width, const int32_t* tokens, int64_t count, double* into) {
+  take_at<false>(rows, width, tokens, count, into);
+}
+
+XFORMER_VECTORISED
 void add_rows_at(const float* rows, int64_t width, const int32_t* tokens, int64_t count, float* into) {
-  add_at(rows, width, tokens, count, into);
+  take_at<true>(rows, width, tokens, count, into);
 }
 void add_rows_at(const double* rows, int64_t width, const int32_t* tokens, int64_t count, double* into) {
-  add_at(rows, width, tokens, count, into);
+  take_at<true>(rows, width, tokens, count, into);
 }
 
 XFORMER_VECTORISED

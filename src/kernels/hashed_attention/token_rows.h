@@ -11,6 +11,9 @@ namespace xformer::kernels {
 // rows[i] = the token's row of `from`, whose rows begin `stride` bytes apart; zero where there is none. Of bytes.
 void gather_rows(const void* from, int64_t stride, int64_t width, const int32_t* tokens, int64_t count, void* rows);
 
+// into[tokens[i]] = rows[i]
+void put_rows_at(const float* rows, int64_t width, const int32_t* tokens, int64_t count, float* into);
+void put_rows_at(const double* rows, int64_t width, const int32_t* tokens, int64_t count, double* into);
 // into[tokens[i]] += rows[i]
 void add_rows_at(const float* rows, int64_t width, const int32_t* tokens, int64_t count, float* into);
 void add_rows_at(const double* rows, int64_t width, const int32_t* tokens, int64_t count, double* into);

@@ -57,14 +57,17 @@ XFORMER_BY_BF16_512 void dots_of_rows(const c10::BFloat16* a, int64_t a_stride, 
 XFORMER_BY_BF16_512 void gather_scaled(const c10::BFloat16* from, int64_t stride, int64_t width, const int32_t* tokens,
                                        int64_t count, const float* factors, c10::BFloat16* rows,
                                        c10::BFloat16* scaled) {
+  constexpr int64_t kAhead = 16;  // as in gather_rows()
   for (int64_t r = 0; r < count; ++r, rows += width, scaled += width) {
+    if (r + kAhead < count && tokens[r + kAhead] >= 0) __builtin_prefetch(from + tokens[r + kAhead] * stride);
     const bool there = tokens[r] >= 0;
     const c10::BFloat16* const token = from + (there ? tokens[r] : 0) * stride;
     const __m512 factor = _mm512_set1_ps(there ? factors[tokens[r]] : 0.0F);
     for (int64_t i = 0; i < width; i += kStep) {
       const __mmask32 lanes = lanes32_of(width - i);
-      const Lanes32 x = widened_by_512(token + i, there ? lanes : __mmask32{0});
-      store_rounded(x, lanes, rows + i);
+      const __m512i bits = _mm512_maskz_loadu_epi16(there ? lanes : __mmask32{0}, token + i);
+      store_bits(bits, lanes, rows + i);
+      const Lanes32 x = widened_by_512(bits);
       store_rounded({_mm512_mul_ps(x.low, factor), _mm512_mul_ps(x.high, factor)}, lanes, scaled + i);
     }
   }
