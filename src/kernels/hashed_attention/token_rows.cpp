@@ -1,5 +1,6 @@
 #include "kernels/hashed_attention/token_rows.h"
 
+#include <algorithm>
 #include <cstring>
 #include <type_traits>
 
@@ -10,16 +11,20 @@ namespace xformer::kernels {
 
 namespace {
 
-template <bool kAdds, class Value>
-[[gnu::always_inline]] inline void take_at(const Value* __restrict rows, int64_t width, const int32_t* tokens,
-                                           int64_t count, Value* __restrict into) {
+template <class Value>
+[[gnu::always_inline]] inline void add_at(const Value* __restrict rows, int64_t width, const int32_t* tokens,
+                                          int64_t count, Value* __restrict into) {
   for (int64_t i = 0; i < count; ++i) {
     if (tokens[i] < 0) continue;
     Value* __restrict const place = into + tokens[i] * width;
-    for (int64_t j = 0; j < width; ++j)
-      if constexpr (kAdds) place[j] += rows[i * width + j];
-      else place[j] = rows[i * width + j];
+    for (int64_t j = 0; j < width; ++j) place[j] += rows[i * width + j];
   }
+}
+
+template <class Value>
+void put_at(const Value* rows, int64_t width, const int32_t* tokens, int64_t count, Value* into) {
+  for (int64_t i = 0; i < count; ++i)
+    if (tokens[i] >= 0) std::copy_n(rows + i * width, width, into + tokens[i] * width);
 }
 
 template <class Value>
@@ -94,20 +99,19 @@ void gather_rows(const void* from, int64_t stride, int64_t width, const int32_t*
   }
 }
 
-XFORMER_VECTORISED
 void put_rows_at(const float* rows, int64_t width, const int32_t* tokens, int64_t count, float* into) {
-  take_at<false>(rows, width, tokens, count, into);
+  put_at(rows, width, tokens, count, into);
 }
 void put_rows_at(const double* rows, int64_t width, const int32_t* tokens, int64_t count, double* into) {
-  take_at<false>(rows, width, tokens, count, into);
+  put_at(rows, width, tokens, count, into);
 }
 
 XFORMER_VECTORISED
 void add_rows_at(const float* rows, int64_t width, const int32_t* tokens, int64_t count, float* into) {
-  take_at<true>(rows, width, tokens, count, into);
+  add_at(rows, width, tokens, count, into);
 }
 void add_rows_at(const double* rows, int64_t width, const int32_t* tokens, int64_t count, double* into) {
-  take_at<true>(rows, width, tokens, count, into);
+  add_at(rows, width, tokens, count, into);
 }
 
 XFORMER_VECTORISED
