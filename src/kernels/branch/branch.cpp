@@ -1,5 +1,8 @@
 #include "kernels/branch/branch.h"
 
+#include <optional>
+
+#include "kernels/branch/cpu.h"
 #include "kernels/branch/device.h"
 #include "kernels/feed_forward/feed_forward.h"
 #include "kernels/fused.h"
@@ -18,10 +21,11 @@ struct BranchCall {
   BranchForward made;
 
   static constexpr const char* kName = "branch";
-  static inline const Operator<kNoCpuKernel<BranchForwardPass>> kForward{"branch_forward"};
-  static inline const Operator<kNoCpuKernel<BranchBackwardPass>> kBackward{"branch_backward"};
-  static constexpr bool kPartialGradients = true, kRoundsProducts = true;
+  static inline const Operator<branch_forward_cpu> kForward{"branch_forward"};
+  static inline const Operator<branch_backward_cpu> kBackward{"branch_backward"};
+  static constexpr bool kPartialGradients = true, kRoundsProducts = true, kTakesBf16 = true;
 
+  static bool is_parameter(size_t input) { return input >= 2; }
   static bool takes_half(size_t input) { return input == 1; }
 
   [[nodiscard]] variable_list inputs() const {
@@ -42,28 +46,36 @@ struct BranchCall {
         kBackward(gradients[0], gradients.size() > 1 ? gradients[1] : at::Tensor(), made, branch, drop, norm.weight));
   }
   [[nodiscard]] variable_list reference(const variable_list& in) const {
-    const at::Tensor end = Branch{in[1], {in[2], in[3]}, {in[4], in[5]}, branch.tanh, branch.drop}.made();
+    const at::Tensor end =
+        Branch{in[1], {in[2], in[3]}, {in[4], in[5]}, branch.tanh, branch.drop, branch.needed}.made();
     if (!norm.weight.defined()) return {residual(in[0], end, drop)};
-    const ResidualNorm meant = residual_norm(in[0], end, drop, {in[6], in[7], norm.epsilon});
+    const ResidualNorm meant = residual_norm(in[0], end, drop, {in[6], in[7], norm.epsilon}, branch.needed);
     return {meant.sum, meant.normed};
   }
+  // The CPU's products count themselves.
   void count_products(int64_t times) const {
+    if (branch.rows.is_cpu()) return;
     const int64_t rows = branch.rows.numel() / branch.rows.size(-1);
     const int64_t in = branch.in.weight.defined() ? branch.in.weight.numel() : 0;
     add_executed_flops(times * 2 * rows * (in + branch.out.weight.numel()));
   }
 };
 
-// A CPU makes the branch first.
-bool runs_on_device(const BranchCall& call) {
-  return !call.x.is_cpu() && fits_branch_programs(call.x, call.branch, call.norm) &&
-         !autocast_takes_products(call.branch.rows) && fused_type<BranchCall>(call.inputs());
+// Whether the maker's kernels take its weights.
+bool fits_cpu(const Branch& branch) {
+  const auto small = [](const LinearMap& map) { return map.weight.numel() > 0 && map.weight.numel() <= kMostWeights; };
+  return branch.out.weight.defined() && branch.rows.numel() > 0 && small(branch.out) &&
+         (!branch.in.weight.defined() || small(branch.in));
 }
 
-// As a device makes it.
-Branch of_all_rows(Branch branch) {
-  branch.needed = at::Tensor();
-  return branch;
+// The call as kernels run it: devices make all rows.
+std::optional<BranchCall> fused_call(const at::Tensor& x, const Branch& branch, const DropoutPlace& drop,
+                                     const NormWeights& norm) {
+  BranchCall call{x, branch, drop, norm, {}};
+  if (!x.is_cpu()) call.branch.needed = at::Tensor();
+  const bool fits = x.is_cpu() ? fits_cpu(branch) : fits_branch_programs(x, branch, norm);
+  if (!fits || autocast_takes_products(branch.rows) || !fused_type<BranchCall>(call.inputs())) return std::nullopt;
+  return call;
 }
 
 }  // namespace
@@ -74,15 +86,15 @@ at::Tensor Branch::made() const {
 }
 
 ResidualNorm branch_norm(const at::Tensor& x, const Branch& branch, const DropoutPlace& drop, const NormWeights& norm) {
-  const BranchCall call{x, of_all_rows(branch), drop, norm, {}};
-  if (!runs_on_device(call)) return residual_norm(x, branch.made(), drop, norm, branch.needed);
-  const variable_list result = run_fused(call);
+  const std::optional<BranchCall> call = fused_call(x, branch, drop, norm);
+  if (!call) return residual_norm(x, branch.made(), drop, norm, branch.needed);
+  const variable_list result = run_fused(*call);
   return {result[0], result[1]};
 }
 
 at::Tensor add_branch(const at::Tensor& x, const Branch& branch, const DropoutPlace& drop) {
-  const BranchCall call{x, of_all_rows(branch), drop, {}, {}};
-  return runs_on_device(call) ? run_fused(call)[0] : residual(x, branch.made(), drop);
+  const std::optional<BranchCall> call = fused_call(x, branch, drop, {});
+  return call ? run_fused(*call)[0] : residual(x, branch.made(), drop);
 }
 
 }  // namespace xformer::kernels

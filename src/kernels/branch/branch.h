@@ -1,7 +1,7 @@
 // A residual connection to a branch that ends in a linear map, and the norm behind it:
 //   sum = x + drop(branch),   normed = norm(sum)                                                (residual_norm.h)
-// On devices other than the CPU whoever makes the branch, a linear map or a whole feed-forward part, adds and
-// normalises too, and the branch does not go to memory.
+// Whoever makes the branch, a linear map or a whole feed-forward part, adds and normalises too, and the branch does not
+// go to memory.
 #pragma once
 
 #include "kernels/linear/linear.h"

@@ -127,9 +127,8 @@ LinearGradients linear_backward_cpu(const std::vector<at::Tensor>& gradients_in,
           const int64_t out = maps[i].weight.size(0);
           const scalar_t* const slopes = needed_rows.only(
               which, row, rows, out, gradients[i].const_data_ptr<scalar_t>() + row * out, room.needed_slopes);
-          if (x_wanted) gemm(rows, {slopes, out}, factors[i], Value(i > 0), into, in);
-          gemm(out, in, rows, Value(1), {slopes, out, true}, {inputs, in}, Value(1), own + starts[i], in);
-          if (maps[i].bias.defined()) add_rows(slopes, rows, out, own + starts[i] + out * in);
+          map_gradient_rows(rows, out, in, slopes, inputs, factors[i], Value(i > 0), into, maps[i].bias.defined(),
+                            own + starts[i]);
         }
         if (x_wanted) store(into, rows * in, to);
       };

@@ -54,4 +54,16 @@ void add_rows(const c10::BFloat16* rows, int64_t count, int64_t width, float* su
 void add_rows(const float* rows, int64_t count, int64_t width, float* sums);
 void add_rows(const double* rows, int64_t count, int64_t width, double* sums);
 
+// Backwards from `slopes` [rows, out], the gradient of the map of `inputs` [rows, in]: x_gradient = more x_gradient +
+// slopes weight, unless it is nullptr; adds the weight's gradient to table [out, in] and, behind it, the bias' [out].
+template <class Stored>
+void map_gradient_rows(int64_t rows, int64_t out, int64_t in, const Stored* slopes, const Stored* inputs,
+                       const PackedFactor<Stored>& weight, Computed<Stored> more, Computed<Stored>* x_gradient,
+                       bool has_bias, Computed<Stored>* table) {
+  using Value = Computed<Stored>;
+  if (x_gradient != nullptr) gemm(rows, {slopes, out}, weight, more, x_gradient, in);
+  gemm(out, in, rows, Value(1), {slopes, out, true}, {inputs, in}, Value(1), table, in);
+  if (has_bias) add_rows(slopes, rows, out, table + out * in);
+}
+
 }  // namespace xformer::kernels

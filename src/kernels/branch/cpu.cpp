@@ -1,0 +1,171 @@
+// Branches on the CPU: whoever makes a block of rows, a linear map or a feed-forward part, leaves it in the cache for
+// the residual and the norm, and backwards finds its gradient there.
+#include "kernels/branch/cpu.h"
+
+#include <ATen/Dispatch.h>
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "core/error.h"
+#include "kernels/branch/map_rows.h"
+#include "kernels/cpu/row_parts.h"
+#include "kernels/cpu/units.h"
+#include "kernels/feed_forward/part_rows.h"
+#include "kernels/residual_norm/blocks.h"
+
+namespace xformer::kernels {
+
+namespace {
+
+// Blocks of the maker's rows with those that lie beside them.
+template <class Pass>
+RowParts parts_of(const Pass& pass, const NormPass& norm, int64_t table = 1) {
+  XF_ASSERT(pass.rows == norm.rows, "a branch of {} rows for {}", pass.rows, norm.rows);
+  return {pass.rows, pass.row_width() + norm.width, table};
+}
+
+// work(row, rows) for as many rows as residual and norm take at once.
+template <class Work>
+void for_pieces(const NormPass& norm, int64_t first, int64_t count, const Work& work) {
+  const int64_t at_once = norm_rows_at_once(norm.x.scalar_type(), norm.width);
+  for (int64_t row = first; row < first + count; row += at_once) work(row, std::min(at_once, first + count - row));
+}
+
+// The maker's rows, added and normalised.
+template <class Stored, class Pass, class Maker>
+void forward_rows(const RowParts& parts, const Pass& pass, Maker& maker, const NormPass& norm,
+                  const ResidualNormForward& to) {
+  const int64_t width = norm.width, workers = workers_for(parts.blocks);
+  NormForward<Stored> end(norm, /*has_branch=*/true, to, workers);
+  std::vector<std::vector<Stored>> tiles(static_cast<size_t>(workers));
+  for_units(parts.blocks, parts.block_rows * pass.row_width() * width, [&](int64_t block, int64_t worker) {
+    const int64_t begin = block * parts.block_rows;
+    pass.needed.for_runs(
+        begin, std::min(parts.block_rows, parts.rows - begin), [&](int64_t first, int64_t count, Needed which) {
+          Stored* const tile = grown(tiles[static_cast<size_t>(worker)], count * width);
+          if (which == Needed::kNone) std::fill_n(tile, count * width, Stored(0));
+          else maker.rows(first, count, which, worker, tile);
+          for_pieces(norm, first, count,
+                     [&](int64_t row, int64_t rows) { end.rows(row, rows, worker, tile + (row - first) * width); });
+        });
+  });
+}
+
+// What flows back from the norm and past it.
+struct Slopes {
+  at::Tensor sum, normed;  // either may be undefined, but not both
+  at::Tensor x;            // gradient of x: made where there is a norm, else that of the sum
+};
+
+// Adds the maker's gradients, and behind them the norm's, to its parts' tables.
+template <class Stored, class Pass, class Maker>
+void backward_rows(const RowParts& parts, const Pass& pass, Maker& maker, const NormPass& norm, const Slopes& slopes,
+                   const ResidualNormForward& made, const at::Tensor& tables) {
+  using Value = Computed<Stored>;
+  const int64_t width = norm.width, workers = workers_for(parts.parts), table = tables.size(1);
+  const bool drops = norm.draws.threshold() > 0;
+  std::optional<NormBackward<Stored>> begin;
+  if (slopes.normed.defined())
+    begin.emplace(norm, /*has_branch=*/true, slopes.sum, slopes.normed, made, slopes.x, workers);
+  struct Room {
+    std::vector<Stored> tile;
+    NormScratch<Stored> norm;
+  };
+  std::vector<Room> rooms(static_cast<size_t>(workers));
+  const auto* const x_slopes = slopes.x.const_data_ptr<Stored>();
+  for_units(parts.parts, parts.part_blocks * parts.block_rows * table, [&](int64_t part, int64_t worker) {
+    Room& room = rooms[static_cast<size_t>(worker)];
+    Value* const own = tables.mutable_data_ptr<Value>() + part * table;
+    const auto run = [&](int64_t first, int64_t count, Needed which) {
+      Stored* const tile = drops ? grown(room.tile, count * width) : nullptr;
+      for_pieces(norm, first, count, [&](int64_t row, int64_t rows) {
+        Stored* const to = drops ? tile + (row - first) * width : nullptr;
+        if (begin) begin->rows(row, rows, worker, to, own + pass.table());
+        else if (drops && which != Needed::kNone)
+          drop_stored(x_slopes + row * width, norm.rule(row, rows, room.norm.draws), rows * width, to, room.norm);
+      });
+      maker.rows(first, count, which, worker, drops ? tile : x_slopes + first * width, own);
+    };
+    parts.for_blocks(part, [&](int64_t first, int64_t count) { pass.needed.for_runs(first, count, run); });
+  });
+}
+
+}  // namespace
+
+BranchForward branch_forward_cpu(const at::Tensor& x, const Branch& branch, const DropoutPlace& drop,
+                                 const NormWeights& norm_weights) {
+  const bool normed = norm_weights.weight.defined();
+  const NormPass norm(x, /*has_branch=*/true, drop, norm_weights, normed ? branch.needed : at::Tensor());
+  BranchForward result;
+  result.norm.sum = at::empty_like(norm.x);
+  if (normed) {
+    result.norm.normed = at::empty_like(norm.x);
+    result.norm.mean = at::empty({norm.rows}, computed_options(norm.x));
+    result.norm.rstd = at::empty_like(result.norm.mean);
+  }
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "branch", [&] {
+    if (branch.in.weight.defined()) {
+      const PartPass pass(branch.rows, branch.in, branch.out, branch.tanh, branch.drop, branch.needed);
+      const RowParts parts = parts_of(pass, norm);
+      result.z = at::empty(pass.with_width(pass.f), x.options());
+      PartForward<scalar_t> maker(pass, result.z, workers_for(parts.blocks));
+      forward_rows<scalar_t>(parts, pass, maker, norm, result.norm);
+    } else {
+      const MapPass pass(branch.rows, branch.out, branch.needed);
+      const RowParts parts = parts_of(pass, norm);
+      MapForward<scalar_t> maker(pass, workers_for(parts.blocks));
+      forward_rows<scalar_t>(parts, pass, maker, norm, result.norm);
+    }
+  });
+  return result;
+}
+
+BranchGradients branch_backward_cpu(const at::Tensor& sum_gradient, const at::Tensor& normed_gradient,
+                                    const BranchForward& made, const Branch& branch, const DropoutPlace& drop,
+                                    const at::Tensor& weight) {
+  Slopes slopes{sum_gradient, normed_gradient, {}};
+  const bool normed = normed_gradient.defined();
+  if (weight.defined() && !normed) slopes.sum = needed_alone(sum_gradient, branch.needed);  // nobody used the norm
+  if (slopes.sum.defined()) slopes.sum = slopes.sum.contiguous();
+  if (normed) slopes.normed = normed_gradient.contiguous();
+  const NormPass norm(normed ? made.norm.sum : slopes.sum, /*has_branch=*/true, drop,
+                      {normed ? weight : at::Tensor(), {}}, normed ? branch.needed : at::Tensor());
+  slopes.x = normed ? at::empty_like(norm.x) : slopes.sum;
+  BranchGradients result;
+  result.x = slopes.x;
+  const auto tables_of = [&](const RowParts& parts, int64_t table) {
+    return at::zeros({parts.parts, table + (normed ? 2 * norm.width : 0)}, computed_options(norm.x));
+  };
+  const auto summed = [&](const at::Tensor& tables, int64_t table) {
+    const at::Tensor sums = tables.size(0) == 1 ? tables.select(0, 0) : tables.sum(0);
+    if (normed) {
+      result.weight = sums.narrow(0, table, norm.width);
+      result.bias = sums.narrow(0, table + norm.width, norm.width);
+    }
+    return sums;
+  };
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, norm.x.scalar_type(), "branch_backward", [&] {
+    if (branch.in.weight.defined()) {
+      const PartPass pass(branch.rows, branch.in, branch.out, branch.tanh, branch.drop, branch.needed);
+      const RowParts parts = parts_of(pass, norm, pass.table());
+      const at::Tensor tables = tables_of(parts, pass.table());
+      result.rows = at::empty_like(pass.x);
+      PartBackward<scalar_t> maker(pass, made.z, result.rows, workers_for(parts.parts));
+      backward_rows<scalar_t>(parts, pass, maker, norm, slopes, made.norm, tables);
+      pass.take_gradients(summed(tables, pass.table()), result.in, result.out);
+    } else {
+      const MapPass pass(branch.rows, branch.out, branch.needed);
+      const RowParts parts = parts_of(pass, norm, pass.table());
+      const at::Tensor tables = tables_of(parts, pass.table());
+      result.rows = at::empty_like(pass.x);
+      MapBackward<scalar_t> maker(pass, result.rows, workers_for(parts.parts));
+      backward_rows<scalar_t>(parts, pass, maker, norm, slopes, made.norm, tables);
+      result.out = pass.gradients(summed(tables, pass.table()));
+    }
+  });
+  return result;
+}
+
+}  // namespace xformer::kernels

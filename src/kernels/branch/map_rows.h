@@ -1,0 +1,95 @@
+// Rows of one linear map that ends a branch on the CPU, forwards and backwards; as part_rows.h has those of a
+// feed-forward part.
+#pragma once
+
+#include "core/error.h"
+#include "kernels/cpu/needed_rows.h"
+#include "kernels/linear/cpu.h"
+
+namespace xformer::kernels {
+
+// Contiguous operands, the weight as products take it.
+struct MapPass {
+  at::Tensor x, weight, bias;  // the last may be undefined
+  int64_t in, out, rows;
+  NeededRows needed;
+
+  MapPass(const at::Tensor& given, const LinearMap& map, const at::Tensor& needed_rows)
+      : x(given.contiguous()),
+        weight(map.weight.to(x.scalar_type()).contiguous()),
+        bias(map.bias.defined() ? map.bias.contiguous() : map.bias),
+        in(x.size(-1)),
+        out(weight.size(0)),
+        rows(x.numel() / in),
+        needed(needed_rows, rows) {
+    XF_ASSERT(weight.size(1) == in, "a linear map of {} for rows of {}", weight.size(1), in);
+  }
+
+  // Elements of a row in all that a block holds.
+  [[nodiscard]] int64_t row_width() const { return in + out; }
+  // Gradients lie in a table: of the weight [out, in], of the bias [out].
+  [[nodiscard]] int64_t table() const { return out * in + (bias.defined() ? out : 0); }
+  [[nodiscard]] LinearMap gradients(const at::Tensor& sums) const {
+    return {sums.narrow(0, 0, out * in).view({out, in}), bias.defined() ? sums.narrow(0, out * in, out) : at::Tensor()};
+  }
+};
+
+template <class Stored>
+class MapForward {
+  using Value = Computed<Stored>;
+
+ public:
+  MapForward(const MapPass& pass, int64_t workers) : pass_(pass), rooms_(static_cast<size_t>(workers)) {
+    weight_.pack(pass.rows, pass.in, pass.out, Value(1), {pass.weight.const_data_ptr<Stored>(), pass.in, true});
+  }
+
+  // Rows first .. first + count - 1, some of them needed or all, to `to` [count, out].
+  void rows(int64_t first, int64_t count, Needed which, int64_t worker, Stored* to) {
+    map_rows(count, pass_.out, {pass_.x.const_data_ptr<Stored>() + first * pass_.in, pass_.in}, weight_,
+             pass_.bias.defined() ? pass_.bias.const_data_ptr<Value>() : nullptr, to,
+             rooms_[static_cast<size_t>(worker)]);
+    if (which != Needed::kAll) pass_.needed.clear(first, count, pass_.out, to);
+  }
+
+ private:
+  const MapPass& pass_;
+  PackedFactor<Stored> weight_;
+  std::vector<std::vector<Value>> rooms_;
+};
+
+template <class Stored>
+class MapBackward {
+  using Value = Computed<Stored>;
+
+ public:
+  // x_gradient as x.
+  MapBackward(const MapPass& pass, const at::Tensor& x_gradient, int64_t workers)
+      : pass_(pass), x_gradient_(x_gradient.mutable_data_ptr<Stored>()), rooms_(static_cast<size_t>(workers)) {
+    weight_.pack(pass.rows, pass.out, pass.in, Value(1), {pass.weight.const_data_ptr<Stored>(), pass.in});
+  }
+
+  // The gradient of rows first .. first + count - 1 of the map is `from` [count, out]; adds to `table`.
+  void rows(int64_t first, int64_t count, Needed which, int64_t worker, const Stored* from, Value* table) {
+    Room& room = rooms_[static_cast<size_t>(worker)];
+    Stored* const to = x_gradient_ + first * pass_.in;
+    if (which == Needed::kNone) return pass_.needed.clear(first, count, pass_.in, to);
+    from = pass_.needed.only(which, first, count, pass_.out, from, room.slopes);
+    const Stored* const inputs = pass_.needed.only(which, first, count, pass_.in,
+                                                   pass_.x.const_data_ptr<Stored>() + first * pass_.in, room.inputs);
+    Value* const into = place_for(to, count * pass_.in, room.x);
+    map_gradient_rows(count, pass_.out, pass_.in, from, inputs, weight_, Value(0), into, pass_.bias.defined(), table);
+    store(into, count * pass_.in, to);
+  }
+
+ private:
+  struct Room {
+    std::vector<Value> x;
+    std::vector<Stored> inputs, slopes;
+  };
+  const MapPass& pass_;
+  Stored* x_gradient_;
+  PackedFactor<Stored> weight_;
+  std::vector<Room> rooms_;
+};
+
+}  // namespace xformer::kernels
