@@ -189,9 +189,11 @@ TEST_CASE("--kernels=check holds branches against their operators, forwards and 
   const PolicyScope policy(Policy::kCheck);
   for (const BranchCase& one : cases()) {
     INFO(name_of(one));
-    static_cast<void>(run_with_gradients(joined(one), inputs_of(one, at::kFloat)));
-    const AutocastScope autocast(at::kCPU, at::kBFloat16);
-    static_cast<void>(run_with_gradients(joined(one), inputs_of(one, at::kFloat)));
+    for (const bool bf16 : {false, true}) {
+      const AutocastScope autocast(at::kCPU, bf16 ? std::optional(at::kBFloat16) : std::nullopt);
+      for (const at::Tensor& got : run_with_gradients(joined(one), inputs_of(one, at::kFloat)))
+        CHECK(got.isfinite().all().item<bool>());
+    }
   }
 }
 
