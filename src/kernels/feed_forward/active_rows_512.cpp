@@ -45,6 +45,33 @@ XFORMER_BY_512 [[gnu::always_inline]] inline Share share_at(const __m512& x) {
   else return normal_share(x);
 }
 
+// Forwards, where the share is all that is asked for, without exponential and quotient: share - 1/2 is odd, x times a
+// function of x^2, here a polynomial of u = 2 (x / kBound)^2 - 1 in [-1, 1], fitted for the least largest error of
+// gelu(x) = x share; beyond kBound x counts as +-kBound. Within 8 of 0 gelu is 1e-5 off at most, hundredths of what
+// rounding to bf16 does near 1.
+constexpr float kBound = 4.75F;
+constexpr int kTerms = 12;
+using Terms = float[kTerms];  // of u^11 .. u^0
+constexpr Terms kNormal = {-0.000597056933F, 0.00180055585F, -0.00249326741F, 0.00394519418F,
+                           -0.00812804513F,  0.0141617646F,  -0.0213496797F,  0.0301902182F,
+                           -0.0406038165F,   0.0532555431F,  -0.0736664981F,  0.148747995F};
+constexpr Terms kLogistic = {-0.000750614912F, 0.00233104615F, -0.00306888716F, 0.00395959662F,
+                             -0.0076685627F,   0.0136679634F,  -0.0209691264F,  0.0299876928F,
+                             -0.0406257994F,   0.0533842556F,  -0.0737553611F,  0.148770869F};
+
+XFORMER_BY_512 [[gnu::always_inline]] inline __m512 fitted_share(const __m512& any, const Terms& terms) {
+  const __m512 x = _mm512_range_ps(any, _mm512_set1_ps(kBound), /*the lesser magnitude, the first's sign*/ 2);
+  const __m512 u = _mm512_fmsub_ps(x, _mm512_mul_ps(x, _mm512_set1_ps(2 / (kBound * kBound))), _mm512_set1_ps(1));
+  // Even and odd powers apart: half as many sums wait for each other.
+  const __m512 square = _mm512_mul_ps(u, u);
+  __m512 odd = _mm512_set1_ps(terms[0]), even = _mm512_set1_ps(terms[1]);
+  for (int i = 2; i < kTerms; i += 2) {
+    odd = _mm512_fmadd_ps(odd, square, _mm512_set1_ps(terms[i]));
+    even = _mm512_fmadd_ps(even, square, _mm512_set1_ps(terms[i + 1]));
+  }
+  return _mm512_fmadd_ps(x, _mm512_fmadd_ps(odd, u, even), _mm512_set1_ps(0.5F));
+}
+
 XFORMER_BY_512 [[gnu::always_inline]] inline __mmask16 kept_at(const uint16_t* draws, int64_t i,
                                                                const __m256i& threshold, __mmask16 lanes) {
   return draws == nullptr ? lanes : kept_by_512(draws + i, threshold, lanes);
@@ -61,7 +88,7 @@ XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void rows_of(const ActiveRows&
       const __mmask16 lanes = lanes_of(run.f - i);
       const __m512 z =
           _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, sums + at + i), _mm512_maskz_loadu_ps(lanes, bias + i));
-      const __m512 active = _mm512_mul_ps(z, share_at<kTanh>(z).share);
+      const __m512 active = _mm512_mul_ps(z, fitted_share(z, kTanh ? kLogistic : kNormal));
       const __m512 kept = _mm512_maskz_mul_ps(kept_at(run.draws, at + i, threshold, lanes), active, keep);
       const auto rounded_z = (__m256i)_mm512_cvtneps_pbh(z), rounded = (__m256i)_mm512_cvtneps_pbh(kept);
       if (lanes == kAllLanes) {
