@@ -34,6 +34,11 @@ struct BranchCall {
   }
   variable_list forward() {
     count_products(1);
+    drop = remembering(drop, x.numel(), x.size(-1));
+    if (branch.in.weight.defined()) {
+      const int64_t width = branch.in.weight.size(0);
+      branch.drop = remembering(branch.drop, width * (branch.rows.numel() / branch.rows.size(-1)), width);
+    }
     made = kForward(x, branch, drop, norm);
     if (norm.weight.defined()) return {made.norm.sum, std::exchange(made.norm.normed, {})};
     x = at::Tensor();  // no gradient needs it, nor the sum

@@ -10,7 +10,7 @@
 
 #include "core/error.h"
 #include "kernels/branch/map_rows.h"
-#include "kernels/cpu/row_parts.h"
+#include "kernels/cpu/part_tables.h"
 #include "kernels/cpu/units.h"
 #include "kernels/feed_forward/part_rows.h"
 #include "kernels/residual_norm/blocks.h"
@@ -62,9 +62,9 @@ struct Slopes {
 // Adds the maker's gradients, and behind them the norm's, to its parts' tables.
 template <class Stored, class Pass, class Maker>
 void backward_rows(const RowParts& parts, const Pass& pass, Maker& maker, const NormPass& norm, const Slopes& slopes,
-                   const ResidualNormForward& made, const at::Tensor& tables) {
+                   const ResidualNormForward& made, const PartTables& tables) {
   using Value = Computed<Stored>;
-  const int64_t width = norm.width, workers = workers_for(parts.parts), table = tables.size(1);
+  const int64_t width = norm.width, workers = workers_for(parts.parts), table = tables.width();
   const bool drops = norm.draws.threshold() > 0;
   std::optional<NormBackward<Stored>> begin;
   if (slopes.normed.defined())
@@ -77,7 +77,7 @@ void backward_rows(const RowParts& parts, const Pass& pass, Maker& maker, const 
   const auto* const x_slopes = slopes.x.const_data_ptr<Stored>();
   for_units(parts.parts, parts.part_blocks * parts.block_rows * table, [&](int64_t part, int64_t worker) {
     Room& room = rooms[static_cast<size_t>(worker)];
-    Value* const own = tables.mutable_data_ptr<Value>() + part * table;
+    Value* const own = tables.begin<Value>(part);
     const auto run = [&](int64_t first, int64_t count, Needed which) {
       Stored* const tile = drops ? grown(room.tile, count * width) : nullptr;
       for_pieces(norm, first, count, [&](int64_t row, int64_t rows) {
@@ -97,7 +97,8 @@ void backward_rows(const RowParts& parts, const Pass& pass, Maker& maker, const 
 BranchForward branch_forward_cpu(const at::Tensor& x, const Branch& branch, const DropoutPlace& drop,
                                  const NormWeights& norm_weights) {
   const bool normed = norm_weights.weight.defined();
-  const NormPass norm(x, /*has_branch=*/true, drop, norm_weights, normed ? branch.needed : at::Tensor());
+  const NormPass norm(DrawnBy::kForward, x, /*has_branch=*/true, drop, norm_weights,
+                      normed ? branch.needed : at::Tensor());
   BranchForward result;
   result.norm.sum = at::empty_like(norm.x);
   if (normed) {
@@ -107,7 +108,8 @@ BranchForward branch_forward_cpu(const at::Tensor& x, const Branch& branch, cons
   }
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "branch", [&] {
     if (branch.in.weight.defined()) {
-      const PartPass pass(branch.rows, branch.in, branch.out, branch.tanh, branch.drop, branch.needed);
+      const PartPass pass(DrawnBy::kForward, branch.rows, branch.in, branch.out, branch.tanh, branch.drop,
+                          branch.needed);
       const RowParts parts = parts_of(pass, norm);
       result.z = at::empty(pass.with_width(pass.f), x.options());
       PartForward<scalar_t> maker(pass, result.z, workers_for(parts.blocks));
@@ -130,16 +132,16 @@ BranchGradients branch_backward_cpu(const at::Tensor& sum_gradient, const at::Te
   if (weight.defined() && !normed) slopes.sum = needed_alone(sum_gradient, branch.needed);  // nobody used the norm
   if (slopes.sum.defined()) slopes.sum = slopes.sum.contiguous();
   if (normed) slopes.normed = normed_gradient.contiguous();
-  const NormPass norm(normed ? made.norm.sum : slopes.sum, /*has_branch=*/true, drop,
+  const NormPass norm(DrawnBy::kBackward, normed ? made.norm.sum : slopes.sum, /*has_branch=*/true, drop,
                       {normed ? weight : at::Tensor(), {}}, normed ? branch.needed : at::Tensor());
   slopes.x = normed ? at::empty_like(norm.x) : slopes.sum;
   BranchGradients result;
   result.x = slopes.x;
   const auto tables_of = [&](const RowParts& parts, int64_t table) {
-    return at::zeros({parts.parts, table + (normed ? 2 * norm.width : 0)}, computed_options(norm.x));
+    return PartTables(parts, table + (normed ? 2 * norm.width : 0), computed_options(norm.x));
   };
-  const auto summed = [&](const at::Tensor& tables, int64_t table) {
-    const at::Tensor sums = tables.size(0) == 1 ? tables.select(0, 0) : tables.sum(0);
+  const auto summed = [&](const PartTables& tables, int64_t table) {
+    const at::Tensor sums = tables.sum();
     if (normed) {
       result.weight = sums.narrow(0, table, norm.width);
       result.bias = sums.narrow(0, table + norm.width, norm.width);
@@ -148,9 +150,10 @@ BranchGradients branch_backward_cpu(const at::Tensor& sum_gradient, const at::Te
   };
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, norm.x.scalar_type(), "branch_backward", [&] {
     if (branch.in.weight.defined()) {
-      const PartPass pass(branch.rows, branch.in, branch.out, branch.tanh, branch.drop, branch.needed);
+      const PartPass pass(DrawnBy::kBackward, branch.rows, branch.in, branch.out, branch.tanh, branch.drop,
+                          branch.needed);
       const RowParts parts = parts_of(pass, norm, pass.table());
-      const at::Tensor tables = tables_of(parts, pass.table());
+      const PartTables tables = tables_of(parts, pass.table());
       result.rows = at::empty_like(pass.x);
       PartBackward<scalar_t> maker(pass, made.z, result.rows, workers_for(parts.parts));
       backward_rows<scalar_t>(parts, pass, maker, norm, slopes, made.norm, tables);
@@ -158,7 +161,7 @@ BranchGradients branch_backward_cpu(const at::Tensor& sum_gradient, const at::Te
     } else {
       const MapPass pass(branch.rows, branch.out, branch.needed);
       const RowParts parts = parts_of(pass, norm, pass.table());
-      const at::Tensor tables = tables_of(parts, pass.table());
+      const PartTables tables = tables_of(parts, pass.table());
       result.rows = at::empty_like(pass.x);
       MapBackward<scalar_t> maker(pass, result.rows, workers_for(parts.parts));
       backward_rows<scalar_t>(parts, pass, maker, norm, slopes, made.norm, tables);

@@ -14,6 +14,12 @@ void draw_blocks(uint64_t key, uint64_t counter_high, uint64_t first_block, int6
 using DrawBlocks = void(uint64_t key, uint64_t counter_high, uint64_t first_block, int64_t blocks, uint16_t* draws);
 [[nodiscard]] std::vector<DrawBlocks*> ways_to_draw();
 
+// What draws mean, a bit an element, set where it is kept, by AVX-512 (has_512()); `count` is a multiple of 8. And
+// back: the least or the largest draw, as the bit says.
+inline constexpr int64_t kBitsPerByte = 8;
+void kept_bits_by_512(const uint16_t* draws, int64_t count, uint32_t threshold, uint8_t* kept);
+void draws_of_bits_by_512(const uint8_t* kept, int64_t count, uint16_t* draws);
+
 // The operator's kernel. x of any strides, state [3] in host memory; the result is contiguous.
 [[nodiscard]] at::Tensor dropout_cpu(const at::Tensor& x, double p, const at::Tensor& state, int64_t site);
 

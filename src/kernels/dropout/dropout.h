@@ -1,4 +1,4 @@
-// Dropout as a pure function of (seed, step, site, element): nothing is stored for the backward pass, a resumed
+// Dropout as a pure function of (seed, step, site, element): nothing need be stored for the backward pass, a resumed
 // run needs no generator state, and every device drops the same elements.
 //
 // Element e of a call belongs to Philox 4x32-10 block e / 8 under key (seed, purpose "dropout"), counter
@@ -44,6 +44,7 @@ struct DropoutPlace {
   double p = 0;
   at::Tensor state;  // of the DropoutStream; only read where p > 0
   int64_t site = 0;
+  at::Tensor kept = {};  // what the forward pass kept, for the backward pass (place.h); undefined: both draw
 
   [[nodiscard]] at::Tensor operator()(const at::Tensor& x) const { return p > 0 ? dropout(x, p, state, site) : x; }
 };

@@ -95,7 +95,7 @@ EmbeddingGradients embedding_backward_cpu(const at::Tensor& gradient_in, const a
   EmbeddingGradients result;
   const at::Tensor tables = at::zeros({cut.parts, token_rows, cut.width}, computed_options(gradient));
   if (position_rows > 0) result.positions = at::zeros({position_rows, cut.width}, tables.options());
-  const ElementDraws draws(drop, gradient);
+  const ElementDraws draws(drop, gradient, DrawnBy::kBackward);
   const auto workers = static_cast<size_t>(workers_for(cut.parts));
   std::vector<std::vector<uint16_t>> memory(workers);
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, gradient.scalar_type(), "embedding_backward", [&] {

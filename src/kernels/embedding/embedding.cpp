@@ -22,7 +22,10 @@ struct EmbeddingCall {
 
   static bool is_parameter(size_t) { return true; }
   [[nodiscard]] variable_list inputs() const { return {tokens, positions}; }
-  variable_list forward() { return {kForward(tokens, ids, positions, drop, type)}; }
+  variable_list forward() {
+    drop = remembering(drop, ids.numel() * tokens.size(1), tokens.size(1));
+    return {kForward(tokens, ids, positions, drop, type)};
+  }
   [[nodiscard]] variable_list backward(const variable_list& gradients, bool) const {
     const int64_t position_rows = positions.defined() ? positions.size(0) : 0;
     return tensors_of(kBackward(gradients[0], ids, tokens.size(0), position_rows, drop));

@@ -4,7 +4,7 @@
 #include <ATen/Dispatch.h>
 #include <ATen/Functions.h>
 
-#include "kernels/cpu/row_parts.h"
+#include "kernels/cpu/part_tables.h"
 #include "kernels/cpu/units.h"
 #include "kernels/feed_forward/part_rows.h"
 
@@ -12,7 +12,7 @@ namespace xformer::kernels {
 
 FeedForwardForward feed_forward_forward_cpu(const at::Tensor& x, const LinearMap& in, const LinearMap& out_map,
                                             bool tanh, const DropoutPlace& drop, const at::Tensor& needed) {
-  const PartPass pass(x, in, out_map, tanh, drop, needed);
+  const PartPass pass(DrawnBy::kForward, x, in, out_map, tanh, drop, needed);
   const RowParts rows(pass.rows, pass.row_width());
   FeedForwardForward result{at::empty(pass.with_width(pass.k), x.options()),
                             at::empty(pass.with_width(pass.f), x.options())};
@@ -35,17 +35,17 @@ FeedForwardForward feed_forward_forward_cpu(const at::Tensor& x, const LinearMap
 FeedForwardGradients feed_forward_backward_cpu(const at::Tensor& gradient_in, const at::Tensor& x, const at::Tensor& z,
                                                const LinearMap& in, const LinearMap& out, bool tanh,
                                                const DropoutPlace& drop, const at::Tensor& needed, bool x_wanted) {
-  const PartPass pass(x, in, out, tanh, drop, needed);
+  const PartPass pass(DrawnBy::kBackward, x, in, out, tanh, drop, needed);
   const RowParts rows(pass.rows, pass.row_width(), pass.table());
   const at::Tensor gradient = gradient_in.contiguous();
-  const at::Tensor tables = at::zeros({rows.parts, pass.table()}, computed_options(x));
+  const PartTables tables(rows, pass.table(), computed_options(x));
   FeedForwardGradients result;
   if (x_wanted) result.x = at::empty_like(pass.x);
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "feed_forward_backward", [&] {
     PartBackward<scalar_t> backward(pass, z, result.x, workers_for(rows.parts));
     const auto* const slopes = gradient.const_data_ptr<scalar_t>();
     for_units(rows.parts, rows.part_blocks * rows.block_rows * pass.table(), [&](int64_t part, int64_t worker) {
-      auto* const own = tables.mutable_data_ptr<Computed<scalar_t>>() + part * pass.table();
+      auto* const own = tables.begin<Computed<scalar_t>>(part);
       rows.for_blocks(part, [&](int64_t begin, int64_t some) {
         pass.needed.for_runs(begin, some, [&](int64_t first, int64_t count, Needed which) {
           backward.rows(first, count, which, worker, slopes + first * pass.k, own);
@@ -53,7 +53,7 @@ FeedForwardGradients feed_forward_backward_cpu(const at::Tensor& gradient_in, co
       });
     });
   });
-  pass.take_gradients(rows.parts == 1 ? tables.select(0, 0) : tables.sum(0), result.in, result.out);
+  pass.take_gradients(tables.sum(), result.in, result.out);
   return result;
 }
 

@@ -31,6 +31,7 @@ struct FeedForwardCall {
   [[nodiscard]] variable_list inputs() const { return {x, in.weight, in.bias, out.weight, out.bias}; }
   variable_list forward() {
     count_products(1, 1);
+    drop = remembering(drop, in.weight.size(0) * (x.numel() / x.size(-1)), in.weight.size(0));
     const FeedForwardForward made = kForward(x, in, out, tanh, drop, needed);
     z = made.z;
     return {made.out};

@@ -21,8 +21,8 @@ struct PartPass {
   ElementDraws draws;
   bool tanh;
 
-  PartPass(const at::Tensor& given, const LinearMap& in, const LinearMap& out, bool tanh_form, const DropoutPlace& drop,
-           const at::Tensor& needed_rows)
+  PartPass(DrawnBy pass, const at::Tensor& given, const LinearMap& in, const LinearMap& out, bool tanh_form,
+           const DropoutPlace& drop, const at::Tensor& needed_rows)
       : x(given.contiguous()),
         in_weight(in.weight.to(x.scalar_type()).contiguous()),
         in_bias(in.bias.contiguous()),
@@ -33,7 +33,7 @@ struct PartPass {
         k(out_weight.size(0)),
         rows(x.numel() / m),
         needed(needed_rows, rows),
-        draws(drop, at::empty({1}, at::kByte).expand(with_width(f))),
+        draws(drop, at::empty({1}, at::kByte).expand(with_width(f)), pass),
         tanh(tanh_form) {
     XF_ASSERT(in_weight.size(1) == m && out_weight.size(1) == f, "a feed-forward part of [{}, {}] and [{}, {}] for {}",
               f, in_weight.size(1), k, out_weight.size(1), m);

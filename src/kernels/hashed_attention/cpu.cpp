@@ -281,7 +281,7 @@ HashedAttentionForward hashed_attention_forward_cpu(const at::Tensor& q, const a
                                                     const HashedAttentionOptions& options) {
   HashedAttentionForward result{new_heads(q, q.size(2), v.size(3)), {}, {}, {}};
   if (buckets.defined()) result.order = sorted_tokens(buckets);
-  const HashedPass pass(q, v, result.order, options);
+  const HashedPass pass(DrawnBy::kForward, q, v, result.order, options);
   result.shift = at::empty({pass.b, pass.h, pass.n}, computed_options(q));
   result.sum = at::empty_like(result.shift);
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, q.scalar_type(), "hashed_attention", [&] {
@@ -310,7 +310,7 @@ HashedAttentionForward hashed_attention_forward_cpu(const at::Tensor& q, const a
 HashedAttentionGradients hashed_attention_backward_cpu(const at::Tensor& gradient_in, const at::Tensor& q,
                                                        const at::Tensor& v, const HashedAttentionForward& forward,
                                                        const HashedAttentionOptions& options) {
-  const HashedPass pass(q, v, forward.order, options);
+  const HashedPass pass(DrawnBy::kBackward, q, v, forward.order, options);
   const at::Tensor gradient = with_rows(gradient_in);
   HashedAttentionGradients result{new_heads(q, pass.n, pass.d), new_heads(q, pass.n, pass.e)};
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, q.scalar_type(), "hashed_attention_backward", [&] {

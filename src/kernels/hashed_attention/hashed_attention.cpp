@@ -23,6 +23,9 @@ struct HashedAttentionCall {
 
   [[nodiscard]] variable_list inputs() const { return {q, v}; }
   variable_list forward() {
+    const int64_t n = q.size(2), keys = buckets.defined() ? 2 * options.chunk : n;
+    const int64_t rows = buckets.defined() ? buckets.numel() : q.size(0) * q.size(1) * n;
+    options.dropout = remembering(options.dropout, rows * keys, keys);
     made = kForward(q, v, buckets, options);
     return {made.out};
   }

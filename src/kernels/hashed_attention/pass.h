@@ -40,7 +40,8 @@ struct Scratch {
 
 class HashedPass {
  public:
-  HashedPass(const at::Tensor& q, const at::Tensor& v, const at::Tensor& order, const HashedAttentionOptions& options)
+  HashedPass(DrawnBy pass, const at::Tensor& q, const at::Tensor& v, const at::Tensor& order,
+             const HashedAttentionOptions& options)
       : q(with_rows(q)),
         v(with_rows(v)),
         order(order),
@@ -56,7 +57,7 @@ class HashedPass {
         before(hashed ? c : 0),
         line((before + c + kRowStep - 1) / kRowStep * kRowStep),
         valid(options.valid, n),
-        draws(options.dropout, at::empty({1}, at::kByte).expand({b, h, rounds * slots / c, c, before + c})) {}
+        draws(options.dropout, at::empty({1}, at::kByte).expand({b, h, rounds * slots / c, c, before + c}), pass) {}
 
   const at::Tensor q, v, order;
   const int64_t b, h, n, d, e;
@@ -135,7 +136,7 @@ class HashedPass {
 
   const uint16_t* draw(int64_t unit, int64_t round, int64_t chunk, std::vector<uint16_t>& memory) const {
     const int64_t all = rounds * slots / c, width = before + c;
-    return draws.draw((unit * all + round * (slots / c) + chunk) * c * width, c * width + line, memory);
+    return draws.draw((unit * all + round * (slots / c) + chunk) * c * width, c * width, memory, /*beyond=*/line);
   }
 };
 

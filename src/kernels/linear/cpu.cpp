@@ -9,7 +9,7 @@
 #include "core/error.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/needed_rows.h"
-#include "kernels/cpu/row_parts.h"
+#include "kernels/cpu/part_tables.h"
 #include "kernels/cpu/stored.h"
 #include "kernels/cpu/units.h"
 
@@ -97,7 +97,7 @@ LinearGradients linear_backward_cpu(const std::vector<at::Tensor>& gradients_in,
   XF_ASSERT(!maps.empty(), "no gradient of any map");
   const RowParts blocks(x.numel() / in, row_width(x, maps), table);
   const NeededRows needed_rows(needed, blocks.rows);
-  const at::Tensor tables = at::zeros({blocks.parts, table}, computed_options(x));
+  const PartTables tables(blocks, table, computed_options(x));
   LinearGradients result{{}, std::vector<at::Tensor>(weights.size()), std::vector<at::Tensor>(biases.size())};
   if (x_wanted) result.x = at::empty_like(x);
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "linear_backward", [&] {
@@ -113,7 +113,7 @@ LinearGradients linear_backward_cpu(const std::vector<at::Tensor>& gradients_in,
     std::vector<Room> rooms(static_cast<size_t>(workers_for(blocks.parts)));
     for_units(blocks.parts, blocks.part_blocks * blocks.block_rows * table, [&](int64_t part, int64_t worker) {
       Room& room = rooms[static_cast<size_t>(worker)];
-      Value* const own = tables.mutable_data_ptr<Value>() + part * table;
+      Value* const own = tables.begin<Value>(part);
       const auto add_run = [&](int64_t row, int64_t rows, Needed which) {
         scalar_t* const to = x_wanted ? result.x.mutable_data_ptr<scalar_t>() + row * in : nullptr;
         if (which == Needed::kNone) {
@@ -135,7 +135,7 @@ LinearGradients linear_backward_cpu(const std::vector<at::Tensor>& gradients_in,
       blocks.for_blocks(part, [&](int64_t row, int64_t rows) { needed_rows.for_runs(row, rows, add_run); });
     });
   });
-  const at::Tensor sums = blocks.parts == 1 ? tables.select(0, 0) : tables.sum(0);
+  const at::Tensor sums = tables.sum();
   for (size_t i = 0; i < maps.size(); ++i) {
     const int64_t out = maps[i].weight.size(0);
     result.weights[places[i]] = sums.narrow(0, starts[i], out * in).view({out, in});

@@ -94,14 +94,14 @@ struct NormPass {
   ElementDraws draws;
   int64_t width, rows;
 
-  NormPass(const at::Tensor& x_in, bool has_branch, const DropoutPlace& drop, const NormWeights& norm,
+  NormPass(DrawnBy pass, const at::Tensor& x_in, bool has_branch, const DropoutPlace& drop, const NormWeights& norm,
            const at::Tensor& needed_rows)
       : x(x_in.contiguous()),
         weight(norm.weight.defined() ? norm.weight.contiguous() : norm.weight),
         bias(norm.bias.defined() ? norm.bias.contiguous() : norm.bias),
         epsilon(norm.epsilon),
         needed(needed_rows, x.size(-1) > 0 ? x.numel() / x.size(-1) : 0),
-        draws(has_branch ? drop : DropoutPlace(), x),
+        draws(has_branch ? drop : DropoutPlace(), x, pass),
         width(x.size(-1)),
         rows(width > 0 ? x.numel() / width : 0) {
     XF_ASSERT(!weight.defined() || weight.numel() == width, "norm weights of {} for rows of {}", weight.numel(), width);

@@ -45,7 +45,7 @@ ResidualNormForward residual_norm_forward_cpu(const at::Tensor& x_in, const at::
                                               const at::Tensor& needed) {
   const bool has_branch = branch_in.defined();
   XF_ASSERT(!has_branch || x_in.sizes() == branch_in.sizes(), "x and its branch have different shapes");
-  const NormPass pass(x_in, has_branch, drop, norm, needed);
+  const NormPass pass(DrawnBy::kForward, x_in, has_branch, drop, norm, needed);
   const at::Tensor branch = has_branch ? branch_in.contiguous() : branch_in;
   const Division division(pass.x);
   ResidualNormForward result{has_branch ? at::empty_like(pass.x) : x_in, {}, {}, {}};
@@ -69,7 +69,7 @@ ResidualNormGradients residual_norm_backward_cpu(const at::Tensor& sum_gradient_
                                                  const ResidualNormForward& forward, bool has_branch,
                                                  const DropoutPlace& drop, const at::Tensor& weight,
                                                  const at::Tensor& needed) {
-  const NormPass pass(forward.sum, has_branch, drop, {weight, {}}, needed);
+  const NormPass pass(DrawnBy::kBackward, forward.sum, has_branch, drop, {weight, {}}, needed);
   const at::Tensor normed_gradient = normed_gradient_in.contiguous(),
                    sum_gradient = sum_gradient_in.defined() ? sum_gradient_in.contiguous() : sum_gradient_in;
   const Division division(pass.x);

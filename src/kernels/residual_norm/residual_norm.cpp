@@ -27,6 +27,7 @@ struct ResidualNormCall {
   static bool takes_half(size_t input) { return input == 1; }
   [[nodiscard]] variable_list inputs() const { return {x, branch, norm.weight, norm.bias}; }
   variable_list forward() {
+    if (has_branch) drop = remembering(drop, x.numel(), x.size(-1));
     made = kForward(x, branch, drop, norm, needed);
     x = made.sum, branch = at::Tensor();  // nothing is seen of x and branch but their sum: it is as if x were the sum
     return {made.sum, std::exchange(made.normed, {})};
