@@ -1,5 +1,5 @@
-// What dropout keeps, from draws to bits and back, 32 elements at a time and the last by eight: no store
-// has a mask, for which some processors take many steps.
+// What dropout keeps, from draws to bits and back, 32 elements at a time and the last by eight. No store has a mask:
+// what is stored is read at once, and a read waits until a store with a mask is done.
 #include <cstring>
 
 #include "kernels/cpu/lanes_512.h"
@@ -11,14 +11,14 @@ namespace xformer::kernels {
 
 namespace {
 
-constexpr int64_t kLanes = 32;
+constexpr int64_t kBitsAtOnce = 32;
 
 }  // namespace
 
 XFORMER_BY_512 void kept_bits_by_512(const uint16_t* draws, int64_t count, uint32_t threshold, uint8_t* kept) {
   const __m512i least = _mm512_set1_epi16(static_cast<int16_t>(threshold));
   int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
+  for (; i + kBitsAtOnce <= count; i += kBitsAtOnce) {
     const __mmask32 bits = _mm512_cmpge_epu16_mask(_mm512_loadu_si512(draws + i), least);
     std::memcpy(kept + i / kBitsPerByte, &bits, sizeof(bits));
   }
@@ -29,7 +29,7 @@ XFORMER_BY_512 void kept_bits_by_512(const uint16_t* draws, int64_t count, uint3
 
 XFORMER_BY_512 void draws_of_bits_by_512(const uint8_t* kept, int64_t count, uint16_t* draws) {
   int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
+  for (; i + kBitsAtOnce <= count; i += kBitsAtOnce) {
     __mmask32 bits = 0;
     std::memcpy(&bits, kept + i / kBitsPerByte, sizeof(bits));
     _mm512_storeu_si512(draws + i, _mm512_movm_epi16(bits));
