@@ -6,9 +6,11 @@
 #include <catch2/catch.hpp>
 #include <functional>
 
+#include "kernels/attention/weight_draws.h"
 #include "kernels/branch/branch.h"
 #include "kernels/cpu/lanes_512.h"
 #include "kernels/dropout/cpu.h"
+#include "kernels/dropout/numbers.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/feed_forward/feed_forward.h"
 #include "kernels/hashed_attention/hashed_attention.h"
@@ -34,6 +36,14 @@ std::vector<bool> kept_by(const ElementDraws& draws, int64_t rows, int64_t width
   return result;
 }
 
+// Attention of one head to the first of some keys.
+at::Tensor attended(const at::Tensor& queries, const at::Tensor& keys, int64_t valid, const DropoutPlace& place) {
+  AttentionOptions options;
+  options.dropout = place;
+  options.mask.key_valid = (at::arange(keys.size(1)) < valid).expand({keys.size(0), keys.size(1)});
+  return attention(queries.unsqueeze(1), keys.unsqueeze(1), keys.unsqueeze(1), options);
+}
+
 }  // namespace
 
 TEST_CASE("a place remembers what the forward pass kept, to the bit, and the backward pass draws nothing") {
@@ -53,6 +63,47 @@ TEST_CASE("a place remembers what the forward pass kept, to the bit, and the bac
   }
   CHECK_FALSE(remembering(place_of(0), 64, 8).kept.defined());
   CHECK_FALSE(remembering(place_of(0.1), 60, 12).kept.defined());
+}
+
+TEST_CASE("a tile of attention's weights has the draws of the whole of them, made or remembered") {
+  struct {
+    int64_t m, first, count;
+  } const given[] = {{64, 0, 64}, {64, 0, 27}, {128, 0, 37}, {128, 0, 100},  {256, 0, 250},
+                     {24, 8, 16}, {21, 0, 13}, {21, 3, 18},  {300, 256, 44}, {300, 0, 256}};
+  for (const auto& [m, first, count] : given) {
+    const HeadSizes sizes{2, 3, 10, m, 8, 8};
+    DropoutPlace place = place_of(0.3);
+    place.state.mutable_data_ptr<int64_t>()[2] = 5;  // rows of a micro-batch
+    const int64_t all = sizes.b * sizes.h * sizes.n * m;
+    std::vector<uint16_t> memory;
+    const uint16_t* const meant =
+        ElementDraws(place, at::empty({1}).expand({sizes.b, all / sizes.b})).draw(0, all, memory);
+    const auto same = [&](const WeightDraws& draws, auto&& alike) {
+      const int64_t rows = 4, row = 5, b = 1, h = 2;
+      std::vector<uint16_t> tile(draws.room(rows, count));
+      std::vector<const uint16_t*> starts(static_cast<size_t>(rows));
+      draws.draw(b, h, row, rows, first, count, tile, starts);
+      int64_t wrong = 0;
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t i = 0; i < count; ++i)
+          wrong += !alike(starts[static_cast<size_t>(r)][i], meant[((b * 3 + h) * 10 + row + r) * m + first + i]);
+      for (const uint16_t* start : starts) wrong += start + count > tile.data() + tile.size();
+      return wrong == 0;
+    };
+    INFO(count << " of " << m << " keys from " << first);
+    const DropoutPlace remembered = remembering_weights(place, sizes);
+    CHECK(remembered.kept.defined() == (has_512() && m % 8 == 0 && m <= 256));
+    CHECK(same(WeightDraws(remembered, sizes), [](uint16_t got, uint16_t of) { return got == of; }));
+    if (!remembered.kept.defined()) continue;
+    std::vector<uint16_t> tile(static_cast<size_t>(all + 64));
+    std::vector<const uint16_t*> starts(static_cast<size_t>(sizes.n));
+    for (int64_t z = 0; z < sizes.b * sizes.h; ++z)  // all of them, in other tiles
+      WeightDraws(remembered, sizes).draw(z / sizes.h, z % sizes.h, 0, sizes.n, 0, m, tile, starts);
+    remembered.state.fill_(9);
+    const uint32_t threshold = dropout_threshold(0.3);
+    CHECK(same(WeightDraws(remembered, sizes, DrawnBy::kBackward),
+               [&](uint16_t got, uint16_t of) { return (got >= threshold) == (of >= threshold); }));
+  }
 }
 
 TEST_CASE("nothing is written behind the last bit or the last draw") {
@@ -97,6 +148,10 @@ TEST_CASE("operators draw in the forward pass alone") {
         HashedAttentionOptions options;
         options.dropout = place;
         return hashed_attention(y.unsqueeze(1), x.unsqueeze(1), {}, options).narrow(2, 0, 16);
+      },
+      [&](const at::Tensor& y, const DropoutPlace& place) { return attended(y, x, 24, place); },
+      [&](const at::Tensor& y, const DropoutPlace& place) {
+        return attended(y, numbers({3, 128, 16}), 37, place);
       }};
   int64_t number = 0;
   for (const Make& make : makers) {

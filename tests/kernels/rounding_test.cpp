@@ -79,15 +79,23 @@ TEST_CASE("rows are divided before they are rounded, and those without a divisor
     std::fill_n(from.begin() + 3 * width, width, NAN);  // does not count
     const float divisors[kRows] = {2, 0, -3, 7, 0.5F};
     const bool valid[kRows] = {true, true, true, false, true};
-    std::vector<c10::BFloat16> to(static_cast<size_t>(kRows * (width + kGap)), c10::BFloat16(99.0F));
-    narrow_quotients(kRows, width, from.data(), divisors, valid, to.data(), width + kGap);
+    const auto room = static_cast<size_t>(kRows * (width + kGap));
+    std::vector<c10::BFloat16> rounded(room, c10::BFloat16(99.0F));
+    std::vector<float> to(room, 99), in_place(room, 99);
+    quotient_rows(kRows, width, from.data(), width, divisors, valid, rounded.data(), width + kGap);
+    quotient_rows(kRows, width, from.data(), width, divisors, valid, to.data(), width + kGap);
+    for (int64_t r = 0; r < kRows; ++r)
+      std::copy_n(&from[static_cast<size_t>(r * width)], width, &in_place[static_cast<size_t>(r * (width + kGap))]);
+    quotient_rows(kRows, width, in_place.data(), width + kGap, divisors, valid, in_place.data(), width + kGap);
     for (int64_t r = 0; r < kRows; ++r)
       for (int64_t i = 0; i < width + kGap; ++i) {
-        const float got = to[static_cast<size_t>(r * (width + kGap) + i)];
+        const auto at = static_cast<size_t>(r * (width + kGap) + i);
         const bool zero = r == 1 || r == 3;
         const float meant = i >= width ? 99.0F : zero ? 0.0F : from[static_cast<size_t>(r * width + i)] / divisors[r];
         CAPTURE(width, r, i);
-        CHECK(std::abs(got - meant) <= std::abs(meant) / 256);
+        CHECK(std::abs(static_cast<float>(rounded[at]) - meant) <= std::abs(meant) / 256);
+        CHECK(std::abs(to[at] - meant) <= std::abs(meant) * 2e-7F);
+        CHECK(in_place[at] == to[at]);
       }
   }
 }

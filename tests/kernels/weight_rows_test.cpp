@@ -153,6 +153,71 @@ TEST_CASE("weights as products of bf16 take them are those of float, rounded onc
     }
 }
 
+TEST_CASE("rows of a tile are weighed as rows are, behind what came before them") {
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  for (const int64_t count : {1, 20, 64, 90})
+    for (const bool drops : {false, true}) {
+      // A row whose largest score so far is less, one whose is more, one that is new, and one without a score.
+      const std::vector<float> before = {-2, 3, kNone, kNone};
+      const auto rows = static_cast<int64_t>(before.size());
+      std::vector<float> scores, largest = before, sum = {5, 6, 0, 0}, rescale(4, kUntouched), meant_sum, meant_rescale;
+      std::vector<RowData> data;
+      for (int64_t r = 0; r < rows; ++r) data.emplace_back(count, r);
+      std::fill_n(data[3].scores.begin(), count, kNone);
+      std::vector<const uint16_t*> draws;
+      std::vector<float> meant, meant_largest;
+      for (size_t r = 0; r < data.size(); ++r) {
+        RowData& row = data[r];
+        scores.insert(scores.end(), row.scores.begin(), row.scores.end());
+        draws.push_back(drops ? row.draws.data() : nullptr);
+        const float now = row_largest(row.scores.data(), count, before[r]);
+        row.shift = now == kNone ? 0 : kFactor * now;
+        std::vector<float> weights(static_cast<size_t>(count));
+        meant_rescale.push_back(before[r] == now ? 1 : std::exp2(kFactor * (before[r] - now)));
+        meant_sum.push_back(sum[r] * meant_rescale[r] +
+                            row_weights(row.scores.data(), count, row.weights(drops), weights.data()));
+        meant_largest.push_back(now);
+        meant.insert(meant.end(), weights.begin(), weights.end());
+      }
+      std::vector<float> rounding = scores, rounding_largest = largest, rounding_sum = sum, got(scores.size());
+      std::vector<c10::BFloat16> got_rounded(scores.size());
+      const auto tile = [&](std::vector<float>& of, std::vector<float>& most, std::vector<float>& total) {
+        return WeightTile<float>{
+            rows,        count,        of.data(),     kFactor, draws.data(), drops ? kThreshold : 0, drops ? kKeep : 1,
+            most.data(), total.data(), rescale.data()};
+      };
+      weigh_tile(tile(rounding, rounding_largest, rounding_sum), got_rounded.data());
+      weigh_tile(tile(scores, largest, sum), got.data());
+      INFO("count " << count << (drops ? ", with dropout" : ""));
+      CHECK((got == meant && sum == meant_sum && largest == meant_largest && rescale == meant_rescale));
+      CHECK((rounding_sum == meant_sum && rounding_largest == meant_largest));
+      bool same = true;
+      for (size_t i = 0; i < meant.size(); ++i) same = same && static_cast<float>(got_rounded[i]) == rounded(meant[i]);
+      CHECK(same);
+    }
+}
+
+TEST_CASE("products of rows are those of double precision, also of bf16 rows") {
+  for (const int64_t width : {1, 15, 32, 50}) {
+    constexpr int64_t kRows = 9;
+    const int64_t x_stride = width + 3, y_stride = width + 1;
+    std::vector<float> x, y;
+    for (int64_t i = 0; i < kRows * x_stride; ++i) x.push_back(rounded(number(i, 1) - 0.5F));
+    for (int64_t i = 0; i < kRows * y_stride; ++i) y.push_back(rounded(number(i, 2) - 0.5F));
+    const std::vector<c10::BFloat16> narrow_x(x.begin(), x.end()), narrow_y(y.begin(), y.end());
+    std::vector<float> sums(kRows + 1, kUntouched), narrow_sums = sums;
+    row_products(kRows, width, x.data(), x_stride, y.data(), y_stride, sums.data());
+    row_products(kRows, width, narrow_x.data(), x_stride, narrow_y.data(), y_stride, narrow_sums.data());
+    for (int64_t r = 0; r < kRows; ++r) {
+      double meant = 0;
+      for (int64_t i = 0; i < width; ++i)
+        meant += double{x[static_cast<size_t>(r * x_stride + i)]} * double{y[static_cast<size_t>(r * y_stride + i)]};
+      CHECK(std::abs(double{sums[static_cast<size_t>(r)]} - meant) < 1e-6);
+    }
+    CHECK((narrow_sums == sums && sums.back() == kUntouched));
+  }
+}
+
 TEST_CASE("pairs of rows leave their weights and gradients where products take them") {
   if (!pairs_possible({nullptr, 2}, 2)) {
     SUCCEED("no product takes pairs here");

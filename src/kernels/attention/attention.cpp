@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "kernels/attention/cpu.h"
 #include "kernels/attention/program.h"
+#include "kernels/attention/weight_draws.h"
 #include "kernels/fused.h"
 
 namespace xformer::kernels {
@@ -24,6 +25,7 @@ struct AttentionCall {
 
   [[nodiscard]] variable_list inputs() const { return {q, k, v}; }
   variable_list forward() {
+    if (q.is_cpu()) options.dropout = remembering_weights(options.dropout, head_sizes(q, k, v));
     made = kForward(q, k, v, options);
     return {made.out};
   }

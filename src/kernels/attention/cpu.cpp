@@ -9,6 +9,7 @@
 
 #include "kernels/attention/gradient_rows.h"
 #include "kernels/attention/score_tiles.h"
+#include "kernels/attention/weight_draws.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/heads.h"
 #include "kernels/cpu/stored.h"
@@ -37,13 +38,14 @@ struct Scratch {
         draws(dropped.room(static_cast<int64_t>(block), std::min(kKeyBlock, m))),
         rows(block, nullptr),
         largest(block),
-        sum(block) {}
+        sum(block),
+        rescale(block) {}
 
   size_t tile, block;
   std::vector<Value> scores, gradient;
   std::vector<uint16_t> draws;
   std::vector<const uint16_t*> rows;
-  std::vector<Value> largest, sum, out;
+  std::vector<Value> largest, sum, rescale, out;
   std::vector<Stored> factor;               // a tile as products take it
   std::vector<Value> dq, dk, dv;            // sums over blocks
   std::vector<Value> turned_dk, turned_dv;  // the same, TileSums' room
@@ -115,38 +117,22 @@ void forward_block(const HeadSizes& sizes, const AttentionOptions& options, cons
     if (key == 0) fetch_next_rows(q.at(b, h, first), q.stride, rows, sizes.d);
     allowed.exclude(scores, count, b, first, rows, key, count);
     draws.draw(b, h, first, rows, key, count, scratch.draws, scratch.rows);
-    for (int64_t r = 0; r < rows; ++r) {
-      const auto i = static_cast<size_t>(r);
-      const Value before = scratch.largest[i], now = row_largest(scores + r * count, count, before);
-      const Value shift = now == kNone ? Value(0) : scale.weights * now;
-      const Value sum =
-          row_weights(scores + r * count, count, {scale.weights, shift, scratch.rows[i], draws.threshold(), keep},
-                      weights + r * count);
-      if (key > 0 && now > before) {
-        const Value factor = std::exp2(scale.weights * (before - now));
-        scratch.sum[i] *= factor;
+    weigh_tile({rows, count, scores, scale.weights, scratch.rows.data(), draws.threshold(), keep,
+                scratch.largest.data(), scratch.sum.data(), scratch.rescale.data()},
+               weights);
+    for (int64_t r = 0; key > 0 && r < rows; ++r)
+      if (const Value factor = scratch.rescale[static_cast<size_t>(r)]; factor != 1)
         for (int64_t c = 0; c < e; ++c) scratch.out[static_cast<size_t>(r * e + c)] *= factor;
-      }
-      scratch.sum[i] += sum;
-      scratch.largest[i] = now;
-    }
     gemm(rows, e, count, Value(1), {weights, count}, {v.at(b, h, key), v.stride}, Value(key > 0), scratch.out.data(),
          e);
   }
-  for (int64_t r = 0; r < rows; ++r) {
-    const Value sum = scratch.sum[static_cast<size_t>(r)];
-    const bool counts = sum > 0 && allowed.query(b, first + r);
-    const Value factor = counts ? 1 / sum : Value(0);
-    Stored* const row = out.at(b, h, first + r);
-    Value* const from = scratch.out.data() + r * e;
-    // A selection, so that what is not wanted may hold anything.
-    for (int64_t c = 0; c < e; ++c) from[c] = counts ? from[c] * factor : Value(0);
-    // NaN input must come out as NaN: a sum that is neither positive nor zero.
-    if (sum != sum && allowed.query(b, first + r)) std::fill_n(from, e, sum);
-    put(from, e, row);
-    const Value largest = scale.weights * scratch.largest[static_cast<size_t>(r)];
-    log_sum[first + r] = counts ? static_cast<Value>(kLogOf2) * largest + std::log(sum) : -kNone;
-  }
+  for (Value& largest : scratch.largest) largest *= static_cast<Value>(kLogOf2) * scale.weights;
+  log_rows(scratch.largest.data(), scratch.sum.data(), rows, -kNone, log_sum + first);
+  for (int64_t r = 0; r < rows; ++r)
+    if (!(scratch.sum[static_cast<size_t>(r)] > 0 && allowed.query(b, first + r))) log_sum[first + r] = -kNone;
+  // NaN input comes out as NaN, by its sum; what is not wanted may hold anything.
+  quotient_rows(rows, e, scratch.out.data(), e, scratch.sum.data(), allowed.query_flags(b, first), out.at(b, h, first),
+                out.stride);
 }
 
 // Keys key .. key + count - 1 of one head against all rows: gradients of these keys and values, and their share of dq.
@@ -258,7 +244,7 @@ AttentionGradients attention_backward_cpu(const at::Tensor& gradient_in, const a
   const at::Tensor q = with_rows(q_in), k = with_rows(k_in), v = with_rows(v_in), gradient = with_rows(gradient_in);
   const HeadSizes sizes = head_sizes(q, k, v);
   const AllowedPairs allowed(options, sizes);
-  const WeightDraws draws(options.dropout, sizes);
+  const WeightDraws draws(options.dropout, sizes, DrawnBy::kBackward);
   AttentionGradients result{new_heads(q, sizes.n, sizes.d), new_heads(k, sizes.m, sizes.d),
                             new_heads(v, sizes.m, sizes.e)};
   // Where samples and heads are fewer than threads, their keys are dealt out in parts that each make a dq of their own.
@@ -284,14 +270,8 @@ AttentionGradients attention_backward_cpu(const at::Tensor& gradient_in, const a
                      : TileRows<Value>{writing<Value>(shares[static_cast<size_t>(part)]).at(b, h), sizes.d};
       const int64_t key_end = allowed.key_end(b), last = std::min(sizes.m, (part + 1) * part_len);
       // delta = sum of out * gradient over a row: what softmax's gradient takes off.
-      mine.out.resize(static_cast<size_t>(sizes.n));
-      for (int64_t i = 0; i < sizes.n; ++i) {
-        const scalar_t *const slope = slopes.at(b, h, i), *const out = outs.at(b, h, i);
-        fetch_row_ahead(slope, slopes.stride, sizes.e);
-        fetch_row_ahead(out, outs.stride, sizes.e);
-        mine.out[static_cast<size_t>(i)] =
-            row_product(loaded(slope, sizes.e, mine.dk), loaded(out, sizes.e, mine.dv), sizes.e);
-      }
+      row_products(allowed.query_end(b), sizes.e, slopes.at(b, h), slopes.stride, outs.at(b, h), outs.stride,
+                   grown(mine.out, sizes.n));
       // Rows that no block below writes: without queries or keys, and before the first key block of a causal part.
       const int64_t first_key = part * part_len;
       const bool none = first_key >= std::min(last, key_end);

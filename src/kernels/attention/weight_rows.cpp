@@ -2,7 +2,10 @@
 #include "kernels/attention/weight_rows.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
+#include "kernels/cpu/heads.h"
 #include "kernels/cpu/lanes_512.h"
 #include "kernels/cpu/row_sums.h"
 #include "kernels/cpu/stored.h"
@@ -63,6 +66,42 @@ template <bool kDrops, class Value>
     if (whole + lane < count) one(whole + lane);
 }
 
+template <class Stored, class Value>
+[[gnu::always_inline]] inline void products_of(int64_t rows, int64_t count, const Stored* x, int64_t x_stride,
+                                               const Stored* y, int64_t y_stride, Value* sums) {
+  for (int64_t r = 0; r < rows; ++r, x += x_stride, y += y_stride) {
+    fetch_row_ahead(x, x_stride, count);
+    fetch_row_ahead(y, y_stride, count);
+    sums[r] = dot_of(x, y, count);
+  }
+}
+
+// A NaN stays one, as it does in std::log.
+template <class Value>
+[[gnu::always_inline]] inline void logs(const Value* shifts, const Value* sums, int64_t count, Value none,
+                                        Value* log_sums) {
+  for (int64_t i = 0; i < count; ++i) {
+    const Value sum = sums[i], log = shifts[i] + log_of(sum);
+    log_sums[i] = sum == 0 ? none : sum != sum ? sum : log;
+  }
+}
+
+// Row by row.
+template <class Value, class Stored>
+void weigh_rows(const WeightTile<Value>& tile, Stored* out) {
+  constexpr Value kNone = -std::numeric_limits<Value>::infinity();
+  for (int64_t r = 0; r < tile.rows; ++r) {
+    Value* const scores = tile.scores + r * tile.count;
+    const Value before = tile.largest[r], now = row_largest(scores, tile.count, before);
+    const Value shift = now == kNone ? Value(0) : tile.factor * now;
+    const Value sum = row_weights(scores, tile.count, {tile.factor, shift, tile.draws[r], tile.threshold, tile.keep},
+                                  out + r * tile.count);
+    tile.rescale[r] = rescaled(tile.factor, before, now);
+    tile.sum[r] = tile.sum[r] * tile.rescale[r] + sum;
+    tile.largest[r] = now;
+  }
+}
+
 }  // namespace
 
 XFORMER_VECTORISED
@@ -72,6 +111,22 @@ double row_largest(const double* scores, int64_t count, double start) { return l
 XFORMER_VECTORISED
 float row_product(const float* x, const float* y, int64_t count) { return dot_of(x, y, count); }
 double row_product(const double* x, const double* y, int64_t count) { return dot_of(x, y, count); }
+
+XFORMER_VECTORISED
+void row_products(int64_t rows, int64_t count, const float* x, int64_t x_stride, const float* y, int64_t y_stride,
+                  float* sums) {
+  products_of(rows, count, x, x_stride, y, y_stride, sums);
+}
+XFORMER_VECTORISED
+void row_products(int64_t rows, int64_t count, const c10::BFloat16* x, int64_t x_stride, const c10::BFloat16* y,
+                  int64_t y_stride, float* sums) {
+  products_of(rows, count, reinterpret_cast<const uint16_t*>(x), x_stride, reinterpret_cast<const uint16_t*>(y),
+              y_stride, sums);
+}
+void row_products(int64_t rows, int64_t count, const double* x, int64_t x_stride, const double* y, int64_t y_stride,
+                  double* sums) {
+  products_of(rows, count, x, x_stride, y, y_stride, sums);
+}
 
 namespace {
 
@@ -123,6 +178,28 @@ float row_weights(float* scores, int64_t count, const RowWeights<float>& weights
 double row_weights(double* scores, int64_t count, const RowWeights<double>& weights, double* out) {
   if (out != scores) std::copy_n(scores, count, out);
   return weights.draws == nullptr ? weights_of<false>(out, count, weights) : weights_of<true>(out, count, weights);
+}
+
+void weigh_tile(const WeightTile<float>& tile, float* out) {
+#ifdef XFORMER_BY_512
+  if (has_512()) return by_512::weigh_tile(tile, out);
+#endif
+  weigh_rows(tile, out);
+}
+void weigh_tile(const WeightTile<float>& tile, c10::BFloat16* out) {
+#ifdef XFORMER_BY_512
+  if (has_bf16_512()) return by_512::weigh_tile(tile, out);
+#endif
+  weigh_rows(tile, out);
+}
+void weigh_tile(const WeightTile<double>& tile, double* out) { weigh_rows(tile, out); }
+
+XFORMER_VECTORISED
+void log_rows(const float* shifts, const float* sums, int64_t count, float none, float* log_sums) {
+  logs(shifts, sums, count, none, log_sums);
+}
+void log_rows(const double* shifts, const double* sums, int64_t count, double none, double* log_sums) {
+  logs(shifts, sums, count, none, log_sums);
 }
 
 void row_gradients(float* scores, float* gradient, int64_t count, const RowWeights<float>& weights, float delta,

@@ -3,7 +3,9 @@
 
 #include <c10/util/BFloat16.h>
 
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "kernels/cpu/gemm.h"
@@ -33,6 +35,13 @@ template <class Value>
 // Sum over i of x[i] y[i].
 [[nodiscard]] float row_product(const float* x, const float* y, int64_t count);
 [[nodiscard]] double row_product(const double* x, const double* y, int64_t count);
+// The same of rows, `stride` numbers apart, to sums[row].
+void row_products(int64_t rows, int64_t count, const float* x, int64_t x_stride, const float* y, int64_t y_stride,
+                  float* sums);
+void row_products(int64_t rows, int64_t count, const c10::BFloat16* x, int64_t x_stride, const c10::BFloat16* y,
+                  int64_t y_stride, float* sums);
+void row_products(int64_t rows, int64_t count, const double* x, int64_t x_stride, const double* y, int64_t y_stride,
+                  double* sums);
 // scores -> weights in `out`, which may be where the scores are; returns their sum before dropout. Where they are
 // rounded, what happens to the scores is left open.
 float row_weights(float* scores, int64_t count, const RowWeights<float>& weights, float* out);
@@ -43,6 +52,32 @@ void row_gradients(float* scores, float* gradient, int64_t count, const RowWeigh
                    float slope = 1);
 void row_gradients(double* scores, double* gradient, int64_t count, const RowWeights<double>& weights, double delta,
                    double slope = 1);
+
+// Rows of a tile of scores, without gaps, on their way to weights. Of each row `largest` and `sum` are what came before
+// this tile, -infinity and 0 ahead of the first, and then what came with it.
+template <class Value>
+struct WeightTile {
+  int64_t rows, count;
+  Value *scores, factor;         // as above; positive
+  const uint16_t* const* draws;  // of each row, as above
+  uint32_t threshold;
+  Value keep;
+  Value *largest, *sum, *rescale;  // the last is what results of earlier tiles are to be multiplied by
+};
+// What results of a row's earlier tiles are multiplied by, given its largest scores before and now.
+template <class Value>
+[[nodiscard]] Value rescaled(Value factor, Value before, Value now) {
+  if (!(now > before)) return 1;
+  return before == -std::numeric_limits<Value>::infinity() ? Value(0) : std::exp2(factor * (before - now));
+}
+// A row's shift is its largest score times the factor, or 0 without one.
+void weigh_tile(const WeightTile<float>& tile, float* out);
+void weigh_tile(const WeightTile<float>& tile, c10::BFloat16* out);
+void weigh_tile(const WeightTile<double>& tile, double* out);
+
+// log_sums[i] = shifts[i] + log sums[i], `none` where the sum is 0; any count.
+void log_rows(const float* shifts, const float* sums, int64_t count, float none, float* log_sums);
+void log_rows(const double* shifts, const double* sums, int64_t count, double none, double* log_sums);
 
 // The loops of float by each instruction set that there are two of them for, the widest first, which is what the
 // functions above take.
@@ -71,6 +106,8 @@ namespace by_512 {
 
 float row_weights(const float* scores, int64_t count, const RowWeights<float>& weights, float* out);
 float row_weights(const float* scores, int64_t count, const RowWeights<float>& weights, c10::BFloat16* out);
+void weigh_tile(const WeightTile<float>& tile, float* out);
+void weigh_tile(const WeightTile<float>& tile, c10::BFloat16* out);
 void row_gradients(float* scores, float* gradient, int64_t count, const RowWeights<float>& weights, float delta,
                    float slope);
 // Weights and gradients as second factors of products, gradients as first ones too.

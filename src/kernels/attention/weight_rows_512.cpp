@@ -1,6 +1,7 @@
 // Rows of attention weights by AVX-512: the loops of weight_rows.cpp by hand (kernels/cpu/lanes_512.h), to the same
 // bits in float, and those that leave numbers rounded as products of bf16 take them.
 #include "kernels/attention/weight_rows.h"
+
 #include "kernels/cpu/lanes_512.h"
 
 #ifdef XFORMER_BY_512
@@ -76,6 +77,50 @@ XFORMER_BY_BF16_512 [[gnu::always_inline]] inline float bf16_weights(const float
   return _mm512_reduce_add_ps(sum);
 }
 
+// The largest of `start` and the scores.
+XFORMER_BY_512 [[gnu::always_inline]] inline float largest_by_512(const float* scores, int64_t count, float start) {
+  __m512 most = _mm512_set1_ps(start);
+  for (int64_t i = 0; i < count; i += 16)
+    most = _mm512_max_ps(most, _mm512_mask_loadu_ps(most, lanes_of(count - i), scores + i));
+  return _mm512_reduce_max_ps(most);
+}
+
+// Row r of a tile with its new largest score, and afterwards with the sum of its weights. Returns its row.
+XFORMER_BY_512 [[gnu::always_inline]] inline const float* begin_row(const WeightTile<float>& tile, int64_t r, Row& row,
+                                                                    float& now) {
+  const float* const scores = tile.scores + r * tile.count;
+  now = largest_by_512(scores, tile.count, tile.largest[r]);
+  row.shift = _mm512_set1_ps(now == -std::numeric_limits<float>::infinity() ? 0 : tile.factor * now);
+  row.draws = tile.draws[r];
+  return scores;
+}
+XFORMER_BY_512 [[gnu::always_inline]] inline void end_row(const WeightTile<float>& tile, int64_t r, float now,
+                                                          float sum) {
+  tile.rescale[r] = rescaled(tile.factor, tile.largest[r], now);
+  tile.sum[r] = tile.sum[r] * tile.rescale[r] + sum;
+  tile.largest[r] = now;
+}
+
+template <bool kDrops>
+XFORMER_BY_512 [[gnu::always_inline]] inline void float_tile(const WeightTile<float>& tile, float* out) {
+  Row row = row_of({tile.factor, 0, nullptr, tile.threshold, tile.keep});
+  for (int64_t r = 0; r < tile.rows; ++r) {
+    float now = 0;
+    const float* const scores = begin_row(tile, r, row, now);
+    end_row(tile, r, now, float_weights<kDrops>(scores, tile.count, row, out + r * tile.count));
+  }
+}
+
+template <bool kDrops>
+XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void bf16_tile(const WeightTile<float>& tile, c10::BFloat16* out) {
+  Row row = row_of({tile.factor, 0, nullptr, tile.threshold, tile.keep});
+  for (int64_t r = 0; r < tile.rows; ++r) {
+    float now = 0;
+    const float* const scores = begin_row(tile, r, row, now);
+    end_row(tile, r, now, bf16_weights<kDrops>(scores, tile.count, row, out + r * tile.count));
+  }
+}
+
 // p (drop(gradient) - delta) slope, p being the weights before dropout.
 template <bool kDrops>
 XFORMER_BY_512 [[gnu::always_inline]] inline __m512 slope_of(const __m512& p, const float* gradient, __mmask16 lanes,
@@ -126,6 +171,14 @@ XFORMER_BY_BF16_512 float row_weights(const float* scores, int64_t count, const 
   const Row row = row_of(weights);
   return weights.draws == nullptr ? bf16_weights<false>(scores, count, row, out)
                                   : bf16_weights<true>(scores, count, row, out);
+}
+
+XFORMER_BY_512 void weigh_tile(const WeightTile<float>& tile, float* out) {
+  tile.draws[0] == nullptr ? float_tile<false>(tile, out) : float_tile<true>(tile, out);
+}
+
+XFORMER_BY_BF16_512 void weigh_tile(const WeightTile<float>& tile, c10::BFloat16* out) {
+  tile.draws[0] == nullptr ? bf16_tile<false>(tile, out) : bf16_tile<true>(tile, out);
 }
 
 XFORMER_BY_512 void row_gradients(float* scores, float* gradient, int64_t count, const RowWeights<float>& weights,

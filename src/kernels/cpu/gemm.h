@@ -85,7 +85,7 @@ class PairedFactor {
   [[nodiscard]] static int64_t panel_width(int64_t left) { return piece_of(left, kWidth); }
   // Where the pairs of rows 2 place and 2 place + 1 of the panel that begins with column `first` are, with room for the
   // next multiple of 16. A row behind an odd number of them is zeros.
-  [[nodiscard]] uint32_t* pairs(int64_t place, int64_t first) {
+  [[nodiscard, gnu::always_inline]] uint32_t* pairs(int64_t place, int64_t first) {
     int64_t k = 2 * place / kDepth * kDepth, depth = piece_of(this->depth() - k, kDepth);  // the piece of rows it is of
     if (2 * place >= k + depth) k += depth, depth = this->depth() - k;
     return panels_ + (k * line_of(columns_) + first * depth) / 2 +

@@ -48,16 +48,28 @@ void narrow_sums_plainly(int64_t rows, int64_t width, const float* from, const f
   }
 }
 
-[[gnu::always_inline]] inline float factor_of_row(const float* divisor, const bool* valid, int64_t r) {
+template <class Value>
+[[gnu::always_inline]] inline Value factor_of_row(const Value* divisor, const bool* valid, int64_t r) {
   return divisor[r] == 0 || (valid != nullptr && !valid[r]) ? 0 : 1 / divisor[r];
 }
 
+template <class Value>
+[[gnu::always_inline]] inline void quotients(int64_t rows, int64_t width, const Value* from, int64_t from_stride,
+                                             const Value* divisor, const bool* valid, Value* to, int64_t to_stride) {
+  for (int64_t r = 0; r < rows; ++r, from += from_stride, to += to_stride) {
+    const Value factor = factor_of_row(divisor, valid, r);
+    if (factor == 0) std::fill_n(to, width, Value(0));
+    else
+      for (int64_t i = 0; i < width; ++i) to[i] = from[i] * factor;
+  }
+}
+
 XFORMER_VECTORISED
-void narrow_quotients_plainly(int64_t rows, int64_t width, const float* from, const float* divisor, const bool* valid,
-                              c10::BFloat16* to, int64_t to_stride) {
+void rounded_quotients_plainly(int64_t rows, int64_t width, const float* from, int64_t from_stride,
+                               const float* divisor, const bool* valid, c10::BFloat16* to, int64_t to_stride) {
   for (int64_t r = 0; r < rows; ++r) {
     const float factor = factor_of_row(divisor, valid, r);
-    const float* __restrict in = from + r * width;
+    const float* __restrict in = from + r * from_stride;
     auto* __restrict out = reinterpret_cast<uint16_t*>(to + r * to_stride);
     const uint16_t kept = factor == 0 ? 0 : 0xFFFF;  // whatever lies there, also NaN
     for (int64_t i = 0; i < width; ++i) out[i] = static_cast<uint16_t>(rounded_bits(in[i] * factor) & kept);
@@ -66,9 +78,9 @@ void narrow_quotients_plainly(int64_t rows, int64_t width, const float* from, co
 
 #ifdef XFORMER_BY_BF16_512
 XFORMER_BY_BF16_512
-void narrow_quotients_by_512(int64_t rows, int64_t width, const float* from, const float* divisor, const bool* valid,
-                             c10::BFloat16* to, int64_t to_stride) {
-  for (int64_t r = 0; r < rows; ++r, from += width, to += to_stride) {
+void rounded_quotients_by_512(int64_t rows, int64_t width, const float* from, int64_t from_stride, const float* divisor,
+                              const bool* valid, c10::BFloat16* to, int64_t to_stride) {
+  for (int64_t r = 0; r < rows; ++r, from += from_stride, to += to_stride) {
     const float factor = factor_of_row(divisor, valid, r);
     const __m512 factors = _mm512_set1_ps(factor);
     for (int64_t i = 0; i < width; i += 32) {
@@ -108,7 +120,7 @@ void narrow_by_512(int64_t rows, int64_t width, const float* from, int64_t from_
 }
 #else
 constexpr auto narrow_by_512 = narrow_plainly;
-constexpr auto narrow_quotients_by_512 = narrow_quotients_plainly;
+constexpr auto rounded_quotients_by_512 = rounded_quotients_plainly;
 constexpr auto narrow_sums_by_512 = narrow_sums_plainly;
 #endif
 
@@ -119,10 +131,19 @@ void narrow(int64_t rows, int64_t width, const float* from, int64_t from_stride,
   return (has_bf16_512() ? narrow_by_512 : narrow_plainly)(rows, width, from, from_stride, to, to_stride);
 }
 
-void narrow_quotients(int64_t rows, int64_t width, const float* from, const float* divisor, const bool* valid,
-                      c10::BFloat16* to, int64_t to_stride) {
-  return (has_bf16_512() ? narrow_quotients_by_512 : narrow_quotients_plainly)(rows, width, from, divisor, valid, to,
-                                                                               to_stride);
+XFORMER_VECTORISED
+void quotient_rows(int64_t rows, int64_t width, const float* from, int64_t from_stride, const float* divisor,
+                   const bool* valid, float* to, int64_t to_stride) {
+  quotients(rows, width, from, from_stride, divisor, valid, to, to_stride);
+}
+void quotient_rows(int64_t rows, int64_t width, const float* from, int64_t from_stride, const float* divisor,
+                   const bool* valid, c10::BFloat16* to, int64_t to_stride) {
+  (has_bf16_512() ? rounded_quotients_by_512 : rounded_quotients_plainly)(rows, width, from, from_stride, divisor,
+                                                                          valid, to, to_stride);
+}
+void quotient_rows(int64_t rows, int64_t width, const double* from, int64_t from_stride, const double* divisor,
+                   const bool* valid, double* to, int64_t to_stride) {
+  quotients(rows, width, from, from_stride, divisor, valid, to, to_stride);
 }
 
 void narrow_sums(int64_t rows, int64_t width, const float* from, const float* added, c10::BFloat16* to) {

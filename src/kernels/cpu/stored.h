@@ -25,10 +25,14 @@ void narrow(int64_t rows, int64_t width, const float* from, int64_t from_stride,
 // The same of rows without gaps, with `added` [width] added to each before it is rounded.
 void narrow_sums(int64_t rows, int64_t width, const float* from, const float* added, c10::BFloat16* to);
 
-// Rows without gaps, each divided by its divisor before it is rounded: zeros where `valid` (nullptr: all are) says so
-// or the divisor is 0.
-void narrow_quotients(int64_t rows, int64_t width, const float* from, const float* divisor, const bool* valid,
-                      c10::BFloat16* to, int64_t to_stride);
+// Rows, each divided by its divisor before it is stored, which may be where it lies: zeros, whatever it holds, where
+// `valid` (nullptr: all are) says so or the divisor is 0.
+void quotient_rows(int64_t rows, int64_t width, const float* from, int64_t from_stride, const float* divisor,
+                   const bool* valid, float* to, int64_t to_stride);
+void quotient_rows(int64_t rows, int64_t width, const float* from, int64_t from_stride, const float* divisor,
+                   const bool* valid, c10::BFloat16* to, int64_t to_stride);
+void quotient_rows(int64_t rows, int64_t width, const double* from, int64_t from_stride, const double* divisor,
+                   const bool* valid, double* to, int64_t to_stride);
 
 // Rows of a tile: `stride` numbers apart.
 template <class Value>
@@ -80,11 +84,16 @@ void store(Computed<Stored>* from, int64_t count, Stored* to) {
   store_rows(TileRows<Computed<Stored>>{from, count}, 1, count, to, count);
 }
 
-// Copies what is stored, to be computed with elsewhere.
+// Copies what is stored, to be computed with elsewhere, where rows lie without gaps.
+template <class Stored>
+void take_rows(const Stored* from, int64_t stride, int64_t rows, int64_t width, Computed<Stored>* to) {
+  if constexpr (kConverts<Stored>) widen(rows, width, from, stride, to, width);
+  else
+    for (int64_t r = 0; r < rows; ++r) std::copy_n(from + r * stride, width, to + r * width);
+}
 template <class Stored>
 void take(const Stored* from, int64_t count, Computed<Stored>* to) {
-  if constexpr (kConverts<Stored>) widen(1, count, from, count, to, count);
-  else std::copy_n(from, count, to);
+  take_rows(from, count, 1, count, to);
 }
 
 // Copies what was computed elsewhere to where it is stored.

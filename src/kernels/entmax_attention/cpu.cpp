@@ -5,7 +5,7 @@
 #include <ATen/Dispatch.h>
 #include <ATen/Functions.h>
 
-#include "kernels/attention/score_tiles.h"
+#include "kernels/attention/weight_draws.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/heads.h"
 #include "kernels/cpu/stored.h"

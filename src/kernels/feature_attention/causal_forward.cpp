@@ -93,8 +93,8 @@ void causal_head(const CausalPass<Stored>& pass, int64_t z, const Heads<Stored>&
       const Value sum = dots[r] + static_cast<Value>(pass.options.epsilon);
       made.denominator[first + r] = !pass.by_sum ? static_cast<Value>(pass.options.divisor) : sum == 0 ? Value(1) : sum;
     }
-    divide_rows(to.data, to.stride, at.rows, e, made.denominator + first, pass.query_flags(at));
-    store_rows(to, at.rows, e, out.at(b, h, first), out.stride);
+    quotient_rows(at.rows, e, to.data, to.stride, made.denominator + first, pass.query_flags(at), out.at(b, h, first),
+                  out.stride);
     if (at.later && at.keys > 0) pass.join_keys(at, tiles, scratch);
   }
   clear_rows(out, b, h, end, pass.n, e);

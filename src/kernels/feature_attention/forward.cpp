@@ -152,9 +152,7 @@ void answer_queries(const FeaturePass<Stored>& pass, int64_t z, int64_t part, co
     const TileRows<Value> to = rows_for(out.at(b, h, first), out.stride, rows, e, scratch.result_room);
     gemm(rows, {features, f}, scratch.turned_table, Value(0), to.data, to.stride);
     const bool* const valid = pass.flags(pass.valid_queries, b, first, rows);
-    if constexpr (kConverts<Stored>)
-      narrow_quotients(rows, e, to.data, denominator + first, valid, out.at(b, h, first), out.stride);
-    else divide_rows(to.data, to.stride, rows, e, denominator + first, valid);
+    quotient_rows(rows, e, to.data, to.stride, denominator + first, valid, out.at(b, h, first), out.stride);
   }
   for (int64_t i = std::max(part * kPartRows, end); i < last; ++i) {
     std::fill_n(out.at(b, h, i), e, Stored(0));

@@ -138,18 +138,6 @@ template <class Value>
   }
 }
 
-template <class Value>
-[[gnu::always_inline]] inline void quotients(Value* x, int64_t stride, int64_t rows, int64_t width,
-                                             const Value* divisor, const bool* valid) {
-  for (int64_t r = 0; r < rows; ++r) {
-    Value* const row = x + r * stride;
-    const Value factor = 1 / divisor[r];
-    if (valid != nullptr && !valid[r]) clear(row, width);
-    else
-      for (int64_t i = 0; i < width; ++i) row[i] *= factor;
-  }
-}
-
 }  // namespace
 
 namespace by_compiler {
@@ -253,14 +241,6 @@ void add_rows(double* y, int64_t y_stride, const double* x, int64_t x_stride, in
               const double* factor, double scale) {
   for (int64_t r = 0; r < rows; ++r)
     if (factor[r] != 0) add(y + r * y_stride, x + r * x_stride, width, factor[r] * scale);
-}
-
-XFORMER_VECTORISED
-void divide_rows(float* x, int64_t stride, int64_t rows, int64_t width, const float* divisor, const bool* valid) {
-  quotients(x, stride, rows, width, divisor, valid);
-}
-void divide_rows(double* x, int64_t stride, int64_t rows, int64_t width, const double* divisor, const bool* valid) {
-  quotients(x, stride, rows, width, divisor, valid);
 }
 
 XFORMER_VECTORISED

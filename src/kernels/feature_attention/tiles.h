@@ -68,10 +68,6 @@ void add_rows(float* y, int64_t y_stride, const float* x, int64_t x_stride, int6
 void add_rows(double* y, int64_t y_stride, const double* x, int64_t x_stride, int64_t rows, int64_t width,
               const double* factor, double scale);
 
-// x[row] /= divisor[row]; zeros where not valid.
-void divide_rows(float* x, int64_t stride, int64_t rows, int64_t width, const float* divisor, const bool* valid);
-void divide_rows(double* x, int64_t stride, int64_t rows, int64_t width, const double* divisor, const bool* valid);
-
 // Gradients of out = numerator / divisor from `gradient`, that of out: the numerator's into `numerator` [rows, width],
 // the divisor's into `sum`; zeros where not valid.
 void gradients_of_quotient(const float* gradient, int64_t gradient_stride, const float* out, int64_t out_stride,

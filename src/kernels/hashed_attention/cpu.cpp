@@ -226,19 +226,6 @@ void add_round_gradients(const HashedPass& pass, int64_t unit, int64_t round, co
   keys_to_tokens(e, v_rows, mine.v_gradient.data());
 }
 
-// Sums of all rounds over the sums of their weights.
-template <class Stored>
-void store_quotients(const HashedPass& pass, const Scratch<Stored>& mine, Stored* to, int64_t stride) {
-  if constexpr (kConverts<Stored>) {
-    narrow_quotients(pass.n, pass.e, mine.out.data(), mine.sum.data(), nullptr, to, stride);
-  } else {
-    for (int64_t i = 0; i < pass.n; ++i) {
-      const Stored sum = mine.sum[static_cast<size_t>(i)], factor = sum == 0 ? Stored(0) : 1 / sum;
-      for (int64_t j = 0; j < pass.e; ++j) to[i * stride + j] = mine.out[static_cast<size_t>(i * pass.e + j)] * factor;
-    }
-  }
-}
-
 // From the gradients of a head's queries, keys and values to those of q and v.
 template <class Stored>
 void store_gradients(const HashedPass& pass, int64_t unit, const Heads<const Stored>& q, const Heads<Stored>& q_out,
@@ -299,7 +286,9 @@ HashedAttentionForward hashed_attention_forward_cpu(const at::Tensor& q, const a
         sort_rows(pass, queries, values, unit, round, mine);
         add_round(pass, unit, round, mine);
       }
-      store_quotients(pass, mine, out.at(unit / pass.h, unit % pass.h), out.stride);
+      // Sums of all rounds over the sums of their weights.
+      quotient_rows(pass.n, pass.e, mine.out.data(), pass.e, mine.sum.data(), nullptr,
+                    out.at(unit / pass.h, unit % pass.h), out.stride);
       std::copy(mine.shift.begin(), mine.shift.end(), result.shift.mutable_data_ptr<Value>() + unit * pass.n);
       std::copy(mine.sum.begin(), mine.sum.end(), result.sum.mutable_data_ptr<Value>() + unit * pass.n);
     });

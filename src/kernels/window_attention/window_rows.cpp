@@ -34,16 +34,6 @@ template <bool kDrops, class Value>
   return {shift, sums.sum()};
 }
 
-// A NaN stays one, as it does in std::log.
-template <class Value>
-[[gnu::always_inline]] inline void logs(const Value* shifts, const Value* sums, int64_t count, Value none,
-                                        Value* log_sums) {
-  for (int64_t i = 0; i < count; ++i) {
-    const Value sum = sums[i], log = shifts[i] + log_of(sum);
-    log_sums[i] = sum == 0 ? none : sum != sum ? sum : log;
-  }
-}
-
 template <class Value>
 [[gnu::always_inline]] inline void add(Value* to, const Value* of, int64_t count) {
   for (int64_t i = 0; i < count; ++i) to[i] += of[i];
@@ -82,14 +72,6 @@ RowSum<float> weigh_row(float* scores, int64_t count, const uint16_t* draws, uin
 RowSum<double> weigh_row(double* scores, int64_t count, const uint16_t* draws, uint32_t threshold, double keep) {
   return draws == nullptr ? weigh<false>(scores, count, draws, threshold, keep)
                           : weigh<true>(scores, count, draws, threshold, keep);
-}
-
-XFORMER_VECTORISED
-void log_rows(const float* shifts, const float* sums, int64_t count, float none, float* log_sums) {
-  logs(shifts, sums, count, none, log_sums);
-}
-void log_rows(const double* shifts, const double* sums, int64_t count, double none, double* log_sums) {
-  logs(shifts, sums, count, none, log_sums);
 }
 
 XFORMER_VECTORISED

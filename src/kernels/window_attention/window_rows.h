@@ -29,10 +29,6 @@ namespace by_512 {
 WeighRow weigh_row;
 }
 
-// log_sums[i] = shifts[i] + log sums[i], `none` where the sum is 0; any count.
-void log_rows(const float* shifts, const float* sums, int64_t count, float none, float* log_sums);
-void log_rows(const double* shifts, const double* sums, int64_t count, double none, double* log_sums);
-
 // Sum of a[i] b[i]; any count.
 float dot_row(const float* a, const float* b, int64_t count);
 double dot_row(const double* a, const double* b, int64_t count);
