@@ -24,11 +24,10 @@ void lay_out(const Heads<const Stored>& x, const ValidRows& valid, int64_t b, in
              Value* into) {
   const int64_t end = valid.end(b);
   std::fill_n(into, half * d, Value(0));
-  for (int64_t i = 0; i < end; ++i) {
-    Value* const row = into + (half + i) * d;
-    if (valid.at(b, i)) take(x.at(b, h, i), d, row);
-    else std::fill_n(row, d, Value(0));
-  }
+  take_rows(x.at(b, h), x.stride, end, d, into + half * d);
+  if (!valid.all(b, 0, end))
+    for (int64_t i = 0; i < end; ++i)
+      if (!valid.at(b, i)) std::fill_n(into + (half + i) * d, d, Value(0));
   std::fill_n(into + (half + end) * d, (half + kConvolvedRows - 1) * d, Value(0));
 }
 
@@ -66,6 +65,20 @@ void clear_padding(const Heads<Stored>& x, const ValidRows& valid, int64_t b, in
     if (!valid.at(b, i)) std::fill_n(x.at(b, h, i), d, Stored(0));
 }
 
+// Rows 0 .. end - 1 of `out` by tiles, in which they stay in the cache between their sums and their rounding:
+// work(first row, rows, where to).
+template <class Stored, class Work>
+void for_tiles(const Heads<Stored>& out, int64_t b, int64_t h, int64_t end, int64_t d,
+               std::vector<Computed<Stored>>& room, const Work& work) {
+  constexpr int64_t kTile = 128;
+  for (int64_t first = 0; first < end; first += kTile) {
+    const int64_t rows = std::min(kTile, end - first);
+    const auto into = rows_for(out.at(b, h, first), out.stride, rows, d, room);
+    work(first, rows, Rows<Computed<Stored>>{into.data, into.stride});
+    store_rows(into, rows, d, out.at(b, h, first), out.stride);
+  }
+}
+
 at::Tensor convolve_forward(const at::Tensor& base, const at::Tensor& x, const at::Tensor& w,
                             const at::Tensor& key_valid) {
   const int64_t heads = x.size(1), n = x.size(2), d = x.size(3), taps = w.size(1);
@@ -83,11 +96,12 @@ at::Tensor convolve_forward(const at::Tensor& base, const at::Tensor& x, const a
     for_units(units, n * d * taps, [&](int64_t unit, int64_t worker) {
       const int64_t b = unit / heads, h = unit % heads, end = valid.end(b);
       Value* const padded = scratch + worker * room.stride(0);
-      const auto added = loaded_rows(bases.at(b, h), bases.stride, end, d, base_rooms[static_cast<size_t>(worker)]);
-      const auto into = rows_for(out.at(b, h), out.stride, end, d, out_rooms[static_cast<size_t>(worker)]);
+      const auto mine = static_cast<size_t>(worker);
       lay_out(tokens, valid, b, h, d, taps / 2, padded);
-      convolve_rows(padded, end, d, kernels.of(h), taps, {added.data, added.stride}, {into.data, into.stride});
-      store_rows(into, end, d, out.at(b, h), out.stride);
+      for_tiles(out, b, h, end, d, out_rooms[mine], [&](int64_t first, int64_t rows, Rows<Value> into) {
+        const auto added = loaded_rows(bases.at(b, h, first), bases.stride, rows, d, base_rooms[mine]);
+        convolve_rows(padded + first * d, rows, d, kernels.of(h), taps, {added.data, added.stride}, into);
+      });
       clear_padding(out, valid, b, h, n, d);
     });
   });
@@ -115,17 +129,19 @@ ConvolutionGradients convolve_backward(const at::Tensor& gradient, const at::Ten
     for_units(units, n * d * taps, [&](int64_t unit, int64_t worker) {
       const int64_t b = unit / heads, h = unit % heads, end = valid.end(b);
       Value *const padded = scratch + worker * room.stride(0), *const slope = padded + room.stride(1);
-      const auto into = rows_for(out.at(b, h), out.stride, end, d, rooms[static_cast<size_t>(worker)]);
       lay_out(tokens, valid, b, h, d, half, padded);
       lay_out(slopes, valid, b, h, d, half, slope);
-      convolve_rows(slope, end, d, kernels.of(h), taps, Rows<const Value>{nullptr, 0}, {into.data, into.stride});
-      store_rows(into, end, d, out.at(b, h), out.stride);
+      for_tiles(out, b, h, end, d, rooms[static_cast<size_t>(worker)],
+                [&](int64_t first, int64_t rows, Rows<Value> into) {
+                  convolve_rows(slope + first * d, rows, d, kernels.of(h), taps, Rows<const Value>{nullptr, 0}, into);
+                });
       clear_padding(out, valid, b, h, n, d);
       correlate_rows(slope + half * d, padded, end, d, taps, share + unit * taps);
       if (!valid.defined()) return;
       const auto base = writing<scalar_t>(result.base);
-      for (int64_t i = 0; i < end; ++i) put(slope + (half + i) * d, d, base.at(b, h, i));
-      for (int64_t i = end; i < n; ++i) std::fill_n(base.at(b, h, i), d, scalar_t(0));
+      for (int64_t i = 0; i < n; ++i)
+        if (valid.at(b, i)) std::copy_n(slopes.at(b, h, i), d, base.at(b, h, i));
+        else std::fill_n(base.at(b, h, i), d, scalar_t(0));
     });
   });
   add_executed_flops(4 * heads * rows_seen(valid, x.size(0)) * d * taps);
