@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "core/error.h"
+#include "kernels/attention/weight_rows.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/pack.h"
 #include "kernels/cpu/units.h"
 #include "kernels/cpu/valid_rows.h"
 #include "kernels/fused.h"
@@ -47,8 +49,8 @@ constexpr int64_t kKept = 4;  // matrices of an iteration
 template <class Value>
 void forward_one(const Square<Value>& square, const Value* a, Value norm, int64_t m, int64_t iterations, Value* kept,
                  Value* result) {
-  for (int64_t i = 0; i < m; ++i)
-    for (int64_t j = 0; j < m; ++j) kept[i * m + j] = a[j * m + i] / norm;
+  pack_transposed(m, m, Value(1), a, m, kept, m);
+  for (int64_t i = 0; i < square.size(); ++i) kept[i] /= norm;
   for (int64_t step = 0; step < iterations; ++step) {
     const Iteration<Value> now(kept + step * kKept * square.size(), square.size());
     square.multiply(1, a, false, now.z, false, 0, now.p);
@@ -93,22 +95,21 @@ std::vector<Value> column_sums(const Value* a, int64_t m) {
   return sums;
 }
 
-// The gradient through Z = A^T / c, where c is the largest of the columns' sums; equal ones share it.
+// The gradient through Z = A^T / c, where c is the largest of the columns' sums; equal ones share it. `turned`: room
+// for a matrix.
 template <class Value>
-void backward_start(const Value* a, const std::vector<Value>& sums, const Value* slope, int64_t m, Value* into) {
+void backward_start(const Value* a, const std::vector<Value>& sums, const Value* slope, int64_t m, Value* turned,
+                    Value* into) {
   const Value norm = *std::max_element(sums.begin(), sums.end());
   const Value factor = norm == 0 ? 1 : norm;
-  Value of_norm = 0;
-  for (int64_t i = 0; i < m; ++i)
-    for (int64_t j = 0; j < m; ++j) {
-      into[i * m + j] += slope[j * m + i] / factor;
-      of_norm -= slope[j * m + i] * a[i * m + j];
-    }
+  pack_transposed(m, m, Value(1), slope, m, turned, m);
+  for (int64_t i = 0; i < m * m; ++i) into[i] += turned[i] / factor;
   if (norm == 0) return;
-  of_norm /= norm * norm * static_cast<Value>(std::count(sums.begin(), sums.end(), norm));
-  for (int64_t i = 0; i < m; ++i)
-    for (int64_t j = 0; j < m; ++j)
-      if (sums[static_cast<size_t>(j)] == norm) into[i * m + j] += of_norm;
+  const Value of_norm =
+      -row_product(turned, a, m * m) / (norm * norm * static_cast<Value>(std::count(sums.begin(), sums.end(), norm)));
+  for (int64_t j = 0; j < m; ++j)
+    if (sums[static_cast<size_t>(j)] == norm)
+      for (int64_t i = 0; i < m; ++i) into[i * m + j] += of_norm;
 }
 
 // The valid rows and columns of a landmark matrix [m,m], side by side.
@@ -121,17 +122,29 @@ class Corner {
   [[nodiscard]] int64_t size() const { return static_cast<int64_t>(places_.size()); }
   template <class Value>
   void take(const Value* whole, Value* into) const {
-    for (const int64_t i : places_)
-      for (const int64_t j : places_) *into++ = whole[i * m_ + j];
+    for (const int64_t i : places_) {
+      if (in_front()) std::copy_n(whole + i * m_, size(), into);
+      else
+        for (int64_t j = 0; j < size(); ++j) into[j] = whole[i * m_ + place(j)];
+      into += size();
+    }
   }
   template <class Value>
   void put(const Value* from, Value* whole) const {
     std::fill_n(whole, m_ * m_, Value(0));
-    for (const int64_t i : places_)
-      for (const int64_t j : places_) whole[i * m_ + j] = *from++;
+    for (const int64_t i : places_) {
+      if (in_front()) std::copy_n(from, size(), whole + i * m_);
+      else
+        for (int64_t j = 0; j < size(); ++j) whole[i * m_ + place(j)] = from[j];
+      from += size();
+    }
   }
 
  private:
+  [[nodiscard]] int64_t place(int64_t j) const { return places_[static_cast<size_t>(j)]; }
+  // Ahead of all others, as most masks have them.
+  [[nodiscard]] bool in_front() const { return places_.back() + 1 == size(); }
+
   int64_t m_;
   std::vector<int64_t> places_;
 };
@@ -184,7 +197,7 @@ at::Tensor invert_backward(const at::Tensor& gradient, const at::Tensor& a, cons
       corner.take(slopes + unit * m * m, slope);
       if (corner.size() > 0) {
         backward_one(square, matrix, iterations, had + unit * iterations * kKept * m * m, found + m * m, slope, found);
-        backward_start(matrix, column_sums(matrix, corner.size()), slope, corner.size(), found);
+        backward_start(matrix, column_sums(matrix, corner.size()), slope, corner.size(), found + m * m, found);
       }
       corner.put(found, into + unit * m * m);
     });
