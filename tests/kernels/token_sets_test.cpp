@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "fused_support.h"
+#include "kernels/token_sets/cpu.h"
 #include "tensor/op_counter.h"
 
 namespace xformer::kernels::token_sets_test {
@@ -72,6 +73,48 @@ TEST_CASE("of equal rows the first one takes the gradient, and a NaN is the larg
   bad.select(2, 1).fill_(std::numeric_limits<double>::quiet_NaN());
   CHECK(set_max(bad, {3}).isnan().equal(set_max_reference(bad, {3}).isnan()));
   CHECK(set_max(bad, {3}).isnan().sum().item<int64_t>() == 2);
+}
+
+TEST_CASE("the largest of a set and who takes its gradient are the same by every instruction set") {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  for (const int64_t width : {1, 15, 16, 20, 32, 33, 70}) {
+    constexpr int64_t kRows = 6, kUntouched = 77;
+    const int64_t stride = width + 3;
+    std::vector<float> rows;
+    for (int64_t i = 0; i < kRows * stride; ++i)
+      rows.push_back(static_cast<float>(i * 7919 % 5) - 8);  // many are equal
+    rows[static_cast<size_t>(stride)] = rows[static_cast<size_t>(3 * stride + width - 1)] = kNan;
+    const bool some[kRows] = {false, true, true, false, true, true}, none[kRows] = {};
+    for (const bool* valid : {static_cast<const bool*>(nullptr), some, none}) {
+      const SetRows<float> of{rows.data(), stride, kRows, valid};
+      std::vector<std::vector<float>> made;
+      for (const LargestLoops& way : ways_to_find_largest()) {
+        const auto size = static_cast<size_t>(width);
+        std::vector<float> largest(size + 1, kUntouched), left(size + 1, kUntouched);
+        std::vector<float> out(static_cast<size_t>(kRows * stride), kUntouched);
+        for (size_t c = 0; c < size; ++c) left[c] = static_cast<float>(c) + 1;
+        way.largest(of, width, largest.data());
+        way.slopes(of, width, largest.data(), left.data(), out.data(), stride);
+        for (float& x : largest) x = x != x ? 1e9F : x;
+        largest.insert(largest.end(), left.begin(), left.end());
+        largest.insert(largest.end(), out.begin(), out.end());
+        made.push_back(largest);
+        for (size_t c = 0; c < size; ++c) {
+          float most = 0, taken = 0;
+          bool any = false;
+          for (int64_t i = 0; i < kRows; ++i) {
+            const float x = rows[static_cast<size_t>(i * stride) + c];
+            if (valid != nullptr && !valid[i]) continue;
+            if (!any || x > most || x != x) most = x != x ? 1e9F : x, any = true;
+          }
+          for (int64_t i = 0; i < kRows; ++i) taken += out[static_cast<size_t>(i * stride) + c];
+          CHECK((largest[c] == most && taken == (any ? static_cast<float>(c) + 1 : 0)));
+        }
+      }
+      CAPTURE(width, valid == nullptr, valid == none);
+      CHECK(made.front() == made.back());
+    }
+  }
 }
 
 TEST_CASE("attention within sets equals its definition, with gradients of all three") {

@@ -2,6 +2,8 @@
 // which lie `stride` elements apart.
 #pragma once
 
+#include <vector>
+
 #include "kernels/token_sets/token_sets.h"
 
 namespace xformer::kernels {
@@ -41,6 +43,21 @@ void slopes_of_set(const SetRows<float>& of, int64_t width, const float* largest
                    int64_t out_stride);
 void slopes_of_set(const SetRows<double>& of, int64_t width, const double* largest, double* left, double* out,
                    int64_t out_stride);
+
+// Those of float by each instruction set that there are two of them for, the widest first, which is what the ones above
+// take.
+struct LargestLoops {
+  void (*largest)(const SetRows<float>& of, int64_t width, float* largest);
+  void (*slopes)(const SetRows<float>& of, int64_t width, const float* largest, float* left, float* out,
+                 int64_t out_stride);
+};
+[[nodiscard]] std::vector<LargestLoops> ways_to_find_largest();
+// By AVX-512, where kernels/cpu/lanes_512.h says that the processor has it.
+namespace by_512 {
+void largest_of_set(const SetRows<float>& of, int64_t width, float* largest);
+void slopes_of_set(const SetRows<float>& of, int64_t width, const float* largest, float* left, float* out,
+                   int64_t out_stride);
+}  // namespace by_512
 
 // out[i] = factor row_i . x, for `count` rows.
 void products_with(const float* rows, int64_t stride, int64_t count, const float* x, int64_t width, float factor,

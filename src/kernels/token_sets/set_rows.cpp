@@ -1,5 +1,6 @@
 // The loops over the rows of one set of tokens, in versions for each instruction set.
 #include "kernels/cpu/heads.h"
+#include "kernels/cpu/lanes_512.h"
 #include "kernels/cpu/registers.h"
 #include "kernels/token_sets/cpu.h"
 
@@ -103,14 +104,43 @@ template <class Value>
 
 }  // namespace
 
+namespace by_compiler {
+
 XFORMER_VECTORISED
 void largest_of_set(const SetRows<float>& of, int64_t width, float* largest) { largest_rows(of, width, largest); }
-void largest_of_set(const SetRows<double>& of, int64_t width, double* largest) { largest_rows(of, width, largest); }
 
 XFORMER_VECTORISED
 void slopes_of_set(const SetRows<float>& of, int64_t width, const float* largest, float* left, float* out,
                    int64_t out_stride) {
   slopes_of_rows(of, width, largest, left, out, out_stride);
+}
+
+}  // namespace by_compiler
+
+namespace {
+
+const LargestLoops& loops() {
+  static const LargestLoops widest = ways_to_find_largest().front();
+  return widest;
+}
+
+}  // namespace
+
+std::vector<LargestLoops> ways_to_find_largest() {
+  std::vector<LargestLoops> ways;
+#ifdef XFORMER_BY_512
+  if (has_512()) ways.push_back({by_512::largest_of_set, by_512::slopes_of_set});
+#endif
+  ways.push_back({by_compiler::largest_of_set, by_compiler::slopes_of_set});
+  return ways;
+}
+
+void largest_of_set(const SetRows<float>& of, int64_t width, float* largest) { loops().largest(of, width, largest); }
+void largest_of_set(const SetRows<double>& of, int64_t width, double* largest) { largest_rows(of, width, largest); }
+
+void slopes_of_set(const SetRows<float>& of, int64_t width, const float* largest, float* left, float* out,
+                   int64_t out_stride) {
+  loops().slopes(of, width, largest, left, out, out_stride);
 }
 void slopes_of_set(const SetRows<double>& of, int64_t width, const double* largest, double* left, double* out,
                    int64_t out_stride) {
