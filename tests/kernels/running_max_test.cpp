@@ -15,8 +15,14 @@ at::Tensor some_cells(int64_t b, int64_t rows, int64_t columns) {
 
 TEST_CASE("running_max equals its reference, with gradients") {
   for (const at::ScalarType type : {at::kDouble, at::kFloat})
-    for (const auto& [b, h, rows, columns, d] : std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t>>{
-             {1, 1, 1, 1, 1}, {2, 2, 5, 7, 3}, {1, 2, 64, 40, 32}, {3, 1, 1, 9, 2}, {2, 1, 9, 1, 4}})
+    for (const auto& [b, h, rows, columns, d] :
+         std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t>>{{1, 1, 1, 1, 1},
+                                                                              {2, 2, 5, 7, 3},
+                                                                              {1, 2, 64, 40, 32},
+                                                                              {2, 1, 6, 5, 48},
+                                                                              {1, 1, 3, 7, 16},
+                                                                              {3, 1, 1, 9, 2},
+                                                                              {2, 1, 9, 1, 4}})
       for (const bool down : {false, true})
         for (const bool behind : {false, true})
           for (const bool masked : {false, true}) {
@@ -59,6 +65,23 @@ TEST_CASE("running_max keeps a NaN from the cell it is in") {
   const at::Tensor bad = running_max(x, options).isnan(), meant = running_max_reference(x, options).isnan();
   CHECK(bad.equal(meant));
   CHECK(bad.sum().item<int64_t>() == 6);
+}
+
+TEST_CASE("of floats that are equal or none the same ones take the gradient as of doubles") {
+  for (const int64_t d : {3, 16, 48})
+    for (const bool down : {false, true})
+      for (const bool behind : {false, true}) {
+        at::Tensor x = (2 * random_tensor("x", {2, 1, 7, 9, d})).round();  // few numbers
+        x.select(2, 3).select(2, 4).fill_(std::numeric_limits<double>::quiet_NaN());
+        const at::Tensor slope = (8 * random_tensor("slope", x.sizes())).round();
+        const auto gradient = [&](at::ScalarType type) {
+          const at::Tensor own = x.to(type).requires_grad_(),
+                           made = running_max(own, {some_cells(2, 7, 9), down, behind});
+          return torch::autograd::grad({made}, {own}, {slope.to(type)})[0].to(at::kDouble);
+        };
+        CAPTURE(d, down, behind);
+        CHECK(gradient(at::kFloat).equal(gradient(at::kDouble)));
+      }
 }
 
 }  // namespace xformer::kernels::running_max_test
