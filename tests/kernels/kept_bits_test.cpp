@@ -14,6 +14,7 @@
 #include "kernels/embedding/embedding.h"
 #include "kernels/feed_forward/feed_forward.h"
 #include "kernels/hashed_attention/hashed_attention.h"
+#include "kernels/window_attention/window_attention.h"
 #include "place_support.h"
 #include "tensor/init.h"
 
@@ -42,6 +43,13 @@ at::Tensor attended(const at::Tensor& queries, const at::Tensor& keys, int64_t v
   options.dropout = place;
   options.mask.key_valid = (at::arange(keys.size(1)) < valid).expand({keys.size(0), keys.size(1)});
   return attention(queries.unsqueeze(1), keys.unsqueeze(1), keys.unsqueeze(1), options);
+}
+
+at::Tensor windowed(const at::Tensor& x, const Windows& windows, const DropoutPlace& place) {
+  WindowAttentionOptions options;
+  options.windows = windows;
+  options.dropout = place;
+  return window_attention(x.unsqueeze(1), x.unsqueeze(1), x.unsqueeze(1), {}, options);
 }
 
 }  // namespace
@@ -152,7 +160,12 @@ TEST_CASE("operators draw in the forward pass alone") {
       [&](const at::Tensor& y, const DropoutPlace& place) { return attended(y, x, 24, place); },
       [&](const at::Tensor& y, const DropoutPlace& place) {
         return attended(y, numbers({3, 128, 16}), 37, place);
-      }};
+      },
+      [&](const at::Tensor& y, const DropoutPlace& place) {
+        return windowed(y, Windows::own_block(24, 8, false), place);
+      },
+      [&](const at::Tensor& y, const DropoutPlace& place) { return windowed(y, Windows::sliding(24, 4, 4), place); },
+      [&](const at::Tensor& y, const DropoutPlace& place) { return windowed(y, Windows::segments(24, 8, 4), place); }};
   int64_t number = 0;
   for (const Make& make : makers) {
     INFO("operator " << number++);

@@ -139,6 +139,7 @@ std::vector<Windows> shapes() {
           Windows::sliding(40, 0, 0),
           Windows::sliding(100, 5, 5),
           Windows::sliding(131, 20, 0),
+          Windows::sliding(16, 0, 20),
           Windows::sliding(150, 9, 3),
           Windows::sliding(101, 17, 17, 3),
           Windows::sliding(5, 2, 2, 9),
@@ -149,6 +150,8 @@ std::vector<Windows> shapes() {
           Windows::own_block(61, 1, true),
           Windows::own_block(77, 100, true),
           Windows::own_block(70, 6, false, 3),
+          Windows::own_block(75, 16, false),
+          Windows::own_block(150, 16, false, 3),
           Windows::neighbour_blocks(67, 8, false),
           Windows::neighbour_blocks(67, 8, true)};
 }

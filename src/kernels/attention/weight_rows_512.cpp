@@ -51,10 +51,9 @@ XFORMER_BY_512 [[gnu::always_inline]] inline float float_weights(const float* sc
     for (int64_t k = 0; k < 4; ++k)
       _mm512_storeu_ps(out + i + 16 * k, weigh<kDrops>(row, scores, i + 16 * k, kAllLanes, sums[k]));
   __m512 sum = _mm512_add_ps(_mm512_add_ps(_mm512_add_ps(sums[0], sums[1]), sums[2]), sums[3]);
-  for (; i < count; i += 16) {
-    const __mmask16 lanes = lanes_of(count - i);
+  for (; i + 16 <= count; i += 16) _mm512_storeu_ps(out + i, weigh<kDrops>(row, scores, i, kAllLanes, sum));
+  if (const __mmask16 lanes = lanes_of(count - i); i < count)
     _mm512_mask_storeu_ps(out + i, lanes, weigh<kDrops>(row, scores, i, lanes, sum));
-  }
   return _mm512_reduce_add_ps(sum);
 }
 
@@ -70,10 +69,11 @@ XFORMER_BY_BF16_512 [[gnu::always_inline]] inline float bf16_weights(const float
       _mm512_storeu_si512(out + i + 16 * k, (__m512i)_mm512_cvtne2ps_pbh(high, low));
     }
   __m512 sum = _mm512_add_ps(_mm512_add_ps(_mm512_add_ps(sums[0], sums[1]), sums[2]), sums[3]);
-  for (; i < count; i += 16) {
-    const __mmask16 lanes = lanes_of(count - i);
+  for (; i + 16 <= count; i += 16)
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i),
+                        (__m256i)_mm512_cvtneps_pbh(weigh<kDrops>(row, scores, i, kAllLanes, sum)));
+  if (const __mmask16 lanes = lanes_of(count - i); i < count)
     _mm256_mask_storeu_epi16(out + i, lanes, (__m256i)_mm512_cvtneps_pbh(weigh<kDrops>(row, scores, i, lanes, sum)));
-  }
   return _mm512_reduce_add_ps(sum);
 }
 

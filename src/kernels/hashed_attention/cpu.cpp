@@ -31,27 +31,13 @@ void gather(const Value* from, int64_t stride, int64_t width, const int32_t* tok
   gather_rows(from, stride * kBytes, width * kBytes, tokens, count, grown(rows, count * width));
 }
 
-// out[i] = a[i] . b[i] of a head's tokens.
-template <class Stored>
-void dots_of_tokens(const Heads<const Stored>& a, const Heads<const Stored>& b, int64_t sample, int64_t head, int64_t n,
-                    int64_t width, Computed<Stored>* out, Scratch<Stored>& mine) {
-  if constexpr (kConverts<Stored>)
-    if (has_bf16_512())
-      return by_512::dots_of_rows(a.at(sample, head), a.stride, b.at(sample, head), b.stride, n, width, out);
-  for (int64_t i = 0; i < n; ++i) {
-    const Stored *const x = a.at(sample, head, i), *const y = b.at(sample, head, i);
-    fetch_row_ahead(x, a.stride, width);
-    if (y != x) fetch_row_ahead(y, b.stride, width);
-    out[i] = dot_row(loaded(x, width, mine.first_room), loaded(y, width, mine.second_room), width);
-  }
-}
-
 template <class Stored>
 void measure(const HashedPass& pass, const Heads<const Stored>& q, int64_t unit, Scratch<Stored>& mine) {
   using Value = Computed<Stored>;
   mine.length.resize(static_cast<size_t>(pass.n));
   const auto floor = static_cast<Value>(kKeyEpsilon * static_cast<double>(pass.d));
-  dots_of_tokens(q, q, unit / pass.h, unit % pass.h, pass.n, pass.d, mine.length.data(), mine);
+  const Stored* const rows = q.at(unit / pass.h, unit % pass.h);
+  row_products(pass.n, pass.d, rows, q.stride, rows, q.stride, mine.length.data());
   for (Value& length : mine.length) length = 1 / std::sqrt(length + floor);
 }
 
@@ -254,7 +240,7 @@ void store_gradients(const HashedPass& pass, int64_t unit, const Heads<const Sto
     const Value* const k_gradient = mine.k_gradient.data() + i * d;
     const Value* const query = loaded(q.at(sample, head, i), d, mine.first_room);
     const Value factor = mine.length[static_cast<size_t>(i)];
-    const Value along = dot_row(query, k_gradient, d) * factor * factor;
+    const Value along = row_product(query, k_gradient, d) * factor * factor;
     Value* const row = place_for(to, d, mine.second_room);
     for (int64_t j = 0; j < d; ++j)
       row[j] = mine.q_gradient[static_cast<size_t>(i * d + j)] + factor * (k_gradient[j] - query[j] * along);
@@ -321,7 +307,7 @@ HashedAttentionGradients hashed_attention_backward_cpu(const at::Tensor& gradien
                      [](Value sum) { return std::log(sum); });
       grown(mine.q_gradient, n * d), grown(mine.k_gradient, n * d), grown(mine.v_gradient, n * e);
       measure(pass, queries, unit, mine);
-      dots_of_tokens(outs, slopes, sample, head, n, e, delta.data(), mine);
+      row_products(n, e, outs.at(sample, head), outs.stride, slopes.at(sample, head), slopes.stride, delta.data());
       for (int64_t round = 0; round < pass.rounds; ++round) {
         sort_rows(pass, queries, values, unit, round, mine);
         gather(slopes.at(sample, head), slopes.stride, e, mine.sorted.tokens.data(), pass.before + pass.slots,

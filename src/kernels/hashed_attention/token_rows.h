@@ -40,10 +40,6 @@ int64_t digit_of(const float* x, int64_t count);
 
 // Rows in bf16 where has_bf16_512(), with strides of elements.
 
-// out[i] = a[i] . b[i]
-void dots_of_rows(const c10::BFloat16* a, int64_t a_stride, const c10::BFloat16* b, int64_t b_stride, int64_t count,
-                  int64_t width, float* out);
-
 // gather_rows(), and those rows times factors[tokens[i]].
 void gather_scaled(const c10::BFloat16* from, int64_t stride, int64_t width, const int32_t* tokens, int64_t count,
                    const float* factors, c10::BFloat16* rows, c10::BFloat16* scaled);

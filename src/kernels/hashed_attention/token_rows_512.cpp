@@ -40,20 +40,6 @@ XFORMER_BY_512 int64_t digit_of(const float* x, int64_t count) {
   return place + static_cast<int64_t>(x[place] < 0) * count;
 }
 
-XFORMER_BY_BF16_512 void dots_of_rows(const c10::BFloat16* a, int64_t a_stride, const c10::BFloat16* b,
-                                      int64_t b_stride, int64_t count, int64_t width, float* out) {
-  for (int64_t r = 0; r < count; ++r, a += a_stride, b += b_stride) {
-    __m512 sum = _mm512_setzero_ps();
-    for (int64_t i = 0; i < width; i += kStep) {
-      const __mmask32 lanes = lanes32_of(width - i);
-      fetch_to_read(a + i);
-      fetch_to_read(b + i);
-      sum = with_products(sum, widened_by_512(a + i, lanes), widened_by_512(b + i, lanes));
-    }
-    out[r] = _mm512_reduce_add_ps(sum);
-  }
-}
-
 XFORMER_BY_BF16_512 void gather_scaled(const c10::BFloat16* from, int64_t stride, int64_t width, const int32_t* tokens,
                                        int64_t count, const float* factors, c10::BFloat16* rows,
                                        c10::BFloat16* scaled) {
@@ -99,7 +85,6 @@ XFORMER_BY_BF16_512 void store_gradients(const QueryGradients& from, c10::BFloat
 
 // For the linker: has_512() is false here.
 int64_t digit_of(const float*, int64_t) { return 0; }
-void dots_of_rows(const c10::BFloat16*, int64_t, const c10::BFloat16*, int64_t, int64_t, int64_t, float*) {}
 void gather_scaled(const c10::BFloat16*, int64_t, int64_t, const int32_t*, int64_t, const float*, c10::BFloat16*,
                    c10::BFloat16*) {}
 void store_gradients(const QueryGradients&, c10::BFloat16*, int64_t) {}

@@ -193,7 +193,7 @@ SetAttentionGradients set_attention_backward_cpu(const at::Tensor& gradient_in, 
       products_with(values.at(one.b, one.h, one.first), values.stride, count, slope, pass.e, scalar_t(1), slopes);
       pass.close(one, scalar_t(0), slopes);
       // What softmax's gradient takes off: the row's sum of out * gradient.
-      const scalar_t delta = dot_row(out.at(one.b, one.h, one.set), slope, pass.e);
+      const scalar_t delta = row_product(out.at(one.b, one.h, one.set), slope, pass.e);
       const uint16_t* const draws = pass.draws.draw(place * pass.sets.size, pass.line, mine.draws);
       row_gradients(scores, slopes, pass.line, natural_weights(log_sums[place], draws, pass.draws.threshold(), keep),
                     delta);

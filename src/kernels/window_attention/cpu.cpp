@@ -5,6 +5,7 @@
 #include <ATen/Functions.h>
 
 #include "kernels/attention/cpu.h"
+#include "kernels/cpu/stored.h"
 #include "kernels/cpu/units.h"
 #include "kernels/window_attention/pass.h"
 
@@ -35,6 +36,25 @@ void weigh(const WindowPass& pass, const Tile& tile, Value lowest, WindowScratch
   const Drawn draws = pass.draw(tile, scratch);
   const uint32_t threshold = pass.draws.threshold();
   const auto keep = static_cast<Value>(pass.draws.keep());
+  if (pass.whole(tile)) {
+    constexpr int64_t kAtOnce = 8;  // rows between which others are asked for
+    const uint16_t* starts[kAtOnce];
+    Value rescale[kAtOnce];
+    std::fill_n(sums, tile.rows, Value(0));
+    std::fill_n(log_sums, tile.rows, -std::numeric_limits<Value>::infinity());
+    for (int64_t first = 0; first < tile.rows; first += kAtOnce) {
+      const int64_t rows = std::min(kAtOnce, tile.rows - first);
+      for (int64_t r = 0; r < rows; ++r) {
+        prefetch(pass, tile, first + r, scratch);
+        starts[r] = draws.at(first + r, 0);
+      }
+      Value* const scores = scratch.scores.data() + first * line;
+      weigh_tile({rows, line, scores, static_cast<Value>(kLog2OfE), starts, threshold, keep, log_sums + first,
+                  sums + first, rescale},
+                 scores);
+    }
+    return log_rows(log_sums, sums, tile.rows, lowest, log_sums);
+  }
   // All rows' first: a vector that is read right behind a number that was written into it waits for the cache.
   for (int64_t r = 0; r < tile.rows; ++r) forbid(pass, pass.seen(tile, r), scratch.scores.data() + r * line);
   for (int64_t r = 0; r < tile.rows; ++r) {
@@ -68,18 +88,26 @@ void slopes(const WindowPass& pass, const Tile& tile, const Residue<const Value>
   const Drawn draws = pass.draw(tile, scratch);
   const uint32_t threshold = pass.draws.threshold();
   const auto keep = static_cast<Value>(pass.draws.keep());
+  const bool whole = pass.whole(tile);
+  const int64_t first_place = place(pass, tile, 0);
+  // What softmax's gradient takes off: a row's sum of out * gradient.
+  Value* const deltas = grown(scratch.deltas, tile.rows);
+  row_products(tile.rows, pass.e, out.row(tile.first), out.stride, gradient.row(tile.first), gradient.stride, deltas);
   for (int64_t r = 0; r < tile.rows; ++r) {
     Value *const scores = scratch.scores.data() + r * line, *const slope = scratch.gradient.data() + r * line;
-    const Value sum = log_sum[place(pass, tile, r)];
+    const Value sum = log_sum[first_place + r * pass.windows.dilation];
     prefetch(pass, tile, r, scratch);
     if (sum == lowest) {
       std::fill_n(scores, line, Value(0));
       std::fill_n(slope, line, Value(0));
       continue;
     }
-    // What softmax's gradient takes off: the row's sum of out * gradient.
-    Value delta = dot_row(out.row(tile.first + r), gradient.row(tile.first + r), pass.e);
-    if (log_sum_gradient != nullptr) delta -= log_sum_gradient[place(pass, tile, r)];
+    Value delta = deltas[r];
+    if (log_sum_gradient != nullptr) delta -= log_sum_gradient[first_place + r * pass.windows.dilation];
+    if (whole) {
+      row_gradients(scores, slope, line, natural_weights(sum, draws.at(r, 0), threshold, keep), delta);
+      continue;
+    }
     const auto [from, to, begin, end] = pass.seen(tile, r);
     forbid(pass, {from, to, begin, end}, scores);
     row_gradients(scores + begin, slope + begin, end - begin, natural_weights(sum, draws.at(r, begin), threshold, keep),
@@ -200,10 +228,9 @@ WindowAttentionForward window_attention_forward_cpu(const at::Tensor& q, const a
                     }
                     gemm(tile.rows, pass.e, tile.columns, scalar_t(1), {weights + pass.g, line},
                          {from.row(tile.column), from.stride}, scalar_t(pass.g > 0), rows.row(tile.first), rows.stride);
-                    for (int64_t r = 0; r < tile.rows; ++r) {
-                      divide_row(rows.row(tile.first + r), pass.e, sums[r]);
-                      log_sums[place(pass, tile, r)] = logs[r];
-                    }
+                    quotient_rows(tile.rows, pass.e, rows.row(tile.first), rows.stride, sums, nullptr,
+                                  rows.row(tile.first), rows.stride);
+                    for (int64_t r = 0; r < tile.rows; ++r) log_sums[place(pass, tile, r)] = logs[r];
                   });
                   // Padding behind the last valid token.
                   const int64_t last = std::min(windows.tokens(residue, pass.n), (block + 1) * windows.block);
@@ -225,7 +252,7 @@ WindowAttentionGradients window_attention_backward_cpu(const at::Tensor& out_gra
                                                        const RelativeKeys& relative,
                                                        const WindowAttentionForward& forward,
                                                        const WindowAttentionOptions& options) {
-  const WindowPass pass(q, k, v, extra, relative, options);
+  const WindowPass pass(q, k, v, extra, relative, options, DrawnBy::kBackward);
   const Windows& windows = pass.windows;
   const at::Tensor gradient = blas_rows(out_gradient.defined() ? out_gradient : at::zeros_like(forward.out));
   const at::Tensor log_slopes = log_sum_gradient.defined() ? log_sum_gradient.contiguous() : at::Tensor();

@@ -62,6 +62,7 @@ template <class Value>
 struct WindowScratch {
   std::vector<NextRows<Value>> next;  // empty behind the last block
   std::vector<Value> scores, gradient;
+  std::vector<Value> deltas;     // of a tile's rows
   std::vector<Value> by_offset;  // [rows, offsets] of a tile
   std::vector<uint16_t> draws, row_draws;
   std::vector<char> open;
@@ -81,7 +82,7 @@ struct Drawn {
 class WindowPass {
  public:
   WindowPass(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const ExtraKeys& extra,
-             const RelativeKeys& relative, const WindowAttentionOptions& options)
+             const RelativeKeys& relative, const WindowAttentionOptions& options, DrawnBy pass = DrawnBy::kForward)
       : q(blas_rows(q)),
         k(blas_rows(k)),
         v(blas_rows(v)),
@@ -100,7 +101,7 @@ class WindowPass {
         valid(options.valid, n),
         scale(1 / std::sqrt(static_cast<double>(d))),
         draws(options.dropout,
-              at::empty({1}, at::kByte).expand({b, h, windows.dilation, windows.blocks, windows.block, width})) {
+              at::empty({1}, at::kByte).expand({b, h, windows.dilation, windows.blocks, windows.block, width}), pass) {
     XF_ASSERT(k.size(3) == d && v.size(2) == n && (g == 0 || (extra.k.size(3) == d && extra.v.size(3) == e)),
               "attention over windows takes q and k [b,h,n,d], v [b,h,n,e] and extra keys of the same widths");
     find_reach();
@@ -230,6 +231,15 @@ class WindowPass {
     return {from, to, g > 0 ? 0 : from / kRowStep * kRowStep, (g + to + kRowStep - 1) / kRowStep * kRowStep};
   }
 
+  // Whether all rows of a tile count and see all of its columns, which fill their lines.
+  [[nodiscard]] bool whole(const Tile& tile) const {
+    const auto all_of = [&](const Range& range) { return range.from == 0 && range.to == tile.columns; };
+    if (g + tile.columns != line(tile) || !all_of(seen(tile, 0)) || !all_of(seen(tile, tile.rows - 1))) return false;
+    for (int64_t r = 0; valid.defined() && r < tile.rows; ++r)
+      if (!counts(tile, r)) return false;
+    return true;
+  }
+
   // Elements of a tile's row in memory: extra keys, columns, and what fills up to whole steps of the vector loops.
   [[nodiscard]] int64_t line(const Tile& tile) const { return (g + tile.columns + kRowStep - 1) / kRowStep * kRowStep; }
 
@@ -252,7 +262,7 @@ class WindowPass {
       }
       return {memory.data(), line};
     }
-    const uint16_t* const drawn = draws.draw(row * width, tile.rows * width + kRowStep, memory);
+    const uint16_t* const drawn = draws.draw(row * width, tile.rows * width, memory, /*beyond=*/kRowStep);
     if (cut == 0) return {drawn, width};
     uint16_t* const first = memory.data() + (drawn - memory.data());
     for (int64_t r = 0; r < tile.rows; ++r)

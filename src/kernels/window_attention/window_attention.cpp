@@ -24,6 +24,13 @@ struct WindowAttentionCall {
 
   [[nodiscard]] variable_list inputs() const { return {q, k, v, extra.k, extra.v, relative.vectors, relative.bias}; }
   variable_list forward() {
+    // Where a row's bits are little beside its query. With distances, pieces of rows are drawn.
+    constexpr int64_t kFewKeys = 256;
+    const Windows& windows = options.windows;
+    const int64_t width = extra.count() + windows.columns_per_block();
+    if (q.is_cpu() && !relative.defined() && width <= kFewKeys)
+      options.dropout = remembering(
+          options.dropout, q.size(0) * q.size(1) * windows.dilation * windows.blocks * windows.block * width, width);
     made = kForward(q, k, v, extra, relative, options);
     return {made.out, made.log_sum};
   }

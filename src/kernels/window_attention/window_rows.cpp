@@ -39,13 +39,6 @@ template <class Value>
   for (int64_t i = 0; i < count; ++i) to[i] += of[i];
 }
 
-// A selection, so that rows that are not wanted may hold anything; NaN stays NaN.
-template <class Value>
-[[gnu::always_inline]] inline void divide(Value* row, int64_t count, Value sum) {
-  const Value factor = 1 / sum;
-  for (int64_t i = 0; i < count; ++i) row[i] = sum == 0 ? Value(0) : row[i] * factor;
-}
-
 }  // namespace
 
 namespace {
@@ -75,15 +68,7 @@ RowSum<double> weigh_row(double* scores, int64_t count, const uint16_t* draws, u
 }
 
 XFORMER_VECTORISED
-float dot_row(const float* a, const float* b, int64_t count) { return dot_of(a, b, count); }
-double dot_row(const double* a, const double* b, int64_t count) { return dot_of(a, b, count); }
-
-XFORMER_VECTORISED
 void add_row(float* to, const float* of, int64_t count) { add(to, of, count); }
 void add_row(double* to, const double* of, int64_t count) { add(to, of, count); }
-
-XFORMER_VECTORISED
-void divide_row(float* row, int64_t count, float sum) { divide(row, count, sum); }
-void divide_row(double* row, int64_t count, double sum) { divide(row, count, sum); }
 
 }  // namespace xformer::kernels

@@ -29,16 +29,8 @@ namespace by_512 {
 WeighRow weigh_row;
 }
 
-// Sum of a[i] b[i]; any count.
-float dot_row(const float* a, const float* b, int64_t count);
-double dot_row(const double* a, const double* b, int64_t count);
-
 // to[i] += of[i]; any count.
 void add_row(float* to, const float* of, int64_t count);
 void add_row(double* to, const double* of, int64_t count);
-
-// row[i] /= sum; 0 where the sum is 0, whatever the row holds. Any count.
-void divide_row(float* row, int64_t count, float sum);
-void divide_row(double* row, int64_t count, double sum);
 
 }  // namespace xformer::kernels
