@@ -9,7 +9,6 @@
 
 #include "core/error.h"
 #include "kernels/cpu/heads.h"
-#include "kernels/cpu/lanes_512.h"
 #include "kernels/cpu/units.h"
 #include "kernels/fused.h"
 #include "kernels/running_max/cpu.h"
@@ -67,30 +66,6 @@ void larger_of_any(const Value* own, const Value* before, int64_t count, Value* 
   else larger_of(own, before, count, out);
 }
 
-// The cells that lanes run over, and where their numbers begin in those of the head.
-RunningCells cells_of(const Lanes& lanes, const bool* counts, int64_t d) {
-  return {lanes.cells, lanes.step * d, lanes.count * d, d, counts + lanes.first, lanes.step};
-}
-
-// Whether AVX-512 has done it: floats of which a cell fills registers. x, out and slope: of the first place.
-bool run_by_512([[maybe_unused]] const RunningCells& cells, [[maybe_unused]] const float* x,
-                [[maybe_unused]] float* out) {
-#ifdef XFORMER_BY_512
-  if (cells.d % 16 == 0 && has_512()) return by_512::running_max_of(cells, x, out), true;
-#endif
-  return false;
-}
-bool run_by_512(const RunningCells&, const double*, double*) { return false; }
-bool run_back_by_512([[maybe_unused]] const RunningCells& cells, [[maybe_unused]] const float* x,
-                     [[maybe_unused]] const float* slope, [[maybe_unused]] std::vector<float>& room,
-                     [[maybe_unused]] float* out) {
-#ifdef XFORMER_BY_512
-  if (cells.d % 16 == 0 && has_512()) return by_512::running_max_slopes(cells, x, slope, room, out), true;
-#endif
-  return false;
-}
-bool run_back_by_512(const RunningCells&, const double*, const double*, std::vector<double>&, double*) { return false; }
-
 at::Tensor running_max_forward(const at::Tensor& x, const RunningMaxOptions& options) {
   const at::Tensor valid = options.valid.contiguous();
   const int64_t d = x.size(4);
@@ -99,8 +74,6 @@ at::Tensor running_max_forward(const at::Tensor& x, const RunningMaxOptions& opt
     const auto* const from = x.const_data_ptr<scalar_t>();
     auto* const to = result.mutable_data_ptr<scalar_t>();
     for_lanes(x, options, valid, [&](int64_t head, const bool* counts, const Lanes& lanes, int64_t) {
-      const int64_t begin = head + lanes.first * d;
-      if (run_by_512(cells_of(lanes, counts, d), from + begin, to + begin)) return;
       std::array<const scalar_t*, kMostLanes> before{};  // the result at the last cell, where some cell counted before
       std::array<const scalar_t*, kMostLanes> own{};     // that cell's own numbers, where it counts
       const auto both = [&](int64_t l) {
@@ -134,10 +107,8 @@ at::Tensor running_max_backward(const at::Tensor& gradient, const at::Tensor& x,
     const auto* const slopes = gradient.const_data_ptr<scalar_t>();
     auto* const to = result.mutable_data_ptr<scalar_t>();
     for_lanes(x, options, valid, [&](int64_t head, const bool* counts, const Lanes& lanes, int64_t worker) {
-      std::vector<scalar_t>& room = scratch[static_cast<size_t>(worker)];
-      const int64_t start = head + lanes.first * d;
-      if (run_back_by_512(cells_of(lanes, counts, d), values + start, slopes + start, room, to + start)) return;
       // The largest before every cell of all lanes, in their order, behind a row of sums.
+      std::vector<scalar_t>& room = scratch[static_cast<size_t>(worker)];
       const int64_t size = lanes.count * d;
       room.resize(static_cast<size_t>((lanes.cells + 2) * size));
       std::fill_n(room.data(), 2 * size, scalar_t(0));
