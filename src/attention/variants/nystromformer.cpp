@@ -16,6 +16,7 @@
 
 #include "attention/descriptor.h"
 #include "kernels/attention/attention.h"
+#include "kernels/batched_product/batched_product.h"
 #include "kernels/pooling/pooling.h"
 #include "kernels/pseudo_inverse/pseudo_inverse.h"
 #include "kernels/token_convolution/token_convolution.h"
@@ -88,8 +89,8 @@ class NystromCore : public AttentionCore {
     // What is done with landmarks alone is in float.
     const auto wide = [](const at::Tensor& x) { return x.to(at::toOpMathType(x.scalar_type())); };
     const at::Tensor short_q = pooled(q), short_k = pooled(k);  // [b,h,m,d]
-    const at::Tensor f2 =
-        masked_softmax(at::matmul(wide(short_q) * scale, wide(short_k).transpose(-1, -2)), rows.mask);  // [b,h,m,m]
+    const at::Tensor f2 = masked_softmax(
+        kernels::batched_product(wide(short_q) * scale, wide(short_k).transpose(-1, -2)), rows.mask);  // [b,h,m,m]
     // What is no landmark has no row and column in the inverse, which takes such rows out of F3.
     const at::Tensor inverse = kernels::pseudo_inverse(f2, rows.mask, options_.inverse_iterations);
     probe("f2", f2), probe("inverse", inverse);
@@ -103,7 +104,8 @@ class NystromCore : public AttentionCore {
       return work();
     };
     const at::Tensor short_v = named("f3", [&] { return kernels::attention(short_q, k, v, columns); });  // [b,h,m,d]
-    return named("f1", [&] { return kernels::attention(q, short_k, at::matmul(inverse, wide(short_v)), rows); });
+    return named(
+        "f1", [&] { return kernels::attention(q, short_k, kernels::batched_product(inverse, wide(short_v)), rows); });
   }
 
   Options options_;
