@@ -41,10 +41,21 @@ FeedForward::FeedForward(torch::nn::Module& block, const BlockOptions& options,
   out_ = linear("out", ff_dim_, dim_);
 }
 
-kernels::Branch FeedForward::branch(const at::Tensor& x, const at::Tensor& needed) const {
+NormedRows FeedForward::entry(Norm& norm, const at::Tensor& x, const kernels::Branch& branch,
+                              const kernels::DropoutPlace& drop, const at::Tensor& valid) const {
+  if (whole(x.size(1)) && !relu_ && !gated_) return norm.before(x, branch, drop, valid);
+  return norm.Norm::before(x, branch, drop, valid);
+}
+
+kernels::Branch FeedForward::branch(const at::Tensor& x, const at::Tensor& needed,
+                                    const kernels::NormWeights& norm) const {
   const int64_t batch = x.size(0), length = x.size(1);
   kernels::DropoutPlace drop = dropout_.place(block_.is_training());
-  if (chunk_ == 0 || chunk_ >= length) return map(x, drop, needed);
+  if (whole(length)) {
+    kernels::Branch all = map(x, drop, needed);
+    all.norm = norm;
+    return all;
+  }
   const at::Tensor rows = x.reshape({batch * length, dim_}), state = drop.state;
   const at::Tensor needed_rows = needed.defined() ? needed.reshape(-1) : needed;
   std::vector<at::Tensor> parts;
@@ -139,9 +150,8 @@ at::Tensor PreNormBlock::layer(const at::Tensor& x, const SequenceMask& mask, co
   kernels::Branch mixed = taken("mixer", mixer_path_, [&] { return mixer(entry.normed); });
   if (rows_ > 0) mixed = {.rows = kept(mixed.made()), .needed = kept(needed)};
   if (!ff_) return kernels::add_branch(kept(entry.sum), mixed, mixer_dropout_.place(training));
-  const kernels::ResidualNorm half =
-      ff_norm_->behind(kept(entry.sum), mixed, mixer_dropout_.place(training), kept(valid));
-  const kernels::Branch fed = taken("ff", ff_path_, [&] { return ff_->branch(half.normed, kept(needed)); });
+  const NormedRows half = ff_->entry(*ff_norm_, kept(entry.sum), mixed, mixer_dropout_.place(training), kept(valid));
+  const kernels::Branch fed = taken("ff", ff_path_, [&] { return ff_->branch(half.rows, kept(needed), half.norm); });
   return kernels::add_branch(half.sum, fed, ff_dropout_.place(training));
 }
 

@@ -38,13 +38,20 @@ class FeedForward {
   FeedForward(torch::nn::Module& block, const BlockOptions& options,
               const std::shared_ptr<kernels::DropoutStream>& stream, const InitStream& init);
   [[nodiscard]] at::Tensor forward(const at::Tensor& x) const { return branch(x, {}).made(); }  // [b,n,m] -> [b,n,m]
-  // The same, its last steps yet to be done, of needed places [b,n] (kernels::Branch).
-  [[nodiscard]] kernels::Branch branch(const at::Tensor& x, const at::Tensor& needed) const;
+  // The same, its last steps yet to be done, of needed places [b,n] (kernels::Branch), of rows yet to be normalised.
+  [[nodiscard]] kernels::Branch branch(const at::Tensor& x, const at::Tensor& needed,
+                                       const kernels::NormWeights& norm = {}) const;
+  // x + drop(branch) as branch() takes it: normalised, where that cannot be left to it.
+  [[nodiscard]] NormedRows entry(Norm& norm, const at::Tensor& x, const kernels::Branch& branch,
+                                 const kernels::DropoutPlace& drop, const at::Tensor& valid) const;
   [[nodiscard]] attention::Cost cost(int64_t batch, int64_t length) const;
 
  private:
   [[nodiscard]] kernels::Branch map(const at::Tensor& x, const kernels::DropoutPlace& drop,
                                     const at::Tensor& needed) const;
+
+  // Whether it takes all positions at once.
+  [[nodiscard]] bool whole(int64_t length) const { return chunk_ == 0 || chunk_ >= length; }
 
   const torch::nn::Module& block_;
   int64_t dim_, ff_dim_, chunk_;

@@ -52,14 +52,16 @@ at::Tensor CrossBlock::behind_self(const at::Tensor& x, const Crossed& crossed) 
   const bool training = is_training();
   const kernels::DropoutPlace drop = cross_dropout_.place(training);
   const auto mixed = [&](const at::Tensor& y) { return probed_branch("cross", [&] { return crossed(y); }); };
-  const auto fed = [&](const at::Tensor& y) { return probed_branch("ff", [&] { return ff_->branch(y, {}); }); };
+  const auto fed = [&](const at::Tensor& y, const kernels::NormWeights& norm) {
+    return probed_branch("ff", [&] { return ff_->branch(y, {}, norm); });
+  };
   if (post_norm_) {
     const at::Tensor half = cross_norm_->behind(x, mixed(x), drop, {}).normed;
-    return ff_norm_->behind(half, fed(half), ff_dropout_.place(training), {}).normed;
+    return ff_norm_->behind(half, fed(half, {}), ff_dropout_.place(training), {}).normed;
   }
   const kernels::ResidualNorm entry = cross_norm_->behind(x, {}, {}, {});
-  const kernels::ResidualNorm half = ff_norm_->behind(entry.sum, mixed(entry.normed), drop, {});
-  return kernels::add_branch(half.sum, fed(half.normed), ff_dropout_.place(training));
+  const NormedRows half = ff_->entry(*ff_norm_, entry.sum, mixed(entry.normed), drop, {});
+  return kernels::add_branch(half.sum, fed(half.rows, half.norm), ff_dropout_.place(training));
 }
 
 attention::Cost CrossBlock::cost(int64_t batch, int64_t length, int64_t other_length) const {

@@ -19,6 +19,14 @@ kernels::ResidualNorm LayerNorm::behind(const at::Tensor& x, const kernels::Bran
   return kernels::branch_norm(x, branch, drop, weights_);
 }
 
+// On a CPU the branch's norm stays in the cache; other devices make it in the launch that makes the sum.
+NormedRows LayerNorm::before(const at::Tensor& x, const kernels::Branch& branch, const kernels::DropoutPlace& drop,
+                             const at::Tensor& valid) {
+  if (!x.is_cpu()) return Norm::before(x, branch, drop, valid);
+  const at::Tensor sum = kernels::add_branch(x, branch, drop);
+  return {sum, sum, weights_};
+}
+
 BatchNorm::BatchNorm(int64_t dim, double epsilon, bool all_places)
     : epsilon_(epsilon),
       all_places_(all_places),

@@ -1,8 +1,12 @@
 // Branches that are added and normalised as they are made, against their definition and against the operators that
-// they join: outputs and gradients, of a linear map and of a feed-forward part, with a norm behind the sum and without.
+// they join: outputs and gradients, of a linear map and of a feed-forward part, with a norm behind the sum and without,
+// and of a part that begins with a norm of what it is added to.
 #include "kernels/branch/branch.h"
 
+#include <ATen/Functions.h>
 #include <ATen/Parallel.h>
+
+#include <limits>
 
 #include "fused_support.h"
 #include "kernels/cpu/needed_rows.h"
@@ -23,6 +27,7 @@ struct BranchCase {
   bool bias = true, norm = true, tanh = false;
   double inside = 0, dropout = 0;
   at::Tensor needed = {};
+  bool before = false;  // a part of x itself, normalised
 };
 
 std::vector<int64_t> with(std::vector<int64_t> rows, int64_t width) {
@@ -36,19 +41,25 @@ Tensors inputs_of(const BranchCase& one, at::ScalarType type) {
   const int64_t wide = one.hidden > 0 ? one.hidden : one.in;
   const at::Tensor none;
   return {tensor("x", with(one.rows, one.width)),
-          tensor("rows", with(one.rows, one.in)),
+          one.before ? none : tensor("rows", with(one.rows, one.in)),
           tensor("out", {one.width, wide}) / std::sqrt(static_cast<double>(wide)),
           one.bias ? tensor("out bias", {one.width}) : none,
           one.hidden > 0 ? tensor("in", {wide, one.in}) / std::sqrt(static_cast<double>(one.in)) : none,
           one.hidden > 0 ? tensor("in bias", {wide}) : none,
-          one.norm ? tensor("weight", {one.width}) : none,
-          one.norm ? tensor("bias", {one.width}) : none};
+          one.norm || one.before ? tensor("weight", {one.width}) : none,
+          one.norm || one.before ? tensor("bias", {one.width}) : none};
 }
 
-Branch branch_of(const BranchCase& one, const Tensors& x) {
-  return {x[1], {x[2], x[3]}, {x[4], x[5]}, one.tanh, place_of(one.inside), one.needed};
-}
 NormWeights norm_of(const Tensors& x) { return {x[6], x[7], 1e-4}; }
+Branch branch_of(const BranchCase& one, const Tensors& x) {
+  return {one.before ? x[0] : x[1],
+          {x[2], x[3]},
+          {x[4], x[5]},
+          one.tanh,
+          place_of(one.inside),
+          one.needed,
+          one.before ? norm_of(x) : NormWeights()};
+}
 
 TensorFunction joined(const BranchCase& one) {
   return [one](const Tensors& x) -> Tensors {
@@ -60,6 +71,12 @@ TensorFunction joined(const BranchCase& one) {
 // The operators one behind the other.
 TensorFunction apart(const BranchCase& one) {
   return [one](const Tensors& x) -> Tensors {
+    if (one.before) {  // both gradients of x are added by the norm
+      const ResidualNorm entry = residual_norm(x[0], {}, {}, norm_of(x), one.needed);
+      Branch branch = branch_of(one, x);
+      branch.rows = entry.normed, branch.norm = {};
+      return {needed_alone(residual(entry.sum, branch.made(), place_of(one.dropout)), one.needed)};
+    }
     const at::Tensor end = branch_of(one, x).made();
     if (!one.norm) return {residual(x[0], end, place_of(one.dropout))};
     const ResidualNorm got = residual_norm(x[0], end, place_of(one.dropout), norm_of(x), one.needed);
@@ -68,10 +85,12 @@ TensorFunction apart(const BranchCase& one) {
 }
 TensorFunction defined(const BranchCase& one) {
   return [one](const Tensors& x) -> Tensors {
+    const at::Tensor rows = one.before ? at::layer_norm(x[0], {one.width}, x[6], x[7], norm_of(x).epsilon) : x[1];
     const at::Tensor end = needed_alone(
-        one.hidden > 0 ? feed_forward_reference(x[1], {x[4], x[5]}, {x[2], x[3]}, one.tanh, place_of(one.inside))
-                       : at::linear(x[1], x[2], x[3]),
+        one.hidden > 0 ? feed_forward_reference(rows, {x[4], x[5]}, {x[2], x[3]}, one.tanh, place_of(one.inside))
+                       : at::linear(rows, x[2], x[3]),
         one.needed);
+    if (one.before) return {needed_alone(x[0] + place_of(one.dropout)(end), one.needed)};
     if (!one.norm) return {x[0] + place_of(one.dropout)(end)};
     const ResidualNorm meant = residual_norm_reference(x[0], end, place_of(one.dropout), norm_of(x), one.needed);
     return {meant.sum, meant.normed};
@@ -98,12 +117,17 @@ std::vector<BranchCase> cases() {
       for (const at::Tensor& needed : {scattered, beginnings, at::zeros({3, 190}, at::kBool)})
         add({.rows = {3, 190}, .inside = 0.1, .dropout = 0.2, .needed = needed});
     }
+  for (BranchCase one : std::vector<BranchCase>(result)) {
+    if (one.hidden == 0 || one.norm) continue;
+    one.in = one.width, one.before = true;
+    result.push_back(one);
+  }
   return result;
 }
 
 std::string name_of(const BranchCase& one) {
   return std::to_string(one.rows.back()) + " rows, " + (one.hidden > 0 ? "part" : "map") + (one.norm ? ", norm" : "") +
-         (one.needed.defined() ? ", some needed" : "");
+         (one.before ? ", norm before" : "") + (one.needed.defined() ? ", some needed" : "");
 }
 
 }  // namespace
@@ -124,7 +148,7 @@ TEST_CASE("a branch added as it is made has the bits of its operators one behind
       const Tensors inputs = inputs_of(one, at::kFloat);
       const Tensors got = run_with_gradients(joined(one), inputs), meant = run_with_gradients(apart(one), inputs);
       // Outputs, gradients of x and of the branch's rows; those of parameters are summed over other parts.
-      const size_t same = (one.norm ? 2 : 1) + 2;
+      const size_t same = (one.norm ? 2 : 1) + (one.before ? 1 : 2);
       for (size_t i = 0; i < got.size(); ++i) {
         INFO(i);
         if (i < same) CHECK(at::equal(got[i], meant[i]));
@@ -183,6 +207,43 @@ TEST_CASE("branches take tensors as they lie, and maps that are too large for a 
   CHECK(worst_difference(joined(one), defined(one), inputs) < 1e-11);
   const BranchCase large{.rows = {2}, .in = 2048, .width = 2048};
   CHECK(worst_difference(joined(large), defined(large), inputs_of(large, at::kDouble)) < 1e-11);
+}
+
+TEST_CASE("a branch that begins with a norm keeps nothing of it, and rows that nobody needs may be anything") {
+  const at::Tensor needed = random_tensor("which", {3, 190}).gt(0);
+  const BranchCase one{.rows = {3, 190},
+                       .in = 24,
+                       .hidden = 40,
+                       .norm = false,
+                       .inside = 0.1,
+                       .dropout = 0.2,
+                       .needed = needed,
+                       .before = true};
+  Tensors inputs = inputs_of(one, at::kFloat);
+  const auto norms = [] { return calls_of("residual_norm").fused.at(0).load(); };
+  const int64_t before = norms();
+  const Tensors meant = run_with_gradients(joined(one), inputs);
+  CHECK(norms() == before);
+  inputs[0] = inputs[0].masked_fill(needed.logical_not().unsqueeze(-1), std::numeric_limits<double>::quiet_NaN());
+  const Tensors got = run_with_gradients(joined(one), inputs);
+  REQUIRE(got.size() == meant.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    INFO(i);
+    CHECK(at::equal(got[i], meant[i]));
+  }
+}
+
+TEST_CASE("a branch of other rows than those it is added to may begin with a norm as well") {
+  const BranchCase one{.rows = {3, 21}, .in = 24, .hidden = 40, .norm = false, .before = true};
+  const Tensors inputs = inputs_of(one, at::kDouble);
+  const at::Tensor other = random_tensor("other", {3, 21, 24}, at::kDouble);
+  Branch branch = branch_of(one, inputs);
+  branch.rows = other;
+  Tensors normed = inputs;
+  normed[1] = residual_norm_reference(other, {}, {}, norm_of(inputs)).normed;
+  BranchCase plain = one;
+  plain.before = false;
+  CHECK(difference(add_branch(inputs[0], branch, {}), joined(plain)(normed)[0]) < 1e-11);
 }
 
 TEST_CASE("--kernels=check holds branches against their operators, forwards and backwards") {

@@ -4,6 +4,7 @@
 
 #include "kernels/branch/cpu.h"
 #include "kernels/branch/device.h"
+#include "kernels/cpu/needed_rows.h"
 #include "kernels/feed_forward/feed_forward.h"
 #include "kernels/fused.h"
 #include "kernels/linear/autocast.h"
@@ -28,9 +29,14 @@ struct BranchCall {
   static bool is_parameter(size_t input) { return input >= 2; }
   static bool takes_half(size_t input) { return input == 1; }
 
+  // The rows that a branch normalises are x, by that name alone.
   [[nodiscard]] variable_list inputs() const {
-    return {x,           branch.rows, branch.out.weight, branch.out.bias, branch.in.weight, branch.in.bias,
-            norm.weight, norm.bias};
+    const bool own = branch.normalises();
+    return {own ? branch.rows : x, own ? at::Tensor() : branch.rows,
+            branch.out.weight,     branch.out.bias,
+            branch.in.weight,      branch.in.bias,
+            norm.weight,           norm.bias,
+            branch.norm.weight,    branch.norm.bias};
   }
   variable_list forward() {
     count_products(1);
@@ -51,8 +57,12 @@ struct BranchCall {
         kBackward(gradients[0], gradients.size() > 1 ? gradients[1] : at::Tensor(), made, branch, drop, norm.weight));
   }
   [[nodiscard]] variable_list reference(const variable_list& in) const {
-    const at::Tensor end =
-        Branch{in[1], {in[2], in[3]}, {in[4], in[5]}, branch.tanh, branch.drop, branch.needed}.made();
+    const bool own = branch.normalises();
+    Branch meant_branch = branch;
+    meant_branch.rows = in[own ? 0 : 1], meant_branch.out = {in[2], in[3]}, meant_branch.in = {in[4], in[5]};
+    meant_branch.norm.weight = in[8], meant_branch.norm.bias = in[9];
+    const at::Tensor end = meant_branch.made();
+    if (own) return {needed_alone(residual(in[0], end, drop), branch.needed)};
     if (!norm.weight.defined()) return {residual(in[0], end, drop)};
     const ResidualNorm meant = residual_norm(in[0], end, drop, {in[6], in[7], norm.epsilon}, branch.needed);
     return {meant.sum, meant.normed};
@@ -73,11 +83,13 @@ bool fits_cpu(const Branch& branch) {
          (!branch.in.weight.defined() || small(branch.in));
 }
 
-// The call as kernels run it: devices make all rows.
+// The call as kernels run it: devices make all rows, and leave their norm to others.
 std::optional<BranchCall> fused_call(const at::Tensor& x, const Branch& branch, const DropoutPlace& drop,
                                      const NormWeights& norm) {
   BranchCall call{x, branch, drop, norm, {}};
   if (!x.is_cpu()) call.branch.needed = at::Tensor();
+  const bool own_fits = x.is_cpu() && branch.rows.is_same(x) && branch.in.weight.defined() && !norm.weight.defined();
+  if (branch.normalises() && !own_fits) return std::nullopt;
   const bool fits = x.is_cpu() ? fits_cpu(branch) : fits_branch_programs(x, branch, norm);
   if (!fits || autocast_takes_products(branch.rows) || !fused_type<BranchCall>(call.inputs())) return std::nullopt;
   return call;
@@ -86,6 +98,7 @@ std::optional<BranchCall> fused_call(const at::Tensor& x, const Branch& branch, 
 }  // namespace
 
 at::Tensor Branch::made() const {
+  if (normalises()) return Branch{residual_norm(rows, {}, {}, norm, needed).normed, out, in, tanh, drop, needed}.made();
   if (in.weight.defined()) return feed_forward(rows, in, out, tanh, drop, needed);
   return out.weight.defined() ? linear(rows, out, needed) : rows;
 }
@@ -99,7 +112,9 @@ ResidualNorm branch_norm(const at::Tensor& x, const Branch& branch, const Dropou
 
 at::Tensor add_branch(const at::Tensor& x, const Branch& branch, const DropoutPlace& drop) {
   const std::optional<BranchCall> call = fused_call(x, branch, drop, {});
-  return call ? run_fused(*call)[0] : residual(x, branch.made(), drop);
+  if (call) return run_fused(*call)[0];
+  const at::Tensor sum = residual(x, branch.made(), drop);
+  return branch.normalises() ? needed_alone(sum, branch.needed) : sum;
 }
 
 }  // namespace xformer::kernels

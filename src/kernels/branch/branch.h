@@ -19,9 +19,13 @@ struct Branch {
   // Of the rows, [..] bool: those of which somebody reads the branch, the sum or the norm (linear.h, residual_norm.h);
   // undefined: all.
   at::Tensor needed = {};
+  // Of the rows, before a part takes them (`in`): add_branch() then adds to the rows themselves, and what it makes of
+  // those that are not needed is zero.
+  NormWeights norm = {};
 
   [[nodiscard]] bool defined() const { return rows.defined(); }
   [[nodiscard]] at::Tensor made() const;  // [.., m]
+  [[nodiscard]] bool normalises() const { return norm.weight.defined(); }
 };
 
 // As residual_norm() and residual() of branch.made().

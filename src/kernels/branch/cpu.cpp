@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "kernels/branch/map_rows.h"
+#include "kernels/branch/norm_before.h"
 #include "kernels/cpu/part_tables.h"
 #include "kernels/cpu/units.h"
 #include "kernels/feed_forward/part_rows.h"
@@ -26,17 +27,17 @@ RowParts parts_of(const Pass& pass, const NormPass& norm, int64_t table = 1) {
   return {pass.rows, pass.row_width() + norm.width, table};
 }
 
-// work(row, rows) for as many rows as residual and norm take at once.
-template <class Work>
-void for_pieces(const NormPass& norm, int64_t first, int64_t count, const Work& work) {
-  const int64_t at_once = norm_rows_at_once(norm.x.scalar_type(), norm.width);
-  for (int64_t row = first; row < first + count; row += at_once) work(row, std::min(at_once, first + count - row));
+// The norm that the branch begins with, or none.
+template <class Stored>
+std::optional<NormBefore<Stored>> norm_before(const Branch& branch, const NormPass& norm, int64_t workers) {
+  if (!branch.normalises()) return std::nullopt;
+  return std::optional<NormBefore<Stored>>(std::in_place, norm, branch.norm, workers);
 }
 
 // The maker's rows, added and normalised.
 template <class Stored, class Pass, class Maker>
-void forward_rows(const RowParts& parts, const Pass& pass, Maker& maker, const NormPass& norm,
-                  const ResidualNormForward& to) {
+void forward_rows(const RowParts& parts, const Pass& pass, Maker& maker, std::optional<NormBefore<Stored>> before,
+                  const NormPass& norm, const ResidualNormForward& to) {
   const int64_t width = norm.width, workers = workers_for(parts.blocks);
   NormForward<Stored> end(norm, /*has_branch=*/true, to, workers);
   std::vector<std::vector<Stored>> tiles(static_cast<size_t>(workers));
@@ -46,7 +47,9 @@ void forward_rows(const RowParts& parts, const Pass& pass, Maker& maker, const N
         begin, std::min(parts.block_rows, parts.rows - begin), [&](int64_t first, int64_t count, Needed which) {
           Stored* const tile = grown(tiles[static_cast<size_t>(worker)], count * width);
           if (which == Needed::kNone) std::fill_n(tile, count * width, Stored(0));
-          else maker.rows(first, count, which, worker, tile);
+          else
+            maker.rows(first, count, which, worker,
+                       before ? before->rows(first, count, which, worker) : pass.template inputs<Stored>(first), tile);
           for_pieces(norm, first, count,
                      [&](int64_t row, int64_t rows) { end.rows(row, rows, worker, tile + (row - first) * width); });
         });
@@ -57,12 +60,14 @@ void forward_rows(const RowParts& parts, const Pass& pass, Maker& maker, const N
 struct Slopes {
   at::Tensor sum, normed;  // either may be undefined, but not both
   at::Tensor x;            // gradient of x: made where there is a norm, else that of the sum
+  at::Tensor rows;         // gradient of the branch's rows, or, where it normalises them, of x: made
 };
 
-// Adds the maker's gradients, and behind them the norm's, to its parts' tables.
+// Adds the maker's gradients, and behind them a norm's, to its parts' tables.
 template <class Stored, class Pass, class Maker>
-void backward_rows(const RowParts& parts, const Pass& pass, Maker& maker, const NormPass& norm, const Slopes& slopes,
-                   const ResidualNormForward& made, const PartTables& tables) {
+void backward_rows(const RowParts& parts, const Pass& pass, Maker& maker, std::optional<NormBefore<Stored>> before,
+                   const NormPass& norm, const Slopes& slopes, const ResidualNormForward& made,
+                   const PartTables& tables) {
   using Value = Computed<Stored>;
   const int64_t width = norm.width, workers = workers_for(parts.parts), table = tables.width();
   const bool drops = norm.draws.threshold() > 0;
@@ -75,6 +80,7 @@ void backward_rows(const RowParts& parts, const Pass& pass, Maker& maker, const 
   };
   std::vector<Room> rooms(static_cast<size_t>(workers));
   const auto* const x_slopes = slopes.x.const_data_ptr<Stored>();
+  auto* const rows_gradient = slopes.rows.mutable_data_ptr<Stored>();
   for_units(parts.parts, parts.part_blocks * parts.block_rows * table, [&](int64_t part, int64_t worker) {
     Room& room = rooms[static_cast<size_t>(worker)];
     Value* const own = tables.begin<Value>(part);
@@ -86,7 +92,13 @@ void backward_rows(const RowParts& parts, const Pass& pass, Maker& maker, const 
         else if (drops && which != Needed::kNone)
           drop_stored(x_slopes + row * width, norm.rule(row, rows, room.norm.draws), rows * width, to, room.norm);
       });
-      maker.rows(first, count, which, worker, drops ? tile : x_slopes + first * width, own);
+      const Stored* const from = drops ? tile : x_slopes + first * width;
+      Stored* const to = rows_gradient + first * pass.in_width();
+      if (!before || which == Needed::kNone)
+        return maker.rows(first, count, which, worker, from, pass.template inputs<Stored>(first), to, own);
+      const Stored* const normed = before->rows(first, count, which, worker);
+      maker.rows(first, count, which, worker, from, normed, before->slopes(count, worker), own);
+      before->gradients(first, count, which, worker, x_slopes + first * width, to, own + pass.table());
     };
     parts.for_blocks(part, [&](int64_t first, int64_t count) { pass.needed.for_runs(first, count, run); });
   });
@@ -98,7 +110,7 @@ BranchForward branch_forward_cpu(const at::Tensor& x, const Branch& branch, cons
                                  const NormWeights& norm_weights) {
   const bool normed = norm_weights.weight.defined();
   const NormPass norm(DrawnBy::kForward, x, /*has_branch=*/true, drop, norm_weights,
-                      normed ? branch.needed : at::Tensor());
+                      normed || branch.normalises() ? branch.needed : at::Tensor());
   BranchForward result;
   result.norm.sum = at::empty_like(norm.x);
   if (normed) {
@@ -111,14 +123,15 @@ BranchForward branch_forward_cpu(const at::Tensor& x, const Branch& branch, cons
       const PartPass pass(DrawnBy::kForward, branch.rows, branch.in, branch.out, branch.tanh, branch.drop,
                           branch.needed);
       const RowParts parts = parts_of(pass, norm);
+      const int64_t workers = workers_for(parts.blocks);
       result.z = at::empty(pass.with_width(pass.f), x.options());
-      PartForward<scalar_t> maker(pass, result.z, workers_for(parts.blocks));
-      forward_rows<scalar_t>(parts, pass, maker, norm, result.norm);
+      PartForward<scalar_t> maker(pass, result.z, workers);
+      forward_rows<scalar_t>(parts, pass, maker, norm_before<scalar_t>(branch, norm, workers), norm, result.norm);
     } else {
       const MapPass pass(branch.rows, branch.out, branch.needed);
       const RowParts parts = parts_of(pass, norm);
       MapForward<scalar_t> maker(pass, workers_for(parts.blocks));
-      forward_rows<scalar_t>(parts, pass, maker, norm, result.norm);
+      forward_rows<scalar_t>(parts, pass, maker, std::nullopt, norm, result.norm);
     }
   });
   return result;
@@ -127,25 +140,30 @@ BranchForward branch_forward_cpu(const at::Tensor& x, const Branch& branch, cons
 BranchGradients branch_backward_cpu(const at::Tensor& sum_gradient, const at::Tensor& normed_gradient,
                                     const BranchForward& made, const Branch& branch, const DropoutPlace& drop,
                                     const at::Tensor& weight) {
-  Slopes slopes{sum_gradient, normed_gradient, {}};
-  const bool normed = normed_gradient.defined();
+  Slopes slopes{sum_gradient, normed_gradient, {}, {}};
+  const bool normed = normed_gradient.defined(), own = branch.normalises();
   if (weight.defined() && !normed) slopes.sum = needed_alone(sum_gradient, branch.needed);  // nobody used the norm
   if (slopes.sum.defined()) slopes.sum = slopes.sum.contiguous();
   if (normed) slopes.normed = normed_gradient.contiguous();
-  const NormPass norm(DrawnBy::kBackward, normed ? made.norm.sum : slopes.sum, /*has_branch=*/true, drop,
-                      {normed ? weight : at::Tensor(), {}}, normed ? branch.needed : at::Tensor());
+  const NormPass norm(DrawnBy::kBackward,
+                      normed ? made.norm.sum
+                      : own  ? branch.rows
+                             : slopes.sum,
+                      /*has_branch=*/true, drop, {normed ? weight : at::Tensor(), {}},
+                      normed || own ? branch.needed : at::Tensor());
   slopes.x = normed ? at::empty_like(norm.x) : slopes.sum;
+  slopes.rows = at::empty_like(branch.rows, at::MemoryFormat::Contiguous);
   BranchGradients result;
-  result.x = slopes.x;
+  if (own) result.x = slopes.rows;
+  else result.x = slopes.x, result.rows = slopes.rows;
   const auto tables_of = [&](const RowParts& parts, int64_t table) {
-    return PartTables(parts, table + (normed ? 2 * norm.width : 0), computed_options(norm.x));
+    return PartTables(parts, table + (normed || own ? 2 * norm.width : 0), computed_options(norm.x));
   };
   const auto summed = [&](const PartTables& tables, int64_t table) {
     const at::Tensor sums = tables.sum();
-    if (normed) {
-      result.weight = sums.narrow(0, table, norm.width);
-      result.bias = sums.narrow(0, table + norm.width, norm.width);
-    }
+    if (!normed && !own) return sums;
+    (own ? result.own_weight : result.weight) = sums.narrow(0, table, norm.width);
+    (own ? result.own_bias : result.bias) = sums.narrow(0, table + norm.width, norm.width);
     return sums;
   };
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, norm.x.scalar_type(), "branch_backward", [&] {
@@ -154,17 +172,17 @@ BranchGradients branch_backward_cpu(const at::Tensor& sum_gradient, const at::Te
                           branch.needed);
       const RowParts parts = parts_of(pass, norm, pass.table());
       const PartTables tables = tables_of(parts, pass.table());
-      result.rows = at::empty_like(pass.x);
-      PartBackward<scalar_t> maker(pass, made.z, result.rows, workers_for(parts.parts));
-      backward_rows<scalar_t>(parts, pass, maker, norm, slopes, made.norm, tables);
+      const int64_t workers = workers_for(parts.parts);
+      PartBackward<scalar_t> maker(pass, made.z, /*x_wanted=*/true, workers);
+      backward_rows<scalar_t>(parts, pass, maker, norm_before<scalar_t>(branch, norm, workers), norm, slopes, made.norm,
+                              tables);
       pass.take_gradients(summed(tables, pass.table()), result.in, result.out);
     } else {
       const MapPass pass(branch.rows, branch.out, branch.needed);
       const RowParts parts = parts_of(pass, norm, pass.table());
       const PartTables tables = tables_of(parts, pass.table());
-      result.rows = at::empty_like(pass.x);
-      MapBackward<scalar_t> maker(pass, result.rows, workers_for(parts.parts));
-      backward_rows<scalar_t>(parts, pass, maker, norm, slopes, made.norm, tables);
+      MapBackward<scalar_t> maker(pass, workers_for(parts.parts));
+      backward_rows<scalar_t>(parts, pass, maker, std::nullopt, norm, slopes, made.norm, tables);
       result.out = pass.gradients(summed(tables, pass.table()));
     }
   });

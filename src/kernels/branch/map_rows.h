@@ -27,6 +27,11 @@ struct MapPass {
 
   // Elements of a row in all that a block holds.
   [[nodiscard]] int64_t row_width() const { return in + out; }
+  [[nodiscard]] int64_t in_width() const { return in; }
+  template <class Stored>
+  [[nodiscard]] const Stored* inputs(int64_t first) const {
+    return x.const_data_ptr<Stored>() + first * in;
+  }
   // Gradients lie in a table: of the weight [out, in], of the bias [out].
   [[nodiscard]] int64_t table() const { return out * in + (bias.defined() ? out : 0); }
   [[nodiscard]] LinearMap gradients(const at::Tensor& sums) const {
@@ -43,9 +48,9 @@ class MapForward {
     weight_.pack(pass.rows, pass.in, pass.out, Value(1), {pass.weight.const_data_ptr<Stored>(), pass.in, true});
   }
 
-  // Rows first .. first + count - 1, some of them needed or all, to `to` [count, out].
-  void rows(int64_t first, int64_t count, Needed which, int64_t worker, Stored* to) {
-    map_rows(count, pass_.out, {pass_.x.const_data_ptr<Stored>() + first * pass_.in, pass_.in}, weight_,
+  // As PartForward::rows().
+  void rows(int64_t first, int64_t count, Needed which, int64_t worker, const Stored* inputs, Stored* to) {
+    map_rows(count, pass_.out, {inputs, pass_.in}, weight_,
              pass_.bias.defined() ? pass_.bias.const_data_ptr<Value>() : nullptr, to,
              rooms_[static_cast<size_t>(worker)]);
     if (which != Needed::kAll) pass_.needed.clear(first, count, pass_.out, to);
@@ -62,20 +67,17 @@ class MapBackward {
   using Value = Computed<Stored>;
 
  public:
-  // x_gradient as x.
-  MapBackward(const MapPass& pass, const at::Tensor& x_gradient, int64_t workers)
-      : pass_(pass), x_gradient_(x_gradient.mutable_data_ptr<Stored>()), rooms_(static_cast<size_t>(workers)) {
+  MapBackward(const MapPass& pass, int64_t workers) : pass_(pass), rooms_(static_cast<size_t>(workers)) {
     weight_.pack(pass.rows, pass.out, pass.in, Value(1), {pass.weight.const_data_ptr<Stored>(), pass.in});
   }
 
-  // The gradient of rows first .. first + count - 1 of the map is `from` [count, out]; adds to `table`.
-  void rows(int64_t first, int64_t count, Needed which, int64_t worker, const Stored* from, Value* table) {
+  // As PartBackward::rows().
+  void rows(int64_t first, int64_t count, Needed which, int64_t worker, const Stored* from, const Stored* inputs,
+            Stored* to, Value* table) {
     Room& room = rooms_[static_cast<size_t>(worker)];
-    Stored* const to = x_gradient_ + first * pass_.in;
     if (which == Needed::kNone) return pass_.needed.clear(first, count, pass_.in, to);
     from = pass_.needed.only(which, first, count, pass_.out, from, room.slopes);
-    const Stored* const inputs = pass_.needed.only(which, first, count, pass_.in,
-                                                   pass_.x.const_data_ptr<Stored>() + first * pass_.in, room.inputs);
+    inputs = pass_.needed.only(which, first, count, pass_.in, inputs, room.inputs);
     Value* const into = place_for(to, count * pass_.in, room.x);
     map_gradient_rows(count, pass_.out, pass_.in, from, inputs, weight_, Value(0), into, pass_.bias.defined(), table);
     store(into, count * pass_.in, to);
@@ -87,7 +89,6 @@ class MapBackward {
     std::vector<Stored> inputs, slopes;
   };
   const MapPass& pass_;
-  Stored* x_gradient_;
   PackedFactor<Stored> weight_;
   std::vector<Room> rooms_;
 };

@@ -16,7 +16,8 @@ using BranchForwardPass = BranchForward(const at::Tensor& x, const Branch& branc
 struct BranchGradients {
   at::Tensor x, rows;
   LinearMap out, in;
-  at::Tensor weight, bias;  // of the norm
+  at::Tensor weight, bias;          // of the norm behind
+  at::Tensor own_weight, own_bias;  // of the norm of x that the branch begins with; then it has no rows
 };
 // normed_gradient may be undefined, and with it what is the norm's; else sum_gradient may.
 using BranchBackwardPass = BranchGradients(const at::Tensor& sum_gradient, const at::Tensor& normed_gradient,

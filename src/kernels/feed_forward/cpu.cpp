@@ -25,7 +25,7 @@ FeedForwardForward feed_forward_forward_cpu(const at::Tensor& x, const LinearMap
                            [&](int64_t first, int64_t count, Needed which) {
                              scalar_t* const to = out + first * pass.k;
                              if (which == Needed::kNone) pass.needed.clear(first, count, pass.k, to);
-                             else forward.rows(first, count, which, worker, to);
+                             else forward.rows(first, count, which, worker, pass.inputs<scalar_t>(first), to);
                            });
     });
   });
@@ -42,13 +42,15 @@ FeedForwardGradients feed_forward_backward_cpu(const at::Tensor& gradient_in, co
   FeedForwardGradients result;
   if (x_wanted) result.x = at::empty_like(pass.x);
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "feed_forward_backward", [&] {
-    PartBackward<scalar_t> backward(pass, z, result.x, workers_for(rows.parts));
+    PartBackward<scalar_t> backward(pass, z, x_wanted, workers_for(rows.parts));
+    auto* const x_slopes = x_wanted ? result.x.mutable_data_ptr<scalar_t>() : nullptr;
     const auto* const slopes = gradient.const_data_ptr<scalar_t>();
     for_units(rows.parts, rows.part_blocks * rows.block_rows * pass.table(), [&](int64_t part, int64_t worker) {
       auto* const own = tables.begin<Computed<scalar_t>>(part);
       rows.for_blocks(part, [&](int64_t begin, int64_t some) {
         pass.needed.for_runs(begin, some, [&](int64_t first, int64_t count, Needed which) {
-          backward.rows(first, count, which, worker, slopes + first * pass.k, own);
+          backward.rows(first, count, which, worker, slopes + first * pass.k, pass.inputs<scalar_t>(first),
+                        x_wanted ? x_slopes + first * pass.m : nullptr, own);
         });
       });
     });

@@ -46,6 +46,11 @@ struct PartPass {
   }
   // Elements of a row in all that a block holds.
   [[nodiscard]] int64_t row_width() const { return m + 2 * f + k; }
+  [[nodiscard]] int64_t in_width() const { return m; }
+  template <class Stored>
+  [[nodiscard]] const Stored* inputs(int64_t first) const {
+    return x.const_data_ptr<Stored>() + first * m;
+  }
 
   // Gradients of weights and biases lie in a table: W1 [m, f], turned over, since the wide tiles are second factors;
   // b1 [f]; W2 [k, f]; b2 [k].
@@ -83,13 +88,13 @@ bool active_in_one_pass(const PartPass& pass) {
   return kConverts<Stored> && pairs_possible({nullptr, std::max(pass.m, pass.k), true}, pass.f);
 }
 
-// The activation of some rows, as the second product takes it; z goes to where it is kept.
+// The activation of rows `x`, as the second product takes it; z goes to where it is kept.
 template <class Stored, class Value = Computed<Stored>>
-const Stored* activate(const PartPass& pass, bool one_pass, int64_t first, int64_t count,
+const Stored* activate(const PartPass& pass, bool one_pass, int64_t first, int64_t count, const Stored* x,
                        const PackedFactor<Stored>& in_factor, Stored* z_to, PartScratch<Stored>& mine) {
   const int64_t f = pass.f;
   const auto* const bias = pass.in_bias.const_data_ptr<Value>();
-  const Operand<Stored> inputs{pass.x.const_data_ptr<Stored>() + first * pass.m, pass.m};
+  const Operand<Stored> inputs{x, pass.m};
   const GeluRun<Value> run = pass.run<Value>(first, count, mine.draws);
   if constexpr (kConverts<Stored>)
     if (one_pass) {
@@ -148,11 +153,11 @@ class PartForward {
     out_.pack(pass.rows, pass.f, pass.k, Value(1), {pass.out_weight.const_data_ptr<Stored>(), pass.f, true});
   }
 
-  // Rows first .. first + count - 1, some of them needed or all, to `to` [count, k].
-  void rows(int64_t first, int64_t count, Needed which, int64_t worker, Stored* to) {
+  // Of `inputs` [count, m], rows first .. first + count - 1, some of them needed or all, to `to` [count, k].
+  void rows(int64_t first, int64_t count, Needed which, int64_t worker, const Stored* inputs, Stored* to) {
     PartScratch<Stored>& mine = scratch_[static_cast<size_t>(worker)];
     Stored* const z = z_ + first * pass_.f;
-    const Stored* const active = activate(pass_, one_pass_, first, count, in_, z, mine);
+    const Stored* const active = activate(pass_, one_pass_, first, count, inputs, in_, z, mine);
     map_rows(count, pass_.k, {active, pass_.f}, out_, pass_.out_bias.const_data_ptr<Value>(), to, mine.rows);
     if (which == Needed::kAll) return;
     pass_.needed.clear(first, count, pass_.f, z);
@@ -172,30 +177,27 @@ class PartBackward {
   using Value = Computed<Stored>;
 
  public:
-  // x_gradient as x, undefined if not wanted.
-  PartBackward(const PartPass& pass, const at::Tensor& z, const at::Tensor& x_gradient, int64_t workers)
+  PartBackward(const PartPass& pass, const at::Tensor& z, bool x_wanted, int64_t workers)
       : pass_(pass),
         one_pass_(active_in_one_pass<Stored>(pass)),
         z_(z.const_data_ptr<Stored>()),
-        x_gradient_(x_gradient.defined() ? x_gradient.mutable_data_ptr<Stored>() : nullptr),
         scratch_(static_cast<size_t>(workers)) {
-    if (x_gradient_ != nullptr)
-      in_.pack(pass.rows, pass.f, pass.m, Value(1), {pass.in_weight.const_data_ptr<Stored>(), pass.m});
+    if (x_wanted) in_.pack(pass.rows, pass.f, pass.m, Value(1), {pass.in_weight.const_data_ptr<Stored>(), pass.m});
     out_.pack(pass.rows, pass.k, pass.f, Value(1), {pass.out_weight.const_data_ptr<Stored>(), pass.f});
   }
 
-  // The gradient of rows first .. first + count - 1 of the part is `from` [count, k]; adds to `table`.
-  void rows(int64_t first, int64_t count, Needed which, int64_t worker, const Stored* from, Value* table) {
+  // The gradient of the part of `inputs`, rows first .. first + count - 1, is `from` [count, k]; that of the inputs
+  // goes to `to` [count, m], or nowhere (nullptr) if it is not wanted; adds to `table`.
+  void rows(int64_t first, int64_t count, Needed which, int64_t worker, const Stored* from, const Stored* inputs,
+            Stored* to, Value* table) {
     const int64_t m = pass_.m, f = pass_.f, k = pass_.k;
     PartScratch<Stored>& mine = scratch_[static_cast<size_t>(worker)];
-    Stored* const to = x_gradient_ == nullptr ? nullptr : x_gradient_ + first * m;
     if (which == Needed::kNone) {
       if (to != nullptr) pass_.needed.clear(first, count, m, to);
       return;
     }
     from = pass_.needed.only(which, first, count, k, from, mine.needed_slopes);
-    const Stored* const inputs =
-        pass_.needed.only(which, first, count, m, pass_.x.const_data_ptr<Stored>() + first * m, mine.needed_inputs);
+    inputs = pass_.needed.only(which, first, count, m, inputs, mine.needed_inputs);
     Value* const slope = grown(mine.slope, count * f);
     gemm(count, {from, k}, out_, Value(0), slope, f);
     const Stored* const slopes = deactivate(pass_, one_pass_, first, count, z_ + first * f, from, inputs, table, mine);
@@ -210,7 +212,6 @@ class PartBackward {
   const PartPass& pass_;
   bool one_pass_;
   const Stored* z_;
-  Stored* x_gradient_;
   PackedFactor<Stored> in_, out_;
   std::vector<PartScratch<Stored>> scratch_;
 };

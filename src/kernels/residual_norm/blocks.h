@@ -113,6 +113,13 @@ struct NormPass {
   }
 };
 
+// work(row, rows) for as many of rows first .. first + count - 1 as residual and norm take at once.
+template <class Work>
+void for_pieces(const NormPass& norm, int64_t first, int64_t count, const Work& work) {
+  const int64_t at_once = norm_rows_at_once(norm.x.scalar_type(), norm.width);
+  for (int64_t row = first; row < first + count; row += at_once) work(row, std::min(at_once, first + count - row));
+}
+
 template <class Stored>
 class NormForward {
   using Value = Computed<Stored>;

@@ -1,6 +1,5 @@
 // Rows of residual_norm in bf16 by AVX-512: numbers are widened, computed with and rounded in registers.
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/cpu/rounding.h"
 #include "kernels/cpu/stored.h"
@@ -13,6 +12,7 @@ namespace xformer::kernels::by_512 {
 namespace {
 
 constexpr int64_t kStep = 32;
+constexpr int64_t kRows = 16;  // whose sums are taken together, so that no row waits for those of the one before it
 
 struct Drop {
   __m512 keep;
@@ -34,8 +34,25 @@ XFORMER_BY_BF16_512 [[gnu::always_inline]] inline Lanes32 added(const Lanes32& a
   return {_mm512_add_ps(a.low, b.low), _mm512_add_ps(a.high, b.high)};
 }
 
-XFORMER_BY_BF16_512 [[gnu::always_inline]] inline float total(const Lanes32& x) {
-  return _mm512_reduce_add_ps(_mm512_add_ps(x.low, x.high));
+// The sums of 16 registers, in the order in which _mm512_reduce_add_ps adds each of them: halves, then halves of these.
+XFORMER_BY_BF16_512 [[gnu::always_inline]] inline __m512 totals(const __m512 (&rows)[kRows]) {
+  __m512 halves[8], quarters[4], pairs[2];
+  for (int i = 0; i < 8; ++i)
+    halves[i] = _mm512_add_ps(_mm512_shuffle_f32x4(rows[2 * i], rows[2 * i + 1], 0x44),
+                              _mm512_shuffle_f32x4(rows[2 * i], rows[2 * i + 1], 0xEE));
+  for (int i = 0; i < 4; ++i)
+    quarters[i] = _mm512_add_ps(_mm512_shuffle_f32x4(halves[2 * i], halves[2 * i + 1], 0x88),
+                                _mm512_shuffle_f32x4(halves[2 * i], halves[2 * i + 1], 0xDD));
+  for (int i = 0; i < 2; ++i)
+    pairs[i] = _mm512_add_ps(_mm512_shuffle_ps(quarters[2 * i], quarters[2 * i + 1], 0x44),
+                             _mm512_shuffle_ps(quarters[2 * i], quarters[2 * i + 1], 0xEE));
+  const __m512 turned = _mm512_add_ps(_mm512_shuffle_ps(pairs[0], pairs[1], 0x88),
+                                      _mm512_shuffle_ps(pairs[0], pairs[1], 0xDD));  // of row 4 p + l at 4 l + p
+  return _mm512_permutexvar_ps(_mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0), turned);
+}
+
+XFORMER_BY_BF16_512 [[gnu::always_inline]] inline __m512 joined(const Lanes32& x) {
+  return _mm512_add_ps(x.low, x.high);
 }
 
 // (x - mean) rstd, 0 in lanes that are not there.
@@ -45,12 +62,19 @@ XFORMER_BY_BF16_512 [[gnu::always_inline]] inline Lanes32 normal(const Lanes32& 
           _mm512_maskz_mul_ps(high_of(lanes), _mm512_sub_ps(x.high, mean), rstd)};
 }
 
+// The lanes of a step of which `left` numbers are left; all of them in rows of whole steps.
+template <bool kWhole>
+[[gnu::always_inline]] inline __mmask32 lanes_of_step(int64_t left) {
+  return kWhole ? ~__mmask32{0} : lanes32_of(left);
+}
+
 // Sums of a row, from which the norm is made before they are rounded, into `wide`.
+template <bool kWhole>
 XFORMER_BY_BF16_512 [[gnu::always_inline]] inline Lanes32 sums_of(const BlockForward<c10::BFloat16>& block, int64_t at,
                                                                   const Drop& drop, float* wide) {
   Lanes32 all = {_mm512_setzero_ps(), _mm512_setzero_ps()};
   for (int64_t i = 0; i < block.width; i += kStep) {
-    const __mmask32 lanes = lanes32_of(block.width - i);
+    const __mmask32 lanes = lanes_of_step<kWhole>(block.width - i);
     fetch_to_read(block.x + at + i);
     Lanes32 x = widened_by_512(block.x + at + i, lanes);
     if (block.branch != nullptr) {
@@ -60,6 +84,7 @@ XFORMER_BY_BF16_512 [[gnu::always_inline]] inline Lanes32 sums_of(const BlockFor
       x = added(x, branch);
       store_rounded(x, lanes, block.sum + at + i);
     }
+    if (block.normed == nullptr) continue;
     _mm512_storeu_ps(wide + i, x.low);
     _mm512_storeu_ps(wide + i + kStep / 2, x.high);
     all = added(all, x);
@@ -67,39 +92,54 @@ XFORMER_BY_BF16_512 [[gnu::always_inline]] inline Lanes32 sums_of(const BlockFor
   return all;
 }
 
-}  // namespace
-
-XFORMER_BY_BF16_512 void norm_block(const BlockForward<c10::BFloat16>& block, std::vector<float>& room) {
+template <bool kWhole>
+XFORMER_BY_BF16_512 void norm_rows_of(const BlockForward<c10::BFloat16>& given, float* wide, int64_t stride) {
+  const BlockForward<c10::BFloat16> block = given;  // our own: no store can change it
   const int64_t width = block.width;
-  float* const wide = grown(room, (width + kStep - 1) / kStep * kStep);
   const Drop drop = drop_of(block.drop);
-  for (int64_t r = 0; r < block.rows; ++r) {
-    const int64_t at = r * width;
-    const Lanes32 sums = sums_of(block, at, drop, wide);
+  const __m512 count = _mm512_set1_ps(static_cast<float>(width)), one = _mm512_set1_ps(1);
+  for (int64_t first = 0; first < block.rows; first += kRows) {
+    const int64_t rows = std::min(kRows, block.rows - first);
+    alignas(64) float means[kRows], rstds[kRows];
+    __m512 parts[kRows];
+    for (int64_t r = rows; r < kRows; ++r) parts[r] = _mm512_setzero_ps();
+    for (int64_t r = 0; r < rows; ++r)
+      parts[r] = joined(sums_of<kWhole>(block, (first + r) * width, drop, wide + r * stride));
     if (block.normed == nullptr) continue;
-    const auto count = static_cast<float>(width);
-    const float mean = total(sums) / count;
-    const __m512 means = _mm512_set1_ps(mean), one = _mm512_set1_ps(1);
-    Lanes32 squares = {_mm512_setzero_ps(), _mm512_setzero_ps()};
-    for (int64_t i = 0; i < width; i += kStep) {
-      const Lanes32 u = normal(floats_by_512(wide + i, ~__mmask32{0}), lanes32_of(width - i), means, one);
-      squares = {_mm512_fmadd_ps(u.low, u.low, squares.low), _mm512_fmadd_ps(u.high, u.high, squares.high)};
+    _mm512_store_ps(means, _mm512_div_ps(totals(parts), count));
+    for (int64_t r = 0; r < rows; ++r) {
+      const float* const row = wide + r * stride;
+      const __m512 mean = _mm512_set1_ps(means[r]);
+      Lanes32 squares = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+      for (int64_t i = 0; i < width; i += kStep) {
+        const __mmask32 lanes = lanes_of_step<kWhole>(width - i);
+        const Lanes32 u = normal(floats_by_512(row + i, lanes), lanes, mean, one);
+        squares = {_mm512_fmadd_ps(u.low, u.low, squares.low), _mm512_fmadd_ps(u.high, u.high, squares.high)};
+      }
+      parts[r] = joined(squares);
     }
-    const float rstd = 1 / std::sqrt(total(squares) / count + block.epsilon);
-    const __m512 rstds = _mm512_set1_ps(rstd);
-    for (int64_t i = 0; i < width; i += kStep) {
-      const __mmask32 lanes = lanes32_of(width - i);
-      const Lanes32 u = normal(floats_by_512(wide + i, ~__mmask32{0}), lanes, means, rstds),
-                    weight = floats_by_512(block.weight + i, lanes), bias = floats_by_512(block.bias + i, lanes);
-      store_rounded({_mm512_fmadd_ps(u.low, weight.low, bias.low), _mm512_fmadd_ps(u.high, weight.high, bias.high)},
-                    lanes, block.normed + at + i);
+    const __m512 variance = _mm512_add_ps(_mm512_div_ps(totals(parts), count), _mm512_set1_ps(block.epsilon));
+    _mm512_store_ps(rstds, _mm512_div_ps(one, _mm512_sqrt_ps(variance)));
+    for (int64_t r = 0; r < rows; ++r) {
+      const float* const row = wide + r * stride;
+      c10::BFloat16* const normed = block.normed + (first + r) * width;
+      const __m512 mean = _mm512_set1_ps(means[r]), rstd = _mm512_set1_ps(rstds[r]);
+      for (int64_t i = 0; i < width; i += kStep) {
+        const __mmask32 lanes = lanes_of_step<kWhole>(width - i);
+        const Lanes32 u = normal(floats_by_512(row + i, lanes), lanes, mean, rstd),
+                      weight = floats_by_512(block.weight + i, lanes), bias = floats_by_512(block.bias + i, lanes);
+        store_rounded({_mm512_fmadd_ps(u.low, weight.low, bias.low), _mm512_fmadd_ps(u.high, weight.high, bias.high)},
+                      lanes, normed + i);
+      }
     }
-    block.mean[r] = mean, block.rstd[r] = rstd;
+    std::copy_n(means, rows, block.mean + first);
+    std::copy_n(rstds, rows, block.rstd + first);
   }
 }
 
-XFORMER_BY_BF16_512 void norm_gradient_block(const BlockBackward<c10::BFloat16>& block) {
-  constexpr int64_t kRows = 16;
+template <bool kWhole>
+XFORMER_BY_BF16_512 void norm_gradient_rows_of(const BlockBackward<c10::BFloat16>& given) {
+  const BlockBackward<c10::BFloat16> block = given;
   const int64_t width = block.width;
   const Drop drop = drop_of(block.drop);
   float shift[kRows], slope[kRows];
@@ -110,7 +150,7 @@ XFORMER_BY_BF16_512 void norm_gradient_block(const BlockBackward<c10::BFloat16>&
       const __m512 mean = _mm512_set1_ps(block.mean[first + r]), rstd = _mm512_set1_ps(block.rstd[first + r]);
       Lanes32 shifts = {_mm512_setzero_ps(), _mm512_setzero_ps()}, slopes = shifts;
       for (int64_t i = 0; i < width; i += kStep) {
-        const __mmask32 lanes = lanes32_of(width - i);
+        const __mmask32 lanes = lanes_of_step<kWhole>(width - i);
         fetch_to_read(block.sum + at + i);
         fetch_to_read(block.normed_gradient + at + i);
         if (block.sum_gradient != nullptr) fetch_to_read(block.sum_gradient + at + i);
@@ -121,11 +161,12 @@ XFORMER_BY_BF16_512 void norm_gradient_block(const BlockBackward<c10::BFloat16>&
         shifts = added(shifts, g);
         slopes = {_mm512_fmadd_ps(g.low, u.low, slopes.low), _mm512_fmadd_ps(g.high, u.high, slopes.high)};
       }
-      shift[r] = total(shifts) / static_cast<float>(width), slope[r] = total(slopes) / static_cast<float>(width);
+      const auto count = static_cast<float>(width);
+      shift[r] = _mm512_reduce_add_ps(joined(shifts)) / count, slope[r] = _mm512_reduce_add_ps(joined(slopes)) / count;
     }
     // 32 columns of all these rows at a time, so that the sums over rows stay in registers.
     for (int64_t i = 0; i < width; i += kStep) {
-      const __mmask32 lanes = lanes32_of(width - i);
+      const __mmask32 lanes = lanes_of_step<kWhole>(width - i);
       const Lanes32 weight = floats_by_512(block.weight + i, lanes);
       Lanes32 d_weight = floats_by_512(block.weight_gradient + i, lanes),
               d_bias = floats_by_512(block.bias_gradient + i, lanes);
@@ -154,6 +195,20 @@ XFORMER_BY_BF16_512 void norm_gradient_block(const BlockBackward<c10::BFloat16>&
       put(d_bias, block.bias_gradient + i);
     }
   }
+}
+
+}  // namespace
+
+void norm_block(const BlockForward<c10::BFloat16>& block, std::vector<float>& room) {
+  const int64_t stride = (block.width + kStep - 1) / kStep * kStep;
+  float* const wide = grown(room, kRows * stride);
+  if (stride == block.width) norm_rows_of<true>(block, wide, stride);
+  else norm_rows_of<false>(block, wide, stride);
+}
+
+void norm_gradient_block(const BlockBackward<c10::BFloat16>& block) {
+  if (block.width % kStep == 0) norm_gradient_rows_of<true>(block);
+  else norm_gradient_rows_of<false>(block);
 }
 
 #else

@@ -1,0 +1,96 @@
+// The norm of x before a feed-forward part makes a branch of it, on the CPU: a block of normed rows stays in the cache,
+// and nothing of it is kept, since the backward pass makes it again of x, which lives anyway.
+#pragma once
+
+#include "kernels/residual_norm/blocks.h"
+
+namespace xformer::kernels {
+
+template <class Stored>
+class NormBefore {
+  using Value = Computed<Stored>;
+
+ public:
+  // Of `pass` x, which is contiguous, and which rows of it are needed.
+  NormBefore(const NormPass& pass, const NormWeights& norm, int64_t workers)
+      : pass_(pass),
+        x_(pass.x.const_data_ptr<Stored>()),
+        weight_(norm.weight.contiguous()),
+        bias_(norm.bias.contiguous()),
+        epsilon_(static_cast<Value>(norm.epsilon)),
+        rooms_(static_cast<size_t>(workers)) {
+    XF_ASSERT(weight_.numel() == pass.width && bias_.numel() == pass.width, "norm weights of {} for rows of {}",
+              weight_.numel(), pass.width);
+  }
+
+  // Normed rows first .. first + count - 1 [count, width], some of them needed or all.
+  const Stored* rows(int64_t first, int64_t count, Needed which, int64_t worker) {
+    const int64_t width = pass_.width;
+    Room& room = rooms_[static_cast<size_t>(worker)];
+    room.x = pass_.needed.only(which, first, count, width, x_ + first * width, room.x_needed);
+    Stored* const normed = grown(room.normed, count * width);
+    Value *const mean = grown(room.mean, count), *const rstd = grown(room.rstd, count);
+    for_pieces(pass_, 0, count, [&](int64_t row, int64_t some) {
+      norm_block(BlockForward<Stored>{some,
+                                      width,
+                                      room.x + row * width,
+                                      nullptr,
+                                      {nullptr, 0, 1},
+                                      nullptr,
+                                      weight_.const_data_ptr<Value>(),
+                                      bias_.const_data_ptr<Value>(),
+                                      epsilon_,
+                                      normed + row * width,
+                                      mean + row,
+                                      rstd + row},
+                 room.norm);
+    });
+    return normed;
+  }
+
+  // Room for the gradient of `count` normed rows.
+  Stored* slopes(int64_t count, int64_t worker) {
+    return grown(rooms_[static_cast<size_t>(worker)].slopes, count * pass_.width);
+  }
+
+  // Backwards from slopes(), of those that rows() made last, and from the gradient of x itself, of the same rows: to
+  // x_gradient [count, width]; those of weight and bias are added to `own` [2, width].
+  void gradients(int64_t first, int64_t count, Needed which, int64_t worker, const Stored* sum_slopes,
+                 Stored* x_gradient, Value* own) {
+    const int64_t width = pass_.width;
+    Room& room = rooms_[static_cast<size_t>(worker)];
+    sum_slopes = pass_.needed.only(which, first, count, width, sum_slopes, room.sum_needed);
+    for_pieces(pass_, 0, count, [&](int64_t row, int64_t some) {
+      const int64_t at = row * width;
+      norm_gradient_block(BlockBackward<Stored>{some,
+                                                width,
+                                                room.x + at,
+                                                room.mean.data() + row,
+                                                room.rstd.data() + row,
+                                                weight_.const_data_ptr<Value>(),
+                                                room.slopes.data() + at,
+                                                sum_slopes + at,
+                                                {nullptr, 0, 1},
+                                                x_gradient + at,
+                                                nullptr,
+                                                own,
+                                                own + width},
+                          room.norm);
+    });
+  }
+
+ private:
+  struct Room {
+    const Stored* x = nullptr;
+    std::vector<Stored> x_needed, sum_needed, normed, slopes;
+    std::vector<Value> mean, rstd;
+    NormScratch<Stored> norm;
+  };
+  const NormPass& pass_;
+  const Stored* x_;
+  at::Tensor weight_, bias_;
+  Value epsilon_;
+  std::vector<Room> rooms_;
+};
+
+}  // namespace xformer::kernels
