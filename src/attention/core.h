@@ -122,10 +122,12 @@ class SequenceMixer : public torch::nn::Module, public Hooks {
  public:
   // x [b,n,m] -> [b,n,m].
   virtual at::Tensor forward(const at::Tensor& x, const SequenceMask& mask, Carry& carry) = 0;
-  // The same as a branch whose last map may be yet to be made, for whoever adds it to something.
-  virtual kernels::Branch branch(const at::Tensor& x, const SequenceMask& mask, Carry& carry) {
-    return {forward(x, mask, carry)};
+  // The same as a branch whose last map may be yet to be made, for whoever adds it to something; with takes_norm() also
+  // of rows whose norm is, as kernels::linear() takes them.
+  virtual kernels::Branch branch(kernels::NormedRows& x, const SequenceMask& mask, Carry& carry) {
+    return {forward(x.rows, mask, carry)};
   }
+  [[nodiscard]] virtual bool takes_norm() const { return false; }
   [[nodiscard]] virtual Cost cost(int64_t batch, int64_t length) const = 0;
   [[nodiscard]] std::string backend() const override { return "explicit"; }
 };

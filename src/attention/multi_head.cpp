@@ -44,7 +44,7 @@ MultiHeadMixer::MultiHeadMixer(const BuildContext& context, std::shared_ptr<Atte
   core_ = register_module("core", std::move(core));
 }
 
-std::vector<at::Tensor> MultiHeadMixer::project(const at::Tensor& x, const at::Tensor& needed) const {
+std::vector<at::Tensor> MultiHeadMixer::project(kernels::NormedRows& x, const at::Tensor& needed) const {
   std::vector<kernels::LinearMap> maps{query_->map(), key_->map()};
   if (value_) maps.push_back(value_->map());
   std::vector<at::Tensor> rows = kernels::linear(x, maps, needed);
@@ -52,7 +52,7 @@ std::vector<at::Tensor> MultiHeadMixer::project(const at::Tensor& x, const at::T
   return rows;
 }
 
-kernels::Branch MultiHeadMixer::branch(const at::Tensor& x, const SequenceMask& mask, Carry& carry) {
+kernels::Branch MultiHeadMixer::branch(kernels::NormedRows& x, const SequenceMask& mask, Carry& carry) {
   const at::Tensor needed = mask.needed();
   const auto core = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
     const at::Tensor mixed = core_->forward(q, k, v, mask, carry);
@@ -68,7 +68,8 @@ at::Tensor MultiHeadMixer::decode(const at::Tensor& x, const DecodingStep& step,
   const auto core = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
     return attention::decode(*core_, wide(q), wide(k), wide(v), step, carry, kept);
   };
-  return mix(project(x, {}), core, {}).made();
+  kernels::NormedRows rows{x, x};
+  return mix(project(rows, {}), core, {}).made();
 }
 
 kernels::Branch MultiHeadMixer::cross(const at::Tensor& x, const SequenceMask& mask, const at::Tensor& other,

@@ -27,9 +27,11 @@ class MultiHeadMixer : public SequenceMixer, public DecodingMixer {
  public:
   MultiHeadMixer(const BuildContext& context, std::shared_ptr<AttentionCore> core, Values values = Values::kProjected);
   at::Tensor forward(const at::Tensor& x, const SequenceMask& mask, Carry& carry) override {
-    return branch(x, mask, carry).made();
+    kernels::NormedRows rows{x, x};
+    return branch(rows, mask, carry).made();
   }
-  kernels::Branch branch(const at::Tensor& x, const SequenceMask& mask, Carry& carry) override;
+  kernels::Branch branch(kernels::NormedRows& x, const SequenceMask& mask, Carry& carry) override;
+  [[nodiscard]] bool takes_norm() const override { return true; }
   at::Tensor decode(const at::Tensor& x, const DecodingStep& step, Carry& carry, State& kept) override;
   [[nodiscard]] Cost cost(int64_t batch, int64_t length) const override { return cross_cost(batch, length, length); }
   // Queries of x [b,n,m], keys and values of `other` [b,k,m], each with its own mask; every query sees all of `other`.
@@ -46,7 +48,7 @@ class MultiHeadMixer : public SequenceMixer, public DecodingMixer {
 
  private:
   // Of x [b,n,m]: rows of queries, keys and values [b,n,h d]; of needed ones (kernels::linear).
-  [[nodiscard]] std::vector<at::Tensor> project(const at::Tensor& x, const at::Tensor& needed) const;
+  [[nodiscard]] std::vector<at::Tensor> project(kernels::NormedRows& x, const at::Tensor& needed) const;
   // [b,h,n,d] of queries, keys and values -> [b,h,n,d], rows of padded queries zero.
   using Core = std::function<at::Tensor(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v)>;
   // The core behind the projected rows; the output map is yet to be made.

@@ -29,6 +29,7 @@ std::string_view kind_by_name(std::string_view name) {
                                       "dot",
                                       "vdot",
                                       "linear",
+                                      "normed_linear",
                                       "branch",
                                       "feed_forward",
                                       "matmul",

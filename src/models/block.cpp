@@ -41,8 +41,8 @@ FeedForward::FeedForward(torch::nn::Module& block, const BlockOptions& options,
   out_ = linear("out", ff_dim_, dim_);
 }
 
-NormedRows FeedForward::entry(Norm& norm, const at::Tensor& x, const kernels::Branch& branch,
-                              const kernels::DropoutPlace& drop, const at::Tensor& valid) const {
+kernels::NormedRows FeedForward::entry(Norm& norm, const at::Tensor& x, const kernels::Branch& branch,
+                                       const kernels::DropoutPlace& drop, const at::Tensor& valid) const {
   if (whole(x.size(1)) && !relu_ && !gated_) return norm.before(x, branch, drop, valid);
   return norm.Norm::before(x, branch, drop, valid);
 }
@@ -117,14 +117,14 @@ kernels::Branch ResidualBlock::taken(const char* name, const kernels::Dropout& p
 }
 
 at::Tensor ResidualBlock::forward(const at::Tensor& x, const SequenceMask& mask, attention::Carry& carry) {
-  return layer(x, mask, [&](const at::Tensor& y) { return mixer_->branch(y, mask, carry); });
+  return layer(x, mask, {[&](kernels::NormedRows& y) { return mixer_->branch(y, mask, carry); }, mixer_->takes_norm()});
 }
 
 at::Tensor ResidualBlock::decode(const at::Tensor& x, const attention::DecodingStep& step, attention::Carry& carry,
                                  attention::State& kept) {
-  return layer(x, {}, [&](const at::Tensor& y) -> kernels::Branch {
-    return {attention::decode(*mixer_, y, step, carry, kept)};
-  });
+  return layer(x, {}, {[&](kernels::NormedRows& y) -> kernels::Branch {
+                 return {attention::decode(*mixer_, y.rows, step, carry, kept)};
+               }});
 }
 
 at::Tensor PreNormBlock::decode_mixed(const at::Tensor& x, const attention::DecodingStep& step, attention::Carry& carry,
@@ -145,12 +145,15 @@ at::Tensor PreNormBlock::fed(const at::Tensor& x) {
 at::Tensor PreNormBlock::layer(const at::Tensor& x, const SequenceMask& mask, const Mixed& mixer) {
   const bool training = is_training();
   const at::Tensor valid = mask.key_valid, needed = mask.needed();
-  const kernels::ResidualNorm entry =
-      mixer_norm_ ? mixer_norm_->behind(x, {.needed = needed}, {}, valid) : kernels::ResidualNorm{x, x};
-  kernels::Branch mixed = taken("mixer", mixer_path_, [&] { return mixer(entry.normed); });
+  const kernels::Branch none{.needed = needed};
+  kernels::NormedRows entry{x, x};
+  if (mixer_norm_)
+    entry = mixer.takes_norm ? mixer_norm_->before(x, none, {}, valid) : mixer_norm_->Norm::before(x, none, {}, valid);
+  kernels::Branch mixed = taken("mixer", mixer_path_, [&] { return mixer.branch(entry); });
   if (rows_ > 0) mixed = {.rows = kept(mixed.made()), .needed = kept(needed)};
   if (!ff_) return kernels::add_branch(kept(entry.sum), mixed, mixer_dropout_.place(training));
-  const NormedRows half = ff_->entry(*ff_norm_, kept(entry.sum), mixed, mixer_dropout_.place(training), kept(valid));
+  const kernels::NormedRows half =
+      ff_->entry(*ff_norm_, kept(entry.sum), mixed, mixer_dropout_.place(training), kept(valid));
   const kernels::Branch fed = taken("ff", ff_path_, [&] { return ff_->branch(half.rows, kept(needed), half.norm); });
   return kernels::add_branch(half.sum, fed, ff_dropout_.place(training));
 }
@@ -164,7 +167,8 @@ attention::Cost ResidualBlock::cost(int64_t batch, int64_t length) const {
 at::Tensor PostNormBlock::layer(const at::Tensor& x, const SequenceMask& mask, const Mixed& mixer) {
   const bool training = is_training();
   const at::Tensor valid = mask.key_valid;
-  const kernels::Branch mixed = taken("mixer", mixer_path_, [&] { return mixer(x); });
+  kernels::NormedRows entry{x, x};
+  const kernels::Branch mixed = taken("mixer", mixer_path_, [&] { return mixer.branch(entry); });
   const at::Tensor half = mixer_norm_->behind(x, mixed, mixer_dropout_.place(training), valid).normed;
   if (!ff_) return half;
   const kernels::Branch fed = taken("ff", ff_path_, [&] { return ff_->branch(half, mask.needed()); });

@@ -42,8 +42,8 @@ class FeedForward {
   [[nodiscard]] kernels::Branch branch(const at::Tensor& x, const at::Tensor& needed,
                                        const kernels::NormWeights& norm = {}) const;
   // x + drop(branch) as branch() takes it: normalised, where that cannot be left to it.
-  [[nodiscard]] NormedRows entry(Norm& norm, const at::Tensor& x, const kernels::Branch& branch,
-                                 const kernels::DropoutPlace& drop, const at::Tensor& valid) const;
+  [[nodiscard]] kernels::NormedRows entry(Norm& norm, const at::Tensor& x, const kernels::Branch& branch,
+                                          const kernels::DropoutPlace& drop, const at::Tensor& valid) const;
   [[nodiscard]] attention::Cost cost(int64_t batch, int64_t length) const;
 
  private:
@@ -75,8 +75,11 @@ class ResidualBlock : public attention::LayerBlock, public attention::DecodingMi
   [[nodiscard]] std::string backend() const override { return ""; }
 
  protected:
-  // What the mixer makes of the layer's places.
-  using Mixed = std::function<kernels::Branch(const at::Tensor& x)>;
+  // What the mixer makes of the layer's places; it may leave a norm to `mixer` (SequenceMixer::takes_norm) or not.
+  struct Mixed {
+    std::function<kernels::Branch(kernels::NormedRows& x)> branch;
+    bool takes_norm = false;
+  };
   // x [b,n,m] -> [b,n,m].
   virtual at::Tensor layer(const at::Tensor& x, const SequenceMask& mask, const Mixed& mixer) = 0;
 

@@ -60,7 +60,7 @@ at::Tensor CrossBlock::behind_self(const at::Tensor& x, const Crossed& crossed) 
     return ff_norm_->behind(half, fed(half, {}), ff_dropout_.place(training), {}).normed;
   }
   const kernels::ResidualNorm entry = cross_norm_->behind(x, {}, {}, {});
-  const NormedRows half = ff_->entry(*ff_norm_, entry.sum, mixed(entry.normed), drop, {});
+  const kernels::NormedRows half = ff_->entry(*ff_norm_, entry.sum, mixed(entry.normed), drop, {});
   return kernels::add_branch(half.sum, fed(half.rows, half.norm), ff_dropout_.place(training));
 }
 

@@ -19,11 +19,11 @@ kernels::ResidualNorm LayerNorm::behind(const at::Tensor& x, const kernels::Bran
   return kernels::branch_norm(x, branch, drop, weights_);
 }
 
-// On a CPU the branch's norm stays in the cache; other devices make it in the launch that makes the sum.
-NormedRows LayerNorm::before(const at::Tensor& x, const kernels::Branch& branch, const kernels::DropoutPlace& drop,
-                             const at::Tensor& valid) {
+// On a CPU the norm stays in the cache that way; other devices make it in the launch that makes the sum.
+kernels::NormedRows LayerNorm::before(const at::Tensor& x, const kernels::Branch& branch,
+                                      const kernels::DropoutPlace& drop, const at::Tensor& valid) {
   if (!x.is_cpu()) return Norm::before(x, branch, drop, valid);
-  const at::Tensor sum = kernels::add_branch(x, branch, drop);
+  const at::Tensor sum = branch.defined() ? kernels::add_branch(x, branch, drop) : x;
   return {sum, sum, weights_};
 }
 

@@ -7,21 +7,15 @@
 
 namespace xformer::models {
 
-// A sum, and rows that are its norm, or the sum itself with a norm yet to be made of it.
-struct NormedRows {
-  at::Tensor sum, rows;
-  kernels::NormWeights norm = {};
-};
-
 class Norm : public torch::nn::Module {
  public:
   // x + drop(branch), or x itself for an undefined branch, and its norm. x [b,n,m]; valid [b,n] bool, or undefined
   // where all are.
   [[nodiscard]] virtual kernels::ResidualNorm behind(const at::Tensor& x, const kernels::Branch& branch,
                                                      const kernels::DropoutPlace& drop, const at::Tensor& valid) = 0;
-  // The same for a branch that may make the norm itself (kernels::Branch::norm), where that is the better way.
-  [[nodiscard]] virtual NormedRows before(const at::Tensor& x, const kernels::Branch& branch,
-                                          const kernels::DropoutPlace& drop, const at::Tensor& valid) {
+  // The same for who can make the norm itself (kernels::Branch::norm, kernels::linear), where that is the better way.
+  [[nodiscard]] virtual kernels::NormedRows before(const at::Tensor& x, const kernels::Branch& branch,
+                                                   const kernels::DropoutPlace& drop, const at::Tensor& valid) {
     const kernels::ResidualNorm made = behind(x, branch, drop, valid);
     return {made.sum, made.normed};
   }
@@ -36,8 +30,8 @@ class LayerNorm : public Norm {
   }
   [[nodiscard]] kernels::ResidualNorm behind(const at::Tensor& x, const kernels::Branch& branch,
                                              const kernels::DropoutPlace& drop, const at::Tensor& valid) override;
-  [[nodiscard]] NormedRows before(const at::Tensor& x, const kernels::Branch& branch, const kernels::DropoutPlace& drop,
-                                  const at::Tensor& valid) override;
+  [[nodiscard]] kernels::NormedRows before(const at::Tensor& x, const kernels::Branch& branch,
+                                           const kernels::DropoutPlace& drop, const at::Tensor& valid) override;
 
  private:
   kernels::NormWeights weights_;

@@ -10,11 +10,10 @@
 
 #include "core/error.h"
 #include "kernels/branch/map_rows.h"
-#include "kernels/branch/norm_before.h"
 #include "kernels/cpu/part_tables.h"
 #include "kernels/cpu/units.h"
 #include "kernels/feed_forward/part_rows.h"
-#include "kernels/residual_norm/blocks.h"
+#include "kernels/residual_norm/norm_before.h"
 
 namespace xformer::kernels {
 
@@ -25,13 +24,6 @@ template <class Pass>
 RowParts parts_of(const Pass& pass, const NormPass& norm, int64_t table = 1) {
   XF_ASSERT(pass.rows == norm.rows, "a branch of {} rows for {}", pass.rows, norm.rows);
   return {pass.rows, pass.row_width() + norm.width, table};
-}
-
-// The norm that the branch begins with, or none.
-template <class Stored>
-std::optional<NormBefore<Stored>> norm_before(const Branch& branch, const NormPass& norm, int64_t workers) {
-  if (!branch.normalises()) return std::nullopt;
-  return std::optional<NormBefore<Stored>>(std::in_place, norm, branch.norm, workers);
 }
 
 // The maker's rows, added and normalised.
@@ -75,7 +67,7 @@ void backward_rows(const RowParts& parts, const Pass& pass, Maker& maker, std::o
   if (slopes.normed.defined())
     begin.emplace(norm, /*has_branch=*/true, slopes.sum, slopes.normed, made, slopes.x, workers);
   struct Room {
-    std::vector<Stored> tile;
+    std::vector<Stored> tile, past_needed;
     NormScratch<Stored> norm;
   };
   std::vector<Room> rooms(static_cast<size_t>(workers));
@@ -98,7 +90,9 @@ void backward_rows(const RowParts& parts, const Pass& pass, Maker& maker, std::o
         return maker.rows(first, count, which, worker, from, pass.template inputs<Stored>(first), to, own);
       const Stored* const normed = before->rows(first, count, which, worker);
       maker.rows(first, count, which, worker, from, normed, before->slopes(count, worker), own);
-      before->gradients(first, count, which, worker, x_slopes + first * width, to, own + pass.table());
+      const Stored* const past =
+          norm.needed.only(which, first, count, width, x_slopes + first * width, room.past_needed);
+      before->gradients(count, worker, past, to, own + pass.table());
     };
     parts.for_blocks(part, [&](int64_t first, int64_t count) { pass.needed.for_runs(first, count, run); });
   });
@@ -126,7 +120,7 @@ BranchForward branch_forward_cpu(const at::Tensor& x, const Branch& branch, cons
       const int64_t workers = workers_for(parts.blocks);
       result.z = at::empty(pass.with_width(pass.f), x.options());
       PartForward<scalar_t> maker(pass, result.z, workers);
-      forward_rows<scalar_t>(parts, pass, maker, norm_before<scalar_t>(branch, norm, workers), norm, result.norm);
+      forward_rows<scalar_t>(parts, pass, maker, norm_before<scalar_t>(branch.norm, norm, workers), norm, result.norm);
     } else {
       const MapPass pass(branch.rows, branch.out, branch.needed);
       const RowParts parts = parts_of(pass, norm);
@@ -174,8 +168,8 @@ BranchGradients branch_backward_cpu(const at::Tensor& sum_gradient, const at::Te
       const PartTables tables = tables_of(parts, pass.table());
       const int64_t workers = workers_for(parts.parts);
       PartBackward<scalar_t> maker(pass, made.z, /*x_wanted=*/true, workers);
-      backward_rows<scalar_t>(parts, pass, maker, norm_before<scalar_t>(branch, norm, workers), norm, slopes, made.norm,
-                              tables);
+      backward_rows<scalar_t>(parts, pass, maker, norm_before<scalar_t>(branch.norm, norm, workers), norm, slopes,
+                              made.norm, tables);
       pass.take_gradients(summed(tables, pass.table()), result.in, result.out);
     } else {
       const MapPass pass(branch.rows, branch.out, branch.needed);

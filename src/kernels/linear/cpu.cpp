@@ -12,6 +12,7 @@
 #include "kernels/cpu/part_tables.h"
 #include "kernels/cpu/stored.h"
 #include "kernels/cpu/units.h"
+#include "kernels/residual_norm/norm_before.h"
 
 namespace xformer::kernels {
 
@@ -33,11 +34,13 @@ std::vector<LinearMap> contiguous(const std::vector<at::Tensor>& weights, const 
   return result;
 }
 
-}  // namespace
-
-std::vector<at::Tensor> linear_forward_cpu(const at::Tensor& x_in, const std::vector<at::Tensor>& weights,
-                                           const std::vector<at::Tensor>& biases, const at::Tensor& needed) {
-  const at::Tensor x = x_in.contiguous();
+// Of x, or of its norm where there are norm weights.
+std::vector<at::Tensor> forward(const at::Tensor& x_in, const std::vector<at::Tensor>& weights,
+                                const std::vector<at::Tensor>& biases, const NormWeights& norm,
+                                const at::Tensor& needed) {
+  const NormPass entry(DrawnBy::kForward, x_in, /*has_branch=*/false, {}, {}, needed);
+  const NeededRows& needed_rows = entry.needed;
+  const at::Tensor& x = entry.x;
   const std::vector<LinearMap> maps = contiguous(weights, biases, x.scalar_type());
   const int64_t in = x.size(-1);
   std::vector<int64_t> shape = x.sizes().vec();
@@ -48,8 +51,7 @@ std::vector<at::Tensor> linear_forward_cpu(const at::Tensor& x_in, const std::ve
     shape.back() = map.weight.size(0);
     results.push_back(at::empty(shape, x.options()));
   }
-  const RowParts blocks(x.numel() / in, row_width(x, maps));
-  const NeededRows needed_rows(needed, blocks.rows);
+  const RowParts blocks(entry.rows, row_width(x, maps));
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "linear", [&] {
     using Value = Computed<scalar_t>;
     std::vector<PackedFactor<scalar_t>> factors(maps.size());
@@ -57,16 +59,19 @@ std::vector<at::Tensor> linear_forward_cpu(const at::Tensor& x_in, const std::ve
       factors[i].pack(blocks.rows, in, maps[i].weight.size(0), Value(1),
                       {maps[i].weight.const_data_ptr<scalar_t>(), in, true});
     std::vector<std::vector<Value>> rooms(static_cast<size_t>(workers_for(blocks.blocks)));
+    auto before = norm_before<scalar_t>(norm, entry, workers_for(blocks.blocks));
     for_units(blocks.blocks, blocks.block_rows * in * maps[0].weight.size(0), [&](int64_t block, int64_t worker) {
       const int64_t begin = block * blocks.block_rows, count = std::min(blocks.block_rows, blocks.rows - begin);
       needed_rows.for_runs(begin, count, [&](int64_t row, int64_t rows, Needed which) {
+        const scalar_t* inputs = x.const_data_ptr<scalar_t>() + row * in;
+        if (before && which != Needed::kNone) inputs = before->rows(row, rows, which, worker);
         for (size_t i = 0; i < maps.size(); ++i) {
           const int64_t out = maps[i].weight.size(0);
           const at::Tensor& bias = maps[i].bias;
           scalar_t* const to = results[i].mutable_data_ptr<scalar_t>() + row * out;
           if (which != Needed::kNone)
-            map_rows(rows, out, {x.const_data_ptr<scalar_t>() + row * in, in}, factors[i],
-                     bias.defined() ? bias.const_data_ptr<Value>() : nullptr, to, rooms[static_cast<size_t>(worker)]);
+            map_rows(rows, out, {inputs, in}, factors[i], bias.defined() ? bias.const_data_ptr<Value>() : nullptr, to,
+                     rooms[static_cast<size_t>(worker)]);
           if (which != Needed::kAll) needed_rows.clear(row, rows, out, to);
         }
       });
@@ -75,10 +80,14 @@ std::vector<at::Tensor> linear_forward_cpu(const at::Tensor& x_in, const std::ve
   return results;
 }
 
-LinearGradients linear_backward_cpu(const std::vector<at::Tensor>& gradients_in, const at::Tensor& x_in,
-                                    const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& biases,
-                                    const at::Tensor& needed, bool x_wanted) {
-  const at::Tensor x = x_in.contiguous();
+NormedLinearGradients backward(const std::vector<at::Tensor>& gradients_in, const at::Tensor& past_in,
+                               const at::Tensor& x_in, const std::vector<at::Tensor>& weights,
+                               const std::vector<at::Tensor>& biases, const NormWeights& norm, const at::Tensor& needed,
+                               bool x_wanted) {
+  const NormPass entry(DrawnBy::kBackward, x_in, /*has_branch=*/false, {}, {}, needed);
+  const NeededRows& needed_rows = entry.needed;
+  const at::Tensor &x = entry.x, past = past_in.defined() ? past_in.contiguous() : past_in;
+  const bool normed = norm.weight.defined();
   const std::vector<LinearMap> all_maps = contiguous(weights, biases, x.scalar_type());
   const int64_t in = x.size(-1);
   std::vector<at::Tensor> gradients;
@@ -95,10 +104,13 @@ LinearGradients linear_backward_cpu(const std::vector<at::Tensor>& gradients_in,
     table += all_maps[i].weight.numel() + all_maps[i].weight.size(0);
   }
   XF_ASSERT(!maps.empty(), "no gradient of any map");
-  const RowParts blocks(x.numel() / in, row_width(x, maps), table);
-  const NeededRows needed_rows(needed, blocks.rows);
+  const int64_t norm_at = table;
+  if (normed) table += 2 * in;
+  const RowParts blocks(entry.rows, row_width(x, maps), table);
   const PartTables tables(blocks, table, computed_options(x));
-  LinearGradients result{{}, std::vector<at::Tensor>(weights.size()), std::vector<at::Tensor>(biases.size())};
+  NormedLinearGradients all;
+  LinearGradients& result = all.maps;
+  result.weights.resize(weights.size()), result.biases.resize(biases.size());
   if (x_wanted) result.x = at::empty_like(x);
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "linear_backward", [&] {
     using Value = Computed<scalar_t>;
@@ -111,18 +123,25 @@ LinearGradients linear_backward_cpu(const std::vector<at::Tensor>& gradients_in,
       factors[i].pack(blocks.rows, maps[i].weight.size(0), in, Value(1),
                       {maps[i].weight.const_data_ptr<scalar_t>(), in});
     std::vector<Room> rooms(static_cast<size_t>(workers_for(blocks.parts)));
+    auto before = norm_before<scalar_t>(norm, entry, workers_for(blocks.parts));
+    const auto* const past_rows = past.defined() ? past.const_data_ptr<scalar_t>() : nullptr;
     for_units(blocks.parts, blocks.part_blocks * blocks.block_rows * table, [&](int64_t part, int64_t worker) {
       Room& room = rooms[static_cast<size_t>(worker)];
       Value* const own = tables.begin<Value>(part);
       const auto add_run = [&](int64_t row, int64_t rows, Needed which) {
         scalar_t* const to = x_wanted ? result.x.mutable_data_ptr<scalar_t>() + row * in : nullptr;
+        const scalar_t* const beside = past_rows == nullptr ? nullptr : past_rows + row * in;
         if (which == Needed::kNone) {
-          if (x_wanted) needed_rows.clear(row, rows, in, to);
+          if (beside != nullptr) std::copy_n(beside, rows * in, to);
+          else if (x_wanted) needed_rows.clear(row, rows, in, to);
           return;
         }
         const scalar_t* const inputs =
-            needed_rows.only(which, row, rows, in, x.const_data_ptr<scalar_t>() + row * in, room.needed_inputs);
-        Value* const into = x_wanted ? place_for(to, rows * in, room.x) : nullptr;
+            before
+                ? before->rows(row, rows, which, worker)
+                : needed_rows.only(which, row, rows, in, x.const_data_ptr<scalar_t>() + row * in, room.needed_inputs);
+        scalar_t* const slopes_to = before ? before->slopes(rows, worker) : to;
+        Value* const into = x_wanted ? place_for(slopes_to, rows * in, room.x) : nullptr;
         for (size_t i = 0; i < maps.size(); ++i) {
           const int64_t out = maps[i].weight.size(0);
           const scalar_t* const slopes = needed_rows.only(
@@ -130,7 +149,8 @@ LinearGradients linear_backward_cpu(const std::vector<at::Tensor>& gradients_in,
           map_gradient_rows(rows, out, in, slopes, inputs, factors[i], Value(i > 0), into, maps[i].bias.defined(),
                             own + starts[i]);
         }
-        if (x_wanted) store(into, rows * in, to);
+        if (x_wanted) store(into, rows * in, slopes_to);
+        if (before) before->gradients(rows, worker, beside, to, own + norm_at);
       };
       blocks.for_blocks(part, [&](int64_t row, int64_t rows) { needed_rows.for_runs(row, rows, add_run); });
     });
@@ -141,7 +161,34 @@ LinearGradients linear_backward_cpu(const std::vector<at::Tensor>& gradients_in,
     result.weights[places[i]] = sums.narrow(0, starts[i], out * in).view({out, in});
     if (maps[i].bias.defined()) result.biases[places[i]] = sums.narrow(0, starts[i] + out * in, out);
   }
-  return result;
+  if (normed) all.weight = sums.narrow(0, norm_at, in), all.bias = sums.narrow(0, norm_at + in, in);
+  return all;
+}
+
+}  // namespace
+
+std::vector<at::Tensor> linear_forward_cpu(const at::Tensor& x, const std::vector<at::Tensor>& weights,
+                                           const std::vector<at::Tensor>& biases, const at::Tensor& needed) {
+  return forward(x, weights, biases, {}, needed);
+}
+
+std::vector<at::Tensor> normed_linear_forward_cpu(const at::Tensor& x, const std::vector<at::Tensor>& weights,
+                                                  const std::vector<at::Tensor>& biases, const NormWeights& norm,
+                                                  const at::Tensor& needed) {
+  return forward(x, weights, biases, norm, needed);
+}
+
+LinearGradients linear_backward_cpu(const std::vector<at::Tensor>& gradients, const at::Tensor& x,
+                                    const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& biases,
+                                    const at::Tensor& needed, bool x_wanted) {
+  return backward(gradients, {}, x, weights, biases, {}, needed, x_wanted).maps;
+}
+
+NormedLinearGradients normed_linear_backward_cpu(const std::vector<at::Tensor>& gradients, const at::Tensor& past,
+                                                 const at::Tensor& x, const std::vector<at::Tensor>& weights,
+                                                 const std::vector<at::Tensor>& biases, const NormWeights& norm,
+                                                 const at::Tensor& needed) {
+  return backward(gradients, past, x, weights, biases, norm, needed, /*x_wanted=*/true);
 }
 
 }  // namespace xformer::kernels

@@ -17,11 +17,28 @@ struct LinearGradients {
   std::vector<at::Tensor> weights, biases;  // undefined for maps without a gradient
 };
 
+// The same of the norm of x, which is not kept.
+[[nodiscard]] std::vector<at::Tensor> normed_linear_forward_cpu(const at::Tensor& x,
+                                                                const std::vector<at::Tensor>& weights,
+                                                                const std::vector<at::Tensor>& biases,
+                                                                const NormWeights& norm, const at::Tensor& needed);
+
 // One gradient for each map, undefined where its result was not used; at least one is defined.
 [[nodiscard]] LinearGradients linear_backward_cpu(const std::vector<at::Tensor>& gradients, const at::Tensor& x,
                                                   const std::vector<at::Tensor>& weights,
                                                   const std::vector<at::Tensor>& biases, const at::Tensor& needed,
                                                   bool x_wanted);
+
+struct NormedLinearGradients {
+  LinearGradients maps;
+  at::Tensor weight, bias;  // of the norm
+};
+// `past`: what x's gradient is besides, or undefined.
+[[nodiscard]] NormedLinearGradients normed_linear_backward_cpu(const std::vector<at::Tensor>& gradients,
+                                                               const at::Tensor& past, const at::Tensor& x,
+                                                               const std::vector<at::Tensor>& weights,
+                                                               const std::vector<at::Tensor>& biases,
+                                                               const NormWeights& norm, const at::Tensor& needed);
 
 // rows [count, width] = `row` [width], over and over.
 void repeat_row(const float* row, int64_t count, int64_t width, float* rows);

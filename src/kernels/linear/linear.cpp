@@ -2,6 +2,8 @@
 
 #include <ATen/Functions.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "kernels/cpu/needed_rows.h"
 #include "kernels/linear/autocast.h"
@@ -54,6 +56,68 @@ struct LinearCall {
   }
 };
 
+// The maps of the norm of x, which is made again backwards; x itself comes out beside them, so that both its gradients
+// are added in one pass.
+struct NormedLinearCall {
+  at::Tensor x;
+  std::vector<at::Tensor> weights, biases;
+  NormWeights norm;
+  at::Tensor needed;
+
+  static constexpr const char* kName = "normed_linear";
+  static inline const Operator<normed_linear_forward_cpu> kForward{"normed_linear_forward"};
+  static inline const Operator<normed_linear_backward_cpu> kBackward{"normed_linear_backward"};
+  static constexpr bool kPartialGradients = true, kTakesBf16 = true;
+
+  static bool is_parameter(size_t input) { return input > 0; }
+  // x, then weights, then biases, then the norm's.
+  [[nodiscard]] variable_list inputs() const {
+    variable_list all{x};
+    all.insert(all.end(), weights.begin(), weights.end());
+    all.insert(all.end(), biases.begin(), biases.end());
+    all.insert(all.end(), {norm.weight, norm.bias});
+    return all;
+  }
+  [[nodiscard]] variable_list forward() const {
+    variable_list results = kForward(x, weights, biases, norm, needed);
+    results.push_back(x);
+    return results;
+  }
+  [[nodiscard]] variable_list backward(variable_list gradients, bool) const {
+    const at::Tensor past = gradients.back();
+    gradients.pop_back();
+    if (std::none_of(gradients.begin(), gradients.end(), [](const at::Tensor& one) { return one.defined(); })) {
+      variable_list alone(inputs().size());
+      alone[0] = past;
+      return alone;
+    }
+    return tensors_of(kBackward(gradients, past, x, weights, biases, norm, needed));
+  }
+  [[nodiscard]] variable_list reference(const variable_list& in) const {
+    const size_t count = weights.size();
+    const at::Tensor normed = at::layer_norm(in[0], {in[0].size(-1)}, in[in.size() - 2], in.back(), norm.epsilon,
+                                             /*cudnn_enable=*/false);
+    variable_list results;
+    for (size_t i = 1; i <= count; ++i)
+      results.push_back(needed_alone(at::linear(normed, in[i], biases.empty() ? at::Tensor() : in[count + i]), needed));
+    results.push_back(in[0]);
+    return results;
+  }
+};
+
+// Whether the CPU's kernels take these; sets the call's weights and biases.
+template <class Call>
+bool take_maps(Call& call, const std::vector<LinearMap>& maps) {
+  bool possible = call.x.dim() > 0 && call.x.numel() > 0 && !autocast_takes_products(call.x);
+  for (const LinearMap& map : maps) {
+    call.weights.push_back(map.weight);
+    if (map.bias.defined()) call.biases.push_back(map.bias);
+    possible = possible && map.weight.numel() > 0 && map.weight.numel() <= kMostWeights;
+  }
+  XF_ASSERT(call.biases.empty() || call.biases.size() == maps.size(), "of maps taken together all have a bias or none");
+  return possible;
+}
+
 // Other devices than the CPU take few maps, and no doubles; the rest is LibTorch's.
 bool maps_fit_device(const at::Tensor& x, size_t maps) {
   return x.is_cpu() || (x.scalar_type() != at::kDouble && maps <= kMostMaps);
@@ -63,15 +127,23 @@ bool maps_fit_device(const at::Tensor& x, size_t maps) {
 
 std::vector<at::Tensor> linear(const at::Tensor& x, const std::vector<LinearMap>& maps, const at::Tensor& needed) {
   LinearCall call{x, {}, {}, {}};
-  bool possible = x.dim() > 0 && x.numel() > 0 && !autocast_takes_products(x) && maps_fit_device(x, maps.size());
-  for (const LinearMap& map : maps) {
-    call.weights.push_back(map.weight);
-    if (map.bias.defined()) call.biases.push_back(map.bias);
-    possible = possible && map.weight.numel() > 0 && map.weight.numel() <= kMostWeights;
-  }
+  const bool possible = take_maps(call, maps) && maps_fit_device(x, maps.size());
   if (possible) call.needed = needed_of(call, needed);
-  XF_ASSERT(call.biases.empty() || call.biases.size() == maps.size(), "of maps taken together all have a bias or none");
   return run_fused(call, possible);
+}
+
+std::vector<at::Tensor> linear(NormedRows& x, const std::vector<LinearMap>& maps, const at::Tensor& needed) {
+  if (!x.norm.weight.defined()) return linear(x.rows, maps, needed);
+  NormedLinearCall call{x.rows, {}, {}, x.norm, needed};
+  if (!take_maps(call, maps) || !x.rows.is_cpu() || !fused_type<NormedLinearCall>(call.inputs())) {
+    const ResidualNorm entry = residual_norm(x.rows, {}, {}, x.norm, needed);
+    x.sum = entry.sum;
+    return linear(entry.normed, maps, needed);
+  }
+  variable_list results = run_fused(call);
+  x.sum = results.back();
+  results.pop_back();
+  return results;
 }
 
 at::Tensor linear(const at::Tensor& x, const LinearMap& map, const at::Tensor& needed) {

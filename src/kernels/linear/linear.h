@@ -7,6 +7,8 @@
 
 #include <vector>
 
+#include "kernels/residual_norm/residual_norm.h"
+
 namespace xformer::kernels {
 
 struct LinearMap {
@@ -22,6 +24,10 @@ struct LinearMap {
 [[nodiscard]] at::Tensor linear(const at::Tensor& x, const LinearMap& map, const at::Tensor& needed = {});
 // One result for each map; all of them have a bias or none. One that is not used has no gradient, as if on its own.
 [[nodiscard]] std::vector<at::Tensor> linear(const at::Tensor& x, const std::vector<LinearMap>& maps,
+                                             const at::Tensor& needed = {});
+// The same of a norm that may be yet to be made; then x.sum becomes what a caller is to go on with in its place, who
+// gets both gradients added in the same pass.
+[[nodiscard]] std::vector<at::Tensor> linear(NormedRows& x, const std::vector<LinearMap>& maps,
                                              const at::Tensor& needed = {});
 
 }  // namespace xformer::kernels

@@ -16,6 +16,12 @@ struct ResidualNorm {
   at::Tensor sum, normed;
 };
 
+// A sum, and rows that are its norm, or the sum itself with a norm yet to be made of it.
+struct NormedRows {
+  at::Tensor sum, rows;
+  NormWeights norm = {};
+};
+
 // x [.., m]; branch of the same shape, or undefined: then the sum is x. A caller that goes on with `sum` in x's place
 // gets both gradients added in the same pass. `needed`: as of linear(), for both; a sum that is x itself stays it.
 [[nodiscard]] ResidualNorm residual_norm(const at::Tensor& x, const at::Tensor& branch, const DropoutPlace& drop,

@@ -1,6 +1,8 @@
-// The norm of x before a feed-forward part makes a branch of it, on the CPU: a block of normed rows stays in the cache,
-// and nothing of it is kept, since the backward pass makes it again of x, which lives anyway.
+// The norm of x before what takes it, a feed-forward part or linear maps, on the CPU: a block of normed rows stays in
+// the cache, and nothing of it is kept, since the backward pass makes it again of x, which lives anyway.
 #pragma once
+
+#include <optional>
 
 #include "kernels/residual_norm/blocks.h"
 
@@ -53,13 +55,11 @@ class NormBefore {
     return grown(rooms_[static_cast<size_t>(worker)].slopes, count * pass_.width);
   }
 
-  // Backwards from slopes(), of those that rows() made last, and from the gradient of x itself, of the same rows: to
-  // x_gradient [count, width]; those of weight and bias are added to `own` [2, width].
-  void gradients(int64_t first, int64_t count, Needed which, int64_t worker, const Stored* sum_slopes,
-                 Stored* x_gradient, Value* own) {
+  // Backwards from slopes(), of those that rows() made last, and from what x's gradient is besides, of the same rows or
+  // nullptr: to x_gradient [count, width]; those of weight and bias are added to `own` [2, width].
+  void gradients(int64_t count, int64_t worker, const Stored* past, Stored* x_gradient, Value* own) {
     const int64_t width = pass_.width;
     Room& room = rooms_[static_cast<size_t>(worker)];
-    sum_slopes = pass_.needed.only(which, first, count, width, sum_slopes, room.sum_needed);
     for_pieces(pass_, 0, count, [&](int64_t row, int64_t some) {
       const int64_t at = row * width;
       norm_gradient_block(BlockBackward<Stored>{some,
@@ -69,7 +69,7 @@ class NormBefore {
                                                 room.rstd.data() + row,
                                                 weight_.const_data_ptr<Value>(),
                                                 room.slopes.data() + at,
-                                                sum_slopes + at,
+                                                past == nullptr ? nullptr : past + at,
                                                 {nullptr, 0, 1},
                                                 x_gradient + at,
                                                 nullptr,
@@ -82,7 +82,7 @@ class NormBefore {
  private:
   struct Room {
     const Stored* x = nullptr;
-    std::vector<Stored> x_needed, sum_needed, normed, slopes;
+    std::vector<Stored> x_needed, normed, slopes;
     std::vector<Value> mean, rstd;
     NormScratch<Stored> norm;
   };
@@ -92,5 +92,12 @@ class NormBefore {
   Value epsilon_;
   std::vector<Room> rooms_;
 };
+
+// None without norm weights.
+template <class Stored>
+std::optional<NormBefore<Stored>> norm_before(const NormWeights& norm, const NormPass& pass, int64_t workers) {
+  if (!norm.weight.defined()) return std::nullopt;
+  return std::optional<NormBefore<Stored>>(std::in_place, pass, norm, workers);
+}
 
 }  // namespace xformer::kernels
