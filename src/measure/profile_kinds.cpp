@@ -76,8 +76,9 @@ std::string_view kind_by_name(std::string_view name) {
                                       "repeat_heads",
                                       "reshape"})
       kinds[it] = "copies";
-    for (const std::string_view it : {"sum", "mean", "max", "min", "amax", "amin", "argmax", "argmin", "cumsum", "any",
-                                      "all", "norm", "linalg_vector_norm", "count_nonzero", "pool_heads", "var", "std"})
+    for (const std::string_view it :
+         {"sum", "mean", "max", "min", "amax", "amin", "argmax", "argmin", "cumsum", "any", "all", "norm",
+          "linalg_vector_norm", "count_nonzero", "pool_heads", "pool_beside", "var", "std"})
       kinds[it] = "reductions";
     return kinds;
   }();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/error.h"
 #include "tensor/probe.h"
 
 namespace xformer::models {
@@ -43,13 +44,14 @@ FeedForward::FeedForward(torch::nn::Module& block, const BlockOptions& options,
 
 kernels::NormedRows FeedForward::entry(Norm& norm, const at::Tensor& x, const kernels::Branch& branch,
                                        const kernels::DropoutPlace& drop, const at::Tensor& valid) const {
-  if (whole(x.size(1)) && !relu_ && !gated_) return norm.before(x, branch, drop, valid);
-  return norm.Norm::before(x, branch, drop, valid);
+  const bool one = normalises(x.size(1)) && kernels::added_as_made(x, {x, out_->map(), in_->map()});
+  return one ? norm.before(x, branch, drop, valid) : norm.Norm::before(x, branch, drop, valid);
 }
 
 kernels::Branch FeedForward::branch(const at::Tensor& x, const at::Tensor& needed,
                                     const kernels::NormWeights& norm) const {
   const int64_t batch = x.size(0), length = x.size(1);
+  XF_ASSERT(!norm.weight.defined() || normalises(length), "a norm of a feed-forward part that is no single operator");
   kernels::DropoutPlace drop = dropout_.place(block_.is_training());
   if (whole(length)) {
     kernels::Branch all = map(x, drop, needed);
@@ -152,8 +154,10 @@ at::Tensor PreNormBlock::layer(const at::Tensor& x, const SequenceMask& mask, co
   kernels::Branch mixed = taken("mixer", mixer_path_, [&] { return mixer.branch(entry); });
   if (rows_ > 0) mixed = {.rows = kept(mixed.made()), .needed = kept(needed)};
   if (!ff_) return kernels::add_branch(kept(entry.sum), mixed, mixer_dropout_.place(training));
-  const kernels::NormedRows half =
-      ff_->entry(*ff_norm_, kept(entry.sum), mixed, mixer_dropout_.place(training), kept(valid));
+  const kernels::DropoutPlace mixer_drop = mixer_dropout_.place(training);
+  const bool apart = ff_path_.p() > 0 && training;  // of some examples alone
+  const kernels::NormedRows half = apart ? ff_norm_->Norm::before(kept(entry.sum), mixed, mixer_drop, kept(valid))
+                                         : ff_->entry(*ff_norm_, kept(entry.sum), mixed, mixer_drop, kept(valid));
   const kernels::Branch fed = taken("ff", ff_path_, [&] { return ff_->branch(half.rows, kept(needed), half.norm); });
   return kernels::add_branch(half.sum, fed, ff_dropout_.place(training));
 }

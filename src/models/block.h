@@ -30,7 +30,7 @@ struct BlockOptions {
 };
 
 // Two linear maps with an activation between them: W2 drop(act(W1 x)). In chunks (Kitaev et al. 2020, section 3) it is
-// the same function, bit for bit but for the products' rounding: dropout numbers its elements over the whole.
+// the same function, bit for bit but for rounding: dropout numbers its elements over the whole.
 // The maps are registered in the block that owns it: in its module "ff" as "in" and "out", those of a gated form
 // (reglu, whose W1 gives both halves) in itself as "ff_in" and "ff_out".
 class FeedForward {
@@ -38,7 +38,8 @@ class FeedForward {
   FeedForward(torch::nn::Module& block, const BlockOptions& options,
               const std::shared_ptr<kernels::DropoutStream>& stream, const InitStream& init);
   [[nodiscard]] at::Tensor forward(const at::Tensor& x) const { return branch(x, {}).made(); }  // [b,n,m] -> [b,n,m]
-  // The same, its last steps yet to be done, of needed places [b,n] (kernels::Branch), of rows yet to be normalised.
+  // The same, its last steps yet to be done, of needed places [b,n] (kernels::Branch); of what entry() gave, with its
+  // norm.
   [[nodiscard]] kernels::Branch branch(const at::Tensor& x, const at::Tensor& needed,
                                        const kernels::NormWeights& norm = {}) const;
   // x + drop(branch) as branch() takes it: normalised, where that cannot be left to it.
@@ -52,6 +53,8 @@ class FeedForward {
 
   // Whether it takes all positions at once.
   [[nodiscard]] bool whole(int64_t length) const { return chunk_ == 0 || chunk_ >= length; }
+  // Whether it is the feed-forward part of kernels/, which may begin with a norm.
+  [[nodiscard]] bool normalises(int64_t length) const { return whole(length) && !relu_ && !gated_; }
 
   const torch::nn::Module& block_;
   int64_t dim_, ff_dim_, chunk_;
@@ -75,7 +78,7 @@ class ResidualBlock : public attention::LayerBlock, public attention::DecodingMi
   [[nodiscard]] std::string backend() const override { return ""; }
 
  protected:
-  // What the mixer makes of the layer's places; it may leave a norm to `mixer` (SequenceMixer::takes_norm) or not.
+  // What the mixer makes of the layer's places; with takes_norm the layer may leave their norm to it.
   struct Mixed {
     std::function<kernels::Branch(kernels::NormedRows& x)> branch;
     bool takes_norm = false;

@@ -135,6 +135,21 @@ void add_token_operators(std::vector<Case>& cases) {
          {parameter("table", {2, 7, n + 3}), activation("x", {3, 2, n, 5}), activation("y", {3, 2, n, 5})}});
     const std::vector<HeadGroup> groups{{1, {0}}, {4, {1}}};
     const auto pool = [=](auto* run) { return [=](const Tensors& x) { return run(x[0], mask, groups, 0); }; };
+    const auto beside = [mask](const auto& run) {
+      return TensorFunction([mask, run](const Tensors& x) -> Tensors {
+        const auto [pooled, same] = run(x[0], mask);
+        return {pooled, same * 2};
+      });
+    };
+    cases.push_back({"pool_beside",
+                     beside([](const at::Tensor& x, const SequenceMask& own) {
+                       const PooledBeside made = pool_beside(x, own, 3);
+                       return std::pair(made.pooled, made.x);
+                     }),
+                     beside([](const at::Tensor& x, const SequenceMask& own) {
+                       return std::pair(pool_heads_reference(x, own, {{3, {0, 1}}}).front(), x);
+                     }),
+                     {activation("x", {3, 2, n, 5})}});
     cases.push_back({"pool_heads", pool(&pool_heads), pool(&pool_heads_reference), {activation("x", {3, 2, n, 5})}});
     const auto repeat = [=](auto* run) { return [=](const Tensors& x) { return Tensors{run(x, n, groups, 0)}; }; };
     cases.push_back({"repeat_heads",

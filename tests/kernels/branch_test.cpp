@@ -207,6 +207,17 @@ TEST_CASE("branches take tensors as they lie, and maps that are too large for a 
   CHECK(worst_difference(joined(one), defined(one), inputs) < 1e-11);
   const BranchCase large{.rows = {2}, .in = 2048, .width = 2048};
   CHECK(worst_difference(joined(large), defined(large), inputs_of(large, at::kDouble)) < 1e-11);
+  const BranchCase part{.rows = {3, 5},
+                        .in = 512,
+                        .hidden = 256,
+                        .width = 512,
+                        .norm = false,
+                        .inside = 0.1,
+                        .dropout = 0.2,
+                        .needed = random_tensor("which", {3, 5}).gt(0),
+                        .before = true};
+  CHECK(worst_difference(joined(part), defined(part), inputs_of(part, at::kDouble)) < 1e-11);
+  CHECK_FALSE(added_as_made(inputs_of(part, at::kDouble)[0], branch_of(part, inputs_of(part, at::kDouble))));
 }
 
 TEST_CASE("a branch that begins with a norm keeps nothing of it, and rows that nobody needs may be anything") {

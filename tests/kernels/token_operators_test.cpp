@@ -166,6 +166,32 @@ TEST_CASE("pseudo_inverse is an inverse, of valid landmarks alone, and of zeros 
     CHECK(worst_difference(with(&pseudo_inverse), with(&pseudo_inverse_reference), {even}) < 1e-12);
 }
 
+TEST_CASE("pool_beside pools and passes on, and adds the gradients of both, or of the one that is used") {
+  for (const int64_t n : {1, 2, 7, 30, 100})
+    for (const int64_t scale : {1, 2, 5})
+      for (const int kind : {0, 1, 2})
+        for (const std::vector<size_t>& used : std::vector<std::vector<size_t>>{{0, 1}, {0}, {1}}) {
+          CAPTURE(n, scale, kind, used);
+          const SequenceMask mask = kind == 0 ? SequenceMask{} : mask_of(3, n, kind == 2);
+          const auto some = [&](const Tensors& all) {
+            Tensors result;
+            for (const size_t i : used) result.push_back(all[i] * static_cast<double>(2 + i));
+            return result;
+          };
+          const auto run = [&](const Tensors& x) {
+            const PooledBeside made = pool_beside(x[0], mask, scale);
+            return some({made.pooled, made.x});
+          };
+          const auto reference = [&](const Tensors& x) {
+            return some({pool_heads_reference(x[0], mask, {{scale, {0, 1, 2, 3}}}).front(), x[0]});
+          };
+          // Heads as a projection leaves them, between those of others.
+          const Tensors inputs{random_tensor("x", {3, n, 4, 5}).transpose(1, 2)};
+          CHECK(worst_difference(run, reference, inputs) < 1e-13);
+          CHECK(worst_difference(run, reference, {inputs[0].to(at::kFloat)}) < 1e-5);
+        }
+}
+
 TEST_CASE("pool_heads and repeat_heads equal their references, with gradients") {
   const std::vector<std::vector<HeadGroup>> plans{
       {{2, {0, 1}}}, {{1, {0}}, {2, {1}}}, {{1, {1, 3}}, {3, {0}}, {5, {2}}}, {{2, {0, 1, 3}}, {4, {2}}}};

@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "attention/descriptor.h"
 #include "kernels/attention/attention.h"
@@ -83,12 +82,11 @@ class NystromCore : public AttentionCore {
     rows.dropout = dropout_rows_.place(is_training());
     if (segment == 1) return kernels::attention(q, k, v, rows);
 
-    std::vector<int64_t> heads(static_cast<size_t>(q.size(1)));
-    std::iota(heads.begin(), heads.end(), 0);
-    const auto pooled = [&](const at::Tensor& x) { return kernels::pool_heads(x, mask, {{segment, heads}}).front(); };
+    const kernels::PooledBeside queries = kernels::pool_beside(q, mask, segment),
+                                keys = kernels::pool_beside(k, mask, segment);
+    const at::Tensor &short_q = queries.pooled, &short_k = keys.pooled;  // [b,h,m,d]
     // What is done with landmarks alone is in float.
     const auto wide = [](const at::Tensor& x) { return x.to(at::toOpMathType(x.scalar_type())); };
-    const at::Tensor short_q = pooled(q), short_k = pooled(k);  // [b,h,m,d]
     const at::Tensor f2 = masked_softmax(
         kernels::batched_product(wide(short_q) * scale, wide(short_k).transpose(-1, -2)), rows.mask);  // [b,h,m,m]
     // What is no landmark has no row and column in the inverse, which takes such rows out of F3.
@@ -103,9 +101,11 @@ class NystromCore : public AttentionCore {
       const ProbeScope scope(name);
       return work();
     };
-    const at::Tensor short_v = named("f3", [&] { return kernels::attention(short_q, k, v, columns); });  // [b,h,m,d]
-    return named(
-        "f1", [&] { return kernels::attention(q, short_k, kernels::batched_product(inverse, wide(short_v)), rows); });
+    const at::Tensor short_v =
+        named("f3", [&] { return kernels::attention(short_q, keys.x, v, columns); });  // [b,h,m,d]
+    return named("f1", [&] {
+      return kernels::attention(queries.x, short_k, kernels::batched_product(inverse, wide(short_v)), rows);
+    });
   }
 
   Options options_;

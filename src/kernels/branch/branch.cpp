@@ -110,6 +110,8 @@ ResidualNorm branch_norm(const at::Tensor& x, const Branch& branch, const Dropou
   return {result[0], result[1]};
 }
 
+bool added_as_made(const at::Tensor& x, const Branch& branch) { return fused_call(x, branch, {}, {}).has_value(); }
+
 at::Tensor add_branch(const at::Tensor& x, const Branch& branch, const DropoutPlace& drop) {
   const std::optional<BranchCall> call = fused_call(x, branch, drop, {});
   if (call) return run_fused(*call)[0];

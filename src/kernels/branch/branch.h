@@ -19,8 +19,8 @@ struct Branch {
   // Of the rows, [..] bool: those of which somebody reads the branch, the sum or the norm (linear.h, residual_norm.h);
   // undefined: all.
   at::Tensor needed = {};
-  // Of the rows, before a part takes them (`in`): add_branch() then adds to the rows themselves, and what it makes of
-  // those that are not needed is zero.
+  // Of the rows, before a part takes them (`in`); where these are the x of add_branch(), that is one operator. What it
+  // makes of rows that are not needed is zero.
   NormWeights norm = {};
 
   [[nodiscard]] bool defined() const { return rows.defined(); }
@@ -32,5 +32,7 @@ struct Branch {
 [[nodiscard]] ResidualNorm branch_norm(const at::Tensor& x, const Branch& branch, const DropoutPlace& drop,
                                        const NormWeights& norm);
 [[nodiscard]] at::Tensor add_branch(const at::Tensor& x, const Branch& branch, const DropoutPlace& drop);
+// Whether add_branch() makes such a branch and adds it in one operator.
+[[nodiscard]] bool added_as_made(const at::Tensor& x, const Branch& branch);
 
 }  // namespace xformer::kernels

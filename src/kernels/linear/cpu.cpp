@@ -38,6 +38,7 @@ std::vector<LinearMap> contiguous(const std::vector<at::Tensor>& weights, const 
 std::vector<at::Tensor> forward(const at::Tensor& x_in, const std::vector<at::Tensor>& weights,
                                 const std::vector<at::Tensor>& biases, const NormWeights& norm,
                                 const at::Tensor& needed) {
+  // The rows, and which of them are needed, also where there is no norm.
   const NormPass entry(DrawnBy::kForward, x_in, /*has_branch=*/false, {}, {}, needed);
   const NeededRows& needed_rows = entry.needed;
   const at::Tensor& x = entry.x;
@@ -86,7 +87,8 @@ NormedLinearGradients backward(const std::vector<at::Tensor>& gradients_in, cons
                                bool x_wanted) {
   const NormPass entry(DrawnBy::kBackward, x_in, /*has_branch=*/false, {}, {}, needed);
   const NeededRows& needed_rows = entry.needed;
-  const at::Tensor &x = entry.x, past = past_in.defined() ? past_in.contiguous() : past_in;
+  const at::Tensor& x = entry.x;
+  const at::Tensor past = past_in.defined() ? past_in.contiguous() : past_in;
   const bool normed = norm.weight.defined();
   const std::vector<LinearMap> all_maps = contiguous(weights, biases, x.scalar_type());
   const int64_t in = x.size(-1);

@@ -12,16 +12,16 @@ namespace xformer::kernels {
                                                          const std::vector<at::Tensor>& biases,
                                                          const at::Tensor& needed);
 
-struct LinearGradients {
-  at::Tensor x;                             // undefined if not wanted
-  std::vector<at::Tensor> weights, biases;  // undefined for maps without a gradient
-};
-
 // The same of the norm of x, which is not kept.
 [[nodiscard]] std::vector<at::Tensor> normed_linear_forward_cpu(const at::Tensor& x,
                                                                 const std::vector<at::Tensor>& weights,
                                                                 const std::vector<at::Tensor>& biases,
                                                                 const NormWeights& norm, const at::Tensor& needed);
+
+struct LinearGradients {
+  at::Tensor x;                             // undefined if not wanted
+  std::vector<at::Tensor> weights, biases;  // undefined for maps without a gradient
+};
 
 // One gradient for each map, undefined where its result was not used; at least one is defined.
 [[nodiscard]] LinearGradients linear_backward_cpu(const std::vector<at::Tensor>& gradients, const at::Tensor& x,

@@ -105,7 +105,7 @@ struct NormedLinearCall {
   }
 };
 
-// Whether the CPU's kernels take these; sets the call's weights and biases.
+// Sets the call's weights and biases; whether kernels take them.
 template <class Call>
 bool take_maps(Call& call, const std::vector<LinearMap>& maps) {
   bool possible = call.x.dim() > 0 && call.x.numel() > 0 && !autocast_takes_products(call.x);

@@ -17,5 +17,10 @@ int64_t sum_rows(const double* x, const RowSet& set, double* out);
 // Writes factor * row to every row of out that counts, zeros to the others.
 void spread_row(const float* row, float factor, const RowSet& set, float* out);
 void spread_row(const double* row, double factor, const RowSet& set, double* out);
+// Writes past's rows, `past_stride` apart, to those of out, with factor * row added where they count.
+void add_spread_row(const float* past, int64_t past_stride, const float* row, float factor, const RowSet& set,
+                    float* out);
+void add_spread_row(const double* past, int64_t past_stride, const double* row, double factor, const RowSet& set,
+                    double* out);
 
 }  // namespace xformer::kernels

@@ -3,6 +3,7 @@
 #include <ATen/Dispatch.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/error.h"
 #include "kernels/cpu/heads.h"
@@ -21,6 +22,12 @@ int64_t heads_in(const std::vector<HeadGroup>& groups) {
   int64_t result = 0;
   for (const HeadGroup& group : groups) result += static_cast<int64_t>(group.heads.size());
   return result;
+}
+
+std::vector<HeadGroup> all_heads(const at::Tensor& x, int64_t scale) {
+  std::vector<int64_t> heads(static_cast<size_t>(x.size(1)));
+  std::iota(heads.begin(), heads.end(), 0);
+  return {{scale, std::move(heads)}};
 }
 
 // Walks all samples' heads: work(sample, place of the group, place of the head in it, head, its scale, worker).
@@ -76,10 +83,10 @@ std::vector<at::Tensor> with_rows_all(const std::vector<at::Tensor>& tensors) {
   return result;
 }
 
-// Room of for_heads' workers for the rows of a span, and for one row.
+// Room of for_heads' workers for the rows of a span, for one row, and for what is added to the former.
 template <class Value>
 struct PoolRooms {
-  std::vector<Value> span, row;
+  std::vector<Value> span, row, past;
   static std::vector<PoolRooms> of(const std::vector<HeadGroup>& groups, int64_t samples) {
     return std::vector<PoolRooms>(static_cast<size_t>(workers_for(samples * heads_in(groups))));
   }
@@ -146,6 +153,41 @@ at::Tensor scatter_rows(const std::vector<at::Tensor>& pooled, const at::Tensor&
   return result;
 }
 
+at::Tensor pool_beside_forward(const at::Tensor& x, const at::Tensor& key_valid, int64_t scale) {
+  return gather_rows(x, key_valid, all_heads(x, scale), 0, true).front();
+}
+// All heads of a span's tokens at once, which lie side by side.
+at::Tensor pool_beside_backward(const at::Tensor& gradient, const at::Tensor& past_in, const at::Tensor& key_valid,
+                                int64_t scale) {
+  const int64_t samples = gradient.size(0), h = gradient.size(1), m = gradient.size(2), d = gradient.size(3);
+  const int64_t n = past_in.size(2), width = h * d;
+  const at::Tensor past = past_in.transpose(1, 2).contiguous(), result = at::empty_like(past);  // [b,n,h,d]
+  const ValidRows valid(key_valid, n);
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, result.scalar_type(), "pool_beside", [&] {
+    using Value = Computed<scalar_t>;
+    const auto rows = reading<scalar_t>(gradient);
+    const auto* const beside = past.const_data_ptr<scalar_t>();
+    auto* const out = result.mutable_data_ptr<scalar_t>();
+    std::vector<PoolRooms<Value>> rooms(static_cast<size_t>(workers_for(samples * m)));
+    for_units(samples * m, scale * width, [&](int64_t unit, int64_t worker) {
+      PoolRooms<Value>& room = rooms[static_cast<size_t>(worker)];
+      const int64_t b = unit / m, row = unit % m;
+      const Span span = span_of(row, scale, 0, n);
+      const bool* const flags = flags_of(valid, b, span, scale);
+      const int64_t size = span.to - span.from, count = flags ? std::count(flags, flags + size, true) : size;
+      const int64_t at = (b * n + span.from) * width;
+      Value* const own = grown(room.row, width);
+      for (int64_t head = 0; head < h; ++head) take(rows.at(b, head, row), d, own + head * d);
+      const TileRows<Value> into = rows_for(out + at, width, size, width, room.span);
+      const auto passed = loaded_rows(beside + at, width, size, width, room.past);
+      add_spread_row(passed.data, passed.stride, own, Value(1) / static_cast<Value>(std::max<int64_t>(count, 1)),
+                     {size, into.stride, width, flags}, into.data);
+      store_rows(into, size, width, out + at, width);
+    });
+  });
+  return result.transpose(1, 2);
+}
+
 std::vector<at::Tensor> pool_forward(const at::Tensor& x, const at::Tensor& key_valid, const GroupLists& groups,
                                      int64_t pinned) {
   return gather_rows(x, key_valid, groups.groups(), pinned, true);
@@ -179,6 +221,31 @@ struct PoolHeadsCall {
   }
   [[nodiscard]] variable_list reference(const variable_list& in) const {
     return pool_heads_reference(in[0], {key_valid, false}, groups.groups(), pinned);
+  }
+};
+
+struct PoolBesideCall {
+  at::Tensor x, key_valid;
+  int64_t scale, n;
+
+  static constexpr const char* kName = "pool_beside";
+  static inline const Operator<pool_beside_forward> kForward{"pool_beside_forward"};
+  static inline const Operator<pool_beside_backward> kBackward{"pool_beside_backward"};
+  static constexpr bool kReports = true, kTakesBf16 = true, kPartialGradients = true;
+
+  [[nodiscard]] variable_list inputs() const { return {x}; }
+  variable_list forward() {
+    const at::Tensor all = std::exchange(x, {});
+    return {kForward(with_rows(all), key_valid, scale), all};
+  }
+  [[nodiscard]] variable_list backward(const variable_list& gradients, bool) const {
+    const at::Tensor &pooled = gradients[0], &past = gradients[1];
+    if (!pooled.defined()) return {past};
+    if (!past.defined()) return {scatter_rows({with_rows(pooled)}, key_valid, n, all_heads(pooled, scale), 0, true)};
+    return {kBackward(with_rows(pooled), with_rows(past), key_valid, scale)};
+  }
+  [[nodiscard]] variable_list reference(const variable_list& in) const {
+    return {pool_heads_reference(in[0], {key_valid, false}, all_heads(in[0], scale)).front(), in[0]};
   }
 };
 
@@ -247,6 +314,14 @@ std::vector<at::Tensor> pool_heads(const at::Tensor& x, const SequenceMask& mask
   if (groups.size() == 1 && groups[0].scale == 1) return pool_heads_reference(x, mask, groups, pinned);
   const bool possible = x.is_cpu() || fits_pool_programs({x}, groups);
   return run_fused(PoolHeadsCall{x, mask.key_valid, x.size(2), pinned, GroupLists::of(groups)}, possible);
+}
+
+PooledBeside pool_beside(const at::Tensor& x, const SequenceMask& mask, int64_t scale) {
+  const PoolBesideCall call{x, mask.key_valid, scale, x.size(2)};
+  if (scale == 1 || !x.is_cpu() || !fused_type<PoolBesideCall>(call.inputs()))
+    return {pool_heads(x, mask, all_heads(x, scale)).front(), x};
+  const variable_list made = run_fused(call);
+  return {made[0], made[1]};
 }
 
 at::Tensor repeat_heads(const std::vector<at::Tensor>& pooled, int64_t n, const std::vector<HeadGroup>& groups,

@@ -22,6 +22,12 @@ struct HeadGroup {
 [[nodiscard]] std::vector<at::Tensor> pool_heads_reference(const at::Tensor& x, const SequenceMask& mask,
                                                            const std::vector<HeadGroup>& groups, int64_t pinned = 0);
 
+// Of one scale for all heads, and x as its caller is to go on with it, who gets both gradients added in one pass.
+struct PooledBeside {
+  at::Tensor pooled, x;
+};
+[[nodiscard]] PooledBeside pool_beside(const at::Tensor& x, const SequenceMask& mask, int64_t scale);
+
 // The way back: rows repeated `scale` times and cut to n, all heads in their places: [b,h,n,d] over memory [b,n,h,d].
 [[nodiscard]] at::Tensor repeat_heads(const std::vector<at::Tensor>& pooled, int64_t n,
                                       const std::vector<HeadGroup>& groups, int64_t pinned = 0);

@@ -1,5 +1,5 @@
 // The norm of x before what takes it, a feed-forward part or linear maps, on the CPU: a block of normed rows stays in
-// the cache, and nothing of it is kept, since the backward pass makes it again of x, which lives anyway.
+// the cache, and nothing of it is kept: the backward pass makes it again of x.
 #pragma once
 
 #include <optional>

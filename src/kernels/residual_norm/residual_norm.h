@@ -16,7 +16,7 @@ struct ResidualNorm {
   at::Tensor sum, normed;
 };
 
-// A sum, and rows that are its norm, or the sum itself with a norm yet to be made of it.
+// A sum, and rows that are made of it: its norm, or the sum itself, with a norm yet to be made or without any.
 struct NormedRows {
   at::Tensor sum, rows;
   NormWeights norm = {};
