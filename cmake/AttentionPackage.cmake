@@ -9,6 +9,15 @@ foreach(layer IN LISTS package_layers)
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/src/${layer}/*.h)
   list(APPEND package_headers ${headers})
 endforeach()
+# Without what CUDA's compiler alone reads: device programs and what is built on them.
+set(of_devices "(device/|[a-z_/]*(device|cuda|stages|programs?)\\.h)")
+list(FILTER package_headers EXCLUDE REGEX "^kernels/${of_devices}")
+foreach(header IN LISTS package_headers)
+  file(STRINGS src/${header} found REGEX "^#include \"kernels/${of_devices}" LIMIT_COUNT 1)
+  if(found)
+    list(REMOVE_ITEM package_headers ${header})
+  endif()
+endforeach()
 list(TRANSFORM package_headers PREPEND ${CMAKE_SOURCE_DIR}/src/ OUTPUT_VARIABLE header_files)
 add_custom_command(OUTPUT ${interface}
                    COMMAND ${CMAKE_COMMAND} "-DHEADERS=${package_headers}" -DSOURCE=${CMAKE_SOURCE_DIR}/src -DOUTPUT=${interface}
