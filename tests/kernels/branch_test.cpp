@@ -4,7 +4,6 @@
 #include "kernels/branch/branch.h"
 
 #include <ATen/Functions.h>
-#include <ATen/Parallel.h>
 
 #include <limits>
 
@@ -174,13 +173,7 @@ TEST_CASE("a branch is one operator, with the products of its maker and the same
     CHECK(calls("linear") + calls("feed_forward") + calls("residual_norm") == maps + parts + norms);
     CHECK(flops == flops_of(apart(one)));
 
-    const int threads = at::get_num_threads();
-    at::set_num_threads(1);
-    const Tensors by_one = run_with_gradients(joined(one), inputs);
-    at::set_num_threads(5);
-    const Tensors by_five = run_with_gradients(joined(one), inputs);
-    at::set_num_threads(threads);
-    for (size_t i = 0; i < by_one.size(); ++i) CHECK(at::equal(by_one[i], by_five[i]));
+    CHECK(same_on_any_threads(joined(one), inputs));
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/Functions.h>
+#include <ATen/Parallel.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -42,6 +43,18 @@ inline Tensors run_with_gradients(const TensorFunction& run, const Tensors& inpu
   for (at::Tensor& output : result) output = output.detach();
   for (size_t i = 0; i < found.size(); ++i) result.push_back(found[i].defined() ? found[i] : at::zeros_like(wanted[i]));
   return result;
+}
+
+// Whether outputs and gradients have the same bits on one thread and on five.
+inline bool same_on_any_threads(const TensorFunction& run, const Tensors& inputs) {
+  const int before = at::get_num_threads();
+  at::set_num_threads(1);
+  const Tensors by_one = run_with_gradients(run, inputs);
+  at::set_num_threads(5);
+  const Tensors by_five = run_with_gradients(run, inputs);
+  at::set_num_threads(before);
+  return std::equal(by_one.begin(), by_one.end(), by_five.begin(), by_five.end(),
+                    [](const at::Tensor& one, const at::Tensor& other) { return at::equal(one, other); });
 }
 
 // The largest difference over outputs and gradients.

@@ -2,7 +2,6 @@
 // counted.
 #include "kernels/linear/linear.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 
 #include "core/error.h"
@@ -131,13 +130,7 @@ TEST_CASE("linear takes tensors as they lie, and gives the same bits on any numb
                        random_tensor("bias", {1}).expand({12})};
   CHECK(worst_difference(linear_operator(1), reference_operator(1), turned) < 1e-11);
   const Tensors inputs = inputs_of({{4, 2000, 64}, {64, 64, 64}}, at::kFloat);
-  const int before = at::get_num_threads();
-  at::set_num_threads(1);
-  const Tensors one = run_with_gradients(linear_operator(3), inputs);
-  at::set_num_threads(5);
-  const Tensors five = run_with_gradients(linear_operator(3), inputs);
-  at::set_num_threads(before);
-  for (size_t i = 0; i < one.size(); ++i) CHECK(at::equal(one[i], five[i]));
+  CHECK(same_on_any_threads(linear_operator(3), inputs));
 }
 
 TEST_CASE("linear under autocast is at::linear under autocast, but for where it rounds") {

@@ -1,7 +1,6 @@
 // Linear maps of rows whose norm they make themselves, against the norm and the maps one behind the other: outputs,
 // gradients of both uses of x, rows that nobody needs, maps without a gradient.
 #include <ATen/Functions.h>
-#include <ATen/Parallel.h>
 
 #include <limits>
 #include <optional>
@@ -163,13 +162,7 @@ TEST_CASE("linear maps of their own norm count the products of the maps, and hav
     return counter.counts().flops;
   };
   CHECK(flops_of(joined(one)) == flops_of(apart(one)));
-  const int threads = at::get_num_threads();
-  at::set_num_threads(1);
-  const Tensors by_one = run_with_gradients(joined(one), inputs);
-  at::set_num_threads(5);
-  const Tensors by_five = run_with_gradients(joined(one), inputs);
-  at::set_num_threads(threads);
-  for (size_t i = 0; i < by_one.size(); ++i) CHECK(at::equal(by_one[i], by_five[i]));
+  CHECK(same_on_any_threads(joined(one), inputs));
 }
 
 TEST_CASE("linear maps of their own norm: --kernels=check holds both passes, reference and large maps go by parts") {

@@ -59,10 +59,8 @@ struct LinearCall {
 // The maps of the norm of x, which is made again backwards; x itself comes out beside them, so that both its gradients
 // are added in one pass.
 struct NormedLinearCall {
-  at::Tensor x;
-  std::vector<at::Tensor> weights, biases;
+  LinearCall maps;
   NormWeights norm;
-  at::Tensor needed;
 
   static constexpr const char* kName = "normed_linear";
   static inline const Operator<normed_linear_forward_cpu> kForward{"normed_linear_forward"};
@@ -70,17 +68,15 @@ struct NormedLinearCall {
   static constexpr bool kPartialGradients = true, kTakesBf16 = true;
 
   static bool is_parameter(size_t input) { return input > 0; }
-  // x, then weights, then biases, then the norm's.
+  // Those of the maps, then the norm's.
   [[nodiscard]] variable_list inputs() const {
-    variable_list all{x};
-    all.insert(all.end(), weights.begin(), weights.end());
-    all.insert(all.end(), biases.begin(), biases.end());
+    variable_list all = maps.inputs();
     all.insert(all.end(), {norm.weight, norm.bias});
     return all;
   }
   [[nodiscard]] variable_list forward() const {
-    variable_list results = kForward(x, weights, biases, norm, needed);
-    results.push_back(x);
+    variable_list results = kForward(maps.x, maps.weights, maps.biases, norm, maps.needed);
+    results.push_back(maps.x);
     return results;
   }
   [[nodiscard]] variable_list backward(variable_list gradients, bool) const {
@@ -91,23 +87,19 @@ struct NormedLinearCall {
       alone[0] = past;
       return alone;
     }
-    return tensors_of(kBackward(gradients, past, x, weights, biases, norm, needed));
+    return tensors_of(kBackward(gradients, past, maps.x, maps.weights, maps.biases, norm, maps.needed));
   }
   [[nodiscard]] variable_list reference(const variable_list& in) const {
-    const size_t count = weights.size();
-    const at::Tensor normed = at::layer_norm(in[0], {in[0].size(-1)}, in[in.size() - 2], in.back(), norm.epsilon,
-                                             /*cudnn_enable=*/false);
-    variable_list results;
-    for (size_t i = 1; i <= count; ++i)
-      results.push_back(needed_alone(at::linear(normed, in[i], biases.empty() ? at::Tensor() : in[count + i]), needed));
+    variable_list of_maps(in.begin(), in.end() - 2);
+    of_maps[0] = residual_norm_reference(in[0], {}, {}, {in[in.size() - 2], in.back(), norm.epsilon}).normed;
+    variable_list results = maps.reference(of_maps);
     results.push_back(in[0]);
     return results;
   }
 };
 
 // Sets the call's weights and biases; whether kernels take them.
-template <class Call>
-bool take_maps(Call& call, const std::vector<LinearMap>& maps) {
+bool take_maps(LinearCall& call, const std::vector<LinearMap>& maps) {
   bool possible = call.x.dim() > 0 && call.x.numel() > 0 && !autocast_takes_products(call.x);
   for (const LinearMap& map : maps) {
     call.weights.push_back(map.weight);
@@ -134,8 +126,8 @@ std::vector<at::Tensor> linear(const at::Tensor& x, const std::vector<LinearMap>
 
 std::vector<at::Tensor> linear(NormedRows& x, const std::vector<LinearMap>& maps, const at::Tensor& needed) {
   if (!x.norm.weight.defined()) return linear(x.rows, maps, needed);
-  NormedLinearCall call{x.rows, {}, {}, x.norm, needed};
-  if (!take_maps(call, maps) || !x.rows.is_cpu() || !fused_type<NormedLinearCall>(call.inputs())) {
+  NormedLinearCall call{{x.rows, {}, {}, needed}, x.norm};
+  if (!take_maps(call.maps, maps) || !x.rows.is_cpu() || !fused_type<NormedLinearCall>(call.inputs())) {
     const ResidualNorm entry = residual_norm(x.rows, {}, {}, x.norm, needed);
     x.sum = entry.sum;
     return linear(entry.normed, maps, needed);

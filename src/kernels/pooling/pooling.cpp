@@ -241,7 +241,9 @@ struct PoolBesideCall {
   [[nodiscard]] variable_list backward(const variable_list& gradients, bool) const {
     const at::Tensor &pooled = gradients[0], &past = gradients[1];
     if (!pooled.defined()) return {past};
-    if (!past.defined()) return {scatter_rows({with_rows(pooled)}, key_valid, n, all_heads(pooled, scale), 0, true)};
+    if (!past.defined())
+      return {PoolHeadsCall::kBackward(with_rows_all({pooled}), key_valid, n, GroupLists::of(all_heads(pooled, scale)),
+                                       int64_t{0})};
     return {kBackward(with_rows(pooled), with_rows(past), key_valid, scale)};
   }
   [[nodiscard]] variable_list reference(const variable_list& in) const {
