@@ -230,6 +230,11 @@ TEST_CASE("what multiplied is told, and --kernels=blas keeps to LibTorch's BLAS"
   };
   CHECK(told(Policy::kAuto) == (tile_products().available ? tile_products().name : "mkl"));
   CHECK(told(Policy::kBlas) == "mkl");
+  if (tile_products().unit) {
+    reset_products();
+    static_cast<void>(wrong<c10::BFloat16, float>(kProduct, {5, 5, 7}, false, false, 1, 0, 0));
+    CHECK(products_run() == "amx-bf16");
+  }
   reset_products();
   CHECK(products_run().empty());
 }
@@ -242,8 +247,10 @@ TEST_CASE("child: what this process multiplies with", "[.child]") {
     return;
   }
   static_cast<void>(wrong<float, float>(kProduct, {40, 50, 60}, false, true, 0.25, 1, 3));
+  static_cast<void>(wrong<c10::BFloat16, float>(kProduct, {40, 50, 60}, false, true, 0.25, 1, 3));
   std::printf("ran %s; %s\n", products_run().c_str(), tile_products().note.c_str());
   check_all<float, float>(kProduct);
+  check_all<c10::BFloat16, float>(kProduct);
 }
 
 std::string child_says(const std::string& environment) {
@@ -266,8 +273,11 @@ TEST_CASE("LIBXSMM_TARGET and a system without new code decide what multiplies, 
   CHECK_THAT(child_says("LIBXSMM_TARGET=hsw"), Catch::Contains("ran libxsmm 1.17, avx2; \n"));
   CHECK_THAT(child_says("LIBXSMM_TARGET=snb"), Catch::Contains("ran mkl; \n"));
   CHECK_THAT(child_says("LIBXSMM_TARGET=zen"), Catch::Contains("LIBXSMM_TARGET=zen is no name that is known here"));
-  if (!tile_products().pairs)
-    CHECK_THAT(child_says("LIBXSMM_TARGET=cpx"), Catch::Contains("LIBXSMM_TARGET=cpx is more than this processor has"));
+  const std::string pairs = child_says("LIBXSMM_TARGET=cpx"), unit = child_says("LIBXSMM_TARGET=spr");
+  if (tile_products().pairs) CHECK_THAT(pairs, Catch::Contains("ran libxsmm 1.17, avx512-bf16; \n"));
+  else CHECK_THAT(pairs, Catch::Contains("LIBXSMM_TARGET=cpx is more than this processor has"));
+  if (tile_products().unit) CHECK_THAT(unit, Catch::Contains("ran libxsmm 1.17, avx512-bf16+amx-bf16; \n"));
+  else CHECK_THAT(unit, Catch::Contains("LIBXSMM_TARGET=spr is more than this processor has"));
   const std::string refused = child_says("NO_NEW_CODE=1");
   if (refused.find("too old a kernel") != std::string::npos) {
     WARN("skipped: a kernel without PR_SET_MDWE");

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/cpu/lanes_512.h"
+#include "kernels/cpu/matrix_unit.h"
 #include "kernels/cpu/pack.h"
 #include "kernels/cpu/stored.h"
 #include "kernels/cpu/tile_product.h"
@@ -30,8 +31,8 @@ namespace {
 
 using c10::BFloat16;
 
-// Which library multiplied since reset_products().
-std::atomic<bool> tiles_ran{false}, blas_ran{false};
+// What multiplied since reset_products().
+std::atomic<bool> tiles_ran{false}, unit_ran{false}, blas_ran{false};
 void mark(std::atomic<bool>& ran) {
   // Read first: a line of the cache that all threads write would cost more than a small product.
   if (!ran.load(std::memory_order_relaxed)) ran.store(true, std::memory_order_relaxed);
@@ -102,6 +103,8 @@ void multiply_piece(int64_t rows, int64_t columns, int64_t inner, const Operand<
                         a.transposed,
                         adds,
                         std::is_same_v<Value, BFloat16>};
+  if constexpr (std::is_same_v<Value, BFloat16>)
+    if (tile_products().unit) return multiply_by_matrix_unit(shape, b, a.data, c);
   tile_product(shape)(b, a.data, c);
 }
 
@@ -204,6 +207,7 @@ Operand<float> widened(int64_t rows, int64_t columns, Operand<BFloat16> from, st
 template <class Right>
 void multiply_pairs(int64_t rows, int64_t columns, int64_t inner, float alpha, Operand<BFloat16> a, float beta,
                     float* c, int64_t c_stride, const Right& right) {
+  mark(tile_products().unit ? unit_ran : tiles_ran);
   const bool terms = alpha != 0 && inner != 0;
   prepare(rows, columns, terms, terms ? beta / alpha : beta, c, c_stride);
   if (!terms) return;
@@ -252,7 +256,6 @@ void gemm(int64_t rows, int64_t columns, int64_t inner, float alpha, Operand<BFl
   if (rows == 0 || columns == 0) return;
   if (tile_products().pairs && by_tiles(rows, a, b, c_stride)) {
     add_executed_flops(2 * rows * columns * inner);
-    mark(tiles_ran);
     return gemm_by_pairs(rows, columns, inner, alpha, a, b, beta, c, c_stride);
   }
   thread_local std::vector<float> left, right;
@@ -286,7 +289,6 @@ void gemm_rounding(int64_t rows, int64_t columns, int64_t inner, Operand<Value> 
       return gemm(rows, columns, inner, 1.0F, a, {rounded, width, b.transposed}, beta, c, c_stride);
     }
     add_executed_flops(2 * rows * columns * inner);
-    mark(tiles_ran);
     BFloat16* const packed = aligned(room, kWide * kDeep);
     multiply_pairs(
         rows, columns, inner, 1, a, beta, c, c_stride, [&](int64_t k, int64_t depth, int64_t j, int64_t width) {
@@ -310,7 +312,6 @@ bool pairs_possible(Operand<BFloat16> a, int64_t c_stride) {
 void gemm(int64_t rows, Operand<BFloat16> a, const PairedFactor& b, float beta, float* c, int64_t c_stride) {
   if (rows == 0 || b.columns_ == 0) return;
   add_executed_flops(2 * rows * b.columns_ * b.inner_);
-  mark(tiles_ran);
   const auto* const panels = reinterpret_cast<const BFloat16*>(b.panels_);
   multiply_pairs(rows, b.columns_, b.inner_, 1, a, beta, c, c_stride,
                  [&](int64_t k, int64_t depth, int64_t j, int64_t width) {
@@ -345,13 +346,13 @@ void gemm(int64_t rows, Operand<Value> a, const PackedFactor<Value>& b, at::opma
   if constexpr (!std::is_same_v<Value, double>) {
     if (b.panels_ != nullptr && rows > 0 && columns > 0 && by_tiles(rows, a, b.b_, c_stride)) {
       add_executed_flops(2 * rows * columns * inner);
-      mark(tiles_ran);
       const auto panel = [&](int64_t k, int64_t depth, int64_t j, int64_t width) {
         return Operand<Value>{b.panels_ + panel_place(columns, k, depth, j), panel_stride(width)};
       };
       if constexpr (std::is_same_v<Value, BFloat16>)
         return multiply_pairs(rows, columns, inner, b.alpha_, a, beta, c, c_stride, panel);
       else {
+        mark(tiles_ran);
         prepare(rows, columns, b.alpha_ != 0 && inner != 0, beta, c, c_stride);
         if (b.alpha_ != 0) multiply(rows, columns, inner, a, beta, c, c_stride, panel);
         return;
@@ -379,10 +380,16 @@ template void gemm(int64_t rows, Operand<BFloat16> a, const PackedFactor<BFloat1
                    int64_t c_stride);
 
 std::string products_run() {
-  const std::string blas = at::hasMKL() ? "mkl" : "blas", &tiles = tile_products().name;
-  return tiles_ran && blas_ran ? tiles + "+" + blas : tiles_ran ? tiles : blas_ran ? blas : "";
+  std::string names;
+  const auto add = [&](bool ran, const std::string& name) {
+    if (ran) names += (names.empty() ? "" : "+") + name;
+  };
+  add(tiles_ran, tile_products().name);
+  add(unit_ran, "amx-bf16");
+  add(blas_ran, at::hasMKL() ? "mkl" : "blas");
+  return names;
 }
 
-void reset_products() { tiles_ran = blas_ran = false; }
+void reset_products() { tiles_ran = unit_ran = blas_ran = false; }
 
 }  // namespace xformer::kernels

@@ -1,10 +1,11 @@
 // Products of small matrices that lie in the cache, on the thread that asks.
 //
-// float and bf16 by LIBXSMM (tile_product.h) wherever the processor has AVX2 and FMA: on tiles of our operators' shapes
-// it ran at 0.8 to 1.4 times MKL's rate on a Xeon with AVX-512, at 1.5 to 2.8 times where MKL keeps to AVX2, as it does
-// on processors that are not Intel's. By the BLAS that LibTorch brings: double, --kernels=blas, older processors,
-// systems that let no program make code, and fewer than four rows by a transposed matrix. The choice and the order of
-// summation depend on the machine and the shape alone, never on timing or threads.
+// By LIBXSMM (tile_product.h) wherever the processor has AVX2 and FMA, bf16 by its matrix unit where it has one
+// (matrix_unit.h): on tiles of our operators' shapes LIBXSMM ran at 0.8 to 1.4 times MKL's rate on a Xeon with AVX-512,
+// at 1.5 to 2.8 times where MKL keeps to AVX2, as it does on processors that are not Intel's. By the BLAS that LibTorch
+// brings: double, --kernels=blas, older processors, systems that let no program make code, and fewer than four rows by
+// a transposed matrix. The choice and the order of summation depend on the machine and the shape alone, never on timing
+// or threads.
 #pragma once
 
 #include <ATen/OpMathType.h>
@@ -124,8 +125,8 @@ void gemm(int64_t rows, Operand<c10::BFloat16> a, const PairedFactor& b, float b
 void gemm_by_pairs(int64_t rows, int64_t columns, int64_t inner, float alpha, Operand<c10::BFloat16> a,
                    Operand<c10::BFloat16> b, float beta, float* c, int64_t c_stride);
 
-// Which libraries multiplied float or bf16 since the start of the process or the last reset: "libxsmm 1.17, avx512",
-// "mkl", both joined by "+", or "".
+// What multiplied float or bf16 since the start of the process or the last reset: "libxsmm 1.17, avx512", "amx-bf16",
+// "mkl", joined by "+" where it is several, or "".
 [[nodiscard]] std::string products_run();
 void reset_products();
 

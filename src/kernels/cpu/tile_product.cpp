@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "kernels/cpu/matrix_unit.h"
 
 namespace xformer::kernels {
 
@@ -36,10 +38,20 @@ void* executable(const void* code, size_t bytes) {
   return nullptr;
 }
 
+// LIBXSMM's numbers grow with the instruction sets; behind its last one, which it makes code for all the same.
+constexpr int kMatrixUnit = LIBXSMM_X86_AVX512_CPX + 1;
+
 struct Found {
-  int set = 0;  // one of LIBXSMM's numbers, which grow with the instruction sets
+  int set = 0;  // one of these
   TileProducts products;
 };
+
+const char* name_of(int set) { return set == kMatrixUnit ? "spr" : libxsmm_cpuid_name(set); }
+
+int set_of_processor() {
+  const int set = libxsmm_cpuid();
+  return set >= LIBXSMM_X86_AVX512_CPX && has_matrix_unit() ? kMatrixUnit : set;
+}
 
 // The number that LIBXSMM_TARGET stands for, by the names that LIBXSMM's documentation lists; 0: unknown.
 int named_set(const std::string& name) {
@@ -49,25 +61,25 @@ int named_set(const std::string& name) {
       {"snb", LIBXSMM_X86_AVX},         {"ivb", LIBXSMM_X86_AVX},          {"avx", LIBXSMM_X86_AVX},
       {"hsw", LIBXSMM_X86_AVX2},        {"avx2", LIBXSMM_X86_AVX2},        {"skx", LIBXSMM_X86_AVX512_CORE},
       {"skl", LIBXSMM_X86_AVX512_CORE}, {"avx3", LIBXSMM_X86_AVX512_CORE}, {"avx512", LIBXSMM_X86_AVX512_CORE},
-      {"clx", LIBXSMM_X86_AVX512_CLX},  {"cpx", LIBXSMM_X86_AVX512_CPX}};
+      {"clx", LIBXSMM_X86_AVX512_CLX},  {"cpx", LIBXSMM_X86_AVX512_CPX},   {"spr", kMatrixUnit}};
   for (const auto& [word, set] : known)
     if (name == word) return set;
   return 0;
 }
 
 Found find() {
-  Found found{libxsmm_cpuid(), {}};
+  Found found{set_of_processor(), {}};
   const char* const wanted = std::getenv("LIBXSMM_TARGET");
   if (wanted != nullptr && *wanted != '\0') {
     const int set = named_set(wanted);
     if (set == 0)
       found.products.note = fmt::format(
-          "LIBXSMM_TARGET={} is no name that is known here (hsw, skx, clx, cpx, ...); code "
+          "LIBXSMM_TARGET={} is no name that is known here (hsw, skx, clx, cpx, spr, ...); code "
           "is made for this processor, {}",
-          wanted, libxsmm_cpuid_name(found.set));
+          wanted, name_of(found.set));
     else if (set > found.set)
       found.products.note = fmt::format("LIBXSMM_TARGET={} is more than this processor has; code is made for {}",
-                                        wanted, libxsmm_cpuid_name(found.set));
+                                        wanted, name_of(found.set));
     else found.set = set;
   }
   // Between AVX2 and the AVX-512 of servers there were only the Xeon Phi.
@@ -83,6 +95,7 @@ Found find() {
   }
   found.products.available = true;
   found.products.pairs = found.set >= LIBXSMM_X86_AVX512_CPX;
+  found.products.unit = found.set == kMatrixUnit;
   found.products.name = fmt::format("libxsmm {}, {}", LIBXSMM_CONFIG_VERSION,
                                     found.set == LIBXSMM_X86_AVX2 ? "avx2"
                                     : found.products.pairs        ? "avx512-bf16"
@@ -108,7 +121,7 @@ TileProduct generate(const TileShape& shape) {
   code.generated_code = room.data();
   code.buffer_size = static_cast<unsigned int>(room.size());
   code.code_type = 2;  // machine code
-  code.arch = static_cast<unsigned int>(found().set);
+  code.arch = static_cast<unsigned int>(std::min(found().set, LIBXSMM_X86_AVX512_CPX));
   if (description != nullptr) libxsmm_generator_gemm_kernel(&code, description);
   XF_ASSERT(description != nullptr && code.last_error == 0, "LIBXSMM makes no product [{}, {}] x [{}, {}]: error {}",
             shape.rows, shape.inner, shape.inner, shape.columns, code.last_error);
