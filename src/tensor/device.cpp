@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
 #include <dlfcn.h>
 #include <sched.h>
 #include <sys/sysinfo.h>
@@ -17,6 +18,7 @@
 #include "core/error.h"
 #include "core/names.h"
 #include "tensor/cuda_backend.h"
+#include "tensor/torch_errors.h"
 
 namespace xformer {
 
@@ -73,6 +75,27 @@ int compute_generation(const std::string& capability) {
   return generation;
 }
 
+constexpr const char* kWhatToDo = "wait for them, take another --device cuda:N, or train with --device cpu";
+
+// Makes the device the calling thread's and returns the bytes left there. `who`: its number and name. What CUDA keeps
+// there for every process takes some hundred MB, so a device that others have filled refuses already this.
+int64_t memory_left(CudaBackend& backend, int index, const std::string& who) {
+  try {
+    backend.activate(index);
+    return backend.available(index);
+  } catch (const c10::AcceleratorError& error) {
+    constexpr int32_t kNoMemory = 2, kTaken = 46;
+    XF_CHECK(error.get_error_code() != kNoMemory, ResourceError,
+             "CUDA: {} has no memory left to begin with: other processes hold it (nvidia-smi names them); {}", who,
+             kWhatToDo);
+    XF_CHECK(
+        error.get_error_code() != kTaken, ResourceError,
+        "CUDA: {} is taken: other processes hold it, or its compute mode lets nobody in (nvidia-smi shows both); {}",
+        who, kWhatToDo);
+    rethrow_translated("take another --device cuda:N, or train with --device cpu");
+  }
+}
+
 at::Device activated_cuda(int index) {
   CudaBackend& backend = cuda_backend();
   const std::string reason = backend.no_device_reason();
@@ -82,18 +105,15 @@ at::Device activated_cuda(int index) {
                ? fmt::format(" to cuda:{}", backend.device_count() - 1)
                : "");
   const Json facts = backend.facts(index);
+  const std::string who = fmt::format("cuda:{} ({})", index, facts.value("name", "?"));
   const std::string capability = facts.value("compute_capability", "");
-  XF_CHECK(
-      compute_generation(capability) >= kLeastGeneration, ResourceError,
-      "CUDA: cuda:{} ({}) has compute capability {}; {}.0 or later is needed (Ampere, 2020); train with --device cpu",
-      index, facts.value("name", "?"), capability, kLeastGeneration);
-  backend.activate(index);
-  const int64_t left = backend.available(index);
-  XF_CHECK(
-      left >= kLeastMemory, ResourceError,
-      "CUDA: cuda:{} ({}) has {} MB of memory left: other processes hold the rest (nvidia-smi names them); wait for "
-      "them, take another --device cuda:N, or train with --device cpu",
-      index, facts.value("name", "?"), left / 1'000'000);
+  XF_CHECK(compute_generation(capability) >= kLeastGeneration, ResourceError,
+           "CUDA: {} has compute capability {}; {}.0 or later is needed (Ampere, 2020); train with --device cpu", who,
+           capability, kLeastGeneration);
+  const int64_t left = memory_left(backend, index, who);
+  XF_CHECK(left >= kLeastMemory, ResourceError,
+           "CUDA: {} has {} MB of memory left: other processes hold the rest (nvidia-smi names them); {}", who,
+           left / 1'000'000, kWhatToDo);
   return {at::kCUDA, static_cast<at::DeviceIndex>(index)};
 }
 

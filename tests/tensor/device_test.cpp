@@ -59,6 +59,31 @@ TEST_CASE("CUDA is refused with what is missing and how to get it, and used when
     holds(message(), "cuda:0 (fake) has 150 MB of memory left: other processes hold the rest");
     holds(message(), "take another --device cuda:N");
   }
+  // What CUDA answers on a full device, before anything can be asked of it, and where another process has it alone.
+  const auto refused = [&](const char* variable, const char* code, const char* words) {
+    const scratch::Variable error(variable, code);
+    holds(message(), fmt::format("CUDA: cuda:0 (fake) {}", words));
+    holds(message(), "take another --device cuda:N");
+    holds(message(), "train with --device cpu");
+    const FoundDevice found = find_device("auto");
+    CHECK(found.device.is_cpu());
+    holds(found.note,
+          fmt::format("computing on the CPU; this machine has an NVIDIA driver, but CUDA: cuda:0 (fake) {}", words));
+    holds(found.note, "nvidia-smi");
+  };
+  for (const char* variable : {"FAKE_ACTIVATE_ERROR", "FAKE_AVAILABLE_ERROR"}) {
+    refused(variable, "2", "has no memory left to begin with: other processes hold it (nvidia-smi names them)");
+    refused(variable, "46", "is taken: other processes hold it");
+    const scratch::Variable error(variable, "802");  // the system is not ready
+    holds(message(), "the device failed: CUDA error: fake; take another --device cuda:N, or train with --device cpu");
+    CHECK(find_device("auto").device.is_cpu());
+  }
+  {
+    const scratch::Variable error("FAKE_ACTIVATE_ERROR", "719");  // of no other process, and not the machine's
+    CHECK_THROWS_AS(find_device("cuda"), InternalError);
+    CHECK_THROWS_AS(find_device("auto"), InternalError);
+  }
+  CHECK(find_device("auto").device.str() == "cuda:0");
   for (const char* enough : {"8.0", "8.6", "9.0", "12.0"}) {
     const scratch::Variable capability("FAKE_CAPABILITY", enough);
     CHECK(find_device("cuda:0").device.str() == "cuda:0");
