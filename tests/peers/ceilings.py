@@ -18,6 +18,8 @@ class Rates:
     def __init__(self, device):
         self.device = torch.device(device)
         self.on_gpu = self.device.type == "cuda"
+        if self.on_gpu:  # waiting, and the graph's stream, are those of the current device
+            torch.cuda.set_device(self.device.index or 0)
 
     def seconds(self, action):
         """The median of seven calls after two, of fewer where they take seconds; on a GPU each the mean of as many as take

@@ -1,16 +1,22 @@
 #!/usr/bin/env python3
 """scripts/compare-pytorch --device cuda without a GPU: a program and a Python that only answer, and write down how they
-were started."""
+were started; and PyTorch's processes over a PyTorch that only notes which device is the current one."""
 
+import contextlib
+import importlib
+import io
 import json
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
+from unittest import mock
 
-COMPARE = pathlib.Path(__file__).resolve().parent.parent.parent / "scripts" / "compare-pytorch"
+PEERS = pathlib.Path(__file__).resolve().parent
+COMPARE = PEERS.parent.parent / "scripts" / "compare-pytorch"
 
 # Both as they answer: a line when ready, one for every step; ours takes 2 ms, PyTorch's 6, compiled 4. Of that
 # the device is at work but for 0.25 ms, and the host queues until 0.5 ms before the end.
@@ -107,6 +113,69 @@ class Compare(unittest.TestCase):
         for python, said in (("/bin/false", "PyTorch does not run on cuda in /bin/false"), ("/nowhere", "--python: ")):
             done = self.run_it("--device", "cuda", "--program", self.fake, "--python", python, "--models", "linear")
             self.assertEqual((done.returncode, said in done.stderr), (4, True), done.stderr)
+
+
+class Device:
+    """A torch.device."""
+
+    def __init__(self, name):
+        self.type, _, number = name.partition(":")
+        self.index = int(number) if number else None
+
+
+class NotedTorch:
+    """A PyTorch with GPUs, whose `current` is the current one, and `asked` those that numbers were asked of."""
+
+    def __init__(self):
+        self.current, self.asked, torch = 0, [], mock.MagicMock()
+        torch.device, torch.__version__ = Device, "2.11"
+        torch.cuda.get_device_name.return_value = "a GPU"
+        torch.cuda.set_device = lambda index: setattr(self, "current", index)
+        event = types.SimpleNamespace(record=lambda: self.note(None), elapsed_time=lambda _: 60.0)
+        torch.cuda.Event = lambda enable_timing: self.note(event)
+        torch.cuda.synchronize = lambda: self.note(None)
+        torch.cuda.max_memory_allocated = lambda: self.note(5)
+        self.torch, dispatch = torch, types.SimpleNamespace(TorchDispatchMode=object)
+        models = types.SimpleNamespace(ATTENTIONS={"linear": None}, LAYERS={})
+        self.modules = {"torch": torch, "torch.utils": torch.utils, "torch.utils._python_dispatch": dispatch,
+                        "torch.utils.flop_counter": torch.utils.flop_counter, "models": models, "products": mock.MagicMock()}
+
+    def note(self, answer):
+        self.asked.append(self.current)
+        return answer
+
+    def imported(self, name):
+        """The script of that name, over this PyTorch."""
+        with mock.patch.dict(sys.modules, self.modules), mock.patch.object(sys, "path", [str(PEERS), *sys.path]):
+            sys.modules.pop(name, None)
+            return importlib.import_module(name)
+
+
+class CurrentDevice(unittest.TestCase):
+    def worker(self, device):
+        """(where the model was made, where numbers were asked for)"""
+        noted, made = NotedTorch(), []
+        worker = noted.imported("worker")
+        words = ["worker.py", "--attention", "linear", "--length", "8", "--batch", "2", "--threads", "1", "--device", device]
+        subject = types.SimpleNamespace(step=lambda: None, parameters=5)
+        with mock.patch.object(worker, "Trainer", lambda _: made.append(noted.current) or subject), \
+                mock.patch.object(sys, "argv", words), mock.patch.object(sys, "stdin", io.StringIO("\n")), \
+                contextlib.redirect_stdout(io.StringIO()) as said:
+            worker.main()
+        self.assertEqual([json.loads(line)["event"] for line in said.getvalue().splitlines()], ["ready", "step"])
+        return made, noted.asked
+
+    def test_a_worker_measures_the_device_that_it_was_given(self):
+        for device, index in ("cuda:2", 2), ("cuda", 0):
+            made, asked = self.worker(device)
+            self.assertEqual((made, set(asked)), ([index], {index}), device)
+        self.assertEqual(self.worker("cpu"), ([0], []))
+
+    def test_ceilings_are_those_of_the_device_that_was_given(self):
+        for device, index in ("cuda:2", 2), ("cuda", 0):
+            noted = NotedTorch()
+            noted.imported("ceilings").Rates(device).seconds(lambda: None)
+            self.assertEqual(set(noted.asked), {index}, device)
 
 
 if __name__ == "__main__":

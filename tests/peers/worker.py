@@ -156,6 +156,8 @@ def main():
         raise SystemExit("--products are those of a CPU")
     started = time.monotonic()
     torch.set_num_threads(given.threads)
+    if on_gpu:  # events, waiting and the allocator's peak are those of the current device
+        torch.cuda.set_device(torch.device(given.device).index or 0)
     subject = Trainer(given)
     ready = {"event": "ready", "parameters": subject.parameters, "torch": torch.__version__,
              "gpu": torch.cuda.get_device_name(given.device) if on_gpu else None}
