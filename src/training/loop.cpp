@@ -121,7 +121,7 @@ void Loop::build() {
   if (Json init = prepare_model(*model_, plan_, options_.init_from, directory_.folder(), say); !init.is_null())
     state_.init_from = std::move(init);
   model_->to(options_.device);
-  Recorder recorder = make_recorder(options_.cuda_graph, options_.device, say);
+  Recorder recorder = options_.recorder ? *options_.recorder : make_recorder(options_.cuda_graph, options_.device, say);
   recorder.prepared = std::make_shared<bool>(false);
   step_runner_ = std::make_unique<TrainStep>(*model_, source_->info().shape, training_, options_.device, recorder);
   if (training_.buckets > 1) step_runner_->expect(order_.padded_len);

@@ -2,12 +2,26 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+#include <array>
+
 #include "core/error.h"
 #include "core/names.h"
 #include "kernels/policy.h"
 #include "tensor/recording_scope.h"
 
 namespace xformer::training {
+
+namespace {
+
+// Of the CUDA runtime's error numbers, those after which it refuses all that a process asks for: memory and links
+// beyond correction; addresses, time, assertions and instructions of a kernel; an unknown one.
+bool ends_all_work(int32_t code) {
+  constexpr std::array kCodes{214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719, 999};
+  return std::find(kCodes.begin(), kCodes.end(), code) != kCodes.end();
+}
+
+}  // namespace
 
 void check_cuda_graph_word(const std::string& word) {
   XF_CHECK(word == "auto" || word == "on" || word == "off", UserError,
@@ -53,6 +67,8 @@ void Replay::record() {
   } catch (const c10::OutOfMemoryError&) {
     throw;  // plain steps would hardly fit either, and the remedy is another
   } catch (const c10::Error& error) {
+    const auto* const of_device = dynamic_cast<const c10::AcceleratorError*>(&error);
+    if (of_device != nullptr && ends_all_work(of_device->get_error_code())) throw;  // no plain step would run either
     if (at_once()) return;  // it needs something that its first plain run makes
     const std::string reason = error.what_without_backtrace();
     XF_CHECK(!recorder_.required, ResourceError, "--cuda-graph on: the {} cannot be captured: {}", name_, reason);

@@ -14,9 +14,10 @@ struct RunOptions {
   at::Device device = at::kCPU;
   bool deterministic = true;
   std::string kernels = "auto";
-  std::string cuda_graph = "auto";  // auto, on, off: whether steps are captured in CUDA graphs
-  int64_t stop_after = 0;           // end early at this step under the unchanged plan; 0: never
-  int64_t checkpoint_every = 0;     // 0: at every dev evaluation
+  std::string cuda_graph = "auto";   // auto, on, off: whether steps are captured in CUDA graphs
+  std::optional<Recorder> recorder;  // none: the device's under `cuda_graph`; a test gives one that fails
+  int64_t stop_after = 0;            // end early at this step under the unchanged plan; 0: never
+  int64_t checkpoint_every = 0;      // 0: at every dev evaluation
   Resume resume = Resume::kAuto;
   std::string command;                                          // as recorded: paths replaced by <data> and <out>
   std::function<bool()> stop_requested = [] { return false; };  // a signal came

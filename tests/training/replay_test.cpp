@@ -170,6 +170,33 @@ TEST_CASE("running out of memory while recording is not a reason to go on plainl
   CHECK_THROWS_AS(replay.run(), c10::OutOfMemoryError);
 }
 
+TEST_CASE("a device that is lost while recording is told of at once; what only capture refuses runs plainly") {
+  for (const bool prepared : {false, true}) {
+    int calls = 0;
+    int32_t code = 0;
+    const auto replayed = [&] {
+      Recorder recorder;
+      recorder.prepared = std::make_shared<bool>(prepared);
+      recorder.record = [&](const std::function<void()>&) -> std::unique_ptr<Recording> {
+        throw c10::AcceleratorError({__func__, __FILE__, 1}, code, "CUDA error");
+      };
+      Replay replay(
+          "work", [&] { ++calls; }, recorder);
+      for (int i = 0; i <= Replay::kPlainRuns; ++i) replay.run();
+    };
+    for (const int32_t lost : {700, 719}) {
+      code = lost;
+      calls = 0;
+      CHECK_THROWS_AS(replayed(), c10::AcceleratorError);
+      CHECK(calls == (prepared ? 0 : Replay::kPlainRuns));
+    }
+    code = 900;  // not permitted while a stream is captured
+    calls = 0;
+    replayed();
+    CHECK(calls == Replay::kPlainRuns + 1);
+  }
+}
+
 TEST_CASE("--cuda-graph: words, and what a CPU makes of them") {
   CHECK_THROWS_AS(make_recorder("yes", at::kCPU, {}), UserError);
   CHECK_THROWS_AS(make_recorder("on", at::kCPU, {}), UserError);

@@ -49,6 +49,16 @@ Failed failed_run(const RunPlan& plan, const RunOptions& options, FailingDevice 
   return {};
 }
 
+// Records as a CPU can, but for what comes as number `at`, from 1.
+Recorder failing_recorder(int64_t at, const std::function<void()>& fail) {
+  Recorder recorder = host_recorder();
+  recorder.record = [=, record = recorder.record, count = std::make_shared<int64_t>(0)](const auto& work) {
+    if (++*count == at) fail();
+    return record(work);
+  };
+  return recorder;
+}
+
 std::string kept(int64_t step) {
   return fmt::format(
       "; the last checkpoint, of step {}, is kept: the same command goes on from it; another --micro-batch or plan "
@@ -104,6 +114,52 @@ TEST_CASE("a device that fails in a step costs that step alone, and says so in e
     const Json again = setting.run(plan, options);
     CHECK(again["status"] == "completed");
     CHECK(again["resumed_at"] == Json({8}));
+    CHECK(setting.content_hash(one.name) == setting.content_hash("whole"));
+    CHECK(read_file(options.out / "predictions.csv") == read_file(setting.scratch / "whole" / "predictions.csv"));
+  }
+}
+
+TEST_CASE("a capture that fails in the middle of a run ends it, with the last checkpoint kept") {
+  struct Case {
+    const char* name;
+    int64_t capture;      // 1: of the fourth training step; 2: of the evaluation behind it
+    int64_t steps, step;  // done, and in the last checkpoint
+    std::function<void()> fail;
+    ExitCode code;
+    const char *status, *words;
+  };
+  const char* const no_memory_words =
+      "CUDA out of memory. Tried to allocate 2.00 GiB; a smaller --micro-batch or --cuda-graph off needs less";
+  const char* const launch_words = "the device refused what it was given: CUDA error: unspecified launch failure";
+  const auto launch = cuda_error(719, "unspecified launch failure");
+  const std::vector<Case> cases{
+      {"memory", 1, 3, 3, no_memory_beside_graphs, ExitCode::kResource, "out-of-memory", no_memory_words},
+      {"memory-dev", 2, 4, 3, no_memory_beside_graphs, ExitCode::kResource, "out-of-memory", no_memory_words},
+      {"launch", 1, 3, 3, launch, ExitCode::kInternal, "failed", launch_words},
+      {"launch-dev", 2, 4, 3, launch, ExitCode::kInternal, "failed", launch_words},
+  };
+  Setting setting;
+  const RunPlan plan = plan_with({{"model.dropout", 0.1}, {"training.selection", "last"}});
+  static_cast<void>(setting.run(plan, setting.options("whole")));  // plain steps
+  for (const Case& one : cases) {
+    INFO(one.name);
+    RunOptions options = setting.options(one.name);
+    options.checkpoint_every = 1;
+    options.recorder = failing_recorder(one.capture, one.fail);
+    const Failed failed = failed_run(plan, options, {-1, {}});
+    CHECK(failed.code == one.code);
+    CHECK(failed.message == one.words + kept(one.step));
+    const Json record = read_json_file(options.out / "record.json");
+    CHECK(record["status"] == one.status);
+    CHECK(record["message"] == failed.message);
+    CHECK(record["steps"]["done"] == one.steps);
+    CHECK(newest_step(options.out) == one.step);
+
+    options.recorder = host_recorder();
+    const Json again = setting.run(plan, options);
+    CHECK(again["status"] == "completed");
+    CHECK(again["resumed_at"] == Json({one.step}));
+    CHECK(again["cuda_graph"]["captured_steps"] > 0);
     CHECK(setting.content_hash(one.name) == setting.content_hash("whole"));
     CHECK(read_file(options.out / "predictions.csv") == read_file(setting.scratch / "whole" / "predictions.csv"));
   }
