@@ -98,7 +98,8 @@ def memory(place):
 
 
 def beside_cpu(record, stored=CPU_RUNS):
-    """How far dev accuracy is from a stored run of a CPU under the same plan (its precision aside), at equal steps; or None."""
+    """How far dev accuracy is from a stored run of a CPU under the same plan (its precision aside), at equal steps; or that
+    there is none."""
     def differs(theirs):  # an older record has not every option
         return any(value != theirs[key] for key, value in record["plan"].items()
                    if key in theirs and key not in ("protocol", "training.precision"))
@@ -111,7 +112,12 @@ def beside_cpu(record, stored=CPU_RUNS):
         apart = [(abs(ours[line["step"]] - line["accuracy"]), line["step"]) for line in theirs["dev"] if line["step"] in ours]
         if apart:
             return {"difference": max(apart)[0], "at_step": max(apart)[1], "evaluations": len(apart), "last_difference": apart[-1][0]}
-    return None
+    return {"missing": f"no stored CPU run of {record['model']} under this plan"}
+
+
+def beside(curve):
+    """What `beside_cpu` found, in words."""
+    return curve.get("missing") or f"at most {curve['difference']:.3f} (step {curve['at_step']}) from a CPU's dev accuracy"
 
 
 def train(place):
@@ -140,6 +146,5 @@ def train(place):
                       beside_cpu=curve)
             if record["status"] != "stopped":
                 raise Ended(f"{model} in {precision}: the record says {record['status']}")
-            done.append(f"{model} {precision}" + (f", at most {curve['difference']:.3f} (step {curve['at_step']}) from a CPU's dev "
-                                                  "accuracy" if curve else ""))
+            done.append(f"{model} {precision}, {beside(curve)}")
     return f"trained: {'; '.join(done)}"

@@ -45,6 +45,8 @@ check "the killed run was resumed twice" contains "$lines" '"resumed": 2, "same_
 check "a profile is saved for each of three models" equal "$(cd "$work/results/operators" && echo *.json)" "linformer-fp32.json none-fp32.json softmax-fused-fp32.json"
 check "with its longest operators" matches "$lines" '"operators", "row": .*"model": "none".*"operators": \[\{"operator": "[a-z]+::'
 check "rows of a bench are saved one by one" equal "$(grep -c '^{"item": "bench", "row"' <<<"$lines")" 2
+check "a curve without a CPU's beside it says so" matches "$lines" '"item": "train", .*linear bf16, no stored CPU run of linear under this plan'
+check "in its row, too" contains "$lines" '"beside_cpu": {"missing": "no stored CPU run of linear under this plan"}'
 check "a training leaves its record" contains "$(<"$work/results/train/linear-bf16-record.json")" '"status": "stopped"'
 check "the table has every item" equal "$(grep -cE '^[ABC]  [a-z]+ +(PASS|SKIP|CUT) ' <<<"$text")" 16
 
@@ -283,19 +285,25 @@ check "kernels are added up by name, the longest first" equal "$table" \
   "('drop(float)', 2, 3500.0, 2000000.0) ('gemm', 1, 1200.0, 0.0)"
 
 # A curve of a device beside a stored one of a CPU.
-beside_cpu() { # PLAN: of the device's run, whose accuracy is 0.5, 0.75 at steps 50, 100
+beside_cpu() { # PLAN MODEL: of the device's run, whose accuracy is 0.5, 0.75 at steps 50, 100
   mkdir -p "$work/stored/linear/plan/0"
   echo '{"hardware": {"device": "cpu"}, "plan": {"protocol": "mlpen-fp16", "training.precision": "fp32", "seed": 0}, "dev": [
     {"step": 50, "accuracy": 0.25}, {"step": 100, "accuracy": 0.625}, {"step": 150, "accuracy": 1}]}' >"$work/stored/linear/plan/0/record.json"
   PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$root/scripts/gpu-check.d python3 -c '
 import json, pathlib, sys, runs
 dev = [{"step": 50, "accuracy": 0.5}, {"step": 100, "accuracy": 0.75}]
-print(runs.beside_cpu({"model": "linear", "plan": json.loads(sys.argv[1]), "dev": dev}, pathlib.Path(sys.argv[2])))' "$1" "$work/stored"
+curve = runs.beside_cpu({"model": sys.argv[2], "plan": json.loads(sys.argv[1]), "dev": dev}, pathlib.Path(sys.argv[3]))
+print(curve, runs.beside(curve), sep="\n")' "$1" "${2:-linear}" "$work/stored"
 }
 check "a curve is compared with a CPU's of the same plan" equal \
   "$(beside_cpu '{"protocol": "mlpen", "training.precision": "bf16", "seed": 0, "option.of.later": 1}')" \
-  "{'difference': 0.25, 'at_step': 50, 'evaluations': 2, 'last_difference': 0.125}"
-check "and with none of another plan" equal "$(beside_cpu '{"protocol": "mlpen", "training.precision": "fp32", "seed": 1}')" None
+  "{'difference': 0.25, 'at_step': 50, 'evaluations': 2, 'last_difference': 0.125}
+at most 0.250 (step 50) from a CPU's dev accuracy"
+none() { printf "{'missing': '%s'}\n%s" "$1" "$1"; }
+check "and with none of another plan, which is said" equal \
+  "$(beside_cpu '{"protocol": "mlpen", "training.precision": "fp32", "seed": 1}')" "$(none 'no stored CPU run of linear under this plan')"
+check "so is a model that no CPU has run" equal "$(beside_cpu '{"protocol": "mlpen", "seed": 0}' softmax-fused)" \
+  "$(none 'no stored CPU run of softmax-fused under this plan')"
 
 printf '%s passed, %s failed\n' "$passed" "$failed"
 ((failed == 0))
