@@ -1,9 +1,8 @@
-// Whole runs in a temporary folder: steps, epochs, patience, selection, checkpoints, refusals, records.
+// Whole runs in a temporary folder: steps, epochs, patience, selection, refusals, damage, records.
 #include "training/trainer.h"
 
 #include <fstream>
 
-#include "image_tree.h"
 #include "kernels/policy.h"
 #include "run_setting.h"
 
@@ -151,120 +150,6 @@ TEST_CASE("patience ends a run whose dev accuracy stands still") {
   CHECK(record["steps"]["done"] == 2 + 2 * 2);
   CHECK(record["status"] == "completed");
   CHECK(record["selection"]["best"]["step"] == 2);  // the first of equals
-}
-
-TEST_CASE("stopped anywhere and gone on with, a run ends in the same bits") {
-  // fp16: the loss scale is part of what goes on; batch norm: its running statistics are.
-  for (const Json& more : {Json{{"training.precision", "fp32"}}, Json{{"training.precision", "bf16"}},
-                           Json{{"training.precision", "fp16"}}, Json{{"model.norm", "batch"}}}) {
-    CAPTURE(more);
-    Setting setting;
-    const RunPlan plan = plan_with(more);
-    static_cast<void>(setting.run(plan, setting.options("whole")));
-    RunOptions parts = setting.options("parts");
-    for (const int64_t stop : {1, 5, 6, 11}) {
-      parts.stop_after = stop;
-      CHECK(setting.run(plan, parts)["status"] == "stopped");
-    }
-    parts.stop_after = 0;
-    const Json record = setting.run(plan, parts);
-    CHECK(record["status"] == "completed");
-    CHECK(record["resumed_at"] == Json({1, 5, 6, 11}));
-    CHECK(setting.content_hash("parts") == setting.content_hash("whole"));
-  }
-}
-
-TEST_CASE("every attention goes on from step 12 in the same bits, dropout on") {
-  Setting setting;
-  for (const std::string& name : attention::all_names()) {
-    INFO(name);
-    const RunPlan plan =
-        plan_with({{"training.steps", 15}, {"model.dropout", 0.1}, {"model.attention_dropout", 0.1}}, name);
-    static_cast<void>(setting.run(plan, setting.options("whole-" + name)));
-    RunOptions parts = setting.options("parts-" + name);
-    parts.stop_after = 12;
-    CHECK(setting.run(plan, parts)["status"] == "stopped");
-    parts.stop_after = 0;
-    CHECK(setting.run(plan, parts)["status"] == "completed");
-    CHECK(setting.content_hash("parts-" + name) == setting.content_hash("whole-" + name));
-  }
-}
-
-TEST_CASE("in bf16 a run goes on in the same bits, dropout on, and its weights and moments are float") {
-  Setting setting;
-  for (const std::string name :
-       {"softmax-fused", "mrs-linformer", "performer", "reformer", "linear", "nystromformer"}) {
-    INFO(name);
-    const RunPlan plan = plan_with({{"training.steps", 15},
-                                    {"training.precision", "bf16"},
-                                    {"model.dropout", 0.1},
-                                    {"model.attention_dropout", 0.1}},
-                                   name);
-    static_cast<void>(setting.run(plan, setting.options("whole-" + name)));
-    RunOptions parts = setting.options("parts-" + name);
-    parts.stop_after = 12;
-    CHECK(setting.run(plan, parts)["status"] == "stopped");
-    parts.stop_after = 0;
-    CHECK(setting.run(plan, parts)["status"] == "completed");
-    CHECK(setting.content_hash("parts-" + name) == setting.content_hash("whole-" + name));
-    for (const auto& [key, tensor] :
-         read_tensor_file(setting.scratch.path() / ("whole-" + name) / "model.safetensors").tensors)
-      CHECK(tensor.scalar_type() != at::kBFloat16);
-  }
-}
-
-TEST_CASE("augmented and mixed images go on in the same bits") {
-  Setting setting;
-  image_tree::make(setting.scratch / "tree", {"a", "b", "c"}, 7, 2);
-  plan::PlanRequest request;
-  request.task = "image-folder";
-  request.model = "mrs-deit";
-  request.protocol = "small";
-  request.layers.push_back({"test",
-                            {{"data.side", 16},
-                             {"data.repeats", 2},
-                             {"model.dim", 16},
-                             {"model.layers", 2},
-                             {"model.head_dim", 4},
-                             {"model.ff_dim", 16},
-                             {"training.batch", 6},
-                             {"training.epochs", 3},
-                             {"training.warmup_epochs", 1}}});
-  const RunPlan plan = plan::resolve_plan(request);
-  RunOptions whole = setting.options("whole"), parts = setting.options("parts");
-  whole.data.folder = parts.data.folder = setting.scratch / "tree";
-  const Json record = setting.run(plan, whole);
-  CHECK((record["status"] == "completed" && record["steps"]["done"] == 12));
-  for (const int64_t stop : {1, 5, 6}) {
-    parts.stop_after = stop;
-    CHECK(setting.run(plan, parts)["status"] == "stopped");
-  }
-  parts.stop_after = 0;
-  CHECK(setting.run(plan, parts)["status"] == "completed");
-  CHECK(setting.content_hash("parts") == setting.content_hash("whole"));
-}
-
-TEST_CASE("a stop during an evaluation saves, and the evaluation is made up for") {
-  Setting setting;
-  const RunPlan plan = plan_with();
-  static_cast<void>(setting.run(plan, setting.options("whole")));
-  RunOptions options = setting.options("parts");
-  int runs = 0;
-  for (int patience = 1;; ++patience) {
-    int asked = 0;
-    options.stop_requested = [&] { return ++asked > patience; };
-    ++runs;
-    try {
-      const Json record = setting.run(plan, options);
-      CHECK(record["dev"].size() == 3);
-      break;
-    } catch (const Interrupted& stopped) {
-      CHECK(std::string(stopped.what()).find("goes on") != std::string::npos);
-      CHECK(read_json_file(options.out / "record.json")["status"] == "interrupted");
-    }
-  }
-  CHECK(runs > 3);
-  CHECK(setting.content_hash("parts") == setting.content_hash("whole"));
 }
 
 TEST_CASE("a record names the kernels that ran, whatever was asked for") {
