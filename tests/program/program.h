@@ -44,10 +44,13 @@ inline std::string program_path() {
 
 inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
+constexpr int kUnprepared = 125;  // the exit code of a process that did not become the program
+
 // A running program; its output goes to files beside it. Killed and awaited at the end of the scope.
 class Process {
  public:
-  Process(const Words& command, const Path& folder, const Environment& environment)
+  // `prepare` runs in the process before it is the program; false: it never is.
+  Process(const Words& command, const Path& folder, const Environment& environment, bool (*prepare)() = nullptr)
       : out_(folder / "stdout"), err_(folder / "stderr") {
     const int out = ::open(out_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     const int err = ::open(err_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -66,6 +69,7 @@ class Process {
         value.empty() ? ::unsetenv(name.c_str()) : ::setenv(name.c_str(), value.c_str(), 1);
       const int input = ::open("/dev/null", O_RDONLY);
       if (::chdir(folder.c_str()) != 0 || ::dup2(input, 0) < 0 || ::dup2(out, 1) < 0 || ::dup2(err, 2) < 0) _exit(126);
+      if (prepare != nullptr && !prepare()) _exit(kUnprepared);
       ::execvp(arguments[0], arguments.data());
       _exit(127);
     }
