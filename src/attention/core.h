@@ -55,7 +55,7 @@ struct BuildContext {
   int64_t heads = 2;
   int64_t head_dim = 32;
   int64_t max_len = 0;  // longest sequence the model takes, in tokens of this core (pooled ones under mrs-)
-  int64_t grid = 0;     // side of the square image when tokens are its pixels, else 0
+  int64_t grid = 0;     // places in a row of the image that the tokens are, row by row; 0: they are none
   int64_t layer = 0;
   int64_t pinned_tokens = 0;  // leading tokens that are no part of the sequence (CLS, prefix)
   bool causal = false;

@@ -28,6 +28,8 @@ Split parse_split(const std::string& name) {
   throw UserError(unknown_name_message("split", name, {"train", "dev", "test"}));
 }
 
+int64_t image_columns(const DataShape& shape) { return shape.side * (shape.width > 0 ? 1 : shape.channels); }
+
 Fields input_fields(const DataShape& shape) {
   Fields fields;
   if (shape.vocabulary > 0)

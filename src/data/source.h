@@ -34,7 +34,7 @@ struct DataShape {
   bool masks = false;           // the last id stands for whatever is hidden behind it, and for none of its own
   int64_t sequences = 1;        // of ids in an example: 2 for pairs of documents
   int64_t width = 0;            // numbers at each place
-  int64_t side = 0;             // of a square image whose places are its pixels, row by row; 0: no such image
+  int64_t side = 0;             // of a square image whose places are its pixels or their colours, row by row; 0: none
   int64_t channels = 1;         // of that image
   Fields further = {};          // fields of an input beside its ids or its numbers
   // Sizes of columns of codes: the last places of a table's row; where the width is above 1 the last numbers of each
@@ -44,6 +44,9 @@ struct DataShape {
 
   bool operator==(const DataShape&) const = default;
 };
+
+// Places in a row of the image: more than its side where every colour of a pixel has a place of its own. 0: no image.
+[[nodiscard]] int64_t image_columns(const DataShape& shape);
 
 // Of the input: `tokens` (ids) or `values` (numbers) first, then further ones. A field with places has them in every
 // sequence, as many in each field.

@@ -227,7 +227,7 @@ std::string text_of(const RunPlan& plan, const training::Weights& weights, const
                        {"categories", request.input.categories},
                        {"sequences", request.input.sequences},
                        {"segments", request.input.segments},
-                       {"side", request.input.side},
+                       {"columns", request.input.columns},
                        {"length", length},
                        {"causal", request.causal},
                        {"outputs", request.outputs}});

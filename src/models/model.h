@@ -15,7 +15,7 @@ struct InputSpec {
   int64_t sequences = 1;                 // in one example
   int64_t width = 0;                     // numbers at each place
   std::vector<int64_t> categories = {};  // sizes of the columns of codes, as DataShape has them
-  int64_t side = 0;                      // of the square image whose pixels are the places; 0: they are none
+  int64_t columns = 0;                   // places in a row of the image that they are, row by row; 0: they are none
   int64_t segments = 0;                  // kinds of stretches that a sequence is made of; 0: it is of one piece
   // Symbols of a text that is written about the first sequence, as the second holds it (core/pair_symbols.h); 0:
   // none is.

@@ -18,7 +18,7 @@ Stack::Stack(Model& owner, const StackOptions& options, const ModelRequest& requ
   context.heads = options.heads;
   context.head_dim = options.head_dim;
   context.max_len = max_len;
-  context.grid = request.input.side;
+  context.grid = request.input.columns;
   context.pinned_tokens = pinned;
   context.causal = causal_;
   context.dropout = options.attention_dropout;

@@ -335,7 +335,8 @@ models::ModelRequest model_request(const RunPlan& plan, const data::DataShape& s
   const tasks::OutputSpec output = tasks::make_task(shape)->output();
   XF_ASSERT(output.per_position == parts.family->per_position || (output.per_position && parts.family->pretrains),
             "{} is answered by another kind of family than {}", plan.task, parts.family->name);
-  request.input = {shape.max_len, shape.vocabulary, shape.sequences, shape.width, shape.categories, shape.side};
+  request.input = {shape.max_len, shape.vocabulary, shape.sequences,
+                   shape.width,   shape.categories, data::image_columns(shape)};
   if (const int64_t segments = data::index_of(shape.further, "segments"); segments >= 0)
     request.input.segments = shape.further[static_cast<size_t>(segments)].range;
   request.input.written = output.written;

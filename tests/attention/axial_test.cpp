@@ -64,7 +64,7 @@ TEST_CASE("axial golden numbers") {
   CHECK(first("union", 0) == Approx((1 + 2 * 4 + 3 * 8) / 6.0));  // the own token once
 }
 
-TEST_CASE("axial's columns are the image's side, else the root of the longest length, whatever the length") {
+TEST_CASE("axial's columns are the image's, else the root of the longest length, whatever the length") {
   const Inputs in = random_inputs(1, 2, 40, 5);
   const BuiltCore core = make(Axis::kColumns, 0, false, 0, 50);  // ceil(sqrt(50)) = 8
   CHECK(max_difference(core(in.q, in.k, in.v), reference(in, {}, Axis::kColumns, 8)) < 1e-10);

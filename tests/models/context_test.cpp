@@ -114,7 +114,7 @@ TEST_CASE("every field that an attention may know is set by some family to somet
                                      "max_len", "model_dim", "pinned", "scheme", "scope", "shared", "stream"});
 }
 
-TEST_CASE("the side of the image whose pixels are the places reaches attention, at the scale of pixels only") {
+TEST_CASE("the columns of the image that the places are reach attention, at the scale of places only") {
   const InputSpec image{256, 256, 1, 0, {}, 16};
   Listener plain, scaled;
   (void)plain.build("encoder", encoder(Json::object(), image));

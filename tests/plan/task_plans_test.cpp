@@ -55,13 +55,41 @@ TEST_CASE("the FT-Transformer has the published parameter counts") {
   CHECK(models::parameter_count(*build_model(plan_of("tabular/adult", "mrs-ft"))) == 913531);
 }
 
-TEST_CASE("a model knows the side of the image whose pixels are its places, and of no other data") {
-  const auto side = [](const std::string& task) { return model_request(plan_of(task, "mra2")).input.side; };
-  CHECK(side("image") == 32);
-  CHECK(side("pathfinder") == 32);
-  CHECK(side("listops") == 0);
-  CHECK(side("uea/PEMS-SF") == 0);
-  CHECK(model_request(plan_of("image-folder", "vit/softmax")).input.side == 0);  // places are patches
+TEST_CASE("a model knows the columns of the image that its places are, and of no other data") {
+  const auto columns = [](const std::string& task, const std::string& model) {
+    return model_request(plan_of(task, model)).input.columns;
+  };
+  CHECK(columns("image", "mra2") == 32);
+  CHECK(columns("pathfinder", "mra2") == 32);
+  CHECK(columns("smnist", "axial") == 28);
+  CHECK(columns("psmnist", "axial") == 0);           // places beside each other are no neighbours
+  CHECK(columns("scifar", "axial") == 32);           // a pixel's colours are one place
+  CHECK(columns("cifar10-density", "axial") == 96);  // and here three
+  CHECK(columns("imagenet64-density", "axial") == 192);
+  CHECK(columns("image-density", "combiner-mixture") == 96);
+  CHECK(columns("listops", "mra2") == 0);
+  CHECK(columns("uea/PEMS-SF", "mra2") == 0);
+  CHECK(columns("image-folder", "vit/softmax") == 0);  // places are patches
+}
+
+TEST_CASE("attentions on a grid take the bytes of a row of pixels for a row") {
+  const auto pairs = [](const RunPlan& plan, int64_t grid, int64_t columns) {
+    attention::BuildContext context;
+    context.max_len = 3072;
+    context.causal = true;
+    context.grid = grid;
+    Json options = plan.group("attention");
+    options["columns"] = columns;
+    return attention::build_mixer(attention::resolve(plan.attention), options, context)->cost(1, 3072).flops_pattern;
+  };
+  for (const char* model : {"axial", "combiner-axial-rowmajor", "combiner-axial-vertical", "combiner-axial-horizontal",
+                            "combiner-mixture", "image-local-2d"}) {
+    INFO(model);
+    const RunPlan plan = plan_of("cifar10-density", model);
+    const double own = pairs(plan, model_request(plan).input.columns, 0);
+    CHECK(own == pairs(plan, 0, 96));
+    CHECK(own != pairs(plan, 0, 0));  // the root of 3,072, which is no row of pixels
+  }
 }
 
 TEST_CASE("mrs- in front of a family is the family with multi-resolution softmax") {

@@ -11,8 +11,8 @@ namespace xformer::attention {
 
 // The option `columns`.
 inline constexpr const char* kColumnsHelp =
-    "columns of the grid that the sequence is, row by row; 0: the image's side, else the root of the longest length, "
-    "rounded up";
+    "columns of the grid that the sequence is, row by row; 0: those of the image, whose colours are columns of their "
+    "own where they have places, else the root of the longest length, rounded up";
 
 // Fixed when the attention is built, so that appended padding moves nothing. Pinned tokens are no places.
 [[nodiscard]] inline int64_t grid_columns(int64_t option, const BuildContext& context) {

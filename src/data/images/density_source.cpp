@@ -37,6 +37,8 @@ class DensitySource : public DataSource {
 DataShape density_shape(int64_t side) {
   DataShape shape;
   shape.max_len = kColours * side * side;
+  shape.side = side;
+  shape.channels = kColours;
   shape.vocabulary = kLevels + 1;
   shape.zero_is_padding = false;
   shape.target = place_target(kLevels, {.symbol = "dim", .scoring = "whole images"});

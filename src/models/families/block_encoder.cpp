@@ -38,7 +38,7 @@ Parts parts_of(const Options& options, const ModelRequest& request) {
 
 // Tokens of a block are no image.
 ModelRequest of_blocks(const Options& options, ModelRequest request) {
-  if (options.block < encoder_padded_len(options, request.input.max_tokens)) request.input.side = 0;
+  if (options.block < encoder_padded_len(options, request.input.max_tokens)) request.input.columns = 0;
   return request;
 }
 

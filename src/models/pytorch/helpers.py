@@ -31,9 +31,9 @@ def beside_pinned(x, pattern):
 
 
 def grid_columns(core):
-    """Of the grid that a sequence is, row by row: as asked, the image's side, else the root of the longest length."""
-    side = MODEL.side if core.scope in ("", "scale1_") else 0
-    return ATTENTION.columns or side or math.isqrt(core.length - MODEL.pinned - 1) + 1
+    """Of the grid that a sequence is, row by row: as asked, the image's, else the root of the longest length."""
+    image = MODEL.columns if core.scope in ("", "scale1_") else 0
+    return ATTENTION.columns or image or math.isqrt(core.length - MODEL.pinned - 1) + 1
 
 
 def zero_padding(x, valid):
