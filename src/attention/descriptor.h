@@ -47,6 +47,9 @@ struct Descriptor {
   std::vector<OptionInfo> options;     // keys without the prefix "attention."
   std::vector<TensorMeaning> tensors;  // every parameter and buffer that some options make
   std::optional<Json> dense_limit;     // options under which it equals softmax; none when there are none
+  // Options of the model, without "model.", that the name wants otherwise than protocols have them, where the family
+  // knows them: above a protocol's values, below whatever is asked for.
+  Json model_defaults = Json::object();
   // Tokens that the family puts in front and pins (etc, bigbird-etc).
   std::function<int64_t(const Json& options)> prefix_tokens = [](const Json&) { return int64_t{0}; };
 

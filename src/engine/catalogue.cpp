@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/completion.h"
+#include "core/option_names.h"
 #include "data/fetch.h"
 #include "engine/terms.h"
 #include "plan/options.h"
@@ -46,6 +47,9 @@ Json attention_json(const attention::Resolved& attention) {
   for (const plan::TaskDefault& one : plan::task_defaults_of(attention))
     result["task_defaults"].push_back(
         {{"tasks", one.tasks}, {"option", "attention." + one.option}, {"value", one.value}, {"source", one.source}});
+  result["model_defaults"] = Json::array();
+  for (const auto& [option, value] : base.model_defaults.items())
+    result["model_defaults"].push_back(fmt::format("model.{}={}", option, value_word(value)));
   result["options"] = reporting::options_json(attention.options(), "attention.");
   return result;
 }

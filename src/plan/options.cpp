@@ -218,7 +218,12 @@ std::vector<ValueLayer> preset_layers(const PlanParts& parts) {
   for (const auto& [key, value] : parts.protocol->values.items())
     if (!(key.starts_with("model.") || key.starts_with("attention.")) || has_key(groups, key))
       protocol.values[key] = value;
-  return {task_default_layer(parts.attention, parts.dataset->name), protocol};
+  std::vector<ValueLayer> layers{task_default_layer(parts.attention, parts.dataset->name), protocol};
+  ValueLayer own{{OriginKind::kProtocol, parts.attention.name + " in any task"}};
+  for (const auto& [option, value] : parts.attention.base->model_defaults.items())
+    if (has_key(groups, "model." + option)) own.values["model." + option] = value;
+  if (!own.values.empty()) layers.push_back(own);
+  return layers;
 }
 
 RunPlan resolve_plan(const PlanRequest& request) {

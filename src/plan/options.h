@@ -72,7 +72,7 @@ struct ModelWords {
 [[nodiscard]] PlanParts find_parts(const std::string& task, const std::string& model, const std::string& protocol);
 
 // What nobody asked for by itself, weakest first: the task's own values for the attention (task_defaults.h), then the
-// protocol's.
+// protocol's, then those that the attention wants of any model (Descriptor::model_defaults).
 [[nodiscard]] std::vector<ValueLayer> preset_layers(const PlanParts& parts);
 
 // UserError on any wrong name, key, value or combination; touches no file and no device.

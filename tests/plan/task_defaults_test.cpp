@@ -64,6 +64,30 @@ TEST_CASE("a task's default is below its protocol's values, which no protocol sh
   CHECK(layers[1].values.contains("model.dim"));
 }
 
+TEST_CASE("an attention's own default of the model is above every protocol's, below what is asked for") {
+  const RunPlan star = planned("star-transformer", "listops");
+  CHECK(star.options.values["model.pooling"] == "prefix_max");
+  CHECK(star.options.origins.at("model.pooling").text == "star-transformer in any task");
+  CHECK(star.options.origins.at("model.pooling").is_preset());
+  CHECK(preset_layers(find_parts("listops", "softmax", "mlpen")).back().values["model.pooling"] == "mean_padded");
+  for (const char* protocol : {"mlpen", "glra", "clean"}) {
+    PlanRequest asked;
+    asked.model = "star", asked.task = "listops", asked.protocol = protocol;
+    CHECK(resolve_plan(asked).options.values["model.pooling"] == "prefix_max");
+  }
+  CHECK(planned("star", "listops", {{"model.pooling", "mean_valid"}}).options.values["model.pooling"] == "mean_valid");
+  CHECK(planned("star", "retrieval").options.values["model.pooling"] == "prefix_max");
+  CHECK_FALSE(planned("star", "furthest-vector").options.values.contains("model.pooling"));  // an answer at every place
+  for (const std::string& name : attention::distinct_names()) {
+    INFO(name);
+    const Json& wanted = attention::resolve(name).base->model_defaults;
+    const auto& options = models::all_families().get("encoder").options;
+    for (const auto& [key, value] : wanted.items())
+      CHECK(std::any_of(options.begin(), options.end(),
+                        [&, &option = key](const OptionInfo& info) { return info.name == option; }));
+  }
+}
+
 TEST_CASE("attentions without a paper's word about a task have no layer") {
   CHECK(task_defaults_of(attention::resolve("linformer")).empty());
   CHECK(task_default_layer(attention::resolve("local-block"), "listops").values.empty());

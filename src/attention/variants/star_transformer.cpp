@@ -205,7 +205,7 @@ std::vector<Descriptor> describe() {
   result.method_class = "M";
   result.summary =
       "Each token reads its two neighbours, its own embedding and a relay, which reads all tokens; a whole layer. "
-      "model.pooling=prefix_max reads the relay too.";
+      "The relay is read too, where the sequence becomes one vector.";
   result.complexity = Complexity::kLinear;
   result.traits = {.carries = true};
   result.appended_padding = always_exact();
@@ -223,6 +223,7 @@ std::vector<Descriptor> describe() {
     result.tensors.push_back({part + "_norm_bias", "shift of the norm " + of + " [m]"});
   }
   result.prefix_tokens = [](const Json&) { return int64_t{1}; };
+  result.model_defaults = {{"pooling", "prefix_max"}};  // under others nothing reads the last layer's relay
   result.build_block = [](const Json& options, const BuildContext& context) {
     return std::make_shared<StarBlock>(schema().read(options), context);
   };
