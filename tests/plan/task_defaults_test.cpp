@@ -56,6 +56,29 @@ TEST_CASE("a task's default is below what is asked for, and says where it is fro
   CHECK(planned("paramixer-chord", "text").options.values["attention.hidden"] == 128);
 }
 
+TEST_CASE("defaults of a task are what papers and their code print for it") {
+  const auto value = [](const std::string& model, const std::string& task, const std::string& option) {
+    return planned(model, task).options.values["attention." + option];
+  };
+  CHECK((value("transformer-ls", "text", "block") == 1 && value("transformer-ls", "text", "projected_len") == 1));
+  CHECK(value("transformer-ls", "retrieval", "block") == 1);
+  CHECK(value("transformer-ls", "retrieval", "projected_len") == 254);
+  CHECK(
+      (value("transformer-ls", "listops", "block") == 8 && value("transformer-ls", "listops", "projected_len") == 32));
+  CHECK((value("mra2", "text", "diag") == 1 && value("mra2", "listops", "diag") == 0));
+  CHECK((value("mra2-s", "image", "first") == 0 && value("mra2-s", "pathfinder32", "first") == 1));
+  CHECK((value("bpt", "bytes/enwik8", "neighbours") == 64 && value("bpt", "bytes/enwik8", "level_clip") == 6));
+  CHECK((value("bpt", "text", "neighbours") == 4 && value("bpt", "text", "level_clip") == 5));  // IMDb's, its own
+  CHECK((value("compressive", "bytes/enwik8", "compression_rate") == 3));
+  CHECK((value("adaptive-span", "bytes/text8", "include_self") == false));
+  CHECK((value("adaptive-span", "listops", "include_self") == true));
+  CHECK((value("sparse-fixed", "bytes/enwik8", "stride") == 128 &&
+         value("sparse-fixed", "bytes/enwik8", "summary") == 32));
+  CHECK((value("sparse-strided", "imagenet64-density", "stride") == 128));
+  CHECK((value("combiner-fixed", "text-lm/wiki-40b", "block") == 128 && value("combiner-fixed", "text", "block") == 0));
+  CHECK((value("combiner-axial", "text-mlm/c4", "columns") == 128 && value("combiner-axial", "text", "columns") == 0));
+}
+
 TEST_CASE("a task's default is below its protocol's values, which no protocol shows yet") {
   const std::vector<ValueLayer> layers = preset_layers(find_parts("image", "local-block", "glra"));
   REQUIRE(layers.size() == 2);
