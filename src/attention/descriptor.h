@@ -59,6 +59,10 @@ struct Descriptor {
   std::function<std::shared_ptr<LayerBlock>(const Json& options, const BuildContext&)> build_block;
   // Checks options before anything is built: UserError with the reason. `heads` is 0 when a decorator deals them out.
   std::function<void(const Json& options, int64_t heads)> check = [](const Json&, int64_t) {};
+  // Why so many layers are a bad choice under these options, and what is better; "" mostly.
+  std::function<std::string(const Json& options, int64_t layers)> depth_warning = [](const Json&, int64_t) {
+    return "";
+  };
 };
 
 using CoreFactory = std::function<std::shared_ptr<AttentionCore>(const BuildContext&)>;
@@ -91,6 +95,8 @@ struct Resolved {
 
 // Tokens that the family puts in front, under the options of the base and its decorator.
 [[nodiscard]] int64_t prefix_tokens(const Resolved& attention, const Json& options);
+// What the base finds of so many layers, under the options of both.
+[[nodiscard]] std::string depth_warning(const Resolved& attention, const Json& options, int64_t layers);
 
 // What a parameter or buffer of a core or mixer is, by its name there ("core.scale2.e"; in SharedObjects
 // "scale2_linformer_e"); "" when nobody says.

@@ -63,6 +63,7 @@ Descriptor describe(const std::string& name, const std::string& path, const std:
   hide_hash(result.build_mixer);
   hide_hash(result.build_block);
   hide_hash(result.check);
+  hide_hash(result.depth_warning);
   hide_hash(result.prefix_tokens);
   hide_hash(result.appended_padding.holds);
   return result;

@@ -163,6 +163,10 @@ int64_t prefix_tokens(const Resolved& attention, const Json& options) {
   return attention.base->prefix_tokens(only(options, attention.base->options));
 }
 
+std::string depth_warning(const Resolved& attention, const Json& options, int64_t layers) {
+  return attention.base->depth_warning(only(options, attention.base->options), layers);
+}
+
 void check_buildable(const Resolved& attention, const Json& options, int64_t heads, bool causal) {
   if (attention.decorator != nullptr) attention.decorator->check(only(options, attention.decorator->options), heads);
   attention.base->check(only(options, attention.base->options), attention.decorator != nullptr ? 0 : heads);

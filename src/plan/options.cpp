@@ -319,6 +319,12 @@ std::string precision_warning(const RunPlan& plan, bool on_cuda) {
       plan.options.origins.at("training.precision").text);
 }
 
+std::string depth_warning(const RunPlan& plan) {
+  const Json model = plan.group("model");
+  if (!model.contains("layers")) return "";
+  return attention::depth_warning(attention::resolve(plan.attention), plan.group("attention"), model["layers"]);
+}
+
 RunPlan stored_plan(const Json& plan) {
   for (const char* key : {"task", "model", "protocol", "seed"})
     XF_CHECK(plan.contains(key), DataError, "a stored plan lacks '{}'", key);

@@ -233,6 +233,20 @@ TEST_CASE("a protocol's precision is a wish, which a CPU grants in fp32; what wa
   CHECK(precision_warning(plan, /*on_cuda=*/true).empty());
 }
 
+TEST_CASE("an attention may find a plan's layers too many, and says what is better") {
+  const auto warning = [](const std::string& model, const Json& set) {
+    PlanRequest asked;
+    asked.task = "listops", asked.model = model;
+    asked.layers.push_back({"--set", set});
+    return depth_warning(resolve_plan(asked));
+  };
+  CHECK(warning("set-isab", {{"model.layers", 2}}).empty());
+  CHECK_THAT(warning("set-isab", {{"model.layers", 3}}), Catch::Contains("attention.mab=paper"));
+  CHECK(warning("set-isab", {{"model.layers", 3}, {"attention.mab", "code-norm"}}).empty());
+  CHECK(warning("mrs-linear", {{"model.layers", 12}}).empty());
+  CHECK(warning("lstm", {{"model.layers", 12}}).empty());
+}
+
 TEST_CASE("later layers win and every value has an origin") {
   PlanRequest asked = request();
   asked.layers.push_back({"file a.json", {{"training.batch", 8}, {"model.dim", 32}}});

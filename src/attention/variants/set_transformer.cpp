@@ -22,6 +22,8 @@
 
 namespace xformer::attention::variants::set_transformer {
 
+constexpr int64_t kDeepest = 2;  // layers without norms before a warning (attention-more 3)
+
 struct InducedOptions {
   int64_t inducing = 32;
 };
@@ -242,6 +244,13 @@ std::vector<Descriptor> describe() {
   };
   add_stage("gather", "of the inducing points over the sequence");
   add_stage("spread", "of the sequence over what was gathered");
+  block.depth_warning = [](const Json& options, int64_t layers) -> std::string {
+    if (block_schema().read(options).mab != "code" || layers <= kDeepest) return "";
+    return fmt::format(
+        "set-isab with attention.mab=code hands nothing but projected queries from layer to layer, without a norm, "
+        "which wants {} layers at most, got {}; attention.mab=code-norm or paper takes more",
+        kDeepest, layers);
+  };
   block.build_core = nullptr;
   block.build_block = [](const Json& options, const BuildContext& context) {
     return std::make_shared<InducedBlock>(block_schema().read(options), context);

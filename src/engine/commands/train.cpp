@@ -75,8 +75,9 @@ int train(const TrainArguments& arguments) {
   check_generator_options(plan, options.data);
   options.device = arguments.compute.start();
   plan::suit_device(plan, options.device.is_cuda());
-  if (const std::string warning = plan::precision_warning(plan, options.device.is_cuda()); !warning.empty())
-    cli::note(fmt::format("warning: {}", warning));
+  for (const std::string& warning :
+       {plan::precision_warning(plan, options.device.is_cuda()), plan::depth_warning(plan)})
+    if (!warning.empty()) cli::note(fmt::format("warning: {}", warning));
   options.out = run_folder(arguments, plan);
   if (arguments.dry_run) {
     print_dry_run(plan, options,
