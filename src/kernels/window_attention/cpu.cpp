@@ -37,6 +37,7 @@ void weigh(const WindowPass& pass, const Tile& tile, Value lowest, WindowScratch
   const uint32_t threshold = pass.draws.threshold();
   const auto keep = static_cast<Value>(pass.draws.keep());
   if (pass.whole(tile)) {
+    pass.close_rest(tile, scratch.scores.data());
     constexpr int64_t kAtOnce = 8;  // rows between which others are asked for
     const uint16_t* starts[kAtOnce];
     Value rescale[kAtOnce];
@@ -89,6 +90,10 @@ void slopes(const WindowPass& pass, const Tile& tile, const Residue<const Value>
   const uint32_t threshold = pass.draws.threshold();
   const auto keep = static_cast<Value>(pass.draws.keep());
   const bool whole = pass.whole(tile);
+  // All rows' first, as forwards.
+  if (whole) pass.close_rest(tile, scratch.scores.data());
+  else
+    for (int64_t r = 0; r < tile.rows; ++r) forbid(pass, pass.seen(tile, r), scratch.scores.data() + r * line);
   const int64_t first_place = place(pass, tile, 0);
   // What softmax's gradient takes off: a row's sum of out * gradient.
   Value* const deltas = grown(scratch.deltas, tile.rows);
@@ -109,7 +114,6 @@ void slopes(const WindowPass& pass, const Tile& tile, const Residue<const Value>
       continue;
     }
     const auto [from, to, begin, end] = pass.seen(tile, r);
-    forbid(pass, {from, to, begin, end}, scores);
     row_gradients(scores + begin, slope + begin, end - begin, natural_weights(sum, draws.at(r, begin), threshold, keep),
                   delta);
     for (Value* const row : {scores, slope}) {

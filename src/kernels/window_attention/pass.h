@@ -231,13 +231,21 @@ class WindowPass {
     return {from, to, g > 0 ? 0 : from / kRowStep * kRowStep, (g + to + kRowStep - 1) / kRowStep * kRowStep};
   }
 
-  // Whether all rows of a tile count and see all of its columns, which fill their lines.
+  // Whether all rows of a tile count and see all of its columns.
   [[nodiscard]] bool whole(const Tile& tile) const {
     const auto all_of = [&](const Range& range) { return range.from == 0 && range.to == tile.columns; };
-    if (g + tile.columns != line(tile) || !all_of(seen(tile, 0)) || !all_of(seen(tile, tile.rows - 1))) return false;
+    if (!all_of(seen(tile, 0)) || !all_of(seen(tile, tile.rows - 1))) return false;
     for (int64_t r = 0; valid.defined() && r < tile.rows; ++r)
       if (!counts(tile, r)) return false;
     return true;
+  }
+  // What fills up the lines of a tile's scores is no key.
+  template <class Value>
+  void close_rest(const Tile& tile, Value* scores) const {
+    const int64_t line = this->line(tile), count = g + tile.columns;
+    if (count == line) return;
+    for (int64_t r = 0; r < tile.rows; ++r)
+      std::fill(scores + r * line + count, scores + (r + 1) * line, -std::numeric_limits<Value>::infinity());
   }
 
   // Elements of a tile's row in memory: extra keys, columns, and what fills up to whole steps of the vector loops.
