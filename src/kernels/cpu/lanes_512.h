@@ -4,8 +4,9 @@
 #pragma once
 
 #include "kernels/cpu/vector_math.h"
+#include "kernels/cpu/vectorised.h"
 
-#if defined(__x86_64__) && defined(__GNUC__)
+#ifdef XFORMER_TAKES_512
 #include <immintrin.h>
 #define XFORMER_BY_512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
 #define XFORMER_BY_BF16_512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")))

@@ -8,8 +8,18 @@
 #include <cstdint>
 #include <cstring>
 
+// CMake's XFORMER_AVX512=OFF makes a program that is as fast on any processor as on one without AVX-512, but for what
+// libraries do: LIBXSMM_TARGET=hsw and ATEN_CPU_CAPABILITY=avx2 say that to them.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(XFORMER_WITHOUT_512)
+#define XFORMER_TAKES_512
+#endif
+
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#ifdef XFORMER_TAKES_512
 #define XFORMER_VECTORISED __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define XFORMER_VECTORISED __attribute__((target_clones("arch=x86-64-v3", "default")))
+#endif
 #define XFORMER_VERSION(instructions, bytes, result, name, parameters, ...)           \
   __attribute__((target(instructions))) static result name##_by_register parameters { \
     constexpr int64_t kRegister = bytes;                                              \
@@ -22,9 +32,14 @@
 // A function whose body, the last argument, is told how many bytes a register has: kRegister, for sums that stay in
 // registers (kernels/cpu/registers.h).
 //   XFORMER_VECTORISED_BY_REGISTER(float, largest, (const float* x, int64_t n), (x, n), largest_of<kRegister>(x, n))
+#ifdef XFORMER_TAKES_512
+#define XFORMER_VERSION_512(...) XFORMER_VERSION("arch=x86-64-v4", 64, __VA_ARGS__)
+#else
+#define XFORMER_VERSION_512(...)
+#endif
 #ifdef XFORMER_VERSION
 #define XFORMER_VECTORISED_BY_REGISTER(result, name, parameters, arguments, ...)    \
-  XFORMER_VERSION("arch=x86-64-v4", 64, result, name, parameters, __VA_ARGS__)      \
+  XFORMER_VERSION_512(result, name, parameters, __VA_ARGS__)                        \
   XFORMER_VERSION("arch=x86-64-v3", 32, result, name, parameters, __VA_ARGS__)      \
   XFORMER_VERSION("default", kPlainRegister, result, name, parameters, __VA_ARGS__) \
   result name parameters { return name##_by_register arguments; }

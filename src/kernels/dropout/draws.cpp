@@ -29,6 +29,8 @@ constexpr int64_t kLanes = 32;
 
 // By hand, because g++ makes products of 64 bits of what are products of 32, which take three times as long. A word
 // lies in the lower half of 64 bits; what is above it is never looked at.
+#ifdef XFORMER_TAKES_512
+
 namespace by_512 {
 
 #define XFORMER_DRAWS __attribute__((target("avx512f")))
@@ -46,6 +48,8 @@ XFORMER_DRAWS inline void interleave(const Words& a, const Words& b, Words& fron
 #undef XFORMER_DRAWS
 
 }  // namespace by_512
+
+#endif
 
 namespace by_256 {
 
@@ -112,7 +116,9 @@ void draw_plainly(uint64_t key, uint64_t counter_high, uint64_t first_block, int
 std::vector<DrawBlocks*> ways_to_draw() {
   std::vector<DrawBlocks*> ways;
 #if defined(__x86_64__) && defined(__GNUC__)
+#ifdef XFORMER_TAKES_512
   if (__builtin_cpu_supports("avx512f")) ways.push_back(by_512::draw);
+#endif
   if (__builtin_cpu_supports("avx2")) ways.push_back(by_256::draw);
 #endif
   ways.push_back(draw_plainly);

@@ -1,7 +1,7 @@
 #include "kernels/cpu/vectorised.h"
 #include "kernels/hamming_clusters/cpu.h"
 
-#if defined(__x86_64__) && defined(__GNUC__)
+#ifdef XFORMER_TAKES_512
 #include <immintrin.h>
 #define XFORMER_COUNTS_BY_512 __attribute__((target("avx512f,avx512vpopcntdq")))
 #endif
