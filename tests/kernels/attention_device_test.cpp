@@ -9,6 +9,7 @@
 #include "kernels/attention/device.h"
 #include "kernels/device/occupancy.h"
 #include "place_support.h"
+#include "plan_support.h"
 #include "poisoned_memory.h"
 
 namespace xformer::kernels::attention_device_test {
@@ -296,6 +297,24 @@ TEST_CASE("plans of attention fit a device at any size") {
   STATIC_REQUIRE(passes_fit<ProductKind::kFloat, 32>());
   STATIC_REQUIRE(passes_fit<ProductKind::kTf32, 64>());
   STATIC_REQUIRE(passes_fit<ProductKind::kFloat, 64>());
+  // The planes of both, of two kinds each, but for a head of every block, as which they are refused.
+  constexpr auto planes_fit = [](int64_t heads, int64_t rows, int64_t) {
+    PlaneArguments planes;
+    planes.b = heads, planes.h = 1, planes.count = 4;
+    for (PlaneSource& source : planes.sources) source.rows = rows;
+    return heads == kMostBlocks ? plane_grid(planes).blocks == 4 * heads
+                                : launch_fits<PlaneMaximaProgram<float, 64>>(plane_grid(planes));
+  };
+  STATIC_REQUIRE(all_fit({1}, planes_fit));
+}
+
+TEST_CASE("attention on a device takes narrow heads, of which an int counts the rows") {
+  const auto taken = [](int64_t n, int64_t m, int64_t width) {
+    const at::Tensor q = at::empty({1, 1, n, width}, at::kMeta), k = at::empty({1, 1, m, width}, at::kMeta);
+    return fits_attention_programs(q, k, k);
+  };
+  CHECK((taken(kMostNumbered, kMostNumbered, 1) && taken(1, 1, kAttentionWidest)));
+  CHECK_FALSE((taken(kMostNumbered + 1, 1, 1) || taken(1, kMostNumbered + 1, 1) || taken(1, 1, kAttentionWidest + 1)));
 }
 
 TEST_CASE("what is launched of attention is what is planned, and the last block has the last rows") {

@@ -5,6 +5,7 @@
 #include "feature_attention_support.h"
 #include "kernels/feature_attention/device.h"
 #include "kernels/operator.h"
+#include "plan_support.h"
 #include "poisoned_memory.h"
 #include "tensor/op_counter.h"
 
@@ -107,6 +108,29 @@ FeatureAttentionGradients counted_backward(const at::Tensor& gradient, const at:
                                            const at::Tensor& v, const FeatureAttentionForward& forward,
                                            const FeatureAttentionOptions& options) {
   return feature_attention_backward_device(gradient, q, k, v, forward, options, count_stage);
+}
+
+// All launches of either form, where the table of all heads is held.
+constexpr bool features_fit(int64_t heads, int64_t rows, int64_t f) {
+  constexpr int kWidth = kFeatureHeadWidest;
+  constexpr auto kKind = ProductKind::kFloat;
+  if (!is_held(heads, f, kWidth + 1)) return true;
+  FeatureArguments a;
+  a.causal = true, a.map = FeatureMap::kSoftmax;
+  a.b = heads, a.h = 1, a.d = a.e = kWidth, a.f = static_cast<int>(f), a.q.rows = a.k.rows = rows;
+  const RowDivision division = feature_division(heads, rows, f);
+  const LaunchGrid shifts = feature_shift_grid(heads, rows, rows, kWidth);
+  return is_division(division.parts, division.part_tiles, tiles_of(rows)) &&
+         // A block of queries and one of keys for each head are more than there can be, and refused.
+         (heads == kMostBlocks ? shifts.blocks == 2 * heads
+                               : launch_fits<FeatureShiftProgram<float, kKind, kWidth>>(shifts)) &&
+         launch_fits<KeyLargestProgram>(key_largest_grid(heads)) &&
+         launch_fits<KeyWinnerProgram<float>>(key_winner_grid(heads)) &&
+         launch_fits<CausalWinnerProgram<float>>(causal_winner_grid(heads, rows)) &&
+         launch_fits<FeatureSumsProgram<float, kKind, kWidth, true, true>>(feature_sums_grid(heads, rows, f, kWidth)) &&
+         launch_fits<FeatureScanProgram<true>>(feature_scan_grid(heads, a.table_size())) &&
+         launch_fits<FeatureBackwardProgram<float, kKind, kWidth, true>>(feature_rows_grid(heads, rows, kWidth, 4)) &&
+         launch_fits<CausalBackwardProgram<float, kKind, kWidth, true>>(causal_grid(heads, rows, kWidth, true));
 }
 
 }  // namespace
@@ -286,26 +310,18 @@ TEST_CASE("a device with kernels of feature attention runs them: two launches fo
 }
 
 TEST_CASE("plans of feature attention fit a device at any size") {
-  for (const int width : {32, 64}) {
-    // Two blocks at a time where a multiprocessor has 164 KiB, 1 KiB of a block's is the system's.
-    CHECK(2 * (feature_bytes(width, 4) + 1024) <= 164 * 1024);
-    for (const int64_t heads : {int64_t{1}, int64_t{512}, int64_t{1} << 16})
-      for (const int64_t rows : {int64_t{1}, int64_t{65}, int64_t{2048}, int64_t{1} << 20})
-        for (const int64_t f : {int64_t{1}, int64_t{256}, int64_t{1} << 12}) {
-          if (heads * rows > int64_t{1} << 32) continue;
-          const LaunchGrid by_rows = feature_rows_grid(heads, rows, width, 4),
-                           by_features = feature_sums_grid(heads, rows, f, width);
-          CHECK((by_rows.blocks >= 1 && by_rows.blocks <= kMostBlocks && by_rows.shared_bytes <= kMostSharedBytes));
-          CHECK((by_features.blocks >= 1 && by_features.blocks <= kMostBlocks));
-          const LaunchGrid causal = causal_grid(heads, rows, width, /*backward=*/true),
-                           scan = feature_scan_grid(heads, (f + 1) * 65);
-          CHECK((causal.blocks == by_rows.blocks && causal.shared_bytes <= kMostSharedBytes));
-          CHECK((scan.blocks >= 1 && scan.blocks <= kMostBlocks));
-          const RowDivision division = feature_division(heads, rows, f);
-          CHECK(division.parts * division.part_tiles >= tiles_of(rows));
-          CHECK((division.parts - 1) * division.part_tiles < tiles_of(rows));
-        }
-  }
+  STATIC_REQUIRE(all_fit({1, 96, 256, 1 << 12, 1 << 20}, features_fit));
+  // Two blocks at a time, at their widest.
+  STATIC_REQUIRE(resident_blocks(kSm80, kTileThreads, 1, feature_bytes(kFeatureHeadWidest, 4)) == 2);
+  const auto fits = [](int64_t queries, int64_t keys, int64_t f) {
+    const auto rows = [](int64_t count) { return at::empty({1, 1, count, 1}, at::kMeta); };
+    FeatureAttentionOptions options;
+    options.omega = at::empty({f, 1}, at::kMeta);
+    return fits_feature_programs(rows(queries), rows(keys), rows(keys), options);
+  };
+  CHECK(fits(kMostNumbered, kMostNumbered, kMostNumbered));
+  for (const int64_t many : {kMostNumbered + 1, int64_t{1} << 32})
+    CHECK_FALSE((fits(many, 1, 1) || fits(1, many, 1) || fits(1, 1, many)));
 }
 
 }  // namespace xformer::kernels::feature_attention_device_test

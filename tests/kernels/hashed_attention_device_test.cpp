@@ -6,6 +6,7 @@
 #include "kernels/hashed_attention/pass.h"
 #include "kernels/operator.h"
 #include "place_support.h"
+#include "plan_support.h"
 #include "poisoned_memory.h"
 
 namespace xformer::kernels::hashed_attention_device_test {
@@ -118,6 +119,41 @@ HashedAttentionGradients counted_backward(const at::Tensor& gradient, const at::
 at::Tensor counted_buckets(const at::Tensor& q, const at::Tensor& directions, const std::vector<int64_t>& factors,
                            const HashedAttentionOptions& options) {
   return hash_buckets_device(q, directions, factors, options, [](const HashBucketArguments&) { ++counted_launches; });
+}
+
+// Lists of all tokens in chunks that are whole lists.
+constexpr HashedArguments planned_hashes(int64_t heads, int64_t slots, int64_t rounds) {
+  HashedArguments a;
+  a.b = static_cast<int>(heads), a.h = 1, a.rounds = static_cast<int>(rounds);
+  a.n = a.slots = a.chunk = a.before = static_cast<int>(slots);
+  a.sorting.lists = heads * rounds, a.sorting.slots = a.slots;
+  const int64_t most = (slots + kCountedValues - 1) / kCountedValues;
+  a.sorting.parts = static_cast<int>(std::clamp<int64_t>(kSpreadBlocks / a.sorting.lists, 1, most));
+  return a;
+}
+
+constexpr bool order_fits(const HashedArguments& a) {
+  HashBucketArguments buckets;
+  buckets.b = a.b, buckets.h = a.h, buckets.n = a.n, buckets.slots = a.slots, buckets.rounds = a.rounds;
+  return HashedOrderProgram::kThreads * HashedOrderProgram::slots_each(a.slots) >= a.slots &&
+         launch_fits<HashedOrderProgram>(HashedOrderProgram::grid(a.sorting)) &&
+         launch_fits<HashBucketsProgram>(HashBucketsProgram::grid(buckets));
+}
+
+// Of what the programs take, where each round leaves a row of 8 channels. Lists that are not sorted are one round; to
+// more of those that are than blocks there is no launch.
+constexpr bool hashes_fit(int64_t heads, int64_t slots, int64_t rounds) {
+  if (std::max(heads, slots * rounds) > kHashedMost || !is_held(heads, slots * rounds, 8)) return true;
+  const bool sorted = slots <= kMostSlots;
+  if (sorted && heads * rounds > kMostBlocks) return true;
+  if (!sorted && rounds > 1) return true;
+  const HashedArguments a = planned_hashes(heads, slots, rounds);
+  using Queries = HashedAttentionQueryProgram<ProductKind::kFloat, 64>;
+  return (!sorted || order_fits(a)) && a.total() + a.width() + kTileSide > a.total() &&
+         launch_fits<Queries>(hashed_grid(a, 64, 4)) && launch_fits<Queries>(hashed_grid(a, 32, 4)) &&
+         launch_fits<HashedAttentionGradientProgram<32>>(HashedToken<32>::grid(a)) &&
+         launch_fits<HashedAttentionGradientProgram<64>>(HashedToken<64>::grid(a)) &&
+         resident_blocks(kSm80, kTileThreads, 1, hashed_grid(a, 64, 4).shared_bytes) >= Queries::kResident;
 }
 
 }  // namespace
@@ -278,26 +314,30 @@ TEST_CASE("a device with kernels of hashed attention runs them: one launch for b
   CHECK_FALSE(fits(at::kFloat, 32, kMostSlots + 1));
   CHECK_FALSE(fits(at::kDouble, 32, 2));
   const auto buckets_fit = [](int64_t columns, at::ScalarType type, const std::vector<int64_t>& factors) {
-    return fits_bucket_program(at::empty({1, 1, 2, 3}, type), at::empty({1, 3, 1, columns}, type), factors);
+    return fits_bucket_program(at::empty({1, 1, 2, 3}, type), at::empty({1, 3, 1, columns}, type), factors, 2);
   };
+  // As many buckets as an int counts.
+  CHECK(buckets_fit(1 << 14, at::kFloat, {1 << 14, 1 << 14}));
+  CHECK_FALSE(buckets_fit(1 << 15, at::kFloat, {1 << 15, 1 << 14}));
+  CHECK_FALSE(buckets_fit(1 << 16, at::kFloat, {1 << 16, 1 << 16, 1 << 16, 1 << 16}));
+  CHECK_FALSE(fits_bucket_program(at::empty({1, 1, 2, 3}), at::empty({1, 3, 1, 1}), {2}, kHashedMost + 1));
   CHECK(buckets_fit(4, at::kFloat, {2, 2, 2, 2}));
   CHECK_FALSE(buckets_fit(5, at::kFloat, {2, 2, 2, 2, 2}));
   CHECK_FALSE(buckets_fit(4, at::kDouble, {8}));
 }
 
 TEST_CASE("plans of hashed attention fit a device at any size") {
-  for (const int64_t slots : {int64_t{1}, int64_t{65}, int64_t{2048}, kMostSlots})
-    for (const int64_t heads : {int64_t{1}, int64_t{1} << 10}) {
-      HashedArguments a;
-      a.b = static_cast<int>(heads), a.h = 1, a.n = a.slots = static_cast<int>(slots), a.rounds = 2;
-      a.sorting.lists = 2 * heads, a.sorting.slots = a.slots, a.sorting.parts = 3;
-      CHECK(HashedOrderProgram::kThreads * HashedOrderProgram::slots_each(a.slots) >= slots);
-      for (const LaunchGrid& grid : {HashedOrderProgram::grid(a.sorting), hashed_grid(a, 32, 4), hashed_grid(a, 64, 4),
-                                     HashedToken<32>::grid(a), HashedToken<64>::grid(a)})
-        CHECK((grid.blocks >= 1 && grid.blocks <= kMostBlocks && grid.shared_bytes <= kMostSharedBytes));
-      // Two blocks at a time where a multiprocessor has 164 KiB, 1 KiB of a block's is the system's.
-      CHECK(2 * (hashed_grid(a, 64, 4).shared_bytes + 1024) <= 164 * 1024);
-    }
+  STATIC_REQUIRE(all_fit({1, 2, 8, 4096}, hashes_fit));
+  STATIC_REQUIRE(hashes_fit(1, kMostSlots, kHashedMost / kMostSlots));
+  STATIC_REQUIRE(hashes_fit(8, kHashedMost, 1));
+  STATIC_REQUIRE(hashes_fit(kHashedMost, 1, 1));
+  // The last thread but those that have nothing has the last token.
+  const HashedArguments a = planned_hashes(8, kHashedMost, 1);
+  const int64_t tokens = 8 * kHashedMost;
+  const HashedToken<64> last(NumberedThread<kTileThreads>{tokens * HashedToken<64>::kLanes - 1}, a),
+      behind(NumberedThread<kTileThreads>{tokens * HashedToken<64>::kLanes}, a);
+  CHECK((last.there && last.head == 7 && last.token == kHashedMost - 1 && last.of_round(0) == tokens - 1));
+  CHECK_FALSE(behind.there);
 }
 
 }  // namespace xformer::kernels::hashed_attention_device_test

@@ -3,6 +3,7 @@
 #include "kernels/listed_attention/device.h"
 #include "kernels/operator.h"
 #include "place_support.h"
+#include "plan_support.h"
 #include "poisoned_memory.h"
 
 namespace xformer::kernels::listed_attention_device_test {
@@ -142,6 +143,37 @@ ListedAttentionGradients counted_backward(const at::Tensor& gradient, const at::
   return listed_attention_backward_device(gradient, q, k, v, bias, forward, options, counts_launches(true));
 }
 
+// A list for each row, or a few that rows share.
+constexpr ListedArguments planned_lists(int64_t heads, int64_t n, int64_t length, bool shared) {
+  ListedArguments a;
+  a.b = static_cast<int>(heads), a.h = 1, a.n = a.m = static_cast<int>(n), a.length = static_cast<int>(length);
+  a.c = shared ? 4 : a.n;
+  a.readers = {nullptr, heads, a.c * a.length, a.m, nullptr, nullptr};
+  if (shared) a.members = {nullptr, heads, a.n, a.c, nullptr, nullptr};
+  return a;
+}
+
+constexpr bool lists_fit(const ListedArguments& a) {
+  const ListedPlan plan = listed_plan(a.length);
+  const LaunchGrid queries = listed_queries_grid(a);
+  return plan.rows % kListedWarps == 0 && plan.stride % kRun == 0 && plan.stride * plan.pieces >= a.length &&
+         (plan.pieces == 1 || plan.rows == kListedWarps) && is_division(listed_row_tiles(a), plan.rows, a.n) &&
+         is_division(reversal_tiles(a.readers), kCountedValues, a.m) &&
+         launch_fits<ListedAttentionForwardProgram<64>>(listed_rows_grid(a)) &&
+         launch_fits<ListedAttentionQueryProgram<64>>(queries) &&
+         launch_fits<ListedAttentionKeyProgram<64>>(listed_keys_grid(a)) &&
+         resident_blocks(kSm80, kListedThreads, 1, queries.shared_bytes) >= ListedAttentionQueryProgram<64>::kResident;
+}
+
+// Of what the programs take, where eight tensors such as q are held.
+constexpr bool planned_lists_fit(int64_t heads, int64_t n, int64_t length) {
+  for (const bool shared : {false, true})
+    if (std::max({heads, n, length}) <= kListedMost && (shared ? 4 : n) * length <= kListedMostPlaces &&
+        is_held(heads, n, 8) && !lists_fit(planned_lists(heads, n, length, shared)))
+      return false;
+  return true;
+}
+
 }  // namespace
 
 TEST_CASE("listed keys on a device: every number of rows from 1 to 130, and lists of any length") {
@@ -260,28 +292,27 @@ TEST_CASE("a device with kernels of listed keys runs them: one launch forwards, 
 }
 
 TEST_CASE("plans of listed keys fit a device at any size, and have every row once") {
-  for (const int64_t length : {1, 5, 8, 23, 32, 33, 256, 257, 1 << 20}) {
-    const ListedPlan plan = listed_plan(static_cast<int>(length));
+  STATIC_REQUIRE(all_fit({1, 5, 8, 23, 32, 33, 256, 257, 1 << 20, kListedMost}, planned_lists_fit));
+  STATIC_REQUIRE(planned_lists_fit(1, kListedMost, 4));
+  STATIC_REQUIRE(planned_lists_fit(kListedMost, 1, 1));
+  // The last block has the last row, of which no place leaves an int64.
+  for (const int64_t length : {int64_t{1}, int64_t{4}, int64_t{257}}) {
+    const int64_t n = length == 257 ? 1 << 20 : kListedMost;
+    const ListedArguments a = planned_lists(16, n, length, false);
+    const ListedRows last(a, listed_rows_grid(a).blocks - 1);
     CAPTURE(length);
-    CHECK((plan.rows % kListedWarps == 0 && plan.stride % kRun == 0 && plan.stride * plan.pieces >= length));
-    CHECK((plan.pieces == 1 || plan.rows == kListedWarps));
-    for (const int64_t heads : {int64_t{1}, int64_t{1} << 12})
-      for (const int64_t n : {int64_t{1}, int64_t{65}, int64_t{1} << 16})
-        for (const bool shared : {false, true}) {
-          if (n * length > kListedMostPlaces) continue;
-          ListedArguments a;
-          a.b = static_cast<int>(heads), a.h = 1, a.n = a.m = static_cast<int>(n), a.c = shared ? 4 : a.n;
-          a.length = static_cast<int>(length);
-          CHECK(listed_row_tiles(a) * plan.rows >= n);
-          CHECK((listed_row_tiles(a) - 1) * plan.rows < n);
-          a.readers = {nullptr, heads, static_cast<int>(a.c * length), a.m, nullptr, nullptr};
-          if (shared) a.members = {nullptr, heads, a.n, a.c, nullptr, nullptr};
-          for (const LaunchGrid& grid : {listed_rows_grid(a), listed_queries_grid(a), listed_keys_grid(a)})
-            CHECK((grid.blocks >= 1 && grid.blocks <= kMostBlocks && grid.shared_bytes <= kMostSharedBytes));
-          // Five blocks at a time where a multiprocessor has 164 KiB, 1 KiB of a block's is the system's.
-          CHECK(5 * (listed_queries_grid(a).shared_bytes + 1024) <= 164 * 1024);
-        }
+    CHECK((last.head == 15 && last.sample == 15 && last.of_sample == 0));
+    CHECK((last.first < n && last.first + listed_plan(a.length).rows >= n));
+    CHECK(last.statistic(static_cast<int>(n) - 1) * length == (16 * n - 1) * length);
   }
+  const auto fits = [](int64_t heads, int64_t n, int64_t lists, int64_t length) {
+    const at::TensorOptions nowhere(at::kMeta);
+    const at::Tensor q = at::empty({heads, 1, n, 1}, nowhere);
+    return fits_listed_programs(q, q, q, {}, at::empty({1, 1, lists, length}, nowhere.dtype(at::kLong)));
+  };
+  CHECK((fits(kListedMost, 1, 1, 1) && fits(1, kListedMost, kListedMost, 4) && fits(1, 1, 4, kListedMost)));
+  CHECK_FALSE((fits(kListedMost + 1, 1, 1, 1) || fits(1, kListedMost + 1, 1, 1) || fits(1, 1, 1, kListedMost + 1)));
+  CHECK_FALSE(fits(1, kListedMost, kListedMost, 5));
 }
 
 }  // namespace xformer::kernels::listed_attention_device_test

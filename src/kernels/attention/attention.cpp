@@ -1,10 +1,8 @@
 #include "kernels/attention/attention.h"
 
-#include <algorithm>
-
 #include "core/error.h"
 #include "kernels/attention/cpu.h"
-#include "kernels/attention/program.h"
+#include "kernels/attention/device.h"
 #include "kernels/attention/weight_draws.h"
 #include "kernels/fused.h"
 
@@ -37,12 +35,8 @@ struct AttentionCall {
   }
 };
 
-// Other devices than the CPU take narrow heads of one type, float, bf16 or fp16; the rest is composed.
 bool fits_device(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  if (q.is_cpu()) return true;
-  const at::ScalarType type = q.scalar_type();
-  return type != at::kDouble && k.scalar_type() == type && v.scalar_type() == type &&
-         std::max(q.size(3), v.size(3)) <= kAttentionWidest;
+  return q.is_cpu() || fits_attention_programs(q, k, v);
 }
 
 }  // namespace

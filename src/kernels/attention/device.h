@@ -2,11 +2,20 @@
 // The signatures are the CPU's (cpu.h).
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/attention/cpu.h"
 #include "kernels/attention/gradient_program.h"
 #include "kernels/device/head_tensors.h"
 
 namespace xformer::kernels {
+
+// Whether the programs take these: narrow heads of one type, float, bf16 or fp16, rows that an int counts.
+[[nodiscard]] inline bool fits_attention_programs(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  const at::ScalarType type = q.scalar_type();
+  return type != at::kDouble && k.scalar_type() == type && v.scalar_type() == type &&
+         std::max(q.size(3), v.size(3)) <= kAttentionWidest && numbered_by_ints({q, k, v});
+}
 
 [[nodiscard]] inline AttentionOptions with_readable_flags(AttentionOptions options) {
   options.mask.key_valid = readable_flags(options.mask.key_valid);

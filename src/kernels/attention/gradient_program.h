@@ -191,9 +191,8 @@ struct AttentionBackwardProgram {
 template <class Value, ProductKind kKind, int kWidth, class Launch>
 void run_attention_passes(const AttentionArguments& a, const PlaneArguments& planes, bool backward,
                           const Launch& launch) {
-  constexpr int64_t kPlaneBytes = 4 * kPlaneThreads / kWarp;
-  launch({plane_blocks(planes), kPlaneBytes}, PlaneMaximaProgram<Value, kWidth>{planes});
-  launch({plane_blocks(planes), kPlaneBytes}, PlaneProgram<Value, kKind, kWidth>{planes});
+  launch(plane_grid(planes), PlaneMaximaProgram<Value, kWidth>{planes});
+  launch(plane_grid(planes), PlaneProgram<Value, kKind, kWidth>{planes});
   const auto grid = [&](int64_t rows, int64_t seen, const auto& program) {
     return attention_grid(a.b * a.h, rows, seen, program.kSharedBytes);
   };

@@ -39,6 +39,10 @@ struct PlaneArguments {
   return a.b * a.h * tiles;
 }
 
+[[nodiscard]] constexpr LaunchGrid plane_grid(const PlaneArguments& a) {
+  return {plane_blocks(a), 4 * kPlaneThreads / kWarp};
+}
+
 // A block has a tile of a head, a few lanes of a warp a row.
 struct PlaneTile {
   PlaneSource of;

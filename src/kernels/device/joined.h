@@ -37,12 +37,15 @@ struct JoinedProgram {
   }
 };
 
+[[nodiscard]] constexpr LaunchGrid joined_grid(const LaunchGrid& first, const LaunchGrid& second) {
+  return {first.blocks + second.blocks, std::max(first.shared_bytes, second.shared_bytes)};
+}
+
 // launch(grid, program) of both, either of which may have no blocks.
 template <class First, class Second, class Launch>
 void launch_joined(const LaunchGrid& first_grid, const First& first, const LaunchGrid& second_grid,
                    const Second& second, const Launch& launch) {
-  const LaunchGrid grid{first_grid.blocks + second_grid.blocks,
-                        std::max(first_grid.shared_bytes, second_grid.shared_bytes)};
+  const LaunchGrid grid = joined_grid(first_grid, second_grid);
   if (grid.blocks > 0) launch(grid, JoinedProgram<First, Second>{first_grid.blocks, first, second});
 }
 

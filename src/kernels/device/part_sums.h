@@ -43,15 +43,17 @@ struct PartSumsProgram {
   }
 };
 
+// A block for each kWarp columns, with a number of each thread.
+[[nodiscard]] constexpr LaunchGrid part_sums_grid(int64_t size, int threads) {
+  return {(size + kWarp - 1) / kWarp, int64_t{threads} * 4};
+}
+
 // launch(grid, program). Few columns are few blocks: more warps of each read at once.
 template <class Launch>
 void run_part_sums(const PartSumsArguments& a, const Launch& launch) {
   constexpr int64_t kFewBlocks = 64;
-  const int64_t blocks = (a.size + kWarp - 1) / kWarp;
-  const auto run = [&]<int kWarps>(PartSumsProgram<kWarps> program) {
-    launch(LaunchGrid{blocks, program.kThreads * 4}, program);
-  };
-  if (blocks <= kFewBlocks) run(PartSumsProgram<32>{a});
+  const auto run = [&](const auto& program) { launch(part_sums_grid(a.size, program.kThreads), program); };
+  if (part_sums_grid(a.size, 0).blocks <= kFewBlocks) run(PartSumsProgram<32>{a});
   else run(PartSumsProgram<8>{a});
 }
 

@@ -39,6 +39,14 @@ namespace xformer::kernels {
   return true;
 }
 
+// Whether ints number all axes of these, undefined ones aside.
+[[nodiscard]] inline bool numbered_by_ints(at::TensorList tensors) {
+  for (const at::Tensor& one : tensors)
+    for (int64_t axis = 0; one.defined() && axis < one.dim(); ++axis)
+      if (one.size(axis) > kMostNumbered) return false;
+  return true;
+}
+
 // Where floats lie, if anywhere: nowhere for an undefined tensor and for one of shape and type alone (LibTorch's meta).
 [[nodiscard]] inline const float* read_floats(const at::Tensor& x) {
   return x.defined() ? static_cast<const float*>(x.const_data_ptr()) : nullptr;

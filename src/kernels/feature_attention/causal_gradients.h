@@ -243,5 +243,8 @@ struct CausalWinnerProgram {
     }
   }
 };
+[[nodiscard]] constexpr LaunchGrid causal_winner_grid(int64_t heads, int64_t keys) {
+  return {heads * tiles_of(keys), 0};
+}
 
 }  // namespace xformer::kernels

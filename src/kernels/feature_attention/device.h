@@ -14,8 +14,8 @@ namespace xformer::kernels {
                                                 const FeatureAttentionOptions& options) {
   const at::ScalarType type = q.scalar_type();
   return type != at::kDouble && k.scalar_type() == type && v.scalar_type() == type &&
-         std::max(q.size(3), v.size(3)) <= kFeatureHeadWidest && q.numel() > 0 && k.numel() > 0 && v.numel() > 0 &&
-         (!options.omega.defined() || options.omega.size(0) > 0);
+         numbered_by_ints({q, k, v, options.omega}) && std::max(q.size(3), v.size(3)) <= kFeatureHeadWidest &&
+         q.numel() > 0 && k.numel() > 0 && v.numel() > 0 && (!options.omega.defined() || options.omega.size(0) > 0);
 }
 
 // Operands as programs read them, which must outlive the launches, and what these are told.

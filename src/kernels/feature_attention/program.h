@@ -85,7 +85,11 @@ struct FeatureArguments {
 [[nodiscard]] constexpr int64_t feature_bytes(int width, int tiles) {
   return (int64_t{tiles} * kTileSide * shared_stride(width) + 9 * kTileSide + kTileThreads / kWarp) * 4;
 }
-// A block for each 64 rows of every head.
+// A block for each 64 rows of every head, of queries and of keys.
+[[nodiscard]] constexpr LaunchGrid feature_shift_grid(int64_t heads, int64_t queries, int64_t keys, int width) {
+  return {heads * (tiles_of(queries) + tiles_of(keys)), feature_bytes(width, 2)};
+}
+// Of either.
 [[nodiscard]] constexpr LaunchGrid feature_rows_grid(int64_t heads, int64_t rows, int width, int tiles) {
   return {heads * tiles_of(rows), feature_bytes(width, tiles)};
 }

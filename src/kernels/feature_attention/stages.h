@@ -22,7 +22,7 @@ void run_feature_stage(const FeatureArguments& a, const Launch& launch) {
   const int64_t z = a.heads(), n = a.q.rows, m = a.k.rows;
   switch (a.stage) {
     case FeatureStage::kShifts:
-      launch({z * (tiles_of(n) + tiles_of(m)), feature_bytes(kWidth, 2)}, FeatureShiftProgram<Value, kKind, kWidth>{a});
+      launch(feature_shift_grid(z, n, m, kWidth), FeatureShiftProgram<Value, kKind, kWidth>{a});
       return launch(key_largest_grid(z), KeyLargestProgram{a});
     case FeatureStage::kKeySums:
       return run_feature_sums<Value, kKind, kWidth, false>(a, launch);
@@ -41,7 +41,7 @@ void run_feature_stage(const FeatureArguments& a, const Launch& launch) {
       if (a.causal)
         launch(causal_grid(z, m, kWidth, /*backward=*/true), CausalBackwardProgram<Value, kKind, kWidth, true>{a});
       else launch(feature_rows_grid(z, m, kWidth, 4), FeatureBackwardProgram<Value, kKind, kWidth, true>{a});
-      if (a.apart()) launch({z * tiles_of(m), 0}, CausalWinnerProgram<Value>{a});
+      if (a.apart()) launch(causal_winner_grid(z, m), CausalWinnerProgram<Value>{a});
       else if (a.map == FeatureMap::kSoftmax) launch(key_winner_grid(z), KeyWinnerProgram<Value>{a});
   }
 }

@@ -105,17 +105,20 @@ HashedAttentionGradients hashed_attention_backward_device(const at::Tensor& grad
 
 // Whether the program takes these.
 [[nodiscard]] inline bool fits_bucket_program(const at::Tensor& q, const at::Tensor& directions,
-                                              const std::vector<int64_t>& factors) {
+                                              const std::vector<int64_t>& factors, int64_t chunk) {
+  int64_t buckets = 1;  // no product of two that are few leaves an int64
+  for (const int64_t factor : factors)
+    if (factor > kHashedMost || (buckets *= factor) > kHashedMost) return false;
   return directions.scalar_type() == at::kFloat && q.numel() > 0 && factors.size() <= size_t{kMostFactors} &&
-         std::max({q.size(0) * q.size(1), q.size(2), directions.size(2) * directions.size(3)}) <= kHashedMost;
+         std::max({q.size(0) * q.size(1), q.size(2), directions.size(2) * directions.size(3), chunk}) <= kHashedMost;
 }
 
 // Launch takes HashBucketArguments.
 template <class Launch>
 at::Tensor hash_buckets_device(const at::Tensor& q, const at::Tensor& directions, const std::vector<int64_t>& factors,
                                const HashedAttentionOptions& options, const Launch& launch) {
-  TORCH_CHECK(fits_bucket_program(q, directions, factors), "buckets on a device are of floats and at most ",
-              kMostFactors, " factors");
+  TORCH_CHECK(fits_bucket_program(q, directions, factors, options.chunk), "buckets on a device are of floats, at most ",
+              kMostFactors, " factors, and at most ", kHashedMost);
   const at::Tensor turned = along_directions(q, directions), valid = readable_flags(options.valid);
   HashBucketArguments a;
   a.h = static_cast<int>(turned.size(0)), a.b = static_cast<int>(turned.size(1));

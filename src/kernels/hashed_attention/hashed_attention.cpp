@@ -67,7 +67,7 @@ at::Tensor hash_buckets(const at::Tensor& q_in, const at::Tensor& directions, co
                         const HashedAttentionOptions& options) {
   const at::Tensor q = q_in.detach();
   const bool fused = hash_buckets_operator.runs_on(q) && fit_kernels({directions}) &&
-                     (q.is_cpu() || fits_bucket_program(q, directions, factors));
+                     (q.is_cpu() || fits_bucket_program(q, directions, factors, options.chunk));
   calls_of("hash_buckets").count(q, fused);
   if (!fused) return hash_buckets_reference(q, directions, factors, options);
   const at::Tensor result = hash_buckets_operator(q, directions, factors, options);

@@ -102,7 +102,8 @@ struct HashedOrderProgram {
     const int index = thread.index(), each = slots_each(a.slots), begin = index * each;
     const int end = begin + each < a.slots ? begin + each : a.slots;
     int* const own = counters + index;
-    for (int first = static_cast<int>(thread.block() % a.parts) * kCountedValues;; first += a.parts * kCountedValues) {
+    // Buckets may be more than an int counts.
+    for (int64_t first = thread.block() % a.parts * kCountedValues;; first += int64_t{a.parts} * kCountedValues) {
       const int below = lane_sum(thread, encode(thread, a.buckets + list, first, codes), 1, kWarp);
       if (index % kWarp == 0) smaller[index / kWarp] = below;
       for (int value = 0; value < kCountedValues; ++value) own[value * kCounterStride] = 0;
@@ -123,7 +124,7 @@ struct HashedOrderProgram {
  private:
   // How many of the slots that the thread looks at have a smaller bucket.
   template <class Thread>
-  XFORMER_DEVICE int encode(const Thread& thread, const int64_t* buckets, int first, uint8_t* codes) const {
+  XFORMER_DEVICE int encode(const Thread& thread, const int64_t* buckets, int64_t first, uint8_t* codes) const {
     constexpr int kAtOnce = 8;
     int below = 0;
     for (int from = thread.index(); from < a.slots; from += kAtOnce * kThreads) {

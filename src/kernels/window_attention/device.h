@@ -11,10 +11,10 @@
 
 namespace xformer::kernels {
 
-// Whether the programs take these: narrow heads of float, keys whose distance does not matter.
+// Whether the programs take these: narrow heads of float, keys whose distance does not matter, rows that an int counts.
 [[nodiscard]] inline bool fits_window_programs(const at::Tensor& q, const at::Tensor& v, const RelativeKeys& relative) {
   return q.scalar_type() == at::kFloat && q.size(3) <= kWindowHeadWidest && v.size(3) <= kWindowHeadWidest &&
-         !relative.defined();
+         std::max(q.size(2), v.size(2)) <= kWindowMost && !relative.defined();
 }
 
 [[nodiscard]] inline WindowPattern window_pattern(const Windows& windows, bool by_block) {
@@ -55,8 +55,8 @@ struct WindowOperands {
   const auto& [q, k, v, extra_k, extra_v, valid, allowed, places, gains, extra_gains] = given;
   for (const at::Tensor& one : {q, k, v, extra_k, extra_v})
     TORCH_CHECK(!one.defined() || (one.device() == q.device() && fits_window_programs(one, one, relative)),
-                "attention over windows on a device takes heads of float, at most ", kWindowHeadWidest,
-                " wide, and keys whose distance does not matter");
+                "attention over windows on a device takes heads of float, at most ", kWindowHeadWidest, " wide and ",
+                kWindowMost, " long, and keys whose distance does not matter");
   WindowArguments a;
   const Windows& windows = options.windows;
   a.product = product_kind();
@@ -81,8 +81,9 @@ struct WindowOperands {
     a.allowed_sample = allowed.stride(0), a.allowed_head = allowed.size(1) == 1 ? 0 : allowed.stride(1);
   }
   if (places.defined()) {
-    TORCH_CHECK(places.scalar_type() == at::kLong && places.size(1) == windows.blocks && windows.dilation == 1,
-                "places of extra keys are int64 [h or 1, blocks, g], without dilation");
+    TORCH_CHECK(places.scalar_type() == at::kLong && places.size(1) == windows.blocks && windows.dilation == 1 &&
+                    places.size(2) <= kWindowMost,
+                "places of extra keys are int64 [h or 1, blocks, g], without dilation, g at most ", kWindowMost);
     a.places = static_cast<const int64_t*>(places.const_data_ptr());
     a.g = places.size(2), a.places_head = places.size(0) == 1 ? 0 : places.stride(0);
   }

@@ -15,7 +15,7 @@ struct WindowRows : Span {
   int residue, block;  // the second: the block of the windows that they are all in, where that matters
 };
 
-inline constexpr int64_t kWindowMost = int64_t{1} << 28;  // tokens, with which nothing below leaves an int
+inline constexpr int64_t kWindowMost = int64_t{1} << 28;  // tokens and extra keys, with which nothing leaves an int
 
 // Windows (windows.h) as device programs know them.
 struct WindowPattern {
@@ -26,6 +26,8 @@ struct WindowPattern {
   [[nodiscard]] constexpr int tokens(int residue, int end) const {
     return end > residue ? (end - residue + dilation - 1) / dilation : 0;
   }
+  // Which token of all the i-th of a residue is; -1 from its `end`-th on.
+  [[nodiscard]] constexpr int token(int residue, int i, int end) const { return i < end ? residue + i * dilation : -1; }
   [[nodiscard]] constexpr int width() const { return before + block + after; }
   // All rows of a head, with the padding inside.
   [[nodiscard]] constexpr int64_t rows() const { return int64_t{dilation} * blocks * block; }

@@ -229,8 +229,8 @@ struct WindowBlock {
   }
   // The token of a residue, -1 where it does not count.
   [[nodiscard]] XFORMER_DEVICE int token(int residue, int i, int end) const {
-    const int token = residue + i * a.pattern.dilation;
-    return i < end && (a.valid == nullptr || a.valid[int64_t{tile.b} * a.pattern.n + token]) ? token : -1;
+    const int token = a.pattern.token(residue, i, end);
+    return token >= 0 && (a.valid == nullptr || a.valid[int64_t{tile.b} * a.pattern.n + token]) ? token : -1;
   }
   // The row of extra_k that is the extra key `slot` of a block's rows, likewise.
   [[nodiscard]] XFORMER_DEVICE int extra(int block, int slot) const {
