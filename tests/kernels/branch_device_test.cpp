@@ -8,6 +8,7 @@
 #include "kernels/feed_forward/feed_forward.h"
 #include "kernels/operator.h"
 #include "place_support.h"
+#include "plan_support.h"
 #include "poisoned_memory.h"
 #include "tensor/op_counter.h"
 
@@ -253,11 +254,16 @@ TEST_CASE("branches on a CPU are their residual and norm") {
 }
 
 TEST_CASE("plans of branches fit a device at any size") {
-  for (const int64_t rows : {int64_t{1}, int64_t{64}, int64_t{65}, int64_t{1} << 31, int64_t{1} << 36}) {
+  constexpr auto fits = [](int64_t rows) {
+    using Program = LinearBranchProgram<ProductKind::kFloat, 1, float>;
     const LaunchGrid grid = linear_branch_grid(rows);
-    CHECK((grid.blocks >= 1 && grid.blocks <= kMostBlocks && grid.blocks * kTileSide >= rows));
-    CHECK(3 * (grid.shared_bytes + 1024) <= 164 * 1024);
-  }
+    return launch_fits<Program>(grid) && is_division(grid.blocks, kTileSide, rows) &&
+           resident_blocks(kSm80, Program::kThreads, 1, grid.shared_bytes) >= Program::kResident;
+  };
+  STATIC_REQUIRE((fits(1) && fits(64) && fits(65) && fits(int64_t{1} << 31) && fits(int64_t{1} << 35)));
+  STATIC_REQUIRE(fits(kTileSide * kMostBlocks));
+  // One row more is a block more than there can be, as which it is counted, and refused.
+  STATIC_REQUIRE(linear_branch_grid(kTileSide * kMostBlocks + 1).blocks == kMostBlocks + 1);
 }
 
 }  // namespace xformer::kernels::branch_device_test

@@ -4,6 +4,7 @@
 #include "kernels/embedding/embedding.h"
 #include "kernels/operator.h"
 #include "place_support.h"
+#include "plan_support.h"
 #include "poisoned_memory.h"
 
 namespace xformer::kernels::embedding_device_test {
@@ -156,21 +157,29 @@ TEST_CASE("a device with kernels of the embedding runs them: one launch forwards
 }
 
 TEST_CASE("plans of the embedding fit a device at any size") {
-  for (const int64_t b : {int64_t{1}, int64_t{64}})
-    for (const int64_t n : {int64_t{1}, int64_t{2048}, int64_t{1} << 20})
-      for (const int64_t m : {1, 64, 2048})
-        for (const int64_t vocabulary : {int64_t{1}, kMostTokens}) {
-          EmbeddingArguments a;
-          a.b = b, a.n = n, a.m = m, a.vocabulary = vocabulary, a.position_rows = n;
-          for (const EmbeddingStage stage :
-               {EmbeddingStage::kRows, EmbeddingStage::kTokenGradient, EmbeddingStage::kPositionGradient}) {
-            a.stage = stage;
-            const LaunchGrid grid = embedding_grid(a);
-            CHECK((grid.blocks >= 1 && grid.blocks <= kMostBlocks && grid.shared_bytes <= 48 * 1024));
-          }
-          const RowDivision division = embedding_division(a);
-          CHECK(division.parts * division.part_tiles >= tiles_of(b * n));
-        }
+  constexpr auto fits = [](int64_t b, int64_t n, int64_t m) {
+    for (const int64_t vocabulary : {int64_t{1}, kMostTokens}) {
+      EmbeddingArguments a;
+      a.b = b, a.n = n, a.m = m, a.vocabulary = vocabulary, a.position_rows = n;
+      const LaunchGrid rows = embedding_grid(a);
+      a.stage = EmbeddingStage::kTokenGradient;
+      const LaunchGrid tokens = embedding_grid(a), sums = part_sums_grid(vocabulary * m, kEmbeddingThreads);
+      a.stage = EmbeddingStage::kPositionGradient;
+      const LaunchGrid positions = embedding_grid(a);
+      const RowDivision division = embedding_division(a);
+      if (!launch_fits<EmbeddingProgram>(rows) || !launch_fits<TokenGradientProgram<ProductKind::kFloat>>(tokens) ||
+          !launch_fits<PositionGradientProgram>(positions) || !launch_fits<PartSumsProgram<8>>(sums) ||
+          rows.blocks * kEmbeddingThreads < b * n * embedding_runs(m) ||
+          !is_division(division.parts, division.part_tiles, tiles_of(b * n)))
+        return false;
+    }
+    return true;
+  };
+  STATIC_REQUIRE(all_fit({1, 64, 2048, 1 << 16}, fits));
+  // The last run that there is, and one that is none.
+  const int64_t rows = int64_t{1} << 32, m = 9, runs = rows * embedding_runs(m);
+  const EmbeddingPlace last(runs - 1, rows, m), behind(runs, rows, m);
+  CHECK((last.row == rows - 1 && last.column == kRun && last.count == 1 && behind.count == 0));
 }
 
 }  // namespace xformer::kernels::embedding_device_test

@@ -9,6 +9,7 @@
 #include "kernels/feed_forward/device.h"
 #include "kernels/operator.h"
 #include "place_support.h"
+#include "plan_support.h"
 #include "poisoned_memory.h"
 #include "tensor/op_counter.h"
 
@@ -203,12 +204,16 @@ TEST_CASE("a device with kernels of feed-forward parts runs them: one launch for
 }
 
 TEST_CASE("plans of feed-forward parts fit a device at any size") {
-  for (const int64_t rows : {int64_t{1}, int64_t{64}, int64_t{65}, int64_t{1} << 31, int64_t{1} << 36}) {
+  constexpr auto fits = [](int64_t rows) {
+    using Program = FeedForwardProgram<ProductKind::kFloat, kTileSide, false, float>;
     const LaunchGrid grid = feed_forward_grid(rows);
-    CHECK((grid.blocks >= 1 && grid.blocks <= kMostBlocks && grid.blocks * kTileSide >= rows));
-    CHECK(resident_blocks(kSm80, kTileThreads, 1, grid.shared_bytes) >= 2);
-    CHECK(resident_blocks(kSm90, kTileThreads, 1, grid.shared_bytes) >= 3);
-  }
+    return launch_fits<Program>(grid) && is_division(grid.blocks, kTileSide, rows) &&
+           resident_blocks(kSm80, Program::kThreads, 1, grid.shared_bytes) >= 2 &&
+           resident_blocks(kSm90, Program::kThreads, 1, grid.shared_bytes) >= 3;
+  };
+  STATIC_REQUIRE((fits(1) && fits(64) && fits(65) && fits(int64_t{1} << 31) && fits(int64_t{1} << 35)));
+  STATIC_REQUIRE(fits(kTileSide * kMostBlocks));
+  STATIC_REQUIRE(feed_forward_grid(kTileSide * kMostBlocks + 1).blocks == kMostBlocks + 1);  // refused
 }
 
 }  // namespace xformer::kernels::feed_forward_device_test

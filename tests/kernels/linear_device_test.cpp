@@ -6,6 +6,7 @@
 #include "kernels/device/occupancy.h"
 #include "kernels/linear/device.h"
 #include "kernels/operator.h"
+#include "plan_support.h"
 #include "poisoned_memory.h"
 #include "tensor/op_counter.h"
 
@@ -115,6 +116,36 @@ LinearGradients counted_linear_backward(const std::vector<at::Tensor>& gradients
       [](const WeightGradientArguments&) { ++counted_weights; });
 }
 
+// Every row and every column of a map has its block, in both passes and in the gradients of so many maps' weights.
+constexpr bool maps_fit(int64_t rows, int64_t in, int64_t out, int count) {
+  LinearArguments a;
+  WeightGradientArguments weights;
+  a.rows = weights.rows = rows, a.in = in, a.count = weights.count = count;
+  for (int i = 0; i < count; ++i) a.maps[i].out = weights.maps[i].out = out, weights.maps[i].in = in;
+  for (const bool backward : {false, true}) {
+    const int64_t columns = linear_columns(a, backward);
+    const LaunchGrid grid = linear_grid(rows, columns);
+    using Program = LinearProgram<ProductKind::kFloat, false, float>;
+    if (!launch_fits<Program>(grid) || grid.blocks % tiles_of(rows) != 0 || grid.blocks / tiles_of(rows) > columns ||
+        resident_blocks(kSm80, Program::kThreads, 1, grid.shared_bytes) < Program::kResident)
+      return false;
+  }
+  const RowDivision division = weight_division(rows, weight_tiles(weights));
+  weights.parts = division.parts, weights.table = count * (in * out + out);
+  return is_division(division.parts, division.part_tiles, tiles_of(rows)) &&
+         division.parts * weight_tiles(weights) <= std::max(2 * kSpreadBlocks, weight_tiles(weights)) &&
+         launch_fits<WeightGradientProgram<ProductKind::kFloat, float>>(weight_grid(weights)) &&
+         launch_fits<PartSumsProgram<32>>(part_sums_grid(weights.table, PartSumsProgram<32>::kThreads));
+}
+
+constexpr bool all_maps_fit() {
+  for (const int64_t rows : {int64_t{1}, int64_t{64}, int64_t{65}, int64_t{1} << 31, int64_t{1} << 35})
+    for (const int64_t in : {int64_t{1}, int64_t{65}, int64_t{256}, kMostWeights})
+      for (const int count : {1, kMostMaps})
+        if (!maps_fit(rows, in, kMostWeights / in, count)) return false;
+  return true;
+}
+
 }  // namespace
 
 TEST_CASE("linear maps on a device: every number of rows, and every width in and out, from 1 to 130") {
@@ -222,17 +253,7 @@ TEST_CASE("a device with kernels of linear maps runs them: one launch forwards, 
 }
 
 TEST_CASE("plans of linear maps fit a device at any size, and leave no row out") {
-  for (const int64_t rows : {int64_t{1}, int64_t{64}, int64_t{65}, int64_t{1000}, int64_t{1} << 31, int64_t{1} << 36})
-    for (const int64_t tiles : {int64_t{1}, int64_t{3}, int64_t{16}, int64_t{1024}}) {
-      const LaunchGrid grid = linear_grid(rows, tiles);
-      CHECK((grid.blocks >= 1 && grid.blocks <= kMostBlocks && grid.shared_bytes <= 48 * 1024));
-      CHECK(grid.blocks % tiles_of(rows) == 0);
-      CHECK(grid.blocks / tiles_of(rows) <= tiles);
-      const RowDivision division = weight_division(rows, tiles);
-      CHECK((division.parts >= 1 && division.parts * tiles <= std::max(2 * kSpreadBlocks, tiles)));
-      CHECK(division.parts * division.part_tiles >= tiles_of(rows));
-      CHECK((division.parts - 1) * division.part_tiles < tiles_of(rows));
-    }
+  STATIC_REQUIRE(all_maps_fit());
   LinearArguments a;
   a.in = 100, a.count = 2, a.maps[0].out = 64, a.maps[1].out = 65;
   CHECK((linear_columns(a, false) == 3 && linear_columns(a, true) == 2));

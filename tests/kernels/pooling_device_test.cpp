@@ -2,6 +2,7 @@
 #include "device_support.h"
 #include "kernels/operator.h"
 #include "kernels/pooling/device.h"
+#include "plan_support.h"
 #include "poisoned_memory.h"
 
 namespace xformer::kernels::pooling_device_test {
@@ -174,21 +175,28 @@ TEST_CASE("a device with kernels of pooling runs them: all groups in one launch"
 }
 
 TEST_CASE("plans of pooling fit a device at any size") {
-  for (const int64_t scale : {1, 2, 7, 8, 16, 32, 1000}) {
+  constexpr auto has_lanes = [](int64_t scale) {
     const int lanes = pool_lanes(scale);
-    CHECK((lanes >= 1 && kWarp % lanes == 0 && (lanes == 1 || 4 * lanes <= scale)));
-  }
-  PoolArguments a;
-  for (const int64_t n : {int64_t{1}, int64_t{2048}, int64_t{1} << 20})
-    for (const int d : {1, 32, 512})
-      for (const int64_t scale : {int64_t{1}, int64_t{2}, int64_t{64}}) {
-        a.b = 256, a.n = n, a.d = d, a.count = 2;
-        for (int i = 0; i < 2; ++i) a.groups[i].heads = 4, a.groups[i].scale = scale;
-        for (int i = 0; i < 2; ++i) a.groups[i].pooled = pooled_len(n, scale);
-        if (a.b * 8 * n * d > int64_t{1} << 38) continue;
-        const LaunchGrid grid = pool_grid(a);
-        CHECK((grid.blocks >= 2 && grid.blocks <= kMostBlocks && grid.shared_bytes == 0));
-      }
+    return lanes >= 1 && kWarp % lanes == 0 && (lanes == 1 || 4 * lanes <= scale);
+  };
+  constexpr auto fits = [has_lanes](int64_t b, int64_t n, int64_t d) {
+    for (const int64_t scale : {int64_t{1}, int64_t{2}, int64_t{7}, int64_t{8}, int64_t{64}, kMostNumbered}) {
+      PoolArguments a;
+      a.b = b, a.n = n, a.d = static_cast<int>(d), a.count = kMostPoolGroups;
+      for (PoolArguments::Group& group : a.groups)
+        group.heads = kMostPooledHeads / kMostPoolGroups, group.scale = scale, group.pooled = pooled_rows(n, scale, 0);
+      if (!has_lanes(scale)) return false;
+      if (is_held(b * kMostPooledHeads, n, d) && !launch_fits<PoolProgram<float, true>>(pool_grid(a))) return false;
+    }
+    return true;
+  };
+  STATIC_REQUIRE(all_fit({1, 32, 512, kMostNumbered}, fits));
+  const auto taken = [](int64_t n, int64_t d, int64_t scale) {
+    return fits_pool_programs({at::empty({1, 1, n, d}, at::kMeta)}, {{scale, {0}}});
+  };
+  CHECK((taken(kMostNumbered, 1, kMostNumbered) && taken(1, kMostNumbered, 2)));
+  for (const int64_t many : {kMostNumbered + 1, int64_t{1} << 32})
+    CHECK_FALSE((taken(many, 1, 2) || taken(1, many, 2) || taken(1, 1, many)));
 }
 
 }  // namespace xformer::kernels::pooling_device_test

@@ -5,6 +5,7 @@
 #include "kernels/residual_norm/device.h"
 #include "kernels/residual_norm/residual_norm.h"
 #include "place_support.h"
+#include "plan_support.h"
 #include "poisoned_memory.h"
 
 namespace xformer::kernels::residual_norm_device_test {
@@ -172,17 +173,21 @@ TEST_CASE("a device with kernels of residual and norm runs them, of branches in 
 }
 
 TEST_CASE("plans of rows fit a device at any size") {
-  for (const int64_t width : {1, 8, 64, 65, 256, 512})
-    for (const int64_t rows : {int64_t{1}, int64_t{1000}, int64_t{1} << 31, int64_t{1} << 40}) {
-      const RowPlan plan = row_plan(width);
-      CHECK(plan.lanes * plan.packs * kRun >= width);
-      CHECK(plan.rows * plan.lanes == kRowThreads);
-      for (const LaunchGrid& grid : {row_forward_grid(rows, width), row_backward_grid(rows, width)}) {
-        CHECK((grid.blocks >= 1 && grid.blocks <= kMostBlocks));
-        CHECK(grid.shared_bytes <= 48 * 1024);
-      }
-      CHECK(row_backward_grid(rows, width).blocks <= kRowParts);
-    }
+  constexpr auto fits = [](int64_t rows, int64_t width) {
+    const RowPlan plan = row_plan(width);
+    const LaunchGrid forward = row_forward_grid(rows, width), backward = row_backward_grid(rows, width);
+    return plan.lanes * plan.packs * kRun >= width && plan.rows * plan.lanes == kRowThreads &&
+           launch_fits<ResidualNormForwardProgram<float, float, 2>>(forward) &&
+           launch_fits<ResidualNormBackwardProgram<double, 1>>(backward) && backward.blocks <= kRowParts &&
+           launch_fits<PartSumsProgram<32>>(part_sums_grid(2 * width, PartSumsProgram<32>::kThreads));
+  };
+  constexpr auto all = [fits] {
+    for (const int64_t width : {int64_t{1}, int64_t{8}, int64_t{65}, int64_t{256}, widest_row(ElementType::kFloat)})
+      for (const int64_t rows : {int64_t{1}, int64_t{1000}, int64_t{1} << 31, int64_t{1} << 45})
+        if (!fits(rows, width)) return false;
+    return true;
+  };
+  STATIC_REQUIRE(all());
 }
 
 }  // namespace xformer::kernels::residual_norm_device_test

@@ -42,6 +42,10 @@ struct WeightGradientArguments {
   return row_division(rows, tiles, 2 * kSpreadBlocks);
 }
 
+[[nodiscard]] constexpr LaunchGrid weight_grid(const WeightGradientArguments& a) {
+  return {a.parts * weight_tiles(a), 2 * kTileFloats * 4};
+}
+
 // Rows of a step of the walk: half a tile's, so that four blocks find room.
 inline constexpr int kWeightRows = kTileSide / 2;
 
@@ -95,7 +99,7 @@ struct WeightGradientProgram {
 
 template <class Types, class Launch>
 void run_weight_gradients(const WeightGradientArguments& a, const Launch& launch) {
-  const LaunchGrid grid{a.parts * weight_tiles(a), 2 * kTileFloats * 4};
+  const LaunchGrid grid = weight_grid(a);
   with_products<Types>(a.product, a.half,
                        [&](auto kind, auto half) { launch(grid, WeightGradientProgram<kind(), decltype(half)>{a}); });
   if (a.parts > 1) run_part_sums({a.tables, a.sums, a.parts, a.table}, launch);

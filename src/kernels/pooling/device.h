@@ -11,11 +11,14 @@ namespace xformer::kernels {
 // Whether a device's programs take such tokens, or rows.
 [[nodiscard]] inline bool fits_pool_programs(at::TensorList tensors, const std::vector<HeadGroup>& groups) {
   size_t heads = 0;
-  for (const HeadGroup& group : groups) heads += group.heads.size();
+  for (const HeadGroup& group : groups) {
+    if (group.scale > kMostNumbered) return false;  // an int counts the tokens of a span
+    heads += group.heads.size();
+  }
   for (const at::Tensor& one : tensors)
     if (one.scalar_type() != tensors[0].scalar_type() || one.scalar_type() == at::kDouble || one.numel() == 0)
       return false;
-  return groups.size() <= kMostPoolGroups && heads <= kMostPooledHeads;
+  return groups.size() <= kMostPoolGroups && heads <= kMostPooledHeads && numbered_by_ints(tensors);
 }
 
 // What both ways are told. `x` and `pooled` are as readable_heads() gives them, or made here.
