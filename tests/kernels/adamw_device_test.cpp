@@ -5,6 +5,7 @@
 #include "block_walk.h"
 #include "kernels/adamw/device.h"
 #include "kernels/gradient_norm/device.h"
+#include "plan_support.h"
 #include "tensor/init.h"
 
 namespace xformer::kernels::adamw_device_test {
@@ -144,9 +145,12 @@ TEST_CASE("the norm of gradients on a device skips what is not finite, as the de
 }
 
 TEST_CASE("plans of the update fit a device at any size") {
-  for (const int64_t elements : {int64_t{1}, int64_t{100000}, int64_t{1} << 33, int64_t{1} << 45})
-    for (const LaunchGrid& grid : {adamw_grid(elements), norm_parts_grid(elements)})
-      CHECK((grid.blocks >= 1 && grid.blocks <= kMostBlocks && grid.shared_bytes <= 1024));
+  constexpr auto fits = [](int64_t elements) {
+    return launch_fits<AdamWProgram<double>>(adamw_grid(elements)) &&
+           launch_fits<GradientNormProgram<double>>(norm_parts_grid(elements)) &&
+           norm_parts_grid(elements).blocks <= kNormParts && adamw_grid(elements).shared_bytes <= 1024;
+  };
+  STATIC_REQUIRE((fits(1) && fits(100000) && fits((int64_t{1} << 31) + 1) && fits(int64_t{1} << 45)));
 }
 
 }  // namespace xformer::kernels::adamw_device_test

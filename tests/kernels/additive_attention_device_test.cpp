@@ -5,6 +5,7 @@
 #include "kernels/device/occupancy.h"
 #include "kernels/operator.h"
 #include "place_support.h"
+#include "plan_support.h"
 #include "poisoned_memory.h"
 
 namespace xformer::kernels::additive_attention_device_test {
@@ -185,6 +186,18 @@ TEST_CASE("a device with kernels of additive attention runs them: one launch for
 }
 
 TEST_CASE("plans of additive attention fit a device at any size") {
+  constexpr auto fits = [](int64_t heads, int64_t rows, int64_t) {
+    return launch_fits<AdditiveForwardProgram<32>>(additive_grid<32>(heads, rows)) &&
+           launch_fits<AdditiveQueryProgram<64>>(additive_grid<64>(heads, rows)) &&
+           launch_fits<AdditiveKeyProgram<64>>(additive_grid<64>(heads, rows));
+  };
+  STATIC_REQUIRE(all_fit({1, 64}, fits));
+  const auto taken = [](int64_t n, int64_t m) {
+    const at::Tensor q = at::empty({1, 1, n, 1}, at::kMeta), k = at::empty({1, 1, m, 1}, at::kMeta);
+    return fits_additive_programs(q, k, k);
+  };
+  CHECK(taken(kMostNumbered, kMostNumbered));
+  CHECK_FALSE((taken(kMostNumbered + 1, 1) || taken(1, kMostNumbered + 1)));
   for (const int64_t heads : {int64_t{1}, int64_t{512}, int64_t{1} << 16})
     for (const int64_t n : {int64_t{1}, int64_t{65}, int64_t{2048}, int64_t{1} << 20})
       for (const int64_t m : {int64_t{1}, int64_t{64}, int64_t{1} << 20})

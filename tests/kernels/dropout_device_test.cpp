@@ -3,6 +3,7 @@
 #include "fused_support.h"
 #include "kernels/dropout/cpu.h"
 #include "kernels/dropout/device.h"
+#include "plan_support.h"
 #include "poisoned_memory.h"
 
 namespace xformer::kernels::dropout_device_test {
@@ -46,11 +47,11 @@ TEST_CASE("dropout on a device drops what the CPU drops, wherever rows begin") {
 }
 
 TEST_CASE("plans of dropout fit a device at any size") {
-  for (const int64_t elements : {int64_t{1}, int64_t{2048}, int64_t{2049}, int64_t{1} << 40}) {
-    const LaunchGrid grid = dropout_grid(elements);
-    CHECK((grid.blocks >= 1 && grid.blocks <= kMostBlocks));
-    CHECK(grid.blocks * kDropoutThreads * kRun >= elements);
-  }
+  constexpr auto fits = [](int64_t elements) {
+    return launch_fits<DropoutProgram<double>>(dropout_grid(elements)) &&
+           is_division(dropout_grid(elements).blocks, kDropoutThreads * kRun, elements);
+  };
+  STATIC_REQUIRE((fits(1) && fits(2048) && fits(2049) && fits((int64_t{1} << 31) + 1) && fits(int64_t{1} << 41)));
 }
 
 }  // namespace xformer::kernels::dropout_device_test

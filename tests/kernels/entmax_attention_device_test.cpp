@@ -6,6 +6,7 @@
 #include "kernels/entmax_attention/device.h"
 #include "kernels/operator.h"
 #include "place_support.h"
+#include "plan_support.h"
 #include "poisoned_memory.h"
 #include "policy_scope.h"
 
@@ -228,6 +229,19 @@ TEST_CASE("a device with kernels of entmax runs them: one launch forwards, two b
 }
 
 TEST_CASE("plans of entmax fit a device at any size") {
+  constexpr auto fits = [](int64_t heads, int64_t rows, int64_t) {
+    constexpr auto kKind = ProductKind::kFloat;
+    return launch_fits<EntmaxAttentionForwardProgram<kKind, 32>>(entmax_grid(1, heads, rows, 32, 3)) &&
+           launch_fits<EntmaxAttentionQueryProgram<kKind, 64>>(entmax_grid(heads, 1, rows, 64, 4)) &&
+           launch_fits<EntmaxAttentionKeyProgram<kKind, 64>>(entmax_grid(heads, 1, rows, 64, 4));
+  };
+  STATIC_REQUIRE(all_fit({1, 64}, fits));
+  const auto taken = [](int64_t n, int64_t m) {
+    return fits_entmax_programs(at::empty({1, 1, n, 1}, at::kMeta), at::empty({1, 1, m, 1}, at::kMeta),
+                                {.rows = {}, .alpha = 1.5});
+  };
+  CHECK(taken(kMostNumbered, kMostNumbered));
+  CHECK_FALSE((taken(kMostNumbered + 1, 1) || taken(1, kMostNumbered + 1)));
   for (const int64_t heads : {int64_t{1}, int64_t{512}, int64_t{1} << 16})
     for (const int64_t n : {int64_t{0}, int64_t{1}, int64_t{65}, int64_t{2048}, int64_t{1} << 20})
       for (const int64_t m : {int64_t{0}, int64_t{1}, int64_t{64}, int64_t{1} << 20})

@@ -5,6 +5,7 @@
 #include "kernels/gelu_dropout/device.h"
 #include "kernels/operator.h"
 #include "place_support.h"
+#include "plan_support.h"
 #include "poisoned_memory.h"
 
 namespace xformer::kernels::gelu_dropout_device_test {
@@ -107,11 +108,11 @@ TEST_CASE("a device with kernels of activation and dropout runs them, in 16 bits
 }
 
 TEST_CASE("plans of activations fit a device at any size") {
-  for (const int64_t elements : {int64_t{1}, int64_t{2048}, int64_t{2049}, int64_t{1} << 40}) {
-    const LaunchGrid grid = gelu_grid(elements);
-    CHECK((grid.blocks >= 1 && grid.blocks <= kMostBlocks));
-    CHECK(grid.blocks * kGeluThreads * kRun >= elements);
-  }
+  constexpr auto fits = [](int64_t elements) {
+    return launch_fits<GeluDropoutProgram<double>>(gelu_grid(elements)) &&
+           is_division(gelu_grid(elements).blocks, kGeluThreads * kRun, elements);
+  };
+  STATIC_REQUIRE((fits(1) && fits(2048) && fits(2049) && fits((int64_t{1} << 31) + 1) && fits(int64_t{1} << 41)));
 }
 
 }  // namespace xformer::kernels::gelu_dropout_device_test

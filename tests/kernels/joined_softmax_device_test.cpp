@@ -167,6 +167,9 @@ TEST_CASE("a device with kernels of one softmax over parts runs them: one launch
   CHECK(launches(kMostJoined, at::kFloat) == 2);
   CHECK(launches(kMostJoined + 1, at::kFloat) == 0);  // the definition
   CHECK(launches(3, at::kDouble) == 0);
+  const auto taken = [](int64_t n, int64_t e) { return fits_joined_programs({at::empty({1, 1, n, e}, at::kMeta)}, n); };
+  CHECK((taken(kMostNumbered, 1) && taken(1, kMostNumbered)));
+  CHECK_FALSE((taken(kMostNumbered + 1, 1) || taken(1, kMostNumbered + 1)));
 }
 
 TEST_CASE("plans of one softmax over parts fit a device at any size, and have every row once") {

@@ -3,6 +3,7 @@
 #include "kernels/operator.h"
 #include "kernels/pseudo_inverse/device.h"
 #include "kernels/pseudo_inverse/pseudo_inverse.h"
+#include "plan_support.h"
 #include "poisoned_memory.h"
 #include "tensor/op_counter.h"
 
@@ -136,13 +137,16 @@ TEST_CASE("a device with kernels of the pseudo-inverse runs them: one launch eac
 }
 
 TEST_CASE("plans of the pseudo-inverse fit a device") {
-  for (const int64_t units : {int64_t{1}, int64_t{1} << 30})
-    for (const int matrices : {kForwardMatrices, kBackwardMatrices}) {
-      const LaunchGrid grid = pseudo_inverse_grid(units, matrices);
-      CHECK((grid.blocks == units && grid.blocks <= kMostBlocks && grid.shared_bytes <= kMostSharedBytes));
-    }
-  // Two blocks forwards where a multiprocessor has 164 KiB, of which 1 KiB a block is the system's.
-  CHECK(2 * (pseudo_inverse_grid(1, kForwardMatrices).shared_bytes + 1024) <= 164 * 1024);
+  constexpr auto kKind = ProductKind::kFloat;
+  constexpr auto fits = [](int64_t units) {
+    return launch_fits<PseudoInverseForwardProgram<kKind>>(pseudo_inverse_grid(units, kForwardMatrices)) &&
+           launch_fits<PseudoInverseBackwardProgram<kKind>>(pseudo_inverse_grid(units, kBackwardMatrices));
+  };
+  STATIC_REQUIRE((fits(1) && fits(1 << 30) && fits(kMostBlocks)));
+  STATIC_REQUIRE(pseudo_inverse_grid(kMostBlocks + 1, kForwardMatrices).blocks == kMostBlocks + 1);  // refused
+  // Two blocks at a time forwards.
+  STATIC_REQUIRE(resident_blocks(kSm80, kInverseThreads, 1, pseudo_inverse_grid(1, kForwardMatrices).shared_bytes) ==
+                 PseudoInverseForwardProgram<kKind>::kResident);
 }
 
 }  // namespace xformer::kernels::pseudo_inverse_device_test

@@ -2,6 +2,7 @@
 #include "device_support.h"
 #include "kernels/operator.h"
 #include "kernels/rolled_rows/device.h"
+#include "plan_support.h"
 #include "poisoned_memory.h"
 #include "tensor/op_counter.h"
 
@@ -127,13 +128,25 @@ TEST_CASE("a device with kernels of rolled rows runs them: one launch each way")
 }
 
 TEST_CASE("plans of rolled rows fit a device at any size") {
-  for (const int64_t e : {1, 8, 9, 32, 256, 4096}) {
-    CHECK((row_lanes(e) == kWarp || row_lanes(e) * kRun >= e));
-    for (const int64_t rows : {int64_t{1}, int64_t{65536}, int64_t{1} << 31}) {
-      const LaunchGrid grid = row_grid(rows, e, kRolledThreads);
-      CHECK((grid.blocks >= 1 && grid.blocks <= kMostBlocks && grid.blocks * (kRolledThreads / row_lanes(e)) >= rows));
-    }
-  }
+  constexpr auto fits = [](int64_t b, int64_t n, int64_t e) {
+    const int64_t at_once = kRolledThreads / row_lanes(e);
+    return (row_lanes(e) == kWarp || row_lanes(e) * kRun >= e) &&
+           launch_fits<RolledBackwardProgram>(row_grid(b * n, e, kRolledThreads)) &&
+           is_division(row_grid(b * n, e, kRolledThreads).blocks, at_once, b * n);
+  };
+  STATIC_REQUIRE(all_fit({1, 8, 9, 32, 256, 4096, kMostNumbered}, fits));
+  STATIC_REQUIRE(step_of(-1, kMostNumbered) == kMostNumbered - 1);
+  RolledArguments a;
+  a.b = 32, a.n = kMostNumbered, a.e = 1;
+  const RolledPlace last(NumberedThread<kRolledThreads>{32 * kMostNumbered - 1}, a),
+      behind(NumberedThread<kRolledThreads>{32 * kMostNumbered}, a);
+  CHECK((last.lives && last.i == kMostNumbered - 1 && last.sample == 31 * kMostNumbered));
+  CHECK_FALSE(behind.lives);
+  const auto taken = [](int64_t n, int64_t e) {
+    return fits_rolled_programs(at::empty({1, n, e}, at::kMeta), at::empty({1, n, 2}, at::kMeta));
+  };
+  CHECK((taken(kMostNumbered, 1) && taken(1, kMostNumbered)));
+  CHECK_FALSE((taken(kMostNumbered + 1, 1) || taken(1, kMostNumbered + 1)));
 }
 
 }  // namespace xformer::kernels::rolled_rows_device_test

@@ -4,6 +4,7 @@
 #include "device_support.h"
 #include "kernels/operator.h"
 #include "kernels/running_max/device.h"
+#include "plan_support.h"
 #include "poisoned_memory.h"
 
 namespace xformer::kernels::running_max_device_test {
@@ -107,10 +108,25 @@ TEST_CASE("a device with kernels of running maxima runs them: one launch each wa
 }
 
 TEST_CASE("plans of running maxima fit a device at any size") {
-  for (const int64_t channels : {int64_t{1}, int64_t{256}, int64_t{257}, int64_t{1} << 38}) {
-    const LaunchGrid grid = running_max_grid(channels);
-    CHECK((grid.blocks >= 1 && grid.blocks <= kMostBlocks && grid.blocks * kRunningMaxThreads >= channels));
-  }
+  constexpr auto fits = [](int64_t heads, int64_t rows, int64_t d) {
+    for (const bool down : {false, true}) {
+      RunningMaxArguments a;
+      a.heads = heads, a.rows = rows, a.columns = 1, a.d = d, a.down = down;
+      const LaunchGrid grid = running_max_grid(a.channels());
+      if (!launch_fits<RunningMaxBackwardProgram>(grid) ||
+          !is_division(grid.blocks, kRunningMaxThreads, heads * (down ? 1 : rows) * d))
+        return false;
+    }
+    return true;
+  };
+  STATIC_REQUIRE(all_fit({1, 256, 257}, fits));
+  // The last channel of the last row, of more cells than an int counts.
+  RunningMaxArguments a;
+  a.heads = 8, a.rows = 1 << 20, a.columns = 1 << 10, a.d = 4, a.down = false, a.behind = true;
+  const RunningMaxLane last(NumberedThread<kRunningMaxThreads>{a.channels() - 1}, a),
+      behind(NumberedThread<kRunningMaxThreads>{a.channels()}, a);
+  CHECK((last.lives && last.first == (int64_t{1} << 35) - 1 && last.first_flag == (int64_t{1} << 33) - 1));
+  CHECK_FALSE(behind.lives);
 }
 
 }  // namespace xformer::kernels::running_max_device_test

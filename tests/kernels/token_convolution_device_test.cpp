@@ -4,6 +4,7 @@
 #include "kernels/operator.h"
 #include "kernels/token_convolution/device.h"
 #include "kernels/token_convolution/token_convolution.h"
+#include "plan_support.h"
 #include "poisoned_memory.h"
 #include "tensor/op_counter.h"
 
@@ -133,17 +134,20 @@ TEST_CASE("a device with kernels of the convolution runs them: one launch forwar
 }
 
 TEST_CASE("plans of the convolution fit a device at any size") {
-  for (const int64_t heads : {int64_t{1}, int64_t{512}, int64_t{1} << 16})
-    for (const int64_t n : {int64_t{1}, int64_t{2048}, int64_t{1} << 20})
-      for (const int64_t d : {1, 32, 512}) {
-        const LaunchGrid rows = convolution_grid(heads, n, d, kMostTaps), taps = kernel_gradient_grid(heads, n);
-        const RowDivision division = kernel_division(heads, n);
-        if (heads * n > int64_t{1} << 30) continue;
-        CHECK((rows.blocks >= 1 && rows.blocks <= kMostBlocks && rows.shared_bytes <= kMostSharedBytes));
-        CHECK((taps.blocks >= 1 && taps.blocks <= kMostBlocks && taps.shared_bytes <= 48 * 1024));
-        CHECK(division.parts * division.part_tiles >= tiles_of(n));
-      }
-  CHECK(convolution_grid(1, 1, 32, 35).shared_bytes <= 24 * 1024);
+  constexpr auto fits = [](int64_t heads, int64_t n, int64_t d) {
+    const RowDivision division = kernel_division(heads, n);
+    const LaunchGrid rows = convolution_grid(heads, n, d, kMostTaps), taps = kernel_gradient_grid(heads, n);
+    return launch_fits<ConvolutionProgram>(rows) && launch_fits<KernelGradientProgram>(taps) &&
+           is_division(column_chunks(d), kConvolvedColumns, d) && taps.shared_bytes <= 48 * 1024 &&
+           is_division(division.parts, division.part_tiles, tiles_of(n));
+  };
+  STATIC_REQUIRE(all_fit({1, 32, 512, kMostNumbered}, fits));
+  STATIC_REQUIRE(convolution_grid(1, 1, 32, 35).shared_bytes <= 24 * 1024);
+  const auto taken = [](int64_t n, int64_t d) {
+    return fits_convolution_programs(at::empty({1, 1, n, d}, at::kMeta), at::empty({1, 3}, at::kMeta));
+  };
+  CHECK((taken(kMostNumbered, 1) && taken(1, kMostNumbered)));
+  CHECK_FALSE((taken(kMostNumbered + 1, 1) || taken(1, kMostNumbered + 1)));
 }
 
 }  // namespace xformer::kernels::token_convolution_device_test

@@ -2,6 +2,7 @@
 #include "device_support.h"
 #include "kernels/operator.h"
 #include "kernels/token_mean/device.h"
+#include "plan_support.h"
 #include "poisoned_memory.h"
 
 namespace xformer::kernels::token_mean_device_test {
@@ -83,10 +84,17 @@ TEST_CASE("the mean over tokens on a device: what does not count is not read") {
 }
 
 TEST_CASE("the mean over tokens: launches at extreme shapes") {
-  STATIC_REQUIRE(token_mean_grid(1 << 20, 1 << 14).blocks <= kMostBlocks);
+  constexpr auto fits = [](int64_t b, int64_t n, int64_t d) {
+    return launch_fits<TokenMeanForwardProgram>(token_mean_grid(b, d)) &&
+           launch_fits<TokenMeanBackwardProgram>(row_grid(b * n, d, kSpreadThreads)) &&
+           is_division(mean_blocks(d), kMeanColumns, d);
+  };
+  STATIC_REQUIRE(all_fit({1, 64, 1 << 14, kMostNumbered}, fits));
   STATIC_REQUIRE(token_mean_grid(1, 1).blocks == 1);
   STATIC_REQUIRE(token_mean_grid(1, 1).shared_bytes <= 48 * 1024);
-  STATIC_REQUIRE(row_grid(int64_t{1} << 31, 64, kSpreadThreads).blocks <= kMostBlocks);
+  const auto taken = [](int64_t n, int64_t d) { return fits_token_mean_programs(at::empty({1, n, d}, at::kMeta)); };
+  CHECK((taken(kMostNumbered, 1) && taken(1, kMostNumbered)));
+  CHECK_FALSE((taken(kMostNumbered + 1, 1) || taken(1, kMostNumbered + 1)));
 }
 
 TEST_CASE("a device with kernels of the mean over tokens runs them: one launch each way") {

@@ -6,6 +6,7 @@
 #include "kernels/operator.h"
 #include "kernels/token_projection/device.h"
 #include "kernels/token_projection/token_projection.h"
+#include "plan_support.h"
 #include "poisoned_memory.h"
 #include "tensor/op_counter.h"
 
@@ -75,6 +76,31 @@ ProjectionGradients counted_backward(const at::Tensor& x_gradient, const at::Ten
                                      const at::Tensor& projection, const at::Tensor& x, const at::Tensor& y,
                                      const at::Tensor& valid) {
   return project_backward_device(x_gradient, y_gradient, projection, x, y, valid, count_projection);
+}
+
+// All launches of two sides, whose projection is one for each head, where all of it is held.
+constexpr bool mixtures_fit(int64_t units, int64_t n, int64_t rows) {
+  if (!is_held(units, rows, 1) || !is_held(1, rows, n)) return true;
+  ProjectionArguments a;
+  a.b = units, a.h = 1, a.n = a.columns = n, a.rows = rows, a.d = kProjectedWidest / 2, a.count = 2;
+  a.parts = table_parts(a.b, table_tiles(a.heads, rows, n));
+  const MixtureProgram<float, 2, 32, 2> mixtures{a};
+  const MixedTokenProgram<float, 2, 32, 2> tokens{a};
+  const TableGradientProgram<float, 2, 32, 2> table{a};
+  const LaunchGrid gradients = joined_grid(table.grid(), tokens.grid());
+  TilePlaneArguments planes;
+  planes.count = 3;
+  planes.sources[0].samples = 1, planes.sources[0].heads = tiles_of(n), planes.sources[0].rows = rows;
+  for (int i = 1; i < 3; ++i)
+    planes.sources[i].samples = units, planes.sources[i].heads = 1, planes.sources[i].rows = n;
+  return a.parts >= 1 && a.parts <= a.b && launch_fits<MixtureProgram<float, 2, 32, 2>>(mixtures.grid()) &&
+         mixtures.grid().blocks == units * tiles_of(rows) && tokens.grid().blocks == units * tiles_of(n) &&
+         table.grid().blocks == a.parts * tiles_of(rows) * tiles_of(n) &&
+         // A head of each block leaves none for the table's, and none for planes of two sides: refused.
+         (units == kMostBlocks ? gradients.blocks > units && tile_plane_grid(planes).blocks > 2 * units
+                               : launch_fits<MixedTokenProgram<float, 2, 32, 2>>(gradients) &&
+                                     launch_fits<TilePlaneProgram<2, float>>(tile_plane_grid(planes))) &&
+         resident_blocks(kSm90, kTileThreads, 1, gradients.shared_bytes) >= decltype(tokens)::kResident;
 }
 
 }  // namespace
@@ -217,6 +243,12 @@ TEST_CASE("a device with kernels of mixtures runs them: two launches forwards, t
 }
 
 TEST_CASE("plans of mixtures of tokens fit a device at any size") {
+  STATIC_REQUIRE(all_fit({1, 256, 1 << 13}, mixtures_fit));
+  const auto taken = [](int64_t rows, int64_t n) {
+    return fits_projection_programs(at::empty({1, rows, n}, at::kMeta), at::empty({1, 1, n, 1}, at::kMeta));
+  };
+  CHECK((taken(1, kMostNumbered) && taken(kMostNumbered, 1)));
+  CHECK_FALSE((taken(1, kMostNumbered + 1) || taken(kMostNumbered + 1, 1)));
   for (const int64_t units : {int64_t{1}, int64_t{1} << 12})
     for (const int64_t n : {int64_t{1}, int64_t{2048}, int64_t{1} << 20})
       for (const int64_t rows : {int64_t{1}, int64_t{256}, int64_t{1} << 13}) {

@@ -2,6 +2,7 @@
 #include "device_support.h"
 #include "kernels/operator.h"
 #include "kernels/token_sets/device.h"
+#include "plan_support.h"
 #include "poisoned_memory.h"
 
 namespace xformer::kernels::token_sets_device_test {
@@ -97,10 +98,16 @@ TEST_CASE("a device with kernels of sets' largest rows runs them: one launch eac
 }
 
 TEST_CASE("plans of sets' largest rows fit a device at any size") {
-  for (const int64_t channels : {int64_t{1}, int64_t{256}, int64_t{257}, int64_t{1} << 38}) {
-    const LaunchGrid grid = set_max_grid(channels);
-    CHECK((grid.blocks >= 1 && grid.blocks <= kMostBlocks && grid.blocks * kSetThreads >= channels));
-  }
+  constexpr auto fits = [](int64_t heads, int64_t sets, int64_t d) {
+    const LaunchGrid grid = set_max_grid(heads * sets * d);
+    return launch_fits<SetMaxBackwardProgram>(grid) && is_division(grid.blocks, kSetThreads, heads * sets * d);
+  };
+  STATIC_REQUIRE(all_fit({1, 256, 257}, fits));
+  SetMaxArguments a;
+  a.b = 4, a.h = 2, a.n = int64_t{1} << 32, a.size = 3, a.t = (a.n + 2) / 3, a.d = 1;
+  const SetChannel last(NumberedThread<kSetThreads>{8 * a.t - 1}, a), behind(NumberedThread<kSetThreads>{8 * a.t}, a);
+  CHECK((last.lives && last.sample == 3 && last.head == 1 && last.first == a.n - 1 && last.end == a.n));
+  CHECK_FALSE(behind.lives);
 }
 
 }  // namespace xformer::kernels::token_sets_device_test

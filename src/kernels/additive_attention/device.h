@@ -10,10 +10,10 @@
 
 namespace xformer::kernels {
 
-// Whether the programs take these: narrow heads of float.
+// Whether the programs take these: narrow heads of float, rows that an int counts.
 [[nodiscard]] inline bool fits_additive_programs(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   return q.scalar_type() == at::kFloat && std::max(q.size(3), v.size(3)) <= kAdditiveWidest && q.numel() > 0 &&
-         k.numel() > 0 && v.numel() > 0;
+         k.numel() > 0 && v.numel() > 0 && numbered_by_ints({q, k, v});
 }
 
 // Operands as programs read them, which must outlive the launches, and what these are told.

@@ -147,9 +147,7 @@ template <class Launch>
 void run_additive_attention(const AdditiveArguments& a, bool backward, const Launch& launch) {
   const auto run = [&](auto width) {
     constexpr int kWidth = decltype(width)::value;
-    const auto grid = [&](int64_t rows) {
-      return LaunchGrid{a.b * a.h * tiles_of(rows), AdditiveRoom<kWidth>::kBytes};
-    };
+    const auto grid = [&](int64_t rows) { return additive_grid<kWidth>(a.b * a.h, rows); };
     if (backward) {
       launch(grid(a.n), AdditiveQueryProgram<kWidth>{a});
       launch(grid(a.m), AdditiveKeyProgram<kWidth>{a});

@@ -60,6 +60,12 @@ struct AdditiveRoom {
   [[nodiscard]] XFORMER_DEVICE SharedRows factor_row() const { return {factors, kStride}; }
 };
 
+// A block for each 64 rows of every head, queries or keys.
+template <int kWidth>
+[[nodiscard]] constexpr LaunchGrid additive_grid(int64_t heads, int64_t rows) {
+  return {heads * tiles_of(rows), AdditiveRoom<kWidth>::kBytes};
+}
+
 // What a block of 64 rows of a head, queries or keys, reads of the head.
 struct AdditiveHead {
   const AdditiveArguments& a;

@@ -10,10 +10,11 @@
 
 namespace xformer::kernels {
 
-// Whether the programs take these: narrow heads of float, and no softmax.
+// Whether the programs take these: narrow heads of float, rows that an int counts, and no softmax.
 [[nodiscard]] inline bool fits_entmax_programs(const at::Tensor& q, const at::Tensor& v,
                                                const EntmaxAttentionOptions& options) {
-  return q.scalar_type() == at::kFloat && std::max(q.size(3), v.size(3)) <= kAttentionWidest && options.alpha != 1;
+  return q.scalar_type() == at::kFloat && std::max(q.size(3), v.size(3)) <= kAttentionWidest &&
+         numbered_by_ints({q, v}) && options.alpha != 1;
 }
 
 // As attention_arguments(); alpha without gaps.

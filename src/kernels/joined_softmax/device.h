@@ -12,7 +12,7 @@ namespace xformer::kernels {
 
 // Whether a device's programs take so many parts of such rows.
 [[nodiscard]] inline bool fits_joined_programs(const std::vector<at::Tensor>& outs, int64_t n) {
-  return outs.size() <= kMostJoined && n > 0 && outs[0].numel() > 0 &&
+  return outs.size() <= kMostJoined && n > 0 && outs[0].numel() > 0 && numbered_by_ints(outs) &&
          std::all_of(outs.begin(), outs.end(), [](const at::Tensor& out) { return out.scalar_type() == at::kFloat; });
 }
 

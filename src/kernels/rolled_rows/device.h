@@ -15,7 +15,7 @@ struct RolledGradients {
 // Whether a device's programs take such rows and links.
 [[nodiscard]] inline bool fits_rolled_programs(const at::Tensor& v, const at::Tensor& w) {
   return v.scalar_type() == at::kFloat && w.scalar_type() == at::kFloat && v.numel() > 0 && w.numel() > 0 &&
-         w.size(2) <= kMostLinks;
+         w.size(2) <= kMostLinks && numbered_by_ints({v});
 }
 
 // Operands as programs read them, which must outlive the launch, and what it is told.

@@ -13,7 +13,8 @@ struct ConvolutionGradients {
 
 // Whether a device's programs take such tokens and kernels.
 [[nodiscard]] inline bool fits_convolution_programs(const at::Tensor& x, const at::Tensor& w) {
-  return x.scalar_type() == at::kFloat && w.scalar_type() == at::kFloat && x.numel() > 0 && w.size(1) <= kMostTaps;
+  return x.scalar_type() == at::kFloat && w.scalar_type() == at::kFloat && x.numel() > 0 && w.size(1) <= kMostTaps &&
+         numbered_by_ints({x});
 }
 
 // Operands as programs read them, which must outlive the launches, and what these are told.

@@ -8,6 +8,11 @@
 
 namespace xformer::kernels {
 
+// Whether a device's programs take such rows.
+[[nodiscard]] inline bool fits_token_mean_programs(const at::Tensor& x) {
+  return x.scalar_type() == at::kFloat && numbered_by_ints({x});
+}
+
 // What both passes are told; options with readable flags.
 [[nodiscard]] inline TokenMeanArguments token_mean_arguments(at::IntArrayRef sizes, const TokenMeanOptions& options) {
   TokenMeanArguments a;
@@ -20,7 +25,8 @@ namespace xformer::kernels {
 // Launch takes TokenMeanArguments.
 template <class Launch>
 TokenMeans token_mean_forward_device(const at::Tensor& x_in, const TokenMeanOptions& options, const Launch& launch) {
-  TORCH_CHECK(x_in.scalar_type() == at::kFloat, "the mean over tokens on a device takes floats");
+  TORCH_CHECK(fits_token_mean_programs(x_in), "the mean over tokens on a device takes floats, at most ", kMostNumbered,
+              " tokens");
   const at::Tensor x = x_in.contiguous();
   const TokenMeanOptions readable{readable_flags(options.valid), options.pinned, options.padded};
   TokenMeanArguments a = token_mean_arguments(x.sizes(), readable);

@@ -3,6 +3,7 @@
 #include "core/error.h"
 #include "kernels/fused.h"
 #include "kernels/token_mean/cpu.h"
+#include "kernels/token_mean/device.h"
 
 namespace xformer::kernels {
 
@@ -47,7 +48,7 @@ at::Tensor token_mean_reference(const at::Tensor& x, const TokenMeanOptions& opt
 at::Tensor token_mean(const at::Tensor& x, const TokenMeanOptions& options) {
   XF_ASSERT(x.dim() == 3 && x.size(1) >= options.pinned, "a mean over tokens behind the {} pinned ones",
             options.pinned);
-  const bool possible = x.is_cpu() || x.scalar_type() == at::kFloat;
+  const bool possible = x.is_cpu() || fits_token_mean_programs(x);
   return run_fused(TokenMeanCall{x, options, x.size(1), {}}, possible)[0];
 }
 

@@ -14,7 +14,7 @@ struct ProjectionGradients {
 // Whether a device's programs take such a projection and tokens.
 [[nodiscard]] inline bool fits_projection_programs(const at::Tensor& projection, const at::Tensor& x) {
   return projection.scalar_type() == at::kFloat && x.scalar_type() != at::kDouble && projection.numel() > 0 &&
-         x.numel() > 0 && x.size(3) <= kProjectedWidest;
+         x.numel() > 0 && x.size(3) <= kProjectedWidest && numbered_by_ints({projection, x});
 }
 
 // Operands as programs read them and the tiles made of them, which must outlive the launches, and what these are told.

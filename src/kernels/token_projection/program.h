@@ -132,7 +132,7 @@ struct MixtureProgram {
   using Room = SidesRoom<kTerms, kWidth, kSides>;
   ProjectionArguments a;
 
-  [[nodiscard]] LaunchGrid grid() const { return {a.units() * tiles_of(a.rows), Room::kBytes}; }
+  [[nodiscard]] constexpr LaunchGrid grid() const { return {a.units() * tiles_of(a.rows), Room::kBytes}; }
 
   template <class Thread>
   XFORMER_DEVICE void operator()(const Thread& thread) const {
@@ -157,7 +157,7 @@ struct MixedTokenProgram {
   using Room = SidesRoom<kTerms, kWidth, kSides>;
   ProjectionArguments a;
 
-  [[nodiscard]] LaunchGrid grid() const { return {a.units() * tiles_of(a.n), Room::kBytes}; }
+  [[nodiscard]] constexpr LaunchGrid grid() const { return {a.units() * tiles_of(a.n), Room::kBytes}; }
 
   template <class Thread>
   XFORMER_DEVICE void operator()(const Thread& thread) const {
@@ -196,7 +196,7 @@ struct TableGradientProgram {
   static constexpr int64_t kOut = kTileFloats * 4;  // where the sums are put in order
   ProjectionArguments a;
 
-  [[nodiscard]] LaunchGrid grid() const {
+  [[nodiscard]] constexpr LaunchGrid grid() const {
     return {a.parts * table_tiles(a.heads, a.rows, a.columns), std::max(Room::kBytes, kOut)};
   }
 
