@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# usage: sass_test.sh FOLDER   the machine code of the plugin's kernels (FOLDER/**/*.o, for every architecture) is what their
-# source means: matrix units where tiles are multiplied, accesses of sixteen bytes where runs are read and written, nothing in
-# local memory, and no kernel that writes nothing. Skips where cuobjdump or nvdisasm is missing (Python wheels
-# nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm have them).
+# usage: sass_test.sh FOLDER [TOOLS]   the machine code of the plugin's kernels (FOLDER/**/*.o, for every architecture) is what
+# their source means: matrix units where tiles are multiplied, accesses of sixteen bytes where runs are read and written,
+# nothing in local memory, and no kernel that writes nothing. Skips where cuobjdump or nvdisasm is neither on the path nor in
+# TOOLS, where `scripts/setup --cuda` puts them with the compiler (wheels nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm).
 set -euo pipefail
 
+PATH=$PATH:/usr/local/cuda/bin${2:+:$2}
 for tool in cuobjdump nvdisasm; do
-  command -v $tool >/dev/null || PATH=$PATH:/usr/local/cuda/bin
   command -v $tool >/dev/null || { echo "sass: there is no $tool here"; exit 77; }
 done
-objects=$(find "$1" -name '*.o' 2>/dev/null | sort)
+objects=$(find "$1" -name '*.o' 2>/dev/null | sort || true)
 [[ -n $objects ]] || { echo "sass: the plugin is not built here"; exit 77; }
 
 failed=0
