@@ -63,7 +63,8 @@ TEST_CASE("bpt's graph has the published edges, and every leaf's nodes hold each
                                            {64, 4, 1938, 1193},
                                            {1024, 1, 29698, 20481},
                                            {1024, 4, 65778, 38521},
-                                           {1024, 8, 103382, 57323}}) {
+                                           {1024, 8, 103382, 57323},
+                                           {1024, 1024, 1058816, 535040}}) {
     CHECK(edges(n, k, false) == both);
     CHECK(edges(n, k, true) == causal);
   }
@@ -190,6 +191,41 @@ TEST_CASE("with as many neighbours as tokens a leaf attends to all leaves, by th
     const at::Tensor hidden = at::relu(at::matmul(half, t.at("ff_in.weight").t()) + t.at("ff_in.bias"));
     const at::Tensor fed = at::matmul(hidden, t.at("ff_out.weight").t()) + t.at("ff_out.bias");
     CHECK(max_difference(block(x, mask), norm(t, "ff_norm", half + fed)) < 1e-10);
+  }
+}
+
+TEST_CASE("the program's graph has the published edges") {
+  // What its products leave beside those of 8 m c + 4 m f for each node and of 2 c for each leaf and vector.
+  const auto edges = [](int64_t n, int64_t k, bool causal) {
+    const double c = 10, f = 7, nodes = static_cast<double>(2 * n - 1), types = static_cast<double>((2 * k + 1) * 6);
+    const double all = make(1, k, 5, causal).module->cost(1, n).flops_pattern;
+    return (all - nodes * (8 * c * c + 4 * c * f) - 2 * static_cast<double>(n) * c * types) / (4 * c);
+  };
+  CHECK((edges(8, 2, false) == 76 && edges(8, 2, true) == 54));
+  CHECK((edges(16, 1, false) == 178 && edges(16, 1, true) == 129));
+  CHECK((edges(64, 4, false) == 1938 && edges(64, 4, true) == 1193));
+  CHECK((edges(1024, 1, false) == 29698 && edges(1024, 1, true) == 20481));
+  CHECK((edges(1024, 8, false) == 103382 && edges(1024, 8, true) == 57323));
+  CHECK((edges(1024, 1024, false) == 1058816 && edges(1024, 1024, true) == 535040));
+}
+
+TEST_CASE("spans leave the first layer with the mean of their tokens' values, as they begin without a query") {
+  const int64_t n = 13;
+  for (const bool causal : {false, true}) {
+    const BuiltMixer block = make(0, 2, 5, causal);
+    const Tensors t = tensors_of(block);
+    const at::Tensor x = random_tensor("x", {1, n, 10});
+    Carry carry;
+    (void)block.module->forward(x, {{}, causal}, carry);
+    const at::Tensor values = at::matmul(norm(t, "entry_norm", x[0]), t.at("value.weight").t());
+    std::vector<at::Tensor> means;
+    for (int64_t level = 1; level < levels_of(n); ++level)
+      for (int64_t first = 0; first < n; first += int64_t{1} << level)
+        means.push_back(values.narrow(0, first, std::min(int64_t{1} << level, n - first)).mean(0));
+    const at::Tensor half = norm(t, "norm", at::matmul(at::stack(means), t.at("out.weight").t()));
+    const at::Tensor hidden = at::relu(at::matmul(half, t.at("ff_in.weight").t()) + t.at("ff_in.bias"));
+    const at::Tensor fed = at::matmul(hidden, t.at("ff_out.weight").t()) + t.at("ff_out.bias");
+    CHECK(max_difference(carry.at("bpt/spans")[0], norm(t, "ff_norm", half + fed)) < 1e-10);
   }
 }
 

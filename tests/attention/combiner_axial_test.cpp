@@ -131,6 +131,15 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("with one key for each set of a grid combiner weighs a set as many times less as it has tokens") {
+  constexpr int64_t kTokens = 20, kColumns = 4;
+  for (const bool causal : {false, true})
+    for (const Form form : {Form::kVertical, Form::kHorizontal})
+      for (const int64_t row : {1, 10, 19})
+        check_counts(kNames[form == Form::kVertical ? 0 : 1], {{"columns", kColumns}},
+                     axial(kTokens, kColumns, causal, form)(0, 0, row), row, kTokens, causal);
+}
+
 TEST_CASE("combiner's causal forms on a grid do not read later tokens, bit for bit") {
   for (const std::string& name : kNames)
     for (const int64_t n : {20, 23}) check_no_leak(make_core(name, {{"columns", 5}}, {.causal = true}), n);

@@ -158,6 +158,33 @@ inline at::Tensor effective_weights(const BuiltCore& core, int64_t n, bool causa
   return core(q, k, at::eye(n, at::kDouble).expand({1, 1, n, n}), {{}, causal})[0][0];
 }
 
+// A row each of whose sets has one key: with log_count_bias it is softmax attention's, and without, a set's weight
+// beside the direct tokens' is as much less as the set has tokens.
+inline void check_counts(const std::string& name, const Json& options, const Supports& supports, int64_t row, int64_t n,
+                         bool causal) {
+  INFO(name << " causal " << causal << " row " << row);
+  Inputs in = random_inputs(1, 1, n, n, "counts");
+  in.v = at::eye(n, at::kDouble).expand({1, 1, n, n});
+  for (const std::vector<int64_t>& set : supports.sets)
+    for (const int64_t j : set) in.k.select(2, j).copy_(in.k.select(2, set[0]));
+  const SequenceMask mask{{}, causal};
+  const auto run = [&](bool log_count) {
+    Json all = options;
+    all["log_count_bias"] = log_count;
+    return make_core(name, all, {.heads = 1, .head_dim = n, .causal = causal})(in.q, in.k, in.v, mask)[0][0][row];
+  };
+  const at::Tensor full = dense_softmax(in, mask)[0][0][row], plain = run(false);
+  CHECK(max_difference(run(true), full) < 1e-12);
+  const auto beside = [&](const at::Tensor& weights, const std::vector<int64_t>& set) {
+    const auto sum = [&](const std::vector<int64_t>& tokens) {
+      return weights.index_select(0, at::tensor(tokens, at::kLong)).sum().item<double>();
+    };
+    return sum(set) / sum(supports.direct);
+  };
+  for (const std::vector<int64_t>& set : supports.sets)
+    CHECK(beside(full, set) == Approx(static_cast<double>(set.size()) * beside(plain, set)));
+}
+
 // Causal leak, bit for bit: what stands behind a row does not matter.
 inline void check_no_leak(const BuiltCore& core, int64_t n, int64_t heads = 2) {
   const Inputs in = random_inputs(1, heads, n, 5), other = random_inputs(1, heads, n, 5, "other");

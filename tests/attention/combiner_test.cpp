@@ -153,6 +153,13 @@ TEST_CASE(
   CHECK(odds(dense_softmax(in)) == Approx(4 * odds(run(false))));
 }
 
+TEST_CASE("with one key for each set combiner-logsparse weighs a set as many times less as it has tokens") {
+  constexpr int64_t kTokens = 16;
+  for (const bool causal : {false, true})
+    for (const int64_t row : {0, 6, 15})
+      check_counts("combiner-logsparse", Json::object(), logsparse(kTokens, causal)(0, 0, row), row, kTokens, causal);
+}
+
 TEST_CASE("combiner golden numbers") {
   // Spans {0, 1} and {2, 3}; row 0 asks 1. Direct keys 0 and ln 2 of values 1 and 2; the set's key is max(0, ln 3), its
   // value, q's maximum being 1, (1 * 4 + 3 * 8) / 4 = 7: weights 1, 2 and 3, (1 + 4 + 21) / 6.

@@ -129,6 +129,16 @@ TEST_CASE("rows of entmax sum to 1, do not mind a constant, and lose keys as alp
   }
 }
 
+TEST_CASE("of scores that are far apart adaptively-sparse keeps the best one, as explicit-sparse with one key does") {
+  const Inputs in = random_inputs(1, 2, 8, 5);
+  for (const bool causal : {false, true}) {
+    const SequenceMask mask{{}, causal};
+    const at::Tensor best = make_core("explicit-sparse", {{"top_k", 1}}, {.causal = causal})(in.q, in.k, in.v, mask);
+    CHECK(max_difference(make_core("adaptively-sparse", {}, {.causal = causal})(in.q * 1e6, in.k, in.v, mask), best) <
+          1e-10);
+  }
+}
+
 TEST_CASE("entmax near 1 is nearly softmax, and a learned alpha moves") {
   const Inputs in = random_inputs(2, 2, 30, 5);
   const BuiltCore near = make_core("adaptively-sparse", {{"alpha", 1.0001}, {"learn_alpha", false}});

@@ -149,6 +149,56 @@ TEST_CASE("a constant gate discounts earlier keys by itself, and gated rows see 
   CHECK(at::equal(mixer(x, {{}, true}).narrow(1, 0, 70), mixer(later, {{}, true}).narrow(1, 0, 70)));
 }
 
+// What a gated mixer of 12 features shows of a pass over x [1,n,10].
+std::map<std::string, at::Tensor> gated(const BuiltMixer& mixer, const at::Tensor& x) {
+  std::map<std::string, at::Tensor> kept;
+  const ProbeRecorder recorder([](const std::string&) { return true; });
+  (void)mixer(x, {{}, true});
+  for (const auto& [key, tensor] : recorder.kept()) kept[key] = tensor.detach();
+  return kept;
+}
+
+TEST_CASE("a gate that opens fully keeps what was there: later keys and values count for nothing") {
+  const int64_t n = 60, old = 20;
+  for (const std::string& name : kNames) {
+    INFO(name);
+    const BuiltMixer mixer = make_mixer(name, {{"gate", true}, {"features", 12}}, {.causal = true});
+    auto parameters = mixer.module->named_parameters();
+    parameters["gate.weight"].data().zero_();
+    parameters["gate.weight"].data().select(1, 0).fill_(1);
+    parameters["gate.bias"].data().zero_();
+    at::Tensor x = random_tensor("x", {1, n, 10});
+    x.select(2, 0).narrow(1, 0, old).fill_(std::log(0.75 / 0.25));
+    x.select(2, 0).narrow(1, old, n - old).fill_(50);  // 1 - g = 2e-22
+    const auto kept = gated(mixer, x);
+    // The discounts of the old keys as the last of them left them.
+    const at::Tensor discount = at::pow(0.75, at::arange(old - 1, -1, -1, at::kDouble)).view({old, 1}) * 0.25;
+    const at::Tensor keys = kept.at("phi_k").narrow(2, 0, old) * discount;
+    const at::Tensor weights = at::matmul(kept.at("phi_q").narrow(2, old, n - old), keys.transpose(-1, -2));
+    at::Tensor den = weights.sum(-1, /*keepdim=*/true);
+    const at::Tensor steady = den.abs().gt(1e-3).to(at::kDouble);
+    if (name == "rfa-arccos") den = den + 1e-7;
+    const at::Tensor meant = at::matmul(weights, kept.at("v").narrow(2, 0, old)) / den;
+    CHECK(steady.sum().item<double>() > static_cast<double>(n));
+    CHECK(max_difference(kept.at("mixed").narrow(2, old, n - old) * steady, meant * steady) < 1e-9);
+  }
+}
+
+TEST_CASE("a constant value stays one under a gate, but for what is added to denominators") {
+  for (const std::string& name : kNames) {
+    INFO(name);
+    const BuiltMixer mixer = make_mixer(name, {{"gate", true}, {"features", 12}}, {.causal = true});
+    auto parameters = mixer.module->named_parameters();
+    parameters["value.weight"].data().zero_();
+    parameters["value.bias"].data().fill_(3);
+    const auto kept = gated(mixer, random_tensor("x", {1, 60, 10}));
+    const at::Tensor den = kept.at("denominator"), steady = den.abs().gt(1e-3).to(at::kDouble);
+    const at::Tensor meant = 3 * den / (name == "rfa-arccos" ? den + 1e-7 : den);
+    CHECK(steady.sum().item<double>() > 60);  // of 120 rows, of all heads
+    CHECK(max_difference(kept.at("mixed") * steady, meant.expand_as(kept.at("mixed")) * steady) < 1e-9);
+  }
+}
+
 TEST_CASE("training draws new directions, evaluation keeps its own") {
   const auto after = [](const BuiltCore& core, int64_t step) {
     core.module->after_step(step);
