@@ -201,9 +201,9 @@ TEST_CASE("branches take tensors as they lie, and maps that are too large for a 
   const BranchCase large{.rows = {2}, .in = 2048, .width = 2048};
   CHECK(worst_difference(joined(large), defined(large), inputs_of(large, at::kDouble)) < 1e-11);
   const BranchCase part{.rows = {3, 5},
-                        .in = 512,
-                        .hidden = 256,
-                        .width = 512,
+                        .in = 1040,
+                        .hidden = 1040,
+                        .width = 1040,
                         .norm = false,
                         .inside = 0.1,
                         .dropout = 0.2,

@@ -10,6 +10,7 @@
 #include <functional>
 #include <vector>
 
+#include "kernels/fused.h"
 #include "tensor/init.h"
 
 namespace xformer::kernels {
@@ -20,6 +21,9 @@ using TensorFunction = std::function<Tensors(const Tensors& inputs)>;
 inline at::Tensor random_tensor(const std::string& name, at::IntArrayRef shape, at::ScalarType type = at::kDouble) {
   return InitStream(17).normal(name, shape, 1).to(type);
 }
+
+// How often kernels of ours for the CPU ran an operator in this process.
+inline int64_t fused_calls(const char* name) { return calls_of(name).fused.at(0).load(); }
 
 // Largest difference of any element over the largest element, or infinity where one side is not finite.
 inline double difference(const at::Tensor& got, const at::Tensor& meant) {

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "fused_support.h"
+#include "kernels/linear/autocast.h"
 #include "kernels/policy.h"
 #include "tensor/op_counter.h"
 
@@ -66,6 +67,7 @@ TEST_CASE("linear maps in blocks equal at::linear, with gradients, alone and tog
       {{3, 1500, 64}, {64, 64, 64}},
       {{2, 900, 40}, {8, 64, 3}, false},
       {{5, 512}, {600}},
+      {{3, 300, 512}, {700, 256}},
       {{9}, {4}},
       {{20000, 3}, {2}},
       {{0, 4, 8}, {5}},
@@ -131,6 +133,19 @@ TEST_CASE("linear takes tensors as they lie, and gives the same bits on any numb
   CHECK(worst_difference(linear_operator(1), reference_operator(1), turned) < 1e-11);
   const Tensors inputs = inputs_of({{4, 2000, 64}, {64, 64, 64}}, at::kFloat);
   CHECK(same_on_any_threads(linear_operator(3), inputs));
+}
+
+TEST_CASE("linear takes maps of so many weights, and leaves larger ones to LibTorch") {
+  const at::Tensor x = random_tensor("x", {70, 512}, at::kFloat);
+  const int64_t most = most_weights(x) / x.size(1);
+  CHECK(most >= 128);
+  for (const int64_t out : {most, most + 1}) {
+    const int64_t before = fused_calls("linear");
+    CHECK(difference_of({{70, 512}, {out}}, at::kFloat) < 2e-5);
+    CHECK((fused_calls("linear") > before) == (out == most));
+  }
+  const Tensors large = inputs_of({{1200, 512}, {700, 300}}, at::kFloat);
+  CHECK(same_on_any_threads(linear_operator(2), large));
 }
 
 TEST_CASE("linear under autocast is at::linear under autocast, but for where it rounds") {

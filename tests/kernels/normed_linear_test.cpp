@@ -87,8 +87,6 @@ std::vector<NormedCase> cases() {
   return result;
 }
 
-int64_t fused_calls(const char* name) { return calls_of(name).fused.at(0).load(); }
-
 }  // namespace
 
 TEST_CASE("linear maps of a norm they make themselves equal their definition, with gradients") {

@@ -78,7 +78,7 @@ ProjectionGradients counted_backward(const at::Tensor& x_gradient, const at::Ten
   return project_backward_device(x_gradient, y_gradient, projection, x, y, valid, count_projection);
 }
 
-// All launches of two sides, whose projection is one for each head, where all of it is held.
+// All launches of two sides, with one projection for all heads, where all of it is held.
 constexpr bool mixtures_fit(int64_t units, int64_t n, int64_t rows) {
   if (!is_held(units, rows, 1) || !is_held(1, rows, n)) return true;
   ProjectionArguments a;

@@ -1,15 +1,13 @@
 #include "kernels/batched_product/batched_product.h"
 
-#include <ATen/Context.h>
 #include <ATen/Dispatch.h>
 #include <ATen/Functions.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <string_view>
 #include <vector>
 
 #include "core/error.h"
+#include "kernels/cpu/blas.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/stored.h"
 #include "kernels/cpu/units.h"
@@ -132,20 +130,6 @@ FactorGradients multiply_backward(const at::Tensor& gradient, const at::Tensor& 
   if (a_wanted) multiply(gradient, b.transpose(-1, -2), result.a = gradient_of(a));
   if (b_wanted) multiply(a.transpose(-1, -2), gradient, result.b = gradient_of(b));
   return result;
-}
-
-// MKL multiplies by AVX-512 on Intel's processors alone, and not where MKL_ENABLE_INSTRUCTIONS says less.
-bool blas_has_512() {
-#if defined(__x86_64__) && defined(__GNUC__)
-  static const bool has = [] {
-    const char* const most = std::getenv("MKL_ENABLE_INSTRUCTIONS");
-    return at::hasMKL() && __builtin_cpu_is("intel") && __builtin_cpu_supports("avx512f") &&
-           (most == nullptr || std::string_view(most).starts_with("AVX512"));
-  }();
-  return has;
-#else
-  return false;
-#endif
 }
 
 // Whether tiles are as fast as LibTorch's product, by the shape and the machine alone.

@@ -78,7 +78,9 @@ struct BranchCall {
 
 // Whether the maker's kernels take its weights.
 bool fits_cpu(const Branch& branch) {
-  const auto small = [](const LinearMap& map) { return map.weight.numel() > 0 && map.weight.numel() <= kMostWeights; };
+  const auto small = [&](const LinearMap& map) {
+    return map.weight.numel() > 0 && map.weight.numel() <= most_weights(branch.rows);
+  };
   return branch.out.weight.defined() && branch.rows.numel() > 0 && small(branch.out) &&
          (!branch.in.weight.defined() || small(branch.in));
 }

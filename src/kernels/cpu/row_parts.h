@@ -8,7 +8,8 @@
 namespace xformer::kernels {
 
 constexpr int64_t kBlockElements = int64_t{1} << 16;  // of what a block of rows holds: half of a small L2
-constexpr int64_t kMostParts = 32, kTableElements = int64_t{1} << 20;  // of all tables together
+// Of all tables together, but that of large ones there are eight: so many threads find work.
+constexpr int64_t kMostParts = 32, kFewestParts = 8, kTableElements = int64_t{1} << 20;
 
 struct RowParts {
   int64_t rows, block_rows, blocks;
@@ -30,7 +31,7 @@ struct RowParts {
   }
 
  private:
-  static int64_t wanted(int64_t table) { return std::clamp<int64_t>(kTableElements / table, 1, kMostParts); }
+  static int64_t wanted(int64_t table) { return std::clamp<int64_t>(kTableElements / table, kFewestParts, kMostParts); }
 };
 
 }  // namespace xformer::kernels

@@ -2,6 +2,8 @@
 
 #include <ATen/Functions.h>
 
+#include <algorithm>
+
 #include "kernels/cpu/needed_rows.h"
 #include "kernels/feed_forward/cpu.h"
 #include "kernels/feed_forward/program.h"
@@ -62,7 +64,7 @@ bool part_fits_device(const FeedForwardCall& call) {
 
 at::Tensor feed_forward(const at::Tensor& x, const LinearMap& in, const LinearMap& out, bool tanh,
                         const DropoutPlace& drop, const at::Tensor& needed) {
-  const bool small = in.weight.numel() <= kMostWeights && out.weight.numel() <= kMostWeights;
+  const bool small = std::max(in.weight.numel(), out.weight.numel()) <= most_weights(x);
   FeedForwardCall call{x, in, out, tanh, drop, {}, {}};
   if (small && x.numel() > 0 && !autocast_takes_products(x) && part_fits_device(call) &&
       fused_type<FeedForwardCall>(call.inputs())) {

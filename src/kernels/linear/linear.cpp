@@ -104,7 +104,7 @@ bool take_maps(LinearCall& call, const std::vector<LinearMap>& maps) {
   for (const LinearMap& map : maps) {
     call.weights.push_back(map.weight);
     if (map.bias.defined()) call.biases.push_back(map.bias);
-    possible = possible && map.weight.numel() > 0 && map.weight.numel() <= kMostWeights;
+    possible = possible && map.weight.numel() > 0 && map.weight.numel() <= most_weights(call.x);
   }
   XF_ASSERT(call.biases.empty() || call.biases.size() == maps.size(), "of maps taken together all have a bias or none");
   return possible;

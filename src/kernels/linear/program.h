@@ -9,11 +9,8 @@
 
 namespace xformer::kernels {
 
-inline constexpr int kMostMaps = 4;  // of one launch
-// Weights of a map; products of larger ones are LibTorch's. On a CPU of AMD's that costs something: MKL takes its AVX2
-// path there and reached 209 to 233 GFLOP/s of 4,096 cubed, where oneDNN made 472 by AVX-512 (two threads, Zen 5,
-// fp32). Our tiles were not measured at such sizes.
-inline constexpr int64_t kMostWeights = int64_t{1} << 16;
+inline constexpr int kMostMaps = 4;                        // of one launch
+inline constexpr int64_t kMostWeights = int64_t{1} << 16;  // of a map: linear/autocast.h
 
 struct LinearArguments {
   struct Map {
