@@ -28,7 +28,7 @@ std::map<std::string, std::string> task_of_each_kind() {
     found.try_emplace(
         fmt::format("{}, {}{}, {} of {}{}{}", plan.family, planned_shape(plan).target.kind,
                     request.causal ? ", causal" : "", input.sequences, input.vocabulary > 0 ? "ids" : "numbers",
-                    input.side > 0 ? ", of an image" : "", input.categories.empty() ? "" : ", codes among them"),
+                    input.columns > 0 ? ", of an image" : "", input.categories.empty() ? "" : ", codes among them"),
         name);
   }
   return found;
