@@ -241,7 +241,7 @@ TEST_CASE("an attention may find a plan's layers too many, and says what is bett
     return depth_warning(resolve_plan(asked));
   };
   CHECK(warning("set-isab", {{"model.layers", 2}}).empty());
-  CHECK_THAT(warning("set-isab", {{"model.layers", 3}}), Catch::Contains("attention.mab=paper"));
+  CHECK_THAT(warning("set-isab", {{"model.layers", 3}}), Catch::Contains("attention.mab=code-norm or paper"));
   CHECK(warning("set-isab", {{"model.layers", 3}, {"attention.mab", "code-norm"}}).empty());
   CHECK(warning("mrs-linear", {{"model.layers", 12}}).empty());
   CHECK(warning("lstm", {{"model.layers", 12}}).empty());

@@ -78,6 +78,7 @@ TEST_CASE("attentions on a grid take the bytes of a row of pixels for a row") {
     context.max_len = 3072;
     context.causal = true;
     context.grid = grid;
+    context.dropout_stream = std::make_shared<kernels::DropoutStream>(1);
     Json options = plan.group("attention");
     options["columns"] = columns;
     return attention::build_mixer(attention::resolve(plan.attention), options, context)->cost(1, 3072).flops_pattern;
