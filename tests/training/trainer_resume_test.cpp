@@ -5,6 +5,21 @@
 
 namespace xformer::training {
 
+namespace {
+
+// A run "parts-" + name that stops at step 12 and goes on ends in the bits of "whole-" + name, which never stopped.
+void check_goes_on(Setting& setting, const RunPlan& plan, const std::string& name) {
+  static_cast<void>(setting.run(plan, setting.options("whole-" + name)));
+  RunOptions parts = setting.options("parts-" + name);
+  parts.stop_after = 12;
+  CHECK(setting.run(plan, parts)["status"] == "stopped");
+  parts.stop_after = 0;
+  CHECK(setting.run(plan, parts)["status"] == "completed");
+  CHECK(setting.content_hash("parts-" + name) == setting.content_hash("whole-" + name));
+}
+
+}  // namespace
+
 TEST_CASE("stopped anywhere and gone on with, a run ends in the same bits") {
   // fp16: the loss scale is part of what goes on; batch norm: its running statistics are.
   for (const Json& more : {Json{{"training.precision", "fp32"}}, Json{{"training.precision", "bf16"}},
@@ -32,13 +47,7 @@ TEST_CASE("every attention goes on from step 12 in the same bits, dropout on") {
     INFO(name);
     const RunPlan plan =
         plan_with({{"training.steps", 15}, {"model.dropout", 0.1}, {"model.attention_dropout", 0.1}}, name);
-    static_cast<void>(setting.run(plan, setting.options("whole-" + name)));
-    RunOptions parts = setting.options("parts-" + name);
-    parts.stop_after = 12;
-    CHECK(setting.run(plan, parts)["status"] == "stopped");
-    parts.stop_after = 0;
-    CHECK(setting.run(plan, parts)["status"] == "completed");
-    CHECK(setting.content_hash("parts-" + name) == setting.content_hash("whole-" + name));
+    check_goes_on(setting, plan, name);
   }
 }
 
@@ -52,13 +61,7 @@ TEST_CASE("in bf16 a run goes on in the same bits, dropout on, and its weights a
                                     {"model.dropout", 0.1},
                                     {"model.attention_dropout", 0.1}},
                                    name);
-    static_cast<void>(setting.run(plan, setting.options("whole-" + name)));
-    RunOptions parts = setting.options("parts-" + name);
-    parts.stop_after = 12;
-    CHECK(setting.run(plan, parts)["status"] == "stopped");
-    parts.stop_after = 0;
-    CHECK(setting.run(plan, parts)["status"] == "completed");
-    CHECK(setting.content_hash("parts-" + name) == setting.content_hash("whole-" + name));
+    check_goes_on(setting, plan, name);
     // Of all that a run goes on from: the weights that are trained, those of the best evaluation, the optimiser's.
     const Path whole = setting.scratch.path() / ("whole-" + name);
     const auto checkpoint = newest_checkpoint(whole, [](const std::string&) {});
