@@ -27,8 +27,9 @@
 // bits. Where the first may be, or inputs are of several types, and the kernel does not run, the reference is in float,
 // but under autocast by LibTorch's rules.
 //
-// Under autocast to bf16 on a CPU, activations are bf16 between operators and parameters stay float: run_fused() brings
-// the inputs to these types, all but those that `static bool is_parameter(size_t input)` names. A call without the mark
+// Under autocast to bf16 on a CPU, activations are bf16 between operators; parameters stay float, and so do statistics
+// of rows: run_fused() brings the inputs to these types, all but those that `static bool is_parameter(size_t input)`
+// names, and the outputs, all but those that `static bool is_statistic(size_t output)` does. A call without the mark
 // computes in float between conversions. So does, where autocast is off, one whose kernels cannot run; under autocast
 // its reference runs by LibTorch's rules, as it does with other policies and on other devices.
 #pragma once
@@ -172,6 +173,12 @@ template <class Call>
   else return false;
 }
 
+template <class Call>
+[[nodiscard]] constexpr bool is_statistic(size_t output) {
+  if constexpr (requires { Call::is_statistic(output); }) return Call::is_statistic(output);
+  else return false;
+}
+
 // The type of activations in which a call with these inputs would run fused; none: it would not.
 template <class Call>
 [[nodiscard]] std::optional<at::ScalarType> fused_type(const variable_list& inputs) {
@@ -251,8 +258,8 @@ variable_list run_fused(const Call& call, bool possible = true) {
   if (!bf16 || (!fused && autocast_type(at::kCPU))) return call.reference(inputs);
   const AutocastScope full(at::kCPU, std::nullopt);
   variable_list outputs = fused ? run_kernels(with_activations(call, type)) : call.reference(in_float(inputs));
-  for (at::Tensor& output : outputs)
-    if (output.defined()) output = output.to(at::kBFloat16);
+  for (size_t i = 0; i < outputs.size(); ++i)
+    if (outputs[i].defined() && !is_statistic<Call>(i)) outputs[i] = outputs[i].to(at::kBFloat16);
   return outputs;
 }
 
