@@ -112,7 +112,7 @@ class AttentionCore : public torch::nn::Module, public Hooks {
   // Whether rows of padded queries come out of forward as zero, so that the mixer need not see to it.
   [[nodiscard]] virtual bool zeroes_padding() const { return false; }
   // Whether forward also takes q, k and v in bf16, with autocast off: it hands them to operators of kernels/ alone,
-  // which do in float what is no product (attention-core 0.7).
+  // which do in float what is no product (attention-core 0.7), or brings them to float itself for anything else.
   [[nodiscard]] virtual bool takes_bf16() const { return false; }
   // The same of bf16 and fp16 on other devices than the CPU.
   [[nodiscard]] virtual bool takes_half_on_devices() const { return false; }

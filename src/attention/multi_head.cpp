@@ -64,7 +64,7 @@ kernels::Branch MultiHeadMixer::branch(kernels::NormedRows& x, const SequenceMas
 
 at::Tensor MultiHeadMixer::decode(const at::Tensor& x, const DecodingStep& step, Carry& carry, State& kept) {
   // What is kept from step to step is in float on other devices than the CPU, whatever a whole pass takes there.
-  const auto wide = [](const at::Tensor& x) { return x.is_cpu() ? x : kernels::in_float({x})[0]; };
+  const auto wide = [](const at::Tensor& x) { return x.is_cpu() ? x : kernels::in_float(x); };
   const auto core = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
     return attention::decode(*core_, wide(q), wide(k), wide(v), step, carry, kept);
   };

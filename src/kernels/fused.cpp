@@ -129,11 +129,15 @@ bool of_one_type(const variable_list& tensors) {
   return true;
 }
 
+at::Tensor in_float(const at::Tensor& tensor) {
+  if (!tensor.defined()) return tensor;
+  const at::ScalarType type = tensor.scalar_type();
+  return type == at::kBFloat16 || type == at::kHalf ? tensor.to(at::kFloat) : tensor;
+}
+
 variable_list in_float(const variable_list& tensors) {
   variable_list result = tensors;
-  for (at::Tensor& one : result)
-    if (one.defined() && (one.scalar_type() == at::kBFloat16 || one.scalar_type() == at::kHalf))
-      one = one.to(at::kFloat);
+  for (at::Tensor& one : result) one = in_float(one);
   return result;
 }
 

@@ -105,6 +105,7 @@ void check_backward(const char* name, const variable_list& inputs, const variabl
 [[nodiscard]] bool of_one_type(const variable_list& tensors);
 
 // bf16 and fp16 tensors in float, the others as they are.
+[[nodiscard]] at::Tensor in_float(const at::Tensor& tensor);
 [[nodiscard]] variable_list in_float(const variable_list& tensors);
 
 // A struct between the passes: its tensors as LibTorch saves them, so that changed ones are refused and an output holds
@@ -204,10 +205,12 @@ template <class Call>
 template <class Call>
 [[nodiscard]] Call with_activations(Call call, at::ScalarType type) {
   const variable_list inputs = call.inputs();
+  variable_list made(inputs.size());  // one tensor in several places is converted once
   for_tensors(call, [&](at::Tensor& one) {
     for (size_t i = 0; i < inputs.size(); ++i)
       if (one.defined() && one.is_same(inputs[i]) && !is_parameter<Call>(i)) {
-        one = one.to(type);
+        if (!made[i].defined()) made[i] = one.to(type);
+        one = made[i];
         return;
       }
   });

@@ -19,7 +19,7 @@ class FullPrecision : public AutocastScope {
     const at::ScalarType type = x.scalar_type();
     if (!x.is_cpu() && takes_half_on_devices_) return x;
     if (type == at::kBFloat16 && takes_bf16_ && kernels::stores_bf16({x})) return x;
-    return type == at::kBFloat16 || type == at::kHalf ? x.to(at::kFloat) : x;
+    return kernels::in_float(x);
   }
 
  private:

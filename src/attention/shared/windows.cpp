@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "kernels/batched_product/batched_product.h"
+#include "kernels/fused.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention {
@@ -25,23 +26,26 @@ PartialWeights partial_softmax(const at::Tensor& scores, const at::Tensor& allow
   return {at::softmax(filled, -1).masked_fill(forbidden, 0), at::logsumexp(filled, -1, /*keepdim=*/true)};
 }
 
-at::Tensor with_residues(const NearRows& near, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+at::Tensor with_residues(const NearRows& near, const at::Tensor& q_in, const at::Tensor& k, const at::Tensor& v,
                          const at::Tensor& key_valid, const Windows& residues, const kernels::Dropout& dropout,
                          bool training, const IndexTables& tables) {
+  // What follows is no operator that computes in float by itself.
+  const at::Tensor q = kernels::in_float(q_in), near_rows = kernels::in_float(near.rows);
   // The near keys have the row's own token: the residue leaves it out.
   at::Tensor allowed = tables.get("others", {residues.block}, q.device(), [&](const at::TensorOptions& numbers) {
     return at::eye(residues.block, numbers).eq(0);
   });
   if (const at::Tensor known = residues.allowed(key_valid, q); known.defined()) allowed = allowed.logical_and(known);
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
-  const at::Tensor scores =
-      kernels::batched_product(residues.rows(q * scale), residues.rows(k).transpose(-1, -2));  // [b,h,l,1,t,t]
+  const at::Tensor scores = kernels::batched_product(
+      residues.rows(q * scale), residues.rows(kernels::in_float(k)).transpose(-1, -2));  // [b,h,l,1,t,t]
   const PartialWeights far = partial_softmax(scores, allowed);
   probe("residue_weights", far.weights);
-  const at::Tensor rows = residues.join(kernels::batched_product(dropout(far.weights, training), residues.rows(v)));
+  const at::Tensor rows =
+      residues.join(kernels::batched_product(dropout(far.weights, training), residues.rows(kernels::in_float(v))));
   // Two partial softmaxes become one by their shares exp(log_sum) of the whole.
   const at::Tensor share = at::sigmoid(near.log_sum - residues.join(far.log_sum));
-  return rows + share * (near.rows - rows);
+  return rows + share * (near_rows - rows);
 }
 
 at::Tensor WindowCore::forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,

@@ -55,6 +55,7 @@ class WindowCore : public AttentionCore {
                      Carry& carry) override;
   [[nodiscard]] Cost cost(const Shape& shape) const override;
   [[nodiscard]] bool zeroes_padding() const override { return true; }
+  [[nodiscard]] bool takes_bf16() const override { return true; }
 
  private:
   bool causal_;

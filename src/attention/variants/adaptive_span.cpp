@@ -75,6 +75,7 @@ class AdaptiveSpanCore : public AttentionCore, public DecodingCore {
   }
 
   [[nodiscard]] bool zeroes_padding() const override { return true; }
+  [[nodiscard]] bool takes_bf16() const override { return true; }
 
   [[nodiscard]] Cost cost(const Shape& shape) const override {
     const int64_t n = shape.query_len;

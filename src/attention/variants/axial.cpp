@@ -70,6 +70,7 @@ class AxialCore : public AttentionCore {
   }
 
   [[nodiscard]] bool zeroes_padding() const override { return axes_ != Axes::kBoth; }
+  [[nodiscard]] bool takes_bf16() const override { return true; }
 
  private:
   [[nodiscard]] Windows row_windows(int64_t places) const { return Windows::own_block(places, columns_, causal_); }

@@ -121,6 +121,7 @@ class BigBirdCore : public AttentionCore {
   }
 
   [[nodiscard]] bool zeroes_padding() const override { return true; }
+  [[nodiscard]] bool takes_bf16() const override { return true; }
   [[nodiscard]] std::string backend() const override { return whole_ ? "explicit, softmax over all" : "explicit"; }
 
  private:

@@ -70,6 +70,8 @@ class BlockwiseCore : public AttentionCore {
     });
   }
 
+  [[nodiscard]] bool takes_bf16() const override { return true; }
+
   [[nodiscard]] Cost cost(const Shape& shape) const override {
     const int64_t n = shape.query_len, p = pinned_.of(n), places = n - p;
     const double heads = static_cast<double>(shape.heads);

@@ -29,6 +29,7 @@ class EtcCore : public AttentionCore {
 
   [[nodiscard]] Cost cost(const Shape& shape) const override { return attention_.cost(shape); }
   [[nodiscard]] bool zeroes_padding() const override { return true; }
+  [[nodiscard]] bool takes_bf16() const override { return true; }
 
  private:
   GlobalWindow attention_;

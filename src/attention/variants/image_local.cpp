@@ -122,6 +122,7 @@ class ImageLocalCore : public AttentionCore {
   }
 
   [[nodiscard]] bool zeroes_padding() const override { return true; }
+  [[nodiscard]] bool takes_bf16() const override { return true; }
 
  private:
   struct Tables {

@@ -59,6 +59,7 @@ class TiedCore : public AttentionCore {
 
   [[nodiscard]] Cost cost(const Shape& shape) const override { return attention_.cost(shape); }
   [[nodiscard]] bool zeroes_padding() const override { return true; }
+  [[nodiscard]] bool takes_bf16() const override { return true; }
 
  private:
   GlobalWindow attention_;
@@ -97,7 +98,7 @@ class UntiedMixer : public SequenceMixer {
     }
     at::Tensor mixed;
     {
-      const FullPrecision precision(x.device().type());
+      const FullPrecision precision(x.device().type(), /*takes_bf16=*/true);
       for (at::Tensor* part : {&local.q, &local.k, &local.v}) *part = precision(*part);
       if (g > 0)
         for (at::Tensor* part : {&rows.q, &rows.k, &rows.v}) *part = precision(*part);

@@ -11,6 +11,7 @@
 #include "attention/descriptor.h"
 #include "attention/shared/windows.h"
 #include "kernels/attention/attention.h"
+#include "kernels/fused.h"
 #include "tensor/parts.h"
 #include "tensor/probe.h"
 
@@ -53,6 +54,8 @@ class MemoryCompressedCore : public AttentionCore {
     return kernels::attention(q, short_k, short_v, options);
   }
 
+  [[nodiscard]] bool takes_bf16() const override { return true; }
+
   [[nodiscard]] Cost cost(const Shape& shape) const override {
     const double z = static_cast<double>(shape.batch * shape.heads), d = static_cast<double>(shape.head_dim);
     const double n = static_cast<double>(shape.query_len);
@@ -85,7 +88,7 @@ class MemoryCompressedCore : public AttentionCore {
   // [b,h,n,d] -> [b,h,n',d]
   [[nodiscard]] at::Tensor compressed(const at::Tensor& x, const SequenceMask& mask) const {
     const int64_t n = x.size(2), groups = pooled_len(n, rate_);
-    const at::Tensor valid = with_zeros_behind(mask.zero_padding(x), 2, groups * rate_ - n);
+    const at::Tensor valid = with_zeros_behind(mask.zero_padding(kernels::in_float(x)), 2, groups * rate_ - n);
     return at::matmul(valid.unflatten(2, {groups, rate_}).flatten(3), kernel_.flatten(1, 2)) + bias_;
   }
 

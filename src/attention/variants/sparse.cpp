@@ -14,6 +14,7 @@
 #include "attention/shared/index_tables.h"
 #include "attention/shared/windows.h"
 #include "kernels/batched_product/batched_product.h"
+#include "kernels/fused.h"
 #include "tensor/parts.h"
 #include "tensor/probe.h"
 
@@ -85,6 +86,8 @@ class SparseCore : public AttentionCore {
     return p > 0 ? at::cat({pinned_rows, result}, 2) : result;
   }
 
+  [[nodiscard]] bool takes_bf16() const override { return true; }
+
   [[nodiscard]] Cost cost(const Shape& shape) const override {
     const int64_t n = shape.query_len, p = std::min(pinned_, n), m = n - p, heads = shape.heads;
     Pairs sum;  // over heads
@@ -132,9 +135,9 @@ class SparseCore : public AttentionCore {
     const int64_t keys = causal_ ? p : k.size(2);
     const SequenceMask seen{mask.all_valid() ? at::Tensor() : mask.key_valid.narrow(1, 0, keys), causal_};
     const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
-    const at::Tensor weights =
-        masked_softmax(at::matmul(q.narrow(2, 0, p) * scale, k.narrow(2, 0, keys).transpose(-1, -2)), seen);
-    return at::matmul(pinned_dropout_(weights, is_training()), v.narrow(2, 0, keys));
+    const auto rows = [](const at::Tensor& x, int64_t count) { return kernels::in_float(x.narrow(2, 0, count)); };
+    const at::Tensor weights = masked_softmax(at::matmul(rows(q, p) * scale, rows(k, keys).transpose(-1, -2)), seen);
+    return at::matmul(pinned_dropout_(weights, is_training()), rows(v, keys));
   }
 
   bool head_split_;
@@ -227,10 +230,11 @@ class FixedCore : public SparseCore {
       });
       allowed = allowed.logical_and(earlier);  // [b or 1,1,m,g]
     }
-    const at::Tensor q = in.q / std::sqrt(static_cast<double>(in.q.size(-1)));
-    const PartialWeights part = partial_softmax(kernels::batched_product(q, k.transpose(-1, -2)), allowed);
+    const at::Tensor q = kernels::in_float(in.q) / std::sqrt(static_cast<double>(in.q.size(-1)));
+    const at::Tensor scores = kernels::batched_product(q, kernels::in_float(k).transpose(-1, -2));
+    const PartialWeights part = partial_softmax(scores, allowed);
     probe("weights", part.weights);
-    return kernels::batched_product(other_dropout_(part.weights, training), v);
+    return kernels::batched_product(other_dropout_(part.weights, training), kernels::in_float(v));
   }
 
   // What rows of each block see beside it of p pinned keys and the summaries of t blocks [1,t,p + t c]: the

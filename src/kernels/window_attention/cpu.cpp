@@ -7,6 +7,7 @@
 #include "kernels/attention/cpu.h"
 #include "kernels/cpu/stored.h"
 #include "kernels/cpu/units.h"
+#include "kernels/window_attention/offset_sums.h"
 #include "kernels/window_attention/pass.h"
 
 namespace xformer::kernels {
@@ -22,16 +23,17 @@ void forbid(const WindowPass& pass, const WindowPass::Range& seen, Value* scores
 }
 
 // As many rows of the next block as this row of its tile stands for.
-template <class Value>
+template <class Stored>
 [[gnu::always_inline]] inline void prefetch(const WindowPass& pass, const Tile& tile, int64_t row,
-                                            const WindowScratch<Value>& scratch) {
-  for (const NextRows<Value>& next : scratch.next) next.prefetch(tile.first - tile.block * pass.windows.block + row);
+                                            const WindowScratch<Stored>& scratch) {
+  for (const NextRows<Stored>& next : scratch.next) next.prefetch(tile.first - tile.block * pass.windows.block + row);
 }
 
-// Weights of a tile from its scores, not yet divided by their sums, and the sums and log-sums, `lowest` of no keys.
-template <class Value>
-void weigh(const WindowPass& pass, const Tile& tile, Value lowest, WindowScratch<Value>& scratch, Value* sums,
-           Value* log_sums) {
+// Weights of a tile from its scores, as products take them and not yet divided by their sums, and the sums and
+// log-sums, `lowest` of no keys.
+template <class Stored, class Value = Computed<Stored>>
+const Stored* weigh(const WindowPass& pass, const Tile& tile, Value lowest, WindowScratch<Stored>& scratch, Value* sums,
+                    Value* log_sums) {
   const int64_t line = pass.line(tile);
   const Drawn draws = pass.draw(tile, scratch);
   const uint32_t threshold = pass.draws.threshold();
@@ -43,6 +45,7 @@ void weigh(const WindowPass& pass, const Tile& tile, Value lowest, WindowScratch
     Value rescale[kAtOnce];
     std::fill_n(sums, tile.rows, Value(0));
     std::fill_n(log_sums, tile.rows, -std::numeric_limits<Value>::infinity());
+    Stored* const weights = place_of_factor<Stored>(scratch.scores.data(), tile.rows * line, scratch.factor);
     for (int64_t first = 0; first < tile.rows; first += kAtOnce) {
       const int64_t rows = std::min(kAtOnce, tile.rows - first);
       for (int64_t r = 0; r < rows; ++r) {
@@ -52,9 +55,10 @@ void weigh(const WindowPass& pass, const Tile& tile, Value lowest, WindowScratch
       Value* const scores = scratch.scores.data() + first * line;
       weigh_tile({rows, line, scores, static_cast<Value>(kLog2OfE), starts, threshold, keep, log_sums + first,
                   sums + first, rescale},
-                 scores);
+                 weights + first * line);
     }
-    return log_rows(log_sums, sums, tile.rows, lowest, log_sums);
+    log_rows(log_sums, sums, tile.rows, lowest, log_sums);
+    return weights;
   }
   // All rows' first: a vector that is read right behind a number that was written into it waits for the cache.
   for (int64_t r = 0; r < tile.rows; ++r) forbid(pass, pass.seen(tile, r), scratch.scores.data() + r * line);
@@ -73,6 +77,7 @@ void weigh(const WindowPass& pass, const Tile& tile, Value lowest, WindowScratch
     sums[r] = row.sum, log_sums[r] = row.shift;
   }
   log_rows(log_sums, sums, tile.rows, lowest, log_sums);
+  return factor_of<Stored>(scratch.scores.data(), tile.rows * line, scratch.factor);
 }
 
 // The place of each of a tile's rows in [b,h,n].
@@ -81,10 +86,10 @@ int64_t place(const WindowPass& pass, const Tile& tile, int64_t row) {
 }
 
 // Gradients of a tile's scores and its weights after dropout, in place of the scores' gradient and the scores.
-template <class Value>
-void slopes(const WindowPass& pass, const Tile& tile, const Residue<const Value>& out,
-            const Residue<const Value>& gradient, const Value* log_sum, const Value* log_sum_gradient, Value lowest,
-            WindowScratch<Value>& scratch) {
+template <class Stored, class Value = Computed<Stored>>
+void slopes(const WindowPass& pass, const Tile& tile, const Residue<const Stored>& out,
+            const Residue<const Stored>& gradient, const Value* log_sum, const Value* log_sum_gradient, Value lowest,
+            WindowScratch<Stored>& scratch) {
   const int64_t line = pass.line(tile);
   const Drawn draws = pass.draw(tile, scratch);
   const uint32_t threshold = pass.draws.threshold();
@@ -97,7 +102,9 @@ void slopes(const WindowPass& pass, const Tile& tile, const Residue<const Value>
   const int64_t first_place = place(pass, tile, 0);
   // What softmax's gradient takes off: a row's sum of out * gradient.
   Value* const deltas = grown(scratch.deltas, tile.rows);
-  row_products(tile.rows, pass.e, out.row(tile.first), out.stride, gradient.row(tile.first), gradient.stride, deltas);
+  const auto outs = loaded_rows(out.row(tile.first), out.stride, tile.rows, pass.e, scratch.rows),
+             given = loaded_rows(gradient.row(tile.first), gradient.stride, tile.rows, pass.e, scratch.slopes);
+  row_products(tile.rows, pass.e, outs.data, outs.stride, given.data, given.stride, deltas);
   for (int64_t r = 0; r < tile.rows; ++r) {
     Value *const scores = scratch.scores.data() + r * line, *const slope = scratch.gradient.data() + r * line;
     const Value sum = log_sum[first_place + r * pass.windows.dilation];
@@ -123,56 +130,21 @@ void slopes(const WindowPass& pass, const Tile& tile, const Residue<const Value>
   }
 }
 
-// Gradients of what distances add, a sum for every head of every sample, over the offsets that some head sees.
-struct OffsetSums {
-  explicit OffsetSums(const WindowPass& pass) {
-    if (!pass.vectors.defined()) return;
-    for (int64_t head = 0; head < pass.h; ++head) {
-      back = std::max(back, pass.reach(head).back);
-      ahead = std::max(ahead, pass.reach(head).ahead);
-    }
-    vectors = at::zeros({pass.b * pass.h, back + 1 + ahead, pass.d}, pass.q.options());
-    bias = at::zeros({pass.b, pass.h, back + 1 + ahead}, pass.q.options());
-  }
-
-  // Of a tile's scores' gradients `steps`; to_q gains what reaches the queries by them.
-  template <class Value>
-  void add(const WindowPass& pass, const Tile& tile, const Value* steps, const Operand<Value>& q_rows,
-           const Residue<Value>& to_q, std::vector<Value>& room) const {
-    const Offsets offsets = offsets_of(tile, pass.reach(tile.h));
-    const int64_t count = offsets.count, unit = tile.b * pass.h + tile.h;
-    room.assign(static_cast<size_t>(tile.rows * count), Value(0));
-    Value* const to_bias = bias.mutable_data_ptr<Value>() + unit * bias.size(2) + back;
-    for (int64_t r = 0; r < tile.rows; ++r) {
-      const auto [from, to, begin, end] = pass.seen(tile, r);
-      const int64_t offset = tile.column + from - (tile.first + r);
-      const Value* const row = steps + r * pass.line(tile) + pass.g + from;
-      std::copy_n(row, to - from, room.data() + r * count + (offset - offsets.first));
-      add_row(to_bias + offset, row, to - from);
-    }
-    const auto scale = static_cast<Value>(pass.scale);
-    gemm(tile.rows, pass.d, count, scale, {room.data(), count}, pass.vectors_from<Value>(offsets.first, false),
-         Value(1), to_q.row(tile.first), to_q.stride);
-    gemm(count, pass.d, tile.rows, scale, {room.data(), count, true}, q_rows, Value(1),
-         vectors.mutable_data_ptr<Value>() + (unit * vectors.size(1) + back + offsets.first) * pass.d, pass.d);
-  }
-
-  void finish(const WindowPass& pass, WindowAttentionGradients& result) const {
-    if (!vectors.defined()) return;
-    const int64_t first = pass.offset_place(-back), count = back + 1 + ahead;
-    result.vectors = at::zeros_like(pass.vectors);
-    result.vectors.narrow(0, first, count).copy_(vectors.sum(0));
-    result.bias = at::zeros_like(pass.bias);
-    result.bias.narrow(1, first, count).copy_(bias.sum(0));
-  }
-
-  int64_t back = 0, ahead = 0;
-  at::Tensor vectors, bias;  // [b h, back + 1 + ahead, d], [b, h, back + 1 + ahead]
-};
-
 template <class Value>
 Heads<const Value> heads_of(const at::Tensor& x) {
   return x.defined() ? with_stride(reading<Value>(x), x.size(3)) : Heads<const Value>{};
+}
+
+// Where the gradients [rows, width] of a head are added up: where they are stored, or in `room`. Then store_sums().
+template <class Stored, class Value = Computed<Stored>>
+Heads<Value> sums_for(const Heads<Stored>& to, int64_t rows, int64_t width, std::vector<Value>& room) {
+  if constexpr (kConverts<Stored>) return {grown(room, rows * width), 0, 0, width};
+  else return to;
+}
+template <class Stored>
+void store_sums(const Heads<Computed<Stored>>& sums, int64_t b, int64_t h, int64_t rows, int64_t width,
+                const Heads<Stored>& to) {
+  store_rows(TileRows<Computed<Stored>>{sums.at(b, h), sums.stride}, rows, width, to.at(b, h), to.stride);
 }
 
 template <class Value>
@@ -187,19 +159,21 @@ WindowAttentionForward window_attention_forward_cpu(const at::Tensor& q, const a
                                                     const WindowAttentionOptions& options) {
   const WindowPass pass(q, k, v, extra, relative, options);
   const Windows& windows = pass.windows;
-  WindowAttentionForward result{new_heads(q, pass.n, pass.e), at::empty({pass.b, pass.h, pass.n, 1}, q.options())};
+  WindowAttentionForward result{new_heads(q, pass.n, pass.e),
+                                at::empty({pass.b, pass.h, pass.n, 1}, computed_options(q))};
   // Blocks go by in runs, so that a thread knows which one it will take next.
   const int64_t all = windows.dilation * windows.blocks, run = std::clamp<int64_t>(pass.b * pass.h * all / 256, 1, 16);
   const int64_t runs = (all + run - 1) / run, units = pass.b * pass.h * runs;
-  AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "window_attention", [&] {
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, q.scalar_type(), "window_attention", [&] {
+    using Value = Computed<scalar_t>;
     std::vector<WindowScratch<scalar_t>> scratch(static_cast<size_t>(workers_for(units)));
     const auto queries = with_stride(reading<scalar_t>(pass.q), pass.d);
     const auto keys = with_stride(reading<scalar_t>(pass.k), pass.d);
     const auto values = with_stride(reading<scalar_t>(pass.v), pass.e);
     const auto out = with_stride(writing<scalar_t>(result.out), pass.e);
     const auto extra_keys = heads_of<scalar_t>(pass.extra_k), extra_values = heads_of<scalar_t>(pass.extra_v);
-    auto* const log_sums = result.log_sum.mutable_data_ptr<scalar_t>();
-    const auto lowest = static_cast<scalar_t>(lowest_log_sum(q.scalar_type()));
+    auto* const log_sums = result.log_sum.mutable_data_ptr<Value>();
+    const auto lowest = static_cast<Value>(lowest_log_sum(q.scalar_type()));
     const auto look_ahead = [&](int64_t b, int64_t h, int64_t one, WindowScratch<scalar_t>& mine) {
       const int64_t residue = one / windows.blocks, block = one % windows.blocks;
       mine.next = {pass.next_rows(queries, b, h, residue, block, pass.d, false),
@@ -221,19 +195,18 @@ WindowAttentionForward window_attention_forward_cpu(const at::Tensor& q, const a
                     const int64_t line = pass.line(tile);
                     pass.score(tile, pass.residue(queries, tile), pass.residue(keys, tile),
                                pass.extra_rows(tile, extra_keys, pass.d, mine.extra_k), mine);
-                    mine.gradient.resize(std::max(mine.gradient.size(), static_cast<size_t>(2 * tile.rows)));
-                    scalar_t *const sums = mine.gradient.data(), *const logs = sums + tile.rows;
-                    weigh(pass, tile, lowest, mine, sums, logs);
-                    const scalar_t* const weights = mine.scores.data();
+                    Value *const sums = grown(mine.gradient, 2 * tile.rows), *const logs = sums + tile.rows;
+                    const scalar_t* const weights = weigh(pass, tile, lowest, mine, sums, logs);
+                    const auto to = rows_for(rows.row(tile.first), rows.stride, tile.rows, pass.e, mine.out);
                     if (pass.g > 0) {
                       const auto more = pass.extra_rows(tile, extra_values, pass.e, mine.extra_v);
-                      gemm(tile.rows, pass.e, pass.g, scalar_t(1), {weights, line}, {more.data, more.stride},
-                           scalar_t(0), rows.row(tile.first), rows.stride);
+                      gemm(tile.rows, pass.e, pass.g, Value(1), {weights, line}, {more.data, more.stride}, Value(0),
+                           to.data, to.stride);
                     }
-                    gemm(tile.rows, pass.e, tile.columns, scalar_t(1), {weights + pass.g, line},
-                         {from.row(tile.column), from.stride}, scalar_t(pass.g > 0), rows.row(tile.first), rows.stride);
-                    quotient_rows(tile.rows, pass.e, rows.row(tile.first), rows.stride, sums, nullptr,
-                                  rows.row(tile.first), rows.stride);
+                    gemm(tile.rows, pass.e, tile.columns, Value(1), {weights + pass.g, line},
+                         {from.row(tile.column), from.stride}, Value(pass.g > 0), to.data, to.stride);
+                    quotient_rows(tile.rows, pass.e, to.data, to.stride, sums, nullptr, rows.row(tile.first),
+                                  rows.stride);
                     for (int64_t r = 0; r < tile.rows; ++r) log_sums[place(pass, tile, r)] = logs[r];
                   });
                   // Padding behind the last valid token.
@@ -271,27 +244,28 @@ WindowAttentionGradients window_attention_backward_cpu(const at::Tensor& out_gra
     result.extra_k = like(extra.k);
     result.extra_v = like(extra.v);
   }
-  AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "window_attention_backward", [&] {
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, q.scalar_type(), "window_attention_backward", [&] {
+    using Value = Computed<scalar_t>;
     std::vector<WindowScratch<scalar_t>> scratch(static_cast<size_t>(workers_for(pass.b * pass.h)));
     const auto queries = with_stride(reading<scalar_t>(pass.q), pass.d);
     const auto keys = with_stride(reading<scalar_t>(pass.k), pass.d);
     const auto values = with_stride(reading<scalar_t>(pass.v), pass.e);
     const auto outs = reading<scalar_t>(forward.out);
     const auto given = with_stride(reading<scalar_t>(gradient), pass.e);
-    const auto dq = with_stride(writing<scalar_t>(result.q), pass.d),
-               dk = with_stride(writing<scalar_t>(result.k), pass.d),
-               dv = with_stride(writing<scalar_t>(result.v), pass.e);
-    const auto data = [](const at::Tensor& x) { return x.defined() ? x.const_data_ptr<scalar_t>() : nullptr; };
+    const auto q_to = with_stride(writing<scalar_t>(result.q), pass.d),
+               k_to = with_stride(writing<scalar_t>(result.k), pass.d),
+               v_to = with_stride(writing<scalar_t>(result.v), pass.e);
     const auto extra_keys = heads_of<scalar_t>(pass.extra_k), extra_values = heads_of<scalar_t>(pass.extra_v);
-    Heads<scalar_t> extra_dk{}, extra_dv{};
+    const int64_t extras = pass.g > 0 ? extra.k.size(2) : 0;
+    Heads<scalar_t> extra_k_to{}, extra_v_to{};
     if (pass.g > 0) {
-      extra_dk = with_stride(writing<scalar_t>(result.extra_k), pass.d);
-      extra_dv = with_stride(writing<scalar_t>(result.extra_v), pass.e);
+      extra_k_to = with_stride(writing<scalar_t>(result.extra_k), pass.d);
+      extra_v_to = with_stride(writing<scalar_t>(result.extra_v), pass.e);
     }
-    const auto* const log_sums = forward.log_sum.const_data_ptr<scalar_t>();
-    const auto* const log_gradients = data(log_slopes);
-    const auto lowest = static_cast<scalar_t>(lowest_log_sum(q.scalar_type()));
-    const auto scale = static_cast<scalar_t>(pass.scale);
+    const auto* const log_sums = forward.log_sum.const_data_ptr<Value>();
+    const auto* const log_gradients = log_slopes.defined() ? log_slopes.const_data_ptr<Value>() : nullptr;
+    const auto lowest = static_cast<Value>(lowest_log_sum(q.scalar_type()));
+    const auto scale = static_cast<Value>(pass.scale);
     const auto look_ahead = [&](int64_t b, int64_t h, int64_t one, WindowScratch<scalar_t>& mine) {
       const int64_t residue = one / windows.blocks, block = one % windows.blocks;
       mine.next = {pass.next_rows(queries, b, h, residue, block, pass.d, false),
@@ -308,6 +282,14 @@ WindowAttentionGradients window_attention_backward_cpu(const at::Tensor& out_gra
                 WindowScratch<scalar_t>& mine = scratch[static_cast<size_t>(worker)];
                 const int64_t b = unit / pass.h, h = unit % pass.h;
                 const int64_t end = pass.valid.end(b), sums_from = alone ? end : 0;
+                const auto dq = sums_for(q_to, pass.n, pass.d, mine.dq), dk = sums_for(k_to, pass.n, pass.d, mine.dk),
+                           dv = sums_for(v_to, pass.n, pass.e, mine.dv),
+                           extra_dk = sums_for(extra_k_to, extras, pass.d, mine.extra_dk),
+                           extra_dv = sums_for(extra_v_to, extras, pass.e, mine.extra_dv);
+                if constexpr (kConverts<scalar_t>) {  // otherwise they are zeros when they are made
+                  zero_rows(extra_dk, b, h, 0, extras, pass.d);
+                  zero_rows(extra_dv, b, h, 0, extras, pass.e);
+                }
                 zero_rows(dk, b, h, sums_from, pass.n, pass.d);
                 zero_rows(dv, b, h, sums_from, pass.n, pass.e);
                 zero_rows(dq, b, h, end, pass.n, pass.d);
@@ -321,33 +303,38 @@ WindowAttentionGradients window_attention_backward_cpu(const at::Tensor& out_gra
                   const auto more_k = pass.extra_rows(tile, extra_keys, pass.d, mine.extra_k),
                              more_v = pass.extra_rows(tile, extra_values, pass.e, mine.extra_v);
                   pass.score(tile, query, key, more_k, mine);
-                  mine.gradient.resize(std::max(mine.gradient.size(), static_cast<size_t>(rows * line)));
-                  scalar_t *const weights = mine.scores.data(), *const steps = mine.gradient.data();
-                  pass.products(tile, scalar_t(1), slope, value, more_v, pass.e, steps);
+                  Value* const steps = grown(mine.gradient, rows * line);
+                  pass.products(tile, Value(1), slope, value, more_v, pass.e, steps);
                   slopes(pass, tile, pass.residue(outs, tile), slope, log_sums, log_gradients, lowest, mine);
                   const Operand<scalar_t> q_rows{query.row(tile.first), query.stride},
                       o_rows{slope.row(tile.first), slope.stride};
+                  const scalar_t *const weights = factor_of<scalar_t>(mine.scores.data(), rows * line, mine.factor),
+                                        *const step_rows = factor_of<scalar_t>(steps, rows * line, mine.slope_factor);
                   if (g > 0) {
-                    gemm(rows, pass.d, g, scale, {steps, line}, {more_k.data, more_k.stride}, scalar_t(0),
+                    gemm(rows, pass.d, g, scale, {step_rows, line}, {more_k.data, more_k.stride}, Value(0),
                          to_q.row(tile.first), to_q.stride);
-                    // Their keys and values are not read again: what was laid out for them is free.
-                    pass.add_extra(tile, scalar_t(1), weights, line, o_rows, pass.e, extra_dv, mine.extra_v);
-                    pass.add_extra(tile, scale, steps, line, q_rows, pass.d, extra_dk, mine.extra_k);
+                    pass.add_extra(tile, Value(1), weights, line, o_rows, pass.e, extra_dv, mine.extra_sums);
+                    pass.add_extra(tile, scale, step_rows, line, q_rows, pass.d, extra_dk, mine.extra_sums);
                   }
-                  const auto more = scalar_t(!alone || tile.first > tile.block * windows.block);
-                  gemm(columns, pass.e, rows, scalar_t(1), {weights + g, line, true}, o_rows, more,
-                       to_v.row(tile.column), to_v.stride);
-                  gemm(columns, pass.d, rows, scale, {steps + g, line, true}, q_rows, more, to_k.row(tile.column),
+                  const auto more = Value(!alone || tile.first > tile.block * windows.block);
+                  gemm(columns, pass.e, rows, Value(1), {weights + g, line, true}, o_rows, more, to_v.row(tile.column),
+                       to_v.stride);
+                  gemm(columns, pass.d, rows, scale, {step_rows + g, line, true}, q_rows, more, to_k.row(tile.column),
                        to_k.stride);
-                  gemm(rows, pass.d, columns, scale, {steps + g, line}, {key.row(tile.column), key.stride},
-                       scalar_t(g > 0), to_q.row(tile.first), to_q.stride);
-                  if (pass.vectors.defined()) offset_sums.add(pass, tile, steps, q_rows, to_q, mine.by_offset);
+                  gemm(rows, pass.d, columns, scale, {step_rows + g, line}, {key.row(tile.column), key.stride},
+                       Value(g > 0), to_q.row(tile.first), to_q.stride);
+                  if (pass.vectors.defined()) offset_sums.add(pass, tile, steps, q_rows, to_q, mine);
                 };
                 for (int64_t one = 0; one < windows.dilation * windows.blocks; ++one) {
                   if (one + 1 < windows.dilation * windows.blocks) look_ahead(b, h, one + 1, mine);
                   else mine.next.clear();
                   pass.for_tiles(b, h, one / windows.blocks, one % windows.blocks, add);
                 }
+                store_sums(dq, b, h, pass.n, pass.d, q_to);
+                store_sums(dk, b, h, pass.n, pass.d, k_to);
+                store_sums(dv, b, h, pass.n, pass.e, v_to);
+                store_sums(extra_dk, b, h, extras, pass.d, extra_k_to);
+                store_sums(extra_dv, b, h, extras, pass.e, extra_v_to);
               });
   });
   offset_sums.finish(pass, result);

@@ -1,4 +1,4 @@
-// The CPU's two passes of attention over windows (window_attention.h), for float and double.
+// The CPU's two passes of attention over windows (window_attention.h), for float, double and bf16.
 #pragma once
 
 #include "kernels/window_attention/window_attention.h"
@@ -7,7 +7,7 @@ namespace xformer::kernels {
 
 struct WindowAttentionForward {
   at::Tensor out;      // [b,h,n,e], memory [b,n,h,e]
-  at::Tensor log_sum;  // [b,h,n,1]
+  at::Tensor log_sum;  // [b,h,n,1], float beside bf16
 };
 
 [[nodiscard]] WindowAttentionForward window_attention_forward_cpu(const at::Tensor& q, const at::Tensor& k,
@@ -18,7 +18,7 @@ struct WindowAttentionForward {
 struct WindowAttentionGradients {
   at::Tensor q, k, v;           // memory [b,n,h,d]
   at::Tensor extra_k, extra_v;  // as the extra keys; undefined without
-  at::Tensor vectors, bias;     // as the relative keys; undefined without
+  at::Tensor vectors, bias;     // as the relative keys, float beside bf16; undefined without
 };
 
 // Gradients of the outputs; either may be undefined.

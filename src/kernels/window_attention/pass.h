@@ -12,8 +12,8 @@
 
 #include "core/error.h"
 #include "kernels/cpu/gemm.h"
-#include "kernels/cpu/heads.h"
 #include "kernels/cpu/valid_rows.h"
+#include "kernels/window_attention/scratch.h"
 #include "kernels/window_attention/tiles.h"
 #include "kernels/window_attention/window_attention.h"
 #include "kernels/window_attention/window_rows.h"
@@ -22,52 +22,6 @@ namespace xformer::kernels {
 
 struct Tile : Cut {
   int64_t b, h, residue, block;
-};
-
-// Rows of a residue: [b,h,n,d] by steps of the dilation.
-template <class Value>
-struct Residue {
-  Value* data;
-  int64_t stride;
-  [[nodiscard]] Value* row(int64_t i) const { return data + i * stride; }
-};
-
-// The extra keys or values of one tile.
-template <class Value>
-struct ExtraRows {
-  Value* data = nullptr;
-  int64_t stride = 0;
-};
-
-// As BLAS reads them: neighbours in memory, no row upon another.
-[[nodiscard]] inline at::Tensor blas_rows(const at::Tensor& x) {
-  if (!x.defined()) return x;
-  const bool fits = (x.size(-1) <= 1 || x.stride(-1) == 1) && (x.size(-2) <= 1 || x.stride(-2) >= x.size(-1));
-  return fits ? x : x.contiguous();
-}
-
-// Rows that the next block reads of one tensor. They are asked for row by row between other work: processors do not
-// look ahead along rows that lie far apart, and forget most of what is asked for at once.
-template <class Value>
-struct NextRows {
-  const Value* data;
-  int64_t stride, count, width;
-  [[gnu::always_inline]] void prefetch(int64_t row) const {
-    if (row < count) fetch_row(data + row * stride, width);
-  }
-};
-
-// What a worker computes in.
-template <class Value>
-struct WindowScratch {
-  std::vector<NextRows<Value>> next;  // empty behind the last block
-  std::vector<Value> scores, gradient;
-  std::vector<Value> deltas;     // of a tile's rows
-  std::vector<Value> by_offset;  // [rows, offsets] of a tile
-  std::vector<uint16_t> draws, row_draws;
-  std::vector<char> open;
-  std::vector<Value> gains;             // of a tile's keys, as a line
-  std::vector<Value> extra_k, extra_v;  // of one block, where every block has its own
 };
 
 // Draws of a tile's rows `stride` apart; nullptr without dropout.
@@ -88,7 +42,7 @@ class WindowPass {
         v(blas_rows(v)),
         extra_k(blas_rows(extra.k)),
         extra_v(blas_rows(extra.v)),
-        vectors(relative.defined() ? relative.vectors.contiguous() : at::Tensor()),
+        vectors(relative.defined() ? relative.vectors.to(q.scalar_type()).contiguous() : at::Tensor()),
         bias(relative.defined() ? relative.bias.contiguous() : at::Tensor()),
         b(q.size(0)),
         h(q.size(1)),
@@ -120,7 +74,7 @@ class WindowPass {
   }
 
   const at::Tensor q, k, v, extra_k, extra_v;
-  const at::Tensor vectors, bias;  // of distances [r,d] and [h,r]; undefined without
+  const at::Tensor vectors, bias;  // of distances [r,d], as products take them, and [h,r]; undefined without
   const int64_t b, h, n, d, e, g, width;
   const Windows windows;
   const ValidRows valid;
@@ -168,8 +122,8 @@ class WindowPass {
     return {room.data(), width};
   }
   // to [m,width] of the tile's head += left^T right, for left [rows, g] (lines `stride` apart) and right [rows, width].
-  template <class Value>
-  void add_extra(const Tile& tile, Value factor, const Value* left, int64_t stride, const Operand<Value>& right,
+  template <class Stored, class Value = Computed<Stored>>
+  void add_extra(const Tile& tile, Value factor, const Stored* left, int64_t stride, const Operand<Stored>& right,
                  int64_t width, const Heads<Value>& to, std::vector<Value>& room) const {
     if (const auto first = side_by_side(tile)) {
       gemm(g, width, tile.rows, factor, {left, stride, true}, right, Value(1), to.at(tile.b, tile.h, *first),
@@ -211,9 +165,9 @@ class WindowPass {
   [[nodiscard]] const Value* bias_from(int64_t head, int64_t offset) const {
     return bias.const_data_ptr<Value>() + head * bias.size(1) + offset_place(offset);
   }
-  template <class Value>
-  [[nodiscard]] Operand<Value> vectors_from(int64_t offset, bool transposed) const {
-    return {vectors.const_data_ptr<Value>() + offset_place(offset) * d, d, transposed};
+  template <class Stored>
+  [[nodiscard]] Operand<Stored> vectors_from(int64_t offset, bool transposed) const {
+    return {vectors.const_data_ptr<Stored>() + offset_place(offset) * d, d, transposed};
   }
 
   [[nodiscard]] bool counts(const Tile& tile, int64_t row) const {
@@ -252,8 +206,8 @@ class WindowPass {
   [[nodiscard]] int64_t line(const Tile& tile) const { return (g + tile.columns + kRowStep - 1) / kRowStep * kRowStep; }
 
   // Draws of the tile's rows, each as its line of scores.
-  template <class Value>
-  [[nodiscard]] Drawn draw(const Tile& tile, WindowScratch<Value>& scratch) const {
+  template <class Stored>
+  [[nodiscard]] Drawn draw(const Tile& tile, WindowScratch<Stored>& scratch) const {
     if (draws.threshold() == 0) return {};
     const int64_t block = ((tile.b * h + tile.h) * windows.dilation + tile.residue) * windows.blocks + tile.block;
     const int64_t row = (block - tile.block) * windows.block + tile.first;
@@ -280,12 +234,11 @@ class WindowPass {
 
   // scale q k^T of a tile [rows, line], extra keys first; -infinity where a key may not be seen for another
   // reason than its distance.
-  template <class Value>
-  void score(const Tile& tile, const Residue<const Value>& queries, const Residue<const Value>& keys,
-             const ExtraRows<const Value>& extra, WindowScratch<Value>& scratch) const {
+  template <class Stored, class Value = Computed<Stored>>
+  void score(const Tile& tile, const Residue<const Stored>& queries, const Residue<const Stored>& keys,
+             const ExtraRows<const Stored>& extra, WindowScratch<Stored>& scratch) const {
     const int64_t line = this->line(tile);
-    scratch.scores.resize(std::max(scratch.scores.size(), static_cast<size_t>(tile.rows * line)));
-    Value* const scores = scratch.scores.data();
+    Value* const scores = grown(scratch.scores, tile.rows * line);
     products(tile, static_cast<Value>(scale), queries, keys, extra, d, scores);
     if (vectors.defined()) score_offsets(tile, queries, scores, scratch.by_offset);
     if (gains_.defined() || extra_gains_.defined()) score_gains(tile, scores, scratch.gains);
@@ -309,11 +262,11 @@ class WindowPass {
   }
 
   // out [rows, line] = factor left [rows, inner] right^T, for extra keys and columns.
-  template <class Value>
-  void products(const Tile& tile, Value factor, const Residue<const Value>& left, const Residue<const Value>& right,
-                const ExtraRows<const Value>& extra, int64_t inner, Value* out) const {
+  template <class Stored, class Value = Computed<Stored>>
+  void products(const Tile& tile, Value factor, const Residue<const Stored>& left, const Residue<const Stored>& right,
+                const ExtraRows<const Stored>& extra, int64_t inner, Value* out) const {
     const int64_t line = this->line(tile);
-    const Operand<Value> rows{left.row(tile.first), left.stride};
+    const Operand<Stored> rows{left.row(tile.first), left.stride};
     if (g > 0) gemm(tile.rows, g, inner, factor, rows, {extra.data, extra.stride, true}, Value(0), out, line);
     gemm(tile.rows, tile.columns, inner, factor, rows, {right.row(tile.column), right.stride, true}, Value(0), out + g,
          line);
@@ -337,13 +290,13 @@ class WindowPass {
   }
 
   // What distances add to a tile's scores: a row's are neighbours, as its columns are.
-  template <class Value>
-  void score_offsets(const Tile& tile, const Residue<const Value>& queries, Value* scores,
+  template <class Stored, class Value = Computed<Stored>>
+  void score_offsets(const Tile& tile, const Residue<const Stored>& queries, Value* scores,
                      std::vector<Value>& room) const {
     const Offsets offsets = offsets_of(tile, reach(tile.h));
-    room.resize(std::max(room.size(), static_cast<size_t>(tile.rows * offsets.count)));
     gemm(tile.rows, offsets.count, d, static_cast<Value>(scale), {queries.row(tile.first), queries.stride},
-         vectors_from<Value>(offsets.first, /*transposed=*/true), Value(0), room.data(), offsets.count);
+         vectors_from<Stored>(offsets.first, /*transposed=*/true), Value(0), grown(room, tile.rows * offsets.count),
+         offsets.count);
     for (int64_t r = 0; r < tile.rows; ++r) {
       const auto [from, to, begin, end] = seen(tile, r);
       const int64_t offset = tile.column + from - (tile.first + r);
@@ -375,7 +328,7 @@ class WindowPass {
 
   // A bias of keys, of every sample and head.
   [[nodiscard]] at::Tensor for_heads(const at::Tensor& bias, int64_t keys) const {
-    return bias.defined() ? bias.to(q.scalar_type()).contiguous().expand({b, h, keys}) : at::Tensor();
+    return bias.defined() ? bias.to(at::toOpMathType(q.scalar_type())).contiguous().expand({b, h, keys}) : at::Tensor();
   }
 
   at::Tensor gains_, extra_gains_;     // [b,h,n], [b,h,m]; undefined without

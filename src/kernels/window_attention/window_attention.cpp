@@ -20,7 +20,9 @@ struct WindowAttentionCall {
   static constexpr const char* kName = "window_attention";
   static inline const Operator<window_attention_forward_cpu> kForward{"window_attention_forward"};
   static inline const Operator<window_attention_backward_cpu> kBackward{"window_attention_backward"};
-  static constexpr bool kReports = true, kPartialGradients = true;
+  static constexpr bool kReports = true, kPartialGradients = true, kTakesBf16 = true;
+  static bool is_parameter(size_t input) { return input >= 5; }
+  static bool is_statistic(size_t output) { return output == 1; }
 
   [[nodiscard]] variable_list inputs() const { return {q, k, v, extra.k, extra.v, relative.vectors, relative.bias}; }
   variable_list forward() {
