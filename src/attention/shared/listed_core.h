@@ -22,6 +22,7 @@ class ListedCore : public AttentionCore {
                      Carry& carry) override;
   [[nodiscard]] Cost cost(const Shape& shape) const override;
   [[nodiscard]] bool zeroes_padding() const override { return true; }
+  [[nodiscard]] bool takes_bf16() const override { return true; }
 
  private:
   struct Lists {

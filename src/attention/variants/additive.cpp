@@ -38,6 +38,7 @@ class AdditiveCore : public AttentionCore, public RowCore {
   }
 
   [[nodiscard]] bool zeroes_padding() const override { return true; }
+  [[nodiscard]] bool takes_bf16() const override { return true; }
 
  private:
   bool causal_;

@@ -113,7 +113,7 @@ class BptBlock : public LayerBlock {
     const std::vector<at::Tensor> projected = kernels::linear(all, {query_->map(), key_->map(), value_->map()});
     at::Tensor mixed;  // [b,h,t,d]
     {
-      const FullPrecision full(x.device().type());
+      const FullPrecision full(x.device().type(), /*takes_bf16=*/true);
       const auto split = [&](const at::Tensor& rows) {
         return full(rows).view({b, graph.nodes, heads_, head_dim_}).transpose(1, 2);
       };
@@ -209,8 +209,10 @@ class BptBlock : public LayerBlock {
         nodes.push_back(level = at::constant_pad_nd(level, {0, level.size(1) % 2}).unflatten(1, {-1, 2}).any(2));
       counted = at::cat(nodes, 1);
     }
+    // Added to logits, so in float, as the vectors are, where q is bf16.
+    const at::Tensor wide = kernels::in_float({q})[0] / std::sqrt(static_cast<double>(head_dim_));
     const at::Tensor relative =  // [b,h,n,L]
-        at::matmul(q / std::sqrt(static_cast<double>(head_dim_)), vectors_.t())
+        at::matmul(wide, vectors_.t())
             .gather(-1, graph.types.expand({q.size(0), q.size(1), q.size(2), graph.types.size(3)}));
     return kernels::listed_attention(
         q, k, v, {graph.places, {}, counted, mask.key_valid, dropout_.place(is_training())}, relative);

@@ -17,7 +17,8 @@ struct AdditiveAttentionCall {
   static constexpr const char* kName = "additive_attention";
   static inline const Operator<additive_attention_forward_cpu> kForward{"additive_attention_forward"};
   static inline const Operator<additive_attention_backward_cpu> kBackward{"additive_attention_backward"};
-  static constexpr bool kReports = true;
+  static constexpr bool kReports = true, kTakesBf16 = true;
+  static bool is_parameter(size_t input) { return input == 3; }
 
   [[nodiscard]] variable_list inputs() const { return {q, k, v, w}; }
   variable_list forward() {

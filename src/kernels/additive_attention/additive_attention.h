@@ -18,7 +18,7 @@ struct AdditiveAttentionOptions {
 };
 
 // q [b,h,n,d], k [b,h,m,d], v [b,h,m,e], w [h,d] -> [b,h,n,e]; zero without a valid key. Strides are free; the CPU's
-// result lies in memory as [b,n,h,e].
+// result lies in memory as [b,n,h,e]. w is float where q, k and v are bf16.
 [[nodiscard]] at::Tensor additive_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                             const at::Tensor& w, const AdditiveAttentionOptions& options);
 

@@ -1,4 +1,5 @@
-// The CPU's two passes of additive attention (additive_attention.h), for float and double.
+// The CPU's two passes of additive attention (additive_attention.h), for float, double and bf16; w is float where the
+// others are bf16.
 #pragma once
 
 #include "kernels/additive_attention/additive_attention.h"
@@ -6,8 +7,9 @@
 namespace xformer::kernels {
 
 struct AdditiveAttentionForward {
-  at::Tensor out;      // [b,h,n,e], memory [b,n,h,e]
-  at::Tensor log_sum;  // [b,h,n]; infinity for rows without a key and for queries that are not valid
+  at::Tensor out;  // [b,h,n,e], memory [b,n,h,e]
+  // [b,h,n], float where q is bf16; infinity for rows without a key and for queries that are not valid
+  at::Tensor log_sum;
 };
 
 [[nodiscard]] AdditiveAttentionForward additive_attention_forward_cpu(const at::Tensor& q, const at::Tensor& k,

@@ -1,4 +1,5 @@
-// Attention over listed keys on the CPU: a row at a time, its keys and values read where they lie.
+// Attention over listed keys on the CPU: a row at a time, its keys and values read where they lie, or, of bf16, where a
+// head's were widened to.
 #include "kernels/listed_attention/cpu.h"
 
 #include <ATen/Dispatch.h>
@@ -7,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "core/error.h"
 #include "kernels/cpu/heads.h"
@@ -26,7 +28,9 @@ constexpr int64_t kListedRows = 64;  // of a unit of work
 template <class Value>
 struct ListedScratch {
   std::vector<Value> scores, slopes;
-  std::vector<Value> k, v, dk, dv;  // of a head
+  std::vector<Value> k, v, dk, dv;           // of a head
+  std::vector<Value> query, out, slope, dq;  // rows on their way from or to where they are stored
+  int64_t head = -1;                         // b h + h, of k and v forwards
   std::vector<int64_t> places;
   std::vector<uint16_t> draws;
   const uint16_t* drawn = nullptr;  // of the first row
@@ -35,12 +39,21 @@ struct ListedScratch {
 };
 
 // A head's rows side by side in `room`: where other heads' lie between them, they have but a part of a cache.
-template <class Value>
-ListedTable<const Value> side_by_side(const Value* from, int64_t stride, int64_t rows, int64_t width,
+template <class Stored, class Value = Computed<Stored>>
+ListedTable<const Value> side_by_side(const Stored* from, int64_t stride, int64_t rows, int64_t width,
                                       std::vector<Value>& room) {
   Value* const to = grown(room, rows * width);
-  for (int64_t i = 0; i < rows; ++i) std::copy_n(from + i * stride, width, to + i * width);
+  take_rows(from, stride, rows, width, to);
   return {to, width, width};
+}
+
+// The same where they lie, if they can be computed with there; `known`: what is in `room` already is this head's.
+template <class Stored, class Value = Computed<Stored>>
+ListedTable<const Value> as_they_lie(const Stored* from, int64_t stride, int64_t rows, int64_t width, bool known,
+                                     std::vector<Value>& room) {
+  if (kConverts<Stored> && known) return {room.data(), width, width};
+  const TileRows<const Value> loaded = loaded_rows(from, stride, rows, width, room);
+  return {loaded.data, loaded.stride, width};
 }
 
 template <class Value>
@@ -135,34 +148,42 @@ ListedAttentionForward listed_attention_forward_cpu(const at::Tensor& q_in, cons
                                                     const ListedAttentionOptions& options) {
   const at::Tensor q = with_rows(q_in), k = with_rows(k_in), v = with_rows(v_in);
   const ListedPass pass(q, k, v, bias, options);
-  ListedAttentionForward result{new_heads(q, pass.n, pass.e), at::empty({pass.b, pass.h, pass.n}, q.options())};
+  ListedAttentionForward result{new_heads(q, pass.n, pass.e), at::empty({pass.b, pass.h, pass.n}, computed_options(q))};
   const int64_t tiles = (pass.n + kListedRows - 1) / kListedRows, units = pass.b * pass.h * tiles;
-  AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "listed_attention", [&] {
-    std::vector<ListedScratch<scalar_t>> scratch(static_cast<size_t>(workers_for(units)));
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, q.scalar_type(), "listed_attention", [&] {
+    using Value = Computed<scalar_t>;
+    std::vector<ListedScratch<Value>> scratch(static_cast<size_t>(workers_for(units)));
     const auto queries = reading<scalar_t>(q), keys = reading<scalar_t>(k), values = reading<scalar_t>(v);
     const auto out = writing<scalar_t>(result.out);
-    auto* const log_sums = result.log_sum.mutable_data_ptr<scalar_t>();
+    auto* const log_sums = result.log_sum.mutable_data_ptr<Value>();
     for_units(units, kListedRows * pass.length * (pass.d + pass.e), [&](int64_t unit, int64_t worker) {
       auto& mine = scratch[static_cast<size_t>(worker)];
       const int64_t z = unit / tiles, sample = z / pass.h, head = z % pass.h, first = unit % tiles * kListedRows;
       const int64_t end = std::min(first + kListedRows, pass.n);
       const int64_t there = pass.begin(sample, head, first, end, mine);
-      const ListedTable<const scalar_t> k_rows{keys.at(sample, head), keys.stride, pass.d},
-          v_rows{values.at(sample, head), values.stride, pass.e};
+      const bool known = std::exchange(mine.head, z) == z;
+      const auto k_rows = as_they_lie(keys.at(sample, head), keys.stride, pass.m, pass.d, known, mine.k),
+                 v_rows = as_they_lie(values.at(sample, head), values.stride, pass.m, pass.e, known, mine.v);
+      const TileRows<const Value> rows =
+          loaded_rows(queries.at(sample, head, first), queries.stride, end - first, pass.d, mine.query);
+      scalar_t* const stored = out.at(sample, head, first);
+      const TileRows<Value> into = rows_for(stored, out.stride, end - first, pass.e, mine.out);
       for (int64_t row = first; row < end; ++row) {
-        scalar_t* const to = out.at(sample, head, row);
-        scalar_t& log_sum = log_sums[pass.place(sample, head, row)];
+        Value* const to = into.data + (row - first) * into.stride;
+        Value& log_sum = log_sums[pass.place(sample, head, row)];
         if (pass.rows.at(sample, row)) {
+          const Value* const query = rows.data + (row - first) * rows.stride;
           log_sum =
-              listed_row(pass.listed(sample, head, row, first, queries.at(sample, head, row), k_rows, v_rows, mine),
-                         mine.scores.data(), to);
+              listed_row(pass.listed(sample, head, row, first, query, k_rows, v_rows, mine), mine.scores.data(), to);
         } else {
-          std::fill_n(to, pass.e, scalar_t(0));
-          log_sum = std::numeric_limits<scalar_t>::infinity();
+          std::fill_n(to, pass.e, Value(0));
+          log_sum = std::numeric_limits<Value>::infinity();
         }
       }
+      store_rows(into, end - first, pass.e, stored, out.stride);
       add_executed_flops(2 * there * (pass.d + pass.e));
-      add_gathered_bytes(there * (pass.d + pass.e) * static_cast<int64_t>(sizeof(scalar_t)));
+      // What the lists' rows take where they are read, which is not where they are stored if they were widened.
+      add_gathered_bytes(there * (pass.d + pass.e) * static_cast<int64_t>(sizeof(Value)));
     });
   });
   return result;
@@ -178,13 +199,14 @@ ListedAttentionGradients listed_attention_backward_cpu(const at::Tensor& gradien
   const ListedAttentionGradients result{new_heads(q, pass.n, pass.d), new_heads(k, pass.m, pass.d),
                                         new_heads(v, pass.m, pass.e),
                                         bias.defined() ? at::zeros(bias.sizes(), bias.options()) : at::Tensor()};
-  AT_DISPATCH_FLOATING_TYPES(q.scalar_type(), "listed_attention_backward", [&] {
-    std::vector<ListedScratch<scalar_t>> scratch(static_cast<size_t>(workers_for(pass.b * pass.h)));
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, q.scalar_type(), "listed_attention_backward", [&] {
+    using Value = Computed<scalar_t>;
+    std::vector<ListedScratch<Value>> scratch(static_cast<size_t>(workers_for(pass.b * pass.h)));
     const auto queries = reading<scalar_t>(q), keys = reading<scalar_t>(k), values = reading<scalar_t>(v);
     const auto given = reading<scalar_t>(gradient), out = reading<scalar_t>(made);
     const auto dq = writing<scalar_t>(result.q), dk = writing<scalar_t>(result.k), dv = writing<scalar_t>(result.v);
-    scalar_t* const dbias = result.bias.defined() ? result.bias.mutable_data_ptr<scalar_t>() : nullptr;
-    const auto* const log_sums = forward.log_sum.const_data_ptr<scalar_t>();
+    Value* const dbias = result.bias.defined() ? result.bias.mutable_data_ptr<Value>() : nullptr;
+    const auto* const log_sums = forward.log_sum.const_data_ptr<Value>();
     // Rows share keys: a head's are added up by one thread, row after row.
     for_units(pass.b * pass.h, 3 * pass.n * pass.length * (pass.d + pass.e), [&](int64_t z, int64_t worker) {
       auto& mine = scratch[static_cast<size_t>(worker)];
@@ -194,33 +216,40 @@ ListedAttentionGradients listed_attention_backward_cpu(const at::Tensor& gradien
       const auto dk_rows = zeros(pass.m, pass.d, mine.dk), dv_rows = zeros(pass.m, pass.e, mine.dv);
       int64_t there = 0;
       for (int64_t first = 0; first < pass.n; first += kListedRows) {
-        const int64_t end = std::min(first + kListedRows, pass.n);
+        const int64_t end = std::min(first + kListedRows, pass.n), count = end - first;
         there += pass.begin(sample, head, first, end, mine);
+        const auto q_tile = loaded_rows(queries.at(sample, head, first), queries.stride, count, pass.d, mine.query),
+                   out_tile = loaded_rows(out.at(sample, head, first), out.stride, count, pass.e, mine.out),
+                   given_tile = loaded_rows(given.at(sample, head, first), given.stride, count, pass.e, mine.slope);
+        const TileRows<Value> dq_tile = rows_for(dq.at(sample, head, first), dq.stride, count, pass.d, mine.dq);
         for (int64_t row = first; row < end; ++row) {
-          const scalar_t log_sum = log_sums[pass.place(sample, head, row)];
-          if (log_sum == std::numeric_limits<scalar_t>::infinity()) {
-            std::fill_n(dq.at(sample, head, row), pass.d, scalar_t(0));
+          const int64_t r = row - first;
+          Value* const to_q = dq_tile.data + r * dq_tile.stride;
+          const Value log_sum = log_sums[pass.place(sample, head, row)];
+          if (log_sum == std::numeric_limits<Value>::infinity()) {
+            std::fill_n(to_q, pass.d, Value(0));
             continue;
           }
-          const ListedGradients<scalar_t> gradients{
-              out.at(sample, head, row),
-              given.at(sample, head, row),
-              dq.at(sample, head, row),
+          const ListedGradients<Value> gradients{
+              out_tile.data + r * out_tile.stride,
+              given_tile.data + r * given_tile.stride,
+              to_q,
               dk_rows,
               dv_rows,
               dbias == nullptr ? nullptr : dbias + pass.place(sample, head, row) * pass.length};
           const auto listed =
-              pass.listed(sample, head, row, first, queries.at(sample, head, row), k_rows, v_rows, mine);
+              pass.listed(sample, head, row, first, q_tile.data + r * q_tile.stride, k_rows, v_rows, mine);
           listed_row_gradients(listed, log_sum, gradients, mine.scores.data(), mine.slopes.data());
         }
+        store_rows(dq_tile, count, pass.d, dq.at(sample, head, first), dq.stride);
       }
       for (int64_t i = 0; i < pass.m; ++i) {
-        std::copy_n(dk_rows.row(i), pass.d, dk.at(sample, head, i));
-        std::copy_n(dv_rows.row(i), pass.e, dv.at(sample, head, i));
+        put(dk_rows.row(i), pass.d, dk.at(sample, head, i));
+        put(dv_rows.row(i), pass.e, dv.at(sample, head, i));
       }
       add_executed_flops(2 * there * (3 * pass.d + 2 * pass.e));
-      // Keys and values, and their gradients, which are read and written.
-      add_gathered_bytes(3 * there * (pass.d + pass.e) * static_cast<int64_t>(sizeof(scalar_t)));
+      // Keys and values, and their gradients, which are read and written, where they are side by side.
+      add_gathered_bytes(3 * there * (pass.d + pass.e) * static_cast<int64_t>(sizeof(Value)));
     });
   });
   return result;

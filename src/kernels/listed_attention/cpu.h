@@ -1,4 +1,5 @@
-// The CPU's two passes of attention over listed keys (listed_attention.h), for float and double.
+// The CPU's two passes of attention over listed keys (listed_attention.h), for float, double and bf16; a bias is float
+// where the others are bf16.
 #pragma once
 
 #include "kernels/listed_attention/listed_attention.h"
@@ -6,8 +7,9 @@
 namespace xformer::kernels {
 
 struct ListedAttentionForward {
-  at::Tensor out;      // [b,h,n,e], memory [b,n,h,e]
-  at::Tensor log_sum;  // [b,h,n]; infinity for rows without a key and for rows that are not valid
+  at::Tensor out;  // [b,h,n,e], memory [b,n,h,e]
+  // [b,h,n], float where q is bf16; infinity for rows without a key and for rows that are not valid
+  at::Tensor log_sum;
 };
 
 [[nodiscard]] ListedAttentionForward listed_attention_forward_cpu(const at::Tensor& q, const at::Tensor& k,

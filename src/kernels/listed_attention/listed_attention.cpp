@@ -17,7 +17,9 @@ struct ListedAttentionCall {
   static constexpr const char* kName = "listed_attention";
   static inline const Operator<listed_attention_forward_cpu> kForward{"listed_attention_forward"};
   static inline const Operator<listed_attention_backward_cpu> kBackward{"listed_attention_backward"};
-  static constexpr bool kReports = true;
+  static constexpr bool kReports = true, kTakesBf16 = true;
+  // The bias is added to exponents: what callers make of parameters and counts, in float, stays float.
+  static bool is_parameter(size_t input) { return input == 3; }
 
   [[nodiscard]] variable_list inputs() const { return {q, k, v, bias}; }
   variable_list forward() {

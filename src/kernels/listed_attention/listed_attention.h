@@ -21,8 +21,8 @@ struct ListedAttentionOptions {
 };
 
 // q [b,h,n,d], k [b,h,m,d], v [b,h,m,e], bias [b,h,n,L] or undefined -> [b,h,n,e]. Rows that are not valid or have no
-// key are zero, with zero gradient. Strides are free; the CPU's result lies in memory as [b,n,h,e]. FLOPs on the CPU: 2
-// (d + e) for each place that is there, of valid rows.
+// key are zero, with zero gradient. Strides are free; the CPU's result lies in memory as [b,n,h,e]. The bias is float
+// where q, k and v are bf16. FLOPs on the CPU: 2 (d + e) for each place that is there, of valid rows.
 [[nodiscard]] at::Tensor listed_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                           const ListedAttentionOptions& options, const at::Tensor& bias = {});
 
