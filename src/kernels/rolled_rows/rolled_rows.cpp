@@ -53,8 +53,8 @@ void for_rows(const at::Tensor& v, const std::vector<int64_t>& steps, const Roll
   });
 }
 
-// Stores what compute(place) writes there: the unit's rows of to [b,n,width]. What a row reads is widened there, for it
-// lies far off.
+// Stores what compute(place) writes there, the unit's rows of to [b,n,width]. What these read lies far off, and is
+// widened where it is read.
 template <class Stored, class Compute>
 void compute_rows(const RolledUnit& unit, Stored* to, int64_t width, std::vector<std::vector<Computed<Stored>>>& rooms,
                   const Compute& compute) {
