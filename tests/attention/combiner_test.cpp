@@ -1,4 +1,6 @@
 // combiner-fixed and combiner-logsparse (attention-more 2).
+#include <torch/csrc/autograd/autograd.h>
+
 #include "attention/combiner_support.h"
 
 namespace xformer::attention::combiner_test {
@@ -92,6 +94,37 @@ TEST_CASE("pool=deepsets pools what a map and ReLU make of queries and keys") {
     for (const auto& item : parameters) item.value().data().mul_(2);
     CHECK(max_difference(core(in.q, in.k, in.v), combined(in, {}, relu.pattern(16, false), relu.how)) > 1e-3);
   }
+}
+
+// By the root of the mean square of what comes out and of gradients, relative to its own.
+TEST_CASE("combiner-logsparse takes bf16 and does what it does in float, whatever it pools by, but for rounding") {
+  std::vector<Case> all = cases();
+  all.push_back({"combiner-logsparse", {{"pool", "deepsets"}, {"log_count_bias", true}}, 4, 1});
+  for (const Case& c : all)
+    for (const bool causal : {false, true}) {
+      if (c.name != "combiner-logsparse") continue;
+      INFO(c.options.dump() << " pinned " << c.pinned << " causal " << causal);
+      const Setup setup{.head_dim = 8, .pinned = c.pinned, .causal = causal, .type = at::kFloat};
+      const BuiltCore core = make_core(c.name, c.options, setup);
+      REQUIRE(core.module->takes_bf16());
+      const Inputs in = random_inputs(2, 2, 33, 8);
+      const SequenceMask mask = length_mask({33, 20}, 33, causal);
+      const auto run = [&](at::ScalarType type) {
+        std::vector<at::Tensor> leaves, result;
+        for (const at::Tensor& x : {in.q, in.k, in.v})
+          leaves.push_back(x.to(at::kBFloat16).to(type).detach().requires_grad_(true));
+        const at::Tensor out = core(leaves[0], leaves[1], leaves[2], mask);
+        CHECK(out.scalar_type() == type);
+        const at::Tensor slope = random_tensor("slope", out.sizes()).to(at::kBFloat16).to(type);
+        result = torch::autograd::grad({valid_rows(out, mask)}, leaves, {slope});
+        result.push_back(valid_rows(out, mask).detach());
+        for (at::Tensor& one : result) one = one.to(at::kDouble);
+        return result;
+      };
+      const std::vector<at::Tensor> low = run(at::kBFloat16), full = run(at::kFloat);
+      for (size_t i = 0; i < low.size(); ++i)
+        CHECK((low[i] - full[i]).norm().item<double>() < 0.05 * full[i].norm().item<double>());
+    }
 }
 
 TEST_CASE("combiner's supports are disjoint and cover what a row may see") {

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "kernels/batched_product/batched_product.h"
+#include "kernels/fused.h"
 #include "kernels/joined_softmax/joined_softmax.h"
 #include "kernels/running_max/running_max.h"
 #include "tensor/parts.h"
@@ -17,6 +18,9 @@ namespace {
 
 // What stands for minus infinity: a softmax over nothing else stays finite.
 double lowest(const at::Tensor& x) { return kernels::lowest_log_sum(x.scalar_type()); }
+
+// Plain operations take parameters, sums and quotients in float.
+at::Tensor in_float(const at::Tensor& x) { return kernels::in_float({x})[0]; }
 
 // Of the rows before each one along `dim`, or behind it.
 at::Tensor running_sum(const at::Tensor& x, int64_t dim, bool behind) {
@@ -56,19 +60,20 @@ Pool::Pool(torch::nn::Module& owner, const SummaryOptions& options, const BuildC
 }
 
 at::Tensor Pool::prepared(const at::Tensor& x, const std::shared_ptr<Linear>& map) const {
-  if (options_.pool == "deepsets") return at::relu(at::matmul(x, map->weight.t()));
+  if (options_.pool == "deepsets") return at::relu(at::matmul(in_float(x), map->weight.t())).to(x.scalar_type());
   return options_.pool == "relu" ? at::relu(x) : x;
 }
 
 at::Tensor Pool::gathered(const at::Tensor& x, const kernels::TokenSets& sets) const {
   if (options_.pool != "mean" && options_.pool != "sum") return kernels::set_max(x, sets);
-  return kernels::in_sets(at::where(sets.valid.unsqueeze(1).unsqueeze(-1), x, 0), sets).sum(3);
+  return kernels::in_sets(at::where(sets.valid.unsqueeze(1).unsqueeze(-1), in_float(x), 0), sets).sum(3);
 }
 
 at::Tensor Pool::before(const at::Tensor& x, const at::Tensor& valid, int64_t dim, bool behind) const {
   if (options_.pool == "mean" || options_.pool == "sum") {
-    const at::Tensor sum = running_sum(at::where(valid, x, 0), dim, behind);
-    return options_.pool == "sum" ? sum : sum / count_before(valid, dim, behind).clamp_min(1);
+    const at::Tensor sum = running_sum(at::where(valid, in_float(x), 0), dim, behind);
+    const at::Tensor mean = options_.pool == "sum" ? sum : sum / count_before(valid, dim, behind).clamp_min(1);
+    return mean.to(x.scalar_type());
   }
   return kernels::running_max(x, {valid.squeeze(-1).squeeze(1), dim == 2, behind});
 }
@@ -95,11 +100,12 @@ at::Tensor joined(const std::vector<Part>& parts, int64_t n) {
 
 Part explicit_part(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& allowed,
                    const at::Tensor& bias, const kernels::DropoutPlace& drop) {
-  at::Tensor scores = kernels::batched_product(q / std::sqrt(static_cast<double>(q.size(-1))), k.transpose(-1, -2));
+  at::Tensor scores =
+      kernels::batched_product(in_float(q) / std::sqrt(static_cast<double>(q.size(-1))), in_float(k).transpose(-1, -2));
   if (bias.defined()) scores = scores + bias.to(scores.scalar_type());
   scores = scores.masked_fill(allowed.logical_not(), lowest(scores));
   // Beside an allowed key the others have no weight at all; without one all have the same, and the row is zero.
-  const at::Tensor out = kernels::batched_product(drop(at::softmax(scores, -1)), v);
+  const at::Tensor out = kernels::batched_product(drop(at::softmax(scores, -1)), in_float(v)).to(v.scalar_type());
   return {at::where(allowed.any(-1, /*keepdim=*/true), out, 0), at::logsumexp(scores, -1, /*keepdim=*/true)};
 }
 
@@ -128,9 +134,9 @@ at::Tensor PinnedFrame::forward(const at::Tensor& given_q, const at::Tensor& giv
   if (p > 0) {
     const SequenceMask seen{mask.all_valid() ? at::Tensor() : mask.key_valid.narrow(1, 0, keys), causal_};
     const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
-    const at::Tensor weights =
-        masked_softmax(at::matmul(q.narrow(2, 0, p) * scale, k.narrow(2, 0, keys).transpose(-1, -2)), seen);
-    first = at::matmul(row_dropout_(weights, training), v.narrow(2, 0, keys));
+    const at::Tensor rows = in_float(q.narrow(2, 0, p)), columns = in_float(k.narrow(2, 0, keys)).transpose(-1, -2);
+    const at::Tensor weights = masked_softmax(at::matmul(rows * scale, columns), seen);
+    first = at::matmul(row_dropout_(weights, training), in_float(v.narrow(2, 0, keys))).to(v.scalar_type());
     if (p == n) return first;
   }
   const at::Tensor valid = mask.all_valid() ? at::ones({q.size(0), n}, q.options().dtype(at::kBool)) : mask.key_valid;
@@ -150,9 +156,9 @@ at::Tensor PinnedFrame::forward(const at::Tensor& given_q, const at::Tensor& giv
     std::vector<Part> parts = mixtures[i];
     if (pinned_part.out.defined()) parts.push_back(pinned_part);
     const at::Tensor one = joined(parts, n - p);
-    sum = sum.defined() ? sum + one : one;
+    sum = sum.defined() ? sum + one : mixtures.size() == 1 ? one : in_float(one);
   }
-  const at::Tensor mean = mixtures.size() == 1 ? sum : sum / static_cast<double>(mixtures.size());
+  const at::Tensor mean = mixtures.size() == 1 ? sum : (sum / static_cast<double>(mixtures.size())).to(v.scalar_type());
   return p > 0 ? at::cat({first, mean}, 2) : mean;
 }
 

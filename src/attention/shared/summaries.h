@@ -37,9 +37,9 @@ class Pool {
   // Of the valid rows of each set of tokens: [b,h,n,d] -> [b,h,t,d], 0 of no row. `counts`: their numbers [b,1,t,1].
   [[nodiscard]] at::Tensor of_sets(const at::Tensor& x, const kernels::TokenSets& sets,
                                    const at::Tensor& counts) const {
-    return finished(gathered(x, sets), counts);
+    return finished(gathered(x, sets), counts).to(x.scalar_type());
   }
-  // The same in two steps, the first of which can be taken again, of sets of sets.
+  // The same in two steps, the first of which can be taken again, of sets of sets: sums of bf16 are float.
   [[nodiscard]] at::Tensor gathered(const at::Tensor& x, const kernels::TokenSets& sets) const;
   [[nodiscard]] at::Tensor finished(const at::Tensor& x, const at::Tensor& counts) const {
     return options_.pool == "mean" ? x / counts.clamp_min(1) : x;
@@ -71,7 +71,7 @@ struct Part {
 // The softmax over the keys of all parts, of their first n rows.
 [[nodiscard]] at::Tensor joined(const std::vector<Part>& parts, int64_t n);
 // softmax(q k^T / sqrt(d) + bias) v over allowed keys, with its weights in memory; rows without one are zero. allowed
-// and bias broadcast to [..,rows,keys]; a bias that is undefined is none.
+// and bias broadcast to [..,rows,keys]; a bias that is undefined is none. bf16 is computed with in float.
 [[nodiscard]] Part explicit_part(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                  const at::Tensor& allowed, const at::Tensor& bias, const kernels::DropoutPlace& drop);
 

@@ -8,6 +8,8 @@
 //                       these open, and so all blocks are of one pyramid and tile the sequence.
 // Levels come from the length itself; the code takes one too few for 2 and for 2^m + 1 tokens. Pinned tokens (CLS)
 // stand outside. With spans of one token, or one span, it is softmax attention.
+#include <ATen/OpMathType.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -128,6 +130,7 @@ class LogsparseCore : public SetsCore {
   }
 
   [[nodiscard]] bool zeroes_padding() const override { return true; }
+  [[nodiscard]] bool takes_bf16() const override { return true; }
   [[nodiscard]] Cost cost(const Shape& shape) const override {
     const int64_t n = shape.query_len, rows = n - frame_.pinned(n);
     const double z = static_cast<double>(shape.batch * shape.heads), d = static_cast<double>(shape.head_dim);
@@ -193,7 +196,7 @@ class LogsparseCore : public SetsCore {
         level_q = pool_.gathered(level_q, pairs), level_k = pool_.gathered(level_k, pairs);
         tokens = kernels::in_sets(tokens, pairs).sum(3);
         const size_t site = std::min(static_cast<size_t>(level), set_dropouts_.size()) - 1;
-        k.push_back(pool_.finished(level_k, tokens)), count.push_back(tokens.flatten(1));
+        k.push_back(pool_.finished(level_k, tokens).to(in.k.scalar_type())), count.push_back(tokens.flatten(1));
         v.push_back(expected(in, pool_.finished(level_q, tokens), int64_t{1} << level, set_dropouts_[site]));
       }
     }
@@ -202,7 +205,8 @@ class LogsparseCore : public SetsCore {
     const at::Tensor counts = at::cat(count, 1);
     at::Tensor bias;
     if (bias_) {
-      const at::Tensor of_keys = at::where(counts.gt(0), pool_.bias(counts), 0).to(in.q.scalar_type());
+      const at::Tensor of_keys =
+          at::where(counts.gt(0), pool_.bias(counts), 0).to(at::toOpMathType(in.q.scalar_type()));
       const at::Tensor of_rows = of_keys.index_select(1, list.clamp_min(0).flatten()).view({b, 1, n, -1});
       bias = of_rows.expand({b, h, n, -1}).contiguous();
     }

@@ -73,7 +73,7 @@ class ParamixerBlock : public LayerBlock {
     at::Tensor v = value_->forward(x);
     std::vector<at::Tensor> weights;
     for (const auto& maps : weights_) weights.push_back(maps->forward(first));  // [b,n,P]
-    const FullPrecision full(x.device().type());
+    const FullPrecision full(x.device().type(), /*takes_bf16=*/true);
     v = full(v);
     if (valid.defined()) v = at::where(valid.unsqueeze(-1), v, 0);
     probe("v", v);

@@ -74,6 +74,8 @@ class InducedCore : public AttentionCore {
     return {flops, flops, z * d * static_cast<double>(2 * shape.query_len + 2 * shape.key_len)};
   }
 
+  [[nodiscard]] bool takes_bf16() const override { return true; }
+
  private:
   int64_t points_;
   kernels::Dropout gather_dropout_, dropout_;

@@ -5,7 +5,7 @@
 #include <bit>
 #include <utility>
 
-#include "kernels/cpu/registers.h"
+#include "kernels/cpu/stored_lanes.h"
 
 namespace xformer::kernels {
 
@@ -90,16 +90,17 @@ template <int64_t group, class Value>
 
 // dots[l] = x . rows[l] for kSumLanes rows. Their sums stay in registers side by side where there are 32 of as many
 // lanes; where there are not, a few rows are multiplied at a time.
-template <int64_t kRegister, class Value>
-[[gnu::always_inline]] inline void dots_of(const Value* x, const Value* const* rows, int64_t count, Value* dots) {
+template <int64_t kRegister, class Stored, class Value>
+[[gnu::always_inline]] inline void dots_of(const Stored* x, const Stored* const* rows, int64_t count, Value* dots) {
   const int64_t whole = count / kSumLanes * kSumLanes;
   if constexpr (kRegister >= kSumLanes * static_cast<int64_t>(sizeof(Value))) {
-    SumLanes<Value> sums[kSumLanes] = {}, a, b;
+    SumLanes<Value> sums[kSumLanes] = {};
+    SumRegisters<Value, kRegister> a, b;
     for (int64_t c = 0; c < whole; c += kSumLanes) {
-      load(x + c, a);
+      fetch(x + c, a);
       for (int64_t l = 0; l < kSumLanes; ++l) {
-        load(rows[l] + c, b);
-        sums[l] += a * b;
+        fetch(rows[l] + c, b);
+        sums[l] += a.all * b.all;
       }
     }
     fold_all<kSumLanes, Value>(sums);
@@ -109,9 +110,9 @@ template <int64_t kRegister, class Value>
     for (int64_t l = 0; l < kSumLanes; l += kAtOnce) {
       SumRegisters<Value, kRegister> sums[kAtOnce] = {}, a, b;
       for (int64_t c = 0; c < whole; c += kSumLanes) {
-        a.load_from(x + c);
+        fetch(x + c, a);
         for (int64_t i = 0; i < kAtOnce; ++i) {
-          b.load_from(rows[l + i] + c);
+          fetch(rows[l + i] + c, b);
           sums[i] += a * b;
         }
       }
@@ -119,7 +120,7 @@ template <int64_t kRegister, class Value>
     }
   }
   for (int64_t c = whole; c < count; ++c)
-    for (int64_t l = 0; l < kSumLanes; ++l) dots[l] += x[c] * rows[l][c];
+    for (int64_t l = 0; l < kSumLanes; ++l) dots[l] += widened(x[c]) * widened(rows[l][c]);
 }
 
 }  // namespace xformer::kernels

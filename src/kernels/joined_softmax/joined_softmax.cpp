@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "kernels/cpu/heads.h"
+#include "kernels/cpu/stored.h"
 #include "kernels/cpu/units.h"
 #include "kernels/fused.h"
 #include "kernels/joined_softmax/cpu.h"
@@ -37,21 +38,32 @@ void for_blocks(int64_t b, int64_t h, int64_t n, int64_t size, const Work& work)
   });
 }
 
-// What a worker needs: the shares of a block, twice, and room beside them.
-template <class Value>
+// What a worker needs: the shares of a block, twice, and room beside them; rows that are widened, or computed before
+// they are stored.
+template <class Stored>
 struct JoinScratch {
-  explicit JoinScratch(size_t parts) : shares(2 * parts * kJoinedRows), room(2 * kJoinedRows), rows(parts), to(parts) {}
-  std::vector<Value> shares, room;
+  using Value = Computed<Stored>;
+  explicit JoinScratch(size_t parts)
+      : shares(2 * parts * kJoinedRows), room(2 * kJoinedRows), rows(parts), to(parts), read(parts), made(parts) {}
+  std::vector<Value> shares, room, whole;
   std::vector<PartRows<const Value>> rows;
   std::vector<PartRows<Value>> to;
+  std::vector<std::vector<Value>> read, made;  // of each part
 };
 
-// The shares of a block's rows, and where the parts' rows are.
+// As the loops take them.
 template <class Value>
-void read_block(const std::vector<Heads<const Value>>& outs, const Tensors& log_sums, int64_t b, int64_t h,
-                int64_t first, int64_t count, JoinScratch<Value>& mine) {
+PartRows<Value> part_of_block(const TileRows<Value>& rows) {
+  return {rows.data, rows.stride};
+}
+
+// The shares of a block's rows of e, and where the parts' rows are.
+template <class Stored>
+void read_block(const std::vector<Heads<const Stored>>& outs, const Tensors& log_sums, int64_t b, int64_t h,
+                int64_t first, int64_t count, int64_t e, JoinScratch<Stored>& mine) {
+  using Value = Computed<Stored>;
   for (size_t i = 0; i < outs.size(); ++i) {
-    mine.rows[i] = {outs[i].at(b, h, first), outs[i].stride};
+    mine.rows[i] = part_of_block(loaded_rows(outs[i].at(b, h, first), outs[i].stride, count, e, mine.read[i]));
     const Value* const logs =
         log_sums[i].const_data_ptr<Value>() + (b * log_sums[i].size(1) + h) * log_sums[i].size(2) + first;
     std::copy_n(logs, count, mine.shares.data() + static_cast<int64_t>(i) * count);
@@ -66,21 +78,24 @@ std::vector<Heads<const Value>> reading_parts(const Tensors& parts) {
   return result;
 }
 
-// log_sums are contiguous.
+// log_sums are contiguous, and float where outs are bf16.
 at::Tensor join_forward(const Tensors& outs_in, const Tensors& log_sums, int64_t n) {
   const Tensors outs = with_rows_of(outs_in);
   const auto parts = static_cast<int64_t>(outs.size());
   const int64_t b = outs[0].size(0), h = outs[0].size(1), e = outs[0].size(3);
   const at::Tensor result = new_heads(outs[0], n, e);
-  AT_DISPATCH_FLOATING_TYPES(result.scalar_type(), "joined_softmax", [&] {
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, result.scalar_type(), "joined_softmax", [&] {
     const auto from = reading_parts<scalar_t>(outs);
     const auto to = writing<scalar_t>(result);
     std::vector<JoinScratch<scalar_t>> scratch(static_cast<size_t>(workers_for(b * h * n)),
                                                JoinScratch<scalar_t>(outs.size()));
     for_blocks(b, h, n, parts * e, [&](int64_t sample, int64_t head, int64_t first, int64_t count, size_t worker) {
       JoinScratch<scalar_t>& mine = scratch[worker];
-      read_block(from, log_sums, sample, head, first, count, mine);
-      join_rows(mine.rows.data(), parts, count, e, mine.shares.data(), {to.at(sample, head, first), to.stride});
+      read_block(from, log_sums, sample, head, first, count, e, mine);
+      scalar_t* const out = to.at(sample, head, first);
+      const TileRows<Computed<scalar_t>> made = rows_for(out, to.stride, count, e, mine.whole);
+      join_rows(mine.rows.data(), parts, count, e, mine.shares.data(), part_of_block(made));
+      store_rows(made, count, e, out, to.stride);
     });
   });
   return result;
@@ -101,24 +116,30 @@ Tensors join_backward(const at::Tensor& gradient_in, const Tensors& outs_in, con
     result.push_back(at::empty(log_sum.sizes(), log_sum.options()));
     if (log_sum.size(2) > n) result.back().narrow(2, n, log_sum.size(2) - n).zero_();
   }
-  AT_DISPATCH_FLOATING_TYPES(gradient.scalar_type(), "joined_softmax_backward", [&] {
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, gradient.scalar_type(), "joined_softmax_backward", [&] {
     const auto from = reading_parts<scalar_t>(outs);
     const auto slopes = reading<scalar_t>(gradient);
-    std::vector<Heads<scalar_t>> to, to_logs;
+    using Value = Computed<scalar_t>;
+    std::vector<Heads<scalar_t>> to;
+    std::vector<Heads<Value>> to_logs;
     for (size_t i = 0; i < outs.size(); ++i) {
       to.push_back(writing<scalar_t>(result[i]));
-      to_logs.push_back(writing<scalar_t>(result[outs.size() + i]));
+      to_logs.push_back(writing<Value>(result[outs.size() + i]));
     }
     std::vector<JoinScratch<scalar_t>> scratch(static_cast<size_t>(workers_for(b * h * n)),
                                                JoinScratch<scalar_t>(outs.size()));
     for_blocks(b, h, n, 2 * parts * e, [&](int64_t sample, int64_t head, int64_t first, int64_t count, size_t worker) {
       JoinScratch<scalar_t>& mine = scratch[worker];
-      read_block(from, log_sums, sample, head, first, count, mine);
-      for (size_t i = 0; i < to.size(); ++i) mine.to[i] = {to[i].at(sample, head, first), to[i].stride};
-      part_rows({slopes.at(sample, head, first), slopes.stride}, mine.rows.data(), parts, count, e, mine.shares.data(),
-                mine.to.data(), mine.room.data());
+      read_block(from, log_sums, sample, head, first, count, e, mine);
       for (size_t i = 0; i < to.size(); ++i)
+        mine.to[i] = part_of_block(rows_for(to[i].at(sample, head, first), to[i].stride, count, e, mine.made[i]));
+      part_rows(part_of_block(loaded_rows(slopes.at(sample, head, first), slopes.stride, count, e, mine.whole)),
+                mine.rows.data(), parts, count, e, mine.shares.data(), mine.to.data(), mine.room.data());
+      for (size_t i = 0; i < to.size(); ++i) {
+        store_rows(TileRows<Value>{mine.to[i].data, mine.to[i].stride}, count, e, to[i].at(sample, head, first),
+                   to[i].stride);
         std::copy_n(mine.shares.data() + static_cast<int64_t>(i) * count, count, to_logs[i].at(sample, head, first));
+      }
     });
   });
   return result;
@@ -131,23 +152,29 @@ struct JoinedSoftmaxCall {
   static constexpr const char* kName = "joined_softmax";
   static inline const Operator<join_forward> kForward{"joined_softmax_forward"};
   static inline const Operator<join_backward> kBackward{"joined_softmax_backward"};
-  static constexpr bool kReports = true;
+  static constexpr bool kReports = true, kTakesBf16 = true;
 
-  [[nodiscard]] variable_list inputs() const {
-    variable_list result = outs;
-    result.insert(result.end(), log_sums.begin(), log_sums.end());
-    return result;
-  }
+  // Each out, and behind it the log of its sum, so that the place says which is which, whatever their number.
+  static bool is_parameter(size_t input) { return input % 2 == 1; }
+  [[nodiscard]] variable_list inputs() const { return by_parts(outs, log_sums); }
   variable_list forward() {
     for (at::Tensor& log_sum : log_sums) log_sum = log_sum.contiguous();
     return {kForward(outs, log_sums, n)};
   }
   [[nodiscard]] variable_list backward(const variable_list& gradients, bool) const {
-    return kBackward(gradients[0], outs, log_sums);
+    const Tensors found = kBackward(gradients[0], outs, log_sums);
+    const auto middle = found.begin() + static_cast<std::ptrdiff_t>(outs.size());
+    return by_parts({found.begin(), middle}, {middle, found.end()});
   }
   [[nodiscard]] variable_list reference(const variable_list& in) const {
-    const auto middle = in.begin() + static_cast<std::ptrdiff_t>(outs.size());
-    return {joined_softmax_reference({in.begin(), middle}, {middle, in.end()}, n)};
+    Tensors rows, logs;
+    for (size_t i = 0; i < in.size(); ++i) (is_parameter(i) ? logs : rows).push_back(in[i]);
+    return {joined_softmax_reference(rows, logs, n)};
+  }
+  [[nodiscard]] static variable_list by_parts(const Tensors& of_outs, const Tensors& of_logs) {
+    variable_list result;
+    for (size_t i = 0; i < of_outs.size(); ++i) result.push_back(of_outs[i]), result.push_back(of_logs[i]);
+    return result;
   }
 };
 

@@ -1,18 +1,12 @@
 // What linear does to rows beside products.
 #include <algorithm>
 
-#include "kernels/cpu/registers.h"
+#include "kernels/cpu/stored_lanes.h"
 #include "kernels/linear/cpu.h"
 
 namespace xformer::kernels {
 
 namespace {
-
-[[gnu::always_inline]] inline void fetch(const float* from, auto& x) { x.load_from(from); }
-[[gnu::always_inline]] inline void fetch(const double* from, auto& x) { x.load_from(from); }
-[[gnu::always_inline]] inline void fetch(const c10::BFloat16* from, auto& x) {
-  x.load_upper(reinterpret_cast<const uint16_t*>(from));
-}
 
 // A few columns at a time, whose sums stay in registers from the first row to the last.
 template <int64_t kRegister, class Stored, class Value>

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "kernels/cpu/stored.h"
 #include "kernels/cpu/units.h"
 #include "kernels/cpu/valid_rows.h"
 #include "kernels/fused.h"
@@ -25,18 +26,43 @@ std::vector<int64_t> steps_of(const std::vector<int64_t>& offsets, int64_t n, bo
   return result;
 }
 
-// work(links of sample b, offset of its rows, first row, last row) in units over samples and rows.
+// Some neighbouring rows of a sample.
+struct RolledUnit {
+  RolledLinks of;
+  int64_t b, first, last;
+  size_t worker;
+
+  // Of the sample in [b,n,width], and of the unit's own rows.
+  [[nodiscard]] int64_t sample(int64_t width) const { return b * of.n * width; }
+  [[nodiscard]] int64_t own(int64_t width) const { return sample(width) + first * width; }
+};
+
+int64_t units_of(const at::Tensor& v) { return v.size(0) * ((v.size(1) + kRows - 1) / kRows); }
+
+// work(unit) over samples and rows.
 template <class Work>
 void for_rows(const at::Tensor& v, const std::vector<int64_t>& steps, const RolledRowsOptions& options,
               const ValidRows& valid, const Work& work) {
   const int64_t n = v.size(1), links = static_cast<int64_t>(steps.size()), parts = (n + kRows - 1) / kRows;
-  for_units(v.size(0) * parts, kRows * v.size(2) * links, [&](int64_t unit, int64_t) {
+  for_units(units_of(v), kRows * v.size(2) * links, [&](int64_t unit, int64_t worker) {
     const int64_t b = unit / parts, first = unit % parts * kRows;
     std::vector<int64_t> there(steps.size());
     const bool* const flags = valid.defined() ? valid.flags(b) : nullptr;
     const RolledLinks of{n, v.size(2), links, steps.data(), flags, options.residual, there.data()};
-    work(of, b, first, std::min(n, first + kRows));
+    work(RolledUnit{of, b, first, std::min(n, first + kRows), static_cast<size_t>(worker)});
   });
+}
+
+// Stores what compute(place) writes there, the unit's rows of to [b,n,width]. What these read lies far off, and is
+// widened where it is read.
+template <class Stored, class Compute>
+void compute_rows(const RolledUnit& unit, Stored* to, int64_t width, std::vector<std::vector<Computed<Stored>>>& rooms,
+                  const Compute& compute) {
+  const int64_t count = (unit.last - unit.first) * width;
+  Stored* const own = to + unit.own(width);
+  Computed<Stored>* const made = place_for(own, count, rooms[unit.worker]);
+  compute(made);
+  store(made, count, own);
 }
 
 int64_t multiply_adds(const at::Tensor& v, const RolledRowsOptions& options, const ValidRows& valid) {
@@ -50,13 +76,16 @@ at::Tensor rolled_forward(const at::Tensor& v, const at::Tensor& w, const Rolled
   const ValidRows valid(options.valid, v.size(1));
   const std::vector<int64_t> steps = steps_of(options.offsets, v.size(1), false);
   at::Tensor result = at::empty_like(v);
-  AT_DISPATCH_FLOATING_TYPES(v.scalar_type(), "rolled_rows", [&] {
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, v.scalar_type(), "rolled_rows", [&] {
     const auto* const rows = v.const_data_ptr<scalar_t>();
     const auto* const weights = w.const_data_ptr<scalar_t>();
     auto* const out = result.mutable_data_ptr<scalar_t>();
-    for_rows(v, steps, options, valid, [&](const RolledLinks& of, int64_t b, int64_t first, int64_t last) {
-      const int64_t sample = b * of.n * of.columns;
-      mix_rolled(of, rows + sample, weights + b * of.n * of.links, first, last, out + sample);
+    std::vector<std::vector<Computed<scalar_t>>> rooms(static_cast<size_t>(workers_for(units_of(v))));
+    for_rows(v, steps, options, valid, [&](const RolledUnit& unit) {
+      const RolledLinks& of = unit.of;
+      compute_rows(unit, out, of.columns, rooms, [&](auto* made) {
+        mix_rolled(of, rows + unit.sample(of.columns), weights + unit.sample(of.links), unit.first, unit.last, made);
+      });
     });
   });
   const int64_t read = multiply_adds(v, options, valid);  // elements of links
@@ -71,18 +100,23 @@ RolledGradients rolled_backward(const at::Tensor& gradient, const at::Tensor& v,
   const std::vector<int64_t> steps = steps_of(options.offsets, v.size(1), false),
                              back = steps_of(options.offsets, v.size(1), true);
   RolledGradients result{at::empty_like(v), at::empty_like(w)};
-  AT_DISPATCH_FLOATING_TYPES(v.scalar_type(), "rolled_rows_backward", [&] {
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, v.scalar_type(), "rolled_rows_backward", [&] {
     const auto* const rows = v.const_data_ptr<scalar_t>();
     const auto* const weights = w.const_data_ptr<scalar_t>();
     const auto* const slopes = gradient.const_data_ptr<scalar_t>();
     auto* const dv = result.v.mutable_data_ptr<scalar_t>();
     auto* const dw = result.w.mutable_data_ptr<scalar_t>();
-    for_rows(v, steps, options, valid, [&](const RolledLinks& of, int64_t b, int64_t first, int64_t last) {
-      const int64_t sample = b * of.n * of.columns, weight = b * of.n * of.links;
+    std::vector<std::vector<Computed<scalar_t>>> rooms(static_cast<size_t>(workers_for(units_of(v))));
+    for_rows(v, steps, options, valid, [&](const RolledUnit& unit) {
+      const RolledLinks& of = unit.of;
+      const int64_t sample = unit.sample(of.columns), first = unit.first, last = unit.last;
       RolledLinks returning = of;
       returning.steps = back.data();
-      spread_rolled(returning, slopes + sample, weights + weight, first, last, dv + sample);
-      weight_slopes(of, slopes + sample, rows + sample, first, last, dw + weight);
+      compute_rows(unit, dv, of.columns, rooms, [&](auto* made) {
+        spread_rolled(returning, slopes + sample, weights + unit.sample(of.links), first, last, made);
+      });
+      compute_rows(unit, dw, of.links, rooms,
+                   [&](auto* made) { weight_slopes(of, slopes + sample, rows + sample, first, last, made); });
     });
   });
   const int64_t read = multiply_adds(v, options, valid);
@@ -98,6 +132,7 @@ struct RolledRowsCall {
   static constexpr const char* kName = "rolled_rows";
   static inline const Operator<rolled_forward> kForward{"rolled_rows_forward"};
   static inline const Operator<rolled_backward> kBackward{"rolled_rows_backward"};
+  static constexpr bool kTakesBf16 = true;
 
   [[nodiscard]] variable_list inputs() const { return {v, w}; }
   variable_list forward() {

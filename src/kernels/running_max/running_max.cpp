@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "kernels/cpu/heads.h"
+#include "kernels/cpu/stored.h"
 #include "kernels/cpu/units.h"
 #include "kernels/fused.h"
 #include "kernels/running_max/cpu.h"
@@ -70,7 +71,7 @@ at::Tensor running_max_forward(const at::Tensor& x, const RunningMaxOptions& opt
   const at::Tensor valid = options.valid.contiguous();
   const int64_t d = x.size(4);
   at::Tensor result = at::empty_like(x);
-  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "running_max", [&] {
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "running_max", [&] {
     const auto* const from = x.const_data_ptr<scalar_t>();
     auto* const to = result.mutable_data_ptr<scalar_t>();
     for_lanes(x, options, valid, [&](int64_t head, const bool* counts, const Lanes& lanes, int64_t) {
@@ -101,18 +102,24 @@ at::Tensor running_max_backward(const at::Tensor& gradient, const at::Tensor& x,
   const at::Tensor valid = options.valid.contiguous();
   const int64_t d = x.size(4);
   at::Tensor result = at::empty_like(x);
-  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "running_max_backward", [&] {
-    std::vector<std::vector<scalar_t>> scratch(static_cast<size_t>(workers_for(x.numel())));
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "running_max_backward", [&] {
+    using Value = Computed<scalar_t>;
+    struct Scratch {
+      std::vector<Value> sums;
+      std::vector<scalar_t> largest;
+    };
+    std::vector<Scratch> scratch(static_cast<size_t>(workers_for(x.numel())));
     const auto* const values = x.const_data_ptr<scalar_t>();
     const auto* const slopes = gradient.const_data_ptr<scalar_t>();
     auto* const to = result.mutable_data_ptr<scalar_t>();
     for_lanes(x, options, valid, [&](int64_t head, const bool* counts, const Lanes& lanes, int64_t worker) {
-      // The largest before every cell of all lanes, in their order, behind a row of sums.
-      std::vector<scalar_t>& room = scratch[static_cast<size_t>(worker)];
+      Scratch& mine = scratch[static_cast<size_t>(worker)];
       const int64_t size = lanes.count * d;
-      room.resize(static_cast<size_t>((lanes.cells + 2) * size));
-      std::fill_n(room.data(), 2 * size, scalar_t(0));
-      scalar_t* const all_sums = room.data();
+      Value* const all_sums = grown(mine.sums, size);
+      // The largest before every cell of all lanes, in their order.
+      scalar_t* const room = grown(mine.largest, (lanes.cells + 1) * size);
+      std::fill_n(all_sums, size, Value(0));
+      std::fill_n(room, size, scalar_t(0));
       std::array<int64_t, kMostLanes> begin{};  // the first cell that counts
       for (int64_t l = 0; l < lanes.count; ++l) begin[static_cast<size_t>(l)] = lanes.cells;
       // Whether each lane's cell counts, and one before it does.
@@ -121,7 +128,7 @@ at::Tensor running_max_backward(const at::Tensor& gradient, const at::Tensor& x,
       };
       for (int64_t i = 0; i < lanes.cells; ++i) {
         const int64_t place = head + lanes.cell(i, 0) * d;
-        scalar_t *const all_before = room.data() + (i + 1) * size, *const all_after = all_before + size;
+        scalar_t *const all_before = room + i * size, *const all_after = all_before + size;
         lanes.fetch(values + head, i + kPlacesAhead, d);
         if (all_run(i)) {
           larger_of(values + place, all_before, size, all_after);
@@ -140,7 +147,7 @@ at::Tensor running_max_backward(const at::Tensor& gradient, const at::Tensor& x,
       // On the way back a cell that is the largest so far takes what the cells behind it have left.
       for (int64_t i = lanes.cells - 1; i >= 0; --i) {
         const int64_t place = head + lanes.cell(i, 0) * d;
-        const scalar_t* const all_before = room.data() + (i + 1) * size;
+        const scalar_t* const all_before = room + i * size;
         lanes.fetch(slopes + head, i - kPlacesAhead, d);
         if (all_run(i)) {
           take_slopes(values + place, all_before, slopes + place, size, all_sums, to + place);
@@ -148,16 +155,16 @@ at::Tensor running_max_backward(const at::Tensor& gradient, const at::Tensor& x,
         }
         for (int64_t l = 0; l < lanes.count; ++l) {
           const int64_t cell = lanes.cell(i, l), first = begin[static_cast<size_t>(l)];
-          scalar_t* const sums = all_sums + l * d;
+          Value* const sums = all_sums + l * d;
           const scalar_t* const slope = slopes + head + cell * d;
           scalar_t* const out = to + head + cell * d;
           if (i > first && counts[cell]) {
             take_slopes(values + head + cell * d, all_before + l * d, slope, d, sums, out);
             continue;
           }
-          if (i == first) std::copy_n(sums, d, out);
+          if (i == first) put(sums, d, out);
           else std::fill_n(out, d, scalar_t(0));
-          for (int64_t c = 0; c < d; ++c) sums[c] += slope[c];
+          for (int64_t c = 0; c < d; ++c) sums[c] += static_cast<Value>(slope[c]);
         }
       }
     });
@@ -172,6 +179,7 @@ struct RunningMaxCall {
   static constexpr const char* kName = "running_max";
   static inline const Operator<running_max_forward> kForward{"running_max_forward"};
   static inline const Operator<running_max_backward> kBackward{"running_max_backward"};
+  static constexpr bool kTakesBf16 = true;
 
   [[nodiscard]] variable_list inputs() const { return {x}; }
   variable_list forward() {

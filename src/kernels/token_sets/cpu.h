@@ -1,5 +1,5 @@
-// The CPU's passes over sets of tokens (token_sets.h), for float and double, and their loops over the rows of one set,
-// which lie `stride` elements apart.
+// The CPU's passes over sets of tokens (token_sets.h), for float, double and bf16, and their loops over the rows of one
+// set, which lie `stride` elements apart.
 #pragma once
 
 #include <vector>
@@ -14,7 +14,7 @@ namespace xformer::kernels {
 
 struct SetAttentionForward {
   at::Tensor out;      // [b,h,t,e]
-  at::Tensor log_sum;  // [b,h,t]; infinity for sets without a valid token
+  at::Tensor log_sum;  // [b,h,t], float where q is bf16; infinity for sets without a valid token
 };
 [[nodiscard]] SetAttentionForward set_attention_forward_cpu(const at::Tensor& q, const at::Tensor& k,
                                                             const at::Tensor& v, const SetAttentionOptions& options);
@@ -64,15 +64,21 @@ void products_with(const float* rows, int64_t stride, int64_t count, const float
                    float* out);
 void products_with(const double* rows, int64_t stride, int64_t count, const double* x, int64_t width, double factor,
                    double* out);
+void products_with(const c10::BFloat16* rows, int64_t stride, int64_t count, const float* x, int64_t width,
+                   float factor, float* out);
 // out = factor times the sum over i of weights[i] row_i. What a row holds whose weight is 0 plays no part.
 void weighted_sum(const float* rows, int64_t stride, int64_t count, const float* weights, int64_t width, float factor,
                   float* out);
 void weighted_sum(const double* rows, int64_t stride, int64_t count, const double* weights, int64_t width,
                   double factor, double* out);
+void weighted_sum(const c10::BFloat16* rows, int64_t stride, int64_t count, const float* weights, int64_t width,
+                  float factor, float* out);
 // row_i = factor weights[i] x.
 void spread(const float* x, int64_t width, const float* weights, int64_t count, float factor, float* rows,
             int64_t stride);
 void spread(const double* x, int64_t width, const double* weights, int64_t count, double factor, double* rows,
+            int64_t stride);
+void spread(const float* x, int64_t width, const float* weights, int64_t count, float factor, c10::BFloat16* rows,
             int64_t stride);
 
 }  // namespace xformer::kernels

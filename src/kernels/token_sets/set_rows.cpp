@@ -1,7 +1,7 @@
 // The loops over the rows of one set of tokens, in versions for each instruction set.
 #include "kernels/cpu/heads.h"
 #include "kernels/cpu/lanes_512.h"
-#include "kernels/cpu/registers.h"
+#include "kernels/cpu/stored_lanes.h"
 #include "kernels/token_sets/cpu.h"
 
 namespace xformer::kernels {
@@ -52,27 +52,27 @@ template <class Value>
   }
 }
 
-template <int64_t kRegister, class Value>
-[[gnu::always_inline]] inline void products(const Value* rows, int64_t stride, int64_t count, const Value* x,
+template <int64_t kRegister, class Stored, class Value>
+[[gnu::always_inline]] inline void products(const Stored* rows, int64_t stride, int64_t count, const Value* x,
                                             int64_t width, Value factor, Value* __restrict out) {
   for (int64_t i = 0; i < count; ++i) {
-    const Value* const row = rows + i * stride;
+    const Stored* const row = rows + i * stride;
     fetch_row_ahead(row, stride, width);
     SumRegisters<Value, kRegister> sums = {}, a, b;
     int64_t c = 0;
     for (; c + kSumLanes <= width; c += kSumLanes) {
-      a.load_from(row + c), b.load_from(x + c);
+      fetch(row + c, a), b.load_from(x + c);
       sums += a * b;
     }
     Value sum = sums.sum();
-    for (; c < width; ++c) sum += row[c] * x[c];
+    for (; c < width; ++c) sum += widened(row[c]) * x[c];
     out[i] = factor * sum;
   }
 }
 
 // A block of channels after the other, so that its sum stays in a register.
-template <int64_t kRegister, class Value>
-[[gnu::always_inline]] inline void sum_rows(const Value* rows, int64_t stride, int64_t count, const Value* weights,
+template <int64_t kRegister, class Stored, class Value>
+[[gnu::always_inline]] inline void sum_rows(const Stored* rows, int64_t stride, int64_t count, const Value* weights,
                                             int64_t width, Value factor, Value* __restrict out) {
   int64_t c = 0;
   for (; c + kSumLanes <= width; c += kSumLanes) {
@@ -80,7 +80,7 @@ template <int64_t kRegister, class Value>
     for (int64_t i = 0; i < count; ++i) {
       if (c == 0) fetch_row_ahead(rows + i * stride, stride, width);
       if (weights[i] == 0) continue;
-      row.load_from(rows + i * stride + c);
+      fetch(rows + i * stride + c, row);
       sums += row * weights[i];
     }
     (sums * factor).store_to(out + c);
@@ -88,17 +88,17 @@ template <int64_t kRegister, class Value>
   for (; c < width; ++c) {
     Value sum = 0;
     for (int64_t i = 0; i < count; ++i)
-      if (weights[i] != 0) sum += weights[i] * rows[i * stride + c];
+      if (weights[i] != 0) sum += weights[i] * widened(rows[i * stride + c]);
     out[c] = factor * sum;
   }
 }
 
-template <class Value>
+template <class Value, class Stored>
 [[gnu::always_inline]] inline void outer(const Value* x, int64_t width, const Value* weights, int64_t count,
-                                         Value factor, Value* __restrict rows, int64_t stride) {
+                                         Value factor, Stored* __restrict rows, int64_t stride) {
   for (int64_t i = 0; i < count; ++i) {
     const Value weight = factor * weights[i];
-    for (int64_t c = 0; c < width; ++c) rows[i * stride + c] = weight * x[c];
+    for (int64_t c = 0; c < width; ++c) put_rounded(weight * x[c], rows[i * stride + c]);
   }
 }
 
@@ -156,6 +156,11 @@ void products_with(const double* rows, int64_t stride, int64_t count, const doub
                    double* out) {
   products<kPlainRegister>(rows, stride, count, x, width, factor, out);
 }
+XFORMER_VECTORISED_BY_REGISTER(void, products_with,
+                               (const c10::BFloat16* rows, int64_t stride, int64_t count, const float* x, int64_t width,
+                                float factor, float* out),
+                               (rows, stride, count, x, width, factor, out),
+                               products<kRegister>(rows, stride, count, x, width, factor, out))
 
 XFORMER_VECTORISED_BY_REGISTER(void, weighted_sum,
                                (const float* rows, int64_t stride, int64_t count, const float* weights, int64_t width,
@@ -166,6 +171,11 @@ void weighted_sum(const double* rows, int64_t stride, int64_t count, const doubl
                   double factor, double* out) {
   sum_rows<kPlainRegister>(rows, stride, count, weights, width, factor, out);
 }
+XFORMER_VECTORISED_BY_REGISTER(void, weighted_sum,
+                               (const c10::BFloat16* rows, int64_t stride, int64_t count, const float* weights,
+                                int64_t width, float factor, float* out),
+                               (rows, stride, count, weights, width, factor, out),
+                               sum_rows<kRegister>(rows, stride, count, weights, width, factor, out))
 
 XFORMER_VECTORISED
 void spread(const float* x, int64_t width, const float* weights, int64_t count, float factor, float* rows,
@@ -173,6 +183,11 @@ void spread(const float* x, int64_t width, const float* weights, int64_t count, 
   outer(x, width, weights, count, factor, rows, stride);
 }
 void spread(const double* x, int64_t width, const double* weights, int64_t count, double factor, double* rows,
+            int64_t stride) {
+  outer(x, width, weights, count, factor, rows, stride);
+}
+XFORMER_VECTORISED
+void spread(const float* x, int64_t width, const float* weights, int64_t count, float factor, c10::BFloat16* rows,
             int64_t stride) {
   outer(x, width, weights, count, factor, rows, stride);
 }

@@ -22,6 +22,7 @@ struct SetMaxCall {
   static constexpr const char* kName = "set_max";
   static inline const Operator<set_max_forward_cpu> kForward{"set_max_forward"};
   static inline const Operator<set_max_backward_cpu> kBackward{"set_max_backward"};
+  static constexpr bool kTakesBf16 = true;
 
   [[nodiscard]] variable_list inputs() const { return {x}; }
   variable_list forward() { return {out = kForward(x, sets)}; }
@@ -39,6 +40,7 @@ struct SetAttentionCall {
   static constexpr const char* kName = "set_attention";
   static inline const Operator<set_attention_forward_cpu> kForward{"set_attention_forward"};
   static inline const Operator<set_attention_backward_cpu> kBackward{"set_attention_backward"};
+  static constexpr bool kTakesBf16 = true;
 
   [[nodiscard]] variable_list inputs() const { return {q, k, v}; }
   variable_list forward() {
