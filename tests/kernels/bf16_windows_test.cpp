@@ -3,7 +3,7 @@
 #include "kernels/window_attention/window_attention.h"
 #include "place_support.h"
 
-namespace xformer::kernels::bf16_test {
+namespace xformer::kernels::bf16_test::windows {
 
 namespace {
 
@@ -99,4 +99,4 @@ TEST_CASE("in bf16 windows without any gradient of their log-sums have that of t
 
 }  // namespace
 
-}  // namespace xformer::kernels::bf16_test
+}  // namespace xformer::kernels::bf16_test::windows

@@ -16,11 +16,11 @@ namespace xformer::attention {
 
 namespace {
 
+// Plain operations take parameters, sums and quotients in float.
+using kernels::in_float;
+
 // What stands for minus infinity: a softmax over nothing else stays finite.
 double lowest(const at::Tensor& x) { return kernels::lowest_log_sum(x.scalar_type()); }
-
-// Plain operations take parameters, sums and quotients in float.
-at::Tensor in_float(const at::Tensor& x) { return kernels::in_float({x})[0]; }
 
 // Of the rows before each one along `dim`, or behind it.
 at::Tensor running_sum(const at::Tensor& x, int64_t dim, bool behind) {

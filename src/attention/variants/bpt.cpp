@@ -210,7 +210,7 @@ class BptBlock : public LayerBlock {
       counted = at::cat(nodes, 1);
     }
     // Added to logits, so in float, as the vectors are, where q is bf16.
-    const at::Tensor wide = kernels::in_float({q})[0] / std::sqrt(static_cast<double>(head_dim_));
+    const at::Tensor wide = kernels::in_float(q) / std::sqrt(static_cast<double>(head_dim_));
     const at::Tensor relative =  // [b,h,n,L]
         at::matmul(wide, vectors_.t())
             .gather(-1, graph.types.expand({q.size(0), q.size(1), q.size(2), graph.types.size(3)}));

@@ -39,6 +39,8 @@ class SetsCore : public AttentionCore {
                           [&](const PinnedFrame::Tokens& in) { return std::vector<std::vector<Part>>{{attend(in)}}; });
   }
 
+  [[nodiscard]] bool takes_bf16() const override { return true; }
+
  protected:
   using Tokens = PinnedFrame::Tokens;
   [[nodiscard]] virtual Part attend(const Tokens& in) const = 0;
@@ -130,7 +132,6 @@ class LogsparseCore : public SetsCore {
   }
 
   [[nodiscard]] bool zeroes_padding() const override { return true; }
-  [[nodiscard]] bool takes_bf16() const override { return true; }
   [[nodiscard]] Cost cost(const Shape& shape) const override {
     const int64_t n = shape.query_len, rows = n - frame_.pinned(n);
     const double z = static_cast<double>(shape.batch * shape.heads), d = static_cast<double>(shape.head_dim);

@@ -39,6 +39,8 @@ class AxialCore : public AttentionCore {
                           [&](const PinnedFrame::Tokens& in) { return attend(in.without_padding()); });
   }
 
+  [[nodiscard]] bool takes_bf16() const override { return true; }
+
   [[nodiscard]] Cost cost(const Shape& shape) const override {
     const int64_t n = shape.query_len, tokens = n - frame_.pinned(n);
     const double z = static_cast<double>(shape.batch * shape.heads), d = static_cast<double>(shape.head_dim);

@@ -57,7 +57,7 @@ class RowmajorMixer : public SequenceMixer {
     const std::vector<at::Tensor> projected = kernels::linear(x, {query_->map(), key_->map(), value_->map()});
     at::Tensor mixed;
     {
-      const FullPrecision full(x.device().type());
+      const FullPrecision full(x.device().type(), /*takes_bf16=*/true);
       const auto split = [&](const at::Tensor& rows) { return heads(full(rows)); };
       const at::Tensor q = split(projected[0]), k = split(projected[1]), v = split(projected[2]);
       probe("q", q), probe("k", k), probe("v", v);
