@@ -236,12 +236,12 @@ variable_list run_kernels(const Call& call) {
   return outputs;
 }
 
-// The rows that a call has to make (cpu/needed_rows.h): all, undefined, where no kernel of a CPU leaves others out.
+// The rows that a call of an operator that leaves others out has to make (needed.h): all, undefined, where no kernel
+// runs.
 template <class Call>
 [[nodiscard]] at::Tensor needed_of(const Call& call, const at::Tensor& needed) {
   if (!needed.defined()) return needed;
-  const variable_list inputs = call.inputs();
-  return inputs[0].is_cpu() && fused_type<Call>(inputs) ? needed : at::Tensor();
+  return fused_type<Call>(call.inputs()) ? needed : at::Tensor();
 }
 
 // The call's outputs, fused where that is possible.

@@ -147,18 +147,19 @@ at::Tensor PreNormBlock::fed(const at::Tensor& x) {
 at::Tensor PreNormBlock::layer(const at::Tensor& x, const SequenceMask& mask, const Mixed& mixer) {
   const bool training = is_training();
   const at::Tensor valid = mask.key_valid, needed = mask.needed();
+  const at::Tensor kept_needed = needed.defined() ? kept(needed).contiguous() : needed;  // once for all who ask
   const kernels::Branch none{.needed = needed};
   kernels::NormedRows entry{x, x};
   if (mixer_norm_)
     entry = mixer.takes_norm ? mixer_norm_->before(x, none, {}, valid) : mixer_norm_->Norm::before(x, none, {}, valid);
   kernels::Branch mixed = taken("mixer", mixer_path_, [&] { return mixer.branch(entry); });
-  if (rows_ > 0) mixed = {.rows = kept(mixed.made()), .needed = kept(needed)};
+  if (rows_ > 0) mixed = {.rows = kept(mixed.made()), .needed = kept_needed};
   if (!ff_) return kernels::add_branch(kept(entry.sum), mixed, mixer_dropout_.place(training));
   const kernels::DropoutPlace mixer_drop = mixer_dropout_.place(training);
   const bool apart = ff_path_.p() > 0 && training;  // of some examples alone
   const kernels::NormedRows half = apart ? ff_norm_->Norm::before(kept(entry.sum), mixed, mixer_drop, kept(valid))
                                          : ff_->entry(*ff_norm_, kept(entry.sum), mixed, mixer_drop, kept(valid));
-  const kernels::Branch fed = taken("ff", ff_path_, [&] { return ff_->branch(half.rows, kept(needed), half.norm); });
+  const kernels::Branch fed = taken("ff", ff_path_, [&] { return ff_->branch(half.rows, kept_needed, half.norm); });
   return kernels::add_branch(half.sum, fed, ff_dropout_.place(training));
 }
 

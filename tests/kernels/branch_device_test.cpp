@@ -6,6 +6,7 @@
 #include "kernels/branch/branch.h"
 #include "kernels/branch/device.h"
 #include "kernels/feed_forward/feed_forward.h"
+#include "kernels/needed.h"
 #include "kernels/operator.h"
 #include "place_support.h"
 #include "plan_support.h"
@@ -21,9 +22,11 @@ struct WalkedBranch {
   int64_t k = 24, f = 0, m = 16;  // f: of a feed-forward part; 0: there is none
   double p = 0.2;
   bool norm = true, bias = true, tf32 = false;
-  int64_t shift = 0;  // elements by which x begins behind an aligned place
+  bool norm_used = true;  // the normed rows have a gradient
+  int64_t shift = 0;      // elements by which x begins behind an aligned place
   // Of the rows of a map, or of what lies inside a feed-forward part.
   at::ScalarType stored = at::kFloat;
+  at::Tensor needed = {};  // [rows]
 };
 
 struct BranchTensors {
@@ -48,40 +51,50 @@ struct BranchTensors {
     branch.rows = rows_of("rows", one.k, 0).to(one.f > 0 ? at::kFloat : one.stored);
     branch.out = map_of("out", one.f > 0 ? one.f : one.k, one.m);
     if (one.f > 0) branch.in = map_of("in", one.k, one.f), branch.drop = place_of(one.p), branch.drop.site += 1;
+    branch.needed = one.needed;
     if (one.norm) norm = {random_tensor("weight", {one.m}, at::kFloat), random_tensor("bias", {one.m}, at::kFloat)};
   }
+  // A sum without a norm has all rows of x, and so its gradient.
+  void lose(const WalkedBranch& one) const {
+    lose_others(branch.rows, one.needed);
+    if (!one.norm) return;
+    for (const at::Tensor& rows : {x, sum_gradient, normed_gradient}) lose_others(rows, one.needed);
+  }
   // Those that are there.
-  [[nodiscard]] Tensors inputs() const {
-    Tensors all{x,           branch.rows, branch.out.weight, branch.out.bias, branch.in.weight, branch.in.bias,
-                norm.weight, norm.bias};
+  [[nodiscard]] Tensors inputs(bool with_norm) const {
+    Tensors all{x, branch.rows, branch.out.weight, branch.out.bias, branch.in.weight, branch.in.bias};
+    if (with_norm) all.insert(all.end(), {norm.weight, norm.bias});
     std::erase_if(all, [](const at::Tensor& one) { return !one.defined(); });
     return all;
   }
 };
 
-BranchForward walked_forward(const WalkedBranch& one, const BranchTensors& given, WalkOrder order) {
+template <class Walk>
+BranchForward walked_forward(const WalkedBranch& one, const BranchTensors& given, const Walk& walked) {
   const AutocastScope autocast(at::kCPU, one.stored == at::kFloat ? std::nullopt : std::optional(one.stored));
   return branch_forward_device(
       given.x, given.branch, place_of(one.p), given.norm,
-      [&](const LinearBranchArguments& a) { run_linear_branch<WalkedTypes>(a, walking(order)); },
-      [&](const FeedForwardArguments& a) { run_feed_forward<WalkedTypes>(a, /*backward=*/false, walking(order)); });
+      [&](const LinearBranchArguments& a) { run_linear_branch<WalkedTypes>(a, walked); },
+      [&](const FeedForwardArguments& a) { run_feed_forward<WalkedTypes>(a, /*backward=*/false, walked); });
 }
 
 // The sum and the normed rows, then gradients.
-Tensors walked_branch(const WalkedBranch& one, WalkOrder order) {
+template <class Walk>
+Tensors walked_branch(const WalkedBranch& one, const Walk& walked) {
   const BranchTensors given(one);
+  given.lose(one);
   at::globalContext().setAllowTF32CuBLAS(one.tf32);
-  const BranchForward made = walked_forward(one, given, order);
+  const BranchForward made = walked_forward(one, given, walked);
   const BranchGradients found = branch_backward_device(
-      given.sum_gradient, one.norm ? given.normed_gradient : at::Tensor(), made, given.branch, place_of(one.p),
-      given.norm.weight, [&](const ResidualNormBackwardArguments& a) { run_row_backward(a, walking(order)); },
-      [&](const LinearArguments& a) { run_linear<WalkedTypes>(a, /*backward=*/true, walking(order)); },
-      [&](const FeedForwardArguments& a) { run_feed_forward<WalkedTypes>(a, /*backward=*/true, walking(order)); },
-      [&](const WeightGradientArguments& a) { run_weight_gradients<WalkedTypes>(a, walking(order)); });
+      given.sum_gradient, one.norm && one.norm_used ? given.normed_gradient : at::Tensor(), made, given.branch,
+      place_of(one.p), given.norm.weight, [&](const ResidualNormBackwardArguments& a) { run_row_backward(a, walked); },
+      [&](const LinearArguments& a) { run_linear<WalkedTypes>(a, /*backward=*/true, walked); },
+      [&](const FeedForwardArguments& a) { run_feed_forward<WalkedTypes>(a, /*backward=*/true, walked); },
+      [&](const WeightGradientArguments& a) { run_weight_gradients<WalkedTypes>(a, walked); });
   at::globalContext().setAllowTF32CuBLAS(false);
   CHECK((made.norm.sum.scalar_type() == at::kFloat && found.rows.scalar_type() == given.branch.rows.scalar_type()));
   if (one.f > 0) CHECK(made.z.scalar_type() == one.stored);
-  Tensors result{made.norm.sum, made.norm.normed};
+  Tensors result{made.norm.sum, one.norm_used ? made.norm.normed : at::Tensor()};
   for (const at::Tensor& gradient : tensors_of(found)) result.push_back(gradient);
   std::erase_if(result, [](const at::Tensor& tensor) { return !tensor.defined(); });
   return result;
@@ -99,28 +112,31 @@ Tensors defined_branch(const WalkedBranch& one) {
     };
     const at::Tensor x = take(given.x), rows = take(given.branch.rows);
     const LinearMap out = take_map(given.branch.out), in = take_map(given.branch.in);
-    const at::Tensor end = one.f > 0 ? feed_forward_reference(rows, in, out, false, given.branch.drop)
-                                     : at::linear(rows, out.weight, out.bias);
+    const at::Tensor end = needed_alone(one.f > 0 ? feed_forward_reference(rows, in, out, false, given.branch.drop)
+                                                  : at::linear(rows, out.weight, out.bias),
+                                        one.needed);
     if (!one.norm) return {x + place_of(one.p)(end)};
+    if (!one.norm_used) return {needed_alone(x + place_of(one.p)(end), one.needed)};
     const at::Tensor weight = take(given.norm.weight), bias = take(given.norm.bias);
-    const ResidualNorm meant = residual_norm_reference(x, end, place_of(one.p), {weight, bias});
+    const ResidualNorm meant = residual_norm_reference(x, end, place_of(one.p), {weight, bias}, one.needed);
     return {meant.sum, meant.normed};
   };
   Tensors gradients{given.sum_gradient};
-  if (one.norm) gradients.push_back(given.normed_gradient);
-  return in_double(definition, given.inputs(), gradients);
+  if (one.norm && one.norm_used) gradients.push_back(given.normed_gradient);
+  return in_double(definition, given.inputs(one.norm && one.norm_used), gradients);
 }
 
 double worst_branch(const WalkedBranch& one) {
-  return worst_walked([&](WalkOrder order) { return walked_branch(one, order); }, defined_branch(one));
+  return worst_walked([&](WalkOrder order) { return walked_branch(one, walking(order)); }, defined_branch(one));
 }
 
 constexpr double kLikeFloat = 2e-5, kLikeTf32 = 2e-2;
 
-int counted_launches = 0;
+int counted_launches = 0, told_of_rows = 0;
 
 BranchForward counted_forward(const at::Tensor& x, const Branch& branch, const DropoutPlace& drop,
                               const NormWeights& norm) {
+  told_of_rows += branch.needed.defined() ? 1 : 0;
   const auto count = [](const auto&) { ++counted_launches; };
   return branch_forward_device(x, branch, drop, norm, count, count);
 }
@@ -128,6 +144,7 @@ BranchForward counted_forward(const at::Tensor& x, const Branch& branch, const D
 BranchGradients counted_backward(const at::Tensor& sum_gradient, const at::Tensor& normed_gradient,
                                  const BranchForward& made, const Branch& branch, const DropoutPlace& drop,
                                  const at::Tensor& weight) {
+  told_of_rows += branch.needed.defined() ? 1 : 0;
   const auto count = [](const auto&) { ++counted_launches; };
   return branch_backward_device(sum_gradient, normed_gradient, made, branch, drop, weight, count, count, count, count);
 }
@@ -186,13 +203,54 @@ TEST_CASE("branches on a device whose rows, or what lies inside, are stored in 1
   }
 }
 
+TEST_CASE("branches on a device: rows that nobody needs have no branch and no norm, whatever stands or arrives there") {
+  const PoisonedMemory poisoned;
+  for (const at::Tensor& needed : needed_cases(200)) {
+    CAPTURE(needed);
+    for (const int64_t f : {0, 70}) {
+      CAPTURE(f);
+      for (const bool norm : {true, false}) {
+        CAPTURE(norm);
+        CHECK(worst_branch({.rows = {200}, .f = f, .norm = norm, .needed = needed}) < kLikeFloat);
+        CHECK(
+            worst_branch({.rows = {2, 100}, .k = 70, .f = f, .m = 100, .norm = norm, .needed = needed.view({2, 100})}) <
+            kLikeFloat);
+        CHECK(worst_branch({.rows = {200}, .f = f, .m = 13, .p = 0, .norm = norm, .shift = 1, .needed = needed}) <
+              kLikeFloat);
+        CHECK(worst_branch({.rows = {200}, .f = f, .norm = norm, .tf32 = true, .needed = needed}) < kLikeTf32);
+        for (const at::ScalarType half : {at::kHalf, at::kBFloat16})
+          CHECK(worst_branch({.rows = {200}, .f = f, .norm = norm, .stored = half, .needed = needed}) < 4e-2);
+      }
+      CHECK(worst_branch({.rows = {200}, .f = f, .norm_used = false, .needed = needed}) < kLikeFloat);
+    }
+  }
+  CHECK(worst_branch({.norm_used = false}) < kLikeFloat);
+}
+
+TEST_CASE("branches on a device make products of tiles, and of half tiles for weights, with a needed row") {
+  for (const int64_t f : {0, 70}) {
+    const auto products = [f](int64_t rows, const at::Tensor& needed) {
+      int64_t all = 0;
+      static_cast<void>(walked_branch({.rows = {rows}, .f = f, .needed = needed}, counting(all)));
+      return all;
+    };
+    const int64_t tile = products(64, {}), half = products(32, {});
+    CHECK((half > 0 && tile > half));
+    const at::Tensor place = at::arange(256);
+    CHECK(products(256, at::ones({256}, at::kBool)) == 4 * tile);
+    CHECK(products(256, place.lt(0)) == 0);
+    CHECK(products(256, place.eq(70)) == half);
+    CHECK(products(256, place.lt(65)) == tile + half);
+  }
+}
+
 TEST_CASE("branches on a device: a row that is lost loses no other") {
   for (const int64_t f : {0, 70}) {
     const WalkedBranch one{.rows = {80}, .f = f, .m = 70};
     const BranchTensors clean(one), lost(one);
     lost.branch.rows[3].fill_(float_of(0x7FFFFFFF));  // what a device makes of 0 / 0
-    const ResidualNormForward meant = walked_forward(one, clean, WalkOrder::kForward).norm,
-                              got = walked_forward(one, lost, WalkOrder::kForward).norm;
+    const ResidualNormForward meant = walked_forward(one, clean, walking(WalkOrder::kForward)).norm,
+                              got = walked_forward(one, lost, walking(WalkOrder::kForward)).norm;
     for (const auto& [a, b] : {std::pair{got.sum, meant.sum}, {got.normed, meant.normed}}) {
       CHECK(at::equal(a.narrow(0, 4, 76), b.narrow(0, 4, 76)));
       CHECK(at::equal(a.narrow(0, 0, 3), b.narrow(0, 0, 3)));
@@ -203,7 +261,7 @@ TEST_CASE("branches on a device: a row that is lost loses no other") {
 
 // LibTorch's meta device has shapes and types but no memory: what is launched there is counted.
 TEST_CASE("a device with kernels of branches runs them: one launch forwards") {
-  counted_launches = 0;
+  counted_launches = told_of_rows = 0;
   torch::Library library(torch::Library::IMPL, "xformer", c10::DispatchKey::Meta, __FILE__, __LINE__);
   library.impl("branch_forward", dispatched<counted_forward>);
   library.impl("branch_backward", dispatched<counted_backward>);
@@ -237,6 +295,14 @@ TEST_CASE("a device with kernels of branches runs them: one launch forwards") {
   CHECK(run_branch(at::kFloat, 64, true, false) == 1 + 2);
   CHECK(run_branch(at::kFloat, kWidestEpilogue + 8, false, false) == 0);
   CHECK(run_branch(at::kDouble, 64, true, false) == 0);
+
+  const auto options = at::TensorOptions(at::kMeta).dtype(at::kFloat);
+  const at::Tensor x = at::empty({4, 10, 64}, options).requires_grad_(true);
+  Branch branch{at::empty({4, 10, 32}, options), {at::empty({64, 32}, options), {}}};
+  branch.needed = at::empty({4, 10}, options.dtype(at::kBool));
+  const at::Tensor sum = add_branch(x, branch, {});
+  static_cast<void>(torch::autograd::grad({sum}, {x}, {at::ones_like(sum)}));
+  CHECK(told_of_rows == 2);
 }
 
 // Here a branch is made first; its meaning is the composition of both operators.

@@ -33,6 +33,47 @@ inline at::Tensor lost_padding(const at::Tensor& x, const at::Tensor& flags) {
   return x.masked_fill(rows.logical_not().unsqueeze(-1), NAN);
 }
 
+// Which of so many rows, more than three tiles, somebody needs: all, none, those before an end in a tile and at its
+// border, those of the last tile, and some with holes, of single rows, half a tile and a whole one.
+inline Tensors needed_cases(int64_t rows) {
+  const at::Tensor place = at::arange(rows), all = at::ones({rows}, at::kBool);
+  at::Tensor holes = random_tensor("needed", {rows}).gt(-0.5);
+  holes.slice(0, 32, 64).fill_(false), holes.slice(0, 128, 192).fill_(false);
+  // The last are flags that do not lie side by side.
+  return {all,
+          all.logical_not(),
+          place.lt(70),
+          place.lt(64),
+          place.ge(rows / 64 * 64),
+          holes.clone(),
+          at::stack({holes, holes.logical_not()}, 1).select(1, 0)};
+}
+
+// NaN in rows of x, where it lies, that are not needed (undefined: all are).
+inline void lose_others(const at::Tensor& x, const at::Tensor& needed) {
+  if (needed.defined() && x.defined()) x.masked_fill_(needed.logical_not().unsqueeze(-1), NAN);
+}
+
+// A thread whose products are counted.
+class CountedThread : public WalkedThread {
+ public:
+  CountedThread(BlockWalk& walk, int index, int64_t& products) : WalkedThread(walk, index), products_(products) {}
+  void mma(float* c, const uint32_t* a, const uint32_t* b) const {
+    ++products_;
+    WalkedThread::mma(c, a, b);
+  }
+
+ private:
+  int64_t& products_;
+};
+// launch(grid, program) on the CPU, which adds the threads' products.
+inline auto counting(int64_t& products) {
+  return [&products](const LaunchGrid& grid, const auto& program) {
+    BlockWalk blocks(grid, program.kThreads, WalkOrder::kForward);
+    blocks.run([&](int index) { program(CountedThread(blocks, index, products)); });
+  };
+}
+
 // launch(grid, program) on the CPU.
 inline auto walking(WalkOrder order) {
   return [order](const LaunchGrid& grid, const auto& program) { walk(grid, program, order); };

@@ -3,8 +3,7 @@
 
 #include <ATen/Context.h>
 
-#include "block_walk.h"
-#include "fused_support.h"
+#include "device_support.h"
 #include "kernels/device/occupancy.h"
 #include "kernels/feed_forward/device.h"
 #include "kernels/operator.h"
@@ -23,6 +22,7 @@ struct WalkedPart {
   double p = 0.2;
   bool tanh = false, tf32 = false, x_wanted = true;
   at::ScalarType x = at::kFloat, stored = at::kFloat;  // the second: of what lies inside, the result and its gradient
+  at::Tensor needed = {};                              // [rows]
 };
 
 struct PartTensors {
@@ -40,26 +40,24 @@ struct PartTensors {
   }
 };
 
-auto walking_in(WalkOrder order) {
-  return [order](const LaunchGrid& grid, const auto& program) { walk(grid, program, order); };
-}
-
-FeedForwardForward walked_forward(const WalkedPart& one, const PartTensors& given, WalkOrder order) {
+template <class Walk>
+FeedForwardForward walked_forward(const WalkedPart& one, const PartTensors& given, const Walk& walked) {
   const AutocastScope autocast(at::kCPU, one.stored == at::kFloat ? std::nullopt : std::optional(one.stored));
   return feed_forward_forward_device(
-      given.x, given.in, given.out, one.tanh, place_of(one.p),
-      [&](const FeedForwardArguments& a) { run_feed_forward<WalkedTypes>(a, /*backward=*/false, walking_in(order)); });
+      given.x, given.in, given.out, one.tanh, place_of(one.p), one.needed,
+      [&](const FeedForwardArguments& a) { run_feed_forward<WalkedTypes>(a, /*backward=*/false, walked); });
 }
 
 // The result, then gradients of the maps and, if wanted, of x.
-Tensors walked_part(const WalkedPart& one, const PartTensors& given, WalkOrder order) {
+template <class Walk>
+Tensors walked_part(const WalkedPart& one, const PartTensors& given, const Walk& walked) {
   at::globalContext().setAllowTF32CuBLAS(one.tf32);
-  const FeedForwardForward made = walked_forward(one, given, order);
+  const FeedForwardForward made = walked_forward(one, given, walked);
   CHECK((made.out.scalar_type() == one.stored && made.z.scalar_type() == one.stored));
   const FeedForwardGradients found = feed_forward_backward_device(
-      given.gradient, given.x, made.z, given.in, given.out, one.tanh, place_of(one.p), one.x_wanted,
-      [&](const FeedForwardArguments& a) { run_feed_forward<WalkedTypes>(a, /*backward=*/true, walking_in(order)); },
-      [&](const WeightGradientArguments& a) { run_weight_gradients<WalkedTypes>(a, walking_in(order)); });
+      given.gradient, given.x, made.z, given.in, given.out, one.tanh, place_of(one.p), one.needed, one.x_wanted,
+      [&](const FeedForwardArguments& a) { run_feed_forward<WalkedTypes>(a, /*backward=*/true, walked); },
+      [&](const WeightGradientArguments& a) { run_weight_gradients<WalkedTypes>(a, walked); });
   at::globalContext().setAllowTF32CuBLAS(false);
   Tensors result{made.out, found.in.weight, found.in.bias, found.out.weight, found.out.bias};
   if (one.x_wanted) {
@@ -73,8 +71,8 @@ Tensors defined_part(const WalkedPart& one, const PartTensors& given) {
   const auto leaf = [](const at::Tensor& x) { return x.to(at::kDouble).detach().requires_grad_(true); };
   Tensors leaves{leaf(given.in.weight), leaf(given.in.bias), leaf(given.out.weight), leaf(given.out.bias),
                  leaf(given.x)};
-  const at::Tensor out =
-      feed_forward_reference(leaves[4], {leaves[0], leaves[1]}, {leaves[2], leaves[3]}, one.tanh, place_of(one.p));
+  const at::Tensor out = feed_forward_reference(leaves[4], {leaves[0], leaves[1]}, {leaves[2], leaves[3]}, one.tanh,
+                                                place_of(one.p), one.needed);
   if (!one.x_wanted) leaves.pop_back();
   Tensors result = torch::autograd::grad({out}, leaves, {given.gradient.to(at::kDouble)});
   result.insert(result.begin(), out.detach());
@@ -83,29 +81,34 @@ Tensors defined_part(const WalkedPart& one, const PartTensors& given) {
 
 double worst_part(const WalkedPart& one, bool both_orders = false) {
   const PartTensors given(one);
-  const Tensors got = walked_part(one, given, WalkOrder::kForward), meant = defined_part(one, given);
+  const Tensors meant = defined_part(one, given);
+  lose_others(given.x, one.needed), lose_others(given.gradient, one.needed);
+  const Tensors got = walked_part(one, given, walking(WalkOrder::kForward));
   double worst = 0;
   for (size_t i = 0; i < got.size(); ++i) worst = std::max(worst, difference(got[i].to(at::kDouble), meant[i]));
   if (!both_orders) return worst;
-  const Tensors backwards = walked_part(one, given, WalkOrder::kBackward);
+  const Tensors backwards = walked_part(one, given, walking(WalkOrder::kBackward));
   for (size_t i = 0; i < got.size(); ++i) CHECK(at::equal(got[i], backwards[i]));
   return worst;
 }
 
 constexpr double kLikeFloat = 5e-6, kLikeTf32 = 1e-2;
 
-int counted_parts = 0, counted_sums = 0;
+int counted_parts = 0, counted_sums = 0, told_of_rows = 0;
 
 FeedForwardForward counted_part_forward(const at::Tensor& x, const LinearMap& in, const LinearMap& out, bool tanh,
-                                        const DropoutPlace& drop, const at::Tensor& /*needed*/) {
-  return feed_forward_forward_device(x, in, out, tanh, drop, [](const FeedForwardArguments&) { ++counted_parts; });
+                                        const DropoutPlace& drop, const at::Tensor& needed) {
+  told_of_rows += needed.defined() ? 1 : 0;
+  return feed_forward_forward_device(x, in, out, tanh, drop, needed,
+                                     [](const FeedForwardArguments&) { ++counted_parts; });
 }
 
 FeedForwardGradients counted_part_backward(const at::Tensor& gradient, const at::Tensor& x, const at::Tensor& z,
                                            const LinearMap& in, const LinearMap& out, bool tanh,
-                                           const DropoutPlace& drop, const at::Tensor& /*needed*/, bool x_wanted) {
+                                           const DropoutPlace& drop, const at::Tensor& needed, bool x_wanted) {
+  told_of_rows += needed.defined() ? 1 : 0;
   return feed_forward_backward_device(
-      gradient, x, z, in, out, tanh, drop, x_wanted, [](const FeedForwardArguments&) { ++counted_parts; },
+      gradient, x, z, in, out, tanh, drop, needed, x_wanted, [](const FeedForwardArguments&) { ++counted_parts; },
       [](const WeightGradientArguments&) { ++counted_sums; });
 }
 
@@ -157,12 +160,45 @@ TEST_CASE("feed-forward parts on a device: both forms, wide ones, dropout and gr
   CHECK(worst_part({.m = 64, .f = 64, .k = 64, .tf32 = true}) > 10 * kLikeFloat);
 }
 
+TEST_CASE("feed-forward parts on a device: rows that nobody needs are zeros, whatever stands and arrives there") {
+  const PoisonedMemory poisoned;
+  for (const at::Tensor& needed : needed_cases(200)) {
+    CAPTURE(needed);
+    CHECK(worst_part({.rows = {200}, .needed = needed}, true) < kLikeFloat);
+    CHECK(worst_part({.rows = {2, 100}, .m = 70, .f = 70, .k = 100, .needed = needed.view({2, 100})}, true) <
+          kLikeFloat);
+    CHECK(worst_part({.rows = {200}, .m = 13, .k = 9, .tanh = true, .needed = needed}, true) < kLikeFloat);
+    CHECK(worst_part({.rows = {200}, .x_wanted = false, .needed = needed}, true) < kLikeFloat);
+    CHECK(worst_part({.rows = {200}, .p = 0, .tf32 = true, .needed = needed}, true) < kLikeTf32);
+    for (const at::ScalarType half : {at::kHalf, at::kBFloat16})
+      for (const at::ScalarType x : {at::kFloat, half})
+        CHECK(worst_part({.rows = {200}, .x = x, .stored = half, .needed = needed}, true) <
+              (half == at::kHalf ? kLikeTf32 : 3e-2));
+  }
+}
+
+TEST_CASE("feed-forward parts on a device make products of tiles, and of half tiles for weights, with a needed row") {
+  const auto products = [](int64_t rows, const at::Tensor& needed) {
+    const WalkedPart one{.rows = {rows}, .needed = needed};
+    int64_t all = 0;
+    static_cast<void>(walked_part(one, PartTensors(one), counting(all)));
+    return all;
+  };
+  const int64_t tile = products(64, {}), half = products(32, {});
+  CHECK((half > 0 && tile > half));
+  const at::Tensor place = at::arange(256);
+  CHECK(products(256, at::ones({256}, at::kBool)) == 4 * tile);
+  CHECK(products(256, place.lt(0)) == 0);
+  CHECK(products(256, place.eq(70)) == half);
+  CHECK(products(256, place.lt(65)) == tile + half);
+}
+
 TEST_CASE("feed-forward parts on a device drop the activations that the CPU drops") {
   const WalkedPart one{.rows = {3, 30}, .m = 10, .f = 77, .k = 77};
   PartTensors given(one);
   given.in.bias.fill_(100);  // far from where an activation is zero by itself
   given.out = {at::eye(77), at::zeros({77})};
-  const at::Tensor got = walked_forward(one, given, WalkOrder::kForward).out;
+  const at::Tensor got = walked_forward(one, given, walking(WalkOrder::kForward)).out;
   const at::Tensor here = feed_forward_forward_cpu(given.x, given.in, given.out, one.tanh, place_of(one.p), {}).out;
   CHECK(at::equal(got == 0, here == 0));
   CHECK((here == 0).sum().item<int64_t>() > 0);
@@ -172,15 +208,15 @@ TEST_CASE("feed-forward parts on a device: a row that is lost loses no other") {
   const WalkedPart one{.rows = {80}, .m = 70};
   const PartTensors clean(one), lost(one);
   lost.x[3].fill_(NAN);
-  const at::Tensor meant = walked_forward(one, clean, WalkOrder::kForward).out,
-                   got = walked_forward(one, lost, WalkOrder::kForward).out;
+  const at::Tensor meant = walked_forward(one, clean, walking(WalkOrder::kForward)).out,
+                   got = walked_forward(one, lost, walking(WalkOrder::kForward)).out;
   CHECK(at::equal(got.narrow(0, 4, 76), meant.narrow(0, 4, 76)));
   CHECK(at::equal(got.narrow(0, 0, 3), meant.narrow(0, 0, 3)));
 }
 
 // LibTorch's meta device has shapes and types but no memory: what is launched there is counted.
 TEST_CASE("a device with kernels of feed-forward parts runs them: one launch forwards, two backwards") {
-  counted_parts = counted_sums = 0;
+  counted_parts = counted_sums = told_of_rows = 0;
   torch::Library library(torch::Library::IMPL, "xformer", c10::DispatchKey::Meta, __FILE__, __LINE__);
   library.impl("feed_forward_forward", dispatched<counted_part_forward>);
   library.impl("feed_forward_backward", dispatched<counted_part_backward>);
@@ -201,6 +237,14 @@ TEST_CASE("a device with kernels of feed-forward parts runs them: one launch for
   CHECK(run_part(at::kFloat, kFeedForwardWidest, place) == std::pair(2, 1));
   CHECK(run_part(at::kFloat, kFeedForwardWidest + 8, {}) == std::pair(0, 0));
   CHECK(run_part(at::kDouble, 64, {}) == std::pair(0, 0));
+
+  const auto options = at::TensorOptions(at::kMeta).dtype(at::kFloat);
+  const LinearMap in{at::empty({96, 64}, options), at::empty({96}, options)},
+      out{at::empty({64, 96}, options), at::empty({64}, options)};
+  const at::Tensor x = at::empty({4, 10, 64}, options).requires_grad_(true);
+  const at::Tensor made = feed_forward(x, in, out, false, {}, at::empty({4, 10}, options.dtype(at::kBool)));
+  static_cast<void>(torch::autograd::grad({made}, {x}, {at::ones_like(made)}));
+  CHECK(told_of_rows == 2);
 }
 
 TEST_CASE("plans of feed-forward parts fit a device at any size") {

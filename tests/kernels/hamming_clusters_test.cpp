@@ -3,6 +3,7 @@
 
 #include <ATen/Functions.h>
 
+#include <algorithm>
 #include <bit>
 #include <catch2/catch.hpp>
 #include <numeric>
@@ -31,6 +32,8 @@ TEST_CASE("clusters by bits equal those by products of signs, for any mask and n
         CHECK(at::equal(found.ge(0), options.valid.unsqueeze(1).expand({3, 2, 60})));
         CHECK(found.max().item<int64_t>() < clusters);
         const PolicyScope plain(Policy::kReference);
+        CHECK(at::equal(hamming_clusters(codes, options), found));
+        options.numbers = at::arange(std::max(clusters, bits), at::kLong);
         CHECK(at::equal(hamming_clusters(codes, options), found));
       }
 }

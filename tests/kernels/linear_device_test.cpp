@@ -1,10 +1,10 @@
 // Linear maps as a device computes them, walked on the CPU, against at::linear in double precision.
 #include <ATen/Context.h>
 
-#include "block_walk.h"
-#include "fused_support.h"
+#include "device_support.h"
 #include "kernels/device/occupancy.h"
 #include "kernels/linear/device.h"
+#include "kernels/needed.h"
 #include "kernels/operator.h"
 #include "plan_support.h"
 #include "poisoned_memory.h"
@@ -21,6 +21,7 @@ struct WalkedMaps {
   int unused = -1;    // the map whose result has no gradient
   int64_t shift = 0;  // elements by which x and the weights begin behind an aligned place
   at::ScalarType x = at::kFloat, stored = at::kFloat;  // the second: of results and their gradients
+  at::Tensor needed = {};                              // [rows]
 };
 
 at::Tensor shifted_floats(const std::string& name, int64_t rows, int64_t width, int64_t shift) {
@@ -41,28 +42,35 @@ struct MapTensors {
                               : random_tensor("gradient" + place, {one.rows, one.outs[i]}, at::kFloat).to(one.stored));
     }
   }
+  void lose(const at::Tensor& needed) const {
+    lose_others(x, needed);
+    for (const at::Tensor& gradient : gradients) lose_others(gradient, needed);
+  }
 };
 
 // Results, then gradients of x, weights and biases, undefined ones left out.
-Tensors walked_maps(const WalkedMaps& one, const MapTensors& given, WalkOrder order) {
+template <class Walk>
+Tensors walked_maps(const WalkedMaps& one, const MapTensors& given, const Walk& walked) {
   at::globalContext().setAllowTF32CuBLAS(one.tf32);
-  const auto walking = [order](const LaunchGrid& grid, const auto& program) { walk(grid, program, order); };
   const auto launch = [&](bool backward) {
-    return [=](const LinearArguments& a) { run_linear<WalkedTypes>(a, backward, walking); };
+    return [&walked, backward](const LinearArguments& a) { run_linear<WalkedTypes>(a, backward, walked); };
   };
   Tensors result = [&] {
     const AutocastScope autocast(at::kCPU, one.stored == at::kFloat ? std::nullopt : std::optional(one.stored));
-    return linear_forward_device(given.x, given.weights, given.biases, launch(false));
+    return linear_forward_device(given.x, given.weights, given.biases, one.needed, launch(false));
   }();
   for (const at::Tensor& made : result) CHECK(made.scalar_type() == one.stored);
-  const LinearGradients found =
-      linear_backward_device(given.gradients, given.x, given.weights, given.biases, one.x_wanted, launch(true),
-                             [&](const WeightGradientArguments& a) { run_weight_gradients<WalkedTypes>(a, walking); });
+  const LinearGradients found = linear_backward_device(
+      given.gradients, given.x, given.weights, given.biases, one.needed, one.x_wanted, launch(true),
+      [&](const WeightGradientArguments& a) { run_weight_gradients<WalkedTypes>(a, walked); });
   if (one.x_wanted) CHECK(found.x.scalar_type() == one.x);
   for (const at::Tensor& gradient : tensors_of(found))
     if (gradient.defined()) result.push_back(gradient);
   at::globalContext().setAllowTF32CuBLAS(false);
   return result;
+}
+Tensors walked_maps(const WalkedMaps& one, const MapTensors& given, WalkOrder order) {
+  return walked_maps(one, given, walking(order));
 }
 
 Tensors defined_maps(const WalkedMaps& one, const MapTensors& given) {
@@ -74,7 +82,7 @@ Tensors defined_maps(const WalkedMaps& one, const MapTensors& given) {
   for (size_t i = 0; i < given.weights.size(); ++i) {
     weights.push_back(leaf(given.weights[i]));
     biases.push_back(one.bias ? leaf(given.biases[i]) : at::Tensor());
-    const at::Tensor output = at::linear(x, weights[i], biases[i]);
+    const at::Tensor output = needed_alone(at::linear(x, weights[i], biases[i]), one.needed);
     result.push_back(output.detach());
     if (!given.gradients[i].defined()) continue;
     outputs.push_back(output), slopes.push_back(given.gradients[i].to(at::kDouble));
@@ -89,7 +97,9 @@ Tensors defined_maps(const WalkedMaps& one, const MapTensors& given) {
 
 double worst_map(const WalkedMaps& one, bool both_orders = false) {
   const MapTensors given(one);
-  const Tensors got = walked_maps(one, given, WalkOrder::kForward), meant = defined_maps(one, given);
+  const Tensors meant = defined_maps(one, given);
+  given.lose(one.needed);
+  const Tensors got = walked_maps(one, given, WalkOrder::kForward);
   REQUIRE(got.size() == meant.size());
   double worst = 0;
   for (size_t i = 0; i < got.size(); ++i) worst = std::max(worst, difference(got[i].to(at::kDouble), meant[i]));
@@ -101,18 +111,20 @@ double worst_map(const WalkedMaps& one, bool both_orders = false) {
 
 constexpr double kLikeFloat = 2e-6, kLikeTf32 = 5e-3;
 
-int counted_maps = 0, counted_weights = 0;
+int counted_maps = 0, counted_weights = 0, told_of_rows = 0;
 
 std::vector<at::Tensor> counted_linear_forward(const at::Tensor& x, const std::vector<at::Tensor>& weights,
-                                               const std::vector<at::Tensor>& biases, const at::Tensor& /*needed*/) {
-  return linear_forward_device(x, weights, biases, [](const LinearArguments&) { ++counted_maps; });
+                                               const std::vector<at::Tensor>& biases, const at::Tensor& needed) {
+  told_of_rows += needed.defined() ? 1 : 0;
+  return linear_forward_device(x, weights, biases, needed, [](const LinearArguments&) { ++counted_maps; });
 }
 
 LinearGradients counted_linear_backward(const std::vector<at::Tensor>& gradients, const at::Tensor& x,
                                         const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& biases,
-                                        const at::Tensor& /*needed*/, bool x_wanted) {
+                                        const at::Tensor& needed, bool x_wanted) {
+  told_of_rows += needed.defined() ? 1 : 0;
   return linear_backward_device(
-      gradients, x, weights, biases, x_wanted, [](const LinearArguments&) { ++counted_maps; },
+      gradients, x, weights, biases, needed, x_wanted, [](const LinearArguments&) { ++counted_maps; },
       [](const WeightGradientArguments&) { ++counted_weights; });
 }
 
@@ -208,6 +220,48 @@ TEST_CASE("linear maps on a device in 16 bits: sums of products of two such numb
   }
 }
 
+TEST_CASE("linear maps on a device: rows that nobody needs are zeros, whatever stands and arrives there") {
+  const PoisonedMemory poisoned;
+  const int64_t rows = 200;
+  for (const at::Tensor& needed : needed_cases(rows)) {
+    CAPTURE(needed);
+    CHECK(worst_map({.rows = rows, .needed = needed}, true) < kLikeFloat);
+    CHECK(worst_map({.rows = rows, .in = 64, .outs = {64, 64}, .tf32 = true, .needed = needed}, true) < kLikeTf32);
+    CHECK(worst_map({.rows = rows, .in = 70, .outs = {130, 9}, .bias = false, .needed = needed}, true) < kLikeFloat);
+    CHECK(worst_map({.rows = rows, .x_wanted = false, .unused = 0, .needed = needed}, true) < kLikeFloat);
+    CHECK(worst_map({.rows = rows, .in = 16, .outs = {16, 8}, .shift = 1, .needed = needed}, true) < kLikeFloat);
+    for (const at::ScalarType half : {at::kHalf, at::kBFloat16})
+      for (const at::ScalarType x : {at::kFloat, half})
+        CHECK(worst_map({.rows = rows, .x = x, .stored = half, .needed = needed}, true) <
+              (half == at::kHalf ? kLikeTf32 : 1e-2));
+  }
+  // Blocks that take all columns, and such as share them with another: each clears its own.
+  for (const int64_t many : {64 * 140 + 1, 64 * 100}) {
+    const at::Tensor needed = at::arange(many).remainder(300).lt(90);
+    CHECK(worst_map({.rows = many, .in = 4, .outs = {130, 70}, .tf32 = true, .needed = needed}, true) < kLikeTf32);
+  }
+  const WalkedMaps one{.needed = at::ones({69}, at::kBool)};
+  CHECK_THROWS_AS(walked_maps(one, MapTensors(one), WalkOrder::kForward), c10::Error);
+}
+
+TEST_CASE("linear maps on a device make products of tiles, and of half tiles backwards, that have a needed row") {
+  const auto products = [](int64_t rows, const at::Tensor& needed) {
+    const WalkedMaps one{.rows = rows, .needed = needed};
+    int64_t all = 0;
+    static_cast<void>(walked_maps(one, MapTensors(one), counting(all)));
+    return all;
+  };
+  const int64_t tile = products(64, {}), half = products(32, {});
+  CHECK((half > 0 && tile > half));  // half a tile of rows less for the weights
+  const at::Tensor place = at::arange(256);
+  CHECK(products(256, {}) == 4 * tile);
+  CHECK(products(256, at::ones({256}, at::kBool)) == 4 * tile);
+  CHECK(products(256, place.lt(0)) == 0);
+  CHECK(products(256, place.lt(64)) == tile);
+  CHECK(products(256, place.eq(70)) == half);
+  CHECK(products(256, place.lt(65)) == tile + half);
+}
+
 TEST_CASE("linear maps on a device: a row that is lost loses no other") {
   const WalkedMaps one{.rows = 80, .in = 70};
   const MapTensors clean(one), lost(one);
@@ -224,7 +278,7 @@ TEST_CASE("linear maps on a device: a row that is lost loses no other") {
 
 // LibTorch's meta device has shapes and types but no memory: what is launched there is counted.
 TEST_CASE("a device with kernels of linear maps runs them: one launch forwards, two backwards") {
-  counted_maps = counted_weights = 0;
+  counted_maps = counted_weights = told_of_rows = 0;
   torch::Library library(torch::Library::IMPL, "xformer", c10::DispatchKey::Meta, __FILE__, __LINE__);
   library.impl("linear_forward", dispatched<counted_linear_forward>);
   library.impl("linear_backward", dispatched<counted_linear_backward>);
@@ -250,6 +304,16 @@ TEST_CASE("a device with kernels of linear maps runs them: one launch forwards, 
   CHECK(run_maps(at::kFloat, 3) == std::pair(2, 1));
   CHECK(run_maps(at::kDouble, 1) == std::pair(0, 0));
   CHECK(run_maps(at::kFloat, kMostMaps + 1) == std::pair(0, 0));
+
+  // Whoever runs there is told which rows are needed.
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    const auto options = at::TensorOptions(at::kMeta).dtype(type);
+    const at::Tensor x = at::empty({4, 10, 64}, options).requires_grad_(true);
+    const at::Tensor made =
+        linear(x, LinearMap{at::empty({32, 64}, options), {}}, at::empty({4, 10}, options.dtype(at::kBool)));
+    static_cast<void>(torch::autograd::grad({made}, {x}, {at::ones_like(made)}));
+    CHECK(std::exchange(told_of_rows, 0) == (type == at::kFloat ? 2 : 0));
+  }
 }
 
 TEST_CASE("plans of linear maps fit a device at any size, and leave no row out") {

@@ -1,6 +1,5 @@
 // Residual and norm as a device computes them, walked on the CPU, against the definition in double precision.
-#include "block_walk.h"
-#include "fused_support.h"
+#include "device_support.h"
 #include "kernels/operator.h"
 #include "kernels/residual_norm/device.h"
 #include "kernels/residual_norm/residual_norm.h"
@@ -17,7 +16,8 @@ struct WalkedRows {
   double p = 0.2;
   bool branch = true, norm = true, sum_gradient = true;
   at::ScalarType type = at::kFloat, branch_type = at::kFloat;
-  int64_t shift = 0;  // elements by which x begins behind an aligned place
+  int64_t shift = 0;       // elements by which x begins behind an aligned place
+  at::Tensor needed = {};  // [rows]
 };
 
 at::Tensor shifted(const std::string& name, const WalkedRows& one, at::ScalarType type) {
@@ -43,16 +43,21 @@ NormPasses walked(const WalkedRows& one, WalkOrder order) {
   const NormWeights norm = one.norm ? NormWeights{random_tensor("weight", {one.width}, one.type),
                                                   random_tensor("bias", {one.width}, one.type), 1e-4}
                                     : NormWeights{};
+  const at::Tensor dsum = one.sum_gradient ? shifted("dsum", one, one.type) : at::Tensor(),
+                   dnormed = shifted("dnormed", one, one.type);
+  for (const at::Tensor& rows : {x, branch, dnormed}) lose_others(rows, one.needed);
+  if (one.branch) lose_others(dsum, one.needed);  // else it goes by
   const DropoutPlace place = place_of(one.p);
   NormPasses result;
-  result.forward = residual_norm_forward_device(x, branch, place, norm, [&](const ResidualNormForwardArguments& a) {
-    choose_program<WalkedTypes>(a,
-                                [&](const auto& program) { walk(row_forward_grid(a.rows, a.width), program, order); });
-  });
+  result.forward =
+      residual_norm_forward_device(x, branch, place, norm, one.needed, [&](const ResidualNormForwardArguments& a) {
+        choose_program<WalkedTypes>(
+            a, [&](const auto& program) { walk(row_forward_grid(a.rows, a.width), program, order); });
+      });
   if (!one.norm) return result;
   result.gradients = residual_norm_backward_device(
-      one.sum_gradient ? shifted("dsum", one, one.type) : at::Tensor(), shifted("dnormed", one, one.type),
-      result.forward, one.branch, place, norm.weight, [&](const ResidualNormBackwardArguments& a) {
+      dsum, dnormed, result.forward, one.branch, place, norm.weight, one.needed,
+      [&](const ResidualNormBackwardArguments& a) {
         run_row_backward(a, [&](const LaunchGrid& grid, const auto& program) { walk(grid, program, order); });
       });
   return result;
@@ -65,9 +70,9 @@ NormPasses meant(const WalkedRows& one) {
   const at::Tensor weight = leaf(random_tensor("weight", {one.width}, one.type)),
                    bias = leaf(random_tensor("bias", {one.width}, one.type));
   const ResidualNorm got =
-      residual_norm_reference(x, one.branch ? branch : at::Tensor(), place_of(one.p), {weight, bias, 1e-4});
+      residual_norm_reference(x, one.branch ? branch : at::Tensor(), place_of(one.p), {weight, bias, 1e-4}, one.needed);
   NormPasses result;
-  result.forward.sum = got.sum.detach();
+  if (one.branch || !one.needed.defined()) result.forward.sum = got.sum.detach();  // else x itself, whatever it is
   if (!one.norm) return result;
   result.forward.normed = got.normed.detach();
   const at::Tensor dsum = one.sum_gradient ? shifted("dsum", one, one.type).to(at::kDouble) : at::zeros_like(x);
@@ -91,18 +96,20 @@ double worst_of(const WalkedRows& one) {
   return worst;
 }
 
-int counted_forwards = 0, counted_backwards = 0;
+int counted_forwards = 0, counted_backwards = 0, told_of_rows = 0;
 
 ResidualNormForward counted_forward(const at::Tensor& x, const at::Tensor& branch, const DropoutPlace& drop,
-                                    const NormWeights& norm, const at::Tensor& /*needed*/) {
-  return residual_norm_forward_device(x, branch, drop, norm,
+                                    const NormWeights& norm, const at::Tensor& needed) {
+  told_of_rows += needed.defined() ? 1 : 0;
+  return residual_norm_forward_device(x, branch, drop, norm, needed,
                                       [](const ResidualNormForwardArguments&) { ++counted_forwards; });
 }
 
 ResidualNormGradients counted_backward(const at::Tensor& dsum, const at::Tensor& dnormed,
                                        const ResidualNormForward& made, bool has_branch, const DropoutPlace& drop,
-                                       const at::Tensor& weight, const at::Tensor& /*needed*/) {
-  return residual_norm_backward_device(dsum, dnormed, made, has_branch, drop, weight,
+                                       const at::Tensor& weight, const at::Tensor& needed) {
+  told_of_rows += needed.defined() ? 1 : 0;
+  return residual_norm_backward_device(dsum, dnormed, made, has_branch, drop, weight, needed,
                                        [](const ResidualNormBackwardArguments&) { ++counted_backwards; });
 }
 
@@ -136,6 +143,30 @@ TEST_CASE("residual and norm on a device: rows, types, with and without branch, 
     for (const int64_t width : {13, 64, 320}) CHECK(worst_of({.width = width, .branch_type = type}) < 2e-5);
 }
 
+TEST_CASE("residual and norm on a device: rows that nobody needs are zeros, whatever stands and arrives there") {
+  const PoisonedMemory poisoned;
+  const int64_t rows = 200;
+  for (const at::Tensor& needed : needed_cases(rows)) {
+    CAPTURE(needed);
+    for (const int64_t width : {5, 64, 130, 300}) {
+      CAPTURE(width);
+      CHECK(worst_of({.width = width, .rows = rows, .needed = needed}) < 2e-5);
+    }
+    CHECK(worst_of({.rows = rows, .branch = false, .needed = needed}) < 2e-5);
+    CHECK(worst_of({.rows = rows, .branch = false, .sum_gradient = false, .needed = needed}) < 2e-5);
+    CHECK(worst_of({.rows = rows, .p = 0, .needed = needed}) < 2e-5);
+    CHECK(worst_of({.rows = rows, .sum_gradient = false, .needed = needed}) < 2e-5);
+    CHECK(worst_of({.rows = rows, .norm = false, .needed = needed}) < 1e-6);
+    CHECK(worst_of({.rows = rows, .shift = 1, .needed = needed}) < 2e-5);
+    CHECK(worst_of({.rows = rows, .type = at::kDouble, .branch_type = at::kDouble, .needed = needed}) < 1e-12);
+    for (const at::ScalarType type : {at::kHalf, at::kBFloat16})
+      CHECK(worst_of({.rows = rows, .branch_type = type, .needed = needed}) < 2e-5);
+  }
+  // Blocks that come to rows again, before or behind such as they leave out.
+  const at::Tensor place = at::arange(4000);
+  CHECK(worst_of({.width = 256, .rows = 4000, .needed = place.ge(300).logical_and(place.lt(3700))}) < 2e-5);
+}
+
 TEST_CASE("a device drops the elements that the CPU drops") {
   const WalkedRows one{.width = 13, .rows = 50};
   const at::Tensor kept = walked(one, WalkOrder::kForward).gradients.branch;
@@ -146,7 +177,7 @@ TEST_CASE("a device drops the elements that the CPU drops") {
 
 // LibTorch's meta device has shapes and types but no memory: what is launched there is counted.
 TEST_CASE("a device with kernels of residual and norm runs them, of branches in 16 bits too") {
-  counted_forwards = counted_backwards = 0;
+  counted_forwards = counted_backwards = told_of_rows = 0;
   torch::Library library(torch::Library::IMPL, "xformer", c10::DispatchKey::Meta, __FILE__, __LINE__);
   library.impl("residual_norm_forward", dispatched<counted_forward>);
   library.impl("residual_norm_backward", dispatched<counted_backward>);
@@ -170,6 +201,16 @@ TEST_CASE("a device with kernels of residual and norm runs them, of branches in 
   const at::Tensor half = leaf({4, 64}, at::kHalf);
   CHECK(residual(half, half, DropoutPlace()).scalar_type() == at::kHalf);
   CHECK(counted_forwards == 6);
+
+  // Whoever runs there is told which rows are needed, but not where LibTorch's operators make them.
+  for (const int64_t width : {int64_t{64}, widest_row(ElementType::kFloat) + 1}) {
+    const NormWeights norm{leaf({width}, at::kFloat), leaf({width}, at::kFloat)};
+    const at::Tensor x = leaf({4, 10, width}, at::kFloat);
+    const at::Tensor needed = at::empty({4, 10}, at::TensorOptions(at::kMeta).dtype(at::kBool));
+    const ResidualNorm got = residual_norm(x, x, DropoutPlace(), norm, needed);
+    static_cast<void>(torch::autograd::grad({got.normed}, {x}, {at::ones_like(got.normed)}));
+    CHECK(std::exchange(told_of_rows, 0) == (width == 64 ? 2 : 0));
+  }
 }
 
 TEST_CASE("plans of rows fit a device at any size") {

@@ -57,8 +57,9 @@ class ClusteredCore : public AttentionCore {
     const int64_t b = q.size(0), h = q.size(1), n = q.size(2), d = q.size(3);
     XF_ASSERT(!mask.causal && k.size(2) == n, "{} queries of {} keys are clustered, not causal", n, k.size(2));
     const int64_t clusters = std::min(options_.clusters, n);
+    const at::Tensor numbers = tables_.numbers(std::max(clusters, options_.hash_bits), q.device());
     const at::Tensor own = kernels::hamming_clusters(codes(q), {clusters, options_.lloyd_iterations, options_.hash_bits,
-                                                                mask.key_valid});  // [b,h,n], -1 for padding
+                                                                mask.key_valid, numbers});  // [b,h,n], -1: padding
     // Padding gathers in a cluster behind the others, which nobody reads.
     const at::Tensor slot = own.remainder(clusters + 1).unsqueeze(-1), read = own.clamp_min(0).unsqueeze(-1);
     const auto total = [&](const at::Tensor& rows) {  // of a cluster's members [b,h,C,x]

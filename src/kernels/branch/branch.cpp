@@ -85,11 +85,10 @@ bool fits_cpu(const Branch& branch) {
          (!branch.in.weight.defined() || small(branch.in));
 }
 
-// The call as kernels run it: devices make all rows, and leave their norm to others.
+// The call as kernels run it: devices leave the norm of a branch's rows to others.
 std::optional<BranchCall> fused_call(const at::Tensor& x, const Branch& branch, const DropoutPlace& drop,
                                      const NormWeights& norm) {
   BranchCall call{x, branch, drop, norm, {}};
-  if (!x.is_cpu()) call.branch.needed = at::Tensor();
   const bool own_fits = x.is_cpu() && branch.rows.is_same(x) && branch.in.weight.defined() && !norm.weight.defined();
   if (branch.normalises() && !own_fits) return std::nullopt;
   const bool fits = x.is_cpu() ? fits_cpu(branch) : fits_branch_programs(x, branch, norm);

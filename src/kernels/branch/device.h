@@ -5,6 +5,7 @@
 #include "kernels/branch/pass.h"
 #include "kernels/branch/program.h"
 #include "kernels/feed_forward/device.h"
+#include "kernels/needed.h"
 #include "kernels/residual_norm/device.h"
 
 namespace xformer::kernels {
@@ -30,6 +31,7 @@ BranchForward branch_forward_device(const at::Tensor& x_in, const Branch& branch
   const at::Tensor x = dense_floats(x_in), rows = dense_rows(branch.rows), weight = dense_floats(norm.weight),
                    bias = dense_floats(norm.bias);
   const LinearMap in = dense_map(branch.in), out = dense_map(branch.out);
+  const at::Tensor needed = dense_flags(branch.needed, x.numel() / x.size(-1));
   BranchForward made;
   made.norm.sum = at::empty_like(x);
   TORCH_CHECK(rows.numel() / rows.size(-1) == x.numel() / x.size(-1) && out.weight.size(0) == x.size(-1),
@@ -52,7 +54,7 @@ BranchForward branch_forward_device(const at::Tensor& x_in, const Branch& branch
     made.z = at::empty(with_width(rows, a.f), rows.options().dtype(product_type(rows)));
     a.z = made.z.mutable_data_ptr(), a.half = half_among({rows, made.z});
     a.drop = device_drop(branch.drop, made.z);
-    a.wide = a.wide && wide, a.residual = residual;
+    a.wide = a.wide && wide, a.residual = residual, a.needed = read_flags(needed);
     launch_part(a);
   } else {
     LinearBranchArguments a;
@@ -61,7 +63,7 @@ BranchForward branch_forward_device(const at::Tensor& x_in, const Branch& branch
     a.x = read_stored(rows), a.weight = read_floats(out.weight), a.bias = read_floats(out.bias);
     a.in = rows.size(-1), a.rows = rows.numel() / a.in, a.out = x.size(-1);
     TORCH_CHECK(out.weight.size(1) == a.in, "a linear map of another width than its rows");
-    a.wide = wide && wide_rows({rows, out.weight, out.bias}), a.residual = residual;
+    a.wide = wide && wide_rows({rows, out.weight, out.bias}), a.residual = residual, a.needed = read_flags(needed);
     launch_map(a);
   }
   return made;
@@ -78,20 +80,23 @@ BranchGradients branch_backward_device(const at::Tensor& sum_gradient, const at:
   ResidualNormGradients outer;
   if (normed_gradient.defined())
     outer = residual_norm_backward_device(sum_gradient, normed_gradient, made.norm, /*has_branch=*/true, drop, weight,
-                                          launch_norm);
-  else outer = {sum_gradient, dropped_on_device(drop, sum_gradient.contiguous()), {}, {}};
+                                          branch.needed, launch_norm);
+  else if (weight.defined()) outer.x = needed_alone(sum_gradient, branch.needed);  // nobody used the norm
+  else outer.x = sum_gradient;
+  if (!normed_gradient.defined()) outer.branch = dropped_on_device(drop, outer.x.contiguous());
   BranchGradients result;
   result.x = outer.x, result.weight = outer.weight, result.bias = outer.bias;
   if (branch.in.weight.defined()) {
     const FeedForwardGradients found =
         feed_forward_backward_device(outer.branch, branch.rows, made.z, branch.in, branch.out, branch.tanh, branch.drop,
-                                     /*x_wanted=*/true, launch_part, launch_weights);
+                                     branch.needed, /*x_wanted=*/true, launch_part, launch_weights);
     result.rows = found.x, result.in = found.in, result.out = found.out;
   } else {
     std::vector<at::Tensor> biases;
     if (branch.out.bias.defined()) biases.push_back(branch.out.bias);
-    const LinearGradients found = linear_backward_device({outer.branch}, branch.rows, {branch.out.weight}, biases,
-                                                         /*x_wanted=*/true, launch_map, launch_weights);
+    const LinearGradients found =
+        linear_backward_device({outer.branch}, branch.rows, {branch.out.weight}, biases, branch.needed,
+                               /*x_wanted=*/true, launch_map, launch_weights);
     result.rows = found.x, result.out.weight = found.weights[0];
     if (!biases.empty()) result.out.bias = found.biases[0];
   }

@@ -12,6 +12,7 @@ struct LinearBranchArguments {
   ElementType half = ElementType::kFloat;          // as LinearArguments has it
   Stored x;                                        // [rows, in]
   const float *weight = nullptr, *bias = nullptr;  // [out, in], [out] or null
+  const bool* needed = nullptr;                    // [rows]; null: all are
   int64_t rows = 0, in = 0, out = 0;
   bool wide = false;  // all begins at sixteen bytes, and all widths are multiples of kRun
   ResidualEpilogue residual;
@@ -32,6 +33,8 @@ struct LinearBranchProgram {
     auto* const memory = static_cast<float*>(thread.shared());
     const SharedRows rows{memory, kStride}, weights{memory + kTileFloats, kStride};
     const int64_t first = thread.block() * kTileSide;
+    if (tile_need<kTileSide>(thread, a.needed, first, a.rows) == TileNeed::kNone)
+      return leave_tile(thread, a.residual, {first, 0, a.rows, a.out}, a.wide);
     const int warp_row = thread.index() / kWarp * kTileRows;
     float sum[kPacks * kTiles][4] = {};
     for (int64_t place = 0; place < a.in; place += kTileSide) {
@@ -51,8 +54,8 @@ struct LinearBranchProgram {
       }
     }
     const TilePlace place{first, 0, a.rows, a.out};
-    if constexpr (kPacks == 1) store_residual<1>(thread, sum, a.bias, a.residual, place, a.wide, {rows});
-    else store_residual<2>(thread, sum, a.bias, a.residual, place, a.wide, {rows, weights});
+    if constexpr (kPacks == 1) store_residual<1>(thread, sum, a.bias, a.residual, a.needed, place, a.wide, {rows});
+    else store_residual<2>(thread, sum, a.bias, a.residual, a.needed, place, a.wide, {rows, weights});
   }
 };
 

@@ -1,14 +1,13 @@
-// Rows of a batch that somebody reads, mostly all but the padding behind each sequence's end. Kernels work on tiles
-// with such a row: the others are zero in what they make, and what arrives there as a gradient is not looked at.
+// Rows of a batch that somebody reads (needed.h), as a CPU's kernels take them: they work on tiles with such a row.
 #pragma once
 
-#include <ATen/Functions.h>
 #include <torch/types.h>
 
 #include <algorithm>
 
 #include "core/error.h"
 #include "kernels/cpu/stored.h"
+#include "kernels/needed.h"
 
 namespace xformer::kernels {
 
@@ -71,10 +70,5 @@ class NeededRows {
   at::Tensor needed_;
   const bool* flags_;  // of needed_
 };
-
-// What a definition makes [.., width], with zeros in rows that are not needed: [..] bool, undefined: all are.
-[[nodiscard]] inline at::Tensor needed_alone(const at::Tensor& rows, const at::Tensor& needed) {
-  return needed.defined() ? rows.masked_fill(needed.logical_not().unsqueeze(-1), 0) : rows;
-}
 
 }  // namespace xformer::kernels

@@ -53,6 +53,17 @@ namespace xformer::kernels {
 }
 [[nodiscard]] inline float* written_floats(const at::Tensor& x) { return static_cast<float*>(x.mutable_data_ptr()); }
 
+// Flags of so many rows, those that somebody reads, in one piece; undefined, all are. They must outlive the launch.
+[[nodiscard]] inline at::Tensor dense_flags(const at::Tensor& needed, int64_t rows) {
+  if (!needed.defined()) return needed;
+  TORCH_CHECK(needed.numel() == rows && needed.scalar_type() == at::kBool, rows, " rows, of which ", needed.numel(),
+              " are said to be needed or not");
+  return needed.contiguous();
+}
+[[nodiscard]] inline const bool* read_flags(const at::Tensor& flags) {
+  return flags.defined() ? static_cast<const bool*>(flags.const_data_ptr()) : nullptr;
+}
+
 // Where a matrix lies that may be in sixteen bits.
 [[nodiscard]] inline Stored read_stored(const at::Tensor& x) {
   return {x.const_data_ptr(), x.scalar_type() != at::kFloat};

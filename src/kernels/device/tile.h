@@ -194,10 +194,11 @@ struct TilePlace {
 };
 
 // The block's sums, 16 rows of each warp, plus a bias of the matrix's columns (null: none) to their place, by way of
-// `room`, a tile that nobody reads any more after the barrier in here.
+// `room`, a tile that nobody reads any more after the barrier in here. Zeros, whatever the sums are, in rows of the
+// matrix that are not `needed` (null: all are).
 template <class Thread>
 XFORMER_DEVICE void store_tile(const Thread& thread, const float (*sum)[4], const float* bias, const TilePlace& place,
-                               bool wide, const SharedRows& room, float* matrix) {
+                               bool wide, const SharedRows& room, float* matrix, const bool* needed = nullptr) {
   constexpr int kPiece = 4, kPieces = kTileSide / kPiece;  // sixteen bytes, so that neighbouring lanes write neighbours
   thread.sync();
   put_fragment(thread, sum, thread.index() / kWarp * kTileRows, room);
@@ -216,8 +217,9 @@ XFORMER_DEVICE void store_tile(const Thread& thread, const float (*sum)[4], cons
     uint32_t words[kPiece];
     thread.load16(room.at(row, column), words);
     float* const to = matrix + place.element(row, column);
+    const bool clears = needed != nullptr && !needed[place.row + row];
     XFORMER_UNROLL
-    for (int i = 0; i < kPiece; ++i) words[i] = bits_of(float_of(words[i]) + more[i]);
+    for (int i = 0; i < kPiece; ++i) words[i] = clears ? 0u : bits_of(float_of(words[i]) + more[i]);
     if (wide) {
       thread.store16(to, words);
     } else {
@@ -230,7 +232,7 @@ XFORMER_DEVICE void store_tile(const Thread& thread, const float (*sum)[4], cons
 // The same of a matrix in sixteen bits.
 template <class Thread, class Half>
 XFORMER_DEVICE void store_tile(const Thread& thread, const float (*sum)[4], const float* bias, const TilePlace& place,
-                               bool wide, const SharedRows& room, Half* matrix) {
+                               bool wide, const SharedRows& room, Half* matrix, const bool* needed = nullptr) {
   thread.sync();
   put_fragment(thread, sum, thread.index() / kWarp * kTileRows, room);
   thread.sync();
@@ -241,6 +243,10 @@ XFORMER_DEVICE void store_tile(const Thread& thread, const float (*sum)[4], cons
       load_run(thread, bias + place.column + column, count, wide, more);
       XFORMER_UNROLL
       for (int i = 0; i < kRun; ++i) values[i] += more[i];
+    }
+    if (needed != nullptr && count > 0 && !needed[place.row + row]) {
+      XFORMER_UNROLL
+      for (int i = 0; i < kRun; ++i) values[i] = 0;
     }
     store_run(thread, values, count, wide, matrix + place.element(row, column));
   });

@@ -33,10 +33,12 @@ namespace xformer::kernels {
 template <class Launch>
 FeedForwardForward feed_forward_forward_device(const at::Tensor& x_in, const LinearMap& in_map,
                                                const LinearMap& out_map, bool tanh, const DropoutPlace& drop,
-                                               const Launch& launch) {
+                                               const at::Tensor& needed_in, const Launch& launch) {
   const at::Tensor x = dense_rows(x_in);
   const LinearMap in = dense_map(in_map), out = dense_map(out_map);
   FeedForwardArguments a = feed_forward_arguments(x, in, out, tanh);
+  const at::Tensor needed = dense_flags(needed_in, a.rows);
+  a.needed = read_flags(needed);
   const at::TensorOptions stored = x.options().dtype(product_type(x));
   FeedForwardForward result{at::empty(with_width(x, a.k), stored), at::empty(with_width(x, a.f), stored)};
   a.out = written_stored(result.out), a.z = result.z.mutable_data_ptr();
@@ -51,11 +53,13 @@ template <class Launch, class LaunchWeights>
 FeedForwardGradients feed_forward_backward_device(const at::Tensor& gradient_in, const at::Tensor& x_in,
                                                   const at::Tensor& z, const LinearMap& in_map,
                                                   const LinearMap& out_map, bool tanh, const DropoutPlace& drop,
-                                                  bool x_wanted, const Launch& launch,
+                                                  const at::Tensor& needed_in, bool x_wanted, const Launch& launch,
                                                   const LaunchWeights& launch_weights) {
   const at::Tensor x = dense_rows(x_in), gradient = dense_rows(gradient_in);
   const LinearMap in = dense_map(in_map), out = dense_map(out_map);
   FeedForwardArguments a = feed_forward_arguments(x, in, out, tanh);
+  const at::Tensor needed = dense_flags(needed_in, a.rows);
+  a.needed = read_flags(needed);
   const at::Tensor active = at::empty_like(z), slope = at::empty_like(z);
   FeedForwardGradients result;
   if (x_wanted) result.x = at::empty_like(x), a.x_gradient = written_stored(result.x);
@@ -65,7 +69,7 @@ FeedForwardGradients feed_forward_backward_device(const at::Tensor& gradient_in,
   a.wide = a.wide && wide_rows({gradient, z});
   a.drop = device_drop(drop, z);
   launch(a);
-  WeightGradientSum sum;
+  WeightGradientSum sum(a.needed);
   sum.add(slope, x, /*bias=*/true);
   sum.add(gradient, active, /*bias=*/true);
   const std::vector<LinearMap> found = sum.run(launch_weights);

@@ -25,15 +25,16 @@ struct FeedForwardArguments {
   bool tanh = false;
   bool wide = false;  // all begins at sixteen bytes, and all widths are multiples of kRun
   DeviceDrop drop;
+  const bool* needed = nullptr;            // [rows]; null: all are
   ElementType half = ElementType::kFloat;  // as LinearArguments has it; what lies between the products is stored so
   Stored x;                                // [rows, m]
-  void* z = nullptr;                       // [rows, f], written forwards, read backwards
+  void* z = nullptr;                       // [rows, f], written forwards, read backwards, of tiles with a needed row
   StoredTo out;                            // [rows, k]; null where `residual` takes it up (kernels/branch)
   ResidualEpilogue residual;
 
   // Of the backward pass alone.
   Stored gradient;                           // [rows, k]
-  void *active = nullptr, *slope = nullptr;  // [rows, f]
+  void *active = nullptr, *slope = nullptr;  // [rows, f], of such tiles
   StoredTo x_gradient;                       // [rows, m]; null: not wanted
 };
 
@@ -55,6 +56,7 @@ struct FeedForwardProgram {
     const SharedRows rows{memory, kStride}, weights{memory + kTileFloats, kStride},
         middle{memory + 2 * kTileFloats, kStride};
     const int64_t first = thread.block() * kTileSide;
+    if (tile_need<kTileSide>(thread, a.needed, first, a.rows) == TileNeed::kNone) return clear(thread, first);
     const int64_t from_width = kBackward ? a.k : a.m, to_width = kBackward ? a.m : a.k;
     const Stored from = kBackward ? a.gradient : a.x;
     const StoredTo to = kBackward ? a.x_gradient : a.out;
@@ -95,8 +97,8 @@ struct FeedForwardProgram {
       if (a.residual.x != nullptr) {
         const TilePlace place{first, 0, a.rows, a.k};
         if constexpr (kWidest == kTileSide)
-          store_residual<1>(thread, sum, a.out_bias, a.residual, place, a.wide, {rows});
-        else store_residual<2>(thread, sum, a.out_bias, a.residual, place, a.wide, {rows, weights});
+          store_residual<1>(thread, sum, a.out_bias, a.residual, a.needed, place, a.wide, {rows});
+        else store_residual<2>(thread, sum, a.out_bias, a.residual, a.needed, place, a.wide, {rows, weights});
         return;
       }
     }
@@ -105,11 +107,23 @@ struct FeedForwardProgram {
       if (place < to_width)
         with_stored<Half>(to, [&](auto* matrix) {
           store_tile(thread, sum + place / kTileColumns, kBackward ? nullptr : a.out_bias,
-                     {first, place, a.rows, to_width}, a.wide, weights, matrix);
+                     {first, place, a.rows, to_width}, a.wide, weights, matrix, a.needed);
         });
   }
 
  private:
+  // What others read of a tile that nobody needs.
+  template <class Thread>
+  XFORMER_DEVICE void clear(const Thread& thread, int64_t first) const {
+    const int64_t width = kBackward ? a.m : a.k;
+    const StoredTo made = kBackward ? a.x_gradient : a.out;
+    if constexpr (!kBackward)
+      if (a.residual.x != nullptr) return leave_tile(thread, a.residual, {first, 0, a.rows, width}, a.wide);
+    if (made.at == nullptr) return;
+    for (int64_t place = 0; place < width; place += kTileSide)
+      with_stored<Half>(made, [&](auto* to) { clear_tile(thread, {first, place, a.rows, width}, a.wide, to); });
+  }
+
   template <class Thread>
   [[nodiscard]] XFORMER_DEVICE static int warp_row(const Thread& thread) {
     return thread.anew(thread.index()) / kWarp * kTileRows;

@@ -81,25 +81,26 @@ at::Tensor hamming_clusters(const at::Tensor& codes, const HammingClusterOptions
 
 at::Tensor hamming_clusters_reference(const at::Tensor& codes, const HammingClusterOptions& options) {
   const int64_t b = codes.size(0), h = codes.size(1), n = codes.size(2), clusters = options.clusters;
-  const auto numbers = codes.options();
+  const at::Tensor numbers =
+      options.numbers.defined() ? options.numbers : at::arange(std::max(clusters, options.bits), codes.options());
+  const at::Tensor cluster = numbers.narrow(0, 0, clusters), bit = numbers.narrow(0, 0, options.bits);
   const at::Tensor valid =
-      (options.valid.defined() ? options.valid : at::ones({b, n}, numbers.dtype(at::kBool))).unsqueeze(1);  // [b,1,n]
-  const at::Tensor count = valid.sum(-1, /*keepdim=*/true);                                                 // [b,1,1]
-  const at::Tensor rank = valid.cumsum(-1) - 1;                                                             // [b,1,n]
+      (options.valid.defined() ? options.valid : at::ones({b, n}, codes.options().dtype(at::kBool)))
+          .unsqueeze(1);                                     // [b,1,n]
+  const at::Tensor count = valid.sum(-1, /*keepdim=*/true);  // [b,1,1]
+  const at::Tensor rank = valid.cumsum(-1) - 1;              // [b,1,n]
   // Valid tokens first, in their order.
   const at::Tensor order = at::argsort(valid.logical_not().to(at::kInt), /*stable=*/true, -1);
-  const at::Tensor first =
-      at::floor_divide((at::arange(clusters, numbers) * 2 + 1) * count, 2 * clusters).clamp_max(n - 1);  // [b,1,C]
+  const at::Tensor first = at::floor_divide((cluster * 2 + 1) * count, 2 * clusters).clamp_max(n - 1);  // [b,1,C]
   const at::Tensor places = order.gather(-1, first).expand({b, h, clusters});
 
-  const at::Tensor shifts = at::arange(options.bits, numbers);
-  const at::Tensor bits = at::bitwise_right_shift(codes.unsqueeze(-1), shifts).bitwise_and(1);  // [b,h,n,bits]
+  const at::Tensor bits = at::bitwise_right_shift(codes.unsqueeze(-1), bit).bitwise_and(1);  // [b,h,n,bits]
   const at::Tensor signs = (bits * 2 - 1).to(at::kFloat);
   at::Tensor centroids = signs.gather(2, places.unsqueeze(-1).expand({b, h, clusters, options.bits}));
   at::Tensor nearest;  // [b,h,n]
   for (int64_t round = 0; round < options.rounds; ++round) {
     if (round > 0) {
-      const at::Tensor member = nearest.unsqueeze(-2).eq(at::arange(clusters, numbers).unsqueeze(-1));  // [b,h,C,n]
+      const at::Tensor member = nearest.unsqueeze(-2).eq(cluster.unsqueeze(-1));  // [b,h,C,n]
       const at::Tensor own = member.logical_and(valid.unsqueeze(2)).to(at::kFloat);
       const at::Tensor majority = at::where(at::matmul(own, signs).gt(0), 1.0F, -1.0F);
       centroids = at::where(own.sum(-1, /*keepdim=*/true).gt(0), majority.to(at::kFloat), centroids);

@@ -15,6 +15,9 @@ struct HammingClusterOptions {
   int64_t rounds = 1;
   int64_t bits = 63;  // of a code, the lowest ones
   at::Tensor valid;   // [b,n] bool; undefined: all
+  // int64 0, 1, .. of the clusters and of the bits, whichever are more, on the codes' device, from one that keeps them;
+  // undefined: the definition makes them.
+  at::Tensor numbers = {};
 };
 
 // codes int64 [b,h,n] -> int64 [b,h,n]: cluster 0 .. C - 1 of each token, -1 where it is not valid.

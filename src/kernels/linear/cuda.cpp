@@ -10,14 +10,14 @@ namespace xformer::kernels {
 namespace {
 
 std::vector<at::Tensor> linear_forward_cuda(const at::Tensor& x, const std::vector<at::Tensor>& weights,
-                                            const std::vector<at::Tensor>& biases, const at::Tensor& /*needed*/) {
-  return linear_forward_device(x, weights, biases, cuda_launch(x, launch_linear_forward));
+                                            const std::vector<at::Tensor>& biases, const at::Tensor& needed) {
+  return linear_forward_device(x, weights, biases, needed, cuda_launch(x, launch_linear_forward));
 }
 
 LinearGradients linear_backward_cuda(const std::vector<at::Tensor>& gradients, const at::Tensor& x,
                                      const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& biases,
-                                     const at::Tensor& /*needed*/, bool x_wanted) {
-  return linear_backward_device(gradients, x, weights, biases, x_wanted, cuda_launch(x, launch_linear_backward),
+                                     const at::Tensor& needed, bool x_wanted) {
+  return linear_backward_device(gradients, x, weights, biases, needed, x_wanted, cuda_launch(x, launch_linear_backward),
                                 cuda_launch(x, launch_weight_gradients));
 }
 

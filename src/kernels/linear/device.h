@@ -39,6 +39,9 @@ namespace xformer::kernels {
 // The gradients of weights and biases of some maps over the same rows, in one launch.
 class WeightGradientSum {
  public:
+  // `needed`: of the rows, null where all are.
+  explicit WeightGradientSum(const bool* needed) { a_.needed = needed; }
+
   // gradient [.., out], input [.., in], dense.
   void add(const at::Tensor& gradient, const at::Tensor& input, bool bias) {
     TORCH_CHECK(a_.count < kMostMaps, "at most ", kMostMaps, " maps at once");
@@ -81,7 +84,8 @@ class WeightGradientSum {
 // Launch takes LinearArguments.
 template <class Launch>
 std::vector<at::Tensor> linear_forward_device(const at::Tensor& x_in, const std::vector<at::Tensor>& weights,
-                                              const std::vector<at::Tensor>& biases, const Launch& launch) {
+                                              const std::vector<at::Tensor>& biases, const at::Tensor& needed_in,
+                                              const Launch& launch) {
   TORCH_CHECK(weights.size() <= kMostMaps, "at most ", kMostMaps, " maps at once");
   const at::Tensor x = dense_rows(x_in);
   const at::TensorOptions stored = x.options().dtype(product_type(x));
@@ -89,6 +93,8 @@ std::vector<at::Tensor> linear_forward_device(const at::Tensor& x_in, const std:
   a.product = product_kind();
   a.x = read_stored(x);
   a.in = x.size(-1), a.rows = x.numel() / a.in;
+  const at::Tensor needed = dense_flags(needed_in, a.rows);
+  a.needed = read_flags(needed);
   a.wide = wide_rows({x});
   std::vector<at::Tensor> results, held;
   for (size_t i = 0; i < weights.size(); ++i) {
@@ -109,13 +115,16 @@ std::vector<at::Tensor> linear_forward_device(const at::Tensor& x_in, const std:
 template <class Launch, class LaunchWeights>
 LinearGradients linear_backward_device(const std::vector<at::Tensor>& gradients, const at::Tensor& x_in,
                                        const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& biases,
-                                       bool x_wanted, const Launch& launch, const LaunchWeights& launch_weights) {
+                                       const at::Tensor& needed_in, bool x_wanted, const Launch& launch,
+                                       const LaunchWeights& launch_weights) {
   const at::Tensor x = dense_rows(x_in);
   LinearArguments a;
   a.product = product_kind();
   a.in = x.size(-1), a.rows = x.numel() / a.in;
+  const at::Tensor needed = dense_flags(needed_in, a.rows);
+  a.needed = read_flags(needed);
   a.wide = wide_rows({x});
-  WeightGradientSum sum;
+  WeightGradientSum sum(a.needed);
   std::vector<at::Tensor> held, rows{x};
   std::vector<size_t> places;  // of the maps that have a gradient
   for (size_t i = 0; i < weights.size(); ++i) {

@@ -19,8 +19,8 @@ struct LinearMap {
 // x [.., in] -> x weight^T + bias [.., out], contiguous. As at::linear; under autocast to bf16 the sums and the
 // gradients of weights and biases are float's. On other devices than the CPU results are stored in autocast's type, and
 // weights are multiplied with 10 bits of mantissa.
-// `needed` [..] bool, or undefined: the rows that somebody reads. A CPU's kernels leave the others zero, and no
-// gradient goes by them; where those do not run all rows are made.
+// `needed` [..] bool, or undefined: the rows that somebody reads. Kernels leave the others zero, and no gradient goes
+// by them; where those do not run all rows are made.
 [[nodiscard]] at::Tensor linear(const at::Tensor& x, const LinearMap& map, const at::Tensor& needed = {});
 // One result for each map; all of them have a bias or none. One that is not used has no gradient, as if on its own.
 [[nodiscard]] std::vector<at::Tensor> linear(const at::Tensor& x, const std::vector<LinearMap>& maps,

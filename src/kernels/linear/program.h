@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "kernels/device/tile.h"
+#include "kernels/device/needed.h"
 
 namespace xformer::kernels {
 
@@ -24,6 +24,7 @@ struct LinearArguments {
   ElementType half = ElementType::kFloat;  // of what is stored in sixteen bits, whose products are TF32's
   Stored x;                                // [rows, in], read forwards
   StoredTo x_gradient;                     // [rows, in], written backwards
+  const bool* needed = nullptr;            // [rows]; null: all are
   int64_t rows = 0, in = 0;
   int count = 0;
   bool wide = false;  // all begins at sixteen bytes, and all widths are multiples of kRun
@@ -55,6 +56,7 @@ struct LinearProgram {
     auto* const memory = static_cast<float*>(thread.shared());
     const SharedRows rows{memory, kStride}, weights{memory + kTileFloats, kStride};
     const int64_t row_tiles = tiles_of(a.rows), first = thread.block() % row_tiles * kTileSide;
+    if (tile_need<kTileSide>(thread, a.needed, first, a.rows) == TileNeed::kNone) return clear(thread, first);
     const int64_t tiles = linear_columns(a, kBackward);
     const int warp_row = thread.index() / kWarp * kTileRows;
     const void* held = nullptr;  // what the tile of rows holds is of this matrix,
@@ -84,7 +86,7 @@ struct LinearProgram {
           }
         }
         with_stored<Half>(a.x_gradient, [&](auto* to) {
-          store_tile(thread, sum, nullptr, {first, column, a.rows, a.in}, a.wide, weights, to);
+          store_tile(thread, sum, nullptr, {first, column, a.rows, a.in}, a.wide, weights, to, a.needed);
         });
       } else {
         int which = 0;
@@ -101,9 +103,26 @@ struct LinearProgram {
           multiply_rows<kKind, kTileSide, kTiles>(thread, rows, warp_row, weights, sum);
         }
         with_stored<Half>(map.result, [&](auto* to) {
-          store_tile(thread, sum, map.bias, {first, column, a.rows, map.out}, a.wide, weights, to);
+          store_tile(thread, sum, map.bias, {first, column, a.rows, map.out}, a.wide, weights, to, a.needed);
         });
       }
+    }
+  }
+
+ private:
+  // Zeros in the columns that this block would make.
+  template <class Thread>
+  XFORMER_DEVICE void clear(const Thread& thread, int64_t first) const {
+    const int64_t row_tiles = tiles_of(a.rows), share = thread.blocks() / row_tiles;
+    int64_t tile = thread.block() / row_tiles;  // among the map's
+    for (int i = 0; i < (kBackward ? 1 : a.count); ++i) {
+      const StoredTo& made = kBackward ? a.x_gradient : a.maps[i].result;
+      const int64_t width = kBackward ? a.in : a.maps[i].out;
+      for (; tile < tiles_of(width); tile += share)
+        with_stored<Half>(made, [&](auto* to) {
+          clear_tile(thread, {first, tile * kTileSide, a.rows, width}, a.wide, to);
+        });
+      tile -= tiles_of(width);
     }
   }
 };

@@ -19,6 +19,7 @@ struct WeightGradientArguments {
 
   ProductKind product = ProductKind::kFloat;
   ElementType half = ElementType::kFloat;  // as LinearArguments has it
+  const bool* needed = nullptr;            // [rows]; null: all are
   int64_t rows = 0;
   float* tables = nullptr;  // [parts, table]
   float* sums = nullptr;    // [table]; of one part the table itself
@@ -73,19 +74,25 @@ struct WeightGradientProgram {
     const int warp_row = thread.index() / kWarp * kTileRows;
     const bool sums_bias = map.bias && in == 0 && thread.index() < kTileSide && out + thread.index() < map.out;
     float sum[kTiles][4] = {}, bias = 0;
+    // Rows that nobody needs are zeros; steps without any other are left out.
     const auto send = [&](int64_t number, int turn) {
       const int64_t row = part * part_rows + number * kWeightRows;
+      const TileNeed need = tile_need<kWeightRows>(thread, a.needed, row, end);
+      if (need == TileNeed::kNone) return;
+      const bool* const needed = need == TileNeed::kSome ? a.needed : nullptr;
       with_stored<Half>(map.gradient, [&](const auto* matrix) {
         send_tile<kTileSide, kWeightRows>(thread, matrix + out, {map.out, a.wide}, static_cast<int>(map.out - out), row,
-                                          end, nullptr, slope_tile(turn));
+                                          end, needed, slope_tile(turn));
       });
       with_stored<Half>(map.input, [&](const auto* matrix) {
         send_tile<kTileSide, kWeightRows>(thread, matrix + in, {map.in, a.wide}, static_cast<int>(map.in - in), row,
-                                          end, nullptr, input_tile(turn));
+                                          end, needed, input_tile(turn));
       });
     };
     const int64_t steps = (end - part * part_rows + kWeightRows - 1) / kWeightRows;
-    walk_tiles(thread, steps, send, [&](int64_t, int turn) {
+    walk_tiles(thread, steps, send, [&](int64_t number, int turn) {
+      const int64_t row = part * part_rows + number * kWeightRows;
+      if (tile_need<kWeightRows>(thread, a.needed, row, end) == TileNeed::kNone) return;
       multiply_columns<kKind, /*kTurned=*/true, kWeightRows, kTiles>(thread, slope_tile(turn), warp_row,
                                                                      input_tile(turn), sum);
       if (sums_bias)

@@ -15,7 +15,7 @@ namespace xformer::kernels {
 template <class Launch>
 ResidualNormForward residual_norm_forward_device(const at::Tensor& x_in, const at::Tensor& branch_in,
                                                  const DropoutPlace& drop, const NormWeights& norm,
-                                                 const Launch& launch) {
+                                                 const at::Tensor& needed_in, const Launch& launch) {
   const at::Tensor x = x_in.contiguous(), branch = branch_in.defined() ? branch_in.contiguous() : branch_in;
   const bool has_branch = branch.defined(), has_norm = norm.weight.defined();
   TORCH_CHECK(!has_branch || x.sizes() == branch.sizes(), "x and its branch have different shapes");
@@ -31,7 +31,9 @@ ResidualNormForward residual_norm_forward_device(const at::Tensor& x_in, const a
     weight = norm.weight.contiguous(), bias = norm.bias.contiguous();
   }
   if (x.numel() == 0) return result;
+  const at::Tensor needed = dense_flags(needed_in, rows);
   if (width > widest_row(element_type(x))) {
+    TORCH_CHECK(!needed.defined(), "of rows this wide all are made");
     if (has_branch) result.sum = x + dropped_on_device(drop, branch);
     if (!has_norm) return result;
     const auto [normed, mean, rstd] = at::native_layer_norm(result.sum, {width}, weight, bias, norm.epsilon);
@@ -46,6 +48,7 @@ ResidualNormForward residual_norm_forward_device(const at::Tensor& x_in, const a
     a.mean = result.mean.mutable_data_ptr(), a.rstd = result.rstd.mutable_data_ptr();
     a.weight = weight.const_data_ptr(), a.bias = bias.const_data_ptr();
   }
+  a.needed = read_flags(needed);
   a.rows = rows, a.width = width, a.epsilon = norm.epsilon;
   a.wide = width % kRun == 0 && reads_wide({x, branch, weight, bias});
   if (has_branch) a.drop = device_drop(drop, x);
@@ -59,14 +62,16 @@ ResidualNormGradients residual_norm_backward_device(const at::Tensor& sum_gradie
                                                     const at::Tensor& normed_gradient_in,
                                                     const ResidualNormForward& forward, bool has_branch,
                                                     const DropoutPlace& drop, const at::Tensor& weight_in,
-                                                    const Launch& launch) {
+                                                    const at::Tensor& needed_in, const Launch& launch) {
   const at::Tensor sum = forward.sum.contiguous(), normed_gradient = normed_gradient_in.contiguous();
   const at::Tensor sum_gradient = sum_gradient_in.defined() ? sum_gradient_in.contiguous() : sum_gradient_in;
   const at::Tensor weight = weight_in.contiguous();
   const int64_t width = sum.size(-1), rows = width > 0 ? sum.numel() / width : 0;
   const bool drops = has_branch && dropout_threshold(drop.p) > 0;
+  const at::Tensor needed = dense_flags(needed_in, rows);
   ResidualNormGradients result;
   if (width > widest_row(element_type(sum)) && sum.numel() > 0) {
+    TORCH_CHECK(!needed.defined(), "of rows this wide all are made");
     const auto mean = forward.mean.view({rows, 1}), rstd = forward.rstd.view({rows, 1});
     auto [x, of_weight, of_bias] =
         at::native_layer_norm_backward(normed_gradient.view({rows, width}), sum.view({rows, width}), {width}, mean,
@@ -94,7 +99,8 @@ ResidualNormGradients residual_norm_backward_device(const at::Tensor& sum_gradie
       total = at::empty({2, width}, parts.options());
       a.sums = written_floats(total);
     }
-    a.rows = rows, a.width = width;
+    a.needed = read_flags(needed);
+    a.rows = rows, a.width = width, a.has_branch = has_branch;
     a.wide = width % kRun == 0 && reads_wide({sum, normed_gradient, sum_gradient, weight});
     if (drops) a.drop = device_drop(drop, sum);
     launch(a);

@@ -18,11 +18,35 @@ struct ResidualEpilogue {
   DeviceDrop drop;
 };
 
+// A run of a row that nobody needs: zeros where it has a norm, else x, to which nothing is added.
+template <class Thread>
+XFORMER_DEVICE void leave_run(const Thread& thread, const ResidualEpilogue& a, const TilePlace& place, int row,
+                              int column, bool wide) {
+  const int count = place.count(row, column);
+  const int64_t element = place.element(row, column);
+  float values[kRun];
+  load_run(thread, a.x + element, a.normed == nullptr ? count : 0, wide, values);
+  store_run(thread, values, count, wide, a.sum + element);
+  if (a.normed == nullptr) return;
+  store_run(thread, values, count, wide, a.normed + element);
+  if (column == 0 && count > 0) a.mean[place.row + row] = a.rstd[place.row + row] = 0;
+}
+
+// A tile of such rows, of all columns.
+template <class Thread>
+XFORMER_DEVICE void leave_tile(const Thread& thread, const ResidualEpilogue& a, const TilePlace& place, bool wide) {
+  const int runs = static_cast<int>((place.width + kRun - 1) / kRun);
+  XFORMER_UNROLL_NEVER
+  for (int at = thread.index(); at < kTileSide * runs; at += kTileThreads)
+    leave_run(thread, a, place, at / runs, at % runs * kRun, wide);
+}
+
 // From the block's products, 16 rows of each warp by kPacks tiles of columns, and a bias of the columns (null: none).
-// place: of the first tile. `rooms`: kPacks tiles that nobody reads any more after the barrier in here.
+// `needed`: of the matrix's rows, null where all are. place: of the first tile. `rooms`: kPacks tiles that nobody reads
+// any more after the barrier in here.
 template <int kPacks, class Thread>
 XFORMER_DEVICE void store_residual(const Thread& thread, const float (*products)[4], const float* bias,
-                                   const ResidualEpilogue& a, const TilePlace& place, bool wide,
+                                   const ResidualEpilogue& a, const bool* needed, const TilePlace& place, bool wide,
                                    const SharedRows (&rooms)[kPacks]) {
   constexpr int kRuns = kTileSide / kRun, kTiles = kTileSide / kTileColumns;
   thread.sync();
@@ -34,10 +58,17 @@ XFORMER_DEVICE void store_residual(const Thread& thread, const float (*products)
   const auto width = static_cast<float>(place.width);
   for (int i = 0; i < kTileSide * kRuns / kTileThreads; ++i) {  // kRuns neighbouring lanes have a row
     const int at = i * kTileThreads + thread.index(), row = at / kRuns, column = at % kRuns * kRun;
+    // Lanes of rows that do not live take part in the sums alone.
+    const bool exists = place.row + row < place.rows, lives = exists && (needed == nullptr || needed[place.row + row]);
+    if (exists && !lives) {
+      XFORMER_UNROLL
+      for (int pack = 0; pack < kPacks; ++pack) leave_run(thread, a, place, row, pack * kTileSide + column, wide);
+    }
+    const auto count_of = [&](int pack) { return lives ? place.count(row, pack * kTileSide + column) : 0; };
     float sum[kPacks][kRun], more[kRun];
     XFORMER_UNROLL
     for (int pack = 0; pack < kPacks; ++pack) {
-      const int own = pack * kTileSide + column, count = place.count(row, own);
+      const int own = pack * kTileSide + column, count = count_of(pack);
       const int64_t element = place.element(row, own);
       load_run(thread, rooms[pack].at(row, column), kRun, /*wide=*/true, sum[pack]);
       if (bias != nullptr) {
@@ -52,7 +83,6 @@ XFORMER_DEVICE void store_residual(const Thread& thread, const float (*products)
       store_run(thread, sum[pack], count, wide, a.sum + element);
     }
     if (a.normed == nullptr) continue;
-    const auto count_of = [&](int pack) { return place.count(row, pack * kTileSide + column); };
     const RowStatistics<float> of = row_statistics(thread, sum, kRuns, width, a.epsilon, count_of);
     XFORMER_UNROLL
     for (int pack = 0; pack < kPacks; ++pack) {
@@ -60,8 +90,7 @@ XFORMER_DEVICE void store_residual(const Thread& thread, const float (*products)
       norm_run(thread, of, a.weight + own, a.bias + own, count, wide, sum[pack]);
       store_run(thread, sum[pack], count, wide, a.normed + place.element(row, own));
     }
-    if (column == 0 && place.row + row < place.rows)
-      a.mean[place.row + row] = of.mean, a.rstd[place.row + row] = of.rstd;
+    if (column == 0 && lives) a.mean[place.row + row] = of.mean, a.rstd[place.row + row] = of.rstd;
   }
 }
 

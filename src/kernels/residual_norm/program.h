@@ -47,6 +47,7 @@ struct ResidualNormForwardArguments {
   void *sum = nullptr, *normed = nullptr;      // null: not wanted (the sum where there is no branch)
   void *mean = nullptr, *rstd = nullptr;       // [rows]; null without `normed`
   const void *weight = nullptr, *bias = nullptr;
+  const bool* needed = nullptr;  // [rows]; null: all are
   int64_t rows = 0, width = 0;
   double epsilon = 0;
   bool wide = false;  // everything is 16-byte aligned and the width a multiple of kRun
@@ -58,12 +59,19 @@ struct ResidualNormBackwardArguments {
   const void *sum = nullptr, *mean = nullptr, *rstd = nullptr, *weight = nullptr;
   const void *normed_gradient = nullptr, *sum_gradient = nullptr;  // the second may be null
   void *x_gradient = nullptr, *branch_gradient = nullptr;          // the second may be null: not wanted
-  void* parts = nullptr;  // [blocks, 2, width]: sums of the gradients of weight and bias
-  float* sums = nullptr;  // [2, width]: over all blocks; null of doubles
+  void* parts = nullptr;         // [blocks, 2, width]: sums of the gradients of weight and bias
+  float* sums = nullptr;         // [2, width]: over all blocks; null of doubles
+  const bool* needed = nullptr;  // [rows]; null: all are
   int64_t rows = 0, width = 0;
+  bool has_branch = false;  // without one, the sum's gradient is x's in rows that nobody needs, too
   bool wide = false;
   DeviceDrop drop;
 };
+
+// Whether a row is there and somebody needs it.
+[[nodiscard]] XFORMER_DEVICE bool row_lives(const bool* needed, int64_t row, int64_t rows) {
+  return row < rows && (needed == nullptr || needed[row]);
+}
 
 // Where a thread stands in its row.
 struct RowPlace {
@@ -93,7 +101,11 @@ struct ResidualNormForwardProgram {
     const auto width = static_cast<Math>(a.width);
     for (int64_t first = thread.block() * at_once; first < a.rows; first += thread.blocks() * at_once) {
       const int64_t row = first + place.row;
-      const bool lives = row < a.rows;  // the others lend their lanes to the sums
+      const bool lives = row_lives(a.needed, row, a.rows);  // the others lend their lanes to the sums
+      if (a.needed != nullptr) {
+        if (!lives && row < a.rows) clear(thread, place, row);
+        if (thread.ballot(lives) == 0) continue;
+      }
       const auto count_of = [&](int pack) { return lives ? place.count(pack, a.width) : 0; };
       Math sum[kPacks][kRun];
       XFORMER_UNROLL
@@ -123,6 +135,22 @@ struct ResidualNormForwardProgram {
         static_cast<Math*>(a.mean)[row] = of.mean, static_cast<Math*>(a.rstd)[row] = of.rstd;
     }
   }
+
+ private:
+  template <class Thread>
+  XFORMER_DEVICE void clear(const Thread& thread, const RowPlace& place, int64_t row) const {
+    using Math = typename Arithmetic<Value>::Type;
+    const Math zeros[kRun] = {};
+    XFORMER_UNROLL
+    for (int pack = 0; pack < kPacks; ++pack) {
+      const int count = place.count(pack, a.width);
+      const int64_t element = row * a.width + place.column(pack);
+      if (a.branch != nullptr) store_run(thread, zeros, count, a.wide, static_cast<Value*>(a.sum) + element);
+      if (a.normed != nullptr) store_run(thread, zeros, count, a.wide, static_cast<Value*>(a.normed) + element);
+    }
+    if (a.normed != nullptr && place.lane == 0)
+      static_cast<Math*>(a.mean)[row] = 0, static_cast<Math*>(a.rstd)[row] = 0;
+  }
 };
 
 // With u = (sum - mean) rstd and g = gradient of normed * weight: dx = dsum + rstd (g - mean(g) - u mean(g u)).
@@ -141,7 +169,11 @@ struct ResidualNormBackwardProgram {
     Math weight_gradient[kPacks][kRun] = {}, bias_gradient[kPacks][kRun] = {};
     for (int64_t first = thread.block() * at_once; first < a.rows; first += thread.blocks() * at_once) {
       const int64_t row = first + place.row;
-      const bool lives = row < a.rows;
+      const bool lives = row_lives(a.needed, row, a.rows);
+      if (a.needed != nullptr) {
+        if (!lives && row < a.rows) leave(thread, place, row);
+        if (thread.ballot(lives) == 0) continue;
+      }
       const Math mean = lives ? static_cast<const Math*>(a.mean)[row] : Math(0);
       const Math rstd = lives ? static_cast<const Math*>(a.rstd)[row] : Math(0);
       Math u[kPacks][kRun], g[kPacks][kRun], total = 0, slope = 0;
@@ -210,6 +242,24 @@ struct ResidualNormBackwardProgram {
     }
     for (int64_t i = thread.index(); i < 2 * a.width; i += kThreads)
       static_cast<Math*>(a.parts)[thread.block() * 2 * a.width + i] = shared[i];
+  }
+
+ private:
+  // The gradients of a row that nobody needs.
+  template <class Thread>
+  XFORMER_DEVICE void leave(const Thread& thread, const RowPlace& place, int64_t row) const {
+    using Math = typename Arithmetic<Value>::Type;
+    XFORMER_UNROLL
+    for (int pack = 0; pack < kPacks; ++pack) {
+      const int count = place.count(pack, a.width);
+      const int64_t element = row * a.width + place.column(pack);
+      Math left[kRun] = {};
+      if (a.sum_gradient != nullptr && !a.has_branch)
+        load_run(thread, static_cast<const Value*>(a.sum_gradient) + element, count, a.wide, left);
+      store_run(thread, left, count, a.wide, static_cast<Value*>(a.x_gradient) + element);
+      if (a.branch_gradient != nullptr)
+        store_run(thread, left, count, a.wide, static_cast<Value*>(a.branch_gradient) + element);
+    }
   }
 };
 
