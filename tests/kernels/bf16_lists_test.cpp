@@ -73,7 +73,7 @@ void add_additive_attention(std::vector<Case>& cases) {
                        with(&additive_attention_reference),
                        {activation("q", {3, 2, n, d}), activation("k", {3, 2, m, d}), activation("v", {3, 2, m, e}),
                         parameter("w", {2, d})},
-                       2});
+                       3});  // one is that of the output, which gradients of weights have taken off
     }
 }
 
