@@ -89,7 +89,7 @@ struct RowPlace {
 
 template <class Value, class Branch, int kPacks>
 struct ResidualNormForwardProgram {
-  static constexpr int kThreads = kRowThreads, kResident = 2;
+  static constexpr int kThreads = kRowThreads, kResident = kPacks == 1 && sizeof(Value) == 4 ? 3 : 2;
   ResidualNormForwardArguments a;
 
   template <class Thread>
