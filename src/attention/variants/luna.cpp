@@ -83,6 +83,7 @@ class LunaCore : public AttentionCore {
   }
 
   [[nodiscard]] bool zeroes_padding() const override { return true; }
+  [[nodiscard]] bool takes_bf16() const override { return true; }
 
   // 8 Z n l d for packing and unpacking, 6 b l c^2 for the three maps on packed rows. Kept are what both attentions
   // take and give, and a log-sum for each of their rows.
