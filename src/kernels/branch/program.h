@@ -23,7 +23,7 @@ struct LinearBranchArguments {
 // kPacks: tiles of columns.
 template <ProductKind kKind, int kPacks, class Half>
 struct LinearBranchProgram {
-  static constexpr int kThreads = kTileThreads, kResident = 4;
+  static constexpr int kThreads = kTileThreads, kResident = kPacks == 1 ? 4 : 2;
   static constexpr int kTiles = kTileSide / kTileColumns;
   LinearBranchArguments a;
 

@@ -58,39 +58,37 @@ XFORMER_DEVICE void store_residual(const Thread& thread, const float (*products)
   const auto width = static_cast<float>(place.width);
   for (int i = 0; i < kTileSide * kRuns / kTileThreads; ++i) {  // kRuns neighbouring lanes have a row
     const int at = i * kTileThreads + thread.index(), row = at / kRuns, column = at % kRuns * kRun;
-    // Lanes of rows that do not live take part in the sums alone.
+    // A row that nobody needs adds nothing to x, and where it has a norm, reads nothing and is zero; one that is not
+    // there lends its lanes to the sums.
     const bool exists = place.row + row < place.rows, lives = exists && (needed == nullptr || needed[place.row + row]);
-    if (exists && !lives) {
-      XFORMER_UNROLL
-      for (int pack = 0; pack < kPacks; ++pack) leave_run(thread, a, place, row, pack * kTileSide + column, wide);
-    }
-    const auto count_of = [&](int pack) { return lives ? place.count(row, pack * kTileSide + column) : 0; };
+    const auto made_of = [&](int pack) { return exists ? place.count(row, pack * kTileSide + column) : 0; };
+    const auto count_of = [&](int pack) { return lives ? made_of(pack) : 0; };
     float sum[kPacks][kRun], more[kRun];
     XFORMER_UNROLL
     for (int pack = 0; pack < kPacks; ++pack) {
       const int own = pack * kTileSide + column, count = count_of(pack);
       const int64_t element = place.element(row, own);
-      load_run(thread, rooms[pack].at(row, column), kRun, /*wide=*/true, sum[pack]);
+      load_run(thread, rooms[pack].at(row, column), lives ? kRun : 0, /*wide=*/true, sum[pack]);
       if (bias != nullptr) {
         load_run(thread, bias + own, count, wide, more);
         XFORMER_UNROLL
         for (int k = 0; k < kRun; ++k) sum[pack][k] += more[k];
       }
       if (count > 0) draws.apply(element, sum[pack]);
-      load_run(thread, a.x + element, count, wide, more);
+      load_run(thread, a.x + element, a.normed == nullptr ? made_of(pack) : count, wide, more);
       XFORMER_UNROLL
       for (int k = 0; k < kRun; ++k) sum[pack][k] += more[k];
-      store_run(thread, sum[pack], count, wide, a.sum + element);
+      store_run(thread, sum[pack], made_of(pack), wide, a.sum + element);
     }
     if (a.normed == nullptr) continue;
     const RowStatistics<float> of = row_statistics(thread, sum, kRuns, width, a.epsilon, count_of);
     XFORMER_UNROLL
     for (int pack = 0; pack < kPacks; ++pack) {
-      const int own = pack * kTileSide + column, count = count_of(pack);
-      norm_run(thread, of, a.weight + own, a.bias + own, count, wide, sum[pack]);
-      store_run(thread, sum[pack], count, wide, a.normed + place.element(row, own));
+      const int own = pack * kTileSide + column;
+      norm_run(thread, of, a.weight + own, a.bias + own, count_of(pack), wide, sum[pack]);
+      store_run(thread, sum[pack], made_of(pack), wide, a.normed + place.element(row, own));
     }
-    if (column == 0 && lives) a.mean[place.row + row] = of.mean, a.rstd[place.row + row] = of.rstd;
+    if (column == 0 && exists) a.mean[place.row + row] = of.mean, a.rstd[place.row + row] = lives ? of.rstd : 0.0F;
   }
 }
 

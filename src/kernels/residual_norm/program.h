@@ -101,12 +101,11 @@ struct ResidualNormForwardProgram {
     const auto width = static_cast<Math>(a.width);
     for (int64_t first = thread.block() * at_once; first < a.rows; first += thread.blocks() * at_once) {
       const int64_t row = first + place.row;
-      const bool lives = row_lives(a.needed, row, a.rows);  // the others lend their lanes to the sums
-      if (a.needed != nullptr) {
-        if (!lives && row < a.rows) clear(thread, place, row);
-        if (thread.ballot(lives) == 0) continue;
-      }
+      // A row that nobody needs reads nothing, and all that it makes is zero; one that is not there makes nothing, and
+      // lends its lanes to the sums.
+      const bool exists = row < a.rows, lives = row_lives(a.needed, row, a.rows);
       const auto count_of = [&](int pack) { return lives ? place.count(pack, a.width) : 0; };
+      const auto made_of = [&](int pack) { return exists ? place.count(pack, a.width) : 0; };
       Math sum[kPacks][kRun];
       XFORMER_UNROLL
       for (int pack = 0; pack < kPacks; ++pack) {
@@ -118,7 +117,7 @@ struct ResidualNormForwardProgram {
           load_run(thread, static_cast<const Branch*>(a.branch) + element, count, a.wide, branch);
           if (count > 0) draws.apply(element, branch);
           for (int i = 0; i < kRun; ++i) sum[pack][i] += i < count ? branch[i] : Math(0);
-          store_run(thread, sum[pack], count, a.wide, static_cast<Value*>(a.sum) + element);
+          store_run(thread, sum[pack], made_of(pack), a.wide, static_cast<Value*>(a.sum) + element);
         }
       }
       if (a.normed == nullptr) continue;
@@ -129,27 +128,11 @@ struct ResidualNormForwardProgram {
         const int64_t column = place.column(pack);
         norm_run(thread, of, static_cast<const Math*>(a.weight) + column, static_cast<const Math*>(a.bias) + column,
                  count_of(pack), a.wide, sum[pack]);
-        store_run(thread, sum[pack], count_of(pack), a.wide, static_cast<Value*>(a.normed) + row * a.width + column);
+        store_run(thread, sum[pack], made_of(pack), a.wide, static_cast<Value*>(a.normed) + row * a.width + column);
       }
-      if (lives && place.lane == 0)
-        static_cast<Math*>(a.mean)[row] = of.mean, static_cast<Math*>(a.rstd)[row] = of.rstd;
+      if (exists && place.lane == 0)
+        static_cast<Math*>(a.mean)[row] = of.mean, static_cast<Math*>(a.rstd)[row] = lives ? of.rstd : Math(0);
     }
-  }
-
- private:
-  template <class Thread>
-  XFORMER_DEVICE void clear(const Thread& thread, const RowPlace& place, int64_t row) const {
-    using Math = typename Arithmetic<Value>::Type;
-    const Math zeros[kRun] = {};
-    XFORMER_UNROLL
-    for (int pack = 0; pack < kPacks; ++pack) {
-      const int count = place.count(pack, a.width);
-      const int64_t element = row * a.width + place.column(pack);
-      if (a.branch != nullptr) store_run(thread, zeros, count, a.wide, static_cast<Value*>(a.sum) + element);
-      if (a.normed != nullptr) store_run(thread, zeros, count, a.wide, static_cast<Value*>(a.normed) + element);
-    }
-    if (a.normed != nullptr && place.lane == 0)
-      static_cast<Math*>(a.mean)[row] = 0, static_cast<Math*>(a.rstd)[row] = 0;
   }
 };
 
@@ -169,11 +152,7 @@ struct ResidualNormBackwardProgram {
     Math weight_gradient[kPacks][kRun] = {}, bias_gradient[kPacks][kRun] = {};
     for (int64_t first = thread.block() * at_once; first < a.rows; first += thread.blocks() * at_once) {
       const int64_t row = first + place.row;
-      const bool lives = row_lives(a.needed, row, a.rows);
-      if (a.needed != nullptr) {
-        if (!lives && row < a.rows) leave(thread, place, row);
-        if (thread.ballot(lives) == 0) continue;
-      }
+      const bool exists = row < a.rows, lives = row_lives(a.needed, row, a.rows);
       const Math mean = lives ? static_cast<const Math*>(a.mean)[row] : Math(0);
       const Math rstd = lives ? static_cast<const Math*>(a.rstd)[row] : Math(0);
       Math u[kPacks][kRun], g[kPacks][kRun], total = 0, slope = 0;
@@ -199,12 +178,13 @@ struct ResidualNormBackwardProgram {
       slope = lane_sum(thread, slope, 1, place.lanes) / width;
       XFORMER_UNROLL
       for (int pack = 0; pack < kPacks; ++pack) {
-        const int count = lives ? place.count(pack, a.width) : 0;
+        const int count = exists ? place.count(pack, a.width) : 0;
         const int64_t element = row * a.width + place.column(pack);
         for (int i = 0; i < kRun; ++i) g[pack][i] = rstd * (g[pack][i] - total - u[pack][i] * slope);
         if (a.sum_gradient != nullptr) {
           Math more[kRun];
-          load_run(thread, static_cast<const Value*>(a.sum_gradient) + element, count, a.wide, more);
+          load_run(thread, static_cast<const Value*>(a.sum_gradient) + element, lives || !a.has_branch ? count : 0,
+                   a.wide, more);
           for (int i = 0; i < kRun; ++i) g[pack][i] += more[i];
         }
         store_run(thread, g[pack], count, a.wide, static_cast<Value*>(a.x_gradient) + element);
@@ -212,7 +192,7 @@ struct ResidualNormBackwardProgram {
       if (a.branch_gradient == nullptr) continue;
       XFORMER_UNROLL
       for (int pack = 0; pack < kPacks; ++pack) {
-        const int count = lives ? place.count(pack, a.width) : 0;
+        const int count = exists ? place.count(pack, a.width) : 0;
         if (count == 0) continue;
         const int64_t element = row * a.width + place.column(pack);
         draws.apply(element, g[pack]);
@@ -242,24 +222,6 @@ struct ResidualNormBackwardProgram {
     }
     for (int64_t i = thread.index(); i < 2 * a.width; i += kThreads)
       static_cast<Math*>(a.parts)[thread.block() * 2 * a.width + i] = shared[i];
-  }
-
- private:
-  // The gradients of a row that nobody needs.
-  template <class Thread>
-  XFORMER_DEVICE void leave(const Thread& thread, const RowPlace& place, int64_t row) const {
-    using Math = typename Arithmetic<Value>::Type;
-    XFORMER_UNROLL
-    for (int pack = 0; pack < kPacks; ++pack) {
-      const int count = place.count(pack, a.width);
-      const int64_t element = row * a.width + place.column(pack);
-      Math left[kRun] = {};
-      if (a.sum_gradient != nullptr && !a.has_branch)
-        load_run(thread, static_cast<const Value*>(a.sum_gradient) + element, count, a.wide, left);
-      store_run(thread, left, count, a.wide, static_cast<Value*>(a.x_gradient) + element);
-      if (a.branch_gradient != nullptr)
-        store_run(thread, left, count, a.wide, static_cast<Value*>(a.branch_gradient) + element);
-    }
   }
 };
 
