@@ -114,8 +114,12 @@ class AttentionCore : public torch::nn::Module, public Hooks {
   // Whether forward also takes q, k and v in bf16, with autocast off: it hands them to operators of kernels/ alone,
   // which do in float what is no product (attention-core 0.7), or brings them to float itself for anything else.
   [[nodiscard]] virtual bool takes_bf16() const { return false; }
-  // The same of bf16 and fp16 on other devices than the CPU.
-  [[nodiscard]] virtual bool takes_half_on_devices() const { return false; }
+  // The same of bf16 and fp16 on other devices than the CPU, of heads like these queries. Several operators on the same
+  // keys that run without kernels are better given floats, in which the keys' gradients are added then.
+  [[nodiscard]] virtual bool takes_half_on_devices(const at::Tensor& q) const {
+    (void)q;
+    return false;
+  }
 };
 
 class SequenceMixer : public torch::nn::Module, public Hooks {

@@ -99,7 +99,7 @@ kernels::Branch MultiHeadMixer::mix(const std::vector<at::Tensor>& projected, co
   at::Tensor q = split(projected[0]), k = split(projected[1]), v = split(projected[2]);
   at::Tensor mixed;
   {
-    const FullPrecision full(q.device().type(), core_->takes_bf16(), core_->takes_half_on_devices());
+    const FullPrecision full(q.device().type(), core_->takes_bf16(), core_->takes_half_on_devices(q));
     q = full(q), k = full(k), v = full(v);
     probe("q", q), probe("k", k), probe("v", v);
     mixed = core(q, k, v);

@@ -22,12 +22,15 @@ struct WalkedWindows {
   bool each_head = false;  // heads have places and flags of their own
   bool tf32 = false, gaps = false, sums = true;
   bool biased = false;  // keys and extra keys gain something of their own, some -infinity
+  at::ScalarType type = at::kFloat;
+  int64_t behind = 0;  // elements of something else behind each row
 };
 
 at::Tensor heads_of(const std::string& name, const WalkedWindows& one, int64_t rows, int64_t width) {
   // As a projection leaves them; with gaps between rows and the last axis not the fastest.
-  if (one.gaps) return random_tensor(name, {one.b, one.h, width, rows}, at::kFloat).transpose(2, 3);
-  return random_tensor(name, {one.b, rows, one.h, width}, at::kFloat).transpose(1, 2);
+  if (one.gaps) return random_tensor(name, {one.b, one.h, width, rows}, at::kFloat).to(one.type).transpose(2, 3);
+  const at::Tensor wider = random_tensor(name, {one.b, rows, one.h, width + one.behind}, at::kFloat).to(one.type);
+  return wider.narrow(3, 0, width).transpose(1, 2);
 }
 
 at::Tensor flags_of(const WalkedWindows& one, int64_t rows, int64_t valid) {
@@ -93,8 +96,8 @@ Tensors walked(const WalkedWindows& one, const Given& given, WalkOrder order) {
   at::globalContext().setAllowTF32CuBLAS(one.tf32);
   const auto launch = [order](bool backward) {
     return [=](const WindowArguments& a) {
-      run_window_attention(a, backward,
-                           [&](const LaunchGrid& grid, const auto& program) { walk(grid, program, order); });
+      run_window_attention<WalkedTypes>(
+          a, backward, [&](const LaunchGrid& grid, const auto& program) { walk(grid, program, order); });
     };
   };
   const WindowAttentionForward forward =
@@ -152,11 +155,26 @@ std::vector<Windows> shapes() {
           Windows::neighbour_blocks(150, 24, true)};
 }
 
+// Cases of every kind: both widths of programs, extra keys of all rows and of blocks, padding, dilation, biases, gaps.
+std::vector<WalkedWindows> half_cases() {
+  const Windows windows = Windows::sliding(140, 20, 20);
+  // Sixteen bytes are four floats and eight of these.
+  return {{.windows = Windows::sliding(3, 1, 1)},
+          {.windows = windows, .g = 3, .d = 32, .e = 32, .valid = 100, .behind = 8},
+          {.windows = windows, .g = 3, .d = 64, .e = 48, .h = 2, .behind = 4},
+          {.windows = windows, .g = 3, .d = 5, .e = 7},
+          {.windows = windows, .g = 3, .h = 2, .valid = 100, .gaps = true},
+          {.windows = Windows::sliding(131, 17, 17, 2), .h = 2, .valid = 70, .biased = true},
+          {.windows = Windows::own_block(100, 20, false), .g = 7, .m = 9, .b = 3, .valid = 70, .biased = true},
+          {.windows = Windows::neighbour_blocks(150, 24, true), .g = 70, .m = 130, .h = 2, .allowed = 100, .p = 0},
+          {.windows = Windows::segments(70, 20, 5), .g = 4, .valid = 0, .sums = false}};
+}
+
 int counted_launches = 0;
 
 auto counts_launches(bool backward) {
   return [backward](const WindowArguments& a) {
-    run_window_attention(a, backward, [](const LaunchGrid&, const auto&) { ++counted_launches; });
+    run_window_attention<WalkedTypes>(a, backward, [](const LaunchGrid&, const auto&) { ++counted_launches; });
   };
 }
 
@@ -231,6 +249,40 @@ TEST_CASE("windows on a device: widths, strides and products") {
   CHECK(worst_of({.windows = windows, .d = 32, .e = 32, .tf32 = true}, true) < kLikeTf32);
   // TF32 is not float: the bound of one would catch the other.
   CHECK(worst_of({.windows = windows, .d = 32, .e = 32, .tf32 = true}) > 10 * kLikeFloat);
+}
+
+TEST_CASE("windows on a device: heads in bf16 and fp16 lose nothing but by their own roundings") {
+  const PoisonedMemory poisoned;
+  for (const auto& [type, rounding] : {std::pair{at::kBFloat16, 1.0 / 256}, {at::kHalf, 1.0 / 1024}}) {
+    for (WalkedWindows one : half_cases()) {
+      one.type = type;
+      CAPTURE(type, one.windows.length, one.g, one.m, one.d);
+      const Given given = given_of(one);
+      const Tensors got = walked(one, given, WalkOrder::kForward), meant = defined(given);
+      const Tensors backwards = walked(one, given, WalkOrder::kBackward);
+      REQUIRE(got.size() == meant.size());
+      for (size_t i = 0; i < got.size(); ++i) {
+        CAPTURE(i);
+        CHECK(at::equal(got[i], backwards[i]));
+        // Products of such heads are exact, and log-sums stay floats. The output has the rounding of its weights to
+        // ten bits and its own, of half a step each; gradients also what that does to delta.
+        const double bound = i == 1 ? kLikeFloat : i == 0 ? rounding : 3 * rounding;
+        const double found = difference(got[i].to(at::kDouble), meant[i]);
+        CHECK(found < bound);
+        if (i == 1) continue;
+        CHECK(got[i].scalar_type() == type);
+        // What is stored is in 16 bits: the bound of floats would catch it.
+        CHECK(found > kLikeFloat);
+      }
+    }
+    // Fewer keys are no rounding: these bounds would catch them, in the log-sums and all the rest.
+    WalkedWindows one{.windows = Windows::sliding(140, 20, 20), .g = 3, .d = 32, .e = 32, .type = type};
+    Given given = given_of(one);
+    const Tensors got = walked(one, given, WalkOrder::kForward);
+    given.options.windows.back = 10;
+    const Tensors others = defined(given);
+    for (size_t i = 0; i < got.size(); ++i) CHECK(difference(got[i].to(at::kDouble), others[i]) > 3 * rounding);
+  }
 }
 
 TEST_CASE("windows on a device: extra keys' gradients over several parts of several tiles, and long lists of places") {
@@ -314,20 +366,29 @@ TEST_CASE("a device with kernels of windows runs them: one launch forwards, two 
     const at::Tensor out =
         window_attention(inputs[0], inputs[1], inputs[2], extra, {windows, {}, {}}, sums ? &log_sum : nullptr);
     const Tensors found = torch::autograd::grad({out}, inputs, {at::ones_like(out)});
-    for (size_t i = 0; i < found.size(); ++i) CHECK(found[i].sizes() == inputs[i].sizes());
+    for (size_t i = 0; i < found.size(); ++i)
+      CHECK((found[i].sizes() == inputs[i].sizes() && found[i].scalar_type() == type));
     if (sums) CHECK(log_sum.sizes() == at::IntArrayRef({2, 3, 40, 1}));
+    if (sums) CHECK(log_sum.scalar_type() == at::kFloat);
     return std::exchange(counted_launches, 0);
   };
   CHECK(launches(at::kFloat, 64, 0, true) == 3);
   CHECK(launches(at::kFloat, 64, 5, true) == 4);
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    CHECK(launches(type, 64, 5, true) == 4);
+    CHECK(launches(type, kWindowHeadWidest + 8, 5, true) == 0);
+  }
   CHECK(launches(at::kFloat, kWindowHeadWidest + 8, 5, false) == 0);
   CHECK(launches(at::kDouble, 64, 5, false) == 0);
   const at::Tensor x = at::empty({1, 1, 2, 8}), one = at::empty({1, 8});
-  CHECK(fits_window_programs(x, x, {}));
-  CHECK_FALSE(fits_window_programs(x, x, {one, one}));
+  CHECK(fits_window_programs({x, x}, {}));
+  CHECK_FALSE(fits_window_programs({x, x}, {one, one}));
+  CHECK(fits_window_programs({x.to(at::kHalf), at::Tensor(), x.to(at::kHalf)}, {}));
+  CHECK_FALSE(fits_window_programs({x, x.to(at::kHalf)}, {}));
+  CHECK_FALSE(fits_window_programs({x.to(at::kDouble)}, {}));
   const auto long_fits = [](int64_t n) {
     const at::Tensor rows = at::empty({1, 1, n, 1}, at::kMeta);
-    return fits_window_programs(rows, rows, {});
+    return fits_window_programs({rows}, {});
   };
   CHECK(long_fits(kWindowMost));
   CHECK_FALSE(long_fits(kWindowMost + 1));

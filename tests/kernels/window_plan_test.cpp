@@ -43,12 +43,12 @@ constexpr bool has_all(const WindowPattern& p) {
 
 template <int kWidth>
 constexpr bool window_pass_fits(int64_t heads, const WindowPattern& pattern, int64_t g) {
-  using Extra = WindowAttentionExtraProgram<kWidth>;
+  using Extra = WindowAttentionExtraProgram<float, kWidth>;
   const WindowArguments a = planned_window_pass(heads, pattern, g);
   constexpr auto kKind = ProductKind::kFloat;
-  return launch_fits<WindowAttentionForwardProgram<kKind, kWidth>>(window_rows_grid(a, kWidth, 3)) &&
-         launch_fits<WindowAttentionQueryProgram<kKind, kWidth>>(window_rows_grid(a, kWidth, 4)) &&
-         launch_fits<WindowAttentionKeyProgram<kKind, kWidth>>(window_keys_grid(a, kWidth)) &&
+  return launch_fits<WindowAttentionForwardProgram<float, kKind, kWidth>>(window_rows_grid(a, kWidth, 3)) &&
+         launch_fits<WindowAttentionQueryProgram<float, kKind, kWidth>>(window_rows_grid(a, kWidth, 4)) &&
+         launch_fits<WindowAttentionKeyProgram<float, kKind, kWidth>>(window_keys_grid(a, kWidth)) &&
          (g == 0 || (launch_fits<Extra>(Extra::grid(a)) && is_division(a.parts, a.part_tiles, pattern.row_tiles())));
 }
 

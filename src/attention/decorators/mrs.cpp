@@ -85,8 +85,8 @@ class MrsCore : public AttentionCore {
   [[nodiscard]] bool takes_bf16() const override {
     return std::all_of(cores_.begin(), cores_.end(), [](const auto& core) { return core->takes_bf16(); });
   }
-  [[nodiscard]] bool takes_half_on_devices() const override {
-    return std::all_of(cores_.begin(), cores_.end(), [](const auto& core) { return core->takes_half_on_devices(); });
+  [[nodiscard]] bool takes_half_on_devices(const at::Tensor& q) const override {
+    return std::all_of(cores_.begin(), cores_.end(), [&](const auto& core) { return core->takes_half_on_devices(q); });
   }
 
  private:

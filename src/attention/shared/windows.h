@@ -56,6 +56,9 @@ class WindowCore : public AttentionCore {
   [[nodiscard]] Cost cost(const Shape& shape) const override;
   [[nodiscard]] bool zeroes_padding() const override { return true; }
   [[nodiscard]] bool takes_bf16() const override { return true; }
+  [[nodiscard]] bool takes_half_on_devices(const at::Tensor& q) const override {
+    return kernels::window_attention_runs_fused(q);
+  }
 
  private:
   bool causal_;

@@ -122,6 +122,9 @@ class BigBirdCore : public AttentionCore {
 
   [[nodiscard]] bool zeroes_padding() const override { return true; }
   [[nodiscard]] bool takes_bf16() const override { return true; }
+  [[nodiscard]] bool takes_half_on_devices(const at::Tensor& q) const override {
+    return kernels::window_attention_runs_fused(q);
+  }
   [[nodiscard]] std::string backend() const override { return whole_ ? "explicit, softmax over all" : "explicit"; }
 
  private:

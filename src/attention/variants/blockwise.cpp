@@ -71,6 +71,9 @@ class BlockwiseCore : public AttentionCore {
   }
 
   [[nodiscard]] bool takes_bf16() const override { return true; }
+  [[nodiscard]] bool takes_half_on_devices(const at::Tensor& q) const override {
+    return kernels::window_attention_runs_fused(q);
+  }
 
   [[nodiscard]] Cost cost(const Shape& shape) const override {
     const int64_t n = shape.query_len, p = pinned_.of(n), places = n - p;

@@ -32,7 +32,7 @@ class LinearCore : public AttentionCore, public DecodingCore {
 
   [[nodiscard]] bool zeroes_padding() const override { return true; }
   [[nodiscard]] bool takes_bf16() const override { return true; }
-  [[nodiscard]] bool takes_half_on_devices() const override { return true; }
+  [[nodiscard]] bool takes_half_on_devices(const at::Tensor& /*q*/) const override { return true; }
 
   [[nodiscard]] Cost cost(const Shape& shape) const override {
     const int64_t d = shape.head_dim, columns = by_sum_ ? d + 1 : d;

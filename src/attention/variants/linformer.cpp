@@ -63,7 +63,7 @@ class LinformerCore : public AttentionCore {
 
   [[nodiscard]] bool zeroes_padding() const override { return true; }
   [[nodiscard]] bool takes_bf16() const override { return true; }
-  [[nodiscard]] bool takes_half_on_devices() const override { return true; }
+  [[nodiscard]] bool takes_half_on_devices(const at::Tensor& /*q*/) const override { return true; }
 
   // 4 Z n k d for E K and F V (half of it for E K alone), 4 Z n k d for scores and mixing. Kept are q, k, v, their
   // mixtures, the output and a log-sum for each row.

@@ -60,6 +60,9 @@ class TiedCore : public AttentionCore {
   [[nodiscard]] Cost cost(const Shape& shape) const override { return attention_.cost(shape); }
   [[nodiscard]] bool zeroes_padding() const override { return true; }
   [[nodiscard]] bool takes_bf16() const override { return true; }
+  [[nodiscard]] bool takes_half_on_devices(const at::Tensor& q) const override {
+    return kernels::window_attention_runs_fused(q);
+  }
 
  private:
   GlobalWindow attention_;

@@ -42,7 +42,7 @@ class NoneCore : public AttentionCore {
 
   [[nodiscard]] bool zeroes_padding() const override { return true; }
   [[nodiscard]] bool takes_bf16() const override { return true; }
-  [[nodiscard]] bool takes_half_on_devices() const override { return true; }
+  [[nodiscard]] bool takes_half_on_devices(const at::Tensor& /*q*/) const override { return true; }
 
   [[nodiscard]] Cost cost(const Shape& shape) const override {
     return {0, 0, static_cast<double>(shape.batch * shape.heads * shape.query_len * shape.head_dim)};

@@ -101,7 +101,7 @@ class PerformerCore : public AttentionCore, public DecodingCore {
 
   [[nodiscard]] bool zeroes_padding() const override { return true; }
   [[nodiscard]] bool takes_bf16() const override { return true; }
-  [[nodiscard]] bool takes_half_on_devices() const override { return true; }
+  [[nodiscard]] bool takes_half_on_devices(const at::Tensor& /*q*/) const override { return true; }
 
   [[nodiscard]] Cost cost(const Shape& shape) const override {
     return kernel_cost(shape, options_.features, /*projected=*/true, causal_);
@@ -146,7 +146,7 @@ class ReluCore : public AttentionCore, public DecodingCore {
 
   [[nodiscard]] bool zeroes_padding() const override { return true; }
   [[nodiscard]] bool takes_bf16() const override { return true; }
-  [[nodiscard]] bool takes_half_on_devices() const override { return true; }
+  [[nodiscard]] bool takes_half_on_devices(const at::Tensor& /*q*/) const override { return true; }
 
   [[nodiscard]] Cost cost(const Shape& shape) const override { return kernel_cost(shape, size_, projected_, causal_); }
 

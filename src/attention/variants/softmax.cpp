@@ -134,7 +134,7 @@ class FusedCore : public AttentionCore, public RowCore {
 
   [[nodiscard]] bool zeroes_padding() const override { return true; }
   [[nodiscard]] bool takes_bf16() const override { return true; }
-  [[nodiscard]] bool takes_half_on_devices() const override { return true; }
+  [[nodiscard]] bool takes_half_on_devices(const at::Tensor& /*q*/) const override { return true; }
 
   [[nodiscard]] std::string backend() const override {
     std::string text = in_training_.empty() ? "" : in_training_ + " in training";

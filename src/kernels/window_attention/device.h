@@ -11,10 +11,15 @@
 
 namespace xformer::kernels {
 
-// Whether the programs take these: narrow heads of float, keys whose distance does not matter, rows that an int counts.
-[[nodiscard]] inline bool fits_window_programs(const at::Tensor& q, const at::Tensor& v, const RelativeKeys& relative) {
-  return q.scalar_type() == at::kFloat && q.size(3) <= kWindowHeadWidest && v.size(3) <= kWindowHeadWidest &&
-         std::max(q.size(2), v.size(2)) <= kWindowMost && !relative.defined();
+// Whether the programs take these: narrow heads of one type, float, bf16 or fp16, undefined ones aside, keys whose
+// distance does not matter, rows that an int counts.
+[[nodiscard]] inline bool fits_window_programs(at::TensorList heads, const RelativeKeys& relative) {
+  const at::ScalarType type = heads[0].scalar_type();
+  return type != at::kDouble && !relative.defined() &&
+         std::all_of(heads.begin(), heads.end(), [type](const at::Tensor& one) {
+           return !one.defined() ||
+                  (one.scalar_type() == type && one.size(3) <= kWindowHeadWidest && one.size(2) <= kWindowMost);
+         });
 }
 
 [[nodiscard]] inline WindowPattern window_pattern(const Windows& windows, bool by_block) {
@@ -53,15 +58,17 @@ struct WindowOperands {
 [[nodiscard]] inline WindowArguments window_arguments(const WindowOperands& given, const RelativeKeys& relative,
                                                       const WindowAttentionOptions& options) {
   const auto& [q, k, v, extra_k, extra_v, valid, allowed, places, gains, extra_gains] = given;
-  for (const at::Tensor& one : {q, k, v, extra_k, extra_v})
-    TORCH_CHECK(!one.defined() || (one.device() == q.device() && fits_window_programs(one, one, relative)),
-                "attention over windows on a device takes heads of float, at most ", kWindowHeadWidest, " wide and ",
-                kWindowMost, " long, and keys whose distance does not matter");
+  TORCH_CHECK(fits_window_programs({q, k, v, extra_k, extra_v}, relative),
+              "attention over windows on a device takes heads of one type, not double, at most ", kWindowHeadWidest,
+              " wide and ", kWindowMost, " long, and keys whose distance does not matter");
+  for (const at::Tensor& one : {k, v, extra_k, extra_v})
+    TORCH_CHECK(!one.defined() || one.device() == q.device(), "attention over windows has its heads on one device");
   WindowArguments a;
+  a.type = element_type(q);
   const Windows& windows = options.windows;
   a.product = product_kind();
   a.pattern = window_pattern(windows, places.defined());
-  a.q = read_floats(q), a.k = read_floats(k), a.v = read_floats(v);
+  a.q = q.const_data_ptr(), a.k = k.const_data_ptr(), a.v = v.const_data_ptr();
   a.q_places = head_places(q), a.k_places = head_places(k), a.v_places = head_places(v);
   a.b = q.size(0), a.h = q.size(1);
   a.d = static_cast<int>(q.size(3)), a.e = static_cast<int>(v.size(3));
@@ -69,7 +76,7 @@ struct WindowOperands {
   a.valid = valid_flags(valid, a.b, windows.length);
   a.gains = key_gains(gains, a.b, a.h, windows.length);
   if (extra_k.defined()) {
-    a.extra_k = read_floats(extra_k), a.extra_v = read_floats(extra_v);
+    a.extra_k = extra_k.const_data_ptr(), a.extra_v = extra_v.const_data_ptr();
     a.extra_k_places = head_places(extra_k), a.extra_v_places = head_places(extra_v);
     a.m = a.g = extra_k.size(2);
     a.extra_gains = key_gains(extra_gains, a.b, a.h, a.m);
@@ -103,8 +110,8 @@ WindowAttentionForward window_attention_forward_device(const at::Tensor& q, cons
   const WindowOperands given(q, k, v, extra, options);
   WindowArguments a = window_arguments(given, relative, options);
   WindowAttentionForward result{rows_of_heads(q, a.pattern.n, a.e),
-                                at::empty({a.b, a.h, int64_t{a.pattern.n}, 1}, q.options())};
-  a.out = written_floats(result.out), a.log_sum = written_floats(result.log_sum);
+                                at::empty({a.b, a.h, int64_t{a.pattern.n}, 1}, q.options().dtype(at::kFloat))};
+  a.out = result.out.mutable_data_ptr(), a.log_sum = written_floats(result.log_sum);
   if (a.b * a.h > 0) launch(a);
   return result;
 }
@@ -129,19 +136,20 @@ WindowAttentionGradients window_attention_backward_device(const at::Tensor& out_
                                   {},
                                   {}};
   const at::Tensor delta = at::empty_like(forward.log_sum);
-  a.out = written_floats(forward.out), a.log_sum = written_floats(forward.log_sum);
-  a.gradient = read_floats(gradient), a.gradient_places = head_places(gradient);
+  a.out = forward.out.mutable_data_ptr(), a.log_sum = written_floats(forward.log_sum);
+  TORCH_CHECK(gradient.scalar_type() == q.scalar_type(), "a gradient of another type than its heads");
+  a.gradient = gradient.const_data_ptr(), a.gradient_places = head_places(gradient);
   a.log_sum_gradient = read_floats(log_slopes), a.delta = written_floats(delta);
-  a.dq = written_floats(result.q), a.dk = written_floats(result.k), a.dv = written_floats(result.v);
+  a.dq = result.q.mutable_data_ptr(), a.dk = result.k.mutable_data_ptr(), a.dv = result.v.mutable_data_ptr();
   at::Tensor extra_sums;
   if (a.m > 0) {
     const RowDivision division = row_division(int64_t{kTileSide} * a.pattern.row_tiles(), a.b * a.h * tiles_of(a.g));
     a.parts = a.pattern.by_block ? a.pattern.blocks : division.parts;
     a.part_tiles = a.pattern.by_block ? a.pattern.tiles_of_part() : static_cast<int>(division.part_tiles);
-    extra_sums = at::empty({a.b, a.h, a.parts, a.g, 2 * window_width(a.d, a.e)}, q.options());
+    extra_sums = at::empty({a.b, a.h, a.parts, a.g, 2 * window_width(a.d, a.e)}, delta.options());
     result.extra_k = rows_of_heads(q, a.m, a.d), result.extra_v = rows_of_heads(q, a.m, a.e);
     a.extra_sums = written_floats(extra_sums);
-    a.extra_dk = written_floats(result.extra_k), a.extra_dv = written_floats(result.extra_v);
+    a.extra_dk = result.extra_k.mutable_data_ptr(), a.extra_dv = result.extra_v.mutable_data_ptr();
   }
   if (a.b * a.h > 0) launch(a);
   return result;

@@ -8,7 +8,7 @@
 namespace xformer::kernels {
 
 // dq of 64 rows, and delta, the sum of out and its gradient, less that of the log-sum.
-template <ProductKind kKind, int kWidth>
+template <class Value, ProductKind kKind, int kWidth>
 struct WindowAttentionQueryProgram {
   static constexpr int kThreads = kTileThreads, kResident = 2, kShared = 4;
   static constexpr int kTiles = kTileSide / kTileColumns, kOutTiles = kWidth / kTileColumns;
@@ -19,21 +19,22 @@ struct WindowAttentionQueryProgram {
     const WindowMemory<kWidth, kShared> memory(thread);
     const SharedRows q = memory.rows(0), gradient = memory.rows(1), k = memory.rows(2), v = memory.rows(3);
     WindowTile& tile = memory.tile();
-    const WindowBlock block{a, tile};
+    const WindowBlock<Value> block{a, tile};
     const int row_tiles = a.pattern.row_tiles();
     const WindowRows rows = a.pattern.row_tile(static_cast<int>(thread.block() % row_tiles));
     block.begin(thread, thread.block() / row_tiles, memory.ends());
     block.set_queries(thread, rows, /*backward=*/true);
     thread.sync();
-    block.load<kWidth>(thread, 0, tile.query, q);
-    block.load<kWidth>(thread, 1, tile.query, gradient);
+    block.template load<kWidth>(thread, 0, tile.query, q);
+    block.template load<kWidth>(thread, 1, tile.query, gradient);
     thread.sync();
     if (thread.index() < kTileSide) {
       const int64_t query = tile.query[thread.index()];
       float total = 0;
       if (query >= 0) {
-        const float* const out = a.out + ((int64_t{tile.b} * a.pattern.n + query) * a.h + tile.h) * a.e;
-        for (int c = 0; c < a.e; ++c) total += out[c] * *gradient.at(thread.index(), c);
+        const auto* const out =
+            static_cast<const Value*>(a.out) + ((int64_t{tile.b} * a.pattern.n + query) * a.h + tile.h) * a.e;
+        for (int c = 0; c < a.e; ++c) total += static_cast<float>(out[c]) * *gradient.at(thread.index(), c);
         if (a.log_sum_gradient != nullptr) total -= a.log_sum_gradient[block.statistics() + query];
         a.delta[block.statistics() + query] = total;
       }
@@ -51,7 +52,7 @@ struct WindowAttentionQueryProgram {
                                       slope);
       multiply_weights<kKind, kTiles, kOutTiles>(thread, slope, k, sum);
     });
-    block.store<kOutTiles>(thread, sum, 1.0f, 1.0f, rows, warp_row, a.d, a.dq);
+    block.template store<kOutTiles>(thread, sum, 1.0f, 1.0f, rows, warp_row, a.d, a.dq);
   }
 };
 
@@ -66,7 +67,7 @@ struct WindowAttentionQueryProgram {
 
 // dk and dv of 64 tokens of a residue, from all rows that see one of them, or of 64 extra keys, from one part of the
 // rows.
-template <ProductKind kKind, int kWidth>
+template <class Value, ProductKind kKind, int kWidth>
 struct WindowAttentionKeyProgram {
   static constexpr int kThreads = kTileThreads, kResident = 2, kShared = 4;
   static constexpr int kTiles = kTileSide / kTileColumns, kOutTiles = kWidth / kTileColumns;
@@ -77,7 +78,7 @@ struct WindowAttentionKeyProgram {
     const WindowMemory<kWidth, kShared> memory(thread);
     const SharedRows k = memory.rows(0), v = memory.rows(1), q = memory.rows(2), gradient = memory.rows(3);
     WindowTile& tile = memory.tile();
-    const WindowBlock block{a, tile};
+    const WindowBlock<Value> block{a, tile};
     const WindowPattern& pattern = a.pattern;
     const int64_t extra_blocks = window_extra_blocks(a);
     const bool extra = thread.block() < extra_blocks;
@@ -100,8 +101,8 @@ struct WindowAttentionKeyProgram {
       }
     }
     thread.sync();
-    block.load<kWidth>(thread, 0, tile.key, k);
-    block.load<kWidth>(thread, 1, tile.key, v);
+    block.template load<kWidth>(thread, 0, tile.key, k);
+    block.template load<kWidth>(thread, 1, tile.key, v);
     const int warp_row = thread.index() / kWarp * kTileRows;
     const TileDraws draws(a.drop, memory.draws());
     float sum[kOutTiles][4] = {}, value_sum[kOutTiles][4] = {};
@@ -115,8 +116,8 @@ struct WindowAttentionKeyProgram {
         tile.delta[thread.index()] = query < 0 ? 0.0f : a.delta[block.statistics() + query];
       }
       thread.sync();
-      block.load<kWidth>(thread, 0, tile.query, q);
-      block.load<kWidth>(thread, 1, tile.query, gradient);
+      block.template load<kWidth>(thread, 0, tile.query, q);
+      block.template load<kWidth>(thread, 1, tile.query, gradient);
       block.draw(thread, draws);
       thread.sync();
       float weight[kTiles][4] = {}, slope[kTiles][4] = {};
@@ -135,8 +136,8 @@ struct WindowAttentionKeyProgram {
                                 a.g);
     } else {
       const WindowRows own{{first, pattern.tokens(tile.part, pattern.n)}, tile.part, 0};
-      block.store<kOutTiles>(thread, sum, 1.0f, 1.0f, own, warp_row, a.d, a.dk);
-      block.store<kOutTiles>(thread, value_sum, 1.0f, 1.0f, own, warp_row, a.e, a.dv);
+      block.template store<kOutTiles>(thread, sum, 1.0f, 1.0f, own, warp_row, a.d, a.dk);
+      block.template store<kOutTiles>(thread, value_sum, 1.0f, 1.0f, own, warp_row, a.e, a.dv);
     }
   }
 
@@ -153,7 +154,7 @@ struct WindowAttentionKeyProgram {
 };
 
 // The sums of all parts for 64 extra keys, in the order of the parts.
-template <int kWidth>
+template <class Value, int kWidth>
 struct WindowAttentionExtraProgram {
   static constexpr int kThreads = kTileThreads, kResident = 4;
   // So many threads have a run each of a key's numbers; a group of them has the keys that are alike modulo kGroups.
@@ -221,30 +222,31 @@ struct WindowAttentionExtraProgram {
       const int width = value ? a.e : a.d, from = value ? column - kWidth : column, left = width - from;
       float total[kRun];
       load_run(thread, own(row), kRun, /*wide=*/true, total);
-      store_run(thread, total, run_length(left), width % kRun == 0,
-                (value ? a.extra_dv : a.extra_dk) + ((b * a.m + first + row) * a.h + h) * width + from);
+      store_run(
+          thread, total, run_length(left), width % kRun == 0,
+          static_cast<Value*>(value ? a.extra_dv : a.extra_dk) + ((b * a.m + first + row) * a.h + h) * width + from);
     }
   }
 };
 
 // launch(grid, program) for the forward pass, then likewise for the parts of the backward pass, one behind the other.
-template <ProductKind kKind, int kWidth, class Launch>
+template <class Value, ProductKind kKind, int kWidth, class Launch>
 void run_window_attention(const WindowArguments& a, bool backward, const Launch& launch) {
-  if (!backward) return launch(window_rows_grid(a, kWidth, 3), WindowAttentionForwardProgram<kKind, kWidth>{a});
-  launch(window_rows_grid(a, kWidth, 4), WindowAttentionQueryProgram<kKind, kWidth>{a});
-  launch(window_keys_grid(a, kWidth), WindowAttentionKeyProgram<kKind, kWidth>{a});
-  using Extra = WindowAttentionExtraProgram<kWidth>;
+  if (!backward) return launch(window_rows_grid(a, kWidth, 3), WindowAttentionForwardProgram<Value, kKind, kWidth>{a});
+  launch(window_rows_grid(a, kWidth, 4), WindowAttentionQueryProgram<Value, kKind, kWidth>{a});
+  launch(window_keys_grid(a, kWidth), WindowAttentionKeyProgram<Value, kKind, kWidth>{a});
+  using Extra = WindowAttentionExtraProgram<Value, kWidth>;
   if (a.m > 0) launch(Extra::grid(a), Extra{a});
 }
 
-template <class Launch>
+// `Types` has what a device calls Half and BFloat16.
+template <class Types, class Launch>
 void run_window_attention(const WindowArguments& a, bool backward, const Launch& launch) {
-  const bool narrow = window_width(a.d, a.e) == 32;
-  if (a.product == ProductKind::kTf32)
-    return narrow ? run_window_attention<ProductKind::kTf32, 32>(a, backward, launch)
-                  : run_window_attention<ProductKind::kTf32, 64>(a, backward, launch);
-  narrow ? run_window_attention<ProductKind::kFloat, 32>(a, backward, launch)
-         : run_window_attention<ProductKind::kFloat, 64>(a, backward, launch);
+  with_heads<Types>(a.type, a.product,
+                    [&]<class Value, ProductKind kKind>(Value, std::integral_constant<ProductKind, kKind>) {
+                      window_width(a.d, a.e) == 32 ? run_window_attention<Value, kKind, 32>(a, backward, launch)
+                                                   : run_window_attention<Value, kKind, 64>(a, backward, launch);
+                    });
 }
 
 }  // namespace xformer::kernels

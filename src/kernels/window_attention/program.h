@@ -19,11 +19,12 @@ struct KeyGains {
 };
 
 struct WindowArguments {
+  ElementType type = ElementType::kFloat;  // of heads, outputs and gradients; not double
   ProductKind product = ProductKind::kFloat;
   WindowPattern pattern;
-  const float *q = nullptr, *k = nullptr, *v = nullptr;
+  const void *q = nullptr, *k = nullptr, *v = nullptr;
   HeadPlaces q_places, k_places, v_places;
-  float* out = nullptr;      // [b,n,h,e]
+  void* out = nullptr;       // [b,n,h,e]
   float* log_sum = nullptr;  // [b,h,n]
   int64_t b = 0, h = 0;
   int d = 0, e = 0;
@@ -33,7 +34,7 @@ struct WindowArguments {
   DeviceDrop drop;
 
   // Extra keys: m of them, g for a row. `allowed` and `places` step from sample to sample and head to head as it says.
-  const float *extra_k = nullptr, *extra_v = nullptr;
+  const void *extra_k = nullptr, *extra_v = nullptr;
   HeadPlaces extra_k_places, extra_v_places;
   int64_t m = 0, g = 0;
   const bool* allowed = nullptr;  // [.., m]; null: all are
@@ -43,17 +44,17 @@ struct WindowArguments {
   int64_t places_head = 0;
 
   // Of the backward pass alone. The gradients dq, dk, dv are [b,n,h,d], [b,n,h,d], [b,n,h,e].
-  const float* gradient = nullptr;
+  const void* gradient = nullptr;
   HeadPlaces gradient_places;
   const float* log_sum_gradient = nullptr;  // [b,h,n]; null: zero
   float* delta = nullptr;                   // [b,h,n]: written by the pass over queries, read by that over keys
-  float *dq = nullptr, *dk = nullptr, *dv = nullptr;
+  void *dq = nullptr, *dk = nullptr, *dv = nullptr;
   // Rows are divided into parts of so many tiles, with by_block the blocks; each leaves what the extra keys get of it,
   // [b,h,parts,g,2 width], the values' half behind the keys'; extra_dk, extra_dv are [b,m,h,d], [b,m,h,e].
   int64_t parts = 0;
   int part_tiles = 0;
   float* extra_sums = nullptr;
-  float *extra_dk = nullptr, *extra_dv = nullptr;
+  void *extra_dk = nullptr, *extra_dv = nullptr;
 
   // The place of a row's first weight among all [b,h,r,t,c,g+w], extra keys first.
   [[nodiscard]] XFORMER_DEVICE int64_t weights_of(int64_t head, int64_t residue, int64_t row) const {
@@ -66,7 +67,7 @@ struct WindowArguments {
 
 // Rows of one sample's head.
 struct WindowSource {
-  const float* rows;
+  const void* rows;
   RowPlaces places;
 };
 
@@ -128,7 +129,8 @@ struct WindowMemory {
   [[nodiscard]] XFORMER_DEVICE int* ends() const { return reinterpret_cast<int*>(&tile() + 1); }
 };
 
-// What a block does with its tile.
+// What a block does with its tile; Value is the type of heads.
+template <class Value>
 struct WindowBlock {
   const WindowArguments& a;
   WindowTile& tile;
@@ -202,7 +204,7 @@ struct WindowBlock {
   template <int kWidth, class Thread>
   XFORMER_DEVICE void load(const Thread& thread, int i, const int* rows, const SharedRows& into) const {
     load_rows<kWidth>(
-        thread, tile.source[i].rows, tile.source[i].places, i == 0 ? a.d : a.e,
+        thread, static_cast<const Value*>(tile.source[i].rows), tile.source[i].places, i == 0 ? a.d : a.e,
         [&](int row) { return int64_t{rows[row]}; }, into);
   }
   template <class Thread>
@@ -213,19 +215,20 @@ struct WindowBlock {
   // A fragment of 16 of these rows, from row `first` of the tile on, to their tokens in a contiguous [b,n,h,width].
   template <int kTiles, class Thread>
   XFORMER_DEVICE void store(const Thread& thread, const float (*sum)[4], float factor0, float factor1,
-                            const WindowRows& rows, int first, int width, float* to) const {
+                            const WindowRows& rows, int first, int width, void* to) const {
     const int64_t step = a.h * width;  // from token to token
-    store_fragment<kTiles>(thread, sum, factor0, factor1,
-                           to + (int64_t{tile.b} * a.pattern.n + rows.residue) * step + int64_t{tile.h} * width,
-                           step * a.pattern.dilation, width, rows.from + first, rows.to);
+    store_fragment<kTiles>(
+        thread, sum, factor0, factor1,
+        static_cast<Value*>(to) + (int64_t{tile.b} * a.pattern.n + rows.residue) * step + int64_t{tile.h} * width,
+        step * a.pattern.dilation, width, rows.from + first, rows.to);
   }
 
   // Where the head's numbers of rows begin in [b,h,n].
   [[nodiscard]] XFORMER_DEVICE int64_t statistics() const { return int64_t{tile.head} * a.pattern.n; }
 
  private:
-  [[nodiscard]] XFORMER_DEVICE WindowSource source(const float* x, const HeadPlaces& places) const {
-    return {x + tile.b * places.sample + tile.h * places.head, places};
+  [[nodiscard]] XFORMER_DEVICE WindowSource source(const void* x, const HeadPlaces& places) const {
+    return {static_cast<const Value*>(x) + tile.b * places.sample + tile.h * places.head, places};
   }
   // The token of a residue, -1 where it does not count.
   [[nodiscard]] XFORMER_DEVICE int token(int residue, int i, int end) const {
@@ -243,8 +246,8 @@ struct WindowBlock {
 };
 
 // visit() with the keys and values of each tile in turn that the rows see, and the draws, in shared memory.
-template <int kWidth, class Thread, class Visit>
-XFORMER_DEVICE void for_window_keys(const Thread& thread, const WindowBlock& block, const WindowRows& rows,
+template <int kWidth, class Value, class Thread, class Visit>
+XFORMER_DEVICE void for_window_keys(const Thread& thread, const WindowBlock<Value>& block, const WindowRows& rows,
                                     const SharedRows& k, const SharedRows& v, const TileDraws& draws,
                                     const Visit& visit) {
   const WindowArguments& a = block.a;
@@ -258,8 +261,8 @@ XFORMER_DEVICE void for_window_keys(const Thread& thread, const WindowBlock& blo
     block.set_keys(thread, keys, keys.extra ? rows.block : rows.residue);
     block.set_seen(thread, rows, keys);
     thread.sync();
-    block.load<kWidth>(thread, 0, block.tile.key, k);
-    block.load<kWidth>(thread, 1, block.tile.key, v);
+    block.template load<kWidth>(thread, 0, block.tile.key, k);
+    block.template load<kWidth>(thread, 1, block.tile.key, v);
     block.draw(thread, draws);
     thread.sync();
     visit();
@@ -268,7 +271,7 @@ XFORMER_DEVICE void for_window_keys(const Thread& thread, const WindowBlock& blo
   }
 }
 
-template <ProductKind kKind, int kWidth>
+template <class Value, ProductKind kKind, int kWidth>
 struct WindowAttentionForwardProgram {
   static constexpr int kThreads = kTileThreads, kResident = 2, kShared = 3;
   static constexpr int kTiles = kTileSide / kTileColumns, kOutTiles = kWidth / kTileColumns;
@@ -279,13 +282,13 @@ struct WindowAttentionForwardProgram {
     const WindowMemory<kWidth, kShared> memory(thread);
     const SharedRows q = memory.rows(0), k = memory.rows(1), v = memory.rows(2);
     WindowTile& tile = memory.tile();
-    const WindowBlock block{a, tile};
+    const WindowBlock<Value> block{a, tile};
     const int row_tiles = a.pattern.row_tiles();
     const WindowRows rows = a.pattern.row_tile(static_cast<int>(thread.block() % row_tiles));
     block.begin(thread, thread.block() / row_tiles, memory.ends());
     block.set_queries(thread, rows, /*backward=*/false);
     thread.sync();
-    block.load<kWidth>(thread, 0, tile.query, q);
+    block.template load<kWidth>(thread, 0, tile.query, q);
     const int warp_row = thread.index() / kWarp * kTileRows;
     const TileDraws draws(a.drop, memory.draws());
     SoftmaxRows<kOutTiles> found;
@@ -308,7 +311,7 @@ struct WindowAttentionForwardProgram {
         a.log_sum[block.statistics() + rows.residue + (rows.from + row) * a.pattern.dilation] =
             counts ? total.log_sum : kWindowLowest;
     }
-    block.store<kOutTiles>(thread, found.out, inverse[0], inverse[1], rows, warp_row, a.e, a.out);
+    block.template store<kOutTiles>(thread, found.out, inverse[0], inverse[1], rows, warp_row, a.e, a.out);
   }
 };
 

@@ -22,6 +22,7 @@ struct WindowAttentionCall {
   static inline const Operator<window_attention_backward_cpu> kBackward{"window_attention_backward"};
   static constexpr bool kReports = true, kPartialGradients = true, kTakesBf16 = true;
   static bool is_parameter(size_t input) { return input >= 5; }
+  static bool takes_half(size_t input) { return !is_parameter(input); }
   static bool is_statistic(size_t output) { return output == 1; }
 
   [[nodiscard]] variable_list inputs() const { return {q, k, v, extra.k, extra.v, relative.vectors, relative.bias}; }
@@ -50,6 +51,10 @@ struct WindowAttentionCall {
 
 }  // namespace
 
+bool window_attention_runs_fused(const at::Tensor& heads) {
+  return (heads.is_cpu() || fits_window_programs({heads}, {})) && fused_type<WindowAttentionCall>({heads});
+}
+
 at::Tensor window_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const ExtraKeys& extra,
                             const WindowAttentionOptions& options, at::Tensor* log_sum, const RelativeKeys& relative) {
   const Windows& windows = options.windows;
@@ -61,7 +66,7 @@ at::Tensor window_attention(const at::Tensor& q, const at::Tensor& k, const at::
             relative.bias.size(1));
   const ExtraKeys used = extra.count() > 0 ? extra : ExtraKeys();
   const variable_list result = run_fused(WindowAttentionCall{q, k, v, used, relative, options, log_sum != nullptr, {}},
-                                         q.is_cpu() || fits_window_programs(q, v, relative));
+                                         q.is_cpu() || fits_window_programs({q, k, v, used.k, used.v}, relative));
   if (log_sum != nullptr) *log_sum = result[1];
   return result[0];
 }

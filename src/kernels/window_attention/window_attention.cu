@@ -8,7 +8,7 @@ namespace xformer::kernels {
 namespace {
 
 cudaError_t launch_window_pass(const WindowArguments& a, bool backward, cudaStream_t stream) {
-  return launch_all(stream, [&](const auto& launch) { run_window_attention(a, backward, launch); });
+  return launch_all(stream, [&](const auto& launch) { run_window_attention<CudaTypes>(a, backward, launch); });
 }
 
 }  // namespace

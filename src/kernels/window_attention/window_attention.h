@@ -3,7 +3,8 @@
 //   P = softmax(q k^T / sqrt(d) + bias) over each row's window and the extra keys,   out = drop(P) v
 // On the CPU keys and values are read where they lie and the weights are not kept: one number a row is, the log of its
 // sum, from which the backward pass makes them again. Padding behind the last valid token is skipped. Other devices
-// have kernels of this kind for heads of float up to 64 wide, without distances.
+// have kernels of this kind for heads of float, bf16 or fp16 up to 64 wide, without distances; beside 16 bits log-sums
+// are float.
 #pragma once
 
 #include "kernels/dropout/place.h"
@@ -52,6 +53,9 @@ struct WindowAttentionOptions {
 [[nodiscard]] at::Tensor window_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                           const ExtraKeys& extra, const WindowAttentionOptions& options,
                                           at::Tensor* log_sum = nullptr, const RelativeKeys& relative = {});
+
+// Whether it takes its kernels where q, k and v are like these heads, without distances.
+[[nodiscard]] bool window_attention_runs_fused(const at::Tensor& heads);
 
 // The definition, with weights [b,h,r,t,c,g+w]; reports them as probe("weights").
 [[nodiscard]] at::Tensor window_attention_reference(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
