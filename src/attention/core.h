@@ -116,10 +116,7 @@ class AttentionCore : public torch::nn::Module, public Hooks {
   [[nodiscard]] virtual bool takes_bf16() const { return false; }
   // The same of bf16 and fp16 on other devices than the CPU, of heads like these queries. Several operators on the same
   // keys that run without kernels are better given floats, in which the keys' gradients are added then.
-  [[nodiscard]] virtual bool takes_half_on_devices(const at::Tensor& q) const {
-    (void)q;
-    return false;
-  }
+  [[nodiscard]] virtual bool takes_half_on_devices(const at::Tensor& /*q*/) const { return false; }
 };
 
 class SequenceMixer : public torch::nn::Module, public Hooks {
