@@ -28,7 +28,6 @@ TEST_CASE("heads in bf16 and fp16 on a device are taken as they are, wider ones 
       {"local-window", Json{{"window", {8}}}},
       {"local-block", Json{{"block", 20}}},
       {"mrs-local-window", scales},
-      {"logsparse", none},
       {"longformer", Json{{"window", {8}}, {"dilation", {1, 2}}}},
       {"etc", Json{{"window", {8}}, {"global_tokens", 5}}},
       {"bigbird", Json{{"block", 8}}},

@@ -102,7 +102,7 @@ class ConvolvedMixer : public SequenceMixer {
     };
     at::Tensor q = convolved(*query_), k = convolved(*key_), v = value_->forward(x), mixed;
     {
-      const FullPrecision full(x.device().type(), core_->takes_bf16(), core_->takes_half_on_devices(q));
+      const FullPrecision full(x.device().type(), core_->takes_bf16());
       const auto split = [&](const at::Tensor& rows) {  // [b, n, h d] -> [b, h, n, d]
         return full(rows).reshape({b, n, heads_, head_dim_}).transpose(1, 2);
       };
