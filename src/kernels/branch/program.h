@@ -33,11 +33,10 @@ struct LinearBranchProgram {
     auto* const memory = static_cast<float*>(thread.shared());
     const SharedRows rows{memory, kStride}, weights{memory + kTileFloats, kStride};
     const int64_t first = thread.block() * kTileSide;
-    if (tile_need<kTileSide>(thread, a.needed, first, a.rows) == TileNeed::kNone)
-      return leave_tile(thread, a.residual, {first, 0, a.rows, a.out}, a.wide);
+    const bool needed = tile_need<kTileSide>(thread, a.needed, first, a.rows) != TileNeed::kNone;
     const int warp_row = thread.index() / kWarp * kTileRows;
     float sum[kPacks * kTiles][4] = {};
-    for (int64_t place = 0; place < a.in; place += kTileSide) {
+    for (int64_t place = 0; needed && place < a.in; place += kTileSide) {
       const int width = static_cast<int>(a.in - place);
       XFORMER_UNROLL
       for (int pack = 0; pack < kPacks; ++pack) {
