@@ -203,9 +203,11 @@ struct WindowBlock {
   // Rows of source `i`: those of tile.key or tile.query.
   template <int kWidth, class Thread>
   XFORMER_DEVICE void load(const Thread& thread, int i, const int* rows, const SharedRows& into) const {
-    load_rows<kWidth>(
-        thread, static_cast<const Value*>(tile.source[i].rows), tile.source[i].places, i == 0 ? a.d : a.e,
-        [&](int row) { return int64_t{rows[row]}; }, into);
+    // Sixteen bits go through registers: their places are found again each time, and take none during products.
+    const int none = std::is_same_v<Value, float> ? 0 : thread.anew(0);
+    load_rows<kWidth>(thread, static_cast<const Value*>(tile.source[i].rows) + none, tile.source[i].places,
+                      i == 0 ? a.d : a.e, [&](int row) { return int64_t{rows[row + none]}; },
+                      {into.values + none, into.stride});
   }
   template <class Thread>
   XFORMER_DEVICE void draw(const Thread& thread, const TileDraws& draws) const {
