@@ -84,7 +84,11 @@ NormPasses meant(const WalkedRows& one) {
 }
 
 double worst_of(const WalkedRows& one) {
-  const Tensors got = walked(one, WalkOrder::kForward).all(), wanted = meant(one).all();
+  const NormPasses passes = walked(one, WalkOrder::kForward);
+  if (one.norm && one.needed.defined())
+    for (const at::Tensor& statistic : {passes.forward.mean, passes.forward.rstd})
+      CHECK(statistic.flatten().masked_fill(one.needed.flatten(), 0).eq(0).all().item<bool>());
+  const Tensors got = passes.all(), wanted = meant(one).all();
   const Tensors backwards = walked(one, WalkOrder::kBackward).all();
   REQUIRE(got.size() == wanted.size());
   double worst = 0;
