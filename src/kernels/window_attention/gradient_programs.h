@@ -69,7 +69,8 @@ struct WindowAttentionQueryProgram {
 // rows.
 template <class Value, ProductKind kKind, int kWidth>
 struct WindowAttentionKeyProgram {
-  static constexpr int kThreads = kTileThreads, kResident = 2, kShared = 4;
+  static constexpr int kThreads = kTileThreads, kShared = 4;
+  static constexpr int kResident = kWidth == 32 && std::is_same_v<Value, float> ? 3 : 2;
   static constexpr int kTiles = kTileSide / kTileColumns, kOutTiles = kWidth / kTileColumns;
   WindowArguments a;
 
