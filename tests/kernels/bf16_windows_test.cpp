@@ -86,6 +86,23 @@ TEST_CASE("--kernels=check holds windows in bf16 against their definition, forwa
 
 TEST_CASE("in bf16 windows give the same bits on any number of threads") { check_threads(window_cases()); }
 
+TEST_CASE("windows of bf16 operands without autocast are those under it; log-sums and what distances add are float") {
+  const WindowCall call{{Windows::sliding(60, 9, 4), valid(60, true), place_of(0.2), {}}, {}, {}, {}};
+  std::vector<Case> cases;
+  add(cases, call, 0, /*relative=*/true);
+  const Case& one = cases.front();
+  Tensors stored = one.inputs;
+  for (size_t i = 0; i < 3; ++i) stored[i] = stored[i].to(at::kBFloat16);
+  const Tensors got = run_with_gradients(one.fused, stored),
+                inside = run_with_gradients(under_bf16(one.fused), one.inputs);
+  // The rows and log-sums; gradients of q, k, v, vectors and numbers of distances.
+  REQUIRE(got.size() == 7);
+  for (size_t i = 0; i < got.size(); ++i) {
+    CHECK(got[i].scalar_type() == (i == 1 || i > 4 ? at::kFloat : at::kBFloat16));
+    CHECK(at::equal(got[i].to(at::kFloat), inside[i].to(at::kFloat)));
+  }
+}
+
 TEST_CASE("in bf16 windows without any gradient of their log-sums have that of their rows alone") {
   const WindowCall call{{Windows::sliding(60, 5, 5), valid(60, true), place_of(0.2), {}}, {}, {}, {}};
   std::vector<Case> cases;

@@ -229,18 +229,11 @@ TEST_CASE("branches on a device: rows that nobody needs have no branch and no no
 
 TEST_CASE("branches on a device make products of tiles, and of half tiles for weights, with a needed row") {
   for (const int64_t f : {0, 70}) {
-    const auto products = [f](int64_t rows, const at::Tensor& needed) {
+    check_products_of_tiles([f](int64_t rows, const at::Tensor& needed) {
       int64_t all = 0;
       static_cast<void>(walked_branch({.rows = {rows}, .f = f, .needed = needed}, counting(all)));
       return all;
-    };
-    const int64_t tile = products(64, {}), half = products(32, {});
-    CHECK((half > 0 && tile > half));
-    const at::Tensor place = at::arange(256);
-    CHECK(products(256, at::ones({256}, at::kBool)) == 4 * tile);
-    CHECK(products(256, place.lt(0)) == 0);
-    CHECK(products(256, place.eq(70)) == half);
-    CHECK(products(256, place.lt(65)) == tile + half);
+    });
   }
 }
 

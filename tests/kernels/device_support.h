@@ -54,6 +54,20 @@ inline void lose_others(const at::Tensor& x, const at::Tensor& needed) {
   if (needed.defined() && x.defined()) x.masked_fill_(needed.logical_not().unsqueeze(-1), NAN);
 }
 
+// products(rows, needed) of a walked operator on tiles of 64 rows, of which gradients of weights take 32 at a time: of
+// tiles, and of such halves, without a needed row there are none.
+inline void check_products_of_tiles(const std::function<int64_t(int64_t rows, const at::Tensor& needed)>& products) {
+  const int64_t tile = products(64, {}), half = products(32, {});
+  CHECK((half > 0 && tile > half));
+  const at::Tensor place = at::arange(256);
+  CHECK(products(256, {}) == 4 * tile);
+  CHECK(products(256, at::ones({256}, at::kBool)) == 4 * tile);
+  CHECK(products(256, place.lt(0)) == 0);
+  CHECK(products(256, place.lt(64)) == tile);
+  CHECK(products(256, place.eq(70)) == half);
+  CHECK(products(256, place.lt(65)) == tile + half);
+}
+
 // A thread whose products are counted.
 class CountedThread : public WalkedThread {
  public:

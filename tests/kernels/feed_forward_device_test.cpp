@@ -178,19 +178,12 @@ TEST_CASE("feed-forward parts on a device: rows that nobody needs are zeros, wha
 }
 
 TEST_CASE("feed-forward parts on a device make products of tiles, and of half tiles for weights, with a needed row") {
-  const auto products = [](int64_t rows, const at::Tensor& needed) {
+  check_products_of_tiles([](int64_t rows, const at::Tensor& needed) {
     const WalkedPart one{.rows = {rows}, .needed = needed};
     int64_t all = 0;
     static_cast<void>(walked_part(one, PartTensors(one), counting(all)));
     return all;
-  };
-  const int64_t tile = products(64, {}), half = products(32, {});
-  CHECK((half > 0 && tile > half));
-  const at::Tensor place = at::arange(256);
-  CHECK(products(256, at::ones({256}, at::kBool)) == 4 * tile);
-  CHECK(products(256, place.lt(0)) == 0);
-  CHECK(products(256, place.eq(70)) == half);
-  CHECK(products(256, place.lt(65)) == tile + half);
+  });
 }
 
 TEST_CASE("feed-forward parts on a device drop the activations that the CPU drops") {

@@ -245,21 +245,12 @@ TEST_CASE("linear maps on a device: rows that nobody needs are zeros, whatever s
 }
 
 TEST_CASE("linear maps on a device make products of tiles, and of half tiles backwards, that have a needed row") {
-  const auto products = [](int64_t rows, const at::Tensor& needed) {
+  check_products_of_tiles([](int64_t rows, const at::Tensor& needed) {
     const WalkedMaps one{.rows = rows, .needed = needed};
     int64_t all = 0;
     static_cast<void>(walked_maps(one, MapTensors(one), counting(all)));
     return all;
-  };
-  const int64_t tile = products(64, {}), half = products(32, {});
-  CHECK((half > 0 && tile > half));  // half a tile of rows less for the weights
-  const at::Tensor place = at::arange(256);
-  CHECK(products(256, {}) == 4 * tile);
-  CHECK(products(256, at::ones({256}, at::kBool)) == 4 * tile);
-  CHECK(products(256, place.lt(0)) == 0);
-  CHECK(products(256, place.lt(64)) == tile);
-  CHECK(products(256, place.eq(70)) == half);
-  CHECK(products(256, place.lt(65)) == tile + half);
+  });
 }
 
 TEST_CASE("linear maps on a device: a row that is lost loses no other") {

@@ -27,8 +27,8 @@ template <class Value>
 
 // A block of channels of a row after the other, so that its sum stays in a register.
 template <class Value>
-[[gnu::always_inline]] inline void join(const PartRows<const Value>* from, int64_t parts, int64_t count, int64_t width,
-                                        const Value* shares, const PartRows<Value>& to) {
+[[gnu::always_inline]] inline void join(const TileRows<const Value>* from, int64_t parts, int64_t count, int64_t width,
+                                        const Value* shares, const TileRows<Value>& to) {
   for (int64_t r = 0; r < count; ++r) {
     Value* const out = to.data + r * to.stride;
     for (int64_t i = 0; i < parts; ++i) fetch_row_ahead(from[i].data + r * from[i].stride, from[i].stride, width);
@@ -50,9 +50,9 @@ template <class Value>
 }
 
 template <class Value>
-[[gnu::always_inline]] inline void take_apart(const PartRows<const Value>& slope, const PartRows<const Value>* from,
+[[gnu::always_inline]] inline void take_apart(const TileRows<const Value>& slope, const TileRows<const Value>* from,
                                               int64_t parts, int64_t count, int64_t width, Value* __restrict shares,
-                                              const PartRows<Value>* to, Value* __restrict room) {
+                                              const TileRows<Value>* to, Value* __restrict room) {
   for (int64_t r = 0; r < count; ++r) room[r] = 0;
   for (int64_t i = 0; i < parts; ++i) {
     for (int64_t r = 0; r < count; ++r) {
@@ -89,22 +89,22 @@ void shares_of(int64_t parts, int64_t count, float* shares, float* room) { to_sh
 void shares_of(int64_t parts, int64_t count, double* shares, double* room) { to_shares(parts, count, shares, room); }
 
 XFORMER_VECTORISED
-void join_rows(const PartRows<const float>* from, int64_t parts, int64_t count, int64_t width, const float* shares,
-               const PartRows<float>& to) {
+void join_rows(const TileRows<const float>* from, int64_t parts, int64_t count, int64_t width, const float* shares,
+               const TileRows<float>& to) {
   join(from, parts, count, width, shares, to);
 }
-void join_rows(const PartRows<const double>* from, int64_t parts, int64_t count, int64_t width, const double* shares,
-               const PartRows<double>& to) {
+void join_rows(const TileRows<const double>* from, int64_t parts, int64_t count, int64_t width, const double* shares,
+               const TileRows<double>& to) {
   join(from, parts, count, width, shares, to);
 }
 
 XFORMER_VECTORISED
-void part_rows(const PartRows<const float>& slope, const PartRows<const float>* from, int64_t parts, int64_t count,
-               int64_t width, float* shares, const PartRows<float>* to, float* room) {
+void part_rows(const TileRows<const float>& slope, const TileRows<const float>* from, int64_t parts, int64_t count,
+               int64_t width, float* shares, const TileRows<float>* to, float* room) {
   take_apart(slope, from, parts, count, width, shares, to, room);
 }
-void part_rows(const PartRows<const double>& slope, const PartRows<const double>* from, int64_t parts, int64_t count,
-               int64_t width, double* shares, const PartRows<double>* to, double* room) {
+void part_rows(const TileRows<const double>& slope, const TileRows<const double>* from, int64_t parts, int64_t count,
+               int64_t width, double* shares, const TileRows<double>* to, double* room) {
   take_apart(slope, from, parts, count, width, shares, to, room);
 }
 

@@ -46,16 +46,10 @@ struct JoinScratch {
   explicit JoinScratch(size_t parts)
       : shares(2 * parts * kJoinedRows), room(2 * kJoinedRows), rows(parts), to(parts), read(parts), made(parts) {}
   std::vector<Value> shares, room, whole;
-  std::vector<PartRows<const Value>> rows;
-  std::vector<PartRows<Value>> to;
+  std::vector<TileRows<const Value>> rows;
+  std::vector<TileRows<Value>> to;
   std::vector<std::vector<Value>> read, made;  // of each part
 };
-
-// As the loops take them.
-template <class Value>
-PartRows<Value> part_of_block(const TileRows<Value>& rows) {
-  return {rows.data, rows.stride};
-}
 
 // The shares of a block's rows of e, and where the parts' rows are.
 template <class Stored>
@@ -63,7 +57,7 @@ void read_block(const std::vector<Heads<const Stored>>& outs, const Tensors& log
                 int64_t first, int64_t count, int64_t e, JoinScratch<Stored>& mine) {
   using Value = Computed<Stored>;
   for (size_t i = 0; i < outs.size(); ++i) {
-    mine.rows[i] = part_of_block(loaded_rows(outs[i].at(b, h, first), outs[i].stride, count, e, mine.read[i]));
+    mine.rows[i] = loaded_rows(outs[i].at(b, h, first), outs[i].stride, count, e, mine.read[i]);
     const Value* const logs =
         log_sums[i].const_data_ptr<Value>() + (b * log_sums[i].size(1) + h) * log_sums[i].size(2) + first;
     std::copy_n(logs, count, mine.shares.data() + static_cast<int64_t>(i) * count);
@@ -94,7 +88,7 @@ at::Tensor join_forward(const Tensors& outs_in, const Tensors& log_sums, int64_t
       read_block(from, log_sums, sample, head, first, count, e, mine);
       scalar_t* const out = to.at(sample, head, first);
       const TileRows<Computed<scalar_t>> made = rows_for(out, to.stride, count, e, mine.whole);
-      join_rows(mine.rows.data(), parts, count, e, mine.shares.data(), part_of_block(made));
+      join_rows(mine.rows.data(), parts, count, e, mine.shares.data(), made);
       store_rows(made, count, e, out, to.stride);
     });
   });
@@ -132,12 +126,11 @@ Tensors join_backward(const at::Tensor& gradient_in, const Tensors& outs_in, con
       JoinScratch<scalar_t>& mine = scratch[worker];
       read_block(from, log_sums, sample, head, first, count, e, mine);
       for (size_t i = 0; i < to.size(); ++i)
-        mine.to[i] = part_of_block(rows_for(to[i].at(sample, head, first), to[i].stride, count, e, mine.made[i]));
-      part_rows(part_of_block(loaded_rows(slopes.at(sample, head, first), slopes.stride, count, e, mine.whole)),
-                mine.rows.data(), parts, count, e, mine.shares.data(), mine.to.data(), mine.room.data());
+        mine.to[i] = rows_for(to[i].at(sample, head, first), to[i].stride, count, e, mine.made[i]);
+      part_rows(loaded_rows(slopes.at(sample, head, first), slopes.stride, count, e, mine.whole), mine.rows.data(),
+                parts, count, e, mine.shares.data(), mine.to.data(), mine.room.data());
       for (size_t i = 0; i < to.size(); ++i) {
-        store_rows(TileRows<Value>{mine.to[i].data, mine.to[i].stride}, count, e, to[i].at(sample, head, first),
-                   to[i].stride);
+        store_rows(mine.to[i], count, e, to[i].at(sample, head, first), to[i].stride);
         std::copy_n(mine.shares.data() + static_cast<int64_t>(i) * count, count, to_logs[i].at(sample, head, first));
       }
     });

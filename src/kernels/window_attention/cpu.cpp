@@ -239,7 +239,7 @@ WindowAttentionGradients window_attention_backward_cpu(const at::Tensor& out_gra
   if (pass.g > 0) {
     // Heads or tokens outside, as where they come from.
     const auto like = [](const at::Tensor& x) {
-      return x.stride(1) > x.stride(2) ? at::zeros(x.sizes(), x.options()) : new_heads(x, x.size(2), x.size(3)).zero_();
+      return x.stride(1) > x.stride(2) ? at::empty(x.sizes(), x.options()) : new_heads(x, x.size(2), x.size(3));
     };
     result.extra_k = like(extra.k);
     result.extra_v = like(extra.v);
@@ -286,10 +286,8 @@ WindowAttentionGradients window_attention_backward_cpu(const at::Tensor& out_gra
                            dv = sums_for(v_to, pass.n, pass.e, mine.dv),
                            extra_dk = sums_for(extra_k_to, extras, pass.d, mine.extra_dk),
                            extra_dv = sums_for(extra_v_to, extras, pass.e, mine.extra_dv);
-                if constexpr (kConverts<scalar_t>) {  // otherwise they are zeros when they are made
-                  zero_rows(extra_dk, b, h, 0, extras, pass.d);
-                  zero_rows(extra_dv, b, h, 0, extras, pass.e);
-                }
+                zero_rows(extra_dk, b, h, 0, extras, pass.d);
+                zero_rows(extra_dv, b, h, 0, extras, pass.e);
                 zero_rows(dk, b, h, sums_from, pass.n, pass.d);
                 zero_rows(dv, b, h, sums_from, pass.n, pass.e);
                 zero_rows(dq, b, h, end, pass.n, pass.d);
