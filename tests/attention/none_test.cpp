@@ -18,15 +18,12 @@ TEST_CASE("none returns the values, and zero at padded positions, whatever queri
   }
 }
 
-TEST_CASE("none hands queries and keys a gradient of zero and values theirs") {
+TEST_CASE("none hands values their gradient, and queries and keys none, so that nothing is multiplied with zeros") {
   Inputs in = random_inputs(2, 2, 6, 5);
   for (at::Tensor* x : {&in.q, &in.k, &in.v}) x->requires_grad_(true);
   const SequenceMask mask = length_mask({6, 4}, 6);
   make_core("none")(in.q, in.k, in.v, mask).sum().backward();
-  for (const at::Tensor& x : {in.q, in.k}) {
-    REQUIRE(x.grad().defined());
-    CHECK(x.grad().abs().max().item<double>() == 0);
-  }
+  for (const at::Tensor& x : {in.q, in.k}) CHECK_FALSE(x.grad().defined());
   CHECK(at::equal(in.v.grad(), valid_rows(at::ones_like(in.v), mask)));
 }
 
