@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "fused_support.h"
+#include "kernels/cpu/tile_product.h"
 #include "kernels/policy.h"
 #include "tensor/memory.h"
 #include "tensor/op_counter.h"
@@ -163,6 +164,36 @@ TEST_CASE("fused attention counts what its tiles multiplied, and skips padding")
   options.mask.causal = true;
   options.query_valid = at::Tensor();
   CHECK(flops(options) < 2 * 2 * 2 * 600 * 600 * 8 * 6 / 10);
+}
+
+// Code has the distance between rows as a constant, so it must not be a sample's own number of keys.
+TEST_CASE("fused attention makes code for pieces of lengths, and none for a length of which all pieces were met") {
+  if (!tile_products().available) {
+    WARN("skipped: " << tile_products().note);
+    SUCCEED();
+    return;
+  }
+  constexpr int64_t kLength = 512;
+  const auto run = [&](int64_t length, at::ScalarType type) {
+    AttentionOptions options;
+    options.mask.key_valid = at::arange(kLength).lt(length).unsqueeze(0);
+    options.query_valid = options.mask.key_valid;
+    Tensors x;
+    for (const char* name : {"q", "k", "v"})
+      x.push_back(random_tensor(name, {1, 1, kLength, 8}, at::kFloat).to(type).requires_grad_());
+    attention(x[0], x[1], x[2], options).sum().backward();
+  };
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    CAPTURE(type);
+    const int64_t before = tile_products_made();
+    // Of a block of keys, and of a little of a second one, whose products are added to what is there.
+    for (int64_t length = 1; length <= 320; ++length) run(length, type);
+    for (int64_t length = 336; length <= kLength; length += 16) run(length, type);
+    const int64_t made = tile_products_made();
+    CHECK(made > before);
+    for (int64_t length = 321; length <= kLength; length += 2) run(length, type);
+    CHECK(tile_products_made() == made);
+  }
 }
 
 TEST_CASE("--kernels=check holds fused attention against its definition, --kernels=reference runs that") {

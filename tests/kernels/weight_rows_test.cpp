@@ -155,6 +155,7 @@ TEST_CASE("weights as products of bf16 take them are those of float, rounded onc
 
 TEST_CASE("rows of a tile are weighed as rows are, behind what came before them") {
   constexpr float kNone = -std::numeric_limits<float>::infinity();
+  constexpr int64_t kGap = 7;  // between rows, of scores that would be the largest
   for (const int64_t count : {1, 20, 64, 90})
     for (const bool drops : {false, true}) {
       // A row whose largest score so far is less, one whose is more, one that is new, and one without a score.
@@ -168,7 +169,8 @@ TEST_CASE("rows of a tile are weighed as rows are, behind what came before them"
       std::vector<float> meant, meant_largest;
       for (size_t r = 0; r < data.size(); ++r) {
         RowData& row = data[r];
-        scores.insert(scores.end(), row.scores.begin(), row.scores.end());
+        scores.insert(scores.end(), row.scores.begin(), row.scores.begin() + count);
+        scores.insert(scores.end(), kGap, 99.0F);
         draws.push_back(drops ? row.draws.data() : nullptr);
         const float now = row_largest(row.scores.data(), count, before[r]);
         row.shift = now == kNone ? 0 : kFactor * now;
@@ -178,13 +180,15 @@ TEST_CASE("rows of a tile are weighed as rows are, behind what came before them"
                             row_weights(row.scores.data(), count, row.weights(drops), weights.data()));
         meant_largest.push_back(now);
         meant.insert(meant.end(), weights.begin(), weights.end());
+        meant.insert(meant.end(), kGap, kUntouched);
       }
-      std::vector<float> rounding = scores, rounding_largest = largest, rounding_sum = sum, got(scores.size());
-      std::vector<c10::BFloat16> got_rounded(scores.size());
+      std::vector<float> rounding = scores, rounding_largest = largest, rounding_sum = sum;
+      std::vector<float> got(scores.size(), kUntouched);
+      std::vector<c10::BFloat16> got_rounded(scores.size(), c10::BFloat16(kUntouched));
       const auto tile = [&](std::vector<float>& of, std::vector<float>& most, std::vector<float>& total) {
-        return WeightTile<float>{
-            rows,        count,        of.data(),     kFactor, draws.data(), drops ? kThreshold : 0, drops ? kKeep : 1,
-            most.data(), total.data(), rescale.data()};
+        return WeightTile<float>{rows,        count,        count + kGap,           of.data(),
+                                 kFactor,     draws.data(), drops ? kThreshold : 0, drops ? kKeep : 1,
+                                 most.data(), total.data(), rescale.data()};
       };
       weigh_tile(tile(rounding, rounding_largest, rounding_sum), got_rounded.data());
       weigh_tile(tile(scores, largest, sum), got.data());

@@ -26,12 +26,15 @@ constexpr int64_t kTile = 64 * 256, kKeyBlock = 256, kMostRows = 256;
 // Queries of a tile: more where there are few keys.
 int64_t query_block(int64_t keys) { return std::min(kMostRows, kTile / std::clamp<int64_t>(keys, 1, kKeyBlock)); }
 
+// From one row of a tile to the next, however many of the keys a sample has: it is a constant of generated code.
+int64_t tile_line(int64_t keys) { return std::min(kKeyBlock, (keys + 15) / 16 * 16); }
+
 // What a worker computes in: no more than its shapes need, for small calls are many.
 template <class Stored>
 struct Scratch {
   using Value = Computed<Stored>;
   Scratch(int64_t n, int64_t m, bool backward, const WeightDraws& dropped)
-      : tile(static_cast<size_t>(std::min(query_block(m), n) * std::min(kKeyBlock, m))),
+      : tile(static_cast<size_t>(std::min(query_block(m), n) * tile_line(m))),
         block(static_cast<size_t>(std::min(query_block(m), n))),
         scores(tile),
         gradient(backward ? tile : 0),
@@ -88,7 +91,7 @@ void forward_block(const HeadSizes& sizes, const AttentionOptions& options, cons
                    const Heads<const Stored>& k, const Heads<const Stored>& v, const Heads<Stored>& out, Value* log_sum,
                    Scratch<Stored>& scratch) {
   constexpr Value kNone = -std::numeric_limits<Value>::infinity();
-  const int64_t rows = std::min(query_block(sizes.m), sizes.n - first), e = sizes.e;
+  const int64_t rows = std::min(query_block(sizes.m), sizes.n - first), e = sizes.e, line = tile_line(sizes.m);
   const int64_t end = allowed.query_end(b) > first ? allowed.key_end(b, first + rows) : 0;
   scratch.out.resize(static_cast<size_t>(rows * e));
   std::fill(scratch.largest.begin(), scratch.largest.end(), kNone);
@@ -107,24 +110,23 @@ void forward_block(const HeadSizes& sizes, const AttentionOptions& options, cons
   for (int64_t key = 0; key < end; key += kKeyBlock) {
     const int64_t count = std::min(kKeyBlock, end - key);
     Value* const scores = scratch.scores.data();
-    Stored* const weights = place_of_factor<Stored>(scores, rows * count, scratch.factor);
+    Stored* const weights = place_of_factor<Stored>(scores, rows * line, scratch.factor);
     if (count == std::min(kKeyBlock, all_keys - key))
       gemm(rows, {q.at(b, h, first), q.stride}, scratch.head_keys[static_cast<size_t>(key / kKeyBlock)], Value(0),
-           scores, count);
+           scores, line);
     else  // causal, in the middle of a block
       gemm(rows, count, sizes.d, scale.scores, {q.at(b, h, first), q.stride}, {k.at(b, h, key), k.stride, true},
-           Value(0), scores, count);
+           Value(0), scores, line);
     if (key == 0) fetch_next_rows(q.at(b, h, first), q.stride, rows, sizes.d);
-    allowed.exclude(scores, count, b, first, rows, key, count);
+    allowed.exclude(scores, line, b, first, rows, key, count);
     draws.draw(b, h, first, rows, key, count, scratch.draws, scratch.rows);
-    weigh_tile({rows, count, scores, scale.weights, scratch.rows.data(), draws.threshold(), keep,
+    weigh_tile({rows, count, line, scores, scale.weights, scratch.rows.data(), draws.threshold(), keep,
                 scratch.largest.data(), scratch.sum.data(), scratch.rescale.data()},
                weights);
     for (int64_t r = 0; key > 0 && r < rows; ++r)
       if (const Value factor = scratch.rescale[static_cast<size_t>(r)]; factor != 1)
         for (int64_t c = 0; c < e; ++c) scratch.out[static_cast<size_t>(r * e + c)] *= factor;
-    gemm(rows, e, count, Value(1), {weights, count}, {v.at(b, h, key), v.stride}, Value(key > 0), scratch.out.data(),
-         e);
+    gemm(rows, e, count, Value(1), {weights, line}, {v.at(b, h, key), v.stride}, Value(key > 0), scratch.out.data(), e);
   }
   for (Value& largest : scratch.largest) largest *= static_cast<Value>(kLogOf2) * scale.weights;
   log_rows(scratch.largest.data(), scratch.sum.data(), rows, -kNone, log_sum + first);
@@ -144,7 +146,8 @@ void backward_keys(const HeadSizes& sizes, const AttentionOptions& options, cons
                    const Heads<Stored>& dv, const Value* log_sum, const Value* delta, Scratch<Stored>& scratch) {
   const ScoreScale<Stored> scale(options.scale);
   const auto keep = static_cast<Value>(draws.keep());
-  const int64_t d = sizes.d, e = sizes.e, end = allowed.query_end(b), block = query_block(sizes.m);
+  const int64_t d = sizes.d, e = sizes.e, end = allowed.query_end(b), block = query_block(sizes.m),
+                line = tile_line(sizes.m);
   // Causal rows before the first key of the block see none of it.
   const int64_t begin = options.mask.causal ? key / block * block : 0;
   if (begin >= end) {
@@ -157,24 +160,24 @@ void backward_keys(const HeadSizes& sizes, const AttentionOptions& options, cons
   Value *const scores = scratch.scores.data(), *const slope = scratch.gradient.data();
   const TileRows<Value> to_k = rows_for(dk.at(b, h, key), dk.stride, count, d, scratch.dk),
                         to_v = rows_for(dv.at(b, h, key), dv.stride, count, e, scratch.dv);
-  const TileSums<Stored> k_sums(to_k, count, d, scale.sums, scratch.turned_dk),
-      v_sums(to_v, count, e, Value(1), scratch.turned_dv);
+  const TileSums<Stored> k_sums(to_k, count, d, scale.sums, scratch.turned_dk, line),
+      v_sums(to_v, count, e, Value(1), scratch.turned_dv, line);
   const bool paired = v_sums.takes_pairs(gradient.stride) && k_sums.takes_pairs(q.stride);
   scratch.keys.pack(end - begin, count, d, scale.sums, {k.at(b, h, key), k.stride});
   scratch.turned_keys.pack(end - begin, d, count, scale.scores, {k.at(b, h, key), k.stride, true});
   scratch.turned_values.pack(end - begin, e, count, Value(1), {v.at(b, h, key), v.stride, true});
   for (int64_t first = begin; first < end; first += block) {
     const int64_t rows = std::min(block, end - first);
-    gemm(rows, {q.at(b, h, first), q.stride}, scratch.turned_keys, Value(0), scores, count);
-    gemm(rows, {gradient.at(b, h, first), gradient.stride}, scratch.turned_values, Value(0), slope, count);
+    gemm(rows, {q.at(b, h, first), q.stride}, scratch.turned_keys, Value(0), scores, line);
+    gemm(rows, {gradient.at(b, h, first), gradient.stride}, scratch.turned_values, Value(0), slope, line);
     fetch_next_rows(q.at(b, h, first), q.stride, rows, d);
     fetch_next_rows(gradient.at(b, h, first), gradient.stride, rows, e);
-    allowed.exclude(scores, count, b, first, rows, key, count);
+    allowed.exclude(scores, line, b, first, rows, key, count);
     draws.draw(b, h, first, rows, key, count, scratch.draws, scratch.rows);
     const Operand<Stored> row_slopes{gradient.at(b, h, first), gradient.stride}, queries{q.at(b, h, first), q.stride};
     const auto row_at = [&](int64_t r) {
-      return GradientRow<Value>{scores + r * count,
-                                slope + r * count,
+      return GradientRow<Value>{scores + r * line,
+                                slope + r * line,
                                 {scale.weights, static_cast<Value>(kLog2OfE) * log_sum[first + r],
                                  scratch.rows[static_cast<size_t>(r)], draws.threshold(), keep},
                                 delta[first + r],
@@ -183,17 +186,17 @@ void backward_keys(const HeadSizes& sizes, const AttentionOptions& options, cons
     const Stored* factor = nullptr;
     if constexpr (kConverts<Stored>)
       if (paired) {
-        factor = weigh_pairs(rows, count, scale.slopes, row_at, scratch.paired);
+        factor = weigh_pairs(rows, count, line, scale.slopes, row_at, scratch.paired);
         v_sums.add(0, scratch.paired.weights, row_slopes, first == begin);
         k_sums.add(0, scratch.paired.slopes, queries, first == begin);
       }
     if (!paired) {
       for (int64_t r = 0; r < rows; ++r) weigh(row_at(r), count, scale.slopes);
-      v_sums.add(0, count, rows, scores, count, row_slopes, first == begin);
-      k_sums.add(0, count, rows, slope, count, queries, first == begin);
-      factor = factor_of<Stored>(slope, rows * count, scratch.factor);
+      v_sums.add(0, count, rows, scores, line, row_slopes, first == begin);
+      k_sums.add(0, count, rows, slope, line, queries, first == begin);
+      factor = factor_of<Stored>(slope, rows * line, scratch.factor);
     }
-    gemm(rows, {factor, count}, scratch.keys, Value(adds_to_q), dq.data + first * dq.stride, dq.stride);
+    gemm(rows, {factor, line}, scratch.keys, Value(adds_to_q), dq.data + first * dq.stride, dq.stride);
   }
   k_sums.finish();
   v_sums.finish();

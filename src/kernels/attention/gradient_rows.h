@@ -23,25 +23,26 @@ void weigh(const GradientRow<Value>& row, int64_t count, Value slope) {
   std::fill_n(row.slope, count, Value(0));
 }
 
-// A tile's weights and gradients as second factors, and the latter as a first one: rows without gaps.
+// A tile's weights and gradients as second factors, and the latter as a first one.
 struct PairedTile {
   PairedFactor weights, slopes;
   std::vector<c10::BFloat16> rows;
 };
 
-// row_at(r) is row r. Where pairs_possible(). Returns where the gradients' rows are.
+// row_at(r) is row r. Where pairs_possible(). Returns where the gradients' rows are, `stride` numbers apart.
 template <class RowAt>
-const c10::BFloat16* weigh_pairs(int64_t rows, int64_t count, float slope, const RowAt& row_at, PairedTile& tile) {
+const c10::BFloat16* weigh_pairs(int64_t rows, int64_t count, int64_t stride, float slope, const RowAt& row_at,
+                                 PairedTile& tile) {
   tile.weights.reset(rows, count);
   tile.slopes.reset(rows, count);
-  c10::BFloat16* const to = grown(tile.rows, rows * count);
+  c10::BFloat16* const to = grown(tile.rows, rows * stride);
   for (int64_t r = 0; r < rows; r += 2) {
     GradientPair pair{{}, r / 2, count, slope};
     for (int64_t k = 0; k < 2; ++k) {
       const bool there = r + k < rows;
       const GradientRow<float> row = row_at(there ? r + k : r);
       pair.rows[k] = {row.weights, row.scores,          row.slope,
-                      row.delta,   there && row.counts, there ? to + (r + k) * count : nullptr};
+                      row.delta,   there && row.counts, there ? to + (r + k) * stride : nullptr};
     }
     by_512::pair_gradients(pair, tile.weights, tile.slopes);
   }

@@ -91,11 +91,11 @@ template <class Value, class Stored>
 void weigh_rows(const WeightTile<Value>& tile, Stored* out) {
   constexpr Value kNone = -std::numeric_limits<Value>::infinity();
   for (int64_t r = 0; r < tile.rows; ++r) {
-    Value* const scores = tile.scores + r * tile.count;
+    Value* const scores = tile.scores + r * tile.stride;
     const Value before = tile.largest[r], now = row_largest(scores, tile.count, before);
     const Value shift = now == kNone ? Value(0) : tile.factor * now;
     const Value sum = row_weights(scores, tile.count, {tile.factor, shift, tile.draws[r], tile.threshold, tile.keep},
-                                  out + r * tile.count);
+                                  out + r * tile.stride);
     tile.rescale[r] = rescaled(tile.factor, before, now);
     tile.sum[r] = tile.sum[r] * tile.rescale[r] + sum;
     tile.largest[r] = now;

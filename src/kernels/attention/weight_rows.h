@@ -53,11 +53,11 @@ void row_gradients(float* scores, float* gradient, int64_t count, const RowWeigh
 void row_gradients(double* scores, double* gradient, int64_t count, const RowWeights<double>& weights, double delta,
                    double slope = 1);
 
-// Rows of a tile of scores, without gaps, on their way to weights. Of each row `largest` and `sum` are what came before
-// this tile, -infinity and 0 ahead of the first, and then what came with it.
+// Rows of a tile of scores on their way to weights, `stride` numbers apart in both. Of each row `largest` and `sum` are
+// what came before this tile, -infinity and 0 ahead of the first, and then what came with it.
 template <class Value>
 struct WeightTile {
-  int64_t rows, count;
+  int64_t rows, count, stride;
   Value *scores, factor;         // as above; positive
   const uint16_t* const* draws;  // of each row, as above
   uint32_t threshold;

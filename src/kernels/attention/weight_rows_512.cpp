@@ -88,7 +88,7 @@ XFORMER_BY_512 [[gnu::always_inline]] inline float largest_by_512(const float* s
 // Row r of a tile with its new largest score, and afterwards with the sum of its weights. Returns its row.
 XFORMER_BY_512 [[gnu::always_inline]] inline const float* begin_row(const WeightTile<float>& tile, int64_t r, Row& row,
                                                                     float& now) {
-  const float* const scores = tile.scores + r * tile.count;
+  const float* const scores = tile.scores + r * tile.stride;
   now = largest_by_512(scores, tile.count, tile.largest[r]);
   row.shift = _mm512_set1_ps(now == -std::numeric_limits<float>::infinity() ? 0 : tile.factor * now);
   row.draws = tile.draws[r];
@@ -107,7 +107,7 @@ XFORMER_BY_512 [[gnu::always_inline]] inline void float_tile(const WeightTile<fl
   for (int64_t r = 0; r < tile.rows; ++r) {
     float now = 0;
     const float* const scores = begin_row(tile, r, row, now);
-    end_row(tile, r, now, float_weights<kDrops>(scores, tile.count, row, out + r * tile.count));
+    end_row(tile, r, now, float_weights<kDrops>(scores, tile.count, row, out + r * tile.stride));
   }
 }
 
@@ -117,7 +117,7 @@ XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void bf16_tile(const WeightTil
   for (int64_t r = 0; r < tile.rows; ++r) {
     float now = 0;
     const float* const scores = begin_row(tile, r, row, now);
-    end_row(tile, r, now, bf16_weights<kDrops>(scores, tile.count, row, out + r * tile.count));
+    end_row(tile, r, now, bf16_weights<kDrops>(scores, tile.count, row, out + r * tile.stride));
   }
 }
 

@@ -177,7 +177,10 @@ Operand<BFloat16> in_pairs(int64_t rows, int64_t inner, Operand<BFloat16> a) {
   if (!a.transposed && inner % 2 == 0 && a.stride % 2 == 0) return a;
   thread_local std::vector<BFloat16> room, pairs;
   const int64_t half = (inner + 1) / 2;
-  BFloat16* const to = aligned(room, rows * 2 * half);
+  // Rows of any number of elements lie as far apart as they did: one stride, one code.
+  const bool keeps = !a.transposed && a.stride > inner && a.stride <= kDeep && a.stride % 2 == 0;
+  const int64_t stride = keeps ? a.stride : 2 * half;
+  BFloat16* const to = aligned(room, rows * stride);
   if (a.transposed) {
     constexpr int64_t kAtOnce = 32;  // in the first cache from the one step to the other
     BFloat16* const between = aligned(pairs, kAtOnce * rows);
@@ -188,11 +191,11 @@ Operand<BFloat16> in_pairs(int64_t rows, int64_t inner, Operand<BFloat16> a) {
     }
   } else {
     for (int64_t i = 0; i < rows; ++i) {
-      std::copy_n(a.data + i * a.stride, inner, to + i * 2 * half);
-      if (inner % 2 == 1) to[i * 2 * half + inner] = BFloat16(0.0F);
+      std::copy_n(a.data + i * a.stride, inner, to + i * stride);
+      if (inner % 2 == 1) to[i * stride + inner] = BFloat16(0.0F);
     }
   }
-  return {to, 2 * half};
+  return {to, stride};
 }
 
 // The factor [rows, columns] in float, in `room`.

@@ -181,7 +181,7 @@ void add_round_gradients(const HashedPass& pass, int64_t unit, int64_t round, co
     Operand<Stored> factor{nullptr, 0};
     if constexpr (kConverts<Stored>)
       if (paired) {
-        factor = {weigh_pairs(c, window.columns, 1, row_at, mine.paired), window.columns};
+        factor = {weigh_pairs(c, window.columns, window.columns, 1, row_at, mine.paired), window.columns};
         for_self([&](int64_t r, int64_t j) {
           mine.paired.slopes.clear(r, j);
           mine.paired.rows[static_cast<size_t>(r * window.columns + j)] = Stored(0);

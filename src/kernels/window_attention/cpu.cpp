@@ -53,7 +53,7 @@ const Stored* weigh(const WindowPass& pass, const Tile& tile, Value lowest, Wind
         starts[r] = draws.at(first + r, 0);
       }
       Value* const scores = scratch.scores.data() + first * line;
-      weigh_tile({rows, line, scores, static_cast<Value>(kLog2OfE), starts, threshold, keep, log_sums + first,
+      weigh_tile({rows, line, line, scores, static_cast<Value>(kLog2OfE), starts, threshold, keep, log_sums + first,
                   sums + first, rescale},
                  weights + first * line);
     }
