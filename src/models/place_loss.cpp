@@ -26,6 +26,11 @@ struct Block {
         own(labels.clamp_min(0).unsqueeze(1)) {}
 };
 
+// On a CPU by tiles of our operators; those of other devices round factors, which losses are not to see.
+at::Tensor scores_of(const at::Tensor& x, const kernels::LinearMap& map) {
+  return x.is_cpu() ? kernels::linear(x, map) : at::linear(x, map.weight, map.bias);
+}
+
 template <class Work>
 void for_each_block(const at::Tensor& x, const at::Tensor& labels, int64_t block, const Work& work) {
   for (int64_t first = 0; first < x.size(0); first += block) {
@@ -43,7 +48,7 @@ struct PlaceLoss : torch::autograd::Function<PlaceLoss> {
     const at::Tensor result = at::empty({x.size(0), 2}, weight.options());
     const at::Tensor sums = at::empty({x.size(0)}, weight.options());
     for_each_block(x, labels, block, [&](const Block& one, int64_t first, int64_t rows) {
-      const at::Tensor scores = at::linear(one.x, weight, bias), sum = scores.logsumexp(-1);
+      const at::Tensor scores = scores_of(one.x, {weight, bias}), sum = scores.logsumexp(-1);
       const at::Tensor loss = sum - scores.gather(1, one.own).squeeze(1);
       const at::Tensor into = result.narrow(0, first, rows);
       into.select(1, 0).copy_(at::where(one.asked, loss, at::zeros({}, loss.options())));
@@ -64,13 +69,14 @@ struct PlaceLoss : torch::autograd::Function<PlaceLoss> {
     const at::Tensor of_loss = gradients[0].select(1, 0);
     for_each_block(x, labels, context->saved_data["block"].toInt(), [&](const Block& one, int64_t first, int64_t rows) {
       // Of the scores: softmax less one at the label, times the loss's.
-      at::Tensor change = at::linear(one.x, weight, bias).sub_(sums.narrow(0, first, rows).unsqueeze(1)).exp_();
+      at::Tensor change = scores_of(one.x, {weight, bias}).sub_(sums.narrow(0, first, rows).unsqueeze(1)).exp_();
       change.scatter_(1, one.own, change.gather(1, one.own) - 1);
       const at::Tensor factor = of_loss.narrow(0, first, rows);
       change.mul_(at::where(one.asked, factor, at::zeros({}, factor.options())).unsqueeze(1));
-      of_x.narrow(0, first, rows).copy_(at::matmul(change, weight));
-      of_weight.addmm_(change.t(), one.x);
-      if (bias.defined()) of_bias.add_(change.sum(0));
+      const kernels::MapGradients found = kernels::linear_gradients(change, one.x, {weight, bias});
+      of_x.narrow(0, first, rows).copy_(found.x);
+      of_weight.add_(found.weight);
+      if (bias.defined()) of_bias.add_(found.bias);
     });
     return {of_x, of_weight, of_bias, at::Tensor(), at::Tensor()};
   }

@@ -7,8 +7,10 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "kernels/policy_scope.h"
 #include "models/family_model.h"
 #include "tensor/memory.h"
+#include "tensor/op_profiler.h"
 
 namespace xformer::models::place_loss_test {
 
@@ -82,6 +84,26 @@ TEST_CASE("a decoder that makes its losses in blocks trains as one that makes it
       CAPTURE(entry.key());
       CHECK(apart(entry.value().grad(), other.find(entry.key())->grad()) < 1e-4);
     }
+  }
+}
+
+TEST_CASE("losses in blocks are of products by tiles of our operators, and none of LibTorch's", "[place-loss]") {
+  const kernels::PolicyScope fused(kernels::Policy::kAuto);
+  for (const bool with_bias : {true, false}) {
+    const Call call(with_bias);
+    kernels::LinearMap map{call.weight.to(at::kFloat), {}};
+    if (with_bias) map.bias = call.bias.to(at::kFloat);
+    const OpProfiler profiler;
+    place_losses(call.x.to(at::kFloat), map, call.labels, 3).select(-1, 0).sum().backward();
+    const auto profile = profiler.profile();
+    CHECK(profile.products.empty());
+    int64_t flops = 0;
+    for (const auto& [name, figures] : profile.operators) {
+      INFO(name);
+      if (name.starts_with("xformer::")) flops += figures.flops;
+      else CHECK(figures.flops == 0);
+    }
+    CHECK(flops == 4 * 2 * 10 * 6 * 11);  // scores twice, gradients of both factors
   }
 }
 

@@ -41,7 +41,9 @@ void forward_rows(const RowParts& parts, const Pass& pass, Maker& maker, std::op
           if (which == Needed::kNone) std::fill_n(tile, count * width, Stored(0));
           else
             maker.rows(first, count, which, worker,
-                       before ? before->rows(first, count, which, worker) : pass.template inputs<Stored>(first), tile);
+                       before ? before->rows(first, count, which, worker, /*again=*/false)
+                              : pass.template inputs<Stored>(first),
+                       tile);
           for_pieces(norm, first, count,
                      [&](int64_t row, int64_t rows) { end.rows(row, rows, worker, tile + (row - first) * width); });
         });
@@ -88,7 +90,7 @@ void backward_rows(const RowParts& parts, const Pass& pass, Maker& maker, std::o
       Stored* const to = rows_gradient + first * pass.in_width();
       if (!before || which == Needed::kNone)
         return maker.rows(first, count, which, worker, from, pass.template inputs<Stored>(first), to, own);
-      const Stored* const normed = before->rows(first, count, which, worker);
+      const Stored* const normed = before->rows(first, count, which, worker, /*again=*/true);
       maker.rows(first, count, which, worker, from, normed, before->slopes(count, worker), own);
       const Stored* const past =
           norm.needed.only(which, first, count, width, x_slopes + first * width, room.past_needed);
@@ -107,8 +109,8 @@ BranchForward branch_forward_cpu(const at::Tensor& x, const Branch& branch, cons
                       normed || branch.normalises() ? branch.needed : at::Tensor());
   BranchForward result;
   result.norm.sum = at::empty_like(norm.x);
-  if (normed) {
-    result.norm.normed = at::empty_like(norm.x);
+  if (normed) result.norm.normed = at::empty_like(norm.x);
+  if (normed || branch.normalises()) {
     result.norm.mean = at::empty({norm.rows}, computed_options(norm.x));
     result.norm.rstd = at::empty_like(result.norm.mean);
   }
@@ -120,7 +122,9 @@ BranchForward branch_forward_cpu(const at::Tensor& x, const Branch& branch, cons
       const int64_t workers = workers_for(parts.blocks);
       result.z = at::empty(pass.with_width(pass.f), x.options());
       PartForward<scalar_t> maker(pass, result.z, workers);
-      forward_rows<scalar_t>(parts, pass, maker, norm_before<scalar_t>(branch.norm, norm, workers), norm, result.norm);
+      forward_rows<scalar_t>(parts, pass, maker,
+                             norm_before<scalar_t>(branch.norm, norm, result.norm.mean, result.norm.rstd, workers),
+                             norm, result.norm);
     } else {
       const MapPass pass(branch.rows, branch.out, branch.needed);
       const RowParts parts = parts_of(pass, norm);
@@ -168,8 +172,9 @@ BranchGradients branch_backward_cpu(const at::Tensor& sum_gradient, const at::Te
       const PartTables tables = tables_of(parts, pass.table());
       const int64_t workers = workers_for(parts.parts);
       PartBackward<scalar_t> maker(pass, made.z, /*x_wanted=*/true, workers);
-      backward_rows<scalar_t>(parts, pass, maker, norm_before<scalar_t>(branch.norm, norm, workers), norm, slopes,
-                              made.norm, tables);
+      backward_rows<scalar_t>(parts, pass, maker,
+                              norm_before<scalar_t>(branch.norm, norm, made.norm.mean, made.norm.rstd, workers), norm,
+                              slopes, made.norm, tables);
       pass.take_gradients(summed(tables, pass.table()), result.in, result.out);
     } else {
       const MapPass pass(branch.rows, branch.out, branch.needed);

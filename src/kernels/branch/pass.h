@@ -7,8 +7,9 @@
 namespace xformer::kernels {
 
 struct BranchForward {
-  ResidualNormForward norm;  // without norm weights the sum alone
-  at::Tensor z;              // of a feed-forward part: in x + bias [.., f]
+  // Without norm weights the sum alone; mean and rstd may be those of the norm that the branch begins with.
+  ResidualNormForward norm;
+  at::Tensor z;  // of a feed-forward part: in x + bias [.., f]
 };
 using BranchForwardPass = BranchForward(const at::Tensor& x, const Branch& branch, const DropoutPlace& drop,
                                         const NormWeights& norm);

@@ -10,6 +10,9 @@
 
 namespace xformer::kernels {
 
+// Tables [parts, ..] of float or double -> [..], added in order, without gaps.
+[[nodiscard]] at::Tensor sum_of_tables(const at::Tensor& tables);
+
 class PartTables {
  public:
   PartTables(const RowParts& rows, int64_t width, const at::TensorOptions& options)
@@ -24,7 +27,7 @@ class PartTables {
     return own;
   }
   // [width], of all parts, each of which was begun.
-  [[nodiscard]] at::Tensor sum() const { return tables_.size(0) == 1 ? tables_.select(0, 0) : tables_.sum(0); }
+  [[nodiscard]] at::Tensor sum() const { return sum_of_tables(tables_); }
 
  private:
   at::Tensor tables_;

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "kernels/cpu/part_tables.h"
 #include "kernels/cpu/stored.h"
 #include "kernels/cpu/units.h"
 
@@ -116,7 +117,7 @@ EmbeddingGradients embedding_backward_cpu(const at::Tensor& gradient_in, const a
                               scratch[static_cast<size_t>(worker)].data());
     });
   });
-  result.tokens = tables.sum(0);
+  result.tokens = sum_of_tables(tables);
   return result;
 }
 

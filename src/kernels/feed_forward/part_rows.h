@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/error.h"
+#include "kernels/cpu/add_rows.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/needed_rows.h"
 #include "kernels/cpu/stored.h"
@@ -134,7 +135,7 @@ const Stored* deactivate(const PartPass& pass, bool one_pass, int64_t first, int
   gelu_both_run(run, loaded(z, count * f, mine.z), active, slope);
   gemm_rounding<Stored>(k, f, count, {from, k, true}, {active, f}, Value(1), out_weight, f);
   gemm_rounding<Stored>(m, f, count, {inputs, m, true}, {slope, f}, Value(1), table, f);
-  add_rows(slope, count, f, in_bias);
+  add_rows(slope, f, count, f, in_bias);
   return factor_of<Stored>(slope, count * f, mine.factor);
 }
 
@@ -201,7 +202,7 @@ class PartBackward {
     Value* const slope = grown(mine.slope, count * f);
     gemm(count, {from, k}, out_, Value(0), slope, f);
     const Stored* const slopes = deactivate(pass_, one_pass_, first, count, z_ + first * f, from, inputs, table, mine);
-    add_rows(from, count, k, table + pass_.out_bias_at());
+    add_rows(from, k, count, k, table + pass_.out_bias_at());
     if (to == nullptr) return;
     Value* const into = place_for(to, count * m, mine.rows);
     gemm(count, {slopes, f}, in_, Value(0), into, m);

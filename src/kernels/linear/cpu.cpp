@@ -35,9 +35,8 @@ std::vector<LinearMap> contiguous(const std::vector<at::Tensor>& weights, const 
 }
 
 // Of x, or of its norm where there are norm weights.
-std::vector<at::Tensor> forward(const at::Tensor& x_in, const std::vector<at::Tensor>& weights,
-                                const std::vector<at::Tensor>& biases, const NormWeights& norm,
-                                const at::Tensor& needed) {
+NormedLinearForward forward(const at::Tensor& x_in, const std::vector<at::Tensor>& weights,
+                            const std::vector<at::Tensor>& biases, const NormWeights& norm, const at::Tensor& needed) {
   // The rows, and which of them are needed, also where there is no norm.
   const NormPass entry(DrawnBy::kForward, x_in, /*has_branch=*/false, {}, {}, needed);
   const NeededRows& needed_rows = entry.needed;
@@ -45,12 +44,17 @@ std::vector<at::Tensor> forward(const at::Tensor& x_in, const std::vector<at::Te
   const std::vector<LinearMap> maps = contiguous(weights, biases, x.scalar_type());
   const int64_t in = x.size(-1);
   std::vector<int64_t> shape = x.sizes().vec();
-  std::vector<at::Tensor> results;
+  NormedLinearForward made;
+  std::vector<at::Tensor>& results = made.results;
   for (const LinearMap& map : maps) {
     XF_ASSERT(map.weight.dim() == 2 && map.weight.size(1) == in, "a linear map of {} for rows of {}",
               map.weight.size(1), in);
     shape.back() = map.weight.size(0);
     results.push_back(at::empty(shape, x.options()));
+  }
+  if (norm.weight.defined()) {
+    made.mean = at::empty({entry.rows}, computed_options(x));
+    made.rstd = at::empty_like(made.mean);
   }
   const RowParts blocks(entry.rows, row_width(x, maps));
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "linear", [&] {
@@ -60,12 +64,12 @@ std::vector<at::Tensor> forward(const at::Tensor& x_in, const std::vector<at::Te
       factors[i].pack(blocks.rows, in, maps[i].weight.size(0), Value(1),
                       {maps[i].weight.const_data_ptr<scalar_t>(), in, true});
     std::vector<std::vector<Value>> rooms(static_cast<size_t>(workers_for(blocks.blocks)));
-    auto before = norm_before<scalar_t>(norm, entry, workers_for(blocks.blocks));
+    auto before = norm_before<scalar_t>(norm, entry, made.mean, made.rstd, workers_for(blocks.blocks));
     for_units(blocks.blocks, blocks.block_rows * in * maps[0].weight.size(0), [&](int64_t block, int64_t worker) {
       const int64_t begin = block * blocks.block_rows, count = std::min(blocks.block_rows, blocks.rows - begin);
       needed_rows.for_runs(begin, count, [&](int64_t row, int64_t rows, Needed which) {
         const scalar_t* inputs = x.const_data_ptr<scalar_t>() + row * in;
-        if (before && which != Needed::kNone) inputs = before->rows(row, rows, which, worker);
+        if (before && which != Needed::kNone) inputs = before->rows(row, rows, which, worker, /*again=*/false);
         for (size_t i = 0; i < maps.size(); ++i) {
           const int64_t out = maps[i].weight.size(0);
           const at::Tensor& bias = maps[i].bias;
@@ -78,13 +82,13 @@ std::vector<at::Tensor> forward(const at::Tensor& x_in, const std::vector<at::Te
       });
     });
   });
-  return results;
+  return made;
 }
 
 NormedLinearGradients backward(const std::vector<at::Tensor>& gradients_in, const at::Tensor& past_in,
                                const at::Tensor& x_in, const std::vector<at::Tensor>& weights,
-                               const std::vector<at::Tensor>& biases, const NormWeights& norm, const at::Tensor& needed,
-                               bool x_wanted) {
+                               const std::vector<at::Tensor>& biases, const NormWeights& norm, const at::Tensor& mean,
+                               const at::Tensor& rstd, const at::Tensor& needed, bool x_wanted) {
   const NormPass entry(DrawnBy::kBackward, x_in, /*has_branch=*/false, {}, {}, needed);
   const NeededRows& needed_rows = entry.needed;
   const at::Tensor& x = entry.x;
@@ -125,7 +129,7 @@ NormedLinearGradients backward(const std::vector<at::Tensor>& gradients_in, cons
       factors[i].pack(blocks.rows, maps[i].weight.size(0), in, Value(1),
                       {maps[i].weight.const_data_ptr<scalar_t>(), in});
     std::vector<Room> rooms(static_cast<size_t>(workers_for(blocks.parts)));
-    auto before = norm_before<scalar_t>(norm, entry, workers_for(blocks.parts));
+    auto before = norm_before<scalar_t>(norm, entry, mean, rstd, workers_for(blocks.parts));
     const auto* const past_rows = past.defined() ? past.const_data_ptr<scalar_t>() : nullptr;
     for_units(blocks.parts, blocks.part_blocks * blocks.block_rows * table, [&](int64_t part, int64_t worker) {
       Room& room = rooms[static_cast<size_t>(worker)];
@@ -140,7 +144,7 @@ NormedLinearGradients backward(const std::vector<at::Tensor>& gradients_in, cons
         }
         const scalar_t* const inputs =
             before
-                ? before->rows(row, rows, which, worker)
+                ? before->rows(row, rows, which, worker, /*again=*/true)
                 : needed_rows.only(which, row, rows, in, x.const_data_ptr<scalar_t>() + row * in, room.needed_inputs);
         scalar_t* const slopes_to = before ? before->slopes(rows, worker) : to;
         Value* const into = x_wanted ? place_for(slopes_to, rows * in, room.x) : nullptr;
@@ -171,26 +175,27 @@ NormedLinearGradients backward(const std::vector<at::Tensor>& gradients_in, cons
 
 std::vector<at::Tensor> linear_forward_cpu(const at::Tensor& x, const std::vector<at::Tensor>& weights,
                                            const std::vector<at::Tensor>& biases, const at::Tensor& needed) {
-  return forward(x, weights, biases, {}, needed);
+  return forward(x, weights, biases, {}, needed).results;
 }
 
-std::vector<at::Tensor> normed_linear_forward_cpu(const at::Tensor& x, const std::vector<at::Tensor>& weights,
-                                                  const std::vector<at::Tensor>& biases, const NormWeights& norm,
-                                                  const at::Tensor& needed) {
+NormedLinearForward normed_linear_forward_cpu(const at::Tensor& x, const std::vector<at::Tensor>& weights,
+                                              const std::vector<at::Tensor>& biases, const NormWeights& norm,
+                                              const at::Tensor& needed) {
   return forward(x, weights, biases, norm, needed);
 }
 
 LinearGradients linear_backward_cpu(const std::vector<at::Tensor>& gradients, const at::Tensor& x,
                                     const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& biases,
                                     const at::Tensor& needed, bool x_wanted) {
-  return backward(gradients, {}, x, weights, biases, {}, needed, x_wanted).maps;
+  return backward(gradients, {}, x, weights, biases, {}, {}, {}, needed, x_wanted).maps;
 }
 
 NormedLinearGradients normed_linear_backward_cpu(const std::vector<at::Tensor>& gradients, const at::Tensor& past,
                                                  const at::Tensor& x, const std::vector<at::Tensor>& weights,
                                                  const std::vector<at::Tensor>& biases, const NormWeights& norm,
+                                                 const at::Tensor& mean, const at::Tensor& rstd,
                                                  const at::Tensor& needed) {
-  return backward(gradients, past, x, weights, biases, norm, needed, /*x_wanted=*/true);
+  return backward(gradients, past, x, weights, biases, norm, mean, rstd, needed, /*x_wanted=*/true);
 }
 
 }  // namespace xformer::kernels

@@ -1,6 +1,7 @@
 // The CPU's two passes of linear.h, for float and double, and for bf16 with weights and biases in float.
 #pragma once
 
+#include "kernels/cpu/add_rows.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/stored.h"
 #include "kernels/linear/linear.h"
@@ -12,11 +13,14 @@ namespace xformer::kernels {
                                                          const std::vector<at::Tensor>& biases,
                                                          const at::Tensor& needed);
 
-// The same of the norm of x, which is not kept.
-[[nodiscard]] std::vector<at::Tensor> normed_linear_forward_cpu(const at::Tensor& x,
-                                                                const std::vector<at::Tensor>& weights,
-                                                                const std::vector<at::Tensor>& biases,
-                                                                const NormWeights& norm, const at::Tensor& needed);
+struct NormedLinearForward {
+  std::vector<at::Tensor> results;
+  at::Tensor mean, rstd;  // of x, [rows] as computed
+};
+// The same of the norm of x, of which two numbers a row are kept.
+[[nodiscard]] NormedLinearForward normed_linear_forward_cpu(const at::Tensor& x, const std::vector<at::Tensor>& weights,
+                                                            const std::vector<at::Tensor>& biases,
+                                                            const NormWeights& norm, const at::Tensor& needed);
 
 struct LinearGradients {
   at::Tensor x;                             // undefined if not wanted
@@ -38,11 +42,8 @@ struct NormedLinearGradients {
                                                                const at::Tensor& past, const at::Tensor& x,
                                                                const std::vector<at::Tensor>& weights,
                                                                const std::vector<at::Tensor>& biases,
-                                                               const NormWeights& norm, const at::Tensor& needed);
-
-// rows [count, width] = `row` [width], over and over.
-void repeat_row(const float* row, int64_t count, int64_t width, float* rows);
-void repeat_row(const double* row, int64_t count, int64_t width, double* rows);
+                                                               const NormWeights& norm, const at::Tensor& mean,
+                                                               const at::Tensor& rstd, const at::Tensor& needed);
 
 // to [rows, width] = x weight + bias [width]; nullptr: without.
 template <class Stored>
@@ -66,11 +67,6 @@ void map_rows(int64_t rows, int64_t width, Operand<Stored> x, const PackedFactor
   }
 }
 
-// sums [width] += the rows' sum.
-void add_rows(const c10::BFloat16* rows, int64_t count, int64_t width, float* sums);
-void add_rows(const float* rows, int64_t count, int64_t width, float* sums);
-void add_rows(const double* rows, int64_t count, int64_t width, double* sums);
-
 // Backwards from `slopes` [rows, out], the gradient of the map of `inputs` [rows, in]: x_gradient = more x_gradient +
 // slopes weight, unless it is nullptr; adds the weight's gradient to table [out, in] and, behind it, the bias' [out].
 template <class Stored>
@@ -80,7 +76,7 @@ void map_gradient_rows(int64_t rows, int64_t out, int64_t in, const Stored* slop
   using Value = Computed<Stored>;
   if (x_gradient != nullptr) gemm(rows, {slopes, out}, weight, more, x_gradient, in);
   gemm(out, in, rows, Value(1), {slopes, out, true}, {inputs, in}, Value(1), table, in);
-  if (has_bias) add_rows(slopes, rows, out, table + out * in);
+  if (has_bias) add_rows(slopes, out, rows, out, table + out * in);
 }
 
 }  // namespace xformer::kernels

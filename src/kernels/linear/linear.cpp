@@ -56,11 +56,12 @@ struct LinearCall {
   }
 };
 
-// The maps of the norm of x, which is made again backwards; x itself comes out beside them, so that both its gradients
-// are added in one pass.
+// The maps of the norm of x, which is made again backwards from two numbers a row; x itself comes out beside them, so
+// that both its gradients are added in one pass.
 struct NormedLinearCall {
   LinearCall maps;
   NormWeights norm;
+  at::Tensor mean, rstd;
 
   static constexpr const char* kName = "normed_linear";
   static inline const Operator<normed_linear_forward_cpu> kForward{"normed_linear_forward"};
@@ -74,10 +75,11 @@ struct NormedLinearCall {
     all.insert(all.end(), {norm.weight, norm.bias});
     return all;
   }
-  [[nodiscard]] variable_list forward() const {
-    variable_list results = kForward(maps.x, maps.weights, maps.biases, norm, maps.needed);
-    results.push_back(maps.x);
-    return results;
+  [[nodiscard]] variable_list forward() {
+    NormedLinearForward made = kForward(maps.x, maps.weights, maps.biases, norm, maps.needed);
+    mean = made.mean, rstd = made.rstd;
+    made.results.push_back(maps.x);
+    return made.results;
   }
   [[nodiscard]] variable_list backward(variable_list gradients, bool) const {
     const at::Tensor past = gradients.back();
@@ -87,7 +89,7 @@ struct NormedLinearCall {
       alone[0] = past;
       return alone;
     }
-    return tensors_of(kBackward(gradients, past, maps.x, maps.weights, maps.biases, norm, maps.needed));
+    return tensors_of(kBackward(gradients, past, maps.x, maps.weights, maps.biases, norm, mean, rstd, maps.needed));
   }
   [[nodiscard]] variable_list reference(const variable_list& in) const {
     variable_list of_maps(in.begin(), in.end() - 2);
@@ -124,9 +126,20 @@ std::vector<at::Tensor> linear(const at::Tensor& x, const std::vector<LinearMap>
   return run_fused(call, possible);
 }
 
+MapGradients linear_gradients(const at::Tensor& gradient, const at::Tensor& x, const LinearMap& map) {
+  LinearCall call{x, {}, {}, {}};
+  if (x.is_cpu() && take_maps(call, {map}) && fused_type<LinearCall>(call.inputs()) == x.scalar_type()) {
+    const variable_list found = call.backward({gradient}, /*x_wanted=*/true);
+    return {found[0], found[1], map.bias.defined() ? found[2] : at::Tensor()};
+  }
+  const at::Tensor slopes = gradient.flatten(0, -2);
+  return {at::matmul(gradient, map.weight), slopes.t().mm(x.flatten(0, -2)),
+          map.bias.defined() ? slopes.sum(0) : at::Tensor()};
+}
+
 std::vector<at::Tensor> linear(NormedRows& x, const std::vector<LinearMap>& maps, const at::Tensor& needed) {
   if (!x.norm.weight.defined()) return linear(x.rows, maps, needed);
-  NormedLinearCall call{{x.rows, {}, {}, needed}, x.norm};
+  NormedLinearCall call{{x.rows, {}, {}, needed}, x.norm, {}, {}};
   if (!take_maps(call.maps, maps) || !x.rows.is_cpu() || !fused_type<NormedLinearCall>(call.inputs())) {
     const ResidualNorm entry = residual_norm(x.rows, {}, {}, x.norm, needed);
     x.sum = entry.sum;

@@ -30,4 +30,11 @@ struct LinearMap {
 [[nodiscard]] std::vector<at::Tensor> linear(NormedRows& x, const std::vector<LinearMap>& maps,
                                              const at::Tensor& needed = {});
 
+struct MapGradients {
+  at::Tensor x, weight, bias;  // the last undefined where the map has none
+};
+// What linear() hands back from the gradient of its result [.., out], for callers that autograd does not see. On other
+// devices than the CPU factors are whole numbers.
+[[nodiscard]] MapGradients linear_gradients(const at::Tensor& gradient, const at::Tensor& x, const LinearMap& map);
+
 }  // namespace xformer::kernels

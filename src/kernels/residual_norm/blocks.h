@@ -58,6 +58,19 @@ void norm_block(const BlockForward<Stored>& block, NormScratch<Stored>& mine) {
   store(into, count, block.normed);
 }
 
+// The norm of x alone where mean and rstd are there already.
+template <class Stored>
+void norm_block_again(const BlockForward<Stored>& block, NormScratch<Stored>& mine) {
+  using Value = Computed<Stored>;
+  if constexpr (kConverts<Stored>)
+    if (has_bf16_512()) return by_512::norm_block_again(block);
+  const int64_t count = block.rows * block.width;
+  Value* const into = place_for(block.normed, count, mine.normed);
+  norm_rows_again(NormForwardRows<Value>{block.rows, block.width, loaded(block.x, count, mine.x), block.weight,
+                                         block.bias, block.epsilon, into, block.mean, block.rstd});
+  store(into, count, block.normed);
+}
+
 template <class Stored>
 void norm_gradient_block(const BlockBackward<Stored>& block, NormScratch<Stored>& mine) {
   using Value = Computed<Stored>;

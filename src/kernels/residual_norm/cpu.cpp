@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "kernels/cpu/part_tables.h"
 #include "kernels/cpu/units.h"
 #include "kernels/residual_norm/blocks.h"
 
@@ -88,7 +89,7 @@ ResidualNormGradients residual_norm_backward_cpu(const at::Tensor& sum_gradient_
                     tables + part * 2 * division.width);
     });
   });
-  const at::Tensor total = sums.sum(0);  // [2, m]
+  const at::Tensor total = sum_of_tables(sums);  // [2, m]
   result.weight = total.select(0, 0);
   result.bias = total.select(0, 1);
   return result;

@@ -50,6 +50,9 @@ struct NormForwardRows {
 };
 void norm_rows(const NormForwardRows<float>& block);
 void norm_rows(const NormForwardRows<double>& block);
+// The same to the bit where mean and rstd are there already.
+void norm_rows_again(const NormForwardRows<float>& block);
+void norm_rows_again(const NormForwardRows<double>& block);
 
 // Adds to weight_gradient and bias_gradient [width].
 template <class Value>
@@ -93,6 +96,7 @@ struct BlockBackward {
 // Where has_bf16_512() (kernels/cpu/lanes_512.h).
 namespace by_512 {
 void norm_block(const BlockForward<c10::BFloat16>& block, std::vector<float>& room);
+void norm_block_again(const BlockForward<c10::BFloat16>& block);
 void norm_gradient_block(const BlockBackward<c10::BFloat16>& block);
 }  // namespace by_512
 

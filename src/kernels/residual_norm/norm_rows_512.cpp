@@ -92,6 +92,15 @@ XFORMER_BY_BF16_512 [[gnu::always_inline]] inline Lanes32 sums_of(const BlockFor
   return all;
 }
 
+// u weight + bias.
+XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void store_normed(const Lanes32& u, const float* weights,
+                                                                    const float* biases, __mmask32 lanes,
+                                                                    c10::BFloat16* to) {
+  const Lanes32 weight = floats_by_512(weights, lanes), bias = floats_by_512(biases, lanes);
+  store_rounded({_mm512_fmadd_ps(u.low, weight.low, bias.low), _mm512_fmadd_ps(u.high, weight.high, bias.high)}, lanes,
+                to);
+}
+
 template <bool kWhole>
 XFORMER_BY_BF16_512 void norm_rows_of(const BlockForward<c10::BFloat16>& given, float* wide, int64_t stride) {
   const BlockForward<c10::BFloat16> block = given;  // our own: no store can change it
@@ -126,14 +135,27 @@ XFORMER_BY_BF16_512 void norm_rows_of(const BlockForward<c10::BFloat16>& given, 
       const __m512 mean = _mm512_set1_ps(means[r]), rstd = _mm512_set1_ps(rstds[r]);
       for (int64_t i = 0; i < width; i += kStep) {
         const __mmask32 lanes = lanes_of_step<kWhole>(width - i);
-        const Lanes32 u = normal(floats_by_512(row + i, lanes), lanes, mean, rstd),
-                      weight = floats_by_512(block.weight + i, lanes), bias = floats_by_512(block.bias + i, lanes);
-        store_rounded({_mm512_fmadd_ps(u.low, weight.low, bias.low), _mm512_fmadd_ps(u.high, weight.high, bias.high)},
-                      lanes, normed + i);
+        store_normed(normal(floats_by_512(row + i, lanes), lanes, mean, rstd), block.weight + i, block.bias + i, lanes,
+                     normed + i);
       }
     }
     std::copy_n(means, rows, block.mean + first);
     std::copy_n(rstds, rows, block.rstd + first);
+  }
+}
+
+template <bool kWhole>
+XFORMER_BY_BF16_512 void norm_rows_again_of(const BlockForward<c10::BFloat16>& given) {
+  const BlockForward<c10::BFloat16> block = given;
+  for (int64_t r = 0; r < block.rows; ++r) {
+    const int64_t at = r * block.width;
+    const __m512 mean = _mm512_set1_ps(block.mean[r]), rstd = _mm512_set1_ps(block.rstd[r]);
+    for (int64_t i = 0; i < block.width; i += kStep) {
+      const __mmask32 lanes = lanes_of_step<kWhole>(block.width - i);
+      fetch_to_read(block.x + at + i);
+      store_normed(normal(widened_by_512(block.x + at + i, lanes), lanes, mean, rstd), block.weight + i, block.bias + i,
+                   lanes, block.normed + at + i);
+    }
   }
 }
 
@@ -206,6 +228,11 @@ void norm_block(const BlockForward<c10::BFloat16>& block, std::vector<float>& ro
   else norm_rows_of<false>(block, wide, stride);
 }
 
+void norm_block_again(const BlockForward<c10::BFloat16>& block) {
+  if (block.width % kStep == 0) norm_rows_again_of<true>(block);
+  else norm_rows_again_of<false>(block);
+}
+
 void norm_gradient_block(const BlockBackward<c10::BFloat16>& block) {
   if (block.width % kStep == 0) norm_gradient_rows_of<true>(block);
   else norm_gradient_rows_of<false>(block);
@@ -215,6 +242,7 @@ void norm_gradient_block(const BlockBackward<c10::BFloat16>& block) {
 
 // For the linker: has_bf16_512() is false here.
 void norm_block(const BlockForward<c10::BFloat16>&, std::vector<float>&) {}
+void norm_block_again(const BlockForward<c10::BFloat16>&) {}
 void norm_gradient_block(const BlockBackward<c10::BFloat16>&) {}
 
 #endif

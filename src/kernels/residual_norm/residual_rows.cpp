@@ -36,12 +36,31 @@ template <class Value>
   }
 }
 
+// The norm of rows whose mean and rstd are known.
+template <int64_t kRegister, class Value>
+[[gnu::always_inline]] inline void norm_again_of(const NormForwardRows<Value>& block) {
+  const int64_t width = block.width, whole = width / kSumLanes * kSumLanes;
+  SumRegisters<Value, kRegister> x, w, c;
+  for (int64_t r = 0; r < block.rows; ++r) {
+    const Value* const sum = block.sum + r * width;
+    Value* const normed = block.normed + r * width;
+    const Value mean = block.mean[r], rstd = block.rstd[r];
+    for (int64_t i = 0; i < whole; i += kSumLanes) {
+      x.load_from(sum + i);
+      w.load_from(block.weight + i);
+      c.load_from(block.bias + i);
+      ((x - mean) * rstd * w + c).store_to(normed + i);
+    }
+    for (int64_t i = whole; i < width; ++i) normed[i] = (sum[i] - mean) * rstd * block.weight[i] + block.bias[i];
+  }
+}
+
 // In three passes over the rows, so that no row waits for the sums of the one before it.
 template <int64_t kRegister, class Value>
 [[gnu::always_inline]] inline void norm_of(const NormForwardRows<Value>& block) {
   const int64_t rows = block.rows, width = block.width, whole = width / kSumLanes * kSumLanes;
   const auto count = static_cast<Value>(width);
-  SumRegisters<Value, kRegister> x, w, c;
+  SumRegisters<Value, kRegister> x;
   for (int64_t r = 0; r < rows; ++r) {
     const Value* const sum = block.sum + r * width;
     SumRegisters<Value, kRegister> lanes = {};
@@ -66,18 +85,7 @@ template <int64_t kRegister, class Value>
     block.rstd[r] = total;
   }
   for (int64_t r = 0; r < rows; ++r) block.rstd[r] = 1 / std::sqrt(block.rstd[r] / count + block.epsilon);
-  for (int64_t r = 0; r < rows; ++r) {
-    const Value* const sum = block.sum + r * width;
-    Value* const normed = block.normed + r * width;
-    const Value mean = block.mean[r], rstd = block.rstd[r];
-    for (int64_t i = 0; i < whole; i += kSumLanes) {
-      x.load_from(sum + i);
-      w.load_from(block.weight + i);
-      c.load_from(block.bias + i);
-      ((x - mean) * rstd * w + c).store_to(normed + i);
-    }
-    for (int64_t i = whole; i < width; ++i) normed[i] = (sum[i] - mean) * rstd * block.weight[i] + block.bias[i];
-  }
+  norm_again_of<kRegister>(block);
 }
 
 template <class Value>
@@ -176,6 +184,10 @@ void residual_rows(const double* x, const double* branch, const DropRule& drop, 
 XFORMER_VECTORISED_BY_REGISTER(void, norm_rows, (const NormForwardRows<float>& block), (block),
                                norm_of<kRegister>(block))
 void norm_rows(const NormForwardRows<double>& block) { norm_of<kPlainRegister>(block); }
+
+XFORMER_VECTORISED_BY_REGISTER(void, norm_rows_again, (const NormForwardRows<float>& block), (block),
+                               norm_again_of<kRegister>(block))
+void norm_rows_again(const NormForwardRows<double>& block) { norm_again_of<kPlainRegister>(block); }
 
 XFORMER_VECTORISED_BY_REGISTER(void, norm_gradient_rows, (const NormBackwardRows<float>& block), (block),
                                gradients_of<kRegister>(block))

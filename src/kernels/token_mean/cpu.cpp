@@ -6,10 +6,10 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/add_rows.h"
 #include "kernels/cpu/stored.h"
 #include "kernels/cpu/units.h"
 #include "kernels/cpu/valid_rows.h"
-#include "kernels/linear/cpu.h"
 
 namespace xformer::kernels {
 
@@ -60,7 +60,7 @@ TokenMeans token_mean_forward_cpu(const at::Tensor& x_in, const TokenMeanOptions
     auto* const counts = counted.mutable_data_ptr<int64_t>();
     division.for_runs(d, [&](int64_t unit, int64_t sample, int64_t first, int64_t tokens, bool count) {
       if (!count) return;
-      add_rows(rows + (sample * n + first) * d, tokens, d, to + unit * d);
+      add_rows(rows + (sample * n + first) * d, d, tokens, d, to + unit * d);
       counts[unit] += tokens;
     });
   });
