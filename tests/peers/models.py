@@ -5,6 +5,7 @@ their own, explicit attention weights. Parameters have the names that docs/weigh
 be exchanged. It computes what `xformer` computes; peers_test.py shows that.
 """
 
+import contextlib
 import math
 
 import torch
@@ -127,6 +128,8 @@ class Linear(nn.Module):
 class Nystromformer(nn.Module):
     """64 landmarks, the means of segments, six steps towards the pseudo-inverse, a convolution of 35 values."""
 
+    float_inverse = False  # whatever autocast says: as the program has it, whose products the floor is of
+
     def __init__(self, sizes, shared, layer):
         super().__init__()
         if sizes.length % 64 or sizes.length == 64:
@@ -152,7 +155,9 @@ class Nystromformer(nn.Module):
         f1 = torch.softmax(torch.matmul(q, short_k.transpose(-1, -2)), dim=-1)
         f2 = torch.softmax(torch.matmul(short_q, short_k.transpose(-1, -2)), dim=-1)
         f3 = torch.softmax(torch.matmul(short_q, k.transpose(-1, -2)) - 1e6 * (1 - mask[:, None, None, :]), dim=-1)
-        mixed = torch.matmul(torch.matmul(self.dropout(f1), self.inverse(f2)), torch.matmul(self.dropout(f3), v))
+        with torch.autocast(q.device.type, enabled=False) if self.float_inverse else contextlib.nullcontext():
+            inverse = self.inverse(f2.float() if self.float_inverse else f2)
+        mixed = torch.matmul(torch.matmul(self.dropout(f1), inverse), torch.matmul(self.dropout(f3), v))
         return mixed + F.conv2d(v, self.conv, padding=(17, 0), groups=h)
 
 

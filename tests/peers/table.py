@@ -165,7 +165,8 @@ def tables(results, same, kinds, with_floor):
         yield from ["## The arithmetic floor", "",
                     "Floor: the smaller count of a step's FLOPs over the rate of the model's own matrix products alone, in the "
                     "row's precision, each by the library that is fastest at it on this machine with operands as it likes them, in "
-                    "turns with ours; eager over it by its ratio to ours.", ""]
+                    "turns with ours (Nystromformer's pseudo-inverse in fp32 in every precision, as ours makes it); "
+                    "eager over it by its ratio to ours.", ""]
         yield from lines_of(["model", "shape", "GFLOP, ours", "GFLOP, PyTorch", "products, GFLOP/s", "by", "floor, s", "parameters"],
                             [floors(row) for row in rows])
     alone = "" if with_floor else " `device`: by its own clock, `host`: until it had queued a step, medians both."

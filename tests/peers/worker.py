@@ -65,6 +65,7 @@ class Trainer:
         self.batch = [part.pin_memory() for part in batch] if self.device.type == "cuda" else batch
         self.half = given.precision == "bf16"
         torch.backends.cuda.matmul.allow_tf32 = given.precision == "tf32"
+        models.Nystromformer.float_inverse = given.products
         model = (models.Decoder if given.language else models.Encoder)(given.attention, sizes).to(self.device)
         self.parameters = sum(p.numel() for p in model.parameters())
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0)
