@@ -25,8 +25,9 @@ class Norm : public torch::nn::Module {
 class LayerNorm : public Norm {
  public:
   LayerNorm(int64_t dim, double epsilon);
-  [[nodiscard]] at::Tensor forward(const at::Tensor& x) const {
-    return kernels::residual_norm(x, {}, {}, weights_).normed;
+  // `needed` [b,n] bool: the places that somebody reads; undefined: all.
+  [[nodiscard]] at::Tensor forward(const at::Tensor& x, const at::Tensor& needed = {}) const {
+    return kernels::residual_norm(x, {}, {}, weights_, needed).normed;
   }
   [[nodiscard]] kernels::ResidualNorm behind(const at::Tensor& x, const kernels::Branch& branch,
                                              const kernels::DropoutPlace& drop, const at::Tensor& valid) override;

@@ -40,7 +40,9 @@ Readout::Readout(Model& owner, const ReadoutOptions& options, const ModelRequest
 }
 
 at::Tensor Readout::pooled(const at::Tensor& stacked, const at::Tensor& valid) const {
-  at::Tensor x = norm_ ? norm_->forward(stacked) : stacked;
+  // A last layer may have made some of the places alone.
+  const bool all = options_.reads_padding() || !valid.defined() || valid.size(1) != stacked.size(1);
+  at::Tensor x = norm_ ? norm_->forward(stacked, all ? at::Tensor() : valid) : stacked;
   if (norm_) probe("norm", x);
   if (options_.activation == "gelu") x = dropout_(at::gelu(x), owner_.is_training());
   if (options_.activation == "relu") x = at::relu(x);

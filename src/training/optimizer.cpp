@@ -34,7 +34,6 @@ Optimizer::Optimizer(NamedTensors parameters, const UpdateOptions& options,
   }
   values_ = at::zeros({size}, type);  // the gaps stay zero, in values, gradients and moments
   gradients_ = at::zeros_like(values_);
-  gap_ = at::zeros({kAlignment}, type);
   for (size_t i = 0; i < rule_.moments.size(); ++i) moments_.push_back(at::zeros_like(values_));
   int64_t place = 0;
   for (const auto& [name, parameter] : parameters_) {
@@ -64,6 +63,11 @@ void Optimizer::zero_gradients() {
   for (const auto& [name, parameter] : parameters_) at::Tensor(parameter).mutable_grad() = at::Tensor();
 }
 
+at::Tensor Optimizer::zeros(int64_t count) {
+  if (!zeros_.defined() || zeros_.numel() < count) zeros_ = at::zeros({count}, values_.options());
+  return zeros_.narrow(0, 0, count);
+}
+
 void Optimizer::gather_gradients() {
   // Not taken away since they were gathered: they are all there.
   if (parameters_.front().second.grad().is_same(gradient_views_.front())) return;
@@ -79,15 +83,16 @@ void Optimizer::gather_gradients() {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& parameter = parameters_[i].second;
     const int64_t gap = (kAlignment - parameter.numel() % kAlignment) % kAlignment;
-    const at::Tensor gradient = parameter.grad().defined() ? parameter.grad() : at::zeros_like(parameter);
+    const at::Tensor& gradient = parameter.grad();  // undefined where nobody read the parameter
     if (parameter.numel() >= kAlone) {
       write();
-      gradient_views_[i].copy_(gradient);
+      gradient.defined() ? gradient_views_[i].copy_(gradient) : gradient_views_[i].zero_();
       begin = end = end + parameter.numel();
     } else {
-      pieces.push_back(gradient.reshape({-1})), end += parameter.numel();
+      pieces.push_back(gradient.defined() ? gradient.reshape({-1}) : zeros(parameter.numel()));
+      end += parameter.numel();
     }
-    if (gap > 0) pieces.push_back(gap_.narrow(0, 0, gap)), end += gap;
+    if (gap > 0) pieces.push_back(zeros(gap)), end += gap;
   }
   write();
   for (size_t i = 0; i < parameters_.size(); ++i) at::Tensor(parameters_[i].second).mutable_grad() = gradient_views_[i];

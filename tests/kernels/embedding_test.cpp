@@ -3,9 +3,12 @@
 
 #include <ATen/Parallel.h>
 
+#include <cstring>
+
 #include "core/error.h"
 #include "core/random.h"
 #include "fused_support.h"
+#include "kernels/embedding/cpu.h"
 #include "kernels/policy.h"
 #include "place_support.h"
 #include "tensor/op_counter.h"
@@ -117,6 +120,46 @@ TEST_CASE("--kernels=check holds the embedding against its definition, --kernels
   CHECK(at::equal(embedding(tables[0], ids, tables[1], {}), at::embedding(tables[0], ids) + tables[1]));
   set_policy(Policy::kAuto);
   CHECK(counter.counts().calls > 3);
+}
+
+// Of two loops that a compiler makes of one, for tables that lie near each other and for others, either may round less.
+TEST_CASE("rows of the embedding have the same bits wherever they lie") {
+  constexpr int64_t kRows = 7, kTokens = 3;
+  const std::vector<int64_t> ids{1, 0, 1, 1, 2, 1, 0};
+  for (const int64_t width : {4, 16, 40}) {
+    const int64_t size = kRows * width;
+    const auto numbers = [&](const char* name, int64_t count) { return random_tensor(name, {count}, at::kFloat); };
+    const at::Tensor tokens = numbers("tokens", kTokens * width), places = numbers("places", size),
+                     slopes = numbers("slopes", size);
+    std::vector<uint16_t> draws;
+    for (int64_t i = 0; i < size; ++i) draws.push_back(static_cast<uint16_t>(i * 2654435761 >> 7));
+    std::vector<float> meant;
+    // The order of tables in memory, and how far they are apart.
+    std::vector<int64_t> order{0, 1, 2, 3, 4};
+    do
+      for (const int64_t gap : {64, 0, 1, 3, 16}) {
+        std::vector<float> room(static_cast<size_t>(4 * size + kTokens * width + 5 * gap));
+        float *place = room.data(), *lies[5];
+        for (const int64_t which : order) {
+          lies[which] = place;
+          place += (which == 3 ? kTokens * width : size) + gap;
+        }
+        auto [out, slope, place_sums, token_sums, drawn] = lies;
+        std::memcpy(drawn, draws.data(), draws.size() * sizeof(uint16_t));
+        const EmbeddingRows<float> block{kRows, width,   ids.data(), reinterpret_cast<const uint16_t*>(drawn),
+                                         6554,  1 / 0.9F};
+        embedding_rows(block, tokens.const_data_ptr<float>(), places.const_data_ptr<float>(), out);
+        std::copy_n(slopes.const_data_ptr<float>(), size, slope);
+        std::vector<float> scratch(static_cast<size_t>(width)), got(out, out + size);
+        embedding_gradient_rows(block, slope, token_sums, place_sums, scratch.data());
+        got.insert(got.end(), place_sums, place_sums + size);
+        got.insert(got.end(), token_sums, token_sums + kTokens * width);
+        if (meant.empty()) meant = got;
+        CAPTURE(width, gap, order);
+        CHECK(got == meant);
+      }
+    while (std::next_permutation(order.begin(), order.end()));
+  }
 }
 
 }  // namespace xformer::kernels

@@ -1,4 +1,4 @@
-// Batch norm of ragged sequences: what counts, what is remembered, what evaluation uses.
+// Batch norm of ragged sequences: what counts, what is remembered, what evaluation uses. Layer norm of needed places.
 #include <ATen/Functions.h>
 
 #include <catch2/catch.hpp>
@@ -94,6 +94,24 @@ TEST_CASE("a batch of numbers that are none leaves the running statistics as the
   CHECK(buffer(norm, "running_mean")[0].item<double>() == 0);
   CHECK(buffer(norm, "running_variance")[0].item<double>() == 1);
   CHECK(buffer(norm, "running_mean")[1].item<double>() != 0);
+}
+
+TEST_CASE("layer norm of needed places makes these alone, whatever stands in others and comes back for them",
+          "[models][norm]") {
+  const Batch batch;
+  LayerNorm norm(2, kEpsilon), all(2, kEpsilon);
+  norm.to(at::kDouble), all.to(at::kDouble);
+  const at::Tensor other = (~batch.valid).unsqueeze(-1);
+  const at::Tensor x = batch.x.masked_fill(other, NAN).requires_grad_();
+  const at::Tensor plain = batch.x.detach().clone().requires_grad_();
+  const at::Tensor got = norm.forward(x, batch.valid), meant = all.forward(plain);
+  CHECK(got.equal(meant.masked_fill(other, 0)));
+  const at::Tensor slopes = at::randn_like(plain);
+  got.backward(slopes.masked_fill(other, NAN));
+  meant.backward(slopes.masked_fill(other, 0));
+  CHECK(x.grad().equal(plain.grad()));
+  for (const auto& one : norm.named_parameters())
+    CHECK(at::allclose(one.value().grad(), all.named_parameters()[one.key()].grad(), 0, 1e-12));
 }
 
 }  // namespace xformer::models

@@ -123,6 +123,7 @@ int64_t most_launches(const std::string& name) {
                                                           {"memory-compressed", 355},
                                                           {"mra2", 590},
                                                           {"mra2-s", 510},
+                                                          {"none", 150},
                                                           {"nystromformer", 1300},
                                                           {"paramixer-cdil", 2460},
                                                           {"paramixer-chord", 2680},

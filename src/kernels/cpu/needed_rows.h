@@ -4,6 +4,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "core/error.h"
 #include "kernels/cpu/stored.h"
@@ -47,11 +48,15 @@ class NeededRows {
     }
   }
 
-  // Zeros in rows [count, width] from `first` on that are not needed.
+  // Zeros in rows [count, width] from `first` on that are not needed, neighbours at once.
   template <class Stored>
   void clear(int64_t first, int64_t count, int64_t width, Stored* rows) const {
-    for (int64_t i = 0; i < count; ++i)
-      if (!flags_[first + i]) std::fill_n(rows + i * width, width, Stored(0));
+    for (int64_t i = 0, end = 0; i < count; i = end) {
+      const bool* const from = flags_ + first;
+      end = std::find(from + i, from + count, !from[i]) - from;
+      if (!from[i])
+        std::memset(static_cast<void*>(rows + i * width), 0, static_cast<size_t>((end - i) * width) * sizeof(Stored));
+    }
   }
 
   // The rows where they lie if all are needed, or a copy in `room` with zeros in the others.

@@ -6,15 +6,27 @@ namespace xformer::kernels {
 
 namespace {
 
-template <class Value>
-[[gnu::always_inline]] inline void add(const Value* __restrict a, const Value* __restrict b, int64_t count,
-                                       Value* __restrict out) {
-  for (int64_t i = 0; i < count; ++i) out[i] = a[i] + b[i];
-}
-
-template <class Value>
-[[gnu::always_inline]] inline void add_to(const Value* __restrict from, int64_t count, Value* __restrict into) {
-  for (int64_t i = 0; i < count; ++i) into[i] += from[i];
+template <bool kDrops, class Value>
+[[gnu::always_inline]] inline void forward_of(const EmbeddingRows<Value>& block, const Value* tokens,
+                                              const Value* positions, Value* out) {
+  const int64_t width = block.width;
+  const uint32_t threshold = block.threshold;
+  const Value keep = block.keep;
+  const auto kept = [&](Value x, const uint16_t* draws, int64_t i) __attribute__((always_inline)) {
+    const Value scaled = kDrops ? x * keep : x;
+    return kDrops && draws[i] < threshold ? Value(0) : scaled;
+  };
+  for (int64_t r = 0; r < block.rows; ++r) {
+    const Value* __restrict token = tokens + block.ids[r] * width;
+    const uint16_t* __restrict draws = kDrops ? block.draws + r * width : nullptr;
+    Value* __restrict row = out + r * width;
+    if (positions != nullptr) {
+      const Value* __restrict place = positions + r * width;
+      for (int64_t i = 0; i < width; ++i) row[i] = kept(token[i] + place[i], draws, i);
+    } else {
+      for (int64_t i = 0; i < width; ++i) row[i] = kept(token[i], draws, i);
+    }
+  }
 }
 
 template <class Value>
@@ -27,28 +39,16 @@ template <class Value>
 }
 
 template <class Value>
-[[gnu::always_inline]] inline void drop_in_place(Value* values, const uint16_t* __restrict draws, int64_t count,
-                                                 uint32_t threshold, Value keep) {
+[[gnu::always_inline]] inline void add_to_both(const Value* __restrict from, int64_t count, Value* __restrict one,
+                                               Value* __restrict other) {
   for (int64_t i = 0; i < count; ++i) {
-    const Value kept = values[i] * keep;
-    values[i] = draws[i] < threshold ? Value(0) : kept;
+    one[i] += from[i];
+    other[i] += from[i];
   }
 }
 
-template <class Value>
-[[gnu::always_inline]] inline void forward_of(const EmbeddingRows<Value>& block, const Value* tokens,
-                                              const Value* positions, Value* out) {
-  const int64_t width = block.width;
-  for (int64_t r = 0; r < block.rows; ++r) {
-    const Value* const token = tokens + block.ids[r] * width;
-    Value* const row = out + r * width;
-    if (positions != nullptr) add(token, positions + r * width, width, row);
-    else
-      for (int64_t i = 0; i < width; ++i) row[i] = token[i];
-  }
-  if (block.draws != nullptr) drop_in_place(out, block.draws, block.rows * width, block.threshold, block.keep);
-}
-
+// What dropout leaves of a row is put down before it is added: a compiler that makes one operation of the product and
+// the sum does so in some loops and not in others, and which one runs depends on where a row lies.
 template <class Value>
 [[gnu::always_inline]] inline void backward_of(const EmbeddingRows<Value>& block, const Value* gradient,
                                                Value* token_sums, Value* position_sums, Value* row) {
@@ -59,19 +59,28 @@ template <class Value>
       drop(kept, block.draws + r * width, width, block.threshold, block.keep, row);
       kept = row;
     }
-    add_to(kept, width, token_sums + block.ids[r] * width);
-    if (position_sums != nullptr) add_to(kept, width, position_sums + r * width);
+    Value* const token = token_sums + block.ids[r] * width;
+    if (position_sums != nullptr) add_to_both(kept, width, token, position_sums + r * width);
+    else
+      for (int64_t i = 0; i < width; ++i) token[i] += kept[i];
   }
+}
+
+template <class Value>
+[[gnu::always_inline]] inline void forward_rows(const EmbeddingRows<Value>& block, const Value* tokens,
+                                                const Value* positions, Value* out) {
+  block.draws == nullptr ? forward_of<false>(block, tokens, positions, out)
+                         : forward_of<true>(block, tokens, positions, out);
 }
 
 }  // namespace
 
 XFORMER_VECTORISED
 void embedding_rows(const EmbeddingRows<float>& block, const float* tokens, const float* positions, float* out) {
-  forward_of(block, tokens, positions, out);
+  forward_rows(block, tokens, positions, out);
 }
 void embedding_rows(const EmbeddingRows<double>& block, const double* tokens, const double* positions, double* out) {
-  forward_of(block, tokens, positions, out);
+  forward_rows(block, tokens, positions, out);
 }
 
 XFORMER_VECTORISED

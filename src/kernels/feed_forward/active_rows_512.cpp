@@ -9,67 +9,50 @@ namespace xformer::kernels::by_512 {
 
 namespace {
 
-// gelu_dropout's functions (gelu_dropout/runs.cpp): the share below x, and how it grows with x.
-struct Share {
-  __m512 share, slope;
-};
-
-XFORMER_BY_512 [[gnu::always_inline]] inline Share normal_share(const __m512& x) {
-  const __m512 one = _mm512_set1_ps(1), z = _mm512_mul_ps(_mm512_abs_ps(x), _mm512_set1_ps(0.70710678F));
-  const __m512 t = _mm512_div_ps(one, _mm512_fmadd_ps(_mm512_set1_ps(0.3275911F), z, one));
-  const __m512 bell = exp2_by_512(_mm512_mul_ps(_mm512_mul_ps(z, z), _mm512_set1_ps(static_cast<float>(-kLog2OfE))));
-  __m512 tail = _mm512_fmadd_ps(_mm512_set1_ps(1.061405429F), t, _mm512_set1_ps(-1.453152027F));
-  tail = _mm512_fmadd_ps(tail, t, _mm512_set1_ps(1.421413741F));
-  tail = _mm512_fmadd_ps(tail, t, _mm512_set1_ps(-0.284496736F));
-  tail = _mm512_fmadd_ps(tail, t, _mm512_set1_ps(0.254829592F));
-  tail = _mm512_mul_ps(_mm512_mul_ps(tail, t), _mm512_mul_ps(bell, _mm512_set1_ps(0.5F)));
-  const __mmask16 above = _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_NLT_UQ);
-  return {_mm512_mask_sub_ps(tail, above, one, tail), _mm512_mul_ps(bell, _mm512_set1_ps(0.39894228F))};
-}
-
-XFORMER_BY_512 [[gnu::always_inline]] inline Share logistic_share(const __m512& x) {
-  constexpr float kFactor = 1.59576912160573071176F, kCubic = 0.044715F;
-  const __m512 one = _mm512_set1_ps(1), square = _mm512_mul_ps(x, x);
-  const __m512 inner = _mm512_mul_ps(x, _mm512_fmadd_ps(square, _mm512_set1_ps(kCubic), one));
-  // Bounded, so that no power is infinite.
-  const __m512 power = exp2_by_512(_mm512_min_ps(
-      _mm512_set1_ps(126), _mm512_mul_ps(inner, _mm512_set1_ps(-kFactor * static_cast<float>(kLog2OfE)))));
-  const __m512 share = _mm512_div_ps(one, _mm512_add_ps(one, power));
-  const __m512 grows = _mm512_mul_ps(_mm512_fmadd_ps(square, _mm512_set1_ps(3 * kCubic), one), _mm512_set1_ps(kFactor));
-  return {share, _mm512_mul_ps(_mm512_mul_ps(share, _mm512_sub_ps(one, share)), grows)};
-}
-
-template <bool kTanh>
-XFORMER_BY_512 [[gnu::always_inline]] inline Share share_at(const __m512& x) {
-  if constexpr (kTanh) return logistic_share(x);
-  else return normal_share(x);
-}
-
-// Forwards, where the share is all that is asked for, without exponential and quotient: share - 1/2 is odd, x times a
-// function of x^2, here a polynomial of u = 2 (x / kBound)^2 - 1 in [-1, 1], fitted for the least largest error of
-// gelu(x) = x share; beyond kBound x counts as +-kBound. Within 8 of 0 gelu is 1e-5 off at most, hundredths of what
-// rounding to bf16 does near 1.
+// The share below x and the slope of gelu (gelu_dropout/runs.cpp) without exponential and quotient: less 1/2 both are
+// odd, x times a function of x^2, here a polynomial of u = 2 (x / kBound)^2 - 1 in [-1, 1]; beyond kBound x counts as
+// +-kBound. The share's is fitted for the least largest error of gelu(x) = x share, which within 8 of 0 is 1e-5 at
+// most, the slope's for its own, 2e-5: hundredths of what rounding to bf16 does near 1.
 constexpr float kBound = 4.75F;
 constexpr int kTerms = 12;
 using Terms = float[kTerms];  // of u^11 .. u^0
-constexpr Terms kNormal = {-0.000597056933F, 0.00180055585F, -0.00249326741F, 0.00394519418F,
-                           -0.00812804513F,  0.0141617646F,  -0.0213496797F,  0.0301902182F,
-                           -0.0406038165F,   0.0532555431F,  -0.0736664981F,  0.148747995F};
-constexpr Terms kLogistic = {-0.000750614912F, 0.00233104615F, -0.00306888716F, 0.00395959662F,
-                             -0.0076685627F,   0.0136679634F,  -0.0209691264F,  0.0299876928F,
-                             -0.0406257994F,   0.0533842556F,  -0.0737553611F,  0.148770869F};
+struct Fit {
+  Terms share, slope;
+};
+constexpr Fit kNormal = {
+    {-0.000597056933F, 0.00180055585F, -0.00249326741F, 0.00394519418F, -0.00812804513F, 0.0141617646F, -0.0213496797F,
+     0.0301902182F, -0.0406038165F, 0.0532555431F, -0.0736664981F, 0.148747995F},
+    {-0.0108473027F, 0.0264097238F, -0.0224418912F, 0.026246986F, -0.0593139385F, 0.0844194513F, -0.0891649771F,
+     0.0884096161F, -0.0828626486F, 0.0759113443F, -0.0816625456F, 0.150162957F}};
+constexpr Fit kLogistic = {
+    {-0.000750614912F, 0.00233104615F, -0.00306888716F, 0.00395959662F, -0.0076685627F, 0.0136679634F, -0.0209691264F,
+     0.0299876928F, -0.0406257994F, 0.0533842556F, -0.0737553611F, 0.148770869F},
+    {-0.014717698F, 0.0346793765F, -0.0228399475F, 0.0161744787F, -0.0522217323F, 0.0839329723F, -0.0903205996F,
+     0.0901866877F, -0.0846922597F, 0.0765526021F, -0.0815016453F, 0.150030952F}};
 
-XFORMER_BY_512 [[gnu::always_inline]] inline __m512 fitted_share(const __m512& any, const Terms& terms) {
+struct Place {
+  __m512 x, u, square;  // bounded, as above, and of u
+};
+
+XFORMER_BY_512 [[gnu::always_inline]] inline Place place_of(const __m512& any) {
   const __m512 x = _mm512_range_ps(any, _mm512_set1_ps(kBound), /*the lesser magnitude, the first's sign*/ 2);
   const __m512 u = _mm512_fmsub_ps(x, _mm512_mul_ps(x, _mm512_set1_ps(2 / (kBound * kBound))), _mm512_set1_ps(1));
+  return {x, u, _mm512_mul_ps(u, u)};
+}
+
+XFORMER_BY_512 [[gnu::always_inline]] inline __m512 fitted(const Place& at, const Terms& terms) {
   // Even and odd powers apart: half as many sums wait for each other.
-  const __m512 square = _mm512_mul_ps(u, u);
   __m512 odd = _mm512_set1_ps(terms[0]), even = _mm512_set1_ps(terms[1]);
   for (int i = 2; i < kTerms; i += 2) {
-    odd = _mm512_fmadd_ps(odd, square, _mm512_set1_ps(terms[i]));
-    even = _mm512_fmadd_ps(even, square, _mm512_set1_ps(terms[i + 1]));
+    odd = _mm512_fmadd_ps(odd, at.square, _mm512_set1_ps(terms[i]));
+    even = _mm512_fmadd_ps(even, at.square, _mm512_set1_ps(terms[i + 1]));
   }
-  return _mm512_fmadd_ps(x, _mm512_fmadd_ps(odd, u, even), _mm512_set1_ps(0.5F));
+  return _mm512_fmadd_ps(at.x, _mm512_fmadd_ps(odd, at.u, even), _mm512_set1_ps(0.5F));
+}
+
+template <bool kTanh>
+constexpr const Fit& fit() {
+  return kTanh ? kLogistic : kNormal;
 }
 
 XFORMER_BY_512 [[gnu::always_inline]] inline __mmask16 kept_at(const uint16_t* draws, int64_t i,
@@ -88,7 +71,7 @@ XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void rows_of(const ActiveRows&
       const __mmask16 lanes = lanes_of(run.f - i);
       const __m512 z =
           _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, sums + at + i), _mm512_maskz_loadu_ps(lanes, bias + i));
-      const __m512 active = _mm512_mul_ps(z, fitted_share(z, kTanh ? kLogistic : kNormal));
+      const __m512 active = _mm512_mul_ps(z, fitted(place_of(z), fit<kTanh>().share));
       const __m512 kept = _mm512_maskz_mul_ps(kept_at(run.draws, at + i, threshold, lanes), active, keep);
       const auto rounded_z = (__m256i)_mm512_cvtneps_pbh(z), rounded = (__m256i)_mm512_cvtneps_pbh(kept);
       if (lanes == kAllLanes) {
@@ -110,9 +93,10 @@ template <bool kTanh>
 XFORMER_BY_BF16_512 [[gnu::always_inline]] inline Given given_by(const c10::BFloat16* z, const float* slopes,
                                                                  __mmask16 kept, __mmask16 lanes, const __m512& keep) {
   const __m512 x = widened_by_512(z, lanes);
-  const Share at = share_at<kTanh>(x);
-  const __m512 slope = _mm512_mul_ps(_mm512_maskz_loadu_ps(lanes, slopes), _mm512_fmadd_ps(x, at.slope, at.share));
-  return {_mm512_maskz_mul_ps(kept, _mm512_mul_ps(x, at.share), keep), _mm512_maskz_mul_ps(kept, slope, keep)};
+  const Place at = place_of(x);
+  const __m512 slope = _mm512_mul_ps(_mm512_maskz_loadu_ps(lanes, slopes), fitted(at, fit<kTanh>().slope));
+  return {_mm512_maskz_mul_ps(kept, _mm512_mul_ps(x, fitted(at, fit<kTanh>().share)), keep),
+          _mm512_maskz_mul_ps(kept, slope, keep)};
 }
 
 template <bool kTanh>

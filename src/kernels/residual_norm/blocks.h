@@ -93,6 +93,8 @@ void norm_gradient_block(const BlockBackward<Stored>& block, NormScratch<Stored>
 // to = drop(from), rounded.
 template <class Stored>
 void drop_stored(const Stored* from, const DropRule& drop, int64_t count, Stored* to, NormScratch<Stored>& mine) {
+  if constexpr (kConverts<Stored>)
+    if (has_bf16_512()) return by_512::drop_rows(from, drop, count, to);
   Computed<Stored>* const into = place_for(to, count, mine.branch);
   drop_rows(loaded(from, count, mine.x), drop, count, into);
   store(into, count, to);

@@ -238,9 +238,19 @@ void norm_gradient_block(const BlockBackward<c10::BFloat16>& block) {
   else norm_gradient_rows_of<false>(block);
 }
 
+XFORMER_BY_BF16_512 void drop_rows(const c10::BFloat16* in, const DropRule& rule, int64_t count, c10::BFloat16* out) {
+  const Drop drop = drop_of(rule);
+  for (int64_t i = 0; i < count; i += kStep) {
+    const __mmask32 lanes = lanes32_of(count - i);
+    fetch_to_read(in + i);
+    store_rounded(dropped(widened_by_512(in + i, lanes), rule.draws + i, lanes, drop), lanes, out + i);
+  }
+}
+
 #else
 
 // For the linker: has_bf16_512() is false here.
+void drop_rows(const c10::BFloat16*, const DropRule&, int64_t, c10::BFloat16*) {}
 void norm_block(const BlockForward<c10::BFloat16>&, std::vector<float>&) {}
 void norm_block_again(const BlockForward<c10::BFloat16>&) {}
 void norm_gradient_block(const BlockBackward<c10::BFloat16>&) {}
