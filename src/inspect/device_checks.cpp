@@ -6,6 +6,7 @@
 
 #include "attention/multi_head.h"
 #include "core/error.h"
+#include "inspect/forward.h"
 #include "inspect/tiny.h"
 #include "tensor/autocast.h"
 #include "training/step.h"
@@ -60,7 +61,7 @@ struct Mixer {
     for (const auto& part :
          {std::static_pointer_cast<torch::nn::Module>(module), std::static_pointer_cast<torch::nn::Module>(shared)})
       for (const auto& entry : part->named_parameters())
-        result.emplace_back("gradient of " + entry.key(), entry.value().grad());
+        result.emplace_back("gradient of " + entry.key(), gradient_of(entry.value()));
     for (auto& [name, tensor] : result) tensor = tensor.detach().to(at::kCPU, at::kDouble);
     return result;
   }

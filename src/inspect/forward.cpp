@@ -17,11 +17,6 @@ namespace {
 
 std::string shape_text(at::IntArrayRef shape) { return fmt::format("[{}]", fmt::join(shape, ",")); }
 
-// Zeros where nothing that was differentiated depends on the tensor.
-at::Tensor gradient_of(const at::Tensor& tensor) {
-  return tensor.grad().defined() ? tensor.grad() : at::zeros_like(tensor);
-}
-
 void check_captures(const std::vector<std::string>& patterns, const std::vector<std::string>& seen) {
   XF_CHECK(patterns.empty() || !seen.empty(), UserError,
            "--capture: nothing has a name here; a fused attention, for one, keeps its steps to itself");
@@ -32,6 +27,10 @@ void check_captures(const std::vector<std::string>& patterns, const std::vector<
 }
 
 }  // namespace
+
+at::Tensor gradient_of(const at::Tensor& tensor) {
+  return tensor.grad().defined() ? tensor.grad() : at::zeros_like(tensor);
+}
 
 std::string ExpectedTensor::type_text() const {
   std::string text;

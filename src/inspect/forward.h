@@ -65,4 +65,7 @@ struct ForwardPass {
 // fits nothing, with the names there are.
 [[nodiscard]] ForwardResult run_forward(const ForwardPass& pass, const ForwardView& view);
 
+// Zeros where nothing that was differentiated depends on the tensor.
+[[nodiscard]] at::Tensor gradient_of(const at::Tensor& tensor);
+
 }  // namespace xformer::inspect

@@ -112,6 +112,9 @@ inline BuiltMixer make_mixer(const std::string& name, const Json& overrides = Js
   return result;
 }
 
+// The gradient of a tensor: zero where nobody read it.
+inline at::Tensor gradient_of(const at::Tensor& x) { return x.grad().defined() ? x.grad() : at::zeros_like(x); }
+
 // N(0, 1), a function of (name, shape).
 inline at::Tensor random_tensor(const std::string& name, at::IntArrayRef shape) {
   return InitStream(7, "test").normal(name, shape, 1).to(at::kDouble);

@@ -34,7 +34,7 @@ struct MapGradients {
   at::Tensor x, weight, bias;  // the last undefined where the map has none
 };
 // What linear() hands back from the gradient of its result [.., out], for callers that autograd does not see. On other
-// devices than the CPU factors are whole numbers.
+// devices than the CPU no factor is rounded.
 [[nodiscard]] MapGradients linear_gradients(const at::Tensor& gradient, const at::Tensor& x, const LinearMap& map);
 
 }  // namespace xformer::kernels
