@@ -88,7 +88,7 @@ int64_t Embedding::leading() const {
 }
 
 Embedding::Embedded Embedding::forward(at::Tensor ids, const at::Tensor& values, at::Tensor valid, int64_t first,
-                                       const at::Tensor& segments) const {
+                                       const at::Tensor& segments, bool padding_read) const {
   XF_ASSERT(segments.defined() || !segments_.defined(), "a sequence without its segments");
   XF_ASSERT(first == 0 || (tokens_.defined() && pinned() == 0), "place {} of a sequence with something in front",
             first);
@@ -109,7 +109,7 @@ Embedding::Embedded Embedding::forward(at::Tensor ids, const at::Tensor& values,
   at::Tensor x;
   if (tokens_.defined() && leading() == 0 && !options_.scale_input && !segments_.defined()) {
     x = kernels::embedding(table, ids, first > 0 && positions_.defined() ? positions_.slice(0, first) : positions_,
-                           drop);
+                           drop, padding_read ? at::Tensor() : valid);
   } else {
     x = table.defined() ? kernels::embedding(table, ids, {}, {})
         : input_        ? input_->forward(values)

@@ -43,9 +43,9 @@ class Embedding {
     at::Tensor valid;  // [s, leading + n] bool; undefined: all
   };
   // ids [s,n] or values [s,n,width], valid [s,n]; of ids with nothing in front also those from place `first` on.
-  // segments [s,n] where the task has them.
+  // segments [s,n] where the task has them. Without `padding_read` nobody reads x where it is not valid.
   [[nodiscard]] Embedded forward(at::Tensor ids, const at::Tensor& values, at::Tensor valid, int64_t first = 0,
-                                 const at::Tensor& segments = {}) const;
+                                 const at::Tensor& segments = {}, bool padding_read = true) const;
 
   // Tokens put in front of the places.
   [[nodiscard]] int64_t leading() const;

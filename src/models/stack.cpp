@@ -9,6 +9,9 @@ Stack::Stack(Model& owner, const StackOptions& options, const ModelRequest& requ
     : causal_(request.causal),
       padding_read_(options.padding_read || options.block.norm == NormKind::kBatchAll),
       padding_is_valid_(options.padding_is_valid),
+      reads_padding_(padding_read_ || padding_is_valid_ || options.post_norm || options.reversible ||
+                     !options.first_mixer_norm || options.block.norm != NormKind::kLayer ||
+                     request.attention.base->build_block != nullptr),
       max_len_(max_len),
       decoding_length_(attention::decoding_length(request.attention, request.attention_options, max_len)),
       shared_(owner.shared()) {

@@ -33,10 +33,14 @@ class Stack {
   [[nodiscard]] at::Tensor forward(at::Tensor x, const at::Tensor& valid, State& state) const;
   // x [b,n,m] of the places at hand (DecodingModel) -> [b,n,m].
   [[nodiscard]] at::Tensor decode(at::Tensor x, Decoded& so_far) const;
+  // Whether what x of forward() holds where it is not valid reaches anything that somebody reads. It does not where
+  // every layer begins with a norm that makes zeros of such places.
+  [[nodiscard]] bool reads_padding() const { return reads_padding_; }
   [[nodiscard]] attention::Cost cost(int64_t sequences, int64_t length) const;
 
  private:
   const bool causal_, padding_read_, padding_is_valid_;
+  bool reads_padding_;
   const int64_t max_len_, decoding_length_;
   std::vector<std::shared_ptr<attention::LayerBlock>> layers_;
   std::vector<std::shared_ptr<PreNormBlock>> reversible_;  // the same layers, when they are run that way

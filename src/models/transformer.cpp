@@ -26,7 +26,7 @@ at::Tensor Transformer::forward(const ModelInput& input, State& state) {
 
 at::Tensor Transformer::summary(const at::Tensor& ids, const at::Tensor& values, const at::Tensor& valid, State& state,
                                 const at::Tensor& segments) {
-  const Embedding::Embedded embedded = embedding_.forward(ids, values, valid, 0, segments);
+  const Embedding::Embedded embedded = embedding_.forward(ids, values, valid, 0, segments, stack_.reads_padding());
   return readout_.pooled(stack_.forward(embedded.x, embedded.valid, state), embedded.valid);
 }
 

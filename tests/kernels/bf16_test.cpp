@@ -193,7 +193,9 @@ void add_maps(std::vector<Case>& cases) {
                      [=](const Tensors& x) { return Tensors{x[0] + drop(x[1])}; },
                      {activation("x", {3, rows, 9}), activation("branch", {3, rows, 9})}});
     const at::Tensor ids = (at::arange(3 * rows).view({3, rows}) * 5).remainder(11);
-    const auto embed = [=](auto* run) { return [=](const Tensors& x) { return Tensors{run(x[0], ids, x[1], drop)}; }; };
+    const auto embed = [=](auto* run) {
+      return [=](const Tensors& x) { return Tensors{run(x[0], ids, x[1], drop, {})}; };
+    };
     cases.push_back({"embedding",
                      embed(&embedding),
                      embed(&embedding_reference),

@@ -14,6 +14,7 @@ namespace {
 struct WalkedEmbedding {
   int64_t b = 3, n = 50, m = 16, vocabulary = 20, position_rows = 60;  // the last 0: no positions
   double p = 0.2;
+  at::Tensor needed = {};
 
   [[nodiscard]] at::Tensor ids() const {
     Stream numbers(static_cast<uint64_t>(n + 100 * vocabulary));
@@ -36,9 +37,10 @@ Tensors embedded(const WalkedEmbedding& one, const at::Tensor& ids, const at::Te
   const auto launch = [order](const EmbeddingArguments& a) { run_embedding(a, walking(order)); };
   const Tensors tables = one.tables();
   const at::Tensor positions = one.position_rows > 0 ? tables[1] : at::Tensor();
-  const at::Tensor out = embedding_forward_device(tables[0], ids, positions, place_of(one.p), at::kFloat, launch);
+  const at::Tensor out =
+      embedding_forward_device(tables[0], ids, positions, place_of(one.p), one.needed, at::kFloat, launch);
   const EmbeddingGradients found =
-      embedding_backward_device(gradient, ids, one.vocabulary, one.position_rows, place_of(one.p), launch);
+      embedding_backward_device(gradient, ids, one.vocabulary, one.position_rows, place_of(one.p), one.needed, launch);
   Tensors result{out, found.tokens};
   if (one.position_rows > 0) result.push_back(found.positions);
   return result;
@@ -47,14 +49,15 @@ Tensors embedded(const WalkedEmbedding& one, const at::Tensor& ids, const at::Te
 Tensors meant(const WalkedEmbedding& one) {
   return in_double(
       [&](const Tensors& in) {
-        return Tensors{
-            embedding_reference(in[0], one.ids(), one.position_rows > 0 ? in[1] : at::Tensor(), place_of(one.p))};
+        return Tensors{embedding_reference(in[0], one.ids(), one.position_rows > 0 ? in[1] : at::Tensor(),
+                                           place_of(one.p), one.needed)};
       },
       one.tables(), {one.gradient()});
 }
 
 double worst_embedding(const WalkedEmbedding& one) {
   const at::Tensor ids = one.ids(), gradient = one.gradient();
+  lose_others(gradient, one.needed);
   return worst_walked([&](WalkOrder order) { return embedded(one, ids, gradient, order); }, meant(one));
 }
 
@@ -65,12 +68,12 @@ int counted_embeddings = 0;
 void count_embedding(const EmbeddingArguments&) { ++counted_embeddings; }
 
 at::Tensor counted_forward(const at::Tensor& tokens, const at::Tensor& ids, const at::Tensor& positions,
-                           const DropoutPlace& drop, at::ScalarType type) {
-  return embedding_forward_device(tokens, ids, positions, drop, type, count_embedding);
+                           const DropoutPlace& drop, const at::Tensor& needed, at::ScalarType type) {
+  return embedding_forward_device(tokens, ids, positions, drop, needed, type, count_embedding);
 }
 EmbeddingGradients counted_backward(const at::Tensor& gradient, const at::Tensor& ids, int64_t token_rows,
-                                    int64_t position_rows, const DropoutPlace& drop) {
-  return embedding_backward_device(gradient, ids, token_rows, position_rows, drop, count_embedding);
+                                    int64_t position_rows, const DropoutPlace& drop, const at::Tensor& needed) {
+  return embedding_backward_device(gradient, ids, token_rows, position_rows, drop, needed, count_embedding);
 }
 
 }  // namespace
@@ -105,6 +108,18 @@ TEST_CASE("embedding on a device: widths, vocabularies and parts") {
   CHECK((embedding_division(a).parts == 47 && embedding_division(a).part_tiles == 2));
   const Tensors got = embedded(one, one.ids(), one.gradient(), WalkOrder::kForward), wanted = meant(one);
   for (size_t i = 0; i < got.size(); ++i) CHECK(difference(got[i].to(at::kDouble), wanted[i]) < kLikeFloat);
+}
+
+TEST_CASE("embedding on a device of needed places: zeros elsewhere, whatever gradient arrives there") {
+  const PoisonedMemory poisoned;
+  for (const int64_t n : {1, 50, 64, 130}) {
+    const at::Tensor place = at::arange(n), some = random_tensor("which", {3, n}).gt(0.5);
+    for (const at::Tensor& needed :
+         {some, at::stack({place.lt(n / 2), place.lt(0), place.lt(n)}), at::zeros({3, n}, at::kBool)}) {
+      CAPTURE(n, needed);
+      CHECK(worst_embedding({.n = n, .m = 24, .position_rows = n, .needed = needed}) < kLikeFloat);
+    }
+  }
 }
 
 TEST_CASE("embedding on a device drops the elements that the CPU drops") {

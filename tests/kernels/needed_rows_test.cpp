@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "fused_support.h"
+#include "kernels/embedding/embedding.h"
 #include "kernels/feed_forward/feed_forward.h"
 #include "kernels/residual_norm/residual_norm.h"
 #include "place_support.h"
@@ -56,10 +57,18 @@ std::vector<Case> operators() {
       return Tensors{made.sum, made.normed};
     };
   };
+  // Of tables alone.
+  const auto embed = [=](auto* run) {
+    return [=](const Tensors& x, const at::Tensor& needed) {
+      const at::Tensor ids = at::arange(3 * x[0].size(1)).remainder(kWidth).view({3, -1});
+      return Tensors{run(x[2], ids, x[0].select(0, 0), drop, needed)};
+    };
+  };
   return {{"linear", two_maps, two_maps_reference, 1},
           {"feed_forward", feed(&feed_forward), feed(&feed_forward_reference), 1},
           {"residual_norm", norm(&residual_norm, true), norm(&residual_norm_reference, true), 2},
-          {"residual_norm alone", norm(&residual_norm, false), norm(&residual_norm_reference, false), 1}};
+          {"residual_norm alone", norm(&residual_norm, false), norm(&residual_norm_reference, false), 1},
+          {"embedding", embed(&embedding), embed(&embedding_reference), 0}};
 }
 
 // Two tensors of rows, two maps.

@@ -34,11 +34,14 @@ constexpr int64_t kLanes = 32;
 namespace by_512 {
 
 #define XFORMER_DRAWS __attribute__((target("avx512f")))
-constexpr int kRegister = 8, kMany = 4;
+constexpr int kRegister = 8, kMany = 6;
 using Words = Vector<uint64_t, kRegister>::Lanes;
 constexpr Words kPlaces = {0, 1, 2, 3, 4, 5, 6, 7};
 XFORMER_DRAWS inline void multiply(const Words& words, const Words& factor, Words& into) {
   into = (Words)_mm512_maskz_mul_epu32(0xFF, (__m512i)words, (__m512i)factor);
+}
+XFORMER_DRAWS inline Words differ(const Words& a, const Words& b, const Words& c) {
+  return (Words)_mm512_ternarylogic_epi64((__m512i)a, (__m512i)b, (__m512i)c, /*a ^ b ^ c*/ 0x96);
 }
 XFORMER_DRAWS inline void interleave(const Words& a, const Words& b, Words& front, Words& back) {
   front = __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
@@ -60,6 +63,7 @@ constexpr Words kPlaces = {0, 1, 2, 3};
 XFORMER_DRAWS inline void multiply(const Words& words, const Words& factor, Words& into) {
   into = (Words)_mm256_mul_epu32((__m256i)words, (__m256i)factor);
 }
+XFORMER_DRAWS inline Words differ(const Words& a, const Words& b, const Words& c) { return a ^ b ^ c; }
 XFORMER_DRAWS inline void interleave(const Words& a, const Words& b, Words& front, Words& back) {
   front = __builtin_shufflevector(a, b, 0, 4, 1, 5);
   back = __builtin_shufflevector(a, b, 2, 6, 3, 7);

@@ -8,7 +8,7 @@ namespace xformer::kernels {
 // `type`: of the result.
 [[nodiscard]] at::Tensor embedding_forward_cpu(const at::Tensor& tokens, const at::Tensor& ids,
                                                const at::Tensor& positions, const DropoutPlace& drop,
-                                               at::ScalarType type);
+                                               const at::Tensor& needed, at::ScalarType type);
 
 struct EmbeddingGradients {
   at::Tensor tokens, positions;  // positions: undefined where position_rows is 0
@@ -16,7 +16,7 @@ struct EmbeddingGradients {
 
 [[nodiscard]] EmbeddingGradients embedding_backward_cpu(const at::Tensor& gradient, const at::Tensor& ids,
                                                         int64_t token_rows, int64_t position_rows,
-                                                        const DropoutPlace& drop);
+                                                        const DropoutPlace& drop, const at::Tensor& needed);
 
 // Some rows of `width` elements, neighbours in position. `draws`: 16 bits an element, or nullptr without dropout.
 template <class Value>

@@ -25,8 +25,8 @@ namespace xformer::kernels {
 // Launch takes EmbeddingArguments.
 template <class Launch>
 at::Tensor embedding_forward_device(const at::Tensor& tokens_in, const at::Tensor& ids_in,
-                                    const at::Tensor& positions_in, const DropoutPlace& drop, at::ScalarType type,
-                                    const Launch& launch) {
+                                    const at::Tensor& positions_in, const DropoutPlace& drop,
+                                    const at::Tensor& needed_in, at::ScalarType type, const Launch& launch) {
   const at::Tensor tokens = tokens_in.contiguous(), ids = ids_in.to(at::kLong).contiguous();
   const at::Tensor positions = positions_in.defined() ? positions_in.contiguous() : positions_in;
   TORCH_CHECK(fits_embedding_programs(tokens, ids) && type == at::kFloat, "embedding on a device is in float, of at ",
@@ -36,6 +36,8 @@ at::Tensor embedding_forward_device(const at::Tensor& tokens_in, const at::Tenso
                   (positions.scalar_type() == at::kFloat && positions.size(0) >= a.n && positions.size(1) == a.m),
               "positions are at least as many rows as tokens, as wide");
   at::Tensor result = at::empty({a.b, a.n, a.m}, tokens.options());
+  const at::Tensor needed = dense_flags(needed_in, a.b * a.n);
+  a.needed = read_flags(needed);
   a.tokens = read_floats(tokens), a.positions = read_floats(positions);
   a.out = written_floats(result);
   a.wide = a.m % kRun == 0 && reads_wide({tokens, positions, result});
@@ -48,9 +50,11 @@ at::Tensor embedding_forward_device(const at::Tensor& tokens_in, const at::Tenso
 template <class Launch>
 EmbeddingGradients embedding_backward_device(const at::Tensor& gradient_in, const at::Tensor& ids_in,
                                              int64_t token_rows, int64_t position_rows, const DropoutPlace& drop,
-                                             const Launch& launch) {
+                                             const at::Tensor& needed_in, const Launch& launch) {
   const at::Tensor gradient = gradient_in.contiguous(), ids = ids_in.to(at::kLong).contiguous();
   EmbeddingArguments a = embedding_arguments(ids, token_rows, gradient.size(2));
+  const at::Tensor needed = dense_flags(needed_in, a.b * a.n);
+  a.needed = read_flags(needed);
   EmbeddingGradients result;
   const at::Tensor tables = at::empty({embedding_division(a).parts, token_rows, a.m}, gradient.options());
   result.tokens = tables.size(0) == 1 ? tables.select(0, 0) : at::empty({token_rows, a.m}, gradient.options());

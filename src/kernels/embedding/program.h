@@ -7,6 +7,7 @@
 
 #include <cmath>
 
+#include "kernels/device/needed.h"
 #include "kernels/device/part_sums.h"
 #include "kernels/device/tile.h"
 
@@ -22,6 +23,7 @@ struct EmbeddingArguments {
   EmbeddingStage stage = EmbeddingStage::kRows;
   const float *tokens = nullptr, *positions = nullptr;  // [vocabulary,m], [at least n,m] or null
   const int64_t* ids = nullptr;                         // [b,n]; rows of others than 0 .. vocabulary - 1 are NaN
+  const bool* needed = nullptr;                         // [b,n]; null: all rows are
   float* out = nullptr;                                 // [b,n,m]
   const float* gradient = nullptr;                      // [b,n,m]
   float* tables = nullptr;                              // [parts,vocabulary,m]
@@ -30,6 +32,8 @@ struct EmbeddingArguments {
   int64_t b = 0, n = 0, m = 0, vocabulary = 0, position_rows = 0;
   bool wide = false;  // all rows begin at sixteen bytes and are whole runs
   DeviceDrop drop;
+
+  [[nodiscard]] XFORMER_DEVICE bool needs(int64_t row) const { return needed == nullptr || needed[row]; }
 };
 
 [[nodiscard]] constexpr int64_t embedding_runs(int64_t m) { return (m + kRun - 1) / kRun; }
@@ -64,7 +68,8 @@ struct EmbeddingProgram {
     const EmbeddingPlace place(thread.block() * kThreads + thread.index(), a.b * a.n, a.m);
     if (place.count == 0) return;
     const int64_t id = a.ids[place.row], element = place.row * a.m + place.column;
-    float values[kRun], more[kRun];
+    float values[kRun] = {}, more[kRun];
+    if (!a.needs(place.row)) return store_run(thread, values, place.count, a.wide, a.out + element);
     if (id >= 0 && id < a.vocabulary) {
       load_run(thread, a.tokens + id * a.m + place.column, place.count, a.wide, values);
     } else {
@@ -94,6 +99,7 @@ struct PositionGradientProgram {
     const DeviceDraws draws(a.drop);
     float sum[kRun] = {}, more[kRun];
     for (int64_t b = first; b < end; b += kPositionLanes) {
+      if (!a.needs(b * a.n + place.row)) continue;
       const int64_t element = (b * a.n + place.row) * a.m + place.column;
       load_run(thread, a.gradient + element, place.count, a.wide, more);
       draws.apply(element, more);
@@ -127,13 +133,16 @@ struct TokenGradientProgram {
     float sum[kTiles][4] = {};
     for (int64_t row = part * division.part_tiles * kTileSide; row < end; row += kTileSide) {
       const TilePlace place{row, column, end, a.m};
+      if (tile_need<kTileSide>(thread, a.needed, row, end) == TileNeed::kNone) continue;
       thread.sync();
       for_runs(thread, slopes, [&](int i, int j, float* values) {
         const int64_t element = place.element(i, j);
-        load_run(thread, a.gradient + element, place.count(i, j), a.wide, values);
-        if (place.count(i, j) > 0) draws.apply(element, values);
+        const bool lives = row + i < end && a.needs(row + i);
+        const int count = lives ? place.count(i, j) : 0;
+        load_run(thread, a.gradient + element, count, a.wide, values);
+        if (count > 0) draws.apply(element, values);
         put_run(thread, values, slopes.at(i, j));
-        const int64_t own = row + i < end ? a.ids[row + i] - token : -1;
+        const int64_t own = lives ? a.ids[row + i] - token : -1;
         XFORMER_UNROLL
         for (int k = 0; k < kRun; ++k) values[k] = own == j + k ? 1.0f : 0.0f;
         put_run(thread, values, which.at(i, j));

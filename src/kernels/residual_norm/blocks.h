@@ -75,7 +75,7 @@ template <class Stored>
 void norm_gradient_block(const BlockBackward<Stored>& block, NormScratch<Stored>& mine) {
   using Value = Computed<Stored>;
   if constexpr (kConverts<Stored>)
-    if (has_bf16_512()) return by_512::norm_gradient_block(block);
+    if (has_bf16_512()) return by_512::norm_gradient_block(block, mine.sum);
   const int64_t count = block.rows * block.width;
   Value* const x_gradient = place_for(block.x_gradient, count, mine.x_gradient);
   norm_gradient_rows(

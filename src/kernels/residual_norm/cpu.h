@@ -97,7 +97,7 @@ struct BlockBackward {
 namespace by_512 {
 void norm_block(const BlockForward<c10::BFloat16>& block, std::vector<float>& room);
 void norm_block_again(const BlockForward<c10::BFloat16>& block);
-void norm_gradient_block(const BlockBackward<c10::BFloat16>& block);
+void norm_gradient_block(const BlockBackward<c10::BFloat16>& block, std::vector<float>& room);
 void drop_rows(const c10::BFloat16* in, const DropRule& drop, int64_t count, c10::BFloat16* out);
 }  // namespace by_512
 
