@@ -1,5 +1,7 @@
-// Loops of pooling that the compiler vectorises.
+// Loops of pooling that the compiler vectorises, and of bf16 by AVX-512.
 #pragma once
+
+#include <c10/util/BFloat16.h>
 
 #include <cstdint>
 
@@ -22,5 +24,12 @@ void add_spread_row(const float* past, int64_t past_stride, const float* row, fl
                     float* out);
 void add_spread_row(const double* past, int64_t past_stride, const double* row, double factor, const RowSet& set,
                     double* out);
+
+// Where has_bf16_512() (kernels/cpu/lanes_512.h).
+namespace by_512 {
+int64_t sum_rows(const c10::BFloat16* x, const RowSet& set, float* out);
+void add_spread_row(const c10::BFloat16* past, int64_t past_stride, const float* row, float factor, const RowSet& set,
+                    c10::BFloat16* out);
+}  // namespace by_512
 
 }  // namespace xformer::kernels

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "kernels/cpu/heads.h"
+#include "kernels/cpu/lanes_512.h"
 #include "kernels/cpu/stored.h"
 #include "kernels/cpu/units.h"
 #include "kernels/cpu/valid_rows.h"
@@ -92,6 +93,28 @@ struct PoolRooms {
   }
 };
 
+// sum_rows() of rows as they are stored.
+template <class Stored, class Value = Computed<Stored>>
+int64_t sum_stored(const Stored* x, RowSet set, Value* sum, std::vector<Value>& room) {
+  if constexpr (kConverts<Stored>)
+    if (has_bf16_512()) return by_512::sum_rows(x, set, sum);
+  const auto rows = loaded_rows(x, set.stride, set.rows, set.columns, room);
+  set.stride = rows.stride;
+  return sum_rows(rows.data, set, sum);
+}
+
+// add_spread_row() likewise, where rows of both sides lie side by side.
+template <class Stored, class Value = Computed<Stored>>
+void add_spread_stored(const Stored* past, const Value* row, Value factor, const RowSet& set, Stored* out,
+                       PoolRooms<Value>& room) {
+  if constexpr (kConverts<Stored>)
+    if (has_bf16_512()) return by_512::add_spread_row(past, set.columns, row, factor, set, out);
+  const int64_t count = set.rows * set.columns;
+  Value* const into = place_for(out, count, room.span);
+  add_spread_row(loaded(past, count, room.past), set.columns, row, factor, set, into);
+  store(into, count, out);
+}
+
 // Means (pools) or, for the gradient of a repetition, sums over each span. `mean`: over valid tokens, where scale > 1.
 std::vector<at::Tensor> gather_rows(const at::Tensor& x, const at::Tensor& key_valid,
                                     const std::vector<HeadGroup>& groups, int64_t pinned, bool mean) {
@@ -112,8 +135,9 @@ std::vector<at::Tensor> gather_rows(const at::Tensor& x, const at::Tensor& key_v
         const int64_t size = span.to - span.from;
         scalar_t* const to = out[group].at(b, within, row);
         Value* const sum = place_for(to, d, rooms[worker].row);
-        const auto rows = loaded_rows(tokens.at(b, head, span.from), tokens.stride, size, d, rooms[worker].span);
-        const int64_t count = sum_rows(rows.data, {size, rows.stride, d, flags_of(valid, b, span, scale)}, sum);
+        const int64_t count =
+            sum_stored(tokens.at(b, head, span.from), RowSet{size, tokens.stride, d, flags_of(valid, b, span, scale)},
+                       sum, rooms[worker].span);
         if (mean && count > 1)
           for (int64_t c = 0; c < d; ++c) sum[c] /= static_cast<Value>(count);
         store(sum, d, to);
@@ -178,11 +202,8 @@ at::Tensor pool_beside_backward(const at::Tensor& gradient, const at::Tensor& pa
       const int64_t at = (b * n + span.from) * width;
       Value* const own = grown(room.row, width);
       for (int64_t head = 0; head < h; ++head) take(rows.at(b, head, row), d, own + head * d);
-      const TileRows<Value> into = rows_for(out + at, width, size, width, room.span);
-      const auto passed = loaded_rows(beside + at, width, size, width, room.past);
-      add_spread_row(passed.data, passed.stride, own, Value(1) / static_cast<Value>(std::max<int64_t>(count, 1)),
-                     {size, into.stride, width, flags}, into.data);
-      store_rows(into, size, width, out + at, width);
+      add_spread_stored(beside + at, own, Value(1) / static_cast<Value>(std::max<int64_t>(count, 1)),
+                        RowSet{size, width, width, flags}, out + at, room);
     });
   });
   return result.transpose(1, 2);

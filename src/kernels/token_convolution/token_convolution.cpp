@@ -6,6 +6,9 @@
 
 #include "core/error.h"
 #include "kernels/cpu/heads.h"
+#include "kernels/cpu/lanes_512.h"
+#include "kernels/cpu/needed_rows.h"
+#include "kernels/cpu/pack.h"
 #include "kernels/cpu/stored.h"
 #include "kernels/cpu/units.h"
 #include "kernels/cpu/valid_rows.h"
@@ -18,23 +21,43 @@ namespace xformer::kernels {
 
 namespace {
 
-// Rows of one sample and head that are valid, side by side between zeros: row i + half is token i.
-template <class Stored, class Value = Computed<Stored>>
-void lay_out(const Heads<const Stored>& x, const ValidRows& valid, int64_t b, int64_t h, int64_t d, int64_t half,
-             Value* into) {
-  const int64_t end = valid.end(b);
-  std::fill_n(into, half * d, Value(0));
-  take_rows(x.at(b, h), x.stride, end, d, into + half * d);
-  if (!valid.all(b, 0, end))
-    for (int64_t i = 0; i < end; ++i)
-      if (!valid.at(b, i)) std::fill_n(into + (half + i) * d, d, Value(0));
-  std::fill_n(into + (half + end) * d, (half + kConvolvedRows - 1) * d, Value(0));
-}
+// The rows of one sample's head.
+template <class Stored>
+struct HeadRows {
+  const Heads<const Stored>& all;
+  const ValidRows& valid;
+  int64_t b, h, d, end;  // the last: one behind the last valid row
 
-// Room for `count` of these a worker.
-at::Tensor room_for(const at::Tensor& x, int64_t taps, int64_t count) {
-  const int64_t rows = x.size(2) + taps + kConvolvedRows;
-  return at::empty({workers_for(x.size(0) * x.size(1)), count, rows * x.size(3)}, computed_options(x));
+  [[nodiscard]] bool valid_at(int64_t row) const { return row >= 0 && row < end && valid.at(b, row); }
+  [[nodiscard]] bool all_valid(int64_t first, int64_t count) const {
+    return first >= 0 && first + count <= end && valid.all(b, first, first + count);
+  }
+  [[nodiscard]] const Stored* at(int64_t row) const { return all.at(b, h, row); }
+};
+
+// Rows first .. first + count - 1, with zeros for those that are no token or not valid, side by side in `room`.
+template <class Stored, class Value = Computed<Stored>>
+Rows<const Value> laid_out(const HeadRows<Stored>& x, int64_t first, int64_t count, std::vector<Value>& room) {
+  Value* const to = grown(room, count * x.d);
+  if (x.all_valid(first, count)) take_rows(x.at(first), x.all.stride, count, x.d, to);
+  else
+    for (int64_t i = 0; i < count; ++i)
+      if (x.valid_at(first + i)) take(x.at(first + i), x.d, to + i * x.d);
+      else std::fill_n(to + i * x.d, x.d, Value(0));
+  return {to, x.d};
+}
+// The same as they are stored, where they lie if they can be taken so.
+template <class Stored>
+Rows<const Stored> window(const HeadRows<Stored>& x, int64_t first, int64_t count, std::vector<Stored>& room) {
+  if (x.all_valid(first, count)) {
+    fetch_next_rows(x.at(first), x.all.stride, count, x.d);
+    return {x.at(first), x.all.stride};
+  }
+  Stored* const to = grown(room, count * x.d);
+  for (int64_t i = 0; i < count; ++i)
+    if (x.valid_at(first + i)) std::copy_n(x.at(first + i), x.d, to + i * x.d);
+    else std::fill_n(to + i * x.d, x.d, Stored(0));
+  return {to, x.d};
 }
 
 // Kernels [h,T] each between the zeros that convolve_rows wants.
@@ -42,13 +65,15 @@ template <class Value>
 class Kernels {
  public:
   explicit Kernels(const at::Tensor& w)
-      : padded_(at::constant_pad_nd(w, {kConvolvedRows - 1, kConvolvedRows - 1}).contiguous()) {}
-  [[nodiscard]] const Value* of(int64_t head) const {
-    return padded_.const_data_ptr<Value>() + head * padded_.size(1) + kConvolvedRows - 1;
+      : padded_(at::constant_pad_nd(w, {kPairedRows, kPairedRows}).contiguous()), rounded_(padded_.to(at::kBFloat16)) {}
+  [[nodiscard]] const Value* of(int64_t head) const { return padded_.const_data_ptr<Value>() + place(head); }
+  [[nodiscard]] const c10::BFloat16* rounded(int64_t head) const {
+    return rounded_.const_data_ptr<c10::BFloat16>() + place(head);
   }
 
  private:
-  at::Tensor padded_;
+  [[nodiscard]] int64_t place(int64_t head) const { return head * padded_.size(1) + kPairedRows; }
+  at::Tensor padded_, rounded_;
 };
 
 // One behind the last valid token, summed over samples.
@@ -58,25 +83,86 @@ int64_t rows_seen(const ValidRows& valid, int64_t samples) {
   return result;
 }
 
-// Zeros in the rows of one sample and head that are not valid.
+// Zeros in the rows of one sample and head that are not valid; what lies behind the last one is cleared for all heads
+// at once, when it is the first's turn. `x` is new_heads().
 template <class Stored>
-void clear_padding(const Heads<Stored>& x, const ValidRows& valid, int64_t b, int64_t h, int64_t n, int64_t d) {
-  for (int64_t i = 0; i < n; ++i)
-    if (!valid.at(b, i)) std::fill_n(x.at(b, h, i), d, Stored(0));
+void clear_padding(const Heads<Stored>& x, const HeadRows<Stored>& rows, int64_t n, int64_t heads) {
+  for (int64_t i = 0; i < rows.end; ++i)
+    if (!rows.valid.at(rows.b, i)) std::fill_n(x.at(rows.b, rows.h, i), rows.d, Stored(0));
+  if (rows.h == 0) std::fill_n(x.at(rows.b, 0, rows.end), (n - rows.end) * heads * rows.d, Stored(0));
 }
 
-// Rows 0 .. end - 1 of `out` by tiles, in which they stay in the cache between their sums and their rounding:
-// work(first row, rows, where to).
+// Rows 0 .. end - 1 of `out` by tiles, in which they and what they are made of stay in the cache between sums and
+// rounding: work(first row, rows, where to).
 template <class Stored, class Work>
 void for_tiles(const Heads<Stored>& out, int64_t b, int64_t h, int64_t end, int64_t d,
                std::vector<Computed<Stored>>& room, const Work& work) {
-  constexpr int64_t kTile = 128;
+  constexpr int64_t kTile = 120;
   for (int64_t first = 0; first < end; first += kTile) {
     const int64_t rows = std::min(kTile, end - first);
     const auto into = rows_for(out.at(b, h, first), out.stride, rows, d, room);
     work(first, rows, Rows<Computed<Stored>>{into.data, into.stride});
     store_rows(into, rows, d, out.at(b, h, first), out.stride);
   }
+}
+
+// x [b,h,n,d] with zeros in rows that are not valid; x itself where all are.
+at::Tensor valid_alone(const at::Tensor& x, const at::Tensor& key_valid) {
+  if (!key_valid.defined()) return x;
+  const at::Tensor rows = x.transpose(1, 2).contiguous(), result = at::empty_like(rows);  // [b,n,h,d]
+  const int64_t count = rows.size(0) * rows.size(1), width = rows.size(2) * rows.size(3), at_once = 256;
+  const NeededRows valid(key_valid, count);
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "valid_alone", [&] {
+    const auto* const from = rows.const_data_ptr<scalar_t>();
+    auto* const to = result.mutable_data_ptr<scalar_t>();
+    for_units((count + at_once - 1) / at_once, at_once * width, [&](int64_t unit, int64_t) {
+      const int64_t begin = unit * at_once;
+      valid.for_runs(begin, std::min(at_once, count - begin), [&](int64_t first, int64_t some, Needed which) {
+        if (which != Needed::kNone) std::copy_n(from + first * width, some * width, to + first * width);
+        if (which != Needed::kAll) valid.clear(first, some, width, to + first * width);
+      });
+    });
+  });
+  return result.transpose(1, 2);
+}
+
+// What a worker computes in.
+template <class Stored>
+struct ConvolutionRoom {
+  std::vector<Stored> stored, slopes, pairs;
+  std::vector<Computed<Stored>> x, slope, base, out;
+};
+
+// Rows first .. first + rows - 1 of x convolved, with `base` added unless it is nullptr.
+template <class Stored, class Value = Computed<Stored>>
+void convolve_tile(const HeadRows<Stored>& x, const HeadRows<Stored>* base, const Kernels<Value>& kernels, int64_t taps,
+                   int64_t first, int64_t rows, Rows<Value> into, ConvolutionRoom<Stored>& room) {
+  const int64_t begin = first - taps / 2, count = (rows + taps - 1 + kPairedRows + 1) / 2 * 2, d = x.d;
+  if constexpr (kConverts<Stored>)
+    if (has_bf16_512()) {
+      const Rows<const Stored> seen = window(x, begin, count, room.stored);
+      Stored* const pairs = grown(room.pairs, count * d);
+      pack_pairs(count, d, seen.data, seen.stride, pairs, d);
+      const Stored* const added = base == nullptr ? nullptr : base->at(first);
+      return by_512::convolve_rows(pairs, rows, d, kernels.rounded(x.h), taps,
+                                   {added, base == nullptr ? 0 : base->all.stride}, into);
+    }
+  TileRows<const Value> added{nullptr, 0};
+  if (base != nullptr) added = loaded_rows(base->at(first), base->all.stride, rows, d, room.base);
+  convolve_rows(laid_out(x, begin, count, room.x), rows, d, kernels.of(x.h), taps,
+                Rows<const Value>{added.data, added.stride}, into);
+}
+
+// Adds to sums [taps] what these rows of slopes give to the gradient of a kernel.
+template <class Stored, class Value = Computed<Stored>>
+void correlate_tile(const HeadRows<Stored>& slopes, const HeadRows<Stored>& x, int64_t taps, int64_t first,
+                    int64_t rows, Value* sums, ConvolutionRoom<Stored>& room) {
+  const int64_t begin = first - taps / 2, count = rows + taps - 1;
+  if constexpr (kConverts<Stored>)
+    if (has_bf16_512())
+      return by_512::correlate_rows(window(slopes, first, rows, room.slopes), window(x, begin, count, room.stored),
+                                    rows, x.d, taps, sums);
+  correlate_rows(laid_out(slopes, first, rows, room.slope), laid_out(x, begin, count, room.x), rows, x.d, taps, sums);
 }
 
 at::Tensor convolve_forward(const at::Tensor& base, const at::Tensor& x, const at::Tensor& w,
@@ -90,19 +176,15 @@ at::Tensor convolve_forward(const at::Tensor& base, const at::Tensor& x, const a
     const auto tokens = reading<scalar_t>(x), bases = reading<scalar_t>(base);
     const auto out = writing<scalar_t>(result);
     const Kernels<Value> kernels(w);
-    const at::Tensor room = room_for(x, taps, 1);
-    Value* const scratch = room.mutable_data_ptr<Value>();
-    std::vector<std::vector<Value>> base_rooms(static_cast<size_t>(workers_for(units))), out_rooms(base_rooms.size());
+    std::vector<ConvolutionRoom<scalar_t>> rooms(static_cast<size_t>(workers_for(units)));
     for_units(units, n * d * taps, [&](int64_t unit, int64_t worker) {
       const int64_t b = unit / heads, h = unit % heads, end = valid.end(b);
-      Value* const padded = scratch + worker * room.stride(0);
-      const auto mine = static_cast<size_t>(worker);
-      lay_out(tokens, valid, b, h, d, taps / 2, padded);
-      for_tiles(out, b, h, end, d, out_rooms[mine], [&](int64_t first, int64_t rows, Rows<Value> into) {
-        const auto added = loaded_rows(bases.at(b, h, first), bases.stride, rows, d, base_rooms[mine]);
-        convolve_rows(padded + first * d, rows, d, kernels.of(h), taps, {added.data, added.stride}, into);
+      ConvolutionRoom<scalar_t>& room = rooms[static_cast<size_t>(worker)];
+      const HeadRows<scalar_t> own{tokens, valid, b, h, d, end}, added{bases, valid, b, h, d, end};
+      for_tiles(out, b, h, end, d, room.out, [&](int64_t first, int64_t rows, Rows<Value> into) {
+        convolve_tile(own, &added, kernels, taps, first, rows, into, room);
       });
-      clear_padding(out, valid, b, h, n, d);
+      clear_padding(out, own, n, heads);
     });
   });
   add_executed_flops(2 * heads * rows_seen(valid, x.size(0)) * d * taps);
@@ -111,11 +193,10 @@ at::Tensor convolve_forward(const at::Tensor& base, const at::Tensor& x, const a
 
 ConvolutionGradients convolve_backward(const at::Tensor& gradient, const at::Tensor& x, const at::Tensor& w,
                                        const at::Tensor& key_valid) {
-  const int64_t heads = x.size(1), n = x.size(2), d = x.size(3), taps = w.size(1), half = taps / 2;
+  const int64_t heads = x.size(1), n = x.size(2), d = x.size(3), taps = w.size(1);
   const ValidRows valid(key_valid, n);
   const int64_t units = x.size(0) * heads;
-  // Without a mask the gradient of base is the one that came.
-  ConvolutionGradients result{valid.defined() ? new_heads(x, n, d) : gradient, new_heads(x, n, d), {}};
+  ConvolutionGradients result{valid_alone(gradient, key_valid), new_heads(x, n, d), {}};
   const at::Tensor shares = at::zeros({x.size(0), heads, taps}, w.options());  // of the kernel's gradient, per sample
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "convolve_tokens_backward", [&] {
     using Value = Computed<scalar_t>;
@@ -123,25 +204,16 @@ ConvolutionGradients convolve_backward(const at::Tensor& gradient, const at::Ten
     const auto out = writing<scalar_t>(result.x);
     const Kernels<Value> kernels(w.flip(1));
     Value* const share = shares.mutable_data_ptr<Value>();
-    const at::Tensor room = room_for(x, taps, 2);
-    Value* const scratch = room.mutable_data_ptr<Value>();
-    std::vector<std::vector<Value>> rooms(static_cast<size_t>(workers_for(units)));
+    std::vector<ConvolutionRoom<scalar_t>> rooms(static_cast<size_t>(workers_for(units)));
     for_units(units, n * d * taps, [&](int64_t unit, int64_t worker) {
       const int64_t b = unit / heads, h = unit % heads, end = valid.end(b);
-      Value *const padded = scratch + worker * room.stride(0), *const slope = padded + room.stride(1);
-      lay_out(tokens, valid, b, h, d, half, padded);
-      lay_out(slopes, valid, b, h, d, half, slope);
-      for_tiles(out, b, h, end, d, rooms[static_cast<size_t>(worker)],
-                [&](int64_t first, int64_t rows, Rows<Value> into) {
-                  convolve_rows(slope + first * d, rows, d, kernels.of(h), taps, Rows<const Value>{nullptr, 0}, into);
-                });
-      clear_padding(out, valid, b, h, n, d);
-      correlate_rows(slope + half * d, padded, end, d, taps, share + unit * taps);
-      if (!valid.defined()) return;
-      const auto base = writing<scalar_t>(result.base);
-      for (int64_t i = 0; i < n; ++i)
-        if (valid.at(b, i)) std::copy_n(slopes.at(b, h, i), d, base.at(b, h, i));
-        else std::fill_n(base.at(b, h, i), d, scalar_t(0));
+      ConvolutionRoom<scalar_t>& room = rooms[static_cast<size_t>(worker)];
+      const HeadRows<scalar_t> own{tokens, valid, b, h, d, end}, slope{slopes, valid, b, h, d, end};
+      for_tiles(out, b, h, end, d, room.out, [&](int64_t first, int64_t rows, Rows<Value> into) {
+        convolve_tile<scalar_t>(slope, nullptr, kernels, taps, first, rows, into, room);
+        correlate_tile(slope, own, taps, first, rows, share + unit * taps, room);
+      });
+      clear_padding(out, own, n, heads);
     });
   });
   add_executed_flops(4 * heads * rows_seen(valid, x.size(0)) * d * taps);
