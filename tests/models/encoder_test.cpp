@@ -164,6 +164,13 @@ TEST_CASE("what layers leave out of padding changes no valid output and no gradi
         const at::Tensor rows = valid.unsqueeze(-1), out = stack.forward(x, valid, state) * rows;
         out.square().sum().backward();
         found.push_back({out.detach(), x.grad()});
+        if (!stack.reads_padding()) {
+          const at::NoGradGuard no_grad;
+          State again = owner->init_state(3);
+          CHECK(at::equal(stack.forward(at::where(rows, x, 5.0), valid, again) * rows, out));
+        }
+        const bool own_block = request.attention.base->build_block != nullptr;
+        CHECK(stack.reads_padding() == (padding_read || post_norm || own_block));
         for (const at::Tensor& parameter : owner->parameters())
           found.back().push_back(parameter.grad().defined() ? parameter.grad() : at::zeros({}));
       }
@@ -173,6 +180,22 @@ TEST_CASE("what layers leave out of padding changes no valid output and no gradi
       }
     }
   }
+}
+
+TEST_CASE("what a stack is given at padding is read unless every layer begins with a norm of needed places") {
+  const auto reads = [](const auto& change) {
+    StackOptions options{.block = {.dim = 16, .ff_dim = 32}, .heads = 2, .head_dim = 8};
+    change(options);
+    const ModelRequest request = small("softmax");
+    const auto owner = std::make_shared<Owner>(request.seed);
+    return Stack(*owner, options, request, /*max_len=*/16, /*pinned=*/0).reads_padding();
+  };
+  CHECK_FALSE(reads([](StackOptions&) {}));
+  CHECK(reads([](StackOptions& options) { options.padding_read = true; }));
+  CHECK(reads([](StackOptions& options) { options.padding_is_valid = true; }));
+  CHECK(reads([](StackOptions& options) { options.reversible = true; }));
+  CHECK(reads([](StackOptions& options) { options.first_mixer_norm = false; }));
+  CHECK(reads([](StackOptions& options) { options.block.norm = NormKind::kBatch; }));
 }
 
 TEST_CASE("every trained tensor gets a gradient, in both lineages") {
