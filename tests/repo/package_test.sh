@@ -26,7 +26,7 @@ check "its size is told" contains "$text" "limit 40 MB"
 mv "$work/made/xformer" "$work/elsewhere"
 package=$work/elsewhere
 check "it has at most 40 MB" at_most "$(du -sb "$package" | cut -f1)" 40000000
-check "the archive holds the same files" equal "$(tar -tzf "$work/made/xformer.tar.gz" | grep -cv '/$')" "$(find "$package" -type f | wc -l)"
+check "the archive holds the same files" equal "$(tar -tzf "$work/made/xformer.tar.gz" | grep -cv '/$')" "$(find "$package" ! -type d | wc -l)"
 for file in README bin/xformer bin/xformer-engine bin/catalogue.json include/xformer/attention/interface.inc \
   lib/libstdc++.so.6 lib/libxformer_pieces.so share/licenses/xformer share/licenses/libfmt9 scripts/gpu-check share/xformer/skeletons/core.cpp.in \
   share/bash-completion/completions/xformer share/zsh/site-functions/_xformer share/fish/vendor_completions.d/xformer.fish; do
@@ -35,6 +35,10 @@ done
 [[ -f $build/libxformer_cuda.so ]] && check "it holds the plugin" test -s "$package/lib/libxformer_cuda.so"
 check "no library comes without a licence" equal "$(ls "$package/share/licenses" | wc -l)" \
   "$(($(ls "$package/lib" | grep -vcE "xformer_(cuda|pieces)|sentencepiece_train") + 7))" # two share one; ours, and of six that are compiled or linked in
+
+texts() { find "$1" "$package/share/licenses" -type f -size +0; }
+check "every licence has its text" equal "$(texts -L | wc -l)" "$(ls "$package/share/licenses" | wc -l)"
+check "and no text is there twice" equal "$(texts -P | xargs sha1sum | cut -d' ' -f1 | sort | uniq -d)" ""
 
 run_paths=$(for file in "$package"/bin/* "$package"/lib/*; do readelf -d "$file" | sed -nE 's/.*(RPATH|RUNPATH).*\[(.*)\]/\2/p'; done)
 check "run paths are relative" equal "$(tr ':' '\n' <<<"$run_paths" | grep -v '^\$ORIGIN')" ""

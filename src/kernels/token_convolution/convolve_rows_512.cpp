@@ -55,38 +55,6 @@ XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void convolve_columns(const ui
   }
 }
 
-// So many sums stay in registers while all rows go by: a sum waits some eleven cycles for the one before it.
-constexpr int64_t kMostTaps = 18;
-
-template <int64_t kTaps>
-XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void correlate_taps(Rows<const c10::BFloat16> slope,
-                                                                      Rows<const c10::BFloat16> x, int64_t rows,
-                                                                      int64_t columns, float* sums) {
-  __m512 all[kTaps];
-#pragma GCC unroll 18
-  for (__m512& one : all) one = _mm512_setzero_ps();
-  for (int64_t c = 0; c < columns; c += 32) {
-    const __mmask32 lanes = lanes32_of(columns - c);
-    for (int64_t i = 0; i < rows; ++i) {
-      const __m512i s = _mm512_maskz_loadu_epi16(lanes, slope.data + i * slope.stride + c);
-      const c10::BFloat16* row = x.data + i * x.stride + c;
-#pragma GCC unroll 18
-      for (int64_t t = 0; t < kTaps; ++t, row += x.stride)
-        all[t] = with_pairs(all[t], s, _mm512_maskz_loadu_epi16(lanes, row));
-    }
-  }
-#pragma GCC unroll 18
-  for (int64_t t = 0; t < kTaps; ++t) sums[t] += _mm512_reduce_add_ps(all[t]);
-}
-
-// The first `count` of them, at most kTaps.
-template <int64_t kTaps>
-XFORMER_BY_BF16_512 void correlate_some(int64_t count, Rows<const c10::BFloat16> slope, Rows<const c10::BFloat16> x,
-                                        int64_t rows, int64_t columns, float* sums) {
-  if (count == kTaps) return correlate_taps<kTaps>(slope, x, rows, columns, sums);
-  if constexpr (kTaps > 1) correlate_some<kTaps - 1>(count, slope, x, rows, columns, sums);
-}
-
 }  // namespace
 
 XFORMER_BY_BF16_512 void convolve_rows(const c10::BFloat16* x, int64_t rows, int64_t columns, const c10::BFloat16* w,
@@ -97,17 +65,32 @@ XFORMER_BY_BF16_512 void convolve_rows(const c10::BFloat16* x, int64_t rows, int
     const int64_t left = columns - c;
     const Rows<const c10::BFloat16> from{base.data == nullptr ? nullptr : base.data + c, base.stride};
     const Rows<float> to{out.data + c, out.stride};
-    if (left >= 32) convolve_columns<2>(pairs + c, rows, columns, kernel, taps, kAllLanes, from, to);
-    else if (left > 16) convolve_columns<2>(pairs + c, rows, columns, kernel, taps, lanes_of(left - 16), from, to);
+    if (left > 16) convolve_columns<2>(pairs + c, rows, columns, kernel, taps, lanes_of(left - 16), from, to);
     else convolve_columns<1>(pairs + c, rows, columns, kernel, taps, lanes_of(left), from, to);
   }
 }
 
-void correlate_rows(Rows<const c10::BFloat16> slope, Rows<const c10::BFloat16> x, int64_t rows, int64_t columns,
-                    int64_t taps, float* sums) {
-  for (int64_t t = 0; t < taps; t += kMostTaps)
-    correlate_some<kMostTaps>(std::min(kMostTaps, taps - t), slope, {x.data + t * x.stride, x.stride}, rows, columns,
-                              sums + t);
+// kCorrelatedTaps sums stay in registers while all rows go by: a sum waits some eleven cycles for the one before it.
+XFORMER_BY_BF16_512 void correlate_rows(Rows<const c10::BFloat16> slope, Rows<const c10::BFloat16> x, int64_t rows,
+                                        int64_t columns, int64_t taps, float* sums) {
+  for (int64_t first = 0; first < taps; first += kCorrelatedTaps) {
+    __m512 all[kCorrelatedTaps];
+#pragma GCC unroll 18
+    for (__m512& one : all) one = _mm512_setzero_ps();
+    for (int64_t c = 0; c < columns; c += 32) {
+      const __mmask32 lanes = lanes32_of(columns - c);
+      for (int64_t i = 0; i < rows; ++i) {
+        const __m512i s = _mm512_maskz_loadu_epi16(lanes, slope.data + i * slope.stride + c);
+        const c10::BFloat16* row = x.data + (first + i) * x.stride + c;
+#pragma GCC unroll 18
+        for (int64_t t = 0; t < kCorrelatedTaps; ++t, row += x.stride)
+          all[t] = with_pairs(all[t], s, _mm512_maskz_loadu_epi16(lanes, row));
+      }
+    }
+#pragma GCC unroll 18
+    for (int64_t t = 0; t < kCorrelatedTaps; ++t)
+      if (first + t < taps) sums[first + t] += _mm512_reduce_add_ps(all[t]);
+  }
 }
 
 #else

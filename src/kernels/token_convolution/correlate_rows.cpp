@@ -36,23 +36,18 @@ template <int64_t kRegister, class Value>
   for (; c < columns; ++c) convolve_columns<1, kRegister>(from(c), rows, w, taps, added(c), to(c));
 }
 
-// kTaps sums of `lanes` columns stay in registers while all rows go by, and with them the last kTaps rows of x.
+// kTaps sums of `lanes` columns stay in registers while all rows go by: a row of slopes is loaded once for all of them.
 constexpr int64_t kTaps = 7;  // 35 taps, Nystromformer's in LRA, are five times as many
 
 template <int64_t taps, int64_t lanes, int64_t kRegister, class Value>
 [[gnu::always_inline]] inline void correlate_columns(Rows<const Value> slope, Rows<const Value> x, int64_t rows,
                                                      Value* sums) {
-  Registers<Value, lanes, kRegister> wide[taps] = {}, seen[taps], s;  // seen[j % taps]: row j of x
-  for (int64_t t = 0; t + 1 < taps; ++t) seen[t].load_from(x.data + t * x.stride);
-  for (int64_t i = 0; i < rows; i += taps) {
-    // Unrolled: places in `seen` are registers.
-#pragma GCC unroll 8
-    for (int64_t u = 0; u < taps; ++u) {
-      if (i + u >= rows) break;
-      seen[(u + taps - 1) % taps].load_from(x.data + (i + u + taps - 1) * x.stride);
-      s.load_from(slope.data + (i + u) * slope.stride);
-#pragma GCC unroll 8
-      for (int64_t t = 0; t < taps; ++t) wide[t] += s * seen[(u + t) % taps];
+  Registers<Value, lanes, kRegister> wide[taps] = {}, s, v;
+  for (int64_t i = 0; i < rows; ++i) {
+    s.load_from(slope.data + i * slope.stride);
+    for (int64_t t = 0; t < taps; ++t) {
+      v.load_from(x.data + (i + t) * x.stride);
+      wide[t] += s * v;
     }
   }
   for (int64_t t = 0; t < taps; ++t) {

@@ -34,6 +34,8 @@ namespace by_512 {
 // x in pairs of rows, [.., columns, 2] (kernels/cpu/pack.h), w rounded.
 void convolve_rows(const c10::BFloat16* x, int64_t rows, int64_t columns, const c10::BFloat16* w, int64_t taps,
                    Rows<const c10::BFloat16> base, Rows<float> out);
+// x has kCorrelatedTaps rows more, of any finite numbers.
+inline constexpr int64_t kCorrelatedTaps = 18;
 void correlate_rows(Rows<const c10::BFloat16> slope, Rows<const c10::BFloat16> x, int64_t rows, int64_t columns,
                     int64_t taps, float* sums);
 }  // namespace by_512

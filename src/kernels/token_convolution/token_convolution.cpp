@@ -110,17 +110,16 @@ void for_tiles(const Heads<Stored>& out, int64_t b, int64_t h, int64_t end, int6
 at::Tensor valid_alone(const at::Tensor& x, const at::Tensor& key_valid) {
   if (!key_valid.defined()) return x;
   const at::Tensor rows = x.transpose(1, 2).contiguous(), result = at::empty_like(rows);  // [b,n,h,d]
-  const int64_t count = rows.size(0) * rows.size(1), width = rows.size(2) * rows.size(3), at_once = 256;
+  const int64_t count = rows.size(0) * rows.size(1), at_once = 256;
+  const int64_t bytes = rows.size(2) * rows.size(3) * rows.element_size();  // of a row
   const NeededRows valid(key_valid, count);
-  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "valid_alone", [&] {
-    const auto* const from = rows.const_data_ptr<scalar_t>();
-    auto* const to = result.mutable_data_ptr<scalar_t>();
-    for_units((count + at_once - 1) / at_once, at_once * width, [&](int64_t unit, int64_t) {
-      const int64_t begin = unit * at_once;
-      valid.for_runs(begin, std::min(at_once, count - begin), [&](int64_t first, int64_t some, Needed which) {
-        if (which != Needed::kNone) std::copy_n(from + first * width, some * width, to + first * width);
-        if (which != Needed::kAll) valid.clear(first, some, width, to + first * width);
-      });
+  const auto* const from = static_cast<const char*>(rows.const_data_ptr());
+  auto* const to = static_cast<char*>(result.mutable_data_ptr());
+  for_units((count + at_once - 1) / at_once, at_once * bytes, [&](int64_t unit, int64_t /*worker*/) {
+    const int64_t begin = unit * at_once;
+    valid.for_runs(begin, std::min(at_once, count - begin), [&](int64_t first, int64_t some, Needed which) {
+      if (which != Needed::kNone) std::copy_n(from + first * bytes, some * bytes, to + first * bytes);
+      if (which != Needed::kAll) valid.clear(first, some, bytes, to + first * bytes);
     });
   });
   return result.transpose(1, 2);
@@ -160,8 +159,9 @@ void correlate_tile(const HeadRows<Stored>& slopes, const HeadRows<Stored>& x, i
   const int64_t begin = first - taps / 2, count = rows + taps - 1;
   if constexpr (kConverts<Stored>)
     if (has_bf16_512())
-      return by_512::correlate_rows(window(slopes, first, rows, room.slopes), window(x, begin, count, room.stored),
-                                    rows, x.d, taps, sums);
+      return by_512::correlate_rows(window(slopes, first, rows, room.slopes),
+                                    window(x, begin, count + by_512::kCorrelatedTaps, room.stored), rows, x.d, taps,
+                                    sums);
   correlate_rows(laid_out(slopes, first, rows, room.slope), laid_out(x, begin, count, room.x), rows, x.d, taps, sums);
 }
 
