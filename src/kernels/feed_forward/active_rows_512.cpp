@@ -69,7 +69,7 @@ XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void store_16(const __m256i& n
 
 // The lanes of a step of 16 of which `left` numbers are left; all of them in rows of whole steps.
 template <bool kWhole>
-[[gnu::always_inline]] inline __mmask16 lanes_of_step(int64_t left) {
+[[gnu::always_inline]] inline __mmask16 lanes_of_16(int64_t left) {
   return kWhole ? kAllLanes : lanes_of(left);
 }
 
@@ -80,7 +80,7 @@ XFORMER_BY_BF16_512 void rows_of(const ActiveRows& run, const float* sums, const
   const __m256i threshold = _mm256_set1_epi16(static_cast<int16_t>(run.threshold));
   for (int64_t r = 0, at = 0; r < run.rows; ++r, at += run.f)
     for (int64_t i = 0; i < run.f; i += 16) {
-      const __mmask16 lanes = lanes_of_step<kWhole>(run.f - i);
+      const __mmask16 lanes = lanes_of_16<kWhole>(run.f - i);
       const __m512 z =
           _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, sums + at + i), _mm512_maskz_loadu_ps(lanes, bias + i));
       const __m512 share = fitted(place_of(z, keep), fit<kTanh>().share, keep);
@@ -117,7 +117,7 @@ XFORMER_BY_BF16_512 void gradients_of(const ActiveRows& run, const c10::BFloat16
     uint32_t *const to_active = active.pairs(r / 2, panel), *const to_gradient = gradient.pairs(r / 2, panel);
     const int64_t first = r * run.f + panel, below = second == 0 ? first : first + run.f;
     for (int64_t i = 0; i < width; i += 16) {
-      const __mmask16 lanes = lanes_of_step<kWhole>(width - i), others = lanes & second;
+      const __mmask16 lanes = lanes_of_16<kWhole>(width - i), others = lanes & second;
       fetch_to_read(z + first + i);
       fetch_to_read(z + below + i);
       const Given one = given_by<kTanh>(z + first + i, slopes + first + i,

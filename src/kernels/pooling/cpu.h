@@ -11,6 +11,8 @@ namespace xformer::kernels {
 struct RowSet {
   int64_t rows, stride, columns;
   const bool* flags;
+
+  [[nodiscard]] bool counts(int64_t row) const { return flags == nullptr || flags[row]; }
 };
 
 // out = the sum of the rows that count; how many they are.

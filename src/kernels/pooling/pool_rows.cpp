@@ -10,7 +10,7 @@ template <int64_t lanes, class Value>
 [[gnu::always_inline]] inline void sum_columns(const Value* x, const RowSet& set, Value* out) {
   Registers<Value, lanes, 32> sum = {}, row;
   for (int64_t i = 0; i < set.rows; ++i) {
-    if (set.flags != nullptr && !set.flags[i]) continue;
+    if (!set.counts(i)) continue;
     row.load_from(x + i * set.stride);
     sum += row;
   }
@@ -25,14 +25,14 @@ template <class Value>
   for (; c + kNarrow <= set.columns; c += kNarrow) sum_columns<kNarrow>(x + c, set, out + c);
   for (; c < set.columns; ++c) sum_columns<1>(x + c, set, out + c);
   int64_t count = 0;
-  for (int64_t i = 0; i < set.rows; ++i) count += set.flags == nullptr || set.flags[i] ? 1 : 0;
+  for (int64_t i = 0; i < set.rows; ++i) count += set.counts(i) ? 1 : 0;
   return count;
 }
 
 template <class Value>
 [[gnu::always_inline]] inline void spread(const Value* row, Value factor, const RowSet& set, Value* out) {
   for (int64_t i = 0; i < set.rows; ++i) {
-    const Value used = set.flags == nullptr || set.flags[i] ? factor : Value(0);
+    const Value used = set.counts(i) ? factor : Value(0);
     for (int64_t c = 0; c < set.columns; ++c) out[i * set.stride + c] = used == 0 ? Value(0) : used * row[c];
   }
 }
@@ -43,7 +43,7 @@ template <class Value>
   for (int64_t i = 0; i < set.rows; ++i) {
     const Value* const from = past + i * past_stride;
     Value* const to = out + i * set.stride;
-    if (set.flags == nullptr || set.flags[i])
+    if (set.counts(i))
       for (int64_t c = 0; c < set.columns; ++c) to[c] = from[c] + factor * row[c];
     else
       for (int64_t c = 0; c < set.columns; ++c) to[c] = from[c];

@@ -10,10 +10,6 @@ namespace {
 
 constexpr int64_t kPooledAtOnce = 32;
 
-[[gnu::always_inline]] inline bool counts(const RowSet& set, int64_t row) {
-  return set.flags == nullptr || set.flags[row];
-}
-
 }  // namespace
 
 XFORMER_BY_BF16_512 int64_t sum_rows(const c10::BFloat16* x, const RowSet& set, float* out) {
@@ -21,7 +17,7 @@ XFORMER_BY_BF16_512 int64_t sum_rows(const c10::BFloat16* x, const RowSet& set, 
     const __mmask32 lanes = lanes32_of(set.columns - c);
     Apart32 sum = {_mm512_setzero_ps(), _mm512_setzero_ps()};
     for (int64_t i = 0; i < set.rows; ++i) {
-      if (!counts(set, i)) continue;
+      if (!set.counts(i)) continue;
       fetch_to_read(x + i * set.stride + c);
       const Apart32 row = apart_by_512(x + i * set.stride + c, lanes);
       sum = {_mm512_add_ps(sum.even, row.even), _mm512_add_ps(sum.odd, row.odd)};
@@ -29,7 +25,7 @@ XFORMER_BY_BF16_512 int64_t sum_rows(const c10::BFloat16* x, const RowSet& set, 
     put_together(sum, lanes, out + c);
   }
   int64_t count = 0;
-  for (int64_t i = 0; i < set.rows; ++i) count += counts(set, i) ? 1 : 0;
+  for (int64_t i = 0; i < set.rows; ++i) count += set.counts(i) ? 1 : 0;
   return count;
 }
 
@@ -45,7 +41,7 @@ XFORMER_BY_BF16_512 void add_spread_row(const c10::BFloat16* past, int64_t past_
       c10::BFloat16* const to = out + i * set.stride + c;
       fetch_to_read(from);
       const __m512i bits = _mm512_maskz_loadu_epi16(lanes, from);
-      if (!counts(set, i)) {
+      if (!set.counts(i)) {
         store_bits(bits, lanes, to);
         continue;
       }

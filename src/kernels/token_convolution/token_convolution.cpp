@@ -35,29 +35,29 @@ struct HeadRows {
   [[nodiscard]] const Stored* at(int64_t row) const { return all.at(b, h, row); }
 };
 
-// Rows first .. first + count - 1, with zeros for those that are no token or not valid, side by side in `room`.
-template <class Stored, class Value = Computed<Stored>>
-Rows<const Value> laid_out(const HeadRows<Stored>& x, int64_t first, int64_t count, std::vector<Value>& room) {
-  Value* const to = grown(room, count * x.d);
-  if (x.all_valid(first, count)) take_rows(x.at(first), x.all.stride, count, x.d, to);
+// Rows first .. first + count - 1, with zeros for those that are no token or not valid, side by side in `room`: as they
+// are stored, or to compute with.
+template <class Number, class Stored>
+Rows<const Number> laid_out(const HeadRows<Stored>& x, int64_t first, int64_t count, std::vector<Number>& room) {
+  const auto copy = [&](int64_t row, int64_t rows, Number* to) {
+    if constexpr (std::is_same_v<Number, Stored>)
+      for (int64_t i = 0; i < rows; ++i) std::copy_n(x.at(row + i), x.d, to + i * x.d);
+    else take_rows(x.at(row), x.all.stride, rows, x.d, to);
+  };
+  Number* const to = grown(room, count * x.d);
+  if (x.all_valid(first, count)) copy(first, count, to);
   else
     for (int64_t i = 0; i < count; ++i)
-      if (x.valid_at(first + i)) take(x.at(first + i), x.d, to + i * x.d);
-      else std::fill_n(to + i * x.d, x.d, Value(0));
+      if (x.valid_at(first + i)) copy(first + i, 1, to + i * x.d);
+      else std::fill_n(to + i * x.d, x.d, Number(0));
   return {to, x.d};
 }
-// The same as they are stored, where they lie if they can be taken so.
+// As they are stored, where they lie if all of them can be read there.
 template <class Stored>
 Rows<const Stored> window(const HeadRows<Stored>& x, int64_t first, int64_t count, std::vector<Stored>& room) {
-  if (x.all_valid(first, count)) {
-    fetch_next_rows(x.at(first), x.all.stride, count, x.d);
-    return {x.at(first), x.all.stride};
-  }
-  Stored* const to = grown(room, count * x.d);
-  for (int64_t i = 0; i < count; ++i)
-    if (x.valid_at(first + i)) std::copy_n(x.at(first + i), x.d, to + i * x.d);
-    else std::fill_n(to + i * x.d, x.d, Stored(0));
-  return {to, x.d};
+  if (!x.all_valid(first, count)) return laid_out(x, first, count, room);
+  fetch_next_rows(x.at(first), x.all.stride, count, x.d);
+  return {x.at(first), x.all.stride};
 }
 
 // Kernels [h,T] each between the zeros that convolve_rows wants.
