@@ -10,6 +10,7 @@ import time
 from session import Cut, Ended, NoDevice, Skipped, TimeOver, ending, last_line
 
 GRAPH = ("--cuda-graph", "on")
+CAUSAL = "bytes/enwik8"  # a language model; a bench makes its tokens
 
 
 def one_step(place):
@@ -78,16 +79,20 @@ def kernels(place):
     """Operators of ours against their references: dropout in every bit, the others within 1e-4 of the largest element (more in
     16 bits). Rows taken one at a time begin in the middle of a block of eight where they are short, and behind 2^31 elements
     where they are long."""
-    checks = []  # models, lengths, batch, precision
+    checks = []  # models, lengths, batch, precision, task
 
-    def check(models, lengths, batch, *precisions):
-        checks.extend((models, lengths, batch, precision) for precision in precisions)
+    def check(models, lengths, batch, *precisions, task="listops"):
+        checks.extend((models, lengths, batch, precision, task) for precision in precisions)
 
     half = ("bf16", "fp16") if place.on_gpu else ("bf16",)
     check("none,softmax", "5,50", 3, "fp32", *half)
     if not place.small:  # feature attention, projection, inverse, convolution, pooling, links and embedding
         check("linear,linformer,nystromformer,mrs-linear,paramixer-chord", 130, 3, "fp32")
+    check("linear,softmax-fused", 70, 2, "fp32", task=CAUSAL)
     if place.on_gpu and not place.small:
+        check("softmax-fused,linear,linformer,longformer,reformer", 130, 3, "tf32")
+        check("performer,longformer,logsparse,adaptively-sparse,additive", 70, 2, "fp32", task=CAUSAL)
+        check("linear,softmax-fused", 70, 2, *half, task=CAUSAL)
         check("linear,performer,mrs-linear", 130, 3, *half)  # heads in 16 bits
         check("softmax-fused,linformer", 600, 2, "fp32", *half)  # keys shared out among blocks, tiles sent ahead
         check("softmax", 4096, 66, "fp32")
@@ -98,30 +103,30 @@ def kernels(place):
         check("reformer", "50,130", 3, "fp32")
     count, wrong = 0, []
 
-    def files(models, lengths, precision):
-        name = f"{models.split(',')[0]}-{str(lengths).split(',')[0]}-{precision}"
+    def files(models, lengths, precision, task):
+        name = f"{models.split(',')[0]}-{str(lengths).split(',')[0]}-{precision}{'-causal' if task == CAUSAL else ''}"
         return place.folder / f"{name}.json", f"{name}.txt"
 
-    def start(models, lengths, batch, precision):
-        report, log = files(models, lengths, precision)
+    def start(models, lengths, batch, precision, task):
+        report, log = files(models, lengths, precision, task)
         report.unlink(missing_ok=True)  # an earlier call's
-        return place.start(place.program, "bench", "--models", models, "--lengths", lengths, "--batch", batch, "--precision", precision,
+        return place.start(place.program, "bench", "--task", task, "--models", models, "--lengths", lengths, "--batch", batch, "--precision", precision,
                            "--kernels", "check", "--steps", 1, "--warmup", 2, "--set", "training.micro_batch=1", "--no-baseline",
                            "--threads", max(1, len(os.sched_getaffinity(0)) // AT_ONCE), "--device", place.device,
                            "--json", report, log=log)
 
-    def judge(models, lengths, _batch, precision, code, seconds):
+    def judge(models, lengths, _batch, precision, task, code, seconds):
         nonlocal count
-        report, log = files(models, lengths, precision)
+        report, log = files(models, lengths, precision, task)
         rows = json.loads(report.read_text())["rows"] if report.exists() else []
         if code != 0 or not rows:
             rows.append({"model": models, "length": lengths, "status": "failed", "message": ending(code, place.text(log))})
         for row in rows:
             told = {key: row[key] for key in ("model", "length", "status", "message") if key in row}
-            place.row(precision=precision, **told, seconds=round(seconds, 1))
+            place.row(task=task, precision=precision, **told, seconds=round(seconds, 1))
             count += row["status"] == "ok"
             if row["status"] != "ok":
-                wrong.append(f"{row['model']} at {row['length']} in {precision}: {row['status']}: {row['message']}")
+                wrong.append(f"{row['model']} at {row['length']} of {task} in {precision}: {row['status']}: {row['message']}")
 
     over = side_by_side(checks, start, judge)
     if wrong:
@@ -133,7 +138,9 @@ def kernels(place):
 
 MEMCHECK = ("none", "softmax-fused", "linformer", "performer", "longformer", "bigbird-itc", "logsparse", "reformer",
             "adaptively-sparse", "nystromformer", "mrs-linear", "paramixer-chord", "additive", "combiner-mixture")
-RACECHECK = ("softmax-fused", "linformer", "longformer", "reformer", "additive")
+MASKED = ("linear", "softmax-fused")  # causal
+RACECHECK = ("softmax-fused", "linformer", "longformer", "reformer", "additive", "performer", "adaptively-sparse", "nystromformer",
+             "mrs-linear")
 
 
 def sanitizer(place):
@@ -141,14 +148,22 @@ def sanitizer(place):
     if not place.on_gpu:
         raise Skipped("needs a GPU")
     tool = place.tool("compute-sanitizer")
-    checks = [(check, model, precision) for check, models in (("memcheck", MEMCHECK), ("racecheck", RACECHECK)) for model in models
-              if model in (place.given.model or models) for precision in place.given.precision or ["fp32"]]
+    checks = [(check, model, precision, task)
+              for check, task, models in (("memcheck", "listops", MEMCHECK), ("memcheck", CAUSAL, MASKED), ("racecheck", "listops", RACECHECK))
+              for model in models if model in (place.given.model or models) for precision in place.given.precision or ["fp32"]]
     if not checks:
         raise Skipped(f"checks {', '.join(MEMCHECK)} alone")
     ended, wrong = set(), []
 
-    def start(check, model, precision):
-        report = place.folder / f"{check}-{model}-{precision}.json"
+    def named(check, model, precision, task):
+        return f"{check}-{model}-{precision}{'-causal' if task == CAUSAL else ''}"
+
+    def words(check, model, precision, task):
+        return f"{check} of {model} in {precision}{', causal' if task == CAUSAL else ''}"
+
+    def start(check, model, precision, task):
+        name = named(check, model, precision, task)
+        report = place.folder / f"{name}.json"
         report.unlink(missing_ok=True)  # an earlier call's
         size = ["--lengths", 50, "--batch", 2]
         if model in ("softmax-fused", "linformer"):  # tiles that are sent while others are read
@@ -156,11 +171,11 @@ def sanitizer(place):
         if model == "none":  # rows that begin in the middle of a block of eight
             size = ["--lengths", 5, "--batch", 3, "--set", "training.micro_batch=1"]
         return place.start(tool, "--tool", check, "--target-processes", "all", "--error-exitcode", 9, place.program, "bench",
-                           "--models", model, *size, "--precision", precision, "--steps", 1, "--warmup", 2, "--cuda-graph", "off",
-                           "--no-baseline", "--device", place.device, "--json", report, log=f"{check}-{model}-{precision}.txt")
+                           "--task", task, "--models", model, *size, "--precision", precision, "--steps", 1, "--warmup", 2, "--cuda-graph", "off",
+                           "--no-baseline", "--device", place.device, "--json", report, log=f"{name}.txt")
 
-    def judge(check, model, precision, code, seconds):
-        name = f"{check}-{model}-{precision}"
+    def judge(check, model, precision, task, code, seconds):
+        name = named(check, model, precision, task)
         said, report = place.text(f"{name}.txt"), place.folder / f"{name}.json"
         right, message = code == 0, last_line(said) if code == 0 else ending(code, said)
         if right:  # nothing was seen of a step that did not run
@@ -168,15 +183,15 @@ def sanitizer(place):
             right = row["status"] == "ok"
             message = message if right else f"checked nothing: {row['status']}: {row['message']}"
         place.row(check=check, model=model, status="ok" if right else "failed", precision=precision, seconds=round(seconds, 1),
-                  message=message)
-        ended.add((check, model, precision))
+                  message=message, task=task)
+        ended.add((check, model, precision, task))
         if not right:
-            wrong.append(f"{check} of {model} in {precision} {message}")
+            wrong.append(f"{words(check, model, precision, task)} {message}")
 
     over = side_by_side(checks, start, judge)
     detail = f"{len(ended) - len(wrong)} checks found nothing"
     if over:
-        left = [f"{check} of {model} in {precision}" for check, model, precision in checks if (check, model, precision) not in ended]
+        left = [words(*check) for check in checks if check not in ended]
         detail += f"; not run: {', '.join(left)}"
     if wrong:
         raise Ended("; ".join([*wrong, detail]))
@@ -185,32 +200,59 @@ def sanitizer(place):
     return detail
 
 
-def selftest(place, part, enough):
-    """`enough`: a line that says by then that what matters has been seen, when the time is over before the end."""
-    def result(said):
-        wrong = [line for line in said.splitlines() if line.startswith("FAIL")]
-        for line in wrong:
-            place.row(failed=line)
-        if wrong:
-            raise Ended(f"{len(wrong)} claims do not hold, the first: {wrong[0][4:].strip()}")
-        return len(re.findall(r"^ok  ", said, re.MULTILINE))
+def claims(place, said):
+    """How many of a self-test's hold; Ended where one does not."""
+    wrong = [line for line in said.splitlines() if line.startswith("FAIL")]
+    for line in wrong:
+        place.row(failed=line)
+    if wrong:
+        raise Ended(f"{len(wrong)} claims do not hold, the first: {wrong[0][4:].strip()}")
+    return len(re.findall(r"^ok  ", said, re.MULTILINE))
 
+
+def selftest(place, part):
+    log = f"{part}.txt"
+    (place.folder / log).unlink(missing_ok=True)  # an earlier call's
     try:
-        code, said = place.xformer("selftest", "--part", part, log=f"{part}.txt")
+        code, said = place.xformer("selftest", "--part", part, log=log)
     except TimeOver:
-        count = result(place.text(f"{part}.txt"))
-        if re.search(enough, place.text(f"{part}.txt"), re.MULTILINE):
+        count = claims(place, place.text(log))
+        if place.small and count:  # some names are enough
             raise Cut(f"{count} claims hold, then the time was over") from None
         raise
-    count = result(said)
+    count = claims(place, said)
     if code != 0 or not count:
         raise Ended(ending(code, said))
     return f"{count} claims hold"
 
 
 def captured(place):
-    return selftest(place, "captured", "^ok  " if place.small else "in bf16:")  # fp32 of all names comes first
+    """All names in each precision, a process each. Where the time is over, fp32 is enough."""
+    ended, wrong = set(), []
+
+    def log(precision):
+        return place.folder / f"{precision}.txt"
+
+    def start(precision):
+        log(precision).unlink(missing_ok=True)  # an earlier call's
+        return place.start(place.program, "selftest", "--part", "captured", "--precision", precision, "--device", place.device,
+                           log=log(precision).name)
+
+    def judge(precision, code, _seconds):
+        ended.add(precision)
+        said = place.text(log(precision).name)
+        if code != 0 or "ok  " not in said:
+            wrong.append(f"{precision}: {ending(code, said)}")
+
+    over = side_by_side([("fp32",), ("bf16",), ("fp16",)], start, judge)
+    count = claims(place, "".join(file.read_text() for file in place.folder.glob("*.txt")))
+    if wrong:
+        raise Ended("; ".join(wrong))
+    if over:
+        enough = "fp32" in ended or place.small and count
+        raise (Cut if enough else TimeOver)(f"{count} claims hold, then the time was over")
+    return f"{count} claims hold"
 
 
 def contract(place):
-    return selftest(place, "contract", "^ok  " if place.small else "$^")
+    return selftest(place, "contract")

@@ -21,14 +21,16 @@ constexpr int64_t kBatch = 3, kLength = 200, kHeads = 2, kHeadDim = 32;
 struct Mixer {
   std::shared_ptr<attention::SequenceMixer> module;
   std::shared_ptr<attention::SharedObjects> shared = std::make_shared<attention::SharedObjects>();
+  bool causal;
 
-  Mixer(const std::string& name, at::ScalarType type, const at::Device& device) {
+  Mixer(const std::string& name, bool is_causal, at::ScalarType type, const at::Device& device) : causal(is_causal) {
     const attention::Resolved attention = attention::resolve(name);
     attention::BuildContext context;
     context.model_dim = kHeads * kHeadDim;
     context.heads = kHeads;
     context.head_dim = kHeadDim;
     context.max_len = kLength;
+    context.causal = causal;
     context.shared = shared;
     context.dropout_stream = std::make_shared<kernels::DropoutStream>(5);
     context.init = InitStream(5);
@@ -54,7 +56,7 @@ struct Mixer {
     at::Tensor out;
     {
       const AutocastScope autocast(device.type(), products);
-      out = module->forward(x, {valid, false}, carry).to(type).masked_fill(valid.logical_not().unsqueeze(-1), 0);
+      out = module->forward(x, {valid, causal}, carry).to(type).masked_fill(valid.logical_not().unsqueeze(-1), 0);
     }
     (out * numbers.normal("weights", out.sizes(), 1).to(device, type)).sum().backward();
     NamedTensors result{{"output", out}, {"gradient of x", x.grad()}};
@@ -65,6 +67,18 @@ struct Mixer {
     for (auto& [name, tensor] : result) tensor = tensor.detach().to(at::kCPU, at::kDouble);
     return result;
   }
+};
+
+// A float's products on a device are TF32's while it lives.
+class Tf32Scope {
+ public:
+  explicit Tf32Scope(bool on) { at::globalContext().setAllowTF32CuBLAS(on); }
+  ~Tf32Scope() { at::globalContext().setAllowTF32CuBLAS(before_); }
+  Tf32Scope(const Tf32Scope&) = delete;
+  Tf32Scope& operator=(const Tf32Scope&) = delete;
+
+ private:
+  bool before_ = at::globalContext().allowTF32CuBLAS();
 };
 
 struct Trained {
@@ -114,33 +128,48 @@ std::string first_difference(const Trained& plain, const Trained& recorded) {
 
 }  // namespace
 
-void check_against_double(const at::Device& device, const SelftestListener& tell) {
-  const auto check = [&](const std::string& name, std::optional<at::ScalarType> products, const std::string& words,
-                         double tolerance) {
-    const NamedTensors meant = Mixer(name, at::kDouble, at::kCPU).run(at::kDouble, at::kCPU);
-    const NamedTensors got = Mixer(name, at::kFloat, device).run(at::kFloat, device, products);
-    double worst = 0;
-    std::string where;
-    for (size_t i = 0; i < meant.size(); ++i) {
-      const double largest = std::max(meant[i].second.abs().max().item<double>(), products ? 1 : 1e-2);
-      const double difference = (meant[i].second - got[i].second).abs().max().item<double>() / largest;
-      if (difference <= worst) continue;  // also for what is not a number: caught below
-      worst = difference;
-      where = meant[i].first;
-    }
-    const bool finite = std::all_of(
-        got.begin(), got.end(), [](const auto& entry) { return entry.second.isfinite().all().template item<bool>(); });
-    tell({name + words + " on " + device.str() + " agrees with float64 on the CPU", finite && worst < tolerance,
-          finite ? fmt::format("{:.1e} in {}", worst, where) : "a value is not finite"});
-  };
+std::vector<DoubleCheck> double_checks(const at::Device& device) {
+  std::vector<DoubleCheck> checks;
   // Sums of some thousand products in float32; a kernel that is wrong is off by far more.
-  for (const std::string& name : attention::distinct_names()) check(name, {}, "", 1e-3);
+  for (const std::string& name : attention::distinct_names()) checks.push_back({name, 1e-3});
+  for (const std::string& name : attention::distinct_names())
+    if (attention::resolve(name).traits().causal_ok) checks.push_back({name, 1e-3, /*causal=*/true});
   // Whose heads are in 16 bits then: a few roundings of 2^-8, or of 2^-11. What cancels, such as the gradient of the
   // keys' bias, leaves them.
   for (const char* name : {"softmax-fused", "linear", "performer", "mrs-linear"}) {
-    check(name, at::kBFloat16, " in bf16", 0.03);
-    if (!device.is_cpu()) check(name, at::kHalf, " in fp16", 0.01);
+    checks.push_back({name, 0.03, false, false, at::kBFloat16});
+    if (!device.is_cpu()) checks.push_back({name, 0.01, false, false, at::kHalf});
   }
+  // Products with operands of 2^-11, which a CPU has none of. Not where small differences choose other keys.
+  for (const char* name : {"softmax-fused", "linear", "performer", "linformer", "longformer", "entmax15", "mrs-linear"})
+    if (!device.is_cpu()) checks.push_back({name, 0.01, false, /*tf32=*/true});
+  return checks;
+}
+
+SelftestItem check_against_double(const DoubleCheck& check, const at::Device& device) {
+  const NamedTensors meant = Mixer(check.name, check.causal, at::kDouble, at::kCPU).run(at::kDouble, at::kCPU);
+  const Tf32Scope scope(check.tf32);
+  const NamedTensors got = Mixer(check.name, check.causal, at::kFloat, device).run(at::kFloat, device, check.products);
+  double worst = 0;
+  std::string where;
+  for (size_t i = 0; i < meant.size(); ++i) {
+    const double least = check.products || check.tf32 ? 1 : 1e-2;
+    const double largest = std::max(meant[i].second.abs().max().item<double>(), least);
+    const double difference = (meant[i].second - got[i].second).abs().max().item<double>() / largest;
+    if (difference <= worst) continue;  // also for what is not a number: caught below
+    worst = difference;
+    where = meant[i].first;
+  }
+  const bool finite = std::all_of(
+      got.begin(), got.end(), [](const auto& entry) { return entry.second.isfinite().all().template item<bool>(); });
+  const char* const precision = check.tf32                     ? " in tf32"
+                                : !check.products              ? ""
+                                : *check.products == at::kHalf ? " in fp16"
+                                                               : " in bf16";
+  return {fmt::format("{}{}{} on {} agrees with float64 on the CPU", check.name, check.causal ? ", causal" : "",
+                      precision, device.str()),
+          finite && worst < check.tolerance,
+          finite ? fmt::format("{:.1e} in {}", worst, where) : "a value is not finite"};
 }
 
 SelftestItem check_lives_of_recordings(const at::Device& device, const training::Recorder& recorder) {
@@ -173,11 +202,12 @@ SelftestItem check_lives_of_recordings(const at::Device& device, const training:
   return item;
 }
 
-void check_recorded_steps(const at::Device& device, const training::Recorder& recorder, const SelftestListener& tell) {
-  for (const char* precision : {"fp32", "bf16", "fp16"})
+void check_recorded_steps(const at::Device& device, const training::Recorder& recorder,
+                          const std::vector<std::string>& precisions, const SelftestListener& tell) {
+  for (const std::string& precision : precisions)
     for (const std::string& name : attention::distinct_names()) {
       // A CPU takes its time over half precision, and there it is the frame that counts.
-      if (device.is_cpu() && std::string_view(precision) != "fp32" && name != "softmax") continue;
+      if (device.is_cpu() && precision != "fp32" && name != "softmax") continue;
       plan::TrainingOptions options;
       options.batch = 8;
       options.micro_batch = 3;

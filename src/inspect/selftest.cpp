@@ -72,7 +72,13 @@ const std::vector<std::string>& selftest_parts() {
   return kParts;
 }
 
-SelftestReport run_selftest(const std::string& part, const at::Device& device, const SelftestListener& listener) {
+const std::vector<std::string>& recorded_precisions() {
+  static const std::vector<std::string> kPrecisions{"fp32", "bf16", "fp16"};
+  return kPrecisions;
+}
+
+SelftestReport run_selftest(const std::string& part, const at::Device& device,
+                            const std::vector<std::string>& precisions, const SelftestListener& listener) {
   SelftestReport report;
   const auto tell = [&](const SelftestItem& item) {
     report.items.push_back(item);
@@ -82,12 +88,12 @@ SelftestReport run_selftest(const std::string& part, const at::Device& device, c
   if (part == "learning") {
     report.fingerprint = check_learning(device, tell);
   } else if (part == "contract") {
-    check_against_double(device, tell);
+    for (const DoubleCheck& check : double_checks(device)) tell(check_against_double(check, device));
   } else if (part == "captured") {
     const training::Recorder recorder =
         device.is_cuda() ? training::make_recorder("auto", device, {}) : training::host_recorder();
     tell(check_lives_of_recordings(device, recorder));
-    check_recorded_steps(device, recorder, tell);
+    check_recorded_steps(device, recorder, precisions, tell);
   } else {
     throw UserError(unknown_name_message("part of the self-test", part, selftest_parts()));
   }

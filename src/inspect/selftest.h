@@ -31,8 +31,11 @@ struct SelftestReport {
 // captured  recordings that come, fail and go; recorded training steps against plain ones (CUDA graphs; on a CPU the
 // same through a recorder that replays calls)
 [[nodiscard]] const std::vector<std::string>& selftest_parts();
-// UserError for an unknown part.
+// Those in which steps are recorded: fp32, bf16, fp16.
+[[nodiscard]] const std::vector<std::string>& recorded_precisions();
+// UserError for an unknown part. `precisions` are of the part "captured".
 [[nodiscard]] SelftestReport run_selftest(const std::string& part, const at::Device& device,
+                                          const std::vector<std::string>& precisions = recorded_precisions(),
                                           const SelftestListener& listener = {});
 
 }  // namespace xformer::inspect

@@ -117,30 +117,31 @@ sanitized() { # WORDS...: gpu-check's item with that sanitizer
 found() { grep -cE "^\{\"item\": \"sanitizer\", \"row\": \{\"check\": \"$1\", \"model\": \"$2\", \"status\": \"$3\"" <<<"$lines"; }
 sanitized
 check "a sanitizer that finds nothing passes" equal "$code" 0
-check "and says of how many checks" matches "$text" '^A  sanitizer  PASS .* 19 checks found nothing'
-check "a row is saved for each model's accesses" equal "$(found memcheck '[a-z-]+' ok)" 14
-check "and for the races of five" equal "$(found racecheck '(softmax-fused|linformer|longformer|reformer|additive)' ok)" 5
+check "and says of how many checks" matches "$text" '^A  sanitizer  PASS .* 25 checks found nothing'
+check "a row is saved for each model's accesses" equal "$(found memcheck '[a-z-]+' ok)" 16
+check "and for the races of nine" equal "$(found racecheck '[a-z-]+' ok)" 9
+check "two of them are causal" equal "$(grep -cE -- '--tool memcheck .*--task bytes/enwik8 ' "$work/sanitized")" 2
 check "each is one plain step of one model on the device" equal \
-  "$(grep -cE -- '--error-exitcode 9 .*/program bench --models [a-z-]+ .*--steps 1 .*--cuda-graph off .*--device cuda ' "$work/sanitized")" 19
+  "$(grep -cE -- '--error-exitcode 9 .*/program bench --task [a-z0-9/]+ --models [a-z-]+ .*--steps 1 .*--cuda-graph off .*--device cuda ' "$work/sanitized")" 25
 FAULT='memcheck longformer' UNRUN='racecheck reformer' sanitized
 check "a model in which it finds something fails" equal "$code" 1
 check "and is named with what it said" contains "$text" "memcheck of longformer in fp32 ended with 9: ========= ERROR SUMMARY: 1 error"
 check "so does one whose step did not run" contains "$text" "racecheck of reformer in fp32 checked nothing: out-of-memory: said"
 check "their rows say so" equal "$(found memcheck longformer failed) $(found racecheck reformer failed)" "1 1"
-check "the others stand" equal "$(found '[a-z]+' '[a-z-]+' ok)" 17
-check "and are counted" contains "$text" "17 checks found nothing"
+check "the others stand" equal "$(found '[a-z]+' '[a-z-]+' ok)" 23
+check "and are counted" contains "$text" "23 checks found nothing"
 SLOW='racecheck longformer' sanitized --budget 15
 check "what has no time left is no failure" equal "$code" 0
 check "but is cut short, and what was not run is named" matches "$text" \
-  '^A  sanitizer  CUT .* 18 checks found nothing; not run: racecheck of longformer in fp32$'
-check "and what had ended is saved" equal "$(found '[a-z]+' '[a-z-]+' ok)" 18
+  '^A  sanitizer  CUT .* 24 checks found nothing; not run: racecheck of longformer in fp32$'
+check "and what had ended is saved" equal "$(found '[a-z]+' '[a-z-]+' ok)" 24
 sanitized --model linformer --model none
 check "of chosen models these alone are checked" equal "$(grep -oE -- '--models [a-z-]+' "$work/sanitized" | sort | tr '\n' ' ')" \
   "--models linformer --models linformer --models none "
 sanitized --model luna
 check "a model that none of it checks is told of" matches "$text" '^A  sanitizer  SKIP .* checks none, softmax-fused, .* alone$'
 sanitized --precision bf16
-check "in another precision every one is a step of that" equal "$(grep -c -- '--precision bf16 ' "$work/sanitized")" 19
+check "in another precision every one is a step of that" equal "$(grep -c -- '--precision bf16 ' "$work/sanitized")" 25
 
 # A program and a PyTorch that only answer. A step of ours takes 2 ms, PyTorch's eager 8, others less; the first of PyTorch's
 # processes whose words match $FAULT ends, and what matches $SLOW is never ready.
@@ -221,25 +222,28 @@ check "which is saved" equal "$(row '[a-z0-9-]+' '[a-z-]+' fp32 '[a-z-]+' ok)" 1
 PATH=$work/bin:$PATH gpu_check --part pairs --model additive
 check "a model that is not compared is said not to be" matches "$text" '^B  pairs +SKIP .*measures softmax-fused, linformer'
 
+# Recorded steps of three precisions, of which $SLOW never end.
 stand_in <<PROGRAM
 [[ "\$*" == *captured* ]] || exit 0
-echo "ok  softmax in \${PRECISION}: recorded steps equal plain ones"
+echo "ok  softmax: recorded steps equal plain ones"
+[[ "\$*" =~ --precision\ (\$SLOW)\  ]] || exit 0
 echo \$\$ >"$work/pid"
 sleep 100
 PROGRAM
-PRECISION=fp32 gpu_check --part captured --part contract --budget 12
+SLOW='fp32|fp16' gpu_check --part captured --part contract --budget 12
 check "an item that takes too long fails" ended captured time
 check "what it started is gone" matches "$(kill -0 "$(<"$work/pid")" 2>&1)" 'No such process'
 check "what has no time left is left out" matches "$lines" '"contract".*"skip".*no time is left'
 check "the whole fails" equal "$code" 1
-PRECISION=bf16 gpu_check --part captured --budget 12
+SLOW=bf16 gpu_check --part captured --budget 12
 check "what had seen enough by then is cut short" ended captured cut
+check "and says how much" matches "$text" '^A  captured +CUT .* 3 claims hold, then the time was over'
 check "and does not fail" equal "$code" 0
 
-PRECISION=fp32 "$root/scripts/gpu-check" --part graphs --part captured --out "$work/stopped" 2>/dev/null >&2 </dev/null &
+SLOW=fp32 "$root/scripts/gpu-check" --part graphs --part captured --out "$work/stopped" 2>/dev/null >&2 </dev/null &
 stopped=$!
 for ((i = 0; i < 200; ++i)); do
-  [[ ! -s $work/stopped/captured/captured.txt ]] || break
+  [[ ! -s $work/stopped/captured/fp32.txt ]] || break
   sleep 0.05
 done
 kill -TERM $stopped

@@ -14,21 +14,24 @@ namespace xformer::engine {
 namespace {
 
 struct SelftestArguments {
-  std::vector<std::string> parts{"learning"};
+  std::vector<std::string> parts{"learning"}, precisions = inspect::recorded_precisions();
   ComputeArguments compute;
 };
 
 int selftest(const SelftestArguments& arguments) {
   for (const std::string& part : arguments.parts)
     static_cast<void>(choice("--part: ", "part", part, inspect::selftest_parts()));
+  for (const std::string& precision : arguments.precisions)
+    static_cast<void>(choice("--precision: ", "precision", precision, inspect::recorded_precisions()));
   arguments.compute.check();
   const at::Device device = arguments.compute.start();
   bool passed = true;
   for (const std::string& part : arguments.parts) {
-    const auto report = inspect::run_selftest(part, device, [](const inspect::SelftestItem& item) {
-      fmt::print("{}  {} ({})\n", item.passed ? "ok  " : "FAIL", item.claim, item.detail);
-      std::fflush(stdout);
-    });
+    const auto report =
+        inspect::run_selftest(part, device, arguments.precisions, [](const inspect::SelftestItem& item) {
+          fmt::print("{}  {} ({})\n", item.passed ? "ok  " : "FAIL", item.claim, item.detail);
+          std::fflush(stdout);
+        });
     if (!report.fingerprint.empty()) fmt::print("fingerprint {}\n", report.fingerprint);
     passed = passed && report.passed();
   }
@@ -46,6 +49,10 @@ std::function<int()> add_selftest(CLI::App& program) {
             "learning (tiny models, with a fingerprint of the training), contract (every attention against double "
             "precision), captured (recorded steps against plain ones)"),
         inspect::selftest_parts())
+      ->delimiter(',')
+      ->capture_default_str();
+  words(command.add_option("--precision", arguments->precisions, "captured: in these alone"),
+        inspect::recorded_precisions())
       ->delimiter(',')
       ->capture_default_str();
   arguments->compute.add_to(command, /*batches=*/false);
