@@ -156,49 +156,56 @@ TEST_CASE("weights as products of bf16 take them are those of float, rounded onc
 TEST_CASE("rows of a tile are weighed as rows are, behind what came before them") {
   constexpr float kNone = -std::numeric_limits<float>::infinity();
   constexpr int64_t kGap = 7;  // between rows, of scores that would be the largest
-  for (const int64_t count : {1, 20, 64, 90})
-    for (const bool drops : {false, true}) {
-      // A row whose largest score so far is less, one whose is more, one that is new, and one without a score.
-      const std::vector<float> before = {-2, 3, kNone, kNone};
-      const auto rows = static_cast<int64_t>(before.size());
-      std::vector<float> scores, largest = before, sum = {5, 6, 0, 0}, rescale(4, kUntouched), meant_sum, meant_rescale;
-      std::vector<RowData> data;
-      for (int64_t r = 0; r < rows; ++r) data.emplace_back(count, r);
-      std::fill_n(data[3].scores.begin(), count, kNone);
-      std::vector<const uint16_t*> draws;
-      std::vector<float> meant, meant_largest;
-      for (size_t r = 0; r < data.size(); ++r) {
-        RowData& row = data[r];
-        scores.insert(scores.end(), row.scores.begin(), row.scores.begin() + count);
-        scores.insert(scores.end(), kGap, 99.0F);
-        draws.push_back(drops ? row.draws.data() : nullptr);
-        const float now = row_largest(row.scores.data(), count, before[r]);
-        row.shift = now == kNone ? 0 : kFactor * now;
-        std::vector<float> weights(static_cast<size_t>(count));
-        meant_rescale.push_back(before[r] == now ? 1 : std::exp2(kFactor * (before[r] - now)));
-        meant_sum.push_back(sum[r] * meant_rescale[r] +
-                            row_weights(row.scores.data(), count, row.weights(drops), weights.data()));
-        meant_largest.push_back(now);
-        meant.insert(meant.end(), weights.begin(), weights.end());
-        meant.insert(meant.end(), kGap, kUntouched);
+  // Largest scores so far: less than those of the row, more, or none. Rows are weighed in fours, in which all are of
+  // one kind, or of several. The fourth has no score.
+  const std::vector<std::vector<float>> sets{{-2, 3, kNone, kNone},
+                                             {kNone, kNone, kNone, kNone, kNone},
+                                             {3, 4, 3, 3, -2, 3, kNone},
+                                             {kNone, 3, kNone, kNone, -2, -2, -2, kNone, 3}};
+  for (const std::vector<float>& before : sets)
+    for (const int64_t count : {1, 20, 64, 90})
+      for (const bool drops : {false, true}) {
+        const auto rows = static_cast<int64_t>(before.size());
+        std::vector<float> scores, largest = before, sum, rescale(before.size(), kUntouched), meant_sum, meant_rescale;
+        for (const float one : before) sum.push_back(one == kNone ? 0 : 5 + one);
+        std::vector<RowData> data;
+        for (int64_t r = 0; r < rows; ++r) data.emplace_back(count, r);
+        std::fill_n(data[3].scores.begin(), count, kNone);
+        std::vector<const uint16_t*> draws;
+        std::vector<float> meant, meant_largest;
+        for (size_t r = 0; r < data.size(); ++r) {
+          RowData& row = data[r];
+          scores.insert(scores.end(), row.scores.begin(), row.scores.begin() + count);
+          scores.insert(scores.end(), kGap, 99.0F);
+          draws.push_back(drops ? row.draws.data() : nullptr);
+          const float now = row_largest(row.scores.data(), count, before[r]);
+          row.shift = now == kNone ? 0 : kFactor * now;
+          std::vector<float> weights(static_cast<size_t>(count));
+          meant_rescale.push_back(before[r] == now ? 1 : std::exp2(kFactor * (before[r] - now)));
+          meant_sum.push_back(sum[r] * meant_rescale[r] +
+                              row_weights(row.scores.data(), count, row.weights(drops), weights.data()));
+          meant_largest.push_back(now);
+          meant.insert(meant.end(), weights.begin(), weights.end());
+          meant.insert(meant.end(), kGap, kUntouched);
+        }
+        std::vector<float> rounding = scores, rounding_largest = largest, rounding_sum = sum;
+        std::vector<float> got(scores.size(), kUntouched);
+        std::vector<c10::BFloat16> got_rounded(scores.size(), c10::BFloat16(kUntouched));
+        const auto tile = [&](std::vector<float>& of, std::vector<float>& most, std::vector<float>& total) {
+          return WeightTile<float>{rows,        count,        count + kGap,           of.data(),
+                                   kFactor,     draws.data(), drops ? kThreshold : 0, drops ? kKeep : 1,
+                                   most.data(), total.data(), rescale.data()};
+        };
+        weigh_tile(tile(rounding, rounding_largest, rounding_sum), got_rounded.data());
+        weigh_tile(tile(scores, largest, sum), got.data());
+        INFO("count " << count << (drops ? ", with dropout" : ""));
+        CHECK((got == meant && sum == meant_sum && largest == meant_largest && rescale == meant_rescale));
+        CHECK((rounding_sum == meant_sum && rounding_largest == meant_largest));
+        bool same = true;
+        for (size_t i = 0; i < meant.size(); ++i)
+          same = same && static_cast<float>(got_rounded[i]) == rounded(meant[i]);
+        CHECK(same);
       }
-      std::vector<float> rounding = scores, rounding_largest = largest, rounding_sum = sum;
-      std::vector<float> got(scores.size(), kUntouched);
-      std::vector<c10::BFloat16> got_rounded(scores.size(), c10::BFloat16(kUntouched));
-      const auto tile = [&](std::vector<float>& of, std::vector<float>& most, std::vector<float>& total) {
-        return WeightTile<float>{rows,        count,        count + kGap,           of.data(),
-                                 kFactor,     draws.data(), drops ? kThreshold : 0, drops ? kKeep : 1,
-                                 most.data(), total.data(), rescale.data()};
-      };
-      weigh_tile(tile(rounding, rounding_largest, rounding_sum), got_rounded.data());
-      weigh_tile(tile(scores, largest, sum), got.data());
-      INFO("count " << count << (drops ? ", with dropout" : ""));
-      CHECK((got == meant && sum == meant_sum && largest == meant_largest && rescale == meant_rescale));
-      CHECK((rounding_sum == meant_sum && rounding_largest == meant_largest));
-      bool same = true;
-      for (size_t i = 0; i < meant.size(); ++i) same = same && static_cast<float>(got_rounded[i]) == rounded(meant[i]);
-      CHECK(same);
-    }
 }
 
 TEST_CASE("products of rows are those of double precision, also of bf16 rows") {
