@@ -229,7 +229,7 @@ TEST_CASE("products of rows are those of double precision, also of bf16 rows") {
   }
 }
 
-TEST_CASE("pairs of rows leave their weights and gradients where products take them") {
+TEST_CASE("rows of a tile leave their weights and gradients where products take them") {
   if (!pairs_possible({nullptr, 2}, 2)) {
     SUCCEED("no product takes pairs here");
     return;
@@ -243,28 +243,29 @@ TEST_CASE("pairs of rows leave their weights and gradients where products take t
         gradients.reset(rows, count);
         std::vector<c10::BFloat16> first(static_cast<size_t>(rows * count + 16), c10::BFloat16(kUntouched));
         std::vector<float> meant_weights, meant_gradients;
-        for (int64_t r = 0; r < rows; r += 2) {
-          std::vector<RowData> pair{{count, r}, {count, r + 1}};
-          GradientPair given{{}, r / 2, count, kSlope};
-          for (int64_t k = 0; k < 2; ++k) {
-            const bool there = r + k < rows, counts = there && (r + k) % 5 != 3;
-            RowData& row = pair[static_cast<size_t>(k)];
-            std::vector<float> scores = row.scores, gradient = row.gradient;
-            if (counts) row_gradients(scores.data(), gradient.data(), count, row.weights(drops), 0.2F, kSlope);
-            if (!counts) {
-              row.scores.assign(row.scores.size(), NAN);  // nobody may look at them
-              row.gradient.assign(row.gradient.size(), NAN);
-            }
-            given.rows[k] = {
-                counts ? row.weights(drops) : RowWeights<float>{}, row.scores.data(), row.gradient.data(), 0.2F, counts,
-                there ? first.data() + (r + k) * count : nullptr};
-            for (size_t i = 0; there && i < scores.size(); ++i) {
-              meant_weights.push_back(counts ? rounded(scores[i]) : 0);
-              meant_gradients.push_back(counts ? rounded(gradient[i]) : 0);
-            }
+        std::vector<RowData> data;
+        std::vector<GradientTile::Row> given;
+        for (int64_t r = 0; r < rows; ++r) data.emplace_back(count, r);
+        for (int64_t r = 0; r < rows; ++r) {
+          RowData& row = data[static_cast<size_t>(r)];
+          const bool counts = r % 5 != 3;
+          std::vector<float> scores = row.scores, gradient = row.gradient;
+          if (counts) row_gradients(scores.data(), gradient.data(), count, row.weights(drops), 0.2F, kSlope);
+          if (!counts) {
+            row.scores.assign(row.scores.size(), NAN);  // nobody may look at them
+            row.gradient.assign(row.gradient.size(), NAN);
           }
-          by_512::pair_gradients(given, weights, gradients);
+          given.push_back({row.scores.data(), row.gradient.data(), drops && counts ? row.draws.data() : nullptr,
+                           counts ? row.shift : 0, 0.2F, counts});
+          for (size_t i = 0; i < scores.size(); ++i) {
+            meant_weights.push_back(counts ? rounded(scores[i]) : 0);
+            meant_gradients.push_back(counts ? rounded(gradient[i]) : 0);
+          }
         }
+        const RowWeights<float> all = data.front().weights(drops);
+        by_512::tile_gradients(
+            {given.data(), rows, count, all.factor, all.keep, kSlope, all.threshold, first.data(), count}, weights,
+            gradients);
         INFO(rows << " rows of " << count << (drops ? ", with dropout" : ""));
         CHECK(numbers_in(weights, rows, count) == meant_weights);
         CHECK(numbers_in(gradients, rows, count) == meant_gradients);

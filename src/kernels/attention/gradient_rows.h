@@ -27,25 +27,26 @@ void weigh(const GradientRow<Value>& row, int64_t count, Value slope) {
 struct PairedTile {
   PairedFactor weights, slopes;
   std::vector<c10::BFloat16> rows;
+  std::vector<GradientTile::Row> given;
 };
 
-// row_at(r) is row r. Where pairs_possible(). Returns where the gradients' rows are, `stride` numbers apart.
+// row_at(r) is row r; scales and dropout are those of all. Where pairs_possible(). Returns where the gradients' rows
+// are, `stride` numbers apart.
 template <class RowAt>
 const c10::BFloat16* weigh_pairs(int64_t rows, int64_t count, int64_t stride, float slope, const RowAt& row_at,
                                  PairedTile& tile) {
   tile.weights.reset(rows, count);
   tile.slopes.reset(rows, count);
-  c10::BFloat16* const to = grown(tile.rows, rows * stride);
-  for (int64_t r = 0; r < rows; r += 2) {
-    GradientPair pair{{}, r / 2, count, slope};
-    for (int64_t k = 0; k < 2; ++k) {
-      const bool there = r + k < rows;
-      const GradientRow<float> row = row_at(there ? r + k : r);
-      pair.rows[k] = {row.weights, row.scores,          row.slope,
-                      row.delta,   there && row.counts, there ? to + (r + k) * stride : nullptr};
-    }
-    by_512::pair_gradients(pair, tile.weights, tile.slopes);
+  GradientTile::Row* const given = grown(tile.given, rows);
+  RowWeights<float> all{1, 0, nullptr, 0, 1};
+  for (int64_t r = 0; r < rows; ++r) {
+    const GradientRow<float> row = row_at(r);
+    if (row.counts) all = row.weights;
+    given[r] = {row.scores, row.slope, row.weights.draws, row.weights.shift, row.delta, row.counts};
   }
+  c10::BFloat16* const to = grown(tile.rows, rows * stride);
+  by_512::tile_gradients({given, rows, count, all.factor, all.keep, slope, all.threshold, to, stride}, tile.weights,
+                         tile.slopes);
   return to;
 }
 

@@ -66,13 +66,40 @@ template <bool kDrops, class Value>
     if (whole + lane < count) one(whole + lane);
 }
 
-template <class Stored, class Value>
+template <class Value>
+[[gnu::always_inline]] inline const Value* numbers_of(const Value* x) {
+  return x;
+}
+[[gnu::always_inline]] inline const uint16_t* numbers_of(const c10::BFloat16* x) {
+  return reinterpret_cast<const uint16_t*>(x);
+}
+
+// Where a register holds a row's sums, those of as many rows are added up together.
+template <int64_t kRegister, class Stored, class Value>
 [[gnu::always_inline]] inline void products_of(int64_t rows, int64_t count, const Stored* x, int64_t x_stride,
                                                const Stored* y, int64_t y_stride, Value* sums) {
-  for (int64_t r = 0; r < rows; ++r, x += x_stride, y += y_stride) {
-    fetch_row_ahead(x, x_stride, count);
-    fetch_row_ahead(y, y_stride, count);
-    sums[r] = dot_of(x, y, count);
+  int64_t r = 0;
+  if constexpr (kRegister >= kSumLanes * static_cast<int64_t>(sizeof(Value)))
+    for (; r + kSumLanes <= rows && count % kSumLanes == 0; r += kSumLanes) {
+      SumLanes<Value> lanes[kSumLanes] = {};
+      for (int64_t l = 0; l < kSumLanes; ++l) {
+        const Stored *const one = x + (r + l) * x_stride, *const other = y + (r + l) * y_stride;
+        fetch_row_ahead(one, x_stride, count);
+        fetch_row_ahead(other, y_stride, count);
+        for (int64_t c = 0; c < count; c += kSumLanes) {
+          SumRegisters<Value, kRegister> a, b;
+          fetch(one + c, a);
+          fetch(other + c, b);
+          lanes[l] += a.all * b.all;
+        }
+      }
+      fold_all<kSumLanes, Value>(lanes);
+      store(lanes[0], sums + r);
+    }
+  for (; r < rows; ++r) {
+    fetch_row_ahead(x + r * x_stride, x_stride, count);
+    fetch_row_ahead(y + r * y_stride, y_stride, count);
+    sums[r] = dot_of(numbers_of(x + r * x_stride), numbers_of(y + r * y_stride), count);
   }
 }
 
@@ -112,20 +139,19 @@ XFORMER_VECTORISED
 float row_product(const float* x, const float* y, int64_t count) { return dot_of(x, y, count); }
 double row_product(const double* x, const double* y, int64_t count) { return dot_of(x, y, count); }
 
-XFORMER_VECTORISED
-void row_products(int64_t rows, int64_t count, const float* x, int64_t x_stride, const float* y, int64_t y_stride,
-                  float* sums) {
-  products_of(rows, count, x, x_stride, y, y_stride, sums);
-}
-XFORMER_VECTORISED
-void row_products(int64_t rows, int64_t count, const c10::BFloat16* x, int64_t x_stride, const c10::BFloat16* y,
-                  int64_t y_stride, float* sums) {
-  products_of(rows, count, reinterpret_cast<const uint16_t*>(x), x_stride, reinterpret_cast<const uint16_t*>(y),
-              y_stride, sums);
-}
+XFORMER_VECTORISED_BY_REGISTER(void, row_products,
+                               (int64_t rows, int64_t count, const float* x, int64_t x_stride, const float* y,
+                                int64_t y_stride, float* sums),
+                               (rows, count, x, x_stride, y, y_stride, sums),
+                               products_of<kRegister>(rows, count, x, x_stride, y, y_stride, sums))
+XFORMER_VECTORISED_BY_REGISTER(void, row_products,
+                               (int64_t rows, int64_t count, const c10::BFloat16* x, int64_t x_stride,
+                                const c10::BFloat16* y, int64_t y_stride, float* sums),
+                               (rows, count, x, x_stride, y, y_stride, sums),
+                               products_of<kRegister>(rows, count, x, x_stride, y, y_stride, sums))
 void row_products(int64_t rows, int64_t count, const double* x, int64_t x_stride, const double* y, int64_t y_stride,
                   double* sums) {
-  products_of(rows, count, x, x_stride, y, y_stride, sums);
+  products_of<kPlainRegister>(rows, count, x, x_stride, y, y_stride, sums);
 }
 
 namespace {

@@ -88,17 +88,20 @@ struct WeightLoops {
 };
 [[nodiscard]] std::vector<WeightLoops> ways_to_weigh();
 
-// Rows 2 place and 2 place + 1 of a tile backwards, as row_gradients() has them.
-struct GradientPair {
-  struct One {
-    RowWeights<float> weights;  // rows that count both draw, or neither does
+// A tile backwards, its rows as row_gradients() has them.
+struct GradientTile {
+  struct Row {
     const float *scores, *gradient;
-    float delta;
-    bool counts;        // or weights and gradients are 0, whatever is in the way
-    c10::BFloat16* to;  // gradients behind each other; nullptr: there is no such row, which does not count then
-  } rows[2];
-  int64_t place, count;
-  float slope;
+    const uint16_t* draws;  // rows that count all draw, or none does
+    float shift, delta;
+    bool counts;  // or weights and gradients are 0, whatever is in the way
+  };
+  const Row* row;
+  int64_t rows, count;
+  float factor, keep, slope;
+  uint32_t threshold;
+  c10::BFloat16* to;  // gradients, a row behind the other
+  int64_t to_stride;
 };
 
 // By AVX-512, where kernels/cpu/lanes_512.h says that the processor has it. Rounded numbers below 2^-126 are 0.
@@ -111,7 +114,7 @@ void weigh_tile(const WeightTile<float>& tile, c10::BFloat16* out);
 void row_gradients(float* scores, float* gradient, int64_t count, const RowWeights<float>& weights, float delta,
                    float slope);
 // Weights and gradients as second factors of products, gradients as first ones too.
-void pair_gradients(const GradientPair& pair, PairedFactor& weights, PairedFactor& gradients);
+void tile_gradients(const GradientTile& tile, PairedFactor& weights, PairedFactor& gradients);
 
 }  // namespace by_512
 

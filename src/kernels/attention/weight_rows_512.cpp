@@ -320,38 +320,52 @@ XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void step_of(const Pair& pair,
   }
 }
 
+// Rows r and r + 1, of which the second may not be there.
+XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void take_pair(const GradientTile& tile, int64_t r, Pair& pair) {
+  for (int64_t k = 0; k < 2; ++k) {
+    const bool there = r + k < tile.rows;
+    const GradientTile::Row& given = tile.row[there ? r + k : r];
+    pair.row[k].shift = _mm512_set1_ps(given.shift);
+    pair.row[k].draws = given.draws;
+    pair.delta[k] = _mm512_set1_ps(given.delta);
+    pair.counts[k] = there && given.counts ? kAllLanes : __mmask16{0};
+    pair.scores[k] = given.scores, pair.gradient[k] = given.gradient;
+    pair.to[k] = there ? tile.to + (r + k) * tile.to_stride : nullptr;
+  }
+}
+
 template <bool kDrops>
-XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void gradients_of(const GradientPair& given, PairedFactor& weights,
+XFORMER_BY_BF16_512 [[gnu::always_inline]] inline void gradients_of(const GradientTile& tile, PairedFactor& weights,
                                                                     PairedFactor& gradients) {
   Pair pair;
   pair.turns = turns_of_pairs();
-  pair.slope = _mm512_set1_ps(given.slope);
-  bool whole = true;
-  for (int k = 0; k < 2; ++k) {
-    const GradientPair::One& one = given.rows[k];
-    pair.row[k] = row_of(one.weights);
-    pair.delta[k] = _mm512_set1_ps(one.delta);
-    pair.counts[k] = one.counts ? kAllLanes : __mmask16{0};
-    pair.scores[k] = one.scores, pair.gradient[k] = one.gradient, pair.to[k] = one.to;
-    whole = whole && one.counts;
-  }
-  for (int64_t first = 0, width = 0; first < given.count; first += width) {
-    width = PairedFactor::panel_width(given.count - first);
-    uint32_t *const to_weights = weights.pairs(given.place, first), *const to_gradients =
-                                                                        gradients.pairs(given.place, first);
-    int64_t i = 0;
-    for (; whole && i + 16 <= width; i += 16)
-      step_of<kDrops, true>(pair, first + i, kAllLanes, to_weights + i, to_gradients + i);
-    for (; i < width; i += 16)
-      step_of<kDrops, false>(pair, first + i, lanes_of(width - i), to_weights + i, to_gradients + i);
+  pair.slope = _mm512_set1_ps(tile.slope);
+  pair.row[0] = pair.row[1] = row_of({tile.factor, 0, nullptr, tile.threshold, tile.keep});
+  for (int64_t k = 0, rows = 0; k < tile.rows; k += rows) {
+    rows = weights.piece_rows(k);
+    for (int64_t r = k; r < std::min(k + rows, tile.rows); r += 2) {
+      take_pair(tile, r, pair);
+      const bool whole = (pair.counts[0] & pair.counts[1]) == kAllLanes;
+      for (int64_t first = 0, width = 0; first < tile.count; first += width) {
+        width = PairedFactor::panel_width(tile.count - first);
+        const int64_t place = (r - k) / 2 * PairedFactor::line_of(width);
+        uint32_t *const to_weights = weights.panel(k, rows, first) + place, *const to_gradients =
+                                                                                gradients.panel(k, rows, first) + place;
+        int64_t i = 0;
+        for (; whole && i + 16 <= width; i += 16)
+          step_of<kDrops, true>(pair, first + i, kAllLanes, to_weights + i, to_gradients + i);
+        for (; i < width; i += 16)
+          step_of<kDrops, false>(pair, first + i, lanes_of(width - i), to_weights + i, to_gradients + i);
+      }
+    }
   }
 }
 
 }  // namespace
 
-XFORMER_BY_BF16_512 void pair_gradients(const GradientPair& pair, PairedFactor& weights, PairedFactor& gradients) {
-  const bool drops = pair.rows[0].weights.draws != nullptr || pair.rows[1].weights.draws != nullptr;
-  drops ? gradients_of<true>(pair, weights, gradients) : gradients_of<false>(pair, weights, gradients);
+XFORMER_BY_BF16_512 void tile_gradients(const GradientTile& tile, PairedFactor& weights, PairedFactor& gradients) {
+  const bool drops = std::any_of(tile.row, tile.row + tile.rows, [](const auto& row) { return row.draws != nullptr; });
+  drops ? gradients_of<true>(tile, weights, gradients) : gradients_of<false>(tile, weights, gradients);
 }
 
 }  // namespace xformer::kernels::by_512
@@ -361,7 +375,7 @@ XFORMER_BY_BF16_512 void pair_gradients(const GradientPair& pair, PairedFactor& 
 namespace xformer::kernels::by_512 {
 
 // For the linker: no product takes pairs here.
-void pair_gradients(const GradientPair&, PairedFactor&, PairedFactor&) {}
+void tile_gradients(const GradientTile&, PairedFactor&, PairedFactor&) {}
 
 }  // namespace xformer::kernels::by_512
 

@@ -84,13 +84,19 @@ class PairedFactor {
   void reset(int64_t inner, int64_t columns);
   // Columns that a panel has of which so many are left.
   [[nodiscard]] static int64_t panel_width(int64_t left) { return piece_of(left, kWidth); }
-  // Where the pairs of rows 2 place and 2 place + 1 of the panel that begins with column `first` are, with room for the
-  // next multiple of 16. A row behind an odd number of them is zeros.
+  // Numbers that lie between two pairs of rows of a panel so wide.
+  [[nodiscard]] static int64_t line_of(int64_t width) { return (width + 15) / 16 * 16; }
+  // Rows go by in pieces; the one that begins with row k has so many. A row behind an odd number of them is zeros.
+  [[nodiscard]] int64_t piece_rows(int64_t k) const { return piece_of(depth() - k, kDepth); }
+  // Where the pairs of rows of a piece are in the panel that begins with column `first`, one behind the other.
+  [[nodiscard, gnu::always_inline]] uint32_t* panel(int64_t k, int64_t rows, int64_t first) {
+    return panels_ + (k * line_of(columns_) + first * rows) / 2;
+  }
+  // Of them that of rows 2 place and 2 place + 1, with room for the next multiple of 16.
   [[nodiscard, gnu::always_inline]] uint32_t* pairs(int64_t place, int64_t first) {
-    int64_t k = 2 * place / kDepth * kDepth, depth = piece_of(this->depth() - k, kDepth);  // the piece of rows it is of
-    if (2 * place >= k + depth) k += depth, depth = this->depth() - k;
-    return panels_ + (k * line_of(columns_) + first * depth) / 2 +
-           (place - k / 2) * line_of(panel_width(columns_ - first));
+    int64_t k = 2 * place / kDepth * kDepth, rows = piece_rows(k);
+    if (2 * place >= k + rows) k += rows, rows = piece_rows(k);
+    return panel(k, rows, first) + (place - k / 2) * line_of(panel_width(columns_ - first));
   }
   // One number becomes 0.
   void clear(int64_t row, int64_t column) {
@@ -103,7 +109,6 @@ class PairedFactor {
   friend void gemm(int64_t rows, Operand<c10::BFloat16> a, const PairedFactor& b, float beta, float* c,
                    int64_t c_stride);
   static constexpr int64_t kWidth = 64, kDepth = 256;
-  static int64_t line_of(int64_t width) { return (width + 15) / 16 * 16; }
 
   // Rows with the one that makes pairs.
   [[nodiscard]] int64_t depth() const { return (inner_ + 1) / 2 * 2; }
