@@ -60,7 +60,8 @@ void check_duplicates(const DataSource& source, CheckReport& report);
 void check_drawn_splits(const DataSource& source, CheckReport& report);
 
 class DuplicateFinder;
-void report_duplicates(const DuplicateFinder& duplicates, CheckReport& report);
+// Of the source, whose dev split was not looked at where that is its test split.
+void report_duplicates(const DuplicateFinder& duplicates, const DataSource& source, CheckReport& report);
 
 // ListOps in the location's folder, read line by line past the cache; without a folder, what the generator
 // makes under the options. A folder without any ListOps file is a DataError, a bad row a failed check.

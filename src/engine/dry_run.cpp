@@ -61,8 +61,7 @@ class Look {
     line("precision", fmt::format("{} ({})", training_.precision, plan_.options.origins.at("training.precision").text));
     const Json hardware = hardware_facts(options_.device);
     line("device", fmt::format("{}, {}", options_.device.str(), plural(hardware["threads"], "thread")));
-    if (course_.steps > 0)
-      line("training", flop_text(3 * flops * static_cast<double>(training_.batch * course_.steps)) + " in all" + guess);
+    if (course_.steps > 0) line("training", flop_text(3 * flops * examples()) + " in all" + guess);
     line("data", data_text());
     cost(shape);
     line("run", options_.out.string() + run_text(standing));
@@ -94,6 +93,14 @@ class Look {
     if (!source_) return epochs + " of as many steps as the data has batches";
     return fmt::format("{} ({} of {})", format_count(static_cast<uint64_t>(course_.steps)), epochs,
                        plural(course_.steps_per_epoch, "step"));
+  }
+
+  // Of all steps; the last batch of an epoch is what is left of the data.
+  [[nodiscard]] double examples() const {
+    const auto whole = static_cast<double>(training_.batch * course_.steps);
+    if (!source_ || course_.steps_per_epoch == 0) return whole;
+    const auto epoch = static_cast<double>(source_->size(data::Split::kTrain));
+    return std::min(whole, epoch * static_cast<double>(course_.steps) / static_cast<double>(course_.steps_per_epoch));
   }
 
   [[nodiscard]] std::string evaluation() const {
@@ -147,6 +154,7 @@ class Look {
     }
     sweep::Estimator records;
     records.learn_folder(Path("runs") / plan_.task);
+    records.learn_folder(options_.out);
     if (!how_.records.empty()) records.learn_folder(how_.records);
     const auto estimate = records.of(plan_);
     if (!estimate) {

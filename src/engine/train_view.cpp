@@ -26,10 +26,14 @@ struct TrainView::State {
   bool any_point = false;
   std::unique_ptr<spdlog::logger> diary;  // run.log: what stays on the screen, with times
 
-  // A line that stays: on the screen, and in run.log once the run's folder exists. Not being able to write the
-  // diary is no reason to stop a run.
+  // A line that stays: on the screen, and in run.log.
   void keep(const std::string& text) {
     if (!quiet || text.starts_with("warning")) line.print(text);
+    note(text);
+  }
+
+  // In run.log, once the run's folder exists. Not being able to write it is no reason to stop a run.
+  void note(const std::string& text) {
     try {
       if (!diary && std::filesystem::is_directory(folder)) {
         auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>((folder / "run.log").string());
@@ -53,7 +57,7 @@ struct TrainView::State {
     std::string text = fmt::format("step {}/{}", format_count(step), format_count(steps));
     if (eta.seconds_left() >= 0) text += fmt::format("  {} left", format_duration(eta.seconds_left()));
     if (any_point) {
-      text += fmt::format("  loss {:.4f}", last.loss);
+      text += std::isfinite(last.loss) ? fmt::format("  loss {:.4f}", last.loss) : "  loss -";
       if (last.metric) text += fmt::format("  {} {:.3f}", last.metric->spec.name, last.metric->value);
       text += fmt::format("  {:.1f} examples/s  {} tensors", last.examples_per_s, format_bytes(last.peak_bytes));
     }
@@ -65,6 +69,7 @@ TrainView::TrainView(Path run_folder, bool quiet) : state_(std::make_unique<Stat
 TrainView::~TrainView() = default;
 
 void TrainView::on_message(const std::string& line) { state_->keep(line); }
+void TrainView::on_ended(const std::string& why) { state_->note(why); }
 
 void TrainView::on_start(const RunPlan& plan, int64_t parameters, double flops, int64_t first_step, int64_t steps) {
   state_->events = std::make_unique<reporting::EventFile>(state_->folder, first_step > 0 ? first_step + 1 : 0);
@@ -118,7 +123,7 @@ void TrainView::on_dev(int64_t step, const training::Evaluation& dev, bool best)
   state_->line.clear();
   state_->keep(fmt::format("step {}: dev {}, loss {:.4f} over {} examples in {}{}", format_count(step),
                            metrics_text(dev), dev.loss, format_count(dev.examples), format_duration(dev.seconds),
-                           best ? ", best so far" : ""));
+                           best && std::isfinite(dev.loss) ? ", best so far" : ""));
 }
 
 void TrainView::on_test(int64_t step, const training::Evaluation& test) {

@@ -14,6 +14,7 @@ class TrainView : public training::Observer {
   TrainView(Path run_folder, bool quiet);
   ~TrainView() override;
   void on_message(const std::string& line) override;
+  void on_ended(const std::string& why) override;
   void on_start(const RunPlan& plan, int64_t parameters, double flops, int64_t first_step, int64_t steps) override;
   void on_step(int64_t step, int64_t steps) override;
   void on_train(const training::TrainPoint& point) override;

@@ -137,39 +137,76 @@ class Bench {
   }
 
   // The most that a step of this batch keeps in tensors.
-  double peak_with_batch(size_t i, int64_t batch) {
+  double peak_with(size_t i, int64_t batch, int64_t length) {
+    check_stop();
     BenchCase small = cases_[i];
-    small.batch = batch;
+    small.batch = batch, small.length = length;
     if (!small.valid_lengths.empty()) small.valid_lengths.resize(static_cast<size_t>(batch));
+    release_device_memory(run_.device);  // what the last one kept would lie beside
     const int64_t live_before = device_memory(run_.device).live_bytes;
     reset_device_peak(run_.device);
     Subject(small, trains_, run_.device, training::Recorder{}).step();
     return static_cast<double>(device_memory(run_.device).peak_bytes - live_before);
   }
 
-  // Notes what row i will take and whether that can be had. Batches of 1, 2, 4, ... are tried while there is room for
-  // the next, and a line through the last two goes on to the whole: what is largest at one example (the optimiser's
-  // state, say) need not be at many.
-  bool will_fit(size_t i) {
+  // What one long example will take, by shorter ones, each twice as long as the last, while the next takes no more than
+  // half of what is there even if memory grows with the square of the length. What memory gains from one to the next
+  // grows twofold, or as memory itself where that grows faster.
+  std::optional<double> peak_of_one(size_t i, double there) {
+    double last = 0;
+    for (int shift = 4; shift > 0; --shift) {
+      const double before = last;
+      try {
+        if (!in_memory(i, [&] { last = peak_with(i, 1, cases_[i].length >> shift); })) return std::nullopt;
+      } catch (const UserError&) {
+        return 0;  // a model of one length alone: nothing is known
+      }
+      const double growth = before > 0 ? std::max(2.0, last / before) : 2;
+      double gain = last - before, predicted = last;
+      if (shift > 1 && 4 * last <= there / 2) continue;
+      for (; shift > 0; --shift) gain *= growth, predicted += gain;
+      return predicted;
+    }
+    return 0;
+  }
+
+  // By batches of 1, 2, 4, ... while there is room for the next, and a line through the last two: what is largest at
+  // one example (the optimiser's state, say) need not be at many.
+  std::optional<double> peak_of_batch(size_t i, double there) {
     const int64_t batch = cases_[i].batch;
-    if (rows_[i]["status"] != "ok") return false;
-    if (!rows_[i]["predicted_bytes"].is_null() || batch < 2) return true;
-    const int64_t there = run_.memory_limit > 0 ? run_.memory_limit : available_memory(run_.device);
     double before = 0, last = 0, predicted = 0;
     for (int64_t size = 1; size < batch; size *= 2) {
-      check_stop();
-      if (!in_memory(i, [&] { last = peak_with_batch(i, size); })) return false;
+      if (!in_memory(i, [&] { last = peak_with(i, size, cases_[i].length); })) return std::nullopt;
       const auto at = [&](int64_t wanted) {
         const double slope = size == 1 ? last : (last - before) / (static_cast<double>(size) / 2);
         return last + slope * static_cast<double>(wanted - size);
       };
       predicted = at(batch);
-      if (size > 1 && at(2 * size) > static_cast<double>(there)) break;
+      if (at(2 * size) > there || (size > 1 && predicted > 2 * there)) break;
       before = last;
+    }
+    return predicted;
+  }
+
+  // Notes what row i will take and whether that can be had.
+  bool will_fit(size_t i) {
+    constexpr int64_t kLong = 8192;  // places of an example that alone may be too large
+    const BenchCase& one = cases_[i];
+    if (rows_[i]["status"] != "ok") return false;
+    const bool is_long = one.length >= kLong && one.valid_lengths.empty() && one.request.input.columns == 0;
+    if (!rows_[i]["predicted_bytes"].is_null() || (one.batch < 2 && !is_long)) return true;
+    const auto there = static_cast<double>(run_.memory_limit > 0 ? run_.memory_limit : available_memory(run_.device));
+    double predicted = 0;
+    for (const bool of_one : {true, false}) {
+      if (of_one ? !is_long : one.batch < 2) continue;
+      const std::optional<double> found = of_one ? peak_of_one(i, there) : peak_of_batch(i, there);
+      if (!found) return false;
+      predicted = *found;
+      if (predicted > there) break;
     }
     release_device_memory(run_.device);
     rows_[i]["predicted_bytes"] = std::llround(predicted);
-    if (predicted <= static_cast<double>(there)) return true;
+    if (predicted <= there) return true;
     rows_[i]["status"] = "too-large";
     rows_[i]["message"] = fmt::format("would take {}, there are {}", format_bytes(static_cast<uint64_t>(predicted)),
                                       format_bytes(static_cast<uint64_t>(there)));
@@ -302,7 +339,7 @@ Json run_bench(const BenchOptions& options, const std::vector<BenchCase>& cases,
             {"interleaved", options.interleave},
             {"paced", options.paced},
             {"settings", settings},
-            {"warmup", options.warmup},
+            {"warmup", std::max<int64_t>(options.warmup, 2)},
             {"steps", options.steps},
             {"dropout", options.mode == "train"},
             {"input", bench_input(cases.front())}}},

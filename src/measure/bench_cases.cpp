@@ -96,7 +96,7 @@ BenchCase bench_case(const BenchOptions& options, const std::vector<plan::PlanPa
   request.layers = {exact_lengths(parts), {"--batch", {{"training.batch", sizes.batch}}}};
   for (const ValueLayer& layer : layers_for(parts, all, options.layers)) request.layers.push_back(layer);
   const Json own = i < options.own.size() ? options.own[i] : Json::object();
-  request.layers.push_back({"the model's own values", own});
+  request.layers.push_back({fmt::format("values of {} alone", options.models[i]), own});
   for (const ValueLayer& layer : request.layers) {
     XF_CHECK(sizes.width == 0 || !layer.values.contains("model.dim"), UserError,
              "model.dim: the widths of a bench are set with --widths or with --set, not with both");

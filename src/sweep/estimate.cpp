@@ -27,16 +27,17 @@ bool same_step(const Json& stored, const RunPlan& plan) {
 }  // namespace
 
 void Estimator::learn(const RunRecord& record) {
-  if (!record.completed() || record.plan_hash.empty() || record.task.empty() || record.model.empty() ||
-      !record.plan.is_object() || !record.steps)
+  const bool tells = record.completed() || record.status == "interrupted" || record.status == "stopped";
+  if (!tells || record.plan_hash.empty() || record.task.empty() || record.model.empty() || !record.plan.is_object() ||
+      !record.steps || record.steps->done == 0)
     return;
-  const double batch = record.plan.value("training.batch", 0.0);
+  const double batch = record.plan.value("training.batch", 0.0), done = static_cast<double>(record.steps->done);
+  const double steps = record.completed() ? done : std::max(done, static_cast<double>(record.steps->planned));
   const int64_t peak = std::max(record.peak_process_bytes.value_or(0), record.peak_device_bytes.value_or(0));
-  known_.push_back(
-      {record.plan_hash, record.task, record.model, record.plan,
-       record.train_seconds.value_or(0) + record.evaluation_seconds.value_or(0), batch,
-       static_cast<double>(record.steps->done) * batch, static_cast<double>(peak),
-       record.flops ? record.flops->forward_per_example * static_cast<double>(record.steps->done) * batch : 0});
+  known_.push_back({record.plan_hash, record.task, record.model, record.plan,
+                    (record.train_seconds.value_or(0) + record.evaluation_seconds.value_or(0)) * steps / done, batch,
+                    steps * batch, static_cast<double>(peak),
+                    record.flops ? record.flops->forward_per_example * steps * batch : 0});
 }
 
 void Estimator::learn_folder(const Path& folder) {

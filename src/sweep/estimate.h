@@ -14,7 +14,7 @@ struct Estimate {
 
 class Estimator {
  public:
-  // What did not complete tells nothing.
+  // A run that was interrupted tells what it would have taken to its end; what failed or has no steps tells nothing.
   void learn(const RunRecord& record);
   // All records in a folder and below it, if it exists; files that are no records are passed over.
   void learn_folder(const Path& folder);

@@ -173,7 +173,8 @@ StepSums TrainStep::read_and_reset() {
   const double* const after = sums.data() + meters_.size();
   StepSums result{
       reading.loss, reading.weight, {}, after[2], static_cast<int64_t>(after[0]), static_cast<int64_t>(after[1])};
-  if (!reading.metrics.empty()) result.metric = reading.metrics.front();
+  if (result.weight == 0) result.loss = std::numeric_limits<double>::quiet_NaN();
+  else if (!reading.metrics.empty()) result.metric = reading.metrics.front();
   meter_.narrow(0, 0, meters_.size()).zero_();
   return result;
 }

@@ -24,8 +24,8 @@ void set_float_products(const std::string& precision, const at::Device& device);
 
 // Means since the last reading.
 struct StepSums {
-  double loss = 0, weight = 0;   // of all but skipped steps
-  std::optional<Metric> metric;  // the task's first that needs no host
+  double loss = 0, weight = 0;   // of all but skipped steps; without any no number, and 0
+  std::optional<Metric> metric;  // the task's first that needs no host, of the same steps
   double gradient_norm = 0;      // of the last step
   int64_t skipped = 0;           // steps without update since the start of the run
   int64_t skipped_in_a_row = 0;

@@ -44,10 +44,14 @@ RunRecord train(const RunPlan& plan, const RunOptions& options, Observer& observ
       // The first failure is the one to tell (a full disk refuses the record too, and a device that failed its sums).
       observer.on_message(fmt::format("warning: no record could be written: {}", second.what()));
     }
+    observer.on_ended(error.what());
     throw;
   }
   RunRecord record = recorded(ending);
-  if (ending.status == "interrupted") throw Interrupted(ending.message);
+  if (ending.status == "interrupted") {
+    observer.on_ended(ending.message);
+    throw Interrupted(ending.message);
+  }
   return record;
 }
 

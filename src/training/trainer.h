@@ -48,6 +48,8 @@ class Observer {
   virtual void on_dev(int64_t step, const Evaluation& dev, bool best) { (void)step, (void)dev, (void)best; }
   // `step`: whose weights were tested.
   virtual void on_test(int64_t step, const Evaluation& test) { (void)step, (void)test; }
+  // How a run ended that did not finish: what is thrown says it, too, and the caller shows that.
+  virtual void on_ended(const std::string& why) { (void)why; }
   virtual ProgressCallback data_progress() {
     return [](std::string_view, uint64_t, uint64_t) {};
   }

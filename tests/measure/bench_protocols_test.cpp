@@ -4,6 +4,7 @@
 #include <set>
 
 #include "bench_support.h"
+#include "tensor/device.h"
 
 namespace xformer::measure {
 
@@ -72,6 +73,35 @@ TEST_CASE("what a row takes in memory is predicted, and one that cannot fit is n
   CHECK(contains(report["rows"][0]["message"], "would take"));
   CHECK(report["rows"][1]["status"] == "ok");
   CHECK(contains(bench_markdown(report), "too large"));
+}
+
+TEST_CASE("what one long example takes is predicted by shorter ones") {
+  BenchOptions options = small_bench({"linear", "softmax-fused"}, {8192});
+  options.batches = {1};
+  const Json whole = report_of(options);
+  for (const Json& row : whole["rows"]) {
+    INFO(row.dump());
+    CHECK(row["predicted_bytes"].get<double>() == Approx(row["peak_bytes"].get<double>()).epsilon(0.25));
+  }
+  BenchRun run;
+  run.memory_limit = whole["rows"][0]["peak_bytes"].get<int64_t>() / 3;
+  reset_device_peak(at::kCPU);
+  const Json report = report_of(options, run);
+  CHECK(report["rows"][0]["status"] == "too-large");
+  CHECK(device_memory(at::kCPU).peak_bytes < whole["rows"][0]["peak_bytes"].get<int64_t>() / 2);
+}
+
+// Batches of 1, 2, 4, ..: the second is not tried where the first says that it is too much.
+TEST_CASE("a second example is not tried where there is room for one") {
+  BenchOptions options = small_bench({"linear"}, {512});
+  options.batches = {1};
+  const auto one = report_of(options)["rows"][0]["peak_bytes"].get<int64_t>();
+  options.batches = {64};
+  BenchRun run;
+  run.memory_limit = one * 3 / 2;
+  reset_device_peak(at::kCPU);
+  CHECK(report_of(options, run)["rows"][0]["status"] == "too-large");
+  CHECK(device_memory(at::kCPU).peak_bytes < one * 5 / 4);
 }
 
 }  // namespace xformer::measure

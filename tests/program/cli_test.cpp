@@ -119,6 +119,8 @@ TEST_CASE("wrong words are answered with the nearest right one", "[cli]") {
       {"trian", 2, {"'train'?", "--help"}},
       {"data chek listops", 2, {"'check'?"}},
       {"data check listop", 2, {"'listops'?"}},
+      {"data check listops --protocol mlpn", 2, {"'mlpen'?"}},
+      {"selftest --precision bf16", 2, {"--precision", "--part captured"}},
       {"data check listops --data empty", 3, {"basic_train.tsv", "test_d20s.tsv"}},
       {"describe linfomer", 2, {"'linformer'?"}},
       {"describe lisops", 2, {"'listops'?"}},

@@ -281,6 +281,7 @@ TEST_CASE("SIGTERM, SIGINT, SIGHUP and SIGUSR1 save, say so with code 6, and the
     const Json record = json_file(place / name / "record.json");
     CHECK(record["status"] == "interrupted");
     const int64_t step = record["steps"]["done"];
+    CHECK(contains(scratch::get(place / name / "run.log"), fmt::format("stopped by a signal at step {}", step)));
     CHECK(checkpoints_of(place / name).back() == fmt::format("step-{:08}.safetensors", step));
     const Outcome rest = place.command(run(name));
     REQUIRE(rest.code == 0);

@@ -33,6 +33,17 @@ TEST_CASE("a dry run says what the run would do, and fails where it would fail",
   CHECK(contains(said(fresh, "time"), "--probe"));
   CHECK_FALSE(std::filesystem::exists(place / "run"));
 
+  // A batch that is larger than the data has no more examples than that.
+  const auto training = [&](const std::string& batch) {
+    Words small = tiny("linear", "--steps 20 --limit train=8 --dry-run --probe");
+    std::replace(small.begin(), small.end(), std::string("8"), batch);
+    return said(place.run(small), "training");
+  };
+  CHECK((!training("8").empty() && training("4000") == training("8")));
+  // What a run took until it was stopped tells what it will take.
+  REQUIRE(place.run(tiny("linear", "--steps 20 --out stopped --stop-after 10")).code == 0);
+  CHECK(contains(said(place.run(tiny("linear", "--steps 20 --out stopped --dry-run")), "time"), "as runs of the same"));
+
   const Outcome probed = place.run(command + "--dry-run --probe");
   INFO(probed.out << probed.err);
   REQUIRE(probed.code == 0);

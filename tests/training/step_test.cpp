@@ -195,13 +195,17 @@ TEST_CASE("a step whose gradient is not finite is skipped, counted, and leaves t
   CHECK(sums.skipped == 2);
   CHECK(sums.skipped_in_a_row == 2);
   CHECK(sums.weight == 4);  // only the first step counts
+  // Where none counts there is no mean, which 0 would be.
+  step.run(batch_of(4, 4), 3, {1e-3, 0.9});
+  sums = step.read_and_reset();
+  CHECK((sums.weight == 0 && std::isnan(sums.loss) && !sums.metric));
   {
     const at::NoGradGuard no_grad;
     poisoned.copy_(kept);
   }
-  step.run(batch_of(4, 4), 3, {1e-3, 0.9});
+  step.run(batch_of(4, 4), 4, {1e-3, 0.9});
   sums = step.read_and_reset();
-  CHECK(sums.skipped == 2);
+  CHECK(sums.skipped == 3);
   CHECK(sums.skipped_in_a_row == 0);
   CHECK(std::isfinite(sums.loss));
 }

@@ -164,7 +164,7 @@ void check_files(const ImageSource& source, CheckReport& report, const ProgressC
   std::string changed;
   int64_t count = 0;
   for (const Split split : kAllSplits) {
-    if (split == Split::kDev && source.info().details["dev"] == "test") continue;
+    if (split == Split::kDev && source.info().dev_is_test()) continue;
     for (int64_t i = 0; i < source.size(split); ++i) {
       const Example example = source.entries().read(split, i);
       const ImageEntry entry = unpacked_entry(example.ids[0]);
@@ -178,7 +178,7 @@ void check_files(const ImageSource& source, CheckReport& report, const ProgressC
   }
   report.add("every file is the one that was packed", count == 0 ? CheckOutcome::kPassed : CheckOutcome::kFailed,
              count == 0 ? "the hashes agree" : fmt::format("{} are not; the first: {}", count, changed));
-  report_duplicates(duplicates, report);
+  report_duplicates(duplicates, source, report);
 }
 
 CheckReport check(const std::string& name, const Json& given, const DataLocation& location,

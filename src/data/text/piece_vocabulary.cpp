@@ -126,8 +126,8 @@ std::string train_pieces(const PieceTraining& options, const NextTextLine& next)
   const std::string error = taken(library().train(words.data(), words.size(), next_line, &training, &model));
   const std::unique_ptr<char, void (*)(void*)> held(model.begin, library().release);
   if (training.failure) std::rethrow_exception(training.failure);
-  XF_CHECK(error.empty(), DataError, "SentencePiece makes no vocabulary of {} pieces of this text: {}", options.pieces,
-           error);
+  XF_CHECK(error.empty(), DataError, "data.pieces: SentencePiece makes no vocabulary of {} pieces of this text: {}",
+           options.pieces, error);
   return {model.begin, model.size};
 }
 

@@ -8,6 +8,7 @@
 #include "cli/printed.h"
 #include "cli/progress.h"
 #include "core/names.h"
+#include "core/option_names.h"
 #include "core/text.h"
 #include "data/fetch.h"
 #include "engine/catalogue.h"
@@ -15,6 +16,7 @@
 #include "engine/plan_arguments.h"
 #include "engine/signals.h"
 #include "inspect/learnability.h"
+#include "plan/protocols.h"
 #include "tensor/memory.h"
 
 namespace xformer::engine {
@@ -22,7 +24,7 @@ namespace xformer::engine {
 namespace {
 
 struct DataCommandArguments {
-  std::string name, split = "train";
+  std::string name, protocol, split = "train";
   int64_t index = 0, count = 1;
   std::string pictures, into, from, certificates;
   std::vector<std::string> mirrors;
@@ -32,10 +34,20 @@ struct DataCommandArguments {
   bool json = false, learnable = false, augmented = false, dry_run = false;
 };
 
-// The data options of a dataset: its defaults and --set data.*.
-Json data_options(const data::DatasetDescriptor& dataset, const std::vector<std::string>& settings) {
+// What the task's protocol says of the data, by plan keys.
+ValueLayer protocol_layer(const data::DatasetDescriptor& dataset, const std::string& name) {
+  const plan::Protocol& protocol = plan::find_protocol(dataset.name, name);
+  ValueLayer layer{"protocol " + protocol.name, Json::object()};
+  for (const auto& [key, value] : protocol.values.items())
+    if (key.starts_with("data.")) layer.values[key] = value;
+  return layer;
+}
+
+// The data options of a dataset as training has them: its defaults, the protocol's, and --set data.*.
+Json data_options(const data::DatasetDescriptor& dataset, const DataCommandArguments& arguments) {
   const OptionGroup group{"data", dataset.name, dataset.options};
-  const ResolvedOptions resolved = resolve_options({group}, {settings_layer(settings)});
+  const ResolvedOptions resolved =
+      resolve_options({group}, {protocol_layer(dataset, arguments.protocol), settings_layer(arguments.settings)});
   Json result = Json::object();
   for (const auto& [key, value] : resolved.values.items()) result[key.substr(5)] = value;
   return result;
@@ -59,7 +71,7 @@ struct OpenedData {
 // Makes or packs the data where it is not in the cache.
 OpenedData open(const DataCommandArguments& arguments) {
   const data::DatasetDescriptor& dataset = data::find_dataset(arguments.name);
-  const Json options = data_options(dataset, arguments.settings);
+  const Json options = data_options(dataset, arguments);
   dataset.check_options(options);
   data::DataLocation location = arguments.data.location(dataset.name);
   location.require_all_splits = false;
@@ -177,6 +189,14 @@ void check_learnable(const data::DatasetDescriptor& dataset, const data::DataSou
                          result.dev_examples, result.epochs, result.images));
 }
 
+// "protocol clean: data.dev=holdout"; "" where the protocol leaves the data as it is.
+std::string protocol_text(const data::DatasetDescriptor& dataset, const std::string& name) {
+  const ValueLayer layer = protocol_layer(dataset, name);
+  std::vector<std::string> words;
+  for (const auto& [key, value] : layer.values.items()) words.push_back(fmt::format("{}={}", key, value_word(value)));
+  return words.empty() ? "" : fmt::format("{}: {}", layer.origin.text, fmt::join(words, ", "));
+}
+
 int check(const DataCommandArguments& arguments) {
   const data::DatasetDescriptor& dataset = data::find_dataset(arguments.name);
   XF_CHECK(!arguments.learnable || dataset.picture, UserError, "--learnable: the examples of {} are no images",
@@ -185,12 +205,11 @@ int check(const DataCommandArguments& arguments) {
   location.require_all_splits = false;
   const auto start = std::chrono::steady_clock::now();
   ProgressLine line(terminal_options(STDERR_FILENO));
-  data::CheckReport report = dataset.check(data_options(dataset, arguments.settings), location, interruptible(line));
+  data::CheckReport report = dataset.check(data_options(dataset, arguments), location, interruptible(line));
   data::check_known_files(dataset.name, location.folder, report);
   if (arguments.learnable)
     check_learnable(
-        dataset,
-        *dataset.open(data::without_batching(data_options(dataset, arguments.settings)), location, interruptible(line)),
+        dataset, *dataset.open(data::without_batching(data_options(dataset, arguments)), location, interruptible(line)),
         line, report);
   line.finish();
   if (arguments.json) {
@@ -199,6 +218,7 @@ int check(const DataCommandArguments& arguments) {
     answer["peak_process_bytes"] = peak_process_bytes();
     fmt::print("{}\n", answer.dump(2));
   } else {
+    if (const std::string text = protocol_text(dataset, arguments.protocol); !text.empty()) fmt::print("{}\n", text);
     fmt::print("{}", report.text());
     print_splits(report.splits);
   }
@@ -315,6 +335,8 @@ std::function<int()> add_data(CLI::App& program) {
     CLI::App& own = *command.add_subcommand(verb, help);
     own.add_option("NAME", arguments->name, "task, e.g. listops (`xformer data list`)")->required();
     arguments->data.add_to(own);
+    own.add_option("--protocol", arguments->protocol, "whose data options are taken; default: the task's first")
+        ->type_name("NAME");
     own.add_option("--set", arguments->settings, "data options, data.key=value; again for more")
         ->type_name("KEY=VALUE")
         ->allow_extra_args(true);

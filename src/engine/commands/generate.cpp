@@ -53,8 +53,8 @@ SequenceKind kind_of(const RunPlan& plan, const std::string& run) {
   kind.symbol = target.parameters.value("symbol", "");
   kind.images = kind.symbol == "dim" && kind.dataset->picture;
   XF_CHECK(kind.images || kind.symbol == "byte" || kind.symbol == "character", UserError,
-           "{} is a run of {} ({}); expected one of a task that predicts its own sequence: bytes/<name> or "
-           "cifar10-density, or writes a text: summarise/<name>, qa/<name>",
+           "{} is a run of {} ({}); expected one of a task that predicts its own sequence byte by byte: bytes/<name>, "
+           "cifar10-density, image-density or imagenet64-density, or writes a text: summarise/<name>, qa/<name>",
            run, plan.task, target.text);
   if (kind.images) kind.symbol = "byte";
   kind.symbols = data::StreamSymbols(kind.symbol == "character");
@@ -251,7 +251,8 @@ std::function<int()> add_generate(CLI::App& program) {
   CLI::App& command = *program.add_subcommand("generate", "texts that a trained run continues, images that it draws");
   command
       .add_option("RUN_DIR", a.run,
-                  "directory of a run of bytes/<name>, cifar10-density, summarise/<name> or qa/<name>")
+                  "directory of a run of bytes/<name>, cifar10-density, image-density, imagenet64-density, "
+                  "summarise/<name> or qa/<name>")
       ->required();
   command.add_option("--prompt", a.prompt, "text to be continued, summarised or asked about")->type_name("TEXT");
   command.add_option("--prompt-file", a.prompt_file, "the same, the bytes of a file")->type_name("FILE");

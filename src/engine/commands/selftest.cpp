@@ -1,6 +1,7 @@
 // `xformer selftest`: does this build compute what it should on this machine?
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "core/error.h"
@@ -15,6 +16,7 @@ namespace {
 
 struct SelftestArguments {
   std::vector<std::string> parts{"learning"}, precisions = inspect::recorded_precisions();
+  CLI::Option* precision = nullptr;
   ComputeArguments compute;
 };
 
@@ -23,6 +25,9 @@ int selftest(const SelftestArguments& arguments) {
     static_cast<void>(choice("--part: ", "part", part, inspect::selftest_parts()));
   for (const std::string& precision : arguments.precisions)
     static_cast<void>(choice("--precision: ", "precision", precision, inspect::recorded_precisions()));
+  const bool captures = std::find(arguments.parts.begin(), arguments.parts.end(), "captured") != arguments.parts.end();
+  XF_CHECK(captures || arguments.precision->count() == 0, UserError,
+           "--precision: captured alone has precisions of its own; add --part captured");
   arguments.compute.check();
   const at::Device device = arguments.compute.start();
   bool passed = true;
@@ -51,10 +56,10 @@ std::function<int()> add_selftest(CLI::App& program) {
         inspect::selftest_parts())
       ->delimiter(',')
       ->capture_default_str();
-  words(command.add_option("--precision", arguments->precisions, "captured: in these alone"),
-        inspect::recorded_precisions())
-      ->delimiter(',')
-      ->capture_default_str();
+  arguments->precision = words(command.add_option("--precision", arguments->precisions, "captured: in these alone"),
+                               inspect::recorded_precisions())
+                             ->delimiter(',')
+                             ->capture_default_str();
   arguments->compute.add_to(command, /*batches=*/false);
   return [arguments] { return selftest(*arguments); };
 }
