@@ -159,7 +159,7 @@ class Bench {
       try {
         if (!in_memory(i, [&] { last = peak_with(i, 1, cases_[i].length >> shift); })) return std::nullopt;
       } catch (const UserError&) {
-        return 0;  // a model of one length alone: nothing is known
+        return 0;  // a model of one length alone: nothing is known of it
       }
       const double growth = before > 0 ? std::max(2.0, last / before) : 2;
       double gain = last - before, predicted = last;
@@ -205,6 +205,7 @@ class Bench {
       if (predicted > there) break;
     }
     release_device_memory(run_.device);
+    if (predicted == 0) return true;
     rows_[i]["predicted_bytes"] = std::llround(predicted);
     if (predicted <= there) return true;
     rows_[i]["status"] = "too-large";
