@@ -317,8 +317,8 @@ class Fetch(unittest.TestCase):
             self.fetch(f"uea/{name}", "--from", "archive")
             unpacked = self.folder / "data" / name / "Multivariate_ts"
             self.assertEqual([path.name for path in unpacked.iterdir()], [name])
-            done = subprocess.run([XFORMER, "data", "make", f"uea/{name}", "--data", str(self.folder / "data")],
-                                  capture_output=True, text=True, timeout=60,
+            done = subprocess.run([XFORMER, "data", "make", f"uea/{name}", "--protocol", "published",
+                                   "--data", str(self.folder / "data")], capture_output=True, text=True, timeout=60,
                                   env={"XFORMER_CACHE": str(self.folder / "cache"), "PATH": "/usr/bin:/bin"})
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn("2 examples", done.stdout)
