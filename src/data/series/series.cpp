@@ -168,8 +168,7 @@ DevSplit stratified_split(std::span<const int64_t> labels, double dev_share, uin
     split.training.insert(split.training.end(), places.begin() + in_dev, places.end());
   }
   XF_CHECK(!split.dev.empty(), DataError,
-           "expected a class of at least two training cases to take a dev split from, found {} cases of {} classes; "
-           "data.dev=test takes none",
+           "expected a class of at least two training cases to take a dev split from, found {} cases of {} classes",
            labels.size(), classes.size());
   std::sort(split.dev.begin(), split.dev.end());
   std::sort(split.training.begin(), split.training.end());
