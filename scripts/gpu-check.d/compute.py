@@ -13,6 +13,11 @@ GRAPH = ("--cuda-graph", "on")
 CAUSAL = "bytes/enwik8"  # a language model; a bench makes its tokens
 
 
+def causal(task, words):
+    """These words of a check of causal models, none of another."""
+    return words if task == CAUSAL else ""
+
+
 def one_step(place):
     """Ends everything where there is no device."""
     code, said = place.xformer("bench", "--models", "linear", "--lengths", 16, "--batch", 1, "--steps", 1, "--cuda-graph", "off",
@@ -104,14 +109,15 @@ def kernels(place):
     count, wrong = 0, []
 
     def files(models, lengths, precision, task):
-        name = f"{models.split(',')[0]}-{str(lengths).split(',')[0]}-{precision}{'-causal' if task == CAUSAL else ''}"
+        name = f"{models.split(',')[0]}-{str(lengths).split(',')[0]}-{precision}{causal(task, '-causal')}"
         return place.folder / f"{name}.json", f"{name}.txt"
 
     def start(models, lengths, batch, precision, task):
         report, log = files(models, lengths, precision, task)
         report.unlink(missing_ok=True)  # an earlier call's
-        return place.start(place.program, "bench", "--task", task, "--models", models, "--lengths", lengths, "--batch", batch, "--precision", precision,
-                           "--kernels", "check", "--steps", 1, "--warmup", 2, "--set", "training.micro_batch=1", "--no-baseline",
+        return place.start(place.program, "bench", "--task", task, "--models", models, "--lengths", lengths, "--batch", batch,
+                           "--precision", precision, "--kernels", "check", "--steps", 1, "--warmup", 2,
+                           "--set", "training.micro_batch=1", "--no-baseline",
                            "--threads", max(1, len(os.sched_getaffinity(0)) // AT_ONCE), "--device", place.device,
                            "--json", report, log=log)
 
@@ -148,18 +154,18 @@ def sanitizer(place):
     if not place.on_gpu:
         raise Skipped("needs a GPU")
     tool = place.tool("compute-sanitizer")
-    checks = [(check, model, precision, task)
-              for check, task, models in (("memcheck", "listops", MEMCHECK), ("memcheck", CAUSAL, MASKED), ("racecheck", "listops", RACECHECK))
+    groups = ("memcheck", "listops", MEMCHECK), ("memcheck", CAUSAL, MASKED), ("racecheck", "listops", RACECHECK)
+    checks = [(check, model, precision, task) for check, task, models in groups
               for model in models if model in (place.given.model or models) for precision in place.given.precision or ["fp32"]]
     if not checks:
         raise Skipped(f"checks {', '.join(MEMCHECK)} alone")
     ended, wrong = set(), []
 
     def named(check, model, precision, task):
-        return f"{check}-{model}-{precision}{'-causal' if task == CAUSAL else ''}"
+        return f"{check}-{model}-{precision}{causal(task, '-causal')}"
 
     def words(check, model, precision, task):
-        return f"{check} of {model} in {precision}{', causal' if task == CAUSAL else ''}"
+        return f"{check} of {model} in {precision}{causal(task, ', causal')}"
 
     def start(check, model, precision, task):
         name = named(check, model, precision, task)
@@ -171,8 +177,8 @@ def sanitizer(place):
         if model == "none":  # rows that begin in the middle of a block of eight
             size = ["--lengths", 5, "--batch", 3, "--set", "training.micro_batch=1"]
         return place.start(tool, "--tool", check, "--target-processes", "all", "--error-exitcode", 9, place.program, "bench",
-                           "--task", task, "--models", model, *size, "--precision", precision, "--steps", 1, "--warmup", 2, "--cuda-graph", "off",
-                           "--no-baseline", "--device", place.device, "--json", report, log=f"{name}.txt")
+                           "--task", task, "--models", model, *size, "--precision", precision, "--steps", 1, "--warmup", 2,
+                           "--cuda-graph", "off", "--no-baseline", "--device", place.device, "--json", report, log=f"{name}.txt")
 
     def judge(check, model, precision, task, code, seconds):
         name = named(check, model, precision, task)

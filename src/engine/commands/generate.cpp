@@ -36,6 +36,9 @@ struct GenerateArguments {
   std::vector<const CLI::Option*> not_writing, writing_only;  // of runs that write a text about another
 };
 
+constexpr const char* kTasks =
+    "bytes/<name>, cifar10-density, image-density, imagenet64-density, summarise/<name> or qa/<name>";
+
 // What the run's task has to say.
 struct SequenceKind {
   const data::DatasetDescriptor* dataset = nullptr;
@@ -52,10 +55,10 @@ SequenceKind kind_of(const RunPlan& plan, const std::string& run) {
   const data::TargetSpec& target = kind.shape.target;
   kind.symbol = target.parameters.value("symbol", "");
   kind.images = kind.symbol == "dim" && kind.dataset->picture;
-  XF_CHECK(kind.images || kind.symbol == "byte" || kind.symbol == "character", UserError,
-           "{} is a run of {} ({}); expected one of a task that predicts its own sequence byte by byte: bytes/<name>, "
-           "cifar10-density, image-density or imagenet64-density, or writes a text: summarise/<name>, qa/<name>",
-           run, plan.task, target.text);
+  XF_CHECK(
+      kind.images || kind.symbol == "byte" || kind.symbol == "character", UserError,
+      "{} is a run of {} ({}); expected one of a task that predicts its own sequence byte by byte or writes a text: {}",
+      run, plan.task, target.text, kTasks);
   if (kind.images) kind.symbol = "byte";
   kind.symbols = data::StreamSymbols(kind.symbol == "character");
   return kind;
@@ -249,11 +252,7 @@ std::function<int()> add_generate(CLI::App& program) {
   const auto arguments = std::make_shared<GenerateArguments>();
   GenerateArguments& a = *arguments;
   CLI::App& command = *program.add_subcommand("generate", "texts that a trained run continues, images that it draws");
-  command
-      .add_option("RUN_DIR", a.run,
-                  "directory of a run of bytes/<name>, cifar10-density, image-density, imagenet64-density, "
-                  "summarise/<name> or qa/<name>")
-      ->required();
+  command.add_option("RUN_DIR", a.run, fmt::format("directory of a run of {}", kTasks))->required();
   command.add_option("--prompt", a.prompt, "text to be continued, summarised or asked about")->type_name("TEXT");
   command.add_option("--prompt-file", a.prompt_file, "the same, the bytes of a file")->type_name("FILE");
   const auto not_writing = [&](CLI::Option* option) { a.not_writing.push_back(option); };
