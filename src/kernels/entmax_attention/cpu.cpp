@@ -76,7 +76,9 @@ class EntmaxHeads {
       for (int64_t r = 0; r < rows; ++r) {
         Value *const y = mine.scores.data() + r * line, &threshold = thresholds[first + r];
         threshold = kNoThreshold;
-        if (allowed_.query(b, first + r)) threshold = entmax_weights(y, line, row_of(b, h, first + r, line, mine));
+        if (allowed_.query(b, first + r))
+          threshold =
+              entmax_weights(y, line, row_of(b, h, first + r, line, mine), grown(mine.row, line + kEntmaxLanes));
         else std::fill_n(y, line, Value(0));
       }
       const Stored* const weights = factor_of<Stored>(mine.scores.data(), rows * line, mine.factor);

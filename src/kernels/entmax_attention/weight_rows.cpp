@@ -41,14 +41,6 @@ template <EntmaxPower power, class Value>
   }
 }
 
-// P - P^(1 - b) with its digits near P = 1, for Newton's step towards P^b = 1.
-template <EntmaxPower power, class Value>
-[[gnu::always_inline]] inline Value excess_of(Value sum, Value b) {
-  if constexpr (power == EntmaxPower::kOne) return sum - 1;
-  else if constexpr (power == EntmaxPower::kTwo) return (sum - 1) / (1 + 1 / std::sqrt(sum));
-  else return entmax_excess(sum, b);
-}
-
 // add(j, lane) for every j, then the sum of each array's lanes in its first place.
 template <class Value, class Add, class... Lanes>
 [[gnu::always_inline]] inline void sum_lanes(int64_t count, const Add& add, Lanes&... lanes) {
@@ -89,7 +81,7 @@ template <EntmaxPower power, bool kDrops, class Value>
         },
         sums, slopes);
     const Value before = shift;
-    shift += excess_of<power>(sums[0], b) / slopes[0];
+    shift += entmax_excess<power>(sums[0], b) / slopes[0];
     // Of many keys that weigh alike the sum moves by more than that with the last bit of the threshold.
     if (!(sums[0] - 1 > entmax_rest(b)) || shift == before) break;
   }
@@ -181,7 +173,9 @@ template <class Value>
 namespace by_compiler {
 
 XFORMER_VECTORISED
-float entmax_weights(float* y, int64_t count, const EntmaxRow<float>& row) { return weights_by_power(y, count, row); }
+float entmax_weights(float* y, int64_t count, const EntmaxRow<float>& row, float*) {
+  return weights_by_power(y, count, row);
+}
 
 XFORMER_VECTORISED
 float entmax_gradients(float* y, float* gradient, int64_t count, const EntmaxRow<float>& row, float t, float* room) {
@@ -197,18 +191,21 @@ std::vector<EntmaxLoops> ways_to_entmax() {
   return ways;
 }
 
-float entmax_weights(float* y, int64_t count, const EntmaxRow<float>& row) {
-  static const EntmaxLoops loops = ways_to_entmax().front();
-  return (row.power == EntmaxPower::kAny ? loops.weights : by_compiler::entmax_weights)(y, count, row);
+const EntmaxLoops& loops() {
+  static const EntmaxLoops first = ways_to_entmax().front();
+  return first;
 }
-double entmax_weights(double* y, int64_t count, const EntmaxRow<double>& row) {
+
+float entmax_weights(float* y, int64_t count, const EntmaxRow<float>& row, float* room) {
+  return loops().weights(y, count, row, room);
+}
+double entmax_weights(double* y, int64_t count, const EntmaxRow<double>& row, double*) {
   return weights_by_power(y, count, row);
 }
 
 float entmax_gradients(float* y, float* gradient, int64_t count, const EntmaxRow<float>& row, float t, float* room) {
-  static const EntmaxLoops loops = ways_to_entmax().front();
-  return (row.power == EntmaxPower::kAny ? loops.gradients : by_compiler::entmax_gradients)(y, gradient, count, row, t,
-                                                                                            room);
+  return (row.power == EntmaxPower::kAny ? loops().gradients : by_compiler::entmax_gradients)(y, gradient, count, row,
+                                                                                              t, room);
 }
 double entmax_gradients(double* y, double* gradient, int64_t count, const EntmaxRow<double>& row, double t,
                         double* room) {

@@ -1,5 +1,5 @@
-// Rows of alpha-entmax of any power by AVX-512 (kernels/cpu/lanes_512.h): those of weight_rows.cpp with logarithms that
-// divide nothing, and with a threshold to begin with that is mostly near the one that is looked for.
+// Rows of alpha-entmax by AVX-512 (kernels/cpu/lanes_512.h): those of weight_rows.cpp with logarithms that divide
+// nothing, and a threshold that is looked for among the few numbers that may be above it.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -20,54 +20,50 @@ constexpr float kLog2Terms[] = {0.0780665545F, -0.174230118F, 0.216324902F,  -0.
                                 -0.36057592F,  0.48090208F,   -0.721348478F, 1.44269503F};
 
 struct Point {
-  __m512 p, u, log2;  // of 1 + x, whose power 1 / b is p; u = p^(1 - b)
+  __m512 p, u, log2;  // of 1 + x, whose power 1 / b is p; u = p^(1 - b). The last is for any power
   __mmask16 above;
 };
 
-// What x = y - t makes; `power` is 1 / b - 1. NaN stays.
-XFORMER_BY_512 [[gnu::always_inline]] inline Point point_at(const __m512& x, const __m512& power) {
+// What x = y - t makes; `exponent` is 1 / b - 1. NaN stays.
+template <EntmaxPower power>
+XFORMER_BY_512 [[gnu::always_inline]] inline Point point_at(const __m512& x, const __m512& exponent) {
   const __m512 one = _mm512_set1_ps(1);
   Point at;
   const __m512 w = _mm512_max_ps(_mm512_setzero_ps(), _mm512_add_ps(x, one));
   at.above = _mm512_cmp_ps_mask(w, _mm512_setzero_ps(), _CMP_NLE_UQ);
-  const __m512 m = _mm512_getmant_ps(w, _MM_MANT_NORM_p75_1p5, _MM_MANT_SIGN_src), f = _mm512_sub_ps(m, one);
-  __m512 exponent = _mm512_getexp_ps(w);
-  exponent = _mm512_mask_add_ps(exponent, _mm512_cmp_ps_mask(m, one, _CMP_LT_OQ), exponent, one);
-  __m512 series = _mm512_set1_ps(kLog2Terms[0]);
-  for (int i = 1; i < 9; ++i) series = _mm512_fmadd_ps(series, f, _mm512_set1_ps(kLog2Terms[i]));
-  at.log2 = _mm512_maskz_mov_ps(at.above, _mm512_fmadd_ps(series, f, exponent));
-  at.u = _mm512_maskz_mov_ps(at.above, exp2_by_512(_mm512_mul_ps(at.log2, power)));
-  at.p = _mm512_mul_ps(at.u, w);
+  if constexpr (power == EntmaxPower::kOne) {
+    at.p = w, at.u = _mm512_maskz_mov_ps(at.above, one);
+  } else if constexpr (power == EntmaxPower::kTwo) {
+    at.p = _mm512_mul_ps(w, w), at.u = w;
+  } else {
+    const __m512 m = _mm512_getmant_ps(w, _MM_MANT_NORM_p75_1p5, _MM_MANT_SIGN_src), f = _mm512_sub_ps(m, one);
+    __m512 log2 = _mm512_getexp_ps(w);
+    log2 = _mm512_mask_add_ps(log2, _mm512_cmp_ps_mask(m, one, _CMP_LT_OQ), log2, one);
+    __m512 series = _mm512_set1_ps(kLog2Terms[0]);
+    for (int i = 1; i < 9; ++i) series = _mm512_fmadd_ps(series, f, _mm512_set1_ps(kLog2Terms[i]));
+    at.log2 = _mm512_maskz_mov_ps(at.above, _mm512_fmadd_ps(series, f, log2));
+    at.u = _mm512_maskz_mov_ps(at.above, exp2_by_512(_mm512_mul_ps(at.log2, exponent)));
+    at.p = _mm512_mul_ps(at.u, w);
+  }
   return at;
 }
 
-XFORMER_BY_512 [[gnu::always_inline]] inline float largest_of(const float* y, int64_t count) {
-  __m512 largest = _mm512_set1_ps(-std::numeric_limits<float>::infinity());
-  for (int64_t j = 0; j < count; j += kStep) largest = _mm512_max_ps(largest, _mm512_loadu_ps(y + j));
-  return _mm512_reduce_max_ps(largest);
-}
-
-// A threshold, less the largest number, that is not above the right one. By Jensen's inequality n numbers of mean a
-// have P >= n (1 + a - t)^(1 / b) for b up to 1, so that P is 1 at least where that is 1; for those that are near the
-// largest, the best of a few ways to say near.
-XFORMER_BY_512 [[gnu::always_inline]] inline float shift_below(const float* y, int64_t count, float top, float b) {
-  constexpr int kWays = 4;
-  constexpr float kNear[kWays] = {-1, -0.5F, -0.25F, -0.125F};
-  __m512 sums[kWays] = {_mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps()};
-  int64_t counts[kWays] = {};
-  const __m512 tops = _mm512_set1_ps(top);
-  for (int64_t j = 0; j < count; j += kStep) {
-    const __m512 below = _mm512_sub_ps(_mm512_loadu_ps(y + j), tops);
-    for (int i = 0; i < kWays; ++i) {
-      const __mmask16 near = _mm512_cmp_ps_mask(below, _mm512_set1_ps(kNear[i]), _CMP_GT_OQ);
-      sums[i] = _mm512_mask_add_ps(sums[i], near, sums[i], below);
-      counts[i] += __builtin_popcount(near);
+// Newton's steps from `shift` on to where the sum P of the powers of 1 + x - shift is 1, for whole registers of x,
+// until the last but one has left no more than `rest`.
+template <EntmaxPower power>
+XFORMER_BY_512 [[gnu::always_inline]] inline float risen(const float* numbers, int64_t count, float shift, float b,
+                                                         float rest) {
+  const __m512 exponent = _mm512_set1_ps(1 / b - 1);
+  for (int step = 0; step < kMostEntmaxSteps; ++step) {
+    __m512 sums = _mm512_setzero_ps(), slopes = _mm512_setzero_ps();
+    const __m512 shifts = _mm512_set1_ps(shift);
+    for (int64_t j = 0; j < count; j += kStep) {
+      const Point at = point_at<power>(_mm512_sub_ps(_mm512_loadu_ps(numbers + j), shifts), exponent);
+      sums = _mm512_add_ps(sums, at.p), slopes = _mm512_add_ps(slopes, at.u);
     }
-  }
-  float shift = 0;
-  for (int i = 0; i < kWays; ++i) {
-    const auto n = static_cast<float>(counts[i]);
-    shift = std::max(shift, 1 + _mm512_reduce_add_ps(sums[i]) / n - std::pow(n, -b));
+    const float sum = _mm512_reduce_add_ps(sums), before = shift;
+    shift += entmax_excess<power>(sum, b) / _mm512_reduce_add_ps(slopes);
+    if (!(std::abs(sum - 1) > rest) || shift == before) break;
   }
   return shift;
 }
@@ -79,37 +75,82 @@ XFORMER_BY_512 [[gnu::always_inline]] inline __m512 factor_of(const EntmaxRow<fl
                               : _mm512_maskz_mov_ps(kept_by_512(row.draws + j, threshold, kAllLanes), keep);
 }
 
-}  // namespace
+// Which numbers are above a threshold that is not above the row's: those that have weight are among them. NaN is.
+XFORMER_BY_512 [[gnu::always_inline]] inline __mmask16 above(const __m512& below, const __m512& shift) {
+  return _mm512_cmp_ps_mask(_mm512_add_ps(_mm512_sub_ps(below, shift), _mm512_set1_ps(1)), _mm512_setzero_ps(),
+                            _CMP_NLE_UQ);
+}
 
-XFORMER_BY_512 float entmax_weights(float* y, int64_t count, const EntmaxRow<float>& row) {
-  const float b = row.b, top = largest_of(y, count);
+template <EntmaxPower power>
+XFORMER_BY_512 [[gnu::always_inline]] inline float weights_of(float* y, int64_t count, const EntmaxRow<float>& row,
+                                                              float* room) {
+  constexpr int64_t kColumns = 4;  // registers of them
+  constexpr float kNear = 0.5F;
+  static_assert(kColumns * kStep == 2 * kEntmaxLanes);
+  const float b = row.b;
+  const __m512 none = _mm512_set1_ps(-std::numeric_limits<float>::infinity());
+  __m512 largest[kColumns] = {none, none, none, none};
+  int64_t first = 0;
+  for (; first + kColumns * kStep <= count; first += kColumns * kStep)
+    for (int64_t k = 0; k < kColumns; ++k)
+      largest[k] = _mm512_max_ps(largest[k], _mm512_loadu_ps(y + first + k * kStep));
+  if (first < count)  // half as many
+    for (int64_t k = 0; k < kColumns / 2; ++k)
+      largest[k] = _mm512_max_ps(largest[k], _mm512_loadu_ps(y + first + k * kStep));
+  const float top =
+      _mm512_reduce_max_ps(_mm512_max_ps(_mm512_max_ps(largest[0], largest[1]), _mm512_max_ps(largest[2], largest[3])));
   if (!(top > -std::numeric_limits<float>::infinity())) return entmax_without_key(y, count);
-  const __m512 power = _mm512_set1_ps(1 / b - 1), tops = _mm512_set1_ps(top);
-  float shift = b > 1 ? 0 : shift_below(y, count, top, b);
-  for (int step = 0; step < kMostEntmaxSteps; ++step) {
-    __m512 sums = _mm512_setzero_ps(), slopes = _mm512_setzero_ps();
-    const __m512 shifts = _mm512_set1_ps(shift);
-    for (int64_t j = 0; j < count; j += kStep) {
-      const Point at = point_at(_mm512_sub_ps(_mm512_sub_ps(_mm512_loadu_ps(y + j), tops), shifts), power);
-      sums = _mm512_add_ps(sums, at.p), slopes = _mm512_add_ps(slopes, at.u);
-    }
-    const float sum = _mm512_reduce_add_ps(sums), before = shift;
-    shift += entmax_excess(sum, b) / _mm512_reduce_add_ps(slopes);
-    if (!(std::abs(sum - 1) > entmax_rest(b)) || shift == before) break;
+  const __m512 tops = _mm512_set1_ps(top);
+  // The threshold of some numbers is not above that of all, and of columns' largest ones it is near. Above an alpha of
+  // 2 steps may go beyond it.
+  float shift = 0;
+  if (b <= 1) {
+    for (int64_t k = 0; k < kColumns; ++k) _mm512_storeu_ps(room + k * kStep, _mm512_sub_ps(largest[k], tops));
+    shift = risen<power>(room, kColumns * kStep, 0, b, kNear);
   }
-  const __m512 shifts = _mm512_set1_ps(shift), keep = _mm512_set1_ps(row.keep);
-  const __m256i threshold = _mm256_set1_epi16(static_cast<int16_t>(row.threshold));
+  const __m512 least = _mm512_set1_ps(shift);
+  int64_t kept = 0;
   for (int64_t j = 0; j < count; j += kStep) {
-    const __m512 p = point_at(_mm512_sub_ps(_mm512_sub_ps(_mm512_loadu_ps(y + j), tops), shifts), power).p;
+    const __m512 below = _mm512_sub_ps(_mm512_loadu_ps(y + j), tops);
+    const __mmask16 stays = above(below, least);
+    _mm512_storeu_ps(room + kept, _mm512_maskz_compress_ps(stays, below));
+    kept += __builtin_popcount(stays);
+  }
+  _mm512_storeu_ps(room + kept, none);
+  shift = risen<power>(room, kept, shift, b, entmax_rest(b));
+  const __m512 shifts = _mm512_set1_ps(shift), keep = _mm512_set1_ps(row.keep), exponent = _mm512_set1_ps(1 / b - 1);
+  const __m256i threshold = _mm256_set1_epi16(static_cast<int16_t>(row.threshold));
+  if constexpr (power == EntmaxPower::kAny)
+    for (int64_t i = 0; i < kept; i += kStep)
+      _mm512_storeu_ps(room + i, point_at<power>(_mm512_sub_ps(_mm512_loadu_ps(room + i), shifts), exponent).p);
+  const float* next = room;
+  for (int64_t j = 0; j < count; j += kStep) {
+    const __m512 below = _mm512_sub_ps(_mm512_loadu_ps(y + j), tops);
+    __m512 p;
+    if constexpr (power == EntmaxPower::kAny) {
+      const __mmask16 stays = above(below, least);
+      p = _mm512_maskz_expand_ps(stays, _mm512_loadu_ps(next));
+      next += __builtin_popcount(stays);
+    } else {
+      p = point_at<power>(_mm512_sub_ps(below, shifts), exponent).p;
+    }
     _mm512_storeu_ps(y + j, _mm512_mul_ps(p, factor_of(row, j, threshold, keep)));
   }
   return top + shift;
 }
 
+}  // namespace
+
+XFORMER_BY_512 float entmax_weights(float* y, int64_t count, const EntmaxRow<float>& row, float* room) {
+  if (row.power == EntmaxPower::kOne) return weights_of<EntmaxPower::kOne>(y, count, row, room);
+  if (row.power == EntmaxPower::kTwo) return weights_of<EntmaxPower::kTwo>(y, count, row, room);
+  return weights_of<EntmaxPower::kAny>(y, count, row, room);
+}
+
 XFORMER_BY_512 float entmax_gradients(float* y, float* gradient, int64_t count, const EntmaxRow<float>& row, float t,
                                       float* room) {
   const float b = row.b;
-  const __m512 power = _mm512_set1_ps(1 / b - 1), thresholds = _mm512_set1_ps(t), keep = _mm512_set1_ps(row.keep),
+  const __m512 exponent = _mm512_set1_ps(1 / b - 1), thresholds = _mm512_set1_ps(t), keep = _mm512_set1_ps(row.keep),
                none = _mm512_setzero_ps();
   const __m256i threshold = _mm256_set1_epi16(static_cast<int16_t>(row.threshold));
   // u = p + e: e = -x u has its digits near alpha = 1, where u and p are nearly equal; h = -p log(1 + x) / b.
@@ -117,7 +158,7 @@ XFORMER_BY_512 float entmax_gradients(float* y, float* gradient, int64_t count, 
   const __m512 of_logs = _mm512_set1_ps(-static_cast<float>(kLogOf2) / b);
   for (int64_t j = 0; j < count; j += kStep) {
     const __m512 x = _mm512_sub_ps(_mm512_loadu_ps(y + j), thresholds);
-    const Point at = point_at(x, power);
+    const Point at = point_at<EntmaxPower::kAny>(x, exponent);
     const __m512 g = _mm512_mul_ps(_mm512_loadu_ps(gradient + j), factor_of(row, j, threshold, keep));
     const __m512 e = _mm512_maskz_mul_ps(at.above, _mm512_sub_ps(none, x), at.u),
                  h = _mm512_mul_ps(_mm512_mul_ps(at.p, at.log2), of_logs);
@@ -144,7 +185,7 @@ XFORMER_BY_512 float entmax_gradients(float* y, float* gradient, int64_t count, 
 #else
 
 // For the linker: has_512() is false here.
-float entmax_weights(float*, int64_t, const EntmaxRow<float>&) { return 0; }
+float entmax_weights(float*, int64_t, const EntmaxRow<float>&, float*) { return 0; }
 float entmax_gradients(float*, float*, int64_t, const EntmaxRow<float>&, float, float*) { return 0; }
 
 #endif

@@ -23,6 +23,7 @@ namespace xformer::kernels {
 namespace {
 
 constexpr int64_t kListedRows = 64;  // of a unit of work
+constexpr int64_t kFetchedAhead = 8;
 
 // Of rows that are worked on together, each with room for its list up to a multiple of kListedLanes.
 template <class Value>
@@ -116,6 +117,22 @@ struct ListedPass {
     return there;
   }
 
+  // Asks for the keys and values of a row that is worked on kFetchedAhead rows from now: where lists lead, the
+  // processor does not foresee.
+  template <class Value>
+  [[gnu::always_inline]] void fetch_ahead(int64_t sample, int64_t row, int64_t first, int64_t end,
+                                          const ListedTable<const Value>& k, const ListedTable<const Value>& v,
+                                          const ListedScratch<Value>& mine) const {
+    row += kFetchedAhead;
+    if (row >= end || !rows.at(sample, row)) return;
+    const int64_t* const places = mine.places.data() + (row - first) * length;
+    for (int64_t l = 0; l < length; ++l) {
+      if (places[l] < 0) continue;
+      fetch_row(k.row(places[l]), d);
+      fetch_row(v.row(places[l]), e);
+    }
+  }
+
   // A row of those that `mine` was begun with at `first`.
   template <class Value>
   [[nodiscard]] ListedRow<Value> listed(int64_t sample, int64_t head, int64_t row, int64_t first, const Value* query,
@@ -171,8 +188,10 @@ ListedAttentionForward listed_attention_forward_cpu(const at::Tensor& q_in, cons
       for (int64_t row = first; row < end; ++row) {
         Value* const to = into.data + (row - first) * into.stride;
         Value& log_sum = log_sums[pass.place(sample, head, row)];
+        pass.fetch_ahead(sample, row, first, end, k_rows, v_rows, mine);
         if (pass.rows.at(sample, row)) {
           const Value* const query = rows.data + (row - first) * rows.stride;
+          fetch_row_ahead(query, rows.stride, pass.d);
           log_sum =
               listed_row(pass.listed(sample, head, row, first, query, k_rows, v_rows, mine), mine.scores.data(), to);
         } else {
@@ -225,6 +244,9 @@ ListedAttentionGradients listed_attention_backward_cpu(const at::Tensor& gradien
         for (int64_t row = first; row < end; ++row) {
           const int64_t r = row - first;
           Value* const to_q = dq_tile.data + r * dq_tile.stride;
+          fetch_row_ahead(q_tile.data + r * q_tile.stride, q_tile.stride, pass.d);
+          fetch_row_ahead(out_tile.data + r * out_tile.stride, out_tile.stride, pass.e);
+          fetch_row_ahead(given_tile.data + r * given_tile.stride, given_tile.stride, pass.e);
           const Value log_sum = log_sums[pass.place(sample, head, row)];
           if (log_sum == std::numeric_limits<Value>::infinity()) {
             std::fill_n(to_q, pass.d, Value(0));
