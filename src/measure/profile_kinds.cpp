@@ -74,6 +74,7 @@ std::string_view kind_by_name(std::string_view name) {
                                       "unfold_backward",
                                       "scatter",
                                       "repeat_heads",
+                                      "picked_rows",
                                       "reshape"})
       kinds[it] = "copies";
     for (const std::string_view it :

@@ -4,6 +4,7 @@
 
 #include "kernels/batched_product/batched_product.h"
 #include "kernels/hashed_attention/hashed_attention.h"
+#include "kernels/picked_rows/picked_rows.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention {
@@ -20,18 +21,14 @@ at::Tensor sorting_order(const at::Tensor& x) {
 ClassRows class_windows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& classes,
                         int64_t back, bool self_last, const kernels::Dropout& dropout, bool training,
                         const IndexTables& tables) {
-  const int64_t b = q.size(0), h = q.size(1), n = q.size(2);
+  const int64_t n = q.size(2);
   const at::Device device = q.device();
   const Windows windows = class_windows_of(n, back);
-  const at::Tensor order = sorting_order(classes);  // by class, then by place [b,h,n]
-  const at::Tensor start = tables.first_rows(b * h, n, device).view({b, h, 1});
-  const at::Tensor sorted = (order + start).flatten(), place = (sorting_order(order) + start).flatten();
-  const auto take = [&](const at::Tensor& x, const at::Tensor& rows) {
-    return x.reshape({b * h * n, -1}).index_select(0, rows).view({b, h, n, -1});
-  };
+  const at::Tensor order = sorting_order(classes), place = sorting_order(order);  // by class, then by place [b,h,n]
+  const auto sorted = [&](const at::Tensor& x) { return kernels::picked_rows(x, order); };
 
-  at::Tensor scores = kernels::batched_product(windows.rows(take(q, sorted)),
-                                               windows.columns(take(k, sorted)).transpose(-1, -2));  // [b,h,1,t,c,w]
+  at::Tensor scores =
+      kernels::batched_product(windows.rows(sorted(q)), windows.columns(sorted(k)).transpose(-1, -2));  // [b,h,1,t,c,w]
   if (self_last) {
     const at::Tensor self = tables.get("self", {n, back}, device, [&](const at::TensorOptions& numbers) {
       return at::arange(-windows.before, windows.block + windows.after, numbers) ==
@@ -39,7 +36,7 @@ ClassRows class_windows(const at::Tensor& q, const at::Tensor& k, const at::Tens
     });
     scores = scores.masked_fill(self, kernels::kSelfLogit);
   }
-  const at::Tensor number = take(classes, sorted);  // [b,h,n,1]
+  const at::Tensor number = classes.gather(2, order).unsqueeze(-1);  // [b,h,n,1]
   at::Tensor allowed = windows.rows(number) == windows.columns(number).transpose(-1, -2);
   const at::Tensor known =
       tables.get("window", {n, back}, device, [&](const at::TensorOptions&) { return windows.allowed({}, q); });
@@ -47,8 +44,8 @@ ClassRows class_windows(const at::Tensor& q, const at::Tensor& k, const at::Tens
   const PartialWeights part = partial_softmax(scores, allowed);
   probe("weights", part.weights);
   const at::Tensor rows =
-      windows.join(kernels::batched_product(dropout(part.weights, training), windows.columns(take(v, sorted))));
-  return {take(rows, place), take(windows.join(part.log_sum), place)};
+      windows.join(kernels::batched_product(dropout(part.weights, training), windows.columns(sorted(v))));
+  return {kernels::picked_rows(rows, place), kernels::picked_rows(windows.join(part.log_sum), place)};
 }
 
 }  // namespace xformer::attention

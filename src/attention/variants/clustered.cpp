@@ -22,6 +22,7 @@
 #include "kernels/hamming_clusters/hamming_clusters.h"
 #include "kernels/largest_places/largest_places.h"
 #include "kernels/listed_attention/listed_attention.h"
+#include "kernels/picked_rows/picked_rows.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::clustered {
@@ -60,11 +61,10 @@ class ClusteredCore : public AttentionCore {
     const at::Tensor numbers = tables_.numbers(std::max(clusters, options_.hash_bits), q.device());
     const at::Tensor own = kernels::hamming_clusters(codes(q), {clusters, options_.lloyd_iterations, options_.hash_bits,
                                                                 mask.key_valid, numbers});  // [b,h,n], -1: padding
-    // Padding gathers in a cluster behind the others, which nobody reads.
-    const at::Tensor slot = own.remainder(clusters + 1).unsqueeze(-1), read = own.clamp_min(0).unsqueeze(-1);
+    // Padding is in no cluster; what it reads, the first one, nobody reads.
+    const at::Tensor read = own.clamp_min(0);
     const auto total = [&](const at::Tensor& rows) {  // of a cluster's members [b,h,C,x]
-      const at::Tensor none = at::zeros({b, h, clusters + 1, rows.size(3)}, rows.options());
-      return none.scatter_add(2, slot.expand(rows.sizes()), rows).narrow(2, 0, clusters);
+      return kernels::summed_rows(rows, own, clusters);
     };
     const at::Tensor members = total(at::ones({b, h, n, 1}, q.options()));
     const at::Tensor centroids = total(q) / members.clamp_min(1);  // q~ [b,h,C,d]
@@ -73,7 +73,7 @@ class ClusteredCore : public AttentionCore {
         masked_softmax(kernels::batched_product(centroids * scale, k.transpose(-1, -2)), mask);  // [b,h,C,n]
     probe("clusters", own), probe("centroids", centroids), probe("weights", weights);
     const auto of_rows = [&](const at::Tensor& x) {  // [b,h,C,x] -> [b,h,n,x]
-      return x.gather(2, read.expand({b, h, n, x.size(3)}));
+      return kernels::picked_rows(x, read);
     };
     if (top_k_ == 0) return of_rows(kernels::batched_product(dropout_(weights, is_training()), v));
 
@@ -90,8 +90,7 @@ class ClusteredCore : public AttentionCore {
     {
       const ProbeScope scope("top");
       exact = kernels::listed_attention(
-          q, k, v,
-          {places, read.squeeze(-1), mask.key_valid, mask.query_valid(n), exact_dropout_.place(is_training())});
+          q, k, v, {places, read, mask.key_valid, mask.query_valid(n), exact_dropout_.place(is_training())});
     }
     return of_rows(mass) * exact + of_rows(rest);
   }

@@ -15,6 +15,7 @@
 #include <cmath>
 
 #include "attention/shared/summaries.h"
+#include "kernels/picked_rows/picked_rows.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::combiner_learnable {
@@ -91,8 +92,8 @@ class LearnableCore : public AttentionCore {
     int64_t width;       // w, at most n
     at::Tensor cluster;  // [b,h,n]; padding has `clusters`
     at::Tensor surplus;  // [b,h,n] bool
-    at::Tensor slot;     // [b,h,n] place among clusters times w, one behind the last without one
-    at::Tensor place;    // [b,h,clusters w] the token there, n for none
+    at::Tensor slot;     // [b,h,n] place among clusters times w, -1 without one
+    at::Tensor place;    // [b,h,clusters w] the token there, -1 for none
   };
 
   [[nodiscard]] Members assign(const PinnedFrame::Tokens& in) {
@@ -115,27 +116,25 @@ class LearnableCore : public AttentionCore {
     const at::Tensor rank = at::empty_like(cluster).scatter(2, order, numbers - first);
     result.surplus = rank.ge(result.width).logical_and(valid);
     const int64_t slots = clusters_ * result.width;
-    result.slot = at::where(valid.logical_and(rank.lt(result.width)), cluster * result.width + rank,
-                            at::full({}, slots, cluster.options()));
-    result.place = at::full({b, h, slots + 1}, n, cluster.options())
-                       .scatter(2, result.slot, numbers.expand({b, h, n}))
+    const at::Tensor seated = valid.logical_and(rank.lt(result.width)), slot = cluster * result.width + rank;
+    result.slot = at::where(seated, slot, -1);
+    result.place = at::full({b, h, slots + 1}, -1, cluster.options())
+                       .scatter(2, at::where(seated, slot, slots), numbers.expand({b, h, n}))
                        .narrow(2, 0, slots);
     probe("clusters", cluster);
     if (learns) {
       step_counts_.add_(counts.narrow(2, 0, clusters_).sum(0).to(step_counts_.scalar_type()));
-      const at::Tensor sums = at::zeros({b, h, clusters_ + 1, d}, normed.options());
-      step_sums_.add_(sums.scatter_add(2, of_rows(cluster, d), normed).narrow(2, 0, clusters_).sum(0));
+      step_sums_.add_(kernels::summed_rows(normed, cluster, clusters_ + 1).narrow(2, 0, clusters_).sum(0));
     }
     return result;
   }
 
   // Members among themselves.
   [[nodiscard]] Part direct(const PinnedFrame::Tokens& in, const Members& members) const {
-    const int64_t n = in.q.size(2), d = in.q.size(3);
     const auto seated = [&](const at::Tensor& x) {  // [b,h,n,d] -> [b,h,clusters w,d], zero in empty seats
-      return at::constant_pad_nd(x, {0, 0, 0, 1}).gather(2, of_rows(members.place, d));
+      return kernels::picked_rows(x, members.place);
     };
-    const at::Tensor filled = none_unless(members.place.lt(n));  // [b,h,clusters w]
+    const at::Tensor filled = none_unless(members.place.ge(0));  // [b,h,clusters w]
     const Windows windows = Windows::own_block(members.place.size(2), members.width, false);
     Part part;
     {
@@ -143,10 +142,9 @@ class LearnableCore : public AttentionCore {
       part.out = window_attention(seated(in.q), seated(in.k), seated(in.v), {}, windows, member_dropout_, is_training(),
                                   {}, &part.log_sum, filled);
     }
-    const auto back = [&](const at::Tensor& x, double none) {
-      return at::constant_pad_nd(x, {0, 0, 0, 1}, none).gather(2, of_rows(members.slot, x.size(3)));
-    };
-    return {back(part.out, 0), back(part.log_sum, kernels::lowest_log_sum(at::kFloat))};
+    const at::Tensor log_sum = kernels::picked_rows(part.log_sum, members.slot);
+    return {kernels::picked_rows(part.out, members.slot),
+            at::where(members.slot.ge(0).unsqueeze(-1), log_sum, kernels::lowest_log_sum(at::kFloat))};
   }
 
   // All tokens on the summaries of members and of surplus; members not on that of their own cluster's members.
@@ -155,10 +153,10 @@ class LearnableCore : public AttentionCore {
     // The set of a token; one behind the last for padding.
     const at::Tensor set = at::where(members.cluster.eq(clusters_), at::full({}, sets, members.cluster.options()),
                                      members.cluster + members.surplus.to(at::kLong) * clusters_);
-    const at::Tensor index = of_rows(set, d);
     const auto added = [&](const at::Tensor& x) {  // [b,h,n,e] -> [b,h,sets + 1,e]
-      return at::zeros({b, h, sets + 1, x.size(3)}, x.options()).scatter_add(2, of_rows(set, x.size(3)), x);
+      return kernels::summed_rows(x, set, sets + 1);
     };
+    const auto of_tokens = [&](const at::Tensor& x) { return kernels::picked_rows(x, set); };  // and back
     const auto largest = [&](const at::Tensor& x) {
       return at::full({b, h, sets + 1, x.size(3)}, kernels::lowest_log_sum(x.scalar_type()), x.options())
           .scatter_reduce(2, of_rows(set, x.size(3)), x, "amax");
@@ -171,16 +169,16 @@ class LearnableCore : public AttentionCore {
     };
     const at::Tensor set_q = pooled(pool_.queries(in.q)), set_k = pooled(pool_.keys(in.k)).narrow(2, 0, sets);
     const double scale = 1 / std::sqrt(static_cast<double>(d));
-    const at::Tensor logits = (set_q.gather(2, index) * in.k).sum(-1, /*keepdim=*/true) * scale;  // [b,h,n,1]
-    const at::Tensor raised = at::exp(logits - largest(logits.detach()).gather(2, set.unsqueeze(-1)));
-    const at::Tensor weights = raised / added(raised).gather(2, set.unsqueeze(-1));
+    const at::Tensor logits = (of_tokens(set_q) * in.k).sum(-1, /*keepdim=*/true) * scale;  // [b,h,n,1]
+    const at::Tensor raised = at::exp(logits - of_tokens(largest(logits.detach())));
+    const at::Tensor weights = raised / of_tokens(added(raised));
     const at::Tensor set_v = added(set_dropout_(weights, is_training()) * in.v).narrow(2, 0, sets);
 
     const at::Tensor there = count.narrow(2, 0, sets).transpose(-1, -2);  // [b,h,1,sets]
-    const at::Tensor own = tables_.numbers(sets, set.device()).eq(set.masked_fill(members.surplus, -1).unsqueeze(-1));
+    const at::Tensor others =
+        tables_.numbers(sets, set.device()).ne(set.masked_fill(members.surplus, -1).unsqueeze(-1));
     const at::Tensor bias = options_.log_count_bias ? at::where(there.gt(0), pool_.bias(there), 0) : at::Tensor();
-    return explicit_part(in.q, set_k, set_v, there.gt(0).logical_and(own.logical_not()), bias,
-                         dropout_.place(is_training()));
+    return explicit_part(in.q, set_k, set_v, there.gt(0).logical_and(others), bias, dropout_.place(is_training()));
   }
 
   Options options_;

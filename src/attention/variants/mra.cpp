@@ -15,6 +15,8 @@
 
 #include "attention/descriptor.h"
 #include "attention/shared/index_tables.h"
+#include "kernels/batched_product/batched_product.h"
+#include "kernels/picked_rows/picked_rows.h"
 #include "tensor/parts.h"
 #include "tensor/probe.h"
 
@@ -121,7 +123,7 @@ class MraCore : public AttentionCore {
 
   struct Choice {
     at::Tensor refined;        // [b,h,g,g]: whether a pair is in J
-    at::Tensor rows, columns;  // [b h m]: of the chosen pairs, the numbers of their blocks among all b h g
+    at::Tensor rows, columns;  // [b,h,m]: of the chosen pairs, the numbers of their blocks
   };
 
   [[nodiscard]] Choice choose(const at::Tensor& coarse, const at::Tensor& count, int64_t chosen) const {
@@ -129,18 +131,16 @@ class MraCore : public AttentionCore {
     const at::Tensor order = order_of(coarse, count),
                      smallest = std::get<0>(at::topk(order, chosen, -1, /*largest=*/false));
     const at::Tensor position = (smallest.bitwise_and(kPlaces - 1) * kBack).bitwise_and(kPlaces - 1),
-                     row = position.floor_divide(g),
-                     start = tables_.first_rows(b * h, g, order.device()).view({b, h, 1});
-    return {(order <= smallest.narrow(-1, chosen - 1, 1)).view({b, h, g, g}), (row + start).flatten(),
-            (position - row * g + start).flatten()};
+                     row = position.floor_divide(g);
+    return {(order <= smallest.narrow(-1, chosen - 1, 1)).view({b, h, g, g}), row, position - row * g};
   }
 
-  // Fine blocks are gathered into [b h m, c, ..]; a row of blocks owns any number of them, so their parts are summed by
-  // index into [b h g, c, ..].
+  // Fine blocks are picked into [b h m, c, ..]; a row of blocks owns any number of them, so their parts are summed up
+  // into [b,h,g,c ..].
   at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask) {
     const int64_t b = q.size(0), h = q.size(1), n = q.size(2), d = q.size(3);
     const auto [block, blocks, chosen] = sizes_of(n);
-    const int64_t c = block, g = blocks, z = b * h, missing = g * c - n;
+    const int64_t c = block, g = blocks, missing = g * c - n;
     at::Tensor valid;  // [b or 1,1,g,c]; undefined when every block is full
     if (missing > 0 || !mask.all_valid()) {
       const at::Tensor tokens = mask.all_valid() ? at::ones({1, n}, q.options().dtype(at::kBool)) : mask.key_valid;
@@ -162,38 +162,43 @@ class MraCore : public AttentionCore {
     const auto [refined, rows, columns] = choose(coarse.detach(), count, chosen);
     probe("coarse_scores", coarse), probe("refined", refined);
 
-    const auto pick = [&](const at::Tensor& x, const at::Tensor& index) {  // [b,h,g,c,..] -> [b h m, c, ..]
-      return x.flatten(0, 2).index_select(0, index);
+    const auto pick = [&](const at::Tensor& x, const at::Tensor& places) {  // [b,h,g,c,d] -> [b h m,c,d]
+      return kernels::picked_rows(x.flatten(3), places).view({-1, c, d});
     };
-    at::Tensor scores = at::bmm(pick(q_blocks, rows), pick(k_blocks, columns).transpose(1, 2));  // [b h m,c,c]
-    if (valid.defined())
-      scores = scores.masked_fill(pick(valid.logical_not().expand({b, h, g, c}), columns).unsqueeze(1), kLowest);
+    const auto total = [&](const at::Tensor& x) {  // [b h m,c,..] -> [b,h,g,c ..]
+      return kernels::summed_rows(x.reshape({b, h, chosen, -1}), rows, g);
+    };
+    at::Tensor scores =
+        kernels::batched_product(pick(q_blocks, rows), pick(k_blocks, columns).transpose(1, 2));  // [b h m,c,c]
+    if (valid.defined()) {
+      const at::Tensor closed = valid.logical_not().to(scores.scalar_type()).expand({b, h, g, c});
+      scores = scores + kernels::picked_rows(closed, columns).view({-1, 1, c}) * kLowest;
+    }
     // The largest score of each row, fine or coarse; it cancels, so it takes no gradient.
-    const at::Tensor peaks = scores.detach().amax(-1);  // [b h m, c]
-    at::Tensor largest =
-        at::full({z * g, c}, kLowest, q.options()).scatter_reduce(0, rows.unsqueeze(1).expand({-1, c}), peaks, "amax");
+    const at::Tensor peaks = scores.detach().amax(-1).view({b, h, chosen, c});
+    at::Tensor largest = at::full({b, h, g, c}, kLowest, q.options())
+                             .scatter_reduce(2, rows.unsqueeze(-1).expand({-1, -1, -1, c}), peaks, "amax");
     at::Tensor coarse_largest;  // [b,h,g,1]
     if (!sparse_) {
       coarse = coarse.masked_fill(refined.logical_or(count.unsqueeze(2) == 0), kLowest);
       coarse_largest = coarse.detach().amax(-1, /*keepdim=*/true).clamp_min(kLowest / 2);
-      largest = at::maximum(largest, coarse_largest.view({z * g, 1}));
+      largest = at::maximum(largest, coarse_largest);
     }
     largest = largest.clamp_min(kLowest / 2);  // a row without any key: all its terms vanish
-    const at::Tensor weights = at::exp(scores - largest.index_select(0, rows).unsqueeze(-1));
+    const at::Tensor weights = at::exp(scores - kernels::picked_rows(largest, rows).view({-1, c, 1}));
     const at::Tensor dropped = fine_dropout_(weights.view({b, -1}), is_training()).view_as(weights);
-    at::Tensor sums =
-        at::zeros({z * g, c, d}, q.options()).index_add_(0, rows, at::bmm(dropped, pick(v_blocks, columns)));
-    at::Tensor totals = at::zeros({z * g, c}, q.options()).index_add_(0, rows, weights.sum(-1));
+    at::Tensor sums = total(kernels::batched_product(dropped, pick(v_blocks, columns))).view({b, h, g, c, d});
+    at::Tensor totals = total(weights.sum(-1));
     if (!sparse_) {
       const at::Tensor block_weights = at::exp(coarse - coarse_largest);  // [b,h,g,g], of each of the block's tokens
       const at::Tensor mixed = at::matmul(coarse_dropout_(block_weights, is_training()), v_blocks.sum(3));
-      const at::Tensor factor = at::exp(coarse_largest.view({z * g, 1}) - largest);  // [b h g, c]
-      sums = sums + factor.unsqueeze(-1) * mixed.view({z * g, 1, d});
-      totals = totals + factor * (block_weights * count.unsqueeze(2)).sum(-1).view({z * g, 1});
+      const at::Tensor factor = at::exp(coarse_largest - largest);  // [b,h,g,c]
+      sums = sums + factor.unsqueeze(-1) * mixed.unsqueeze(3);
+      totals = totals + factor * (block_weights * count.unsqueeze(2)).sum(-1, /*keepdim=*/true);
     }
     // Zero only for rows without any key, whose sums are zero too.
     const at::Tensor out = sums / totals.masked_fill(totals == 0, 1).unsqueeze(-1);
-    return part_of(out.view({b, h, g * c, d}), 2, 0, n);
+    return part_of(out.flatten(2, 3), 2, 0, n);
   }
 
   Options options_;

@@ -19,6 +19,7 @@
 #include "attention/shared/parts.h"
 #include "kernels/attention/attention.h"
 #include "kernels/largest_places/largest_places.h"
+#include "kernels/picked_rows/picked_rows.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::routing {
@@ -121,61 +122,55 @@ class RoutingCore : public AttentionCore {
 
   // The sums of a step, over its micro-batches, and the loss.
   void learn(const std::vector<at::Tensor>& vectors, const at::Tensor& centres, const SequenceMask& mask) {
-    const int64_t b = vectors[0].size(0), h = vectors[0].size(1), n = vectors[0].size(2), d = vectors[0].size(3);
-    const at::Tensor head = tables_.first_rows(h, centroids_, vectors[0].device()).view({1, h, 1});
+    const int64_t b = vectors[0].size(0), h = vectors[0].size(1), n = vectors[0].size(2);
     const at::Tensor valid =
         (mask.all_valid() ? at::ones({b, 1, n, 1}, vectors[0].options()) : mask.as_factor(vectors[0].scalar_type()))
             .expand({b, h, n, 1});
     at::Tensor distance;
     for (const at::Tensor& x : vectors) {
-      const at::Tensor which = (nearest(x, centres) + head).flatten();
-      const at::Tensor there = centres.flatten(0, 1).index_select(0, which).view({b, h, n, d});
+      const at::Tensor which = nearest(x, centres);
+      const at::Tensor there = kernels::picked_rows(centres.unsqueeze(0).expand({b, -1, -1, -1}), which);
       const at::Tensor own = ((x - there).square() * valid).sum();
       distance = distance.defined() ? distance + own : own;
       const at::NoGradGuard no_grad;
-      step_count_.view({-1}).index_add_(0, which, valid.reshape({-1}));
-      step_sum_.view({-1, d}).index_add_(0, which, (x.detach() * valid).reshape({-1, d}));
+      step_count_.add_(kernels::summed_rows(valid, which, centroids_).squeeze(-1).sum(0));
+      step_sum_.add_(kernels::summed_rows(x.detach() * valid, which, centroids_).sum(0));
     }
     const at::Tensor count = valid.sum().clamp_min(1) * static_cast<double>(vectors.size());
     if (options_.commitment > 0) loss_ = distance / count * options_.commitment;
   }
 
-  // Places of the w tokens that score highest for each centroid, in their order, as rows of [b h n, ..]: [b h k w].
+  // Places of the w tokens that score highest for each centroid, in their order [b,h,k w].
   [[nodiscard]] at::Tensor choose(const at::Tensor& x, const at::Tensor& centres, const SequenceMask& mask) const {
-    const int64_t b = x.size(0), h = x.size(1), n = x.size(2);
     at::Tensor scores = at::matmul(centres, x.detach().transpose(-1, -2));  // [b,h,k,n]
     if (!mask.all_valid()) {
       const at::Tensor padded = mask.key_valid.logical_not().unsqueeze(1).unsqueeze(1);
       scores = scores.masked_fill(padded, kernels::lowest_log_sum(scores.scalar_type()));
     }
-    const at::Tensor chosen = kernels::largest_places(scores, members(n));
-    return (chosen + tables_.first_rows(b * h, n, chosen.device()).view({b, h, 1, 1})).flatten();
+    return kernels::largest_places(scores, members(x.size(2))).flatten(2);
   }
 
   [[nodiscard]] at::Tensor by_clusters(const at::Tensor& x, const at::Tensor& y, const at::Tensor& v,
                                        const at::Tensor& centres, const SequenceMask& mask) const {
     const int64_t b = x.size(0), h = x.size(1), n = x.size(2), d = x.size(3), w = members(n);
     const at::Tensor queries = choose(x, centres, mask), keys = choose(y, centres, mask);
-    probe("members", queries.view({b, h, centroids_, w}).remainder(n));
+    probe("members", queries.view({b, h, centroids_, w}));
     const auto take = [&](const at::Tensor& all, const at::Tensor& rows) {  // [b h k,1,w,d]
-      return all.reshape({b * h * n, -1}).index_select(0, rows).view({b * h * centroids_, 1, w, -1});
+      return kernels::picked_rows(all, rows).view({b * h * centroids_, 1, w, -1});
     };
     kernels::AttentionOptions options;
     options.scale = 1 / std::sqrt(static_cast<double>(d));
     options.dropout = place_of_parts(dropout_.place(is_training()), h * centroids_);
-    at::Tensor counted = at::ones({b * h * centroids_ * w, 1}, x.options());
+    at::Tensor counted = at::ones({b, h, centroids_ * w, 1}, x.options());
     if (!mask.all_valid()) {
-      const at::Tensor valid = mask.key_valid.unsqueeze(1).expand({b, h, n}).reshape({-1});
-      const auto flags = [&](const at::Tensor& rows) {
-        return valid.index_select(0, rows).view({b * h * centroids_, w});
-      };
+      const at::Tensor valid = mask.key_valid.unsqueeze(1).expand({b, h, n});
+      const auto flags = [&](const at::Tensor& rows) { return valid.gather(2, rows).view({b * h * centroids_, w}); };
       options.mask.key_valid = flags(keys), options.query_valid = flags(queries);
-      counted = options.query_valid.to(x.scalar_type()).view({-1, 1});
+      counted = options.query_valid.to(x.scalar_type()).view_as(counted);
     }
     const at::Tensor out = kernels::attention(take(x, queries), take(y, keys), take(v, keys), options);
-    const at::Tensor none = at::zeros({b * h * n, d}, out.options());
-    const at::Tensor found = at::zeros({b * h * n, 1}, out.options()).index_add(0, queries, counted);
-    return (none.index_add(0, queries, out.reshape({-1, d})) / found.clamp_min(1)).view({b, h, n, d});
+    const at::Tensor found = kernels::summed_rows(counted, queries, n);
+    return kernels::summed_rows(out.reshape({b, h, -1, d}), queries, n) / found.clamp_min(1);
   }
 
   [[nodiscard]] at::Tensor look_back(const at::Tensor& x, const at::Tensor& v, const at::Tensor& centres,

@@ -1,0 +1,147 @@
+#include "kernels/picked_rows/picked_rows.h"
+
+#include <ATen/Dispatch.h>
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "core/error.h"
+#include "kernels/cpu/add_rows.h"
+#include "kernels/cpu/heads.h"
+#include "kernels/cpu/stored.h"
+#include "kernels/cpu/units.h"
+#include "kernels/fused.h"
+
+namespace xformer::kernels {
+
+namespace {
+
+constexpr int64_t kPickedRows = 256;  // of a unit of work
+constexpr int64_t kPickedAhead = 8;   // rows that are asked for before their turn
+
+void require_places(const at::Tensor& places, const at::Tensor& x, int64_t rows) {
+  XF_ASSERT(x.dim() == 4 && places.scalar_type() == at::kLong &&
+                places.sizes() == at::IntArrayRef({x.size(0), x.size(1), rows}),
+            "rows of a head are picked by int64 places [b,h,m]");
+}
+
+at::Tensor pick(const at::Tensor& x_in, const at::Tensor& places_in) {
+  const at::Tensor x = with_rows(x_in), places = places_in.contiguous();
+  const int64_t b = x.size(0), h = x.size(1), n = x.size(2), d = x.size(3), m = places.size(2);
+  at::Tensor result = at::empty({b, h, m, d}, x.options());
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "picked_rows", [&] {
+    const auto from = reading<scalar_t>(x);
+    auto* const to = result.mutable_data_ptr<scalar_t>();
+    const int64_t blocks = (m + kPickedRows - 1) / kPickedRows;
+    for_units(b * h * blocks, kPickedRows * d, [&](int64_t unit, int64_t) {
+      const int64_t z = unit / blocks, first = unit % blocks * kPickedRows, end = std::min(m, first + kPickedRows);
+      const int64_t* const places_of = places.const_data_ptr<int64_t>() + z * m;
+      const scalar_t* const rows = from.at(z / h, z % h);
+      for (int64_t i = first; i < end; ++i) {
+        if (i + kPickedAhead < end && places_of[i + kPickedAhead] >= 0)
+          fetch_row(rows + places_of[i + kPickedAhead] * from.stride, d);
+        scalar_t* const into = to + (z * m + i) * d;
+        const int64_t place = places_of[i];
+        XF_ASSERT(place < n, "place {} of {} rows", place, n);
+        if (place < 0) std::fill_n(into, d, scalar_t(0));
+        else std::copy_n(rows + place * from.stride, d, into);
+      }
+    });
+  });
+  return result;
+}
+
+at::Tensor sum(const at::Tensor& x_in, const at::Tensor& places_in, int64_t n) {
+  const at::Tensor x = with_rows(x_in), places = places_in.contiguous();
+  const int64_t b = x.size(0), h = x.size(1), m = x.size(2), d = x.size(3);
+  at::Tensor result = at::empty({b, h, n, d}, x.options());
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "summed_rows", [&] {
+    using Value = Computed<scalar_t>;
+    const auto from = reading<scalar_t>(x);
+    auto* const to = result.mutable_data_ptr<scalar_t>();
+    std::vector<std::vector<Value>> rooms(static_cast<size_t>(workers_for(b * h)));
+    for_units(b * h, m * d, [&](int64_t z, int64_t worker) {
+      const int64_t* const places_of = places.const_data_ptr<int64_t>() + z * m;
+      const TileRows<Value> sums = rows_for(to + z * n * d, d, n, d, rooms[static_cast<size_t>(worker)]);
+      std::fill_n(sums.data, n * d, Value(0));
+      for (int64_t i = 0; i < m; ++i) {
+        const scalar_t* const row = from.at(z / h, z % h, i);
+        fetch_row_ahead(row, from.stride, d);
+        XF_ASSERT(places_of[i] < n, "place {} of {} rows", places_of[i], n);
+        if (places_of[i] >= 0) add_rows(row, d, 1, d, sums.data + places_of[i] * d);
+      }
+      store_rows(sums, n, d, to + z * n * d, d);
+    });
+  });
+  return result;
+}
+
+// One operator, whose passes are each other's.
+const Operator<pick> kPick{"picked_rows_forward"};
+const Operator<sum> kSum{"picked_rows_backward"};
+
+// `kFloat`: rows stay float where activations are bf16, as statistics do.
+template <bool kSums, bool kFloat>
+struct MovedRowsCall {
+  at::Tensor x, places;
+  int64_t n;
+
+  static constexpr const char* kName = kSums ? "summed_rows" : "picked_rows";
+  static constexpr const auto& kForward = kPick;
+  static constexpr const auto& kBackward = kSum;
+  static constexpr bool kTakesBf16 = true;
+  static bool is_parameter(size_t) { return kFloat; }
+  static bool is_statistic(size_t) { return kFloat; }
+
+  [[nodiscard]] variable_list inputs() const { return {x}; }
+  variable_list forward() { return moved<kSums>(std::exchange(x, {})); }
+  [[nodiscard]] variable_list backward(const variable_list& gradients, bool) const {
+    return moved<!kSums>(gradients[0]);
+  }
+  [[nodiscard]] variable_list reference(const variable_list& in) const {
+    if constexpr (kSums) return {summed_rows_reference(in[0], places, n)};
+    else return {picked_rows_reference(in[0], places)};
+  }
+
+ private:
+  template <bool kSumsUp>
+  [[nodiscard]] variable_list moved(const at::Tensor& rows) const {
+    if constexpr (kSumsUp) return {kSum(rows, places, n)};
+    else return {kPick(rows, places)};
+  }
+};
+
+template <bool kSums>
+at::Tensor moved(const at::Tensor& x, const at::Tensor& places, int64_t n) {
+  if (x.scalar_type() == at::kFloat) return run_fused(MovedRowsCall<kSums, true>{x, places, n})[0];
+  return run_fused(MovedRowsCall<kSums, false>{x, places, n})[0];
+}
+
+// `places` as LibTorch's functions take them, which know of none that is negative.
+at::Tensor for_rows(const at::Tensor& places, int64_t d) {
+  return places.clamp_min(0).unsqueeze(-1).expand({-1, -1, -1, d});
+}
+
+}  // namespace
+
+at::Tensor picked_rows_reference(const at::Tensor& x, const at::Tensor& places) {
+  return at::where(places.ge(0).unsqueeze(-1), x.gather(2, for_rows(places, x.size(3))), 0);
+}
+
+at::Tensor summed_rows_reference(const at::Tensor& x, const at::Tensor& places, int64_t n) {
+  const at::Tensor rows = at::where(places.ge(0).unsqueeze(-1), x, 0);
+  return at::zeros({x.size(0), x.size(1), n, x.size(3)}, x.options()).scatter_add(2, for_rows(places, x.size(3)), rows);
+}
+
+at::Tensor picked_rows(const at::Tensor& x, const at::Tensor& places) {
+  require_places(places, x, places.size(-1));
+  return moved<false>(x, places, x.size(2));
+}
+
+at::Tensor summed_rows(const at::Tensor& x, const at::Tensor& places, int64_t n) {
+  require_places(places, x, x.size(2));
+  return moved<true>(x, places, n);
+}
+
+}  // namespace xformer::kernels
