@@ -1,7 +1,7 @@
 # xformer_layer(NAME LINK targets... [TORCH] [OWN_HEADER] [REGISTRY folder]...)
 #
 # The library xformer_NAME from src/NAME/**.cpp. It shares a precompiled header: LibTorch's with TORCH, core's without.
-# OWN_HEADER: LibTorch's made anew, for a layer that is optimised otherwise; with the shared one g++ 12 compiles batches
+# OWN_HEADER: made anew, for a layer that is optimised otherwise; with the shared one g++ 12 compiles batches
 # of files by the options that the header was made with, and says nothing.
 # REGISTRY folder: every .cpp directly in src/NAME/folder defines `describe()` in the namespace of its stem
 # (xformer::NAME::folder::stem); a generated header lists them all, so a new file is found by the next build

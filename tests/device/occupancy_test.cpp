@@ -155,7 +155,7 @@ TEST_CASE("a multiprocessor holds as many blocks of each kernel as its budget sa
   std::set<LaunchPlan> plans;
   for (const char* model : {"none", "softmax-fused", "linformer", "performer", "nystromformer", "longformer",
                             "bigbird-itc", "logsparse", "reformer", "entmax15", "mrs-linformer", "paramixer-chord",
-                            "combiner-fixed", "combiner-axial-vertical", "additive"})
+                            "combiner-fixed", "combiner-axial-vertical", "additive", "clustered"})
     add_plans(model, "listops", 32, Json::object(), plans);
   for (const char* model : {"softmax-fused", "performer", "longformer", "logsparse", "reformer", "entmax15",
                             "linformer", "combiner-fixed", "additive"})

@@ -12,6 +12,7 @@
 #include "kernels/cpu/stored.h"
 #include "kernels/cpu/units.h"
 #include "kernels/fused.h"
+#include "kernels/picked_rows/device.h"
 
 namespace xformer::kernels {
 
@@ -81,41 +82,38 @@ at::Tensor sum(const at::Tensor& x_in, const at::Tensor& places_in, int64_t n) {
 const Operator<pick> kPick{"picked_rows_forward"};
 const Operator<sum> kSum{"picked_rows_backward"};
 
-// `kFloat`: rows stay float where activations are bf16, as statistics do.
-template <bool kSums, bool kFloat>
+// Either direction.
 struct MovedRowsCall {
   at::Tensor x, places;
   int64_t n;
+  bool sums;
 
-  static constexpr const char* kName = kSums ? "summed_rows" : "picked_rows";
+  static constexpr const char* kName = "picked_rows";
   static constexpr const auto& kForward = kPick;
   static constexpr const auto& kBackward = kSum;
   static constexpr bool kTakesBf16 = true;
-  static bool is_parameter(size_t) { return kFloat; }
-  static bool is_statistic(size_t) { return kFloat; }
+  static bool takes_half(size_t) { return true; }
 
   [[nodiscard]] variable_list inputs() const { return {x}; }
-  variable_list forward() { return moved<kSums>(std::exchange(x, {})); }
+  variable_list forward() { return moved(std::exchange(x, {}), sums); }
   [[nodiscard]] variable_list backward(const variable_list& gradients, bool) const {
-    return moved<!kSums>(gradients[0]);
+    return moved(gradients[0], !sums);
   }
   [[nodiscard]] variable_list reference(const variable_list& in) const {
-    if constexpr (kSums) return {summed_rows_reference(in[0], places, n)};
-    else return {picked_rows_reference(in[0], places)};
+    return {sums ? summed_rows_reference(in[0], places, n) : picked_rows_reference(in[0], places)};
   }
 
  private:
-  template <bool kSumsUp>
-  [[nodiscard]] variable_list moved(const at::Tensor& rows) const {
-    if constexpr (kSumsUp) return {kSum(rows, places, n)};
-    else return {kPick(rows, places)};
+  [[nodiscard]] variable_list moved(const at::Tensor& rows, bool summed) const {
+    return {summed ? kSum(rows, places, n) : kPick(rows, places)};
   }
 };
 
-template <bool kSums>
-at::Tensor moved(const at::Tensor& x, const at::Tensor& places, int64_t n) {
-  if (x.scalar_type() == at::kFloat) return run_fused(MovedRowsCall<kSums, true>{x, places, n})[0];
-  return run_fused(MovedRowsCall<kSums, false>{x, places, n})[0];
+at::Tensor moved_rows(const at::Tensor& x, const at::Tensor& places, int64_t n, bool sums) {
+  // Floats stay floats where activations are bf16: some are statistics.
+  std::optional<AutocastScope> as_they_are;
+  if (x.is_cpu() && x.scalar_type() == at::kFloat) as_they_are.emplace(at::kCPU, std::nullopt);
+  return run_fused(MovedRowsCall{x, places, n, sums}, x.is_cpu() || fits_moved_rows_programs(x, places))[0];
 }
 
 // `places` as LibTorch's functions take them, which know of none that is negative.
@@ -136,12 +134,12 @@ at::Tensor summed_rows_reference(const at::Tensor& x, const at::Tensor& places, 
 
 at::Tensor picked_rows(const at::Tensor& x, const at::Tensor& places) {
   require_places(places, x, places.size(-1));
-  return moved<false>(x, places, x.size(2));
+  return moved_rows(x, places, x.size(2), false);
 }
 
 at::Tensor summed_rows(const at::Tensor& x, const at::Tensor& places, int64_t n) {
   require_places(places, x, x.size(2));
-  return moved<true>(x, places, n);
+  return moved_rows(x, places, n, true);
 }
 
 }  // namespace xformer::kernels

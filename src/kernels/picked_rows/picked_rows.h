@@ -1,6 +1,6 @@
 // Rows of a head by a table of places, and the transpose of that: what tokens are read and written by where they were
-// sorted, or gathered in clusters or blocks. On the CPU a row is one copy, or one sum; other devices run the
-// definition, LibTorch's gather and scatter_add.
+// sorted, or gathered in clusters or blocks. A row is one copy, or one sum, and sums are added up in one order, where
+// LibTorch's gather and scatter_add go element by element.
 #pragma once
 
 #include <torch/types.h>
