@@ -16,6 +16,7 @@ struct WalkedLists {
   int64_t d = 8, e = 8, b = 2, h = 1;
   bool each_head = false, each_sample = false, masked = true, biased = false, gaps = false, shared_key = false;
   double p = 0.2;
+  at::ScalarType type = at::kFloat;
 };
 
 // Distinct keys in any order with holes, all of them none in the first list.
@@ -48,11 +49,14 @@ struct Given {
 };
 
 Given given_of(const WalkedLists& one) {
-  Given given{float_heads("q", {one.b, one.h, one.n, one.d}, one.gaps),
-              float_heads("k", {one.b, one.h, one.keys, one.d}, one.gaps),
-              float_heads("v", {one.b, one.h, one.keys, one.e}, one.gaps),
+  const auto heads = [&](const char* name, int64_t rows, int64_t width) {
+    return float_heads(name, {one.b, one.h, rows, width}, one.gaps).to(one.type);
+  };
+  Given given{heads("q", one.n, one.d),
+              heads("k", one.keys, one.d),
+              heads("v", one.keys, one.e),
               one.biased ? random_tensor("bias", {one.b, one.h, one.n, one.length}, at::kFloat) : at::Tensor(),
-              float_heads("gradient", {one.b, one.h, one.n, one.e}, one.gaps),
+              heads("gradient", one.n, one.e),
               {places_of(one), {}, {}, {}, place_of(one.p)}};
   if (one.lists > 0) {
     given.options.lists = at::empty({one.b, one.h, one.n}, at::kLong);
@@ -72,7 +76,7 @@ at::Tensor told(const at::Tensor& log_sum) { return at::where(log_sum.isinf(), 1
 // Output, gradients of q, k, v and the bias, log-sums.
 Tensors walked(const Given& given, WalkOrder order) {
   const auto launch = [order](bool backward) {
-    return [=](const ListedArguments& a) { run_listed_attention(a, backward, walking(order)); };
+    return [=](const ListedArguments& a) { run_listed_attention<WalkedTypes>(a, backward, walking(order)); };
   };
   const ListedAttentionForward forward =
       listed_attention_forward_device(given.q, given.k, given.v, given.bias, given.options, launch(false));
@@ -127,7 +131,7 @@ int counted_launches = 0;
 
 auto counts_launches(bool backward) {
   return [backward](const ListedArguments& a) {
-    run_listed_attention(a, backward, [](const LaunchGrid&, const auto&) { ++counted_launches; });
+    run_listed_attention<WalkedTypes>(a, backward, [](const LaunchGrid&, const auto&) { ++counted_launches; });
   };
 }
 
@@ -159,10 +163,11 @@ constexpr bool lists_fit(const ListedArguments& a) {
   return plan.rows % kListedWarps == 0 && plan.stride % kRun == 0 && plan.stride * plan.pieces >= a.length &&
          (plan.pieces == 1 || plan.rows == kListedWarps) && is_division(listed_row_tiles(a), plan.rows, a.n) &&
          is_division(reversal_tiles(a.readers), kCountedValues, a.m) &&
-         launch_fits<ListedAttentionForwardProgram<64>>(listed_rows_grid(a)) &&
-         launch_fits<ListedAttentionQueryProgram<64>>(queries) &&
-         launch_fits<ListedAttentionKeyProgram<64>>(listed_keys_grid(a)) &&
-         resident_blocks(kSm80, kListedThreads, 1, queries.shared_bytes) >= ListedAttentionQueryProgram<64>::kResident;
+         launch_fits<ListedAttentionForwardProgram<64, float>>(listed_rows_grid(a)) &&
+         launch_fits<ListedAttentionQueryProgram<64, float>>(queries) &&
+         launch_fits<ListedAttentionKeyProgram<64, float>>(listed_keys_grid(a)) &&
+         resident_blocks(kSm80, kListedThreads, 1, queries.shared_bytes) >=
+             ListedAttentionQueryProgram<64, float>::kResident;
 }
 
 // Of what the programs take, where eight tensors such as q are held.
@@ -215,6 +220,17 @@ TEST_CASE("listed keys on a device: widths and strides") {
   CHECK(worst_of({.length = 9, .d = 5, .e = 39}) < kLikeFloat);
   CHECK(worst_of({.d = 19, .e = 1, .h = 3, .gaps = true}, true) < kLikeFloat);
   CHECK(worst_of({.d = 64, .e = 20, .h = 2, .biased = true}) < kLikeFloat);
+}
+
+TEST_CASE("listed keys on a device: heads in 16 bits") {
+  const PoisonedMemory poisoned;
+  for (const auto& [type, bound] : {std::pair{at::kHalf, 1.0 / 512}, {at::kBFloat16, 1.0 / 64}}) {
+    CAPTURE(type);
+    CHECK(worst_of({.length = 23, .d = 32, .e = 32, .type = type}, true) < bound);
+    CHECK(worst_of({.length = 300, .d = 64, .e = 48, .biased = true, .type = type}) < bound);
+    CHECK(worst_of({.lists = 5, .d = 5, .e = 39, .h = 2, .each_head = true, .biased = true, .type = type}) < bound);
+    CHECK(worst_of({.d = 19, .e = 8, .h = 3, .gaps = true, .type = type}) < bound);
+  }
 }
 
 TEST_CASE("listed keys on a device: what stands in padding does not matter, and gets no gradient") {
@@ -276,17 +292,22 @@ TEST_CASE("a device with kernels of listed keys runs them: one launch forwards, 
     const at::TensorOptions options = at::TensorOptions(at::kMeta).dtype(type);
     const auto leaf = [&](at::IntArrayRef shape) { return at::empty(shape, options).requires_grad_(true); };
     Tensors inputs{leaf({2, 3, 20, d}), leaf({2, 3, 30, d}), leaf({2, 3, 30, d})};
-    if (biased) inputs.push_back(leaf({2, 3, 20, 7}));
+    if (biased) inputs.push_back(at::empty({2, 3, 20, 7}, at::TensorOptions(at::kMeta)).requires_grad_(true));
     const at::Tensor places = at::empty({1, 3, shared ? 4 : 20, 7}, options.dtype(at::kLong));
     const at::Tensor lists = shared ? at::empty({2, 3, 20}, options.dtype(at::kLong)) : at::Tensor();
     const at::Tensor out = listed_attention(inputs[0], inputs[1], inputs[2], {places, lists, {}, {}, {}},
                                             biased ? inputs[3] : at::Tensor());
     const Tensors found = torch::autograd::grad({out}, inputs, {at::ones_like(out)});
-    for (size_t i = 0; i < found.size(); ++i) CHECK(found[i].sizes() == inputs[i].sizes());
+    for (size_t i = 0; i < found.size(); ++i) {
+      CHECK(found[i].sizes() == inputs[i].sizes());
+      CHECK(found[i].scalar_type() == inputs[i].scalar_type());
+    }
     return std::exchange(counted_launches, 0);
   };
   CHECK(launches(at::kFloat, 64, false, false) == 3);
   CHECK(launches(at::kFloat, 8, true, true) == 3);
+  for (const at::ScalarType half : {at::kHalf, at::kBFloat16})
+    for (const bool biased : {false, true}) CHECK(launches(half, 32, biased, false) == 3);
   CHECK(launches(at::kFloat, kListedHeadWidest + 8, true, false) == 0);
   CHECK(launches(at::kDouble, 64, false, true) == 0);
 }

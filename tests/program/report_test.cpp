@@ -152,6 +152,9 @@ TEST_CASE("an experiment says what its table shows; who asks for something else 
                  "| model | transactions, AUC, % | transactions peak memory, MB |"));
   CHECK(contains(report(" --metric gini_change_roll --columns average").out,
                  "| transactions, change of Gini by roll, %"));
+  // What cannot be shown is said.
+  CHECK(contains(report(" --metric auc --columns average").err, "--columns average: no row has one"));
+  CHECK_FALSE(contains(report(" --metric auc --columns time").err, "no row has one"));
   // The page of a folder shows the same.
   CHECK(contains(place.run(words("report small --records kept --format markdown")).out,
                  "| transactions, training loss |"));

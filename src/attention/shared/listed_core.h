@@ -23,6 +23,7 @@ class ListedCore : public AttentionCore {
   [[nodiscard]] Cost cost(const Shape& shape) const override;
   [[nodiscard]] bool zeroes_padding() const override { return true; }
   [[nodiscard]] bool takes_bf16() const override { return true; }
+  [[nodiscard]] bool takes_half_on_devices(const at::Tensor& /*q*/) const override { return true; }
 
  private:
   struct Lists {

@@ -113,7 +113,7 @@ class BptBlock : public LayerBlock {
     const std::vector<at::Tensor> projected = kernels::linear(all, {query_->map(), key_->map(), value_->map()});
     at::Tensor mixed;  // [b,h,t,d]
     {
-      const FullPrecision full(x.device().type(), /*takes_bf16=*/true);
+      const FullPrecision full(x.device().type(), /*takes_bf16=*/true, /*takes_half_on_devices=*/true);
       const auto split = [&](const at::Tensor& rows) {
         return full(rows).view({b, graph.nodes, heads_, head_dim_}).transpose(1, 2);
       };

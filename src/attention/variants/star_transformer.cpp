@@ -120,7 +120,7 @@ class StarBlock : public LayerBlock {
                      v_rows = ring_->value->forward(table);
     at::Tensor mixed;
     {
-      const FullPrecision full(h.device().type(), /*takes_bf16=*/true);
+      const FullPrecision full(h.device().type(), /*takes_bf16=*/true, /*takes_half_on_devices=*/true);
       const at::Tensor q = split(full(q_rows)), k = split(full(k_rows)), v = split(full(v_rows));
       probe("q", q), probe("k", k), probe("v", v);
       const at::Tensor relay = at::ones({valid.size(0), 1}, valid.options());

@@ -75,6 +75,19 @@ std::string written_as(ReportFormat format, const ResultTable& table, const Resu
   return as_markdown(table, view);
 }
 
+// Columns that somebody asked for by name are not left out in silence.
+void note_missing(const std::vector<std::string>& wanted, const ResultTable& table) {
+  for (const auto& [name, value, why] :
+       {std::tuple{"average", &reporting::ResultRow::average,
+                   "one is of a model with scores of all tasks, two at least"},
+        std::tuple{"time", &reporting::ResultRow::time, "one is of a model with runs of all tasks"},
+        std::tuple{"energy", &reporting::ResultRow::energy, "one is of runs on a device that measures it"}})
+    if (std::find(wanted.begin(), wanted.end(), name) != wanted.end() &&
+        std::none_of(table.rows.begin(), table.rows.end(),
+                     [value](const reporting::ResultRow& row) { return (row.*value).has_value(); }))
+      note(fmt::format("xformer: --columns {}: no row has one; {}", name, why));
+}
+
 int report(const ReportArguments& arguments, const ExperimentReader& experiments) {
   const auto format = static_cast<ReportFormat>(choice("--format: ", "format", arguments.format, report_formats()));
   std::vector<reporting::PublishedValue> published;
@@ -117,8 +130,10 @@ int report(const ReportArguments& arguments, const ExperimentReader& experiments
   if (!arguments.average.empty()) check_average(*options.average_over, table);
   ResultView view = arguments.view;
   if (arguments.digits >= 0) view.digits = arguments.digits;
-  choose_columns(own_columns ? experiment->columns : words_of(arguments.columns),
-                 own_columns ? place.string() + ": columns" : "--columns", table, view);
+  const std::vector<std::string> wanted = words_of(arguments.columns);
+  choose_columns(own_columns ? experiment->columns : wanted, own_columns ? place.string() + ": columns" : "--columns",
+                 table, view);
+  note_missing(wanted, table);
   return written(written_as(format, table, view), arguments);
 }
 

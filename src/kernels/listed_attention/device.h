@@ -12,11 +12,13 @@
 
 namespace xformer::kernels {
 
-// Whether the programs take these: narrow heads of float, lists whose places an int counts.
+// Whether the programs take these: narrow heads of one type, float, bf16 or fp16, a bias of float, and lists whose
+// places an int counts.
 [[nodiscard]] inline bool fits_listed_programs(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                                const at::Tensor& bias, const at::Tensor& places) {
-  const auto is_float = [](const at::Tensor& x) { return !x.defined() || x.scalar_type() == at::kFloat; };
-  return is_float(q) && is_float(k) && is_float(v) && is_float(bias) && q.size(3) <= kListedHeadWidest &&
+  const at::ScalarType type = q.scalar_type();
+  return type != at::kDouble && k.scalar_type() == type && v.scalar_type() == type &&
+         (!bias.defined() || bias.scalar_type() == at::kFloat) && q.size(3) <= kListedHeadWidest &&
          v.size(3) <= kListedHeadWidest && q.numel() > 0 && v.numel() > 0 && places.numel() > 0 &&
          std::max({q.size(0) * q.size(1), q.size(2), k.size(2), places.size(3)}) <= kListedMost &&
          places.size(2) * places.size(3) <= kListedMostPlaces;
@@ -37,8 +39,8 @@ struct ListedOperands {
         lists(options.lists.defined() ? options.lists.contiguous() : options.lists),
         key_valid(readable_flags(options.key_valid)),
         row_valid(readable_flags(options.row_valid)) {
-    TORCH_CHECK(fits_listed_programs(q, k, v, bias, places), "attention over lists on a device takes heads of float, ",
-                "at most ", kListedHeadWidest, " wide");
+    TORCH_CHECK(fits_listed_programs(q, k, v, bias, places), "attention over lists on a device takes heads of one ",
+                "type, not double, at most ", kListedHeadWidest, " wide");
     a.b = static_cast<int>(q.size(0)), a.h = static_cast<int>(q.size(1));
     a.n = static_cast<int>(q.size(2)), a.m = static_cast<int>(k.size(2));
     a.c = static_cast<int>(places.size(2)), a.length = static_cast<int>(places.size(3));
@@ -50,7 +52,8 @@ struct ListedOperands {
     TORCH_CHECK(!lists.defined() || (lists.scalar_type() == at::kLong && lists.numel() == q.size(0) * q.size(1) * a.n),
                 "lists are int64 [b,h,n]");
     TORCH_CHECK(!bias.defined() || bias.numel() == q.size(0) * q.size(1) * a.n * a.length, "a bias is [b,h,n,L]");
-    a.q = read_floats(q), a.k = read_floats(k), a.v = read_floats(v), a.bias = read_floats(bias);
+    a.type = element_type(q), a.bias = read_floats(bias);
+    a.q = q.const_data_ptr(), a.k = k.const_data_ptr(), a.v = v.const_data_ptr();
     a.q_places = head_places(q), a.k_places = head_places(k), a.v_places = head_places(v);
     a.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(a.d)));
     a.places = static_cast<const int64_t*>(places.const_data_ptr());
@@ -69,8 +72,9 @@ ListedAttentionForward listed_attention_forward_device(const at::Tensor& q, cons
                                                        const Launch& launch) {
   ListedOperands given(q, k, v, bias, options);
   ListedArguments& a = given.a;
-  ListedAttentionForward result{rows_of_heads(given.q, a.n, a.e), at::empty({a.b, a.h, a.n}, q.options())};
-  a.out = written_floats(result.out), a.log_sum = written_floats(result.log_sum);
+  ListedAttentionForward result{rows_of_heads(given.q, a.n, a.e),
+                                at::empty({a.b, a.h, a.n}, q.options().dtype(at::kFloat))};
+  a.out = result.out.mutable_data_ptr(), a.log_sum = written_floats(result.log_sum);
   launch(a);
   return result;
 }
@@ -98,17 +102,19 @@ ListedAttentionGradients listed_attention_backward_device(const at::Tensor& grad
   ListedOperands given(q, k, v, bias, options);
   ListedArguments& a = given.a;
   const at::Tensor gradient = readable_heads(gradient_in);
-  const at::Tensor weights = at::empty({a.b, a.h, a.n, a.length}, q.options()), slopes = at::empty_like(weights);
+  TORCH_CHECK(gradient.scalar_type() == q.scalar_type(), "a gradient unlike its heads");
+  const at::Tensor weights = at::empty({a.b, a.h, a.n, a.length}, q.options().dtype(at::kFloat)),
+                   slopes = at::empty_like(weights);
   ListedAttentionGradients result{rows_of_heads(given.q, a.n, a.d), rows_of_heads(given.q, a.m, a.d),
                                   rows_of_heads(given.q, a.m, a.e), bias.defined() ? slopes : at::Tensor()};
   const auto readers =
       reversal_tensors(a.readers, given.places, given.places.size(0) * given.places.size(1), a.c * a.length, a.m);
   std::array<at::Tensor, 2> members;
   if (given.lists.defined()) members = reversal_tensors(a.members, given.lists, q.size(0) * q.size(1), a.n, a.c);
-  a.out = written_floats(forward.out), a.log_sum = written_floats(forward.log_sum);
-  a.gradient = read_floats(gradient), a.gradient_places = head_places(gradient);
+  a.out = forward.out.mutable_data_ptr(), a.log_sum = written_floats(forward.log_sum);
+  a.gradient = gradient.const_data_ptr(), a.gradient_places = head_places(gradient);
   a.weights = written_floats(weights), a.slopes = written_floats(slopes);
-  a.dq = written_floats(result.q), a.dk = written_floats(result.k), a.dv = written_floats(result.v);
+  a.dq = result.q.mutable_data_ptr(), a.dk = result.k.mutable_data_ptr(), a.dv = result.v.mutable_data_ptr();
   launch(a);
   return result;
 }

@@ -72,7 +72,7 @@ XFORMER_DEVICE void reverse_numbers(const Thread& thread, const Reversal& r, int
 
 // dq of a block's rows, and for each place of their lists its weight after dropout and the gradient of its score; or a
 // part of a reversal.
-template <int kWidth>
+template <int kWidth, class Value>
 struct ListedAttentionQueryProgram {
   static constexpr int kThreads = kListedThreads, kResident = 5;
   using Lane = ListedLane<kWidth>;
@@ -94,7 +94,8 @@ struct ListedAttentionQueryProgram {
       if (!last) return;
       XFORMER_UNROLL
       for (int i = 0; i < kRun; ++i) mine.sum[i] = Lane::slot_sum(thread, mine.sum[i]) * a.scale;
-      lane.store(thread, mine.sum, a.d, a.dq + rows.result(row) * a.d);
+      // Found anew, or the place would take registers of the loop.
+      lane.store(thread, mine.sum, a.d, static_cast<Value*>(a.dq) + rows.result(thread.anew(row)) * a.d);
     });
   }
 
@@ -107,10 +108,11 @@ struct ListedAttentionQueryProgram {
   XFORMER_DEVICE void begin(const Thread& thread, const ListedRows& rows, const Lane& lane, int row, Row& mine) const {
     mine.log_sum = a.log_sum[rows.statistic(row)];
     const bool counts = mine.log_sum != static_cast<float>(INFINITY);
-    lane.load(thread, rows.at_head(a.q, a.q_places), row, a.q_places, a.d, counts, mine.query);
-    lane.load(thread, rows.at_head(a.gradient, a.gradient_places), row, a.gradient_places, a.e, counts, mine.gradient);
+    lane.load(thread, rows.template head_of<Value>(a.q, a.q_places), row, a.q_places, a.d, counts, mine.query);
+    lane.load(thread, rows.template head_of<Value>(a.gradient, a.gradient_places), row, a.gradient_places, a.e, counts,
+              mine.gradient);
     float out[kRun];
-    lane.load(thread, a.out, rows.result(row), {a.e, a.e % kRun == 0}, a.e, counts, out);
+    lane.load(thread, static_cast<const Value*>(a.out), rows.result(row), {a.e, a.e % kRun == 0}, a.e, counts, out);
     mine.delta = 0;
     XFORMER_UNROLL
     for (int i = 0; i < kRun; ++i) mine.sum[i] = 0, mine.delta += out[i] * mine.gradient[i];
@@ -121,8 +123,8 @@ struct ListedAttentionQueryProgram {
   template <class Thread>
   XFORMER_DEVICE void slope(const Thread& thread, const ListedRows& rows, const Lane& lane, int64_t element,
                             const int* list, int count, int first, Row& mine) const {
-    const float* const keys = rows.at_head(a.k, a.k_places);
-    const float* const values = rows.at_head(a.v, a.v_places);
+    const Value* const keys = rows.template head_of<Value>(a.k, a.k_places);
+    const Value* const values = rows.template head_of<Value>(a.v, a.v_places);
     XFORMER_UNROLL
     for (int t = 0; t < kListedPair; ++t) {
       const int l = first + t * Lane::kSlots, place = l < count ? list[l] : -1;
@@ -152,7 +154,7 @@ struct ListedAttentionQueryProgram {
 }
 
 // dk and dv, from the rows that read a key.
-template <int kWidth>
+template <int kWidth, class Value>
 struct ListedAttentionKeyProgram {
   static constexpr int kThreads = kListedThreads, kResident = 4;
   using Lane = ListedLane<kWidth>;
@@ -195,8 +197,8 @@ struct ListedAttentionKeyProgram {
       sums.v[i] = Lane::slot_sum(thread, sums.v[i]);
     }
     const int64_t row = (int64_t{b} * a.m + key) * a.h + h;
-    lane.store(thread, sums.k, a.d, a.dk + row * a.d);
-    lane.store(thread, sums.v, a.e, a.dv + row * a.e);
+    lane.store(thread, sums.k, a.d, static_cast<Value*>(a.dk) + row * a.d);
+    lane.store(thread, sums.v, a.e, static_cast<Value*>(a.dv) + row * a.e);
   }
 
  private:
@@ -210,8 +212,9 @@ struct ListedAttentionKeyProgram {
   XFORMER_DEVICE void gather(const Thread& thread, int head, const Lane& lane, Sums& sums,
                              const ElementOf& element_of) const {
     const int b = head / a.h, h = head % a.h;
-    const float* const queries = a.q + b * a.q_places.sample + h * a.q_places.head;
-    const float* const gradients = a.gradient + b * a.gradient_places.sample + h * a.gradient_places.head;
+    const Value* const queries = static_cast<const Value*>(a.q) + b * a.q_places.sample + h * a.q_places.head;
+    const Value* const gradients =
+        static_cast<const Value*>(a.gradient) + b * a.gradient_places.sample + h * a.gradient_places.head;
     int64_t row[kListedBatch];
     float weight[kListedBatch], slope[kListedBatch];
     XFORMER_UNROLL
@@ -237,17 +240,20 @@ struct ListedAttentionKeyProgram {
 };
 
 // launch(grid, program) for the forward pass, then likewise for both parts of the backward pass.
-template <int kWidth, class Launch>
-void run_listed_attention(const ListedArguments& a, bool backward, const Launch& launch) {
-  if (!backward) return launch(listed_rows_grid(a), ListedAttentionForwardProgram<kWidth>{a});
-  launch(listed_queries_grid(a), ListedAttentionQueryProgram<kWidth>{a});
-  launch(listed_keys_grid(a), ListedAttentionKeyProgram<kWidth>{a});
+template <int kWidth, class Value, class Launch>
+void run_listed_pass(const ListedArguments& a, bool backward, const Launch& launch) {
+  if (!backward) return launch(listed_rows_grid(a), ListedAttentionForwardProgram<kWidth, Value>{a});
+  launch(listed_queries_grid(a), ListedAttentionQueryProgram<kWidth, Value>{a});
+  launch(listed_keys_grid(a), ListedAttentionKeyProgram<kWidth, Value>{a});
 }
 
-template <class Launch>
+// `Types` has what a device calls Half and BFloat16.
+template <class Types, class Launch>
 void run_listed_attention(const ListedArguments& a, bool backward, const Launch& launch) {
-  a.d <= 32 && a.e <= 32 ? run_listed_attention<32>(a, backward, launch)
-                         : run_listed_attention<64>(a, backward, launch);
+  with_element<Types>(a.type, [&]<class Value>(Value) {
+    a.d <= 32 && a.e <= 32 ? run_listed_pass<32, Value>(a, backward, launch)
+                           : run_listed_pass<64, Value>(a, backward, launch);
+  });
 }
 
 }  // namespace xformer::kernels

@@ -20,6 +20,7 @@ struct ListedAttentionCall {
   static constexpr bool kReports = true, kTakesBf16 = true;
   // The bias is added to exponents: what callers make of parameters and counts, in float, stays float.
   static bool is_parameter(size_t input) { return input == 3; }
+  static bool takes_half(size_t input) { return !is_parameter(input); }
 
   [[nodiscard]] variable_list inputs() const { return {q, k, v, bias}; }
   variable_list forward() {

@@ -8,7 +8,7 @@ namespace xformer::kernels {
 namespace {
 
 cudaError_t launch_listed_pass(const ListedArguments& a, bool backward, cudaStream_t stream) {
-  return launch_all(stream, [&](const auto& launch) { run_listed_attention(a, backward, launch); });
+  return launch_all(stream, [&](const auto& launch) { run_listed_attention<CudaTypes>(a, backward, launch); });
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 //   P_i = softmax over l of q_i k_p(i,l) / sqrt(d) + B_il,   out_i = sum over l of drop(P)_il v_p(i,l)
 // with p(i,l) the l-th place of the row's list and B a bias, where one is given. The CPU's kernel keeps no weights: one
 // number a row is kept, the log of its sum, from which the backward pass makes them again. Other devices have kernels
-// of this kind for heads of float up to 64 wide; their backward pass holds two numbers for each place.
+// of this kind for heads of float, bf16 or fp16 up to 64 wide; their backward pass holds two floats for each place.
 //
 // Axis letters: m keys, c lists, L places of a list.
 #pragma once
@@ -22,7 +22,7 @@ struct ListedAttentionOptions {
 
 // q [b,h,n,d], k [b,h,m,d], v [b,h,m,e], bias [b,h,n,L] or undefined -> [b,h,n,e]. Rows that are not valid or have no
 // key are zero, with zero gradient. Strides are free; the CPU's result lies in memory as [b,n,h,e]. The bias is float
-// where q, k and v are bf16. FLOPs on the CPU: 2 (d + e) for each place that is there, of valid rows.
+// where q, k and v are in 16 bits. FLOPs on the CPU: 2 (d + e) for each place that is there, of valid rows.
 [[nodiscard]] at::Tensor listed_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                           const ListedAttentionOptions& options, const at::Tensor& bias = {});
 

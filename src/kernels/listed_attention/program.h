@@ -29,10 +29,10 @@ struct Reversal {
 };
 
 struct ListedArguments {
-  const float *q = nullptr, *k = nullptr, *v = nullptr;
+  const void *q = nullptr, *k = nullptr, *v = nullptr;
   HeadPlaces q_places, k_places, v_places;
   const float* bias = nullptr;                                      // [b,h,n,L]; null: none
-  float* out = nullptr;                                             // [b,n,h,e]
+  void* out = nullptr;                                              // [b,n,h,e]
   float* log_sum = nullptr;                                         // [b,h,n]
   int b = 0, h = 0, n = 0, m = 0, c = 0, length = 0, d = 0, e = 0;  // the sixth: L
   float scale = 1;
@@ -43,12 +43,13 @@ struct ListedArguments {
   DeviceDrop drop;
 
   // Of the backward pass alone. The gradients dq, dk, dv are [b,n,h,d], [b,m,h,d], [b,m,h,e].
-  const float* gradient = nullptr;
+  const void* gradient = nullptr;
   HeadPlaces gradient_places;
-  float *dq = nullptr, *dk = nullptr, *dv = nullptr;
+  void *dq = nullptr, *dk = nullptr, *dv = nullptr;
   float *weights = nullptr, *slopes = nullptr;  // [b,h,n,L]: after dropout, and the gradient of the bias
   Reversal readers;                             // which of a slice's places are a key
   Reversal members;                             // which rows of a head read a list; no slices without `lists`
+  ElementType type = ElementType::kFloat;       // of heads and what is made of them, not double
 };
 
 // How rows are brought to shared memory: `rows` of a head in a block, `stride` places of each at once, in so many
@@ -81,14 +82,14 @@ struct ListedLane {
       : slot(thread.index() % kWarp / kLanes), column(thread.index() % kLanes * kRun) {}
 
   // Its channels of a row of so many, zeros where there are none or the row is none.
-  template <class Thread>
-  XFORMER_DEVICE void load(const Thread& thread, const float* rows, int64_t row, const RowPlaces& places, int width,
+  template <class Thread, class Value>
+  XFORMER_DEVICE void load(const Thread& thread, const Value* rows, int64_t row, const RowPlaces& places, int width,
                            bool there, float* into) const {
     load_run(thread, rows + (there ? row * places.row + column : 0), there ? count(width) : 0, places.wide, into);
   }
   // To a row of a result without gaps, from the first slot; `values` are the same in all.
-  template <class Thread>
-  XFORMER_DEVICE void store(const Thread& thread, const float* values, int width, float* to) const {
+  template <class Thread, class Value>
+  XFORMER_DEVICE void store(const Thread& thread, const float* values, int width, Value* to) const {
     if (slot == 0) store_run(thread, values, count(width), width % kRun == 0, to + column);
   }
   // Over all channels, and over all slots.
@@ -122,8 +123,9 @@ struct ListedRows {
         first(static_cast<int>(block % listed_row_tiles(a)) * listed_plan(a.length).rows) {}
 
   // Where a head begins, and the place of a row in [b,h,n] and in [b,n,h].
-  [[nodiscard]] XFORMER_DEVICE const float* at_head(const float* x, const HeadPlaces& places) const {
-    return x + sample * places.sample + of_sample * places.head;
+  template <class Value>
+  [[nodiscard]] XFORMER_DEVICE const Value* head_of(const void* x, const HeadPlaces& places) const {
+    return static_cast<const Value*>(x) + sample * places.sample + of_sample * places.head;
   }
   [[nodiscard]] XFORMER_DEVICE int64_t statistic(int row) const { return int64_t{head} * a.n + row; }
   [[nodiscard]] XFORMER_DEVICE int64_t result(int row) const { return (int64_t{sample} * a.n + row) * a.h + of_sample; }
@@ -185,7 +187,7 @@ struct ListedRows {
   return a.drop.threshold == 0 ? 1.0f : static_cast<float>(dropout_scale(a.drop.threshold));
 }
 
-template <int kWidth>
+template <int kWidth, class Value>
 struct ListedAttentionForwardProgram {
   static constexpr int kThreads = kListedThreads, kResident = 4;
   using Lane = ListedLane<kWidth>;
@@ -204,7 +206,7 @@ struct ListedAttentionForwardProgram {
     Found found;
     rows.for_pieces(thread, [&](int row, int from, const int* list, int count, bool last) {
       if (from == 0) {
-        lane.load(thread, rows.at_head(a.q, a.q_places), row, a.q_places, a.d, rows.counts(row), query);
+        lane.load(thread, rows.template head_of<Value>(a.q, a.q_places), row, a.q_places, a.d, rows.counts(row), query);
         found = {{}, -INFINITY, 0};
       }
       const int64_t element = rows.statistic(row) * a.length + from;
@@ -219,8 +221,8 @@ struct ListedAttentionForwardProgram {
   template <class Thread>
   XFORMER_DEVICE void weigh(const Thread& thread, const ListedRows& rows, const Lane& lane, const float* query,
                             int64_t element, const int* list, int count, int first, Found& found) const {
-    const float* const keys = rows.at_head(a.k, a.k_places);
-    const float* const values = rows.at_head(a.v, a.v_places);
+    const Value* const keys = rows.template head_of<Value>(a.k, a.k_places);
+    const Value* const values = rows.template head_of<Value>(a.v, a.v_places);
     int place[kListedBatch];
     float score[kListedBatch], now = found.largest;
     XFORMER_UNROLL
@@ -268,7 +270,7 @@ struct ListedAttentionForwardProgram {
     float out[kRun];
     XFORMER_UNROLL
     for (int i = 0; i < kRun; ++i) out[i] = Lane::slot_sum(thread, found.out[i] * factor) * scale;
-    lane.store(thread, out, a.e, a.out + rows.result(row) * a.e);
+    lane.store(thread, out, a.e, static_cast<Value*>(a.out) + rows.result(row) * a.e);
     if (thread.index() % kWarp == 0)
       a.log_sum[rows.statistic(row)] = sum > 0 ? largest + std::log(sum) : static_cast<float>(INFINITY);
   }

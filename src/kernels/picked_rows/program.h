@@ -65,7 +65,7 @@ struct PickedRowsProgram {
 
 template <class Value>
 struct SummedRowsProgram {
-  static constexpr int kThreads = kMovedRowsThreads, kResident = 6;
+  static constexpr int kThreads = kMovedRowsThreads, kResident = 4;
   MovedRowsArguments a;
 
   template <class Thread>
