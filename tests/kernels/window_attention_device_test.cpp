@@ -162,6 +162,7 @@ std::vector<WalkedWindows> half_cases() {
   return {{.windows = Windows::sliding(3, 1, 1)},
           {.windows = windows, .g = 3, .d = 32, .e = 32, .valid = 100, .behind = 8},
           {.windows = windows, .g = 3, .d = 24, .e = 16, .h = 2, .behind = 4},
+          {.windows = windows, .g = 3, .d = 64, .e = 40, .valid = 100},
           {.windows = windows, .g = 3, .d = 5, .e = 7},
           {.windows = windows, .g = 3, .h = 2, .valid = 100, .gaps = true},
           {.windows = Windows::sliding(131, 17, 17, 2), .h = 2, .valid = 70, .biased = true},
@@ -375,8 +376,8 @@ TEST_CASE("a device with kernels of windows runs them: one launch forwards, two 
   CHECK(launches(at::kFloat, 64, 0, true) == 3);
   CHECK(launches(at::kFloat, 64, 5, true) == 4);
   for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
-    CHECK(launches(type, kWindowHalfWidest, 5, true) == 4);
-    CHECK(launches(type, kWindowHalfWidest + 8, 5, false) == 0);
+    CHECK(launches(type, kWindowHeadWidest, 5, true) == 4);
+    CHECK(launches(type, kWindowHeadWidest + 8, 5, false) == 0);
   }
   CHECK(launches(at::kFloat, kWindowHeadWidest + 8, 5, false) == 0);
   CHECK(launches(at::kDouble, 64, 5, false) == 0);

@@ -11,17 +11,14 @@
 
 namespace xformer::kernels {
 
-// What they take in 16 bits: programs for wider heads would be a fiftieth of the plugin.
-inline constexpr int64_t kWindowHalfWidest = 32;
-
 // Whether the programs take these: narrow heads of one type, float, bf16 or fp16, undefined ones aside, keys whose
 // distance does not matter, rows that an int counts.
 [[nodiscard]] inline bool fits_window_programs(at::TensorList heads, const RelativeKeys& relative) {
   const at::ScalarType type = heads[0].scalar_type();
-  const int64_t widest = type == at::kFloat ? kWindowHeadWidest : kWindowHalfWidest;
   return type != at::kDouble && !relative.defined() &&
          std::all_of(heads.begin(), heads.end(), [&](const at::Tensor& one) {
-           return !one.defined() || (one.scalar_type() == type && one.size(3) <= widest && one.size(2) <= kWindowMost);
+           return !one.defined() ||
+                  (one.scalar_type() == type && one.size(3) <= kWindowHeadWidest && one.size(2) <= kWindowMost);
          });
 }
 
@@ -63,8 +60,7 @@ struct WindowOperands {
   const auto& [q, k, v, extra_k, extra_v, valid, allowed, places, gains, extra_gains] = given;
   TORCH_CHECK(fits_window_programs({q, k, v, extra_k, extra_v}, relative),
               "attention over windows on a device takes heads of one type, not double, at most ", kWindowHeadWidest,
-              " wide (of 16 bits ", kWindowHalfWidest, ") and ", kWindowMost,
-              " long, and keys whose distance does not matter");
+              " wide and ", kWindowMost, " long, and keys whose distance does not matter");
   for (const at::Tensor& one : {k, v, extra_k, extra_v})
     TORCH_CHECK(!one.defined() || one.device() == q.device(), "attention over windows has its heads on one device");
   WindowArguments a;

@@ -245,10 +245,8 @@ template <class Types, class Launch>
 void run_window_attention(const WindowArguments& a, bool backward, const Launch& launch) {
   with_heads<Types>(a.type, a.product,
                     [&]<class Value, ProductKind kKind>(Value, std::integral_constant<ProductKind, kKind>) {
-                      if constexpr (std::is_same_v<Value, float>)
-                        if (window_width(a.d, a.e) > 32)
-                          return run_window_attention<Value, kKind, 64>(a, backward, launch);
-                      run_window_attention<Value, kKind, 32>(a, backward, launch);
+                      window_width(a.d, a.e) > 32 ? run_window_attention<Value, kKind, 64>(a, backward, launch)
+                                                  : run_window_attention<Value, kKind, 32>(a, backward, launch);
                     });
 }
 

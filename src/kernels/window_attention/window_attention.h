@@ -3,8 +3,8 @@
 //   P = softmax(q k^T / sqrt(d) + bias) over each row's window and the extra keys,   out = drop(P) v
 // On the CPU keys and values are read where they lie and the weights are not kept: one number a row is, the log of its
 // sum, from which the backward pass makes them again. Padding behind the last valid token is skipped. Other devices
-// have kernels of this kind for heads of float up to 64 wide and of bf16 or fp16 up to 32, without distances; beside 16
-// bits log-sums are float.
+// have kernels of this kind for heads up to 64 wide, of float, bf16 or fp16, without distances; beside 16 bits log-sums
+// are float.
 #pragma once
 
 #include "kernels/dropout/place.h"
