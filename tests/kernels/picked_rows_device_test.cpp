@@ -15,8 +15,10 @@ struct WalkedRows {
   bool heads_inside = false;
   at::ScalarType type = at::kFloat;
 
-  [[nodiscard]] at::Tensor places() const {
-    return (random_tensor("places", {2, 3, m}) * 1e6).to(at::kLong).remainder(n + 1) - 1;
+  // Some of them -1 where that may be.
+  [[nodiscard]] at::Tensor places(bool some_none) const {
+    const at::Tensor numbers = (random_tensor("places", {2, 3, m}) * 1e6).to(at::kLong);
+    return some_none ? numbers.remainder(n + 1) - 1 : numbers.remainder(n);
   }
   [[nodiscard]] at::Tensor rows(const char* name, int64_t count) const {
     const at::Tensor x = random_tensor(name, {2, heads_inside ? count : 3, heads_inside ? 3 : count, d}, type);
@@ -26,16 +28,15 @@ struct WalkedRows {
 
 Tensors moved(const WalkedRows& one, WalkOrder order) {
   const auto launch = [order](const MovedRowsArguments& a) { run_moved_rows<WalkedTypes>(a, walking(order)); };
-  return {moved_rows_on_device(one.rows("x", one.n), one.places(), one.n, false, launch),
-          moved_rows_on_device(one.rows("y", one.m), one.places(), one.n, true, launch)};
+  return {moved_rows_on_device(one.rows("x", one.n), one.places(true), one.n, false, launch),
+          moved_rows_on_device(one.rows("y", one.m), one.places(false), one.n, true, launch)};
 }
 
 double worst_moved(const WalkedRows& one) {
   const Tensors got = moved(one, WalkOrder::kForward), again = moved(one, WalkOrder::kBackward);
   CHECK((at::equal(got[0], again[0]) && at::equal(got[1], again[1])));
-  const at::Tensor places = one.places();
-  const at::Tensor picked = picked_rows_reference(one.rows("x", one.n).to(at::kDouble), places),
-                   summed = summed_rows_reference(one.rows("y", one.m).to(at::kDouble), places, one.n);
+  const at::Tensor picked = picked_rows_reference(one.rows("x", one.n).to(at::kDouble), one.places(true), true),
+                   summed = summed_rows_reference(one.rows("y", one.m).to(at::kDouble), one.places(false), one.n);
   CHECK(at::equal(got[0].to(at::kDouble), picked));
   return difference(got[1].to(at::kDouble), summed);
 }

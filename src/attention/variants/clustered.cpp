@@ -61,10 +61,10 @@ class ClusteredCore : public AttentionCore {
     const at::Tensor numbers = tables_.numbers(std::max(clusters, options_.hash_bits), q.device());
     const at::Tensor own = kernels::hamming_clusters(codes(q), {clusters, options_.lloyd_iterations, options_.hash_bits,
                                                                 mask.key_valid, numbers});  // [b,h,n], -1: padding
-    // Padding is in no cluster; what it reads, the first one, nobody reads.
-    const at::Tensor read = own.clamp_min(0);
+    // Padding gathers in a cluster behind the others, which nobody reads.
+    const at::Tensor slot = own.remainder(clusters + 1), read = own.clamp_min(0);
     const auto total = [&](const at::Tensor& rows) {  // of a cluster's members [b,h,C,x]
-      return kernels::summed_rows(rows, own, clusters);
+      return kernels::summed_rows(rows, slot, clusters + 1).narrow(2, 0, clusters);
     };
     const at::Tensor members = total(at::ones({b, h, n, 1}, q.options()));
     const at::Tensor centroids = total(q) / members.clamp_min(1);  // q~ [b,h,C,d]

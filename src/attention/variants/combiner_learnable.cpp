@@ -132,7 +132,7 @@ class LearnableCore : public AttentionCore {
   // Members among themselves.
   [[nodiscard]] Part direct(const PinnedFrame::Tokens& in, const Members& members) const {
     const auto seated = [&](const at::Tensor& x) {  // [b,h,n,d] -> [b,h,clusters w,d], zero in empty seats
-      return kernels::picked_rows(x, members.place);
+      return kernels::picked_rows(x, members.place, /*some_none=*/true);
     };
     const at::Tensor filled = none_unless(members.place.ge(0));  // [b,h,clusters w]
     const Windows windows = Windows::own_block(members.place.size(2), members.width, false);
@@ -142,8 +142,8 @@ class LearnableCore : public AttentionCore {
       part.out = window_attention(seated(in.q), seated(in.k), seated(in.v), {}, windows, member_dropout_, is_training(),
                                   {}, &part.log_sum, filled);
     }
-    const at::Tensor log_sum = kernels::picked_rows(part.log_sum, members.slot);
-    return {kernels::picked_rows(part.out, members.slot),
+    const at::Tensor log_sum = kernels::picked_rows(part.log_sum, members.slot, /*some_none=*/true);
+    return {kernels::picked_rows(part.out, members.slot, /*some_none=*/true),
             at::where(members.slot.ge(0).unsqueeze(-1), log_sum, kernels::lowest_log_sum(at::kFloat))};
   }
 

@@ -141,19 +141,19 @@ class MraCore : public AttentionCore {
     const int64_t b = q.size(0), h = q.size(1), n = q.size(2), d = q.size(3);
     const auto [block, blocks, chosen] = sizes_of(n);
     const int64_t c = block, g = blocks, missing = g * c - n;
-    at::Tensor valid;  // [b or 1,1,g,c]; undefined when every block is full
+    at::Tensor there;  // [b or 1,1,g,c], 1 for a token and 0 for none; undefined when every block is full
     if (missing > 0 || !mask.all_valid()) {
       const at::Tensor tokens = mask.all_valid() ? at::ones({1, n}, q.options().dtype(at::kBool)) : mask.key_valid;
-      valid = with_zeros_behind(tokens, 1, missing).reshape({-1, 1, g, c});
+      there = with_zeros_behind(tokens, 1, missing).reshape({-1, 1, g, c}).to(q.scalar_type());
     }
+    const at::Tensor counts = mask.all_valid() ? at::Tensor() : mask.as_factor(q.scalar_type());
     const auto split = [&](const at::Tensor& x) {  // [b,h,n,d] -> [b,h,g,c,d]; padded rows are zero
-      const at::Tensor rows = mask.all_valid() ? x : x * mask.as_factor(x.scalar_type());
+      const at::Tensor rows = mask.all_valid() ? x : x * counts;
       return with_zeros_behind(rows, 2, missing).reshape({b, h, g, c, d});
     };
     const at::Tensor q_blocks = split(q * (1 / std::sqrt(static_cast<double>(d)))), k_blocks = split(k),
                      v_blocks = split(v);
-    const at::Tensor count =
-        valid.defined() ? valid.sum(-1).to(q.scalar_type()) : at::full({1, 1, g}, static_cast<double>(c), q.options());
+    const at::Tensor count = there.defined() ? there.sum(-1) : at::full({1, 1, g}, static_cast<double>(c), q.options());
     // In the sparse form the coarse scores only choose.
     const auto mean = [&](const at::Tensor& x) {
       return (sparse_ ? x.detach() : x).sum(3) / count.clamp_min(1).unsqueeze(-1);
@@ -170,10 +170,8 @@ class MraCore : public AttentionCore {
     };
     at::Tensor scores =
         kernels::batched_product(pick(q_blocks, rows), pick(k_blocks, columns).transpose(1, 2));  // [b h m,c,c]
-    if (valid.defined()) {
-      const at::Tensor closed = valid.logical_not().to(scores.scalar_type()).expand({b, h, g, c});
-      scores = scores + kernels::picked_rows(closed, columns).view({-1, 1, c}) * kLowest;
-    }
+    if (there.defined())  // what is none is -infinity
+      scores = scores + kernels::picked_rows(there.log().expand({b, h, g, c}), columns).view({-1, 1, c});
     // The largest score of each row, fine or coarse; it cancels, so it takes no gradient.
     const at::Tensor peaks = scores.detach().amax(-1).view({b, h, chosen, c});
     at::Tensor largest = at::full({b, h, g, c}, kLowest, q.options())

@@ -86,7 +86,7 @@ const Operator<sum> kSum{"picked_rows_backward"};
 struct MovedRowsCall {
   at::Tensor x, places;
   int64_t n;
-  bool sums;
+  bool sums, some_none;
 
   static constexpr const char* kName = "picked_rows";
   static constexpr const auto& kForward = kPick;
@@ -100,7 +100,7 @@ struct MovedRowsCall {
     return moved(gradients[0], !sums);
   }
   [[nodiscard]] variable_list reference(const variable_list& in) const {
-    return {sums ? summed_rows_reference(in[0], places, n) : picked_rows_reference(in[0], places)};
+    return {sums ? summed_rows_reference(in[0], places, n) : picked_rows_reference(in[0], places, some_none)};
   }
 
  private:
@@ -109,37 +109,35 @@ struct MovedRowsCall {
   }
 };
 
-at::Tensor moved_rows(const at::Tensor& x, const at::Tensor& places, int64_t n, bool sums) {
+at::Tensor moved_rows(const at::Tensor& x, const at::Tensor& places, int64_t n, bool sums, bool some_none) {
   // Floats stay floats where activations are bf16: some are statistics.
   std::optional<AutocastScope> as_they_are;
   if (x.is_cpu() && x.scalar_type() == at::kFloat) as_they_are.emplace(at::kCPU, std::nullopt);
-  return run_fused(MovedRowsCall{x, places, n, sums}, x.is_cpu() || fits_moved_rows_programs(x, places))[0];
+  return run_fused(MovedRowsCall{x, places, n, sums, some_none}, x.is_cpu() || fits_moved_rows_programs(x, places))[0];
 }
 
-// `places` as LibTorch's functions take them, which know of none that is negative.
-at::Tensor for_rows(const at::Tensor& places, int64_t d) {
-  return places.clamp_min(0).unsqueeze(-1).expand({-1, -1, -1, d});
-}
+at::Tensor of_channels(const at::Tensor& places, int64_t d) { return places.unsqueeze(-1).expand({-1, -1, -1, d}); }
 
 }  // namespace
 
-at::Tensor picked_rows_reference(const at::Tensor& x, const at::Tensor& places) {
-  return at::where(places.ge(0).unsqueeze(-1), x.gather(2, for_rows(places, x.size(3))), 0);
+at::Tensor picked_rows_reference(const at::Tensor& x, const at::Tensor& places, bool some_none) {
+  if (!some_none) return x.gather(2, of_channels(places, x.size(3)));
+  // -1 is read behind the last row.
+  return at::constant_pad_nd(x, {0, 0, 0, 1}).gather(2, of_channels(places.remainder(x.size(2) + 1), x.size(3)));
 }
 
 at::Tensor summed_rows_reference(const at::Tensor& x, const at::Tensor& places, int64_t n) {
-  const at::Tensor rows = at::where(places.ge(0).unsqueeze(-1), x, 0);
-  return at::zeros({x.size(0), x.size(1), n, x.size(3)}, x.options()).scatter_add(2, for_rows(places, x.size(3)), rows);
+  return at::zeros({x.size(0), x.size(1), n, x.size(3)}, x.options()).scatter_add(2, of_channels(places, x.size(3)), x);
 }
 
-at::Tensor picked_rows(const at::Tensor& x, const at::Tensor& places) {
+at::Tensor picked_rows(const at::Tensor& x, const at::Tensor& places, bool some_none) {
   require_places(places, x, places.size(-1));
-  return moved_rows(x, places, x.size(2), false);
+  return moved_rows(x, places, x.size(2), false, some_none);
 }
 
 at::Tensor summed_rows(const at::Tensor& x, const at::Tensor& places, int64_t n) {
   require_places(places, x, x.size(2));
-  return moved_rows(x, places, n, true);
+  return moved_rows(x, places, n, true, false);
 }
 
 }  // namespace xformer::kernels

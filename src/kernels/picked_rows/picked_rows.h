@@ -7,14 +7,13 @@
 
 namespace xformer::kernels {
 
-// x [b,h,n,d], places int64 [b,h,m] below n -> [b,h,m,d], contiguous: x's row at each place; zeros where that is
-// negative.
-[[nodiscard]] at::Tensor picked_rows(const at::Tensor& x, const at::Tensor& places);
-[[nodiscard]] at::Tensor picked_rows_reference(const at::Tensor& x, const at::Tensor& places);
+// x [b,h,n,d], places int64 [b,h,m] from 0 to n - 1 -> [b,h,m,d], contiguous: x's row at each place. `some_none`:
+// places may be -1, of which the row is zero.
+[[nodiscard]] at::Tensor picked_rows(const at::Tensor& x, const at::Tensor& places, bool some_none = false);
+[[nodiscard]] at::Tensor picked_rows_reference(const at::Tensor& x, const at::Tensor& places, bool some_none);
 
-// x [b,h,m,d], places int64 [b,h,m] below n -> [b,h,n,d], contiguous: at each place the sum of the rows that go there,
-// added up in their order; those with a negative one go nowhere. Each of the two is the other's gradient. Of bf16 the
-// sums are float until they are done.
+// x [b,h,m,d], places likewise, none -1 -> [b,h,n,d], contiguous: at each place the sum of the rows that go there,
+// added up in their order. Each of the two is the other's gradient. Of bf16 the sums are float until they are done.
 [[nodiscard]] at::Tensor summed_rows(const at::Tensor& x, const at::Tensor& places, int64_t n);
 [[nodiscard]] at::Tensor summed_rows_reference(const at::Tensor& x, const at::Tensor& places, int64_t n);
 
