@@ -21,7 +21,6 @@ TEST_CASE("an index table is made once for its name, its numbers and its device"
   CHECK(rows("rows", 4).size(0) == 4);
   CHECK_FALSE(rows("columns", 3).is_same(rows("rows", 3)));
   CHECK(made == 3);
-  CHECK(at::equal(tables.first_rows(3, 5, at::kCPU), at::tensor({0, 5, 10}, at::kLong)));
   CHECK(at::equal(tables.numbers(2, at::kCPU), at::tensor({0, 1}, at::kLong)));
 }
 

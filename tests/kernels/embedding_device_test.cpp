@@ -184,7 +184,7 @@ TEST_CASE("plans of the embedding fit a device at any size") {
       const RowDivision division = embedding_division(a);
       if (!launch_fits<EmbeddingProgram>(rows) || !launch_fits<TokenGradientProgram<ProductKind::kFloat>>(tokens) ||
           !launch_fits<PositionGradientProgram>(positions) || !launch_fits<PartSumsProgram<8>>(sums) ||
-          rows.blocks * kEmbeddingThreads < b * n * embedding_runs(m) ||
+          rows.blocks * kEmbeddingThreads < b * n * runs_of(m) ||
           !is_division(division.parts, division.part_tiles, tiles_of(b * n)))
         return false;
     }
@@ -192,7 +192,7 @@ TEST_CASE("plans of the embedding fit a device at any size") {
   };
   STATIC_REQUIRE(all_fit({1, 64, 2048, 1 << 16}, fits));
   // The last run that there is, and one that is none.
-  const int64_t rows = int64_t{1} << 32, m = 9, runs = rows * embedding_runs(m);
+  const int64_t rows = int64_t{1} << 32, m = 9, runs = rows * runs_of(m);
   const EmbeddingPlace last(runs - 1, rows, m), behind(runs, rows, m);
   CHECK((last.row == rows - 1 && last.column == kRun && last.count == 1 && behind.count == 0));
 }

@@ -45,12 +45,8 @@ class IndexTables {
 
   // 0, 1, .. count - 1.
   [[nodiscard]] at::Tensor numbers(int64_t count, const at::Device& device) const {
-    return first_rows(count, 1, device);
-  }
-  // 0, n, 2 n, .. of `count` sequences of n rows that lie behind each other [count]: the first row of each.
-  [[nodiscard]] at::Tensor first_rows(int64_t count, int64_t n, const at::Device& device) const {
-    return get("first rows", {count, n}, device,
-               [&](const at::TensorOptions& numbers) { return at::arange(count, numbers) * n; });
+    return get("numbers", {count}, device,
+               [&](const at::TensorOptions& options) { return at::arange(count, options); });
   }
 
  private:

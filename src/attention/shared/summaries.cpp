@@ -30,6 +30,14 @@ at::Tensor running_sum(const at::Tensor& x, int64_t dim, bool behind) {
   return behind ? at::cat({kept, edge}, dim) : at::cat({edge, kept}, dim);
 }
 
+// logsumexp of the last dimension where softmax's weights are known, which are its gradient. LibTorch's takes an
+// exponential of each score three times more, and many times as long for one that is closed.
+at::Tensor log_sum_of(const at::Tensor& scores, const at::Tensor& weights) {
+  const at::Tensor own = weights.detach(), mean = (own * scores).sum(-1, /*keepdim=*/true);
+  const at::Tensor value = scores.detach().amax(-1, /*keepdim=*/true) - own.amax(-1, /*keepdim=*/true).log();
+  return mean + (value - mean.detach());
+}
+
 }  // namespace
 
 const Schema<SummaryOptions>& summary_schema() {
@@ -97,18 +105,6 @@ at::Tensor joined(const std::vector<Part>& parts, int64_t n) {
   for (const Part& part : parts) outs.push_back(part.out), log_sums.push_back(part.log_sum);
   return kernels::joined_softmax(outs, log_sums, n);
 }
-
-namespace {
-
-// logsumexp of the last dimension where softmax's weights are known, which are its gradient. LibTorch's takes an
-// exponential of each score three times more, and many times as long for one that is closed.
-at::Tensor log_sum_of(const at::Tensor& scores, const at::Tensor& weights) {
-  const at::Tensor own = weights.detach(), mean = (own * scores).sum(-1, /*keepdim=*/true);
-  const at::Tensor value = scores.detach().amax(-1, /*keepdim=*/true) - own.amax(-1, /*keepdim=*/true).log();
-  return mean + (value - mean.detach());
-}
-
-}  // namespace
 
 Part explicit_part(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& allowed,
                    const at::Tensor& bias, const kernels::DropoutPlace& drop) {

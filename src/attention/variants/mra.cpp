@@ -146,9 +146,9 @@ class MraCore : public AttentionCore {
       const at::Tensor tokens = mask.all_valid() ? at::ones({1, n}, q.options().dtype(at::kBool)) : mask.key_valid;
       there = with_zeros_behind(tokens, 1, missing).reshape({-1, 1, g, c}).to(q.scalar_type());
     }
-    const at::Tensor counts = mask.all_valid() ? at::Tensor() : mask.as_factor(q.scalar_type());
+    const at::Tensor valid = mask.all_valid() ? at::Tensor() : mask.as_factor(q.scalar_type());
     const auto split = [&](const at::Tensor& x) {  // [b,h,n,d] -> [b,h,g,c,d]; padded rows are zero
-      const at::Tensor rows = mask.all_valid() ? x : x * counts;
+      const at::Tensor rows = mask.all_valid() ? x : x * valid;
       return with_zeros_behind(rows, 2, missing).reshape({b, h, g, c, d});
     };
     const at::Tensor q_blocks = split(q * (1 / std::sqrt(static_cast<double>(d)))), k_blocks = split(k),

@@ -107,6 +107,9 @@ template <class Count>
   return left <= 0 ? 0 : left < kRun ? static_cast<int>(left) : kRun;
 }
 
+// How many runs a row of so many elements is.
+[[nodiscard]] XFORMER_DEVICE constexpr int64_t runs_of(int64_t elements) { return (elements + kRun - 1) / kRun; }
+
 // Lanes of a warp that share a row of e elements, kRun neighbours each at a time, and the blocks of so many threads
 // that have a row for each of them.
 [[nodiscard]] XFORMER_DEVICE constexpr int row_lanes(int64_t e) {

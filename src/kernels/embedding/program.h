@@ -36,7 +36,6 @@ struct EmbeddingArguments {
   [[nodiscard]] XFORMER_DEVICE bool needs(int64_t row) const { return needed == nullptr || needed[row]; }
 };
 
-[[nodiscard]] constexpr int64_t embedding_runs(int64_t m) { return (m + kRun - 1) / kRun; }
 [[nodiscard]] constexpr RowDivision embedding_division(const EmbeddingArguments& a) {
   return row_division(a.b * a.n, tiles_of(a.vocabulary) * tiles_of(a.m), kSpreadBlocks / 2 * 3);
 }
@@ -45,7 +44,7 @@ struct EmbeddingArguments {
     return {embedding_division(a).parts * tiles_of(a.vocabulary) * tiles_of(a.m), 2 * kTileFloats * 4};
   const bool all = a.stage == EmbeddingStage::kRows;
   const int64_t rows = all ? a.b * a.n : a.position_rows, runs = kEmbeddingThreads / (all ? 1 : kPositionLanes);
-  return {(rows * embedding_runs(a.m) + runs - 1) / runs, 0};
+  return {(rows * runs_of(a.m) + runs - 1) / runs, 0};
 }
 
 // A run of a row.
@@ -54,7 +53,7 @@ struct EmbeddingPlace {
   int count;
 
   XFORMER_DEVICE EmbeddingPlace(int64_t place, int64_t rows, int64_t m) {
-    row = place / embedding_runs(m), column = place % embedding_runs(m) * kRun;
+    row = place / runs_of(m), column = place % runs_of(m) * kRun;
     count = row < rows ? run_length(m - column) : 0;
   }
 };

@@ -191,10 +191,14 @@ std::vector<EntmaxLoops> ways_to_entmax() {
   return ways;
 }
 
+namespace {
+
 const EntmaxLoops& loops() {
   static const EntmaxLoops first = ways_to_entmax().front();
   return first;
 }
+
+}  // namespace
 
 float entmax_weights(float* y, int64_t count, const EntmaxRow<float>& row, float* room) {
   return loops().weights(y, count, row, room);

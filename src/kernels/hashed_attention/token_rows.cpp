@@ -78,10 +78,9 @@ template <class Value>
   return place + static_cast<int64_t>(x[place] < 0) * count;
 }
 
-}  // namespace
-
-XFORMER_VECTORISED
-void gather_rows(const void* from, int64_t stride, int64_t width, const int32_t* tokens, int64_t count, void* rows) {
+template <class Index>
+[[gnu::always_inline]] inline void gather(const void* from, int64_t stride, int64_t width, const Index* tokens,
+                                          int64_t count, void* rows) {
   constexpr int64_t kStep = 32, kAhead = 16;  // tokens lie anywhere, so nobody else fetches those that come
   const auto* const source = static_cast<const char*>(from);
   auto* const to = static_cast<char*>(rows);
@@ -97,6 +96,17 @@ void gather_rows(const void* from, int64_t stride, int64_t width, const int32_t*
     for (; j + kStep <= width; j += kStep) std::memcpy(row + j, token + j, kStep);
     if (j < width) std::memcpy(row + j, token + j, static_cast<size_t>(width - j));
   }
+}
+
+}  // namespace
+
+XFORMER_VECTORISED
+void gather_rows(const void* from, int64_t stride, int64_t width, const int32_t* tokens, int64_t count, void* rows) {
+  gather(from, stride, width, tokens, count, rows);
+}
+XFORMER_VECTORISED
+void gather_rows(const void* from, int64_t stride, int64_t width, const int64_t* tokens, int64_t count, void* rows) {
+  gather(from, stride, width, tokens, count, rows);
 }
 
 void put_rows_at(const float* rows, int64_t width, const int32_t* tokens, int64_t count, float* into) {

@@ -10,6 +10,7 @@ namespace xformer::kernels {
 
 // rows[i] = the token's row of `from`, whose rows begin `stride` bytes apart; zero where there is none. Of bytes.
 void gather_rows(const void* from, int64_t stride, int64_t width, const int32_t* tokens, int64_t count, void* rows);
+void gather_rows(const void* from, int64_t stride, int64_t width, const int64_t* tokens, int64_t count, void* rows);
 
 // into[tokens[i]] = rows[i]
 void put_rows_at(const float* rows, int64_t width, const int32_t* tokens, int64_t count, float* into);

@@ -212,9 +212,8 @@ struct ListedAttentionKeyProgram {
   XFORMER_DEVICE void gather(const Thread& thread, int head, const Lane& lane, Sums& sums,
                              const ElementOf& element_of) const {
     const int b = head / a.h, h = head % a.h;
-    const Value* const queries = static_cast<const Value*>(a.q) + b * a.q_places.sample + h * a.q_places.head;
-    const Value* const gradients =
-        static_cast<const Value*>(a.gradient) + b * a.gradient_places.sample + h * a.gradient_places.head;
+    const Value* const queries = at_head<Value>(a.q, a.q_places, {b, h, 0});
+    const Value* const gradients = at_head<Value>(a.gradient, a.gradient_places, {b, h, 0});
     int64_t row[kListedBatch];
     float weight[kListedBatch], slope[kListedBatch];
     XFORMER_UNROLL

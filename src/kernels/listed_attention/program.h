@@ -29,6 +29,7 @@ struct Reversal {
 };
 
 struct ListedArguments {
+  ElementType type = ElementType::kFloat;  // of heads and what is made of them, not double
   const void *q = nullptr, *k = nullptr, *v = nullptr;
   HeadPlaces q_places, k_places, v_places;
   const float* bias = nullptr;                                      // [b,h,n,L]; null: none
@@ -49,7 +50,6 @@ struct ListedArguments {
   float *weights = nullptr, *slopes = nullptr;  // [b,h,n,L]: after dropout, and the gradient of the bias
   Reversal readers;                             // which of a slice's places are a key
   Reversal members;                             // which rows of a head read a list; no slices without `lists`
-  ElementType type = ElementType::kFloat;       // of heads and what is made of them, not double
 };
 
 // How rows are brought to shared memory: `rows` of a head in a block, `stride` places of each at once, in so many
@@ -125,7 +125,7 @@ struct ListedRows {
   // Where a head begins, and the place of a row in [b,h,n] and in [b,n,h].
   template <class Value>
   [[nodiscard]] XFORMER_DEVICE const Value* head_of(const void* x, const HeadPlaces& places) const {
-    return static_cast<const Value*>(x) + sample * places.sample + of_sample * places.head;
+    return at_head<Value>(x, places, {sample, of_sample, 0});
   }
   [[nodiscard]] XFORMER_DEVICE int64_t statistic(int row) const { return int64_t{head} * a.n + row; }
   [[nodiscard]] XFORMER_DEVICE int64_t result(int row) const { return (int64_t{sample} * a.n + row) * a.h + of_sample; }

@@ -12,6 +12,7 @@
 #include "kernels/cpu/stored.h"
 #include "kernels/cpu/units.h"
 #include "kernels/fused.h"
+#include "kernels/hashed_attention/token_rows.h"
 #include "kernels/picked_rows/device.h"
 
 namespace xformer::kernels {
@@ -19,12 +20,15 @@ namespace xformer::kernels {
 namespace {
 
 constexpr int64_t kPickedRows = 256;  // of a unit of work
-constexpr int64_t kPickedAhead = 8;   // rows that are asked for before their turn
 
 void require_places(const at::Tensor& places, const at::Tensor& x, int64_t rows) {
   XF_ASSERT(x.dim() == 4 && places.scalar_type() == at::kLong &&
                 places.sizes() == at::IntArrayRef({x.size(0), x.size(1), rows}),
             "rows of a head are picked by int64 places [b,h,m]");
+}
+
+void require_below(int64_t n, const int64_t* places, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) XF_ASSERT(places[i] < n, "place {} of {} rows", places[i], n);
 }
 
 at::Tensor pick(const at::Tensor& x_in, const at::Tensor& places_in) {
@@ -38,16 +42,10 @@ at::Tensor pick(const at::Tensor& x_in, const at::Tensor& places_in) {
     for_units(b * h * blocks, kPickedRows * d, [&](int64_t unit, int64_t) {
       const int64_t z = unit / blocks, first = unit % blocks * kPickedRows, end = std::min(m, first + kPickedRows);
       const int64_t* const places_of = places.const_data_ptr<int64_t>() + z * m;
-      const scalar_t* const rows = from.at(z / h, z % h);
-      for (int64_t i = first; i < end; ++i) {
-        if (i + kPickedAhead < end && places_of[i + kPickedAhead] >= 0)
-          fetch_row(rows + places_of[i + kPickedAhead] * from.stride, d);
-        scalar_t* const into = to + (z * m + i) * d;
-        const int64_t place = places_of[i];
-        XF_ASSERT(place < n, "place {} of {} rows", place, n);
-        if (place < 0) std::fill_n(into, d, scalar_t(0));
-        else std::copy_n(rows + place * from.stride, d, into);
-      }
+      require_below(n, places_of + first, end - first);
+      constexpr auto kBytes = static_cast<int64_t>(sizeof(scalar_t));
+      gather_rows(from.at(z / h, z % h), from.stride * kBytes, d * kBytes, places_of + first, end - first,
+                  to + (z * m + first) * d);
     });
   });
   return result;
@@ -64,12 +62,12 @@ at::Tensor sum(const at::Tensor& x_in, const at::Tensor& places_in, int64_t n) {
     std::vector<std::vector<Value>> rooms(static_cast<size_t>(workers_for(b * h)));
     for_units(b * h, m * d, [&](int64_t z, int64_t worker) {
       const int64_t* const places_of = places.const_data_ptr<int64_t>() + z * m;
+      require_below(n, places_of, m);
       const TileRows<Value> sums = rows_for(to + z * n * d, d, n, d, rooms[static_cast<size_t>(worker)]);
       std::fill_n(sums.data, n * d, Value(0));
       for (int64_t i = 0; i < m; ++i) {
         const scalar_t* const row = from.at(z / h, z % h, i);
         fetch_row_ahead(row, from.stride, d);
-        XF_ASSERT(places_of[i] < n, "place {} of {} rows", places_of[i], n);
         if (places_of[i] >= 0) add_rows(row, d, 1, d, sums.data + places_of[i] * d);
       }
       store_rows(sums, n, d, to + z * n * d, d);

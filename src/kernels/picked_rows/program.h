@@ -19,8 +19,6 @@ struct MovedRowsArguments {
   bool sums = false, wide = false;  // the second: rows of both are whole runs at sixteen bytes
 };
 
-[[nodiscard]] XFORMER_DEVICE constexpr int64_t runs_of_row(int64_t d) { return (d + kRun - 1) / kRun; }
-
 // How a warp is shared out to rows of the sums.
 struct SummingWarp {
   int lanes, rows;         // of a row at a time; rows of a warp
@@ -29,13 +27,13 @@ struct SummingWarp {
   XFORMER_DEVICE constexpr explicit SummingWarp(const MovedRowsArguments& a)
       : lanes(row_lanes(a.d)),
         rows(kWarp / lanes),
-        chunks((runs_of_row(a.d) + lanes - 1) / lanes),
+        chunks((runs_of(a.d) + lanes - 1) / lanes),
         groups((a.n + rows - 1) / rows) {}
 };
 
 [[nodiscard]] constexpr LaunchGrid moved_rows_grid(const MovedRowsArguments& a) {
   constexpr int kWarps = kMovedRowsThreads / kWarp;
-  if (!a.sums) return {(a.b * a.h * a.m * runs_of_row(a.d) + kMovedRowsThreads - 1) / kMovedRowsThreads, 0};
+  if (!a.sums) return {(a.b * a.h * a.m * runs_of(a.d) + kMovedRowsThreads - 1) / kMovedRowsThreads, 0};
   const SummingWarp share(a);
   return {(a.b * a.h * share.groups * share.chunks + kWarps - 1) / kWarps, 0};
 }
@@ -53,9 +51,9 @@ struct PickedRowsProgram {
 
   template <class Thread>
   XFORMER_DEVICE void operator()(const Thread& thread) const {
-    const int64_t at = thread.block() * kThreads + thread.index(), row = at / runs_of_row(a.d);
+    const int64_t at = thread.block() * kThreads + thread.index(), row = at / runs_of(a.d);
     if (row >= a.b * a.h * a.m) return;
-    const int64_t column = at % runs_of_row(a.d) * kRun, place = a.places[row];
+    const int64_t column = at % runs_of(a.d) * kRun, place = a.places[row];
     const int count = run_length(a.d - column);
     float values[kRun] = {};
     if (place >= 0) load_run(thread, moved_row<Value>(a, row / a.m, place) + column, count, a.wide, values);

@@ -42,10 +42,9 @@ struct PoolArguments {
   while (lanes < 8 && 8 * lanes <= scale) lanes *= 2;
   return lanes;
 }
-[[nodiscard]] constexpr int64_t pool_runs(int64_t d) { return (d + kRun - 1) / kRun; }
 // A group's blocks.
 [[nodiscard]] constexpr int64_t pool_blocks(int64_t b, int64_t d, const PoolArguments::Group& group) {
-  const int64_t threads = b * group.heads * group.pooled * pool_runs(d) * pool_lanes(group.scale);
+  const int64_t threads = b * group.heads * group.pooled * runs_of(d) * pool_lanes(group.scale);
   return (threads + kPoolThreads - 1) / kPoolThreads;
 }
 [[nodiscard]] constexpr LaunchGrid pool_grid(const PoolArguments& a) {
@@ -67,8 +66,8 @@ struct PoolProgram {
     for (; block >= pool_blocks(a.b, a.d, a.groups[which]); ++which) block -= pool_blocks(a.b, a.d, a.groups[which]);
     const PoolArguments::Group& group = a.groups[which];
     const int lanes = pool_lanes(group.scale), lane = thread.index() % lanes;
-    const int64_t item = (block * kThreads + thread.index()) / lanes, unit = item / pool_runs(a.d);
-    const int column = static_cast<int>(item % pool_runs(a.d)) * kRun;
+    const int64_t item = (block * kThreads + thread.index()) / lanes, unit = item / runs_of(a.d);
+    const int column = static_cast<int>(item % runs_of(a.d)) * kRun;
     const int64_t row = unit % group.pooled, within = unit / group.pooled % group.heads;
     const int64_t b = unit / group.pooled / group.heads;
     const bool lives = b < a.b;  // the others lend their lanes to the sums
