@@ -8,8 +8,6 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/window_attention/window_rows.h"
-
 namespace xformer::kernels {
 
 namespace {
@@ -100,33 +98,6 @@ TEST_CASE("weights and their gradients of a row are those of double precision, w
       }
 }
 
-TEST_CASE("rows over windows are weighed to the same bits by every way, and as double precision has them") {
-  for (const WeighRow* way : ways_to_weigh_rows())
-    for (const int64_t count : {16, 48, 64, 80, 272})
-      for (const bool drops : {false, true}) {
-        RowData row(count, 7);
-        std::vector<float> first = row.scores;
-        const uint16_t* const draws = drops ? row.draws.data() : nullptr;
-        const RowSum<float> meant = ways_to_weigh_rows().back()(first.data(), count, draws, kThreshold, kKeep);
-        std::vector<float> got = row.scores;
-        const RowSum<float> sum = way(got.data(), count, draws, kThreshold, kKeep);
-        CHECK((sum.sum == meant.sum && sum.shift == meant.shift && got == first));
-        const float largest = *std::max_element(row.scores.begin(), row.scores.end());
-        double total = 0, worst = 0;
-        for (size_t i = 0; i < got.size(); ++i) {
-          const double p = std::exp(double{row.scores[i]} - double{largest});
-          total += p;
-          worst = std::max(worst, std::abs(double{got[i]} - p * row.kept(i, drops)));
-        }
-        CHECK((sum.shift == largest && worst < 1e-6 && std::abs(double{sum.sum} - total) < 1e-6 * total));
-      }
-  for (const WeighRow* way : ways_to_weigh_rows()) {
-    std::vector<float> none(32, -std::numeric_limits<float>::infinity());
-    const RowSum<float> sum = way(none.data(), 32, nullptr, 0, 1);
-    CHECK((sum.shift == 0 && sum.sum == 0 && none == std::vector<float>(32, 0.0F)));
-  }
-}
-
 TEST_CASE("a score that is no number makes a weight and a sum that are none") {
   for (const WeightLoops& way : ways_to_weigh())
     for (const int64_t count : {3, 20, 70}) {
@@ -206,6 +177,70 @@ TEST_CASE("rows of a tile are weighed as rows are, behind what came before them"
           same = same && static_cast<float>(got_rounded[i]) == rounded(meant[i]);
         CHECK(same);
       }
+}
+
+TEST_CASE("a row of a tile that sees a span of its scores is weighed as if the others were closed") {
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  for (const int64_t count : {16, 48, 96})
+    for (const bool drops : {false, true}) {
+      const std::vector<RowSpan> spans{
+          {0, count},         {count / 2, count / 2},        {count / 3, count}, {0, 0}, {0, (count + 1) / 2},
+          {count - 1, count}, {count / 4, count - count / 4}};
+      const auto rows = static_cast<int64_t>(spans.size()), stride = count + 3;
+      const auto size = static_cast<size_t>(rows * stride);
+      std::vector<RowData> data;
+      for (int64_t r = 0; r < rows; ++r) data.emplace_back(count, r);
+      std::vector<float> scores(size, kUntouched), gradient = scores, meant = scores, meant_scores = scores,
+                                                   meant_slopes = scores, shifts, deltas, meant_sums, meant_largest;
+      std::vector<const uint16_t*> draws;
+      for (int64_t r = 0; r < rows; ++r) {
+        const RowData& row = data[static_cast<size_t>(r)];
+        const auto [begin, end] = spans[static_cast<size_t>(r)];
+        const auto [first, last] = spans[static_cast<size_t>(r)].steps();
+        std::vector<float> own = row.scores, given = row.gradient;
+        for (int64_t i = 0; i < count; ++i) {
+          const bool seen = i >= begin && i < end;
+          const auto at = static_cast<size_t>(r * stride + i), of = static_cast<size_t>(i);
+          scores[at] = seen ? row.scores[of] : NAN, gradient[at] = row.gradient[of];
+          if (!seen) own[of] = kNone;
+          meant[at] = meant_scores[at] = meant_slopes[at] = 0;
+        }
+        std::vector<float> weights = own;
+        RowWeights<float> how = row.weights(drops);
+        if (drops) how.draws += first;
+        draws.push_back(drops ? row.draws.data() : nullptr);
+        shifts.push_back(row.shift), deltas.push_back(0.1F * static_cast<float>(r));
+        row_gradients(weights.data() + first, given.data() + first, last - first, how, deltas.back());
+        std::copy(weights.begin() + first, weights.begin() + last, meant_scores.begin() + r * stride + first);
+        std::copy(given.begin() + first, given.begin() + last, meant_slopes.begin() + r * stride + first);
+        meant_largest.push_back(row_largest(own.data() + first, last - first, kNone));
+        how.shift = meant_largest.back() == kNone ? 0 : kFactor * meant_largest.back();
+        meant_sums.push_back(row_weights(own.data() + first, last - first, how, own.data() + first));
+        std::copy(own.begin() + first, own.begin() + last, meant.begin() + r * stride + first);
+      }
+      const uint32_t threshold = drops ? kThreshold : 0;
+      const float keep = drops ? kKeep : 1;
+      std::vector<float> sums(spans.size(), 0), largest(spans.size(), kNone), rescale = sums, got(size, kUntouched);
+      std::vector<c10::BFloat16> got_rounded(size, c10::BFloat16(kUntouched));
+      const auto weigh_to = [&](auto* out) {
+        std::vector<float> copy = scores;
+        std::fill(sums.begin(), sums.end(), 0.0F);
+        std::fill(largest.begin(), largest.end(), kNone);
+        weigh_tile(WeightTile<float>{rows, count, stride, copy.data(), kFactor, draws.data(), threshold, keep,
+                                     largest.data(), sums.data(), rescale.data(), spans.data()},
+                   out);
+        CHECK((sums == meant_sums && largest == meant_largest));
+      };
+      INFO("count " << count << (drops ? ", with dropout" : ""));
+      weigh_to(got.data());
+      weigh_to(got_rounded.data());
+      CHECK(got == meant);
+      CHECK(std::equal(meant.begin(), meant.end(), got_rounded.begin(),
+                       [](float x, c10::BFloat16 y) { return rounded(x) == static_cast<float>(y); }));
+      slope_tile(SlopeTile<float>{rows, count, stride, scores.data(), gradient.data(), kFactor, draws.data(), threshold,
+                                  keep, shifts.data(), deltas.data(), spans.data()});
+      CHECK((scores == meant_scores && gradient == meant_slopes));
+    }
 }
 
 TEST_CASE("products of rows are those of double precision, also of bf16 rows") {

@@ -113,19 +113,59 @@ template <class Value>
   }
 }
 
+// The vectors of a row's span, in which what is beside it is closed.
+template <class Value>
+RowSpan closed(const RowSpan& span, Value* scores) {
+  constexpr Value kNone = -std::numeric_limits<Value>::infinity();
+  const RowSpan steps = span.steps();
+  if (steps.end == 0) return steps;
+  std::fill(scores + steps.begin, scores + span.begin, kNone);
+  std::fill(scores + span.end, scores + steps.end, kNone);
+  return steps;
+}
+// Zeros beside some of a row of `count` numbers.
+template <class Stored>
+void zero_beside(const RowSpan& span, int64_t count, Stored* row) {
+  std::fill(row, row + span.begin, Stored(0));
+  std::fill(row + span.end, row + count, Stored(0));
+}
+
+[[nodiscard]] const uint16_t* draws_from(const uint16_t* draws, int64_t begin) {
+  return draws == nullptr ? nullptr : draws + begin;
+}
+
 // Row by row.
 template <class Value, class Stored>
 void weigh_rows(const WeightTile<Value>& tile, Stored* out) {
   constexpr Value kNone = -std::numeric_limits<Value>::infinity();
   for (int64_t r = 0; r < tile.rows; ++r) {
-    Value* const scores = tile.scores + r * tile.stride;
-    const Value before = tile.largest[r], now = row_largest(scores, tile.count, before);
+    Value* const line = tile.scores + r * tile.stride;
+    const RowSpan span = tile.spans == nullptr ? tile.steps(r) : closed(tile.spans[r], line);
+    const int64_t count = span.end - span.begin;
+    Value* const scores = line + span.begin;
+    Stored* const to = out + r * tile.stride;
+    const Value before = tile.largest[r], now = row_largest(scores, count, before);
     const Value shift = now == kNone ? Value(0) : tile.factor * now;
-    const Value sum = row_weights(scores, tile.count, {tile.factor, shift, tile.draws[r], tile.threshold, tile.keep},
-                                  out + r * tile.stride);
+    const Value sum = row_weights(
+        scores, count, {tile.factor, shift, draws_from(tile.draws[r], span.begin), tile.threshold, tile.keep},
+        to + span.begin);
+    zero_beside(span, tile.count, to);
     tile.rescale[r] = rescaled(tile.factor, before, now);
     tile.sum[r] = tile.sum[r] * tile.rescale[r] + sum;
     tile.largest[r] = now;
+  }
+}
+
+template <class Value>
+void slope_rows(const SlopeTile<Value>& tile) {
+  for (int64_t r = 0; r < tile.rows; ++r) {
+    Value *const scores = tile.scores + r * tile.stride, *const gradient = tile.gradient + r * tile.stride;
+    const RowSpan span = closed(tile.spans[r], scores);
+    row_gradients(scores + span.begin, gradient + span.begin, span.end - span.begin,
+                  {tile.factor, tile.shift[r], draws_from(tile.draws[r], span.begin), tile.threshold, tile.keep},
+                  tile.delta[r]);
+    zero_beside(span, tile.count, scores);
+    zero_beside(span, tile.count, gradient);
   }
 }
 
@@ -219,6 +259,14 @@ void weigh_tile(const WeightTile<float>& tile, c10::BFloat16* out) {
   weigh_rows(tile, out);
 }
 void weigh_tile(const WeightTile<double>& tile, double* out) { weigh_rows(tile, out); }
+
+void slope_tile(const SlopeTile<float>& tile) {
+#ifdef XFORMER_BY_512
+  if (has_512()) return by_512::slope_tile(tile);
+#endif
+  slope_rows(tile);
+}
+void slope_tile(const SlopeTile<double>& tile) { slope_rows(tile); }
 
 XFORMER_VECTORISED
 void log_rows(const float* shifts, const float* sums, int64_t count, float none, float* log_sums) {

@@ -10,6 +10,7 @@
 
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/vector_math.h"
+#include "kernels/cpu/vectorised.h"
 
 namespace xformer::kernels {
 
@@ -53,6 +54,16 @@ void row_gradients(float* scores, float* gradient, int64_t count, const RowWeigh
 void row_gradients(double* scores, double* gradient, int64_t count, const RowWeights<double>& weights, double delta,
                    double slope = 1);
 
+// Which scores of a row are those of keys that it sees: begin .. end - 1.
+struct RowSpan {
+  int64_t begin, end;
+  // The whole vectors that hold them.
+  [[nodiscard]] RowSpan steps() const {
+    return begin >= end ? RowSpan{0, 0}
+                        : RowSpan{begin / kSumLanes * kSumLanes, (end + kSumLanes - 1) / kSumLanes * kSumLanes};
+  }
+};
+
 // Rows of a tile of scores on their way to weights, `stride` numbers apart in both. Of each row `largest` and `sum` are
 // what came before this tile, -infinity and 0 ahead of the first, and then what came with it.
 template <class Value>
@@ -63,6 +74,10 @@ struct WeightTile {
   uint32_t threshold;
   Value keep;
   Value *largest, *sum, *rescale;  // the last is what results of earlier tiles are to be multiplied by
+  // Of each row, in lines of whole vectors; null: all. Weights beside a span are 0, whatever the scores; sums are as if
+  // those in its vectors were -infinity.
+  const RowSpan* spans = nullptr;
+  [[nodiscard]] RowSpan steps(int64_t r) const { return spans == nullptr ? RowSpan{0, count} : spans[r].steps(); }
 };
 // What results of a row's earlier tiles are multiplied by, given its largest scores before and now.
 template <class Value>
@@ -74,6 +89,20 @@ template <class Value>
 void weigh_tile(const WeightTile<float>& tile, float* out);
 void weigh_tile(const WeightTile<float>& tile, c10::BFloat16* out);
 void weigh_tile(const WeightTile<double>& tile, double* out);
+
+// Rows of a tile of scores and of the gradients of their weights, backwards: each as row_gradients() has it.
+template <class Value>
+struct SlopeTile {
+  int64_t rows, count, stride;
+  Value *scores, *gradient, factor;
+  const uint16_t* const* draws;
+  uint32_t threshold;
+  Value keep;
+  const Value *shift, *delta;  // of each row
+  const RowSpan* spans;        // likewise; weights and gradients beside them are 0, whatever the scores
+};
+void slope_tile(const SlopeTile<float>& tile);
+void slope_tile(const SlopeTile<double>& tile);
 
 // log_sums[i] = shifts[i] + log sums[i], `none` where the sum is 0; any count.
 void log_rows(const float* shifts, const float* sums, int64_t count, float none, float* log_sums);
@@ -113,6 +142,7 @@ void weigh_tile(const WeightTile<float>& tile, float* out);
 void weigh_tile(const WeightTile<float>& tile, c10::BFloat16* out);
 void row_gradients(float* scores, float* gradient, int64_t count, const RowWeights<float>& weights, float delta,
                    float slope);
+void slope_tile(const SlopeTile<float>& tile);
 // Weights and gradients as second factors of products, gradients as first ones too.
 void tile_gradients(const GradientTile& tile, PairedFactor& weights, PairedFactor& gradients);
 

@@ -107,31 +107,25 @@ XFORMER_BY_512 [[gnu::always_inline]] inline void transpose_piece(const __m512& 
   }
 }
 
-// The rows and columns that whole pieces are of.
-struct Pieces {
-  int64_t rows, columns;
-};
+// All in pieces, of which the last ones lie partly on others; none where there is no room for one.
 template <bool kScales>
-XFORMER_BY_512 [[gnu::always_inline]] inline Pieces transpose_pieces(int64_t rows, int64_t columns, float factor,
-                                                                     const float* from, int64_t stride, float* to,
-                                                                     int64_t to_stride) {
-  const Pieces whole{rows / 8 * 8, columns / 16 * 16};
+XFORMER_BY_512 [[gnu::always_inline]] inline bool transpose_pieces(int64_t rows, int64_t columns, float factor,
+                                                                   const float* from, int64_t stride, float* to,
+                                                                   int64_t to_stride) {
+  if (rows < 8 || columns < 16) return false;
   const __m512 factors = _mm512_set1_ps(factor);
-  for (int64_t j = 0; j < whole.columns; j += 16)
-    for (int64_t i = 0; i < whole.rows; i += 8)
+  for (int64_t next_column = 0; next_column < columns; next_column += 16)
+    for (int64_t next_row = 0; next_row < rows; next_row += 8) {
+      const int64_t i = std::min(next_row, rows - 8), j = std::min(next_column, columns - 16);
       transpose_piece<kScales>(factors, from + j * stride + i, stride, to + i * to_stride + j, to_stride);
-  return whole;
+    }
+  return true;
 }
 
 XFORMER_BY_512 void transpose_by_512(int64_t rows, int64_t columns, float factor, const float* from, int64_t stride,
                                      float* to, int64_t to_stride) {
-  const Pieces whole = transpose_pieces<true>(rows, columns, factor, from, stride, to, to_stride);
-  if (whole.columns < columns)
-    transpose_plainly(rows, columns - whole.columns, factor, from + whole.columns * stride, stride, to + whole.columns,
-                      to_stride);
-  if (whole.rows < rows)
-    transpose_plainly(rows - whole.rows, whole.columns, factor, from + whole.rows, stride, to + whole.rows * to_stride,
-                      to_stride);
+  if (!transpose_pieces<true>(rows, columns, factor, from, stride, to, to_stride))
+    transpose_plainly(rows, columns, factor, from, stride, to, to_stride);
 }
 #else
 constexpr auto transpose_by_512 = transpose_plainly;
@@ -200,16 +194,13 @@ XFORMER_BY_512 void pack_pairs(int64_t rows, int64_t columns, const c10::BFloat1
 
 XFORMER_BY_512 void pack_pairs_transposed(int64_t rows, int64_t columns, const c10::BFloat16* from, int64_t stride,
                                           c10::BFloat16* to, int64_t to_stride) {
-  if (stride % 2 != 0) return by_compiler::pack_pairs_transposed(rows, columns, from, stride, to, to_stride);
-  // Pairs move as numbers of four bytes, whatever these mean.
-  const Pieces whole = transpose_pieces<false>(rows / 2, columns, 1, reinterpret_cast<const float*>(from), stride / 2,
-                                               reinterpret_cast<float*>(to), to_stride);
-  if (whole.columns < columns)
-    by_compiler::pack_pairs_transposed(rows, columns - whole.columns, from + whole.columns * stride, stride,
-                                       to + 2 * whole.columns, to_stride);
-  if (2 * whole.rows < rows)
-    by_compiler::pack_pairs_transposed(rows - 2 * whole.rows, whole.columns, from + 2 * whole.rows, stride,
-                                       to + 2 * whole.rows * to_stride, to_stride);
+  // Pairs move as numbers of four bytes, whatever these mean. A row without another has pairs of its own.
+  const int64_t whole = rows / 2 * 2;
+  if (stride % 2 != 0 || !transpose_pieces<false>(whole / 2, columns, 1, reinterpret_cast<const float*>(from),
+                                                  stride / 2, reinterpret_cast<float*>(to), to_stride))
+    return by_compiler::pack_pairs_transposed(rows, columns, from, stride, to, to_stride);
+  if (whole < rows)
+    by_compiler::pack_pairs_transposed(1, columns, from + whole, stride, to + whole * to_stride, to_stride);
 }
 #else
 using by_compiler::pack_pairs, by_compiler::pack_pairs_transposed;

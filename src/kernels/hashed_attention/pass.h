@@ -10,8 +10,8 @@
 #include "kernels/cpu/heads.h"
 #include "kernels/cpu/stored.h"
 #include "kernels/cpu/valid_rows.h"
+#include "kernels/cpu/vectorised.h"
 #include "kernels/hashed_attention/hashed_attention.h"
-#include "kernels/window_attention/window_rows.h"
 
 namespace xformer::kernels {
 
@@ -55,7 +55,7 @@ class HashedPass {
         rounds(hashed ? order.size(2) : 1),
         slots(hashed ? order.size(3) : n),
         before(hashed ? c : 0),
-        line((before + c + kRowStep - 1) / kRowStep * kRowStep),
+        line((before + c + kSumLanes - 1) / kSumLanes * kSumLanes),
         valid(options.valid, n),
         draws(options.dropout, at::empty({1}, at::kByte).expand({b, h, rounds * slots / c, c, before + c}), pass) {}
 

@@ -14,7 +14,6 @@
 #include "kernels/cpu/stored.h"
 #include "kernels/cpu/units.h"
 #include "kernels/cpu/valid_rows.h"
-#include "kernels/window_attention/window_rows.h"
 #include "tensor/op_counter.h"
 
 namespace xformer::kernels {
@@ -52,7 +51,6 @@ struct SetPass {
         e(v.size(3)),
         sets(options.sets),
         t(q.size(2)),
-        line((sets.size + kRowStep - 1) / kRowStep * kRowStep),
         valid(sets.valid, k.size(2)),
         draws(options.dropout, at::empty({1}, at::kByte).expand({q.size(0), q.size(1), t, 1, sets.size})),
         scale(1 / std::sqrt(static_cast<double>(d))) {
@@ -66,11 +64,11 @@ struct SetPass {
   [[nodiscard]] int64_t place(const at::Tensor& q, const OneSet& one) const {
     return (one.b * q.size(1) + one.h) * t + one.set;
   }
-  // `value` for the tokens of a set that do not count, and behind them.
+  // `value` for the tokens of a set that do not count.
   template <class Value>
   void close(const OneSet& one, Value value, Value* line_of) const {
     const int64_t count = read(one);
-    std::fill(line_of + count, line_of + line, value);
+    std::fill(line_of + count, line_of + sets.size, value);
     if (valid.all(one.b, one.first, one.first + count)) return;
     for (int64_t i = 0; i < count; ++i)
       if (!valid.at(one.b, one.first + i)) line_of[i] = value;
@@ -84,7 +82,7 @@ struct SetPass {
 
   int64_t d, e;
   TokenSets sets;
-  int64_t t, line;
+  int64_t t;
   ValidRows valid;
   ElementDraws draws;
   double scale;
@@ -200,19 +198,22 @@ SetAttentionForward set_attention_forward_cpu(const at::Tensor& q_in, const at::
     auto* const log_sums = result.log_sum.mutable_data_ptr<Value>();
     for_sets(k, pass.sets, pass.d + pass.e, [&](const OneSet& one, int64_t worker) {
       SetScratch<scalar_t>& mine = scratch[static_cast<size_t>(worker)];
-      Value* const scores = grown(mine.scores, pass.line);
+      Value* const scores = grown(mine.scores, pass.sets.size);
       const Value* const query = loaded(queries.at(one.b, one.h, one.set), pass.d, mine.query);
       pass.score(one, query, keys.at(one.b, one.h, one.first), keys.stride, scores);
       const int64_t place = pass.place(q, one), count = pass.read(one);
-      const uint16_t* const draws = pass.draws.draw(place * pass.sets.size, pass.line, mine.draws);
-      const RowSum<Value> row =
-          weigh_row(scores, pass.line, draws, pass.draws.threshold(), static_cast<Value>(pass.draws.keep()));
-      const bool none = row.sum == 0;
-      log_sums[place] = none ? std::numeric_limits<Value>::infinity() : row.shift + std::log(row.sum);
+      const uint16_t* const draws = pass.draws.draw(place * pass.sets.size, pass.sets.size, mine.draws);
+      constexpr Value kNone = -std::numeric_limits<Value>::infinity();
+      const Value most = row_largest(scores, pass.sets.size, kNone), shift = most == kNone ? Value(0) : most;
+      const Value weights = row_weights(
+          scores, pass.sets.size,
+          natural_weights(shift, draws, pass.draws.threshold(), static_cast<Value>(pass.draws.keep())), scores);
+      const bool none = weights == 0;
+      log_sums[place] = none ? std::numeric_limits<Value>::infinity() : shift + std::log(weights);
       scalar_t* const to = out.at(one.b, one.h, one.set);
       Value* const sum = place_for(to, pass.e, mine.out);
       weighted_sum(values.at(one.b, one.h, one.first), values.stride, count, scores, pass.e,
-                   none ? Value(0) : 1 / row.sum, sum);
+                   none ? Value(0) : 1 / weights, sum);
       store(sum, pass.e, to);
       add_executed_flops(2 * count * (pass.d + pass.e));
     });
@@ -239,7 +240,7 @@ SetAttentionGradients set_attention_backward_cpu(const at::Tensor& gradient_in, 
     const auto scale = static_cast<Value>(pass.scale), keep = static_cast<Value>(pass.draws.keep());
     for_sets(k, pass.sets, 3 * (pass.d + pass.e), [&](const OneSet& one, int64_t worker) {
       SetScratch<scalar_t>& mine = scratch[static_cast<size_t>(worker)];
-      Value *const scores = grown(mine.scores, pass.line), *const slopes = grown(mine.slopes, pass.line);
+      Value *const scores = grown(mine.scores, pass.sets.size), *const slopes = grown(mine.slopes, pass.sets.size);
       const int64_t place = pass.place(q, one), count = pass.read(one);
       const scalar_t* const key = keys.at(one.b, one.h, one.first);
       const Value *const query = loaded(queries.at(one.b, one.h, one.set), pass.d, mine.query),
@@ -249,9 +250,9 @@ SetAttentionGradients set_attention_backward_cpu(const at::Tensor& gradient_in, 
       pass.close(one, Value(0), slopes);
       // What softmax's gradient takes off: the row's sum of out * gradient.
       const Value delta = row_product(loaded(out.at(one.b, one.h, one.set), pass.e, mine.out), slope, pass.e);
-      const uint16_t* const draws = pass.draws.draw(place * pass.sets.size, pass.line, mine.draws);
-      row_gradients(scores, slopes, pass.line, natural_weights(log_sums[place], draws, pass.draws.threshold(), keep),
-                    delta);
+      const uint16_t* const draws = pass.draws.draw(place * pass.sets.size, pass.sets.size, mine.draws);
+      row_gradients(scores, slopes, pass.sets.size,
+                    natural_weights(log_sums[place], draws, pass.draws.threshold(), keep), delta);
       scalar_t* const to = dq.at(one.b, one.h, one.set);
       Value* const sum = place_for(to, pass.d, mine.out);
       weighted_sum(key, keys.stride, count, slopes, pass.d, scale, sum);

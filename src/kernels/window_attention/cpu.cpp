@@ -14,19 +14,29 @@ namespace xformer::kernels {
 
 namespace {
 
-// Scores that a row does not see, before and behind its columns, in the steps of its line that hold these.
-template <class Value>
-void forbid(const WindowPass& pass, const WindowPass::Range& seen, Value* scores) {
-  constexpr Value kNever = -std::numeric_limits<Value>::infinity();
-  std::fill(scores + pass.g, scores + pass.g + seen.from, kNever);
-  std::fill(scores + pass.g + seen.to, scores + seen.end, kNever);
-}
-
 // As many rows of the next block as this row of its tile stands for.
 template <class Stored>
 [[gnu::always_inline]] inline void prefetch(const WindowPass& pass, const Tile& tile, int64_t row,
                                             const WindowScratch<Stored>& scratch) {
   for (const NextRows<Stored>& next : scratch.next) next.prefetch(tile.first - tile.block * pass.windows.block + row);
+}
+
+// Rows between which others are asked for.
+constexpr int64_t kAtOnce = 8;
+
+// work(first, rows, draws of each) for a tile's rows, a few at once.
+template <class Stored, class Work>
+void for_rows(const WindowPass& pass, const Tile& tile, const Drawn& draws, const WindowScratch<Stored>& scratch,
+              const Work& work) {
+  const uint16_t* starts[kAtOnce];
+  for (int64_t first = 0; first < tile.rows; first += kAtOnce) {
+    const int64_t rows = std::min(kAtOnce, tile.rows - first);
+    for (int64_t r = 0; r < rows; ++r) {
+      prefetch(pass, tile, first + r, scratch);
+      starts[r] = draws.at(first + r, 0);
+    }
+    work(first, rows, starts);
+  }
 }
 
 // Weights of a tile from its scores, as products take them and not yet divided by their sums, and the sums and
@@ -36,48 +46,19 @@ const Stored* weigh(const WindowPass& pass, const Tile& tile, Value lowest, Wind
                     Value* log_sums) {
   const int64_t line = pass.line(tile);
   const Drawn draws = pass.draw(tile, scratch);
-  const uint32_t threshold = pass.draws.threshold();
-  const auto keep = static_cast<Value>(pass.draws.keep());
-  if (pass.whole(tile)) {
-    pass.close_rest(tile, scratch.scores.data());
-    constexpr int64_t kAtOnce = 8;  // rows between which others are asked for
-    const uint16_t* starts[kAtOnce];
+  const RowSpan* const spans = pass.spans(tile, scratch);
+  Value* const scores = scratch.scores.data();
+  Stored* const weights = place_of_factor<Stored>(scores, tile.rows * line, scratch.factor);
+  std::fill_n(sums, tile.rows, Value(0));
+  std::fill_n(log_sums, tile.rows, -std::numeric_limits<Value>::infinity());
+  for_rows(pass, tile, draws, scratch, [&](int64_t first, int64_t rows, const uint16_t* const* starts) {
     Value rescale[kAtOnce];
-    std::fill_n(sums, tile.rows, Value(0));
-    std::fill_n(log_sums, tile.rows, -std::numeric_limits<Value>::infinity());
-    Stored* const weights = place_of_factor<Stored>(scratch.scores.data(), tile.rows * line, scratch.factor);
-    for (int64_t first = 0; first < tile.rows; first += kAtOnce) {
-      const int64_t rows = std::min(kAtOnce, tile.rows - first);
-      for (int64_t r = 0; r < rows; ++r) {
-        prefetch(pass, tile, first + r, scratch);
-        starts[r] = draws.at(first + r, 0);
-      }
-      Value* const scores = scratch.scores.data() + first * line;
-      weigh_tile({rows, line, line, scores, static_cast<Value>(kLog2OfE), starts, threshold, keep, log_sums + first,
-                  sums + first, rescale},
-                 weights + first * line);
-    }
-    log_rows(log_sums, sums, tile.rows, lowest, log_sums);
-    return weights;
-  }
-  // All rows' first: a vector that is read right behind a number that was written into it waits for the cache.
-  for (int64_t r = 0; r < tile.rows; ++r) forbid(pass, pass.seen(tile, r), scratch.scores.data() + r * line);
-  for (int64_t r = 0; r < tile.rows; ++r) {
-    Value* const scores = scratch.scores.data() + r * line;
-    prefetch(pass, tile, r, scratch);
-    if (!pass.counts(tile, r)) {
-      std::fill_n(scores, line, Value(0));
-      sums[r] = log_sums[r] = 0;
-      continue;
-    }
-    const auto [from, to, begin, end] = pass.seen(tile, r);
-    const RowSum<Value> row = weigh_row(scores + begin, end - begin, draws.at(r, begin), threshold, keep);
-    std::fill(scores, scores + begin, Value(0));
-    std::fill(scores + end, scores + line, Value(0));
-    sums[r] = row.sum, log_sums[r] = row.shift;
-  }
+    weigh_tile({rows, line, line, scores + first * line, static_cast<Value>(kLog2OfE), starts, pass.draws.threshold(),
+                static_cast<Value>(pass.draws.keep()), log_sums + first, sums + first, rescale, spans + first},
+               weights + first * line);
+  });
   log_rows(log_sums, sums, tile.rows, lowest, log_sums);
-  return factor_of<Stored>(scratch.scores.data(), tile.rows * line, scratch.factor);
+  return weights;
 }
 
 // The place of each of a tile's rows in [b,h,n].
@@ -90,44 +71,26 @@ template <class Stored, class Value = Computed<Stored>>
 void slopes(const WindowPass& pass, const Tile& tile, const Residue<const Stored>& out,
             const Residue<const Stored>& gradient, const Value* log_sum, const Value* log_sum_gradient, Value lowest,
             WindowScratch<Stored>& scratch) {
-  const int64_t line = pass.line(tile);
+  const int64_t line = pass.line(tile), first_place = place(pass, tile, 0);
   const Drawn draws = pass.draw(tile, scratch);
-  const uint32_t threshold = pass.draws.threshold();
-  const auto keep = static_cast<Value>(pass.draws.keep());
-  const bool whole = pass.whole(tile);
-  // All rows' first, as forwards.
-  if (whole) pass.close_rest(tile, scratch.scores.data());
-  else
-    for (int64_t r = 0; r < tile.rows; ++r) forbid(pass, pass.seen(tile, r), scratch.scores.data() + r * line);
-  const int64_t first_place = place(pass, tile, 0);
+  RowSpan* const spans = pass.spans(tile, scratch);
   // What softmax's gradient takes off: a row's sum of out * gradient.
-  Value* const deltas = grown(scratch.deltas, tile.rows);
+  Value *const deltas = grown(scratch.deltas, 2 * tile.rows), *const shifts = deltas + tile.rows;
   const auto outs = loaded_rows(out.row(tile.first), out.stride, tile.rows, pass.e, scratch.rows),
              given = loaded_rows(gradient.row(tile.first), gradient.stride, tile.rows, pass.e, scratch.slopes);
   row_products(tile.rows, pass.e, outs.data, outs.stride, given.data, given.stride, deltas);
   for (int64_t r = 0; r < tile.rows; ++r) {
-    Value *const scores = scratch.scores.data() + r * line, *const slope = scratch.gradient.data() + r * line;
-    const Value sum = log_sum[first_place + r * pass.windows.dilation];
-    prefetch(pass, tile, r, scratch);
-    if (sum == lowest) {
-      std::fill_n(scores, line, Value(0));
-      std::fill_n(slope, line, Value(0));
-      continue;
-    }
-    Value delta = deltas[r];
-    if (log_sum_gradient != nullptr) delta -= log_sum_gradient[first_place + r * pass.windows.dilation];
-    if (whole) {
-      row_gradients(scores, slope, line, natural_weights(sum, draws.at(r, 0), threshold, keep), delta);
-      continue;
-    }
-    const auto [from, to, begin, end] = pass.seen(tile, r);
-    row_gradients(scores + begin, slope + begin, end - begin, natural_weights(sum, draws.at(r, begin), threshold, keep),
-                  delta);
-    for (Value* const row : {scores, slope}) {
-      std::fill(row, row + begin, Value(0));
-      std::fill(row + end, row + line, Value(0));
-    }
+    const int64_t at = first_place + r * pass.windows.dilation;
+    shifts[r] = static_cast<Value>(kLog2OfE) * log_sum[at];
+    if (log_sum[at] == lowest) spans[r] = {0, 0};
+    if (log_sum_gradient != nullptr) deltas[r] -= log_sum_gradient[at];
   }
+  for_rows(pass, tile, draws, scratch, [&](int64_t first, int64_t rows, const uint16_t* const* starts) {
+    slope_tile(SlopeTile<Value>{rows, line, line, scratch.scores.data() + first * line,
+                                scratch.gradient.data() + first * line, static_cast<Value>(kLog2OfE), starts,
+                                pass.draws.threshold(), static_cast<Value>(pass.draws.keep()), shifts + first,
+                                deltas + first, spans + first});
+  });
 }
 
 template <class Value>
@@ -178,7 +141,9 @@ WindowAttentionForward window_attention_forward_cpu(const at::Tensor& q, const a
       const int64_t residue = one / windows.blocks, block = one % windows.blocks;
       mine.next = {pass.next_rows(queries, b, h, residue, block, pass.d, false),
                    pass.next_rows(keys, b, h, residue, block, pass.d, true),
-                   pass.next_rows(values, b, h, residue, block, pass.e, true)};
+                   pass.next_rows(values, b, h, residue, block, pass.e, true),
+                   pass.next_rows(Heads<const scalar_t>{out.data, out.batch_stride, out.head_stride, out.stride}, b, h,
+                                  residue, block, pass.e, false)};
     };
     for_units(units, run * windows.block * (windows.columns_per_block() + pass.g) * (pass.d + pass.e),
               [&](int64_t unit, int64_t worker) {

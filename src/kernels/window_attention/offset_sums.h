@@ -30,11 +30,11 @@ struct OffsetSums {
     room.assign(static_cast<size_t>(tile.rows * count), Value(0));
     Value* const to_bias = bias.mutable_data_ptr<Value>() + unit * bias.size(2) + back;
     for (int64_t r = 0; r < tile.rows; ++r) {
-      const auto [from, to, begin, end] = pass.seen(tile, r);
+      const auto [from, to] = pass.seen(tile, r);
       const int64_t offset = tile.column + from - (tile.first + r);
       const Value* const row = steps + r * pass.line(tile) + pass.g + from;
       std::copy_n(row, to - from, room.data() + r * count + (offset - offsets.first));
-      add_row(to_bias + offset, row, to - from);
+      add_rows(row, to - from, 1, to - from, to_bias + offset);
     }
     const auto scale = static_cast<Value>(pass.scale);
     const Stored* const factor = factor_of<Stored>(room.data(), tile.rows * count, scratch.offset_factor);

@@ -11,12 +11,14 @@
 #include <vector>
 
 #include "core/error.h"
+#include "kernels/attention/weight_rows.h"
+#include "kernels/cpu/add_rows.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/valid_rows.h"
+#include "kernels/cpu/vectorised.h"
 #include "kernels/window_attention/scratch.h"
 #include "kernels/window_attention/tiles.h"
 #include "kernels/window_attention/window_attention.h"
-#include "kernels/window_attention/window_rows.h"
 
 namespace xformer::kernels {
 
@@ -135,7 +137,7 @@ class WindowPass {
     gemm(g, width, tile.rows, factor, {left, stride, true}, right, Value(0), room.data(), width);
     for (int64_t j = 0; j < g; ++j) {
       if (!extra_counts(tile, rows[j])) continue;
-      add_row(to.at(tile.b, tile.h, rows[j]), room.data() + j * width, width);
+      add_rows(room.data() + j * width, width, 1, width, to.at(tile.b, tile.h, rows[j]));
     }
   }
 
@@ -174,36 +176,32 @@ class WindowPass {
     return valid.at(tile.b, tile.residue + (tile.first + row) * windows.dilation);
   }
 
-  // The columns of the tile that a row sees, and the steps of its line that hold them and the extra keys.
-  struct Range {
-    int64_t from, to, begin, end;
-  };
-  [[nodiscard]] Range seen(const Tile& tile, int64_t row) const {
+  // The columns of the tile that a row sees.
+  [[nodiscard]] RowSpan seen(const Tile& tile, int64_t row) const {
     const int64_t token = tile.first + row;
-    const int64_t from = std::max<int64_t>(0, token - reach(tile.h).back - tile.column);
-    const int64_t to = std::min(tile.columns, token + reach(tile.h).ahead + 1 - tile.column);
-    return {from, to, g > 0 ? 0 : from / kRowStep * kRowStep, (g + to + kRowStep - 1) / kRowStep * kRowStep};
+    return {std::max<int64_t>(0, token - reach(tile.h).back - tile.column),
+            std::min(tile.columns, token + reach(tile.h).ahead + 1 - tile.column)};
+  }
+  // Of each row the scores of its line that count: none of a row that is not valid. Columns between its extra keys and
+  // those that it sees are closed.
+  template <class Stored>
+  [[nodiscard]] RowSpan* spans(const Tile& tile, WindowScratch<Stored>& scratch) const {
+    using Value = Computed<Stored>;
+    RowSpan* const result = grown(scratch.spans, tile.rows);
+    for (int64_t r = 0; r < tile.rows; ++r) {
+      const auto [from, to] = seen(tile, r);
+      result[r] = !counts(tile, r) ? RowSpan{0, 0} : RowSpan{g > 0 ? 0 : from, g + to};
+      if (g == 0) continue;
+      Value* const columns = scratch.scores.data() + r * line(tile) + g;
+      std::fill(columns, columns + from, -std::numeric_limits<Value>::infinity());
+    }
+    return result;
   }
 
-  // Whether all rows of a tile count and see all of its columns.
-  [[nodiscard]] bool whole(const Tile& tile) const {
-    const auto all_of = [&](const Range& range) { return range.from == 0 && range.to == tile.columns; };
-    if (!all_of(seen(tile, 0)) || !all_of(seen(tile, tile.rows - 1))) return false;
-    for (int64_t r = 0; valid.defined() && r < tile.rows; ++r)
-      if (!counts(tile, r)) return false;
-    return true;
+  // Elements of a tile's row in memory: extra keys, columns, and what fills up to whole vectors.
+  [[nodiscard]] int64_t line(const Tile& tile) const {
+    return (g + tile.columns + kSumLanes - 1) / kSumLanes * kSumLanes;
   }
-  // What fills up the lines of a tile's scores is no key.
-  template <class Value>
-  void close_rest(const Tile& tile, Value* scores) const {
-    const int64_t line = this->line(tile), count = g + tile.columns;
-    if (count == line) return;
-    for (int64_t r = 0; r < tile.rows; ++r)
-      std::fill(scores + r * line + count, scores + (r + 1) * line, -std::numeric_limits<Value>::infinity());
-  }
-
-  // Elements of a tile's row in memory: extra keys, columns, and what fills up to whole steps of the vector loops.
-  [[nodiscard]] int64_t line(const Tile& tile) const { return (g + tile.columns + kRowStep - 1) / kRowStep * kRowStep; }
 
   // Draws of the tile's rows, each as its line of scores.
   template <class Stored>
@@ -224,7 +222,7 @@ class WindowPass {
       }
       return {memory.data(), line};
     }
-    const uint16_t* const drawn = draws.draw(row * width, tile.rows * width, memory, /*beyond=*/kRowStep);
+    const uint16_t* const drawn = draws.draw(row * width, tile.rows * width, memory, /*beyond=*/kSumLanes);
     if (cut == 0) return {drawn, width};
     uint16_t* const first = memory.data() + (drawn - memory.data());
     for (int64_t r = 0; r < tile.rows; ++r)
@@ -298,11 +296,12 @@ class WindowPass {
          vectors_from<Stored>(offsets.first, /*transposed=*/true), Value(0), grown(room, tile.rows * offsets.count),
          offsets.count);
     for (int64_t r = 0; r < tile.rows; ++r) {
-      const auto [from, to, begin, end] = seen(tile, r);
+      const auto [from, to] = seen(tile, r);
       const int64_t offset = tile.column + from - (tile.first + r);
       Value* const row = scores + r * line(tile) + g + from;
-      add_row(row, room.data() + r * offsets.count + (offset - offsets.first), to - from);
-      add_row(row, bias_from<Value>(tile.h, offset), to - from);
+      const int64_t count = to - from;
+      add_rows(room.data() + r * offsets.count + (offset - offsets.first), count, 1, count, row);
+      add_rows(bias_from<Value>(tile.h, offset), count, 1, count, row);
     }
   }
 
@@ -323,7 +322,8 @@ class WindowPass {
       const Value* const of = of_head(gains_) + tile.residue + tile.column * windows.dilation;
       for (int64_t j = 0; j < tile.columns; ++j) gains[static_cast<size_t>(g + j)] = of[j * windows.dilation];
     }
-    for (int64_t r = 0; r < tile.rows; ++r) add_row(scores + r * line(tile), gains.data(), g + tile.columns);
+    const int64_t count = g + tile.columns;
+    for (int64_t r = 0; r < tile.rows; ++r) add_rows(gains.data(), count, 1, count, scores + r * line(tile));
   }
 
   // A bias of keys, of every sample and head.

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "kernels/attention/weight_rows.h"
 #include "kernels/cpu/heads.h"
 #include "kernels/cpu/stored.h"
 
@@ -48,7 +49,8 @@ struct WindowScratch {
   std::vector<NextRows<Stored>> next;  // empty behind the last block
   std::vector<Value> scores, gradient;
   std::vector<Stored> factor, slope_factor;  // the same as products take them
-  std::vector<Value> deltas;                 // of a tile's rows
+  std::vector<Value> deltas;                 // of a tile's rows, and what their exponents are shifted by
+  std::vector<RowSpan> spans;                // likewise
   std::vector<Value> by_offset;              // [rows, offsets] of a tile
   std::vector<Stored> offset_factor;
   std::vector<Value> out, rows, slopes;               // a tile's
