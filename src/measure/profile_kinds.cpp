@@ -96,7 +96,7 @@ constexpr Part kParts[] = {
     {"softplus", "activation"},   {"threshold", "activation"},    {"activation", "activation"},
     {"softmax", "softmax"},       {"nll_loss", "softmax"},        {"logsumexp", "softmax"},
     {"cross_entropy", "softmax"}, {"masked_fill", "elementwise"}, {"dropout", "dropout"},
-    {"bernoulli", "dropout"},     {"residual", "elementwise"},
+    {"bernoulli", "dropout"},     {"residual", "elementwise"},    {"top_keys", "attention"},
 };
 
 }  // namespace

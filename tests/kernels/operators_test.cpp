@@ -14,9 +14,9 @@
 namespace xformer::kernels::operators_test {
 
 TEST_CASE("every operator is registered, and with a kernel for the CPU where it is not for devices alone") {
-  std::set<std::string> expected{"adamw",        "add_step_sums",  "cross_entropy_forward",
-                                 "dropout",      "gradient_norm",  "hamming_clusters",
-                                 "hash_buckets", "largest_places", "residual_forward"},
+  std::set<std::string> expected{
+      "adamw",        "add_step_sums",  "cross_entropy_forward", "dropout", "gradient_norm", "hamming_clusters",
+      "hash_buckets", "largest_places", "residual_forward",      "top_keys"},
       found;
   for (const std::string name :
        {"additive_attention", "attention",        "batched_product",   "branch",       "convolve_tokens",

@@ -9,6 +9,8 @@
 
 #include "attention/decoding.h"
 #include "kernels/batched_product/batched_product.h"
+#include "kernels/listed_attention/listed_attention.h"
+#include "kernels/top_keys/top_keys.h"
 #include "tensor/closed_keys.h"
 #include "tensor/probe.h"
 
@@ -19,10 +21,8 @@ struct Options {
   double top_fraction = 0;
 };
 
-// Whole keys of a fraction, however it is rounded in binary.
-int64_t fraction_of(double fraction, int64_t keys) {
-  return static_cast<int64_t>(std::ceil(fraction * static_cast<double>(keys) - 1e-9));
-}
+// Lists of so many keys take no more memory than the weights of all pairs would.
+constexpr int64_t kFewerThanKeys = 2;
 
 class ExplicitSparseCore : public AttentionCore, public RowCore {
  public:
@@ -31,6 +31,12 @@ class ExplicitSparseCore : public AttentionCore, public RowCore {
 
   at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
                      Carry&) override {
+    if (by_lists(k.size(2)) && probe_recorder == nullptr && kernels::top_keys_runs_fused(q, k)) {
+      const kernels::TopKeysOptions options{mask, mask.query_valid(q.size(2)), options_.top_k, options_.top_fraction};
+      return kernels::listed_attention(
+          q, k, v,
+          {kernels::top_keys(q, k, options), {}, mask.key_valid, options.query_valid, dropout_.place(is_training())});
+    }
     const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
     const at::Tensor scores = kernels::batched_product(q * scale, k.transpose(-1, -2));  // [b,h,n,n]
     const at::Tensor closed = closed_keys(mask, q.size(2), k.size(2), q);
@@ -46,28 +52,44 @@ class ExplicitSparseCore : public AttentionCore, public RowCore {
     at::Tensor weights = at::softmax(scores, -1);
     if (closed.defined()) weights = weights.masked_fill(closed, 0);  // rows without a key
     probe("weights", weights);
-    return kernels::batched_product(dropout_(weights, is_training()), v);
+    const at::Tensor out = kernels::batched_product(dropout_(weights, is_training()), v);
+    const at::Tensor valid = mask.query_valid(q.size(2));
+    return valid.defined() ? at::where(valid.unsqueeze(1).unsqueeze(-1), out, 0) : out;
   }
 
-  // The products run over all pairs, the second with many zeros; weights and the dropout's output are kept.
+  // Where lists are read (on a CPU) all pairs are multiplied once, and those of kept keys twice; else all pairs twice,
+  // and the weights and the dropout's output are kept.
   [[nodiscard]] Cost cost(const Shape& shape) const override {
     const double z = static_cast<double>(shape.batch * shape.heads), d = static_cast<double>(shape.head_dim);
-    const double pairs = static_cast<double>(shape.query_len * shape.key_len);
-    int64_t kept = 0;
-    for (int64_t i = 0; i < shape.query_len; ++i) {
-      const int64_t keys = causal_ ? i + 1 : shape.key_len;
-      kept += std::min(keys, std::max(options_.top_k, fraction_of(options_.top_fraction, keys)));
+    const double n = static_cast<double>(shape.query_len), keys = static_cast<double>(shape.key_len);
+    double kept = 0;
+    for (int64_t i = 0; i < shape.query_len; ++i) kept += static_cast<double>(most_of(causal_ ? i + 1 : shape.key_len));
+    Cost cost;
+    cost.flops_pattern = 2 * z * d * (read_pairs(shape.query_len, shape.key_len, causal_) + kept);
+    if (by_lists(shape.key_len)) {
+      const auto pairs = static_cast<double>(kernels::top_keys_pairs(shape.query_len, shape.key_len, causal_));
+      cost.flops_executed = 2 * z * d * (pairs + 2 * kept);
+      cost.peak_elements = z * (2 * d * (n + keys) + n * (1 + 2 * static_cast<double>(most_of(shape.key_len))));
+    } else {
+      cost.flops_executed = 4 * z * d * n * keys;
+      cost.peak_elements = 2 * z * n * keys;
     }
-    return {4 * z * d * pairs,
-            2 * z * d * (read_pairs(shape.query_len, shape.key_len, causal_) + static_cast<double>(kept)),
-            2 * z * pairs};
+    return cost;
   }
 
+  [[nodiscard]] bool zeroes_padding() const override { return true; }
+
  private:
+  // Keys that a row keeps, given how many it may read.
+  [[nodiscard]] int64_t most_of(int64_t keys) const {
+    return kernels::TopKeysOptions{{}, {}, options_.top_k, options_.top_fraction}.kept(keys);
+  }
+  [[nodiscard]] bool by_lists(int64_t keys) const { return most_of(keys) * kFewerThanKeys <= keys; }
+
   // The k_i-th largest score of each row [b,h,n,1]; the lowest number where a row has fewer keys.
   [[nodiscard]] at::Tensor threshold(const at::Tensor& scores, const at::Tensor& closed) const {
     const int64_t keys = scores.size(-1), least = std::min(options_.top_k, keys);
-    const int64_t most = std::min(keys, std::max(least, fraction_of(options_.top_fraction, keys)));
+    const int64_t most = most_of(keys);
     const at::Tensor sorted = std::get<0>(at::topk(scores, most, -1));
     if (most == least || !closed.defined()) return sorted.narrow(-1, most - 1, 1);
     const at::Tensor open = closed.logical_not().sum(-1, /*keepdim=*/true).to(at::kDouble);

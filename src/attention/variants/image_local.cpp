@@ -15,6 +15,7 @@
 #include "attention/shared/index_tables.h"
 #include "attention/shared/pinned.h"
 #include "attention/shared/windows.h"
+#include "kernels/picked_rows/picked_rows.h"
 
 namespace xformer::attention::variants::image_local {
 
@@ -86,17 +87,16 @@ class ImageLocalCore : public AttentionCore {
       const Windows windows = Windows::own_block(slots, tables.width, causal_);
       if (!tables.order.defined())
         return window_attention(rest.q, rest.k, rest.v, rest.valid, windows, dropout_, is_training(), extra);
-      const auto by_unit = [&](const at::Tensor& x) {  // zeros where a unit has no place
-        return at::constant_pad_nd(x, {0, 0, 0, 1}).index_select(2, tables.order);
+      const auto picked = [&](const at::Tensor& x, const at::Tensor& rows) {
+        return kernels::picked_rows(x, rows.expand({x.size(0), x.size(1), -1}));
       };
       at::Tensor valid = rest.valid;
-      if (valid.defined() || slots > places) {
-        if (!valid.defined()) valid = at::ones({q.size(0), places}, q.options().dtype(at::kBool));
-        valid = at::constant_pad_nd(valid, {0, 1}).index_select(1, tables.order);
-      }
-      return window_attention(by_unit(rest.q), by_unit(rest.k), by_unit(rest.v), valid, windows, dropout_,
-                              is_training(), extra)
-          .index_select(2, tables.back);
+      if (valid.defined()) valid = valid.index_select(1, tables.order);
+      if (slots > places)
+        valid = valid.defined() ? valid.logical_and(tables.filled) : tables.filled.expand({q.size(0), slots});
+      return picked(window_attention(picked(rest.q, tables.order), picked(rest.k, tables.order),
+                                     picked(rest.v, tables.order), valid, windows, dropout_, is_training(), extra),
+                    tables.back);
     });
   }
 
@@ -130,8 +130,10 @@ class ImageLocalCore : public AttentionCore {
  private:
   struct Tables {
     int64_t units = 0, width = 0;
-    at::Tensor memory;       // [1,units,g]: where in all of k a unit's memory and the pinned keys are, -1 for none
-    at::Tensor order, back;  // place of each slot, `places` for none, and slot of each place; undefined: as they are
+    at::Tensor memory;  // [1,units,g]: where in all of k a unit's memory and the pinned keys are, -1 for none
+    // Place of each slot, which ones have one of their own (the others have their unit's first, so that no row is of
+    // tokens that its unit does not read), and slot of each place; undefined: as they are.
+    at::Tensor order, filled, back;
   };
 
   // Slots of a unit, and the most keys that one has in its memory.
@@ -165,7 +167,12 @@ class ImageLocalCore : public AttentionCore {
     result.units = static_cast<int64_t>(units.size());
     result.width = width;
     result.memory = numbers(memory).view({1, result.units, seen + pinned});
-    if (!std::is_sorted(order.begin(), order.end())) result.order = numbers(order), result.back = numbers(back);
+    if (!std::is_sorted(order.begin(), order.end())) {
+      result.filled = numbers(order).lt(places);
+      for (size_t slot = 0; slot < order.size(); ++slot)
+        if (order[slot] == places) order[slot] = order[slot / static_cast<size_t>(width) * static_cast<size_t>(width)];
+      result.order = numbers(order), result.back = numbers(back);
+    }
     return tables_.emplace(std::pair(places, device.str()), std::move(result)).first->second;
   }
 

@@ -5,10 +5,8 @@
 #include <ATen/Dispatch.h>
 #include <ATen/Functions.h>
 
+#include "kernels/attention/score_rows.h"
 #include "kernels/attention/weight_draws.h"
-#include "kernels/cpu/gemm.h"
-#include "kernels/cpu/heads.h"
-#include "kernels/cpu/stored.h"
 #include "kernels/cpu/tile_sums.h"
 #include "kernels/cpu/units.h"
 #include "kernels/entmax_attention/weight_rows.h"
@@ -17,51 +15,40 @@ namespace xformer::kernels {
 
 namespace {
 
-// A tile of scores is at most a mebibyte of floats, but for the least rows that a product is worth while for. Keys are
-// multiplied in blocks.
-constexpr int64_t kEntmaxScores = 1 << 18, kFewestEntmaxRows = 8, kMostEntmaxRows = 64, kEntmaxKeys = 256;
-
-int64_t entmax_rows_at_once(int64_t keys) {
-  return std::clamp(kEntmaxScores / std::max<int64_t>(keys, 1), kFewestEntmaxRows, kMostEntmaxRows);
-}
-
-int64_t whole_blocks(int64_t count, int64_t block) { return (count + block - 1) / block * block; }
+static_assert(kScoreLanes == kEntmaxLanes);
 
 // What a worker computes in.
 template <class Stored>
 struct EntmaxScratch {
   using Value = Computed<Stored>;
-  std::vector<Value> scores, slopes, row, out, dk, dv;
+  ScoreRoom<Stored> room;
+  std::vector<Value> slopes, row, out, dk, dv;
   std::vector<Value> turned_dk, turned_dv;  // TileSums' room
   std::vector<Stored> factor;               // a tile as products take it
   std::vector<uint16_t> draws;
   std::vector<const uint16_t*> draws_at{nullptr};
-  std::vector<PackedFactor<Stored>> turned_keys, turned_values, keys;  // of a head, by blocks
-  int64_t head = -1;                                                   // b h + h
+  std::vector<PackedFactor<Stored>> turned_values, keys;  // of a head, by blocks
 };
 
 // The operands of a call, and what is done with some rows of one head.
 template <class Stored>
-class EntmaxHeads {
+class EntmaxHeads : public ScoreRows<Stored> {
+  using Rows = ScoreRows<Stored>;
+  using Rows::allowed, Rows::for_blocks, Rows::k, Rows::key_end, Rows::q, Rows::score;
+
  public:
+  using Rows::block, Rows::sizes;
   using Value = Computed<Stored>;
   using Scratch = EntmaxScratch<Stored>;
   static constexpr Value kNoThreshold = std::numeric_limits<Value>::infinity();
 
   EntmaxHeads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& alpha,
               const EntmaxAttentionOptions& options)
-      : sizes(head_sizes(q, k, v)),
-        block(entmax_rows_at_once(sizes.m)),
+      : Rows(q, k, head_sizes(q, k, v), options.rows),
         options_(options),
-        allowed_(options.rows, sizes),
         draws_(options.rows.dropout, sizes),
         alpha_(alpha.defined() ? alpha.contiguous() : alpha),
-        q_(reading<Stored>(q)),
-        k_(reading<Stored>(k)),
         v_(reading<Stored>(v)) {}
-
-  const HeadSizes sizes;
-  const int64_t block;  // rows at once
 
   // The output of at most `block` rows, and thresholds [n].
   void forward(int64_t b, int64_t h, int64_t first, const Heads<Stored>& out, Value* thresholds, Scratch& mine) const {
@@ -72,16 +59,16 @@ class EntmaxHeads {
       std::fill_n(thresholds + first, rows, kNoThreshold);
     } else {
       pack(b, h, /*backward=*/false, mine);
-      const int64_t line = score(b, h, first, rows, end, mine);
+      const int64_t line = score(b, h, first, rows, end, mine.room);
       for (int64_t r = 0; r < rows; ++r) {
-        Value *const y = mine.scores.data() + r * line, &threshold = thresholds[first + r];
+        Value *const y = mine.room.scores.data() + r * line, &threshold = thresholds[first + r];
         threshold = kNoThreshold;
-        if (allowed_.query(b, first + r))
+        if (allowed.query(b, first + r))
           threshold =
               entmax_weights(y, line, row_of(b, h, first + r, line, mine), grown(mine.row, line + kEntmaxLanes));
         else std::fill_n(y, line, Value(0));
       }
-      const Stored* const weights = factor_of<Stored>(mine.scores.data(), rows * line, mine.factor);
+      const Stored* const weights = factor_of<Stored>(mine.room.scores.data(), rows * line, mine.factor);
       for_blocks(end, [&](int64_t key, int64_t count, size_t) {
         gemm(rows, e, count, Value(1), {weights + key, line}, {v_.at(b, h, key), v_.stride}, Value(key > 0), to.data,
              to.stride);
@@ -110,7 +97,7 @@ class EntmaxHeads {
         continue;
       }
       pack(b, h, /*backward=*/true, mine);
-      const int64_t line = score(b, h, first, rows, end, mine);
+      const int64_t line = score(b, h, first, rows, end, mine.room);
       Value* const slopes = grown(mine.slopes, rows * line);
       for_blocks(end, [&](int64_t key, int64_t, size_t place) {
         gemm(rows, {gradient.at(b, h, first), gradient.stride}, mine.turned_values[place], Value(0), slopes + key,
@@ -118,7 +105,7 @@ class EntmaxHeads {
       });
       for (int64_t r = 0; r < rows; ++r) {
         const int64_t i = first + r;
-        Value *const y = mine.scores.data() + r * line, *const slope = slopes + r * line, of_alpha = 0;
+        Value *const y = mine.room.scores.data() + r * line, *const slope = slopes + r * line, of_alpha = 0;
         std::fill(slope + end, slope + line, Value(0));
         if (thresholds[i] == kNoThreshold) {
           std::fill_n(y, line, Value(0));
@@ -131,9 +118,9 @@ class EntmaxHeads {
       }
       const Stored* const factor = factor_of<Stored>(slopes, rows * line, mine.factor);
       for_blocks(end, [&](int64_t key, int64_t count, size_t place) {
-        v_sums.add(key, count, rows, mine.scores.data() + key, line, {gradient.at(b, h, first), gradient.stride},
+        v_sums.add(key, count, rows, mine.room.scores.data() + key, line, {gradient.at(b, h, first), gradient.stride},
                    false);
-        k_sums.add(key, count, rows, slopes + key, line, {q_.at(b, h, first), q_.stride}, false);
+        k_sums.add(key, count, rows, slopes + key, line, {q.at(b, h, first), q.stride}, false);
         gemm(rows, {factor + key, line}, mine.keys[place], Value(key > 0), into.data, into.stride);
       });
       store_rows(into, rows, d, dq.at(b, h, first), dq.stride);
@@ -148,44 +135,14 @@ class EntmaxHeads {
     return (alpha_.defined() ? alpha_.const_data_ptr<Value>()[h] : static_cast<Value>(options_.alpha)) - 1;
   }
 
-  // One behind the last key of some rows' tile: whole blocks, but for the sample's last one.
-  [[nodiscard]] int64_t key_end(int64_t b, int64_t first, int64_t rows) const {
-    if (allowed_.query_end(b) <= first) return 0;
-    return std::min(whole_blocks(allowed_.key_end(b, first + rows), kEntmaxKeys), allowed_.key_end(b));
-  }
-
-  // work(first key, count, number of the block)
-  template <class Work>
-  static void for_blocks(int64_t end, const Work& work) {
-    for (int64_t key = 0; key < end; key += kEntmaxKeys)
-      work(key, std::min(kEntmaxKeys, end - key), static_cast<size_t>(key / kEntmaxKeys));
-  }
-
   // The head's factors of many products.
   void pack(int64_t b, int64_t h, bool backward, Scratch& mine) const {
-    if (mine.head == b * sizes.h + h) return;
-    mine.head = b * sizes.h + h;
-    const auto blocks = static_cast<size_t>((sizes.m + kEntmaxKeys - 1) / kEntmaxKeys);
-    mine.turned_keys.resize(blocks), mine.turned_values.resize(blocks), mine.keys.resize(blocks);
-    for_blocks(allowed_.key_end(b), [&](int64_t key, int64_t count, size_t place) {
-      const Operand<Stored> keys{k_.at(b, h, key), k_.stride}, values{v_.at(b, h, key), v_.stride, true};
-      mine.turned_keys[place].pack(sizes.n, sizes.d, count, b_of(h) * scale(), {keys.data, keys.stride, true});
-      if (!backward) return;
-      mine.turned_values[place].pack(sizes.n, sizes.e, count, Value(1), values);
-      mine.keys[place].pack(sizes.n, count, sizes.d, scale(), keys);
+    if (!Rows::pack(b, h, b_of(h) * scale(), mine.room) || !backward) return;
+    mine.turned_values.resize(mine.room.turned_keys.size()), mine.keys.resize(mine.room.turned_keys.size());
+    for_blocks(allowed.key_end(b), [&](int64_t key, int64_t count, size_t place) {
+      mine.turned_values[place].pack(sizes.n, sizes.e, count, Value(1), {v_.at(b, h, key), v_.stride, true});
+      mine.keys[place].pack(sizes.n, count, sizes.d, scale(), {k.at(b, h, key), k.stride});
     });
-  }
-
-  // b times the scores of some rows, in lines of whole lanes: returns a line's length.
-  int64_t score(int64_t b, int64_t h, int64_t first, int64_t rows, int64_t end, Scratch& mine) const {
-    const int64_t line = whole_blocks(end, kEntmaxLanes);
-    Value* const y = grown(mine.scores, rows * line);
-    for_blocks(end, [&](int64_t key, int64_t, size_t place) {
-      gemm(rows, {q_.at(b, h, first), q_.stride}, mine.turned_keys[place], Value(0), y + key, line);
-    });
-    for (int64_t r = 0; r < rows; ++r) std::fill(y + r * line + end, y + (r + 1) * line, -kNoThreshold);
-    allowed_.exclude(y, line, b, first, rows, 0, end);
-    return line;
   }
 
   [[nodiscard]] EntmaxRow<Value> row_of(int64_t b, int64_t h, int64_t i, int64_t line, Scratch& mine) const {
@@ -196,24 +153,14 @@ class EntmaxHeads {
   }
 
   const EntmaxAttentionOptions& options_;
-  AllowedPairs allowed_;
   WeightDraws draws_;
   at::Tensor alpha_;
-  Heads<const Stored> q_, k_, v_;
+  Heads<const Stored> v_;
 };
 
 }  // namespace
 
-int64_t entmax_attention_pairs(int64_t n, int64_t m, bool causal) {
-  if (!causal) return n * m;
-  int64_t pairs = 0;
-  const int64_t block = entmax_rows_at_once(m);
-  for (int64_t first = 0; first < n; first += block) {
-    const int64_t rows = std::min(block, n - first), seen = std::clamp<int64_t>(first + rows + m - n, 0, m);
-    pairs += rows * std::min(m, whole_blocks(seen, kEntmaxKeys));
-  }
-  return pairs;
-}
+int64_t entmax_attention_pairs(int64_t n, int64_t m, bool causal) { return score_row_pairs(n, m, causal); }
 
 EntmaxAttentionForward entmax_attention_forward_cpu(const at::Tensor& q_in, const at::Tensor& k_in,
                                                     const at::Tensor& v_in, const at::Tensor& alpha,
