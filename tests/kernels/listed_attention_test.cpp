@@ -3,13 +3,14 @@
 
 #include "core/random.h"
 #include "fused_support.h"
+#include "kernels/attention/attention.h"
 #include "tensor/op_counter.h"
 
 namespace xformer::kernels::listed_attention_test {
 
 struct ListedCase {
   int64_t n = 70, keys = 50, lists = 0, length = 6;  // lists 0: one for each row
-  bool per_head = false, per_sample = false, masked = false, biased = false;
+  bool per_head = false, per_sample = false, masked = false, biased = false, by_key = false;
   double dropout = 0;
   int64_t b = 2, h = 2, d = 5, e = 7;
 };
@@ -41,6 +42,7 @@ ListedAttentionOptions build(const ListedCase& one) {
     stream.set_step(3, 2);
     options.dropout = {one.dropout, stream.state, 4};
   }
+  options.drops_by_key = one.by_key;
   return options;
 }
 
@@ -62,6 +64,8 @@ std::vector<ListedCase> cases() {
           {.lists = 4, .length = 20, .biased = true, .dropout = 0.3, .d = 16, .e = 16},
           {.lists = 4, .per_head = true, .per_sample = true, .masked = true, .dropout = 0.3},
           {.keys = 200, .length = 40, .dropout = 0.5, .d = 32, .e = 32},
+          {.keys = 90, .length = 40, .masked = true, .by_key = true, .dropout = 0.5, .d = 32, .e = 32},
+          {.lists = 4, .length = 3, .per_head = true, .biased = true, .by_key = true, .dropout = 0.3},
           {.length = 30, .masked = true, .d = 85, .e = 67},
           {.n = 9, .length = 3, .per_sample = true, .masked = true, .d = 19, .e = 1}};
 }
@@ -79,6 +83,16 @@ TEST_CASE("listed keys fused equal their definition, with gradients") {
                 },
                 inputs(one, type)) < (type == at::kDouble ? 1e-12 : rounding));
   }
+}
+
+TEST_CASE("lists of all keys that drop by key drop what attention over all pairs does, in any order") {
+  const ListedCase one{.n = 40, .keys = 50, .dropout = 0.4};
+  ListedAttentionOptions options = build(one);
+  options.places = at::cat({at::full({10}, -1, at::kLong), at::arange(50, at::kLong).flip(0)}).expand({1, 1, 40, 60});
+  options.drops_by_key = true;
+  const Tensors x = inputs(one, at::kDouble);
+  const AttentionOptions all{1 / std::sqrt(5.0), {}, {}, options.dropout};
+  CHECK(difference(listed_attention(x[0], x[1], x[2], options), attention_reference(x[0], x[1], x[2], all)) < 1e-12);
 }
 
 TEST_CASE("the definition is softmax over the listed keys, row by row") {

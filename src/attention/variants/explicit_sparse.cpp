@@ -33,9 +33,13 @@ class ExplicitSparseCore : public AttentionCore, public RowCore {
                      Carry&) override {
     if (by_lists(k.size(2)) && probe_recorder == nullptr && kernels::top_keys_runs_fused(q, k)) {
       const kernels::TopKeysOptions options{mask, mask.query_valid(q.size(2)), options_.top_k, options_.top_fraction};
-      return kernels::listed_attention(
-          q, k, v,
-          {kernels::top_keys(q, k, options), {}, mask.key_valid, options.query_valid, dropout_.place(is_training())});
+      return kernels::listed_attention(q, k, v,
+                                       {.places = kernels::top_keys(q, k, options),
+                                        .lists = {},
+                                        .key_valid = mask.key_valid,
+                                        .row_valid = options.query_valid,
+                                        .dropout = dropout_.place(is_training()),
+                                        .drops_by_key = true});
     }
     const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
     const at::Tensor scores = kernels::batched_product(q * scale, k.transpose(-1, -2));  // [b,h,n,n]

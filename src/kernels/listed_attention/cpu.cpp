@@ -33,7 +33,7 @@ struct ListedScratch {
   std::vector<Value> query, out, slope, dq;  // rows on their way from or to where they are stored
   int64_t head = -1;                         // b h + h, of k and v forwards
   std::vector<int64_t> places;
-  std::vector<uint16_t> draws;
+  std::vector<uint16_t> draws, listed_draws;
   const uint16_t* drawn = nullptr;  // of the first row
 
   [[nodiscard]] const uint16_t* draws_of(int64_t element) const { return drawn == nullptr ? nullptr : drawn + element; }
@@ -81,7 +81,8 @@ struct ListedPass {
         bias(bias.defined() ? bias.contiguous() : bias),
         keys(options.key_valid, m),
         rows(options.row_valid, n),
-        draws(options.dropout, at::empty({1}, at::kByte).expand({b, h, n, length})) {
+        by_key(options.drops_by_key),
+        draws(options.dropout, at::empty({1}, at::kByte).expand({b, h, n, by_key ? m : length})) {
     XF_ASSERT(options.places.scalar_type() == at::kLong && (lists.defined() || places.size(2) == n),
               "listed attention takes int64 places [b,h,c,L], and c = {} lists without a list of each row; got {}", n,
               places.size(2));
@@ -99,8 +100,6 @@ struct ListedPass {
     mine.scores.resize(static_cast<size_t>(room));
     mine.slopes.resize(static_cast<size_t>(room));
     mine.places.resize(static_cast<size_t>((end - first) * length));
-    // A row's last step goes over draws that are the next row's, of weights that are zero.
-    mine.drawn = draws.draw(place(sample, head, first) * length, (end - first) * length + kListedLanes, mine.draws);
     const int64_t* const all = places.const_data_ptr<int64_t>() + sample * places.stride(0) + head * places.stride(1);
     const int64_t* const own = lists.defined() ? lists.const_data_ptr<int64_t>() + place(sample, head, first) : nullptr;
     const bool* const valid = keys.defined() ? keys.flags(sample) : nullptr;
@@ -114,7 +113,25 @@ struct ListedPass {
         to[l] = from[l] >= 0 && (valid == nullptr || valid[from[l]]) ? from[l] : -1;
       }
     }
+    mine.drawn = draw(sample, head, first, end, mine);
     return there;
+  }
+
+  // Of rows first .. end - 1, behind each other. A row's last step goes over draws that are the next row's, of weights
+  // that are zero.
+  template <class Value>
+  const uint16_t* draw(int64_t sample, int64_t head, int64_t first, int64_t end, ListedScratch<Value>& mine) const {
+    const int64_t count = (end - first) * length + kListedLanes, begin = place(sample, head, first);
+    if (!by_key || draws.threshold() == 0) return draws.draw(begin * length, count, mine.draws);
+    uint16_t* const listed = grown(mine.listed_draws, count);
+    for (int64_t row = first; row < end; ++row) {
+      if (!rows.at(sample, row)) continue;
+      const uint16_t* const of_keys = draws.draw((begin + row - first) * m, m, mine.draws);
+      const int64_t at = (row - first) * length;
+      for (int64_t l = at; l < at + length; ++l)
+        listed[l] = of_keys[std::max<int64_t>(0, mine.places[static_cast<size_t>(l)])];
+    }
+    return listed;
   }
 
   // Asks for the keys and values of a row that is worked on kFetchedAhead rows from now: where lists lead, the
@@ -155,6 +172,7 @@ struct ListedPass {
   double scale;
   at::Tensor places, lists, bias;
   ValidRows keys, rows;
+  bool by_key;
   ElementDraws draws;
 };
 

@@ -42,7 +42,7 @@ at::Tensor listed_attention(const at::Tensor& q, const at::Tensor& k, const at::
   XF_ASSERT(k.size(2) == v.size(2) && q.size(3) == k.size(3),
             "listed attention takes q [b,h,n,d], k [b,h,m,d] and v [b,h,m,e]");
   return run_fused(ListedAttentionCall{q, k, v, bias, options, {}},
-                   q.is_cpu() || fits_listed_programs(q, k, v, bias, options.places))[0];
+                   q.is_cpu() || (!options.drops_by_key && fits_listed_programs(q, k, v, bias, options.places)))[0];
 }
 
 }  // namespace xformer::kernels

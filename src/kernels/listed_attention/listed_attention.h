@@ -18,6 +18,9 @@ struct ListedAttentionOptions {
   at::Tensor key_valid;  // [b,m] bool, which keys count; undefined: all
   at::Tensor row_valid;  // [b,n] bool: other rows of the output are zero; undefined: all are valid
   DropoutPlace dropout;  // element e of the weights [b,h,n,L]
+  // Or as if the weights were [b,h,n,m], zero but for the listed keys: lists of any length then drop alike. On a CPU;
+  // devices run the definition.
+  bool drops_by_key = false;
 };
 
 // q [b,h,n,d], k [b,h,m,d], v [b,h,m,e], bias [b,h,n,L] or undefined -> [b,h,n,e]. Rows that are not valid or have no

@@ -44,7 +44,11 @@ at::Tensor listed_attention_reference(const at::Tensor& q, const at::Tensor& k, 
   if (bias.defined()) scores = scores + bias;
   const at::Tensor weights = closed_softmax(scores, closed);
   probe("weights", weights);
-  return in_row_tiles({options.dropout(weights), places}, {v}, tile, [](const Tensors& rows, const Tensors& whole) {
+  at::Tensor dropped;
+  if (options.drops_by_key && options.dropout.p > 0)
+    dropped = weights * options.dropout(at::ones({b, h, n, k.size(2)}, weights.options())).gather(3, places);
+  else dropped = options.dropout(weights);
+  return in_row_tiles({dropped, places}, {v}, tile, [](const Tensors& rows, const Tensors& whole) {
     return at::matmul(rows[0].unsqueeze(-2), rows_at(whole[0], rows[1])).squeeze(-2);  // [b,h,r,e]
   });
 }
