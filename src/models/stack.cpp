@@ -1,9 +1,23 @@
 #include "models/stack.h"
 
+#include <algorithm>
+
 #include "models/reversible.h"
 #include "tensor/probe.h"
 
 namespace xformer::models {
+
+namespace {
+
+// Whether flags in host memory are all set: without a mask, attentions save what they would do about padding. Those of
+// a device are not waited for.
+bool closes_nothing(const at::Tensor& valid) {
+  if (!valid.defined() || !valid.is_cpu() || !valid.is_contiguous()) return false;
+  const bool* const flags = valid.const_data_ptr<bool>();
+  return std::all_of(flags, flags + valid.numel(), [](bool flag) { return flag; });
+}
+
+}  // namespace
 
 Stack::Stack(Model& owner, const StackOptions& options, const ModelRequest& request, int64_t max_len, int64_t pinned)
     : causal_(request.causal),
@@ -63,7 +77,7 @@ Stack::Stack(Model& owner, const StackOptions& options, const ModelRequest& requ
 at::Tensor Stack::forward(at::Tensor x, const at::Tensor& valid, State& state) const {
   const bool widened = padding_is_valid_ && valid.defined();
   const at::Tensor places = widened ? valid.logical_or(valid.any(1, /*keepdim=*/true)) : valid;
-  const SequenceMask mask{places, causal_, /*cross=*/false, padding_read_};
+  const SequenceMask mask{closes_nothing(places) ? at::Tensor() : places, causal_, /*cross=*/false, padding_read_};
   if (!reversible_.empty()) {
     std::vector<at::Tensor> parameters = shared_->parameters();
     for (const auto& layer : layers_)

@@ -6,8 +6,7 @@
 
 namespace xformer::kernels {
 
-// A row is of whole multiples of 32 scores, -infinity of closed keys. Both forms, by each instruction set that there is
-// one for: what is not closed.
+// A row is of whole multiples of 32 scores, -infinity of closed keys. How many are not closed:
 int64_t open_scores(const float* row, int64_t count);
 int64_t open_scores(const double* row, int64_t count);
 
