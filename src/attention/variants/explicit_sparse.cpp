@@ -4,7 +4,6 @@
 // of the keys that row i may read (valid, and if causal not later), which come before the choice; a row with fewer than
 // k keeps them all. Keys that tie with the k-th stay, so that the order of keys does not matter. `top_fraction` keeps
 // more where a row may read much: k_i = max(k, ceil(fraction * keys of the row)) (attention-third 8).
-#include <algorithm>
 #include <cmath>
 
 #include "attention/decoding.h"
@@ -31,8 +30,8 @@ class ExplicitSparseCore : public AttentionCore, public RowCore {
 
   at::Tensor forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
                      Carry&) override {
+    const kernels::TopKeysOptions options = choice(mask, mask.query_valid(q.size(2)));
     if (by_lists(k.size(2)) && probe_recorder == nullptr && kernels::top_keys_runs_fused(q, k)) {
-      const kernels::TopKeysOptions options{mask, mask.query_valid(q.size(2)), options_.top_k, options_.top_fraction};
       return kernels::listed_attention(q, k, v,
                                        {.places = kernels::top_keys(q, k, options),
                                         .lists = {},
@@ -49,7 +48,7 @@ class ExplicitSparseCore : public AttentionCore, public RowCore {
       const at::NoGradGuard no_grad;
       const double lowest = lowest_score(scores.scalar_type());
       if (closed.defined()) scores.masked_fill_(closed, lowest);
-      const at::Tensor threshold = this->threshold(scores, closed);
+      const at::Tensor threshold = kernels::top_threshold(scores, closed, options);
       probe("threshold", threshold);
       scores.masked_fill_(scores.lt(threshold), lowest);
     }
@@ -57,7 +56,7 @@ class ExplicitSparseCore : public AttentionCore, public RowCore {
     if (closed.defined()) weights = weights.masked_fill(closed, 0);  // rows without a key
     probe("weights", weights);
     const at::Tensor out = kernels::batched_product(dropout_(weights, is_training()), v);
-    const at::Tensor valid = mask.query_valid(q.size(2));
+    const at::Tensor& valid = options.query_valid;
     return valid.defined() ? at::where(valid.unsqueeze(1).unsqueeze(-1), out, 0) : out;
   }
 
@@ -84,22 +83,13 @@ class ExplicitSparseCore : public AttentionCore, public RowCore {
   [[nodiscard]] bool zeroes_padding() const override { return true; }
 
  private:
+  [[nodiscard]] kernels::TopKeysOptions choice(const SequenceMask& mask = {},
+                                               const at::Tensor& query_valid = {}) const {
+    return {mask, query_valid, options_.top_k, options_.top_fraction};
+  }
   // Keys that a row keeps, given how many it may read.
-  [[nodiscard]] int64_t most_of(int64_t keys) const {
-    return kernels::TopKeysOptions{{}, {}, options_.top_k, options_.top_fraction}.kept(keys);
-  }
+  [[nodiscard]] int64_t most_of(int64_t keys) const { return choice().kept(keys); }
   [[nodiscard]] bool by_lists(int64_t keys) const { return most_of(keys) * kFewerThanKeys <= keys; }
-
-  // The k_i-th largest score of each row [b,h,n,1]; the lowest number where a row has fewer keys.
-  [[nodiscard]] at::Tensor threshold(const at::Tensor& scores, const at::Tensor& closed) const {
-    const int64_t keys = scores.size(-1), least = std::min(options_.top_k, keys);
-    const int64_t most = most_of(keys);
-    const at::Tensor sorted = std::get<0>(at::topk(scores, most, -1));
-    if (most == least || !closed.defined()) return sorted.narrow(-1, most - 1, 1);
-    const at::Tensor open = closed.logical_not().sum(-1, /*keepdim=*/true).to(at::kDouble);
-    const at::Tensor rank = at::ceil(open * options_.top_fraction - 1e-9).to(at::kLong).clamp(least, most) - 1;
-    return sorted.gather(-1, rank.expand({scores.size(0), scores.size(1), scores.size(2), 1}));
-  }
 
   Options options_;
   bool causal_;

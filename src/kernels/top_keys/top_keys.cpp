@@ -71,29 +71,25 @@ at::Tensor top_keys_cpu(const at::Tensor& q_in, const at::Tensor& k_in, const To
 
 const Operator<top_keys_cpu> top_keys_operator{"top_keys"};
 
-// Scores of the keys that a row may see, the lowest number of others.
-at::Tensor open_scores_of(const at::Tensor& q, const at::Tensor& k, const TopKeysOptions& options) {
+// Scores, the lowest number of keys that a row may not see.
+at::Tensor scores_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& closed) {
   at::Tensor scores = at::matmul(q, k.transpose(-1, -2));
-  const at::Tensor closed = closed_keys(options.mask, q.size(2), k.size(2), q);
   return closed.defined() ? scores.masked_fill_(closed, lowest_score(scores.scalar_type())) : scores;
 }
-at::Tensor which_are_open(const at::Tensor& scores) {  // NaN is
-  return scores.le(lowest_score(scores.scalar_type())).logical_not();
-}
-// k_i of each row [b,h,n,1].
-at::Tensor kept_of(const at::Tensor& scores, const TopKeysOptions& options) {
-  const at::Tensor keys = which_are_open(scores).sum(-1, /*keepdim=*/true);
-  const at::Tensor share = at::ceil(keys.to(at::kDouble) * options.top_fraction - 1e-9).to(at::kLong);
-  return at::minimum(keys, share.clamp_min(options.top_k));
+// k_i of each row, given how many keys it may see.
+at::Tensor kept_of(const at::Tensor& keys, const TopKeysOptions& options) {
+  return at::ceil(keys.to(at::kDouble) * options.top_fraction - 1e-9).to(at::kLong).clamp_min(options.top_k);
 }
 
 // What is held of lists, as which of two scores is the larger one may hang on how they are rounded: the least of each,
 // and that there are k_i.
 variable_list held_of(const at::Tensor& lists, const at::Tensor& scores, const TopKeysOptions& options) {
+  const at::Tensor keys = scores.le(lowest_score(scores.scalar_type())).logical_not().sum(-1, /*keepdim=*/true);
   const at::Tensor there = lists.ge(0), of_lists = scores.gather(-1, lists.clamp_min(0));
   const at::Tensor least = of_lists.masked_fill(there.logical_not(), -lowest_score(scores.scalar_type())).amin(-1);
-  return {least.masked_fill(there.any(-1).logical_not(), 0),
-          at::minimum(there.sum(-1, /*keepdim=*/true), kept_of(scores, options)).to(scores.scalar_type())};
+  return {
+      least.masked_fill(there.any(-1).logical_not(), 0),
+      at::minimum(there.sum(-1, /*keepdim=*/true), at::minimum(keys, kept_of(keys, options))).to(scores.scalar_type())};
 }
 
 }  // namespace
@@ -110,14 +106,22 @@ bool top_keys_runs_fused(const at::Tensor& q, const at::Tensor& k) {
 
 int64_t top_keys_pairs(int64_t n, int64_t m, bool causal) { return score_row_pairs(n, m, causal); }
 
+at::Tensor top_threshold(const at::Tensor& scores, const at::Tensor& closed, const TopKeysOptions& options) {
+  const int64_t keys = scores.size(-1), least = std::min(options.top_k, keys), most = options.kept(keys);
+  const at::Tensor sorted = std::get<0>(at::topk(scores, most, -1));
+  if (most == least || !closed.defined()) return sorted.narrow(-1, most - 1, 1);
+  const at::Tensor rank = kept_of(closed.logical_not().sum(-1, /*keepdim=*/true), options).clamp_max(most) - 1;
+  return sorted.gather(-1, rank.expand({scores.size(0), scores.size(1), scores.size(2), 1}));
+}
+
 at::Tensor top_keys_reference(const at::Tensor& q, const at::Tensor& k, const TopKeysOptions& options) {
-  const at::Tensor scores = open_scores_of(q, k, options), rank = kept_of(scores, options).clamp_min(1) - 1;
-  const at::Tensor least = std::get<0>(at::sort(scores, -1, /*descending=*/true)).gather(-1, rank);
-  at::Tensor stays = scores.lt(least).logical_not().logical_and(which_are_open(scores));
+  const at::Tensor closed = closed_keys(options.mask, q.size(2), k.size(2), q), scores = scores_of(q, k, closed);
+  at::Tensor stays = scores.lt(top_threshold(scores, closed, options)).logical_not();
+  if (closed.defined()) stays = stays.logical_and(closed.logical_not());
   if (options.query_valid.defined()) stays = stays.logical_and(options.query_valid.unsqueeze(1).unsqueeze(-1));
   const int64_t m = scores.size(-1);
   const int64_t width = std::max({int64_t{1}, options.kept(m), stays.sum(-1).max().item<int64_t>()});
-  const at::Tensor places = at::where(stays, at::arange(m, rank.options()), m);
+  const at::Tensor places = at::where(stays, at::arange(m, scores.options().dtype(at::kLong)), m);
   const at::Tensor first = std::get<0>(at::sort(places, -1)).narrow(-1, 0, width);
   return at::where(first.lt(m), first, -1);
 }
@@ -130,7 +134,7 @@ at::Tensor top_keys(const at::Tensor& q_in, const at::Tensor& k_in, const TopKey
   if (!fused) return top_keys_reference(q, k, options);
   const at::Tensor result = top_keys_operator(q, k, options);
   if (policy() == Policy::kCheck) {
-    const at::Tensor scores = open_scores_of(q, k, options);
+    const at::Tensor scores = scores_of(q, k, closed_keys(options.mask, q.size(2), k.size(2), q));
     check_forward("top_keys", held_of(result, scores, options),
                   [&] { return held_of(top_keys_reference(q, k, options), scores, options); });
   }

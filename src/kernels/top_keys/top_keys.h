@@ -31,6 +31,11 @@ struct TopKeysOptions {
 // of keys up to the diagonal.
 [[nodiscard]] int64_t top_keys_pairs(int64_t n, int64_t m, bool causal);
 
+// The k_i-th largest of the scores [b,h,n,m] of each row [b,h,n,1], those of closed keys being the lowest number; that
+// where a row has fewer. `closed`: which these are, undefined: none.
+[[nodiscard]] at::Tensor top_threshold(const at::Tensor& scores, const at::Tensor& closed,
+                                       const TopKeysOptions& options);
+
 // The definition, with [b,h,n,m] scores.
 [[nodiscard]] at::Tensor top_keys_reference(const at::Tensor& q, const at::Tensor& k, const TopKeysOptions& options);
 
