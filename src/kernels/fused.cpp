@@ -20,11 +20,6 @@ constexpr double kHalfTolerance = 1.0 / 512;
 
 bool products_in_tf32(const at::Tensor& x) { return x.is_cuda() && at::globalContext().allowTF32CuBLAS(); }
 
-// Of what is stored in 16 bits; 0 of other types.
-double tolerance_of(at::ScalarType type) {
-  return type == at::kBFloat16 ? kBf16Tolerance : type == at::kHalf ? kHalfTolerance : 0;
-}
-
 // `least`: a difference is compared with the largest element, or with this where that is smaller.
 void compare(const char* name, const char* what, size_t place, const at::Tensor& got, const at::Tensor& meant,
              double tolerance, double least = 1e-3) {
@@ -139,6 +134,10 @@ variable_list in_float(const variable_list& tensors) {
   variable_list result = tensors;
   for (at::Tensor& one : result) one = in_float(one);
   return result;
+}
+
+double tolerance_of(at::ScalarType type) {
+  return type == at::kBFloat16 ? kBf16Tolerance : type == at::kHalf ? kHalfTolerance : 0;
 }
 
 // Sums that may cancel over a whole sequence, of rounded terms.

@@ -23,9 +23,9 @@
 // kTakesBf16, for kernels that read and write activations in bf16 (kernels/cpu/stored.h); and
 // `static bool takes_half(size_t input)`, the inputs that may be bf16 or fp16 on other devices than the CPU, as
 // products under autocast leave them, where the others are float; with it may come `at::ScalarType kept_type() const`,
-// that of what the forward pass leaves, and kRoundsProducts, where under autocast float outputs are of products of ten
-// bits. Where the first may be, or inputs are of several types, and the kernel does not run, the reference is in float,
-// but under autocast by LibTorch's rules.
+// that of what the forward pass leaves, and kRoundsProducts, where under autocast float outputs are of products of such
+// numbers. Where the first may be, or inputs are of several types, and the kernel does not run, the reference is in
+// float, but under autocast by LibTorch's rules.
 //
 // Under autocast to bf16 on a CPU, activations are bf16 between operators; parameters stay float, and so do statistics
 // of rows: run_fused() brings the inputs to these types, all but those that `static bool is_parameter(size_t input)`
@@ -83,6 +83,8 @@ struct CallCounts {
 inline constexpr double kBf16Tolerance = 1.0 / 64;
 // Four roundings of 2^-11 each in a product on either side.
 inline constexpr double kTf32Tolerance = 1.0 / 256;
+// What a difference may be of what is stored in 16 bits, or of products of such numbers; 0 of other types.
+[[nodiscard]] double tolerance_of(at::ScalarType type);
 inline constexpr double kOutputTolerance = 1e-4, kGradientTolerance = 1e-3;
 
 // Under --kernels=check: InternalError unless `got` is what `reference` makes of the same arguments, within `tolerance`
@@ -230,7 +232,8 @@ variable_list run_kernels(const Call& call) {
   variable_list outputs = FusedFunction<Call>::apply(at::TensorList(defined), std::move(state));
   double tolerance = kOutputTolerance;
   if constexpr (requires { Call::kRoundsProducts; })
-    if (autocast_type(inputs[0].device().type())) tolerance = kTf32Tolerance;
+    if (const auto type = autocast_type(inputs[0].device().type()))
+      tolerance = std::max(tolerance, tolerance_of(*type));
   check_forward(
       Call::kName, outputs, [&] { return call.reference(in_float(inputs)); }, tolerance);
   return outputs;

@@ -29,6 +29,10 @@ struct WalkedTypes {
   using Half = at::Half;
   using BFloat16 = at::BFloat16;
 };
+template <>
+inline constexpr ElementType kElementOf<at::Half> = ElementType::kHalf;
+template <>
+inline constexpr ElementType kElementOf<at::BFloat16> = ElementType::kBFloat16;
 
 enum class WalkOrder { kForward, kBackward };
 
@@ -274,15 +278,19 @@ class WalkedThread {
     two[0] = both[0], two[1] = both[1];
   }
 
-  // PTX manual, mma.m16n8k16 of .f16, lane = 4 g + t, two numbers a register:
+  // PTX manual, mma.m16n8k16 of .f16 or .bf16, lane = 4 g + t, two numbers a register:
   //   a0: (g, 2t)  a1: (g + 8, 2t)  a2: (g, 2t + 8)  a3: (g + 8, 2t + 8)   of 16 x 16
   //   b0: (2t, g)  b1: (2t + 8, g)                                         of 16 x 8
+  template <ElementType kType>
   void mma_half(float* c, const uint32_t* a, const uint32_t* b) const {
     const uint32_t mine[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
-    walk_.exchange(index_, mine, sizeof(mine), "mma_half");
+    walk_.exchange(index_, mine, sizeof(mine), kType == ElementType::kHalf ? "mma_half" : "mma_half of bf16");
     const auto given = [&](int lane, int place, int which) {
+      const uint32_t both = static_cast<const uint32_t*>(walk_.given(index_, lane))[place];
+      if (kType == ElementType::kBFloat16)  // the upper half of a float
+        return static_cast<double>(float_of(which == 0 ? both << 16 : both & 0xFFFF0000u));
       float two[2];
-      floats(static_cast<const uint32_t*>(walk_.given(index_, lane))[place], two);
+      floats(both, two);
       return static_cast<double>(two[which]);
     };
     const int g = index_ % kWarp / 4, t = index_ % 4;

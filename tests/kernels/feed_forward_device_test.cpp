@@ -67,10 +67,12 @@ Tensors walked_part(const WalkedPart& one, const PartTensors& given, const Walk&
   return result;
 }
 
+// Of factors as products take them: in the type of what is stored.
 Tensors defined_part(const WalkedPart& one, const PartTensors& given) {
   const auto leaf = [](const at::Tensor& x) { return x.to(at::kDouble).detach().requires_grad_(true); };
-  Tensors leaves{leaf(given.in.weight), leaf(given.in.bias), leaf(given.out.weight), leaf(given.out.bias),
-                 leaf(given.x)};
+  const auto factor = [&](const at::Tensor& x) { return leaf(x.to(one.stored)); };
+  Tensors leaves{factor(given.in.weight), leaf(given.in.bias), factor(given.out.weight), leaf(given.out.bias),
+                 factor(given.x)};
   const at::Tensor out = feed_forward_reference(leaves[4], {leaves[0], leaves[1]}, {leaves[2], leaves[3]}, one.tanh,
                                                 place_of(one.p), one.needed);
   if (!one.x_wanted) leaves.pop_back();

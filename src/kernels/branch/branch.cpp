@@ -50,7 +50,10 @@ struct BranchCall {
     x = at::Tensor();  // no gradient needs it, nor the sum
     return {std::exchange(made.norm.sum, {})};
   }
-  [[nodiscard]] at::ScalarType kept_type() const { return made.z.defined() ? made.z.scalar_type() : at::kFloat; }
+  // Rows of 16 bits are multiplied so, and gradients of floats with them.
+  [[nodiscard]] at::ScalarType kept_type() const {
+    return made.z.defined() ? made.z.scalar_type() : branch.rows.scalar_type();
+  }
   [[nodiscard]] variable_list backward(const variable_list& gradients, bool) const {
     count_products(2);
     return tensors_of(

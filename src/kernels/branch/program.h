@@ -25,13 +25,13 @@ template <ProductKind kKind, int kPacks, class Half>
 struct LinearBranchProgram {
   static constexpr int kThreads = kTileThreads, kResident = kPacks == 1 ? 4 : 2;
   static constexpr int kTiles = kTileSide / kTileColumns;
+  using Tile = OperandTile<kKind, Half>;
   LinearBranchArguments a;
 
   template <class Thread>
   XFORMER_DEVICE void operator()(const Thread& thread) const {
-    constexpr int kStride = shared_stride(kTileSide);
-    auto* const memory = static_cast<float*>(thread.shared());
-    const SharedRows rows{memory, kStride}, weights{memory + kTileFloats, kStride};
+    auto* const memory = static_cast<char*>(thread.shared());
+    const Tile rows(memory), weights(memory + Tile::kBytes);
     const int64_t first = thread.block() * kTileSide;
     const bool needed = tile_need<kTileSide>(thread, a.needed, first, a.rows) != TileNeed::kNone;
     const int warp_row = thread.index() / kWarp * kTileRows;
@@ -43,18 +43,20 @@ struct LinearBranchProgram {
         thread.sync();
         if (pack == 0)
           with_stored<Half>(a.x, [&](const auto* matrix) {
-            send_tile<kTileSide>(thread, matrix + place, {a.in, a.wide}, width, first, a.rows, nullptr, rows);
+            rows.send(thread, matrix + place, {a.in, a.wide}, width, first, a.rows);
           });
-        send_tile<kTileSide>(thread, a.weight + place, {a.in, a.wide}, width, pack * kTileSide, a.out, nullptr,
-                             weights);
+        weights.send(thread, a.weight + place, {a.in, a.wide}, width, pack * kTileSide, a.out);
         await_sent(thread);
         thread.sync();
-        multiply_rows<kKind, kTileSide, kTiles>(thread, rows, warp_row, weights, sum + pack * kTiles);
+        rows.by_rows(thread, warp_row, weights, sum + pack * kTiles);
       }
     }
     const TilePlace place{first, 0, a.rows, a.out};
-    if constexpr (kPacks == 1) store_residual<1>(thread, sum, a.bias, a.residual, a.needed, place, a.wide, {rows});
-    else store_residual<2>(thread, sum, a.bias, a.residual, a.needed, place, a.wide, {rows, weights});
+    const auto room = [&](int number) {
+      return SharedRows{reinterpret_cast<float*>(memory) + number * kTileFloats, shared_stride(kTileSide)};
+    };
+    if constexpr (kPacks == 1) store_residual<1>(thread, sum, a.bias, a.residual, a.needed, place, a.wide, {room(0)});
+    else store_residual<2>(thread, sum, a.bias, a.residual, a.needed, place, a.wide, {room(0), room(1)});
   }
 };
 

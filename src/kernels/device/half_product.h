@@ -1,10 +1,11 @@
 // Products of tiles whose numbers lie in shared memory as fp16: one of them for each number, or the sum of two, which
 // has 22 bits and makes products as good as float's (three of the four that two sums have count). A warp multiplies by
 // mma.sync.m16n8k16 with sums in float (PTX manual, "Matrix fragments for mma.m16n8k16"), twice the numbers of TF32's.
-// Range is the caller's care: 2^14 at most leaves 2^-24 for the rest. A Thread has, beside what product.h says,
+// Range is the caller's care: 2^14 at most leaves 2^-24 for the rest. Tiles of one number each may hold bf16 as well,
+// where a product is told so. A Thread has, beside what product.h says,
 //   uint32_t halves(float first, float second)         two numbers to the nearest fp16, the first in the low half
 //   void floats(uint32_t halves, float* two)           and back
-//   void mma_half(float* c, const uint32_t* a, const uint32_t* b)   c += a b, in the manual's fragments
+//   void mma_half<kType>(float* c, const uint32_t* a, const uint32_t* b)   c += a b, in the manual's fragments
 //   SharedPlace place_in(const char* shared)            a place in shared memory, in bytes that can be added to
 //   void load_matrices<kTurned>(SharedPlace row, uint32_t* into)
 //       four matrices of 8 x 8 fp16 (ldmatrix): lane l tells where row l % 8 of matrix l / 8 lies, sixteen aligned
@@ -43,16 +44,17 @@ XFORMER_DEVICE void split_halves(const Thread& thread, float first, float second
 }
 
 // c += a b of sums of terms, for kCount products side by side: what one waits for is work for the others.
-template <int kTerms, int kCount, class Thread, class A, class B, class C>
+template <int kTerms, int kCount, ElementType kType = ElementType::kHalf, class Thread, class A, class B, class C>
 XFORMER_DEVICE void multiply_terms(const Thread& thread, const A& a, const B& b, const C& c) {
+  static_assert(kTerms == 1 || kType == ElementType::kHalf);
   if constexpr (kTerms == 2) {
     XFORMER_UNROLL
-    for (int i = 0; i < kCount; ++i) thread.mma_half(c(i), a(i, 1), b(i, 0));
+    for (int i = 0; i < kCount; ++i) thread.template mma_half<kType>(c(i), a(i, 1), b(i, 0));
     XFORMER_UNROLL
-    for (int i = 0; i < kCount; ++i) thread.mma_half(c(i), a(i, 0), b(i, 1));
+    for (int i = 0; i < kCount; ++i) thread.template mma_half<kType>(c(i), a(i, 0), b(i, 1));
   }
   XFORMER_UNROLL
-  for (int i = 0; i < kCount; ++i) thread.mma_half(c(i), a(i, 0), b(i, 0));
+  for (int i = 0; i < kCount; ++i) thread.template mma_half<kType>(c(i), a(i, 0), b(i, 0));
 }
 
 // Sixteen rows of a tile as the left operand of products over its width.
@@ -133,7 +135,8 @@ struct HalfRight {
 };
 
 // c[j] += left right over kSteps times sixteen places, 8 kTiles columns, an even number of tiles.
-template <int kTerms, int kSteps, int kTiles, class Thread, class Left, class Right>
+template <int kTerms, int kSteps, int kTiles, ElementType kType = ElementType::kHalf, class Thread, class Left,
+          class Right>
 XFORMER_DEVICE void multiply_halves(const Thread& thread, const Left& left, const Right& right, float (*c)[4]) {
   XFORMER_UNROLL
   for (int step = 0; step < kSteps; ++step) {
@@ -141,7 +144,7 @@ XFORMER_DEVICE void multiply_halves(const Thread& thread, const Left& left, cons
     left.load(thread, step, rows);
     XFORMER_UNROLL
     for (int j = 0; j < kTiles; j += 2) right.load(thread, step, j, columns[j / 2]);
-    multiply_terms<kTerms, kTiles>(
+    multiply_terms<kTerms, kTiles, kType>(
         thread, [&](int, int term) { return rows[term]; },
         [&](int j, int term) { return columns[j / 2][term] + j % 2 * 2; }, [&](int j) { return c[j]; });
   }

@@ -16,6 +16,11 @@ struct CudaTypes {
   using BFloat16 = __nv_bfloat16;
 };
 
+template <>
+inline constexpr ElementType kElementOf<__half> = ElementType::kHalf;
+template <>
+inline constexpr ElementType kElementOf<__nv_bfloat16> = ElementType::kBFloat16;
+
 class CudaThread {
  public:
   __device__ explicit CudaThread(void* shared) : shared_(shared) {}
@@ -71,11 +76,18 @@ class CudaThread {
     const float2 result = __half22float2(both);
     two[0] = result.x, two[1] = result.y;
   }
+  template <ElementType kType>
   __device__ void mma_half(float* c, const uint32_t* a, const uint32_t* b) const {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    if constexpr (kType == ElementType::kBFloat16)
+      asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+          "{%0, %1, %2, %3};"
+          : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    else
+      asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+          "{%0, %1, %2, %3};"
+          : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
   }
   // Volatile: what lies there changes between barriers, which the operands do not say.
   __device__ uint32_t place_in(const char* shared) const {

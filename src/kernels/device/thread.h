@@ -63,6 +63,10 @@ auto with_element(ElementType type, const Run& run) {
   return run(float());
 }
 
+// Which of these a type is that programs are instantiated with; who calls a type Half or BFloat16 says so of it.
+template <class Value>
+inline constexpr ElementType kElementOf = ElementType::kFloat;
+
 // How many blocks a program runs in, and the memory each of them shares.
 struct LaunchGrid {
   int64_t blocks = 0;

@@ -38,7 +38,11 @@ struct FeedForwardArguments {
   StoredTo x_gradient;                       // [rows, m]; null: not wanted
 };
 
-[[nodiscard]] constexpr LaunchGrid feed_forward_grid(int64_t rows) { return {tiles_of(rows), 3 * kTileFloats * 4}; }
+// What a block holds: two operands, what lies between the products in floats, and, where products take no floats, that
+// once more as they take it.
+[[nodiscard]] constexpr LaunchGrid feed_forward_grid(int64_t rows, ElementType half = ElementType::kFloat) {
+  return {tiles_of(rows), operand_bytes(half) * (half == ElementType::kFloat ? 2 : 3) + kTileFloats * 4};
+}
 
 // `kWidest`: of the second product's columns, 64 or 128.
 template <ProductKind kKind, int kWidest, bool kBackward, class Half>
@@ -47,14 +51,18 @@ struct FeedForwardProgram {
   // Compilers read further ahead where a product is one instruction, and four blocks leave too few registers for that.
   static constexpr int kResident = kWidest > kTileSide ? 2 : kKind == ProductKind::kFloat ? 4 : 3;
   static constexpr int kTiles = kTileSide / kTileColumns;
+  using Tile = OperandTile<kKind, Half>;
+  static constexpr int kOperands = std::is_same_v<Half, float> ? 2 : 3;
   FeedForwardArguments a;
 
   template <class Thread>
   XFORMER_DEVICE void operator()(const Thread& thread) const {
-    constexpr int kStride = shared_stride(kTileSide);
-    auto* const memory = static_cast<float*>(thread.shared());
-    const SharedRows rows{memory, kStride}, weights{memory + kTileFloats, kStride},
-        middle{memory + 2 * kTileFloats, kStride};
+    auto* const memory = static_cast<char*>(thread.shared());
+    const Tile rows(memory), weights(memory + Tile::kBytes), active(memory + 2 * Tile::kBytes);
+    const auto floats = [&](int place) {
+      return SharedRows{reinterpret_cast<float*>(memory + place), shared_stride(kTileSide)};
+    };
+    const SharedRows middle = floats(kOperands * Tile::kBytes);
     const int64_t first = thread.block() * kTileSide;
     if (tile_need<kTileSide>(thread, a.needed, first, a.rows) == TileNeed::kNone) return clear(thread, first);
     const int64_t from_width = kBackward ? a.k : a.m, to_width = kBackward ? a.m : a.k;
@@ -85,11 +93,11 @@ struct FeedForwardProgram {
           if constexpr (kBackward) send(thread, a.in_weight + place, a.m, a.m - place, column, a.f, weights);
           else send(thread, a.out_weight + column, a.f, a.f - column, place, a.k, weights);
         }
-        if (place == 0) activate(thread, {first, column, a.rows, a.f}, middle);
+        if (place == 0) activate(thread, {first, column, a.rows, a.f}, middle, active);
         if (!to_wanted || place >= to_width) continue;
         await_sent(thread);
         thread.sync();
-        multiply(thread, middle, weights, sum + place / kTileColumns);
+        multiply(thread, active, weights, sum + place / kTileColumns);
       }
     }
     if (!to_wanted) return;
@@ -97,8 +105,10 @@ struct FeedForwardProgram {
       if (a.residual.x != nullptr) {
         const TilePlace place{first, 0, a.rows, a.k};
         if constexpr (kWidest == kTileSide)
-          store_residual<1>(thread, sum, a.out_bias, a.residual, a.needed, place, a.wide, {rows});
-        else store_residual<2>(thread, sum, a.out_bias, a.residual, a.needed, place, a.wide, {rows, weights});
+          store_residual<1>(thread, sum, a.out_bias, a.residual, a.needed, place, a.wide, {floats(0)});
+        else
+          store_residual<2>(thread, sum, a.out_bias, a.residual, a.needed, place, a.wide,
+                            {floats(0), floats(kTileFloats * 4)});
         return;
       }
     }
@@ -107,7 +117,7 @@ struct FeedForwardProgram {
       if (place < to_width)
         with_stored<Half>(to, [&](auto* matrix) {
           store_tile(thread, sum + place / kTileColumns, kBackward ? nullptr : a.out_bias,
-                     {first, place, a.rows, to_width}, a.wide, weights, matrix, a.needed);
+                     {first, place, a.rows, to_width}, a.wide, floats(Tile::kBytes), matrix, a.needed);
         });
   }
 
@@ -131,26 +141,26 @@ struct FeedForwardProgram {
 
   template <class Thread, class Value>
   XFORMER_DEVICE void send(const Thread& thread, const Value* matrix, int64_t stride, int64_t width, int64_t first,
-                           int64_t count, const SharedRows& into) const {
+                           int64_t count, const Tile& into) const {
     const int none = thread.anew(0);  // places are found again each time, and take no registers during products
-    send_tile<kTileSide>(thread, matrix + none, {stride, a.wide}, static_cast<int>(width), first, count, nullptr,
-                         {into.values + none, into.stride});
+    Tile own = into;
+    own.memory += none;
+    own.send(thread, matrix + none, {stride, a.wide}, static_cast<int>(width), first, count);
   }
 
   // Forwards weights lie as rows of the result's columns, backwards as rows of the places that are summed over.
   template <class Thread>
-  XFORMER_DEVICE void multiply(const Thread& thread, const SharedRows& left, const SharedRows& right,
-                               float (*c)[4]) const {
+  XFORMER_DEVICE void multiply(const Thread& thread, const Tile& left, const Tile& right, float (*c)[4]) const {
     const int first = warp_row(thread);
-    if constexpr (kBackward)
-      multiply_columns<kKind, /*kTurned=*/false, kTileSide, kTiles>(thread, left, first, right, c);
-    else multiply_rows<kKind, kTileSide, kTiles>(thread, left, first, right, c);
+    if constexpr (kBackward) left.template by_columns</*kTurned=*/false, kTileSide>(thread, first, right, c);
+    else left.by_rows(thread, first, right, c);
   }
 
-  // What lies between the products, in place: z without its bias to the activation, or the gradient of the activation
-  // to the slope.
+  // What lies between the products: z without its bias to the activation, or the gradient of the activation to the
+  // slope; of floats in place.
   template <class Thread>
-  XFORMER_DEVICE void activate(const Thread& thread, const TilePlace& place, const SharedRows& tile) const {
+  XFORMER_DEVICE void activate(const Thread& thread, const TilePlace& place, const SharedRows& tile,
+                               const Tile& into) const {
     const DeviceDraws draws(a.drop);  // here, for there are no registers for it during products
     for_runs(thread, tile, [&](int row, int column, float* values) {
       const int count = place.count(row, column);
@@ -174,10 +184,10 @@ struct FeedForwardProgram {
         if (count > 0) draws.apply(element, active, values);
         store_run(thread, active, count, a.wide, static_cast<Half*>(a.active) + element);
         store_run(thread, values, count, a.wide, static_cast<Half*>(a.slope) + element);
-        put_run(thread, values, tile.at(row, column));
+        into.put(thread, values, row, column);
       } else {
         if (count > 0) draws.apply(element, active);
-        put_run(thread, active, tile.at(row, column));
+        into.put(thread, active, row, column);
       }
     });
   }
@@ -185,7 +195,7 @@ struct FeedForwardProgram {
 
 template <ProductKind kKind, bool kBackward, class Half, class Launch>
 auto run_feed_forward_pass(const FeedForwardArguments& a, const Launch& launch) {
-  const LaunchGrid grid = feed_forward_grid(a.rows);
+  const LaunchGrid grid = feed_forward_grid(a.rows, a.half);
   return (kBackward ? a.m : a.k) <= kTileSide
              ? launch(grid, FeedForwardProgram<kKind, kTileSide, kBackward, Half>{a})
              : launch(grid, FeedForwardProgram<kKind, 2 * kTileSide, kBackward, Half>{a});

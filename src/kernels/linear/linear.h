@@ -18,7 +18,7 @@ struct LinearMap {
 
 // x [.., in] -> x weight^T + bias [.., out], contiguous. As at::linear; under autocast to bf16 the sums and the
 // gradients of weights and biases are float's. On other devices than the CPU results are stored in autocast's type, and
-// weights are multiplied with 10 bits of mantissa.
+// factors are rounded to it.
 // `needed` [..] bool, or undefined: the rows that somebody reads. Kernels leave the others zero, and no gradient goes
 // by them; where those do not run all rows are made.
 [[nodiscard]] at::Tensor linear(const at::Tensor& x, const LinearMap& map, const at::Tensor& needed = {});

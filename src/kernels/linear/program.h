@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "kernels/device/needed.h"
+#include "kernels/device/operand.h"
 
 namespace xformer::kernels {
 
@@ -21,7 +22,7 @@ struct LinearArguments {
   };
 
   ProductKind product = ProductKind::kFloat;
-  ElementType half = ElementType::kFloat;  // of what is stored in sixteen bits, whose products are TF32's
+  ElementType half = ElementType::kFloat;  // of what is stored in sixteen bits, and multiplied so
   Stored x;                                // [rows, in], read forwards
   StoredTo x_gradient;                     // [rows, in], written backwards
   const bool* needed = nullptr;            // [rows]; null: all are
@@ -38,23 +39,26 @@ struct LinearArguments {
   return backward ? tiles_of(a.in) : tiles;
 }
 
-// A block for each 64 rows takes all columns; where that makes few blocks, several share them.
-[[nodiscard]] constexpr LaunchGrid linear_grid(int64_t rows, int64_t column_tiles) {
+// A block for each 64 rows takes all columns; where that makes few blocks, several share them. It has the rows, and
+// behind them weights or, when these are multiplied, the result.
+[[nodiscard]] constexpr LaunchGrid linear_grid(int64_t rows, int64_t column_tiles,
+                                               ElementType half = ElementType::kFloat) {
   const int64_t row_tiles = tiles_of(rows);
-  return {row_tiles * std::clamp<int64_t>(kSpreadBlocks / row_tiles, 1, column_tiles), 2 * kTileFloats * 4};
+  return {row_tiles * std::clamp<int64_t>(kSpreadBlocks / row_tiles, 1, column_tiles),
+          operand_bytes(half) + kTileFloats * 4};
 }
 
 template <ProductKind kKind, bool kBackward, class Half>
 struct LinearProgram {
   static constexpr int kThreads = kTileThreads, kResident = 4;
-  static constexpr int kTiles = kTileSide / kTileColumns;
+  using Tile = OperandTile<kKind, Half>;
   LinearArguments a;
 
   template <class Thread>
   XFORMER_DEVICE void operator()(const Thread& thread) const {
-    constexpr int kStride = shared_stride(kTileSide);
-    auto* const memory = static_cast<float*>(thread.shared());
-    const SharedRows rows{memory, kStride}, weights{memory + kTileFloats, kStride};
+    auto* const memory = static_cast<char*>(thread.shared());
+    const Tile rows(memory), weights(memory + Tile::kBytes);
+    const SharedRows room{reinterpret_cast<float*>(memory + Tile::kBytes), shared_stride(kTileSide)};
     const int64_t row_tiles = tiles_of(a.rows), first = thread.block() % row_tiles * kTileSide;
     if (tile_need<kTileSide>(thread, a.needed, first, a.rows) == TileNeed::kNone) return clear(thread, first);
     const int64_t tiles = linear_columns(a, kBackward);
@@ -62,14 +66,13 @@ struct LinearProgram {
     const void* held = nullptr;  // what the tile of rows holds is of this matrix,
     int64_t held_place = 0;      // from this column on
     for (int64_t tile = thread.block() / row_tiles; tile < tiles; tile += thread.blocks() / row_tiles) {
-      float sum[kTiles][4] = {};
+      float sum[kTileSide / kTileColumns][4] = {};
       const auto hold = [&](const Stored& from, int64_t width, int64_t place) {
         thread.sync();
         if (held == from.at && held_place == place) return;
         held = from.at, held_place = place;
         with_stored<Half>(from, [&](const auto* matrix) {
-          send_tile<kTileSide>(thread, matrix + place, {width, a.wide}, static_cast<int>(width - place), first, a.rows,
-                               nullptr, rows);
+          rows.send(thread, matrix + place, {width, a.wide}, static_cast<int>(width - place), first, a.rows);
         });
       };
       if constexpr (kBackward) {
@@ -78,15 +81,14 @@ struct LinearProgram {
           const LinearArguments::Map& map = a.maps[i];
           for (int64_t place = 0; place < map.out; place += kTileSide) {
             hold(map.gradient, map.out, place);
-            send_tile<kTileSide>(thread, map.weight + column, {a.in, a.wide}, static_cast<int>(a.in - column), place,
-                                 map.out, nullptr, weights);
+            weights.send(thread, map.weight + column, {a.in, a.wide}, static_cast<int>(a.in - column), place, map.out);
             await_sent(thread);
             thread.sync();
-            multiply_columns<kKind, /*kTurned=*/false, kTileSide, kTiles>(thread, rows, warp_row, weights, sum);
+            rows.template by_columns</*kTurned=*/false, kTileSide>(thread, warp_row, weights, sum);
           }
         }
         with_stored<Half>(a.x_gradient, [&](auto* to) {
-          store_tile(thread, sum, nullptr, {first, column, a.rows, a.in}, a.wide, weights, to, a.needed);
+          store_tile(thread, sum, nullptr, {first, column, a.rows, a.in}, a.wide, room, to, a.needed);
         });
       } else {
         int which = 0;
@@ -96,14 +98,13 @@ struct LinearProgram {
         const int64_t column = own * kTileSide;
         for (int64_t place = 0; place < a.in; place += kTileSide) {
           hold(a.x, a.in, place);
-          send_tile<kTileSide>(thread, map.weight + place, {a.in, a.wide}, static_cast<int>(a.in - place), column,
-                               map.out, nullptr, weights);
+          weights.send(thread, map.weight + place, {a.in, a.wide}, static_cast<int>(a.in - place), column, map.out);
           await_sent(thread);
           thread.sync();
-          multiply_rows<kKind, kTileSide, kTiles>(thread, rows, warp_row, weights, sum);
+          rows.by_rows(thread, warp_row, weights, sum);
         }
         with_stored<Half>(map.result, [&](auto* to) {
-          store_tile(thread, sum, map.bias, {first, column, a.rows, map.out}, a.wide, weights, to, a.needed);
+          store_tile(thread, sum, map.bias, {first, column, a.rows, map.out}, a.wide, room, to, a.needed);
         });
       }
     }
@@ -127,7 +128,8 @@ struct LinearProgram {
   }
 };
 
-// run(a product kind, a value of the type of what is stored in sixteen bits, float if nothing is), as constants.
+// run(a product kind of floats, a value of the type of what is stored in sixteen bits, float if nothing is), as
+// constants.
 template <class Types, class Run>
 auto with_products(ProductKind kind, ElementType half, const Run& run) {
   using Tf32 = std::integral_constant<ProductKind, ProductKind::kTf32>;
@@ -140,7 +142,7 @@ auto with_products(ProductKind kind, ElementType half, const Run& run) {
 // launch(grid, program).
 template <class Types, class Launch>
 auto run_linear(const LinearArguments& a, bool backward, const Launch& launch) {
-  const LaunchGrid grid = linear_grid(a.rows, linear_columns(a, backward));
+  const LaunchGrid grid = linear_grid(a.rows, linear_columns(a, backward), a.half);
   return with_products<Types>(a.product, a.half, [&](auto kind, auto half) {
     return backward ? launch(grid, LinearProgram<kind(), true, decltype(half)>{a})
                     : launch(grid, LinearProgram<kind(), false, decltype(half)>{a});

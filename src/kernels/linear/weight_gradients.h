@@ -47,22 +47,18 @@ struct WeightGradientArguments {
   return {a.parts * weight_tiles(a), 2 * kTileFloats * 4};
 }
 
-// Rows of a step of the walk: half a tile's, so that four blocks find room.
-inline constexpr int kWeightRows = kTileSide / 2;
-
 template <ProductKind kKind, class Half>
 struct WeightGradientProgram {
   static constexpr int kThreads = kTileThreads, kResident = 4;
-  static constexpr int kTiles = kTileSide / kTileColumns;
+  using Tile = OperandTile<kKind, Half>;
+  static constexpr int kStepRows = Tile::kStepRows;  // so that four blocks find room
   WeightGradientArguments a;
 
   template <class Thread>
   XFORMER_DEVICE void operator()(const Thread& thread) const {
-    constexpr int kStride = shared_stride(kTileSide);
-    auto* const memory = static_cast<float*>(thread.shared());
-    const auto tile = [&](int place) { return SharedRows{memory + place * (kTileFloats / 2), kStride}; };
-    const auto slope_tile = [&](int turn) { return tile(turn); };
-    const auto input_tile = [&](int turn) { return tile(2 + turn); };
+    auto* const memory = static_cast<char*>(thread.shared());
+    const auto slope_tile = [&](int turn) { return tile(memory, turn); };
+    const auto input_tile = [&](int turn) { return tile(memory, 2 + turn); };
     const int64_t tiles = weight_tiles(a), part = thread.block() / tiles;
     int which = 0;
     int64_t own = thread.block() % tiles;  // among the map's tiles
@@ -73,34 +69,39 @@ struct WeightGradientProgram {
     const int64_t end = std::min(a.rows, (part + 1) * part_rows);
     const int warp_row = thread.index() / kWarp * kTileRows;
     const bool sums_bias = map.bias && in == 0 && thread.index() < kTileSide && out + thread.index() < map.out;
-    float sum[kTiles][4] = {}, bias = 0;
+    float sum[kTileSide / kTileColumns][4] = {}, bias = 0;
     // Rows that nobody needs are zeros; steps without any other are left out.
     const auto send = [&](int64_t number, int turn) {
-      const int64_t row = part * part_rows + number * kWeightRows;
-      const TileNeed need = tile_need<kWeightRows>(thread, a.needed, row, end);
+      const int64_t row = part * part_rows + number * kStepRows;
+      const TileNeed need = tile_need<kStepRows>(thread, a.needed, row, end);
       if (need == TileNeed::kNone) return;
       const bool* const needed = need == TileNeed::kSome ? a.needed : nullptr;
       with_stored<Half>(map.gradient, [&](const auto* matrix) {
-        send_tile<kTileSide, kWeightRows>(thread, matrix + out, {map.out, a.wide}, static_cast<int>(map.out - out), row,
-                                          end, needed, slope_tile(turn));
+        slope_tile(turn).template send<kStepRows>(thread, matrix + out, {map.out, a.wide},
+                                                  static_cast<int>(map.out - out), row, end, needed);
       });
       with_stored<Half>(map.input, [&](const auto* matrix) {
-        send_tile<kTileSide, kWeightRows>(thread, matrix + in, {map.in, a.wide}, static_cast<int>(map.in - in), row,
-                                          end, needed, input_tile(turn));
+        input_tile(turn).template send<kStepRows>(thread, matrix + in, {map.in, a.wide}, static_cast<int>(map.in - in),
+                                                  row, end, needed);
       });
     };
-    const int64_t steps = (end - part * part_rows + kWeightRows - 1) / kWeightRows;
+    const int64_t steps = (end - part * part_rows + kStepRows - 1) / kStepRows;
     walk_tiles(thread, steps, send, [&](int64_t number, int turn) {
-      const int64_t row = part * part_rows + number * kWeightRows;
-      if (tile_need<kWeightRows>(thread, a.needed, row, end) == TileNeed::kNone) return;
-      multiply_columns<kKind, /*kTurned=*/true, kWeightRows, kTiles>(thread, slope_tile(turn), warp_row,
-                                                                     input_tile(turn), sum);
+      const int64_t row = part * part_rows + number * kStepRows;
+      if (tile_need<kStepRows>(thread, a.needed, row, end) == TileNeed::kNone) return;
+      slope_tile(turn).template by_columns</*kTurned=*/true, kStepRows>(thread, warp_row, input_tile(turn), sum);
       if (sums_bias)
-        for (int i = 0; i < kWeightRows; ++i) bias += *slope_tile(turn).at(i, thread.index());
+        for (int i = 0; i < kStepRows; ++i) bias += slope_tile(turn).at(i, thread.index());
     });
     float* const table = a.tables + part * a.table + map.start;
-    store_tile(thread, sum, nullptr, {out, in, map.out, map.in}, a.wide, slope_tile(0), table);
+    const SharedRows room{reinterpret_cast<float*>(memory), shared_stride(kTileSide)};
+    store_tile(thread, sum, nullptr, {out, in, map.out, map.in}, a.wide, room, table);
     if (sums_bias) table[map.out * map.in + out + thread.index()] = bias;
+  }
+
+ private:
+  [[nodiscard]] XFORMER_DEVICE static Tile tile(char* memory, int place) {
+    return Tile(memory + place * (Tile::kBytes / kTileSide * kStepRows));
   }
 };
 
