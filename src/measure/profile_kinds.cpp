@@ -89,14 +89,15 @@ std::string_view kind_by_name(std::string_view name) {
 
 // The first that the name holds decides, so what a fused operator of ours is about stands before what it contains.
 constexpr Part kParts[] = {
-    {"adamw", "optimiser"},       {"attention", "attention"},     {"scaled_dot_product", "attention"},
-    {"fused_sdp", "attention"},   {"embedding", "embedding"},     {"norm", "norm"},
-    {"gelu", "activation"},       {"relu", "activation"},         {"elu", "activation"},
-    {"silu", "activation"},       {"sigmoid", "activation"},      {"tanh", "activation"},
-    {"softplus", "activation"},   {"threshold", "activation"},    {"activation", "activation"},
-    {"softmax", "softmax"},       {"nll_loss", "softmax"},        {"logsumexp", "softmax"},
-    {"cross_entropy", "softmax"}, {"masked_fill", "elementwise"}, {"dropout", "dropout"},
-    {"bernoulli", "dropout"},     {"residual", "elementwise"},    {"top_keys", "attention"},
+    {"adamw", "optimiser"},           {"attention", "attention"},     {"scaled_dot_product", "attention"},
+    {"fused_sdp", "attention"},       {"embedding", "embedding"},     {"norm", "norm"},
+    {"gelu", "activation"},           {"relu", "activation"},         {"elu", "activation"},
+    {"silu", "activation"},           {"sigmoid", "activation"},      {"tanh", "activation"},
+    {"softplus", "activation"},       {"threshold", "activation"},    {"activation", "activation"},
+    {"softmax", "softmax"},           {"nll_loss", "softmax"},        {"logsumexp", "softmax"},
+    {"cross_entropy", "softmax"},     {"masked_fill", "elementwise"}, {"dropout", "dropout"},
+    {"bernoulli", "dropout"},         {"residual", "elementwise"},    {"top_keys", "attention"},
+    {"routed_features", "attention"},
 };
 
 }  // namespace

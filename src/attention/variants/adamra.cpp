@@ -7,8 +7,8 @@
 //   Y_i = (o_i of all sub-heads of h(i), side by side) W^O
 // argmax passes no gradient to W: by default o_i is times P / stop(P), which is 1, so the values are those of the paper
 // and the router learns. With one set of sub-head maps (proj = shared) they are slices of Q, K~ and V~.
-// All heads work on all tokens, with features that are zero outside the head of the token: sizes never depend on
-// where the router sends them, and one product sums over the heads.
+// With softmax all heads work on all tokens, so that sizes never depend on where the router sends them; features are of
+// a token's own head alone (kernels/routed_features).
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -20,6 +20,9 @@
 #include "attention/shared/kernel_sums.h"
 #include "kernels/attention/attention.h"
 #include "kernels/batched_product/batched_product.h"
+#include "kernels/linear/linear.h"
+#include "kernels/pooling/pooling.h"
+#include "kernels/routed_features/routed_features.h"
 #include "tensor/parts.h"
 #include "tensor/probe.h"
 
@@ -88,19 +91,24 @@ class AdaMraMixer : public SequenceMixer {
       draws_.emplace_back(1 - 1 / static_cast<double>(heads_ - h), context.dropout_stream);
   }
 
-  at::Tensor forward(const at::Tensor& x, const SequenceMask& mask, Carry&) override {
-    at::Tensor q = query_->forward(x), k = key_->forward(x), v = value_->forward(x);  // [b,n,d]
+  at::Tensor forward(const at::Tensor& x, const SequenceMask& mask, Carry& carry) override {
+    kernels::NormedRows rows{x, x};
+    return branch(rows, mask, carry).made();
+  }
+
+  [[nodiscard]] bool takes_norm() const override { return true; }
+  kernels::Branch branch(kernels::NormedRows& x, const SequenceMask& mask, Carry&) override {
+    const std::vector<at::Tensor> rows =
+        kernels::linear(x, {query_->map(), key_->map(), value_->map()}, mask.needed());  // [b,n,d]
     at::Tensor mixed;
     {
-      const FullPrecision full(x.device().type());
-      q = full(q), k = full(k), v = full(v);
+      const FullPrecision full(rows[0].device().type());
+      const at::Tensor q = full(rows[0]), k = full(rows[1]), v = full(rows[2]);
       probe("q", q), probe("k", k), probe("v", v);
       mixed = mix(q, k, v, mask);
-      // Padded queries are routed nowhere.
-      if (!mask.all_valid()) mixed = mixed.masked_fill(mask.key_valid.logical_not().unsqueeze(-1), 0);
     }
     probe("mixed", mixed);
-    return out_->forward(mixed);
+    return {.rows = mixed, .out = out_->map(), .needed = mask.needed()};
   }
 
   // The pattern's least sends every token to its own head only.
@@ -118,20 +126,21 @@ class AdaMraMixer : public SequenceMixer {
     if (options_.compress == "kmeans") flops += 2 * b * n * segments * d * (2 * kRounds + 1);
     if (options_.proj == "per-head") flops += 4 * b * segments * d * d;
     pattern = flops;
-    if (options_.proj == "per-head") flops += 2 * b * n * d * d * h, pattern += 2 * b * n * d * d;
-    if (options_.kernel == "softmax") {
+    const bool softmax = options_.kernel == "softmax";
+    if (options_.proj == "per-head") flops += 2 * b * n * d * d * (softmax ? h : 1), pattern += 2 * b * n * d * d;
+    if (softmax) {
       flops += 4 * b * n * segments * d, pattern += 4 * b * n * fewest * d;
     } else {
-      const double table = 2 * b * d * (width + 1);
-      flops += table * (segments + n * h), pattern += table * (segments + n);
+      const double table = 2 * b * d * (width + 1) * (segments + n);
+      flops += table, pattern += table;
     }
-    return {flops, pattern, 3 * b * n * d * h};
+    return {flops, pattern, b * n * d * (softmax ? 3 * h : 5)};
   }
 
  private:
   struct Routes {
     at::Tensor chosen;  // [b or 1,n,H] bool, one of each row
-    at::Tensor gate;    // [b,n,1] factor of the token's output, or undefined
+    at::Tensor gate;    // [b,n] factor of the token's output, or undefined
   };
 
   struct Segments {
@@ -144,7 +153,7 @@ class AdaMraMixer : public SequenceMixer {
     const at::Tensor p = at::softmax(router_->forward(q), -1);  // [b,n,H]
     const at::Tensor chosen = tables_.numbers(heads_, q.device()) == p.detach().argmax(-1, true);
     if (options_.router_gradient == "none") return {chosen, {}};
-    const at::Tensor gate = (p * chosen).sum(-1, /*keepdim=*/true);
+    const at::Tensor gate = (p * chosen).sum(-1);
     return {chosen, options_.router_gradient == "gate" ? gate : gate / gate.detach()};
   }
 
@@ -174,10 +183,7 @@ class AdaMraMixer : public SequenceMixer {
   std::pair<at::Tensor, SequenceMask> compress(const at::Tensor& both, const SequenceMask& mask, int64_t h) const {
     const int64_t rate = options_.rates[static_cast<size_t>(h)], n = both.size(2);
     const SequenceMask pooled = mask.pooled(rate);
-    if (!filters_.defined()) {
-      const at::Tensor means = pool_tokens(both, mask, rate);
-      return options_.compress == "mean" ? std::pair{means, pooled} : cluster(both, means, mask, pooled);
-    }
+    if (!filters_.defined()) return cluster(both, pool_tokens(both, mask, rate), mask, pooled);
     const int64_t first = std::accumulate(options_.rates.begin(), options_.rates.begin() + h, int64_t{0});
     const int64_t segments = pooled_len(n, rate);
     const at::Tensor rows = mask.all_valid() ? both : both * mask.as_factor(both.scalar_type());
@@ -204,54 +210,70 @@ class AdaMraMixer : public SequenceMixer {
     return {at::matmul(members.unsqueeze(1), rows) / count.clamp_min(1).unsqueeze(1), {count.squeeze(-1) > 0}};
   }
 
-  Segments segments_of(const at::Tensor& both, const SequenceMask& mask, int64_t h) const {
-    const auto [short_both, short_mask] = compress(both, mask, h);
-    at::Tensor k = short_both.select(1, 0), v = short_both.select(1, 1);
-    if (head_key_.defined()) k = at::linear(k, head_key_[h]), v = at::linear(v, head_value_[h]);
-    return {split(k), split(v), short_mask};
+  // Of all heads, from k and v [b,n,d].
+  std::vector<Segments> segments_of(const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask) const {
+    const bool means = options_.compress == "mean";
+    // What is pooled goes on as what pooling leaves of it: gradients are then added in the same pass.
+    at::Tensor keys = k.unsqueeze(1), values = v.unsqueeze(1);
+    const auto mean = [&](at::Tensor& rows, int64_t rate) {
+      const kernels::PooledBeside made = kernels::pool_beside(rows, mask, rate);
+      rows = made.x;
+      return made.pooled.squeeze(1);
+    };
+    const at::Tensor both = means ? at::Tensor() : at::stack({k, v}, 1);
+    std::vector<Segments> result;
+    for (int64_t h = 0; h < heads_; ++h) {
+      at::Tensor short_keys, short_values;  // [b,m,d]
+      SequenceMask short_mask;
+      if (means) {
+        const int64_t rate = options_.rates[static_cast<size_t>(h)];
+        short_keys = mean(keys, rate), short_values = mean(values, rate), short_mask = mask.pooled(rate);
+      } else {
+        const auto [made, made_mask] = compress(both, mask, h);
+        short_keys = made.select(1, 0), short_values = made.select(1, 1), short_mask = made_mask;
+      }
+      if (head_key_.defined()) {
+        short_keys = kernels::linear(short_keys, {head_key_[h], {}});
+        short_values = kernels::linear(short_values, {head_value_[h], {}});
+      }
+      result.push_back({split(short_keys), split(short_values), short_mask});
+    }
+    return result;
   }
 
   at::Tensor mix(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask) {
     const int64_t b = q.size(0), n = q.size(1);
-    const Routes routes = route(q);
-    if (probe_recorder != nullptr) {  // tokens of each sample that went to each head
-      const at::Tensor sent = routes.chosen.expand({b, n, heads_});
-      probe("routing", (mask.all_valid() ? sent : sent.logical_and(mask.key_valid.unsqueeze(-1))).sum(1));
+    Routes routes = route(q);
+    // Padded queries are routed nowhere.
+    if (!mask.all_valid()) routes.chosen = routes.chosen.logical_and(mask.key_valid.unsqueeze(-1));
+    if (probe_recorder != nullptr)  // tokens of each sample that went to each head
+      probe("routing", routes.chosen.expand({b, n, heads_}).sum(1));
+    const std::vector<Segments> segments = segments_of(k, v, mask);
+    if (options_.kernel != "softmax") return kernel_mix(q, routes, segments);
+    const at::Tensor mixed = softmax_mix(q, routes.chosen.view({-1, n, 1, heads_, 1}), segments)  // [b,S,n,d/S]
+                                 .transpose(1, 2)
+                                 .reshape({b, n, dim_});
+    return routes.gate.defined() ? mixed * routes.gate.unsqueeze(-1) : mixed;
+  }
+
+  at::Tensor kernel_mix(const at::Tensor& q, const Routes& routes, const std::vector<Segments>& segments) const {
+    const bool elu = options_.kernel == "elu";
+    std::vector<at::Tensor> tables;  // per head [b,S,d/S,d/S+1]
+    for (const Segments& part : segments) {
+      const at::Tensor features = elu ? at::elu(part.keys) + 1 : at::relu(part.keys);
+      tables.push_back(kernels::batched_product(features.transpose(-1, -2), values_and_count(part.values, part.mask)));
     }
-    at::Tensor queries;  // [b,n,S,H or 1,d/S]
+    return kernels::routed_features(q, head_query_, at::cat(tables, 2), routes.chosen, routes.gate, {elu, kEpsilon});
+  }
+
+  at::Tensor softmax_mix(const at::Tensor& q_in, const at::Tensor& own, const std::vector<Segments>& segments) const {
+    const int64_t b = q_in.size(0), n = q_in.size(1);
+    at::Tensor queries = q_in.view({b, n, options_.sub_heads, 1, sub_dim_});  // [b,n,S,H or 1,d/S]
     if (head_query_.defined()) {
       const at::Tensor maps =
           head_query_.unflatten(1, {options_.sub_heads, sub_dim_}).transpose(0, 1).reshape({dim_ * heads_, dim_});
-      queries = at::linear(q, maps).view({b, n, options_.sub_heads, heads_, sub_dim_});
-    } else {
-      queries = q.view({b, n, options_.sub_heads, 1, sub_dim_});
+      queries = kernels::linear(q_in, {maps, {}}).view({b, n, options_.sub_heads, heads_, sub_dim_});
     }
-    const at::Tensor own = routes.chosen.view({-1, n, 1, heads_, 1}), both = at::stack({k, v}, 1);
-    std::vector<Segments> segments;
-    for (int64_t h = 0; h < heads_; ++h) segments.push_back(segments_of(both, mask, h));
-
-    at::Tensor mixed = options_.kernel == "softmax" ? softmax_mix(queries, own, segments)
-                                                    : kernel_mix(queries, own, segments);  // [b,S,n,d/S]
-    mixed = mixed.transpose(1, 2).reshape({b, n, dim_});
-    return routes.gate.defined() ? mixed * routes.gate : mixed;
-  }
-
-  at::Tensor kernel_mix(const at::Tensor& queries, const at::Tensor& own, const std::vector<Segments>& segments) const {
-    const auto phi = [&](const at::Tensor& x) { return options_.kernel == "relu" ? at::relu(x) : at::elu(x) + 1; };
-    std::vector<at::Tensor> tables;  // per head [b,S,d/S,d/S+1]
-    for (const Segments& part : segments)
-      tables.push_back(
-          kernels::batched_product(phi(part.keys).transpose(-1, -2), values_and_count(part.values, part.mask)));
-    const at::Tensor features = (phi(queries) * own).flatten(3).transpose(1, 2);     // [b,S,n,H d/S]
-    const at::Tensor sums = kernels::batched_product(features, at::cat(tables, 2));  // [b,S,n,d/S+1]
-    const at::Tensor denominator = sums.narrow(-1, sub_dim_, 1) + kEpsilon;
-    probe("denominator", denominator);
-    return sums.narrow(-1, 0, sub_dim_) / denominator;
-  }
-
-  at::Tensor softmax_mix(const at::Tensor& queries, const at::Tensor& own,
-                         const std::vector<Segments>& segments) const {
-    const int64_t n = queries.size(1);
     at::Tensor sum;
     for (int64_t h = 0; h < heads_; ++h) {
       const ProbeScope scope("head", h);
