@@ -14,6 +14,7 @@
 #include "core/random.h"
 #include "kernels/dropout/cpu.h"
 #include "kernels/dropout/numbers.h"
+#include "kernels/dropout/place.h"
 #include "kernels/policy_scope.h"
 #include "tensor/init.h"
 
@@ -38,19 +39,40 @@ void check_unrelated(const at::Tensor& left, const at::Tensor& right, double p) 
 
 TEST_CASE("draws are the halves of Philox blocks") {
   const uint64_t key = 0x0123456789abcdef, high = 0xfedcba9876543210;
-  DrawBlocks* const by = GENERATE(from_range(ways_to_draw()));
+  const DrawLoops by = GENERATE(from_range(ways_to_draw()));
+  const auto meant = [&](uint64_t block, uint64_t i) {
+    return static_cast<uint16_t>(philox(key, block, high)[i / 2] >> (i % 2 == 0 ? 0 : 16));
+  };
   for (const uint64_t first : {uint64_t{0}, uint64_t{0xFFFFFFF8}, uint64_t{1} << 40}) {
     std::vector<uint16_t> draws(8 * 78, 7);
-    by(key, high, first, 77, draws.data());
+    by.blocks(key, high, first, 77, draws.data());
     CHECK(std::all_of(draws.end() - 8, draws.end(), [](uint16_t after) { return after == 7; }));
     int64_t wrong = 0;
-    for (uint64_t block = 0; block < 77; ++block) {
-      const PhiloxBlock words = philox(key, first + block, high);
-      for (uint64_t i = 0; i < 8; ++i) {
-        wrong += draws[8 * block + i] != static_cast<uint16_t>(words[i / 2] >> (i % 2 == 0 ? 0 : 16));
-      }
-    }
+    for (uint64_t block = 0; block < 77; ++block)
+      for (uint64_t i = 0; i < 8; ++i) wrong += draws[8 * block + i] != meant(first + block, i);
     CHECK(wrong == 0);
+    std::vector<uint64_t> some(kSomeBlocks);
+    for (size_t i = 0; i < some.size(); ++i) some[i] = first + (i * 7919) % 13 * 1000003;
+    by.some(key, high, some.data(), draws.data());
+    for (size_t block = 0; block < some.size(); ++block)
+      for (uint64_t i = 0; i < 8; ++i) wrong += draws[8 * block + i] != meant(some[block], i);
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("draws of some elements are those of all") {
+  DropoutStream stream(3);
+  stream.set_step(5, 9);
+  const ElementDraws draws({0.3, stream.state, 2}, at::empty({4, 1001}));
+  std::vector<uint16_t> memory;
+  const std::vector<int64_t> chosen{1000, 0, 7, 8, -1, 9, 500, 500, 3, 64, 65, 66, 999, 1, 2, 12, 13, 14, 997};
+  std::vector<uint16_t> some(chosen.size());
+  for (const int64_t begin : {0, 1001, 3003}) {
+    const uint16_t* const all = draws.draw(begin, 1001, memory);
+    for (size_t count = 0; count <= chosen.size(); ++count) {
+      draws.draw_chosen(begin, chosen.data(), static_cast<int64_t>(count), some.data());
+      for (size_t i = 0; i < count; ++i) CHECK((chosen[i] < 0 || some[i] == all[chosen[i]]));
+    }
   }
 }
 

@@ -66,6 +66,7 @@ std::vector<ListedCase> cases() {
           {.keys = 200, .length = 40, .dropout = 0.5, .d = 32, .e = 32},
           {.keys = 90, .length = 40, .masked = true, .by_key = true, .dropout = 0.5, .d = 32, .e = 32},
           {.lists = 4, .length = 3, .per_head = true, .biased = true, .by_key = true, .dropout = 0.3},
+          {.keys = 400, .length = 7, .per_head = true, .masked = true, .by_key = true, .dropout = 0.4},
           {.length = 30, .masked = true, .d = 85, .e = 67},
           {.n = 9, .length = 3, .per_sample = true, .masked = true, .d = 19, .e = 1}};
 }

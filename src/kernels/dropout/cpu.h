@@ -10,9 +10,17 @@ namespace xformer::kernels {
 
 // draws[8 * i ..] of Philox block first_block + i, for i < blocks: 16 bits an element.
 void draw_blocks(uint64_t key, uint64_t counter_high, uint64_t first_block, int64_t blocks, uint16_t* draws);
-// By each instruction set that this processor has, the widest first, which is draw_blocks().
+// The same of kSomeBlocks blocks, wherever they are.
+inline constexpr int64_t kSomeBlocks = 16;
+void draw_some_blocks(uint64_t key, uint64_t counter_high, const uint64_t* blocks, uint16_t* draws);
+// By each instruction set that this processor has, the widest first, which are those.
 using DrawBlocks = void(uint64_t key, uint64_t counter_high, uint64_t first_block, int64_t blocks, uint16_t* draws);
-[[nodiscard]] std::vector<DrawBlocks*> ways_to_draw();
+using DrawSomeBlocks = void(uint64_t key, uint64_t counter_high, const uint64_t* blocks, uint16_t* draws);
+struct DrawLoops {
+  DrawBlocks* blocks;
+  DrawSomeBlocks* some;
+};
+[[nodiscard]] std::vector<DrawLoops> ways_to_draw();
 
 // What draws mean, a bit an element, set where it is kept, by AVX-512 (has_512()); `count` is a multiple of 8. And
 // back: the least or the largest draw, as the bit says.

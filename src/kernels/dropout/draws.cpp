@@ -115,23 +115,40 @@ void draw_plainly(uint64_t key, uint64_t counter_high, uint64_t first_block, int
   }
 }
 
+void draw_some_plainly(uint64_t key, uint64_t counter_high, const uint64_t* blocks, uint16_t* draws) {
+  for (int64_t i = 0; i < kSomeBlocks; ++i)
+    draw_plainly(key, counter_high, blocks[i], 1, draws + i * kElementsPerBlock);
+}
+
 }  // namespace
 
-std::vector<DrawBlocks*> ways_to_draw() {
-  std::vector<DrawBlocks*> ways;
+std::vector<DrawLoops> ways_to_draw() {
+  std::vector<DrawLoops> ways;
 #if defined(__x86_64__) && defined(__GNUC__)
 #ifdef XFORMER_TAKES_512
-  if (__builtin_cpu_supports("avx512f")) ways.push_back(by_512::draw);
+  if (__builtin_cpu_supports("avx512f")) ways.push_back({by_512::draw, by_512::draw_some});
 #endif
-  if (__builtin_cpu_supports("avx2")) ways.push_back(by_256::draw);
+  if (__builtin_cpu_supports("avx2")) ways.push_back({by_256::draw, by_256::draw_some});
 #endif
-  ways.push_back(draw_plainly);
+  ways.push_back({draw_plainly, draw_some_plainly});
   return ways;
 }
 
+namespace {
+
+const DrawLoops& draw_loops() {
+  static const DrawLoops widest = ways_to_draw().front();
+  return widest;
+}
+
+}  // namespace
+
 void draw_blocks(uint64_t key, uint64_t counter_high, uint64_t first_block, int64_t blocks, uint16_t* draws) {
-  static DrawBlocks* const draw = ways_to_draw().front();
-  draw(key, counter_high, first_block, blocks, draws);
+  draw_loops().blocks(key, counter_high, first_block, blocks, draws);
+}
+
+void draw_some_blocks(uint64_t key, uint64_t counter_high, const uint64_t* blocks, uint16_t* draws) {
+  draw_loops().some(key, counter_high, blocks, draws);
 }
 
 }  // namespace xformer::kernels

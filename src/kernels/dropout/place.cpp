@@ -2,6 +2,8 @@
 
 #include <ATen/Functions.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "kernels/cpu/lanes_512.h"
 #include "kernels/dropout/cpu.h"
@@ -47,6 +49,20 @@ const uint16_t* ElementDraws::draw(int64_t begin, int64_t count, std::vector<uin
   draw_blocks(key_, high_, static_cast<uint64_t>(element / kElementsPerBlock), blocks, memory.data());
   if (kept != nullptr) kept_bits_by_512(memory.data() + skip, count, threshold_, kept);
   return memory.data() + skip;
+}
+
+void ElementDraws::draw_chosen(int64_t begin, const int64_t* chosen, int64_t count, uint16_t* draws) const {
+  XF_ASSERT(threshold_ > 0 && kept_ == nullptr, "some draws of a place that remembers, or of none");
+  const int64_t element = first_ + begin;
+  uint64_t blocks[kSomeBlocks] = {};
+  uint16_t drawn[kSomeBlocks * kElementsPerBlock];
+  for (int64_t first = 0; first < count; first += kSomeBlocks) {
+    const int64_t some = std::min(kSomeBlocks, count - first);
+    const auto number = [&](int64_t i) { return element + std::max<int64_t>(0, chosen[first + i]); };
+    for (int64_t i = 0; i < some; ++i) blocks[i] = static_cast<uint64_t>(number(i) / kElementsPerBlock);
+    draw_some_blocks(key_, high_, blocks, drawn);
+    for (int64_t i = 0; i < some; ++i) draws[first + i] = drawn[i * kElementsPerBlock + number(i) % kElementsPerBlock];
+  }
 }
 
 }  // namespace xformer::kernels

@@ -25,6 +25,9 @@ class ElementDraws {
   // element whose draw is below the threshold is dropped. A few hundred at once are drawn at the full rate. Of a place
   // that remembers, whole rows; there is memory for so many draws `beyond` them, which say nothing.
   const uint16_t* draw(int64_t begin, int64_t count, std::vector<uint16_t>& memory, int64_t beyond = 0) const;
+  // The draws of the elements begin + chosen[i] alone, to draws[i]; where chosen[i] is negative that says nothing. For
+  // few of many elements, and places that do not remember.
+  void draw_chosen(int64_t begin, const int64_t* chosen, int64_t count, uint16_t* draws) const;
 
  private:
   uint32_t threshold_;

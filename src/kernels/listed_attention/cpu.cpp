@@ -23,6 +23,7 @@ namespace xformer::kernels {
 namespace {
 
 constexpr int64_t kListedRows = 64;  // of a unit of work
+constexpr int64_t kWorthAll = 16;    // keys for each in a list, from which on draws are made of those alone
 constexpr int64_t kFetchedAhead = 8;
 
 // Of rows that are worked on together, each with room for its list up to a multiple of kListedLanes.
@@ -126,10 +127,14 @@ struct ListedPass {
     uint16_t* const listed = grown(mine.listed_draws, count);
     for (int64_t row = first; row < end; ++row) {
       if (!rows.at(sample, row)) continue;
-      const uint16_t* const of_keys = draws.draw((begin + row - first) * m, m, mine.draws);
-      const int64_t at = (row - first) * length;
-      for (int64_t l = at; l < at + length; ++l)
-        listed[l] = of_keys[std::max<int64_t>(0, mine.places[static_cast<size_t>(l)])];
+      const int64_t at = (row - first) * length, of_row = (begin + row - first) * m;
+      const int64_t* const own = mine.places.data() + at;
+      if (length * kWorthAll < m) {
+        draws.draw_chosen(of_row, own, length, listed + at);
+        continue;
+      }
+      const uint16_t* const of_keys = draws.draw(of_row, m, mine.draws);
+      for (int64_t l = 0; l < length; ++l) listed[at + l] = of_keys[std::max<int64_t>(0, own[l])];
     }
     return listed;
   }
