@@ -65,6 +65,20 @@ TEST_CASE("bench answers wrong words", "[cli]") {
       place.run(words("bench --models linear --lengths 32 --widths 32,64 --precision fp32,bf16 --dry-run"));
   CHECK(grid.code == 0);
   CHECK(contains(grid.out, "linear dim=32 bf16  length 32  batch 16"));
+  // Of a pattern those that can do the task; who is named by itself must be able to.
+  const Outcome causal = place.run(words("bench --task bytes/text8 --models l* --lengths 32 --dry-run"));
+  CHECK(causal.code == 0);
+  CHECK(contains(causal.out, "linear  length 32"));
+  CHECK_FALSE(contains(causal.out, "linformer"));
+  CHECK(contains(causal.err, "left out, for bytes/text8"));
+  CHECK(contains(causal.err, "linformer"));
+  CHECK_FALSE(contains(causal.err, "linear"));
+  const Outcome named = place.run(words("bench --task bytes/text8 --models linformer,l* --lengths 32 --dry-run"));
+  CHECK(named.code == 2);
+  CHECK(contains(named.err, "linformer has no causal form"));
+  const Outcome all = place.run(words("bench --models l* --lengths 32 --dry-run"));
+  CHECK(contains(all.out, "linformer  length 32"));
+  CHECK(all.err.empty());
   const Outcome empty = place.run({"bench", "--lengths", "32", "--models", ""});
   CHECK(empty.code == 2);
   CHECK(contains(empty.err, "--models"));

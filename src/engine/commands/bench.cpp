@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <iterator>
 
 #include "attention/descriptor.h"
 #include "cli/printed.h"
@@ -82,16 +83,31 @@ void check_place(const char* option, const std::string& file) {
            file);
 }
 
-// A pattern stands for every attention that it fits.
-std::vector<std::string> without_patterns(const std::vector<std::string>& models) {
-  std::vector<std::string> result;
-  for (const std::string& model : models) {
-    std::vector<std::string> named{model};
-    if (model.find_first_of("*?") != std::string::npos)
-      named = matching_names("--models", "attention", named, attention::distinct_names());
-    result.insert(result.end(), named.begin(), named.end());
+bool is_pattern(const std::string& model) { return model.find_first_of("*?") != std::string::npos; }
+
+// Whether the task lets no place see a later one.
+bool is_causal(measure::BenchOptions options) {
+  options.models = {kBaseline}, options.own = {}, options.against = {};
+  return measure::bench_cases(options).front().request.causal;
+}
+
+// A pattern stands for every attention that it fits and that can do the task; of what cannot, it is said.
+void replace_patterns(measure::BenchOptions& options) {
+  if (std::none_of(options.models.begin(), options.models.end(), is_pattern)) return;
+  const bool causal = is_causal(options);
+  std::vector<std::string> result, unable;
+  for (const std::string& model : options.models) {
+    if (!is_pattern(model)) {
+      result.push_back(model);
+      continue;
+    }
+    for (const std::string& name : matching_names("--models", "attention", {model}, attention::distinct_names()))
+      (causal && !attention::resolve(name).traits().causal_ok ? unable : result).push_back(name);
   }
-  return result;
+  if (!unable.empty())
+    fmt::print(stderr, "left out, for {} lets no place see a later one and they have no causal form: {}\n",
+               options.task, fmt::join(unable, ", "));
+  options.models = result;
 }
 
 // What a named comparison says and the words of the command do not.
@@ -108,15 +124,20 @@ void take_protocol(const BenchArguments& arguments, measure::BenchOptions& optio
   if (arguments.protocol->count() == 0 && options.task == protocol.task) options.protocol = protocol.protocol;
 }
 
-// "model:key=value" goes to that model alone; the others are returned.
-std::vector<std::string> take_own_settings(const std::vector<std::string>& settings, measure::BenchOptions& options) {
-  std::vector<std::string> rest;
+// Where "model:key=value" has the colon before the key; npos: it goes to all models. script:my.pt:KEY has two.
+size_t own_colon(const std::string& setting) { return setting.substr(0, setting.find('=')).rfind(':'); }
+
+void take_common_settings(const std::vector<std::string>& settings, measure::BenchOptions& options) {
+  std::vector<std::string> common;
+  std::copy_if(settings.begin(), settings.end(), std::back_inserter(common),
+               [](const std::string& setting) { return own_colon(setting) == std::string::npos; });
+  if (!common.empty()) options.layers.push_back(settings_layer(common));
+}
+
+void take_own_settings(const std::vector<std::string>& settings, measure::BenchOptions& options) {
   for (const std::string& setting : settings) {
-    const size_t colon = setting.substr(0, setting.find('=')).rfind(':');  // script:my.pt:KEY
-    if (colon == std::string::npos) {
-      rest.push_back(setting);
-      continue;
-    }
+    const size_t colon = own_colon(setting);
+    if (colon == std::string::npos) continue;
     const std::string model = setting.substr(0, colon);
     const ValueLayer layer = settings_layer({setting.substr(colon + 1)});
     options.own.resize(options.models.size(), Json::object());
@@ -129,22 +150,21 @@ std::vector<std::string> take_own_settings(const std::vector<std::string>& setti
     XF_CHECK(there, UserError, "--set {}: {}", setting,
              unknown_name_message("model of this bench", model, options.models));
   }
-  return rest;
 }
 
 measure::BenchOptions options_of(const BenchArguments& arguments) {
   measure::BenchOptions options = arguments.options;
-  options.models = without_patterns(options.models);
   if (!arguments.as.empty()) take_protocol(arguments, options);
   XF_CHECK(!options.models.empty(), UserError, "--models is missing (or --as, a comparison by name: {})",
            fmt::join(protocol_names(), ", "));
   XF_CHECK(!options.lengths.empty(), UserError, "--lengths is missing, e.g. --lengths 1024,2048");
+  take_common_settings(arguments.settings, options);
+  replace_patterns(options);
   const auto is_baseline = [](const std::string& name) { return canonical_name(name) == kBaseline; };
   if (!options.paced && !arguments.no_baseline &&
       std::none_of(options.models.begin(), options.models.end(), is_baseline))
     options.models.emplace_back(kBaseline);
-  const std::vector<std::string> settings = take_own_settings(arguments.settings, options);
-  if (!settings.empty()) options.layers.push_back(settings_layer(settings));
+  take_own_settings(arguments.settings, options);
   return options;
 }
 
