@@ -56,6 +56,33 @@ TEST_CASE("additive attention fused equals its definition, with gradients of all
   }
 }
 
+TEST_CASE("additive attention of numbers whose powers are not finite, or not one by one, equals its definition") {
+  const AdditiveCase one{.n = 40, .keys = 90, .d = 8, .e = 8, .masked = true, .dropout = 0.2};
+  const AdditiveAttentionOptions options = build(one);
+  for (const double size : {1e-3, 10.0, 25.0, 200.0})
+    for (const bool opposite : {false, true})
+      for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
+        CAPTURE(size, opposite, type);
+        Tensors given = inputs(one, at::kDouble);
+        for (at::Tensor& tensor : given) tensor = tensor.to(at::kFloat).to(type);
+        // Sums of large numbers that are small: a power of one is far from 1, and of both together near it.
+        given[0] = given[0] + size, given[1] = opposite ? given[1] - size : given[1] + size;
+        Tensors wide = given;
+        for (at::Tensor& tensor : wide) tensor = tensor.to(at::kDouble);
+        const Tensors got = run_with_gradients(
+                          [&](const Tensors&x) { return Tensors{additive_attention(x[0], x[1], x[2], x[3], options)}; },
+                          given),
+                      meant = run_with_gradients(
+                          [&](const Tensors&x) {
+                            return Tensors{additive_attention_reference(x[0], x[1], x[2], x[3], options)};
+                          },
+                          wide);
+        const double rounding = opposite ? 2e-4 : 1e-3;  // what is left of gradients that are zero
+        for (size_t i = 0; i < got.size(); ++i)
+          CHECK(difference(got[i].to(at::kDouble), meant[i]) < (type == at::kDouble ? 1e-9 : rounding));
+      }
+}
+
 TEST_CASE("additive attention counts 2 (d + e) for each pair of its tiles") {
   for (const bool causal : {false, true}) {
     const AdditiveCase one{.n = 50, .keys = 50, .causal = causal};

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "kernels/additive_attention/cpu.h"
+#include "kernels/cpu/lanes_512.h"
 #include "kernels/cpu/vector_math.h"
 #include "kernels/cpu/vectorised.h"
 
@@ -12,6 +13,20 @@ namespace {
 // Scores of so many keys stay in the first-level cache while the channels go by.
 constexpr int64_t kKeysAtOnce = 1024;
 constexpr int64_t kTanhLanes = 32;  // sums side by side
+
+// Powers of twice such numbers are finite and not zero, and so is what they are made of.
+constexpr float kMostFloat = 43;
+constexpr double kMostDouble = 350;
+
+template <class Value>
+[[gnu::always_inline]] inline bool powers_of(const Value* x, int64_t count, Value most, Value* powers) {
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    powers[i] = exp_of(Value(2) * x[i]);
+    wrong += x[i] <= most && x[i] >= -most ? 0 : 1;  // NaN too
+  }
+  return wrong == 0;
+}
 
 // 1 - 2 / (e^2x + 1): within 2e-7 of the exact value, with both ends where e^2x is 0 or infinite.
 [[gnu::always_inline]] inline float tanh_of(float x) { return 1.0F - 2.0F / (exp_of(2.0F * x) + 1.0F); }
@@ -32,17 +47,34 @@ template <class Value>
   }
 }
 
+// The same by powers.
 template <class Value>
-[[gnu::always_inline]] inline void gradients_of_scores(const Value* q, const Value* w, int64_t d, const Value* k,
-                                                       int64_t stride, int64_t count, const Value* slopes, Value* dq,
-                                                       Value* dw, Value* dk) {
+[[gnu::always_inline]] inline void scores_by_powers(const Value* q, const Value* w, int64_t d, const Value* k,
+                                                    int64_t stride, int64_t count, Value* scores) {
+  Value all = 0;
+  for (int64_t c = 0; c < d; ++c) all += w[c];
+  for (int64_t first = 0; first < count; first += kKeysAtOnce) {
+    const int64_t keys = count - first < kKeysAtOnce ? count - first : kKeysAtOnce;
+    Value* const to = scores + first;
+    for (int64_t j = 0; j < keys; ++j) to[j] = all;
+    for (int64_t c = 0; c < d; ++c) {
+      const Value* const from = k + c * stride + first;
+      const Value power = q[c], factor = 2 * w[c];
+      for (int64_t j = 0; j < keys; ++j) to[j] -= factor / (1 + power * from[j]);
+    }
+  }
+}
+
+template <class Value, class TanhOf>
+[[gnu::always_inline]] inline void gradients_of_scores(const Value* w, int64_t d, int64_t stride, int64_t count,
+                                                       const Value* slopes, Value* dq, Value* dw, Value* dk,
+                                                       const TanhOf& tanh_at) {
   for (int64_t c = 0; c < d; ++c) {
-    const Value* const from = k + c * stride;
     Value* const to = dk + c * stride;
-    const Value shift = q[c], factor = w[c];
+    const Value factor = w[c];
     Value q_lanes[kTanhLanes] = {}, w_lanes[kTanhLanes] = {};
     const auto add = [&](int64_t j, int64_t lane) {
-      const Value t = tanh_of(shift + from[j]), slope = slopes[j] * factor * (1 - t * t);
+      const Value t = tanh_at(c, j), slope = slopes[j] * factor * (1 - t * t);
       w_lanes[lane] += slopes[j] * t;
       q_lanes[lane] += slope;
       to[j] += slope;
@@ -61,26 +93,67 @@ template <class Value>
   }
 }
 
+template <class Value>
+[[gnu::always_inline]] inline void any_scores(const AdditiveRow<Value>& q, const Value* w, int64_t d,
+                                              const AdditiveRow<Value>& k, int64_t stride, int64_t count,
+                                              Value* scores) {
+  if (q.powers != nullptr && k.powers != nullptr) scores_by_powers(q.powers, w, d, k.powers, stride, count, scores);
+  else scores_of(q.x, w, d, k.x, stride, count, scores);
+}
+
+template <class Value>
+[[gnu::always_inline]] inline void any_gradients(const AdditiveRow<Value>& q, const Value* w, int64_t d,
+                                                 const AdditiveRow<Value>& k, int64_t stride, int64_t count,
+                                                 const Value* slopes, Value* dq, Value* dw, Value* dk) {
+  if (q.powers != nullptr && k.powers != nullptr)
+    gradients_of_scores(w, d, stride, count, slopes, dq, dw, dk,
+                        [&](int64_t c, int64_t j) { return 1 - 2 / (1 + q.powers[c] * k.powers[c * stride + j]); });
+  else
+    gradients_of_scores(w, d, stride, count, slopes, dq, dw, dk,
+                        [&](int64_t c, int64_t j) { return tanh_of(q.x[c] + k.x[c * stride + j]); });
+}
+
+bool by_registers(const AdditiveRow<float>& q, const AdditiveRow<float>& k) {
+  return q.powers != nullptr && k.powers != nullptr && has_512();
+}
+
+XFORMER_VECTORISED
+void additive_scores_by_compiler(const AdditiveRow<float>& q, const float* w, int64_t d, const AdditiveRow<float>& k,
+                                 int64_t stride, int64_t count, float* scores) {
+  any_scores(q, w, d, k, stride, count, scores);
+}
+
+XFORMER_VECTORISED
+void additive_gradients_by_compiler(const AdditiveRow<float>& q, const float* w, int64_t d, const AdditiveRow<float>& k,
+                                    int64_t stride, int64_t count, const float* slopes, float* dq, float* dw,
+                                    float* dk) {
+  any_gradients(q, w, d, k, stride, count, slopes, dq, dw, dk);
+}
+
 }  // namespace
 
 XFORMER_VECTORISED
-void additive_scores(const float* q, const float* w, int64_t d, const float* k, int64_t stride, int64_t count,
-                     float* scores) {
-  scores_of(q, w, d, k, stride, count, scores);
+bool doubled_powers(const float* x, int64_t count, float* powers) { return powers_of(x, count, kMostFloat, powers); }
+bool doubled_powers(const double* x, int64_t count, double* powers) { return powers_of(x, count, kMostDouble, powers); }
+
+void additive_scores(const AdditiveRow<float>& q, const float* w, int64_t d, const AdditiveRow<float>& k,
+                     int64_t stride, int64_t count, float* scores) {
+  if (by_registers(q, k)) by_512::additive_scores(q.powers, w, d, k.powers, stride, count, scores);
+  else additive_scores_by_compiler(q, w, d, k, stride, count, scores);
 }
-void additive_scores(const double* q, const double* w, int64_t d, const double* k, int64_t stride, int64_t count,
-                     double* scores) {
-  scores_of(q, w, d, k, stride, count, scores);
+void additive_scores(const AdditiveRow<double>& q, const double* w, int64_t d, const AdditiveRow<double>& k,
+                     int64_t stride, int64_t count, double* scores) {
+  any_scores(q, w, d, k, stride, count, scores);
 }
 
-XFORMER_VECTORISED
-void additive_gradients(const float* q, const float* w, int64_t d, const float* k, int64_t stride, int64_t count,
-                        const float* slopes, float* dq, float* dw, float* dk) {
-  gradients_of_scores(q, w, d, k, stride, count, slopes, dq, dw, dk);
+void additive_gradients(const AdditiveRow<float>& q, const float* w, int64_t d, const AdditiveRow<float>& k,
+                        int64_t stride, int64_t count, const float* slopes, float* dq, float* dw, float* dk) {
+  if (by_registers(q, k)) by_512::additive_gradients(q.powers, w, d, k.powers, stride, count, slopes, dq, dw, dk);
+  else additive_gradients_by_compiler(q, w, d, k, stride, count, slopes, dq, dw, dk);
 }
-void additive_gradients(const double* q, const double* w, int64_t d, const double* k, int64_t stride, int64_t count,
-                        const double* slopes, double* dq, double* dw, double* dk) {
-  gradients_of_scores(q, w, d, k, stride, count, slopes, dq, dw, dk);
+void additive_gradients(const AdditiveRow<double>& q, const double* w, int64_t d, const AdditiveRow<double>& k,
+                        int64_t stride, int64_t count, const double* slopes, double* dq, double* dw, double* dk) {
+  any_gradients(q, w, d, k, stride, count, slopes, dq, dw, dk);
 }
 
 }  // namespace xformer::kernels

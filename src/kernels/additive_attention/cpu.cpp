@@ -71,11 +71,18 @@ template <class Stored>
 struct AdditiveScratch {
   using Value = Computed<Stored>;
   std::vector<Value> weights, slopes;
+  std::vector<Value> powers, query_powers;     // e^2k of a head's keys, e^2q of a row
+  bool has_powers = false;                     // of the keys
   std::vector<Value> query, out, slope, dq;    // rows on their way from or to where they are stored
   std::vector<Value> keys, dk, dv, turned_dv;  // of a head; the last is TileSums' room
   std::vector<Stored> factor;                  // weights as products take them
   int64_t head = -1;                           // b h + h, of keys forwards
   std::vector<uint16_t> draws;
+
+  AdditiveRow<Value> with_powers(const Value* query, int64_t d) {
+    Value* const to = grown(query_powers, d);
+    return {query, doubled_powers(query, d, to) ? to : nullptr};
+  }
 };
 
 // k [b,h,m,d] with keys side by side: [b,h,d,m].
@@ -116,9 +123,12 @@ AdditiveAttentionForward additive_attention_forward_cpu(const at::Tensor& q_in, 
       const int64_t z = unit / pass.tiles, sample = z / pass.h, head = z % pass.h;
       const int64_t first = unit % pass.tiles * kAdditiveRows, rows = pass.rows(first);
       const int64_t columns = pass.columns(sample, first);
-      const bool known = kConverts<scalar_t> && std::exchange(mine.head, z) == z;
+      const bool known = std::exchange(mine.head, z) == z;
+      const int64_t table = pass.d * pass.m;
       const Value* const k_rows =
-          known ? mine.keys.data() : loaded(keys + z * pass.d * pass.m, pass.d * pass.m, mine.keys);
+          kConverts<scalar_t> && known ? mine.keys.data() : loaded(keys + z * table, table, mine.keys);
+      if (!known) mine.has_powers = doubled_powers(k_rows, table, grown(mine.powers, table));
+      const AdditiveRow<Value> k_of{k_rows, mine.has_powers ? mine.powers.data() : nullptr};
       const TileRows<const Value> query =
           loaded_rows(queries.at(sample, head, first), queries.stride, rows, pass.d, mine.query);
       mine.weights.assign(static_cast<size_t>(rows * columns), Value(0));
@@ -129,7 +139,8 @@ AdditiveAttentionForward additive_attention_forward_cpu(const at::Tensor& q_in, 
         Value& log_sum = log_sums[pass.place(sample, head, row)];
         log_sum = kInfinite;
         if (!pass.queries.at(sample, row) || seen == 0) continue;
-        additive_scores(query.data + r * query.stride, w_rows + head * pass.d, pass.d, k_rows, pass.m, seen, scores);
+        additive_scores(mine.with_powers(query.data + r * query.stride, pass.d), w_rows + head * pass.d, pass.d, k_of,
+                        pass.m, seen, scores);
         pass.forbid(sample, seen, scores);
         const Value largest = row_largest(scores, seen, -kInfinite);
         if (largest == -kInfinite) {
@@ -186,6 +197,8 @@ AdditiveAttentionGradients additive_attention_backward_cpu(const at::Tensor& gra
       auto& mine = scratch[static_cast<size_t>(worker)];
       const int64_t sample = z / pass.h, head = z % pass.h, table = pass.d * pass.m;
       const Value *const w_row = w_rows + head * pass.d, *const k_rows = loaded(keys + z * table, table, mine.keys);
+      const bool has_powers = doubled_powers(k_rows, table, grown(mine.powers, table));
+      const AdditiveRow<Value> k_of{k_rows, has_powers ? mine.powers.data() : nullptr};
       Value* const k_sums = place_for(to_k + z * table, table, mine.dk);
       std::fill_n(k_sums, table, Value(0));
       const TileRows<Value> v_rows = rows_for(to_v.at(sample, head), to_v.stride, pass.m, pass.e, mine.dv);
@@ -209,15 +222,15 @@ AdditiveAttentionGradients additive_attention_backward_cpu(const at::Tensor& gra
             const Value log_sum = log_sums[pass.place(sample, head, row)];
             if (std::isinf(log_sum)) continue;
             Value *const scores = mine.weights.data() + r * columns, *const slopes = mine.slopes.data() + r * columns;
-            const Value* const q_row = query.data + r * query.stride;
-            additive_scores(q_row, w_row, pass.d, k_rows, pass.m, seen, scores);
+            const AdditiveRow<Value> q_row = mine.with_powers(query.data + r * query.stride, pass.d);
+            additive_scores(q_row, w_row, pass.d, k_of, pass.m, seen, scores);
             pass.forbid(sample, seen, scores);
             // What softmax's gradient takes off: the row's sum of out * gradient.
             const Value delta =
                 row_product(made_rows.data + r * made_rows.stride, given_rows.data + r * given_rows.stride, pass.e);
             const uint16_t* const draws = pass.draws.draw(pass.place(sample, head, row) * pass.m, seen, mine.draws);
             row_gradients(scores, slopes, seen, natural_weights(log_sum, draws, pass.draws.threshold(), keep), delta);
-            additive_gradients(q_row, w_row, pass.d, k_rows, pass.m, seen, slopes, q_sums.data + r * q_sums.stride,
+            additive_gradients(q_row, w_row, pass.d, k_of, pass.m, seen, slopes, q_sums.data + r * q_sums.stride,
                                to_w + z * pass.d, k_sums);
           }
           pass.count(first, columns, 4);

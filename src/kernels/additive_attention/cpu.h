@@ -26,17 +26,36 @@ struct AdditiveAttentionGradients {
                                                                          const AdditiveAttentionForward& forward,
                                                                          const AdditiveAttentionOptions& options);
 
-// One query against all keys, which lie as columns [d,count] whose rows are `stride` apart.
+// A row of numbers x and, where none of them is too large for that, e^2x: then
+//   tanh(q + k) = 1 - 2 / (1 + e^2q e^2k),
+// and no exponential is left to each pair.
+template <class Value>
+struct AdditiveRow {
+  const Value *x, *powers;  // the second null: one is too large
+};
+// Writes e^2x and says whether it may be taken so.
+[[nodiscard]] bool doubled_powers(const float* x, int64_t count, float* powers);
+[[nodiscard]] bool doubled_powers(const double* x, int64_t count, double* powers);
+
+// One query [d] against all keys, which lie as columns [d,count] whose rows are `stride` apart.
 
 // scores[j] = sum_c w[c] tanh(q[c] + k[c][j])
+void additive_scores(const AdditiveRow<float>& q, const float* w, int64_t d, const AdditiveRow<float>& k,
+                     int64_t stride, int64_t count, float* scores);
+void additive_scores(const AdditiveRow<double>& q, const double* w, int64_t d, const AdditiveRow<double>& k,
+                     int64_t stride, int64_t count, double* scores);
+// From slopes[j], the gradients of the scores: those of q and w gain their sums over j, dk [d,count] (as k) its own.
+void additive_gradients(const AdditiveRow<float>& q, const float* w, int64_t d, const AdditiveRow<float>& k,
+                        int64_t stride, int64_t count, const float* slopes, float* dq, float* dw, float* dk);
+void additive_gradients(const AdditiveRow<double>& q, const double* w, int64_t d, const AdditiveRow<double>& k,
+                        int64_t stride, int64_t count, const double* slopes, double* dq, double* dw, double* dk);
+
+// Those of powers, where has_512() (kernels/cpu/lanes_512.h).
+namespace by_512 {
 void additive_scores(const float* q, const float* w, int64_t d, const float* k, int64_t stride, int64_t count,
                      float* scores);
-void additive_scores(const double* q, const double* w, int64_t d, const double* k, int64_t stride, int64_t count,
-                     double* scores);
-// From slopes[j], the gradients of the scores: those of q and w gain their sums over j, dk [d,count] (as k) its own.
 void additive_gradients(const float* q, const float* w, int64_t d, const float* k, int64_t stride, int64_t count,
                         const float* slopes, float* dq, float* dw, float* dk);
-void additive_gradients(const double* q, const double* w, int64_t d, const double* k, int64_t stride, int64_t count,
-                        const double* slopes, double* dq, double* dw, double* dk);
+}  // namespace by_512
 
 }  // namespace xformer::kernels
