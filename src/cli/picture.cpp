@@ -13,9 +13,6 @@ namespace xformer::cli {
 namespace {
 
 void convert(const std::string& svg, const Path& path, const std::string& options) {
-  const Path folder = path.parent_path();
-  XF_CHECK(folder.empty() || std::filesystem::is_directory(folder), ResourceError, "--out {}: there is no folder {}",
-           path.string(), folder.string());
   const Path drawing = std::filesystem::temp_directory_path() / fmt::format("xformer-plot-{}.svg", ::getpid());
   write_file_atomically(drawing, svg);
   const std::string command = "rsvg-convert " + options + " --output " + shell_word(path.string()) + " " +
@@ -35,6 +32,7 @@ void check_picture_name(const std::string& out) {
   const std::string ending = Path(out).extension();
   XF_CHECK(out.empty() || ending == ".svg" || ending == ".png" || ending == ".pdf", UserError,
            "--out {}: a picture's name ends in .svg, .png or .pdf", out);
+  check_named_file("--out", out);
 }
 
 void write_picture(const std::string& svg, const std::string& out) {

@@ -153,6 +153,16 @@ void check_folder_can_be_made(const Path& folder, const std::string& what) {
            folder.string(), what, there.string(), is_folder ? "Permission denied" : "Not a directory");
 }
 
+void check_named_file(const std::string& option, const std::string& file) {
+  if (file.empty()) return;
+  const Path folder = Path(file).parent_path();
+  std::error_code error;
+  XF_CHECK(folder.empty() || std::filesystem::is_directory(folder, error), UserError, "{} {}: there is no folder {}",
+           option, file, folder.string());
+  XF_CHECK(!std::filesystem::is_directory(file, error), UserError, "{} {}: expected a file's name, this is a folder",
+           option, file);
+}
+
 AppendFile::AppendFile(const Path& path) : path_(path) {
   descriptor_ = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
   if (descriptor_ < 0) ops::fail("write", path, errno);

@@ -23,6 +23,9 @@ void make_folders(const Path& folder);
 // Before work whose results are to lie there: ResourceError, "FOLDER: cannot make WHAT: ...", where it could not be
 // made or nothing written into it.
 void check_folder_can_be_made(const Path& folder, const std::string& what);
+// Before work whose result goes to a file that an option names; "": nothing does. UserError where its folder is not
+// there, or it is one.
+void check_named_file(const std::string& option, const std::string& file);
 
 // Writes to a temporary name in the same folder, syncs it, renames it over `path`, syncs the folder.
 // Whatever fails, `path` holds either its old or its new content and no temporary file stays. A link stays one: what it

@@ -90,6 +90,7 @@ void note_missing(const std::vector<std::string>& wanted, const ResultTable& tab
 
 int report(const ReportArguments& arguments, const ExperimentReader& experiments) {
   const auto format = static_cast<ReportFormat>(choice("--format: ", "format", arguments.format, report_formats()));
+  check_named_file("--out", arguments.out);
   std::vector<reporting::PublishedValue> published;
   if (!arguments.published.empty()) published = reporting::read_published(arguments.published);
   const Path place = arguments.records.front();

@@ -73,16 +73,6 @@ void answer(const Json& line) {
   std::fflush(stdout);
 }
 
-// A table that cannot be written is known before hours of work.
-void check_place(const char* option, const std::string& file) {
-  if (file.empty()) return;
-  const Path folder = Path(file).parent_path();
-  XF_CHECK(folder.empty() || std::filesystem::is_directory(folder), UserError, "{} {}: there is no folder {}", option,
-           file, folder.string());
-  XF_CHECK(!std::filesystem::is_directory(file), UserError, "{} {}: expected a file's name, this is a folder", option,
-           file);
-}
-
 bool is_pattern(const std::string& model) { return model.find_first_of("*?") != std::string::npos; }
 
 // Whether the task lets no place see a later one.
@@ -231,8 +221,8 @@ int bench(const BenchArguments& arguments) {
   const measure::BenchOptions options = options_of(arguments);
   std::vector<measure::BenchCase> cases = measure::bench_cases(options);
   arguments.compute.check();
-  check_place("--json", arguments.json);
-  check_place("--markdown", arguments.markdown);
+  check_named_file("--json", arguments.json);
+  check_named_file("--markdown", arguments.markdown);
   const data::DataLocation location =
       arguments.data.location_for_lengths(arguments.valid_from_data, cases.front().plan);
 

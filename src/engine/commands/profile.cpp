@@ -31,13 +31,7 @@ int profile(const ProfileArguments& arguments) {
   measure::BenchCase one = measure::profile_case(options);
   arguments.compute.check();
   const data::DataLocation location = arguments.data.location_for_lengths(arguments.valid_from_data, one.plan);
-  if (!arguments.out.empty()) {
-    const Path folder = Path(arguments.out).parent_path();
-    XF_CHECK(folder.empty() || std::filesystem::is_directory(folder), UserError, "--out {}: there is no folder {}",
-             arguments.out, folder.string());
-    XF_CHECK(!std::filesystem::is_directory(arguments.out), UserError,
-             "--out {}: expected a file's name, this is a folder", arguments.out);
-  }
+  check_named_file("--out", arguments.out);
 
   measure::BenchRun run = arguments.compute.start_bench();
   for (const std::string& warning : measure::suit_device({&one, 1}, run.device))
