@@ -83,6 +83,21 @@ TEST_CASE("additive attention of numbers whose powers are not finite, or not one
       }
 }
 
+TEST_CASE("additive attention: what keys hold that are not valid changes no bit") {
+  const AdditiveCase one{.n = 40, .keys = 90, .d = 8, .e = 8, .masked = true};
+  const AdditiveAttentionOptions options = build(one);
+  Tensors given = inputs(one, at::kFloat);
+  const auto run = [&](const Tensors& x) {
+    return run_with_gradients(
+        [&](const Tensors& in) { return Tensors{additive_attention(in[0], in[1], in[2], in[3], options)}; }, x);
+  };
+  const Tensors meant = run(given);
+  const at::Tensor padded = options.mask.key_valid.logical_not().view({one.b, 1, one.keys, 1});
+  given[1] = given[1].masked_fill(padded, 1e6);
+  const Tensors got = run(given);
+  for (size_t i = 0; i < got.size(); ++i) CHECK(at::equal(got[i], meant[i]));
+}
+
 TEST_CASE("additive attention counts 2 (d + e) for each pair of its tiles") {
   for (const bool causal : {false, true}) {
     const AdditiveCase one{.n = 50, .keys = 50, .causal = causal};

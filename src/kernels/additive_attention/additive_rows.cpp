@@ -19,11 +19,17 @@ constexpr float kMostFloat = 43;
 constexpr double kMostDouble = 350;
 
 template <class Value>
-[[gnu::always_inline]] inline bool powers_of(const Value* x, int64_t count, Value most, Value* powers) {
+[[gnu::always_inline]] inline bool powers_of(const Value* x, const bool* valid, int64_t count, Value most,
+                                             Value* powers) {
   int64_t wrong = 0;
   for (int64_t i = 0; i < count; ++i) {
     powers[i] = exp_of(Value(2) * x[i]);
     wrong += x[i] <= most && x[i] >= -most ? 0 : 1;  // NaN too
+  }
+  for (int64_t i = 0; valid != nullptr && i < count; ++i) {
+    if (valid[i]) continue;
+    wrong -= x[i] <= most && x[i] >= -most ? 0 : 1;
+    powers[i] = 1;
   }
   return wrong == 0;
 }
@@ -133,8 +139,12 @@ void additive_gradients_by_compiler(const AdditiveRow<float>& q, const float* w,
 }  // namespace
 
 XFORMER_VECTORISED
-bool doubled_powers(const float* x, int64_t count, float* powers) { return powers_of(x, count, kMostFloat, powers); }
-bool doubled_powers(const double* x, int64_t count, double* powers) { return powers_of(x, count, kMostDouble, powers); }
+bool doubled_powers(const float* x, const bool* valid, int64_t count, float* powers) {
+  return powers_of(x, valid, count, kMostFloat, powers);
+}
+bool doubled_powers(const double* x, const bool* valid, int64_t count, double* powers) {
+  return powers_of(x, valid, count, kMostDouble, powers);
+}
 
 void additive_scores(const AdditiveRow<float>& q, const float* w, int64_t d, const AdditiveRow<float>& k,
                      int64_t stride, int64_t count, float* scores) {

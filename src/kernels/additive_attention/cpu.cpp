@@ -59,6 +59,15 @@ struct AdditivePass {
     for (int64_t j = 0; j < columns; ++j)
       if (!keys.at(sample, j)) scores[j] = -std::numeric_limits<Value>::infinity();
   }
+  // Of a head's keys [d,m]: whether all that are valid have powers.
+  template <class Value>
+  bool key_powers(int64_t sample, const Value* rows, std::vector<Value>& powers) const {
+    const bool* const valid = keys.defined() ? keys.flags(sample) : nullptr;
+    Value* const to = grown(powers, d * m);
+    bool all = true;
+    for (int64_t c = 0; c < d; ++c) all = doubled_powers(rows + c * m, valid, m, to + c * m) && all;
+    return all;
+  }
   [[nodiscard]] int64_t place(int64_t sample, int64_t head, int64_t row) const { return (sample * h + head) * n + row; }
 
   int64_t b, h, n, m, d, e, tiles;
@@ -81,7 +90,7 @@ struct AdditiveScratch {
 
   AdditiveRow<Value> with_powers(const Value* query, int64_t d) {
     Value* const to = grown(query_powers, d);
-    return {query, doubled_powers(query, d, to) ? to : nullptr};
+    return {query, doubled_powers(query, nullptr, d, to) ? to : nullptr};
   }
 };
 
@@ -127,7 +136,7 @@ AdditiveAttentionForward additive_attention_forward_cpu(const at::Tensor& q_in, 
       const int64_t table = pass.d * pass.m;
       const Value* const k_rows =
           kConverts<scalar_t> && known ? mine.keys.data() : loaded(keys + z * table, table, mine.keys);
-      if (!known) mine.has_powers = doubled_powers(k_rows, table, grown(mine.powers, table));
+      if (!known) mine.has_powers = pass.key_powers(sample, k_rows, mine.powers);
       const AdditiveRow<Value> k_of{k_rows, mine.has_powers ? mine.powers.data() : nullptr};
       const TileRows<const Value> query =
           loaded_rows(queries.at(sample, head, first), queries.stride, rows, pass.d, mine.query);
@@ -197,7 +206,7 @@ AdditiveAttentionGradients additive_attention_backward_cpu(const at::Tensor& gra
       auto& mine = scratch[static_cast<size_t>(worker)];
       const int64_t sample = z / pass.h, head = z % pass.h, table = pass.d * pass.m;
       const Value *const w_row = w_rows + head * pass.d, *const k_rows = loaded(keys + z * table, table, mine.keys);
-      const bool has_powers = doubled_powers(k_rows, table, grown(mine.powers, table));
+      const bool has_powers = pass.key_powers(sample, k_rows, mine.powers);
       const AdditiveRow<Value> k_of{k_rows, has_powers ? mine.powers.data() : nullptr};
       Value* const k_sums = place_for(to_k + z * table, table, mine.dk);
       std::fill_n(k_sums, table, Value(0));
