@@ -32,7 +32,7 @@ struct RoutedTensors {
                                                 : ((draws * 1000).floor().to(at::kLong)).remainder(one.resolutions);
     chosen =
         (resolution.unsqueeze(-1) == at::arange(one.resolutions)).logical_and((draws >= one.nowhere).unsqueeze(-1));
-    options = {one.elu, 1e-6};
+    options = {one.elu ? FeatureMap::kElu : FeatureMap::kRelu, 1e-6};
   }
 
   [[nodiscard]] Tensors run(const Tensors& in) const {

@@ -20,6 +20,7 @@
 #include "attention/shared/kernel_sums.h"
 #include "kernels/attention/attention.h"
 #include "kernels/batched_product/batched_product.h"
+#include "kernels/feature_attention/features.h"
 #include "kernels/linear/linear.h"
 #include "kernels/pooling/pooling.h"
 #include "kernels/routed_features/routed_features.h"
@@ -257,13 +258,13 @@ class AdaMraMixer : public SequenceMixer {
   }
 
   at::Tensor kernel_mix(const at::Tensor& q, const Routes& routes, const std::vector<Segments>& segments) const {
-    const bool elu = options_.kernel == "elu";
+    const kernels::FeatureMap map = options_.kernel == "elu" ? kernels::FeatureMap::kElu : kernels::FeatureMap::kRelu;
     std::vector<at::Tensor> tables;  // per head [b,S,d/S,d/S+1]
     for (const Segments& part : segments) {
-      const at::Tensor features = elu ? at::elu(part.keys) + 1 : at::relu(part.keys);
+      const at::Tensor features = kernels::plain_features(part.keys, {.map = map});
       tables.push_back(kernels::batched_product(features.transpose(-1, -2), values_and_count(part.values, part.mask)));
     }
-    return kernels::routed_features(q, head_query_, at::cat(tables, 2), routes.chosen, routes.gate, {elu, kEpsilon});
+    return kernels::routed_features(q, head_query_, at::cat(tables, 2), routes.chosen, routes.gate, {map, kEpsilon});
   }
 
   at::Tensor softmax_mix(const at::Tensor& q_in, const at::Tensor& own, const std::vector<Segments>& segments) const {

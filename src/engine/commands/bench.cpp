@@ -95,8 +95,8 @@ void replace_patterns(measure::BenchOptions& options) {
       (causal && !attention::resolve(name).traits().causal_ok ? unable : result).push_back(name);
   }
   if (!unable.empty())
-    fmt::print(stderr, "left out, for {} lets no place see a later one and they have no causal form: {}\n",
-               options.task, fmt::join(unable, ", "));
+    note(fmt::format("left out, for {} lets no place see a later one and they have no causal form: {}", options.task,
+                     fmt::join(unable, ", ")));
   options.models = result;
 }
 

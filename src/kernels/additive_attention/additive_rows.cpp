@@ -19,17 +19,11 @@ constexpr float kMostFloat = 43;
 constexpr double kMostDouble = 350;
 
 template <class Value>
-[[gnu::always_inline]] inline bool powers_of(const Value* x, const bool* valid, int64_t count, Value most,
-                                             Value* powers) {
+[[gnu::always_inline]] inline bool take_powers(Value* x, int64_t count, Value most) {
   int64_t wrong = 0;
   for (int64_t i = 0; i < count; ++i) {
-    powers[i] = exp_of(Value(2) * x[i]);
     wrong += x[i] <= most && x[i] >= -most ? 0 : 1;  // NaN too
-  }
-  for (int64_t i = 0; valid != nullptr && i < count; ++i) {
-    if (valid[i]) continue;
-    wrong -= x[i] <= most && x[i] >= -most ? 0 : 1;
-    powers[i] = 1;
+    x[i] = exp_of(Value(2) * x[i]);
   }
   return wrong == 0;
 }
@@ -100,10 +94,15 @@ template <class Value, class TanhOf>
 }
 
 template <class Value>
+[[gnu::always_inline]] inline bool have_powers(const AdditiveRow<Value>& q, const AdditiveRow<Value>& k) {
+  return q.powers != nullptr && k.powers != nullptr;
+}
+
+template <class Value>
 [[gnu::always_inline]] inline void any_scores(const AdditiveRow<Value>& q, const Value* w, int64_t d,
                                               const AdditiveRow<Value>& k, int64_t stride, int64_t count,
                                               Value* scores) {
-  if (q.powers != nullptr && k.powers != nullptr) scores_by_powers(q.powers, w, d, k.powers, stride, count, scores);
+  if (have_powers(q, k)) scores_by_powers(q.powers, w, d, k.powers, stride, count, scores);
   else scores_of(q.x, w, d, k.x, stride, count, scores);
 }
 
@@ -111,16 +110,12 @@ template <class Value>
 [[gnu::always_inline]] inline void any_gradients(const AdditiveRow<Value>& q, const Value* w, int64_t d,
                                                  const AdditiveRow<Value>& k, int64_t stride, int64_t count,
                                                  const Value* slopes, Value* dq, Value* dw, Value* dk) {
-  if (q.powers != nullptr && k.powers != nullptr)
+  if (have_powers(q, k))
     gradients_of_scores(w, d, stride, count, slopes, dq, dw, dk,
                         [&](int64_t c, int64_t j) { return 1 - 2 / (1 + q.powers[c] * k.powers[c * stride + j]); });
   else
     gradients_of_scores(w, d, stride, count, slopes, dq, dw, dk,
                         [&](int64_t c, int64_t j) { return tanh_of(q.x[c] + k.x[c * stride + j]); });
-}
-
-bool by_registers(const AdditiveRow<float>& q, const AdditiveRow<float>& k) {
-  return q.powers != nullptr && k.powers != nullptr && has_512();
 }
 
 XFORMER_VECTORISED
@@ -139,16 +134,12 @@ void additive_gradients_by_compiler(const AdditiveRow<float>& q, const float* w,
 }  // namespace
 
 XFORMER_VECTORISED
-bool doubled_powers(const float* x, const bool* valid, int64_t count, float* powers) {
-  return powers_of(x, valid, count, kMostFloat, powers);
-}
-bool doubled_powers(const double* x, const bool* valid, int64_t count, double* powers) {
-  return powers_of(x, valid, count, kMostDouble, powers);
-}
+bool doubled_powers(float* x, int64_t count) { return take_powers(x, count, kMostFloat); }
+bool doubled_powers(double* x, int64_t count) { return take_powers(x, count, kMostDouble); }
 
 void additive_scores(const AdditiveRow<float>& q, const float* w, int64_t d, const AdditiveRow<float>& k,
                      int64_t stride, int64_t count, float* scores) {
-  if (by_registers(q, k)) by_512::additive_scores(q.powers, w, d, k.powers, stride, count, scores);
+  if (has_512() && have_powers(q, k)) by_512::additive_scores(q.powers, w, d, k.powers, stride, count, scores);
   else additive_scores_by_compiler(q, w, d, k, stride, count, scores);
 }
 void additive_scores(const AdditiveRow<double>& q, const double* w, int64_t d, const AdditiveRow<double>& k,
@@ -158,7 +149,8 @@ void additive_scores(const AdditiveRow<double>& q, const double* w, int64_t d, c
 
 void additive_gradients(const AdditiveRow<float>& q, const float* w, int64_t d, const AdditiveRow<float>& k,
                         int64_t stride, int64_t count, const float* slopes, float* dq, float* dw, float* dk) {
-  if (by_registers(q, k)) by_512::additive_gradients(q.powers, w, d, k.powers, stride, count, slopes, dq, dw, dk);
+  if (has_512() && have_powers(q, k))
+    by_512::additive_gradients(q.powers, w, d, k.powers, stride, count, slopes, dq, dw, dk);
   else additive_gradients_by_compiler(q, w, d, k, stride, count, slopes, dq, dw, dk);
 }
 void additive_gradients(const AdditiveRow<double>& q, const double* w, int64_t d, const AdditiveRow<double>& k,

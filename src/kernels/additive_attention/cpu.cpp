@@ -5,6 +5,7 @@
 #include <ATen/Dispatch.h>
 #include <ATen/Functions.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -59,14 +60,16 @@ struct AdditivePass {
     for (int64_t j = 0; j < columns; ++j)
       if (!keys.at(sample, j)) scores[j] = -std::numeric_limits<Value>::infinity();
   }
-  // Of a head's keys [d,m]: whether all that are valid have powers.
+  // Of a head's keys [d,m]; those that are not valid have no say in whether they may be taken, and are zeros.
   template <class Value>
   bool key_powers(int64_t sample, const Value* rows, std::vector<Value>& powers) const {
     const bool* const valid = keys.defined() ? keys.flags(sample) : nullptr;
     Value* const to = grown(powers, d * m);
-    bool all = true;
-    for (int64_t c = 0; c < d; ++c) all = doubled_powers(rows + c * m, valid, m, to + c * m) && all;
-    return all;
+    std::copy_n(rows, d * m, to);
+    for (int64_t c = 0; valid != nullptr && c < d; ++c)
+      for (int64_t j = 0; j < m; ++j)
+        if (!valid[j]) to[c * m + j] = 0;
+    return doubled_powers(to, d * m);
   }
   [[nodiscard]] int64_t place(int64_t sample, int64_t head, int64_t row) const { return (sample * h + head) * n + row; }
 
@@ -90,7 +93,8 @@ struct AdditiveScratch {
 
   AdditiveRow<Value> with_powers(const Value* query, int64_t d) {
     Value* const to = grown(query_powers, d);
-    return {query, doubled_powers(query, nullptr, d, to) ? to : nullptr};
+    std::copy_n(query, d, to);
+    return {query, doubled_powers(to, d) ? to : nullptr};
   }
 };
 

@@ -33,9 +33,9 @@ template <class Value>
 struct AdditiveRow {
   const Value *x, *powers;  // the second null: one is too large
 };
-// Writes e^2x and says whether it may be taken so. What is not `valid` (null: all is) has no say, and the power 1.
-[[nodiscard]] bool doubled_powers(const float* x, const bool* valid, int64_t count, float* powers);
-[[nodiscard]] bool doubled_powers(const double* x, const bool* valid, int64_t count, double* powers);
+// Puts e^2x in the place of x and says whether that may be taken.
+[[nodiscard]] bool doubled_powers(float* x, int64_t count);
+[[nodiscard]] bool doubled_powers(double* x, int64_t count);
 
 // One query [d] against all keys, which lie as columns [d,count] whose rows are `stride` apart.
 

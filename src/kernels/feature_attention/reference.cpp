@@ -10,7 +10,7 @@ namespace xformer::kernels {
 at::Tensor plain_features(const at::Tensor& x, const FeatureAttentionOptions& options) {
   const at::Tensor y = options.omega.defined() ? at::matmul(x * options.scale, options.omega.t()) : x;
   if (options.map == FeatureMap::kElu) return at::elu(y) + (1 + options.floor);
-  return at::relu(y) + options.floor;
+  return options.floor == 0 ? at::relu(y) : at::relu(y) + options.floor;
 }
 
 Projected project(const at::Tensor& x, const at::Tensor& omega) {

@@ -39,9 +39,10 @@ struct FeedForwardArguments {
 };
 
 // What a block holds: two operands, what lies between the products in floats, and, where products take no floats, that
-// once more as they take it.
+// once more as they take it, which makes a third operand.
+[[nodiscard]] constexpr int feed_forward_operands(ElementType half) { return half == ElementType::kFloat ? 2 : 3; }
 [[nodiscard]] constexpr LaunchGrid feed_forward_grid(int64_t rows, ElementType half = ElementType::kFloat) {
-  return {tiles_of(rows), operand_bytes(half) * (half == ElementType::kFloat ? 2 : 3) + kTileFloats * 4};
+  return {tiles_of(rows), operand_bytes(half) * feed_forward_operands(half) + kTileFloats * 4};
 }
 
 // `kWidest`: of the second product's columns, 64 or 128.
@@ -52,7 +53,7 @@ struct FeedForwardProgram {
   static constexpr int kResident = kWidest > kTileSide ? 2 : kKind == ProductKind::kFloat ? 4 : 3;
   static constexpr int kTiles = kTileSide / kTileColumns;
   using Tile = OperandTile<kKind, Half>;
-  static constexpr int kOperands = std::is_same_v<Half, float> ? 2 : 3;
+  static constexpr int kOperands = feed_forward_operands(kElementOf<Half>);
   FeedForwardArguments a;
 
   template <class Thread>

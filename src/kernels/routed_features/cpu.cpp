@@ -101,11 +101,11 @@ const Value* gathered(const Value* rows, int64_t d, const int64_t* places, int64
 // phi of what a resolution's map makes of gathered rows.
 template <class Value>
 Value* features_of(const RoutedPass& pass, const RoutedMaps<Value>& maps, size_t resolution, const Value* q,
-                   int64_t count, bool elu, std::vector<Value>& room) {
+                   int64_t count, FeatureMap map, std::vector<Value>& room) {
   Value* const features = grown(room, count * pass.d);
   if (maps.forward.empty()) std::copy_n(q, count * pass.d, features);
   else gemm(count, {q, pass.d}, maps.forward[resolution], Value(0), features, pass.d);
-  make_features(features, count * pass.d, elu);
+  make_features(map, features, count * pass.d);
   return features;
 }
 
@@ -146,7 +146,7 @@ at::Tensor routed_features_forward_cpu(const at::Tensor& q, const at::Tensor& ma
           [&](size_t resolution, const int64_t* places, int64_t count) {
             const scalar_t* const own = gathered(pass.q.const_data_ptr<scalar_t>() + rows, d, places, count, room.q);
             const scalar_t* const features =
-                features_of(pass, factors, resolution, own, count, options.elu, room.features);
+                features_of(pass, factors, resolution, own, count, options.map, room.features);
             scalar_t* const sums = grown(room.sums, count * (w + 1));
             for (int64_t s = 0; s < pass.sub_heads; ++s) {
               const scalar_t* const table = table_rows + pass.table_at(static_cast<int64_t>(resolution), s);
@@ -202,7 +202,7 @@ RoutedFeaturesGradients routed_features_backward_cpu(const at::Tensor& gradient_
                           const scalar_t* const slopes =
                               gathered(gradient.const_data_ptr<scalar_t>() + rows, d, places, count, room.slopes);
                           const scalar_t* const features =
-                              features_of(pass, factors, resolution, own, count, options.elu, room.features);
+                              features_of(pass, factors, resolution, own, count, options.map, room.features);
                           scalar_t* const of_features = grown(room.feature_slopes, count * d);
                           scalar_t* const sums = grown(room.sums, count * (w + 1));
                           for (int64_t s = 0; s < pass.sub_heads; ++s) {
@@ -216,7 +216,7 @@ RoutedFeaturesGradients routed_features_backward_cpu(const at::Tensor& gradient_
                             gemm(count, w, w + 1, scalar_t(1), {sums, w + 1}, {table_rows + at, w + 1, true},
                                  scalar_t(0), of_features + s * w, d);
                           }
-                          feature_gradients(features, count * d, options.elu, of_features);
+                          feature_gradients(options.map, features, count * d, of_features);
                           const scalar_t* of_q = of_features;
                           if (!factors.backward.empty()) {
                             gemm(d, d, count, scalar_t(1), {of_features, d, true}, {own, d}, scalar_t(1),

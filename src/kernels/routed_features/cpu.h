@@ -18,10 +18,10 @@ struct RoutedFeaturesGradients {
                                                                    const RoutedFeaturesOptions& options);
 
 // In place, of `count` numbers: x to phi(x), and the gradients of these features to those of x.
-void make_features(float* x, int64_t count, bool elu);
-void make_features(double* x, int64_t count, bool elu);
-void feature_gradients(const float* features, int64_t count, bool elu, float* gradients);
-void feature_gradients(const double* features, int64_t count, bool elu, double* gradients);
+void make_features(FeatureMap map, float* x, int64_t count);
+void make_features(FeatureMap map, double* x, int64_t count);
+void feature_gradients(FeatureMap map, const float* features, int64_t count, float* gradients);
+void feature_gradients(FeatureMap map, const double* features, int64_t count, double* gradients);
 
 // Rows of sums [rows, w + 1] and the tokens they are of.
 template <class Value>

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "kernels/batched_product/batched_product.h"
+#include "kernels/feature_attention/features.h"
 #include "kernels/fused.h"
 #include "kernels/routed_features/cpu.h"
 #include "tensor/probe.h"
@@ -43,7 +44,7 @@ at::Tensor routed_features_reference(const at::Tensor& q, const at::Tensor& maps
     const at::Tensor by_sub_head = maps.unflatten(1, {sub_heads, w}).transpose(0, 1).reshape({d * resolutions, d});
     queries = at::linear(q, by_sub_head).view({b, n, sub_heads, resolutions, w});
   }
-  const at::Tensor phi = options.elu ? at::elu(queries) + 1 : at::relu(queries);
+  const at::Tensor phi = plain_features(queries, {.map = options.map});
   const at::Tensor features =
       (phi * chosen.view({-1, n, 1, resolutions, 1})).flatten(3).transpose(1, 2);  // [b,S,n,H w]
   const at::Tensor sums = batched_product(features, tables);                       // [b,S,n,w+1]
@@ -60,6 +61,7 @@ at::Tensor routed_features(const at::Tensor& q, const at::Tensor& maps, const at
                 tables.size(2) == chosen.size(2) * (tables.size(3) - 1) && chosen.size(1) == q.size(1) &&
                 (!maps.defined() || (maps.size(0) == chosen.size(2) && maps.size(1) == q.size(2))),
             "routed features take q [b,n,d], maps [H,d,d], tables [b,S,H w,w+1] of w = d / S and chosen [b,n,H]");
+  XF_ASSERT(options.map != FeatureMap::kSoftmax, "routed features are of elu or relu");
   return run_fused(RoutedFeaturesCall{q, maps, tables, gate, chosen, options})[0];
 }
 

@@ -9,11 +9,13 @@
 
 #include <torch/types.h>
 
+#include "kernels/feature_attention/feature_map.h"
+
 namespace xformer::kernels {
 
 struct RoutedFeaturesOptions {
-  bool elu = false;    // phi is elu + 1, else relu
-  double epsilon = 0;  // of the denominator
+  FeatureMap map = FeatureMap::kRelu;  // phi: that or kElu, without a floor
+  double epsilon = 0;                  // of the denominator
 };
 
 // q [b,n,d]; maps [H,d,d], [out, in], or undefined: y = phi(q_i); tables [b,S,H w,w+1] of w = d / S; chosen [b,n,H]

@@ -8,8 +8,8 @@ namespace xformer::kernels {
 namespace {
 
 template <class Value>
-[[gnu::always_inline]] inline void routed_phi(Value* x, int64_t count, bool elu) {
-  if (elu) {
+[[gnu::always_inline]] inline void routed_phi(FeatureMap map, Value* x, int64_t count) {
+  if (map == FeatureMap::kElu) {
     for (int64_t i = 0; i < count; ++i) x[i] = x[i] > 0 ? x[i] + Value(1) : exp_of(x[i]);
   } else {
     for (int64_t i = 0; i < count; ++i) x[i] = x[i] < 0 ? Value(0) : x[i];  // NaN stays
@@ -17,9 +17,9 @@ template <class Value>
 }
 
 template <class Value>
-[[gnu::always_inline]] inline void routed_phi_gradients(const Value* features, int64_t count, bool elu,
+[[gnu::always_inline]] inline void routed_phi_gradients(FeatureMap map, const Value* features, int64_t count,
                                                         Value* gradients) {
-  if (elu) {
+  if (map == FeatureMap::kElu) {
     for (int64_t i = 0; i < count; ++i) gradients[i] *= features[i] > 1 ? Value(1) : features[i];
   } else {
     for (int64_t i = 0; i < count; ++i) gradients[i] = features[i] <= 0 ? Value(0) : gradients[i];
@@ -67,14 +67,14 @@ template <class Value>
 
 }  // namespace
 
-XFORMER_VECTORISED void make_features(float* x, int64_t count, bool elu) { routed_phi(x, count, elu); }
-void make_features(double* x, int64_t count, bool elu) { routed_phi(x, count, elu); }
+XFORMER_VECTORISED void make_features(FeatureMap map, float* x, int64_t count) { routed_phi(map, x, count); }
+void make_features(FeatureMap map, double* x, int64_t count) { routed_phi(map, x, count); }
 
-XFORMER_VECTORISED void feature_gradients(const float* features, int64_t count, bool elu, float* gradients) {
-  routed_phi_gradients(features, count, elu, gradients);
+XFORMER_VECTORISED void feature_gradients(FeatureMap map, const float* features, int64_t count, float* gradients) {
+  routed_phi_gradients(map, features, count, gradients);
 }
-void feature_gradients(const double* features, int64_t count, bool elu, double* gradients) {
-  routed_phi_gradients(features, count, elu, gradients);
+void feature_gradients(FeatureMap map, const double* features, int64_t count, double* gradients) {
+  routed_phi_gradients(map, features, count, gradients);
 }
 
 XFORMER_VECTORISED void divide_sums(const RoutedSums<float>& of, float* out, int64_t stride) {
