@@ -136,8 +136,8 @@ Json OptionInfo::normalise(const Json& value) const {
     throw UserError(fmt::format("expected {}, got '{}'{}", rule.text, result.get<std::string>(),
                                 near.empty() ? "" : fmt::format("; did you mean '{}'?", near)));
   }
-  XF_CHECK(!rule.holds || rule.holds(result), UserError, "expected {} {}, got {}", type_name(type), rule.text,
-           result.dump());
+  const std::string kind = type == OptionType::kIntegerList ? "" : type_name(type) + " ";  // a rule of lists says so
+  XF_CHECK(!rule.holds || rule.holds(result), UserError, "expected {}{}, got {}", kind, rule.text, result.dump());
   return result;
 }
 

@@ -55,7 +55,7 @@ TEST_CASE("wrong types and values out of range are refused with what was expecte
   CHECK_THAT(refusal("rate", 1), Contains("below 1"));
   CHECK_THAT(refusal("flag", "maybe"), Contains("true or false"));
   CHECK_THAT(refusal("kind", "randon"), Contains("did you mean 'random'?"));
-  CHECK_THAT(refusal("sizes", "1,0"), Contains("each at least 1"));
+  CHECK_THAT(refusal("sizes", "1,0"), Contains("expected a list, each at least 1, got [1,0]"));
   CHECK_THAT(refusal("sizes", Json::array()), Contains("each at least 1"));
 }
 
