@@ -30,6 +30,7 @@ std::string_view kind_by_name(std::string_view name) {
                                       "vdot",
                                       "linear",
                                       "normed_linear",
+                                      "classifier",
                                       "branch",
                                       "feed_forward",
                                       "matmul",

@@ -19,10 +19,10 @@ kernels::ResidualNorm LayerNorm::behind(const at::Tensor& x, const kernels::Bran
   return kernels::branch_norm(x, branch, drop, weights_);
 }
 
-// On a CPU the norm stays in the cache that way; other devices make it in the launch that makes the sum.
+// On a CPU the norm stays in the cache that way; other devices make it in the launch that makes the sum, if one does.
 kernels::NormedRows LayerNorm::before(const at::Tensor& x, const kernels::Branch& branch,
                                       const kernels::DropoutPlace& drop, const at::Tensor& valid) {
-  if (!x.is_cpu()) return Norm::before(x, branch, drop, valid);
+  if (!x.is_cpu() && branch.defined()) return Norm::before(x, branch, drop, valid);
   const at::Tensor sum = branch.defined() ? kernels::add_branch(x, branch, drop) : x;
   return {sum, sum, weights_};
 }

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "kernels/classifier/classifier.h"
 #include "kernels/token_mean/token_mean.h"
 #include "models/place_loss.h"
 #include "tensor/probe.h"
@@ -83,10 +84,7 @@ at::Tensor Readout::scored(at::Tensor x, const at::Tensor& labels) const {
   for (const auto& map : classifier_) maps.push_back(map->map());
   if (options_.tied) maps.push_back({tokens_.narrow(0, tokens_.size(0) - outputs_, outputs_), {}});
   if (options_.loss_block > 0 && labels.defined()) return place_losses(x, maps.back(), labels, options_.loss_block);
-  for (size_t i = 0; i < maps.size(); ++i) {
-    if (i > 0) x = at::relu(x);
-    x = kernels::linear(x, maps[i]);
-  }
+  x = kernels::classifier(x, maps);
   x = x.to(at::promote_types(maps.front().weight.scalar_type(), at::kFloat));
   probe("logits", x);
   return x;

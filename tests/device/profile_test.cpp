@@ -99,7 +99,7 @@ TEST_CASE("a training step's operators take what they launched, backwards too, a
   CHECK(1e3 * timed.seconds == Approx(0.5 + static_cast<double>(work.all_launches())));
   const OpProfile& profile = profiler.profile();
   CHECK(1e3 * profile.seconds() == Approx(static_cast<double>(work.all_launches())));
-  CHECK(profile.operators.contains("xformer::linear_backward"));
+  CHECK(profile.operators.contains("xformer::classifier_backward"));
   double own = 0;
   int64_t flops = 0;
   for (const auto& [name, figures] : profile.operators) {
@@ -116,7 +116,7 @@ TEST_CASE("a training step's operators take what they launched, backwards too, a
   }
   CHECK(own == Approx(static_cast<double>(work.launches)));
   CHECK(flops == counter.counts().flops);
-  CHECK(profile.operators.at("xformer::linear_forward").flops > 0);
+  CHECK(profile.operators.at("xformer::classifier_forward").flops > 0);
 }
 
 TEST_CASE("FLOPs that a device alone knows are null, and the tables name whose they are") {

@@ -89,7 +89,8 @@ int64_t bytes_of(c10::ArrayRef<const c10::IValue> values) {
   for (const c10::IValue& value : values) {
     if (value.isTensor() && value.toTensor().defined()) bytes += static_cast<int64_t>(value.toTensor().nbytes());
     else if (value.isTensorList())
-      for (const at::Tensor& one : value.toTensorVector()) bytes += static_cast<int64_t>(one.nbytes());
+      for (const at::Tensor& one : value.toTensorVector())
+        if (one.defined()) bytes += static_cast<int64_t>(one.nbytes());
   }
   return bytes;
 }

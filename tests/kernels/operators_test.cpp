@@ -19,17 +19,18 @@ TEST_CASE("every operator is registered, and with a kernel for the CPU where it 
       "hash_buckets", "largest_places", "residual_forward",      "top_keys"},
       found;
   for (const std::string name :
-       {"additive_attention", "attention",        "batched_product",   "branch",         "convolve_tokens",
-        "embedding",          "entmax_attention", "feature_attention", "feed_forward",   "gelu_dropout",
-        "hashed_attention",   "linear",           "listed_attention",  "pool_heads",     "project_tokens",
-        "pseudo_inverse",     "repeat_heads",     "residual_norm",     "rolled_rows",    "running_max",
-        "set_attention",      "set_max",          "joined_softmax",    "token_mean",     "window_attention",
-        "normed_linear",      "pool_beside",      "picked_rows",       "routed_features"})
+       {"additive_attention", "attention",        "batched_product",   "branch",          "convolve_tokens",
+        "embedding",          "entmax_attention", "feature_attention", "feed_forward",    "gelu_dropout",
+        "hashed_attention",   "linear",           "listed_attention",  "pool_heads",      "project_tokens",
+        "pseudo_inverse",     "repeat_heads",     "residual_norm",     "rolled_rows",     "running_max",
+        "set_attention",      "set_max",          "joined_softmax",    "token_mean",      "window_attention",
+        "normed_linear",      "pool_beside",      "picked_rows",       "routed_features", "classifier"})
     expected.insert({name + "_forward", name + "_backward"});
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     if (name.getNamespace() != "xformer") continue;
     found.insert(name.name.substr(std::string("xformer::").size()));
-    const bool of_devices = name.name == "xformer::cross_entropy_forward" || name.name == "xformer::add_step_sums";
+    const bool of_devices = name.name == "xformer::cross_entropy_forward" || name.name == "xformer::add_step_sums" ||
+                            name.name.starts_with("xformer::classifier");
     CHECK(c10::Dispatcher::singleton().findOp(name)->hasKernelForDispatchKey(c10::DispatchKey::CPU) != of_devices);
   }
   CHECK(found == expected);

@@ -36,11 +36,23 @@ namespace xformer::kernels {
   return reads_wide(tensors);
 }
 
+// The norm of x before maps, of weights in one piece.
+[[nodiscard]] inline TileNorm tile_norm(const NormWeights& norm, const at::Tensor& mean, const at::Tensor& rstd) {
+  return {read_floats(norm.weight), read_floats(norm.bias), written_floats(mean), written_floats(rstd),
+          static_cast<float>(norm.epsilon)};
+}
+[[nodiscard]] inline bool reads_wide(const TileNorm& norm) {
+  const auto aligned = [](const float* place) { return reinterpret_cast<uintptr_t>(place) % 16 == 0; };
+  return aligned(norm.weight) && aligned(norm.bias);
+}
+
 // The gradients of weights and biases of some maps over the same rows, in one launch.
 class WeightGradientSum {
  public:
-  // `needed`: of the rows, null where all are.
-  explicit WeightGradientSum(const bool* needed) { a_.needed = needed; }
+  // `needed`: of the rows, null where all are. `norm`: that the inputs had.
+  explicit WeightGradientSum(const bool* needed, const TileNorm& norm = {}) : wide_(reads_wide(norm)) {
+    a_.needed = needed, a_.norm = norm;
+  }
 
   // gradient [.., out], input [.., in], dense.
   void add(const at::Tensor& gradient, const at::Tensor& input, bool bias) {
@@ -77,25 +89,25 @@ class WeightGradientSum {
 
  private:
   WeightGradientArguments a_;
-  bool wide_ = true;
+  bool wide_;
   std::vector<at::Tensor> held_;
 };
 
-// Launch takes LinearArguments.
+// Launch takes LinearArguments. `norm`: of x before the maps.
 template <class Launch>
 std::vector<at::Tensor> linear_forward_device(const at::Tensor& x_in, const std::vector<at::Tensor>& weights,
                                               const std::vector<at::Tensor>& biases, const at::Tensor& needed_in,
-                                              const Launch& launch) {
+                                              const Launch& launch, const TileNorm& norm = {}) {
   TORCH_CHECK(weights.size() <= kMostMaps, "at most ", kMostMaps, " maps at once");
   const at::Tensor x = dense_rows(x_in);
   const at::TensorOptions stored = x.options().dtype(product_type(x));
   LinearArguments a;
   a.product = product_kind();
-  a.x = read_stored(x);
+  a.x = read_stored(x), a.norm = norm;
   a.in = x.size(-1), a.rows = x.numel() / a.in;
   const at::Tensor needed = dense_flags(needed_in, a.rows);
   a.needed = read_flags(needed);
-  a.wide = wide_rows({x});
+  a.wide = wide_rows({x}) && reads_wide(norm);
   std::vector<at::Tensor> results, held;
   for (size_t i = 0; i < weights.size(); ++i) {
     const at::Tensor weight = dense_floats(weights[i]);
@@ -111,12 +123,13 @@ std::vector<at::Tensor> linear_forward_device(const at::Tensor& x_in, const std:
   return results;
 }
 
-// Launch takes LinearArguments, LaunchWeights WeightGradientArguments.
+// Launch takes LinearArguments, LaunchWeights WeightGradientArguments. `norm`: that x had; its gradient is that of the
+// normed rows.
 template <class Launch, class LaunchWeights>
 LinearGradients linear_backward_device(const std::vector<at::Tensor>& gradients, const at::Tensor& x_in,
                                        const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& biases,
                                        const at::Tensor& needed_in, bool x_wanted, const Launch& launch,
-                                       const LaunchWeights& launch_weights) {
+                                       const LaunchWeights& launch_weights, const TileNorm& norm = {}) {
   const at::Tensor x = dense_rows(x_in);
   LinearArguments a;
   a.product = product_kind();
@@ -124,7 +137,7 @@ LinearGradients linear_backward_device(const std::vector<at::Tensor>& gradients,
   const at::Tensor needed = dense_flags(needed_in, a.rows);
   a.needed = read_flags(needed);
   a.wide = wide_rows({x});
-  WeightGradientSum sum(a.needed);
+  WeightGradientSum sum(a.needed, norm);
   std::vector<at::Tensor> held, rows{x};
   std::vector<size_t> places;  // of the maps that have a gradient
   for (size_t i = 0; i < weights.size(); ++i) {

@@ -76,6 +76,7 @@ struct NormedLinearCall {
     return all;
   }
   [[nodiscard]] variable_list forward() {
+    for (const at::Tensor& weight : maps.weights) maps.count_products(weight, 1);
     NormedLinearForward made = kForward(maps.x, maps.weights, maps.biases, norm, maps.needed);
     mean = made.mean, rstd = made.rstd;
     made.results.push_back(maps.x);
@@ -89,6 +90,8 @@ struct NormedLinearCall {
       alone[0] = past;
       return alone;
     }
+    for (size_t i = 0; i < gradients.size(); ++i)
+      if (gradients[i].defined()) maps.count_products(maps.weights[i], 2);
     return tensors_of(kBackward(gradients, past, maps.x, maps.weights, maps.biases, norm, mean, rstd, maps.needed));
   }
   [[nodiscard]] variable_list reference(const variable_list& in) const {
@@ -116,6 +119,10 @@ bool take_maps(LinearCall& call, const std::vector<LinearMap>& maps) {
 bool maps_fit_device(const at::Tensor& x, size_t maps) {
   return x.is_cpu() || (x.scalar_type() != at::kDouble && maps <= kMostMaps);
 }
+// Of a norm that maps make themselves they take floats, in rows that fit into registers.
+bool norm_fits_device(const at::Tensor& x) {
+  return x.is_cpu() || (x.scalar_type() == at::kFloat && x.size(-1) <= kWidestNormTile);
+}
 
 }  // namespace
 
@@ -140,7 +147,8 @@ MapGradients linear_gradients(const at::Tensor& gradient, const at::Tensor& x, c
 std::vector<at::Tensor> linear(NormedRows& x, const std::vector<LinearMap>& maps, const at::Tensor& needed) {
   if (!x.norm.weight.defined()) return linear(x.rows, maps, needed);
   NormedLinearCall call{{x.rows, {}, {}, needed}, x.norm, {}, {}};
-  if (!take_maps(call.maps, maps) || !x.rows.is_cpu() || !fused_type<NormedLinearCall>(call.inputs())) {
+  if (!take_maps(call.maps, maps) || !maps_fit_device(x.rows, maps.size()) || !norm_fits_device(x.rows) ||
+      !fused_type<NormedLinearCall>(call.inputs())) {
     const ResidualNorm entry = residual_norm(x.rows, {}, {}, x.norm, needed);
     x.sum = entry.sum;
     return linear(entry.normed, maps, needed);

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "kernels/device/needed.h"
-#include "kernels/device/operand.h"
+#include "kernels/residual_norm/norm_tile.h"
 
 namespace xformer::kernels {
 
@@ -24,6 +24,7 @@ struct LinearArguments {
   ProductKind product = ProductKind::kFloat;
   ElementType half = ElementType::kFloat;  // of what is stored in sixteen bits, and multiplied so
   Stored x;                                // [rows, in], read forwards
+  TileNorm norm;                           // of x before the maps take it; then it is floats
   StoredTo x_gradient;                     // [rows, in], written backwards
   const bool* needed = nullptr;            // [rows]; null: all are
   int64_t rows = 0, in = 0;
@@ -71,6 +72,11 @@ struct LinearProgram {
         thread.sync();
         if (held == from.at && held_place == place) return;
         held = from.at, held_place = place;
+        if constexpr (!kBackward)
+          if (a.norm.defined())
+            return put_normed</*kAgain=*/false, kTileSide>(thread, a.norm, static_cast<const float*>(from.at),
+                                                           {width, a.wide}, place, first, a.rows, a.needed,
+                                                           /*keeps=*/thread.block() < row_tiles, rows);
         with_stored<Half>(from, [&](const auto* matrix) {
           rows.send(thread, matrix + place, {width, a.wide}, static_cast<int>(width - place), first, a.rows);
         });

@@ -19,6 +19,7 @@ struct WeightGradientArguments {
 
   ProductKind product = ProductKind::kFloat;
   ElementType half = ElementType::kFloat;  // as LinearArguments has it
+  TileNorm norm;                           // that the inputs had, made again
   const bool* needed = nullptr;            // [rows]; null: all are
   int64_t rows = 0;
   float* tables = nullptr;  // [parts, table]
@@ -80,6 +81,10 @@ struct WeightGradientProgram {
         slope_tile(turn).template send<kStepRows>(thread, matrix + out, {map.out, a.wide},
                                                   static_cast<int>(map.out - out), row, end, needed);
       });
+      if (a.norm.defined())
+        return put_normed</*kAgain=*/true, kStepRows>(thread, a.norm, static_cast<const float*>(map.input.at),
+                                                      {map.in, a.wide}, in, row, end, needed, /*keeps=*/false,
+                                                      input_tile(turn));
       with_stored<Half>(map.input, [&](const auto* matrix) {
         input_tile(turn).template send<kStepRows>(thread, matrix + in, {map.in, a.wide}, static_cast<int>(map.in - in),
                                                   row, end, needed);
