@@ -98,7 +98,7 @@ constexpr Part kParts[] = {
     {"softmax", "softmax"},           {"nll_loss", "softmax"},        {"logsumexp", "softmax"},
     {"cross_entropy", "softmax"},     {"masked_fill", "elementwise"}, {"dropout", "dropout"},
     {"bernoulli", "dropout"},         {"residual", "elementwise"},    {"top_keys", "attention"},
-    {"routed_features", "attention"},
+    {"routed_features", "attention"}, {"sine_features", "attention"},
 };
 
 }  // namespace

@@ -22,6 +22,8 @@
 #include "attention/shared/kernel_sums.h"
 #include "attention/shared/random_features.h"
 #include "kernels/batched_product/batched_product.h"
+#include "kernels/sine_features/sine_features.h"
+#include "kernels/unit_rows/unit_rows.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::rfa {
@@ -130,9 +132,7 @@ class RfaCore : public AttentionCore, public DecodingCore {
 
  private:
   // x' [b,h,n,d]
-  [[nodiscard]] at::Tensor scaled(const at::Tensor& x) const {
-    return x / (x.square().sum(-1, /*keepdim=*/true) + kLength).sqrt() * sigma_.unsqueeze(1);
-  }
+  [[nodiscard]] at::Tensor scaled(const at::Tensor& x) const { return kernels::unit_rows(x, sigma_, kLength); }
 
   [[nodiscard]] at::Tensor directions(const at::Tensor& like) const {
     return (is_training() ? trained_ : evaluated_).omega.to(like.scalar_type());
@@ -142,7 +142,7 @@ class RfaCore : public AttentionCore, public DecodingCore {
   // phi(x) of x' [b,h,n,d]: [b,h,n,f].
   [[nodiscard]] at::Tensor features(const at::Tensor& x) const {
     const at::Tensor y = at::matmul(x, directions(x).t());
-    return (map_ == Map::kArccos ? at::relu(y) : at::cat({at::sin(y), at::cos(y)}, -1)) * shrink();
+    return map_ == Map::kArccos ? at::relu(y) * shrink() : kernels::sine_features(y, shrink());
   }
 
   // Sums of values and of keys [b,h,n,d+1] -> o [b,h,n,d].
