@@ -46,6 +46,7 @@ std::vector<ApproximationError> approximation_errors(const TrainedRun& run, cons
           request.options = candidates[c].options;
           request.max_len = tensors.q.size(2);
           request.pinned = tensors.front;
+          request.causal = tensors.causal;
           request.seed = static_cast<int64_t>(seed);
           request.device = run.device;
           try {

@@ -49,7 +49,9 @@ at::Tensor spans(const LayerTensors& tensors, int64_t first) {
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
   return mean_distance(valid, [&](int64_t begin, int64_t count) {
     const at::Tensor scores = at::matmul(q.narrow(2, begin, count) * scale, k.transpose(-1, -2));  // [s,h,count,n]
-    return at::softmax(scores.masked_fill(hidden, -INFINITY), -1, at::kDouble);
+    at::Tensor unseen = hidden;
+    if (tensors.causal) unseen = hidden.logical_or(at::ones({count, n}, hidden.options()).triu(begin + 1));
+    return at::softmax(scores.masked_fill(unseen, -INFINITY), -1, at::kDouble);
   });
 }
 
@@ -65,7 +67,7 @@ at::Tensor spans(const at::Tensor& matrix, const at::Tensor& all_valid, int64_t 
 
 at::Tensor effective_matrix(attention::AttentionCore& core, const LayerTensors& tensors) {
   const int64_t n = tensors.q.size(2), d = tensors.v.size(3);
-  const SequenceMask mask{tensors.valid, false};
+  const SequenceMask mask{tensors.valid, tensors.causal};
   const at::Tensor identity = at::eye(n, tensors.v.options());
   at::Tensor result = at::empty({tensors.q.size(0), tensors.q.size(1), n, n}, tensors.v.options());
   attention::Carry carry;
@@ -114,7 +116,7 @@ RequiredSpan required_span(const TrainedRun& run, data::Split split, int64_t exa
         if (layer > 0) return;
         result.sequences += tensors.valid.size(0);
         const at::Tensor n = tensors.valid.sum(1).to(at::kDouble);
-        uniform += ((n * n - 1) / (3 * n)).sum().item<double>();
+        uniform += (tensors.causal ? (n - 1) / 4 : (n * n - 1) / (3 * n)).sum().item<double>();
       },
       progress);
   const auto sequences = static_cast<double>(result.sequences);

@@ -32,7 +32,8 @@ struct RequiredSpan {
   double span = 0, without_front = 0;  // means over all layers and heads
   int64_t examples = 0, sequences = 0, front = 0;
   bool effective = false;  // by effective matrices, not by softmax weights
-  double uniform = 0;      // what uniform weights over the same sequences give: (n^2 - 1) / (3 n)
+  // What uniform weights over the same sequences give: (n^2 - 1) / (3 n), causal (n - 1) / 4.
+  double uniform = 0;
 };
 
 // UserError for a model whose attention is no matrix that values are multiplied by, or that hands a state from layer to

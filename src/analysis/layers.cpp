@@ -50,6 +50,7 @@ int64_t for_each_layer(const TrainedRun& run, data::Split split, int64_t count, 
   const std::vector<int64_t> rows = drawn_rows(size, count, seed);
   const int64_t padded = plan::padded_len(run.plan, shape);
   const auto layers = run.plan.options.values["model.layers"].get<int64_t>();
+  const bool causal = plan::model_request(run.plan, shape).causal;
   const at::NoGradGuard no_grad;
   tasks::DeviceBatch batch(run.device, 1, padded, shape);
   data::HostBatch host;
@@ -61,7 +62,8 @@ int64_t for_each_layer(const TrainedRun& run, data::Split split, int64_t count, 
     const NamedTensors reported = reported_in(*run.model, input);
     for (int64_t layer = 0; layer < layers; ++layer) {
       const auto part = [&](const char* name) { return found(reported, fmt::format("layer{}.mixer.{}", layer, name)); };
-      LayerTensors tensors{part("q"), part("k"), part("v"), part("mixed"), input.key_valid.reshape({-1, padded}), 0};
+      LayerTensors tensors{part("q"), part("k"), part("v"), part("mixed"), input.key_valid.reshape({-1, padded}),
+                           0,         causal};
       XF_CHECK(tensors.q.defined() && tensors.k.defined() && tensors.v.defined() && tensors.mixed.defined(), UserError,
                "{} reports no queries, keys and values of whole layers: expected a model with heads of its own "
                "projections, such as softmax",

@@ -11,7 +11,8 @@ using training::TrainedRun;
 // s sequences (two of a pair), n with what the model puts in front.
 struct LayerTensors {
   at::Tensor q, k, v, mixed, valid;
-  int64_t front = 0;  // places before the sequence: CLS
+  int64_t front = 0;    // places before the sequence: CLS
+  bool causal = false;  // no place sees a later one
 };
 
 // Runs `count` examples of a split, drawn without repetition by `seed` (all, in order, where there are no more), one at

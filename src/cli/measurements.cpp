@@ -69,8 +69,12 @@ void add_record(const RunRecord& record, const std::string& label, Measurements&
 
 // Rows of one length of a bench report; rows that did not fit are left out and said.
 void add_bench(const Path& path, const Json& report, int64_t length, Measurements& into) {
-  std::set<int64_t> lengths;
-  for (const Json& row : report["rows"]) lengths.insert(row.at("length").get<int64_t>());
+  std::set<int64_t> lengths, batches;
+  for (const Json& row : report["rows"]) {
+    lengths.insert(row.at("length").get<int64_t>());
+    batches.insert(row.value("batch", int64_t{0}));
+  }
+  XF_CHECK(!lengths.empty(), DataError, "{}: a report of `xformer bench` without rows", path.string());
   XF_CHECK(length > 0 || lengths.size() == 1, UserError, "{}: it has the lengths {}; --length says which",
            path.string(), fmt::join(lengths, ", "));
   if (length == 0) length = *lengths.begin();
@@ -78,12 +82,19 @@ void add_bench(const Path& path, const Json& report, int64_t length, Measurement
            fmt::join(lengths, ", "));
   for (const Json& row : report["rows"]) {
     if (row["length"] != length) continue;
-    const std::string model = row["model"], label = row.value("label", model);
-    if (row["status"] != "ok") {
-      into.sources.insert(fmt::format("{} left out: {}", label, row["status"].get<std::string>()));
+    const std::string model = row.at("model"), label = row.value("label", model);
+    const bool is_timed = row.at("status") == "ok" && !row.at("examples_per_s").is_null();
+    if (!is_timed) {
+      const std::string status = row.at("status");
+      into.sources.insert(fmt::format("{} left out: {}", label, status == "ok" ? "no step was timed" : status));
       continue;
     }
-    add(into, label, 0) = {label, row["examples_per_s"], row["peak_bytes"].get<double>() / 1e6,
+    const bool is_new =
+        std::none_of(into.models.begin(), into.models.end(), [&](const Measured& one) { return one.model == label; });
+    XF_CHECK(is_new || batches.size() == 1, UserError,
+             "{}: it has the batches {}, which stand beside each other nowhere; bench one of them", path.string(),
+             fmt::join(batches, ", "));
+    add(into, label, 0) = {label, row.at("examples_per_s"), row.at("peak_bytes").get<double>() / 1e6,
                            std::numeric_limits<double>::quiet_NaN()};
     into.models.back().name = model;
   }
@@ -143,19 +154,22 @@ Measurements read_measurements(const std::vector<std::string>& places, const rep
     if (std::filesystem::is_regular_file(path)) {
       const Json json = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
       if (json.is_object() && json.contains("rows") && json.contains("conditions")) {
-        add_bench(path, json, length, result);
+        read_bench(input, json, [&](const Json& report) { add_bench(path, report, length, result); });
         continue;
       }
     }
     of_records.push_back(input);
   }
-  if (of_records.empty()) return result;
+  const auto checked = [&] {
+    XF_CHECK(!result.models.empty(), DataError, "nothing to compare: {}", fmt::join(result.sources, "; "));
+    return result;
+  };
+  if (of_records.empty()) return checked();
   const std::vector<RunRecord> records = selected_records(of_records, how);
   reporting::require_one_column(records, "models are compared by runs");
   const std::vector<reporting::RecordLabel> labels = reporting::labels_of(records);
   for (size_t i = 0; i < records.size(); ++i) add_record(records[i], labels[i].row, result);
-  XF_CHECK(!result.models.empty(), DataError, "nothing to compare: {}", fmt::join(result.sources, "; "));
-  return result;
+  return checked();
 }
 
 void take_accuracies(const std::string& place, Measurements& into) {
@@ -181,6 +195,14 @@ void require_accuracies(const Measurements& of) {
   for (const Measured& model : of.models)
     XF_CHECK(!std::isnan(model.mean().accuracy), UserError,
              "{} has no accuracy, as a bench measures none: --accuracy FILE brings it", model.model);
+}
+
+void read_bench(const std::string& place, const Json& report, const std::function<void(const Json& report)>& work) {
+  try {
+    work(report);
+  } catch (const Json::exception& error) {
+    throw DataError(fmt::format("{}: no report of `xformer bench`: {}", place, error.what()));
+  }
 }
 
 std::string bench_conditions(const Json& report) {

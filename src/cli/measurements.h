@@ -1,6 +1,7 @@
 // Speed, memory and accuracy of models as commands take them: from records of runs, folders of them, or tables.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -43,6 +44,9 @@ void take_accuracies(const std::string& place, Measurements& into);
 
 // UserError that says how, where a model has none.
 void require_accuracies(const Measurements& of);
+
+// work(report) of a file that `xformer bench --json` wrote; DataError that names the file where it lacks something.
+void read_bench(const std::string& place, const Json& report, const std::function<void(const Json& report)>& work);
 
 // "Training steps of text, batch 2, fp32, 2 threads, cpu (AMD EPYC)": of a report of `xformer bench --json`.
 [[nodiscard]] std::string bench_conditions(const Json& report);

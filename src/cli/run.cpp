@@ -84,6 +84,8 @@ std::string parse_error_message(const CLI::App& program, const CLI::ParseError& 
         text = fmt::format("unknown option '{}'; here it is {}", word, meant);
     }
   }
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && text.find("At Most 1 ") != std::string::npos)
+    text = text.substr(0, text.find(':')) + " is given more than once";
   std::string name = chosen->get_name();
   for (const CLI::App* parent = chosen->get_parent(); parent != nullptr; parent = parent->get_parent())
     name = parent->get_name() + " " + name;
@@ -112,6 +114,16 @@ CLI::Validator whole_number(int64_t least) {
 const std::string& recorded_command() { return command_words(); }
 
 namespace {
+
+// What is empty is a variable that was not set, more often than not, and says nothing.
+void check_values(const CLI::App& program) {
+  const CLI::App* chosen = &program;
+  while (!chosen->get_subcommands().empty()) chosen = chosen->get_subcommands().front();
+  for (const CLI::Option* option : chosen->get_options())
+    for (const std::string& value : option->results())
+      XF_CHECK(!value.empty() || option->get_expected_min() == 0, UserError, "{}: expected a value, got ''",
+               option->get_name());
+}
 
 // A program may be started without them; the next file that is opened would be taken for the output then.
 void open_missing_streams() {
@@ -156,6 +168,7 @@ int run_command(int argc, char** argv, const std::function<std::vector<CommandSe
       print_error(parse_error_message(program, error));
       return static_cast<int>(ExitCode::kUser);
     }
+    check_values(program);
     const auto verbs = program.get_subcommands({});
     for (size_t i = 0; i < verbs.size(); ++i)
       if (verbs[i]->parsed()) return actions[i]();

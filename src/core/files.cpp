@@ -161,6 +161,9 @@ void check_named_file(const std::string& option, const std::string& file) {
            option, file, folder.string());
   XF_CHECK(!std::filesystem::is_directory(file, error), UserError, "{} {}: expected a file's name, this is a folder",
            option, file);
+  const Path there = folder.empty() ? Path(".") : folder;
+  XF_CHECK(::access(there.c_str(), W_OK) == 0, ResourceError, "{} {}: nothing can be written in {}: {}", option, file,
+           there.string(), std::generic_category().message(errno));
 }
 
 AppendFile::AppendFile(const Path& path) : path_(path) {

@@ -67,7 +67,8 @@ class LimitedSource : public DataSource {
       const double wanted = one.share ? std::ceil(one.amount * static_cast<double>(all)) : one.amount;
       info_.sizes[static_cast<size_t>(one.split)] = std::min(all, static_cast<int64_t>(wanted));
     }
-    info_.details["limit"] = limit;
+    const auto is_whole = [&](Split split) { return info_.sizes[static_cast<size_t>(split)] == whole_->size(split); };
+    if (!std::all_of(kAllSplits.begin(), kAllSplits.end(), is_whole)) info_.details["limit"] = limit;
   }
 
   [[nodiscard]] int64_t size(Split split) const override { return info_.sizes[static_cast<size_t>(split)]; }
@@ -104,6 +105,11 @@ Rule limit_rule() {
             return true;
           },
           {}};
+}
+
+bool is_limited(const std::string& limit, Split split) {
+  const std::vector<SplitLimit> all = parse(limit);
+  return std::any_of(all.begin(), all.end(), [&](const SplitLimit& one) { return one.split == split; });
 }
 
 std::unique_ptr<DataSource> limited(std::unique_ptr<DataSource> source, const std::string& limit) {

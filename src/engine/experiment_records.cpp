@@ -133,8 +133,13 @@ void add_records(const sweep::Experiment& experiment, cli::ReportedExperiment& i
   size_t used = 0;
   std::map<std::string, std::string> families;  // of models, by what the experiment calls them
   for (const sweep::Cell& cell : sweep::expand(experiment)) {
-    if (cell.kind != sweep::CellKind::kRun) continue;
+    if (cell.kind == sweep::CellKind::kTrial) continue;
     const Wanted wanted(cell.plan, free);
+    if (cell.kind == sweep::CellKind::kStage) {  // no table shows it, but it is the experiment's
+      used += static_cast<size_t>(
+          std::count_if(there.begin(), there.end(), [&](const RunRecord& record) { return wanted.is(record); }));
+      continue;
+    }
     const RunRecord* best = nullptr;
     for (const RunRecord& record : there) {
       if (!wanted.is(record)) continue;

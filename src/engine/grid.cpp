@@ -52,7 +52,8 @@ bool GridArguments::given() const {
   if (models.empty() && tasks.empty() && settings.empty() && protocol.empty() && steps == 0 && length == 0)
     return false;
   XF_CHECK(!models.empty() && !tasks.empty(), UserError,
-           "a grid needs --model and --task, e.g. --model linear,linformer --task listops --seeds 0-4");
+           "a grid needs --model and --task, e.g. --model linear,linformer --task listops --seeds 0-4; where an "
+           "experiment's file says which runs there are, these options stand in the file");
   return true;
 }
 

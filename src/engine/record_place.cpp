@@ -20,6 +20,10 @@ void check_results_folder(const Path& place, bool dirty) {
            "--record-to {}: this program was built from modified sources, and results/ takes records of committed code "
            "only; commit, run scripts/setup, and train again",
            place.string());
+  std::error_code ignored;
+  XF_CHECK(place.extension() != ".json" || !std::filesystem::is_directory(place, ignored), UserError,
+           "--record-to {}: expected a file's name (.json) or a folder of records, this is a folder of such a name",
+           place.string());
   check_folder_can_be_made(place.extension() == ".json" ? place.parent_path() : place, "the folder of --record-to");
 }
 

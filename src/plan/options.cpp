@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "attention/own_file.h"
+#include "data/limited_source.h"
 #include "plan/task_defaults.h"
 #include "tasks/task.h"
 
@@ -254,8 +255,11 @@ RunPlan resolve_plan(const PlanRequest& request) {
     const auto number = [&](const char* key) { return plan.options.values[key].get<int64_t>(); };
     const int64_t batch = number("eval.batch") > 0 ? number("eval.batch") : number("training.batch");
     if (asked_steps == 0) asked_steps = kFastSteps;
-    if (plan.options.values["data.limit"] == "")
-      layers.push_back({"--fast", {{"data.limit", fmt::format("dev={0},test={0}", kFastBatches * batch)}}});
+    std::string limit = plan.options.values["data.limit"];
+    for (const data::Split split : {data::Split::kDev, data::Split::kTest})
+      if (!data::is_limited(limit, split))
+        limit += fmt::format("{}{}={}", limit.empty() ? "" : ",", data::split_name(split), kFastBatches * batch);
+    layers.push_back({"--fast", {{"data.limit", limit}}});
     plan.options = resolve_options(groups, layers);
   }
   if (asked_steps > 0) {
@@ -317,6 +321,19 @@ std::string precision_warning(const RunPlan& plan, bool on_cuda) {
       "fp16 (from {}) is only imitated on a CPU, several times slower than fp32; --precision fp32 is fast there, and "
       "bf16 where the processor has it",
       plan.options.origins.at("training.precision").text);
+}
+
+std::string epochs_warning(const RunPlan& plan) {
+  const Json& values = plan.options.values;
+  const auto& origins = plan.options.origins;
+  for (const auto& [steps, epochs] :
+       {std::pair{"training.eval_every", "training.eval_epochs"}, {"training.warmup", "training.warmup_epochs"}})
+    if (values[epochs] != 0 && origins.at(epochs).is_preset() && origins.at(steps).text.starts_with("--") &&
+        origins.at(steps).text != "--steps" && origins.at(steps).text != "--fast")
+      return fmt::format("{}={} (from {}) says nothing where {}={} (from {}) counts epochs; {}=0 lets it", steps,
+                         values[steps].dump(), origins.at(steps).text, epochs, values[epochs].dump(),
+                         origins.at(epochs).text, epochs);
+  return "";
 }
 
 std::string depth_warning(const RunPlan& plan) {

@@ -85,6 +85,8 @@ struct ModelWords {
 void suit_device(RunPlan& plan, bool on_cuda);
 // Why the plan's precision is a bad choice there, and what is better; "" mostly.
 [[nodiscard]] std::string precision_warning(const RunPlan& plan, bool on_cuda);
+// Likewise of a number of steps that was asked for where the plan counts epochs in its place.
+[[nodiscard]] std::string epochs_warning(const RunPlan& plan);
 // Likewise of the plan's number of layers, which its attention may find too large.
 [[nodiscard]] std::string depth_warning(const RunPlan& plan);
 

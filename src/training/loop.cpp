@@ -57,6 +57,8 @@ RunRecord Loop::record(const Ending& ending) const {
   record.status = ending.status;
   record.message = ending.message;
   add_process(options_, record);
+  if (!state_.kernels.empty()) record.kernels = fmt::format("{}", fmt::join(state_.kernels, ", then "));
+  if (state_.deterministic) record.deterministic = *state_.deterministic;
   record.origins = Json::object();
   for (const auto& [key, origin] : plan_.options.origins)
     if (record.plan.contains(key)) record.origins[key] = origin.text;
@@ -76,6 +78,7 @@ RunRecord Loop::record(const Ending& ending) const {
     record.energy = RunRecord::Energy{*now - *energy_before_, "NVML"};
   record.selection = RunRecord::Selection{training_.selection, "dev", selected_step_, state_.best};
   record.data = data_of(source_->info());
+  if (!source_->info().details.contains("limit")) record.not_comparable.clear();  // the limit is no less than all
   record.selection->split = selection_split(source_->info());
   record.metrics =
       results_of(tasks::metric_specs(*tasks::make_task(source_->info().shape)), state_.best, test_, chance_);
@@ -156,12 +159,23 @@ void Loop::go_on() {
     directory_.log({{"event", "resumed"}, {"step", state_.step}});
     observer_.on_message(fmt::format("resumed at step {} of {}", state_.step, last_step_));
   }
+  note_process();
   saved_step_ = checkpoint ? state_.step : -1;
   observer_.on_start(plan_, models::parameter_count(*model_), model_->cost(1, order_.padded_len).flops_executed,
                      state_.step, last_step_);
   clock_.forget_faults();
   reset_device_peak(options_.device);
   energy_before_ = device_energy(options_.device);
+}
+
+void Loop::note_process() {
+  if (state_.kernels.empty() || state_.kernels.back() != options_.kernels) state_.kernels.push_back(options_.kernels);
+  const bool other_order = state_.deterministic && *state_.deterministic != options_.deterministic;
+  if (state_.kernels.size() > 1 || other_order)
+    observer_.on_message(
+        "warning: other --kernels or --deterministic than this run began with: it is not the run that it would have "
+        "been, and its record names both");
+  state_.deterministic = options_.deterministic && state_.deterministic.value_or(true);
 }
 
 void Loop::restore(const Checkpoint& checkpoint) {

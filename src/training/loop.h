@@ -33,6 +33,8 @@ class Loop {
   // Takes up the newest whole checkpoint, or starts at step 0.
   void go_on();
   void restore(const Checkpoint& checkpoint);
+  // What of this process the run's record has to say.
+  void note_process();
   void save();
   void train_one();
   void report();

@@ -15,6 +15,9 @@ namespace {
 
 constexpr size_t kLogTail = 4096;  // bytes that hold a line of log.jsonl, and more
 
+// What a run writes beside its plan, record and checkpoints.
+constexpr const char* kRunFiles[] = {"model.safetensors", "predictions.csv", "log.jsonl"};
+
 // Step numbers of checkpoints/step-*.safetensors, newest first.
 std::vector<int64_t> checkpoint_steps(const Path& folder) {
   std::vector<int64_t> steps;
@@ -85,9 +88,23 @@ int64_t logged_step(const Path& run_folder) {
   return step;
 }
 
+// What of a run's files is in a folder that has no plan: somebody else's, or of a run that nothing is known of.
+std::string file_without_plan(const Path& folder) {
+  std::error_code ignored;
+  for (const char* name : kRunFiles)
+    if (std::filesystem::exists(folder / name, ignored)) return name;
+  return checkpoint_steps(folder).empty() ? "" : "checkpoints";
+}
+
 RunStanding standing_of(const Path& folder, const RunPlan& plan, Resume resume) {
   if (!std::filesystem::exists(folder / "plan.json")) {
     XF_CHECK(resume != Resume::kMust, UserError, "--resume must: {} holds no run to go on with", folder.string());
+    const std::string found = file_without_plan(folder);
+    if (!found.empty() && resume == Resume::kOverwrite) return {Standing::kReplaced};
+    XF_CHECK(found.empty(), UserError,
+             "{} has {}, which a run would write over, and no plan.json that says what it is of; give another --out, "
+             "or --overwrite to lose it",
+             folder.string(), found);
     check_folder_can_be_made(folder, "the run directory");  // before the data is made ready, which may take a while
     return {};
   }
@@ -135,8 +152,8 @@ void RunDirectory::remove_run() const {
   for (const auto& entry : std::filesystem::directory_iterator(folder_))
     if (entry.path().filename().string().starts_with("events.out.tfevents.")) events.push_back(entry.path());
   for (const Path& path : events) std::filesystem::remove(path);
-  for (const char* name : {"model.safetensors", "predictions.csv", "log.jsonl", "plan.json"})
-    std::filesystem::remove(folder_ / name);
+  for (const char* name : kRunFiles) std::filesystem::remove(folder_ / name);
+  std::filesystem::remove(folder_ / "plan.json");
 }
 
 std::optional<Checkpoint> newest_checkpoint(const Path& run_folder,

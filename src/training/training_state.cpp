@@ -13,9 +13,9 @@ constexpr int64_t kCheckpointFormat = 1;
 template <class Fields>
 void visit(TrainingState& it, const Fields& fields) {
   fields("format", it.format, "step", it.step, "evaluated_step", it.evaluated_step, "train", it.train, "dev_points",
-         it.dev, "best", it.best, "skipped_steps", it.skipped_steps, "resumed_at", it.resumed_at, "train_seconds",
-         it.train_seconds, "evaluation_seconds", it.evaluation_seconds, "data_sha256", it.data_sha256, "log_bytes",
-         it.log_bytes, "init_from", it.init_from);
+         it.dev, "best", it.best, "skipped_steps", it.skipped_steps, "resumed_at", it.resumed_at, "kernels", it.kernels,
+         "deterministic", it.deterministic, "train_seconds", it.train_seconds, "evaluation_seconds",
+         it.evaluation_seconds, "data_sha256", it.data_sha256, "log_bytes", it.log_bytes, "init_from", it.init_from);
 }
 
 Json to_json(TrainingState state) {

@@ -15,6 +15,8 @@ struct TrainingState {
   std::optional<EvaluationPoint> best;  // of dev
   int64_t skipped_steps = 0;
   std::vector<int64_t> resumed_at;
+  std::vector<std::string> kernels;                  // --kernels of all processes, where it changed
+  std::optional<bool> deterministic;                 // of all of them
   double train_seconds = 0, evaluation_seconds = 0;  // over all processes
   std::string data_sha256;
   uint64_t log_bytes = 0;  // of the metric log

@@ -34,7 +34,7 @@ double by_definition(const LayerTensors& tensors, int64_t sequence, int64_t head
   for (int64_t i = first; i < n; ++i) {
     if (!valid[sequence][i]) continue;
     double weighted = 0, norm = 0;
-    for (int64_t j = first; j < n; ++j) {
+    for (int64_t j = first; j < (tensors.causal ? i + 1 : n); ++j) {
       if (!valid[sequence][j]) continue;
       double score = 0;
       for (int64_t c = 0; c < d; ++c) score += double{q[sequence][head][i][c]} * double{k[sequence][head][j][c]};
@@ -58,12 +58,13 @@ class Squares : public attention::AttentionCore {
   [[nodiscard]] attention::Cost cost(const attention::Shape&) const override { return {}; }
 };
 
-std::shared_ptr<attention::AttentionCore> core_of(const std::string& name) {
+std::shared_ptr<attention::AttentionCore> core_of(const std::string& name, bool causal = false) {
   const attention::Resolved resolved = attention::resolve(name);
   attention::BuildContext context;
   context.heads = 3;
   context.head_dim = 4;
   context.max_len = 300;
+  context.causal = causal;
   context.shared = std::make_shared<attention::SharedObjects>();
   context.dropout_stream = std::make_shared<kernels::DropoutStream>(1);
   RunPlan plan;
@@ -77,7 +78,7 @@ std::shared_ptr<attention::AttentionCore> core_of(const std::string& name) {
 LayerTensors completed(LayerTensors tensors, attention::AttentionCore& core) {
   tensors.v = tensors.q.cos();
   attention::Carry carry;
-  tensors.mixed = core.forward(tensors.q, tensors.k, tensors.v, {tensors.valid, false}, carry);
+  tensors.mixed = core.forward(tensors.q, tensors.k, tensors.v, {tensors.valid, tensors.causal}, carry);
   return tensors;
 }
 
@@ -85,18 +86,21 @@ LayerTensors completed(LayerTensors tensors, attention::AttentionCore& core) {
 
 TEST_CASE("the effective matrix of softmax is its weights, of linear attention the kernel's over their sum") {
   const int64_t n = GENERATE(5, 150);
+  const bool causal = GENERATE(false, true);
   LayerTensors tensors = tensors_of(2, 3, n, 4);
+  tensors.causal = causal;
   tensors.valid[1].narrow(0, n - 2, 2).fill_(false);
   for (const char* name : {"softmax", "softmax-fused"}) {
-    const auto core = core_of(name);
+    const auto core = core_of(name, causal);
     const at::Tensor matrix = effective_matrix(*core, completed(tensors, *core));
     for (const int64_t first : {int64_t{0}, int64_t{1}})
       CHECK(at::allclose(spans(matrix, tensors.valid, first), spans(tensors, first), 1e-4));
   }
-  const auto core = core_of("linear");
+  const auto core = core_of("linear", causal);
   const at::Tensor matrix = effective_matrix(*core, completed(tensors, *core));
-  const at::Tensor kernel = at::matmul(at::elu(tensors.q) + 1, (at::elu(tensors.k) + 1).transpose(-1, -2)) *
-                            tensors.valid.unsqueeze(1).unsqueeze(1);
+  at::Tensor kernel = at::matmul(at::elu(tensors.q) + 1, (at::elu(tensors.k) + 1).transpose(-1, -2)) *
+                      tensors.valid.unsqueeze(1).unsqueeze(1);
+  if (causal) kernel = kernel.tril();
   const at::Tensor rows = tensors.valid.unsqueeze(1).unsqueeze(-1);
   CHECK(at::allclose(matrix * rows, kernel / kernel.sum(-1, true) * rows, 1e-3, 1e-6));
 }
@@ -126,6 +130,7 @@ TEST_CASE("a matrix's weights are absolute, over their sum, among the places tha
 TEST_CASE("a span is the mean distance under the weights, over blocks of queries as over all") {
   const int64_t n = GENERATE(5, 128, 300);
   LayerTensors tensors = tensors_of(2, 3, n, 4);
+  tensors.causal = GENERATE(false, true);
   tensors.valid[1].narrow(0, n - 2, 2).fill_(false);
   for (const int64_t first : {int64_t{0}, int64_t{1}}) {
     const at::Tensor found = spans(tensors, first);
@@ -136,10 +141,12 @@ TEST_CASE("a span is the mean distance under the weights, over blocks of queries
   }
 }
 
-TEST_CASE("uniform weights reach (n^2 - 1) / (3 n), weights on oneself nowhere") {
+TEST_CASE("uniform weights reach (n^2 - 1) / (3 n), of what sees no later place (n - 1) / 4, on oneself nowhere") {
   LayerTensors tensors = tensors_of(1, 1, 64, 64);
   tensors.q.zero_();
   CHECK(spans(tensors, 0).item<double>() == Approx((64.0 * 64 - 1) / (3 * 64)));
+  tensors.causal = true;
+  CHECK(spans(tensors, 0).item<double>() == Approx(63.0 / 4));
   tensors.q = at::eye(64).mul(1e4).reshape({1, 1, 64, 64});
   tensors.k = at::eye(64).reshape({1, 1, 64, 64});
   CHECK(spans(tensors, 0).item<double>() == Approx(0).margin(1e-9));

@@ -27,6 +27,9 @@ TEST_CASE("a limit takes a number or a share of a split, evenly out of all") {
   CHECK(of("val=3")->size(Split::kDev) == 0);  // there are none
   CHECK(of("train=5")->info().sizes[0] == 5);
   CHECK(of("train=5")->info().details["limit"] == "train=5");
+  for (const char* all : {"train=100%", "train=1.0", "train=10", "train=99,dev=3"})
+    CHECK_FALSE(of(all)->info().details.contains("limit"));
+  CHECK((is_limited("val=3,train=1%", Split::kDev) && !is_limited("val=3,train=1%", Split::kTest)));
   CHECK(limit_rule().holds("train=5,dev=2"));
   CHECK_THROWS_WITH(limit_rule().holds("train=5,dev=2,train=6"),
                     Catch::Contains("'train=6': train has a limit already"));

@@ -182,6 +182,18 @@ TEST_CASE("a warm-up of the epochs that steps replace keeps its share of them") 
   CHECK(plan.options.values["training.warmup_epochs"] == 0);
 }
 
+TEST_CASE("steps that say nothing beside epochs of the protocol are told") {
+  PlanRequest asked{"uea/JapaneseVowels", "linear", ""};
+  CHECK(epochs_warning(resolve_plan(asked)).empty());
+  asked.steps = 40;
+  CHECK(epochs_warning(resolve_plan(asked)).empty());
+  asked.layers = {{"--eval-every", {{"training.eval_every", 7}}}};
+  CHECK_THAT(epochs_warning(resolve_plan(asked)),
+             Catch::Contains("training.eval_every=7 (from --eval-every) says nothing where training.eval_epochs=2"));
+  asked.layers.push_back({"--set", {{"training.eval_epochs", 0}}});
+  CHECK(epochs_warning(resolve_plan(asked)).empty());
+}
+
 TEST_CASE("--fast is five steps and two batches of each evaluation, and no other plan than before without it") {
   PlanRequest asked = request();
   const std::string hash = resolve_plan(asked).hash();
@@ -195,7 +207,7 @@ TEST_CASE("--fast is five steps and two batches of each evaluation, and no other
   asked.steps = 9;
   asked.layers.push_back({"--limit", {{"data.limit", "train=0.5,test=3%"}}});
   CHECK(resolve_plan(asked).options.values["training.steps"] == 9);
-  CHECK(resolve_plan(asked).options.values["data.limit"] == "train=0.5,test=3%");
+  CHECK(resolve_plan(asked).options.values["data.limit"] == "train=0.5,test=3%,dev=64");
   for (const auto& [wrong, part, word] :
        std::vector<std::array<const char*, 3>>{{"train", "'train'", "SPLIT=AMOUNT"},
                                                {"dev=5,train=0", "'train=0'", "a whole number of examples from 1"},

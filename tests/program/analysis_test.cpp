@@ -49,6 +49,24 @@ TEST_CASE("the span of a trained model and the errors of what would stand in sof
   CHECK(rows[3]["refusal"].is_string());
   CHECK(contains(place.run(words("analyse approximation run --models linear --set attention.window=3")).err,
                  "none of linear has this option"));
+
+  // Of a model that sees no later place neither do the weights, nor what would stand in their place.
+  for (const char* model : {"softmax", "linear"})
+    REQUIRE(place
+                .command(Words{program_path()} +
+                         tiny(model, fmt::format("--steps 10 --out causal-{} model.causal=true", model)))
+                .code == 0);
+  const Json causal = Json::parse(place.run(words("span causal-softmax --examples 4 --threads 1 --json")).out);
+  CHECK(causal["uniform"].get<double>() < 0.75 * span["uniform"].get<double>());
+  CHECK(causal["uniform"].get<double>() > 0.6 * span["uniform"].get<double>());
+  CHECK(place.run(words("span causal-linear --examples 2")).code == 0);
+  const Outcome same = place.run(
+      words("analyse approximation causal-softmax --examples 3 --threads 1 --json --models softmax-fused,linformer"));
+  INFO(same.err);
+  REQUIRE(same.code == 0);
+  const Json both = Json::parse(same.out)["attentions"];
+  for (const Json& layer : both[0]["layers"]) CHECK(layer["relative_error"].get<double>() < 1e-5);
+  CHECK(contains(both[1]["refusal"].get<std::string>(), "causal"));
 }
 
 }  // namespace xformer::program_test

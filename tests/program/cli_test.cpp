@@ -23,6 +23,7 @@ TEST_CASE("wrong words are answered with the nearest right one", "[cli]") {
   put(place / "grid.json", R"({"tasks": ["listops"], "models": ["linear"]})");
   put(place / "record.json", R"({"schema_version": 1, "status": "completed", "task": "listops", "model": "linear",
     "accuracy": 0.5, "test": {"examples": 4}})");
+  std::filesystem::create_directory(place / "named.json");
   const std::string train = "train --task listops --model ";
   const struct {
     std::string arguments;
@@ -133,6 +134,10 @@ TEST_CASE("wrong words are answered with the nearest right one", "[cli]") {
       {"report record.json --out nowhere/x.md", 2, {"--out nowhere/x.md", "no folder nowhere"}},
       {"report record.json --out empty", 2, {"--out empty", "this is a folder"}},
       {"plot growth wrong-key.json", 3, {"wrong-key.json", "bench"}},
+      {"report empty --records empty", 2, {"--records", "has records itself"}},
+      {train + "linear --steps 3 --steps 4", 2, {"--steps is given more than once"}},
+      {train + "linear --record-to named.json", 2, {"--record-to named.json", "folder of such a name"}},
+      {"sweep --set lr=1e-3", 2, {"--model and --task", "stand in the file"}},
       {"plot growth wrong-key.json --of tme", 2, {"'time'?"}},
       {"plot curves empty", 3, {"empty", "no record"}},
       {"plot tradeoff nothing", 3, {"nothing", "no such file"}},

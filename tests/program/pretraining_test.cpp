@@ -91,6 +91,7 @@ TEST_CASE("two stages killed before, at and behind their border end in the bits 
   CHECK(contains(report.out, "linear"));
   CHECK_FALSE(contains(report.out, "bits/symbol"));
   CHECK_FALSE(contains(report.out, "without record"));
+  CHECK_FALSE(contains(report.err, "are of no run"));  // the first stage is the experiment's too
   // Nor is its run one of the same task from scratch, which differs in nothing else.
   scratch::put(place / "small/scratch.json",
                R"({"extends": "stages.json", "title": "From scratch", "steps": 24, "stages": []})");

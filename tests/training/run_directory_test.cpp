@@ -49,6 +49,34 @@ TEST_CASE("a run that took no step gives way to another plan, one that did only 
   CHECK(standing_of(options.out, plan_with(), Resume::kAuto).kind == Standing::kFinished);
 }
 
+TEST_CASE("files of no run that is known are neither gone on with nor written over, but by --overwrite") {
+  Setting setting;
+  const auto standing = [&](const RunOptions& options, Resume resume) {
+    return standing_of(options.out, plan_with(), resume).kind;
+  };
+  for (const char* name : {"model.safetensors", "predictions.csv", "log.jsonl"}) {
+    const RunOptions options = setting.options(std::string("of ") + name);
+    std::filesystem::create_directories(options.out);
+    scratch::put(options.out / name, "mine");
+    CHECK_THROWS_WITH(standing(options, Resume::kAuto), Catch::Contains(name) && Catch::Contains("--overwrite"));
+    CHECK(scratch::get(options.out / name) == "mine");
+    CHECK(standing(options, Resume::kOverwrite) == Standing::kReplaced);
+  }
+  RunOptions options = setting.options("a");
+  options.stop_after = 5;
+  CHECK(setting.run(plan_with(), options)["status"] == "stopped");
+  std::filesystem::remove(options.out / "plan.json");
+  std::filesystem::remove(options.out / "log.jsonl");
+  CHECK_THROWS_WITH(setting.run(plan_with({{"model.ff_dim", 24}}), options), Catch::Contains("checkpoints"));
+  options.resume = Resume::kOverwrite, options.stop_after = 0;
+  CHECK(setting.run(plan_with(), options)["resumed_at"] == Json::array());
+  // What others leave in a folder before a run begins is none of its files.
+  const RunOptions other = setting.options("b");
+  std::filesystem::create_directories(other.out);
+  scratch::put(other.out / "run.log", "");
+  CHECK(standing(other, Resume::kAuto) == Standing::kNew);
+}
+
 TEST_CASE("a run that cannot be removed whole keeps its plan, so that nobody goes on with its checkpoints") {
   Setting setting;
   RunOptions options = setting.options("a");
@@ -81,6 +109,8 @@ TEST_CASE("a run of part of the data says that it is not comparable") {
   CHECK(record["test"]["examples"] == 5);
   CHECK_THAT(record["not_comparable"].get<std::string>(), Catch::Contains("data.limit=train=20,test=5"));
   CHECK_FALSE(setting.run(plan_with(), setting.options("b")).contains("not_comparable"));
+  for (const char* all : {"train=100%,test=1.0", "train=100000"})
+    CHECK_FALSE(setting.run(plan_with({{"data.limit", all}}), setting.options(all)).contains("not_comparable"));
 }
 
 TEST_CASE("every line of the log has its time") {

@@ -152,6 +152,18 @@ TEST_CASE("patience ends a run whose dev accuracy stands still") {
   CHECK(record["selection"]["best"]["step"] == 2);  // the first of equals
 }
 
+TEST_CASE("a run that goes on with other kernels, or in another order of sums, says both") {
+  Setting setting;
+  RunOptions options = setting.options("a");
+  options.kernels = "reference", options.deterministic = false, options.stop_after = 5;
+  CHECK(setting.run(plan_with(), options)["kernels"] == "reference");
+  options.kernels = "auto", options.deterministic = true, options.stop_after = 0;
+  const Json record = setting.run(plan_with(), options);
+  CHECK(record["kernels"] == "reference, then auto");
+  CHECK(record["deterministic"] == false);
+  kernels::set_policy(kernels::Policy::kAuto);
+}
+
 TEST_CASE("a record names the kernels that ran, whatever was asked for") {
   Setting setting;
   RunOptions options = setting.options("a");

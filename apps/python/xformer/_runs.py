@@ -107,7 +107,7 @@ def lines(path: pathlib.Path, running: Callable[[], bool], since: float = 0, int
         try:
             current = not live or path.stat().st_mtime >= since
             whole = _whole_lines(path) if current else told
-        except FileNotFoundError:  # not begun yet, or just begun anew
+        except (FileNotFoundError, NotADirectoryError):  # not begun yet, just begun anew, or never to begin
             whole = told
         if not whole.startswith(told):
             shared = len(os.path.commonprefix([told, whole]))

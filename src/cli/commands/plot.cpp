@@ -123,31 +123,50 @@ int curves(const PlotArguments& arguments) {
 // Time or memory of a training step by length, from a bench report, with the exponents of growth.
 int growth(const PlotArguments& arguments) {
   const bool time = choice("--of: ", "quantity", arguments.quantity, {"time", "memory"}) == 0;
-  const Json report = bench_report(arguments.places.front());
-  std::vector<std::string> there;
-  std::map<std::string, std::vector<PlotPoint>> points;
+  using Line = std::pair<std::string, int64_t>;  // a model and a batch
+  std::vector<std::string> models;
+  std::vector<Line> order;
+  std::map<Line, std::vector<PlotPoint>> points;
   std::set<double> lengths;
-  for (const Json& row : report["rows"]) {
-    if (!row.is_object() || row.value("status", "") != "ok") continue;
-    const std::string model = row.value("label", row.at("model").get<std::string>());
-    if (!points.contains(model)) there.push_back(model);
-    const auto length = row.at("length").get<double>();
-    lengths.insert(length);
-    PlotPoint& point =
-        points[model].emplace_back(PlotPoint{.x = length, .y = row.at("peak_bytes").get<double>() / 1e6});
-    if (!time) continue;
-    const Json& steps = row.at("step_ms");
-    point.y = steps.at("median"), point.low = steps.value("p10", NAN), point.high = steps.value("p90", NAN);
-  }
+  std::set<int64_t> batches;
+  std::set<std::string> conditions;
+  for (const std::string& place : arguments.places)
+    read_bench(place, bench_report(place), [&](const Json& report) {
+      conditions.insert(bench_conditions(report));
+      for (const Json& row : report["rows"]) {
+        if (!row.is_object() || row.value("status", "") != "ok") continue;
+        const Json steps = row.value("step_ms", Json());
+        if (time && steps.is_null()) continue;  // none was timed
+        const std::string model = row.value("label", row.at("model").get<std::string>());
+        const Line line(model, row.value("batch", int64_t{0}));
+        batches.insert(line.second);
+        if (std::find(models.begin(), models.end(), model) == models.end()) models.push_back(model);
+        if (!points.contains(line)) order.push_back(line);
+        const auto length = row.at("length").get<double>();
+        lengths.insert(length);
+        std::vector<PlotPoint>& of_line = points[line];
+        XF_CHECK(std::none_of(of_line.begin(), of_line.end(), [&](const PlotPoint& one) { return one.x == length; }),
+                 UserError, "{}: {} of {} tokens is there twice", place, model, length);
+        PlotPoint& point = of_line.emplace_back(PlotPoint{.x = length, .y = row.at("peak_bytes").get<double>() / 1e6});
+        if (!time) continue;
+        point.y = steps.at("median"), point.low = steps.value("p10", NAN), point.high = steps.value("p90", NAN);
+      }
+    });
+  XF_CHECK(!models.empty(), DataError, "{}: no row that was measured", fmt::join(arguments.places, ", "));
   Plot plot;
-  for (const std::string& name : chosen_models(arguments, there))
-    plot.series.push_back({fmt::format("{}, n^{:.2f}", name, reporting::growth_exponent(points[name])), points[name]});
+  for (const std::string& name : chosen_models(arguments, models))
+    for (const Line& line : order) {
+      if (line.first != name) continue;
+      const std::string batch = batches.size() > 1 ? fmt::format(", batch {}", line.second) : "";
+      plot.series.push_back(
+          {fmt::format("{}{}, n^{:.2f}", name, batch, reporting::growth_exponent(points[line])), points[line]});
+    }
   plot.title = time ? "Time of a training step by length" : "Peak memory of a training step by length";
   plot.x = {"tokens", true, {lengths.begin(), lengths.end()}};
   plot.y = {time ? "step time, ms" : "peak memory, MB", true};
   plot.note =
       fmt::format("{}Behind the names: growth with the length n, the slope of a line through the points. {}.",
-                  time ? "Medians, from the 10th to the 90th percentile of steps. " : "", bench_conditions(report));
+                  time ? "Medians, from the 10th to the 90th percentile of steps. " : "", fmt::join(conditions, "; "));
   return written(plot, arguments);
 }
 
@@ -159,15 +178,17 @@ int ratios(const PlotArguments& arguments) {
   std::set<std::string> conditions;
   for (const std::string& place : arguments.places) {
     const Json report = bench_report(place);
-    conditions.insert(bench_conditions(report));
     std::map<std::tuple<std::string, int64_t, double>, double> values;  // by model, width and length
-    for (const Json& row : report["rows"]) {
-      const Json& value = flops ? row["flops"] : row["peak_bytes"];
-      const Json width = row.value("width", Json());  // reports of before have none
-      if (!value.is_null())
-        values[{row["model"], width.is_null() ? 0 : width.get<int64_t>(), row["length"].get<double>()}] =
-            flops ? value["step_counted"].get<double>() : value.get<double>();
-    }
+    read_bench(place, report, [&](const Json&) {
+      conditions.insert(bench_conditions(report));
+      for (const Json& row : report["rows"]) {
+        const Json value = row.value(flops ? "flops" : "peak_bytes", Json());
+        const Json width = row.value("width", Json());  // reports of before have none
+        if (!value.is_null())
+          values[{row.at("model"), width.is_null() ? 0 : width.get<int64_t>(), row.at("length").get<double>()}] =
+              flops ? value.at("step_counted").get<double>() : value.get<double>();
+      }
+    });
     std::map<std::pair<std::string, int64_t>, PlotSeries> series;
     for (const auto& [key, value] : values) {
       const auto& [model, width, length] = key;

@@ -96,8 +96,12 @@ int report(const ReportArguments& arguments, const ExperimentReader& experiments
   const Path place = arguments.records.front();
   const bool alone = arguments.records.size() == 1;
   const auto page = [&](const ReportPage& made) {
-    XF_CHECK(arguments.metric.empty(), UserError,
-             "--metric is of runs; {} is a folder of experiments or an experiment that measures", place.string());
+    for (const auto& [option, value] : {std::pair{"--metric", &arguments.metric},
+                                        {"--columns", &arguments.columns},
+                                        {"--average", &arguments.average},
+                                        {"--published", &arguments.published}})
+      XF_CHECK(value->empty(), UserError, "{} is of runs; {} is a folder of experiments or an experiment that measures",
+               option, place.string());
     return written(written_as(format, made), arguments);
   };
   if (alone && std::filesystem::is_directory(place))
@@ -116,6 +120,8 @@ int report(const ReportArguments& arguments, const ExperimentReader& experiments
     for (const std::string& remark : experiment->remarks) note(fmt::format("xformer: {}", remark));
     options.average_over = experiment->average_over;
   } else {
+    XF_CHECK(arguments.folder.empty(), UserError,
+             "--records is of an experiment or a folder of experiments; {} has records itself", place.string());
     records = selected_records(arguments.records, arguments.selection);
   }
   // What an experiment's file asks for, where nobody asks for anything else.

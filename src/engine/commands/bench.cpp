@@ -223,6 +223,8 @@ int bench(const BenchArguments& arguments) {
   arguments.compute.check();
   check_named_file("--json", arguments.json);
   check_named_file("--markdown", arguments.markdown);
+  XF_CHECK(arguments.json.empty() || arguments.json != arguments.markdown, UserError,
+           "--json and --markdown {}: two files, of two names", arguments.json);
   const data::DataLocation location =
       arguments.data.location_for_lengths(arguments.valid_from_data, cases.front().plan);
 
@@ -258,9 +260,9 @@ int bench(const BenchArguments& arguments) {
     line.clear();
   }
   const std::string table = measure::bench_markdown(report);
+  print_markdown(table);  // first: what was measured is not lost where a file cannot be written
   if (!arguments.markdown.empty()) write_file_atomically(arguments.markdown, table);
   if (!arguments.json.empty()) write_file_atomically(arguments.json, report.dump(2) + "\n");
-  print_markdown(table);
   return 0;
 }
 

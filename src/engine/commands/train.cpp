@@ -76,7 +76,7 @@ int train(const TrainArguments& arguments) {
   options.device = arguments.compute.start();
   plan::suit_device(plan, options.device.is_cuda());
   for (const std::string& warning :
-       {plan::precision_warning(plan, options.device.is_cuda()), plan::depth_warning(plan)})
+       {plan::precision_warning(plan, options.device.is_cuda()), plan::depth_warning(plan), plan::epochs_warning(plan)})
     if (!warning.empty()) cli::note(fmt::format("warning: {}", warning));
   options.out = run_folder(arguments, plan);
   if (arguments.dry_run) {

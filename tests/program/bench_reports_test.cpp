@@ -1,0 +1,61 @@
+// What others make of reports of `xformer bench`, and options whose values are empty.
+#include "program.h"
+
+namespace xformer::program_test {
+namespace {
+
+using scratch::put;
+
+struct BenchRow {
+  int64_t length, batch;
+  double ms;  // 0: no step was timed
+};
+// What `xformer bench --json` writes of linear, as far as others read it.
+std::string bench_report(const std::vector<BenchRow>& rows) {
+  Json report{{"conditions", {{"task", "listops"}}}, {"rows", Json::array()}};
+  for (const BenchRow& row : rows)
+    report["rows"].push_back({{"model", "linear"},
+                              {"length", row.length},
+                              {"batch", row.batch},
+                              {"status", "ok"},
+                              {"peak_bytes", 1e6},
+                              {"step_ms", row.ms > 0 ? Json{{"median", row.ms}} : Json()},
+                              {"examples_per_s", row.ms > 0 ? Json(1e3 / row.ms) : Json()}});
+  return report.dump();
+}
+
+}  // namespace
+
+TEST_CASE("growth has a line for each batch, of all reports that are named, and of rows that were timed", "[cli]") {
+  const Place place;
+  put(place / "one.json", bench_report({{64, 2, 1}, {128, 2, 2}, {64, 8, 4}, {128, 8, 16}, {256, 8, 0}}));
+  put(place / "two.json", bench_report({{64, 4, 3}, {128, 4, 6}}));
+  const Outcome drawn = place.run(words("plot growth one.json two.json --out growth.svg"));
+  INFO(drawn.err);
+  REQUIRE(drawn.code == 0);
+  const std::string picture = scratch::get(place / "growth.svg");
+  for (const char* line : {"linear, batch 2, n^1.00", "linear, batch 8, n^2.00", "linear, batch 4, n^1.00"})
+    CHECK(contains(picture, line));
+  check_case(place, "plot growth one.json one.json", 2, {"linear of 64 tokens is there twice"});
+  put(place / "none.json", bench_report({{64, 2, 0}}));
+  check_case(place, "plot growth none.json", 3, {"none.json", "no row that was measured"});
+  check_case(place, "smat none.json", 3, {"nothing to compare", "no step was timed"});
+  put(place / "no-lengths.json", R"({"conditions": {}, "rows": [{"model": "linear", "status": "ok"}]})");
+  for (const char* command : {"plot growth", "smat"})
+    check_case(place, std::string(command) + " no-lengths.json", 3, {"no-lengths.json", "length"});
+  put(place / "batches.json", bench_report({{64, 2, 1.5}, {64, 8, 3.0}}));
+  check_case(place, "smat batches.json", 2, {"batches.json", "batches 2, 8"});
+}
+
+TEST_CASE("an option with an empty value is no option that nobody gave", "[cli]") {
+  const Place place;
+  for (const char* option : {"--data", "--config", "--init-from", "--limit", "--out", "--record-to", "--protocol"}) {
+    CAPTURE(option);
+    const Outcome refused =
+        place.command(Words{program_path(), "train", "--model", "linear", "--task", "listops", option, ""});
+    CHECK(refused.code == 2);
+    CHECK(contains(refused.err, std::string(option) + ": expected a value, got ''"));
+  }
+}
+
+}  // namespace xformer::program_test
