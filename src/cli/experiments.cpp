@@ -1,21 +1,13 @@
 #include "cli/experiments.h"
 
 #include <algorithm>
+#include <set>
 
+#include "cli/printed.h"
 #include "core/json.h"
 #include "readers/option_file.h"
 
 namespace xformer::cli {
-
-namespace {
-
-// Whether the file itself, not one that it extends, has a title.
-bool has_title(const Path& path) {
-  const Json json = readers::read_option_file(path);
-  return json.is_object() && json.contains("title");
-}
-
-}  // namespace
 
 bool is_experiment(const Path& path) {
   if (!readers::is_option_file(path) || !std::filesystem::is_regular_file(path)) return false;
@@ -26,15 +18,24 @@ bool is_experiment(const Path& path) {
 }
 
 std::vector<Path> experiment_files(const Path& folder) {
-  std::vector<Path> result;
+  std::vector<Path> titled, untitled;
+  std::set<Path> extended;  // what others are made of
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
     const std::string stem = entry.path().stem().string();
-    if (entry.is_regular_file() && stem != "record" && stem != "experiment" && is_experiment(entry.path()) &&
-        has_title(entry.path()))
-      result.push_back(entry.path());
+    if (!entry.is_regular_file() || stem == "record" || stem == "experiment" || !is_experiment(entry.path())) continue;
+    const Json json = readers::read_option_file(entry.path());
+    if (!json.is_object()) continue;
+    const Json bases = json.value("extends", Json::array());
+    for (const Json& base : bases.is_array() ? bases : Json::array({bases}))
+      if (base.is_string()) extended.insert((entry.path().parent_path() / base.get<std::string>()).lexically_normal());
+    (json.contains("title") ? titled : untitled).push_back(entry.path());
   }
-  std::sort(result.begin(), result.end());
-  return result;
+  std::sort(titled.begin(), titled.end());
+  if (titled.empty()) return titled;
+  for (const Path& file : untitled)
+    if (!extended.contains(file.lexically_normal()))
+      note(fmt::format("xformer: {} is left out: it has no \"title\", and no experiment extends it", file.string()));
+  return titled;
 }
 
 }  // namespace xformer::cli

@@ -36,8 +36,8 @@ using ExperimentReader = std::function<ReportedExperiment(const Path& file, cons
 // extends one.
 [[nodiscard]] bool is_experiment(const Path& path);
 
-// The experiment files below a folder, in the order of their paths: those with a title, since others are only extended.
-// Not what `xformer sweep` writes among runs (experiment.json).
+// The experiment files below a folder, in the order of their paths: those with a title, since others are only extended;
+// one that nothing extends is noted. Not what `xformer sweep` writes among runs (experiment.json).
 [[nodiscard]] std::vector<Path> experiment_files(const Path& folder);
 
 }  // namespace xformer::cli

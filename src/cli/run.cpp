@@ -148,8 +148,8 @@ int run_command(int argc, char** argv, const std::function<std::vector<CommandSe
   program.require_subcommand(0, 1);
   program.footer(
       "Exit codes: 0 done, 1 cells of a sweep were given up, 2 wrong name, option or value, 3 data missing or damaged, "
-      "4 out of memory, disk or device, or no network, 5 training diverged, 6 interrupted after saving, 70 a bug in "
-      "xformer.");
+      "4 out of memory, disk full, no such device, no permission, no network, 5 training diverged, 6 interrupted "
+      "after saving, 70 a bug in xformer.");
   std::vector<std::function<int()>> actions;
   try {
     for (const CommandSetup& setup : commands()) actions.push_back(setup(program));

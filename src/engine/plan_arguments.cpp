@@ -168,10 +168,23 @@ ValueLayer settings_layer(const std::vector<std::string>& settings) {
     const size_t equals = setting.find('=');
     if (equals == std::string::npos) fail_word(setting);
     XF_CHECK(equals > 0, UserError, "expected key=value, got '{}'", setting);
-    layer.values[setting.substr(0, equals)] = setting.substr(equals + 1);
+    const std::string key = setting.substr(0, equals);
+    XF_CHECK(!layer.values.contains(key), UserError, "{} is given more than once", key);
+    layer.values[key] = setting.substr(equals + 1);
   }
   return layer;
 }
+
+namespace {
+
+// That no word says what a flag of its own says, too.
+void check_said_once(const Json& settings, const char* flag, const std::string& key) {
+  for (const auto& [word, value] : settings.items())
+    XF_CHECK(word != key && usual_option(word) != key, UserError, "{} and {}={} both say {}; give one of them", flag,
+             word, value.get<std::string>(), key);
+}
+
+}  // namespace
 
 plan::PlanRequest PlanArguments::request() const {
   plan::PlanRequest request;
@@ -183,9 +196,19 @@ plan::PlanRequest PlanArguments::request() const {
   request.length = length;
   request.epochs = epochs;
   const bool seed_is_given = seed_option->count() > 0;
-  ValueLayer set = settings_layer(words);
-  const ValueLayer more = settings_layer(settings);
-  for (const auto& [key, value] : more.values.items()) set.values[key] = value;
+  std::vector<std::string> all = words;
+  all.insert(all.end(), settings.begin(), settings.end());
+  ValueLayer set = settings_layer(all);
+  const auto said = [&](const char* flag, const char* key, bool given) {
+    if (given) check_said_once(set.values, flag, key);
+  };
+  said("--task", "task", !task.empty());
+  said("--model", "model", !model.empty());
+  said("--protocol", "protocol", !protocol.empty());
+  said("--seed", "seed", seed_is_given);
+  said("--steps", "training.steps", steps > 0);
+  said("--epochs", "training.epochs", epochs > 0);
+  said("--length", "data.length", length > 0);
   const bool seed_is_set = seed_is_given || set.values.contains("seed");
   for (const std::string& key : kRequestNames)
     if (set.values.contains(key)) {
@@ -223,6 +246,7 @@ plan::PlanRequest PlanArguments::request() const {
   XF_CHECK(!request.task.empty(), UserError,
            "--task is missing, e.g. --task listops (`xformer list tasks` shows the names)");
   const auto option = [&](const char* flag, const char* key, const Json& value) {
+    check_said_once(set.values, flag, key);
     request.layers.push_back({flag, {{key, value}}});
   };
   if (!learning_rate.empty()) option("--lr", "training.learning_rate", learning_rate);

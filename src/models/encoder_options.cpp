@@ -11,7 +11,7 @@ const Schema<EncoderOptions>& encoder_schema() {
           .add(&Options::dim, "dim", "model width m, also of the embeddings", at_least(1))
           .add(&Options::heads, "heads", "attention heads", at_least(1))
           .add(&Options::head_dim, "head_dim", "width of one head", at_least(1))
-          .add(&Options::layers, "layers", "blocks", at_least(1))
+          .add(&Options::layers, "layers", "blocks", between(1, 10000))
           .add(&Options::ff_dim, "ff_dim", "hidden width of the feed-forward part", at_least(1))
           .add(&Options::dropout, "dropout", "dropout of embeddings, residual branches and feed-forward",
                fraction_below_one())

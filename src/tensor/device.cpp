@@ -96,14 +96,19 @@ int64_t memory_left(CudaBackend& backend, int index, const std::string& who) {
   }
 }
 
-at::Device activated_cuda(int index) {
+// What stands before the devices of CUDA; ResourceError where `index` is none of them.
+CudaBackend& backend_with(int index) {
   CudaBackend& backend = cuda_backend();
   const std::string reason = backend.no_device_reason();
   XF_CHECK(reason.empty(), ResourceError, "CUDA: there is no usable device: {}; train with --device cpu", reason);
-  XF_CHECK(index<backend.device_count(), ResourceError, "CUDA: there is no device cuda:{}; this machine has cuda:0{}",
-                 index, backend.device_count()> 1
-               ? fmt::format(" to cuda:{}", backend.device_count() - 1)
-               : "");
+  const int count = backend.device_count();
+  const std::string others = count > 1 ? fmt::format(" to cuda:{}", count - 1) : "";
+  XF_CHECK(index < count, ResourceError, "CUDA: there is no device cuda:{}; this machine has cuda:0{}", index, others);
+  return backend;
+}
+
+at::Device activated_cuda(int index) {
+  CudaBackend& backend = backend_with(index);
   const Json facts = backend.facts(index);
   const std::string who = fmt::format("cuda:{} ({})", index, facts.value("name", "?"));
   const std::string capability = facts.value("compute_capability", "");
@@ -124,6 +129,10 @@ void check_device_name(const std::string& name) {
   const std::vector<std::string> names{"auto", "cpu", "cuda", "cuda:0"};
   XF_CHECK(wanted == "auto" || wanted == "cpu" || cuda_index(wanted), UserError, "--device: {}",
            unknown_name_message("device", name, names));
+}
+
+void require_device(const std::string& name) {
+  if (const auto index = cuda_index(canonical_name(name))) static_cast<void>(backend_with(*index));
 }
 
 FoundDevice find_device(const std::string& name) {

@@ -23,6 +23,8 @@ struct FoundDevice {
 
 // The words "auto", "cpu", "cuda" and "cuda:N"; UserError otherwise. Touches no device.
 void check_device_name(const std::string& name);
+// ResourceError where a CUDA device of that name is not there; takes none of it.
+void require_device(const std::string& name);
 // The device, made the calling thread's. `auto` takes the first CUDA device where there is one, else the CPU.
 // ResourceError that says what is missing when a CUDA device was asked for and cannot be had.
 [[nodiscard]] FoundDevice find_device(const std::string& name);

@@ -1,4 +1,4 @@
-// What others make of reports of `xformer bench`, and options whose values are empty.
+// What others make of reports of `xformer bench`.
 #include "program.h"
 
 namespace xformer::program_test {
@@ -45,17 +45,6 @@ TEST_CASE("growth has a line for each batch, of all reports that are named, and 
     check_case(place, std::string(command) + " no-lengths.json", 3, {"no-lengths.json", "length"});
   put(place / "batches.json", bench_report({{64, 2, 1.5}, {64, 8, 3.0}}));
   check_case(place, "smat batches.json", 2, {"batches.json", "batches 2, 8"});
-}
-
-TEST_CASE("an option with an empty value is no option that nobody gave", "[cli]") {
-  const Place place;
-  for (const char* option : {"--data", "--config", "--init-from", "--limit", "--out", "--record-to", "--protocol"}) {
-    CAPTURE(option);
-    const Outcome refused =
-        place.command(Words{program_path(), "train", "--model", "linear", "--task", "listops", option, ""});
-    CHECK(refused.code == 2);
-    CHECK(contains(refused.err, std::string(option) + ": expected a value, got ''"));
-  }
 }
 
 }  // namespace xformer::program_test

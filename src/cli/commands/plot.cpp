@@ -120,46 +120,56 @@ int curves(const PlotArguments& arguments) {
   return written(learning_curves(table.columns.front().label, models), arguments);
 }
 
-// Time or memory of a training step by length, from a bench report, with the exponents of growth.
+// The points of one model at one batch.
+struct GrowthLine {
+  std::string model;
+  int64_t batch = 0;
+  std::vector<PlotPoint> points;
+};
+
+// A measured row's point, in the line of its model and batch.
+void add_growth(const Json& row, bool time, const std::string& place, std::vector<GrowthLine>& lines) {
+  if (!row.is_object() || row.value("status", "") != "ok") return;
+  const Json steps = row.value("step_ms", Json());
+  if (time && steps.is_null()) return;  // none was timed
+  const std::string model = row.value("label", row.at("model").get<std::string>());
+  const auto batch = row.value("batch", int64_t{0});
+  auto line = std::find_if(lines.begin(), lines.end(),
+                           [&](const GrowthLine& one) { return one.model == model && one.batch == batch; });
+  if (line == lines.end()) line = lines.insert(line, {model, batch, {}});
+  PlotPoint point{.x = row.at("length").get<double>(), .y = row.at("peak_bytes").get<double>() / 1e6};
+  XF_CHECK(std::none_of(line->points.begin(), line->points.end(), [&](const PlotPoint& one) { return one.x == point.x; }),
+           UserError, "{}: {} of {} tokens is there twice", place, model, point.x);
+  if (time) point.y = steps.at("median"), point.low = steps.value("p10", NAN), point.high = steps.value("p90", NAN);
+  line->points.push_back(point);
+}
+
+// Time or memory of a training step by length, from bench reports, with the exponents of growth.
 int growth(const PlotArguments& arguments) {
   const bool time = choice("--of: ", "quantity", arguments.quantity, {"time", "memory"}) == 0;
-  using Line = std::pair<std::string, int64_t>;  // a model and a batch
-  std::vector<std::string> models;
-  std::vector<Line> order;
-  std::map<Line, std::vector<PlotPoint>> points;
-  std::set<double> lengths;
-  std::set<int64_t> batches;
+  std::vector<GrowthLine> lines;
   std::set<std::string> conditions;
   for (const std::string& place : arguments.places)
     read_bench(place, bench_report(place), [&](const Json& report) {
       conditions.insert(bench_conditions(report));
-      for (const Json& row : report["rows"]) {
-        if (!row.is_object() || row.value("status", "") != "ok") continue;
-        const Json steps = row.value("step_ms", Json());
-        if (time && steps.is_null()) continue;  // none was timed
-        const std::string model = row.value("label", row.at("model").get<std::string>());
-        const Line line(model, row.value("batch", int64_t{0}));
-        batches.insert(line.second);
-        if (std::find(models.begin(), models.end(), model) == models.end()) models.push_back(model);
-        if (!points.contains(line)) order.push_back(line);
-        const auto length = row.at("length").get<double>();
-        lengths.insert(length);
-        std::vector<PlotPoint>& of_line = points[line];
-        XF_CHECK(std::none_of(of_line.begin(), of_line.end(), [&](const PlotPoint& one) { return one.x == length; }),
-                 UserError, "{}: {} of {} tokens is there twice", place, model, length);
-        PlotPoint& point = of_line.emplace_back(PlotPoint{.x = length, .y = row.at("peak_bytes").get<double>() / 1e6});
-        if (!time) continue;
-        point.y = steps.at("median"), point.low = steps.value("p10", NAN), point.high = steps.value("p90", NAN);
-      }
+      for (const Json& row : report["rows"]) add_growth(row, time, place, lines);
     });
-  XF_CHECK(!models.empty(), DataError, "{}: no row that was measured", fmt::join(arguments.places, ", "));
+  XF_CHECK(!lines.empty(), DataError, "{}: no row that was measured", fmt::join(arguments.places, ", "));
+  std::vector<std::string> models;
+  std::set<int64_t> batches;
+  std::set<double> lengths;
+  for (const GrowthLine& line : lines) {
+    if (std::find(models.begin(), models.end(), line.model) == models.end()) models.push_back(line.model);
+    batches.insert(line.batch);
+    for (const PlotPoint& point : line.points) lengths.insert(point.x);
+  }
   Plot plot;
   for (const std::string& name : chosen_models(arguments, models))
-    for (const Line& line : order) {
-      if (line.first != name) continue;
-      const std::string batch = batches.size() > 1 ? fmt::format(", batch {}", line.second) : "";
+    for (const GrowthLine& line : lines) {
+      if (line.model != name) continue;
+      const std::string batch = batches.size() > 1 ? fmt::format(", batch {}", line.batch) : "";
       plot.series.push_back(
-          {fmt::format("{}{}, n^{:.2f}", name, batch, reporting::growth_exponent(points[line])), points[line]});
+          {fmt::format("{}{}, n^{:.2f}", name, batch, reporting::growth_exponent(line.points)), line.points});
     }
   plot.title = time ? "Time of a training step by length" : "Peak memory of a training step by length";
   plot.x = {"tokens", true, {lengths.begin(), lengths.end()}};

@@ -281,6 +281,7 @@ int sweep_experiment(SweepArguments& arguments) {
   if (arguments.dry_run && arguments.executor == "slurm") return submit(experiment, cells, options, arguments);
   if (arguments.dry_run) return dry_run(experiment, cells, options, arguments);
   if (arguments.executor == "print") return print_commands(cells, options);
+  if (arguments.executor == "local") require_device(arguments.compute.device);
   cells = cells_with_data(cells, options, arguments.skip_missing);
   if (!arguments.grid_text.empty()) {
     make_folders(options.out);

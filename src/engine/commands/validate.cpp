@@ -2,14 +2,27 @@
 #include <fmt/ranges.h>
 
 #include "cli/printed.h"
+#include "cli/report_page.h"
 #include "core/error.h"
 #include "engine/commands.h"
+#include "engine/experiment_records.h"
 #include "reporting/result_table.h"
 #include "sweep/cells.h"
 
 namespace xformer::engine {
 
 namespace {
+
+// The metric and the columns that the experiment's report would have, beside its published values.
+void check_report(const std::string& file) {
+  cli::ReportedExperiment reported = reported_experiment(file, {});
+  std::vector<reporting::PublishedValue> published;
+  if (reported.published) published = reporting::read_published(*reported.published, reported.published_name);
+  const std::string metric = cli::judge(reported.records, reported.metric, file + ": metric");
+  reporting::ResultTable table = cli::table_of(reported, published, {.metric = metric});
+  reporting::ResultView view;
+  cli::choose_columns(reported.columns, file + ": columns", table, view);
+}
 
 void check(const std::string& file) {
   const sweep::Experiment experiment = sweep::read_experiment(file);
@@ -25,6 +38,7 @@ void check(const std::string& file) {
     const size_t count = experiment.bench.size();
     fmt::print("{}: {}: {} measurement{}\n", file, experiment.title, count, count == 1 ? "" : "s");
   } else {
+    check_report(file);
     const auto runs = std::count_if(cells.begin(), cells.end(),
                                     [](const sweep::Cell& cell) { return cell.kind == sweep::CellKind::kRun; });
     fmt::print("{}: {}: {} run{}", file, experiment.title, runs, runs == 1 ? "" : "s");

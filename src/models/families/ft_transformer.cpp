@@ -24,7 +24,7 @@ const Schema<Options>& schema() {
       Schema<Options>()
           .add(&Options::dim, "dim", "width of a token", at_least(1))
           .add(&Options::heads, "heads", "attention heads; they divide dim", at_least(1))
-          .add(&Options::layers, "layers", "blocks", at_least(1))
+          .add(&Options::layers, "layers", "blocks", between(1, 10000))
           .add(&Options::ff_dim, "ff_dim",
                "hidden width of the feed-forward part; 255 as the published runs, whose 4/3 of 192 was cut",
                at_least(1))

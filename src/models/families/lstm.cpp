@@ -19,7 +19,7 @@ const Schema<Options>& schema() {
       Schema<Options>()
           .add(&Options::dim, "dim", "width of the embedding", at_least(1))
           .add(&Options::hidden, "hidden", "width of the state", at_least(1))
-          .add(&Options::layers, "layers", "layers, one upon the other", at_least(1))
+          .add(&Options::layers, "layers", "layers, one upon the other", between(1, 10000))
           .add(&Options::dropout, "dropout", "dropout of the embedding and of the last state", fraction_below_one());
   return kSchema;
 }
