@@ -169,7 +169,8 @@ ValueLayer settings_layer(const std::vector<std::string>& settings) {
     if (equals == std::string::npos) fail_word(setting);
     XF_CHECK(equals > 0, UserError, "expected key=value, got '{}'", setting);
     const std::string key = setting.substr(0, equals);
-    XF_CHECK(!layer.values.contains(key), UserError, "{} is given more than once", key);
+    if (const auto before = layer.values.find(key); before != layer.values.end())
+      cli::note(fmt::format("xformer: {} counts, and not {}={} before it", setting, key, before->get<std::string>()));
     layer.values[key] = setting.substr(equals + 1);
   }
   return layer;
@@ -177,11 +178,11 @@ ValueLayer settings_layer(const std::vector<std::string>& settings) {
 
 namespace {
 
-// That no word says what a flag of its own says, too.
-void check_said_once(const Json& settings, const char* flag, const std::string& key) {
+// The setting that says an option, as it was given ("batch=7"); "" where none does.
+std::string setting_of(const Json& settings, const std::string& key) {
   for (const auto& [word, value] : settings.items())
-    XF_CHECK(word != key && usual_option(word) != key, UserError, "{} and {}={} both say {}; give one of them", flag,
-             word, value.get<std::string>(), key);
+    if (word == key || usual_option(word) == key) return word + "=" + value.get<std::string>();
+  return "";
 }
 
 }  // namespace
@@ -200,7 +201,8 @@ plan::PlanRequest PlanArguments::request() const {
   all.insert(all.end(), settings.begin(), settings.end());
   ValueLayer set = settings_layer(all);
   const auto said = [&](const char* flag, const char* key, bool given) {
-    if (given) check_said_once(set.values, flag, key);
+    const std::string setting = given ? setting_of(set.values, key) : "";
+    XF_CHECK(setting.empty(), UserError, "{} and {} both say {}; give one of them", flag, setting, key);
   };
   said("--task", "task", !task.empty());
   said("--model", "model", !model.empty());
@@ -246,7 +248,8 @@ plan::PlanRequest PlanArguments::request() const {
   XF_CHECK(!request.task.empty(), UserError,
            "--task is missing, e.g. --task listops (`xformer list tasks` shows the names)");
   const auto option = [&](const char* flag, const char* key, const Json& value) {
-    check_said_once(set.values, flag, key);
+    if (const std::string setting = setting_of(set.values, key); !setting.empty())
+      cli::note(fmt::format("xformer: {} counts, and not {}: settings are nearer than options", setting, flag));
     request.layers.push_back({flag, {{key, value}}});
   };
   if (!learning_rate.empty()) option("--lr", "training.learning_rate", learning_rate);
