@@ -35,8 +35,9 @@ Optimizer::Optimizer(NamedTensors parameters, const UpdateOptions& options,
   values_ = at::zeros({size}, type);  // the gaps stay zero, in values, gradients and moments
   gradients_ = at::zeros_like(values_);
   for (size_t i = 0; i < rule_.moments.size(); ++i) moments_.push_back(at::zeros_like(values_));
-  int64_t place = 0;
+  int64_t place = 0, longest = kAlignment;  // the second: of what is gathered with others
   for (const auto& [name, parameter] : parameters_) {
+    if (parameter.numel() < kAlone) longest = std::max(longest, parameter.numel());
     const auto view = [&](const at::Tensor& flat) {
       return flat.narrow(0, place, parameter.numel()).view(parameter.sizes());
     };
@@ -48,6 +49,8 @@ Optimizer::Optimizer(NamedTensors parameters, const UpdateOptions& options,
     for (size_t i = 0; i < moments_.size(); ++i) state_.emplace_back(rule_.moments[i] + "." + name, view(moments_[i]));
     place += (parameter.numel() + kAlignment - 1) / kAlignment * kAlignment;
   }
+  // What recorded steps read stays where it is: it is made once, whatever a later step will lack.
+  if (!gradients_.is_cpu()) zeros_ = at::zeros({longest}, type);
   const at::TensorOptions scalar = type.dtype(at::kDouble);
   step_ = at::zeros({}, scalar);
   norm_ = at::zeros({}, scalar);
@@ -63,11 +66,6 @@ void Optimizer::zero_gradients() {
   for (const auto& [name, parameter] : parameters_) at::Tensor(parameter).mutable_grad() = at::Tensor();
 }
 
-at::Tensor Optimizer::zeros(int64_t count) {
-  if (!zeros_.defined() || zeros_.numel() < count) zeros_ = at::zeros({count}, values_.options());
-  return zeros_.narrow(0, 0, count);
-}
-
 void Optimizer::gather_gradients() {
   // Not taken away since they were gathered: they are all there.
   if (parameters_.front().second.grad().is_same(gradient_views_.front())) return;
@@ -80,19 +78,20 @@ void Optimizer::gather_gradients() {
     }
     pieces.clear(), begin = end;
   };
+  const bool on_cpu = gradients_.is_cpu();  // where there are no launches to save
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& parameter = parameters_[i].second;
     const int64_t gap = (kAlignment - parameter.numel() % kAlignment) % kAlignment;
     const at::Tensor& gradient = parameter.grad();  // undefined where nobody read the parameter
-    if (parameter.numel() >= kAlone) {
+    if (on_cpu || parameter.numel() >= kAlone) {
       write();
       gradient.defined() ? gradient_views_[i].copy_(gradient) : gradient_views_[i].zero_();
-      begin = end = end + parameter.numel();
+      begin = end = end + parameter.numel() + gap;
     } else {
-      pieces.push_back(gradient.defined() ? gradient.reshape({-1}) : zeros(parameter.numel()));
-      end += parameter.numel();
+      pieces.push_back(gradient.defined() ? gradient.reshape({-1}) : zeros_.narrow(0, 0, parameter.numel()));
+      if (gap > 0) pieces.push_back(zeros_.narrow(0, 0, gap));
+      end += parameter.numel() + gap;
     }
-    if (gap > 0) pieces.push_back(zeros(gap)), end += gap;
   }
   write();
   for (size_t i = 0; i < parameters_.size(); ++i) at::Tensor(parameters_[i].second).mutable_grad() = gradient_views_[i];

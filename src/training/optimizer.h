@@ -54,11 +54,10 @@ class Optimizer {
   const plan::UpdateRule& rule_;
   // From where autograd left them into the flat buffer, at once; parameters have views of it then.
   void gather_gradients();
-  [[nodiscard]] at::Tensor zeros(int64_t count);
 
   at::Tensor values_, gradients_;           // flat: what decays, then the rest
   std::vector<at::Tensor> gradient_views_;  // by parameter
-  at::Tensor zeros_;                        // where there is no gradient
+  at::Tensor zeros_;                        // on a device, where there is no gradient
   std::vector<at::Tensor> moments_;
   int64_t decayed_ = 0;  // elements of what decays
   NamedTensors state_;   // views of the moments by parameter

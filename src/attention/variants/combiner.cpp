@@ -176,7 +176,7 @@ class LogsparseCore : public SetsCore {
       for (int64_t token = 0; token < pinned; ++token) result.push_back(token);
       for (const int64_t place : places_of(i, rows)) result.push_back(place < 0 ? place : pinned + place);
     }
-    return at::tensor(result, at::kLong).to(numbers.device()).view({1, 1, rows, -1});
+    return host_table(at::tensor(result, at::kLong).view({1, 1, rows, -1}), numbers.device());
   }
 
   [[nodiscard]] Part attend(const Tokens& given) const override {

@@ -28,7 +28,7 @@ inline constexpr int64_t kSystemSharedBytes = 1024;  // of a block
                    on.shared_bytes / (whole(shared_bytes, kSharedUnit) + kSystemSharedBytes)});
 }
 
-static_assert(resident_blocks(kSm80, kWarp, 32, kMostSharedBytes) == 1 &&
-              resident_blocks(kSm80, kWarp, 32, kMostSharedBytes + 1) == 0);
+static_assert(resident_blocks(kSm80, kWarp, 32, 163 * 1024) == 1 &&
+              resident_blocks(kSm80, kWarp, 32, 163 * 1024 + 1) == 0);
 
 }  // namespace xformer::kernels

@@ -72,8 +72,9 @@ struct LaunchGrid {
   int64_t blocks = 0;
   int64_t shared_bytes = 0;
 };
-inline constexpr int64_t kMostBlocks = INT32_MAX;        // of a grid's first dimension; a launch of more is refused
-inline constexpr int64_t kMostSharedBytes = 163 * 1024;  // of a block on sm_80; sm_90 has 227 KiB
+inline constexpr int64_t kMostBlocks = INT32_MAX;  // of a grid's first dimension; a launch of more is refused
+// Of a block on every device from sm_80 on: sm_86, sm_89 and sm_120 have no more, sm_80 has 163 KiB, sm_90 227.
+inline constexpr int64_t kMostSharedBytes = 99 * 1024;
 inline constexpr int kWarp = 32;
 // Rows of a sequence, and elements of a row, that programs number by ints: a few tiles behind the last are ints too.
 inline constexpr int64_t kMostNumbered = int64_t{1} << 30;

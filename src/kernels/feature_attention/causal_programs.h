@@ -176,6 +176,7 @@ struct CausalAnswerProgram {
     const CausalTables<false> before(thread, a, head, block.first / kTileSide);
     before.load_apart(thread, a, apart);
     await_sent(thread);
+    thread.sync();  // blocks behind the last valid query read these, too, and wait for nothing before it
     const FragmentPlace place(thread);
     const int warp_row = thread.index() / kWarp * kTileRows;
     float shift[2] = {0, 0}, total[2] = {0, 0}, by_table[2] = {0, 0};

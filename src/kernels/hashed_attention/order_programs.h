@@ -9,7 +9,7 @@
 namespace xformer::kernels {
 
 inline constexpr int kMostFactors = 4;            // of the number of buckets
-inline constexpr int64_t kMostSlots = 96 * 1024;  // of a list: shared memory holds a byte of each
+inline constexpr int64_t kMostSlots = 80 * 1024;  // of a list: shared memory holds a byte of each
 
 struct HashBucketArguments {
   const float* turned = nullptr;  // [h,b,n,r,columns]

@@ -23,7 +23,7 @@ struct PseudoInverseArguments {
   const float* gradient = nullptr;
 };
 
-inline constexpr int kForwardMatrices = 4, kBackwardMatrices = 6;  // in shared memory
+inline constexpr int kForwardMatrices = 4, kBackwardMatrices = 5;  // in shared memory
 // With so many matrices, a number for each column and warp, and a flag for each landmark.
 [[nodiscard]] constexpr LaunchGrid pseudo_inverse_grid(int64_t units, int matrices) {
   return {units, (int64_t{matrices} * kTileFloats + kTileSide + kInverseThreads / kWarp + kTileSide / 4) * 4};
@@ -223,8 +223,9 @@ struct PseudoInverseBackwardProgram {
     const InverseMatrices<kKind> matrices{static_cast<float*>(thread.shared()), InversePlace(thread)};
     const InverseRoom room(matrices.memory, kBackwardMatrices);
     const InverseUnit unit{a, matrices.place, room.counts};
-    const SharedRows own = matrices.at(0), z = matrices.at(1), p = matrices.at(2), t = matrices.at(3),
-                     slope = matrices.at(4), more = matrices.at(5);
+    const SharedRows z = matrices.at(0), p = matrices.at(1), t = matrices.at(2), slope = matrices.at(3),
+                     more = matrices.at(4);
+    const SharedRows& own = p;  // A lies there where P is not needed: a sixth matrix has no room on every device
     const int64_t size = int64_t{a.m} * a.m;
     load_landmarks(thread, a, room.counts);
     unit.load_into(thread, a.a + thread.block() * size, own);
@@ -257,7 +258,9 @@ struct PseudoInverseBackwardProgram {
       matrices.add_by_turned(thread, slope, p, d_p);
       matrices.add_turned(thread, p, slope, d_p);
       matrices.put(thread, d_p, 1, 0, more);  // dP
+      unit.load_into(thread, a.a + thread.block() * size, own);
       matrices.add_by_turned(thread, more, z, of_a);
+      thread.sync();
       matrices.add_turned(thread, own, more, of_z);
       matrices.put(thread, of_z, 1, 0, slope);  // dZ
     }
