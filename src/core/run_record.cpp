@@ -111,12 +111,14 @@ Json written(const EvaluationPoint& point) {
 bool take(const Json& json, EvaluationPoint& point) {
   if (!json.is_object()) return false;
   for (const auto& [key, value] : json.items()) {
-    if (key == "loss" && value.is_null()) point.loss = std::numeric_limits<double>::quiet_NaN();  // as JSON has it
-    if (!value.is_number() || key.ends_with("_stderr")) continue;
-    if (key == "step") point.step = value.get<int64_t>();
-    else if (key == "loss") point.loss = value;
-    else if (key == "examples") point.examples = value;
-    else point.values.emplace_back(key, value.get<double>());
+    if (!(value.is_number() || value.is_null()) || key.ends_with("_stderr")) continue;
+    // null: what is not finite, as JSON has it
+    const double number = value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+    if (key == "loss") point.loss = number;
+    else if (key != "step" && key != "examples") point.values.emplace_back(key, number);
+    else if (value.is_null()) continue;
+    else if (key == "step") point.step = value.get<int64_t>();
+    else point.examples = value;
   }
   return true;
 }

@@ -42,8 +42,9 @@ class Look {
     const auto model = plan::build_model(plan_, shape);
     const std::string guess = !source_ && dataset_.shape_is_likely ? " (a guess: only the files say the shape)" : "";
     if (guess.empty())
-      training::prepare_model(*model, plan_, options_.init_from, options_.out,
-                              [](const std::string& text) { fmt::print("{}\n", text); });
+      training::prepare_model(
+          *model, plan_, options_.init_from, options_.out, [](const std::string& text) { fmt::print("{}\n", text); },
+          standing.kind);
     const int64_t length = plan::padded_len(plan_, shape);
     const double flops = model->cost(1, length).flops_executed;
     line("model", fmt::format("{} ({})", plan_.name(), plan_.family));

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -23,7 +24,7 @@ Plot learning_curves(const std::string& task, const std::vector<CurveRuns>& mode
       if (headline == nullptr || !run->dev) continue;
       metric = headline->spec;
       for (const EvaluationPoint& point : *run->dev)
-        if (const auto value = point.value(metric.name); value && point.step)
+        if (const auto value = point.value(metric.name); value && std::isfinite(*value) && point.step)
           scores[*point.step].push_back(metric.shown(*value));
       all.push_back(run);
     }

@@ -5,6 +5,27 @@
 
 namespace xformer::training {
 
+namespace {
+
+// A run reads all three splits, test at its very end.
+void check_splits(const data::DatasetDescriptor& dataset, const data::DataLocation& location,
+                  const data::DataSource& source) {
+  std::string found, lacking, shares;
+  for (const data::Split split : data::kAllSplits) {
+    found += fmt::format("{}{} {}", found.empty() ? "" : ", ", data::split_name(split), source.size(split));
+    if (source.size(split) == 0) lacking += (lacking.empty() ? "" : " and of ") + data::split_name(split);
+  }
+  for (const OptionInfo& option : dataset.options)
+    if (option.name == "dev_share" || option.name == "test_share")
+      shares += fmt::format("{} data.{}", shares.empty() ? ", or give another" : " or", option.name);
+  XF_CHECK(lacking.empty(), DataError,
+           "{}: expected examples of every split, found none of {} ({}): add some{} (`xformer data check` shows what "
+           "there is)",
+           location.folder.empty() ? dataset.name : location.folder.string(), lacking, found, shares);
+}
+
+}  // namespace
+
 bool counts_epochs(const RunPlan& plan) {
   const auto options = plan::training_schema().read(plan.group("training"));
   return options.epochs > 0 || options.eval_epochs > 0 || options.warmup_epochs > 0;
@@ -45,12 +66,14 @@ Course course_of(const RunPlan& plan, const data::DataSource& source) {
 std::unique_ptr<data::DataSource> open_data(const RunPlan& plan, const data::DataLocation& location,
                                             const ProgressCallback& progress,
                                             const std::function<bool()>& stop_requested) {
-  return data::find_dataset(plan.task).open(
-      plan.group("data"), location, [&](std::string_view what, uint64_t done, uint64_t total) {
-        progress(what, done, total);
-        if (stop_requested())
-          throw Interrupted("stopped by a signal while the data was made ready; the same command goes on");
-      });
+  const data::DatasetDescriptor& dataset = data::find_dataset(plan.task);
+  auto source = dataset.open(plan.group("data"), location, [&](std::string_view what, uint64_t done, uint64_t total) {
+    progress(what, done, total);
+    if (stop_requested())
+      throw Interrupted("stopped by a signal while the data was made ready; the same command goes on");
+  });
+  check_splits(dataset, location, *source);
+  return source;
 }
 
 }  // namespace xformer::training

@@ -21,7 +21,7 @@ struct Course {
 // Of a plan that counts no epochs, without its data.
 [[nodiscard]] Course planned_course(const RunPlan& plan);
 
-// The run's data, which makes or packs it on first use.
+// The run's data, which makes or packs it on first use. DataError where a split has no example.
 [[nodiscard]] std::unique_ptr<data::DataSource> open_data(const RunPlan& plan, const data::DataLocation& location,
                                                           const ProgressCallback& progress,
                                                           const std::function<bool()>& stop_requested);

@@ -65,14 +65,14 @@ std::optional<Evaluation> Evaluator::run(const data::DataSource& source, const E
   const int64_t size = source.size(request.split), batch = request.batch;
   XF_CHECK(size > 0, DataError, "the data has no {} split", data::split_name(request.split));
   const bool shuffled = request.parity_batches > 0, lanes = task_->output().carries_state;
-  const data::OrderOptions options{batch, request.padded_len, 1, request.seed, {.shuffle = shuffled, .limit = {}}};
+  data::OrderOptions options{batch, request.padded_len, 1, request.seed, {.shuffle = shuffled, .limit = {}}};
+  options.drop_partial = shuffled || request.drop_remainder;
   XF_CHECK(!lanes || !(shuffled || request.drop_remainder), UserError,
            "eval.parity draws and drops batches, and under scoring memory each goes on where the one before it ended");
   std::unique_ptr<data::BatchOrder> order;
   if (lanes) order = std::make_unique<data::LaneOrder>(source, request.split, data::LaneUse::kEvaluation, options);
   else order = std::make_unique<data::ExampleOrder>(source, request.split, options);
   int64_t first = 0, last = order->batches_per_epoch();
-  if (request.drop_remainder && size >= batch) last = size / batch;
   if (request.parity_batches > 0) {
     first = request.call * request.parity_batches;
     last = first + request.parity_batches;

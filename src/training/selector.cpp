@@ -1,13 +1,17 @@
 #include "training/selector.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace xformer::training {
 
 bool Selector::take(const EvaluationPoint& point, const MetricSpec& headline, const models::Model& model) {
   state_.dev.push_back(point);
   const Metric metric{headline, *point.value(headline.name)};
-  if (state_.best && !metric.better_than(*state_.best->value(headline.name))) return false;
+  // A headline that is no number (AUC of one class) is better than none.
+  const auto before = state_.best ? state_.best->value(headline.name) : std::nullopt;
+  const bool comparable = before && std::isfinite(*before);
+  if (state_.best && !(std::isfinite(metric.value) && (!comparable || metric.better_than(*before)))) return false;
   state_.best = point;
   if (best_dev_) {
     best_weights_.clear();

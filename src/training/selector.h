@@ -14,8 +14,8 @@ class Selector {
   Selector(const plan::TrainingOptions& options, TrainingState& state)
       : best_dev_(options.selection == "best_dev"), patience_(options.patience), state_(state) {}
 
-  // Takes a dev evaluation, and the model's weights where it is strictly better in its headline than all before: then
-  // true.
+  // Takes a dev evaluation, and the model's weights where it is strictly better in its headline than all before, or the
+  // first or the first whose headline is finite: then true.
   bool take(const EvaluationPoint& point, const MetricSpec& headline, const models::Model& model);
   [[nodiscard]] bool out_of_patience() const;
 

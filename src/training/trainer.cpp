@@ -4,6 +4,7 @@
 #include "tensor/torch_errors.h"
 #include "training/loop.h"
 #include "training/record.h"
+#include "training/weights.h"
 
 namespace xformer::training {
 
@@ -18,7 +19,15 @@ RunRecord train(const RunPlan& plan, const RunOptions& options, Observer& observ
   // A folder is made once there is something to train on: a name without files leaves nothing behind.
   const auto open = [&] { return open_data(plan, options.data, observer.data_progress(), options.stop_requested); };
   std::unique_ptr<data::DataSource> source;
-  if (standing_of(options.out, plan, options.resume).kind != Standing::kFinished) source = open();
+  const Standing standing = standing_of(options.out, plan, options.resume).kind;
+  if (standing != Standing::kFinished) source = open();
+  // What the folder holds is removed once nothing that can be looked at stands in the way of this run.
+  if (standing == Standing::kReplaced) {
+    static_cast<void>(course_of(plan, *source));
+    prepare_model(
+        *plan::build_model(plan, source->info().shape), plan, options.init_from, options.out, [](const std::string&) {},
+        standing);
+  }
   RunDirectory directory(options.out, plan, options.resume,
                          [&](const std::string& text) { observer.on_message("warning: " + text); });
   if (directory.finished_record()) return *directory.finished_record();

@@ -11,7 +11,6 @@
 #include "core/text.h"
 #include "data/datasets.h"
 #include "plan/options.h"
-#include "training/run_directory.h"
 
 namespace xformer::training {
 
@@ -173,6 +172,16 @@ Json run_of(const Weights& weights) {
 
 std::string file_name(const Path& path) { return (path.has_filename() ? path : path.parent_path()).filename(); }
 
+// Weights of the run that is to make room for this one, by their own place or by where links lead.
+void refuse_weights_within(const Path& init_from, const Path& run_folder) {
+  namespace fs = std::filesystem;
+  const Path run = fs::weakly_canonical(run_folder), full = fs::absolute(init_from).lexically_normal();
+  for (const Path& place : {fs::weakly_canonical(full), fs::weakly_canonical(full.parent_path()) / full.filename()})
+    XF_CHECK(place != run && place.parent_path() != run && place.parent_path() != run / "checkpoints", UserError,
+             "--init-from {}: these weights are in {}, and would be removed with the run there; give another --out",
+             init_from.string(), run_folder.string());
+}
+
 }  // namespace
 
 std::string weights_sha256(const std::map<std::string, at::Tensor>& tensors) {
@@ -202,11 +211,13 @@ void load_weights(models::Model& model, const Weights& weights) {
 }
 
 Json prepare_model(models::Model& model, const RunPlan& plan, const Path& init_from, const Path& run_folder,
-                   const Say& say) {
+                   const Say& say, Standing standing) {
   const plan::TrainingOptions options = plan::training_schema().read(plan.group("training"));
   XF_CHECK(init_from.empty() || !options.init_sha256.empty(), UserError,
            "--init-from {}: the plan (training.init_sha256, from {}) begins with no weights", init_from.string(),
            plan.options.origins.at("training.init_sha256").text);
+  const bool replaced = standing == Standing::kReplaced;
+  if (replaced && !init_from.empty()) refuse_weights_within(init_from, run_folder);
   const Names reinit =
       matching_names("training.reinit", "tensor", patterns_of(options.reinit), names_of(models::state(model)));
   const Names extend =
@@ -214,7 +225,7 @@ Json prepare_model(models::Model& model, const RunPlan& plan, const Path& init_f
   Json entry;
   std::string line;
   // What is gone on with has its weights already.
-  if (!options.init_sha256.empty() && !newest_checkpoint(run_folder, [](const std::string&) {})) {
+  if (!options.init_sha256.empty() && (replaced || !newest_checkpoint(run_folder, [](const std::string&) {}))) {
     const Weights weights = weights_of_plan(plan, options, init_from, say);
     Comparison comparison = compare(model, weights, reinit, extend);
     XF_CHECK(comparison.different.empty(), UserError,
@@ -244,12 +255,13 @@ Json prepare_model(models::Model& model, const RunPlan& plan, const Path& init_f
   return entry;
 }
 
-void check_preparation(const RunPlan& plan, const Path& init_from, const Path& run_folder) {
+void check_preparation(const RunPlan& plan, const Path& init_from, const Path& run_folder, Standing standing) {
   const plan::TrainingOptions options = plan::training_schema().read(plan.group("training"));
   if (init_from.empty() && options.init_sha256.empty() && options.freeze.empty()) return;
   // Weights may well fit what the files turn out to hold, and not the guess: the run compares them when it has both.
   if (data::find_dataset(plan.task).shape_is_likely) return;
-  static_cast<void>(prepare_model(*plan::build_model(plan), plan, init_from, run_folder, [](const std::string&) {}));
+  prepare_model(
+      *plan::build_model(plan), plan, init_from, run_folder, [](const std::string&) {}, standing);
 }
 
 }  // namespace xformer::training

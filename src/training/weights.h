@@ -9,6 +9,7 @@
 #include "core/files.h"
 #include "core/run_plan.h"
 #include "models/model.h"
+#include "training/run_directory.h"
 
 namespace xformer::training {
 
@@ -37,10 +38,12 @@ void load_weights(models::Model& model, const Weights& weights);
 // Brings a freshly built model to where the plan has it begin: takes what matches from the weights of `init_from` (not
 // read when `run_folder` holds a checkpoint to go on from), and freezes. `say` hears what matched. Returns the record's
 // "init_from"; null when nothing was read. UserError or DataError when the weights are missing or not those of the
-// plan, when shapes differ that training.reinit does not name, and for patterns that match nothing.
+// plan, when shapes differ that training.reinit does not name, and for patterns that match nothing. Under
+// Standing::kReplaced nothing of the folder is gone on from, and weights that would go with what it holds are refused.
 Json prepare_model(models::Model& model, const RunPlan& plan, const Path& init_from, const Path& run_folder,
-                   const Say& say);
+                   const Say& say, Standing standing = Standing::kNew);
 // The same on a model of its own, only for the errors: before data is touched, where the shape is known without it.
-void check_preparation(const RunPlan& plan, const Path& init_from, const Path& run_folder);
+void check_preparation(const RunPlan& plan, const Path& init_from, const Path& run_folder,
+                       Standing standing = Standing::kNew);
 
 }  // namespace xformer::training

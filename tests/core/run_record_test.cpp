@@ -2,6 +2,8 @@
 #include "core/run_record.h"
 
 #include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
 
 #include "scratch.h"
 
@@ -135,6 +137,18 @@ TEST_CASE("the keys of records before schema 2 are its metrics") {
   CHECK((error.headline("test")->spec == rmse_metric() && error.score() == 0.5 && error.metrics[0].chance == 1.5));
   const RunRecord failed = parse_run_record({{"schema_version", 1}, {"status", "diverged"}, {"accuracy", nullptr}});
   CHECK((failed.metrics.empty() && failed.status == "diverged"));
+}
+
+TEST_CASE("what is not finite is null in JSON, and read back as no number under its name") {
+  const EvaluationPoint written_point{4, {{"auc", std::numeric_limits<double>::infinity()}, {"f1", 0.5}}, 1, 8};
+  const Json json = Json::parse(written(written_point).dump());
+  CHECK(json == Json{{"step", 4}, {"auc", nullptr}, {"f1", 0.5}, {"loss", 1.0}, {"examples", 8}});
+  EvaluationPoint back;
+  REQUIRE(take(json, back));
+  REQUIRE(back.values.size() == 2);
+  CHECK((back.values[0].first == "auc" && std::isnan(back.values[0].second) && back.value("f1") == 0.5));
+  CHECK((back.step == 4 && back.examples == 8));
+  CHECK(Json::parse(written(back).dump()) == json);
 }
 
 TEST_CASE("a file that is no JSON, or none, is a record of nothing") {

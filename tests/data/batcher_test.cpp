@@ -133,6 +133,20 @@ TEST_CASE("a shuffle of one bucket favours no place") {
   for (const int count : first) CHECK(count == Approx(1000).margin(150));
 }
 
+TEST_CASE("an epoch without its partial batch has the full ones of the same order, or the only one there is") {
+  for (const auto& [count, batches] : {std::pair<int64_t, int64_t>{20, 2}, {16, 2}, {8, 1}, {5, 1}}) {
+    CAPTURE(count);
+    const fake::Source source(lengths_for(count));
+    OrderOptions options = options_for(8, 1);
+    const ExampleOrder whole(source, Split::kTrain, options);
+    options.drop_partial = true;
+    const ExampleOrder full(source, Split::kTrain, options);
+    REQUIRE(full.batches_per_epoch() == batches);
+    for (int64_t epoch = 0; epoch < 3; ++epoch)
+      for (int64_t i = 0; i < batches; ++i) CHECK(full.batch(epoch, i).rows == whole.batch(epoch, i).rows);
+  }
+}
+
 TEST_CASE("an empty split has no batches") {
   const fake::Source source({});
   const ExampleOrder order(source, Split::kTrain, options_for(4, 2));

@@ -125,5 +125,46 @@ TEST_CASE("weights that do not fit are refused with the reason, before anything 
   CHECK_FALSE(std::filesystem::exists(place / "run"));
 }
 
+TEST_CASE("--overwrite removes no run before it is known that the new one can begin, nor the weights of it",
+          "[weights]") {
+  const Place place;
+  REQUIRE(place.run(tiny("linear", "--steps 4 --out first")).code == 0);
+  REQUIRE(place.run(tiny("linear", "--steps 2 --out wide --set model.heads=4")).code == 0);
+  const Path run = place / "first";
+  const std::vector<std::string> before = scratch::names_in(run), tensors = tensors_of(run / "model.safetensors");
+  const auto refused = [&](const std::string& from, const std::string& part) {
+    const Outcome outcome = place.run(tiny("linear", "--steps 3 --out first --overwrite --init-from " + from));
+    INFO(outcome.err);
+    CHECK(outcome.code == 2);
+    CHECK(contains(outcome.err, part));
+    CHECK(scratch::names_in(run) == before);
+    CHECK(tensors_of(run / "model.safetensors") == tensors);
+    CHECK(checkpoints_of(run).size() == 1);
+  };
+  for (const char* from : {"first", "first/model.safetensors", "./first/checkpoints/step-00000004.safetensors"}) {
+    refused(from, "would be removed with the run there; give another --out");
+    refused(std::string(from) + " --dry-run", "would be removed with the run there");
+  }
+  refused("wide", "of its tensors do not fit the model");
+  std::filesystem::copy_file(run / "model.safetensors", place / "kept.safetensors");
+  CHECK(place.run(tiny("linear", "--steps 3 --out first --overwrite --init-from kept.safetensors")).code == 0);
+  CHECK(json_file(run / "record.json")["steps"]["done"] == 3);
+}
+
+TEST_CASE("a run whose first weights are gone is gone on with by its plan", "[weights]") {
+  const Place place;
+  REQUIRE(place.run(tiny("linear", "--steps 2 --out first")).code == 0);
+  const Words command = tiny("linear", "--steps 6 --out second --init-from first");
+  REQUIRE(place.run(command + "--stop-after 3").code == 0);
+  std::filesystem::rename(place / "first", place / "gone");
+  CHECK(place.run(command).code == 3);
+  const Outcome outcome = place.run(words("train --config second/plan.json --out second --threads 1"));
+  INFO(outcome.err);
+  CHECK(outcome.code == 0);
+  const Json record = json_file(place / "second" / "record.json");
+  CHECK((record["status"] == "completed" && record["resumed_at"] == Json({3})));
+  CHECK(record["init_from"]["file"] == "first");
+}
+
 }  // namespace
 }  // namespace xformer::program_test

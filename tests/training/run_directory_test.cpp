@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "run_setting.h"
+#include "training/weights.h"
 
 namespace xformer::training {
 
@@ -15,6 +16,57 @@ TEST_CASE("a run without its data leaves nothing behind, and so stands in nobody
   const RunOptions options = setting.options("a");
   CHECK_THROWS_AS(train(plan::resolve_plan(request), options, setting.silent), DataError);
   CHECK_FALSE(std::filesystem::exists(options.out));
+}
+
+TEST_CASE("a split without examples is told before anything is made of a run, with what there is") {
+  Setting setting;
+  plan::PlanRequest request;
+  request.task = "longdoc/few";
+  request.model = "linear";
+  RunOptions options = setting.options("a");
+  options.data.folder = setting.scratch / "texts";
+  const auto refusal = [&](const std::string& file) {
+    for (const char* name : {"one", "two"}) {
+      std::filesystem::create_directories(options.data.folder / name);
+      scratch::put(options.data.folder / name / file, "text");
+    }
+    return scratch::message_of<DataError>([&] { train(plan::resolve_plan(request), options, setting.silent); });
+  };
+  CHECK_THAT(refusal("0"), Catch::Contains("found none of train and of dev (train 0, dev 0, test 2): add some, or give "
+                                           "another data.dev_share or data.test_share"));
+  CHECK_THAT(refusal("1"),
+             Catch::Contains("texts: expected examples of every split, found none of dev (train 2, dev 0"));
+  CHECK_FALSE(std::filesystem::exists(options.out));
+}
+
+TEST_CASE("a run that cannot begin takes the place of none") {
+  Setting setting;
+  RunOptions options = setting.options("a");
+  static_cast<void>(setting.run(plan_with(), options));
+  const std::string hash = setting.content_hash("a");
+  options.resume = Resume::kOverwrite;
+  const auto refused = [&](const RunPlan& plan, const char* why) {
+    CHECK_THROWS_WITH(setting.run(plan, options), Catch::Contains(why));
+    CHECK(standing_of(options.out, plan_with(), Resume::kAuto).kind == Standing::kFinished);
+    CHECK(setting.content_hash("a") == hash);
+    CHECK(std::filesystem::exists(options.out / "checkpoints" / "step-00000012.safetensors"));
+  };
+  refused(plan_with({{"training.freeze", "nothing"}}), "training.freeze");
+  const RunPlan more =
+      plan_with({{"training.init_sha256", read_weights(options.out, [](const std::string&) {}).sha256}});
+  refused(more, "name their file with --init-from");
+  for (const Path& own : {options.out, options.out / "", options.out / "model.safetensors",
+                          options.out / "checkpoints" / "step-00000012.safetensors"}) {
+    options.init_from = own;
+    refused(more, "would be removed with the run there");
+  }
+  std::filesystem::create_symlink(options.out / "model.safetensors", setting.scratch / "link");
+  options.init_from = setting.scratch / "link";
+  refused(more, "would be removed with the run there");
+  options.init_from = setting.scratch / "kept";
+  std::filesystem::copy_file(options.out / "model.safetensors", options.init_from);
+  CHECK(setting.run(more, options)["status"] == "completed");
+  CHECK(standing_of(options.out, more, Resume::kAuto).kind == Standing::kFinished);
 }
 
 TEST_CASE("a folder that cannot be made is told before the data is made") {

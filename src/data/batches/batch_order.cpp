@@ -82,7 +82,8 @@ ExampleOrder::ExampleOrder(const DataSource& source, Split split, const OrderOpt
     const int64_t length = longest ? options.padded_len : bucket_length(source, split, last);
     lengths_.push_back(length);
     bounds_.push_back(first);
-    const int64_t end = repeats > 1 && count >= kRepeatedUnit ? count / kRepeatedUnit * kRepeatedUnit : last;
+    int64_t end = repeats > 1 && count >= kRepeatedUnit ? count / kRepeatedUnit * kRepeatedUnit : last;
+    if (options.drop_partial && end - first > options.batch) end -= (end - first) % options.batch;
     for (int64_t begin = first; begin < end; begin += options.batch)
       batches_.push_back({begin, std::min(begin + options.batch, end), length, std::min(options.batch, end - first)});
   }

@@ -63,7 +63,8 @@ struct OrderOptions {
   int64_t buckets = 1;     // length buckets of equal example counts; their padded lengths are multiples of 64
   uint64_t seed = 0;
   BatchingOptions batching = {};
-  bool augment = false;  // as the source does it
+  bool augment = false;       // as the source does it
+  bool drop_partial = false;  // an epoch ends in front of a bucket's partial batch, unless that is its only one
 };
 
 // The examples of one split, in batches as wide as asked, or as the bucket where it holds fewer. With shuffle: a

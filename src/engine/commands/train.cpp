@@ -85,16 +85,16 @@ int train(const TrainArguments& arguments) {
     return 0;
   }
   if (!arguments.record_to.empty()) check_results_folder(record_place(arguments.record_to, plan));
-  training::check_preparation(plan, arguments.plan.init_from, options.out);
-  const bool was_finished =
-      training::standing_of(options.out, plan, options.resume).kind == training::Standing::kFinished;
+  const training::Standing standing = training::standing_of(options.out, plan, options.resume).kind;
+  training::check_preparation(plan, arguments.plan.init_from, options.out, standing);
   catch_stop_signals();
   RunRecord record;
   {
     TrainView view(options.out, arguments.quiet);
     record = training::train(plan, options, view);
   }
-  if (was_finished) fmt::print("{} is finished already: nothing to do\n", options.out.string());
+  if (standing == training::Standing::kFinished)
+    fmt::print("{} is finished already: nothing to do\n", options.out.string());
   if (!arguments.record_to.empty() && record.completed()) {
     const Path place = record_place(arguments.record_to, plan);
     check_results_folder(place, record.dirty());
