@@ -1,5 +1,7 @@
 #include "core/utf8.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <cstdint>
 
@@ -28,6 +30,17 @@ size_t first_damaged_byte(std::string_view bytes) {
     if (take_code_point(bytes, at) == kNoCodePoint && at == begin + 1) return begin;
   }
   return bytes.size();
+}
+
+std::string as_utf8(std::string_view bytes) {
+  std::string result;
+  while (true) {
+    const size_t whole = first_damaged_byte(bytes);
+    result += bytes.substr(0, whole);
+    if (whole == bytes.size()) return result;
+    result += fmt::format("\\x{:02x}", static_cast<uint8_t>(bytes[whole]));
+    bytes.remove_prefix(whole + 1);
+  }
 }
 
 }  // namespace xformer

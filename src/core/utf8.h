@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace xformer {
@@ -14,5 +15,10 @@ inline constexpr char32_t kNoCodePoint = 0xFFFD;  // the replacement character
 
 // Of the first byte that is part of no code point; the size where all are.
 [[nodiscard]] size_t first_damaged_byte(std::string_view bytes);
+
+[[nodiscard]] inline bool is_utf8(std::string_view bytes) { return first_damaged_byte(bytes) == bytes.size(); }
+
+// Names of files are any bytes, texts in JSON are not: those that are part of no code point become "\xe9".
+[[nodiscard]] std::string as_utf8(std::string_view bytes);
 
 }  // namespace xformer

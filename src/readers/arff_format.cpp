@@ -139,6 +139,7 @@ class ArffFormat : public SeriesFormat {
 
   // "a, 'b c'}".
   void read_labels(std::string_view rest, std::string_view where) {
+    require_utf8(rest, where);
     has_labels_ = true;
     while (true) {
       labels_.push_back(unescaped(take_raw(rest, ",}", where)));

@@ -7,10 +7,11 @@
 #include "core/text.h"
 
 namespace xformer::readers {
-CsvReader::CsvReader(const Path& path, CsvFormat format) : lines_(path), format_(std::move(format)) {
+CsvReader::CsvReader(const Path& path, CsvFormat format) : lines_(path, kLongestLine), format_(std::move(format)) {
   if (!format_.header) return;
   std::vector<std::string_view> fields;
   XF_CHECK(next(fields), DataError, "{} is empty: expected a header and rows", path.string());
+  for (const std::string_view name : fields) require_utf8(name, where());  // records have the names of columns
   header_.assign(fields.begin(), fields.end());
 }
 

@@ -2,7 +2,7 @@
 //
 // Quotes as in RFC 4180: "a, b" is one field and "" in it one quote; blanks around fields are dropped, those within
 // quotes kept. A line break within quotes is refused, as are a ragged row and an empty line between rows (those at
-// the end of the file are accepted). Errors are DataErrors with file and line.
+// the end of the file are accepted), and a header that is no UTF-8. Errors are DataErrors with file and line.
 #pragma once
 
 #include <optional>
@@ -22,6 +22,8 @@ struct CsvFormat {
 
 class CsvReader {
  public:
+  static constexpr size_t kLongestLine = 64'000'000;  // a field may hold a whole text or sequence
+
   CsvReader(const Path& path, CsvFormat format);
   // The next row's fields, valid until the following call; false after the last.
   [[nodiscard]] bool next(std::vector<std::string_view>& fields);

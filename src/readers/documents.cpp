@@ -3,7 +3,6 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "core/text.h"
-#include "core/utf8.h"
 
 namespace xformer::readers {
 namespace {
@@ -11,14 +10,6 @@ namespace {
 Path ending_of(const Path& path) { return (path.extension() == ".gz" ? path.stem() : path).extension(); }
 
 bool is_json(const Path& path) { return ending_of(path) == ".json" || ending_of(path) == ".jsonl"; }
-
-void require_utf8(std::string_view text, const std::string& where) {
-  const size_t damaged = first_damaged_byte(text);
-  XF_CHECK(damaged == text.size(), DataError, "{}: expected text in UTF-8, found the byte 0x{:02x} behind {}", where,
-           static_cast<uint8_t>(text[damaged]),
-           damaged == 0 ? "nothing"
-                        : xformer::quoted(text.substr(damaged < 20 ? 0 : damaged - 20, std::min<size_t>(damaged, 20))));
-}
 
 }  // namespace
 

@@ -1,7 +1,10 @@
 #include "readers/line_reader.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "core/text.h"
+#include "core/utf8.h"
 #include "readers/byte_source.h"
 #include "readers/lfs_pointer.h"
 
@@ -23,6 +26,14 @@ void begin_text(std::string_view& line, bool ends_with_lf, const std::string& wh
   if (line.starts_with(kByteOrderMark)) line.remove_prefix(kByteOrderMark.size());
 }
 }  // namespace
+
+void require_utf8(std::string_view text, std::string_view where) {
+  const size_t damaged = first_damaged_byte(text);
+  XF_CHECK(damaged == text.size(), DataError, "{}: expected text in UTF-8, found the byte 0x{:02x} behind {}", where,
+           static_cast<uint8_t>(text[damaged]),
+           damaged == 0 ? "nothing"
+                        : xformer::quoted(text.substr(damaged < 20 ? 0 : damaged - 20, std::min<size_t>(damaged, 20))));
+}
 
 LineReader::LineReader(const Path& path, size_t longest_line)
     : path_(path), longest_line_(longest_line), source_(std::make_unique<ByteSource>(path)) {}

@@ -17,6 +17,9 @@ namespace xformer::readers {
 
 class ByteSource;
 
+// DataError, with the place, where a text is no UTF-8.
+void require_utf8(std::string_view text, std::string_view where);
+
 class LineReader {
  public:
   static constexpr size_t kLongestLine = 1'000'000;

@@ -52,7 +52,7 @@ std::optional<int64_t> time_of_day(std::string_view text) {
 
 class NamedRowReader::JsonLines {
  public:
-  explicit JsonLines(const Path& path) : lines_(path) {
+  explicit JsonLines(const Path& path) : lines_(path, CsvReader::kLongestLine) {
     read();
     XF_CHECK(!row_.is_null(), DataError, "{} is empty: expected a JSON object a line", path.string());
     XF_CHECK(!row_.empty(), DataError, "{}: expected named fields, found an empty object", lines_.where());

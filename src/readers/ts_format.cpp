@@ -83,6 +83,7 @@ class TsFormat : public SeriesFormat {
 
  private:
   void read_labels(std::string_view rest, std::string_view where) {
+    require_utf8(rest, where);
     const std::string_view first = take_word(rest);
     XF_CHECK(parse_claim(first, "classLabel", where), DataError,
              "{}: expected class labels, found @classLabel false: this set has none", where);

@@ -26,4 +26,10 @@ TEST_CASE("the first byte that is part of no code point is found", "[utf8]") {
   CHECK(first_damaged_byte("\xE2\x82") == 0);          // cut off
 }
 
+TEST_CASE("bytes that are no UTF-8 are written out, others are left as they are", "[utf8]") {
+  CHECK(as_utf8("caf\xC3\xA9/a b") == "caf\xC3\xA9/a b");
+  CHECK(as_utf8("caf\xE9/\xFF\xFEz\xC3") == "caf\\xe9/\\xff\\xfez\\xc3");
+  CHECK((is_utf8("caf\xC3\xA9") && !is_utf8("caf\xE9") && is_utf8(as_utf8("caf\xE9"))));
+}
+
 }  // namespace xformer::utf8_test

@@ -154,6 +154,24 @@ TEST_CASE("content hash and files of ids and of numbers are those of every versi
   CHECK((source->read(Split::kTrain, 1).values[1] == 6 && source->read(Split::kTrain, 0).target == 0.5F));
 }
 
+TEST_CASE("names of files that are no UTF-8 are written out in key, details and names") {
+  const Folder folder;
+  CacheRequest request = request_in(folder.path());
+  request.key["path"] = "caf\xe9/a.csv";
+  const auto build = [](const AddExample& add, DataInfo& info) {
+    info.shape = {.max_len = 1, .vocabulary = 16, .target = class_target(2)};
+    const std::vector<uint8_t> tokens{1};
+    Example example{{tokens}, {}, 1};
+    example.name = "caf\xe9/b";
+    add(Split::kTrain, example);
+    info.details = {{"classes", {"caf\xe9", "the"}}, {"by", {{"caf\xe9", 3}}}};
+  };
+  (void)open_cached(request, build, {});
+  const auto again = open_cached(request, never_build, {});
+  CHECK(again->name(Split::kTrain, 0) == "caf\\xe9/b");
+  CHECK(again->info().details == Json{{"classes", {"caf\\xe9", "the"}}, {"by", {{"caf\\xe9", 3}}}});
+}
+
 TEST_CASE("large splits go through in pieces and come back whole") {
   const Folder folder;
   std::vector<uint8_t> tokens(100'000);

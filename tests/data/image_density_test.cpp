@@ -99,6 +99,20 @@ TEST_CASE("any image's middle square is made as wide as asked for", "[image-dens
     }
 }
 
+TEST_CASE("images that are moved between splits are packed anew, other files are none of theirs", "[image-density]") {
+  const Place place;
+  put_images(place.folder / "train", 0, 6, 4);
+  put_images(place.folder / "valid", 10, 2, 4);
+  put_images(place.folder / "test", 20, 2, 4);
+  const auto sizes = [&] { return place.open("image-density", {{"side", 4}})->info().sizes; };
+  CHECK((sizes() == std::array<int64_t, 3>{6, 2, 2}));
+  scratch::put(place.folder / "train" / "notes.txt", "by whom");
+  CHECK((sizes() == std::array<int64_t, 3>{6, 2, 2}));
+  CHECK(scratch::names_in(place.cache / "image-density").size() == 2);  // one cache, and the lock
+  std::filesystem::rename(place.folder / "train" / "000.png", place.folder / "test" / "900.png");
+  CHECK((sizes() == std::array<int64_t, 3>{5, 2, 3}));
+}
+
 TEST_CASE("a folder without images and an image that does not decode are one clear error", "[image-density]") {
   const Place place;
   CHECK_THAT(message(place, "image-density"), Contains("no training image") && Contains("the folder is empty"));

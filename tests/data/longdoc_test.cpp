@@ -1,5 +1,7 @@
 // Texts in folders by class: characters and their ids, what is cut and how much of a file is read; and what cannot be.
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <map>
 #include <set>
 
 #include "core/error.h"
@@ -217,6 +219,47 @@ TEST_CASE("what are no texts in folders by class is named", "[longdoc]") {
   CHECK_THAT(refusal(split, "longdoc/some"), EndsWith("no text of the class c in train/"));  // test/ is no set
   CHECK_THROWS_AS(find_dataset("longdoc/some").check_options(options_of("longdoc/some", {{"classes", "a,a"}})),
                   UserError);
+}
+
+TEST_CASE("texts that are moved between classes or changed behind links are packed anew", "[longdoc]") {
+  const Place place, elsewhere;
+  for (const char* name : {"a/0", "a/1", "a/2", "b/0", "b/1"}) put(place.folder.path(), name, "text");
+  put(elsewhere.folder.path(), "0", "text");
+  put(elsewhere.folder.path(), "1", "text");
+  fs::create_directory_symlink(elsewhere.folder.path(), place.folder / "c");
+  const auto read = [&] {
+    const auto source = place.open("longdoc/some", {{"characters", "bytes"}});
+    std::map<std::string, std::pair<int64_t, std::vector<int64_t>>> result;  // class and ids by file
+    for (const Split split : kAllSplits)
+      for (int64_t i = 0; i < source->size(split); ++i)
+        result[source->name(split, i)] = {source->read(split, i).label, ids_of(*source, split, i)};
+    return result;
+  };
+  const auto first = read();
+  CHECK((first.size() == 7 && first.contains("a/2") && read() == first));
+  fs::rename(place.folder / "a/2", place.folder / "b/2");  // as many files, as large and as old as before
+  const auto moved = read();
+  REQUIRE((moved.size() == 7 && moved.contains("b/2")));
+  CHECK(moved.at("b/2").first == 1);
+  const auto time = fs::last_write_time(elsewhere.folder / "1");
+  put(elsewhere.folder.path(), "1", "next");
+  fs::last_write_time(elsewhere.folder / "1", time + std::chrono::seconds(2));
+  const auto changed = read();
+  CHECK(changed.at("c/1").second == std::vector<int64_t>{'n' + 1, 'e' + 1, 'x' + 1, 't' + 1});
+}
+
+TEST_CASE("folders and files whose names are no UTF-8 are read, and their names written out", "[longdoc]") {
+  const Place place;
+  for (const char* name : {"d\xe9pot/caf\xe9/\xff", "d\xe9pot/caf\xe9/1", "d\xe9pot/the/0", "d\xe9pot/the/1"})
+    put(place.folder.path(), name, "text");
+  DataLocation location = place.location();
+  location.folder = place.folder / "d\xe9pot";
+  const auto source = find_dataset("longdoc/some").open(options_of("longdoc/some"), location, {});
+  CHECK(source->info().details["classes"] == Json{"caf\\xe9", "the"});
+  std::set<std::string> names;
+  for (const Split split : kAllSplits)
+    for (int64_t i = 0; i < source->size(split); ++i) names.insert(source->name(split, i));
+  CHECK(names == std::set<std::string>{"caf\\xe9/\\xff", "caf\\xe9/1", "the/0", "the/1"});
 }
 
 }  // namespace xformer::longdoc_test

@@ -296,6 +296,19 @@ TEST_CASE("tabular: numbers, codes and targets of a CSV by its schema") {
   CHECK(source->read(Split::kTrain, 0).values[1] == 1);
   CHECK(source->read(Split::kTest, 0).values[1] == 2);
   CHECK(source->info().details["unseen_categories"]["test"]["colour"] == 1);
+  // What a run writes there is no file of the table; one that takes the place of another is.
+  std::filesystem::create_directories(place.folder / "runs");
+  scratch::put(place.folder / "runs" / "train.csv", "size,colour,price\n");
+  scratch::put(place.folder / "notes.txt", "by whom");
+  static_cast<void>(place.open("tabular/houses", options));
+  CHECK(scratch::names_in(place.cache / "tabular" / "houses").size() == 2);  // one cache, and the lock
+  std::filesystem::rename(place.folder / "train.csv", place.folder / "other");
+  std::filesystem::rename(place.folder / "val.csv", place.folder / "train.csv");
+  std::filesystem::rename(place.folder / "other", place.folder / "val.csv");
+  CHECK_THROWS_WITH(place.open("tabular/houses", options), Contains("train.csv: the target is 10 in all 1 rows"));
+  std::filesystem::rename(place.folder / "train.csv", place.folder / "other");
+  std::filesystem::rename(place.folder / "val.csv", place.folder / "train.csv");
+  std::filesystem::rename(place.folder / "other", place.folder / "val.csv");
   scratch::put(place.folder / "test.csv", "size,colour,price\nbig,green,20\n");
   CHECK_THROWS_WITH(place.open("tabular/houses", options), Contains("test.csv:2") && Contains("size"));
   CHECK_THROWS_AS(find_dataset("tabular/houses").check_options(options_of("tabular/houses", {{"schema", "trget=x"}})),

@@ -1,6 +1,7 @@
 // Sounds in folders by class: what becomes of their samples, of lists and of what is no sound.
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "core/error.h"
@@ -152,6 +153,34 @@ TEST_CASE("classes may be chosen, and lists may name sounds of those that are no
   CHECK(source->info().details["classes"] == Json{"right", "left"});
   CHECK((source->size(Split::kTrain) == 4 && source->size(Split::kTest) == 2));
   CHECK(find_dataset("speech-commands").shape(options_of("speech-commands")).target.classes() == 35);
+}
+
+TEST_CASE("sounds that are moved between classes, and other lists, are packed anew", "[speech]") {
+  const Place place;
+  put_sounds(place, /*lists=*/false);
+  const auto names_of = [&](Split split) {
+    const auto source = place.open("speech-commands/two", {{"length", 4}, {"dev_share", 0.25}, {"test_share", 0.25}});
+    std::map<std::string, int64_t> names;
+    for (int64_t i = 0; i < source->size(split); ++i) names[source->name(split, i)] = source->read(split, i).label;
+    return names;
+  };
+  const auto all = [&] {
+    std::map<std::string, int64_t> names;
+    for (const Split split : kAllSplits) names.merge(names_of(split));
+    return names;
+  };
+  CHECK(all().contains("left/1.wav"));
+  std::filesystem::rename(place.folder / "left" / "1.wav", place.folder / "right" / "7.wav");
+  const auto moved = all();
+  REQUIRE((moved.size() == 8 && moved.contains("right/7.wav")));
+  CHECK(moved.at("right/7.wav") == 1);
+  put_below(place.folder / "validation_list.txt", "left/2.wav\n");
+  put_below(place.folder / "testing_list.txt", "left/3.wav\n\n");
+  CHECK((names_of(Split::kDev).contains("left/2.wav") && names_of(Split::kTest).contains("left/3.wav")));
+  std::filesystem::rename(place.folder / "validation_list.txt", place.folder / "list");
+  std::filesystem::rename(place.folder / "testing_list.txt", place.folder / "validation_list.txt");
+  std::filesystem::rename(place.folder / "list", place.folder / "testing_list.txt");
+  CHECK((names_of(Split::kDev).contains("left/3.wav") && names_of(Split::kTest).contains("left/2.wav")));
 }
 
 }  // namespace xformer::speech_commands_test

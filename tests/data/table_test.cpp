@@ -105,6 +105,11 @@ TEST_CASE("bad rows of CSV tables are refused with file, line and column") {
   for (const std::string number : {"nan", "NaN", "inf", "1e999"})
     CHECK_THAT(refusal("test.csv", head + row + "2,Ulm," + number + ",9\n"),
                Contains("test.csv:3: expected a number in column 'rooms', found '" + number + "'"));
+  CHECK_THAT(
+      refusal("test.csv", head + row + "2,Ulm,-1e30,9\n"),
+      Contains("test.csv, line 3: expected a number in column 'rooms', found -1e+30; those below 1e+30 are read"));
+  CHECK_THAT(refusal("val.csv", head + "2,Ulm,1,1e300\n"),
+             Contains("val.csv, line 2: expected a finite number below 1e+30 as target, found 1e+300"));
   CHECK_THAT(refusal("val.csv", head + "2,Ulm,1,\n"),
              Contains("val.csv:2: expected a number in column 'price', found ''"));
   CHECK_THAT(refusal("train.csv", head + row + "1,2,3\n"),
@@ -117,6 +122,8 @@ TEST_CASE("bad rows of CSV tables are refused with file, line and column") {
   const std::string classes = "target=city kind=classification";
   CHECK_THAT(refusal("train.csv", head + row + row, classes), Contains("the target has one class, 'Bonn'"));
   CHECK_THAT(refusal("val.csv", head + "4,,2,120\n", classes), Contains("val.csv, line 2: the target is empty"));
+  CHECK_THAT(refusal("train.csv", head + row + "2,K\xf6ln,1,9\n", classes),
+             Contains("train.csv, line 3: expected a class in UTF-8, found "));
   CHECK_THAT(refusal("val.csv", head + row, classes),
              Contains("test.csv, line 2: class 'Kiel' occurs in no row of train, which has 2 classes"));
   CHECK_THAT(

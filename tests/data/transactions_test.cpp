@@ -189,6 +189,9 @@ TEST_CASE("bad files of events are refused with file and line", "[transactions]"
   CHECK_THAT(data(files), Contains("users.csv: expected users, found none"));
   files["users.csv"] = "user,date,bad\nu1,101,0\nu2,102,0\n";
   CHECK_THAT(data(files), Contains("all users with events are of the class '0'"));
+  CHECK_THAT(data(changed("users.csv", "u3,103,1", "u3,103,\xff")), Contains("users.csv:5: expected a class in UTF-8"));
+  CHECK_THAT(data(changed("events.csv", "u0,n,30,97,3,a", "u0,n,30,97,3,\xff")),
+             Contains("events.csv:2: expected text in UTF-8 in 'kind'"));
   files = twelve();
   files["events.csv"] += "u1,n," + std::string(10'000'000, '1');
   CHECK_THAT(data(files), Contains("events.csv:47"));

@@ -114,6 +114,19 @@ TEST_CASE("a file without the header it should have is refused by name") {
   CHECK(rows_of("a,b\n", kHeaded).empty());
 }
 
+TEST_CASE("a header that is no UTF-8 is refused with its line, rows may be of any bytes") {
+  CHECK_THAT(refusal("id,caf\xe9\n1,2\n", kHeaded),
+             Contains("a.csv:1: expected text in UTF-8, found the byte 0xe9 behind 'caf'"));
+  CHECK(rows_of("id,caf\xc3\xa9\n1,\xe9\n", kHeaded) == Rows{{"1", "\xe9"}});
+}
+
+TEST_CASE("a line may be as long as that of a sequence") {
+  const std::string field(2'000'000, 'x');
+  CHECK(rows_of("1," + field + "\n2,y\n") == Rows{{"1", field}, {"2", "y"}});
+  CHECK_THAT(refusal("1,2\n" + std::string(CsvReader::kLongestLine + 1, '1') + "\n"),
+             Contains("a.csv:2: expected lines"));
+}
+
 TEST_CASE("a number is the whole text or none") {
   CHECK(parse_number("1") == 1.0);
   CHECK(parse_number("-2.5e3") == -2500.0);

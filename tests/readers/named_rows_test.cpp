@@ -53,8 +53,16 @@ TEST_CASE("what is no row of named fields is refused with its line", "[named_row
              Contains("a.jsonl:1: expected a text or a number in 'user', found an object"));
   CHECK_THAT(refusal("a.jsonl", "{\"user\": 1}\n{\"usr\": 2}\n"),
              Contains("a.jsonl:2: a field 'usr' that line 1 has not; there are user"));
-  CHECK_THAT(refusal("a.jsonl", "{\"user\": \"" + std::string(10'000'000, 'x') + "\"}\n"), Contains("a.jsonl:1"));
-  CHECK_THAT(refusal("a.csv", "user,sum\n1," + std::string(10'000'000, '1') + "\n"), Contains("a.csv:2"));
+  CHECK_THAT(refusal("a.jsonl", "{\"user\": \"caf\xe9\"}\n"), Contains("a.jsonl:1"));
+  CHECK_THAT(refusal("a.csv", "user,caf\xe9\n1,2\n"), Contains("a.csv:1: expected text in UTF-8"));
+}
+
+TEST_CASE("a field may be as long as a text", "[named_rows]") {
+  const scratch::Folder folder;
+  const std::string text(2'000'000, 'x');
+  const Rows meant{{"user", "text"}, {"1", text}};
+  CHECK(rows_of(scratch::put(folder / "a.csv", "user,text\n1," + text + "\n")) == meant);
+  CHECK(rows_of(scratch::put(folder / "a.jsonl", R"({"user": 1, "text": ")" + text + "\"}\n")) == meant);
 }
 
 TEST_CASE("dates are seconds from a day, or nothing", "[named_rows]") {

@@ -228,6 +228,9 @@ TEST_CASE("an ARFF file that cannot be used is refused with line and field") {
   CHECK_THAT(refusal(with(kArff, "@attribute activity {up, 'two words',3.0}", "") + row),
              Contains("a class attribute"));
   CHECK_THAT(refusal(with(kArff, "{up, 'two words',3.0}", "{up}") + row), Contains("at least two class labels"));
+  CHECK_THAT(refusal(with(kArff, "'two words'", "caf\xe9") + row), Contains("a.ts:9: expected text in UTF-8"));
+  CHECK_THAT(refusal(with(kTs, "10.0", "caf\xe9") + row),
+             Contains("a.ts:11: expected text in UTF-8, found the byte 0xe9"));
   CHECK_THAT(refusal(with(kArff, "{up, 'two words',3.0}", "{up,") + row), Contains("expected class labels as {a,b,"));
   CHECK_THAT(refusal(with(kArff, "{up, 'two words',3.0}", "{up,'b' c}") + row), Contains("found 'c}'"));
   CHECK_THAT(refusal(with(kArff, "{up, 'two words',3.0}", "{up,b} c") + row), Contains("found '} c'"));

@@ -13,6 +13,7 @@
 #include "core/hash.h"
 #include "core/names.h"
 #include "core/text.h"
+#include "core/utf8.h"
 #include "data/cache/packed_files.h"
 #include "data/check.h"
 #include "data/generated_source.h"
@@ -89,7 +90,7 @@ class ByteSource : public DataSource {
       info_.sizes[static_cast<size_t>(split)] = windows(split).count();
       parts[split_name(split)] = {begin_of(split), begin_of(split) + size_of(split)};
     }
-    const Json file{{"name", path.filename().string()}, {"bytes", size}, {"sha256", info_.sha256}};
+    const Json file{{"name", as_utf8(path.filename().string())}, {"bytes", size}, {"sha256", info_.sha256}};
     info_.details = {
         {"files", Json::array({file})}, {"bytes", parts}, {"scoring", info_.shape.target.parameters["scoring"]}};
     if (known.bytes > 0 && known.bytes != size) info_.details["published_bytes"] = known.bytes;

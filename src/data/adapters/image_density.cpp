@@ -147,8 +147,10 @@ std::unique_ptr<DataSource> open(const std::string& name, bool imagenet, const J
   const Options options = read_options(imagenet, given);
   require_folder(name, "a folder of images, or train/ and valid/ (or test/) with images", location);
   Images images = find_or_offer(location.folder, [&](const Path& place) { return find_in(name, place); });
+  std::vector<std::string> names;
+  for (const auto& some : images.of) names.insert(names.end(), some.begin(), some.end());
   Json key = schema(imagenet).write(options);
-  key.update({{"adapter", kAdapterVersion}, {"side", options.side}, {"files", file_identity({images.root})}});
+  key.update({{"adapter", kAdapterVersion}, {"side", options.side}, {"files", tree_identity(images.root, names)}});
   const auto build = [&](const AddExample& add, DataInfo& info) {
     hold_out(images, options);
     pack(images, options, imagenet, add, info, progress);

@@ -188,8 +188,10 @@ std::unique_ptr<DataSource> open(const std::string& name, bool arxiv, const Json
   const Options options = read_options(arxiv, given);
   require_folder(name, "a folder of texts for each class, or train/ and test/ with these", location);
   const DocumentTree tree = find_documents(name, location.folder, listed_names("data.classes", options.classes));
+  std::vector<std::string> names;
+  for (const DocumentTree::One& file : tree.files) names.push_back(file.path);
   Json key = schema().write(options);
-  key.update({{"adapter", kAdapterVersion}, {"files", file_identity({tree.root})}});
+  key.update({{"adapter", kAdapterVersion}, {"files", tree_identity(tree.root, names)}});
   const auto build = [&](const AddExample& add, DataInfo& info) { Packer(tree, options).pack(add, info, progress); };
   return open_cached({location.cache, "longdoc", key}, build, progress);
 }

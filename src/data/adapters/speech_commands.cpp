@@ -139,7 +139,7 @@ void pack(const AudioTree& tree, const Options& options, const AddExample& add, 
   const double mean = sum / samples, deviation = std::sqrt(std::max(squares / samples - mean * mean, 0.0));
   info.details = {{"files", tree.files.size()},
                   {"classes", tree.classes},
-                  {"split", tree.listed ? "lists" : "own"},
+                  {"split", tree.lists.empty() ? "own" : "lists"},
                   {"other_files", tree.other_files},
                   {"cut", cut},
                   {"shorter", shorter},
@@ -152,8 +152,11 @@ std::unique_ptr<DataSource> open(const std::string& name, bool words, const Json
   const Options options = read_options(words, given);
   require_folder(name, "a folder of WAV files for each class", location);
   const AudioTree tree = find_audio(name, location.folder, listed_names("data.classes", options.classes));
+  std::vector<std::string> names = tree.lists;
+  for (const AudioTree::One& file : tree.files) names.push_back(file.path);
   Json key = schema().write(options);
-  key.update({{"adapter", kAdapterVersion}, {"files", file_identity({tree.root})}});
+  key.update(
+      {{"adapter", kAdapterVersion}, {"files", tree_identity(tree.root, names)}, {"other_files", tree.other_files}});
   for (const char* later : {"standardise", "filling"}) key.erase(later);  // of reading
   const auto build = [&](const AddExample& add, DataInfo& info) { pack(tree, options, add, info, progress); };
   return std::make_unique<SoundSource>(open_cached({location.cache, "speech-commands", key}, build, progress), options);

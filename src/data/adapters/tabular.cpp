@@ -1,5 +1,6 @@
 // Tables: the eleven sets of the FT-Transformer and MrsFormer papers (tasks-more 6), and any other, `tabular/<name>`,
 // by a schema. A row is its numbers, normalised by the training rows, and the codes of its categories.
+#include <algorithm>
 #include <array>
 
 #include "core/error.h"
@@ -123,11 +124,14 @@ std::unique_ptr<DataSource> open(const std::string& name, const Json& given, con
            "--data: expected a folder, found the file {}; an archive is to be unpacked first",
            location.folder.string());
   const Path folder = find_table(name, location.folder, options.schema);
-  // The whole folder stands for the files in it: which of them are read depends on which are there.
+  // Which of them are read depends on which are there.
+  const std::vector<Path> files = table_files_in(folder);
   Json key = schema().write(options);
-  key.update({{"adapter", kAdapterVersion}, {"files", file_identity({folder})}});
+  key.update({{"adapter", kAdapterVersion}, {"files", file_identity(files)}});
   const auto build = [&](const AddExample& add, DataInfo& info) {
     const Table table = read_table(name, folder, options.schema, static_cast<uint64_t>(options.split_seed));
+    for (const Path& file : table.files)
+      XF_ASSERT(std::find(files.begin(), files.end(), file) != files.end(), "{} is no file of a table", file.string());
     pack(table, options, add, info, progress);
   };
   return open_cached({location.cache, "tabular/" + canonical_name(name), key}, build, progress);

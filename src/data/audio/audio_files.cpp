@@ -78,8 +78,8 @@ AudioTree find_sounds(const std::string& task, const Path& place, const std::vec
   const bool dev = fs::exists(place / kDevList), test = fs::exists(place / kTestList);
   XF_CHECK(dev == test, DataError, "{}: found {}, and no {} beside it", place.string(), dev ? kDevList : kTestList,
            dev ? kTestList : kDevList);
-  tree.listed = dev;
-  if (!tree.listed) return tree;
+  if (!dev) return tree;
+  tree.lists = {kDevList, kTestList};
   std::map<std::string, size_t> places;
   for (size_t i = 0; i < tree.files.size(); ++i) {
     places[tree.files[i].path] = i;

@@ -19,9 +19,9 @@ struct AudioTree {
   };
   Path root;
   std::vector<std::string> classes;
-  std::vector<One> files;   // by class and name
-  int64_t other_files = 0;  // in the classes' folders, whose names do not end in .wav
-  bool listed = false;      // the lists say what is dev and test
+  std::vector<One> files;          // by class and name
+  int64_t other_files = 0;         // in the classes' folders, whose names do not end in .wav
+  std::vector<std::string> lists;  // below the root, which say what is dev and test; none: nothing says it
 };
 
 // `classes`: those that are read, by label; empty: every folder, sorted by name.

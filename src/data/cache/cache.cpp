@@ -9,6 +9,7 @@
 #include "core/file_operations.h"
 #include "core/hash.h"
 #include "core/text.h"
+#include "core/utf8.h"
 #include "data/cache/cache_format.h"
 
 namespace xformer::data {
@@ -109,6 +110,17 @@ void check_example(const Example& example, const DataShape& shape, const std::ve
   }
 }
 
+// What adapters say of files and folders may hold names that are no UTF-8.
+Json in_utf8(const Json& json) {
+  if (json.is_string()) return as_utf8(json.get_ref<const std::string&>());
+  if (!json.is_structured()) return json;
+  Json result = json.is_object() ? Json::object() : Json::array();
+  for (const auto& [key, value] : json.items())
+    if (json.is_object()) result[as_utf8(key)] = in_utf8(value);
+    else result.push_back(in_utf8(value));
+  return result;
+}
+
 Json info_to_json(const DataInfo& info) {
   Json dropped = Json::array();
   for (const Dropped& item : info.dropped)
@@ -118,7 +130,7 @@ Json info_to_json(const DataInfo& info) {
           {"sizes", info.sizes},
           {"dropped", dropped},
           {"shape", shape_to_json(info.shape)},
-          {"details", info.details}};
+          {"details", in_utf8(info.details)}};
 }
 
 DataInfo info_from_json(const Json& json) {
@@ -170,7 +182,7 @@ void build_entry(const CacheRequest& request, const Path& entry, const BuildCach
           SplitWriter& into = writer(split);
           check_example(example, info.shape, parts);
           into.add(example);
-          if (!example.name.empty()) names[split_name(split)].push_back(example.name);
+          if (!example.name.empty()) names[split_name(split)].push_back(as_utf8(example.name));
         },
         info);
     std::string content;
@@ -184,7 +196,7 @@ void build_entry(const CacheRequest& request, const Path& entry, const BuildCach
   const Json manifest{{"format", "xformer packed examples"},
                       {"version", kCacheVersion},
                       {"dataset", request.dataset},
-                      {"key", request.key},
+                      {"key", in_utf8(request.key)},
                       {"info", info_to_json(info)}};
   if (!names.empty()) write_file_atomically(temporary.path() / kNames, names.dump() + "\n");
   write_file_atomically(temporary.path() / kManifest, manifest.dump(2) + "\n");
@@ -203,7 +215,7 @@ std::unique_ptr<DataSource> map_entry(const CacheRequest& request, const Path& e
       "the cache {} was made by another version of xformer: its layout has version {}, this program expects {}; {}",
       entry.string(), version, kCacheVersion, advice);
   try {
-    XF_CHECK(manifest.at("key") == request.key, DataError, "{} is the cache of other settings: {}",
+    XF_CHECK(manifest.at("key") == in_utf8(request.key), DataError, "{} is the cache of other settings: {}",
              (entry / kManifest).string(), manifest.at("key").dump());
     DataInfo info = info_from_json(manifest.at("info"));
     std::vector<SplitMap> splits;
@@ -245,7 +257,7 @@ FileLock lock_dataset(const Path& path, const ProgressCallback& progress) {
 
 Path cache_entry(const CacheRequest& request) {
   // A layout that this program does not know lies elsewhere: it packs the data anew beside it.
-  const std::string name = fmt::format("{} {}", kCacheVersion, request.key.dump());
+  const std::string name = fmt::format("{} {}", kCacheVersion, in_utf8(request.key).dump());
   return request.cache / request.dataset / sha256(name).substr(0, 16);
 }
 

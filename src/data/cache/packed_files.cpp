@@ -1,6 +1,9 @@
 #include "data/cache/packed_files.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <numeric>
 
@@ -8,6 +11,7 @@
 #include "core/hash.h"
 #include "core/plain_files.h"
 #include "core/random.h"
+#include "core/utf8.h"
 
 namespace xformer::data {
 
@@ -35,22 +39,30 @@ Json file_identity(const std::vector<Path>& places) {
   for (const Path& place : places) {
     const bool folder = other_than_a_file(place) == "a folder";
     if (!folder) static_cast<void>(size_of_plain_file(place));  // says what is wrong with it
-    Json one{{"path", fs::canonical(place).string()}};
     if (folder) {
-      uint64_t bytes = 0;
-      int64_t newest = 0, count = 0;
-      for (const Path& file : files_below(place)) {
-        bytes += fs::file_size(file);
-        newest = std::max(newest, changed_ns(file));
-        ++count;
-      }
-      one.update({{"files", count}, {"bytes", bytes}, {"mtime_ns", newest}});
+      std::vector<std::string> names;
+      for (const Path& file : files_below(place)) names.push_back(file.lexically_relative(place).string());
+      result.push_back(tree_identity(place, names));
     } else {
-      one.update({{"bytes", size_of_plain_file(place)}, {"mtime_ns", changed_ns(place)}});
+      result.push_back({{"path", as_utf8(fs::canonical(place).string())},
+                        {"bytes", size_of_plain_file(place)},
+                        {"mtime_ns", changed_ns(place)}});
     }
-    result.push_back(one);
   }
   return result;
+}
+
+Json tree_identity(const Path& root, const std::vector<std::string>& names) {
+  Sha256 hash;
+  for (const std::string& name : names) {
+    struct stat status {};
+    const Path file = root / name;
+    if (::stat(file.c_str(), &status) != 0) fail_reading(file, errno);
+    const auto& changed = status.st_mtim;
+    // No name holds a zero.
+    hash.update(fmt::format("{} {} {} {}", status.st_size, changed.tv_sec, changed.tv_nsec, name) + '\0');
+  }
+  return {{"path", as_utf8(fs::canonical(root).string())}, {"files", names.size()}, {"sha256", hash.hex()}};
 }
 
 Json file_facts(const std::vector<Path>& places) {

@@ -8,8 +8,10 @@
 namespace xformer::data {
 
 // Path, size and time of each file stand for its content: reading it again would take longer than using it. A folder
-// stands for the files in it, at any depth.
+// stands for the files in it, at any depth, as in tree_identity.
 [[nodiscard]] Json file_identity(const std::vector<Path>& places);
+// The same of many files below a folder, in this order: one hash over their names, sizes and times.
+[[nodiscard]] Json tree_identity(const Path& root, const std::vector<std::string>& names);
 
 // {"name", "bytes", "sha256"} of each file; of a folder the count of its files, their bytes and one hash over names and
 // contents.

@@ -7,6 +7,7 @@
 #include "core/names.h"
 #include "core/plain_files.h"
 #include "core/text.h"
+#include "core/utf8.h"
 #include "data/class_splits.h"
 #include "data/what_is_there.h"
 #include "readers/csv.h"
@@ -185,6 +186,8 @@ void read_table(const GenomeFiles::One& file, size_t most, const std::function<v
              readers::foreign_letter(fields[sequence], foreign));
     XF_CHECK(letters.length > 0, DataError, "{}: expected a sequence, found none", rows.where());
     XF_CHECK(!fields[label].empty(), DataError, "{}: expected a class, found none", rows.where());
+    XF_CHECK(is_utf8(fields[label]), DataError, "{}: expected a class in UTF-8, found {}", rows.where(),
+             xformer::quoted(fields[label]));
     add({std::string(fields[label]), file.split, &letters, rows.where()});
     step(rows.bytes_read());
   }

@@ -10,19 +10,23 @@
 #include "core/names.h"
 #include "core/random.h"
 #include "core/text.h"
+#include "core/utf8.h"
 
 namespace xformer::data {
 namespace {
 
-constexpr int64_t kPart = 5;  // one row of so many goes to test, and of the rest to dev
+constexpr int64_t kPart = 5;             // one row of so many goes to test, and of the rest to dev
+constexpr double kLargestNumber = 1e30;  // so that sums of squares are finite, and what is not scaled is a float
 
 void check_numbers(const Table& table, const TablePart& part) {
   const size_t columns = table.numeric_names.size();
   std::vector<bool> any(columns);
   for (size_t i = 0; i < part.number_count(); ++i) {
     const double number = part.number(i);
-    XF_CHECK(!std::isinf(number), DataError, "{}: expected a number in column {}, found an infinite one",
-             part.where(static_cast<int64_t>(i / columns)), xformer::quoted(table.numeric_names[i % columns]));
+    XF_CHECK(!(std::abs(number) >= kLargestNumber), DataError, "{}: expected a number in column {}, found {}",
+             part.where(static_cast<int64_t>(i / columns)), xformer::quoted(table.numeric_names[i % columns]),
+             std::isinf(number) ? "an infinite one"
+                                : fmt::format("{:g}; those below {:g} are read", number, kLargestNumber));
     if (!std::isnan(number)) any[i % columns] = true;
   }
   if (&part != &table.part(Split::kTrain)) return;  // elsewhere the mean of train stands in
@@ -34,8 +38,8 @@ void check_numbers(const Table& table, const TablePart& part) {
 void check_targets(const Table& table) {
   for (const TablePart& part : table.parts)
     for (int64_t row = 0; row < part.rows; ++row)
-      XF_CHECK(std::isfinite(part.targets[static_cast<size_t>(row)]), DataError,
-               "{}: expected a finite number as target, found {}", part.where(row),
+      XF_CHECK(std::abs(part.targets[static_cast<size_t>(row)]) < kLargestNumber, DataError,
+               "{}: expected a finite number below {:g} as target, found {}", part.where(row), kLargestNumber,
                part.targets[static_cast<size_t>(row)]);
   const TablePart& train = table.part(Split::kTrain);
   const auto [least, most] = std::minmax_element(train.targets.begin(), train.targets.end());
@@ -55,6 +59,8 @@ void check_labels(const Table& table) {
     for (int64_t row = 0; row < part.rows; ++row) {
       const std::string& label = part.labels[static_cast<size_t>(row)];
       XF_CHECK(!label.empty(), DataError, "{}: the target is empty; expected a class", part.where(row));
+      XF_CHECK(is_utf8(label), DataError, "{}: expected a class in UTF-8, found {}", part.where(row),
+               xformer::quoted(label));
       XF_CHECK(classes.contains(label), DataError,
                "{}: class {} occurs in no row of train, which has {} classes; a model cannot learn it", part.where(row),
                xformer::quoted(label), classes.size());

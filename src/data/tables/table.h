@@ -46,9 +46,9 @@ struct Table {
   [[nodiscard]] TablePart& part(Split split) { return parts[static_cast<size_t>(split)]; }
 };
 
-// DataErrors for what no model can be trained on: an empty part, no columns, an infinite number, a column without any
-// value in train, an empty or constant target, classes in dev or test that train lacks. A category that train lacks is
-// allowed.
+// DataErrors for what no model can be trained on: an empty part, no columns, a number of 1e30 or more, a column without
+// any value in train, an empty or constant target, classes in dev or test that train lacks. A category that train lacks
+// is allowed.
 void check_table(const Table& table);
 
 // The table's remarks, and those on what its cells hold: columns with missing numbers or empty categories.

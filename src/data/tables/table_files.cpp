@@ -321,6 +321,20 @@ Path find_table(const std::string& dataset, const Path& folder, const std::strin
   refuse_folder(dataset, folder, schema);
 }
 
+std::vector<Path> table_files_in(const Path& folder) {
+  std::vector<std::string> names{"info.json", "idx_train.npy", "idx_val.npy"};
+  for (const char* name :
+       {"data.csv", "train.csv", "val.csv", "test.csv", "adult.data", "adult.test", "cal_housing.data"})
+    for (const char* ending : {"", ".gz"}) names.push_back(std::string(name) + ending);
+  for (const char* what : {"N", "C", "y"})
+    for (const char* part : kRtdlParts) names.push_back(fmt::format("{}_{}.npy", what, part));
+  std::vector<Path> files;
+  for (const Path& place : {folder, folder / kRtdlFolder, folder / kAdultSplit})
+    for (const std::string& name : names)
+      if (other_than_a_file(place / name).empty()) files.push_back(place / name);
+  return files;
+}
+
 Table read_table(const std::string& dataset, const Path& folder, const std::string& schema, uint64_t seed) {
   const Path place = find_table(dataset, folder, schema);
   if (!schema.empty()) return read_csv_table(place, parse_csv_schema(schema), seed);

@@ -23,6 +23,10 @@ namespace xformer::data {
 // archive has it (data/california_housing). DataError that says what is there.
 [[nodiscard]] Path find_table(const std::string& dataset, const Path& folder, const std::string& schema);
 
+// The files there by the names that those of tables have, in `folder` and its ft_layout and ft_split: all that
+// read_table may read.
+[[nodiscard]] std::vector<Path> table_files_in(const Path& folder);
+
 // Whatever `folder` holds: files by the schema if there is one ("" for none); else the rtdl layout, in the folder or in
 // its ft_layout; else, by the dataset's name ("adult", "california-housing"), the publisher's own files.
 [[nodiscard]] Table read_table(const std::string& dataset, const Path& folder, const std::string& schema,

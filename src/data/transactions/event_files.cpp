@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/names.h"
 #include "core/text.h"
+#include "core/utf8.h"
 #include "data/what_is_there.h"
 
 namespace xformer::data {
@@ -80,6 +81,8 @@ bool read_users(const Path& path, const EventSchema& schema, EventTable& table, 
              xformer::quoted(schema.user));
     XF_CHECK(!user.label.empty(), DataError, "{}: the user {} has no class in {}", user.where,
              xformer::quoted(user.name), xformer::quoted(schema.label));
+    XF_CHECK(is_utf8(user.label), DataError, "{}: expected a class in UTF-8 in {}, found {}", user.where,
+             xformer::quoted(schema.label), xformer::quoted(user.label));
     if (dated) user.date = date_of(rows, asked, fields[date], schema.dates);
     const auto [before, fresh] = places.emplace(user.name, table.users.size());
     XF_CHECK(fresh, DataError, "{}: the user {} again, who stands in {}", user.where, xformer::quoted(user.name),
@@ -166,6 +169,8 @@ EventTable read_events(const EventFiles& files, const EventSchema& schema, int64
     for (size_t i = 0; i < words.size(); ++i) {
       const std::string word(trim(fields[words[i]]));
       const auto [found, fresh] = known[i].emplace(word, static_cast<int32_t>(known[i].size()));
+      XF_CHECK(!fresh || is_utf8(word), DataError, "{}: expected text in UTF-8 in {}, found {}", rows.where(),
+               xformer::quoted(table.word_names[i]), xformer::quoted(word));
       if (fresh) table.words[i].push_back(word);
       event.words.push_back(found->second);
       user.words[i].insert(found->second);
