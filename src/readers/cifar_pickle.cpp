@@ -7,6 +7,7 @@
 #include <set>
 #include <tuple>
 #include <unordered_map>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -235,6 +236,8 @@ class BatchParser {
 
   Text encoded() {
     const size_t begin = at_;
+    // One within another would be as deep as the file is long.
+    check(!std::exchange(encoding_, true), begin, "plain text to be encoded", "another encoding");
     const Text source = text("text to be encoded");
     check(source.unicode, begin, "text to be encoded", "bytes");
     exactly("latin1", "the name of an encoding");
@@ -257,6 +260,7 @@ class BatchParser {
       }
       bytes += static_cast<char>(byte);
     }
+    encoding_ = false;
     return {bytes, false};
   }
 
@@ -356,6 +360,7 @@ class BatchParser {
   std::unordered_map<uint32_t, Kept> memo_;
   std::deque<std::string> decoded_;
   size_t decoded_bytes_ = 0;
+  bool encoding_ = false;  // inside _codecs.encode(...)
 };
 
 }  // namespace

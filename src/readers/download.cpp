@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <exception>
 #include <thread>
 #include <tuple>
 #include <utility>
@@ -130,6 +131,7 @@ class Transfer {
     const CURLcode code = libcurl().easy_perform(curl_);
     libcurl().slist_free_all(headers);
     if (out_ != nullptr && std::fclose(std::exchange(out_, nullptr)) != 0 && write_error_ == 0) write_error_ = errno;
+    if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
     if (write_error_ != 0) file_operations::fail("write", part_, write_error_);
     if (stopped_)
       throw Interrupted(fmt::format("stopped by a signal; the same command goes on with {}", part_.string()));
@@ -192,23 +194,43 @@ class Transfer {
     return true;
   }
 
-  static size_t on_body(char* bytes, size_t, size_t count, void* self_pointer) {
+  // libcurl's frames are C: what is thrown here waits until it has returned. `failed`: what ends the transfer.
+  template <class Result, class Action>
+  static Result guarded(void* self_pointer, Result failed, const Action& action) {
     auto& self = *static_cast<Transfer*>(self_pointer);
-    if (self.out_ == nullptr && !self.begin_body()) return 0;
-    size_t written = std::fwrite(bytes, 1, count, self.out_);
+    try {
+      return action(self);
+    } catch (...) {
+      self.failure_ = std::current_exception();
+      return failed;
+    }
+  }
+
+  static size_t on_body(char* bytes, size_t, size_t count, void* self) {
+    return guarded(self, size_t{0}, [&](Transfer& transfer) { return transfer.take_body(bytes, count); });
+  }
+  static size_t on_header(char* bytes, size_t, size_t count, void* self) {
+    return guarded(self, size_t{0}, [&](Transfer& transfer) { return transfer.take_header({bytes, count}); });
+  }
+  static int on_progress(void* self, curl_off_t total, curl_off_t now, curl_off_t, curl_off_t) {
+    return guarded(self, 1, [&](Transfer& transfer) { return transfer.take_progress(total, now); });
+  }
+
+  size_t take_body(const char* bytes, size_t count) {
+    if (out_ == nullptr && !begin_body()) return 0;
+    size_t written = std::fwrite(bytes, 1, count, out_);
     if (const int fault = testing::file_fault ? testing::file_fault("write", 0) : 0) {
       errno = fault;
       written = 0;
     }
-    if (written != count) self.write_error_ = errno;
+    if (written != count) write_error_ = errno;
     return written;
   }
 
-  static size_t on_header(char* bytes, size_t, size_t count, void* self_pointer) {
-    auto& self = *static_cast<Transfer*>(self_pointer);
-    std::string line(bytes, count);
+  size_t take_header(std::string line) {
+    const size_t count = line.size();
     while (!line.empty() && (line.back() == '\n' || line.back() == '\r')) line.pop_back();
-    if (line.starts_with("HTTP/")) self.new_tag_.clear();  // of the answer after a redirection
+    if (line.starts_with("HTTP/")) new_tag_.clear();  // of the answer after a redirection
     const size_t colon = line.find(':');
     if (colon == line.npos) return count;
     std::string name = line.substr(0, colon);
@@ -216,18 +238,16 @@ class Transfer {
     const size_t value = line.find_first_not_of(' ', colon + 1);
     // A weak tag ("W/...") does not say that bytes are the same.
     if (value == line.npos || line.compare(value, 2, "W/") == 0) return count;
-    if (name == "etag" || (name == "last-modified" && self.new_tag_.empty())) self.new_tag_ = line.substr(value);
+    if (name == "etag" || (name == "last-modified" && new_tag_.empty())) new_tag_ = line.substr(value);
     return count;
   }
 
-  static int on_progress(void* self_pointer, curl_off_t total, curl_off_t now, curl_off_t, curl_off_t) {
-    auto& self = *static_cast<Transfer*>(self_pointer);
-    self.stopped_ = self.options_.stop_requested();
-    const auto before = self.begin_at_;
+  int take_progress(curl_off_t total, curl_off_t now) {
+    stopped_ = options_.stop_requested();
     if (total > 0)
-      self.options_.progress("fetching " + self.file_.name, before + static_cast<uint64_t>(now),
-                             before + static_cast<uint64_t>(total));
-    return self.stopped_ ? 1 : 0;
+      options_.progress("fetching " + file_.name, begin_at_ + static_cast<uint64_t>(now),
+                        begin_at_ + static_cast<uint64_t>(total));
+    return stopped_ ? 1 : 0;
   }
 
   const RemoteFile& file_;
@@ -239,6 +259,7 @@ class Transfer {
   bool stopped_ = false;
   std::string new_tag_;
   int write_error_ = 0;
+  std::exception_ptr failure_;
 };
 
 }  // namespace

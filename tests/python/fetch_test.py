@@ -117,6 +117,17 @@ class Fetch(unittest.TestCase):
         self.fetch()
         self.assertEqual(self.content(), CONTENT)
 
+    def test_what_cannot_be_written_beside_the_file_is_one_error_and_leaves_no_lock(self):
+        tag = self.folder / "data" / (ARCHIVE + ".part.tag")
+        tag.mkdir(parents=True)
+        self.server.act = lambda request: request.answer(CONTENT, 200, [("ETag", '"one"')])
+        self.assertIn(f"cannot write {tag}: expected a plain file", self.fetch(code=2))
+        self.assertEqual(len(self.server.seen), 1)
+        tag.rmdir()
+        self.fetch()
+        self.assertEqual(self.content(), CONTENT)
+        self.assertEqual(self.names(), [ARCHIVE, "fetched.json"])
+
     def test_an_answer_without_length_is_taken(self):
         self.server.act = lambda request: request.answer(CONTENT, length=False)
         self.fetch()

@@ -134,6 +134,15 @@ TEST_CASE("lengths and memos of a pickle cost no memory") {
   CHECK_THAT(refusal(read_python_batch, wide), Contains("characters up to 255"));
 }
 
+TEST_CASE("encodings within encodings are refused, however deep") {
+  const std::string key = "\x80\x02}q\x01(X\x0b\0\0\0batch_label"s, name = "c_codecs\nencode\n";
+  for (const std::string& one : {name, name + "q\x02" + "h\x02", name + "X\x01\0\0\0x"s + name}) {
+    std::string deep = key;
+    for (int i = 0; i < 100'000; ++i) deep += one;
+    CHECK_THAT(refusal(read_python_batch, deep), Contains("expected plain text to be encoded, found another encoding"));
+  }
+}
+
 TEST_CASE("grey levels are those of lra-recipe 3.4") {
   struct Case {
     int red, green, blue, grey;
