@@ -76,8 +76,9 @@ std::vector<double> mean_ranks(const ResultTable& table) {
       for (size_t other = 0; other < table.rows.size(); ++other) {
         if (!is_whole(table, other, columns)) continue;
         const double score = sign * table.cells[other][column].mean;
-        better += score > own ? 1 : 0;
-        equal += score == own ? 1 : 0;
+        const double rounding = kRounding * std::max(std::abs(score), std::abs(own));
+        better += score - own > rounding ? 1 : 0;
+        equal += std::abs(score - own) <= rounding ? 1 : 0;
       }
       sum += better + (equal + 1) / 2;
     }

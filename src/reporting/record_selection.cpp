@@ -149,12 +149,6 @@ std::vector<std::string> tasks_of(const std::vector<RunRecord>& records) {
   return tasks;
 }
 
-// Of two records of one run: the one that completed, else the later one.
-bool better(const RunRecord& one, const RunRecord& other) {
-  return std::tuple(one.completed(), one.date, one.path.string()) >
-         std::tuple(other.completed(), other.date, other.path.string());
-}
-
 void settle_duplicates(std::vector<RunRecord>& records, const std::string& rule, std::vector<std::string>& notes) {
   const std::vector<RecordLabel> labels = labels_of(records);
   std::map<std::tuple<std::string, std::string, int64_t>, std::vector<size_t>> same;
@@ -164,17 +158,22 @@ void settle_duplicates(std::vector<RunRecord>& records, const std::string& rule,
   std::string example;
   for (auto& [key, places] : same) {
     if (places.size() < 2) continue;
-    std::sort(places.begin(), places.end(), [&](size_t a, size_t b) { return better(records[a], records[b]); });
+    std::sort(places.begin(), places.end(), [&](size_t a, size_t b) { return counts_before(records[a], records[b]); });
     const auto& [column, row, seed] = key;
     const std::string what = fmt::format("seed {} of {} on {} is there twice: {} and {}", seed, row, column,
                                          records[places[0]].path.string(), records[places[1]].path.string());
     XF_CHECK(rule != "refuse", UserError, "{}; --duplicates newest takes the later one, all keeps both", what);
     if (example.empty()) example = what;
+    const auto folder = [&](size_t place) { return records[place].path.parent_path(); };
     for (const size_t place : std::span(places).subspan(1)) {
-      if (rule == "newest") dropped.insert(place);
-      else
-        records[place].model += fmt::format(" ({})", records[place].path.parent_path().string()),
-            records[place].name = "";
+      if (rule == "newest") {
+        dropped.insert(place);
+        continue;
+      }
+      const bool alone = std::count_if(places.begin(), places.end(),
+                                       [&](size_t other) { return folder(other) == folder(place); }) == 1;
+      records[place].model += fmt::format(" ({})", (alone ? folder(place) : records[place].path).string());
+      records[place].name = "";
     }
   }
   if (dropped.empty()) return;
@@ -186,7 +185,29 @@ void settle_duplicates(std::vector<RunRecord>& records, const std::string& rule,
   std::erase_if(records, [&](const RunRecord&) { return dropped.contains(place++); });
 }
 
+// Of each. An older program did not name every option: the hash of its plan says that those which others with that hash
+// name had the same value.
+std::vector<Json> settings_of(const std::vector<RunRecord>& records) {
+  std::map<std::string, Json> known;  // by hash: every option that a record of the plan names
+  for (const RunRecord& record : records)
+    if (!record.plan_hash.empty())
+      for (const auto& [key, value] : record.plan.items())
+        if (names_a_run(key)) known[record.plan_hash][key] = value;
+  std::vector<Json> result;
+  for (const RunRecord& record : records) {
+    Json& settings = result.emplace_back(settings_of(record));
+    for (const auto& [key, value] : known[record.plan_hash].items())
+      if (!settings.contains(key)) settings[key] = value;
+  }
+  return result;
+}
+
 }  // namespace
+
+bool counts_before(const RunRecord& one, const RunRecord& other) {
+  return std::tuple(one.completed(), one.date, one.path.string()) >
+         std::tuple(other.completed(), other.date, other.path.string());
+}
 
 std::string with_options(std::string label, const Json& options) {
   for (const auto& [key, value] : options.items())
@@ -195,8 +216,7 @@ std::string with_options(std::string label, const Json& options) {
 }
 
 std::vector<RecordLabel> labels_of(const std::vector<RunRecord>& records) {
-  std::vector<Json> settings;
-  for (const RunRecord& record : records) settings.push_back(settings_of(record));
+  const std::vector<Json> settings = settings_of(records);
   std::map<std::string, Group> by_task;
   std::map<std::string, std::set<std::string>> protocols;  // runs that wait may name none
   for (size_t i = 0; i < records.size(); ++i) {
@@ -231,13 +251,17 @@ std::vector<RecordLabel> labels_of(const std::vector<RunRecord>& records) {
   return result;
 }
 
+void keep_task(const std::string& pattern, std::vector<RunRecord>& records) {
+  if (pattern.empty()) return;
+  const std::vector<std::string> tasks = tasks_of(records);
+  std::erase_if(records, [&](const RunRecord& record) { return !matches_pattern(pattern, record.task); });
+  XF_CHECK(!records.empty(), UserError, "--task {}: there are records of {}", pattern, fmt::join(tasks, ", "));
+}
+
 std::vector<RunRecord> select_records(std::vector<RunRecord> records, const RecordSelection& how,
                                       std::vector<std::string>& notes) {
   static_cast<void>(choice("--duplicates: ", "rule", how.duplicates, {"newest", "refuse", "all"}));
-  const std::vector<std::string> tasks = tasks_of(records);
-  if (!how.task.empty())
-    std::erase_if(records, [&](const RunRecord& record) { return !matches_pattern(how.task, record.task); });
-  XF_CHECK(!records.empty(), UserError, "--task {}: there are records of {}", how.task, fmt::join(tasks, ", "));
+  keep_task(how.task, records);
   const auto limited = [](const RunRecord& record) { return !record.not_comparable.empty(); };
   const int64_t quick = std::count_if(records.begin(), records.end(), limited);
   if (quick > 0 && quick < static_cast<int64_t>(records.size())) {

@@ -20,12 +20,19 @@ struct RecordLabel {
 // In the order of the records.
 [[nodiscard]] std::vector<RecordLabel> labels_of(const std::vector<RunRecord>& records);
 
+// Of two records of one run: the one that completed, else the later one.
+[[nodiscard]] bool counts_before(const RunRecord& one, const RunRecord& other);
+
 struct RecordSelection {
   // Of records with the same labels and seed: the newest that completed, none (UserError), or all, each a row of its
-  // own that its folder names.
+  // own that its folder names, or its file where several lie in one folder.
   std::string duplicates = "newest";
   std::string task;  // a pattern; "": every task
 };
+
+// Leaves those of the tasks that a pattern fits; "" fits all. UserError, with the tasks there are, when nothing is
+// left.
+void keep_task(const std::string& pattern, std::vector<RunRecord>& records);
 
 // Leaves out what is not asked for, and records that are not comparable (of part of the data) where others are there.
 // `notes` gets a sentence on everything that a person did not ask to be left out. UserError, with the tasks there are,

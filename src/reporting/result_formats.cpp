@@ -192,7 +192,8 @@ std::string as_csv(const ResultTable& table) {
     for (const double value :
          test == nullptr ? std::vector<double>(7, NAN)
                          : std::vector<double>{test->test.difference, test->test.low, test->test.high, test->test.t,
-                                               static_cast<double>(test->test.degrees), test->test.p, test->adjusted_p})
+                                               static_cast<double>(std::max<int64_t>(0, test->test.degrees)),
+                                               test->test.p, test->adjusted_p})
       fields.push_back(number(value));
     for (const char* quantity : {"time", "energy"}) fields.push_back(number(mean_of(cell, quantity)));
     fields.push_back(fmt::format("{}", fmt::join(paths, ";")));

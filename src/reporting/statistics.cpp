@@ -20,15 +20,24 @@ std::vector<double> differences(std::span<const double> one, std::span<const dou
   return result;
 }
 
-// Twice the rank of each value by size, so that shared ranks are whole numbers.
-std::vector<int64_t> doubled_ranks(const std::vector<double>& values) {
+// What rounding may leave between values of this size.
+double rounding_of(std::span<const double> one, std::span<const double> other) {
+  double largest = 0;
+  for (const auto& values : {one, other})
+    for (const double value : values) largest = std::max(largest, std::abs(value));
+  return kRounding * largest;
+}
+
+// Twice the rank of each value by size, so that shared ranks are whole numbers. Sizes no more than `rounding` apart
+// share theirs.
+std::vector<int64_t> doubled_ranks(const std::vector<double>& values, double rounding) {
   std::vector<size_t> order(values.size());
   std::iota(order.begin(), order.end(), size_t{0});
   const auto size = [&](size_t i) { return std::abs(values[i]); };
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return size(a) < size(b); });
   std::vector<int64_t> ranks(values.size());
   for (size_t first = 0, last = 0; first < order.size(); first = last) {
-    while (last < order.size() && size(order[last]) == size(order[first])) ++last;
+    while (last < order.size() && size(order[last]) - size(order[first]) <= rounding) ++last;
     for (size_t i = first; i < last; ++i) ranks[order[i]] = static_cast<int64_t>(first + 1 + last);
   }
   return ranks;
@@ -78,18 +87,15 @@ double student_point(double p, int64_t degrees) {
 }
 
 PairedT paired_t(std::span<const double> one, std::span<const double> other) {
-  constexpr double kOutside = 0.05;    // of the interval
-  constexpr double kRounding = 1e-14;  // of the largest value: a spread no wider is none
+  constexpr double kOutside = 0.05;  // of the interval
   const std::vector<double> all = differences(one, other);
   const double middle = mean(all);
   PairedT result{kNone, static_cast<int64_t>(all.size()) - 1, kNone, middle, kNone, kNone};
   if (result.degrees < 1) return result;
   const double error = sample_deviation(all) / std::sqrt(static_cast<double>(all.size()));
-  double largest = 0;
-  for (const auto& values : {one, other})
-    for (const double value : values) largest = std::max(largest, std::abs(value));
-  if (error <= kRounding * largest) {
-    if (std::abs(middle) <= kRounding * largest) result.t = 0, result.p = 1, result.low = result.high = 0;
+  const double rounding = rounding_of(one, other);
+  if (error <= rounding) {
+    if (std::abs(middle) <= rounding) result.t = 0, result.p = 1, result.low = result.high = 0;
     return result;
   }
   const double half = student_point(kOutside, result.degrees) * error;
@@ -101,11 +107,12 @@ PairedT paired_t(std::span<const double> one, std::span<const double> other) {
 
 SignedRanks wilcoxon(std::span<const double> one, std::span<const double> other) {
   std::vector<double> all = differences(one, other);
-  std::erase(all, 0.0);
+  const double rounding = rounding_of(one, other);
+  std::erase_if(all, [&](double difference) { return std::abs(difference) <= rounding; });
   SignedRanks result;
   result.pairs = static_cast<int64_t>(all.size());
   if (all.empty()) return {0, 0, 1, 1};
-  const std::vector<int64_t> ranks = doubled_ranks(all);
+  const std::vector<int64_t> ranks = doubled_ranks(all, rounding);
   const int64_t total = std::accumulate(ranks.begin(), ranks.end(), int64_t{0});
   int64_t positive = 0;
   for (size_t i = 0; i < all.size(); ++i) positive += all[i] > 0 ? ranks[i] : 0;

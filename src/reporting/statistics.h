@@ -12,8 +12,12 @@ namespace xformer::reporting {
 // With n - 1; NaN of fewer than two.
 [[nodiscard]] double sample_deviation(std::span<const double> values);
 
+// Of the largest of some values: what they differ by no more than that is rounding.
+inline constexpr double kRounding = 1e-14;
+
 // Two-sided tests of paired values, one of each span at each place. p is 1 where they do not differ at all, NaN where
-// there are too few, and in the t test where all differ by the same: there is no spread to judge them by.
+// there are too few, and in the t test where all differ by the same: there is no spread to judge them by. What rounding
+// leaves is no difference.
 struct PairedT {
   double t = 0;
   int64_t degrees = 0;  // n - 1

@@ -41,6 +41,9 @@ TEST_CASE("mean ranks count from the best, ties share theirs") {
   const std::vector<double> ranks = mean_ranks(result_table(records, {}));
   // b: a tie (2.5), three times before c, four times behind.
   CHECK(ranks == std::vector<double>{1, (2.5 + 3 * 2 + 4 * 3) / 8, (2.5 + 3 * 3 + 4 * 2) / 8});
+  // Scores that only rounding tells apart are equal.
+  std::vector<RunRecord> rounded{result("a", 0, 0.1 + 0.2), result("b", 0, 0.3)};
+  CHECK(mean_ranks(result_table(rounded, {})) == std::vector<double>{1.5, 1.5});
   std::vector<RunRecord> errors = records;
   for (RunRecord& record : errors) record.metrics[0].spec = rmse_metric();
   CHECK(mean_ranks(result_table(errors, {}))[0] == 3);

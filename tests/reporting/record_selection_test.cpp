@@ -50,6 +50,15 @@ TEST_CASE("of several records of one run the newest that completed counts, unles
   std::vector<std::string> rows;
   for (const ResultRow& row : table.rows) rows.push_back(row.label);
   CHECK(rows == std::vector<std::string>{"linear (runs/a)", "linear", "linear (runs/c)"});
+  // Where several lie in one folder their files have the names.
+  std::vector<RunRecord> flat(3, records[0]);
+  for (size_t i = 0; i < flat.size(); ++i) flat[i].path = fmt::format("runs/{}.json", i);
+  flat[0].date = "2026-01-09";
+  flat = select_records(flat, {"all", ""}, notes);
+  rows.clear();
+  const ResultTable of_files = result_table(flat, {});
+  for (const ResultRow& row : of_files.rows) rows.push_back(row.label);
+  CHECK(rows == std::vector<std::string>{"linear", "linear (runs/1.json)", "linear (runs/2.json)"});
   CHECK_THROWS_WITH(select_records(records, {"oldest", ""}, notes), Contains("--duplicates: unknown rule 'oldest'"));
 }
 
@@ -140,6 +149,16 @@ TEST_CASE("a row and a column hold runs of one plan, whichever program wrote the
   for (RunRecord& record : records) record.plan = {{"model.dim", 64}};
   records[0].plan["training.micro_batch"] = 4;
   CHECK(rows(records) == std::vector<std::string>(3, "t: linear"));
+}
+
+TEST_CASE("a record that lacks an option stands in the row of those that have it, where their plan is one") {
+  std::vector<RunRecord> records{run("runs/a", "t", 0, "1"), run("runs/b", "t", 1, "2"), run("runs/c", "t", 0, "3")};
+  records[0].plan_hash = records[1].plan_hash = "h", records[2].plan_hash = "i";
+  records[1].plan["attention.new"] = 0, records[1].plan["data.new"] = 0;
+  records[2].plan["attention.new"] = 7, records[2].plan["data.new"] = 0;
+  std::vector<std::string> rows;
+  for (const RecordLabel& label : labels_of(records)) rows.push_back(label.column + ": " + label.row);
+  CHECK(rows == std::vector<std::string>{"t: linear, new=0", "t: linear, new=0", "t: linear, new=7"});
 }
 
 TEST_CASE("what a search chose names no row: each column has its own best") {

@@ -67,6 +67,9 @@ TEST_CASE("every test behind a mark is given: difference, interval, t, degrees o
   const std::vector<RunRecord> few{run("a", "t", 0, 0.9), run("b", "t", 0, 0.6), run("b", "t", 1, 0.6)};
   CHECK_THAT(as_markdown(result_table(few, {}), {.tests = true}), Contains("no test: 1 common seed\n"));
   CHECK(as_json(result_table(few, {}))["tests"][0]["p"].is_null());
+  // Nor is none, which has no degrees of freedom rather than fewer.
+  const std::vector<RunRecord> none{run("a", "t", 0, 0.9), run("b", "t", 1, 0.6)};
+  CHECK_THAT(as_csv(result_table(none, {})), Contains(",,,0,,,,,b-t-1.json\n"));
 }
 
 TEST_CASE("Holm's adjustment is over the tests of a column that could be made") {

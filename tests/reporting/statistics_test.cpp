@@ -98,6 +98,16 @@ TEST_CASE("Wilcoxon's p is the share of all signs that are as far out") {
   CHECK((wilcoxon(with_equal, nothing).pairs == 6 && wilcoxon(with_equal, nothing).p == Approx(0.03125)));
 }
 
+TEST_CASE("what rounding leaves is neither a difference to Wilcoxon nor tells two differences apart") {
+  // 0.1 + 0.2 is 5e-17 above 0.3.
+  const std::vector<double> same{0.3, 1, 2, 3, 4, 5}, sums{0.1 + 0.2, 1, 2, 3, 4, 5}, zero(6, 0);
+  CHECK((wilcoxon(sums, same).pairs == 0 && wilcoxon(sums, same).p == 1));
+  const std::vector<double> ties{0.3, -0.3, 1, 2, 3, 4}, apart{0.1 + 0.2, -0.3, 1, 2, 3, 4};
+  CHECK(wilcoxon(apart, zero).positive == wilcoxon(ties, zero).positive);
+  CHECK(wilcoxon(apart, zero).p == wilcoxon(ties, zero).p);
+  CHECK(wilcoxon(std::vector<double>{0.3 + 1e-9, -0.3, 1, 2, 3, 4}, zero).positive == 20);  // which is a difference
+}
+
 TEST_CASE("Holm's adjustment never falls with p and never passes 1") {
   const std::vector<double> adjusted = holm(std::vector<double>{0.01, 0.04, 0.03, 0.5});
   CHECK(adjusted[0] == Approx(0.04));
