@@ -58,6 +58,10 @@ void CellProcess::send(int signal) const {
   if (!ending_) ::kill(id_, signal);
 }
 
+bool ended_from_outside(const Ending& ending) {
+  return ending.signal == SIGKILL || ending.signal == SIGTERM || ending.signal == SIGINT || ending.signal == SIGHUP;
+}
+
 int64_t out_of_memory_kills() {
   std::ifstream file("/proc/vmstat");
   std::string name;

@@ -16,6 +16,9 @@ struct Ending {
   int signal = 0;     // else what ended it
 };
 
+// Whether somebody else ended it, a person or the system, and nothing that it did.
+[[nodiscard]] bool ended_from_outside(const Ending& ending);
+
 class CellProcess {
  public:
   // Starts command[0] in a process group of its own. Its output is added to the file `output`; it inherits `claim`, a

@@ -11,8 +11,6 @@ namespace xformer::sweep {
 Verdict judge(const Cell& cell, const Ending& ending, bool system_out_of_memory, const Path& run_folder,
               const Path& output, const CellHistory& history, int64_t retries) {
   const auto code = static_cast<ExitCode>(ending.exit_code);
-  const bool outside =
-      ending.signal == SIGKILL || ending.signal == SIGTERM || ending.signal == SIGINT || ending.signal == SIGHUP;
   const RunRecord record = read_run_record(run_folder / "record.json");
   Verdict verdict;
   if (ending.signal == 0 && code == ExitCode::kDone && record.completed()) {
@@ -41,7 +39,7 @@ Verdict judge(const Cell& cell, const Ending& ending, bool system_out_of_memory,
     if (!verdict.give_up) verdict.next_micro_batch = (now + 1) / 2;
     return verdict;
   }
-  if (outside) {
+  if (ended_from_outside(ending)) {
     verdict.status = "killed";
     verdict.message = fmt::format("ended by signal {} from outside", ending.signal);
     verdict.give_up = history.kills + 1 >= kMostKills;
@@ -141,6 +139,24 @@ Chosen choose(const Search& search, const std::vector<const Cell*>& trials,
   result.values = best->values;
   result.search = {{"space", search.as_written}, {"rule", "best on dev"}, {"trials", shown}, {"chosen", best->values}};
   return result;
+}
+
+Chosen choose(const Search& search, const std::vector<Cell>& cells, const Cell& run,
+              const std::vector<std::optional<RunRecord>>& records) {
+  std::vector<const Cell*> trials;
+  std::vector<std::optional<RunRecord>> of_trials;
+  for (const size_t trial : run.trials) {
+    trials.push_back(&cells[trial]);
+    of_trials.push_back(records[trial]);
+  }
+  return choose(search, trials, of_trials);
+}
+
+void keep_search(const Path& record, const Json& search) {
+  Json json = Json::parse(read_file(record), nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || json.value("search", Json()) == search) return;
+  json["search"] = search;
+  write_file_atomically(record, json.dump(2) + "\n");
 }
 
 }  // namespace xformer::sweep

@@ -44,5 +44,11 @@ struct Chosen {
 };
 [[nodiscard]] Chosen choose(const Search& search, const std::vector<const Cell*>& trials,
                             const std::vector<std::optional<RunRecord>>& records);
+// The same for a run of these cells; `records`: of every cell that completed.
+[[nodiscard]] Chosen choose(const Search& search, const std::vector<Cell>& cells, const Cell& run,
+                            const std::vector<std::optional<RunRecord>>& records);
+
+// Puts the course of its search into the record file of a run, which without it looks like the trial that was chosen.
+void keep_search(const Path& record, const Json& search);
 
 }  // namespace xformer::sweep

@@ -116,7 +116,7 @@ std::vector<int64_t> read_seeds(const Reader& from) {
   if (from.json.is_string()) return parse_seeds(from.text(), from.place);
   std::vector<int64_t> result;
   for (const Reader& one : from.list()) {
-    if (!one.json.is_number_unsigned()) one.fail("a seed from 0");
+    if (!one.json.is_number_integer() || one.json.get<int64_t>() < 0) one.fail("a seed from 0");
     result.push_back(one.json.get<int64_t>());
   }
   if (result.empty()) from.fail("at least one seed");
@@ -141,6 +141,7 @@ Axis read_axis(const std::string& key, const Reader& from, bool ranges) {
   XF_CHECK(scale == "linear" || scale == "log", UserError, "{}: scale: expected linear or log, got '{}'", from.place,
            scale);
   axis.logarithmic = scale == "log";
+  if (from.has("whole") && !from.at("whole").json.is_boolean()) from.at("whole").fail("true or false");
   axis.whole = from.json.value("whole", false);
   XF_CHECK(axis.low < axis.high && (!axis.logarithmic || axis.low > 0), UserError,
            "{}: expected {} < high, got {} and {}", from.place, axis.logarithmic ? "0 < low" : "low", axis.low,

@@ -152,14 +152,8 @@ class Sweep {
   }
 
   bool make_choice(size_t i) {
-    std::vector<const Cell*> trials;
-    std::vector<std::optional<RunRecord>> records;
-    for (const size_t trial : cells_[i].trials) {
-      trials.push_back(&cells_[trial]);
-      records.push_back(states_[trial] == CellState::kCompleted ? records_[trial] : std::nullopt);
-    }
     try {
-      chosen_[i] = choose(*experiment_.search, trials, records);
+      chosen_[i] = choose(*experiment_.search, cells_, cells_[i], records_);
     } catch (const UserError& error) {
       give_up(i, cells_[i], "failed", error.what());
       return false;
@@ -293,11 +287,12 @@ class Sweep {
     if (said_.insert(what).second) observer_.on_message(fmt::format("{}: {}", cell.label, what));
   }
 
-  // A run's record where the experiment's records are.
+  // A run's record where the experiment's records are; after a search with its course, among the trials as well.
   void put(size_t i, const Cell& cell, RunRecord record) {
+    if (chosen_[i]) record.search = chosen_[i]->search;
+    if (chosen_[i] && !record.path.empty()) keep_search(record.path, record.search);
     if (options_.record_to.empty() || cell.kind != CellKind::kRun) return;
     record.experiment = experiment_.name;
-    if (chosen_[i]) record.search = chosen_[i]->search;
     const Path place = options_.record_to / cell.place / "record.json";
     if (!record.completed() && completed_record(place.parent_path())) return;  // a failure takes nobody's result away
     make_folders(place.parent_path());

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests of the launcher and of scripts/setup's behaviour on machines that lack something. Everything runs on copies in a
-# temporary folder with stand-ins for the program, the package manager and pip: no network, no rights, a few seconds.
+# Tests of the launcher, of scripts/reproduce's paths and of scripts/setup's behaviour on machines that lack something.
+# Everything runs on copies in a temporary folder with stand-ins for the program, the package manager and pip: no network, no rights, a few seconds.
 set -uo pipefail
 
 repo=$(cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../.." && pwd)
@@ -131,6 +131,23 @@ kill -TERM "$launcher"
 code=0
 wait "$launcher" || code=$?
 check "a signal during set-up reaches it" equal "$code" 6
+
+# --- scripts/reproduce ------------------------------------------------------------------------------------------------
+
+new_checkout reproduced
+cp "$repo/scripts/reproduce" "$checkout/scripts/"
+program "$checkout/build/xformer"
+mkdir -p "$checkout/experiments/paper"
+touch "$checkout/experiments/paper/table.json"
+cd "$work/else where" || exit 1
+capture "$checkout/scripts/reproduce" ../reproduced/experiments/paper/table.json \
+  --data 'my data' text=/texts --jobs 2 '--data=uea/*=../uea'
+check "folders of data are meant from where the caller stands" contains "$out" \
+  " <--data> <$work/else where/my data> <text=/texts> <--jobs> <2> <--data=uea/*=$work/uea>"
+check "and the experiment is found from there" contains "$out" "<sweep> <$checkout/experiments/paper/table.json>"
+capture "$checkout/scripts/reproduce" ../reproduced/experiments/paper/table.json
+check "no options stay none" contains "$out" "<--record-to> <results/runs/paper/table>cwd="
+cd "$work" || exit 1
 
 # --- set-up on machines that lack something ---------------------------------------------------------------------------
 

@@ -222,6 +222,12 @@ TEST_CASE("what is wrong in an experiment file is said with its place") {
   refused(
       R"({"tasks": ["listops"], "models": ["none"], "search": {"over": {"training.batch": {"low": 1, "high": 2}}}})",
       "search: over: training.batch: expected a list of values");
+  refused(R"({"tasks": ["listops"], "models": ["none"], "search": {"method": "random", "budget": 1,
+    "over": {"training.batch": {"low": 1, "high": 2, "whole": "yes"}}}})",
+          "whole: expected true or false, got '\"yes\"'");
+  for (const char* seed : {"-1", "1.5", "\"0\""})
+    refused(fmt::format(R"({{"tasks": ["listops"], "models": ["none"], "seeds": [{}]}})", seed),
+            "expected a seed from 0");
 }
 
 }  // namespace xformer::sweep_test

@@ -251,7 +251,10 @@ TEST_CASE("a search runs its trials, then its best with every seed, and keeps it
     REQUIRE(record.is_object());
     CHECK(record["search"]["chosen"] == Json{{"training.batch", 5}});
     CHECK(record["search"]["trials"].size() == 3);
+    // Among the trials it is what tells the run's record from theirs.
+    CHECK(read_json_file(place.options.out / run.place / "record.json")["search"] == record["search"]);
   }
+  CHECK_FALSE(read_json_file(place.options.out / file.cells()[0].place / "record.json").contains("search"));
   // Where every trial fails there is nothing to run, and the records say why.
   Place other;
   const ExperimentFile failing(
