@@ -46,5 +46,7 @@ CLI::Option* words(CLI::Option* option, const std::vector<std::string>& known);
 // The words of the command line as recorded: values of --data, --out, --record-to and --config are replaced by <data>,
 // <out>, <record> and <config>, so that a record holds no path of a machine. Set once by run().
 [[nodiscard]] const std::string& recorded_command();
+// The same of the words behind the program's name.
+[[nodiscard]] std::string recorded_form(const std::vector<std::string>& words);
 
 }  // namespace xformer::cli

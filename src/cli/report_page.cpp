@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "cli/measurements.h"
 #include "cli/printed.h"
 #include "core/error.h"
 #include "core/json_file.h"
@@ -27,10 +28,6 @@ using reporting::Table;
 std::vector<PublishedValue> published_of(const ReportedExperiment& experiment) {
   return experiment.published ? reporting::read_published(*experiment.published, experiment.published_name)
                               : std::vector<PublishedValue>();
-}
-
-Path measurement(const ReportedExperiment& experiment, int64_t number) {
-  return experiment.folder / fmt::format("bench-{}.json", number);
 }
 
 std::string markdown(const ReportPage& page) {
@@ -189,16 +186,9 @@ ReportPage measured_page(const ReportedExperiment& experiment) {
   ReportPage page{experiment.title, experiment.notes, {}};
   const std::string name = short_name(experiment.file);
   const std::vector<PublishedValue> published = published_of(experiment);
-  for (int64_t i = 1; i <= experiment.measurements; ++i) {
-    const Path path = measurement(experiment, i);
-    if (!std::filesystem::exists(path)) {
-      page.notes.push_back(fmt::format("Measurement {} of {} is not made yet: there is no {} among its records.", i,
-                                       experiment.measurements, path.filename().string()));
-      continue;
-    }
-    const Json report = read_json_file(path);
+  const auto add = [&](const Json& report) {
     const std::string source = fmt::format("Ours: {}, commit {}.", report.value("command", ""),
-                                           report["software"].value("commit", "").substr(0, 12));
+                                           report.at("software").value("commit", "").substr(0, 12));
     const auto rows = reporting::compare_bench(report, experiment.published.value_or(""), experiment.published_name);
     const auto scales = experiment.published ? reporting::compare_scales(report) : std::vector<reporting::ScalesRow>();
     const bool to_softmax = std::any_of(rows.begin(), rows.end(), [](const reporting::BenchRow& row) {
@@ -218,6 +208,18 @@ ReportPage measured_page(const ReportedExperiment& experiment) {
       page.tables[j].name = fmt::format("{}-{}", name, j + 1);
       page.tables[j].notes.push_back(source);
     }
+  };
+  for (size_t i = 0; i < experiment.measurements.size(); ++i) {
+    const Path& path = experiment.measurements[i];
+    if (!path.empty()) {
+      read_bench(path.string(), read_json_file(path), add);
+      continue;
+    }
+    const std::string own = fmt::format("bench-{}.json", i + 1);
+    page.notes.push_back(fmt::format("Measurement {} of {} is not made yet: {}.", i + 1, experiment.measurements.size(),
+                                     std::filesystem::exists(experiment.folder / own)
+                                         ? own + " among its records is of another command"
+                                         : "there is no " + own + " among its records"));
   }
   if (!published.empty()) {
     page.tables.push_back(shown(reporting::result_table({}, published, {.all_published = true}), {}));
@@ -242,15 +244,15 @@ ReportPage mission_page(const Path& folder, const std::vector<Path>& files, cons
     Progress progress;
     std::vector<Table> tables;
     std::vector<std::string> notes;
-    if (experiment.measurements > 0) {
+    if (!experiment.measurements.empty()) {
       ReportPage own = measured_page(experiment);
       tables = std::move(own.tables);
       // Behind those of the experiment file.
       notes.assign(own.notes.begin() + static_cast<std::ptrdiff_t>(experiment.notes.size()), own.notes.end());
       progress.published = static_cast<int64_t>(published.size());
-      progress.cells = experiment.measurements;
-      for (int64_t i = 1; i <= experiment.measurements; ++i)
-        if (std::filesystem::exists(measurement(experiment, i))) ++progress.whole;
+      progress.cells = static_cast<int64_t>(experiment.measurements.size());
+      progress.whole = std::count_if(experiment.measurements.begin(), experiment.measurements.end(),
+                                     [](const Path& report) { return !report.empty(); });
     } else {
       const std::string quantity = judge(experiment.records, experiment.metric, file.string() + ": metric");
       ResultTable table = table_of(

@@ -30,18 +30,19 @@ std::string& command_words() {
   return words;
 }
 
-std::string words_without_paths(int argc, char** argv) {
+}  // namespace
+
+std::string recorded_form(const std::vector<std::string>& words) {
   std::map<std::string, std::string> replaced{{"--data", "<data>"},
                                               {"--out", "<out>"},
                                               {"--record-to", "<record>"},
                                               {"--config", "<config>"},
                                               {"--init-from", "<weights>"}};
   // Elsewhere these two are flags.
-  if (argc > 1 && std::string_view(argv[1]) == "bench")
-    replaced.insert({{"--json", "<json>"}, {"--markdown", "<markdown>"}});
+  if (!words.empty() && words.front() == "bench") replaced.insert({{"--json", "<json>"}, {"--markdown", "<markdown>"}});
   std::string result = "xformer";
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
     const size_t equals = word.find('=');
     const auto known = replaced.find(word.substr(0, equals));
     if (known == replaced.end()) {
@@ -53,6 +54,8 @@ std::string words_without_paths(int argc, char** argv) {
   }
   return result;
 }
+
+namespace {
 
 // What a plan's option is called here that other programs know as `word`: "--bs" -> "--batch".
 std::string meant_option(const std::string& word, const std::vector<std::string>& known) {
@@ -138,7 +141,7 @@ int unwritten_output(int error) {
 }
 
 int run_command(int argc, char** argv, const std::function<std::vector<CommandSetup>()>& commands) {
-  command_words() = words_without_paths(argc, argv);
+  command_words() = recorded_form(std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
   CLI::App program("Trains, measures and compares efficient-attention Transformers.", "xformer");
   const CodeVersion& code = code_version();
   program.set_version_flag("--version",

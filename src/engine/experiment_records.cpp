@@ -7,6 +7,8 @@
 #include <set>
 
 #include "data/datasets.h"
+#include "engine/bench_experiment.h"
+#include "reporting/record_selection.h"
 #include "reporting/result_table.h"
 #include "reporting/run_records.h"
 #include "sweep/cells.h"
@@ -16,9 +18,11 @@ namespace xformer::engine {
 
 namespace {
 
+const std::set<std::string> kFreeKeys{"training.micro_batch"};
+
 // What a sweep may choose for a run that asks for the rest.
-std::set<std::string> free_keys(const sweep::Experiment& experiment) {
-  std::set<std::string> keys{"training.micro_batch"};
+std::set<std::string> searched_keys(const sweep::Experiment& experiment) {
+  std::set<std::string> keys = kFreeKeys;
   if (experiment.search)
     for (const sweep::Axis& axis : experiment.search->axes) keys.insert(axis.key);
   return keys;
@@ -37,8 +41,9 @@ class Wanted {
     plan::suit_device(on_cpu_, /*on_cuda=*/false);
   }
   [[nodiscard]] bool is(const RunRecord& record) const {
-    return record.from_scratch() == from_scratch_ && (plan_differences(record.plan, plan_, free_).empty() ||
-                                                      plan_differences(record.plan, on_cpu_, free_).empty());
+    return record.seed == plan_.seed && record.from_scratch() == from_scratch_ &&
+           (plan_differences(record.plan, plan_, free_).empty() ||
+            plan_differences(record.plan, on_cpu_, free_).empty());
   }
 
  private:
@@ -46,6 +51,11 @@ class Wanted {
   std::set<std::string> free_;
   bool from_scratch_ = true;
 };
+
+// Trials lie beside the runs and have their plans, and so may what an earlier form of the search chose.
+bool is_of_search(const RunRecord& record, const sweep::Search& search) {
+  return record.search.is_object() && record.search.value("space", Json()) == search.as_written;
+}
 
 Path records_folder(const sweep::Experiment& experiment) {
   const Path kept = sweep::usual_folder("results/runs", experiment);
@@ -115,7 +125,7 @@ RunRecord waiting_record(const sweep::WaitingRun& run) {
 
 void add_records(const sweep::Experiment& experiment, cli::ReportedExperiment& into) {
   const std::vector<RunRecord> there = reporting::find_run_records(into.folder, into.remarks);
-  const std::set<std::string> free = free_keys(experiment);
+  const std::set<std::string> searched = searched_keys(experiment);
   struct Placed {
     size_t task, model;  // in the experiment's lists
     RunRecord record;
@@ -130,24 +140,19 @@ void add_records(const sweep::Experiment& experiment, cli::ReportedExperiment& i
     placed.push_back({place(experiment.tasks, &sweep::Ask::task, ask),
                       place(experiment.models, &sweep::Ask::model, ask), std::move(record)});
   };
-  size_t used = 0;
+  std::set<const RunRecord*> used;
   std::map<std::string, std::string> families;  // of models, by what the experiment calls them
   for (const sweep::Cell& cell : sweep::expand(experiment)) {
-    if (cell.kind == sweep::CellKind::kTrial) continue;
-    const Wanted wanted(cell.plan, free);
-    if (cell.kind == sweep::CellKind::kStage) {  // no table shows it, but it is the experiment's
-      used += static_cast<size_t>(
-          std::count_if(there.begin(), there.end(), [&](const RunRecord& record) { return wanted.is(record); }));
-      continue;
-    }
+    const Wanted wanted(cell.plan, cell.trials.empty() ? kFreeKeys : searched);
     const RunRecord* best = nullptr;
     for (const RunRecord& record : there) {
-      if (!wanted.is(record)) continue;
-      ++used;
-      if (best == nullptr || (record.completed() && !best->completed())) best = &record;
+      if (!wanted.is(record) || (!cell.trials.empty() && !is_of_search(record, *experiment.search))) continue;
+      used.insert(&record);
+      if (best == nullptr || reporting::counts_before(record, *best)) best = &record;
     }
+    if (cell.kind != sweep::CellKind::kRun) continue;  // no table shows it, but it is the experiment's
     families.emplace(cell.ask.model, cell.plan.family);
-    add(cell.ask, best != nullptr ? found_record(cell, *best) : missing_record(cell, free));
+    add(cell.ask, best != nullptr ? found_record(cell, *best) : missing_record(cell, searched));
   }
   for (const sweep::WaitingRun& run : sweep::waiting_runs(experiment)) {
     add(run.ask, waiting_record(run));
@@ -158,9 +163,9 @@ void add_records(const sweep::Experiment& experiment, cli::ReportedExperiment& i
     return std::pair(one.task, one.model) < std::pair(other.task, other.model);
   });
   for (Placed& one : placed) into.records.push_back(std::move(one.record));
-  if (used < there.size())
-    into.remarks.push_back(
-        fmt::format("{}: {} records are of no run of {}", into.folder.string(), there.size() - used, experiment.name));
+  if (used.size() < there.size())
+    into.remarks.push_back(fmt::format("{}: {} records are of no run of {}", into.folder.string(),
+                                       there.size() - used.size(), experiment.name));
 }
 
 }  // namespace
@@ -176,7 +181,7 @@ cli::ReportedExperiment reported_experiment(const Path& file, const Path& folder
                                  .average_over = experiment.average_over,
                                  .metric = experiment.metric,
                                  .columns = experiment.columns};
-  if (experiment.bench.is_array()) result.measurements = static_cast<int64_t>(experiment.bench.size());
+  if (experiment.bench.is_array()) result.measurements = bench_reports(experiment, result.folder);
   else add_records(experiment, result);
   return result;
 }

@@ -38,7 +38,7 @@ std::vector<std::string> lines_of(const std::string& file) {
 }
 
 // The most bytes of a process of these cells, as a bench foresees their tensors; nothing where one cannot be told.
-std::optional<double> foreseen_bytes(const std::vector<sweep::Cell>& cells, const sweep::SweepOptions& options,
+std::optional<double> foreseen_bytes(const std::vector<const sweep::Cell*>& cells, const sweep::SweepOptions& options,
                                      ComputeArguments compute) {
   cli::ProgressLine line(cli::terminal_options(STDERR_FILENO));
   const SweepData data(cells, options, cli::progress_callback(line), /*generated_too=*/false);
@@ -47,7 +47,8 @@ std::optional<double> foreseen_bytes(const std::vector<sweep::Cell>& cells, cons
   run.memory_limit = kTried;
   std::set<std::string> told;  // hashes
   double most = 0;
-  for (const sweep::Cell& cell : cells) {
+  for (const sweep::Cell* const one : cells) {
+    const sweep::Cell& cell = *one;
     if (!told.insert(cell.plan.hash()).second) continue;
     const data::DataSource* const source = data.of(cell);
     if (source == nullptr && (data.lacking().contains(cell.id) || data::find_dataset(cell.plan.task).shape_is_likely))
@@ -82,14 +83,14 @@ std::vector<sweep::SlurmJob> slurm_jobs(const sweep::Experiment& experiment,
   estimator.learn_folder(options.out);
   if (!options.record_to.empty()) estimator.learn_folder(options.record_to);
   double longest = 0, peak = 0;
-  std::vector<sweep::Cell> unknown;
+  std::vector<const sweep::Cell*> unknown;
   for (const sweep::Cell* cell : cells) {
     job.cells.push_back(cell->id);
     if (const auto estimate = estimator.of(cell->plan)) {
       longest = std::max(longest, estimate->seconds);
       peak = std::max(peak, estimate->peak_bytes);
     } else {
-      unknown.push_back(*cell);
+      unknown.push_back(cell);
     }
   }
   const bool on_gpu = wishes.compute.device.starts_with("cuda") ||

@@ -18,16 +18,44 @@ CellHistories histories_in(const Path& out) {
   return sweep::Journal(out / "journal.jsonl").histories();
 }
 
-CellStanding standing_of_cell(const sweep::Cell& cell, const sweep::SweepOptions& options,
-                              const CellHistories& histories) {
-  const auto found = histories.find(cell.id);
-  const sweep::CellHistory history = found == histories.end() ? sweep::CellHistory{} : found->second;
-  if (history.completed || sweep::completed_record(sweep::run_folder(options.out, cell, history.micro_batch)))
-    return {CellStand::kCompleted, "completed"};
-  if (!history.gave_up.empty()) return {CellStand::kGivenUp, history.gave_up};
-  if (history.attempts > 0)
-    return {CellStand::kBegun, fmt::format("begun, {} attempt{}", history.attempts, history.attempts == 1 ? "" : "s")};
-  return {};
+std::vector<CellStanding> standings_of(const sweep::Experiment& experiment, const std::vector<sweep::Cell>& cells,
+                                       const sweep::SweepOptions& options, const CellHistories& histories) {
+  std::vector<CellStanding> result(cells.size());
+  std::vector<std::optional<RunRecord>> records(cells.size());
+  const auto standing_of = [&](size_t i) -> CellStanding {
+    sweep::Cell cell = cells[i];
+    const auto found = histories.find(cell.id);
+    const sweep::CellHistory history = found == histories.end() ? sweep::CellHistory{} : found->second;
+    if (!history.gave_up.empty() && !options.retry_failed) return {CellStand::kGivenUp, history.gave_up, {}};
+    if (cell.before && result[*cell.before].kind == CellStand::kGivenUp) return {CellStand::kGivenUp, "failed", {}};
+    if (std::any_of(cell.trials.begin(), cell.trials.end(), [&](size_t trial) { return !result[trial].ended(); }))
+      return {};
+    Json chosen;
+    if (!cell.trials.empty()) {
+      try {
+        chosen = sweep::choose(*experiment.search, cells, cell, records).values;
+      } catch (const UserError&) {
+        return {CellStand::kGivenUp, "failed", {}};
+      }
+      cell = sweep::with_values(cell, chosen);
+    }
+    const Path folder = sweep::run_folder(options.out, cell, history.micro_batch);
+    records[i] = sweep::completed_record(folder);
+    if (records[i]) return {CellStand::kCompleted, "completed", chosen};
+    if (history.attempts == 0 || !std::filesystem::exists(folder)) return {CellStand::kToDo, "to do", chosen};
+    const std::string attempts = fmt::format("{} attempt{}", history.attempts, history.attempts == 1 ? "" : "s");
+    return {CellStand::kBegun, "begun, " + attempts, chosen};
+  };
+  for (size_t i = 0; i < cells.size(); ++i) result[i] = standing_of(i);
+  return result;
+}
+
+std::vector<const sweep::Cell*> incomplete(const std::vector<sweep::Cell>& cells,
+                                           const std::vector<CellStanding>& standings) {
+  std::vector<const sweep::Cell*> result;
+  for (size_t i = 0; i < cells.size(); ++i)
+    if (standings[i].kind != CellStand::kCompleted) result.push_back(&cells[i]);
+  return result;
 }
 
 data::DataLocation location_of(const RunPlan& plan, const sweep::SweepOptions& options) {
@@ -37,12 +65,11 @@ data::DataLocation location_of(const RunPlan& plan, const sweep::SweepOptions& o
   return arguments.location(plan.task);
 }
 
-SweepData::SweepData(const std::vector<sweep::Cell>& cells, const sweep::SweepOptions& options,
+SweepData::SweepData(const std::vector<const sweep::Cell*>& cells, const sweep::SweepOptions& options,
                      const ProgressCallback& progress, bool generated_too) {
-  const CellHistories histories = histories_in(options.out);
   std::map<std::string, std::string> cause_of;  // by key
-  for (const sweep::Cell& cell : cells) {
-    if (standing_of_cell(cell, options, histories).kind == CellStand::kCompleted) continue;
+  for (const sweep::Cell* const one : cells) {
+    const sweep::Cell& cell = *one;
     const data::DataLocation location = location_of(cell.plan, options);
     check_generator_options(cell.plan, location);
     const bool generated = data::find_dataset(cell.plan.task).generated && location.folder.empty();
@@ -154,14 +181,15 @@ struct Sum {
 }  // namespace
 
 void print_sweep_plan(const sweep::Experiment& experiment, const std::vector<sweep::Cell>& cells,
-                      const sweep::SweepOptions& options, const SweepData& data, const measure::BenchRun* probe) {
-  const CellHistories histories = histories_in(options.out);
+                      const std::vector<CellStanding>& standings, const sweep::SweepOptions& options,
+                      const SweepData& data, const measure::BenchRun* probe) {
   CellCosts costs(options, data, probe);
   Sum all;
   std::vector<std::pair<std::string, Sum>> tasks;
   std::vector<std::vector<std::string>> rows;
-  for (const sweep::Cell& cell : cells) {
-    const CellStanding state = standing_of_cell(cell, options, histories);
+  for (size_t i = 0; i < cells.size(); ++i) {
+    const sweep::Cell& cell = cells[i];
+    const CellStanding& state = standings[i];
     const auto estimate = costs.of(cell);
     const bool lacks = data.lacking().contains(cell.id);
     auto task = std::find_if(tasks.begin(), tasks.end(), [&](const auto& one) { return one.first == cell.plan.task; });

@@ -36,6 +36,10 @@ TEST_CASE("growth has a line for each batch, of all reports that are named, and 
   const std::string picture = scratch::get(place / "growth.svg");
   for (const char* line : {"linear, batch 2, n^1.00", "linear, batch 8, n^2.00", "linear, batch 4, n^1.00"})
     CHECK(contains(picture, line));
+  // Of one length there is no growth to tell.
+  put(place / "short.json", bench_report({{64, 2, 1}}));
+  CHECK(place.run(words("plot growth short.json --out short.svg")).code == 0);
+  CHECK((contains(scratch::get(place / "short.svg"), "linear") && !contains(scratch::get(place / "short.svg"), "n^n")));
   check_case(place, "plot growth one.json one.json", 2, {"linear of 64 tokens is there twice"});
   put(place / "none.json", bench_report({{64, 2, 0}}));
   check_case(place, "plot growth none.json", 3, {"none.json", "no row that was measured"});
@@ -45,6 +49,41 @@ TEST_CASE("growth has a line for each batch, of all reports that are named, and 
     check_case(place, std::string(command) + " no-lengths.json", 3, {"no-lengths.json", "length"});
   put(place / "batches.json", bench_report({{64, 2, 1.5}, {64, 8, 3.0}}));
   check_case(place, "smat batches.json", 2, {"batches.json", "batches 2, 8"});
+}
+
+TEST_CASE("ratios have a line for each batch and precision, of rows that were measured", "[cli]") {
+  const Place place;
+  Json report{{"conditions", {{"task", "listops"}, {"mode", "train"}}}, {"rows", Json::array()}};
+  const auto add = [&](const char* model, int64_t length, int64_t batch, const char* precision, double flops) {
+    report["rows"].push_back({{"model", model},
+                              {"length", length},
+                              {"batch", batch},
+                              {"precision", precision},
+                              {"status", "ok"},
+                              {"flops", {{"step_counted", flops}}}});
+  };
+  for (const int64_t length : {64, 128}) {
+    const auto n = static_cast<double>(length);
+    add("linear", length, 2, "fp32", 2 * n), add("mrs-linear", length, 2, "fp32", 3 * n);
+    add("linear", length, 4, "fp32", 4 * n), add("mrs-linear", length, 4, "fp32", 8 * n);
+    add("linear", length, 2, "bf16", 2 * n), add("mrs-linear", length, 2, "bf16", 5 * n);
+  }
+  // Memory ran out before its operations were counted.
+  add("linear", 256, 2, "fp32", 512), add("mrs-linear", 256, 2, "fp32", 0);
+  report["rows"].back()["status"] = "out-of-memory";
+  report["rows"].back()["flops"] = {{"step_formula", 1}};
+  put(place / "several.json", report.dump());
+  const Outcome drawn = place.run(words("plot ratios several.json --out several.svg"));
+  INFO(drawn.err);
+  REQUIRE(drawn.code == 0);
+  const std::string picture = scratch::get(place / "several.svg");
+  for (const char* line :
+       {"linear, batch 2, fp32, train", "linear, batch 4, fp32, train", "linear, batch 2, bf16, train"})
+    CHECK(contains(picture, line));
+  CHECK_FALSE(contains(picture, ">256<"));
+  report["conditions"].erase("mode");
+  put(place / "modeless.json", report.dump());
+  check_case(place, "plot ratios modeless.json", 3, {"modeless.json", "mode"});
 }
 
 }  // namespace xformer::program_test

@@ -123,6 +123,24 @@ class Process {
   bool reaped_ = false;
 };
 
+// Processes whose parent, or first ancestor, it is.
+inline std::vector<pid_t> children_of(pid_t process) {
+  std::istringstream text(scratch::get(fmt::format("/proc/{}/task/{}/children", process, process)));
+  std::vector<pid_t> result;
+  for (pid_t child = 0; text >> child;) result.push_back(child);
+  return result;
+}
+
+// The run directories below a sweep's folder, sorted.
+inline std::vector<Path> runs_in(const Path& out) {
+  std::vector<Path> result;
+  if (!std::filesystem::exists(out)) return result;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(out))
+    if (entry.path().filename() == "plan.json") result.push_back(entry.path().parent_path());
+  std::sort(result.begin(), result.end());
+  return result;
+}
+
 struct Outcome {
   int code = 0;
   std::string out, err;

@@ -123,6 +123,13 @@ TEST_CASE("an experiment is reported in what its tasks are judged by, whatever a
   CHECK(contains(other, "| listops, % |"));
   CHECK(contains(other, " 1 not measured\n"));
   CHECK_FALSE(contains(other, "points"));
+  // Of two records of the run the newer one counts, wherever it lies.
+  Json newer = json_file(file);
+  newer["date"] = "2999-01-01T00:00:00Z";
+  for (Json& one : newer["metrics"]) one["name"] = "accuracy", one["value"] = 0.875;
+  std::filesystem::create_directories(place / "kept/zzz");
+  scratch::put(place / "kept/zzz/record.json", newer.dump());
+  CHECK(contains(report_of(record), "| 87.50 "));
 }
 
 TEST_CASE("an experiment says what its table shows; who asks for something else gets that", "[report]") {
@@ -195,6 +202,21 @@ TEST_CASE("an experiment that waits is reported with its published values and th
   for (const char* part : {"| wait | Waiting | 0 | 0 | 3 | 4 | 0 | 8 | 3 | later, later-task |", "## wait: Waiting\n",
                            "| chance | - | 10.00 |"})
     CHECK(contains(page.out, part));
+  // Some of its tasks, with what is published of them; what has no say is refused.
+  const Outcome some = place.run(words("report small/wait.json --task list*"));
+  CHECK((some.code == 0 && contains(some.out, "| 39.57 ± 0.32 |") && !contains(some.out, "later-task")));
+  check_case(place, "report small/wait.json --task text", 2, {"there are records of listops, later-task"});
+  check_case(place, "report small/wait.json --duplicates all", 2, {"has the newest record of each run"});
+  check_case(place, "plot ranks small/wait.json --task text", 2, {"there are records of listops, later-task"});
+  for (const char* option : {"--task listops", "--duplicates all", "--digits 1", "--transpose", "--tests"})
+    check_case(place, std::string("report small ") + option, 2, {words(option)[0] + " is of runs"});
+  // What else lies in the folder is none of its experiments, and says so where it cannot be read.
+  scratch::put(place / "small/config.yaml", "task: listops\nmodel: linear\n");
+  scratch::put(place / "small/broken.yaml", "models: [linear\n");
+  const Outcome beside = place.run(words("report small"));
+  CHECK((beside.code == 0 && beside.out == page.out && !contains(beside.err, "config.yaml")));
+  CHECK(contains(beside.err, "broken.yaml is left out: "));
+  check_case(place, "report small/broken.yaml", 2, {"broken.yaml"});
   for (const char* format : {"html", "csv", "json", "latex"}) {
     const Outcome other = place.run(words("report small --format") + format);
     INFO(format << other.err);

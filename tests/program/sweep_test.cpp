@@ -24,29 +24,11 @@ int64_t kills_wanted() {
   return text == nullptr ? 20 : std::stoll(text);
 }
 
-// Processes whose parent, or first ancestor, it is.
-std::vector<pid_t> children_of(pid_t process) {
-  std::istringstream text(scratch::get(fmt::format("/proc/{}/task/{}/children", process, process)));
-  std::vector<pid_t> result;
-  for (pid_t child = 0; text >> child;) result.push_back(child);
-  return result;
-}
-
 std::vector<Json> journal_of(const Path& out) {
   std::vector<Json> result;
   std::istringstream text(scratch::get(out / "journal.jsonl"));
   for (std::string line; std::getline(text, line);)
     if (Json entry = Json::parse(line, nullptr, /*allow_exceptions=*/false); entry.is_object()) result.push_back(entry);
-  return result;
-}
-
-// The run directories below a sweep's folder.
-std::vector<Path> runs_in(const Path& out) {
-  std::vector<Path> result;
-  if (!std::filesystem::exists(out)) return result;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(out))
-    if (entry.path().filename() == "plan.json") result.push_back(entry.path().parent_path());
-  std::sort(result.begin(), result.end());
   return result;
 }
 
@@ -362,7 +344,7 @@ TEST_CASE("a grid in words is a sweep like one of a file", "[sweep]") {
 TEST_CASE("an experiment in YAML is one in JSON, and all files that are given are looked at", "[sweep]") {
   const Place place;
   put(place / "a.json", R"({"tasks": ["listops"], "models": ["linear"], "set": {"training.batch": 2}, "steps": 4})");
-  put(place / "a.yaml", "tasks: [listops]  # one\nmodels: [linear]\nset: {bs: 2}\nsteps: 4\n");
+  put(place / "a.yaml", "tasks: [listops]  # one\nmodels: [linear]\nseeds: [0]\nset: {bs: 2}\nsteps: 4\n");
   put(place / "wrong.toml", "tasks = ['listops']\nmodels = ['lineer']\n");
   put(place / "published.json", R"([{"task": "listops", "model": "linear", "value": 1, "source": "a paper"}])");
   const auto printed = [&](const std::string& file) { return place.run(words("sweep --executor print " + file)).out; };

@@ -138,8 +138,9 @@ void add_growth(const Json& row, bool time, const std::string& place, std::vecto
                            [&](const GrowthLine& one) { return one.model == model && one.batch == batch; });
   if (line == lines.end()) line = lines.insert(line, {model, batch, {}});
   PlotPoint point{.x = row.at("length").get<double>(), .y = row.at("peak_bytes").get<double>() / 1e6};
-  XF_CHECK(std::none_of(line->points.begin(), line->points.end(), [&](const PlotPoint& one) { return one.x == point.x; }),
-           UserError, "{}: {} of {} tokens is there twice", place, model, point.x);
+  XF_CHECK(
+      std::none_of(line->points.begin(), line->points.end(), [&](const PlotPoint& one) { return one.x == point.x; }),
+      UserError, "{}: {} of {} tokens is there twice", place, model, point.x);
   if (time) point.y = steps.at("median"), point.low = steps.value("p10", NAN), point.high = steps.value("p90", NAN);
   line->points.push_back(point);
 }
@@ -168,8 +169,9 @@ int growth(const PlotArguments& arguments) {
     for (const GrowthLine& line : lines) {
       if (line.model != name) continue;
       const std::string batch = batches.size() > 1 ? fmt::format(", batch {}", line.batch) : "";
-      plot.series.push_back(
-          {fmt::format("{}{}, n^{:.2f}", name, batch, reporting::growth_exponent(line.points)), line.points});
+      const double exponent = reporting::growth_exponent(line.points);  // of one length there is none
+      const std::string growth = std::isfinite(exponent) ? fmt::format(", n^{:.2f}", exponent) : "";
+      plot.series.push_back({name + batch + growth, line.points});
     }
   plot.title = time ? "Time of a training step by length" : "Peak memory of a training step by length";
   plot.x = {"tokens", true, {lengths.begin(), lengths.end()}};
@@ -180,36 +182,60 @@ int growth(const PlotArguments& arguments) {
   return written(plot, arguments);
 }
 
-// Operations or memory of mrs-X over those of X by length, a line for each width and mode (MrsFormer, Figure 5).
+// What a line of ratios is of; reports of before know of fewer sizes.
+struct RatioLine {
+  std::string model;
+  int64_t width = 0, batch = 0;
+  std::string precision;
+  auto operator<=>(const RatioLine&) const = default;
+};
+
+// Measured rows of a report: operations, or memory, by line and length.
+std::map<std::pair<RatioLine, double>, double> ratio_values(const Json& report, bool flops) {
+  std::map<std::pair<RatioLine, double>, double> values;
+  for (const Json& row : report.at("rows")) {
+    const Json value = row.value(flops ? "flops" : "peak_bytes", Json()), width = row.value("width", Json());
+    if (value.is_null() || row.value("status", "ok") != "ok") continue;
+    const RatioLine line{row.at("model"), width.is_null() ? 0 : width.get<int64_t>(), row.value("batch", int64_t{0}),
+                         row.value("precision", "")};
+    values[{line, row.at("length").get<double>()}] =
+        flops ? value.at("step_counted").get<double>() : value.get<double>();
+  }
+  return values;
+}
+
+// Operations or memory of mrs-X over those of X by length, a line for each width and mode (MrsFormer, Figure 5), and
+// for each batch and precision where there are several.
 int ratios(const PlotArguments& arguments) {
   const bool flops = choice("--of: ", "quantity", arguments.ratio, {"flops", "memory"}) == 0;
   Plot plot;
   std::set<double> lengths;
-  std::set<std::string> conditions;
-  for (const std::string& place : arguments.places) {
-    const Json report = bench_report(place);
-    std::map<std::tuple<std::string, int64_t, double>, double> values;  // by model, width and length
-    read_bench(place, report, [&](const Json&) {
+  std::set<int64_t> batches;
+  std::set<std::string> conditions, precisions;
+  std::vector<std::pair<std::string, std::map<RatioLine, PlotSeries>>> reports;  // each with its mode
+  for (const std::string& place : arguments.places)
+    read_bench(place, bench_report(place), [&](const Json& report) {
       conditions.insert(bench_conditions(report));
-      for (const Json& row : report["rows"]) {
-        const Json value = row.value(flops ? "flops" : "peak_bytes", Json());
-        const Json width = row.value("width", Json());  // reports of before have none
-        if (!value.is_null())
-          values[{row.at("model"), width.is_null() ? 0 : width.get<int64_t>(), row.at("length").get<double>()}] =
-              flops ? value.at("step_counted").get<double>() : value.get<double>();
+      auto& [mode, series] = reports.emplace_back();
+      mode = report.at("conditions").at("mode").get<std::string>();
+      const auto values = ratio_values(report, flops);
+      for (const auto& [key, value] : values) {
+        RatioLine multi = key.first;
+        multi.model = "mrs-" + multi.model;
+        const auto found = values.find({multi, key.second});
+        if (found == values.end()) continue;
+        series[key.first].points.push_back({.x = key.second, .y = found->second / value});
+        lengths.insert(key.second);
+        batches.insert(multi.batch);
+        precisions.insert(multi.precision);
       }
     });
-    std::map<std::pair<std::string, int64_t>, PlotSeries> series;
-    for (const auto& [key, value] : values) {
-      const auto& [model, width, length] = key;
-      const auto multi = values.find({"mrs-" + model, width, length});
-      if (multi == values.end()) continue;
-      series[{model, width}].points.push_back({.x = length, .y = multi->second / value});
-      lengths.insert(length);
-    }
-    const std::string mode = report["conditions"]["mode"];
+  for (auto& [mode, series] : reports)
     for (auto& [key, line] : series) {
-      line.name = fmt::format("{}{}", key.first, key.second > 0 ? fmt::format(", width {}", key.second) : "");
+      line.name = key.model;
+      if (key.width > 0) line.name += fmt::format(", width {}", key.width);
+      if (batches.size() > 1) line.name += fmt::format(", batch {}", key.batch);
+      if (precisions.size() > 1) line.name += ", " + key.precision;
       // Operations of training and inference have one ratio: a line over another would hide it.
       const auto same =
           std::find_if(plot.series.begin(), plot.series.end(), [&, &mine = line](const PlotSeries& other) {
@@ -227,7 +253,6 @@ int ratios(const PlotArguments& arguments) {
       line.name += ", " + mode;
       plot.series.push_back(line);
     }
-  }
   XF_CHECK(!plot.series.empty(), UserError, "{}: expected reports with some model X and mrs-X beside it",
            fmt::join(arguments.places, ", "));
   plot.title = flops ? "Operations of mrs-X over those of X" : "Peak memory of mrs-X over that of X";
@@ -297,8 +322,14 @@ int map(const PlotArguments& arguments) {
 // Mean ranks over tasks.
 int ranks(const PlotArguments& arguments, const ExperimentReader& experiments) {
   const bool whole = arguments.places.size() == 1 && is_experiment(arguments.places.front());
-  const std::vector<RunRecord> records = whole ? experiments(arguments.places.front(), {}).records
-                                               : selected_records(arguments.places, arguments.selection);
+  std::vector<RunRecord> records;
+  if (whole) {
+    ReportedExperiment experiment = experiments(arguments.places.front(), {});
+    keep_selected(arguments.selection, experiment);
+    records = std::move(experiment.records);
+  } else {
+    records = selected_records(arguments.places, arguments.selection);
+  }
   return written(rank_plot_svg(reporting::result_table(records, {})), arguments);
 }
 

@@ -96,12 +96,17 @@ int report(const ReportArguments& arguments, const ExperimentReader& experiments
   const Path place = arguments.records.front();
   const bool alone = arguments.records.size() == 1;
   const auto page = [&](const ReportPage& made) {
-    for (const auto& [option, value] : {std::pair{"--metric", &arguments.metric},
-                                        {"--columns", &arguments.columns},
-                                        {"--average", &arguments.average},
-                                        {"--published", &arguments.published}})
-      XF_CHECK(value->empty(), UserError, "{} is of runs; {} is a folder of experiments or an experiment that measures",
-               option, place.string());
+    for (const auto& [option, given] : {std::pair{"--metric", !arguments.metric.empty()},
+                                        {"--columns", !arguments.columns.empty()},
+                                        {"--average", !arguments.average.empty()},
+                                        {"--published", !arguments.published.empty()},
+                                        {"--task", !arguments.selection.task.empty()},
+                                        {"--duplicates", arguments.selection.duplicates != "newest"},
+                                        {"--transpose", arguments.view.transpose},
+                                        {"--digits", arguments.digits >= 0},
+                                        {"--tests", arguments.view.tests}})
+      XF_CHECK(!given, UserError, "{} is of runs; {} is a folder of experiments or an experiment that measures", option,
+               place.string());
     return written(written_as(format, made), arguments);
   };
   if (alone && std::filesystem::is_directory(place))
@@ -112,13 +117,16 @@ int report(const ReportArguments& arguments, const ExperimentReader& experiments
   std::vector<RunRecord> records;
   if (alone && is_experiment(place)) {
     experiment = experiments(place, arguments.folder);
-    if (experiment->measurements > 0) return page(measured_page(*experiment));
+    if (!experiment->measurements.empty()) return page(measured_page(*experiment));
     if (experiment->published && arguments.published.empty()) {
       published = reporting::read_published(*experiment->published, experiment->published_name);
       options.all_published = experiment->is_whole_table();
     }
     for (const std::string& remark : experiment->remarks) note(fmt::format("xformer: {}", remark));
-    options.average_over = experiment->average_over;
+    keep_selected(arguments.selection, *experiment);
+    if (const std::string& task = arguments.selection.task; task.empty())
+      options.average_over = experiment->average_over;
+    else std::erase_if(published, [&](const auto& value) { return !matches_pattern(task, value.task); });
   } else {
     XF_CHECK(arguments.folder.empty(), UserError,
              "--records is of an experiment or a folder of experiments; {} has records itself", place.string());

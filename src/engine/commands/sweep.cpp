@@ -56,13 +56,15 @@ std::function<std::vector<std::string>(const RunPlan&)> data_words(const std::ve
 int dry_run(const sweep::Experiment& experiment, const std::vector<sweep::Cell>& cells,
             const sweep::SweepOptions& options, const SweepArguments& arguments) {
   ProgressLine line(terminal_options(STDERR_FILENO));
-  const SweepData data(cells, options, progress_callback(line), /*generated_too=*/arguments.probe);
+  const std::vector<CellStanding> standings = standings_of(experiment, cells, options, histories_in(options.out));
+  const SweepData data(incomplete(cells, standings), options, progress_callback(line),
+                       /*generated_too=*/arguments.probe);
   std::optional<measure::BenchRun> probe;
   if (arguments.probe) {
     probe = arguments.compute.start_bench();
     probe->progress = [&line](const std::string& text, double fraction) { line.update(text, fraction); };
   }
-  print_sweep_plan(experiment, cells, options, data, probe ? &*probe : nullptr);
+  print_sweep_plan(experiment, cells, standings, options, data, probe ? &*probe : nullptr);
   line.clear();
   const std::string problems = data.problems();
   XF_CHECK(problems.empty(), DataError, "data is not as it should be for {} of {} cells:{}", data.lacking().size(),
@@ -71,10 +73,11 @@ int dry_run(const sweep::Experiment& experiment, const std::vector<sweep::Cell>&
 }
 
 // The cells whose data is there: all of them, or DataError, unless those that lack it may be skipped.
-std::vector<sweep::Cell> cells_with_data(const std::vector<sweep::Cell>& cells, const sweep::SweepOptions& options,
-                                         bool skip_missing) {
+std::vector<sweep::Cell> cells_with_data(const sweep::Experiment& experiment, const std::vector<sweep::Cell>& cells,
+                                         const sweep::SweepOptions& options, bool skip_missing) {
   ProgressLine line(terminal_options(STDERR_FILENO));
-  const SweepData data(cells, options, progress_callback(line), /*generated_too=*/false);
+  const auto standings = standings_of(experiment, cells, options, histories_in(options.out));
+  const SweepData data(incomplete(cells, standings), options, progress_callback(line), /*generated_too=*/false);
   const std::string problems = data.problems();
   if (problems.empty()) return cells;
   line.finish();
@@ -94,16 +97,26 @@ std::string command_line(const std::vector<std::string>& words) {
   return line;
 }
 
-int print_commands(const std::vector<sweep::Cell>& cells, const sweep::SweepOptions& options) {
+int print_commands(const sweep::Experiment& experiment, const std::vector<sweep::Cell>& cells,
+                   const sweep::SweepOptions& options) {
   const auto histories = histories_in(options.out);
-  int64_t later = 0;
-  for (const sweep::Cell& cell : cells) {
-    if (standing_of_cell(cell, options, histories).kind == CellStand::kCompleted) continue;
-    if (!cell.trials.empty()) ++later;
-    else fmt::print("{}\n", command_line(sweep::cell_command(options, cells, cell, histories)));
+  const std::vector<CellStanding> standings = standings_of(experiment, cells, options, histories);
+  int64_t later = 0, given_up = 0;
+  for (size_t i = 0; i < cells.size(); ++i) {
+    const Json& chosen = standings[i].chosen;
+    if (standings[i].kind == CellStand::kGivenUp) ++given_up;
+    if (standings[i].ended()) continue;
+    if (!cells[i].trials.empty() && chosen.is_null()) {
+      ++later;
+      continue;
+    }
+    const sweep::Cell cell = chosen.is_null() ? cells[i] : sweep::with_values(cells[i], chosen);
+    fmt::print("{}\n", command_line(sweep::cell_command(options, cells, cell, histories)));
   }
   if (later > 0)
     cli::note(fmt::format("{} runs need the result of their search: ask again when its trials are completed", later));
+  if (given_up > 0)
+    cli::note(fmt::format("{} cells were given up; --retry-failed prints the commands of what failed", given_up));
   return 0;
 }
 
@@ -136,13 +149,11 @@ int submit(const sweep::Experiment& experiment, const std::vector<sweep::Cell>& 
   if (!arguments.dry_run || std::filesystem::exists(journal_file)) journal.emplace(journal_file);
   const auto histories = journal ? journal->histories() : std::map<std::string, sweep::CellHistory>{};
   const std::set<std::string> queued = journal ? sweep::queued_cells(*journal) : std::set<std::string>{};
+  const std::vector<CellStanding> standings = standings_of(experiment, cells, options, histories);
   std::vector<const sweep::Cell*> missing;
-  for (const sweep::Cell& cell : cells) {
-    const CellStanding state = standing_of_cell(cell, options, histories);
-    if (cell.kind == sweep::CellKind::kRun && !queued.contains(cell.id) &&
-        (!state.ended() || (arguments.retry_failed && state.kind == CellStand::kGivenUp)))
-      missing.push_back(&cell);
-  }
+  for (size_t i = 0; i < cells.size(); ++i)
+    if (cells[i].kind == sweep::CellKind::kRun && !queued.contains(cells[i].id) && !standings[i].ended())
+      missing.push_back(&cells[i]);
   if (missing.empty()) {
     fmt::print("nothing to submit: {} cells are queued or running, the others have ended\n", queued.size());
     return 0;
@@ -280,9 +291,9 @@ int sweep_experiment(SweepArguments& arguments) {
   options.retry_failed = arguments.retry_failed;
   if (arguments.dry_run && arguments.executor == "slurm") return submit(experiment, cells, options, arguments);
   if (arguments.dry_run) return dry_run(experiment, cells, options, arguments);
-  if (arguments.executor == "print") return print_commands(cells, options);
+  if (arguments.executor == "print") return print_commands(experiment, cells, options);
   if (arguments.executor == "local") require_device(arguments.compute.device);
-  cells = cells_with_data(cells, options, arguments.skip_missing);
+  cells = cells_with_data(experiment, cells, options, arguments.skip_missing);
   if (!arguments.grid_text.empty()) {
     make_folders(options.out);
     write_file_atomically(arguments.file, arguments.grid_text);
