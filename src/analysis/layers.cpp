@@ -49,7 +49,7 @@ int64_t for_each_layer(const TrainedRun& run, data::Split split, int64_t count, 
   const int64_t size = run.source->size(split);
   const std::vector<int64_t> rows = drawn_rows(size, count, seed);
   const int64_t padded = plan::padded_len(run.plan, shape);
-  const auto layers = run.plan.options.values["model.layers"].get<int64_t>();
+  const auto layers = run.plan.options.values.value("model.layers", int64_t{1});  // without any: refused at the first
   const bool causal = plan::model_request(run.plan, shape).causal;
   const at::NoGradGuard no_grad;
   tasks::DeviceBatch batch(run.device, 1, padded, shape);

@@ -7,6 +7,7 @@
 #include <torch/csrc/jit/serialization/import.h>
 
 #include <array>
+#include <cmath>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -64,7 +65,7 @@ std::optional<OptionInfo> option_of(const std::string& name, const c10::IValue& 
   } else if (value.isInt()) {
     info.type = OptionType::kInteger;
     info.fallback = value.toInt();
-  } else if (value.isDouble()) {
+  } else if (value.isDouble() && std::isfinite(value.toDouble())) {  // a plan has no word for infinity
     info.type = OptionType::kReal;
     info.fallback = value.toDouble();
   } else if (value.isString()) {

@@ -6,6 +6,7 @@
 #include "cli/printed.h"
 #include "core/pair_symbols.h"
 #include "core/text.h"
+#include "core/utf8.h"
 #include "data/text/text_pairs.h"
 #include "kernels/policy.h"
 #include "models/decoding.h"
@@ -85,7 +86,7 @@ int write_text(const RunPlan& plan, const std::string& run, const std::string& o
   if (!json) return 0;
   std::vector<int> bytes;
   for (const char byte : text) bytes.push_back(static_cast<uint8_t>(byte));
-  Json answer{{"run", run}, {"task", plan.task}, {"weights_sha256", weights.sha256}};
+  Json answer{{"run", as_utf8(run)}, {"task", plan.task}, {"weights_sha256", weights.sha256}};
   answer["search"] = {{"beams", search.beams}, {"length_penalty", search.length_penalty}};
   answer["prompt"] = shown_bytes(prompt);
   if (!arguments.question.empty()) answer["question"] = shown_bytes(arguments.question);

@@ -105,7 +105,7 @@ ModelBatch make_batch(const ModelForward& request, const tasks::Task& task, cons
              "--input: expected {} or {}, not both: gradients are of the loss, or of a weighted sum of logits", answer,
              kGradOutput);
     if (field.range > 0) check_range(answer, given->second.to(at::kLong), field.range, field.of_tokens() ? -1 : 0);
-    made.rows.fields.emplace_back(field.name, given->second.to(request.device, field.whole() ? at::kLong : at::kFloat));
+    made.rows.fields.emplace_back(field.name, given->second.to(request.device, field.whole() ? at::kLong : type));
   }
   made.wants_loss = !made.rows.fields.empty();
   for (const data::Field& field : fields) {

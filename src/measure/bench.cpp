@@ -262,7 +262,11 @@ class Bench {
     }
     if (subjects.front()) run_.ready(rows_[first]);
     const auto joules = count == 1 ? device_energy(run_.device) : std::nullopt;
-    for (int64_t turn = 0; turn < options_.steps && run_.turn(); ++turn) {
+    const auto any = [&] {
+      return std::any_of(subjects.begin(), subjects.end(), [](const auto& one) { return !!one; });
+    };
+    // Without one, whoever sets the pace would be waited for, and wait in turn to be told that it can begin.
+    for (int64_t turn = 0; turn < options_.steps && any() && run_.turn(); ++turn) {
       for (size_t i = 0; i < count; ++i) {
         if (!subjects[i]) continue;
         StepTime time;

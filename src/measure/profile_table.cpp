@@ -88,11 +88,11 @@ std::string product_table(const Json& products) {
   };
   for (const Json& row : products)
     text +=
-        fmt::format("| {} x {}{} | {:.4g} | {:.3f} | {:.2f} | {:.1f} | {:.2f} | {:.1f} |\n",
+        fmt::format("| {} x {}{} | {:.4g} | {:.3f} | {:.2f} | {} | {:.2f} | {:.1f} |\n",
                     side(row, "rows", "inner", "left_transposed"), side(row, "inner", "columns", "right_transposed"),
                     row["type"] == "Float" ? "" : " " + row["type"].get<std::string>(), number(row["calls"]),
-                    number(row["flops"]) / 1e9, number(row["ms"]), number(row["gflops_per_s"]), number(row["alone_ms"]),
-                    number(row["alone_gflops_per_s"]));
+                    number(row["flops"]) / 1e9, number(row["ms"]), cell(row["gflops_per_s"], 1, "{:.1f}"),
+                    number(row["alone_ms"]), number(row["alone_gflops_per_s"]));
   return text;
 }
 

@@ -76,8 +76,8 @@ void rethrow_translated(const std::string& next, const std::string& smaller) {
     throw InternalError(and_next("the device refused what it was given: " + text));
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace();
-    if (text.find("DefaultCPUAllocator") != std::string::npos || text.find("out of memory") != std::string::npos)
-      throw OutOfMemory(and_next(out_of_memory(text, smaller)));
+    for (const char* words : {"DefaultCPUAllocator", "out of memory", "Storage size calculation overflowed"})
+      if (text.find(words) != std::string::npos) throw OutOfMemory(and_next(out_of_memory(text, smaller)));
     throw InternalError(and_next("LibTorch: " + text));
   } catch (const std::filesystem::filesystem_error& error) {
     throw ResourceError(and_next(error.what()));

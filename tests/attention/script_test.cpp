@@ -90,6 +90,7 @@ TEST_CASE("attributes are options; what the program sets itself, tensors and pri
         module.register_attribute("sharp", c10::BoolType::get(), true);
         module.register_attribute("sizes", c10::ListType::ofInts(), std::vector<int64_t>{2, 3});
         module.register_attribute("_private", c10::IntType::get(), int64_t{1});
+        module.register_attribute("hidden_score", c10::FloatType::get(), -INFINITY);  // no plan could hold it
       });
   std::map<std::string, Json> found;
   for (const OptionInfo& option : resolve("script:" + path).options()) found[option.name] = option.fallback;

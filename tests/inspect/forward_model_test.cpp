@@ -137,6 +137,11 @@ TEST_CASE("numbers at places, too, are computed with in the weights' type") {
   CHECK(wide.scalar_type() == at::kDouble);
   CHECK(support::max_difference(wide, logits(at::kFloat, 0).to(at::kDouble)) < 1e-5);
   CHECK_FALSE(wide.equal(logits(at::kDouble, 1e-12)));  // which float rounds away
+  const at::Tensor targets = at::tensor({0.1, 0.7}, at::kDouble);
+  const ForwardResult judged =
+      forward_model({plan, weights_of(plan, at::kDouble), {}}, {{"values", values}, {"targets", targets}});
+  const double loss = (find(judged, "logits").squeeze(-1) - targets).square().mean().item<double>();
+  CHECK(find(judged, "loss").item<double>() == Approx(loss).epsilon(1e-13));
 }
 
 TEST_CASE("labels give the mean cross entropy, and --grad its derivative") {

@@ -253,6 +253,18 @@ TEST_CASE("a paced bench takes a step when it is asked to") {
   CHECK(contains(bench_markdown(report), fmt::format("paced, {} taken", taken)));
 }
 
+TEST_CASE("a paced bench whose row cannot be measured waits for nobody") {
+  BenchOptions options = small_bench({"linear"}, {16});
+  options.paced = true;
+  BenchRun run;
+  run.memory_limit = 10;
+  run.turn = [] {
+    FAIL("asked for a step");
+    return false;
+  };
+  CHECK(report_of(options, run)["rows"][0]["status"] == "too-large");
+}
+
 TEST_CASE("a bench can have the valid lengths of the first training examples") {
   BenchOptions options = small_bench({"linear", "softmax"}, {24, 48});
   options.batches = {2, 5};

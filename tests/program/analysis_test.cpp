@@ -69,4 +69,23 @@ TEST_CASE("the span of a trained model and the errors of what would stand in sof
   CHECK(contains(both[1]["refusal"].get<std::string>(), "causal"));
 }
 
+TEST_CASE("a model without layers has no span, and says so; a run's name may be any bytes", "[cli]") {
+  const Place place;
+  REQUIRE(place
+              .run(words("train --model cnn --task pathfinder32-easy --steps 1 --batch 2 --threads 1 --out cnn --set "
+                         "data.train_examples=8 data.dev_examples=4 data.test_examples=4 model.width=8"))
+              .code == 0);
+  const Outcome none = place.run(words("span cnn --examples 1 --threads 1"));
+  CHECK(none.code == 2);
+  CHECK(contains(none.err, "cnn reports no queries, keys and values"));
+  const std::string odd = "r\xff";
+  REQUIRE(place.run(tiny("softmax", "--steps 2") + Words{"--out", odd}).code == 0);
+  for (const char* command : {"span --examples 2 --json", "eval --json"}) {
+    const Outcome told = place.run(words(command) + odd);
+    INFO(told.err);
+    CHECK(told.code == 0);
+    CHECK(Json::parse(told.out)["run"] == "r\\xff");
+  }
+}
+
 }  // namespace xformer::program_test

@@ -79,6 +79,12 @@ TEST_CASE("bench answers wrong words", "[cli]") {
   const Outcome all = place.run(words("bench --models l* --lengths 32 --dry-run"));
   CHECK(contains(all.out, "linformer  length 32"));
   CHECK(all.err.empty());
+  // Options of those that the pattern stands for, which softmax has not.
+  const Outcome own =
+      place.run(words("bench --models linf* --no-baseline --lengths 32 --set attention.projected_len=8 --dry-run"));
+  INFO(own.err);
+  CHECK(own.code == 0);
+  CHECK(contains(own.out, "linformer  length 32"));
   const Outcome empty = place.run({"bench", "--lengths", "32", "--models", ""});
   CHECK(empty.code == 2);
   CHECK(contains(empty.err, "--models"));

@@ -293,6 +293,7 @@ TEST_CASE("data from files, named on the command line or by XFORMER_DATA", "[cli
   CHECK(contains(shown.out, "dev 0 of 5"));
   CHECK(contains(shown.out, "label 8, evaluates to 8"));
   check_case(place, "data show listops --index 5 --split dev --data " + sample, 2, {"--index", "0 to 4"});
+  check_case(place, "data show listops --index 1 --count 9223372036854775807 --data " + sample, 0, {"train 1 of"});
   const Words command = words(
       "train --task listops --model linear --set model.dim=16 --set model.head_dim=8 --batch 4 --steps 4 --threads 1");
   REQUIRE(place.run(command + Words{"--set", "data.max_length=64", "--out", "named", "--data", sample}).code == 0);

@@ -185,6 +185,7 @@ TEST_CASE("want of memory is told once, in units that people read") {
         "free. Process 4711 has 70.00 GiB memory in use. Process 5 has 512.00 MiB memory in use; a smaller "
         "batch needs less; other processes hold memory there (4711 has 70.00 GiB, 5 has 512.00 MiB): wait, or "
         "take another --device");
+  CHECK_THAT(told([] { static_cast<void>(at::zeros({int64_t{1} << 62, 2})); }), Catch::StartsWith("out of memory: "));
   CHECK_THAT(told([] { TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried 2 GiB"); }),
              Catch::StartsWith("CUDA out of memory. Tried 2 GiB; a smaller"));
 }

@@ -8,6 +8,7 @@
 #include "cli/printed.h"
 #include "cli/progress.h"
 #include "core/text.h"
+#include "core/utf8.h"
 #include "engine/commands.h"
 #include "engine/plan_arguments.h"
 #include "training/run_directory.h"
@@ -69,7 +70,7 @@ int span(const AnalysisArguments& arguments) {
     for (const analysis::HeadSpan& one : result.heads)
       heads.push_back(
           {{"layer", one.layer}, {"head", one.head}, {"span", one.span}, {"without_front", one.without_front}});
-    fmt::print("{}\n", Json{{"run", arguments.run},
+    fmt::print("{}\n", Json{{"run", as_utf8(arguments.run)},
                             {"task", opened.run.plan.task},
                             {"model", opened.run.plan.model},
                             {"weights_sha256", opened.run.weights_sha256},
@@ -145,7 +146,7 @@ int approximation(const AnalysisArguments& arguments) {
                       {"refusal", one.refusal.empty() ? Json() : Json(one.refusal)},
                       {"layers", layers}});
     }
-    fmt::print("{}\n", Json{{"run", arguments.run},
+    fmt::print("{}\n", Json{{"run", as_utf8(arguments.run)},
                             {"task", opened.run.plan.task},
                             {"weights_sha256", opened.run.weights_sha256},
                             {"split", arguments.split},

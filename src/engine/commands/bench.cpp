@@ -78,6 +78,13 @@ bool is_pattern(const std::string& model) { return model.find_first_of("*?") != 
 // Whether the task lets no place see a later one.
 bool is_causal(measure::BenchOptions options) {
   options.models = {kBaseline}, options.own = {}, options.against = {};
+  // Options of attentions say nothing of the task, and may be of those that the pattern stands for.
+  for (ValueLayer& layer : options.layers) {
+    Json others = Json::object();
+    for (const auto& [key, value] : layer.values.items())
+      if (!key.starts_with("attention.")) others[key] = value;
+    layer.values = others;
+  }
   return measure::bench_cases(options).front().request.causal;
 }
 

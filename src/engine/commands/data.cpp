@@ -302,7 +302,8 @@ int show(const DataCommandArguments& arguments) {
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
   XF_CHECK(!error, ResourceError, "--png: cannot make the folder {}: {}", folder.string(), error.message());
   Json shown = Json::array();
-  for (int64_t i = arguments.index; i < std::min(size, arguments.index + arguments.count); ++i) {
+  const int64_t end = arguments.index + std::min(size - arguments.index, arguments.count);
+  for (int64_t i = arguments.index; i < end; ++i) {
     Stream numbers(0, static_cast<uint64_t>(i));
     const data::Example example = arguments.augmented ? source->augmented(split, i, numbers) : source->read(split, i);
     if (!folder.empty()) {

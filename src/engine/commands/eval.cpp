@@ -5,6 +5,7 @@
 
 #include "cli/progress.h"
 #include "core/text.h"
+#include "core/utf8.h"
 #include "data/shifted_source.h"
 #include "engine/commands.h"
 #include "engine/plan_arguments.h"
@@ -77,9 +78,9 @@ int evaluate_run(const EvalArguments& arguments) {
   if (!result) throw Interrupted("stopped by a signal; nothing was saved, nothing was lost");
   if (arguments.json) {
     const Metric& headline = result->headline();
-    Json answer{
-        {"run", arguments.run}, {"split", data::split_name(split)}, {headline.spec.name, headline.value},
-        {"loss", result->loss}, {"examples", result->examples},     {"data", {{"sha256", run.source->info().sha256}}}};
+    Json answer{{"run", as_utf8(arguments.run)},      {"split", data::split_name(split)},
+                {headline.spec.name, headline.value}, {"loss", result->loss},
+                {"examples", result->examples},       {"data", {{"sha256", run.source->info().sha256}}}};
     if (moved) answer["shift"] = {{"kind", arguments.shift}, {"places", arguments.shift_by}};
     for (const Metric& metric : result->metrics) answer[metric.spec.name] = metric.value;
     fmt::print("{}\n", answer.dump(2));

@@ -7,6 +7,7 @@
 
 #include "cli/printed.h"
 #include "core/code_version.h"
+#include "core/utf8.h"
 #include "engine/commands.h"
 #include "engine/plan_arguments.h"
 #include "inspect/forward_attention.h"
@@ -159,7 +160,8 @@ void report(const inspect::ForwardResult& result, const std::string& output, boo
     if (json) tensors.push_back({{"name", name}, {"type", type}, {"shape", tensor.sizes().vec()}});
     else fmt::print(out, "{} {} [{}]\n", name, type, fmt::join(tensor.sizes(), ","));
   }
-  if (json) fmt::print(out, "{}\n", Json{{"output", output}, {"notes", result.notes}, {"tensors", tensors}}.dump(2));
+  if (json)
+    fmt::print(out, "{}\n", Json{{"output", as_utf8(output)}, {"notes", result.notes}, {"tensors", tensors}}.dump(2));
 }
 
 // The names that --capture knows, in the order in which a forward pass comes by them, with type and shape. What is not

@@ -11,6 +11,7 @@
 #include "cli/byte_text.h"
 #include "cli/progress.h"
 #include "core/text.h"
+#include "core/utf8.h"
 #include "data/text/stream_symbols.h"
 #include "engine/commands.h"
 #include "engine/plan_arguments.h"
@@ -209,8 +210,9 @@ int generate_from_run(const GenerateArguments& arguments) {
     for (const char byte : made[i]) bytes.push_back(static_cast<uint8_t>(byte));
     Json sequence{{"bytes", bytes}};
     if (kind.images) {
-      sequence["file"] = write_image(arguments, kind, i, prompt + made[i]).string();
-      if (!arguments.json) fmt::print("{}\n", sequence["file"].get<std::string>());
+      const std::string file = write_image(arguments, kind, i, prompt + made[i]).string();
+      sequence["file"] = as_utf8(file);
+      if (!arguments.json) fmt::print("{}\n", file);
     } else {
       sequence["text"] = shown(made[i]);
     }
@@ -224,7 +226,7 @@ int generate_from_run(const GenerateArguments& arguments) {
   if (!request.sampling.greedy)
     sampling = {{"temperature", request.sampling.temperature}, {"top_p", request.sampling.top_p}};
   if (request.sampling.top_k > 0) sampling["top_k"] = request.sampling.top_k;
-  fmt::print("{}\n", Json{{"run", arguments.run},
+  fmt::print("{}\n", Json{{"run", as_utf8(arguments.run)},
                           {"task", plan.task},
                           {"weights_sha256", weights.sha256},
                           {"seed", arguments.seed},
