@@ -74,6 +74,7 @@ def words_of_options():
                            "set": {"model.dim": 64, "attention.scales": [1, 4], "eval.parity": True}})
     check(made == ["--log-every", "5", "--fast", "--lr", "0.001", "--freeze", "tokens,layer0.*", "--set",
                    "model.dim=64", "attention.scales=1,4", "eval.parity=true"], f"words: {made}")
+    check(_program.words({"set": {}, "capture": [], "seed": 0}) == ["--seed", "0"], "what is empty is left out")
 
 
 def the_whole_package_is_typed_and_described():
@@ -107,6 +108,8 @@ def training(folder):
     with mock.patch.dict(os.environ, XFORMER_PROGRAM=str(folder / "no-such-program")):
         error = refused(lambda: xformer.train(run, **RUN))
         check(error.code == 4 and "no-such-program" in str(error), f"no program: {error}")
+        error = refused(lambda: xformer.forward("softmax", *np.zeros((3, 1, 1, 2, 2))))
+        check(error.code == 4 and "no-such-program" in str(error), f"no program for a core: {error}")
 
 
 def leaving_and_going_on(folder):
@@ -277,6 +280,10 @@ def the_program_by_its_module():
     wrong = [sys.executable, "-m", "xformer", "describe", "linformr"]
     done = subprocess.run(wrong, capture_output=True, env=environment)
     check(done.returncode == 2, "with its exit code")
+    through = f"'{sys.executable}' -m xformer list attentions 2>&1 >&3 | cat"
+    shell = ["bash", "-c", f"exec 3> >(true); sleep 0.5; {through}"]
+    done = subprocess.run(shell, capture_output=True, env=environment)
+    check(done.stdout == b"", f"a reader that has gone ends the program without a word: {done.stdout}")
     environment["XFORMER_PROGRAM"] = "/nowhere/xformer"
     done = subprocess.run([sys.executable, "-m", "xformer"], capture_output=True, env=environment, text=True)
     check(done.returncode == 4 and "/nowhere/xformer cannot be started" in done.stderr, f"no program: {done.stderr}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 from xformer._program import Error, environment, program
@@ -11,6 +12,8 @@ from xformer._program import Error, environment, program
 def main() -> None:
     try:
         path = program()
+        for one in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores, and a program that it becomes would, too
+            signal.signal(one, signal.SIG_DFL)
         os.execve(path, [path, *sys.argv[1:]], environment())
     except Error as error:
         print(f"xformer: {error}", file=sys.stderr)

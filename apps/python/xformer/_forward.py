@@ -40,7 +40,11 @@ def forward(name: str, q: Any, k: Any, v: Any, mask: Any = None, tensors: Mappin
         source, made = pathlib.Path(folder) / "in.safetensors", pathlib.Path(folder) / "out.safetensors"
         files.save_file(given, source)
         command = [program(), "forward", *words({"core": name, **options, "input": source, "output": made})]
-        done = subprocess.run(command, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        try:
+            done = subprocess.run(command, env=environment(), stdin=subprocess.DEVNULL, capture_output=True,
+                                  encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise Error(4, f"{command[0]} cannot be started: {error.strerror}") from error
         if done.returncode != 0:
             raise Error(done.returncode, message(done.returncode, done.stderr))
         for line in done.stderr.splitlines():

@@ -11,8 +11,8 @@ from typing import Any, Union
 _HERE = pathlib.Path(__file__).resolve().parent
 _IN_WHEEL = _HERE / "program" / "xformer"
 
-# A value of an option. True is a flag, None and False leave the option out, a sequence is joined by commas, a mapping
-# is key=value for each of its entries (set={"model.dim": 64}).
+# A value of an option. True is a flag, None, False and what is empty leave the option out, a sequence is joined by
+# commas, a mapping is key=value for each of its entries (set={"model.dim": 64}).
 Value = Union[str, int, float, bool, None, "os.PathLike[str]", Sequence[Any], Mapping[str, Any]]
 
 
@@ -59,6 +59,8 @@ def words(options: Mapping[str, Value]) -> list[str]:
     result: list[str] = []
     for name, value in options.items():
         if value is None or value is False:
+            continue
+        if isinstance(value, (Mapping, Sequence)) and not isinstance(value, str) and not value:
             continue
         result.append("--" + name.replace("_", "-"))
         if isinstance(value, Mapping):

@@ -39,7 +39,7 @@ def _flat(entries: Row, prefix: str = "") -> Row:
 def _record(path: pathlib.Path) -> Row | None:
     """The row of a record; None of another file."""
     try:
-        record = json.loads(path.read_text())
+        record = json.loads(path.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError):
         return None
     named = isinstance(record, dict) and record.get("schema_version") and all(
