@@ -110,6 +110,10 @@ void check_encoder(const EncoderOptions& options, const ModelRequest& request) {
       "model.reversible: {} drops weights by LibTorch's generator, which would drop others when layers are computed "
       "again; set model.attention_dropout=0 or take softmax",
       name);
+  XF_CHECK(!options.reversible || request.attention_options.value("commitment", 0.0) == 0, UserError,
+           "model.reversible: {} asks for a loss of queries and keys, and reversible layers keep no graph of theirs; "
+           "set attention.commitment=0",
+           name);
   attention::check_buildable(request.attention, request.attention_options, options.heads, request.causal);
 }
 

@@ -47,6 +47,10 @@ class Model : public torch::nn::Module {
   // Sum of what the attentions ask for; undefined when none does.
   [[nodiscard]] at::Tensor extra_loss() const { return attention::extra_loss(*this); }
   void after_step(int64_t step) { attention::after_step(*this, step); }
+  // Rows of the network's tensors that are one example: where dropout's numbers of a micro-batch begin.
+  [[nodiscard]] virtual int64_t rows_of_example(const ModelInput& input) const {
+    return input.key_valid.dim() == 3 ? input.key_valid.size(1) : 1;
+  }
   [[nodiscard]] virtual std::string backend() const { return attention::backends(*this); }
   [[nodiscard]] virtual attention::Cost cost(int64_t batch, int64_t length) const = 0;
   // Whether weight decay touches a parameter.

@@ -101,8 +101,8 @@ void TrainStep::work(const tasks::DeviceBatch& batch) {
   at::Tensor sums;
   std::vector<std::pair<at::Tensor, at::Tensor>> remembered;  // places, and what they hold after the step
   for (int64_t first = 0; first < batch.size(); first += at_once) {
-    model_.dropout_stream()->set_first_row(first * shape_.sequences);
     const tasks::BatchView rows = all.rows(first, std::min(at_once, batch.size() - first));
+    model_.dropout_stream()->set_first_row(first * model_.rows_of_example(rows.inputs));
     const at::Tensor weight = at_once >= batch.size() ? whole_weight : task_->weight(rows);
     const int64_t here = rows.row_valid.size(0);
     models::State before, state;

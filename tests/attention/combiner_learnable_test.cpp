@@ -139,6 +139,22 @@ TEST_CASE("combiner-learnable's centroids follow the keys of a step, and padding
   CHECK(buffers["step_counts"].sum().item<double>() == 0);
 }
 
+TEST_CASE("a step whose keys are no numbers leaves combiner-learnable's centroids as they are") {
+  const BuiltCore core = make({2});
+  core.module->train();
+  Inputs in = random_inputs(2, 2, 12, 5);
+  (void)core(in.q, in.k, in.v);
+  core.module->after_step(1);
+  auto buffers = core.module->named_buffers();
+  const at::Tensor centroids = buffers["centroids"].clone(), counts = buffers["cluster_counts"].clone();
+  in.k[1].narrow(1, 3, 1).fill_(NAN);
+  (void)core(in.q, in.k, in.v);
+  core.module->after_step(2);
+  CHECK(at::equal(buffers["centroids"], centroids));
+  CHECK(at::equal(buffers["cluster_counts"], counts));
+  CHECK(buffers["step_sums"].eq(0).all().item<bool>());
+}
+
 TEST_CASE("combiner-learnable has no causal form, and says so") {
   CHECK_THROWS_WITH(make_core("combiner-learnable", {}, {.causal = true}),
                     Catch::Matchers::Contains("combiner-learnable has no causal form"));

@@ -1,6 +1,7 @@
 // linformer (attention-core 3.9).
 #include <map>
 
+#include "attention/multi_head.h"
 #include "attention/support.h"
 
 namespace xformer::attention::linformer_test {
@@ -121,6 +122,10 @@ TEST_CASE("linformer with keys as values has one map and one projection for both
   CHECK(mixer.module->cost(1, 12).flops_executed == 2.0 * (3 * 10 * 10 * 12 + 2 * 3 * 12 * 4 * 5));
 
   CHECK_THROWS_WITH(make_mixer("mrs-linformer", own), Catch::Matchers::Contains("attention.share_kv"));
+  // Around a core there would be a map of values, which it would not read.
+  const Resolved linformer = resolve("linformer");
+  CHECK_THROWS_WITH(build_cross(linformer, full_options(linformer, own), make_context({.max_len = 12})),
+                    Catch::Matchers::Contains("attention.share_kv: attention to another sequence"));
   CHECK_THROWS_WITH(make_mixer("linformer", {{"sharing", "none"}, {"share_kv", true}}),
                     Catch::Matchers::Contains("mlpen, layerwise or kv, got none"));
 }

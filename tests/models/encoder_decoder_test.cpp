@@ -188,6 +188,18 @@ TEST_CASE("a row without an example disturbs no other and no gradient", "[encode
   }
 }
 
+TEST_CASE("the second half of a batch drops what it drops within the whole", "[encoder-decoder]") {
+  const auto model = built(writer("softmax", {{"dropout", 0.3}, {"attention_dropout", 0.3}}));
+  model->train();
+  const ModelInput all = pairs();
+  const auto scores = [&](int64_t first, int64_t rows) {
+    const ModelInput part{all.tokens.narrow(0, first, rows), all.key_valid.narrow(0, first, rows)};
+    model->dropout_stream()->set_step(3, first * model->rows_of_example(part));
+    return model->forward(part);
+  };
+  CHECK(apart(scores(1, 1), scores(0, 2).narrow(0, 1, 1)) < 1e-12);
+}
+
 TEST_CASE("one beam is the greedy text", "[encoder-decoder]") {
   for (const uint64_t seed : {1, 2, 3}) {
     ModelRequest request = writer("softmax");

@@ -120,6 +120,13 @@ TEST_CASE("a whole reversible model trains: every parameter gets its gradient, a
     }
 }
 
+TEST_CASE("a reversible model refuses a loss of queries and keys, which would be none") {
+  CHECK_THROWS_WITH(build("routing", {{"reversible", true}}),
+                    Catch::Matchers::Contains("set attention.commitment=0") &&
+                        Catch::Matchers::Contains("model.reversible: routing"));
+  CHECK_NOTHROW(build("routing", {}));
+}
+
 TEST_CASE("memory of a reversible stack between forward and backward does not grow with its depth") {
   install_caching_allocator();
   const auto kept = [](bool reversible, int64_t layers) {

@@ -6,6 +6,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -51,6 +52,28 @@ class IndexTables {
 
  private:
   mutable std::map<std::tuple<std::string, std::vector<int64_t>, std::string>, at::Tensor> tables_;
+};
+
+// What an attention makes on the host of a length, on a device. All of training are kept, and kMost others: a text that
+// is written has another length at every symbol. Of further ones the last is there, and for good once it is recorded.
+template <class Table>
+class TablesByLength {
+ public:
+  template <class Make>
+  [[nodiscard]] const Table& get(int64_t length, const at::Device& device, bool training, const Make& make) const {
+    const std::pair key(length, device.str());
+    if (const auto found = kept_.find(key); found != kept_.end()) return found->second;
+    const bool here = last_ && last_->first == key;
+    if (training || RecordingScope::any() || kept_.size() < IndexTables::kMost)
+      return kept_.emplace(key, here ? last_->second : make()).first->second;
+    if (!here) last_.emplace(key, make());
+    return last_->second;
+  }
+
+ private:
+  using Key = std::pair<int64_t, std::string>;
+  mutable std::map<Key, Table> kept_;
+  mutable std::optional<std::pair<Key, Table>> last_;
 };
 
 }  // namespace xformer::attention

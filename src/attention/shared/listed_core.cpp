@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "attention/shared/index_tables.h"
 #include "attention/shared/windows.h"
 #include "core/error.h"
 #include "kernels/listed_attention/listed_attention.h"
@@ -21,31 +20,28 @@ std::vector<int64_t> keys_apart(const std::vector<int64_t>& apart, int64_t row, 
   return keys;
 }
 
-ListedCore::Lists& ListedCore::lists(int64_t length) const {
-  const auto [found, fresh] = lists_.try_emplace(length);
-  if (!fresh) return found->second;
-  std::vector<std::vector<int64_t>> rows;
-  size_t longest = 1, pairs = 0;
-  for (int64_t row = 0; row < length; ++row) {
-    rows.push_back(keys_(row, length, causal_));
-    longest = std::max(longest, rows.back().size());
-    pairs += rows.back().size();
-  }
-  const at::Tensor places = at::full({1, 1, length, static_cast<int64_t>(longest)}, -1, at::kLong);
-  int64_t* to = places.data_ptr<int64_t>();
-  for (const std::vector<int64_t>& row : rows) {
-    std::copy(row.begin(), row.end(), to);
-    to += longest;
-  }
-  found->second = {places, static_cast<int64_t>(pairs)};
-  return found->second;
+at::Tensor ListedCore::places(int64_t length, const at::Device& device) const {
+  return places_.get(length, device, is_training(), [&] {
+    std::vector<std::vector<int64_t>> rows;
+    size_t longest = 1;
+    for (int64_t row = 0; row < length; ++row) {
+      rows.push_back(keys_(row, length, causal_));
+      longest = std::max(longest, rows.back().size());
+    }
+    const at::Tensor places = at::full({1, 1, length, static_cast<int64_t>(longest)}, -1, at::kLong);
+    int64_t* to = places.data_ptr<int64_t>();
+    for (const std::vector<int64_t>& row : rows) {
+      std::copy(row.begin(), row.end(), to);
+      to += longest;
+    }
+    return host_table(places, device);
+  });
 }
 
 at::Tensor ListedCore::forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceMask& mask,
                                Carry& /*carry*/) {
   XF_ASSERT(mask.causal == causal_ && k.size(2) == q.size(2), "listed keys are of one sequence, causal {}", causal_);
-  at::Tensor& places = lists(q.size(2)).places;
-  if (places.device() != q.device()) places = host_table(places, q.device());
+  const at::Tensor places = this->places(q.size(2), q.device());
   probe("places", places);
   return kernels::listed_attention(q, k, v,
                                    {places, {}, mask.key_valid, mask.key_valid, dropout_.place(is_training())});
@@ -53,7 +49,9 @@ at::Tensor ListedCore::forward(const at::Tensor& q, const at::Tensor& k, const a
 
 Cost ListedCore::cost(const Shape& shape) const {
   const double z = static_cast<double>(shape.batch * shape.heads), d = static_cast<double>(shape.head_dim);
-  const double flops = 4 * z * d * static_cast<double>(lists(shape.query_len).pairs);
+  size_t pairs = 0;
+  for (int64_t row = 0; row < shape.query_len; ++row) pairs += keys_(row, shape.query_len, causal_).size();
+  const double flops = 4 * z * d * static_cast<double>(pairs);
   return {flops, flops, kept_of_windows(z, static_cast<double>(shape.query_len), d)};
 }
 

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <vector>
 
 #include "attention/core.h"
+#include "attention/shared/index_tables.h"
 
 namespace xformer::attention {
 
@@ -26,17 +26,13 @@ class ListedCore : public AttentionCore {
   [[nodiscard]] bool takes_half_on_devices(const at::Tensor& /*q*/) const override { return true; }
 
  private:
-  struct Lists {
-    at::Tensor places;  // int64 [1,1,n,L], -1 behind shorter lists
-    int64_t pairs = 0;
-  };
-  // Made once for every length.
-  [[nodiscard]] Lists& lists(int64_t length) const;
+  // int64 [1,1,n,L], -1 behind shorter lists.
+  [[nodiscard]] at::Tensor places(int64_t length, const at::Device& device) const;
 
   bool causal_;
   Keys keys_;
   kernels::Dropout dropout_;
-  mutable std::map<int64_t, Lists> lists_;
+  TablesByLength<at::Tensor> places_;
 };
 
 // i and the distances of `apart` (rising, from 0) on its far side, if not causal on both, as far as there are tokens.

@@ -10,7 +10,6 @@
 // Causal: no nodes on the right; all others end before the leaf.
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include "attention/descriptor.h"
 #include "attention/multi_head.h"
@@ -169,10 +168,11 @@ class BptBlock : public LayerBlock {
 
   [[nodiscard]] int64_t types() const { return (2 * options_.neighbours + 1) * (options_.level_clip + 1); }
 
-  // Made once for a length.
   const Graph& graph_of(int64_t n, const at::Device& device) {
-    const auto found = graphs_.find({n, device.str()});
-    if (found != graphs_.end()) return found->second;
+    return graphs_.get(n, device, is_training(), [&] { return make_graph(n, device); });
+  }
+
+  [[nodiscard]] Graph make_graph(int64_t n, const at::Device& device) const {
     Graph graph;
     graph.sizes = level_sizes(n);
     for (const int64_t size : graph.sizes) graph.nodes += size;
@@ -195,7 +195,7 @@ class BptBlock : public LayerBlock {
       const at::Tensor leaf = at::arange(graph.sizes[level] << level, at::kLong).view({1, 1, graph.sizes[level], -1});
       graph.leaves.push_back(host_table(leaf.masked_fill(leaf.ge(n), -1), device));
     }
-    return graphs_.emplace(std::pair(n, device.str()), std::move(graph)).first->second;
+    return graph;
   }
 
   // Leaves q [b,h,n,d] over the nodes k, v [b,h,t,d] of their lists.
@@ -225,7 +225,7 @@ class BptBlock : public LayerBlock {
   std::shared_ptr<Linear> query_, key_, value_, out_, ff_in_, ff_out_;
   at::Tensor vectors_;  // a [types, d]
   kernels::NormWeights entry_norm_, norm_, ff_norm_;
-  std::map<std::pair<int64_t, std::string>, Graph> graphs_;
+  TablesByLength<Graph> graphs_;
 };
 
 const Schema<Options>& schema() {

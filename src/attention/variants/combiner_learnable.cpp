@@ -13,6 +13,7 @@
 // on later ones. With one cluster it is softmax attention. Pinned tokens (CLS) stand outside.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "attention/shared/summaries.h"
 #include "kernels/picked_rows/picked_rows.h"
@@ -78,8 +79,10 @@ class LearnableCore : public AttentionCore {
   void after_step(int64_t) override {
     const at::NoGradGuard no_grad;
     const double decay = options_.centroid_decay;
-    counts_.mul_(decay).add_(step_counts_, 1 - decay);
-    sums_.mul_(decay).add_(step_sums_, 1 - decay);
+    // A step that is skipped because its numbers are none must not spoil the steps behind it.
+    const at::Tensor sound = step_sums_.isfinite().all();
+    for (const auto& [mean, step] : {std::pair{counts_, step_counts_}, {sums_, step_sums_}})
+      mean.copy_(at::where(sound, (mean * decay).add_(step, 1 - decay), mean));
     const at::Tensor total = counts_.sum(-1, /*keepdim=*/true);  // [h,1]
     const at::Tensor smooth = (counts_ + kSmoothing) / (total + static_cast<double>(clusters_) * kSmoothing) * total;
     centroids_.copy_(sums_ / smooth.clamp_min(kSmoothing).unsqueeze(-1));

@@ -8,7 +8,6 @@
 // two-dimensional form sees more to the right and less to the left and below than in the paper, which generates the
 // image block by block (attention-more 8). Pinned tokens stand outside: they see all and are seen by all.
 #include <algorithm>
-#include <map>
 
 #include "attention/descriptor.h"
 #include "attention/shared/grid.h"
@@ -143,10 +142,11 @@ class ImageLocalCore : public AttentionCore {
     return {static_cast<int64_t>(own), static_cast<int64_t>(memory)};
   }
 
-  // Made once for a length.
   const Tables& tables_of(int64_t places, int64_t pinned, const at::Device& device) {
-    const auto found = tables_.find({places, device.str()});
-    if (found != tables_.end()) return found->second;
+    return tables_.get(places, device, is_training(), [&] { return make_tables(places, pinned, device); });
+  }
+
+  [[nodiscard]] Tables make_tables(int64_t places, int64_t pinned, const at::Device& device) const {
     Tables result;
     const std::vector<Unit> units = cut_(places, causal_);
     const auto [width, seen] = widths(units);
@@ -173,14 +173,14 @@ class ImageLocalCore : public AttentionCore {
         if (order[slot] == places) order[slot] = order[slot / static_cast<size_t>(width) * static_cast<size_t>(width)];
       result.order = numbers(order), result.back = numbers(back);
     }
-    return tables_.emplace(std::pair(places, device.str()), std::move(result)).first->second;
+    return result;
   }
 
   Cut cut_;
   bool causal_;
   PinnedTokens pinned_;
   kernels::Dropout dropout_;
-  std::map<std::pair<int64_t, std::string>, Tables> tables_;
+  TablesByLength<Tables> tables_;
 };
 
 const Schema<LineOptions>& line_schema() {

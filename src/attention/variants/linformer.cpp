@@ -113,7 +113,11 @@ std::vector<Descriptor> describe() {
                     {"e", "E, and F where there is no f: mixtures over the sequence [heads or 1, k, N_max]"},
                     {"f", "F: mixtures over the sequence, of values [heads or 1, k, N_max]"}};
   result.build_core = [](const Json& options, const BuildContext& context) {
-    return std::make_shared<LinformerCore>(schema().read(options), context);
+    const Options own = schema().read(options);
+    XF_CHECK(!own.share_kv, UserError,
+             "attention.share_kv: attention to another sequence, and a core by itself, is given values of their own, "
+             "which it would not read; expected false");
+    return std::make_shared<LinformerCore>(own, context);
   };
   result.build_mixer = [](const Json& options, const BuildContext& context) {
     const Options own = schema().read(options);

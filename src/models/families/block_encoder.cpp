@@ -68,6 +68,10 @@ class BlockEncoder : public Transformer {
   // Blocks of one sequence are no segments of a stream.
   [[nodiscard]] State init_state(int64_t) const override { return {}; }
 
+  [[nodiscard]] int64_t rows_of_example(const ModelInput& input) const override {
+    return blocks(input.key_valid.size(1));
+  }
+
   [[nodiscard]] attention::Cost cost(int64_t batch, int64_t length) const override {
     attention::Cost result = summary_cost(batch * blocks(length), std::min(length, options_.block));
     result += readout_.cost(batch, length);

@@ -116,6 +116,9 @@ class EncoderDecoder : public Model, public WritingModel {
   // A pair is no segment of a stream.
   [[nodiscard]] State init_state(int64_t) const override { return {}; }
 
+  // Source and text are tensors of their own.
+  [[nodiscard]] int64_t rows_of_example(const ModelInput&) const override { return 1; }
+
   [[nodiscard]] int64_t longest_text() const override { return written_; }
   [[nodiscard]] SearchOptions search() const override { return {options_.beams, options_.length_penalty}; }
 
