@@ -10,13 +10,30 @@ if(XFORMER_CUDA STREQUAL "OFF")
   return()
 endif()
 
-find_program(XFORMER_NVCC nvcc HINTS ENV CUDACXX PATHS /usr/local/cuda/bin ${XFORMER_LIBTORCH}/cuda/bin)
+# The first of CUDA 13: an older toolkit on PATH must not hide the compiler that scripts/setup fetched because of it.
+function(xformer_check_nvcc fits candidate)
+  execute_process(COMMAND ${candidate} --version OUTPUT_VARIABLE version RESULT_VARIABLE failed ERROR_QUIET)
+  if(failed OR NOT version MATCHES "release 13\\.")
+    set(${fits} FALSE PARENT_SCOPE)
+  endif()
+endfunction()
+if(XFORMER_NVCC) # of an earlier configuration; it may be another one by now
+  set(nvcc_fits TRUE)
+  xformer_check_nvcc(nvcc_fits ${XFORMER_NVCC})
+  if(NOT nvcc_fits)
+    unset(XFORMER_NVCC CACHE)
+  endif()
+endif()
+cmake_path(SET named_compiler "$ENV{CUDACXX}")
+cmake_path(GET named_compiler PARENT_PATH named_folder)
+find_program(XFORMER_NVCC nvcc HINTS "${named_folder}" PATHS /usr/local/cuda/bin "${XFORMER_LIBTORCH}/cuda/bin"
+             VALIDATOR xformer_check_nvcc)
 set(nvcc_version "")
 if(XFORMER_NVCC)
   execute_process(COMMAND ${XFORMER_NVCC} --version OUTPUT_VARIABLE nvcc_version ERROR_QUIET)
 endif()
 set(missing "")
-if(NOT nvcc_version MATCHES "release 13\\.")
+if(NOT XFORMER_NVCC)
   set(missing "no CUDA 13 compiler was found (scripts/setup --cuda brings one)")
 elseif(NOT EXISTS "${XFORMER_LIBTORCH}/lib/libtorch_cuda.so")
   set(missing "${XFORMER_LIBTORCH} is a LibTorch without CUDA")
@@ -61,7 +78,7 @@ add_library(xformer_cuda SHARED ${host_sources} ${operator_sources} ${device_obj
             ${CMAKE_SOURCE_DIR}/src/tensor/cuda_build_id.cpp)
 target_include_directories(xformer_cuda PRIVATE ${CMAKE_SOURCE_DIR}/src)
 # The toolkit's headers come last: LibTorch's folder may hold another minor version of some.
-target_compile_options(xformer_cuda PRIVATE "SHELL:-idirafter ${cuda_include}" -fvisibility=hidden)
+target_compile_options(xformer_cuda PRIVATE "SHELL:-idirafter \"${cuda_include}\"" -fvisibility=hidden)
 target_link_libraries(xformer_cuda PRIVATE libtorch xformer_code_version fmt::fmt nlohmann_json::nlohmann_json
                       "${XFORMER_LIBTORCH}/lib/libtorch_cuda.so" "${XFORMER_LIBTORCH}/lib/libc10_cuda.so"
                       "${XFORMER_LIBTORCH}/lib/libcudart.so.13")

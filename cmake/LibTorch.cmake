@@ -16,8 +16,9 @@ endif()
 
 add_library(libtorch INTERFACE)
 # After the system's own folders: LibTorch ships headers of other libraries (fmt) in versions that are not linked here.
-target_compile_options(libtorch INTERFACE "SHELL:-idirafter ${XFORMER_LIBTORCH}/include"
-                       "SHELL:-idirafter ${XFORMER_LIBTORCH}/include/torch/csrc/api/include")
+# In quotes, because SHELL: parts words at blanks, which a folder's name may have.
+target_compile_options(libtorch INTERFACE "SHELL:-idirafter \"${XFORMER_LIBTORCH}/include\""
+                       "SHELL:-idirafter \"${XFORMER_LIBTORCH}/include/torch/csrc/api/include\"")
 target_link_libraries(libtorch INTERFACE "${XFORMER_LIBTORCH}/lib/libtorch_cpu.so" "${XFORMER_LIBTORCH}/lib/libc10.so")
 # at::parallel_for is a template of LibTorch's headers: without OpenMP in our files it silently runs on one thread.
 # Its library is LibTorch's own copy where there is one, so that both share one set of threads.

@@ -147,6 +147,13 @@ check "folders of data are meant from where the caller stands" contains "$out" \
 check "and the experiment is found from there" contains "$out" "<sweep> <$checkout/experiments/paper/table.json>"
 capture "$checkout/scripts/reproduce" ../reproduced/experiments/paper/table.json
 check "no options stay none" contains "$out" "<--record-to> <results/runs/paper/table>cwd="
+program "$work/else where/mine"
+capture env XFORMER_PROGRAM=mine PROGRAM_CODE=2 "$checkout/scripts/reproduce" ../reproduced/experiments/paper/table.json
+check "a program is meant from there, too" equal "$code" 2
+check "and it is the one that runs" contains "$out" "<validate> <$checkout/experiments/paper/table.json>"
+capture env XFORMER_PROGRAM=lost "$checkout/scripts/reproduce" ../reproduced/experiments/paper/table.json
+check "one that is not there is a wrong value" equal "$code" 2
+check "and is named" contains "$err" "XFORMER_PROGRAM=lost"
 cd "$work" || exit 1
 
 # --- set-up on machines that lack something ---------------------------------------------------------------------------
@@ -230,6 +237,16 @@ set_up "$setup" --build-only --packages-only
 check "options that exclude each other are a wrong value" equal "$code" 2
 set_up "$setup" --build-only
 check "a build without LibTorch says what is missing" equal "$code" 4
+ln -sfn "$work/nowhere/lock" "$checkout/.libtorch.lock"
+set_up "$setup" --packages-only
+check "a lock that cannot be opened ends with code 4" equal "$code" 4
+check "and is named" contains "$err" "$checkout/.libtorch.lock"
+rm "$checkout/.libtorch.lock"
+rmdir "$checkout/build" && touch "$checkout/build"
+set_up XFORMER_LIBTORCH="$work/lt" "$setup" --build-only
+check "a build folder that cannot be written ends with code 4" equal "$code" 4
+check "and is named, too" contains "$err" "no permission to write in $checkout/build"
+rm "$checkout/build"
 
 write_script "$tools/uname" <<<'echo Linux x86_64'
 write_script "$tools/df" <<<'printf "head\nfs 1 1 100 1%% /\n"'

@@ -19,12 +19,13 @@ mkdir "$work/tools"
 printf '#!/bin/sh\nexit 1\n' >"$work/tools/python3"
 chmod +x "$work/tools/python3"
 
-bare "$repo/scripts/package" --build "$build" --out "$work/made/xformer"
+bare bash -c 'umask 077; exec "$@"' - "$repo/scripts/package" --build "$build" --out "$work/made/xformer/"
 check "a finished build can be packed" equal "$code" 0
 [[ $code == 0 ]] || exit 1
 check "its size is told" contains "$text" "limit 40 MB"
 mv "$work/made/xformer" "$work/elsewhere"
 package=$work/elsewhere
+check "everybody may read it, whatever the umask" equal "$(find "$package" ! -type l ! -perm -004)" ""
 check "it has at most 40 MB" at_most "$(du -sb "$package" | cut -f1)" 40000000
 check "the archive holds the same files" equal "$(tar -tzf "$work/made/xformer.tar.gz" | grep -cv '/$')" "$(find "$package" ! -type d | wc -l)"
 for file in README bin/xformer bin/xformer-engine bin/catalogue.json include/xformer/attention/interface.inc \
