@@ -108,7 +108,7 @@ EOF_SETUP
 capture "$checkout/xformer" train 'a b'
 check "first use sets up, then runs" equal "$out" "cwd=$work/else where count=2 <train> <a b>"
 check "what set-up says goes to stderr" contains "$err" "setting up"
-check "the launcher says how long it takes" contains "$err" "usually 10 to 15 minutes"
+check "the launcher says how long it takes" contains "$err" "10 to 30 minutes"
 capture "$checkout/xformer"
 check "second use only runs" equal "$err" ""
 
