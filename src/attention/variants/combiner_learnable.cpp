@@ -13,8 +13,8 @@
 // on later ones. With one cluster it is softmax attention. Pinned tokens (CLS) stand outside.
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
+#include "attention/shared/running_means.h"
 #include "attention/shared/summaries.h"
 #include "kernels/picked_rows/picked_rows.h"
 #include "tensor/probe.h"
@@ -78,16 +78,10 @@ class LearnableCore : public AttentionCore {
 
   void after_step(int64_t) override {
     const at::NoGradGuard no_grad;
-    const double decay = options_.centroid_decay;
-    // A step that is skipped because its numbers are none must not spoil the steps behind it.
-    const at::Tensor sound = step_sums_.isfinite().all();
-    for (const auto& [mean, step] : {std::pair{counts_, step_counts_}, {sums_, step_sums_}})
-      mean.copy_(at::where(sound, (mean * decay).add_(step, 1 - decay), mean));
+    take_step({{sums_, step_sums_}, {counts_, step_counts_}}, options_.centroid_decay);
     const at::Tensor total = counts_.sum(-1, /*keepdim=*/true);  // [h,1]
     const at::Tensor smooth = (counts_ + kSmoothing) / (total + static_cast<double>(clusters_) * kSmoothing) * total;
     centroids_.copy_(sums_ / smooth.clamp_min(kSmoothing).unsqueeze(-1));
-    step_counts_.zero_();
-    step_sums_.zero_();
   }
 
  private:

@@ -17,6 +17,7 @@
 #include "attention/descriptor.h"
 #include "attention/shared/class_windows.h"
 #include "attention/shared/parts.h"
+#include "attention/shared/running_means.h"
 #include "kernels/attention/attention.h"
 #include "kernels/largest_places/largest_places.h"
 #include "kernels/picked_rows/picked_rows.h"
@@ -92,12 +93,7 @@ class RoutingCore : public AttentionCore {
 
   void after_step(int64_t) override {
     const at::NoGradGuard no_grad;
-    // A step that is skipped because its numbers are none must not spoil the steps behind it.
-    const at::Tensor share = step_sum_.isfinite().all().to(step_sum_.scalar_type()) * (1 - options_.centroid_decay);
-    for (const auto& [mean, step] : {std::pair{sum_, step_sum_}, {count_, step_count_}}) {
-      mean.lerp_(step.nan_to_num(0, 0, 0), share);
-      step.zero_();
-    }
+    take_step({{sum_, step_sum_}, {count_, step_count_}}, options_.centroid_decay);
   }
 
  private:
