@@ -11,9 +11,12 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 import types
 import unittest
 from unittest import mock
+
+import paced
 
 PEERS = pathlib.Path(__file__).resolve().parent
 COMPARE = PEERS.parent.parent / "scripts" / "compare-pytorch"
@@ -113,6 +116,28 @@ class Compare(unittest.TestCase):
         for python, said in (("/bin/false", "PyTorch does not run on cuda in /bin/false"), ("/nowhere", "--python: ")):
             done = self.run_it("--device", "cuda", "--program", self.fake, "--python", python, "--models", "linear")
             self.assertEqual((done.returncode, said in done.stderr), (4, True), done.stderr)
+
+
+# Starts another, says so, and waits for lines.
+FORKS = "import subprocess; print(subprocess.Popen(['sleep', '60']).pid, flush=True); input()"
+
+
+class Processes(unittest.TestCase):
+    def setUp(self):
+        self.scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(self.scratch.cleanup)
+
+    def paced(self):
+        return paced.Paced([sys.executable, "-c", FORKS], pathlib.Path(self.scratch.name), {})
+
+    def test_what_a_process_started_ends_with_it(self):
+        with self.paced() as process:
+            started = pathlib.Path(f"/proc/{process.answer()}/stat")
+            self.assertTrue(started.exists())
+        until = time.monotonic() + 10
+        while started.exists() and " Z " not in started.read_text() and time.monotonic() < until:
+            time.sleep(0.01)
+        self.assertTrue(not started.exists() or " Z " in started.read_text())
 
 
 class Device:

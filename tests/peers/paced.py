@@ -1,7 +1,9 @@
 """Processes that take a step of work for every line they are sent, so that several can take turns."""
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 
 
@@ -10,18 +12,21 @@ class Failed(Exception):
 
 
 class Paced:
-    """A process that says when it is ready and then takes a step for every line; killed at the end of the scope."""
+    """A process that says when it is ready and then takes a step for every line; killed at the end of the scope, with what it
+    started (torch.compile forks)."""
 
     def __init__(self, command, folder, environment, name="stderr"):
         self.errors = open(folder / name, "w+")
         self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=self.errors, text=True, env={**os.environ, **environment})
+                                        stderr=self.errors, text=True, env={**os.environ, **environment},
+                                        start_new_session=True)
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        self.process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         self.errors.close()
 
