@@ -9,6 +9,8 @@ import signal
 import subprocess
 import time
 
+from paced import end
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]  # of the checkout or the package
 PEERS = ROOT / "tests" / "peers"
 
@@ -45,7 +47,7 @@ class Session:
         self.device, self.small, self.on_gpu = given.device, given.small, given.device != "cpu"
         self.program = pathlib.Path(os.environ.get("XFORMER_PROGRAM") or ROOT / "xformer")
         self.name, self.folder, self.until = "", out, 0
-        self.children, self.reports, self._python = [], 0, None
+        self.children, self.stuck, self.reports, self._python = [], [], 0, None
         os.environ.setdefault("XFORMER_CACHE", str(work / "cache"))
         os.environ |= {"XFORMER_NO_STALE_WARNING": "1", "NO_COLOR": "1"}
         signal.signal(signal.SIGALRM, over)
@@ -54,19 +56,15 @@ class Session:
 
     @contextlib.contextmanager
     def item(self, name, seconds):
-        """Within it everything is over after `seconds`, and every process started is gone at its end."""
-        self.name, self.folder, self.until = name, self.out / name, time.monotonic() + seconds
+        """Within it everything is over after `seconds`, and every process started is gone at its end, or in `stuck`."""
+        self.name, self.folder, self.until, self.stuck = name, self.out / name, time.monotonic() + seconds, []
         self.folder.mkdir(exist_ok=True)
         signal.setitimer(signal.ITIMER_REAL, seconds)
         try:
             yield
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
-            for child in self.children:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(child.pid, signal.SIGKILL)
-                child.wait()
-            self.children.clear()
+            self.end_children()
 
     def seconds_left(self):
         return self.until - time.monotonic()
@@ -82,6 +80,10 @@ class Session:
         self.save({"item": self.name, "row": values})
 
     # --- processes
+
+    def end_children(self):
+        self.stuck += end(self.children)
+        self.children.clear()
 
     def start(self, *words, log="log.txt", environment=None, preparation=None, folder=None):
         with open(self.folder / log, "ab") as file:

@@ -82,9 +82,10 @@ def learning(place):
 
 
 class Pair:
-    """Our process and one of every kind of PyTorch beside it, from when they are started to a row for every kind."""
+    """Our process and one of every kind of PyTorch beside it, from when they are started to a row for every kind. They are
+    children of `place`, which ends them."""
 
-    def __init__(self, place, stack, shape, model, precision):
+    def __init__(self, place, shape, model, precision):
         self.place, self.facts = place, {"shape": shape, "model": model, "precision": precision}
         self.length, self.batch = sizes(place, shape)
         self.name = f"{model} {precision} {shape}"
@@ -96,9 +97,13 @@ class Pair:
         ours = [place.program, "bench", "--paced", "--models", model, "--lengths", self.length, "--batch", self.batch, "--device",
                 place.device, "--precision", precision, "--steps", 1000000, "--threads", threads(place),
                 "--json", place.folder / f"{log}.json"]
-        self.mine = stack.enter_context(Paced(ours, place.folder, {}, f"{log}.txt"))
-        self.others = {kind: stack.enter_context(Paced(command, place.folder, place.python(), f"{log}-{kind}.txt"))
-                       for kind, command in commands.items()}
+        self.mine = self.started(ours, {}, f"{log}.txt")
+        self.others = {kind: self.started(command, place.python(), f"{log}-{kind}.txt") for kind, command in commands.items()}
+
+    def started(self, command, environment, name):
+        process = Paced(command, self.place.folder, environment, name)
+        self.place.children.append(process.process)
+        return process
 
     def answers(self, ask):
         """What each of PyTorch's processes that is alive answers; one that ends is told of once."""
@@ -167,13 +172,13 @@ def pairs(place):
 
     try:
         for first in range(0, len(chosen), AT_ONCE):
-            with contextlib.ExitStack() as stack:
-                together = [Pair(place, stack, *which) for which in chosen[first:first + AT_ONCE]]
-                for pair in together:
-                    guarded(pair, Pair.wait)
-                for pair in together:
-                    if hasattr(pair, "ours") and (ratios := guarded(pair, Pair.measure, version)) is not None:
-                        done[pair.name] = ratios
+            together = [Pair(place, *which) for which in chosen[first:first + AT_ONCE]]
+            for pair in together:
+                guarded(pair, Pair.wait)
+            for pair in together:
+                if hasattr(pair, "ours") and (ratios := guarded(pair, Pair.measure, version)) is not None:
+                    done[pair.name] = ratios
+            place.end_children()
     except TimeOver:
         if not failed:
             raise (Cut if done else TimeOver)(detail()) from None

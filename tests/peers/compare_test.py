@@ -139,6 +139,19 @@ class Processes(unittest.TestCase):
             time.sleep(0.01)
         self.assertTrue(not started.exists() or " Z " in started.read_text())
 
+    def test_a_process_that_cannot_be_killed_is_named_and_not_waited_for(self):
+        def wait(timeout=None):
+            self.assertIsNotNone(timeout)
+            raise subprocess.TimeoutExpired("worker", timeout)
+
+        process = self.paced()
+        process.answer()
+        with mock.patch.object(process.process, "wait", wait), contextlib.redirect_stderr(io.StringIO()) as said:
+            process.__exit__()
+        process.process.communicate()
+        name = f"process {process.process.pid} ({pathlib.Path(sys.executable).name})"
+        self.assertEqual(said.getvalue(), f"{name} was killed and did not end\n")
+
 
 class Device:
     """A torch.device."""

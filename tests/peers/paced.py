@@ -5,10 +5,27 @@ import json
 import os
 import signal
 import subprocess
+import sys
+import time
 
 
 class Failed(Exception):
     """A process did not do what it was started for; the message says why."""
+
+
+def end(processes, seconds=5):
+    """Kills them, each with all of its session, and names those that are there all the same after so long: what is stuck in a
+    driver cannot be killed, and waiting for it would last for ever."""
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    until, left = time.monotonic() + seconds, []
+    for process in processes:
+        try:
+            process.wait(max(0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            left.append(f"process {process.pid} ({os.path.basename(process.args[0])})")
+    return left
 
 
 class Paced:
@@ -25,9 +42,8 @@ class Paced:
         return self
 
     def __exit__(self, *_):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        for name in end([self.process]):
+            print(f"{name} was killed and did not end", file=sys.stderr)
         self.errors.close()
 
     def answer(self):

@@ -240,6 +240,22 @@ check "what had seen enough by then is cut short" ended captured cut
 check "and says how much" matches "$text" '^A  captured +CUT .* 3 claims hold, then the time was over'
 check "and does not fail" equal "$code" 0
 
+# Processes that a kill does not end, as those that are stuck in a driver.
+mkdir "$work/stuck"
+echo 'import os; os.killpg = lambda *_: None' >"$work/stuck/sitecustomize.py"
+stand_in <<PROGRAM
+[[ "\$*" == *"captured --precision fp32"* || "\$*" == *--paced* ]] || { echo "ok  stand-in"; exit; }
+echo \$\$ >>"$work/stuck/pids"
+exec sleep 30
+PROGRAM
+PYTHONPATH=$work/stuck gpu_check --part captured --part contract --budget 6
+check "a process that does not end is told of, and not waited for" matches "$lines" \
+  '"captured", "plan": "A", "status": "time", .*process [0-9]+ \(program\) was killed and did not end'
+check "and what comes after it goes on" ended contract skip
+PYTHONPATH=$work/stuck PATH=$work/bin:$PATH gpu_check --part pairs --budget 6 --model none --precision fp32 --shape image
+check "so it is with those of a pair" matches "$lines" '"pairs", .*"time", .*process [0-9]+ \(program\) was killed and did not end'
+kill $(<"$work/stuck/pids")
+
 SLOW=fp32 "$root/scripts/gpu-check" --part graphs --part captured --out "$work/stopped" 2>/dev/null >&2 </dev/null &
 stopped=$!
 for ((i = 0; i < 200; ++i)); do
@@ -293,7 +309,7 @@ beside_cpu() { # PLAN MODEL: of the device's run, whose accuracy is 0.5, 0.75 at
   mkdir -p "$work/stored/linear/plan/0"
   echo '{"hardware": {"device": "cpu"}, "plan": {"protocol": "mlpen-fp16", "training.precision": "fp32", "seed": 0}, "dev": [
     {"step": 50, "accuracy": 0.25}, {"step": 100, "accuracy": 0.625}, {"step": 150, "accuracy": 1}]}' >"$work/stored/linear/plan/0/record.json"
-  PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$root/scripts/gpu-check.d python3 -c '
+  PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$root/scripts/gpu-check.d:$root/tests/peers python3 -c '
 import json, pathlib, sys, runs
 dev = [{"step": 50, "accuracy": 0.5}, {"step": 100, "accuracy": 0.75}]
 curve = runs.beside_cpu({"model": sys.argv[2], "plan": json.loads(sys.argv[1]), "dev": dev}, pathlib.Path(sys.argv[3]))
