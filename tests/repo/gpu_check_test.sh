@@ -288,8 +288,14 @@ gpu_check --plan D
 check "so is an unknown plan" equal "$code" 2
 gpu_check --device gpu
 check "an unknown device is a wrong option" equal "$code" 2
-gpu_check --out "$work/nowhere/x"
-check "a folder that cannot be made is refused at once" equal "$code" 2
+echo kept >"$work/file"
+for out in "$work/nowhere/x" "$work/file" "$work/file/x" "$work/file/x/y"; do
+  gpu_check --out "$out"
+  check "a folder that cannot be made is refused at once" equal "$code" 2
+  check "in a line, with what was expected and what came" matches "$(tr '\n' '|' <<<"$text")" \
+    "^gpu-check: --out: expected a folder, or a new name in one, got '$out': [A-Za-z ]+\|$"
+done
+check "and a file stays as it was" equal "$(<"$work/file")" kept
 
 # What Nsight Compute prints, in the shape of its documentation.
 csv='==PROF== Connected
