@@ -51,10 +51,12 @@ check "a training leaves its record" contains "$(<"$work/results/train/linear-bf
 check "the table has every item" equal "$(grep -cE '^[ABC]  [a-z]+ +(PASS|SKIP|CUT) ' <<<"$text")" 16
 
 help=$("$root/scripts/gpu-check" --help)
+declare -A bounds=([A]=540 [B]=540 [C]=420) # a borrowed machine takes no command of more than ten minutes
 for plan in A B C; do
   most=$(tr -s ' \n' ' ' <<<"$help" | grep -oE "of each plan [A-Z0-9, ]+" | grep -oE "$plan [0-9]+")
   sum=$(awk -v plan=$plan '$2 == plan && $4 == "s" { sum += $3 } END { print sum }' <<<"$help")
   check "plan $plan has time for all its items: $sum s of ${most#* }" test "$sum" -le "${most#* }"
+  check "and takes no more than it may: ${most#* } s of ${bounds[$plan]}" test "${most#* }" -le "${bounds[$plan]}"
 done
 
 # The fourth call is the one that finishes the resumed run.
