@@ -107,10 +107,20 @@ class Compare(unittest.TestCase):
 
     def test_what_is_wrong_is_said_before_anything_runs(self):
         for words, said in ((["--device", "gpu"], "expected cpu, cuda or cuda:N, got 'gpu'"),
-                            (["--device", "cuda", "--precisions", "fp16"], "known: fp32, bf16, tf32"),
-                            (["--precisions", "tf32"], "known: fp32, bf16")):
+                            (["--device", "cuda", "--precisions", "fp8"], "expected of fp32, bf16, tf32, fp16 with --device cuda, got 'fp8'"),
+                            (["--precisions", "tf32"], "expected of fp32, bf16 with --device cpu, got 'tf32'"),
+                            (["--precisions", "fp32,fp16"], "expected of fp32, bf16 with --device cpu, got 'fp16'")):
             done = self.run_it(*words)
             self.assertEqual((done.returncode, said in done.stderr), (2, True), done.stderr)
+
+    def test_fp16_is_measured_on_a_gpu(self):
+        done = self.run_it("--device", "cuda", "--program", self.fake, "--python", self.fake, "--models", "linear",
+                           "--shapes", "64x2", "--precisions", "fp16")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        started = [line for line in self.log.read_text().splitlines() if line.startswith("bench") or "worker.py" in line]
+        self.assertEqual([("training.precision=fp16" in line, "--precision fp16" in line) for line in started],
+                         [(True, False), *[(False, True)] * 3])
+        self.assertIn("| `linear`, fp16 | 64x2, 64 x 2 |", (self.folder / "out.md").read_text())
 
     def test_a_python_without_pytorch_is_named(self):
         for python, said in (("/bin/false", "PyTorch does not run on cuda in /bin/false"), ("/nowhere", "--python: ")):
@@ -190,12 +200,13 @@ class NotedTorch:
 
 
 class CurrentDevice(unittest.TestCase):
-    def worker(self, device):
+    def worker(self, device, *more, scales=()):
         """(where the model was made, where numbers were asked for)"""
         noted, made = NotedTorch(), []
         worker = noted.imported("worker")
-        words = ["worker.py", "--attention", "linear", "--length", "8", "--batch", "2", "--threads", "1", "--device", device]
-        subject = types.SimpleNamespace(step=lambda: None, parameters=5)
+        words = ["worker.py", "--attention", "linear", "--length", "8", "--batch", "2", "--threads", "1", "--device", device, *more]
+        subject = types.SimpleNamespace(step=lambda: None, parameters=5, scaler=mock.Mock())
+        subject.scaler.get_scale.side_effect = scales
         with mock.patch.object(worker, "Trainer", lambda _: made.append(noted.current) or subject), \
                 mock.patch.object(sys, "argv", words), mock.patch.object(sys, "stdin", io.StringIO("\n")), \
                 contextlib.redirect_stdout(io.StringIO()) as said:
@@ -208,6 +219,13 @@ class CurrentDevice(unittest.TestCase):
             made, asked = self.worker(device)
             self.assertEqual((made, set(asked)), ([index], {index}), device)
         self.assertEqual(self.worker("cpu"), ([0], []))
+
+    def test_a_worker_takes_fp16_on_a_gpu_alone(self):
+        self.assertEqual(self.worker("cuda", "--precision", "fp16", scales=(512, 512))[0], [0])
+        with self.assertRaisesRegex(SystemExit, "steps are left out"):
+            self.worker("cuda", "--precision", "fp16", scales=(512, 256))
+        with self.assertRaisesRegex(SystemExit, "expected fp32, tf32 or bf16 on cpu, got fp16"):
+            self.worker("cpu", "--precision", "fp16")
 
     def test_ceilings_are_those_of_the_device_that_was_given(self):
         for device, index in ("cuda:2", 2), ("cuda", 0):

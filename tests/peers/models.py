@@ -93,7 +93,8 @@ class Performer(nn.Module):
 
 
 class Linear(nn.Module):
-    """Kernel attention with the features elu + 1; causal in chunks of 64, with sums of the chunks before."""
+    """Kernel attention with the features elu + 1; causal in chunks of 64, with sums of the chunks before. Sums over thousands of
+    keys overflow fp16, so keys are smaller there, which the quotient does not see."""
 
     def __init__(self, sizes, shared, layer):
         super().__init__()
@@ -102,12 +103,16 @@ class Linear(nn.Module):
             raise SystemExit(f"linear: expected a length in chunks of 64, got {sizes.length}")
 
     @staticmethod
+    def small(x, like):
+        return x / x.size(-2) ** 0.5 if like.dtype == torch.float16 else x
+
+    @staticmethod
     def before(totals):
         """[b, h, chunks, ...] -> sums over the chunks before each."""
         return totals.cumsum(dim=2) - totals
 
     def by_chunks(self, q, k, v):
-        q, k, v = (x.unflatten(2, (-1, 64)) for x in (F.elu(q) + 1, F.elu(k) + 1, v))
+        q, k, v = (x.unflatten(2, (-1, 64)) for x in (F.elu(q) + 1, self.small(F.elu(k) + 1, k), v))
         within = torch.matmul(q, k.transpose(-1, -2)).tril()
         context = self.before(torch.matmul(k.transpose(-1, -2), v))
         keys = self.before(k.sum(dim=-2, keepdim=True))
@@ -119,7 +124,7 @@ class Linear(nn.Module):
             return self.by_chunks(q, k, v)
         valid = mask[:, None, :, None]
         q = F.elu(q) + 1
-        k = (F.elu(k) + 1) * valid
+        k = (F.elu(k) + 1) * self.small(valid, k)
         context = torch.matmul(k.transpose(-2, -1), v * valid)
         denominator = torch.matmul(q, k.sum(dim=-2).unsqueeze(-1)) + 1e-6
         return torch.matmul(q, context) / denominator

@@ -15,6 +15,6 @@ DEFAULT_MODELS = [name for name in MODELS if name != "softmax"]  # the plain for
 # Those of README's tables, and of scripts/gpu-check.
 TABLE_MODELS = ["softmax-fused", "linformer", "performer", "linear", "nystromformer", "reformer", "none"]
 TABLE_SHAPES = ["listops", "text-4k", "image"]
-PRECISIONS = {"cpu": ["fp32", "bf16"], "cuda": ["fp32", "bf16", "tf32"]}  # the most important first
+PRECISIONS = {"cpu": ["fp32", "bf16"], "cuda": ["fp32", "bf16", "tf32", "fp16"]}  # the most important first
 # Words for worker.py, on a GPU.
 WAYS = {"eager": [], "compile": ["--compile"], "reduce-overhead": ["--compile", "reduce-overhead"]}

@@ -145,6 +145,45 @@ def timing_differs():
     return not all(found.values())
 
 
+def scaling_differs():
+    """In fp16, which a CPU can take for a test, the model runs in 16 bits, its weights stay in 32, and a step whose gradients
+    overflow is left out and halves the scale. Other precisions have no scale."""
+    def trainer(precision):
+        words = ["worker.py", "--attention", "softmax", "--length", "64", "--batch", "2", "--threads", "1", "--precision", precision]
+        with unittest.mock.patch.object(sys, "argv", words):
+            one = worker.Trainer(worker.arguments())
+        one.seen = set()
+        one.model.register_forward_hook(lambda _module, _input, logits: one.seen.add(logits.dtype))
+        return one
+
+    def moved(one):
+        before = [parameter.detach().clone() for parameter in one.model.parameters()]
+        one.step()
+        return any(not torch.equal(x, y) for x, y in zip(before, one.model.parameters()))
+
+    half = trainer("fp16")
+    begin, first = half.scaler.get_scale(), moved(half)
+    half.scaler.update(2.0**100)
+    left_out, halved = not moved(half), half.scaler.get_scale() == 2.0**99
+    half.scaler.update(begin)
+    found = {"scale": begin == 65536, "a step": first, "overflow left out": left_out, "overflow halves": halved,
+             "it goes on": moved(half), "types": half.seen == {torch.float16} and
+             all(parameter.dtype == torch.float32 for parameter in half.model.parameters())}
+    for precision, type_ in ("fp32", torch.float32), ("bf16", torch.bfloat16):
+        one = trainer(precision)
+        found[precision] = moved(one) and one.seen == {type_} and not one.scaler.is_enabled()
+    for causal in False, True:  # sums over so many keys need more than fp16 has
+        core = models.Linear(unittest.mock.Mock(causal=causal, length=4096), None, 0)
+        q, k, v = (torch.randn(1, 2, 4096, 32).half() for _ in range(3))
+        v, mask = v + 1, torch.ones(1, 4096)
+        with torch.autocast("cpu", torch.float16):
+            short = core(q, k, v, mask)
+        found[f"linear, {causal=}"] = difference(core(q.float(), k.float(), v.float(), mask), short) < 0.01
+    for what, good in found.items():
+        print(f"scaling: {what:28} {'ok' if good else 'FAILED'}")
+    return not all(found.values())
+
+
 def main():
     program = pathlib.Path(sys.argv[1]).resolve()
     torch.manual_seed(7)
@@ -160,6 +199,7 @@ def main():
                 failures += not good
                 print(f"{attention:14} {'causal' if language else '':6} {str(type_):14} {len(found):3} compared, "
                       f"largest difference {found[worst]:.1e} ({worst})  {'ok' if good else 'FAILED'}")
+    failures += scaling_differs()
     return 1 if failures else 0
 
 

@@ -5,7 +5,7 @@
 
 A step is forward, backward, AdamW and the one-cycle schedule on random tokens, which on a GPU are copied there from pinned
 memory. There as many steps as take 50 ms are queued one behind the other and timed together, by the host's clock and by events on
-the device, as `xformer bench` does. After set-up and warm-up one line of JSON
+the device, as `xformer bench` does. bf16 and fp16 are autocast's, fp16 with a GradScaler. After set-up and warm-up one line of JSON
 says that it is ready, then every line read is answered by one with the milliseconds and the most memory the process
 had so far. With --products a "step" is the model's matrix products alone, each by the library that is fastest at it
 (products.py): what the machine could do of the step if there were nothing else. That process also counts the step's
@@ -43,7 +43,7 @@ def arguments():
     parser.add_argument("--valid", type=pathlib.Path, help="JSON list of the rows' valid lengths; default: all valid")
     parser.add_argument("--language", action="store_true", help="a causal decoder of bytes, with a label at every place")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--precision", default="fp32", choices=["fp32", "tf32", "bf16"])
+    parser.add_argument("--precision", default="fp32", choices=["fp32", "tf32", "bf16", "fp16"])
     parser.add_argument("--compile", nargs="?", const="default", metavar="MODE", help="torch.compile the model")
     parser.add_argument("--products", action="store_true", help="its matrix products alone; counts FLOPs")
     parser.add_argument("--warmup", type=int, default=2, help="steps that are not timed, the first included")
@@ -63,7 +63,8 @@ class Trainer:
         batch = tokens, mask, torch.randint(0, sizes.classes, tokens.shape if given.language else (given.batch,))
         self.device = torch.device(given.device)
         self.batch = [part.pin_memory() for part in batch] if self.device.type == "cuda" else batch
-        self.half = given.precision == "bf16"
+        self.half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(given.precision)
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=given.precision == "fp16")
         torch.backends.cuda.matmul.allow_tf32 = given.precision == "tf32"
         models.Nystromformer.float_inverse = given.products
         model = (models.Decoder if given.language else models.Encoder)(given.attention, sizes).to(self.device)
@@ -77,11 +78,12 @@ class Trainer:
     def step(self):
         self.begin()
         tokens, mask, labels = (part.to(self.device, non_blocking=True) for part in self.batch)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
+        with torch.autocast(self.device.type, self.half, enabled=self.half is not None):
             loss = torch.nn.functional.cross_entropy(self.model(tokens, mask).flatten(0, -2), labels.flatten())
             loss = loss + self.model.extra_loss()
-        loss.backward()
-        self.optimizer.step()
+        self.scaler.scale(loss).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
         self.schedule.step()
         self.optimizer.zero_grad()
 
@@ -155,6 +157,8 @@ def main():
     on_gpu = given.device.startswith("cuda")
     if given.products and on_gpu:
         raise SystemExit("--products are those of a CPU")
+    if given.precision == "fp16" and not on_gpu:
+        raise SystemExit(f"--precision: expected fp32, tf32 or bf16 on {given.device}, got fp16, which is a GPU's")
     started = time.monotonic()
     torch.set_num_threads(given.threads)
     if on_gpu:  # events, waiting and the allocator's peak are those of the current device
@@ -183,6 +187,11 @@ def main():
     for _ in range(given.warmup - 1):
         step()
     at_once = steps_to_time(lambda count: count * step(count)["device_ms"]) if on_gpu else 1
+    if given.precision == "fp16":  # a scale that is found by now, or never
+        scale = subject.scaler.get_scale()
+        step()
+        if subject.scaler.get_scale() < scale:
+            raise SystemExit("gradients overflow fp16 whatever the scale, so that steps are left out")
     answer(ready | {"setup_seconds": time.monotonic() - started})
     for _ in sys.stdin:
         answer({"event": "step", **step(at_once)})
