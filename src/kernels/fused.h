@@ -110,6 +110,11 @@ void check_backward(const char* name, const variable_list& inputs, const variabl
 [[nodiscard]] at::Tensor in_float(const at::Tensor& tensor);
 [[nodiscard]] variable_list in_float(const variable_list& tensors);
 
+// tensor.to(type), at no cost where it is of this type.
+[[nodiscard]] inline at::Tensor in_type(const at::Tensor& tensor, at::ScalarType type) {
+  return tensor.scalar_type() == type ? tensor : tensor.to(type);
+}
+
 // A struct between the passes: its tensors as LibTorch saves them, so that changed ones are refused and an output holds
 // no cycle, the rest as it is.
 template <class State>
@@ -211,7 +216,7 @@ template <class Call>
   for_tensors(call, [&](at::Tensor& one) {
     for (size_t i = 0; i < inputs.size(); ++i)
       if (one.defined() && one.is_same(inputs[i]) && !is_parameter<Call>(i)) {
-        if (!made[i].defined()) made[i] = one.to(type);
+        if (!made[i].defined()) made[i] = in_type(one, type);
         one = made[i];
         return;
       }
@@ -265,7 +270,7 @@ variable_list run_fused(const Call& call, bool possible = true) {
   const AutocastScope full(at::kCPU, std::nullopt);
   variable_list outputs = fused ? run_kernels(with_activations(call, type)) : call.reference(in_float(inputs));
   for (size_t i = 0; i < outputs.size(); ++i)
-    if (outputs[i].defined() && !is_statistic<Call>(i)) outputs[i] = outputs[i].to(at::kBFloat16);
+    if (outputs[i].defined() && !is_statistic<Call>(i)) outputs[i] = in_type(outputs[i], at::kBFloat16);
   return outputs;
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "core/error.h"
 #include "kernels/gradient_norm/gradient_norm.h"
@@ -15,7 +16,18 @@ constexpr double kFirstScale = 65536, kGrowth = 2, kBackoff = 0.5;
 constexpr int64_t kGrowthInterval = 2000;
 // Elements from which a gradient is copied by itself: LibTorch's cat has few blocks for each of its pieces on a device.
 constexpr int64_t kAlone = int64_t{1} << 18;
+// From here on LibTorch copies by several threads.
+constexpr int64_t kWorthThreads = int64_t{1} << 15;
 constexpr int64_t kAlignment = 64;  // elements: every parameter begins where vector loads and matrix products like it
+
+// Small ones on a CPU without LibTorch, which takes longer to begin than to copy.
+void copy_gradient(const at::Tensor& gradient, const at::Tensor& to) {
+  const bool plain = to.is_cpu() && to.numel() < kWorthThreads && gradient.defined() && gradient.is_contiguous() &&
+                     gradient.scalar_type() == to.scalar_type();
+  if (plain) std::memcpy(to.mutable_data_ptr(), gradient.const_data_ptr(), to.nbytes());
+  else if (gradient.defined()) to.copy_(gradient);
+  else to.zero_();
+}
 
 }  // namespace
 
@@ -85,7 +97,7 @@ void Optimizer::gather_gradients() {
     const at::Tensor& gradient = parameter.grad();  // undefined where nobody read the parameter
     if (on_cpu || parameter.numel() >= kAlone) {
       write();
-      gradient.defined() ? gradient_views_[i].copy_(gradient) : gradient_views_[i].zero_();
+      copy_gradient(gradient, gradient_views_[i]);
       begin = end = end + parameter.numel() + gap;
     } else {
       pieces.push_back(gradient.defined() ? gradient.reshape({-1}) : zeros_.narrow(0, 0, parameter.numel()));

@@ -144,13 +144,19 @@ TEST_CASE("a factor that is rounded as it is laid out makes the bits of one that
             const auto at = static_cast<size_t>(i * (b_width + 3) + j);
             b[at] = 1 / (0.7F + static_cast<float>((i * 7 + j * 3) % 11)), rounded[at] = BFloat16(b[at]);
           }
-        std::vector<float> got(static_cast<size_t>(s.rows * s.columns), 0.5F), meant = got;
+        std::vector<float> got(static_cast<size_t>(s.rows * s.columns), 0.5F), meant = got, packed = got;
         gemm_rounding(s.rows, s.columns, s.inner, Operand<BFloat16>{a.data.data(), a.stride, a_turned},
                       {b.data(), b_width + 3, b_turned}, beta, got.data(), s.columns);
         gemm(s.rows, s.columns, s.inner, 1.0F, Operand<BFloat16>{a.data.data(), a.stride, a_turned},
              Operand<BFloat16>{rounded.data(), b_width + 3, b_turned}, beta, meant.data(), s.columns);
+        PackedFactor<BFloat16> factor;
+        factor.pack(s.rows, s.inner, s.columns, 1.0F, Operand<float>{b.data(), b_width + 3, b_turned});
+        std::fill(b.begin(), b.end(), NAN);  // it need not stay
+        const PackedFactor<BFloat16> moved(std::move(factor));
+        gemm(s.rows, Operand<BFloat16>{a.data.data(), a.stride, a_turned}, moved, beta, packed.data(), s.columns);
         INFO(s.rows << " x " << s.columns << " x " << s.inner << (a_turned ? " a^T" : "") << (b_turned ? " b^T" : ""));
         CHECK(got == meant);
+        CHECK(packed == meant);
       }
 }
 

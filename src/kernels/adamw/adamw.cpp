@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "kernels/adamw/factors.h"
+#include "kernels/cpu/vectorised.h"
 #include "kernels/fused.h"
 #include "kernels/policy.h"
 
@@ -18,10 +19,10 @@ namespace {
 
 constexpr int64_t kGrain = 16384;  // elements; fewer are not worth another thread
 
-// No branch and no call, so that the compiler vectorises it (sqrt included: -fno-math-errno for this function).
+// No branch and no call, so that the compiler vectorises it.
 template <class Value>
-__attribute__((optimize("O3", "no-math-errno"))) void update(const AdamWFactors& f, const Value* gradient, Value* x,
-                                                             Value* m, Value* v, int64_t count) {
+[[gnu::always_inline]] inline void update_all(const AdamWFactors& f, const Value* gradient, Value* x, Value* m,
+                                              Value* v, int64_t count) {
   const Value factor = static_cast<Value>(f.gradient), b1 = static_cast<Value>(f.first_keep);
   const Value a1 = static_cast<Value>(f.first_add), b2 = static_cast<Value>(f.second_keep);
   const Value a2 = static_cast<Value>(f.second_add), decay = static_cast<Value>(f.decay);
@@ -33,6 +34,15 @@ __attribute__((optimize("O3", "no-math-errno"))) void update(const AdamWFactors&
     v[i] = b2 * v[i] + a2 * g * g;
     x[i] = decay * x[i] - rate * m[i] / (std::sqrt(v[i]) * root + epsilon);
   }
+}
+
+XFORMER_VECTORISED
+void update(const AdamWFactors& f, const float* gradient, float* x, float* m, float* v, int64_t count) {
+  update_all(f, gradient, x, m, v, count);
+}
+XFORMER_VECTORISED
+void update(const AdamWFactors& f, const double* gradient, double* x, double* m, double* v, int64_t count) {
+  update_all(f, gradient, x, m, v, count);
 }
 
 void adamw_cpu(const at::Tensor& x, const at::Tensor& gradient, const at::Tensor& m, const at::Tensor& v,

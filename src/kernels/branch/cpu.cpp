@@ -38,12 +38,13 @@ void forward_rows(const RowParts& parts, const Pass& pass, Maker& maker, std::op
     pass.needed.for_runs(
         begin, std::min(parts.block_rows, parts.rows - begin), [&](int64_t first, int64_t count, Needed which) {
           Stored* const tile = grown(tiles[static_cast<size_t>(worker)], count * width);
-          if (which == Needed::kNone) std::fill_n(tile, count * width, Stored(0));
-          else
+          if (which != Needed::kNone)
             maker.rows(first, count, which, worker,
                        before ? before->rows(first, count, which, worker, /*again=*/false)
                               : pass.template inputs<Stored>(first),
                        tile);
+          else if (norm.needed.of(first, count) != Needed::kNone)  // the sum alone is made of all rows
+            std::fill_n(tile, count * width, Stored(0));
           for_pieces(norm, first, count,
                      [&](int64_t row, int64_t rows) { end.rows(row, rows, worker, tile + (row - first) * width); });
         });
@@ -81,9 +82,10 @@ void backward_rows(const RowParts& parts, const Pass& pass, Maker& maker, std::o
     const auto run = [&](int64_t first, int64_t count, Needed which) {
       Stored* const tile = drops ? grown(room.tile, count * width) : nullptr;
       for_pieces(norm, first, count, [&](int64_t row, int64_t rows) {
-        Stored* const to = drops ? tile + (row - first) * width : nullptr;
+        // Of rows that nobody needs no gradient is read.
+        Stored* const to = drops && which != Needed::kNone ? tile + (row - first) * width : nullptr;
         if (begin) begin->rows(row, rows, worker, to, own + pass.table());
-        else if (drops && which != Needed::kNone)
+        else if (to != nullptr)
           drop_stored(x_slopes + row * width, norm.rule(row, rows, room.norm.draws), rows * width, to, room.norm);
       });
       const Stored* const from = drops ? tile : x_slopes + first * width;

@@ -8,7 +8,7 @@
 
 namespace xformer::kernels {
 
-// Contiguous operands, the weight as products take it.
+// Contiguous operands.
 struct MapPass {
   at::Tensor x, weight, bias;  // the last may be undefined
   int64_t in, out, rows;
@@ -16,7 +16,7 @@ struct MapPass {
 
   MapPass(const at::Tensor& given, const LinearMap& map, const at::Tensor& needed_rows)
       : x(given.contiguous()),
-        weight(map.weight.to(x.scalar_type()).contiguous()),
+        weight(map.weight.contiguous()),
         bias(map.bias.defined() ? map.bias.contiguous() : map.bias),
         in(x.size(-1)),
         out(weight.size(0)),
@@ -45,7 +45,7 @@ class MapForward {
 
  public:
   MapForward(const MapPass& pass, int64_t workers) : pass_(pass), rooms_(static_cast<size_t>(workers)) {
-    weight_.pack(pass.rows, pass.in, pass.out, Value(1), {pass.weight.const_data_ptr<Stored>(), pass.in, true});
+    weight_.pack(pass.rows, pass.in, pass.out, Value(1), {pass.weight.const_data_ptr<Value>(), pass.in, true});
   }
 
   // As PartForward::rows().
@@ -68,7 +68,7 @@ class MapBackward {
 
  public:
   MapBackward(const MapPass& pass, int64_t workers) : pass_(pass), rooms_(static_cast<size_t>(workers)) {
-    weight_.pack(pass.rows, pass.out, pass.in, Value(1), {pass.weight.const_data_ptr<Stored>(), pass.in});
+    weight_.pack(pass.rows, pass.out, pass.in, Value(1), {pass.weight.const_data_ptr<Value>(), pass.in});
   }
 
   // As PartBackward::rows().

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <type_traits>
 #include <vector>
 
 #include "kernels/cpu/lanes_512.h"
@@ -343,6 +342,15 @@ void PackedFactor<Value>::pack(int64_t rows, int64_t inner, int64_t columns, Num
 }
 
 template <class Value>
+void PackedFactor<Value>::pack(int64_t rows, int64_t inner, int64_t columns, Number alpha,
+                               Operand<Number> b) requires(!std::is_same_v<Value, Number>) {
+  const int64_t height = b.transposed ? columns : inner, width = b.transposed ? inner : columns;
+  rounded_.resize(static_cast<size_t>(height * width));
+  narrow(height, width, b.data, b.stride, rounded_.data(), width);
+  pack(rows, inner, columns, alpha, Operand<Value>{rounded_.data(), width, b.transposed});
+}
+
+template <class Value>
 void gemm(int64_t rows, Operand<Value> a, const PackedFactor<Value>& b, at::opmath_type<Value> beta,
           at::opmath_type<Value>* c, int64_t c_stride) {
   const int64_t inner = b.inner_, columns = b.columns_;
@@ -365,22 +373,15 @@ void gemm(int64_t rows, Operand<Value> a, const PackedFactor<Value>& b, at::opma
   gemm(rows, columns, inner, b.alpha_, a, b.b_, beta, c, c_stride);
 }
 
-template void gemm_rounding(int64_t rows, int64_t columns, int64_t inner, Operand<float> a, Operand<float> b,
-                            float beta, float* c, int64_t c_stride);
-template void gemm_rounding(int64_t rows, int64_t columns, int64_t inner, Operand<double> a, Operand<double> b,
-                            double beta, double* c, int64_t c_stride);
-template void gemm_rounding(int64_t rows, int64_t columns, int64_t inner, Operand<BFloat16> a, Operand<float> b,
-                            float beta, float* c, int64_t c_stride);
-
+template void gemm_rounding(int64_t, int64_t, int64_t, Operand<float>, Operand<float>, float, float*, int64_t);
+template void gemm_rounding(int64_t, int64_t, int64_t, Operand<double>, Operand<double>, double, double*, int64_t);
+template void gemm_rounding(int64_t, int64_t, int64_t, Operand<BFloat16>, Operand<float>, float, float*, int64_t);
 template class PackedFactor<float>;
 template class PackedFactor<double>;
 template class PackedFactor<BFloat16>;
-template void gemm(int64_t rows, Operand<float> a, const PackedFactor<float>& b, float beta, float* c,
-                   int64_t c_stride);
-template void gemm(int64_t rows, Operand<double> a, const PackedFactor<double>& b, double beta, double* c,
-                   int64_t c_stride);
-template void gemm(int64_t rows, Operand<BFloat16> a, const PackedFactor<BFloat16>& b, float beta, float* c,
-                   int64_t c_stride);
+template void gemm(int64_t, Operand<float>, const PackedFactor<float>&, float, float*, int64_t);
+template void gemm(int64_t, Operand<double>, const PackedFactor<double>&, double, double*, int64_t);
+template void gemm(int64_t, Operand<BFloat16>, const PackedFactor<BFloat16>&, float, float*, int64_t);
 
 std::string products_run() {
   std::string names;

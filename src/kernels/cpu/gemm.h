@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace xformer::kernels {
@@ -58,6 +59,9 @@ class PackedFactor {
   PackedFactor& operator=(PackedFactor&&) = default;
   // For products of so many rows in all.
   void pack(int64_t rows, int64_t inner, int64_t columns, Number alpha, Operand<Value> b);
+  // Rounded first; b need not stay where it is.
+  void pack(int64_t rows, int64_t inner, int64_t columns, Number alpha,
+            Operand<Number> b) requires(!std::is_same_v<Value, Number>);
 
  private:
   template <class Any>
@@ -67,7 +71,7 @@ class PackedFactor {
   int64_t inner_ = 0, columns_ = 0;
   Number alpha_ = 1;
   Operand<Value> b_{nullptr, 0};
-  std::vector<Value> room_;
+  std::vector<Value> room_, rounded_;
   const Value* panels_ = nullptr;  // in room_; nullptr: other code multiplies
 };
 

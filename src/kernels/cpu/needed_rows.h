@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "kernels/cpu/stored.h"
+#include "kernels/cpu/stream.h"
 #include "kernels/needed.h"
 
 namespace xformer::kernels {
@@ -48,14 +49,16 @@ class NeededRows {
     }
   }
 
-  // Zeros in rows [count, width] from `first` on that are not needed, neighbours at once.
+  // Zeros in rows [count, width] from `first` on that are not needed, neighbours at once; past the caches if none is.
   template <class Stored>
   void clear(int64_t first, int64_t count, int64_t width, Stored* rows) const {
     for (int64_t i = 0, end = 0; i < count; i = end) {
       const bool* const from = flags_ + first;
       end = std::find(from + i, from + count, !from[i]) - from;
-      if (!from[i])
-        std::memset(static_cast<void*>(rows + i * width), 0, static_cast<size_t>((end - i) * width) * sizeof(Stored));
+      if (from[i]) continue;
+      const auto bytes = static_cast<size_t>((end - i) * width) * sizeof(Stored);
+      if (end - i == count) stream_zeros(rows, bytes);
+      else std::memset(static_cast<void*>(rows + i * width), 0, bytes);
     }
   }
 

@@ -14,7 +14,7 @@
 
 namespace xformer::kernels {
 
-// Contiguous operands, weights as products take them.
+// Contiguous operands.
 struct PartPass {
   at::Tensor x, in_weight, in_bias, out_weight, out_bias;
   int64_t m, f, k, rows;
@@ -25,9 +25,9 @@ struct PartPass {
   PartPass(DrawnBy pass, const at::Tensor& given, const LinearMap& in, const LinearMap& out, bool tanh_form,
            const DropoutPlace& drop, const at::Tensor& needed_rows)
       : x(given.contiguous()),
-        in_weight(in.weight.to(x.scalar_type()).contiguous()),
+        in_weight(in.weight.contiguous()),
         in_bias(in.bias.contiguous()),
-        out_weight(out.weight.to(x.scalar_type()).contiguous()),
+        out_weight(out.weight.contiguous()),
         out_bias(out.bias.contiguous()),
         m(x.size(-1)),
         f(in_weight.size(0)),
@@ -150,8 +150,8 @@ class PartForward {
         one_pass_(active_in_one_pass<Stored>(pass)),
         z_(z.mutable_data_ptr<Stored>()),
         scratch_(static_cast<size_t>(workers)) {
-    in_.pack(pass.rows, pass.m, pass.f, Value(1), {pass.in_weight.const_data_ptr<Stored>(), pass.m, true});
-    out_.pack(pass.rows, pass.f, pass.k, Value(1), {pass.out_weight.const_data_ptr<Stored>(), pass.f, true});
+    in_.pack(pass.rows, pass.m, pass.f, Value(1), {pass.in_weight.const_data_ptr<Value>(), pass.m, true});
+    out_.pack(pass.rows, pass.f, pass.k, Value(1), {pass.out_weight.const_data_ptr<Value>(), pass.f, true});
   }
 
   // Of `inputs` [count, m], rows first .. first + count - 1, some of them needed or all, to `to` [count, k].
@@ -183,8 +183,8 @@ class PartBackward {
         one_pass_(active_in_one_pass<Stored>(pass)),
         z_(z.const_data_ptr<Stored>()),
         scratch_(static_cast<size_t>(workers)) {
-    if (x_wanted) in_.pack(pass.rows, pass.f, pass.m, Value(1), {pass.in_weight.const_data_ptr<Stored>(), pass.m});
-    out_.pack(pass.rows, pass.k, pass.f, Value(1), {pass.out_weight.const_data_ptr<Stored>(), pass.f});
+    if (x_wanted) in_.pack(pass.rows, pass.f, pass.m, Value(1), {pass.in_weight.const_data_ptr<Value>(), pass.m});
+    out_.pack(pass.rows, pass.k, pass.f, Value(1), {pass.out_weight.const_data_ptr<Value>(), pass.f});
   }
 
   // The gradient of the part of `inputs`, rows first .. first + count - 1, is `from` [count, k]; that of the inputs

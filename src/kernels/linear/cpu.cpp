@@ -25,12 +25,10 @@ int64_t row_width(const at::Tensor& x, const std::vector<LinearMap>& maps) {
   return width;
 }
 
-// Weights as products take them for rows of a type.
-std::vector<LinearMap> contiguous(const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& biases,
-                                  at::ScalarType type) {
+std::vector<LinearMap> contiguous(const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& biases) {
   std::vector<LinearMap> result;
   for (size_t i = 0; i < weights.size(); ++i)
-    result.push_back({weights[i].to(type).contiguous(), biases.empty() ? at::Tensor() : biases[i].contiguous()});
+    result.push_back({weights[i].contiguous(), biases.empty() ? at::Tensor() : biases[i].contiguous()});
   return result;
 }
 
@@ -41,7 +39,7 @@ NormedLinearForward forward(const at::Tensor& x_in, const std::vector<at::Tensor
   const NormPass entry(DrawnBy::kForward, x_in, /*has_branch=*/false, {}, {}, needed);
   const NeededRows& needed_rows = entry.needed;
   const at::Tensor& x = entry.x;
-  const std::vector<LinearMap> maps = contiguous(weights, biases, x.scalar_type());
+  const std::vector<LinearMap> maps = contiguous(weights, biases);
   const int64_t in = x.size(-1);
   std::vector<int64_t> shape = x.sizes().vec();
   NormedLinearForward made;
@@ -62,7 +60,7 @@ NormedLinearForward forward(const at::Tensor& x_in, const std::vector<at::Tensor
     std::vector<PackedFactor<scalar_t>> factors(maps.size());
     for (size_t i = 0; i < maps.size(); ++i)
       factors[i].pack(blocks.rows, in, maps[i].weight.size(0), Value(1),
-                      {maps[i].weight.const_data_ptr<scalar_t>(), in, true});
+                      {maps[i].weight.const_data_ptr<Value>(), in, true});
     std::vector<std::vector<Value>> rooms(static_cast<size_t>(workers_for(blocks.blocks)));
     auto before = norm_before<scalar_t>(norm, entry, made.mean, made.rstd, workers_for(blocks.blocks));
     for_units(blocks.blocks, blocks.block_rows * in * maps[0].weight.size(0), [&](int64_t block, int64_t worker) {
@@ -94,7 +92,7 @@ NormedLinearGradients backward(const std::vector<at::Tensor>& gradients_in, cons
   const at::Tensor& x = entry.x;
   const at::Tensor past = past_in.defined() ? past_in.contiguous() : past_in;
   const bool normed = norm.weight.defined();
-  const std::vector<LinearMap> all_maps = contiguous(weights, biases, x.scalar_type());
+  const std::vector<LinearMap> all_maps = contiguous(weights, biases);
   const int64_t in = x.size(-1);
   std::vector<at::Tensor> gradients;
   std::vector<LinearMap> maps;
@@ -126,8 +124,7 @@ NormedLinearGradients backward(const std::vector<at::Tensor>& gradients_in, cons
     };
     std::vector<PackedFactor<scalar_t>> factors(maps.size());
     for (size_t i = 0; x_wanted && i < maps.size(); ++i)
-      factors[i].pack(blocks.rows, maps[i].weight.size(0), in, Value(1),
-                      {maps[i].weight.const_data_ptr<scalar_t>(), in});
+      factors[i].pack(blocks.rows, maps[i].weight.size(0), in, Value(1), {maps[i].weight.const_data_ptr<Value>(), in});
     std::vector<Room> rooms(static_cast<size_t>(workers_for(blocks.parts)));
     auto before = norm_before<scalar_t>(norm, entry, mean, rstd, workers_for(blocks.parts));
     const auto* const past_rows = past.defined() ? past.const_data_ptr<scalar_t>() : nullptr;
@@ -138,7 +135,7 @@ NormedLinearGradients backward(const std::vector<at::Tensor>& gradients_in, cons
         scalar_t* const to = x_wanted ? result.x.mutable_data_ptr<scalar_t>() + row * in : nullptr;
         const scalar_t* const beside = past_rows == nullptr ? nullptr : past_rows + row * in;
         if (which == Needed::kNone) {
-          if (beside != nullptr) std::copy_n(beside, rows * in, to);
+          if (beside != nullptr) stream_copy(beside, to, static_cast<size_t>(rows * in) * sizeof(scalar_t));
           else if (x_wanted) needed_rows.clear(row, rows, in, to);
           return;
         }

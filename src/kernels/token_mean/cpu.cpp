@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/add_rows.h"
 #include "kernels/cpu/stored.h"
+#include "kernels/cpu/stream.h"
 #include "kernels/cpu/units.h"
 #include "kernels/cpu/valid_rows.h"
 
@@ -82,7 +83,7 @@ at::Tensor token_mean_backward_cpu(const at::Tensor& gradient, const at::Tensor&
     auto* const rows = result.mutable_data_ptr<scalar_t>();
     division.for_runs(d, [&](int64_t /*unit*/, int64_t sample, int64_t first, int64_t tokens, bool count) {
       scalar_t* const to = rows + (sample * n + first) * d;
-      if (!count) std::fill_n(to, tokens * d, scalar_t(0));
+      if (!count) stream_zeros(to, static_cast<size_t>(tokens * d) * sizeof(scalar_t));
       else
         for (int64_t i = 0; i < tokens; ++i) std::copy_n(from + sample * d, d, to + i * d);
     });
