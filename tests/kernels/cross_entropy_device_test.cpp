@@ -89,15 +89,17 @@ TEST_CASE("a device takes so many scores in one block, and the rest is LibTorch'
 TEST_CASE("a step's sums on a device: added, or where it was skipped not, whatever they are") {
   for (const int64_t k : {1, 3, 31, 40})
     for (const double skipped : {0.0, 1.0}) {
-      const at::Tensor meant = random_tensor("meter", {k + 2}), got = meant.clone(),
+      const at::Tensor before = random_tensor("meter", {k + 2}), meant = before.clone(),
                        flag = at::scalar_tensor(skipped, at::kDouble);
       at::Tensor sums = random_tensor("sums", {k});
       if (skipped > 0) sums[0] = NAN;
       add_step_sums_reference(meant, sums, flag);
-      step_sums_device(got, sums, flag, [](const StepSumsArguments& a) {
-        walk(kStepSumsGrid, StepSumsProgram{a}, WalkOrder::kForward);
-      });
-      CHECK(at::equal(got, meant));
+      for (const WalkOrder order : {WalkOrder::kForward, WalkOrder::kBackward}) {
+        const at::Tensor got = before.clone();
+        step_sums_device(got, sums, flag,
+                         [order](const StepSumsArguments& a) { walk(kStepSumsGrid, StepSumsProgram{a}, order); });
+        CHECK(at::equal(got, meant));
+      }
     }
 }
 

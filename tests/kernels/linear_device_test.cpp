@@ -99,18 +99,11 @@ Tensors defined_maps(const WalkedMaps& one, const MapTensors& given) {
   return result;
 }
 
-double worst_map(const WalkedMaps& one, bool both_orders = false) {
+double worst_map(const WalkedMaps& one, bool both_orders = false, WalkOrder first = WalkOrder::kForward) {
   const MapTensors given(one);
   const Tensors meant = defined_maps(one, given);
   given.lose(one.needed);
-  const Tensors got = walked_maps(one, given, WalkOrder::kForward);
-  REQUIRE(got.size() == meant.size());
-  double worst = 0;
-  for (size_t i = 0; i < got.size(); ++i) worst = std::max(worst, difference(got[i].to(at::kDouble), meant[i]));
-  if (!both_orders) return worst;
-  const Tensors backwards = walked_maps(one, given, WalkOrder::kBackward);
-  for (size_t i = 0; i < got.size(); ++i) CHECK(at::equal(got[i], backwards[i]));
-  return worst;
+  return worst_walked([&](WalkOrder order) { return walked_maps(one, given, order); }, meant, both_orders, first);
 }
 
 constexpr double kLikeFloat = 2e-6, kLikeTf32 = 5e-3;
@@ -164,14 +157,18 @@ constexpr bool all_maps_fit() {
 
 }  // namespace
 
-TEST_CASE("linear maps on a device: every number of rows, and every width in and out, from 1 to 130") {
+TEST_CASE(
+    "linear maps on a device: every number of rows, and every width in and out, from 1 to 130, near tiles' borders in "
+    "two orders") {
   const PoisonedMemory poisoned;
   for (int64_t size = 1; size <= 130; ++size) {
     CAPTURE(size);
-    CHECK(worst_map({.rows = size}) < kLikeFloat);
-    CHECK(worst_map({.rows = 20, .in = size}) < kLikeFloat);
+    const bool near = near_border(size);
+    const WalkOrder first = order_at(size);
+    CHECK(worst_map({.rows = size}, near, first) < kLikeFloat);
+    CHECK(worst_map({.rows = 20, .in = size}, near, first) < kLikeFloat);
     // The gradient of one bias may come to little more than nothing.
-    CHECK(worst_map({.rows = 20, .outs = {size, 8}}) < (size == 1 ? 1e-5 : kLikeFloat));
+    CHECK(worst_map({.rows = 20, .outs = {size, 8}}, near, first) < (size == 1 ? 1e-5 : kLikeFloat));
   }
 }
 
@@ -198,9 +195,11 @@ TEST_CASE("linear maps on a device in 16 bits: rows, widths and what is stored s
     const double bound = half == at::kHalf ? 1e-3 : 8e-3;  // a result's last rounding
     for (int64_t size = 1; size <= 130; ++size) {
       CAPTURE(size);
-      CHECK(worst_map({.rows = size, .stored = half}) < bound);
-      CHECK(worst_map({.rows = 20, .in = size, .x = half, .stored = half}) < bound);
-      CHECK(worst_map({.rows = 20, .outs = {size, 8}, .stored = half}) < bound);
+      const bool near = near_border(size);
+      const WalkOrder first = order_at(size);
+      CHECK(worst_map({.rows = size, .stored = half}, near, first) < bound);
+      CHECK(worst_map({.rows = 20, .in = size, .x = half, .stored = half}, near, first) < bound);
+      CHECK(worst_map({.rows = 20, .outs = {size, 8}, .stored = half}, near, first) < bound);
     }
     for (const int64_t rows : {2, 70})
       CHECK(worst_map({.rows = rows, .outs = {3}, .x = half, .stored = half, .float_slopes = true}) < bound);

@@ -103,18 +103,12 @@ Tensors defined(const Given& given) {
   return result;
 }
 
-double worst_of(const WalkedLists& one, bool both_orders = false) {
+double worst_of(const WalkedLists& one, bool both_orders = false, WalkOrder first = WalkOrder::kForward) {
   const Given given = given_of(one);
-  const Tensors meant = defined(given);
-  if (both_orders) return worst_walked([&](WalkOrder order) { return walked(given, order); }, meant);
-  const Tensors got = walked(given, WalkOrder::kForward);
-  REQUIRE(got.size() == meant.size());
-  double worst = 0;
-  for (size_t i = 0; i < got.size(); ++i) worst = std::max(worst, difference(got[i].to(at::kDouble), meant[i]));
-  return worst;
+  return worst_walked([&](WalkOrder order) { return walked(given, order); }, defined(given), both_orders, first);
 }
 
-constexpr double kLikeFloat = 1e-5;
+constexpr double kLikeFloat = 1e-5, kLikeHalf = 1.0 / 512, kLikeBFloat16 = 1.0 / 64;
 
 // A reversal by itself.
 struct ReversalProgram {
@@ -181,13 +175,21 @@ constexpr bool planned_lists_fit(int64_t heads, int64_t n, int64_t length) {
 
 }  // namespace
 
-TEST_CASE("listed keys on a device: every number of rows from 1 to 130, and lists of any length") {
+TEST_CASE("listed keys on a device: every number of rows from 1 to 130, near borders in two orders and in 16 bits") {
   const PoisonedMemory poisoned;
   for (int64_t n = 1; n <= 130; ++n) {
     CAPTURE(n);
+    WalkedLists one{.n = n, .keys = n, .length = 2 + n * 7 % 40};
     // One key alone has no gradient but rounding's.
-    CHECK(worst_of({.n = n, .keys = n, .length = 2 + n * 7 % 40}) < (n > 1 ? kLikeFloat : 1e-3));
+    CHECK(worst_of(one, near_border(n), order_at(n)) < (n > 1 ? kLikeFloat : 1e-3));
+    if (!near_border(n) || n == 1) continue;
+    one.type = n % 2 == 0 ? at::kHalf : at::kBFloat16;
+    CHECK(worst_of(one, true) < (n % 2 == 0 ? kLikeHalf : kLikeBFloat16));
   }
+}
+
+TEST_CASE("listed keys on a device: lists of any length") {
+  const PoisonedMemory poisoned;
   for (const int64_t length : {63, 64, 65, 128, 255, 256, 257, 512, 700}) {
     CAPTURE(length);
     CHECK(worst_of({.n = 7, .keys = 600, .length = length, .masked = length % 2 == 0, .biased = true}) < kLikeFloat);
@@ -224,7 +226,7 @@ TEST_CASE("listed keys on a device: widths and strides") {
 
 TEST_CASE("listed keys on a device: heads in 16 bits") {
   const PoisonedMemory poisoned;
-  for (const auto& [type, bound] : {std::pair{at::kHalf, 1.0 / 512}, {at::kBFloat16, 1.0 / 64}}) {
+  for (const auto& [type, bound] : {std::pair{at::kHalf, kLikeHalf}, {at::kBFloat16, kLikeBFloat16}}) {
     CAPTURE(type);
     CHECK(worst_of({.length = 23, .d = 32, .e = 32, .type = type}, true) < bound);
     CHECK(worst_of({.length = 300, .d = 64, .e = 48, .biased = true, .type = type}) < bound);

@@ -103,26 +103,30 @@ Tensors defined_maps(const NormedMaps& one, const NormedTensors& given) {
   return result;
 }
 
-double worst_map(const NormedMaps& one, bool both_orders = false) {
+double worst_map(const NormedMaps& one, bool both_orders = false, WalkOrder first = WalkOrder::kForward) {
   const NormedTensors given(one);
   const Tensors meant = defined_maps(one, given);
   lose_others(given.x, one.needed);
   for (const at::Tensor& gradient : given.gradients) lose_others(gradient, one.needed);
-  const auto walked = [&](WalkOrder order) { return walked_maps(one, given, walking(order)); };
-  return both_orders ? worst_walked(walked, meant) : worst_from(walked(WalkOrder::kForward), meant);
+  return worst_walked([&](WalkOrder order) { return walked_maps(one, given, walking(order)); }, meant, both_orders,
+                      first);
 }
 
 constexpr double kLikeFloat = 5e-6, kLikeTf32 = 5e-3;
 
 }  // namespace
 
-TEST_CASE("linear maps of their own norm on a device: every number of rows from 1 to 130, every width to the widest") {
+TEST_CASE(
+    "linear maps of their own norm on a device: every number of rows from 1 to 130, every width to the widest, near "
+    "tiles' borders in two orders") {
   const PoisonedMemory poisoned;
   for (int64_t size = 1; size <= 130; ++size) {
     CAPTURE(size);
-    CHECK(worst_map({.rows = size}) < kLikeFloat);
+    const bool near = near_border(size);
+    const WalkOrder first = order_at(size);
+    CHECK(worst_map({.rows = size}, near, first) < kLikeFloat);
     // The norm of rows of one number is its bias, and gradients by way of it are nothing.
-    if (size > 1 && size <= kWidestNormTile) CHECK(worst_map({.rows = 20, .in = size}) < 2 * kLikeFloat);
+    if (size > 1 && size <= kWidestNormTile) CHECK(worst_map({.rows = 20, .in = size}, near, first) < 2 * kLikeFloat);
   }
 }
 
@@ -148,6 +152,15 @@ TEST_CASE("linear maps of their own norm on a device, in 16 bits") {
     for (const int64_t rows : {1, 33, 64, 130}) CHECK(worst_map({.rows = rows, .stored = half}, true) < bound);
     for (const int64_t in : {8, 20, 64, 65, 128})
       CHECK(worst_map({.in = in, .outs = {64, 3}, .stored = half}, true) < bound);
+    // Near tiles' borders one type has so many rows, the other the width.
+    for (int64_t size = 1; size <= 130; ++size) {
+      if (!near_border(size)) continue;
+      CAPTURE(size);
+      const bool of_rows = (size % 2 == 0) == (half == at::kHalf);
+      if (of_rows) CHECK(worst_map({.rows = size, .stored = half}, true) < bound);
+      else if (size > 1 && size <= kWidestNormTile)
+        CHECK(worst_map({.rows = 20, .in = size, .stored = half}, true) < bound);
+    }
     CHECK(worst_map({.in = 16, .shift = 1, .stored = half}, true) < bound);
   }
 }

@@ -64,6 +64,25 @@ double worst_projection(const WalkedProjection& one) {
 
 constexpr double kLikeFloat = 5e-6, kLikeTf32 = 1e-2;
 
+// In 16 bits, in two orders.
+void check_halves(const WalkedProjection& one) {
+  CAPTURE(one.type, one.n, one.d, one.both);
+  const double rounding = one.type == at::kHalf ? 1.0 / 2048 : 1.0 / 256;
+  const Tensors given = one.operands();
+  const Tensors gradients = one.gradients();
+  const Tensors meant = in_double([&](const Tensors& in) { return one.reference(in); }, given, gradients);
+  const Tensors got = projected(one, given, gradients, WalkOrder::kForward);
+  const Tensors again = projected(one, given, gradients, WalkOrder::kBackward);
+  const size_t table = gradients.size();  // the place of the projection's gradient
+  for (size_t i = 0; i < got.size(); ++i) {
+    CHECK(at::equal(got[i], again[i]));
+    CHECK(got[i].scalar_type() == (i == table ? at::kFloat : one.type));
+    // Of tables there are ten bits in products; tokens and their mixtures' gradients lose nothing there.
+    const double largest = meant[i].abs().max().item<double>();
+    CHECK(difference(got[i].to(at::kDouble), meant[i]) < (i == table ? kLikeFloat : largest * (rounding + 1.0 / 1024)));
+  }
+}
+
 int counted_projections = 0;
 
 void count_projection(const ProjectionArguments&) { ++counted_projections; }
@@ -139,27 +158,18 @@ TEST_CASE("mixtures of tokens on a device: widths, rows, heads, kinds of product
 
 TEST_CASE("mixtures of tokens on a device in 16 bits: rounded once, gradients of the projection not at all") {
   const PoisonedMemory poisoned;
-  for (const auto& [type, rounding] : {std::pair{at::kBFloat16, 1.0 / 256}, {at::kHalf, 1.0 / 2048}})
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf})
     for (const int64_t d : {3, 16, 32, 40, 64})
-      for (const bool both : {true, false}) {
-        CAPTURE(type, d, both);
-        const WalkedProjection one{
-            .n = 130, .longest = 136, .rows = 70, .d = d, .both = both, .gaps = d == 16, .type = type};
-        const Tensors given = one.operands();
-        const Tensors gradients = one.gradients();
-        const Tensors meant = in_double([&](const Tensors& in) { return one.reference(in); }, given, gradients);
-        const Tensors got = projected(one, given, gradients, WalkOrder::kForward);
-        const Tensors again = projected(one, given, gradients, WalkOrder::kBackward);
-        const size_t table = gradients.size();  // the place of the projection's gradient
-        for (size_t i = 0; i < got.size(); ++i) {
-          CHECK(at::equal(got[i], again[i]));
-          CHECK(got[i].scalar_type() == (i == table ? at::kFloat : type));
-          // Of tables there are ten bits in products; tokens and their mixtures' gradients lose nothing there.
-          const double largest = meant[i].abs().max().item<double>();
-          CHECK(difference(got[i].to(at::kDouble), meant[i]) <
-                (i == table ? kLikeFloat : largest * (rounding + 1.0 / 1024)));
-        }
-      }
+      for (const bool both : {true, false})
+        check_halves({.n = 130, .longest = 136, .rows = 70, .d = d, .both = both, .gaps = d == 16, .type = type});
+  // Near tiles' borders types take turns.
+  for (int64_t n = 1; n <= 130; ++n)
+    if (near_border(n))
+      check_halves({.n = n,
+                    .longest = n + n % 4,
+                    .masked = n % 3 > 0,
+                    .both = n / 2 % 2 == 0,
+                    .type = n % 2 == 0 ? at::kHalf : at::kBFloat16});
 }
 
 // Each tile has a factor of its own: what stands in others must not decide how well it is kept, nor be mixed up with
