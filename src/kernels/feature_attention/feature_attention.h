@@ -14,14 +14,15 @@ namespace xformer::kernels {
 // y = omega x', x' = scale x.
 struct FeatureAttentionOptions {
   FeatureMap map = FeatureMap::kElu;
-  at::Tensor omega;  // [f,d], one feature a row, without a gradient; float where q is bf16; undefined: y = x, f = d
+  // [f,d], one feature a row, without a gradient; float where q is bf16; undefined: y = x, f = d.
+  at::Tensor omega = {};
   double scale = 1;  // read with omega only
   double floor = 0;
   double epsilon = 0;
-  double divisor = 0;  // where positive, outputs are divided by it and not by the row's sum
-  SequenceMask mask;   // of the keys
-  at::Tensor
-      query_valid;  // [b,n] bool: other rows of the output are zero, without a gradient; undefined: all are valid
+  double divisor = 0;      // where positive, outputs are divided by it and not by the row's sum
+  SequenceMask mask = {};  // of the keys
+  // [b,n] bool: other rows of the output are zero, without a gradient; undefined: all are valid.
+  at::Tensor query_valid = {};
 };
 
 // Rows of a chunk of the causal form on the CPU, whose rows and keys are multiplied with each other.
