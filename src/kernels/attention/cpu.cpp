@@ -84,15 +84,20 @@ struct ScoreScale {
   Value sums = 1;     // of products with those gradients
 };
 
-// Rows first .. first + rows - 1 of one head: their output and log-sums.
+// The rows of a block from `first` on of one head: their output and log-sums.
 template <class Stored, class Value = Computed<Stored>>
 void forward_block(const HeadSizes& sizes, const AttentionOptions& options, const AllowedPairs& allowed,
                    const WeightDraws& draws, int64_t b, int64_t h, int64_t first, const Heads<const Stored>& q,
                    const Heads<const Stored>& k, const Heads<const Stored>& v, const Heads<Stored>& out, Value* log_sum,
                    Scratch<Stored>& scratch) {
   constexpr Value kNone = -std::numeric_limits<Value>::infinity();
-  const int64_t rows = std::min(query_block(sizes.m), sizes.n - first), e = sizes.e, line = tile_line(sizes.m);
-  const int64_t end = allowed.query_end(b) > first ? allowed.key_end(b, first + rows) : 0;
+  const int64_t e = sizes.e, line = tile_line(sizes.m), last = std::min(first + query_block(sizes.m), sizes.n);
+  const int64_t counted = std::clamp<int64_t>(allowed.query_end(b) - first, 0, last - first);
+  clear_heads(out, sizes.h, b, h, first + counted, last, e);
+  std::fill(log_sum + first + counted, log_sum + last, -kNone);
+  if (counted == 0) return;
+  // All of the block's, whose number is a constant of generated code.
+  const int64_t rows = last - first, end = allowed.key_end(b, last);
   scratch.out.resize(static_cast<size_t>(rows * e));
   std::fill(scratch.largest.begin(), scratch.largest.end(), kNone);
   std::fill(scratch.sum.begin(), scratch.sum.end(), Value(0));
@@ -129,12 +134,12 @@ void forward_block(const HeadSizes& sizes, const AttentionOptions& options, cons
     gemm(rows, e, count, Value(1), {weights, line}, {v.at(b, h, key), v.stride}, Value(key > 0), scratch.out.data(), e);
   }
   for (Value& largest : scratch.largest) largest *= static_cast<Value>(kLogOf2) * scale.weights;
-  log_rows(scratch.largest.data(), scratch.sum.data(), rows, -kNone, log_sum + first);
-  for (int64_t r = 0; r < rows; ++r)
+  log_rows(scratch.largest.data(), scratch.sum.data(), counted, -kNone, log_sum + first);
+  for (int64_t r = 0; r < counted; ++r)
     if (!(scratch.sum[static_cast<size_t>(r)] > 0 && allowed.query(b, first + r))) log_sum[first + r] = -kNone;
   // NaN input comes out as NaN, by its sum; what is not wanted may hold anything.
-  quotient_rows(rows, e, scratch.out.data(), e, scratch.sum.data(), allowed.query_flags(b, first), out.at(b, h, first),
-                out.stride);
+  quotient_rows(counted, e, scratch.out.data(), e, scratch.sum.data(), allowed.query_flags(b, first),
+                out.at(b, h, first), out.stride);
 }
 
 // Keys key .. key + count - 1 of one head against all rows: gradients of these keys and values, and their share of dq.
@@ -280,19 +285,18 @@ AttentionGradients attention_backward_cpu(const at::Tensor& gradient_in, const a
       const bool none = first_key >= std::min(last, key_end);
       const int64_t written_from = none ? sizes.n : options.mask.causal ? first_key / block * block : 0;
       const int64_t written_to = std::max(written_from, none ? sizes.n : allowed.query_end(b));
-      for (int64_t i = 0; i < sizes.n; ++i)
+      const int64_t rows = parts == 1 ? allowed.query_end(b) : sizes.n;
+      clear_heads(q_to, sizes.h, b, h, rows, sizes.n, sizes.d);
+      for (int64_t i = 0; i < rows; ++i)
         if (i < written_from || i >= written_to) std::fill_n(dq.data + i * dq.stride, sizes.d, Value(0));
-      for (int64_t key = first_key; key < last; key += kKeyBlock) {
-        const int64_t count = std::min(kKeyBlock, std::min(last, key_end) - key);
-        if (count > 0)
-          backward_keys<scalar_t>(sizes, options, allowed, draws, b, h, key, count, key > first_key, slopes, queries,
-                                  keys, values, dq, dk, dv, log_sums + z * sizes.n, mine.out.data(), mine);
-        for (int64_t j = key + std::max<int64_t>(count, 0); j < std::min(key + kKeyBlock, last); ++j) {
-          std::fill_n(dk.at(b, h, j), sizes.d, scalar_t(0));
-          std::fill_n(dv.at(b, h, j), sizes.e, scalar_t(0));
-        }
-      }
-      if (parts == 1) store_rows(dq, sizes.n, sizes.d, q_to.at(b, h), q_to.stride);
+      const int64_t behind = std::max(first_key, key_end);
+      clear_heads(dk, sizes.h, b, h, behind, last, sizes.d);
+      clear_heads(dv, sizes.h, b, h, behind, last, sizes.e);
+      for (int64_t key = first_key; key < std::min(last, key_end); key += kKeyBlock)
+        backward_keys<scalar_t>(sizes, options, allowed, draws, b, h, key,
+                                std::min(kKeyBlock, std::min(last, key_end) - key), key > first_key, slopes, queries,
+                                keys, values, dq, dk, dv, log_sums + z * sizes.n, mine.out.data(), mine);
+      if (parts == 1) store_rows(dq, rows, sizes.d, q_to.at(b, h), q_to.stride);
     });
   });
   for (size_t part = 1; part < shares.size(); ++part) shares[0].add_(shares[part]);

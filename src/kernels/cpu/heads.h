@@ -4,6 +4,8 @@
 #include <ATen/Functions.h>
 #include <torch/types.h>
 
+#include "kernels/cpu/stream.h"
+
 namespace xformer::kernels {
 
 template <class Value>
@@ -35,6 +37,15 @@ template <class Value>
 // An empty [b,h,n,d] over memory [b,n,h,d], as an output projection wants it.
 [[nodiscard]] inline at::Tensor new_heads(const at::Tensor& like, int64_t length, int64_t width) {
   return at::empty({like.size(0), length, like.size(1), width}, like.options()).transpose(1, 2);
+}
+
+// Zeros in rows first .. end - 1 of all heads of a sample in new_heads(), where they lie behind each other; done when
+// it is the first head's turn, for every head's rows there are zeros.
+template <class Value>
+void clear_heads(const Heads<Value>& x, int64_t heads, int64_t b, int64_t h, int64_t first, int64_t end,
+                 int64_t width) {
+  if (h == 0 && first < end)
+    stream_zeros(x.at(b, 0, first), static_cast<size_t>((end - first) * heads * width) * sizeof(Value));
 }
 
 // Asks for a row that will be read soon: where other heads' rows lie between a head's, the processor foresees none.

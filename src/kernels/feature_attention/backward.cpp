@@ -44,7 +44,7 @@ void queries_back(const FeaturePass<Stored>& pass, int64_t z, int64_t part, cons
     pass.through_scores(x, rows, dq.at(b, h, first), dq.stride, scratch);
   }
   pass.finish_table(d_table, scratch);
-  clear_rows(dq, b, h, std::max(part * kPartRows, end), last, pass.d);
+  clear_heads(dq, pass.h, b, h, std::max(part * kPartRows, end), last, pass.d);
 }
 
 // Gradients of one part of a head's keys and values. Returns (kSoftmax) the sum of the gradient of y, which c takes.
@@ -75,8 +75,8 @@ double keys_back(const FeaturePass<Stored>& pass, int64_t z, int64_t part, const
     pass.through_scores(x, rows, dk.at(b, h, first), dk.stride, scratch);
     for (int64_t r = 0; pass.softmax && r < rows; ++r) sum += static_cast<double>(scratch.sums[static_cast<size_t>(r)]);
   }
-  clear_rows(dk, b, h, std::max(part * kPartRows, end), last, pass.d);
-  clear_rows(dv, b, h, std::max(part * kPartRows, end), last, e);
+  clear_heads(dk, pass.h, b, h, std::max(part * kPartRows, end), last, pass.d);
+  clear_heads(dv, pass.h, b, h, std::max(part * kPartRows, end), last, e);
   return sum;
 }
 

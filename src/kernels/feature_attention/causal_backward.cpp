@@ -204,9 +204,9 @@ void causal_head_back(const CausalPass<Stored>& pass, int64_t z, const CausalGra
       if (at.earlier) join_queries(pass, at, tiles, scratch);
     }
   }
-  clear_rows(known.dq, b, h, end, pass.n, pass.d);
-  clear_rows(known.dk, b, h, pass.key_end(b), pass.n, pass.d);
-  clear_rows(known.dv, b, h, pass.key_end(b), pass.n, pass.e);
+  clear_heads(known.dq, pass.h, b, h, end, pass.n, pass.d);
+  clear_heads(known.dk, pass.h, b, h, pass.key_end(b), pass.n, pass.d);
+  clear_heads(known.dv, pass.h, b, h, pass.key_end(b), pass.n, pass.e);
 }
 
 }  // namespace

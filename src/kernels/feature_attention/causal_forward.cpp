@@ -97,7 +97,7 @@ void causal_head(const CausalPass<Stored>& pass, int64_t z, const Heads<Stored>&
                   out.stride);
     if (at.later && at.keys > 0) pass.join_keys(at, tiles, scratch);
   }
-  clear_rows(out, b, h, end, pass.n, e);
+  clear_heads(out, pass.h, b, h, end, pass.n, e);
   std::fill(made.denominator + end, made.denominator + pass.n, Value(1));
 }
 

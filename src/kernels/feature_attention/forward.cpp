@@ -154,10 +154,9 @@ void answer_queries(const FeaturePass<Stored>& pass, int64_t z, int64_t part, co
     const bool* const valid = pass.flags(pass.valid_queries, b, first, rows);
     quotient_rows(rows, e, to.data, to.stride, denominator + first, valid, out.at(b, h, first), out.stride);
   }
-  for (int64_t i = std::max(part * kPartRows, end); i < last; ++i) {
-    std::fill_n(out.at(b, h, i), e, Stored(0));
-    denominator[i] = 1;
-  }
+  const int64_t behind = std::max(part * kPartRows, end);
+  clear_heads(out, pass.h, b, h, behind, last, e);
+  std::fill(denominator + behind, denominator + last, Value(1));
 }
 
 }  // namespace

@@ -190,9 +190,4 @@ struct FeaturePass {
   ValidRows valid_keys, valid_queries;
 };
 
-template <class Stored>
-void clear_rows(const Heads<Stored>& x, int64_t b, int64_t h, int64_t first, int64_t end, int64_t width) {
-  for (int64_t i = first; i < end; ++i) std::fill_n(x.at(b, h, i), width, Stored(0));
-}
-
 }  // namespace xformer::kernels

@@ -89,7 +89,7 @@ template <class Stored>
 void clear_padding(const Heads<Stored>& x, const HeadRows<Stored>& rows, int64_t n, int64_t heads) {
   for (int64_t i = 0; i < rows.end; ++i)
     if (!rows.valid.at(rows.b, i)) std::fill_n(x.at(rows.b, rows.h, i), rows.d, Stored(0));
-  if (rows.h == 0) std::fill_n(x.at(rows.b, 0, rows.end), (n - rows.end) * heads * rows.d, Stored(0));
+  clear_heads(x, heads, rows.b, rows.h, rows.end, n, rows.d);
 }
 
 // Rows 0 .. end - 1 of `out` by tiles, in which they and what they are made of stay in the cache between sums and

@@ -126,8 +126,9 @@ ProjectionGradients project_backward(const at::Tensor& x_gradient, const at::Ten
              {slopes + (b * s.h + h) * s.rows * s.width, s.width}, Value(0), tile.data, tile.stride);
         store_rows(tile, count, s.width, to, tokens_gradient.stride);
       }
-      for (int64_t i = 0; i < s.n; ++i)
-        if (i >= end || !valid.at(b, i)) std::fill_n(tokens_gradient.at(b, h, i), s.width, scalar_t(0));
+      for (int64_t i = 0; i < end; ++i)
+        if (!valid.at(b, i)) std::fill_n(tokens_gradient.at(b, h, i), s.width, scalar_t(0));
+      clear_heads(tokens_gradient, s.h, b, h, end, s.n, s.width);
     });
 
     // A slab of columns of one head's projection, over all samples (and heads, where they share it) in order.
