@@ -68,6 +68,8 @@ TEST_CASE("fused attention equals its definition, with gradients, for any shape 
       {3, 1, 130, 130, 8, 8, 0.2, true, true, true},
       {2, 2, 513, 30, 8, 8, 0.1, false, true},
       {2, 2, 30, 513, 8, 16, 0.1, false, true, true},
+      {4, 2, 64, 520, 8, 8, 0.2, false, true},
+      {4, 1, 50, 50, 8, 8, 0.2, true, true, true},
       {1, 1, 700, 1100, 4, 4, 0.5},
   };
   for (const AttentionCase& one : cases) {
@@ -192,6 +194,30 @@ TEST_CASE("fused attention makes code for pieces of lengths, and none for a leng
     const int64_t made = tile_products_made();
     CHECK(made > before);
     for (int64_t length = 321; length <= kLength; length += 2) run(length, type);
+    CHECK(tile_products_made() == made);
+  }
+}
+
+// As landmarks are, of which a short sample has few.
+TEST_CASE("of few queries fused attention multiplies sixteens, and makes code for no other number of them") {
+  const auto run = [](int64_t queries, at::ScalarType type) {
+    const at::Tensor q = random_tensor("q", {1, 2, 64, 8}, at::kFloat).to(type).requires_grad_(),
+                     k = random_tensor("k", {1, 2, 600, 8}, at::kFloat).to(type).requires_grad_();
+    AttentionOptions options;
+    options.query_valid = at::arange(64).lt(queries).unsqueeze(0);
+    const OpCounter counter;
+    attention(q, k, k, options).sum().backward();
+    return counter.counts().flops;
+  };
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    CAPTURE(type);
+    const int64_t one = 2 * 2 * 16 * 600 * 8;  // a product of a sixteen of rows, of both heads
+    for (const int64_t sixteens : {1, 2, 3, 4}) CHECK(run(16 * sixteens, type) == 7 * sixteens * one);
+    const int64_t made = tile_products_made();
+    CHECK(run(1, type) == 7 * one);
+    CHECK(run(20, type) == 7 * 2 * one);
+    CHECK(run(63, type) == 7 * 4 * one);
+    CHECK(run(0, type) == 0);
     CHECK(tile_products_made() == made);
   }
 }

@@ -25,7 +25,8 @@
 namespace xformer::kernels::bf16_test::operators {
 
 void add_attention(std::vector<Case>& cases) {
-  for (const auto& [n, m] : std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {37, 37}, {300, 290}, {90, 16}})
+  for (const auto& [n, m] :
+       std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {37, 37}, {300, 290}, {90, 16}, {90, 17}, {50, 335}, {64, 560}})
     for (const bool causal : {false, true}) {
       if (causal && n != m) continue;
       AttentionOptions options;

@@ -169,6 +169,21 @@ TEST_CASE("products of bf16 in pairs are their definition where there is AVX-512
   check_all<c10::BFloat16, float>([](auto... arguments) { gemm_by_pairs(arguments...); });
 }
 
+TEST_CASE("a first factor of odd rows with a zero behind each is not copied, and what stood there says nothing") {
+  constexpr int64_t kRows = 5, kStride = 16, kColumns = 9;
+  for (const int64_t inner : {1, 7, 8, 15, 16}) {
+    CAPTURE(inner);
+    std::vector<c10::BFloat16> a(kRows * kStride, std::numeric_limits<c10::BFloat16>::quiet_NaN()),
+        b(static_cast<size_t>(inner * kColumns), c10::BFloat16(0.5F));
+    for (int64_t i = 0; i < kRows; ++i) std::fill_n(a.data() + i * kStride, inner, c10::BFloat16(2.0F));
+    const Operand<c10::BFloat16> rows = with_zero_behind(a.data(), kRows, inner, kStride);
+    CHECK(rows.zero_behind == (inner % 2 == 1));
+    std::vector<float> c(kRows * kColumns);
+    gemm(kRows, kColumns, inner, 1, rows, {b.data(), kColumns}, 0, c.data(), kColumns);
+    CHECK(c == std::vector<float>(c.size(), static_cast<float>(inner)));
+  }
+}
+
 TEST_CASE("a product without rows or columns touches nothing, and one without terms is beta c") {
   std::vector<float> c{1, 2, 3, 4};
   const std::vector<float> none{NAN};

@@ -96,6 +96,7 @@ class NystromCore : public AttentionCore {
     kernels::AttentionOptions columns;  // of F3
     columns.scale = scale;
     columns.mask = mask;
+    columns.query_valid = rows.mask.key_valid;
     columns.dropout = dropout_columns_.place(is_training());
     const auto named = [](const char* name, const auto& work) {
       const ProbeScope scope(name);

@@ -96,8 +96,8 @@ void forward_block(const HeadSizes& sizes, const AttentionOptions& options, cons
   clear_heads(out, sizes.h, b, h, first + counted, last, e);
   std::fill(log_sum + first + counted, log_sum + last, -kNone);
   if (counted == 0) return;
-  // All of the block's, whose number is a constant of generated code.
-  const int64_t rows = last - first, end = allowed.key_end(b, last);
+  // All of the block's, whose number is a constant of generated code, or of few.
+  const int64_t rows = sizes.n <= kFewQueries ? allowed.row_end(b) : last - first, end = allowed.key_end(b, last);
   scratch.out.resize(static_cast<size_t>(rows * e));
   std::fill(scratch.largest.begin(), scratch.largest.end(), kNone);
   std::fill(scratch.sum.begin(), scratch.sum.end(), Value(0));
@@ -131,7 +131,8 @@ void forward_block(const HeadSizes& sizes, const AttentionOptions& options, cons
     for (int64_t r = 0; key > 0 && r < rows; ++r)
       if (const Value factor = scratch.rescale[static_cast<size_t>(r)]; factor != 1)
         for (int64_t c = 0; c < e; ++c) scratch.out[static_cast<size_t>(r * e + c)] *= factor;
-    gemm(rows, e, count, Value(1), {weights, line}, {v.at(b, h, key), v.stride}, Value(key > 0), scratch.out.data(), e);
+    gemm(rows, e, count, Value(1), with_zero_behind(weights, rows, count, line), {v.at(b, h, key), v.stride},
+         Value(key > 0), scratch.out.data(), e);
   }
   for (Value& largest : scratch.largest) largest *= static_cast<Value>(kLogOf2) * scale.weights;
   log_rows(scratch.largest.data(), scratch.sum.data(), counted, -kNone, log_sum + first);
@@ -151,7 +152,7 @@ void backward_keys(const HeadSizes& sizes, const AttentionOptions& options, cons
                    const Heads<Stored>& dv, const Value* log_sum, const Value* delta, Scratch<Stored>& scratch) {
   const ScoreScale<Stored> scale(options.scale);
   const auto keep = static_cast<Value>(draws.keep());
-  const int64_t d = sizes.d, e = sizes.e, end = allowed.query_end(b), block = query_block(sizes.m),
+  const int64_t d = sizes.d, e = sizes.e, end = allowed.row_end(b), block = query_block(sizes.m),
                 line = tile_line(sizes.m);
   // Causal rows before the first key of the block see none of it.
   const int64_t begin = options.mask.causal ? key / block * block : 0;
@@ -188,10 +189,11 @@ void backward_keys(const HeadSizes& sizes, const AttentionOptions& options, cons
                                 delta[first + r],
                                 log_sum[first + r] != std::numeric_limits<Value>::infinity()};
     };
-    const Stored* factor = nullptr;
+    Operand<Stored> factor{nullptr, line};
     if constexpr (kConverts<Stored>)
       if (paired) {
-        factor = weigh_pairs(rows, count, line, scale.slopes, row_at, scratch.paired);
+        factor =
+            with_zero_behind(weigh_pairs(rows, count, line, scale.slopes, row_at, scratch.paired), rows, count, line);
         v_sums.add(0, scratch.paired.weights, row_slopes, first == begin);
         k_sums.add(0, scratch.paired.slopes, queries, first == begin);
       }
@@ -199,9 +201,9 @@ void backward_keys(const HeadSizes& sizes, const AttentionOptions& options, cons
       for (int64_t r = 0; r < rows; ++r) weigh(row_at(r), count, scale.slopes);
       v_sums.add(0, count, rows, scores, line, row_slopes, first == begin);
       k_sums.add(0, count, rows, slope, line, queries, first == begin);
-      factor = factor_of<Stored>(slope, rows * line, scratch.factor);
+      factor.data = factor_of<Stored>(slope, rows * line, scratch.factor);
     }
-    gemm(rows, {factor, line}, scratch.keys, Value(adds_to_q), dq.data + first * dq.stride, dq.stride);
+    gemm(rows, factor, scratch.keys, Value(adds_to_q), dq.data + first * dq.stride, dq.stride);
   }
   k_sums.finish();
   v_sums.finish();

@@ -33,8 +33,8 @@ struct PairedTile {
 // row_at(r) is row r; scales and dropout are those of all. Where pairs_possible(). Returns where the gradients' rows
 // are, `stride` numbers apart.
 template <class RowAt>
-const c10::BFloat16* weigh_pairs(int64_t rows, int64_t count, int64_t stride, float slope, const RowAt& row_at,
-                                 PairedTile& tile) {
+c10::BFloat16* weigh_pairs(int64_t rows, int64_t count, int64_t stride, float slope, const RowAt& row_at,
+                           PairedTile& tile) {
   tile.weights.reset(rows, count);
   tile.slopes.reset(rows, count);
   GradientTile::Row* const given = grown(tile.given, rows);

@@ -20,6 +20,9 @@ struct HeadSizes {
   return {q.size(0), q.size(1), q.size(2), k.size(2), q.size(3), v.size(3)};
 }
 
+// So few queries are one block, of which a sample takes what it has of them, in sixteens.
+constexpr int64_t kFewQueries = 64;
+
 // Which keys and queries count. Causal queries have the last of the keys' positions.
 class AllowedPairs {
  public:
@@ -27,11 +30,16 @@ class AllowedPairs {
       : causal_(options.mask.causal),
         ahead_(sizes.m - sizes.n),
         keys_(options.mask.key_valid, sizes.m),
-        queries_(options.query_valid, sizes.n) {}
+        queries_(options.query_valid, sizes.n),
+        n_(sizes.n) {}
 
   // One behind the last key that any row of the sample may see; the same of queries that count.
   [[nodiscard]] int64_t key_end(int64_t b) const { return keys_.end(b); }
   [[nodiscard]] int64_t query_end(int64_t b) const { return queries_.end(b); }
+  // One behind the last query that products take: so few lengths of few queries need code.
+  [[nodiscard]] int64_t row_end(int64_t b) const {
+    return n_ <= kFewQueries ? std::min(n_, (query_end(b) + 15) / 16 * 16) : query_end(b);
+  }
   [[nodiscard]] bool query(int64_t b, int64_t i) const { return queries_.at(b, i); }
   // From query i on; nullptr: all count.
   [[nodiscard]] const bool* query_flags(int64_t b, int64_t i) const {
@@ -64,6 +72,7 @@ class AllowedPairs {
   bool causal_;
   int64_t ahead_;
   ValidRows keys_, queries_;
+  int64_t n_;
 };
 
 }  // namespace xformer::kernels

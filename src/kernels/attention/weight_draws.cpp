@@ -10,7 +10,8 @@ namespace xformer::kernels {
 
 namespace {
 
-// A row's bits are then little beside a query, and rows lie one behind the other in a tile.
+// A row's bits are then little beside a query, and rows lie one behind the other in a tile. (Those of few queries are
+// little beside a key.)
 constexpr int64_t kFewKeys = 256;
 
 // To begin a row's draws anew costs as much as so many more.
@@ -23,7 +24,8 @@ int64_t whole_blocks(int64_t elements) {
 }  // namespace
 
 DropoutPlace remembering_weights(const DropoutPlace& place, const HeadSizes& sizes) {
-  return sizes.m <= kFewKeys ? remembering(place, sizes.b * sizes.h * sizes.n * sizes.m, sizes.m) : place;
+  const bool few = sizes.m <= kFewKeys || sizes.n <= kFewQueries;
+  return few ? remembering(place, sizes.b * sizes.h * sizes.n * sizes.m, sizes.m) : place;
 }
 
 WeightDraws::WeightDraws(const DropoutPlace& place, const HeadSizes& sizes, DrawnBy pass)

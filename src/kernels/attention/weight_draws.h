@@ -9,8 +9,8 @@
 
 namespace xformer::kernels {
 
-// The place of weights [b,h,n,m] with memory for what the forward pass keeps of them (remembering()), where keys are
-// few.
+// The place of weights [b,h,n,m] with memory for what the forward pass keeps of them (remembering()), where keys or
+// queries are few.
 [[nodiscard]] DropoutPlace remembering_weights(const DropoutPlace& place, const HeadSizes& sizes);
 
 // The draws of a tile of weights, which lie in memory as if all [b,h,n,m] of them did.

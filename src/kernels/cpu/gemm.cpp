@@ -173,7 +173,7 @@ void prepare(int64_t rows, int64_t columns, bool terms, float beta, float* c, in
 
 // a [rows, inner] as pairs are read: rows of an even number of elements, with a zero at the end of odd ones.
 Operand<BFloat16> in_pairs(int64_t rows, int64_t inner, Operand<BFloat16> a) {
-  if (!a.transposed && inner % 2 == 0 && a.stride % 2 == 0) return a;
+  if (!a.transposed && (inner % 2 == 0 || a.zero_behind) && a.stride % 2 == 0) return a;
   thread_local std::vector<BFloat16> room, pairs;
   const int64_t half = (inner + 1) / 2;
   // Rows of any number of elements lie as far apart as they did: one stride, one code.

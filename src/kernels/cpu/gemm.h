@@ -24,7 +24,17 @@ struct Operand {
   const Value* data;
   int64_t stride;
   bool transposed = false;
+  bool zero_behind =
+      false;  // a zero follows on each row, which pairs of a row's odd last number need (with_zero_behind)
 };
+
+// Rows of `count` numbers, `stride` apart, as a first factor that need not be copied where it goes by pairs.
+template <class Value>
+[[nodiscard]] Operand<Value> with_zero_behind(Value* factor, int64_t rows, int64_t count, int64_t stride) {
+  const bool pairs = std::is_same_v<Value, c10::BFloat16> && count % 2 == 1 && count < stride;
+  for (int64_t r = 0; pairs && r < rows; ++r) factor[r * stride + count] = Value(0);
+  return {factor, stride, false, pairs};
+}
 
 // How much of a dimension of which so much is left one call of generated code takes: as much as may be, then the
 // largest multiple of 16, then the rest. So lengths that change from sample to sample need few kinds of code.

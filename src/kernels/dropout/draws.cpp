@@ -34,7 +34,7 @@ constexpr int64_t kLanes = 32;
 namespace by_512 {
 
 #define XFORMER_DRAWS __attribute__((target("avx512f")))
-constexpr int kRegister = 8, kMany = 6;
+constexpr int kRegister = 8, kMany = 4;
 using Words = Vector<uint64_t, kRegister>::Lanes;
 constexpr Words kPlaces = {0, 1, 2, 3, 4, 5, 6, 7};
 XFORMER_DRAWS inline void multiply(const Words& words, const Words& factor, Words& into) {
