@@ -76,9 +76,9 @@ TEST_CASE("a place remembers what the forward pass kept, to the bit, and the bac
 TEST_CASE("a tile of attention's weights has the draws of the whole of them, made or remembered") {
   struct {
     int64_t m, first, count, n = 70;
-  } const given[] = {{64, 0, 64},        {64, 0, 27},       {128, 0, 37}, {128, 0, 100},     {256, 0, 250},
-                     {24, 8, 16},        {21, 0, 13},       {21, 3, 18},  {300, 256, 44},    {300, 0, 256},
-                     {304, 0, 256},      {64, 0, 27, 10},   {21, 3, 18},  {300, 0, 256, 10}, {304, 0, 256, 10},
+  } const given[] = {{64, 0, 64},        {64, 0, 27},       {128, 0, 37},    {128, 0, 100},     {256, 0, 250},
+                     {24, 8, 16},        {21, 0, 13},       {21, 3, 18},     {300, 256, 44},    {300, 0, 256},
+                     {304, 0, 256},      {64, 0, 27, 10},   {21, 3, 18, 10}, {300, 0, 256, 10}, {304, 0, 256, 10},
                      {304, 256, 43, 10}, {304, 256, 48, 64}};
   for (const auto& [m, first, count, n] : given) {
     const HeadSizes sizes{2, 3, n, m, 8, 8};

@@ -24,8 +24,8 @@ struct Operand {
   const Value* data;
   int64_t stride;
   bool transposed = false;
-  bool zero_behind =
-      false;  // a zero follows on each row, which pairs of a row's odd last number need (with_zero_behind)
+  // A zero follows on each row, as pairs of a row's odd last number need it: with_zero_behind().
+  bool zero_behind = false;
 };
 
 // Rows of `count` numbers, `stride` apart, as a first factor that need not be copied where it goes by pairs.
