@@ -192,6 +192,24 @@ TEST_CASE("pool_beside pools and passes on, and adds the gradients of both, or o
         }
 }
 
+TEST_CASE("pool_beside adds to a gradient that somebody else has in a copy") {
+  const at::Tensor x = random_tensor("x", {2, 6, 4, 5}).transpose(1, 2).requires_grad_();
+  const at::Tensor pooled = random_tensor("pooled", {2, 4, 3, 5}), rows = random_tensor("rows", {2, 6, 4, 5});
+  const at::Tensor past = at::empty_strided({2, 4, 6, 5}, {120, 5, 20, 1}, rows.options()).copy_(rows.transpose(1, 2)),
+                   before = past.clone(), wanted = before + pooled.repeat_interleave(2, 2) / 2;
+  const auto found = [&](const PooledBeside& made, const at::Tensor& of_x) {
+    return torch::autograd::grad({made.pooled, made.x}, {x}, {pooled, of_x})[0];
+  };
+  CHECK(at::allclose(found(pool_beside(x, {}, 2), past), wanted, 0, 1e-14));
+  CHECK(at::equal(past, before));
+  // A view that nobody else has, of memory that somebody does.
+  const at::Tensor kept = rows.clone();
+  const PooledBeside made = pool_beside(x, {}, 2);
+  made.x.register_hook([&](const at::Tensor&) { return rows.transpose(1, 2); });
+  CHECK(at::allclose(found(made, past), wanted, 0, 1e-14));
+  CHECK(at::equal(rows, kept));
+}
+
 TEST_CASE("pool_heads and repeat_heads equal their references, with gradients") {
   const std::vector<std::vector<HeadGroup>> plans{
       {{2, {0, 1}}}, {{1, {0}}, {2, {1}}}, {{1, {1, 3}}, {3, {0}}, {5, {2}}}, {{2, {0, 1, 3}}, {4, {2}}}};

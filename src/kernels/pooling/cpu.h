@@ -21,17 +21,14 @@ int64_t sum_rows(const double* x, const RowSet& set, double* out);
 // Writes factor * row to every row of out that counts, zeros to the others.
 void spread_row(const float* row, float factor, const RowSet& set, float* out);
 void spread_row(const double* row, double factor, const RowSet& set, double* out);
-// Writes past's rows, `past_stride` apart, to those of out, with factor * row added where they count.
-void add_spread_row(const float* past, int64_t past_stride, const float* row, float factor, const RowSet& set,
-                    float* out);
-void add_spread_row(const double* past, int64_t past_stride, const double* row, double factor, const RowSet& set,
-                    double* out);
+// Adds factor * row to every row of out that counts.
+void add_to_rows(const float* row, float factor, const RowSet& set, float* out);
+void add_to_rows(const double* row, double factor, const RowSet& set, double* out);
 
 // Where has_bf16_512() (kernels/cpu/lanes_512.h).
 namespace by_512 {
 int64_t sum_rows(const c10::BFloat16* x, const RowSet& set, float* out);
-void add_spread_row(const c10::BFloat16* past, int64_t past_stride, const float* row, float factor, const RowSet& set,
-                    c10::BFloat16* out);
+void add_to_rows(const float* row, float factor, const RowSet& set, c10::BFloat16* out);
 }  // namespace by_512
 
 }  // namespace xformer::kernels

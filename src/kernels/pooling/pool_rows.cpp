@@ -38,15 +38,11 @@ template <class Value>
 }
 
 template <class Value>
-[[gnu::always_inline]] inline void add_spread(const Value* past, int64_t past_stride, const Value* row, Value factor,
-                                              const RowSet& set, Value* out) {
+[[gnu::always_inline]] inline void add(const Value* row, Value factor, const RowSet& set, Value* out) {
   for (int64_t i = 0; i < set.rows; ++i) {
-    const Value* const from = past + i * past_stride;
     Value* const to = out + i * set.stride;
     if (set.counts(i))
-      for (int64_t c = 0; c < set.columns; ++c) to[c] = from[c] + factor * row[c];
-    else
-      for (int64_t c = 0; c < set.columns; ++c) to[c] = from[c];
+      for (int64_t c = 0; c < set.columns; ++c) to[c] += factor * row[c];
   }
 }
 
@@ -61,13 +57,7 @@ void spread_row(const float* row, float factor, const RowSet& set, float* out) {
 void spread_row(const double* row, double factor, const RowSet& set, double* out) { spread(row, factor, set, out); }
 
 XFORMER_VECTORISED
-void add_spread_row(const float* past, int64_t past_stride, const float* row, float factor, const RowSet& set,
-                    float* out) {
-  add_spread(past, past_stride, row, factor, set, out);
-}
-void add_spread_row(const double* past, int64_t past_stride, const double* row, double factor, const RowSet& set,
-                    double* out) {
-  add_spread(past, past_stride, row, factor, set, out);
-}
+void add_to_rows(const float* row, float factor, const RowSet& set, float* out) { add(row, factor, set, out); }
+void add_to_rows(const double* row, double factor, const RowSet& set, double* out) { add(row, factor, set, out); }
 
 }  // namespace xformer::kernels

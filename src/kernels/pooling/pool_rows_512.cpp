@@ -29,23 +29,17 @@ XFORMER_BY_BF16_512 int64_t sum_rows(const c10::BFloat16* x, const RowSet& set, 
   return count;
 }
 
-XFORMER_BY_BF16_512 void add_spread_row(const c10::BFloat16* past, int64_t past_stride, const float* row, float factor,
-                                        const RowSet& set, c10::BFloat16* out) {
+XFORMER_BY_BF16_512 void add_to_rows(const float* row, float factor, const RowSet& set, c10::BFloat16* out) {
   const __m512 share = _mm512_set1_ps(factor);
   for (int64_t c = 0; c < set.columns; c += kPooledAtOnce) {
     const __mmask32 lanes = lanes32_of(set.columns - c);
     const Apart32 all = apart_by_512(row + c, lanes),
                   own = {_mm512_mul_ps(all.even, share), _mm512_mul_ps(all.odd, share)};
     for (int64_t i = 0; i < set.rows; ++i) {
-      const c10::BFloat16* const from = past + i * past_stride + c;
+      if (!set.counts(i)) continue;
       c10::BFloat16* const to = out + i * set.stride + c;
-      fetch_to_read(from);
-      const __m512i bits = _mm512_maskz_loadu_epi16(lanes, from);
-      if (!set.counts(i)) {
-        store_bits(bits, lanes, to);
-        continue;
-      }
-      const Apart32 x = apart_by_512(bits);
+      fetch_to_read(to);
+      const Apart32 x = apart_by_512(to, lanes);
       round_together({_mm512_add_ps(x.even, own.even), _mm512_add_ps(x.odd, own.odd)}, lanes, to);
     }
   }
@@ -55,7 +49,7 @@ XFORMER_BY_BF16_512 void add_spread_row(const c10::BFloat16* past, int64_t past_
 
 // For the linker: has_bf16_512() is false here.
 int64_t sum_rows(const c10::BFloat16*, const RowSet&, float*) { return 0; }
-void add_spread_row(const c10::BFloat16*, int64_t, const float*, float, const RowSet&, c10::BFloat16*) {}
+void add_to_rows(const float*, float, const RowSet&, c10::BFloat16*) {}
 
 #endif
 

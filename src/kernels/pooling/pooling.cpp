@@ -84,10 +84,10 @@ std::vector<at::Tensor> with_rows_all(const std::vector<at::Tensor>& tensors) {
   return result;
 }
 
-// Room of for_heads' workers for the rows of a span, for one row, and for what is added to the former.
+// Room of for_heads' workers for the rows of a span and for one row.
 template <class Value>
 struct PoolRooms {
-  std::vector<Value> span, row, past;
+  std::vector<Value> span, row;
   static std::vector<PoolRooms> of(const std::vector<HeadGroup>& groups, int64_t samples) {
     return std::vector<PoolRooms>(static_cast<size_t>(workers_for(samples * heads_in(groups))));
   }
@@ -103,16 +103,18 @@ int64_t sum_stored(const Stored* x, RowSet set, Value* sum, std::vector<Value>& 
   return sum_rows(rows.data, set, sum);
 }
 
-// add_spread_row() likewise, where rows of both sides lie side by side.
+// add_to_rows() likewise.
 template <class Stored, class Value = Computed<Stored>>
-void add_spread_stored(const Stored* past, const Value* row, Value factor, const RowSet& set, Stored* out,
-                       PoolRooms<Value>& room) {
-  if constexpr (kConverts<Stored>)
-    if (has_bf16_512()) return by_512::add_spread_row(past, set.columns, row, factor, set, out);
-  const int64_t count = set.rows * set.columns;
-  Value* const into = place_for(out, count, room.span);
-  add_spread_row(loaded(past, count, room.past), set.columns, row, factor, set, into);
-  store(into, count, out);
+void add_stored(const Value* row, Value factor, const RowSet& set, Stored* out, std::vector<Value>& room) {
+  if constexpr (kConverts<Stored>) {
+    if (has_bf16_512()) return by_512::add_to_rows(row, factor, set, out);
+    Value* const rows = grown(room, set.rows * set.columns);
+    widen(set.rows, set.columns, out, set.stride, rows, set.columns);
+    add_to_rows(row, factor, {set.rows, set.columns, set.columns, set.flags}, rows);
+    narrow(set.rows, set.columns, rows, set.columns, out, set.stride);
+  } else {
+    add_to_rows(row, factor, set, out);
+  }
 }
 
 // Means (pools) or, for the gradient of a repetition, sums over each span. `mean`: over valid tokens, where scale > 1.
@@ -180,18 +182,17 @@ at::Tensor scatter_rows(const std::vector<at::Tensor>& pooled, const at::Tensor&
 at::Tensor pool_beside_forward(const at::Tensor& x, const at::Tensor& key_valid, int64_t scale) {
   return gather_rows(x, key_valid, all_heads(x, scale), 0, true).front();
 }
-// All heads of a span's tokens at once, which lie side by side.
-at::Tensor pool_beside_backward(const at::Tensor& gradient, const at::Tensor& past_in, const at::Tensor& key_valid,
-                                int64_t scale) {
+// Adds to the rows that count, where they lie: `past` is a gradient nobody else has (own_rows()). All heads of a span's
+// tokens at once, which lie side by side.
+void pool_beside_backward(const at::Tensor& gradient, const at::Tensor& past, const at::Tensor& key_valid,
+                          int64_t scale) {
   const int64_t samples = gradient.size(0), h = gradient.size(1), m = gradient.size(2), d = gradient.size(3);
-  const int64_t n = past_in.size(2), width = h * d;
-  const at::Tensor past = past_in.transpose(1, 2).contiguous(), result = at::empty_like(past);  // [b,n,h,d]
+  const int64_t n = past.size(2), width = h * d;
   const ValidRows valid(key_valid, n);
-  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, result.scalar_type(), "pool_beside", [&] {
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, past.scalar_type(), "pool_beside", [&] {
     using Value = Computed<scalar_t>;
     const auto rows = reading<scalar_t>(gradient);
-    const auto* const beside = past.const_data_ptr<scalar_t>();
-    auto* const out = result.mutable_data_ptr<scalar_t>();
+    auto* const out = past.mutable_data_ptr<scalar_t>();
     std::vector<PoolRooms<Value>> rooms(static_cast<size_t>(workers_for(samples * m)));
     for_units(samples * m, scale * width, [&](int64_t unit, int64_t worker) {
       PoolRooms<Value>& room = rooms[static_cast<size_t>(worker)];
@@ -199,14 +200,13 @@ at::Tensor pool_beside_backward(const at::Tensor& gradient, const at::Tensor& pa
       const Span span = span_of(row, scale, 0, n);
       const bool* const flags = flags_of(valid, b, span, scale);
       const int64_t size = span.to - span.from, count = flags ? std::count(flags, flags + size, true) : size;
-      const int64_t at = (b * n + span.from) * width;
+      if (count == 0) return;
       Value* const own = grown(room.row, width);
       for (int64_t head = 0; head < h; ++head) take(rows.at(b, head, row), d, own + head * d);
-      add_spread_stored(beside + at, own, Value(1) / static_cast<Value>(std::max<int64_t>(count, 1)),
-                        RowSet{size, width, width, flags}, out + at, room);
+      add_stored(own, Value(1) / static_cast<Value>(count), RowSet{size, width, width, flags},
+                 out + (b * n + span.from) * width, room.span);
     });
   });
-  return result.transpose(1, 2);
 }
 
 std::vector<at::Tensor> pool_forward(const at::Tensor& x, const at::Tensor& key_valid, const GroupLists& groups,
@@ -245,6 +245,13 @@ struct PoolHeadsCall {
   }
 };
 
+// The gradient [b,h,n,d] itself if nobody else has it, whose heads of a token lie side by side, or a copy like that.
+at::Tensor own_rows(const at::Tensor& gradient) {
+  const bool alone = gradient.use_count() == 1 && gradient.storage().use_count() == 1 && policy() != Policy::kCheck;
+  if (alone && gradient.transpose(1, 2).is_contiguous()) return gradient;
+  return gradient.transpose(1, 2).clone(at::MemoryFormat::Contiguous).transpose(1, 2);
+}
+
 struct PoolBesideCall {
   at::Tensor x, key_valid;
   int64_t scale, n;
@@ -265,7 +272,9 @@ struct PoolBesideCall {
     if (!past.defined())
       return {PoolHeadsCall::kBackward(with_rows_all({pooled}), key_valid, n, GroupLists::of(all_heads(pooled, scale)),
                                        int64_t{0})};
-    return {kBackward(with_rows(pooled), with_rows(past), key_valid, scale)};
+    const at::Tensor result = own_rows(past);
+    kBackward(with_rows(pooled), result, key_valid, scale);
+    return {result};
   }
   [[nodiscard]] variable_list reference(const variable_list& in) const {
     return {pool_heads_reference(in[0], {key_valid, false}, all_heads(in[0], scale)).front(), in[0]};
