@@ -39,6 +39,7 @@ std::string_view kind_by_name(std::string_view name) {
                                       "project_tokens",
                                       "convolve_tokens",
                                       "pseudo_inverse",
+                                      "landmark_weights",
                                       "convolution",
                                       "convolution_backward",
                                       "conv1d",

@@ -11,6 +11,7 @@
 #include "kernels/fused.h"
 #include "kernels/gelu_dropout/gelu_dropout.h"
 #include "kernels/hashed_attention/hashed_attention.h"
+#include "kernels/landmark_weights/landmark_weights.h"
 #include "kernels/linear/linear.h"
 #include "kernels/pooling/pooling.h"
 #include "kernels/pseudo_inverse/pseudo_inverse.h"
@@ -114,6 +115,17 @@ void add_token_operators(std::vector<Case>& cases) {
         return {pooled, same * 2};
       });
     };
+    if (n < 600)  // as a landmark's number
+      cases.push_back({"landmark_weights",
+                       [mask](const Tensors& x) { return Tensors{landmark_weights(x[0], x[1], 0.4, mask)}; },
+                       [mask](const Tensors& x) {
+                         const at::Tensor scores = at::matmul(x[0] * 0.4, x[1].transpose(2, 3));
+                         return Tensors{mask.zero_padding(masked_softmax(scores, mask))};
+                       },
+                       {activation("q", {3, 2, n, 5}), activation("k", {3, 2, n, 5})},
+                       1,
+                       "fused-cpu-bf16",
+                       {0}});
     cases.push_back({"pool_beside",
                      beside([](const at::Tensor& x, const SequenceMask& own) {
                        const PooledBeside made = pool_beside(x, own, 3);

@@ -25,7 +25,7 @@ TEST_CASE("every operator is registered, and with a kernel for the CPU where it 
         "pseudo_inverse",     "repeat_heads",     "residual_norm",     "rolled_rows",     "running_max",
         "set_attention",      "set_max",          "joined_softmax",    "token_mean",      "window_attention",
         "normed_linear",      "pool_beside",      "picked_rows",       "routed_features", "classifier",
-        "sine_features",      "unit_rows"})
+        "sine_features",      "unit_rows",        "landmark_weights"})
     expected.insert({name + "_forward", name + "_backward"});
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     if (name.getNamespace() != "xformer") continue;

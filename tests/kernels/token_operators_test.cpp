@@ -1,6 +1,7 @@
 // Operators along the sequence (projection, convolution, pooling, mean) against their references.
 #include "core/random.h"
 #include "fused_support.h"
+#include "kernels/landmark_weights/landmark_weights.h"
 #include "kernels/pooling/pooling.h"
 #include "kernels/pseudo_inverse/pseudo_inverse.h"
 #include "kernels/token_convolution/token_convolution.h"
@@ -149,6 +150,24 @@ TEST_CASE("pseudo_inverse equals its reference, with gradients") {
       }
     }
   }
+}
+
+TEST_CASE("landmark_weights equal softmax of their products, with gradients, zero where no landmark is") {
+  for (const at::ScalarType type : {at::kDouble, at::kFloat})
+    for (const int64_t m : {1, 2, 17, 64, 70})
+      for (const int kind : {0, 1, 2}) {
+        CAPTURE(m, kind);
+        const SequenceMask mask = kind == 0 ? SequenceMask{} : mask_of(4, m, kind == 2);
+        const auto ours = [&](const Tensors& x) { return Tensors{landmark_weights(x[0], x[1], 0.3, mask)}; };
+        const auto reference = [&](const Tensors& x) {
+          const at::Tensor scores = at::matmul(x[0] * 0.3, x[1].transpose(2, 3));
+          return Tensors{mask.zero_padding(masked_softmax(scores, mask))};
+        };
+        // Large scores, and rows between those of other heads.
+        const Tensors x{random_tensor("q", {4, m, 2, 5}, type).transpose(1, 2) * 20,
+                        random_tensor("k", {4, m, 2, 5}, type).transpose(1, 2) * 20};
+        CHECK(worst_difference(ours, reference, x) < (type == at::kDouble ? 1e-12 : 1e-4));
+      }
 }
 
 TEST_CASE("pseudo_inverse is an inverse, of valid landmarks alone, and of zeros zero") {

@@ -8,14 +8,13 @@
 // Dropout acts on F1 and F3, whose columns and rows are tokens; F2 is inverted as it is.
 // FLOPs of the convolution are those of its sums; where there is no kernel of ours it multiplies a band (up to 1.9
 // times).
-#include <ATen/OpMathType.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "attention/descriptor.h"
 #include "kernels/attention/attention.h"
 #include "kernels/batched_product/batched_product.h"
+#include "kernels/landmark_weights/landmark_weights.h"
 #include "kernels/pooling/pooling.h"
 #include "kernels/pseudo_inverse/pseudo_inverse.h"
 #include "kernels/token_convolution/token_convolution.h"
@@ -86,9 +85,7 @@ class NystromCore : public AttentionCore {
                                 keys = kernels::pool_beside(k, mask, segment);
     const at::Tensor &short_q = queries.pooled, &short_k = keys.pooled;  // [b,h,m,d]
     // What is done with landmarks alone is in float.
-    const auto wide = [](const at::Tensor& x) { return x.to(at::toOpMathType(x.scalar_type())); };
-    const at::Tensor f2 = masked_softmax(
-        kernels::batched_product(wide(short_q) * scale, wide(short_k).transpose(-1, -2)), rows.mask);  // [b,h,m,m]
+    const at::Tensor f2 = kernels::landmark_weights(short_q, short_k, scale, rows.mask);  // [b,h,m,m]
     // What is no landmark has no row and column in the inverse, which takes such rows out of F3.
     const at::Tensor inverse = kernels::pseudo_inverse(f2, rows.mask, options_.inverse_iterations);
     probe("f2", f2), probe("inverse", inverse);
@@ -105,7 +102,8 @@ class NystromCore : public AttentionCore {
     const at::Tensor short_v =
         named("f3", [&] { return kernels::attention(short_q, keys.x, v, columns); });  // [b,h,m,d]
     return named("f1", [&] {
-      return kernels::attention(queries.x, short_k, kernels::batched_product(inverse, wide(short_v)), rows);
+      return kernels::attention(queries.x, short_k,
+                                kernels::batched_product(inverse, short_v.to(inverse.scalar_type())), rows);
     });
   }
 
