@@ -123,7 +123,7 @@ BranchForward branch_forward_cpu(const at::Tensor& x, const Branch& branch, cons
       const RowParts parts = parts_of(pass, norm);
       const int64_t workers = workers_for(parts.blocks);
       result.z = at::empty(pass.with_width(pass.f), x.options());
-      PartForward<scalar_t> maker(pass, result.z, workers);
+      PartForward<scalar_t> maker(pass, result.z, /*from_memory=*/false, workers);
       forward_rows<scalar_t>(parts, pass, maker,
                              norm_before<scalar_t>(branch.norm, norm, result.norm.mean, result.norm.rstd, workers),
                              norm, result.norm);
@@ -173,7 +173,7 @@ BranchGradients branch_backward_cpu(const at::Tensor& sum_gradient, const at::Te
       const RowParts parts = parts_of(pass, norm, pass.table());
       const PartTables tables = tables_of(parts, pass.table());
       const int64_t workers = workers_for(parts.parts);
-      PartBackward<scalar_t> maker(pass, made.z, /*x_wanted=*/true, workers);
+      PartBackward<scalar_t> maker(pass, made.z, /*from_memory=*/false, /*x_wanted=*/true, workers);
       backward_rows<scalar_t>(parts, pass, maker,
                               norm_before<scalar_t>(branch.norm, norm, made.norm.mean, made.norm.rstd, workers), norm,
                               slopes, made.norm, tables);

@@ -17,7 +17,7 @@ FeedForwardForward feed_forward_forward_cpu(const at::Tensor& x, const LinearMap
   FeedForwardForward result{at::empty(pass.with_width(pass.k), x.options()),
                             at::empty(pass.with_width(pass.f), x.options())};
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "feed_forward", [&] {
-    PartForward<scalar_t> forward(pass, result.z, workers_for(rows.blocks));
+    PartForward<scalar_t> forward(pass, result.z, /*from_memory=*/true, workers_for(rows.blocks));
     auto* const out = result.out.mutable_data_ptr<scalar_t>();
     for_units(rows.blocks, rows.block_rows * pass.f * (pass.m + pass.k), [&](int64_t block, int64_t worker) {
       const int64_t begin = block * rows.block_rows;
@@ -42,7 +42,7 @@ FeedForwardGradients feed_forward_backward_cpu(const at::Tensor& gradient_in, co
   FeedForwardGradients result;
   if (x_wanted) result.x = at::empty_like(pass.x);
   AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, x.scalar_type(), "feed_forward_backward", [&] {
-    PartBackward<scalar_t> backward(pass, z, x_wanted, workers_for(rows.parts));
+    PartBackward<scalar_t> backward(pass, z, /*from_memory=*/true, x_wanted, workers_for(rows.parts));
     auto* const x_slopes = x_wanted ? result.x.mutable_data_ptr<scalar_t>() : nullptr;
     const auto* const slopes = gradient.const_data_ptr<scalar_t>();
     for_units(rows.parts, rows.part_blocks * rows.block_rows * pass.table(), [&](int64_t part, int64_t worker) {

@@ -2,9 +2,12 @@
 // backwards.
 #pragma once
 
+#include <span>
+
 #include "core/error.h"
 #include "kernels/cpu/add_rows.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/heads.h"
 #include "kernels/cpu/needed_rows.h"
 #include "kernels/cpu/stored.h"
 #include "kernels/feed_forward/active_rows.h"
@@ -89,10 +92,28 @@ bool active_in_one_pass(const PartPass& pass) {
   return kConverts<Stored> && pairs_possible({nullptr, std::max(pass.m, pass.k), true}, pass.f);
 }
 
+// Rows that the products of the next block read where they lie: none, or `count` of each, side by side.
+template <class Stored>
+using NextRowsOf = std::span<const TileRows<const Stored>>;
+
+// work(first, rows) for a block's rows, a few at once if next ones are asked for in between: a product reads many rows
+// at the same time, which processors do not foresee.
+template <class Stored, class Work>
+void for_few_rows(int64_t count, NextRowsOf<Stored> next, const Work& work) {
+  constexpr int64_t kFew = 8;
+  const int64_t at_once = next.empty() ? count : kFew;
+  for (int64_t first = 0; first < count; first += at_once) {
+    const int64_t rows = std::min(at_once, count - first);
+    for (const TileRows<const Stored>& one : next) fetch_row(one.data + first * one.stride, rows * one.stride);
+    work(first, rows);
+  }
+}
+
 // The activation of rows `x`, as the second product takes it; z goes to where it is kept.
 template <class Stored, class Value = Computed<Stored>>
 const Stored* activate(const PartPass& pass, bool one_pass, int64_t first, int64_t count, const Stored* x,
-                       const PackedFactor<Stored>& in_factor, Stored* z_to, PartScratch<Stored>& mine) {
+                       NextRowsOf<Stored> next, const PackedFactor<Stored>& in_factor, Stored* z_to,
+                       PartScratch<Stored>& mine) {
   const int64_t f = pass.f;
   const auto* const bias = pass.in_bias.const_data_ptr<Value>();
   const Operand<Stored> inputs{x, pass.m};
@@ -108,7 +129,9 @@ const Stored* activate(const PartPass& pass, bool one_pass, int64_t first, int64
   repeat_row(bias, count, f, z);
   gemm(count, inputs, in_factor, Value(1), z, f);
   store(z, count * f, z_to);
-  gelu_run(run, z, active);
+  for_few_rows(count, next, [&](int64_t row, int64_t rows) {
+    gelu_run(run.part(row * f, rows * f), z + row * f, active + row * f);
+  });
   return factor_of<Stored>(active, count * f, mine.factor);
 }
 
@@ -116,7 +139,8 @@ const Stored* activate(const PartPass& pass, bool one_pass, int64_t first, int64
 // bias to a table; returns that of z as a product takes it. `from` is the gradient of the part, `inputs` its rows.
 template <class Stored, class Value = Computed<Stored>>
 const Stored* deactivate(const PartPass& pass, bool one_pass, int64_t first, int64_t count, const Stored* z,
-                         const Stored* from, const Stored* inputs, Value* table, PartScratch<Stored>& mine) {
+                         const Stored* from, const Stored* inputs, NextRowsOf<Stored> next, Value* table,
+                         PartScratch<Stored>& mine) {
   const int64_t f = pass.f, k = pass.k, m = pass.m;
   Value *const in_bias = table + pass.in_bias_at(), *const out_weight = table + pass.out_at();
   const GeluRun<Value> run = pass.run<Value>(first, count, mine.draws);
@@ -132,7 +156,11 @@ const Stored* deactivate(const PartPass& pass, bool one_pass, int64_t first, int
       return mine.factor.data();
     }
   Value* const active = grown(mine.active, count * f);
-  gelu_both_run(run, loaded(z, count * f, mine.z), active, slope);
+  const Value* const zs = loaded(z, count * f, mine.z);
+  for_few_rows(count, next, [&](int64_t row, int64_t rows) {
+    const int64_t at = row * f;
+    gelu_both_run(run.part(at, rows * f), zs + at, active + at, slope + at);
+  });
   gemm_rounding<Stored>(k, f, count, {from, k, true}, {active, f}, Value(1), out_weight, f);
   gemm_rounding<Stored>(m, f, count, {inputs, m, true}, {slope, f}, Value(1), table, f);
   add_rows(slope, f, count, f, in_bias);
@@ -144,9 +172,10 @@ class PartForward {
   using Value = Computed<Stored>;
 
  public:
-  // z [.., f] is kept where it lies.
-  PartForward(const PartPass& pass, const at::Tensor& z, int64_t workers)
+  // z [.., f] is kept where it lies. `from_memory`: inputs were not made in the cache just now.
+  PartForward(const PartPass& pass, const at::Tensor& z, bool from_memory, int64_t workers)
       : pass_(pass),
+        from_memory_(from_memory),
         one_pass_(active_in_one_pass<Stored>(pass)),
         z_(z.mutable_data_ptr<Stored>()),
         scratch_(static_cast<size_t>(workers)) {
@@ -158,7 +187,9 @@ class PartForward {
   void rows(int64_t first, int64_t count, Needed which, int64_t worker, const Stored* inputs, Stored* to) {
     PartScratch<Stored>& mine = scratch_[static_cast<size_t>(worker)];
     Stored* const z = z_ + first * pass_.f;
-    const Stored* const active = activate(pass_, one_pass_, first, count, inputs, in_, z, mine);
+    const TileRows<const Stored> next{inputs + count * pass_.m, pass_.m};
+    const Stored* const active =
+        activate(pass_, one_pass_, first, count, inputs, {&next, from_memory_ ? size_t{1} : 0}, in_, z, mine);
     map_rows(count, pass_.k, {active, pass_.f}, out_, pass_.out_bias.const_data_ptr<Value>(), to, mine.rows);
     if (which == Needed::kAll) return;
     pass_.needed.clear(first, count, pass_.f, z);
@@ -167,7 +198,7 @@ class PartForward {
 
  private:
   const PartPass& pass_;
-  bool one_pass_;
+  bool from_memory_, one_pass_;
   Stored* z_;
   PackedFactor<Stored> in_, out_;
   std::vector<PartScratch<Stored>> scratch_;
@@ -178,8 +209,10 @@ class PartBackward {
   using Value = Computed<Stored>;
 
  public:
-  PartBackward(const PartPass& pass, const at::Tensor& z, bool x_wanted, int64_t workers)
+  // As PartForward has it, of inputs and gradients.
+  PartBackward(const PartPass& pass, const at::Tensor& z, bool from_memory, bool x_wanted, int64_t workers)
       : pass_(pass),
+        from_memory_(from_memory),
         one_pass_(active_in_one_pass<Stored>(pass)),
         z_(z.const_data_ptr<Stored>()),
         scratch_(static_cast<size_t>(workers)) {
@@ -197,11 +230,13 @@ class PartBackward {
       if (to != nullptr) pass_.needed.clear(first, count, m, to);
       return;
     }
+    const TileRows<const Stored> next[] = {{from + count * k, k}, {inputs + count * m, m}};
     from = pass_.needed.only(which, first, count, k, from, mine.needed_slopes);
     inputs = pass_.needed.only(which, first, count, m, inputs, mine.needed_inputs);
     Value* const slope = grown(mine.slope, count * f);
     gemm(count, {from, k}, out_, Value(0), slope, f);
-    const Stored* const slopes = deactivate(pass_, one_pass_, first, count, z_ + first * f, from, inputs, table, mine);
+    const Stored* const slopes = deactivate(pass_, one_pass_, first, count, z_ + first * f, from, inputs,
+                                            {next, from_memory_ ? std::size(next) : 0}, table, mine);
     add_rows(from, k, count, k, table + pass_.out_bias_at());
     if (to == nullptr) return;
     Value* const into = place_for(to, count * m, mine.rows);
@@ -211,7 +246,7 @@ class PartBackward {
 
  private:
   const PartPass& pass_;
-  bool one_pass_;
+  bool from_memory_, one_pass_;
   const Stored* z_;
   PackedFactor<Stored> in_, out_;
   std::vector<PartScratch<Stored>> scratch_;

@@ -17,6 +17,11 @@ struct GeluRun {
   const uint16_t* draws;
   uint32_t threshold;
   Value keep;
+
+  // Elements first .. first + some - 1.
+  [[nodiscard]] GeluRun part(int64_t first, int64_t some) const {
+    return {some, tanh, draws == nullptr ? nullptr : draws + first, threshold, keep};
+  }
 };
 void gelu_run(const GeluRun<float>& run, const float* x, float* out);
 void gelu_run(const GeluRun<double>& run, const double* x, double* out);
