@@ -1,6 +1,7 @@
 // Rows of unit_rows, each of them in registers of the processor.
 #include <cmath>
 
+#include "kernels/cpu/heads.h"
 #include "kernels/cpu/row_sums.h"
 #include "kernels/unit_rows/cpu.h"
 
@@ -15,6 +16,7 @@ template <class Value>
   for (int64_t r = 0; r < block.rows; ++r) {
     const Value* const __restrict x = block.x + r * block.stride;
     Value* const __restrict row = to + r * d;
+    fetch_row_ahead(x, block.stride, d);
     const Value size = 1 / std::sqrt(dot_of(x, x, d) + block.epsilon);
     for (int64_t i = 0; i < d; ++i) row[i] = x[i] * size * sigma[i];
   }
@@ -30,6 +32,8 @@ template <class Value>
     const Value* const __restrict x = block.x + r * block.stride;
     const Value* const __restrict gradient = slopes.gradient + r * slopes.stride;
     Value* const __restrict to = slopes.x_gradient + r * slopes.to_stride;
+    fetch_row_ahead(x, block.stride, d);
+    fetch_row_ahead(gradient, slopes.stride, d);
     for (int64_t i = 0; i < d; ++i) to[i] = gradient[i] * sigma[i];
     const Value size = 1 / std::sqrt(dot_of(x, x, d) + block.epsilon), along = dot_of<Value>(x, to, d) * size * size;
     for (int64_t i = 0; i < d; ++i) {
