@@ -2,8 +2,8 @@
 
 #include <ATen/Dispatch.h>
 
+#include <algorithm>
 #include <limits>
-#include <utility>
 #include <vector>
 
 #include "core/error.h"
