@@ -164,9 +164,10 @@ TEST_CASE("beside bf16 the logs of sums of parts are float, gradients as well") 
   }
   const SetSize size{37, 8};
   const Tensors x = stored(set_inputs(size), 3);
-  const SetAttentionForward made = set_attention_forward_cpu(x[0], x[1], x[2], {sets_of(size), {}});
-  CHECK(made.out.scalar_type() == at::kBFloat16);
-  CHECK(made.log_sum.scalar_type() == at::kFloat);
+  const TokenSets sets = sets_of(size);
+  const NestedSetsForward made = nested_sets_forward_cpu({x[0]}, x[1], x[2], {{sets.size}, sets.valid, {}, {0}});
+  CHECK(made.outs[0].scalar_type() == at::kBFloat16);
+  CHECK(made.log_sums[0].scalar_type() == at::kFloat);
 }
 
 }  // namespace xformer::kernels::bf16_test::parts

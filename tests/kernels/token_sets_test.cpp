@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "core/error.h"
 #include "fused_support.h"
 #include "kernels/token_sets/cpu.h"
 #include "tensor/op_counter.h"
@@ -136,6 +137,60 @@ TEST_CASE("attention within sets equals its definition, with gradients of all th
                 x) < (type == at::kDouble ? 1e-12 : rounding));
     }
   }
+}
+
+struct NestedCase {
+  std::vector<int64_t> sizes;
+  SetsCase tokens;
+};
+
+TEST_CASE("attention within nested sets is that within the sets of each size, with gradients, and goes by once") {
+  const std::vector<NestedCase> cases{{{2, 4, 8, 16, 32}, {.n = 77, .d = 32, .e = 32, .masked = true, .dropout = 0.3}},
+                                      {{1, 3, 12}, {.n = 30, .dropout = 0.5}},
+                                      {{2, 4, 8, 16, 32, 64, 128}, {.n = 200, .d = 16, .e = 9, .masked = true}},
+                                      {{5, 15, 105}, {.n = 104, .masked = true, .dropout = 0.2}},
+                                      {{2, 2}, {.n = 3, .dropout = 0.4}}};
+  for (const auto& [sizes, one] : cases) {
+    NestedSetsOptions options{sizes, sets_of(one).valid};
+    DropoutStream stream(5);
+    stream.set_step(3, 2);
+    if (one.dropout > 0) options.dropout = {one.dropout, stream.state};
+    for (size_t i = 0; i < sizes.size(); ++i) options.sites.push_back(static_cast<int64_t>(7 - i));
+    for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
+      Tensors x{tokens("k", one, one.d, type), tokens("v", one, one.e, type)};
+      for (const int64_t size : sizes)
+        x.push_back(
+            random_tensor("q" + std::to_string(size), {one.b, one.h, TokenSets{size}.count(one.n), one.d}, type));
+      CAPTURE(one.n, sizes.size(), type == at::kFloat);
+      const auto each = [&](const Tensors& in) {
+        Tensors result;
+        for (size_t i = 0; i < sizes.size(); ++i)
+          result.push_back(
+              set_attention_reference(in[2 + i], in[0], in[1], {{sizes[i], options.valid}, options.place(i)}));
+        return result;
+      };
+      CHECK(worst_difference(
+                [&](const Tensors& in) {
+                  return nested_set_attention({in.begin() + 2, in.end()}, in[0], in[1], options);
+                },
+                each, x) < (type == at::kDouble ? 1e-12 : 1e-3));
+      const OpCounter counter;
+      (void)nested_set_attention({x.begin() + 2, x.end()}, x[0], x[1], options);
+      int64_t there = one.b * one.n;  // up to the last valid one of each sample
+      if (one.masked) {
+        there = 0;
+        for (int64_t b = 0; b < one.b; ++b) {
+          const at::Tensor places = options.valid[b].nonzero();
+          if (places.size(0) > 0) there += places.max().item<int64_t>() + 1;
+        }
+      }
+      CHECK(counter.counts().flops == 2 * one.h * there * (one.d + one.e) * static_cast<int64_t>(sizes.size()));
+    }
+  }
+  NestedSetsOptions options;
+  options.sizes = {2, 3}, options.sites = {0, 1};
+  const at::Tensor x = random_tensor("x", {1, 1, 12, 4});
+  CHECK_THROWS_AS(nested_set_attention({x.narrow(2, 0, 6), x.narrow(2, 0, 4)}, x, x, options), InternalError);
 }
 
 TEST_CASE("attention within sets looks at no token that is not valid") {

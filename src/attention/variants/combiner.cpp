@@ -17,6 +17,7 @@
 #include "attention/shared/index_tables.h"
 #include "attention/shared/summaries.h"
 #include "kernels/listed_attention/listed_attention.h"
+#include "tensor/probe.h"
 
 namespace xformer::attention::variants::combiner {
 
@@ -44,12 +45,6 @@ class SetsCore : public AttentionCore {
  protected:
   using Tokens = PinnedFrame::Tokens;
   [[nodiscard]] virtual Part attend(const Tokens& in) const = 0;
-
-  // Values of blocks of so many tokens, of which the last may have fewer, for their queries [b,h,t,d].
-  [[nodiscard]] at::Tensor expected(const Tokens& in, const at::Tensor& q, int64_t size,
-                                    const kernels::Dropout& dropout) const {
-    return kernels::set_attention(q, in.k, in.v, {{size, in.valid}, dropout.place(is_training())});
-  }
 
   PinnedFrame frame_;
   Pool pool_;
@@ -104,7 +99,11 @@ class FixedCore : public SetsCore {
     const kernels::TokenSets sets{own.block, in.valid};
     const at::Tensor count = kernels::in_sets(in.valid.unsqueeze(1).unsqueeze(-1), sets).sum(3);  // [b,1,t,1]
     const at::Tensor k = pool_.of_sets(pool_.keys(in.k), sets, count);
-    const at::Tensor v = expected(in, pool_.of_sets(pool_.queries(in.q), sets, count), own.block, set_dropout_);
+    const at::Tensor q = pool_.of_sets(pool_.queries(in.q), sets, count);
+    const at::Tensor v = [&] {
+      const ProbeScope scope("sets");
+      return kernels::set_attention(q, in.k, in.v, {sets, set_dropout_.place(is_training())});
+    }();
     // Which spans rows of each span read [1,t,t]: the others, if causal the earlier ones.
     const at::Tensor places = tables_.get("places", {t}, in.q.device(), [&](const at::TensorOptions& numbers) {
       const at::Tensor place = at::arange(t, numbers), row = place.unsqueeze(1);
@@ -191,6 +190,9 @@ class LogsparseCore : public SetsCore {
       // Of a level's blocks, which are pairs of those below: what is pooled of queries and keys, and tokens that count.
       at::Tensor level_q = pool_.queries(in.q), level_k = pool_.keys(in.k);
       at::Tensor tokens = in.valid.to(at::kLong).unsqueeze(1).unsqueeze(-1);  // [b,1,t,1]
+      std::vector<at::Tensor> queries;
+      kernels::NestedSetsOptions blocks;
+      blocks.valid = in.valid;
       if (pool_.prepares()) k.push_back(level_k), v.push_back(in.v), count.push_back(count.back());
       for (int64_t level = 1; level < levels(n); ++level) {
         const kernels::TokenSets pairs{2, tokens.gt(0).flatten(1)};
@@ -198,8 +200,12 @@ class LogsparseCore : public SetsCore {
         tokens = kernels::in_sets(tokens, pairs).sum(3);
         const size_t site = std::min(static_cast<size_t>(level), set_dropouts_.size()) - 1;
         k.push_back(pool_.finished(level_k, tokens).to(in.k.scalar_type())), count.push_back(tokens.flatten(1));
-        v.push_back(expected(in, pool_.finished(level_q, tokens), int64_t{1} << level, set_dropouts_[site]));
+        queries.push_back(pool_.finished(level_q, tokens));
+        blocks.dropout = set_dropouts_[site].place(is_training());
+        blocks.sizes.push_back(int64_t{1} << level), blocks.sites.push_back(blocks.dropout.site);
       }
+      if (!queries.empty())
+        for (const at::Tensor& values : kernels::nested_set_attention(queries, in.k, in.v, blocks)) v.push_back(values);
     }
     const at::Tensor list = tables_.get("places", {n, pinned}, in.q.device(),
                                         [&](const at::TensorOptions& numbers) { return places(n, pinned, numbers); });

@@ -20,6 +20,8 @@ namespace xformer::kernels {
 
 namespace {
 
+using Tensors = std::vector<at::Tensor>;
+
 // Rows of which the channels are neighbours.
 at::Tensor with_channels(const at::Tensor& x) { return x.size(3) == 1 || x.stride(3) == 1 ? x : x.contiguous(); }
 
@@ -44,58 +46,86 @@ SetRows<Stored> rows_of(const Heads<const Stored>& x, const OneSet& one, const V
           valid.all(one.b, one.first, one.first + one.count) ? nullptr : valid.flags(one.b) + one.first};
 }
 
-// What both passes of a set's attention share.
+// What both passes of attention within sets of one size share.
 struct SetPass {
-  SetPass(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SetAttentionOptions& options)
+  SetPass(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t size, const at::Tensor& flags,
+          const DropoutPlace& dropout)
       : d(k.size(3)),
         e(v.size(3)),
-        sets(options.sets),
+        size(size),
         t(q.size(2)),
-        valid(sets.valid, k.size(2)),
-        draws(options.dropout, at::empty({1}, at::kByte).expand({q.size(0), q.size(1), t, 1, sets.size})),
+        valid(flags, k.size(2)),
+        draws(dropout, at::empty({1}, at::kByte).expand({q.size(0), q.size(1), t, 1, size})),
         scale(1 / std::sqrt(static_cast<double>(d))) {
     for (int64_t b = 0; b < k.size(0); ++b) ends.push_back(valid.end(b));
   }
 
-  // Tokens of a set up to the sample's last valid one.
-  [[nodiscard]] int64_t read(const OneSet& one) const {
-    return std::clamp<int64_t>(ends[static_cast<size_t>(one.b)] - one.first, 0, one.count);
+  // Tokens of a run of sets up to the sample's last valid one.
+  [[nodiscard]] int64_t read(const OneSet& run) const {
+    return std::clamp<int64_t>(ends[static_cast<size_t>(run.b)] - run.first, 0, run.count);
   }
-  [[nodiscard]] int64_t place(const at::Tensor& q, const OneSet& one) const {
-    return (one.b * q.size(1) + one.h) * t + one.set;
+  [[nodiscard]] int64_t place(const at::Tensor& q, const OneSet& run) const {
+    return (run.b * q.size(1) + run.h) * t + run.set;
   }
-  // `value` for the tokens of a set that do not count.
+  // `value` for the tokens of a run that do not count.
   template <class Value>
-  void close(const OneSet& one, Value value, Value* line_of) const {
-    const int64_t count = read(one);
-    std::fill(line_of + count, line_of + sets.size, value);
-    if (valid.all(one.b, one.first, one.first + count)) return;
+  void close(const OneSet& run, Value value, Value* line) const {
+    const int64_t count = read(run);
+    std::fill(line + count, line + SetRun{size, run.count}.line(), value);
+    if (valid.all(run.b, run.first, run.first + count)) return;
     for (int64_t i = 0; i < count; ++i)
-      if (!valid.at(one.b, one.first + i)) line_of[i] = value;
-  }
-  // Scores of the set's tokens, -infinity of those that do not count.
-  template <class Value, class Stored>
-  void score(const OneSet& one, const Value* q, const Stored* k, int64_t stride, Value* scores) const {
-    products_with(k, stride, read(one), q, d, static_cast<Value>(scale), scores);
-    close(one, -std::numeric_limits<Value>::infinity(), scores);
+      if (!valid.at(run.b, run.first + i)) line[i] = value;
   }
 
-  int64_t d, e;
-  TokenSets sets;
-  int64_t t;
+  int64_t d, e, size, t;
   ValidRows valid;
   ElementDraws draws;
   double scale;
   std::vector<int64_t> ends;  // of each sample: one behind its last valid token
 };
 
+// Of each size.
+std::vector<SetPass> passes_of(const Tensors& q, const at::Tensor& k, const at::Tensor& v,
+                               const NestedSetsOptions& options) {
+  std::vector<SetPass> result;
+  for (size_t i = 0; i < q.size(); ++i)
+    result.emplace_back(q[i], k, v, options.sizes[i], options.valid, options.place(i));
+  return result;
+}
+
+// work(level, run) for all sets within one of the largest, size by size, small ones some at once. A run is as a set,
+// the first of them.
+template <class Work>
+void for_nested(const std::vector<SetPass>& passes, const OneSet& whole, const Work& work) {
+  const int64_t end = whole.first + whole.count;
+  for (size_t level = 0; level < passes.size(); ++level) {
+    const int64_t size = passes[level].size, tokens = std::max<int64_t>(1, kRunTokens / size) * size;
+    for (int64_t first = whole.first; first < end; first += tokens)
+      work(level, OneSet{whole.b, whole.h, first / size, first, std::min(tokens, end - first)});
+  }
+}
+
 template <class Stored>
 struct SetScratch {
   using Value = Computed<Stored>;
   std::vector<Value> scores, slopes;
   std::vector<Value> query, gradient, out;  // where they are widened, or computed before they are stored
+  Value shifts[kRunTokens], sums[kRunTokens], factors[kRunTokens];  // of each set
+  std::vector<Value> dk, dv;                                        // of tokens, likewise
   std::vector<uint16_t> draws;
 };
+
+Tensors with_channels(const Tensors& all) {
+  Tensors result;
+  for (const at::Tensor& x : all) result.push_back(with_channels(x));
+  return result;
+}
+template <class Stored>
+std::vector<Heads<const Stored>> reading_all(const Tensors& all) {
+  std::vector<Heads<const Stored>> result;
+  for (const at::Tensor& x : all) result.push_back(reading<Stored>(x));
+  return result;
+}
 
 // What is widened of a set whose largest row is sought.
 constexpr int64_t kWidenedRows = 64;
@@ -183,83 +213,119 @@ at::Tensor set_max_backward_cpu(const at::Tensor& gradient_in, const at::Tensor&
   return result;
 }
 
-SetAttentionForward set_attention_forward_cpu(const at::Tensor& q_in, const at::Tensor& k_in, const at::Tensor& v_in,
-                                              const SetAttentionOptions& options) {
-  const at::Tensor q = with_channels(q_in), k = with_channels(k_in), v = with_channels(v_in);
-  const SetPass pass(q, k, v, options);
-  SetAttentionForward result{at::empty({q.size(0), q.size(1), pass.t, pass.e}, q.options()),
-                             at::empty({q.size(0), q.size(1), pass.t}, computed_options(q))};
-  const int64_t units = q.size(0) * q.size(1) * pass.t;
-  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, q.scalar_type(), "set_attention", [&] {
+NestedSetsForward nested_sets_forward_cpu(const Tensors& q_in, const at::Tensor& k_in, const at::Tensor& v_in,
+                                          const NestedSetsOptions& options) {
+  const Tensors q = with_channels(q_in);
+  const at::Tensor k = with_channels(k_in), v = with_channels(v_in);
+  const std::vector<SetPass> passes = passes_of(q, k, v, options);
+  NestedSetsForward result;
+  for (const at::Tensor& one : q) {
+    result.outs.push_back(at::empty({one.size(0), one.size(1), one.size(2), v.size(3)}, one.options()));
+    result.log_sums.push_back(at::empty({one.size(0), one.size(1), one.size(2)}, computed_options(one)));
+  }
+  const TokenSets largest{options.sizes.back(), options.valid};
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, k.scalar_type(), "nested_sets", [&] {
     using Value = Computed<scalar_t>;
-    std::vector<SetScratch<scalar_t>> scratch(static_cast<size_t>(workers_for(units)));
-    const auto queries = reading<scalar_t>(q), keys = reading<scalar_t>(k), values = reading<scalar_t>(v);
-    const auto out = writing<scalar_t>(result.out);
-    auto* const log_sums = result.log_sum.mutable_data_ptr<Value>();
-    for_sets(k, pass.sets, pass.d + pass.e, [&](const OneSet& one, int64_t worker) {
+    std::vector<SetScratch<scalar_t>> scratch(
+        static_cast<size_t>(workers_for(k.size(0) * k.size(1) * passes.back().t)));
+    const auto queries = reading_all<scalar_t>(q);
+    const auto keys = reading<scalar_t>(k), values = reading<scalar_t>(v);
+    std::vector<Heads<scalar_t>> outs;
+    for (const at::Tensor& out : result.outs) outs.push_back(writing<scalar_t>(out));
+    const int64_t size = static_cast<int64_t>(passes.size()) * (k.size(3) + v.size(3));
+    for_sets(k, largest, size, [&](const OneSet& whole, int64_t worker) {
       SetScratch<scalar_t>& mine = scratch[static_cast<size_t>(worker)];
-      Value* const scores = grown(mine.scores, pass.sets.size);
-      const Value* const query = loaded(queries.at(one.b, one.h, one.set), pass.d, mine.query);
-      pass.score(one, query, keys.at(one.b, one.h, one.first), keys.stride, scores);
-      const int64_t place = pass.place(q, one), count = pass.read(one);
-      const uint16_t* const draws = pass.draws.draw(place * pass.sets.size, pass.sets.size, mine.draws);
-      constexpr Value kNone = -std::numeric_limits<Value>::infinity();
-      const Value most = row_largest(scores, pass.sets.size, kNone), shift = most == kNone ? Value(0) : most;
-      const Value weights = row_weights(
-          scores, pass.sets.size,
-          natural_weights(shift, draws, pass.draws.threshold(), static_cast<Value>(pass.draws.keep())), scores);
-      const bool none = weights == 0;
-      log_sums[place] = none ? std::numeric_limits<Value>::infinity() : shift + std::log(weights);
-      scalar_t* const to = out.at(one.b, one.h, one.set);
-      Value* const sum = place_for(to, pass.e, mine.out);
-      weighted_sum(values.at(one.b, one.h, one.first), values.stride, count, scores, pass.e,
-                   none ? Value(0) : 1 / weights, sum);
-      store(sum, pass.e, to);
-      add_executed_flops(2 * count * (pass.d + pass.e));
+      for_nested(passes, whole, [&](size_t level, const OneSet& one) {
+        const SetPass& pass = passes[level];
+        const SetRun all{pass.size, one.count}, read{pass.size, pass.read(one)};
+        const int64_t sets = all.sets(), place = pass.place(q[level], one);
+        Value* const scores = grown(mine.scores, all.line());
+        const auto query =
+            loaded_rows(queries[level].at(one.b, one.h, one.set), queries[level].stride, sets, pass.d, mine.query);
+        products_with(keys.at(one.b, one.h, one.first), keys.stride, read, query.data, query.stride, pass.d,
+                      static_cast<Value>(pass.scale), scores);
+        pass.close(one, -std::numeric_limits<Value>::infinity(), scores);
+        const uint16_t* const draws = pass.draws.draw(place * pass.size, all.line(), mine.draws);
+        weigh_sets(all, draws, pass.draws.threshold(), static_cast<Value>(pass.draws.keep()), scores, mine.shifts,
+                   mine.sums);
+        log_rows(mine.shifts, mine.sums, sets, std::numeric_limits<Value>::infinity(),
+                 result.log_sums[level].mutable_data_ptr<Value>() + place);
+        for (int64_t r = 0; r < sets; ++r) mine.factors[r] = mine.sums[r] == 0 ? Value(0) : 1 / mine.sums[r];
+        scalar_t* const to = outs[level].at(one.b, one.h, one.set);
+        const TileRows<Value> made = rows_for(to, outs[level].stride, sets, pass.e, mine.out);
+        weighted_sums(values.at(one.b, one.h, one.first), values.stride, all, scores, pass.e, mine.factors, made.data,
+                      made.stride);
+        store_rows(made, sets, pass.e, to, outs[level].stride);
+        add_executed_flops(2 * read.tokens * (pass.d + pass.e));
+      });
     });
   });
   return result;
 }
 
-SetAttentionGradients set_attention_backward_cpu(const at::Tensor& gradient_in, const at::Tensor& q_in,
-                                                 const at::Tensor& k_in, const at::Tensor& v_in,
-                                                 const SetAttentionForward& forward,
-                                                 const SetAttentionOptions& options) {
-  const at::Tensor q = with_channels(q_in), k = with_channels(k_in), v = with_channels(v_in),
-                   gradient = with_channels(gradient_in);
-  const SetPass pass(q, k, v, options);
-  const int64_t n = k.size(2), units = q.size(0) * q.size(1) * pass.t;
-  SetAttentionGradients result{at::empty(q.sizes(), q.options()), new_heads(k, n, pass.d), new_heads(v, n, pass.e)};
-  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, q.scalar_type(), "set_attention_backward", [&] {
+NestedSetsGradients nested_sets_backward_cpu(const Tensors& gradients_in, const Tensors& q_in, const at::Tensor& k_in,
+                                             const at::Tensor& v_in, const NestedSetsForward& forward,
+                                             const NestedSetsOptions& options) {
+  const Tensors q = with_channels(q_in), gradients = with_channels(gradients_in);
+  const at::Tensor k = with_channels(k_in), v = with_channels(v_in);
+  const std::vector<SetPass> passes = passes_of(q, k, v, options);
+  const int64_t n = k.size(2), d = k.size(3), e = v.size(3);
+  NestedSetsGradients result{{}, new_heads(k, n, d), new_heads(v, n, e)};
+  for (const at::Tensor& one : q) result.q.push_back(at::empty(one.sizes(), one.options()));
+  const TokenSets largest{options.sizes.back(), options.valid};
+  AT_DISPATCH_FLOATING_TYPES_AND(at::kBFloat16, k.scalar_type(), "nested_sets_backward", [&] {
     using Value = Computed<scalar_t>;
-    std::vector<SetScratch<scalar_t>> scratch(static_cast<size_t>(workers_for(units)));
-    const auto queries = reading<scalar_t>(q), keys = reading<scalar_t>(k), values = reading<scalar_t>(v),
-               given = reading<scalar_t>(gradient), out = reading<scalar_t>(forward.out);
-    const auto dq = writing<scalar_t>(result.q), dk = writing<scalar_t>(result.k), dv = writing<scalar_t>(result.v);
-    const auto* const log_sums = forward.log_sum.const_data_ptr<Value>();
-    const auto scale = static_cast<Value>(pass.scale), keep = static_cast<Value>(pass.draws.keep());
-    for_sets(k, pass.sets, 3 * (pass.d + pass.e), [&](const OneSet& one, int64_t worker) {
+    std::vector<SetScratch<scalar_t>> scratch(
+        static_cast<size_t>(workers_for(k.size(0) * k.size(1) * passes.back().t)));
+    const auto queries = reading_all<scalar_t>(q), given = reading_all<scalar_t>(gradients),
+               outs = reading_all<scalar_t>(forward.outs);
+    const auto keys = reading<scalar_t>(k), values = reading<scalar_t>(v);
+    std::vector<Heads<scalar_t>> dq;
+    for (const at::Tensor& one : result.q) dq.push_back(writing<scalar_t>(one));
+    const auto dk = writing<scalar_t>(result.k), dv = writing<scalar_t>(result.v);
+    const int64_t size = 3 * static_cast<int64_t>(passes.size()) * (d + e);
+    for_sets(k, largest, size, [&](const OneSet& whole, int64_t worker) {
       SetScratch<scalar_t>& mine = scratch[static_cast<size_t>(worker)];
-      Value *const scores = grown(mine.scores, pass.sets.size), *const slopes = grown(mine.slopes, pass.sets.size);
-      const int64_t place = pass.place(q, one), count = pass.read(one);
-      const scalar_t* const key = keys.at(one.b, one.h, one.first);
-      const Value *const query = loaded(queries.at(one.b, one.h, one.set), pass.d, mine.query),
-                         *const slope = loaded(given.at(one.b, one.h, one.set), pass.e, mine.gradient);
-      pass.score(one, query, key, keys.stride, scores);
-      products_with(values.at(one.b, one.h, one.first), values.stride, count, slope, pass.e, Value(1), slopes);
-      pass.close(one, Value(0), slopes);
-      // What softmax's gradient takes off: the row's sum of out * gradient.
-      const Value delta = row_product(loaded(out.at(one.b, one.h, one.set), pass.e, mine.out), slope, pass.e);
-      const uint16_t* const draws = pass.draws.draw(place * pass.sets.size, pass.sets.size, mine.draws);
-      row_gradients(scores, slopes, pass.sets.size,
-                    natural_weights(log_sums[place], draws, pass.draws.threshold(), keep), delta);
-      scalar_t* const to = dq.at(one.b, one.h, one.set);
-      Value* const sum = place_for(to, pass.d, mine.out);
-      weighted_sum(key, keys.stride, count, slopes, pass.d, scale, sum);
-      store(sum, pass.d, to);
-      spread(query, pass.d, slopes, one.count, scale, dk.at(one.b, one.h, one.first), dk.stride);
-      spread(slope, pass.e, scores, one.count, Value(1), dv.at(one.b, one.h, one.first), dv.stride);
-      add_executed_flops(4 * count * (pass.d + pass.e));
+      scalar_t *const stored_dk = dk.at(whole.b, whole.h, whole.first), *const stored_dv =
+                                                                            dv.at(whole.b, whole.h, whole.first);
+      const TileRows<Value> dk_rows = rows_for(stored_dk, dk.stride, whole.count, d, mine.dk),
+                            dv_rows = rows_for(stored_dv, dv.stride, whole.count, e, mine.dv);
+      for_nested(passes, whole, [&](size_t level, const OneSet& one) {
+        const SetPass& pass = passes[level];
+        const SetRun all{pass.size, one.count}, read{pass.size, pass.read(one)};
+        const int64_t sets = all.sets(), place = pass.place(q[level], one);
+        Value *const scores = grown(mine.scores, all.line()), *const steps = grown(mine.slopes, all.line());
+        const scalar_t* const key = keys.at(one.b, one.h, one.first);
+        const auto rows_of = [&](const Heads<const scalar_t>& x, int64_t width, std::vector<Value>& room) {
+          return loaded_rows(x.at(one.b, one.h, one.set), x.stride, sets, width, room);
+        };
+        const auto query = rows_of(queries[level], d, mine.query), slope = rows_of(given[level], e, mine.gradient),
+                   out = rows_of(outs[level], e, mine.out);
+        const auto scale = static_cast<Value>(pass.scale);
+        products_with(key, keys.stride, read, query.data, query.stride, d, scale, scores);
+        pass.close(one, -std::numeric_limits<Value>::infinity(), scores);
+        products_with(values.at(one.b, one.h, one.first), values.stride, read, slope.data, slope.stride, e, Value(1),
+                      steps);
+        pass.close(one, Value(0), steps);
+        // What softmax's gradient takes off: a row's sum of out * gradient.
+        row_products(sets, e, out.data, out.stride, slope.data, slope.stride, mine.sums);
+        const uint16_t* const draws = pass.draws.draw(place * pass.size, all.line(), mine.draws);
+        slope_sets(all, draws, pass.draws.threshold(), static_cast<Value>(pass.draws.keep()),
+                   forward.log_sums[level].const_data_ptr<Value>() + place, mine.sums, scores, steps);
+        scalar_t* const to = dq[level].at(one.b, one.h, one.set);
+        const TileRows<Value> made = rows_for(to, dq[level].stride, sets, d, mine.out);
+        std::fill_n(mine.factors, sets, scale);
+        weighted_sums(key, keys.stride, all, steps, d, mine.factors, made.data, made.stride);
+        store_rows(made, sets, d, to, dq[level].stride);
+        const int64_t row = one.first - whole.first;
+        spread(query.data, query.stride, d, steps, all, scale, level > 0, dk_rows.data + row * dk_rows.stride,
+               dk_rows.stride);
+        spread(slope.data, slope.stride, e, scores, all, Value(1), level > 0, dv_rows.data + row * dv_rows.stride,
+               dv_rows.stride);
+        add_executed_flops(4 * read.tokens * (d + e));
+      });
+      store_rows(dk_rows, whole.count, d, stored_dk, dk.stride);
+      store_rows(dv_rows, whole.count, e, stored_dv, dv.stride);
     });
   });
   return result;

@@ -12,20 +12,21 @@ namespace xformer::kernels {
 [[nodiscard]] at::Tensor set_max_backward_cpu(const at::Tensor& gradient, const at::Tensor& x, const at::Tensor& out,
                                               const TokenSets& sets);
 
-struct SetAttentionForward {
-  at::Tensor out;      // [b,h,t,e]
-  at::Tensor log_sum;  // [b,h,t], float where q is bf16; infinity for sets without a valid token
+struct NestedSetsForward {
+  // Of each size: [b,h,t,e]; [b,h,t], float where q is bf16, infinity for sets without a valid token.
+  std::vector<at::Tensor> outs, log_sums;
 };
-[[nodiscard]] SetAttentionForward set_attention_forward_cpu(const at::Tensor& q, const at::Tensor& k,
-                                                            const at::Tensor& v, const SetAttentionOptions& options);
+[[nodiscard]] NestedSetsForward nested_sets_forward_cpu(const std::vector<at::Tensor>& q, const at::Tensor& k,
+                                                        const at::Tensor& v, const NestedSetsOptions& options);
 
-struct SetAttentionGradients {
-  at::Tensor q, k, v;  // memory of k and v [b,n,h,d]
+struct NestedSetsGradients {
+  std::vector<at::Tensor> q;
+  at::Tensor k, v;  // memory [b,n,h,d]
 };
-[[nodiscard]] SetAttentionGradients set_attention_backward_cpu(const at::Tensor& gradient, const at::Tensor& q,
-                                                               const at::Tensor& k, const at::Tensor& v,
-                                                               const SetAttentionForward& forward,
-                                                               const SetAttentionOptions& options);
+[[nodiscard]] NestedSetsGradients nested_sets_backward_cpu(const std::vector<at::Tensor>& gradients,
+                                                           const std::vector<at::Tensor>& q, const at::Tensor& k,
+                                                           const at::Tensor& v, const NestedSetsForward& forward,
+                                                           const NestedSetsOptions& options);
 
 // The rows of one set; `valid` says which count, nullptr: all.
 template <class Value>
@@ -59,26 +60,46 @@ void slopes_of_set(const SetRows<float>& of, int64_t width, const float* largest
                    int64_t out_stride);
 }  // namespace by_512
 
-// out[i] = factor row_i . x, for `count` rows.
-void products_with(const float* rows, int64_t stride, int64_t count, const float* x, int64_t width, float factor,
-                   float* out);
-void products_with(const double* rows, int64_t stride, int64_t count, const double* x, int64_t width, double factor,
-                   double* out);
-void products_with(const c10::BFloat16* rows, int64_t stride, int64_t count, const float* x, int64_t width,
-                   float factor, float* out);
-// out = factor times the sum over i of weights[i] row_i. What a row holds whose weight is 0 plays no part.
-void weighted_sum(const float* rows, int64_t stride, int64_t count, const float* weights, int64_t width, float factor,
-                  float* out);
-void weighted_sum(const double* rows, int64_t stride, int64_t count, const double* weights, int64_t width,
-                  double factor, double* out);
-void weighted_sum(const c10::BFloat16* rows, int64_t stride, int64_t count, const float* weights, int64_t width,
-                  float factor, float* out);
-// row_i = factor weights[i] x.
-void spread(const float* x, int64_t width, const float* weights, int64_t count, float factor, float* rows,
-            int64_t stride);
-void spread(const double* x, int64_t width, const double* weights, int64_t count, double factor, double* rows,
-            int64_t stride);
-void spread(const float* x, int64_t width, const float* weights, int64_t count, float factor, c10::BFloat16* rows,
-            int64_t stride);
+// Sets of `size` tokens each, behind each other: token i is of set i / size, and the last set may have fewer.
+struct SetRun {
+  int64_t size, tokens;
+  [[nodiscard]] int64_t sets() const { return (tokens + size - 1) / size; }
+  [[nodiscard]] int64_t line() const { return sets() * size; }  // numbers of tokens, with those that are not there
+};
+// Sets of fewer tokens go by some at once, with no more than so many tokens.
+inline constexpr int64_t kRunTokens = 64;
+
+// out[i] = factor row_i . x of its set.
+void products_with(const float* rows, int64_t stride, const SetRun& run, const float* x, int64_t x_stride,
+                   int64_t width, float factor, float* out);
+void products_with(const double* rows, int64_t stride, const SetRun& run, const double* x, int64_t x_stride,
+                   int64_t width, double factor, double* out);
+void products_with(const c10::BFloat16* rows, int64_t stride, const SetRun& run, const float* x, int64_t x_stride,
+                   int64_t width, float factor, float* out);
+// Scores [line] -> weights before division; of each set what its exponents are shifted by and the sum of its weights
+// before dropout, 0 and 0 of none. Draws, where not null, are as RowWeights has them.
+void weigh_sets(const SetRun& run, const uint16_t* draws, uint32_t threshold, float keep, float* scores, float* shifts,
+                float* sums);
+void weigh_sets(const SetRun& run, const uint16_t* draws, uint32_t threshold, double keep, double* scores,
+                double* shifts, double* sums);
+// Scores -> weights after dropout; slopes, the gradients of these [line] -> those of the scores, from the logarithms of
+// the sums of weights and what softmax's gradient takes off of each set.
+void slope_sets(const SetRun& run, const uint16_t* draws, uint32_t threshold, float keep, const float* log_sums,
+                const float* deltas, float* scores, float* slopes);
+void slope_sets(const SetRun& run, const uint16_t* draws, uint32_t threshold, double keep, const double* log_sums,
+                const double* deltas, double* scores, double* slopes);
+// out of each set = its factor times the sum over its tokens of weights[i] row_i. What a row holds whose weight is 0
+// plays no part.
+void weighted_sums(const float* rows, int64_t stride, const SetRun& run, const float* weights, int64_t width,
+                   const float* factors, float* out, int64_t out_stride);
+void weighted_sums(const double* rows, int64_t stride, const SetRun& run, const double* weights, int64_t width,
+                   const double* factors, double* out, int64_t out_stride);
+void weighted_sums(const c10::BFloat16* rows, int64_t stride, const SetRun& run, const float* weights, int64_t width,
+                   const float* factors, float* out, int64_t out_stride);
+// row_i = factor weights[i] x of its set, or with `more` added to what is there.
+void spread(const float* x, int64_t x_stride, int64_t width, const float* weights, const SetRun& run, float factor,
+            bool more, float* rows, int64_t stride);
+void spread(const double* x, int64_t x_stride, int64_t width, const double* weights, const SetRun& run, double factor,
+            bool more, double* rows, int64_t stride);
 
 }  // namespace xformer::kernels

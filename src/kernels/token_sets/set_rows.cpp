@@ -53,9 +53,11 @@ template <class Value>
 }
 
 template <int64_t kRegister, class Stored, class Value>
-[[gnu::always_inline]] inline void products(const Stored* rows, int64_t stride, int64_t count, const Value* x,
-                                            int64_t width, Value factor, Value* __restrict out) {
-  for (int64_t i = 0; i < count; ++i) {
+[[gnu::always_inline]] inline void products(const Stored* rows, int64_t stride, const SetRun& run, const Value* x,
+                                            int64_t x_stride, int64_t width, Value factor, Value* __restrict out) {
+  int64_t within = 0;
+  for (int64_t i = 0; i < run.tokens; ++i, ++within) {
+    if (within == run.size) x += x_stride, within = 0;
     const Stored* const row = rows + i * stride;
     fetch_row_ahead(row, stride, width);
     SumRegisters<Value, kRegister> sums = {}, a, b;
@@ -93,12 +95,28 @@ template <int64_t kRegister, class Stored, class Value>
   }
 }
 
-template <class Value, class Stored>
-[[gnu::always_inline]] inline void outer(const Value* x, int64_t width, const Value* weights, int64_t count,
-                                         Value factor, Stored* __restrict rows, int64_t stride) {
-  for (int64_t i = 0; i < count; ++i) {
+template <int64_t kRegister, class Stored, class Value>
+[[gnu::always_inline]] inline void sum_sets(const Stored* rows, int64_t stride, const SetRun& run, const Value* weights,
+                                            int64_t width, const Value* factors, Value* __restrict out,
+                                            int64_t out_stride) {
+  for (int64_t set = 0, first = 0; set < run.sets(); ++set, first += run.size)
+    sum_rows<kRegister>(rows + first * stride, stride, std::min(run.size, run.tokens - first), weights + first, width,
+                        factors[set], out + set * out_stride);
+}
+
+template <class Value>
+[[gnu::always_inline]] inline void outer(const Value* x, int64_t x_stride, int64_t width, const Value* weights,
+                                         const SetRun& run, Value factor, bool more, Value* __restrict rows,
+                                         int64_t stride) {
+  int64_t within = 0;
+  for (int64_t i = 0; i < run.tokens; ++i, ++within) {
+    if (within == run.size) x += x_stride, within = 0;
     const Value weight = factor * weights[i];
-    for (int64_t c = 0; c < width; ++c) put_rounded(weight * x[c], rows[i * stride + c]);
+    Value* __restrict const row = rows + i * stride;
+    if (more)
+      for (int64_t c = 0; c < width; ++c) row[c] += weight * x[c];
+    else
+      for (int64_t c = 0; c < width; ++c) row[c] = weight * x[c];
   }
 }
 
@@ -148,48 +166,43 @@ void slopes_of_set(const SetRows<double>& of, int64_t width, const double* large
 }
 
 XFORMER_VECTORISED_BY_REGISTER(void, products_with,
-                               (const float* rows, int64_t stride, int64_t count, const float* x, int64_t width,
-                                float factor, float* out),
-                               (rows, stride, count, x, width, factor, out),
-                               products<kRegister>(rows, stride, count, x, width, factor, out))
-void products_with(const double* rows, int64_t stride, int64_t count, const double* x, int64_t width, double factor,
-                   double* out) {
-  products<kPlainRegister>(rows, stride, count, x, width, factor, out);
+                               (const float* rows, int64_t stride, const SetRun& run, const float* x, int64_t x_stride,
+                                int64_t width, float factor, float* out),
+                               (rows, stride, run, x, x_stride, width, factor, out),
+                               products<kRegister>(rows, stride, run, x, x_stride, width, factor, out))
+void products_with(const double* rows, int64_t stride, const SetRun& run, const double* x, int64_t x_stride,
+                   int64_t width, double factor, double* out) {
+  products<kPlainRegister>(rows, stride, run, x, x_stride, width, factor, out);
 }
 XFORMER_VECTORISED_BY_REGISTER(void, products_with,
-                               (const c10::BFloat16* rows, int64_t stride, int64_t count, const float* x, int64_t width,
-                                float factor, float* out),
-                               (rows, stride, count, x, width, factor, out),
-                               products<kRegister>(rows, stride, count, x, width, factor, out))
+                               (const c10::BFloat16* rows, int64_t stride, const SetRun& run, const float* x,
+                                int64_t x_stride, int64_t width, float factor, float* out),
+                               (rows, stride, run, x, x_stride, width, factor, out),
+                               products<kRegister>(rows, stride, run, x, x_stride, width, factor, out))
 
-XFORMER_VECTORISED_BY_REGISTER(void, weighted_sum,
-                               (const float* rows, int64_t stride, int64_t count, const float* weights, int64_t width,
-                                float factor, float* out),
-                               (rows, stride, count, weights, width, factor, out),
-                               sum_rows<kRegister>(rows, stride, count, weights, width, factor, out))
-void weighted_sum(const double* rows, int64_t stride, int64_t count, const double* weights, int64_t width,
-                  double factor, double* out) {
-  sum_rows<kPlainRegister>(rows, stride, count, weights, width, factor, out);
+XFORMER_VECTORISED_BY_REGISTER(void, weighted_sums,
+                               (const float* rows, int64_t stride, const SetRun& run, const float* weights,
+                                int64_t width, const float* factors, float* out, int64_t out_stride),
+                               (rows, stride, run, weights, width, factors, out, out_stride),
+                               sum_sets<kRegister>(rows, stride, run, weights, width, factors, out, out_stride))
+void weighted_sums(const double* rows, int64_t stride, const SetRun& run, const double* weights, int64_t width,
+                   const double* factors, double* out, int64_t out_stride) {
+  sum_sets<kPlainRegister>(rows, stride, run, weights, width, factors, out, out_stride);
 }
-XFORMER_VECTORISED_BY_REGISTER(void, weighted_sum,
-                               (const c10::BFloat16* rows, int64_t stride, int64_t count, const float* weights,
-                                int64_t width, float factor, float* out),
-                               (rows, stride, count, weights, width, factor, out),
-                               sum_rows<kRegister>(rows, stride, count, weights, width, factor, out))
+XFORMER_VECTORISED_BY_REGISTER(void, weighted_sums,
+                               (const c10::BFloat16* rows, int64_t stride, const SetRun& run, const float* weights,
+                                int64_t width, const float* factors, float* out, int64_t out_stride),
+                               (rows, stride, run, weights, width, factors, out, out_stride),
+                               sum_sets<kRegister>(rows, stride, run, weights, width, factors, out, out_stride))
 
 XFORMER_VECTORISED
-void spread(const float* x, int64_t width, const float* weights, int64_t count, float factor, float* rows,
-            int64_t stride) {
-  outer(x, width, weights, count, factor, rows, stride);
+void spread(const float* x, int64_t x_stride, int64_t width, const float* weights, const SetRun& run, float factor,
+            bool more, float* rows, int64_t stride) {
+  outer(x, x_stride, width, weights, run, factor, more, rows, stride);
 }
-void spread(const double* x, int64_t width, const double* weights, int64_t count, double factor, double* rows,
-            int64_t stride) {
-  outer(x, width, weights, count, factor, rows, stride);
-}
-XFORMER_VECTORISED
-void spread(const float* x, int64_t width, const float* weights, int64_t count, float factor, c10::BFloat16* rows,
-            int64_t stride) {
-  outer(x, width, weights, count, factor, rows, stride);
+void spread(const double* x, int64_t x_stride, int64_t width, const double* weights, const SetRun& run, double factor,
+            bool more, double* rows, int64_t stride) {
+  outer(x, x_stride, width, weights, run, factor, more, rows, stride);
 }
 
 }  // namespace xformer::kernels
