@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 
 #include "inspect/forward_attention.h"
+#include "tensor/torch_errors.h"
 
 namespace xformer::analysis {
 
@@ -24,6 +25,17 @@ void add(const at::Tensor& approximate, const LayerTensors& tensors, Sums& sums)
   sums.norm += exact.square().sum().item<double>();
   sums.cosine += at::cosine_similarity(exact, other, 1).sum().item<double>();
   sums.rows += static_cast<double>(exact.size(0));
+}
+
+// Of the exception that was caught: why a candidate could not be run. What is no fault of its own is thrown again.
+std::string refusal_of_caught() {
+  try {
+    rethrow_translated("", "attention");
+  } catch (const UserError& error) {
+    return error.what();
+  } catch (const OutOfMemory& error) {
+    return error.what();
+  }
 }
 
 }  // namespace
@@ -57,8 +69,8 @@ std::vector<ApproximationError> approximation_errors(const TrainedRun& run, cons
               if (name == "output") add(tensor, tensors, sums[c][layer]);
               else if (tensor.is_floating_point()) result[c].untrained += tensor.numel();
             }
-          } catch (const UserError& error) {
-            result[c].refusal = error.what();
+          } catch (...) {
+            result[c].refusal = refusal_of_caught();
           }
         }
       },

@@ -25,7 +25,7 @@ struct ApproximationError {
 };
 
 // UserError for a model whose attention is not softmax. Candidates that are no attention cores (whole mixers have
-// projections of their own) are refused in their row.
+// projections of their own) or find no memory are refused in their row.
 [[nodiscard]] std::vector<ApproximationError> approximation_errors(
     const TrainedRun& run, const std::vector<Candidate>& candidates, data::Split split, int64_t examples, uint64_t seed,
     const std::function<void(int64_t done, int64_t total)>& progress);

@@ -148,9 +148,10 @@ void check_folder_can_be_made(const Path& folder, const std::string& what) {
   Path there = std::filesystem::absolute(folder.empty() ? "." : folder);
   std::error_code error;
   while (there.has_relative_path() && !std::filesystem::exists(there, error)) there = there.parent_path();
-  const bool is_folder = std::filesystem::is_directory(there, error);
-  XF_CHECK(is_folder && ::access(there.c_str(), W_OK) == 0, ResourceError, "{}: cannot make {}: {}: {}",
-           folder.string(), what, there.string(), is_folder ? "Permission denied" : "Not a directory");
+  XF_CHECK(std::filesystem::is_directory(there, error), UserError, "{}: cannot make {}: {} is no folder",
+           folder.string(), what, there.string());
+  XF_CHECK(::access(there.c_str(), W_OK) == 0, ResourceError, "{}: cannot make {}: {}: Permission denied",
+           folder.string(), what, there.string());
 }
 
 void check_named_file(const std::string& option, const std::string& file) {

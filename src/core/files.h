@@ -20,8 +20,8 @@ using Path = std::filesystem::path;
 
 // With all above it; ResourceError.
 void make_folders(const Path& folder);
-// Before work whose results are to lie there: ResourceError, "FOLDER: cannot make WHAT: ...", where it could not be
-// made or nothing written into it.
+// Before work whose results are to lie there: "FOLDER: cannot make WHAT: ...", a UserError where what is above it is no
+// folder, a ResourceError where nothing may be written there.
 void check_folder_can_be_made(const Path& folder, const std::string& what);
 // Before work whose result goes to a file that an option names; "": nothing does. UserError where its folder is not
 // there, or it is one.

@@ -43,11 +43,11 @@ struct EvalOptions {
 struct PlanRequest {
   std::string task, model, protocol;  // protocol "": the task's default
   int64_t seed = 0;
-  std::vector<ValueLayer> layers;  // experiment files and command line, weakest first
-  int64_t steps = 0;               // --steps N: also scales the warm-up; 0: not given
-  int64_t epochs = 0;              // --epochs N: also scales the warm-up, to whole epochs; 0: not given
-  int64_t length = 0;              // --length N; 0: not given
-  bool fast = false;               // --fast: a few batches of everything
+  std::vector<ValueLayer> layers = {};  // experiment files and command line, weakest first
+  int64_t steps = 0;                    // --steps N: also scales the warm-up; 0: not given
+  int64_t epochs = 0;                   // --epochs N: also scales the warm-up, to whole epochs; 0: not given
+  int64_t length = 0;                   // --length N; 0: not given
+  bool fast = false;                    // --fast: a few batches of everything
 };
 
 // Everything a plan's names stand for.

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <new>
 #include <regex>
+#include <stdexcept>
 #include <string>
 
 #include "core/error.h"
@@ -40,6 +41,10 @@ std::string out_of_memory(const std::string& text, const std::string& smaller) {
                      captured ? " or --cuda-graph off" : "", remedy);
 }
 
+std::string on_the_host(const std::string& smaller) {
+  return fmt::format("out of memory on the host; a smaller {} needs less", smaller);
+}
+
 // Of the CUDA runtime's error numbers, those that are not the program's: what is wrong with driver, device or power.
 bool is_of_the_machine(int32_t code) {
   constexpr std::array kCodes{35,    // the driver is older than the runtime
@@ -67,7 +72,9 @@ void rethrow_translated(const std::string& next, const std::string& smaller) {
   } catch (const c10::OutOfMemoryError& error) {
     throw OutOfMemory(and_next(out_of_memory(error.what_without_backtrace(), smaller)));
   } catch (const std::bad_alloc&) {
-    throw OutOfMemory(and_next(fmt::format("out of memory on the host; a smaller {} needs less", smaller)));
+    throw OutOfMemory(and_next(on_the_host(smaller)));
+  } catch (const std::length_error&) {  // more than any memory has
+    throw OutOfMemory(and_next(on_the_host(smaller)));
   } catch (const c10::AcceleratorError& error) {
     constexpr int32_t kNoMemory = 2;
     const std::string text = first_line(error.what_without_backtrace());

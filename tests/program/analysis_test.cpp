@@ -49,6 +49,13 @@ TEST_CASE("the span of a trained model and the errors of what would stand in sof
   CHECK(rows[3]["refusal"].is_string());
   CHECK(contains(place.run(words("analyse approximation run --models linear --set attention.window=3")).err,
                  "none of linear has this option"));
+  // One that finds no memory is no reason to lose the others.
+  const Outcome large = place.run(analyse + "performer,linear --set attention.features=1000000000000");
+  INFO(large.err);
+  REQUIRE(large.code == 0);
+  const Json with_large = Json::parse(large.out)["attentions"];
+  CHECK(contains(with_large[0]["refusal"].get<std::string>(), "out of memory"));
+  CHECK(with_large[1]["layers"].size() == 2);
 
   // Of a model that sees no later place neither do the weights, nor what would stand in their place.
   for (const char* model : {"softmax", "linear"})

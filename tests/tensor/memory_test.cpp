@@ -186,6 +186,8 @@ TEST_CASE("want of memory is told once, in units that people read") {
         "batch needs less; other processes hold memory there (4711 has 70.00 GiB, 5 has 512.00 MiB): wait, or "
         "take another --device");
   CHECK_THAT(told([] { static_cast<void>(at::zeros({int64_t{1} << 62, 2})); }), Catch::StartsWith("out of memory: "));
+  CHECK(told([] { std::vector<int64_t>().reserve(SIZE_MAX / 2); }) ==
+        "out of memory on the host; a smaller batch needs less");
   CHECK_THAT(told([] { TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried 2 GiB"); }),
              Catch::StartsWith("CUDA out of memory. Tried 2 GiB; a smaller"));
 }

@@ -20,7 +20,7 @@ struct BatchingOptions {
   int64_t repeats = 1;  // an example comes so often in a row, the epoch has as many examples as before
   std::string objective = "task";  // what is to be predicted, where it is not the task's answer
   double masked_share = 0.15;      // (data/objective_source.h)
-  std::string limit;               // "train=0.1,dev=200": how much of each split there is (data/limited_source.h)
+  std::string limit = {};          // "train=0.1,dev=200": how much of each split there is (data/limited_source.h)
 };
 [[nodiscard]] const Schema<BatchingOptions>& batching_schema();
 // Of all options of the group.
