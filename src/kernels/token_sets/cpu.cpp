@@ -1,4 +1,5 @@
-// Sets of tokens on the CPU: a set's rows go by once in each pass, read where they lie.
+// Sets of tokens on the CPU: rows are read where they lie, those of one set, or of all that lie in it, while they are
+// near.
 #include "kernels/token_sets/cpu.h"
 
 #include <ATen/Dispatch.h>
@@ -93,8 +94,8 @@ std::vector<SetPass> passes_of(const Tensors& q, const at::Tensor& k, const at::
   return result;
 }
 
-// work(level, run) for all sets within one of the largest, size by size, small ones some at once. A run is as a set,
-// the first of them.
+// work(level, run) for all sets within one of the largest, size by size, small ones some at once: a run is the first of
+// its sets with the tokens of all.
 template <class Work>
 void for_nested(const std::vector<SetPass>& passes, const OneSet& whole, const Work& work) {
   const int64_t end = whole.first + whole.count;
@@ -286,8 +287,8 @@ NestedSetsGradients nested_sets_backward_cpu(const Tensors& gradients_in, const 
     const int64_t size = 3 * static_cast<int64_t>(passes.size()) * (d + e);
     for_sets(k, largest, size, [&](const OneSet& whole, int64_t worker) {
       SetScratch<scalar_t>& mine = scratch[static_cast<size_t>(worker)];
-      scalar_t *const stored_dk = dk.at(whole.b, whole.h, whole.first), *const stored_dv =
-                                                                            dv.at(whole.b, whole.h, whole.first);
+      scalar_t* const stored_dk = dk.at(whole.b, whole.h, whole.first);
+      scalar_t* const stored_dv = dv.at(whole.b, whole.h, whole.first);
       const TileRows<Value> dk_rows = rows_for(stored_dk, dk.stride, whole.count, d, mine.dk),
                             dv_rows = rows_for(stored_dv, dv.stride, whole.count, e, mine.dv);
       for_nested(passes, whole, [&](size_t level, const OneSet& one) {
