@@ -73,7 +73,7 @@ TEST_CASE("a folder that cannot be made is told before the data is made") {
   Setting setting;
   scratch::put(setting.scratch.path() / "file", "");
   const RunOptions options = setting.options("file/run");
-  CHECK_THROWS_AS(train(plan_with(), options, setting.silent), ResourceError);
+  CHECK_THROWS_AS(train(plan_with(), options, setting.silent), UserError);
   CHECK_FALSE(std::filesystem::exists(options.data.cache));
 }
 

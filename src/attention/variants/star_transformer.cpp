@@ -9,12 +9,13 @@
 // There is no causal form: every token reads the relay, which reads every token.
 #include <ATen/Functions.h>
 
+#include <cmath>
+
 #include "attention/descriptor.h"
 #include "attention/multi_head.h"
 #include "attention/shared/full_precision.h"
 #include "attention/shared/index_tables.h"
 #include "kernels/listed_attention/listed_attention.h"
-#include "kernels/token_sets/token_sets.h"
 #include "tensor/probe.h"
 
 namespace xformer::attention::variants::star_transformer {
@@ -164,11 +165,14 @@ class StarBlock : public LayerBlock {
                      v_rows = relay_->value->forward(table);
     at::Tensor mixed;
     {
-      const FullPrecision full(s.device().type(), /*takes_bf16=*/true);
+      const FullPrecision full(s.device().type());
+      const double scale = 1 / std::sqrt(static_cast<double>(head_dim_));
       const at::Tensor own = at::ones({valid.size(0), 1}, valid.options());
-      const ProbeScope scope("relay");
-      mixed = kernels::set_attention(split(full(q_rows)), split(full(k_rows)), split(full(v_rows)),
-                                     {{table.size(1), at::cat({own, valid}, 1)}, relay_dropout_.place(is_training())});
+      const at::Tensor weights =
+          masked_softmax(at::matmul(split(full(q_rows)) * scale, split(full(k_rows)).transpose(-1, -2)),
+                         {at::cat({own, valid}, 1)});  // [b,h,1,1+S]
+      probe("relay_weights", weights);
+      mixed = at::matmul(relay_dropout_(weights, is_training()), split(full(v_rows)));
     }
     const at::Tensor out = relay_->out->forward(joined(mixed));
     return code_ ? at::leaky_relu(out, kLeak) : relay_norm_(at::relu(out), 1e-5);

@@ -80,6 +80,10 @@ void slope_large(const SetRun& run, const uint16_t* draws, uint32_t threshold, V
   }
 }
 
+}  // namespace
+
+namespace by_compiler {
+
 XFORMER_VECTORISED
 void weigh_small_sets(const SetRun& run, const uint16_t* draws, uint32_t threshold, float keep, float* scores,
                       float* shifts, float* sums) {
@@ -91,12 +95,12 @@ void slope_small_sets(const SetRun& run, const uint16_t* draws, uint32_t thresho
   slope_small(run, draws, threshold, keep, log_sums, deltas, scores, slopes);
 }
 
-}  // namespace
+}  // namespace by_compiler
 
 void weigh_sets(const SetRun& run, const uint16_t* draws, uint32_t threshold, float keep, float* scores, float* shifts,
                 float* sums) {
   is_large(run) ? weigh_large(run, draws, threshold, keep, scores, shifts, sums)
-                : weigh_small_sets(run, draws, threshold, keep, scores, shifts, sums);
+                : by_compiler::weigh_small_sets(run, draws, threshold, keep, scores, shifts, sums);
 }
 void weigh_sets(const SetRun& run, const uint16_t* draws, uint32_t threshold, double keep, double* scores,
                 double* shifts, double* sums) {
@@ -107,7 +111,7 @@ void weigh_sets(const SetRun& run, const uint16_t* draws, uint32_t threshold, do
 void slope_sets(const SetRun& run, const uint16_t* draws, uint32_t threshold, float keep, const float* log_sums,
                 const float* deltas, float* scores, float* slopes) {
   is_large(run) ? slope_large(run, draws, threshold, keep, log_sums, deltas, scores, slopes)
-                : slope_small_sets(run, draws, threshold, keep, log_sums, deltas, scores, slopes);
+                : by_compiler::slope_small_sets(run, draws, threshold, keep, log_sums, deltas, scores, slopes);
 }
 void slope_sets(const SetRun& run, const uint16_t* draws, uint32_t threshold, double keep, const double* log_sums,
                 const double* deltas, double* scores, double* slopes) {
