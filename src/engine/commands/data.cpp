@@ -82,11 +82,6 @@ OpenedData open(const DataCommandArguments& arguments) {
   return {dataset, std::move(source)};
 }
 
-// Names and texts out of files are any bytes.
-void print_json(const Json& json) {
-  fmt::print("{}\n", json.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace));
-}
-
 int list() {
   const char* root = std::getenv("XFORMER_DATA");
   std::vector<std::vector<std::string>> rows;
@@ -150,7 +145,7 @@ int stats(const DataCommandArguments& arguments) {
   for (const data::Split split : data::kAllSplits)
     result[data::split_name(split)] = data::split_facts(*opened.source, split);
   if (arguments.json) {
-    print_json(result);
+    fmt::print("{}\n", result.dump(2));
     return 0;
   }
   const Json names = opened.source->info().details.value("classes", Json::array());
@@ -221,7 +216,7 @@ int check(const DataCommandArguments& arguments) {
     Json answer = report.json();
     answer["seconds"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     answer["peak_process_bytes"] = peak_process_bytes();
-    print_json(answer);
+    fmt::print("{}\n", answer.dump(2));
   } else {
     if (const std::string text = protocol_text(dataset, arguments.protocol); !text.empty()) fmt::print("{}\n", text);
     fmt::print("{}", report.text());
@@ -325,7 +320,7 @@ int show(const DataCommandArguments& arguments) {
     if (words.empty()) words = dataset.show(example, source->info());
     fmt::print("{} {} of {}\n{}\n", data::split_name(split), i, size, words);
   }
-  if (arguments.json) print_json(shown);
+  if (arguments.json) fmt::print("{}\n", shown.dump(2));
   return 0;
 }
 
