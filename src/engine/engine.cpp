@@ -3,6 +3,8 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
+#include <stdexcept>
+
 #include "attention/own_file.h"
 #include "cli/run.h"
 #include "engine/catalogue.h"
@@ -16,13 +18,15 @@ namespace xformer::engine {
 
 namespace {
 
-// What LibTorch throws, in our words, whichever verb it is.
+// What LibTorch throws, and who asks for more than any memory has, in our words, whichever verb it is.
 CommandSetup translated(const CommandSetup& setup) {
   return [setup](CLI::App& program) -> std::function<int()> {
     return [action = setup(program)] {
       try {
         return action();
       } catch (const c10::Error&) {
+        rethrow_translated();
+      } catch (const std::length_error&) {  // a vector that no memory could hold
         rethrow_translated();
       }
     };
